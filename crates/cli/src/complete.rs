@@ -8,7 +8,7 @@ use clap_complete::CompleteEnv;
 use clap_complete::engine::{
     ArgValueCandidates, ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter as _,
 };
-use lastwords::remote_control::{self, Summary};
+use lastwords_control::{self, Summary};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::io::Write;
@@ -52,7 +52,7 @@ fn with_completers(command: Command) -> Command {
 
 /// The sessions, each name once.
 fn sessions() -> Vec<CompletionCandidate> {
-    let mut all: Vec<Summary> = remote_control::list(None).unwrap_or_default();
+    let mut all: Vec<Summary> = lastwords_control::list(None).unwrap_or_default();
     let mut seen = BTreeSet::new();
     all.retain(|session| seen.insert(session.name.clone()));
     let candidate = |session: Summary| {

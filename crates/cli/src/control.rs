@@ -4,7 +4,7 @@ use crate::input::{Input, Traces};
 use crate::say;
 use crate::table::plain;
 use anyhow::{Context, bail};
-use lastwords::remote_control::{self, Handle, State, Summary};
+use lastwords_control::{self, Handle, State, Summary};
 use lastwords_ctf::Version;
 use lastwords_filter::{Filter, Name};
 use lastwords_formats::filter::{self, BUILT_IN, unknown_events};
@@ -97,7 +97,7 @@ pub(crate) fn folder(word: &str) -> anyhow::Result<PathBuf> {
 /// Returns the folder of the only live session.
 fn only() -> anyhow::Result<PathBuf> {
     let live: Vec<PathBuf> =
-        remote_control::list(None)?.into_iter().filter(is_live_summary).map(|s| s.folder).collect();
+        lastwords_control::list(None)?.into_iter().filter(is_live_summary).map(|s| s.folder).collect();
     match live.as_slice() {
         [one] => Ok(one.clone()),
         [] => bail!("no session lives; `lastwords list` shows those that have ended"),

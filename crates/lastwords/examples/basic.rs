@@ -5,7 +5,7 @@
 
 use std::process::Command;
 
-use lastwords::{ChannelConfig, Session, event, mark, remote_control};
+use lastwords::{ChannelConfig, Session, event, mark};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     if std::env::args().nth(1).as_deref() == Some("child") {
@@ -13,7 +13,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let killed = Command::new(std::env::current_exe()?).arg("child").status()?;
     println!("the child ended: {killed}");
-    for session in remote_control::list(None)? {
+    for session in lastwords_control::list(None)? {
         match session.details {
             Ok(details) => println!("{:?} {} of {}", details.state, session.folder.display(), details.program),
             Err(why) => println!("unreadable {}: {why}", session.folder.display()),

@@ -42,7 +42,6 @@
 //! | panics and signals with a backtrace | [`crash`] |
 //! | to keep the moments before an error while the program goes on | [`trigger()`], [`condition`] |
 //! | values that each event has, such as a request id | [`context`] |
-//! | to control the session of another process | [`remote_control`] |
 //!
 //! # Features
 //!
@@ -95,7 +94,7 @@ pub mod layer;
 mod macros;
 mod process;
 mod record;
-pub mod session;
+mod session;
 mod start;
 mod trigger;
 
@@ -109,10 +108,18 @@ pub use session::{
     Builder, ChannelConfig, Context, Ended, Ending, Error, Level, Memory, Reservation, Retention, Scope, Session,
     Window,
 };
-pub use session::{
-    condition, consume, dead, dirs, follow, processes, remote_control, rings, rules, snapshot, stream_out,
-};
+pub use session::{condition, rules, snapshot};
 pub use trigger::trigger;
+
+/// What the crate `lastwords-control` shares with this one: the memory of sessions. Applications must not use it directly.
+#[doc(hidden)]
+pub mod internals {
+    pub use crate::process::cut;
+    pub use crate::session::{
+        config, create, dirs, ending, environment, layout, liveness, processes, regions, registry, retention, rules,
+        save, session_region, shared, snapshot, streams, trigger, window, wipe,
+    };
+}
 
 /// The items that the macros expand to. Applications must not use them directly.
 #[doc(hidden)]

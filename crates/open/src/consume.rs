@@ -4,8 +4,8 @@
 use crate::locate::Candidate;
 use crate::{Opened, Options, Result, Trace, is_live_summary, open_all, resolve};
 use anyhow::{Context, bail};
-use lastwords::consume::{Bound, Consumer};
-use lastwords::remote_control::Handle;
+use lastwords_control::Handle;
+use lastwords_control::consume::{Bound, Consumer};
 use lastwords_walk::session::{End, ReadLimit};
 use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
@@ -115,8 +115,8 @@ fn consume_opened<T>(
     let mut consumed = Consumed::default();
     for (shown, consumer) in read.into_iter().filter(|_| whole) {
         match consumer.consume() {
-            Ok(lastwords::consume::Consumed { in_snapshot: 0 }) => {}
-            Ok(lastwords::consume::Consumed { in_snapshot }) => consumed.notes.push(format!(
+            Ok(lastwords_control::consume::Consumed { in_snapshot: 0 }) => {}
+            Ok(lastwords_control::consume::Consumed { in_snapshot }) => consumed.notes.push(format!(
                 "{shown}: a snapshot was taken meanwhile; it has what was read of {in_snapshot} rings too"
             )),
             Err(error) => consumed.failed.push(format!("{shown}: nothing is consumed: {error}")),

@@ -1,6 +1,6 @@
 //! Tells which sessions are live.
 
-use lastwords::remote_control::{Details, Handle, Life, State, Summary};
+use lastwords_control::{Details, Handle, Life, State, Summary};
 use std::path::Path;
 
 /// Returns why it is not known whether the session has ended; none if that is known.

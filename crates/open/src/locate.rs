@@ -140,7 +140,7 @@ impl std::error::Error for NothingToRecover {}
 /// Returns the folder in which a program of this user would create sessions.
 #[must_use]
 pub fn sessions_dir() -> PathBuf {
-    lastwords::dirs::base_path()
+    lastwords_control::dirs::base_path()
 }
 
 /// Returns the locations of a path, of the name of a session, or of the name of an instance of the running kernel. Remarks are added to `notes`.

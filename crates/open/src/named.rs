@@ -10,7 +10,7 @@ use std::time::SystemTime;
 #[must_use]
 pub fn folders_of(name: &str) -> Vec<PathBuf> {
     let mut found: Vec<(SystemTime, PathBuf)> = Vec::new();
-    for base in lastwords::dirs::candidates() {
+    for base in lastwords_control::dirs::candidates() {
         for entry in std::fs::read_dir(&base).into_iter().flatten().filter_map(Result::ok) {
             let file_name = entry.file_name();
             let Some(folder) = file_name.to_str() else { continue };
@@ -45,7 +45,7 @@ pub(crate) fn of_name(name: &str, notes: &mut Vec<String>) -> anyhow::Result<Pat
     }
     let folders = folders_of(name);
     let Some((newest, older)) = folders.split_first() else {
-        let bases: Vec<String> = lastwords::dirs::candidates().iter().map(|base| searched(base)).collect();
+        let bases: Vec<String> = lastwords_control::dirs::candidates().iter().map(|base| searched(base)).collect();
         bail!(
             "{name}: no such file, and no session of that name in {}; `lastwords list` shows the sessions there are",
             bases.join(", ")

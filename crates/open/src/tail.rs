@@ -77,7 +77,7 @@ impl TailedInstance {
     pub(crate) fn begin(folder: &Path) -> anyhow::Result<Self> {
         let name = name_of(folder);
         let journal = format!(".record-{name}.json");
-        if lastwords::dirs::candidates().iter().any(|base| base.join(&journal).exists()) {
+        if lastwords_control::dirs::candidates().iter().any(|base| base.join(&journal).exists()) {
             bail!(
                 "{}: `lastwords record` saves its events, and following takes them out of the ring: end that, or record into a session",
                 folder.display()

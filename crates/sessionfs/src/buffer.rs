@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use lastwords::remote_control::{Details, Handle, State};
+use lastwords_control::{Details, Handle, State};
 use lastwords_open::{Options, Trace};
 use rustix::io::Errno;
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
 
 use lastwords::ClockKind;
-use lastwords::remote_control::ChannelSummary;
 use lastwords::snapshot::Rings;
+use lastwords_control::ChannelSummary;
 use lastwords_ctf::Version;
 use lastwords_ctf::read::unwatched;
 use lastwords_formats::events;

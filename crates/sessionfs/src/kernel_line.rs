@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
 
-use lastwords::remote_control::{Life, ProcessSummary};
+use lastwords_control::{Life, ProcessSummary};
 use rustix::io::Errno;
 
 use crate::buffer::Buffer;

@@ -4,7 +4,7 @@
 //! mount. [`mount()`] serves a tree at a folder through FUSE. docs/MOUNT.md describes each file.
 //!
 //! Nothing here decodes or prints events, or changes a session by itself: reading is [`lastwords_open`], the text is
-//! [`lastwords_formats`], control is [`lastwords::remote_control`].
+//! [`lastwords_formats`], control is [`lastwords_control`].
 //!
 //! The crate has no features.
 //!

@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Mutex;
 
-use lastwords::remote_control::Handle;
 use lastwords::rules::RuleSpec;
 use lastwords::{ChannelConfig, Scope, Session, event};
+use lastwords_control::Handle;
 use rustix::io::Errno;
 
 use crate::buffer::guard;

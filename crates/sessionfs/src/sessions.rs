@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lastwords::ChannelConfig;
-use lastwords::remote_control::{self, Summary};
 use lastwords::rules::RuleSpec;
 use lastwords::snapshot::Rings;
+use lastwords_control::{self, Summary};
 use rustix::io::Errno;
 
 use crate::buffer::{Buffer, errno_of, guard};
@@ -71,7 +71,7 @@ impl Sessions {
     }
 
     fn live(&self) -> Vec<Summary> {
-        let all = remote_control::list(self.dir.as_deref()).unwrap_or_default();
+        let all = lastwords_control::list(self.dir.as_deref()).unwrap_or_default();
         all.into_iter().filter(lastwords_open::is_live_summary).collect()
     }
 
@@ -198,7 +198,7 @@ impl Sessions {
         drop(made.remove(name));
         guard(&self.opened).remove(&Instance::Session(buffer.folder.clone()));
         match buffer.folder.exists() {
-            true => remote_control::destroy(&buffer.folder).map_err(|error| errno_of(&error)),
+            true => lastwords_control::destroy(&buffer.folder).map_err(|error| errno_of(&error)),
             false => Ok(()),
         }
     }

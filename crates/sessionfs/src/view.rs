@@ -2,8 +2,8 @@
 //! application's session records is a buffer of its own, as an instance of the kernel's tracer is. Those of a session of the user are shown
 //! together: rings of another size are channels there ([`crate::sessions::Sessions::resize`]).
 
-use lastwords::remote_control::{ChannelSummary, Details};
 use lastwords::rules::RuleSpec;
+use lastwords_control::{ChannelSummary, Details};
 use lastwords_formats::evidence::{Account, StreamName};
 use lastwords_formats::select::Selection;
 use rustix::io::Errno;

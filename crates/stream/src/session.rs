@@ -8,7 +8,7 @@ use crate::flush::Flush;
 use crate::sender::Sender;
 use crate::wire::{End, Kind, SessionInfo};
 use anyhow::{Context, bail, ensure};
-use lastwords::stream_out::{Bytes, Ready, Source};
+use lastwords_control::stream_out::{Bytes, Ready, Source};
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};

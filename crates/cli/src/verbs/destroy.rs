@@ -4,7 +4,7 @@ use crate::control;
 use crate::exit::Outcome;
 use crate::say;
 use anyhow::{Context, bail};
-use lastwords::remote_control::{self, State, Summary};
+use lastwords_control::{self, State, Summary};
 use std::path::PathBuf;
 
 /// The arguments of `destroy`.
@@ -34,7 +34,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let folders = if args.left_over { left_over()? } else { named(args)? };
     for folder in &folders {
-        remote_control::destroy(folder).with_context(|| folder.display().to_string())?;
+        lastwords_control::destroy(folder).with_context(|| folder.display().to_string())?;
         say::line(folder.display());
     }
     Ok(Outcome::Done)
@@ -42,7 +42,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
 
 fn left_over() -> anyhow::Result<Vec<PathBuf>> {
     let is_over = |s: &Summary| s.details.as_ref().is_ok_and(|d| matches!(d.state, State::LeftOver | State::Finished));
-    Ok(remote_control::list(None)?
+    Ok(lastwords_control::list(None)?
         .into_iter()
         .filter(|s| is_over(s) || s.gone_with.is_some())
         .map(|s| s.folder)

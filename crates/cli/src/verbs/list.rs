@@ -9,9 +9,9 @@ use crate::table::{Table, plain};
 use anyhow::Context;
 use lastwords::Ending;
 use lastwords::Triggered;
-use lastwords::processes::{Evidence, Life};
-use lastwords::remote_control::{self, ChannelSummary, Details, Handle, ProcessSummary, Summary};
 use lastwords::rules::RuleSpec;
+use lastwords_control::{self, ChannelSummary, Details, Handle, ProcessSummary, Summary};
+use lastwords_control::{Evidence, Life};
 use lastwords_open::inspect::session::observed;
 use lastwords_open::{EndedReport, Holds, chain, duration, unknown_end};
 use lastwords_trace::source::Source as _;
@@ -53,11 +53,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
             vec![Handle::open(&folder).with_context(|| folder.display().to_string())?.summary()]
         }
         None => {
-            if let Some(place) = lastwords::dirs::taken_by_another() {
+            if let Some(place) = lastwords_control::dirs::taken_by_another() {
                 let place = plain(&place.display().to_string());
                 crate::say::note(format_args!("{place} belongs to another user; sessions of this user are elsewhere"));
             }
-            newest_first(remote_control::list(None)?)
+            newest_first(lastwords_control::list(None)?)
         }
     };
     if args.json {
@@ -75,7 +75,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
 pub(crate) fn table(summaries: &[Summary]) -> String {
     if summaries.is_empty() {
         let bases: Vec<String> =
-            lastwords::dirs::candidates().iter().map(|b| plain(&b.display().to_string())).collect();
+            lastwords_control::dirs::candidates().iter().map(|b| plain(&b.display().to_string())).collect();
         return format!("no sessions in {}\n", bases.join(", "));
     }
     let mut table = Table::new(["STATE", "SINCE", "SIZE", "SESSION"]);

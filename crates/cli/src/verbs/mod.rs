@@ -28,7 +28,7 @@ use crate::exit::Outcome;
 use crate::say;
 use anyhow::{Context, bail};
 use clap::Subcommand;
-use lastwords::remote_control::Handle;
+use lastwords_control::Handle;
 
 /// The verbs of the command line.
 #[derive(Debug, Subcommand)]

@@ -20,7 +20,7 @@ pub(crate) struct Args {
 
 /// Restores the machine's tracing, and prints what was done.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
-    let mut folders: Vec<PathBuf> = lastwords::dirs::candidates();
+    let mut folders: Vec<PathBuf> = lastwords_control::dirs::candidates();
     folders.dedup();
     let mut failed = false;
     for folder in folders {

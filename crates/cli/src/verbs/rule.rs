@@ -6,8 +6,8 @@ use crate::exit::Outcome;
 use crate::say;
 use anyhow::Context;
 use clap::ValueEnum;
-use lastwords::remote_control::Handle;
 use lastwords::rules::RuleSpec;
+use lastwords_control::Handle;
 use lastwords_filter::Filter;
 use std::sync::Arc;
 

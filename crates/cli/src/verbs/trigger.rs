@@ -192,7 +192,7 @@ struct Remove {
 }
 
 fn name(text: &str) -> Result<String, String> {
-    let most = lastwords::session::trigger::NAME_LEN;
+    let most = lastwords::internals::trigger::NAME_LEN;
     match text.len() {
         0 => Err("the name is empty".to_owned()),
         len if len > most => Err(format!("it has {len} bytes, {most} are the most")),

@@ -2,8 +2,8 @@
 
 use crate::child::{self, Running, run};
 use crate::support::{Place, Ran, small};
-use lastwords::remote_control::Handle;
 use lastwords::{ChannelConfig, Session, event};
+use lastwords_control::Handle;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::Command;

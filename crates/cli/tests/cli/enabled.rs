@@ -87,7 +87,7 @@ fn a_channel_is_created(place: &Place, round: usize, record: &dyn Fn(usize)) {
     let ran = place.run(&report);
     assert_eq!((ran.status, ran.out.lines().count() as u64), (0, EVENTS / 5), "{}", ran.err);
     // A process counts the events that it could not record because it had not mapped the channel (docs/ABI.md, section 3).
-    let folder = lastwords::remote_control::list(Some(&place.sessions())).expect("listed").remove(0).folder;
+    let folder = lastwords_control::list(Some(&place.sessions())).expect("listed").remove(0).folder;
     let file = std::fs::File::options().read(true).write(true).open(folder.join("session")).expect("the session");
     let mut channels = [0; 4];
     file.read_exact_at(&mut channels, 128 + 64).expect("read");

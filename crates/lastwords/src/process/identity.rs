@@ -14,7 +14,7 @@ pub(crate) struct Identity {
     /// Value of [`os::forks`] for which this is valid; 0 = not read yet.
     forks: u32,
     /// Process id, as the process sees it.
-    pub(crate) pid: u32,
+    pub pid: u32,
     /// Thread id.
     pub(crate) tid: u32,
     /// Thread name, NUL-padded.

@@ -10,7 +10,7 @@ pub(crate) mod signals;
 
 /// Cuts the text to at most `most` bytes, at a character.
 #[inline]
-pub(crate) fn cut(text: &str, most: usize) -> &str {
+pub fn cut(text: &str, most: usize) -> &str {
     // Nearly all texts fit, so this comparison is all that an event of the tracing layer pays for.
     if text.len() <= most { text } else { &text[..cut_len(text.as_bytes(), most)] }
 }

@@ -244,7 +244,7 @@ impl ChannelConfig {
 }
 
 /// Checks a name, because names of sessions and channels become names of files, and words of command lines.
-pub(crate) fn check_name(name: &str) -> Result<(), Error> {
+pub fn check_name(name: &str) -> Result<(), Error> {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     let why = match name.as_bytes() {
         _ if !(1..=47).contains(&name.len()) => "its length is out of range",

@@ -36,11 +36,7 @@ use crate::session::trigger;
 /// Creates the session that `builder` requests, in a folder of `base`. Also returns notes for people.
 ///
 /// `locked`: the caller holds the lock of `base`.
-pub(crate) fn create(
-    builder: &mut Builder,
-    base: Option<&Base>,
-    locked: bool,
-) -> Result<(SessionShared, String), Error> {
+pub fn create(builder: &mut Builder, base: Option<&Base>, locked: bool) -> Result<(SessionShared, String), Error> {
     // The rate is measured before retention removes the session that shows it.
     if builder.seconds.is_some() && builder.rate.is_none() {
         builder.rate = base.and_then(|base| rate::measured(base, &builder.name));

@@ -52,12 +52,7 @@ impl Regions {
     /// `Exists` if the session has a channel of this name. `Unsupported` if the session's memory is not shared-memory files, if it has ended,
     /// or if a process of an older version records in it. `Full` if the session has 32 channels or 64 rules. `Backend` if the
     /// file system has no room. Nothing has changed then.
-    pub(crate) fn create_channel(
-        &self,
-        folder: &Folder,
-        config: &ChannelConfig,
-        filter: Option<&str>,
-    ) -> Result<u32, Error> {
+    pub fn create_channel(&self, folder: &Folder, config: &ChannelConfig, filter: Option<&str>) -> Result<u32, Error> {
         check(self, config)?;
         let control = self.view.control();
         let begun = Instant::now();

@@ -112,24 +112,25 @@ const OWN_FOLDER: &str = "remove it, or set LASTWORDS_DIR to a folder of your ow
 
 /// An open base folder.
 #[derive(Debug)]
-pub(crate) struct Base {
-    pub(crate) path: PathBuf,
+pub struct Base {
+    /// Path of the folder.
+    pub path: PathBuf,
     fd: OwnedFd,
 }
 
 /// An open folder of a session.
 #[derive(Debug)]
-pub(crate) struct Folder {
+pub struct Folder {
     /// Path of the folder once it is published.
-    pub(crate) path: PathBuf,
+    pub path: PathBuf,
     fd: VerifiedFile,
     /// Current name of the folder in the base folder.
-    pub(crate) name: String,
+    pub name: String,
 }
 
 /// The lock of a file or folder. The system releases it when its holder dies.
 #[derive(Debug)]
-pub(crate) struct Lock(OwnedFd);
+pub struct Lock(OwnedFd);
 
 impl Lock {
     /// Takes the lock, unless another process has it.
@@ -151,7 +152,7 @@ impl Drop for Lock {
 
 impl Base {
     /// Opens the folder, and creates it if its parent exists.
-    pub(crate) fn make(path: &Path) -> Result<Self, Error> {
+    pub fn make(path: &Path) -> Result<Self, Error> {
         match sys::mkdir(path, Mode::RWXU) {
             Ok(()) | Err(Errno::EXIST) => Self::open(path),
             Err(error) => Err(Error::io("mkdir", path, error)),
@@ -159,7 +160,7 @@ impl Base {
     }
 
     /// Opens a folder that exists.
-    pub(crate) fn open(path: &Path) -> Result<Self, Error> {
+    pub fn open(path: &Path) -> Result<Self, Error> {
         Ok(Self { path: path.to_owned(), fd: open_own_dir(CWD, path, path, 0o022)? })
     }
 
@@ -202,7 +203,7 @@ impl Base {
     }
 
     /// Creates an unpublished folder for a session of this name; `unique` is [`unique_of`] its UUID.
-    pub(crate) fn new_folder(&self, name: &str, unique: &str) -> Result<Folder, Error> {
+    pub fn new_folder(&self, name: &str, unique: &str) -> Result<Folder, Error> {
         self.remove_abandoned();
         let temporary = format!("{UNFINISHED}{unique}");
         let shown = self.path.join(&temporary);
@@ -214,7 +215,7 @@ impl Base {
     }
 
     /// Opens the folder of a published session.
-    pub(crate) fn folder(&self, name: &str) -> Result<Folder, Error> {
+    pub fn folder(&self, name: &str) -> Result<Folder, Error> {
         let path = self.path.join(name);
         let fd = open_own_dir(&self.fd, name, &path, 0o077)?;
         Folder::of(path, fd, name.to_owned())
@@ -228,7 +229,7 @@ impl Base {
 
     /// Returns the names of the folders of published sessions, sorted. Files in the base folder are among them, but
     /// [`Base::folder`] does not open them.
-    pub(crate) fn sessions(&self) -> Result<Vec<String>, Error> {
+    pub fn sessions(&self) -> Result<Vec<String>, Error> {
         let mut names: Vec<String> = self.names()?.filter(|name| !name.starts_with('.')).collect();
         names.sort();
         Ok(names)
@@ -243,7 +244,7 @@ impl Base {
     }
 
     /// Returns the time when a file was last created or removed in a session's folder.
-    pub(crate) fn modified(&self, folder: &str) -> Option<SystemTime> {
+    pub fn modified(&self, folder: &str) -> Option<SystemTime> {
         fs::symlink_metadata(self.path.join(folder)).and_then(|meta| meta.modified()).ok()
     }
 
@@ -269,7 +270,7 @@ impl Folder {
     }
 
     /// Opens the folder of a session by its path.
-    pub(crate) fn open(path: &Path) -> Result<Self, Error> {
+    pub fn open(path: &Path) -> Result<Self, Error> {
         let absolute = fs::canonicalize(path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new(".")))
             .map_err(|error| Error::io("open", path, error))?;
         let name = path.file_name().and_then(|name| name.to_str());
@@ -285,7 +286,7 @@ impl Folder {
     }
 
     /// Renames the folder to its final name. From here on others find it, complete.
-    pub(crate) fn publish(&mut self) -> Result<(), Error> {
+    pub fn publish(&mut self) -> Result<(), Error> {
         let name = self.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let base = open_dir(self.fd()?, "..", &self.path)?;
         sys::renameat(&base, &self.name, &base, &name).map_err(|error| Error::io("rename", &self.path, error))?;
@@ -308,7 +309,7 @@ impl Folder {
     }
 
     /// Returns the locations of the session's regions, if they are not files in the folder.
-    pub(crate) fn places(&self) -> Result<Option<Vec<Place>>, Error> {
+    pub fn places(&self) -> Result<Option<Vec<Place>>, Error> {
         Ok(open_places(self.for_ring()?)?)
     }
 
@@ -318,12 +319,12 @@ impl Folder {
     }
 
     /// Takes the lock of the folder, unless another process has it.
-    pub(crate) fn lock(&self) -> Result<Option<Lock>, Error> {
+    pub fn lock(&self) -> Result<Option<Lock>, Error> {
         Lock::take(open_dir(self.fd()?, ".", &self.path)?, &self.path)
     }
 
     /// Takes a second lock in the same way: that of the file that leads to the session's memory.
-    pub(crate) fn lock_losses(&self) -> Result<Option<Lock>, Error> {
+    pub fn lock_losses(&self) -> Result<Option<Lock>, Error> {
         let folder = self.fd()?;
         let failed = |name: &str, error| Error::io("open", self.path.join(name), error);
         let open = |name: &str| open_at(folder, name, OFlags::RDONLY).map_err(|error| failed(name, error));
@@ -331,7 +332,7 @@ impl Folder {
     }
 
     /// Returns the bytes that the files in the folder, and the session's file in a hugetlbfs, take, holes not counted.
-    pub(crate) fn bytes_on_disk(&self) -> u64 {
+    pub fn bytes_on_disk(&self) -> u64 {
         let entries = fs::read_dir(self.path.with_file_name(&self.name)).into_iter().flatten();
         let files = entries.filter_map(|entry| entry.ok()?.metadata().ok());
         let outside = self.outside().and_then(|path| fs::symlink_metadata(path).ok());
@@ -341,7 +342,7 @@ impl Folder {
 
     /// Removes the folder with its files, and the session's file in a hugetlbfs. Folders in it are not entered. A
     /// folder that contains anything foreign, or that does not have the name of a session's folder, is left unchanged.
-    pub(crate) fn remove(&self) -> Result<(), Error> {
+    pub fn remove(&self) -> Result<(), Error> {
         if let Some(fd) = self.fd.get() {
             return self.remove_at(fd);
         }
@@ -438,12 +439,12 @@ fn is_ours(entry: &fs::DirEntry) -> bool {
 }
 
 /// Returns the name of the session that has a folder of this name.
-pub(crate) fn name_of(folder: &str) -> &str {
+pub fn name_of(folder: &str) -> &str {
     folder.rsplit_once('-').map_or(folder, |(name, _)| name)
 }
 
 /// Returns the end of the name of a session's folder: 16 hexadecimal digits, the first half of its random UUID.
-pub(crate) fn unique_of(uuid: &[u8; 16]) -> String {
+pub fn unique_of(uuid: &[u8; 16]) -> String {
     uuid[..8].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

@@ -52,7 +52,8 @@ pub struct Ended {
 }
 
 impl Ending {
-    pub(crate) fn word(self) -> u32 {
+    #[doc(hidden)]
+    pub fn word(self) -> u32 {
         let number = |number: Option<u8>| number.map_or(0, |number| ENDING_NUMBER | u32::from(number) << 8);
         match self {
             Self::Killed => abi::ENDING_NONE,
@@ -117,7 +118,7 @@ pub(crate) fn note_panic(aborts: bool) {
 const ON_THE_WAY: u64 = 2_000_000_000;
 
 /// Returns the end of a session that no process has any more, or that is `finished`.
-pub(crate) fn read(view: &SessionRegion) -> Ended {
+pub fn read(view: &SessionRegion) -> Ended {
     let (control, clock) = (view.control(), view.clock());
     let marked = Ending::of(control.ending.load(Acquire));
     let at = control.ended.load(Relaxed);

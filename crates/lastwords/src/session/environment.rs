@@ -157,7 +157,7 @@ fn bytes(text: &str) -> Result<u64, String> {
 
 /// Returns what a session has to say about the environment of the process that made it: the directives that were ignored, and
 /// that no event was enabled.
-pub(crate) fn notes(folder: &Folder) -> Vec<String> {
+pub fn notes(folder: &Folder) -> Vec<String> {
     let read = |view: &SessionRegion, registry: &Registry| {
         let property = |wanted: &str| registry.properties().find(|(key, _)| key == wanted).map(|(_, value)| value);
         let is_empty = view.channels().all(|(_, channel)| channel.next_id.load(Relaxed) == 0);

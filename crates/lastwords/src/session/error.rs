@@ -137,11 +137,13 @@ pub enum Error {
 }
 
 impl Error {
-    pub(crate) fn io(call: &'static str, path: impl AsRef<Path>, source: impl Into<io::Error>) -> Self {
+    #[doc(hidden)]
+    pub fn io(call: &'static str, path: impl AsRef<Path>, source: impl Into<io::Error>) -> Self {
         Self::Io { call, path: path.as_ref().to_owned(), source: source.into() }
     }
 
-    pub(crate) fn unsupported(what: &'static str, why: impl Into<String>, remedy: &'static str) -> Self {
+    #[doc(hidden)]
+    pub fn unsupported(what: &'static str, why: impl Into<String>, remedy: &'static str) -> Self {
         Self::Unsupported { what, why: why.into(), remedy }
     }
 

@@ -19,16 +19,18 @@ use super::{Builder, ChannelConfig, Error};
 use crate::process::signals;
 
 /// Names of the regions, which are also the names of their files.
-pub(crate) const SESSION: &str = "session";
-pub(crate) const REGISTRY: &str = "registry";
-pub(crate) const SPANS: &str = "spans";
+pub const SESSION: &str = "session";
+/// Name of the region of the registry.
+pub const REGISTRY: &str = "registry";
+/// Name of the region of open spans.
+pub const SPANS: &str = "spans";
 /// Bytes of the registry that have memory from the start, if the rest gets it when it is used.
 const REGISTRY_FIRST: u64 = 32 << 10;
 /// Largest number of CPUs that get a stream of their own.
 const MOST_CPUS: u32 = 4096;
 
 /// Returns the name of a stream's region.
-pub(crate) fn stream_name(index: u32) -> String {
+pub fn stream_name(index: u32) -> String {
     format!("stream-{index:04}")
 }
 
@@ -41,7 +43,7 @@ pub(crate) fn unfinished_stream_name(index: u32) -> String {
 }
 
 /// Returns the index of the stream whose file has this name, and whether its channel was still being created.
-pub(crate) fn stream_of_file(name: &str) -> Option<(u32, bool)> {
+pub fn stream_of_file(name: &str) -> Option<(u32, bool)> {
     let (name, is_unfinished) = name.strip_prefix(UNFINISHED).map_or((name, false), |name| (name, true));
     let digits = name.strip_prefix("stream-").filter(|index| index.bytes().all(|byte| byte.is_ascii_digit()))?;
     Some((digits.parse().ok()?, is_unfinished))

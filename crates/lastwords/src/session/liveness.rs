@@ -25,13 +25,13 @@ const LOCKS_AT: u64 = 1 << 62;
 
 /// The identity of a process. It distinguishes the process from another one that has the same id later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Identity {
+pub struct Identity {
     /// Process id in its own namespace.
-    pub(crate) pid: u32,
+    pub pid: u32,
     /// Start time in clock ticks since boot; 0 when unknown.
     pub(crate) start: u64,
     /// Inode of the process's pid namespace; 0 when unknown.
-    pub(crate) pidns: u64,
+    pub pidns: u64,
 }
 
 /// The state of a process.
@@ -77,7 +77,7 @@ static READ: AtomicU32 = AtomicU32::new(0);
 
 impl Identity {
     /// Returns the identity of this process. Async-signal-safe.
-    pub(crate) fn current() -> Self {
+    pub fn current() -> Self {
         let (pid, forks) = (std::process::id(), os::forks());
         if READ.load(Acquire) == forks && PID.load(Relaxed) == pid {
             return Self { pid, start: START.load(Relaxed), pidns: PIDNS.load(Relaxed) };
@@ -126,7 +126,7 @@ impl Identity {
 
 /// The table of a session's processes.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Table<'a> {
+pub struct Table<'a> {
     pub(crate) processes: &'a [Process],
     /// The guards of the processes; none in sessions of older versions.
     pub(crate) guards: Option<&'a Guards>,
@@ -145,7 +145,7 @@ enum State {
 impl<'a> Table<'a> {
     /// Iterates over the processes that joined and did not leave, with their indices. Dead ones among them died in the
     /// session.
-    pub(crate) fn joined(self) -> impl Iterator<Item = (usize, Identity)> + use<'a> {
+    pub fn joined(self) -> impl Iterator<Item = (usize, Identity)> + use<'a> {
         self.processes.iter().enumerate().filter_map(|(index, process)| Some((index, Identity::of(process)?)))
     }
 
@@ -180,13 +180,13 @@ impl<'a> Table<'a> {
 
     /// Returns true if the session says that its region is in another file than the mapped one, which is a copy. Sessions of older versions
     /// do not say. The device is not compared: its number may be another one after a reboot, or in another mount of the file system.
-    pub(crate) fn is_copied(self) -> bool {
+    pub fn is_copied(self) -> bool {
         let inode = self.mapping.and_then(Mapping::identity).unwrap_or_default().1;
         self.guards.is_some_and(|guards| guards.inode.load(Relaxed) != inode)
     }
 
     /// Returns what a copy of the session's files says of the process: that it had died before, or nothing.
-    pub(crate) fn judge_in_copy(self, index: usize, identity: &Identity) -> Judgement {
+    pub fn judge_in_copy(self, index: usize, identity: &Identity) -> Judgement {
         match self.state(index, identity) {
             State::Died => (Life::Dead, Evidence::Guard),
             _ => UNKNOWN,
@@ -195,7 +195,7 @@ impl<'a> Table<'a> {
 
     /// Returns whether the process of an entry lives. Searches /proc for a process of another pid namespace that has no
     /// guard.
-    pub(crate) fn judge(self, index: usize, identity: &Identity) -> Judgement {
+    pub fn judge(self, index: usize, identity: &Identity) -> Judgement {
         self.judge_with(index, identity, Identity::judge)
     }
 
@@ -287,12 +287,12 @@ fn shares_boot_time(folder: &str) -> bool {
 }
 
 /// Returns true if a session is certainly of another boot than this one, by their ids.
-pub(crate) fn is_other_boot(id: &[u8; 16], this: &[u8; 16]) -> bool {
+pub fn is_other_boot(id: &[u8; 16], this: &[u8; 16]) -> bool {
     id != this && ![id, this].contains(&&[0; 16])
 }
 
 /// Returns the boot id of the machine; zeroes if /proc does not provide it.
-pub(crate) fn boot_id() -> [u8; 16] {
+pub fn boot_id() -> [u8; 16] {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     u128::from_str_radix(&text.trim().replace('-', ""), 16).unwrap_or(0).to_be_bytes()
 }

@@ -2,44 +2,39 @@
 
 pub(crate) mod builder;
 pub mod condition;
-pub(crate) mod config;
-pub mod consume;
-pub(crate) mod create;
+pub mod config;
+pub mod create;
 pub(crate) mod create_channel;
-pub mod dead;
 pub mod dirs;
-pub(crate) mod ending;
-pub(crate) mod environment;
+pub mod ending;
+pub mod environment;
 mod error;
 pub(crate) mod extra;
-pub mod follow;
 pub(crate) mod guard;
 pub(crate) mod join;
 pub(crate) mod latency;
-pub(crate) mod layout;
+pub mod layout;
 pub(crate) mod listener;
-pub(crate) mod liveness;
+pub mod liveness;
 pub(crate) mod lost_memory;
+pub(crate) mod operations;
 pub(crate) mod orders;
 pub mod processes;
 pub(crate) mod rate;
-pub(crate) mod regions;
+pub mod regions;
 pub mod registry;
-pub mod remote_control;
-pub(crate) mod retention;
+pub mod retention;
 pub(crate) mod retired;
-pub mod rings;
 pub(crate) mod room;
 pub mod rules;
-pub(crate) mod save;
-pub(crate) mod session_region;
-pub(crate) mod shared;
+pub mod save;
+pub mod session_region;
+pub mod shared;
 pub mod snapshot;
-pub mod stream_out;
-pub(crate) mod streams;
+pub mod streams;
 pub mod trigger;
 pub(crate) mod user_context;
-pub(crate) mod window;
+pub mod window;
 
 use lastwords_ring::backend::{Mapping, discard_pages};
 use lastwords_ring::flush;
@@ -62,7 +57,7 @@ pub(crate) fn remove(session: &SessionShared) {
 }
 
 /// Removes the magic of a session in persistent memory, so that its memory can be used again.
-pub(crate) fn wipe(regions: &regions::Regions) {
+pub fn wipe(regions: &regions::Regions) {
     if !regions::is_persistent(regions.view.info.backend) {
         return;
     }

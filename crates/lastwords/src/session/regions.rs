@@ -10,7 +10,7 @@ use lastwords_ring::backend::{self, BackendError, Mapping, Place, open_region, o
 use super::error::Error;
 use super::layout::{REGISTRY, SESSION, SPANS, stream_name};
 use super::session_region::{SessionRegion, check_header};
-pub(crate) use super::streams::StreamRegion;
+pub use super::streams::StreamRegion;
 use super::streams::{self, Streams};
 use crate::process::clock;
 use crate::session::dirs::{Folder, unique_of};
@@ -20,10 +20,13 @@ use crate::session::registry::Registry;
 /// are dropped, and so are sessions that could not start.
 #[derive(Debug)]
 pub struct Regions {
-    pub(crate) view: SessionRegion,
-    pub(crate) registry: Registry,
+    /// The session region.
+    pub view: SessionRegion,
+    /// The registry of events.
+    pub registry: Registry,
     pub(crate) spans: Option<Mapping>,
-    pub(crate) streams: Streams,
+    /// The rings of all channels.
+    pub streams: Streams,
 }
 
 /// Maps the region of this name, if it exists: a file in a session's folder, or an entry of `places`. `open` opens the file.
@@ -56,7 +59,7 @@ fn open_to_look(folder: backend::Folder<'_>, name: &str) -> Result<Mapping, Back
 }
 
 /// Maps the session region alone, and passes it to `look`.
-pub(crate) fn look<T>(folder: &Folder, look: impl FnOnce(&SessionRegion) -> T) -> Result<T, Error> {
+pub fn look<T>(folder: &Folder, look: impl FnOnce(&SessionRegion) -> T) -> Result<T, Error> {
     // Callers copy the values that they read.
     open_view(folder, folder.places()?.as_deref(), open_to_look).map(|view| look(&view))
 }
@@ -89,7 +92,7 @@ fn open_view(folder: &Folder, places: Option<&[Place]>, open: Open) -> Result<Se
 
 impl Regions {
     /// Maps all regions of the session in a folder.
-    pub(crate) fn open(folder: &Folder) -> Result<Self, Error> {
+    pub fn open(folder: &Folder) -> Result<Self, Error> {
         let places = folder.places()?;
         let places = places.as_deref();
         let view = open_view(folder, places, open_region)?;
@@ -108,7 +111,7 @@ impl Regions {
     }
 
     /// Iterates over all mappings.
-    pub(crate) fn mappings(&self) -> impl Iterator<Item = &Mapping> {
+    pub fn mappings(&self) -> impl Iterator<Item = &Mapping> {
         [&self.view.mapping, &self.registry.mapping]
             .into_iter()
             .chain(&self.spans)
@@ -122,7 +125,7 @@ impl Regions {
     ///
     /// # Errors
     /// A file cannot be mapped. Then the channels before it are mapped, and a later call tries again.
-    pub(crate) fn attach(&self, folder: Option<&Folder>) -> Result<(), Error> {
+    pub fn attach(&self, folder: Option<&Folder>) -> Result<(), Error> {
         if self.streams.len() >= streams::count(&self.view) as usize {
             return Ok(());
         }
@@ -160,6 +163,6 @@ pub(crate) fn clock_refresh(backend: u32) -> fn(&ClockArea) {
 }
 
 /// Returns true if a back-end's memory needs flushes to be kept.
-pub(crate) fn is_persistent(backend: u32) -> bool {
+pub fn is_persistent(backend: u32) -> bool {
     matches!(backend, BACKEND_DAX | BACKEND_PHYSICAL)
 }

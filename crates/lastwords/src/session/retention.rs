@@ -268,7 +268,7 @@ fn has_ended(view: &SessionRegion, now: &Now) -> bool {
 }
 
 /// Returns the bytes of a session's rings.
-pub(crate) fn bytes(view: &SessionRegion) -> u64 {
+pub fn bytes(view: &SessionRegion) -> u64 {
     let halves = if view.control().snapshot.load(Acquire) == SNAPSHOT_OFF { 1 } else { 2 };
     let of = |(_, c): (u32, &lastwords_abi::session::Channel)| {
         u64::from(c.streams).saturating_mul(u64::from(c.sub_buffers)).saturating_mul(c.sub_buffer_size)

@@ -90,7 +90,7 @@ impl RuleSpec {
 
 /// The rules of a session, and their filters.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Tables<'a> {
+pub struct Tables<'a> {
     pub(crate) rules: &'a Rules,
     /// None in sessions of version 1.0.
     pub(crate) filters: Option<&'a Filters>,
@@ -98,7 +98,7 @@ pub(crate) struct Tables<'a> {
 
 /// The facts about an event by which rules match.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Named<'a> {
+pub struct Named<'a> {
     pub(crate) provider: &'a str,
     pub(crate) name: &'a str,
     /// From 1 (error) to 5 (trace).
@@ -208,7 +208,7 @@ pub(crate) fn parts(head: u64, bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 /// Reads the rules of a session in one consistent state. Returns no rules if they keep changing.
-pub(crate) fn read(tables: Tables<'_>) -> Vec<RuleSpec> {
+pub fn read(tables: Tables<'_>) -> Vec<RuleSpec> {
     lines(tables).into_iter().map(|line| line.spec).collect()
 }
 

@@ -30,11 +30,11 @@ pub(crate) const MOST_SAVED: usize = 16;
 /// Between the session's name and the number of the snapshot, in the name of a copy.
 const MARK: &str = ".snapshot-";
 /// Largest size of a session's name in the name of a copy, in bytes.
-pub(super) const MOST_NAME: usize = 32;
+pub const MOST_NAME: usize = 32;
 /// Bytes that are copied at a time.
-pub(super) const CHUNK: usize = 256 << 10;
+pub const CHUNK: usize = 256 << 10;
 /// Blocks of zeroes of this size become holes.
-pub(super) const BLOCK: usize = 4096;
+pub const BLOCK: usize = 4096;
 
 /// A snapshot that was saved.
 #[derive(Debug)]
@@ -93,7 +93,7 @@ fn names_of_copy(regions: &Regions, name: &str, number: u32) -> (String, String)
 
 /// Returns the number of the snapshot that was taken last, and the folder beside the session in which it is saved; none if it is not
 /// saved there.
-pub(crate) fn newest(regions: &Regions, folder: &Folder) -> Option<(u32, PathBuf)> {
+pub fn newest(regions: &Regions, folder: &Folder) -> Option<(u32, PathBuf)> {
     let number = regions.view.control().snapshots.load(Acquire);
     let (name, unique) = names_of_copy(regions, name_of(&folder.name), number);
     let copy = folder.path.parent()?.join(format!("{name}-{unique}"));
@@ -122,7 +122,7 @@ fn remove_oldest(base: &Base, name: &str) -> u32 {
 }
 
 /// Returns true for the number at the end of a copy's name.
-pub(super) fn is_number(text: &str) -> bool {
+pub fn is_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
@@ -202,7 +202,7 @@ fn forget_processes(file: &File, control_off: u32, processes_off: u32, triggers_
 }
 
 /// Returns the places of what belongs to processes in a session region, as offsets and lengths ([`forget_processes`]).
-pub(super) fn forgotten(control_off: u32, processes_off: u32, triggers_off: u32) -> impl Iterator<Item = (u64, usize)> {
+pub fn forgotten(control_off: u32, processes_off: u32, triggers_off: u32) -> impl Iterator<Item = (u64, usize)> {
     let locks = [
         offset_of!(Control, snapshot_lock),
         offset_of!(Control, snapshot_reader),
@@ -227,7 +227,7 @@ fn write_sparse(file: &File, bytes: &[u8], mut at: u64) -> std::io::Result<()> {
 }
 
 /// Creates the file of a region in the folder of a copy.
-pub(super) fn create_file(to: &Folder, name: &str, len: u64) -> Result<File, Error> {
+pub fn create_file(to: &Folder, name: &str, len: u64) -> Result<File, Error> {
     let shown = to.path.join(name);
     let created = open_at(to.fd()?, name, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL);
     let file = File::from(created.map_err(|error| Error::io("create", &shown, error))?);

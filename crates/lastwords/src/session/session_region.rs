@@ -22,10 +22,13 @@ use crate::session::rules::Tables;
 /// The session region. It is accessed through atomics. Fields that are not atomic are written before others see the
 /// region.
 #[derive(Debug)]
-pub(crate) struct SessionRegion {
-    pub(crate) mapping: Mapping,
-    pub(crate) info: SessionInfo,
-    pub(crate) uuid: [u8; 16],
+pub struct SessionRegion {
+    /// Its memory.
+    pub mapping: Mapping,
+    /// What does not change, copied.
+    pub info: SessionInfo,
+    /// UUID of the session.
+    pub uuid: [u8; 16],
     /// Offset of the filters; 0 if there are none.
     filters_off: u32,
     /// Offset of the triggers; 0 if there are none.
@@ -63,7 +66,7 @@ impl SessionRegion {
     }
 
     /// Returns the offset of the triggers; 0 if there are none.
-    pub(crate) fn triggers_off(&self) -> u32 {
+    pub fn triggers_off(&self) -> u32 {
         self.triggers_off
     }
 
@@ -80,7 +83,7 @@ impl SessionRegion {
     }
 
     /// Returns the rules and their filters.
-    pub(crate) fn rules(&self) -> Tables<'static> {
+    pub fn rules(&self) -> Tables<'static> {
         // SAFETY: `of` checked that the area is inside the mapping and aligned; everything in it is atomic.
         let filters = (self.filters_off != 0).then(|| unsafe { &*self.at::<Filters>(self.filters_off) });
         Tables { rules: &self.control().rules, filters }
@@ -92,7 +95,7 @@ impl SessionRegion {
     }
 
     /// Returns the control words, which change at run time.
-    pub(crate) fn control(&self) -> &'static Control {
+    pub fn control(&self) -> &'static Control {
         // SAFETY: `check_offsets` checked that the area is inside the mapping and aligned; everything in it that
         // changes is atomic.
         unsafe { &*self.at(self.info.control_off) }
@@ -105,12 +108,12 @@ impl SessionRegion {
     }
 
     /// Returns the kind of clock; none if this program does not know it.
-    pub(crate) fn clock_kind(&self) -> Option<ClockKind> {
+    pub fn clock_kind(&self) -> Option<ClockKind> {
         ClockKind::from_code(self.clock().kind.load(Relaxed))
     }
 
     /// Iterates over the channels that are in use, with their ids.
-    pub(crate) fn channels(&self) -> impl Iterator<Item = (u32, &'static Channel)> + use<> {
+    pub fn channels(&self) -> impl Iterator<Item = (u32, &'static Channel)> + use<> {
         // SAFETY: the reasons of `control` apply; fields that are not atomics are written before `state` and not
         // changed.
         let table: &'static [Channel] =
@@ -145,7 +148,7 @@ impl SessionRegion {
     }
 
     /// Returns the table of processes with their guards.
-    pub(crate) fn table(&self) -> Table<'_> {
+    pub fn table(&self) -> Table<'_> {
         Table { processes: self.processes(), guards: self.guards(), mapping: Some(&self.mapping) }
     }
 
@@ -159,7 +162,7 @@ impl SessionRegion {
     }
 
     /// Returns the parts that recorders need.
-    pub(crate) fn parts(&self) -> SessionParts {
+    pub fn parts(&self) -> SessionParts {
         // SAFETY: this is a checked session region, mapped for the life of the process, and `info` is the copy of its
         // info whose offsets were checked.
         unsafe { SessionParts::of_region(self.mapping.as_ptr(), &self.info) }
@@ -180,7 +183,7 @@ impl SessionRegion {
     }
 
     /// Returns the name of the session.
-    pub(crate) fn name(&self) -> String {
+    pub fn name(&self) -> String {
         text(&self.info.name)
     }
 
@@ -198,7 +201,7 @@ impl SessionRegion {
     }
 
     /// Notifies all processes of a change.
-    pub(crate) fn announce(&self) {
+    pub fn announce(&self) {
         self.keep_control();
         let generation = &self.control().generation;
         generation.fetch_add(1, SeqCst);
@@ -218,7 +221,7 @@ pub(crate) fn locked<T>(lock: &OwnerLock, namespaces: &AtomicU32, change: impl F
 }
 
 /// Returns the text of a NUL-padded field.
-pub(crate) fn text(bytes: &[u8]) -> String {
+pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(until_nul(bytes)).into_owned()
 }
 

@@ -34,8 +34,9 @@ static USED: AtomicUsize = AtomicUsize::new(0);
 
 /// A session of this process.
 #[derive(Debug)]
-pub(crate) struct SessionShared {
-    pub(crate) regions: Regions,
+pub struct SessionShared {
+    /// Its memory.
+    pub regions: Regions,
     /// A number that no other session of this process has had. Addresses are used again.
     pub(crate) number: u64,
     /// Folder of the session; none for a heap session whose folder could not be created.

@@ -217,7 +217,7 @@ fn free_spare(regions: &Regions, stream: &StreamRegion) {
 
 /// Runs `change` under the snapshot lock, when this process has mapped the rings of all channels. Channels are published
 /// under the same lock, so that none is created meanwhile.
-pub(crate) fn locked<T>(regions: &Regions, change: impl FnOnce(&Control) -> Result<T, Error>) -> Result<T, Error> {
+pub fn locked<T>(regions: &Regions, change: impl FnOnce(&Control) -> Result<T, Error>) -> Result<T, Error> {
     let control = regions.view.control();
     let busy = |owner| Error::Busy { what: "the session's snapshot", owner };
     let change = || {
@@ -287,7 +287,7 @@ impl SnapshotReader<'_> {
     }
 
     /// Checks that this process may still read the snapshot.
-    pub(crate) fn check(&self) -> Result<(), Error> {
+    pub fn check(&self) -> Result<(), Error> {
         let control = self.regions.view.control();
         let mark = control.snapshot_reader.load(Acquire);
         if control.snapshot.load(Acquire) == SNAPSHOT_READING && mark == self.mark {

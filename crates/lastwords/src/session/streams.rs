@@ -28,9 +28,11 @@ const LOCK_ROUNDS: u32 = 4096;
 
 /// A stream and its memory.
 #[derive(Debug)]
-pub(crate) struct StreamRegion {
-    pub(crate) mapping: Mapping,
-    pub(crate) stream: Stream,
+pub struct StreamRegion {
+    /// Its memory.
+    pub mapping: Mapping,
+    /// The ring in it.
+    pub stream: Stream,
 }
 
 impl Drop for StreamRegion {
@@ -111,7 +113,7 @@ impl StreamRegion {
     }
 
     /// Returns the half that recorders do not use now.
-    pub(crate) fn spare(&self, view: &SessionRegion) -> usize {
+    pub fn spare(&self, view: &SessionRegion) -> usize {
         let flips = view.control().flip.load(Acquire) ^ self.stream.control().flip.load(Acquire);
         ((flips & 1) ^ 1) as usize
     }
@@ -119,7 +121,7 @@ impl StreamRegion {
 
 /// Streams in the order of their index.
 #[derive(Debug)]
-pub(crate) struct Streams {
+pub struct Streams {
     /// The streams of the channels that the session had when it was mapped.
     first: Vec<StreamRegion>,
     /// The streams of each later channel. An entry below `later` points to a value that lives as long as the list. Written by
@@ -140,7 +142,7 @@ impl Streams {
     }
 
     /// Iterates over the streams in the order of their index. Async-signal-safe.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &StreamRegion> {
+    pub fn iter(&self) -> impl Iterator<Item = &StreamRegion> {
         self.first.iter().chain(self.groups().flatten())
     }
 
@@ -151,7 +153,7 @@ impl Streams {
     }
 
     /// Returns the number of streams.
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.groups().map(Vec::len).fold(self.first.len(), usize::saturating_add)
     }
 

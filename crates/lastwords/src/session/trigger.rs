@@ -474,7 +474,7 @@ pub struct Triggered {
 
 impl SessionRegion {
     /// Returns what triggers of the session did; none if the session is of version 1.0.
-    pub(crate) fn triggered(&self) -> Option<Triggered> {
+    pub fn triggered(&self) -> Option<Triggered> {
         let triggers = self.triggers()?;
         Some(Triggered {
             fired: triggers.fired.load(Relaxed),

@@ -42,7 +42,7 @@ fn a_memfd() {
     let path = places(&folder(&session))[0].path.clone();
     assert!(path.starts_with(&format!("/proc/{}/fd/", std::process::id())));
     assert_eq!(numbers_in_file(path.as_ref()), (0..500).collect::<Vec<_>>());
-    let seen = lastwords::remote_control::list(Some(dir.path())).expect("the list");
+    let seen = lastwords_control::list(Some(dir.path())).expect("the list");
     assert_eq!(seen[0].details.as_ref().expect("details").backend, "memfd");
 }
 
@@ -60,7 +60,7 @@ fn huge_pages_or_what_the_machine_has() {
     assert_eq!(numbers_in_file(path.as_ref()), (0..500).collect::<Vec<_>>());
     session.close();
     assert_eq!(numbers_in_file(path.as_ref()), (0..500).collect::<Vec<_>>(), "it stays");
-    lastwords::remote_control::destroy(&only_session(dir.path())).expect("removed");
+    lastwords_control::destroy(&only_session(dir.path())).expect("removed");
     assert!(!std::path::Path::new(&path).exists());
 }
 
@@ -185,7 +185,7 @@ fn pages_on_the_heap() {
         record(0..500);
         session.snapshot(lastwords::snapshot::Rings::All).expect("a snapshot");
         record(500..600);
-        let seen = lastwords::remote_control::list(Some(dir.path())).expect("the list");
+        let seen = lastwords_control::list(Some(dir.path())).expect("the list");
         let why = seen[0].details.as_ref().expect_err("nobody else can map it");
         assert!(why.contains("core"), "{why}");
         session.disable_snapshots().expect("the spare goes");

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use crate::common::{folder, lost, plain, wait_for};
 use lastwords::condition::{Action, Condition};
-use lastwords::remote_control::Handle;
 use lastwords::{Builder, Level, Session, Triggered, Window, event};
+use lastwords_control::Handle;
 use lastwords_testkit::naive;
 
 /// Held while a test has its session, because the sessions of all tests take the events of each.

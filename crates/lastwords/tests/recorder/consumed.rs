@@ -4,9 +4,9 @@
 use std::sync::Mutex;
 
 use crate::common::{folder, plain, record};
-use lastwords::consume::Consumer;
-use lastwords::remote_control::Handle;
 use lastwords::{Memory, Session};
+use lastwords_control::Handle;
+use lastwords_control::consume::Consumer;
 
 /// Sessions of one process share their callsites: one test records at a time.
 static ONE: Mutex<()> = Mutex::new(());

@@ -11,10 +11,10 @@ use crate::common::{
     StopAtEnd, areas, child_dir, folder, kill_self, mount, only_session, plain, spawn, stay_on_one_cpu, unmount,
     wait_for,
 };
-use lastwords::remote_control::Handle;
 use lastwords::rules::RuleSpec;
 use lastwords::snapshot::Rings;
 use lastwords::{Error, Memory, Reservation, Scope, Session, event};
+use lastwords_control::Handle;
 use lastwords_testkit::naive;
 use lastwords_testkit::random::Random;
 
@@ -193,9 +193,7 @@ fn a_killed_recorder_leaves_each_event_in_a_channel() {
     for _ in 0..4 {
         let dir = tempfile::tempdir().expect("a folder");
         let mut child = spawn("child_records_until_it_is_killed", dir.path(), &[]);
-        wait_for("the session", || {
-            lastwords::remote_control::list(Some(dir.path())).is_ok_and(|found| !found.is_empty())
-        });
+        wait_for("the session", || lastwords_control::list(Some(dir.path())).is_ok_and(|found| !found.is_empty()));
         let path = only_session(dir.path());
         let session = Handle::open(&path).expect("opened");
         wait_for("an event", || session.produced() > 0);
@@ -214,7 +212,7 @@ fn a_killed_recorder_leaves_each_event_in_a_channel() {
             unattached(&path, id)
         );
         drop(session);
-        lastwords::remote_control::destroy(&path).expect("removed");
+        lastwords_control::destroy(&path).expect("removed");
     }
 }
 

@@ -5,8 +5,8 @@ use std::process::ExitStatus;
 use std::sync::Mutex;
 
 use crate::common::{areas, child_dir, folder, kill_self, numbers, only_session, plain, record, spawn, wait_for};
-use lastwords::remote_control::{self, Details, State};
 use lastwords::{Ended, Ending, Memory, Retention, Scope, Session, crash};
+use lastwords_control::{self, Details, State};
 
 /// Sessions of one process share their callsites: one test records at a time.
 static ONE: Mutex<()> = Mutex::new(());
@@ -153,7 +153,7 @@ fn child_ends() {
 }
 
 fn details(folder: &Path) -> Details {
-    remote_control::Handle::open(folder).expect("it opens").summary().details.expect("details")
+    lastwords_control::Handle::open(folder).expect("it opens").summary().details.expect("details")
 }
 
 /// Starts a child that ends in this way. Returns its status and its session, and checks that the session has all its
@@ -258,7 +258,7 @@ fn the_newest_five_of_a_name_stay() {
     assert!(session.note().contains("retention removed 1 ended session,"), "{}", session.note());
     assert_eq!(details(&folder(&session)).removed, 1);
     assert_eq!(numbers(&folders[6]), [6]);
-    let found = remote_control::list(Some(dir.path())).expect("the list");
+    let found = lastwords_control::list(Some(dir.path())).expect("the list");
     assert_eq!(found.iter().filter(|summary| summary.name == "other").count(), 1, "of another name");
     assert_eq!(details(&folder(&live)).state, State::Live);
     drop(session);
@@ -316,7 +316,11 @@ fn a_process_that_executes_itself_anew_keeps_as_few_as_others() {
     let dir = tempfile::tempdir().expect("a folder");
     let status = spawn("child_ends", dir.path(), &[("HOW", "anew")]).wait().expect("it ends");
     assert!(status.success(), "{status}");
-    assert_eq!(remote_control::list(Some(dir.path())).expect("the list").len(), 3, "two that had ended, and the last");
+    assert_eq!(
+        lastwords_control::list(Some(dir.path())).expect("the list").len(),
+        3,
+        "two that had ended, and the last"
+    );
 }
 
 /// Returns the bytes that the files of a session take.
@@ -358,7 +362,7 @@ fn one_start_removes_all_that_is_above_the_number() {
         drop(builder().start().expect("it starts"));
     }
     drop(session);
-    let found = remote_control::list(Some(dir.path())).expect("the list");
+    let found = lastwords_control::list(Some(dir.path())).expect("the list");
     assert_eq!(found.len(), 5 + 2, "five that had ended, the last, and the one that lived meanwhile");
 }
 
@@ -399,7 +403,7 @@ fn many_that_begin_at_a_time_all_begin() {
     for _ in 0..12 {
         drop(start("race", dir.path()));
     }
-    let found = remote_control::list(Some(dir.path())).expect("the list").len();
+    let found = lastwords_control::list(Some(dir.path())).expect("the list").len();
     assert_eq!(found, 6, "five that had ended, and the last");
 }
 
@@ -438,7 +442,7 @@ fn a_users_session_that_ended_is_not_joined_again() {
     drop(first);
     let second = start().expect("it starts");
     assert_ne!(second.uuid(), uuid);
-    assert_eq!(remote_control::list(Some(dir.path())).expect("the list").len(), 2);
+    assert_eq!(lastwords_control::list(Some(dir.path())).expect("the list").len(), 2);
 }
 
 #[test]
@@ -488,7 +492,7 @@ fn the_environment_enables_sizes_and_retains() {
         let status = spawn(name, &dir, &[("LASTWORDS", asked)]).wait().expect("it ends");
         assert!(status.success(), "{asked}: {status}");
         let said = |what: &str| std::fs::read_to_string(dir.with_extension(what)).expect("said");
-        let mut found = remote_control::list(Some(&dir)).expect("the list");
+        let mut found = lastwords_control::list(Some(&dir)).expect("the list");
         found.sort_by_key(|summary| std::cmp::Reverse(summary.details.as_ref().map_or(0, |details| details.created)));
         let newest = found[0].details.clone().expect("details");
         (found.len(), newest, said("note"), said("size").parse::<u64>().expect("a number"))

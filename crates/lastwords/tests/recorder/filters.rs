@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use crate::common;
 use crate::common::{child_dir, folder, spawn, wait_for};
-use lastwords::remote_control::Handle;
 use lastwords::rules::RuleSpec;
 use lastwords::{ChannelConfig, Context, Reservation, Session, event, event_enabled};
+use lastwords_control::Handle;
 use lastwords_testkit::naive;
 
 /// A generator of numbers (xorshift).

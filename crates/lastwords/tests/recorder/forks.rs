@@ -73,7 +73,7 @@ fn child_forks_a_child_that_records() {
     record(0..1);
     let parent = std::process::id();
     let told = fork(|| {
-        let handle = lastwords::remote_control::Handle::open(&folder(&session)).expect("it opens");
+        let handle = lastwords_control::Handle::open(&folder(&session)).expect("it opens");
         // The first event of the child starts the thread, which then waits for changes.
         assert!(is_recorded(&session, 1) && std::process::id() != parent);
         wait_for("the thread", || threads() == 2);
@@ -116,7 +116,7 @@ fn child_forks_a_child_that_records_in_handlers() {
     unsafe { libc::signal(libc::SIGUSR1, record_in_handler as extern "C" fn(libc::c_int) as usize) };
     let told = fork(|| {
         let count = || numbers(&folder(&session)).iter().filter(|number| **number == 100).count();
-        let handle = lastwords::remote_control::Handle::open(&folder(&session)).expect("it opens");
+        let handle = lastwords_control::Handle::open(&folder(&session)).expect("it opens");
         let record_there = || {
             // SAFETY: the handler was installed above.
             unsafe { libc::raise(libc::SIGUSR1) };
@@ -155,7 +155,7 @@ fn child_may_have_no_thread() {
     let session = start(&dir);
     assert_eq!(threads(), before, "no thread could be started");
     assert!(is_recorded(&session, 1));
-    let handle = lastwords::remote_control::Handle::open(&folder(&session)).expect("it opens");
+    let handle = lastwords_control::Handle::open(&folder(&session)).expect("it opens");
     handle.rule(&lastwords::rules::RuleSpec::disable("test:*")).expect("disabled");
     assert!(!is_recorded(&session, 2), "the next event follows");
     handle.rule(&lastwords::rules::RuleSpec::enable("test:*")).expect("enabled");

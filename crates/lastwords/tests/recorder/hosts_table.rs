@@ -266,9 +266,9 @@ fn child_adds_a_rule() {
         return;
     }
     std::io::stdin().read_line(&mut String::new()).expect("a line");
-    let sessions = lastwords::remote_control::list(Some(&dir)).expect("the list");
+    let sessions = lastwords_control::list(Some(&dir)).expect("the list");
     for session in sessions {
-        let handle = lastwords::remote_control::Handle::open(&session.folder).expect("it opens");
+        let handle = lastwords_control::Handle::open(&session.folder).expect("it opens");
         handle.rule(&lastwords::rules::RuleSpec::disable("later:*")).expect("a rule");
     }
 }

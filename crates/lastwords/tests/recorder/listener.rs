@@ -50,7 +50,7 @@ fn child_that_may_not_wait() {
     std::thread::sleep(Duration::from_secs(1));
     let idle = used() - before;
     assert!(idle < Duration::from_millis(200), "idle for 1 s: {idle:?} of a processor");
-    let handle = lastwords::remote_control::Handle::open(&folder(&session)).expect("it opens");
+    let handle = lastwords_control::Handle::open(&folder(&session)).expect("it opens");
     handle.rule(&lastwords::rules::RuleSpec::disable("test:*")).expect("disabled");
     let recorded = || common::numbers(&folder(&session)).len();
     wait_for("the change to be noticed", || {

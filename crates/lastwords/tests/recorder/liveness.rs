@@ -7,9 +7,9 @@ use std::process::{Child, Command, Stdio};
 
 use crate::common;
 use crate::common::{child_dir, folder, kill_self, numbers, only_session, plain, record, spawn, wait_for};
-use lastwords::processes::{Evidence, Life};
-use lastwords::remote_control::{self, Details, Handle, State};
 use lastwords::{Ending, Retention, Session};
+use lastwords_control::{self, Details, Handle, State};
+use lastwords_control::{Evidence, Life};
 
 /// The exit status of a child that lacks a right.
 const NO_RIGHT: i32 = 77;
@@ -335,7 +335,7 @@ fn a_session_that_is_closed_after_chroot_was_closed() {
 
 /// Returns how many sessions are in the folder.
 fn count(dir: &Path) -> usize {
-    remote_control::list(Some(dir)).expect("the list").len()
+    lastwords_control::list(Some(dir)).expect("the list").len()
 }
 
 #[test]
@@ -376,8 +376,8 @@ fn the_first_death_of_a_crash_loop_stays() {
 /// Returns the bytes that the files of ended sessions take.
 fn bytes_of_ended(dir: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt as _;
-    let over = |s: &remote_control::Summary| s.details.as_ref().is_ok_and(|details| details.ended.is_some());
-    let ended = remote_control::list(Some(dir)).expect("the list").into_iter().filter(over);
+    let over = |s: &lastwords_control::Summary| s.details.as_ref().is_ok_and(|details| details.ended.is_some());
+    let ended = lastwords_control::list(Some(dir)).expect("the list").into_iter().filter(over);
     let files = ended.flat_map(|summary| std::fs::read_dir(summary.folder).expect("a folder"));
     files.map(|file| file.expect("a file").metadata().expect("its size").blocks() * 512).sum()
 }

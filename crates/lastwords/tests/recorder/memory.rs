@@ -154,7 +154,7 @@ fn a_full_file_system_costs_no_newest_event_and_not_the_process() {
     let dir = tempfile::tempdir().expect("a folder");
     mount(dir.path(), 0, "size=16m,mode=0700");
     let status = spawn("child_records_in_a_full_file_system", dir.path(), &[]).wait().expect("it ends");
-    let sessions = lastwords::remote_control::list(Some(dir.path())).expect("the list");
+    let sessions = lastwords_control::list(Some(dir.path())).expect("the list");
     let folder = sessions[0].folder.clone();
     let (found, lost) = (numbers(&folder), lost(&folder));
     unmount(dir.path());
@@ -228,7 +228,7 @@ fn a_full_file_system_ends_no_process_that_does_not_handle_its_signal() {
                 mount(dir.path(), 0, size);
                 let variables = [("HOW", how), (order, "1"), (filter, "1")];
                 let status = spawn("child_relies_on_no_signal", dir.path(), &variables).wait().expect("it ends");
-                let sessions = lastwords::remote_control::list(Some(dir.path())).expect("the list");
+                let sessions = lastwords_control::list(Some(dir.path())).expect("the list");
                 let folder = sessions[0].folder.clone();
                 let (found, lost) = (numbers(&folder), lost(&folder));
                 unmount(dir.path());
@@ -307,7 +307,7 @@ fn a_memory_limit_ends_no_process() {
         };
         let without = run(&[]);
         let runs: Vec<_> = (0..9).map(|_| run(&[("RECORDED", "1")])).collect();
-        let sessions: Vec<_> = lastwords::remote_control::list(Some(&place)).unwrap_or_default();
+        let sessions: Vec<_> = lastwords_control::list(Some(&place)).unwrap_or_default();
         let bytes: u64 = sessions.iter().map(|session| resident(&session.folder)).sum();
         let newest = sessions.iter().map(|session| numbers_with_threads(&session.folder).last().copied()).max();
         unmount(&place);

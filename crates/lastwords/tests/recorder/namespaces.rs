@@ -5,8 +5,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::common::{child_dir, numbers, only_session, plain, record, spawn};
-use lastwords::remote_control::{self, State};
 use lastwords::{Reservation, Session};
+use lastwords_control::{self, State};
 use lastwords_testkit::layout;
 
 /// The exit status of a child that may not make namespaces.
@@ -147,6 +147,6 @@ fn a_child_of_the_same_id_in_its_namespace_does_not_end_the_session() {
     assert!(status.success(), "{status}");
     let folder = only_session(dir.path());
     assert_eq!(numbers(&folder), (0..20).collect::<Vec<_>>());
-    let details = remote_control::Handle::open(&folder).expect("it opens").summary().details.expect("details");
+    let details = lastwords_control::Handle::open(&folder).expect("it opens").summary().details.expect("details");
     assert!(details.recording && details.state != State::Finished, "{details:?}");
 }

@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::common;
 use crate::common::{StopAtEnd, child_dir, folder, kill_self, numbers, only_session, plain, record, spawn, wait_for};
-use lastwords::processes::Life;
-use lastwords::remote_control::{self, Handle, State};
 use lastwords::rules::RuleSpec;
 use lastwords::{Reservation, Scope, Session};
+use lastwords_control::Life;
+use lastwords_control::{self, Handle, State};
 
 /// Sessions of one process share their callsites: one test records at a time.
 static ONE: Mutex<()> = Mutex::new(());
@@ -30,8 +30,8 @@ fn start_users(dir: &Path) -> Session {
     .expect("it starts")
 }
 
-fn details(dir: &Path) -> remote_control::Details {
-    let mut found = remote_control::list(Some(dir)).expect("the list");
+fn details(dir: &Path) -> lastwords_control::Details {
+    let mut found = lastwords_control::list(Some(dir)).expect("the list");
     assert_eq!(found.len(), 1);
     found.remove(0).details.expect("details")
 }
@@ -56,7 +56,7 @@ fn a_killed_process_leaves_its_events() {
     assert_eq!(details.state, State::LeftOver);
     assert_eq!(details.processes[0].life, Life::Dead);
     assert_eq!(details.channels[0].events, 1);
-    remote_control::destroy(&folder).expect("it is removed");
+    lastwords_control::destroy(&folder).expect("it is removed");
     assert!(!folder.exists());
 }
 
@@ -72,7 +72,7 @@ fn closed_removed_or_dropped_by_a_panic() {
     assert!(!path.exists());
     drop(start(dir.path()));
     assert_eq!(details(dir.path()).state, State::Finished);
-    remote_control::destroy(&only_session(dir.path())).expect("it is removed");
+    lastwords_control::destroy(&only_session(dir.path())).expect("it is removed");
     let panicked = std::panic::catch_unwind(|| {
         let _session = start(dir.path());
         record(0..10);
@@ -201,7 +201,7 @@ fn events_are_switched_from_another_process() {
     alone!();
     let dir = tempfile::tempdir().expect("a folder");
     let mut child = spawn("child_records_until_killed", dir.path(), &[]);
-    wait_for("the session", || remote_control::list(Some(dir.path())).is_ok_and(|found| found.len() == 1));
+    wait_for("the session", || lastwords_control::list(Some(dir.path())).is_ok_and(|found| found.len() == 1));
     let folder = only_session(dir.path());
     let newest = || numbers(&folder).last().copied();
     // The recorder continues while it is read. A copy may catch it in the middle, so only the change counts.
@@ -220,7 +220,7 @@ fn events_are_switched_from_another_process() {
     wait_for("silence again", quiet);
     handle.set_recording(None, true);
     wait_for("events at last", || !quiet());
-    remote_control::destroy(&folder).expect("destroyed while it lives");
+    lastwords_control::destroy(&folder).expect("destroyed while it lives");
     assert!(!folder.exists());
     child.kill().expect("killed");
     child.wait().expect("it ends");
@@ -250,7 +250,7 @@ fn killed_writers_do_not_stop_the_others() {
         let dir = tempfile::tempdir().expect("a folder");
         let variables = [("RESERVATION", reservation)];
         let mut other = spawn("child_joins_and_records_when_told", dir.path(), &variables);
-        wait_for("the session", || remote_control::list(Some(dir.path())).is_ok_and(|found| found.len() == 1));
+        wait_for("the session", || lastwords_control::list(Some(dir.path())).is_ok_and(|found| found.len() == 1));
         let folder = only_session(dir.path());
         for round in 1..=kills {
             let mut writer = spawn("child_records_until_killed", dir.path(), &variables);
@@ -273,7 +273,7 @@ fn killed_writers_do_not_stop_the_others() {
     }
 }
 
-fn details_of(folder: &Path) -> remote_control::Details {
+fn details_of(folder: &Path) -> lastwords_control::Details {
     Handle::open(folder).expect("it opens").summary().details.expect("details")
 }
 
@@ -412,7 +412,7 @@ fn a_process_in_another_pid_namespace() {
     let Ok(mut child) = unshare.env(common::DIR, dir.path()).stdout(std::process::Stdio::null()).spawn() else {
         return;
     };
-    let listed = || remote_control::list(Some(dir.path())).is_ok_and(|found| found.len() == 1);
+    let listed = || lastwords_control::list(Some(dir.path())).is_ok_and(|found| found.len() == 1);
     for _ in 0..2000 {
         // Without the right to make namespaces, the test cannot run.
         if child.try_wait().is_ok_and(|status| status.is_some()) {

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use lastwords::remote_control::Handle;
 use lastwords::{Builder, ChannelConfig, Context, Session, event};
+use lastwords_control::Handle;
 
 /// Size of an event of [`record`] with its header, in bytes.
 const EVENT: u64 = 4 + 64;

@@ -7,8 +7,8 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 
 use crate::common::{child_dir, folder, kill_self, numbers, plain, record, spawn};
-use lastwords::remote_control::{self, Handle};
 use lastwords::{Error, Memory, Session};
+use lastwords_control::{self, Handle};
 
 fn start(dir: &Path) -> Result<Session, Error> {
     Session::builder("sec").dir(dir).channel(plain("main")).start()
@@ -42,7 +42,7 @@ fn what_stands_in_the_place_of_the_folder() {
     symlink(&real, &place).expect("a link");
     let error = start(&place).expect_err("a link").to_string();
     assert!(error.contains("place") && error.contains("remove it"), "{error}");
-    assert!(remote_control::list(Some(&place)).is_err());
+    assert!(lastwords_control::list(Some(&place)).is_err());
     std::fs::remove_file(&place).expect("removed");
 
     symlink(dir.path().join("nowhere"), &place).expect("a dangling link");
@@ -169,8 +169,8 @@ fn links_in_a_session_are_removed_not_followed() {
     session.remove();
     assert!(!path.exists() && precious.join("file").exists());
     symlink(&precious, base.join("evil-0123456789abcdef")).expect("a link");
-    assert!(remote_control::destroy(&base.join("evil-0123456789abcdef")).is_err());
-    assert_eq!(remote_control::list(Some(&base)).expect("the list").len(), 0);
+    assert!(lastwords_control::destroy(&base.join("evil-0123456789abcdef")).is_err());
+    assert_eq!(lastwords_control::list(Some(&base)).expect("the list").len(), 0);
     assert!(precious.join("file").exists());
 }
 

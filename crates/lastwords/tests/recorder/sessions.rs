@@ -101,15 +101,15 @@ fn looking_at_sessions_leaves_nothing_behind() {
     let folder = session.folder().expect("a folder");
     let (stream, aside) = (folder.join("stream-0000"), folder.join("aside"));
     let look = || {
-        let found = lastwords::remote_control::list(Some(dir.path())).expect("a list");
+        let found = lastwords_control::list(Some(dir.path())).expect("a list");
         assert!(found[0].details.is_ok());
-        let handle = lastwords::remote_control::Handle::open(folder).expect("a session");
+        let handle = lastwords_control::Handle::open(folder).expect("a session");
         handle.clear().expect("cleared");
         assert_eq!(handle.summary().name, "looked-at");
         drop(handle);
         // Regions that were mapped before the damage was found are unmapped, too.
         std::fs::rename(&stream, &aside).expect("moved away");
-        lastwords::remote_control::Handle::open(folder).expect_err("a region is missing");
+        lastwords_control::Handle::open(folder).expect_err("a region is missing");
         std::fs::rename(&aside, &stream).expect("moved back");
     };
     look();

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::common::{
     StopAtEnd, areas, child_dir, folder, numbers, only_session, plain, record, snapshot_numbers, spawn, wait_for,
 };
-use lastwords::remote_control::{self, Handle};
 use lastwords::snapshot::Rings;
 use lastwords::{ChannelConfig, Error, Memory, Reservation, Session};
+use lastwords_control::{self, Handle};
 
 /// Sessions of one process share their callsites: one test records at a time.
 static ONE: Mutex<()> = Mutex::new(());
@@ -253,7 +253,7 @@ fn another_process_takes_it() {
     for which in ["0", "1", "2"] {
         let dir = tempfile::tempdir().expect("a folder");
         let mut child = spawn("child_records", dir.path(), &[("WHICH", which)]);
-        wait_for("the session", || remote_control::list(Some(dir.path())).is_ok_and(|found| found.len() == 1));
+        wait_for("the session", || lastwords_control::list(Some(dir.path())).is_ok_and(|found| found.len() == 1));
         let path = only_session(dir.path());
         let handle = Handle::open(&path).expect("it opens");
         handle.enable_snapshots().expect("enabled");

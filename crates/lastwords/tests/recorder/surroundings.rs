@@ -8,9 +8,9 @@ use std::path::Path;
 
 use crate::common;
 use crate::common::{child_dir, folder, only_session, plain, record, spawn};
-use lastwords::remote_control::Details;
 use lastwords::rules::RuleSpec;
-use lastwords::{Level, Memory, Session, remote_control};
+use lastwords::{Level, Memory, Session};
+use lastwords_control::Details;
 
 fn run(child: &str, dir: &Path, variables: &[(&str, &str)]) {
     let status = spawn(child, dir, variables).wait().expect("it ends");
@@ -95,8 +95,8 @@ fn a_limit_on_file_sizes_is_an_error_at_the_start() {
 #[test]
 fn child_says_where_its_sessions_live() {
     let Some(dir) = child_dir() else { return };
-    let places = lastwords::dirs::candidates();
-    assert_eq!(places[0], lastwords::dirs::base_path());
+    let places = lastwords_control::dirs::candidates();
+    assert_eq!(places[0], lastwords_control::dirs::base_path());
     let shown: Vec<_> = places.iter().map(|place| place.display().to_string()).collect();
     std::fs::write(dir.join("places"), shown.join(" ")).expect("told");
 }
@@ -147,9 +147,11 @@ fn memory_that_went_with_its_process_is_told_from_memory_that_cannot_be_read() {
     for memory in ["heap", "memfd"] {
         let dir = tempfile::tempdir().expect("a folder");
         let mut child = spawn("child_records_in_memory_of_its_own", dir.path(), &[("MEMORY", memory)]);
-        common::wait_for("the session", || remote_control::list(Some(dir.path())).is_ok_and(|found| found.len() == 1));
+        common::wait_for("the session", || {
+            lastwords_control::list(Some(dir.path())).is_ok_and(|found| found.len() == 1)
+        });
         let pid = child.id();
-        let listed = || remote_control::list(Some(dir.path())).expect("the list").remove(0);
+        let listed = || lastwords_control::list(Some(dir.path())).expect("the list").remove(0);
         let alive = listed();
         assert_eq!(alive.gone_with, None);
         assert_eq!(alive.details.is_ok(), memory == "memfd", "{:?}", alive.details);
@@ -163,7 +165,7 @@ fn memory_that_went_with_its_process_is_told_from_memory_that_cannot_be_read() {
             (dead.gone_with, dead.details.err()),
             (Some(pid), Some(format!("its memory went with process {pid}")))
         );
-        remote_control::destroy(&dead.folder).expect("destroyed");
+        lastwords_control::destroy(&dead.folder).expect("destroyed");
         assert!(!dead.folder.exists());
     }
 }
@@ -179,7 +181,7 @@ fn only_folders_of_sessions_are_removed() {
         for name in ["registry", file] {
             std::fs::write(place.join(name), "precious").expect("a file");
         }
-        let error = remote_control::destroy(&place).expect_err("no session's").to_string();
+        let error = lastwords_control::destroy(&place).expect_err("no session's").to_string();
         assert!(error.contains(name), "{error}");
         assert_eq!(std::fs::read_dir(&place).expect("it stays").count(), 2, "{name}: all or nothing");
     }
@@ -192,7 +194,7 @@ fn only_folders_of_sessions_are_removed() {
     session.remove();
     assert_eq!(only_session(&dir.path().join("base")), path, "somebody's notes are in it");
     std::fs::remove_dir(path.join("notes")).expect("removed");
-    remote_control::destroy(&path).expect("destroyed");
+    lastwords_control::destroy(&path).expect("destroyed");
     assert!(!path.exists());
 }
 
@@ -233,7 +235,7 @@ fn child_does_as_its_environment_asks() {
 fn asked(text: &str) -> (Details, String) {
     let dir = tempfile::tempdir().expect("a folder");
     run("child_does_as_its_environment_asks", dir.path(), &[("LASTWORDS", text)]);
-    let found = remote_control::list(Some(&dir.path().join("base"))).expect("a list");
+    let found = lastwords_control::list(Some(&dir.path().join("base"))).expect("a list");
     let note = std::fs::read_to_string(dir.path().join("note")).expect("told");
     (found[0].details.clone().expect("readable"), note)
 }
@@ -261,7 +263,7 @@ fn the_environment_says_how_many_sessions_stay() {
     for (directives, left) in [("retain=2", [1, 2, 3, 3]), ("retain=9,retain_size=3G", [4, 5, 6, 7])] {
         for left in left {
             run("child_does_as_its_environment_asks", dir.path(), &[("LASTWORDS", directives)]);
-            let found = remote_control::list(Some(&dir.path().join("base"))).expect("a list");
+            let found = lastwords_control::list(Some(&dir.path().join("base"))).expect("a list");
             assert_eq!(found.len(), left, "{directives}");
         }
     }
@@ -270,11 +272,11 @@ fn the_environment_says_how_many_sessions_stay() {
 }
 
 /// Returns what a process writes on stderr that starts a session with `text` in its environment, and the session.
-fn said(text: &str) -> (String, remote_control::Summary) {
+fn said(text: &str) -> (String, lastwords_control::Summary) {
     let dir = tempfile::tempdir().expect("a folder");
     let mut command = common::test_of_this_module("child_does_as_its_environment_asks");
     let out = command.env(common::DIR, dir.path()).env("LASTWORDS", text).output().expect("it runs");
-    let found = remote_control::list(Some(&dir.path().join("base"))).expect("a list");
+    let found = lastwords_control::list(Some(&dir.path().join("base"))).expect("a list");
     (String::from_utf8_lossy(&out.stderr).into_owned(), found[0].clone())
 }
 

@@ -9,8 +9,8 @@ use std::time::Duration;
 use crate::common;
 use crate::common::{StopAtEnd, child_dir, folder, plain, record, spawn, wait_for};
 use lastwords::condition::Condition;
-use lastwords::remote_control::Handle;
 use lastwords::{Builder, Reservation, Session, Triggered, Window};
+use lastwords_control::Handle;
 use lastwords_testkit::naive;
 use lastwords_testkit::ring::Event;
 
@@ -109,9 +109,9 @@ fn each_of_two_errors_leaves_its_own_snapshot() {
         assert_eq!(triggered(&session), Triggered { fired: 2, saved: 2, ..Triggered::default() });
         for copy in &folders {
             let summary = Handle::open(copy).expect("a session").summary().details.expect("details");
-            assert_eq!(summary.state, lastwords::remote_control::State::Finished);
+            assert_eq!(summary.state, lastwords_control::State::Finished);
             assert_eq!(common::lost(copy), 0);
-            lastwords::remote_control::destroy(copy).expect("removed like any session");
+            lastwords_control::destroy(copy).expect("removed like any session");
         }
         session.remove();
     }

@@ -56,9 +56,9 @@ struct Place {
 }
 
 impl Place {
-    fn new() -> Self {
+    fn new(name: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let session = Session::builder("pids").dir(dir.path()).start().expect("a session");
+        let session = Session::builder(name).dir(dir.path()).events(format!("{name}:*")).start().expect("a session");
         let programs = Programs { program: "/nonexistent".into(), recorder: vec![], guard: vec![] };
         let sessions = Sessions::new(Some(dir.path().to_owned()), session.folder().unwrap(), programs);
         Self { _dir: dir, tree: Tree::new(sessions.expect("the session")), session }
@@ -196,7 +196,7 @@ fn change(place: &Place, model: &mut Model, workers: &[Worker], random: &mut Ran
 
 #[test]
 fn writes_lead_to_what_a_model_says() {
-    let place = Place::new();
+    let place = Place::new("pids");
     let allowed = sched_getaffinity(None).unwrap();
     let cpus: Vec<u32> = (0..32).filter(|cpu| allowed.is_set(*cpu as usize)).collect();
     let workers: Vec<Worker> = (0..4).map(|at| Worker::start(cpus[at % cpus.len().min(2)])).collect();
@@ -303,8 +303,8 @@ impl Drop for Kernel {
 #[test]
 fn words_and_errors_are_those_of_the_kernel() {
     let Some(kernel) = Kernel::new() else { return };
-    let place = Place::new();
-    event!(pids, "one", number = 0u64);
+    let place = Place::new("words");
+    event!(words, "one", number = 0u64);
     let all = place.read("tracing_cpumask");
     // A machine may have room for more CPUs than it has. Then the kernel's masks are longer.
     let is_same_length = kernel.read("tracing_cpumask") == all;

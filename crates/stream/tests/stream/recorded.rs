@@ -4,8 +4,8 @@
 
 use crate::support::{LIMITS, Running};
 use lastwords::snapshot::Rings;
-use lastwords::stream_out::Source;
 use lastwords::{ChannelConfig, Reservation, Session, event};
+use lastwords_control::stream_out::Source;
 use lastwords_stream::session::Sent;
 use lastwords_stream::wire::Hello;
 use lastwords_stream::{Sender, Told, session};

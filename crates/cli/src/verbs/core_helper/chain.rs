@@ -35,7 +35,7 @@ pub(super) fn pipe(args: &Pipe) -> anyhow::Result<Outcome> {
     crash.save(&process);
     crash.log();
     if let Some(handle) = told.handle.filter(|_| told.is_shared) {
-        lastwords::dead::keep_file_at_exec(handle);
+        lastwords_control::dead::keep_file_at_exec(handle);
     }
     let error = Command::new(program).args(arguments).exec();
     let why = format!("{}: {error}; the core of process {} is lost", program.display(), args.dying.pid);
@@ -68,7 +68,7 @@ pub(super) fn file(args: &File) -> anyhow::Result<Outcome> {
 
 /// Opens the dying process. The kernel's handle of it is not for the parts of the helper.
 fn open(dying: &Dying) -> anyhow::Result<Process> {
-    lastwords::dead::close_files_at_exec();
+    lastwords_control::dead::close_files_at_exec();
     Process::open(dying.pid, dying.told.handle)
 }
 

@@ -5,7 +5,7 @@
 //! process (a pidfd, `%F`, Linux 6.16 and some older ones), or else by the times at which this helper and the process began.
 
 use anyhow::{Context, bail};
-use lastwords::dead::Death;
+use lastwords_control::dead::Death;
 use rustix::fs::{AtFlags, CWD, Dir, Gid, Mode, OFlags, Uid, fstat, fstatfs, openat, statat};
 use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
 use rustix::thread::{

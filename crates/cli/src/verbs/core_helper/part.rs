@@ -141,7 +141,7 @@ fn give(socket: &UnixStream, task: &[u8], files: &[BorrowedFd<'_>]) -> anyhow::R
 pub(super) fn receive<T: DeserializeOwned, const N: usize>() -> anyhow::Result<(T, [OwnedFd; N], UnixStream)> {
     const WRONG: &str = "the helper starts this command itself";
     // The descriptors that the helper has inherited are not for the parts that this one starts.
-    lastwords::dead::close_files_at_exec();
+    lastwords_control::dead::close_files_at_exec();
     let socket = UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned().context(WRONG)?);
     let mut len = [0; 8];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FILES))];

@@ -1,5 +1,5 @@
 //! The quota of all users together for copies of dead processes' sessions. Each user has a quota too, which the newest
-//! copies keep (`lastwords::dead`). Above the quota of all, no copy is made: nobody's crashes remove the copies of others.
+//! copies keep (`lastwords_control::dead`). Above the quota of all, no copy is made: nobody's crashes remove the copies of others.
 
 use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, ResolveFlags, openat, openat2, statat};
 use std::fmt;

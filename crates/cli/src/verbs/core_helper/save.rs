@@ -10,7 +10,7 @@ use crate::ended::signal_name;
 use crate::exit::Outcome;
 use crate::table::plain;
 use anyhow::{Context, bail};
-use lastwords::dead::{CopyFolder, CopyLimits, CopySink as _, Death, Facts};
+use lastwords_control::dead::{CopyFolder, CopyLimits, CopySink as _, Death, Facts};
 use rustix::fs::OFlags;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};

@@ -5,7 +5,7 @@
 //! of it: a body has a largest length, and what it means is checked where it is used.
 
 use anyhow::{Context, bail};
-use lastwords::dead::{CopySink, Facts};
+use lastwords_control::dead::{CopySink, Facts};
 use std::io::{Read, Write};
 
 /// Largest length of a body, in bytes.

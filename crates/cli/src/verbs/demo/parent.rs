@@ -96,7 +96,7 @@ fn read_reports(mut pipe: ChildStdout) -> anyhow::Result<BTreeMap<u64, Report>> 
 
 /// Removes the session of the dead child.
 pub(super) fn remove(folder: &Path) -> anyhow::Result<()> {
-    lastwords::remote_control::destroy(folder).with_context(|| folder.display().to_string())
+    lastwords_control::destroy(folder).with_context(|| folder.display().to_string())
 }
 
 #[cfg(test)]

@@ -30,7 +30,7 @@ fn rseq() -> Finding {
 /// Checks whether the kernel marks the sessions of a process that dies.
 fn guards() -> Finding {
     const CHECK: &str = "signs of death";
-    if lastwords::processes::can_be_guarded() {
+    if lastwords_control::can_be_guarded() {
         return Finding::good(CHECK, "the kernel marks a session when its process dies, in containers too");
     }
     let found = "no robust futexes: processes of other pid namespaces are shown as unknown";

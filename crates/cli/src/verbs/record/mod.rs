@@ -224,10 +224,10 @@ fn finish_sessions(sessions: Option<Sessions>, user: Option<&Path>) -> (bool, bo
     let Some(sessions) = sessions else { return (false, false) };
     let sent = sessions.finish();
     if let Some(folder) = user {
-        let found = lastwords::remote_control::list(Some(folder)).unwrap_or_default();
+        let found = lastwords_control::list(Some(folder)).unwrap_or_default();
         if sent.is_all && !found.iter().any(lastwords_open::is_live_summary) {
             let folders = found.iter().map(|summary| &summary.folder);
-            folders.for_each(|session| _ = lastwords::remote_control::destroy(session));
+            folders.for_each(|session| _ = lastwords_control::destroy(session));
             let _ = std::fs::remove_file(folder.join(".lock"));
             let _ = std::fs::remove_dir(folder);
         }
@@ -358,7 +358,7 @@ fn plan(args: &Args) -> anyhow::Result<Option<Plan>> {
         snapshots: args.snapshots.plan(),
         output,
         force: args.force,
-        journals: lastwords::dirs::make_base()?,
+        journals: lastwords_control::dirs::make_base()?,
     }))
 }
 

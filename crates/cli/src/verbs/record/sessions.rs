@@ -3,7 +3,7 @@
 use crate::progress::human_bytes;
 use crate::say;
 use anyhow::Context;
-use lastwords::stream_out::Source;
+use lastwords_control::stream_out::Source;
 use lastwords_stream::session::{self, Sent};
 use lastwords_stream::wire::Hello;
 use lastwords_stream::{Address, Sender};
@@ -117,7 +117,7 @@ fn find(
         let is_last = is_closed(ended, LOOK);
         let entries = folder.read_dir().into_iter().flatten();
         for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
-            if known.contains(&path) || !lastwords::dirs::is_session(&path) {
+            if known.contains(&path) || !lastwords_control::dirs::is_session(&path) {
                 continue;
             }
             let source = match Source::open(&path, true) {

@@ -13,7 +13,7 @@ use crate::say;
 use crate::stop::Stop;
 use crate::verbs::list;
 use anyhow::{Context, bail};
-use lastwords::remote_control::{self, Handle, Summary};
+use lastwords_control::{self, Handle, Summary};
 use lastwords_open::{Opened, Options, Trace, is_live_summary};
 use reading::{Reading, Sort, State};
 use std::cell::RefCell;
@@ -163,7 +163,7 @@ fn wait_for_step(watch: &RefCell<Watch<'_>>, mut pause: impl FnMut(Duration) -> 
 fn choose(word: Option<&str>) -> anyhow::Result<Option<PathBuf>> {
     let is_live = |summary: &&Summary| is_live_summary(summary);
     let Some(word) = word else {
-        let summaries = list::newest_first(remote_control::list(None)?);
+        let summaries = list::newest_first(lastwords_control::list(None)?);
         let live: Vec<&Summary> = summaries.iter().filter(is_live).collect();
         if let [newest, _, ..] = live.as_slice() {
             say::note(format_args!("{} sessions are live; this is the newest, {}", live.len(), newest.name));

@@ -1,6 +1,6 @@
 //! One reading of a session: counts, rings, losses and open spans, as data that is shown and printed.
 
-use lastwords::rings::Ring;
+use lastwords_control::rings::Ring;
 use lastwords_formats::evidence::SpanReport;
 use lastwords_open::{Count, EndedReport};
 use serde::Serialize;

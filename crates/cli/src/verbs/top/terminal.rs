@@ -7,7 +7,7 @@ use super::{Args, follow, wait_for_step};
 use crate::exit::Outcome;
 use crate::stop::Stop;
 use crate::{paint, say};
-use lastwords::remote_control::Handle;
+use lastwords_control::Handle;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

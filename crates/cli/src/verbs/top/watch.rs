@@ -5,8 +5,8 @@
 
 use super::reading::{Key, LossRow, Reading, SCHEMA, State, event_rows, loss_rows, ring_row};
 use crate::table::plain;
-use lastwords::remote_control::Handle;
-use lastwords::rings::Ring;
+use lastwords_control::Handle;
+use lastwords_control::rings::Ring;
 use lastwords_ctf::Version;
 use lastwords_formats::evidence::SpanReport;
 use lastwords_open::{Account, Count, EndedReport, Opened, Trace, counts, is_live_summary};

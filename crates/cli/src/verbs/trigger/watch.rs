@@ -7,8 +7,8 @@ use crate::exit::Outcome;
 use crate::say;
 use crate::table::plain;
 use anyhow::{Context, bail};
-use lastwords::remote_control::{self, Handle, State};
-use lastwords::session::trigger::Triggered;
+use lastwords::Triggered;
+use lastwords_control::{self, Handle, State};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -96,9 +96,11 @@ fn snapshots(session: &Handle) -> Vec<PathBuf> {
     let folders: BTreeSet<PathBuf> =
         session.conditions().into_iter().filter_map(|condition| condition.folder).collect();
     let beside = summary.folder.parent().unwrap_or(&summary.folder).to_owned();
-    let listed =
-        folders.into_iter().chain([beside]).flat_map(|folder| remote_control::list(Some(&folder)).unwrap_or_default());
-    let is_ours = |other: &remote_control::Summary| {
+    let listed = folders
+        .into_iter()
+        .chain([beside])
+        .flat_map(|folder| lastwords_control::list(Some(&folder)).unwrap_or_default());
+    let is_ours = |other: &lastwords_control::Summary| {
         other.folder != summary.folder && other.details.as_ref().is_ok_and(|details| details.uuid == uuid)
     };
     let number = |path: &Path| {

@@ -33,7 +33,7 @@ macro_rules! labels {
             }
         }
         impl $crate::Field for $T {
-            const TYPE: $crate::session::registry::FieldType = $crate::session::registry::FieldType::Enum {
+            const TYPE: $crate::FieldType = $crate::FieldType::Enum {
                 bytes: ::core::mem::size_of::<$repr>() as u8,
                 signed: $repr::MIN != 0,
                 labels: <$T as $crate::Labeled>::LABELS,

@@ -127,8 +127,9 @@ impl FieldType {
 
 /// The registry region of a session. It is accessed through atomics, and the holder of its lock writes its records.
 #[derive(Debug)]
-pub(crate) struct Registry {
-    pub(crate) mapping: Mapping,
+pub struct Registry {
+    /// Its memory.
+    pub mapping: Mapping,
     namespaces: &'static AtomicU32,
     persistent: bool,
     index: Mutex<Index>,
@@ -155,7 +156,7 @@ impl Registry {
     }
 
     /// Returns the offset behind the last record. Who appends a record stores it last, so that the records before it are whole.
-    pub(crate) fn end(&self) -> u64 {
+    pub fn end(&self) -> u64 {
         self.control().end.load(Acquire)
     }
 

@@ -127,7 +127,7 @@ pub(crate) fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
 
 /// Returns the only session in a folder of sessions.
 pub(crate) fn only_session(dir: &Path) -> PathBuf {
-    let found = lastwords::remote_control::list(Some(dir)).expect("the folder is listed");
+    let found = lastwords_control::list(Some(dir)).expect("the folder is listed");
     assert_eq!(found.len(), 1, "{found:?}");
     found[0].folder.clone()
 }

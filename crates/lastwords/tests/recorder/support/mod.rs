@@ -289,7 +289,7 @@ pub(crate) fn child(name: &str, dir: &Path) -> (ExitStatus, PathBuf) {
         .env("RUST_BACKTRACE", "0")
         .output()
         .expect("the child starts");
-    let found = lastwords::remote_control::list(Some(dir)).expect("the folder is listed");
+    let found = lastwords_control::list(Some(dir)).expect("the folder is listed");
     assert_eq!(found.len(), 1, "{found:?}\n{}", String::from_utf8_lossy(&out.stderr));
     (out.status, found[0].folder.clone())
 }

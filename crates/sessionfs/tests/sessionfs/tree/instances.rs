@@ -67,7 +67,7 @@ fn an_instance_is_a_second_buffer_of_the_application() {
     // It is free for the next one when both buffers have consumed their part of it.
     assert_eq!(read("snapshot_pipe"), [42, 43]);
     assert_eq!((read("instances/few/snapshot"), read("snapshot")), (vec![1043], vec![]));
-    let state = || lastwords::remote_control::Handle::open(&place.folder).unwrap().summary().details.unwrap().snapshot;
+    let state = || lastwords_control::Handle::open(&place.folder).unwrap().summary().details.unwrap().snapshot;
     assert_eq!(state(), "taken");
     assert_eq!(read("instances/few/snapshot_pipe"), [1043]);
     assert_eq!(state(), "ready");

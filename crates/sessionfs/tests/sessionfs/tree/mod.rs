@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use lastwords::remote_control::Handle;
 use lastwords::{ChannelConfig, Session, event, mark};
 use lastwords_bytes::ByteOrder;
+use lastwords_control::Handle;
 use lastwords_sessionfs::{Access, Errno, Programs, Sessions, Tree};
 use lastwords_trace::ftrace::{HeaderPage, page};
 

@@ -5,9 +5,9 @@ use std::ops::Range;
 
 use lastwords_abi::stream::StreamInfo;
 
-use super::super::Error;
-use super::super::save::{BLOCK, CHUNK};
 use super::{CopySink, ReadMemory, Region};
+use lastwords::Error;
+use lastwords::internals::save::{BLOCK, CHUNK};
 
 /// Copies memory of the dead process into files.
 pub(super) struct Copier<'a> {

@@ -9,12 +9,12 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use super::{CopySink, Death, MARK, remove_oldest};
-use crate::process::cut;
-use crate::session::Error;
-use crate::session::config::check_name;
-use crate::session::dirs::{Base, Folder, base_path, unique_of};
-use crate::session::layout::{REGISTRY, SESSION, SPANS, stream_name, stream_of_file};
-use crate::session::save::{MOST_NAME, create_file};
+use lastwords::Error;
+use lastwords::internals::config::check_name;
+use lastwords::internals::cut;
+use lastwords::internals::dirs::{Base, Folder, base_path, unique_of};
+use lastwords::internals::layout::{REGISTRY, SESSION, SPANS, stream_name, stream_of_file};
+use lastwords::internals::save::{MOST_NAME, create_file};
 
 /// Largest number of files of one copy. A session has three, and one for each stream.
 const MOST_FILES: usize = 1 << 16;

@@ -31,13 +31,13 @@ use lastwords_ring::backend::Mapping;
 use lastwords_ring::packet::{self, Closing};
 
 use self::lane::{Lane, Place};
-use super::Error;
-use super::dirs::Lock;
-use super::follow::{LONGEST_SWAP, Swapping};
-use super::regions::StreamRegion;
-use super::remote_control::{Handle, State};
-use super::save::forgotten;
-use super::snapshot;
+use crate::follow::{LONGEST_SWAP, Swapping};
+use crate::sessions::{Handle, State};
+use lastwords::Error;
+use lastwords::internals::dirs::Lock;
+use lastwords::internals::regions::StreamRegion;
+use lastwords::internals::save::forgotten;
+use lastwords::internals::snapshot;
 
 mod lane;
 

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use lastwords_abi::session::{Control, SNAPSHOT_SWAPPING};
 
-use crate::session::Error;
-use crate::session::consume::{Bound, bound, clock_before};
-use crate::session::regions::{Regions, StreamRegion};
-use crate::session::remote_control::Handle;
+use crate::consume::{Bound, bound, clock_before};
+use crate::sessions::Handle;
+use lastwords::Error;
+use lastwords::internals::regions::{Regions, StreamRegion};
 
 /// The range of a ring to read in one step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

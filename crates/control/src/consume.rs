@@ -11,11 +11,11 @@ use lastwords_abi::session::{CHANNEL_ADDED, Channel, snapshot_has};
 use lastwords_abi::sync::AtomicU64;
 use lastwords_ring::ClockKind;
 
-use crate::session::Error;
-use crate::session::dirs::Lock;
-use crate::session::regions::{Regions, StreamRegion};
-use crate::session::remote_control::Handle;
-use crate::session::snapshot::{self, SnapshotReader};
+use crate::sessions::Handle;
+use lastwords::Error;
+use lastwords::internals::dirs::Lock;
+use lastwords::internals::regions::{Regions, StreamRegion};
+use lastwords::internals::snapshot::{self, SnapshotReader};
 
 /// The range of a ring to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -30,12 +30,12 @@ use facts::ending;
 pub use files::{close_files_at_exec, keep_file_at_exec};
 pub use folder::{Copied, CopyFolder, CopyLimits};
 
-use super::Error;
-use super::config::check_name;
-use super::dirs::{Base, name_of};
-use super::layout::{REGISTRY, SESSION, SPANS, stream_name};
-use super::save::{BLOCK, forgotten, is_number};
-use super::session_region::text;
+use lastwords::Error;
+use lastwords::internals::config::check_name;
+use lastwords::internals::dirs::{Base, name_of};
+use lastwords::internals::layout::{REGISTRY, SESSION, SPANS, stream_name};
+use lastwords::internals::save::{BLOCK, forgotten, is_number};
+use lastwords::internals::session_region::text;
 
 /// Between the session's name and the process id, in the name of a copy.
 const MARK: &str = ".dead-";
@@ -318,12 +318,13 @@ fn remove_oldest(base: &Base) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::create::create;
-    use super::super::dirs::Folder;
-    use super::super::regions::Regions;
-    use super::super::shared::SessionShared;
-    use super::super::{ChannelConfig, Ending, Memory, Session, ending};
     use super::*;
+    use lastwords::internals::create::create;
+    use lastwords::internals::dirs::Folder;
+    use lastwords::internals::ending;
+    use lastwords::internals::regions::Regions;
+    use lastwords::internals::shared::SessionShared;
+    use lastwords::{ChannelConfig, Ending, Memory, Session};
     use lastwords_ring::ClockKind;
     use std::fs::File;
     use std::os::unix::fs::FileExt as _;
@@ -441,7 +442,7 @@ mod tests {
             assert_eq!((ended.how, ended.pid), (Ending::Signal(11), 77));
             assert_eq!(opened.streams.len(), regions.streams.len());
             for (copy, region) in opened.streams.iter().zip(regions.streams.iter()) {
-                let at = |region: &super::super::regions::StreamRegion| region.mapping.as_ptr() as u64;
+                let at = |region: &lastwords::internals::regions::StreamRegion| region.mapping.as_ptr() as u64;
                 let spec = copy.stream.spec();
                 let control = bytes_at(at(region) + CONTROL_OFF as u64, size_of::<StreamControl>());
                 assert_eq!(bytes_at(at(copy) + CONTROL_OFF as u64, control.len()), control);

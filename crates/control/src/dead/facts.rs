@@ -9,7 +9,7 @@ use lastwords_abi::session::{Control, SCOPE_USER};
 use lastwords_ring::{ClockKind, os};
 
 use super::Death;
-use crate::session::Ending;
+use lastwords::Ending;
 
 /// The facts of a session in the memory of a dead process.
 #[derive(Debug, Clone, PartialEq, Eq)]

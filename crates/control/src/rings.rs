@@ -10,8 +10,9 @@ use lastwords_abi::session::MODE_OVERWRITE;
 use lastwords_abi::stream::ANY_CPU;
 use lastwords_ring::HEADROOM;
 
-use super::consume::added_at;
-use super::regions::{Regions, StreamRegion};
+use crate::consume::added_at;
+use crate::sessions::Handle;
+use lastwords::internals::regions::{Regions, StreamRegion};
 
 /// The positions of one half of a ring, in bytes since the half was begun.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -76,7 +77,7 @@ impl Half {
     }
 }
 
-impl Regions {
+impl Handle {
     /// Returns the state of all rings, in order of their index.
     #[must_use]
     pub fn rings(&self) -> Vec<Ring> {
