@@ -23,7 +23,7 @@ mod run;
 use page::Page;
 use run::{Counts, Place};
 
-use crate::scratch::Scratch;
+use rig::scratch::Scratch;
 
 /// Pages that run at a time. They wait more than they compute.
 const AT_A_TIME: usize = 4;
@@ -44,7 +44,7 @@ pub(crate) fn run_all() -> Result<()> {
 
 /// Checks the book and the README.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let root = crate::root();
+    let root = rig::root();
     let book = root.join("book/src");
     let mut paths = vec![root.join("README.md")];
     collect(&book, &mut paths)?;
@@ -158,18 +158,18 @@ fn summarize(done: impl Iterator<Item = Result<Counts>>) -> Result<()> {
 
 /// Builds the programs that the pages run, and lays them out.
 fn prepare(scratch: &Path) -> Result<Place> {
-    let root = crate::root();
-    let built = crate::programs::debug()?;
-    let target = crate::programs::target()?;
+    let root = rig::root();
+    let built = rig::programs::debug()?;
+    let target = rig::programs::target()?;
     let (bin, prefix) = (scratch.join("bin"), scratch.join("prefix"));
     std::fs::create_dir(&bin)?;
     for name in PROGRAMS {
         std::os::unix::fs::symlink(built.join(name), bin.join(name))?;
     }
-    crate::setup::run_quietly(Command::new(root.join("crates/capi/install.sh")).arg(&prefix).arg(&built))?;
+    rig::run_quietly(Command::new(root.join("crates/capi/install.sh")).arg(&prefix).arg(&built))?;
     let pkg_config = prefix.join("lib/pkgconfig");
     let projects = target.join("book/projects");
-    crate::setup::make_empty(&projects)?;
+    rig::make_empty(&projects)?;
     std::os::unix::fs::symlink(&root, projects.join("lastwords"))?;
     Ok(Place { scratch: scratch.to_path_buf(), bin, pkg_config, target, projects })
 }

@@ -10,8 +10,8 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::scratch::Scratch;
-use crate::setup::{self, run_quietly};
+use rig::run_quietly;
+use rig::scratch::Scratch;
 
 pub(crate) mod app;
 mod table;
@@ -39,7 +39,7 @@ pub(crate) struct Args {
 
 /// Runs the tests that take less than a second: the step of CI.
 pub(crate) fn run_quick() -> Result<()> {
-    run(&Args { quick: true, program: Some(crate::programs::tested()?), source: None, print: false, logs: true })
+    run(&Args { quick: true, program: Some(rig::programs::tested()?), source: None, print: false, logs: true })
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
@@ -47,8 +47,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         print!("{}", table::markdown());
         return Ok(());
     }
-    ensure!(setup::is_root(), "ftracetest runs as root only");
-    let program = args.program.clone().map_or_else(crate::programs::lastwords, |path| Ok(path.canonicalize()?))?;
+    ensure!(rig::is_root(), "ftracetest runs as root only");
+    let program = args.program.clone().map_or_else(rig::programs::lastwords, |path| Ok(path.canonicalize()?))?;
     let source = args.source.clone().map_or_else(unpacked, Ok)?;
     let scratch = Scratch::create(&std::env::temp_dir(), "lastwords-ftracetest")?;
     let tests = scratch.path().join("ftrace");
@@ -75,7 +75,7 @@ fn unpacked() -> Result<PathBuf> {
     let Some(version) = newest else {
         bail!("no /usr/src/linux-source-*.tar.xz: apt-get install linux-source, or --source DIR");
     };
-    let parent = crate::root().join("target/ftracetest");
+    let parent = rig::root().join("target/ftracetest");
     let below = format!("linux-source-{version}/tools/testing/selftests/ftrace");
     if !parent.join(&below).join("ftracetest").is_file() {
         std::fs::create_dir_all(&parent)?;
@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn the_documentation_has_the_table() {
-        let page = std::fs::read_to_string(crate::root().join("docs/MOUNT.md")).expect("docs/MOUNT.md");
+        let page = std::fs::read_to_string(rig::root().join("docs/MOUNT.md")).expect("docs/MOUNT.md");
         assert!(
             page.contains(&table::markdown()),
             "put what `cargo xtask ftracetest --print` prints into docs/MOUNT.md"

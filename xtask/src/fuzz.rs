@@ -19,12 +19,12 @@ pub(crate) struct Args {
 
 /// Runs the targets, each to the end of its time; an error if one failed.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let folder = crate::root().join("fuzz");
+    let folder = rig::root().join("fuzz");
     let names = names(&folder)?;
     if let Some(wrong) = args.targets.iter().find(|t| !names.contains(t)) {
         bail!("no fuzz target `{wrong}`: there are {}", names.join(", "));
     }
-    let there = Command::new(crate::cargo()).args(["fuzz", "--version"]).output().context("cannot run cargo")?;
+    let there = Command::new(rig::cargo()).args(["fuzz", "--version"]).output().context("cannot run cargo")?;
     ensure!(there.status.success(), "cargo fuzz is not there: `cargo install cargo-fuzz`");
     let chosen = names.iter().filter(|n| args.targets.is_empty() || args.targets.contains(n));
     let mut failed = Vec::new();
@@ -34,12 +34,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let found = folder.join("corpus-local").join(name);
         std::fs::create_dir_all(&found).with_context(|| found.display().to_string())?;
         // Without a sanitizer any toolchain will do.
-        let status = Command::new(crate::cargo())
+        let status = Command::new(rig::cargo())
             .args(["fuzz", "run", "-s", "none", name])
             .args([found.display().to_string(), format!("fuzz/corpus/{name}"), "--".into()])
             .arg(format!("-max_total_time={}", args.seconds))
             .args([format!("-fork={}", args.jobs), "-rss_limit_mb=1024".into(), "-timeout=10".into()])
-            .current_dir(crate::root())
+            .current_dir(rig::root())
             .status();
         let status = status.context("cannot run cargo")?;
         if !status.success() {

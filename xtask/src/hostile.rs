@@ -16,10 +16,10 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::elf;
-use crate::ended::{End, end};
-use crate::scratch::Scratch;
 use lastwords_testkit::random::Random;
+use rig::elf;
+use rig::ended::{End, end};
+use rig::scratch::Scratch;
 
 /// Most bytes that the program may ask for, beside mappings of files (RLIMIT_DATA).
 const MEMORY: u64 = 256 << 20;
@@ -59,7 +59,7 @@ struct Mutant {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let lastwords = args.lastwords.clone().map_or_else(crate::programs::lastwords, Ok)?;
+    let lastwords = args.lastwords.clone().map_or_else(rig::programs::lastwords, Ok)?;
     let mutants = mutants(args)?;
     let memory = Some(Path::new("/dev/shm")).filter(|folder| folder.is_dir());
     let parent = args.dir.as_deref().or(memory).map_or_else(std::env::temp_dir, Path::to_path_buf);

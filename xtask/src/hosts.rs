@@ -13,8 +13,8 @@ pub(crate) struct Args {
 
 /// Runs the table and prints it; an error if an application did not end as it would without a recorder.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let mut command = Command::new(crate::cargo());
-    command.current_dir(crate::root()).args(["test", "-q", "-p", "lastwords", "--test", "hosts_table"]);
+    let mut command = Command::new(rig::cargo());
+    command.current_dir(rig::root()).args(["test", "-q", "-p", "lastwords", "--test", "hosts_table"]);
     command.args(["--", "--nocapture", "--test-threads=1"]);
     if !args.quick {
         command.env("LASTWORDS_ALL_HOSTS", "1");

@@ -82,7 +82,7 @@ fn compare(release: &Release, kernel: &Arc<Types>, module: &Types) -> Result<(us
 
 /// The kernel's BTF and the module of the case that is kept beside the repository.
 fn stored() -> Result<(Vec<u8>, Vec<u8>)> {
-    let case = crate::test::beside().join("cases/lttng-6.12-snapshot-stopped");
+    let case = rig::beside().join("cases/lttng-6.12-snapshot-stopped");
     if !case.is_dir() {
         bail!("name the kernel's BTF and the module: --kernel /sys/kernel/btf/vmlinux --module lttng-tracer.ko");
     }

@@ -1,7 +1,6 @@
 //! The project's own commands: `cargo xtask VERB`. One module a verb.
 #![deny(unsafe_code)]
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -13,8 +12,6 @@ mod compare;
 mod crash_step;
 mod deny;
 mod dist;
-mod elf;
-mod ended;
 mod ftracetest;
 mod fuzz;
 mod hostile;
@@ -25,9 +22,7 @@ mod lttng_layouts;
 mod matrix;
 mod miri;
 mod persistence;
-mod programs;
 mod proof;
-mod scratch;
 mod setup;
 mod shapes;
 mod static_build;
@@ -121,7 +116,7 @@ enum Verb {
 }
 
 fn main() -> ExitCode {
-    let done = match Args::parse().verb {
+    rig::exit(match Args::parse().verb {
         Verb::Tidy(args) => tidy::run(&args),
         Verb::Tsan(args) => tsan::verb(&args),
         Verb::Matrix(args) => matrix::run(&args),
@@ -156,29 +151,5 @@ fn main() -> ExitCode {
         Verb::Packages(args) => dist::packages::run(&args),
         Verb::Crates(args) => dist::crates::run(&args),
         Verb::KillsChild(args) => kills::child::run(&args),
-    };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-/// This very program, also when its file was built anew since it was started.
-fn own_program() -> std::path::PathBuf {
-    format!("/proc/{}/exe", std::process::id()).into()
-}
-
-/// The top folder of the workspace.
-pub(crate) fn root() -> PathBuf {
-    let here = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
-    let here = PathBuf::from(here);
-    here.parent().map_or_else(|| here.clone(), PathBuf::from)
-}
-
-/// The cargo that runs us.
-pub(crate) fn cargo() -> String {
-    std::env::var("CARGO").unwrap_or_else(|_| "cargo".into())
+    })
 }

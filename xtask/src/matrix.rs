@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::scratch::Scratch;
+use rig::scratch::Scratch;
 
 #[derive(clap::Args, Debug, Default)]
 pub(crate) struct Args {
@@ -19,7 +19,7 @@ pub(crate) struct Args {
 
 /// Runs the tests of the matrix.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let beside = crate::test::beside();
+    let beside = rig::beside();
     let cases = beside.join("cases");
     ensure!(cases.is_dir(), "{}: no crash cases beside the repository", cases.display());
     let scratch = Scratch::create(&std::env::temp_dir(), "lastwords-matrix")?;
@@ -29,15 +29,15 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             let program = scratch.path().join("trace_processor");
             let mut zstd = Command::new("zstd");
             zstd.args(["-q", "-d"]).arg(beside.join("tools/trace_processor_shell.zst")).arg("-o").arg(&program);
-            crate::setup::run_quietly(&mut zstd)?;
-            crate::setup::run_quietly(Command::new("chmod").arg("700").arg(&program))?;
+            rig::run_quietly(&mut zstd)?;
+            rig::run_quietly(Command::new("chmod").arg("700").arg(&program))?;
             program
         }
     };
-    let version = crate::setup::run_quietly(Command::new(&program).arg("--version"));
+    let version = rig::run_quietly(Command::new(&program).arg("--version"));
     version.context("Perfetto's trace processor does not run; it needs the package libprotobuf32")?;
-    let mut cargo = Command::new(crate::cargo());
-    cargo.current_dir(crate::root()).args(["test", "--quiet", "--workspace", "--test", "cli", "matrix"]);
+    let mut cargo = Command::new(rig::cargo());
+    cargo.current_dir(rig::root()).args(["test", "--quiet", "--workspace", "--test", "cli", "matrix"]);
     cargo.env("LASTWORDS_CASES", cases.canonicalize()?).env("LASTWORDS_TRACE_PROCESSOR", program);
     if args.write {
         cargo.env("LASTWORDS_GOLDEN", "write");

@@ -9,8 +9,6 @@ use std::process::Command;
 
 use anyhow::{Result, bail, ensure};
 
-use crate::setup;
-
 /// The machine for which the tests are built.
 const TARGET: &str = "riscv64gc-unknown-linux-gnu";
 /// Tree borrows are the newer model of references. Channels are never freed. The recorder reads /proc.
@@ -63,20 +61,20 @@ pub(crate) fn run() -> Result<()> {
 
 /// Installs Miri, of the newest nightly compiler, unless it is there.
 fn install() -> Result<()> {
-    if setup::run_quietly(cargo().arg("--version")).is_ok() {
+    if rig::run_quietly(cargo().arg("--version")).is_ok() {
         return Ok(());
     }
     let mut rustup = Command::new("rustup");
     rustup.args(["toolchain", "install", "nightly", "--profile", "minimal", "--no-self-update"]);
-    setup::run_quietly(rustup.args(["--component", "miri", "--component", "rust-src"]))?;
-    setup::run_quietly(cargo().arg("--version"))?;
+    rig::run_quietly(rustup.args(["--component", "miri", "--component", "rust-src"]))?;
+    rig::run_quietly(cargo().arg("--version"))?;
     Ok(())
 }
 
 /// `cargo miri`, without what the cargo that runs us has set for its own compiler.
 fn cargo() -> Command {
     let mut cargo = Command::new("rustup");
-    cargo.args(["run", "nightly", "cargo", "miri"]).current_dir(crate::root());
+    cargo.args(["run", "nightly", "cargo", "miri"]).current_dir(rig::root());
     for name in ["CARGO", "RUSTC", "RUSTDOC", "RUSTUP_TOOLCHAIN", "RUSTFLAGS"] {
         cargo.env_remove(name);
     }
@@ -87,7 +85,7 @@ fn interpret() -> Result<()> {
     for (arguments, expected) in PARTS {
         let mut command = cargo();
         command.args(["test", "--target", TARGET, "--target-dir", "target/miri"]).args(*arguments);
-        let printed = setup::run_quietly(command.env("MIRIFLAGS", FLAGS))?;
+        let printed = rig::run_quietly(command.env("MIRIFLAGS", FLAGS))?;
         print!("{printed}");
         for test in *expected {
             ensure!(printed.contains(&format!("test {test}")), "Miri ran no test {test}");

@@ -6,19 +6,19 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::programs;
-use crate::scratch::Scratch;
+use rig::programs;
+use rig::scratch::Scratch;
 
 /// 60 programs that record by `tracing`. The seed is always the same, so that a change is judged by what it changes; the program itself takes new
 /// ones.
 pub(crate) fn tracing() -> Result<()> {
-    let babeltrace = crate::setup::bin().join("babeltrace2.1").display().to_string();
+    let babeltrace = rig::bin().join("babeltrace2.1").display().to_string();
     run("lastwords-proof-tracing", &["--shapes", "60", "--seed", "1", "--babeltrace", &babeltrace])
 }
 
 /// The rows of the table of surroundings that take least time.
 pub(crate) fn surroundings() -> Result<()> {
-    ensure!(crate::setup::is_root(), "namespaces and limits of memory need root");
+    ensure!(rig::is_root(), "namespaces and limits of memory need root");
     run("lastwords-proof-surroundings", &["--quick"])
 }
 
@@ -31,7 +31,7 @@ const DUMPS: &[(&str, &str)] = &[
 
 /// 200 images of dumps without some of their pages, where the dumps are.
 pub(crate) fn exclude() -> Result<()> {
-    let cases = crate::test::beside().join("cases");
+    let cases = rig::beside().join("cases");
     if !cases.is_dir() {
         println!("no crash cases beside the repository: nothing is taken out");
         return Ok(());
@@ -57,7 +57,7 @@ pub(crate) fn remove() -> Result<()> {
     let folder = room.path().join("ctf");
     recover(&session, &folder)?;
     take(&folder, "100")?;
-    let cases = crate::test::beside().join("cases");
+    let cases = rig::beside().join("cases");
     if !cases.is_dir() {
         println!("no crash cases beside the repository: no trace.dat file is made of one");
         return Ok(());
@@ -72,13 +72,13 @@ pub(crate) fn remove() -> Result<()> {
         .arg(&ours)
         .arg("-o")
         .arg(&other);
-    crate::setup::run_quietly(&mut convert)?;
+    rig::run_quietly(&mut convert)?;
     take(&other, "50")?;
     let (memory, lttng) = (room.path().join("memory"), room.path().join("lttng"));
     std::fs::create_dir(&memory)?;
     let mut unpack = Command::new("tar");
     unpack.arg("-xf").arg(cases.join(MEMORY)).arg("-C").arg(&memory);
-    crate::setup::run_quietly(&mut unpack)?;
+    rig::run_quietly(&mut unpack)?;
     take(&memory, "100")?;
     recover(&cases.join(LTTNG), &lttng)?;
     take(&lttng, "50")

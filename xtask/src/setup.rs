@@ -4,18 +4,14 @@
 //! command says what is missing. Babeltrace 2.1, which reads CTF 2, is younger than the stable suites in use: it is laid
 //! out under `target/tools`, beside the system's own, by [`babeltrace`].
 
-use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-pub(crate) mod apt;
 mod babeltrace;
-pub(crate) mod debian;
-pub(crate) mod mirror;
 pub(crate) mod tools;
-pub(crate) mod wheel;
 
+use rig::{is_root, shown};
 use tools::{State, Tool};
 
 #[derive(Default, clap::Args)]
@@ -74,11 +70,6 @@ pub(crate) fn missing() -> Vec<String> {
     lines
 }
 
-/// Where the tools that are laid out beside the system's own have their programs.
-pub(crate) fn bin() -> PathBuf {
-    babeltrace::folder().join("bin")
-}
-
 /// The commands that a user would run for what is missing.
 fn by_hand(found: &[(&Tool, State)]) -> String {
     let missing: Vec<&Tool> = found.iter().filter(|(_, s)| !s.is_found()).map(|(t, _)| *t).collect();
@@ -128,12 +119,6 @@ fn install() -> Result<()> {
     crate::lab::prepare_quick().context("the kernels of the steps with guests")
 }
 
-/// True if root runs this.
-pub(crate) fn is_root() -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    status.lines().find_map(|l| l.strip_prefix("Uid:")).is_some_and(|l| l.split_whitespace().nth(1) == Some("0"))
-}
-
 /// Runs a command whose output the user sees; an error names the command.
 fn run_loudly(command: &mut Command) -> Result<()> {
     println!("+ {}", shown(command));
@@ -142,27 +127,4 @@ fn run_loudly(command: &mut Command) -> Result<()> {
         bail!("{}: {status}", shown(command));
     }
     Ok(())
-}
-
-/// Runs a command and returns its standard output; an error has what it wrote on both.
-pub(crate) fn run_quietly(command: &mut Command) -> Result<String> {
-    let output = command.output().with_context(|| shown(command))?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    if !output.status.success() {
-        bail!("{}: {}\n{text}{}", shown(command), output.status, String::from_utf8_lossy(&output.stderr));
-    }
-    Ok(text)
-}
-
-pub(crate) fn shown(command: &Command) -> String {
-    let words = std::iter::once(command.get_program()).chain(command.get_args());
-    words.map(|w| w.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
-}
-
-/// Puts `folder` there, empty.
-pub(crate) fn make_empty(folder: &Path) -> Result<()> {
-    if folder.exists() {
-        std::fs::remove_dir_all(folder).with_context(|| format!("{}: cannot remove", folder.display()))?;
-    }
-    std::fs::create_dir_all(folder).with_context(|| format!("{}: cannot make the folder", folder.display()))
 }

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::setup::run_quietly;
+use rig::run_quietly;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -26,9 +26,9 @@ pub(crate) fn build(target: Option<&str>) -> Result<PathBuf> {
     let target = target.unwrap_or(&host);
     let of_target = format!("CARGO_TARGET_{}", target.to_uppercase().replace('-', "_"));
     // A target is named even where it is the host's: so the flag is not for macros and build scripts, which must be dynamic.
-    let mut command = Command::new(crate::cargo());
+    let mut command = Command::new(rig::cargo());
     command
-        .current_dir(crate::root())
+        .current_dir(rig::root())
         .args(["rustc", "--release", "--quiet", "-p", "lastwords-cli", "--bin", "lastwords", "--target", target])
         .args(["--", "-C", "strip=symbols"])
         .env(format!("{of_target}_RUSTFLAGS"), "-C target-feature=+crt-static")
@@ -43,7 +43,7 @@ pub(crate) fn build(target: Option<&str>) -> Result<PathBuf> {
     if !status.success() {
         bail!("cargo build --target {target}: {status}; is the target there? `rustup target add {target}` adds it");
     }
-    let program = crate::programs::target()?.join(target).join("release/lastwords");
+    let program = rig::programs::target()?.join(target).join("release/lastwords");
     prove(&program)?;
     if target.split('-').next() == host.split('-').next() {
         let printed = run_quietly(Command::new(&program).arg("--version"))?;

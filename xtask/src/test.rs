@@ -256,14 +256,9 @@ const CASES: &[&str] = &[
     "ust-core",
 ];
 
-/// The folder beside the repository that keeps crash cases, where there is one.
-pub(crate) fn beside() -> std::path::PathBuf {
-    super::root().join("../shared")
-}
-
 /// Runs the tests of all crates. Where the crash cases are, the step `cases` runs those of the matrix with more inputs and judges.
 fn run_tests() -> Result<()> {
-    let is_judged_later = beside().join("check-cases").is_file();
+    let is_judged_later = rig::beside().join("check-cases").is_file();
     let skipped: &[&str] = if is_judged_later { &["--", "--skip", "matrix::"] } else { &[] };
     run_cargo(&[], &[&["test", "--workspace"], skipped].concat())
 }
@@ -282,18 +277,18 @@ fn run_loom() -> Result<()> {
 
 /// Runs the comparison with what the dead kernels printed themselves. The dumps are too large for the repository.
 fn run_cases() -> Result<()> {
-    let shared = beside();
+    let shared = rig::beside();
     let check = shared.join("check-cases");
     if !check.is_file() {
         println!("no crash cases beside the repository: nothing is compared");
         return Ok(());
     }
-    let lastwords = crate::programs::tested()?;
+    let lastwords = rig::programs::tested()?;
     for case in CASES {
         let mut command = Command::new(&check);
         // A place for each: what it unpacks is called alike in all cases.
         command.env("CASES_CACHE", std::env::temp_dir().join(format!("lastwords-case-{case}")));
-        command.env("BABELTRACE2", setup::bin().join("babeltrace2.1"));
+        command.env("BABELTRACE2", rig::bin().join("babeltrace2.1"));
         let status = command.arg(&lastwords).arg(shared.join("cases").join(case)).status();
         let status = status.with_context(|| check.display().to_string())?;
         if !status.success() {
@@ -304,7 +299,7 @@ fn run_cases() -> Result<()> {
 }
 
 fn run_demo() -> Result<()> {
-    let program = crate::programs::tested()?;
+    let program = rig::programs::tested()?;
     run_script(&[&program.to_string_lossy(), "demo"])
 }
 
@@ -393,9 +388,9 @@ impl Step {
 fn run_script(words: &[&str]) -> Result<()> {
     let (program, arguments) = words.split_first().context("a script has a name")?;
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let folders = std::iter::once(setup::bin()).chain(std::env::split_paths(&path));
-    let status = Command::new(crate::root().join(program))
-        .current_dir(crate::root())
+    let folders = std::iter::once(rig::bin()).chain(std::env::split_paths(&path));
+    let status = Command::new(rig::root().join(program))
+        .current_dir(rig::root())
         .args(arguments)
         .env("PATH", std::env::join_paths(folders)?)
         .status()
@@ -408,9 +403,9 @@ fn run_script(words: &[&str]) -> Result<()> {
 
 fn run_cargo(variables: &[(&str, &str)], arguments: &[&str]) -> Result<()> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let folders = std::iter::once(setup::bin()).chain(std::env::split_paths(&path));
-    let status = Command::new(crate::cargo())
-        .current_dir(crate::root())
+    let folders = std::iter::once(rig::bin()).chain(std::env::split_paths(&path));
+    let status = Command::new(rig::cargo())
+        .current_dir(rig::root())
         .args(arguments)
         .env("PATH", std::env::join_paths(folders)?)
         .envs(variables.iter().copied())

@@ -41,9 +41,9 @@ fn text(bytes: &[u8]) -> String {
 
 /// Runs the concurrent tests, built for ThreadSanitizer by the stable compiler.
 fn test(arguments: &[&str], seeded: bool) -> Result<Output> {
-    let root = crate::root();
+    let root = rig::root();
     let suppressions = root.join("crates/ring/tests/tsan.supp");
-    let mut command = Command::new(crate::cargo());
+    let mut command = Command::new(rig::cargo());
     command
         .current_dir(&root)
         .args(["test", "--target", &host()?, "-p", "lastwords-ring", "--test", "concurrent", "--"])

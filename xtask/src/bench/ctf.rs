@@ -12,7 +12,7 @@ use super::floors::{Limit, Verdict};
 use super::programs::Programs;
 use super::stopwatch::Laps;
 use super::{Clock, Judging, report};
-use crate::scratch::Scratch;
+use rig::scratch::Scratch;
 
 /// Streams of the trace, and bytes of their packets.
 const STREAMS: u64 = 4;
@@ -44,7 +44,7 @@ pub(crate) struct Args {
 pub(super) fn run(args: &Args) -> Result<()> {
     eprintln!("building");
     let programs = Programs::build()?;
-    let lastwords = crate::programs::lastwords()?;
+    let lastwords = rig::programs::lastwords()?;
     let scratch = Scratch::create(&args.dir.clone().unwrap_or_else(std::env::temp_dir), "lastwords-bench-ctf")?;
     let trace = scratch.path().join("trace");
     eprintln!("writing {} events", args.events);

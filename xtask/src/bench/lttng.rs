@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use super::programs::output;
-use crate::scratch::Scratch;
+use rig::scratch::Scratch;
 
 /// The user-space tracepoints that are recorded.
 const EVENTS: &str = "lastwords_bench:a,lastwords_bench:b";

@@ -15,7 +15,7 @@ use super::floors::{Limit, Verdict};
 use super::programs::{Programs, output};
 use super::report::floors;
 use super::stats::Spread;
-use crate::scratch::Scratch;
+use rig::scratch::Scratch;
 
 /// Typical overhead, as LTTng claims it.
 const TYPICAL: f64 = 1.05;
@@ -68,7 +68,7 @@ impl Row {
 pub(super) fn run(args: &Args) -> Result<()> {
     eprintln!("building");
     let programs = Programs::build()?;
-    let lastwords = crate::programs::lastwords()?;
+    let lastwords = rig::programs::lastwords()?;
     let scratch = Scratch::create(&std::env::temp_dir(), "lastwords-bench-overhead")?;
     let source = scratch.path().join("compiled.c");
     std::fs::write(&source, c_source()).with_context(|| source.display().to_string())?;

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 
 use super::contenders::{Contender, Source};
-use crate::programs;
+use rig::programs;
 
 /// Built programs, and where others go.
 pub(super) struct Programs {
@@ -31,7 +31,7 @@ impl Programs {
         let bench = release.join("lastwords-bench");
         let names = output(Command::new(&bench).arg("list"))?;
         let built_in = names.lines().map(str::to_string).collect();
-        Ok(Self { bench, built_in, out, sources: crate::root().join("bench/c") })
+        Ok(Self { bench, built_in, out, sources: rig::root().join("bench/c") })
     }
 
     /// A contender's program, built; or why there is none.
@@ -64,7 +64,7 @@ impl Programs {
         if !self.sources.join("lastwords.c").exists() {
             bail!("there is no bench/c/lastwords.c");
         }
-        let include = crate::root().join("crates/capi/include");
+        let include = rig::root().join("crates/capi/include");
         let library = programs::build("lastwords-capi")?.join("liblastwords_c.a").into_os_string();
         let options = [join("-I", &include), library, "-lpthread".into(), "-ldl".into(), "-lm".into()];
         self.compile("lastwords", &options.each_ref().map(|option| option.as_os_str()))

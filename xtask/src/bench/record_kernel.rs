@@ -16,7 +16,7 @@ use super::process::{end, free_port, private_folder, start_receiver, wait_for};
 use super::programs::output;
 use super::stats::Spread;
 use super::{Judging, report};
-use crate::scratch::Scratch;
+use rig::scratch::Scratch;
 
 const INSTANCES: &str = "/sys/kernel/tracing/instances";
 /// Our CPU time as a part of trace-cmd's.
@@ -55,7 +55,7 @@ struct Contender {
 
 pub(super) fn run(args: &Args) -> Result<()> {
     eprintln!("building");
-    let lastwords = crate::programs::lastwords()?;
+    let lastwords = rig::programs::lastwords()?;
     let scratch = Scratch::create(&std::env::temp_dir(), "lastwords-bench-record-kernel")?;
     let pid = std::process::id();
     let (ours, theirs) = (format!("lastwords-bench-{pid}"), format!("lastwords-peer-{pid}"));

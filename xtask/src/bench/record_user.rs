@@ -19,7 +19,7 @@ use super::process::{self, cpu_time, ended, free_port, private_folder, start_rec
 use super::programs::{Programs, output};
 use super::stats::Spread;
 use super::{Judging, report};
-use crate::scratch::Scratch;
+use rig::scratch::Scratch;
 
 /// LTTng's rings: as large as ours, and events that find no room are dropped and counted, which is the default of streams.
 const CHANNEL: &[&str] = &["--discard", "--subbuf-size=256k", "--num-subbuf=64"];
@@ -68,7 +68,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         programs.of(contender.context("a contender")?)
     };
     let (our_program, their_program) = (program("lastwords-c")?, program("lttng")?);
-    let lastwords = crate::programs::lastwords()?;
+    let lastwords = rig::programs::lastwords()?;
     let (mut ours, mut theirs) = (Laps::default(), Laps::default());
     for round in 0..args.rounds.max(1) {
         eprintln!("round {}", round + 1);

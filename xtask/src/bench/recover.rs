@@ -17,7 +17,7 @@ use super::lttng::stream_bytes;
 use super::programs::{Programs, output};
 use super::stopwatch::Laps;
 use super::{Clock, Judging, report};
-use crate::scratch::Scratch;
+use rig::scratch::Scratch;
 
 /// Lines that `report` may print besides those of events.
 const HEADER_LINES: u64 = 100;
@@ -56,7 +56,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         if args.quick { (3, 400_000, 4_000_000) } else { (args.rounds.max(1), args.events, args.copy_events) };
     eprintln!("building");
     let programs = Programs::build()?;
-    let lastwords = crate::programs::lastwords()?;
+    let lastwords = rig::programs::lastwords()?;
     let memory = Some(Path::new("/dev/shm")).filter(|folder| folder.is_dir());
     let parent = args.dir.as_deref().or(memory).map_or_else(std::env::temp_dir, Path::to_path_buf);
     let scratch = Scratch::create(&parent, "lastwords-bench-recover")?;

@@ -15,7 +15,7 @@ use super::floors::{Limit, Verdict};
 use super::programs::{Programs, output};
 use super::stopwatch::Laps;
 use super::{Judging, report};
-use crate::scratch::Scratch;
+use rig::scratch::Scratch;
 
 /// Where the tracer's files are.
 const TRACEFS: &str = "/sys/kernel/tracing";
@@ -45,7 +45,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let cpu = *super::allowed_cpus()?.last().context("no CPU")?;
     eprintln!("building");
     let programs = Programs::build()?;
-    let lastwords = crate::programs::lastwords()?;
+    let lastwords = rig::programs::lastwords()?;
     let scratch = Scratch::create(&std::env::temp_dir(), "lastwords-bench-dat")?;
     let (dat, instance) = match &args.dat {
         Some(dat) => (dat.clone(), None),

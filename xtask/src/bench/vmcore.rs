@@ -15,8 +15,8 @@ use super::floors::{Limit, Verdict};
 use super::programs::{Programs, output};
 use super::stopwatch::Laps;
 use super::{Judging, report};
-use crate::elf;
-use crate::scratch::Scratch;
+use rig::elf;
+use rig::scratch::Scratch;
 
 /// Physical memory that the large dump has besides, all zeroes, bytes.
 const SPARSE: u64 = 64 << 30;
@@ -55,7 +55,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let cpu = *super::allowed_cpus()?.last().context("no CPU")?;
     eprintln!("building");
     let programs = Programs::build()?;
-    let lastwords = crate::programs::lastwords()?;
+    let lastwords = rig::programs::lastwords()?;
     let scratch = Scratch::create(&std::env::temp_dir(), "lastwords-bench-vmcore")?;
     let large = scratch.path().join("sparse");
     widen(&args.dump, &large)?;

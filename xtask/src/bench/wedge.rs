@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 
 use super::lttng::Session;
 use super::programs::output;
-use crate::scratch::Scratch;
+use rig::scratch::Scratch;
 
 /// What became of LTTng-UST.
 #[derive(Debug)]
@@ -76,7 +76,7 @@ fn home(session: &Session, program: &Path) -> Result<PathBuf> {
 }
 
 fn compile(out: &Path) -> Result<PathBuf> {
-    let sources = crate::root().join("bench/c");
+    let sources = rig::root().join("bench/c");
     let program = out.join("lttng");
     let mut compiler = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
     compiler.args(["-O2", "-I"]).arg(&sources).arg(sources.join("lttng.c"));

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::setup::wheel::Wheel;
+use rig::wheel::Wheel;
 
 /// The program that builds the book. Its wheel has it as its project built it.
 const MDBOOK: Wheel = Wheel {
@@ -21,12 +21,12 @@ const MDBOOK: Wheel = Wheel {
 /// Builds the book into `target/book/html`. Returns the page to begin with.
 pub(super) fn build() -> Result<PathBuf> {
     let mut command = Command::new(MDBOOK.install()?);
-    let output = command.arg("build").arg(crate::root().join("book")).output().context("mdbook")?;
+    let output = command.arg("build").arg(rig::root().join("book")).output().context("mdbook")?;
     let text = String::from_utf8_lossy(&output.stderr);
     // It goes on after a file to include that is missing.
     let is_good = output.status.success() && !text.contains("ERROR") && !text.contains("WARN");
     ensure!(is_good, "mdbook build: {}\n{text}", output.status);
-    let page = crate::root().join("target/book/html/index.html");
+    let page = rig::root().join("target/book/html/index.html");
     ensure!(page.is_file(), "{}: mdBook did not write it", page.display());
     Ok(page)
 }

@@ -7,19 +7,15 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::setup;
-
 /// Returns why a thing is not here; none if it is.
 pub(super) fn missing(name: &str) -> Result<Option<String>> {
-    let case = |name: &str| crate::test::beside().join("cases").join(name).is_dir();
+    let case = |name: &str| rig::beside().join("cases").join(name).is_dir();
     let (is_here, why) = match name {
         "vmcore" => (case("ftrace-6.12-live-crash"), "no crash dump beside the repository"),
         "lttng" => (case("ust-shm-crash") && case("ust-core"), "no memory of LTTng beside the repository"),
         "persistent" => (case("ftrace-6.12-persistent"), "no persistent ring buffer beside the repository"),
-        "tracefs" => {
-            (setup::is_root() && Path::new("/sys/kernel/tracing/instances").is_dir(), "needs root and tracefs")
-        }
-        "root" => (setup::is_root(), "needs root"),
+        "tracefs" => (rig::is_root() && Path::new("/sys/kernel/tracing/instances").is_dir(), "needs root and tracefs"),
+        "root" => (rig::is_root(), "needs root"),
         "fuse" => (Path::new("/dev/fuse").exists(), "needs /dev/fuse"),
         "gdb" => (Path::new("/usr/bin/gcore").exists(), "needs gcore"),
         _ => bail!("`needs {name}`: expected vmcore, lttng, persistent, tracefs, root, fuse or gdb"),
@@ -29,7 +25,7 @@ pub(super) fn missing(name: &str) -> Result<Option<String>> {
 
 /// Puts a thing into the folder.
 pub(super) fn provide(name: &str, folder: &Path) -> Result<()> {
-    let cases = crate::test::beside().join("cases").canonicalize();
+    let cases = rig::beside().join("cases").canonicalize();
     let link = |from: &Path, to: &str| match symlink(from, folder.join(to)) {
         Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => Err(error).context(to.to_owned()),
         _ => Ok(()),
@@ -102,5 +98,5 @@ fn read(folder: &Path, name: &str) -> Result<Option<Vec<u8>>> {
 }
 
 fn run(command: &mut Command) -> Result<()> {
-    setup::run_quietly(command).map(drop)
+    rig::run_quietly(command).map(drop)
 }

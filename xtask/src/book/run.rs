@@ -53,14 +53,14 @@ struct Step {
 /// Runs a page.
 pub(super) fn run(page: &Page, place: &Place) -> Result<Counts> {
     let mut counts = Counts::default();
-    let name = page.path.strip_prefix(crate::root()).unwrap_or(&page.path).with_extension("");
+    let name = page.path.strip_prefix(rig::root()).unwrap_or(&page.path).with_extension("");
     let folder = place.scratch.join(name.to_string_lossy().replace('/', "-"));
     std::fs::create_dir_all(&folder)?;
     let steps = steps(page, &folder, &mut counts)?;
     if steps.iter().all(|step| step.is_setup) {
         return Ok(counts);
     }
-    std::os::unix::fs::symlink(crate::root(), folder.join("lastwords"))?;
+    std::os::unix::fs::symlink(rig::root(), folder.join("lastwords"))?;
     let output = execute(&script(&steps), &folder, place)?;
     judge(page, &steps, &output, &mut counts)?;
     Ok(counts)
@@ -97,7 +97,7 @@ fn steps(page: &Page, folder: &Path, counts: &mut Counts) -> Result<Vec<Step>> {
                 check_program(&block.text, file).with_context(at)?;
                 counts.programs += 1;
                 if let Some(name) = name {
-                    std::fs::copy(crate::root().join(file), folder.join(name)).with_context(at)?;
+                    std::fs::copy(rig::root().join(file), folder.join(name)).with_context(at)?;
                 }
             }
             Kind::NotRun(_) | Kind::Included(_) | Kind::Shown => {}
@@ -126,7 +126,7 @@ fn why_not(block: &Block) -> Result<Option<String>> {
 /// Fails unless the shown program is a part of a file that is compiled: whole lines, without their indentation.
 fn check_program(text: &str, file: &Path) -> Result<()> {
     ensure!(file.starts_with("examples/quick-start"), "{}: no build compiles it", file.display());
-    let whole = std::fs::read_to_string(crate::root().join(file)).with_context(|| file.display().to_string())?;
+    let whole = std::fs::read_to_string(rig::root().join(file)).with_context(|| file.display().to_string())?;
     let trimmed = |text: &str| text.lines().map(|line| line.trim().to_owned()).collect::<Vec<_>>();
     let (whole, shown) = (trimmed(&whole), trimmed(text));
     ensure!(whole.windows(shown.len()).any(|lines| lines == shown), "the program is not a part of {}", file.display());
@@ -157,13 +157,13 @@ fn execute(script: &str, folder: &Path, place: &Place) -> Result<String> {
     std::fs::write(&file, script)?;
     let output = File::create(&log)?;
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let folders = [place.bin.clone(), crate::setup::bin()].into_iter().chain(std::env::split_paths(&path));
+    let folders = [place.bin.clone(), rig::bin()].into_iter().chain(std::env::split_paths(&path));
     // A script whose processes hang is killed with them.
     let mut command = Command::new("timeout");
     command.args(["--kill-after=5", SECONDS, "bash"]).arg(&file).current_dir(folder);
     command.env("PATH", std::env::join_paths(folders)?);
     command.env("PAGE", folder).env("LASTWORDS_DIR", folder.join("sessions"));
-    command.env("LASTWORDS_SOURCE", crate::root()).env("PKG_CONFIG_PATH", &place.pkg_config);
+    command.env("LASTWORDS_SOURCE", rig::root()).env("PKG_CONFIG_PATH", &place.pkg_config);
     // A program that a page builds shares the dependencies that the workspace has built, with the profile of its manifest.
     command.env("CARGO_TARGET_DIR", &place.target).env("CARGO_NET_OFFLINE", "true").env("PROJECTS", &place.projects);
     command.env("CARGO_PROFILE_DEV_OPT_LEVEL", "1").env("CARGO_PROFILE_DEV_DEBUG", "line-tables-only");

@@ -11,7 +11,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use super::run::Programs;
-use crate::ended::End;
+use rig::ended::End;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -90,7 +90,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
 fn compare(args: &Args, root: &Path) -> Result<()> {
     let folder = root.join("in");
     std::fs::create_dir(&folder)?;
-    let case = crate::test::beside().join("cases/ust-shm-crash/shm.tar");
+    let case = rig::beside().join("cases/ust-shm-crash/shm.tar");
     let copied = match &args.folder {
         Some(from) => Command::new("cp").arg("-r").arg(from).arg(&folder).status(),
         None if case.is_file() => Command::new("tar").arg("xf").arg(&case).arg("-C").arg(&folder).status(),

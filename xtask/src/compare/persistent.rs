@@ -103,7 +103,7 @@ type Boot<'a> = (&'a Reboot, u64);
 /// Prints the table.
 pub(super) fn run(args: &Args) -> Result<()> {
     let begun = Instant::now();
-    let built = if args.quick { crate::programs::tested } else { crate::programs::lastwords };
+    let built = if args.quick { rig::programs::tested } else { rig::programs::lastwords };
     let program = args.lastwords.clone().map_or_else(built, Ok)?;
     let wanted: Vec<&str> = match (args.quick, args.kernel.as_slice()) {
         (true, []) => vec![QUICK],
@@ -339,7 +339,7 @@ fn pack(program: &Path, tree: &Path, bundle: &Path) -> Result<()> {
     command.args(["bundle", "pack"]).arg(tree).arg("-o").arg(bundle);
     let output = command.output().with_context(|| program.display().to_string())?;
     if !output.status.success() {
-        bail!("{}: {}", crate::setup::shown(&command), String::from_utf8_lossy(&output.stderr));
+        bail!("{}: {}", rig::shown(&command), String::from_utf8_lossy(&output.stderr));
     }
     Ok(())
 }
@@ -351,6 +351,6 @@ fn report(program: &Path, region: &Path, bundle: &Path, style: &str) -> Result<(
     let output = command.output().with_context(|| program.display().to_string())?;
     let [text, said] = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
     // With status 1 there may be no event: a row of the table says so.
-    ensure!(output.status.code().is_some_and(|code| code < 2), "{}: {said}", crate::setup::shown(&command));
+    ensure!(output.status.code().is_some_and(|code| code < 2), "{}: {said}", rig::shown(&command));
     Ok((text, said))
 }

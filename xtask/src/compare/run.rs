@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
 
-use crate::ended::{End, end};
+use rig::ended::{End, end};
 
 /// Both programs, and the reader that counts events.
 pub(super) struct Programs {
@@ -16,11 +16,11 @@ pub(super) struct Programs {
 impl Programs {
     /// Builds ours, unless it is given.
     pub(super) fn new(program: Option<PathBuf>) -> Result<Self> {
-        let reader = crate::setup::bin().join("babeltrace2.1");
+        let reader = rig::bin().join("babeltrace2.1");
         if let Some(lastwords) = program {
             return Ok(Self { lastwords, reader });
         }
-        Ok(Self { lastwords: crate::programs::lastwords()?, reader })
+        Ok(Self { lastwords: rig::programs::lastwords()?, reader })
     }
 
     /// Recovers `from` into `to` with ours.

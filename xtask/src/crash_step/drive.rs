@@ -185,7 +185,7 @@ impl Round<'_> {
     }
 
     fn start(&self, process: usize) -> Result<Tracee> {
-        let mut command = Command::new(crate::own_program());
+        let mut command = Command::new(rig::own_program());
         command.args(["crash-step-child", "--scenario", self.run.scenario.name]);
         for (option, value) in [
             ("--seed", self.seed),

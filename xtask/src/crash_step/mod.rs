@@ -88,7 +88,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 /// Builds for release and runs the same command there: what is stepped then is the code that ships.
 fn run_release() -> Result<()> {
-    let program = crate::programs::build("xtask")?.join("xtask");
+    let program = rig::programs::build("xtask")?.join("xtask");
     let status = Command::new(&program)
         .args(std::env::args_os().skip(1))
         .arg("--this-build")

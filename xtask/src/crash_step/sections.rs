@@ -63,7 +63,7 @@ impl Section {
 
 /// All sections of the child.
 pub(crate) fn find(tracee: &Tracee) -> Result<Vec<Section>> {
-    let file = std::fs::read(crate::own_program()).context("our own program")?;
+    let file = std::fs::read(rig::own_program()).context("our own program")?;
     let (address, len) = elf_section(&file, b"__rseq_cs").context("the program has no section __rseq_cs")?;
     let bias = tracee.bias()?;
     let mut table = vec![0u8; len as usize];

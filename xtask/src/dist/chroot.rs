@@ -5,8 +5,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::setup::mirror::System;
-use crate::setup::{debian, run_quietly};
+use rig::mirror::System;
+use rig::{debian, run_quietly};
 
 /// Besides the essential packages: a compiler for what links with the library, systemd, which judges the units, and the tools that make
 /// the first file systems of crash kernels.
@@ -39,7 +39,7 @@ impl Chroot {
             copy(deb, "packages")?;
         }
         for source in ["examples/c-app/main.c", "examples/compare.awk", "xtask/src/dist/chroot.sh"] {
-            copy(&crate::root().join(source), "sources")?;
+            copy(&rig::root().join(source), "sources")?;
         }
         let enter = "mount -t proc proc \"$1/proc\"; mount -t tmpfs tmpfs \"$1/dev/shm\"; mount -t tmpfs tmpfs \"$1/tmp\"
             exec chroot \"$1\" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 sh /sources/chroot.sh";

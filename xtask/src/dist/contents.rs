@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::linked;
 use super::tree::{FILE, PROGRAM, Tree};
-use crate::setup::{make_empty, run_quietly};
+use rig::{make_empty, run_quietly};
 
 /// Where a kind of system expects what others expect elsewhere.
 pub(super) struct Layout {
@@ -97,13 +97,13 @@ pub(super) fn program(tree: &Tree, system: System, program: &Path) -> Result<()>
     // dracut is on Debian too, and the hook of initramfs-tools is of no use where there is no initramfs-tools.
     let own = if system == System::Debian { DEBIAN_HOOKS } else { &[] };
     for (from, to, mode) in HOOKS.iter().chain(DRACUT_HOOKS).chain(own) {
-        tree.copy(to, *mode, &crate::root().join(from))?;
+        tree.copy(to, *mode, &rig::root().join(from))?;
     }
     document(tree, system, "lastwords", layout.changes)?;
     tree.compress("usr/share/doc/lastwords/THIRD-PARTY", linked::notices("lastwords-cli")?)?;
     // The installation itself is done; the rest of the page is about units and hooks.
     for (text, name) in DOCUMENTS {
-        tree.copy(&format!("usr/share/doc/lastwords/{name}"), FILE, &crate::root().join(text))?;
+        tree.copy(&format!("usr/share/doc/lastwords/{name}"), FILE, &rig::root().join(text))?;
     }
     Ok(())
 }
@@ -142,7 +142,7 @@ pub(super) fn library(libraries: &Path, system: System, run_time: &Tree, develop
     let layout = system.layout()?;
     let whole = Tree::create(run_time.root().with_extension("whole"))?;
     run_quietly(
-        Command::new(crate::root().join("crates/capi/install.sh"))
+        Command::new(rig::root().join("crates/capi/install.sh"))
             .arg("/usr")
             .arg(libraries)
             .env("DESTDIR", whole.root())
@@ -170,7 +170,7 @@ pub(super) fn library(libraries: &Path, system: System, run_time: &Tree, develop
         document(tree, system, name, layout.changes)?;
         tree.compress(&format!("usr/share/doc/{name}/THIRD-PARTY"), linked::notices("lastwords-capi")?)?;
     }
-    development.copy(example, FILE, &crate::root().join("crates/capi/examples/hello.c"))?;
+    development.copy(example, FILE, &rig::root().join("crates/capi/examples/hello.c"))?;
     Ok(())
 }
 
@@ -208,6 +208,6 @@ fn copyright() -> Result<String> {
 }
 
 fn read(name: &str) -> Result<String> {
-    let path = crate::root().join(name);
+    let path = rig::root().join(name);
     std::fs::read_to_string(&path).with_context(|| path.display().to_string())
 }

@@ -5,7 +5,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 use cargo_metadata::{DependencyKind, Metadata, Package};
 
-use crate::setup::run_quietly;
+use rig::run_quietly;
 
 /// The most bytes of a packed crate that crates.io takes.
 const LIMIT: u64 = 10 << 20;
@@ -87,8 +87,8 @@ fn faults(package: &Package, metadata: &Metadata) -> Vec<String> {
 }
 
 fn pack(published: &[&Package], verify: bool) -> Result<()> {
-    let mut command = Command::new(crate::cargo());
-    command.current_dir(crate::root()).args(["package", "--quiet", "--allow-dirty", "--locked"]);
+    let mut command = Command::new(rig::cargo());
+    command.current_dir(rig::root()).args(["package", "--quiet", "--allow-dirty", "--locked"]);
     if !verify {
         command.arg("--no-verify");
     }
@@ -117,7 +117,7 @@ fn check_oldest(published: &[&Package]) -> Result<()> {
     let toolchain = format!("+{}.{}", version.major, version.minor);
     let mut command = Command::new("cargo");
     // The cargo that runs us has set its own compiler in the environment.
-    command.current_dir(crate::root()).arg(&toolchain).args(["check", "--workspace", "--all-targets", "--locked"]);
+    command.current_dir(rig::root()).arg(&toolchain).args(["check", "--workspace", "--all-targets", "--locked"]);
     command
         .args(["--target-dir", "target/oldest"])
         .env_remove("RUSTC")
@@ -132,8 +132,8 @@ fn check_oldest(published: &[&Package]) -> Result<()> {
 
 fn check_since(published: &[&Package], revision: &str) -> Result<()> {
     let program = || {
-        let mut command = Command::new(crate::cargo());
-        command.current_dir(crate::root()).arg("semver-checks");
+        let mut command = Command::new(rig::cargo());
+        command.current_dir(rig::root()).arg("semver-checks");
         command
     };
     run_quietly(program().arg("--version")).context("`cargo install cargo-semver-checks --locked` installs it")?;

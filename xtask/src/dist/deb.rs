@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use super::contents::{self, System};
 use super::tree::{FILE, PROGRAM, Tree};
 use super::{Built, Release};
-use crate::setup::run_quietly;
+use rig::run_quietly;
 
 /// What the control file says of a package, and which scripts it has.
 struct Package<'a> {
@@ -105,7 +105,7 @@ fn finish(release: &Release, tree: &Tree, package: &Package<'_>, scratch: &Path,
     tree.compress(&format!("usr/share/doc/{}/changelog.Debian", package.name), changes)?;
     let files = tree.files()?;
     let sums = run_quietly(Command::new("md5sum").current_dir(tree.root()).args(regular(tree, &files)))?;
-    let architecture = crate::setup::apt::architecture()?;
+    let architecture = rig::apt::architecture()?;
     let depends = depends(tree, &files, package, scratch)?;
     let mut fields: Vec<(&str, String)> = vec![
         ("Package", package.name.into()),

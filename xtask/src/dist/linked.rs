@@ -8,13 +8,13 @@ use anyhow::{Context, Result, bail, ensure};
 use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package, PackageId};
 use serde_json::{Value, json};
 
-use crate::setup::run_quietly;
+use rig::run_quietly;
 
 /// What cargo says of the packages for the target, as `Cargo.lock` has them.
 fn metadata(target: &str) -> Result<Metadata> {
     MetadataCommand::new()
-        .cargo_path(crate::cargo())
-        .current_dir(crate::root())
+        .cargo_path(rig::cargo())
+        .current_dir(rig::root())
         .other_options(["--locked", "--filter-platform", target].map(str::to_string))
         .exec()
         .context("cargo metadata")
@@ -54,7 +54,7 @@ pub(super) fn sbom(target: &str, epoch: u64) -> Result<String> {
     let mut packages: Vec<(&Package, &BTreeSet<&PackageId>)> =
         all.iter().map(|(id, uses)| (&metadata[*id], uses)).collect();
     packages.sort_by_key(|(package, _)| (package.name.to_string(), package.version.clone()));
-    let sums = checksums(&crate::root().join("Cargo.lock"))?;
+    let sums = checksums(&rig::root().join("Cargo.lock"))?;
     let components = packages.iter().map(|(package, _)| component(package, &sums)).collect::<Result<Vec<_>>>()?;
     let dependencies: Vec<Value> = packages
         .iter()

@@ -19,8 +19,8 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 
-use crate::scratch::Scratch;
-use crate::setup::run_quietly;
+use rig::run_quietly;
+use rig::scratch::Scratch;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -88,12 +88,12 @@ struct Built {
 
 impl Built {
     fn build() -> Result<Self> {
-        Ok(Self { program: crate::programs::lastwords()?, libraries: crate::programs::build("lastwords-capi")? })
+        Ok(Self { program: rig::programs::lastwords()?, libraries: rig::programs::build("lastwords-capi")? })
     }
 
     /// The same of the build of the tests.
     fn tested() -> Result<Self> {
-        Ok(Self { program: crate::programs::tested()?, libraries: crate::programs::debug()? })
+        Ok(Self { program: rig::programs::tested()?, libraries: rig::programs::debug()? })
     }
 }
 
@@ -136,7 +136,7 @@ pub(crate) fn package_of_debian(program: &Path, to: &Path) -> Result<PathBuf> {
 
 /// Where everything goes. Files of earlier commands stay.
 fn folder() -> Result<PathBuf> {
-    let to = crate::root().join("target/dist");
+    let to = rig::root().join("target/dist");
     std::fs::create_dir_all(&to).with_context(|| to.display().to_string())?;
     Ok(to)
 }
@@ -161,7 +161,7 @@ fn sums(folder: &Path) -> Result<PathBuf> {
 
 fn workspace() -> Result<cargo_metadata::Metadata> {
     let mut command = cargo_metadata::MetadataCommand::new();
-    command.cargo_path(crate::cargo()).current_dir(crate::root()).no_deps().exec().context("cargo metadata")
+    command.cargo_path(rig::cargo()).current_dir(rig::root()).no_deps().exec().context("cargo metadata")
 }
 
 /// The version of the workspace.
@@ -175,7 +175,7 @@ fn epoch() -> Result<u64> {
     if let Ok(set) = std::env::var("SOURCE_DATE_EPOCH") {
         return set.parse().with_context(|| format!("SOURCE_DATE_EPOCH is {set:?}, expected seconds since 1970"));
     }
-    let printed = run_quietly(Command::new("git").current_dir(crate::root()).args(["log", "-1", "--format=%ct"]));
+    let printed = run_quietly(Command::new("git").current_dir(rig::root()).args(["log", "-1", "--format=%ct"]));
     let printed = printed.context("the commit's time cannot be had: set SOURCE_DATE_EPOCH")?;
     printed.trim().parse().with_context(|| format!("git log printed {printed:?}"))
 }

@@ -10,8 +10,8 @@ use cargo_metadata::semver::Version;
 
 use super::chroot::Chroot;
 use super::{Built, Release, deb, linked, rpm};
-use crate::scratch::Scratch;
-use crate::setup::{run_quietly, shown};
+use rig::scratch::Scratch;
+use rig::{run_quietly, shown};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -30,7 +30,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 fn judge(suite: Option<&str>, build: fn() -> Result<Built>) -> Result<()> {
-    ensure!(crate::setup::is_root(), "the clean Debian is made and entered by root: run this command as root");
+    ensure!(rig::is_root(), "the clean Debian is made and entered by root: run this command as root");
     let release = Release { small: false, ..Release::of_workspace()? };
     let scratch = Scratch::create(&super::folder()?, ".testing")?;
     // The clean Debian is fetched while the packages are made.
@@ -97,8 +97,7 @@ const SCRIPTS: &[&str] = &[
 fn check_scripts() -> Result<()> {
     let mut command = Command::new("shellcheck");
     // SC1091: initramfs-tools is not on every machine, so that its functions cannot be followed.
-    run_quietly(command.current_dir(crate::root()).args(["-x", "-S", "warning", "-e", "SC1091"]).args(SCRIPTS))
-        .map(drop)
+    run_quietly(command.current_dir(rig::root()).args(["-x", "-S", "warning", "-e", "SC1091"]).args(SCRIPTS)).map(drop)
 }
 
 /// Debian's own judge of packages. Its errors fail; its warnings are printed.

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use super::contents::{self, System};
 use super::tree::Tree;
 use super::{Built, Release};
-use crate::setup::{make_empty, run_quietly};
+use rig::{make_empty, run_quietly};
 
 /// Makes the three packages in `to`; returns their files.
 pub(super) fn build(release: &Release, built: &Built, scratch: &Path, to: &Path) -> Result<Vec<PathBuf>> {

@@ -7,7 +7,7 @@ use anyhow::Result;
 
 use super::tree::{FILE, PROGRAM, Tree};
 use super::{Release, contents};
-use crate::setup::run_quietly;
+use rig::run_quietly;
 
 /// Makes the tarball for a target in `to`.
 pub(super) fn build(release: &Release, target: &str, scratch: &Path, to: &Path) -> Result<PathBuf> {
@@ -18,16 +18,16 @@ pub(super) fn build(release: &Release, target: &str, scratch: &Path, to: &Path) 
     tree.copy("bin/lastwords", PROGRAM, &program)?;
     // A program of another machine cannot print its pages here; that of this machine prints the same.
     let is_own = super::host()?.starts_with(machine);
-    let printer = if is_own { program } else { crate::programs::lastwords()? };
+    let printer = if is_own { program } else { rig::programs::lastwords()? };
     contents::texts(&tree, &printer, "share", "share/zsh/site-functions")?;
     contents::licences(&tree, ".")?;
     tree.compress("THIRD-PARTY", super::linked::notices("lastwords-cli")?)?;
     for text in ["README.md", "CHANGELOG.md", "docs/INSTALL.md"] {
-        tree.copy(text.rsplit('/').next().unwrap_or(text), FILE, &crate::root().join(text))?;
+        tree.copy(text.rsplit('/').next().unwrap_or(text), FILE, &rig::root().join(text))?;
     }
     for path in git_files("hooks")? {
-        let is_program = is_executable(&crate::root().join(&path));
-        tree.copy(&path, if is_program { PROGRAM } else { FILE }, &crate::root().join(&path))?;
+        let is_program = is_executable(&rig::root().join(&path));
+        tree.copy(&path, if is_program { PROGRAM } else { FILE }, &rig::root().join(&path))?;
     }
     let file = to.join(format!("{name}.tar.xz"));
     let mut tar = Command::new("tar");
@@ -42,7 +42,7 @@ pub(super) fn build(release: &Release, target: &str, scratch: &Path, to: &Path) 
 
 /// The files that the repository has in a folder.
 fn git_files(folder: &str) -> Result<Vec<String>> {
-    let printed = run_quietly(Command::new("git").current_dir(crate::root()).args(["ls-files", folder]))?;
+    let printed = run_quietly(Command::new("git").current_dir(rig::root()).args(["ls-files", folder]))?;
     Ok(printed.lines().map(str::to_string).collect())
 }
 

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::setup::{make_empty, run_quietly};
+use rig::{make_empty, run_quietly};
 
 /// The mode of a program or a folder.
 pub(super) const PROGRAM: u32 = 0o755;
@@ -103,7 +103,7 @@ impl Tree {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scratch::Scratch;
+    use rig::scratch::Scratch;
 
     #[test]
     fn files_are_listed_in_order_with_their_modes() {

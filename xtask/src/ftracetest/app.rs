@@ -20,7 +20,7 @@ pub(crate) struct App(Child);
 impl App {
     /// Starts it, and waits until it records.
     pub(crate) fn start(sessions: &Path) -> Result<Self> {
-        let mut command = Command::new(crate::own_program());
+        let mut command = Command::new(rig::own_program());
         command.arg("ftracetest-app").env("LASTWORDS_DIR", sessions).env_remove("LASTWORDS").stdin(Stdio::piped());
         let app = Self(command.spawn().context("the application")?);
         let begun = Instant::now();

@@ -108,7 +108,7 @@ fn start(job: &str, dir: &Path, reservation: &str, page: &Page, seed: u64, cpu: 
 
 /// A child with a job, to which more can be said.
 fn command(job: &str, dir: &Path, reservation: &str, page: &Page, seed: u64, cpu: u32) -> Command {
-    let mut command = Command::new(crate::own_program());
+    let mut command = Command::new(rig::own_program());
     command.args(["kills-child", "--job", job, "--reservation", reservation]).arg("--dir").arg(dir);
     command.args(["--fd", &page.fd().to_string(), "--seed", &seed.to_string(), "--cpu", &cpu.to_string()]);
     command.stdin(Stdio::null());

@@ -14,7 +14,7 @@ use super::compare::Rows;
 use super::jobs::{self, Machine};
 use super::packages::{Kernel, Program, Store};
 use super::{Arch, add_programs};
-use crate::setup::make_empty;
+use rig::make_empty;
 
 /// The name of the scenario, and what it does.
 pub(super) const NAME: &str = "coredumpd";
@@ -39,7 +39,7 @@ pub(super) fn run(store: &Store, kernel: &Kernel, lastwords: &Path, keep: bool, 
     make_empty(&folder)?;
     let (mut archive, jobs) = jobs::of_script(store, "coredumpd.sh", WORDS)?;
     archive.copy("bin/attack", &attacker(&folder)?)?;
-    let heap = crate::programs::debug()?.join("heap");
+    let heap = rig::programs::debug()?.join("heap");
     add_programs(&mut archive, &folder, &[("lastwords", lastwords.into()), ("heap", heap)])?;
     let root = store.program(PACKAGE, SUITE, PROGRAMS[0])?.root;
     // A library of sid takes the place of the same one of this machine: it serves older programs too.

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::packages::{Program, Store};
 use super::qemu::Guest;
-use crate::setup::run_quietly;
+use rig::run_quietly;
 
 /// A form of dump.
 pub(super) struct Format {

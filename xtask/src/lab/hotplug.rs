@@ -12,7 +12,7 @@ use anyhow::Result;
 use super::jobs::{self, Machine};
 use super::packages::Store;
 use super::{Arch, QUICK, add_programs};
-use crate::setup::{make_empty, run_quietly};
+use rig::{make_empty, run_quietly};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -46,7 +46,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     make_empty(&folder)?;
     let jobs = [("hotplug".to_string(), format!("xtask hotplug-here --count {}", args.count))];
     let mut archive = jobs::base(&store, Arch::Amd64, &jobs)?;
-    add_programs(&mut archive, &folder, &[("xtask", crate::own_program())])?;
+    add_programs(&mut archive, &folder, &[("xtask", rig::own_program())])?;
     // On a host that has much to do, a guest finds its timer too slow to work.
     let arguments = format!("loglevel=4 panic=0 no_timer_check maxcpus={}", args.cpus - 1);
     let limit = LIMIT + LIMIT_OF_KILL * u32::try_from(args.count).unwrap_or(u32::MAX >> 8);

@@ -14,7 +14,7 @@ use super::packages::{Kernel, Store};
 use super::qemu::{Config, Guest};
 use super::texts::read;
 use super::{Arch, qemu};
-use crate::setup::{debian, is_root, make_empty, run_quietly};
+use rig::{debian, is_root, make_empty, run_quietly};
 
 /// The name of the scenario, and what it does.
 pub(super) const NAME: &str = "installed";

@@ -85,7 +85,7 @@ pub(super) fn of_script(store: &Store, script: &str, words: &[(&str, u32)]) -> R
     let job = |(word, seconds): &(&str, u32)| ((*word).to_string(), format!("timeout {seconds} sh /script {word}"));
     let jobs: Vec<(String, String)> = words.iter().map(job).collect();
     let mut archive = base(store, Arch::Amd64, &jobs)?;
-    archive.copy("script", &crate::root().join("xtask/src/lab/guest").join(script))?;
+    archive.copy("script", &rig::root().join("xtask/src/lab/guest").join(script))?;
     Ok((archive, jobs.len()))
 }
 

@@ -30,7 +30,7 @@ pub(super) fn add(archive: &mut Archive, kernel: &Kernel, busybox: &Path, store:
     archive.copy("crash/vmlinuz", &kernel.image)?;
     let mut crash = guest_base(kernel, busybox, include_bytes!("guest/crash.sh"), DISK_MODULES)?;
     crash.copy("bin/lastwords", ours)?;
-    crash.copy("bin/save-trace", &crate::root().join("hooks/kdump/save-trace"))?;
+    crash.copy("bin/save-trace", &rig::root().join("hooks/kdump/save-trace"))?;
     archive.program("crash/initramfs", &crash.finish());
     Ok(())
 }

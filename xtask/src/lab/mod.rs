@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use serde_json::json;
 
-use crate::setup::{make_empty, run_quietly};
 use crate::static_build;
 use compare::{Ours, Rows};
 use dump::{Dump, Format};
 use initramfs::Archive;
 use packages::{Kernel, Program, Store};
 use qemu::{Config, Guest};
+use rig::{make_empty, run_quietly};
 use scenario::{End, SCENARIOS, Scenario};
 
 pub(crate) mod attacks;
@@ -198,7 +198,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let store = Store::open()?;
     let program = match &args.lastwords {
         Some(program) => program.clone(),
-        None => crate::programs::lastwords()?,
+        None => rig::programs::lastwords()?,
     };
     let wanted: Vec<&str> = if args.kernel.is_empty() { KERNELS.to_vec() } else { words(&args.kernel) };
     let mut summary = Vec::new();
@@ -240,7 +240,7 @@ pub(crate) fn run_quick() -> Result<()> {
     let store = Store::open()?;
     let kernel = store.kernel(QUICK.0, Arch::Amd64, None)?;
     let scenario = scenario::find(QUICK.1).context("CI's scenario")?;
-    let program = crate::programs::tested()?;
+    let program = rig::programs::tested()?;
     let lab = Lab { store: &store, kernel: &kernel, arch: Arch::Amd64, program: &program, given: false, keep: false };
     let begin = Instant::now();
     let mut rows = Rows::new(format!("{} {}", kernel.release, scenario.name));

@@ -9,9 +9,9 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use super::Arch;
-use crate::setup::apt::{self, Apt};
-use crate::setup::mirror::{Mirror, System};
-use crate::setup::{make_empty, run_quietly};
+use rig::apt::{self, Apt};
+use rig::mirror::{Mirror, System};
+use rig::{make_empty, run_quietly};
 
 /// Where a package is looked for, in this order.
 const SUITES: &[&str] = &["bookworm", "trixie", "trixie-backports", "sid", "experimental", "bullseye-security"];
@@ -41,7 +41,7 @@ pub(super) struct Program {
 impl Store {
     /// The store of this repository.
     pub(super) fn open() -> Result<Self> {
-        let folder = crate::root().join("target/lab");
+        let folder = rig::root().join("target/lab");
         std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
         Ok(Self { folder })
     }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::Arch;
 use super::packages::Program;
-use crate::setup::shown;
+use rig::shown;
 
 /// What is started.
 pub(super) struct Config<'a> {

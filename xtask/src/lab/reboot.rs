@@ -16,7 +16,7 @@ use serde_json::json;
 use super::packages::{Kernel, Program, Store};
 use super::qemu::Config;
 use super::{Arch, DISK, DISK_MODULES, add_programs, boot, guest_base, qemu};
-use crate::setup::{make_empty, run_quietly};
+use rig::{make_empty, run_quietly};
 
 /// Address of the region in the first boot.
 pub(crate) const PLACE: u64 = 0x1000_0000;

@@ -15,7 +15,7 @@ use super::Arch;
 use super::initramfs::Archive;
 use super::jobs::{self, Machine};
 use super::packages::Store;
-use crate::setup::{make_empty, run_quietly};
+use rig::{make_empty, run_quietly};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -132,8 +132,8 @@ fn build(store: &Store) -> Result<Built> {
     ];
     let mut built = Built { programs: Vec::new(), tests: Vec::new() };
     for kind in kinds {
-        let mut command = Command::new(crate::cargo());
-        command.current_dir(crate::root()).args(kind).args(["--quiet", "--target", TARGET]);
+        let mut command = Command::new(rig::cargo());
+        command.current_dir(rig::root()).args(kind).args(["--quiet", "--target", TARGET]);
         command.arg("--message-format=json-render-diagnostics").arg("--target-dir").arg(store.folder("arm64-target"));
         command.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", LINKER).env_remove("RUSTFLAGS");
         command.env("CARGO_PROFILE_DEV_DEBUG", "0");

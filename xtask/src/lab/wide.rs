@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 
 use super::packages::Store;
-use crate::setup::run_quietly;
+use rig::run_quietly;
 
 /// Drivers that have events of their own, for [`devices`] or for nothing but memory.
 pub(super) const MODULES: &[&str] = &[

@@ -19,11 +19,11 @@ use anyhow::{Context as _, Result, ensure};
 use lastwords::{ChannelConfig, Context, Memory as Backend, Persist, Reservation, Session, event};
 use lastwords_ring::flush::{self, Op};
 
-use crate::scratch::Scratch;
 use fault::{Fault, Faulty};
 use judge::{Geometry, Truth, check, filler};
 use lastwords_testkit::random::{Random, mix};
 use memory::Memory;
+use rig::scratch::Scratch;
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
@@ -122,7 +122,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 fn find_all() -> Result<()> {
     for fault in fault::ALL {
         let name = clap::ValueEnum::to_possible_value(&fault).context("its name")?;
-        let mut command = Command::new(crate::own_program());
+        let mut command = Command::new(rig::own_program());
         command.args(["persistence", "--seed", "1", "--images", &FAULTY.to_string(), "--fault", name.get_name()]);
         let output = command.output()?;
         let said = String::from_utf8_lossy(&output.stderr);

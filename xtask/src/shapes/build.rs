@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, ensure};
 
 use super::shape::{Language, Shape};
 use super::{c, rust};
-use crate::{programs, setup};
+use rig::programs;
 
 /// Rust programs among which the shapes are divided, so that the compiler has more than one to do at a time.
 const PARTS: usize = 4;
@@ -23,7 +23,7 @@ pub(super) struct Programs {
 impl Programs {
     /// Writes the programs into `folder` and builds them.
     pub(super) fn build(folder: &Path, shapes: &[Shape], release: bool) -> Result<Self> {
-        let root = crate::root();
+        let root = rig::root();
         let profile: &[&str] = if release { &["--release"] } else { &[] };
         let built = if release {
             programs::build("lastwords-capi")?;
@@ -83,10 +83,10 @@ impl Programs {
 }
 
 fn cargo(folder: &Path, arguments: &[&str]) -> Result<()> {
-    let mut command = Command::new(crate::cargo());
+    let mut command = Command::new(rig::cargo());
     command.current_dir(folder).args(arguments);
-    let status = command.status().with_context(|| setup::shown(&command))?;
-    ensure!(status.success(), "{}, in {}: {status}", setup::shown(&command), folder.display());
+    let status = command.status().with_context(|| rig::shown(&command))?;
+    ensure!(status.success(), "{}, in {}: {status}", rig::shown(&command), folder.display());
     Ok(())
 }
 
@@ -111,9 +111,9 @@ fn compile(folder: &Path, built: &Path, compiler: &str, file: &str, shapes: &[&S
         std::os::unix::fs::symlink(built.join("liblastwords_c.so"), &link)?;
     }
     let mut command = Command::new(compiler);
-    command.args(["-O2", "-w", "-pthread", "-D_GNU_SOURCE", "-I"]).arg(crate::root().join("crates/capi/include"));
+    command.args(["-O2", "-w", "-pthread", "-D_GNU_SOURCE", "-I"]).arg(rig::root().join("crates/capi/include"));
     command.arg(&source).arg("-L").arg(&libraries).args(["-llastwords", "-lrt"]);
     command.arg(format!("-Wl,-rpath,{}", libraries.display())).arg("-o").arg(&program);
-    setup::run_quietly(&mut command)?;
+    rig::run_quietly(&mut command)?;
     Ok(program)
 }

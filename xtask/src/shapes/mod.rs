@@ -27,9 +27,9 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use crate::scratch::Scratch;
 use build::Programs;
 use judge::Sum;
+use rig::scratch::Scratch;
 use shape::Shape;
 
 /// Shapes of CI.
@@ -79,7 +79,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     while from < indices.end {
         let to = (from + BATCH).min(indices.end);
         let shapes: Vec<Shape> = (from..to).map(|index| Shape::random(seed, index)).collect();
-        let programs = Programs::build(&crate::root().join("target/shapes"), &shapes, args.release)?;
+        let programs = Programs::build(&rig::root().join("target/shapes"), &shapes, args.release)?;
         let built = begun.elapsed();
         run_all(args, seed, &programs, &shapes, scratch.path(), &mut total)?;
         println!(

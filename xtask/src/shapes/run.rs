@@ -12,7 +12,6 @@ use super::judge::{Report, Sum, WRITERS, judge};
 use super::shape::{Format, Memory, Shape};
 use super::value::Form;
 use super::{json, lines, pages, perfetto};
-use crate::setup;
 
 /// Longest wait for a program.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -150,7 +149,7 @@ fn stop(shape: &Shape, child: &mut Killed, session: &Path, folder: &Path) -> Res
         child.0.wait()?;
         return Ok(vec![text(session)]);
     }
-    setup::run_quietly(Command::new("kill").args(["-STOP", &pid]))?;
+    rig::run_quietly(Command::new("kill").args(["-STOP", &pid]))?;
     let begun = Instant::now();
     while !std::fs::read_to_string(format!("/proc/{pid}/stat"))?.contains(") T") {
         ensure!(begun.elapsed() < PATIENCE, "the program does not stop");
@@ -159,7 +158,7 @@ fn stop(shape: &Shape, child: &mut Killed, session: &Path, folder: &Path) -> Res
     if !shape.core {
         return Ok(vec!["--pid".into(), pid]);
     }
-    setup::run_quietly(Command::new("gcore").arg("-o").arg(folder.join("core")).arg(&pid))?;
+    rig::run_quietly(Command::new("gcore").arg("-o").arg(folder.join("core")).arg(&pid))?;
     child.0.kill()?;
     child.0.wait()?;
     Ok(vec![text(&folder.join(format!("core.{pid}")))])
@@ -216,7 +215,7 @@ fn fill(session: &Path) -> Result<()> {
 /// Events that the recorder counts as lost, and sub-buffers that it passed over.
 fn lost(programs: &Programs, folder: &Path, input: &[String]) -> Result<(u64, u64)> {
     let mut command = Command::new(programs.lastwords());
-    let text = setup::run_quietly(command.arg("inspect").args(input).arg("--json").current_dir(folder))?;
+    let text = rig::run_quietly(command.arg("inspect").args(input).arg("--json").current_dir(folder))?;
     let json: serde_json::Value = serde_json::from_str(&text)?;
     let streams = json["sessions"][0]["streams"].as_array().context("no streams in what inspect says")?;
     let sum = |names: &[&str]| {
@@ -250,9 +249,9 @@ fn read(
     format: Format,
 ) -> Result<Vec<super::found::Event>> {
     let output = |command: &mut Command| -> Result<Vec<u8>> {
-        let output = command.current_dir(folder).output().with_context(|| setup::shown(command))?;
+        let output = command.current_dir(folder).output().with_context(|| rig::shown(command))?;
         let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "{}: {}\n{said}", setup::shown(command), output.status);
+        ensure!(output.status.success(), "{}: {}\n{said}", rig::shown(command), output.status);
         Ok(output.stdout)
     };
     if format == Format::Babeltrace {
@@ -280,7 +279,7 @@ fn read(
         Format::Ctf | Format::Ctf2 | Format::Babeltrace | Format::Pages => {
             let babeltrace = match format {
                 Format::Ctf if !has_text(shape) => "babeltrace2".into(),
-                _ => setup::bin().join("babeltrace2.1"),
+                _ => rig::bin().join("babeltrace2.1"),
             };
             let found = output(Command::new(babeltrace).args(["--color", "never"]).arg(&path))?;
             lines::babeltrace(shape, format, &found)

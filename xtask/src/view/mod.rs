@@ -11,8 +11,8 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 
-use crate::scratch::Scratch;
 use browser::{Browser, Picture, Region};
+use rig::scratch::Scratch;
 
 /// Pixels of the picture that have labels, left of the timeline.
 const LABELS: usize = 210;
@@ -35,7 +35,7 @@ pub(crate) struct Args {
 
 /// The part of CI.
 pub(crate) fn run_quick() -> Result<()> {
-    run(&Args { lastwords: Some(crate::programs::tested()?), ..Args::default() })
+    run(&Args { lastwords: Some(rig::programs::tested()?), ..Args::default() })
 }
 
 /// What all pages need.
@@ -49,7 +49,7 @@ struct Run<'a> {
 /// Makes pages and judges them.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let scratch = Scratch::create(&std::env::temp_dir(), "lastwords-view")?;
-    let lastwords = args.lastwords.clone().map_or_else(crate::programs::lastwords, Ok)?;
+    let lastwords = args.lastwords.clone().map_or_else(rig::programs::lastwords, Ok)?;
     let run = Run { args, lastwords, folder: scratch.path(), browser: Browser::start(false)? };
     for events in [1000, 100_000].into_iter().chain(args.events) {
         run.made(events).with_context(|| format!("a made trace of {events} events"))?;
@@ -370,7 +370,7 @@ impl Run<'_> {
 
     /// Judges the page of a session with spans, whose process was killed.
     fn session(&self) -> Result<()> {
-        let program = crate::programs::debug()?.join("tokio-app");
+        let program = rig::programs::debug()?.join("tokio-app");
         let sessions = self.folder.join("sessions");
         std::fs::create_dir_all(&sessions)?;
         let mut app = Command::new(program).env("LASTWORDS_DIR", &sessions).stdout(Stdio::null()).spawn()?;

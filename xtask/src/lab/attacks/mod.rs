@@ -13,7 +13,7 @@ use super::compare::Rows;
 use super::jobs::{self, Machine};
 use super::packages::{Kernel, Store};
 use super::{Arch, QUICK, add_programs};
-use crate::setup::{make_empty, run_quietly};
+use rig::{make_empty, run_quietly};
 
 /// The name of the scenario, and what it does.
 pub(super) const NAME: &str = "attacks";
@@ -43,7 +43,7 @@ pub(crate) fn run_quick() -> Result<()> {
     let kernel = store.kernel(QUICK.0, Arch::Amd64, None)?;
     let begun = Instant::now();
     let mut rows = Rows::new(format!("{} {NAME}", kernel.release));
-    run(&store, &kernel, &crate::programs::tested()?, false, &mut rows)?;
+    run(&store, &kernel, &rig::programs::tested()?, false, &mut rows)?;
     super::summarize(&[(rows, begun.elapsed())])
 }
 
@@ -60,7 +60,7 @@ pub(super) fn run(store: &Store, kernel: &Kernel, lastwords: &Path, keep: bool, 
     archive.program("mod/fuse.ko", &kernel.module("fuse")?.context("the kernel has no module fuse")?);
     for hooks in HOOKS {
         archive.folder(hooks);
-        for entry in std::fs::read_dir(crate::root().join(hooks)).context(*hooks)? {
+        for entry in std::fs::read_dir(rig::root().join(hooks)).context(*hooks)? {
             let file = entry?;
             archive.copy(&format!("{hooks}/{}", file.file_name().display()), &file.path())?;
         }
@@ -75,7 +75,7 @@ pub(super) fn run(store: &Store, kernel: &Kernel, lastwords: &Path, keep: bool, 
 
 /// Builds the attacker's program, which also kills processes for other guests: static, so that a guest needs no libraries for it.
 pub(super) fn attacker(folder: &Path) -> Result<PathBuf> {
-    let (sources, program) = (crate::root().join("xtask/src/lab/attacks"), folder.join("attack"));
+    let (sources, program) = (rig::root().join("xtask/src/lab/attacks"), folder.join("attack"));
     let mut cc = Command::new("cc");
     cc.args(["-O1", "-Wall", "-Wextra", "-static", "-o"]).arg(&program);
     run_quietly(cc.args(["attack.c", "slow.c", "probe.c"].map(|name| sources.join(name))))?;

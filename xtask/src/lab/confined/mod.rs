@@ -17,7 +17,7 @@ use super::initramfs::Archive;
 use super::packages::{Kernel, Store};
 use super::qemu::{Config, Guest};
 use super::{Arch, DISK_MODULES, jobs, qemu};
-use crate::setup::{debian, is_root, make_empty, run_quietly};
+use rig::{debian, is_root, make_empty, run_quietly};
 
 /// The names of the scenarios, and what they do.
 pub(super) const SYSTEMD: &str = "systemd";
@@ -138,7 +138,7 @@ fn install(variant: &Variant, kernel: &Kernel, lastwords: &Path, folder: &Path) 
     crate::dist::package_of_debian(lastwords, &lab)?;
     surroundings(lastwords, &lab)?;
     std::fs::rename(attacker(folder)?, lab.join("attack"))?;
-    let script = crate::root().join("xtask/src/lab/guest/confined.sh");
+    let script = rig::root().join("xtask/src/lab/guest/confined.sh");
     std::fs::copy(&script, lab.join("confined.sh")).with_context(|| script.display().to_string())?;
     for (boot, words) in (1..).zip(variant.boots) {
         let lines = words.iter().map(|(word, seconds)| format!("{word} {seconds}\n"));
@@ -169,8 +169,8 @@ fn install(variant: &Variant, kernel: &Kernel, lastwords: &Path, folder: &Path) 
 
 /// Adds the table of surroundings, with what it runs, and a user's application that records on its heap.
 fn surroundings(lastwords: &Path, lab: &Path) -> Result<()> {
-    let (built, debug) = (lab.join("built"), crate::programs::debug()?);
-    let library = crate::programs::build("lastwords-capi")?.join("liblastwords_c.so");
+    let (built, debug) = (lab.join("built"), rig::programs::debug()?);
+    let library = rig::programs::build("lastwords-capi")?.join("liblastwords_c.so");
     let compiled = built.join("compiled");
     std::fs::create_dir_all(&compiled)?;
     let table = debug.join("lastwords-proof-surroundings");

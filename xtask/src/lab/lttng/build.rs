@@ -9,7 +9,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::lab::packages::{Kernel, Program, Store};
-use crate::setup::{make_empty, run_quietly};
+use rig::{make_empty, run_quietly};
 
 /// Programs of the build, beside the kernel's headers (which bring the compiler) and LTTng's own.
 const PROGRAMS: &[&str] =

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 
 use crate::lab::compare::{Ours, Rows};
 use crate::lab::dump::Dump;
-use crate::setup::make_empty;
+use rig::make_empty;
 
 /// What a packet begins with; its stream's id is at offset 20, its CPU at 80.
 const MAGIC: u32 = 0xc1fc_1fc1;
@@ -123,7 +123,7 @@ fn read(stream: &Stream) -> Result<Events> {
 }
 
 fn babeltrace(folder: &Path) -> Result<Events> {
-    let program = crate::setup::bin().join("babeltrace2.1");
+    let program = rig::bin().join("babeltrace2.1");
     let output = Command::new(&program).args(["--no-delta", "--clock-seconds"]).arg(folder).output();
     let output = output.with_context(|| format!("{}; run `cargo xtask setup`", program.display()))?;
     anyhow::ensure!(output.status.success(), "babeltrace2: {}", String::from_utf8_lossy(&output.stderr));

@@ -16,8 +16,8 @@ use super::dump::{self, Dump, Format};
 use super::packages::{Kernel, Store};
 use super::qemu::Config;
 use super::{Arch, DISK, DISK_MODULES, PANIC, QEMU_MODULES, TRUTH, boot, guest_base};
-use crate::setup::{make_empty, run_quietly};
 use build::Tracer;
+use rig::{make_empty, run_quietly};
 
 /// A row of [`SCENARIOS`].
 pub(super) struct Scenario {

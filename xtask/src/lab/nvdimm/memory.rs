@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use lastwords::Memory as Backend;
 
 use super::{MEMORY, SIZE};
-use crate::setup::run_quietly;
+use rig::run_quietly;
 
 /// A kind of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]

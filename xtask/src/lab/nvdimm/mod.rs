@@ -21,10 +21,10 @@ use serde_json::json;
 use super::packages::{Kernel, Store};
 use super::qemu::{Config, Guest};
 use super::{Arch, add_programs, guest_base, qemu};
-use crate::setup::{make_empty, run_quietly};
 use ack::Ack;
 use lastwords_testkit::random::Random;
 use memory::{Files, Memory};
+use rig::{make_empty, run_quietly};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -57,7 +57,7 @@ const KEPT: usize = (here::SUB_BUFFERS.0 as usize - 2) * (here::SUB_BUFFERS.1 as
 
 /// Runs the part of CI: one reset.
 pub(crate) fn run_quick() -> Result<()> {
-    let lastwords = crate::programs::tested()?;
+    let lastwords = rig::programs::tested()?;
     run(&Args { kernel: super::QUICK.0.into(), resets: 1, memory: Memory::Dax, seed: None, lastwords: Some(lastwords) })
 }
 
@@ -67,7 +67,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let seed = args.seed.unwrap_or(since.as_nanos() as u64);
     let store = Store::open()?;
     let kernel = store.kernel(&args.kernel, Arch::Amd64, None)?;
-    let lastwords = args.lastwords.clone().map_or_else(crate::programs::lastwords, Ok)?;
+    let lastwords = args.lastwords.clone().map_or_else(rig::programs::lastwords, Ok)?;
     let folder = store.runs().join(format!("{}-nvdimm-{}", kernel.release, args.memory.name()));
     make_empty(&folder)?;
     let files = Files::make(args.memory, &folder)?;
@@ -92,7 +92,7 @@ fn initramfs(store: &Store, kernel: &Kernel, memory: Memory, lastwords: &Path, f
     }
     let names = modules.iter().map(|(name, _)| format!("{name}\n")).collect::<String>();
     archive.program("modules", names.as_bytes());
-    let programs = [("xtask", crate::own_program()), ("lastwords", lastwords.to_path_buf())];
+    let programs = [("xtask", rig::own_program()), ("lastwords", lastwords.to_path_buf())];
     add_programs(&mut archive, folder, &programs)?;
     let path = folder.join("initramfs");
     std::fs::write(&path, archive.finish()).with_context(|| path.display().to_string())?;

@@ -16,7 +16,7 @@ use super::compare::Rows;
 use super::packages::{Kernel, Store};
 use super::qemu::{Config, Guest};
 use super::{Arch, DISK, DISK_MODULES, add_programs, guest_base, qemu};
-use crate::setup::{make_empty, run_quietly};
+use rig::{make_empty, run_quietly};
 
 /// The name of the scenario, and what it does.
 pub(super) const NAME: &str = "record";

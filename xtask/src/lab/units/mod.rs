@@ -20,7 +20,7 @@ use super::packages::{Kernel, Store};
 use super::qemu::{Config, Guest};
 use super::texts::read;
 use super::{Arch, DISK_MODULES, add_programs, guest_base, qemu};
-use crate::setup::{make_empty, run_quietly};
+use rig::{make_empty, run_quietly};
 use unit::Unit;
 
 /// The name of the scenario, and what it does.
@@ -89,7 +89,7 @@ impl Lab<'_> {
         add_programs(&mut archive, self.folder, &[("lastwords", self.lastwords.to_path_buf())])?;
         ["usr", "usr/lib", "usr/lib/lastwords"].iter().for_each(|folder| archive.folder(folder));
         for script in unit::SCRIPTS {
-            let path = crate::root().join("hooks/systemd").join(script);
+            let path = rig::root().join("hooks/systemd").join(script);
             archive.copy(&format!("usr/lib/lastwords/{script}"), &path)?;
         }
         archive.program("units", unit::script(&self.units).as_bytes());
@@ -177,7 +177,7 @@ impl Lab<'_> {
 
 /// How many traces the script keeps.
 fn kept() -> Result<usize> {
-    let path = crate::root().join("hooks/systemd/save-last-boot");
+    let path = rig::root().join("hooks/systemd/save-last-boot");
     let script = read(&path)?;
     let number = script.split_once("LASTWORDS_KEEP:-").and_then(|(_, rest)| rest.split_once('}'));
     Ok(number.with_context(|| format!("{}: no default of LASTWORDS_KEEP", path.display()))?.0.parse()?)

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 
 use crate::lab::compare::Rows;
-use crate::setup::{make_empty, run_quietly};
+use rig::{make_empty, run_quietly};
 
 /// The units, in no order.
 const UNITS: &[&str] = &["lastwords-bundle.service", "lastwords-last-boot.service"];
@@ -50,7 +50,7 @@ impl Unit {
 
 /// All units in the order in which systemd starts them.
 pub(super) fn all() -> Result<Vec<Unit>> {
-    let folder = crate::root().join("hooks/systemd");
+    let folder = rig::root().join("hooks/systemd");
     let mut left = Vec::new();
     for name in UNITS {
         let path = folder.join(name);
@@ -81,7 +81,7 @@ pub(super) fn script(units: &[Unit]) -> String {
 
 /// Has systemd judge the units, and the file for tmpfiles.d: what it makes, and what it removes by age.
 pub(super) fn judge(rows: &mut Rows, folder: &Path) -> Result<()> {
-    let (root, hooks) = (folder.join("root"), crate::root().join("hooks/systemd"));
+    let (root, hooks) = (folder.join("root"), rig::root().join("hooks/systemd"));
     make_empty(&root)?;
     let [scripts, system, tmpfiles] = ["usr/lib/lastwords", "usr/lib/systemd/system", "usr/lib/tmpfiles.d"];
     for (to, names) in [(scripts, SCRIPTS), (system, UNITS), (tmpfiles, &[TMPFILES])] {

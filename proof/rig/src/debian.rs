@@ -5,13 +5,13 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use super::mirror::{Mirror, System};
-use super::run_quietly;
+use crate::mirror::{Mirror, System};
+use crate::run_quietly;
 
 /// The essential packages of a suite and `packages` (separated by commas), as `target/tools/NAME-SUITE.tar`. The system is fetched once.
-pub(crate) fn tarball(name: &str, suite: &str, packages: &str) -> Result<PathBuf> {
+pub fn tarball(name: &str, suite: &str, packages: &str) -> Result<PathBuf> {
     let system = System::of_host()?;
-    let folder = crate::root().join("target/tools");
+    let folder = crate::tools();
     std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
     let tarball = folder.join(format!("{name}-{suite}.tar"));
     if !tarball.exists() {

@@ -5,17 +5,17 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use super::{make_empty, run_quietly};
+use crate::{make_empty, run_quietly};
 
 /// One source of packages, for one architecture, with its lists in a folder of its own.
-pub(crate) struct Apt {
+pub struct Apt {
     folder: PathBuf,
     options: Vec<String>,
 }
 
 impl Apt {
     /// Makes the folder and writes `source` (deb822) into it. The lists of an earlier time stay.
-    pub(crate) fn open(folder: &Path, source: &str, architecture: &str) -> Result<Self> {
+    pub fn open(folder: &Path, source: &str, architecture: &str) -> Result<Self> {
         for part in ["state/lists/partial", "cache/archives/partial", "sources", "preferences"] {
             let part = folder.join(part);
             std::fs::create_dir_all(&part).with_context(|| part.display().to_string())?;
@@ -26,24 +26,24 @@ impl Apt {
     }
 
     /// Fetches the lists.
-    pub(crate) fn update(&self) -> Result<()> {
+    pub fn update(&self) -> Result<()> {
         run_quietly(self.get().args(["-q", "update"])).map(drop)
     }
 
     /// The lists have been fetched at some time.
-    pub(crate) fn is_updated(&self) -> bool {
+    pub fn is_updated(&self) -> bool {
         let lists = std::fs::read_dir(self.folder.join("state/lists")).into_iter().flatten().flatten();
         lists.map(|entry| entry.file_name()).any(|name| name.to_string_lossy().contains("Packages"))
     }
 
     /// Names of packages that begin so.
-    pub(crate) fn names(&self, begin: &str) -> Result<Vec<String>> {
+    pub fn names(&self, begin: &str) -> Result<Vec<String>> {
         let printed = run_quietly(Command::new("apt-cache").args(&self.options).args(["pkgnames", begin]))?;
         Ok(printed.split_whitespace().map(str::to_string).collect())
     }
 
     /// Fetches one package alone into `to`; returns the file.
-    pub(crate) fn download(&self, package: &str, to: &Path) -> Result<PathBuf> {
+    pub fn download(&self, package: &str, to: &Path) -> Result<PathBuf> {
         let parent = to.parent().unwrap_or(to);
         let fetched = parent.join(format!(".{package}"));
         make_empty(&fetched)?;
@@ -58,7 +58,7 @@ impl Apt {
     }
 
     /// Where the archive's pool is that has a package, and the package's version.
-    pub(crate) fn place(&self, package: &str) -> Result<(String, String)> {
+    pub fn place(&self, package: &str) -> Result<(String, String)> {
         let printed = run_quietly(self.get().args(["-q", "download", "--print-uris", package]))?;
         let uri = printed.lines().find_map(|line| line.strip_prefix('\'')?.split('\'').next());
         let pool = uri.and_then(|uri| Some(format!("{}/pool", uri.split("/pool/").next()?)));
@@ -70,13 +70,13 @@ impl Apt {
     }
 
     /// Fetches a file of an archive that is in no list.
-    pub(crate) fn fetch(&self, uri: &str, to: &Path) -> Result<()> {
+    pub fn fetch(&self, uri: &str, to: &Path) -> Result<()> {
         let helper = "/usr/lib/apt/apt-helper";
         run_quietly(Command::new(helper).args(&self.options).arg("download-file").arg(uri).arg(to)).map(drop)
     }
 
     /// Fetches packages and all that they depend on, the C library included; returns the files.
-    pub(crate) fn with_all_they_need(&self, wanted: &[&str]) -> Result<Vec<PathBuf>> {
+    pub fn with_all_they_need(&self, wanted: &[&str]) -> Result<Vec<PathBuf>> {
         make_empty(&self.folder.join("cache/archives"))?;
         std::fs::create_dir_all(self.folder.join("cache/archives/partial"))?;
         let install = ["-q", "-y", "--no-install-recommends", "--download-only", "install"];
@@ -85,7 +85,7 @@ impl Apt {
     }
 
     /// Removes it all.
-    pub(crate) fn remove(self) -> Result<()> {
+    pub fn remove(self) -> Result<()> {
         std::fs::remove_dir_all(&self.folder).with_context(|| self.folder.display().to_string())
     }
 
@@ -97,7 +97,7 @@ impl Apt {
 }
 
 /// The host's architecture by Debian's name.
-pub(crate) fn architecture() -> Result<String> {
+pub fn architecture() -> Result<String> {
     Ok(run_quietly(Command::new("dpkg").arg("--print-architecture"))?.trim().to_string())
 }
 

@@ -22,13 +22,13 @@ const TESTED: &[&str] = &[
 ];
 
 /// Builds a package for release; the folder where its programs and libraries are then.
-pub(crate) fn build(package: &str) -> Result<PathBuf> {
+pub fn build(package: &str) -> Result<PathBuf> {
     run(&["--release", "--package", package])?;
     Ok(target()?.join("release"))
 }
 
 /// Builds `lastwords`, the command, for release.
-pub(crate) fn lastwords() -> Result<PathBuf> {
+pub fn lastwords() -> Result<PathBuf> {
     Ok(build("lastwords-cli")?.join("lastwords"))
 }
 
@@ -36,20 +36,30 @@ pub(crate) fn lastwords() -> Result<PathBuf> {
 ///
 /// With `--workspace`, each dependency has the features that `cargo test --workspace` gives it, and is not built a second time: see
 /// `bench/Cargo.toml`.
-pub(crate) fn debug() -> Result<PathBuf> {
+pub fn debug() -> Result<PathBuf> {
     let programs = TESTED.iter().flat_map(|name| ["--bin", *name]);
     run(&["--workspace", "--lib"].into_iter().chain(programs).collect::<Vec<_>>())?;
     Ok(target()?.join("debug"))
 }
 
+/// Builds a rig of `proof/`, and returns the program. With `--workspace`, as [`debug`] does.
+///
+/// # Errors
+/// There is no such rig, or it cannot be built.
+pub fn rig(name: &str) -> Result<PathBuf> {
+    let program = format!("lastwords-proof-{name}");
+    run(&["--workspace", "--bin", &program])?;
+    Ok(target()?.join("debug").join(program))
+}
+
 /// Builds `lastwords`, the command, as the tests have built it: CI has no time for a release build. The other commands of this program
 /// take that by default.
-pub(crate) fn tested() -> Result<PathBuf> {
+pub fn tested() -> Result<PathBuf> {
     Ok(debug()?.join("lastwords"))
 }
 
 /// The folder of what cargo builds.
-pub(crate) fn target() -> Result<PathBuf> {
+pub fn target() -> Result<PathBuf> {
     let metadata = cargo_metadata::MetadataCommand::new().current_dir(crate::root()).no_deps().exec()?;
     Ok(metadata.target_directory.into_std_path_buf())
 }

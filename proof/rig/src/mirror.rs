@@ -7,16 +7,16 @@ use anyhow::{Context, Result, bail};
 
 /// What `/etc/os-release` says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct System {
+pub struct System {
     /// `debian`, `ubuntu`, …
-    pub(crate) id: String,
+    pub id: String,
     /// `bookworm`, `noble`, …
-    pub(crate) codename: String,
+    pub codename: String,
 }
 
 impl System {
     /// Reads `/etc/os-release`.
-    pub(crate) fn of_host() -> Result<Self> {
+    pub fn of_host() -> Result<Self> {
         let text = std::fs::read_to_string("/etc/os-release").context("/etc/os-release")?;
         Ok(Self::parse(&text))
     }
@@ -32,7 +32,7 @@ impl System {
 
 /// One source of packages: where it is and whose signature it must bear.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Mirror {
+pub struct Mirror {
     /// Places, blank-separated.
     uris: String,
     suites: String,
@@ -43,7 +43,7 @@ pub(crate) struct Mirror {
 
 impl Mirror {
     /// The mirror from which the host has its main suite.
-    pub(crate) fn of_host(system: &System) -> Result<Self> {
+    pub fn of_host(system: &System) -> Result<Self> {
         let mut mirrors = Vec::new();
         let etc = Path::new("/etc/apt");
         if let Ok(text) = std::fs::read_to_string(etc.join("sources.list")) {
@@ -67,7 +67,7 @@ impl Mirror {
     }
 
     /// Debian's own mirror, with the keys that the host has of it.
-    pub(crate) fn of_debian() -> Result<Self> {
+    pub fn of_debian() -> Result<Self> {
         let keys = Path::new("/usr/share/keyrings/debian-archive-keyring.gpg");
         if !keys.exists() {
             bail!("{}: not there; it comes with the package debian-archive-keyring", keys.display());
@@ -80,7 +80,7 @@ impl Mirror {
     }
 
     /// An apt source (deb822) for another suite of the same mirror. Updates for security are in an archive beside it.
-    pub(crate) fn source(&self, suite: &str, components: &str) -> String {
+    pub fn source(&self, suite: &str, components: &str) -> String {
         let beside = if suite.ends_with("-security") { "-security" } else { "" };
         let uris = self.uris.split_whitespace().map(|uri| format!("{}{beside}", uri.trim_end_matches('/')));
         let uris = uris.collect::<Vec<_>>().join(" ");

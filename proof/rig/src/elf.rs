@@ -6,19 +6,23 @@ use std::os::unix::fs::FileExt;
 use anyhow::{Context, Result, ensure};
 
 /// Size of a program header.
-pub(crate) const PROGRAM_HEADER: usize = 56;
+pub const PROGRAM_HEADER: usize = 56;
 const PT_LOAD: u32 = 1;
 
 /// The program headers of a 64-bit little-endian file.
-pub(crate) struct Table {
+pub struct Table {
     /// How many there are.
-    pub(crate) count: u16,
+    pub count: u16,
     /// They, as they stand in the file.
-    pub(crate) bytes: Vec<u8>,
+    pub bytes: Vec<u8>,
 }
 
 impl Table {
-    pub(crate) fn read(file: &File) -> Result<Self> {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// The file is not of that kind, or cannot be read.
+    pub fn read(file: &File) -> Result<Self> {
         let mut header = [0u8; 64];
         file.read_exact_at(&mut header, 0).context("the ELF header")?;
         ensure!(header.starts_with(b"\x7fELF\x02\x01"), "no 64-bit little-endian ELF file");
@@ -29,7 +33,7 @@ impl Table {
     }
 
     /// Where the file has the byte at this physical address.
-    pub(crate) fn offset_of(&self, physical: u64) -> Option<u64> {
+    pub fn offset_of(&self, physical: u64) -> Option<u64> {
         self.bytes.chunks_exact(PROGRAM_HEADER).filter(|row| row[..4] == PT_LOAD.to_le_bytes()).find_map(|row| {
             let inside = physical.checked_sub(word(row, 24)).filter(|inside| *inside < word(row, 32))?;
             Some(word(row, 8) + inside)

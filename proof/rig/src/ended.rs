@@ -10,7 +10,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum End {
+pub enum End {
     /// By itself, with this status.
     Exit(i32),
     /// By a signal.
@@ -20,7 +20,7 @@ pub(crate) enum End {
 }
 
 /// Runs a program to its end, or for as long as one has patience.
-pub(crate) fn end(mut command: Command) -> Result<End> {
+pub fn end(mut command: Command) -> Result<End> {
     use std::os::unix::process::ExitStatusExt;
     let name = command.get_program().to_owned();
     let quiet = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());

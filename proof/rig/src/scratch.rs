@@ -6,10 +6,14 @@ use anyhow::{Context, Result};
 
 /// A folder `NAME.PID` that goes when we do. Those that killed runs left are removed when the next is made.
 #[derive(Debug)]
-pub(crate) struct Scratch(PathBuf);
+pub struct Scratch(PathBuf);
 
 impl Scratch {
-    pub(crate) fn create(parent: &Path, name: &str) -> Result<Self> {
+    /// Makes the folder in `parent`.
+    ///
+    /// # Errors
+    /// The folder cannot be made.
+    pub fn create(parent: &Path, name: &str) -> Result<Self> {
         for left in left_over(parent, name) {
             let _ = std::fs::remove_dir_all(left);
         }
@@ -18,7 +22,9 @@ impl Scratch {
         Ok(Self(folder))
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    /// The folder.
+    #[must_use]
+    pub fn path(&self) -> &Path {
         &self.0
     }
 }
