@@ -1,20 +1,18 @@
 //! The project's own commands: `cargo xtask VERB`. One module a verb.
 #![deny(unsafe_code)]
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 mod bench;
-mod book;
 mod bytes_image;
 mod compare;
 mod crash_step;
 mod deny;
 mod dist;
-mod ftracetest;
 mod fuzz;
-mod hostile;
 mod hosts;
 mod kills;
 mod lab;
@@ -23,13 +21,12 @@ mod matrix;
 mod miri;
 mod persistence;
 mod proof;
+mod rigs;
 mod setup;
-mod shapes;
 mod static_build;
 mod test;
 mod tidy;
 mod tsan;
-mod view;
 
 #[derive(Parser)]
 #[command(name = "cargo xtask", about = "The project's own checks, set-up and test runs")]
@@ -54,23 +51,14 @@ enum Verb {
     Test(test::Args),
     /// Check licences, sources and advisories of all crates (cargo-deny)
     Deny(deny::Args),
-    /// Build the book, check its links, run the commands of the book and of the README
-    Book(book::Args),
     /// Measure recording and recovering beside the peers
     Bench(bench::Args),
     /// Give damaged inputs to ours and to a peer
     Compare(compare::Args),
     /// Compare the layouts of LTTng's releases with the types of its modules
     LttngLayouts(lttng_layouts::Args),
-    /// Run the kernel's own tests of tracefs against `lastwords mount`
-    Ftracetest(ftracetest::Args),
-    /// The application of `ftracetest`
-    #[command(hide = true)]
-    FtracetestApp(ftracetest::app::Args),
     /// Run the fuzz targets for a time
     Fuzz(fuzz::Args),
-    /// Set words of a kernel crash dump that are read on the way to its trace to other values
-    Hostile(hostile::Args),
     /// Run an application on hosts that are hostile to recorders; print how it ended, and what was recorded and counted
     Hosts(hosts::Args),
     /// Kill the recorder at every instruction and recover what it leaves
@@ -84,10 +72,6 @@ enum Verb {
     Kills(kills::Args),
     /// Kill writers of a shared session; what others record behind each kill must be there
     Wedge(kills::wedge::Args),
-    /// Look at pages of `lastwords view` in Chromium
-    View(view::Args),
-    /// Record events of random fields in sessions of random shapes, kill, recover, and compare every value
-    Shapes(shapes::Args),
     /// Crash kernels of Debian under QEMU and compare what is recovered with what they printed
     Lab(lab::Args),
     /// Build the recorder for aarch64, kill it on a kernel of Debian under QEMU, and recover there what it left
@@ -113,10 +97,14 @@ enum Verb {
     /// The child of `kills` and `wedge`
     #[command(hide = true)]
     KillsChild(kills::child::Args),
+    #[command(external_subcommand)]
+    Rig(Vec<OsString>),
 }
 
 fn main() -> ExitCode {
-    rig::exit(match Args::parse().verb {
+    let matches = Args::command().after_help(rigs::help()).get_matches();
+    let args = Args::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    rig::exit(match args.verb {
         Verb::Tidy(args) => tidy::run(&args),
         Verb::Tsan(args) => tsan::verb(&args),
         Verb::Matrix(args) => matrix::run(&args),
@@ -124,22 +112,16 @@ fn main() -> ExitCode {
         Verb::Setup(args) => setup::run(&args),
         Verb::Test(args) => test::run(&args),
         Verb::Deny(args) => deny::run(&args),
-        Verb::Book(args) => book::run(&args),
         Verb::Bench(args) => bench::run(&args),
         Verb::Compare(args) => compare::run(&args),
         Verb::LttngLayouts(args) => lttng_layouts::run(&args),
-        Verb::Ftracetest(args) => ftracetest::run(&args),
-        Verb::FtracetestApp(args) => ftracetest::app::run(&args),
         Verb::Fuzz(args) => fuzz::run(&args),
-        Verb::Hostile(args) => hostile::run(&args),
         Verb::Hosts(args) => hosts::run(&args),
         Verb::CrashStep(args) => crash_step::run(&args),
         Verb::CrashStepChild(args) => crash_step::child::run(&args),
         Verb::Persistence(args) => persistence::run(&args),
         Verb::Kills(args) => kills::run(&args),
         Verb::Wedge(args) => kills::wedge::run(&args),
-        Verb::View(args) => view::run(&args),
-        Verb::Shapes(args) => shapes::run(&args),
         Verb::Lab(args) => lab::run(&args),
         Verb::Arm64(args) => lab::recorder::run(&args),
         Verb::Hotplug(args) => lab::hotplug::run(&args),
@@ -151,5 +133,11 @@ fn main() -> ExitCode {
         Verb::Packages(args) => dist::packages::run(&args),
         Verb::Crates(args) => dist::crates::run(&args),
         Verb::KillsChild(args) => kills::child::run(&args),
+        Verb::Rig(words) => rigs::become_rig(&words),
     })
+}
+
+/// The verbs of this program itself.
+fn own_verbs() -> Vec<String> {
+    Args::command().get_subcommands().map(|verb| verb.get_name().to_owned()).collect()
 }

@@ -37,6 +37,8 @@ struct Step {
 enum Does {
     /// Another verb of ours, in this process.
     Verb(fn() -> Result<()>),
+    /// A rig and its arguments.
+    Rig(&'static [&'static str]),
     /// `cargo` and these arguments.
     Cargo(&'static [&'static str]),
     /// `cargo` and these arguments, with variables of the environment.
@@ -113,12 +115,12 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "book",
-        does: Does::Verb(crate::book::run_all),
+        does: Does::Rig(&["book"]),
         what: "the book is built, its links lead somewhere, its commands and the README's are run",
     },
     Step {
         name: "view",
-        does: Does::Verb(crate::view::run_quick),
+        does: Does::Rig(&["view", "--quick"]),
         what: "pages of `view` in Chromium: opened, zoomed, searched, filtered, clicked, looked at",
     },
     Step {
@@ -143,7 +145,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "shapes",
-        does: Does::Verb(crate::shapes::run_quick),
+        does: Does::Rig(&["shapes"]),
         what: "events of random fields in sessions of random shapes; every value compared (a part of the whole)",
     },
     Step {
@@ -208,7 +210,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "ftracetest",
-        does: Does::Verb(crate::ftracetest::run_quick),
+        does: Does::Rig(&["ftracetest", "--quick"]),
         what: "the kernel's own tests of tracefs, run on a mount of a session (those that take less than a second)",
     },
     Step {
@@ -365,6 +367,7 @@ impl Step {
     fn run(&self) -> Result<()> {
         match self.does {
             Does::Verb(verb) => verb(),
+            Does::Rig(words) => crate::rigs::run(words),
             Does::Cargo(arguments) => run_cargo(&[], arguments),
             Does::CargoWith(variables, arguments) => run_cargo(variables, arguments),
             Does::Script(words) => run_script(words),
@@ -375,6 +378,7 @@ impl Step {
     fn shown(&self) -> String {
         match self.does {
             Does::Verb(_) => format!("cargo xtask {}", self.name),
+            Does::Rig(words) => format!("cargo xtask {}", words.join(" ")),
             Does::Cargo(arguments) => format!("cargo {}", arguments.join(" ")),
             Does::CargoWith(variables, arguments) => {
                 let set = variables.iter().map(|(name, value)| format!("{name}='{value}' ")).collect::<String>();

@@ -15,10 +15,14 @@ const TESTED: &[&str] = &[
     "heap",
     "rust-app",
     "tokio-app",
-    "lastwords-proof-tracing",
-    "lastwords-proof-surroundings",
+    "lastwords-proof-book",
     "lastwords-proof-exclude",
+    "lastwords-proof-ftracetest",
     "lastwords-proof-remove",
+    "lastwords-proof-shapes",
+    "lastwords-proof-surroundings",
+    "lastwords-proof-tracing",
+    "lastwords-proof-view",
 ];
 
 /// Builds a package for release; the folder where its programs and libraries are then.

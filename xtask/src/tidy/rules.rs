@@ -51,11 +51,16 @@ pub(super) const GRAPH: &[(&str, &[&str])] = &[
     ("quick-start", &["lastwords"]),
     ("rust-app", &["lastwords"]),
     ("tokio-app", &["lastwords"]),
+    ("proof-book", &["proof-rig"]),
     ("proof-exclude", &["bytes", "formats", "image", "kernel", "trace", "walk"]),
+    ("proof-ftracetest", &["proof-rig", "lastwords"]),
+    ("proof-hostile", &["proof-rig", "bytes", "image", "kernel", "walk", "testkit"]),
     ("proof-remove", &[]),
     ("proof-rig", &[]),
+    ("proof-shapes", &["proof-rig", "testkit"]),
     ("proof-surroundings", &[]),
     ("proof-tracing", &["lastwords", "testkit"]),
+    ("proof-view", &["proof-rig", "testkit"]),
     (
         "xtask",
         &[

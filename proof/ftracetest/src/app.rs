@@ -11,9 +11,6 @@ use lastwords::{Scope, Session, event, remote_control};
 /// The name of its session.
 pub(crate) const SESSION: &str = "ftracetest";
 
-#[derive(clap::Args)]
-pub(crate) struct Args {}
-
 /// The application; it ends when this is dropped.
 pub(crate) struct App(Child);
 
@@ -21,7 +18,7 @@ impl App {
     /// Starts it, and waits until it records.
     pub(crate) fn start(sessions: &Path) -> Result<Self> {
         let mut command = Command::new(rig::own_program());
-        command.arg("ftracetest-app").env("LASTWORDS_DIR", sessions).env_remove("LASTWORDS").stdin(Stdio::piped());
+        command.arg("app").env("LASTWORDS_DIR", sessions).env_remove("LASTWORDS").stdin(Stdio::piped());
         let app = Self(command.spawn().context("the application")?);
         let begun = Instant::now();
         while begun.elapsed() < Duration::from_secs(10) {
@@ -46,7 +43,7 @@ impl Drop for App {
 }
 
 /// Records until the end of standard input.
-pub(crate) fn run(_: &Args) -> Result<()> {
+pub(crate) fn run() -> Result<()> {
     let session = Session::builder(SESSION).scope(Scope::User).start()?;
     std::thread::spawn(|| {
         for number in 0u32.. {

@@ -3,6 +3,7 @@
 //! Which words these are, the walks themselves tell: page tables, lists, counters, structures, formats of events. For each mutant
 //! the program runs as a user would run it. It may say what it likes of such a dump; it may not die, nor take long, nor ask
 //! for much memory (P8, P9 for the walks through a kernel's structures).
+#![forbid(unsafe_code)]
 
 mod witness;
 
@@ -10,11 +11,12 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitCode};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use anyhow::{Context, Result, bail, ensure};
+use clap::Parser;
 
 use lastwords_testkit::random::Random;
 use rig::elf;
@@ -28,8 +30,12 @@ const PANIC: i32 = 101;
 /// Kinds of values.
 const EDGES: u64 = 14;
 
-#[derive(clap::Args)]
-pub(crate) struct Args {
+#[derive(Parser)]
+#[command(
+    bin_name = "cargo xtask hostile",
+    about = "Set words of a kernel crash dump that are read on the way to its trace to other values"
+)]
+struct Args {
     /// An ELF vmcore
     dump: PathBuf,
     /// Mutants, spread over all words that are read
@@ -58,7 +64,11 @@ struct Mutant {
     is: u64,
 }
 
-pub(crate) fn run(args: &Args) -> Result<()> {
+fn main() -> ExitCode {
+    rig::exit(run(&Args::parse()))
+}
+
+fn run(args: &Args) -> Result<()> {
     let lastwords = args.lastwords.clone().map_or_else(rig::programs::lastwords, Ok)?;
     let mutants = mutants(args)?;
     let memory = Some(Path::new("/dev/shm")).filter(|folder| folder.is_dir());

@@ -4,6 +4,7 @@
 //! A shape is a session's configuration and some events. [`shape`] makes shapes of a seed, [`rust`] and [`c`] write programs
 //! that record them, [`build`] builds the programs, [`run`] starts and kills them and recovers. [`json`], [`lines`], [`perfetto`] and
 //! [`pages`] read what was recovered, without code of the library, and [`judge`] compares.
+#![forbid(unsafe_code)]
 
 mod build;
 mod c;
@@ -20,12 +21,13 @@ mod value;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitCode};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail, ensure};
+use clap::Parser;
 
 use build::Programs;
 use judge::Sum;
@@ -37,8 +39,12 @@ const QUICK: u64 = 200;
 /// Shapes whose programs are built together.
 const BATCH: u64 = 200;
 
-#[derive(clap::Args, Debug)]
-pub(crate) struct Args {
+#[derive(Debug, Parser)]
+#[command(
+    bin_name = "cargo xtask shapes",
+    about = "Record events of random fields in sessions of random shapes, kill, recover, and compare every value"
+)]
+struct Args {
     /// Shapes in all
     #[arg(long, default_value_t = QUICK)]
     count: u64,
@@ -56,13 +62,12 @@ pub(crate) struct Args {
     release: bool,
 }
 
-/// The part that CI runs.
-pub(crate) fn run_quick() -> Result<()> {
-    run(&Args { count: QUICK, seed: None, shape: None, keep_going: false, release: false })
+fn main() -> ExitCode {
+    rig::exit(run(&Args::parse()))
 }
 
 /// Runs shapes; an error if an event was lost, invented, or has a value that was not recorded.
-pub(crate) fn run(args: &Args) -> Result<()> {
+fn run(args: &Args) -> Result<()> {
     let seed =
         args.seed.unwrap_or_else(|| std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_nanos() as u64);
     println!("seed {seed}");

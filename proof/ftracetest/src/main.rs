@@ -3,24 +3,33 @@
 //! The tests come from Debian's package `linux-source-*`, of which the folder with the tests is unpacked under `target`. They run in a
 //! mount namespace in which our mount also covers the machine's tracefs, so that no test reaches the kernel's tracer. An application
 //! records events with the names that the tests ask for. [`table`] says how each test must end, and docs/MOUNT.md has that table.
+#![forbid(unsafe_code)]
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitCode, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
+use clap::{Parser, Subcommand};
 
 use rig::run_quietly;
 use rig::scratch::Scratch;
 
-pub(crate) mod app;
+mod app;
 mod table;
 
 use table::{Row, TABLE, Verdict};
 
-#[derive(clap::Args)]
-pub(crate) struct Args {
-    /// Run only the tests that take less than a second
+#[derive(Parser)]
+#[command(
+    bin_name = "cargo xtask ftracetest",
+    args_conflicts_with_subcommands = true,
+    about = "Run the kernel's own tests of tracefs against `lastwords mount`"
+)]
+struct Args {
+    #[command(subcommand)]
+    part: Option<Part>,
+    /// The part of CI: only the tests that take less than a second, with the program that the tests have built, and with `--logs`
     #[arg(long)]
     quick: bool,
     /// The program `lastwords`; by default, it is built for release
@@ -37,18 +46,29 @@ pub(crate) struct Args {
     logs: bool,
 }
 
-/// Runs the tests that take less than a second: the step of CI.
-pub(crate) fn run_quick() -> Result<()> {
-    run(&Args { quick: true, program: Some(rig::programs::tested()?), source: None, print: false, logs: true })
+#[derive(Subcommand)]
+enum Part {
+    /// The application that records while the tests run
+    #[command(hide = true)]
+    App,
 }
 
-pub(crate) fn run(args: &Args) -> Result<()> {
+fn main() -> ExitCode {
+    let args = Args::parse();
+    rig::exit(match args.part {
+        Some(Part::App) => app::run(),
+        None => run(&args),
+    })
+}
+
+fn run(args: &Args) -> Result<()> {
     if args.print {
         print!("{}", table::markdown());
         return Ok(());
     }
     ensure!(rig::is_root(), "ftracetest runs as root only");
-    let program = args.program.clone().map_or_else(rig::programs::lastwords, |path| Ok(path.canonicalize()?))?;
+    let built = if args.quick { rig::programs::tested } else { rig::programs::lastwords };
+    let program = args.program.clone().map_or_else(built, |path| Ok(path.canonicalize()?))?;
     let source = args.source.clone().map_or_else(unpacked, Ok)?;
     let scratch = Scratch::create(&std::env::temp_dir(), "lastwords-ftracetest")?;
     let tests = scratch.path().join("ftrace");
@@ -63,7 +83,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let runs: Vec<&Row> = rows.into_iter().filter(|row| !missing.contains(&row.test)).collect();
     let text = run_tests(&tests, &folder, &runs)?;
     missing.iter().for_each(|test| println!("{test}: this kernel's source has no such test"));
-    judge(&text, &runs, &tests, args.logs)
+    judge(&text, &runs, &tests, args.logs || args.quick)
 }
 
 /// The tests of the newest kernel source that is installed, unpacked.

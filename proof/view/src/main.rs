@@ -1,4 +1,5 @@
 //! `cargo xtask view`: pages of `lastwords view` in a real browser: opened, read, zoomed, searched, clicked, looked at.
+#![forbid(unsafe_code)]
 
 mod browser;
 mod made;
@@ -6,9 +7,10 @@ mod odd;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
+use clap::Parser;
 use serde_json::{Value, json};
 
 use browser::{Browser, Picture, Region};
@@ -17,8 +19,9 @@ use rig::scratch::Scratch;
 /// Pixels of the picture that have labels, left of the timeline.
 const LABELS: usize = 210;
 
-#[derive(clap::Args, Debug, Default)]
-pub(crate) struct Args {
+#[derive(Debug, Parser)]
+#[command(bin_name = "cargo xtask view", about = "Look at pages of `lastwords view` in Chromium")]
+struct Args {
     /// Also a made trace of so many events, whose times are measured
     #[arg(long, value_name = "N")]
     events: Option<u64>,
@@ -31,11 +34,9 @@ pub(crate) struct Args {
     /// The program; by default it is built for release
     #[arg(long, value_name = "FILE")]
     lastwords: Option<PathBuf>,
-}
-
-/// The part of CI.
-pub(crate) fn run_quick() -> Result<()> {
-    run(&Args { lastwords: Some(rig::programs::tested()?), ..Args::default() })
+    /// The part of CI: with the program that the tests have built
+    #[arg(long, conflicts_with = "lastwords")]
+    quick: bool,
 }
 
 /// What all pages need.
@@ -46,10 +47,15 @@ struct Run<'a> {
     browser: Browser,
 }
 
+fn main() -> ExitCode {
+    rig::exit(run(&Args::parse()))
+}
+
 /// Makes pages and judges them.
-pub(crate) fn run(args: &Args) -> Result<()> {
+fn run(args: &Args) -> Result<()> {
     let scratch = Scratch::create(&std::env::temp_dir(), "lastwords-view")?;
-    let lastwords = args.lastwords.clone().map_or_else(rig::programs::lastwords, Ok)?;
+    let built = if args.quick { rig::programs::tested } else { rig::programs::lastwords };
+    let lastwords = args.lastwords.clone().map_or_else(built, Ok)?;
     let run = Run { args, lastwords, folder: scratch.path(), browser: Browser::start(false)? };
     for events in [1000, 100_000].into_iter().chain(args.events) {
         run.made(events).with_context(|| format!("a made trace of {events} events"))?;

@@ -3,15 +3,17 @@
 //! The commands of a page run in one shell, in a folder of their own, with sessions of their own. Where a page shows output, it is compared;
 //! `[..]` stands for any characters of a line, a line `...` for any lines. Programs that are shown are parts of files that are compiled.
 //! [`page`] has the comments by which a page says what a block needs. What is not run is counted and printed with its reason.
+#![forbid(unsafe_code)]
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitCode};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
+use clap::Parser;
 
 mod compare;
 mod links;
@@ -30,20 +32,23 @@ const AT_A_TIME: usize = 4;
 /// The programs that pages may run: those of the repository.
 const PROGRAMS: &[&str] = &["lastwords", "shop", "server", "layers", "triggers", "heap"];
 
-#[derive(Default, clap::Args)]
-pub(crate) struct Args {
+#[derive(Parser)]
+#[command(
+    bin_name = "cargo xtask book",
+    about = "Build the book, check its links, run the commands of the book and of the README"
+)]
+struct Args {
     /// Run only the pages whose path has this part (may be given several times); do not build the book
     #[arg(value_name = "PART")]
     only: Vec<String>,
 }
 
-/// The step of `cargo xtask test`.
-pub(crate) fn run_all() -> Result<()> {
-    run(&Args::default())
+fn main() -> ExitCode {
+    rig::exit(run(&Args::parse()))
 }
 
 /// Checks the book and the README.
-pub(crate) fn run(args: &Args) -> Result<()> {
+fn run(args: &Args) -> Result<()> {
     let root = rig::root();
     let book = root.join("book/src");
     let mut paths = vec![root.join("README.md")];

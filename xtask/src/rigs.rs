@@ -1,0 +1,105 @@
+//! The rigs: programs of `proof/`, which `cargo xtask NAME` builds and runs.
+
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+
+/// A verb that a rig carries out.
+struct Rig {
+    verb: &'static str,
+    /// The program, without `lastwords-proof-`.
+    program: &'static str,
+    /// The program's subcommand, where the verb is not what the program does by itself.
+    part: Option<&'static str>,
+    what: &'static str,
+}
+
+const fn rig(verb: &'static str, what: &'static str) -> Rig {
+    Rig { verb, program: verb, part: None, what }
+}
+
+const fn part(verb: &'static str, program: &'static str, what: &'static str) -> Rig {
+    Rig { verb, program, part: Some(verb), what }
+}
+
+/// All of them. To add a rig, add a package to `proof/` and a row here.
+const RIGS: &[Rig] = &[
+    rig("book", "Build the book, check its links, run the commands of the book and of the README"),
+    rig("exclude", "Take pages out of dumps, and judge what is read of the rest"),
+    rig("ftracetest", "Run the kernel's own tests of tracefs against `lastwords mount`"),
+    rig("hostile", "Set words of a kernel crash dump that are read on the way to its trace to other values"),
+    rig("remove", "Take parts out of traces, and judge what is read of the rest"),
+    rig(
+        "shapes",
+        "Record events of random fields in sessions of random shapes, kill, recover, and compare every value",
+    ),
+    rig(
+        "surroundings",
+        "Run an application in containers, limits and traps; judge how it ends and what is known of it",
+    ),
+    rig("tracing", "Record random events of `tracing`, kill, recover, and compare every value"),
+    rig("view", "Look at pages of `lastwords view` in Chromium"),
+];
+
+/// A line for each rig.
+pub(crate) fn help() -> String {
+    let mut text = String::from("Rigs, each with a --help of its own:");
+    for rig in RIGS {
+        let _ = write!(text, "\n  {:<15} {}", rig.verb, rig.what);
+    }
+    text
+}
+
+/// Builds the rig of a verb, and becomes it. Returns only an error.
+pub(crate) fn become_rig(words: &[OsString]) -> Result<()> {
+    let (rig, arguments) = find(words)?;
+    let program = rig::programs::rig(rig.program)?;
+    let error = Command::new(&program).args(rig.part).args(arguments).exec();
+    Err(error).with_context(|| program.display().to_string())
+}
+
+/// Runs the rig of a verb, as the tests have built it: a step of CI.
+pub(crate) fn run(words: &[&str]) -> Result<()> {
+    let words: Vec<OsString> = words.iter().map(Into::into).collect();
+    let (rig, arguments) = find(&words)?;
+    let program = rig::programs::debug()?.join(format!("lastwords-proof-{}", rig.program));
+    let status = Command::new(&program).args(rig.part).args(arguments).status();
+    let status = status.with_context(|| program.display().to_string())?;
+    ensure!(status.success(), "{}: {status}", rig.verb);
+    Ok(())
+}
+
+/// The rig of a verb, and the arguments behind it.
+fn find(words: &[OsString]) -> Result<(&'static Rig, &[OsString])> {
+    let (verb, arguments) = words.split_first().context("a verb is missing")?;
+    let Some(rig) = RIGS.iter().find(|rig| verb == rig.verb) else {
+        let known = crate::own_verbs().into_iter().chain(RIGS.iter().map(|rig| rig.verb.to_owned()));
+        bail!("no verb `{}`: there are {}", verb.display(), known.collect::<Vec<_>>().join(", "));
+    };
+    Ok((rig, arguments))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_verb_is_told_the_known_ones() {
+        let Err(error) = find(&["polish".into()]) else { panic!("a rig of that name") };
+        let said = error.to_string();
+        assert!(said.starts_with("no verb `polish`: there are tidy"), "{said}");
+        assert!(RIGS.iter().all(|rig| said.contains(rig.verb)), "{said}");
+    }
+
+    #[test]
+    fn each_rig_is_a_package() {
+        for rig in RIGS {
+            let manifest = rig::root().join("proof").join(rig.program).join("Cargo.toml");
+            assert!(manifest.is_file(), "{}: {}", rig.verb, manifest.display());
+            assert!(help().contains(rig.what));
+        }
+    }
+}
