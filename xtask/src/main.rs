@@ -1,25 +1,20 @@
 //! The project's own commands: `cargo xtask VERB`. One module a verb.
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
-mod bench;
-mod bytes_image;
 mod compare;
-mod crash_step;
 mod deny;
 mod dist;
 mod fuzz;
 mod hosts;
-mod kills;
 mod lab;
 mod lttng_layouts;
 mod matrix;
 mod miri;
-mod persistence;
 mod proof;
 mod rigs;
 mod setup;
@@ -51,8 +46,6 @@ enum Verb {
     Test(test::Args),
     /// Check licences, sources and advisories of all crates (cargo-deny)
     Deny(deny::Args),
-    /// Measure recording and recovering beside the peers
-    Bench(bench::Args),
     /// Give damaged inputs to ours and to a peer
     Compare(compare::Args),
     /// Compare the layouts of LTTng's releases with the types of its modules
@@ -61,17 +54,6 @@ enum Verb {
     Fuzz(fuzz::Args),
     /// Run an application on hosts that are hostile to recorders; print how it ended, and what was recorded and counted
     Hosts(hosts::Args),
-    /// Kill the recorder at every instruction and recover what it leaves
-    CrashStep(crash_step::Args),
-    /// The child of `crash-step`
-    #[command(hide = true)]
-    CrashStepChild(crash_step::child::Args),
-    /// Make what a loss of power may leave in persistent memory, at every flush and fence of the recorder, and recover it
-    Persistence(persistence::Args),
-    /// Kill processes that record, at random times, and recover what they leave
-    Kills(kills::Args),
-    /// Kill writers of a shared session; what others record behind each kill must be there
-    Wedge(kills::wedge::Args),
     /// Crash kernels of Debian under QEMU and compare what is recovered with what they printed
     Lab(lab::Args),
     /// Build the recorder for aarch64, kill it on a kernel of Debian under QEMU, and recover there what it left
@@ -83,9 +65,6 @@ enum Verb {
     /// The part of `nvdimm` that runs in the guest
     #[command(hide = true)]
     NvdimmHere(lab::nvdimm::here::Args),
-    /// The part of `hotplug` that runs in the guest
-    #[command(hide = true)]
-    HotplugHere(kills::hotplug::Args),
     /// Build `lastwords` without shared libraries, for a crash kernel's initramfs
     Static(static_build::Args),
     /// Make what users install, in `target/dist`: packages, static tarballs, a bill of materials, checksums
@@ -94,9 +73,6 @@ enum Verb {
     Packages(dist::packages::Args),
     /// Check what crates.io would get of each crate
     Crates(dist::crates::Args),
-    /// The child of `kills` and `wedge`
-    #[command(hide = true)]
-    KillsChild(kills::child::Args),
     #[command(external_subcommand)]
     Rig(Vec<OsString>),
 }
@@ -112,27 +88,19 @@ fn main() -> ExitCode {
         Verb::Setup(args) => setup::run(&args),
         Verb::Test(args) => test::run(&args),
         Verb::Deny(args) => deny::run(&args),
-        Verb::Bench(args) => bench::run(&args),
         Verb::Compare(args) => compare::run(&args),
         Verb::LttngLayouts(args) => lttng_layouts::run(&args),
         Verb::Fuzz(args) => fuzz::run(&args),
         Verb::Hosts(args) => hosts::run(&args),
-        Verb::CrashStep(args) => crash_step::run(&args),
-        Verb::CrashStepChild(args) => crash_step::child::run(&args),
-        Verb::Persistence(args) => persistence::run(&args),
-        Verb::Kills(args) => kills::run(&args),
-        Verb::Wedge(args) => kills::wedge::run(&args),
         Verb::Lab(args) => lab::run(&args),
         Verb::Arm64(args) => lab::recorder::run(&args),
         Verb::Hotplug(args) => lab::hotplug::run(&args),
-        Verb::HotplugHere(args) => kills::hotplug::run(&args),
         Verb::Nvdimm(args) => lab::nvdimm::run(&args),
         Verb::NvdimmHere(args) => lab::nvdimm::here::run(&args),
         Verb::Static(args) => static_build::run(&args),
         Verb::Dist(args) => dist::run(&args),
         Verb::Packages(args) => dist::packages::run(&args),
         Verb::Crates(args) => dist::crates::run(&args),
-        Verb::KillsChild(args) => kills::child::run(&args),
         Verb::Rig(words) => rigs::become_rig(&words),
     })
 }

@@ -27,10 +27,17 @@ const fn part(verb: &'static str, program: &'static str, what: &'static str) -> 
 
 /// All of them. To add a rig, add a package to `proof/` and a row here.
 const RIGS: &[Rig] = &[
+    rig("bench", "Measure recording and recovering beside the peers"),
     rig("book", "Build the book, check its links, run the commands of the book and of the README"),
+    rig("crash-step", "Kill the recorder at every instruction and recover what it leaves"),
     rig("exclude", "Take pages out of dumps, and judge what is read of the rest"),
     rig("ftracetest", "Run the kernel's own tests of tracefs against `lastwords mount`"),
     rig("hostile", "Set words of a kernel crash dump that are read on the way to its trace to other values"),
+    rig("kills", "Kill processes that record, at random times, and recover what they leave"),
+    rig(
+        "persistence",
+        "Make what a loss of power may leave in persistent memory, at every flush and fence, and recover it",
+    ),
     rig("remove", "Take parts out of traces, and judge what is read of the rest"),
     rig(
         "shapes",
@@ -42,6 +49,7 @@ const RIGS: &[Rig] = &[
     ),
     rig("tracing", "Record random events of `tracing`, kill, recover, and compare every value"),
     rig("view", "Look at pages of `lastwords view` in Chromium"),
+    part("wedge", "kills", "Kill writers of a shared session; what others record behind each kill must be there"),
 ];
 
 /// A line for each rig.

@@ -125,22 +125,22 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "crash-step",
-        does: Does::Verb(crate::crash_step::run_quick),
+        does: Does::Rig(&["crash-step", "--quick"]),
         what: "the recorder killed at instruction after instruction, recovered and judged (a part of the whole)",
     },
     Step {
         name: "persistence",
-        does: Does::Verb(crate::persistence::run_quick),
+        does: Does::Rig(&["persistence", "--quick"]),
         what: "what a loss of power may leave in persistent memory, recovered and judged (a part of the whole)",
     },
     Step {
         name: "kills",
-        does: Does::Verb(crate::kills::run_quick),
+        does: Does::Rig(&["kills", "--quick"]),
         what: "processes killed at random times, recovered and judged (a part of the whole)",
     },
     Step {
         name: "wedge",
-        does: Does::Verb(crate::kills::wedge::run_quick),
+        does: Does::Rig(&["wedge", "--quick"]),
         what: "writers of a shared session killed; the others go on (a part of the whole)",
     },
     Step {

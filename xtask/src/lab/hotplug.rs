@@ -1,7 +1,7 @@
 //! `cargo xtask hotplug`: CPUs of a guest are taken offline and brought online while processes there record and are killed.
 //!
 //! The guest boots with one CPU fewer than it has, which is online for the first time after a session has begun. What is done in
-//! it is [`crate::kills::hotplug`], by this very program.
+//! it is the rig `kills`, as the tests have built it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -44,9 +44,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let kernel = store.kernel(&args.kernel, Arch::Amd64, None)?;
     let folder = store.runs().join(format!("{}-hotplug", kernel.release));
     make_empty(&folder)?;
-    let jobs = [("hotplug".to_string(), format!("xtask hotplug-here --count {}", args.count))];
+    let jobs = [("hotplug".to_string(), format!("kills hotplug-here --count {}", args.count))];
     let mut archive = jobs::base(&store, Arch::Amd64, &jobs)?;
-    add_programs(&mut archive, &folder, &[("xtask", rig::own_program())])?;
+    add_programs(&mut archive, &folder, &[("kills", rig::programs::rig("kills")?)])?;
     // On a host that has much to do, a guest finds its timer too slow to work.
     let arguments = format!("loglevel=4 panic=0 no_timer_check maxcpus={}", args.cpus - 1);
     let limit = LIMIT + LIMIT_OF_KILL * u32::try_from(args.count).unwrap_or(u32::MAX >> 8);

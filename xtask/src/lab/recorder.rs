@@ -39,6 +39,10 @@ pub(crate) struct Args {
     points: u64,
 }
 
+/// The rigs that the guest runs: packages, and programs of these names.
+const KILLS: &str = "lastwords-proof-kills";
+const CRASH_STEP: &str = "lastwords-proof-crash-step";
+
 pub(crate) const TARGET: &str = "aarch64-unknown-linux-gnu";
 pub(crate) const LINKER: &str = "aarch64-linux-gnu-gcc";
 /// Whose compiler and standard library are used where this toolchain has none for the target: both of one version.
@@ -79,12 +83,12 @@ fn jobs(built: &Built, args: &Args) -> Vec<(String, String)> {
     for (way, set) in ways {
         let mut job = |name: &str, command: String| jobs.push((format!("{name}{way}"), format!("{set}{command}")));
         job("demo", "lastwords demo --reservation rseq --seconds 1".into());
-        job("kills-rseq", format!("xtask kills --count {kills} --reservation rseq"));
-        job("hotplug", format!("xtask hotplug-here --count {hotplug}"));
-        job("wedge", format!("xtask wedge --count {wedges}"));
+        job("kills-rseq", format!("{KILLS} --count {kills} --reservation rseq"));
+        job("hotplug", format!("{KILLS} hotplug-here --count {hotplug}"));
+        job("wedge", format!("{KILLS} wedge --count {wedges}"));
         if way.is_empty() {
-            job("kills", format!("xtask kills --count {kills}"));
-            job("crash-step", format!("xtask crash-step --this-build --points {points}"));
+            job("kills", format!("{KILLS} --count {kills}"));
+            job("crash-step", format!("{CRASH_STEP} --this-build --points {points}"));
         }
         for test in &built.tests {
             job(test, test.clone());
@@ -123,11 +127,11 @@ fn needs_linker() -> Result<()> {
     Ok(())
 }
 
-/// Builds program, commands and tests, with the toolchain's compiler where it has the target, else with Debian's.
+/// Builds program, rigs and tests, with the toolchain's compiler where it has the target, else with Debian's.
 fn build(store: &Store) -> Result<Built> {
     let compiler = compiler_of(store)?;
     let kinds: [&[&str]; 2] = [
-        &["build", "-p", "lastwords-cli", "-p", "xtask"],
+        &["build", "-p", "lastwords-cli", "-p", KILLS, "-p", CRASH_STEP],
         &["test", "--no-run", "-p", "lastwords-ring", "-p", "lastwords"],
     ];
     let mut built = Built { programs: Vec::new(), tests: Vec::new() };

@@ -51,10 +51,14 @@ pub(super) const GRAPH: &[(&str, &[&str])] = &[
     ("quick-start", &["lastwords"]),
     ("rust-app", &["lastwords"]),
     ("tokio-app", &["lastwords"]),
+    ("proof-bench", &["proof-rig", "testkit"]),
     ("proof-book", &["proof-rig"]),
+    ("proof-crash-step", &["proof-rig", "abi", "ring", "bytes", "image", "trace", "ctf", "walk", "testkit"]),
     ("proof-exclude", &["bytes", "formats", "image", "kernel", "trace", "walk"]),
     ("proof-ftracetest", &["proof-rig", "lastwords"]),
     ("proof-hostile", &["proof-rig", "bytes", "image", "kernel", "walk", "testkit"]),
+    ("proof-kills", &["proof-rig", "ring", "lastwords", "trace", "ctf", "walk", "testkit"]),
+    ("proof-persistence", &["proof-rig", "ring", "lastwords", "bytes", "image", "trace", "ctf", "walk", "testkit"]),
     ("proof-remove", &[]),
     ("proof-rig", &[]),
     ("proof-shapes", &["proof-rig", "testkit"]),
@@ -64,6 +68,7 @@ pub(super) const GRAPH: &[(&str, &[&str])] = &[
     (
         "xtask",
         &[
+            "proof-persistence",
             "proof-rig",
             "abi",
             "ring",
@@ -113,9 +118,9 @@ pub(super) const UNSAFE: &[(&str, &str)] = &[
     ("crates/ring/", "atomics over shared memory, restartable sequences"),
     ("crates/lastwords/", "mappings, signal handlers, writes into reserved space"),
     ("crates/capi/", "the C boundary"),
-    ("xtask/src/crash_step", "the crash stepper: ptrace"),
-    ("xtask/src/persistence/mapped.rs", "the memory of a session that this process records"),
-    ("xtask/src/kills/child.rs", "a page shared with the children that are killed, their signal handlers"),
+    ("proof/crash-step/src", "the crash stepper: ptrace"),
+    ("proof/persistence/src/mapped.rs", "the memory of a session that this process records"),
+    ("proof/kills/src/child.rs", "a page shared with the children that are killed, their signal handlers"),
     ("bench/", "the floors of the benches: clock reads and bare stores; the peers' own interfaces"),
 ];
 

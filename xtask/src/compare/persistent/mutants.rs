@@ -13,7 +13,6 @@ use lastwords_trace::ftrace::page::Events;
 use lastwords_walk::persistent;
 
 use super::region::{self, Cpu};
-use crate::bytes_image;
 use lastwords_testkit::random::Random;
 
 /// Longest that a mutant may take.
@@ -122,7 +121,7 @@ fn end(bytes: &[u8], truth: &[Vec<(u64, &[u8])>]) -> End {
 
 fn compare(bytes: &[u8], truth: &[Vec<(u64, &[u8])>]) -> End {
     let len = bytes.len() as u64;
-    let image = bytes_image::image(bytes.to_vec());
+    let image = lastwords_proof_persistence::image(bytes.to_vec());
     let Ok(region) = persistent::read(&image, 0, len, &[], &Budget::default()) else { return End::Refused };
     let mut count = 0;
     let mut page = Vec::new();

@@ -186,7 +186,7 @@ impl Round<'_> {
 
     fn start(&self, process: usize) -> Result<Tracee> {
         let mut command = Command::new(rig::own_program());
-        command.args(["crash-step-child", "--scenario", self.run.scenario.name]);
+        command.args(["child", "--scenario", self.run.scenario.name]);
         for (option, value) in [
             ("--seed", self.seed),
             ("--fd", self.arena.fd().as_raw_fd() as u64),

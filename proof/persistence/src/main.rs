@@ -4,6 +4,7 @@
 //! ([`lastwords_ring::flush::watch`]). At each of them, memories are made that a loss of power may leave there ([`memory`]); each is
 //! recovered by the product's reader and judged ([`judge`]): every event that the policy has persisted is there with its values,
 //! and none is invented. Mistakes that must be found are seeded ([`fault`]).
+#![deny(unsafe_code)]
 
 mod fault;
 mod judge;
@@ -11,11 +12,12 @@ mod judge;
 mod mapped;
 mod memory;
 
-use std::process::Command;
+use std::process::{Command, ExitCode};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
+use clap::Parser;
 use lastwords::{ChannelConfig, Context, Memory as Backend, Persist, Reservation, Session, event};
 use lastwords_ring::flush::{self, Op};
 
@@ -25,8 +27,12 @@ use lastwords_testkit::random::{Random, mix};
 use memory::Memory;
 use rig::scratch::Scratch;
 
-#[derive(clap::Args, Debug)]
-pub(crate) struct Args {
+#[derive(Debug, Clone, Parser)]
+#[command(
+    bin_name = "cargo xtask persistence",
+    about = "Make what a loss of power may leave in persistent memory, at every flush and fence of the recorder, and recover it"
+)]
+struct Args {
     /// Memories in all
     #[arg(long, default_value_t = 1_000_000)]
     images: u64,
@@ -42,6 +48,9 @@ pub(crate) struct Args {
     /// Only seed the mistakes, each in its turn; the command fails if one is not found
     #[arg(long)]
     faults: bool,
+    /// The part that CI runs: some memories, and every mistake
+    #[arg(long, conflicts_with_all = ["images", "scenario", "fault", "faults"])]
+    quick: bool,
 }
 
 /// A way to record.
@@ -74,18 +83,24 @@ const EVENTS: u64 = 120;
 const QUICK: u64 = 24_000;
 const FAULTY: u64 = 60_000;
 
-/// The part that CI runs: some memories, and every mistake.
-pub(crate) fn run_quick() -> Result<()> {
-    let args = |faults| Args { images: QUICK, seed: None, scenario: None, fault: Fault::None, faults };
-    run(&args(false))?;
-    run(&args(true))
+fn main() -> ExitCode {
+    rig::exit(run(&Args::parse()))
 }
 
 /// Runs the scenarios in turn; an error if an event was lost, torn or invented.
-pub(crate) fn run(args: &Args) -> Result<()> {
+fn run(args: &Args) -> Result<()> {
     if args.faults {
         return find_all();
     }
+    if args.quick {
+        record_and_judge(&Args { images: QUICK, ..args.clone() })?;
+        return find_all();
+    }
+    record_and_judge(args)
+}
+
+/// Runs the scenarios in turn until there are as many memories as are asked for.
+fn record_and_judge(args: &Args) -> Result<()> {
     let since = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
     let seed = args.seed.unwrap_or(since.as_nanos() as u64);
     let begun = Instant::now();
@@ -123,7 +138,7 @@ fn find_all() -> Result<()> {
     for fault in fault::ALL {
         let name = clap::ValueEnum::to_possible_value(&fault).context("its name")?;
         let mut command = Command::new(rig::own_program());
-        command.args(["persistence", "--seed", "1", "--images", &FAULTY.to_string(), "--fault", name.get_name()]);
+        command.args(["--seed", "1", "--images", &FAULTY.to_string(), "--fault", name.get_name()]);
         let output = command.output()?;
         let said = String::from_utf8_lossy(&output.stderr);
         let found = !output.status.success() && ["LOST", "TORN", "INVENTED"].iter().any(|word| said.contains(word));
@@ -177,10 +192,20 @@ fn state() -> MutexGuard<'static, Option<State>> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Binds this thread to the first CPU that it may use.
+fn pin() -> Result<()> {
+    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+    let may = sched_getaffinity(None).context("sched_getaffinity")?;
+    let cpu = (0..CpuSet::MAX_CPU).find(|cpu| may.is_set(*cpu)).context("no CPU to run on")?;
+    let mut only = CpuSet::new();
+    only.set(cpu);
+    sched_setaffinity(None, &only).with_context(|| format!("sched_setaffinity to CPU {cpu}"))
+}
+
 /// Records in one session and tries losses of power.
 fn session(scenario: &Scenario, fault: Fault, seed: u64, (each, most): (usize, u64)) -> Result<Counts> {
     // All events are in the ring of one CPU.
-    crate::crash_step::pin()?;
+    pin()?;
     flush::watch(watched);
     let dir = Scratch::create(&std::env::temp_dir(), "lastwords-persistence")?;
     *state() = Some(State {

@@ -1,4 +1,5 @@
-//! Bytes in memory as an image, which the product's readers take.
+//! Bytes in memory as an image, which the product's readers take: for this rig, and for others with regions in memory.
+#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 
@@ -10,7 +11,8 @@ struct Bytes {
 }
 
 /// Bytes as an image from address 0 on.
-pub(crate) fn image(bytes: Vec<u8>) -> Arc<dyn Image> {
+#[must_use]
+pub fn image(bytes: Vec<u8>) -> Arc<dyn Image> {
     let range = Range { address: 0, len: bytes.len() as u64, name: "memory".into(), offset: 0, hole: None };
     Arc::new(Bytes { bytes, ranges: [range] })
 }

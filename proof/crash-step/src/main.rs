@@ -3,11 +3,12 @@
 //! A child records into shared memory and is stepped by ptrace, one instruction at a time. At each stop the memory is what a
 //! kill at that instruction leaves: it is recovered, by a plain reader, and judged by an oracle that knows what the
 //! child was to record and which of its calls had returned. See TESTING in the project's notes: property P1.
+#![deny(unsafe_code)]
 
 #[allow(unsafe_code)]
 mod arena;
 #[allow(unsafe_code)]
-pub(crate) mod child;
+mod child;
 #[allow(unsafe_code)]
 mod drive;
 #[allow(unsafe_code)]
@@ -25,19 +26,26 @@ mod walker;
 #[allow(unsafe_code)]
 mod watch;
 
-use std::process::Command;
+use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
+use clap::{Parser, Subcommand};
 
 use drive::Run;
-pub(crate) use drive::pin;
 use fault::Fault;
 use oracle::Tally;
 use scenario::{Plot, SCENARIOS, Scenario};
 
-#[derive(clap::Args, Debug)]
-pub(crate) struct Args {
+#[derive(Debug, Parser)]
+#[command(
+    bin_name = "cargo xtask crash-step",
+    args_conflicts_with_subcommands = true,
+    about = "Kill the recorder at every instruction and recover what it leaves"
+)]
+struct Args {
+    #[command(subcommand)]
+    part: Option<Part>,
     /// Kill points in all
     #[arg(long, default_value_t = 3_000_000)]
     points: u64,
@@ -61,6 +69,21 @@ pub(crate) struct Args {
     trace: Option<std::path::PathBuf>,
 }
 
+#[derive(Subcommand, Debug)]
+enum Part {
+    /// The process that is stepped
+    #[command(hide = true)]
+    Child(child::Args),
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    rig::exit(match &args.part {
+        Some(Part::Child(args)) => child::run(args),
+        None => run(&args),
+    })
+}
+
 /// From so many points on, what a scenario is for must have happened in it.
 const PROVES: u64 = 12_000;
 /// How many times as long a scenario goes on where what it is for did not happen.
@@ -68,27 +91,17 @@ const LONGER: u64 = 10;
 /// Kill points of `--quick`.
 const QUICK: u64 = 450_000;
 
-/// The part that CI runs.
-pub(crate) fn run_quick() -> Result<()> {
-    run(&Args {
-        points: QUICK,
-        scenario: Vec::new(),
-        seed: None,
-        quick: true,
-        fault: Fault::None,
-        this_build: true,
-        trace: None,
-    })
-}
-
 /// Runs the scenarios; an error if an event was lost, torn or invented.
-pub(crate) fn run(args: &Args) -> Result<()> {
+fn run(args: &Args) -> Result<()> {
     if args.quick || args.this_build { run_here(args) } else { run_release() }
 }
 
+/// The name of this program and of its package.
+const PROGRAM: &str = "lastwords-proof-crash-step";
+
 /// Builds for release and runs the same command there: what is stepped then is the code that ships.
 fn run_release() -> Result<()> {
-    let program = rig::programs::build("xtask")?.join("xtask");
+    let program = rig::programs::build(PROGRAM)?.join(PROGRAM);
     let status = Command::new(&program)
         .args(std::env::args_os().skip(1))
         .arg("--this-build")
@@ -109,7 +122,7 @@ fn run_here(args: &Args) -> Result<()> {
     };
     let since = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
     let seed = args.seed.unwrap_or(since.as_nanos() as u64);
-    let cpu = pin()?;
+    let cpu = drive::pin()?;
     watch::begin();
     let points = if args.quick { args.points.min(QUICK) } else { args.points };
     let each = points.div_ceil(chosen.len() as u64);

@@ -3,11 +3,11 @@
 use std::process::{Command, Output};
 
 fn crash_step(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_xtask"))
-        .args(["crash-step", "--this-build", "--seed", "1"])
+    Command::new(env!("CARGO_BIN_EXE_lastwords-proof-crash-step"))
+        .args(["--this-build", "--seed", "1"])
         .args(arguments)
         .output()
-        .expect("xtask runs")
+        .expect("the program runs")
 }
 
 /// The command fails, and says one of `words`: where the fault shows first depends on the step.

@@ -2,13 +2,14 @@
 
 use std::collections::HashSet;
 use std::path::Path;
+use std::process::Command;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 
 use super::child::{self, NUMBERED, Page, SURVIVOR};
-use super::{Folder, Killed, Place, RESERVATIONS, beside, clock_seed, judge, session_folder, start, wait_until};
+use super::{Folder, Killed, Place, RESERVATIONS, clock_seed, judge, session_folder, start, wait_until};
 use lastwords_testkit::random::{Random, mix};
 
 /// Kills of the part that CI runs, for each reservation.
@@ -31,26 +32,34 @@ pub(crate) struct Args {
     /// Begin from this seed; by default the clock's
     #[arg(long)]
     seed: Option<u64>,
-}
-
-/// The part that CI runs.
-pub(crate) fn run_quick() -> Result<()> {
-    run(&Args { count: QUICK, lttng: false, seed: None })
+    /// The part that CI runs
+    #[arg(long)]
+    quick: bool,
 }
 
 /// Kills writers; an error if what another process records behind a kill is not all recovered, or takes too long.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let seed = args.seed.unwrap_or_else(clock_seed);
+    let count = if args.quick { args.count.min(QUICK) } else { args.count };
     let place = Place::create("wedge")?;
     println!(
         "{:<10} {:>6} {:>12} {:>12} {:>10} {:>10} {:>10} {:>7}",
         "", "kills", "killed wrote", "recovered", "calm ns", "median ns", "worst us", "s"
     );
     for reservation in RESERVATIONS {
-        wedge_one(&place.0, reservation, args.count, seed).with_context(|| format!("{reservation}: --seed {seed}"))?;
+        wedge_one(&place.0, reservation, count, seed).with_context(|| format!("{reservation}: --seed {seed}"))?;
     }
     println!("seed {seed}: behind every kill, all events of another process on that CPU were recovered");
-    if args.lttng { beside::run(args.count) } else { Ok(()) }
+    if args.lttng { wedge_lttng(count) } else { Ok(()) }
+}
+
+/// Does the same to LTTng-UST, by the rig that has the peers.
+fn wedge_lttng(count: u64) -> Result<()> {
+    let program = rig::programs::rig("bench")?;
+    let status = Command::new(&program).args(["wedge", "--count", &count.to_string()]).status();
+    let status = status.with_context(|| program.display().to_string())?;
+    ensure!(status.success(), "LTTng-UST: {status}");
+    Ok(())
 }
 
 fn wedge_one(place: &Path, reservation: &str, count: u64, seed: u64) -> Result<()> {

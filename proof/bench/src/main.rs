@@ -1,14 +1,18 @@
 //! `cargo xtask bench`: what we cost and how fast we read, beside the peers, in one run on one machine.
 //!
 //! The numbers of two runs, or of two machines, don't compare; ratios within a run do. That is what `--check` looks at.
+#![forbid(unsafe_code)]
 
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
+use clap::Parser;
 use serde_json::{Value, json};
 
 use self::floors::Verdict;
 
+mod beside;
 mod contenders;
 mod ctf;
 mod floors;
@@ -28,10 +32,9 @@ mod trace_dat;
 mod vmcore;
 mod wedge;
 
-pub(crate) use wedge::wedge_lttng;
-
-#[derive(clap::Args)]
-pub(crate) struct Args {
+#[derive(Parser)]
+#[command(bin_name = "cargo xtask bench", about = "Measure recording and recovering beside the peers")]
+struct Args {
     #[command(subcommand)]
     bench: Bench,
 }
@@ -56,9 +59,16 @@ enum Bench {
     RecordUser(record_user::Args),
     /// Text of a trace.dat of millions of events, beside trace-cmd
     TraceDat(trace_dat::Args),
+    /// The part of `cargo xtask wedge --lttng` that kills writers of LTTng-UST
+    #[command(hide = true)]
+    Wedge(beside::Args),
 }
 
-pub(crate) fn run(args: &Args) -> Result<()> {
+fn main() -> ExitCode {
+    rig::exit(run(&Args::parse()))
+}
+
+fn run(args: &Args) -> Result<()> {
     match &args.bench {
         Bench::Record(args) => record::run(args),
         Bench::Shapes(args) => shapes::run(args),
@@ -69,6 +79,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Bench::RecordKernel(args) => record_kernel::run(args),
         Bench::RecordUser(args) => record_user::run(args),
         Bench::TraceDat(args) => trace_dat::run(args),
+        Bench::Wedge(args) => beside::run(args),
     }
 }
 

@@ -1,21 +1,22 @@
 //! `cargo xtask kills`: real SIGKILLs at random times, recovery, comparison with what was reported (property P2). `cargo xtask
 //! wedge`: writers of a session that a user's processes share are killed, and the others go on. `cargo xtask hotplug`: kills
 //! while CPUs are taken offline and brought online, in a guest.
+#![deny(unsafe_code)]
 
-mod beside;
 #[allow(unsafe_code)]
-pub(crate) mod child;
-pub(crate) mod hotplug;
+mod child;
+mod hotplug;
 mod judge;
-pub(crate) mod wedge;
+mod wedge;
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::atomic::Ordering::Acquire;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
+use clap::{Parser, Subcommand};
 
 use child::{Page, THREADS};
 use lastwords_testkit::random::{Random, mix};
@@ -27,8 +28,15 @@ const QUICK: u64 = 300;
 /// Longest wait for a child.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-#[derive(clap::Args, Debug)]
-pub(crate) struct Args {
+#[derive(Debug, Parser)]
+#[command(
+    bin_name = "cargo xtask kills",
+    args_conflicts_with_subcommands = true,
+    about = "Kill processes that record, at random times, and recover what they leave"
+)]
+struct Args {
+    #[command(subcommand)]
+    part: Option<Part>,
     /// Kills in all; 20,000 take some five minutes
     #[arg(long, default_value_t = 20_000)]
     count: u64,
@@ -43,13 +51,30 @@ pub(crate) struct Args {
     quick: bool,
 }
 
-/// The part that CI runs.
-pub(crate) fn run_quick() -> Result<()> {
-    run(&Args { count: QUICK, seed: None, reservation: None, quick: true })
+#[derive(Subcommand, Debug)]
+enum Part {
+    /// Kill writers of a shared session; what others record behind each kill must be there
+    Wedge(wedge::Args),
+    /// The part of `cargo xtask hotplug` that runs in the guest
+    #[command(hide = true)]
+    HotplugHere(hotplug::Args),
+    /// A process that records and is killed
+    #[command(hide = true)]
+    Child(child::Args),
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    rig::exit(match &args.part {
+        Some(Part::Wedge(args)) => wedge::run(args),
+        Some(Part::HotplugHere(args)) => hotplug::run(args),
+        Some(Part::Child(args)) => child::run(args),
+        None => run(&args),
+    })
 }
 
 /// Kills and recovers; an error if an event was lost, torn or invented.
-pub(crate) fn run(args: &Args) -> Result<()> {
+fn run(args: &Args) -> Result<()> {
     let count = if args.quick { args.count.min(QUICK) } else { args.count };
     let seed = args.seed.unwrap_or_else(clock_seed);
     let begun = Instant::now();
@@ -109,7 +134,7 @@ fn start(job: &str, dir: &Path, reservation: &str, page: &Page, seed: u64, cpu: 
 /// A child with a job, to which more can be said.
 fn command(job: &str, dir: &Path, reservation: &str, page: &Page, seed: u64, cpu: u32) -> Command {
     let mut command = Command::new(rig::own_program());
-    command.args(["kills-child", "--job", job, "--reservation", reservation]).arg("--dir").arg(dir);
+    command.args(["child", "--job", job, "--reservation", reservation]).arg("--dir").arg(dir);
     command.args(["--fd", &page.fd().to_string(), "--seed", &seed.to_string(), "--cpu", &cpu.to_string()]);
     command.stdin(Stdio::null());
     command

@@ -119,7 +119,7 @@ type Found = (Verdict, std::result::Result<Vec<u8>, String>);
 
 /// Recovers all events by the product's reader.
 fn recover(image: &[u8]) -> Result<Vec<Found>> {
-    let image = crate::bytes_image::image(image.to_vec());
+    let image = lastwords_proof_persistence::image(image.to_vec());
     let found = session::find(&image, &session::Options::default(), &Budget::default(), &unwatched)?;
     ensure!(found.sessions.len() == 1, "LOST: {} sessions", found.sessions.len());
     let session = &found.sessions[0];
