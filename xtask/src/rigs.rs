@@ -27,13 +27,50 @@ const fn part(verb: &'static str, program: &'static str, what: &'static str) -> 
 
 /// All of them. To add a rig, add a package to `proof/` and a row here.
 const RIGS: &[Rig] = &[
+    part(
+        "arm64",
+        "lab",
+        "Build the recorder for aarch64, kill it on a kernel of Debian under QEMU, and recover there what it left",
+    ),
     rig("bench", "Measure recording and recovering beside the peers"),
     rig("book", "Build the book, check its links, run the commands of the book and of the README"),
+    rig("compare", "Give damaged inputs to ours and to a peer"),
     rig("crash-step", "Kill the recorder at every instruction and recover what it leaves"),
+    part("crates", "dist", "Check what crates.io would get of each crate"),
+    rig("dist", "Make what users install, in `target/dist`: packages, static tarballs, a bill of materials, checksums"),
     rig("exclude", "Take pages out of dumps, and judge what is read of the rest"),
     rig("ftracetest", "Run the kernel's own tests of tracefs against `lastwords mount`"),
+    part("fuzz", "checks", "Run the fuzz targets for a time"),
     rig("hostile", "Set words of a kernel crash dump that are read on the way to its trace to other values"),
+    part(
+        "hosts",
+        "checks",
+        "Run an application on hosts that are hostile to recorders; print how it ended, what was recorded and counted",
+    ),
+    part(
+        "hotplug",
+        "lab",
+        "Kill processes that record while CPUs of a guest go offline and come online, and recover there",
+    ),
     rig("kills", "Kill processes that record, at random times, and recover what they leave"),
+    rig("lab", "Crash kernels of Debian under QEMU and compare what is recovered with what they printed"),
+    part("lttng-layouts", "compare", "Compare the layouts of LTTng's releases with the types of its modules"),
+    part(
+        "matrix",
+        "checks",
+        "Judge each pair of source and format of docs/MATRIX.md, also of the crash dumps beside the repository",
+    ),
+    part("miri", "checks", "Interpret the recorder's tests with Miri, which finds undefined behaviour"),
+    part(
+        "nvdimm",
+        "lab",
+        "Reset a guest under QEMU while an application records in its persistent memory, and recover what it left",
+    ),
+    part(
+        "packages",
+        "dist",
+        "Make the packages of Debian and rpm; install, use and remove them in a clean Debian (as root)",
+    ),
     rig(
         "persistence",
         "Make what a loss of power may leave in persistent memory, at every flush and fence, and recover it",
@@ -43,11 +80,13 @@ const RIGS: &[Rig] = &[
         "shapes",
         "Record events of random fields in sessions of random shapes, kill, recover, and compare every value",
     ),
+    part("static", "dist", "Build `lastwords` without shared libraries, for a crash kernel's initramfs"),
     rig(
         "surroundings",
         "Run an application in containers, limits and traps; judge how it ends and what is known of it",
     ),
     rig("tracing", "Record random events of `tracing`, kill, recover, and compare every value"),
+    part("tsan", "checks", "Run the concurrent tests of the ring under ThreadSanitizer"),
     rig("view", "Look at pages of `lastwords view` in Chromium"),
     part("wedge", "kills", "Kill writers of a shared session; what others record behind each kill must be there"),
 ];

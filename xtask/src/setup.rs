@@ -1,6 +1,6 @@
 //! `cargo xtask setup`: what the tests need besides Rust, from the host's own package mirrors.
 //!
-//! Ready in well under a second where everything is there. Debian and Ubuntu are installed to (as root); elsewhere the
+//! Ready in a second where everything is there and the rig `lab`, which knows the guests, is built. Debian and Ubuntu are installed to (as root); elsewhere the
 //! command says what is missing. Babeltrace 2.1, which reads CTF 2, is younger than the stable suites in use: it is laid
 //! out under `target/tools`, beside the system's own, by [`babeltrace`].
 
@@ -34,7 +34,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     println!("{:<16} {reader:<24} reads CTF 2", babeltrace::NAME);
     let deny = crate::deny::state();
     println!("{:<16} {deny:<24} step deny: licences and sources of crates", "cargo-deny");
-    let kernels = crate::lab::quick_kernels().map_or(State::Missing, State::Found);
+    let kernels = kernels();
     println!("{:<16} {kernels:<24} steps with guests: QEMU and kernels", "kernels");
     let missing =
         found.iter().map(|(_, state)| state).chain([&reader, &deny, &kernels]).filter(|s| !s.is_found()).count();
@@ -64,7 +64,7 @@ pub(crate) fn missing() -> Vec<String> {
     if !crate::deny::state().is_found() {
         add("in target/tools, about 9 MB", vec!["cargo-deny"]);
     }
-    if crate::lab::quick_kernels().is_none() {
+    if !kernels().is_found() {
         add("in target/lab, about 400 MB", vec!["QEMU and kernels of Debian for guests"]);
     }
     lines
@@ -116,7 +116,18 @@ fn install() -> Result<()> {
     }
     babeltrace::install()?;
     crate::deny::install()?;
-    crate::lab::prepare_quick().context("the kernels of the steps with guests")
+    let lab = rig::programs::rig("lab")?;
+    run_loudly(Command::new(lab).arg("prepare")).context("the kernels of the steps with guests")
+}
+
+/// The kernels of the steps with guests, as the rig that boots them finds them. It is not built where nothing was fetched.
+fn kernels() -> State {
+    if !rig::root().join("target/lab/kernels").is_dir() {
+        return State::Missing;
+    }
+    let lab = rig::programs::rig("lab");
+    let said = lab.and_then(|lab| rig::run_quietly(Command::new(lab).args(["prepare", "--check"])));
+    said.map_or(State::Missing, |kernels| State::Found(kernels.trim().to_owned()))
 }
 
 /// Runs a command whose output the user sees; an error names the command.

@@ -100,12 +100,12 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "tsan",
-        does: Does::Verb(crate::tsan::run),
+        does: Does::Rig(&["tsan"]),
         what: "concurrent tests of the ring under ThreadSanitizer, and a race that it must catch",
     },
     Step {
         name: "miri",
-        does: Does::Verb(crate::miri::run),
+        does: Does::Rig(&["miri", "--if-possible"]),
         what: "what records, but for its assembly, interpreted by Miri; said where there is no Miri",
     },
     Step {
@@ -150,22 +150,22 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "proof-tracing",
-        does: Does::Verb(crate::proof::tracing),
+        does: Does::Rig(&["tracing", "--quick"]),
         what: "random events of `tracing`, killed; every value, name and span compared (a part of the whole)",
     },
     Step {
         name: "proof-surroundings",
-        does: Does::Verb(crate::proof::surroundings),
+        does: Does::Rig(&["surroundings", "--quick"]),
         what: "an application in containers, limits and traps: how it ends, what is known of it (a part of the whole)",
     },
     Step {
         name: "proof-exclude",
-        does: Does::Verb(crate::proof::exclude),
+        does: Does::Rig(&["exclude", "--quick"]),
         what: "dumps of which pages are taken out: each line is right or unknown, each loss told (a part of the whole)",
     },
     Step {
         name: "proof-remove",
-        does: Does::Verb(crate::proof::remove),
+        does: Does::Rig(&["remove", "--quick"]),
         what: "traces of which sections, descriptions and pages are taken out, judged in the same way (a part of the whole)",
     },
     Step {
@@ -175,37 +175,33 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "packages",
-        does: Does::Verb(crate::dist::packages::run_quick),
+        does: Does::Rig(&["packages", "--quick"]),
         what: "packages of Debian and rpm: judged, and installed, used and removed in a clean Debian",
     },
-    Step {
-        name: "crates",
-        does: Does::Verb(crate::dist::crates::run_quick),
-        what: "what crates.io would get of each crate",
-    },
+    Step { name: "crates", does: Does::Rig(&["crates"]), what: "what crates.io would get of each crate" },
     Step {
         name: "lab",
-        does: Does::Verb(crate::lab::run_quick),
+        does: Does::Rig(&["lab", "--quick"]),
         what: "a kernel of Debian crashed under QEMU; every text of the dump is what it printed (a part of the whole)",
     },
     Step {
         name: "attacks",
-        does: Does::Verb(crate::lab::attacks::run_quick),
+        does: Does::Rig(&["lab", "--quick", "--scenario", "attacks"]),
         what: "a guest's user attacks the core helper and the hooks, which run as root; every core arrives",
     },
     Step {
         name: "nvdimm",
-        does: Does::Verb(crate::lab::nvdimm::run_quick),
+        does: Does::Rig(&["nvdimm", "--quick"]),
         what: "a guest reset while an application records in its persistent memory (a part of the whole)",
     },
     Step {
         name: "persistent-ring",
-        does: Does::Cargo(&["xtask", "compare", "persistent", "--quick"]),
+        does: Does::Rig(&["compare", "persistent", "--quick"]),
         what: "a guest's trace instance after a reboot, whole and damaged; every event is what its kernel printed (a part of the whole)",
     },
     Step {
         name: "hotplug",
-        does: Does::Verb(crate::lab::hotplug::run_quick),
+        does: Does::Rig(&["hotplug", "--quick"]),
         what: "processes killed while CPUs of a guest go offline and come online; all is recovered (a part of the whole)",
     },
     Step {
@@ -297,7 +293,7 @@ fn run_cases() -> Result<()> {
             bail!("{} {case}: {status}", check.display());
         }
     }
-    crate::matrix::run(&crate::matrix::Args::default())
+    crate::rigs::run(&["matrix"])
 }
 
 fn run_demo() -> Result<()> {
