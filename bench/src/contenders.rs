@@ -1,4 +1,4 @@
-//! The contenders written in Rust: a row each. `xtask/src/bench/contenders.rs` has the table of all of them and says how
+//! The contenders written in Rust: a row each. `proof/bench/src/contenders.rs` has the table of all of them and says how
 //! each is run; a name that stands there and not here is a slot that is still empty.
 
 use crate::Result;

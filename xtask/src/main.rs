@@ -1,40 +1,16 @@
-//! The project's own commands: `cargo xtask VERB`. One module a verb.
-#![deny(unsafe_code)]
+//! The project's own commands: `cargo xtask VERB`. One module a verb; other verbs are rigs, which are programs of `proof/`.
+#![forbid(unsafe_code)]
 
-use std::path::PathBuf;
+use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
-mod bench;
-mod book;
-mod bytes_image;
-mod compare;
-mod crash_step;
 mod deny;
-mod dist;
-mod elf;
-mod ended;
-mod ftracetest;
-mod fuzz;
-mod hostile;
-mod hosts;
-mod kills;
-mod lab;
-mod lttng_layouts;
-mod matrix;
-mod miri;
-mod persistence;
-mod programs;
-mod proof;
-mod scratch;
+mod rigs;
 mod setup;
-mod shapes;
-mod static_build;
 mod test;
 mod tidy;
-mod tsan;
-mod view;
 
 #[derive(Parser)]
 #[command(name = "cargo xtask", about = "The project's own checks, set-up and test runs")]
@@ -47,138 +23,29 @@ struct Args {
 enum Verb {
     /// Check what the compiler does not: the crate graph, sizes, where `unsafe` stands, left-overs
     Tidy(tidy::Args),
-    /// Run the concurrent tests of the ring under ThreadSanitizer
-    Tsan(tsan::Args),
-    /// Judge each pair of source and format of docs/MATRIX.md, also of the crash dumps beside the repository
-    Matrix(matrix::Args),
-    /// Interpret the recorder's tests with Miri, which finds undefined behaviour
-    Miri(miri::Args),
     /// Install what the tests need (Debian, Ubuntu), or say exactly what is missing
     Setup(setup::Args),
     /// Run every step of CI; the one command for the tests
     Test(test::Args),
     /// Check licences, sources and advisories of all crates (cargo-deny)
     Deny(deny::Args),
-    /// Build the book, check its links, run the commands of the book and of the README
-    Book(book::Args),
-    /// Measure recording and recovering beside the peers
-    Bench(bench::Args),
-    /// Give damaged inputs to ours and to a peer
-    Compare(compare::Args),
-    /// Compare the layouts of LTTng's releases with the types of its modules
-    LttngLayouts(lttng_layouts::Args),
-    /// Run the kernel's own tests of tracefs against `lastwords mount`
-    Ftracetest(ftracetest::Args),
-    /// The application of `ftracetest`
-    #[command(hide = true)]
-    FtracetestApp(ftracetest::app::Args),
-    /// Run the fuzz targets for a time
-    Fuzz(fuzz::Args),
-    /// Set words of a kernel crash dump that are read on the way to its trace to other values
-    Hostile(hostile::Args),
-    /// Run an application on hosts that are hostile to recorders; print how it ended, and what was recorded and counted
-    Hosts(hosts::Args),
-    /// Kill the recorder at every instruction and recover what it leaves
-    CrashStep(crash_step::Args),
-    /// The child of `crash-step`
-    #[command(hide = true)]
-    CrashStepChild(crash_step::child::Args),
-    /// Make what a loss of power may leave in persistent memory, at every flush and fence of the recorder, and recover it
-    Persistence(persistence::Args),
-    /// Kill processes that record, at random times, and recover what they leave
-    Kills(kills::Args),
-    /// Kill writers of a shared session; what others record behind each kill must be there
-    Wedge(kills::wedge::Args),
-    /// Look at pages of `lastwords view` in Chromium
-    View(view::Args),
-    /// Record events of random fields in sessions of random shapes, kill, recover, and compare every value
-    Shapes(shapes::Args),
-    /// Crash kernels of Debian under QEMU and compare what is recovered with what they printed
-    Lab(lab::Args),
-    /// Build the recorder for aarch64, kill it on a kernel of Debian under QEMU, and recover there what it left
-    Arm64(lab::recorder::Args),
-    /// Kill processes that record while CPUs of a guest under QEMU are taken offline and brought online, and recover there
-    Hotplug(lab::hotplug::Args),
-    /// Reset a guest under QEMU while an application records in its persistent memory, and recover what it left there
-    Nvdimm(lab::nvdimm::Args),
-    /// The part of `nvdimm` that runs in the guest
-    #[command(hide = true)]
-    NvdimmHere(lab::nvdimm::here::Args),
-    /// The part of `hotplug` that runs in the guest
-    #[command(hide = true)]
-    HotplugHere(kills::hotplug::Args),
-    /// Build `lastwords` without shared libraries, for a crash kernel's initramfs
-    Static(static_build::Args),
-    /// Make what users install, in `target/dist`: packages, static tarballs, a bill of materials, checksums
-    Dist(dist::Args),
-    /// Make the packages of Debian and rpm; install, use and remove them in a clean Debian (as root)
-    Packages(dist::packages::Args),
-    /// Check what crates.io would get of each crate
-    Crates(dist::crates::Args),
-    /// The child of `kills` and `wedge`
-    #[command(hide = true)]
-    KillsChild(kills::child::Args),
+    #[command(external_subcommand)]
+    Rig(Vec<OsString>),
 }
 
 fn main() -> ExitCode {
-    let done = match Args::parse().verb {
+    let matches = Args::command().after_help(rigs::help()).get_matches();
+    let args = Args::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    rig::exit(match args.verb {
         Verb::Tidy(args) => tidy::run(&args),
-        Verb::Tsan(args) => tsan::verb(&args),
-        Verb::Matrix(args) => matrix::run(&args),
-        Verb::Miri(args) => miri::verb(&args),
         Verb::Setup(args) => setup::run(&args),
         Verb::Test(args) => test::run(&args),
         Verb::Deny(args) => deny::run(&args),
-        Verb::Book(args) => book::run(&args),
-        Verb::Bench(args) => bench::run(&args),
-        Verb::Compare(args) => compare::run(&args),
-        Verb::LttngLayouts(args) => lttng_layouts::run(&args),
-        Verb::Ftracetest(args) => ftracetest::run(&args),
-        Verb::FtracetestApp(args) => ftracetest::app::run(&args),
-        Verb::Fuzz(args) => fuzz::run(&args),
-        Verb::Hostile(args) => hostile::run(&args),
-        Verb::Hosts(args) => hosts::run(&args),
-        Verb::CrashStep(args) => crash_step::run(&args),
-        Verb::CrashStepChild(args) => crash_step::child::run(&args),
-        Verb::Persistence(args) => persistence::run(&args),
-        Verb::Kills(args) => kills::run(&args),
-        Verb::Wedge(args) => kills::wedge::run(&args),
-        Verb::View(args) => view::run(&args),
-        Verb::Shapes(args) => shapes::run(&args),
-        Verb::Lab(args) => lab::run(&args),
-        Verb::Arm64(args) => lab::recorder::run(&args),
-        Verb::Hotplug(args) => lab::hotplug::run(&args),
-        Verb::HotplugHere(args) => kills::hotplug::run(&args),
-        Verb::Nvdimm(args) => lab::nvdimm::run(&args),
-        Verb::NvdimmHere(args) => lab::nvdimm::here::run(&args),
-        Verb::Static(args) => static_build::run(&args),
-        Verb::Dist(args) => dist::run(&args),
-        Verb::Packages(args) => dist::packages::run(&args),
-        Verb::Crates(args) => dist::crates::run(&args),
-        Verb::KillsChild(args) => kills::child::run(&args),
-    };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+        Verb::Rig(words) => rigs::become_rig(&words),
+    })
 }
 
-/// This very program, also when its file was built anew since it was started.
-fn own_program() -> std::path::PathBuf {
-    format!("/proc/{}/exe", std::process::id()).into()
-}
-
-/// The top folder of the workspace.
-pub(crate) fn root() -> PathBuf {
-    let here = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
-    let here = PathBuf::from(here);
-    here.parent().map_or_else(|| here.clone(), PathBuf::from)
-}
-
-/// The cargo that runs us.
-pub(crate) fn cargo() -> String {
-    std::env::var("CARGO").unwrap_or_else(|_| "cargo".into())
+/// The verbs of this program itself.
+fn own_verbs() -> Vec<String> {
+    Args::command().get_subcommands().map(|verb| verb.get_name().to_owned()).collect()
 }

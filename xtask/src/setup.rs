@@ -1,21 +1,17 @@
 //! `cargo xtask setup`: what the tests need besides Rust, from the host's own package mirrors.
 //!
-//! Ready in well under a second where everything is there. Debian and Ubuntu are installed to (as root); elsewhere the
+//! Ready in a second where everything is there and the rig `lab`, which knows the guests, is built. Debian and Ubuntu are installed to (as root); elsewhere the
 //! command says what is missing. Babeltrace 2.1, which reads CTF 2, is younger than the stable suites in use: it is laid
 //! out under `target/tools`, beside the system's own, by [`babeltrace`].
 
-use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-pub(crate) mod apt;
 mod babeltrace;
-pub(crate) mod debian;
-pub(crate) mod mirror;
 pub(crate) mod tools;
-pub(crate) mod wheel;
 
+use rig::{is_root, shown};
 use tools::{State, Tool};
 
 #[derive(Default, clap::Args)]
@@ -38,7 +34,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     println!("{:<16} {reader:<24} reads CTF 2", babeltrace::NAME);
     let deny = crate::deny::state();
     println!("{:<16} {deny:<24} step deny: licences and sources of crates", "cargo-deny");
-    let kernels = crate::lab::quick_kernels().map_or(State::Missing, State::Found);
+    let kernels = kernels();
     println!("{:<16} {kernels:<24} steps with guests: QEMU and kernels", "kernels");
     let missing =
         found.iter().map(|(_, state)| state).chain([&reader, &deny, &kernels]).filter(|s| !s.is_found()).count();
@@ -68,15 +64,10 @@ pub(crate) fn missing() -> Vec<String> {
     if !crate::deny::state().is_found() {
         add("in target/tools, about 9 MB", vec!["cargo-deny"]);
     }
-    if crate::lab::quick_kernels().is_none() {
+    if !kernels().is_found() {
         add("in target/lab, about 400 MB", vec!["QEMU and kernels of Debian for guests"]);
     }
     lines
-}
-
-/// Where the tools that are laid out beside the system's own have their programs.
-pub(crate) fn bin() -> PathBuf {
-    babeltrace::folder().join("bin")
 }
 
 /// The commands that a user would run for what is missing.
@@ -125,13 +116,18 @@ fn install() -> Result<()> {
     }
     babeltrace::install()?;
     crate::deny::install()?;
-    crate::lab::prepare_quick().context("the kernels of the steps with guests")
+    let lab = rig::programs::rig("lab")?;
+    run_loudly(Command::new(lab).arg("prepare")).context("the kernels of the steps with guests")
 }
 
-/// True if root runs this.
-pub(crate) fn is_root() -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    status.lines().find_map(|l| l.strip_prefix("Uid:")).is_some_and(|l| l.split_whitespace().nth(1) == Some("0"))
+/// The kernels of the steps with guests, as the rig that boots them finds them. It is not built where nothing was fetched.
+fn kernels() -> State {
+    if !rig::root().join("target/lab/kernels").is_dir() {
+        return State::Missing;
+    }
+    let lab = rig::programs::rig("lab");
+    let said = lab.and_then(|lab| rig::run_quietly(Command::new(lab).args(["prepare", "--check"])));
+    said.map_or(State::Missing, |kernels| State::Found(kernels.trim().to_owned()))
 }
 
 /// Runs a command whose output the user sees; an error names the command.
@@ -142,27 +138,4 @@ fn run_loudly(command: &mut Command) -> Result<()> {
         bail!("{}: {status}", shown(command));
     }
     Ok(())
-}
-
-/// Runs a command and returns its standard output; an error has what it wrote on both.
-pub(crate) fn run_quietly(command: &mut Command) -> Result<String> {
-    let output = command.output().with_context(|| shown(command))?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    if !output.status.success() {
-        bail!("{}: {}\n{text}{}", shown(command), output.status, String::from_utf8_lossy(&output.stderr));
-    }
-    Ok(text)
-}
-
-pub(crate) fn shown(command: &Command) -> String {
-    let words = std::iter::once(command.get_program()).chain(command.get_args());
-    words.map(|w| w.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
-}
-
-/// Puts `folder` there, empty.
-pub(crate) fn make_empty(folder: &Path) -> Result<()> {
-    if folder.exists() {
-        std::fs::remove_dir_all(folder).with_context(|| format!("{}: cannot remove", folder.display()))?;
-    }
-    std::fs::create_dir_all(folder).with_context(|| format!("{}: cannot make the folder", folder.display()))
 }

@@ -37,6 +37,8 @@ struct Step {
 enum Does {
     /// Another verb of ours, in this process.
     Verb(fn() -> Result<()>),
+    /// A rig and its arguments.
+    Rig(&'static [&'static str]),
     /// `cargo` and these arguments.
     Cargo(&'static [&'static str]),
     /// `cargo` and these arguments, with variables of the environment.
@@ -65,23 +67,6 @@ const STEPS: &[Step] = &[
         does: Does::Cargo(&["clippy", "-p", "lastwords", "--no-default-features", "--", "-D", "warnings"]),
         what: "lints of the library without its features",
     },
-    Step {
-        name: "full-headers",
-        does: Does::Cargo(&[
-            "test",
-            // With the features of the whole workspace, dependencies are not built a second time.
-            "--workspace",
-            "--features",
-            "lastwords/full-headers",
-            "--test",
-            "recorder",
-            "--",
-            "fields::",
-            "sessions::",
-            "snapshots::",
-        ]),
-        what: "recording with the other header layer",
-    },
     Step { name: "test", does: Does::Verb(run_tests), what: "unit, integration and documentation tests" },
     Step {
         name: "doc",
@@ -98,12 +83,12 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "tsan",
-        does: Does::Verb(crate::tsan::run),
+        does: Does::Rig(&["tsan"]),
         what: "concurrent tests of the ring under ThreadSanitizer, and a race that it must catch",
     },
     Step {
         name: "miri",
-        does: Does::Verb(crate::miri::run),
+        does: Does::Rig(&["miri", "--if-possible"]),
         what: "what records, but for its assembly, interpreted by Miri; said where there is no Miri",
     },
     Step {
@@ -113,57 +98,57 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "book",
-        does: Does::Verb(crate::book::run_all),
+        does: Does::Rig(&["book"]),
         what: "the book is built, its links lead somewhere, its commands and the README's are run",
     },
     Step {
         name: "view",
-        does: Does::Verb(crate::view::run_quick),
+        does: Does::Rig(&["view", "--quick"]),
         what: "pages of `view` in Chromium: opened, zoomed, searched, filtered, clicked, looked at",
     },
     Step {
         name: "crash-step",
-        does: Does::Verb(crate::crash_step::run_quick),
+        does: Does::Rig(&["crash-step", "--quick"]),
         what: "the recorder killed at instruction after instruction, recovered and judged (a part of the whole)",
     },
     Step {
         name: "persistence",
-        does: Does::Verb(crate::persistence::run_quick),
+        does: Does::Rig(&["persistence", "--quick"]),
         what: "what a loss of power may leave in persistent memory, recovered and judged (a part of the whole)",
     },
     Step {
         name: "kills",
-        does: Does::Verb(crate::kills::run_quick),
+        does: Does::Rig(&["kills", "--quick"]),
         what: "processes killed at random times, recovered and judged (a part of the whole)",
     },
     Step {
         name: "wedge",
-        does: Does::Verb(crate::kills::wedge::run_quick),
+        does: Does::Rig(&["wedge", "--quick"]),
         what: "writers of a shared session killed; the others go on (a part of the whole)",
     },
     Step {
         name: "shapes",
-        does: Does::Verb(crate::shapes::run_quick),
+        does: Does::Rig(&["shapes"]),
         what: "events of random fields in sessions of random shapes; every value compared (a part of the whole)",
     },
     Step {
         name: "proof-tracing",
-        does: Does::Verb(crate::proof::tracing),
+        does: Does::Rig(&["tracing", "--quick"]),
         what: "random events of `tracing`, killed; every value, name and span compared (a part of the whole)",
     },
     Step {
         name: "proof-surroundings",
-        does: Does::Verb(crate::proof::surroundings),
+        does: Does::Rig(&["surroundings", "--quick"]),
         what: "an application in containers, limits and traps: how it ends, what is known of it (a part of the whole)",
     },
     Step {
         name: "proof-exclude",
-        does: Does::Verb(crate::proof::exclude),
+        does: Does::Rig(&["exclude", "--quick"]),
         what: "dumps of which pages are taken out: each line is right or unknown, each loss told (a part of the whole)",
     },
     Step {
         name: "proof-remove",
-        does: Does::Verb(crate::proof::remove),
+        does: Does::Rig(&["remove", "--quick"]),
         what: "traces of which sections, descriptions and pages are taken out, judged in the same way (a part of the whole)",
     },
     Step {
@@ -173,42 +158,38 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "packages",
-        does: Does::Verb(crate::dist::packages::run_quick),
+        does: Does::Rig(&["packages", "--quick"]),
         what: "packages of Debian and rpm: judged, and installed, used and removed in a clean Debian",
     },
-    Step {
-        name: "crates",
-        does: Does::Verb(crate::dist::crates::run_quick),
-        what: "what crates.io would get of each crate",
-    },
+    Step { name: "crates", does: Does::Rig(&["crates"]), what: "what crates.io would get of each crate" },
     Step {
         name: "lab",
-        does: Does::Verb(crate::lab::run_quick),
+        does: Does::Rig(&["lab", "--quick"]),
         what: "a kernel of Debian crashed under QEMU; every text of the dump is what it printed (a part of the whole)",
     },
     Step {
         name: "attacks",
-        does: Does::Verb(crate::lab::attacks::run_quick),
+        does: Does::Rig(&["lab", "--quick", "--scenario", "attacks"]),
         what: "a guest's user attacks the core helper and the hooks, which run as root; every core arrives",
     },
     Step {
         name: "nvdimm",
-        does: Does::Verb(crate::lab::nvdimm::run_quick),
+        does: Does::Rig(&["nvdimm", "--quick"]),
         what: "a guest reset while an application records in its persistent memory (a part of the whole)",
     },
     Step {
         name: "persistent-ring",
-        does: Does::Cargo(&["xtask", "compare", "persistent", "--quick"]),
+        does: Does::Rig(&["compare", "persistent", "--quick"]),
         what: "a guest's trace instance after a reboot, whole and damaged; every event is what its kernel printed (a part of the whole)",
     },
     Step {
         name: "hotplug",
-        does: Does::Verb(crate::lab::hotplug::run_quick),
+        does: Does::Rig(&["hotplug", "--quick"]),
         what: "processes killed while CPUs of a guest go offline and come online; all is recovered (a part of the whole)",
     },
     Step {
         name: "ftracetest",
-        does: Does::Verb(crate::ftracetest::run_quick),
+        does: Does::Rig(&["ftracetest", "--quick"]),
         what: "the kernel's own tests of tracefs, run on a mount of a session (those that take less than a second)",
     },
     Step {
@@ -256,14 +237,9 @@ const CASES: &[&str] = &[
     "ust-core",
 ];
 
-/// The folder beside the repository that keeps crash cases, where there is one.
-pub(crate) fn beside() -> std::path::PathBuf {
-    super::root().join("../shared")
-}
-
 /// Runs the tests of all crates. Where the crash cases are, the step `cases` runs those of the matrix with more inputs and judges.
 fn run_tests() -> Result<()> {
-    let is_judged_later = beside().join("check-cases").is_file();
+    let is_judged_later = rig::beside().join("check-cases").is_file();
     let skipped: &[&str] = if is_judged_later { &["--", "--skip", "matrix::"] } else { &[] };
     run_cargo(&[], &[&["test", "--workspace"], skipped].concat())
 }
@@ -282,29 +258,29 @@ fn run_loom() -> Result<()> {
 
 /// Runs the comparison with what the dead kernels printed themselves. The dumps are too large for the repository.
 fn run_cases() -> Result<()> {
-    let shared = beside();
+    let shared = rig::beside();
     let check = shared.join("check-cases");
     if !check.is_file() {
         println!("no crash cases beside the repository: nothing is compared");
         return Ok(());
     }
-    let lastwords = crate::programs::tested()?;
+    let lastwords = rig::programs::tested()?;
     for case in CASES {
         let mut command = Command::new(&check);
         // A place for each: what it unpacks is called alike in all cases.
         command.env("CASES_CACHE", std::env::temp_dir().join(format!("lastwords-case-{case}")));
-        command.env("BABELTRACE2", setup::bin().join("babeltrace2.1"));
+        command.env("BABELTRACE2", rig::bin().join("babeltrace2.1"));
         let status = command.arg(&lastwords).arg(shared.join("cases").join(case)).status();
         let status = status.with_context(|| check.display().to_string())?;
         if !status.success() {
             bail!("{} {case}: {status}", check.display());
         }
     }
-    crate::matrix::run(&crate::matrix::Args::default())
+    crate::rigs::run(&["matrix"])
 }
 
 fn run_demo() -> Result<()> {
-    let program = crate::programs::tested()?;
+    let program = rig::programs::tested()?;
     run_script(&[&program.to_string_lossy(), "demo"])
 }
 
@@ -370,6 +346,7 @@ impl Step {
     fn run(&self) -> Result<()> {
         match self.does {
             Does::Verb(verb) => verb(),
+            Does::Rig(words) => crate::rigs::run(words),
             Does::Cargo(arguments) => run_cargo(&[], arguments),
             Does::CargoWith(variables, arguments) => run_cargo(variables, arguments),
             Does::Script(words) => run_script(words),
@@ -380,6 +357,7 @@ impl Step {
     fn shown(&self) -> String {
         match self.does {
             Does::Verb(_) => format!("cargo xtask {}", self.name),
+            Does::Rig(words) => format!("cargo xtask {}", words.join(" ")),
             Does::Cargo(arguments) => format!("cargo {}", arguments.join(" ")),
             Does::CargoWith(variables, arguments) => {
                 let set = variables.iter().map(|(name, value)| format!("{name}='{value}' ")).collect::<String>();
@@ -393,9 +371,9 @@ impl Step {
 fn run_script(words: &[&str]) -> Result<()> {
     let (program, arguments) = words.split_first().context("a script has a name")?;
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let folders = std::iter::once(setup::bin()).chain(std::env::split_paths(&path));
-    let status = Command::new(crate::root().join(program))
-        .current_dir(crate::root())
+    let folders = std::iter::once(rig::bin()).chain(std::env::split_paths(&path));
+    let status = Command::new(rig::root().join(program))
+        .current_dir(rig::root())
         .args(arguments)
         .env("PATH", std::env::join_paths(folders)?)
         .status()
@@ -408,9 +386,9 @@ fn run_script(words: &[&str]) -> Result<()> {
 
 fn run_cargo(variables: &[(&str, &str)], arguments: &[&str]) -> Result<()> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let folders = std::iter::once(setup::bin()).chain(std::env::split_paths(&path));
-    let status = Command::new(crate::cargo())
-        .current_dir(crate::root())
+    let folders = std::iter::once(rig::bin()).chain(std::env::split_paths(&path));
+    let status = Command::new(rig::cargo())
+        .current_dir(rig::root())
         .args(arguments)
         .env("PATH", std::env::join_paths(folders)?)
         .envs(variables.iter().copied())

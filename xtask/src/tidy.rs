@@ -53,7 +53,7 @@ impl Text<'_> {
 
 /// Checks the checkout; an error if anything was found.
 pub(crate) fn run(_: &Args) -> Result<()> {
-    let root = crate::root();
+    let root = rig::root();
     let packages = graph::packages(&root)?;
     let mut findings = graph::check(&packages);
     let mut used = sizes::Used::default();
@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn lists_files_but_not_the_target_folder() {
         let mut files = Vec::new();
-        list(&crate::root(), "xtask", &mut files).unwrap();
+        list(&rig::root(), "xtask", &mut files).unwrap();
         assert!(files.contains(&"xtask/src/tidy.rs".to_string()));
         assert!(files.iter().all(|f| !f.contains("/target/")));
     }

@@ -1,4 +1,5 @@
 #![doc = include_str!("../README.md")]
+#![deny(unsafe_code)]
 
 pub mod consume;
 pub mod dead;

@@ -14,11 +14,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use clap::Parser;
 use lastwords_bytes::Budget;
 use lastwords_image::unwatched;
 use lastwords_image::vmcore::{self, Physical};
+use lastwords_testkit::random::Random;
 
 mod image;
 mod judge;
@@ -29,10 +30,10 @@ use judge::Verdict;
 use read::Array;
 
 #[derive(Parser)]
-#[command(about = "Take pages out of dumps, and judge what is read of the rest")]
+#[command(bin_name = "cargo xtask exclude", about = "Take pages out of dumps, and judge what is read of the rest")]
 struct Args {
     /// Dumps of kernels with ftrace
-    #[arg(required = true)]
+    #[arg(required_unless_present = "quick")]
     dumps: Vec<PathBuf>,
     /// Images that are made of each dump
     #[arg(long, default_value_t = 200)]
@@ -43,7 +44,17 @@ struct Args {
     /// This image alone
     #[arg(long)]
     image: Option<u64>,
+    /// The part of CI: fewer images, of the dumps that are kept beside the repository
+    #[arg(long, conflicts_with_all = ["dumps", "images", "image"])]
+    quick: bool,
 }
+
+/// The dumps of `--quick`, and the images that are made of each: a new kernel's instances, an aarch64's, one that is compressed.
+const QUICK: &[(&str, u64)] = &[
+    ("ftrace-6.12-basic/memory.elf.zst", 100),
+    ("ftrace-6.12-arm64/memory.elf.zst", 60),
+    ("ftrace-6.12-live-crash/makedumpfile-1.7.2-d31.kdump", 40),
+];
 
 /// A dump, and what is read of it.
 struct Whole {
@@ -56,19 +67,26 @@ struct Whole {
 }
 
 fn main() -> ExitCode {
-    let args = Args::parse();
-    match args.dumps.iter().map(|dump| all(&args, dump)).collect::<Result<Vec<bool>>>() {
-        Ok(right) if right.iter().all(|right| *right) => ExitCode::SUCCESS,
-        Ok(_) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
+    rig::exit(run(&Args::parse()))
+}
+
+fn run(args: &Args) -> Result<()> {
+    let mut dumps: Vec<(PathBuf, u64)> = args.dumps.iter().map(|dump| (dump.clone(), args.images)).collect();
+    if args.quick {
+        let cases = rig::beside().join("cases");
+        if !cases.is_dir() {
+            println!("no crash cases beside the repository: nothing is taken out");
+            return Ok(());
         }
+        dumps.extend(QUICK.iter().map(|(dump, images)| (cases.join(dump), *images)));
     }
+    let right = dumps.iter().map(|(dump, images)| all(args, dump, *images)).collect::<Result<Vec<bool>>>()?;
+    ensure!(right.iter().all(|right| *right), "what is left of a dump was not read as it must be");
+    Ok(())
 }
 
 /// Makes the images of a dump. Returns true if all were read as they must be.
-fn all(args: &Args, dump: &std::path::Path) -> Result<bool> {
+fn all(args: &Args, dump: &std::path::Path, images: u64) -> Result<bool> {
     let begun = Instant::now();
     let whole = whole(dump).with_context(|| dump.display().to_string())?;
     let lines: usize = whole.arrays.iter().map(|array| array.lines.len()).sum();
@@ -76,7 +94,7 @@ fn all(args: &Args, dump: &std::path::Path) -> Result<bool> {
     if lines == 0 {
         bail!("{}: no events", dump.display());
     }
-    let range = args.image.map_or(0..args.images, |image| image..image + 1);
+    let range = args.image.map_or(0..images, |image| image..image + 1);
     let next = AtomicU64::new(range.start);
     let sum = Mutex::new((Verdict::default(), BTreeMap::<String, u64>::new()));
     let work = || {
@@ -163,16 +181,3 @@ fn choose(whole: &Whole, random: &mut Random) -> (BTreeSet<u64>, Loss) {
 /// Words of errors about tables without which no event of a kernel can be read, and about the top level where no instance is there
 /// either. All are in the kernel's image, which dumps have.
 const TABLES: &[&str] = &["BTF", "kallsyms", "VMCOREINFO", "has no symbol", "of struct trace_array"];
-
-/// Numbers that look random (splitmix64).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut word = self.0;
-        word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (word ^ word >> 31) % end.max(1)
-    }
-}

@@ -15,22 +15,24 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use clap::Parser;
+use lastwords_testkit::random::Random;
 
 mod judge;
 mod parts;
+mod quick;
 mod read;
 
 use judge::Verdict;
 use parts::{Loss, Part};
 use read::{Outcome, Whole};
 
-#[derive(Parser)]
-#[command(about = "Take parts out of traces, and judge what is read of the rest")]
+#[derive(Clone, Parser)]
+#[command(bin_name = "cargo xtask remove", about = "Take parts out of traces, and judge what is read of the rest")]
 struct Args {
     /// Files and folders that `lastwords` reads
-    #[arg(required = true)]
+    #[arg(required_unless_present = "quick")]
     traces: Vec<PathBuf>,
     /// The program `lastwords`
     #[arg(long, default_value = "target/debug/lastwords")]
@@ -44,18 +46,22 @@ struct Args {
     /// This image alone, which stays where it is printed
     #[arg(long)]
     image: Option<u64>,
+    /// The part of CI: fewer images, of traces that are made here
+    #[arg(long, conflicts_with_all = ["traces", "program", "images", "image"])]
+    quick: bool,
 }
 
 fn main() -> ExitCode {
-    let args = Args::parse();
-    match args.traces.iter().map(|trace| all(&args, trace)).collect::<Result<Vec<bool>>>() {
-        Ok(right) if right.iter().all(|right| *right) => ExitCode::SUCCESS,
-        Ok(_) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
+    rig::exit(run(&Args::parse()))
+}
+
+fn run(args: &Args) -> Result<()> {
+    if args.quick {
+        return quick::run(args);
     }
+    let right = args.traces.iter().map(|trace| all(args, trace)).collect::<Result<Vec<bool>>>()?;
+    ensure!(right.iter().all(|right| *right), "what is left of a trace was not read as it must be");
+    Ok(())
 }
 
 /// Makes the images of a trace. Returns true if all were read as they must be.
@@ -146,18 +152,5 @@ fn choose<'a>(parts: &'a [Part], random: &mut Random) -> (Vec<&'a Part>, Loss) {
             (parts.iter().copied().filter(|_| random.below(100) < share).collect(), loss)
         }
         _ => (vec![any(random)], Loss::Cut),
-    }
-}
-
-/// Numbers that look random (splitmix64).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut word = self.0;
-        word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (word ^ word >> 31) % end.max(1)
     }
 }

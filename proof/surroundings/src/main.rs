@@ -22,7 +22,10 @@ use bench::Bench;
 use rows::{OF_VERSION_2, ROWS};
 
 #[derive(Parser)]
-#[command(about = "Run an application in containers, limits and traps, and judge how it ends and what is known of it")]
+#[command(
+    bin_name = "cargo xtask surroundings",
+    about = "Run an application in containers, limits and traps, and judge how it ends and what is known of it"
+)]
 struct Args {
     /// The folder of `lastwords` and of the libraries; by default that of this program
     #[arg(long)]
@@ -42,13 +45,7 @@ struct Args {
 }
 
 fn main() -> ExitCode {
-    match run(&Args::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    rig::exit(run(&Args::parse()))
 }
 
 fn run(args: &Args) -> Result<()> {
@@ -61,6 +58,7 @@ fn run(args: &Args) -> Result<()> {
     if let Some(to) = &args.compile {
         return bench::compile(&root, &built, to);
     }
+    ensure!(!args.quick || rig::is_root(), "namespaces and limits of memory need root");
     let bench = Bench::new(&root, &built, args.compiled.as_deref())?;
     let is_asked = |name: &str| args.row.as_ref().is_none_or(|part| name.contains(part.as_str()));
     let of_version_2 = if memory::is_version_2() { OF_VERSION_2 } else { &[] };

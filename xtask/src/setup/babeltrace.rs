@@ -10,10 +10,10 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use super::apt::{self, Apt};
-use super::mirror::{Mirror, System};
 use super::tools::{self, State};
-use super::{make_empty, run_quietly};
+use rig::apt::{self, Apt};
+use rig::mirror::{Mirror, System};
+use rig::{make_empty, run_quietly};
 
 /// The name by which the tests call it.
 pub(super) const NAME: &str = "babeltrace2.1";
@@ -24,7 +24,7 @@ const SUITES: &[(&str, &str, &str)] = &[("debian", "trixie", "main"), ("ubuntu",
 
 /// Where it is laid out.
 pub(super) fn folder() -> PathBuf {
-    crate::root().join("target/tools")
+    rig::tools()
 }
 
 /// Found, with its version, or not.

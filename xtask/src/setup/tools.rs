@@ -94,7 +94,7 @@ const PROTOBUF: Tool = package(
 
 /// The tools that are needed here.
 pub(super) fn needed() -> impl Iterator<Item = &'static Tool> {
-    let has_processor = crate::test::beside().join("tools").is_dir();
+    let has_processor = rig::beside().join("tools").is_dir();
     TOOLS.iter().chain(has_processor.then_some(&PROTOBUF))
 }
 
@@ -133,7 +133,7 @@ impl Tool {
 /// Runs a probe and judges what it prints.
 pub(crate) fn state(probe: &[&str], least: Option<Version>) -> State {
     let [program, arguments @ ..] = probe else { return State::Missing };
-    let program = if *program == "cargo" { crate::cargo() } else { (*program).to_string() };
+    let program = if *program == "cargo" { rig::cargo() } else { (*program).to_string() };
     match Command::new(program).args(arguments).stdin(Stdio::null()).output() {
         Ok(output) if output.status.success() => judge(&String::from_utf8_lossy(&output.stdout), least),
         _ => State::Missing,

@@ -14,7 +14,7 @@ type Times = BTreeMap<String, u64>;
 
 /// The file of the times. It goes with the builds, without which the steps take longer.
 fn file() -> PathBuf {
-    crate::root().join("target/test-times")
+    rig::root().join("target/test-times")
 }
 
 fn read() -> Times {

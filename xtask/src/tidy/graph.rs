@@ -28,7 +28,7 @@ pub(super) struct Package {
 /// Asks cargo for the packages of the workspace.
 pub(super) fn packages(root: &Path) -> Result<Vec<Package>> {
     let metadata = MetadataCommand::new()
-        .cargo_path(crate::cargo())
+        .cargo_path(rig::cargo())
         .manifest_path(root.join("Cargo.toml"))
         .no_deps()
         .exec()

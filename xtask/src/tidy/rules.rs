@@ -9,6 +9,7 @@ pub(super) const GRAPH: &[(&str, &[&str])] = &[
     ("ring", &["abi"]),
     ("lastwords", &["ring", "filter", "glob", "abi"]),
     ("capi", &["lastwords"]),
+    ("control", &["lastwords", "ring", "abi"]),
     ("bytes", &[]),
     ("image", &["bytes"]),
     ("trace", &["bytes"]),
@@ -18,11 +19,25 @@ pub(super) const GRAPH: &[(&str, &[&str])] = &[
     ("formats", &["ctf", "trace", "filter", "glob", "bytes"]),
     (
         "open",
-        &["abi", "glob", "filter", "ring", "lastwords", "bytes", "image", "kernel", "trace", "ctf", "walk", "formats"],
+        &[
+            "abi",
+            "glob",
+            "filter",
+            "ring",
+            "lastwords",
+            "control",
+            "bytes",
+            "image",
+            "kernel",
+            "trace",
+            "ctf",
+            "walk",
+            "formats",
+        ],
     ),
     ("view", &["bytes", "trace", "ctf", "formats"]),
-    ("sessionfs", &["lastwords", "filter", "glob", "trace", "ctf", "formats", "open"]),
-    ("stream", &["abi", "lastwords", "bytes", "trace", "formats", "open"]),
+    ("sessionfs", &["lastwords", "control", "filter", "glob", "trace", "ctf", "formats", "open"]),
+    ("stream", &["abi", "lastwords", "control", "bytes", "trace", "formats", "open"]),
     ("tracefs", &["glob", "ring", "bytes", "trace", "formats", "open", "stream"]),
     (
         "cli",
@@ -32,6 +47,7 @@ pub(super) const GRAPH: &[(&str, &[&str])] = &[
             "filter",
             "ring",
             "lastwords",
+            "control",
             "bytes",
             "image",
             "kernel",
@@ -51,11 +67,25 @@ pub(super) const GRAPH: &[(&str, &[&str])] = &[
     ("quick-start", &["lastwords"]),
     ("rust-app", &["lastwords"]),
     ("tokio-app", &["lastwords"]),
-    ("proof-exclude", &["bytes", "formats", "image", "kernel", "trace", "walk"]),
-    ("proof-remove", &[]),
-    ("proof-surroundings", &[]),
-    ("proof-tracing", &["lastwords", "testkit"]),
-    ("xtask", &["abi", "ring", "lastwords", "bytes", "image", "kernel", "trace", "ctf", "walk", "formats", "testkit"]),
+    ("proof-bench", &["proof-rig", "testkit"]),
+    ("proof-book", &["proof-rig"]),
+    ("proof-checks", &["proof-rig"]),
+    ("proof-compare", &["proof-rig", "proof-lab", "proof-persistence", "bytes", "kernel", "trace", "walk", "testkit"]),
+    ("proof-crash-step", &["proof-rig", "abi", "ring", "bytes", "image", "trace", "ctf", "walk", "testkit"]),
+    ("proof-dist", &["proof-rig", "proof-lab"]),
+    ("proof-exclude", &["proof-rig", "testkit", "bytes", "formats", "image", "kernel", "trace", "walk"]),
+    ("proof-ftracetest", &["proof-rig", "lastwords", "control"]),
+    ("proof-hostile", &["proof-rig", "bytes", "image", "kernel", "walk", "testkit"]),
+    ("proof-kills", &["proof-rig", "ring", "lastwords", "trace", "ctf", "walk", "testkit"]),
+    ("proof-lab", &["proof-rig", "ring", "lastwords", "testkit"]),
+    ("proof-persistence", &["proof-rig", "ring", "lastwords", "bytes", "image", "trace", "ctf", "walk", "testkit"]),
+    ("proof-remove", &["proof-rig", "testkit"]),
+    ("proof-rig", &[]),
+    ("proof-shapes", &["proof-rig", "testkit"]),
+    ("proof-surroundings", &["proof-rig"]),
+    ("proof-tracing", &["proof-rig", "lastwords", "testkit"]),
+    ("proof-view", &["proof-rig", "testkit"]),
+    ("xtask", &["proof-rig"]),
 ];
 
 /// Layers inside a crate: the beginning of a path, and the modules of that crate which its files may not use.
@@ -89,11 +119,12 @@ pub(super) const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[];
 /// Where `unsafe` may stand: the beginning of a path and the reason.
 pub(super) const UNSAFE: &[(&str, &str)] = &[
     ("crates/ring/", "atomics over shared memory, restartable sequences"),
+    ("crates/control/src/dead/", "flags of descriptors; tests that fill rings"),
     ("crates/lastwords/", "mappings, signal handlers, writes into reserved space"),
     ("crates/capi/", "the C boundary"),
-    ("xtask/src/crash_step", "the crash stepper: ptrace"),
-    ("xtask/src/persistence/mapped.rs", "the memory of a session that this process records"),
-    ("xtask/src/kills/child.rs", "a page shared with the children that are killed, their signal handlers"),
+    ("proof/crash-step/src", "the crash stepper: ptrace"),
+    ("proof/persistence/src/mapped.rs", "the memory of a session that this process records"),
+    ("proof/kills/src/child.rs", "a page shared with the children that are killed, their signal handlers"),
     ("bench/", "the floors of the benches: clock reads and bare stores; the peers' own interfaces"),
 ];
 
@@ -101,7 +132,7 @@ pub(super) const UNSAFE: &[(&str, &str)] = &[
 pub(super) const SKIPPED: &[&str] = &["target", ".git", "artifacts", "corpus"];
 
 /// What the folder beside the checkout is called at the project's own place, and who may look for it.
-pub(super) const BESIDE: (&str, &[&str]) = (concat!("..", "/shared"), &[".ci/run", "xtask/src/test.rs"]);
+pub(super) const BESIDE: (&str, &[&str]) = (concat!("..", "/shared"), &[".ci/run", "proof/rig/src/lib.rs"]);
 
 /// Places of our own machines, which no committed file names.
 pub(super) const PLACES: &[&str] = &[concat!("/wo", "rk/"), concat!(".li", "brary"), concat!("issues", " show")];

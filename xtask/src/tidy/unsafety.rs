@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn the_places_that_may() {
         for path in
-            ["crates/ring/src/a.rs", "crates/ring/tests/a.rs", "xtask/src/kills/child.rs", "xtask/src/crash_step/a.rs"]
+            ["crates/ring/src/a.rs", "crates/ring/tests/a.rs", "proof/kills/src/child.rs", "proof/crash-step/src/a.rs"]
         {
             assert_eq!(tokens(path, "unsafe fn a() {}"), [0; 0], "{path}");
         }
@@ -111,8 +111,8 @@ mod tests {
 
     #[test]
     fn roots_with_an_excepted_module_deny() {
-        assert_eq!(roots("xtask", "#![deny(unsafe_code)]\n"), []);
-        assert_eq!(roots("xtask", "//! Nothing.\n")[0].message, "`#![deny(unsafe_code)]` is missing");
+        assert_eq!(roots("proof/kills", "#![deny(unsafe_code)]\n"), []);
+        assert_eq!(roots("proof/kills", "//! Nothing.\n")[0].message, "`#![deny(unsafe_code)]` is missing");
         assert_eq!(roots("crates/ring", "//! Nothing.\n"), []);
     }
 

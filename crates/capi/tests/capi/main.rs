@@ -2,4 +2,4 @@
 
 mod c;
 mod header;
-mod text;
+mod texts_of_c;

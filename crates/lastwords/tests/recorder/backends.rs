@@ -7,9 +7,6 @@ use crate::common::{folder, numbers, numbers_in_file, only_session, plain, recor
 use lastwords::{Error, Memory, Persist, Reservation, Session};
 use lastwords_ring::backend::{Place, parse_places};
 
-/// Sessions of one process share their callsites: one test records at a time.
-static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
-
 fn places(folder: &std::path::Path) -> Vec<Place> {
     parse_places(&std::fs::read_to_string(folder.join("regions")).expect("the file of places"))
 }
@@ -17,7 +14,6 @@ fn places(folder: &std::path::Path) -> Vec<Place> {
 #[test]
 fn every_reservation_in_shared_memory() {
     alone!();
-    let _one = ONE.lock();
     for reservation in [Reservation::Rseq, Reservation::Lockless, Reservation::Locked] {
         let dir = tempfile::tempdir().expect("a folder");
         let builder = Session::builder("res").dir(dir.path()).channel(plain("main")).reservation(reservation);
@@ -34,7 +30,6 @@ fn every_reservation_in_shared_memory() {
 #[test]
 fn a_memfd() {
     alone!();
-    let _one = ONE.lock();
     let dir = tempfile::tempdir().expect("a folder");
     let builder = Session::builder("mem").dir(dir.path()).channel(plain("main")).backend(Memory::Memfd);
     let session = builder.start().expect("it starts");
@@ -49,7 +44,6 @@ fn a_memfd() {
 #[test]
 fn huge_pages_or_what_the_machine_has() {
     alone!();
-    let _one = ONE.lock();
     let dir = tempfile::tempdir_in("/dev/shm").expect("a folder");
     let builder = Session::builder("huge").dir(dir.path()).channel(plain("main")).backend(Memory::Huge);
     let session = builder.start().expect("it starts");
@@ -67,7 +61,6 @@ fn huge_pages_or_what_the_machine_has() {
 #[test]
 fn a_dax_file_is_not_overwritten_unasked() {
     alone!();
-    let _one = ONE.lock();
     let dir = tempfile::tempdir().expect("a folder");
     let file = dir.path().join("pmem");
     let start = |reuse| {
@@ -89,7 +82,6 @@ fn a_dax_file_is_not_overwritten_unasked() {
 #[test]
 fn a_longer_session_before_leaves_nothing_behind() {
     alone!();
-    let _one = ONE.lock();
     let dir = tempfile::tempdir().expect("a folder");
     let file = dir.path().join("pmem");
     let start = |sub_buffers| {
@@ -122,7 +114,6 @@ fn a_longer_session_before_leaves_nothing_behind() {
 #[test]
 fn policies_of_persistence() {
     alone!();
-    let _one = ONE.lock();
     let dir = tempfile::tempdir().expect("a folder");
     let start = |persist, reservation| {
         let memory = Memory::Dax { path: dir.path().join("pmem"), reuse: true };
@@ -152,7 +143,6 @@ fn policies_of_persistence() {
 #[test]
 fn a_physical_range_in_a_plain_file() {
     alone!();
-    let _one = ONE.lock();
     let dir = tempfile::tempdir().expect("a folder");
     let file = dir.path().join("mem");
     std::fs::write(&file, vec![0xa5u8; 8 << 20]).expect("the file");
@@ -177,7 +167,6 @@ fn a_physical_range_in_a_plain_file() {
 #[test]
 fn pages_on_the_heap() {
     alone!();
-    let _one = ONE.lock();
     let dir = tempfile::tempdir().expect("a folder");
     for reservation in [Reservation::Rseq, Reservation::Lockless, Reservation::Locked] {
         let builder = Session::builder("heap").dir(dir.path()).channel(plain("main")).backend(Memory::Heap);
@@ -196,7 +185,6 @@ fn pages_on_the_heap() {
 #[test]
 fn more_than_the_limit_is_refused() {
     alone!();
-    let _one = ONE.lock();
     let dir = tempfile::tempdir().expect("a folder");
     let builder = || Session::builder("limit").dir(dir.path()).channel(plain("main"));
     let Err(Error::TooLarge { needs, limit }) = builder().size_limit(1 << 20).start() else { panic!("it started") };
@@ -212,7 +200,6 @@ fn more_than_the_limit_is_refused() {
 #[test]
 fn names_and_geometry_are_checked() {
     alone!();
-    let _one = ONE.lock();
     let dir = tempfile::tempdir().expect("a folder");
     for name in ["", "a/b", "..", "-x", "a b", &"x".repeat(48)] {
         let error = Session::builder(name).dir(dir.path()).start().expect_err("refused");

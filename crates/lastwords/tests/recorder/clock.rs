@@ -2,15 +2,11 @@
 
 use std::mem::offset_of;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::common::{Areas, areas, folder, plain, record};
 use lastwords::{ClockKind, Session, clock};
 use lastwords_abi::session::{ClockArea, ClockSample};
-
-/// Sessions of one process share their callsites: one test records at a time.
-static ONE: Mutex<()> = Mutex::new(());
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -31,7 +27,6 @@ fn sample(areas: &Areas, index: usize, field: usize) -> u64 {
 #[test]
 fn the_counter_keeps_pace_with_monotonic_time() {
     alone!();
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let dir = tempfile::tempdir().expect("a folder");
     let reading = || {
         let (session, areas) = start(dir.path(), clock::best());
@@ -51,7 +46,6 @@ fn the_counter_keeps_pace_with_monotonic_time() {
 #[test]
 fn samples_are_refreshed_and_a_dead_refresher_does_not_stop_it() {
     alone!();
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let dir = tempfile::tempdir().expect("a folder");
     let (session, areas) = start(dir.path(), ClockKind::Monotonic);
     let begin_sub_buffers = || record(0..1000);

@@ -2,7 +2,6 @@
 #![allow(missing_docs, reason = "a test")]
 
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::common::{folder, lost, plain, wait_for};
@@ -10,12 +9,6 @@ use lastwords::condition::{Action, Condition};
 use lastwords::{Builder, Level, Session, Triggered, Window, event};
 use lastwords_control::Handle;
 use lastwords_testkit::naive;
-
-/// Held while a test has its session, because the sessions of all tests take the events of each.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 fn builder(dir: &Path) -> Builder {
     // Two channels take each event: a condition is evaluated once.
@@ -54,7 +47,6 @@ fn number(n: u64) -> Vec<u8> {
 #[test]
 fn a_condition_keeps_the_moments_before_its_event() {
     alone!();
-    let _alone = alone();
     let dir = tempfile::tempdir().expect("a folder");
     let failed = Condition::on("shop:failed").with_filter("code == 7 || reason ~ \"no *\"");
     let session = builder(dir.path()).trigger_on(failed).start().expect("it starts");
@@ -80,7 +72,6 @@ fn a_condition_keeps_the_moments_before_its_event() {
 #[test]
 fn each_third_event_and_events_of_a_level() {
     alone!();
-    let _alone = alone();
     let dir = tempfile::tempdir().expect("a folder");
     let session = builder(dir.path())
         .trigger_on(Condition::on("shop:third").each(3))
@@ -101,7 +92,6 @@ fn each_third_event_and_events_of_a_level() {
 #[test]
 fn recording_stops_behind_the_event() {
     alone!();
-    let _alone = alone();
     let dir = tempfile::tempdir().expect("a folder");
     let session = builder(dir.path()).trigger_on(Condition::on("shop:last").and_stop()).start().expect("it starts");
     let recorded = || naive::read(&folder(&session)).expect("readable")[0].events().len();
@@ -122,7 +112,6 @@ fn recording_stops_behind_the_event() {
 #[test]
 fn conditions_change_at_run_time() {
     alone!();
-    let _alone = alone();
     let dir = tempfile::tempdir().expect("a folder");
     let session = builder(dir.path()).start().expect("it starts");
     let handle = Handle::open(&folder(&session)).expect("it opens");
@@ -161,7 +150,6 @@ fn conditions_change_at_run_time() {
 #[test]
 fn a_panic_is_an_event_that_fires() {
     alone!();
-    let _alone = alone();
     let dir = tempfile::tempdir().expect("a folder");
     let session = builder(dir.path()).trigger_on(Condition::on("crash:panic")).start().expect("it starts");
     lastwords::crash::install_panic_hook();
@@ -178,7 +166,6 @@ fn a_panic_is_an_event_that_fires() {
 #[test]
 fn one_error_among_many_events_survives() {
     alone!();
-    let _alone = alone();
     let dir = tempfile::tempdir().expect("a folder");
     let rare = Condition::on("shop:rare");
     let session = builder(dir.path()).errors_channel().trigger_on(rare).start().expect("it starts");
@@ -225,7 +212,6 @@ impl Model {
 #[test]
 fn latencies_match_the_events_that_a_model_matches() {
     alone!();
-    let _alone = alone();
     let dir = tempfile::tempdir().expect("a folder");
     // Every latency is above nothing, and none is above a day.
     let day = Duration::from_secs(86400);
@@ -280,7 +266,6 @@ fn latencies_match_the_events_that_a_model_matches() {
 #[test]
 fn latencies_match_threads_by_default() {
     alone!();
-    let _alone = alone();
     let dir = tempfile::tempdir().expect("a folder");
     let latency = Condition::on("shop:begin").then_above("shop:end", Duration::ZERO);
     let session = builder(dir.path()).save_snapshots(false).trigger_on(latency).start().expect("it starts");
@@ -303,7 +288,6 @@ fn latencies_match_threads_by_default() {
 #[test]
 fn a_condition_has_a_limit_and_a_folder_of_its_own() {
     alone!();
-    let _alone = alone();
     let dir = tempfile::tempdir().expect("a folder");
     let kept = tempfile::tempdir().expect("another folder");
     let hour = Duration::from_secs(3600);
@@ -351,7 +335,6 @@ fn a_condition_has_a_limit_and_a_folder_of_its_own() {
 #[test]
 fn triggers_during_a_window_share_its_snapshot() {
     alone!();
-    let _alone = alone();
     let dir = tempfile::tempdir().expect("a folder");
     let kept = tempfile::tempdir().expect("another folder");
     let after = Duration::from_millis(100);
@@ -380,7 +363,6 @@ fn triggers_during_a_window_share_its_snapshot() {
 #[test]
 fn conditions_fire_as_often_as_they_may() {
     alone!();
-    let _alone = alone();
     let dir = tempfile::tempdir().expect("a folder");
     let (few, many) = (Condition::on("shop:few").times(2), Condition::on("shop:many").times(100));
     let session = builder(dir.path()).trigger_on(few).trigger_on(many).start().expect("it starts");
@@ -418,7 +400,6 @@ fn conditions_fire_as_often_as_they_may() {
 #[test]
 fn actions_fire_where_they_change_something() {
     alone!();
-    let _alone = alone();
     let dir = tempfile::tempdir().expect("a folder");
     let conditions = [
         Condition::on("switch:start").and_start().times(4),

@@ -1,15 +1,10 @@
 //! Consumers of the live rings and of a snapshot work at the same time. The tests check the bounds and the losses that
 //! each gets, and the effect of a swap.
 
-use std::sync::Mutex;
-
 use crate::common::{folder, plain, record};
 use lastwords::{Memory, Session};
 use lastwords_control::Handle;
 use lastwords_control::consume::Consumer;
-
-/// Sessions of one process share their callsites: one test records at a time.
-static ONE: Mutex<()> = Mutex::new(());
 
 /// Returns the lost events that a consumer must report.
 fn losses(consumer: &Consumer<'_>) -> u64 {
@@ -25,7 +20,6 @@ fn losses(consumer: &Consumer<'_>) -> u64 {
 #[test]
 fn of_two_consumers_one_tells_of_what_was_lost() {
     alone!();
-    let _one = ONE.lock();
     for memory in [Memory::Shm, Memory::Memfd] {
         let dir = tempfile::tempdir().expect("a folder");
         let channel = plain("main").sub_buffers(2, 4096).discard();
@@ -61,7 +55,6 @@ fn of_two_consumers_one_tells_of_what_was_lost() {
 #[test]
 fn a_ring_that_was_swapped_twice_was_in_a_snapshot() {
     alone!();
-    let _one = ONE.lock();
     let dir = tempfile::tempdir().expect("a folder");
     let builder = Session::builder("swapped").dir(dir.path()).channel(plain("main")).snapshot(true);
     let session = builder.start().expect("it starts");

@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use crate::common;
 use crate::common::{
@@ -17,9 +16,6 @@ use lastwords::{Error, Memory, Reservation, Scope, Session, event};
 use lastwords_control::Handle;
 use lastwords_testkit::naive;
 use lastwords_testkit::random::Random;
-
-/// Sessions of one process share their callsites: one test records at a time.
-static ONE: Mutex<()> = Mutex::new(());
 
 const RESERVATIONS: [Reservation; 3] = [Reservation::Rseq, Reservation::Lockless, Reservation::Locked];
 const NAMES: [&str; 3] = ["a", "b", "c"];
@@ -90,7 +86,6 @@ fn send(name: usize, to: u32, others: &[u32], is_alone: bool, rule: impl Fn(&Rul
 #[test]
 fn events_go_where_the_rules_said() {
     alone!();
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let seed = seed();
     for (round, reservation) in RESERVATIONS.into_iter().enumerate() {
         let mut random = Random(seed.wrapping_add(round as u64));
@@ -220,7 +215,6 @@ fn a_killed_recorder_leaves_each_event_in_a_channel() {
 #[test]
 fn forked_children_record_in_the_channel_or_count() {
     alone!();
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let dir = tempfile::tempdir().expect("a folder");
     let builder = Session::builder("forked").dir(dir.path()).channel(plain("main"));
     let session = builder.start().expect("it starts");
@@ -264,7 +258,6 @@ fn forked_children_record_in_the_channel_or_count() {
 #[test]
 fn what_cannot_be_done_is_refused() {
     alone!();
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let dir = tempfile::tempdir().expect("a folder");
     for memory in [Memory::Heap, Memory::Memfd] {
         let session = Session::builder("other").dir(dir.path()).backend(memory).start().expect("it starts");
@@ -305,7 +298,6 @@ fn what_cannot_be_done_is_refused() {
 #[test]
 fn one_of_several_creators_of_a_name_wins() {
     alone!();
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let dir = tempfile::tempdir().expect("a folder");
     let session = Session::builder("race").dir(dir.path()).channel(plain("main")).start().expect("it starts");
     let path = folder(&session);
@@ -329,7 +321,6 @@ fn one_of_several_creators_of_a_name_wins() {
 #[test]
 fn snapshots_have_a_channel_that_was_created_before() {
     alone!();
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     for reservation in RESERVATIONS {
         let dir = tempfile::tempdir().expect("a folder");
         let builder = Session::builder("shot").dir(dir.path()).channel(plain("main")).snapshot(true);
@@ -390,7 +381,6 @@ fn killed_at(path: &Path, calls: u64) -> bool {
 #[test]
 fn a_killed_creator_leaves_no_channel_or_a_whole_one() {
     alone!();
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let (mut none, mut whole) = (0, 0);
     let mut calls = Random(seed()).below(3);
     loop {
@@ -442,7 +432,6 @@ fn a_killed_creator_leaves_no_channel_or_a_whole_one() {
 #[test]
 fn snapshots_that_race_with_channels_lose_nothing() {
     alone!();
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let seed = seed();
     for (round, reservation) in RESERVATIONS.into_iter().enumerate() {
         let what = format!("seed {seed}, {reservation:?}");

@@ -2,14 +2,10 @@
 
 use std::path::Path;
 use std::process::ExitStatus;
-use std::sync::Mutex;
 
 use crate::common::{areas, child_dir, folder, kill_self, numbers, only_session, plain, record, spawn, wait_for};
 use lastwords::{Ended, Ending, Memory, Retention, Scope, Session, crash};
 use lastwords_control::{self, Details, State};
-
-/// Sessions of one process share their callsites: one test records at a time.
-static ONE: Mutex<()> = Mutex::new(());
 
 fn start(name: &str, dir: &Path) -> Session {
     Session::builder(name).dir(dir).channel(plain("main")).start().expect("it starts")
@@ -239,7 +235,6 @@ fn a_word_that_its_session_outlived_is_not_its_last() {
 #[test]
 fn the_newest_five_of_a_name_stay() {
     alone!();
-    let _one = ONE.lock();
     let dir = tempfile::tempdir().expect("a folder");
     drop(start("other", dir.path()));
     let live = start("five", dir.path());
@@ -282,7 +277,6 @@ fn a_users_session_that_a_panic_ended_is_joined_and_records() {
 #[test]
 fn an_error_is_the_end_of_the_process_that_had_it_alone() {
     alone!();
-    let _one = ONE.lock();
     let dir = tempfile::tempdir().expect("a folder");
     let session = users(dir.path());
     let status = spawn("child_ends", dir.path(), &[("HOW", "user-finish")]).wait().expect("it ends");
@@ -296,7 +290,6 @@ fn an_error_is_the_end_of_the_process_that_had_it_alone() {
 #[test]
 fn a_session_that_was_closed_by_one_and_lost_another_was_not_closed() {
     alone!();
-    let _one = ONE.lock();
     let place = tempfile::tempdir().expect("a folder");
     let dir = place.path().join("base");
     let session = users(&dir);
@@ -333,7 +326,6 @@ fn disk_bytes(folder: &Path) -> u64 {
 #[test]
 fn ended_sessions_of_all_names_take_so_many_bytes_at_most() {
     alone!();
-    let _one = ONE.lock();
     let dir = tempfile::tempdir().expect("a folder");
     let live = start("bytes-live", dir.path());
     let folders: Vec<_> = (0..4).map(|n| folder(&start(&format!("bytes-{n}"), dir.path()))).collect();
@@ -347,7 +339,6 @@ fn ended_sessions_of_all_names_take_so_many_bytes_at_most() {
 #[test]
 fn one_start_removes_all_that_is_above_the_number() {
     alone!();
-    let _one = ONE.lock();
     let dir = tempfile::tempdir().expect("a folder");
     let builder = || Session::builder("many").dir(dir.path()).channel(plain("main")).listen(false);
     for _ in 0..30 {
@@ -369,7 +360,6 @@ fn one_start_removes_all_that_is_above_the_number() {
 #[test]
 fn what_is_no_session_stays_and_hinders_nobody() {
     alone!();
-    let _one = ONE.lock();
     let dir = tempfile::tempdir().expect("a folder");
     let kept = folder(&start("odd", dir.path()));
     std::fs::create_dir(kept.join("notes")).expect("a folder in it");
@@ -386,7 +376,6 @@ fn what_is_no_session_stays_and_hinders_nobody() {
 #[test]
 fn many_that_begin_at_a_time_all_begin() {
     alone!();
-    let _one = ONE.lock();
     let dir = tempfile::tempdir().expect("a folder");
     std::thread::scope(|scope| {
         for _ in 0..8 {
@@ -410,7 +399,6 @@ fn many_that_begin_at_a_time_all_begin() {
 #[test]
 fn a_session_goes_at_its_end_where_that_was_asked_for() {
     alone!();
-    let _one = ONE.lock();
     let dir = tempfile::tempdir().expect("a folder");
     let builder = || Session::builder("gone").dir(dir.path()).channel(plain("main")).remove_at_end(true);
     let path = folder(&builder().start().expect("it starts"));
@@ -434,7 +422,6 @@ fn a_session_goes_at_its_end_where_that_was_asked_for() {
 #[test]
 fn a_users_session_that_ended_is_not_joined_again() {
     alone!();
-    let _one = ONE.lock();
     let dir = tempfile::tempdir().expect("a folder");
     let start = || Session::builder("users").dir(dir.path()).channel(plain("main")).scope(Scope::User).start();
     let first = start().expect("it starts");
@@ -448,7 +435,6 @@ fn a_users_session_that_ended_is_not_joined_again() {
 #[test]
 fn an_application_starts_without_its_recorder() {
     alone!();
-    let _one = ONE.lock();
     let dir = tempfile::tempdir().expect("a folder");
     let file = dir.path().join("file");
     std::fs::write(&file, "no folder").expect("a file");
@@ -519,7 +505,6 @@ fn errno() -> &'static mut i32 {
 #[test]
 fn recording_leaves_errno_as_it_was() {
     alone!();
-    let _one = ONE.lock();
     let dir = tempfile::tempdir().expect("a folder");
     let session = start("errno", dir.path());
     extern "C" fn handler(_signal: i32) {

@@ -220,12 +220,6 @@ fn check(folder: &Path, expressions: &[Expr], events: u64) {
     assert_eq!(common::lost(folder), 0, "events that a filter refuses are not lost");
 }
 
-/// Held while a test has its session, because the sessions of all tests take the events of each.
-fn alone() -> std::sync::MutexGuard<'static, ()> {
-    static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
-    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
-
 fn seed() -> u64 {
     let given = std::env::var("LASTWORDS_SEED").ok().and_then(|seed| seed.parse().ok());
     given.unwrap_or_else(|| u64::from(std::process::id()) << 7 | 1)
@@ -236,7 +230,6 @@ const EVENTS: u64 = 60;
 #[test]
 fn generated_filters_take_the_events_for_which_they_are_true() {
     alone!();
-    let _alone = alone();
     let seed = seed();
     println!("LASTWORDS_SEED={seed}");
     let mut random = Random(seed);
@@ -284,7 +277,6 @@ fn child_that_records_by_rounds() {
 #[test]
 fn another_process_changes_the_filter_at_run_time() {
     alone!();
-    let _alone = alone();
     let dir = tempfile::tempdir().expect("a folder");
     let mut child = spawn("child_that_records_by_rounds", dir.path(), &[]);
     wait_for("the child", || std::fs::read(dir.path().join("ready")).is_ok_and(|path| !path.is_empty()));
@@ -318,7 +310,6 @@ fn another_process_changes_the_filter_at_run_time() {
 #[test]
 fn rules_without_a_filter_replace_those_with_one() {
     alone!();
-    let _alone = alone();
     let dir = tempfile::tempdir().expect("a folder");
     let session = begin(dir.path(), None);
     let number = |number: u64| event!(shop, "number", seq = number);
@@ -346,7 +337,6 @@ fn rules_without_a_filter_replace_those_with_one() {
 #[test]
 fn a_long_text_in_pieces_is_recorded() {
     alone!();
-    let _alone = alone();
     let dir = tempfile::tempdir().expect("a folder");
     let session = begin(dir.path(), None);
     session.rule(&filtered("path == \"other\" && seq < 10")).expect("a rule");
@@ -361,7 +351,6 @@ fn a_long_text_in_pieces_is_recorded() {
 #[test]
 fn a_session_begins_with_filters_and_reads_contexts_of_the_application() {
     alone!();
-    let _alone = alone();
     let dir = tempfile::tempdir().expect("a folder");
     static SHARD: std::sync::atomic::AtomicU16 = std::sync::atomic::AtomicU16::new(0);
     let shard = || SHARD.load(std::sync::atomic::Ordering::Relaxed);

@@ -11,12 +11,6 @@ use lastwords::{ChannelConfig, Session};
 use tracing::{debug, error, error_span, info, info_span, warn, warn_span};
 use tracing_subscriber::layer::SubscriberExt as _;
 
-/// Lets one test run at a time, because the sessions here take every test's events.
-fn alone() -> std::sync::MutexGuard<'static, ()> {
-    static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
-    ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
-
 fn session(name: &str, dir: &Path) -> (Session, std::path::PathBuf) {
     let main = ChannelConfig::new("main").contexts(lastwords::Context::NONE).sub_buffers(4, 16 << 10);
     let errors = ChannelConfig::errors().contexts(lastwords::Context::NONE);
@@ -39,7 +33,6 @@ fn with_each(run: impl Fn(&Path)) {
 }
 
 fn with_each_of(recorders: [tracing::Dispatch; 2], run: impl Fn(&Path)) {
-    let _alone = alone();
     for recorder in recorders {
         let dir = tempfile::tempdir().expect("a folder");
         tracing::dispatcher::with_default(&recorder, || run(dir.path()));
@@ -165,7 +158,6 @@ fn filters_of_the_layer_alone() {
     alone!();
     use tracing_subscriber::filter::{EnvFilter, LevelFilter};
     use tracing_subscriber::layer::Layer as _;
-    let _alone = alone();
     let dir = tempfile::tempdir().expect("a folder");
     let (_session, folder) = session("filters", dir.path());
     let both = || {
@@ -206,7 +198,6 @@ fn spans_of_the_subscriber_open_at_death_outlive_floods() {
 }
 
 fn spans_open_at_death(test: &str, recorder: usize) {
-    let _alone = alone();
     if let Some(dir) = child_dir() {
         let (_session, _) = session("death", &dir);
         tracing::dispatcher::with_default(&recorders(false)[recorder], || {
@@ -258,7 +249,6 @@ fn spans_of_all_levels_leave_the_errors_alone() {
 #[test]
 fn the_log_crate() {
     alone!();
-    let _alone = alone();
     if let Some(dir) = child_dir() {
         let main = ChannelConfig::new("main").contexts(lastwords::Context::NONE);
         let builder = Session::builder("log").dir(&dir).channel(main).events("old_*").events("log:*");
@@ -324,7 +314,6 @@ impl std::fmt::Debug for Costly {
 fn what_nobody_records_is_not_formatted() {
     alone!();
     use lastwords::layer::{Wanted, layer, subscriber};
-    let _alone = alone();
     let dir = tempfile::tempdir().expect("a folder");
     let costly = Costly(0.into(), 0.into());
     // Returns the counts for an event and for a span with a costly field.

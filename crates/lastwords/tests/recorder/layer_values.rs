@@ -15,12 +15,6 @@ use tracing_core::field::{FieldSet, Value};
 use tracing_core::{Interest, Kind, Level, Metadata, identify_callsite};
 use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
 
-/// Lets one test run at a time, because the sessions here take every test's events.
-fn alone() -> std::sync::MutexGuard<'static, ()> {
-    static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
-    ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
-
 fn session(dir: &Path) -> (Session, PathBuf) {
     let main = ChannelConfig::new("main").contexts(lastwords::Context::NONE).sub_buffers(16, 64 << 10);
     let errors = ChannelConfig::errors().contexts(lastwords::Context::NONE);
@@ -36,7 +30,6 @@ fn on_a_registry() -> Dispatch {
 
 /// Runs the test with the layer and with the subscriber, each in a session of its own.
 fn with_each(run: impl Fn(&Path)) {
-    let _alone = alone();
     for recorder in [on_a_registry(), Dispatch::new(lastwords::layer::subscriber())] {
         let dir = tempfile::tempdir().expect("a folder");
         let (session, folder) = session(dir.path());
@@ -335,7 +328,6 @@ fn an_event_keeps_a_name_of_its_own() {
 #[test]
 fn the_parent_is_the_nearest_span_that_the_layer_sees() {
     alone!();
-    let _alone = alone();
     let dir = tempfile::tempdir().expect("a folder");
     let (_session, folder) = session(dir.path());
     let layer = lastwords::layer::layer().with_filter(tracing_subscriber::filter::LevelFilter::INFO);
@@ -384,7 +376,6 @@ fn values_in_any_order() {
 #[test]
 fn spans_of_several_recorders_are_kept_apart() {
     alone!();
-    let _alone = alone();
     let dir = tempfile::tempdir().expect("a folder");
     let (_session, folder) = session(dir.path());
     let recorders = [on_a_registry(), on_a_registry(), Dispatch::new(lastwords::layer::subscriber()), on_a_registry()];
@@ -461,7 +452,6 @@ fn the_last_kinds_of_events_are_errors() {
 #[test]
 fn a_filter_knows_which_fields_an_event_lacks() {
     alone!();
-    let _alone = alone();
     let dir = tempfile::tempdir().expect("a folder");
     let main = ChannelConfig::new("main").contexts(lastwords::Context::NONE).sub_buffers(4, 64 << 10);
     let session = Session::builder("filter").dir(dir.path()).channel(main).start().expect("a session");
@@ -538,7 +528,6 @@ fn init_inside_another_subscriber_takes_the_program() {
 #[test]
 fn the_only_dispatcher_may_be_one_threads() {
     alone!();
-    let _alone = alone();
     let dir = tempfile::tempdir().expect("a folder");
     let (_session, folder) = session(dir.path());
     let dispatch = Dispatch::new(lastwords::layer::subscriber());

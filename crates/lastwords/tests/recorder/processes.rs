@@ -2,7 +2,6 @@
 
 use std::io::Read as _;
 use std::path::Path;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::common;
@@ -11,9 +10,6 @@ use lastwords::rules::RuleSpec;
 use lastwords::{Reservation, Scope, Session};
 use lastwords_control::Life;
 use lastwords_control::{self, Handle, State};
-
-/// Sessions of one process share their callsites: one test records at a time.
-static ONE: Mutex<()> = Mutex::new(());
 
 fn start(dir: &Path) -> Session {
     Session::builder("proc").dir(dir).channel(plain("main")).start().expect("it starts")
@@ -63,7 +59,6 @@ fn a_killed_process_leaves_its_events() {
 #[test]
 fn closed_removed_or_dropped_by_a_panic() {
     alone!();
-    let _one = ONE.lock();
     let dir = tempfile::tempdir().expect("a folder");
     let session = start(dir.path());
     let path = folder(&session);
@@ -103,7 +98,6 @@ fn wait(pid: i32) {
 #[test]
 fn forked_children_record_in_the_same_session() {
     alone!();
-    let _one = ONE.lock();
     let dir = tempfile::tempdir().expect("a folder");
     for reservation in [Reservation::Rseq, Reservation::Lockless, Reservation::Locked] {
         let builder = Session::builder("fork").dir(dir.path()).channel(plain("main")).reservation(reservation);
@@ -287,7 +281,6 @@ fn tell(child: &mut std::process::Child, number: u64) {
 #[test]
 fn the_last_to_leave_ends_a_users_session() {
     alone!();
-    let _one = ONE.lock();
     let dir = tempfile::tempdir().expect("a folder");
     let mine = start_users(dir.path());
     let again = start_users(dir.path());
@@ -315,7 +308,6 @@ fn the_last_to_leave_ends_a_users_session() {
 #[test]
 fn who_joins_is_told_what_the_session_does_not_have() {
     alone!();
-    let _one = ONE.lock();
     let dir = tempfile::tempdir().expect("a folder");
     let first = start_users(dir.path());
     let joining = || Session::builder("users").dir(dir.path()).scope(Scope::User);
@@ -339,7 +331,6 @@ fn who_joins_is_told_what_the_session_does_not_have() {
 #[test]
 fn a_flood_does_not_evict_an_error() {
     alone!();
-    let _one = ONE.lock();
     let dir = tempfile::tempdir().expect("a folder");
     let builder = Session::builder("flood").dir(dir.path()).channel(plain("main").sub_buffers(2, 4096));
     let session = builder
@@ -358,7 +349,6 @@ fn a_flood_does_not_evict_an_error() {
 #[test]
 fn sessions_and_targets_have_a_limit_that_is_told() {
     alone!();
-    let _one = ONE.lock();
     let dir = tempfile::tempdir().expect("a folder");
     let tiny = || Session::builder("many").dir(dir.path()).channel(plain("main").sub_buffers(2, 4096)).spans(0);
     let sessions: Vec<_> = (0..32).map(|_| tiny().start().expect("it starts")).collect();
@@ -376,7 +366,6 @@ fn sessions_and_targets_have_a_limit_that_is_told() {
 #[test]
 fn sessions_come_and_go_under_fire() {
     alone!();
-    let _one = ONE.lock();
     let dir = tempfile::tempdir().expect("a folder");
     let done = &AtomicBool::new(false);
     std::thread::scope(|scope| {

@@ -19,12 +19,6 @@ const THREADS: usize = 3;
 /// Steps of a program.
 const STEPS: usize = 300;
 
-/// Lets one test run at a time, because the sessions here take every test's events.
-fn alone() -> std::sync::MutexGuard<'static, ()> {
-    static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
-    ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
-
 /// The parent of a span or an event.
 #[derive(Debug, Clone, Copy)]
 enum Parent {
@@ -417,7 +411,6 @@ fn renamed(sessions: &[(Vec<String>, Vec<String>)]) -> Vec<String> {
 fn layer_and_subscriber_record_what_the_model_says() {
     alone!();
     use lastwords::layer::{layer, subscriber};
-    let _alone = alone();
     let first = std::env::var("LASTWORDS_SEED").map_or(1, |seed| seed.parse().expect("a number"));
     for seed in first..first + 25 {
         let (program, model) = generate(seed);
@@ -442,7 +435,6 @@ fn layer_and_subscriber_record_what_the_model_says() {
 #[test]
 fn spans_that_many_threads_drop_are_closed_once() {
     alone!();
-    let _alone = alone();
     let dir = tempfile::tempdir().expect("a folder");
     let main = ChannelConfig::new("main").contexts(lastwords::Context::NONE).sub_buffers(8, 4 << 20);
     let builder = Session::builder("many").dir(dir.path()).channel(main).spans(0).listen(false);

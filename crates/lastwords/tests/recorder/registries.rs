@@ -10,9 +10,6 @@ use crate::common::{folder, numbers, plain};
 use lastwords::{Session, event};
 use lastwords_testkit::layout;
 
-/// Sessions of one process share their callsites: the tests of this file run one at a time.
-static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
-
 /// Holds a registry's lock with the id of a thread that lives until this is dropped.
 struct Held {
     file: File,
@@ -74,7 +71,6 @@ fn begin(name: &str, dir: &Path) -> Session {
 #[test]
 fn an_id_that_was_given_beside_a_busy_registry_is_not_used_in_another_session() {
     alone!();
-    let _one = ONE.lock();
     let dir = tempfile::tempdir().expect("a folder");
     let late = |number: u64| event!(test, "late", number = number);
     let first = begin("first", dir.path());
@@ -97,7 +93,6 @@ fn an_id_that_was_given_beside_a_busy_registry_is_not_used_in_another_session() 
 #[test]
 fn events_without_a_description_are_counted() {
     alone!();
-    let _one = ONE.lock();
     let dir = tempfile::tempdir().expect("a folder");
     let small = Session::builder("small").dir(dir.path()).channel(plain("main")).registry_size(4096);
     let session = small.start().expect("a session");

@@ -2,18 +2,11 @@
 #![allow(missing_docs, reason = "a test")]
 
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use lastwords::__private::is_enabled;
 use lastwords::rules::RuleSpec;
 use lastwords::{ChannelConfig, Context, Level, Session, event, event_enabled};
 use lastwords_testkit::naive;
-
-/// Held while a test has its session, because the sessions of all tests take the events of each.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 fn begin(dir: &Path) -> Session {
     let channel = |name| ChannelConfig::new(name).sub_buffers(2, 4096).contexts(Context::NONE);
@@ -29,7 +22,6 @@ fn choose(session: &Session, pattern: &str) {
 #[test]
 fn globs() {
     alone!();
-    let _alone = alone();
     let dir = tempfile::tempdir().expect("a folder");
     let session = begin(dir.path());
     macro_rules! cases {
@@ -72,7 +64,6 @@ fn a_hostile_pattern_ends() {
         Err(_) => panic!("letters"),
     };
     lastwords::__site!(("long"), NAME, "", INFO, []);
-    let _alone = alone();
     let dir = tempfile::tempdir().expect("a folder");
     let session = begin(dir.path());
     choose(&session, &"*a".repeat(56));
@@ -95,7 +86,6 @@ fn channels(session: &Session) -> Vec<u32> {
 #[test]
 fn the_last_match_decides_and_levels_hold() {
     alone!();
-    let _alone = alone();
     let dir = tempfile::tempdir().expect("a folder");
     let session = begin(dir.path());
     event!(p, "b", level: TRACE);

@@ -5,9 +5,6 @@ use std::path::Path;
 use crate::support::lines;
 use lastwords::{ChannelConfig, Memory, Retention, Session, event};
 
-/// The tests of this program run one at a time, because they count resources of the process.
-static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
-
 fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").expect("a list of descriptors").count()
 }
@@ -22,7 +19,6 @@ fn start(name: &str, dir: &Path, memory: Memory) -> Session {
 #[test]
 fn sessions_of_many_threads_keep_their_events_apart() {
     alone!();
-    let _one = ONE.lock();
     let dir = tempfile::tempdir().expect("a folder");
     let kept = std::sync::Mutex::new(Vec::new());
     let run = |thread: u32| {
@@ -74,7 +70,6 @@ fn is_one_of_ours(line: &str) -> bool {
 #[test]
 fn what_ends_gives_its_descriptors_back() {
     alone!();
-    let _one = ONE.lock();
     let dir = tempfile::tempdir().expect("a folder");
     for memory in [Memory::Shm, Memory::Memfd, Memory::Heap] {
         start("first", dir.path(), memory.clone()).close();
@@ -95,7 +90,6 @@ fn mappings() -> usize {
 #[test]
 fn looking_at_sessions_leaves_nothing_behind() {
     alone!();
-    let _one = ONE.lock();
     let dir = tempfile::tempdir().expect("a folder");
     let session = start("looked-at", dir.path(), Memory::Shm);
     let folder = session.folder().expect("a folder");

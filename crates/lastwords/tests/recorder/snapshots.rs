@@ -1,7 +1,6 @@
 //! Tests snapshots: events before are in, events after are not; one reader at a time; from this process and from
 //! another.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::common::{
@@ -11,8 +10,6 @@ use lastwords::snapshot::Rings;
 use lastwords::{ChannelConfig, Error, Memory, Reservation, Session};
 use lastwords_control::{self, Handle};
 
-/// Sessions of one process share their callsites: one test records at a time.
-static ONE: Mutex<()> = Mutex::new(());
 const ALL: [Reservation; 3] = [Reservation::Rseq, Reservation::Lockless, Reservation::Locked];
 
 /// Records in a thread that stays on a CPU.
@@ -42,7 +39,6 @@ fn cpus() -> Vec<u32> {
 #[test]
 fn one_cpu_is_swapped_in_all_channels() {
     alone!();
-    let _one = ONE.lock();
     let cpus = cpus();
     let (cpu, other) = (cpus[0], cpus[cpus.len() - 1]);
     let dir = tempfile::tempdir().expect("a folder");
@@ -76,7 +72,6 @@ fn one_cpu_is_swapped_in_all_channels() {
 #[test]
 fn before_is_in_and_after_is_not() {
     alone!();
-    let _one = ONE.lock();
     let dir = tempfile::tempdir().expect("a folder");
     for reservation in ALL {
         let builder = Session::builder("snap").dir(dir.path()).channel(plain("main")).reservation(reservation);
@@ -127,7 +122,6 @@ fn dropped(path: &std::path::Path) -> u64 {
 #[test]
 fn a_snapshot_that_nobody_consumed_is_missed() {
     alone!();
-    let _one = ONE.lock();
     let dir = tempfile::tempdir().expect("a folder");
     for reservation in ALL {
         let builder = Session::builder("gone").dir(dir.path()).channel(plain("main")).reservation(reservation);
@@ -162,7 +156,6 @@ fn a_snapshot_that_nobody_consumed_is_missed() {
 #[test]
 fn a_full_ring_that_discards_records_again_when_it_is_cleared() {
     alone!();
-    let _one = ONE.lock();
     let dir = tempfile::tempdir().expect("a folder");
     for reservation in ALL {
         let channel = plain("main").sub_buffers(2, 4096).discard();
@@ -188,7 +181,6 @@ fn a_full_ring_that_discards_records_again_when_it_is_cleared() {
 #[test]
 fn while_one_is_read_another_is_refused() {
     alone!();
-    let _one = ONE.lock();
     let dir = tempfile::tempdir().expect("a folder");
     let session =
         Session::builder("busy").dir(dir.path()).channel(plain("main")).snapshot(true).start().expect("it starts");
@@ -219,7 +211,6 @@ fn child_reads_and_dies() {
 #[test]
 fn a_dead_reader_does_not_hold_it() {
     alone!();
-    let _one = ONE.lock();
     let dir = tempfile::tempdir().expect("a folder");
     let session =
         Session::builder("dead").dir(dir.path()).channel(plain("main")).snapshot(true).start().expect("it starts");
@@ -277,7 +268,6 @@ fn another_process_takes_it() {
 #[test]
 fn threads_record_while_it_is_taken() {
     alone!();
-    let _one = ONE.lock();
     let dir = tempfile::tempdir().expect("a folder");
     for reservation in ALL {
         let builder = Session::builder("fire").dir(dir.path()).channel(plain("main").sub_buffers(8, 1 << 20));
@@ -348,7 +338,6 @@ impl Drop for LetGo {
 #[test]
 fn a_spare_in_which_a_thread_records_is_not_freed() {
     alone!();
-    let _one = ONE.lock();
     let dir = tempfile::tempdir().expect("a folder");
     let channel = ChannelConfig::new("main").contexts(lastwords::Context::NONE).sub_buffers(4, 1 << 20);
     let builder = Session::builder("held").dir(dir.path()).channel(channel).reservation(Reservation::Lockless);
@@ -393,7 +382,6 @@ fn a_spare_in_which_a_thread_records_is_not_freed() {
 #[test]
 fn nothing_is_cleared_while_rings_may_be_swapped() {
     alone!();
-    let _one = ONE.lock();
     let dir = tempfile::tempdir().expect("a folder");
     let session = Session::builder("clear").dir(dir.path()).listen(false).start().expect("it starts");
     let areas = areas(&folder(&session));

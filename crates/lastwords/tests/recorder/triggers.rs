@@ -3,7 +3,6 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::common;
@@ -13,12 +12,6 @@ use lastwords::{Builder, Reservation, Session, Triggered, Window};
 use lastwords_control::Handle;
 use lastwords_testkit::naive;
 use lastwords_testkit::ring::Event;
-
-/// Held while a test has its session, because the sessions of all tests take the events of each.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Configures a session with a second channel for the events of the recorder itself.
 fn builder(dir: &Path) -> Builder {
@@ -82,7 +75,6 @@ fn texts(folder: &Path) -> Vec<Vec<String>> {
 #[test]
 fn each_of_two_errors_leaves_its_own_snapshot() {
     alone!();
-    let _alone = alone();
     for reservation in [Reservation::Rseq, Reservation::Lockless, Reservation::Locked] {
         if reservation == Reservation::Rseq && !lastwords::rseq_available() {
             continue;
@@ -120,7 +112,6 @@ fn each_of_two_errors_leaves_its_own_snapshot() {
 #[test]
 fn an_error_waits_for_a_snapshot_that_is_being_read() {
     alone!();
-    let _alone = alone();
     let dir = tempfile::tempdir().expect("a folder");
     let session = builder(dir.path()).start().expect("it starts");
     record(0..10);
@@ -141,7 +132,6 @@ fn an_error_waits_for_a_snapshot_that_is_being_read() {
 #[test]
 fn a_snapshot_that_nobody_read_is_saved_before_the_next() {
     alone!();
-    let _alone = alone();
     let dir = tempfile::tempdir().expect("a folder");
     let session = builder(dir.path()).start().expect("it starts");
     record(0..10);
@@ -158,7 +148,6 @@ fn a_snapshot_that_nobody_read_is_saved_before_the_next() {
 #[test]
 fn triggers_above_the_limit_are_counted_and_told() {
     alone!();
-    let _alone = alone();
     let dir = tempfile::tempdir().expect("a folder");
     let session = builder(dir.path()).trigger_limit(2, Duration::from_millis(1500)).start().expect("it starts");
     for saved in [1, 2, 2, 2, 2] {
@@ -186,7 +175,6 @@ fn triggers_above_the_limit_are_counted_and_told() {
 #[test]
 fn triggers_that_share_a_snapshot_count_once() {
     alone!();
-    let _alone = alone();
     let dir = tempfile::tempdir().expect("a folder");
     let minute = Duration::from_secs(60);
     let window = Window::new(minute, Duration::from_millis(300));
@@ -207,7 +195,6 @@ fn triggers_that_share_a_snapshot_count_once() {
 #[test]
 fn a_session_without_snapshots_has_the_event_alone() {
     alone!();
-    let _alone = alone();
     let dir = tempfile::tempdir().expect("a folder");
     let session = builder(dir.path()).snapshot(false).start().expect("it starts");
     lastwords::trigger("only told");
@@ -224,7 +211,6 @@ extern "C" fn in_handler(_signal: libc::c_int) {
 #[test]
 fn a_trigger_in_a_signal_handler_is_left_to_the_thread() {
     alone!();
-    let _alone = alone();
     let dir = tempfile::tempdir().expect("a folder");
     let session = builder(dir.path()).start().expect("it starts");
     record(0..100);
@@ -244,7 +230,6 @@ fn a_trigger_in_a_signal_handler_is_left_to_the_thread() {
 #[test]
 fn another_process_fires() {
     alone!();
-    let _alone = alone();
     let dir = tempfile::tempdir().expect("a folder");
     let session = builder(dir.path()).start().expect("it starts");
     record(0..100);
@@ -263,7 +248,6 @@ fn another_process_fires() {
 #[test]
 fn the_end_of_a_session_saves_what_waits() {
     alone!();
-    let _alone = alone();
     let dir = tempfile::tempdir().expect("a folder");
     let session = builder(dir.path()).start().expect("it starts");
     record(0..50);
@@ -281,7 +265,6 @@ fn the_end_of_a_session_saves_what_waits() {
 #[test]
 fn nothing_that_was_recorded_before_is_missing_under_load() {
     alone!();
-    let _alone = alone();
     let dir = tempfile::tempdir().expect("a folder");
     let limited = builder(dir.path()).trigger_limit(100, Duration::from_secs(1));
     // Large enough for all events.

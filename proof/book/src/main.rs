@@ -1,0 +1,180 @@
+//! `cargo xtask book`: builds the book, checks its links, and runs the commands of the book and of the README.
+//!
+//! The commands of a page run in one shell, in a folder of their own, with sessions of their own. Where a page shows output, it is compared;
+//! `[..]` stands for any characters of a line, a line `...` for any lines. Programs that are shown are parts of files that are compiled.
+//! [`page`] has the comments by which a page says what a block needs. What is not run is counted and printed with its reason.
+#![forbid(unsafe_code)]
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Parser;
+
+mod compare;
+mod links;
+mod mdbook;
+mod needs;
+mod page;
+mod run;
+
+use page::Page;
+use run::{Counts, Place};
+
+use rig::scratch::Scratch;
+
+/// Pages that run at a time. They wait more than they compute.
+const AT_A_TIME: usize = 4;
+/// The programs that pages may run: those of the repository.
+const PROGRAMS: &[&str] = &["lastwords", "shop", "server", "layers", "triggers", "heap"];
+
+#[derive(Parser)]
+#[command(
+    bin_name = "cargo xtask book",
+    about = "Build the book, check its links, run the commands of the book and of the README"
+)]
+struct Args {
+    /// Run only the pages whose path has this part (may be given several times); do not build the book
+    #[arg(value_name = "PART")]
+    only: Vec<String>,
+}
+
+fn main() -> ExitCode {
+    rig::exit(run(&Args::parse()))
+}
+
+/// Checks the book and the README.
+fn run(args: &Args) -> Result<()> {
+    let root = rig::root();
+    let book = root.join("book/src");
+    let mut paths = vec![root.join("README.md")];
+    collect(&book, &mut paths)?;
+    let is_wanted = |path: &&PathBuf| {
+        let path = path.to_string_lossy();
+        args.only.is_empty() || args.only.iter().any(|part| path.contains(part.as_str()))
+    };
+    let pages = paths.iter().filter(is_wanted).map(|path| Page::read(path)).collect::<Result<Vec<_>>>()?;
+    ensure!(!pages.is_empty(), "no page has {} in its path", args.only.join(" or "));
+    if args.only.is_empty() {
+        check_summary(&pages, &book)?;
+        let others = documents(&root)?;
+        let count = links::check(&pages.into_iter().chain(others).collect::<Vec<_>>())?;
+        println!("{count} links lead to a file or a heading");
+        println!("built: {}", mdbook::build()?.display());
+    }
+    let pages = paths.iter().filter(is_wanted).map(|path| Page::read(path)).collect::<Result<Vec<_>>>()?;
+    run_pages(&pages)
+}
+
+/// Adds the pages of a folder.
+fn collect(folder: &Path, paths: &mut Vec<PathBuf>) -> Result<()> {
+    let entries = std::fs::read_dir(folder).with_context(|| folder.display().to_string())?;
+    let mut entries: Vec<PathBuf> = entries.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
+    entries.sort();
+    for path in entries {
+        if path.is_dir() {
+            collect(&path, paths)?;
+        } else if path.extension().is_some_and(|ending| ending == "md") {
+            paths.push(path);
+        }
+    }
+    Ok(())
+}
+
+/// Returns the other documents, whose links are checked too.
+fn documents(root: &Path) -> Result<Vec<Page>> {
+    let mut paths = vec![root.join("ARCHITECTURE.md"), root.join("CONTRIBUTING.md"), root.join("CHANGELOG.md")];
+    collect(&root.join("docs"), &mut paths)?;
+    paths.iter().map(|path| Page::read_links(path)).collect()
+}
+
+/// Fails if a page of the book is not in its table of contents.
+fn check_summary(pages: &[Page], book: &Path) -> Result<()> {
+    let summary = book.join("SUMMARY.md");
+    let listed = pages.iter().find(|page| page.path == summary).context("book/src/SUMMARY.md is missing")?;
+    let listed: BTreeSet<PathBuf> = listed.links.iter().map(|link| book.join(&link.to)).collect();
+    let of_book = pages.iter().map(|page| &page.path).filter(|path| path.starts_with(book) && **path != summary);
+    let absent: Vec<String> =
+        of_book.filter(|path| !listed.contains(*path)).map(|path| path.display().to_string()).collect();
+    ensure!(absent.is_empty(), "not in book/src/SUMMARY.md: {}", absent.join(", "));
+    Ok(())
+}
+
+/// Runs the commands of the pages, and prints how many ran.
+fn run_pages(pages: &[Page]) -> Result<()> {
+    let scratch = Scratch::create(&std::env::temp_dir(), "lastwords-book")?;
+    let place = prepare(scratch.path())?;
+    let (next, begin) = (AtomicUsize::new(0), Instant::now());
+    let done: Mutex<Vec<(usize, Result<Counts>)>> = Mutex::default();
+    std::thread::scope(|scope| {
+        for _ in 0..AT_A_TIME {
+            scope.spawn(|| {
+                // Each worker takes the next page. Relaxed: the number is all that the workers share through it.
+                while let Some((at, page)) = take(pages, next.fetch_add(1, Ordering::Relaxed)) {
+                    let counts = run::run(page, &place);
+                    done.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push((at, counts));
+                }
+            });
+        }
+    });
+    let mut done = done.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    done.sort_by_key(|(at, _)| *at);
+    println!("{} pages took {:.1} s", pages.len(), begin.elapsed().as_secs_f64());
+    summarize(done.into_iter().map(|(_, counts)| counts))
+}
+
+fn take(pages: &[Page], at: usize) -> Option<(usize, &Page)> {
+    pages.get(at).map(|page| (at, page))
+}
+
+fn summarize(done: impl Iterator<Item = Result<Counts>>) -> Result<()> {
+    let mut all = Counts::default();
+    let mut failures = Vec::new();
+    for counts in done {
+        match counts {
+            Ok(counts) => {
+                all.commands += counts.commands;
+                all.compared += counts.compared;
+                all.programs += counts.programs;
+                for (why, count) in counts.not_run {
+                    *all.not_run.entry(why).or_default() += count;
+                }
+            }
+            Err(error) => failures.push(format!("{error:#}")),
+        }
+    }
+    let Counts { commands, compared, programs, not_run } = all;
+    println!(
+        "{commands} commands ran, the output of {compared} was compared; {programs} programs are parts of compiled files"
+    );
+    println!("{} blocks were not run:", not_run.values().sum::<usize>());
+    for (why, count) in not_run {
+        println!("{count:>5}  {why}");
+    }
+    if !failures.is_empty() {
+        bail!("{} pages failed:\n{}", failures.len(), failures.join("\n\n"));
+    }
+    Ok(())
+}
+
+/// Builds the programs that the pages run, and lays them out.
+fn prepare(scratch: &Path) -> Result<Place> {
+    let root = rig::root();
+    let built = rig::programs::debug()?;
+    let target = rig::programs::target()?;
+    let (bin, prefix) = (scratch.join("bin"), scratch.join("prefix"));
+    std::fs::create_dir(&bin)?;
+    for name in PROGRAMS {
+        std::os::unix::fs::symlink(built.join(name), bin.join(name))?;
+    }
+    rig::run_quietly(Command::new(root.join("crates/capi/install.sh")).arg(&prefix).arg(&built))?;
+    let pkg_config = prefix.join("lib/pkgconfig");
+    let projects = target.join("book/projects");
+    rig::make_empty(&projects)?;
+    std::os::unix::fs::symlink(&root, projects.join("lastwords"))?;
+    Ok(Place { scratch: scratch.to_path_buf(), bin, pkg_config, target, projects })
+}

@@ -1,0 +1,217 @@
+//! `cargo xtask kills`: real SIGKILLs at random times, recovery, comparison with what was reported (property P2). `cargo xtask
+//! wedge`: writers of a session that a user's processes share are killed, and the others go on. `cargo xtask hotplug`: kills
+//! while CPUs are taken offline and brought online, in a guest.
+#![deny(unsafe_code)]
+
+#[allow(unsafe_code)]
+mod child;
+mod hotplug;
+mod judge;
+mod wedge;
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::atomic::Ordering::Acquire;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use clap::{Parser, Subcommand};
+
+use child::{Page, THREADS};
+use lastwords_testkit::random::{Random, mix};
+
+/// Each reservation, in the order in which they take turns.
+const RESERVATIONS: [&str; 3] = ["rseq", "lockless", "locked"];
+/// Kills of `--quick`.
+const QUICK: u64 = 300;
+/// Longest wait for a child.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+#[derive(Debug, Parser)]
+#[command(
+    bin_name = "cargo xtask kills",
+    args_conflicts_with_subcommands = true,
+    about = "Kill processes that record, at random times, and recover what they leave"
+)]
+struct Args {
+    #[command(subcommand)]
+    part: Option<Part>,
+    /// Kills in all; 20,000 take some five minutes
+    #[arg(long, default_value_t = 20_000)]
+    count: u64,
+    /// Begin from this seed; by default the clock's
+    #[arg(long)]
+    seed: Option<u64>,
+    /// This reservation alone
+    #[arg(long, value_name = "NAME")]
+    reservation: Option<String>,
+    /// The part that CI runs
+    #[arg(long)]
+    quick: bool,
+}
+
+#[derive(Subcommand, Debug)]
+enum Part {
+    /// Kill writers of a shared session; what others record behind each kill must be there
+    Wedge(wedge::Args),
+    /// The part of `cargo xtask hotplug` that runs in the guest
+    #[command(hide = true)]
+    HotplugHere(hotplug::Args),
+    /// A process that records and is killed
+    #[command(hide = true)]
+    Child(child::Args),
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    rig::exit(match &args.part {
+        Some(Part::Wedge(args)) => wedge::run(args),
+        Some(Part::HotplugHere(args)) => hotplug::run(args),
+        Some(Part::Child(args)) => child::run(args),
+        None => run(&args),
+    })
+}
+
+/// Kills and recovers; an error if an event was lost, torn or invented.
+fn run(args: &Args) -> Result<()> {
+    let count = if args.quick { args.count.min(QUICK) } else { args.count };
+    let seed = args.seed.unwrap_or_else(clock_seed);
+    let begun = Instant::now();
+    let place = Place::create("kills")?;
+    let mut sums = RESERVATIONS.map(|_| judge::Sum::default());
+    let only = args.reservation.as_ref().map(|wanted| {
+        let which = RESERVATIONS.iter().position(|name| name == wanted);
+        which.with_context(|| format!("no reservation `{wanted}`: {}", RESERVATIONS.join(", ")))
+    });
+    let only = only.transpose()?;
+    for number in 0..count {
+        let which = only.unwrap_or((number % RESERVATIONS.len() as u64) as usize);
+        let round = kill_one(&place.0, RESERVATIONS[which], mix(seed ^ mix(number)));
+        let round = round.with_context(|| format!("kill {number}, {}: --seed {seed}", RESERVATIONS[which]))?;
+        sums[which].add(&round);
+        if number % 1000 == 999 {
+            println!("{} kills, {:.0} s", number + 1, begun.elapsed().as_secs_f64());
+        }
+    }
+    println!(
+        "{:<10} {:>7} {:>12} {:>12} {:>10} {:>9} {:>8}",
+        "", "kills", "committed", "recovered", "in-flight", "nested", "refused"
+    );
+    for (name, sum) in RESERVATIONS.iter().zip(&sums) {
+        println!(
+            "{name:<10} {:>7} {:>12} {:>12} {:>10} {:>9} {:>8}",
+            sum.rounds, sum.committed, sum.recovered, sum.in_flight, sum.nested, sum.refused
+        );
+    }
+    println!(
+        "{count} kills in {:.0} s, seed {seed}: none lost, none torn, none invented",
+        begun.elapsed().as_secs_f64()
+    );
+    Ok(())
+}
+
+/// One child, one kill, one recovery.
+fn kill_one(place: &Path, reservation: &str, seed: u64) -> Result<judge::Sum> {
+    let mut rng = Random(seed);
+    let dir = Folder::create(place.join("storm"))?;
+    let page = Page::create()?;
+    let mut child = Killed(start("storm", &dir.0, reservation, &page, seed, 0)?);
+    let wanted = if rng.one_in(10) { 1 } else { THREADS as u32 };
+    wait_until(&mut child.0, || page.reports().ready.load(Acquire) >= wanted)?;
+    std::thread::sleep(Duration::from_micros(rng.below(4000)));
+    child::kill(&mut child.0)?;
+    let judged = judge::recover(&session_folder(&dir.0)?)
+        .and_then(|recovered| judge::judge(&recovered, page.reports(), &HashSet::new()));
+    judged.map_err(|error| dir.keep(error))
+}
+
+/// Starts a child with a job.
+fn start(job: &str, dir: &Path, reservation: &str, page: &Page, seed: u64, cpu: u32) -> Result<Child> {
+    command(job, dir, reservation, page, seed, cpu).spawn().context("cannot start a child")
+}
+
+/// A child with a job, to which more can be said.
+fn command(job: &str, dir: &Path, reservation: &str, page: &Page, seed: u64, cpu: u32) -> Command {
+    let mut command = Command::new(rig::own_program());
+    command.args(["child", "--job", job, "--reservation", reservation]).arg("--dir").arg(dir);
+    command.args(["--fd", &page.fd().to_string(), "--seed", &seed.to_string(), "--cpu", &cpu.to_string()]);
+    command.stdin(Stdio::null());
+    command
+}
+
+/// Waits until a child's report makes `is_so` true.
+fn wait_until(child: &mut Child, is_so: impl Fn() -> bool) -> Result<()> {
+    let begun = Instant::now();
+    while !is_so() {
+        if let Some(status) = child.try_wait()? {
+            bail!("a child ended by itself: {status}");
+        }
+        ensure!(begun.elapsed() < PATIENCE, "a child did not answer for {} s", PATIENCE.as_secs());
+        std::thread::sleep(Duration::from_micros(50));
+    }
+    Ok(())
+}
+
+/// A child that does not outlive us.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = child::kill(&mut self.0);
+    }
+}
+
+/// A folder that goes with us.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn create(path: PathBuf) -> Result<Self> {
+        use std::os::unix::fs::DirBuilderExt as _;
+        let mut builder = std::fs::DirBuilder::new();
+        builder.mode(0o700).create(&path).with_context(|| path.display().to_string())?;
+        Ok(Self(path))
+    }
+}
+
+impl Folder {
+    /// Moves what an error is about to where it stays.
+    fn keep(&self, error: anyhow::Error) -> anyhow::Error {
+        let kept = std::env::temp_dir().join(format!("lastwords-failed.{}", std::process::id()));
+        let copied = Command::new("cp").arg("-r").arg(&self.0).arg(&kept).status();
+        match copied {
+            Ok(status) if status.success() => error.context(format!("kept in {}", kept.display())),
+            _ => error,
+        }
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Where sessions are made: memory, if there is a file system of it.
+struct Place(PathBuf, #[expect(dead_code, reason = "removes the folder when dropped")] Folder);
+
+impl Place {
+    fn create(name: &str) -> Result<Self> {
+        let shm = Path::new("/dev/shm");
+        let parent = if shm.is_dir() { shm.to_path_buf() } else { std::env::temp_dir() };
+        let path = parent.join(format!("lastwords-{name}.{}", std::process::id()));
+        Ok(Self(path.clone(), Folder::create(path)?))
+    }
+}
+
+/// The folder of the one session in `dir`.
+fn session_folder(dir: &Path) -> Result<PathBuf> {
+    let entries = std::fs::read_dir(dir).with_context(|| dir.display().to_string())?;
+    let folders: Vec<PathBuf> = entries.flatten().map(|e| e.path()).filter(|p| p.is_dir()).collect();
+    ensure!(folders.len() == 1, "{} folders of sessions in {}", folders.len(), dir.display());
+    folders.into_iter().next().context("a folder")
+}
+
+fn clock_seed() -> u64 {
+    std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_nanos() as u64
+}

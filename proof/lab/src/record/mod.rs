@@ -1,0 +1,70 @@
+//! `lastwords record` on a kernel that has what it can ask for: probes, synthetic events, tracers, triggers, a receiver over vsock.
+//!
+//! The guest runs each recording beside what the kernel prints of the same instance, and beside trace-cmd on the same events. Files and
+//! texts come out on a disk and are compared here.
+
+mod judge;
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use super::compare::Rows;
+use super::packages::{Kernel, Store};
+use super::qemu::{Config, Guest};
+use super::{Arch, DISK, DISK_MODULES, add_programs, guest_base, qemu};
+use rig::{make_empty, run_quietly};
+
+/// The name of the scenario, and what it does.
+pub(super) const NAME: &str = "record";
+pub(super) const WHAT: &str = "`lastwords record` with probes, synthetic events, tracers, triggers and vsock, beside the kernel's text and trace-cmd";
+
+/// Megabytes of the guest's memory, and its CPUs.
+const MEMORY: u32 = 1024;
+const CPUS: u32 = 2;
+/// Modules for a stream from the guest to itself.
+const VSOCK: &[&str] = &["vsock", "vmw_vsock_virtio_transport_common", "vsock_loopback"];
+/// Until the guest has done all.
+const LIMIT: Duration = Duration::from_secs(2400);
+
+/// Runs it on one kernel.
+pub(super) fn run(store: &Store, kernel: &Kernel, lastwords: &Path, keep: bool, rows: &mut Rows) -> Result<()> {
+    let folder = store.runs().join(format!("{}-{NAME}", kernel.release));
+    make_empty(&folder)?;
+    let initramfs = initramfs(store, kernel, lastwords, &folder)?;
+    let disk = folder.join("out.tar");
+    File::create(&disk)?.set_len(DISK)?;
+    let program = qemu(store, Arch::Amd64)?;
+    let config = Config {
+        arguments: "loglevel=4 panic=0 no_timer_check",
+        memory: MEMORY,
+        cpus: CPUS,
+        disks: std::slice::from_ref(&disk),
+        ..Config::of(Arch::Amd64, &program, [&kernel.image, &initramfs, &folder])
+    };
+    let mut guest = Guest::start(&config)?;
+    guest.wait_for("LAB-TRUTH-DONE", LIMIT)?;
+    guest.quit()?;
+    run_quietly(Command::new("tar").arg("-C").arg(&folder).arg("-xf").arg(&disk))?;
+    std::fs::remove_file(&disk).with_context(|| disk.display().to_string())?;
+    judge::all(&folder.join("out"), lastwords, rows)?;
+    if !keep && rows.failed == 0 {
+        std::fs::remove_dir_all(&folder).with_context(|| folder.display().to_string())?;
+    }
+    Ok(())
+}
+
+fn initramfs(store: &Store, kernel: &Kernel, lastwords: &Path, folder: &Path) -> Result<PathBuf> {
+    let modules = [DISK_MODULES, VSOCK].concat();
+    let mut archive = guest_base(kernel, &store.busybox(Arch::Amd64)?, include_bytes!("../guest/record.sh"), &modules)?;
+    let trace_cmd = run_quietly(Command::new("sh").args(["-c", "command -v trace-cmd"]));
+    let trace_cmd = trace_cmd.context("trace-cmd is needed: cargo xtask setup")?;
+    let programs = [("lastwords", lastwords.to_path_buf()), ("trace-cmd", trace_cmd.trim().into())];
+    add_programs(&mut archive, folder, &programs)?;
+    let path = folder.join("initramfs");
+    std::fs::write(&path, archive.finish()).with_context(|| path.display().to_string())?;
+    Ok(path)
+}

@@ -1,0 +1,84 @@
+//! The programs and libraries of the workspace, built.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+/// The names of the programs that the tests run.
+const TESTED: &[&str] = &[
+    "lastwords",
+    "shop",
+    "server",
+    "layers",
+    "triggers",
+    "heap",
+    "rust-app",
+    "tokio-app",
+    "lastwords-proof-book",
+    "lastwords-proof-checks",
+    "lastwords-proof-compare",
+    "lastwords-proof-crash-step",
+    "lastwords-proof-dist",
+    "lastwords-proof-exclude",
+    "lastwords-proof-ftracetest",
+    "lastwords-proof-kills",
+    "lastwords-proof-lab",
+    "lastwords-proof-persistence",
+    "lastwords-proof-remove",
+    "lastwords-proof-shapes",
+    "lastwords-proof-surroundings",
+    "lastwords-proof-tracing",
+    "lastwords-proof-view",
+];
+
+/// Builds a package for release; the folder where its programs and libraries are then.
+pub fn build(package: &str) -> Result<PathBuf> {
+    run(&["--release", "--package", package])?;
+    Ok(target()?.join("release"))
+}
+
+/// Builds `lastwords`, the command, for release.
+pub fn lastwords() -> Result<PathBuf> {
+    Ok(build("lastwords-cli")?.join("lastwords"))
+}
+
+/// Builds the libraries and what the tests run, for debugging; the folder where they are then.
+///
+/// With `--workspace`, each dependency has the features that `cargo test --workspace` gives it, and is not built a second time: see
+/// `bench/Cargo.toml`.
+pub fn debug() -> Result<PathBuf> {
+    let programs = TESTED.iter().flat_map(|name| ["--bin", *name]);
+    run(&["--workspace", "--lib"].into_iter().chain(programs).collect::<Vec<_>>())?;
+    Ok(target()?.join("debug"))
+}
+
+/// Builds a rig of `proof/`, and returns the program. With `--workspace`, as [`debug`] does.
+///
+/// # Errors
+/// There is no such rig, or it cannot be built.
+pub fn rig(name: &str) -> Result<PathBuf> {
+    let program = format!("lastwords-proof-{name}");
+    run(&["--workspace", "--bin", &program])?;
+    Ok(target()?.join("debug").join(program))
+}
+
+/// Builds `lastwords`, the command, as the tests have built it: CI has no time for a release build. The other commands of this program
+/// take that by default.
+pub fn tested() -> Result<PathBuf> {
+    Ok(debug()?.join("lastwords"))
+}
+
+/// The folder of what cargo builds.
+pub fn target() -> Result<PathBuf> {
+    let metadata = cargo_metadata::MetadataCommand::new().current_dir(crate::root()).no_deps().exec()?;
+    Ok(metadata.target_directory.into_std_path_buf())
+}
+
+fn run(arguments: &[&str]) -> Result<()> {
+    let mut cargo = Command::new(crate::cargo());
+    let status = cargo.current_dir(crate::root()).args(["build", "--quiet"]).args(arguments).status();
+    let status = status.context("cannot run cargo")?;
+    ensure!(status.success(), "cargo build {}: {status}", arguments.join(" "));
+    Ok(())
+}
