@@ -2,8 +2,10 @@
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
+use std::fs::File;
 use std::os::unix::process::CommandExt as _;
-use std::process::Command;
+use std::path::Path;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -110,11 +112,25 @@ pub(crate) fn become_rig(words: &[OsString]) -> Result<()> {
 
 /// Runs the rig of a verb, as the tests have built it: a step of CI.
 pub(crate) fn run(words: &[&str]) -> Result<()> {
+    run_with(words, |_| Ok(()))
+}
+
+/// Does the same, with what the rig prints in a file.
+pub(crate) fn run_into(words: &[&str], output: &Path) -> Result<()> {
+    let file = File::create(output).with_context(|| output.display().to_string())?;
+    run_with(words, |command| {
+        command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
+        Ok(())
+    })
+}
+
+fn run_with(words: &[&str], change: impl FnOnce(&mut Command) -> Result<()>) -> Result<()> {
     let words: Vec<OsString> = words.iter().map(Into::into).collect();
     let (rig, arguments) = find(&words)?;
     let program = rig::programs::debug()?.join(format!("lastwords-proof-{}", rig.program));
-    let status = Command::new(&program).args(rig.part).args(arguments).status();
-    let status = status.with_context(|| program.display().to_string())?;
+    let mut command = Command::new(&program);
+    change(command.args(rig.part).args(arguments))?;
+    let status = command.status().with_context(|| program.display().to_string())?;
     ensure!(status.success(), "{}: {status}", rig.verb);
     Ok(())
 }

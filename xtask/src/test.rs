@@ -1,9 +1,10 @@
-//! `cargo xtask test`: every step of CI, in order; the one command for the tests.
+//! `cargo xtask test`: the gate, which CI runs; with `--full` everything. The one command for the tests.
 //!
-//! A step is a row of [`STEPS`]: to add one, add a row. A peer tool that is missing fails the step that needs it; no step
-//! is passed over silently.
+//! A step is a row of [`steps`]. A peer tool that is missing fails the step that needs it; no step is passed over silently.
 
+use std::path::PathBuf;
 use std::process::Command;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -11,12 +12,22 @@ use anyhow::{Context, Result, bail};
 use crate::{setup, tidy};
 
 mod plan;
+mod steps;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Run this step alone (may be given several times)
+    /// Run this step alone, whole (may be given several times)
     #[arg(long, value_name = "NAME")]
     step: Vec<String>,
+    /// Run all steps, whole, but for those that have passed at this commit
+    #[arg(long, conflicts_with_all = ["step", "quick"])]
+    full: bool,
+    /// Run this part of all steps (code, rigs, guests), with --full
+    #[arg(long, value_name = "NAME", requires = "full")]
+    part: Option<String>,
+    /// Run steps again that have passed at this commit, with --full
+    #[arg(long, requires = "full")]
+    again: bool,
     /// Run a part that takes about two minutes once the workspace is built, needs no root and installs nothing
     #[arg(long, conflicts_with = "step")]
     quick: bool,
@@ -31,7 +42,18 @@ pub(crate) struct Args {
 struct Step {
     name: &'static str,
     does: Does,
+    gate: Gate,
     what: &'static str,
+}
+
+/// What the gate does of a step.
+enum Gate {
+    Same,
+    /// A smaller count, or fewer cases.
+    Less(Does),
+    /// The same, beside the builds and tests.
+    Beside,
+    Never,
 }
 
 enum Does {
@@ -46,175 +68,6 @@ enum Does {
     /// A program of the repository and its arguments.
     Script(&'static [&'static str]),
 }
-
-/// The steps, the quick ones first.
-const STEPS: &[Step] = &[
-    Step { name: "setup", does: Does::Verb(run_setup), what: "the tools that the tests need are there" },
-    Step { name: "tidy", does: Does::Verb(run_tidy), what: "crate graph, sizes, where unsafe stands" },
-    Step {
-        name: "deny",
-        does: Does::Verb(run_deny),
-        what: "licences, sources and bans of all crates; advisories where their database can be reached",
-    },
-    Step { name: "fmt", does: Does::Cargo(&["fmt", "--all", "--check"]), what: "formatting" },
-    Step {
-        name: "clippy",
-        does: Does::Cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),
-        what: "lints",
-    },
-    Step {
-        name: "features",
-        does: Does::Cargo(&["clippy", "-p", "lastwords", "--no-default-features", "--", "-D", "warnings"]),
-        what: "lints of the library without its features",
-    },
-    Step { name: "test", does: Does::Verb(run_tests), what: "unit, integration and documentation tests" },
-    Step {
-        name: "doc",
-        does: Does::CargoWith(
-            &[("RUSTDOCFLAGS", "-D warnings")],
-            &["doc", "--workspace", "--no-deps", "--exclude", "lastwords-cli", "--exclude", "xtask"],
-        ),
-        what: "the documentation builds, every link leads somewhere",
-    },
-    Step {
-        name: "loom",
-        does: Does::Verb(run_loom),
-        what: "models of the ring under the C11 memory model, and mistakes that they must find",
-    },
-    Step {
-        name: "tsan",
-        does: Does::Rig(&["tsan"]),
-        what: "concurrent tests of the ring under ThreadSanitizer, and a race that it must catch",
-    },
-    Step {
-        name: "miri",
-        does: Does::Rig(&["miri", "--if-possible"]),
-        what: "what records, but for its assembly, interpreted by Miri; said where there is no Miri",
-    },
-    Step {
-        name: "examples",
-        does: Does::Script(&["examples/run.sh"]),
-        what: "each example: run, killed, recovered, compared",
-    },
-    Step {
-        name: "book",
-        does: Does::Rig(&["book"]),
-        what: "the book is built, its links lead somewhere, its commands and the README's are run",
-    },
-    Step {
-        name: "view",
-        does: Does::Rig(&["view", "--quick"]),
-        what: "pages of `view` in Chromium: opened, zoomed, searched, filtered, clicked, looked at",
-    },
-    Step {
-        name: "crash-step",
-        does: Does::Rig(&["crash-step", "--quick"]),
-        what: "the recorder killed at instruction after instruction, recovered and judged (a part of the whole)",
-    },
-    Step {
-        name: "persistence",
-        does: Does::Rig(&["persistence", "--quick"]),
-        what: "what a loss of power may leave in persistent memory, recovered and judged (a part of the whole)",
-    },
-    Step {
-        name: "kills",
-        does: Does::Rig(&["kills", "--quick"]),
-        what: "processes killed at random times, recovered and judged (a part of the whole)",
-    },
-    Step {
-        name: "wedge",
-        does: Does::Rig(&["wedge", "--quick"]),
-        what: "writers of a shared session killed; the others go on (a part of the whole)",
-    },
-    Step {
-        name: "shapes",
-        does: Does::Rig(&["shapes"]),
-        what: "events of random fields in sessions of random shapes; every value compared (a part of the whole)",
-    },
-    Step {
-        name: "proof-tracing",
-        does: Does::Rig(&["tracing", "--quick"]),
-        what: "random events of `tracing`, killed; every value, name and span compared (a part of the whole)",
-    },
-    Step {
-        name: "proof-surroundings",
-        does: Does::Rig(&["surroundings", "--quick"]),
-        what: "an application in containers, limits and traps: how it ends, what is known of it (a part of the whole)",
-    },
-    Step {
-        name: "proof-exclude",
-        does: Does::Rig(&["exclude", "--quick"]),
-        what: "dumps of which pages are taken out: each line is right or unknown, each loss told (a part of the whole)",
-    },
-    Step {
-        name: "proof-remove",
-        does: Does::Rig(&["remove", "--quick"]),
-        what: "traces of which sections, descriptions and pages are taken out, judged in the same way (a part of the whole)",
-    },
-    Step {
-        name: "cases",
-        does: Does::Verb(run_cases),
-        what: "crash dumps of real kernels, where they are kept beside the repository: the text is the kernel's",
-    },
-    Step {
-        name: "packages",
-        does: Does::Rig(&["packages", "--quick"]),
-        what: "packages of Debian and rpm: judged, and installed, used and removed in a clean Debian",
-    },
-    Step { name: "crates", does: Does::Rig(&["crates"]), what: "what crates.io would get of each crate" },
-    Step {
-        name: "lab",
-        does: Does::Rig(&["lab", "--quick"]),
-        what: "a kernel of Debian crashed under QEMU; every text of the dump is what it printed (a part of the whole)",
-    },
-    Step {
-        name: "attacks",
-        does: Does::Rig(&["lab", "--quick", "--scenario", "attacks"]),
-        what: "a guest's user attacks the core helper and the hooks, which run as root; every core arrives",
-    },
-    Step {
-        name: "nvdimm",
-        does: Does::Rig(&["nvdimm", "--quick"]),
-        what: "a guest reset while an application records in its persistent memory (a part of the whole)",
-    },
-    Step {
-        name: "persistent-ring",
-        does: Does::Rig(&["compare", "persistent", "--quick"]),
-        what: "a guest's trace instance after a reboot, whole and damaged; every event is what its kernel printed (a part of the whole)",
-    },
-    Step {
-        name: "hotplug",
-        does: Does::Rig(&["hotplug", "--quick"]),
-        what: "processes killed while CPUs of a guest go offline and come online; all is recovered (a part of the whole)",
-    },
-    Step {
-        name: "ftracetest",
-        does: Does::Rig(&["ftracetest", "--quick"]),
-        what: "the kernel's own tests of tracefs, run on a mount of a session (those that take less than a second)",
-    },
-    Step {
-        name: "demo",
-        does: Does::Verb(run_demo),
-        what: "the README's command, of the program that the tests have built",
-    },
-];
-
-/// The steps of `--quick`.
-const QUICK: &[Step] = &[
-    Step { name: "tidy", does: Does::Verb(run_tidy), what: "crate graph, sizes, where unsafe stands" },
-    Step { name: "fmt", does: Does::Cargo(&["fmt", "--all", "--check"]), what: "formatting" },
-    Step { name: "unit", does: Does::Cargo(&["test", "--quiet", "--workspace", "--lib"]), what: "unit tests" },
-    Step {
-        name: "recovery",
-        does: Does::Cargo(&["test", "--quiet", "--workspace", "--test", "recorder", "--", "sessions::", "fields::"]),
-        what: "sessions recorded and recovered, with fields of all types",
-    },
-    Step {
-        name: "quick-demo",
-        does: Does::Verb(run_demo),
-        what: "the README's command: a child killed, its events recovered and compared",
-    },
-];
 
 fn run_setup() -> Result<()> {
     setup::run(&setup::Args::default())
@@ -258,6 +111,11 @@ fn run_loom() -> Result<()> {
 
 /// Runs the comparison with what the dead kernels printed themselves. The dumps are too large for the repository.
 fn run_cases() -> Result<()> {
+    run_these_cases(CASES)?;
+    crate::rigs::run(&["matrix"])
+}
+
+fn run_these_cases(cases: &[&str]) -> Result<()> {
     let shared = rig::beside();
     let check = shared.join("check-cases");
     if !check.is_file() {
@@ -265,7 +123,7 @@ fn run_cases() -> Result<()> {
         return Ok(());
     }
     let lastwords = rig::programs::tested()?;
-    for case in CASES {
+    for case in cases {
         let mut command = Command::new(&check);
         // A place for each: what it unpacks is called alike in all cases.
         command.env("CASES_CACHE", std::env::temp_dir().join(format!("lastwords-case-{case}")));
@@ -276,7 +134,7 @@ fn run_cases() -> Result<()> {
             bail!("{} {case}: {status}", check.display());
         }
     }
-    crate::rigs::run(&["matrix"])
+    Ok(())
 }
 
 fn run_demo() -> Result<()> {
@@ -288,42 +146,130 @@ fn run_tidy() -> Result<()> {
     tidy::run(&tidy::Args {})
 }
 
+/// Fewer cases: a kernel's instances, a dump that lacks pages, and LTTng's buffers.
+fn run_some_cases() -> Result<()> {
+    run_these_cases(&["ftrace-6.12-basic", "ftrace-7.3-instances-d31", "lttng-6.12-live"])
+}
+
 /// Runs the steps; an error if one failed.
 pub(crate) fn run(args: &Args) -> Result<()> {
+    let steps = chosen(args)?;
     if args.list {
-        for step in if args.quick { QUICK } else { STEPS } {
-            println!("{:<15} {}", step.name, step.what);
-        }
+        steps.iter().for_each(|(step, _)| println!("{:<18} {}", step.name, step.what));
         return Ok(());
     }
-    let steps = if args.quick { QUICK.iter().collect() } else { choose(&args.step)? };
-    plan::announce(&steps.iter().map(|step| step.name).collect::<Vec<_>>());
+    plan::announce(&steps.iter().map(|(step, _)| step.name).collect::<Vec<_>>());
+    let passed_before = if args.full && !args.again { plan::passed_here()? } else { Vec::new() };
     let mut results: Vec<(&str, bool, Duration)> = Vec::new();
-    for step in &steps {
-        println!("==> {}: {}", step.name, step.shown());
-        let start = Instant::now();
-        let done = step.run();
-        let took = start.elapsed();
-        match &done {
-            Ok(()) => println!("==> {}: passed in {:.1} s\n", step.name, took.as_secs_f64()),
-            Err(error) => println!("==> {}: FAILED in {:.1} s: {error:#}\n", step.name, took.as_secs_f64()),
+    let mut beside: Vec<(&Step, JoinHandle<Timed>)> = Vec::new();
+    for (step, way) in &steps {
+        if passed_before.iter().any(|name| name == step.name) {
+            println!("==> {}: has passed at this commit\n", step.name);
+            results.push((step.name, true, Duration::ZERO));
+            continue;
         }
-        results.push((step.name, done.is_ok(), took));
+        println!("==> {}: {}", step.name, way.does(step).shown(step.name));
+        if matches!(way, Way::Beside) {
+            let does = &step.does;
+            println!("==> {}: begun; what it prints is in {}\n", step.name, output_of(step.name).display());
+            beside.push((step, std::thread::spawn(|| timed(|| run_beside(does, &output_of(step.name))))));
+            continue;
+        }
+        let (done, took) = timed(|| way.does(step).run());
+        told(step, &done, took, &mut results)?;
         if done.is_err() && !args.keep_going {
             break;
         }
     }
+    for (step, thread) in beside {
+        let (done, took) = thread.join().unwrap_or_else(|_| (Err(anyhow::anyhow!("panicked")), Duration::ZERO));
+        print!("{}", std::fs::read_to_string(output_of(step.name)).unwrap_or_default());
+        told(step, &done, took, &mut results)?;
+    }
     plan::remember(results.iter().filter(|(_, passed, _)| *passed).map(|(name, _, took)| (*name, *took)))?;
-    summarize(&steps, &results)
+    summarize(&steps.iter().map(|(step, _)| *step).collect::<Vec<_>>(), &results)
 }
 
-/// The steps of these names, in the table's order; all of them where no name is given.
-fn choose(names: &[String]) -> Result<Vec<&'static Step>> {
-    if let Some(name) = names.iter().find(|n| !STEPS.iter().any(|s| s.name == **n)) {
-        let known: Vec<&str> = STEPS.iter().map(|s| s.name).collect();
-        bail!("no step `{name}`: there are {}", known.join(", "));
+/// How a step is run.
+#[derive(Debug, Clone, Copy)]
+enum Way {
+    Whole,
+    InPart,
+    Beside,
+}
+
+impl Way {
+    fn does(self, step: &Step) -> &Does {
+        match (self, &step.gate) {
+            (Self::InPart, Gate::Less(part)) => part,
+            _ => &step.does,
+        }
     }
-    Ok(STEPS.iter().filter(|s| names.is_empty() || names.iter().any(|n| n == s.name)).collect())
+}
+
+/// How a step ended, and how long it took.
+type Timed = (Result<()>, Duration);
+
+fn timed(run: impl FnOnce() -> Result<()>) -> Timed {
+    let start = Instant::now();
+    (run(), start.elapsed())
+}
+
+/// Prints how a step ended, and keeps that it passed.
+fn told<'a>(
+    step: &'a Step,
+    done: &Result<()>,
+    took: Duration,
+    results: &mut Vec<(&'a str, bool, Duration)>,
+) -> Result<()> {
+    match done {
+        Ok(()) => println!("==> {}: passed in {:.1} s\n", step.name, took.as_secs_f64()),
+        Err(error) => println!("==> {}: FAILED in {:.1} s: {error:#}\n", step.name, took.as_secs_f64()),
+    }
+    results.push((step.name, done.is_ok(), took));
+    if done.is_ok() { plan::keep(step.name, took) } else { Ok(()) }
+}
+
+/// The file of what a step prints that runs beside others.
+fn output_of(name: &str) -> PathBuf {
+    rig::root().join("target").join(format!("test-{name}.log"))
+}
+
+/// The steps of a run, in the table's order, each with its way: the gate's where nothing is chosen.
+fn chosen(args: &Args) -> Result<Vec<(&'static Step, Way)>> {
+    if args.quick {
+        return Ok(steps::QUICK.iter().map(|step| (step, Way::Whole)).collect());
+    }
+    if !args.step.is_empty() {
+        return Ok(named(&args.step)?.into_iter().map(|step| (step, Way::Whole)).collect());
+    }
+    if let Some(part) = &args.part {
+        let found = steps::PARTS.iter().find(|(name, _)| name == part);
+        let (_, of_part) = found.with_context(|| format!("no part `{part}`: there are code, rigs and guests"))?;
+        return Ok(of_part.iter().map(|step| (step, Way::Whole)).collect());
+    }
+    let way = |step: &Step| match step.gate {
+        _ if args.full => Some(Way::Whole),
+        Gate::Same | Gate::Less(_) => Some(Way::InPart),
+        Gate::Beside => Some(Way::Beside),
+        Gate::Never => None,
+    };
+    let mut chosen: Vec<_> = all().filter_map(|step| Some((step, way(step)?))).collect();
+    // What runs beside others begins when the tools are there.
+    chosen.sort_by_key(|(step, way)| (step.name != "setup", !matches!(way, Way::Beside)));
+    Ok(chosen)
+}
+
+fn all() -> impl Iterator<Item = &'static Step> {
+    steps::PARTS.iter().flat_map(|(_, steps)| steps.iter())
+}
+
+/// The steps of these names, in the table's order.
+fn named(names: &[String]) -> Result<Vec<&'static Step>> {
+    if let Some(name) = names.iter().find(|n| !all().any(|s| s.name == **n)) {
+        bail!("no step `{name}`: there are {}", all().map(|s| s.name).collect::<Vec<_>>().join(", "));
+    }
+    Ok(all().filter(|s| names.iter().any(|n| n == s.name)).collect())
 }
 
 fn summarize(steps: &[&Step], results: &[(&str, bool, Duration)]) -> Result<()> {
@@ -342,30 +288,36 @@ fn summarize(steps: &[&Step], results: &[(&str, bool, Duration)]) -> Result<()> 
     Ok(())
 }
 
-impl Step {
+impl Does {
     fn run(&self) -> Result<()> {
-        match self.does {
-            Does::Verb(verb) => verb(),
-            Does::Rig(words) => crate::rigs::run(words),
-            Does::Cargo(arguments) => run_cargo(&[], arguments),
-            Does::CargoWith(variables, arguments) => run_cargo(variables, arguments),
-            Does::Script(words) => run_script(words),
+        match self {
+            Self::Verb(verb) => verb(),
+            Self::Rig(words) => crate::rigs::run(words),
+            Self::Cargo(arguments) => run_cargo(&[], arguments),
+            Self::CargoWith(variables, arguments) => run_cargo(variables, arguments),
+            Self::Script(words) => run_script(words),
         }
     }
 
-    /// The command by which a user would run the step.
-    fn shown(&self) -> String {
-        match self.does {
-            Does::Verb(_) => format!("cargo xtask {}", self.name),
-            Does::Rig(words) => format!("cargo xtask {}", words.join(" ")),
-            Does::Cargo(arguments) => format!("cargo {}", arguments.join(" ")),
-            Does::CargoWith(variables, arguments) => {
+    /// The command by which a user would run it, as the step of this name.
+    fn shown(&self, name: &str) -> String {
+        match self {
+            Self::Verb(_) => format!("cargo xtask test --step {name}"),
+            Self::Rig(words) => format!("cargo xtask {}", words.join(" ")),
+            Self::Cargo(arguments) => format!("cargo {}", arguments.join(" ")),
+            Self::CargoWith(variables, arguments) => {
                 let set = variables.iter().map(|(name, value)| format!("{name}='{value}' ")).collect::<String>();
                 format!("{set}cargo {}", arguments.join(" "))
             }
-            Does::Script(words) => words.join(" "),
+            Self::Script(words) => words.join(" "),
         }
     }
+}
+
+/// Runs a rig whose output goes to a file.
+fn run_beside(does: &Does, output: &std::path::Path) -> Result<()> {
+    let Does::Rig(words) = does else { bail!("only rigs run beside others") };
+    crate::rigs::run_into(words, output)
 }
 
 fn run_script(words: &[&str]) -> Result<()> {
@@ -406,8 +358,9 @@ mod tests {
 
     #[test]
     fn names_are_unique() {
-        for (index, step) in STEPS.iter().enumerate() {
-            assert!(STEPS[..index].iter().all(|s| s.name != step.name), "{}", step.name);
+        let names: Vec<&str> = all().map(|step| step.name).collect();
+        for (index, name) in names.iter().enumerate() {
+            assert!(!names[..index].contains(name), "{name}");
         }
     }
 
@@ -415,16 +368,36 @@ mod tests {
     fn chosen_in_the_order_of_the_table() {
         let names = |list: &[&str]| {
             let list: Vec<String> = list.iter().map(|n| (*n).to_string()).collect();
-            choose(&list).map(|steps| steps.iter().map(|s| s.name).collect::<Vec<_>>())
+            named(&list).map(|steps| steps.iter().map(|s| s.name).collect::<Vec<_>>())
         };
         assert_eq!(names(&["fmt", "tidy"]).unwrap(), ["tidy", "fmt"]);
-        assert_eq!(names(&[]).unwrap().len(), STEPS.len());
         assert!(names(&["fmt", "nothing"]).unwrap_err().to_string().starts_with("no step `nothing`"));
     }
 
     #[test]
+    fn the_gate_is_a_part_of_the_whole() {
+        let args = |full, part: Option<&str>| Args {
+            step: Vec::new(),
+            full,
+            part: part.map(str::to_owned),
+            again: false,
+            quick: false,
+            keep_going: false,
+            list: false,
+        };
+        let count = |args: &Args| chosen(args).unwrap().len();
+        let gate = chosen(&args(false, None)).unwrap();
+        assert_eq!(gate[0].0.name, "setup");
+        assert!(gate.len() < all().count() && matches!(gate[1].1, Way::Beside));
+        assert_eq!(count(&args(true, None)), all().count());
+        let of_parts = ["code", "rigs", "guests"].map(|part| count(&args(true, Some(part))));
+        assert_eq!(of_parts.iter().sum::<usize>(), all().count());
+        assert!(chosen(&args(true, Some("more"))).is_err());
+    }
+
+    #[test]
     fn one_failure_fails() {
-        let steps: Vec<&Step> = STEPS.iter().collect();
+        let steps: Vec<&Step> = all().collect();
         assert!(summarize(&steps, &[("setup", true, Duration::ZERO), ("tidy", false, Duration::ZERO)]).is_err());
         assert!(summarize(&steps, &[("setup", true, Duration::ZERO)]).is_ok());
     }
