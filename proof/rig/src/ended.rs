@@ -15,7 +15,7 @@ pub enum End {
     Exit(i32),
     /// By a signal.
     Died,
-    /// Not within [`PATIENCE`].
+    /// Not within ten seconds.
     Hung,
 }
 

@@ -2,7 +2,7 @@
 //! value that is recovered is compared with what the event's number says it must be.
 //!
 //! A shape is a session's configuration and some events. [`shape`] makes shapes of a seed, [`rust`] and [`c`] write programs
-//! that record them, [`build`] builds the programs, [`run`] starts and kills them and recovers. [`json`], [`lines`], [`perfetto`] and
+//! that record them, [`build`] builds the programs, [`mod@run`] starts and kills them and recovers. [`json`], [`lines`], [`perfetto`] and
 //! [`pages`] read what was recovered, without code of the library, and [`judge`] compares.
 #![forbid(unsafe_code)]
 
