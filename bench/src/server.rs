@@ -43,7 +43,7 @@ enum Recorder {
 }
 
 impl Recorder {
-    fn of(name: &str) -> Result<Self> {
+    fn parse(name: &str) -> Result<Self> {
         Ok(match name {
             "nothing" => Self::Nothing,
             "registry" => Self::Registry,
@@ -112,7 +112,7 @@ type Store = Mutex<HashMap<String, String>>;
 
 /// Serves so many requests and prints the CPU time of one in nanoseconds.
 pub(crate) fn run(recorder: &str, requests: &str) -> Result<()> {
-    let session = Recorder::of(recorder)?.start()?;
+    let session = Recorder::parse(recorder)?.start()?;
     let requests: u64 = requests.parse()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let nanoseconds = runtime.block_on(measure(requests))?;
@@ -124,7 +124,7 @@ pub(crate) fn run(recorder: &str, requests: &str) -> Result<()> {
 /// Makes the calls of so many requests without the network, a few times, and prints the nanoseconds of one in the fastest round. Rounds
 /// that are shorter than a time slice say more where other programs run.
 pub(crate) fn calls(recorder: &str, requests: &str) -> Result<()> {
-    let session = Recorder::of(recorder)?.start()?;
+    let session = Recorder::parse(recorder)?.start()?;
     let requests: u64 = requests.parse()?;
     let store = Store::default();
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());

@@ -440,7 +440,7 @@ pub fn json_end_to_end(data: &[u8]) {
 /// What is recovered, as text in every style, and its evidence.
 pub fn text_end_to_end(data: &[u8]) {
     let sessions = own_sessions(&script::arena(data, Area::Arena));
-    sessions.iter().for_each(|source| drop(evidence::Account::of(source).write(100, &mut sink())));
+    sessions.iter().for_each(|source| drop(evidence::Account::new(source).write(100, &mut sink())));
     let traces = traces_of(sessions);
     let selection = lastwords_formats::select::Selection::default();
     for style in [text::Style::Babeltrace, text::Style::Fields, text::Style::Raw] {
@@ -485,7 +485,7 @@ pub fn print_format(data: &[u8]) {
     let (text, payload) = data.split_at(data.iter().position(|b| *b == 0).unwrap_or(data.len()));
     let Some(format) = format_file::parse("fuzz", &String::from_utf8_lossy(text)) else { return };
     let tracing = tracing();
-    let machine = print::Machine::of(&tracing);
+    let machine = print::Machine::from_tracing(&tracing);
     let Ok(program) = print::compile(&format, machine, &NoSymbols) else { return };
     let (mut names, mut scratch, mut out) = (print::Names::new(&tracing, true), Vec::new(), Vec::new());
     for payload in [payload, payload.get(1..).unwrap_or_default()] {

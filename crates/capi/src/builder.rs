@@ -124,9 +124,9 @@ pub(crate) unsafe fn config(channel: &lw_channel) -> Outcome<ChannelConfig> {
         (count, size) => config.sub_buffers(count, size),
     };
     if channel.contexts != 0 {
-        config = config.contexts(Context::of(channel.contexts));
+        config = config.contexts(Context::from_bits(channel.contexts));
     }
-    config = Level::of(channel.max_level).into_iter().fold(config, ChannelConfig::max_level);
+    config = Level::from_number(channel.max_level).into_iter().fold(config, ChannelConfig::max_level);
     if channel.discard != 0 {
         config = config.discard();
     }
@@ -157,7 +157,7 @@ unsafe extern "C" fn lw_builder_start(builder: *mut lw_builder) -> *mut lw_sessi
     }
     boxed(|| {
         let builder = builder.ok_or_else(|| Failure::argument("the builder is a null pointer"))?;
-        Ok(lw_session::of(builder.start()?))
+        Ok(lw_session::new(builder.start()?))
     })
 }
 
@@ -167,7 +167,7 @@ unsafe extern "C" fn lw_builder_start_or_disabled(builder: *mut lw_builder) -> *
     let builder = unsafe { unboxed(builder) };
     // A session with an empty name cannot start, so without a builder the session is disabled.
     let builder = builder.map_or_else(|| Session::builder(""), |builder| *builder);
-    boxed(|| Ok(lw_session::of(builder.start_or_disabled())))
+    boxed(|| Ok(lw_session::new(builder.start_or_disabled())))
 }
 
 #[unsafe(no_mangle)]

@@ -20,7 +20,7 @@ pub(crate) struct lw_session {
 }
 
 impl lw_session {
-    pub(crate) fn of(session: Session) -> Self {
+    pub(crate) fn new(session: Session) -> Self {
         let text = |bytes: &[u8]| CString::new(bytes).unwrap_or_default();
         let folder = session.folder().map(|path| text(path.as_os_str().as_bytes())).unwrap_or_default();
         let problem = session.problem().map(|error| text(error.to_string().as_bytes())).unwrap_or_default();
@@ -100,7 +100,7 @@ unsafe fn spec(session: &Session, rule: &lw_rule) -> Outcome<RuleSpec> {
         // SAFETY: the caller guarantees the texts of the rule.
         spec = spec.with_filter(unsafe { text(rule.filter, "the filter") }?);
     }
-    Ok(Level::of(rule.max_level).into_iter().fold(spec, RuleSpec::up_to))
+    Ok(Level::from_number(rule.max_level).into_iter().fold(spec, RuleSpec::up_to))
 }
 
 /// Defines functions of C that return a text which is kept with the session. The text is empty if there is no session.

@@ -33,7 +33,7 @@ pub(crate) fn print(traces: &Traces, accounts: &[Account<'_>], quiet: bool) -> L
             say::note(format_args!("session {name}: nothing was ever recorded"));
         }
     }
-    Losses::of(accounts)
+    Losses::from_accounts(accounts)
 }
 
 /// Checks that at least one trace can be read.

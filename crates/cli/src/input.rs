@@ -302,7 +302,7 @@ pub(crate) fn no_snapshot(array: &Trace) -> String {
 
 impl Traces {
     /// Wraps some traces.
-    pub(crate) fn of(all: Vec<Trace>) -> Self {
+    pub(crate) fn new(all: Vec<Trace>) -> Self {
         Self { all, ..Self::default() }
     }
 
@@ -356,7 +356,7 @@ impl Traces {
     pub(crate) fn open_spans(&self) -> Vec<OpenSpan> {
         let sessions = self.all.iter().filter(|trace| trace.has_packets()).map(open::Trace::session);
         let sessions = sessions.enumerate().filter_map(|(at, found)| Some((at, found?)));
-        sessions.flat_map(|(at, found)| OpenSpan::of(&*found.session, at)).collect()
+        sessions.flat_map(|(at, found)| OpenSpan::all(&*found.session, at)).collect()
     }
 
     /// Returns the account of each trace.

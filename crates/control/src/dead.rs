@@ -108,7 +108,7 @@ impl<'a> DeadSession<'a> {
     /// Finds the session of this UUID among regions that all belong to it. `None` if its session region is not among
     /// them, or has been closed in good order: nothing of it needs to be kept.
     #[must_use]
-    pub fn of(uuid: [u8; 16], regions: &'a [Region], read: ReadMemory<'a>) -> Option<Self> {
+    pub fn new(uuid: [u8; 16], regions: &'a [Region], read: ReadMemory<'a>) -> Option<Self> {
         let session = regions.iter().find(|region| region.kind == KIND_SESSION)?;
         let name = session.fixed.get(offset_of!(SessionInfo, name)..).and_then(<[u8]>::first_chunk::<64>)?;
         let name = Some(text(name)).filter(|name| check_name(name).is_ok()).unwrap_or_else(|| "session".into());

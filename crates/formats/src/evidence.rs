@@ -155,7 +155,7 @@ impl Serialize for Account<'_> {
 impl<'a> Account<'a> {
     /// Returns the account of a source.
     #[must_use]
-    pub fn of(source: &'a dyn Source) -> Self {
+    pub fn new(source: &'a dyn Source) -> Self {
         let schema = source.schema();
         let channel = |index: usize| match schema.channels.get(index) {
             Some(channel) if channel.name.is_empty() => channel.id.to_string(),
@@ -221,14 +221,14 @@ impl<'a> Account<'a> {
 
     /// Returns the amount that was lost for a cause.
     fn amount(&self, cause: Cause) -> Amount {
-        Amount::of(self.evidence.gaps.iter().filter(|gap| gap.cause == cause))
+        Amount::from_gaps(self.evidence.gaps.iter().filter(|gap| gap.cause == cause))
     }
 
     /// Describes the losses in a few words: `6144 bytes overwritten, nothing else lost`. The number of lost events is left to the
     /// lines of the account.
     #[must_use]
     pub fn words(&self) -> String {
-        Losses { events: 0, ..Losses::of([self]) }.words()
+        Losses { events: 0, ..Losses::from_accounts([self]) }.words()
     }
 
     /// Returns the evidence as data.
@@ -394,7 +394,7 @@ pub struct Amount {
 impl Amount {
     /// Returns the sum of the amounts of some gaps of a trace: bytes, or events if no gap has a number of bytes.
     #[must_use]
-    pub fn of<'a>(gaps: impl IntoIterator<Item = &'a Gap>) -> Self {
+    pub fn from_gaps<'a>(gaps: impl IntoIterator<Item = &'a Gap>) -> Self {
         let mut sum = Self::default();
         for gap in gaps {
             let (bytes, events) = (gap.bytes.unwrap_or_default(), gap.events.unwrap_or_default());
@@ -425,7 +425,7 @@ impl Amount {
 impl Losses {
     /// Returns the sum of the losses of some accounts.
     #[must_use]
-    pub fn of<'a, 'b: 'a>(accounts: impl IntoIterator<Item = &'a Account<'b>>) -> Self {
+    pub fn from_accounts<'a, 'b: 'a>(accounts: impl IntoIterator<Item = &'a Account<'b>>) -> Self {
         let mut sum = Self::default();
         for account in accounts {
             sum.add(&Self {

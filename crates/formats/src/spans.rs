@@ -28,7 +28,7 @@ pub struct OpenSpan {
 
 impl OpenSpan {
     /// Returns the spans of a source. `trace` is its position.
-    pub fn of(source: &dyn Source, trace: usize) -> impl Iterator<Item = Self> + '_ {
+    pub fn all(source: &dyn Source, trace: usize) -> impl Iterator<Item = Self> + '_ {
         source.open_spans().iter().map(move |span| Self {
             trace,
             id: span.id,
@@ -58,7 +58,7 @@ pub enum Step {
 impl Step {
     /// Returns the step and the name of the span, if the event with this name is of a span.
     #[must_use]
-    pub fn of(event: &str) -> Option<(Self, &str)> {
+    pub fn parse(event: &str) -> Option<(Self, &str)> {
         let (step, name) = event.strip_prefix("span:")?.split_once(' ')?;
         let step = match step {
             "new" => Self::New,

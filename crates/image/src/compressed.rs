@@ -56,7 +56,7 @@ pub(crate) fn decompress(
     }
     out.set_len(len).map_err(io)?;
     budget.admit(data);
-    Backing::of(out, &name)
+    Backing::from_file(out, &name)
 }
 
 /// Decompresses the first bytes of `source`, at most `most`, to a file; damage ends the output.
@@ -71,7 +71,7 @@ pub(crate) fn head(source: &Backing, most: usize) -> Result<Backing, Error> {
     let folder = temporary_folder();
     let out = tempfile::tempfile_in(&folder).map_err(|e| Error::io(&folder.display().to_string(), 0, &e))?;
     out.write_all_at(&bytes, 0).map_err(io)?;
-    Backing::of(out, &name)
+    Backing::from_file(out, &name)
 }
 
 /// Writes all pages except zero pages; returns the number of bytes written.

@@ -46,7 +46,7 @@ impl Backing {
             let kind = file.metadata().map_err(|e| Error::io(&name, 0, &e))?.file_type();
             irregular(kind).map_or(Ok(()), |what| Err(Error::io(&name, 0, &std::io::Error::other(what))))?;
         }
-        let file = Self::of(file, &name)?;
+        let file = Self::from_file(file, &name)?;
         budget.admit(file.stored());
         Ok(file)
     }
@@ -57,7 +57,7 @@ impl Backing {
     }
 
     /// Wraps a file that is already open.
-    pub(crate) fn of(mut file: File, name: &str) -> Result<Self, Error> {
+    pub(crate) fn from_file(mut file: File, name: &str) -> Result<Self, Error> {
         let kind = file.metadata().map_err(|e| Error::io(name, 0, &e))?.file_type();
         if kind.is_dir() {
             return Err(Error::io(name, 0, &std::io::Error::from(ErrorKind::IsADirectory)));

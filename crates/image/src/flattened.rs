@@ -207,7 +207,7 @@ mod tests {
     fn backing(bytes: &[u8]) -> Backing {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(bytes).unwrap();
-        Backing::of(file, "s").unwrap()
+        Backing::from_file(file, "s").unwrap()
     }
 
     proptest! {

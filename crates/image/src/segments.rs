@@ -140,7 +140,7 @@ mod tests {
     fn backing(len: usize) -> Backing {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&(0..len).map(|i| (i % 251) as u8).collect::<Vec<_>>()).unwrap();
-        Backing::of(file, "f").unwrap()
+        Backing::from_file(file, "f").unwrap()
     }
 
     fn image(len: usize, segments: Vec<Segment>) -> (Segments, usize) {

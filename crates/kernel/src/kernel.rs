@@ -73,7 +73,7 @@ impl Kernel {
         sources: Sources,
         budget: Arc<Budget>,
     ) -> Result<Self, Error> {
-        let kallsyms = match (sources.symbols, Tables::of(info)) {
+        let kallsyms = match (sources.symbols, Tables::from_vmcoreinfo(info)) {
             (Some(symbols), _) => symbols,
             (None, Some(tables)) => Kallsyms::read(&*memory, &tables, &budget)?,
             (None, None) => find::in_memory(&*memory, info, &budget)?,

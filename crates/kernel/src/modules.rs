@@ -131,7 +131,7 @@ fn module(kernel: &Kernel, object: Object<'_>, left: &mut u64) -> Result<Option<
         users: users(kernel, object).unwrap_or_default(),
         // The module's own reference is not counted.
         references: object.u64("refcnt").unwrap_or_default().saturating_sub(1),
-        tables: symbols::Tables::of(kernel, object, &regions, left).ok(),
+        tables: symbols::Tables::from_module(kernel, object, &regions, left).ok(),
         regions,
         memory: Arc::clone(&kernel.memory),
         symbols: OnceLock::new(),

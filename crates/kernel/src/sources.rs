@@ -96,7 +96,7 @@ impl Sources {
             self.btf = btf;
             return Ok(None);
         }
-        dwarf::Index::of(header, file)
+        dwarf::Index::read(header, file)
     }
 }
 

@@ -36,7 +36,7 @@ impl Session {
         Builder::new(name.into())
     }
 
-    pub(crate) fn of(session: &'static SessionShared, remove_at_end: bool) -> Self {
+    pub(crate) fn new(session: &'static SessionShared, remove_at_end: bool) -> Self {
         session.removal.fetch_max(if remove_at_end { GOES } else { STAYS }, Relaxed);
         Self { session: Ok(session), note: String::new() }
     }

@@ -77,7 +77,7 @@ impl Builder {
         ending::watch_exit();
         let (shared, is_new, made) = self.join_or_create()?;
         let is_made = made.is_some();
-        let mut session = Session::of(shared, self.remove_at_end);
+        let mut session = Session::new(shared, self.remove_at_end);
         match self.enter(shared, is_new, made) {
             Ok(note) => session.note = [vec![note], problems].concat().join("; "),
             Err(error) => {

@@ -20,7 +20,7 @@ impl Trace {
 
     fn account_of(&self, with_machine: bool) -> Account<'_> {
         if let Some(RecoveredSession { session, cut, .. }) = self.session() {
-            let mut account = Account::of(&**session);
+            let mut account = Account::new(&**session);
             let missing = cut.as_ref().map(|why| Gap {
                 stream: None,
                 place: format!("{}: the stream ended early: {why}", self.origin.path.display()),

@@ -45,7 +45,7 @@ pub(super) struct Landmarks {
 }
 
 impl Landmarks {
-    fn of(symbols: &dyn Symbols) -> Self {
+    fn find(symbols: &dyn Symbols) -> Self {
         let mut places = [None; LANDMARKS.len()];
         symbols.each(&mut |row| {
             let place = LANDMARKS.iter().position(|name| row.module.is_none() && *name == row.name);
@@ -165,7 +165,7 @@ impl Described {
             tgids: bundle.tgids(),
             printk_formats: bundle.printk_formats(),
             clocks: bundle.clocks(),
-            landmarks: Landmarks::of(&symbols),
+            landmarks: Landmarks::find(&symbols),
             symbols: Arc::new(symbols),
             modules: bundle.modules(),
             byte_order: bundle.byte_order(),
@@ -214,7 +214,7 @@ impl Described {
             printk_formats: tracing.printk_formats.clone(),
             clocks: tracing.clocks.clone(),
             symbols: Arc::clone(&tracing.symbols),
-            landmarks: Landmarks::of(tracing.symbols.as_ref()),
+            landmarks: Landmarks::find(tracing.symbols.as_ref()),
             modules: kernel.modules.iter().map(|module| (module.name.clone(), module.base)).collect(),
             byte_order: tracing.byte_order,
             header_page,

@@ -40,12 +40,12 @@ impl Holds {
             let capacity = stream.sub_buffer_size.saturating_mul(u64::from(stream.sub_buffers));
             Ring { bytes: stream.held, capacity, observed: observed.get(index).copied().unwrap_or_default() }
         };
-        Self::of(&streams.map(ring).collect::<Vec<_>>())
+        Self::from_rings(&streams.map(ring).collect::<Vec<_>>())
     }
 
     /// Computes the time for the rings of a channel. A ring is observed from its first event to the last one of the channel: two
     /// events in quick succession on an idle CPU are no rate. Returns none if no ring has two events.
-    fn of(rings: &[Ring]) -> Option<Self> {
+    fn from_rings(rings: &[Ring]) -> Option<Self> {
         let mut holds: Option<Self> = None;
         let last = rings.iter().filter_map(|ring| ring.observed.span).map(|(_, last)| last).max()?;
         for Ring { bytes, capacity, observed } in rings {
@@ -125,18 +125,18 @@ mod tests {
         let fast = Ring { bytes: 2000, observed: Observed { events: 4_800_000, span }, ..slow };
         let idle = Ring { capacity, ..Ring::default() };
         let holds = |seconds, events_per_second| Some(Holds { seconds, events_per_second });
-        assert_eq!(Holds::of(&[slow, fast, idle]), holds(12.0, 1_200_025.0));
-        assert_eq!(Holds::of(&[slow]), holds(24.0, 25.0));
-        assert_eq!(Holds::of(&[idle]), None);
+        assert_eq!(Holds::from_rings(&[slow, fast, idle]), holds(12.0, 1_200_025.0));
+        assert_eq!(Holds::from_rings(&[slow]), holds(24.0, 25.0));
+        assert_eq!(Holds::from_rings(&[idle]), None);
     }
 
     #[test]
     fn one_event_shows_no_rate_and_two_in_quick_succession_do_not_decide() {
         let ring = |events, span| Ring { bytes: 100, capacity: 1000, observed: Observed { events, span: Some(span) } };
-        assert_eq!(Holds::of(&[ring(1, (5, 5))]), None);
+        assert_eq!(Holds::from_rings(&[ring(1, (5, 5))]), None);
         let (pair, busy) = (ring(2, (0, 1000)), ring(50, (0, 2_000_000_000)));
-        assert_eq!(Holds::of(&[pair, busy]), Some(Holds { seconds: 20.0, events_per_second: 26.0 }));
-        assert_eq!(Holds::of(&[ring(1, (0, 0)), busy]), Holds::of(&[busy]));
+        assert_eq!(Holds::from_rings(&[pair, busy]), Some(Holds { seconds: 20.0, events_per_second: 26.0 }));
+        assert_eq!(Holds::from_rings(&[ring(1, (0, 0)), busy]), Holds::from_rings(&[busy]));
     }
 
     #[test]

@@ -124,7 +124,7 @@ pub(super) fn each_once(all: Vec<Candidate>) -> Vec<Candidate> {
 pub(super) struct NothingToRecover(String);
 
 impl NothingToRecover {
-    pub(super) fn of(why: String) -> anyhow::Error {
+    pub(super) fn error(why: String) -> anyhow::Error {
         anyhow::Error::from(Self(why))
     }
 }
@@ -294,7 +294,7 @@ fn undescribed(folder: &Path, as_one: fn(anyhow::Result<Location>) -> Candidate)
 }
 
 fn stray(path: &Path, what: &str) -> Candidate {
-    Candidate::found(Err(NothingToRecover::of(format!("{}: {what}", path.display()))))
+    Candidate::found(Err(NothingToRecover::error(format!("{}: {what}", path.display()))))
 }
 
 /// The entries of a folder that are not hidden, in order.
@@ -358,7 +358,7 @@ fn places_of_folder(folder: &Path) -> anyhow::Result<Vec<Location>> {
     let unique =
         folder.file_name().and_then(|n| n.to_str()).and_then(|n| n.rsplit_once('-')).map(|(_, u)| u.to_owned());
     let mut places = Vec::new();
-    let nothing = |why: String| NothingToRecover::of(format!("{}: {why}", folder.display()));
+    let nothing = |why: String| NothingToRecover::error(format!("{}: {why}", folder.display()));
     for file in files {
         let mut open = PathBuf::from(&file);
         if owners.iter().any(|owner| *owner != rustix::process::geteuid().as_raw()) {

@@ -32,7 +32,7 @@ pub struct Machine {
 
 impl Machine {
     pub(super) fn new(kernel: Option<Arc<Kernel>>, mut tracing: Tracing, notes: Vec<String>) -> Self {
-        let meter = Meter::of(&mut tracing);
+        let meter = Meter::new(&mut tracing);
         Self { is_memory: kernel.is_some(), kernel, tracing, meter, notes }
     }
 

@@ -33,7 +33,7 @@ pub struct Shown<'a>(&'a Meter);
 
 impl Meter {
     /// Watches all rings of a tracer.
-    pub(crate) fn of(tracing: &mut Tracing) -> Arc<Self> {
+    pub(crate) fn new(tracing: &mut Tracing) -> Arc<Self> {
         let meter = Arc::new(Self::default());
         let watched = |ring: &Arc<dyn Ring>| -> Arc<dyn Ring> {
             Arc::new(Watched { ring: Arc::clone(ring), meter: Arc::clone(&meter) })

@@ -42,7 +42,7 @@ pub(super) fn open(
     let named = || path.display().to_string();
     let image = image::open(path, budget, options.watch).with_context(named)?.image;
     let len = image.ranges().iter().map(lastwords_image::Range::end).max().unwrap_or(0);
-    let source = Source::of(options, None)?;
+    let source = Source::open(options, None)?;
     let region = source.read(&image, 0..len, budget);
     // Raw memory may begin with the remains of a region, and have whole ones behind them.
     if !region.as_ref().is_ok_and(|region| region.cpus().iter().any(|cpu| cpu.stats.entries > 0)) {
@@ -144,7 +144,7 @@ pub(super) fn find(
     if !has_room && options.bundle.is_empty() {
         return Ok(all);
     }
-    let source = Source::of(options, kernel)?;
+    let source = Source::open(options, kernel)?;
     for place in persistent::find(image.as_ref(), &source.layouts(), budget, options.watch)? {
         let region = match source.read(image, place.clone(), budget) {
             Err(error) if budget.bytes(image.name(), 0).is_ok() => {
@@ -219,7 +219,7 @@ struct Source {
 }
 
 impl Source {
-    fn of(options: &Options<'_>, kernel: Option<(&Kernel, &Tracing)>) -> anyhow::Result<Self> {
+    fn open(options: &Options<'_>, kernel: Option<(&Kernel, &Tracing)>) -> anyhow::Result<Self> {
         let named = Described::named(options)?;
         let of_kernel =
             |(kernel, tracing)| Described::of_kernel(kernel, tracing, "the kernel in the same memory".to_owned());
@@ -349,7 +349,7 @@ impl Source {
                 return Ok(Description::without_names(described, &boot));
             }
         }
-        Ok(Description::of(described, &boot, notes))
+        Ok(Description::new(described, &boot, notes))
     }
 }
 
@@ -439,7 +439,7 @@ impl Description {
 
     /// Makes a description with addresses of the boot that wrote the region. Names of process IDs are left out if the
     /// boot is another one.
-    fn of(of: Described, boot: &Boot, notes: &mut Vec<String>) -> Self {
+    fn new(of: Described, boot: &Boot, notes: &mut Vec<String>) -> Self {
         let symbols = RelocatedSymbols::new(of.symbols, of.landmarks, of.modules, boot, notes);
         let is_same_boot = symbols.are_of_the_boot();
         let printk = of.printk_formats.into_iter();

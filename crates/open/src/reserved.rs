@@ -28,10 +28,10 @@ impl Reserved {
         let mut bytes = vec![0; usize::try_from(len)?];
         let file = File::open(MEMORY).context(MEMORY)?;
         file.read_exact_at(&mut bytes, address).with_context(|| format!("{MEMORY}: address {address:#x}"))?;
-        Ok(Self::of(bytes))
+        Ok(Self::new(bytes))
     }
 
-    fn of(bytes: Vec<u8>) -> Self {
+    fn new(bytes: Vec<u8>) -> Self {
         let range = Range { address: 0, len: bytes.len() as u64, name: MEMORY.into(), offset: 0, hole: None };
         Self { bytes, ranges: [range] }
     }
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn a_read_beyond_the_end_has_a_hole_there() {
-        let copy = Reserved::of(vec![1, 2, 3, 4]);
+        let copy = Reserved::new(vec![1, 2, 3, 4]);
         let mut buf = [0; 3];
         assert_eq!(copy.read(1, &mut buf), Ok(()));
         assert_eq!(buf, [2, 3, 4]);

@@ -159,7 +159,7 @@ fn check_snapshot(location: &Location, session: &Session, live: bool, options: &
             false => "leave out --snapshot to read its rings".to_owned(),
         };
         let path = location.shown.display();
-        return Err(NothingToRecover::of(format!("{path}: session {name} has no snapshot; {advice}")));
+        return Err(NothingToRecover::error(format!("{path}: session {name} has no snapshot; {advice}")));
     }
     Ok(())
 }

@@ -160,7 +160,7 @@ pub(crate) struct Chunk<'a> {
 
 impl<'a> Chunk<'a> {
     /// Makes a chunk of one slice.
-    pub(crate) fn of(offset: u64, first: &'a [u8]) -> Self {
+    pub(crate) fn new(offset: u64, first: &'a [u8]) -> Self {
         Self { offset, first, parts: &[] }
     }
 

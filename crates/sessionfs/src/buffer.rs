@@ -96,7 +96,7 @@ impl Buffer {
         let mut kept = guard(&self.catalog);
         let now: u64 = self.details()?.channels.iter().map(|channel| u64::from(channel.events)).sum();
         if kept.classes != now || kept.cpus.is_empty() {
-            let described = |trace: &Trace| Catalog::of(trace, &mut guard(&self.kinds));
+            let described = |trace: &Trace| Catalog::new(trace, &mut guard(&self.kinds));
             *kept = Arc::new(self.with_trace(false, described)?);
         }
         Ok(Arc::clone(&kept))

@@ -71,7 +71,7 @@ fn markers() -> [EventClass; 2] {
 
 impl Catalog {
     /// Returns the description of a session's trace. Its events get their numbers and folders from `kinds`.
-    pub(crate) fn of(trace: &Trace, kinds: &mut Kinds) -> Self {
+    pub(crate) fn new(trace: &Trace, kinds: &mut Kinds) -> Self {
         let mut catalog = Self::default();
         let Some(found) = trace.session() else { return catalog };
         let (schema, info) = (found.session.schema(), found.session.info());

@@ -273,7 +273,7 @@ fn set_snapshot(buffer: &Buffer, cpu: Option<u32>, bytes: &[u8]) -> Result<(), E
 }
 
 fn snapshot_text(buffer: &Buffer, cpu: Option<u32>) -> Result<String, Errno> {
-    let (cpus, names, part) = (buffer.catalog()?.cpus.len(), Names::of(buffer)?, buffer.part(cpu)?);
+    let (cpus, names, part) = (buffer.catalog()?.cpus.len(), Names::read(buffer)?, buffer.part(cpu)?);
     let mut out = Vec::new();
     let write = |trace: &Trace| text::write(trace, &part, cpus, &names, &mut out);
     let written = match buffer.details()?.snapshot {
@@ -351,8 +351,8 @@ fn clock_word(buffer: &Buffer) -> &'static str {
 
 /// Returns the names of threads by id.
 fn cmdlines(buffer: &Buffer) -> Result<BTreeMap<i64, String>, Errno> {
-    let described = |trace: &Trace| Catalog::of(trace, &mut guard(&buffer.kinds));
-    let mut names = Names::of(buffer)?.all();
+    let described = |trace: &Trace| Catalog::new(trace, &mut guard(&buffer.kinds));
+    let mut names = Names::read(buffer)?.all();
     names.extend(buffer.with_trace(false, described)?.threads);
     Ok(names)
 }

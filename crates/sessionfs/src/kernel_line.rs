@@ -28,7 +28,7 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    pub(crate) fn of(buffer: &Buffer) -> Result<Self, Errno> {
+    pub(crate) fn read(buffer: &Buffer) -> Result<Self, Errno> {
         let processes = buffer.details()?.processes.into_iter();
         let lives = |process: &ProcessSummary| process.is_here && process.life == Life::Alive;
         Ok(Self { processes: processes.filter(lives).map(|process| process.pid).collect(), found: RefCell::default() })

@@ -207,7 +207,7 @@ impl Pipe {
         if !self.of_snapshot && self.quiet > EAGER && !self.quiet.is_multiple_of(LAZY) {
             return Ok(());
         }
-        let (mut items, names, part) = (Vec::new(), Names::of(buffer)?, buffer.part(None)?);
+        let (mut items, names, part) = (Vec::new(), Names::read(buffer)?, buffer.part(None)?);
         let options = Options { snapshot: self.of_snapshot, ..Options::default() };
         let _alone = guard(&buffer.consuming);
         let consumed = consume_session(&buffer.handle, &part.channels, &options, |opened| {
@@ -268,7 +268,7 @@ pub(crate) fn snapshot_pages(buffer: &Buffer, cpu: u32) -> Result<Vec<u8>, Errno
     if !matches!(buffer.details()?.snapshot, "taken" | "reading") {
         return Ok(Vec::new());
     }
-    let (mut items, names, part) = (Vec::new(), Names::of(buffer)?, buffer.part(None)?);
+    let (mut items, names, part) = (Vec::new(), Names::read(buffer)?, buffer.part(None)?);
     buffer.with_trace(true, |trace| items_of(buffer, &names, (trace, &part), &mut items))?.ok_or(Errno::IO)?;
     let mut pipe = Pipe::default();
     items.into_iter().filter(|item| item.cpu == Some(cpu)).for_each(|item| pipe.push(item));

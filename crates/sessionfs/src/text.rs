@@ -127,7 +127,7 @@ impl Write for Pieces {
 impl TextStream {
     /// Starts the text of a session's live rings.
     pub(crate) fn start(buffer: &Arc<Buffer>, cpu: Option<u32>) -> Result<Self, Errno> {
-        let (cpus, names, part) = (buffer.catalog()?.cpus.len(), Names::of(buffer)?, buffer.part(cpu)?);
+        let (cpus, names, part) = (buffer.catalog()?.cpus.len(), Names::read(buffer)?, buffer.part(cpu)?);
         let (to, from) = sync_channel(WAITING);
         let buffer = Arc::clone(buffer);
         let make = move || {

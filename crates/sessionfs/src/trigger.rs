@@ -53,7 +53,7 @@ fn is_blank(c: char) -> bool {
 
 impl<'t> Command<'t> {
     /// Reads a command as the kernel does; none if its action is not known.
-    fn of(text: &'t str) -> Option<Self> {
+    fn parse(text: &'t str) -> Option<Self> {
         let (name, rest) = word(text.trim(), |c| c == ':' || is_blank(c));
         let (is_new, name) = name.strip_prefix('!').map_or((true, name), |name| (false, name));
         let (_, action) = WORDS.into_iter().find(|(word, _)| *word == name)?;
@@ -140,7 +140,7 @@ pub(crate) fn set(buffer: &Buffer, event: &Event, bytes: &[u8]) -> Result<(), Er
     let text = String::from_utf8_lossy(bytes);
     let refuse = |errno: Errno, why: &str| Err(buffer.refuse(errno, bytes, &Refusal::new("trigger", why)));
     let failed = |error| buffer.failed("trigger", bytes, &error);
-    let Some(command) = Command::of(&text) else {
+    let Some(command) = Command::parse(&text) else {
         let why = if text.contains("stacktrace") {
             "the recorder takes no stacks where an event is recorded: unwinding may take the loader's lock"
         } else {
@@ -229,7 +229,8 @@ mod tests {
     #[test]
     fn commands_are_split_as_in_the_kernel() {
         let of = |text: &'static str| {
-            Command::of(text).map(|it| (it.is_new, it.action, it.argument.unwrap_or("-"), it.condition.unwrap_or("-")))
+            Command::parse(text)
+                .map(|it| (it.is_new, it.action, it.argument.unwrap_or("-"), it.condition.unwrap_or("-")))
         };
         assert_eq!(of(" traceoff:3 if a > 1 \n"), Some((true, Action::Stop, "3", "if a > 1")));
         assert_eq!(of("traceon: if a"), Some((true, Action::Start, "-", "if a")));
@@ -246,7 +247,7 @@ mod tests {
             ("enable_event:shop", None),
             ("enable_event", None),
         ] {
-            let command = Command::of(text).expect("an action");
+            let command = Command::parse(text).expect("an action");
             assert_eq!(command.target(&catalog).map(|(_, count)| count), found, "{text}");
         }
     }

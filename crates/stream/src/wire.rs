@@ -97,7 +97,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    fn of(number: u32) -> Option<Self> {
+    fn from_number(number: u32) -> Option<Self> {
         let all = [
             Self::Hello,
             Self::Settings,
@@ -150,7 +150,7 @@ impl Header {
         let [k0, k1, k2, k3, c0, c1, c2, c3, rest @ ..] = bytes;
         let (number, cpu) = (u32::from_le_bytes([k0, k1, k2, k3]), u32::from_le_bytes([c0, c1, c2, c3]));
         let length = u64::from_le_bytes(rest);
-        let Some(kind) = Kind::of(number) else { bail!("a frame of kind {number}, which does not exist") };
+        let Some(kind) = Kind::from_number(number) else { bail!("a frame of kind {number}, which does not exist") };
         let most = match kind {
             Kind::Alive | Kind::Accepted => 0,
             Kind::Description => MOST_DESCRIPTION,

@@ -29,7 +29,7 @@ impl Adopted {
     /// # Errors
     /// A file cannot be read; the instance has the events of the last boot, which a recording would destroy; triggers are wanted, whose
     /// work cannot be undone; the rings of its CPUs differ in size, and another size is wanted.
-    pub(crate) fn of(instance: &Instance, top: &Instance, plan: &Plan) -> anyhow::Result<Self> {
+    pub(crate) fn new(instance: &Instance, top: &Instance, plan: &Plan) -> anyhow::Result<Self> {
         let shown = instance.path().display().to_string();
         if let Some(trigger) = plan.events.iter().flat_map(|rule| &rule.triggers).next() {
             bail!("--trigger {trigger:?}: {shown} exists, and triggers need an instance that `record` makes");

@@ -132,7 +132,7 @@ impl Recording {
         let mut journal = Journal::new(plan, instance, definitions, output);
         let own = Instance::named(&tracefs, &journal.instance);
         if plan.instance.is_some() && own.exists() {
-            journal.adopted = Some(Adopted::of(&own, &top, plan)?);
+            journal.adopted = Some(Adopted::new(&own, &top, plan)?);
             journal.inode = own.inode();
             if plan.clock.is_none() {
                 journal.clock = own.clock()?;

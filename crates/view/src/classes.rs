@@ -51,11 +51,11 @@ pub(crate) enum Meaning {
 impl Meaning {
     /// Returns the meaning of events with this name: `irq:irq_handler_entry` of ftrace, `irq_handler_entry` of LTTng. Only a kernel's
     /// events tell of scheduling: those of applications may have any names.
-    fn of(name: &str, trace: &Trace) -> Self {
+    fn from_name(name: &str, trace: &Trace) -> Self {
         if trace.is_beside {
             return Self::Log;
         }
-        if let Some((step, span)) = Step::of(name) {
+        if let Some((step, span)) = Step::parse(name) {
             return Self::Span(step, span.to_owned());
         }
         if is_kernel(trace) { Self::of_kernel(name) } else { Self::Mark }
@@ -108,7 +108,7 @@ pub(crate) fn prepare<'t>(trace: &'t Trace, stream: &StreamInfo, event: usize, k
         let code = scope_code(trace, scope, stream.class, event)?;
         Some((Plan::new(code), Picks::new(code, scope != Scope::Payload, ftrace)))
     });
-    let meaning = Meaning::of(&name, trace);
+    let meaning = Meaning::from_name(&name, trace);
     let level = if name.starts_with("crash:") { "error" } else { described.log_level.map_or("", json::level) };
     let (timed, log) = (class.clock.is_some(), trace.is_beside);
     let kind_of = Kind { trace: stream.trace, channel: channel(class), name, level, timed, log };

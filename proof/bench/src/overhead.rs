@@ -55,11 +55,11 @@ impl Row {
     }
 
     fn median(&self) -> Option<f64> {
-        Spread::of(&self.ratios).map(|spread| spread.median)
+        Spread::from_samples(&self.ratios).map(|spread| spread.median)
     }
 
     fn print(&self) {
-        let Some(Spread { min, median, max, .. }) = Spread::of(&self.ratios) else { return };
+        let Some(Spread { min, median, max, .. }) = Spread::from_samples(&self.ratios) else { return };
         let percent = |ratio: f64| (ratio - 1.0) * 100.0;
         println!("{:<55}{:>8.1} %   ({:.1} to {:.1})", self.what, percent(median), percent(min), percent(max));
     }
@@ -104,7 +104,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     rows.iter().for_each(Row::print);
     let of = |at: usize| rows.get(at).and_then(Row::median);
     let typical: Vec<f64> = [0, 4, 5].into_iter().filter_map(of).collect();
-    let typical = Spread::of(&typical).map(|spread| spread.median);
+    let typical = Spread::from_samples(&typical).map(|spread| spread.median);
     let verdicts = [
         Verdict::new("typical, x without recording", Limit::AtMost(TYPICAL), typical),
         Verdict::new("server with tracing, x without", Limit::AtMost(TRACING), of(3)),

@@ -59,7 +59,7 @@ impl Results {
     /// The median of a row, in nanoseconds.
     pub(super) fn median(&self, (name, payload, threads): Row) -> Option<f64> {
         let row = |s: &&Samples| s.contender.name == name && s.payload == payload && s.threads == threads;
-        Spread::of(&self.samples.iter().find(row)?.nanoseconds).map(|spread| spread.median)
+        Spread::from_samples(&self.samples.iter().find(row)?.nanoseconds).map(|spread| spread.median)
     }
 
     /// The median of the floor with so many threads.
@@ -205,7 +205,7 @@ fn data(results: &Results) -> Value {
 }
 
 fn row(samples: &Samples, results: &Results) -> Value {
-    let spread = Spread::of(&samples.nanoseconds);
+    let spread = Spread::from_samples(&samples.nanoseconds);
     json!({
         "contender": samples.contender.name,
         "payload": samples.payload.name(),

@@ -108,7 +108,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         }
     }
     println!("{:<26} {:>8} {:>8} {:>14} {:>10} {:>12}", "", "wall s", "CPU s", "receiver CPU s", "MB", "overwritten");
-    let median = |values: &[f64]| Spread::of(values).map_or(f64::NAN, |spread| spread.median);
+    let median = |values: &[f64]| Spread::from_samples(values).map_or(f64::NAN, |spread| spread.median);
     for Contender { name, wall, cpu, receiver_cpu, last, .. } in &all {
         let (wall, cpu, megabytes) = (median(wall), median(cpu), last.0 as f64 / 1e6);
         let received =

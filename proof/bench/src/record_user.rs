@@ -56,7 +56,7 @@ impl Laps {
     /// Medians of the application's, the sender's and the receiver's time.
     fn medians(&self) -> [f64; 3] {
         [&self.application, &self.sender, &self.receiver]
-            .map(|values| Spread::of(values).map_or(f64::NAN, |spread| spread.median))
+            .map(|values| Spread::from_samples(values).map_or(f64::NAN, |spread| spread.median))
     }
 }
 

@@ -34,7 +34,7 @@ fn group(text: &mut String, results: &Results, threads: usize, payload: Payload,
     let heads = ["min", "p25", "median", "p75", "max", "x F"];
     let _ = writeln!(text, "{:<25}{}", "", heads.map(|head| format!("{head:>9}")).concat());
     for samples in rows {
-        let Some(spread) = Spread::of(&samples.nanoseconds) else { continue };
+        let Some(spread) = Spread::from_samples(&samples.nanoseconds) else { continue };
         let numbers = [spread.min, spread.p25, spread.median, spread.p75, spread.max];
         let _ = write!(text, "{:<25}{}", samples.contender.name, numbers.map(|n| format!("{n:>9.2}")).concat());
         let ratio = results.floor(threads).map_or_else(String::new, |floor| format!("{:.2}", spread.median / floor));

@@ -12,7 +12,7 @@ pub(super) struct Spread {
 
 impl Spread {
     /// Of these samples; `None` if there are none.
-    pub(super) fn of(samples: &[f64]) -> Option<Self> {
+    pub(super) fn from_samples(samples: &[f64]) -> Option<Self> {
         let mut sorted = samples.to_vec();
         sorted.sort_by(f64::total_cmp);
         Some(Self {
@@ -38,10 +38,10 @@ mod tests {
 
     #[test]
     fn spreads() {
-        assert_eq!(Spread::of(&[]), None);
+        assert_eq!(Spread::from_samples(&[]), None);
         let one = Spread { min: 2.0, p25: 2.0, median: 2.0, p75: 2.0, max: 2.0 };
-        assert_eq!(Spread::of(&[2.0]), Some(one));
+        assert_eq!(Spread::from_samples(&[2.0]), Some(one));
         let four = Spread { min: 1.0, p25: 1.75, median: 2.5, p75: 3.25, max: 4.0 };
-        assert_eq!(Spread::of(&[4.0, 1.0, 3.0, 2.0]), Some(four));
+        assert_eq!(Spread::from_samples(&[4.0, 1.0, 3.0, 2.0]), Some(four));
     }
 }

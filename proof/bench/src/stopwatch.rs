@@ -36,7 +36,7 @@ impl Laps {
     /// Seconds.
     pub(super) fn seconds(&self, clock: Clock) -> Option<Spread> {
         let of = |lap: &Lap| if clock == Clock::Wall { lap.wall_s } else { lap.cpu_s };
-        Spread::of(&self.0.iter().map(of).collect::<Vec<f64>>())
+        Spread::from_samples(&self.0.iter().map(of).collect::<Vec<f64>>())
     }
 
     /// The most resident memory of all runs, in bytes.

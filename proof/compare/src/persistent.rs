@@ -166,7 +166,7 @@ impl Case {
         let machine = Reboot::new(want, args.kept)?;
         let rounds = args.rounds.unwrap_or(if args.quick { 6 } else { 25 });
         let first = if args.kept { machine.kept()? } else { machine.first(rounds)? };
-        let addresses = Addresses::of(&first.tree)?;
+        let addresses = Addresses::read(&first.tree)?;
         let guest = match args.kept {
             true => machine.folder().join("second-boot"),
             false => second_boot(&machine, &first, &addresses, (!args.quick).then_some(program))?,
@@ -286,7 +286,7 @@ impl Case {
 fn second_boot(machine: &Reboot, first: &First, there: &Addresses, ours: Option<&Path>) -> Result<PathBuf> {
     for _ in 0..SECOND_BOOTS {
         let guest = machine.second("second-boot", &first.region, PLACE, true, ours)?;
-        let here = Addresses::of(&guest.join("second"))?;
+        let here = Addresses::read(&guest.join("second"))?;
         let moved =
             there.modules.iter().filter(|(module, at)| here.modules.get(*module).is_some_and(|again| again != *at));
         let (release, moved, all) = (machine.release(), moved.count(), there.modules.len());

@@ -189,7 +189,7 @@ fn judge(text: &str, rows: &[&Row], tests: &Path, logs: bool) -> Result<()> {
     for (at, (row, instance)) in runs.enumerate() {
         let end = ends.get(at).map_or("NO RESULT", String::as_str);
         let expected = if instance { row.instance } else { row.top };
-        let word = Verdict::of(end);
+        let word = Verdict::parse(end);
         let shown = format!("{}{}", row.test, if instance { " (instance)" } else { "" });
         println!("{shown:<60} {end}");
         (count, passed) = (count + 1, passed + usize::from(word == Some(Verdict::Pass)));

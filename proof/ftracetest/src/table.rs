@@ -14,7 +14,7 @@ pub(super) enum Verdict {
 }
 
 impl Verdict {
-    pub(super) fn of(word: &str) -> Option<Self> {
+    pub(super) fn parse(word: &str) -> Option<Self> {
         match word {
             "PASS" => Some(Self::Pass),
             "FAIL" => Some(Self::Fail),

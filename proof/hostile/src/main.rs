@@ -78,7 +78,7 @@ fn run(args: &Args) -> Result<()> {
     let work = |worker: usize| -> Result<()> {
         let folder = scratch.path().join(worker.to_string());
         std::fs::create_dir(&folder)?;
-        let copy = Copy::of(&args.dump, &folder)?;
+        let copy = Copy::new(&args.dump, &folder)?;
         while let Some(mutant) = mutants.get(next.fetch_add(1, Relaxed)) {
             let ended = copy.with(mutant, || run_once(&lastwords, &copy.path, args.recover.then_some(&folder)))?;
             *ends.lock().expect("no panic").entry(ended).or_insert(0u32) += 1;
@@ -128,7 +128,7 @@ struct Copy {
 }
 
 impl Copy {
-    fn of(dump: &Path, folder: &Path) -> Result<Self> {
+    fn new(dump: &Path, folder: &Path) -> Result<Self> {
         let path = folder.join("dump");
         std::fs::copy(dump, &path).with_context(|| path.display().to_string())?;
         let file = File::options().write(true).open(&path)?;
@@ -205,7 +205,7 @@ mod tests {
         std::fs::create_dir_all(&folder).unwrap();
         let dump = folder.join("from");
         std::fs::write(&dump, [7; 32]).unwrap();
-        let copy = Copy::of(&dump, &folder).unwrap();
+        let copy = Copy::new(&dump, &folder).unwrap();
         let mutant = Mutant { at: 8, was: u64::from_le_bytes([7; 8]), is: u64::MAX };
         let seen = copy.with(&mutant, || Ok(std::fs::read(&copy.path)?)).unwrap();
         assert_eq!((&seen[..8], &seen[8..16], &seen[16..]), (&[7; 8][..], &[255; 8][..], &[7; 16][..]));

@@ -110,7 +110,7 @@ impl<'a> System<'a> {
             memory: MEMORY,
             cpus: CPUS,
             disks: std::slice::from_ref(&disk),
-            ..Config::of(Arch::Amd64, &program, [&kernel.image, &self.initramfs, &folder])
+            ..Config::new(Arch::Amd64, &program, [&kernel.image, &self.initramfs, &folder])
         };
         let mut guest = Guest::start(&config)?;
         guest.wait_for("LAB-CRASHES", INSTALLED)?;

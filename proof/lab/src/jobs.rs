@@ -58,7 +58,7 @@ impl Machine<'_> {
             arguments: self.arguments,
             memory: MEMORY,
             cpus: self.cpus,
-            ..Config::of(self.arch, &program, [&kernel.image, &initramfs, folder])
+            ..Config::new(self.arch, &program, [&kernel.image, &initramfs, folder])
         };
         let mut guest = Guest::start(&config)?;
         guest.wait_for("RECORDER-DONE", self.limit)?;

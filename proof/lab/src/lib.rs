@@ -418,7 +418,7 @@ impl Lab<'_> {
             more_cpu: scenario.more_cpu,
             pause_at_panic: scenario.end == End::Live,
             disks: &disks,
-            ..Config::of(self.arch, &qemu, [&self.kernel.image, &initramfs, &folder])
+            ..Config::new(self.arch, &qemu, [&self.kernel.image, &initramfs, &folder])
         };
         let ready = if scenario.end == End::Live { "LAB-CRASHES" } else { "LAB-TRUTH-DONE" };
         let mut guest = boot(&config, ready)?;

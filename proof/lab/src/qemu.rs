@@ -42,7 +42,7 @@ pub(super) struct Config<'a> {
 
 impl<'a> Config<'a> {
     /// A guest of one CPU and 512 MB without disks, which ends at its first reset. The paths are those of kernel, initramfs and folder.
-    pub(super) fn of(arch: Arch, qemu: &'a Program, [kernel, initramfs, folder]: [&'a Path; 3]) -> Self {
+    pub(super) fn new(arch: Arch, qemu: &'a Program, [kernel, initramfs, folder]: [&'a Path; 3]) -> Self {
         Self {
             arch,
             qemu,

@@ -147,7 +147,7 @@ impl Reboot {
             cpus: 2,
             more: &more,
             disks: &disks,
-            ..Config::of(Arch::Amd64, &self.qemu, [&self.kernel.image, initramfs, folder])
+            ..Config::new(Arch::Amd64, &self.qemu, [&self.kernel.image, initramfs, folder])
         };
         let mut guest = boot(&config, ready)?;
         guest.qmp("stop", json!({}))?;

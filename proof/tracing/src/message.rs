@@ -23,7 +23,7 @@ enum State {
 }
 
 impl Arguments {
-    pub(crate) fn of(key: u64) -> Self {
+    pub(crate) fn from_key(key: u64) -> Self {
         let rng = &mut Random(mix(key ^ 0x4d45_5353));
         let state = *rng.pick(&[State::Idle, State::Busy, State::Gone]);
         let word = rng.pick(&["GET", "POST", "", "DELETE"]);

@@ -437,7 +437,7 @@ fn values_at(site: &Site, key: u64, places: impl Iterator<Item = usize>) -> Valu
 }
 
 fn message_of(number: usize, key: u64) -> (String, bool) {
-    (message::with(number, &Arguments::of(key), |message| message.to_string()), message::is_constant(number))
+    (message::with(number, &Arguments::from_key(key), |message| message.to_string()), message::is_constant(number))
 }
 
 /// The names that an event may have: its own, or else the constant part of its message, or the place in the source. Values never.

@@ -327,7 +327,7 @@ impl<'a> Thread<'a> {
             dispatch_in_order(metadata, &values().collect::<Vec<_>>(), order, send);
             return Ok(());
         };
-        message::with(message, &Arguments::of(key), |message| {
+        message::with(message, &Arguments::from_key(key), |message| {
             let mut values: Vec<Option<&dyn Value>> = values().collect();
             values.insert(at, Some(&message));
             dispatch_in_order(metadata, &values, order, send);
@@ -371,7 +371,7 @@ fn dispatch_in_order(
 
 fn log(message: usize, key: u64, level: usize, place: u32, target: &str) {
     let levels = [log::Level::Error, log::Level::Warn, log::Level::Info, log::Level::Debug, log::Level::Trace];
-    message::with(message, &Arguments::of(key), |message| {
+    message::with(message, &Arguments::from_key(key), |message| {
         let mut record = log::Record::builder();
         record.level(levels[level]).target(target).file(Some("src/logs.rs")).line(Some(place));
         log::logger().log(&record.args(message).build());

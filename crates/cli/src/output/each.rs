@@ -39,9 +39,9 @@ pub(crate) fn each(mut job: Job<'_>) -> anyhow::Result<Done> {
                 [array] if !holds_all && array.name != "top" => format!("trace-{}", array.name),
                 _ => "trace".to_owned(),
             };
-            run.write(&Traces::of(set.to_vec()), Family::Ftrace, &into(origin), &name);
+            run.write(&Traces::new(set.to_vec()), Family::Ftrace, &into(origin), &name);
         }
-        let arrays = Traces::of(arrays);
+        let arrays = Traces::new(arrays);
         job.account(&arrays, &arrays.accounts(), &mut run.done);
         run.lttng(origin, traces, &into(origin));
     }
@@ -80,7 +80,7 @@ impl Run<'_> {
 
     /// Writes a trace of packets, and prints its account.
     fn one(&mut self, trace: &Trace, into: &Path, name: &str) {
-        let one = Traces::of(vec![trace.clone()]);
+        let one = Traces::new(vec![trace.clone()]);
         if let Some(accounts) = self.write(&one, Family::Packets, into, name) {
             self.job.account(&one, &accounts, &mut self.done);
         }
@@ -89,7 +89,7 @@ impl Run<'_> {
     /// Writes the sessions of LTTng of an input. As CTF they get the folders that LTTng would give them.
     fn lttng(&mut self, origin: &Arc<Origin>, traces: &Traces, into: &Path) {
         let is_own = |trace: &&Trace| trace.lttng().is_some() && Arc::ptr_eq(&trace.origin, origin);
-        let own = Traces::of(traces.all.iter().filter(is_own).cloned().collect());
+        let own = Traces::new(traces.all.iter().filter(is_own).cloned().collect());
         if own.all.is_empty() {
             return;
         }
@@ -101,7 +101,7 @@ impl Run<'_> {
         }
         for trace in &own.all {
             if trace.lttng().is_some_and(|lttng| lttng.session.metadata.text.is_empty()) {
-                let one = Traces::of(vec![trace.clone()]);
+                let one = Traces::new(vec![trace.clone()]);
                 self.job.account(&one, &one.accounts(), &mut self.done);
             } else {
                 self.one(trace, into, &trace.name);

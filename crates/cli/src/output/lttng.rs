@@ -52,7 +52,7 @@ pub(super) fn write(
             account.evidence.to_mut().notes.push(format!("the metadata stay in the version of the tracer: {error}"));
         }
         let accounts = [account];
-        job.account(&Traces::of(vec![trace.clone()]), &accounts, done);
+        job.account(&Traces::new(vec![trace.clone()]), &accounts, done);
         let Totals { streams, packets, bytes, .. } = totals;
         let line = Line {
             path,
@@ -62,7 +62,7 @@ pub(super) fn write(
             streams,
             packets,
             bytes,
-            losses: Losses::of(&accounts),
+            losses: Losses::from_accounts(&accounts),
             merged: Vec::new(),
             faults: 0,
         };

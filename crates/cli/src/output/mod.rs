@@ -156,7 +156,7 @@ impl Family {
     }
 
     /// Returns the kind of a trace.
-    fn of(trace: &Trace) -> Self {
+    fn from_trace(trace: &Trace) -> Self {
         if trace.ftrace().is_some() { Self::Ftrace } else { Self::Packets }
     }
 }
@@ -218,7 +218,7 @@ impl Job<'_> {
     /// Refuses options that cannot be met before anything is written. If the format holds only some kinds of traces,
     /// the others are left out and reported.
     fn check(&mut self) -> anyhow::Result<()> {
-        let is_there = |family: &Family| self.traces.all.iter().any(|trace| Family::of(trace) == *family);
+        let is_there = |family: &Family| self.traces.all.iter().any(|trace| Family::from_trace(trace) == *family);
         let present: Vec<Family> = Family::ALL.into_iter().filter(is_there).collect();
         let (held, left): (Vec<Family>, Vec<Family>) =
             present.iter().partition(|family| family.formats().contains(&self.format(**family)));
@@ -228,7 +228,7 @@ impl Job<'_> {
             bail!("nothing in the input can be written as {format}: {}", words.join("; "));
         }
         for family in left {
-            for trace in self.traces.all.extract_if(.., |trace| Family::of(trace) == family) {
+            for trace in self.traces.all.extract_if(.., |trace| Family::from_trace(trace) == family) {
                 say::error(format_args!("{} is not in it: {}", plain(&name(&trace)), family.words()));
                 self.traces.worst_failure = Some(Severity::Error);
             }

@@ -74,8 +74,8 @@ fn check_together(job: &Job<'_>, format: Format) -> anyhow::Result<()> {
 /// Writes CTF. A single trace becomes the folder that was named; several become folders in it.
 fn folders(job: &Job<'_>, chosen: &Chosen, format: Format, done: &mut Done) -> anyhow::Result<()> {
     let of =
-        |wanted: fn(&Body) -> bool| Traces::of(job.traces.all.iter().filter(|t| wanted(&t.body)).cloned().collect());
-    let one = |trace: &Trace| (trace.name.clone(), Traces::of(vec![trace.clone()]));
+        |wanted: fn(&Body) -> bool| Traces::new(job.traces.all.iter().filter(|t| wanted(&t.body)).cloned().collect());
+    let one = |trace: &Trace| (trace.name.clone(), Traces::new(vec![trace.clone()]));
     let (ctf, lttng) = (of(|body| matches!(body, Body::Ctf(_))), of(|body| matches!(body, Body::Lttng(_))));
     let mut units: Vec<(String, Traces)> = of(|body| matches!(body, Body::Session(_))).all.iter().map(one).collect();
     units.extend(job.traces.arrays().map(one));

@@ -105,7 +105,7 @@ fn facts(traces: &Traces, accounts: &[Account<'_>], notes: Vec<String>, output: 
         let _ = of.1.write(0, &mut text);
         String::from_utf8_lossy(&text).lines().next().map(str::to_owned)
     };
-    let losses = Losses::of(accounts);
+    let losses = Losses::from_accounts(accounts);
     let names: Vec<&str> = traces.all.iter().map(|trace| trace.name.as_str()).collect();
     let from = traces.origins.first().map(|origin| origin.path.display().to_string());
     let from = from.unwrap_or_else(|| output.display().to_string());

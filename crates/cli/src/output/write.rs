@@ -214,7 +214,7 @@ impl<'t> Writing<'_, 't> {
             streams: totals.streams,
             packets: totals.packets,
             bytes: totals.bytes,
-            losses: Losses::of(&accounts),
+            losses: Losses::from_accounts(&accounts),
             merged,
             faults: notes.unreadable,
         };

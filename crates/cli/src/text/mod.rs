@@ -304,7 +304,7 @@ pub(crate) fn log_lines(machine: Option<&Machine>) -> Vec<LogLine> {
 pub(crate) fn relation(ftrace: &Ftrace<'_>) -> Relation {
     let kernel = ftrace.machine.kernel.as_ref();
     let offset = kernel.map(|kernel| kernel.number("__sched_clock_offset", 8).unwrap_or(0));
-    Relation::of(ftrace.array, offset.map(u64::cast_signed))
+    Relation::new(ftrace.array, offset.map(u64::cast_signed))
 }
 
 /// Returns the log on the timeline of a trace array. If the clocks differ, a note on stderr says so.

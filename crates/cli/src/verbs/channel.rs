@@ -84,7 +84,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         Mode::Overwrite => config.overwrite(),
         Mode::Discard => config.discard(),
     };
-    config = create.level.and_then(Level::of).into_iter().fold(config, ChannelConfig::max_level);
+    config = create.level.and_then(Level::of_library).into_iter().fold(config, ChannelConfig::max_level);
     config = config.sized(create.size, create.subbuf_size, session.rings_of_channel());
     let filter = create.filter.as_ref().map(|filter| filter.text());
     session.create_channel(&config, filter).with_context(|| format!("channel {:?}", create.name))?;

@@ -71,13 +71,13 @@ pub(crate) enum Level {
 
 impl Level {
     /// Returns the level of the library.
-    pub(crate) fn of(self) -> Option<lastwords::Level> {
-        lastwords::Level::of(self as u32 + 1)
+    pub(crate) fn of_library(self) -> Option<lastwords::Level> {
+        lastwords::Level::from_number(self as u32 + 1)
     }
 
     /// Returns the word of a level of the library, as the command line takes it.
     pub(crate) fn word(level: lastwords::Level) -> String {
-        let own = Self::value_variants().iter().find(|own| own.of() == Some(level));
+        let own = Self::value_variants().iter().find(|own| own.of_library() == Some(level));
         let value = own.and_then(clap::ValueEnum::to_possible_value);
         value.map_or_else(String::new, |value| value.get_name().to_owned())
     }
@@ -90,7 +90,7 @@ pub(crate) fn enable(args: &EnableArgs) -> anyhow::Result<Outcome> {
     let channel = args.to.as_ref().or(args.also.as_ref()).or(args.rule.channel.as_ref());
     let channel = channel.map(|name| super::channel(&session, name)).transpose()?;
     let filter = args.filter.as_ref().map(|filter| filter.text().to_owned());
-    let spec = RuleSpec { channel, filter, level: args.rule.level.and_then(Level::of), ..RuleSpec::enable("") };
+    let spec = RuleSpec { channel, filter, level: args.rule.level.and_then(Level::of_library), ..RuleSpec::enable("") };
     add(&session, &args.rule.events, &spec)?;
     note_unknown(&session, &args.rule.events, args.filter.as_deref());
     let details = session.summary().details.map_err(anyhow::Error::msg)?;
@@ -115,7 +115,7 @@ pub(crate) fn disable(args: &Args) -> anyhow::Result<Outcome> {
     check_order("disable", args)?;
     let session = args.which.open()?;
     let channel = args.channel.as_deref().map(|name| super::channel(&session, name)).transpose()?;
-    let spec = RuleSpec { channel, level: args.level.and_then(Level::of), ..RuleSpec::disable("") };
+    let spec = RuleSpec { channel, level: args.level.and_then(Level::of_library), ..RuleSpec::disable("") };
     add(&session, &args.events, &spec)?;
     note_unknown(&session, &args.events, None);
     Ok(Outcome::Done)

@@ -242,7 +242,7 @@ fn add_condition(add: &Add) -> anyhow::Result<()> {
     let condition = Condition {
         times: add.times,
         always: add.always || condition.always,
-        level: add.level.and_then(Level::of),
+        level: add.level.and_then(Level::of_library),
         filter: add.filter.as_ref().map(|filter| filter.text().to_owned()),
         each: add.count,
         window: (add.before.is_some() || add.after.is_some()).then_some(window),

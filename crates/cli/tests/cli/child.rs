@@ -152,7 +152,7 @@ pub(crate) fn wait_for(file: &Path) {
 
 impl Running {
     /// A process that a test has started in another way.
-    pub(crate) fn of(child: Child) -> Self {
+    pub(crate) fn new(child: Child) -> Self {
         Self { child }
     }
 

@@ -22,7 +22,7 @@ fn python(place: &Place, script: &str) -> Running {
     let command = "ulimit -c unlimited; exec python3 -c \"$1\"";
     let mut shell = Command::new("/bin/sh");
     shell.args(["-c", command, "sh", script]).current_dir(place.path());
-    Running::of(shell.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("python3: cargo xtask setup"))
+    Running::new(shell.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("python3: cargo xtask setup"))
 }
 
 /// Starts a process that has this number, in this folder. Others take numbers meanwhile, so that it may need attempts.

@@ -115,7 +115,7 @@ fn the_pages_of_a_heap_become_the_data_of_regions() {
         fill(regions, &mut random);
         let folder = tempfile::tempdir().expect("a folder");
         let (found, read) = (found(regions), own_memory());
-        let dead = DeadSession::of(regions.view.uuid, &found, &read).expect("it is whole");
+        let dead = DeadSession::new(regions.view.uuid, &found, &read).expect("it is whole");
         let (copied, missing) = copy_to(&folder.path().join("base"), &dead, 1 << 30).expect("copied");
         assert_eq!((missing, copied.removed), (0, 0), "seed {}", seed + round);
         // The program's own readers take it for a session that the signal ended.
@@ -182,7 +182,7 @@ fn damaged_memory_is_copied_or_refused() {
         };
         let folder = tempfile::tempdir().expect("a folder");
         let base = folder.path().join("base");
-        let Some(dead) = DeadSession::of(shared.regions.view.uuid, &found, &read) else { continue };
+        let Some(dead) = DeadSession::new(shared.regions.view.uuid, &found, &read) else { continue };
         let written = dead.facts(&DEATH).mark(&DEATH, &|_, bytes| {
             if bytes.len() <= 8 { Ok(()) } else { Err(std::io::ErrorKind::InvalidData.into()) }
         });

@@ -117,7 +117,7 @@ fn copy_trace(
     };
     let copy = |(stream, path): &(&Stream, PathBuf), teller: &_| {
         let class = trace.class().streams.get(stream.class).filter(|_| !is_in_memory(trace));
-        copy_stream(Reader::new(trace, stream).watched(watch), class.and_then(Times::of), path, teller)
+        copy_stream(Reader::new(trace, stream).watched(watch), class.and_then(Times::from_class), path, teller)
     };
     let copied = parallel::map_telling(&streams, parallel::cpus(), copy, hear);
     for stream in copied {

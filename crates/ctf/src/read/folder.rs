@@ -393,7 +393,7 @@ fn join(stream: &mut Stream, other: Stream) {
     // Positions of packets of `stream`, the first one last.
     let mut places: HashMap<Same, Vec<usize>> = HashMap::new();
     for (place, (_, entry)) in stream.packets.iter().enumerate().rev() {
-        Same::of(entry).into_iter().flatten().for_each(|key| places.entry(key).or_default().push(place));
+        Same::from_entry(entry).into_iter().flatten().for_each(|key| places.entry(key).or_default().push(place));
     }
     let mut added = Vec::new();
     for (file, entry) in other.packets {
@@ -406,7 +406,7 @@ fn join(stream: &mut Stream, other: Stream) {
             }
             places.last().copied()
         };
-        let same = Same::of(&entry).into_iter().flatten().filter_map(first).min();
+        let same = Same::from_entry(&entry).into_iter().flatten().filter_map(first).min();
         match same.and_then(|place| stream.packets.get_mut(place)) {
             Some(same) if (same.1.end, same.1.size) < (entry.end, entry.size) => *same = (file, entry),
             Some(_) => {}
@@ -438,7 +438,7 @@ enum Same {
 }
 
 impl Same {
-    fn of(entry: &Entry) -> [Option<Self>; 2] {
+    fn from_entry(entry: &Entry) -> [Option<Self>; 2] {
         let Entry { begin, end, size, .. } = *entry;
         match entry.sequence {
             Some(sequence) => [Some(Self::Numbered { begin, sequence }), None],

@@ -21,7 +21,7 @@ pub(super) struct Times {
 
 impl Times {
     /// Returns how packets of a stream class get their times; none if they have times, or need none because the stream has no clock.
-    pub(super) fn of(class: &StreamClass) -> Option<Self> {
+    pub(super) fn from_class(class: &StreamClass) -> Option<Self> {
         class.clock?;
         let context = class.packet_context.clone().unwrap_or_default();
         if context.fields.iter().any(|field| has_clock(&field.class)) {
@@ -78,7 +78,7 @@ impl Times {
 
 /// Returns the trace class of the copy, if packets of a stream class get times; none if all have them.
 pub(super) fn extended(class: &TraceClass) -> Option<TraceClass> {
-    let times: Vec<Option<Times>> = class.streams.iter().map(Times::of).collect();
+    let times: Vec<Option<Times>> = class.streams.iter().map(Times::from_class).collect();
     times.iter().any(Option::is_some).then(|| {
         let mut class = class.clone();
         let streams = class.streams.iter_mut().zip(&times);

@@ -33,7 +33,7 @@ pub(crate) enum BuiltIn {
 
 impl BuiltIn {
     /// Returns what a name means if no field has the name. `$ctx.` may stand before the names that are contexts.
-    pub(crate) fn of(name: &Name) -> Option<Self> {
+    pub(crate) fn from_name(name: &Name) -> Option<Self> {
         let found = match name.plain()? {
             "cpu" | "CPU" | "cpu_id" => Self::Cpu,
             "comm" | "COMM" => Self::Comm,

@@ -175,7 +175,7 @@ pub(crate) fn source<'t>(
         return Some(Source::Field);
     }
     // Contexts of packets have their own names, but for the CPU, which is that of the stream.
-    let built_in = BuiltIn::of(name).filter(|of| !name.is_context() || *of == BuiltIn::Cpu)?;
+    let built_in = BuiltIn::from_name(name).filter(|of| !name.is_context() || *of == BuiltIn::Cpu)?;
     let mut any_context =
         |of: &[&str], slot| of.iter().any(|name| add_context(&[Step::Member((*name).to_owned())], slot));
     let own = class.streams.get(stream)?;

@@ -85,7 +85,7 @@ fn source<'a>(name: &Name, format: Option<&'a Format>, tracing: &Tracing) -> Opt
     if let Some(source) = field.and_then(|format| field_of(name, format, tracing.word_size)) {
         return Some(source);
     }
-    match (name.plain()?, BuiltIn::of(name)) {
+    match (name.plain()?, BuiltIn::from_name(name)) {
         (_, Some(BuiltIn::Cpu)) | ("common_cpu", _) => Some(Source::Cpu),
         (_, Some(BuiltIn::Comm)) | ("common_comm", _) => Some(Source::Comm),
         // The kernel's `pid` is the id of a thread.

@@ -52,7 +52,7 @@ impl Relation {
     /// `local` is `sched_clock`, `perf` is `local_clock`, and `global` is `sched_clock_cpu` made monotonic
     /// (`kernel/trace/trace_clock.c`, `kernel/sched/clock.c` of Linux 5.10 to 7.2).
     #[must_use]
-    pub fn of(array: &Array, offset: Option<i64>) -> Self {
+    pub fn new(array: &Array, offset: Option<i64>) -> Self {
         match array.clock_name() {
             "local" => offset.map_or(Self::Near, Self::Ahead),
             "global" | "perf" => Self::Ahead(0),

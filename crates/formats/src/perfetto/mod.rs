@@ -97,7 +97,7 @@ struct FtraceClock {
 impl FtraceClock {
     /// Returns the relation of a kernel's clock, if that is known. Returns none with a remark if an event would have a
     /// time before the boot, which Perfetto drops: `sched_clock` runs before the timekeeper does.
-    fn of(kernel: &Kernel<'_>) -> (Option<Self>, Option<String>) {
+    fn from_kernel(kernel: &Kernel<'_>) -> (Option<Self>, Option<String>) {
         let Some(ahead) = kernel.boot.filter(|ahead| *ahead != 0) else { return (None, None) };
         if i64::try_from(kernel.earliest()).is_ok_and(|first| first.saturating_add(ahead) < 0) {
             let remark = format!(
@@ -147,7 +147,7 @@ impl Timeline {
     ///
     /// If the times are since the epoch, Perfetto needs to know when the machine was booted: it does not accept a file
     /// that has nothing of `CLOCK_BOOTTIME`. A file that was opened beside this one is placed by it.
-    fn of(traces: &[Trace], kernel: Option<&Kernel<'_>>) -> Option<Self> {
+    fn new(traces: &[Trace], kernel: Option<&Kernel<'_>>) -> Option<Self> {
         let mut clocks = traces.iter().flat_map(|trace| &trace.class().clocks);
         // Readings are not negative, so a clock has no time before its beginning.
         let begins = |clock: &Clock| Converter::new(&clock.to_clock(), Rounding::Floor).nanoseconds(0);
@@ -165,7 +165,7 @@ impl Timeline {
         let own = traces.get(kernel.trace)?.class().clocks.first()?;
         let clock = own.to_clock();
         let since = clock.offset_seconds.saturating_mul(1_000_000_000).saturating_add_unsigned(clock.offset_ticks);
-        let (ftrace, remark) = FtraceClock::of(kernel);
+        let (ftrace, remark) = FtraceClock::from_kernel(kernel);
         let boot = since.saturating_sub(ftrace.map_or(0, |clock| clock.ahead));
         let related = Vec::from(since_boot(boot));
         let (clock, base, snapshot) = match (kernel.is_alone, own.origin == Origin::UnixEpoch) {
@@ -224,7 +224,7 @@ fn boot_origin(trace: &Trace) -> Option<i64> {
 /// Returns true if one file can express the times of all traces.
 #[must_use]
 pub fn can_hold(traces: &[Trace], kernel: Option<&Kernel<'_>>) -> bool {
-    Timeline::of(traces, kernel).is_some()
+    Timeline::new(traces, kernel).is_some()
 }
 
 /// Writes the selected events of `traces`, merged by time. One of the traces may be a kernel's. Spans that were open at the end are drawn
@@ -240,7 +240,7 @@ pub fn write(
     watch: Watch<'_>,
     notes: &mut dyn FnMut(Note),
 ) -> Result<Totals> {
-    let timeline = Timeline::of(traces, kernel)
+    let timeline = Timeline::new(traces, kernel)
         .ok_or_else(|| Error::Schema("the clocks of the traces cannot be related".into()))?;
     timeline.remark.iter().for_each(|remark| notes(Note::Remark(remark.clone())));
     if kernel.is_none() && timeline.base < 0 {

@@ -139,7 +139,7 @@ impl Line for Tracks<'_> {
         }
         let channel = channel(class);
         let track = self.track(out, stream, &facts, &channel, &thread);
-        let step = Step::of(name).zip(thread.span);
+        let step = Step::parse(name).zip(thread.span);
         let fields = step.map_or_else(Vec::new, |_| self.event.bytes().to_vec());
         let (level, time) = (described.log_level, event.nanoseconds);
         self.put_event(out, (Kind::Instant, track), name, (&channel, level), time);

@@ -168,8 +168,9 @@ pub(super) fn fields(code: &Code) -> Fields<'_> {
         text.push(b'=');
         (*role != Role::Hidden).then(|| Constant::new(&text))
     };
-    let format =
-        |(node, role): (_, &Role)| if *role == Role::Hidden { ValueFormat::Hidden } else { ValueFormat::of(node) };
+    let format = |(node, role): (_, &Role)| {
+        if *role == Role::Hidden { ValueFormat::Hidden } else { ValueFormat::from_node(node) }
+    };
     Fields {
         code,
         prefixes: code.nodes().iter().zip(&roles).map(prefix).collect(),

@@ -44,7 +44,7 @@ impl<'t> ScopePlan<'t> {
 
 impl<'t> ValueFormat<'t> {
     /// Returns the format of the value of a node.
-    pub(super) fn of(node: &'t Node) -> Self {
+    pub(super) fn from_node(node: &'t Node) -> Self {
         match &node.shape {
             _ if !node.shown => Self::Hidden,
             Shape::Integer { length, signed, base, mappings } if !mappings.is_empty() => {
@@ -68,5 +68,5 @@ fn field_format(node: &Node) -> FieldFormat<'_> {
         bare(&mut prefix, node.name.as_bytes());
         prefix.extend_from_slice(b" = ");
     }
-    FieldFormat { prefix: Constant::new(&prefix), value: ValueFormat::of(node) }
+    FieldFormat { prefix: Constant::new(&prefix), value: ValueFormat::from_node(node) }
 }

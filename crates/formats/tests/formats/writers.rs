@@ -412,7 +412,7 @@ fn no_text_controls_a_terminal() {
     for style in [Style::Babeltrace, Style::Ftrace, Style::Fields, Style::Raw] {
         texts.push(styled(&memory, style, &Selection::default()));
     }
-    texts.push(json::safe(&serde_json::to_string(&evidence::Account::of(&memory).report()).expect("JSON")));
+    texts.push(json::safe(&serde_json::to_string(&evidence::Account::new(&memory).report()).expect("JSON")));
     for text in texts {
         let bad = text.chars().find(|c| {
             (c.is_control() && *c != '\n') || matches!(c, '\u{61c}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
@@ -507,7 +507,7 @@ fn evidence_as_text_and_data() {
     ];
     memory.evidence.notes = vec!["registry: 1 record\u{1b} dropped".to_owned()];
     let mut out = Vec::new();
-    evidence::Account::of(&memory).write(2, &mut out).expect("text");
+    evidence::Account::new(&memory).write(2, &mut out).expect("text");
     assert_eq!(
         String::from_utf8(out).expect("UTF-8"),
         "session: sub-buffers: 1 committed, 1 open, 1 torn; with losses\n  \
@@ -517,7 +517,7 @@ fn evidence_as_text_and_data() {
          ... and 1 more gaps; `inspect --json` lists all\n  \
          registry: 1 record_ dropped\n"
     );
-    let report = serde_json::to_value(evidence::Account::of(&memory).report()).expect("JSON");
+    let report = serde_json::to_value(evidence::Account::new(&memory).report()).expect("JSON");
     assert_eq!(report["schema"], "lastwords.evidence.v1");
     assert_eq!(report["lost_events"], 40);
     assert_eq!(report["verdicts"]["torn"], 1);
@@ -531,6 +531,6 @@ fn evidence_as_text_and_data() {
     // A session that has lost its name is named by its UUID.
     memory.schema.name.clear();
     let mut out = Vec::new();
-    evidence::Account::of(&memory).write(2, &mut out).expect("text");
+    evidence::Account::new(&memory).write(2, &mut out).expect("text");
     assert!(out.starts_with(b"session 30313233-3435-3637-3839-616263646566: sub-buffers"));
 }

@@ -57,7 +57,7 @@ fn sections<H: FileHeader<Endian = Endianness>, F: Read + Seek>(
     if let Some(blob) = data(b".BTF")? {
         return Ok(TypeSource::Btf { blob, base: data(b".BTF.base")? });
     }
-    let debug = dwarf::Index::of(header, file)?;
+    let debug = dwarf::Index::read(header, file)?;
     debug
         .map(TypeSource::Debug)
         .ok_or_else(|| problem(what, "a section .BTF or .debug_info; give a module that has one"))

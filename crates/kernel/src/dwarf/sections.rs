@@ -44,7 +44,7 @@ impl Index {
     ///
     /// # Errors
     /// The headers are damaged, or the debug sections are compressed.
-    pub(crate) fn of<'d, H, R>(header: &H, file: R) -> Result<Option<Self>, Error>
+    pub(crate) fn read<'d, H, R>(header: &H, file: R) -> Result<Option<Self>, Error>
     where
         H: FileHeader<Endian = Endianness>,
         R: ReadRef<'d>,

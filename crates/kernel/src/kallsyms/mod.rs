@@ -49,7 +49,7 @@ pub struct Tables {
 impl Tables {
     /// The addresses in VMCOREINFO; none if it lacks them.
     #[must_use]
-    pub fn of(info: &VmcoreInfo) -> Option<Self> {
+    pub fn from_vmcoreinfo(info: &VmcoreInfo) -> Option<Self> {
         let symbol = |name| info.symbol(name);
         Some(Self {
             names: symbol("kallsyms_names")?,

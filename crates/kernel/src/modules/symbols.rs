@@ -53,7 +53,12 @@ pub struct ModuleSymbols {
 
 impl Tables {
     /// Finds a module's tables. `left` is the number of symbols that may still be read, for all modules together.
-    pub(super) fn of(kernel: &Kernel, module: Object<'_>, regions: &[Region], left: &mut u64) -> Result<Self, Error> {
+    pub(super) fn from_module(
+        kernel: &Kernel,
+        module: Object<'_>,
+        regions: &[Region],
+        left: &mut u64,
+    ) -> Result<Self, Error> {
         let tables = module.pointer("kallsyms")?;
         let entry = match kernel.memory.word_size() {
             8 => Entry { size: 24, section: 6, value: 8 },

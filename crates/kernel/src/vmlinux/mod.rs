@@ -36,7 +36,7 @@ pub fn open(bytes: Vec<u8>, budget: Arc<Budget>) -> Result<Kernel, Error> {
     if machine != EM_X86_64 {
         return Err(BytesError::value(WHAT, 18, machine.into(), "the machine x86-64 (62)").into());
     }
-    let segments = Segments::of(header, endian, &bytes).map_err(elf)?;
+    let segments = Segments::from_header(header, endian, &bytes).map_err(elf)?;
     let symbols = symbols(&segments, &budget)?;
     let memory: Arc<dyn Memory> = Arc::new(segments);
     let sources = Sources { symbols: Some(symbols), ..Sources::default() };

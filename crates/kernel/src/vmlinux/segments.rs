@@ -21,7 +21,7 @@ pub(super) struct Segment {
 }
 
 impl Segments {
-    pub(super) fn of(
+    pub(super) fn from_header(
         header: &FileHeader64<Endianness>,
         endian: Endianness,
         bytes: &[u8],

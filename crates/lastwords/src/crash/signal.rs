@@ -35,7 +35,7 @@ crate::labels!(Signal as i32 {
 });
 
 impl Signal {
-    fn of(signal: c_int) -> Option<Self> {
+    fn from_number(signal: c_int) -> Option<Self> {
         [Self::Ill, Self::Abrt, Self::Bus, Self::Fpe, Self::Segv].into_iter().find(|known| *known as c_int == signal)
     }
 }
@@ -159,7 +159,8 @@ extern "C" fn on_signal(signal: c_int, info: *mut libc::siginfo_t, context: *mut
     }
     if claim(tid) {
         // SAFETY: the kernel passes the context of the interrupted code, and a siginfo.
-        let (at, code, address) = unsafe { (Registers::of(context.cast()), (*info).si_code, (*info).si_addr() as u64) };
+        let (at, code, address) =
+            unsafe { (Registers::from_context(context.cast()), (*info).si_code, (*info).si_addr() as u64) };
         let mut fault = Fault { signal, code, address: if code > 0 { address } else { 0 }, at };
         FAULT.store(&raw mut fault, Release);
         stack::run(&fault, look_and_record);
@@ -214,7 +215,7 @@ fn claim(tid: u32) -> bool {
 /// Marks the sessions with the signal and records it.
 fn end(fault: &Fault) {
     ending::mark_all(Ending::Signal(fault.signal as u8));
-    let Some(signal) = Signal::of(fault.signal) else { return };
+    let Some(signal) = Signal::from_number(fault.signal) else { return };
     let me = identity::identity();
     let mut room = [hex(0); MAX_FRAMES];
     let (address, pc, backtrace) = (hex(fault.address), hex(fault.at.pc), FRAMES.copy(&mut room));

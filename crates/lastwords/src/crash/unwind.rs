@@ -127,7 +127,7 @@ impl Registers {
     ///
     /// # Safety
     /// `context` is a handler's third argument, or null.
-    pub(super) unsafe fn of(context: *const libc::ucontext_t) -> Self {
+    pub(super) unsafe fn from_context(context: *const libc::ucontext_t) -> Self {
         if context.is_null() {
             return Self::default();
         }

@@ -245,7 +245,7 @@ pub(crate) fn is_missed(desc: &EventDesc) -> bool {
 /// a description, they do.
 fn sends(session: &SessionShared, (id, entry): (u32, &ChannelEntry), desc: Option<&EventDesc>) -> bool {
     let view = session.view();
-    let takes = |desc| rules::judge(view.rules(), id, Named::of(desc), |_| ()) != Verdict::Refused;
+    let takes = |desc| rules::judge(view.rules(), id, Named::from_desc(desc), |_| ()) != Verdict::Refused;
     view.control().recording.load(Acquire) == 1 && entry.recording.load(Acquire) == 1 && desc.is_none_or(takes)
 }
 
@@ -321,7 +321,7 @@ fn enabled(slot: &RecorderSlot, desc: &EventDesc) -> bool {
 
 fn judge_by<F>(slot: &RecorderSlot, desc: &EventDesc, filter: impl Fn(&[AtomicU64]) -> F) -> Verdict<F> {
     match slot.is_recording() {
-        true => rules::judge(slot.session.view().rules(), u32::from(slot.channel_id), Named::of(desc), filter),
+        true => rules::judge(slot.session.view().rules(), u32::from(slot.channel_id), Named::from_desc(desc), filter),
         false => Verdict::Refused,
     }
 }

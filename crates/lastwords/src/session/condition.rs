@@ -64,7 +64,7 @@ impl Action {
     }
 
     /// Returns the action by that word. `is_snapshot`: the rule of the condition says so.
-    fn of(word: u32, is_snapshot: bool) -> Self {
+    fn from_word(word: u32, is_snapshot: bool) -> Self {
         match word {
             TRIGGER_START => Self::Start,
             TRIGGER_ENABLE => Self::Enable,
@@ -218,7 +218,7 @@ impl Condition {
         if self.limit.is_some_and(|(most, period)| most == 0 || period.is_zero()) {
             return Err(wrong("its limit lets nothing pass", "use a number and a time above 0"));
         }
-        let line = Line::of(RuleSpec {
+        let line = Line::from_spec(RuleSpec {
             enable: self.action == Action::Snapshot,
             channel: (self.each > 1).then(|| self.each - 1),
             level: self.level,
@@ -266,9 +266,9 @@ impl Condition {
         Ok(own)
     }
 
-    fn of((line, own): (Line, Own)) -> Self {
+    fn from_line((line, own): (Line, Own)) -> Self {
         let RuleSpec { enable, channel, level, pattern, filter } = line.spec;
-        let action = Action::of(own.action, enable);
+        let action = Action::from_word(own.action, enable);
         let text = |words: &[u64]| String::from_utf8_lossy(&bytes_of(words)).into_owned();
         let limit = Some(own.limit).filter(|limit| limit.1 != 0);
         let events = matches!(action, Action::Enable | Action::Disable).then(|| text(&own.folder));
@@ -287,7 +287,7 @@ impl Condition {
             events,
             times: own.times,
             always: own.always,
-            window: own.window.map(Window::of),
+            window: own.window.map(Window::from_times),
             limit: limit.map(|(most, period)| (most, Duration::from_nanos(period))),
             folder: folder.map(|folder| PathBuf::from(OsString::from_vec(folder))),
             latency,
@@ -340,13 +340,13 @@ fn check_count(count: usize) -> Result<(), Error> {
 pub(crate) fn read(view: &SessionRegion) -> Vec<Condition> {
     let Some(area) = view.conditions() else { return Vec::new() };
     let lines = rules::at_one_moment(tables(area), |current| lines(area, current)).unwrap_or_default();
-    lines.into_iter().map(Condition::of).collect()
+    lines.into_iter().map(Condition::from_line).collect()
 }
 
 /// Returns the condition that has a counter, if it is still there. The caller holds the lock.
 pub(crate) fn of_counter(area: &Conditions, counter: Counter) -> Option<Condition> {
     let lines = lines(area, &tables(area).current(area.rules.turn.load(Acquire)));
-    lines.into_iter().find(|(_, own)| own.counter == Some(counter)).map(Condition::of)
+    lines.into_iter().find(|(_, own)| own.counter == Some(counter)).map(Condition::from_line)
 }
 
 /// A condition that matches the name and level of an event.
@@ -373,7 +373,7 @@ fn ends(extra: &Extra, event: Named<'_>) -> bool {
 pub(crate) fn places(view: &SessionRegion, desc: &EventDesc, is_taken: bool) -> u64 {
     // A trigger's own events fire none.
     let Some(area) = view.conditions().filter(|_| desc.provider != "lastwords") else { return 0 };
-    let event = Named::of(desc);
+    let event = Named::from_desc(desc);
     let bits = |current: &Current<'_>| {
         let ends = |place| extra::at(area, current.turn, place).is_some_and(|extra| ends(extra, event));
         let is_always = |extra: &Extra| extra.flags.load(Relaxed) & CONDITION_ALWAYS != 0;
@@ -394,7 +394,7 @@ pub(crate) fn at<F>(
     filter: impl Fn(&[AtomicU64]) -> F,
 ) -> Option<Match<F>> {
     let area = view.conditions()?;
-    let event = Named::of(desc);
+    let event = Named::from_desc(desc);
     let at = |current: &Current<'_>| {
         let rule = current.rules.get(place)?;
         let extra = extra::at(area, current.turn, place)?;
@@ -407,7 +407,7 @@ pub(crate) fn at<F>(
         let each = rule.channel.load(Relaxed).max(1);
         let part = is_latency.then(|| Part { starts, ends, above: extra.above.load(Relaxed) });
         let on = rules::words_of(&extra.on).filter(|_| is_latency).map(&filter);
-        let fired = Fired::of(extra, action, place, current.turn);
+        let fired = Fired::new(extra, action, place, current.turn);
         let own = rules::filter_of(current, rule).filter(|_| starts).map(&filter);
         Some(Match { each, fired, filter: own, part, on })
     };
@@ -415,7 +415,7 @@ pub(crate) fn at<F>(
 }
 
 fn action_of(rule: &Rule, extra: &Extra) -> Action {
-    Action::of(extra.flags.load(Relaxed) >> 8 & 0xff, rule.enable.load(Relaxed) == TRIGGER_SNAPSHOT)
+    Action::from_word(extra.flags.load(Relaxed) >> 8 & 0xff, rule.enable.load(Relaxed) == TRIGGER_SNAPSHOT)
 }
 
 /// Counts an event that fulfils a condition. Returns true if it fires.
@@ -460,7 +460,7 @@ impl Regions {
     /// # Errors
     /// As for [`Regions::remove_conditions`].
     pub fn remove_conditions_if(&self, is_wanted: impl Fn(&Condition) -> bool) -> Result<usize, Error> {
-        self.change_conditions(|lines| lines.retain(|line| !is_wanted(&Condition::of(line.clone()))))
+        self.change_conditions(|lines| lines.retain(|line| !is_wanted(&Condition::from_line(line.clone()))))
     }
 
     /// Returns the conditions, in order.

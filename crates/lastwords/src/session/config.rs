@@ -50,7 +50,7 @@ pub enum Level {
 impl Level {
     /// Returns the level of a number, from 1 for errors to 5; the least severe for greater numbers, none for 0.
     #[must_use]
-    pub fn of(number: u32) -> Option<Self> {
+    pub fn from_number(number: u32) -> Option<Self> {
         let levels = [Self::Error, Self::Warn, Self::Info, Self::Debug, Self::Trace];
         Some(levels[(number.checked_sub(1)? as usize).min(levels.len() - 1)])
     }
@@ -77,7 +77,7 @@ impl Context {
 
     /// Makes contexts from bits of [`lastwords_abi::session::context`]; other bits are ignored.
     #[must_use]
-    pub const fn of(bits: u32) -> Self {
+    pub const fn from_bits(bits: u32) -> Self {
         Self(bits & Self::ALL.0)
     }
 }

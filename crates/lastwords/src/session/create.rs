@@ -94,7 +94,7 @@ fn create_in(builder: &Builder, uuid: [u8; 16], folder: Option<&Folder>) -> Resu
     }
     fill_tables(builder, &view, &layout)?;
     let streams = Streams::new(streams);
-    let regions = Regions { registry: Registry::of(registry, &view), view, spans, streams };
+    let regions = Regions { registry: Registry::new(registry, &view), view, spans, streams };
     init_others(builder, &layout, &regions);
     regions.registry.append(KIND_ENV, &env_body("backend", &note));
     Ok((regions, note))
@@ -135,7 +135,7 @@ fn init_session(builder: &Builder, mapping: Mapping, layout: &Layout) -> Result<
         write(offset_of!(Control, guards_off), offset_of!(Shape, guards));
         write_region(mapping.as_ptr(), KIND_SESSION, mapping.len(), layout.uuid, 0, info);
     }
-    SessionRegion::of(mapping)
+    SessionRegion::new(mapping)
 }
 
 /// Returns text for a field, cut at the end.
@@ -158,7 +158,7 @@ fn program() -> [u8; 256] {
 fn init_ring(mapping: Mapping, spec: &StreamSpec, snapshot: bool, grows: bool) -> Result<StreamRegion, Error> {
     // SAFETY: the back-end gave `region_len` zeroed, page-aligned, writable bytes, and nobody records yet.
     unsafe { init_stream(mapping.as_ptr(), spec) };
-    let ring = StreamRegion::of(mapping, &spec.session)?;
+    let ring = StreamRegion::new(mapping, &spec.session)?;
     ring.begin(grows);
     if spec.page_size != 0 {
         (0..if snapshot { 2 } else { 1 }).try_for_each(|half| ring.give(half))?;

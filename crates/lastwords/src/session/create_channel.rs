@@ -174,7 +174,7 @@ fn make_streams(regions: &Regions, folder: &Folder, specs: &[StreamSpec]) -> Res
     let made = mappings.into_iter().zip(specs).map(|(mapping, spec)| {
         // SAFETY: the back-end gave `region_len` zeroed, page-aligned, writable bytes, and nobody records yet.
         unsafe { init_added_stream(mapping.as_ptr(), spec) };
-        let ring = StreamRegion::of(mapping, &spec.session)?;
+        let ring = StreamRegion::new(mapping, &spec.session)?;
         ring.begin(grows);
         Ok(ring)
     });

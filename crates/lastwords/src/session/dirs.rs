@@ -209,7 +209,7 @@ impl Base {
         let shown = self.path.join(&temporary);
         sys::mkdirat(&self.fd, &temporary, Mode::RWXU).map_err(|error| Error::io("mkdir", &shown, error))?;
         let path = self.path.join(format!("{name}-{unique}"));
-        let folder = open_dir(&self.fd, &temporary, &shown).and_then(|fd| Folder::of(path, fd, temporary.clone()));
+        let folder = open_dir(&self.fd, &temporary, &shown).and_then(|fd| Folder::new(path, fd, temporary.clone()));
         // The folder is empty.
         folder.inspect_err(|_| _ = sys::unlinkat(&self.fd, &temporary, AtFlags::REMOVEDIR))
     }
@@ -218,7 +218,7 @@ impl Base {
     pub fn folder(&self, name: &str) -> Result<Folder, Error> {
         let path = self.path.join(name);
         let fd = open_own_dir(&self.fd, name, &path, 0o077)?;
-        Folder::of(path, fd, name.to_owned())
+        Folder::new(path, fd, name.to_owned())
     }
 
     /// Returns the names of the entries in the folder.
@@ -264,7 +264,7 @@ impl Base {
 
 impl Folder {
     /// Makes a folder from its open descriptor.
-    fn of(path: PathBuf, fd: OwnedFd, name: String) -> Result<Self, Error> {
+    fn new(path: PathBuf, fd: OwnedFd, name: String) -> Result<Self, Error> {
         let fd = VerifiedFile::new(fd).map_err(|error| Error::io("stat", &path, error))?;
         Ok(Self { path, fd, name })
     }

@@ -66,7 +66,7 @@ impl Ending {
     }
 
     /// Returns the ending of a word; `None` if the word is empty, or unknown to this version.
-    fn of(word: u32) -> Option<Self> {
+    fn from_word(word: u32) -> Option<Self> {
         let number = (word & ENDING_NUMBER != 0).then_some((word >> 8) as u8);
         let known =
             [Self::Closed(number), Self::Error, Self::Panic, Self::Signal(number.unwrap_or(0)), Self::Exit(number)];
@@ -120,7 +120,7 @@ const ON_THE_WAY: u64 = 2_000_000_000;
 /// Returns the end of a session that no process has any more, or that is `finished`.
 pub fn read(view: &SessionRegion) -> Ended {
     let (control, clock) = (view.control(), view.clock());
-    let marked = Ending::of(control.ending.load(Acquire));
+    let marked = Ending::from_word(control.ending.load(Acquire));
     let at = control.ended.load(Relaxed);
     let newest = clock.samples.get(clock.newest.load(Acquire) as usize).unwrap_or(&clock.samples[0]);
     let seen = newest.realtime.load(Relaxed);

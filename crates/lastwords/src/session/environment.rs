@@ -116,7 +116,7 @@ fn rule(pattern: String, level: Option<Level>) -> RuleSpec {
 fn level(word: &str) -> Option<Option<Level>> {
     let word = word.to_ascii_lowercase();
     let number = ["off", "error", "warn", "info", "debug", "trace"].iter().position(|known| *known == word)?;
-    Some(Level::of(number as u32))
+    Some(Level::from_number(number as u32))
 }
 
 /// Returns the glob of a target: a provider with those below it (`shop` includes `shop::db`), or the text itself if it

@@ -84,7 +84,7 @@ impl Own {
     pub(crate) fn load(area: &Conditions, extra: &Extra) -> Self {
         let flags = extra.flags.load(Relaxed);
         let is_latency = flags & CONDITION_LATENCY != 0;
-        let counter = Counter::of(extra);
+        let counter = Counter::from_extra(extra);
         Self {
             window: window(extra),
             limit: limit(extra),
@@ -149,10 +149,10 @@ pub(crate) struct Fired {
 
 impl Fired {
     /// Returns the condition at a place of the table that is current in a turn.
-    pub(crate) fn of(extra: &Extra, action: Action, place: usize, turn: u32) -> Self {
+    pub(crate) fn new(extra: &Extra, action: Action, place: usize, turn: u32) -> Self {
         let has_folder = action == Action::Snapshot && extra.folder[0].load(Relaxed) != 0;
         let turn = if has_folder { turn } else { 0 };
-        let counter = Counter::of(extra);
+        let counter = Counter::from_extra(extra);
         Self { action, window: window(extra), limit: limit(extra), place, turn, has_folder, counter }
     }
 

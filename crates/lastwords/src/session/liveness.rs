@@ -90,7 +90,7 @@ impl Identity {
         me
     }
 
-    pub(super) fn of(process: &Process) -> Option<Self> {
+    pub(super) fn from_entry(process: &Process) -> Option<Self> {
         let pid = process.pid.load(Acquire);
         let known = pid != 0 && pid != CLAIMING;
         known.then(|| Self { pid, start: process.start.load(Relaxed), pidns: process.pidns.load(Relaxed) })
@@ -146,7 +146,7 @@ impl<'a> Table<'a> {
     /// Iterates over the processes that joined and did not leave, with their indices. Dead ones among them died in the
     /// session.
     pub fn joined(self) -> impl Iterator<Item = (usize, Identity)> + use<'a> {
-        self.processes.iter().enumerate().filter_map(|(index, process)| Some((index, Identity::of(process)?)))
+        self.processes.iter().enumerate().filter_map(|(index, process)| Some((index, Identity::from_entry(process)?)))
     }
 
     /// Returns the index of this process.

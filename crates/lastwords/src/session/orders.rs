@@ -35,7 +35,7 @@ pub(crate) struct Counter {
 
 impl Counter {
     /// Returns the counter of a condition.
-    pub(crate) fn of(extra: &Extra) -> Option<Self> {
+    pub(crate) fn from_extra(extra: &Extra) -> Option<Self> {
         let word = extra.counter.load(Relaxed);
         let place = usize::from(word as u16).checked_sub(1).filter(|place| *place < MAX_CONDITIONS)?;
         Some(Self { place, tag: (word >> 16) as u16 })

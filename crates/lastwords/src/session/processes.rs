@@ -31,7 +31,7 @@ pub(crate) fn join(table: &Table<'_>) -> Option<usize> {
     let take_free = |index: &usize| claim(&table.processes[*index], 0);
     let take_dead = |index: &usize| {
         let process = &table.processes[*index];
-        let Some(identity) = Identity::of(process) else { return false };
+        let Some(identity) = Identity::from_entry(process) else { return false };
         table.judge_here(*index, &identity).0 == Life::Dead && claim(process, identity.pid)
     };
     let indices = || 0..table.processes.len().min(MAX_PROCESSES);

@@ -74,12 +74,12 @@ pub(crate) fn look_with_registry<T>(
     let mapping = must_find(folder, places.as_deref(), REGISTRY, open_to_look)?;
     check_header(&mapping, KIND_REGISTRY)?;
     // Callers copy the values that they read.
-    let registry = Registry::of(mapping, &view);
+    let registry = Registry::new(mapping, &view);
     Ok(look(&view, &registry))
 }
 
 fn open_view(folder: &Folder, places: Option<&[Place]>, open: Open) -> Result<SessionRegion, Error> {
-    let view = SessionRegion::of(must_find(folder, places, SESSION, open)?)?;
+    let view = SessionRegion::new(must_find(folder, places, SESSION, open)?)?;
     let shown = folder.path.to_string_lossy();
     // A folder of files may have been renamed, or be a copy. A session of an older version does not know its file.
     let may_be_renamed = places.is_none() && view.guards().is_some();
@@ -103,11 +103,11 @@ impl Regions {
         let mut streams = Vec::new();
         for index in 0..streams::count(&view) {
             let mapping = must_find(folder, places, &stream_name(index), open_region)?;
-            streams.push(StreamRegion::of(mapping, &view.uuid)?);
+            streams.push(StreamRegion::new(mapping, &view.uuid)?);
         }
         view.tell_namespace();
         let streams = Streams::new(streams);
-        Ok(Self { registry: Registry::of(registry, &view), view, spans, streams })
+        Ok(Self { registry: Registry::new(registry, &view), view, spans, streams })
     }
 
     /// Iterates over all mappings.

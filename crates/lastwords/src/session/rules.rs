@@ -106,7 +106,7 @@ pub struct Named<'a> {
 }
 
 impl Named<'_> {
-    pub(crate) fn of(desc: &EventDesc) -> Self {
+    pub(crate) fn from_desc(desc: &EventDesc) -> Self {
         Named { provider: desc.provider, name: desc.name, level: desc.level }
     }
 }
@@ -266,11 +266,11 @@ impl Line {
                 remedy: "enable the events with the opposite filter",
             });
         }
-        Self::of(spec)
+        Self::from_spec(spec)
     }
 
     /// Compiles the filter of a rule, or of a condition.
-    pub(crate) fn of(spec: RuleSpec) -> Result<Self, Error> {
+    pub(crate) fn from_spec(spec: RuleSpec) -> Result<Self, Error> {
         let filter = spec.filter.as_deref().map_or(Ok(Vec::new()), compile)?;
         Ok(Self { spec, filter })
     }
@@ -330,7 +330,7 @@ fn spec_of(rule: &Rule, filter: Option<String>) -> RuleSpec {
         filter,
         enable: rule.enable.load(Relaxed) != 0,
         channel: rule.channel.load(Relaxed).checked_sub(1),
-        level: rule.level.load(Relaxed).checked_sub(1).and_then(Level::of),
+        level: rule.level.load(Relaxed).checked_sub(1).and_then(Level::from_number),
         pattern: text(&pattern(&rule.pattern)),
     }
 }

@@ -41,7 +41,7 @@ pub struct SessionRegion {
 
 impl SessionRegion {
     /// Checks a mapped region and gives access to it.
-    pub(crate) fn of(mapping: Mapping) -> Result<Self, Error> {
+    pub(crate) fn new(mapping: Mapping) -> Result<Self, Error> {
         let path = path_of(&mapping);
         // SAFETY: mappings are page-aligned, and readable for their length.
         let read = unsafe { init::read_region::<SessionInfo>(mapping.as_ptr(), mapping.len(), region::KIND_SESSION) };

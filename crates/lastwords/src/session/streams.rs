@@ -47,7 +47,7 @@ impl Drop for StreamRegion {
 
 impl StreamRegion {
     /// Attaches to the stream in a mapping, which must belong to the session.
-    pub(crate) fn of(mapping: Mapping, session: &[u8; 16]) -> Result<Self, Error> {
+    pub(crate) fn new(mapping: Mapping, session: &[u8; 16]) -> Result<Self, Error> {
         // SAFETY: mappings stay until the process ends (a detached one reads as zeroes and its handles are given up
         // before). If nobody records in them, they stay until their `Regions` are dropped, which own the streams. The
         // pages in a table belong to this process, because files with tables are refused below.
@@ -240,7 +240,7 @@ pub(crate) fn map(
     let mut streams = Vec::new();
     for index in channel.first_stream..channel.first_stream.saturating_add(channel.streams) {
         let mapping = open_region(folder.for_ring()?, &stream_name(index))?;
-        let region = StreamRegion::of(mapping, &view.uuid)?;
+        let region = StreamRegion::new(mapping, &view.uuid)?;
         let spec = region.stream.spec();
         let is_its = (spec.index, spec.channel, spec.sub_buffer_size, spec.sub_buffers)
             == (index, id, channel.sub_buffer_size, channel.sub_buffers);

@@ -39,7 +39,7 @@ impl Window {
     }
 
     /// Returns the window of these nanoseconds.
-    pub(crate) fn of((before, after): (u64, u64)) -> Self {
+    pub(crate) fn from_times((before, after): (u64, u64)) -> Self {
         Self { before: (before != 0).then(|| Duration::from_nanos(before)), after: Duration::from_nanos(after) }
     }
 }

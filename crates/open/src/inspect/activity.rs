@@ -98,7 +98,7 @@ pub(super) fn read<'p>(
             let made = make(trace).filter(|_| selected.is_none())?.ok()?;
             let tallies = tally::all(&made, watch);
             let counted: Vec<Counted> = tallies.iter().map(|tally| tally.counted.clone()).collect();
-            let activity = Some(Activity::of(trace, &made, &counted, false));
+            let activity = Some(Activity::new(trace, &made, &counted, false));
             return Some(Read { packets: None, tallies, activity });
         };
         let kept = Some(packets);
@@ -106,10 +106,10 @@ pub(super) fn read<'p>(
         let is_read = selected.is_some() && trace.ftrace().is_some();
         let tallies = if is_read { Vec::new() } else { tally::all(usable, watch) };
         let activity = match &mut selected {
-            Some(selected) => Activity::of(trace, usable, &selected.next().unwrap_or_default(), true),
+            Some(selected) => Activity::new(trace, usable, &selected.next().unwrap_or_default(), true),
             None => {
                 let counted: Vec<Counted> = tallies.iter().map(|tally| tally.counted.clone()).collect();
-                Activity::of(trace, usable, &counted, false)
+                Activity::new(trace, usable, &counted, false)
             }
         };
         Some(Read { packets: kept, tallies, activity: Some(activity) })
@@ -156,12 +156,12 @@ impl Activity {
         let packets = trace.packets(Version::V2)?.ok()?;
         let selection = Selection { deduplicate: true, ..Selection::default() };
         let (counted, totals) = tally::selected(std::slice::from_ref(&packets), &selection, &read::unwatched).ok()?;
-        let activity = Self::of(trace, &packets, counted.first()?, false);
+        let activity = Self::new(trace, &packets, counted.first()?, false);
         trace.session().map(|found| found.newest.set(activity.end_ns));
         Some((activity, totals))
     }
 
-    fn of(trace: &Trace, packets: &read::Trace, counted: &[Counted], selected: bool) -> Self {
+    fn new(trace: &Trace, packets: &read::Trace, counted: &[Counted], selected: bool) -> Self {
         let class = packets.class();
         // CTF 1.8 does not name channels.
         let name_of = |stream: &StreamClass| {

@@ -48,7 +48,7 @@ impl<'a> Report<'a> {
     /// they are counted. `selection` is for the counts by event and over time ([`Activity`]) alone.
     /// `watch` receives the bytes that were read.
     #[must_use]
-    pub fn of(
+    pub fn new(
         origins: &'a [Arc<Origin>],
         traces: &'a [Trace],
         packets: &[Option<Result<read::Trace>>],

@@ -244,9 +244,9 @@ impl View<'_> {
         let (header, sum) = unsafe { self.stream.closing(memory, place, slot.end_clock.load(Relaxed)) };
         // SAFETY: header and trailer belong to this thread until it commits the header's bytes.
         unsafe {
-            let header_end = Chunk::of(place.sub_buffer + at::TIMESTAMP_END as u64, &header[at::TIMESTAMP_END..]);
+            let header_end = Chunk::new(place.sub_buffer + at::TIMESTAMP_END as u64, &header[at::TIMESTAMP_END..]);
             super::write(memory, &header_end);
-            super::write(memory, &Chunk::of(place.sub_buffer + size - CHECK_FROM_END as u64, &sum));
+            super::write(memory, &Chunk::new(place.sub_buffer + size - CHECK_FROM_END as u64, &sum));
         }
         // The sub-buffer must be persistent before the counter that declares it closed can be.
         let persists = self.channel.persist != Persist::None;
@@ -355,7 +355,7 @@ fn switch<M: Memory>(view: &View<'_>, memory: M, record: &Record<'_>) -> Result<
     let header = packet::header(&stream.spec, number, view.clock, Closing::default());
     let at = stream.place(start).sub_buffer;
     // SAFETY: the reservation gave the header's bytes to this thread, in a place that is available.
-    unsafe { super::write(memory, &Chunk::of(at, &header)) };
+    unsafe { super::write(memory, &Chunk::new(at, &header)) };
     if view.persists_events() {
         persist_range(memory, at, header.len(), view.control);
     }

@@ -128,7 +128,7 @@ fn begin<M: Memory, P: Publish>(context: &Context<'_, P, M>) -> Step {
     // replace it.
     fence(Release);
     let header = packet::header(&stream.spec, place.number, context.clock, Closing::default());
-    let header = Chunk::of(place.sub_buffer, &header);
+    let header = Chunk::new(place.sub_buffer, &header);
     context.publish(start + HEADER_LEN as u64, &[header], Step::Progress)
 }
 
@@ -148,8 +148,8 @@ fn close<M: Memory, P: Publish>(channel: &Channel, context: &Context<'_, P, M>, 
     // them. A close that was computed from another position is not published.
     let (header, sum) = unsafe { stream.closing(context.memory, place, context.clock) };
     let trailer = place.sub_buffer + stream.spec.sub_buffer_size - CHECK_FROM_END as u64;
-    let trailer = Chunk::of(trailer, &sum);
-    let header = Chunk::of(place.sub_buffer + at::TIMESTAMP_END as u64, &header[at::TIMESTAMP_END..]);
+    let trailer = Chunk::new(trailer, &sum);
+    let header = Chunk::new(place.sub_buffer + at::TIMESTAMP_END as u64, &header[at::TIMESTAMP_END..]);
     if channel.persist == Persist::SubBuffer {
         return close_persistently(context, next, &[header, trailer]);
     }

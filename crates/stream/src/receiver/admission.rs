@@ -31,7 +31,7 @@ pub(super) enum Peer {
 }
 
 impl Peer {
-    pub(super) fn of(address: &SockAddr) -> Self {
+    pub(super) fn from_address(address: &SockAddr) -> Self {
         match (address.as_socket(), address.as_vsock_address()) {
             (Some(address), _) => match address.ip().to_canonical() {
                 IpAddr::V6(ip) => Self::Ip(IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() & u128::MAX << 64))),

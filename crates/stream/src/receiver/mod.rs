@@ -210,7 +210,7 @@ impl Receiver {
         if let Address::Unix(_) = self.address {
             check_peer(socket)?;
         }
-        admission.enter(Peer::of(address), socket)
+        admission.enter(Peer::from_address(address), socket)
     }
 }
 

@@ -148,7 +148,7 @@ impl Cursor {
 
     /// Returns a cursor at the first event of a sub-buffer that [`super::Ring::sub_buffer`] has read.
     #[must_use]
-    pub fn of(bytes: &[u8], layout: HeaderPage, order: ByteOrder, info: &SubBufferInfo) -> Self {
+    pub fn in_sub_buffer(bytes: &[u8], layout: HeaderPage, order: ByteOrder, info: &SubBufferInfo) -> Self {
         Self::new(bytes, layout, order, info.committed)
     }
 

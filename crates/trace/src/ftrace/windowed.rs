@@ -45,7 +45,7 @@ impl Windowed {
             return false;
         }
         let info = self.ring.sub_buffer(stream, 0, &mut bytes);
-        let first = Cursor::of(&bytes, self.header_page, self.order, &info).next(&bytes);
+        let first = Cursor::in_sub_buffer(&bytes, self.header_page, self.order, &info).next(&bytes);
         info.missed.is_some() && !first.is_some_and(|first| first.is_ok_and(|first| first.time <= *self.window.start()))
     }
 
@@ -62,7 +62,7 @@ impl Ring for Windowed {
 
     fn sub_buffer(&self, cpu: usize, index: usize, bytes: &mut Vec<u8>) -> SubBufferInfo {
         let mut info = self.ring.sub_buffer(cpu, index, bytes);
-        let mut cursor = Cursor::of(bytes, self.header_page, self.order, &info);
+        let mut cursor = Cursor::in_sub_buffer(bytes, self.header_page, self.order, &info);
         let data = self.header_page.data_offset as usize;
         let (mut at, mut first) = (cursor.at(), None);
         while let Some(Ok(event)) = cursor.next(bytes) {

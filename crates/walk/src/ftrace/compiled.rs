@@ -41,7 +41,7 @@ pub(super) fn read(kernel: &Kernel, notes: &mut Vec<String>) -> Result<BTreeMap<
     let mut next = u16::try_from(last).unwrap_or(u16::MAX);
     let image = Image {
         kernel,
-        flags: NameFlags::of(kernel),
+        flags: NameFlags::from_kernel(kernel),
         common: common(kernel)?,
         replacements: replacements(kernel)?,
         syscalls: syscalls(kernel),

@@ -19,7 +19,7 @@ pub(super) fn read(kernel: &Kernel, evidence: &mut Evidence) -> Result<BTreeMap<
                 .push(format!("the list of common fields is not known, they are those of struct trace_entry: {error}"));
             of_entry(kernel)
         })?;
-    let flags = NameFlags::of(kernel);
+    let flags = NameFlags::from_kernel(kernel);
     let mut formats = BTreeMap::new();
     let mut without_text = 0usize;
     let head = kernel.symbol("ftrace_events")?;
@@ -127,7 +127,7 @@ pub(super) struct NameFlags {
 }
 
 impl NameFlags {
-    pub(super) fn of(kernel: &Kernel) -> Self {
+    pub(super) fn from_kernel(kernel: &Kernel) -> Self {
         let bit = |name: &str| kernel.types.enum_value(name).map_or(0, i64::cast_unsigned);
         Self { tracepoint: bit("TRACE_EVENT_FL_TRACEPOINT"), custom: bit("TRACE_EVENT_FL_CUSTOM") }
     }

@@ -66,7 +66,7 @@ fn decode(program: &Program, bytes: &[u8], only_likely: bool) -> Proof {
     let mut proof = Proof { good: packet.events_at / 8, ..Proof::default() };
     let mut at = packet.events_at;
     let mut pace = Pace::default();
-    let pages = zeros::Pages::of(bytes, end);
+    let pages = zeros::Pages::new(bytes, end);
     // The proof before an event that has a page of zeros in it. The next event shows that this was its length.
     let mut before = None;
     while at < end {

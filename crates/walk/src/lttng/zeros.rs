@@ -26,7 +26,7 @@ pub(super) enum Meets {
 
 impl Pages {
     /// Looks at the pages of a packet whose content ends at bit `end`.
-    pub(super) fn of(bytes: &[u8], end: u64) -> Self {
+    pub(super) fn new(bytes: &[u8], end: u64) -> Self {
         let is_zero = |page: &[u8]| page.iter().all(|byte| *byte == 0);
         Self { zeros: bytes.chunks(usize::try_from(PAGE).unwrap_or(1)).map(is_zero).collect(), end }
     }
@@ -55,7 +55,7 @@ mod tests {
     fn an_event_in_a_page_of_zeros_is_not_proven() {
         let mut bytes = vec![1u8; 5 * 4096];
         bytes[4096..3 * 4096].fill(0);
-        let pages = Pages::of(&bytes, 5 * 4096 * 8);
+        let pages = Pages::new(&bytes, 5 * 4096 * 8);
         let meets = |at: u64, to: u64| pages.meets(at * 8, to * 8);
         assert_eq!(meets(84, 4096), Meets::Not);
         assert_eq!(meets(4000, 4100), Meets::Unproven);
@@ -69,8 +69,8 @@ mod tests {
     fn the_last_bytes_of_a_packet_may_be_zeros() {
         let mut bytes = vec![1u8; 2 * 4096];
         bytes[4096..].fill(0);
-        let ends = |end: u64| Pages::of(&bytes, end * 8).meets(4000 * 8, end * 8);
+        let ends = |end: u64| Pages::new(&bytes, end * 8).meets(4000 * 8, end * 8);
         assert_eq!((ends(4100), ends(4200)), (Meets::Not, Meets::Unproven));
-        assert_eq!(Pages::of(&bytes, 4104 * 8).meets(4096 * 8, 4104 * 8), Meets::Unproven);
+        assert_eq!(Pages::new(&bytes, 4104 * 8).meets(4096 * 8, 4104 * 8), Meets::Unproven);
     }
 }

@@ -190,7 +190,7 @@ impl Members {
             sizes = head.number("struct_sizes")?;
             let (total, buffers) = (head.number("total_size")?, head.number("buffers_offset")?);
             common = Some(Common { len: head.len, total, buffers, scratch: scratch(types)? });
-            cpu = self::cpu(Structure::of(types, own)?)?;
+            cpu = self::cpu(Structure::new(types, own)?)?;
         } else {
             sizes = head.number("struct_size")?;
             common = None;
@@ -270,10 +270,10 @@ struct Structure<'a> {
 
 impl<'a> Structure<'a> {
     fn find(types: &'a Types, name: &str) -> Result<Self, Error> {
-        Self::of(types, types.id(name)?)
+        Self::new(types, types.id(name)?)
     }
 
-    fn of(types: &'a Types, id: TypeId) -> Result<Self, Error> {
+    fn new(types: &'a Types, id: TypeId) -> Result<Self, Error> {
         let size = types.size(id);
         let len = u32::try_from(size).ok().filter(|len| *len > 0 && *len <= PAGE);
         let too_long = || Error::Shape {
@@ -355,12 +355,12 @@ fn cpu(mut own: Structure<'_>) -> Result<Cpu, Error> {
 /// The scratch area; none where the types have no structure for it.
 fn scratch(types: &Types) -> Result<Option<Scratch>, Error> {
     let Ok(own) = types.id("trace_scratch") else { return Ok(None) };
-    let mut own = Structure::of(types, own)?;
+    let mut own = Structure::new(types, own)?;
     let (clock, text) = (own.any_number("clock_id")?, own.any_number("text_addr")?);
     let mut modules = None;
     if let Some(count) = own.any_number("nr_entries")? {
         let (at, entry, _) = own.tail("entries")?;
-        let mut entry = Structure::of(types, entry)?;
+        let mut entry = Structure::new(types, entry)?;
         let (address, name) = (entry.number("mod_addr")?, entry.member("mod_name")?);
         if !matches!(name.kind, Kind::Array { element_size: 1, .. }) {
             return Err(entry.shape("mod_name", "an array of characters"));
@@ -376,7 +376,7 @@ fn scratch(types: &Types) -> Result<Option<Scratch>, Error> {
 fn header_page(types: &Types, said: Option<HeaderPage>) -> Result<HeaderPage, Error> {
     let mut own = match (types.id("buffer_data_page"), said) {
         (Err(_), Some(said)) => return Ok(said),
-        (own, _) => Structure::of(types, own?)?,
+        (own, _) => Structure::new(types, own?)?,
     };
     let time = own.number("time_stamp")?;
     if time != (Number { at: 0, size: 8 }) {

@@ -67,7 +67,7 @@ impl Frozen {
     ///
     /// # Errors
     /// The file system has no room, the control words cannot be read, or the budget is spent.
-    pub(crate) fn of(stream: &Stream, file: &Arc<File>, wanted: &Wanted<'_>, budget: &Budget) -> Result<Self, Error> {
+    pub(crate) fn take(stream: &Stream, file: &Arc<File>, wanted: &Wanted<'_>, budget: &Budget) -> Result<Self, Error> {
         let file = Arc::clone(file);
         let control = stream.control(budget)?;
         let mut frozen = Self { control, after: control, announced: Ok(Vec::new()), halves: Default::default(), file };

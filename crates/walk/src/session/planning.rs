@@ -99,7 +99,7 @@ impl Planning<'_> {
         }
         // The stream is being written: plan and deliver a copy.
         let wanted = Wanted { halves: &[0, 1], new_from: None, threads: self.threads };
-        let frozen = match Frozen::file().and_then(|file| Frozen::of(stream, &file, &wanted, budget)) {
+        let frozen = match Frozen::file().and_then(|file| Frozen::take(stream, &file, &wanted, budget)) {
             Ok(frozen) => Some(Arc::new(frozen)),
             Err(error) if error.kind == lastwords_bytes::Kind::Budget => return Err(error),
             // Without a copy, sub-buffers that writers overwrite before delivery are lost.

@@ -62,7 +62,7 @@ impl ReadLimit<'_> {
                     return Ok((None, false));
                 };
                 let wanted = Wanted { halves: &[end.half], new_from: Some(end.begin_position()), threads };
-                let frozen = match Frozen::of(stream, file, &wanted, budget) {
+                let frozen = match Frozen::take(stream, file, &wanted, budget) {
                     // Planning finds the same error and reports it.
                     Err(error) if error.kind == lastwords_bytes::Kind::Short => return Ok((None, false)),
                     frozen => frozen?,

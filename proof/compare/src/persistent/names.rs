@@ -37,7 +37,7 @@ struct Function {
 
 impl Addresses {
     /// Reads what a boot left in a folder.
-    pub(super) fn of(tree: &Path) -> Result<Self> {
+    pub(super) fn read(tree: &Path) -> Result<Self> {
         let (kallsyms, loaded) = (read(&tree.join("kallsyms"))?, read(&tree.join("modules"))?);
         let mut functions: BTreeMap<String, (BTreeSet<u64>, bool)> = BTreeMap::new();
         for line in kallsyms.lines() {

@@ -109,7 +109,7 @@ fn run(variant: &Variant, of: (&Store, &Kernel, &Path), keep: bool, rows: &mut R
         cpus: CPUS,
         reboots: true,
         disks: std::slice::from_ref(&disk),
-        ..Config::of(Arch::Amd64, &program, [&kernel.image, &initramfs, &folder])
+        ..Config::new(Arch::Amd64, &program, [&kernel.image, &initramfs, &folder])
     };
     let mut guest = Guest::start(&config)?;
     for boot in 1..=variant.boots.len() {

@@ -48,7 +48,7 @@ pub(super) struct Tracer {
 impl Tracer {
     /// Builds it for a kernel, or takes what was built before. `given`: the modules' source, a folder or an archive of it, in
     /// place of the suite's package.
-    pub(super) fn of(store: &Store, kernel: &Kernel, given: Option<&Path>) -> Result<Self> {
+    pub(super) fn prepare(store: &Store, kernel: &Kernel, given: Option<&Path>) -> Result<Self> {
         let root = store.folder("lttng").join(&kernel.release);
         let guest = given.map_or("guest".to_string(), |path| format!("guest-{}", source_name(path)));
         let tracer = Self {

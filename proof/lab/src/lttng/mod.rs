@@ -95,7 +95,7 @@ pub(super) fn run(
 ) -> Result<()> {
     let own = FORMATS.iter().map(|name| dump::find(name)).collect::<Result<Vec<_>>>()?;
     let formats = if formats.is_empty() { &own } else { formats };
-    let tracer = Tracer::of(store, kernel, modules)?;
+    let tracer = Tracer::prepare(store, kernel, modules)?;
     let qemu = super::qemu(store, Arch::Amd64)?;
     let folder = store.runs().join(format!("{}-{}", kernel.release, scenario.name));
     make_empty(&folder)?;
@@ -111,7 +111,7 @@ pub(super) fn run(
         memory: MEMORY,
         cpus: scenario.cpus,
         disks: &disks,
-        ..Config::of(Arch::Amd64, &qemu, [&kernel.image, &initramfs, &folder])
+        ..Config::new(Arch::Amd64, &qemu, [&kernel.image, &initramfs, &folder])
     };
     let dumps = dumps(&config, store, scenario, formats)?;
     std::fs::remove_file(&initramfs)?;

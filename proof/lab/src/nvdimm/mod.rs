@@ -170,7 +170,7 @@ impl Lab<'_> {
             cpus: 1,
             reboots: true,
             more: &more,
-            ..Config::of(Arch::Amd64, &program, [&self.kernel.image, self.initramfs, self.folder])
+            ..Config::new(Arch::Amd64, &program, [&self.kernel.image, self.initramfs, self.folder])
         };
         let mut guest = Guest::start(&config)?;
         let mut rng = Random(seed);

@@ -124,7 +124,7 @@ impl Lab<'_> {
             reboots: true,
             more: &more,
             disks: &disks,
-            ..Config::of(Arch::Amd64, &program, [&self.kernel.image, initramfs, self.folder])
+            ..Config::new(Arch::Amd64, &program, [&self.kernel.image, initramfs, self.folder])
         };
         let mut guest = Guest::start(&config)?;
         let mut texts = Vec::new();

@@ -44,7 +44,7 @@ pub(crate) struct Helper {
 
 impl Helper {
     /// Returns the helper of a pattern; none if the pattern is that of another.
-    pub(crate) fn of(pattern: &str) -> Option<Self> {
+    pub(crate) fn parse(pattern: &str) -> Option<Self> {
         parse(pattern).map(|(program, old)| Self { program: program.to_owned(), old })
     }
 }
@@ -71,7 +71,7 @@ pub(super) fn install(state: &Path) -> anyhow::Result<Outcome> {
     let program = program.canonicalize().with_context(|| program.display().to_string())?;
     let program = program.to_str().context("the path of this program is not UTF-8")?;
     let old = read_pattern()?;
-    if let Some(helper) = Helper::of(&old) {
+    if let Some(helper) = Helper::parse(&old) {
         if helper.program == program {
             say::line(format_args!("{program} is installed already; cores then go to `{}`", helper.old));
             return Ok(Outcome::Done);
@@ -103,7 +103,7 @@ pub(super) fn remove(state: &Path) -> anyhow::Result<Outcome> {
     let file = state.join(STATE);
     let saved = read_saved(&file)?;
     let pattern = read_pattern()?;
-    let old = match (&saved, Helper::of(&pattern)) {
+    let old = match (&saved, Helper::parse(&pattern)) {
         (Some(saved), _) if saved.installed == pattern => Some(saved.old.clone()),
         (_, Some(helper)) => Some(helper.old),
         (_, None) => None,
@@ -125,7 +125,7 @@ pub(super) fn remove(state: &Path) -> anyhow::Result<Outcome> {
 /// Prints whether the helper is installed.
 pub(super) fn status(json: bool) -> anyhow::Result<Outcome> {
     let pattern = read_pattern()?;
-    let helper = Helper::of(&pattern);
+    let helper = Helper::parse(&pattern);
     if json {
         let (program, old) = helper.as_ref().map(|helper| (&helper.program, &helper.old)).unzip();
         let report = json!({ "schema": SCHEMA, "installed": helper.is_some(), "program": program, "core_pattern": old.unwrap_or(&pattern) });

@@ -72,7 +72,7 @@ fn search(task: &Task, memory: OwnedFd, maps: OwnedFd, socket: &UnixStream) -> a
     let read = |address: u64, buffer: &mut [u8]| memory.read_exact_at(buffer, address).is_ok();
     let mut sender = Sender(BufWriter::with_capacity(1 << 16, socket));
     for (uuid, regions) in sessions.iter().take(MOST_SESSIONS) {
-        let Some(session) = DeadSession::of(*uuid, regions, &read) else { continue };
+        let Some(session) = DeadSession::new(*uuid, regions, &read) else { continue };
         Message::Session(session.facts(&death)).write(&mut sender.0)?;
         sender.0.flush()?;
         let mut answer = [0];

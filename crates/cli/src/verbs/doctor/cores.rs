@@ -8,7 +8,7 @@ use std::path::Path;
 pub(super) fn check() -> Vec<Finding> {
     let pattern = read(CORE_PATTERN).unwrap_or_default();
     let limit = rustix::process::getrlimit(rustix::process::Resource::Core).current;
-    let helper = Helper::of(&pattern);
+    let helper = Helper::parse(&pattern);
     let mut findings = vec![self::helper(helper.as_ref(), &read(PIPE_LIMIT).unwrap_or_default())];
     // Behind the helper, cores go where the old pattern says, with the limit that it means for them.
     let pattern = helper.map_or(pattern, |helper| helper.old);

@@ -35,7 +35,7 @@ struct PersistentMemory {
 
 impl PersistentMemory {
     /// Lists the devices in a folder like `/sys`.
-    fn of(sys: &Path) -> Self {
+    fn find(sys: &Path) -> Self {
         let names = |folder: &str, begin: &str| -> Vec<String> {
             let entries = std::fs::read_dir(sys.join(folder)).into_iter().flatten().flatten();
             let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
@@ -86,7 +86,7 @@ impl Machine {
             command_line: read("/proc/cmdline").unwrap_or_default(),
             iomem: read("/proc/iomem").unwrap_or_default(),
             cpus: std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u64),
-            memory: PersistentMemory::of(Path::new("/sys")),
+            memory: PersistentMemory::find(Path::new("/sys")),
         }
     }
 }
@@ -276,7 +276,7 @@ mod tests {
     fn persistent_memory_is_good_only_with_dax() {
         let folder = tempfile::tempdir().unwrap();
         let sys = folder.path();
-        let finding = || PersistentMemory::of(sys).finding();
+        let finding = || PersistentMemory::find(sys).finding();
         assert!(finding().found.contains("no pmem device"));
         let queue = |name: &str, dax: &str| {
             let queue = sys.join("block").join(name).join("queue");

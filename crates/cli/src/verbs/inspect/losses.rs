@@ -26,7 +26,7 @@ pub(super) fn write(
         let unknown = account.evidence.gaps.iter().any(|gap| gap.cause == Cause::Overwritten);
         // How much was overwritten is said by ring.
         let overwritten = Amount { unknown, ..Amount::default() };
-        let words = Losses { overwritten, ..Losses::of([account]) }.words();
+        let words = Losses { overwritten, ..Losses::from_accounts([account]) }.words();
         let of = of.map_or_else(String::new, |of| format!("{of}: "));
         writeln!(text, "losses     {of}{words}")?;
         lines(account).iter().try_for_each(|line| writeln!(text, "  {}", plain(line)))?;

@@ -69,7 +69,7 @@ fn inspect(args: &Args, traces: &Traces) -> anyhow::Result<Outcome> {
         }
     };
     let bar = Shared::new("inspect", work(traces, &packets, selection.is_some()));
-    let mut report = Report::of(&traces.origins, &traces.all, &packets, &make, selection, &|bytes| bar.add(bytes));
+    let mut report = Report::new(&traces.origins, &traces.all, &packets, &make, selection, &|bytes| bar.add(bytes));
     drop(bar);
     failure.into_inner().map_or(Ok(()), Err)?;
     report.faults.clone_from(&traces.faults);
@@ -96,7 +96,7 @@ fn of_array(trace: &Trace, chosen: &Chosen) -> anyhow::Result<Option<read::Trace
     if !matches!(trace.ftrace(), Some(Ftrace { ring: Some(_), .. })) {
         return Ok(None);
     }
-    let (found, ..) = kernels(&Traces::of(vec![trace.clone()]), chosen, Form::Plain, false)?;
+    let (found, ..) = kernels(&Traces::new(vec![trace.clone()]), chosen, Form::Plain, false)?;
     Ok(found.into_iter().next())
 }
 
@@ -114,7 +114,7 @@ fn packets(
     // An array without a snapshot has nothing to count if the snapshot is read.
     let has_ring = |(_, trace): &(usize, &Trace)| matches!(trace.ftrace(), Some(Ftrace { ring: Some(_), .. }));
     let arrays: Vec<(usize, &Trace)> = traces.all.iter().enumerate().filter(has_ring).collect();
-    let own = Traces::of(arrays.iter().map(|(_, trace)| (*trace).clone()).collect());
+    let own = Traces::new(arrays.iter().map(|(_, trace)| (*trace).clone()).collect());
     // The remarks are about output that this is not.
     let (found, positions, _) = kernels(&own, chosen, Form::Plain, false)?;
     for (trace, position) in found.into_iter().zip(positions) {

@@ -383,7 +383,7 @@ fn losses(saved: &Saved) -> Losses {
     let lost: Vec<&Gap> = saved.gaps.iter().filter(|gap| saved.is_loss(gap)).collect();
     let (any, more) = (!lost.is_empty(), lost.iter().any(|gap| gap.events.is_none()));
     let overwritten = saved.gaps.iter().filter(|gap| gap.cause == Cause::Overwritten && !saved.is_loss(gap));
-    Losses { events: saved.lost(), any, more, overwritten: Amount::of(overwritten), ..Losses::default() }
+    Losses { events: saved.lost(), any, more, overwritten: Amount::from_gaps(overwritten), ..Losses::default() }
 }
 
 /// Prints on stderr what a saved trace has and what was lost.

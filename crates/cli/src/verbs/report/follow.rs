@@ -97,7 +97,7 @@ impl Following {
             say::remark(text);
         }
         result.notes.print_undecoded();
-        self.facts.losses.add(&Losses::of(&accounts));
+        self.facts.losses.add(&Losses::from_accounts(&accounts));
         self.facts.failed |= result.notes.unreadable > 0;
         self.facts.worst_failure = self.facts.worst_failure.max(traces.worst_failure);
         Ok(!is_closed)

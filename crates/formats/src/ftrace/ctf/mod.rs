@@ -268,7 +268,7 @@ impl CpuPackets<'_> {
         }
         let (layout, order) = (self.source.tracing.header_page, self.source.tracing.byte_order);
         let from = (layout.data_offset as usize).saturating_add(info.consumed);
-        let mut cursor = Cursor::of(page, layout, order, &info);
+        let mut cursor = Cursor::in_sub_buffer(page, layout, order, &info);
         let mut begin = None;
         bytes.clear();
         bytes.resize(HEADER_LEN, 0);

@@ -23,7 +23,7 @@ pub(super) enum Algorithm {
 
 impl Algorithm {
     /// Returns the algorithm with this name in the file, or `None` for an unknown name.
-    pub(super) fn of(name: &str) -> Option<Self> {
+    pub(super) fn parse(name: &str) -> Option<Self> {
         match name {
             "none" | "" => Some(Self::None),
             "zstd" => Some(Self::Zstd),

@@ -60,7 +60,7 @@ pub(super) struct Needed {
 impl Needed {
     /// Finds the symbols that the sub-buffers of `rings` need. Returns none if there is too much to search, or a sub-buffer
     /// cannot be read; then all symbols are needed.
-    pub(super) fn of(tracing: &Tracing, rings: &[&dyn Ring]) -> Option<Self> {
+    pub(super) fn new(tracing: &Tracing, rings: &[&dyn Ring]) -> Option<Self> {
         let cpus = rings.iter().flat_map(|ring| ring.cpus());
         let sizes = cpus.map(|cpu| (cpu.sub_buffers as u64).saturating_mul(u64::from(cpu.sub_buffer_size)));
         if sizes.fold(0, u64::saturating_add) > MOST {
@@ -180,7 +180,7 @@ mod tests {
             let rings = ring(vec![vec![page.clone()]], Stats::default());
             let symbols = Arc::new(Listed::new(text.clone()));
             let whole = Tracing { symbols, ..tracing(Arc::clone(&rings), Arc::clone(&rings)) };
-            let needed = Needed::of(&whole, &[&*rings]).expect("not too much");
+            let needed = Needed::new(&whole, &[&*rings]).expect("not too much");
             let bytes = kallsyms(&whole, Some(&needed)).split_off(4);
             let reduced = String::from_utf8(bytes).expect("text");
             assert!(reduced.len() < text.len() / 4, "{} of {} bytes", reduced.len(), text.len());

@@ -95,7 +95,7 @@ fn read(path: &Path, budget: &Arc<Budget>) -> std::result::Result<Tracing, Locat
         "7" => {
             let name = at.string()?;
             at.string()?;
-            begin.algorithm = Algorithm::of(&name)
+            begin.algorithm = Algorithm::parse(&name)
                 .ok_or_else(|| at.unexpected(0, &format!("compression none, zstd or zlib; this is {name:?}")))?;
             let first = at.u64()?;
             version_7(&source, first, &begin)

@@ -61,7 +61,7 @@ pub(super) fn descriptions(
     how: &WriteOptions,
 ) -> [(u16, &'static str, Vec<u8>); 6] {
     let rings: Vec<&dyn Ring> = rings.iter().filter_map(|(_, ring)| *ring).collect();
-    let needed = if how.all_symbols { None } else { Needed::of(tracing, &rings) };
+    let needed = if how.all_symbols { None } else { Needed::new(tracing, &rings) };
     [
         (id::HEADER_INFO, "headers", headers(tracing, sub_buffer_size)),
         (id::FTRACE_EVENTS, "ftrace events", own_events(tracing)),

@@ -22,7 +22,7 @@ impl Int {
     pub(crate) const S64: Self = Self { size: 8, signed: true };
 
     /// Returns the type of this size, if there is one.
-    pub(crate) fn of(size: u32, signed: bool) -> Option<Self> {
+    pub(crate) fn new(size: u32, signed: bool) -> Option<Self> {
         matches!(size, 1 | 2 | 4 | 8).then_some(Self { size: low_u8(u64::from(size)), signed })
     }
 

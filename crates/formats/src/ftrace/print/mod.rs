@@ -53,7 +53,7 @@ pub struct Machine {
 impl Machine {
     /// Returns the properties of the traced machine.
     #[must_use]
-    pub fn of(tracing: &Tracing) -> Self {
+    pub fn from_tracing(tracing: &Tracing) -> Self {
         Self {
             order: tracing.byte_order,
             word_size: tracing.word_size,

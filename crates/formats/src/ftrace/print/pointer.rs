@@ -52,7 +52,7 @@ pub(crate) struct Internet {
 
 impl Pointer {
     /// Returns the kind that the letters after `%p` select, or `None` if the kind needs more than the payload.
-    pub(crate) fn of(letters: &[u8]) -> Option<Self> {
+    pub(crate) fn parse(letters: &[u8]) -> Option<Self> {
         let second = letters.get(1).copied();
         Some(match letters.first() {
             None | Some(b'K') => Self::Hidden,

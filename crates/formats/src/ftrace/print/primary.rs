@@ -487,13 +487,13 @@ pub(crate) fn element_of(field: &Field, word_size: u8) -> Int {
     }
     let count = declaration.split_once('[').and_then(|(_, rest)| rest.split(']').next()?.trim().parse::<u32>().ok());
     let size = count.and_then(|count| field.size.checked_div(count)).unwrap_or(1);
-    Int::of(size, field.is_signed).unwrap_or(Int::U8)
+    Int::new(size, field.is_signed).unwrap_or(Int::U8)
 }
 
 pub(crate) fn field_expression(field: &Field, word_size: u8) -> Expr {
     let is_located = ["__data_loc", "__rel_loc"].iter().any(|word| field.declaration.starts_with(word));
     let is_array = field.declaration.contains('[') && !is_located;
-    match Int::of(field.size, field.is_signed) {
+    match Int::new(field.size, field.is_signed) {
         Some(kind) if !is_array => Expr::Field { offset: field.offset, kind },
         _ => Expr::Payload { offset: field.offset, length: field.size, element: element_of(field, word_size) },
     }

@@ -22,7 +22,7 @@ pub(crate) struct Form {
 }
 
 impl Form {
-    pub(crate) fn of(tracing: &Tracing) -> Self {
+    pub(crate) fn from_tracing(tracing: &Tracing) -> Self {
         let most = match tracing.machine.as_str() {
             "x86_64" => 6,
             "s390x" => 5,
@@ -118,7 +118,7 @@ mod tests {
         (tracing.release, tracing.machine) = (release.into(), "x86_64".into());
         let payload: Vec<u8> = registers.iter().flat_map(|value| value.to_le_bytes()).collect();
         let payload = [&[0; 8][..], &payload].concat();
-        let (form, mut names, mut out) = (Form::of(&tracing), Names::new(&tracing, false), Vec::new());
+        let (form, mut names, mut out) = (Form::from_tracing(&tracing), Names::new(&tracing, false), Vec::new());
         if let Some(registers) = form.registers(Slot { offset: 8, size: 0 }, &payload) {
             form.write(&mut out, &mut names, function, registers);
         }

@@ -77,8 +77,8 @@ enum ActionData {
 }
 
 impl Block {
-    pub(crate) fn of(format: &Format) -> Self {
-        let slot = |name| Slot::of(format, name);
+    pub(crate) fn from_format(format: &Format) -> Self {
+        let slot = |name| Slot::find(format, name);
         let [sector, bytes, action, device] = ["sector", "bytes", "action", "device"].map(slot);
         let [error, length, data] = ["error", "pdu_len", "data"].map(slot);
         Self { sector, bytes, action, device, error, length, data }

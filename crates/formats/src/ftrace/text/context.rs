@@ -94,7 +94,7 @@ pub(crate) struct TaskFields {
 impl TaskFields {
     /// Returns the fields from which trace-cmd learns names after it has printed the event (libtraceevent's
     /// `plugin_sched_switch.c`).
-    fn of(format: &Format) -> Vec<Self> {
+    fn from_format(format: &Format) -> Vec<Self> {
         let pairs: &[(&str, &str)] = match (format.system.as_str(), format.name.as_str()) {
             ("sched", "sched_switch") => &[("prev_pid", "prev_comm"), ("next_pid", "next_comm")],
             ("sched", "sched_wakeup" | "sched_wakeup_new") => &[("pid", "comm")],
@@ -103,7 +103,7 @@ impl TaskFields {
         let is_array =
             |name: &&str| format.fields.iter().any(|f| f.name == *name && f.declaration.starts_with("char "));
         let there = pairs.iter().filter(|(_, name)| is_array(name));
-        there.map(|(pid, name)| Self { pid: Slot::of(format, pid), name: Slot::of(format, name) }).collect()
+        there.map(|(pid, name)| Self { pid: Slot::find(format, pid), name: Slot::find(format, name) }).collect()
     }
 
     #[inline]
@@ -117,7 +117,7 @@ impl<'a> Tasks<'a> {
         let tgids = with_tgid.then_some(&tracing.tgids);
         let learned = tracing.learns_comms.then(HashMap::default);
         let (known, room) = (HashMap::default(), Vec::new());
-        Self { comms: &tracing.comms, learned, tgids, known, room, shown: ShownFlags::of(tracing) }
+        Self { comms: &tracing.comms, learned, tgids, known, room, shown: ShownFlags::from_tracing(tracing) }
     }
 
     /// Appends the flags of an event as the kernel shows them: see [`irq_flags`].
@@ -137,7 +137,7 @@ impl<'a> Tasks<'a> {
 
     /// Returns the fields of this format from which names of tasks are learned. The list is empty if there are none.
     pub(crate) fn named_by(&self, format: &Format) -> Vec<TaskFields> {
-        if self.learned.is_some() { TaskFields::of(format) } else { Vec::new() }
+        if self.learned.is_some() { TaskFields::from_format(format) } else { Vec::new() }
     }
 
     /// Returns true if a task in `payload` has no name yet.
@@ -221,7 +221,7 @@ pub(crate) fn cpu(out: &mut Vec<u8>, cpu: u32) {
 
 impl ShownFlags {
     /// Lazy rescheduling came with Linux 6.13; before, kernels with PREEMPT_RT had it by a patch.
-    fn of(tracing: &Tracing) -> Self {
+    fn from_tracing(tracing: &Tracing) -> Self {
         let lazy = is_since(&tracing.release, (6, 13)) || tracing.release.is_empty() || is_real_time(tracing);
         Self { lazy, columns: tracing.flag_columns }
     }

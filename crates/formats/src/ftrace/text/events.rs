@@ -84,7 +84,7 @@ impl<'a> Printer<'a> {
             flags,
             notes: Vec::new(),
             tracing,
-            machine: Machine::of(tracing),
+            machine: Machine::from_tracing(tracing),
             in_ns: array.is_in_ns(),
             globs: &options.events,
             filter: options.filter.as_deref().map(|filter| RawFilter::new(filter, tracing)),
@@ -95,8 +95,8 @@ impl<'a> Printer<'a> {
                 order: tracing.byte_order,
                 flags,
                 time_start: ring.time_start(),
-                arguments: Form::of(tracing),
-                exit: tracing.formats.values().find_map(|f| match Own::of(f) {
+                arguments: Form::from_tracing(tracing),
+                exit: tracing.formats.values().find_map(|f| match Own::from_format(f) {
                     Some(Own::GraphExit(exit)) => Some(exit),
                     _ => None,
                 }),
@@ -153,9 +153,9 @@ impl<'a> Printer<'a> {
         }
         let Some(format) = self.tracing.formats.get(&id) else { return };
         let mut note = None;
-        let renderer = if let Some(own) = Own::of(format) {
+        let renderer = if let Some(own) = Own::from_format(format) {
             Renderer::Own(own)
-        } else if let Some(syscall) = Syscall::of(format, is_since(&self.tracing.release, (6, 18))) {
+        } else if let Some(syscall) = Syscall::from_format(format, is_since(&self.tracing.release, (6, 18))) {
             Renderer::Syscall(syscall)
         } else {
             match compile(format, self.machine, &*self.tracing.symbols) {
@@ -172,7 +172,7 @@ impl<'a> Printer<'a> {
         };
         let is_selected = is_selected(self.globs, &format.system, &format.name);
         let is_line = matches!(&renderer, Renderer::Program(program) if program.is_plain());
-        let fields = Fields::new(format, Since::of(&self.tracing.release));
+        let fields = Fields::new(format, Since::from_release(&self.tracing.release));
         let named = self.state.tasks.named_by(format);
         let kind = Kind { format, is_selected, is_noted: false, note, is_line, renderer, fields, named };
         if let Some(place) = self.kinds.get_mut(at) {

@@ -44,7 +44,7 @@ pub(crate) struct Since {
 }
 
 impl Since {
-    pub(crate) fn of(release: &str) -> Self {
+    pub(crate) fn from_release(release: &str) -> Self {
         let since = |minor| is_since(release, (6, minor));
         Self { names: since(15), offsets: since(16), bytes: since(19) }
     }
@@ -248,7 +248,7 @@ mod tests {
         let show = |release, payload: &[u8]| {
             let mut out = Vec::new();
             let mut names = Names::new(&tracing, true);
-            Fields::new(&format, Since::of(release)).write(&mut out, payload, ByteOrder::Little, &mut names);
+            Fields::new(&format, Since::from_release(release)).write(&mut out, payload, ByteOrder::Little, &mut names);
             String::from_utf8(out).unwrap()
         };
         assert_eq!(show("6.12.1", &payload), " port=0xa36c (41836) line=*\u{1}b caller_offs=0x8 (8)");

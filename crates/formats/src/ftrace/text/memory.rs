@@ -28,9 +28,9 @@ const UNKNOWN: u64 = 5;
 
 impl Memory {
     /// Finds the fields of `mmiotrace_rw` or `mmiotrace_map`.
-    pub(crate) fn of(format: &Format) -> Self {
+    pub(crate) fn from_format(format: &Format) -> Self {
         let is_map = format.name == "mmiotrace_map";
-        let slot = |name| Slot::of(format, name);
+        let slot = |name| Slot::find(format, name);
         let [value, place] = if is_map { ["virt", "len"] } else { ["value", "pc"] }.map(slot);
         let [physical, map, operation, width] = ["phys", "map_id", "opcode", "width"].map(slot);
         Self { is_map, physical, value, place, map, operation, width }

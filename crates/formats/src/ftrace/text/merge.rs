@@ -66,11 +66,11 @@ pub(crate) struct NextEvent<'m> {
 
 impl<'a> Merge<'a> {
     pub(crate) fn new(tracing: &Tracing, ring: &'a dyn Ring, lanes: &[usize]) -> Self {
-        Self::of(tracing, ring, lanes, None)
+        Self::begin(tracing, ring, lanes, None)
     }
 
     /// Merges the same events; `ahead` reads their sub-buffers.
-    pub(crate) fn of(tracing: &Tracing, ring: &'a dyn Ring, lanes: &[usize], ahead: Option<&'a Ahead<'a>>) -> Self {
+    pub(crate) fn begin(tracing: &Tracing, ring: &'a dyn Ring, lanes: &[usize], ahead: Option<&'a Ahead<'a>>) -> Self {
         let cpus = ring.cpus();
         let lane = |index: &usize| {
             let cpu = cpus.get(*index)?;
@@ -270,7 +270,7 @@ impl<'a> Merge<'a> {
                 lane.lost = info.missed;
             }
             lane.next = lane.next.wrapping_add(1);
-            lane.cursor = Some(Cursor::of(&lane.bytes, self.layout, self.order, &info));
+            lane.cursor = Some(Cursor::in_sub_buffer(&lane.bytes, self.layout, self.order, &info));
             lane.from = (self.layout.data_offset as usize).saturating_add(info.consumed);
             if self.fill_from_page(at) {
                 return;

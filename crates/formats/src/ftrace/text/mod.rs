@@ -240,7 +240,7 @@ fn run(
         Some(_) => count_to_skip(tracing, ring, lanes, &mut Printer::new(tracing, array, ring, options), options),
     };
     log.skip_to(options.since.unwrap_or(0));
-    let mut merge = Merge::of(tracing, ring, lanes, ahead);
+    let mut merge = Merge::begin(tracing, ring, lanes, ahead);
     let mut pass = Pass::new(out, buffer, printer, options, log, merge.cpus(), skip);
     while merge.head().is_some() && pass.stop != Stop::End {
         pass.stop = Stop::Other;

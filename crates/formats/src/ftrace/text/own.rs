@@ -101,11 +101,11 @@ impl GraphExit {
 
 impl Own {
     /// Finds the fields of an event of system `ftrace`. Returns `None` for an event that has no text of its own.
-    pub(crate) fn of(format: &Format) -> Option<Self> {
+    pub(crate) fn from_format(format: &Format) -> Option<Self> {
         if format.system != "ftrace" {
             return None;
         }
-        let slot = |name| Slot::of(format, name);
+        let slot = |name| Slot::find(format, name);
         Some(match format.name.as_str() {
             "function" => Self::Function { ip: slot("ip"), parent: slot("parent_ip"), arguments: slot("args") },
             "func_repeats" => Self::Repeats {
@@ -160,12 +160,12 @@ impl Own {
                 .map(slot),
             ),
             "timerlat" => Self::TimerLatency(["seqnum", "context", "timer_latency"].map(slot)),
-            "mmiotrace_rw" | "mmiotrace_map" => Self::Memory(Memory::of(format)),
+            "mmiotrace_rw" | "mmiotrace_map" => Self::Memory(Memory::from_format(format)),
             "branch" => {
                 let [correct, function, file, line] = ["correct", "func", "file", "line"].map(slot);
                 Self::Branch { correct, function, file, line }
             }
-            "blktrace" => Self::Block(Block::of(format)),
+            "blktrace" => Self::Block(Block::from_format(format)),
             _ => return None,
         })
     }
@@ -173,8 +173,8 @@ impl Own {
 
 /// Finds the return address in an entry: its own field, or the first of the arguments.
 fn return_address(format: &Format) -> Slot {
-    let (field, arguments) = (Slot::of(format, "retaddr"), Slot::of(format, "args"));
-    let size = Slot::of(format, "func").size;
+    let (field, arguments) = (Slot::find(format, "retaddr"), Slot::find(format, "args"));
+    let size = Slot::find(format, "func").size;
     let is_first = format.name == "fgraph_retaddr_entry" && field.size == 0 && arguments.offset > 0;
     if is_first { Slot { size, ..arguments } } else { field }
 }

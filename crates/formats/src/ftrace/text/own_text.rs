@@ -35,7 +35,7 @@ pub(crate) fn write(
     match own {
         Own::Function { ip, parent, arguments } => {
             let is_there = arguments.offset > 0 && payload.len() > arguments.offset as usize;
-            let form = is_there.then(|| Form::of(tracing));
+            let form = is_there.then(|| Form::from_tracing(tracing));
             let registers = form.and_then(|form| Some((form, form.registers(*arguments, payload)?)));
             function(out, &mut env, flags, get(ip), get(parent), registers);
             out.push(b'\n');

@@ -30,7 +30,7 @@ pub(crate) struct Argument {
 impl Syscall {
     /// Prepares an event of system `syscalls`. Returns `None` for other events. `prefixed`: numbers greater than 9
     /// begin with `0x`, as since Linux 6.18.
-    pub(crate) fn of(format: &Format, prefixed: bool) -> Option<Self> {
+    pub(crate) fn from_format(format: &Format, prefixed: bool) -> Option<Self> {
         if format.system != "syscalls" {
             return None;
         }
@@ -227,7 +227,7 @@ mod tests {
             "__data_loc char[] __buf_val:40:4:0",
         ];
         let (_, format) = samples::format("syscalls", 9, "sys_enter_write", &fields, print);
-        let syscall = Syscall::of(&format, true).expect("a system call");
+        let syscall = Syscall::from_format(&format, true).expect("a system call");
         let show = |bytes: &[u8], count: u64| {
             let mut payload = vec![0; 44];
             payload[16] = 1;

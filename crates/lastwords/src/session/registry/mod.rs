@@ -145,7 +145,7 @@ pub(crate) const MOST_IDS: u32 = 65_534;
 
 impl Registry {
     /// Gives access to the registry of a session in a mapped region. The header was checked or will still be written.
-    pub(crate) fn of(mapping: Mapping, view: &SessionRegion) -> Self {
+    pub(crate) fn new(mapping: Mapping, view: &SessionRegion) -> Self {
         let (namespaces, persistent) = (&view.control().namespaces, is_persistent(view.info.backend));
         Self { mapping, namespaces, persistent, index: Mutex::new(Index::default()) }
     }

@@ -116,10 +116,10 @@ fn run_through(print_format: &str, payload: &[u8]) -> Result<(String, Option<Fau
 
 fn print_through(format: &Format, payload: &[u8]) -> Result<(String, Option<Fault>, Vec<Unknown>), String> {
     let tracing = tracing();
-    let program = compile(format, Machine::of(&tracing), &*tracing.symbols)?;
+    let program = compile(format, Machine::from_tracing(&tracing), &*tracing.symbols)?;
     let mut names = Names::new(&tracing, true);
     let mut scratch = Vec::new();
-    let mut env = Env::new(payload, Machine::of(&tracing), &mut scratch, &mut names);
+    let mut env = Env::new(payload, Machine::from_tracing(&tracing), &mut scratch, &mut names);
     let mut out = Vec::new();
     let fault = program.print(&mut env, &mut out).err();
     Ok((String::from_utf8_lossy(&out).into_owned(), fault, program.unknown().to_vec()))
@@ -315,7 +315,7 @@ fn ticks_are_milliseconds_where_the_kernels_own_formats_tell_them() {
     let ticks = |text: &str, name: &str| {
         let mut tracing = tracing();
         tracing.formats.insert(1, Format { name: name.into(), print_format: text.into(), ..format("") });
-        Machine::of(&tracing).ticks
+        Machine::from_tracing(&tracing).ticks
     };
     let age = r#""age=%lu", (jiffies - REC->dirtied_when) / 250, REC->index"#;
     assert_eq!(ticks(age, "writeback_single_inode_start"), Some(250));
@@ -323,9 +323,9 @@ fn ticks_are_milliseconds_where_the_kernels_own_formats_tell_them() {
     let mut tracing = tracing();
     tracing.formats.insert(1, Format { name: "writeback_single_inode".into(), print_format: age.into(), ..format("") });
     let of = |text: &str| {
-        let program = compile(&format(text), Machine::of(&tracing), &*tracing.symbols).unwrap();
+        let program = compile(&format(text), Machine::from_tracing(&tracing), &*tracing.symbols).unwrap();
         let (mut names, payload) = (Names::new(&tracing, true), payload());
-        let machine = Machine::of(&tracing);
+        let machine = Machine::from_tracing(&tracing);
         let mut scratch = Vec::new();
         let mut env = Env::new(&payload, machine, &mut scratch, &mut names);
         let mut out = Vec::new();
@@ -370,7 +370,7 @@ proptest! {
         let tracing = tracing();
         let mut names = Names::new(&tracing, true);
         let mut scratch = Vec::new();
-        let mut env = Env::new(&[], Machine::of(&tracing), &mut scratch, &mut names);
+        let mut env = Env::new(&[], Machine::from_tracing(&tracing), &mut scratch, &mut names);
         let _ = super::super::print_binary(format.as_bytes(), &arguments, &mut env, &mut Vec::new());
     }
 }
@@ -380,7 +380,7 @@ fn packed_arguments_print() {
     let tracing = tracing();
     let mut names = Names::new(&tracing, true);
     let mut scratch = Vec::new();
-    let mut env = Env::new(&[], Machine::of(&tracing), &mut scratch, &mut names);
+    let mut env = Env::new(&[], Machine::from_tracing(&tracing), &mut scratch, &mut names);
     let mut arguments = vec![7, 0, 0, 0];
     arguments.extend_from_slice(b"text\0");
     arguments.extend_from_slice(&[0, 0, 0]);
