@@ -45,7 +45,7 @@ pub const VERSION_MAJOR: u16 = 1;
 /// Minor version: fields were only added since; a reader of the same major version reads it.
 pub const VERSION_MINOR: u16 = 3;
 /// Major version of stream regions of channels that were created while the session recorded, and of no other regions. Readers
-/// and recorders of version 1.1 refuse these regions: they would not tell the losses in
+/// and recorders of version 1.1 refuse these regions, because they would not report the losses in
 /// [`Channel::unattached`](session::Channel::unattached).
 pub const VERSION_MAJOR_ADDED: u16 = 2;
 /// The major versions a reader of this crate understands.

@@ -7,11 +7,13 @@
 //! assert!(!lastwords_glob::matches("net:[!rt]x", "net:tx"));
 //! ```
 //!
-//! The rules of a session are such globs: who records and who reads must take the same events for matched. Nothing is allocated.
+//! The rules of a session are such globs. The recorder and the readers use this crate, so that both
+//! match the same events. Nothing is allocated.
 #![no_std]
 #![forbid(unsafe_code)]
 
-/// Each bracket of the glob that opens a class has its end. Where that is not so, the bracket stands for itself, which is seldom meant.
+/// Returns true if each bracket of the glob that opens a class has its end. A bracket without its end
+/// stands for itself, which is seldom meant.
 #[must_use]
 pub fn is_well_formed(glob: &str) -> bool {
     let mut rest = glob.chars();

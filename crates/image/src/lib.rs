@@ -1,5 +1,5 @@
-//! Memory images behind one trait: process cores, running processes, folders of region files, plain files, dumps of
-//! physical memory.
+//! Memory images, which all implement one trait: process cores, running processes, folders of
+//! region files, plain files, dumps of physical memory.
 //!
 //! An [`Image`] is read by address. Missing bytes are a hole with a cause, never zeros: a page that the kernel left out
 //! of a core, the end of a truncated file, an unreadable block.

@@ -122,7 +122,7 @@ pub const KINDS: &str = "a session (its name or folder), a process core, a kerne
 /// Options for opening inputs.
 #[derive(Clone)]
 pub struct Options<'a> {
-    /// Read snapshots in place of live rings.
+    /// Read snapshots instead of live rings.
     pub snapshot: bool,
     /// Read all of the saved snapshot of a trigger, not only the window of the trigger.
     pub whole: bool,
@@ -142,7 +142,7 @@ pub struct Options<'a> {
     /// A factor for the work that an input may cost relative to its size. It is 1, unless an input was refused for its
     /// budget.
     pub budget: u64,
-    /// Search all memory for sub-buffers and packets in place of following structures.
+    /// Search all memory for sub-buffers and packets instead of following structures.
     pub carve: bool,
     /// Compare the checksums of sub-buffers of sessions when their events are read, not before. Reading is faster, and
     /// accounts are complete in any case ([`lastwords_walk::Options::late`]). It has no effect with [`Self::carve`].

@@ -6,8 +6,9 @@
 //! [`Sender`] moves sub-buffers from a pipe to the socket, and a [`Receiver`] moves them from the socket through a pipe into a file,
 //! both by `splice(2)`, so that no trace data is copied to user space.
 //!
-//! The sub-buffers of a session go from its file to the socket by `sendfile(2)`. The recorder does not wait for that, so that each
-//! counts only after the receiver has confirmed it and the recorder had not come round by then ([`session`]).
+//! `sendfile(2)` copies the sub-buffers of a session from the session's file to the socket. The
+//! recorder does not wait for it. So a sub-buffer counts only if the receiver has confirmed it
+//! before the recorder overwrites it ([`session`]).
 //!
 //! Committed events of a sub-buffer that is not full are sent at an interval ([`Flush`]).
 //!
@@ -23,8 +24,10 @@
 //!
 //! The crate has no features.
 //!
-//! A receiver writes a stream as it comes into a file of its own, the spool, and makes a trace.dat file of it when the stream has ended
-//! ([`spool`]). The sub-buffers of a session go to their places in its rings at once (`rings.rs`), of which `folder.rs` makes a session folder. A receiver that was killed leaves its spools, which the next one in the same folder finishes.
+//! A receiver writes each stream into a file of its own, the spool, and makes a trace.dat file of
+//! the spool when the stream has ended ([`spool`]). The sub-buffers of a session go to their places
+//! in its rings at once (`rings.rs`), of which `folder.rs` makes a session folder. A receiver that
+//! was killed leaves its spools, which the next one in the same folder finishes.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),

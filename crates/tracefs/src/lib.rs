@@ -13,7 +13,7 @@
 //!
 //! The snapshots that triggers take are read while recording goes on, and saved in folders of their own.
 //!
-//! With a receiver, sub-buffers go from the pipe to a socket in place of a file ([`lastwords_stream`]).
+//! With a receiver, sub-buffers go from the pipe to a socket instead of a file ([`lastwords_stream`]).
 //!
 //! The form of tracefs is that of `Documentation/trace/ftrace.rst`, `kprobetrace.rst`, `uprobetracer.rst` and `events.rst` of Linux
 //! 5.10 to 7.2.

@@ -1,9 +1,10 @@
-//! `cargo xtask compare lttng-crash`: a session's shared memory as it was left by programs that were killed, damaged in every
-//! way of P3 and P9, given to lttng-crash and to ours.
+//! `cargo xtask compare lttng-crash`: damages the shared memory that killed programs left of an
+//! LTTng session, and gives it to lttng-crash and to lastwords.
 //!
-//! P3: each pattern of sub-buffers that were never committed, stream by stream; what the reader prints of the output is counted
-//! against what the undamaged sub-buffers hold. P9: each field of the header by which a stream describes itself, of its
-//! positions and of its packets' headers, with edge values; counted are runs that end by a signal or not at all.
+//! Holes: each pattern of sub-buffers that were never committed, stream by stream. The recovered
+//! events are compared with the events in the undamaged sub-buffers. Hostile headers: edge values
+//! in each field of the stream's header, of its positions and of its packets' headers. The runs
+//! that end by a signal, or do not end, are counted.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -145,7 +146,9 @@ impl Bench {
         Ok(rows)
     }
 
-    /// P3. Prints what each keeps; how many patterns ours gave another count than the undamaged sub-buffers hold.
+    /// Tries each pattern of uncommitted sub-buffers, and prints how many events each program
+    /// keeps. Returns the number of patterns for which ours recovers another number of events than
+    /// the undamaged sub-buffers hold.
     fn holes(&self) -> Result<usize> {
         let (mut patterns, mut wrong, mut ours_kept, mut peer_kept, mut there) = (0, 0, 0, 0, 0);
         for stream in &self.streams {
@@ -173,7 +176,8 @@ impl Bench {
         Ok(wrong)
     }
 
-    /// P9. Prints how often each died; how often ours did.
+    /// Sets each header field to edge values, and prints how often each program died. Returns how
+    /// often ours did.
     fn mutants(&self, every: usize) -> Result<usize> {
         let stream = self.streams.first().context("a stream")?;
         self.alone(stream)?;

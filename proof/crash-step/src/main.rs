@@ -1,8 +1,9 @@
 //! `cargo xtask crash-step`: a kill at every instruction of the recorder.
 //!
 //! A child records into shared memory and is stepped by ptrace, one instruction at a time. At each stop the memory is what a
-//! kill at that instruction leaves: it is recovered, by a plain reader, and judged by an oracle that knows what the
-//! child was to record and which of its calls had returned. See TESTING in the project's notes: property P1.
+//! kill at that instruction leaves. A plain reader recovers it, and an oracle that knows what the
+//! child records and which calls have returned judges it: every committed event is recovered
+//! exactly, none is invented, and each nesting level loses at most the event in flight.
 #![deny(unsafe_code)]
 
 #[allow(unsafe_code)]

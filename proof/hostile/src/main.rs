@@ -1,8 +1,9 @@
 //! `cargo xtask hostile DUMP`: words of a kernel crash dump that are read on the way to its trace, each set to another value.
 //!
 //! Which words these are, the walks themselves tell: page tables, lists, counters, structures, formats of events. For each mutant
-//! the program runs as a user would run it. It may say what it likes of such a dump; it may not die, nor take long, nor ask
-//! for much memory (P8, P9 for the walks through a kernel's structures).
+//! the program runs as a user would run it. It may report anything about such a dump. It may not
+//! panic, hang, or ask for more than 256 MiB of memory, whatever a header field or a pointer of the
+//! kernel's structures says.
 #![forbid(unsafe_code)]
 
 mod witness;

@@ -1,6 +1,8 @@
-//! `cargo xtask kills`: real SIGKILLs at random times, recovery, comparison with what was reported (property P2). `cargo xtask
-//! wedge`: writers of a session that a user's processes share are killed, and the others go on. `cargo xtask hotplug`: kills
-//! while CPUs are taken offline and brought online, in a guest.
+//! `cargo xtask kills`: kills processes with SIGKILL at random times, recovers their sessions, and
+//! compares these with the events that the processes reported. Threads migrate between CPUs, and
+//! nested signal handlers record. `cargo xtask wedge`: kills writers of a session that a user's
+//! processes share, while the others go on. `cargo xtask hotplug`: kills processes while CPUs of a
+//! guest are taken offline and brought online.
 #![deny(unsafe_code)]
 
 #[allow(unsafe_code)]

@@ -1,4 +1,4 @@
-//! P12: compares our text with the text that babeltrace2 prints of the traces that we write, event by event.
+//! Compares our text with the text that babeltrace2 prints of the traces that we write, event by event.
 
 use crate::support::random::{Limits, trace};
 use crate::support::tools::{Folder, babeltrace, babeltrace20, babeltrace21};
