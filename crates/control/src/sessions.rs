@@ -311,10 +311,10 @@ impl Handle {
         save::newest(&self.regions, &self.folder)
     }
 
-    /// Creates a channel while the session records, as [`crate::Session::create_channel`] does.
+    /// Creates a channel while the session records, as [`lastwords::Session::create_channel`] does.
     ///
     /// # Errors
-    /// The same as for [`crate::Session::create_channel`], but for the slots of this process, which records nothing there.
+    /// The same as for [`lastwords::Session::create_channel`], but for the slots of this process, which records nothing there.
     pub fn create_channel(&self, channel: &ChannelConfig, filter: Option<&str>) -> Result<u32, Error> {
         self.regions.create_channel(&self.folder, channel, filter)
     }

@@ -106,7 +106,7 @@ impl Builder {
         /// Chooses the processes that record in the session. Default: [`Scope::Process`], this one and its forked children.
         scope(it, scope: Scope) => it.scope = scope;
 
-        /// Chooses the folder of sessions. Default: [`crate::dirs::base_path`].
+        /// Chooses the folder of sessions. Default: `$LASTWORDS_DIR`, else `$XDG_RUNTIME_DIR/lastwords`, else `/dev/shm/lastwords-UID`.
         dir(it, dir: impl Into<PathBuf>) => it.dir = Some(dir.into());
 
         /// Sizes the rings of the first channel so that the rings of all CPUs together take at most this many bytes. A

@@ -201,7 +201,7 @@ fn forget_processes(file: &File, control_off: u32, processes_off: u32, triggers_
     places.try_for_each(|(at, length)| file.write_all_at(&vec![0; length], at))
 }
 
-/// Returns the places of what belongs to processes in a session region, as offsets and lengths ([`forget_processes`]).
+/// Returns the places of what belongs to processes in a session region, as offsets and lengths (`forget_processes`).
 pub fn forgotten(control_off: u32, processes_off: u32, triggers_off: u32) -> impl Iterator<Item = (u64, usize)> {
     let locks = [
         offset_of!(Control, snapshot_lock),

@@ -1,5 +1,5 @@
 //! The sessions of this process. Closing a session removes its slots and replaces the files by private memory. Its memory and its
-//! handle are freed when no thread can be using them any more ([`super::retired`]).
+//! handle are freed when no thread can be using them any more (`retired.rs`).
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};

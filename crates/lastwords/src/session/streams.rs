@@ -1,5 +1,5 @@
 //! The streams of a session that this process has mapped: those that the session had when it was mapped, and those of
-//! channels that were created later ([`super::create_channel`]).
+//! channels that were created later (`create_channel.rs`).
 //!
 //! The list only grows, and a stream stays where it is: signal handlers and recording threads read the list without a
 //! lock. A later channel adds all its streams in one step, so that nobody sees a part of a channel.
