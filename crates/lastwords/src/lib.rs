@@ -108,8 +108,22 @@ pub use session::{
     Builder, ChannelConfig, Context, Ended, Ending, Error, Level, Memory, Reservation, Retention, Scope, Session,
     Window,
 };
-pub use session::{condition, rules, snapshot};
 pub use trigger::trigger;
+
+/// Conditions on events, which fire triggers.
+pub mod condition {
+    pub use crate::session::condition::{Action, Condition, Latency, MOST};
+}
+
+/// Rules: which events a channel takes.
+pub mod rules {
+    pub use crate::session::rules::RuleSpec;
+}
+
+/// Snapshots: what rings had when it was taken, while recording goes on.
+pub mod snapshot {
+    pub use crate::session::snapshot::{Rings, SnapshotReader, Taken};
+}
 
 /// What the crate `lastwords-control` shares with this one: the memory of sessions. Applications must not use it directly.
 #[doc(hidden)]

@@ -1,7 +1,7 @@
 //! Sessions: their folders and regions, rules, snapshots and processes. This layer knows nothing of callsites and events.
 
 pub(crate) mod builder;
-pub mod condition;
+pub(crate) mod condition;
 pub mod config;
 pub mod create;
 pub(crate) mod create_channel;
