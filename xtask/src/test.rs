@@ -176,7 +176,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             continue;
         }
         let (done, took) = timed(|| way.does(step).run());
-        told(step, &done, took, &mut results)?;
+        told(step, &done, took, way.is_whole(step), &mut results)?;
         if done.is_err() && !args.keep_going {
             break;
         }
@@ -184,7 +184,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     for (step, thread) in beside {
         let (done, took) = thread.join().unwrap_or_else(|_| (Err(anyhow::anyhow!("panicked")), Duration::ZERO));
         print!("{}", std::fs::read_to_string(output_of(step.name)).unwrap_or_default());
-        told(step, &done, took, &mut results)?;
+        told(step, &done, took, true, &mut results)?;
     }
     plan::remember(results.iter().filter(|(_, passed, _)| *passed).map(|(name, _, took)| (*name, *took)))?;
     summarize(&steps.iter().map(|(step, _)| *step).collect::<Vec<_>>(), &results)
@@ -199,6 +199,10 @@ enum Way {
 }
 
 impl Way {
+    fn is_whole(self, step: &Step) -> bool {
+        !matches!((self, &step.gate), (Self::InPart, Gate::Less(_)))
+    }
+
     fn does(self, step: &Step) -> &Does {
         match (self, &step.gate) {
             (Self::InPart, Gate::Less(part)) => part,
@@ -215,11 +219,12 @@ fn timed(run: impl FnOnce() -> Result<()>) -> Timed {
     (run(), start.elapsed())
 }
 
-/// Prints how a step ended, and keeps that it passed.
+/// Prints how a step ended, and keeps that it passed if it ran whole.
 fn told<'a>(
     step: &'a Step,
     done: &Result<()>,
     took: Duration,
+    is_whole: bool,
     results: &mut Vec<(&'a str, bool, Duration)>,
 ) -> Result<()> {
     match done {
@@ -227,7 +232,7 @@ fn told<'a>(
         Err(error) => println!("==> {}: FAILED in {:.1} s: {error:#}\n", step.name, took.as_secs_f64()),
     }
     results.push((step.name, done.is_ok(), took));
-    if done.is_ok() { plan::keep(step.name, took) } else { Ok(()) }
+    if done.is_ok() && is_whole { plan::keep(step.name, took) } else { Ok(()) }
 }
 
 /// The file of what a step prints that runs beside others.
