@@ -4,8 +4,8 @@
 pub(crate) mod image;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use cap::Cap;
@@ -21,14 +21,19 @@ pub(crate) const MEMORY: usize = 256 << 20;
 #[global_allocator]
 static ALLOCATOR: Cap<std::alloc::System> = Cap::new(std::alloc::System, MEMORY);
 
-/// Ends the process when one case takes too long, and says which.
+/// Ends the process when one case takes too long, and says which. Only one test at a time has one: these tests use all CPUs and much
+/// memory, and would slow each other's cases.
 pub(crate) struct Watchdog {
     case: Arc<AtomicU64>,
+    _alone: MutexGuard<'static, ()>,
 }
+
+static ALONE: Mutex<()> = Mutex::new(());
 
 impl Watchdog {
     /// `name` is the test's.
     pub(crate) fn new(name: &'static str, limit: Duration) -> Self {
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let case = Arc::new(AtomicU64::new(0));
         let seen = Arc::downgrade(&case);
         std::thread::spawn(move || {
@@ -45,7 +50,7 @@ impl Watchdog {
                 std::thread::sleep(Duration::from_millis(100));
             }
         });
-        Self { case }
+        Self { case, _alone: alone }
     }
 
     /// The next case begins.
