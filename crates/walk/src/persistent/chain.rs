@@ -431,7 +431,8 @@ pub(super) fn blank_in_doubt(meta: &CpuMeta, chain: &Chain, all: &[SubBuffer]) -
         return 0;
     }
     let reader = repeated(meta, all.len()).is_none().then(|| meta.order.first().map(|number| number.cast_unsigned()));
-    let blank = all.iter().filter(|sub| sub.is_empty() && !sub.has_remains && !chain.numbers.contains(&sub.number));
+    // A chain by time has no sub-buffer that is blank.
+    let blank = all.iter().filter(|sub| sub.is_empty() && !sub.has_remains);
     blank.filter(|sub| reader.flatten() != Some(sub.number)).count()
 }
 
