@@ -1,10 +1,11 @@
 //! Records in rings that are so small that even Miri fills them several times. The events have generated sizes; the
 //! test uses each way, reservation and mode, and memory of both kinds. Each event that is read must have the bytes of
-//! its number. The newest events must all be there, and the others must be counted.
+//! its number. The newest events must all be there, and the others must be counted. The thread stays on one CPU: if it
+//! moved, the newest events of each CPU's ring would be there, and they are not the newest of all.
 
 use std::collections::BTreeSet;
 
-use crate::common::{Event, Shape, channel_on, parts, payload, read, read_all, sequence};
+use crate::common::{Event, Shape, bind_to_this_cpu, channel, channel_on, parts, payload, read, read_all, sequence};
 use lastwords_abi::session::{
     CHANNEL_PAYLOAD_SIZE, MODE_DISCARD, MODE_OVERWRITE, RESERVATION_LOCKED, RESERVATION_LOCKLESS, RESERVATION_RSEQ,
 };
@@ -61,6 +62,7 @@ fn lost(channel: &Channel) -> u64 {
 
 #[test]
 fn each_way_and_shape() {
+    bind_to_this_cpu();
     for reservation in RESERVATIONS {
         for seed in 0..SEEDS {
             let mut state = seed << 8 | u64::from(reservation);
@@ -74,7 +76,7 @@ fn each_way_and_shape() {
                 clock: ClockKind::Monotonic,
                 ..Shape::default()
             };
-            let channel = channel_on(1, parts(), &shape);
+            let channel = channel(&shape);
             let kept: BTreeSet<u32> = (0..EVENTS).filter(|n| record(channel, &mut state, *n).is_ok()).collect();
             let found: BTreeSet<u32> = read_all(channel, 0).iter().map(sequence).collect();
             let shown = || format!("reservation {reservation}, seed {seed}, found {found:?}");
@@ -92,9 +94,10 @@ fn each_way_and_shape() {
 
 #[test]
 fn pages_apart() {
+    bind_to_this_cpu();
     for reservation in RESERVATIONS {
         let shape = Shape { reservation, paged: true, sub_buffers: 2, clock: ClockKind::Monotonic, ..Shape::default() };
-        let channel = channel_on(1, parts(), &shape);
+        let channel = channel(&shape);
         let mut state = u64::from(reservation);
         for n in 0..EVENTS {
             record(channel, &mut state, n).expect("overwrite mode has room");
