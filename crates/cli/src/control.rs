@@ -8,7 +8,7 @@ use lastwords_control::{self, Handle, State, Summary};
 use lastwords_ctf::Version;
 use lastwords_filter::{Filter, Name};
 use lastwords_formats::filter::{self, BUILT_IN, unknown_events};
-use lastwords_open::{is_live, is_live_summary};
+use lastwords_live::{is_live, is_live_summary};
 use std::path::PathBuf;
 
 /// The session of a control verb, given by `--session` alone, because the verb's other words have another meaning.
@@ -80,7 +80,7 @@ pub(crate) fn folder(word: &str) -> anyhow::Result<PathBuf> {
     if word.contains('/') {
         return Ok(PathBuf::from(word));
     }
-    let folders = lastwords_open::folders_of(word);
+    let folders = lastwords_live::folders_of(word);
     match folders.as_slice() {
         [] => bail!("{word}: no session of that name; `lastwords list` shows the sessions there are"),
         [one] => Ok(one.clone()),

@@ -9,6 +9,7 @@ use lastwords_ctf::{Version, read};
 use lastwords_formats::select::is_well_formed;
 use lastwords_formats::spans::OpenSpan;
 use lastwords_image::unwatched;
+use lastwords_live as live;
 use lastwords_open::{self as open, Account, Body, Opened, Options, Origin, RecoveredSession, Severity, Trace};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -133,8 +134,8 @@ impl Input {
             budget: self.budget.max(1),
             carve: search == Search::Carved,
             late: search == Search::Late,
-            idle_steps: false,
             watch,
+            ..Options::default()
         }
     }
 
@@ -150,7 +151,7 @@ impl Input {
     ) -> anyhow::Result<T> {
         let spinner = Spinner::new();
         let watch = |progress: lastwords_image::Progress<'_>| spinner.show(progress);
-        open::read(&self.inputs, &self.options(search, &watch), |opened| {
+        live::read(&self.inputs, &self.options(search, &watch), |opened| {
             spinner.end();
             let traces = self.traces(opened)?;
             traces.all.iter().filter(|_| !self.snapshot).for_each(note_snapshot);
@@ -163,7 +164,7 @@ impl Input {
     /// # Errors
     /// None of the inputs can be read.
     pub(crate) fn find<T>(&self, use_it: impl FnOnce(Traces) -> anyhow::Result<T>) -> anyhow::Result<T> {
-        use_it(self.traces(open::open(&self.inputs, &self.options(Search::Checked, &unwatched))?)?)
+        use_it(self.traces(live::open(&self.inputs, &self.options(Search::Checked, &unwatched))?)?)
     }
 
     /// Finds the sessions in their folders, and calls `use_it` with the events that were committed until now. If
@@ -174,7 +175,7 @@ impl Input {
     pub(crate) fn consume<T>(
         &self,
         use_it: impl FnOnce(&mut Traces) -> anyhow::Result<(T, bool)>,
-    ) -> anyhow::Result<(T, Option<open::Consumed>)> {
+    ) -> anyhow::Result<(T, Option<live::Consumed>)> {
         self.memory.refuse()?;
         let read = |opened| {
             let mut traces = match self.traces(opened) {
@@ -186,7 +187,7 @@ impl Input {
             let whole = done.as_ref().is_ok_and(|(_, whole)| *whole) && say::failed().is_none();
             (done.map(|(done, _)| (done, whole)), traces.all, whole)
         };
-        let (done, consumed) = open::consume(&self.inputs, &self.options(Search::Checked, &unwatched), read)?;
+        let (done, consumed) = live::consume(&self.inputs, &self.options(Search::Checked, &unwatched), read)?;
         let (done, whole) = done?;
         Ok((done, Some(consumed).filter(|_| whole)))
     }
@@ -222,7 +223,7 @@ impl Input {
                 }
             }
         };
-        open::follow(&self.inputs, &self.options(Search::Checked, &unwatched), wait, read)?;
+        live::follow(&self.inputs, &self.options(Search::Checked, &unwatched), live::Pace::News, wait, read)?;
         result
     }
 

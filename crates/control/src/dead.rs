@@ -33,10 +33,11 @@ pub use folder::{Copied, CopyFolder, CopyLimits};
 
 use lastwords::Error;
 use lastwords::internals::config::check_name;
-use lastwords::internals::dirs::{Base, name_of};
+use lastwords::internals::dirs::Base;
 use lastwords::internals::layout::{REGISTRY, SESSION, SPANS, stream_name};
 use lastwords::internals::save::{BLOCK, forgotten, is_number};
 use lastwords::internals::session_region::text;
+use lastwords_folders::name_of;
 
 /// Between the session's name and the process id, in the name of a copy.
 const MARK: &str = ".dead-";

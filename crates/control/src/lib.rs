@@ -15,5 +15,6 @@ pub use sessions::{
 
 /// The folders of sessions.
 pub mod dirs {
-    pub use lastwords::internals::dirs::{base_path, candidates, is_session, make_base, taken_by_another};
+    pub use lastwords::internals::dirs::{base_path, candidates, make_base, taken_by_another};
+    pub use lastwords_folders::has_own_name;
 }

@@ -9,6 +9,7 @@ use lastwords_abi::session::{
     BACKEND_WORDS, CHANNEL_ADDED, Channel, MODE_OVERWRITE, RESERVATION_WORDS, SCOPE_USER, SNAPSHOT_WORDS, word_of,
 };
 
+use lastwords_folders::name_of;
 use lastwords_ring::os;
 
 use crate::consume::Consumer;
@@ -175,7 +176,7 @@ fn usable() -> Result<Vec<Base>, Error> {
 }
 
 fn summary(folder: &Folder) -> Summary {
-    let name = dirs::name_of(&folder.name).to_owned();
+    let name = name_of(&folder.name).to_owned();
     let details = look(folder, details);
     let is_dead = |pid: &u32| !os::is_process_alive(*pid, 0);
     let gone_with = if details.is_err() { maker_of_memory(folder).filter(is_dead) } else { None };

@@ -35,6 +35,7 @@
 mod cache;
 mod compressed;
 pub mod core;
+mod dax_node;
 pub mod decompress;
 mod elf;
 mod file;

@@ -5,7 +5,7 @@ use crate::elf::{self, FileHeader, PT_LOAD, PT_NOTE, ProgramHeader};
 use crate::file::{Backing, Got};
 use crate::program_headers::Table;
 use crate::segments::{Segment, Segments};
-use crate::{HoleCause, Image, Watch, compressed, orphans, process};
+use crate::{HoleCause, Image, Watch, compressed, dax_node, orphans, process};
 use lastwords_bytes::{Budget, Error, Reader, irregular};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -85,6 +85,9 @@ pub fn open(path: &Path, budget: &Budget, watch: Watch<'_>) -> Result<Opened, Er
     let metadata = std::fs::metadata(path).map_err(|e| Error::io(&name, 0, &e))?;
     if metadata.is_dir() {
         return folder(path, &name, budget);
+    }
+    if let Some(node) = dax_node::open(path, budget)? {
+        return Ok(node);
     }
     let file = Backing::open(path, true, budget)?;
     let mut magic = [0u8; 4];

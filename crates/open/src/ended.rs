@@ -1,6 +1,6 @@
 //! Describes how a session ended, as data.
 
-use lastwords::{Ended, Ending};
+use lastwords_folders::{Ended, Ending};
 use serde::Serialize;
 
 /// The way and time at which a session ended.

@@ -3,7 +3,7 @@
 use crate::locate::{Location, LocationKind};
 use crate::lttng::{self, GivenMetadata};
 use crate::reboot::PersistentInstance;
-use crate::{Body, Opened, Options, Origin, RawRun, carve, chain, dax_node, machine, persistent, session, sniff, tail};
+use crate::{Body, Opened, Options, Origin, RawRun, carve, chain, machine, persistent, session, sniff, tail};
 use anyhow::{Context, bail};
 use lastwords_bytes::Budget;
 use lastwords_ctf::read;
@@ -201,9 +201,6 @@ pub(super) fn source(location: &Location, options: &Options<'_>, budget: &Arc<Bu
     if let Some(physical) = physical {
         let found = find::kernel(&physical, budget, watch).map(noted).with_context(named);
         return Ok(Source::Machine(Box::new((physical, found))));
-    }
-    if let Some(node) = dax_node::open(path, budget)? {
-        return Ok(Source::Container(node));
     }
     Ok(Source::Container(image::open(path, budget, watch).with_context(named)?))
 }

@@ -1,6 +1,6 @@
 //! Opens whatever a path names, and finds every trace in it.
 //!
-//! [`open()`] takes paths and names of sessions. It looks at each input once: a compressed core is decompressed once,
+//! [`open()`] takes paths. It looks at each input once: a compressed core is decompressed once,
 //! and all walkers share its image. The library does not print: remarks and failures are data ([`Opened::notes`],
 //! [`Opened::failures`]), and a callback receives the progress of long work ([`Options::watch`]).
 //!
@@ -38,11 +38,9 @@ mod account;
 mod backtrace;
 mod bundle;
 mod carve;
-mod consume;
 mod container;
 mod counts;
 mod crash;
-mod dax_node;
 mod describe;
 mod duplicates;
 mod ended;
@@ -50,24 +48,22 @@ mod escape;
 mod file;
 mod file_names;
 mod fired;
-mod follow;
 mod holds;
+mod inputs;
 pub mod inspect;
-mod live;
 mod locate;
 mod lttng;
 mod lttng_folder;
 mod machine;
 mod memory;
 mod meter;
-mod named;
+mod nothing;
 mod package;
 mod persistent;
 mod placement;
 mod reboot;
 mod relocated;
 mod reserved;
-mod same_name;
 mod session;
 mod shortage;
 mod sniff;
@@ -78,7 +74,6 @@ mod trace;
 pub use account::{accounts, accounts_after_reading};
 pub use backtrace::write_crashes;
 pub use bundle::{Bundle, folder as bundle_folder, tracefs_folder};
-pub use consume::{Consumed, consume, consume_session};
 pub use container::ends_with_container;
 pub use counts::{Count, StreamCounts, counts};
 pub use crash::{Crash, Frame};
@@ -86,38 +81,36 @@ pub use ended::EndedReport;
 pub use escape::escape;
 pub use file_names::FileNames;
 pub use fired::{Fired, SNAPSHOT_FILE, SNAPSHOT_TRACE};
-pub use follow::follow;
 pub use holds::{Holds, Observed, duration};
+pub use inputs::Inputs;
 pub use lastwords_formats::evidence::{Account, Amount, Losses};
-pub use live::{is_live, is_live_summary, unknown_end};
-pub use locate::{instance_folder, sessions_dir};
+pub use locate::is_instance;
 pub use lttng::Lttng;
 pub use lttng_folder::LttngFolder;
 pub use machine::Machine;
 pub use memory::{Memory, RawRun};
 pub use meter::{Meter, Shown};
-pub use named::folders_of;
+pub use nothing::what_has_no_trace;
 pub use reboot::{PersistentInstance, free_range, instance_arguments};
-pub use session::{ENDED_EARLY, RecoveredSession, read};
+pub use session::{ENDED_EARLY, FolderState, RecoveredSession};
 pub use shortage::Shortage;
 pub use sniff::is_ctf_stream;
 pub use symbols::{Function, name_frames};
-pub use tail::{options_on, tracer_real_time};
+pub use tail::{TailedInstance, options_on, tracer_real_time};
 pub use trace::{Body, Ftrace, Trace, UnrelatedClock, unrelated_clocks};
 
-use lastwords_bytes::Budget;
 use lastwords_image::core::CoreInfo;
 use lastwords_image::{Watch, unwatched};
-use lastwords_walk::session::ReadLimit;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-use locate::{Candidate, Location, NothingToRecover};
 
 /// The kinds of inputs, in words for messages.
 pub const KINDS: &str = "a session (its name or folder), a process core, a kernel crash dump, raw memory (--raw), ftrace's persistent ring \
                          buffer, a trace.dat file, a folder of CTF, LTTng's shared memory, or a folder with any of these";
+
+/// Returns the state of the session in a folder, if it is known.
+pub type StateOf<'a> = &'a (dyn Fn(&Path) -> Option<FolderState> + Sync);
 
 /// Options for opening inputs.
 #[derive(Clone)]
@@ -147,8 +140,8 @@ pub struct Options<'a> {
     /// Compare the checksums of sub-buffers of sessions when their events are read, not before. Reading is faster, and
     /// accounts are complete in any case ([`lastwords_walk::Options::late`]). It has no effect with [`Self::carve`].
     pub late: bool,
-    /// In [`follow`], read also in steps in which nothing is new.
-    pub idle_steps: bool,
+    /// Tells what is known of a session that is in its folder: whether processes still record in it. Without it, nothing is.
+    pub state: StateOf<'a>,
     /// A callback for the progress of long work.
     pub watch: Watch<'a>,
 }
@@ -168,7 +161,7 @@ impl Default for Options<'_> {
             budget: 1,
             carve: false,
             late: false,
-            idle_steps: false,
+            state: &|_| None,
             watch,
         }
     }
@@ -196,7 +189,7 @@ pub struct Opened {
     pub notes: Vec<String>,
     /// Inputs and parts of them that could not be opened, in the order of the inputs.
     pub failures: Vec<Failure>,
-    /// In a step of [`follow`] of one session: the session's clock, in ticks, up to which its events were read. Later events come in
+    /// In a step that follows one session: the session's clock, in ticks, up to which its events were read. Later events come in
     /// the next step.
     pub read_until: Option<u64>,
     /// Errors of the location that is being opened.
@@ -278,63 +271,13 @@ impl Opened {
     }
 }
 
-/// Opens the files and folders of all paths, and the sessions of all names. An unreadable or empty input is not an
-/// error but an entry in [`Opened::failures`].
+/// Opens the files and folders of all paths. An unreadable or empty input is not an error but an entry in
+/// [`Opened::failures`].
 ///
 /// # Errors
 /// The process of [`Options::pid`] cannot be read; a file in [`Options`] does not exist.
-pub fn open<W: AsRef<str>>(inputs: &[W], options: &Options<'_>) -> Result<Opened> {
-    let mut opened = Opened::default();
-    let candidates = resolve(inputs, options, &mut opened)?;
-    open_all(candidates, options, &mut opened, &|_| None)?;
-    Ok(opened)
-}
-
-/// Returns the locations of all inputs, without duplicates.
-fn resolve<W: AsRef<str>>(words: &[W], options: &Options<'_>, opened: &mut Opened) -> Result<Vec<Candidate>> {
-    allow_many_files();
-    let mut all = Vec::new();
-    if options.memory.split {
-        all.push(Candidate::split(words.iter().map(|word| PathBuf::from(word.as_ref())).collect()));
-    } else {
-        words.iter().for_each(|word| all.extend(locate::of_word(word.as_ref(), &mut opened.notes)));
-    }
-    if let Some(pid) = options.pid {
-        all.extend(locate::of_process(pid)?);
-    }
-    Ok(locate::each_once(all))
-}
-
-/// Raises the number of files that this process may open to what the system allows: a folder of sessions has thousands of streams.
-fn allow_many_files() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    // If the system refuses this, the files beyond the limit are reported as missing.
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
-}
-
-/// Opens all locations. `limit` returns how far a location is read, or none if it is read completely.
-fn open_all<'u>(
-    candidates: Vec<Candidate>,
-    options: &Options<'_>,
-    opened: &mut Opened,
-    limit: &dyn Fn(&Location) -> Option<ReadLimit<'u>>,
-) -> Result<()> {
-    let metadata = lttng::GivenMetadata::read(options)?;
-    for Candidate { location, is_named } in candidates {
-        let done = location.and_then(|location| file::open(&location, options, &metadata, limit(&location), opened));
-        for error in opened.errors.split_off(0).into_iter().chain(done.err()) {
-            let severity = match is_named {
-                true => Severity::Error,
-                false if error.is::<NothingToRecover>() => Severity::Note,
-                false => Severity::Loss,
-            };
-            opened.failures.push(Failure { severity, why: chain(&error) });
-        }
-    }
-    duplicates::join(opened, &Budget::default().times(options.budget));
-    duplicates::drop_copies(opened);
-    Ok(())
+pub fn open<P: AsRef<Path>>(paths: &[P], options: &Options<'_>) -> Result<Opened> {
+    Inputs::find(paths, options)?.open(options, &|_| None)
 }
 
 /// Formats an error and its causes without repetitions. A message that its cause contains is left out, and so is a

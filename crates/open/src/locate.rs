@@ -1,13 +1,11 @@
-//! Finds where traces may be: by paths, by names of sessions, in folders and in processes.
+//! Finds where traces may be: at paths, in folders and in processes.
 
 use crate::fired::{SNAPSHOT_FILE, SNAPSHOT_TRACE};
-use crate::named::of_name;
 use crate::sniff;
 use anyhow::{Context, bail};
 use lastwords_ctf::read::is_trace;
-use lastwords_ring::backend::{PLACES_FILE, parse_places};
+use lastwords_folders::{PLACES_FILE, has_own_name, parse_places};
 use rustix::fs::{Mode, OFlags};
-use std::collections::HashMap;
 use std::fs::File;
 use std::io::{ErrorKind, Read as _};
 use std::os::fd::IntoRawFd as _;
@@ -16,9 +14,6 @@ use std::path::{Path, PathBuf};
 
 /// The largest places file that is read, in bytes.
 const LONGEST: u64 = 1 << 20;
-
-/// The number of digits after the name of a session in the name of its folder.
-const OWN_LEN: usize = 16;
 
 /// The deepest nesting of folders that is searched.
 const DEPTH_MAX: usize = 32;
@@ -39,6 +34,9 @@ pub(super) enum LocationKind {
     /// The folder of a trace instance of the running kernel in tracefs, or its top folder.
     Instance,
 }
+
+/// What is equal for locations of the same file or folder.
+pub(super) type Key = (Option<String>, Vec<PathBuf>);
 
 /// Something to be opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,8 +62,7 @@ impl Location {
         self.open.first().map_or(&self.shown, PathBuf::as_path)
     }
 
-    /// Returns a key that is equal for locations of the same file or folder.
-    fn key(&self) -> (Option<String>, Vec<PathBuf>) {
+    pub(super) fn key(&self) -> Key {
         let real = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone());
         (self.unique.clone(), self.open.iter().map(real).collect())
     }
@@ -104,21 +101,6 @@ impl Candidate {
     }
 }
 
-/// Returns the candidates without duplicates. Two candidates are duplicates if they have the same location.
-pub(super) fn each_once(all: Vec<Candidate>) -> Vec<Candidate> {
-    let mut candidates: Vec<Candidate> = Vec::new();
-    let mut known = HashMap::new();
-    for candidate in all {
-        let key = candidate.location.as_ref().ok().map(Location::key);
-        let at = key.map_or(candidates.len(), |key| *known.entry(key).or_insert(candidates.len()));
-        match candidates.get_mut(at) {
-            Some(before) => before.is_named |= candidate.is_named,
-            None => candidates.push(candidate),
-        }
-    }
-    candidates
-}
-
 /// An error: the input has nothing to recover, by its kind and not because of damage.
 #[derive(Debug)]
 pub(super) struct NothingToRecover(String);
@@ -137,49 +119,18 @@ impl std::fmt::Display for NothingToRecover {
 
 impl std::error::Error for NothingToRecover {}
 
-/// Returns the folder in which a program of this user would create sessions.
-#[must_use]
-pub fn sessions_dir() -> PathBuf {
-    lastwords_control::dirs::base_path()
-}
-
-/// Returns the locations of a path, of the name of a session, or of the name of an instance of the running kernel. Remarks are added to `notes`.
-pub(super) fn of_word(word: &str, notes: &mut Vec<String>) -> Vec<Candidate> {
-    let path = Path::new(word);
+/// Returns the locations of a path. Remarks are added to `notes`.
+pub(super) fn of_path(path: &Path, notes: &mut Vec<String>) -> Vec<Candidate> {
+    let shown = path.display();
     let named = |error| vec![Candidate::named(Err(error))];
-    if let Some(folder) = crate::same_name::session_instead_of(word, notes) {
-        return of_whole_folder(&folder, notes);
-    }
     match std::fs::metadata(path) {
         Ok(meta) if meta.is_dir() => of_whole_folder(path, notes),
         Ok(meta) if meta.file_type().is_fifo() || meta.file_type().is_socket() => named(anyhow::anyhow!(
-            "{word}: a pipe, in which no place can be looked up; write it into a file and name that"
+            "{shown}: a pipe, in which no place can be looked up; write it into a file and name that"
         )),
         Ok(_) => vec![Candidate::named(Ok(Location::new(path, LocationKind::File)))],
-        Err(error) if word.contains('/') => match word.strip_prefix("instances/").and_then(instance_of_name) {
-            Some(folder) => of_whole_folder(&folder, notes),
-            None => named(anyhow::Error::from(error).context(format!("{word}: cannot be read"))),
-        },
-        Err(_) => match (of_name(word, notes), instance_of_name(word)) {
-            (Ok(folder), _) | (Err(_), Some(folder)) => of_whole_folder(&folder, notes),
-            (Err(error), None) => named(error),
-        },
+        Err(error) => named(anyhow::Error::from(error).context(format!("{shown}: cannot be read"))),
     }
-}
-
-/// Returns the folder of the running kernel's trace instance that a word means: a folder of tracefs, `instances/NAME` or a name that no
-/// session has. Returns none for all else.
-#[must_use]
-pub fn instance_folder(word: &str) -> Option<PathBuf> {
-    let tracefs = crate::tracefs_folder().ok()?;
-    let found = of_word(word, &mut Vec::new()).into_iter().find_map(|candidate| candidate.location.ok())?;
-    (found.kind == LocationKind::Instance && found.path().starts_with(tracefs)).then(|| found.path().to_owned())
-}
-
-/// Returns the folder of the running kernel's trace instance with a name.
-fn instance_of_name(name: &str) -> Option<PathBuf> {
-    let folder = crate::tracefs_folder().ok()?.join("instances").join(name);
-    folder.is_dir().then_some(folder).filter(|_| !name.starts_with('.') && !name.is_empty())
 }
 
 /// Returns the locations in a folder that was named. A note lists entries that are not followed.
@@ -199,6 +150,12 @@ pub(super) fn of_whole_folder(folder: &Path, notes: &mut Vec<String>) -> Vec<Can
     found
 }
 
+/// Returns true if a folder is a trace instance of a running kernel, or the top folder of its tracefs.
+#[must_use]
+pub fn is_instance(folder: &Path) -> bool {
+    folder.join("per_cpu").is_dir() && folder.join("tracing_on").is_file()
+}
+
 /// Returns the locations in a folder. If the folder is opened as a whole, `as_one` makes its candidate. Entries that
 /// are neither files nor folders are added to `others`.
 fn of_folder(
@@ -213,7 +170,7 @@ fn of_folder(
             Err(error) => vec![as_one(Err(error))],
         };
     }
-    if folder.join("per_cpu").is_dir() && folder.join("tracing_on").is_file() {
+    if is_instance(folder) {
         return vec![as_one(Ok(Location::new(folder, LocationKind::Instance)))];
     }
     let Listed { files, folders, others: mut odd } = match listed(folder) {
@@ -333,8 +290,7 @@ fn is_region(file: &Path) -> bool {
 
 /// Returns true if a folder has the name or the files of a session's folder. If it cannot be opened, that is a loss.
 pub(super) fn is_likely(folder: &Path) -> bool {
-    let own = folder.file_name().and_then(|name| name.to_str()).and_then(|name| name.rsplit_once('-'));
-    own.is_some_and(|(_, own)| own.len() == OWN_LEN && own.bytes().all(|byte| byte.is_ascii_hexdigit()))
+    has_own_name(folder)
         || folder.join(PLACES_FILE).is_file()
         || listed(folder).is_ok_and(|listed| listed.files.iter().any(|file| is_region(file)))
 }

@@ -2,11 +2,10 @@
 
 use crate::crash::{self, Crash};
 use crate::locate::{Location, NothingToRecover};
-use crate::{Body, KINDS, Opened, Options, Origin, Result, is_live, is_live_summary, sniff, unknown_end};
+use crate::{Body, KINDS, Opened, Options, Origin, sniff};
 use anyhow::{Context, bail};
-use lastwords::Ended;
 use lastwords_bytes::Budget;
-use lastwords_control::Handle;
+use lastwords_folders::Ended;
 use lastwords_image as image;
 use lastwords_walk::session::{ReadLimit, Session};
 use lastwords_walk::{Recovered, sessions};
@@ -14,6 +13,19 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
+
+/// What is known of the session in a folder, besides its events.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FolderState {
+    /// The session that this is known of.
+    pub uuid: [u8; 16],
+    /// A process records in the session, or that is unknown. Its rings are then copied before they are read.
+    pub is_live: bool,
+    /// The way and time of its end; none while a process records in it, or may.
+    pub ended: Option<Ended>,
+    /// Why it is not known whether the session has ended; none if that is known.
+    pub unknown_end: Option<String>,
+}
 
 /// A session that was found, and how it ended.
 pub struct RecoveredSession {
@@ -54,34 +66,6 @@ impl RecoveredSession {
     }
 }
 
-/// Opens inputs as [`crate::open()`] does, and calls `read` with the result. In the meantime, snapshots of live
-/// sessions are marked as being read, so that no process replaces them.
-///
-/// # Errors
-/// The same as for [`crate::open()`], or a snapshot is being read by another process.
-pub fn read<W: AsRef<str>, T>(inputs: &[W], options: &Options<'_>, read: impl FnOnce(Opened) -> T) -> Result<T> {
-    let mut opened = Opened::default();
-    let candidates = crate::resolve(inputs, options, &mut opened)?;
-    let places = candidates.iter().filter_map(|candidate| candidate.location.as_ref().ok());
-    let live = |location: &&Location| options.snapshot && location.shown.is_dir() && is_live(&location.shown);
-    let error = |error: lastwords::Error| crate::Error(error.to_string());
-    let handles: Vec<Handle> =
-        places.filter(live).map(|p| Handle::open(&p.shown)).collect::<std::result::Result<_, _>>().map_err(error)?;
-    let mut readers = Vec::new();
-    for handle in &handles {
-        match handle.read_snapshot() {
-            Ok(reader) => readers.push(reader),
-            // The session has no snapshot. This is reported for each session later.
-            Err(lastwords::Error::Snapshot { .. }) => {}
-            Err(why) => return Err(error(why)),
-        }
-    }
-    crate::open_all(candidates, options, &mut opened, &|_| None)?;
-    let done = read(opened);
-    drop(readers);
-    Ok(done)
-}
-
 /// Adds the sessions of an open container. `others` are traces of other kinds in it.
 ///
 /// # Errors
@@ -96,10 +80,8 @@ pub(super) fn add(
     opened: &mut Opened,
 ) -> anyhow::Result<()> {
     let shown = &location.shown;
-    let summary =
-        Some(shown).filter(|shown| shown.is_dir()).and_then(|shown| Some(Handle::open(shown).ok()?.summary()));
-    let live = limit.is_none() && summary.as_ref().is_some_and(is_live_summary);
-    let details = summary.and_then(|summary| summary.details.ok());
+    let state = Some(shown).filter(|shown| shown.is_dir()).and_then(|shown| (options.state)(shown));
+    let live = limit.is_none() && state.as_ref().is_some_and(|state| state.is_live);
     let walk =
         lastwords_walk::Options { snapshot: options.snapshot, limit, live, late: options.late, whole: options.whole };
     let found = sessions(container, &walk, budget, options.watch);
@@ -129,10 +111,10 @@ pub(super) fn add(
             opened.errors.push(error);
             continue;
         }
-        let of_it = details.as_ref().filter(|details| details.uuid == session.info().uuid);
-        let ended = of_it.and_then(|details| details.ended);
+        let of_it = state.as_ref().filter(|state| state.uuid == session.info().uuid);
+        let ended = of_it.and_then(|state| state.ended);
         let cut = Some(shown).filter(|shown| shown.is_dir()).and_then(|shown| cut(shown));
-        let unknown_end = of_it.and_then(unknown_end);
+        let unknown_end = of_it.and_then(|state| state.unknown_end.clone());
         let session = RecoveredSession { unknown_end, ..RecoveredSession::new(session, ended, cut) };
         bodies.push((name, Body::Session(Arc::new(session))));
     }

@@ -5,7 +5,7 @@
 //! read, their clock is; an event behind that reading is kept for the next step, because another CPU may have earlier ones.
 
 use crate::{Bundle, Machine, Opened, Options, Shortage, machine};
-use anyhow::{Context, bail};
+use anyhow::Context;
 use lastwords_formats::ftrace::dat;
 use lastwords_trace::evidence::{Cause, Evidence, Gap, Verdict};
 use lastwords_trace::ftrace::{Array, CpuRing, HeaderPage, Ring, Stats, SubBufferInfo, Tracing, page};
@@ -25,7 +25,7 @@ const TRIES: usize = 5;
 const NONBLOCK: i32 = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
 
 /// An instance that is followed.
-pub(crate) struct TailedInstance {
+pub struct TailedInstance {
     folder: PathBuf,
     name: String,
     /// The description of the events, without arrays.
@@ -73,16 +73,9 @@ impl TailedInstance {
     /// Begins to follow the instance in a folder of tracefs.
     ///
     /// # Errors
-    /// A recorder saves its events, or its files cannot be read.
-    pub(crate) fn begin(folder: &Path) -> anyhow::Result<Self> {
+    /// Its files cannot be read.
+    pub fn begin(folder: &Path) -> anyhow::Result<Self> {
         let name = name_of(folder);
-        let journal = format!(".record-{name}.json");
-        if lastwords_control::dirs::candidates().iter().any(|base| base.join(&journal).exists()) {
-            bail!(
-                "{}: `lastwords record` saves its events, and following takes them out of the ring: end that, or record into a session",
-                folder.display()
-            );
-        }
         let mut instance = Self {
             folder: folder.to_owned(),
             name,
@@ -109,21 +102,25 @@ impl TailedInstance {
         Ok(instance)
     }
 
-    pub(crate) fn name(&self) -> &str {
+    /// Returns the name of the instance; `top` of the top folder.
+    #[must_use]
+    pub fn name(&self) -> &str {
         &self.name
     }
 
-    pub(crate) fn is_over(&self) -> bool {
+    /// Returns true if the instance is gone.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
         self.is_over
     }
 
     /// Returns true if the instance's clock can be related to those of others.
-    pub(crate) fn has_real_time(&self) -> bool {
+    pub fn has_real_time(&self) -> bool {
         tracer_real_time(&self.array.clock).is_some()
     }
 
     /// Returns the error of an instance that cannot be followed together with others.
-    pub(crate) fn unrelated(&self) -> anyhow::Error {
+    pub fn unrelated(&self) -> anyhow::Error {
         let (name, clock, file) = (&self.name, &self.array.clock, self.folder.join("trace_clock"));
         anyhow::anyhow!(
             "instance {name}: nothing relates its clock {clock} to those of the others: follow it alone, or choose another clock with `echo mono > {}`, which empties its ring",
@@ -149,7 +146,7 @@ impl TailedInstance {
     ///
     /// # Errors
     /// A ring cannot be read.
-    pub(crate) fn look(&mut self, is_last: bool) -> anyhow::Result<bool> {
+    pub fn look(&mut self, is_last: bool) -> anyhow::Result<bool> {
         if !self.folder.join("per_cpu").is_dir() {
             self.is_over = true;
         }
@@ -225,7 +222,7 @@ impl TailedInstance {
     ///
     /// # Errors
     /// The description of new events cannot be read.
-    pub(crate) fn step(&mut self, options: &Options<'_>, opened: &mut Opened) -> anyhow::Result<()> {
+    pub fn step(&mut self, options: &Options<'_>, opened: &mut Opened) -> anyhow::Result<()> {
         let ring = self.ring();
         if ring.has_other_events(&self.tracing) && !self.is_over {
             self.tracing = Bundle::of_running_tracer(None)?.tracing();
@@ -291,7 +288,7 @@ impl TailedInstance {
     }
 
     /// Drops what was delivered.
-    pub(crate) fn done(&mut self) {
+    pub fn done(&mut self) {
         let (layout, order, bound) = (self.tracing.header_page, self.tracing.byte_order, self.bound);
         for cpu in &mut self.cpus {
             cpu.told = cpu.now;

@@ -134,7 +134,7 @@ impl Buffer {
 /// `EIO` if the folder cannot be read.
 pub(crate) fn read_trace<T>(folder: &Path, snapshot: bool, read: impl FnOnce(&Trace) -> T) -> Result<Option<T>, Errno> {
     let options = Options { snapshot, ..Options::default() };
-    let done = lastwords_open::read(&[folder.to_string_lossy()], &options, |opened| opened.traces.first().map(read));
+    let done = lastwords_live::read(&[folder.to_string_lossy()], &options, |opened| opened.traces.first().map(read));
     done.map_err(|_| Errno::IO)
 }
 

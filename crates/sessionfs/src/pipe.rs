@@ -12,7 +12,8 @@ use std::time::Duration;
 use lastwords_ctf::Version;
 use lastwords_formats::evidence::Account;
 use lastwords_formats::text::{self, Style, Zone};
-use lastwords_open::{Opened, Options, Trace, consume_session};
+use lastwords_live::consume_session;
+use lastwords_open::{Opened, Options, Trace};
 use rustix::io::Errno;
 
 use crate::buffer::{Buffer, guard};

@@ -72,7 +72,7 @@ impl Sessions {
 
     fn live(&self) -> Vec<Summary> {
         let all = lastwords_control::list(self.dir.as_deref()).unwrap_or_default();
-        all.into_iter().filter(lastwords_open::is_live_summary).collect()
+        all.into_iter().filter(lastwords_live::is_live_summary).collect()
     }
 
     /// Returns the channels that were added to the session of the top level, and those of them that `rmdir` took away.

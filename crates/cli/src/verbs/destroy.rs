@@ -52,7 +52,7 @@ fn left_over() -> anyhow::Result<Vec<PathBuf>> {
 fn named(args: &Args) -> anyhow::Result<Vec<PathBuf>> {
     let folders: Vec<PathBuf> =
         args.sessions.iter().chain(&args.named).map(|word| control::folder(word)).collect::<Result<_, _>>()?;
-    if let Some(live) = folders.iter().find(|folder| !args.force && lastwords_open::is_live(folder)) {
+    if let Some(live) = folders.iter().find(|folder| !args.force && lastwords_live::is_live(folder)) {
         bail!("{}: a process still records in it; --force ends it", live.display());
     }
     Ok(folders)

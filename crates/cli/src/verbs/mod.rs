@@ -142,7 +142,7 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Outcome> {
 }
 
 /// Reports a consuming read, and returns its result. Without `consumed`, not all events were written.
-fn finish_consuming((outcome, consumed): (Outcome, Option<lastwords_open::Consumed>)) -> anyhow::Result<Outcome> {
+fn finish_consuming((outcome, consumed): (Outcome, Option<lastwords_live::Consumed>)) -> anyhow::Result<Outcome> {
     let Some(consumed) = consumed else {
         say::note("not all of it was written: nothing is consumed");
         return Ok(Outcome::Negative);

@@ -129,7 +129,7 @@ fn unread(count: usize) -> String {
 
 /// Returns the folder of the live session that began last.
 fn newest() -> anyhow::Result<PathBuf> {
-    let live = lastwords_control::list(None)?.into_iter().filter(lastwords_open::is_live_summary);
+    let live = lastwords_control::list(None)?.into_iter().filter(lastwords_live::is_live_summary);
     let since = |summary: &Summary| summary.details.as_ref().map_or(0, |details| details.created);
     let newest = live.max_by_key(since);
     newest.map(|summary| summary.folder).context(

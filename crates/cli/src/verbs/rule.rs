@@ -123,7 +123,7 @@ pub(crate) fn disable(args: &Args) -> anyhow::Result<Outcome> {
 
 /// Refuses the name of a session in the place of an event, as in `enable SESSION EVENT`: it would match nothing.
 fn check_order(verb: &str, args: &Args) -> anyhow::Result<()> {
-    let is_session = |word: &&String| crate::input::is_name(word) && !lastwords_open::folders_of(word).is_empty();
+    let is_session = |word: &&String| crate::input::is_name(word) && !lastwords_live::folders_of(word).is_empty();
     let Some(name) = args.events.iter().find(is_session).filter(|_| args.events.len() > 1) else { return Ok(()) };
     let others = args.events.iter().filter(|word| *word != name).map(|word| format!("'{word}'")).collect::<Vec<_>>();
     anyhow::bail!(

@@ -1,6 +1,6 @@
 //! `record --instance` in an instance that exists, and `report` of an instance where the kernel's memory cannot be read. They need root.
 
-use crate::record::{KILLS, TRACEFS, kills, state, told, tracing};
+use crate::record::{KILLED, KILLS, TRACEFS, kills, state, told, tracing};
 use crate::support::{Place, Ran, ran};
 use std::collections::BTreeMap;
 use std::fs;
@@ -51,7 +51,7 @@ fn an_instance_that_exists_is_used_and_left_as_it_was() {
     let Some((_alone, place)) = tracing() else { return };
     let own = Own::new("lastwords_own");
     let (before, machine) = (own.settings(), state());
-    let new = ["-e", "syscalls:sys_enter_kill", "-f", "pid >= 1000000", "-p", "nop", "--discard", "-C", "mono"];
+    let new = ["-e", "syscalls:sys_enter_kill", "-f", KILLED, "-p", "nop", "--discard", "-C", "mono"];
     for (how, output) in [(&new[..], "new.dat"), (&[&new[..6], &["--stream"]].concat(), "stream.dat")] {
         let end = ["--size", "8M", "--instance", "lastwords_own", "-o", output, "--", "bash", "-c", KILLS];
         let done = place.run(&[&["record"], how, &end].concat());

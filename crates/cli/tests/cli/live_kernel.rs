@@ -1,6 +1,6 @@
 //! The running kernel's tracer: its triggers in a recording, and its instances, followed alone and together with a session.
 
-use crate::record::{KILLS, TRACEFS, TURNS, kills, start, state, tracing, wait_until};
+use crate::record::{KILLED, KILLS, TRACEFS, TURNS, kills, start, state, tracing, wait_until};
 use crate::support::{Place, ran, tool};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
@@ -11,7 +11,7 @@ use std::process::Command;
 fn a_trigger_ends_a_recording() {
     let Some((_alone, place)) = tracing() else { return };
     let before = state();
-    let args = ["-e", "syscalls:sys_enter_kill", "-f", "pid >= 1000000", "-R", "traceoff if pid == 1000007"];
+    let args = ["-e", "syscalls:sys_enter_kill", "-f", KILLED, "-R", "traceoff if pid == 1000007"];
     let mut recorder = start(&place, &[&args[..], &["--instance", "lastwords_test"]].concat());
     let trigger = Path::new(TRACEFS).join("instances/lastwords_test/events/syscalls/sys_enter_kill/trigger");
     wait_until("the trigger is set", || {

@@ -152,6 +152,10 @@ fn events_are_those_of_trace_cmd() {
 pub(crate) const KILLS: &str =
     "exec 2>/dev/null; for ((i = 0; i < 20000; i++)); do kill -0 $((1000000 + i)); done; true";
 
+/// A filter that only the calls of [`KILLS`], and of those whose numbers are below 9000000, pass. The number of a group of processes,
+/// which others may kill meanwhile, is negative, and a large one for the filter.
+pub(crate) const KILLED: &str = "pid >= 1000000 && pid < 9000000";
+
 /// The numbers of the events that a file has of [`KILLS`], in order.
 pub(crate) fn kills(file: &Path) -> Vec<u64> {
     let number = |line: &str| {
@@ -168,7 +172,7 @@ fn every_event_is_saved_or_told() {
     // On one CPU, so that the newest events and the oldest are those of one ring.
     let script = format!("cpus=$(taskset -cp $$); taskset -cp ${{cpus##*[ ,-]}} $$ > pinned; {KILLS}");
     let of = |how: &[&str], status: i32| {
-        let args = ["-e", "syscalls:sys_enter_kill", "-f", "pid >= 1000000", "--strict", "--force", "-o", "k.dat"];
+        let args = ["-e", "syscalls:sys_enter_kill", "-f", KILLED, "--strict", "--force", "-o", "k.dat"];
         let ran = record(&place, &[how, &args, &["--", "bash", "-c", &script]].concat());
         assert_eq!(ran.status, status, "{}", ran.err);
         let numbers = kills(&file);

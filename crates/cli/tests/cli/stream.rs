@@ -2,7 +2,9 @@
 //!
 //! They need root. The streams that the tests of the crate `lastwords-stream` put together need nothing.
 
-use crate::record::{self, KILLS, by_trace_cmd, calls, kills, names, state, told, wait_for_instance, wait_until};
+use crate::record::{
+    self, KILLED, KILLS, by_trace_cmd, calls, kills, names, state, told, wait_for_instance, wait_until,
+};
 use crate::support::{Place, ran, tool};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -99,7 +101,7 @@ fn what_arrives_is_what_a_file_of_the_same_run_has() {
     let Some((_alone, place)) = record::tracing() else { return };
     let before = state();
     let mut receiver = Receiver::at(&place);
-    let events = ["-e", "syscalls:sys_enter_kill", "-f", "pid >= 1000000", "-e", "sched:sched_process_ex*"];
+    let events = ["-e", "syscalls:sys_enter_kill", "-f", KILLED, "-e", "sched:sched_process_ex*"];
     let mut command = place.command();
     command.arg("record").args(events).args(["--stream", "-o", "ours.dat", "--"]);
     command.arg(env!("CARGO_BIN_EXE_lastwords")).arg("record").args(events).args(["--strict", "-o", &receiver.address]);
@@ -168,7 +170,7 @@ fn three_recorders_send_at_once() {
     assert_eq!(receiver.end(Signal::TERM), Some(0));
 }
 
-pub(crate) const KILL: [&str; 4] = ["-e", "syscalls:sys_enter_kill", "-f", "pid >= 1000000"];
+pub(crate) const KILL: [&str; 4] = ["-e", "syscalls:sys_enter_kill", "-f", KILLED];
 
 /// Checks that each event of [`KILLS`] is there once. Those of a CPU that the command has left may be sent after later ones of another.
 fn check_all(mut numbers: Vec<u64>) {

@@ -12,9 +12,10 @@ use super::{CopySink, Death, MARK, remove_oldest};
 use lastwords::Error;
 use lastwords::internals::config::check_name;
 use lastwords::internals::cut;
-use lastwords::internals::dirs::{Base, Folder, base_path, unique_of};
+use lastwords::internals::dirs::{Base, Folder, base_path};
 use lastwords::internals::layout::{REGISTRY, SESSION, SPANS, stream_name, stream_of_file};
 use lastwords::internals::save::{MOST_NAME, create_file};
+use lastwords_folders::unique_of;
 
 /// Largest number of files of one copy. A session has three, and one for each stream.
 const MOST_FILES: usize = 1 << 16;

@@ -23,7 +23,7 @@ use super::streams::Streams;
 use super::{Builder, ChannelConfig, Error, Scope};
 use crate::process::{clock, cut};
 use crate::session::condition;
-use crate::session::dirs::{self, Base, Folder, new_uuid, unique_of};
+use crate::session::dirs::{self, Base, Folder, new_uuid};
 use crate::session::liveness::{self, Identity};
 use crate::session::processes;
 use crate::session::rate;
@@ -32,6 +32,7 @@ use crate::session::retention::{self, Retention};
 use crate::session::room;
 use crate::session::rules::{self, Line, RuleSpec};
 use crate::session::trigger;
+use lastwords_folders::unique_of;
 
 /// Creates the session that `builder` requests, in a folder of `base`. Also returns notes for people.
 ///

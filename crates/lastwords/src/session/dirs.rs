@@ -16,7 +16,8 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-use lastwords_ring::backend::{self, PLACES_FILE, Place, VerifiedFile, open_at, open_places};
+use lastwords_folders::{PLACES_FILE, Place, has_own_name, is_unique, name_of, unique_of};
+use lastwords_ring::backend::{self, VerifiedFile, open_at, open_places};
 use rustix::fs::{self as sys, Access, AtFlags, CWD, FlockOperation, Mode, OFlags, Timespec, Timestamps, UTIME_NOW};
 use rustix::io::Errno;
 use rustix::process::geteuid;
@@ -420,8 +421,7 @@ impl Folder {
 
 /// Returns true if the name is that of a session's folder, or of one that is being created.
 fn is_of_session(name: &str) -> bool {
-    let unique = name.strip_prefix(UNFINISHED).or_else(|| Some(name.rsplit_once('-')?.1));
-    unique.is_some_and(|unique| unique.len() == 16 && unique.bytes().all(|byte| byte.is_ascii_hexdigit()))
+    name.strip_prefix(UNFINISHED).map_or_else(|| has_own_name(name.as_ref()), is_unique)
 }
 
 /// Returns true if an entry of a session's folder may be removed with the folder: the session's files, regions under
@@ -436,24 +436,6 @@ fn is_ours(entry: &fs::DirEntry) -> bool {
         read.is_ok() && magic == lastwords_abi::region::MAGIC
     };
     if kind.is_file() { named || region() } else { !kind.is_dir() }
-}
-
-/// Returns the name of the session that has a folder of this name.
-pub fn name_of(folder: &str) -> &str {
-    folder.rsplit_once('-').map_or(folder, |(name, _)| name)
-}
-
-/// Returns the end of the name of a session's folder: 16 hexadecimal digits, the first half of its random UUID.
-pub fn unique_of(uuid: &[u8; 16]) -> String {
-    uuid[..8].iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// Returns true if a path has the name of a session's folder, which ends in 16 hexadecimal digits.
-#[must_use]
-pub fn is_session(path: &Path) -> bool {
-    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    let unique = name.rsplit_once('-').map(|(_, unique)| unique.to_owned());
-    unique.is_some_and(|unique| unique.len() == 16 && unique.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
 /// Returns a new random UUID, version 4.

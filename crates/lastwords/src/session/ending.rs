@@ -10,7 +10,8 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::{Mutex, Once, PoisonError};
 
 use lastwords_abi::session as abi;
-use lastwords_abi::session::{ENDING_NUMBER, SCOPE_USER};
+use lastwords_abi::session::SCOPE_USER;
+pub use lastwords_folders::{Ended, Ending};
 use lastwords_ring::{ClockKind, os};
 use rustix::fs::{Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -20,59 +21,6 @@ use super::liveness::Identity;
 use super::session_region::SessionRegion;
 use super::shared::{self, SessionShared};
 use crate::process::keep_loaded;
-
-/// How a session ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ending {
-    /// Its last handle was dropped in good order. The value is the exit status of the process, if the process exited
-    /// later and could write it.
-    Closed(Option<u8>),
-    /// The application reported an error: [`Session::finish`](crate::Session::finish) was given one.
-    Error,
-    /// A panic dropped its last handle, or ended the process.
-    Panic,
-    /// A fatal signal ended it. The value is the number of the signal.
-    Signal(u8),
-    /// The process exited while the session was open. The value is the exit status, if the C library provides it.
-    Exit(Option<u8>),
-    /// The process is gone and has written nothing: SIGKILL, another signal without a handler, `_exit`, loss of power.
-    Killed,
-}
-
-/// The end of a session.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ended {
-    /// How it ended.
-    pub how: Ending,
-    /// CLOCK_REALTIME at its end, in nanoseconds. For [`Ending::Killed`] it is the last time that the session was seen
-    /// alive, within about a second if the session's thread listened.
-    pub at: u64,
-    /// The process that ended it; 0 if it is not known.
-    pub pid: u32,
-}
-
-impl Ending {
-    #[doc(hidden)]
-    pub fn word(self) -> u32 {
-        let number = |number: Option<u8>| number.map_or(0, |number| ENDING_NUMBER | u32::from(number) << 8);
-        match self {
-            Self::Killed => abi::ENDING_NONE,
-            Self::Closed(status) => abi::ENDING_CLOSED | number(status),
-            Self::Error => abi::ENDING_ERROR,
-            Self::Panic => abi::ENDING_PANIC,
-            Self::Signal(signal) => abi::ENDING_SIGNAL | number(Some(signal)),
-            Self::Exit(status) => abi::ENDING_EXIT | number(status),
-        }
-    }
-
-    /// Returns the ending of a word; `None` if the word is empty, or unknown to this version.
-    fn from_word(word: u32) -> Option<Self> {
-        let number = (word & ENDING_NUMBER != 0).then_some((word >> 8) as u8);
-        let known =
-            [Self::Closed(number), Self::Error, Self::Panic, Self::Signal(number.unwrap_or(0)), Self::Exit(number)];
-        known.into_iter().find(|how| how.word() & 0xff == word & 0xff)
-    }
-}
 
 /// Writes how the session ends. Async-signal-safe.
 pub(crate) fn mark(view: &SessionRegion, how: Ending) {

@@ -11,7 +11,8 @@ use lastwords_abi::session::{
 use lastwords_abi::spans::{SPANS_OFF, Span};
 use lastwords_abi::stream::{ANY_CPU, StreamInfo};
 use lastwords_abi::triggers::{Conditions, Triggers};
-use lastwords_ring::backend::{ARENA_FILE, PLACES_FILE, Plan};
+use lastwords_folders::PLACES_FILE;
+use lastwords_ring::backend::{ARENA_FILE, Plan};
 use lastwords_ring::{Persist, StreamSpec};
 
 use super::regions::is_persistent;

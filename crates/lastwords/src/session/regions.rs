@@ -5,7 +5,8 @@ use std::io::ErrorKind;
 
 use lastwords_abi::region::{KIND_REGISTRY, KIND_SPANS};
 use lastwords_abi::session::{BACKEND_DAX, BACKEND_PHYSICAL, ClockArea};
-use lastwords_ring::backend::{self, BackendError, Mapping, Place, open_region, open_region_to_read};
+use lastwords_folders::{Place, unique_of};
+use lastwords_ring::backend::{self, BackendError, Mapping, map_place, open_region, open_region_to_read};
 
 use super::error::Error;
 use super::layout::{REGISTRY, SESSION, SPANS, stream_name};
@@ -13,7 +14,7 @@ use super::session_region::{SessionRegion, check_header};
 pub use super::streams::StreamRegion;
 use super::streams::{self, Streams};
 use crate::process::clock;
-use crate::session::dirs::{Folder, unique_of};
+use crate::session::dirs::Folder;
 use crate::session::registry::Registry;
 
 /// All regions of a session, mapped in this process. A session in which this process records is kept for ever. Others
@@ -32,7 +33,7 @@ pub struct Regions {
 /// Maps the region of this name, if it exists: a file in a session's folder, or an entry of `places`. `open` opens the file.
 fn find(folder: &Folder, places: Option<&[Place]>, name: &str, open: Open) -> Result<Option<Mapping>, Error> {
     if let Some(places) = places {
-        return Ok(places.iter().find(|place| place.name == name).map(Place::map).transpose()?);
+        return Ok(places.iter().find(|place| place.name == name).map(map_place).transpose()?);
     }
     match open(folder.for_ring()?, name) {
         Err(error) if error.source.kind() == ErrorKind::NotFound => Ok(None),

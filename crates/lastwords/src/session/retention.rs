@@ -10,13 +10,14 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use lastwords_abi::session::{SCOPE_USER, SNAPSHOT_OFF};
 use lastwords_ring::ClockKind;
 
-use super::dirs::{Base, Folder, name_of};
+use super::dirs::{Base, Folder};
 use super::ending::{self, Ended, Ending};
 use super::error::Error;
 use super::liveness::{self, Life};
 use super::processes;
 use super::regions::{is_persistent, look};
 use super::session_region::SessionRegion;
+use lastwords_folders::name_of;
 
 /// How many ended sessions stay. A program's sessions are those of one session name. The oldest ones are removed first, but
 /// those that ended by a death (a signal, a panic, a kill) within the last hour last: a series of runs that ended well does

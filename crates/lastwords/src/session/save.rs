@@ -19,11 +19,12 @@ use lastwords_ring::backend::{Mapping, open_at};
 use rustix::fs::OFlags;
 
 use super::Error;
-use super::dirs::{Base, Folder, name_of, unique_of};
+use super::dirs::{Base, Folder};
 use super::layout::{REGISTRY, SESSION, stream_name};
 use super::regions::Regions;
 use super::{extra, window};
 use crate::process::cut;
+use lastwords_folders::{name_of, unique_of};
 
 /// Largest number of saved snapshots of a session's name that stay.
 pub(crate) const MOST_SAVED: usize = 16;

@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt as _;
 
 use crate::common::{folder, numbers, numbers_in_file, only_session, plain, record};
 use lastwords::{Error, Memory, Persist, Reservation, Session};
-use lastwords_ring::backend::{Place, parse_places};
+use lastwords_folders::{Place, parse_places};
 
 fn places(folder: &std::path::Path) -> Vec<Place> {
     parse_places(&std::fs::read_to_string(folder.join("regions")).expect("the file of places"))

@@ -23,12 +23,11 @@ use std::path::{Path, PathBuf};
 use lastwords_abi::region::REGION_ALIGN as PAGE;
 use lastwords_abi::session as abi;
 
-pub use dax::DaxNode;
 pub use file::open_at;
 pub use heap::{discard_pages, fill_pages, free_pages};
 pub use huge::ARENA_FILE;
 pub use mapping::{Mapping, free};
-pub use places::{PLACES_FILE, Place, open_places, parse_places, write_places};
+pub use places::{map_place, open_places, write_places};
 pub use shared::{open_region, open_region_to_read};
 pub use verified_file::VerifiedFile;
 

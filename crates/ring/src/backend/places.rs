@@ -1,11 +1,9 @@
-//! The file in a session's folder that lists the regions that are not files in this folder.
-//!
-//! It is text with one line for each region: `NAME OFFSET LENGTH PATH`. Numbers are decimal, and the path extends to
-//! the end of the line. Readers that scan for the regions' magic need it only to find the file to scan.
+//! Writes, reads and follows the file that lists the regions that are not files in their session's folder.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 
+use lastwords_folders::{PLACES_FILE, Place, parse_places};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::mm::MapFlags;
@@ -13,23 +11,8 @@ use rustix::mm::MapFlags;
 use super::file::{NamedFile, check_limit, is_device, is_own, open_at};
 use super::{BackendError, Folder, Mapping, PAGE};
 
-/// Name of the file.
-pub const PLACES_FILE: &str = "regions";
 /// Largest such file that is read, in bytes.
 const LONGEST: u64 = 1 << 20;
-
-/// The location of one region.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
-    /// Name of the region.
-    pub name: String,
-    /// Offset in the file, in bytes.
-    pub offset: u64,
-    /// Length, in bytes.
-    pub len: u64,
-    /// The file; `/proc/PID/fd/N` for a memfd, `heap:PID:ADDRESS` for the heap.
-    pub path: String,
-}
 
 /// Writes the file into a session's folder.
 ///
@@ -40,7 +23,8 @@ pub fn write_places<'a>(folder: Folder<'_>, mappings: impl Iterator<Item = &'a M
     for mapping in mappings {
         let heap = format!("heap:{}:{:#x}", std::process::id(), mapping.as_ptr() as usize);
         let (path, offset) = mapping.place().unwrap_or((&heap, 0));
-        text.push_str(&format!("{} {offset} {} {path}\n", mapping.name, mapping.len()));
+        let place = Place { name: mapping.name.clone(), offset, len: mapping.len(), path: path.to_owned() };
+        text.push_str(&format!("{place}\n"));
     }
     let (path, len) = (folder.shown(PLACES_FILE.as_ref()), text.len() as u64);
     let failed = |call, error| BackendError::new(call, &path, 0, len, error);
@@ -48,19 +32,6 @@ pub fn write_places<'a>(folder: Folder<'_>, mappings: impl Iterator<Item = &'a M
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
     let file = open_at(folder.fd, PLACES_FILE, flags).map_err(|error| failed("open", error.into()))?;
     File::from(file).write_all(text.as_bytes()).map_err(|error| failed("write", error))
-}
-
-/// Parses the lines; lines of another form are left out.
-#[must_use]
-pub fn parse_places(text: &str) -> Vec<Place> {
-    let parse = |line: &str| {
-        let mut words = line.splitn(4, ' ');
-        let name = words.next()?.to_owned();
-        let offset = words.next()?.parse().ok()?;
-        let len = words.next()?.parse().ok()?;
-        Some(Place { name, offset, len, path: words.next()?.to_owned() })
-    };
-    text.lines().filter_map(parse).collect()
 }
 
 /// Reads a folder's file; returns `None` if the folder has none.
@@ -80,32 +51,30 @@ pub fn open_places(folder: Folder<'_>) -> Result<Option<Vec<Place>>, BackendErro
     }
 }
 
-impl Place {
-    /// Maps the region, writable. The file must belong to this user or be a device.
-    ///
-    /// # Errors
-    /// The error of the system, or a description of what is wrong with the location.
-    pub fn map(&self) -> Result<Mapping, BackendError> {
-        let Self { name, offset, len, path } = self;
-        if let Some(place) = path.strip_prefix("heap:") {
-            let pid = place.split(':').next().unwrap_or_default();
-            let what = format!(
-                "on the heap of process {pid}; `lastwords report` reads it there, or in a core of it (`gcore {pid}`)"
-            );
-            return Err(BackendError::invalid(name, 0, *len, what));
-        }
-        let is_link = path.starts_with("/proc/");
-        let file = if is_link { open_link(path)? } else { NamedFile::open(Folder::here(), path, OFlags::RDWR)? };
-        let stat = file.look()?;
-        let (is_device, block) = (is_device(&stat), stat.st_blksize as u64);
-        let fits = *len > 0 && offset.checked_add(*len).is_some_and(|end| is_device || end <= stat.st_size as u64);
-        if !(fits && (is_device || is_own(&stat))) {
-            return Err(BackendError::invalid(path, *offset, *len, "no region of this user can be there"));
-        }
-        // hugetlbfs maps only complete huge pages; its block size is their size.
-        let is_huge = !is_device && block.is_power_of_two() && block > 65536;
-        file.region(name, *offset, *len, if is_huge { block } else { PAGE }, MapFlags::SHARED)
+/// Maps the region of a place, writable. The file must belong to this user or be a device.
+///
+/// # Errors
+/// The error of the system, or a description of what is wrong with the location.
+pub fn map_place(place: &Place) -> Result<Mapping, BackendError> {
+    let Place { name, offset, len, path } = place;
+    if let Some(place) = path.strip_prefix("heap:") {
+        let pid = place.split(':').next().unwrap_or_default();
+        let what = format!(
+            "on the heap of process {pid}; `lastwords report` reads it there, or in a core of it (`gcore {pid}`)"
+        );
+        return Err(BackendError::invalid(name, 0, *len, what));
     }
+    let is_link = path.starts_with("/proc/");
+    let file = if is_link { open_link(path)? } else { NamedFile::open(Folder::here(), path, OFlags::RDWR)? };
+    let stat = file.look()?;
+    let (is_device, block) = (is_device(&stat), stat.st_blksize as u64);
+    let fits = *len > 0 && offset.checked_add(*len).is_some_and(|end| is_device || end <= stat.st_size as u64);
+    if !(fits && (is_device || is_own(&stat))) {
+        return Err(BackendError::invalid(path, *offset, *len, "no region of this user can be there"));
+    }
+    // hugetlbfs maps only complete huge pages; its block size is their size.
+    let is_huge = !is_device && block.is_power_of_two() && block > 65536;
+    file.region(name, *offset, *len, if is_huge { block } else { PAGE }, MapFlags::SHARED)
 }
 
 /// Opens `/proc/PID/fd/N`, which is always a link, if it leads to a memfd.

@@ -16,7 +16,7 @@ const MOUNT: &str =
     "start the container with -v /dev/shm/lastwords:/dev/shm/lastwords; in it: export LASTWORDS_DIR=/dev/shm/lastwords";
 
 pub(super) fn check() -> Vec<Finding> {
-    let dir = lastwords_open::sessions_dir();
+    let dir = lastwords_live::sessions_dir();
     let there = existing(&dir);
     let mut findings = vec![folder(&dir, &there)];
     if findings.iter().all(|f| f.status != Status::Bad) {

@@ -225,7 +225,7 @@ fn finish_sessions(sessions: Option<Sessions>, user: Option<&Path>) -> (bool, bo
     let sent = sessions.finish();
     if let Some(folder) = user {
         let found = lastwords_control::list(Some(folder)).unwrap_or_default();
-        if sent.is_all && !found.iter().any(lastwords_open::is_live_summary) {
+        if sent.is_all && !found.iter().any(lastwords_live::is_live_summary) {
             let folders = found.iter().map(|summary| &summary.folder);
             folders.for_each(|session| _ = lastwords_control::destroy(session));
             let _ = std::fs::remove_file(folder.join(".lock"));

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 /// Returns the folder of the instance that is the only input; none if there are others.
 pub(super) fn instance(args: &Args) -> Option<PathBuf> {
     let [word] = args.input.inputs.as_slice() else { return None };
-    lastwords_open::instance_folder(word)
+    lastwords_live::instance_folder(word)
 }
 
 /// Prints the kernel's own text. `why`: why its memory cannot be read.

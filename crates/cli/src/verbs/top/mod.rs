@@ -14,7 +14,8 @@ use crate::stop::Stop;
 use crate::verbs::list;
 use anyhow::{Context, bail};
 use lastwords_control::{self, Handle, Summary};
-use lastwords_open::{Opened, Options, Trace, is_live_summary};
+use lastwords_live::{Pace, is_live_summary};
+use lastwords_open::{Opened, Options, Trace};
 use reading::{Reading, Sort, State};
 use std::cell::RefCell;
 use std::io::IsTerminal;
@@ -123,7 +124,7 @@ fn follow(
     mut wait: impl FnMut() -> bool,
     mut taken: impl FnMut(&mut Watch<'_>) -> bool,
 ) -> anyhow::Result<()> {
-    let options = Options { idle_steps: true, ..Options::default() };
+    let options = Options::default();
     let wait = || {
         let goes_on = wait();
         watch.borrow_mut().begin_step();
@@ -140,7 +141,7 @@ fn follow(
         (opened.traces, goes_on)
     };
     watch.borrow_mut().begin_step();
-    Ok(lastwords_open::follow(&[folder.to_string_lossy()], &options, wait, read)?)
+    Ok(lastwords_live::follow(&[folder.to_string_lossy()], &options, Pace::Always, wait, read)?)
 }
 
 /// Waits until the next step is due. `pause` waits for a time and returns false to end.
@@ -181,11 +182,11 @@ fn choose(word: Option<&str>) -> anyhow::Result<Option<PathBuf>> {
         }
         return Ok(Some(folder));
     }
-    let folders = lastwords_open::folders_of(word);
+    let folders = lastwords_live::folders_of(word);
     let Some(newest) = folders.first() else {
         bail!("{word}: no session of that name; `lastwords list` shows the sessions there are");
     };
-    let live = folders.iter().find(|folder| lastwords_open::is_live(folder));
+    let live = folders.iter().find(|folder| lastwords_live::is_live(folder));
     if live.is_none() && folders.len() > 1 {
         say::note(format_args!("{} sessions are called {word}; this is the newest", folders.len()));
     }

@@ -1,7 +1,24 @@
-//! Tells which sessions are live.
+//! The state of sessions: whether processes record in them.
 
-use lastwords_control::{Details, Handle, Life, State, Summary};
-use std::path::Path;
+use lastwords_control::{Details, Handle, Life, State, Summary, dirs};
+use lastwords_open::FolderState;
+use std::path::{Path, PathBuf};
+
+/// Returns what is known of the session in a folder; none if the folder cannot be read or trusted.
+#[must_use]
+pub fn state(folder: &Path) -> Option<FolderState> {
+    let summary = Handle::open(folder).ok()?.summary();
+    let is_live = is_live_summary(&summary);
+    let details = summary.details.ok()?;
+    let unknown_end = unknown_end(&details);
+    Some(FolderState { uuid: details.uuid, is_live, ended: details.ended, unknown_end })
+}
+
+/// Returns the folder in which a program of this user would create sessions.
+#[must_use]
+pub fn sessions_dir() -> PathBuf {
+    dirs::base_path()
+}
 
 /// Returns why it is not known whether the session has ended; none if that is known.
 #[must_use]

@@ -1,6 +1,8 @@
 //! Finds sessions by their names, in all places of this user.
 
 use anyhow::bail;
+use lastwords_control::dirs;
+use lastwords_folders::name_of;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -10,11 +12,11 @@ use std::time::SystemTime;
 #[must_use]
 pub fn folders_of(name: &str) -> Vec<PathBuf> {
     let mut found: Vec<(SystemTime, PathBuf)> = Vec::new();
-    for base in lastwords_control::dirs::candidates() {
+    for base in dirs::candidates() {
         for entry in std::fs::read_dir(&base).into_iter().flatten().filter_map(Result::ok) {
             let file_name = entry.file_name();
             let Some(folder) = file_name.to_str() else { continue };
-            let of_name = folder == name || folder.rsplit_once('-').is_some_and(|(first, _)| first == name);
+            let of_name = folder == name || (folder.contains('-') && name_of(folder) == name);
             if of_name && entry.file_type().is_ok_and(|t| t.is_dir()) {
                 let made = entry.metadata().and_then(|m| m.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
                 found.push((made, entry.path()));
@@ -45,7 +47,7 @@ pub(crate) fn of_name(name: &str, notes: &mut Vec<String>) -> anyhow::Result<Pat
     }
     let folders = folders_of(name);
     let Some((newest, older)) = folders.split_first() else {
-        let bases: Vec<String> = lastwords_control::dirs::candidates().iter().map(|base| searched(base)).collect();
+        let bases: Vec<String> = dirs::candidates().iter().map(|base| searched(base)).collect();
         bail!(
             "{name}: no such file, and no session of that name in {}; `lastwords list` shows the sessions there are",
             bases.join(", ")

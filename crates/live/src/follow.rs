@@ -1,46 +1,55 @@
 //! Follows sessions in their folders and instances of the running kernel: gives their events in steps, each event once. Of sessions,
-//! nothing is consumed; see [`crate::tail`] for instances.
+//! nothing is consumed; see [`TailedInstance`] for instances.
 
 use crate::consume::{end_of, open, stopped};
-use crate::locate::{Candidate, Location, LocationKind};
-use crate::tail::TailedInstance;
-use crate::{Opened, Options, Result, Trace, is_live_summary, open_all, resolve};
-use anyhow::Context as _;
-use lastwords_control::Handle;
+use crate::inputs::{inputs, knowing};
+use crate::is_live_summary;
+use anyhow::{Context as _, bail};
 use lastwords_control::follow::{Follower, Range};
+use lastwords_control::{Handle, dirs};
+use lastwords_open::{Inputs, Opened, Options, Result, TailedInstance, Trace};
 use lastwords_walk::session::{Begin, End, ReadLimit};
 use std::collections::HashMap;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+
+/// When [`follow`] reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pace {
+    /// In the first step, and in those in which something is new.
+    News,
+    /// In each step.
+    Always,
+}
 
 /// Follows the sessions and instances of inputs until the sessions have ended and the instances are gone. `read` gets the events that
 /// were committed since the step before; it returns the traces of sessions, and whether to go on. `wait` is called between two steps;
-/// if it returns false, one last step follows. Sessions that start later are not followed. With [`Options::idle_steps`], `read` is also
-/// called if nothing is new.
+/// if it returns false, one last step follows. Sessions that start later are not followed.
 ///
 /// # Errors
 /// The same as for [`crate::open()`]; a ring of an instance cannot be read. An input that is neither a session in its own folder nor
 /// an instance of the running kernel is a failure in the first step.
 pub fn follow<W: AsRef<str>>(
-    inputs: &[W],
+    words: &[W],
     options: &Options<'_>,
+    pace: Pace,
     mut wait: impl FnMut() -> bool,
     mut read: impl FnMut(Opened) -> (Vec<Trace>, bool),
 ) -> Result<()> {
-    let mut opened = Opened::default();
-    let mut candidates = resolve(inputs, options, &mut opened)?;
-    let mut handles: Vec<(Location, Handle)> = Vec::new();
-    let mut instances = take_instances(&mut candidates, options);
-    for candidate in &mut candidates {
-        let Ok(location) = &candidate.location else { continue };
-        match open(&location.shown, "followed") {
-            Ok(handle) if options.wants(&handle.name()) => handles.push((location.clone(), handle)),
+    let options = &knowing(options);
+    let mut inputs = inputs(words, options)?;
+    let mut instances = inputs.take_instances(|folder| begin(folder, options));
+    let mut handles: Vec<(PathBuf, Handle)> = Vec::new();
+    for folder in inputs.paths() {
+        match open(&folder, "followed") {
+            Ok(handle) if options.wants(&handle.name()) => handles.push((folder, handle)),
             Ok(_) => {}
-            Err(error) => candidate.location = Err(error),
+            Err(error) => inputs.refuse(&folder, &error),
         }
     }
     let sessions: Vec<FollowedSession<'_>> = handles
         .iter()
-        .map(|(location, handle)| FollowedSession { location, handle, follower: Mutex::new(handle.follow()) })
+        .map(|(folder, handle)| FollowedSession { folder, handle, follower: Mutex::new(handle.follow()) })
         .collect();
     let is_alone = instances.len().saturating_add(sessions.len()) == 1;
     if let Some(instance) = instances.iter().find(|instance| !is_alone && !instance.has_real_time()) {
@@ -65,16 +74,15 @@ pub fn follow<W: AsRef<str>>(
             has_news |= has_own;
             *ended |= *over && !has_own;
         }
-        let is_idle_step = options.idle_steps && !is_over;
+        let is_idle_step = pace == Pace::Always && !is_over;
         if is_first || has_news || is_idle_step {
-            if !is_first {
-                let living = sessions.iter().zip(&ended).filter(|(_, ended)| !**ended);
-                candidates = living.map(|(session, _)| Candidate::named(Ok(session.location.clone()))).collect();
-            }
-            step(std::mem::take(&mut candidates), &sessions, options, &mut opened)?;
+            let lives = |folder: &Path| sessions.iter().zip(&ended).any(|(s, ended)| s.folder == folder && !*ended);
+            let all = inputs.only(&lives);
+            let mut opened =
+                step(if is_first { std::mem::replace(&mut inputs, all) } else { all }, &sessions, options)?;
             opened.read_until = sessions.first().filter(|_| is_alone).and_then(|session| session.lock().clock());
             instances.iter_mut().try_for_each(|instance| instance.step(options, &mut opened))?;
-            let (traces, is_wanted) = read(std::mem::take(&mut opened));
+            let (traces, is_wanted) = read(opened);
             if !is_wanted {
                 return Ok(());
             }
@@ -92,44 +100,32 @@ pub fn follow<W: AsRef<str>>(
     }
 }
 
-/// Takes the instances of the running kernel out of the candidates, and begins to follow them.
-fn take_instances(candidates: &mut Vec<Candidate>, options: &Options<'_>) -> Vec<TailedInstance> {
-    let mut instances = Vec::new();
-    for candidate in std::mem::take(candidates) {
-        let found = match &candidate.location {
-            Ok(location) if location.kind == LocationKind::Instance => TailedInstance::begin(location.path()),
-            _ => {
-                candidates.push(candidate);
-                continue;
-            }
-        };
-        match found {
-            Ok(instance) if options.wants(instance.name()) => instances.push(instance),
-            Ok(_) => {}
-            Err(error) => candidates.push(Candidate { location: Err(error), ..candidate }),
-        }
+/// Begins to follow an instance of the running kernel, if it is wanted.
+fn begin(folder: &Path, options: &Options<'_>) -> anyhow::Result<Option<TailedInstance>> {
+    let instance = TailedInstance::begin(folder)?;
+    let journal = format!(".record-{}.json", instance.name());
+    if dirs::candidates().iter().any(|base| base.join(&journal).exists()) {
+        bail!(
+            "{}: `lastwords record` saves its events, and following takes them out of the ring: end that, or record into a session",
+            folder.display()
+        );
     }
-    instances
+    Ok(Some(instance).filter(|instance| options.wants(instance.name())))
 }
 
 /// Reads what is new in the sessions.
-fn step(
-    candidates: Vec<Candidate>,
-    sessions: &[FollowedSession<'_>],
-    options: &Options<'_>,
-    opened: &mut Opened,
-) -> Result<()> {
+fn step(inputs: Inputs, sessions: &[FollowedSession<'_>], options: &Options<'_>) -> Result<Opened> {
     let looks: Vec<Box<dyn Fn() -> Vec<Option<End>> + Sync + '_>> =
         sessions.iter().map(|session| Box::new(|| session.ends()) as Box<_>).collect();
-    open_all(candidates, options, opened, &|location| {
-        let (session, look) = sessions.iter().zip(&looks).find(|(session, _)| session.location == location)?;
+    inputs.open(options, &|folder| {
+        let (session, look) = sessions.iter().zip(&looks).find(|(session, _)| session.folder == folder)?;
         Some(ReadLimit { session: session.lock().session(), look: &**look })
     })
 }
 
 /// A session that is followed.
 struct FollowedSession<'a> {
-    location: &'a Location,
+    folder: &'a Path,
     handle: &'a Handle,
     follower: Mutex<Follower<'a>>,
 }
@@ -147,7 +143,7 @@ impl<'a> FollowedSession<'a> {
     /// Looks at the rings; returns true if there is anything new.
     fn look(&self) -> Result<bool> {
         let mut follower = self.lock();
-        follower.look().with_context(|| self.location.shown.display().to_string())?;
+        follower.look().with_context(|| self.folder.display().to_string())?;
         Ok(follower.has_news())
     }
 

@@ -1,11 +1,12 @@
 //! Implements consuming reads of sessions in their folders. Only one consumer at a time reads a session. After
 //! everything was written, the consumer marks the events as consumed.
 
-use crate::locate::Candidate;
-use crate::{Opened, Options, Result, Trace, is_live_summary, open_all, resolve};
+use crate::inputs::{inputs, knowing};
+use crate::is_live_summary;
 use anyhow::{Context, bail};
 use lastwords_control::Handle;
 use lastwords_control::consume::{Bound, Consumer};
+use lastwords_open::{Inputs, Opened, Options, Result, Trace};
 use lastwords_walk::session::{End, ReadLimit};
 use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
@@ -27,28 +28,24 @@ pub struct Consumed {
 /// # Errors
 /// The same as for [`crate::open()`].
 pub fn consume<W: AsRef<str>, T>(
-    inputs: &[W],
+    words: &[W],
     options: &Options<'_>,
     read: impl FnOnce(Opened) -> (T, Vec<Trace>, bool),
 ) -> Result<(T, Consumed)> {
-    let mut opened = Opened::default();
-    let mut candidates = resolve(inputs, options, &mut opened)?;
+    let options = &knowing(options);
+    let mut inputs = inputs(words, options)?;
     let mut handles: Vec<(PathBuf, Handle)> = Vec::new();
-    for candidate in &mut candidates {
-        let Ok(location) = &candidate.location else { continue };
-        if handles.iter().any(|(folder, _)| *folder == location.shown) {
-            continue;
-        }
-        match open(&location.shown, "consumed") {
-            Ok(handle) => handles.push((location.shown.clone(), handle)),
-            Err(error) => candidate.location = Err(error),
+    for folder in inputs.paths() {
+        match open(&folder, "consumed") {
+            Ok(handle) => handles.push((folder, handle)),
+            Err(error) => inputs.refuse(&folder, &error),
         }
     }
     // Unmapping takes time. A kill in that time would hide that everything was consumed, so the mappings are kept until
     // the process ends.
     let handles = ManuallyDrop::new(handles);
     let handles: Vec<(&Path, &Handle)> = handles.iter().map(|(folder, handle)| (&**folder, handle)).collect();
-    consume_opened((&handles, &[]), candidates, options, opened, read)
+    consume_opened((&handles, &[]), inputs, options, read)
 }
 
 /// Does what [`consume`] does for one session that the caller has open, or for some of its channels (for all if `channels` is
@@ -62,18 +59,17 @@ pub fn consume_session<T>(
     options: &Options<'_>,
     read: impl FnOnce(Opened) -> (T, Vec<Trace>, bool),
 ) -> Result<(T, Consumed)> {
-    let mut opened = Opened::default();
+    let options = &knowing(options);
     let folder = session.summary().folder;
-    let candidates = resolve(&[folder.to_string_lossy()], options, &mut opened)?;
-    consume_opened((&[(&folder, session)], channels), candidates, options, opened, read)
+    let inputs = Inputs::find(&[&folder], options)?;
+    consume_opened((&[(&folder, session)], channels), inputs, options, read)
 }
 
 /// Consumes the sessions of `handles`, each with its folder: these channels, or all if there are none.
 fn consume_opened<T>(
     (handles, channels): (&[(&Path, &Handle)], &[u32]),
-    mut candidates: Vec<Candidate>,
+    mut inputs: Inputs,
     options: &Options<'_>,
-    mut opened: Opened,
     read: impl FnOnce(Opened) -> (T, Vec<Trace>, bool),
 ) -> Result<(T, Consumed)> {
     let mut consumers: Vec<ConsumedSession<'_>> = Vec::new();
@@ -91,14 +87,14 @@ fn consume_opened<T>(
             }
             // The session has no snapshot. This is reported for each session below.
             Err(lastwords::Error::Snapshot { .. }) => {}
-            Err(error) => refuse(&mut candidates, folder, &error),
+            Err(error) => inputs.refuse(folder, &anyhow::anyhow!("{}: {error}", folder.display())),
         }
     }
     let looks: Vec<Box<dyn Fn() -> Vec<Option<End>> + Sync + '_>> =
         consumers.iter().map(|read| Box::new(|| read.look()) as Box<_>).collect();
-    open_all(candidates, options, &mut opened, &|location| {
+    let opened = inputs.open(options, &|folder| {
         let mut reads = consumers.iter().zip(&looks);
-        let (read, look) = reads.find(|(read, _)| read.folder == location.shown)?;
+        let (read, look) = reads.find(|(read, _)| read.folder == folder)?;
         Some(ReadLimit { session: read.session, look: &**look })
     })?;
     drop(looks);
@@ -157,15 +153,6 @@ pub(crate) fn open(folder: &Path, done: &str) -> anyhow::Result<Handle> {
         bail!("{}: only sessions in their folders are {done}", folder.display());
     }
     Handle::open(folder).with_context(|| folder.display().to_string())
-}
-
-/// Replaces the location of a session by the error, because the session cannot be consumed.
-fn refuse(candidates: &mut [Candidate], folder: &Path, error: &lastwords::Error) {
-    for candidate in candidates.iter_mut() {
-        if candidate.location.as_ref().is_ok_and(|location| location.shown == folder) {
-            candidate.location = Err(anyhow::anyhow!("{}: {error}", folder.display()));
-        }
-    }
 }
 
 /// Returns the streams of a session that were not read to their end: the index, and the position at which reading stopped.

@@ -1,0 +1,10 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+mod ending;
+mod name;
+mod places;
+
+pub use ending::{Ended, Ending};
+pub use name::{has_own_name, is_unique, name_of, unique_of};
+pub use places::{PLACES_FILE, Place, parse_places};

@@ -1,0 +1,18 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+mod consume;
+mod follow;
+mod inputs;
+mod named;
+mod same_name;
+mod snapshot;
+mod state;
+
+pub use consume::{Consumed, consume, consume_session};
+pub use follow::{Pace, follow};
+pub use inputs::{inputs, instance_folder, open};
+pub use lastwords_open::Options;
+pub use named::folders_of;
+pub use snapshot::read;
+pub use state::{is_live, is_live_summary, sessions_dir, state, unknown_end};
