@@ -1,7 +1,7 @@
 //! The data of the rules: what may use what, how long things may be, where `unsafe` may stand.
 
 /// The crate graph: each crate and the crates of ours that it may use (as normal or build dependencies), in the order of
-/// the data's flow. ARCHITECTURE.md has the reasons. `lastwords-NAME` is written `NAME`.
+/// the data's flow. ARCHITECTURE.md describes the crates. `lastwords-NAME` is written `NAME`.
 pub(super) const GRAPH: &[(&str, &[&str])] = &[
     ("abi", &[]),
     ("glob", &[]),
