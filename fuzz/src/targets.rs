@@ -1,4 +1,4 @@
-//! What each fuzz target does with its input. A target must never panic, hang or take memory without bound.
+//! The fuzz targets: functions that read any input. A target must never panic, hang or take memory without bound.
 
 use std::collections::BTreeMap;
 use std::io::{Write as _, sink};

@@ -1,4 +1,4 @@
-//! What a recording has added to the machine's tracing, and how it is removed.
+//! The additions of a recording to the machine's tracing, and their removal.
 
 use crate::instance::Instance;
 use crate::journal::Journal;

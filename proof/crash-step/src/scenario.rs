@@ -1,4 +1,4 @@
-//! What is stepped: the table of scenarios, and the events that each writer records.
+//! The scenarios that are stepped: their table, and the events that each writer records.
 
 use lastwords_abi::session::{
     CHANNEL_PAYLOAD_SIZE, MODE_DISCARD, MODE_OVERWRITE, RESERVATION_LOCKED, RESERVATION_LOCKLESS, RESERVATION_RSEQ,

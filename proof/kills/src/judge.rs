@@ -1,4 +1,4 @@
-//! What must be there after a kill, and whether it is.
+//! Judges what is recovered after a kill: no committed event may be missing.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! What a memory after a loss of power must hold, judged by what the application recorded. Shares no code with the recorder.
+//! Judges the memory after a loss of power by the events that the application recorded. This module shares no code with
+//! the recorder.
 
 use std::collections::BTreeSet;
 

@@ -1,7 +1,7 @@
 //! Each bit of a 72 KiB image is flipped. Undamaged sub-buffers are identical; nothing wrong is accepted unflagged.
 //!
-//! What is compared are the clocks and bytes of events. How the clock relates to wall time has no checksum and no second
-//! witness, and is not looked at.
+//! The test compares the clocks and bytes of events. It does not compare wall time, because the relation of the clock
+//! to wall time has no checksum and no second witness.
 //!
 //! By default, one bit in 29 is flipped. With the variable `LASTWORDS_ALL_BITS` set, every bit is.
 #![forbid(unsafe_code)]

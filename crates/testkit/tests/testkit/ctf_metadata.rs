@@ -1,5 +1,5 @@
-//! What short metadata of CTF may ask for. Each is made to cost much where something is looked for from the
-//! beginning each time, or copied each time that it is used.
+//! Tests of the work that short CTF metadata can cause. Each case is expensive for a reader that searches from the
+//! beginning each time, or copies a declaration each time that it is used.
 #![forbid(unsafe_code)]
 
 use std::fmt::Write as _;

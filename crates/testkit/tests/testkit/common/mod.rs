@@ -1,4 +1,4 @@
-//! What the tests of the recovery side share.
+//! Helpers of the tests of the recovery side.
 #![allow(dead_code, unused_imports, reason = "each test file uses its part")]
 
 pub(crate) mod image;
