@@ -41,7 +41,7 @@ pub(crate) struct TailedInstance {
     is_over: bool,
 }
 
-/// What the instance is set to.
+/// The settings of an instance.
 struct Settings {
     tracer: String,
     clock: String,
@@ -51,7 +51,7 @@ struct Settings {
 /// The ring of a CPU.
 struct Cpu {
     number: u32,
-    /// What was read and not yet delivered, the oldest first.
+    /// Sub-buffers that were read and not yet delivered, the oldest first.
     pages: VecDeque<Page>,
     /// Counters at the last step that told of them, and now.
     told: Stats,

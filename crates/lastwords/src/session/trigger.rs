@@ -43,7 +43,7 @@ impl Default for Limits {
     }
 }
 
-/// What a trigger leads to in a session.
+/// The effect of a trigger on a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// A snapshot.
@@ -456,7 +456,7 @@ impl Regions {
     }
 }
 
-/// What triggers of a session did.
+/// Counts of the triggers of a session.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Triggered {
     /// Triggers that fired.

@@ -35,8 +35,8 @@ fn live_spots(session: &lastwords_testkit::session::Session) -> Vec<(Range<usize
     image.spots.iter().filter(live).map(place).collect()
 }
 
-/// What is wrong with what was found after a bit was flipped, inside a sub-buffer or elsewhere. `all` is what both halves
-/// rightly hold: a flipped bit of the control page may lead to the other half.
+/// Returns an error if a flipped bit, inside a sub-buffer or elsewhere, led to a wrong result. `all` has the true contents
+/// of both halves: a flipped bit of the control page may lead to the other half.
 fn judge(right: &Found, all: &Truth, found: &Found, inside: Option<Key>) -> Result<(), String> {
     let flagged = found.evidence != right.evidence;
     for (key, sub) in &found.subs {

@@ -39,7 +39,7 @@ fn enumeration(count: usize) -> String {
     format!("enum e : u8 {{ {}}};\n", many(count, |n| format!("l{n} = {}, ", n % 256)))
 }
 
-/// What is described, its metadata, and how many events the model has; none where it is refused.
+/// Returns for each case its description, its metadata, and the number of events of the model; none if it is refused.
 fn tsdl_cases() -> Vec<(&'static str, String, Option<usize>)> {
     let options = many(10_000, |n| format!("u8 l{n}; "));
     let variant = format!("{}variant v {{ {options}}};\n", enumeration(10_000));

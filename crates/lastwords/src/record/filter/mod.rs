@@ -194,7 +194,7 @@ impl BoundCondition {
 /// Returns the answer to a question for the event that is recorded.
 pub(crate) type Ask<'a> = &'a mut dyn FnMut(Question<'_>, &RecorderSlot) -> Answer;
 
-/// What is asked of an event.
+/// A question about an event.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Question<'a> {
     /// Whether it passes a filter.
@@ -276,7 +276,7 @@ impl Question<'_> {
     }
 }
 
-/// What an expression says of an event.
+/// The result of an expression for an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// The event passes a filter, or does not.
