@@ -130,7 +130,7 @@ fn preemptions() -> nix::Result<i64> {
     Ok(getrusage(UsageWho::RUSAGE_THREAD)?.involuntary_context_switches())
 }
 
-/// What a run took, all threads together.
+/// The time of a run, all threads together.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Sample {
     threads: usize,

@@ -40,7 +40,7 @@ struct Seen {
     key: (usize, usize),
 }
 
-/// What is known of one half since it was begun.
+/// The history of one half since it was begun.
 #[derive(Debug, Default)]
 struct History {
     first: u64,

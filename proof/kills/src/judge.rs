@@ -47,7 +47,7 @@ pub(super) struct Event {
     cpu: Option<u32>,
 }
 
-/// What was recovered of a session.
+/// The recovered part of a session.
 #[derive(Debug)]
 pub(super) struct Recovered {
     /// All streams, each in its order.

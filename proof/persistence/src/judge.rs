@@ -20,7 +20,7 @@ const HEADERS: (u64, u64) = (4, 18);
 /// Largest payload of an event.
 const LONGEST: u64 = 8 + 8 + 4 + 200;
 
-/// What the application has recorded.
+/// The events that the application has recorded.
 #[derive(Debug, Default)]
 pub(super) struct Truth {
     /// Whether the call that recorded the event of this number has returned.

@@ -35,9 +35,9 @@ struct Dirty {
 /// Memory and caches.
 #[derive(Debug)]
 pub(super) struct Memory {
-    /// What is certain to be in the memory.
+    /// The bytes that have certainly reached the memory.
     certain: Vec<u8>,
-    /// What the processor sees, as it was last compared.
+    /// The bytes that the processor sees, as of the last comparison.
     seen: Vec<u8>,
     dirty: BTreeMap<usize, Dirty>,
 }

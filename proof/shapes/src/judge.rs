@@ -13,7 +13,7 @@ pub(super) const WRITERS: usize = 4;
 /// Bytes of the longest event header.
 const HEADER: u64 = 18;
 
-/// What a program reported in its page.
+/// The report in a program's page.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Report {
     /// Events whose calls returned, by writer.

@@ -42,7 +42,7 @@ pub(super) enum Text {
     Invalid,
 }
 
-/// What a field holds.
+/// The form of a field's value.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Form {
     /// The number of the event and its writer, hidden.

@@ -131,7 +131,7 @@ pub(super) const UNSAFE: &[(&str, &str)] = &[
 /// Folders and files that are not ours to check: what builds, fuzzers and git leave.
 pub(super) const SKIPPED: &[&str] = &["target", ".git", "artifacts", "corpus"];
 
-/// What the folder beside the checkout is called at the project's own place, and who may look for it.
+/// The folder beside the checkout at the project's own place, and the files that may name it.
 pub(super) const BESIDE: (&str, &[&str]) = (concat!("..", "/shared"), &[".ci/run", "proof/rig/src/lib.rs"]);
 
 /// Places of our own machines, which no committed file names.
