@@ -1,4 +1,4 @@
-//! Whether the events that were recovered are those that were recorded: every value is computed anew from the event's number.
+//! Judges whether the recovered events are the recorded ones: every value is computed anew from the event's number.
 
 use std::collections::HashMap;
 
