@@ -1,5 +1,5 @@
-//! What is asked of a contender, and how its time is taken. `bench/c/child.h` is the same for those written in C; keep
-//! the two alike, or they no longer measure the same thing.
+//! The job of a contender, and the measurement of its time. `bench/c/child.h` is the same for contenders in C: change
+//! both together, or they no longer measure the same thing.
 
 use std::fmt;
 use std::hint::black_box;
@@ -130,7 +130,7 @@ fn preemptions() -> nix::Result<i64> {
     Ok(getrusage(UsageWho::RUSAGE_THREAD)?.involuntary_context_switches())
 }
 
-/// What a run took, all threads together.
+/// The time of a run, all threads together.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Sample {
     threads: usize,

@@ -22,7 +22,7 @@ mod measure;
 mod server;
 mod shapes;
 
-/// What a contender or the stop-watch can fail with: a text for the person at the terminal.
+/// The result of a contender or of the stop-watch. The error is a text for the person at the terminal.
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 fn main() -> ExitCode {

@@ -1,4 +1,4 @@
-//! What each fuzz target does with its input. A target must never panic, hang or take memory without bound.
+//! The fuzz targets: functions that read any input. A target must never panic, hang or take memory without bound.
 
 use std::collections::BTreeMap;
 use std::io::{Write as _, sink};
@@ -399,12 +399,12 @@ fn class(input: &mut Input<'_>, depth: u8) -> FieldClass {
     }
 }
 
-/// What is recovered, written as CTF 1.8.
+/// Writes the recovered sessions as CTF 1.8.
 pub fn ctf_end_to_end(data: &[u8]) {
     ctf(data, Version::V1_8);
 }
 
-/// What is recovered, written as CTF 2.
+/// Writes the recovered sessions as CTF 2.
 pub fn ctf2_end_to_end(data: &[u8]) {
     ctf(data, Version::V2);
 }
@@ -426,7 +426,7 @@ fn traces_of(sessions: Vec<lastwords_walk::session::Session>) -> Vec<read::Trace
     sessions.into_iter().filter_map(trace).collect()
 }
 
-/// What is recovered, as JSON lines and as a Perfetto trace.
+/// Writes the recovered sessions as JSON lines and as a Perfetto trace.
 pub fn json_end_to_end(data: &[u8]) {
     let sessions = own_sessions(&script::arena(data, Area::Arena));
     let (mut out, traces) = (Vec::new(), traces_of(sessions));
@@ -437,7 +437,7 @@ pub fn json_end_to_end(data: &[u8]) {
     assert!(text.lines().all(|l| l.starts_with('{') && l.ends_with('}')), "one object a line");
 }
 
-/// What is recovered, as text in every style, and its evidence.
+/// Writes the recovered sessions as text in every style, and their evidence.
 pub fn text_end_to_end(data: &[u8]) {
     let sessions = own_sessions(&script::arena(data, Area::Arena));
     sessions.iter().for_each(|source| drop(evidence::Account::new(source).write(100, &mut sink())));

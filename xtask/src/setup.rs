@@ -47,7 +47,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
 }
 
-/// What [`install`] would install, a line for each place that it comes from.
+/// Returns the tools that [`install`] would install, a line for each place that they come from.
 pub(crate) fn missing() -> Vec<String> {
     let missing: Vec<&Tool> = tools::needed().filter(|tool| !tool.state().is_found()).collect();
     let mut lines = Vec::new();

@@ -46,7 +46,7 @@ struct Step {
     what: &'static str,
 }
 
-/// What the gate does of a step.
+/// The part of a step that the gate runs.
 enum Gate {
     Same,
     /// A smaller count, or fewer cases.

@@ -1,4 +1,4 @@
-//! What an application pays that records through `tracing`: the same two events, whoever listens.
+//! The cost of `tracing` to an application: the same two events with several subscribers, and with none.
 
 use tracing_flight_recorder::{FlightRecorder, FlightRecorderLayer};
 use tracing_subscriber::layer::SubscriberExt;

@@ -125,7 +125,7 @@ pub mod snapshot {
     pub use crate::session::snapshot::{Rings, SnapshotReader, Taken};
 }
 
-/// What the crate `lastwords-control` shares with this one: the memory of sessions. Applications must not use it directly.
+/// The memory of sessions, for the crate `lastwords-control`. Applications must not use it directly.
 #[doc(hidden)]
 pub mod internals {
     pub use crate::process::cut;

@@ -1,8 +1,9 @@
 //! Follows an instance of the running kernel through tracefs: gives the events of its rings in steps, each event once.
 //!
-//! What is read of `trace_pipe_raw` leaves the ring, as with `trace_pipe`; no file of tracefs, and no mapping of a ring, gives events
-//! in steps without taking them. No file is kept open between two steps, so that the instance can be removed. Before the rings are
-//! read, their clock is; an event behind that reading is kept for the next step, because another CPU may have earlier ones.
+//! Reading `trace_pipe_raw` removes events from the ring, as reading `trace_pipe` does: no file of tracefs, and no
+//! mapping of a ring, gives events in steps without removing them. No file is kept open between two steps, so that the
+//! instance can be removed. Each step reads the rings' clock before the rings. An event that is later than that reading
+//! is kept for the next step, because another CPU may have earlier ones. Losses are those of the kernel's counters.
 
 use crate::{Bundle, Machine, Opened, Options, Shortage, machine};
 use anyhow::Context;
@@ -40,7 +41,7 @@ pub struct TailedInstance {
     is_over: bool,
 }
 
-/// What the instance is set to.
+/// The settings of an instance.
 struct Settings {
     tracer: String,
     clock: String,
@@ -50,7 +51,7 @@ struct Settings {
 /// The ring of a CPU.
 struct Cpu {
     number: u32,
-    /// What was read and not yet delivered, the oldest first.
+    /// Sub-buffers that were read and not yet delivered, the oldest first.
     pages: VecDeque<Page>,
     /// Counters at the last step that told of them, and now.
     told: Stats,

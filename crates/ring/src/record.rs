@@ -1,4 +1,4 @@
-//! One event as it is recorded: its payload and how it is copied.
+//! One event while it is recorded: its payload, and the copying of the payload.
 
 use core::num::NonZeroU32;
 

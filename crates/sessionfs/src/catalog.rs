@@ -1,4 +1,4 @@
-//! What a session says of itself: its events, channels, CPUs and threads.
+//! The description of a session: its events, channels, CPUs and threads.
 
 use std::collections::{BTreeMap, BTreeSet};
 

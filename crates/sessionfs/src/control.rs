@@ -1,4 +1,4 @@
-//! Which events are recorded: the files `enable` and `set_event`.
+//! The files `enable` and `set_event`, which select the events that are recorded.
 
 use std::collections::HashSet;
 

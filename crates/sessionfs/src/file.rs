@@ -1,4 +1,4 @@
-//! What reading and writing each file does, except `trace`, `trace_pipe` and `trace_marker`.
+//! Reads and writes the files of the tree, except `trace`, `trace_pipe` and `trace_marker`.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;

@@ -22,7 +22,7 @@ pub(crate) enum Folder {
     Cpu(u32),
 }
 
-/// What a file is about.
+/// The subject of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Of {
     Session,

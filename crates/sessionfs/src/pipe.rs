@@ -44,7 +44,7 @@ pub(crate) struct Pipe {
     count: u64,
     /// Bytes of the items that wait.
     bytes: usize,
-    /// What the rings had produced at the last consuming read.
+    /// The bytes that the rings had produced at the last consuming read.
     produced: Option<u64>,
     /// Looks since the last change.
     quiet: u32,
@@ -64,7 +64,7 @@ pub(crate) struct Item {
     cpu: Option<u32>,
     /// The line in `trace_pipe`.
     line: Vec<u8>,
-    /// What `trace_pipe_raw` has: a record, or missing events.
+    /// The event in `trace_pipe_raw`: a record, or missing events.
     raw: Result<Record, Missed>,
 }
 
@@ -289,7 +289,7 @@ pub(crate) struct Reader {
 #[derive(Debug)]
 struct Pages {
     size: usize,
-    /// What is left of the page that a read has begun.
+    /// The rest of the page that a read has begun.
     rest: Mutex<Vec<u8>>,
     /// The reader has had a page and not yet found that there is no more. Only readers of the file write and read it, under the lock of
     /// `rest`.

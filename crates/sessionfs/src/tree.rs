@@ -68,7 +68,7 @@ enum State {
     Marker(Mutex<Option<Recorder>>),
 }
 
-/// What a path leads to.
+/// The target of a path.
 enum Target {
     Instances,
     In(Arc<Buffer>, Place),

@@ -1,4 +1,4 @@
-//! Where a receiver listens: TCP, vsock (between a virtual machine and its host) or a Unix socket.
+//! Addresses of receivers: TCP, vsock (between a virtual machine and its host) or a Unix socket.
 
 use anyhow::{Context, bail};
 use rustix::net::sockopt::socket_peercred;

@@ -24,7 +24,7 @@ const PART: usize = 1 << 20;
 /// Bytes of a packet's header. A sub-buffer with fewer has no events.
 const PACKET_HEADER: u64 = lastwords_abi::packet::HEADER_LEN as u64;
 
-/// What was sent of a session.
+/// The part of a session that was sent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Sent {
     /// Name of the session.

@@ -66,7 +66,7 @@ pub struct Finished {
     pub losses: Vec<Loss>,
 }
 
-/// What a spool became.
+/// The result of saving a spool.
 #[derive(Debug)]
 pub enum Saved {
     /// A trace.dat file of a kernel's stream.

@@ -310,7 +310,7 @@ pub struct End {
     pub bytes: u64,
 }
 
-/// What the receiver has of a stream.
+/// The amount of a stream that the receiver has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Received {
     /// Bytes of sub-buffers.

@@ -46,7 +46,7 @@ pub struct Boot {
     pub modules: Vec<(u64, String)>,
 }
 
-/// What a CPU has recorded.
+/// The sub-buffers of a CPU.
 #[derive(Debug, Clone, Default)]
 pub struct Cpu {
     /// Numbers of all sub-buffers in memory: the reader's first, then the ring in its order.

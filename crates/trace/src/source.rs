@@ -52,8 +52,8 @@ pub trait PacketReader {
     /// for a packet that was open. Unreadable packets are evidence, not errors.
     fn next_packet(&mut self, bytes: &mut Vec<u8>) -> Option<PacketInfo>;
 
-    /// What the last call of [`Self::next_packet`] met and could not put into a packet, where that is not evidence already; the second
-    /// call says no. After such a call there may be more packets, though it gave none.
+    /// Returns a defect that the last call of [`Self::next_packet`] found and could not put into a packet, unless the evidence has it
+    /// already. A second call returns none. After a defect there may be more packets, although that call returned none.
     fn defect(&mut self) -> Option<Defect> {
         None
     }
@@ -64,7 +64,7 @@ pub trait PacketReader {
 pub struct Defect {
     /// Number of the packet or sub-buffer in its stream.
     pub sequence: u64,
-    /// What is wrong.
+    /// A description of the defect.
     pub what: String,
 }
 

@@ -1,4 +1,4 @@
-//! What a recording has added to the machine's tracing, and how it is removed.
+//! The additions of a recording to the machine's tracing, and their removal.
 
 use crate::instance::Instance;
 use crate::journal::Journal;
@@ -54,7 +54,7 @@ impl Changes {
     }
 
     /// Removes all that was added, and the journal if all of it could be removed. Returns what was removed and what could not be.
-    /// What does not exist any more is passed over, so the function can be called again.
+    /// Parts that no longer exist are skipped, so the function can be called again.
     pub(crate) fn undo(&self) -> (Vec<String>, Vec<anyhow::Error>) {
         let (mut done, mut errors) = (Vec::new(), Vec::new());
         let mut note = |what: String, result: anyhow::Result<bool>| match result {

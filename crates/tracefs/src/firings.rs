@@ -60,7 +60,7 @@ pub enum News {
     Failed(String),
 }
 
-/// What is called with the news, by a thread of the recording.
+/// A callback for the news. A thread of the recording calls it.
 pub type Tell = Box<dyn Fn(&News) + Send>;
 
 /// An event whose trigger takes snapshots.

@@ -20,7 +20,7 @@ const VERSION: u32 = 1;
 const PREFIX: &str = ".record-";
 const SUFFIX: &str = ".json";
 
-/// What a recording adds to the machine's tracing.
+/// The additions of a recording to the machine's tracing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Journal {
     version: u32,
@@ -35,7 +35,7 @@ pub struct Journal {
     pub instance: String,
     /// Inode of the instance's folder, by which it is told from another of the same name; none until it is made.
     pub(crate) inode: Option<u64>,
-    /// What the instance was set to; none if the recording makes it.
+    /// The former settings of the instance; none if the recording makes the instance.
     #[serde(default)]
     pub(crate) adopted: Option<Adopted>,
     /// Events that are defined for all instances.

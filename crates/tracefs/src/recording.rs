@@ -76,7 +76,7 @@ pub struct Recording {
     changes: Changes,
     /// The connection to the receiver, if events go to one.
     sender: Option<Arc<Sender>>,
-    /// What was described to the receiver.
+    /// The descriptions that the receiver has.
     described: send::Described,
     /// The events that were enabled when the recording began.
     enabled: BTreeSet<String>,

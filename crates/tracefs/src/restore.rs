@@ -7,7 +7,7 @@ use crate::snapshot;
 use anyhow::Context;
 use std::path::Path;
 
-/// What was done for one journal.
+/// The work that was done for one journal.
 #[derive(Debug)]
 pub struct Restored {
     /// The name of the instance.
@@ -18,9 +18,9 @@ pub struct Restored {
     pub saved: Option<Saved>,
     /// The snapshot that a trigger took, if it was not saved.
     pub snapshot: Option<Saved>,
-    /// What was removed, in words.
+    /// The removed parts, in words.
     pub done: Vec<String>,
-    /// What could not be done. The journal is then kept, so that it can be tried again.
+    /// The errors. If there are any, the journal is kept, so that the work can be tried again.
     pub errors: Vec<anyhow::Error>,
 }
 

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a description that was sent is of.
+/// The state that the last sent description is of.
 #[derive(Debug, Default)]
 pub(crate) struct Described {
     /// The modules of the kernel, with the addresses of their code.

@@ -10,10 +10,10 @@ use flate2::Compression;
 use serde::Serialize;
 use std::io::{self, Write};
 
-/// What died.
+/// The death of a kernel, session or process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Death {
-    /// What died: `kernel 6.12.0 on host`, `session shop, process 12`.
+    /// The name of what died: `kernel 6.12.0 on host`, `session shop, process 12`.
     pub what: String,
     /// A word for its mark on the axis: `panic`, `end`.
     pub word: String,
@@ -27,12 +27,12 @@ pub struct Death {
     pub details: Vec<String>,
 }
 
-/// What the page says besides events.
+/// The facts that the page shows besides events.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Facts {
     /// Title of the page.
     pub title: String,
-    /// What died, the most important first.
+    /// The deaths, the most important first.
     pub deaths: Vec<Death>,
     /// Lines about the machine and the inputs.
     pub machine: Vec<String>,

@@ -43,7 +43,7 @@ impl CallId {
     }
 }
 
-/// What is open on CPUs and in threads.
+/// The open slices of CPUs and threads.
 #[derive(Default)]
 pub(crate) struct Scheduling {
     /// The thread that runs on each CPU, by trace: several traces may have the events of one CPU.

@@ -13,7 +13,7 @@ pub(crate) struct Track {
     pub(crate) depth: u32,
 }
 
-/// What a track's slices are.
+/// The kind of a track's slices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Of {
@@ -21,7 +21,7 @@ pub(crate) enum Of {
     Running,
     /// The interrupts on a CPU.
     Interrupts,
-    /// What a thread is in: system calls and spans.
+    /// The system calls and spans that a thread is in.
     Thread,
     /// The spans of a process, from their opening to their end.
     Spans,

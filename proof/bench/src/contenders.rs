@@ -1,4 +1,4 @@
-//! Who runs in `bench record`: a row each. How a contender records is in `bench/`, the package `lastwords-bench`.
+//! The contenders of `bench record`, a row each. Their code is in `bench/`, the package `lastwords-bench`.
 
 use std::fmt;
 

@@ -101,7 +101,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     args.judging.end(json!({ "events": args.events, "rows": data }), &verdicts)
 }
 
-/// What LTTng's metadata of such a trace says, shortened.
+/// LTTng's metadata of such a trace, shortened.
 const METADATA: &str = r#"/* CTF 1.8 */
 typealias integer { size = 8; align = 8; signed = false; } := uint8_t;
 typealias integer { size = 32; align = 8; signed = false; } := uint32_t;

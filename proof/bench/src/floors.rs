@@ -1,4 +1,4 @@
-//! What `--check` holds us to.
+//! The floors that `--check` compares results with.
 
 use std::fmt;
 

@@ -24,7 +24,7 @@ const TYPICAL: f64 = 1.05;
 const TRACING: f64 = 1.15;
 /// Functions in the file that is compiled.
 const FUNCTIONS: usize = 3000;
-/// What the kernel records.
+/// The events that the kernel records.
 const EVENTS: [&str; 2] = ["sched", "syscalls"];
 
 #[derive(clap::Args)]

@@ -34,7 +34,7 @@ pub(crate) struct Args {
     judging: Judging,
 }
 
-/// What was asked for and what came of it.
+/// The request and its results.
 pub(super) struct Results {
     pub(super) rounds: usize,
     pub(super) events: u64,

@@ -84,7 +84,7 @@ struct Bench {
     scratch: PathBuf,
 }
 
-/// What the small session gave.
+/// The results of the small session.
 struct Text {
     events: u64,
     recover: Laps,
@@ -94,7 +94,7 @@ struct Text {
     babeltrace: Laps,
 }
 
-/// What the large session gave.
+/// The results of the large session.
 struct Copy {
     bytes: u64,
     recover: Laps,
@@ -221,7 +221,7 @@ struct Results {
     text: Text,
     copy: Copy,
     clock: Clock,
-    /// What it ran on.
+    /// The CPUs that it ran on.
     cpus: &'static str,
 }
 
@@ -231,7 +231,7 @@ impl Results {
         laps.seconds(self.clock).map(|seconds| amount as f64 / seconds.median)
     }
 
-    /// What ran on the small session, a row each.
+    /// Returns a row for each run on the small session.
     fn rows(&self) -> Vec<(&'static str, &Laps)> {
         let text = &self.text;
         let mut rows = vec![("recover --to ctf", &text.recover), ("report, of the session", &text.report)];

@@ -1,4 +1,4 @@
-//! What is said of a row of samples.
+//! Statistics of a row of samples.
 
 /// The spread of samples: least, quartiles, most.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -10,7 +10,7 @@ use super::lttng::Session;
 use super::programs::output;
 use rig::scratch::Scratch;
 
-/// What became of LTTng-UST.
+/// The result for LTTng-UST.
 #[derive(Debug)]
 pub(crate) struct Wedged {
     /// Kills after which what the other process recorded was not there; none: it always was.

@@ -1,4 +1,4 @@
-//! What blocks may need, and how it gets into the folder in which the commands of a page run.
+//! The needs of code blocks: files and programs, and how they get into the folder in which the commands of a page run.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::symlink;

@@ -66,7 +66,7 @@ pub(super) struct Shown {
     pub(super) output: Option<String>,
 }
 
-/// What a comment says of the next block.
+/// The directive of a comment for the next block.
 #[derive(Default)]
 struct Directive {
     not_run: Option<String>,

@@ -15,7 +15,7 @@ const MARK: char = '\u{1e}';
 /// The longest time of a page's commands, in seconds. One page builds a program with its dependencies.
 const SECONDS: &str = "300";
 
-/// What became of the commands of pages.
+/// Counts of the commands of pages, by result.
 #[derive(Default)]
 pub(super) struct Counts {
     pub(super) commands: usize,

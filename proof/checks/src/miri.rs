@@ -14,7 +14,7 @@ const TARGET: &str = "riscv64gc-unknown-linux-gnu";
 /// Tree borrows are the newer model of references. Channels are never freed. The recorder reads /proc.
 const FLAGS: &str = "-Zmiri-disable-isolation -Zmiri-tree-borrows -Zmiri-permissive-provenance -Zmiri-ignore-leaks";
 
-/// What is run: arguments of `cargo miri test`, and the tests that must be among those that pass.
+/// The runs: arguments of `cargo miri test`, and the tests that must be among those that pass.
 const PARTS: &[(&[&str], &[&str])] = &[
     (
         &["-p", "lastwords-ring", "--test", "ring", "--", "small_rings"],

@@ -23,7 +23,7 @@ pub(crate) const THREADS: usize = 8;
 /// Event ids that are described.
 const IDS: u16 = 41;
 
-/// What the child reports.
+/// The report of the child.
 #[repr(C)]
 pub(crate) struct Progress {
     pub(crate) threads: [ThreadProgress; MAX_THREADS],
@@ -34,7 +34,7 @@ pub(crate) struct Progress {
     pub(crate) restless: AtomicU64,
 }
 
-/// What one thread reports.
+/// The report of one thread.
 #[repr(C)]
 pub(crate) struct ThreadProgress {
     /// Where its process has the arena.
@@ -45,7 +45,7 @@ pub(crate) struct ThreadProgress {
     pub(crate) finished: AtomicU32,
 }
 
-/// What one writer reports; events are counted from 0.
+/// The report of one writer; events are counted from 0.
 #[repr(C)]
 pub(crate) struct WriterProgress {
     /// Calls begun.
@@ -198,7 +198,7 @@ impl Arena {
         self.base.wrapping_add(offset as usize)
     }
 
-    /// What the child reports.
+    /// The report of the child.
     pub(crate) fn progress(&self) -> &Progress {
         // SAFETY: the arena begins with it; all its fields are atomics, for which any bytes are valid.
         unsafe { &*self.base.cast::<Progress>() }

@@ -113,7 +113,7 @@ impl Planned {
 }
 
 impl Child {
-    /// What one thread does, once the parent has seen it.
+    /// Does the work of one thread, once the parent has seen the thread.
     fn thread(&self, thread: usize) {
         let progress = &self.arena.progress().threads[thread];
         WRITER.set(LEVELS * thread);

@@ -27,7 +27,7 @@ use lastwords_testkit::random::Random;
 /// Most aborts of sections that are planned for one event: below the recorder's own limit, so that it does not give up.
 const MAX_ABORTS: u64 = 12;
 
-/// What does not change from round to round of a scenario, and what adds up.
+/// The constants and the sums of a scenario's rounds.
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) scenario: &'static Scenario,

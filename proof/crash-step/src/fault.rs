@@ -10,7 +10,7 @@ use lastwords_ring::packet::{self, Closing};
 use super::arena::Arena;
 use super::naive::Half;
 
-/// What is wrong on purpose.
+/// A deliberate fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Fault {
     /// Nothing.

@@ -1,4 +1,4 @@
-//! What the stepper must know of aarch64: the instruction pointer, breakpoints, and how instructions are told apart.
+//! The aarch64 part of the stepper: instruction pointer, breakpoints, kinds of instructions.
 //!
 //! Encodings: Arm Architecture Reference Manual, C4.1 (branches, loads and stores).
 

@@ -1,4 +1,4 @@
-//! What the stepper must know of x86_64: the instruction pointer, breakpoints, and how instructions are told apart.
+//! The x86_64 part of the stepper: instruction pointer, breakpoints, kinds of instructions.
 
 use anyhow::{Result, ensure};
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction, OpKind, Register};

@@ -6,7 +6,7 @@ use lastwords_abi::region::checksum;
 
 use super::lockless::{self, InFlight};
 
-/// What a stream is; read once.
+/// The geometry of a stream; read once.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Geometry {
     pub(crate) index: u32,
@@ -29,7 +29,7 @@ pub(crate) struct Found {
     pub(crate) payload: (usize, usize),
 }
 
-/// What a sub-buffer turned out to be.
+/// The verdict on a sub-buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// Closed; header and checksum are right.
@@ -38,7 +38,7 @@ pub(crate) enum Verdict {
     Open,
     /// Holes in it.
     Torn,
-    /// What is there is of an older lap.
+    /// The contents are of an older lap.
     Stale,
     /// Not to be believed.
     Invalid,
@@ -60,7 +60,7 @@ pub(crate) struct Half {
     pub(crate) holes: usize,
     /// The half is being begun anew: its first position is told, the produced one is still of what was in it.
     pub(crate) half_begun: bool,
-    /// What is wrong, in words.
+    /// The faults, in words.
     pub(crate) faults: Vec<String>,
     /// Last reading of the clock.
     clock: u64,

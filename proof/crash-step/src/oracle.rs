@@ -1,8 +1,8 @@
-//! What must be recovered, and whether it is.
+//! The oracle: compares the recovered events with the events that must be there.
 //!
-//! The oracle knows what each writer was to record, what the writers report, and what was recovered at every stop before.
-//! From that it judges each stop alone: nothing committed is missing but what the ring came round to, nothing is there that
-//! was not recorded, everything has its right bytes, id and clock.
+//! It knows the events that each writer was to record, the reports of the writers, and the events recovered at every
+//! earlier stop. It judges each stop alone. No committed event is missing unless the ring has overwritten it. Every
+//! event was recorded, and has its right bytes, id and clock.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::Acquire;
@@ -40,7 +40,7 @@ struct Seen {
     key: (usize, usize),
 }
 
-/// What is known of one half since it was begun.
+/// The history of one half since it was begun.
 #[derive(Debug, Default)]
 struct History {
     first: u64,

@@ -1,4 +1,4 @@
-//! What is stepped: the table of scenarios, and the events that each writer records.
+//! The scenarios that are stepped: their table, and the events that each writer records.
 
 use lastwords_abi::session::{
     CHANNEL_PAYLOAD_SIZE, MODE_DISCARD, MODE_OVERWRITE, RESERVATION_LOCKED, RESERVATION_LOCKLESS, RESERVATION_RSEQ,
@@ -6,7 +6,7 @@ use lastwords_abi::session::{
 
 use lastwords_testkit::random::mix;
 
-/// What happens besides one thread that records.
+/// The plot of a scenario, besides one thread that records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Plot {
     /// Nothing.
@@ -23,7 +23,7 @@ pub(crate) enum Plot {
     Dead,
 }
 
-/// What the events look like.
+/// The form of the events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
     /// Ids up to 28, 1 to 9 words, of any number of bytes: the fast path of rseq.

@@ -48,7 +48,7 @@ fn is_published(package: &Package) -> bool {
     package.publish.as_ref().is_none_or(|registries| !registries.is_empty())
 }
 
-/// What is wrong with the manifest of a crate that is published.
+/// Returns the faults of the manifest of a crate that is published.
 fn faults(package: &Package, metadata: &Metadata) -> Vec<String> {
     let mut faults = Vec::new();
     let mut find = |fault: String| faults.push(format!("{}: {fault}", package.manifest_path));

@@ -10,7 +10,7 @@ use super::tree::{FILE, PROGRAM, Tree};
 use super::{Built, Release};
 use rig::run_quietly;
 
-/// What the control file says of a package, and which scripts it has.
+/// The facts of a package's control file, and the package's scripts.
 struct Package<'a> {
     name: &'a str,
     section: &'a str,

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use rig::run_quietly;
 
-/// What cargo says of the packages for the target, as `Cargo.lock` has them.
+/// Returns cargo's metadata of the packages for the target, as `Cargo.lock` has them.
 fn metadata(target: &str) -> Result<Metadata> {
     MetadataCommand::new()
         .cargo_path(rig::cargo())

@@ -83,7 +83,7 @@ enum Kind {
     Sbom,
 }
 
-/// What all files of a release say of it.
+/// The facts of a release that all its files have.
 struct Release {
     version: String,
     /// Seconds: the time of all files.

@@ -1,4 +1,4 @@
-//! How each of the kernel's tests must end.
+//! The expected result of each of the kernel's tests.
 
 use std::fmt::Write as _;
 

@@ -1,9 +1,8 @@
-//! `cargo xtask hostile DUMP`: words of a kernel crash dump that are read on the way to its trace, each set to another value.
+//! `cargo xtask hostile DUMP`: sets words of a kernel crash dump that are read on the way to its trace to other values.
 //!
-//! Which words these are, the walks themselves tell: page tables, lists, counters, structures, formats of events. For each mutant
-//! the program runs as a user would run it. It may report anything about such a dump. It may not
-//! panic, hang, or ask for more than 256 MiB of memory, whatever a header field or a pointer of the
-//! kernel's structures says.
+//! The rig finds these words by observing the walks: page tables, lists, counters, structures, formats of events. For
+//! each mutant the program runs as a user would run it. It may report anything about such a dump. It may not panic,
+//! hang, or ask for more than 256 MiB of memory, whatever a header field or a pointer of the kernel's structures says.
 #![forbid(unsafe_code)]
 
 mod witness;

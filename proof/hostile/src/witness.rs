@@ -1,4 +1,4 @@
-//! Which words of a dump's memory the walks read.
+//! Finds the words of a dump's memory that the walks read.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -29,7 +29,7 @@ const SUB_BUFFERS: u32 = 8;
 /// Bytes of a sub-buffer where no other size is asked for.
 pub(crate) const SUB_BUFFER: u64 = 4096;
 
-/// What the children report, in memory that outlives them.
+/// The reports of the children, in memory that outlives them.
 #[repr(C)]
 pub(crate) struct Reports {
     /// Children that have begun to record.
@@ -121,7 +121,7 @@ impl Page {
         self.file.as_raw_fd()
     }
 
-    /// What is reported.
+    /// Returns the reports.
     pub(crate) fn reports(&self) -> &Reports {
         // SAFETY: the mapping has the length of `Reports`, all of it atomics, and lives as long as `self`.
         unsafe { &*self.base.cast::<Reports>() }
@@ -135,7 +135,7 @@ impl Drop for Page {
     }
 }
 
-/// What a child does.
+/// The job of a child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Job {
     /// Threads that hop from CPU to CPU, and timers whose handlers record.
@@ -267,7 +267,7 @@ fn survive(reports: &Reports) -> Result<()> {
     }
 }
 
-/// What event `sequence` of `writer` carries: a check word, from which its filler is made too.
+/// Returns the check word of event `sequence` of `writer`. The event's filler is made from it too.
 pub(crate) fn check(writer: usize, sequence: u64) -> u64 {
     mix(((writer as u64) << 48) ^ sequence)
 }

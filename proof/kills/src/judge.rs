@@ -1,4 +1,4 @@
-//! What must be there after a kill, and whether it is.
+//! Judges what is recovered after a kill: no committed event may be missing.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -47,7 +47,7 @@ pub(super) struct Event {
     cpu: Option<u32>,
 }
 
-/// What was recovered of a session.
+/// The recovered part of a session.
 #[derive(Debug)]
 pub(super) struct Recovered {
     /// All streams, each in its order.

@@ -53,7 +53,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     machine.run(&store, &kernel, archive, jobs.len(), &folder)
 }
 
-/// What a program of this machine needs at run time, its loader included: where a guest looks for it, and where it is here.
+/// Returns the libraries and the loader of a program of this machine: their paths in a guest, and their paths here.
 pub(super) fn libraries(program: &Path) -> Result<Vec<(String, PathBuf)>> {
     let printed = run_quietly(Command::new("ldd").arg(program))?;
     Ok(printed.lines().filter_map(library).collect())

@@ -34,7 +34,7 @@ const DISK: u64 = 4 << 30;
 /// Until the system has installed everything and crashes, and until its crash kernel has done its work.
 const INSTALLED: Duration = Duration::from_secs(1500);
 const SAVED: Duration = Duration::from_secs(900);
-/// What starts the guest's script.
+/// The unit that starts the guest's script.
 const UNIT: &str = "[Service]\nType=oneshot\nExecStart=/bin/sh /lab/installed.sh\nTimeoutStartSec=infinity\n";
 const UNITS: &str = "etc/systemd/system";
 
@@ -127,7 +127,7 @@ impl<'a> System<'a> {
     }
 }
 
-/// What a crash left.
+/// The files and texts that a crash left.
 struct Found {
     console: String,
     truth: PathBuf,
@@ -177,7 +177,7 @@ fn name(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// What is in a folder, sorted.
+/// Returns the entries of a folder, sorted.
 fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
     let found = std::fs::read_dir(folder).with_context(|| folder.display().to_string())?;
     let mut paths = found.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;

@@ -68,7 +68,7 @@ impl Machine<'_> {
     }
 }
 
-/// What guests that run jobs have in common: busybox, the first program, the jobs' names and commands.
+/// Returns the archive that all guests with jobs have: busybox, the first program, the jobs' names and commands.
 pub(super) fn base(store: &Store, arch: Arch, jobs: &[(String, String)]) -> Result<Archive> {
     let mut archive = Archive::default();
     archive.folder("bin");

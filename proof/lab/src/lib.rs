@@ -81,7 +81,7 @@ struct Args {
     list: bool,
 }
 
-/// What a guest is.
+/// The architecture of a guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Arch {
     /// x86_64.
@@ -373,7 +373,7 @@ fn add_programs(archive: &mut Archive, folder: &Path, programs: &[(&str, PathBuf
     Ok(())
 }
 
-/// What one run needs.
+/// The resources of one run.
 struct Lab<'a> {
     store: &'a Store,
     kernel: &'a Kernel,

@@ -16,7 +16,7 @@ use rig::{make_empty, run_quietly};
 /// Where a package is looked for, in this order.
 const SUITES: &[&str] = &["bookworm", "trixie", "trixie-backports", "sid", "experimental", "bullseye-security"];
 
-/// What has been fetched, and where from.
+/// The packages that were fetched, and their sources.
 pub(super) struct Store {
     folder: PathBuf,
 }
@@ -25,7 +25,7 @@ pub(super) struct Store {
 pub(super) struct Kernel {
     /// As `uname -r` prints it.
     pub(super) release: String,
-    /// What a boot loader loads.
+    /// The image that a boot loader loads.
     pub(super) image: PathBuf,
     /// The folder of its modules.
     modules: PathBuf,
@@ -238,7 +238,7 @@ fn kernel_parts(file: &Path) -> Result<Vec<String>> {
     Ok(names.filter(part).map(str::to_string).collect())
 }
 
-/// What headers of a kernel depend on: names of parts of them, and of what is not of the kernel.
+/// Returns the dependencies of a kernel's headers: names of their parts, and of packages that are not of the kernel.
 fn header_parts(depends: &str) -> (Vec<String>, Vec<String>) {
     let names = depends.split(',').filter_map(|d| d.trim().split([' ', ':']).next()).map(str::to_string);
     let is_part = |name: &String| name.starts_with("linux-headers-") || name.starts_with("linux-kbuild-");

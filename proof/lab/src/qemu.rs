@@ -15,7 +15,7 @@ use super::Arch;
 use super::packages::Program;
 use rig::shown;
 
-/// What is started.
+/// The machine that is started.
 pub(super) struct Config<'a> {
     pub(super) arch: Arch,
     pub(super) qemu: &'a Program,
@@ -185,7 +185,7 @@ impl Guest {
         }
     }
 
-    /// What the console has shown so far.
+    /// Returns the text of the console so far.
     pub(super) fn console(&self) -> String {
         String::from_utf8_lossy(&std::fs::read(&self.console).unwrap_or_default()).into_owned()
     }

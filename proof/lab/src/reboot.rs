@@ -41,7 +41,7 @@ pub struct Reboot {
     folder: PathBuf,
 }
 
-/// What a first boot leaves.
+/// The traces that a first boot leaves.
 pub struct First {
     /// The bytes of the region when the machine stopped.
     pub region: Vec<u8>,

@@ -47,14 +47,14 @@ pub(crate) const TARGET: &str = "aarch64-unknown-linux-gnu";
 pub(crate) const LINKER: &str = "aarch64-linux-gnu-gcc";
 /// Whose compiler and standard library are used where this toolchain has none for the target: both of one version.
 const SUITE: &str = "sid";
-/// What programs need at run time, by the names that the linker finds them by.
+/// The libraries of the programs, by the names under which the linker finds them.
 const LIBRARIES: &[&str] = &["ld-linux-aarch64.so.1", "libc.so.6", "libm.so.6", "libgcc_s.so.1"];
 /// The C library registers no restartable sequences: the recorder does.
 const OWN: &str = "GLIBC_TUNABLES=glibc.pthread.rseq=0";
 /// Until the guest has done all.
 const LIMIT: Duration = Duration::from_secs(1500);
 
-/// What was built for the guest: programs with the names that they get there.
+/// The programs that were built for the guest, with their names there.
 struct Built {
     programs: Vec<(String, PathBuf)>,
     tests: Vec<String>,
@@ -75,7 +75,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     machine.run(&store, &kernel, archive, jobs.len(), &folder)
 }
 
-/// What the guest runs: name, command.
+/// Returns the jobs of the guest: name, command.
 fn jobs(built: &Built, args: &Args) -> Vec<(String, String)> {
     let Args { kills, wedges, points, hotplug, .. } = args;
     let mut jobs = Vec::new();

@@ -58,7 +58,7 @@ pub(super) fn parts(memory: &[u8]) -> Vec<(Range<usize>, Part)> {
     parts
 }
 
-/// What a mistake makes of the flushes and fences.
+/// The flushes and fences with a deliberate mistake.
 #[derive(Debug)]
 pub(super) struct Faulty {
     fault: Fault,

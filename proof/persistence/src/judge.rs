@@ -1,4 +1,5 @@
-//! What a memory after a loss of power must hold, judged by what the application recorded. Shares no code with the recorder.
+//! Judges the memory after a loss of power by the events that the application recorded. This module shares no code with
+//! the recorder.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +20,7 @@ const HEADERS: (u64, u64) = (4, 18);
 /// Largest payload of an event.
 const LONGEST: u64 = 8 + 8 + 4 + 200;
 
-/// What the application has recorded.
+/// The events that the application has recorded.
 #[derive(Debug, Default)]
 pub(super) struct Truth {
     /// Whether the call that recorded the event of this number has returned.

@@ -165,7 +165,7 @@ impl Counts {
     }
 }
 
-/// What is known of the session that records.
+/// The state of the session that records.
 struct State {
     scenario: Scenario,
     fault: Fault,

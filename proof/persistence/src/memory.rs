@@ -1,13 +1,14 @@
-//! What may have reached persistent memory: a model of the caches between recorder and memory, one cache line at a time.
+//! A model of the caches between recorder and persistent memory, one cache line at a time. It gives every content that
+//! the memory may have at a loss of power.
 //!
 //! A store is in the cache. It may reach memory at any later moment, because a cache may write any line back. It has reached
 //! memory for certain when its line was flushed after it, and a fence followed. The stores of one line reach memory in order. So
 //! the memory at a loss of power has, of each line, one of the versions since the certain one. Where bytes are copied whose order
 //! is not known (events, descriptions), it may have any words of 8 bytes of the step to the next version.
 //!
-//! The stores are found by comparing the memory with a copy of it, at each flush, fence and call of the recorder. What this
-//! cannot see: that some of the stores to a line of control words between two such moments are there and the later ones are not,
-//! and a value that was overwritten in between.
+//! The model finds stores by comparing the memory with a copy of it, at each flush, fence and call of the recorder. It
+//! cannot see two things: that some of the stores to a line of control words between two such moments are there and the
+//! later ones are not, and a value that was overwritten in between.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -34,9 +35,9 @@ struct Dirty {
 /// Memory and caches.
 #[derive(Debug)]
 pub(super) struct Memory {
-    /// What is certain to be in the memory.
+    /// The bytes that have certainly reached the memory.
     certain: Vec<u8>,
-    /// What the processor sees, as it was last compared.
+    /// The bytes that the processor sees, as of the last comparison.
     seen: Vec<u8>,
     dirty: BTreeMap<usize, Dirty>,
 }

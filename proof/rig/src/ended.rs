@@ -1,4 +1,4 @@
-//! How a program that was given damaged input ends.
+//! The end of a program that was given damaged input.
 
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! What the rigs of `proof/` and `xtask` share: the programs of the workspace, folders to work in, packages of Debian for guests and
-//! clean systems.
+//! The library of the rigs in `proof/` and of `xtask`: the programs of the workspace, folders to work in, packages of
+//! Debian for guests and clean systems.
 //!
 //! Nothing here uses a crate of the product, because `xtask` must build in seconds.
 #![forbid(unsafe_code)]

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-/// What `/etc/os-release` says.
+/// The facts of `/etc/os-release`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct System {
     /// `debian`, `ubuntu`, …

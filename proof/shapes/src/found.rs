@@ -1,4 +1,4 @@
-//! What readers find, and whether it is what must be there.
+//! The events that readers find, and their comparison with the events that must be there.
 
 use super::shape::{CPU, Format, NAME, PID, Shape, TID};
 use super::value::Value;

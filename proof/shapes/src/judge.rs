@@ -1,4 +1,4 @@
-//! Whether the events that were recovered are those that were recorded: every value is computed anew from the event's number.
+//! Judges whether the recovered events are the recorded ones: every value is computed anew from the event's number.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ pub(super) const WRITERS: usize = 4;
 /// Bytes of the longest event header.
 const HEADER: u64 = 18;
 
-/// What a program reported in its page.
+/// The report in a program's page.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Report {
     /// Events whose calls returned, by writer.

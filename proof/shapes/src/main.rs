@@ -149,7 +149,7 @@ fn run_all(
     }
 }
 
-/// What a person needs to look into a failure; the folder stays.
+/// Adds to an error what a person needs to look into the failure. The folder stays.
 fn describe(error: anyhow::Error, seed: u64, shape: &Shape, place: &Path) -> anyhow::Error {
     let kept = std::env::temp_dir().join(format!("lastwords-shape-{seed}-{}", shape.index));
     let _ = std::fs::remove_dir_all(&kept);

@@ -1,4 +1,4 @@
-//! One shape: its program is started, killed, and what it recorded is read back.
+//! Runs one shape: starts its program, kills it, and reads back the events that it recorded.
 
 use std::os::unix::fs::{DirBuilderExt as _, FileExt as _};
 use std::path::{Path, PathBuf};

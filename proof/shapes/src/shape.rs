@@ -241,7 +241,7 @@ impl Shape {
         }
     }
 
-    /// What a person reads of it.
+    /// Returns the shape in words.
     pub(super) fn shown(&self) -> String {
         let contexts = match self.contexts {
             None => "default".to_owned(),

@@ -1,5 +1,5 @@
-//! What fields hold: every value is made of the seed, the writer, the number of the event and the place of the field. The programs
-//! that record make the same values by the same rules (`support.rs.in`, `support.h`).
+//! The values of fields: each is made of the seed, the writer, the number of the event and the place of the field. The
+//! programs that record make the same values by the same rules (`support.rs.in`, `support.h`).
 
 use lastwords_testkit::random::{Random, mix};
 
@@ -42,7 +42,7 @@ pub(super) enum Text {
     Invalid,
 }
 
-/// What a field holds.
+/// The form of a field's value.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Form {
     /// The number of the event and its writer, hidden.

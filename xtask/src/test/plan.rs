@@ -1,4 +1,5 @@
-//! What `cargo xtask test` says before it begins: what it will install, and how long the steps took when they last ran here.
+//! The text that `cargo xtask test` prints first: the tools that it will install, and the time that the steps took when
+//! they last ran here.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;

@@ -16,7 +16,7 @@ const FEATURES: &[&str] = &["clippy", "-p", "lastwords", "--no-default-features"
 const DOC: &[&str] = &["doc", "--workspace", "--no-deps", "--exclude", "lastwords-cli", "--exclude", "xtask"];
 const RECOVERY: &[&str] = &["test", "--quiet", "--workspace", "--test", "recorder", "--", "sessions::", "fields::"];
 
-/// What is checked, built and tested by itself.
+/// The steps that check, build and test the code by itself.
 const CODE: &[Step] = &[
     step("setup", Same, Verb(run_setup), "the tools that the tests need are there"),
     step("tidy", Same, Verb(run_tidy), "crate graph, sizes, where unsafe stands"),

@@ -7,7 +7,7 @@ use cargo_metadata::{DependencyKind, MetadataCommand, TargetKind};
 
 use super::{Finding, rules};
 
-/// What the checks need of a package.
+/// The facts of a package that the checks need.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Package {
     /// Its name without `lastwords-`.

@@ -1,4 +1,4 @@
-//! What unfinished work leaves behind, and names of our own machines.
+//! Finds left-overs of unfinished work, and names of our own machines.
 
 use proc_macro2::{TokenStream, TokenTree};
 

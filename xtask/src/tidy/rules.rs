@@ -1,7 +1,7 @@
 //! The data of the rules: what may use what, how long things may be, where `unsafe` may stand.
 
 /// The crate graph: each crate and the crates of ours that it may use (as normal or build dependencies), in the order of
-/// the data's flow. ARCHITECTURE.md has the reasons. `lastwords-NAME` is written `NAME`.
+/// the data's flow. ARCHITECTURE.md describes the crates. `lastwords-NAME` is written `NAME`.
 pub(super) const GRAPH: &[(&str, &[&str])] = &[
     ("abi", &[]),
     ("folders", &["abi"]),
@@ -117,7 +117,7 @@ pub(super) const UNSAFE: &[(&str, &str)] = &[
 /// Folders and files that are not ours to check: what builds, fuzzers and git leave.
 pub(super) const SKIPPED: &[&str] = &["target", ".git", "artifacts", "corpus"];
 
-/// What the folder beside the checkout is called at the project's own place, and who may look for it.
+/// The folder beside the checkout at the project's own place, and the files that may name it.
 pub(super) const BESIDE: (&str, &[&str]) = (concat!("..", "/shared"), &[".ci/run", "proof/rig/src/lib.rs"]);
 
 /// Places of our own machines, which no committed file names.

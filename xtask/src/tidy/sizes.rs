@@ -1,4 +1,5 @@
-//! No file over [`rules::FILE_LINES`], no function over [`rules::FUNCTION_LINES`]; exceptions are rows with a reason.
+//! Checks that no file has more than [`rules::FILE_LINES`] lines and no function more than [`rules::FUNCTION_LINES`].
+//! Exceptions are rows with a reason.
 
 use std::collections::BTreeSet;
 

@@ -20,7 +20,7 @@ pub(crate) fn reservation(word: &str) -> Reservation {
     }
 }
 
-/// What the child is told by its environment.
+/// The variable that has the child's task.
 const HOW: &str = "LASTWORDS_TEST_CHILD";
 
 /// Started again with [`HOW`] set, this is the recorded program; else it is nothing.

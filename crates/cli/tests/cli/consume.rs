@@ -13,7 +13,7 @@ pub(crate) const THREADS: u64 = 3;
 /// Events of each thread.
 pub(crate) const EVENTS: u64 = 30_000;
 
-/// What the recorder is told by its environment.
+/// The variable that has the recorder's task.
 const HOW: &str = "LASTWORDS_TEST_CONSUMED";
 
 /// Started again with [`HOW`] set, this is the recorded program; else it is nothing.
@@ -98,7 +98,7 @@ impl Recorder {
     }
 }
 
-/// What was reported until now.
+/// The events that were reported until now.
 #[derive(Default)]
 pub(crate) struct Had {
     pub(crate) events: BTreeMap<(u64, u64), usize>,
@@ -107,7 +107,7 @@ pub(crate) struct Had {
     /// Events that were told as discarded.
     pub(crate) discarded: u64,
     reads: usize,
-    /// What is reported are several things beside each other.
+    /// The report has several traces beside each other.
     is_beside: bool,
     /// Reads that had events.
     full: usize,
@@ -129,7 +129,7 @@ fn is_being_written(line: &str, told: &str) -> bool {
 }
 
 impl Had {
-    /// What consuming reads give until all is recorded, and one after that.
+    /// Returns the events of consuming reads until all are recorded, and of one read after that.
     fn all_of(place: &Place, recorder: &Recorder) -> Self {
         let mut had = Self::default();
         while !recorder.is_done() {

@@ -6,7 +6,7 @@ use lastwords::{Session, event};
 use std::sync::Barrier;
 use std::time::Duration;
 
-/// What the child is told by its environment.
+/// The variable that has the child's task.
 const HOW: &str = "LASTWORDS_TEST_ERRORS";
 const THREADS: u64 = 2;
 /// Warnings of each thread before and behind the flood.

@@ -1,4 +1,5 @@
-//! What the program prints of sessions that testkit writes, to the byte. To write the files anew:
+//! Golden tests: the output of the program for sessions that testkit writes is compared byte for byte. To write the
+//! files anew:
 //!
 //!     LASTWORDS_GOLDEN=write cargo test -p lastwords-cli --test cli golden
 

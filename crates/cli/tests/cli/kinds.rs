@@ -23,7 +23,7 @@ fn counted(lines: &str) -> BTreeMap<&str, usize> {
     counted
 }
 
-/// What is behind the last `] (+` of a line of CTF depends on the line before.
+/// Cuts off the time since the line before, which depends on that line.
 fn without_delta(lines: &str) -> String {
     let cut = |line: &str| match line.split_once(" (+") {
         Some((time, rest)) => format!("{time}{}", rest.split_once(')').map_or("", |(_, rest)| rest)),

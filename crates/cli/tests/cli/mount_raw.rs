@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-/// What trace-cmd makes of the pages in the files of the CPUs: each event, and its time.
+/// Returns the events that trace-cmd reads in the pages of the CPUs' files, with their times.
 fn by_trace_cmd(mount: &Mount<'_>, place: &Place, file: &str) -> BTreeMap<String, f64> {
     let path = |name: &str| place.at(name).to_str().unwrap().to_owned();
     let (head, out) = (path("head.dat"), path("out.dat"));

@@ -1,4 +1,4 @@
-//! Where things are written, and what is refused before work is done.
+//! Tests of the paths of outputs, and of requests that are refused before any work is done.
 
 use crate::child::start;
 use crate::recovery::assert_whole;

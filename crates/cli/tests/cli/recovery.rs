@@ -398,8 +398,8 @@ fn files_whose_heads_are_overwritten_are_carved() {
     assert_eq!((ran.err.as_str(), fields(&ran.out)), ("", whole));
 }
 
-/// What babeltrace2 prints of events from their fields on, in order of the text: with a session's region the clock's origin is
-/// lost, and which context of four bytes it had.
+/// Returns the part of babeltrace2's lines from the fields on, sorted by text. Without the session's region, the origin of the
+/// clock is unknown, and so is the name of a context of four bytes.
 fn fields(text: &str) -> Vec<String> {
     let of = |line: &str| line[line.find('{').unwrap()..].replace("vtid", "context0");
     let mut fields: Vec<String> = text.lines().map(of).collect();

@@ -25,7 +25,7 @@ pub(crate) struct Receiver {
     pub(crate) child: Child,
     out: BufReader<ChildStdout>,
     pub(crate) address: String,
-    /// What it told first.
+    /// Its first message.
     first: Value,
 }
 

@@ -72,7 +72,7 @@ pub(crate) fn small(place: &Place, folder: &str, number: u8) -> Image {
     image
 }
 
-/// What a finished command said.
+/// Returns the status and the output of a finished command.
 pub(crate) fn ran(output: Output) -> Ran {
     Ran {
         status: output.status.code().unwrap_or(-1),

@@ -37,7 +37,7 @@ fn errors_are_1_and_name_file_and_remedy() {
     assert!(ran.err.contains("nothing") && ran.err.contains("lastwords list"), "{}", ran.err);
 }
 
-/// What is needed is not in brackets, in the help and in the manual.
+/// Required arguments have no brackets in the help and in the manual.
 #[test]
 fn usage_says_what_must_be_named() {
     let place = Place::new();

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// What the terminal has received.
+/// The output that the terminal has received.
 struct Received {
     screen: vt100::Parser,
     bytes: Vec<u8>,
@@ -89,7 +89,7 @@ impl Terminal {
         tcsetwinsize(&self.master, size(rows, columns)).expect("a size");
     }
 
-    /// What the terminal shows.
+    /// Returns the contents of the screen.
     pub(crate) fn screen(&self) -> String {
         self.received.lock().expect("no panic").screen.screen().contents()
     }

@@ -8,7 +8,7 @@ use lastwords::{ChannelConfig, Session, event};
 use serde_json::Value;
 use std::time::Duration;
 
-/// What the recorder is told by its environment.
+/// The variable that has the recorder's task.
 const HOW: &str = "LASTWORDS_TEST_TOP";
 /// Events of both names before the first reading, and behind it.
 const FIRST: [u64; 2] = [1000, 500];
@@ -243,7 +243,7 @@ fn spans_are_shown_as_long_as_they_are_open() {
     assert_eq!(reading["open_spans"], Value::Array(Vec::new()));
 }
 
-/// What cannot be counted is told, in bytes, and is in the bytes that the ring has written.
+/// Events that cannot be counted are reported in bytes, and are part of the bytes that the ring has written.
 #[test]
 fn events_that_are_overwritten_before_they_are_counted_are_told() {
     let place = Place::new();

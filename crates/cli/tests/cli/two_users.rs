@@ -9,8 +9,8 @@ use std::process::{Command, Stdio};
 /// The other user.
 const OTHER: u32 = 65534;
 
-/// What each command needs: the other user's sessions in `theirs`, and a device that the other user may open, in a mount namespace of
-/// its own.
+/// The preparation that each command needs: the other user's sessions in `theirs`, and a device that the other user may
+/// open, in a mount namespace of its own.
 const BEGIN: &str = r#"
     set -e
     mknod device c 10 229

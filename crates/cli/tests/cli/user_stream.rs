@@ -278,7 +278,7 @@ fn the_sender_of_a_session_neither_reads_nor_writes_its_events() {
     assert_eq!(receiver.end(Signal::INT), Some(0));
 }
 
-/// What is committed of a sub-buffer that is not full is sent each second.
+/// Committed events of a sub-buffer that is not full are sent each second.
 #[test]
 fn few_events_of_a_session_outlive_the_sender() {
     for reservation in ["rseq", "lockless", "locked"] {

@@ -123,7 +123,7 @@ impl Column {
     }
 }
 
-/// What was written, and the columns of which no event had a value, by position.
+/// The totals of the output, and the positions of columns of which no event had a value.
 #[derive(Debug, Default)]
 pub struct Written {
     /// The counts.

@@ -83,7 +83,7 @@ fn program_headers_are_read_where_they_stand() {
     assert!(is_whole(&sound) && !sound.is_damaged && sound.notes.is_empty());
 }
 
-/// What no header leads to lies at addresses of its own, page by page.
+/// Pages to which no header leads have addresses of their own.
 #[test]
 fn pages_without_a_header_are_in_the_image() {
     let third = 64 + 56 * 3;

@@ -74,7 +74,7 @@ fn compile(options: &[&str]) -> Compiled {
     Compiled { program: at("program"), object: at("object"), _folder: folder }
 }
 
-/// What the program prints: a path, and its numbers.
+/// Returns the output of the program: paths, each with its numbers.
 fn truth(program: &Path) -> BTreeMap<String, (u64, u64)> {
     let text = String::from_utf8(Command::new(program).output().unwrap().stdout).unwrap();
     let row = |line: &str| {

@@ -1,4 +1,4 @@
-//! How and when a session ended. Each process of the session may write the words in its control area, and a reader
+//! The way and the time of a session's end. Each process of the session may write the words in its control area, and a reader
 //! interprets them. A killed process writes nothing; the process table shows that it is gone.
 
 #[cfg(target_env = "gnu")]

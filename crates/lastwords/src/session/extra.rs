@@ -1,5 +1,5 @@
-//! What conditions have that rules do not have: a window, a limit, a folder, a second event. It is kept beside the rules
-//! of the conditions, in two tables that change with theirs.
+//! The parts of conditions that rules do not have: a window, a limit, a folder, a second event. Two tables beside the
+//! rules of the conditions hold them, and change together with these rules.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;

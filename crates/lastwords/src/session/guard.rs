@@ -1,10 +1,11 @@
 //! The guards of this process: robust futexes in its sessions, which the kernel marks when the process dies.
 //!
-//! The listener's thread owns them. It has a robust list of its own, in which each session of the process has an entry: the
-//! guard in the session's region. When the thread ends (`exit`, a signal, SIGKILL, `execve` by another thread), the kernel
-//! walks the list and sets FUTEX_OWNER_DIED in every word that holds the thread's id. So a reader in any pid namespace sees
-//! from the session's memory alone whether the process lives. A forked child has entries of its own: it inherits no robust
-//! list, and holds its guards when it has a listener's thread.
+//! The listener's thread owns them: a robust list belongs to a thread, and any other thread may end before its process.
+//! It has a robust list of its own, in which each session of the process has an entry: the guard in the session's
+//! region. When the thread ends (`exit`, a signal, SIGKILL, `execve` by another thread), the kernel walks the list and
+//! sets FUTEX_OWNER_DIED in every word that holds the thread's id. So a reader in any pid namespace sees from the
+//! session's memory alone whether the process lives. A forked child has entries of its own: it inherits no robust list,
+//! and holds its guards when it has a listener's thread.
 //!
 //! The list replaces that of the C library in the listener's thread. The C library's list serves robust mutexes of
 //! applications, which this thread does not lock.

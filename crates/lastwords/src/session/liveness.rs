@@ -3,9 +3,10 @@
 //! A process that has a listener's thread holds a guard in the session: a robust futex, which the kernel marks when the
 //! thread ends (`guard.rs`). The guard decides. A process also has a record lock on a byte of the session's file. The lock
 //! proves that the process lives; its absence proves nothing, because a process loses its record locks when it closes
-//! any descriptor of the file. Without guard and lock (no thread and `closefrom`, or an older version) the process is
-//! looked for by pid and start time in its pid namespace, as far as /proc shows that namespace. If that shows nothing
-//! either, the answer is [`Life::Unknown`]: a living process is never reported as dead.
+//! any descriptor of the file. (`flock` would not do either: a forked child keeps that of its parent.) Without guard and
+//! lock (no thread and `closefrom`, or an older version) the process is looked for by pid and start time in its pid
+//! namespace, as far as /proc shows that namespace. If that shows nothing either, the answer is [`Life::Unknown`]: a
+//! living process is never reported as dead.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};

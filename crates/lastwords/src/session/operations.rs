@@ -1,4 +1,4 @@
-//! What both a process of the session and any other process of its user may do with it.
+//! Operations on a session that its own processes and all other processes of its user share.
 
 use std::sync::atomic::Ordering::Release;
 

@@ -1,10 +1,11 @@
-//! How often conditions still fire, and the actions that recording threads leave to the session's thread.
+//! The counters of conditions that fire a limited number of times, and the actions that recording threads leave to the
+//! session's thread.
 //!
 //! A condition that fires a limited number of times, or whose action the session's thread carries out, has a counter. The counter stays
 //! with its condition while other conditions come and go. A tag tells a counter from the one that another condition had there before,
 //! because threads still record by earlier conditions for some milliseconds.
 //!
-//! To change the rules of a session takes a lock, so that a recording thread only notes an order and wakes the session's thread.
+//! A change of a session's rules takes a lock. So a recording thread only notes an order and wakes the session's thread.
 //! Repeated orders cost the recording thread some loads while there is nothing to change.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};

@@ -1,5 +1,6 @@
-//! How much memory sessions may take: what the memory limits of the process's control groups allow, and what the file system of
-//! the folder of sessions has left. It is read at the start of a session, never when an event is recorded.
+//! Computes the memory that sessions may take, from the memory limits of the process's control groups and from the room
+//! that the file system of the folder of sessions has left. Both are read at the start of a session, never when an
+//! event is recorded.
 //!
 //! Memory of sessions in a tmpfs counts for the control group of the process that wrote it first, and stays there after the
 //! process has ended. An allocation above the limit does not fail: the kernel kills a process of the group. So all sessions

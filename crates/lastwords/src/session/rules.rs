@@ -119,7 +119,7 @@ pub(crate) struct Current<'a> {
     filters: &'a [AtomicU64],
 }
 
-/// What the rules of a session say of an event.
+/// The decision of a session's rules on an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict<F> {
     /// The channel does not take the event.

@@ -25,7 +25,7 @@ use crate::session::rules::Tables;
 pub struct SessionRegion {
     /// Its memory.
     pub mapping: Mapping,
-    /// What does not change, copied.
+    /// A copy of the constant part.
     pub info: SessionInfo,
     /// UUID of the session.
     pub uuid: [u8; 16],

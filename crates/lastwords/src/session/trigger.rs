@@ -1,9 +1,10 @@
-//! What a trigger does with a session: a limit, a snapshot, and the order to save it.
+//! Effects of a trigger on a session: limits, the snapshot, the order to save it.
 //!
-//! A trigger that fires outside of signal handlers swaps the rings itself, so that what was recorded before is in the
-//! snapshot. The listener's thread saves the snapshot in a folder of its own (`save.rs`) and frees its rings. A
-//! trigger that fires before that is done waits ([`Triggers::waiting`]): the listener takes its snapshot when the one
-//! before is saved. Without a listener the snapshot stays in the session, where `--snapshot` reads it.
+//! A trigger that is called outside of signal handlers swaps the rings itself, so that what was recorded before is in
+//! the snapshot. Conditions on events leave the swap to the listener's thread. The listener's thread saves the snapshot
+//! in a folder of its own (`save.rs`) and frees its rings. A trigger that fires before that is done waits
+//! ([`Triggers::waiting`]): the listener takes its snapshot when the one before is saved. Without a listener the
+//! snapshot stays in the session, where `--snapshot` reads it.
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -42,7 +43,7 @@ impl Default for Limits {
     }
 }
 
-/// What a trigger leads to in a session.
+/// The effect of a trigger on a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// A snapshot.
@@ -455,7 +456,7 @@ impl Regions {
     }
 }
 
-/// What triggers of a session did.
+/// Counts of the triggers of a session.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Triggered {
     /// Triggers that fired.

@@ -1,5 +1,5 @@
-//! Whether a process lives is known from its session: in containers, without /proc, after `chroot`, `exec` and `closefrom`,
-//! and whichever of its threads and relatives ended first. Retention then holds for all of them.
+//! Tests that a session shows whether its processes live: in containers, without /proc, after `chroot`, `exec` and
+//! `closefrom`, and whichever of its threads and relatives ended first. Retention then holds for all of them.
 
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};

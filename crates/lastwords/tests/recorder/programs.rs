@@ -79,7 +79,7 @@ struct Modelled {
     records: usize,
 }
 
-/// What the words of `tracing` and of our documents say.
+/// A model of `tracing`, written from its documentation and from ours.
 struct Model {
     spans: Vec<Modelled>,
     stacks: [Vec<usize>; THREADS],

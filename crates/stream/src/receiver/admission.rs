@@ -1,4 +1,5 @@
-//! Which connections a receiver takes: limits for all of them, and for each peer, so that no peer keeps the others out.
+//! Admits connections to a receiver: there are limits for all of them, and for each peer, so that no peer keeps the
+//! others out.
 //!
 //! A connection waits until its stream is described; only then it takes one of the places for streams. A new connection of a peer that has
 //! too many takes the place of the peer's oldest one that waits.

@@ -38,7 +38,7 @@ pub(super) struct Connection<'a> {
 /// Takes bytes of a frame from a pipe: the pipe, how many were taken before, how many there are.
 type Take<'a> = dyn FnMut(BorrowedFd<'_>, u64, usize) -> anyhow::Result<()> + 'a;
 
-/// What has come of a stream.
+/// The part of a stream that has been received.
 struct Stream<'a> {
     ticket: Ticket<'a>,
     /// Until when the stream must be described.

@@ -29,7 +29,7 @@ const TICK: Duration = Duration::from_secs(60);
 /// Why a stream that is found in the folder has ended early.
 const LEFT: &str = "its receiver was killed, or could not save it";
 
-/// What senders may use.
+/// Limits for senders.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Most bytes of one stream. A finished stream takes its size twice for a moment: the spool, and the file that is made of it.
@@ -67,7 +67,7 @@ impl Default for Limits {
     }
 }
 
-/// What a receiver tells while it works.
+/// The messages of a receiver while it works.
 #[derive(Debug, Serialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum Told {

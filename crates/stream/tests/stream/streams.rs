@@ -389,7 +389,7 @@ fn folders_of_others_are_refused() {
     }
 }
 
-/// What a killed receiver has left, as it is after each of its writes, is saved by the next one. A spool that a receiver still writes is not
+/// The next receiver saves the files of a killed one, whichever of its writes was the last. A spool that a receiver still writes is not
 /// touched.
 #[test]
 fn what_a_killed_receiver_left_is_saved_by_the_next() {

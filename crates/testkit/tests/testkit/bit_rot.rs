@@ -1,7 +1,7 @@
 //! Each bit of a 72 KiB image is flipped. Undamaged sub-buffers are identical; nothing wrong is accepted unflagged.
 //!
-//! What is compared are the clocks and bytes of events. How the clock relates to wall time has no checksum and no second
-//! witness, and is not looked at.
+//! The test compares the clocks and bytes of events. It does not compare wall time, because the relation of the clock
+//! to wall time has no checksum and no second witness.
 //!
 //! By default, one bit in 29 is flipped. With the variable `LASTWORDS_ALL_BITS` set, every bit is.
 #![forbid(unsafe_code)]
@@ -35,8 +35,8 @@ fn live_spots(session: &lastwords_testkit::session::Session) -> Vec<(Range<usize
     image.spots.iter().filter(live).map(place).collect()
 }
 
-/// What is wrong with what was found after a bit was flipped, inside a sub-buffer or elsewhere. `all` is what both halves
-/// rightly hold: a flipped bit of the control page may lead to the other half.
+/// Returns an error if a flipped bit, inside a sub-buffer or elsewhere, led to a wrong result. `all` has the true contents
+/// of both halves: a flipped bit of the control page may lead to the other half.
 fn judge(right: &Found, all: &Truth, found: &Found, inside: Option<Key>) -> Result<(), String> {
     let flagged = found.evidence != right.evidence;
     for (key, sub) in &found.subs {

@@ -1,5 +1,5 @@
-//! What short metadata of CTF may ask for. Each is made to cost much where something is looked for from the
-//! beginning each time, or copied each time that it is used.
+//! Tests of the work that short CTF metadata can cause. Each case is expensive for a reader that searches from the
+//! beginning each time, or copies a declaration each time that it is used.
 #![forbid(unsafe_code)]
 
 use std::fmt::Write as _;
@@ -39,7 +39,7 @@ fn enumeration(count: usize) -> String {
     format!("enum e : u8 {{ {}}};\n", many(count, |n| format!("l{n} = {}, ", n % 256)))
 }
 
-/// What is described, its metadata, and how many events the model has; none where it is refused.
+/// Returns for each case its description, its metadata, and the number of events of the model; none if it is refused.
 fn tsdl_cases() -> Vec<(&'static str, String, Option<usize>)> {
     let options = many(10_000, |n| format!("u8 l{n}; "));
     let variant = format!("{}variant v {{ {options}}};\n", enumeration(10_000));

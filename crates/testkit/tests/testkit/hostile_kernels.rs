@@ -1,6 +1,7 @@
-//! What is read of kernels' memory, damaged: dumps of every container, VMCOREINFO and page tables, kallsyms and BTF and
-//! the structures behind them, print formats, ring pages. Each is a fuzz target; its corpus is cut, set to edge values, and rots.
-//! No panic, no hang, no more than 256 MiB. With `LASTWORDS_ALL_BITS` every place has every edge, and each bit is flipped.
+//! Tests of the readers of kernel memory with damaged and cut inputs: dumps of every container, VMCOREINFO, page
+//! tables, kallsyms, BTF, the kernel's structures, print formats, ring pages. Each reader is a fuzz target. The tests
+//! cut the files of its corpus, set words to edge values, and flip bits. No reader may panic, hang, or allocate more
+//! than 256 MiB. With `LASTWORDS_ALL_BITS`, every place gets every edge value, and every bit is flipped.
 #![forbid(unsafe_code)]
 
 use std::path::{Path, PathBuf};

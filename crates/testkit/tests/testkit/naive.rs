@@ -28,7 +28,7 @@ fn event(order: Order, n: u32, clock: u64) -> Event {
     Event { clock, id: 0, body: Packed::new(order).u32(n).string(&"x".repeat((n % 50) as usize)).done() }
 }
 
-/// What the naive reader says is what the writer's truth is, sub-buffer by sub-buffer.
+/// Checks that the naive reader finds the truth of the writer, sub-buffer by sub-buffer.
 fn check(s: &Session) {
     let image = s.image();
     let found = naive::read_files(&[&image.arena()]);

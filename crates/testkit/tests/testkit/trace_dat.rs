@@ -1,5 +1,5 @@
-//! What a hostile, cut or rotten trace.dat file costs. The files are the corpus of the fuzz target of
-//! that name: `whole-7` has 64 KiB.
+//! Tests of the reader of trace.dat with hostile files, cut files and flipped bits. The files are the corpus of the fuzz
+//! target of that name: `whole-7` has 64 KiB.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeSet;

@@ -25,7 +25,7 @@ pub struct Module {
     pub name: String,
 }
 
-/// What the metadata says of the boot that wrote the buffer.
+/// Facts of the metadata about the boot that wrote the buffer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Boot {
     /// Address of a symbol of the kernel's code (6.12: `rb_range_meta_init`; later: `_text`), if it is saved.
@@ -51,7 +51,7 @@ pub(super) struct CpuMeta {
     /// Numbers of the sub-buffers with the oldest event of the ring, and with the newest; none where the address is out of range.
     pub(super) head: Option<u32>,
     pub(super) commit: Option<u32>,
-    /// What is wrong with the metadata, one sentence each.
+    /// The faults of the metadata, one sentence each.
     pub(super) faults: Vec<String>,
 }
 

@@ -1,4 +1,5 @@
-//! Where the members of the metadata's structures are: in the layouts that are known, and in a kernel's own by its types.
+//! The offsets of the members of the metadata's structures: in the layouts that are known, and in a kernel's own by its
+//! types.
 //!
 //! Source of the known layouts: `struct ring_buffer_meta`, `struct ring_buffer_cpu_meta` and `struct buffer_data_page` in
 //! `kernel/trace/ring_buffer.c`, and `struct trace_scratch` in `kernel/trace/trace.h`.

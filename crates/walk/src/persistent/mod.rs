@@ -34,7 +34,7 @@ use std::sync::Arc;
 pub struct Region {
     /// The layout by which it is read.
     pub layout: Members,
-    /// What the metadata says of the boot that wrote it.
+    /// Facts of the metadata about the boot that wrote it.
     pub boot: Boot,
     image: Arc<dyn Image>,
     base: u64,

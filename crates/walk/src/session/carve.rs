@@ -4,7 +4,6 @@
 //! A sub-buffer begins with its header, at a multiple of its size or of a page. The checksum of a closed sub-buffer
 //! covers header and events, so the checksum also proves which pages belong together. An open sub-buffer has no
 //! checksum: its events are accepted as far as they decode and their clock steps are plausible.
-//! taken as far as they decode and their times are likely.
 
 use super::find::heads;
 use super::loose::{Loose, load};

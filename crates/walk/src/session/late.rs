@@ -88,7 +88,7 @@ impl Late {
     }
 }
 
-/// What a reader of a stream needs to compare its checksums.
+/// The data with which a reader of a stream compares its checksums.
 pub(super) struct OfStream<'a> {
     late: &'a Late,
     session: &'a Session,

@@ -1,4 +1,4 @@
-//! What the loss of one region costs: no more than what stood in it.
+//! Tests of sessions that lost a region: only the contents of that region are missing.
 #![forbid(unsafe_code)]
 
 use lastwords_ctf::session::Decoder;

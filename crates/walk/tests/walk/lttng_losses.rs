@@ -1,4 +1,4 @@
-//! What a ring of LTTng lost is told by its packets, whether or not the newest is still open.
+//! Tests of the losses that packets of LTTng report, with the newest packet open and closed.
 #![forbid(unsafe_code)]
 
 use lastwords_bytes::{Budget, ByteOrder};

@@ -255,7 +255,7 @@ fn metadata_that_begin_again_and_again_cost_no_more_than_their_size() {
     assert!(begun.elapsed() < std::time::Duration::from_secs(10), "{:?}", begun.elapsed());
 }
 
-/// What a longer file gives, a shorter one gives at most.
+/// A cut file has no packet that a longer one does not have.
 #[test]
 fn cut_anywhere() {
     let whole = all(USUAL.stream());

@@ -1,4 +1,4 @@
-//! What is said of the table of open spans.
+//! Tests of the reports about the table of open spans.
 #![forbid(unsafe_code)]
 
 use lastwords_testkit::layout::spans::{DROPPED_AT, EVICTED_AT, INSIDE_AT, SKIPPED_AT, SPAN_LEN, SPANS_AT, STATE_AT};

@@ -1,4 +1,4 @@
-//! One wrong bit in what tells the time, where something else tells it too.
+//! Tests of one flipped bit in a clock value that other data of the session can correct.
 #![forbid(unsafe_code)]
 
 use lastwords_ctf::session::Decoder;

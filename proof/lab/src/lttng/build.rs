@@ -35,7 +35,7 @@ const PROBES: &[&str] = &[
 const IN_ROOT: &str =
     "mount --rbind /dev \"$1/dev\" && mount --rbind /proc \"$1/proc\" && exec chroot \"$1\" /usr/bin/bash -ec \"$2\"";
 
-/// What a guest needs of LTTng.
+/// The parts of LTTng that a guest needs.
 pub(super) struct Tracer {
     /// The folder that stands for the root of programs and libraries.
     pub(super) root: PathBuf,
@@ -166,7 +166,7 @@ fn unpack(file: &Path, root: &Path) -> Result<()> {
     run_quietly(Command::new("sh").args(["-ec", script, "sh"]).arg(file).arg(root)).map(drop)
 }
 
-/// What a folder or an archive of sources is called: its name without what tells the kind of archive.
+/// Returns the name of a folder or an archive of sources, without the extension of the archive.
 fn source_name(path: &Path) -> String {
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     name.split(".tar").next().unwrap_or_default().to_string()

@@ -10,7 +10,7 @@ use crate::compare::{Ours, Rows};
 use crate::dump::Dump;
 use rig::make_empty;
 
-/// What a packet begins with; its stream's id is at offset 20, its CPU at 80.
+/// The first word of a packet; its stream's id is at offset 20, its CPU at 80.
 const MAGIC: u32 = 0xc1fc_1fc1;
 
 /// One stream: id of its channel and its CPU.

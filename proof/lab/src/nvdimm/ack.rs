@@ -1,4 +1,4 @@
-//! How far the application has come: a page that it writes on the DAX file system, and what its events must be.
+//! The progress of the application: a page that it writes on the DAX file system, and its expected events.
 
 use anyhow::{Context, Result, ensure};
 

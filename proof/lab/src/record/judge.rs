@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use crate::compare::Rows;
 use crate::texts::{Events, read, without_task};
 
-/// What a recording must have.
+/// The expected contents of a recording.
 struct Case {
     name: &'static str,
     /// Names of its events, as the kernel prints them before `:` or `(`; each must occur. Empty for a tracer without events.
@@ -84,7 +84,7 @@ impl Found<'_> {
         read(&self.at(name))
     }
 
-    /// What a command of the guest said, if it ended well.
+    /// Returns the output of a command of the guest, if it ended well.
     fn said(&self, name: &str) -> Result<String> {
         let said = self.text(&format!("{name}.said"))?;
         let status = self.text(&format!("{name}.status"))?;
@@ -92,7 +92,7 @@ impl Found<'_> {
         Ok(said)
     }
 
-    /// What our program prints of a file.
+    /// Returns the text that our program prints for a file.
     fn report(&self, file: &Path) -> Result<String> {
         self.report_with(file, &[])
     }
@@ -243,7 +243,7 @@ impl Found<'_> {
         self.same_state("traceoff", rows)
     }
 
-    /// What was followed is what another instance with the same events has, but for the times.
+    /// Checks that following gave the events that another instance with the same events has, except for the times.
     fn follow(&self, rows: &mut Rows) -> Result<()> {
         let said = self.said("follow")?;
         // The kernel forgets the names of tasks, so that two readers at different times see different ones. Two instances record an event

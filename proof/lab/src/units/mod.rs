@@ -165,7 +165,7 @@ impl Lab<'_> {
         Ok(disk)
     }
 
-    /// What our program prints of the machine's memory, without being told an address.
+    /// Returns the text that our program prints for the machine's memory, without a given address.
     fn memory(&self, memory: &Path) -> Result<String> {
         let mut command = Command::new(self.lastwords);
         let output =
@@ -221,7 +221,7 @@ impl Boot<'_> {
         Ok((self.text(&format!("{name}.status"))?.trim().to_string(), said.trim().replace('\n', "; ")))
     }
 
-    /// What `doctor` found of one check: its status and its words.
+    /// Returns the result of one check of `doctor`: its status and its words.
     fn finding(&self, name: &str, check: &str) -> Result<(String, String)> {
         let said: Value = serde_json::from_str(&self.text(name)?).with_context(|| name.to_string())?;
         let all = said["checks"].as_array().context("checks of doctor")?;

@@ -1,8 +1,9 @@
-//! The dying process, by one handle: `/proc/PID` is opened first of all, and everything else is opened below it. If the
-//! process ends, the handle gives errors. It never leads to another process that gets the number.
+//! Accesses the dying process by one handle: the helper opens `/proc/PID` first of all, and everything else below it.
+//! If the process ends, the handle gives errors. It never leads to another process that gets the number.
 //!
-//! That the number was the dying process's when `/proc/PID` was opened is checked after that: by the kernel's own handle of the
-//! process (a pidfd, `%F`, Linux 6.16 and some older ones), or else by the times at which this helper and the process began.
+//! After `/proc/PID` is open, the helper checks that the number still was the dying process's: by the kernel's own
+//! handle of the process (a pidfd, `%F`, Linux 6.16 and some older ones), or else by the times at which this helper and
+//! the process began.
 
 use anyhow::{Context, bail};
 use lastwords_control::dead::Death;

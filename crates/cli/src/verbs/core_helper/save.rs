@@ -1,5 +1,6 @@
 //! Saves the sessions of a dying process, as its user. The memory is read by a part without rights ([`super::search`]); what
-//! it finds is checked here, written into the memory of sessions that stay, or copied into files.
+//! it finds is checked here, written into the memory of sessions that stay, or copied into files. That memory is reached
+//! through the process's `mem` file in /proc, so that no path of the user is followed.
 
 use super::dying::{Owner, Process};
 use super::maps::Maps;

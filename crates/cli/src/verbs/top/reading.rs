@@ -10,7 +10,7 @@ use std::time::Duration;
 /// Name of the format of [`Reading`].
 pub(super) const SCHEMA: &str = "lastwords.top.v1";
 
-/// What a session does now.
+/// The state of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum State {
@@ -58,7 +58,7 @@ pub(super) struct EventRow {
     pub(super) event: String,
     /// In the newest interval.
     pub(super) interval: Count,
-    /// What the rings held at the first reading, and all that was recorded since.
+    /// The events that the rings held at the first reading, and all that were recorded since.
     pub(super) total: Count,
     pub(super) events_per_second: f64,
     pub(super) bytes_per_second: f64,
@@ -92,7 +92,7 @@ pub(super) struct LossRow {
     /// The channel; none if the loss concerns the whole session.
     pub(super) channel: Option<String>,
     pub(super) cause: &'static str,
-    /// What is counted: `events`, `descriptions of events`, `spans` or `parts of rings`.
+    /// The unit: `events`, `descriptions of events`, `spans` or `parts of rings`.
     pub(super) what: &'static str,
     /// How many, since the session began.
     pub(super) count: u64,

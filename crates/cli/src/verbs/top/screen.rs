@@ -44,7 +44,7 @@ const SPACING: u16 = 2;
 /// Columns are left out before less than this is left of a text.
 const SHORT: u16 = 16;
 
-/// What the user has chosen to see.
+/// The view that the user has chosen.
 #[derive(Debug, Default)]
 pub(super) struct View {
     pub(super) sort: Sort,

@@ -23,7 +23,7 @@ fn print(folder: &Path, args: &[&str]) -> Result<String, String> {
     String::from_utf8(output.stdout).map_err(|e| e.to_string())
 }
 
-/// What it prints of a folder of CTF when nothing else is asked for.
+/// Returns the text that it prints for a folder of CTF by default.
 pub(super) fn text(folder: &Path) -> Result<String, String> {
     print(folder, &[])
 }

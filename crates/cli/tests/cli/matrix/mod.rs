@@ -196,7 +196,7 @@ fn each(
     }
 }
 
-/// What `recover` and `convert` wrote of a trace bears its name.
+/// Returns true if the output is that of this trace: `recover` and `convert` name it after the trace.
 fn is_of(part: &Part, output: &Path, out: &Path) -> bool {
     let below = output.strip_prefix(out).ok().and_then(|below| below.components().next());
     below.is_some_and(|name| Path::new(&name).file_stem().is_some_and(|stem| stem == part.name))

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 /// Bytes of a page of the trace.dat file, which begin at multiples of it.
 const PAGE: usize = 4096;
-/// What a page's header says of lost events.
+/// The bits of a page's header that report lost events.
 const MISSED: u64 = 0b11 << 30;
 
 /// A source.
@@ -26,11 +26,11 @@ pub(super) struct Source {
     pub(super) inputs: Vec<String>,
     /// Events that are known to be lost.
     pub(super) lost: u64,
-    /// What is in it.
+    /// Its contents.
     pub(super) truth: Truth,
 }
 
-/// What is in a source.
+/// The contents of a source.
 pub(super) enum Truth {
     /// Traces of sessions, LTTng or CTF.
     Packets(Vec<Part>),
@@ -42,7 +42,7 @@ pub(super) enum Truth {
 
 /// A trace.
 pub(super) struct Part {
-    /// What `recover` calls it.
+    /// Its name in the output of `recover`.
     pub(super) name: &'static str,
     pub(super) events: Vec<Event>,
     pub(super) style: Style,
@@ -53,7 +53,7 @@ pub(super) struct Part {
 pub(super) enum Style {
     /// Its own style.
     Fields,
-    /// What Babeltrace prints of this folder of CTF; of what is recovered where there is none.
+    /// The text of Babeltrace for this folder of CTF; without a folder, for the recovered trace.
     Babeltrace(Option<PathBuf>),
 }
 
@@ -197,7 +197,7 @@ fn of_session(session: &Session) -> Vec<Event> {
     session.live_events().into_iter().map(event).collect()
 }
 
-/// What `samples::event` puts into the event whose number stands first in it.
+/// Returns the fields that `samples::event` writes into an event. The event begins with its number.
 fn fields(id: u16, body: &[u8]) -> (&'static str, Vec<(String, Value)>) {
     let number = u32::from_le_bytes(body[..4].try_into().unwrap());
     let n = named("n", Value::Number(number.into()));

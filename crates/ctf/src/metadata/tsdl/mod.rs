@@ -22,7 +22,7 @@ pub(crate) struct Wrong {
     pub(crate) what: String,
 }
 
-/// What is wrong with the declarations that are left out.
+/// The faults of declarations that are left out.
 #[derive(Debug, Default)]
 struct Missing(super::Missing);
 

@@ -20,7 +20,7 @@ pub(super) struct Declared {
     pub(super) clocks: Vec<Clock>,
     pub(super) streams: Vec<Stream>,
     pub(super) events: Vec<Event>,
-    /// What is wrong with the declarations that are left out.
+    /// The faults of declarations that are left out.
     pub(super) missing: Missing,
 }
 

@@ -106,7 +106,7 @@ struct Resolver<'b> {
     budget: &'b Budget,
     /// The budget is spent: nothing more can be resolved.
     is_spent: Cell<bool>,
-    /// What refers to clocks that are not declared.
+    /// References to clocks that are not declared.
     lost_clocks: Vec<Wrong>,
     /// Numbers of the environment, which lengths can refer to.
     env: HashMap<String, u64>,

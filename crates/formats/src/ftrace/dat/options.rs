@@ -53,7 +53,7 @@ pub(super) struct FileOptions {
     stats_of: String,
     /// The time correction of all buffers.
     pub(super) correction: Correction,
-    /// What the file lacks, if the program that wrote it knew of that.
+    /// The parts that the file lacks, if the program that wrote it knew of them.
     pub(super) missing: Option<String>,
     /// The tracer of the first buffer, and the options that are on there. Empty if the file does not name it.
     pub(super) tracer: Vec<String>,

@@ -182,7 +182,8 @@ pub(super) fn statistics(cpu: u32, stats: &Stats) -> String {
 /// The version of lastwords.
 const OWN: &str = concat!("lastwords ", env!("CARGO_PKG_VERSION"));
 
-/// What stands between the version of lastwords and what a file lacks, in the option of the version, which trace-cmd shows as it is.
+/// The separator between the version of lastwords and the missing parts of a file, in the option of the version, which trace-cmd shows as
+/// it is.
 pub(super) const MISSING: &str = "\nmissing: ";
 
 /// The text between the version and the tracer of the first array, with the options that are on there.

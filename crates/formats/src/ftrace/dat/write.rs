@@ -30,7 +30,7 @@ pub struct WriteOptions {
     pub arrays: Vec<usize>,
     /// Writes all of the kernel's symbols. Without this, sub-buffers are searched for the addresses whose symbols are needed.
     pub all_symbols: bool,
-    /// What the file lacks, in words of one line, which its readers are told as a loss; none if it has everything.
+    /// The parts that the file lacks, on one line, which readers report as a loss; none if it has everything.
     pub missing: Option<String>,
 }
 

@@ -50,7 +50,7 @@ const WORDS: [&str; 12] = [
     "emoji 🦀",
 ];
 
-/// What the random traces may contain.
+/// The limits of random traces.
 #[derive(Clone, Copy)]
 pub struct Limits {
     /// Enumerations may have values without a label.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 
-/// What is at a page frame.
+/// The contents of a page frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Page {
     /// RAM, dumped, compressed by the method of this flag.

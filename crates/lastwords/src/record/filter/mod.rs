@@ -4,6 +4,7 @@
 //! the code once a process ([`Program`]) and binds its names to the fields of the event and to contexts ([`Bound`]). Both
 //! are in memory that is never freed and never taken from the heap, because a callsite may be judged in a signal handler.
 //! An event encodes its values on the stack and evaluates the code on them: no allocation, no lock, no system call.
+//! A callsite with a filter records through `Callsite::each_slot`, so that the fast path knows nothing of filters.
 
 mod bind;
 mod payload;
@@ -193,7 +194,7 @@ impl BoundCondition {
 /// Returns the answer to a question for the event that is recorded.
 pub(crate) type Ask<'a> = &'a mut dyn FnMut(Question<'_>, &RecorderSlot) -> Answer;
 
-/// What is asked of an event.
+/// A question about an event.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Question<'a> {
     /// Whether it passes a filter.
@@ -275,7 +276,7 @@ impl Question<'_> {
     }
 }
 
-/// What an expression says of an event.
+/// The result of an expression for an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// The event passes a filter, or does not.

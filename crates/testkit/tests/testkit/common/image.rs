@@ -54,7 +54,7 @@ impl Image for Bytes {
 /// A sub-buffer by stream instance and number.
 pub(crate) type Key = (u64, u64);
 
-/// What was found in a sub-buffer.
+/// The result for a sub-buffer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Sub {
     pub(crate) verdict: Verdict,
@@ -63,7 +63,7 @@ pub(crate) struct Sub {
     pub(crate) broken: bool,
 }
 
-/// What was found in an image.
+/// The result for an image.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) sessions: usize,
@@ -112,7 +112,7 @@ pub(crate) fn walk_bytes(bytes: &[u8]) -> Result<Found, Error> {
     walk(Bytes::new(bytes.into(), bytes.len(), None), false)
 }
 
-/// What a session delivers: the packets of each stream, then the evidence and the open spans.
+/// The contents of a session: the packets of each stream, then the evidence and the open spans.
 type Delivered = (Vec<Vec<(PacketInfo, Vec<u8>)>>, Evidence, Vec<OpenSpan>);
 
 fn delivered(source: &session::Session) -> Delivered {

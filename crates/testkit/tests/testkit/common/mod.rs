@@ -1,4 +1,4 @@
-//! What the tests of the recovery side share.
+//! Helpers of the tests of the recovery side.
 #![allow(dead_code, unused_imports, reason = "each test file uses its part")]
 
 pub(crate) mod image;
@@ -80,7 +80,7 @@ pub(crate) fn parallel<T: Send>(cases: u64, body: impl Fn(u64) -> T + Sync) -> V
     all.into_iter().map(|(_, t)| t).collect()
 }
 
-/// What sub-buffers rightly hold.
+/// The true contents of sub-buffers.
 pub(crate) type Truth = BTreeMap<Key, (Verdict, Vec<Event>)>;
 
 /// The truth of one half of each stream of a synthetic session, in the form of what is found.

@@ -11,7 +11,7 @@ const LARGEST: usize = 4 << 20;
 const PAGE: usize = 4096;
 /// Magic, times and sizes of a packet of LTTng's kernel tracer begin so.
 const PACKET: u32 = 0xc1fc_1fc1;
-/// What a kernel writes of itself, up to addresses that vary.
+/// A kernel's VMCOREINFO, without the addresses that vary.
 const INFO: &str = "OSRELEASE=6.12.0\nPAGESIZE=4096\nSYMBOL(init_uts_ns)=ffffffff81007ff8\nOFFSET(uts_namespace.name)=8\n\
     SYMBOL(swapper_pg_dir)=ffffffff81001000\nNUMBER(phys_base)=-14680064\nNUMBER(pgtable_l5_enabled)=0\n";
 

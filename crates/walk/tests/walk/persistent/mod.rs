@@ -38,7 +38,7 @@ fn all_events_come_back_in_order() {
     }
 }
 
-/// What of the metadata is wrong costs no event: the sub-buffers stand in the order of their time stamps.
+/// Wrong metadata cost no event: the sub-buffers are ordered by their time stamps.
 #[test]
 fn damaged_words_of_metadata_cost_nothing() {
     for seed in 0..60 {

@@ -25,7 +25,7 @@ struct Printed {
     cpu: u32,
     ns: i128,
     name: String,
-    /// What is behind the name: fields as they are, or what the kernel prints.
+    /// The text after the name: fields as they are, or the kernel's text.
     rest: String,
 }
 
@@ -42,7 +42,7 @@ pub(super) struct Kernel {
     pub(super) file: PathBuf,
     /// Functions by address, in order.
     pub(super) symbols: Vec<(u64, String)>,
-    /// What the kernel itself printed, by instance; without it, trace-cmd's text is compared.
+    /// The text that the kernel itself printed, by instance; without it, trace-cmd's text is compared.
     pub(super) texts: Vec<(&'static str, String)>,
     /// Its file has instances that the source has not.
     pub(super) is_top_alone: bool,
@@ -85,7 +85,7 @@ fn joined(text: &str, read: fn(&str) -> Option<Printed>) -> Result<Vec<Printed>,
     Ok(events)
 }
 
-/// What trace-cmd prints of a file; `-R` has it print the fields as they are.
+/// Returns the events that trace-cmd prints; with `-R`, it prints the fields as they are.
 fn report(file: &Path, args: &[&str]) -> Result<Vec<Printed>, String> {
     let file = file.to_string_lossy();
     let text = tool("trace-cmd", &[&["report", "-t", "-i", &file], args].concat()).out;
@@ -248,7 +248,7 @@ fn same(mut expected: Vec<Printed>, mut found: Vec<Printed>) -> Result<(), Strin
     }
 }
 
-/// What the kernel prints behind the time: of `print` the message alone.
+/// Returns an event as the kernel prints it after the time: of `print` the message alone.
 fn as_kernel(event: Printed) -> Printed {
     let rest = if event.name == "print" { event.rest } else { format!("{}: {}", event.name, event.rest) };
     Printed { name: String::new(), rest, ..event }
