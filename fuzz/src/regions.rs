@@ -2,10 +2,11 @@
 
 use crate::image::Bytes;
 use lastwords_bytes::Budget;
+use lastwords_ftrace::memory as ftrace;
+use lastwords_ftrace::persistent;
+use lastwords_ftrace::{Ring, page};
 use lastwords_image::{Image, unwatched};
 use lastwords_kernel::vmlinux;
-use lastwords_trace::ftrace::{Ring, page};
-use lastwords_walk::{ftrace, persistent};
 use std::sync::Arc;
 
 /// A region, or memory in which regions are found. Each event of a delivered sub-buffer is inside of it.

@@ -9,25 +9,26 @@ use crate::script::{self, Area, Input};
 use lastwords_bytes::{Budget, ByteOrder};
 use lastwords_ctf::session::Decoder;
 use lastwords_ctf::{Version, read, write as ctf};
-use lastwords_formats::ftrace::ctf::{Form, Remarks, trace};
-use lastwords_formats::ftrace::{Choice, dat, format_file, print, text as ftrace_text};
 use lastwords_formats::{evidence, json, perfetto, text};
+use lastwords_ftrace::ctf::{Form, Remarks, trace};
+use lastwords_ftrace::{
+    Choice, HeaderPage, NoSymbols, Symbols, Tracing, dat, format_file, page, print, text as ftrace_text,
+};
 use lastwords_image::vmcore::{Machine, open_physical};
 use lastwords_image::{Hole, HoleCause, Image, unwatched};
 use lastwords_kernel::btf::{Btf, Types};
-use lastwords_kernel::memory::Memory;
-use lastwords_kernel::virtual_memory::VirtualMemory;
-use lastwords_kernel::vmcoreinfo::VmcoreInfo;
-use lastwords_kernel::{Kernel, Mask, Sources, find};
+use lastwords_kernel::{
+    Kernel, Mask, Sources, find, memory::Memory, virtual_memory::VirtualMemory, vmcoreinfo::VmcoreInfo,
+};
+use lastwords_lttng::{self as lttng, user};
 use lastwords_testkit::elf::{self, Segment};
 use lastwords_testkit::naive;
 use lastwords_testkit::put::Order;
 use lastwords_testkit::ring::{Event, Expect};
 use lastwords_trace::evidence::Verdict;
-use lastwords_trace::ftrace::{HeaderPage, NoSymbols, Symbols, Tracing, page};
 use lastwords_trace::schema::{Channel, EventClass, Field, FieldClass, Schema};
 use lastwords_trace::source::Source;
-use lastwords_walk::{lttng, lttng_ust, session};
+use lastwords_walk::session;
 use tempfile::NamedTempFile;
 
 /// A name and what it runs.
@@ -207,7 +208,7 @@ pub fn kernel_memory(data: &[u8]) {
 pub fn lttng(data: &[u8]) {
     let budget = Budget::for_input(data.len() as u64);
     let image: Arc<dyn Image> = Arc::new(Bytes::new(data.into(), data.len(), None));
-    let user = lttng_ust::image(&image, &budget, &unwatched).map(|found| found.sessions);
+    let user = user::image(&image, &budget, &unwatched).map(|found| found.sessions);
     let carved = lttng::carve(&image, &budget, &unwatched);
     let mut bytes = Vec::new();
     for mut session in [user, carved].into_iter().flatten().flatten() {
@@ -513,7 +514,7 @@ fn tracing() -> Tracing {
         printk_formats: BTreeMap::new(),
         symbols: Arc::new(NoSymbols),
         pointer_key: None,
-        flag_columns: lastwords_trace::ftrace::FlagColumns::of_release(""),
+        flag_columns: lastwords_ftrace::FlagColumns::of_release(""),
         preempt_dynamic_mode: None,
         preempt_voluntary: false,
         clocks: String::new(),
@@ -585,11 +586,7 @@ pub fn differential(data: &[u8]) {
     if naive.len() != 1 || found.sessions != 1 {
         return;
     }
-    compare(&naive[0], &found);
-}
-
-fn compare(naive: &naive::Session, found: &Found) {
-    for stream in &naive.streams {
+    for stream in &naive[0].streams {
         for sub in stream.live.iter().filter(|s| s.verdict == naive::Verdict::Committed) {
             let key = (u64::from(stream.index), sub.number);
             let Some(own) = found.subs.get(&key).filter(|s| s.verdict == Verdict::Committed) else { continue };

@@ -3,7 +3,7 @@
 use crate::ended;
 use crate::input::Traces;
 use crate::text::relation;
-use lastwords_formats::ftrace::log::Relation;
+use lastwords_ftrace::log::Relation;
 use lastwords_open::{Crash, EndedReport, Machine, RecoveredSession, Trace};
 use lastwords_view::Death;
 use std::sync::Arc;

@@ -6,8 +6,8 @@ use crate::select::Chosen;
 use crate::table::plain;
 use crate::text::{log, relation};
 use lastwords_ctf::read::Trace;
-use lastwords_formats::ftrace::ctf::{self, Form, Remarks};
-use lastwords_formats::ftrace::log as ftrace_log;
+use lastwords_ftrace::ctf::{self, Form, Remarks};
+use lastwords_ftrace::log as ftrace_log;
 use lastwords_open::Ftrace;
 use std::sync::{Arc, PoisonError};
 

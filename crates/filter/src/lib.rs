@@ -59,6 +59,7 @@
     )
 )]
 
+mod built_in;
 mod code;
 mod error;
 mod eval;
@@ -69,6 +70,7 @@ mod print;
 mod program;
 mod value;
 
+pub use built_in::BuiltIn;
 pub use code::{Code, CodeName, CodeStep, Instruction, MAX_CODE, MAX_CODE_HEIGHT, eval};
 pub use error::Error;
 pub use name::{Name, Step};

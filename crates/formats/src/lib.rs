@@ -36,7 +36,6 @@ pub mod events;
 pub mod evidence;
 mod fields;
 pub mod filter;
-pub mod ftrace;
 pub mod json;
 pub mod missing;
 pub mod perfetto;

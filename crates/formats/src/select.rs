@@ -3,6 +3,7 @@
 pub use lastwords_glob::{is_well_formed, matches};
 
 use lastwords_filter::Filter;
+use lastwords_glob::is_named;
 use std::sync::Arc;
 
 /// The events to show. The default selects all events.
@@ -12,7 +13,7 @@ pub struct Selection {
     pub cpus: Vec<u32>,
     /// Select only channels whose name matches one of these globs ([`matches()`]). An empty list selects all channels.
     pub channels: Vec<String>,
-    /// Select only events whose `provider:name` matches one of these globs ([`is_named()`]). An empty list selects all
+    /// Select only events whose `provider:name` matches one of these globs ([`lastwords_glob::is_named()`]). An empty list selects all
     /// names.
     pub events: Vec<String>,
     /// Select only events for which this expression is true. [`crate::filter::check`] finds names that no event has.
@@ -26,13 +27,6 @@ pub struct Selection {
     /// Show an event that a session recorded into several channels only once: in the first of these channels that is
     /// shown.
     pub deduplicate: bool,
-}
-
-/// Returns true if the glob matches the whole name or the part after the last colon: the glob `sched_switch` matches
-/// `sched:sched_switch`.
-#[must_use]
-pub fn is_named(glob: &str, name: &str) -> bool {
-    matches(glob, name) || name.rsplit_once(':').is_some_and(|(_, last)| matches(glob, last))
 }
 
 impl Selection {

@@ -34,6 +34,13 @@ pub fn matches(glob: &str, name: &str) -> bool {
     matches_chars(glob, name.chars())
 }
 
+/// Returns true if the glob matches the whole name or the part after the last colon: the glob `sched_switch` matches
+/// `sched:sched_switch`.
+#[must_use]
+pub fn is_named(glob: &str, name: &str) -> bool {
+    matches(glob, name) || name.rsplit_once(':').is_some_and(|(_, last)| matches(glob, last))
+}
+
 /// The same for a name that is in parts: `provider.chars().chain([':']).chain(name.chars())`.
 #[must_use]
 pub fn matches_chars(mut glob: &str, mut name: impl Iterator<Item = char> + Clone) -> bool {

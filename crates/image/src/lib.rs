@@ -44,6 +44,7 @@ mod open;
 mod orphans;
 mod pages;
 pub mod process;
+pub mod process_pages;
 mod program_headers;
 mod segments;
 pub mod vmcore;

@@ -5,7 +5,7 @@ use crate::kallsyms::Kallsyms;
 use crate::memory::Memory;
 use crate::modules::Module;
 use crate::vmcoreinfo::VmcoreInfo;
-use lastwords_trace::ftrace::{Symbol, SymbolRow, Symbols};
+use lastwords_trace::symbols::{Symbol, SymbolRow, Symbols};
 use std::ops::Range;
 use std::sync::Arc;
 

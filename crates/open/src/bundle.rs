@@ -7,11 +7,11 @@
 
 use anyhow::{Context, bail, ensure};
 use lastwords_bytes::{Budget, ByteOrder};
-use lastwords_formats::ftrace::{dat, format_file};
+use lastwords_ftrace::{FlagColumns, Format, HeaderPage, Tracing};
+use lastwords_ftrace::{dat, format_file};
 use lastwords_image::decompress;
 use lastwords_kernel::notes;
 use lastwords_trace::evidence::Evidence;
-use lastwords_trace::ftrace::{FlagColumns, Format, HeaderPage, Tracing};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{BufWriter, Read as _, Write as _};

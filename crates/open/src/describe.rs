@@ -8,13 +8,13 @@ use crate::bundle::{self, Bundle};
 use crate::{Options, machine, package};
 use anyhow::{Context, bail, ensure};
 use lastwords_bytes::{Budget, ByteOrder};
+use lastwords_ftrace::page::{self, Events};
+use lastwords_ftrace::persistent::{Boot, Members, Region};
+use lastwords_ftrace::{Format, HeaderPage, Ring as _, Symbols, Tracing};
 use lastwords_image::{decompress, vmcore};
 use lastwords_kernel::btf::{Btf, Types};
 use lastwords_kernel::{Kernel, find, vmlinux};
 use lastwords_trace::evidence::Gap;
-use lastwords_trace::ftrace::page::{self, Events};
-use lastwords_trace::ftrace::{Format, HeaderPage, Ring as _, Symbols, Tracing};
-use lastwords_walk::persistent::{Boot, Members, Region};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read as _;
@@ -180,7 +180,7 @@ impl Described {
     fn of_image(bytes: Vec<u8>, source: String, budget: &Arc<Budget>) -> anyhow::Result<Self> {
         let named = || source.clone();
         let kernel = Arc::new(vmlinux::open(bytes, Arc::clone(budget)).with_context(named)?);
-        let mut tracing = lastwords_walk::ftrace::compiled_description(&kernel).with_context(named)?;
+        let mut tracing = lastwords_ftrace::memory::compiled_description(&kernel).with_context(named)?;
         tracing.evidence.notes.push("a kernel image has no formats of events of modules".to_owned());
         Ok(Self::of_kernel(&kernel, &tracing, source))
     }
@@ -195,7 +195,7 @@ impl Described {
         };
         let found = find::kernel(&physical, &budget, options.watch).with_context(named)?;
         let (kernel, _, notes) = machine::kernel(&physical, found, &options.memory, budget, "").with_context(named)?;
-        let tracing = lastwords_walk::ftrace::description(&kernel).with_context(named)?;
+        let tracing = lastwords_ftrace::memory::description(&kernel).with_context(named)?;
         let mut described = Self::of_kernel(&kernel, &tracing, source);
         described.notes.splice(0..0, notes);
         Ok(described)

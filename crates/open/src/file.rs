@@ -10,7 +10,7 @@ use lastwords_ctf::read;
 use lastwords_image::vmcore::{self, Physical};
 use lastwords_image::{self as image, Kind};
 use lastwords_kernel::find;
-use lastwords_walk::lttng_ust;
+use lastwords_lttng::user;
 use lastwords_walk::session::ReadLimit;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -224,7 +224,7 @@ fn of_container(
     };
     let mut others = Vec::new();
     if has_streams {
-        let found = lttng_ust::image(&container.image, budget, options.watch).with_context(named)?;
+        let found = user::image(&container.image, budget, options.watch).with_context(named)?;
         others = of_user(found, given, options, opened);
     }
     session::add(location, container, others, options, budget, limit, opened)
@@ -232,7 +232,7 @@ fn of_container(
 
 /// Adds metadata to streams of LTTng's user-space tracer, and returns their traces.
 fn of_user(
-    mut found: lttng_ust::Sessions,
+    mut found: user::Sessions,
     given: &GivenMetadata,
     options: &Options<'_>,
     opened: &mut Opened,

@@ -1,7 +1,7 @@
 //! The account of a snapshot that a trigger of the kernel took and that `lastwords record` saved: a folder with the trace and this file.
 
 use anyhow::Context as _;
-use lastwords_trace::ftrace::{Tracing, Windowed};
+use lastwords_ftrace::{Tracing, Windowed};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::path::Path;

@@ -6,10 +6,10 @@ use lastwords_bytes::Budget;
 use lastwords_image::{Image, Kind, Progress, Watch};
 use lastwords_kernel::Kernel;
 use lastwords_kernel::virtual_memory::VirtualMemory;
+use lastwords_lttng::kernel::{self, Source};
+use lastwords_lttng::user;
+use lastwords_lttng::{Metadata, Session, Stream, complete, texts};
 use lastwords_trace::evidence::{Cause, Gap};
-use lastwords_walk::lttng::{Metadata, Session, Stream, complete, texts};
-use lastwords_walk::lttng_kernel::{self, Source};
-use lastwords_walk::lttng_ust;
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub(super) fn of_kernel(
     watch: Watch<'_>,
     notes: &mut Vec<String>,
 ) -> Vec<Session> {
-    match lttng_kernel::read(kernel, source) {
+    match kernel::read(kernel, source) {
         Ok(mut found) => {
             notes.extend(found.notes);
             let done = complete(memory.physical(), &mut found.sessions, kernel.budget(), watch);
@@ -54,11 +54,11 @@ pub(super) fn carve(
     watch: Watch<'_>,
     notes: &mut Vec<String>,
 ) -> anyhow::Result<Vec<Session>> {
-    let user = lttng_ust::memory(image, budget, watch)?;
+    let user = user::memory(image, budget, watch)?;
     notes.extend(user.notes);
     let mut sessions = user.sessions;
     let known: Vec<[u8; 16]> = sessions.iter().map(|session| session.uuid).collect();
-    let mut carved = lastwords_walk::lttng::carve(image, budget, watch)?;
+    let mut carved = lastwords_lttng::carve(image, budget, watch)?;
     carved.retain(|session| !known.contains(&session.uuid));
     sessions.append(&mut carved);
     let lacking: Vec<&mut Session> =
@@ -154,7 +154,7 @@ impl GivenMetadata {
         let budget = Budget::default().times(options.budget);
         let opened = lastwords_image::open(path, &budget, options.watch).with_context(named)?;
         if opened.kind != Kind::Plain {
-            return Ok(Self(Some(lttng_ust::texts(&opened.image, &budget).with_context(named)?)));
+            return Ok(Self(Some(user::texts(&opened.image, &budget).with_context(named)?)));
         }
         let mut file = Vec::new();
         std::fs::File::open(path).with_context(named)?.take(METADATA_MAX).read_to_end(&mut file).with_context(named)?;
@@ -193,6 +193,6 @@ impl GivenMetadata {
 ///
 /// # Errors
 /// The folder cannot be read, or the budget is spent.
-pub(super) fn of_folder(folder: &Path, budget: &Budget) -> anyhow::Result<lttng_ust::Sessions> {
-    lttng_ust::folder(folder, budget).with_context(|| folder.display().to_string())
+pub(super) fn of_folder(folder: &Path, budget: &Budget) -> anyhow::Result<user::Sessions> {
+    user::folder(folder, budget).with_context(|| folder.display().to_string())
 }

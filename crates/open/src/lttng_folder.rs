@@ -5,7 +5,7 @@ use anyhow::Context;
 use lastwords_ctf::write::lttng::{self as folder, Entry, StreamWriter};
 use lastwords_ctf::{Version, emit};
 use lastwords_formats::Totals;
-use lastwords_walk::lttng::{Metadata, Packet};
+use lastwords_lttng::{Metadata, Packet};
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 

@@ -5,14 +5,14 @@ use crate::{Body, Memory, Meter, Opened, Options, Origin};
 use crate::{lttng, persistent};
 use anyhow::{Context, anyhow};
 use lastwords_bytes::Budget;
-use lastwords_formats::ftrace::dat;
 use lastwords_formats::perfetto::{Process, Task};
+use lastwords_ftrace::dat;
+use lastwords_ftrace::{Array, Tracing};
 use lastwords_image::HoleCause;
 use lastwords_image::vmcore::Physical;
 use lastwords_kernel::virtual_memory::VirtualMemory;
 use lastwords_kernel::{Kernel, Time, find, tasks};
-use lastwords_trace::ftrace::{Array, Tracing};
-use lastwords_walk::lttng::Session;
+use lastwords_lttng::Session;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -152,14 +152,14 @@ pub(super) fn open_memory(
     let named = || path.display().to_string();
     let (kernel, memory, mut notes) =
         kernel(physical, found, &options.memory, Arc::clone(&budget), ADVICE).with_context(named)?;
-    let tracing = lastwords_walk::ftrace::read(&kernel, Some(&memory));
+    let tracing = lastwords_ftrace::memory::read(&kernel, Some(&memory));
     let source = options.memory.lttng(&kernel)?;
     let sessions = lttng::of_kernel(&kernel, &memory, &source, options.watch, &mut notes);
     // If there are sessions of LTTng, they are kept even if ftrace cannot be read.
     let tracing = match tracing {
         Err(error) if !sessions.is_empty() => {
             notes.push(format!("its ftrace is not known: {error}"));
-            lastwords_walk::ftrace::without_arrays(&kernel)
+            lastwords_ftrace::memory::without_arrays(&kernel)
         }
         tracing => tracing.with_context(named)?,
     };
@@ -230,7 +230,7 @@ pub(super) fn carve(
     budget: Arc<Budget>,
 ) -> anyhow::Result<Machine> {
     let (kernel, memory, notes) = kernel(physical, found, memory, budget, "")?;
-    let tracing = lastwords_walk::ftrace::carve(&kernel, &memory)?;
+    let tracing = lastwords_ftrace::memory::carve(&kernel, &memory)?;
     Ok(Machine::new(Some(kernel), tracing, notes))
 }
 

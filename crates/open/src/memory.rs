@@ -5,7 +5,7 @@ use lastwords_bytes::Budget;
 use lastwords_image::vmcore::RawRange;
 use lastwords_kernel::vmcoreinfo::VmcoreInfo;
 use lastwords_kernel::{Kernel, Sources, btf};
-use lastwords_walk::lttng_kernel::Source;
+use lastwords_lttng::kernel::Source;
 use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};

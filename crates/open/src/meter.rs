@@ -1,7 +1,7 @@
 //! Counts how much of a kernel's rings was read. Each opened ring is watched, and a callback can receive the progress.
 
+use lastwords_ftrace::{CpuRing, Latency, Ring, SubBufferInfo, Tracing};
 use lastwords_trace::evidence::Evidence;
-use lastwords_trace::ftrace::{CpuRing, Latency, Ring, SubBufferInfo, Tracing};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Receives from watched rings which sub-buffers are read, and passes the progress to a callback.
@@ -117,8 +117,8 @@ impl Ring for Watched {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lastwords_ftrace::{Array, Stats};
     use lastwords_trace::evidence::Verdict;
-    use lastwords_trace::ftrace::{Array, Stats};
 
     struct Two([CpuRing; 2]);
 

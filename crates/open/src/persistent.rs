@@ -8,12 +8,12 @@ use crate::reserved::Reserved;
 use crate::{Machine, Opened, Options, machine};
 use anyhow::{Context, bail};
 use lastwords_bytes::Budget;
-use lastwords_formats::ftrace::dat;
+use lastwords_ftrace::dat;
+use lastwords_ftrace::persistent::{self, Boot, Members, Region};
+use lastwords_ftrace::{Array, FlagColumns, NoSymbols, Ring, Symbols, Tracing};
 use lastwords_image::{self as image, Image};
 use lastwords_kernel::Kernel;
 use lastwords_trace::evidence::Evidence;
-use lastwords_trace::ftrace::{Array, FlagColumns, NoSymbols, Ring, Symbols, Tracing};
-use lastwords_walk::persistent::{self, Boot, Members, Region};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::Path;
@@ -408,7 +408,7 @@ fn tracing(name: String, region: Region, source: &Source) -> anyhow::Result<(Tra
 /// The description of a region's events, with addresses of the boot that wrote the region.
 struct Description {
     uname: String,
-    formats: BTreeMap<u16, lastwords_trace::ftrace::Format>,
+    formats: BTreeMap<u16, lastwords_ftrace::Format>,
     comms: BTreeMap<u32, String>,
     tgids: BTreeMap<u32, u32>,
     printk_formats: BTreeMap<u64, String>,

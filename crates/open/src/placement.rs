@@ -5,8 +5,8 @@
 //! kernel's image as the saved address places it.
 
 use crate::describe::{self, Described};
-use lastwords_trace::ftrace::page;
-use lastwords_walk::persistent::{Form, Region};
+use lastwords_ftrace::page;
+use lastwords_ftrace::persistent::{Form, Region};
 use std::collections::BTreeSet;
 use std::ops::Range;
 

@@ -4,8 +4,8 @@
 //! with its code, and a region does not save where they were.
 
 use crate::describe::Landmarks;
-use lastwords_trace::ftrace::{NoSymbols, Parameter, Symbol, SymbolRow, Symbols};
-use lastwords_walk::persistent::Boot;
+use lastwords_ftrace::persistent::Boot;
+use lastwords_ftrace::{NoSymbols, Parameter, Symbol, SymbolRow, Symbols};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
@@ -200,7 +200,7 @@ fn codes(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lastwords_formats::ftrace::dat::Listed;
+    use lastwords_ftrace::dat::Listed;
     use proptest::prelude::*;
 
     const AREA: u64 = 0xffff_ffff_c000_0000;

@@ -1,7 +1,8 @@
 //! Determines the kind of a file by its first bytes.
 
+use lastwords_ftrace::persistent;
 use lastwords_image::vmcore::{MAGICS, is_foreign};
-use lastwords_walk::{lttng_ust, persistent};
+use lastwords_lttng::user;
 use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
@@ -61,7 +62,7 @@ pub(super) fn of_file(path: &Path) -> Option<Kind> {
     if begins(b"\x17\x08\x44tracing") {
         return Some(Kind::TraceDat);
     }
-    if begins(&lttng_ust::MAGIC) {
+    if begins(&user::MAGIC) {
         return Some(Kind::Lttng);
     }
     if begins(b"\xc1\x1f\xfc\xc1") || begins(b"\xc1\xfc\x1f\xc1") {

@@ -7,9 +7,9 @@
 
 use crate::{Bundle, Machine, Opened, Options, Shortage, machine};
 use anyhow::Context;
-use lastwords_formats::ftrace::dat;
+use lastwords_ftrace::dat;
+use lastwords_ftrace::{Array, CpuRing, HeaderPage, Ring, Stats, SubBufferInfo, Tracing, page};
 use lastwords_trace::evidence::{Cause, Evidence, Gap, Verdict};
-use lastwords_trace::ftrace::{Array, CpuRing, HeaderPage, Ring, Stats, SubBufferInfo, Tracing, page};
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};

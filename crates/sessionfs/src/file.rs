@@ -9,7 +9,7 @@ use lastwords_control::ChannelSummary;
 use lastwords_ctf::Version;
 use lastwords_ctf::read::unwatched;
 use lastwords_formats::events;
-use lastwords_formats::ftrace::format_file;
+use lastwords_ftrace::format_file;
 use lastwords_open::Trace;
 use lastwords_trace::evidence::Cause;
 use rustix::io::Errno;

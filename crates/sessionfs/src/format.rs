@@ -6,8 +6,8 @@
 
 use std::collections::HashSet;
 
-use lastwords_formats::ftrace::format_file;
-use lastwords_trace::ftrace::{Field, Format};
+use lastwords_ftrace::format_file;
+use lastwords_ftrace::{Field, Format};
 use lastwords_trace::schema::FieldClass;
 
 use crate::catalog::Event;

@@ -425,7 +425,7 @@ mod tests {
     /// The events of pages as the decoder of the recovering half reads them, and the sum of the missing ones: none if a number is not
     /// known.
     fn decoded(pages: &[Vec<u8>]) -> (Vec<(u64, Vec<u8>)>, Option<u64>) {
-        use lastwords_trace::ftrace::page::{Events, header};
+        use lastwords_ftrace::page::{Events, header};
         let order = if cfg!(target_endian = "little") { ByteOrder::Little } else { ByteOrder::Big };
         let (mut events, mut missed) = (Vec::new(), Some(0));
         for page in pages {

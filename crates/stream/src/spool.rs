@@ -9,12 +9,10 @@ use crate::rings::{self, copy};
 use crate::wire::{Counters, End, HEADER, Header, Hello, Kind, MAGIC, Order, Settings, is_known};
 use anyhow::{Context, bail, ensure};
 use lastwords_bytes::{Budget, ByteOrder, Limits};
-use lastwords_formats::ftrace::dat::{self, DataPosition, WriteOptions};
+use lastwords_ftrace::dat::{self, DataPosition, WriteOptions};
+use lastwords_ftrace::{Array, Clock, CpuRing, HeaderPage, Ring, Stats, SubBufferInfo, Tracing, counters_of, page};
 use lastwords_open::Bundle;
 use lastwords_trace::evidence::{Cause, Evidence, Gap};
-use lastwords_trace::ftrace::{
-    Array, Clock, CpuRing, HeaderPage, Ring, Stats, SubBufferInfo, Tracing, counters_of, page,
-};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::pipe::{SpliceFlags, splice};

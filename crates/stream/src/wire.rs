@@ -10,7 +10,7 @@
 use crate::head::{HEAD, Head};
 use anyhow::{bail, ensure};
 use lastwords_bytes::ByteOrder;
-use lastwords_trace::ftrace::Stats;
+use lastwords_ftrace::Stats;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 

@@ -3,8 +3,8 @@
 //! A trace has a class ([`class::TraceClass`]: clocks, streams, event record classes and their fields, in CTF's general
 //! model), streams, and evidence of what was found and lost ([`evidence`]). Events are not converted to objects: a
 //! reader passes the values of an event's fields to a [`visit::Visitor`], in order. [`schema`] is the narrower
-//! description that this project's recorder keeps of its events, and [`ftrace`] is the model of the kernel's own
-//! tracer.
+//! description that this project's recorder keeps of its events. [`symbols`] names addresses, and [`text`] has what writers
+//! of text share.
 //!
 //! ```
 //! use lastwords_trace::clock::Clock;
@@ -40,12 +40,13 @@
 pub mod class;
 pub mod clock;
 pub mod evidence;
-pub mod ftrace;
 pub mod integer;
 pub mod nul;
 pub mod parallel;
 pub mod schema;
 pub mod source;
+pub mod symbols;
+pub mod text;
 pub mod visit;
 
 /// The examples of the README are tests.

@@ -4,8 +4,8 @@ use crate::events::{self, Rule};
 use crate::instance::Instance;
 use crate::recording::{Plan, kib as size_text};
 use anyhow::{Context, bail};
+use lastwords_ftrace::Stats;
 use lastwords_stream::wire::Counters;
-use lastwords_trace::ftrace::Stats;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 

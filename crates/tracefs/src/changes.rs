@@ -2,7 +2,7 @@
 
 use crate::instance::Instance;
 use crate::journal::Journal;
-use lastwords_trace::ftrace::Stats;
+use lastwords_ftrace::Stats;
 use std::path::{Path, PathBuf};
 
 /// The changes of a recording, by its journal.

@@ -1,8 +1,8 @@
 //! An instance of tracefs: its files, and what the kernel says when a write fails.
 
 use anyhow::{Context, bail};
-use lastwords_formats::ftrace::dat;
-use lastwords_trace::ftrace::Stats;
+use lastwords_ftrace::Stats;
+use lastwords_ftrace::dat;
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write as _};

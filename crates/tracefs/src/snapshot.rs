@@ -3,9 +3,9 @@
 use crate::changes::{Changes, beside};
 use crate::save::{self, Part, Parts, Saved};
 use anyhow::{Context, bail, ensure};
+use lastwords_ftrace::{CpuRing, Ring as _, Stats, Tracing};
 use lastwords_open::{Bundle, Fired, SNAPSHOT_FILE, SNAPSHOT_TRACE, tracer_real_time};
 use lastwords_trace::evidence::{Cause, Gap};
-use lastwords_trace::ftrace::{CpuRing, Ring as _, Stats, Tracing};
 use std::fs::{self, DirBuilder, File};
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};

@@ -1,4 +1,4 @@
-//! Ring-buffer walkers: turn an image into traces.
+//! Walks the rings of this project's recorder: turns an image into sessions.
 //!
 //! ```no_run
 //! let found = lastwords_walk::open("core.4711".as_ref(), &lastwords_walk::Options::default())?;
@@ -26,13 +26,7 @@
     )
 )]
 
-pub mod ftrace;
-pub mod lttng;
-pub mod lttng_kernel;
-pub mod lttng_ust;
 mod open;
-pub(crate) mod pages;
-pub mod persistent;
 pub mod session;
 
 pub use open::{Options, Recovered, open, open_with, sessions};

@@ -122,7 +122,7 @@ fn find(folder: &Path, streams: &mut Vec<Stream>) -> Result<()> {
             continue;
         }
         let bytes = std::fs::read(&path)?;
-        if bytes.starts_with(&lastwords_walk::lttng_ust::MAGIC) {
+        if bytes.starts_with(&lastwords_lttng::user::MAGIC) {
             streams.push(Stream { path, bytes });
         }
     }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use lastwords_bytes::Budget;
 use lastwords_kernel::btf::{self, Btf, Types};
-use lastwords_walk::lttng_kernel::layouts::{RELEASES, Release};
+use lastwords_lttng::kernel::layouts::{RELEASES, Release};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {

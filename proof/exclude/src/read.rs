@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use lastwords_bytes::Budget;
-use lastwords_formats::ftrace::text::{Options, write_trace};
+use lastwords_ftrace::text::{Options, write_trace};
+use lastwords_ftrace::{Tracing, counters};
 use lastwords_image::vmcore::Physical;
 use lastwords_image::{Image, unwatched};
 use lastwords_kernel::{Kernel, Sources, find};
-use lastwords_trace::ftrace::{Tracing, counters};
 
 /// An event's line.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,7 +46,7 @@ pub(crate) fn arrays(physical: &Physical, size: u64, image: Arc<dyn Image>) -> R
     let found = find::kernel(&physical, &budget, &unwatched).map_err(|error| anyhow::anyhow!("{error}"))?;
     let memory = Arc::new(found.memory);
     let kernel = Arc::new(Kernel::open(memory.clone(), &found.info, Sources::default(), budget)?);
-    let tracing = lastwords_walk::ftrace::read(&kernel, Some(&memory))?;
+    let tracing = lastwords_ftrace::memory::read(&kernel, Some(&memory))?;
     (0..tracing.arrays.len()).map(|index| array(&tracing, index)).collect()
 }
 

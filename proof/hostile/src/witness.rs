@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex};
 
 use anyhow::{Context, Result};
 use lastwords_bytes::Budget;
+use lastwords_ftrace::memory as ftrace;
 use lastwords_image::{Hole, Image, Range, unwatched, vmcore};
 use lastwords_kernel::{Kernel, Sources, find};
-use lastwords_walk::{ftrace, lttng_kernel};
+use lastwords_lttng::kernel;
 
 /// Reads of more bytes are of pages: of these the head counts, and a word of so many bytes.
 const PAGE_HEAD: u64 = 128;
@@ -37,7 +38,7 @@ pub(super) fn words(dump: &Path) -> Result<Vec<u64>> {
             }
         }
     }
-    for session in lttng_kernel::read(&kernel, &lttng_kernel::Source::Image).with_context(context)?.sessions {
+    for session in kernel::read(&kernel, &kernel::Source::Image).with_context(context)?.sessions {
         for (at, stream) in session.streams.iter().enumerate() {
             for packet in 0..stream.packets.len() {
                 let _ = session.packet(at, packet, &mut bytes);

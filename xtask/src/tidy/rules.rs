@@ -16,14 +16,22 @@ pub(super) const GRAPH: &[(&str, &[&str])] = &[
     ("trace", &["bytes"]),
     ("kernel", &["image", "bytes", "trace"]),
     ("ctf", &["trace", "bytes"]),
-    ("walk", &["ctf", "kernel", "image", "abi", "trace", "bytes"]),
-    ("formats", &["ctf", "trace", "filter", "glob", "bytes"]),
-    ("open", &["folders", "glob", "filter", "bytes", "image", "kernel", "trace", "ctf", "walk", "formats"]),
+    ("walk", &["ctf", "image", "abi", "trace", "bytes"]),
+    ("lttng", &["ctf", "kernel", "image", "trace", "bytes"]),
+    ("ftrace", &["filter", "glob", "bytes", "image", "trace", "kernel", "ctf"]),
+    ("formats", &["ftrace", "ctf", "trace", "filter", "glob", "bytes"]),
+    (
+        "open",
+        &[
+            "folders", "glob", "filter", "bytes", "image", "kernel", "trace", "ctf", "walk", "lttng", "ftrace",
+            "formats",
+        ],
+    ),
     ("view", &["bytes", "trace", "ctf", "formats"]),
     ("live", &["folders", "lastwords", "control", "walk", "open"]),
-    ("sessionfs", &["lastwords", "control", "filter", "glob", "trace", "ctf", "formats", "open", "live"]),
-    ("stream", &["abi", "lastwords", "control", "bytes", "trace", "formats", "open"]),
-    ("tracefs", &["glob", "ring", "bytes", "trace", "formats", "open", "stream"]),
+    ("sessionfs", &["lastwords", "control", "filter", "glob", "trace", "ctf", "ftrace", "formats", "open", "live"]),
+    ("stream", &["abi", "lastwords", "control", "bytes", "trace", "ftrace", "formats", "open"]),
+    ("tracefs", &["glob", "ring", "bytes", "trace", "ftrace", "formats", "open", "stream"]),
     (
         "cli",
         &[
@@ -39,6 +47,8 @@ pub(super) const GRAPH: &[(&str, &[&str])] = &[
             "trace",
             "ctf",
             "walk",
+            "lttng",
+            "ftrace",
             "formats",
             "open",
             "live",
@@ -56,12 +66,15 @@ pub(super) const GRAPH: &[(&str, &[&str])] = &[
     ("proof-bench", &["proof-rig", "testkit"]),
     ("proof-book", &["proof-rig"]),
     ("proof-checks", &["proof-rig"]),
-    ("proof-compare", &["proof-rig", "proof-lab", "proof-persistence", "bytes", "kernel", "trace", "walk", "testkit"]),
+    (
+        "proof-compare",
+        &["proof-rig", "proof-lab", "proof-persistence", "bytes", "kernel", "lttng", "ftrace", "testkit"],
+    ),
     ("proof-crash-step", &["proof-rig", "abi", "ring", "bytes", "image", "trace", "ctf", "walk", "testkit"]),
     ("proof-dist", &["proof-rig", "proof-lab"]),
-    ("proof-exclude", &["proof-rig", "testkit", "bytes", "formats", "image", "kernel", "trace", "walk"]),
+    ("proof-exclude", &["proof-rig", "testkit", "bytes", "image", "kernel", "ftrace"]),
     ("proof-ftracetest", &["proof-rig", "lastwords", "control"]),
-    ("proof-hostile", &["proof-rig", "bytes", "image", "kernel", "walk", "testkit"]),
+    ("proof-hostile", &["proof-rig", "bytes", "image", "kernel", "lttng", "ftrace", "testkit"]),
     ("proof-kills", &["proof-rig", "ring", "lastwords", "trace", "ctf", "walk", "testkit"]),
     ("proof-lab", &["proof-rig", "ring", "lastwords", "testkit"]),
     ("proof-persistence", &["proof-rig", "ring", "lastwords", "bytes", "image", "trace", "ctf", "walk", "testkit"]),
@@ -82,8 +95,10 @@ pub(super) const LAYERS: &[(&str, &[&str])] = &[
 ];
 
 /// Crates that read bytes of others: damaged memory, files of other programs.
-pub(super) const READERS: &[&str] =
-    &["filter", "bytes", "image", "trace", "kernel", "ctf", "walk", "formats", "view", "open", "stream"];
+pub(super) const READERS: &[&str] = &[
+    "filter", "bytes", "image", "trace", "kernel", "ctf", "walk", "lttng", "ftrace", "formats", "view", "open",
+    "stream",
+];
 /// Lints of clippy that the roots of [`READERS`] deny outside of tests. Cargo's `[workspace.lints]` would deny them in tests and in all
 /// other crates too.
 pub(super) const DENIED: &[&str] =

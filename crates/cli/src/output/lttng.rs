@@ -4,8 +4,8 @@ use super::{Done, Format, Job, Line};
 use crate::input::Traces;
 use crate::progress::Shared;
 use lastwords_formats::Totals;
+use lastwords_lttng::Session;
 use lastwords_open::{FileNames, Losses, LttngFolder};
-use lastwords_walk::lttng::Session;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 

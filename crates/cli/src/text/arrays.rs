@@ -3,8 +3,8 @@
 use super::Run;
 use crate::say;
 use crate::table::plain;
-use lastwords_formats::ftrace::log::Log;
-use lastwords_formats::ftrace::text as ftrace;
+use lastwords_ftrace::log::Log;
+use lastwords_ftrace::text as ftrace;
 use lastwords_open::{Ftrace, Trace};
 use std::sync::Arc;
 

@@ -8,51 +8,16 @@
 mod nearest;
 pub(crate) mod packets;
 
-use crate::ftrace::filter as ftrace;
-use crate::select::is_named;
 use lastwords_ctf::read::Trace;
 use lastwords_filter::{Error, Filter, Name};
-use lastwords_trace::ftrace::Tracing;
+use lastwords_ftrace::Tracing;
+use lastwords_ftrace::filter as ftrace;
+use lastwords_glob::is_named;
 use std::collections::BTreeSet;
 
 /// Names that mean the same for traces of several kinds, as far as a trace has them: the CPU, the name of the thread, the ids of
 /// process and thread, the severity (a word and a number), the event's whole name, and the channel's name.
 pub const BUILT_IN: &[&str] = &["cpu", "CPU", "comm", "COMM", "pid", "tid", "level", "event", "channel"];
-
-/// A name that has the same meaning for traces of several kinds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum BuiltIn {
-    Cpu,
-    Comm,
-    Pid,
-    Tid,
-    Level,
-    Event,
-    Channel,
-}
-
-impl BuiltIn {
-    /// Returns what a name means if no field has the name. `$ctx.` may stand before the names that are contexts.
-    pub(crate) fn from_name(name: &Name) -> Option<Self> {
-        let found = match name.plain()? {
-            "cpu" | "CPU" | "cpu_id" => Self::Cpu,
-            "comm" | "COMM" => Self::Comm,
-            "pid" => Self::Pid,
-            "tid" | "common_pid" => Self::Tid,
-            "level" => Self::Level,
-            "event" => Self::Event,
-            "channel" => Self::Channel,
-            _ => return None,
-        };
-        let is_context = !matches!(found, Self::Level | Self::Event | Self::Channel);
-        (is_context || !name.is_context()).then_some(found)
-    }
-
-    /// Returns true for `CPU` and `COMM`, which mean the same where a field has the name.
-    pub(crate) fn is_above_fields(name: &Name) -> bool {
-        matches!(name.plain(), Some("CPU" | "COMM"))
-    }
-}
 
 /// Checks that an event class of these traces has each name that the filter reads. `kernels` describe trace arrays.
 ///

@@ -3,12 +3,12 @@
 //! Each name of the filter is bound once for an event class: to nodes of its scopes, to a constant, or to what the stream tells. For
 //! an event only the scopes up to the last that the filter reads are decoded, and only the bound values are kept.
 
-use super::BuiltIn;
 use crate::events::{StreamInfo, channel, scope_code};
 use crate::json::level;
 use crate::text::decoded;
 use lastwords_ctf::program::Code;
 use lastwords_ctf::read::{Due, Reader, Trace};
+use lastwords_filter::BuiltIn;
 use lastwords_filter::{Filter, Name, Step, Value};
 use lastwords_trace::class::{FieldClass, Scope, Struct};
 use lastwords_trace::schema::EnvValue;

@@ -3,9 +3,9 @@
 use super::{float, octets, text};
 use crate::fields::{Nesting, Role, roles};
 use crate::text::decoded;
-use crate::text::number::{Constant, octet, signed, unsigned};
 use lastwords_bytes::low_u8;
 use lastwords_ctf::program::Code;
+use lastwords_trace::text::number::{Constant, octet, signed, unsigned};
 use lastwords_trace::visit::{Node, NodeId, Shape, Visitor};
 
 /// The fields of a scope.

@@ -17,8 +17,8 @@ use super::proto::{Message, put_message};
 use super::table::Table;
 use super::{FtraceClock, Kernel, NEEDS_STATE, Process, STATE_CLEARED, packet, put_packet};
 use crate::fields::IntegerField;
-use crate::ftrace::print::{Names, Show};
 use class::{Class, Fields};
+use lastwords_ftrace::print::{Names, Show};
 
 /// Number of bytes of events from which on a bundle is written.
 const BUNDLE: usize = 64 << 10;

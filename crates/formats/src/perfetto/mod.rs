@@ -12,9 +12,9 @@ mod table;
 mod tracks;
 
 use lastwords_ctf::read::{Due, Loss, Reader, Trace, Watch};
+use lastwords_ftrace::{Ring, Tracing, page};
 use lastwords_trace::class::{Clock, Origin};
 use lastwords_trace::clock::{Converter, Rounding};
-use lastwords_trace::ftrace::{Ring, Tracing, page};
 use lastwords_trace::schema::BOOT_ORIGIN;
 use std::io::Write;
 
@@ -54,7 +54,7 @@ pub struct Process {
 /// Facts about a trace array of a kernel that its trace does not contain.
 #[derive(Clone, Copy)]
 pub struct Kernel<'a> {
-    /// Position of its trace among all traces. [`crate::ftrace::ctf::trace`] must have made the trace in the form
+    /// Position of its trace among all traces. [`lastwords_ftrace::ctf::trace`] must have made the trace in the form
     /// `Plain`.
     pub trace: usize,
     /// All other traces are from the same kernel: its log.

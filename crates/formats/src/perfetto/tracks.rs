@@ -22,7 +22,7 @@ use crate::missing::{Missing, StreamKey, Tail, is_before_all, words};
 use crate::select::Selection;
 use crate::spans::{OpenSpan, Step};
 use crate::text::decoded;
-use crate::text::number::octet;
+use lastwords_trace::text::number::octet;
 
 /// Maximum number of tracks. Events of further threads are put on the track of their stream.
 const MAX_TRACKS: usize = 1 << 16;

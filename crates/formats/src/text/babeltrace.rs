@@ -1,12 +1,12 @@
 //! Formats lines as babeltrace2 2.1.1 prints them.
 
 use super::batch::{Batch, Record, Window};
-use super::page::{Line, Page, Put};
 use super::plan::{EventPlan, StreamPlan};
 use super::time::{Stamp, Zone};
 use super::value::Writer;
 use lastwords_ctf::program::Decoder;
 use lastwords_ctf::read::Trace;
+use lastwords_trace::text::page::{Line, Page, Put};
 
 /// Formats the events of batches.
 pub(super) struct Lines<'p, 't> {

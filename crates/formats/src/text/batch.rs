@@ -1,7 +1,7 @@
 //! Batches of events to be formatted, with the bytes that contain them.
 
-use super::number::Constant;
 use lastwords_ctf::program::{Decoder, PacketPart};
+use lastwords_trace::text::number::Constant;
 use std::sync::Arc;
 
 /// A window over a packet of a stream.

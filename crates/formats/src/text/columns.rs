@@ -6,7 +6,6 @@ mod values;
 use super::escape::bare;
 use super::line::Line;
 use super::message::{self, Piece, pieces, shown_name};
-use super::number::Constant;
 use super::value_format::ValueFormat;
 use crate::events::{StreamInfo, scope_code};
 use crate::fields::{self, Role};
@@ -15,6 +14,7 @@ use lastwords_ctf::program::{Code, Flat};
 use lastwords_ctf::read::Trace;
 use lastwords_trace::class::{EventClass, LogLevel, Origin as ClockOrigin, Scope, StreamClass};
 use lastwords_trace::integer::{extend, take_integer};
+use lastwords_trace::text::number::Constant;
 use lastwords_trace::visit::{Node, NodeId};
 use std::collections::HashMap;
 

@@ -1,9 +1,9 @@
 //! Escapes text so that it cannot control a terminal.
 
-use super::number::octet;
-use super::page::Put;
 use lastwords_bytes::low_u8;
 use lastwords_ctf::names::is_unsafe;
+use lastwords_trace::text::number::octet;
+use lastwords_trace::text::page::Put;
 
 /// The bytes that are not copied unchanged: control characters, quotes, backslash, `?`, and all bytes that are not
 /// ASCII.

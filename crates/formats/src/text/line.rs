@@ -2,8 +2,6 @@
 //! its bytes, without a visitor.
 
 use super::escape::{plain, readable, within_quotes};
-use super::number::{Constant, hexadecimal, signed, unsigned};
-use super::page::Put;
 use super::value::number;
 use super::value_format::{ScopePlan, ValueFormat};
 use lastwords_bytes::ByteOrder;
@@ -11,6 +9,8 @@ use lastwords_ctf::program::{Code, Flat};
 use lastwords_trace::class::Encoding;
 use lastwords_trace::integer::{extend, take_integer};
 use lastwords_trace::nul;
+use lastwords_trace::text::number::{Constant, hexadecimal, signed, unsigned};
+use lastwords_trace::text::page::Put;
 
 /// The steps that format the contexts and the payload of an event class.
 pub(super) struct Line<'t> {

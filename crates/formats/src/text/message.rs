@@ -1,8 +1,8 @@
 //! Messages of markers. A marker has a format string that names fields.
 
 use super::escape::bare;
-use super::number::Constant;
 use lastwords_trace::class::EventClass;
+use lastwords_trace::text::number::Constant;
 use serde_json::Value;
 
 /// Maximum number of pieces of a message. It limits the cost of a format string from a hostile image.

@@ -10,8 +10,6 @@ mod columns;
 pub(crate) mod escape;
 mod line;
 mod message;
-pub(crate) mod number;
-pub(crate) mod page;
 mod pipeline;
 mod plan;
 mod print;

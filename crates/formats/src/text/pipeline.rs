@@ -3,8 +3,8 @@
 use super::babeltrace;
 use super::batch::Batch;
 use super::columns;
-use super::page::Page;
 use crate::events::Out;
+use lastwords_trace::text::page::Page;
 use std::collections::VecDeque;
 use std::io::Error;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};

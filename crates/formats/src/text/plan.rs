@@ -3,12 +3,12 @@
 
 use super::escape::bare;
 use super::line::Line;
-use super::number::Constant;
 use super::value_format::ScopePlan;
 use crate::events::scope_code;
 use lastwords_ctf::read::Trace;
 use lastwords_trace::class::{EventClass, Scope, TraceClass};
 use lastwords_trace::schema::EnvValue;
+use lastwords_trace::text::number::Constant;
 
 /// The plan of a stream class.
 pub(super) struct StreamPlan<'t> {

@@ -1,11 +1,11 @@
 //! Lines for debugging a trace: the position of an event and its bytes.
 
 use super::escape::bare;
-use super::number::{octet, unsigned};
 use crate::Totals;
 use crate::events::{self, Chosen, Line, Note, Out, StreamInfo};
 use lastwords_ctf::read::{Due, Reader, Trace};
 use lastwords_trace::class::Scope;
+use lastwords_trace::text::number::{octet, unsigned};
 use lastwords_trace::visit::Ignore;
 
 /// Writes the chosen events.

@@ -1,10 +1,11 @@
 //! Formats times of day. The conversion from seconds is done once for each second.
 
-use super::number::{nine, nine_before, two, unsigned};
-use super::page::Put;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use lastwords_bytes::low_u32;
+use lastwords_trace::text::number::{nine, nine_before, two, unsigned};
+use lastwords_trace::text::page::Put;
+use lastwords_trace::text::{FRACTION, put_seconds};
 
 const GIGA: i64 = 1_000_000_000;
 const NANOSECONDS: u64 = GIGA.cast_unsigned();
@@ -14,8 +15,6 @@ const MAX_BEFORE: usize = 8;
 const MAX_BEHIND: usize = 7;
 /// Length of `HH:MM:SS.`.
 const TO_SECOND: usize = 9;
-/// Length of `nnnnnnnnn`.
-const FRACTION: usize = 9;
 
 /// How times are shown: as times of day in a time zone, or as the time before a moment.
 #[derive(Debug, Clone)]
@@ -199,26 +198,6 @@ impl Stamp {
         }
         out.extend_from_slice(b") ");
     }
-}
-
-fn put_negative(nanoseconds: i64, out: &mut impl Put) {
-    out.block(b"-", 1);
-    seconds(nanoseconds.unsigned_abs(), out);
-}
-
-/// Appends a time of a clock that is not related to the time of day: `S.nnnnnnnnn`.
-#[cold]
-pub(crate) fn put_seconds(nanoseconds: i64, out: &mut impl Put) {
-    match u64::try_from(nanoseconds) {
-        Ok(magnitude) => seconds(magnitude, out),
-        Err(_) => put_negative(nanoseconds, out),
-    }
-}
-
-fn seconds(magnitude: u64, out: &mut impl Put) {
-    unsigned(out, magnitude / NANOSECONDS);
-    out.block(b".", 1);
-    out.block(&nine((magnitude % NANOSECONDS) as u32), FRACTION);
 }
 
 /// Formats times as in RFC 3339. The text up to the point is kept for the next time in the same second.

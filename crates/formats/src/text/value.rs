@@ -1,11 +1,11 @@
 //! Writes the values of fields in babeltrace2's style.
 
 use super::escape::quoted;
-use super::number::{general, hexadecimal, octet, signed, unsigned};
-use super::page::Put;
 use super::value_format::{FieldFormat, ValueFormat};
 use lastwords_trace::class::{Encoding, Labels};
 use lastwords_trace::nul;
+use lastwords_trace::text::number::{general, hexadecimal, octet, signed, unsigned};
+use lastwords_trace::text::page::Put;
 use lastwords_trace::visit::{NodeId, Visitor};
 use std::borrow::Cow;
 

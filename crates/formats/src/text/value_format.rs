@@ -1,9 +1,9 @@
 //! The formats of the values of a scope's fields, and the text before each value.
 
 use super::escape::bare;
-use super::number::Constant;
 use lastwords_ctf::program::Code;
 use lastwords_trace::class::{Encoding, Labels};
+use lastwords_trace::text::number::Constant;
 use lastwords_trace::visit::{Node, Shape};
 
 /// The fields of a scope.

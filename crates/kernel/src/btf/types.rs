@@ -5,7 +5,7 @@ use super::{
     TYPE_TAG, TYPEDEF, UNION, VARIABLE, VOLATILE,
 };
 use crate::Error;
-use lastwords_trace::ftrace::{Parameter, ParameterKind};
+use lastwords_trace::symbols::{Parameter, ParameterKind};
 use std::collections::HashMap;
 use std::sync::{Arc, RwLock};
 

@@ -4,7 +4,7 @@ use super::Region;
 use crate::memory::Memory;
 use crate::{Error, Kernel, Object};
 use lastwords_bytes::Reader;
-use lastwords_trace::ftrace::SymbolRow;
+use lastwords_trace::symbols::SymbolRow;
 use std::collections::HashMap;
 use std::ops::Range;
 

@@ -3,7 +3,7 @@
 use crate::support::toy::*;
 use lastwords_bytes::{Budget, Limits};
 use lastwords_kernel::{Error, Kernel, Mask, Sources, Time};
-use lastwords_trace::ftrace::Symbols;
+use lastwords_trace::symbols::Symbols;
 use proptest::prelude::*;
 use std::sync::Arc;
 

@@ -6,10 +6,10 @@ use crate::{Trace, unrelated_clocks};
 use lastwords_ctf::read::{self, Watch};
 use lastwords_ctf::{Error, Result, Totals, Version};
 use lastwords_formats::events::channel;
-use lastwords_formats::ftrace::dat;
 use lastwords_formats::select::Selection;
+use lastwords_ftrace::dat;
+use lastwords_lttng as lttng;
 use lastwords_trace::class::StreamClass;
-use lastwords_walk::lttng;
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 

@@ -3,8 +3,8 @@
 use super::activity::{Activity, Read};
 use crate::{Ftrace, Machine, Origin, Trace, account};
 use lastwords_formats::evidence::Account;
-use lastwords_trace::ftrace::page::Events;
-use lastwords_trace::ftrace::{CpuRing, Ring, Tracing};
+use lastwords_ftrace::page::Events;
+use lastwords_ftrace::{CpuRing, Ring, Tracing};
 use serde::Serialize;
 use std::path::PathBuf;
 

@@ -3,7 +3,7 @@
 use super::activity::{Activity, Read};
 use crate::Trace;
 use lastwords_formats::evidence::Account;
-use lastwords_walk::lttng::{self, Session};
+use lastwords_lttng::{self as lttng, Session};
 use serde::Serialize;
 
 /// One session.

@@ -3,11 +3,11 @@
 
 use crate::support::{LIMITS, LONG, Running, files, frame};
 use lastwords_bytes::Budget;
-use lastwords_formats::ftrace::dat;
+use lastwords_ftrace::dat;
+use lastwords_ftrace::page;
 use lastwords_open::Bundle;
 use lastwords_stream::spool::Finished;
 use lastwords_stream::{Address, Limits, Receiver, Told};
-use lastwords_trace::ftrace::page;
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::os::fd::AsFd as _;

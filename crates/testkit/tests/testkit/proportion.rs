@@ -9,11 +9,13 @@ use std::time::Duration;
 use crate::common::{Bytes, Watchdog};
 use crate::crafted::{Parts, Rng, btf, elf, flattened, kdump, lime};
 use lastwords_bytes::Budget;
+use lastwords_ftrace::memory as ftrace;
 use lastwords_image::{Image, unwatched};
 use lastwords_kernel::btf::{Btf, Types};
 use lastwords_kernel::{Kernel, Sources, find};
-use lastwords_walk::lttng_kernel::Source;
-use lastwords_walk::{ftrace, lttng, lttng_kernel, lttng_ust, session};
+use lastwords_lttng::kernel::Source;
+use lastwords_lttng::{self as lttng, kernel, user};
+use lastwords_walk::session;
 
 /// Longest that one input may take: time on the CPU, and where other work has the CPUs, time that passes.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -33,8 +35,8 @@ fn walk(image: &Arc<dyn Image>, budget: &Budget) {
     let options = session::Options::default();
     let _ = session::find(image, &options, budget, &unwatched);
     let _ = session::carve(image, &options, budget, &unwatched);
-    let _ = lttng_ust::image(image, budget, &unwatched);
-    let _ = lttng_ust::memory(image, budget, &unwatched);
+    let _ = user::image(image, budget, &unwatched);
+    let _ = user::memory(image, budget, &unwatched);
     let carved = lttng::carve(image, budget, &unwatched).unwrap_or_default();
     let traces: Vec<[u8; 16]> = carved.iter().map(|session| session.uuid).take(8).collect();
     let _ = lttng::texts(image, &traces, budget, &unwatched);
@@ -48,7 +50,7 @@ fn dump(bytes: &[u8]) {
         let opened = Kernel::open(memory.clone(), &found.info, Sources::default(), Arc::clone(&budget));
         if let Ok(kernel) = opened.map(Arc::new) {
             let _ = (ftrace::read(&kernel, Some(&memory)), ftrace::carve(&kernel, &memory));
-            let _ = lttng_kernel::read(&kernel, &Source::Image);
+            let _ = kernel::read(&kernel, &Source::Image);
         }
     }
     walk(&physical.image, &budget);

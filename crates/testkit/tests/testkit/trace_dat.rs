@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::{Watchdog, parallel};
-use lastwords_formats::ftrace::dat;
-use lastwords_formats::ftrace::text::{Options, write_trace};
+use lastwords_ftrace::dat;
+use lastwords_ftrace::text::{Options, write_trace};
 use lastwords_testkit::mutate::{EDGES, Field, Role};
 
 /// Longest that one file may take.

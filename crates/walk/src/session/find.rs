@@ -2,10 +2,10 @@
 
 use super::region::Region;
 use super::{repair_header, single_bit};
-use crate::pages::{self, PAGE_LEN};
 use lastwords_abi::region::{self as abi, RegionHeader};
 use lastwords_abi::{READABLE_MAJORS, VERSION_MAJOR, VERSION_MAJOR_ADDED};
 use lastwords_bytes::{Budget, ByteOrder, Error, Reader};
+use lastwords_image::process_pages::{PAGE_LEN, pieces};
 use lastwords_image::{Image, Progress, Watch};
 use std::mem::offset_of;
 use std::sync::Arc;
@@ -68,7 +68,7 @@ pub(crate) fn regions(image: &dyn Image, budget: &Budget, watch: Watch<'_>) -> R
 pub(crate) fn heads(image: &dyn Image, budget: &Budget, watch: Watch<'_>) -> Result<Vec<Region>, Error> {
     let scan = Scan::new(image, budget);
     let mut heads = Vec::new();
-    pages::pieces(image, "looking for sessions", budget, watch, |at, bytes| {
+    pieces(image, "looking for sessions", budget, watch, |at, bytes| {
         for (n, page) in bytes.chunks(PAGE_LEN).enumerate() {
             if page.starts_with(&abi::MAGIC) {
                 budget.steps(image.name(), 1)?;

@@ -226,7 +226,7 @@ fn packets_of_programs_are_put_together_by_page_tables() {
     std::fs::write(file.path(), &memory).expect("written");
     let budget = Budget::default();
     let image = lastwords_image::open(file.path(), &budget, &unwatched).expect("readable").image;
-    let mut sessions = lastwords_walk::lttng::carve(&image, &budget, &unwatched).expect("within the budget");
+    let mut sessions = lastwords_lttng::carve(&image, &budget, &unwatched).expect("within the budget");
     assert_eq!(sessions.len(), 1);
     let session = &mut sessions[0];
     assert_eq!(session.domain.word(), "ust");

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use lastwords_bytes::Budget;
-use lastwords_trace::ftrace::Ring;
-use lastwords_trace::ftrace::page::Events;
-use lastwords_walk::persistent;
+use lastwords_ftrace::Ring;
+use lastwords_ftrace::page::Events;
+use lastwords_ftrace::persistent;
 
 use super::region::{self, Cpu};
 use lastwords_testkit::random::Random;

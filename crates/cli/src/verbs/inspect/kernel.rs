@@ -6,8 +6,8 @@ use crate::paint::bold;
 use crate::progress::human_bytes;
 use crate::table::{Table, plain};
 use lastwords_formats::missing::count;
+use lastwords_ftrace::UNKNOWN;
 use lastwords_open::inspect::kernel::{Instance, Report};
-use lastwords_trace::ftrace::UNKNOWN;
 use std::io::{self, Write};
 
 /// Writes the report for people.

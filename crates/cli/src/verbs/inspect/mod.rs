@@ -19,7 +19,7 @@ use crate::say;
 use crate::select::{Chosen, Events};
 use crate::table::plain;
 use lastwords_ctf::{Error, Version, read};
-use lastwords_formats::ftrace::ctf::Form;
+use lastwords_ftrace::ctf::Form;
 use lastwords_open::inspect::Report;
 use lastwords_open::{Ftrace, Trace};
 use std::cell::RefCell;

@@ -2,15 +2,15 @@
 
 use lastwords_bytes::low_u8;
 use lastwords_ctf::program::Code;
+use lastwords_ftrace::{Format, Tracing};
 use lastwords_trace::class::EventClass;
-use lastwords_trace::ftrace::{Format, Tracing};
 use lastwords_trace::visit::{Node, NodeId, Shape, Visitor};
 
 use super::Symbols;
 use crate::fields::{Role, roles};
 use crate::perfetto::proto::Message;
 use crate::perfetto::table::{Kind, KnownField, Table};
-use crate::text::number::{octet, signed, unsigned};
+use lastwords_trace::text::number::{octet, signed, unsigned};
 
 /// `FtraceEvent.generic`.
 const GENERIC: u32 = 327;

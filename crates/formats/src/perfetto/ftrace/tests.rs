@@ -2,16 +2,19 @@
 
 use super::*;
 use crate::events::Note;
-use crate::ftrace::Choice;
-use crate::ftrace::ctf::{Form, Remarks, trace};
-use crate::ftrace::log::{self, LogLine, Relation};
-use crate::ftrace::samples::{ENTRY, FUNCTION, OPEN, PRINT, page, payload, ring, tracing, wake, words};
 use crate::perfetto::{Process, Task, can_hold, write};
 use crate::select::Selection;
 use lastwords_ctf::read::unwatched;
-use lastwords_trace::ftrace::{Stats, Tracing};
+use lastwords_ftrace::Choice;
+use lastwords_ftrace::ctf::{Form, Remarks, trace};
+use lastwords_ftrace::log::{self, LogLine, Relation};
+use lastwords_ftrace::{Stats, Tracing};
+use samples::{ENTRY, FUNCTION, OPEN, PRINT, page, payload, ring, tracing, wake, words};
 use std::path::Path;
 use std::sync::Arc;
+
+#[path = "../../../../ftrace/src/samples.rs"]
+mod samples;
 
 /// The value of a field: its bytes, if it is a message or text, or its number.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,13 +3,13 @@
 use super::super::escape::bare;
 use super::super::line::word;
 use super::super::message::Piece;
-use super::super::number::{general, octet, signed, unsigned};
 use super::super::value::{decoded, number};
 use super::super::value_format::ValueFormat;
 use super::Fields;
 use crate::fields::{Nesting, Role};
 use lastwords_bytes::low_u8;
 use lastwords_trace::nul;
+use lastwords_trace::text::number::{general, octet, signed, unsigned};
 use lastwords_trace::visit::{NodeId, Shape, Visitor};
 
 /// Positions of a payload field in the text of all values.

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use lastwords::{ChannelConfig, Session, event, mark};
 use lastwords_bytes::ByteOrder;
 use lastwords_control::Handle;
+use lastwords_ftrace::{HeaderPage, page};
 use lastwords_sessionfs::{Access, Errno, Programs, Sessions, Tree};
-use lastwords_trace::ftrace::{HeaderPage, page};
 
 mod instances;
 

@@ -1,0 +1,203 @@
+//! The `__print_*` helpers (`trace_output.c`) and bitmaps.
+
+use super::bytes::{Value, locate};
+use super::drivers;
+use super::number::{Spec, hex, number};
+use super::pointer::{self, integer};
+use super::tree::{Helper, Table};
+use super::{Env, Fault, Machine};
+use lastwords_bytes::{ByteOrder, low_u32};
+use lastwords_trace::nul;
+
+/// Appends the text of a helper.
+pub(crate) fn run(helper: &Helper, env: &mut Env<'_, '_>, out: &mut Vec<u8>) -> Result<(), Fault> {
+    match helper {
+        Helper::Flags { value, delimiter, table } => {
+            let (value, _) = value.int(env)?;
+            env.unnamed |= !flags(out, value, delimiter, table, env.machine) && !table.is_complete;
+        }
+        Helper::Symbolic { value, table } => {
+            let (value, _) = value.int(env)?;
+            env.unnamed |= !symbolic(out, value, table, env.machine) && !table.is_complete;
+        }
+        Helper::Hex { buffer, length, joined } => {
+            let length = length.int(env)?.0;
+            let bytes = slice(buffer.value(env)?, env, length)?;
+            pointer::joined(out, bytes, (!joined).then_some(b' '));
+        }
+        Helper::Array { buffer, count, size } => {
+            let (count, size) = (count.int(env)?.0, size.int(env)?.0);
+            let bytes = slice(buffer.value(env)?, env, count.checked_mul(size).ok_or(Fault::Outside)?)?;
+            array(out, bytes, size, env.machine);
+        }
+        Helper::Dump { prefix, numbers, buffer } => dump(out, env, prefix, numbers, buffer)?,
+        Helper::Bitmask(locator) => {
+            let place = locate(env.payload, *locator, env.machine)?;
+            bitmap(out, place.rest(env), env.machine);
+        }
+        Helper::Around { before, text, after } => drivers::around(before, text, after, env, out)?,
+        Helper::Cdb { buffer, length } => drivers::command(buffer, length, env, out)?,
+    }
+    Ok(())
+}
+
+/// Returns `length` bytes at an address.
+pub(super) fn slice<'a>(value: Value<'_>, env: &Env<'a, '_>, length: u64) -> Result<&'a [u8], Fault> {
+    match value {
+        // A negative length counts as 0, as in the kernel's loop.
+        Value::Payload(_) if length.cast_signed() <= 0 => Ok(&[]),
+        Value::Payload(place) => place.bytes(env, usize::try_from(length).map_err(|_| Fault::Outside)?),
+        Value::Int(_) => Err(Fault::KernelPointer),
+        Value::Text(_) | Value::Made(_) => Err(Fault::Kind),
+    }
+}
+
+/// Converts the value to the kernel's `unsigned long` parameter. Tables of `u64` have the same values on 64-bit
+/// machines.
+fn cut(value: u64, machine: Machine) -> u64 {
+    if machine.word_size == 4 && value >> 32 == 0xffff_ffff { value & 0xffff_ffff } else { value }
+}
+
+/// Appends the names of bits. Returns true if all have names.
+fn flags(out: &mut Vec<u8>, value: u64, delimiter: &[u8], table: &Table, machine: Machine) -> bool {
+    let mut left = cut(value, machine);
+    let mut first = true;
+    for (mask, name) in &table.rows {
+        if left == 0 {
+            break;
+        }
+        let mask = cut(*mask, machine);
+        if left & mask != mask {
+            continue;
+        }
+        left &= !mask;
+        if !std::mem::take(&mut first) {
+            out.extend_from_slice(delimiter);
+        }
+        out.extend_from_slice(name);
+    }
+    if left != 0 {
+        if !first {
+            out.extend_from_slice(delimiter);
+        }
+        out.extend_from_slice(b"0x");
+        hex(out, left);
+    }
+    left == 0
+}
+
+/// Appends the name of a value. Returns true if it has one.
+fn symbolic(out: &mut Vec<u8>, value: u64, table: &Table, machine: Machine) -> bool {
+    let value = cut(value, machine);
+    match table.rows.iter().find(|(other, _)| cut(*other, machine) == value) {
+        // An empty name counts as no name, because the kernel checks whether anything was written.
+        Some((_, name)) if !name.is_empty() => {
+            out.extend_from_slice(name);
+            true
+        }
+        found => {
+            out.extend_from_slice(b"0x");
+            hex(out, value);
+            found.is_some()
+        }
+    }
+}
+
+pub(crate) fn array(out: &mut Vec<u8>, bytes: &[u8], size: u64, machine: Machine) {
+    out.push(b'{');
+    let width = usize::try_from(size).ok().filter(|size| matches!(size, 1 | 2 | 4 | 8)).unwrap_or(1);
+    for (index, element) in bytes.chunks_exact(width).enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        if width as u64 != size {
+            out.extend_from_slice(b"BAD SIZE:");
+            lastwords_trace::text::number::unsigned(out, if index == 0 { size } else { 1 });
+            out.push(b' ');
+        }
+        out.extend_from_slice(b"0x");
+        hex(out, integer(element, machine.order));
+    }
+    out.push(b'}');
+}
+
+/// Appends `%*pb`: words of 32 bits in hexadecimal, the highest first, with commas between.
+pub(crate) fn bitmap(out: &mut Vec<u8>, bytes: &[u8], machine: Machine) {
+    let bits = bytes.len().saturating_mul(8);
+    let groups = bits.div_ceil(32);
+    for group in (0..groups).rev() {
+        let first = group.saturating_add(1) == groups;
+        let digits = if first && !bits.is_multiple_of(32) { bits % 32 } else { 32 }.div_ceil(4);
+        let width = low_u32(digits as u64);
+        let spec = Spec { zero: true, width, ..Spec::default() };
+        if !first {
+            out.push(b',');
+        }
+        number(out, spec, u64::from(group_of(bytes, group, machine)), false, 16, false);
+    }
+}
+
+/// Returns the 32 bits from bit `32 * group` of a bitmap of `long` words.
+pub(crate) fn group_of(bytes: &[u8], group: usize, machine: Machine) -> u32 {
+    let order = machine.order;
+    let swapped = order == ByteOrder::Big && machine.word_size == 8;
+    let at = if swapped { group ^ 1 } else { group }.saturating_mul(4);
+    let raw = bytes.get(at..at.saturating_add(4).min(bytes.len())).unwrap_or_default();
+    low_u32(integer(raw, order))
+}
+
+fn dump(
+    out: &mut Vec<u8>,
+    env: &mut Env<'_, '_>,
+    prefix: &super::tree::Expr,
+    numbers: &[super::tree::Expr; 5],
+    buffer: &super::tree::Expr,
+) -> Result<(), Fault> {
+    let mut values = [0u64; 5];
+    for (value, expr) in values.iter_mut().zip(numbers) {
+        *value = expr.int(env)?.0;
+    }
+    let [kind, row, group, length, ascii] = values;
+    let prefix = match prefix.value(env)? {
+        Value::Text(text) => nul::until(text),
+        Value::Int((0, _)) => b"",
+        _ => return Err(Fault::Kind),
+    };
+    let bytes = slice(buffer.value(env)?, env, length)?;
+    let row = if row == 32 { 32 } else { 16 };
+    let group = usize::try_from(group).ok().filter(|group| matches!(group, 2 | 4 | 8)).unwrap_or(1);
+    out.push(b'\n');
+    for (index, line) in bytes.chunks(row).enumerate() {
+        out.extend_from_slice(prefix);
+        let spec = Spec { zero: true, ..Spec::default() };
+        match kind {
+            // DUMP_PREFIX_ADDRESS would show the address of the ring's memory.
+            1 => number(out, Spec { width: 16, ..spec }, index.saturating_mul(row) as u64, false, 16, false),
+            2 => number(out, Spec { width: 8, ..spec }, index.saturating_mul(row) as u64, false, 16, false),
+            _ => {}
+        }
+        if matches!(kind, 1 | 2) {
+            out.extend_from_slice(b": ");
+        }
+        dump_line(out, line, row, group, ascii != 0, env.machine.order);
+        out.push(b'\n');
+    }
+    Ok(())
+}
+
+fn dump_line(out: &mut Vec<u8>, line: &[u8], row: usize, group: usize, ascii: bool, order: ByteOrder) {
+    let begin = out.len();
+    let group = if line.len().is_multiple_of(group) { group } else { 1 };
+    for (index, part) in line.chunks(group).enumerate() {
+        if index > 0 {
+            out.push(b' ');
+        }
+        let spec = Spec { zero: true, width: low_u32(group as u64).saturating_mul(2), ..Spec::default() };
+        number(out, spec, integer(part, order), false, 16, false);
+    }
+    if ascii {
+        let column = row.saturating_mul(2).saturating_add(row.checked_div(group).unwrap_or(0)).saturating_add(1);
+        out.resize(out.len().max(begin.saturating_add(column)), b' ');
+        out.extend(line.iter().map(|b| if matches!(b, 0x20..=0x7e) { *b } else { b'.' }));
+    }
+}

@@ -1,0 +1,93 @@
+//! Tests that arguments shown in one step have the same text as expressions. A width of 1 forces an expression and
+//! changes nothing in the text.
+
+use crate::{Field, Format, NoSymbols};
+use proptest::prelude::*;
+
+use super::super::{Machine, compile};
+use super::*;
+use crate::print::{Env, Names};
+use crate::samples;
+use lastwords_trace::text::page::Page;
+
+/// Declaration, name, offset, size and sign.
+const FIELDS: [(&str, &str, u32, u32, bool); 10] = [
+    ("u8 a", "a", 8, 1, false),
+    ("s8 b", "b", 9, 1, true),
+    ("u16 c", "c", 10, 2, false),
+    ("s16 d", "d", 12, 2, true),
+    ("u32 e", "e", 16, 4, false),
+    ("int f", "f", 20, 4, true),
+    ("u64 g", "g", 24, 8, false),
+    ("s64 h", "h", 32, 8, true),
+    ("char comm[16]", "comm", 40, 16, true),
+    ("char name[5]", "name", 56, 5, true),
+];
+const LENGTH: usize = 61;
+
+fn format(print_format: &str) -> Format {
+    let field = |(declaration, name, offset, size, is_signed): (&str, &str, u32, u32, bool)| Field {
+        declaration: declaration.into(),
+        name: name.into(),
+        offset,
+        size,
+        is_signed,
+        is_common: false,
+    };
+    let fields = FIELDS.into_iter().map(field).collect();
+    Format { id: 1, system: "s".into(), name: "e".into(), fields, print_format: print_format.into(), probed: None }
+}
+
+/// Returns the text of [`Program::print`](super::super::Program::print), and of
+/// [`Program::line`](super::super::Program::line) if the program is plain.
+fn texts(print_format: &str, payload: &[u8], machine: Machine) -> (Option<Vec<u8>>, Option<Vec<u8>>) {
+    let program = compile(&format(print_format), machine, &NoSymbols).unwrap().with_prefix(b"event: ");
+    let tracing =
+        samples::tracing(samples::ring(Vec::new(), Default::default()), samples::ring(Vec::new(), Default::default()));
+    let mut names = Names::new(&tracing, false);
+    let mut scratch = Vec::new();
+    let mut env = Env::new(payload, machine, &mut scratch, &mut names);
+    let mut out = Vec::new();
+    let printed = program.print(&mut env, &mut out).is_ok().then_some(out);
+    if !program.is_plain() {
+        return (printed, None);
+    }
+    let mut page = Page::default();
+    let is_put = page.line(|line| program.line(payload, machine.order, line).is_ok());
+    let line = is_put.then(|| page.text().to_vec());
+    assert_eq!(line, printed, "{print_format}");
+    (printed, line)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(16))]
+
+    #[test]
+    fn one_step_is_as_good_as_many(
+        bytes in proptest::collection::vec(prop_oneof![Just(0u8), Just(0xff), any::<u8>()], LENGTH),
+        length in prop_oneof![4 => Just(LENGTH), 1 => 0..LENGTH],
+        big in any::<bool>(),
+        word_size in prop_oneof![Just(4u8), Just(8)],
+    ) {
+        let order = if big { ByteOrder::Big } else { ByteOrder::Little };
+        let machine = Machine { order, word_size, page_size: 4096, ticks: None };
+        let payload = &bytes[..length];
+        for (_, name, ..) in &FIELDS[..8] {
+            for cast in ["", "(u64)", "(s64)", "(int)", "(unsigned)", "(u8)", "(short)", "(long)(u16)"] {
+                for kind in ["d", "u", "x", "ld", "lu", "lx", "lld", "llx", "hd", "hhu", "hx"] {
+                    let quick = texts(&format!(r#""v=%{kind};", {cast}REC->{name}"#), payload, machine);
+                    let slow = texts(&format!(r#""v=%1{kind};", {cast}REC->{name}"#), payload, machine);
+                    prop_assert_eq!(&quick.0, &slow.0, "{}{}{}", kind, cast, name);
+                    prop_assert!(slow.1.is_none());
+                }
+            }
+            let prefixed = |width: &str| texts(&format!(r#""%#{width}x %c", REC->{name}, REC->a"#), payload, machine).0;
+            prop_assert_eq!(prefixed(""), prefixed("1"));
+        }
+        for name in ["comm", "name"] {
+            let text = |width: &str| texts(&format!(r#""c=%{width}s e=%d", REC->{name}, REC->f"#), payload, machine);
+            prop_assert_eq!(text("").0, text("0").0);
+            prop_assert_eq!(text("").1.is_some(), length >= if name == "comm" { 56 } else { 61 });
+        }
+    }
+}

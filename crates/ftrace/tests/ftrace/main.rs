@@ -1,0 +1,3 @@
+//! The tests of the crate `ftrace`.
+
+mod persistent;

@@ -1,0 +1,535 @@
+//! Persistent ring buffers that are made here, of both layouts, whole and damaged: what comes back is what was put in, and less than that
+//! is told.
+
+mod layouts;
+mod made;
+mod several;
+
+use lastwords_bytes::Budget;
+use lastwords_ftrace::Ring;
+use lastwords_ftrace::persistent;
+use lastwords_image::unwatched;
+use lastwords_testkit::persistent::{Form, SIZE, put};
+use lastwords_trace::evidence::Verdict;
+use made::{Event, Random, events, image, make, read, sub_buffer};
+use std::collections::BTreeSet;
+
+#[test]
+fn all_events_come_back_in_order() {
+    for (form, seed) in [Form::PerCpu, Form::Common].into_iter().flat_map(|form| (0..150).map(move |seed| (form, seed)))
+    {
+        let made = make(form, seed);
+        let region = read(&made.bytes).unwrap();
+        let expected = if form == Form::PerCpu { persistent::Form::PerCpu } else { persistent::Form::Common };
+        assert_eq!((region.layout.form(), region.layout.word_size), (expected, 8));
+        let found = events(&region);
+        assert!(found.windows(2).all(|two| two[0].0 < two[1].0 || two[0].1 <= two[1].1), "{form:?} {seed}");
+        assert_eq!(found.len(), made.events.len(), "{form:?} {seed}");
+        assert!(found.into_iter().collect::<BTreeSet<_>>() == made.events, "{form:?} {seed}");
+        let evidence = region.evidence();
+        assert!(!evidence.has_losses() && evidence.notes.is_empty(), "{form:?} {seed}: {evidence:?}");
+        if form == Form::Common {
+            assert_eq!(region.boot.clock, Some(7));
+            assert_eq!(
+                region.boot.modules.first().map(|module| (module.address, module.name.as_str())),
+                Some((0xffff_ffff_c000_1000, "loop"))
+            );
+        }
+    }
+}
+
+/// Wrong metadata cost no event: the sub-buffers are ordered by their time stamps.
+#[test]
+fn damaged_words_of_metadata_cost_nothing() {
+    for seed in 0..60 {
+        for form in [Form::PerCpu, Form::Common] {
+            let made = make(form, seed);
+            let mut random = Random(seed ^ 0x5555);
+            let cpu = random.below(made.places.len() as u64) as usize;
+            let meta = made.places[cpu].0 + form.addresses();
+            for word in [8, 16, 32 + 4 * random.below(made.count as u64) as usize] {
+                let mut bytes = made.bytes.clone();
+                put(&mut bytes, meta + word, 0x7fff_fff0 + random.below(9), 4);
+                let region = read(&bytes).unwrap();
+                let found: BTreeSet<Event> = events(&region).into_iter().collect();
+                assert!(found == made.events, "{form:?} {seed} {word}: {} of {}", found.len(), made.events.len());
+                assert!(!region.evidence().notes.is_empty(), "{form:?} {seed} {word}");
+            }
+        }
+    }
+}
+
+/// Where the head is damaged, nothing says which sub-buffers were written: those that have nothing are told, but for the reader's.
+#[test]
+fn blank_sub_buffers_beside_damaged_metadata_are_told() {
+    let mut told = BTreeSet::new();
+    for (form, seed) in [Form::PerCpu, Form::Common].into_iter().flat_map(|form| (0..60).map(move |seed| (form, seed)))
+    {
+        let made = make(form, seed);
+        let mut random = Random(seed ^ 0x7777);
+        let cpu = random.below(made.places.len() as u64) as usize;
+        let (meta, data) = (made.places[cpu].0 + form.addresses(), made.places[cpu].1);
+        let mut bytes = made.bytes.clone();
+        put(&mut bytes, meta + 8, 0x7fff_fff0, 4);
+        let gone = random.below(made.count as u64) as usize;
+        bytes[data + gone * SIZE..][..SIZE].fill(0);
+        let reader = u32::from_le_bytes(bytes[meta + 32..][..4].try_into().unwrap()) as usize;
+        let is_blank = |number: &usize| bytes[data + number * SIZE..][..SIZE].iter().all(|byte| *byte == 0);
+        let expected = (0..made.count).filter(is_blank).filter(|number| *number != reader).count();
+        let evidence = read(&bytes).unwrap().evidence();
+        let gaps = evidence.gaps.iter().filter(|gap| gap.stream == Some(cpu));
+        let found = gaps.filter_map(|gap| {
+            gap.place.split_once(" sub-buffers have nothing").or(gap.place.split_once(" sub-buffer has nothing"))
+        });
+        let found: Vec<usize> = found.map(|(count, _)| count.split(' ').next().unwrap().parse().unwrap()).collect();
+        let expected: Vec<usize> = (expected > 0).then_some(expected).into_iter().collect();
+        assert_eq!(found, expected, "{form:?} {seed}: {evidence:?}");
+        told.extend(found);
+    }
+    assert!(told.len() > 1, "{told:?}");
+}
+
+/// The events of a sub-buffer as its bytes have them, decoded by this test alone, and whether they end where the header says.
+fn naive(page: &[u8], cpu: usize) -> (BTreeSet<Event>, bool) {
+    let word = |at: usize| page.get(at..at + 4).map_or(0, |bytes| u32::from_le_bytes(bytes.try_into().unwrap()));
+    let (mut time, commit) = (u64::from(word(0)) | u64::from(word(4)) << 32, word(8) & 0x3fff_ffff);
+    let mut events = BTreeSet::new();
+    if u64::from(word(12)) << 32 != 0 && word(12) != u32::MAX || commit as usize > SIZE - 16 {
+        return (events, false);
+    }
+    let end = 16 + commit as usize;
+    let mut at = 16;
+    while at < end {
+        let (kind, delta) = (word(at) & 31, u64::from(word(at) >> 5));
+        let before = time;
+        let len = match kind {
+            0 => word(at + 4) as usize + 4,
+            29 if delta == 0 => return (events, true),
+            29 => word(at + 4) as usize + 4,
+            30 | 31 => 8,
+            words => words as usize * 4 + 4,
+        };
+        match kind {
+            30 => time = time.wrapping_add(delta | u64::from(word(at + 4)) << 27),
+            31 => time = time >> 59 << 59 | delta | u64::from(word(at + 4)) << 27,
+            29 => {}
+            _ => time = time.wrapping_add(delta),
+        }
+        if len < 8 || at + len > end || time < before {
+            return (events, false);
+        }
+        if kind < 29 {
+            let begin = if kind == 0 { at + 8 } else { at + 4 };
+            // An id is neither 0 nor the highest number, and a process ID is at most 4 Mi.
+            if begin + 8 > at + len || [0, 0xffff].contains(&(word(begin) & 0xffff)) || word(begin + 4) > 1 << 22 {
+                return (events, false);
+            }
+            events.insert((cpu, time, page[begin..at + len].to_vec()));
+        }
+        at += len.next_multiple_of(4);
+    }
+    (events, true)
+}
+
+/// All metadata of a CPU, or the header that all CPUs have in common, are other bytes: the sub-buffers stand in the order of their times.
+#[test]
+fn metadata_of_a_cpu_that_is_gone_costs_nothing() {
+    for seed in 0..80 {
+        for form in [Form::PerCpu, Form::Common] {
+            let mut made = make(form, seed);
+            let mut random = Random(seed ^ 0x99);
+            if made.places.len() < 2 {
+                continue;
+            }
+            let cpu = random.below(made.places.len() as u64) as usize;
+            let (mut begin, mut end) = (made.places[cpu].0, made.places[cpu].1);
+            if form == Form::Common && seed % 3 == 0 {
+                (begin, end) = (0, SIZE);
+            }
+            let fill = if seed % 2 == 0 { 0 } else { 0xa5 };
+            made.bytes[begin..end].fill(fill);
+            let region = read(&made.bytes).unwrap();
+            let found: BTreeSet<Event> = events(&region).into_iter().collect();
+            assert!(found == made.events, "{form:?} {seed}, CPU {cpu}: {} of {}", found.len(), made.events.len());
+            assert!(!region.evidence().notes.is_empty(), "{form:?} {seed}");
+        }
+    }
+}
+
+/// Whatever bytes of a sub-buffer are damaged: all events of the others come back. Of its own events those come back that its bytes still
+/// have, and a loss is told unless its bytes are a sub-buffer as good as any.
+#[test]
+fn damage_costs_its_own_sub_buffer() {
+    for seed in 0..400 {
+        let form = if seed % 2 == 0 { Form::PerCpu } else { Form::Common };
+        let made = make(form, seed);
+        let mut random = Random(seed ^ 0x1234_5678);
+        let cpu = random.below(made.places.len() as u64) as usize;
+        let number = random.below(made.count as u64) as usize;
+        let begin = made.places[cpu].1 + number * SIZE;
+        let mut bytes = made.bytes.clone();
+        // The header, or anything; a byte, or a line of the cache.
+        let at = begin + if random.below(2) == 0 { random.below(16) } else { random.below(SIZE as u64 / 2) } as usize;
+        let end = if random.below(3) == 0 { at / 64 * 64 + 64 } else { at + 1 };
+        for byte in &mut bytes[at..end] {
+            *byte = random.below(256) as u8;
+        }
+        let Ok(region) = read(&bytes) else { panic!("{form:?} {seed}: the metadata are whole") };
+        let found: BTreeSet<Event> = events(&region).into_iter().collect();
+        let own = made.pages.get(&(cpu, number)).cloned().unwrap_or_default();
+        let others: BTreeSet<Event> = made.events.difference(&own).cloned().collect();
+        let lost = others.difference(&found).count();
+        assert_eq!(lost, 0, "{form:?} {seed}: damage at {at:#x} costs events of others");
+        let (readable, is_whole) = naive(&bytes[begin..begin + SIZE], cpu);
+        let is_told = region.evidence().has_losses();
+        // Where it is told that the times are damaged, others may stand in their place.
+        let has = |event: &Event| readable.contains(event) || is_told && readable.iter().any(|own| own.2 == event.2);
+        let invented: Vec<&Event> = found.iter().filter(|event| !others.contains(event) && !has(event)).collect();
+        assert!(invented.is_empty(), "{form:?} {seed}: no bytes have the events {invented:?}");
+        let is_chained = made.order[cpu].contains(&number);
+        assert!(is_told || is_whole || !is_chained, "{form:?} {seed}: a sub-buffer is damaged, and nothing is told");
+        let is_kept = readable.iter().all(|event| found.contains(event));
+        assert!(is_told || is_kept || !is_chained, "{form:?} {seed}: events are missing, and nothing is told");
+    }
+}
+
+/// The committed size of a sub-buffer is damaged that is full and has newer ones behind it: all its events come back, and a loss is told. If
+/// its events do not end at its end, none of them is taken.
+#[test]
+fn a_full_sub_buffer_needs_no_committed_size() {
+    let mut several = 0;
+    for (seed, form) in (0..60).flat_map(|seed| [(seed, Form::PerCpu), (seed, Form::Common)]) {
+        let mut made = make(form, seed);
+        let Some(number) = made.order[0].get(1..).filter(|ring| ring.len() > 1).map(|ring| ring[ring.len() - 2]) else {
+            continue;
+        };
+        let begin = made.places[0].1 + number * SIZE;
+        let at = 16 + usize::from(u16::from_le_bytes([made.bytes[begin + 8], made.bytes[begin + 9]]));
+        // Padding, as a writer leaves it in front of an event that has no room.
+        let is_full = seed % 4 > 0;
+        if is_full {
+            put(&mut made.bytes, begin + at, 29 | 1 << 5, 4);
+            put(&mut made.bytes, begin + at + 4, (SIZE - at - 4) as u64, 4);
+        }
+        put(&mut made.bytes, begin + 8, if seed % 2 == 0 { 0x7777_7777 } else { 0 }, 8);
+        let region = read(&made.bytes).unwrap();
+        let found: BTreeSet<Event> = events(&region).into_iter().collect();
+        if is_full {
+            assert!(found == made.events, "{form:?} {seed}: {} of {}", found.len(), made.events.len());
+        } else {
+            assert!(found == &made.events - &made.pages[&(0, number)], "{form:?} {seed}");
+        }
+        assert!(region.evidence().has_losses(), "{form:?} {seed}");
+        several += usize::from(is_full);
+    }
+    assert!(several > 40, "{several}");
+}
+
+/// A bit of the time at the beginning of a sub-buffer between others is flipped: where only this flip explains the damage, all events come
+/// back with their own times. Else none comes back with another time than its own.
+#[test]
+fn a_flipped_bit_of_a_time_is_flipped_back() {
+    let (mut mended, mut all) = (0, 0);
+    for seed in 0..200 {
+        let mut made = make(Form::PerCpu, seed);
+        let mut random = Random(seed ^ 0x42);
+        let order = &made.order[0];
+        if order.len() < 5 {
+            continue;
+        }
+        let number = order[2 + random.below(order.len() as u64 - 4) as usize];
+        let begin = made.places[0].1 + number * SIZE;
+        let bit = 20 + random.below(40) as usize;
+        made.bytes[begin + bit / 8] ^= 1 << (bit % 8);
+        let region = read(&made.bytes).unwrap();
+        let found = events(&region);
+        assert!(found.windows(2).all(|two| two[0].0 < two[1].0 || two[0].1 <= two[1].1), "{seed}");
+        let found: BTreeSet<Event> = found.into_iter().collect();
+        assert!(found.is_subset(&made.events), "{seed}: an event has a time that it did not have");
+        assert!(region.evidence().has_losses(), "{seed}: a damaged time is told");
+        all += 1;
+        mended += u32::from(found == made.events);
+    }
+    assert!(all > 50 && mended * 10 >= all * 9, "{mended} of {all}");
+}
+
+/// The last sub-buffer that was written, with what its memory had a lap before: its times are older than all others.
+#[test]
+fn an_older_lap_at_the_end_is_stale() {
+    let (mut stale, mut kept) = (0, 0);
+    for (form, seed) in [Form::PerCpu, Form::Common].into_iter().flat_map(|form| (0..60).map(move |seed| (form, seed)))
+    {
+        let mut made = make(form, seed);
+        let mut random = Random(seed ^ 0x77);
+        let cpu = random.below(made.places.len() as u64) as usize;
+        let number = *made.order[cpu].last().unwrap();
+        let begin = made.places[cpu].1 + number * SIZE;
+        let mut older = BTreeSet::new();
+        let page = sub_buffer(&mut random, cpu, &mut 1000, &mut older);
+        made.bytes[begin..begin + SIZE].copy_from_slice(&page);
+        let own = made.pages.remove(&(cpu, number)).unwrap();
+        let others: BTreeSet<Event> = made.events.difference(&own).cloned().collect();
+        let region = read(&made.bytes).unwrap();
+        let found: BTreeSet<Event> = events(&region).into_iter().collect();
+        let evidence = region.evidence();
+        let verdicts = |verdict| evidence.sub_buffers.iter().filter(|sub| sub.verdict == verdict).count();
+        assert!(evidence.has_losses(), "{form:?} {seed}");
+        if made.order[cpu].len() > 2 {
+            assert!(found == others, "{form:?} {seed}");
+            assert_eq!(verdicts(Verdict::Stale), 1, "{form:?} {seed}: {evidence:?}");
+            stale += 1;
+        } else {
+            // Either of two can be the one that is wrong.
+            assert!(found == others.union(&older).cloned().collect(), "{form:?} {seed}");
+            assert_eq!(verdicts(Verdict::Invalid), 2, "{form:?} {seed}: {evidence:?}");
+            kept += 1;
+        }
+    }
+    assert!(stale > 20 && kept > 5, "{stale} and {kept}");
+}
+
+/// The last cache lines of the sub-buffer that was being written did not reach memory: no event that reaches into them is delivered.
+#[test]
+fn lost_cache_lines_cost_what_reaches_into_them() {
+    for seed in 0..100 {
+        let mut made = make(Form::PerCpu, seed);
+        let number = *made.order[0].last().unwrap();
+        let begin = made.places[0].1 + number * SIZE;
+        let commit = usize::from(u16::from_le_bytes([made.bytes[begin + 8], made.bytes[begin + 9]]));
+        let lines = (16 + commit).div_ceil(64);
+        let first = 1 + Random(seed).below(lines as u64) as usize;
+        made.bytes[begin + first * 64..begin + (lines * 64).max(first * 64)].fill(0);
+        let (readable, is_whole) = naive(&made.bytes[begin..begin + SIZE], 0);
+        let region = read(&made.bytes).unwrap();
+        let found: BTreeSet<Event> = events(&region).into_iter().collect();
+        if is_whole && readable == made.pages[&(0, number)] {
+            assert!(found == made.events && !region.evidence().has_losses(), "{seed}");
+        } else if !is_whole {
+            assert!(found.is_subset(&made.events), "{seed}: an event has bytes of a line that was lost");
+            assert!(region.evidence().has_losses(), "{seed}");
+        }
+    }
+}
+
+/// The newest cache lines have what another sub-buffer has there: older events can be read in them as if they were new. None of them is
+/// delivered where the damage is seen. A sub-buffer whose first cache line is gone has no events, and the loss is told.
+#[test]
+fn older_cache_lines_are_not_taken_for_new() {
+    let mut seen = 0;
+    for seed in 0..300 {
+        let mut made = make(Form::Common, seed);
+        let (newest, older) = (*made.order[0].last().unwrap(), made.order[0][0]);
+        let begin = made.places[0].1 + newest * SIZE;
+        let commit = usize::from(u16::from_le_bytes([made.bytes[begin + 8], made.bytes[begin + 9]]));
+        let end = (16 + commit).next_multiple_of(64);
+        if seed % 4 == 0 {
+            made.bytes[begin..begin + 64].fill(0);
+        } else {
+            let first = end.saturating_sub(256).max(64).min(end);
+            let from = made.places[0].1 + older * SIZE;
+            made.bytes.copy_within(from + first..from + end, begin + first);
+            made.bytes[begin + end..begin + SIZE].fill(0xa5);
+        }
+        let (region, is_told) =
+            read(&made.bytes).map(|region| (events(&region), region.evidence().has_losses())).unwrap();
+        let found: BTreeSet<Event> = region.into_iter().collect();
+        assert!(found.is_subset(&made.events) || !is_told, "{seed}: an event is invented");
+        assert!(is_told || seed % 4 > 0, "{seed}: a header is lost, and nothing is told");
+        seen += usize::from(is_told);
+    }
+    assert!(seen > 292, "{seen}");
+}
+
+/// Sub-buffers that a reader of the boot before had consumed, which newer kernels leave as they are.
+#[test]
+fn what_was_read_before_the_reboot_is_offered_again() {
+    let mut several = 0;
+    for seed in 0..60 {
+        let mut made = make(Form::Common, seed);
+        for (cpu, (meta, data)) in made.places.iter().enumerate() {
+            let Some(ring) = made.order[cpu].get(1..).filter(|ring| ring.len() > 2) else { continue };
+            let base = u64::from_le_bytes(made.bytes[*meta..meta + 8].try_into().unwrap());
+            // The reader holds the newest that it has consumed. It stands before the head and behind the consumed ones of the ring.
+            let page = |number: usize| data + number * SIZE;
+            let (reader, oldest) = (made.order[cpu][0], ring[0]);
+            let of_reader: Vec<u8> = made.bytes[page(reader)..][..SIZE].to_vec();
+            made.bytes.copy_within(page(oldest)..page(oldest) + SIZE, page(reader));
+            made.bytes[page(oldest)..][..SIZE].copy_from_slice(&of_reader);
+            put(&mut made.bytes, meta + 8, base + (ring[1] * SIZE) as u64, 8);
+            several += 1;
+        }
+        let region = read(&made.bytes).unwrap();
+        let found = events(&region);
+        assert!(found.windows(2).all(|two| two[0].0 < two[1].0 || two[0].1 <= two[1].1), "{seed}");
+        assert!(found.into_iter().collect::<BTreeSet<_>>() == made.events, "{seed}");
+        assert!(!region.evidence().has_losses(), "{seed}: {:?}", region.evidence());
+    }
+    assert!(several > 20, "{several}");
+}
+
+/// A sub-buffer that Linux 6.12 emptied after a reader had consumed it: its events are not shown, and a note says so.
+#[test]
+fn an_emptied_sub_buffer_is_noted() {
+    for (seed, form) in (0..40).flat_map(|seed| [(seed, Form::PerCpu), (seed, Form::Common)]) {
+        let mut made = make(form, seed);
+        let number = made.order[0][1];
+        let emptied = made.pages.get(&(0, number)).filter(|events| !events.is_empty());
+        let Some(emptied) = emptied.cloned() else { continue };
+        assert!(!read(&made.bytes).unwrap().evidence().notes.iter().any(|note| note.contains("empty header")));
+        let commit = made.places[0].1 + number * SIZE + 8;
+        made.bytes[commit..commit + 8].fill(0);
+        let region = read(&made.bytes).unwrap();
+        let found: BTreeSet<Event> = events(&region).into_iter().collect();
+        assert!(found == &made.events - &emptied, "{seed}");
+        let notes = region.evidence().notes;
+        assert!(
+            notes.iter().any(|note| note.starts_with("CPU 0: 1 sub-buffer has an empty header")),
+            "{seed}: {notes:?}"
+        );
+    }
+}
+
+/// A full sub-buffer outside the chain, emptied: its events make a ring of their own and are not among those of the last boot.
+#[test]
+fn emptied_sub_buffers_are_kept_apart() {
+    let mut several = 0;
+    for (seed, form) in (0..80).flat_map(|seed| [(seed, Form::PerCpu), (seed, Form::Common)]) {
+        let mut made = make(form, seed);
+        let Some(number) = (0..made.count).find(|number| !made.order[0].contains(number)) else { continue };
+        let mut own = BTreeSet::new();
+        let mut page = sub_buffer(&mut Random(seed), 0, &mut 5_000_000, &mut own);
+        let at = 16 + usize::from(u16::from_le_bytes([page[8], page[9]]));
+        put(&mut page, at, 29 | 1 << 5, 4);
+        put(&mut page, at + 4, (SIZE - at - 4) as u64, 4);
+        put(&mut page, 8, 0, 8);
+        let begin = made.places[0].1 + number * SIZE;
+        assert!(read(&made.bytes).unwrap().emptied().is_none());
+        made.bytes[begin..begin + SIZE].copy_from_slice(&page);
+        let region = read(&made.bytes).unwrap();
+        assert!(events(&region).into_iter().collect::<BTreeSet<_>>() == made.events, "{form:?} {seed}");
+        let emptied = region.emptied().map(|region| events(&region).into_iter().collect::<BTreeSet<_>>());
+        assert!(emptied == Some(own), "{form:?} {seed}: {emptied:?}");
+        several += 1;
+    }
+    assert!(several > 40, "{several}");
+}
+
+/// Every word of the metadata, one at a time, with random values: all events come back as they were, or a loss is told; none is invented.
+/// `LASTWORDS_MUTANTS` regions of each form, from the seed `LASTWORDS_SEED` on.
+#[test]
+fn mutated_metadata_invents_nothing() {
+    let number = |name: &str, default: u64| std::env::var(name).map_or(default, |text| text.parse().unwrap());
+    let (count, first) = (number("LASTWORDS_MUTANTS", 400), number("LASTWORDS_SEED", 1));
+    for form in [Form::PerCpu, Form::Common] {
+        let mut complete = 0;
+        for seed in first..first + count {
+            let made = make(form, seed % 50);
+            let mut random = Random(seed.wrapping_mul(0x9e37_79b9));
+            let cpu = random.below(made.places.len() as u64) as usize;
+            let (meta, _) = made.places[cpu];
+            let words = (form.fixed() + 4 * made.count) / 4;
+            // The header that all CPUs have in common is metadata too.
+            let at = match random.below(4) {
+                0 if form == Form::Common => random.below(24) as usize * 4,
+                _ => meta + random.below(words as u64) as usize * 4,
+            };
+            let old = u32::from_le_bytes(made.bytes[at..at + 4].try_into().unwrap());
+            let new = match random.below(6) {
+                0 => 0,
+                1 => u32::MAX,
+                2 => old ^ 1 << random.below(32),
+                3 => old.wrapping_add(1),
+                4 => old.wrapping_sub(SIZE as u32),
+                _ => random.below(1 << 31) as u32 ^ old,
+            };
+            let mut bytes = made.bytes.clone();
+            put(&mut bytes, at, u64::from(new), 4);
+            // A region that cannot be recognised is refused aloud.
+            let Ok(region) = read(&bytes) else { continue };
+            let found = events(&region);
+            let set: BTreeSet<Event> = found.iter().cloned().collect();
+            let context = format!("{form:?}, seed {seed}: offset {at:#x}, {new:#x} in place of {old:#x}");
+            assert_eq!(set.len(), found.len(), "{context}: an event comes twice");
+            let invented = set.difference(&made.events).count();
+            assert_eq!(invented, 0, "{context}: events are invented");
+            let evidence = region.evidence();
+            let lost = made.events.len() - set.len();
+            assert!(lost == 0 || evidence.has_losses(), "{context}: {lost} events are lost, and nothing is told");
+            complete += u64::from(lost == 0);
+        }
+        assert!(complete * 100 >= count * 95, "{form:?}: {complete} of {count} mutants gave all events");
+    }
+}
+
+/// Regions in memory, at addresses that nothing tells, with other bytes between them; a copy of a magic word alone is no region.
+#[test]
+fn regions_are_found_in_memory() {
+    for seed in 0..20 {
+        let mut random = Random(seed);
+        let (mut memory, mut expected) = (vec![0x5au8; SIZE * (1 + random.below(5) as usize)], Vec::new());
+        put(&mut memory, 0, 0x38_0bad_feed, 8);
+        for (index, form) in [Form::Common, Form::PerCpu, Form::Common].into_iter().enumerate() {
+            let made = make(form, seed * 3 + index as u64);
+            expected.push((memory.len() as u64..(memory.len() + made.bytes.len()) as u64, made.events));
+            memory.extend_from_slice(&made.bytes);
+            memory.resize(memory.len() + SIZE * random.below(3) as usize, 0);
+        }
+        let (image, budget) = (image(&memory), Budget::default());
+        let found = persistent::find(image.as_ref(), &[], &budget, &unwatched).unwrap();
+        assert_eq!(found, expected.iter().map(|(place, _)| place.clone()).collect::<Vec<_>>(), "{seed}");
+        for (place, truth) in expected {
+            let region = persistent::read(&image, place.start, place.end - place.start, &[], &budget).unwrap();
+            assert!(events(&region).into_iter().collect::<BTreeSet<_>>() == truth, "{seed}");
+            assert!(!region.evidence().has_losses(), "{seed}");
+        }
+    }
+}
+
+/// A region in memory is found at its own place although its first words, or the metadata of one of several CPUs, are damaged.
+#[test]
+fn damaged_regions_are_found_in_memory() {
+    let mut several = [0; 2];
+    for seed in 0..60 {
+        for form in [Form::Common, Form::PerCpu] {
+            let made = make(form, seed);
+            let mut bytes = made.bytes.clone();
+            let has_others = form == Form::PerCpu && made.places.len() > 1 && seed % 2 == 1;
+            if has_others {
+                let (meta, data) = made.places[seed as usize / 2 % made.places.len()];
+                bytes[meta..data].fill(0);
+            } else {
+                put(&mut bytes, 4 * (seed as usize / 2 % 2), 0, 4);
+            }
+            let begin = SIZE * 3;
+            let mut memory = vec![0x5au8; begin];
+            memory.extend_from_slice(&bytes);
+            memory.extend_from_slice(&[0x5a; 2 * SIZE]);
+            let (image, budget) = (image(&memory), Budget::default());
+            let found = persistent::find(image.as_ref(), &[], &budget, &unwatched).unwrap();
+            let place = begin as u64..(begin + bytes.len()) as u64;
+            assert_eq!(found, std::slice::from_ref(&place), "{form:?} {seed} {has_others}");
+            let region = persistent::read(&image, place.start, place.end - place.start, &[], &budget).unwrap();
+            assert!(events(&region).into_iter().collect::<BTreeSet<_>>() == made.events, "{form:?} {seed}");
+            several[usize::from(has_others)] += 1;
+        }
+    }
+    assert!(several.iter().all(|count| *count > 15), "{several:?}");
+}
+
+#[test]
+fn any_bytes_end_in_an_answer() {
+    for seed in 0..1500 {
+        let form = if seed % 2 == 0 { Form::PerCpu } else { Form::Common };
+        let mut bytes = make(form, seed % 40).bytes;
+        let mut random = Random(seed);
+        for _ in 0..1 + random.below(6) {
+            let len = bytes.len() as u64;
+            let at = if random.below(2) == 0 { random.below(256.min(len)) } else { random.below(len) } as usize;
+            bytes[at] = random.below(256) as u8;
+        }
+        if random.below(4) == 0 {
+            bytes.truncate(random.below(bytes.len() as u64) as usize);
+        }
+        let _ = read(&bytes).map(|region| events(&region));
+    }
+}

@@ -1,0 +1,5 @@
+//! The tests of the crate `lttng`.
+
+mod carved;
+mod losses;
+mod user;
