@@ -21,6 +21,7 @@ use lastwords_kernel::{
     Kernel, Mask, Sources, find, memory::Memory, virtual_memory::VirtualMemory, vmcoreinfo::VmcoreInfo,
 };
 use lastwords_lttng::{self as lttng, user};
+use lastwords_session as session;
 use lastwords_testkit::elf::{self, Segment};
 use lastwords_testkit::naive;
 use lastwords_testkit::put::Order;
@@ -28,7 +29,6 @@ use lastwords_testkit::ring::{Event, Expect};
 use lastwords_trace::evidence::Verdict;
 use lastwords_trace::schema::{Channel, EventClass, Field, FieldClass, Schema};
 use lastwords_trace::source::Source;
-use lastwords_walk::session;
 use tempfile::NamedTempFile;
 
 /// A name and what it runs.
@@ -421,7 +421,7 @@ fn ctf(data: &[u8], version: Version) {
 }
 
 /// The traces of sessions, as far as CTF can say what they look like.
-fn traces_of(sessions: Vec<lastwords_walk::session::Session>) -> Vec<read::Trace> {
+fn traces_of(sessions: Vec<lastwords_session::Session>) -> Vec<read::Trace> {
     let trace =
         |session| lastwords_ctf::session::trace(&Arc::new(session), std::path::Path::new("fuzz"), Version::V2).ok();
     sessions.into_iter().filter_map(trace).collect()

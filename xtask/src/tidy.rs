@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn a_file_that_does_not_parse_is_a_finding() {
         let mut findings = Vec::new();
-        let text = Text { path: "crates/walk/src/a.rs", text: "fn a() {}\nfn (" };
+        let text = Text { path: "crates/session/src/a.rs", text: "fn a() {}\nfn (" };
         check_text(&text, &[], &mut sizes::Used::default(), &mut findings);
         assert_eq!((findings.len(), findings[0].line), (1, 2), "{findings:?}");
     }

@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 use lastwords_control::Handle;
 use lastwords_control::consume::{Bound, Consumer};
 use lastwords_open::{Inputs, Opened, Options, Result, Trace};
-use lastwords_walk::session::{End, ReadLimit};
+use lastwords_session::{End, ReadLimit};
 use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};

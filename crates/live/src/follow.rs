@@ -8,7 +8,7 @@ use anyhow::{Context as _, bail};
 use lastwords_control::follow::{Follower, Range};
 use lastwords_control::{Handle, dirs};
 use lastwords_open::{Inputs, Opened, Options, Result, TailedInstance, Trace};
-use lastwords_walk::session::{Begin, End, ReadLimit};
+use lastwords_session::{Begin, End, ReadLimit};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};

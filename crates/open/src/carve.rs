@@ -8,7 +8,7 @@ use crate::{Body, Opened, Options, Origin, chain, machine, persistent};
 use anyhow::{Context, bail};
 use lastwords_bytes::Budget;
 use lastwords_image::vmcore::Physical;
-use lastwords_walk::session::{self, Session};
+use lastwords_session::{self as session, Session};
 use std::sync::Arc;
 
 /// Adds what is found in the memory of a location: sub-buffers of sessions and of ftrace, and packets of LTTng.
@@ -35,7 +35,7 @@ pub(super) fn open(
         }
     };
     let watch = options.watch;
-    let walk = lastwords_walk::Options { snapshot: options.snapshot, whole: options.whole, ..Default::default() };
+    let walk = lastwords_session::Options { snapshot: options.snapshot, whole: options.whole, ..Default::default() };
     let mut own = session::carve(&image, &walk, budget, watch).with_context(named)?;
     opened.notes.append(&mut own.notes);
     let ours: Vec<[u8; 16]> = own.sessions.iter().map(|session| session.info().uuid).collect();

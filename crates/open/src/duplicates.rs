@@ -3,8 +3,8 @@
 
 use crate::{Body, Failure, Opened, Severity, Trace, file};
 use lastwords_bytes::Budget;
+use lastwords_session::Session;
 use lastwords_trace::source::Source;
-use lastwords_walk::session::Session;
 use std::collections::HashMap;
 use std::sync::Arc;
 

@@ -11,7 +11,7 @@ use lastwords_image::vmcore::{self, Physical};
 use lastwords_image::{self as image, Kind};
 use lastwords_kernel::find;
 use lastwords_lttng::user;
-use lastwords_walk::session::ReadLimit;
+use lastwords_session::ReadLimit;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 

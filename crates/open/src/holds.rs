@@ -1,6 +1,6 @@
 //! Computes how long a ring holds events, at the rate that was observed in it.
 
-use lastwords_walk::session::info::{Info, StreamInfo};
+use lastwords_session::info::{Info, StreamInfo};
 use std::fmt;
 
 /// The facts about one ring from which its rate follows. Clocks are in ticks, sizes in bytes.

@@ -3,7 +3,7 @@
 use crate::locate::{self, Candidate, Location, LocationKind};
 use crate::{Failure, Opened, Options, Result, Severity, chain, duplicates, file, lttng};
 use lastwords_bytes::Budget;
-use lastwords_walk::session::ReadLimit;
+use lastwords_session::ReadLimit;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 

@@ -138,7 +138,7 @@ pub struct Options<'a> {
     /// Search all memory for sub-buffers and packets instead of following structures.
     pub carve: bool,
     /// Compare the checksums of sub-buffers of sessions when their events are read, not before. Reading is faster, and
-    /// accounts are complete in any case ([`lastwords_walk::Options::late`]). It has no effect with [`Self::carve`].
+    /// accounts are complete in any case ([`lastwords_session::Options::late`]). It has no effect with [`Self::carve`].
     pub late: bool,
     /// Tells what is known of a session that is in its folder: whether processes still record in it. Without it, nothing is.
     pub state: StateOf<'a>,

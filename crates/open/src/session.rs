@@ -7,8 +7,8 @@ use anyhow::{Context, bail};
 use lastwords_bytes::Budget;
 use lastwords_folders::Ended;
 use lastwords_image as image;
-use lastwords_walk::session::{ReadLimit, Session};
-use lastwords_walk::{Recovered, sessions};
+use lastwords_session::{ReadLimit, Session};
+use lastwords_session::{Recovered, sessions};
 use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
@@ -82,8 +82,13 @@ pub(super) fn add(
     let shown = &location.shown;
     let state = Some(shown).filter(|shown| shown.is_dir()).and_then(|shown| (options.state)(shown));
     let live = limit.is_none() && state.as_ref().is_some_and(|state| state.is_live);
-    let walk =
-        lastwords_walk::Options { snapshot: options.snapshot, limit, live, late: options.late, whole: options.whole };
+    let walk = lastwords_session::Options {
+        snapshot: options.snapshot,
+        limit,
+        live,
+        late: options.late,
+        whole: options.whole,
+    };
     let found = sessions(container, &walk, budget, options.watch);
     let mut found = found.with_context(|| location.path().display().to_string())?;
     // The error that follows says what the file is.

@@ -10,10 +10,10 @@ use lastwords_abi::session::{SNAPSHOT_SWAPPING, SNAPSHOT_TAKEN};
 use lastwords_bytes::Budget;
 use lastwords_ctf::session::Decoder;
 use lastwords_image::{Hole, HoleCause, Image, Range, unwatched};
+use lastwords_session::Options;
+use lastwords_session::{self as session, Session};
 use lastwords_trace::evidence::{Cause, Verdict};
 use lastwords_trace::source::Source as _;
-use lastwords_walk::Options;
-use lastwords_walk::session::{self, Session};
 
 use super::arena::{Arena, Layout};
 use super::naive::{self, Found, Half, u32_at};

@@ -5,9 +5,9 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use lastwords_ctf::session::Decoder;
+use lastwords_session::Options;
 use lastwords_trace::evidence::{Cause, Verdict};
 use lastwords_trace::source::Source as _;
-use lastwords_walk::Options;
 
 use super::child::{LEVELS, Reports, WRITERS, check, filler};
 
@@ -72,7 +72,7 @@ impl Recovered {
 
 /// Recovers the session in a folder; an error where the evidence is of damage, or an event is not as it was recorded.
 pub(super) fn recover(folder: &Path) -> Result<Recovered> {
-    let found = lastwords_walk::open(folder, &Options::default())?;
+    let found = lastwords_session::open(folder, &Options::default())?;
     ensure!(found.sessions.len() == 1, "{} sessions in {}", found.sessions.len(), folder.display());
     let session = found.sessions.first().context("a session")?;
     let evidence = session.evidence();

@@ -8,9 +8,9 @@ use lastwords::Persist;
 use lastwords_bytes::Budget;
 use lastwords_ctf::session::Decoder;
 use lastwords_image::unwatched;
+use lastwords_session as session;
 use lastwords_trace::evidence::Verdict;
 use lastwords_trace::source::Source as _;
-use lastwords_walk::session;
 
 use lastwords_testkit::random::mix;
 

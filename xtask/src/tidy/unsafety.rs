@@ -82,14 +82,14 @@ mod tests {
     #[test]
     fn found_in_code_macros_and_attributes() {
         let text = "fn a() {\n    unsafe { b() }\n}\nmacro_rules! c {\n    () => { unsafe { b() } };\n}\n#[unsafe(no_mangle)]\nfn d() {}\n";
-        assert_eq!(tokens("crates/walk/src/a.rs", text), [2, 5, 7]);
+        assert_eq!(tokens("crates/session/src/a.rs", text), [2, 5, 7]);
         assert_eq!(tokens("crates/image/src/other.rs", "unsafe fn a() {}"), [1]);
     }
 
     #[test]
     fn not_found_in_comments_strings_and_lints() {
         let text = "#![forbid(unsafe_code)]\n//! unsafe\n// unsafe\nconst A: &str = \"unsafe\";\n";
-        assert_eq!(tokens("crates/walk/src/a.rs", text), [0; 0]);
+        assert_eq!(tokens("crates/session/src/a.rs", text), [0; 0]);
     }
 
     #[test]
@@ -103,10 +103,13 @@ mod tests {
 
     #[test]
     fn roots_forbid() {
-        assert_eq!(roots("crates/walk", "#![no_std]\n#![forbid(unsafe_code)]\n"), []);
-        assert_eq!(roots("crates/walk", "#![deny(unsafe_code)]\n")[0].message, "`#![forbid(unsafe_code)]` is missing");
-        assert_eq!(roots("crates/walk", "#![cfg_attr(not(test), forbid(unsafe_code))]\n").len(), 1);
-        assert_eq!(roots("crates/walk", "//! Nothing.\n").len(), 1);
+        assert_eq!(roots("crates/session", "#![no_std]\n#![forbid(unsafe_code)]\n"), []);
+        assert_eq!(
+            roots("crates/session", "#![deny(unsafe_code)]\n")[0].message,
+            "`#![forbid(unsafe_code)]` is missing"
+        );
+        assert_eq!(roots("crates/session", "#![cfg_attr(not(test), forbid(unsafe_code))]\n").len(), 1);
+        assert_eq!(roots("crates/session", "//! Nothing.\n").len(), 1);
     }
 
     #[test]

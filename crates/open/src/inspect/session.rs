@@ -5,9 +5,9 @@ use super::tally::{self, Tally};
 use crate::{Crash, EndedReport, Holds, Observed, RecoveredSession, Trace};
 use lastwords_ctf::{Version, read};
 use lastwords_formats::evidence::Account;
+use lastwords_session::info::{Info, StreamInfo, mode_word, reservation_word};
 use lastwords_trace::schema::EnvValue;
 use lastwords_trace::source::Source;
-use lastwords_walk::session::info::{Info, StreamInfo, mode_word, reservation_word};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -381,7 +381,7 @@ fn stream(info: &StreamInfo, observed: Option<&Observed>) -> Stream {
 
 fn modules(info: &Info) -> Vec<Module> {
     let hex = |n: u64| format!("{n:#x}");
-    let of = |m: &lastwords_walk::session::info::Module| Module {
+    let of = |m: &lastwords_session::info::Module| Module {
         pid: m.pid,
         path: m.path.clone(),
         base: hex(m.base),
@@ -400,7 +400,7 @@ fn regions(info: &Info) -> Vec<Region> {
         4 => "spans",
         _ => "unknown",
     };
-    let of = |r: &lastwords_walk::session::info::RegionInfo| Region {
+    let of = |r: &lastwords_session::info::RegionInfo| Region {
         kind: kind(r.kind),
         index: r.index,
         place: r.place.clone(),

@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::common::image::walk_as;
 use crate::common::{Bytes, Found};
 use lastwords_image::{Hole, Image, Range};
+use lastwords_session::{Begin, End, Options, ReadLimit};
 use lastwords_testkit::layout::session as se;
 use lastwords_testkit::ring::{DeadSwitch, Event};
 use lastwords_testkit::samples;
 use lastwords_testkit::schema::Record;
 use lastwords_testkit::session::Session;
-use lastwords_walk::session::{Begin, End, Options, ReadLimit};
 
 /// Reads the live half of one stream up to a position.
 fn read(session: &Session, stream: usize, position: u64) -> Found {

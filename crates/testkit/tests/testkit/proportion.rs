@@ -15,7 +15,7 @@ use lastwords_kernel::btf::{Btf, Types};
 use lastwords_kernel::{Kernel, Sources, find};
 use lastwords_lttng::kernel::Source;
 use lastwords_lttng::{self as lttng, kernel, user};
-use lastwords_walk::session;
+use lastwords_session as session;
 
 /// Longest that one input may take: time on the CPU, and where other work has the CPUs, time that passes.
 const LIMIT: Duration = Duration::from_secs(10);

@@ -9,7 +9,7 @@ use crate::exit::Outcome;
 use lastwords_bytes::Budget;
 use lastwords_control::dead::{DeadSession, Death, Region};
 use lastwords_image::unwatched;
-use lastwords_walk::session::{RegionPlace, region_places};
+use lastwords_session::{RegionPlace, region_places};
 use serde::{Deserialize, Serialize};
 use std::cell::Cell;
 use std::collections::BTreeMap;

@@ -10,7 +10,7 @@ use crate::input::Input;
 use crate::{account, output, paint, say};
 use anyhow::{Context, bail};
 use lastwords_ctf::{Version, write as ctf};
-use lastwords_walk::session::Session;
+use lastwords_session::Session;
 use std::path::PathBuf;
 
 /// The arguments of `demo`.

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use lastwords_bytes::{Budget, Error};
 use lastwords_ctf::session::Decoder;
 use lastwords_image::{Hole, HoleCause, Image, Range, unwatched};
+use lastwords_session as session;
 use lastwords_testkit::ring::Event;
 use lastwords_trace::evidence::{Evidence, Verdict};
 use lastwords_trace::source::{OpenSpan, PacketInfo, Source};
-use lastwords_walk::session;
 
 /// Bytes at addresses from 0 on, with one byte changed without a copy.
 pub(crate) struct Bytes {

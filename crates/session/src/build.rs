@@ -1,208 +1,29 @@
-//! Recovers this recorder's sessions from an image.
-//!
-//! Regions are found by their magic and grouped by the session's UUID. Each region is read on its own, so damage stays
-//! local: without the session region only names and state are lost, not the events; a damaged stream costs that stream;
-//! a damaged sub-buffer costs that sub-buffer.
+//! Makes a session of its regions: finds what is there, reads what describes it, plans each stream, and puts all together.
 
-mod added;
-mod carve;
-mod clock;
-mod clock_check;
-mod clock_vote;
-mod common_context;
-mod data;
-mod end;
-mod events;
-mod find;
-mod frozen;
-mod halves;
-pub mod info;
-mod late;
-mod layout;
-mod linear;
-mod lockless;
-mod loose;
-mod packet;
-mod pieces;
-mod places;
-mod plan;
-mod planning;
-mod read_limit;
-mod reader;
-mod region;
-mod registry;
-mod repair_begin;
-mod repair_header;
-mod schema;
-mod session_region;
-mod single_bit;
-mod spans;
-mod sparse;
-mod types;
-mod window;
-
-use data::Stream as Data;
-use find::Rejected;
-use info::{ChannelInfo, Info, RegionInfo, StreamInfo};
+use crate::data::Stream as Data;
+use crate::end::End;
+use crate::find::{self, Rejected};
+use crate::info::{ChannelInfo, Info, RegionInfo, StreamInfo};
+use crate::late::Late;
+use crate::layout::{Control, ThreadTable};
+use crate::loose::{self, Loose, Pool};
+use crate::packet::Identity;
+use crate::plan::Outcome;
+use crate::planning::Planning;
+use crate::region::Region;
+use crate::schema::Resolved;
+use crate::session_region::{self, SessionRegion};
+use crate::spans::Spans;
+use crate::{Options, Session, Sessions, added, clock_check, gap, registry, schema, spans};
 use lastwords_abi::region as abi;
 use lastwords_abi::stream::ANY_CPU;
 use lastwords_bytes::{Budget, Error};
 use lastwords_image::{Image, Watch};
 use lastwords_trace::evidence::{Cause, Evidence, Gap};
 use lastwords_trace::schema::Schema;
-use lastwords_trace::source::{OpenSpan, PacketReader, Source, Stream};
-use late::Late;
-use layout::Control;
-use loose::{Loose, Pool};
-use packet::Identity;
-use plan::Outcome;
-use planning::Planning;
-use region::Region;
-use session_region::SessionRegion;
+use lastwords_trace::source::Stream;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-
-pub use end::{Begin, End};
-pub use places::{RegionPlace, region_places};
-pub use read_limit::ReadLimit;
-pub use window::Window;
-
-/// Selects the parts of a session to read.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Options<'a> {
-    /// Read the snapshot instead of the live ring.
-    pub snapshot: bool,
-    /// Stop where a consuming read has to stop, instead of at the newest event.
-    pub limit: Option<ReadLimit<'a>>,
-    /// The session may still be recording. Each stream is copied before it is analyzed, so that events found in it can
-    /// still be delivered.
-    pub live: bool,
-    /// Compare the checksum of a sub-buffer when its packet is delivered, not before. This saves reading all sub-buffers twice.
-    /// [`Source::evidence`] is complete in any case: it compares what was not delivered. But where a sub-buffer is
-    /// damaged, the clocks and amounts of the streams in [`Session::info`] may be wrong.
-    pub late: bool,
-    /// Read all of a saved snapshot, not only the window of its trigger.
-    pub whole: bool,
-}
-
-/// The sessions found in an image.
-#[derive(Debug, Default)]
-pub struct Sessions {
-    /// Sessions, in order of creation.
-    pub sessions: Vec<Session>,
-    /// Notes about regions that belong to no session.
-    pub notes: Vec<String>,
-}
-
-/// One session recovered from an image.
-pub struct Session {
-    info: Info,
-    schema: Schema,
-    streams: Vec<Stream>,
-    data: Vec<(Data, Outcome)>,
-    /// Sub-buffers that were found without a region, by index of the stream. Streams that have only such sub-buffers
-    /// come after those of `data`.
-    loose: BTreeMap<usize, Vec<Loose>>,
-    /// The image that contains the sub-buffers of `loose`.
-    image: Arc<dyn Image>,
-    evidence: Evidence,
-    spans: Vec<OpenSpan>,
-    /// The state of checksums that are compared late; none if all were compared.
-    late: Option<Late>,
-}
-
-impl std::fmt::Debug for Session {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Session").field("info", &self.info).field("evidence", &self.evidence).finish_non_exhaustive()
-    }
-}
-
-impl Session {
-    /// Facts about the session, as `inspect` shows them.
-    #[must_use]
-    pub fn info(&self) -> &Info {
-        &self.info
-    }
-
-    /// Adds a gap: `what` names a part of the image that cannot be read.
-    pub(crate) fn lacks(&mut self, what: &str) {
-        self.evidence.gaps.push(gap(what, Cause::Missing));
-        self.late.iter_mut().for_each(|late| late.lacks(gap(what, Cause::Missing)));
-    }
-
-    /// The same session without packets, and with one more gap.
-    fn without_packets(&self, gap: Gap) -> Self {
-        let mut evidence = self.evidence.clone();
-        evidence.gaps.push(gap);
-        Self {
-            info: self.info.clone(),
-            schema: self.schema.clone(),
-            streams: self.streams.clone(),
-            data: Vec::new(),
-            loose: BTreeMap::new(),
-            image: Arc::clone(&self.image),
-            evidence,
-            spans: self.spans.clone(),
-            late: None,
-        }
-    }
-
-    /// The session as it is found when all checksums are compared first; none if that makes no difference.
-    fn checked(&self) -> Option<&Self> {
-        self.late.as_ref().filter(|late| !late.is_done())?.again(self)
-    }
-}
-
-impl Source for Session {
-    fn schema(&self) -> &Schema {
-        &self.schema
-    }
-
-    fn streams(&self) -> &[Stream] {
-        &self.streams
-    }
-
-    fn packets(&self, stream: usize) -> Box<dyn PacketReader + '_> {
-        if let Some(checked) = self.late.as_ref().and_then(Late::known) {
-            return checked.packets(stream);
-        }
-        let planned = self.data.get(stream).map(|(data, outcome)| reader::Reader {
-            stream: data,
-            packets: outcome.packets.iter(),
-            budget: Budget::for_input(data.region.held),
-            buf: Vec::new(),
-            late: self.late.as_ref().map(|late| late.of(self, stream)),
-        });
-        match (self.loose.get(&stream), planned) {
-            (Some(loose), planned) => {
-                Box::new(loose::Reader { image: &*self.image, planned, loose: loose.iter().peekable() })
-            }
-            (None, Some(planned)) => Box::new(planned),
-            (None, None) => Box::new(Nothing),
-        }
-    }
-
-    fn evidence(&self) -> &Evidence {
-        self.checked().map_or(&self.evidence, |checked| &checked.evidence)
-    }
-
-    fn contents(&self) -> Vec<u64> {
-        self.evidence.contents(self.streams.len())
-    }
-
-    fn open_spans(&self) -> &[OpenSpan] {
-        self.checked().map_or(&self.spans, |checked| &checked.spans)
-    }
-}
-
-/// The packet reader of a stream index that does not exist.
-struct Nothing;
-
-impl PacketReader for Nothing {
-    fn next_packet(&mut self, _: &mut Vec<u8>) -> Option<lastwords_trace::source::PacketInfo> {
-        None
-    }
-}
 
 /// Finds every session in an image.
 ///
@@ -228,7 +49,7 @@ pub fn carve(
     budget: &Budget,
     watch: Watch<'_>,
 ) -> Result<Sessions, Error> {
-    let carved = carve::find(image, budget, watch)?;
+    let carved = crate::carve::find(image, budget, watch)?;
     let whole = Arc::clone(&carved.image);
     build(&whole, Some((image, carved.loose)), options, budget, watch)
 }
@@ -268,13 +89,14 @@ fn build(
     Ok(found)
 }
 
-struct Builder<'a> {
-    image: &'a Arc<dyn Image>,
+/// What all steps of making a session use.
+pub(crate) struct Builder<'a> {
+    pub(crate) image: &'a Arc<dyn Image>,
     /// The image that contains the sub-buffers that were found without a region.
-    raw: &'a Arc<dyn Image>,
-    options: &'a Options<'a>,
-    budget: &'a Budget,
-    watch: Watch<'a>,
+    pub(crate) raw: &'a Arc<dyn Image>,
+    pub(crate) options: &'a Options<'a>,
+    pub(crate) budget: &'a Budget,
+    pub(crate) watch: Watch<'a>,
     notes: Vec<String>,
 }
 
@@ -312,7 +134,37 @@ fn limited(count: u32) -> Option<String> {
     (count > 0).then(|| format!("{count} {triggers} took no snapshot, {why}"))
 }
 
-impl Builder<'_> {
+/// The regions of a session, and the state that its session region tells.
+struct Found {
+    uuid: [u8; 16],
+    regions: Regions,
+    session: SessionRegion,
+    data: Vec<Data>,
+    /// For a consuming or following read: the range of each stream.
+    ends: Option<Vec<Option<End>>>,
+    /// All regions, for people; the version and the word size that they tell.
+    listed: Vec<RegionInfo>,
+    minor: u16,
+    word_size: u32,
+    /// Streams whose geometry is wrong.
+    refused: Vec<Gap>,
+}
+
+impl Found {
+    /// Returns the region that has the table of threads, and the place of the table in it.
+    fn threads(&self) -> Option<(&Region, ThreadTable)> {
+        self.regions.session.as_ref().zip(self.session.threads)
+    }
+}
+
+/// What describes the events of a session.
+struct Described {
+    info: Info,
+    schema: Resolved,
+    spans: Spans,
+}
+
+impl<'a> Builder<'a> {
     fn build(
         mut self,
         uuid: [u8; 16],
@@ -320,45 +172,95 @@ impl Builder<'_> {
         rejected: &[Rejected],
         loose: Vec<Loose>,
     ) -> Result<Session, Error> {
+        let mut evidence = Evidence::default();
+        let mut found = self.find(uuid, all, rejected, &mut evidence)?;
+        let pool = Pool { image: &**self.raw, loose };
+        let mut described = self.describe(&mut found, &pool, &mut evidence);
+        let outcomes = self.plan(&mut found, &described)?;
+        let ends = outcomes.iter().flat_map(|outcome| &outcome.packets).map(|packet| packet.end);
+        let clock = &described.info.clock;
+        spans::set_ages(&mut described.spans.open, ends.fold(clock.last, u64::max), clock.frequency);
+        Ok(self.assemble(found.data, described, outcomes, pool, evidence))
+    }
+
+    /// Sorts the regions, repairs what can be, and sets where reading ends.
+    fn find(
+        &mut self,
+        uuid: [u8; 16],
+        all: Vec<Region>,
+        rejected: &[Rejected],
+        evidence: &mut Evidence,
+    ) -> Result<Found, Error> {
         let (listed, minor) = (all.iter().map(region_info).collect(), all.iter().map(|r| r.minor).max().unwrap_or(0));
         let word_size = all.first().map_or(0, |r| r.word_size);
         let mut regions = self.sort(all);
-        let mut evidence = Evidence::default();
         let mut of_region = Evidence::default();
         let session = self.session_region(regions.session.as_ref(), &mut of_region);
         self.notes.extend(added::remove_unfinished(&mut regions.streams, &session.info, &**self.image, self.budget));
-        self.reject(rejected, regions.are_complete(&session.info), &mut evidence);
+        self.reject(rejected, regions.are_complete(&session.info), evidence);
         evidence.append(of_region);
-        let threads = regions.session.as_ref().zip(session.threads);
-        let limit = self.options.limit.filter(|limit| limit.session == uuid);
         let mut of_streams = Evidence::default();
-        let mut data = self.streams(&regions, &mut of_streams);
+        let data = self.streams(&regions, &mut of_streams);
+        let refused = of_streams.gaps;
+        let mut found = Found { uuid, regions, session, data, ends: None, listed, minor, word_size, refused };
         // An event is described before it is recorded. So the descriptions are read after the end of the read was set: a consuming read would
         // consume an event that is described in between, and could not decode it.
-        let ends = limit.map(|limit| limit.freeze(&mut data, threads, self.budget)).transpose()?;
-        let of_ends = ends.as_ref().map(|ends| data.iter().map(|stream| &stream.region).zip(ends.iter().copied()));
-        added::tell(&session.info, self.options.snapshot, of_ends, &mut evidence);
-        let mut registry = self.registry(regions.registry.as_ref(), &mut evidence);
+        let limit = self.options.limit.filter(|limit| limit.session == uuid);
+        let mut data = std::mem::take(&mut found.data);
+        found.ends = limit.map(|limit| limit.freeze(&mut data, found.threads(), self.budget)).transpose()?;
+        found.data = data;
+        Ok(found)
+    }
+
+    /// Reads what describes the session and its events.
+    fn describe(&mut self, found: &mut Found, pool: &Pool<'_>, evidence: &mut Evidence) -> Described {
+        let Found { regions, session, data, .. } = found;
+        let of_ends = found.ends.as_ref();
+        let of_ends = of_ends.map(|ends| data.iter().map(|stream| &stream.region).zip(ends.iter().copied()));
+        added::tell(&session.info, self.options.snapshot, of_ends, evidence);
+        let mut registry = self.registry(regions.registry.as_ref(), evidence);
         let mut spans = regions.spans.as_ref().map(|r| spans::read(&**self.image, r, self.budget)).unwrap_or_default();
         self.notes.append(&mut spans.notes);
         self.swapping(&session.info);
         self.notes.extend(limited(session.info.limited_triggers));
         let (clock, clock_info) = session.clock.resolve(created(&session.info), &mut self.notes);
         evidence.gaps.extend(session.clock.not_known(&clock));
-        evidence.gaps.append(&mut of_streams.gaps);
-        absent_streams(&regions, &session.info, &loose, &mut evidence);
-        let mut info = Info { uuid, minor, word_size, clock: clock_info, regions: listed, ..session.info };
+        evidence.gaps.append(&mut found.refused);
+        absent_streams(regions, &session.info, &pool.loose, evidence);
+        let (uuid, minor, word_size) = (found.uuid, found.minor, found.word_size);
+        let regions = std::mem::take(&mut found.listed);
+        let told = std::mem::take(&mut session.info);
+        let mut info = Info { uuid, minor, word_size, clock: clock_info, regions, ..told };
         info.modules = std::mem::take(&mut registry.modules);
         (info.registry_dropped, info.spans_dropped) = (registry.dropped, spans.dropped);
-        self.window(&mut info, &mut evidence);
-        let mut pool = Pool { image: &**self.raw, loose };
-        let mut resolved = schema::resolve(&info, clock, &registry, (&data, &pool), self.budget, &mut self.notes);
-        evidence.gaps.append(&mut resolved.gaps);
-        let flip = session.flip;
-        let planning = Planning { builder: &self, info: &info, flip, resolved: &resolved, threads, ends };
-        let mut outcomes = planning.all(&mut data)?;
-        let ends = outcomes.iter().flat_map(|outcome| &outcome.packets).map(|packet| packet.end);
-        spans::set_ages(&mut spans.open, ends.fold(info.clock.last, u64::max), info.clock.frequency);
+        self.window(&mut info, evidence);
+        let mut schema = schema::resolve(&info, clock, &registry, (data, pool), self.budget, &mut self.notes);
+        evidence.gaps.append(&mut schema.gaps);
+        Described { info, schema, spans }
+    }
+
+    /// Decides of each stream which sub-buffers are delivered.
+    fn plan(&self, found: &mut Found, described: &Described) -> Result<Vec<Outcome>, Error> {
+        let mut data = std::mem::take(&mut found.data);
+        let Described { info, schema: resolved, .. } = described;
+        let (flip, ends) = (found.session.flip, found.ends.take());
+        let planning = Planning { builder: self, info, flip, resolved, threads: found.threads(), ends };
+        let outcomes = planning.all(&mut data)?;
+        found.data = data;
+        Ok(outcomes)
+    }
+
+    /// Puts the session together. Sub-buffers that were found without a region fill the places of damaged ones, or are streams of their
+    /// own.
+    fn assemble(
+        mut self,
+        data: Vec<Data>,
+        described: Described,
+        mut outcomes: Vec<Outcome>,
+        mut pool: Pool<'_>,
+        mut evidence: Evidence,
+    ) -> Session {
+        let Described { mut info, schema: resolved, spans } = described;
         let fill = |(index, (stream, outcome))| (index, pool.fill(stream, outcome));
         let found = data.iter().zip(&mut outcomes).enumerate().map(fill);
         let mut found: BTreeMap<usize, Vec<Loose>> = found.filter(|(_, taken)| !taken.is_empty()).collect();
@@ -380,18 +282,8 @@ impl Builder<'_> {
             streams.push(stream_of(&orphan.identity, &resolved.schema));
         }
         let late = Late::of_plans(self.image, self.options, &planned);
-        let image = Arc::clone(self.raw);
-        Ok(Session {
-            info,
-            schema: resolved.schema,
-            streams,
-            data: planned,
-            loose: found,
-            image,
-            evidence,
-            spans: spans.open,
-            late,
-        })
+        let (image, schema, spans) = (Arc::clone(self.raw), resolved.schema, spans.open);
+        Session { info, schema, streams, data: planned, loose: found, image, evidence, spans, late }
     }
 
     /// Tells of the window to which the session is cut; removes it if all of the session is read.
@@ -546,10 +438,6 @@ fn absent_streams(regions: &Regions, info: &Info, loose: &[Loose], evidence: &mu
 
 /// Most missing indices between two streams that are compared with the channels.
 const STREAMS_LOOKED_AT: usize = 1 << 16;
-
-fn gap(place: &str, cause: Cause) -> Gap {
-    Gap { stream: None, place: place.into(), cause, events: None, bytes: None }
-}
 
 fn region_info(region: &Region) -> RegionInfo {
     let Region { kind, index, address, size, held, .. } = *region;

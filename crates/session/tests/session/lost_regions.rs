@@ -2,19 +2,19 @@
 #![forbid(unsafe_code)]
 
 use lastwords_ctf::session::Decoder;
+use lastwords_session::Session;
+use lastwords_session::{Options, Recovered};
 use lastwords_testkit::image::Image;
 use lastwords_testkit::put::Order;
 use lastwords_testkit::samples;
 use lastwords_trace::evidence::{Cause, Verdict};
 use lastwords_trace::schema::Field;
 use lastwords_trace::source::Source;
-use lastwords_walk::session::Session;
-use lastwords_walk::{Options, Recovered};
 
 fn recover(image: &Image) -> Recovered {
     let folder = tempfile::tempdir().expect("a folder");
     image.write_folder(folder.path()).expect("files");
-    lastwords_walk::open(folder.path(), &Options::default()).expect("a readable folder")
+    lastwords_session::open(folder.path(), &Options::default()).expect("a readable folder")
 }
 
 /// Clock and bytes of all events of all streams.
@@ -114,7 +114,7 @@ fn a_file_that_cannot_be_opened_is_a_loss() {
     if std::fs::File::open(&spans).is_ok() {
         return; // The superuser reads all.
     }
-    let found = lastwords_walk::open(folder.path(), &Options::default()).expect("a readable folder");
+    let found = lastwords_session::open(folder.path(), &Options::default()).expect("a readable folder");
     assert!(said(&found.sessions[0], "spans", Cause::Missing));
 }
 
@@ -154,12 +154,12 @@ fn two_sessions_in_one_arena() {
     arena.extend(second.image().arena());
     let file = tempfile::NamedTempFile::new().expect("a file");
     std::fs::write(file.path(), &arena).expect("written");
-    let found = lastwords_walk::open(file.path(), &Options::default()).expect("readable");
+    let found = lastwords_session::open(file.path(), &Options::default()).expect("readable");
     let same = first.image().regions[0].bytes[40..56] == second.image().regions[0].bytes[40..56];
     assert_eq!(found.sessions.len(), if same { 1 } else { 2 });
     let alone = &arena[..before];
     std::fs::write(file.path(), alone).expect("written");
-    let found = lastwords_walk::open(file.path(), &Options::default()).expect("readable");
+    let found = lastwords_session::open(file.path(), &Options::default()).expect("readable");
     assert_eq!(found.sessions.len(), 1);
 }
 
@@ -167,8 +167,9 @@ fn two_sessions_in_one_arena() {
 fn the_snapshot_stands_beside_the_live_ring() {
     let folder = tempfile::tempdir().expect("a folder");
     samples::small(Order::Little).image().write_folder(folder.path()).expect("files");
-    let of =
-        |snapshot| lastwords_walk::open(folder.path(), &Options { snapshot, ..Options::default() }).expect("readable");
+    let of = |snapshot| {
+        lastwords_session::open(folder.path(), &Options { snapshot, ..Options::default() }).expect("readable")
+    };
     let (live, snapshot) = (of(false), of(true));
     let (live, snapshot) = (events(&live.sessions[0]), events(&snapshot.sessions[0]));
     assert!(!live.is_empty() && !snapshot.is_empty());

@@ -1,12 +1,10 @@
 //! Opens a path and finds its sessions.
 
-use crate::session::{self, Session};
+use crate::{Options, Session};
 use lastwords_bytes::{Budget, Error};
 use lastwords_image::{Kind, Opened, Watch, core::CoreInfo, unwatched};
 use std::collections::BTreeSet;
 use std::path::Path;
-
-pub use crate::session::Options;
 
 /// The sessions found at a path.
 #[derive(Debug)]
@@ -45,7 +43,7 @@ pub fn open_with(path: &Path, options: &Options<'_>, budget: &Budget, watch: Wat
 /// The budget is spent.
 pub fn sessions(opened: Opened, options: &Options<'_>, budget: &Budget, watch: Watch<'_>) -> Result<Recovered, Error> {
     let options = Options { live: options.live || opened.kind == Kind::Process, ..*options };
-    let mut found = session::find(&opened.image, &options, budget, watch)?;
+    let mut found = crate::find(&opened.image, &options, budget, watch)?;
     let mut notes = opened.notes;
     if opened.kind == Kind::Folder && !found.sessions.is_empty() {
         // A file of the folder that cannot be opened is one of the session's regions.

@@ -1,4 +1,4 @@
-//! The tests of the crate `walk`.
+//! The tests of the crate `session`.
 
 mod carved;
 mod invented;

@@ -2,6 +2,8 @@
 #![forbid(unsafe_code)]
 
 use lastwords_ctf::session::Decoder;
+use lastwords_session::Options;
+use lastwords_session::Session;
 use lastwords_testkit::image::Image;
 use lastwords_testkit::layout::{packet as pk, session as se, stream as st};
 use lastwords_testkit::put::Packed;
@@ -11,8 +13,6 @@ use lastwords_testkit::schema::Type;
 use lastwords_testkit::session::{ChannelSpec, Session as Made};
 use lastwords_trace::evidence::Cause;
 use lastwords_trace::source::Source;
-use lastwords_walk::Options;
-use lastwords_walk::session::Session;
 use std::collections::HashSet;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -27,7 +27,7 @@ fn recover(image: &Image) -> Session {
 }
 
 fn open(folder: &Path) -> Session {
-    let found = lastwords_walk::open(folder, &Options::default()).expect("a readable folder");
+    let found = lastwords_session::open(folder, &Options::default()).expect("a readable folder");
     found.sessions.into_iter().next().expect("a session")
 }
 

@@ -4,6 +4,8 @@
 use lastwords_bytes::Budget;
 use lastwords_ctf::session::Decoder;
 use lastwords_image::unwatched;
+use lastwords_session::Options;
+use lastwords_session::{self as session, Session};
 use lastwords_testkit::image::Image;
 use lastwords_testkit::put::Order;
 use lastwords_testkit::ring::Form;
@@ -11,8 +13,6 @@ use lastwords_testkit::samples;
 use lastwords_testkit::session::{ChannelSpec, Session as Truth};
 use lastwords_trace::evidence::{Cause, Verdict};
 use lastwords_trace::source::Source;
-use lastwords_walk::Options;
-use lastwords_walk::session::{self, Session};
 use std::collections::BTreeSet;
 
 const PAGE: usize = 4096;
@@ -127,7 +127,7 @@ fn whole_sessions_are_walked_as_ever() {
     let session = samples::small(Order::Little);
     let folder = tempfile::tempdir().expect("a folder");
     session.image().write_folder(folder.path()).expect("files");
-    let whole = lastwords_walk::open(folder.path(), &Options::default()).expect("readable");
+    let whole = lastwords_session::open(folder.path(), &Options::default()).expect("readable");
     let found = carve(&session.image().arena());
     assert_eq!(events(&whole.sessions[0]), events(&found.sessions[0]));
     assert_eq!(whole.sessions[0].evidence().gaps, found.sessions[0].evidence().gaps);

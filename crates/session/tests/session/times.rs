@@ -2,18 +2,18 @@
 #![forbid(unsafe_code)]
 
 use lastwords_ctf::session::Decoder;
+use lastwords_session::Options;
+use lastwords_session::Session;
 use lastwords_testkit::image::Image;
 use lastwords_testkit::layout::{packet as pk, session as se};
 use lastwords_testkit::put::Order;
 use lastwords_testkit::samples;
 use lastwords_trace::source::Source;
-use lastwords_walk::Options;
-use lastwords_walk::session::Session;
 
 fn recover(image: &Image) -> Session {
     let folder = tempfile::tempdir().expect("a folder");
     image.write_folder(folder.path()).expect("files");
-    let found = lastwords_walk::open(folder.path(), &Options::default()).expect("a readable folder");
+    let found = lastwords_session::open(folder.path(), &Options::default()).expect("a readable folder");
     found.sessions.into_iter().next().expect("a session")
 }
 

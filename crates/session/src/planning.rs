@@ -1,6 +1,6 @@
 //! Plans the streams of a session, in parallel if they are large.
 
-use super::Builder;
+use super::build::Builder;
 use super::data::Stream as Data;
 use super::end::End;
 use super::frozen::{Frozen, Wanted};

@@ -1,11 +1,11 @@
 //! Tests of the reports about the table of open spans.
 #![forbid(unsafe_code)]
 
+use lastwords_session::Options;
 use lastwords_testkit::layout::spans::{DROPPED_AT, EVICTED_AT, INSIDE_AT, SKIPPED_AT, SPAN_LEN, SPANS_AT, STATE_AT};
 use lastwords_testkit::put::Order;
 use lastwords_testkit::samples;
 use lastwords_trace::source::Source;
-use lastwords_walk::Options;
 
 #[test]
 fn spans_that_found_no_room_are_told() {
@@ -16,7 +16,7 @@ fn spans_that_found_no_room_are_told() {
             order.put64(&mut table.bytes, DROPPED_AT, dropped);
             let folder = tempfile::tempdir().expect("a folder");
             image.write_folder(folder.path()).expect("files");
-            let found = lastwords_walk::open(folder.path(), &Options::default()).expect("a readable folder");
+            let found = lastwords_session::open(folder.path(), &Options::default()).expect("a readable folder");
             let session = &found.sessions[0];
             assert_eq!((session.open_spans().len(), session.info().spans_dropped), (2, dropped));
             let told: Vec<&String> = session.evidence().notes.iter().filter(|note| note.contains("no room")).collect();
@@ -37,7 +37,7 @@ fn open(order: Order, change: impl Fn(&mut Vec<u8>)) -> (Vec<(u64, u32)>, Vec<St
     change(&mut image.regions.iter_mut().find(|region| region.name == "spans").expect("a table").bytes);
     let folder = tempfile::tempdir().expect("a folder");
     image.write_folder(folder.path()).expect("files");
-    let found = lastwords_walk::open(folder.path(), &Options::default()).expect("a readable folder");
+    let found = lastwords_session::open(folder.path(), &Options::default()).expect("a readable folder");
     let session = &found.sessions[0];
     let spans = session.open_spans().iter().inspect(|span| assert!(span.age > 0 || span.id == 3, "{span:?}"));
     (spans.map(|span| (span.id, span.threads)).collect(), session.evidence().notes.clone())

@@ -1,14 +1,14 @@
 //! Damage in the registry costs the descriptions it hits.
 #![forbid(unsafe_code)]
 
+use lastwords_session::Options;
+use lastwords_session::Session;
 use lastwords_testkit::checksum::checksum;
 use lastwords_testkit::image::Image;
 use lastwords_testkit::layout::{region as header, registry as layout};
 use lastwords_testkit::put::Order;
 use lastwords_testkit::samples;
 use lastwords_trace::source::Source;
-use lastwords_walk::Options;
-use lastwords_walk::session::Session;
 use proptest::prelude::*;
 
 /// Offset of the first record in the registry region.
@@ -17,7 +17,7 @@ const RECORDS: usize = 192;
 fn recover(image: &Image) -> Vec<Session> {
     let file = tempfile::NamedTempFile::new().expect("a file");
     image.write_arena(file.path()).expect("written");
-    lastwords_walk::open(file.path(), &Options::default()).expect("readable").sessions
+    lastwords_session::open(file.path(), &Options::default()).expect("readable").sessions
 }
 
 fn registry(image: &Image) -> usize {
