@@ -38,8 +38,6 @@ pub const PERSIST_WORDS: [&str; 3] = ["none", "sub-buffer", "event"];
 pub const RESERVATION_WORDS: [&str; 4] = [UNKNOWN, "rseq", "lockless", "locked"];
 /// One word for each `BACKEND_`, by its number.
 pub const BACKEND_WORDS: [&str; 7] = [UNKNOWN, "heap", "shm", "memfd", "huge", "dax", "physical"];
-/// One word for each `SNAPSHOT_` that is a state, by its number.
-pub const SNAPSHOT_WORDS: [&str; 5] = ["off", "ready", "swapping", "taken", "reading"];
 const UNKNOWN: &str = "unknown";
 
 /// The word of a number in one of these tables.

@@ -3,8 +3,9 @@
 use crate::ended;
 use crate::input::Traces;
 use crate::text::relation;
+use lastwords::{Ended, Ending};
 use lastwords_ftrace::log::Relation;
-use lastwords_open::{Crash, EndedReport, Machine, RecoveredSession, Trace};
+use lastwords_open::{Crash, Machine, RecoveredSession, Trace};
 use lastwords_view::Death;
 use std::sync::Arc;
 
@@ -72,17 +73,19 @@ fn session_deaths(trace: &Trace, found: &RecoveredSession, symbols: bool) -> Vec
         let _ = lastwords_open::name_frames(&mut fatal);
     }
     if fatal.is_empty() {
-        let death = |ended: EndedReport| Death {
+        let death = |ended: Ended| Death {
             what: format!("session {name}"),
             word: "end".to_owned(),
             when: ended::when_in_utc(&ended),
             // A process that was killed went on after it was last seen.
-            time: Some(ended.at_ns.to_string()).filter(|_| ended.how != "killed"),
+            time: Some(ended.at.to_string()).filter(|_| ended.how != Ending::Killed),
             why: format!("{name}: {}", ended::how(&ended)),
             details: Vec::new(),
         };
         // A program that ended as it wanted to has not died.
-        let is_wanted = |ended: &EndedReport| matches!(ended.how, "closed" | "exit") && ended.number.unwrap_or(0) == 0;
+        let is_wanted = |ended: &Ended| {
+            matches!(ended.how, Ending::Closed(_) | Ending::Exit(_)) && ended.how.number().unwrap_or(0) == 0
+        };
         return trace.ended().filter(|ended| !is_wanted(ended)).map(death).into_iter().collect();
     }
     let death = |crash: Crash| Death {

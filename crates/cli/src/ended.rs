@@ -2,16 +2,16 @@
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use lastwords_open::EndedReport;
+use lastwords::{Ended, Ending};
 
 /// Returns one line: `ended 2026-11-23 23:39:32 by process 12: SIGSEGV`.
-pub(crate) fn line(ended: &EndedReport) -> String {
-    format!("{}: {}", seen_at(ended, &time(ended.at_ns)), how(ended))
+pub(crate) fn line(ended: &Ended) -> String {
+    format!("{}: {}", seen_at(ended, &time(ended.at)), how(ended))
 }
 
 /// Returns when a session ended, for readers elsewhere: `last seen alive 2026-11-23 23:39:32 UTC`.
-pub(crate) fn when_in_utc(ended: &EndedReport) -> String {
-    seen_at(ended, &utc(ended.at_ns))
+pub(crate) fn when_in_utc(ended: &Ended) -> String {
+    seen_at(ended, &utc(ended.at))
 }
 
 /// Formats a reading of a clock, in nanoseconds, as seconds, as `report` prints it.
@@ -20,18 +20,18 @@ pub(crate) fn seconds(time: impl Into<i128>) -> String {
     format!("{}.{:06}", microseconds.div_euclid(1_000_000), microseconds.rem_euclid(1_000_000))
 }
 
-fn seen_at(ended: &EndedReport, at: &str) -> String {
+fn seen_at(ended: &Ended, at: &str) -> String {
     let by = if ended.pid == 0 { String::new() } else { format!(" by process {}", ended.pid) };
-    let seen = if ended.how == "killed" { "last seen alive" } else { "ended" };
+    let seen = if ended.how == Ending::Killed { "last seen alive" } else { "ended" };
     format!("{seen} {at}{by}")
 }
 
 /// Returns how a session ended in one or two words.
-pub(crate) fn how(ended: &EndedReport) -> String {
-    match (ended.how, ended.number) {
-        ("signal", Some(number)) => signal_name(number),
-        ("exit" | "closed", Some(status)) if status > 0 => format!("exit {status}"),
-        (how, _) => how.to_owned(),
+pub(crate) fn how(ended: &Ended) -> String {
+    match ended.how {
+        Ending::Signal(number) => signal_name(number),
+        Ending::Exit(Some(status)) | Ending::Closed(Some(status)) if status > 0 => format!("exit {status}"),
+        how => how.name().to_owned(),
     }
 }
 

@@ -280,8 +280,8 @@ impl Input {
 
 /// Prints a note if a session holds a snapshot: the live rings no longer have the events of the snapshot.
 fn note_snapshot(trace: &Trace) {
-    let state = trace.session().map(|found| found.session.info().snapshot.word());
-    if matches!(state, Some("taken" | "reading")) {
+    let state = trace.session().map(|found| found.session.info().snapshot.state);
+    if state.is_some_and(|state| state.is_there()) {
         let name = plain(&trace.name);
         say::note(format_args!(
             "session {name} holds a snapshot, of what was recorded before: --snapshot has it in place of this"

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use lastwords_abi::session::{
-    BACKEND_WORDS, CHANNEL_ADDED, Channel, MODE_OVERWRITE, RESERVATION_WORDS, SCOPE_USER, SNAPSHOT_WORDS, word_of,
+    BACKEND_WORDS, CHANNEL_ADDED, Channel, MODE_OVERWRITE, RESERVATION_WORDS, SCOPE_USER, word_of,
 };
 
-use lastwords_folders::name_of;
+use lastwords_folders::{SnapshotState, name_of};
 use lastwords_ring::os;
 
 use crate::consume::Consumer;
@@ -88,8 +88,8 @@ pub struct Details {
     pub backend: &'static str,
     /// `rseq`, `lockless` or `locked`.
     pub reservation: &'static str,
-    /// `off`, `ready`, `swapping`, `taken` or `reading`.
-    pub snapshot: &'static str,
+    /// The state of the snapshot.
+    pub snapshot: SnapshotState,
     /// The processes that joined and did not leave.
     pub processes: Vec<ProcessSummary>,
     /// Channels of the session.
@@ -242,7 +242,7 @@ fn details(view: &SessionRegion) -> Details {
         is_users: info.scope == SCOPE_USER,
         backend: word_of(&BACKEND_WORDS, info.backend),
         reservation: word_of(&RESERVATION_WORDS, info.reservation),
-        snapshot: word_of(&SNAPSHOT_WORDS, control.snapshot.load(Acquire)),
+        snapshot: SnapshotState::from_number(control.snapshot.load(Acquire)),
         processes,
         channels: view.channels().map(|(id, entry)| channel(id, entry)).collect(),
         rules: rules::read(view.rules()),

@@ -48,6 +48,29 @@ impl Ending {
         }
     }
 
+    /// Returns how it ended in one word: `closed`, `error`, `panic`, `signal`, `exit` or `killed`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Closed(_) => "closed",
+            Self::Error => "error",
+            Self::Panic => "panic",
+            Self::Signal(_) => "signal",
+            Self::Exit(_) => "exit",
+            Self::Killed => "killed",
+        }
+    }
+
+    /// Returns the number of the signal, or the exit status.
+    #[must_use]
+    pub fn number(self) -> Option<u8> {
+        match self {
+            Self::Closed(number) | Self::Exit(number) => number,
+            Self::Signal(number) => Some(number),
+            Self::Error | Self::Panic | Self::Killed => None,
+        }
+    }
+
     /// Returns the ending of a word; `None` if the word is empty, or unknown to this version.
     #[must_use]
     pub fn from_word(word: u32) -> Option<Self> {

@@ -2,49 +2,31 @@
 
 use lastwords_folders::{Ended, Ending};
 use serde::Serialize;
+use serde::ser::SerializeStruct as _;
 
-/// The way and time at which a session ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct EndedReport {
-    /// `closed`, `error`, `panic`, `signal`, `exit` or `killed`.
-    pub how: &'static str,
-    /// Nanoseconds since the epoch. For a killed session, it is the time when it was last seen alive.
-    #[serde(serialize_with = "as_text")]
-    pub at_ns: u64,
-    /// The process that ended it, or 0 if that is unknown.
-    pub pid: u32,
-    /// The number of the signal, or the exit status.
-    pub number: Option<u8>,
-}
+/// The way and time at which a session ended. As data it has `how` in one word, `at_ns` as text, because JSON readers lose digits of large
+/// numbers, `pid`, and the `number` of the signal or the exit status.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EndedReport(pub Ended);
 
-/// Writes a number as text, because JSON readers lose digits of large numbers.
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
-fn as_text<S: serde::Serializer>(number: &u64, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(number)
-}
-
-impl EndedReport {
-    /// Returns how a session ended. A process that was killed was alive at its newest event, which may be later than what the session
-    /// knows. `newest` reads all events, so it is called only then.
-    pub(crate) fn with_newest(self, newest: impl FnOnce() -> Option<i64>) -> Self {
-        let newest = Some(newest).filter(|_| self.how == "killed");
-        let newest = newest.and_then(|newest| newest()).and_then(|newest| u64::try_from(newest).ok());
-        Self { at_ns: self.at_ns.max(newest.unwrap_or(0)), ..self }
+impl Serialize for EndedReport {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Ended { how, at, pid } = self.0;
+        let mut report = serializer.serialize_struct("EndedReport", 4)?;
+        report.serialize_field("how", how.name())?;
+        report.serialize_field("at_ns", &at.to_string())?;
+        report.serialize_field("pid", &pid)?;
+        report.serialize_field("number", &how.number())?;
+        report.end()
     }
 }
 
-impl From<Ended> for EndedReport {
-    fn from(ended: Ended) -> Self {
-        let (how, number) = match ended.how {
-            Ending::Closed(status) => ("closed", status),
-            Ending::Error => ("error", None),
-            Ending::Panic => ("panic", None),
-            Ending::Signal(number) => ("signal", Some(number)),
-            Ending::Exit(status) => ("exit", status),
-            Ending::Killed => ("killed", None),
-        };
-        Self { how, at_ns: ended.at, pid: ended.pid, number }
-    }
+/// Returns how a session ended. A process that was killed was alive at its newest event, which may be later than what the session
+/// knows. `newest` reads all events, so it is called only then.
+pub(crate) fn with_newest(ended: Ended, newest: impl FnOnce() -> Option<i64>) -> Ended {
+    let newest = Some(newest).filter(|_| ended.how == Ending::Killed);
+    let newest = newest.and_then(|newest| newest()).and_then(|newest| u64::try_from(newest).ok());
+    Ended { at: ended.at.max(newest.unwrap_or(0)), ..ended }
 }
 
 #[cfg(test)]
@@ -53,11 +35,16 @@ mod tests {
 
     #[test]
     fn a_killed_process_was_alive_at_its_newest_event() {
-        let at = |how, newest| EndedReport { how, number: None, pid: 0, at_ns: 5 }.with_newest(|| newest).at_ns;
-        assert_eq!(
-            [at("killed", Some(9)), at("killed", Some(3)), at("killed", Some(-1)), at("killed", None)],
-            [9, 5, 5, 5]
-        );
-        assert_eq!(at("exit", Some(9)), 5, "who ends it knows when");
+        let at = |how, newest| with_newest(Ended { how, pid: 0, at: 5 }, || newest).at;
+        let killed = Ending::Killed;
+        assert_eq!([at(killed, Some(9)), at(killed, Some(3)), at(killed, Some(-1)), at(killed, None)], [9, 5, 5, 5]);
+        assert_eq!(at(Ending::Exit(None), Some(9)), 5, "who ends it knows when");
+    }
+
+    #[test]
+    fn an_end_as_data() {
+        let ended = Ended { how: Ending::Signal(11), at: u64::MAX, pid: 7 };
+        let expected = r#"{"how":"signal","at_ns":"18446744073709551615","pid":7,"number":11}"#;
+        assert_eq!(serde_json::to_string(&EndedReport(ended)).unwrap(), expected);
     }
 }

@@ -5,7 +5,7 @@ use crate::locate::{Location, NothingToRecover};
 use crate::{Body, KINDS, Opened, Options, Origin, sniff};
 use anyhow::{Context, bail};
 use lastwords_bytes::Budget;
-use lastwords_folders::Ended;
+use lastwords_folders::{Ended, SnapshotState};
 use lastwords_image as image;
 use lastwords_session::{ReadLimit, Session};
 use lastwords_session::{Recovered, sessions};
@@ -138,9 +138,8 @@ pub(super) fn add(
 /// Checks that a session holds a snapshot, if snapshots are wanted.
 fn check_snapshot(location: &Location, session: &Session, live: bool, options: &Options<'_>) -> anyhow::Result<()> {
     let info = session.info();
-    let (name, state) = (&info.name, info.snapshot.word());
-    let holds = matches!(state, "taken" | "reading");
-    if options.snapshot && !holds && state != "swapping" {
+    let (name, state) = (&info.name, info.snapshot.state);
+    if options.snapshot && !state.is_there() && state != SnapshotState::Swapping {
         let advice = match live {
             true => format!("take one: lastwords snapshot take --session {name}"),
             false => "leave out --snapshot to read its rings".to_owned(),

@@ -1,9 +1,11 @@
 //! Defines a trace that was found, and the forms in which it can be read.
 
 use crate::counts::fold;
-use crate::{EndedReport, Lttng, Machine, Origin, RecoveredSession};
+use crate::ended::with_newest;
+use crate::{Lttng, Machine, Origin, RecoveredSession};
 use lastwords_ctf::read::{self, Reader};
 use lastwords_ctf::{Error, Version};
+use lastwords_folders::Ended;
 use lastwords_formats::select::Selection;
 use lastwords_formats::{Totals, text};
 use lastwords_ftrace::page::Events;
@@ -159,8 +161,8 @@ impl Trace {
 
     /// Returns how a session ended, if it is one in its own folder that has ended.
     #[must_use]
-    pub fn ended(&self) -> Option<EndedReport> {
-        Some(EndedReport::from(self.session()?.ended?).with_newest(|| self.newest()))
+    pub fn ended(&self) -> Option<Ended> {
+        Some(with_newest(self.session()?.ended?, || self.newest()))
     }
 
     fn read_newest(&self) -> Option<i64> {

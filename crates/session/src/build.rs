@@ -18,6 +18,7 @@ use crate::{Options, Session, Sessions, added, clock_check, gap, registry, schem
 use lastwords_abi::region as abi;
 use lastwords_abi::stream::ANY_CPU;
 use lastwords_bytes::{Budget, Error};
+use lastwords_folders::SnapshotState;
 use lastwords_image::{Image, Watch};
 use lastwords_trace::evidence::{Cause, Evidence, Gap};
 use lastwords_trace::schema::Schema;
@@ -337,7 +338,7 @@ impl<'a> Builder<'a> {
 
     /// Adds a note if a snapshot was being taken.
     fn swapping(&mut self, info: &Info) {
-        if info.snapshot.word() == "swapping" {
+        if info.snapshot.state == SnapshotState::Swapping {
             let both = if info.snapshot.locked {
                 "what was before the swap is shown with what was after"
             } else {

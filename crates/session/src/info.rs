@@ -2,6 +2,7 @@
 
 use super::window::Window;
 use lastwords_abi::session as abi;
+use lastwords_folders::SnapshotState;
 
 /// Facts of a session.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -75,8 +76,8 @@ pub struct Info {
 /// State of a session's snapshot.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Snapshot {
-    /// A `SNAPSHOT_` number; see [`Snapshot::word`].
-    pub state: u32,
+    /// Its state.
+    pub state: SnapshotState,
     /// Number of snapshots taken.
     pub taken: u32,
     /// Clock when the last snapshot was taken.
@@ -266,22 +267,16 @@ impl Info {
 }
 
 impl Snapshot {
-    /// Name of the snapshot's state.
-    #[must_use]
-    pub fn word(self) -> &'static str {
-        abi::word_of(&abi::SNAPSHOT_WORDS, self.state)
-    }
-
     /// True if the swap of live and spare half was not finished: both halves contain events of the trace.
     #[must_use]
     pub fn is_swapping(self) -> bool {
-        self.state == abi::SNAPSHOT_SWAPPING && self.locked
+        self.state == SnapshotState::Swapping && self.locked
     }
 
     /// True if there is a snapshot to read of the stream with this index and CPU.
     #[must_use]
     pub fn holds(self, stream: u32, cpu: u32) -> bool {
-        matches!(self.state, abi::SNAPSHOT_TAKEN | abi::SNAPSHOT_READING) && abi::snapshot_has(self.of, stream, cpu)
+        self.state.is_there() && abi::snapshot_has(self.of, stream, cpu)
     }
 }
 

@@ -11,6 +11,7 @@ use super::region::Region;
 use super::schema;
 use lastwords_bytes::Error;
 use lastwords_ctf::session::ChannelDecoder;
+use lastwords_folders::SnapshotState;
 use lastwords_image::Progress;
 use lastwords_trace::evidence::Cause;
 use lastwords_trace::parallel;
@@ -129,7 +130,7 @@ impl Planning<'_> {
         let (live, other) = if contradicted { (other, live) } else { (live, other) };
         match (self.builder.options.snapshot, swapping) {
             (true, _) if self.info.snapshot.holds(stream.region.index, stream.geometry.cpu) => vec![other],
-            (true, _) if self.info.snapshot.word() == "swapping" && planner.is_in_use(other) => vec![other],
+            (true, _) if self.info.snapshot.state == SnapshotState::Swapping && planner.is_in_use(other) => vec![other],
             (true, _) => Vec::new(),
             // The swap was not finished, so no reader can have read the snapshot: events from before the swap belong to
             // the trace.

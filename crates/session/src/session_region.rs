@@ -8,6 +8,7 @@ use super::window::Window;
 use lastwords_abi::session::{self as abi, Channel, ClockArea, ClockSample, Control, SessionInfo};
 use lastwords_abi::triggers::Triggers;
 use lastwords_bytes::{Budget, Error, Reader};
+use lastwords_folders::SnapshotState;
 use lastwords_image::Image;
 use std::mem::offset_of;
 
@@ -97,7 +98,7 @@ fn control(image: &dyn Image, region: &Region, at: u64, budget: &Budget, info: &
     info.creates_channel = field!(r, 0, Control, channels_lock, u64_at)? != 0;
     info.ending = field!(r, 0, Control, ending, u32_at)?;
     info.snapshot = Snapshot {
-        state: field!(r, 0, Control, snapshot, u32_at)?,
+        state: SnapshotState::from_number(field!(r, 0, Control, snapshot, u32_at)?),
         taken: field!(r, 0, Control, snapshots, u32_at)?,
         clock: field!(r, 0, Control, snapshot_clock, u64_at)?,
         reader: field!(r, 0, Control, snapshot_reader, u64_at)?,

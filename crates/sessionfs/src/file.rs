@@ -8,6 +8,7 @@ use lastwords::snapshot::Rings;
 use lastwords_control::ChannelSummary;
 use lastwords_ctf::Version;
 use lastwords_ctf::read::unwatched;
+use lastwords_folders::SnapshotState;
 use lastwords_formats::events;
 use lastwords_ftrace::format_file;
 use lastwords_open::Trace;
@@ -55,7 +56,7 @@ pub(crate) fn read(buffer: &Buffer, file: File, of: &Of) -> Result<String, Errno
         File::SetEventNotracePid => restriction::text(buffer, List::Never)?,
         File::SetEventPid => restriction::text(buffer, List::Only)?,
         File::Snapshot => snapshot_text(buffer, cpu(of))?,
-        File::SnapshotEnabled => flag(buffer.details()?.snapshot != "off"),
+        File::SnapshotEnabled => flag(buffer.details()?.snapshot != SnapshotState::Off),
         File::Stats => stats(buffer, cpu(of))?,
         File::TraceClock => format!("[{}]\n", clock_word(buffer)),
         File::TraceOptions => {
@@ -264,7 +265,7 @@ fn set_snapshot(buffer: &Buffer, cpu: Option<u32>, bytes: &[u8]) -> Result<(), E
             let why = "only the main snapshot file frees and clears";
             Err(buffer.refuse(Errno::INVAL, bytes, &Refusal::new("snapshot", why)))
         }
-        (_, None) if matches!(state, "taken" | "reading") => {
+        (_, None) if state.is_there() => {
             buffer.handle.read_snapshot().map_err(failed)?.release();
             Ok(())
         }
@@ -277,8 +278,8 @@ fn snapshot_text(buffer: &Buffer, cpu: Option<u32>) -> Result<String, Errno> {
     let mut out = Vec::new();
     let write = |trace: &Trace| text::write(trace, &part, cpus, &names, &mut out);
     let written = match buffer.details()?.snapshot {
-        "off" => return Ok(text::snapshot_help(false, cpu)),
-        "ready" => match buffer.handle.saved_snapshot() {
+        SnapshotState::Off => return Ok(text::snapshot_help(false, cpu)),
+        SnapshotState::Ready => match buffer.handle.saved_snapshot() {
             Some((number, folder)) if number != buffer.cleared_snapshot.load(Relaxed) => {
                 read_trace(&folder, false, write)?.ok_or(Errno::NODATA)?
             }

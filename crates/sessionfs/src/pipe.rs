@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use lastwords_ctf::Version;
+use lastwords_folders::SnapshotState;
 use lastwords_formats::evidence::Account;
 use lastwords_formats::text::{self, Style, Zone};
 use lastwords_live::consume_session;
@@ -200,7 +201,7 @@ impl Pipe {
 
     /// Consumes what is in the rings, unless nothing has changed since the last time.
     fn fill(&mut self, buffer: &Buffer) -> Result<(), Errno> {
-        if self.of_snapshot && buffer.details()?.snapshot != "taken" {
+        if self.of_snapshot && buffer.details()?.snapshot != SnapshotState::Taken {
             return Ok(());
         }
         let produced = buffer.handle.produced();
@@ -266,7 +267,7 @@ fn lost(account: &Account<'_>) -> Vec<Item> {
 
 /// Returns the pages of `snapshot_raw`: the events of a CPU in a snapshot, which are not consumed.
 pub(crate) fn snapshot_pages(buffer: &Buffer, cpu: u32) -> Result<Vec<u8>, Errno> {
-    if !matches!(buffer.details()?.snapshot, "taken" | "reading") {
+    if !buffer.details()?.snapshot.is_there() {
         return Ok(Vec::new());
     }
     let (mut items, names, part) = (Vec::new(), Names::read(buffer)?, buffer.part(None)?);

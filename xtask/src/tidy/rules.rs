@@ -16,7 +16,7 @@ pub(super) const GRAPH: &[(&str, &[&str])] = &[
     ("trace", &["bytes"]),
     ("kernel", &["image", "bytes", "trace"]),
     ("ctf", &["trace", "bytes"]),
-    ("session", &["ctf", "image", "abi", "trace", "bytes"]),
+    ("session", &["folders", "ctf", "image", "abi", "trace", "bytes"]),
     ("lttng", &["ctf", "kernel", "image", "trace", "bytes"]),
     ("ftrace", &["filter", "glob", "bytes", "image", "trace", "kernel", "ctf"]),
     ("formats", &["ftrace", "ctf", "trace", "filter", "glob", "bytes"]),
@@ -29,13 +29,17 @@ pub(super) const GRAPH: &[(&str, &[&str])] = &[
     ),
     ("view", &["bytes", "trace", "ctf", "formats"]),
     ("live", &["folders", "lastwords", "control", "session", "open"]),
-    ("sessionfs", &["lastwords", "control", "filter", "glob", "trace", "ctf", "ftrace", "formats", "open", "live"]),
+    (
+        "sessionfs",
+        &["folders", "lastwords", "control", "filter", "glob", "trace", "ctf", "ftrace", "formats", "open", "live"],
+    ),
     ("stream", &["abi", "lastwords", "control", "bytes", "trace", "ftrace", "formats", "open"]),
     ("tracefs", &["glob", "ring", "bytes", "trace", "ftrace", "formats", "open", "stream"]),
     (
         "cli",
         &[
             "abi",
+            "folders",
             "glob",
             "filter",
             "ring",

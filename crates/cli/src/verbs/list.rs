@@ -125,7 +125,7 @@ fn state_text(details: &Details) -> String {
         1 => ", 1 panic".into(),
         panics => format!(", {panics} panics"),
     };
-    format!("{}{panics}", ended::how(&EndedReport::from(*ended)))
+    format!("{}{panics}", ended::how(ended))
 }
 
 fn pids(details: &Details) -> String {
@@ -147,10 +147,10 @@ fn details_text(summary: &Summary) -> String {
         plain(&d.program),
         d.reservation,
         d.backend,
-        d.snapshot
+        d.snapshot.word()
     ));
     if let Some(ended) = &d.ended {
-        text.push_str(&(ended::line(&EndedReport::from(*ended)) + "\n"));
+        text.push_str(&(ended::line(ended) + "\n"));
     }
     if let Some(why) = unknown_end(d) {
         text.push_str(&format!("end unknown: {}\n", plain(&why)));
@@ -276,9 +276,9 @@ fn data(summary: &Summary) -> Value {
         "scope": if d.is_users { "user" } else { "process" },
         "back_end": d.backend,
         "reservation": d.reservation,
-        "snapshot": d.snapshot,
+        "snapshot": d.snapshot.word(),
         "bytes": d.bytes,
-        "ended": d.ended.map(EndedReport::from),
+        "ended": d.ended.map(EndedReport),
         "panics": d.panics,
         "triggers": d.triggered.map(|t| json!({ "fired": t.fired, "limited": t.limited, "waiting": t.waiting, "saved": t.saved, "failed": t.failed, "replaced": t.replaced })),
         "retention_removed": d.removed,

@@ -17,6 +17,7 @@ use clap::Subcommand;
 use lastwords::Window;
 use lastwords::condition::{Action, Condition, Latency};
 use lastwords_filter::Filter;
+use lastwords_folders::SnapshotState;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -256,7 +257,7 @@ fn add_condition(add: &Add) -> anyhow::Result<()> {
     let as_given = |glob: &String| glob.strip_prefix("*:").filter(|name| is_name(name)).unwrap_or(glob).to_owned();
     let globs: Vec<String> = globs.filter(|glob| !glob.starts_with("crash:")).map(as_given).collect();
     note_unknown(&session, &globs, add.filter.as_deref());
-    let is_off = session.summary().details.is_ok_and(|details| details.snapshot == "off");
+    let is_off = session.summary().details.is_ok_and(|details| details.snapshot == SnapshotState::Off);
     if is_off && condition.action == Action::Snapshot {
         say::note("snapshots are not enabled: `lastwords snapshot enable` makes triggers take them");
     }

@@ -8,6 +8,7 @@ use crate::exit::Outcome;
 use crate::stop::Stop;
 use crate::{paint, say};
 use lastwords_control::Handle;
+use lastwords_open::EndedReport;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -67,7 +68,7 @@ pub(super) fn run(args: &Args, handle: &Handle, folder: &Path, stop: &Stop) -> a
     if followed.is_ok() && screen.goes_on() {
         let (state, news) = (watch.state(), watch.news());
         match screen.shown.take().filter(|_| !is_fresh.into_inner()) {
-            Some(last) => screen.show(Reading { state, ended: watch.ended(), ..last }, news),
+            Some(last) => screen.show(Reading { state, ended: watch.ended().map(EndedReport), ..last }, news),
             None => screen.show(watch.reading(), news),
         }
         while screen.wait(IDLE) {}

@@ -58,7 +58,7 @@ pub(super) fn head(reading: &Reading) -> String {
     let state = match (reading.state, &reading.ended) {
         (State::Live, _) if reading.recording => "live".to_owned(),
         (State::Live, _) => "live, recording is stopped".to_owned(),
-        (State::Ended, Some(ended)) => ended::line(ended),
+        (State::Ended, Some(ended)) => ended::line(&ended.0),
         (State::Ended, None) => "ended".to_owned(),
         (State::Destroyed, _) => "removed".to_owned(),
     };

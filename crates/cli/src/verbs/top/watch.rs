@@ -5,6 +5,7 @@
 
 use super::reading::{Key, LossRow, Reading, SCHEMA, State, event_rows, loss_rows, ring_row};
 use crate::table::plain;
+use lastwords::Ended;
 use lastwords_control::Handle;
 use lastwords_control::rings::Ring;
 use lastwords_ctf::Version;
@@ -224,8 +225,8 @@ impl<'h> Watch<'h> {
     }
 
     /// Returns how the session ended.
-    pub(super) fn ended(&self) -> Option<EndedReport> {
-        self.handle.summary().details.ok()?.ended.map(EndedReport::from)
+    pub(super) fn ended(&self) -> Option<Ended> {
+        self.handle.summary().details.ok()?.ended
     }
 
     /// Returns the remarks that came since the last call.
@@ -256,7 +257,7 @@ impl<'h> Watch<'h> {
             session: plain(&summary.name),
             folder: plain(&self.folder.display().to_string()),
             state,
-            ended: details.as_ref().and_then(|details| details.ended).map(EndedReport::from),
+            ended: details.as_ref().and_then(|details| details.ended).map(EndedReport),
             recording: details.as_ref().is_some_and(|details| details.recording),
             at_ns: self.newest.map_or_else(|| self.now(), |(newest, _)| newest),
             interval,

@@ -68,9 +68,9 @@ fn an_instance_is_a_second_buffer_of_the_application() {
     assert_eq!(read("snapshot_pipe"), [42, 43]);
     assert_eq!((read("instances/few/snapshot"), read("snapshot")), (vec![1043], vec![]));
     let state = || lastwords_control::Handle::open(&place.folder).unwrap().summary().details.unwrap().snapshot;
-    assert_eq!(state(), "taken");
+    assert_eq!(state().word(), "taken");
     assert_eq!(read("instances/few/snapshot_pipe"), [1043]);
-    assert_eq!(state(), "ready");
+    assert_eq!(state().word(), "ready");
     // It goes, and comes again empty.
     let open = place.tree.open("instances/few/trace", READ).unwrap();
     assert_eq!(place.tree.remove_folder("instances/few"), Err(Errno::BUSY));
