@@ -74,7 +74,7 @@ impl FlagColumns {
     /// Those of a kernel of which only the version is known. An unknown version is taken for a new one.
     ///
     /// ```
-    /// # use crate::FlagColumns;
+    /// # use lastwords_ftrace::FlagColumns;
     /// assert!(!FlagColumns::of_release("5.10.0-46-amd64").migration);
     /// assert!(FlagColumns::of_release("").bottom_halves);
     /// ```
