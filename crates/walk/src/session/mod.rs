@@ -172,6 +172,7 @@ impl Source for Session {
             budget: Budget::for_input(data.region.held),
             buf: Vec::new(),
             late: self.late.as_ref().map(|late| late.of(self, stream)),
+            is_whole: true,
         });
         match (self.loose.get(&stream), planned) {
             (Some(loose), planned) => {
