@@ -38,6 +38,7 @@ mod fields;
 pub mod filter;
 pub mod ftrace;
 pub mod json;
+mod last;
 pub mod missing;
 pub mod perfetto;
 pub mod select;
