@@ -255,6 +255,7 @@ impl Chosen {
             since: self.since.map(|moment| moment.resolve(self.end)),
             until: self.until.map(|moment| moment.resolve(self.end)),
             last: self.last,
+            unread_before: false,
             deduplicate: false,
         }
     }

@@ -62,6 +62,8 @@ pub struct Totals {
     pub lost_events: u64,
     /// Packets that are missing between those packets.
     pub lost_packets: u64,
+    /// Packets before the last events that were not looked at. What they lost is not known.
+    pub unread: u64,
 }
 
 impl Totals {
@@ -74,6 +76,7 @@ impl Totals {
         self.faults = self.faults.saturating_add(other.faults);
         self.lost_events = self.lost_events.saturating_add(other.lost_events);
         self.lost_packets = self.lost_packets.saturating_add(other.lost_packets);
+        self.unread = self.unread.saturating_add(other.unread);
     }
 
     /// Returns the sum of several parts.

@@ -10,7 +10,7 @@ use crate::fields::IntegerField;
 use lastwords_ctf::read::{Due, Reader, Trace};
 use lastwords_trace::class::{EventClass, Scope, StreamClass};
 use lastwords_trace::visit::{Ignore, NodeId};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Maximum number of events whose copies are awaited.
 const MAX_PENDING: usize = 64;
@@ -22,6 +22,10 @@ pub(crate) struct Deduplicator<'t> {
     /// An entry for each trace, stream class and event class; none if only one channel has the class.
     shared: Vec<Vec<Vec<Option<SharedClass>>>>,
     pending: Vec<Pending>,
+    /// The threads of the events so far, if there were earlier events that were not passed.
+    late: Option<HashSet<Thread>>,
+    /// The last event may be a copy of one that was not passed.
+    is_doubtful: bool,
 }
 
 /// Positions of a stream class and of an event class in it.
@@ -50,12 +54,23 @@ struct Pending {
 impl<'t> Deduplicator<'t> {
     pub(crate) fn new(traces: &'t [Trace], streams: &[StreamInfo]) -> Self {
         let shared = traces.iter().map(|trace| shared_classes(&trace.class().streams)).collect();
-        Self { traces, streams: streams.to_vec(), shared, pending: Vec::new() }
+        Self { traces, streams: streams.to_vec(), shared, pending: Vec::new(), late: None, is_doubtful: false }
     }
 
     /// Returns true if no two channels have the same event class, so that there are no copies.
     pub(crate) fn is_idle(&self) -> bool {
         !self.shared.iter().flatten().flatten().any(Option::is_some)
+    }
+
+    /// Prepares for events that begin in the middle: the copy of an event follows it in its thread, so that the first event of each
+    /// thread is in doubt.
+    pub(crate) fn begin_late(&mut self) {
+        self.late = Some(HashSet::new());
+    }
+
+    /// Returns true if the last event may be a copy of one that was not passed.
+    pub(crate) fn is_doubtful(&self) -> bool {
+        self.is_doubtful
     }
 
     /// Returns true if the event is a copy of an earlier event from another channel. The caller must pass every event,
@@ -64,14 +79,17 @@ impl<'t> Deduplicator<'t> {
         let Some(StreamInfo { trace, class: channel, .. }) = self.streams.get(stream) else { return false };
         let (trace, channel) = (*trace, *channel);
         let shared = self.shared.get(trace).and_then(|of| of.get(channel)?.get(event.class).copied()).flatten();
-        if shared.is_none() && self.pending.is_empty() {
+        self.is_doubtful = false;
+        if shared.is_none() && self.pending.is_empty() && self.late.is_none() {
             return false;
         }
         let Some((thread, payload)) = self.identity(trace, channel, reader, event) else { return false };
         let thread = (trace, thread);
         let last = self.pending.iter().position(|pending| pending.thread == thread);
         let last = last.map(|last| self.pending.remove(last));
+        let is_first = self.late.as_mut().is_some_and(|threads| threads.insert(thread));
         let Some(SharedClass { first, last_channel }) = shared else { return false };
+        self.is_doubtful = is_first && first.0 < channel;
         let is_copy = last.is_some_and(|last| last.class == first && last.channel < channel && last.payload == payload);
         if channel < last_channel {
             self.pending.truncate(MAX_PENDING - 1);

@@ -3,9 +3,10 @@
 use crate::Totals;
 use crate::duplicates::Deduplicator;
 use crate::filter::packets::EventFilter;
+pub(crate) use crate::last::Passed;
 use crate::select::Selection;
 use lastwords_ctf::program::Code;
-use lastwords_ctf::read::{Due, Error, Loss, Reader, Sink, Trace, Watch, cpu, readers, run, unwatched};
+use lastwords_ctf::read::{Due, Error, Loss, Reader, Sink, Trace, Watch, cpu, readers, run};
 use lastwords_trace::class::{Scope, StreamClass};
 use lastwords_trace::clock::Rounding;
 use std::io::{self, ErrorKind, Write};
@@ -39,11 +40,20 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    pub(crate) fn new(streams: &[StreamInfo]) -> Self {
+    pub(crate) fn new(streams: &[StreamInfo], passed: &Passed) -> Self {
         let traces: Vec<usize> = streams.iter().map(|stream| stream.trace).collect();
         let count = traces.iter().max().map_or(0, |last| last.saturating_add(1));
         let by_trace = vec![Totals::default(); count];
-        Self { traces, by_trace, used: vec![false; streams.len()], totals: Totals::default() }
+        let mut tally = Self { traces, by_trace, used: vec![false; streams.len()], totals: Totals::default() };
+        for (stream, packets) in passed.skips.iter().map(|skip| skip.packets as u64).enumerate() {
+            if !passed.is_checked {
+                tally.count(stream, |totals| totals.unread = totals.unread.saturating_add(packets));
+            } else if packets > 0 {
+                tally.totals.packets = tally.totals.packets.saturating_add(packets);
+                tally.used.get_mut(stream).into_iter().for_each(|used| *used = true);
+            }
+        }
+        tally
     }
 
     /// Changes the counts of all traces and those of the stream's trace.
@@ -106,6 +116,8 @@ pub(crate) struct Chosen<'t> {
     /// Facts about each stream, in the order of `readers`.
     pub(crate) facts: Vec<StreamInfo>,
     pub(crate) filter: Filter<'t>,
+    /// What is passed over before the last events.
+    pub(crate) passed: Passed,
 }
 
 /// Returns facts about all streams of some traces, in the order of [`readers`].
@@ -141,7 +153,7 @@ pub fn scope_code(trace: &Trace, scope: Scope, stream: usize, event: usize) -> O
 
 impl<'t> Chosen<'t> {
     /// Returns the streams that `selection` wants. `rounding` sets how times are computed from clock readings.
-    fn new(traces: &'t [Trace], selection: &'t Selection, rounding: Rounding, watch: Watch<'t>) -> Self {
+    pub(crate) fn new(traces: &'t [Trace], selection: &'t Selection, rounding: Rounding, watch: Watch<'t>) -> Self {
         let all: Vec<_> = readers(traces);
         let facts = stream_infos(traces, &all);
         let wanted = |facts: &StreamInfo| {
@@ -152,23 +164,8 @@ impl<'t> Chosen<'t> {
         let kept = all.into_iter().zip(facts).filter(|(_, facts)| wanted(facts));
         let (readers, facts): (Vec<_>, Vec<_>) = kept.unzip();
         let readers = readers.into_iter().map(|(trace, reader)| (trace, reader.rounded(rounding).watched(watch)));
-        Self { traces, readers: readers.collect(), filter: Filter::new(traces, &facts, selection), facts }
-    }
-
-    /// Returns the streams that `selection` wants. If `selection` wants only the last events, this function first reads
-    /// all events to count them.
-    pub(crate) fn last(traces: &'t [Trace], selection: &'t Selection, rounding: Rounding, watch: Watch<'t>) -> Self {
-        let mut chosen = Self::new(traces, selection, rounding, watch);
-        if let Some(last) = selection.last {
-            let Self { mut readers, filter, .. } = Self::new(traces, selection, rounding, &unwatched);
-            let mut events = 0u64;
-            let visit = |filter: &Filter<'_>, stream: usize, _: &mut Reader<'_>, _: &Due| {
-                events = events.saturating_add(filter.count(stream));
-            };
-            run(&mut readers, &mut Each { filter, visit, notes: &mut |_| {} });
-            chosen.filter.to_skip = events.saturating_sub(last);
-        }
-        chosen
+        let (filter, passed) = (Filter::new(traces, &facts, selection), Passed::default());
+        Self { traces, readers: readers.collect(), filter, facts, passed }
     }
 
     /// Returns the number of bytes of packets to be read.
@@ -190,7 +187,7 @@ pub(crate) struct Filter<'t> {
     /// The expression that events must match.
     expression: Option<EventFilter<'t>>,
     /// Number of events to skip before the first of the last events that are wanted.
-    to_skip: u64,
+    pub(crate) to_skip: u64,
 }
 
 impl<'t> Filter<'t> {
@@ -226,9 +223,19 @@ impl<'t> Filter<'t> {
         false
     }
 
+    /// Prepares for reading that begins behind the first events.
+    pub(crate) fn begin_late(&mut self) {
+        self.deduplicator.iter_mut().for_each(Deduplicator::begin_late);
+    }
+
+    /// Returns true if the event that was asked for last may be a copy of one that was not read.
+    pub(crate) fn is_doubtful(&self) -> bool {
+        self.deduplicator.as_ref().is_some_and(Deduplicator::is_doubtful)
+    }
+
     /// Returns 1 if events of the stream are counted, or 0 if they are not.
     #[inline]
-    fn count(&self, stream: usize) -> u64 {
+    pub(crate) fn count(&self, stream: usize) -> u64 {
         u64::from(!self.is_uncounted.get(stream).copied().unwrap_or(false))
     }
 
@@ -309,8 +316,9 @@ pub fn take(
     to: &mut dyn Take,
     notes: &mut dyn FnMut(Note),
 ) -> crate::Result<Totals> {
-    let Chosen { mut readers, filter, facts, .. } = Chosen::last(traces, selection, Rounding::Floor, watch);
-    let mut tally = Tally::new(&facts);
+    // The events that are skipped are counted too, so that all are read.
+    let Chosen { mut readers, filter, facts, passed, .. } = Chosen::counted(traces, selection, Rounding::Floor, watch);
+    let mut tally = Tally::new(&facts, &passed);
     tally.totals.events = filter.to_skip;
     let mut taking = Taking { filter, facts, to, notes, tally };
     run(&mut readers, &mut taking);
@@ -407,9 +415,9 @@ pub(crate) fn write<'o>(
     out: Out<'o>,
     notes: &'o mut dyn FnMut(Note),
 ) -> crate::Result<Totals> {
-    let Chosen { mut readers, filter, facts, .. } = chosen;
+    let Chosen { mut readers, filter, facts, passed, .. } = chosen;
     let full = if matches!(out, Out::File(_)) { CHUNK } else { 0 };
-    let (buffer, tally) = (Vec::with_capacity(2 * CHUNK), Tally::new(&facts));
+    let (buffer, tally) = (Vec::with_capacity(2 * CHUNK), Tally::new(&facts, &passed));
     let mut writer = Writer { filter, line, out, full, notes, buffer, bytes: 0, tally, failed: None };
     run(&mut readers, &mut writer);
     writer.line.end(&mut writer.buffer);

@@ -216,6 +216,10 @@ impl<'a> Account<'a> {
             let gap = gap(Cause::Missing, None, format!("{} packets between others", totals.lost_packets));
             self.evidence.to_mut().gaps.push(gap);
         }
+        if totals.unread > 0 {
+            let place = format!("{} packets before the last events, which were not looked at", totals.unread);
+            self.evidence.to_mut().gaps.push(gap(Cause::Missing, None, place));
+        }
         self.faults = self.faults.saturating_add(totals.faults);
     }
 

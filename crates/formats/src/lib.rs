@@ -37,6 +37,7 @@ pub mod evidence;
 mod fields;
 pub mod filter;
 pub mod json;
+mod last;
 pub mod missing;
 pub mod perfetto;
 pub mod select;

@@ -24,6 +24,9 @@ pub struct Selection {
     pub until: Option<i64>,
     /// Select only the last events that match, and at most this number of them.
     pub last: Option<u64>,
+    /// With [`Selection::last`]: do not read what lies before the last events, as far as the times in the headers of packets tell. Losses
+    /// and faults in it are then not found; [`Totals::unread`](crate::Totals) has the number of its packets.
+    pub unread_before: bool,
     /// Show an event that a session recorded into several channels only once: in the first of these channels that is
     /// shown.
     pub deduplicate: bool,

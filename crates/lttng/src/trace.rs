@@ -2,7 +2,7 @@
 
 use super::{Packet, Session};
 use lastwords_ctf::read::{Memory, Stream, Trace};
-use lastwords_trace::source::{PacketInfo, PacketReader, Packets};
+use lastwords_trace::source::{Foretold, PacketInfo, PacketReader, Packets};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -82,5 +82,21 @@ impl PacketReader for Reader<'_> {
             events_at: 0,
             packet_len: *len,
         })
+    }
+
+    fn foretell(&self) -> Option<Vec<Foretold>> {
+        let foretold = |(_, Packet { header, len, .. }): (usize, &Packet)| Foretold {
+            sequence: header.sequence,
+            begin: header.begin,
+            end: header.end,
+            size: *len,
+        };
+        Some(self.packets.clone().map(foretold).collect())
+    }
+
+    fn pass_over(&mut self, packets: usize) {
+        if let Some(last) = packets.checked_sub(1) {
+            self.packets.nth(last);
+        }
     }
 }

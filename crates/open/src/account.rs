@@ -87,6 +87,7 @@ pub fn accounts_after_reading<'t>(traces: &'t [Trace], totals: &Totals, each: &[
         faults: totals.faults.saturating_sub(known.faults),
         lost_events: totals.lost_events.saturating_sub(known.lost_events),
         lost_packets: totals.lost_packets.saturating_sub(known.lost_packets),
+        unread: totals.unread.saturating_sub(known.unread),
         ..Totals::default()
     };
     let at = traces.iter().position(|trace| trace.ftrace().is_some()).unwrap_or(0);

@@ -12,6 +12,7 @@ use lastwords_abi::packet::HEADER_LEN;
 use lastwords_bytes::{Budget, Error};
 use lastwords_ctf::session::{ChannelDecoder, DecodeError, Expected};
 use lastwords_trace::evidence::{Cause, Gap, SubBuffer, Verdict};
+use lastwords_trace::source::Foretold;
 use std::collections::BTreeMap;
 
 /// Most missing sub-buffers that are listed one by one; further ones make one gap.
@@ -34,6 +35,15 @@ pub(crate) struct Packet {
     pub(crate) begin: u64,
     pub(crate) end: u64,
     pub(crate) discarded: u64,
+}
+
+impl Packet {
+    /// Returns what is known of the packet before it is read.
+    pub(crate) fn foretold(&self) -> Foretold {
+        let size =
+            self.pieces.iter().map(|(begin, end)| end.saturating_sub(*begin) as u64).fold(0, u64::saturating_add);
+        Foretold { sequence: self.number, begin: self.begin, end: self.end, size }
+    }
 }
 
 /// The result of planning one stream.

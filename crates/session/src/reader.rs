@@ -6,7 +6,7 @@ use super::packet::{Header, Judged, judge};
 use super::plan::Packet;
 use lastwords_abi::packet::{HEADER_LEN, at};
 use lastwords_bytes::{Budget, ByteOrder};
-use lastwords_trace::source::{PacketInfo, PacketReader};
+use lastwords_trace::source::{Foretold, PacketInfo, PacketReader};
 
 /// Reads the planned packets of one stream; keeps one sub-buffer in memory.
 pub(crate) struct Reader<'a> {
@@ -16,13 +16,15 @@ pub(crate) struct Reader<'a> {
     pub(crate) buf: Vec<u8>,
     /// The way to compare checksums that were not compared yet.
     pub(crate) late: Option<late::OfStream<'a>>,
+    /// No packet was passed over.
+    pub(crate) is_whole: bool,
 }
 
 impl PacketReader for Reader<'_> {
     fn next_packet(&mut self, bytes: &mut Vec<u8>) -> Option<PacketInfo> {
         loop {
             let Some(packet) = self.packets.next() else {
-                self.late.iter().for_each(late::OfStream::is_read);
+                self.late.iter().filter(|_| self.is_whole).for_each(late::OfStream::is_read);
                 return None;
             };
             if packet.is_unchecked
@@ -37,6 +39,15 @@ impl PacketReader for Reader<'_> {
                 return Some(info);
             }
         }
+    }
+
+    fn foretell(&self) -> Option<Vec<Foretold>> {
+        Some(self.packets.clone().map(Packet::foretold).collect())
+    }
+
+    fn pass_over(&mut self, packets: usize) {
+        self.is_whole &= packets == 0;
+        self.packets = self.packets.as_slice().get(packets..).unwrap_or_default().iter();
     }
 }
 

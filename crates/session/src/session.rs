@@ -118,6 +118,7 @@ impl Source for Session {
             packets: outcome.packets.iter(),
             budget: Budget::for_input(data.region.held),
             buf: Vec::new(),
+            is_whole: true,
             late: self.late.as_ref().map(|late| late.of(self, stream)),
         });
         match (self.loose.get(&stream), planned) {

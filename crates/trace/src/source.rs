@@ -57,6 +57,28 @@ pub trait PacketReader {
     fn defect(&mut self) -> Option<Defect> {
         None
     }
+
+    /// Returns the packets to come, as far as they are known before they are read. Returns none if the source does not know them;
+    /// then it cannot pass over packets either.
+    fn foretell(&self) -> Option<Vec<Foretold>> {
+        None
+    }
+
+    /// Passes over this number of the packets that [`Self::foretell`] returns, without reading them.
+    fn pass_over(&mut self, _packets: usize) {}
+}
+
+/// What is known of a packet before it is read. Clock values are ticks of the trace's clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Foretold {
+    /// Number of the packet in its stream.
+    pub sequence: u64,
+    /// Clock at the start of the packet.
+    pub begin: u64,
+    /// Clock when the packet was closed, or of its last event.
+    pub end: u64,
+    /// Size of its content, bytes.
+    pub size: u64,
 }
 
 /// A packet, or what it is made of, cannot be read to its end or is not as it should be.

@@ -26,6 +26,18 @@ pub struct Due {
     place: i64,
 }
 
+/// A place in the merged order of events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place(pub(super) i64);
+
+impl Due {
+    /// Returns true if the event comes behind a place.
+    #[must_use]
+    pub fn is_behind(&self, place: Place) -> bool {
+        self.place > place.0
+    }
+}
+
 /// Receives the merged events.
 pub trait Sink {
     /// Takes an event, which is in the reader's window, and returns false to stop. The reader may have advanced past
@@ -147,10 +159,7 @@ impl Head {
                 }
                 Next::Packet => {
                     let begin = reader.packet().and_then(|packet| packet.begin);
-                    let begin = begin.and_then(|begin| match self.order.by_ticks {
-                        true => Some(ticks(begin)),
-                        false => reader.nanoseconds(begin),
-                    });
+                    let begin = begin.and_then(|begin| begin_of(reader, begin, self.order.by_ticks));
                     self.order.floor = self.order.floor.max(begin.unwrap_or(i64::MIN));
                     sink.packet(stream, reader);
                 }
@@ -172,14 +181,19 @@ impl Head {
     }
 }
 
+/// Returns the key of a packet's begin: later events of the stream do not come before it.
+pub(super) fn begin_of(reader: &mut Reader<'_>, begin: u64, by_ticks: bool) -> Option<i64> {
+    if by_ticks { Some(ticks(begin)) } else { reader.nanoseconds(begin) }
+}
+
 /// Converts a clock reading to a key of the order.
 #[inline]
-fn ticks(clock: u64) -> i64 {
+pub(super) fn ticks(clock: u64) -> i64 {
     i64::try_from(clock).unwrap_or(i64::MAX)
 }
 
-/// Returns true if all streams have one clock, and its times are exact.
-fn have_one_clock(readers: &[(usize, Reader<'_>)]) -> bool {
+/// Returns true if all streams have one clock, and its times are exact. The order is then that of the clock's ticks.
+pub(super) fn have_one_clock(readers: &[(usize, Reader<'_>)]) -> bool {
     let mut clocks = readers.iter().map(|(_, reader)| {
         reader.exact_clock().map(|clock| (clock.frequency, clock.offset_seconds, clock.offset_cycles, &clock.origin))
     });
@@ -189,14 +203,14 @@ fn have_one_clock(readers: &[(usize, Reader<'_>)]) -> bool {
 /// Gives all events to `sink` until it returns false.
 pub fn run<S: Sink + ?Sized>(readers: &mut [(usize, Reader<'_>)], sink: &mut S) {
     let by_ticks = have_one_clock(readers);
-    let head = || Head {
+    let head = |floor: i64| Head {
         events: Vec::with_capacity(AHEAD),
         next: 0,
-        order: Order { floor: i64::MIN, by_ticks },
+        order: Order { floor, by_ticks },
         untimed: None,
         reported_in: None,
     };
-    let mut heads: Vec<Head> = readers.iter().map(|_| head()).collect();
+    let mut heads: Vec<Head> = readers.iter().map(|(_, reader)| head(reader.floor())).collect();
     for (stream, ((_, reader), head)) in readers.iter_mut().zip(&mut heads).enumerate() {
         head.read(stream, reader, sink);
     }

@@ -15,6 +15,7 @@ mod merge;
 mod packet_times;
 mod siblings;
 mod stream;
+mod tail;
 pub mod tournament;
 mod value;
 
@@ -23,6 +24,7 @@ pub use cpu::cpu;
 pub use error::Error;
 pub use folder::{Account, Memory, OpenedFolder, Stream, Trace, is_trace, open};
 pub use index::Entry;
-pub use merge::{Due, Sink, readers, run};
+pub use merge::{Due, Place, Sink, readers, run};
 pub use stream::{Loss, Next, Reader, Watch, unwatched};
+pub use tail::{Cut, Skip, Tail};
 pub use value::{Member, Value};

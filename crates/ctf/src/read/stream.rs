@@ -3,10 +3,12 @@
 use super::error::Error;
 use super::folder::{Stream, Trace};
 use super::index::{Entry, read_at};
+use super::merge::ticks;
+use super::tail::Skip;
 use crate::program::{Decoder, Event, Expected, Fault, MAX_ALIGNMENT, Packet, PacketPart, Program};
 use lastwords_trace::class::Clock;
 use lastwords_trace::clock::{Converter, Rounding};
-use lastwords_trace::source::{Defect, PacketInfo, PacketReader};
+use lastwords_trace::source::{Defect, Foretold, PacketInfo, PacketReader};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::sync::Arc;
@@ -45,6 +47,20 @@ pub enum Next {
     Fault(Error),
     /// The stream has ended.
     End,
+}
+
+/// The clocks of some events.
+pub(super) struct Clocks {
+    pub(super) count: u64,
+    pub(super) least: u64,
+    pub(super) greatest: u64,
+}
+
+impl Clocks {
+    /// Returns the clock of one event.
+    pub(super) fn one(clock: u64) -> Self {
+        Self { count: 1, least: clock, greatest: clock }
+    }
 }
 
 /// A function that receives numbers of bytes as streams are read, from any thread. For a stream that is read to its
@@ -107,6 +123,8 @@ pub struct Reader<'t> {
     reported: u64,
     /// Bytes of all packets that were reported to `watch`.
     all_reported: u64,
+    /// The least key in the merged order that the next event can have.
+    floor: i64,
 }
 
 impl<'t> Reader<'t> {
@@ -141,6 +159,7 @@ impl<'t> Reader<'t> {
             watch: &unwatched,
             reported: 0,
             all_reported: 0,
+            floor: i64::MIN,
         }
     }
 
@@ -254,6 +273,69 @@ impl<'t> Reader<'t> {
         let passed = self.program.pass(&mut self.decoder, packet.class, &part, self.at);
         self.at = passed.end;
         passed.events
+    }
+
+    /// Skips the same events as [`Self::pass`], and returns their number with the range of their clocks.
+    pub(super) fn clocks(&mut self) -> Clocks {
+        let mut clocks = Clocks { count: 0, least: u64::MAX, greatest: 0 };
+        let Some(packet) = &self.packet else { return clocks };
+        let part = PacketPart { bytes: &self.bytes, base: self.base, content_end: self.content_end };
+        let add = |event: Event| {
+            clocks.count = clocks.count.wrapping_add(1);
+            clocks.least = clocks.least.min(event.clock);
+            clocks.greatest = clocks.greatest.max(event.clock);
+        };
+        self.at = self.program.ahead(&mut self.decoder, packet.class, &part, self.at, usize::MAX, add);
+        clocks
+    }
+
+    /// Returns the least key in the merged order that the next event can have, because of packets that were passed over.
+    pub(super) fn floor(&self) -> i64 {
+        self.floor
+    }
+
+    /// Returns the key in the merged order of an event with this clock. The least key is that of events without a clock. Returns none
+    /// if the time does not fit 64 bits.
+    pub(super) fn place_of(&mut self, clock: u64, by_ticks: bool) -> Option<i64> {
+        match self.time(clock) {
+            Some(time) if !is_time(&time) => None,
+            Some(_) if by_ticks => Some(ticks(clock)),
+            Some(time) => Some(time),
+            None => Some(i64::MIN),
+        }
+    }
+
+    /// Returns what is known of the packets to come before they are read; none if they cannot be passed over.
+    pub(super) fn foretell(&self) -> Option<Vec<Foretold>> {
+        if let Some(memory) = &self.memory {
+            return memory.foretell();
+        }
+        let foretold = |(_, entry): &(u32, Entry)| {
+            let Entry { begin, end, size, sequence, .. } = *entry;
+            Foretold { sequence: sequence.unwrap_or(0), begin, end, size }
+        };
+        Some(self.stream.packets.iter().map(foretold).collect())
+    }
+
+    /// Passes over the first packets of the stream. Nothing was read before. The packets count as read for `watch`.
+    pub fn pass_over(&mut self, Skip { packets, bound }: Skip) {
+        self.floor = self.floor.max(bound);
+        let Some(last) = packets.checked_sub(1) else { return };
+        let foretold = self.foretell().unwrap_or_default();
+        let sizes = |count: usize| foretold.iter().take(count).map(|packet| packet.size).fold(0, u64::saturating_add);
+        // Losses are counted from one packet to the next.
+        let passed = if self.has_account { packets } else { last };
+        match &mut self.memory {
+            Some(memory) => memory.pass_over(passed),
+            None => self.next_packet = passed,
+        }
+        if !self.has_account && self.next_entry().is_some_and(|entry| entry.is_ok()) {
+            self.before = self.program.packet(&mut self.decoder, &self.bytes).ok();
+        }
+        // The current packet is reported when the next one begins.
+        let reported = if self.place().is_some() { last } else { packets };
+        (self.watch)(sizes(reported));
+        self.all_reported = self.all_reported.saturating_add(sizes(reported));
     }
 
     /// Returns the clock of the last event, or of the packet's begin.

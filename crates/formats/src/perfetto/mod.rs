@@ -249,7 +249,7 @@ pub fn write(
             "Perfetto has no times before the epoch: all times count from the beginning of the earliest clock, {before} ns before the epoch"
         )));
     }
-    let chosen = Chosen::last(traces, selection, Rounding::Floor, watch);
+    let chosen = Chosen::counted(traces, selection, Rounding::Floor, watch);
     let of_kernel =
         kernel.and_then(|kernel| Some(ftrace::Events::new(kernel, traces.get(kernel.trace)?, timeline.ftrace)));
     let facts = chosen.facts.clone();

@@ -77,7 +77,7 @@ pub(super) fn print<'o>(
         Out::File(_) if chosen.bytes() >= WORTH_THREADS && parallel::cpus() > 1 => (parallel::cpus(), BATCH),
         Out::File(_) => (1, SMALL_BATCH),
     };
-    let Chosen { traces, mut readers, facts, filter } = chosen;
+    let Chosen { traces, mut readers, facts, filter, passed } = chosen;
     let classes = Classes::new(traces);
     let plans: Vec<StreamPlan<'_>> =
         if style.is_babeltrace() { traces.iter().flat_map(plan).collect() } else { Vec::new() };
@@ -119,7 +119,7 @@ pub(super) fn print<'o>(
             bytes: 0,
             number: 0,
             pipeline,
-            tally: Tally::new(&facts),
+            tally: Tally::new(&facts, &passed),
             failed: None,
         };
         run(&mut readers, &mut printer);

@@ -10,5 +10,6 @@ mod ctf_parts;
 mod ctf_read;
 mod ctf_versions;
 mod duplicates;
+mod last;
 mod support;
 mod writers;

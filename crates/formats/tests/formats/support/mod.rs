@@ -10,7 +10,7 @@ use lastwords_ctf::Version;
 use lastwords_ctf::read::Trace;
 use lastwords_trace::evidence::{Evidence, Verdict};
 use lastwords_trace::schema::Schema;
-use lastwords_trace::source::{PacketInfo, PacketReader, Source, Stream};
+use lastwords_trace::source::{Foretold, PacketInfo, PacketReader, Source, Stream};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -81,6 +81,18 @@ impl PacketReader for Reader<'_> {
         bytes.extend_from_slice(content);
         self.header(info, bytes);
         Some(info.clone())
+    }
+
+    fn foretell(&self) -> Option<Vec<Foretold>> {
+        let foretold = |(info, content): &(PacketInfo, Vec<u8>)| {
+            let PacketInfo { sequence, begin, end, .. } = *info;
+            Foretold { sequence, begin, end, size: content.len() as u64 }
+        };
+        Some(self.memory.packets[self.stream][self.at..].iter().map(foretold).collect())
+    }
+
+    fn pass_over(&mut self, packets: usize) {
+        self.at += packets;
     }
 }
 

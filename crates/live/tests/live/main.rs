@@ -1,0 +1,3 @@
+//! The tests of the crate `live`.
+
+mod last;
