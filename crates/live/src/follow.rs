@@ -77,7 +77,7 @@ pub fn follow<W: AsRef<str>>(
         let is_idle_step = pace == Pace::Always && !is_over;
         if is_first || has_news || is_idle_step {
             let lives = |folder: &Path| sessions.iter().zip(&ended).any(|(s, ended)| s.folder == folder && !*ended);
-            let all = inputs.only(&lives);
+            let all = inputs.only(lives);
             let mut opened =
                 step(if is_first { std::mem::replace(&mut inputs, all) } else { all }, &sessions, options)?;
             opened.read_until = sessions.first().filter(|_| is_alone).and_then(|session| session.lock().clock());

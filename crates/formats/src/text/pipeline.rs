@@ -150,7 +150,7 @@ impl<'p, 't, 'o> Pipeline<'p, 't, 'o> {
         if let Some(record) = formatted.batch.records.first() {
             self.out.put(record.nanoseconds, formatted.text.text())?;
         }
-        self.bytes = self.bytes.saturating_add(formatted.text.len() as u64);
+        self.bytes = self.bytes.saturating_add(formatted.text.used() as u64);
         formatted.text.clear();
         formatted.batch.restart(None);
         self.spares.push(formatted);

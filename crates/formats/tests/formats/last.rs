@@ -150,7 +150,7 @@ fn packets(r: &mut Random, kind: Kind, cpus: usize) -> Vec<Packets> {
 
 fn event((begin, end, bytes): &mut (u64, u64, Vec<u8>), id: u32, time: u64, thread: u32, number: u32) {
     let step = time.wrapping_sub(*end);
-    if time < *end || step >= 1 << 27 || number % 7 == 0 {
+    if time < *end || step >= 1 << 27 || number.is_multiple_of(7) {
         bytes.extend(((time as u32) << 5 | 29).to_le_bytes());
         bytes.extend((id as u16).to_le_bytes());
         bytes.extend(u32::MAX.to_le_bytes());

@@ -11,6 +11,7 @@ use super::graph::{self, Graph, State};
 use super::head::HeadCache;
 use super::merge::{Merge, NextEvent};
 use super::own::Own;
+use super::own_text::Around;
 use super::syscall::Syscall;
 use super::{Options, is_selected};
 use crate::filter::RawFilter;
@@ -371,7 +372,7 @@ impl<'a> Printer<'a> {
             }
             Renderer::Own(Own::GraphEntry(entry)) if merge.is_some() => {
                 if let Some(merge) = merge {
-                    self.graph.entry(out, &mut self.state, None, *entry, payload, at, merge);
+                    self.graph.entry(out, &mut self.state, None, (*entry, payload), at, merge);
                 }
                 return;
             }
@@ -384,8 +385,9 @@ impl<'a> Printer<'a> {
             }
             Renderer::Own(own) => {
                 let env = Env::new(payload, self.machine, &mut self.scratch, &mut self.state.names);
-                let (tracing, tasks) = (self.tracing, &self.state.tasks);
-                let is_known = super::own_text::write(out, own, env, &self.flags, at, self.in_ns, tracing, tasks);
+                let (tracing, tasks, flags, in_ns) = (self.tracing, &self.state.tasks, &self.flags, self.in_ns);
+                let around = Around { flags, at, in_ns, tracing, tasks };
+                let is_known = super::own_text::write(out, own, env, &around);
                 if !is_known && !std::mem::replace(&mut kind.is_noted, true) {
                     self.notes.push(format!("{}: {FILES_UNKNOWN}", kind.format.name));
                 }
@@ -507,7 +509,7 @@ impl<'a> Printer<'a> {
         let kept = self.keep(merge);
         match own {
             Some(Own::GraphEntry(entry)) => {
-                self.graph.entry(out, &mut self.state, Some(at.lane), entry, &kept, at, merge);
+                self.graph.entry(out, &mut self.state, Some(at.lane), (entry, &kept), at, merge);
             }
             Some(Own::GraphExit(exit)) => {
                 self.graph.exit(out, &mut self.state, Some(at.lane), exit, &kept, at);

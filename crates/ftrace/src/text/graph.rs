@@ -140,14 +140,12 @@ impl Graph {
 
     /// Appends the line of an entered function. The next event in `merge` shows whether the function called others. The
     /// entry is skipped there, and so is the exit of a function that called no other.
-    #[allow(clippy::too_many_arguments, reason = "one call from the printer")]
     pub(crate) fn entry(
         &mut self,
         out: &mut Vec<u8>,
         state: &mut State<'_>,
         lane: Option<usize>,
-        entry: GraphEntry,
-        payload: &[u8],
+        (entry, payload): (GraphEntry, &[u8]),
         at: EventInfo,
         merge: &mut Merge<'_>,
     ) {

@@ -205,7 +205,8 @@ fn write_to(
     // Nothing is read ahead up to a time: sub-buffers that are not needed would be read, and their faults be reported.
     let ahead_of = if options.until.is_none() { lanes.as_slice() } else { &[] };
     ahead::with(ring, ahead_of, |ahead| {
-        run(&mut out, &mut buffer, tracing, array, ring, &lanes, &mut printer, options, &mut log, &mut summary, ahead)
+        let shown = Shown { tracing, array, ring, lanes: &lanes, options, ahead };
+        run(&mut out, &mut buffer, &shown, &mut printer, &mut log, &mut summary)
     })?;
     summary.notes.append(&mut printer.notes);
     Ok(summary)
@@ -220,20 +221,25 @@ fn lanes(ring: &dyn Ring, wanted: &[u32]) -> Result<Vec<usize>> {
     }
 }
 
-#[allow(clippy::too_many_arguments, reason = "one call, which holds all that a run needs")]
+/// What is shown: the lanes of a ring.
+struct Shown<'a> {
+    tracing: &'a Tracing,
+    array: &'a Array,
+    ring: &'a dyn Ring,
+    lanes: &'a [usize],
+    options: &'a Options,
+    ahead: Option<&'a Ahead<'a>>,
+}
+
 fn run(
     out: &mut Output<'_>,
     buffer: &mut Vec<u8>,
-    tracing: &Tracing,
-    array: &Array,
-    ring: &dyn Ring,
-    lanes: &[usize],
+    shown: &Shown<'_>,
     printer: &mut Printer<'_>,
-    options: &Options,
     log: &mut Log<'_>,
     summary: &mut Summary,
-    ahead: Option<&Ahead<'_>>,
 ) -> Result<()> {
+    let &Shown { tracing, array, ring, lanes, options, ahead } = shown;
     let skip = match options.filter {
         None => count_to_skip(tracing, ring, lanes, printer, options),
         // A filter sees the names of tasks as far as they are known at each event, so that they are learned twice.
@@ -248,7 +254,7 @@ fn run(
         if pass.stop == Stop::Other {
             pass.other(&mut merge);
         }
-        if out.is_full(pass.page.len()) {
+        if out.is_full(pass.page.used()) {
             out.write(pass.time, pass.page.text(), summary)?;
             pass.page.clear();
         }
@@ -331,7 +337,7 @@ impl<'r, 'p, 'l> Pass<'r, 'p, 'l> {
     #[inline(always)]
     fn event(&mut self, front: &NextEvent<'_>) -> bool {
         self.stop = Stop::Pause;
-        if self.page.len() >= self.room {
+        if self.page.used() >= self.room {
             return false;
         }
         if self.is_selective && !self.is_shown(front) {

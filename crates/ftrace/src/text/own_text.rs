@@ -18,18 +18,19 @@ const USER_CALLERS: usize = 8;
 /// Letters of task states (`TASK_STATE_TO_CHAR_STR` by index).
 const STATES: &[u8] = b"RSDTtXZPI";
 
+/// What some entry shows besides its own bytes.
+pub(crate) struct Around<'a> {
+    pub(crate) flags: &'a Flags,
+    pub(crate) at: EventInfo,
+    /// The clock counts nanoseconds.
+    pub(crate) in_ns: bool,
+    pub(crate) tracing: &'a Tracing,
+    pub(crate) tasks: &'a Tasks<'a>,
+}
+
 /// Appends the text, including the line feed. Returns false if a file of a user stack is not known.
-#[allow(clippy::too_many_arguments, reason = "each is one thing that some entry shows")]
-pub(crate) fn write(
-    out: &mut Vec<u8>,
-    own: &Own,
-    mut env: Env<'_, '_>,
-    flags: &Flags,
-    at: EventInfo,
-    in_ns: bool,
-    tracing: &Tracing,
-    tasks: &Tasks<'_>,
-) -> bool {
+pub(crate) fn write(out: &mut Vec<u8>, own: &Own, mut env: Env<'_, '_>, around: &Around<'_>) -> bool {
+    let &Around { flags, at, in_ns, tracing, tasks } = around;
     let (payload, order, word) = (env.payload, env.machine.order, env.machine.word_size);
     let get = |slot: &Slot| slot.unsigned(payload, order);
     match own {

@@ -77,6 +77,7 @@ const fn three_digits() -> [u32; 1000] {
 }
 
 /// Returns the six decimal digits of a number under 10^6.
+#[inline]
 pub fn six(number: u32) -> [u8; 6] {
     let [a, b] = two(number / 10_000);
     let [c, d] = two(number / 100);
@@ -226,6 +227,7 @@ pub struct Constant<const BLOCK: usize = 32> {
 
 impl<const BLOCK: usize> Constant<BLOCK> {
     /// Makes the constant of a text.
+    #[inline]
     pub fn new(text: &[u8]) -> Self {
         let mut block = [0; BLOCK];
         match block.get_mut(..text.len()) {
@@ -238,6 +240,7 @@ impl<const BLOCK: usize> Constant<BLOCK> {
     }
 
     /// Returns the text.
+    #[inline]
     pub fn bytes(&self) -> &[u8] {
         if self.long.is_empty() { self.block.get(..self.len).unwrap_or_default() } else { &self.long }
     }

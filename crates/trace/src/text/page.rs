@@ -37,22 +37,26 @@ pub struct Page {
 
 impl Page {
     /// Returns the text.
+    #[inline]
+    #[must_use]
     pub fn text(&self) -> &[u8] {
         self.bytes.get(..self.used).unwrap_or_default()
     }
 
     /// Removes the text.
+    #[inline]
     pub fn clear(&mut self) {
         self.used = 0;
     }
 
     /// Returns the length of the text in bytes.
     #[inline]
-    pub fn len(&self) -> usize {
+    pub fn used(&self) -> usize {
         self.used
     }
 
     /// Appends a text of any length.
+    #[inline]
     pub fn append(&mut self, text: &[u8]) {
         self.line(|line| {
             line.text(text);
@@ -91,11 +95,13 @@ pub struct Line<'p> {
 
 impl<'p> Line<'p> {
     /// Begins a line at the first of the bytes.
+    #[inline]
     pub fn new(page: &'p mut [u8]) -> Self {
         Self { page, at: 0, is_cut: false }
     }
 
     /// Returns the length of the line in bytes.
+    #[inline]
     pub fn used(&self) -> usize {
         self.at
     }
@@ -141,7 +147,7 @@ mod tests {
                 round % 3 > 0
             });
             assert_eq!(written, round % 3 > 0);
-            assert_eq!(page.len(), expected.len() + if written { round + 4 } else { 0 });
+            assert_eq!(page.used(), expected.len() + if written { round + 4 } else { 0 });
             if written {
                 expected.extend_from_slice(&[b"blo", long.as_slice(), b"\n"].concat());
             }
