@@ -14,16 +14,18 @@ pub(crate) mod tools;
 use rig::{is_root, shown};
 use tools::{State, Tool};
 
-#[derive(Default, clap::Args)]
-pub(crate) struct Args {
-    /// Install nothing: list each tool with its version, and fail if one is missing
-    #[arg(long)]
-    check: bool,
-}
+pub(crate) const HELP: &str = "\
+Install what the tests need (Debian, Ubuntu), or say exactly what is missing
+
+Usage: cargo xtask setup [OPTIONS]
+
+Options:
+      --check  Install nothing: list each tool with its version, and fail if one is missing
+  -h, --help   Print this";
 
 /// Installs what is missing, or with `--check` only lists.
-pub(crate) fn run(args: &Args) -> Result<()> {
-    if !args.check {
+pub(crate) fn run(is_check: bool) -> Result<()> {
+    if !is_check {
         install()?;
     }
     let found: Vec<(&Tool, State)> = tools::needed().map(|tool| (tool, tool.state())).collect();
@@ -40,7 +42,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         found.iter().map(|(_, state)| state).chain([&reader, &deny, &kernels]).filter(|s| !s.is_found()).count();
     match missing {
         0 => Ok(()),
-        n if args.check => {
+        n if is_check => {
             bail!("{n} missing; `cargo xtask setup` installs on Debian and Ubuntu:\n{}", by_hand(&found))
         }
         n => bail!("{n} still missing after the installation:\n{}", by_hand(&found)),

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
+use serde_json::Value;
 
 /// The names of the programs that the tests run.
 const TESTED: &[&str] = &[
@@ -71,8 +72,15 @@ pub fn tested() -> Result<PathBuf> {
 
 /// The folder of what cargo builds.
 pub fn target() -> Result<PathBuf> {
-    let metadata = cargo_metadata::MetadataCommand::new().current_dir(crate::root()).no_deps().exec()?;
-    Ok(metadata.target_directory.into_std_path_buf())
+    let metadata = metadata()?;
+    Ok(metadata["target_directory"].as_str().context("cargo metadata: no target_directory")?.into())
+}
+
+/// What `cargo metadata` prints of the packages of the workspace.
+pub fn metadata() -> Result<Value> {
+    let mut cargo = Command::new(crate::cargo());
+    cargo.current_dir(crate::root()).args(["metadata", "--format-version=1", "--no-deps"]);
+    Ok(serde_json::from_str(&crate::run_quietly(&mut cargo)?)?)
 }
 
 fn run(arguments: &[&str]) -> Result<()> {
