@@ -9,8 +9,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-/// All of them: the verb, the program without `lastwords-proof-`, and what it does. A verb with another name than its program is a subcommand
-/// of it. To add a rig, add a package to `proof/` and a line here.
+/// All of them: the verb, the program without `lastwords-proof-`, and what it does. To add a rig, add a package to `proof/` and a line here.
 const RIGS: &str = "\
 arm64          lab           Build the recorder for aarch64, kill it on a kernel of Debian under QEMU, and recover there what it left
 bench          bench         Measure recording and recovering beside the peers
@@ -57,13 +56,6 @@ fn rigs() -> impl Iterator<Item = Rig> {
     })
 }
 
-impl Rig {
-    /// The program's subcommand, where the verb is not what the program does by itself.
-    fn part(&self) -> Option<&'static str> {
-        (self.verb != self.program).then_some(self.verb)
-    }
-}
-
 /// A line for each rig.
 pub(crate) fn help() -> String {
     let mut text = String::from("Rigs, each with a --help of its own:");
@@ -75,13 +67,19 @@ pub(crate) fn help() -> String {
 
 /// Builds the rig of a verb, and becomes it. Returns only an error.
 pub(crate) fn become_rig(words: &[OsString]) -> Result<()> {
-    let (rig, arguments) = find(words)?;
-    let program = rig::programs::rig(rig.program)?;
-    let error = Command::new(&program).args(rig.part()).args(arguments).exec();
-    Err(error).with_context(|| program.display().to_string())
+    let mut command = build(words)?;
+    Err(command.exec()).with_context(|| command.get_program().display().to_string())
 }
 
-/// Runs the rig of a verb, as the tests have built it: a step of CI.
+/// Builds the rig of a verb. Where the verb has another name than the program, it is the program's subcommand.
+fn build(words: &[OsString]) -> Result<Command> {
+    let (rig, arguments) = find(words)?;
+    let mut command = Command::new(rig::programs::rig(rig.program)?);
+    command.args((rig.verb != rig.program).then_some(rig.verb)).args(arguments);
+    Ok(command)
+}
+
+/// Runs the rig of a verb beside the programs that the tests have built: a step of CI.
 pub(crate) fn run(words: &[&str]) -> Result<()> {
     run_with(words, |_| Ok(()))
 }
@@ -96,13 +94,11 @@ pub(crate) fn run_into(words: &[&str], output: &Path) -> Result<()> {
 }
 
 fn run_with(words: &[&str], change: impl FnOnce(&mut Command) -> Result<()>) -> Result<()> {
-    let words: Vec<OsString> = words.iter().map(Into::into).collect();
-    let (rig, arguments) = find(&words)?;
-    let program = rig::programs::debug()?.join(format!("lastwords-proof-{}", rig.program));
-    let mut command = Command::new(&program);
-    change(command.args(rig.part()).args(arguments))?;
-    let status = command.status().with_context(|| program.display().to_string())?;
-    ensure!(status.success(), "{}: {status}", rig.verb);
+    rig::programs::debug()?;
+    let mut command = build(&words.iter().map(Into::into).collect::<Vec<_>>())?;
+    change(&mut command)?;
+    let status = command.status().with_context(|| rig::shown(&command))?;
+    ensure!(status.success(), "{}: {status}", words.first().copied().unwrap_or_default());
     Ok(())
 }
 
