@@ -26,6 +26,8 @@ const fn component(name: &'static str, probe: &'static [&'static str], why: &'st
     Tool { name, probe, package: None, least: None, why }
 }
 
+const PEER: &str = "the peer of benches and wedge test";
+
 /// All of them. Add a row for what a new test needs.
 const TOOLS: &[Tool] = &[
     component("rustfmt", &["cargo", "fmt", "--version"], "step fmt"),
@@ -48,23 +50,13 @@ const TOOLS: &[Tool] = &[
     ),
     package("xz", &["xz", "--version"], "xz-utils", "the lab's kernel modules"),
     package("python3", &["python3", "--version"], "python3", "the comparison with crash dumps of real kernels"),
-    package("lttng", &["lttng", "--version"], "lttng-tools", "the peer of benches and wedge test"),
-    package("lttng-sessiond", &["lttng-sessiond", "--version"], "lttng-tools", "the peer of benches and wedge test"),
-    package(
-        "lttng-ust",
-        &["pkg-config", "--modversion", "lttng-ust"],
-        "liblttng-ust-dev",
-        "the peer of benches and wedge test",
-    ),
+    package("lttng", &["lttng", "--version"], "lttng-tools", PEER),
+    package("lttng-sessiond", &["lttng-sessiond", "--version"], "lttng-tools", PEER),
+    package("lttng-ust", &["pkg-config", "--modversion", "lttng-ust"], "liblttng-ust-dev", PEER),
     package("strace", &["strace", "--version"], "strace", "streams of the kernel's tracer: no copy in user space"),
     package("unshare", &["unshare", "--version"], "util-linux", "namespaces"),
     package("setpriv", &["setpriv", "--version"], "util-linux", "guests that end with the test"),
-    package(
-        "linux-source",
-        &["sh", "-c", "ls /usr/src/linux-source-*.tar.xz"],
-        "linux-source",
-        "step ftracetest: the kernel's tests of tracefs",
-    ),
+    package("linux-source", &["sh", "-c", "ls /usr/src/linux-source-*.tar.xz"], "linux-source", "step ftracetest"),
     package("fusermount3", &["fusermount3", "--version"], "fuse3", "mount for users other than root"),
     package("chromium", &["chromium", "--version"], "chromium", "step view: pages in a real browser"),
     package("chromedriver", &["chromedriver", "--version"], "chromium-driver", "step view: pages in a real browser"),

@@ -36,9 +36,7 @@ pub(super) fn check(text: &Text<'_>, findings: &mut Vec<Finding>) {
 /// Searches Rust code for calls of `todo!` and `unimplemented!`, and for tests that are not run.
 pub(super) fn check_tokens(text: &Text<'_>, tokens: &TokenStream, findings: &mut Vec<Finding>) {
     walk(tokens.clone(), &mut |here, rest| {
-        let TokenTree::Ident(ident) = here else {
-            return;
-        };
+        let TokenTree::Ident(ident) = here else { return };
         let line = ident.span().start().line;
         let called = matches!(rest.first(), Some(TokenTree::Punct(p)) if p.as_char() == '!');
         if called && (ident == "todo" || ident == "unimplemented") {
