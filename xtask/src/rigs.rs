@@ -7,96 +7,59 @@ use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 
-/// A verb that a rig carries out.
+/// All of them: the verb, the program without `lastwords-proof-`, and what it does. To add a rig, add a package to `proof/` and a line here.
+const RIGS: &str = "\
+arm64          lab           Build the recorder for aarch64, kill it on a kernel of Debian under QEMU, and recover there what it left
+bench          bench         Measure recording and recovering beside the peers
+book           book          Build the book, check its links, run the commands of the book and of the README
+compare        compare       Give damaged inputs to ours and to a peer
+crash-step     crash-step    Kill the recorder at every instruction and recover what it leaves
+crates         dist          Check what crates.io would get of each crate
+dist           dist          Make what users install, in `target/dist`: packages, static tarballs, a bill of materials, checksums
+exclude        exclude       Take pages out of dumps, and judge what is read of the rest
+ftracetest     ftracetest    Run the kernel's own tests of tracefs against `lastwords mount`
+fuzz           checks        Run the fuzz targets for a time
+hostile        hostile       Set words of a kernel crash dump that are read on the way to its trace to other values
+hosts          checks        Run an application on hosts that are hostile to recorders; print how it ended, what was recorded and counted
+hotplug        lab           Kill processes that record while CPUs of a guest go offline and come online, and recover there
+kills          kills         Kill processes that record, at random times, and recover what they leave
+lab            lab           Crash kernels of Debian under QEMU and compare what is recovered with what they printed
+lttng-layouts  compare       Compare the layouts of LTTng's releases with the types of its modules
+matrix         checks        Judge each pair of source and format of docs/MATRIX.md, also of the crash dumps beside the repository
+miri           checks        Interpret the recorder's tests with Miri, which finds undefined behaviour
+nvdimm         lab           Reset a guest under QEMU while an application records in its persistent memory, and recover what it left
+packages       dist          Make the packages of Debian and rpm; install, use and remove them in a clean Debian (as root)
+persistence    persistence   Make what a loss of power may leave in persistent memory, at every flush and fence, and recover it
+remove         remove        Take parts out of traces, and judge what is read of the rest
+shapes         shapes        Record events of random fields in sessions of random shapes, kill, recover, and compare every value
+static         dist          Build `lastwords` without shared libraries, for a crash kernel's initramfs
+surroundings   surroundings  Run an application in containers, limits and traps; judge how it ends and what is known of it
+tracing        tracing       Record random events of `tracing`, kill, recover, and compare every value
+tsan           checks        Run the concurrent tests of the ring under ThreadSanitizer
+view           view          Look at pages of `lastwords view` in Chromium
+wedge          kills         Kill writers of a shared session; what others record behind each kill must be there";
+
+/// A line of [`RIGS`].
 struct Rig {
     verb: &'static str,
-    /// The program, without `lastwords-proof-`.
     program: &'static str,
-    /// The program's subcommand, where the verb is not what the program does by itself.
-    part: Option<&'static str>,
     what: &'static str,
 }
 
-const fn rig(verb: &'static str, what: &'static str) -> Rig {
-    Rig { verb, program: verb, part: None, what }
+fn rigs() -> impl Iterator<Item = Rig> {
+    RIGS.lines().filter_map(|line| {
+        let (verb, rest) = line.split_once(' ')?;
+        let (program, what) = rest.trim_start().split_once(' ')?;
+        Some(Rig { verb, program, what: what.trim_start() })
+    })
 }
-
-const fn part(verb: &'static str, program: &'static str, what: &'static str) -> Rig {
-    Rig { verb, program, part: Some(verb), what }
-}
-
-/// All of them. To add a rig, add a package to `proof/` and a row here.
-const RIGS: &[Rig] = &[
-    part(
-        "arm64",
-        "lab",
-        "Build the recorder for aarch64, kill it on a kernel of Debian under QEMU, and recover there what it left",
-    ),
-    rig("bench", "Measure recording and recovering beside the peers"),
-    rig("book", "Build the book, check its links, run the commands of the book and of the README"),
-    rig("compare", "Give damaged inputs to ours and to a peer"),
-    rig("crash-step", "Kill the recorder at every instruction and recover what it leaves"),
-    part("crates", "dist", "Check what crates.io would get of each crate"),
-    rig("dist", "Make what users install, in `target/dist`: packages, static tarballs, a bill of materials, checksums"),
-    rig("exclude", "Take pages out of dumps, and judge what is read of the rest"),
-    rig("ftracetest", "Run the kernel's own tests of tracefs against `lastwords mount`"),
-    part("fuzz", "checks", "Run the fuzz targets for a time"),
-    rig("hostile", "Set words of a kernel crash dump that are read on the way to its trace to other values"),
-    part(
-        "hosts",
-        "checks",
-        "Run an application on hosts that are hostile to recorders; print how it ended, what was recorded and counted",
-    ),
-    part(
-        "hotplug",
-        "lab",
-        "Kill processes that record while CPUs of a guest go offline and come online, and recover there",
-    ),
-    rig("kills", "Kill processes that record, at random times, and recover what they leave"),
-    rig("lab", "Crash kernels of Debian under QEMU and compare what is recovered with what they printed"),
-    part("lttng-layouts", "compare", "Compare the layouts of LTTng's releases with the types of its modules"),
-    part(
-        "matrix",
-        "checks",
-        "Judge each pair of source and format of docs/MATRIX.md, also of the crash dumps beside the repository",
-    ),
-    part("miri", "checks", "Interpret the recorder's tests with Miri, which finds undefined behaviour"),
-    part(
-        "nvdimm",
-        "lab",
-        "Reset a guest under QEMU while an application records in its persistent memory, and recover what it left",
-    ),
-    part(
-        "packages",
-        "dist",
-        "Make the packages of Debian and rpm; install, use and remove them in a clean Debian (as root)",
-    ),
-    rig(
-        "persistence",
-        "Make what a loss of power may leave in persistent memory, at every flush and fence, and recover it",
-    ),
-    rig("remove", "Take parts out of traces, and judge what is read of the rest"),
-    rig(
-        "shapes",
-        "Record events of random fields in sessions of random shapes, kill, recover, and compare every value",
-    ),
-    part("static", "dist", "Build `lastwords` without shared libraries, for a crash kernel's initramfs"),
-    rig(
-        "surroundings",
-        "Run an application in containers, limits and traps; judge how it ends and what is known of it",
-    ),
-    rig("tracing", "Record random events of `tracing`, kill, recover, and compare every value"),
-    part("tsan", "checks", "Run the concurrent tests of the ring under ThreadSanitizer"),
-    rig("view", "Look at pages of `lastwords view` in Chromium"),
-    part("wedge", "kills", "Kill writers of a shared session; what others record behind each kill must be there"),
-];
 
 /// A line for each rig.
 pub(crate) fn help() -> String {
     let mut text = String::from("Rigs, each with a --help of its own:");
-    for rig in RIGS {
+    for rig in rigs() {
         let _ = write!(text, "\n  {:<15} {}", rig.verb, rig.what);
     }
     text
@@ -104,13 +67,19 @@ pub(crate) fn help() -> String {
 
 /// Builds the rig of a verb, and becomes it. Returns only an error.
 pub(crate) fn become_rig(words: &[OsString]) -> Result<()> {
-    let (rig, arguments) = find(words)?;
-    let program = rig::programs::rig(rig.program)?;
-    let error = Command::new(&program).args(rig.part).args(arguments).exec();
-    Err(error).with_context(|| program.display().to_string())
+    let mut command = build(words)?;
+    Err(command.exec()).with_context(|| command.get_program().display().to_string())
 }
 
-/// Runs the rig of a verb, as the tests have built it: a step of CI.
+/// Builds the rig of a verb. Where the verb has another name than the program, it is the program's subcommand.
+fn build(words: &[OsString]) -> Result<Command> {
+    let (rig, arguments) = find(words)?;
+    let mut command = Command::new(rig::programs::rig(rig.program)?);
+    command.args((rig.verb != rig.program).then_some(rig.verb)).args(arguments);
+    Ok(command)
+}
+
+/// Runs the rig of a verb beside the programs that the tests have built: a step of CI.
 pub(crate) fn run(words: &[&str]) -> Result<()> {
     run_with(words, |_| Ok(()))
 }
@@ -125,22 +94,21 @@ pub(crate) fn run_into(words: &[&str], output: &Path) -> Result<()> {
 }
 
 fn run_with(words: &[&str], change: impl FnOnce(&mut Command) -> Result<()>) -> Result<()> {
-    let words: Vec<OsString> = words.iter().map(Into::into).collect();
-    let (rig, arguments) = find(&words)?;
-    let program = rig::programs::debug()?.join(format!("lastwords-proof-{}", rig.program));
-    let mut command = Command::new(&program);
-    change(command.args(rig.part).args(arguments))?;
-    let status = command.status().with_context(|| program.display().to_string())?;
-    ensure!(status.success(), "{}: {status}", rig.verb);
+    rig::programs::debug()?;
+    let mut command = build(&words.iter().map(Into::into).collect::<Vec<_>>())?;
+    change(&mut command)?;
+    let status = command.status().with_context(|| rig::shown(&command))?;
+    ensure!(status.success(), "{}: {status}", words.first().copied().unwrap_or_default());
     Ok(())
 }
 
 /// The rig of a verb, and the arguments behind it.
-fn find(words: &[OsString]) -> Result<(&'static Rig, &[OsString])> {
+fn find(words: &[OsString]) -> Result<(Rig, &[OsString])> {
     let (verb, arguments) = words.split_first().context("a verb is missing")?;
-    let Some(rig) = RIGS.iter().find(|rig| verb == rig.verb) else {
-        let known = crate::own_verbs().into_iter().chain(RIGS.iter().map(|rig| rig.verb.to_owned()));
-        bail!("no verb `{}`: there are {}", verb.display(), known.collect::<Vec<_>>().join(", "));
+    let Some(rig) = rigs().find(|rig| verb == rig.verb) else {
+        let known = crate::VERBS.iter().map(|(name, ..)| *name).chain(rigs().map(|rig| rig.verb));
+        let known = known.collect::<Vec<_>>().join(", ");
+        return Err(lexopt::Error::from(format!("no verb `{}`: there are {known}", verb.display())).into());
     };
     Ok((rig, arguments))
 }
@@ -154,12 +122,12 @@ mod tests {
         let Err(error) = find(&["polish".into()]) else { panic!("a rig of that name") };
         let said = error.to_string();
         assert!(said.starts_with("no verb `polish`: there are tidy"), "{said}");
-        assert!(RIGS.iter().all(|rig| said.contains(rig.verb)), "{said}");
+        assert!(rigs().all(|rig| said.contains(rig.verb)), "{said}");
     }
 
     #[test]
     fn each_rig_is_a_package() {
-        for rig in RIGS {
+        for rig in rigs() {
             let manifest = rig::root().join("proof").join(rig.program).join("Cargo.toml");
             assert!(manifest.is_file(), "{}: {}", rig.verb, manifest.display());
             assert!(help().contains(rig.what));

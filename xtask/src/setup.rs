@@ -14,17 +14,19 @@ pub(crate) mod tools;
 use rig::{is_root, shown};
 use tools::{State, Tool};
 
-#[derive(Default, clap::Args)]
-pub(crate) struct Args {
-    /// Install nothing: list each tool with its version, and fail if one is missing
-    #[arg(long)]
-    check: bool,
-}
+pub(crate) const HELP: &str = "\
+Install what the tests need (Debian, Ubuntu), or say exactly what is missing
 
-/// Installs what is missing, or with `--check` only lists.
-pub(crate) fn run(args: &Args) -> Result<()> {
-    if !args.check {
-        install()?;
+Usage: cargo xtask setup [OPTIONS]
+
+Options:
+      --check  Install nothing: list each tool with its version, and fail if one is missing
+  -h, --help   Print this";
+
+/// Installs what is missing, or with `--check` only lists. What guests need may be left to the step that fetches it.
+pub(crate) fn run(is_check: bool, has_guests: bool) -> Result<()> {
+    if !is_check {
+        install(has_guests)?;
     }
     let found: Vec<(&Tool, State)> = tools::needed().map(|tool| (tool, tool.state())).collect();
     for (tool, state) in &found {
@@ -34,16 +36,16 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     println!("{:<16} {reader:<24} reads CTF 2", babeltrace::NAME);
     let deny = crate::deny::state();
     println!("{:<16} {deny:<24} step deny: licences and sources of crates", "cargo-deny");
-    let kernels = kernels();
+    let kernels = if has_guests { kernels() } else { State::Found("fetched by step lab".into()) };
     println!("{:<16} {kernels:<24} steps with guests: QEMU and kernels", "kernels");
     let missing =
         found.iter().map(|(_, state)| state).chain([&reader, &deny, &kernels]).filter(|s| !s.is_found()).count();
     match missing {
         0 => Ok(()),
-        n if args.check => {
-            bail!("{n} missing; `cargo xtask setup` installs on Debian and Ubuntu:\n{}", by_hand(&found))
+        n if is_check => {
+            bail!("{n} missing; `cargo xtask setup` installs on Debian and Ubuntu:\n{}", by_hand())
         }
-        n => bail!("{n} still missing after the installation:\n{}", by_hand(&found)),
+        n => bail!("{n} still missing after the installation:\n{}", by_hand()),
     }
 }
 
@@ -65,14 +67,17 @@ pub(crate) fn missing() -> Vec<String> {
         add("in target/tools, about 9 MB", vec!["cargo-deny"]);
     }
     if !kernels().is_found() {
-        add("in target/lab, about 400 MB", vec!["QEMU and kernels of Debian for guests"]);
+        add(
+            "in target/lab, about 400 MB (the gate: less, in the step `lab`)",
+            vec!["QEMU and kernels of Debian for guests"],
+        );
     }
     lines
 }
 
 /// The commands that a user would run for what is missing.
-fn by_hand(found: &[(&Tool, State)]) -> String {
-    let missing: Vec<&Tool> = found.iter().filter(|(_, s)| !s.is_found()).map(|(t, _)| *t).collect();
+fn by_hand() -> String {
+    let missing: Vec<&Tool> = tools::needed().filter(|tool| !tool.state().is_found()).collect();
     let mut lines = Vec::new();
     let packages = tools::packages(&missing);
     if !packages.is_empty() {
@@ -88,16 +93,15 @@ fn by_hand(found: &[(&Tool, State)]) -> String {
     lines.join("\n")
 }
 
-fn install() -> Result<()> {
+fn install(has_guests: bool) -> Result<()> {
     let missing: Vec<&Tool> = tools::needed().filter(|tool| !tool.state().is_found()).collect();
     let packages = tools::packages(&missing);
     if !packages.is_empty() {
-        let found: Vec<(&Tool, State)> = tools::needed().map(|tool| (tool, tool.state())).collect();
         if !tools::has("apt-get") {
             bail!("not found: {}; there is no apt-get here, install their like by hand", packages.join(", "));
         }
         if !is_root() {
-            bail!("not found: {}; we are not root. Run:\n{}", packages.join(", "), by_hand(&found));
+            bail!("not found: {}; we are not root. Run:\n{}", packages.join(", "), by_hand());
         }
         run_loudly(Command::new("apt-get").args(["-q", "update"]))?;
         run_loudly(
@@ -116,6 +120,9 @@ fn install() -> Result<()> {
     }
     babeltrace::install()?;
     crate::deny::install()?;
+    if !has_guests {
+        return Ok(());
+    }
     let lab = rig::programs::rig("lab")?;
     run_loudly(Command::new(lab).arg("prepare")).context("the kernels of the steps with guests")
 }

@@ -7,37 +7,28 @@ use std::process::Command;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
-use crate::{setup, tidy};
+use crate::args::Given;
 
 mod plan;
 mod steps;
 
-#[derive(clap::Args)]
-pub(crate) struct Args {
-    /// Run this step alone, whole (may be given several times)
-    #[arg(long, value_name = "NAME")]
-    step: Vec<String>,
-    /// Run all steps, whole, but for those that have passed at this commit
-    #[arg(long, conflicts_with_all = ["step", "quick"])]
-    full: bool,
-    /// Run this part of all steps (code, rigs, guests), with --full
-    #[arg(long, value_name = "NAME", requires = "full")]
-    part: Option<String>,
-    /// Run steps again that have passed at this commit, with --full
-    #[arg(long, requires = "full")]
-    again: bool,
-    /// Run a part that takes about two minutes once the workspace is built, needs no root and installs nothing
-    #[arg(long, conflicts_with = "step")]
-    quick: bool,
-    /// Go on after a step that failed
-    #[arg(long)]
-    keep_going: bool,
-    /// List the steps
-    #[arg(long)]
-    list: bool,
-}
+pub(crate) const HELP: &str = "\
+Run every step of CI; the one command for the tests
+
+Usage: cargo xtask test [OPTIONS]
+
+Options:
+      --step <NAME>...  Run this step alone, whole (may be given several times)
+      --full            Run all steps, whole, but for those that have passed at this commit
+      --part <NAME>     Run this part of all steps (code, rigs, guests), with --full
+      --again           Run steps again that have passed at this commit, with --full
+      --quick           Run a part that takes about two minutes once the workspace is built, needs no root and installs
+                        nothing
+      --keep-going      Go on after a step that failed
+      --list            List the steps
+  -h, --help            Print this";
 
 struct Step {
     name: &'static str,
@@ -69,14 +60,6 @@ enum Does {
     Script(&'static [&'static str]),
 }
 
-fn run_setup() -> Result<()> {
-    setup::run(&setup::Args::default())
-}
-
-fn run_deny() -> Result<()> {
-    crate::deny::run(&crate::deny::Args {})
-}
-
 /// The cases that must pass.
 const CASES: &[&str] = &[
     "ftrace-6.12-basic",
@@ -90,11 +73,26 @@ const CASES: &[&str] = &[
     "ust-core",
 ];
 
-/// Runs the tests of all crates. Where the crash cases are, the step `cases` runs those of the matrix with more inputs and judges.
+/// Runs the tests of all crates.
 fn run_tests() -> Result<()> {
+    run_tests_of(&[])
+}
+
+/// Does the same without the unit tests of the rigs that the gate does not run, and of the programs of `bench` and `examples`. `--workspace`
+/// gives the dependencies the same features, so that nothing is built twice.
+fn run_gate_tests() -> Result<()> {
+    let programs =
+        ["lastwords", "xtask", "lastwords-proof-persistence", "lastwords-proof-shapes", "lastwords-proof-tracing"];
+    let programs = programs.iter().flat_map(|name| ["--bin", *name]);
+    run_tests_of(&["--lib", "--test", "*"].into_iter().chain(programs).collect::<Vec<_>>())?;
+    run_tests_of(&["--doc"])
+}
+
+/// Runs tests of the workspace. Where the crash cases are, the step `cases` runs those of the matrix with more inputs and judges.
+fn run_tests_of(which: &[&str]) -> Result<()> {
     let is_judged_later = rig::beside().join("check-cases").is_file();
     let skipped: &[&str] = if is_judged_later { &["--", "--skip", "matrix::"] } else { &[] };
-    run_cargo(&[], &[&["test", "--workspace"], skipped].concat())
+    run_cargo(&[], &[&["test", "--workspace"], which, skipped].concat())
 }
 
 /// Runs the models of the ring with two preemptions at most, where three take ten times as long: `RUSTFLAGS='--cfg loom' cargo test --release -p
@@ -142,24 +140,20 @@ fn run_demo() -> Result<()> {
     run_script(&[&program.to_string_lossy(), "demo"])
 }
 
-fn run_tidy() -> Result<()> {
-    tidy::run(&tidy::Args {})
-}
-
 /// Fewer cases: a kernel's instances, a dump that lacks pages, and LTTng's buffers.
 fn run_some_cases() -> Result<()> {
     run_these_cases(&["ftrace-6.12-basic", "ftrace-7.3-instances-d31", "lttng-6.12-live"])
 }
 
 /// Runs the steps; an error if one failed.
-pub(crate) fn run(args: &Args) -> Result<()> {
-    let steps = chosen(args)?;
-    if args.list {
+pub(crate) fn run(given: &Given) -> Result<()> {
+    let steps = chosen(given)?;
+    if given.has("list") {
         steps.iter().for_each(|(step, _)| println!("{:<18} {}", step.name, step.what));
         return Ok(());
     }
     plan::announce(&steps.iter().map(|(step, _)| step.name).collect::<Vec<_>>());
-    let passed_before = if args.full && !args.again { plan::passed_here()? } else { Vec::new() };
+    let passed_before = if given.has("full") && !given.has("again") { plan::passed_here()? } else { Vec::new() };
     let mut results: Vec<(&str, bool, Duration)> = Vec::new();
     let mut beside: Vec<(&Step, JoinHandle<Timed>)> = Vec::new();
     for (step, way) in &steps {
@@ -177,7 +171,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
         let (done, took) = timed(|| way.does(step).run());
         told(step, &done, took, way.is_whole(step), &mut results)?;
-        if done.is_err() && !args.keep_going {
+        if done.is_err() && !given.has("keep-going") {
             break;
         }
     }
@@ -241,20 +235,26 @@ fn output_of(name: &str) -> PathBuf {
 }
 
 /// The steps of a run, in the table's order, each with its way: the gate's where nothing is chosen.
-fn chosen(args: &Args) -> Result<Vec<(&'static Step, Way)>> {
-    if args.quick {
-        return Ok(steps::QUICK.iter().map(|step| (step, Way::Whole)).collect());
+fn chosen(given: &Given) -> Result<Vec<(&'static Step, Way)>> {
+    let whole = |steps: &'static [Step]| Ok(steps.iter().map(|step| (step, Way::Whole)).collect());
+    if ["step", "full", "quick"].iter().filter(|name| given.has(name)).count() > 1 {
+        return Err(lexopt::Error::from("`--step`, `--full` and `--quick` exclude each other").into());
     }
-    if !args.step.is_empty() {
-        return Ok(named(&args.step)?.into_iter().map(|step| (step, Way::Whole)).collect());
+    if !given.has("full") && (given.has("part") || given.has("again")) {
+        return Err(lexopt::Error::from("`--part` and `--again` need `--full`").into());
     }
-    if let Some(part) = &args.part {
-        let found = steps::PARTS.iter().find(|(name, _)| name == part);
-        let (_, of_part) = found.with_context(|| format!("no part `{part}`: there are code, rigs and guests"))?;
-        return Ok(of_part.iter().map(|step| (step, Way::Whole)).collect());
+    if given.has("quick") {
+        return whole(steps::QUICK);
+    }
+    if given.has("step") {
+        return Ok(named(&given.values("step"))?.into_iter().map(|step| (step, Way::Whole)).collect());
+    }
+    if let Some(part) = given.values("part").pop() {
+        let found = steps::PARTS.iter().find(|(name, _)| *name == part);
+        return whole(found.with_context(|| format!("no part `{part}`: there are code, rigs and guests"))?.1);
     }
     let way = |step: &Step| match step.gate {
-        _ if args.full => Some(Way::Whole),
+        _ if given.has("full") => Some(Way::Whole),
         Gate::Same | Gate::Less(_) => Some(Way::InPart),
         Gate::Beside => Some(Way::Beside),
         Gate::Never => None,
@@ -328,33 +328,21 @@ fn run_beside(does: &Does, output: &std::path::Path) -> Result<()> {
 
 fn run_script(words: &[&str]) -> Result<()> {
     let (program, arguments) = words.split_first().context("a script has a name")?;
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let folders = std::iter::once(rig::bin()).chain(std::env::split_paths(&path));
-    let status = Command::new(rig::root().join(program))
-        .current_dir(rig::root())
-        .args(arguments)
-        .env("PATH", std::env::join_paths(folders)?)
-        .status()
-        .with_context(|| (*program).to_string())?;
-    if !status.success() {
-        bail!("{program}: {status}");
-    }
-    Ok(())
+    run_command(Command::new(rig::root().join(program)).args(arguments), program)
 }
 
 fn run_cargo(variables: &[(&str, &str)], arguments: &[&str]) -> Result<()> {
+    let shown = format!("cargo {}", arguments.first().copied().unwrap_or_default());
+    run_command(Command::new(rig::cargo()).args(arguments).envs(variables.iter().copied()), &shown)
+}
+
+/// Runs a command in the top folder, with the tools that are laid out on its path.
+fn run_command(command: &mut Command, shown: &str) -> Result<()> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::iter::once(rig::bin()).chain(std::env::split_paths(&path));
-    let status = Command::new(rig::cargo())
-        .current_dir(rig::root())
-        .args(arguments)
-        .env("PATH", std::env::join_paths(folders)?)
-        .envs(variables.iter().copied())
-        .status()
-        .context("cargo")?;
-    if !status.success() {
-        bail!("cargo {}: {status}", arguments.first().copied().unwrap_or_default());
-    }
+    command.current_dir(rig::root()).env("PATH", std::env::join_paths(folders)?);
+    let status = command.status().with_context(|| shown.to_owned())?;
+    ensure!(status.success(), "{shown}: {status}");
     Ok(())
 }
 
@@ -382,23 +370,21 @@ mod tests {
 
     #[test]
     fn the_gate_is_a_part_of_the_whole() {
-        let args = |full, part: Option<&str>| Args {
-            step: Vec::new(),
-            full,
-            part: part.map(str::to_owned),
-            again: false,
-            quick: false,
-            keep_going: false,
-            list: false,
+        let chosen = |words: &str| {
+            let words: Vec<_> = words.split_whitespace().map(Into::into).collect();
+            chosen(&crate::args::parse(HELP, &words)?.context("no help")?)
         };
-        let count = |args: &Args| chosen(args).unwrap().len();
-        let gate = chosen(&args(false, None)).unwrap();
+        let count = |words: &str| chosen(words).unwrap().len();
+        let gate = chosen("").unwrap();
         assert_eq!(gate[0].0.name, "setup");
         assert!(gate.len() < all().count() && matches!(gate[1].1, Way::Beside));
-        assert_eq!(count(&args(true, None)), all().count());
-        let of_parts = ["code", "rigs", "guests"].map(|part| count(&args(true, Some(part))));
+        assert_eq!(count("--full --again --keep-going"), all().count());
+        let of_parts = ["code", "rigs", "guests"].map(|part| count(&format!("--full --part {part}")));
         assert_eq!(of_parts.iter().sum::<usize>(), all().count());
-        assert!(chosen(&args(true, Some("more"))).is_err());
+        assert!(chosen("--full --part more").is_err());
+        for words in ["--full --quick", "--full --step fmt", "--quick --step fmt", "--part code", "--again", "fmt"] {
+            assert!(chosen(words).is_err_and(|error| error.is::<lexopt::Error>()), "{words}");
+        }
     }
 
     #[test]

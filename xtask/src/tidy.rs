@@ -7,6 +7,7 @@ use std::fmt;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use proc_macro2::TokenStream;
 
 mod graph;
 mod layers;
@@ -15,9 +16,6 @@ mod readers;
 mod rules;
 mod sizes;
 mod unsafety;
-
-#[derive(clap::Args)]
-pub(crate) struct Args {}
 
 /// One breach of a rule.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -52,20 +50,18 @@ impl Text<'_> {
 }
 
 /// Checks the checkout; an error if anything was found.
-pub(crate) fn run(_: &Args) -> Result<()> {
+pub(crate) fn run() -> Result<()> {
     let root = rig::root();
     let packages = graph::packages(&root)?;
     let mut findings = graph::check(&packages);
-    let mut used = sizes::Used::default();
     let mut files = Vec::new();
     list(&root, "", &mut files)?;
     files.sort();
     for path in &files {
         // A file that is not UTF-8 is a fixture, not a text.
         let Ok(text) = std::fs::read_to_string(root.join(path)) else { continue };
-        check_text(&Text { path, text: &text }, &packages, &mut used, &mut findings);
+        check_text(&Text { path, text: &text }, &packages, &mut findings);
     }
-    findings.extend(sizes::stale(&used));
     findings.extend(unsafety::stale(&files));
     findings.sort();
     for finding in &findings {
@@ -77,22 +73,23 @@ pub(crate) fn run(_: &Args) -> Result<()> {
     }
 }
 
-fn check_text(text: &Text<'_>, packages: &[graph::Package], used: &mut sizes::Used, findings: &mut Vec<Finding>) {
+fn check_text(text: &Text<'_>, packages: &[graph::Package], findings: &mut Vec<Finding>) {
     left_overs::check(text, findings);
     layers::check(text, findings);
     if !text.has_extension(&["rs"]) {
         return;
     }
-    match syn::parse_file(text.text) {
-        Ok(syntax) => {
-            sizes::check(text, &syntax, used, findings);
-            unsafety::check_root(text, &syntax, packages, findings);
-            readers::check_root(text, &syntax, packages, findings);
+    let tokens = match text.text.parse::<TokenStream>() {
+        Ok(tokens) => tokens,
+        Err(error) => {
+            return findings.push(Finding::new(text.path, error.span().start().line, format!("no Rust: {error}")));
         }
-        Err(error) => findings.push(Finding::new(text.path, error.span().start().line, format!("no Rust: {error}"))),
-    }
-    unsafety::check_tokens(text, findings);
-    left_overs::check_tokens(text, findings);
+    };
+    sizes::check(text, &tokens, findings);
+    unsafety::check_root(text, &tokens, packages, findings);
+    readers::check_root(text, &tokens, packages, findings);
+    unsafety::check_tokens(text, &tokens, findings);
+    left_overs::check_tokens(text, &tokens, findings);
 }
 
 /// Lists the files under `folder` (relative to `root`, empty for the root), without what builds and tools leave behind.
@@ -129,7 +126,7 @@ mod tests {
     fn a_file_that_does_not_parse_is_a_finding() {
         let mut findings = Vec::new();
         let text = Text { path: "crates/session/src/a.rs", text: "fn a() {}\nfn (" };
-        check_text(&text, &[], &mut sizes::Used::default(), &mut findings);
+        check_text(&text, &[], &mut findings);
         assert_eq!((findings.len(), findings[0].line), (1, 2), "{findings:?}");
     }
 

@@ -4,33 +4,10 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
+use serde_json::Value;
 
-/// The names of the programs that the tests run.
-const TESTED: &[&str] = &[
-    "lastwords",
-    "shop",
-    "server",
-    "layers",
-    "triggers",
-    "heap",
-    "rust-app",
-    "tokio-app",
-    "lastwords-proof-book",
-    "lastwords-proof-checks",
-    "lastwords-proof-compare",
-    "lastwords-proof-crash-step",
-    "lastwords-proof-dist",
-    "lastwords-proof-exclude",
-    "lastwords-proof-ftracetest",
-    "lastwords-proof-kills",
-    "lastwords-proof-lab",
-    "lastwords-proof-persistence",
-    "lastwords-proof-remove",
-    "lastwords-proof-shapes",
-    "lastwords-proof-surroundings",
-    "lastwords-proof-tracing",
-    "lastwords-proof-view",
-];
+/// The names of the programs that the tests and the rigs run, besides the rigs themselves.
+const TESTED: &[&str] = &["lastwords", "shop", "server", "layers", "triggers", "heap", "rust-app", "tokio-app"];
 
 /// Builds a package for release; the folder where its programs and libraries are then.
 pub fn build(package: &str) -> Result<PathBuf> {
@@ -43,7 +20,7 @@ pub fn lastwords() -> Result<PathBuf> {
     Ok(build("lastwords-cli")?.join("lastwords"))
 }
 
-/// Builds the libraries and what the tests run, for debugging; the folder where they are then.
+/// Builds the libraries and what tests and rigs run, for debugging; the folder where they are then.
 ///
 /// With `--workspace`, each dependency has the features that `cargo test --workspace` gives it, and is not built a second time: see
 /// `bench/Cargo.toml`.
@@ -71,8 +48,15 @@ pub fn tested() -> Result<PathBuf> {
 
 /// The folder of what cargo builds.
 pub fn target() -> Result<PathBuf> {
-    let metadata = cargo_metadata::MetadataCommand::new().current_dir(crate::root()).no_deps().exec()?;
-    Ok(metadata.target_directory.into_std_path_buf())
+    let metadata = metadata()?;
+    Ok(metadata["target_directory"].as_str().context("cargo metadata: no target_directory")?.into())
+}
+
+/// What `cargo metadata` prints of the packages of the workspace.
+pub fn metadata() -> Result<Value> {
+    let mut cargo = Command::new(crate::cargo());
+    cargo.current_dir(crate::root()).args(["metadata", "--format-version=1", "--no-deps"]);
+    Ok(serde_json::from_str(&crate::run_quietly(&mut cargo)?)?)
 }
 
 fn run(arguments: &[&str]) -> Result<()> {

@@ -9,28 +9,24 @@ pub(super) struct Tool {
     pub(super) name: &'static str,
     /// Prints the version on its first line that is not empty.
     probe: &'static [&'static str],
-    from: From,
+    /// A package of Debian and Ubuntu; a component of the Rust toolchain where there is none.
+    package: Option<&'static str>,
     /// Least version, where it matters.
     least: Option<Version>,
     pub(super) why: &'static str,
 }
 
-enum From {
-    /// A package of Debian and Ubuntu.
-    Package(&'static str),
-    /// A component of the Rust toolchain.
-    Component(&'static str),
-}
-
 type Version = (u32, u32, u32);
 
 const fn package(name: &'static str, probe: &'static [&'static str], from: &'static str, why: &'static str) -> Tool {
-    Tool { name, probe, from: From::Package(from), least: None, why }
+    Tool { name, probe, package: Some(from), least: None, why }
 }
 
 const fn component(name: &'static str, probe: &'static [&'static str], why: &'static str) -> Tool {
-    Tool { name, probe, from: From::Component(name), least: None, why }
+    Tool { name, probe, package: None, least: None, why }
 }
+
+const PEER: &str = "the peer of benches and wedge test";
 
 /// All of them. Add a row for what a new test needs.
 const TOOLS: &[Tool] = &[
@@ -54,23 +50,13 @@ const TOOLS: &[Tool] = &[
     ),
     package("xz", &["xz", "--version"], "xz-utils", "the lab's kernel modules"),
     package("python3", &["python3", "--version"], "python3", "the comparison with crash dumps of real kernels"),
-    package("lttng", &["lttng", "--version"], "lttng-tools", "the peer of benches and wedge test"),
-    package("lttng-sessiond", &["lttng-sessiond", "--version"], "lttng-tools", "the peer of benches and wedge test"),
-    package(
-        "lttng-ust",
-        &["pkg-config", "--modversion", "lttng-ust"],
-        "liblttng-ust-dev",
-        "the peer of benches and wedge test",
-    ),
+    package("lttng", &["lttng", "--version"], "lttng-tools", PEER),
+    package("lttng-sessiond", &["lttng-sessiond", "--version"], "lttng-tools", PEER),
+    package("lttng-ust", &["pkg-config", "--modversion", "lttng-ust"], "liblttng-ust-dev", PEER),
     package("strace", &["strace", "--version"], "strace", "streams of the kernel's tracer: no copy in user space"),
     package("unshare", &["unshare", "--version"], "util-linux", "namespaces"),
     package("setpriv", &["setpriv", "--version"], "util-linux", "guests that end with the test"),
-    package(
-        "linux-source",
-        &["sh", "-c", "ls /usr/src/linux-source-*.tar.xz"],
-        "linux-source",
-        "step ftracetest: the kernel's tests of tracefs",
-    ),
+    package("linux-source", &["sh", "-c", "ls /usr/src/linux-source-*.tar.xz"], "linux-source", "step ftracetest"),
     package("fusermount3", &["fusermount3", "--version"], "fuse3", "mount for users other than root"),
     package("chromium", &["chromium", "--version"], "chromium", "step view: pages in a real browser"),
     package("chromedriver", &["chromedriver", "--version"], "chromium-driver", "step view: pages in a real browser"),
@@ -171,11 +157,7 @@ pub(super) fn has(program: &str) -> bool {
 
 /// The packages that have these tools, each once.
 pub(super) fn packages(tools: &[&Tool]) -> Vec<&'static str> {
-    let name = |tool: &&Tool| match tool.from {
-        From::Package(name) => Some(name),
-        From::Component(_) => None,
-    };
-    let mut names: Vec<&str> = tools.iter().filter_map(name).collect();
+    let mut names: Vec<&str> = tools.iter().filter_map(|tool| tool.package).collect();
     names.sort_unstable();
     names.dedup();
     names
@@ -183,11 +165,7 @@ pub(super) fn packages(tools: &[&Tool]) -> Vec<&'static str> {
 
 /// The toolchain's components among these tools.
 pub(super) fn components(tools: &[&Tool]) -> Vec<&'static str> {
-    let name = |tool: &&Tool| match tool.from {
-        From::Package(_) => None,
-        From::Component(name) => Some(name),
-    };
-    tools.iter().filter_map(name).collect()
+    tools.iter().filter(|tool| tool.package.is_none()).map(|tool| tool.name).collect()
 }
 
 #[cfg(test)]

@@ -2,7 +2,9 @@
 
 use super::Does::{self, Cargo, CargoWith, Rig, Script, Verb};
 use super::Gate::{self, Beside, Less, Never, Same};
-use super::{Step, run_cases, run_demo, run_deny, run_loom, run_setup, run_some_cases, run_tests, run_tidy};
+use crate::{deny, setup, tidy};
+
+use super::{Step, run_cases, run_demo, run_gate_tests, run_loom, run_some_cases, run_tests};
 
 /// The parts of the whole, each less than 90 minutes with the builds of an empty `target`.
 pub(super) const PARTS: [(&str, &[Step]); 3] = [("code", CODE), ("rigs", RIGS), ("guests", GUESTS)];
@@ -18,13 +20,19 @@ const RECOVERY: &[&str] = &["test", "--quiet", "--workspace", "--test", "recorde
 
 /// The steps that check, build and test the code by itself.
 const CODE: &[Step] = &[
-    step("setup", Same, Verb(run_setup), "the tools that the tests need are there"),
-    step("tidy", Same, Verb(run_tidy), "crate graph, sizes, where unsafe stands"),
-    step("deny", Same, Verb(run_deny), "licences, sources and bans of all crates; advisories where they can be had"),
+    // What guests need, the gate leaves to the step `lab`, which fetches it while others build.
+    step(
+        "setup",
+        Less(Verb(|| setup::run(false, false))),
+        Verb(|| setup::run(false, true)),
+        "the tests' tools are there",
+    ),
+    step("tidy", Same, Verb(tidy::run), "crate graph, sizes, where unsafe stands"),
+    step("deny", Same, Verb(deny::run), "licences, sources and bans of all crates; advisories where they can be had"),
     step("fmt", Same, Cargo(&["fmt", "--all", "--check"]), "formatting"),
     step("clippy", Same, Cargo(CLIPPY), "lints"),
     step("features", Never, Cargo(FEATURES), "lints of the library without its features"),
-    step("test", Same, Verb(run_tests), "unit, integration and documentation tests"),
+    step("test", Less(Verb(run_gate_tests)), Verb(run_tests), "unit, integration and documentation tests"),
     step("doc", Never, CargoWith(&[("RUSTDOCFLAGS", "-D warnings")], DOC), "the documentation, and its links"),
     step("loom", Never, Verb(run_loom), "the ring under the C11 memory model, and mistakes that must be found"),
     step("tsan", Never, Rig(&["tsan"]), "the ring under ThreadSanitizer, and a race that it must catch"),
@@ -68,7 +76,7 @@ const GUESTS: &[Step] = &[
 
 /// The steps of `--quick`.
 pub(super) const QUICK: &[Step] = &[
-    step("tidy", Never, Verb(run_tidy), "crate graph, sizes, where unsafe stands"),
+    step("tidy", Never, Verb(tidy::run), "crate graph, sizes, where unsafe stands"),
     step("fmt", Never, Cargo(&["fmt", "--all", "--check"]), "formatting"),
     step("unit", Never, Cargo(&["test", "--quiet", "--workspace", "--lib"]), "unit tests"),
     step("recovery", Never, Cargo(RECOVERY), "sessions recorded and recovered, with fields of all types"),

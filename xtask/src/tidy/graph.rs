@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result};
-use cargo_metadata::{DependencyKind, MetadataCommand, TargetKind};
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
 
 use super::{Finding, rules};
 
@@ -27,36 +27,39 @@ pub(super) struct Package {
 
 /// Asks cargo for the packages of the workspace.
 pub(super) fn packages(root: &Path) -> Result<Vec<Package>> {
-    let metadata = MetadataCommand::new()
-        .cargo_path(rig::cargo())
-        .manifest_path(root.join("Cargo.toml"))
-        .no_deps()
-        .exec()
-        .context("cargo metadata")?;
-    let relative = |path: &cargo_metadata::camino::Utf8Path| {
-        path.strip_prefix(&metadata.workspace_root).unwrap_or(path).as_str().to_string()
+    let metadata = rig::programs::metadata()?;
+    let packages = array(&metadata["packages"]);
+    let relative = |path: &Value| {
+        let path = Path::new(text(path));
+        path.strip_prefix(root).unwrap_or(path).to_string_lossy().into_owned()
     };
-    let short = |name: &str| name.strip_prefix("lastwords-").unwrap_or(name).to_string();
-    let names: Vec<String> = metadata.packages.iter().map(|p| p.name.to_string()).collect();
-    let read = |p: &cargo_metadata::Package| -> Result<Package> {
-        let ours = |d: &&cargo_metadata::Dependency| d.kind != DependencyKind::Development && names.contains(&d.name);
-        let is_root = |t: &&cargo_metadata::Target| {
-            !t.kind.iter().any(|k| {
-                matches!(k, TargetKind::Test | TargetKind::Bench | TargetKind::Example | TargetKind::CustomBuild)
-            })
-        };
+    let short = |name: &Value| text(name).strip_prefix("lastwords-").unwrap_or(text(name)).to_string();
+    let read = |p: &Value| -> Result<Package> {
+        let is_ours = |d: &&Value| d["kind"] != "dev" && packages.iter().any(|p| p["name"] == d["name"]);
+        let is_other = |kind: &Value| ["test", "bench", "example", "custom-build"].iter().any(|other| kind == other);
+        let is_root = |target: &&Value| !array(&target["kind"]).iter().any(is_other);
+        let manifest = text(&p["manifest_path"]);
         Ok(Package {
-            name: short(&p.name),
-            manifest: relative(&p.manifest_path),
-            text: std::fs::read_to_string(&p.manifest_path).with_context(|| p.manifest_path.to_string())?,
-            uses: p.dependencies.iter().filter(ours).map(|d| short(&d.name)).collect(),
-            roots: p.targets.iter().filter(is_root).map(|t| relative(&t.src_path)).collect(),
-            version: p.version.to_string(),
-            licence: p.license.clone(),
-            description: p.description.clone(),
+            name: short(&p["name"]),
+            manifest: relative(&p["manifest_path"]),
+            text: std::fs::read_to_string(manifest).with_context(|| manifest.to_owned())?,
+            uses: array(&p["dependencies"]).iter().filter(is_ours).map(|d| short(&d["name"])).collect(),
+            roots: array(&p["targets"]).iter().filter(is_root).map(|target| relative(&target["src_path"])).collect(),
+            version: text(&p["version"]).to_owned(),
+            licence: p["license"].as_str().map(str::to_owned),
+            description: p["description"].as_str().map(str::to_owned),
         })
     };
-    metadata.packages.iter().map(read).collect()
+    ensure!(!packages.is_empty(), "cargo metadata: no packages");
+    packages.iter().map(read).collect()
+}
+
+fn array(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
 }
 
 /// Checks the graph and the manifests.
@@ -170,11 +173,11 @@ mod tests {
 
     #[test]
     fn an_arrow_back_is_found_at_its_line() {
-        let mut walk = package("session", &["ring"]);
-        walk.text = format!("{LINTS}[dependencies]\nlastwords-ring.workspace = true\n");
+        let mut session = package("session", &["ring"]);
+        session.text = format!("{LINTS}[dependencies]\nlastwords-ring.workspace = true\n");
         assert_eq!(
-            found(&[walk], "session"),
-            ["4: `session` may not use `ring`: it may use ctf, image, abi, trace, bytes"]
+            found(&[session], "session"),
+            ["4: `session` may not use `ring`: it may use folders, ctf, image, abi, trace, bytes"]
         );
     }
 

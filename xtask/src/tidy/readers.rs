@@ -1,17 +1,19 @@
 //! Crates that read bytes of others deny what may panic on them: [`rules::DENIED`], at their roots.
 
+use proc_macro2::TokenStream;
+
 use super::graph::Package;
-use super::unsafety::each_ident;
+use super::unsafety::{Attribute, attributes, each_ident};
 use super::{Finding, Text, rules};
 
 /// Where the file is the root of one of [`rules::READERS`], checks that it denies all of [`rules::DENIED`] outside of tests.
-pub(super) fn check_root(text: &Text<'_>, syntax: &syn::File, packages: &[Package], findings: &mut Vec<Finding>) {
+pub(super) fn check_root(text: &Text<'_>, tokens: &TokenStream, packages: &[Package], findings: &mut Vec<Finding>) {
     let is_root = |package: &&Package| package.roots.iter().any(|root| root == text.path);
     let is_reader = |package: &Package| rules::READERS.contains(&package.name.as_str());
     if !packages.iter().find(is_root).is_some_and(is_reader) {
         return;
     }
-    let denied: Vec<Vec<String>> = syntax.attrs.iter().map(idents).collect();
+    let denied: Vec<Vec<String>> = attributes(tokens).iter().map(idents).collect();
     let is_denied = |lint: &str| {
         denied.iter().any(|words| ["not", "test", "deny", lint].iter().all(|word| words.iter().any(|w| w == word)))
     };
@@ -23,11 +25,10 @@ pub(super) fn check_root(text: &Text<'_>, syntax: &syn::File, packages: &[Packag
 }
 
 /// The words of an attribute that depends on a condition.
-fn idents(attribute: &syn::Attribute) -> Vec<String> {
-    let syn::Meta::List(list) = &attribute.meta else { return Vec::new() };
+fn idents((name, arguments): &Attribute) -> Vec<String> {
     let mut words = Vec::new();
-    if list.path.is_ident("cfg_attr") {
-        each_ident(list.tokens.clone(), &mut |ident| words.push(ident.to_string()));
+    if name == "cfg_attr" {
+        each_ident(arguments.clone(), &mut |ident| words.push(ident.to_string()));
     }
     words
 }
@@ -39,7 +40,7 @@ mod tests {
     fn found(name: &str, text: &str) -> Vec<String> {
         let (path, mut findings) = ("crates/x/src/lib.rs", Vec::new());
         let package = Package { name: name.into(), roots: vec![path.into()], ..Package::default() };
-        check_root(&Text { path, text }, &syn::parse_file(text).unwrap(), &[package], &mut findings);
+        check_root(&Text { path, text }, &text.parse().unwrap(), &[package], &mut findings);
         findings.into_iter().map(|finding| finding.message).collect()
     }
 

@@ -116,11 +116,6 @@ pub(super) const FILE_LINES: usize = 600;
 /// Most lines of a function, from its signature to its closing brace.
 pub(super) const FUNCTION_LINES: usize = 80;
 
-/// Files that may be longer: path and reason. Tables only.
-pub(super) const LONG_FILES: &[(&str, &str)] = &[];
-/// Functions that may be longer: path, name and reason. Tables only.
-pub(super) const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[];
-
 /// Where `unsafe` may stand: the beginning of a path and the reason.
 pub(super) const UNSAFE: &[(&str, &str)] = &[
     ("crates/ring/", "atomics over shared memory, restartable sequences"),

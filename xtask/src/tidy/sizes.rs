@@ -1,60 +1,22 @@
 //! Checks that no file has more than [`rules::FILE_LINES`] lines and no function more than [`rules::FUNCTION_LINES`].
-//! Exceptions are rows with a reason.
 
-use std::collections::BTreeSet;
-
-use syn::spanned::Spanned;
-use syn::visit::{self, Visit};
+use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
 use super::{Finding, Text, rules};
 
-/// The exceptions that were needed, so that those which no longer are can be found.
-#[derive(Debug, Default)]
-pub(super) struct Used(BTreeSet<(String, String)>);
-
 /// Checks one file.
-pub(super) fn check(text: &Text<'_>, syntax: &syn::File, used: &mut Used, findings: &mut Vec<Finding>) {
+pub(super) fn check(text: &Text<'_>, tokens: &TokenStream, findings: &mut Vec<Finding>) {
     let lines = text.text.lines().count();
     if lines > rules::FILE_LINES {
-        if rules::LONG_FILES.iter().any(|(path, _)| *path == text.path) {
-            used.0.insert((text.path.into(), String::new()));
-        } else {
-            let message = format!("{lines} lines: a file has {} at most", rules::FILE_LINES);
-            findings.push(Finding::new(text.path, rules::FILE_LINES + 1, message));
-        }
+        let message = format!("{lines} lines: a file has {} at most", rules::FILE_LINES);
+        findings.push(Finding::new(text.path, rules::FILE_LINES + 1, message));
     }
-    let mut functions = Functions::default();
-    functions.visit_file(syntax);
-    for function in functions.0.iter().filter(|f| f.lines > rules::FUNCTION_LINES) {
-        if rules::LONG_FUNCTIONS.iter().any(|(path, name, _)| *path == text.path && *name == function.name) {
-            used.0.insert((text.path.into(), function.name.clone()));
-        } else {
-            let message = format!(
-                "`{}` has {} lines: a function has {} at most",
-                function.name,
-                function.lines,
-                rules::FUNCTION_LINES
-            );
-            findings.push(Finding::new(text.path, function.line, message));
-        }
+    let mut functions = Vec::new();
+    find(tokens.clone(), &mut functions);
+    for Function { name, line, lines } in functions.into_iter().filter(|f| f.lines > rules::FUNCTION_LINES) {
+        let message = format!("`{name}` has {lines} lines: a function has {} at most", rules::FUNCTION_LINES);
+        findings.push(Finding::new(text.path, line, message));
     }
-}
-
-/// Exceptions that nothing needs any more.
-pub(super) fn stale(used: &Used) -> Vec<Finding> {
-    let files = rules::LONG_FILES.iter().map(|(path, _)| (*path, ""));
-    let functions = rules::LONG_FUNCTIONS.iter().map(|(path, name, _)| (*path, *name));
-    files
-        .chain(functions)
-        .filter(|(path, name)| !used.0.contains(&((*path).to_string(), (*name).to_string())))
-        .map(|(path, name)| {
-            Finding::new(
-                "xtask/src/tidy/rules.rs",
-                1,
-                format!("the exception for {path} {name} is not needed any more"),
-            )
-        })
-        .collect()
 }
 
 struct Function {
@@ -63,34 +25,42 @@ struct Function {
     lines: usize,
 }
 
-#[derive(Default)]
-struct Functions(Vec<Function>);
-
-impl Functions {
-    fn add(&mut self, signature: &syn::Signature, block: &syn::Block) {
-        let line = signature.span().start().line;
-        let end = block.brace_token.span.close().end().line;
-        self.0.push(Function { name: signature.ident.to_string(), line, lines: end - line + 1 });
+/// Finds the functions with a body, inner ones and those that macros define included. `fn` without a name is a type.
+fn find(tokens: TokenStream, functions: &mut Vec<Function>) {
+    let tokens: Vec<TokenTree> = tokens.into_iter().collect();
+    for (index, token) in tokens.iter().enumerate() {
+        match token {
+            TokenTree::Group(group) => find(group.stream(), functions),
+            TokenTree::Ident(word) if word == "fn" && !matches!(tokens.get(index + 1), Some(TokenTree::Group(_))) => {
+                // A macro's `$name` is two tokens.
+                let name = tokens.iter().skip(index + 1).find(|token| matches!(token, TokenTree::Ident(_)));
+                let line = word.span().start().line;
+                if let Some((name, end)) = name.zip(body(tokens.get(index + 1..).unwrap_or_default())) {
+                    functions.push(Function { name: name.to_string(), line, lines: end - line + 1 });
+                }
+            }
+            _ => {}
+        }
     }
 }
 
-impl<'ast> Visit<'ast> for Functions {
-    fn visit_item_fn(&mut self, item: &'ast syn::ItemFn) {
-        self.add(&item.sig, &item.block);
-        visit::visit_item_fn(self, item);
-    }
-
-    fn visit_impl_item_fn(&mut self, item: &'ast syn::ImplItemFn) {
-        self.add(&item.sig, &item.block);
-        visit::visit_impl_item_fn(self, item);
-    }
-
-    fn visit_trait_item_fn(&mut self, item: &'ast syn::TraitItemFn) {
-        if let Some(block) = &item.default {
-            self.add(&item.sig, block);
+/// The last line of the body, which is the first block outside of angle brackets; `None` where `;` ends the signature.
+fn body(signature: &[TokenTree]) -> Option<usize> {
+    let (mut depth, mut before) = (0, ' ');
+    for token in signature {
+        let sign = if let TokenTree::Punct(sign) = token { sign.as_char() } else { ' ' };
+        match token {
+            TokenTree::Group(group) if depth == 0 && group.delimiter() == Delimiter::Brace => {
+                return Some(group.span_close().end().line);
+            }
+            _ if sign == ';' && depth == 0 => return None,
+            _ if sign == '<' => depth += 1,
+            _ if sign == '>' && before != '-' => depth -= 1,
+            _ => {}
         }
-        visit::visit_trait_item_fn(self, item);
+        before = sign;
     }
+    None
 }
 
 #[cfg(test)]
@@ -99,8 +69,8 @@ mod tests {
 
     fn found(text: &str) -> Vec<Finding> {
         let mut findings = Vec::new();
-        let syntax = syn::parse_file(text).unwrap();
-        check(&Text { path: "crates/a/src/b.rs", text }, &syntax, &mut Used::default(), &mut findings);
+        let tokens = text.parse().unwrap();
+        check(&Text { path: "crates/a/src/b.rs", text }, &tokens, &mut findings);
         findings
     }
 
@@ -124,22 +94,31 @@ mod tests {
         assert_eq!(found(&format!("impl A {{\n{long}}}\n")).len(), 1);
         assert_eq!(found(&format!("trait A {{\n{long}}}\n")).len(), 1);
         assert_eq!(found(&format!("mod a {{\n{long}}}\n")).len(), 1);
+        assert_eq!(found(&format!("fn a() {{\n    if b {{\n{long}}}\n}}\n")).len(), 2);
+        assert_eq!(found(&format!("macro_rules! a {{\n    () => {{\n{long}}}\n}}\n")).len(), 1);
+    }
+
+    #[test]
+    fn the_body_is_behind_all_of_the_signature() {
+        for signature in [
+            "long<const N: usize>() -> A<{ 1 }>",
+            "long() -> impl Fn() -> A<B<{ N > 1 }>> where C: D",
+            "long(a: fn() -> u8)",
+            "$name()",
+        ] {
+            let long = function(rules::FUNCTION_LINES + 1).replace("long()", signature);
+            let findings = found(&long);
+            assert_eq!(findings.iter().map(|f| f.line).collect::<Vec<_>>(), [3], "{signature}");
+            assert_eq!(found(&function(rules::FUNCTION_LINES).replace("long()", signature)), []);
+        }
+        let body = "    a\n".repeat(rules::FUNCTION_LINES + 1);
+        assert_eq!(found(&format!("trait A {{\n    fn a();\n    const B: C = {{\n{body}}};\n}}\n")), []);
+        assert_eq!(found(&format!("struct A {{\n    a: fn() -> u8,\n}}\nimpl A {{\n{body}}}\n")), []);
     }
 
     #[test]
     fn the_limit_of_a_file() {
         assert_eq!(found(&"// a line\n".repeat(rules::FILE_LINES)), []);
         assert_eq!(found(&"// a line\n".repeat(rules::FILE_LINES + 1)).len(), 1);
-    }
-
-    #[test]
-    fn every_exception_has_a_reason() {
-        assert!(rules::LONG_FILES.iter().all(|(_, reason)| !reason.is_empty()));
-        assert!(rules::LONG_FUNCTIONS.iter().all(|(_, _, reason)| !reason.is_empty()));
-    }
-
-    #[test]
-    fn an_exception_not_used_is_stale() {
-        assert_eq!(stale(&Used::default()).len(), rules::LONG_FILES.len() + rules::LONG_FUNCTIONS.len());
     }
 }

@@ -6,12 +6,11 @@ use super::graph::Package;
 use super::{Finding, Text, rules};
 
 /// Finds the word `unsafe` in code, macro bodies and attributes included; comments and strings are not code.
-pub(super) fn check_tokens(text: &Text<'_>, findings: &mut Vec<Finding>) {
+pub(super) fn check_tokens(text: &Text<'_>, tokens: &TokenStream, findings: &mut Vec<Finding>) {
     if rules::UNSAFE.iter().any(|(place, _)| text.path.starts_with(place)) {
         return;
     }
-    let Ok(tokens) = text.text.parse::<TokenStream>() else { return };
-    each_ident(tokens, &mut |ident| {
+    each_ident(tokens.clone(), &mut |ident| {
         if ident == "unsafe" {
             let message = "`unsafe` may not stand here: the places are in tidy's rules";
             findings.push(Finding::new(text.path, ident.span().start().line, message));
@@ -20,7 +19,7 @@ pub(super) fn check_tokens(text: &Text<'_>, findings: &mut Vec<Finding>) {
 }
 
 /// Where the file is a crate's root, checks that it forbids `unsafe`, or denies it where one module is excepted.
-pub(super) fn check_root(text: &Text<'_>, syntax: &syn::File, packages: &[Package], findings: &mut Vec<Finding>) {
+pub(super) fn check_root(text: &Text<'_>, tokens: &TokenStream, packages: &[Package], findings: &mut Vec<Finding>) {
     let Some(package) = packages.iter().find(|p| p.roots.iter().any(|r| r == text.path)) else { return };
     let folder = package.manifest.strip_suffix("Cargo.toml").unwrap_or(&package.manifest);
     if rules::UNSAFE.iter().any(|(place, _)| *place == folder) {
@@ -28,7 +27,7 @@ pub(super) fn check_root(text: &Text<'_>, syntax: &syn::File, packages: &[Packag
     }
     let partly = rules::UNSAFE.iter().any(|(place, _)| place.starts_with(folder));
     let enough: &[&str] = if partly { &["forbid", "deny"] } else { &["forbid"] };
-    if !syntax.attrs.iter().any(|attribute| sets_unsafe_code(attribute, enough)) {
+    if !attributes(tokens).iter().any(|attribute| sets_unsafe_code(attribute, enough)) {
         let level = enough.last().copied().unwrap_or_default();
         findings.push(Finding::new(text.path, 1, format!("`#![{level}(unsafe_code)]` is missing")));
     }
@@ -42,11 +41,28 @@ pub(super) fn stale(files: &[String]) -> Vec<Finding> {
     stale.map(|(place, _)| Finding::new("xtask/src/tidy/rules.rs", 1, message(place))).collect()
 }
 
-fn sets_unsafe_code(attribute: &syn::Attribute, levels: &[&str]) -> bool {
-    let syn::Meta::List(list) = &attribute.meta else { return false };
+fn sets_unsafe_code((name, arguments): &Attribute, levels: &[&str]) -> bool {
     let mut named = false;
-    each_ident(list.tokens.clone(), &mut |ident| named |= ident == "unsafe_code");
-    named && levels.iter().any(|level| list.path.is_ident(level))
+    each_ident(arguments.clone(), &mut |ident| named |= ident == "unsafe_code");
+    named && levels.contains(&name.as_str())
+}
+
+/// The name of an attribute, and what stands in its parentheses.
+pub(super) type Attribute = (String, TokenStream);
+
+/// The attributes with arguments, `#![name(...)]`, with which a file begins.
+pub(super) fn attributes(file: &TokenStream) -> Vec<Attribute> {
+    let is = |token: Option<TokenTree>, sign| matches!(token, Some(TokenTree::Punct(p)) if p.as_char() == sign);
+    let mut tokens = file.clone().into_iter();
+    let mut found = Vec::new();
+    while is(tokens.next(), '#') && is(tokens.next(), '!') {
+        let Some(TokenTree::Group(attribute)) = tokens.next() else { break };
+        let attribute: Vec<TokenTree> = attribute.stream().into_iter().collect();
+        if let [TokenTree::Ident(name), TokenTree::Group(arguments)] = attribute.as_slice() {
+            found.push((name.to_string(), arguments.stream()));
+        }
+    }
+    found
 }
 
 /// Calls `visit` with every identifier and keyword.
@@ -66,7 +82,7 @@ mod tests {
 
     fn tokens(path: &str, text: &str) -> Vec<usize> {
         let mut findings = Vec::new();
-        check_tokens(&Text { path, text }, &mut findings);
+        check_tokens(&Text { path, text }, &text.parse().unwrap(), &mut findings);
         findings.iter().map(|f| f.line).collect()
     }
 
@@ -75,7 +91,7 @@ mod tests {
         let path = format!("{folder}/src/lib.rs");
         let manifest = format!("{folder}/Cargo.toml");
         let package = Package { name: folder.into(), manifest, roots: vec![path.clone()], ..Package::default() };
-        check_root(&Text { path: &path, text }, &syn::parse_file(text).unwrap(), &[package], &mut findings);
+        check_root(&Text { path: &path, text }, &text.parse().unwrap(), &[package], &mut findings);
         findings
     }
 
@@ -110,6 +126,8 @@ mod tests {
         );
         assert_eq!(roots("crates/session", "#![cfg_attr(not(test), forbid(unsafe_code))]\n").len(), 1);
         assert_eq!(roots("crates/session", "//! Nothing.\n").len(), 1);
+        assert_eq!(roots("crates/session", "//! Nothing.\nfn a() {\n#![forbid(unsafe_code)]\n}\n").len(), 1);
+        assert_eq!(roots("crates/session", "#[forbid(unsafe_code)]\nmod a {}\n").len(), 1);
     }
 
     #[test]

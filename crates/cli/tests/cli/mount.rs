@@ -5,7 +5,7 @@ use crate::support::{Place, Ran, ran};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -311,28 +311,29 @@ fn a_mount_ends_with_its_process_however_that_ends() {
     let busy = place.run(&["umount", "m"]);
     assert!(busy.status == 1 && busy.err.contains("busy"), "{}", busy.err);
     drop(file);
-    place.ok(&["umount", "m"]);
+    umount(&place);
     mount.wait_until_gone();
     let again = place.run(&["umount", "m"]);
     assert!(again.status == 1 && again.err.contains("no mount of lastwords is here"), "{}", again.err);
     // In the background, the command returns when the folder is mounted.
     assert!(place.ok(&["mount", "m"]).starts_with("m: "));
     assert!(std::fs::read_to_string(place.at("m/trace")).unwrap().contains("test:tick"));
-    place.ok(&["umount", "m"]);
+    umount(&place);
 }
 
-/// Unmounts with the system's own command. A child that another test is starting may have the folder's files open until it executes its
-/// program, so that the folder is busy.
-fn umount(folder: &Path) {
-    let until = Instant::now() + Duration::from_secs(10);
-    loop {
-        let ran = ran(Command::new("umount").arg(folder).output().unwrap());
-        match ran.status {
-            0 => return,
-            _ if ran.err.contains("busy") && Instant::now() < until => std::thread::sleep(Duration::from_millis(5)),
-            _ => panic!("{}", ran.err),
-        }
-    }
+/// Unmounts by a command. A child that another test is starting may have the folder's files open until it executes its program, so that
+/// the folder is busy.
+fn unmounted(command: impl FnMut() -> Ran) -> Ran {
+    let is_busy = |ran: &Ran| ran.status != 0 && ran.err.contains("busy");
+    let pause = |_: &Ran| std::thread::sleep(Duration::from_millis(5));
+    let mut tries = std::iter::repeat_with(command).take(2000).inspect(pause);
+    tries.find(|ran| !is_busy(ran)).expect("nobody has its files open for 10 s")
+}
+
+/// Unmounts `m` by the program.
+fn umount(place: &Place) {
+    let ran = unmounted(|| place.run(&["umount", "m"]));
+    assert_eq!(ran.status, 0, "{}", ran.err);
 }
 
 /// The guard of a mount that has ended must not unmount the next one, which may have the same device.
@@ -348,17 +349,18 @@ fn a_folder_is_mounted_again_at_once() {
         let server = told.trim().strip_prefix("0 ").expect("the process that serves").to_owned();
         // Only root may use the system's own command for a mount that root has made.
         if round % 2 == 0 || me != 0 {
-            place.ok(&["umount", "m"]);
+            umount(&place);
             let stat = std::fs::read_to_string(format!("/proc/{server}/stat")).unwrap_or_default();
             assert!(stat.is_empty() || stat.contains(") Z "), "the process has ended when umount returns: {stat}");
         } else {
-            umount(&place.at("m"));
+            let system = unmounted(|| ran(Command::new("umount").arg(place.at("m")).output().unwrap()));
+            assert_eq!(system.status, 0, "{}", system.err);
         }
     }
     place.ok(&["mount", "m"]);
     std::thread::sleep(Duration::from_millis(500));
     assert!(std::fs::read_to_string(place.at("m/trace")).unwrap().contains("test:tick"), "it is still mounted");
-    place.ok(&["umount", "m"]);
+    umount(&place);
 }
 
 #[test]
@@ -371,7 +373,7 @@ fn what_nobody_has_read_is_told_when_the_mount_ends() {
         ran(Command::new("head").args(["-c", "5000", "m/trace_pipe"]).current_dir(place.path()).output().unwrap());
     assert_eq!(begin.out.len(), 5000);
     assert!(!std::fs::read_dir(place.at("m")).unwrap().any(|entry| entry.unwrap().file_name() == ".unread"));
-    let ended = place.run(&["umount", "m"]);
+    let ended = unmounted(|| place.run(&["umount", "m"]));
     let count = ended.err.split_once("m: ").and_then(|(_, rest)| rest.split(' ').next()?.parse::<u64>().ok());
     assert!(ended.status == 0 && ended.err.contains("events are lost: trace_pipe had consumed"), "{}", ended.err);
     let had = begin.out.matches('\n').count() as u64;

@@ -169,11 +169,11 @@ fn install(variant: &Variant, kernel: &Kernel, lastwords: &Path, folder: &Path) 
 
 /// Adds the table of surroundings, with what it runs, and a user's application that records on its heap.
 fn surroundings(lastwords: &Path, lab: &Path) -> Result<()> {
-    let (built, debug) = (lab.join("built"), rig::programs::debug()?);
+    let built = lab.join("built");
     let library = rig::programs::build("lastwords-capi")?.join("liblastwords_c.so");
     let compiled = built.join("compiled");
     std::fs::create_dir_all(&compiled)?;
-    let table = debug.join("lastwords-proof-surroundings");
+    let table = rig::programs::rig("surroundings")?;
     for program in [lastwords, &library, &table] {
         let to = built.join(program.file_name().context("a file")?);
         run_quietly(Command::new("strip").arg("-o").arg(to).arg(program))?;
