@@ -1,8 +1,7 @@
-//! Writes text, JSON lines, Perfetto traces, ftrace's own text and trace.dat files; reads trace.dat files; and writes
-//! the evidence as text and as data.
+//! Writes text, JSON lines and Perfetto traces, and the evidence as text and as data.
 //!
 //! A writer takes [`lastwords_ctf::read::Trace`]s, selects their events, merges these by time, and returns [`Totals`].
-//! [`ftrace::ctf`] converts a kernel's trace array to such a trace.
+//! [`lastwords_ftrace::ctf`] converts a kernel's trace array to such a trace.
 //!
 //! ```no_run
 //! use lastwords_formats::{json, select::Selection};

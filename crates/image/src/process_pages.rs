@@ -214,7 +214,7 @@ fn naming(
     Ok(found)
 }
 
-/// An image of mappings assembled from pages. Mappings start at [`Stitched::BASE`], with an unmapped page between them.
+/// An image of mappings assembled from pages. Mappings start at `Stitched::BASE`, with an unmapped page between them.
 pub struct Stitched {
     image: Arc<dyn Image>,
     /// Pages of each mapping, by its address.
