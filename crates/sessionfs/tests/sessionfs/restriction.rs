@@ -34,9 +34,9 @@ impl Worker {
             sched_setaffinity(None, &own).expect("a CPU of this process");
             told.send(gettid().as_raw_nonzero().get().cast_unsigned()).expect("the test waits");
             for number in requests {
-                event!(pids, "one", number = number);
+                event!(pids, "one", number = number, by = "pids");
                 // The names of these fields are those of contexts, which a restriction reads.
-                event!(pids, "two", number = number + 1, vtid = 7u64, cpu_id = 99u64, common_pid = 7u64);
+                event!(pids, "two", number = number + 1, by = "pids", vtid = 7u64, cpu_id = 99u64, common_pid = 7u64);
                 answer.send(()).expect("the test waits");
             }
         });
@@ -82,12 +82,13 @@ impl Place {
         written.map(drop)
     }
 
-    /// The numbers in `trace`, which is cleared.
+    /// The numbers in `trace`, which is cleared. Where all events are enabled, those of other tests, which run in the same process, are in
+    /// it too.
     fn numbers(&self) -> BTreeSet<u64> {
         let text = self.read("trace");
         drop(self.tree.open("trace", TRUNCATE).unwrap());
         let number = |line: &str| line.split(' ').find_map(|word| word.strip_prefix("number=")?.parse().ok());
-        text.lines().filter_map(number).collect()
+        text.lines().filter(|line| line.contains(" by=pids")).filter_map(number).collect()
     }
 }
 
