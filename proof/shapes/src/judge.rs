@@ -1,6 +1,7 @@
 //! Judges whether the recovered events are the recorded ones: every value is computed anew from the event's number.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
@@ -184,33 +185,26 @@ fn size_of(form: &Form, value: &Value) -> u64 {
     }
 }
 
-/// Events that a lockless ring kept in sub-buffers that it passed over. Such a sub-buffer holds older events than those around
-/// it: the events between were evicted in their turn.
-#[derive(Default)]
-struct PassedOver {
-    gaps: Vec<Gap>,
-}
-
-/// Events of a writer that are missing behind one that is there.
-#[derive(Clone, Copy)]
+/// Events of a writer that are missing.
 struct Gap {
-    behind: Known,
-    /// Number of events.
+    writer: usize,
+    numbers: Range<u64>,
+    /// Number of events that would be known by a number.
     count: u64,
+    /// The event of the writer before them, if there is one.
+    behind: Option<Known>,
 }
 
-impl PassedOver {
-    /// Returns the number of events that are missing although nothing was passed over there. The events up to a gap must fit in the
-    /// sub-buffers that may have been passed over: one for each other recorder of the ring, and not more than the ring counts.
-    fn unexplained(&self, shape: &Shape, report: &Report, known: &[Vec<Known>; WRITERS]) -> u64 {
-        let most = report.skipped.min(WRITERS as u64 - 1) * shape.sub_buffer_size;
-        let is_beyond = |gap: &&Gap| {
-            let older = known.iter().flatten();
-            let older = older.filter(|event| event.ring == gap.behind.ring && event.place <= gap.behind.place);
-            // A header may be shorter than the longest.
-            older.map(|event| event.bytes - HEADER).sum::<u64>() > most
-        };
-        self.gaps.iter().filter(is_beyond).map(|gap| gap.count).sum()
+impl Gap {
+    /// Returns true if the events were evicted in their turn, and the older events before them were kept in sub-buffers that a lockless
+    /// ring passed over. All events up to the gap must fit in such sub-buffers: one for each other recorder of the ring, and not more than
+    /// the ring counts.
+    fn is_of_passing_over(&self, shape: &Shape, report: &Report, known: &[Vec<Known>; WRITERS]) -> bool {
+        let Some(behind) = self.behind.filter(|_| report.skipped > 0) else { return false };
+        let older = known.iter().flatten().filter(|event| event.ring == behind.ring && event.place <= behind.place);
+        // A header may be shorter than the longest.
+        let kept: u64 = older.map(|event| event.bytes - HEADER).sum();
+        kept <= report.skipped.min(WRITERS as u64 - 1) * shape.sub_buffer_size
     }
 }
 
@@ -233,9 +227,7 @@ fn order(
         (false, Format::Perfetto) => usize::MAX,
         (false, _) => firsts.values().copied().max().unwrap_or(0),
     };
-    let mut missing = 0;
-    let mut first_missing = None;
-    let mut passed_over = PassedOver::default();
+    let mut gaps = Vec::new();
     let has_number = |number: &u64| {
         let class = class_of(shape.seed, *number, shape.classes.len() as u64);
         shape.classes[class as usize].number.is_some()
@@ -243,13 +235,7 @@ fn order(
     for (writer, known) in known.iter().enumerate() {
         let mut gap = |older: Option<&Known>, from: u64, to: u64| {
             let count = (from..to).filter(has_number).count() as u64;
-            if count > 0 && first_missing.is_none() {
-                first_missing = Some(format!("events {from} to {} of writer {writer}", to - 1));
-            }
-            match older.filter(|_| count > 0 && report.skipped > 0) {
-                Some(older) => passed_over.gaps.push(Gap { behind: *older, count }),
-                None => missing += count,
-            }
+            gaps.push(Gap { writer, numbers: from..to, count, behind: older.copied() });
         };
         for pair in known.windows(2) {
             let [older, newer] = pair else { continue };
@@ -274,12 +260,13 @@ fn order(
             gap(None, 0, oldest.number);
         }
     }
-    missing += passed_over.unexplained(shape, report, known);
+    gaps.retain(|gap| gap.count > 0 && !gap.is_of_passing_over(shape, report, known));
+    let missing = gaps.iter().map(|gap| gap.count).sum();
     sum.refused = missing;
     ensure!(
         missing <= report.lost,
         "LOST: {missing} committed events are missing, first {}; the recorder counts {} lost and passed over {} times",
-        first_missing.unwrap_or_default(),
+        gaps.first().map_or_else(String::new, |gap| format!("events {:?} of writer {}", gap.numbers, gap.writer)),
         report.lost,
         report.skipped
     );
