@@ -16,5 +16,4 @@ pub use sessions::{
 /// The folders of sessions.
 pub mod dirs {
     pub use lastwords::internals::dirs::{base_path, candidates, make_base, taken_by_another};
-    pub use lastwords_folders::has_own_name;
 }

@@ -7,6 +7,6 @@ mod places;
 mod snapshot;
 
 pub use ending::{Ended, Ending};
-pub use name::{has_own_name, is_unique, name_of, unique_of};
+pub use name::{is_session_folder, is_unique, name_of, unique_of};
 pub use places::{PLACES_FILE, Place, parse_places};
 pub use snapshot::SnapshotState;

@@ -25,7 +25,7 @@ pub fn is_unique(text: &str) -> bool {
 
 /// Returns true if a path has the name of a session's folder.
 #[must_use]
-pub fn has_own_name(path: &Path) -> bool {
+pub fn is_session_folder(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str());
     name.and_then(|name| name.rsplit_once('-')).is_some_and(|(_, unique)| is_unique(unique))
 }
@@ -39,10 +39,10 @@ mod tests {
         let uuid = std::array::from_fn(|n| n as u8 * 17);
         let folder = format!("/run/a-b-{}", unique_of(&uuid));
         assert_eq!(folder, "/run/a-b-0011223344556677");
-        assert!(has_own_name(folder.as_ref()));
+        assert!(is_session_folder(folder.as_ref()));
         assert_eq!(name_of("a-b-0011223344556677"), "a-b");
         for other in ["/run/0011223344556677", "/run/a-001122334455667", "/run/a-001122334455667g", "/", "a-"] {
-            assert!(!has_own_name(other.as_ref()), "{other}");
+            assert!(!is_session_folder(other.as_ref()), "{other}");
         }
     }
 }

@@ -116,7 +116,7 @@ pub(crate) struct Chosen<'t> {
     /// Facts about each stream, in the order of `readers`.
     pub(crate) facts: Vec<StreamInfo>,
     pub(crate) filter: Filter<'t>,
-    /// What is passed over before the last events.
+    /// The packets that are passed over before the last events.
     pub(crate) passed: Passed,
 }
 

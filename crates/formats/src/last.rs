@@ -17,7 +17,7 @@ pub(crate) struct Passed {
     pub(crate) is_checked: bool,
 }
 
-/// What leads to the streams that a selection wants.
+/// Some traces, and the selection that chooses among their streams.
 #[derive(Clone, Copy)]
 struct Inputs<'t> {
     traces: &'t [Trace],

@@ -41,7 +41,7 @@ fn length(path: &Path, sys: &Path) -> Option<u64> {
 struct Node {
     image: Segments,
     ranges: [Range; 1],
-    /// What the image reads.
+    /// The mapping that `image` reads.
     _mapped: MmapRaw,
 }
 

@@ -305,10 +305,7 @@ mod tests {
 
     /// 128 KiB of memory with the given words at the given addresses.
     fn memory(words: &[(u64, u64)]) -> Memory {
-        let mut bytes = vec![0u8; 32 << 12];
-        for (at, word) in words {
-            bytes[*at as usize..*at as usize + 8].copy_from_slice(&word.to_le_bytes());
-        }
+        let bytes = lastwords_testkit::put::words(words);
         let len = bytes.len() as u64;
         Memory(bytes, [Range { address: 0, len, name: "memory".into(), offset: 0, hole: None }])
     }

@@ -55,6 +55,9 @@ pub fn follow<W: AsRef<str>>(
     if let Some(instance) = instances.iter().find(|instance| !is_alone && !instance.has_real_time()) {
         return Err(instance.unrelated().into());
     }
+    // Each step opens the sessions anew. The first one tells of all other inputs, too.
+    let again = inputs.only(|_| true);
+    let mut first = Some(inputs);
     let mut is_first = true;
     let mut is_last = false;
     // Sessions that have ended and have nothing new: they may be removed while others are followed.
@@ -77,9 +80,8 @@ pub fn follow<W: AsRef<str>>(
         let is_idle_step = pace == Pace::Always && !is_over;
         if is_first || has_news || is_idle_step {
             let lives = |folder: &Path| sessions.iter().zip(&ended).any(|(s, ended)| s.folder == folder && !*ended);
-            let all = inputs.only(lives);
-            let mut opened =
-                step(if is_first { std::mem::replace(&mut inputs, all) } else { all }, &sessions, options)?;
+            let now = first.take().unwrap_or_else(|| again.only(lives));
+            let mut opened = step(now, &sessions, options)?;
             opened.read_until = sessions.first().filter(|_| is_alone).and_then(|session| session.lock().clock());
             instances.iter_mut().try_for_each(|instance| instance.step(options, &mut opened))?;
             let (traces, is_wanted) = read(opened);

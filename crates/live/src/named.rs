@@ -16,7 +16,7 @@ pub fn folders_of(name: &str) -> Vec<PathBuf> {
         for entry in std::fs::read_dir(&base).into_iter().flatten().filter_map(Result::ok) {
             let file_name = entry.file_name();
             let Some(folder) = file_name.to_str() else { continue };
-            let of_name = folder == name || (folder.contains('-') && name_of(folder) == name);
+            let of_name = folder == name || name_of(folder) == name;
             if of_name && entry.file_type().is_ok_and(|t| t.is_dir()) {
                 let made = entry.metadata().and_then(|m| m.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
                 found.push((made, entry.path()));

@@ -45,15 +45,11 @@ pub(crate) use session::{CARVED, NAMELESS};
 pub use session::{Domain, Doubt, Loss, Packet, Session, SetData, Stream};
 pub use texts::texts;
 
-/// 128 KiB of memory with the given words at the given addresses.
+/// An image of [`lastwords_testkit::put::words`].
 #[cfg(test)]
 pub(crate) fn memory(words: &[(u64, u64)]) -> std::sync::Arc<dyn lastwords_image::Image> {
-    let mut bytes = vec![0u8; 32 << 12];
-    for (at, word) in words {
-        bytes[*at as usize..*at as usize + 8].copy_from_slice(&word.to_le_bytes());
-    }
     let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), bytes).unwrap();
+    std::fs::write(file.path(), lastwords_testkit::put::words(words)).unwrap();
     let budget = lastwords_bytes::Budget::default();
     lastwords_image::open(file.path(), &budget, &lastwords_image::unwatched).unwrap().image
 }

@@ -1,4 +1,4 @@
-//! What is to be opened: the places of traces that were found at paths, before any of them is read.
+//! Inputs: the places of traces that were found at paths, before any of them is read.
 
 use crate::locate::{self, Candidate, Location, LocationKind};
 use crate::{Failure, Opened, Options, Result, Severity, chain, duplicates, file, lttng};
@@ -31,6 +31,10 @@ impl Inputs {
         let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
         // If the system refuses this, the files beyond the limit are reported as missing.
         let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+        Self::empty()
+    }
+
+    fn empty() -> Self {
         Self { candidates: Vec::new(), known: HashMap::new(), notes: Vec::new() }
     }
 
@@ -113,7 +117,7 @@ impl Inputs {
     /// Returns the inputs of some paths, to be opened once more.
     #[must_use]
     pub fn only(&self, is_wanted: impl Fn(&Path) -> bool) -> Self {
-        let mut inputs = Self::new();
+        let mut inputs = Self::empty();
         let wanted = self.locations().filter(|location| is_wanted(&location.shown));
         wanted.for_each(|location| inputs.add(Candidate::named(Ok(location.clone()))));
         inputs

@@ -4,7 +4,7 @@ use crate::fired::{SNAPSHOT_FILE, SNAPSHOT_TRACE};
 use crate::sniff;
 use anyhow::{Context, bail};
 use lastwords_ctf::read::is_trace;
-use lastwords_folders::{PLACES_FILE, has_own_name, parse_places};
+use lastwords_folders::{PLACES_FILE, is_session_folder, parse_places};
 use rustix::fs::{Mode, OFlags};
 use std::fs::File;
 use std::io::{ErrorKind, Read as _};
@@ -290,7 +290,7 @@ fn is_region(file: &Path) -> bool {
 
 /// Returns true if a folder has the name or the files of a session's folder. If it cannot be opened, that is a loss.
 pub(super) fn is_likely(folder: &Path) -> bool {
-    has_own_name(folder)
+    is_session_folder(folder)
         || folder.join(PLACES_FILE).is_file()
         || listed(folder).is_ok_and(|listed| listed.files.iter().any(|file| is_region(file)))
 }

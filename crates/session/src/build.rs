@@ -5,7 +5,7 @@ use crate::end::End;
 use crate::find::{self, Rejected};
 use crate::info::{ChannelInfo, Info, RegionInfo, StreamInfo};
 use crate::late::Late;
-use crate::layout::{Control, ThreadTable};
+use crate::layout::Control;
 use crate::loose::{self, Loose, Pool};
 use crate::packet::Identity;
 use crate::plan::Outcome;
@@ -151,14 +151,7 @@ struct Found {
     refused: Vec<Gap>,
 }
 
-impl Found {
-    /// Returns the region that has the table of threads, and the place of the table in it.
-    fn threads(&self) -> Option<(&Region, ThreadTable)> {
-        self.regions.session.as_ref().zip(self.session.threads)
-    }
-}
-
-/// What describes the events of a session.
+/// A session's facts and the descriptions of its events.
 struct Described {
     info: Info,
     schema: Resolved,
@@ -200,17 +193,13 @@ impl<'a> Builder<'a> {
         self.notes.extend(added::remove_unfinished(&mut regions.streams, &session.info, &**self.image, self.budget));
         self.reject(rejected, regions.are_complete(&session.info), evidence);
         evidence.append(of_region);
-        let mut of_streams = Evidence::default();
-        let data = self.streams(&regions, &mut of_streams);
-        let refused = of_streams.gaps;
-        let mut found = Found { uuid, regions, session, data, ends: None, listed, minor, word_size, refused };
+        let (mut data, refused) = self.streams(&regions);
         // An event is described before it is recorded. So the descriptions are read after the end of the read was set: a consuming read would
         // consume an event that is described in between, and could not decode it.
         let limit = self.options.limit.filter(|limit| limit.session == uuid);
-        let mut data = std::mem::take(&mut found.data);
-        found.ends = limit.map(|limit| limit.freeze(&mut data, found.threads(), self.budget)).transpose()?;
-        found.data = data;
-        Ok(found)
+        let threads = regions.session.as_ref().zip(session.threads);
+        let ends = limit.map(|limit| limit.freeze(&mut data, threads, self.budget)).transpose()?;
+        Ok(Found { uuid, regions, session, data, ends, listed, minor, word_size, refused })
     }
 
     /// Reads what describes the session and its events.
@@ -242,13 +231,11 @@ impl<'a> Builder<'a> {
 
     /// Decides of each stream which sub-buffers are delivered.
     fn plan(&self, found: &mut Found, described: &Described) -> Result<Vec<Outcome>, Error> {
-        let mut data = std::mem::take(&mut found.data);
         let Described { info, schema: resolved, .. } = described;
-        let (flip, ends) = (found.session.flip, found.ends.take());
-        let planning = Planning { builder: self, info, flip, resolved, threads: found.threads(), ends };
-        let outcomes = planning.all(&mut data)?;
-        found.data = data;
-        Ok(outcomes)
+        let Found { regions, session, data, ends, .. } = found;
+        let threads = regions.session.as_ref().zip(session.threads);
+        let planning = Planning { builder: self, info, flip: session.flip, resolved, threads, ends: ends.take() };
+        planning.all(data)
     }
 
     /// Puts the session together. Sub-buffers that were found without a region fill the places of damaged ones, or are streams of their
@@ -394,18 +381,16 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Returns the streams whose geometry is valid; adds a gap for each other stream.
-    fn streams(&self, regions: &Regions, evidence: &mut Evidence) -> Vec<Data> {
-        let mut streams = Vec::new();
+    /// Returns the streams whose geometry is valid, and a gap for each other stream.
+    fn streams(&self, regions: &Regions) -> (Vec<Data>, Vec<Gap>) {
+        let (mut streams, mut refused) = (Vec::new(), Vec::new());
         for region in regions.streams.values() {
             match Data::new(self.image, region) {
                 Ok(stream) => streams.push(stream),
-                Err(error) => {
-                    evidence.gaps.push(gap(&format!("stream {}: {error}", region.index), Cause::Damaged));
-                }
+                Err(error) => refused.push(gap(&format!("stream {}: {error}", region.index), Cause::Damaged)),
             }
         }
-        streams
+        (streams, refused)
     }
 }
 

@@ -156,3 +156,13 @@ impl Packed {
         self.bytes
     }
 }
+
+/// Returns 128 KiB of memory with the given little-endian words at the given addresses.
+#[must_use]
+pub fn words(words: &[(u64, u64)]) -> Vec<u8> {
+    let mut bytes = vec![0u8; 32 << 12];
+    for (at, word) in words {
+        Order::Little.put64(&mut bytes, *at as usize, *word);
+    }
+    bytes
+}

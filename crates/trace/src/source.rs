@@ -68,7 +68,7 @@ pub trait PacketReader {
     fn pass_over(&mut self, _packets: usize) {}
 }
 
-/// What is known of a packet before it is read. Clock values are ticks of the trace's clock.
+/// A packet as it is known before it is read. Clock values are ticks of the trace's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Foretold {
     /// Number of the packet in its stream.

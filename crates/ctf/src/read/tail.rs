@@ -15,7 +15,7 @@ use lastwords_trace::source::Foretold;
 /// Bytes of packets that are taken to have one event, where events were not counted.
 const BYTES: u64 = 32;
 
-/// What is known of a packet.
+/// A packet, as far as it is known.
 #[derive(Debug, Clone, Copy)]
 struct Extent {
     /// The bound; the greatest number if the packet cannot be passed over.
@@ -62,7 +62,7 @@ impl Tail {
         let surveys = parallel::map(&streams, parallel::cpus(), |_, (trace, stream)| {
             Survey::new(Reader::new(trace, stream).rounded(rounding), by_ticks).run()
         });
-        // What one stream has shown may have changed the packets of another.
+        // A fault of one stream may have changed the packets of another.
         let is_still =
             |(trace, stream): &(&Trace, &Stream), foretold| Reader::new(trace, stream).foretell() == foretold;
         let kept = streams.iter().zip(surveys).map(|(stream, (foretold, extents))| match is_still(stream, foretold) {

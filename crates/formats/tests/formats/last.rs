@@ -62,7 +62,7 @@ impl PacketReader for Reading<'_> {
     }
 }
 
-/// What a generated trace may have besides events in order.
+/// Irregularities of a generated trace.
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
     /// Nothing: the times of packets hold.
@@ -197,7 +197,7 @@ fn close(r: &mut Random, kind: Kind, stream: &mut Packets, open: &mut (u64, u64,
     stream.push((info, bytes));
 }
 
-/// What was written, and what was said.
+/// The output of a writer, and its notes.
 #[derive(Debug, Default, PartialEq)]
 struct Written {
     lines: Vec<String>,
@@ -356,7 +356,7 @@ fn no_more_packets_are_read_than_the_last_events_need() {
     assert!(read < 100, "{read} of 10,000 packets were read");
 }
 
-/// Who takes lines may stop.
+/// A caller that takes lines may stop.
 #[test]
 fn no_more_packets_are_read_than_are_taken() {
     let (tape, trace) = trace(long(10_000), true);

@@ -221,7 +221,7 @@ fn lanes(ring: &dyn Ring, wanted: &[u32]) -> Result<Vec<usize>> {
     }
 }
 
-/// What is shown: the lanes of a ring.
+/// The lanes of a ring that are shown.
 struct Shown<'a> {
     tracing: &'a Tracing,
     array: &'a Array,

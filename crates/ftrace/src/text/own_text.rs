@@ -18,7 +18,7 @@ const USER_CALLERS: usize = 8;
 /// Letters of task states (`TASK_STATE_TO_CHAR_STR` by index).
 const STATES: &[u8] = b"RSDTtXZPI";
 
-/// What some entry shows besides its own bytes.
+/// The values that some entries show besides their own bytes.
 pub(crate) struct Around<'a> {
     pub(crate) flags: &'a Flags,
     pub(crate) at: EventInfo,

@@ -16,7 +16,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-use lastwords_folders::{PLACES_FILE, Place, has_own_name, is_unique, name_of, unique_of};
+use lastwords_folders::{PLACES_FILE, Place, is_session_folder, is_unique, name_of, unique_of};
 use lastwords_ring::backend::{self, VerifiedFile, open_at, open_places};
 use rustix::fs::{self as sys, Access, AtFlags, CWD, FlockOperation, Mode, OFlags, Timespec, Timestamps, UTIME_NOW};
 use rustix::io::Errno;
@@ -421,7 +421,7 @@ impl Folder {
 
 /// Returns true if the name is that of a session's folder, or of one that is being created.
 fn is_of_session(name: &str) -> bool {
-    name.strip_prefix(UNFINISHED).map_or_else(|| has_own_name(name.as_ref()), is_unique)
+    name.strip_prefix(UNFINISHED).map_or_else(|| is_session_folder(name.as_ref()), is_unique)
 }
 
 /// Returns true if an entry of a session's folder may be removed with the folder: the session's files, regions under

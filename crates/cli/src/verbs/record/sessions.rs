@@ -117,7 +117,7 @@ fn find(
         let is_last = is_closed(ended, LOOK);
         let entries = folder.read_dir().into_iter().flatten();
         for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
-            if known.contains(&path) || !lastwords_control::dirs::has_own_name(&path) {
+            if known.contains(&path) || !lastwords_folders::is_session_folder(&path) {
                 continue;
             }
             let source = match Source::open(&path, true) {
