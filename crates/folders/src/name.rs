@@ -23,10 +23,11 @@ pub fn is_unique(text: &str) -> bool {
     text.len() == DIGITS && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// Returns true if a path has the name of a session's folder.
+/// Returns true if a path has the name of a session's folder. The folder of a session that is still being created has a name
+/// that begins with a dot, and is none yet.
 #[must_use]
 pub fn is_session_folder(path: &Path) -> bool {
-    let name = path.file_name().and_then(|name| name.to_str());
+    let name = path.file_name().and_then(|name| name.to_str()).filter(|name| !name.starts_with('.'));
     name.and_then(|name| name.rsplit_once('-')).is_some_and(|(_, unique)| is_unique(unique))
 }
 
@@ -41,7 +42,7 @@ mod tests {
         assert_eq!(folder, "/run/a-b-0011223344556677");
         assert!(is_session_folder(folder.as_ref()));
         assert_eq!(name_of("a-b-0011223344556677"), "a-b");
-        for other in ["/run/0011223344556677", "/run/a-001122334455667", "/run/a-001122334455667g", "/", "a-"] {
+        for other in ["/run/0011223344556677", "/run/a-001122334455667", "/run/a-001122334455667g", "/", "a-", ".new-0011223344556677"] {
             assert!(!is_session_folder(other.as_ref()), "{other}");
         }
     }
