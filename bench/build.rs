@@ -1,17 +1,20 @@
-//! Generates the shapes of `lastwords-bench shapes`: a function each, which records events of one form. The first ones have names; the rest
-//! come from a seed, which the variable `LASTWORDS_SHAPES_SEED` replaces.
+//! Generates the shapes of `lastwords-bench shapes`: a function each, which records events of one
+//! form. The first ones have names; the rest come from a seed, which the variable
+//! `LASTWORDS_SHAPES_SEED` replaces.
 
 use std::fmt::Write as _;
 
 /// Number of shapes that come from the seed in a release build, which is what is measured.
 const GENERATED: usize = 200;
-/// Number of shapes in any other build, which tests and lints only need to compile: each takes the compiler half a second.
+/// Number of shapes in any other build, which tests and lints only need to compile: each takes the
+/// compiler half a second.
 const COMPILED: usize = 8;
 /// Seed, unless the environment gives one.
 const SEED: u64 = 20_261_127;
 /// Most bytes of a generated payload.
 const MOST_BYTES: usize = 128;
-/// Shapes whose events have one provider, so that a session records no more kinds than the compact header has ids for.
+/// Shapes whose events have one provider, so that a session records no more kinds than the compact
+/// header has ids for.
 const BATCH: usize = 20;
 /// Most fields of a generated shape.
 const MOST_FIELDS: u64 = 8;
@@ -64,7 +67,11 @@ impl Random {
     }
 
     fn value(&mut self) -> Value {
-        if self.below(3) == 0 { Text(self.below(65) as usize) } else { FIXED[self.below(FIXED.len() as u64) as usize] }
+        if self.below(3) == 0 {
+            Text(self.below(65) as usize)
+        } else {
+            FIXED[self.below(FIXED.len() as u64) as usize]
+        }
     }
 
     /// Returns a shape of at most [`MOST_BYTES`].
@@ -97,7 +104,10 @@ fn named() -> Vec<(&'static str, Vec<Value>)> {
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-env-changed=LASTWORDS_SHAPES_SEED");
-    let seed = std::env::var("LASTWORDS_SHAPES_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(SEED);
+    let seed = std::env::var("LASTWORDS_SHAPES_SEED")
+        .ok()
+        .and_then(|seed| seed.parse().ok())
+        .unwrap_or(SEED);
     let mut random = Random(seed);
     let is_release = std::env::var("PROFILE").is_ok_and(|profile| profile == "release");
     let count = if is_release { GENERATED } else { COMPILED };
@@ -108,14 +118,21 @@ fn main() {
     );
     text += "/// All shapes, those with a name first.\npub(crate) static ALL: &[Shape] = &[\n";
     for (n, (row, values)) in shapes.iter().enumerate() {
-        let (bytes, types) = (values.iter().map(|value| value.bytes()).sum::<usize>(), types(values));
-        let _ = writeln!(text, "Shape {{ row: {row:?}, types: {types:?}, bytes: {bytes}, record: shape_{n} }},");
+        let (bytes, types) =
+            (values.iter().map(|value| value.bytes()).sum::<usize>(), types(values));
+        let _ = writeln!(
+            text,
+            "Shape {{ row: {row:?}, types: {types:?}, bytes: {bytes}, record: shape_{n} }},"
+        );
     }
     text += "];\n";
     for (n, (_, values)) in shapes.iter().enumerate() {
         function(&mut text, n, values);
     }
-    let out = std::env::var_os("OUT_DIR").map(std::path::PathBuf::from).unwrap_or_default().join("shapes.rs");
+    let out = std::env::var_os("OUT_DIR")
+        .map(std::path::PathBuf::from)
+        .unwrap_or_default()
+        .join("shapes.rs");
     if let Err(error) = std::fs::write(&out, text) {
         panic!("cannot write {}: {error}", out.display());
     }

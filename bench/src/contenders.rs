@@ -1,5 +1,6 @@
-//! The contenders written in Rust: a row each. `proof/bench/src/contenders.rs` has the table of all of them and says how
-//! each is run; a name that stands there and not here is a slot that is still empty.
+//! The contenders written in Rust: a row each. `proof/bench/src/contenders.rs` has the table of all
+//! of them and says how each is run; a name that stands there and not here is a slot that is still
+//! empty.
 
 use crate::Result;
 use crate::job::{Job, Sample};

@@ -1,5 +1,5 @@
-//! The job of a contender, and the measurement of its time. `bench/c/child.h` is the same for contenders in C: change
-//! both together, or they no longer measure the same thing.
+//! The job of a contender, and the measurement of its time. `bench/c/child.h` is the same for
+//! contenders in C: change both together, or they no longer measure the same thing.
 
 use std::fmt;
 use std::hint::black_box;
@@ -14,11 +14,14 @@ use nix::unistd::Pid;
 use crate::Result;
 use crate::machine::opaque;
 
-/// The bytes of ring buffer that every contender has for each CPU, where it can be told: four sub-buffers of 64 KiB.
+/// The bytes of ring buffer that every contender has for each CPU, where it can be told: four
+/// sub-buffers of 64 KiB.
 pub(crate) const RING_BYTES: usize = 4 * 64 * 1024;
 
-/// The strings of payload B, 16 bytes each, so that none is a constant at the place that records it.
-const STRINGS: [&str; 4] = ["request-accepted", "request-rejected", "response-delayed", "session-detached"];
+/// The strings of payload B, 16 bytes each, so that none is a constant at the place that records
+/// it.
+const STRINGS: [&str; 4] =
+    ["request-accepted", "request-rejected", "response-delayed", "session-detached"];
 
 /// The fields of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,15 +51,17 @@ impl Job {
             "b" => Payload::B,
             other => return Err(format!("payload `{other}`: expected `a` or `b`").into()),
         };
-        let cpus = cpus.split(',').map(str::parse).collect::<std::result::Result<Vec<usize>, _>>()?;
+        let cpus =
+            cpus.split(',').map(str::parse).collect::<std::result::Result<Vec<usize>, _>>()?;
         match events.parse()? {
             0 => Err("0 events: expected 1 at least".into()),
             events => Ok(Self { payload, events, cpus }),
         }
     }
 
-    /// Runs the loop of the job's payload in pinned threads and takes the time of it. A loop records as many events as it
-    /// is told; each thread calls it once to warm up and then once on the clock.
+    /// Runs the loop of the job's payload in pinned threads and takes the time of it. A loop
+    /// records as many events as it is told; each thread calls it once to warm up and then once on
+    /// the clock.
     pub(crate) fn run(&self, a: impl Fn(u64) + Sync, b: impl Fn(u64) + Sync) -> Result<Sample> {
         match self.payload {
             Payload::A => self.time(a),
@@ -72,9 +77,13 @@ impl Job {
                 .iter()
                 .map(|&cpu| scope.spawn(move || time_thread(cpu, self.events, start, record)))
                 .collect();
-            started.into_iter().map(|thread| thread.join().map_err(|_| "a thread panicked")).collect::<Vec<_>>()
+            started
+                .into_iter()
+                .map(|thread| thread.join().map_err(|_| "a thread panicked"))
+                .collect::<Vec<_>>()
         });
-        let mut sample = Sample { threads: self.cpus.len(), events: self.events, ..Sample::default() };
+        let mut sample =
+            Sample { threads: self.cpus.len(), events: self.events, ..Sample::default() };
         for thread in threads {
             let thread = thread??;
             sample.wall += thread.wall;
@@ -203,8 +212,7 @@ mod tests {
     fn the_line_is_json_with_means_over_threads() {
         let wall = Duration::from_nanos(80);
         let sample = Sample { threads: 2, events: 4, wall, cpu: wall / 2, preempted: 1 };
-        let expected =
-            r#"{"ns_per_event": 10.0000, "cpu_ns_per_event": 5.0000, "events": 8, "threads": 2, "preempted": 1}"#;
+        let expected = r#"{"ns_per_event": 10.0000, "cpu_ns_per_event": 5.0000, "events": 8, "threads": 2, "preempted": 1}"#;
         assert_eq!(sample.to_string(), expected);
     }
 }

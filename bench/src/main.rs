@@ -1,4 +1,5 @@
-//! One contender of `cargo xtask bench record`, alone in its process; and a stop-watch for other programs.
+//! One contender of `cargo xtask bench record`, alone in its process; and a stop-watch for other
+//! programs.
 //!
 //! ```text
 //! lastwords-bench list                                   the contenders that are built in
@@ -22,7 +23,8 @@ mod measure;
 mod server;
 mod shapes;
 
-/// The result of a contender or of the stop-watch. The error is a text for the person at the terminal.
+/// The result of a contender or of the stop-watch. The error is a text for the person at the
+/// terminal.
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 fn main() -> ExitCode {
@@ -50,12 +52,19 @@ fn run(arguments: &[String]) -> Result<()> {
         [verb, address, requests] if verb == "client" => server::client(address, requests),
         [verb, cpu, rounds] if verb == "shapes" => shapes::run(cpu, rounds),
         [verb, cpu, program, rest @ ..] if verb == "measure" => {
-            println!("{}", measure::run(if cpu == "all" { None } else { Some(cpu.parse()?) }, program, rest)?);
+            println!(
+                "{}",
+                measure::run(if cpu == "all" { None } else { Some(cpu.parse()?) }, program, rest)?
+            );
             Ok(())
         }
         [name, rest @ ..] => {
-            let Some(contender) = contenders::ALL.iter().find(|contender| contender.name == *name) else {
-                return Err(format!("no contender `{name}`: `list` prints those that are built in").into());
+            let Some(contender) = contenders::ALL.iter().find(|contender| contender.name == *name)
+            else {
+                return Err(format!(
+                    "no contender `{name}`: `list` prints those that are built in"
+                )
+                .into());
             };
             println!("{}", (contender.run)(&job::Job::parse(rest)?)?);
             Ok(())

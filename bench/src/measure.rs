@@ -8,9 +8,9 @@ use nix::sys::resource::{UsageWho, getrusage};
 
 use crate::{Result, job};
 
-/// Runs a program on one CPU, or on all, with its output thrown away. Returns a line of JSON: seconds by the wall and of the CPU, the
-/// peak of its resident memory, and the peak of that part of it which no file backs (looked at every 2 ms), both in
-/// bytes.
+/// Runs a program on one CPU, or on all, with its output thrown away. Returns a line of JSON:
+/// seconds by the wall and of the CPU, the peak of its resident memory, and the peak of that part
+/// of it which no file backs (looked at every 2 ms), both in bytes.
 pub(crate) fn run(cpu: Option<usize>, program: &str, arguments: &[String]) -> Result<String> {
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null());
@@ -21,7 +21,8 @@ pub(crate) fn run(cpu: Option<usize>, program: &str, arguments: &[String]) -> Re
         let starter = scope.spawn(|| pin().and_then(|()| command.spawn()));
         starter.join().map_err(|_| "the starting thread panicked")
     })?;
-    let mut child = started.map_err(|error| format!("cannot run {program} on CPU {cpu:?}: {error}"))?;
+    let mut child =
+        started.map_err(|error| format!("cannot run {program} on CPU {cpu:?}: {error}"))?;
     let (id, done) = (child.id(), AtomicBool::new(false));
     let (ended, wall, anonymous) = std::thread::scope(|scope| {
         let watcher = scope.spawn(|| peak_anonymous(id, &done));
@@ -49,7 +50,9 @@ fn peak_anonymous(id: u32, done: &AtomicBool) -> u64 {
     let file = format!("/proc/{id}/status");
     let mut peak = 0;
     while !done.load(Ordering::Relaxed) {
-        peak = peak.max(std::fs::read_to_string(&file).ok().as_deref().and_then(anonymous_bytes).unwrap_or(0));
+        peak = peak.max(
+            std::fs::read_to_string(&file).ok().as_deref().and_then(anonymous_bytes).unwrap_or(0),
+        );
         std::thread::sleep(Duration::from_millis(2));
     }
     peak
@@ -71,7 +74,10 @@ mod tests {
 
     #[test]
     fn anonymous() {
-        assert_eq!(anonymous_bytes("VmRSS:\t  5 kB\nRssAnon:\t      12 kB\nRssFile: 1 kB\n"), Some(12 * 1024));
+        assert_eq!(
+            anonymous_bytes("VmRSS:\t  5 kB\nRssAnon:\t      12 kB\nRssFile: 1 kB\n"),
+            Some(12 * 1024)
+        );
         assert_eq!(anonymous_bytes(""), None);
     }
 }

@@ -1,8 +1,8 @@
-//! The server of `cargo xtask bench overhead`: a key-value store over TCP, written as servers with tokio are, and what its
-//! recording costs it.
+//! The server of `cargo xtask bench overhead`: a key-value store over TCP, written as servers with
+//! tokio are, and what its recording costs it.
 //!
-//! A client in a process of its own sends pipelined batches of requests. The CPU time of the server alone is measured, from
-//! the first request behind the warm-up to the last.
+//! A client in a process of its own sends pipelined batches of requests. The CPU time of the server
+//! alone is measured, from the first request behind the warm-up to the last.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -59,8 +59,11 @@ impl Recorder {
 
     /// Starts recording; the session records until it is dropped.
     fn start(self) -> Result<Option<Session>> {
-        let session =
-            || Session::builder("server").channel(ChannelConfig::new("main").sub_buffers(8, 256 << 10)).start();
+        let session = || {
+            Session::builder("server")
+                .channel(ChannelConfig::new("main").sub_buffers(8, 256 << 10))
+                .start()
+        };
         // With `tracing`, nothing else is recorded: the events of `event!` are measured alone.
         let session_of_tracing = || -> Result<Session> {
             let session = session()?;
@@ -114,15 +117,17 @@ type Store = Mutex<HashMap<String, String>>;
 pub(crate) fn run(recorder: &str, requests: &str) -> Result<()> {
     let session = Recorder::parse(recorder)?.start()?;
     let requests: u64 = requests.parse()?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let nanoseconds = runtime.block_on(measure(requests))?;
     drop(session);
     println!("{{\"ns\": {nanoseconds:.1}}}");
     Ok(())
 }
 
-/// Makes the calls of so many requests without the network, a few times, and prints the nanoseconds of one in the fastest round. Rounds
-/// that are shorter than a time slice say more where other programs run.
+/// Makes the calls of so many requests without the network, a few times, and prints the nanoseconds
+/// of one in the fastest round. Rounds that are shorter than a time slice say more where other
+/// programs run.
 pub(crate) fn calls(recorder: &str, requests: &str) -> Result<()> {
     let session = Recorder::parse(recorder)?.start()?;
     let requests: u64 = requests.parse()?;
@@ -134,7 +139,9 @@ pub(crate) fn calls(recorder: &str, requests: &str) -> Result<()> {
         let begun = Instant::now();
         for served in 0..requests {
             let request = Request::Get { key: "key:123" };
-            let call = std::pin::pin!(apply(&request, &store, served).instrument(info_span!("request", served)));
+            let call = std::pin::pin!(
+                apply(&request, &store, served).instrument(info_span!("request", served))
+            );
             if call.poll(&mut context).is_pending() {
                 return Err("a request waits for nothing".into());
             }
@@ -209,7 +216,10 @@ async fn apply(request: &Request<'_>, store: &Store, served: u64) -> String {
         }
         Request::Set { key, value } => {
             event!(server, "insert", request = served, key = key);
-            let old = store.lock().ok().and_then(|mut store| store.insert((*key).to_owned(), (*value).to_owned()));
+            let old = store
+                .lock()
+                .ok()
+                .and_then(|mut store| store.insert((*key).to_owned(), (*value).to_owned()));
             event!(server, "replaced", request = served, old = old.is_some());
             "OK\n".to_owned()
         }
@@ -252,7 +262,9 @@ pub(crate) fn client(address: &str, requests: &str) -> Result<()> {
     let threads: Vec<_> = (0..CONNECTIONS)
         .map(|number| {
             let address = address.to_owned();
-            std::thread::spawn(move || send(&address, number, share).map_err(|error| error.to_string()))
+            std::thread::spawn(move || {
+                send(&address, number, share).map_err(|error| error.to_string())
+            })
         })
         .collect();
     for thread in threads {

@@ -1,4 +1,5 @@
-//! Events of many shapes, each timed beside the floor: a time stamp and a store of 32 bytes, in this process, by turns.
+//! Events of many shapes, each timed beside the floor: a time stamp and a store of 32 bytes, in
+//! this process, by turns.
 
 use std::hint::black_box;
 
@@ -57,11 +58,18 @@ pub(crate) fn run(cpu: &str, rounds: &str) -> Result<()> {
 }
 
 fn session(events: &str) -> Result<Session> {
-    let channel = ChannelConfig::new("shapes").sub_buffers(4, u64::try_from(RING_BYTES / 4)?).contexts(Context::NONE);
-    Ok(Session::builder("shapes").channel(channel).events(events).reservation(Reservation::Rseq).start()?)
+    let channel = ChannelConfig::new("shapes")
+        .sub_buffers(4, u64::try_from(RING_BYTES / 4)?)
+        .contexts(Context::NONE);
+    Ok(Session::builder("shapes")
+        .channel(channel)
+        .events(events)
+        .reservation(Reservation::Rseq)
+        .start()?)
 }
 
-/// Times one shape and the floor by turns. The shortest sample of each counts: a longer one was interrupted.
+/// Times one shape and the floor by turns. The shortest sample of each counts: a longer one was
+/// interrupted.
 fn line(shape: &Shape, rounds: u32, ring: &mut [FloorRecord], is_wide: bool) -> String {
     (shape.record)(EVENTS);
     let (mut best, mut floor) = (u64::MAX, u64::MAX);

@@ -45,25 +45,35 @@ pub fn metadata(data: &[u8]) {
 pub fn stream(data: &[u8]) {
     static PROGRAMS: OnceLock<Vec<Program>> = OnceLock::new();
     let programs = PROGRAMS.get_or_init(|| {
-        let class = |text: &&str| metadata::parse(Path::new("fuzz"), text.as_bytes()).expect("it is right");
+        let class =
+            |text: &&str| metadata::parse(Path::new("fuzz"), text.as_bytes()).expect("it is right");
         // One for all inputs.
         let budget = Arc::new(Budget::new(Limits { bytes: u64::MAX, ..Limits::default() }));
-        METADATA.iter().map(|text| Program::new(class(text), &budget).expect("it compiles")).collect()
+        METADATA
+            .iter()
+            .map(|text| Program::new(class(text), &budget).expect("it compiles"))
+            .collect()
     });
     let Some((first, bytes)) = data.split_first() else { return };
     let Some(program) = programs.get(usize::from(*first) % METADATA.len()) else { return };
     let mut decoder = program.decoder();
     let Ok(packet) = program.packet(&mut decoder, bytes) else { return };
     let whole = 8 * bytes.len() as u64;
-    let part = PacketPart { bytes, base: 0, content_end: packet.content.unwrap_or(whole).min(whole) };
+    let part =
+        PacketPart { bytes, base: 0, content_end: packet.content.unwrap_or(whole).min(whole) };
     let mut at = packet.events_at;
     while at < part.content_end {
         let Ok(event) = program.event(&mut decoder, packet.class, &part, at) else { return };
-        assert!(event.end > at && event.end <= part.content_end, "an event goes on, within its packet");
+        assert!(
+            event.end > at && event.end <= part.content_end,
+            "an event goes on, within its packet"
+        );
         let mut place = event.body;
         for scope in [Scope::CommonContext, Scope::SpecificContext, Scope::Payload] {
             let Some(code) = program.code(scope, packet.class, event.class) else { continue };
-            place = program.visit(&mut decoder, code, &part, place, &mut Ignore).expect("it was passed over before");
+            place = program
+                .visit(&mut decoder, code, &part, place, &mut Ignore)
+                .expect("it was passed over before");
         }
         assert_eq!(place, event.end, "both ways over an event end at one place");
         at = event.end;

@@ -1,5 +1,5 @@
-//! The bodies of the fuzz targets. They are plain code: `crates/testkit/tests/testkit/corpus.rs` runs them over the corpus with
-//! the stable toolchain.
+//! The bodies of the fuzz targets. They are plain code: `crates/testkit/tests/testkit/corpus.rs`
+//! runs them over the corpus with the stable toolchain.
 
 pub mod ctf;
 #[path = "../../crates/testkit/tests/testkit/common/image.rs"]

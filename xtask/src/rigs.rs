@@ -9,7 +9,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-/// All of them: the verb, the program without `lastwords-proof-`, and what it does. To add a rig, add a package to `proof/` and a line here.
+/// All of them: the verb, the program without `lastwords-proof-`, and what it does. To add a rig,
+/// add a package to `proof/` and a line here.
 const RIGS: &str = "\
 arm64          lab           Build the recorder for aarch64, kill it on a kernel of Debian under QEMU, and recover there what it left
 bench          bench         Measure recording and recovering beside the peers
@@ -71,7 +72,8 @@ pub(crate) fn become_rig(words: &[OsString]) -> Result<()> {
     Err(command.exec()).with_context(|| command.get_program().display().to_string())
 }
 
-/// Builds the rig of a verb. Where the verb has another name than the program, it is the program's subcommand.
+/// Builds the rig of a verb. Where the verb has another name than the program, it is the program's
+/// subcommand.
 fn build(words: &[OsString]) -> Result<Command> {
     let (rig, arguments) = find(words)?;
     let mut command = Command::new(rig::programs::rig(rig.program)?);
@@ -108,7 +110,11 @@ fn find(words: &[OsString]) -> Result<(Rig, &[OsString])> {
     let Some(rig) = rigs().find(|rig| verb == rig.verb) else {
         let known = crate::VERBS.iter().map(|(name, ..)| *name).chain(rigs().map(|rig| rig.verb));
         let known = known.collect::<Vec<_>>().join(", ");
-        return Err(lexopt::Error::from(format!("no verb `{}`: there are {known}", verb.display())).into());
+        return Err(lexopt::Error::from(format!(
+            "no verb `{}`: there are {known}",
+            verb.display()
+        ))
+        .into());
     };
     Ok((rig, arguments))
 }

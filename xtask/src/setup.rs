@@ -1,7 +1,8 @@
 //! `cargo xtask setup`: what the tests need besides Rust, from the host's own package mirrors.
 //!
-//! Ready in a second where everything is there and the rig `lab`, which knows the guests, is built. Debian and Ubuntu are installed to (as root); elsewhere the
-//! command says what is missing. Babeltrace 2.1, which reads CTF 2, is younger than the stable suites in use: it is laid
+//! Ready in a second where everything is there and the rig `lab`, which knows the guests, is built.
+//! Debian and Ubuntu are installed to (as root); elsewhere the command says what is missing.
+//! Babeltrace 2.1, which reads CTF 2, is younger than the stable suites in use: it is laid
 //! out under `target/tools`, beside the system's own, by [`babeltrace`].
 
 use std::process::Command;
@@ -23,7 +24,8 @@ Options:
       --check  Install nothing: list each tool with its version, and fail if one is missing
   -h, --help   Print this";
 
-/// Installs what is missing, or with `--check` only lists. What guests need may be left to the step that fetches it.
+/// Installs what is missing, or with `--check` only lists. What guests need may be left to the step
+/// that fetches it.
 pub(crate) fn run(is_check: bool, has_guests: bool) -> Result<()> {
     if !is_check {
         install(has_guests)?;
@@ -38,8 +40,12 @@ pub(crate) fn run(is_check: bool, has_guests: bool) -> Result<()> {
     println!("{:<16} {deny:<24} step deny: licences and sources of crates", "cargo-deny");
     let kernels = if has_guests { kernels() } else { State::Found("fetched by step lab".into()) };
     println!("{:<16} {kernels:<24} steps with guests: QEMU and kernels", "kernels");
-    let missing =
-        found.iter().map(|(_, state)| state).chain([&reader, &deny, &kernels]).filter(|s| !s.is_found()).count();
+    let missing = found
+        .iter()
+        .map(|(_, state)| state)
+        .chain([&reader, &deny, &kernels])
+        .filter(|s| !s.is_found())
+        .count();
     match missing {
         0 => Ok(()),
         n if is_check => {
@@ -83,7 +89,10 @@ fn by_hand() -> String {
     if !packages.is_empty() {
         let sudo = if is_root() { "" } else { "sudo " };
         lines.push(format!("    {sudo}apt-get update"));
-        lines.push(format!("    {sudo}apt-get install -y --no-install-recommends {}", packages.join(" ")));
+        lines.push(format!(
+            "    {sudo}apt-get install -y --no-install-recommends {}",
+            packages.join(" ")
+        ));
     }
     let components = tools::components(&missing);
     if !components.is_empty() {
@@ -98,7 +107,10 @@ fn install(has_guests: bool) -> Result<()> {
     let packages = tools::packages(&missing);
     if !packages.is_empty() {
         if !tools::has("apt-get") {
-            bail!("not found: {}; there is no apt-get here, install their like by hand", packages.join(", "));
+            bail!(
+                "not found: {}; there is no apt-get here, install their like by hand",
+                packages.join(", ")
+            );
         }
         if !is_root() {
             bail!("not found: {}; we are not root. Run:\n{}", packages.join(", "), by_hand());
@@ -114,7 +126,10 @@ fn install(has_guests: bool) -> Result<()> {
     let components = tools::components(&missing);
     if !components.is_empty() {
         if !tools::has("rustup") {
-            bail!("not found: {}, and no rustup to add them with: install those of your Rust", components.join(", "));
+            bail!(
+                "not found: {}, and no rustup to add them with: install those of your Rust",
+                components.join(", ")
+            );
         }
         run_loudly(Command::new("rustup").args(["component", "add"]).args(&components))?;
     }
@@ -127,7 +142,8 @@ fn install(has_guests: bool) -> Result<()> {
     run_loudly(Command::new(lab).arg("prepare")).context("the kernels of the steps with guests")
 }
 
-/// The kernels of the steps with guests, as the rig that boots them finds them. It is not built where nothing was fetched.
+/// The kernels of the steps with guests, as the rig that boots them finds them. It is not built
+/// where nothing was fetched.
 fn kernels() -> State {
     if !rig::root().join("target/lab/kernels").is_dir() {
         return State::Missing;

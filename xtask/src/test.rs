@@ -1,6 +1,8 @@
-//! `cargo xtask test`: the gate, which CI runs; with `--full` everything. The one command for the tests.
+//! `cargo xtask test`: the gate, which CI runs; with `--full` everything. The one command for the
+//! tests.
 //!
-//! A step is a row of [`steps`]. A peer tool that is missing fails the step that needs it; no step is passed over silently.
+//! A step is a row of [`steps`]. A peer tool that is missing fails the step that needs it; no step
+//! is passed over silently.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -78,25 +80,33 @@ fn run_tests() -> Result<()> {
     run_tests_of(&[])
 }
 
-/// Does the same without the unit tests of the rigs that the gate does not run, and of the programs of `bench` and `examples`. `--workspace`
-/// gives the dependencies the same features, so that nothing is built twice.
+/// Does the same without the unit tests of the rigs that the gate does not run, and of the programs
+/// of `bench` and `examples`. `--workspace` gives the dependencies the same features, so that
+/// nothing is built twice.
 fn run_gate_tests() -> Result<()> {
-    let programs =
-        ["lastwords", "xtask", "lastwords-proof-persistence", "lastwords-proof-shapes", "lastwords-proof-tracing"];
+    let programs = [
+        "lastwords",
+        "xtask",
+        "lastwords-proof-persistence",
+        "lastwords-proof-shapes",
+        "lastwords-proof-tracing",
+    ];
     let programs = programs.iter().flat_map(|name| ["--bin", *name]);
     run_tests_of(&["--lib", "--test", "*"].into_iter().chain(programs).collect::<Vec<_>>())?;
     run_tests_of(&["--doc"])
 }
 
-/// Runs tests of the workspace. Where the crash cases are, the step `cases` runs those of the matrix with more inputs and judges.
+/// Runs tests of the workspace. Where the crash cases are, the step `cases` runs those of the
+/// matrix with more inputs and judges.
 fn run_tests_of(which: &[&str]) -> Result<()> {
     let is_judged_later = rig::beside().join("check-cases").is_file();
     let skipped: &[&str] = if is_judged_later { &["--", "--skip", "matrix::"] } else { &[] };
     run_cargo(&[], &[&["test", "--workspace"], which, skipped].concat())
 }
 
-/// Runs the models of the ring with two preemptions at most, where three take ten times as long: `RUSTFLAGS='--cfg loom' cargo test --release -p
-/// lastwords-ring --test ring`. The mistakes are looked for with three.
+/// Runs the models of the ring with two preemptions at most, where three take ten times as long:
+/// `RUSTFLAGS='--cfg loom' cargo test --release -p lastwords-ring --test ring`. The mistakes are
+/// looked for with three.
 fn run_loom() -> Result<()> {
     let common = [("RUSTFLAGS", "--cfg loom"), ("CARGO_TARGET_DIR", "target/loom")];
     let test = |name, more: &[(&'static str, &'static str)]| {
@@ -107,7 +117,8 @@ fn run_loom() -> Result<()> {
     test("loom_faults::", &[])
 }
 
-/// Runs the comparison with what the dead kernels printed themselves. The dumps are too large for the repository.
+/// Runs the comparison with what the dead kernels printed themselves. The dumps are too large for
+/// the repository.
 fn run_cases() -> Result<()> {
     run_these_cases(CASES)?;
     crate::rigs::run(&["matrix"])
@@ -153,7 +164,8 @@ pub(crate) fn run(given: &Given) -> Result<()> {
         return Ok(());
     }
     plan::announce(&steps.iter().map(|(step, _)| step.name).collect::<Vec<_>>());
-    let passed_before = if given.has("full") && !given.has("again") { plan::passed_here()? } else { Vec::new() };
+    let passed_before =
+        if given.has("full") && !given.has("again") { plan::passed_here()? } else { Vec::new() };
     let mut results: Vec<(&str, bool, Duration)> = Vec::new();
     let mut beside: Vec<(&Step, JoinHandle<Timed>)> = Vec::new();
     for (step, way) in &steps {
@@ -165,8 +177,15 @@ pub(crate) fn run(given: &Given) -> Result<()> {
         println!("==> {}: {}", step.name, way.does(step).shown(step.name));
         if matches!(way, Way::Beside) {
             let does = &step.does;
-            println!("==> {}: begun; what it prints is in {}\n", step.name, output_of(step.name).display());
-            beside.push((step, std::thread::spawn(|| timed(|| run_beside(does, &output_of(step.name))))));
+            println!(
+                "==> {}: begun; what it prints is in {}\n",
+                step.name,
+                output_of(step.name).display()
+            );
+            beside.push((
+                step,
+                std::thread::spawn(|| timed(|| run_beside(does, &output_of(step.name)))),
+            ));
             continue;
         }
         let (done, took) = timed(|| way.does(step).run());
@@ -176,11 +195,14 @@ pub(crate) fn run(given: &Given) -> Result<()> {
         }
     }
     for (step, thread) in beside {
-        let (done, took) = thread.join().unwrap_or_else(|_| (Err(anyhow::anyhow!("panicked")), Duration::ZERO));
+        let (done, took) =
+            thread.join().unwrap_or_else(|_| (Err(anyhow::anyhow!("panicked")), Duration::ZERO));
         print!("{}", std::fs::read_to_string(output_of(step.name)).unwrap_or_default());
         told(step, &done, took, true, &mut results)?;
     }
-    plan::remember(results.iter().filter(|(_, passed, _)| *passed).map(|(name, _, took)| (*name, *took)))?;
+    plan::remember(
+        results.iter().filter(|(_, passed, _)| *passed).map(|(name, _, took)| (*name, *took)),
+    )?;
     summarize(&steps.iter().map(|(step, _)| *step).collect::<Vec<_>>(), &results)
 }
 
@@ -223,7 +245,9 @@ fn told<'a>(
 ) -> Result<()> {
     match done {
         Ok(()) => println!("==> {}: passed in {:.1} s\n", step.name, took.as_secs_f64()),
-        Err(error) => println!("==> {}: FAILED in {:.1} s: {error:#}\n", step.name, took.as_secs_f64()),
+        Err(error) => {
+            println!("==> {}: FAILED in {:.1} s: {error:#}\n", step.name, took.as_secs_f64())
+        }
     }
     results.push((step.name, done.is_ok(), took));
     if done.is_ok() && is_whole { plan::keep(step.name, took) } else { Ok(()) }
@@ -238,7 +262,9 @@ fn output_of(name: &str) -> PathBuf {
 fn chosen(given: &Given) -> Result<Vec<(&'static Step, Way)>> {
     let whole = |steps: &'static [Step]| Ok(steps.iter().map(|step| (step, Way::Whole)).collect());
     if ["step", "full", "quick"].iter().filter(|name| given.has(name)).count() > 1 {
-        return Err(lexopt::Error::from("`--step`, `--full` and `--quick` exclude each other").into());
+        return Err(
+            lexopt::Error::from("`--step`, `--full` and `--quick` exclude each other").into()
+        );
     }
     if !given.has("full") && (given.has("part") || given.has("again")) {
         return Err(lexopt::Error::from("`--part` and `--again` need `--full`").into());
@@ -247,11 +273,16 @@ fn chosen(given: &Given) -> Result<Vec<(&'static Step, Way)>> {
         return whole(steps::QUICK);
     }
     if given.has("step") {
-        return Ok(named(&given.values("step"))?.into_iter().map(|step| (step, Way::Whole)).collect());
+        return Ok(named(&given.values("step"))?
+            .into_iter()
+            .map(|step| (step, Way::Whole))
+            .collect());
     }
     if let Some(part) = given.values("part").pop() {
         let found = steps::PARTS.iter().find(|(name, _)| *name == part);
-        return whole(found.with_context(|| format!("no part `{part}`: there are code, rigs and guests"))?.1);
+        return whole(
+            found.with_context(|| format!("no part `{part}`: there are code, rigs and guests"))?.1,
+        );
     }
     let way = |step: &Step| match step.gate {
         _ if given.has("full") => Some(Way::Whole),
@@ -272,14 +303,21 @@ fn all() -> impl Iterator<Item = &'static Step> {
 /// The steps of these names, in the table's order.
 fn named(names: &[String]) -> Result<Vec<&'static Step>> {
     if let Some(name) = names.iter().find(|n| !all().any(|s| s.name == **n)) {
-        bail!("no step `{name}`: there are {}", all().map(|s| s.name).collect::<Vec<_>>().join(", "));
+        bail!(
+            "no step `{name}`: there are {}",
+            all().map(|s| s.name).collect::<Vec<_>>().join(", ")
+        );
     }
     Ok(all().filter(|s| names.iter().any(|n| n == s.name)).collect())
 }
 
 fn summarize(steps: &[&Step], results: &[(&str, bool, Duration)]) -> Result<()> {
     for (name, passed, took) in results {
-        println!("{name:<15} {:<7} {:>8.1} s", if *passed { "passed" } else { "FAILED" }, took.as_secs_f64());
+        println!(
+            "{name:<15} {:<7} {:>8.1} s",
+            if *passed { "passed" } else { "FAILED" },
+            took.as_secs_f64()
+        );
     }
     // What runs beside others ends last, so the results are not in the order of the steps.
     for step in steps.iter().filter(|step| results.iter().all(|(name, ..)| *name != step.name)) {
@@ -287,7 +325,8 @@ fn summarize(steps: &[&Step], results: &[(&str, bool, Duration)]) -> Result<()> 
     }
     let failed = results.iter().filter(|(_, passed, _)| !passed).count();
     println!("{} passed, {failed} failed", results.len() - failed);
-    let names: Vec<&str> = results.iter().filter(|(_, passed, _)| !passed).map(|(name, ..)| *name).collect();
+    let names: Vec<&str> =
+        results.iter().filter(|(_, passed, _)| !passed).map(|(name, ..)| *name).collect();
     if failed > 0 {
         bail!("failed: {}", names.join(", "));
     }
@@ -312,7 +351,10 @@ impl Does {
             Self::Rig(words) => format!("cargo xtask {}", words.join(" ")),
             Self::Cargo(arguments) => format!("cargo {}", arguments.join(" ")),
             Self::CargoWith(variables, arguments) => {
-                let set = variables.iter().map(|(name, value)| format!("{name}='{value}' ")).collect::<String>();
+                let set = variables
+                    .iter()
+                    .map(|(name, value)| format!("{name}='{value}' "))
+                    .collect::<String>();
                 format!("{set}cargo {}", arguments.join(" "))
             }
             Self::Script(words) => words.join(" "),
@@ -365,7 +407,9 @@ mod tests {
             named(&list).map(|steps| steps.iter().map(|s| s.name).collect::<Vec<_>>())
         };
         assert_eq!(names(&["fmt", "tidy"]).unwrap(), ["tidy", "fmt"]);
-        assert!(names(&["fmt", "nothing"]).unwrap_err().to_string().starts_with("no step `nothing`"));
+        assert!(
+            names(&["fmt", "nothing"]).unwrap_err().to_string().starts_with("no step `nothing`")
+        );
     }
 
     #[test]
@@ -379,10 +423,18 @@ mod tests {
         assert_eq!(gate[0].0.name, "setup");
         assert!(gate.len() < all().count() && matches!(gate[1].1, Way::Beside));
         assert_eq!(count("--full --again --keep-going"), all().count());
-        let of_parts = ["code", "rigs", "guests"].map(|part| count(&format!("--full --part {part}")));
+        let of_parts =
+            ["code", "rigs", "guests"].map(|part| count(&format!("--full --part {part}")));
         assert_eq!(of_parts.iter().sum::<usize>(), all().count());
         assert!(chosen("--full --part more").is_err());
-        for words in ["--full --quick", "--full --step fmt", "--quick --step fmt", "--part code", "--again", "fmt"] {
+        for words in [
+            "--full --quick",
+            "--full --step fmt",
+            "--quick --step fmt",
+            "--part code",
+            "--again",
+            "fmt",
+        ] {
             assert!(chosen(words).is_err_and(|error| error.is::<lexopt::Error>()), "{words}");
         }
     }
@@ -390,7 +442,10 @@ mod tests {
     #[test]
     fn one_failure_fails() {
         let steps: Vec<&Step> = all().collect();
-        assert!(summarize(&steps, &[("setup", true, Duration::ZERO), ("tidy", false, Duration::ZERO)]).is_err());
+        assert!(
+            summarize(&steps, &[("setup", true, Duration::ZERO), ("tidy", false, Duration::ZERO)])
+                .is_err()
+        );
         assert!(summarize(&steps, &[("setup", true, Duration::ZERO)]).is_ok());
     }
 }

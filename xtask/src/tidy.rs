@@ -1,7 +1,8 @@
-//! `cargo xtask tidy`: the rules of the project that no compiler checks. Each finding is `file:line: message`.
+//! `cargo xtask tidy`: the rules of the project that no compiler checks. Each finding is
+//! `file:line: message`.
 //!
-//! The rules' data stand in [`rules`]; each check is a pure function from a text (or from cargo's metadata) to findings,
-//! so that its tests need no checkout.
+//! The rules' data stand in [`rules`]; each check is a pure function from a text (or from cargo's
+//! metadata) to findings, so that its tests need no checkout.
 
 use std::fmt;
 use std::path::Path;
@@ -82,7 +83,11 @@ fn check_text(text: &Text<'_>, packages: &[graph::Package], findings: &mut Vec<F
     let tokens = match text.text.parse::<TokenStream>() {
         Ok(tokens) => tokens,
         Err(error) => {
-            return findings.push(Finding::new(text.path, error.span().start().line, format!("no Rust: {error}")));
+            return findings.push(Finding::new(
+                text.path,
+                error.span().start().line,
+                format!("no Rust: {error}"),
+            ));
         }
     };
     sizes::check(text, &tokens, findings);
@@ -92,10 +97,13 @@ fn check_text(text: &Text<'_>, packages: &[graph::Package], findings: &mut Vec<F
     left_overs::check_tokens(text, &tokens, findings);
 }
 
-/// Lists the files under `folder` (relative to `root`, empty for the root), without what builds and tools leave behind.
+/// Lists the files under `folder` (relative to `root`, empty for the root), without what builds and
+/// tools leave behind.
 fn list(root: &Path, folder: &str, files: &mut Vec<String>) -> Result<()> {
     let at = root.join(folder);
-    for entry in std::fs::read_dir(&at).with_context(|| format!("{}: cannot list the folder", at.display()))? {
+    for entry in std::fs::read_dir(&at)
+        .with_context(|| format!("{}: cannot list the folder", at.display()))?
+    {
         let entry = entry?;
         let Ok(name) = entry.file_name().into_string() else { continue };
         let path = if folder.is_empty() { name.clone() } else { format!("{folder}/{name}") };

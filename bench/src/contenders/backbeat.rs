@@ -1,5 +1,5 @@
-//! The crate `backbeat`: a ring for each CPU, in the process's own memory. It has fixed-size events only, so the string
-//! of payload B is an array there.
+//! The crate `backbeat`: a ring for each CPU, in the process's own memory. It has fixed-size events
+//! only, so the string of payload B is an array there.
 
 use std::time::{Duration, Instant};
 
@@ -30,7 +30,8 @@ struct B {
     _pad: [u8; 4],
 }
 
-/// The time stamp counter as the nanoseconds that backbeat's clocks return: one multiplication, no division.
+/// The time stamp counter as the nanoseconds that backbeat's clocks return: one multiplication, no
+/// division.
 struct Tsc {
     start: u64,
     /// Nanoseconds a tick, times 2 to the power of 32.
@@ -79,7 +80,9 @@ fn recorder(enabled: bool) -> Result<Recorder> {
 
 fn record<C: Clock>(job: &Job, recorder: &Recorder<C>) -> Result<Sample> {
     job.run(
-        |events| each_a(events, |number, value| recorder.record(&A { value, number, _pad: [0; 4] })),
+        |events| {
+            each_a(events, |number, value| recorder.record(&A { value, number, _pad: [0; 4] }))
+        },
         |events| {
             each_b(events, |number, value, text| {
                 let text = *text.as_bytes().first_chunk().unwrap_or(&[0; 16]);

@@ -1,5 +1,6 @@
-//! Shapes of `tracing` that programs have: an event under a global and under a scoped dispatcher, a span with an event from its making to
-//! its end, and an event with optional fields; recorded by our subscriber, by our layer, and by the registry of `tracing-subscriber` alone.
+//! Shapes of `tracing` that programs have: an event under a global and under a scoped dispatcher, a
+//! span with an event from its making to its end, and an event with optional fields; recorded by
+//! our subscriber, by our layer, and by the registry of `tracing-subscriber` alone.
 
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -42,7 +43,8 @@ pub(super) fn span_layer(job: &Job) -> Result<Sample> {
     record(job, tracing_subscriber::registry().with(lastwords::layer::layer()), Set::Global, span)
 }
 
-/// The same: the registry with a layer that does nothing. The registry alone keeps each span that was closed.
+/// The same: the registry with a layer that does nothing. The registry alone keeps each span that
+/// was closed.
 pub(super) fn span_closing(job: &Job) -> Result<Sample> {
     record(job, tracing_subscriber::registry().with(Identity::new()), Set::Global, span)
 }
@@ -104,7 +106,12 @@ fn optional_fields(events: u64) {
     });
 }
 
-fn record(job: &Job, subscriber: impl tracing::Subscriber + Send + Sync, set: Set, events: fn(u64)) -> Result<Sample> {
+fn record(
+    job: &Job,
+    subscriber: impl tracing::Subscriber + Send + Sync,
+    set: Set,
+    events: fn(u64),
+) -> Result<Sample> {
     let _session = session(lastwords::Reservation::Rseq)?.start()?;
     let dispatch = Dispatch::new(subscriber);
     let run = |count: u64| match set {

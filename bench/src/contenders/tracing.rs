@@ -1,4 +1,5 @@
-//! The cost of `tracing` to an application: the same two events with several subscribers, and with none.
+//! The cost of `tracing` to an application: the same two events with several subscribers, and with
+//! none.
 
 use tracing_flight_recorder::{FlightRecorder, FlightRecorderLayer};
 use tracing_subscriber::layer::SubscriberExt;
@@ -14,7 +15,8 @@ pub(super) fn without_subscriber(job: &Job) -> Result<Sample> {
 /// The crate `tracing-flight-recorder`, with room for about as many events as the other rings hold.
 pub(super) fn flight_recorder(job: &Job) -> Result<Sample> {
     let recorder = FlightRecorder::new(RING_BYTES / 24);
-    let subscriber = tracing_subscriber::registry().with(FlightRecorderLayer::new(recorder.clone()));
+    let subscriber =
+        tracing_subscriber::registry().with(FlightRecorderLayer::new(recorder.clone()));
     tracing::subscriber::set_global_default(subscriber)?;
     let sample = record(job)?;
     if recorder.is_empty() {

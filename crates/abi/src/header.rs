@@ -1,7 +1,7 @@
 //! Event headers: 5 bits of event id, 27 bits of clock, and three extended forms.
 //!
-//! The first word of every event is `clock27 << 5 | tag`. On a little-endian machine `tag` is the low five bits of the
-//! first byte. Fields after the word are packed, without alignment.
+//! The first word of every event is `clock27 << 5 | tag`. On a little-endian machine `tag` is the
+//! low five bits of the first byte. Fields after the word are packed, without alignment.
 //!
 //! | tag | after the word | what |
 //! | --- | --- | --- |

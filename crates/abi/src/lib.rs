@@ -1,8 +1,10 @@
-//! The on-memory format of lastwords sessions: `repr(C)` shapes, constants, version, size assertions. No logic.
+//! The on-memory format of lastwords sessions: `repr(C)` shapes, constants, version, size
+//! assertions. No logic.
 //!
-//! A session is a set of *regions*. Each begins on a 4096-byte boundary with a [`region::RegionHeader`] that says what it
-//! is, how long it is and which session it belongs to, so that a reader finds every region by its magic alone: in a
-//! folder of files, in the mappings of a process core, or anywhere in a memory image. All integers are native-endian;
+//! A session is a set of *regions*. Each begins on a 4096-byte boundary with a
+//! [`region::RegionHeader`] that says what it is, how long it is and which session it belongs to,
+//! so that a reader finds every region by its magic alone: in a folder of files, in the mappings of
+//! a process core, or anywhere in a memory image. All integers are native-endian;
 //! [`region::RegionHeader::byte_order`] tells a reader on another machine.
 //!
 //! `docs/ABI.md` describes the same in prose. The crate has no features.
@@ -44,9 +46,9 @@ pub mod sync {
 pub const VERSION_MAJOR: u16 = 1;
 /// Minor version: fields were only added since; a reader of the same major version reads it.
 pub const VERSION_MINOR: u16 = 3;
-/// Major version of stream regions of channels that were created while the session recorded, and of no other regions. Readers
-/// and recorders of version 1.1 refuse these regions, because they would not report the losses in
-/// [`Channel::unattached`](session::Channel::unattached).
+/// Major version of stream regions of channels that were created while the session recorded, and of
+/// no other regions. Readers and recorders of version 1.1 refuse these regions, because they would
+/// not report the losses in [`Channel::unattached`](session::Channel::unattached).
 pub const VERSION_MAJOR_ADDED: u16 = 2;
 /// The major versions a reader of this crate understands.
 pub const READABLE_MAJORS: [u16; 2] = [VERSION_MAJOR, VERSION_MAJOR_ADDED];

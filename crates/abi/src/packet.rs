@@ -4,11 +4,12 @@
 pub const CTF_MAGIC: u32 = 0xC1FC_1FC1;
 /// Bytes before the first event.
 pub const HEADER_LEN: usize = 84;
-/// Bytes at the end of each sub-buffer that hold no events: padding in CTF terms. A record may be copied in whole words,
-/// so up to this many bytes behind an event may be written; the last eight are the trailer.
+/// Bytes at the end of each sub-buffer that hold no events: padding in CTF terms. A record may be
+/// copied in whole words, so up to this many bytes behind an event may be written; the last eight
+/// are the trailer.
 pub const TRAILER_LEN: usize = 16;
-/// Offset of the checksum from the END of the sub-buffer: a u64, [`crate::region::checksum`] of the first
-/// `content_size / 8` bytes, written when the sub-buffer is closed.
+/// Offset of the checksum from the END of the sub-buffer: a u64, [`crate::region::checksum`] of the
+/// first `content_size / 8` bytes, written when the sub-buffer is closed.
 pub const CHECK_FROM_END: usize = 8;
 
 /// Offsets of the fields of packet header and packet context; packed, native-endian.
@@ -29,8 +30,8 @@ pub mod at {
     pub const CONTENT_SIZE: usize = 48;
     /// u64: bits of the whole sub-buffer.
     pub const PACKET_SIZE: usize = 56;
-    /// u64: number of the sub-buffer since the ring was begun (position / sub-buffer size), for the whole life of the
-    /// stream: swaps and clears continue it.
+    /// u64: number of the sub-buffer since the ring was begun (position / sub-buffer size), for the
+    /// whole life of the stream: swaps and clears continue it.
     pub const PACKET_SEQ_NUM: usize = 64;
     /// u64: running total of events lost in this stream when the sub-buffer was closed.
     pub const EVENTS_DISCARDED: usize = 72;

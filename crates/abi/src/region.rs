@@ -1,6 +1,7 @@
 //! The header with which every region begins.
 
-/// First 16 bytes of each region. The first byte is no ASCII and the line ends catch text-mode damage.
+/// First 16 bytes of each region. The first byte is no ASCII and the line ends catch text-mode
+/// damage.
 pub const MAGIC: [u8; 16] = *b"\x89LASTWORDS\r\n\x1a\n\0\0";
 /// Regions begin at a multiple of this many bytes, in memory and in files.
 pub const REGION_ALIGN: u64 = 4096;
@@ -18,7 +19,8 @@ pub const KIND_STREAM: u32 = 3;
 /// [`RegionHeader::kind`]: the table of open spans ([`crate::spans`]); at most one a session.
 pub const KIND_SPANS: u32 = 4;
 
-/// The first 128 bytes of each region. All of it is written before the region is published and never changes.
+/// The first 128 bytes of each region. All of it is written before the region is published and
+/// never changes.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct RegionHeader {
@@ -32,7 +34,8 @@ pub struct RegionHeader {
     pub kind: u32,
     /// [`BYTE_ORDER_MARK`].
     pub byte_order: u32,
-    /// Bytes in a pointer of the writer (8, or 4); page tables of paged streams hold pointers of this size in u64.
+    /// Bytes in a pointer of the writer (8, or 4); page tables of paged streams hold pointers of
+    /// this size in u64.
     pub word_size: u32,
     /// Length of the whole region in bytes, this header included; a multiple of [`REGION_ALIGN`].
     pub size: u64,
@@ -40,12 +43,13 @@ pub struct RegionHeader {
     pub session: [u8; 16],
     /// Which of its kind: the stream index for streams, else 0.
     pub index: u32,
-    /// Bytes that follow this header and are, like it, written once before the region is published; covered by `check`.
+    /// Bytes that follow this header and are, like it, written once before the region is
+    /// published; covered by `check`.
     pub fixed_len: u32,
     /// 0; room for minor versions.
     pub reserved: [u64; 6],
-    /// [`checksum`]-family sum (see docs/ABI.md, "Checksums") of the header up to this field, continued over the
-    /// `fixed_len` bytes that follow the header.
+    /// [`checksum`]-family sum (see docs/ABI.md, "Checksums") of the header up to this field,
+    /// continued over the `fixed_len` bytes that follow the header.
     pub check: u64,
     /// 0.
     pub reserved2: u64,
@@ -54,12 +58,13 @@ pub struct RegionHeader {
 const _: () = assert!(size_of::<RegionHeader>() == HEADER_SIZE as usize);
 const _: () = assert!(core::mem::offset_of!(RegionHeader, check) == 112);
 
-/// The checksum of the format: a sum over little-endian 64-bit words, in eight lanes that rotate. Any single flipped bit,
-/// and any burst within one word, changes it. `state` starts as [`CHECK_INIT`]; `bytes` are padded with zeroes to a
-/// multiple of 64. Words are read little-endian on every machine.
+/// The checksum of the format: a sum over little-endian 64-bit words, in eight lanes that rotate.
+/// Any single flipped bit, and any burst within one word, changes it. `state` starts as
+/// [`CHECK_INIT`]; `bytes` are padded with zeroes to a multiple of 64. Words are read little-endian
+/// on every machine.
 ///
-/// Lane `i % 8` takes word `i`: `lane = rotate_left(lane, 1) + word`. The result folds the lanes in order:
-/// `sum = rotate_left(sum, 7) ^ lane`, begun with the length of `bytes`.
+/// Lane `i % 8` takes word `i`: `lane = rotate_left(lane, 1) + word`. The result folds the lanes in
+/// order: `sum = rotate_left(sum, 7) ^ lane`, begun with the length of `bytes`.
 #[must_use]
 pub fn checksum(bytes: &[u8]) -> u64 {
     let mut sum = Checksum::default();

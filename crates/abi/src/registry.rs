@@ -1,10 +1,12 @@
 //! The registry region: descriptions of events, appended while the session lives.
 //!
-//! Order: [`RegionHeader`](crate::region::RegionHeader) at 0, [`RegistryControl`] at [`CONTROL_OFF`], records from
-//! [`RECORDS_OFF`]. A record is a [`RecordHeader`] and `len - 16` bytes of body, padded to 8. Records are appended under
-//! [`RegistryControl::lock`], and exist when [`RegistryControl::end`] has passed them.
+//! Order: [`RegionHeader`](crate::region::RegionHeader) at 0, [`RegistryControl`] at
+//! [`CONTROL_OFF`], records from [`RECORDS_OFF`]. A record is a [`RecordHeader`] and `len - 16`
+//! bytes of body, padded to 8. Records are appended under [`RegistryControl::lock`], and exist when
+//! [`RegistryControl::end`] has passed them.
 //!
-//! Bodies are sequences of: `u8`, `u16`, `u32`, `u64` native-endian, packed; `str` = u16 length and UTF-8 bytes.
+//! Bodies are sequences of: `u8`, `u16`, `u32`, `u64` native-endian, packed; `str` = u16 length and
+//! UTF-8 bytes.
 
 use crate::sync::AtomicU64;
 
@@ -23,14 +25,18 @@ pub struct RegistryControl {
     pub end: AtomicU64,
     /// Records that found no room.
     pub dropped: AtomicU64,
-    /// Names of threads that were left out, because the registry was half full or its lock was not to be had.
+    /// Names of threads that were left out, because the registry was half full or its lock was not
+    /// to be had.
     pub names_dropped: AtomicU64,
-    /// Values of `tracing` that were cut or left out, because an event has room for a limited number of bytes.
+    /// Values of `tracing` that were cut or left out, because an event has room for a limited
+    /// number of bytes.
     pub values_cut: AtomicU64,
-    /// Offset of the record from which a writer looks for a thread's name to replace. It is changed under `lock`.
+    /// Offset of the record from which a writer looks for a thread's name to replace. It is
+    /// changed under `lock`.
     pub names_at: AtomicU64,
-    /// Largest id of a thread whose name was replaced by that of another thread, or 0. A name that is written for an id up to this ends
-    /// with `|...`: events of an earlier thread with the same id may be there. It is changed under `lock`.
+    /// Largest id of a thread whose name was replaced by that of another thread, or 0. A name that
+    /// is written for an id up to this ends with `|...`: events of an earlier thread with the same
+    /// id may be there. It is changed under `lock`.
     pub names_replaced: AtomicU64,
     pad0: [u64; 1],
 }
@@ -53,29 +59,36 @@ pub struct RecordHeader {
 pub const RECORD_HEADER_LEN: usize = 16;
 const _: () = assert!(size_of::<RecordHeader>() == RECORD_HEADER_LEN);
 
-/// Value of [`RecordHeader::flags`] while a thread's name is replaced in place: body and checksum may not fit each other.
+/// Value of [`RecordHeader::flags`] while a thread's name is replaced in place: body and checksum
+/// may not fit each other.
 pub const REPLACED: u16 = 1;
 
-/// An event class. Body: channel u16, id u16, level u8, field count u8, provider str, name str, format str (markers:
-/// the format string, else empty), source file str, source line u32, then each field: name str, type (below).
+/// An event class. Body: channel u16, id u16, level u8, field count u8, provider str, name str,
+/// format str (markers: the format string, else empty), source file str, source line u32, then each
+/// field: name str, type (below).
 pub const KIND_EVENT: u16 = 1;
-/// A user-defined context of a channel. Body: channel u16, index u16, name str, type. Only fixed-size types.
+/// A user-defined context of a channel. Body: channel u16, index u16, name str, type. Only
+/// fixed-size types.
 pub const KIND_CONTEXT: u16 = 2;
-/// A module mapped in a process. Body: pid u32, base u64 (load bias), start u64, end u64 (mapped text), build id str (bytes,
-/// not text), path str.
+/// A module mapped in a process. Body: pid u32, base u64 (load bias), start u64, end u64 (mapped
+/// text), build id str (bytes, not text), path str.
 pub const KIND_MODULE: u16 = 3;
 /// A property of the trace (CTF `env`). Body: key str, value str.
 pub const KIND_ENV: u16 = 4;
-/// An event class of more than 255 fields. The body is that of [`KIND_EVENT`], but with the field count as u16.
+/// An event class of more than 255 fields. The body is that of [`KIND_EVENT`], but with the field
+/// count as u16.
 pub const KIND_EVENT_MANY: u16 = 5;
-/// A property whose key is this and a thread id in base 10 has the thread's name as its value. The id may begin with zeros. A thread id
-/// that was used again has a record for each name, unless [`RegistryControl::names_dropped`] counts it. When names have half of the
-/// registry, the record of a thread that has ended is replaced by one of equal length.
+/// A property whose key is this and a thread id in base 10 has the thread's name as its value. The
+/// id may begin with zeros. A thread id that was used again has a record for each name, unless
+/// [`RegistryControl::names_dropped`] counts it. When names have half of the registry, the record
+/// of a thread that has ended is replaced by one of equal length.
 pub const ENV_THREAD: &str = "thread_";
-/// Key of the property with the time that the machine had slept when the session began: the nanoseconds that CLOCK_BOOTTIME was ahead
-/// of CLOCK_MONOTONIC, in decimal digits. It is not there if that was less than a millisecond.
+/// Key of the property with the time that the machine had slept when the session began: the
+/// nanoseconds that CLOCK_BOOTTIME was ahead of CLOCK_MONOTONIC, in decimal digits. It is not there
+/// if that was less than a millisecond.
 pub const ENV_SLEPT: &str = "slept_ns";
-/// Key of the property with the value of the environment variable `LASTWORDS`, if it has directives for events.
+/// Key of the property with the value of the environment variable `LASTWORDS`, if it has directives
+/// for events.
 pub const ENV_ASKED: &str = "LASTWORDS";
 /// Key of the property that says which directives of that variable were ignored, and why.
 pub const ENV_IGNORED: &str = "LASTWORDS_IGNORED";
@@ -96,16 +109,18 @@ pub mod field {
     pub const SEQUENCE: u8 = 6;
     /// Elements only; then count u32, then the element's type (scalar).
     pub const ARRAY: u8 = 7;
-    /// Enumeration; then the container (UNSIGNED or SIGNED with bytes and base), label count u16, each label: value
-    /// u64 (sign-extended), str.
+    /// Enumeration; then the container (UNSIGNED or SIGNED with bytes and base), label count u16,
+    /// each label: value u64 (sign-extended), str.
     pub const ENUM: u8 = 8;
     /// Fixed-size text, NUL-padded; then bytes u32.
     pub const TEXT: u8 = 9;
     /// Raw bytes: u32 count, then that many bytes, shown in hexadecimal.
     pub const BYTES: u8 = 10;
-    /// A field that an event may lack; then the type of its value: a scalar, STRING or TEXT. The payload of a class with such
-    /// fields begins with a bit for each of them, in their order, padded to whole bytes: 1 if the event has the field. The first bit is
-    /// the lowest of its byte in little endian, and the highest in big endian. A field that the event lacks takes no bytes.
+    /// A field that an event may lack; then the type of its value: a scalar, STRING or TEXT. The
+    /// payload of a class with such fields begins with a bit for each of them, in their order,
+    /// padded to whole bytes: 1 if the event has the field. The first bit is the lowest of its byte
+    /// in little endian, and the highest in big endian. A field that the event lacks takes no
+    /// bytes.
     pub const OPTIONAL: u8 = 11;
 }
 

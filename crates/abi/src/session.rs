@@ -1,7 +1,8 @@
 //! The session region: identity, control, clock, channels, processes, reservations in flight.
 //!
-//! Order in the region: [`RegionHeader`](crate::region::RegionHeader) at 0, [`SessionInfo`] at 128 (fixed), then, each
-//! at the offset that `SessionInfo` gives: [`Control`], [`ClockArea`], [`Channel`]s, [`Process`]es, [`Thread`]s.
+//! Order in the region: [`RegionHeader`](crate::region::RegionHeader) at 0, [`SessionInfo`] at 128
+//! (fixed), then, each at the offset that `SessionInfo` gives: [`Control`], [`ClockArea`],
+//! [`Channel`]s, [`Process`]es, [`Thread`]s.
 
 use crate::sync::{AtomicU32, AtomicU64};
 
@@ -137,16 +138,17 @@ pub struct SessionInfo {
 }
 const _: () = assert!(size_of::<SessionInfo>() == 480);
 
-/// A lock that names its owner, so that others see when the owner is dead. 0 = free, else `tid << 32 | start_low`,
-/// where `start_low` is the low 32 bits of the owner's start time.
+/// A lock that names its owner, so that others see when the owner is dead. 0 = free, else `tid <<
+/// 32 | start_low`, where `start_low` is the low 32 bits of the owner's start time.
 pub type OwnerLock = AtomicU64;
 
-/// The words that change at run time, and that every recorder reads. Each group has cache lines of its own.
+/// The words that change at run time, and that every recorder reads. Each group has cache lines of
+/// its own.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct Control {
-    /// Which half of each stream is live, xor'd with [`crate::stream::StreamControl::flip`]; only bit 0. Written by the
-    /// taker of a snapshot, read by recorders inside their critical section.
+    /// Which half of each stream is live, xor'd with [`crate::stream::StreamControl::flip`]; only
+    /// bit 0. Written by the taker of a snapshot, read by recorders inside their critical section.
     pub flip: AtomicU32,
     /// 1 while the session records.
     pub recording: AtomicU32,
@@ -154,30 +156,34 @@ pub struct Control {
     pub generation: AtomicU32,
     /// 1 when the session was ended by its owner in good order.
     pub finished: AtomicU32,
-    /// 1 when a process of another pid namespace than the creator's may have held one of the session's locks: ids of their
-    /// owners then say nothing. Never 0 again.
+    /// 1 when a process of another pid namespace than the creator's may have held one of the
+    /// session's locks: ids of their owners then say nothing. Never 0 again.
     pub namespaces: AtomicU32,
-    /// How the session ended, as the last process that said so has it: one of `ENDING_` in bits 0 to 7; bits 8 to 15 a
-    /// signal's number or an exit status, where bit 16 is set. Written by a process that records in the session, with
-    /// Release, after `ended` and `ended_by`: a reader that loads it with Acquire finds these two as new or newer. When a
-    /// signal has killed the process, the core helper writes the three words for it, in the same order, by system calls.
+    /// How the session ended, as the last process that said so has it: one of `ENDING_` in bits 0
+    /// to 7; bits 8 to 15 a signal's number or an exit status, where bit 16 is set. Written by a
+    /// process that records in the session, with Release, after `ended` and `ended_by`: a reader
+    /// that loads it with Acquire finds these two as new or newer. When a signal has killed the
+    /// process, the core helper writes the three words for it, in the same order, by system calls.
     /// 0 in a session whose processes are gone: they were killed.
     pub ending: AtomicU32,
     /// Process id of the process whose end `ending` tells, in its own pid namespace.
     pub ended_by: AtomicU32,
-    /// Panics that the panic hook of a process of the session saw, survived ones included. Only ever grows.
+    /// Panics that the panic hook of a process of the session saw, survived ones included. Only
+    /// ever grows.
     pub panics: AtomicU32,
     /// CLOCK_REALTIME when `ending` was written, ns.
     pub ended: AtomicU64,
-    /// CLOCK_REALTIME of the last of `panics`, ns. Written by the panic hook before `panics` grows (Release).
+    /// CLOCK_REALTIME of the last of `panics`, ns. Written by the panic hook before `panics` grows
+    /// (Release).
     pub panicked: AtomicU64,
-    /// Ended sessions that retention removed when this one began. Written by the creator before the session is published.
+    /// Ended sessions that retention removed when this one began. Written by the creator before
+    /// the session is published.
     pub removed: AtomicU32,
-    /// One of `PERSIST_`: when recorders write events back from the caches into persistent memory. Written by the creator
-    /// before the session is published; processes that join read it.
+    /// One of `PERSIST_`: when recorders write events back from the caches into persistent memory.
+    /// Written by the creator before the session is published; processes that join read it.
     pub persist: AtomicU32,
-    /// Held while a channel is created in a session that records. The holder alone writes free entries of the table of
-    /// channels, and files of streams.
+    /// Held while a channel is created in a session that records. The holder alone writes free
+    /// entries of the table of channels, and files of streams.
     pub channels_lock: OwnerLock,
 
     /// One of `SNAPSHOT_`.
@@ -190,13 +196,15 @@ pub struct Control {
     pub snapshot_reader: AtomicU64,
     /// Clock when the snapshot was taken.
     pub snapshot_clock: AtomicU64,
-    /// The stream that was swapped alone, plus one; [`SNAPSHOT_CPU`] and a CPU: the streams of that CPU; 0 = all.
+    /// The stream that was swapped alone, plus one; [`SNAPSHOT_CPU`] and a CPU: the streams of
+    /// that CPU; 0 = all.
     pub snapshot_stream: AtomicU32,
-    /// Offset of [`Guards`] in the session region; 0 in sessions of versions before 1.3, which have none. Written by the
-    /// creator before the session is published.
+    /// Offset of [`Guards`] in the session region; 0 in sessions of versions before 1.3, which
+    /// have none. Written by the creator before the session is published.
     pub guards_off: AtomicU32,
-    /// CLOCK_REALTIME, ns: end of the last session of this name that died soon after this one, as part of the same burst of
-    /// deaths; 0 if none is known. Written by retention (Relaxed, it only grows) when it removes sessions of the burst.
+    /// CLOCK_REALTIME, ns: end of the last session of this name that died soon after this one, as
+    /// part of the same burst of deaths; 0 if none is known. Written by retention (Relaxed, it
+    /// only grows) when it removes sessions of the burst.
     pub burst: AtomicU64,
     pad1: [u32; 4],
 
@@ -207,28 +215,32 @@ const _: () = assert!(size_of::<Control>() == 192 + 2 * MAX_RULES * 128 || cfg!(
 
 /// The rules of a session, twice: readers use one table while a writer prepares the other.
 ///
-/// A writer holds `lock`, fills the table that readers do not use, and adds 1 to `turn`, which makes that table the current one. A
-/// reader loads `turn` (acquire), reads the table of its lowest bit, and reads again if `turn` is another one after an acquire
-/// fence. A writer that dies in between leaves the current table as it was.
+/// A writer holds `lock`, fills the table that readers do not use, and adds 1 to `turn`, which
+/// makes that table the current one. A reader loads `turn` (acquire), reads the table of its lowest
+/// bit, and reads again if `turn` is another one after an acquire fence. A writer that dies in
+/// between leaves the current table as it was.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct Rules {
     /// Held while the rules change.
     pub lock: OwnerLock,
-    /// Counts changes; bit 0 is the index of the current table. Written by the holder of `lock`, released after the table.
+    /// Counts changes; bit 0 is the index of the current table. Written by the holder of `lock`,
+    /// released after the table.
     pub turn: AtomicU32,
     /// Rules in use, of each table.
     pub len: [AtomicU32; 2],
-    /// Offset of [`Filters`] in the session region; 0 in sessions of version 1.0, which have none. Written by the creator
-    /// before the session is published.
+    /// Offset of [`Filters`] in the session region; 0 in sessions of version 1.0, which have none.
+    /// Written by the creator before the session is published.
     pub filters_off: AtomicU32,
-    /// Of each table: the `turn` in which its filters hold. In another turn the table was written by version 1.0, which
-    /// knows no filters, and [`Rule::filter`] means nothing. Written by the holder of `lock` before `turn`.
+    /// Of each table: the `turn` in which its filters hold. In another turn the table was written
+    /// by version 1.0, which knows no filters, and [`Rule::filter`] means nothing. Written by the
+    /// holder of `lock` before `turn`.
     pub filters_turn: [AtomicU32; 2],
-    /// Offset of [`Triggers`](crate::triggers::Triggers) in the session region; 0 in sessions of version 1.0, which have none. Written by the creator
-    /// before the session is published.
+    /// Offset of [`Triggers`](crate::triggers::Triggers) in the session region; 0 in sessions of
+    /// version 1.0, which have none. Written by the creator before the session is published.
     pub triggers_off: AtomicU32,
-    /// Offset of [`Conditions`](crate::triggers::Conditions) in the session region; 0 in sessions of version 1.0, which have none. Written likewise.
+    /// Offset of [`Conditions`](crate::triggers::Conditions) in the session region; 0 in sessions
+    /// of version 1.0, which have none. Written likewise.
     pub conditions_off: AtomicU32,
     pad: [u32; 6],
     /// The rules in order; the last that matches decides.
@@ -239,7 +251,8 @@ const _: () = assert!(size_of::<Rules>() == 64 + 2 * MAX_RULES * 128 || cfg!(loo
 /// Set in [`Control::snapshot_stream`]: the rest is a CPU.
 pub const SNAPSHOT_CPU: u32 = 1 << 31;
 
-/// A snapshot that was taken so (`word` is [`Control::snapshot_stream`]) has the stream of that index and CPU.
+/// A snapshot that was taken so (`word` is [`Control::snapshot_stream`]) has the stream of that
+/// index and CPU.
 #[must_use]
 pub const fn snapshot_has(word: u32, stream: u32, cpu: u32) -> bool {
     match word {
@@ -260,7 +273,8 @@ pub const SNAPSHOT_TAKEN: u32 = 3;
 /// The snapshot is being read; a second is refused as busy.
 pub const SNAPSHOT_READING: u32 = 4;
 
-/// One line of `lastwords enable` or `disable`. Written by the holder of [`Rules::lock`], in the table that is not current.
+/// One line of `lastwords enable` or `disable`. Written by the holder of [`Rules::lock`], in the
+/// table that is not current.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Rule {
@@ -270,8 +284,9 @@ pub struct Rule {
     pub channel: AtomicU32,
     /// Least severe level that matches plus one ([`crate::registry`] levels), or 0 for any.
     pub level: AtomicU32,
-    /// 0: no filter. Else the offset in the table's [`Filters`], plus one, of the expression that an event of an enabling rule
-    /// must fulfil: a word of [`filter_head`], the text, and the code (crate `filter`, module `code`), padded to 8 bytes.
+    /// 0: no filter. Else the offset in the table's [`Filters`], plus one, of the expression that
+    /// an event of an enabling rule must fulfil: a word of [`filter_head`], the text, and the code
+    /// (crate `filter`, module `code`), padded to 8 bytes.
     pub filter: AtomicU32,
     /// Glob over `provider:name`, NUL-padded: 112 bytes.
     pub pattern: [AtomicU64; 14],
@@ -280,7 +295,8 @@ pub struct Rule {
 /// Bytes of the filters of each table of rules.
 pub const FILTERS_LEN: usize = 16384;
 
-/// The filters of the rules, twice, like the rules: see [`Rule::filter`]. A table is written and read as [`Rules`] are.
+/// The filters of the rules, twice, like the rules: see [`Rule::filter`]. A table is written and
+/// read as [`Rules`] are.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct Filters {
@@ -289,7 +305,8 @@ pub struct Filters {
 }
 const _: () = assert!(size_of::<Filters>() == 2 * FILTERS_LEN || cfg!(loom));
 
-/// The first word of a filter: the bytes of its text in the low 32 bits, those of its code in the high ones.
+/// The first word of a filter: the bytes of its text in the low 32 bits, those of its code in the
+/// high ones.
 #[must_use]
 pub const fn filter_head(text: u32, code: u32) -> u64 {
     text as u64 | (code as u64) << 32
@@ -309,7 +326,8 @@ pub struct ClockArea {
     pub kind: AtomicU32,
     /// Which of `samples` is newest: 1 or 2; `samples[0]` is the first ever taken and stays.
     pub newest: AtomicU32,
-    /// Ticks a second as first measured or as the machine says; samples refine it. 1e9 for the nanosecond clocks.
+    /// Ticks a second as first measured or as the machine says; samples refine it. 1e9 for the
+    /// nanosecond clocks.
     pub frequency: AtomicU64,
     /// The refresher holds this (0 or 1, try-lock; whoever fails leaves it).
     pub busy: AtomicU64,
@@ -342,8 +360,8 @@ pub mod context {
     pub const THREAD_NAME: u32 = 4;
     /// `cpu`: u32, where the event was recorded.
     pub const CPU: u32 = 8;
-    /// User-defined contexts follow, described by [`crate::registry::KIND_CONTEXT`] records of the channel in the order of
-    /// their index.
+    /// User-defined contexts follow, described by [`crate::registry::KIND_CONTEXT`] records of the
+    /// channel in the order of their index.
     pub const USER: u32 = 16;
 }
 
@@ -374,8 +392,8 @@ pub struct Channel {
     pub flags: u32,
     /// Bits of [`context`].
     pub contexts: u32,
-    /// Index of the channel's first stream; its streams follow each other: one a CPU and, in rseq sessions, one more
-    /// that is lockless, for threads without rseq ([`crate::stream::ANY_CPU`]).
+    /// Index of the channel's first stream; its streams follow each other: one a CPU and, in rseq
+    /// sessions, one more that is lockless, for threads without rseq ([`crate::stream::ANY_CPU`]).
     pub first_stream: u32,
     /// Streams of the channel.
     pub streams: u32,
@@ -383,16 +401,17 @@ pub struct Channel {
     pub sub_buffer_size: u64,
     /// Sub-buffers of each half of a stream, a power of two, at least 2.
     pub sub_buffers: u32,
-    /// [`Control::snapshots`] when the channel was created: later snapshots have it, earlier ones do not. 0 if the session
-    /// began with the channel.
+    /// [`Control::snapshots`] when the channel was created: later snapshots have it, earlier ones
+    /// do not. 0 if the session began with the channel.
     pub snapshots: u32,
-    /// Events that the rules sent to the channel in processes that had not mapped its rings. They are lost. Written by these
-    /// processes (Relaxed, a counter); it only grows. 0 in channels that the session began with.
+    /// Events that the rules sent to the channel in processes that had not mapped its rings. They
+    /// are lost. Written by these processes (Relaxed, a counter); it only grows. 0 in channels
+    /// that the session began with.
     pub unattached: AtomicU64,
     /// NUL-padded UTF-8.
     pub name: [u8; 64],
-    /// Value of `unattached` at the last consuming read. The next consuming read reports the difference. Written by readers
-    /// that consume (Relaxed); it only grows.
+    /// Value of `unattached` at the last consuming read. The next consuming read reports the
+    /// difference. Written by readers that consume (Relaxed); it only grows.
     pub told: AtomicU64,
 }
 const _: () = assert!(size_of::<Channel>() == 128 || cfg!(loom));
@@ -409,21 +428,25 @@ pub struct Process {
     pub start: AtomicU64,
     /// Inode of its pid namespace.
     pub pidns: AtomicU64,
-    /// [`features_word`] of the process. Written by the process before `pid` (Release). A process of version 1.1 leaves what an
-    /// earlier process wrote, so the word counts only if it has the id and the start time of this process.
+    /// [`features_word`] of the process. Written by the process before `pid` (Release). A process
+    /// of version 1.1 leaves what an earlier process wrote, so the word counts only if it has the
+    /// id and the start time of this process.
     pub features: AtomicU64,
 }
 
-/// The guards of all processes of a session: one for each entry of the table of [`Process`]es, by the same index.
+/// The guards of all processes of a session: one for each entry of the table of [`Process`]es, by
+/// the same index.
 ///
-/// A guard is a robust futex. Its owner, the thread of the process that waits for changes, stores its thread id in `word`
-/// and registers the guard in its robust list. When that thread ends, because the process dies or executes another
-/// program, the kernel sets [`GUARD_DIED`] in `word`. A reader needs neither /proc nor a process id of its own namespace.
+/// A guard is a robust futex. Its owner, the thread of the process that waits for changes, stores
+/// its thread id in `word` and registers the guard in its robust list. When that thread ends,
+/// because the process dies or executes another program, the kernel sets [`GUARD_DIED`] in `word`.
+/// A reader needs neither /proc nor a process id of its own namespace.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct Guards {
-    /// Device of the file that contains the session region; 0 if it is in no file. Written by the creator before the session is
-    /// published, like `inode`. In a copy of the file, a guard that is held says nothing: no kernel writes the copy.
+    /// Device of the file that contains the session region; 0 if it is in no file. Written by the
+    /// creator before the session is published, like `inode`. In a copy of the file, a guard that
+    /// is held says nothing: no kernel writes the copy.
     pub device: AtomicU64,
     /// Inode of that file.
     pub inode: AtomicU64,
@@ -433,17 +456,21 @@ pub struct Guards {
 }
 const _: () = assert!(size_of::<Guards>() == 64 + 24 * MAX_PROCESSES || cfg!(loom));
 
-/// The guard of a process. Written by the process that has the entry of the table of processes, and by the kernel.
+/// The guard of a process. Written by the process that has the entry of the table of processes, and
+/// by the kernel.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Guard {
-    /// Address, in the owner's memory, of the next entry of its robust list. Means nothing to others.
+    /// Address, in the owner's memory, of the next entry of its robust list. Means nothing to
+    /// others.
     pub next: AtomicU64,
-    /// [`features_word`] of the process, without features: the guard counts only if it has the id and the start time of the
-    /// process in the table. Written after `word` was emptied (Release) and before `pid` of the entry.
+    /// [`features_word`] of the process, without features: the guard counts only if it has the id
+    /// and the start time of the process in the table. Written after `word` was emptied (Release)
+    /// and before `pid` of the entry.
     pub key: AtomicU64,
-    /// 0: the process has no guard, or none yet. Else the id of the owner's thread in its own pid namespace
-    /// ([`GUARD_THREAD`]): the process lives. With [`GUARD_DIED`], written by the kernel: it does not.
+    /// 0: the process has no guard, or none yet. Else the id of the owner's thread in its own pid
+    /// namespace ([`GUARD_THREAD`]): the process lives. With [`GUARD_DIED`], written by the
+    /// kernel: it does not.
     pub word: AtomicU32,
     /// 0.
     pub reserved: u32,
@@ -457,8 +484,8 @@ pub const GUARD_DIED: u32 = 0x4000_0000;
 /// A feature of a process: it maps the rings of channels that are created while it records.
 pub const FEATURE_CHANNELS: u64 = 1;
 
-/// Returns the value of [`Process::features`]: bits 0 to 7 the features, 8 to 39 the process id, 40 to 63 the low bits of the
-/// start time.
+/// Returns the value of [`Process::features`]: bits 0 to 7 the features, 8 to 39 the process id, 40
+/// to 63 the low bits of the start time.
 #[must_use]
 pub const fn features_word(features: u64, pid: u32, start: u64) -> u64 {
     (features & 0xff) | (pid as u64) << 8 | start << 40
@@ -466,13 +493,14 @@ pub const fn features_word(features: u64, pid: u32, start: u64) -> u64 {
 
 /// A thread that reserves without rseq: what it is writing, for whoever finds it dead.
 ///
-/// An entry is free for another thread when `owner` is 0, or when its owner is dead and all levels are idle or announce what
-/// was not reserved or is overwritten. Only its owner writes an entry, but for `confirmed`.
+/// An entry is free for another thread when `owner` is 0, or when its owner is dead and all levels
+/// are idle or announce what was not reserved or is overwritten. Only its owner writes an entry,
+/// but for `confirmed`.
 #[repr(C, align(64))]
 #[derive(Debug, Default)]
 pub struct Thread {
-    /// `tid << 32 | pid`; 0 = free. Claimed by compare-and-swap; while `start` and `pidns` are not yet those of the new
-    /// owner, `pid` is 0.
+    /// `tid << 32 | pid`; 0 = free. Claimed by compare-and-swap; while `start` and `pidns` are not
+    /// yet those of the new owner, `pid` is 0.
     pub owner: AtomicU64,
     /// Start time of the thread, ticks since boot (0 until it is known).
     pub start: AtomicU64,
@@ -486,20 +514,22 @@ const _: () = assert!(size_of::<Thread>() == 64 + 64 * MAX_LEVELS || cfg!(loom))
 
 /// A reservation in flight: announced before the compare-and-swap, withdrawn after the commit.
 ///
-/// It is a hole (bytes reserved, never to be committed) if `state` is not [`IN_FLIGHT_COPIED`] and the reservation
-/// succeeded: `confirmed` carries this target's tag and a position not below `end`, or the position and owner in the
-/// half's reserve word are `end` and this one.
+/// It is a hole (bytes reserved, never to be committed) if `state` is not [`IN_FLIGHT_COPIED`] and
+/// the reservation succeeded: `confirmed` carries this target's tag and a position not below `end`,
+/// or the position and owner in the half's reserve word are `end` and this one.
 #[repr(C, align(64))]
 #[derive(Debug, Default)]
 pub struct InFlight {
-    /// 0 idle, else `(stream index << 1 | half) + 1`. Written last when announced, first when withdrawn.
+    /// 0 idle, else `(stream index << 1 | half) + 1`. Written last when announced, first when
+    /// withdrawn.
     pub target: AtomicU64,
     /// Position where the reservation begins.
     pub begin: AtomicU64,
     /// Position where it ends.
     pub end: AtomicU64,
-    /// Written by a later reserver that found this owner in the reserve word, before it replaces the word: low
-    /// [`crate::stream::POSITION_BITS`] bits the position in that word, above them the low 12 bits of `target`.
+    /// Written by a later reserver that found this owner in the reserve word, before it replaces
+    /// the word: low [`crate::stream::POSITION_BITS`] bits the position in that word, above them
+    /// the low 12 bits of `target`.
     pub confirmed: AtomicU64,
     /// [`IN_FLIGHT_RESERVING`] or [`IN_FLIGHT_COPIED`].
     pub state: AtomicU64,

@@ -1,11 +1,12 @@
 //! The spans region: spans that are open now, so that a reader lists what was open at death.
 //!
-//! Order: [`RegionHeader`](crate::region::RegionHeader) at 0, [`SpansControl`] at [`CONTROL_OFF`], [`Span`]s from
-//! [`SPANS_OFF`].
+//! Order: [`RegionHeader`](crate::region::RegionHeader) at 0, [`SpansControl`] at [`CONTROL_OFF`],
+//! [`Span`]s from [`SPANS_OFF`].
 //!
-//! All writes are atomic. [`Span::inside`] is the sequence word of an entry: a recorder that changes more than the number of
-//! threads and the end of the text first stores the next generation with [`WRITING`], and last the same generation without
-//! it. A reader reads the fields up to the text, then the text, then `inside` again; the entry is whole if both readings have
+//! All writes are atomic. [`Span::inside`] is the sequence word of an entry: a recorder that
+//! changes more than the number of threads and the end of the text first stores the next generation
+//! with [`WRITING`], and last the same generation without it. A reader reads the fields up to the
+//! text, then the text, then `inside` again; the entry is whole if both readings have
 //! the same generation and neither is `WRITING`.
 
 use crate::sync::{AtomicU32, AtomicU64};
@@ -57,16 +58,16 @@ pub struct Span {
     pub text_len: AtomicU32,
     /// Level of the span.
     pub level: AtomicU32,
-    /// Low 16 bits: threads that are in the span or add to its text, or [`WRITING`]. High 16 bits: the generation, which is
-    /// raised whenever the entry is claimed.
+    /// Low 16 bits: threads that are in the span or add to its text, or [`WRITING`]. High 16 bits:
+    /// the generation, which is raised whenever the entry is claimed.
     pub inside: AtomicU32,
     /// Low 64 bits of start time of the opener's process, to tell a reused pid.
     pub opener_start: AtomicU64,
-    /// `target`, 0x1f, `name`, 0x1f, fields as `key=value` joined by blanks: UTF-8, as bytes in memory order, cut at a
-    /// character, a cut marked by `…`.
+    /// `target`, 0x1f, `name`, 0x1f, fields as `key=value` joined by blanks: UTF-8, as bytes in
+    /// memory order, cut at a character, a cut marked by `…`.
     pub text: [AtomicU64; TEXT_LEN / 8],
-    /// Clock when a recorder that looked for an entry to evict last found this one in use, the clock of its opening at first;
-    /// 0 = in use since.
+    /// Clock when a recorder that looked for an entry to evict last found this one in use, the
+    /// clock of its opening at first; 0 = in use since.
     pub active: AtomicU64,
 }
 const _: () = assert!(size_of::<Span>() == 256 || cfg!(loom));

@@ -20,9 +20,15 @@ impl Limits {
     /// Limits for an input of any size: about a second of work.
     const FLOOR: Self = Self { bytes: 1 << 29, events: 1 << 24, steps: 1 << 22, depth: 64 };
 
-    /// Additional limits by the size of the input in bytes. Real dumps of kernels and cores use less than a tenth.
+    /// Additional limits by the size of the input in bytes. Real dumps of kernels and cores use
+    /// less than a tenth.
     fn of_size(len: u64) -> Self {
-        Self { bytes: len.saturating_mul(64), events: len.saturating_mul(4), steps: len / 8, depth: 0 }
+        Self {
+            bytes: len.saturating_mul(64),
+            events: len.saturating_mul(4),
+            steps: len / 8,
+            depth: 0,
+        }
     }
 }
 
@@ -35,8 +41,8 @@ impl Default for Limits {
 
 /// The remaining [`Limits`]. Threads that work on one image share a budget.
 ///
-/// A budget is proportional to its input. It starts with the limits for an input of any size; each function that opens
-/// a file admits the file's size.
+/// A budget is proportional to its input. It starts with the limits for an input of any size; each
+/// function that opens a file admits the file's size.
 #[derive(Debug)]
 pub struct Budget {
     bytes: AtomicU64,
@@ -80,17 +86,21 @@ impl Budget {
     pub fn times(self, factor: u64) -> Self {
         let Limits { bytes, events, steps, depth } = self.left();
         let [bytes, events, steps] = [bytes, events, steps].map(|n| n.saturating_mul(factor));
-        Self { factor: self.factor.saturating_mul(factor), ..Self::new(Limits { bytes, events, steps, depth }) }
+        Self {
+            factor: self.factor.saturating_mul(factor),
+            ..Self::new(Limits { bytes, events, steps, depth })
+        }
     }
 
-    /// Creates a budget of `limits` for one part of the work on an input. The factor of [`Budget::times`] counts for `limits` too.
+    /// Creates a budget of `limits` for one part of the work on an input. The factor of
+    /// [`Budget::times`] counts for `limits` too.
     #[must_use]
     pub fn part(&self, limits: Limits) -> Self {
         Self::new(limits).times(self.factor.max(1))
     }
 
-    /// Adds the limits for an input of `len` bytes. For a compressed or sparse input, `len` is the size of the
-    /// container, or the most that the format can store in a container of that size.
+    /// Adds the limits for an input of `len` bytes. For a compressed or sparse input, `len` is the
+    /// size of the container, or the most that the format can store in a container of that size.
     pub fn admit(&self, len: u64) {
         let Limits { bytes, events, steps, .. } = Limits::of_size(len);
         for (left, more) in [(&self.bytes, bytes), (&self.events, events), (&self.steps, steps)] {
@@ -128,7 +138,11 @@ impl Budget {
     /// # Errors
     /// The depth exceeds the limit.
     pub fn depth(&self, what: &str, depth: u64) -> Result<(), Error> {
-        if depth > self.depth { Err(Error::budget(what, "levels of nesting", depth)) } else { Ok(()) }
+        if depth > self.depth {
+            Err(Error::budget(what, "levels of nesting", depth))
+        } else {
+            Ok(())
+        }
     }
 
     /// The remaining limits.
@@ -156,7 +170,10 @@ mod tests {
         let floor = Limits::default();
         let budget = Budget::for_input(1 << 20);
         assert_eq!(budget.left().bytes, floor.bytes + (64 << 20));
-        assert_eq!((budget.left().steps, budget.left().depth), (floor.steps + (1 << 17), floor.depth));
+        assert_eq!(
+            (budget.left().steps, budget.left().depth),
+            (floor.steps + (1 << 17), floor.depth)
+        );
         budget.admit(1 << 20);
         assert_eq!(budget.left().bytes, floor.bytes + (128 << 20));
         let tenfold = Budget::default().times(10);

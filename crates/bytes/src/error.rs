@@ -34,19 +34,37 @@ impl Error {
     /// Error: `what` has `value` at `offset` instead of `expected`.
     #[must_use]
     pub fn value(what: &str, offset: u64, value: u64, expected: &str) -> Self {
-        Self { what: what.into(), offset, value: Some(value), expected: expected.into(), kind: Kind::Value }
+        Self {
+            what: what.into(),
+            offset,
+            value: Some(value),
+            expected: expected.into(),
+            kind: Kind::Value,
+        }
     }
 
     /// Error: `what` has only `left` bytes at `offset` instead of `expected`.
     #[must_use]
     pub fn short(what: &str, offset: u64, left: u64, expected: &str) -> Self {
-        Self { what: what.into(), offset, value: Some(left), expected: expected.into(), kind: Kind::Short }
+        Self {
+            what: what.into(),
+            offset,
+            value: Some(left),
+            expected: expected.into(),
+            kind: Kind::Short,
+        }
     }
 
     /// Error: the limit named `limit` was reached by a request for `value`.
     #[must_use]
     pub fn budget(what: &str, limit: &str, value: u64) -> Self {
-        Self { what: what.into(), offset: 0, value: Some(value), expected: limit.into(), kind: Kind::Budget }
+        Self {
+            what: what.into(),
+            offset: 0,
+            value: Some(value),
+            expected: limit.into(),
+            kind: Kind::Budget,
+        }
     }
 
     /// Error of the operating system.
@@ -61,9 +79,16 @@ impl fmt::Display for Error {
         let Self { what, offset, value, expected, kind } = self;
         let value = value.unwrap_or_default();
         match kind {
-            Kind::Short => write!(f, "{what}: offset {offset:#x}: {value} bytes are left, expected {expected}"),
-            Kind::Value => write!(f, "{what}: offset {offset:#x}: found {value:#x}, expected {expected}"),
-            Kind::Budget => write!(f, "{what}: {value} more {expected} would exceed the limit; raise it to go on"),
+            Kind::Short => {
+                write!(f, "{what}: offset {offset:#x}: {value} bytes are left, expected {expected}")
+            }
+            Kind::Value => {
+                write!(f, "{what}: offset {offset:#x}: found {value:#x}, expected {expected}")
+            }
+            Kind::Budget => write!(
+                f,
+                "{what}: {value} more {expected} would exceed the limit; raise it to go on"
+            ),
             Kind::Io if *offset == 0 => write!(f, "{what}: {expected}"),
             Kind::Io => write!(f, "{what}: offset {offset:#x}: {expected}"),
         }

@@ -3,8 +3,8 @@
 use std::fs::FileType;
 use std::os::unix::fs::FileTypeExt;
 
-/// Describes the kind of a path that is no regular file; `None` for a regular file. Call it before opening a path:
-/// opening a FIFO waits for a writer that may never come.
+/// Describes the kind of a path that is no regular file; `None` for a regular file. Call it before
+/// opening a path: opening a FIFO waits for a writer that may never come.
 #[must_use]
 pub fn irregular(kind: FileType) -> Option<&'static str> {
     match kind {
@@ -24,7 +24,8 @@ mod tests {
 
     #[test]
     fn kinds() {
-        let kind = |path: &str| irregular(Path::new(path).symlink_metadata().expect("there").file_type());
+        let kind =
+            |path: &str| irregular(Path::new(path).symlink_metadata().expect("there").file_type());
         assert_eq!(kind("/proc/self/exe"), Some("a symbolic link, no regular file"));
         assert_eq!(kind("/proc"), Some("a folder, no regular file"));
         assert_eq!(kind("/dev/null"), Some("a device, no regular file"));

@@ -1,7 +1,8 @@
-//! Bounded readers for untrusted bytes: integers of either byte order, located errors, a [`Budget`].
+//! Bounded readers for untrusted bytes: integers of either byte order, located errors, a
+//! [`Budget`].
 //!
-//! A [`Reader`] never reads outside of its bytes, and a sub-reader never outside of its parent. Every error has the
-//! place, the value found and the value expected.
+//! A [`Reader`] never reads outside of its bytes, and a sub-reader never outside of its parent.
+//! Every error has the place, the value found and the value expected.
 //!
 //! ```
 //! use lastwords_bytes::{ByteOrder, Reader};

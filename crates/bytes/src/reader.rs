@@ -13,7 +13,8 @@ pub enum ByteOrder {
 
 /// Reads fields in order from untrusted bytes.
 ///
-/// Offsets in errors count from the start of the outermost reader, so that the place can be found in the file.
+/// Offsets in errors count from the start of the outermost reader, so that the place can be found
+/// in the file.
 #[derive(Debug, Clone, Copy)]
 pub struct Reader<'a> {
     what: &'a str,

@@ -6,8 +6,8 @@ use std::os::unix::fs::MetadataExt as _;
 /// Bytes that some file systems keep without a block.
 const INLINE: u64 = 1 << 16;
 
-/// Returns the bytes that a regular file takes on disk, without its holes: what it may add to a [`Budget`](crate::Budget). Its length is what
-/// whoever made the file claims.
+/// Returns the bytes that a regular file takes on disk, without its holes: what it may add to a
+/// [`Budget`](crate::Budget). Its length is what whoever made the file claims.
 ///
 /// ```
 /// let file = std::fs::metadata("Cargo.toml")?;

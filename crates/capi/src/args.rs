@@ -1,5 +1,6 @@
-//! Checks arguments from C: pointers that may be null, texts that may not be UTF-8, numbers that stand for a choice,
-//! and structures of a caller that was compiled with another version of the header.
+//! Checks arguments from C: pointers that may be null, texts that may not be UTF-8, numbers that
+//! stand for a choice, and structures of a caller that was compiled with another version of the
+//! header.
 
 use std::ffi::{CStr, OsStr, c_char};
 use std::os::unix::ffi::OsStrExt as _;
@@ -40,7 +41,8 @@ unsafe fn c_str<'a>(text: *const c_char, what: &str) -> Outcome<&'a CStr> {
 /// `pointer` is null or leads to a value that nobody changes meanwhile.
 pub(crate) unsafe fn given<'a, T>(pointer: *const T, what: &str) -> Outcome<&'a T> {
     // SAFETY: the caller guarantees the pointer.
-    unsafe { pointer.as_ref() }.ok_or_else(|| Failure::argument(format!("{what} is a null pointer")))
+    unsafe { pointer.as_ref() }
+        .ok_or_else(|| Failure::argument(format!("{what} is a null pointer")))
 }
 
 /// Returns the values to which the pointer leads. The pointer may be null if there are none.
@@ -50,11 +52,13 @@ pub(crate) unsafe fn given<'a, T>(pointer: *const T, what: &str) -> Outcome<&'a 
 pub(crate) unsafe fn list<'a, T>(first: *const T, count: usize, what: &str) -> Outcome<&'a [T]> {
     // SAFETY: the caller guarantees the values.
     let values = unsafe { slice(first, count) };
-    values.ok_or_else(|| Failure::argument(format!("{what} are a null pointer, their count is {count}")))
+    values.ok_or_else(|| {
+        Failure::argument(format!("{what} are a null pointer, their count is {count}"))
+    })
 }
 
-/// Returns the values like [`list`], or `None` if the pointer is null although `count` is not 0. Uses no memory of the
-/// heap.
+/// Returns the values like [`list`], or `None` if the pointer is null although `count` is not 0.
+/// Uses no memory of the heap.
 ///
 /// # Safety
 /// The conditions of `list` apply.
@@ -69,24 +73,27 @@ pub(crate) unsafe fn slice<'a, T>(first: *const T, count: usize) -> Option<&'a [
 /// A structure in which zero bytes mean the default of a field.
 ///
 /// # Safety
-/// All-zero bytes are a value of the type. The type has no padding, because a newer version could take padding for a
-/// field.
+/// All-zero bytes are a value of the type. The type has no padding, because a newer version could
+/// take padding for a field.
 pub(crate) unsafe trait Growing {}
 
-/// Returns the structure of a caller that was compiled when it had `size` bytes. Fields that the caller does not know
-/// get their defaults. Fields that this library does not know must have their defaults.
+/// Returns the structure of a caller that was compiled when it had `size` bytes. Fields that the
+/// caller does not know get their defaults. Fields that this library does not know must have their
+/// defaults.
 ///
 /// # Safety
 /// `pointer` is null or leads to `size` bytes.
 pub(crate) unsafe fn sized<T: Growing>(pointer: *const T, size: usize, what: &str) -> Outcome<T> {
-    // SAFETY: the caller guarantees the bytes. All-zero bytes are a value of the type, and so are the caller's bytes
-    // followed by zeros.
+    // SAFETY: the caller guarantees the bytes. All-zero bytes are a value of the type, and so are
+    // the caller's bytes followed by zeros.
     unsafe {
         given(pointer.cast::<u8>(), what)?;
         let bytes = std::slice::from_raw_parts(pointer.cast::<u8>(), size);
         let (known, unknown) = bytes.split_at(size.min(size_of::<T>()));
         if unknown.iter().any(|byte| *byte != 0) {
-            let why = format!("{what} has a field that this version of the library does not know; update the library");
+            let why = format!(
+                "{what} has a field that this version of the library does not know; update the library"
+            );
             return Err(Failure::new(LW_ERROR_UNSUPPORTED, why));
         }
         let mut value = std::mem::zeroed::<T>();
@@ -95,7 +102,8 @@ pub(crate) unsafe fn sized<T: Growing>(pointer: *const T, size: usize, what: &st
     }
 }
 
-/// Fills a structure of a caller that was compiled when it had `size` bytes. Does nothing if `to` is null.
+/// Fills a structure of a caller that was compiled when it had `size` bytes. Does nothing if `to`
+/// is null.
 ///
 /// # Safety
 /// `to` is null or has room for `size` bytes.
@@ -119,7 +127,8 @@ pub(crate) fn chosen<T: Clone>(what: &str, number: u32, choices: &[(u32, &str, T
     Err(Failure::argument(format!("{what} {number} is none of {}", names.join(", "))))
 }
 
-/// Lists choices of the header with their constants: `choices![LW_CLOCK_REALTIME = 4 => ClockKind::Realtime]`.
+/// Lists choices of the header with their constants: `choices![LW_CLOCK_REALTIME = 4 =>
+/// ClockKind::Realtime]`.
 macro_rules! choices {
     ($($name:ident = $number:literal => $choice:expr),* $(,)?) => { [$(($number, stringify!($name), $choice)),*] };
 }

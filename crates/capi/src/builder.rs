@@ -4,7 +4,8 @@ use std::ffi::{c_char, c_int};
 use std::time::Duration;
 
 use lastwords::{
-    Builder, ChannelConfig, ClockKind, Context, Level, Memory, Persist, Reservation, Retention, Scope, Session, Window,
+    Builder, ChannelConfig, ClockKind, Context, Level, Memory, Persist, Reservation, Retention,
+    Scope, Session, Window,
 };
 
 use crate::args::{Growing, choices, chosen, given, path, sized, text};
@@ -33,8 +34,8 @@ pub(crate) struct lw_channel {
 // SAFETY: the fields are pointers and numbers without padding, which may all be zero.
 unsafe impl Growing for lw_channel {}
 
-/// Defines functions of C that change a builder in place: `int NAME(struct lw_builder *builder, ARGUMENTS)`. If a call
-/// fails, the builder does not change.
+/// Defines functions of C that change a builder in place: `int NAME(struct lw_builder *builder,
+/// ARGUMENTS)`. If a call fails, the builder does not change.
 macro_rules! options {
     ($(fn $name:ident($builder:ident $(, $arg:ident: $type:ty)*) = $change:expr;)*) => {$(
         #[unsafe(no_mangle)]
@@ -126,7 +127,8 @@ pub(crate) unsafe fn config(channel: &lw_channel) -> Outcome<ChannelConfig> {
     if channel.contexts != 0 {
         config = config.contexts(Context::from_bits(channel.contexts));
     }
-    config = Level::from_number(channel.max_level).into_iter().fold(config, ChannelConfig::max_level);
+    config =
+        Level::from_number(channel.max_level).into_iter().fold(config, ChannelConfig::max_level);
     if channel.discard != 0 {
         config = config.discard();
     }
@@ -152,7 +154,8 @@ unsafe extern "C" fn lw_builder_start(builder: *mut lw_builder) -> *mut lw_sessi
     // SAFETY: C does not use the builder afterwards.
     let builder = unsafe { unboxed(builder) };
     if builder.is_none() && lw_error_code() != LW_OK {
-        // The failure of the call that returned no builder stays noted, because it says more than a new one could.
+        // The failure of the call that returned no builder stays noted, because it says more than a
+        // new one could.
         return std::ptr::null_mut();
     }
     boxed(|| {

@@ -1,4 +1,5 @@
-//! Converts descriptions of events and of their fields, as the macros of `lastwords_event.h` make them.
+//! Converts descriptions of events and of their fields, as the macros of `lastwords_event.h` make
+//! them.
 
 use std::ffi::{CStr, c_char};
 
@@ -36,8 +37,8 @@ pub struct lw_event_desc {
     pub fields: *const lw_field_desc,
 }
 
-/// Converts the description to the library's own form. It is kept for ever, once for each callsite. Returns none if a
-/// type is unknown; the macros do not make such types.
+/// Converts the description to the library's own form. It is kept for ever, once for each callsite.
+/// Returns none if a type is unknown; the macros do not make such types.
 ///
 /// # Safety
 /// `event` is static and complete.
@@ -46,8 +47,8 @@ pub(crate) unsafe fn describe(event: *const lw_event_desc) -> Option<&'static Ev
     unsafe {
         let event = &*event;
         let fields = slice(event.fields, event.field_count).unwrap_or_default();
-        // The check comes before anything is kept, because an event that cannot be described is converted each time it
-        // is reached.
+        // The check comes before anything is kept, because an event that cannot be described is
+        // converted each time it is reached.
         if !fields.iter().all(is_sound) {
             return None;
         }
@@ -59,7 +60,8 @@ pub(crate) unsafe fn describe(event: *const lw_event_desc) -> Option<&'static Ev
     }
 }
 
-/// Converts the field to the library's own form. Its type is kept for ever. Returns none if the type is unknown.
+/// Converts the field to the library's own form. Its type is kept for ever. Returns none if the
+/// type is unknown.
 ///
 /// # Safety
 /// Name and labels are static.
@@ -76,7 +78,9 @@ pub(crate) unsafe fn field_of(field: &lw_field_desc) -> Option<FieldDesc> {
             // SAFETY: the caller guarantees the labels and their texts.
             let labels = unsafe { slice(field.labels, field.count as usize) }.unwrap_or_default();
             // SAFETY: the caller guarantees the texts of the labels.
-            let labels = keep_all(labels.iter().map(|label| Some((label.value, unsafe { text(label.label)? }))))?;
+            let labels = keep_all(
+                labels.iter().map(|label| Some((label.value, unsafe { text(label.label)? }))),
+            )?;
             FieldType::Enum { bytes: field.bytes, signed: field.element == 2, labels }
         }
         9 => FieldType::Text { bytes: field.count },
@@ -110,8 +114,8 @@ fn scalar(field: &lw_field_desc, ty: u8) -> Option<FieldType> {
     }
 }
 
-/// Returns the text. If it is not UTF-8, returns a copy that is kept for ever, with `?` for each byte that is not
-/// ASCII. Returns `None` if there is no memory for the copy.
+/// Returns the text. If it is not UTF-8, returns a copy that is kept for ever, with `?` for each
+/// byte that is not ASCII. Returns `None` if there is no memory for the copy.
 ///
 /// # Safety
 /// `text` is null or static and ends with a NUL.
@@ -121,6 +125,7 @@ unsafe fn text(text: *const c_char) -> Option<&'static str> {
     }
     // SAFETY: the caller guarantees the text.
     let bytes = unsafe { CStr::from_ptr(text) }.to_bytes();
-    let plain = || keep_all(bytes.iter().map(|byte| Some(if byte.is_ascii() { *byte } else { b'?' })));
+    let plain =
+        || keep_all(bytes.iter().map(|byte| Some(if byte.is_ascii() { *byte } else { b'?' })));
     str::from_utf8(bytes).ok().or_else(|| str::from_utf8(plain()?).ok())
 }

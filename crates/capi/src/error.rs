@@ -74,7 +74,11 @@ impl From<Error> for Failure {
 
 impl From<InstallError> for Failure {
     fn from(error: InstallError) -> Self {
-        let code = if matches!(error, InstallError::NotFatal(_)) { LW_ERROR_ARGUMENT } else { LW_ERROR_SYSTEM };
+        let code = if matches!(error, InstallError::NotFatal(_)) {
+            LW_ERROR_ARGUMENT
+        } else {
+            LW_ERROR_SYSTEM
+        };
         Self::new(code, error.to_string())
     }
 }
@@ -83,8 +87,9 @@ thread_local! {
     static CODE: Cell<c_int> = const { Cell::new(LW_OK) };
 }
 
-/// The key of the texts of the threads' last failures, which are on the heap. In thread-local storage they would take from the
-/// small reserve that the C library has for libraries that are loaded late. None if the process has no more keys.
+/// The key of the texts of the threads' last failures, which are on the heap. In thread-local
+/// storage they would take from the small reserve that the C library has for libraries that are
+/// loaded late. None if the process has no more keys.
 static TEXT: LazyLock<Option<pthread_key_t>> = LazyLock::new(|| {
     // The destructor must stay when the library is closed.
     library_of(free_text as *const c_void);
@@ -96,8 +101,8 @@ static TEXT: LazyLock<Option<pthread_key_t>> = LazyLock::new(|| {
 /// Frees a text. The C library calls this at the end of a thread.
 unsafe extern "C" fn free_text(text: *mut c_void) {
     if !text.is_null() {
-        // SAFETY: the pointer came from `into_raw`, and nothing refers to it any more: C may read a text only until the
-        // thread's next failure or end.
+        // SAFETY: the pointer came from `into_raw`, and nothing refers to it any more: C may read a
+        // text only until the thread's next failure or end.
         drop(unsafe { CString::from_raw(text.cast()) });
     }
 }
@@ -108,10 +113,12 @@ fn note(failure: Failure) -> c_int {
     text.retain(|byte| *byte != 0);
     if let Some(key) = *TEXT {
         let text = CString::new(text).unwrap_or_default().into_raw();
-        // SAFETY: the key exists, and its values are null or came from `into_raw`. If the new one is not stored, it is freed.
+        // SAFETY: the key exists, and its values are null or came from `into_raw`. If the new one
+        // is not stored, it is freed.
         unsafe {
             let before = pthread_getspecific(key);
-            let unused = if pthread_setspecific(key, text.cast()) == 0 { before } else { text.cast() };
+            let unused =
+                if pthread_setspecific(key, text.cast()) == 0 { before } else { text.cast() };
             free_text(unused);
         }
     }
@@ -121,7 +128,9 @@ fn note(failure: Failure) -> c_int {
 
 /// Runs a call of C. A panic becomes an error of the library, and does not end the application.
 fn run<T>(call: impl FnOnce() -> Outcome<T>) -> Result<T, c_int> {
-    let fault = |_| Err(Failure::new(LW_ERROR_OTHER, "the library has a fault: it panicked; please report it"));
+    let fault = |_| {
+        Err(Failure::new(LW_ERROR_OTHER, "the library has a fault: it panicked; please report it"))
+    };
     catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(fault).map_err(note)
 }
 
@@ -130,8 +139,8 @@ pub(crate) fn status(call: impl FnOnce() -> Outcome) -> c_int {
     run(call).err().unwrap_or(LW_OK)
 }
 
-/// Runs a call and gives its value to C, which must give the value back later. If the call fails, stores the failure
-/// and returns null.
+/// Runs a call and gives its value to C, which must give the value back later. If the call fails,
+/// stores the failure and returns null.
 pub(crate) fn boxed<T>(call: impl FnOnce() -> Outcome<T>) -> *mut T {
     run(call).map_or(std::ptr::null_mut(), |made| Box::into_raw(Box::new(made)))
 }
@@ -173,5 +182,9 @@ pub(crate) extern "C" fn lw_error_code() -> c_int {
 
 #[unsafe(no_mangle)]
 extern "C" fn lw_strerror(code: c_int) -> *const c_char {
-    CODES.iter().find(|(known, _)| *known == code).map_or(c"an unknown code", |(_, text)| text).as_ptr()
+    CODES
+        .iter()
+        .find(|(known, _)| *known == code)
+        .map_or(c"an unknown code", |(_, text)| text)
+        .as_ptr()
 }

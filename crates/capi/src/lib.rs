@@ -1,11 +1,11 @@
-//! lastwords for C and C++. `include/lastwords.h` documents every function. A test compares the header with the
-//! functions and structures here. The header includes `lastwords_event.h`, which has the macros.
+//! lastwords for C and C++. `include/lastwords.h` documents every function. A test compares the
+//! header with the functions and structures here. The header includes `lastwords_event.h`, which
+//! has the macros.
 //!
-//! The library is `liblastwords.so.0`, or `liblastwords.a`. `install.sh` installs both, with headers and a pkg-config
-//! file, where a compiler finds them.
+//! The library is `liblastwords.so.0`, or `liblastwords.a`. `install.sh` installs both, with
+//! headers and a pkg-config file, where a compiler finds them.
 //!
 //! The crate has no features.
-//!
 #![doc = include_str!("../README.md")]
 #![allow(non_camel_case_types, reason = "names as C has them")]
 #![allow(unreachable_pub, reason = "C reaches what is not public in Rust")]

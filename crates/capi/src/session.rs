@@ -22,9 +22,17 @@ pub(crate) struct lw_session {
 impl lw_session {
     pub(crate) fn new(session: Session) -> Self {
         let text = |bytes: &[u8]| CString::new(bytes).unwrap_or_default();
-        let folder = session.folder().map(|path| text(path.as_os_str().as_bytes())).unwrap_or_default();
-        let problem = session.problem().map(|error| text(error.to_string().as_bytes())).unwrap_or_default();
-        Self { name: text(session.name().as_bytes()), folder, note: text(session.note().as_bytes()), problem, session }
+        let folder =
+            session.folder().map(|path| text(path.as_os_str().as_bytes())).unwrap_or_default();
+        let problem =
+            session.problem().map(|error| text(error.to_string().as_bytes())).unwrap_or_default();
+        Self {
+            name: text(session.name().as_bytes()),
+            folder,
+            note: text(session.note().as_bytes()),
+            problem,
+            session,
+        }
     }
 }
 
@@ -49,7 +57,8 @@ pub(crate) unsafe fn of<'a>(session: *const lw_session) -> Outcome<&'a Session> 
     Ok(&unsafe { given(session, "the session") }?.session)
 }
 
-/// Defines functions of C that act on a session: `int NAME(const struct lw_session *session, ARGUMENTS)`.
+/// Defines functions of C that act on a session: `int NAME(const struct lw_session *session,
+/// ARGUMENTS)`.
 macro_rules! actions {
     ($(fn $name:ident($session:ident $(, $arg:ident: $type:ty)*) = $act:expr;)*) => {$(
         #[unsafe(no_mangle)]
@@ -93,7 +102,8 @@ unsafe fn spec(session: &Session, rule: &lw_rule) -> Outcome<RuleSpec> {
     if !rule.channel.is_null() {
         // SAFETY: the caller guarantees the texts of the rule.
         let name = unsafe { text(rule.channel, "the channel's name") }?;
-        let none = || Failure::argument(format!("session {} has no channel {name:?}", session.name()));
+        let none =
+            || Failure::argument(format!("session {} has no channel {name:?}", session.name()));
         spec = spec.in_channel(session.channel(name).ok_or_else(none)?);
     }
     if !rule.filter.is_null() {
@@ -103,7 +113,8 @@ unsafe fn spec(session: &Session, rule: &lw_rule) -> Outcome<RuleSpec> {
     Ok(Level::from_number(rule.max_level).into_iter().fold(spec, RuleSpec::up_to))
 }
 
-/// Defines functions of C that return a text which is kept with the session. The text is empty if there is no session.
+/// Defines functions of C that return a text which is kept with the session. The text is empty if
+/// there is no session.
 macro_rules! texts {
     ($(fn $name:ident(session) = $field:ident;)*) => {$(
         #[unsafe(no_mangle)]

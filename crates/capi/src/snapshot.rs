@@ -45,7 +45,9 @@ actions! {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn lw_session_read_snapshot(session: *const lw_session) -> *mut lw_snapshot_reader {
+unsafe extern "C" fn lw_session_read_snapshot(
+    session: *const lw_session,
+) -> *mut lw_snapshot_reader {
     // SAFETY: C guarantees that the session outlives the mark.
     boxed(|| Ok(unsafe { of(session) }?.read_snapshot()?))
 }

@@ -12,8 +12,8 @@ use std::num::NonZeroU32;
 pub(crate) unsafe fn len(text: *const c_char) -> usize {
     let before = text as usize % BLOCK;
     let mut at = text.wrapping_sub(before);
-    // SAFETY: `at` is a multiple of `BLOCK`, which divides the size of a page. The text has bytes in this block, so the
-    // block is in a page of the text.
+    // SAFETY: `at` is a multiple of `BLOCK`, which divides the size of a page. The text has bytes
+    // in this block, so the block is in a page of the text.
     let mut found = unsafe { zeros(at) } >> before << before;
     while found == 0 {
         at = at.wrapping_add(BLOCK);
@@ -23,8 +23,9 @@ pub(crate) unsafe fn len(text: *const c_char) -> usize {
     at as usize + found.trailing_zeros() as usize - text as usize
 }
 
-/// Returns one bit for each of the first 32 bytes at `text`, which is set if the byte is zero. Returns `None` if no
-/// byte is zero, or if the bytes are not all in one page. If there are zeros, the bytes are readable.
+/// Returns one bit for each of the first 32 bytes at `text`, which is set if the byte is zero.
+/// Returns `None` if no byte is zero, or if the bytes are not all in one page. If there are zeros,
+/// the bytes are readable.
 ///
 /// # Safety
 /// `text` ends with a NUL.
@@ -42,8 +43,8 @@ const BLOCK: usize = 32;
 /// Returns one bit for each of [`BLOCK`] bytes, which is set if the byte is zero.
 ///
 /// # Safety
-/// The bytes at `at` are in one page that is readable. Bytes that do not belong to the text are read too, so this code
-/// must not be left to the compiler.
+/// The bytes at `at` are in one page that is readable. Bytes that do not belong to the text are
+/// read too, so this code must not be left to the compiler.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 unsafe fn zeros(at: *const c_char) -> u32 {

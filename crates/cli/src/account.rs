@@ -1,5 +1,5 @@
-//! Prints the account of each trace on stderr: what was found and what was lost. The form is the same for all kinds of
-//! traces. For a session, the recorded end is printed too.
+//! Prints the account of each trace on stderr: what was found and what was lost. The form is the
+//! same for all kinds of traces. For a session, the recorded end is printed too.
 
 use crate::input::Traces;
 use crate::table::plain;
@@ -13,7 +13,8 @@ use std::io::{self, Write};
 /// The number of lines of each kind that is printed for people. `inspect --json` has all of them.
 pub(crate) const LIMIT: usize = 20;
 
-/// Prints the accounts of traces on stderr, and returns their losses. With `quiet`, it prints only what cannot be read.
+/// Prints the accounts of traces on stderr, and returns their losses. With `quiet`, it prints only
+/// what cannot be read.
 pub(crate) fn print(traces: &Traces, accounts: &[Account<'_>], quiet: bool) -> Losses {
     for (trace, account) in traces.all.iter().zip(accounts) {
         if !quiet {
@@ -29,7 +30,9 @@ pub(crate) fn print(traces: &Traces, accounts: &[Account<'_>], quiet: bool) -> L
             say::error(format_args!(
                 "{path}: session {name}: {packets} packets that nothing can read: the description of their events is missing"
             ));
-        } else if packets == 0 && trace.lttng().is_some_and(|lttng| lttng.session.metadata.text.is_empty()) {
+        } else if packets == 0
+            && trace.lttng().is_some_and(|lttng| lttng.session.metadata.text.is_empty())
+        {
             say::note(format_args!("session {name}: nothing was ever recorded"));
         }
     }
@@ -39,7 +42,8 @@ pub(crate) fn print(traces: &Traces, accounts: &[Account<'_>], quiet: bool) -> L
 /// Checks that at least one trace can be read.
 ///
 /// # Errors
-/// All traces are sessions of LTTng without a description of their events. Each of them is reported on stderr.
+/// All traces are sessions of LTTng without a description of their events. Each of them is reported
+/// on stderr.
 pub(crate) fn check_readable(traces: &Traces) -> anyhow::Result<()> {
     let is_unreadable = |trace: &Trace| trace.lttng().is_some_and(Lttng::is_unreadable);
     // Without traces there is nothing to describe; why there are none was said already.
@@ -47,8 +51,12 @@ pub(crate) fn check_readable(traces: &Traces) -> anyhow::Result<()> {
         return Ok(());
     }
     print(traces, &traces.accounts(), true);
-    let paths: Vec<_> = traces.origins.iter().map(|origin| plain(&origin.path.to_string_lossy())).collect();
-    bail!("{}: no session can be read: a description of its events is missing; --metadata gives it", paths.join(", "));
+    let paths: Vec<_> =
+        traces.origins.iter().map(|origin| plain(&origin.path.to_string_lossy())).collect();
+    bail!(
+        "{}: no session can be read: a description of its events is missing; --metadata gives it",
+        paths.join(", ")
+    );
 }
 
 /// Writes the account of a trace, and how a session ended.
@@ -78,8 +86,8 @@ pub(crate) fn name_frames(crashes: &mut [Crash]) {
     lastwords_open::name_frames(crashes).iter().for_each(|remark| say::note(plain(remark)));
 }
 
-/// Writes the account of a session for people, at most `limit` lines of each kind. Crashes have a time of day if times are related to
-/// real time (`is_dated`).
+/// Writes the account of a session for people, at most `limit` lines of each kind. Crashes have a
+/// time of day if times are related to real time (`is_dated`).
 pub(crate) fn write_session(
     account: &Account<'_>,
     crashes: &[Crash],
@@ -92,7 +100,11 @@ pub(crate) fn write_session(
 }
 
 /// Writes crashes for people: with a time of day if times are related to real time.
-pub(crate) fn write_dated_crashes(crashes: &[Crash], is_dated: bool, out: &mut dyn Write) -> io::Result<()> {
+pub(crate) fn write_dated_crashes(
+    crashes: &[Crash],
+    is_dated: bool,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let of_clock = |time: i64| format!("{}.{:09}", time / 1_000_000_000, time % 1_000_000_000);
     let time: &dyn Fn(i64) -> String = if is_dated { &ended::precise_time } else { &of_clock };
     write_crashes(crashes, time, out)
@@ -106,13 +118,14 @@ pub(crate) struct Notes {
     /// Sub-buffers in memory that could not be decoded to their end, as messages.
     undecoded: Vec<String>,
     more: u64,
-    /// Losses and faults of single traces. The number is the position of the trace among those that were read.
+    /// Losses and faults of single traces. The number is the position of the trace among those
+    /// that were read.
     pub(crate) of_traces: Vec<(usize, Totals)>,
 }
 
 impl Notes {
-    /// Adds a note. A loss that the packets of a file report, and a part of a file that cannot be read, is printed at
-    /// once.
+    /// Adds a note. A loss that the packets of a file report, and a part of a file that cannot be
+    /// read, is printed at once.
     pub(crate) fn add(&mut self, note: Note) {
         match note {
             Note::Loss(_, text) => say::warning(plain(&text)),
@@ -129,17 +142,20 @@ impl Notes {
         }
     }
 
-    /// Replaces the positions in [`Notes::of_traces`] by positions among all traces. `read` has the latter for each
-    /// trace that was read.
+    /// Replaces the positions in [`Notes::of_traces`] by positions among all traces. `read` has the
+    /// latter for each trace that was read.
     pub(crate) fn renumber(&mut self, read: &[Option<usize>]) {
         let position = |trace: usize| read.get(trace).copied().flatten();
-        let placed = self.of_traces.drain(..).filter_map(|(trace, totals)| Some((position(trace)?, totals)));
+        let placed =
+            self.of_traces.drain(..).filter_map(|(trace, totals)| Some((position(trace)?, totals)));
         self.of_traces = placed.collect();
     }
 
     /// Prints which sub-buffers could not be decoded to their end.
     pub(crate) fn print_undecoded(&self) {
-        self.undecoded.iter().for_each(|fault| say::note(format_args!("not decoded: {}", plain(fault))));
+        self.undecoded
+            .iter()
+            .for_each(|fault| say::note(format_args!("not decoded: {}", plain(fault))));
         if self.more > 0 {
             say::note(format_args!("{} more packets are not decoded to their end", self.more));
         }

@@ -1,4 +1,5 @@
-//! Handles clocks that nothing relates to real time. Events cannot be merged or selected by such a clock.
+//! Handles clocks that nothing relates to real time. Events cannot be merged or selected by such a
+//! clock.
 
 use crate::input::Traces;
 use crate::moment::{Moment, out_of_range};
@@ -7,8 +8,8 @@ use crate::table::plain;
 use anyhow::bail;
 use lastwords_open::{Body, Trace, UnrelatedClock, unrelated_clocks};
 
-/// Prints a note for each merged trace whose clock nothing relates to real time. Its events appear as if the clock
-/// began in 1970. Trace arrays are left out unless `with_arrays` is set.
+/// Prints a note for each merged trace whose clock nothing relates to real time. Its events appear
+/// as if the clock began in 1970. Trace arrays are left out unless `with_arrays` is set.
 pub(crate) fn note_merged(traces: &Traces, with_arrays: bool) {
     merged(traces, with_arrays).iter().for_each(say::note);
 }
@@ -34,17 +35,21 @@ pub(crate) fn merged(traces: &Traces, with_arrays: bool) -> Vec<String> {
 pub(crate) fn check_moments(traces: &Traces, moments: &[Option<Moment>]) -> anyhow::Result<()> {
     let given = || moments.iter().flatten();
     let clock_in_ticks = |trace: &Trace| {
-        Some(trace.ftrace()?.array).filter(|array| !array.is_in_ns()).map(|array| plain(array.clock_name()))
+        Some(trace.ftrace()?.array)
+            .filter(|array| !array.is_in_ns())
+            .map(|array| plain(array.clock_name()))
     };
     if given().any(|moment| !matches!(moment, Moment::Whole(_)))
-        && let Some((trace, clock)) = traces.all.iter().find_map(|trace| Some((trace, clock_in_ticks(trace)?)))
+        && let Some((trace, clock)) =
+            traces.all.iter().find_map(|trace| Some((trace, clock_in_ticks(trace)?)))
     {
         bail!(
             "{}: its clock {clock} does not count nanoseconds: give --since and --until in ticks as they are printed (5039001)",
             name(trace)
         );
     }
-    if given().any(|moment| moment.is_out_of_range()) && traces.all.iter().any(|trace| clock_in_ticks(trace).is_none())
+    if given().any(|moment| moment.is_out_of_range())
+        && traces.all.iter().any(|trace| clock_in_ticks(trace).is_none())
     {
         bail!("--since, --until: {}", out_of_range());
     }

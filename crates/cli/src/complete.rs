@@ -1,7 +1,9 @@
-//! Completes words in shells: the verbs and options, the names of sessions and of the kernel's trace instances, and paths.
+//! Completes words in shells: the verbs and options, the names of sessions and of the kernel's
+//! trace instances, and paths.
 //!
-//! The script of a shell (`lastwords completions SHELL`) calls the program with the variable [`VARIABLE`] and the words of the command
-//! line, and the program prints what the last word may become.
+//! The script of a shell (`lastwords completions SHELL`) calls the program with the variable
+//! [`VARIABLE`] and the words of the command line, and the program prints what the last word may
+//! become.
 
 use clap::Command;
 use clap_complete::CompleteEnv;
@@ -21,7 +23,11 @@ const FIRST_IN_ZSH: &[u8] =
 
 /// Answers the script of a shell, and ends the process then. Returns if no script has asked.
 pub(crate) fn answer() {
-    CompleteEnv::with_factory(command).var(VARIABLE).bin("lastwords").completer("lastwords").complete();
+    CompleteEnv::with_factory(command)
+        .var(VARIABLE)
+        .bin("lastwords")
+        .completer("lastwords")
+        .complete();
 }
 
 /// Writes the script of a shell.
@@ -56,7 +62,8 @@ fn sessions() -> Vec<CompletionCandidate> {
     let mut seen = BTreeSet::new();
     all.retain(|session| seen.insert(session.name.clone()));
     let candidate = |session: Summary| {
-        let state = session.details.map_or("gone", |details| crate::control::state_word(details.state));
+        let state =
+            session.details.map_or("gone", |details| crate::control::state_word(details.state));
         CompletionCandidate::new(session.name).help(Some(state.into()))
     };
     all.into_iter().map(candidate).collect()
@@ -74,6 +81,7 @@ fn names() -> Vec<CompletionCandidate> {
 /// The sessions and instances whose names begin like the word, and paths.
 fn inputs(word: &OsStr) -> Vec<CompletionCandidate> {
     let word_bytes = word.as_encoded_bytes();
-    let begins = |name: &CompletionCandidate| name.get_value().as_encoded_bytes().starts_with(word_bytes);
+    let begins =
+        |name: &CompletionCandidate| name.get_value().as_encoded_bytes().starts_with(word_bytes);
     names().into_iter().filter(begins).chain(PathCompleter::any().complete(word)).collect()
 }

@@ -11,7 +11,8 @@ use lastwords_formats::filter::{self, BUILT_IN, unknown_events};
 use lastwords_live::{is_live, is_live_summary};
 use std::path::PathBuf;
 
-/// The session of a control verb, given by `--session` alone, because the verb's other words have another meaning.
+/// The session of a control verb, given by `--session` alone, because the verb's other words have
+/// another meaning.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct SessionOption {
     /// The session's name or folder
@@ -46,22 +47,28 @@ impl SessionChoice {
     }
 }
 
-/// Prints a note for each glob over names that matches no event of the session so far, and for each field of the filter that no event
-/// has so far: rules are for later events too.
+/// Prints a note for each glob over names that matches no event of the session so far, and for each
+/// field of the filter that no event has so far: rules are for later events too.
 pub(crate) fn note_unknown(session: &Handle, globs: &[String], filter: Option<&Filter>) {
     let Summary { folder, name, .. } = session.summary();
     let described = |traces: Traces| traces.packets(Version::V2);
-    let Ok(described) = Input::of_session(&folder.to_string_lossy(), false).find(described) else { return };
+    let Ok(described) = Input::of_session(&folder.to_string_lossy(), false).find(described) else {
+        return;
+    };
     let name = plain(&name);
     for (glob, _) in unknown_events(globs, &described, &[]) {
         say::note(format_args!("no event of session {name} is called {} so far", plain(glob)));
     }
     let names = filter.iter().flat_map(|filter| filter.names());
     // The application knows these values of every event.
-    let is_known = |name: &str| BUILT_IN.contains(&name) || ["vpid", "vtid", "procname"].contains(&name);
+    let is_known =
+        |name: &str| BUILT_IN.contains(&name) || ["vpid", "vtid", "procname"].contains(&name);
     for field in names.filter_map(Name::plain).filter(|field| !is_known(field)) {
         if Filter::parse(field).is_ok_and(|field| filter::check(&field, &described, &[]).is_err()) {
-            say::note(format_args!("no event of session {name} has a field {} so far", plain(field)));
+            say::note(format_args!(
+                "no event of session {name} has a field {} so far",
+                plain(field)
+            ));
         }
     }
 }
@@ -75,20 +82,27 @@ fn open(session: Option<&str>) -> anyhow::Result<Handle> {
     Handle::open(&folder).with_context(|| folder.display().to_string())
 }
 
-/// Returns the folder of a name or path. If several sessions have the name, it returns the live one.
+/// Returns the folder of a name or path. If several sessions have the name, it returns the live
+/// one.
 pub(crate) fn folder(word: &str) -> anyhow::Result<PathBuf> {
     if word.contains('/') {
         return Ok(PathBuf::from(word));
     }
     let folders = lastwords_live::folders_of(word);
     match folders.as_slice() {
-        [] => bail!("{word}: no session of that name; `lastwords list` shows the sessions there are"),
+        [] => {
+            bail!("{word}: no session of that name; `lastwords list` shows the sessions there are")
+        }
         [one] => Ok(one.clone()),
         several => {
             let live: Vec<&PathBuf> = several.iter().filter(|f| is_live(f)).collect();
             match live.as_slice() {
                 [one] => Ok((*one).clone()),
-                _ => bail!("{} sessions are called {word}; name one by its folder: {}", several.len(), names(several)),
+                _ => bail!(
+                    "{} sessions are called {word}; name one by its folder: {}",
+                    several.len(),
+                    names(several)
+                ),
             }
         }
     }
@@ -96,12 +110,17 @@ pub(crate) fn folder(word: &str) -> anyhow::Result<PathBuf> {
 
 /// Returns the folder of the only live session.
 fn only() -> anyhow::Result<PathBuf> {
-    let live: Vec<PathBuf> =
-        lastwords_control::list(None)?.into_iter().filter(is_live_summary).map(|s| s.folder).collect();
+    let live: Vec<PathBuf> = lastwords_control::list(None)?
+        .into_iter()
+        .filter(is_live_summary)
+        .map(|s| s.folder)
+        .collect();
     match live.as_slice() {
         [one] => Ok(one.clone()),
         [] => bail!("no session lives; `lastwords list` shows those that have ended"),
-        several => bail!("{} sessions live; name one with --session: {}", several.len(), names(several)),
+        several => {
+            bail!("{} sessions live; name one with --session: {}", several.len(), names(several))
+        }
     }
 }
 

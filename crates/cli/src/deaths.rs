@@ -1,4 +1,5 @@
-//! Finds out what died, when and why: a kernel by its log, a session by the records of its crash handlers or by the way in which it ended.
+//! Finds out what died, when and why: a kernel by its log, a session by the records of its crash
+//! handlers or by the way in which it ended.
 
 use crate::ended;
 use crate::input::Traces;
@@ -9,11 +10,13 @@ use lastwords_open::{Crash, Machine, RecoveredSession, Trace};
 use lastwords_view::Death;
 use std::sync::Arc;
 
-/// Returns what died, kernels first. A session that its program ended in good order is left out. With `symbols`, the frames of
-/// backtraces are named, for which the files of programs are read.
+/// Returns what died, kernels first. A session that its program ended in good order is left out.
+/// With `symbols`, the frames of backtraces are named, for which the files of programs are read.
 pub(crate) fn of(traces: &Traces, symbols: bool) -> Vec<Death> {
     let sessions = traces.all.iter().filter_map(|trace| Some((trace, trace.session()?)));
-    of_kernels(traces).chain(sessions.flat_map(|(trace, found)| session_deaths(trace, found, symbols))).collect()
+    of_kernels(traces)
+        .chain(sessions.flat_map(|(trace, found)| session_deaths(trace, found, symbols)))
+        .collect()
 }
 
 /// Returns the kernels that died.
@@ -24,12 +27,19 @@ pub(crate) fn of_kernels(traces: &Traces) -> impl Iterator<Item = Death> {
     })
 }
 
-/// Returns the offset to add to times of a kernel's log, to get nanoseconds since the epoch, if it is known. The log has
-/// the times of `local_clock`.
+/// Returns the offset to add to times of a kernel's log, to get nanoseconds since the epoch, if it
+/// is known. The log has the times of `local_clock`.
 pub(crate) fn log_real_time(machine: &Machine) -> Option<i64> {
     let kernel = machine.kernel.as_ref()?;
     let ahead = kernel.number("__sched_clock_offset", 8).unwrap_or(0);
-    Some(kernel.time().ok()?.wall.wrapping_sub(kernel.sched_clock()?.wrapping_add(ahead)).cast_signed())
+    Some(
+        kernel
+            .time()
+            .ok()?
+            .wall
+            .wrapping_sub(kernel.sched_clock()?.wrapping_add(ahead))
+            .cast_signed(),
+    )
 }
 
 /// Returns why a kernel died, if its log says so.
@@ -41,7 +51,10 @@ fn kernel_death(machine: &Machine, array: Option<&Trace>) -> Option<Death> {
     let offset = match array.and_then(Trace::ftrace) {
         Some(ftrace) => {
             let ahead = if let Relation::Ahead(by) = relation(&ftrace) { by } else { 0 };
-            Some((ftrace.real_time().unwrap_or(0).saturating_sub(ahead), ftrace.real_time().is_some()))
+            Some((
+                ftrace.real_time().unwrap_or(0).saturating_sub(ahead),
+                ftrace.real_time().is_some(),
+            ))
         }
         None => log_real_time(machine).map(|offset| (offset, true)),
     };
@@ -67,7 +80,8 @@ fn kernel_death(machine: &Machine, array: Option<&Trace>) -> Option<Death> {
 /// Returns the causes of death of a session's processes, or how the session ended.
 fn session_deaths(trace: &Trace, found: &RecoveredSession, symbols: bool) -> Vec<Death> {
     let name = &found.session.info().name;
-    let mut fatal: Vec<Crash> = found.crashes().into_iter().filter(|crash| crash.is_cause_of_death).collect();
+    let mut fatal: Vec<Crash> =
+        found.crashes().into_iter().filter(|crash| crash.is_cause_of_death).collect();
     if symbols {
         // The account reports the modules whose frames cannot be named.
         let _ = lastwords_open::name_frames(&mut fatal);
@@ -84,7 +98,8 @@ fn session_deaths(trace: &Trace, found: &RecoveredSession, symbols: bool) -> Vec
         };
         // A program that ended as it wanted to has not died.
         let is_wanted = |ended: &Ended| {
-            matches!(ended.how, Ending::Closed(_) | Ending::Exit(_)) && ended.how.number().unwrap_or(0) == 0
+            matches!(ended.how, Ending::Closed(_) | Ending::Exit(_))
+                && ended.how.number().unwrap_or(0) == 0
         };
         return trace.ended().filter(|ended| !is_wanted(ended)).map(death).into_iter().collect();
     }

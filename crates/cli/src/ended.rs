@@ -30,7 +30,9 @@ fn seen_at(ended: &Ended, at: &str) -> String {
 pub(crate) fn how(ended: &Ended) -> String {
     match ended.how {
         Ending::Signal(number) => signal_name(number),
-        Ending::Exit(Some(status)) | Ending::Closed(Some(status)) if status > 0 => format!("exit {status}"),
+        Ending::Exit(Some(status)) | Ending::Closed(Some(status)) if status > 0 => {
+            format!("exit {status}")
+        }
         how => how.name().to_owned(),
     }
 }

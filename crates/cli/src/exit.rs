@@ -9,8 +9,8 @@ use std::process::ExitCode;
 pub(crate) enum Outcome {
     /// The verb is done: status 0.
     Done,
-    /// The verb did not find what it looked for, or an input could not be read in part: status 1. The reasons were
-    /// printed.
+    /// The verb did not find what it looked for, or an input could not be read in part: status 1.
+    /// The reasons were printed.
     Negative,
     /// Events were lost, and `--strict` was given: status 3.
     Losses,
@@ -37,7 +37,11 @@ impl Facts {
     /// Returns the result of the verb.
     pub(crate) fn outcome(self) -> Outcome {
         let losses = self.losses.any || self.worst_failure >= Some(Severity::Loss);
-        match self.failed || self.nothing || self.losses.undescribed || self.worst_failure == Some(Severity::Error) {
+        match self.failed
+            || self.nothing
+            || self.losses.undescribed
+            || self.worst_failure == Some(Severity::Error)
+        {
             _ if self.strict && losses => Outcome::Losses,
             true => Outcome::Negative,
             false => Outcome::Done,
@@ -47,7 +51,8 @@ impl Facts {
 
 /// Returns the exit status of a run, and prints the error with its causes on stderr.
 pub(crate) fn code(result: anyhow::Result<Outcome>) -> ExitCode {
-    let stdout_error = say::failed().map(|error| anyhow::anyhow!("cannot write to stdout: {error}"));
+    let stdout_error =
+        say::failed().map(|error| anyhow::anyhow!("cannot write to stdout: {error}"));
     let status = match (&result, &stdout_error) {
         (Err(_), _) | (Ok(Outcome::Negative), _) | (Ok(Outcome::Done), Some(_)) => 1,
         (Ok(Outcome::Done), None) => 0,
@@ -71,21 +76,33 @@ mod tests {
             Facts { strict, losses: lost(any), worst_failure, ..Facts::default() }.outcome()
         };
         assert_eq!([of(false, true, None), of(true, false, None)], [Outcome::Done; 2]);
-        assert_eq!([of(true, true, None), of(true, false, Some(Severity::Loss))], [Outcome::Losses; 2]);
-        assert_eq!([of(false, false, Some(Severity::Note)), of(false, true, Some(Severity::Loss))], [Outcome::Done; 2]);
+        assert_eq!(
+            [of(true, true, None), of(true, false, Some(Severity::Loss))],
+            [Outcome::Losses; 2]
+        );
+        assert_eq!(
+            [of(false, false, Some(Severity::Note)), of(false, true, Some(Severity::Loss))],
+            [Outcome::Done; 2]
+        );
         assert_eq!(of(false, true, Some(Severity::Error)), Outcome::Negative);
         assert_eq!(Facts { nothing: true, ..Facts::default() }.outcome(), Outcome::Negative);
     }
 
     #[test]
     fn each_thing_is_said_once() {
-        let of = |causes: &[&'static str]| {
-            let mut causes = causes.iter().rev();
-            let first = anyhow::anyhow!(*causes.next().unwrap());
-            chain(&causes.fold(first, |error, context| Err::<(), _>(error).context(*context).unwrap_err()))
-        };
+        let of =
+            |causes: &[&'static str]| {
+                let mut causes = causes.iter().rev();
+                let first = anyhow::anyhow!(*causes.next().unwrap());
+                chain(&causes.fold(first, |error, context| {
+                    Err::<(), _>(error).context(*context).unwrap_err()
+                }))
+            };
         assert_eq!(of(&["x: cannot open", "not there (2)"]), "x: cannot open: not there (2)");
-        assert_eq!(of(&["x: cannot open: not there (2)", "not there (2)"]), "x: cannot open: not there (2)");
+        assert_eq!(
+            of(&["x: cannot open: not there (2)", "not there (2)"]),
+            "x: cannot open: not there (2)"
+        );
         assert_eq!(of(&["x", "x: not there (2)", "not there (2)"]), "x: not there (2)");
         assert_eq!(of(&["x", "y: not there (2)"]), "x: y: not there (2)");
     }

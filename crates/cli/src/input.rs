@@ -1,4 +1,5 @@
-//! Opens the inputs of the command line: finds every trace in them, and keeps the traces that are wanted.
+//! Opens the inputs of the command line: finds every trace in them, and keeps the traces that are
+//! wanted.
 
 use crate::memory::Memory;
 use crate::progress::Spinner;
@@ -10,7 +11,9 @@ use lastwords_formats::select::is_well_formed;
 use lastwords_formats::spans::OpenSpan;
 use lastwords_image::unwatched;
 use lastwords_live as live;
-use lastwords_open::{self as open, Account, Body, Opened, Options, Origin, RecoveredSession, Severity, Trace};
+use lastwords_open::{
+    self as open, Account, Body, Opened, Options, Origin, RecoveredSession, Severity, Trace,
+};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,15 +26,17 @@ pub(crate) const MOST_NOTES: usize = 1000;
 pub(crate) struct Input {
     /// A session, core, crash dump, trace file, or a folder of them
     ///
-    /// An input is a session (its name or folder), a process core, a kernel crash dump, ftrace's persistent ring buffer, a trace.dat
-    /// file, a folder of CTF, LTTng's shared memory, or a folder with any of these.
+    /// An input is a session (its name or folder), a process core, a kernel crash dump, ftrace's
+    /// persistent ring buffer, a trace.dat file, a folder of CTF, LTTng's shared memory, or a
+    /// folder with any of these.
     #[arg(value_name = "INPUT", required_unless_present = "pid")]
     pub(crate) inputs: Vec<String>,
 
     /// Only sessions or instances that match
     ///
-    /// GLOB may have `*`, `?` and `[a-z]`, and the option may be repeated. It selects sessions of applications, and trace instances of
-    /// a kernel, where `top` is the top level and the default.
+    /// GLOB may have `*`, `?` and `[a-z]`, and the option may be repeated. It selects sessions of
+    /// applications, and trace instances of a kernel, where `top` is the top level and the
+    /// default.
     #[arg(short = 's', long = "session", visible_alias = "instance", value_name = "GLOB", value_parser = glob)]
     pub(crate) sessions: Vec<String>,
 
@@ -54,15 +59,17 @@ pub(crate) struct Input {
 
     /// The metadata of LTTng's user-space streams
     ///
-    /// It describes their events. FILE is a metadata file, or a core of LTTng's session daemon or consumer daemon.
+    /// It describes their events. FILE is a metadata file, or a core of LTTng's session daemon or
+    /// consumer daemon.
     #[arg(long, value_name = "FILE")]
     metadata: Option<PathBuf>,
 
     /// The description of a persistent ring buffer's events
     ///
-    /// FILE has formats and symbols of the kernel that wrote a persistent ring buffer of ftrace: a bundle that `lastwords bundle save`
-    /// wrote, a crash dump of that kernel, its image (vmlinuz or vmlinux, x86-64), or its Debian package. `running` is the running
-    /// kernel. The option may be repeated; files of another build than that of the ring buffer are not used.
+    /// FILE has formats and symbols of the kernel that wrote a persistent ring buffer of ftrace: a
+    /// bundle that `lastwords bundle save` wrote, a crash dump of that kernel, its image (vmlinuz
+    /// or vmlinux, x86-64), or its Debian package. `running` is the running kernel. The option may
+    /// be repeated; files of another build than that of the ring buffer are not used.
     #[arg(long, value_name = "FILE")]
     bundle: Vec<PathBuf>,
 
@@ -84,7 +91,8 @@ pub(crate) struct Input {
 pub(crate) struct Traces {
     /// All inputs that hold something.
     pub(crate) origins: Vec<Arc<Origin>>,
-    /// The traces, ordered by kind: sessions of lastwords, sessions of LTTng, folders of CTF, trace arrays of kernels.
+    /// The traces, ordered by kind: sessions of lastwords, sessions of LTTng, folders of CTF,
+    /// trace arrays of kernels.
     pub(crate) all: Vec<Trace>,
     /// The worst severity of the failures. All failures were reported on stderr.
     pub(crate) worst_failure: Option<Severity>,
@@ -139,8 +147,8 @@ impl Input {
         }
     }
 
-    /// Finds all traces and calls `use_it` with them. In the meantime, snapshots of live sessions are marked as being
-    /// read.
+    /// Finds all traces and calls `use_it` with them. In the meantime, snapshots of live sessions
+    /// are marked as being read.
     ///
     /// # Errors
     /// None of the inputs can be read.
@@ -163,12 +171,15 @@ impl Input {
     ///
     /// # Errors
     /// None of the inputs can be read.
-    pub(crate) fn find<T>(&self, use_it: impl FnOnce(Traces) -> anyhow::Result<T>) -> anyhow::Result<T> {
+    pub(crate) fn find<T>(
+        &self,
+        use_it: impl FnOnce(Traces) -> anyhow::Result<T>,
+    ) -> anyhow::Result<T> {
         use_it(self.traces(live::open(&self.inputs, &self.options(Search::Checked, &unwatched))?)?)
     }
 
-    /// Finds the sessions in their folders, and calls `use_it` with the events that were committed until now. If
-    /// `use_it` returns that all of them were written, they are consumed.
+    /// Finds the sessions in their folders, and calls `use_it` with the events that were committed
+    /// until now. If `use_it` returns that all of them were written, they are consumed.
     ///
     /// # Errors
     /// None of the inputs can be read.
@@ -183,17 +194,19 @@ impl Input {
                 Err(error) => return (Err(error), Vec::new(), false),
             };
             let done = use_it(&mut traces);
-            // A user of the output relies on the exit status, so a failed stdout also prevents consuming.
+            // A user of the output relies on the exit status, so a failed stdout also prevents
+            // consuming.
             let whole = done.as_ref().is_ok_and(|(_, whole)| *whole) && say::failed().is_none();
             (done.map(|(done, _)| (done, whole)), traces.all, whole)
         };
-        let (done, consumed) = live::consume(&self.inputs, &self.options(Search::Checked, &unwatched), read)?;
+        let (done, consumed) =
+            live::consume(&self.inputs, &self.options(Search::Checked, &unwatched), read)?;
         let (done, whole) = done?;
         Ok((done, Some(consumed).filter(|_| whole)))
     }
 
-    /// Follows the sessions in their folders: calls `use_it` with the events that were committed since the call before, until
-    /// the sessions have ended, `wait` returns false or `use_it` does.
+    /// Follows the sessions in their folders: calls `use_it` with the events that were committed
+    /// since the call before, until the sessions have ended, `wait` returns false or `use_it` does.
     ///
     /// # Errors
     /// None of the inputs can be read.
@@ -223,17 +236,27 @@ impl Input {
                 }
             }
         };
-        live::follow(&self.inputs, &self.options(Search::Checked, &unwatched), live::Pace::News, wait, read)?;
+        live::follow(
+            &self.inputs,
+            &self.options(Search::Checked, &unwatched),
+            live::Pace::News,
+            wait,
+            read,
+        )?;
         result
     }
 
     /// Prints the notes and failures of opening, and sorts the traces.
     fn traces(&self, opened: Opened) -> anyhow::Result<Traces> {
         opened.notes.iter().for_each(|note| say::note(plain(note)));
-        let is_kernel = |origin: &Arc<Origin>| origin.machine.as_ref().is_some_and(|machine| machine.is_memory);
+        let is_kernel =
+            |origin: &Arc<Origin>| origin.machine.as_ref().is_some_and(|machine| machine.is_memory);
         // If no input could be opened, the worst failure is returned as the error.
         let (found, mut failures) = (!opened.origins.is_empty(), opened.failures);
-        let worst = failures.iter().enumerate().max_by_key(|(at, failure)| (failure.severity, std::cmp::Reverse(*at)));
+        let worst = failures
+            .iter()
+            .enumerate()
+            .max_by_key(|(at, failure)| (failure.severity, std::cmp::Reverse(*at)));
         let error = worst.map(|(at, _)| at).filter(|_| !found).map(|at| failures.remove(at).why);
         for open::Failure { severity, why } in &failures {
             match severity {
@@ -250,8 +273,11 @@ impl Input {
         if opened.traces.is_empty() && !opened.unwanted.is_empty() {
             let names = self.sessions.join(" or ");
             let there: Vec<String> = opened.unwanted.iter().map(|name| plain(name)).collect();
-            let what =
-                if opened.origins.iter().any(|o| o.machine.is_some()) { "instance or session" } else { "session" };
+            let what = if opened.origins.iter().any(|o| o.machine.is_some()) {
+                "instance or session"
+            } else {
+                "session"
+            };
             bail!("no {what} is called {names}; there are: {}", there.join(", "));
         }
         let mut all = opened.traces;
@@ -271,14 +297,19 @@ impl Input {
             origins: opened.origins,
             all,
             worst_failure: failures.iter().map(|failure| failure.severity).max(),
-            faults: failures.iter().filter(|f| f.severity > Severity::Note).map(|f| f.why.clone()).collect(),
+            faults: failures
+                .iter()
+                .filter(|f| f.severity > Severity::Note)
+                .map(|f| f.why.clone())
+                .collect(),
             is_named: !self.sessions.is_empty(),
             symbols: !self.no_symbols,
         })
     }
 }
 
-/// Prints a note if a session holds a snapshot: the live rings no longer have the events of the snapshot.
+/// Prints a note if a session holds a snapshot: the live rings no longer have the events of the
+/// snapshot.
 fn note_snapshot(trace: &Trace) {
     let state = trace.session().map(|found| found.session.info().snapshot.state);
     if state.is_some_and(|state| state.is_there()) {
@@ -289,10 +320,13 @@ fn note_snapshot(trace: &Trace) {
     }
 }
 
-/// Says that nothing of a kernel's tracer can be read, if that is so. `traces` are those of all inputs.
+/// Says that nothing of a kernel's tracer can be read, if that is so. `traces` are those of all
+/// inputs.
 pub(crate) fn no_arrays(origin: &Arc<Origin>, traces: &[Trace]) -> Option<String> {
-    let has_lttng = traces.iter().any(|trace| Arc::ptr_eq(&trace.origin, origin) && trace.lttng().is_some());
-    let is_empty = origin.machine.as_ref().is_some_and(|machine| machine.tracing.arrays.is_empty()) && !has_lttng;
+    let has_lttng =
+        traces.iter().any(|trace| Arc::ptr_eq(&trace.origin, origin) && trace.lttng().is_some());
+    let is_empty = origin.machine.as_ref().is_some_and(|machine| machine.tracing.arrays.is_empty())
+        && !has_lttng;
     is_empty.then(|| format!("{}: no trace array of ftrace can be read", origin.path.display()))
 }
 
@@ -332,8 +366,8 @@ impl Traces {
         self.all.iter().all(|trace| trace.ftrace().is_some())
     }
 
-    /// Returns all traces except those of ftrace, as packets. The names in sessions follow the metadata of `version`.
-    /// Sessions of LTTng without a description of their events are left out.
+    /// Returns all traces except those of ftrace, as packets. The names in sessions follow the
+    /// metadata of `version`. Sessions of LTTng without a description of their events are left out.
     ///
     /// # Errors
     /// The description of a trace cannot be used.
@@ -352,10 +386,11 @@ impl Traces {
         packets.map(|(at, _)| Some(at)).collect()
     }
 
-    /// Returns the spans that were open when recording ended, with the positions of their traces among those of
-    /// [`Traces::packets`].
+    /// Returns the spans that were open when recording ended, with the positions of their traces
+    /// among those of [`Traces::packets`].
     pub(crate) fn open_spans(&self) -> Vec<OpenSpan> {
-        let sessions = self.all.iter().filter(|trace| trace.has_packets()).map(open::Trace::session);
+        let sessions =
+            self.all.iter().filter(|trace| trace.has_packets()).map(open::Trace::session);
         let sessions = sessions.enumerate().filter_map(|(at, found)| Some((at, found?)));
         sessions.flat_map(|(at, found)| OpenSpan::all(&*found.session, at)).collect()
     }
@@ -365,7 +400,8 @@ impl Traces {
         open::accounts(&self.all)
     }
 
-    /// Keeps the trace arrays that are wanted, and prints a note for those that are missing or left out.
+    /// Keeps the trace arrays that are wanted, and prints a note for those that are missing or left
+    /// out.
     ///
     /// # Errors
     /// No trace is left.
@@ -433,12 +469,16 @@ pub(crate) fn glob(text: &str) -> Result<String, String> {
     match is_well_formed(text) {
         _ if text.is_empty() => Err("it is empty: * matches all".to_owned()),
         true => Ok(text.to_owned()),
-        false => Err("the bracket has no end: [a-z] is one of these characters, [[] a bracket".to_owned()),
+        false => {
+            Err("the bracket has no end: [a-z] is one of these characters, [[] a bracket"
+                .to_owned())
+        }
     }
 }
 
-/// Checks a glob over the names of events, for rules and conditions. Those compare the whole `provider:name`, so that a name alone
-/// becomes `*:name`, which is what it means for `report --event`.
+/// Checks a glob over the names of events, for rules and conditions. Those compare the whole
+/// `provider:name`, so that a name alone becomes `*:name`, which is what it means for `report
+/// --event`.
 pub(crate) fn event_glob(text: &str) -> Result<String, String> {
     let glob = glob(text)?;
     Ok(if is_name(&glob) { format!("*:{glob}") } else { glob })
@@ -455,7 +495,9 @@ mod tests {
 
     #[test]
     fn a_name_alone_is_one_of_any_provider() {
-        for (text, glob) in [("order", "*:order"), ("shop:order", "shop:order"), ("*", "*"), ("o?der", "o?der")] {
+        for (text, glob) in
+            [("order", "*:order"), ("shop:order", "shop:order"), ("*", "*"), ("o?der", "o?der")]
+        {
             assert_eq!(event_glob(text).as_deref(), Ok(glob));
         }
         assert!(event_glob("[a").is_err());

@@ -1,5 +1,5 @@
-//! Selects and colours the lines of a report: the lines that match `--grep`, with the matches highlighted, and the levels of events
-//! in colour on a terminal.
+//! Selects and colours the lines of a report: the lines that match `--grep`, with the matches
+//! highlighted, and the levels of events in colour on a terminal.
 
 use crate::paint;
 use regex::bytes::{Regex, RegexBuilder};
@@ -42,7 +42,8 @@ impl<'a> Lines<'a> {
         Self { out, wanted, last, kept, begun, event, matched: 0 }
     }
 
-    /// Passes on what is left. Returns the number of events that matched; none if the reader has left.
+    /// Passes on what is left. Returns the number of events that matched; none if the reader has
+    /// left.
     ///
     /// # Errors
     /// The lines cannot be written.
@@ -109,9 +110,15 @@ impl<'a> Lines<'a> {
     }
 
     fn coloured(&self, event: &[u8]) -> Vec<u8> {
-        // Each piece of the text that has a colour: its begin, its end, the function that colours it.
+        // Each piece of the text that has a colour: its begin, its end, the function that colours
+        // it.
         let mut pieces: Vec<(usize, usize, Paint)> = Vec::new();
-        for found in self.wanted.iter().flat_map(|wanted| wanted.find_iter(event)).filter(|found| !found.is_empty()) {
+        for found in self
+            .wanted
+            .iter()
+            .flat_map(|wanted| wanted.find_iter(event))
+            .filter(|found| !found.is_empty())
+        {
             pieces.push((found.start(), found.end(), paint::found));
         }
         pieces.extend(level(event));
@@ -120,7 +127,10 @@ impl<'a> Lines<'a> {
         let mut done = 0;
         for (begin, end, paint) in pieces {
             // Where matches overlap, the first one is coloured.
-            let (Some(before), Some(piece)) = (event.get(done..begin), event.get(begin..end)) else { continue };
+            let (Some(before), Some(piece)) = (event.get(done..begin), event.get(begin..end))
+            else {
+                continue;
+            };
             text.extend_from_slice(before);
             text.extend_from_slice(paint(&String::from_utf8_lossy(piece)).as_bytes());
             done = end;
@@ -181,9 +191,17 @@ mod tests {
             let stack = "# tracer: nop\na: <stack trace>\n => worker\n => kthread\n".to_owned();
             assert_eq!(passed(&["worker"], None, &pieces), (stack, 1), "{cut}");
             assert_eq!(passed(&["[ab]: ", "[12]"], None, &pieces).1, 2, "{cut}");
-            assert_eq!(passed(&[": "], Some(2), &pieces), ("# tracer: nop\nb: 2\nc: 3".to_owned(), 4), "{cut}");
+            assert_eq!(
+                passed(&[": "], Some(2), &pieces),
+                ("# tracer: nop\nb: 2\nc: 3".to_owned(), 4),
+                "{cut}"
+            );
             assert_eq!(passed(&["^ => worker$"], None, &pieces).1, 1, "{cut}");
-            assert_eq!(passed(&["none"], None, &pieces), ("# tracer: nop\n".to_owned(), 0), "{cut}");
+            assert_eq!(
+                passed(&["none"], None, &pieces),
+                ("# tracer: nop\n".to_owned(), 0),
+                "{cut}"
+            );
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The command `lastwords`: controls sessions and recovers their events. It records nothing itself. Each verb has one
-//! file.
+//! The command `lastwords`: controls sessions and recovers their events. It records nothing itself.
+//! Each verb has one file.
 #![forbid(unsafe_code)]
 
 mod account;

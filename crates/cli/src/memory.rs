@@ -9,7 +9,8 @@ use std::path::PathBuf;
 pub(crate) struct Memory {
     /// The file is raw physical memory
     ///
-    /// Its physical addresses are found by a search, or given as ADDRESS+LENGTH of each run, in the order of the file.
+    /// Its physical addresses are found by a search, or given as ADDRESS+LENGTH of each run, in
+    /// the order of the file.
     #[arg(long, value_name = "RUN,...", num_args = 0..=1, require_equals = true, value_delimiter = ',', help_heading = "Kernel memory", conflicts_with = "split")]
     raw: Option<Vec<RawRun>>,
 

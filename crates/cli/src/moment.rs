@@ -14,10 +14,11 @@ const GIGA: i64 = 1_000_000_000;
 pub(crate) enum Moment {
     /// Nanoseconds since the epoch.
     At(i64),
-    /// Seconds as a trace prints them, in nanoseconds. In a kernel's trace they are readings of its clock, otherwise
-    /// they count since the epoch.
+    /// Seconds as a trace prints them, in nanoseconds. In a kernel's trace they are readings of its
+    /// clock, otherwise they count since the epoch.
     Printed(i64),
-    /// A whole number: seconds, as [`Moment::Printed`], or ticks of a clock that counts no nanoseconds.
+    /// A whole number: seconds, as [`Moment::Printed`], or ticks of a clock that counts no
+    /// nanoseconds.
     Whole(u64),
     /// A time on the day of the newest event, in nanoseconds since midnight.
     TimeOfDay(i64),
@@ -45,7 +46,9 @@ impl Moment {
     pub(crate) fn resolve(self, end: i64) -> i64 {
         match self {
             Self::At(at) | Self::Printed(at) => at,
-            Self::Whole(seconds) => i64::try_from(seconds).map_or(i64::MAX, |seconds| seconds.saturating_mul(GIGA)),
+            Self::Whole(seconds) => {
+                i64::try_from(seconds).map_or(i64::MAX, |seconds| seconds.saturating_mul(GIGA))
+            }
             Self::BeforeEnd(before) => end.saturating_sub(before),
             Self::TimeOfDay(of_day) => midnight(end).saturating_add(of_day),
         }
@@ -62,7 +65,8 @@ fn midnight(at: i64) -> i64 {
 /// The time zone of dates and times of day. If it is not set, the system's zone is used.
 static ZONE: OnceLock<TimeZone> = OnceLock::new();
 
-/// Reads moments as UTC, as `--utc` prints times. This must be called before the command line is parsed.
+/// Reads moments as UTC, as `--utc` prints times. This must be called before the command line is
+/// parsed.
 pub(crate) fn read_as_utc() {
     // No other code sets the zone, so this cannot fail.
     let _ = ZONE.set(TimeZone::UTC);
@@ -129,13 +133,17 @@ fn parse(text: &str) -> Result<Moment, Wrong> {
         return nanoseconds(at.timestamp()).map(Moment::At).ok_or(Wrong::Range);
     }
     let of_day: Time = text.parse().map_err(|_| Wrong::Form)?;
-    i64::try_from(of_day.duration_since(Time::midnight()).as_nanos()).map(Moment::TimeOfDay).map_err(|_| Wrong::Range)
+    i64::try_from(of_day.duration_since(Time::midnight()).as_nanos())
+        .map(Moment::TimeOfDay)
+        .map_err(|_| Wrong::Range)
 }
 
 /// Parses a length of time: `10s`, `1.5ms`, `2min`.
 pub(crate) fn length(text: &str) -> Result<Duration, String> {
     let nanos = duration(text).map_err(|wrong| match wrong {
-        Wrong::Form => "expected a number and a unit (ns, us, ms, s, min, h), such as 10s or 1.5ms".to_owned(),
+        Wrong::Form => {
+            "expected a number and a unit (ns, us, ms, s, min, h), such as 10s or 1.5ms".to_owned()
+        }
         Wrong::Range => "it is too long".to_owned(),
     })?;
     Ok(Duration::from_nanos(nanos.unsigned_abs()))
@@ -145,7 +153,8 @@ pub(crate) fn length(text: &str) -> Result<Duration, String> {
 pub(crate) fn length_text(length: Duration) -> String {
     let nanos = length.as_nanos();
     let units = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1000)];
-    let (unit, size) = units.into_iter().find(|(_, size)| nanos.is_multiple_of(*size)).unwrap_or(("ns", 1));
+    let (unit, size) =
+        units.into_iter().find(|(_, size)| nanos.is_multiple_of(*size)).unwrap_or(("ns", 1));
     format!("{}{unit}", nanos / size)
 }
 
@@ -199,7 +208,9 @@ mod tests {
 
     #[test]
     fn what_is_too_far_is_told_from_what_is_none() {
-        for text in ["@99999999999.5", "-9999999999h", "@99999999999999999999", "9999-01-01T00:00:00Z"] {
+        for text in
+            ["@99999999999.5", "-9999999999h", "@99999999999999999999", "9999-01-01T00:00:00Z"]
+        {
             assert_eq!(parse(text), Err(Wrong::Range), "{text}");
         }
         for text in ["@", "@1.-5", "-1x", "soon"] {
@@ -228,7 +239,18 @@ mod tests {
 
     #[test]
     fn what_is_no_moment_is_refused() {
-        for text in ["", "-", "@", "@x", "-1x", "-s", "1.2.3", "yesterday", "@99999999999999999999", "@1.-5"] {
+        for text in [
+            "",
+            "-",
+            "@",
+            "@x",
+            "-1x",
+            "-s",
+            "1.2.3",
+            "yesterday",
+            "@99999999999999999999",
+            "@1.-5",
+        ] {
             assert_eq!(at(text), None, "{text}");
         }
     }

@@ -19,8 +19,8 @@ pub(crate) enum Pager {
 }
 
 impl Pager {
-    /// Chooses a pager. On a terminal it is `$PAGER`; an empty value or `cat` means none. If `$PAGER` is unset, it is
-    /// `less` if that is installed. Otherwise text goes to stdout.
+    /// Chooses a pager. On a terminal it is `$PAGER`; an empty value or `cat` means none. If
+    /// `$PAGER` is unset, it is `less` if that is installed. Otherwise text goes to stdout.
     pub(crate) fn open(wanted: bool) -> Self {
         if wanted
             && io::stdout().is_terminal()
@@ -38,7 +38,8 @@ impl Pager {
         matches!(self, Self::Program { .. })
     }
 
-    /// Flushes, and waits for the reader. Returns false if a reader of stdout has left before the end.
+    /// Flushes, and waits for the reader. Returns false if a reader of stdout has left before the
+    /// end.
     pub(crate) fn finish(self) -> io::Result<bool> {
         match self {
             Self::Plain(mut out) => {
@@ -85,9 +86,10 @@ fn on_path(name: &str) -> bool {
     std::env::split_paths(&path).any(|dir| dir.join(name).is_file())
 }
 
-/// A shell script that runs the pager `$1`. If the pager fails, `cat` prints the rest of the input. A pager that a
-/// signal ended was ended on purpose.
-const SHOW: &str = r#"eval "$1"; code=$?; if [ $code -gt 0 ] && [ $code -lt 128 ]; then exec cat; fi"#;
+/// A shell script that runs the pager `$1`. If the pager fails, `cat` prints the rest of the input.
+/// A pager that a signal ended was ended on purpose.
+const SHOW: &str =
+    r#"eval "$1"; code=$?; if [ $code -gt 0 ] && [ $code -lt 128 ]; then exec cat; fi"#;
 
 fn command(program: &str) -> Command {
     let mut command = Command::new("/bin/sh");
@@ -104,10 +106,14 @@ mod tests {
 
     #[test]
     fn a_pager_that_fails_costs_no_text() {
-        for (program, shown) in
-            [("cat", "some\ntext\n"), ("/no/such/pager -x", "some\ntext\n"), ("false", "some\ntext\n"), ("true", "")]
-        {
-            let mut child = command(program).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        for (program, shown) in [
+            ("cat", "some\ntext\n"),
+            ("/no/such/pager -x", "some\ntext\n"),
+            ("false", "some\ntext\n"),
+            ("true", ""),
+        ] {
+            let mut child =
+                command(program).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
             let _ = child.stdin.take().unwrap().write_all(b"some\ntext\n");
             let output = child.wait_with_output().unwrap();
             assert_eq!(String::from_utf8_lossy(&output.stdout), shown, "{program}");

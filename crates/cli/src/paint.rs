@@ -30,14 +30,19 @@ pub(crate) fn init(when: When) {
     ERR.get_or_init(|| decide(std::io::stderr().is_terminal()));
 }
 
-/// Returns true if the environment allows colour: `NO_COLOR` is unset or empty, and `TERM` is not `dumb`.
+/// Returns true if the environment allows colour: `NO_COLOR` is unset or empty, and `TERM` is not
+/// `dumb`.
 fn allowed() -> bool {
     let plain = std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty());
     !plain && std::env::var_os("TERM").is_none_or(|t| t != "dumb")
 }
 
 fn painted(on: &OnceLock<bool>, style: Style, text: impl Display) -> String {
-    if on.get().copied().unwrap_or(false) { format!("{style}{text}{style:#}") } else { text.to_string() }
+    if on.get().copied().unwrap_or(false) {
+        format!("{style}{text}{style:#}")
+    } else {
+        text.to_string()
+    }
 }
 
 /// Formats text in bold for stdout.

@@ -22,7 +22,13 @@ pub(crate) struct Progress {
 impl Progress {
     /// Makes a bar. The bar appears after half a second of work.
     pub(crate) fn new(what: impl Into<String>, total: u64) -> Self {
-        Self { what: what.into(), total, begun: Instant::now(), terminal: std::io::stderr().is_terminal(), bar: None }
+        Self {
+            what: what.into(),
+            total,
+            begun: Instant::now(),
+            terminal: std::io::stderr().is_terminal(),
+            bar: None,
+        }
     }
 
     /// Sets how many bytes are done since the beginning.
@@ -65,8 +71,8 @@ impl Shared {
     }
 }
 
-/// Shows the progress of work that need not end at its total, such as searches of images. It appears after half a
-/// second of work.
+/// Shows the progress of work that need not end at its total, such as searches of images. It
+/// appears after half a second of work.
 pub(crate) struct Spinner {
     bar: ProgressBar,
     begun: Instant,
@@ -100,7 +106,9 @@ impl Spinner {
 /// Returns a bar that begins at `done`, so that earlier work does not count for its speed.
 fn bar(what: &str, total: u64, done: u64) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr_with_hz(5));
-    let style = ProgressStyle::with_template("{msg} [{bar:30}] {bytes}/{total_bytes} {bytes_per_sec} {eta}");
+    let style = ProgressStyle::with_template(
+        "{msg} [{bar:30}] {bytes}/{total_bytes} {bytes_per_sec} {eta}",
+    );
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> "));
     bar.set_message(plain(what));
     bar.set_position(done);

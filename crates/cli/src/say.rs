@@ -1,7 +1,7 @@
 //! Prints on stdout, and prints remarks on stderr. Readers of both may have gone away.
 //!
-//! A verb does its work even if nobody reads its output. A closed pipe is no error. Another error of stdout is reported
-//! at the end of the run ([`failed`]).
+//! A verb does its work even if nobody reads its output. A closed pipe is no error. Another error
+//! of stdout is reported at the end of the run ([`failed`]).
 
 use serde::Serialize;
 use std::fmt::Display;
@@ -13,22 +13,29 @@ use std::sync::OnceLock;
 /// The first error of writing to stdout.
 static FAILED: OnceLock<io::Error> = OnceLock::new();
 
-/// Writes one line on stdout. Line breaks and control characters in the text are escaped: names in it may be of others.
+/// Writes one line on stdout. Line breaks and control characters in the text are escaped: names in
+/// it may be of others.
 pub(crate) fn line(text: impl Display) {
     print(one_line(text) + "\n");
 }
 
-/// Writes text of our own on stdout, which may have colours and line breaks, and ends it with a line break.
+/// Writes text of our own on stdout, which may have colours and line breaks, and ends it with a
+/// line break.
 pub(crate) fn own(text: impl Display) {
     print(format!("{text}\n"));
 }
 
-/// Writes a value as JSON on stdout: on several lines, or with `is_compact` on one. Characters that control a terminal are escaped.
+/// Writes a value as JSON on stdout: on several lines, or with `is_compact` on one. Characters that
+/// control a terminal are escaped.
 ///
 /// # Errors
 /// The value cannot be serialized.
 pub(crate) fn json(value: &impl Serialize, is_compact: bool) -> anyhow::Result<()> {
-    let text = if is_compact { serde_json::to_string(value)? } else { serde_json::to_string_pretty(value)? };
+    let text = if is_compact {
+        serde_json::to_string(value)?
+    } else {
+        serde_json::to_string_pretty(value)?
+    };
     print(lastwords_formats::json::safe(&text) + "\n");
     Ok(())
 }
@@ -71,20 +78,25 @@ pub(crate) fn error(text: impl Display) {
     remark(format!("{} {}\n", crate::paint::error("error:"), one_line(text)));
 }
 
-/// Sends a warning to the system's log at a socket (RFC 3164). A system without such a log is ignored.
+/// Sends a warning to the system's log at a socket (RFC 3164). A system without such a log is
+/// ignored.
 pub(crate) fn to_system_log(socket: &Path, text: &str) {
     /// Facility 1 (programs of users), severity 4 (warning).
     const PRIORITY: u8 = 1 << 3 | 4;
-    let message = format!("<{PRIORITY}>lastwords[{}]: warning: {}", std::process::id(), one_line(text));
+    let message =
+        format!("<{PRIORITY}>lastwords[{}]: warning: {}", std::process::id(), one_line(text));
     let _ = UnixDatagram::unbound().and_then(|from| from.send_to(message.as_bytes(), socket));
 }
 
-/// Writes an error that ends the run on stderr, with its causes. The place in a filter is shown on two more lines.
+/// Writes an error that ends the run on stderr, with its causes. The place in a filter is shown on
+/// two more lines.
 pub(crate) fn failure_of(error: &anyhow::Error) {
     let text = lastwords_open::chain(error);
     let place = error.chain().find_map(|cause| {
         let boxed = cause.downcast_ref::<Box<lastwords_filter::Error>>().map(|error| &**error);
-        boxed.or_else(|| cause.downcast_ref::<lastwords_filter::Error>()).map(lastwords_filter::Error::caret)
+        boxed
+            .or_else(|| cause.downcast_ref::<lastwords_filter::Error>())
+            .map(lastwords_filter::Error::caret)
     });
     // Only a part of the message that the filter's error made itself has lines of its own.
     match place.as_deref().and_then(|place| Some((place, text.strip_suffix(place)?))) {
@@ -96,8 +108,9 @@ pub(crate) fn failure_of(error: &anyhow::Error) {
     }
 }
 
-/// Returns the text on one line, with escapes for line breaks, control characters and characters that reorder a line. A name in a message
-/// may be of another user or machine; it must not look like a line of ours.
+/// Returns the text on one line, with escapes for line breaks, control characters and characters
+/// that reorder a line. A name in a message may be of another user or machine; it must not look
+/// like a line of ours.
 fn one_line(text: impl Display) -> String {
     crate::table::plain(&text.to_string())
 }
@@ -126,7 +139,8 @@ mod tests {
         to_system_log(&path, "2 events\u{7}\n<0>x");
         let mut bytes = [0; 200];
         let len = log.recv(&mut bytes).unwrap();
-        let line = format!("<12>lastwords[{}]: warning: 2 events\\u{{7}}\\n<0>x", std::process::id());
+        let line =
+            format!("<12>lastwords[{}]: warning: 2 events\\u{{7}}\\n<0>x", std::process::id());
         assert_eq!(String::from_utf8_lossy(&bytes[..len]), line);
     }
 

@@ -32,31 +32,34 @@ pub(crate) struct Events {
 
     /// Only events of the channels that match; may be repeated
     ///
-    /// Channels exist in sessions. GLOB may have `*`, `?` and `[a-z]`. If several channels have an event, the copies in the channels
-    /// that match are selected.
+    /// Channels exist in sessions. GLOB may have `*`, `?` and `[a-z]`. If several channels have an
+    /// event, the copies in the channels that match are selected.
     #[arg(long = "channel", value_name = "GLOB", value_parser = glob)]
     channels: Vec<String>,
 
     /// Only events whose name matches; may be repeated
     ///
-    /// GLOB may have `*`, `?`, `[a-z]` and `[!a-z]`. It matches the whole `provider:name`, or the part after the last colon. In
-    /// `recover` and `convert`, trace.dat, and CTF of all but a kernel's trace, copy whole packets and take no selection: add
-    /// `--to json`, `text` or `perfetto`.
+    /// GLOB may have `*`, `?`, `[a-z]` and `[!a-z]`. It matches the whole `provider:name`, or the
+    /// part after the last colon. In `recover` and `convert`, trace.dat, and CTF of all but a
+    /// kernel's trace, copy whole packets and take no selection: add `--to json`, `text` or
+    /// `perfetto`.
     #[arg(short = 'e', long = "event", value_name = "GLOB", value_parser = glob)]
     events: Vec<String>,
 
     /// Only events for which EXPR is true
     ///
-    /// Expressions are those of the filters of ftrace and LTTng: `prev_comm ~ "kworker/*" && prev_prio < 100`. Names are those of
-    /// fields and contexts, and cpu, comm, pid, tid, level, event, channel. As in C, `&` is weaker than `==`: write
-    /// `(flags & 4) == 4`. docs/FILTER.md has the grammar.
+    /// Expressions are those of the filters of ftrace and LTTng: `prev_comm ~ "kworker/*" &&
+    /// prev_prio < 100`. Names are those of fields and contexts, and cpu, comm, pid, tid, level,
+    /// event, channel. As in C, `&` is weaker than `==`: write `(flags & 4) == 4`. docs/FILTER.md
+    /// has the grammar.
     #[arg(long, value_name = "EXPR", value_parser = expression, allow_hyphen_values = true)]
     filter: Option<Arc<Filter>>,
 
     /// Only events at or after this moment
     ///
-    /// A moment is a date and time, a time of day, seconds as they are printed (17.6 or @17.6), or a time before the newest event
-    /// (-2s). If the clock does not count nanoseconds, it is ticks as they are printed.
+    /// A moment is a date and time, a time of day, seconds as they are printed (17.6 or @17.6), or
+    /// a time before the newest event (-2s). If the clock does not count nanoseconds, it is ticks
+    /// as they are printed.
     #[arg(long, value_name = "MOMENT", allow_hyphen_values = true)]
     since: Option<Moment>,
 
@@ -66,8 +69,9 @@ pub(crate) struct Events {
 
     /// Only the last N events of all traces together
     ///
-    /// If nothing relates the clocks of instances or kernels, a note says so, and N events of each of them are selected. In `recover`
-    /// and `convert`, trace.dat and CTF copy whole packets and do not take this option: add `--to json`, `text` or `perfetto`.
+    /// If nothing relates the clocks of instances or kernels, a note says so, and N events of each
+    /// of them are selected. In `recover` and `convert`, trace.dat and CTF copy whole packets and
+    /// do not take this option: add `--to json`, `text` or `perfetto`.
     #[arg(long, value_name = "N", value_parser = number::<u64>)]
     last: Option<u64>,
 }
@@ -80,7 +84,9 @@ pub(crate) fn number<T: FromStr>(text: &str) -> Result<T, String> {
 }
 
 /// Returns a parser of the numbers in a range, which has a first number.
-pub(crate) fn within<T>(range: impl RangeBounds<T> + Clone) -> impl Fn(&str) -> Result<T, String> + Clone
+pub(crate) fn within<T>(
+    range: impl RangeBounds<T> + Clone,
+) -> impl Fn(&str) -> Result<T, String> + Clone
 where
     T: FromStr + PartialOrd + Display,
 {
@@ -88,7 +94,9 @@ where
         let number = number(text)?;
         match (range.contains(&number), range.start_bound(), range.end_bound()) {
             (true, ..) => Ok(number),
-            (_, Bound::Included(first), Bound::Included(last)) => Err(format!("give a number from {first} to {last}")),
+            (_, Bound::Included(first), Bound::Included(last)) => {
+                Err(format!("give a number from {first} to {last}"))
+            }
             (_, Bound::Included(first), _) => Err(format!("give {first} or more")),
             _ => Err("it is out of range".to_owned()),
         }
@@ -111,7 +119,12 @@ impl FromStr for Cpus {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (first, last) = text.split_once('-').unwrap_or((text, text));
-        let cpus = first.trim().parse().ok().zip(last.trim().parse().ok()).filter(|(first, last)| first <= last);
+        let cpus = first
+            .trim()
+            .parse()
+            .ok()
+            .zip(last.trim().parse().ok())
+            .filter(|(first, last)| first <= last);
         let (first, last) = cpus.ok_or("not a CPU: give a number (7) or a range (0-3)")?;
         Ok(Self { first, last })
     }
@@ -135,14 +148,16 @@ pub(crate) struct Chosen {
 impl Events {
     /// Returns true if no option was given: all events are wanted.
     pub(crate) fn is_default(&self) -> bool {
-        let (moments, streams) =
-            (self.since.is_some() || self.until.is_some(), !self.cpus.is_empty() || !self.channels.is_empty());
+        let (moments, streams) = (
+            self.since.is_some() || self.until.is_some(),
+            !self.cpus.is_empty() || !self.channels.is_empty(),
+        );
         let events = !self.events.is_empty() || self.filter.is_some();
         !moments && !streams && !events && self.last.is_none()
     }
 
-    /// Refuses any selection, because the format writes all events. `why` is the reason for the message, and `others` are the
-    /// formats that can select.
+    /// Refuses any selection, because the format writes all events. `why` is the reason for the
+    /// message, and `others` are the formats that can select.
     pub(crate) fn refuse(&self, why: &str, others: &str) -> anyhow::Result<()> {
         if self.is_default() {
             return Ok(());
@@ -153,8 +168,8 @@ impl Events {
     /// Returns the selection for these traces.
     ///
     /// # Errors
-    /// No trace has a CPU that is wanted; the filter reads a name that no event has; channels are wanted and a trace is not a session; a moment cannot be related
-    /// to the clock of a trace.
+    /// No trace has a CPU that is wanted; the filter reads a name that no event has; channels are
+    /// wanted and a trace is not a session; a moment cannot be related to the clock of a trace.
     pub(crate) fn choose(&self, traces: &Traces) -> anyhow::Result<Chosen> {
         self.check_channels(traces)?;
         self.check_names(traces)?;
@@ -162,12 +177,20 @@ impl Events {
     }
 
     fn check_channels(&self, traces: &Traces) -> anyhow::Result<()> {
-        let without = traces.all.iter().find(|trace| trace.session().is_none()).filter(|_| !self.channels.is_empty());
+        let without = traces
+            .all
+            .iter()
+            .find(|trace| trace.session().is_none())
+            .filter(|_| !self.channels.is_empty());
         let Some(trace) = without else { return Ok(()) };
         let path = trace.origin.path.display();
         match trace.ftrace() {
-            Some(_) => bail!("{path} has no channels, because it is a kernel's trace: use --instance"),
-            None => bail!("{path}: only sessions of lastwords have channels to select: use --event"),
+            Some(_) => {
+                bail!("{path} has no channels, because it is a kernel's trace: use --instance")
+            }
+            None => {
+                bail!("{path}: only sessions of lastwords have channels to select: use --event")
+            }
         }
     }
 
@@ -186,7 +209,11 @@ impl Events {
             since: self.since,
             until: self.until,
             last: self.last,
-            end: if relative { traces.all.iter().filter_map(Trace::newest).max().unwrap_or(0) } else { 0 },
+            end: if relative {
+                traces.all.iter().filter_map(Trace::newest).max().unwrap_or(0)
+            } else {
+                0
+            },
             is_default: self.is_default(),
         })
     }
@@ -202,7 +229,8 @@ impl Events {
     /// No event has one of the names.
     pub(crate) fn check_names(&self, traces: &Traces) -> anyhow::Result<()> {
         let Some(expression) = &self.filter else { return Ok(()) };
-        let kernels = traces.arrays().filter_map(Trace::ftrace).map(|ftrace| &ftrace.machine.tracing);
+        let kernels =
+            traces.arrays().filter_map(Trace::ftrace).map(|ftrace| &ftrace.machine.tracing);
         let kernels: Vec<_> = kernels.collect();
         filter::check(expression, &traces.packets(Version::V2)?, &kernels).context("--filter")
     }
@@ -212,13 +240,18 @@ impl Events {
             return Ok(Vec::new());
         }
         let there: BTreeSet<u32> = traces.all.iter().flat_map(Trace::cpus).collect();
-        let wanted = |cpu: &&u32| self.cpus.iter().any(|range| (range.first..=range.last).contains(cpu));
+        let wanted =
+            |cpu: &&u32| self.cpus.iter().any(|range| (range.first..=range.last).contains(cpu));
         for range in &self.cpus {
             if there.range(range.first..=range.last).next().is_none() {
                 let Cpus { first, last } = range;
-                let what = if first == last { first.to_string() } else { format!("{first}-{last}") };
-                let inputs: Vec<String> =
-                    traces.origins.iter().map(|origin| plain(&origin.path.display().to_string())).collect();
+                let what =
+                    if first == last { first.to_string() } else { format!("{first}-{last}") };
+                let inputs: Vec<String> = traces
+                    .origins
+                    .iter()
+                    .map(|origin| plain(&origin.path.display().to_string()))
+                    .collect();
                 bail!("{}: there is no CPU {what}, only {}", inputs.join(", "), words(&there));
             }
         }
@@ -235,7 +268,9 @@ fn words(cpus: &BTreeSet<u32>) -> String {
             _ => ranges.push((*cpu, *cpu)),
         }
     }
-    let range = |(first, last): &(u32, u32)| if first == last { first.to_string() } else { format!("{first}-{last}") };
+    let range = |(first, last): &(u32, u32)| {
+        if first == last { first.to_string() } else { format!("{first}-{last}") }
+    };
     let ranges: Vec<String> = ranges.iter().map(range).collect();
     match cpus.len() {
         0 => "no stream that is bound to a CPU".to_owned(),
@@ -260,16 +295,19 @@ impl Chosen {
         }
     }
 
-    /// Returns the selection for output that people read. An event that several channels of a session have appears
-    /// once, unless channels were selected.
+    /// Returns the selection for output that people read. An event that several channels of a
+    /// session have appears once, unless channels were selected.
     pub(crate) fn once(&self) -> Selection {
-        let reads_channel = |filter: &Arc<Filter>| filter.names().iter().any(|name| name.plain() == Some("channel"));
-        let deduplicate = self.channels.is_empty() && !self.filter.as_ref().is_some_and(reads_channel);
+        let reads_channel = |filter: &Arc<Filter>| {
+            filter.names().iter().any(|name| name.plain() == Some("channel"))
+        };
+        let deduplicate =
+            self.channels.is_empty() && !self.filter.as_ref().is_some_and(reads_channel);
         Selection { deduplicate, ..self.selection() }
     }
 
-    /// Returns the selection for arrays of one machine, by their clock. Dates work if the clock's relation to real time
-    /// is known.
+    /// Returns the selection for arrays of one machine, by their clock. Dates work if the clock's
+    /// relation to real time is known.
     pub(crate) fn choice(&self, arrays: &[Ftrace<'_>]) -> Choice {
         let offset = arrays.first().and_then(Ftrace::real_time);
         let end = || arrays.iter().map(Ftrace::newest).max().unwrap_or(0);
@@ -302,26 +340,34 @@ impl Chosen {
     /// Returns the selection without `--last`, which the caller counts itself.
     pub(crate) fn without_last(&self) -> Self {
         let Self { cpus, channels, events, filter, .. } = self;
-        let (cpus, channels, events, filter) = (cpus.clone(), channels.clone(), events.clone(), filter.clone());
+        let (cpus, channels, events, filter) =
+            (cpus.clone(), channels.clone(), events.clone(), filter.clone());
         Self { cpus, channels, events, filter, last: None, ..*self }
     }
 
-    /// Returns a remark if the selection leaves begins without their ends, so that `view` does not draw what lasts.
+    /// Returns a remark if the selection leaves begins without their ends, so that `view` does not
+    /// draw what lasts.
     pub(crate) fn undrawn(&self) -> Option<String> {
         let what = match (&self.filter, self.cpus.is_empty()) {
             (Some(_), _) => {
                 "--filter may leave begins without ends: scheduling, interrupts, system calls and spans are not drawn as slices"
             }
-            (None, false) => "--cpu leaves begins without ends: system calls and spans are not drawn as slices",
+            (None, false) => {
+                "--cpu leaves begins without ends: system calls and spans are not drawn as slices"
+            }
             (None, true) => return None,
         };
         Some(format!("{what}; the page's own filter leaves them"))
     }
 
-    /// Prints why events may be missing: a glob that matches no event or channel, or a selection that left no event.
-    /// Returns true if the selection left no event.
+    /// Prints why events may be missing: a glob that matches no event or channel, or a selection
+    /// that left no event. Returns true if the selection left no event.
     pub(crate) fn report_empty(&self, traces: &Traces, shown: u64) -> bool {
-        let kernels: Vec<_> = traces.arrays().filter_map(Trace::ftrace).map(|ftrace| &ftrace.machine.tracing).collect();
+        let kernels: Vec<_> = traces
+            .arrays()
+            .filter_map(Trace::ftrace)
+            .map(|ftrace| &ftrace.machine.tracing)
+            .collect();
         // The caller reports a trace that has no description.
         let described = traces.packets(Version::V2).unwrap_or_default();
         let unknown = filter::unknown_events(&self.events, &described, &kernels);
@@ -333,8 +379,13 @@ impl Chosen {
             say::note(format_args!("no event is called {}{advice}", plain(glob)));
         }
         let channels = || traces.sessions().flat_map(|found| &found.session.schema().channels);
-        for glob in self.channels.iter().filter(|glob| !channels().any(|own| matches(glob, &own.name))) {
-            say::note(format_args!("no channel is called {}; `lastwords inspect` lists those there are", plain(glob)));
+        for glob in
+            self.channels.iter().filter(|glob| !channels().any(|own| matches(glob, &own.name)))
+        {
+            say::note(format_args!(
+                "no channel is called {}; `lastwords inspect` lists those there are",
+                plain(glob)
+            ));
         }
         if unknown.is_empty() { self.note_if_empty(traces, shown) } else { shown == 0 }
     }
@@ -344,11 +395,14 @@ impl Chosen {
         let is_empty = shown == 0 && !self.is_default;
         if is_empty {
             let newest = self.since.and_then(|_| newest(traces));
-            let newest = newest.map_or_else(String::new, |at| format!("; the newest event is at {at}"));
+            let newest =
+                newest.map_or_else(String::new, |at| format!("; the newest event is at {at}"));
             say::note(format_args!("no event is left by {}{newest}", self.given().join(" and ")));
             let names = self.filter.iter().flat_map(|filter| filter.names());
             if names.into_iter().any(|name| name.plain() == Some("event")) {
-                say::note("--filter: event is the whole name of an event, such as \"sched:sched_switch\"");
+                say::note(
+                    "--filter: event is the whole name of an event, such as \"sched:sched_switch\"",
+                );
             }
         }
         is_empty

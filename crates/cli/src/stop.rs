@@ -1,4 +1,5 @@
-//! Notices signals that end programs, so that a verb that goes on until it is ended can end in good order.
+//! Notices signals that end programs, so that a verb that goes on until it is ended can end in good
+//! order.
 
 use anyhow::Context;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};

@@ -36,15 +36,20 @@ impl Table {
     pub(crate) fn render(&self) -> String {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let cells = |column: usize| self.rows.iter().filter_map(move |row| row.get(column));
-        let widths: Vec<usize> = (0..columns).map(|c| cells(c).map(|s| s.chars().count()).max().unwrap_or(0)).collect();
-        let numeric: Vec<bool> = (0..columns).map(|c| cells(c).skip(1).all(|s| is_number(s))).collect();
+        let widths: Vec<usize> =
+            (0..columns).map(|c| cells(c).map(|s| s.chars().count()).max().unwrap_or(0)).collect();
+        let numeric: Vec<bool> =
+            (0..columns).map(|c| cells(c).skip(1).all(|s| is_number(s))).collect();
         let mut text = String::new();
         for row in &self.rows {
             let mut line = " ".repeat(self.indent);
             for (column, cell) in row.iter().enumerate() {
                 let width = widths[column];
-                let _ =
-                    if numeric[column] { write!(line, "{cell:>width$}  ") } else { write!(line, "{cell:<width$}  ") };
+                let _ = if numeric[column] {
+                    write!(line, "{cell:>width$}  ")
+                } else {
+                    write!(line, "{cell:<width$}  ")
+                };
             }
             text.push_str(line.trim_end());
             text.push('\n');

@@ -1,9 +1,9 @@
-//! Consuming reads: events that one consumer has read are not given to another. The consumer is any process that may
-//! open the session's folder.
+//! Consuming reads: events that one consumer has read are not given to another. The consumer is any
+//! process that may open the session's folder.
 //!
-//! A consumer asks for the position up to which each ring can be read, so that no earlier event is still to come. It
-//! reads up to there by any means, and then confirms the read. A consumer that dies before it confirms has consumed
-//! nothing.
+//! A consumer asks for the position up to which each ring can be read, so that no earlier event is
+//! still to come. It reads up to there by any means, and then confirms the read. A consumer that
+//! dies before it confirms has consumed nothing.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -28,12 +28,13 @@ pub struct Bound {
     pub lost: [u64; 7],
     /// Losses that another consumer has reported or is reporting.
     pub told: [u64; 7],
-    /// Of the first stream of a channel that was created while the session recorded: events that processes lost because they had
-    /// not mapped the channel yet.
+    /// Of the first stream of a channel that was created while the session recorded: events that
+    /// processes lost because they had not mapped the channel yet.
     pub unattached: u64,
     /// The part of `unattached` that another consumer has reported or is reporting.
     pub told_unattached: u64,
-    /// Bytes of snapshots that were dropped before this half was recorded, and that no consumer has reported.
+    /// Bytes of snapshots that were dropped before this half was recorded, and that no consumer
+    /// has reported.
     pub dropped: u64,
 }
 
@@ -51,8 +52,8 @@ pub struct Consumer<'a> {
     /// Number of snapshots at the time of the last look.
     snapshots: u32,
     clock: Option<u64>,
-    /// Losses are counted for both halves of a ring, which two consumers may read at a time. The holder of this lock
-    /// reports the losses.
+    /// Losses are counted for both halves of a ring, which two consumers may read at a time. The
+    /// holder of this lock reports the losses.
     teller: Option<Lock>,
 }
 
@@ -64,20 +65,26 @@ pub struct Consumed {
 }
 
 impl<'a> Consumer<'a> {
-    /// Makes a consumer. `reader` is the snapshot, if it is consumed. Without it, the live halves are.
-    pub(crate) fn new(session: &'a Handle, reader: Option<SnapshotReader<'a>>) -> Result<Self, Error> {
+    /// Makes a consumer. `reader` is the snapshot, if it is consumed. Without it, the live halves
+    /// are.
+    pub(crate) fn new(
+        session: &'a Handle,
+        reader: Option<SnapshotReader<'a>>,
+    ) -> Result<Self, Error> {
         let Handle { regions, folder } = session;
         let held = || Error::Busy { what: "the consuming of the session's events", owner: 0 };
         let _lock = if reader.is_some() { None } else { Some(folder.lock()?.ok_or_else(held)?) };
         let teller = folder.lock_losses()?;
         regions.attach(Some(folder))?;
         let (channels, bounds) = (Vec::new(), Vec::new());
-        let mut consumer = Self { regions, channels, bounds, reader, _lock, snapshots: 0, clock: None, teller };
+        let mut consumer =
+            Self { regions, channels, bounds, reader, _lock, snapshots: 0, clock: None, teller };
         consumer.look();
         Ok(consumer)
     }
 
-    /// Reads only the rings of these channels; the events of others stay. All are read if it is empty.
+    /// Reads only the rings of these channels; the events of others stay. All are read if it is
+    /// empty.
     #[must_use]
     pub fn only_channels(mut self, channels: &[u32]) -> Self {
         if !channels.is_empty() {
@@ -87,8 +94,9 @@ impl<'a> Consumer<'a> {
         self
     }
 
-    /// Sets the bounds and the clock to what is in the rings now. A reader must call this immediately before it copies
-    /// the rings: in overwrite mode, events before older bounds may be overwritten by then.
+    /// Sets the bounds and the clock to what is in the rings now. A reader must call this
+    /// immediately before it copies the rings: in overwrite mode, events before older bounds may be
+    /// overwritten by then.
     pub fn look(&mut self) {
         let regions = self.regions;
         // A channel that cannot be mapped now is not read, and so not consumed.
@@ -96,14 +104,19 @@ impl<'a> Consumer<'a> {
         self.snapshots = regions.view.control().snapshots.load(Acquire);
         self.clock = clock_before(regions);
         let half = |index: usize, stream: &StreamRegion| match self.reader {
-            _ if !self.channels.is_empty() && !self.channels.contains(&stream.stream.spec().channel) => None,
+            _ if !self.channels.is_empty()
+                && !self.channels.contains(&stream.stream.spec().channel) =>
+            {
+                None
+            }
             None => Some(stream.spare(&regions.view) ^ 1),
             Some(_) => in_snapshot(regions, index, stream),
         };
         let tells = self.teller.is_some();
         let streams = regions.streams.iter().enumerate();
-        self.bounds =
-            streams.map(|(i, stream)| half(i, stream).map(|half| bound(regions, stream, half, tells))).collect();
+        self.bounds = streams
+            .map(|(i, stream)| half(i, stream).map(|half| bound(regions, stream, half, tells)))
+            .collect();
     }
 
     /// Returns the UUID of the session.
@@ -112,15 +125,17 @@ impl<'a> Consumer<'a> {
         self.regions.view.uuid
     }
 
-    /// Returns the bounds of each stream, in order of index; none for streams that are not to be read.
+    /// Returns the bounds of each stream, in order of index; none for streams that are not to be
+    /// read.
     #[must_use]
     pub fn bounds(&self) -> &[Option<Bound>] {
         &self.bounds
     }
 
-    /// Returns the session's clock before the rings were looked at, in ticks. A reader that reads only the events up to
-    /// this clock, and leaves later ones in each ring ([`Self::shorten`]), gets them in the order in which they were
-    /// recorded, and the next read gets later ones. Returns none if the clock may step back.
+    /// Returns the session's clock before the rings were looked at, in ticks. A reader that reads
+    /// only the events up to this clock, and leaves later ones in each ring ([`Self::shorten`]),
+    /// gets them in the order in which they were recorded, and the next read gets later ones.
+    /// Returns none if the clock may step back.
     #[must_use]
     pub fn clock(&self) -> Option<u64> {
         self.clock
@@ -133,15 +148,22 @@ impl<'a> Consumer<'a> {
         }
     }
 
-    /// Confirms that everything up to the bounds was read. No other reader gets it, and a ring in discard mode can
-    /// reuse that room. If nothing is left of a snapshot, in rings of whichever channel, its rings become free.
+    /// Confirms that everything up to the bounds was read. No other reader gets it, and a ring in
+    /// discard mode can reuse that room. If nothing is left of a snapshot, in rings of whichever
+    /// channel, its rings become free.
     ///
     /// # Errors
-    /// Another process is changing snapshots, or the snapshot now belongs to another reader. Nothing is consumed then.
+    /// Another process is changing snapshots, or the snapshot now belongs to another reader.
+    /// Nothing is consumed then.
     pub fn consume(self) -> Result<Consumed, Error> {
         let Self { regions, bounds, reader, _lock, snapshots, teller: _teller, .. } = self;
-        let bounded =
-            || regions.streams.iter().zip(&bounds).filter_map(|(stream, bound)| Some((stream, bound.as_ref()?)));
+        let bounded = || {
+            regions
+                .streams
+                .iter()
+                .zip(&bounds)
+                .filter_map(|(stream, bound)| Some((stream, bound.as_ref()?)))
+        };
         let in_snapshot = snapshot::locked(regions, |control| {
             reader.as_ref().map_or(Ok(()), SnapshotReader::check)?;
             let swaps = control.snapshots.load(Acquire).wrapping_sub(snapshots);
@@ -179,16 +201,14 @@ fn in_snapshot(regions: &Regions, index: usize, stream: &StreamRegion) -> Option
 
 /// Returns true if a ring of the snapshot has anything that was not consumed.
 fn is_snapshot_left(regions: &Regions) -> bool {
-    regions
-        .streams
-        .iter()
-        .enumerate()
-        .any(|(index, stream)| in_snapshot(regions, index, stream).is_some_and(|half| stream.stream.has_rest(half)))
+    regions.streams.iter().enumerate().any(|(index, stream)| {
+        in_snapshot(regions, index, stream).is_some_and(|half| stream.stream.has_rest(half))
+    })
 }
 
-/// Returns the session's clock, if it never steps back. It is read before the first ring is looked at, so an event that is
-/// not in its ring by then has a later time, unless its thread was interrupted after it had taken the time and before it committed the
-/// event.
+/// Returns the session's clock, if it never steps back. It is read before the first ring is looked
+/// at, so an event that is not in its ring by then has a later time, unless its thread was
+/// interrupted after it had taken the time and before it committed the event.
 pub(crate) fn clock_before(regions: &Regions) -> Option<u64> {
     let kind = regions.view.clock_kind().filter(|kind| *kind != ClockKind::Realtime);
     kind.map(ClockKind::now_ordered)
@@ -198,26 +218,30 @@ pub(crate) fn clock_before(regions: &Regions) -> Option<u64> {
 pub(crate) fn bound(regions: &Regions, stream: &StreamRegion, half: usize, tells: bool) -> Bound {
     let control = stream.stream.control();
     let read = |counters: &[AtomicU64; 7]| counters.each_ref().map(|counter| counter.load(Relaxed));
-    // The losses are read after the position, because they must include the losses that sub-buffers before the position
-    // report.
+    // The losses are read after the position, because they must include the losses that sub-buffers
+    // before the position report.
     let position = stream.stream.settled(half, regions.view.parts());
     let told = read(&control.told);
     let lost = if tells { read(&control.lost) } else { told };
     let dropped = control.half[half & 1].dropped.load(Relaxed);
     let added = added_at(regions, stream);
     let told_unattached = added.map_or(0, |channel| channel.told.load(Relaxed));
-    let unattached = added.filter(|_| tells).map_or(told_unattached, |channel| channel.unattached.load(Relaxed));
+    let unattached =
+        added.filter(|_| tells).map_or(told_unattached, |channel| channel.unattached.load(Relaxed));
     Bound { half, position, lost, told, unattached, told_unattached, dropped }
 }
 
 /// Returns the channel that was created while the session recorded and begins with this stream.
 pub(crate) fn added_at(regions: &Regions, stream: &StreamRegion) -> Option<&'static Channel> {
     let first = stream.stream.spec().index;
-    let is_its = |channel: &&Channel| channel.first_stream == first && channel.flags & CHANNEL_ADDED != 0;
+    let is_its =
+        |channel: &&Channel| channel.first_stream == first && channel.flags & CHANNEL_ADDED != 0;
     regions.view.channels().map(|(_, channel)| channel).find(is_its)
 }
 
-/// Returns true if the half that was live during the read still is, and was not swapped out and reset in between.
+/// Returns true if the half that was live during the read still is, and was not swapped out and
+/// reset in between.
 fn is_left(regions: &Regions, stream: &StreamRegion, bound: &Bound, swaps: u32) -> bool {
-    stream.spare(&regions.view) != bound.half && (swaps == 0 || stream.stream.first(bound.half) <= bound.position)
+    stream.spare(&regions.view) != bound.half
+        && (swaps == 0 || stream.stream.first(bound.half) <= bound.position)
 }

@@ -1,14 +1,16 @@
-//! Sessions of a process that a signal is killing, as a helper of the kernel's `core_pattern` sees them: in the memory of
-//! that process, whose threads have stopped and which the kernel keeps until the helper is done.
+//! Sessions of a process that a signal is killing, as a helper of the kernel's `core_pattern` sees
+//! them: in the memory of that process, whose threads have stopped and which the kernel keeps until
+//! the helper is done.
 //!
-//! A session whose files outlive the process is only marked: the words that say how a session ended are written into
-//! the process's memory, which is that of the files. A session that would go with the process is copied into a folder of
-//! its own, `NAME.dead-PID-UUID`, which is an ended session with the same UUID. Only the regions of sessions are read.
-//! The pages of a ring on the heap lie behind a page table; in the copy they lie one behind the other in the stream's
-//! region, as in shared memory.
+//! A session whose files outlive the process is only marked: the words that say how a session ended
+//! are written into the process's memory, which is that of the files. A session that would go with
+//! the process is copied into a folder of its own, `NAME.dead-PID-UUID`, which is an ended session
+//! with the same UUID. Only the regions of sessions are read. The pages of a ring on the heap lie
+//! behind a page table; in the copy they lie one behind the other in the stream's region, as in
+//! shared memory.
 //!
-//! All that is read here may be damaged, or written by somebody who wants to harm: no length is used unchecked, and all
-//! copies of a process together have a limit.
+//! All that is read here may be damaged, or written by somebody who wants to harm: no length is
+//! used unchecked, and all copies of a process together have a limit.
 
 mod copier;
 mod facts;
@@ -19,8 +21,12 @@ mod folder;
 use std::cell::Cell;
 use std::mem::offset_of;
 
-use lastwords_abi::region::{HEADER_SIZE, KIND_REGISTRY, KIND_SESSION, KIND_SPANS, KIND_STREAM, RegionHeader};
-use lastwords_abi::session::{Control, ENDING_PANIC, ENDING_SIGNAL, MAX_PROCESSES, Process, SessionInfo};
+use lastwords_abi::region::{
+    HEADER_SIZE, KIND_REGISTRY, KIND_SESSION, KIND_SPANS, KIND_STREAM, RegionHeader,
+};
+use lastwords_abi::session::{
+    Control, ENDING_PANIC, ENDING_SIGNAL, MAX_PROCESSES, Process, SessionInfo,
+};
 use lastwords_abi::stream::{CONTROL_OFF, Slot, StreamControl, StreamInfo};
 use lastwords_abi::triggers::Triggers;
 use lastwords_ring::{StreamSpec, init};
@@ -106,18 +112,24 @@ impl std::fmt::Debug for DeadSession<'_> {
 }
 
 impl<'a> DeadSession<'a> {
-    /// Finds the session of this UUID among regions that all belong to it. `None` if its session region is not among
-    /// them, or has been closed in good order: nothing of it needs to be kept.
+    /// Finds the session of this UUID among regions that all belong to it. `None` if its session
+    /// region is not among them, or has been closed in good order: nothing of it needs to be kept.
     #[must_use]
     pub fn new(uuid: [u8; 16], regions: &'a [Region], read: ReadMemory<'a>) -> Option<Self> {
         let session = regions.iter().find(|region| region.kind == KIND_SESSION)?;
-        let name = session.fixed.get(offset_of!(SessionInfo, name)..).and_then(<[u8]>::first_chunk::<64>)?;
-        let name = Some(text(name)).filter(|name| check_name(name).is_ok()).unwrap_or_else(|| "session".into());
+        let name = session
+            .fixed
+            .get(offset_of!(SessionInfo, name)..)
+            .and_then(<[u8]>::first_chunk::<64>)?;
+        let name = Some(text(name))
+            .filter(|name| check_name(name).is_ok())
+            .unwrap_or_else(|| "session".into());
         let found = Self { uuid, name, session, regions, read };
-        let fits = |offset: u32, len: usize| u64::from(offset).saturating_add(len as u64) <= session.len;
+        let fits =
+            |offset: u32, len: usize| u64::from(offset).saturating_add(len as u64) <= session.len;
         let [control, processes] = [found.control_off()?, found.processes_off()?];
-        let is_whole =
-            fits(control, size_of::<Control>()) && fits(processes, MAX_PROCESSES.saturating_mul(size_of::<Process>()));
+        let is_whole = fits(control, size_of::<Control>())
+            && fits(processes, MAX_PROCESSES.saturating_mul(size_of::<Process>()));
         (is_whole && found.control_u32(offset_of!(Control, finished))? == 0).then_some(found)
     }
 
@@ -160,7 +172,8 @@ impl<'a> DeadSession<'a> {
     fn control_u32(&self, field: usize) -> Option<u32> {
         let mut word = [0; 4];
         let at = u64::from(self.control_off()?) + field as u64;
-        (self.read)(self.session.address.checked_add(at)?, &mut word).then(|| u32::from_ne_bytes(word))
+        (self.read)(self.session.address.checked_add(at)?, &mut word)
+            .then(|| u32::from_ne_bytes(word))
     }
 
     fn has_told_its_end(&self, death: &Death) -> bool {
@@ -169,13 +182,18 @@ impl<'a> DeadSession<'a> {
         [ENDING_PANIC, ENDING_SIGNAL].contains(&told) && by == Some(death.pid)
     }
 
-    /// Sends the session's files to a sink, as those of an ended session. `room` is the number of bytes that may be read
-    /// for it, and is reduced by those that were read. Returns the number of bytes that could not be read in the process;
-    /// zeroes are in their place.
+    /// Sends the session's files to a sink, as those of an ended session. `room` is the number of
+    /// bytes that may be read for it, and is reduced by those that were read. Returns the number of
+    /// bytes that could not be read in the process; zeroes are in their place.
     ///
     /// # Errors
     /// The sink failed, or the session is larger than `room`.
-    pub fn copy(&self, death: &Death, room: &Cell<u64>, to: &mut dyn CopySink) -> Result<u64, Error> {
+    pub fn copy(
+        &self,
+        death: &Death,
+        room: &Cell<u64>,
+        to: &mut dyn CopySink,
+    ) -> Result<u64, Error> {
         let copier = Copier { read: self.read, room, at_first: room.get(), missing: Cell::new(0) };
         let mut names = Vec::new();
         for region in self.regions {
@@ -207,9 +225,12 @@ impl<'a> DeadSession<'a> {
 
     /// Makes the copy of the session region one of an ended session.
     fn end(&self, death: &Death, to: &mut dyn CopySink) -> Result<(), Error> {
-        let (Some(control), Some(processes)) = (self.control_off(), self.processes_off()) else { return Ok(()) };
+        let (Some(control), Some(processes)) = (self.control_off(), self.processes_off()) else {
+            return Ok(());
+        };
         let triggers = self.control_u32(offset_of!(Control, rules.triggers_off)).unwrap_or(0);
-        let fits = u64::from(triggers).saturating_add(size_of::<Triggers>() as u64) <= self.session.len;
+        let fits =
+            u64::from(triggers).saturating_add(size_of::<Triggers>() as u64) <= self.session.len;
         for (at, len) in forgotten(control, processes, if fits { triggers } else { 0 }) {
             to.write(at, &vec![0; len])?;
         }
@@ -233,9 +254,14 @@ impl<'a> DeadSession<'a> {
     ) -> Result<(), Error> {
         let misfit = |(field, value, rule): init::Misfit| {
             let what = format!("{field} is {value}; {rule}");
-            Error::Region { path: format!("stream {} of the dead process", region.index), offset: 128, what }
+            Error::Region {
+                path: format!("stream {} of the dead process", region.index),
+                offset: 128,
+                what,
+            }
         };
-        let spec = StreamSpec::new(self.uuid, region.index, StreamInfo { page_size: 0, ..info }).map_err(misfit)?;
+        let spec = StreamSpec::new(self.uuid, region.index, StreamInfo { page_size: 0, ..info })
+            .map_err(misfit)?;
         to.create(name, spec.region_len())?;
         to.write(0, &self.header(region, &spec))?;
         let control = CONTROL_OFF as u64..(CONTROL_OFF + size_of::<StreamControl>()) as u64;
@@ -249,11 +275,15 @@ impl<'a> DeadSession<'a> {
         Ok(())
     }
 
-    /// Returns the header and the fixed part of a stream region of this geometry, of the version of the region.
+    /// Returns the header and the fixed part of a stream region of this geometry, of the version of
+    /// the region.
     fn header(&self, region: &Region, spec: &StreamSpec) -> Vec<u8> {
         let mut minor = [0; 2];
         // If the header cannot be read any more, the version is the first.
-        (self.read)(region.address.saturating_add(offset_of!(RegionHeader, minor) as u64), &mut minor);
+        (self.read)(
+            region.address.saturating_add(offset_of!(RegionHeader, minor) as u64),
+            &mut minor,
+        );
         let mut header = RegionHeader {
             magic: lastwords_abi::region::MAGIC,
             major: lastwords_abi::VERSION_MAJOR,
@@ -298,13 +328,15 @@ fn paged_stream(region: &Region) -> Option<StreamInfo> {
         slots_off: [0, 8].map(|half| long(offset_of!(StreamInfo, slots_off) + half).unwrap_or(0)),
         data_off: [0, 8].map(|half| long(offset_of!(StreamInfo, data_off) + half).unwrap_or(0)),
     };
-    (info.page_size == BLOCK as u32 && HEADER_SIZE as usize + region.fixed.len() <= CONTROL_OFF).then_some(info)
+    (info.page_size == BLOCK as u32 && HEADER_SIZE as usize + region.fixed.len() <= CONTROL_OFF)
+        .then_some(info)
 }
 
-/// Removes the oldest copies of dead processes' sessions above the limits of number and bytes, the newest one never.
-/// Returns how many.
+/// Removes the oldest copies of dead processes' sessions above the limits of number and bytes, the
+/// newest one never. Returns how many.
 fn remove_oldest(base: &Base) -> u32 {
-    let is_copy = |folder: &String| name_of(folder).rsplit_once(MARK).is_some_and(|(_, pid)| is_number(pid));
+    let is_copy =
+        |folder: &String| name_of(folder).rsplit_once(MARK).is_some_and(|(_, pid)| is_number(pid));
     let mut copies = base.sessions().unwrap_or_default();
     copies.retain(is_copy);
     copies.sort_by_cached_key(|folder| std::cmp::Reverse(base.modified(folder)));
@@ -314,7 +346,10 @@ fn remove_oldest(base: &Base) -> u32 {
         *index == 0 || (*index < MOST_COPIES && bytes <= MOST_BYTES)
     };
     let stay = copies.iter().enumerate().take_while(has_room).count();
-    let removed = copies.iter().skip(stay).filter(|old| base.folder(old).and_then(|old| old.remove()).is_ok());
+    let removed = copies
+        .iter()
+        .skip(stay)
+        .filter(|old| base.folder(old).and_then(|old| old.remove()).is_ok());
     removed.count() as u32
 }
 

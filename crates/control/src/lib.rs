@@ -10,7 +10,8 @@ pub mod stream_out;
 
 pub use lastwords::internals::processes::can_be_guarded;
 pub use sessions::{
-    ChannelSummary, Details, Evidence, Handle, Life, ProcessSummary, Regions, State, Summary, destroy, list,
+    ChannelSummary, Details, Evidence, Handle, Life, ProcessSummary, Regions, State, Summary,
+    destroy, list,
 };
 
 /// The folders of sessions.

@@ -36,8 +36,9 @@ pub enum State {
     Finished,
     /// The session's processes are of another pid namespace, and their state is not known here.
     Unknown,
-    /// The files are a copy of a session's files. A process of the session may have recorded when they were copied, and nothing in them shows
-    /// whether and how it ended. Nobody records in the copy.
+    /// The files are a copy of a session's files. A process of the session may have recorded when
+    /// they were copied, and nothing in them shows whether and how it ended. Nobody records in the
+    /// copy.
     Copied,
 }
 
@@ -48,12 +49,13 @@ pub struct Summary {
     pub folder: PathBuf,
     /// Name of the session.
     pub name: String,
-    /// The details, or the reason why the session cannot be read: another version, or memory that was freed with its
-    /// process.
+    /// The details, or the reason why the session cannot be read: another version, or memory that
+    /// was freed with its process.
     pub details: Result<Details, String>,
     /// The process whose end freed the session's memory. Only the folder is left.
     pub gone_with: Option<u32>,
-    /// Notes for people: what the environment variable `LASTWORDS` of the process that made the session could not do.
+    /// Notes for people: what the environment variable `LASTWORDS` of the process that made the
+    /// session could not do.
     pub notes: Vec<String>,
 }
 
@@ -120,7 +122,8 @@ pub struct ChannelSummary {
     pub id: u32,
     /// Name of the channel.
     pub name: String,
-    /// The channel was created while the session recorded ([`Handle::create_channel`]). Others are there since its start.
+    /// The channel was created while the session recorded ([`Handle::create_channel`]). Others are
+    /// there since its start.
     pub is_added: bool,
     /// The channel records.
     pub recording: bool,
@@ -139,11 +142,14 @@ pub struct ChannelSummary {
 /// Lists the sessions of this user: in `dir`, or in all places where they can be.
 ///
 /// # Errors
-/// `dir` cannot be read or trusted. Without `dir`, places that cannot be read or trusted are skipped, unless no place is left.
+/// `dir` cannot be read or trusted. Without `dir`, places that cannot be read or trusted are
+/// skipped, unless no place is left.
 pub fn list(dir: Option<&Path>) -> Result<Vec<Summary>, Error> {
     // Two places may be the same folder.
     let mut seen = HashSet::new();
-    let is_new = |base: &Base| seen.insert(std::fs::canonicalize(&base.path).unwrap_or_else(|_| base.path.clone()));
+    let is_new = |base: &Base| {
+        seen.insert(std::fs::canonicalize(&base.path).unwrap_or_else(|_| base.path.clone()))
+    };
     let bases: Vec<Base> = match dir {
         Some(dir) => vec![Base::open(dir)?],
         None => usable()?.into_iter().filter(is_new).collect(),
@@ -151,7 +157,9 @@ pub fn list(dir: Option<&Path>) -> Result<Vec<Summary>, Error> {
     let mut found = Vec::new();
     for base in bases {
         let folders = base.sessions()?;
-        found.extend(folders.iter().filter_map(|name| base.folder(name).ok()).map(|folder| summary(&folder)));
+        found.extend(
+            folders.iter().filter_map(|name| base.folder(name).ok()).map(|folder| summary(&folder)),
+        );
     }
     Ok(found)
 }
@@ -184,7 +192,13 @@ fn summary(folder: &Folder) -> Summary {
         Some(pid) => format!("its memory went with process {pid}"),
         None => error.to_string(),
     });
-    Summary { folder: folder.path.clone(), name, details, gone_with, notes: environment::notes(folder) }
+    Summary {
+        folder: folder.path.clone(),
+        name,
+        details,
+        gone_with,
+        notes: environment::notes(folder),
+    }
 }
 
 /// Returns the process that has the session in its memory, if it is in no file.
@@ -216,7 +230,9 @@ fn state(view: &SessionRegion) -> (State, Vec<ProcessSummary>) {
         1 => State::Finished,
         _ if any(Life::Alive) => State::Live,
         // A process that had marked its end was about to end.
-        _ if is_copy && (!any(Life::Unknown) || ending::read(view).how != Ending::Killed) => State::LeftOver,
+        _ if is_copy && (!any(Life::Unknown) || ending::read(view).how != Ending::Killed) => {
+            State::LeftOver
+        }
         _ if is_copy => State::Copied,
         _ if any(Life::Unknown) => State::Unknown,
         _ => State::LeftOver,
@@ -275,7 +291,8 @@ impl Handle {
     /// Maps the session in a folder.
     ///
     /// # Errors
-    /// The folder does not belong to this user, or contains no session of this version that can be mapped.
+    /// The folder does not belong to this user, or contains no session of this version that can be
+    /// mapped.
     pub fn open(folder: &Path) -> Result<Self, Error> {
         let folder = Folder::open(folder)?;
         Ok(Self { regions: Regions::open(&folder)?, folder })
@@ -305,8 +322,8 @@ impl Handle {
         state(&self.regions.view).0
     }
 
-    /// Returns the number of the snapshot that was taken last, and the folder beside the session in which a trigger saved it; none if it
-    /// is not saved there.
+    /// Returns the number of the snapshot that was taken last, and the folder beside the session in
+    /// which a trigger saved it; none if it is not saved there.
     #[must_use]
     pub fn saved_snapshot(&self) -> Option<(u32, PathBuf)> {
         save::newest(&self.regions, &self.folder)
@@ -315,12 +332,18 @@ impl Handle {
     /// Creates a channel while the session records, as [`lastwords::Session::create_channel`] does.
     ///
     /// # Errors
-    /// The same as for [`lastwords::Session::create_channel`], but for the slots of this process, which records nothing there.
-    pub fn create_channel(&self, channel: &ChannelConfig, filter: Option<&str>) -> Result<u32, Error> {
+    /// The same as for [`lastwords::Session::create_channel`], but for the slots of this process,
+    /// which records nothing there.
+    pub fn create_channel(
+        &self,
+        channel: &ChannelConfig,
+        filter: Option<&str>,
+    ) -> Result<u32, Error> {
         self.regions.create_channel(&self.folder, channel, filter)
     }
 
-    /// Makes a consumer of the live rings, while recording continues. Only one process may do that at a time.
+    /// Makes a consumer of the live rings, while recording continues. Only one process may do that
+    /// at a time.
     ///
     /// # Errors
     /// Another process consumes them, or the folder cannot be locked.
@@ -351,8 +374,8 @@ impl std::ops::Deref for Handle {
     }
 }
 
-/// Ends a session and removes its folder. Its processes stop recording. A session whose memory was freed with its
-/// process, or that this version cannot read, is removed too.
+/// Ends a session and removes its folder. Its processes stop recording. A session whose memory was
+/// freed with its process, or that this version cannot read, is removed too.
 ///
 /// # Errors
 /// The folder does not belong to this user, or cannot be removed.

@@ -1,14 +1,18 @@
-//! Gives the sub-buffers of a living session to a sender, which moves them out of the session's files while recording goes on.
+//! Gives the sub-buffers of a living session to a sender, which moves them out of the session's
+//! files while recording goes on.
 //!
-//! A sub-buffer of a ring in overwrite mode cannot be claimed, because the recorder never waits. So a sender works in this order:
-//! it looks at the rings ([`Source::look`]), sends a closed sub-buffer from the session's file, and waits until the receiver has
-//! confirmed that it has the bytes. Only then it asks whether the recorder had come round to that sub-buffer meanwhile
-//! ([`Source::is_kept`]). If it had, the bytes that arrived may be of any age, and the sender tells the receiver to drop them.
-//! In discard mode, the recorder does not come round before the reader has consumed ([`Source::consume`]).
+//! A sub-buffer of a ring in overwrite mode cannot be claimed, because the recorder never waits. So
+//! a sender works in this order: it looks at the rings ([`Source::look`]), sends a closed
+//! sub-buffer from the session's file, and waits until the receiver has confirmed that it has the
+//! bytes. Only then it asks whether the recorder had come round to that sub-buffer meanwhile
+//! ([`Source::is_kept`]). If it had, the bytes that arrived may be of any age, and the sender tells
+//! the receiver to drop them. In discard mode, the recorder does not come round before the reader
+//! has consumed ([`Source::consume`]).
 //!
-//! A snapshot swaps the halves of a ring. The sender sends the half that was swapped out to its end, closes its last sub-buffer in a copy
-//! ([`Source::rest`]), and goes on with the other half ([`Source::turn`]). The numbers that it sends go on without a gap, where those of
-//! the halves are far apart (docs/ABI.md, section 8).
+//! A snapshot swaps the halves of a ring. The sender sends the half that was swapped out to its
+//! end, closes its last sub-buffer in a copy ([`Source::rest`]), and goes on with the other half
+//! ([`Source::turn`]). The numbers that it sends go on without a gap, where those of the halves are
+//! far apart (docs/ABI.md, section 8).
 
 use std::fs::File;
 use std::mem::offset_of;
@@ -58,8 +62,8 @@ pub struct Ready {
     pub closed: u64,
     /// Bytes in that sub-buffer up to which everything is committed.
     pub rest: u64,
-    /// A snapshot has swapped out the half that has these sub-buffers, and nothing more is recorded in it. What comes after them is sent
-    /// after [`Source::turn`].
+    /// A snapshot has swapped out the half that has these sub-buffers, and nothing more is
+    /// recorded in it. What comes after them is sent after [`Source::turn`].
     pub is_last: bool,
 }
 
@@ -85,17 +89,20 @@ pub struct Source {
 }
 
 impl Source {
-    /// Opens the session in a folder. `from_begin`: all that was ever recorded is to be sent, and what the rings have overwritten
-    /// before is lost. Otherwise the stream begins with what the rings have now.
+    /// Opens the session in a folder. `from_begin`: all that was ever recorded is to be sent, and
+    /// what the rings have overwritten before is lost. Otherwise the stream begins with what the
+    /// rings have now.
     ///
     /// # Errors
-    /// The folder has no session that can be mapped. The session is not in files. A ring in discard mode has another consumer.
+    /// The folder has no session that can be mapped. The session is not in files. A ring in discard
+    /// mode has another consumer.
     pub fn open(folder: &Path, from_begin: bool) -> Result<Self, Error> {
         let handle = Handle::open(folder)?;
         let view = &handle.regions.view;
         let session = place(&view.mapping)?;
         let registry = place(&handle.regions.registry.mapping)?;
-        let discards = handle.regions.streams.iter().any(|stream| stream.stream.spec().mode == MODE_DISCARD);
+        let discards =
+            handle.regions.streams.iter().any(|stream| stream.stream.spec().mode == MODE_DISCARD);
         let busy = || Error::Busy { what: "the consuming of the session's events", owner: 0 };
         let lock = if discards { Some(handle.folder.lock()?.ok_or_else(busy)?) } else { None };
         let swapping = Swapping::default();
@@ -125,32 +132,38 @@ impl Source {
         self.handle.name()
     }
 
-    /// Returns true if no process records in the session any more. The processes are looked for in /proc.
+    /// Returns true if no process records in the session any more. The processes are looked for in
+    /// /proc.
     #[must_use]
     pub fn is_over(&self) -> bool {
         matches!(self.handle.state(), State::Finished | State::LeftOver | State::Copied)
     }
 
-    /// Returns true if the session was ended by its process. This is a load; a session whose process was killed is not ended.
+    /// Returns true if the session was ended by its process. This is a load; a session whose
+    /// process was killed is not ended.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.handle.regions.view.control().finished.load(Acquire) == 1
     }
 
-    /// Returns what can be sent of each stream now. Streams of channels that were created since the last call are among them.
+    /// Returns what can be sent of each stream now. Streams of channels that were created since the
+    /// last call are among them.
     ///
     /// # Errors
     /// A new stream cannot be opened.
     pub fn look(&mut self) -> Result<Vec<Ready>, Error> {
         let channels = self.handle.regions.view.channels();
-        let streams = channels.map(|(_, channel)| channel.first_stream.saturating_add(channel.streams)).max();
+        let streams =
+            channels.map(|(_, channel)| channel.first_stream.saturating_add(channel.streams)).max();
         if streams.unwrap_or(0) as usize > self.lanes.len() {
             self.handle = Handle::open(&self.handle.folder.path)?;
             self.add_lanes(true)?;
         }
         let Handle { regions, .. } = &self.handle;
-        let live: Vec<usize> = regions.streams.iter().map(|region| region.spare(&regions.view) ^ 1).collect();
-        // The state is read after the words that say which half is live, so that a swap that they show is over, or is seen here.
+        let live: Vec<usize> =
+            regions.streams.iter().map(|region| region.spare(&regions.view) ^ 1).collect();
+        // The state is read after the words that say which half is live, so that a swap that they
+        // show is over, or is seen here.
         let is_settled = self.swapping.is_over(regions.view.control());
         let streams = regions.streams.iter().zip(&mut self.lanes).zip(live).enumerate();
         let ready = streams.map(|(index, ((region, lane), live))| {
@@ -158,62 +171,91 @@ impl Source {
             lane.look(stream, live);
             let size = stream.spec().sub_buffer_size;
             if lane.is_gone(stream) {
-                return Ready { stream: index as u32, size, closed: 0, rest: 0, is_last: lane.swapped().is_some() };
+                return Ready {
+                    stream: index as u32,
+                    size,
+                    closed: 0,
+                    rest: 0,
+                    is_last: lane.swapped().is_some(),
+                };
             }
-            let (settled, produced) = (stream.settled(lane.half(), parts), stream.position(lane.half()));
+            let (settled, produced) =
+                (stream.settled(lane.half(), parts), stream.position(lane.half()));
             // A thread that was stopped while it recorded is not waited for.
-            let is_left = is_settled && settled == produced || lane.swapped().is_some_and(|since| since > LONGEST_SWAP);
+            let is_left = is_settled && settled == produced
+                || lane.swapped().is_some_and(|since| since > LONGEST_SWAP);
             let is_last = lane.swapped().is_some() && is_left;
             let end = if is_last { produced } else { settled };
-            Ready { stream: index as u32, size, closed: lane.sent(end / size), rest: end % size, is_last }
+            Ready {
+                stream: index as u32,
+                size,
+                closed: lane.sent(end / size),
+                rest: end % size,
+                is_last,
+            }
         });
         Ok(ready.collect())
     }
 
-    /// Returns true if a snapshot has swapped out a half of which not everything was sent at the last look.
+    /// Returns true if a snapshot has swapped out a half of which not everything was sent at the
+    /// last look.
     #[must_use]
     pub fn is_behind(&self) -> bool {
         self.lanes.iter().any(|lane| lane.swapped().is_some())
     }
 
-    /// Goes on with the half that recorders use now, after [`Ready::is_last`]. `next` is the number after the last one that was sent. Returns
-    /// the number of the next sub-buffer, and true if something was replaced before it could be sent: a number is left out then.
+    /// Goes on with the half that recorders use now, after [`Ready::is_last`]. `next` is the number
+    /// after the last one that was sent. Returns the number of the next sub-buffer, and true if
+    /// something was replaced before it could be sent: a number is left out then.
     pub fn turn(&mut self, stream: u32, next: u64) -> (u64, bool) {
         self.lanes.get_mut(stream as usize).map_or((next, false), |lane| lane.turn(next))
     }
 
-    /// Returns true if a sub-buffer before [`Ready::closed`] is closed. Only a thread that died while it recorded leaves one that is
-    /// not.
+    /// Returns true if a sub-buffer before [`Ready::closed`] is closed. Only a thread that died
+    /// while it recorded leaves one that is not.
     #[must_use]
     pub fn is_closed(&self, stream: u32, number: u64) -> bool {
-        let Some((region, Place { half, number })) = self.find(stream, number) else { return false };
+        let Some((region, Place { half, number })) = self.find(stream, number) else {
+            return false;
+        };
         let spec = region.stream.spec();
         // Only streams of the lockless reservation have slots that are used.
         let slots = region.stream.slots(half);
         let count = u64::from(spec.sub_buffers);
         let laps = (number / count).wrapping_add(1).wrapping_mul(spec.sub_buffer_size);
-        spec.reservation != RESERVATION_LOCKLESS || slots[(number % count) as usize].committed.load(Acquire) == laps
+        spec.reservation != RESERVATION_LOCKLESS
+            || slots[(number % count) as usize].committed.load(Acquire) == laps
     }
 
-    /// Returns true if the bytes of the sub-buffer that is not closed are all committed, up to [`Ready::rest`].
+    /// Returns true if the bytes of the sub-buffer that is not closed are all committed, up to
+    /// [`Ready::rest`].
     #[must_use]
     pub fn is_whole(&self, stream: u32, number: u64, rest: u64) -> bool {
-        let Some((region, Place { half, number })) = self.find(stream, number) else { return false };
+        let Some((region, Place { half, number })) = self.find(stream, number) else {
+            return false;
+        };
         let spec = region.stream.spec();
         let count = u64::from(spec.sub_buffers);
         let laps = (number / count).wrapping_mul(spec.sub_buffer_size);
-        let committed = region.stream.slots(half)[(number % count) as usize].committed.load(Acquire);
+        let committed =
+            region.stream.slots(half)[(number % count) as usize].committed.load(Acquire);
         // The header's bytes are committed last.
         spec.reservation != RESERVATION_LOCKLESS
             || committed.wrapping_sub(laps) == rest.saturating_sub(HEADER_LEN as u64)
     }
 
-    /// Returns a copy of bytes of the sub-buffer that is not closed, all of them before [`Ready::rest`]. Returns none if the sub-buffer was
-    /// closed or overwritten meanwhile, or if not all before is committed.
+    /// Returns a copy of bytes of the sub-buffer that is not closed, all of them before
+    /// [`Ready::rest`]. Returns none if the sub-buffer was closed or overwritten meanwhile, or if
+    /// not all before is committed.
     ///
     /// # Errors
     /// The file cannot be read.
-    pub fn open_part(&self, stream: u32, number: u64, part: Range<u64>) -> std::io::Result<Option<Vec<u8>>> {
+    pub fn open_part(
+        &self,
+        stream: u32,
+        number: u64,
+        part: Range<u64>,
+    ) -> std::io::Result<Option<Vec<u8>>> {
         let Some((region, at)) = self.find(stream, number) else { return Ok(None) };
         if !self.is_whole(stream, number, part.end) {
             return Ok(None);
@@ -222,15 +264,17 @@ impl Source {
         let (file, offset) = self.in_file(stream, region, at);
         file.read_exact_at(&mut bytes, offset + part.start)?;
         // Committed bytes change only after the produced position has left the sub-buffer.
-        let is_there = region.stream.position(at.half) / region.stream.spec().sub_buffer_size == at.number;
+        let is_there =
+            region.stream.position(at.half) / region.stream.spec().sub_buffer_size == at.number;
         if let Some(from) = at::PACKET_SEQ_NUM.checked_sub(part.start as usize) {
             put(&mut bytes, from, &number.to_ne_bytes());
         }
         Ok(is_there.then_some(bytes))
     }
 
-    /// Returns the sub-buffer that was not closed when a snapshot swapped its half out, closed as a recorder would have: it ends at
-    /// [`Ready::rest`], where all of it is committed. Returns none if it is not ([`Source::is_whole`]).
+    /// Returns the sub-buffer that was not closed when a snapshot swapped its half out, closed as a
+    /// recorder would have: it ends at [`Ready::rest`], where all of it is committed. Returns none
+    /// if it is not ([`Source::is_whole`]).
     ///
     /// # Errors
     /// The file cannot be read.
@@ -246,21 +290,24 @@ impl Source {
         file.read_exact_at(&mut bytes[..content], offset)?;
         let end = region.stream.control().half[at.half & 1].last_clock.load(Relaxed);
         let begin = word(&bytes, at::TIMESTAMP_BEGIN).unwrap_or(0);
-        let closing = Closing { end: end.max(begin), content: rest, discarded: region.stream.lost() };
+        let closing =
+            Closing { end: end.max(begin), content: rest, discarded: region.stream.lost() };
         put(&mut bytes, 0, &packet::header(spec, number, begin, closing));
         seal(&mut bytes, content);
         Ok(Some(bytes))
     }
 
-    /// Returns true if the recorder has not come round to the place of a sub-buffer. Bytes of the sub-buffer that were read before
-    /// this call are then those that were committed.
+    /// Returns true if the recorder has not come round to the place of a sub-buffer. Bytes of the
+    /// sub-buffer that were read before this call are then those that were committed.
     #[must_use]
     pub fn is_kept(&self, stream: u32, number: u64) -> bool {
-        self.find(stream, number).is_some_and(|(region, at)| at.number >= lane::oldest(&region.stream, at.half))
+        self.find(stream, number)
+            .is_some_and(|(region, at)| at.number >= lane::oldest(&region.stream, at.half))
     }
 
-    /// Returns the bytes of a sub-buffer, of which `length` are sent: where they are, or a copy if it has another number in the ring. A
-    /// sub-buffer whose checksum does not hold has none that holds afterwards.
+    /// Returns the bytes of a sub-buffer, of which `length` are sent: where they are, or a copy if
+    /// it has another number in the ring. A sub-buffer whose checksum does not hold has none that
+    /// holds afterwards.
     ///
     /// # Errors
     /// The file cannot be read, or there is no such sub-buffer.
@@ -297,8 +344,9 @@ impl Source {
         (&lane.file, lane.offset + spec.data_range(at.half).start + place)
     }
 
-    /// Makes the room of a ring in discard mode free up to the sub-buffer `number`, because everything before it has arrived. It does
-    /// nothing for other rings, whose sub-buffers stay until they are overwritten.
+    /// Makes the room of a ring in discard mode free up to the sub-buffer `number`, because
+    /// everything before it has arrived. It does nothing for other rings, whose sub-buffers stay
+    /// until they are overwritten.
     ///
     /// # Errors
     /// Another process is changing snapshots.
@@ -332,8 +380,9 @@ impl Source {
         }
     }
 
-    /// Returns the begin of a stream's region, as that of a region with one used half, in which `end` is the produced position; without it,
-    /// nothing is produced behind the position where the sent stream begins. The receiver gives it the size that it needs.
+    /// Returns the begin of a stream's region, as that of a region with one used half, in which
+    /// `end` is the produced position; without it, nothing is produced behind the position where
+    /// the sent stream begins. The receiver gives it the size that it needs.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -344,11 +393,19 @@ impl Source {
         let info = region::HEADER_SIZE as usize;
         let control = |field: usize| CONTROL_OFF + field;
         // Closed sub-buffers of all reservations are alike, and what was not committed is not sent.
-        put(&mut bytes, info + offset_of!(StreamInfo, reservation), &RESERVATION_LOCKED.to_ne_bytes());
+        put(
+            &mut bytes,
+            info + offset_of!(StreamInfo, reservation),
+            &RESERVATION_LOCKED.to_ne_bytes(),
+        );
         put(&mut bytes, control(offset_of!(StreamControl, flip)), &[0; 4]);
         put(&mut bytes, control(offset_of!(StreamControl, lock)), &[0; 8]);
         put(&mut bytes, control(offset_of!(StreamControl, told)), &[0; 56]);
-        put(&mut bytes, control(offset_of!(StreamControl, half)), &[0; 2 * size_of::<HalfControl>()]);
+        put(
+            &mut bytes,
+            control(offset_of!(StreamControl, half)),
+            &[0; 2 * size_of::<HalfControl>()],
+        );
         let half = |field: usize| control(offset_of!(StreamControl, half)) + field;
         let end = end.unwrap_or(lane.first);
         for (field, value) in [
@@ -361,8 +418,8 @@ impl Source {
         Ok(bytes)
     }
 
-    /// Returns the session region as that of a session that no process records in. `is_over`: the session has ended by itself, and
-    /// the copy has its own words of how.
+    /// Returns the session region as that of a session that no process records in. `is_over`: the
+    /// session has ended by itself, and the copy has its own words of how.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -375,21 +432,32 @@ impl Source {
         put(&mut bytes, control + offset_of!(Control, snapshot), &SNAPSHOT_OFF.to_ne_bytes());
         // The rings of the copy have one half, which is the first.
         put(&mut bytes, control + offset_of!(Control, flip), &[0; 4]);
-        for (at, length) in forgotten(view.info.control_off, view.info.processes_off, view.triggers_off()) {
+        for (at, length) in
+            forgotten(view.info.control_off, view.info.processes_off, view.triggers_off())
+        {
             put(&mut bytes, at as usize, &vec![0; length]);
         }
         if !is_over {
             put(&mut bytes, control + offset_of!(Control, recording), &0u32.to_ne_bytes());
             put(&mut bytes, control + offset_of!(Control, finished), &1u32.to_ne_bytes());
             put(&mut bytes, control + offset_of!(Control, ending), &ENDING_CLOSED.to_ne_bytes());
-            put(&mut bytes, control + offset_of!(Control, ended_by), &std::process::id().to_ne_bytes());
-            put(&mut bytes, control + offset_of!(Control, ended), &ClockKind::Realtime.now().to_ne_bytes());
+            put(
+                &mut bytes,
+                control + offset_of!(Control, ended_by),
+                &std::process::id().to_ne_bytes(),
+            );
+            put(
+                &mut bytes,
+                control + offset_of!(Control, ended),
+                &ClockKind::Realtime.now().to_ne_bytes(),
+            );
         }
         Ok(bytes)
     }
 
-    /// Returns the descriptions of events as pairs of an offset in the registry region and bytes: the region's begin, and the records
-    /// from offset `from` on. Returns none if there are no such records.
+    /// Returns the descriptions of events as pairs of an offset in the registry region and bytes:
+    /// the region's begin, and the records from offset `from` on. Returns none if there are no such
+    /// records.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -404,8 +472,12 @@ impl Source {
         file.read_exact_at(&mut head, *offset)?;
         let lock_at = region::HEADER_SIZE as usize + offset_of!(RegistryControl, lock);
         put(&mut head, lock_at, &[0; 8]);
-        // Records that are appended after this are not in the copy, and `end` is stored after its records.
-        let end = head.get(end_at..end_at + 8).and_then(|end| end.try_into().ok()).map_or(0, u64::from_ne_bytes);
+        // Records that are appended after this are not in the copy, and `end` is stored after its
+        // records.
+        let end = head
+            .get(end_at..end_at + 8)
+            .and_then(|end| end.try_into().ok())
+            .map_or(0, u64::from_ne_bytes);
         let end = end.min(self.handle.regions.registry.mapping.len());
         if end <= from {
             return Ok(None);
@@ -416,7 +488,10 @@ impl Source {
     }
 
     fn lane(&self, stream: u32) -> Option<(&StreamRegion, &Lane)> {
-        Some((self.handle.regions.streams.iter().nth(stream as usize)?, self.lanes.get(stream as usize)?))
+        Some((
+            self.handle.regions.streams.iter().nth(stream as usize)?,
+            self.lanes.get(stream as usize)?,
+        ))
     }
 }
 

@@ -32,7 +32,8 @@ impl Error {
         move |source| Self::Io { path, doing, source }
     }
 
-    /// Returns true if the reader of a pipe went away, as in `report | head`. Callers do not report this as an error.
+    /// Returns true if the reader of a pipe went away, as in `report | head`. Callers do not report
+    /// this as an error.
     #[must_use]
     pub fn is_closed_pipe(&self) -> bool {
         matches!(self, Self::Output(e) if e.kind() == io::ErrorKind::BrokenPipe)
@@ -43,9 +44,15 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Io { path, doing, source } if source.kind() == io::ErrorKind::AlreadyExists => {
-                write!(f, "{}: cannot {doing}: it exists already; name another, or remove it", path.display())
+                write!(
+                    f,
+                    "{}: cannot {doing}: it exists already; name another, or remove it",
+                    path.display()
+                )
             }
-            Self::Io { path, doing, source } => write!(f, "{}: cannot {doing}: {source}", path.display()),
+            Self::Io { path, doing, source } => {
+                write!(f, "{}: cannot {doing}: {source}", path.display())
+            }
             Self::Output(source) => write!(f, "cannot write the output: {source}"),
             Self::Schema(what) => write!(f, "the format cannot express {what}"),
             Self::Input(source) => write!(f, "{source}"),

@@ -1,8 +1,9 @@
-//! CTF 1.8 and CTF 2: metadata ([`metadata`]), the decoder that it compiles to ([`program`]), readers ([`read`]) and
-//! writers ([`mod@write`]). [`session`] presents our own sessions in the same terms.
+//! CTF 1.8 and CTF 2: metadata ([`metadata`]), the decoder that it compiles to ([`program`]),
+//! readers ([`read`]) and writers ([`mod@write`]). [`session`] presents our own sessions in the
+//! same terms.
 //!
-//! Metadata of either version become a [`lastwords_trace::class::TraceClass`]. It is compiled once to a
-//! [`program::Program`], which splits packets into events and shows an event's fields to a
+//! Metadata of either version become a [`lastwords_trace::class::TraceClass`]. It is compiled once
+//! to a [`program::Program`], which splits packets into events and shows an event's fields to a
 //! [`lastwords_trace::visit::Visitor`].
 //!
 //! ```no_run
@@ -58,7 +59,8 @@ pub struct Totals {
     pub bytes: u64,
     /// Packets that could not be decoded to their end, or were repaired.
     pub faults: u64,
-    /// Discarded events, as the packets of a CTF trace count them. Only streams that were read are included.
+    /// Discarded events, as the packets of a CTF trace count them. Only streams that were read are
+    /// included.
     pub lost_events: u64,
     /// Packets that are missing between those packets.
     pub lost_packets: u64,
@@ -94,7 +96,8 @@ impl Totals {
         self.lost_events > 0 || self.lost_packets > 0
     }
 
-    /// Counts a loss that a stream's packets report. The count comes from the file and may have any value.
+    /// Counts a loss that a stream's packets report. The count comes from the file and may have any
+    /// value.
     pub fn lose(&mut self, loss: read::Loss) {
         let count = if loss.packets { &mut self.lost_packets } else { &mut self.lost_events };
         *count = count.saturating_add(loss.count);

@@ -1,4 +1,5 @@
-//! Names as a reader of the trace sees them. Both the metadata and the babeltrace text style use them.
+//! Names as a reader of the trace sees them. Both the metadata and the babeltrace text style use
+//! them.
 
 use crate::metadata::Version;
 use lastwords_trace::schema::{Field, FieldClass};
@@ -19,11 +20,16 @@ pub struct Member<'a> {
 /// Name of the bits that fill the last byte of the bits of optional fields.
 pub const PADDING: &str = "_present_padding";
 
-/// Returns the fields of one scope with unique names. CTF 1.8 has identifiers only, so other characters become `_`. If
-/// a field and a length field have the same name, the field keeps it.
+/// Returns the fields of one scope with unique names. CTF 1.8 has identifiers only, so other
+/// characters become `_`. If a field and a length field have the same name, the field keeps it.
 pub fn members(fields: &[Field], version: Version) -> Vec<Member<'_>> {
     let mut taken = HashSet::new();
-    let mut member = |field| Member { field, name: name_of(field, version, &mut taken), length: None, presence: None };
+    let mut member = |field| Member {
+        field,
+        name: name_of(field, version, &mut taken),
+        length: None,
+        presence: None,
+    };
     let mut members: Vec<_> = fields.iter().map(&mut member).collect();
     for member in &mut members {
         if matches!(member.field.class, FieldClass::Bytes | FieldClass::Sequence(_)) {
@@ -44,13 +50,14 @@ fn name_of(field: &Field, version: Version, taken: &mut HashSet<String>) -> Stri
     unique(&name, taken)
 }
 
-/// Returns `name`, or the first of `name_2`, `name_3`, … that is neither taken nor empty. Names that differ only in
-/// leading underscores count as equal: Babeltrace 2.0 removes the underscore that CTF 1.8 requires, and the names are
-/// equal then.
+/// Returns `name`, or the first of `name_2`, `name_3`, … that is neither taken nor empty. Names
+/// that differ only in leading underscores count as equal: Babeltrace 2.0 removes the underscore
+/// that CTF 1.8 requires, and the names are equal then.
 pub fn unique(name: &str, taken: &mut HashSet<String>) -> String {
     let numbered = (2..).map(|number| format!("{name}_{number}"));
     let mut names = std::iter::once(name.to_owned()).chain(numbered);
-    let is_free = |name: &String| !name.is_empty() && taken.insert(name.trim_start_matches('_').to_owned());
+    let is_free =
+        |name: &String| !name.is_empty() && taken.insert(name.trim_start_matches('_').to_owned());
     names.find(is_free).unwrap_or_default()
 }
 
@@ -59,17 +66,22 @@ pub fn identifier(name: &str) -> String {
     name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
 }
 
-/// Replaces control characters of a name by `_`, because a name that is printed without escapes must not control the
-/// terminal.
+/// Replaces control characters of a name by `_`, because a name that is printed without escapes
+/// must not control the terminal.
 pub fn plain(name: &str) -> String {
     name.chars().map(|c| if is_unsafe(c) { '_' } else { c }).collect()
 }
 
-/// Returns true for characters that control a terminal: control characters (C0, DEL, C1), and those that begin or
-/// reorder a line.
+/// Returns true for characters that control a terminal: control characters (C0, DEL, C1), and those
+/// that begin or reorder a line.
 #[must_use]
 pub fn is_unsafe(c: char) -> bool {
-    let reorders = ['\u{61c}'..='\u{61c}', '\u{200e}'..='\u{200f}', '\u{2028}'..='\u{202e}', '\u{2066}'..='\u{2069}'];
+    let reorders = [
+        '\u{61c}'..='\u{61c}',
+        '\u{200e}'..='\u{200f}',
+        '\u{2028}'..='\u{202e}',
+        '\u{2066}'..='\u{2069}',
+    ];
     c.is_control() || reorders.iter().any(|range| range.contains(&c))
 }
 

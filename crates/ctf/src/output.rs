@@ -30,7 +30,8 @@ pub fn is_empty_folder(path: &Path) -> bool {
 /// Creates a file for writing, with mode 0600.
 ///
 /// # Errors
-/// Something of that name exists already (also a dangling symbolic link), or the file cannot be created.
+/// Something of that name exists already (also a dangling symbolic link), or the file cannot be
+/// created.
 pub fn create_file(path: &Path) -> Result<File> {
     OpenOptions::new()
         .write(true)

@@ -22,7 +22,8 @@ pub enum BuiltIn {
 }
 
 impl BuiltIn {
-    /// Returns what a name means if no field has the name. `$ctx.` may stand before the names that are contexts.
+    /// Returns what a name means if no field has the name. `$ctx.` may stand before the names that
+    /// are contexts.
     #[must_use]
     pub fn from_name(name: &Name) -> Option<Self> {
         let found = match name.plain()? {

@@ -1,5 +1,6 @@
-//! A compiled expression as bytes, for memory that several processes share. The writer parses the expression and encodes it; a
-//! process that evaluates it reads the bytes, which it need not trust, and neither parses nor allocates.
+//! A compiled expression as bytes, for memory that several processes share. The writer parses the
+//! expression and encodes it; a process that evaluates it reads the bytes, which it need not trust,
+//! and neither parses nor allocates.
 //!
 //! Integers are in the byte order of the writer. The bytes are:
 //!
@@ -19,8 +20,8 @@
 //! | 4 | match the top against a glob | 1: the result is negated | offset: length u16 and text |
 //! | 5 | replace the top by its truth, and skip if that is the flag | 0 or 1 | the operation to continue at |
 //!
-//! A name is 1 for `$ctx.NAME` and else 0 (u8), the number of its steps (u8), and for each step a kind (u8) and 0: a length (u16) and the
-//! text of a member, 1: the position (u64) of an element.
+//! A name is 1 for `$ctx.NAME` and else 0 (u8), the number of its steps (u8), and for each step a
+//! kind (u8) and 0: a length (u16) and the text of a member, 1: the position (u64) of an element.
 
 use crate::eval::{self, Step};
 use crate::name;
@@ -30,7 +31,8 @@ use crate::value::{Item, Value};
 /// Most bytes of an encoded expression.
 pub const MAX_CODE: usize = 8192;
 
-/// Most values of an encoded expression that wait for their operator. It is evaluated on the stack of signal handlers, too.
+/// Most values of an encoded expression that wait for their operator. It is evaluated on the stack
+/// of signal handlers, too.
 pub const MAX_CODE_HEIGHT: usize = 16;
 
 /// The operators with two operands, in the order of their numbers.
@@ -133,7 +135,9 @@ pub(crate) fn encode(filter: &Filter) -> Option<Vec<u8>> {
     for op in &filter.ops {
         let (code, flag, operand) = match *op {
             Op::Name(position) => (0, 0, position),
-            Op::Constant(position) => (1, 0, encoder.constant(filter.constants.get(usize::from(position))?)),
+            Op::Constant(position) => {
+                (1, 0, encoder.constant(filter.constants.get(usize::from(position))?))
+            }
             Op::Unary(operator) => (2, number_of(&UNARIES, operator)?, 0),
             Op::Binary(operator) => (3, number_of(&BINARIES, operator)?, 0),
             Op::Glob { glob, is_negated } => {
@@ -171,14 +175,16 @@ pub struct Code<'a> {
 }
 
 impl<'a> Code<'a> {
-    /// Checks an encoded expression, which may be damaged or of a later version. Returns none if it cannot be evaluated.
+    /// Checks an encoded expression, which may be damaged or of a later version. Returns none if it
+    /// cannot be evaluated.
     #[must_use]
     pub fn new(bytes: &'a [u8]) -> Option<Self> {
         let count = |at: usize| Some(usize::from(u16_at(bytes, at)?));
         let (ops, names, data) = (count(0)?, count(2)?, count(4)?);
         let (ops, rest) = bytes.get(HEAD..)?.split_at_checked(ops.checked_mul(4)?)?;
         let (names, rest) = rest.split_at_checked(names.checked_mul(2)?)?;
-        let code = Self { ops: ops.as_chunks().0, names: names.as_chunks().0, data: rest.get(..data)? };
+        let code =
+            Self { ops: ops.as_chunks().0, names: names.as_chunks().0, data: rest.get(..data)? };
         (code.has_valid_names() && code.has_valid_ops()).then_some(code)
     }
 
@@ -186,8 +192,8 @@ impl<'a> Code<'a> {
         self.names().all(|name| name.is_some_and(|name| name.check().is_some()))
     }
 
-    /// Follows the height of the stack. Where shortcuts lead, the height is that of the operation before, because the operands
-    /// that they skip leave one value in place of two.
+    /// Follows the height of the stack. Where shortcuts lead, the height is that of the operation
+    /// before, because the operands that they skip leave one value in place of two.
     fn has_valid_ops(&self) -> bool {
         let mut height = 0usize;
         for (at, op) in self.ops.iter().enumerate() {
@@ -196,7 +202,11 @@ impl<'a> Code<'a> {
                 Step::Name(position) if usize::from(position) >= self.names.len() => return false,
                 Step::Name(_) | Step::Push(_) => (0, 1),
                 Step::Unary(_) | Step::Glob { .. } => (1, 1),
-                Step::Shortcut { to, .. } if usize::from(to) <= at || usize::from(to) > self.ops.len() => return false,
+                Step::Shortcut { to, .. }
+                    if usize::from(to) <= at || usize::from(to) > self.ops.len() =>
+                {
+                    return false;
+                }
                 Step::Shortcut { .. } => (1, 1),
                 Step::Binary(_) => (2, 1),
             };
@@ -209,7 +219,8 @@ impl<'a> Code<'a> {
         height == 1
     }
 
-    /// Returns the operations in order. The item is none where an operation cannot be evaluated, which [`Code::new`] excludes.
+    /// Returns the operations in order. The item is none where an operation cannot be evaluated,
+    /// which [`Code::new`] excludes.
     pub fn instructions(self) -> impl ExactSizeIterator<Item = Option<Instruction<'a>>> {
         self.ops.iter().map(move |op| self.instruction(op))
     }
@@ -231,7 +242,10 @@ impl<'a> Code<'a> {
             1 => Step::Push(constant(data()?)?),
             2 => Step::Unary(*UNARIES.get(usize::from(flag))?),
             3 => Step::Binary(*BINARIES.get(usize::from(flag))?),
-            4 => Step::Glob { glob: std::str::from_utf8(text(data()?)?.0).ok()?, is_negated: flag != 0 },
+            4 => Step::Glob {
+                glob: std::str::from_utf8(text(data()?)?.0).ok()?,
+                is_negated: flag != 0,
+            },
             5 => Step::Shortcut { skips_on: flag != 0, to: operand },
             _ => return None,
         }))
@@ -263,10 +277,15 @@ fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
 #[derive(Debug, Clone, Copy)]
 pub struct Instruction<'a>(Step<'a>);
 
-/// Evaluates the operations of an encoded expression, as [`Filter::eval`](crate::Filter::eval) does. Allocates nothing.
+/// Evaluates the operations of an encoded expression, as [`Filter::eval`](crate::Filter::eval)
+/// does. Allocates nothing.
 #[inline]
-pub fn eval<'v>(code: &[Instruction<'v>], value: &mut impl FnMut(usize) -> Option<Value<'v>>) -> Option<bool> {
-    // Of an odd number of operations, half push a value that waits for an operator, and one more does.
+pub fn eval<'v>(
+    code: &[Instruction<'v>],
+    value: &mut impl FnMut(usize) -> Option<Value<'v>>,
+) -> Option<bool> {
+    // Of an odd number of operations, half push a value that waits for an operator, and one more
+    // does.
     match code.len() {
         0..=3 => run::<2>(code, value),
         4..=8 => run::<4>(code, value),
@@ -275,7 +294,10 @@ pub fn eval<'v>(code: &[Instruction<'v>], value: &mut impl FnMut(usize) -> Optio
 }
 
 #[inline(never)]
-fn run_long<'v>(code: &[Instruction<'v>], value: &mut impl FnMut(usize) -> Option<Value<'v>>) -> Option<bool> {
+fn run_long<'v>(
+    code: &[Instruction<'v>],
+    value: &mut impl FnMut(usize) -> Option<Value<'v>>,
+) -> Option<bool> {
     run::<MAX_CODE_HEIGHT>(code, value)
 }
 

@@ -21,7 +21,12 @@ impl Error {
         found: impl Into<String>,
         expected: impl Into<String>,
     ) -> Box<Self> {
-        Box::new(Self { expression: expression.to_owned(), offset, found: found.into(), expected: expected.into() })
+        Box::new(Self {
+            expression: expression.to_owned(),
+            offset,
+            found: found.into(),
+            expected: expected.into(),
+        })
     }
 
     /// Returns the offset of the place in the expression, in bytes.
@@ -42,10 +47,12 @@ impl Error {
         &self.expected
     }
 
-    /// Returns two lines for a terminal: the expression, or the part of it around the place, and a caret below the place.
+    /// Returns two lines for a terminal: the expression, or the part of it around the place, and a
+    /// caret below the place.
     #[must_use]
     pub fn caret(&self) -> String {
-        let (before, after) = self.expression.split_at_checked(self.offset).unwrap_or((&self.expression, ""));
+        let (before, after) =
+            self.expression.split_at_checked(self.offset).unwrap_or((&self.expression, ""));
         let shown: String = before.chars().rev().take(SHOWN).collect();
         let cut = if before.chars().nth(SHOWN).is_some() { "…" } else { "" };
         let begin: String = cut.chars().chain(shown.chars().rev()).map(visible).collect();
@@ -62,7 +69,10 @@ fn visible(c: char) -> char {
     match c {
         _ if c.is_control() => '\u{fffd}',
         // Marks that have no width or reorder the line.
-        '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' => '\u{fffd}',
+        '\u{200b}'..='\u{200f}'
+        | '\u{202a}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}'
+        | '\u{feff}' => '\u{fffd}',
         c => c,
     }
 }

@@ -11,7 +11,10 @@ const SMALL: usize = 8;
 pub(crate) const MAX_HEIGHT: usize = 128;
 
 #[inline]
-pub(crate) fn eval<'v>(filter: &'v Filter, value: &mut impl FnMut(usize) -> Option<Value<'v>>) -> Option<bool> {
+pub(crate) fn eval<'v>(
+    filter: &'v Filter,
+    value: &mut impl FnMut(usize) -> Option<Value<'v>>,
+) -> Option<bool> {
     let step = &mut |at| filter.ops.get(at).map(|op| filter.step(*op));
     if filter.height <= SMALL { run::<SMALL>(step, value) } else { run::<MAX_HEIGHT>(step, value) }
 }
@@ -46,9 +49,10 @@ impl Filter {
             Op::Constant(position) => Step::Push(constant(self, position)),
             Op::Unary(operator) => Step::Unary(operator),
             Op::Binary(operator) => Step::Binary(operator),
-            Op::Glob { glob, is_negated } => {
-                Step::Glob { glob: self.globs.get(usize::from(glob)).map_or("", String::as_str), is_negated }
-            }
+            Op::Glob { glob, is_negated } => Step::Glob {
+                glob: self.globs.get(usize::from(glob)).map_or("", String::as_str),
+                is_negated,
+            },
             Op::Shortcut { skips_on, to } => Step::Shortcut { skips_on, to },
         }
     }
@@ -130,8 +134,12 @@ fn unary(operator: Unary, item: Item<'_>) -> Item<'_> {
     match (operator, item) {
         (Unary::Not, item) => Item::from(item.truth().map(|truth| !truth)),
         (Unary::Minus, Item::Float(number)) => Item::Float(-number),
-        (Unary::Minus, item) => item.integer().map_or(Item::Unknown, |number| Item::Integer(number.wrapping_neg())),
-        (Unary::Complement, item) => item.integer().map_or(Item::Unknown, |number| Item::Integer(!number)),
+        (Unary::Minus, item) => {
+            item.integer().map_or(Item::Unknown, |number| Item::Integer(number.wrapping_neg()))
+        }
+        (Unary::Complement, item) => {
+            item.integer().map_or(Item::Unknown, |number| Item::Integer(!number))
+        }
     }
 }
 
@@ -158,7 +166,12 @@ fn binary<'v>(operator: Binary, left: Item<'v>, right: Item<'v>) -> Item<'v> {
         Binary::LessEqual => is(&[Less, Equal]),
         Binary::Greater => is(&[Greater]),
         Binary::GreaterEqual => is(&[Greater, Equal]),
-        _ => return left.integer().zip(right.integer()).map_or(Item::Unknown, |(l, r)| bits(operator, l, r)),
+        _ => {
+            return left
+                .integer()
+                .zip(right.integer())
+                .map_or(Item::Unknown, |(l, r)| bits(operator, l, r));
+        }
     })
 }
 

@@ -1,5 +1,5 @@
-//! Splits an expression into tokens. Where an operand is expected, `~` is the complement and `!` the negation; behind an operand, `~`
-//! and `!~` are globs.
+//! Splits an expression into tokens. Where an operand is expected, `~` is the complement and `!`
+//! the negation; behind an operand, `~` and `!~` are globs.
 
 use crate::error::{Error, quoted};
 use crate::name::{Name, Step};
@@ -28,8 +28,7 @@ pub(crate) enum Operator {
 /// Words of an error for a token that cannot begin an operand.
 const AN_OPERAND: &str = "a name, a number, text in double quotes or `(`";
 /// Words of an error for a token that cannot follow an operand.
-const AN_OPERATOR: &str =
-    "an operator (`&&`, `||`, `==`, `!=`, `<`, `<=`, `>`, `>=`, `~`, `!~`, `&`, `|`, `^`, `<<`, `>>`) or the end";
+const AN_OPERATOR: &str = "an operator (`&&`, `||`, `==`, `!=`, `<`, `<=`, `>`, `>=`, `~`, `!~`, `&`, `|`, `^`, `<<`, `>>`) or the end";
 
 /// Operators behind an operand. One that begins like another stands before it.
 const OPERATORS: &[(&str, Operator)] = &[
@@ -100,14 +99,20 @@ impl<'s> Lexer<'s> {
         self.at
     }
 
-    pub(crate) fn error<T>(&self, at: usize, found: impl Into<String>, expected: impl Into<String>) -> Result<T> {
+    pub(crate) fn error<T>(
+        &self,
+        at: usize,
+        found: impl Into<String>,
+        expected: impl Into<String>,
+    ) -> Result<T> {
         Err(Error::new(self.text, at, found, expected))
     }
 
     /// Returns the error for what stands at an offset.
     fn unexpected<T>(&self, at: usize, expected: impl Into<String>) -> Result<T> {
         let rest = self.text.get(at..).unwrap_or_default();
-        let found = rest.chars().next().map_or_else(|| "the end".to_owned(), |c| quoted(&c.to_string()));
+        let found =
+            rest.chars().next().map_or_else(|| "the end".to_owned(), |c| quoted(&c.to_string()));
         self.error(at, found, expected)
     }
 
@@ -156,7 +161,9 @@ impl<'s> Lexer<'s> {
         match self.peek() {
             None => Ok(Operator::End),
             Some('=') => self.unexpected(at, "`==`: one `=` does not compare"),
-            Some('+' | '-' | '*' | '/' | '%') => self.unexpected(at, format!("{AN_OPERATOR}; there is no arithmetic")),
+            Some('+' | '-' | '*' | '/' | '%') => {
+                self.unexpected(at, format!("{AN_OPERATOR}; there is no arithmetic"))
+            }
             Some(_) => self.unexpected(at, AN_OPERATOR),
         }
     }
@@ -178,7 +185,8 @@ impl<'s> Lexer<'s> {
 
     fn word_of_name(&mut self) -> Result<&'s str> {
         if !self.peek().is_some_and(begins_name) {
-            return self.unexpected(self.at, "a name: a letter or `_`, then letters, digits and `_`");
+            return self
+                .unexpected(self.at, "a name: a letter or `_`, then letters, digits and `_`");
         }
         Ok(self.word())
     }
@@ -197,7 +205,13 @@ impl<'s> Lexer<'s> {
                     Err(_) if digits.is_empty() => {
                         return self.unexpected(at, "the number of an element, as in `a[3]`");
                     }
-                    Err(_) => return self.error(at, quoted(digits), "the number of an element, below 2^64"),
+                    Err(_) => {
+                        return self.error(
+                            at,
+                            quoted(digits),
+                            "the number of an element, below 2^64",
+                        );
+                    }
                 }
                 if !self.take_if(']') {
                     return self.unexpected(self.at, "`]` behind the number of the element");
@@ -244,7 +258,10 @@ impl<'s> Lexer<'s> {
         if self.peek().is_some_and(|c| begins_name(c) || c.is_ascii_digit() || c == '.') {
             let at = self.at;
             let number = self.text.get(begin..at).unwrap_or_default();
-            return self.unexpected(at, format!("the end of the number {}, which takes no suffix", quoted(number)));
+            return self.unexpected(
+                at,
+                format!("the end of the number {}, which takes no suffix", quoted(number)),
+            );
         }
         let text = self.text.get(begin..self.at).unwrap_or_default();
         if is_float {
@@ -296,16 +313,31 @@ impl<'s> Lexer<'s> {
             Some('"') => b'"',
             Some('\'') => b'\'',
             Some('x') => {
-                let digits = self.rest().get(..2).filter(|digits| digits.bytes().all(|b| b.is_ascii_hexdigit()));
+                let digits = self
+                    .rest()
+                    .get(..2)
+                    .filter(|digits| digits.bytes().all(|b| b.is_ascii_hexdigit()));
                 match digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
                     Some(byte) => {
                         self.at = self.at.saturating_add(2);
                         byte
                     }
-                    None => return self.error(at, "`\\x`", "two hexadecimal digits behind it, as in `\\x1f`"),
+                    None => {
+                        return self.error(
+                            at,
+                            "`\\x`",
+                            "two hexadecimal digits behind it, as in `\\x1f`",
+                        );
+                    }
                 }
             }
-            _ => return self.error(at, "`\\`", "one of \\n \\t \\r \\0 \\a \\b \\f \\v \\e \\\\ \\\" \\' \\xHH"),
+            _ => {
+                return self.error(
+                    at,
+                    "`\\`",
+                    "one of \\n \\t \\r \\0 \\a \\b \\f \\v \\e \\\\ \\\" \\' \\xHH",
+                );
+            }
         })
     }
 

@@ -1,4 +1,5 @@
-//! Filter expressions on events, as users of ftrace (`events/*/filter`) and of LTTng (`lttng enable-event --filter`) know them.
+//! Filter expressions on events, as users of ftrace (`events/*/filter`) and of LTTng (`lttng
+//! enable-event --filter`) know them.
 //!
 //! ```
 //! use lastwords_filter::{Filter, Value};
@@ -25,27 +26,31 @@
 //! | `<<` `>>` | shifts, by 0 to 63 bits; what leaves the 64 bits is dropped |
 //! | `!` `~` `-` | not, complement, negation |
 //!
-//! The precedence is C's, so that `&` binds more weakly than `==`: `flags & 4 == 4` means `flags & (4 == 4)`. Write `(flags & 4) == 4`,
-//! or `flags & 4`, which is true if the bit is set. A comparison of two constants beside a bit operator is refused for that reason, and
-//! so are chains (`1 < a < 5`).
+//! The precedence is C's, so that `&` binds more weakly than `==`: `flags & 4 == 4` means `flags &
+//! (4 == 4)`. Write `(flags & 4) == 4`, or `flags & 4`, which is true if the bit is set. A
+//! comparison of two constants beside a bit operator is refused for that reason, and so are chains
+//! (`1 < a < 5`).
 //!
-//! Operands are numbers (`10`, `0x1f`, `017`, `0b101`, `1.5`, `'a'`), text (`"a\tb\x01"`), `true` and `false`, and names: `a`, `a.b`,
-//! `a[3].b`, `$ctx.NAME`. A condition that is only a value holds if the value is not zero.
+//! Operands are numbers (`10`, `0x1f`, `017`, `0b101`, `1.5`, `'a'`), text (`"a\tb\x01"`), `true`
+//! and `false`, and names: `a`, `a.b`, `a[3].b`, `$ctx.NAME`. A condition that is only a value
+//! holds if the value is not zero.
 //!
 //! # Values
 //!
-//! A value that an event does not have is unknown. Unknown is neither true nor false: `unknown && false` is false, `unknown || true` is
-//! true, and all else that unknown takes part in is unknown. The same goes for what has no meaning, such as comparing text with a
-//! number. A caller takes events for which the filter is true, so that neither `a == 1` nor `!(a == 1)` selects an event without `a`.
+//! A value that an event does not have is unknown. Unknown is neither true nor false: `unknown &&
+//! false` is false, `unknown || true` is true, and all else that unknown takes part in is unknown.
+//! The same goes for what has no meaning, such as comparing text with a number. A caller takes
+//! events for which the filter is true, so that neither `a == 1` nor `!(a == 1)` selects an event
+//! without `a`.
 //!
-//! Integers have no width: −1 is less than every unsigned number, and is equal to none of them. Numbers and floats compare exactly.
-//! An enumeration compares with numbers by its number and with text by its label. `==` compares all bytes of text; only `~` and `!~`
-//! take a glob.
+//! Integers have no width: −1 is less than every unsigned number, and is equal to none of them.
+//! Numbers and floats compare exactly. An enumeration compares with numbers by its number and with
+//! text by its label. `==` compares all bytes of text; only `~` and `!~` take a glob.
 //!
 //! # Limits
 //!
-//! An expression has at most [`MAX_LENGTH`] bytes and [`MAX_NESTING`] parentheses in each other. It is compiled once; evaluating it
-//! allocates nothing and does not recurse.
+//! An expression has at most [`MAX_LENGTH`] bytes and [`MAX_NESTING`] parentheses in each other. It
+//! is compiled once; evaluating it allocates nothing and does not recurse.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),

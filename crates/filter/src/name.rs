@@ -29,8 +29,8 @@ impl Name {
         self.is_context
     }
 
-    /// Returns the steps from the event to the value, without `$ctx`: `a.b[3]` is the member `a`, in it the member `b`, and in
-    /// that the element 3.
+    /// Returns the steps from the event to the value, without `$ctx`: `a.b[3]` is the member `a`,
+    /// in it the member `b`, and in that the element 3.
     #[must_use]
     pub fn steps(&self) -> &[Step] {
         &self.steps

@@ -71,7 +71,8 @@ pub(crate) fn parse(text: &str) -> Result<Filter> {
     }
 }
 
-/// Returns a position as the program has it. An expression is too short for more positions than a `u16` counts.
+/// Returns a position as the program has it. An expression is too short for more positions than a
+/// `u16` counts.
 fn position(of: usize) -> u16 {
     u16::try_from(of).unwrap_or(u16::MAX)
 }
@@ -102,7 +103,9 @@ impl Parser<'_> {
             self.next = None;
             let kind = match operator {
                 Operator::Glob { is_negated } => self.glob(at, left, is_negated)?,
-                Operator::Binary(operator @ (Binary::And | Binary::Or)) => self.logic(operator, left)?,
+                Operator::Binary(operator @ (Binary::And | Binary::Or)) => {
+                    self.logic(operator, left)?
+                }
                 Operator::Binary(operator) => self.binary(at, operator, left)?,
                 Operator::Close | Operator::End => Kind::Other,
             };
@@ -134,15 +137,20 @@ impl Parser<'_> {
             self.check_bits(operator, right)?;
         } else if level == ORDER {
             for side in [left, right] {
-                self.check_number(side, operator.symbol(), "a number: text is compared by `==`, `!=`, `~` and `!~`")?;
+                self.check_number(
+                    side,
+                    operator.symbol(),
+                    "a number: text is compared by `==`, `!=`, `~` and `!~`",
+                )?;
             }
         }
         self.put_binary(operator);
         if !matches!(level, EQUALITY | ORDER) {
             return Ok(Kind::Other);
         }
-        let is_constant =
-            [left, right].iter().all(|side| matches!(side.kind, Kind::Text | Kind::Float | Kind::Constant));
+        let is_constant = [left, right]
+            .iter()
+            .all(|side| matches!(side.kind, Kind::Text | Kind::Float | Kind::Constant));
         Ok(Kind::Comparison { level, is_constant })
     }
 
@@ -151,13 +159,21 @@ impl Parser<'_> {
         let symbol = if is_negated { "!~" } else { "~" };
         self.check_chain(at, symbol, EQUALITY, left)?;
         if matches!(left.kind, Kind::Float | Kind::Constant) {
-            return self.lexer.error(left.at, "a number", format!("text on the left of `{symbol}`"));
+            return self.lexer.error(
+                left.at,
+                "a number",
+                format!("text on the left of `{symbol}`"),
+            );
         }
         let right = self.expression(EQUALITY.saturating_add(1))?;
         let pattern = match (right.kind, self.filter.ops.last(), self.filter.constants.last()) {
-            (Kind::Text, Some(Op::Constant(_)), Some(Constant::Text(bytes))) => String::from_utf8(bytes.clone()),
+            (Kind::Text, Some(Op::Constant(_)), Some(Constant::Text(bytes))) => {
+                String::from_utf8(bytes.clone())
+            }
             _ => {
-                let expected = format!("a glob in double quotes behind `{symbol}`, as in `comm {symbol} \"kworker*\"`");
+                let expected = format!(
+                    "a glob in double quotes behind `{symbol}`, as in `comm {symbol} \"kworker*\"`"
+                );
                 return self.lexer.error(right.at, "another operand", expected);
             }
         };
@@ -190,7 +206,11 @@ impl Parser<'_> {
             let operand = Parsed { at, kind };
             for operator in operators.iter().rev() {
                 let is_of_bits = *operator == Unary::Complement;
-                let expected = if is_of_bits { "an integer: `~` is for bits" } else { "a number or a condition" };
+                let expected = if is_of_bits {
+                    "an integer: `~` is for bits"
+                } else {
+                    "a number or a condition"
+                };
                 self.check_number(operand, &operator.symbol().to_string(), expected)?;
                 if is_of_bits && operand.kind == Kind::Float {
                     return self.lexer.error(at, "a float", expected);
@@ -200,7 +220,9 @@ impl Parser<'_> {
             return Ok(match (operators.first(), kind) {
                 (None, _) => operand,
                 // `!1.5` and `!!1.5` are conditions.
-                (_, Kind::Float) if operators.contains(&Unary::Not) => Parsed { at: begin, kind: Kind::Constant },
+                (_, Kind::Float) if operators.contains(&Unary::Not) => {
+                    Parsed { at: begin, kind: Kind::Constant }
+                }
                 (_, Kind::Float | Kind::Constant) => Parsed { at: begin, kind },
                 _ => Parsed { at: begin, kind: Kind::Other },
             });
@@ -210,7 +232,11 @@ impl Parser<'_> {
     /// Parses the rest of `(…)`.
     fn parenthesized(&mut self, at: usize) -> Result<Kind> {
         if self.nesting >= MAX_NESTING {
-            return self.lexer.error(at, "`(`", format!("at most {MAX_NESTING} parentheses in each other"));
+            return self.lexer.error(
+                at,
+                "`(`",
+                format!("at most {MAX_NESTING} parentheses in each other"),
+            );
         }
         self.nesting = self.nesting.saturating_add(1);
         let inner = self.expression(1)?;
@@ -256,7 +282,11 @@ impl Parser<'_> {
         self.filter.height = self.filter.height.max(self.height);
         if self.height > MAX_HEIGHT {
             let found = format!("{} operands that wait for their operator", self.height);
-            return self.lexer.error(at, found, format!("at most {MAX_HEIGHT}: fewer parentheses on the right"));
+            return self.lexer.error(
+                at,
+                found,
+                format!("at most {MAX_HEIGHT}: fewer parentheses on the right"),
+            );
         }
         Ok(())
     }
@@ -274,12 +304,15 @@ impl Parser<'_> {
     /// Refuses text where it has no meaning.
     fn check_number(&self, side: Parsed, of: &str, expected: &str) -> Result<()> {
         match side.kind {
-            Kind::Text => self.lexer.error(side.at, format!("text as an operand of {}", quoted(of)), expected),
+            Kind::Text => {
+                self.lexer.error(side.at, format!("text as an operand of {}", quoted(of)), expected)
+            }
             _ => Ok(()),
         }
     }
 
-    /// Refuses what has no bits, and a comparison of constants, where C's precedence was overlooked.
+    /// Refuses what has no bits, and a comparison of constants, where C's precedence was
+    /// overlooked.
     fn check_bits(&self, operator: Binary, side: Parsed) -> Result<()> {
         let symbol = operator.symbol();
         self.check_number(side, symbol, "an integer")?;

@@ -14,13 +14,15 @@ impl Printed {
         Self { text, level: OPERAND }
     }
 
-    /// Puts parentheses around it unless its outermost operator binds at least as strongly as `least`.
+    /// Puts parentheses around it unless its outermost operator binds at least as strongly as
+    /// `least`.
     fn at_least(self, least: u8) -> String {
         if self.level >= least { self.text } else { format!("({})", self.text) }
     }
 }
 
-/// Prints the expression with the parentheses that it needs. [`Filter::parse`] makes an equal filter of it, within its limits.
+/// Prints the expression with the parentheses that it needs. [`Filter::parse`] makes an equal
+/// filter of it, within its limits.
 impl Display for Filter {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let mut stack: Vec<Printed> = Vec::new();
@@ -29,14 +31,17 @@ impl Display for Filter {
             let printed = match *op {
                 Op::Shortcut { .. } => continue,
                 Op::Name(position) => Printed::operand(
-                    self.names.get(usize::from(position)).map_or_else(String::new, ToString::to_string),
+                    self.names
+                        .get(usize::from(position))
+                        .map_or_else(String::new, ToString::to_string),
                 ),
-                Op::Constant(position) => {
-                    Printed::operand(self.constants.get(usize::from(position)).map_or_else(String::new, constant))
-                }
-                Op::Unary(operator) => {
-                    Printed { text: format!("{}{}", operator.symbol(), pop().at_least(PREFIX)), level: PREFIX }
-                }
+                Op::Constant(position) => Printed::operand(
+                    self.constants.get(usize::from(position)).map_or_else(String::new, constant),
+                ),
+                Op::Unary(operator) => Printed {
+                    text: format!("{}{}", operator.symbol(), pop().at_least(PREFIX)),
+                    level: PREFIX,
+                },
                 Op::Glob { glob, is_negated } => {
                     let glob = self.globs.get(usize::from(glob)).map_or("", String::as_str);
                     let mut text = pop().at_least(ORDER);
@@ -58,10 +63,14 @@ impl Display for Filter {
 fn binary(operator: Binary, left: Printed, right: Printed) -> Printed {
     let level = operator.level();
     let next = level.saturating_add(1);
-    // Comparisons do not chain. Beside operators of bits, people take comparisons for weaker than they are.
+    // Comparisons do not chain. Beside operators of bits, people take comparisons for weaker than
+    // they are.
     let (of_left, of_right) = match operator {
-        Binary::BitOr | Binary::BitXor | Binary::BitAnd if left.is_comparison() || right.is_comparison() => {
-            let least = |side: &Printed, else_: u8| if side.is_comparison() { OPERAND } else { else_ };
+        Binary::BitOr | Binary::BitXor | Binary::BitAnd
+            if left.is_comparison() || right.is_comparison() =>
+        {
+            let least =
+                |side: &Printed, else_: u8| if side.is_comparison() { OPERAND } else { else_ };
             (least(&left, level), least(&right, next))
         }
         _ if matches!(level, EQUALITY | ORDER) => (next, next),
@@ -97,7 +106,9 @@ fn quote(text: &[u8]) -> String {
                 '"' | '\\' => out.extend(['\\', c]),
                 '\n' => out.push_str("\\n"),
                 '\t' => out.push_str("\\t"),
-                c if c.is_ascii() && c.is_control() => out.push_str(&format!("\\x{:02x}", u32::from(c))),
+                c if c.is_ascii() && c.is_control() => {
+                    out.push_str(&format!("\\x{:02x}", u32::from(c)))
+                }
                 c => out.push(c),
             }
         }

@@ -6,7 +6,8 @@ use crate::value::Value;
 use crate::{code, eval, parse};
 use std::str::FromStr;
 
-/// A compiled expression. Two are equal if they have the same operations on the same names and constants.
+/// A compiled expression. Two are equal if they have the same operations on the same names and
+/// constants.
 #[derive(Debug, Clone)]
 pub struct Filter {
     pub(crate) ops: Vec<Op>,
@@ -47,8 +48,8 @@ pub(crate) enum Op {
         /// The result is true if the glob does not match.
         is_negated: bool,
     },
-    /// Turns the top into its truth. If that is `skips_on`, continues at the operation `to`, after the one that would use the
-    /// right operand.
+    /// Turns the top into its truth. If that is `skips_on`, continues at the operation `to`, after
+    /// the one that would use the right operand.
     Shortcut {
         skips_on: bool,
         to: u16,
@@ -123,7 +124,10 @@ impl Binary {
 
     /// Returns true for operators on the bits of integers.
     pub(crate) fn is_of_bits(self) -> bool {
-        matches!(self, Self::BitOr | Self::BitXor | Self::BitAnd | Self::ShiftLeft | Self::ShiftRight)
+        matches!(
+            self,
+            Self::BitOr | Self::BitXor | Self::BitAnd | Self::ShiftLeft | Self::ShiftRight
+        )
     }
 }
 
@@ -141,29 +145,31 @@ impl Filter {
     /// Compiles an expression.
     ///
     /// # Errors
-    /// The expression does not follow the grammar, or exceeds a limit. The error has the place, what was found there and what was
-    /// expected.
+    /// The expression does not follow the grammar, or exceeds a limit. The error has the place,
+    /// what was found there and what was expected.
     pub fn parse(expression: &str) -> Result<Self, Error> {
         parse::parse(expression).map_err(|error| *error)
     }
 
-    /// Returns the names that the expression reads, each once. [`Filter::eval`] asks for values by positions in this list.
+    /// Returns the names that the expression reads, each once. [`Filter::eval`] asks for values by
+    /// positions in this list.
     #[must_use]
     pub fn names(&self) -> &[Name] {
         &self.names
     }
 
-    /// Evaluates the expression. `value` returns the value of the name at a position in [`Filter::names`], or `None` if the event
-    /// does not have it; it is not called for names that cannot change the result any more. The result is `None` if it depends on a
-    /// value that is not there; such an event does not match.
+    /// Evaluates the expression. `value` returns the value of the name at a position in
+    /// [`Filter::names`], or `None` if the event does not have it; it is not called for names that
+    /// cannot change the result any more. The result is `None` if it depends on a value that is not
+    /// there; such an event does not match.
     #[inline]
     #[must_use]
     pub fn eval<'v>(&'v self, value: &mut impl FnMut(usize) -> Option<Value<'v>>) -> Option<bool> {
         eval::eval(self, value)
     }
 
-    /// Returns the compiled expression as bytes for [`Code::new`](crate::Code::new); none if it has more than
-    /// [`MAX_CODE`](crate::MAX_CODE) bytes or is nested too deeply.
+    /// Returns the compiled expression as bytes for [`Code::new`](crate::Code::new); none if it has
+    /// more than [`MAX_CODE`](crate::MAX_CODE) bytes or is nested too deeply.
     #[must_use]
     pub fn encode(&self) -> Option<Vec<u8>> {
         code::encode(self)
@@ -175,7 +181,8 @@ impl Filter {
         &self.text
     }
 
-    /// Returns an error that points at the first use of a name, for a caller that does not know the name.
+    /// Returns an error that points at the first use of a name, for a caller that does not know the
+    /// name.
     #[must_use]
     pub fn unknown_name(&self, position: usize, expected: &str) -> Error {
         let offset = self.places.get(position).copied().unwrap_or(0);

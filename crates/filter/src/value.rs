@@ -90,7 +90,8 @@ impl<'a> Item<'a> {
         }
     }
 
-    /// Returns the text, or the label of an enumeration. The inner option is none if an enumeration has no label for its number.
+    /// Returns the text, or the label of an enumeration. The inner option is none if an enumeration
+    /// has no label for its number.
     #[inline]
     pub(crate) fn text(self) -> Option<Option<&'a [u8]>> {
         match self {
@@ -142,7 +143,11 @@ fn compare_float(integer: i128, float: f64) -> Option<Ordering> {
         return Some(Ordering::Greater);
     }
     let whole = float.trunc();
-    #[allow(clippy::as_conversions, clippy::cast_possible_truncation, reason = "a whole number within an i128: exact")]
+    #[allow(
+        clippy::as_conversions,
+        clippy::cast_possible_truncation,
+        reason = "a whole number within an i128: exact"
+    )]
     let rounded = whole as i128;
     // If the whole numbers are equal, the fraction decides.
     Some(integer.cmp(&rounded).then_with(|| whole.partial_cmp(&float).unwrap_or(Ordering::Equal)))

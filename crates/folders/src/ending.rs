@@ -6,8 +6,8 @@ use lastwords_abi::session::ENDING_NUMBER;
 /// How a session ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
-    /// Its last handle was dropped in good order. The value is the exit status of the process, if the process exited
-    /// later and could write it.
+    /// Its last handle was dropped in good order. The value is the exit status of the process, if
+    /// the process exited later and could write it.
     Closed(Option<u8>),
     /// The application reported an error: `Session::finish` was given one.
     Error,
@@ -15,9 +15,11 @@ pub enum Ending {
     Panic,
     /// A fatal signal ended it. The value is the number of the signal.
     Signal(u8),
-    /// The process exited while the session was open. The value is the exit status, if the C library provides it.
+    /// The process exited while the session was open. The value is the exit status, if the C
+    /// library provides it.
     Exit(Option<u8>),
-    /// The process is gone and has written nothing: SIGKILL, another signal without a handler, `_exit`, loss of power.
+    /// The process is gone and has written nothing: SIGKILL, another signal without a handler,
+    /// `_exit`, loss of power.
     Killed,
 }
 
@@ -26,8 +28,8 @@ pub enum Ending {
 pub struct Ended {
     /// How it ended.
     pub how: Ending,
-    /// CLOCK_REALTIME at its end, in nanoseconds. For [`Ending::Killed`] it is the last time that the session was seen
-    /// alive, within about a second if the session's thread listened.
+    /// CLOCK_REALTIME at its end, in nanoseconds. For [`Ending::Killed`] it is the last time that
+    /// the session was seen alive, within about a second if the session's thread listened.
     pub at: u64,
     /// The process that ended it; 0 if it is not known.
     pub pid: u32,
@@ -37,7 +39,8 @@ impl Ending {
     /// Returns the word that a process writes in the control area of the session (docs/ABI.md).
     #[must_use]
     pub fn word(self) -> u32 {
-        let number = |number: Option<u8>| number.map_or(0, |number| ENDING_NUMBER | u32::from(number) << 8);
+        let number =
+            |number: Option<u8>| number.map_or(0, |number| ENDING_NUMBER | u32::from(number) << 8);
         match self {
             Self::Killed => abi::ENDING_NONE,
             Self::Closed(status) => abi::ENDING_CLOSED | number(status),
@@ -75,8 +78,13 @@ impl Ending {
     #[must_use]
     pub fn from_word(word: u32) -> Option<Self> {
         let number = (word & ENDING_NUMBER != 0).then_some((word >> 8) as u8);
-        let known =
-            [Self::Closed(number), Self::Error, Self::Panic, Self::Signal(number.unwrap_or(0)), Self::Exit(number)];
+        let known = [
+            Self::Closed(number),
+            Self::Error,
+            Self::Panic,
+            Self::Signal(number.unwrap_or(0)),
+            Self::Exit(number),
+        ];
         known.into_iter().find(|how| how.word() & 0xff == word & 0xff)
     }
 }
@@ -88,8 +96,10 @@ mod tests {
     #[test]
     fn each_ending_comes_back_from_its_word() {
         let numbers = [None, Some(0), Some(1), Some(255)];
-        let closed = numbers.iter().flat_map(|number| [Ending::Closed(*number), Ending::Exit(*number)]);
-        let all = closed.chain([Ending::Error, Ending::Panic, Ending::Signal(0), Ending::Signal(64)]);
+        let closed =
+            numbers.iter().flat_map(|number| [Ending::Closed(*number), Ending::Exit(*number)]);
+        let all =
+            closed.chain([Ending::Error, Ending::Panic, Ending::Signal(0), Ending::Signal(64)]);
         for how in all {
             assert_eq!(Ending::from_word(how.word()), Some(how));
         }

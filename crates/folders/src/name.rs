@@ -11,7 +11,8 @@ pub fn name_of(folder: &str) -> &str {
     folder.rsplit_once('-').map_or(folder, |(name, _)| name)
 }
 
-/// Returns the end of the name of a session's folder: 16 hexadecimal digits, the first half of its random UUID.
+/// Returns the end of the name of a session's folder: 16 hexadecimal digits, the first half of its
+/// random UUID.
 #[must_use]
 pub fn unique_of(uuid: &[u8; 16]) -> String {
     uuid[..DIGITS / 2].iter().map(|byte| format!("{byte:02x}")).collect()
@@ -23,11 +24,12 @@ pub fn is_unique(text: &str) -> bool {
     text.len() == DIGITS && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// Returns true if a path has the name of a session's folder. The folder of a session that is still being created has a name
-/// that begins with a dot, and is none yet.
+/// Returns true if a path has the name of a session's folder. The folder of a session that is still
+/// being created has a name that begins with a dot, and is none yet.
 #[must_use]
 pub fn is_session_folder(path: &Path) -> bool {
-    let name = path.file_name().and_then(|name| name.to_str()).filter(|name| !name.starts_with('.'));
+    let name =
+        path.file_name().and_then(|name| name.to_str()).filter(|name| !name.starts_with('.'));
     name.and_then(|name| name.rsplit_once('-')).is_some_and(|(_, unique)| is_unique(unique))
 }
 
@@ -42,7 +44,14 @@ mod tests {
         assert_eq!(folder, "/run/a-b-0011223344556677");
         assert!(is_session_folder(folder.as_ref()));
         assert_eq!(name_of("a-b-0011223344556677"), "a-b");
-        for other in ["/run/0011223344556677", "/run/a-001122334455667", "/run/a-001122334455667g", "/", "a-", ".new-0011223344556677"] {
+        for other in [
+            "/run/0011223344556677",
+            "/run/a-001122334455667",
+            "/run/a-001122334455667g",
+            "/",
+            "a-",
+            ".new-0011223344556677",
+        ] {
             assert!(!is_session_folder(other.as_ref()), "{other}");
         }
     }

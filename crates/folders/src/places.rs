@@ -1,7 +1,8 @@
 //! The file in a session's folder that lists the regions that are not files in this folder.
 //!
-//! It is text with one line for each region: `NAME OFFSET LENGTH PATH`. Numbers are decimal, and the path extends to
-//! the end of the line. Readers that scan for the regions' magic need it only to find the file to scan.
+//! It is text with one line for each region: `NAME OFFSET LENGTH PATH`. Numbers are decimal, and
+//! the path extends to the end of the line. Readers that scan for the regions' magic need it only
+//! to find the file to scan.
 
 use std::fmt;
 
@@ -47,9 +48,17 @@ mod tests {
 
     #[test]
     fn lines_are_read_as_they_are_written() {
-        let place = |path: &str| Place { name: "stream-0".into(), offset: 1 << 40, len: 7, path: path.into() };
+        let place = |path: &str| Place {
+            name: "stream-0".into(),
+            offset: 1 << 40,
+            len: 7,
+            path: path.into(),
+        };
         let places = [place("/a path/with spaces"), place("heap:12:0x7f00")];
         let text: String = places.iter().map(|place| format!("{place}\n")).collect();
-        assert_eq!(parse_places(&format!("{text}a b c\nsession 1\n\n{text}")), [&places[..], &places[..]].concat());
+        assert_eq!(
+            parse_places(&format!("{text}a b c\nsession 1\n\n{text}")),
+            [&places[..], &places[..]].concat()
+        );
     }
 }

@@ -2,7 +2,8 @@
 
 use lastwords_abi::session as abi;
 
-/// The state of a session's snapshot, by its number in the control area of the session (docs/ABI.md).
+/// The state of a session's snapshot, by its number in the control area of the session
+/// (docs/ABI.md).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum SnapshotState {
     /// The session has no spare memory for one.

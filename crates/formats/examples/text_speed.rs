@@ -93,7 +93,9 @@ fn synthetic(frequency: u64) -> Synthetic {
         clock,
         channels: vec![channel],
     };
-    let streams = (0..STREAMS).map(|i| Stream { channel: 0, instance: i as u64, cpu: Some(i as u32) }).collect();
+    let streams = (0..STREAMS)
+        .map(|i| Stream { channel: 0, instance: i as u64, cpu: Some(i as u32) })
+        .collect();
     let mut events = 0;
     let packets = (0..STREAMS).map(|i| packets(i as u64, &mut events)).collect();
     Synthetic { schema, streams, packets, evidence: Evidence::default(), events }
@@ -121,7 +123,9 @@ fn packets(stream: u64, events: &mut u64) -> Vec<(PacketInfo, Vec<u8>)> {
         let mut header = 0xC1FC_1FC1u32.to_le_bytes().to_vec();
         header.extend([7; 16]);
         header.extend(0u32.to_le_bytes());
-        [stream, begin, clock, bits, bits, sequence, 0].iter().for_each(|word| header.extend(word.to_le_bytes()));
+        [stream, begin, clock, bits, bits, sequence, 0]
+            .iter()
+            .for_each(|word| header.extend(word.to_le_bytes()));
         header.extend((stream as u32).to_le_bytes());
         bytes[..84].copy_from_slice(&header);
         let info = PacketInfo {
@@ -153,7 +157,15 @@ fn measure(source: &Arc<Synthetic>) -> Result<(), Error> {
     for style in [Style::Babeltrace, Style::Ftrace, Style::Fields, Style::Raw] {
         let traces = [lastwords_ctf::session::trace(source, Path::new("memory"), Version::V2)?];
         let begin = Instant::now();
-        let totals = text::write(&traces, style, &all, &Zone::utc(), &mut std::io::sink(), &unwatched, &mut |_| {})?;
+        let totals = text::write(
+            &traces,
+            style,
+            &all,
+            &Zone::utc(),
+            &mut std::io::sink(),
+            &unwatched,
+            &mut |_| {},
+        )?;
         show(&format!("text, {style:?}"), begin, totals);
     }
     let traces = [lastwords_ctf::session::trace(source, Path::new("memory"), Version::V2)?];
@@ -161,7 +173,8 @@ fn measure(source: &Arc<Synthetic>) -> Result<(), Error> {
     let totals = json::write(&traces, &all, &mut std::io::sink(), &unwatched, &mut |_| {})?;
     show("JSON lines", begin, totals);
     for count_events in [false, true] {
-        let folder = std::path::PathBuf::from(format!("/dev/shm/lastwords-speed-{}", std::process::id()));
+        let folder =
+            std::path::PathBuf::from(format!("/dev/shm/lastwords-speed-{}", std::process::id()));
         let begin = Instant::now();
         let options = ctf::Options { version: Version::V1_8, count_events };
         let totals = ctf::write(&**source, &folder, options, &unwatched)?;

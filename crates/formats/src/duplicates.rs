@@ -1,9 +1,10 @@
-//! Deduplicates events that a session recorded into several channels, such as errors that also go to a small channel.
+//! Deduplicates events that a session recorded into several channels, such as errors that also go
+//! to a small channel.
 //!
-//! A thread records an event into its channels one after the other, in the channels' order, each time with another
-//! timestamp. Therefore the copy is the next event of the same thread, in a later channel, with the same description
-//! and payload. If a signal handler records an event between the two, both are shown. An event that has no copy is
-//! never omitted, unless two losses coincide.
+//! A thread records an event into its channels one after the other, in the channels' order, each
+//! time with another timestamp. Therefore the copy is the next event of the same thread, in a later
+//! channel, with the same description and payload. If a signal handler records an event between the
+//! two, both are shown. An event that has no copy is never omitted, unless two losses coincide.
 
 use crate::events::StreamInfo;
 use crate::fields::IntegerField;
@@ -19,7 +20,8 @@ const MAX_PENDING: usize = 64;
 pub(crate) struct Deduplicator<'t> {
     traces: &'t [Trace],
     streams: Vec<StreamInfo>,
-    /// An entry for each trace, stream class and event class; none if only one channel has the class.
+    /// An entry for each trace, stream class and event class; none if only one channel has the
+    /// class.
     shared: Vec<Vec<Vec<Option<SharedClass>>>>,
     pending: Vec<Pending>,
     /// The threads of the events so far, if there were earlier events that were not passed.
@@ -54,7 +56,14 @@ struct Pending {
 impl<'t> Deduplicator<'t> {
     pub(crate) fn new(traces: &'t [Trace], streams: &[StreamInfo]) -> Self {
         let shared = traces.iter().map(|trace| shared_classes(&trace.class().streams)).collect();
-        Self { traces, streams: streams.to_vec(), shared, pending: Vec::new(), late: None, is_doubtful: false }
+        Self {
+            traces,
+            streams: streams.to_vec(),
+            shared,
+            pending: Vec::new(),
+            late: None,
+            is_doubtful: false,
+        }
     }
 
     /// Returns true if no two channels have the same event class, so that there are no copies.
@@ -62,8 +71,8 @@ impl<'t> Deduplicator<'t> {
         !self.shared.iter().flatten().flatten().any(Option::is_some)
     }
 
-    /// Prepares for events that begin in the middle: the copy of an event follows it in its thread, so that the first event of each
-    /// thread is in doubt.
+    /// Prepares for events that begin in the middle: the copy of an event follows it in its thread,
+    /// so that the first event of each thread is in doubt.
     pub(crate) fn begin_late(&mut self) {
         self.late = Some(HashSet::new());
     }
@@ -73,24 +82,34 @@ impl<'t> Deduplicator<'t> {
         self.is_doubtful
     }
 
-    /// Returns true if the event is a copy of an earlier event from another channel. The caller must pass every event,
-    /// in order.
+    /// Returns true if the event is a copy of an earlier event from another channel. The caller
+    /// must pass every event, in order.
     pub(crate) fn is_copy(&mut self, stream: usize, reader: &mut Reader<'_>, event: &Due) -> bool {
-        let Some(StreamInfo { trace, class: channel, .. }) = self.streams.get(stream) else { return false };
+        let Some(StreamInfo { trace, class: channel, .. }) = self.streams.get(stream) else {
+            return false;
+        };
         let (trace, channel) = (*trace, *channel);
-        let shared = self.shared.get(trace).and_then(|of| of.get(channel)?.get(event.class).copied()).flatten();
+        let shared = self
+            .shared
+            .get(trace)
+            .and_then(|of| of.get(channel)?.get(event.class).copied())
+            .flatten();
         self.is_doubtful = false;
         if shared.is_none() && self.pending.is_empty() && self.late.is_none() {
             return false;
         }
-        let Some((thread, payload)) = self.identity(trace, channel, reader, event) else { return false };
+        let Some((thread, payload)) = self.identity(trace, channel, reader, event) else {
+            return false;
+        };
         let thread = (trace, thread);
         let last = self.pending.iter().position(|pending| pending.thread == thread);
         let last = last.map(|last| self.pending.remove(last));
         let is_first = self.late.as_mut().is_some_and(|threads| threads.insert(thread));
         let Some(SharedClass { first, last_channel }) = shared else { return false };
         self.is_doubtful = is_first && first.0 < channel;
-        let is_copy = last.is_some_and(|last| last.class == first && last.channel < channel && last.payload == payload);
+        let is_copy = last.is_some_and(|last| {
+            last.class == first && last.channel < channel && last.payload == payload
+        });
         if channel < last_channel {
             self.pending.truncate(MAX_PENDING - 1);
             self.pending.insert(0, Pending { thread, class: first, channel, payload });
@@ -98,12 +117,19 @@ impl<'t> Deduplicator<'t> {
         is_copy
     }
 
-    /// Returns the id of the thread that recorded an event, and the event's payload. Returns none if the context has no
-    /// thread id.
-    fn identity(&self, trace: usize, class: usize, reader: &mut Reader<'_>, event: &Due) -> Option<(u64, Vec<u8>)> {
+    /// Returns the id of the thread that recorded an event, and the event's payload. Returns none
+    /// if the context has no thread id.
+    fn identity(
+        &self,
+        trace: usize,
+        class: usize,
+        reader: &mut Reader<'_>,
+        event: &Due,
+    ) -> Option<(u64, Vec<u8>)> {
         let program = &self.traces.get(trace)?.program;
         let code = program.code(Scope::CommonContext, class, event.class)?;
-        let node = code.nodes().iter().position(|node| matches!(node.name.as_str(), "vtid" | "tid"))?;
+        let node =
+            code.nodes().iter().position(|node| matches!(node.name.as_str(), "vtid" | "tid"))?;
         let mut thread = IntegerField { node: Some(NodeId::try_from(node).ok()?), value: None };
         let (_, decoder, part) = reader.parts();
         let begin = program.visit(decoder, code, &part, event.body, &mut thread).ok()?;
@@ -122,19 +148,24 @@ fn shared_classes(channels: &[StreamClass]) -> Vec<Vec<Option<SharedClass>>> {
             positions.entry(without_id(described)).or_default().push((channel, class));
         }
     }
-    let mut shared: Vec<Vec<Option<SharedClass>>> = channels.iter().map(|c| vec![None; c.events.len()]).collect();
+    let mut shared: Vec<Vec<Option<SharedClass>>> =
+        channels.iter().map(|c| vec![None; c.events.len()]).collect();
     for positions in positions.values() {
-        let (Some(first), Some((last_channel, _))) = (positions.first(), positions.last()) else { continue };
+        let (Some(first), Some((last_channel, _))) = (positions.first(), positions.last()) else {
+            continue;
+        };
         for (channel, class) in positions.iter().filter(|_| first.0 != *last_channel) {
             let slot = shared.get_mut(*channel).and_then(|of| of.get_mut(*class));
-            slot.into_iter().for_each(|slot| *slot = Some(SharedClass { first: *first, last_channel: *last_channel }));
+            slot.into_iter().for_each(|slot| {
+                *slot = Some(SharedClass { first: *first, last_channel: *last_channel })
+            });
         }
     }
     shared
 }
 
-/// Returns the part of a description that is the same in every channel. The event id differs: each channel assigns its
-/// own ids.
+/// Returns the part of a description that is the same in every channel. The event id differs: each
+/// channel assigns its own ids.
 fn without_id(class: &EventClass) -> (Option<&str>, Option<u8>, &str, String) {
     let level = class.log_level.map(|level| level.number());
     (class.name.as_deref(), level, &class.attributes, format!("{:?}", class.payload))

@@ -17,13 +17,15 @@ const CHUNK: usize = 128 << 10;
 /// A loss, a fault or a remark that reading or writing events produced.
 #[derive(Debug)]
 pub enum Note {
-    /// The packets of a trace that has no account report missing events or packets. The text is babeltrace2's message.
+    /// The packets of a trace that has no account report missing events or packets. The text is
+    /// babeltrace2's message.
     Loss(Loss, String),
     /// A part of the input cannot be read.
     Fault(Error),
     /// The output differs from the input.
     Remark(String),
-    /// The losses and faults of the trace at this position. Sent after all events, for each trace that has any.
+    /// The losses and faults of the trace at this position. Sent after all events, for each trace
+    /// that has any.
     Read(usize, Totals),
 }
 
@@ -44,7 +46,8 @@ impl Tally {
         let traces: Vec<usize> = streams.iter().map(|stream| stream.trace).collect();
         let count = traces.iter().max().map_or(0, |last| last.saturating_add(1));
         let by_trace = vec![Totals::default(); count];
-        let mut tally = Self { traces, by_trace, used: vec![false; streams.len()], totals: Totals::default() };
+        let mut tally =
+            Self { traces, by_trace, used: vec![false; streams.len()], totals: Totals::default() };
         for (stream, packets) in passed.skips.iter().map(|skip| skip.packets as u64).enumerate() {
             if !passed.is_checked {
                 tally.count(stream, |totals| totals.unread = totals.unread.saturating_add(packets));
@@ -77,8 +80,8 @@ impl Tally {
         self.count(stream, |totals| totals.faults = totals.faults.saturating_add(1));
     }
 
-    /// Reports the losses and faults of each trace to `notes`, and returns the counts of all traces. `bytes` is the
-    /// number of bytes written.
+    /// Reports the losses and faults of each trace to `notes`, and returns the counts of all
+    /// traces. `bytes` is the number of bytes written.
     ///
     /// # Errors
     /// Writing has failed with the error `failed`.
@@ -88,10 +91,13 @@ impl Tally {
         bytes: u64,
         notes: &mut dyn FnMut(Note),
     ) -> crate::Result<Totals> {
-        let damaged = self.by_trace.iter().enumerate().filter(|(_, totals)| **totals != Totals::default());
+        let damaged =
+            self.by_trace.iter().enumerate().filter(|(_, totals)| **totals != Totals::default());
         damaged.for_each(|(trace, totals)| notes(Note::Read(trace, *totals)));
         let streams = self.used.iter().filter(|used| **used).count() as u64;
-        failed.map_or(Ok(Totals { bytes, streams, ..self.totals }), |error| Err(crate::Error::Output(error)))
+        failed.map_or(Ok(Totals { bytes, streams, ..self.totals }), |error| {
+            Err(crate::Error::Output(error))
+        })
     }
 }
 
@@ -102,8 +108,8 @@ pub struct StreamInfo {
     pub trace: usize,
     /// Position of the stream's class in the trace.
     pub class: usize,
-    /// Number of the stream among the streams of its trace. Events of equal time are merged in the order of these
-    /// numbers.
+    /// Number of the stream among the streams of its trace. Events of equal time are merged in the
+    /// order of these numbers.
     pub number: u64,
     /// The CPU that the stream is bound to.
     pub cpu: Option<u32>,
@@ -133,7 +139,8 @@ pub(crate) fn stream_infos(traces: &[Trace], readers: &[(usize, Reader<'_>)]) ->
     facts.collect()
 }
 
-/// Returns true if all events of the stream are wanted because they were selected when the trace was made.
+/// Returns true if all events of the stream are wanted because they were selected when the trace
+/// was made.
 fn is_selected(traces: &[Trace], facts: &StreamInfo) -> bool {
     traces.get(facts.trace).is_some_and(|trace| trace.is_selected)
 }
@@ -144,7 +151,8 @@ pub fn channel(class: &StreamClass) -> String {
     if class.name.is_empty() { class.id.to_string() } else { class.name.clone() }
 }
 
-/// Returns the code that decodes a scope of an event class, or none if the event class has no such scope.
+/// Returns the code that decodes a scope of an event class, or none if the event class has no such
+/// scope.
 #[must_use]
 pub fn scope_code(trace: &Trace, scope: Scope, stream: usize, event: usize) -> Option<&Code> {
     trace.class().scope(scope, stream, event)?;
@@ -152,18 +160,28 @@ pub fn scope_code(trace: &Trace, scope: Scope, stream: usize, event: usize) -> O
 }
 
 impl<'t> Chosen<'t> {
-    /// Returns the streams that `selection` wants. `rounding` sets how times are computed from clock readings.
-    pub(crate) fn new(traces: &'t [Trace], selection: &'t Selection, rounding: Rounding, watch: Watch<'t>) -> Self {
+    /// Returns the streams that `selection` wants. `rounding` sets how times are computed from
+    /// clock readings.
+    pub(crate) fn new(
+        traces: &'t [Trace],
+        selection: &'t Selection,
+        rounding: Rounding,
+        watch: Watch<'t>,
+    ) -> Self {
         let all: Vec<_> = readers(traces);
         let facts = stream_infos(traces, &all);
         let wanted = |facts: &StreamInfo| {
-            let class = traces.get(facts.trace).and_then(|trace| trace.class().streams.get(facts.class));
+            let class =
+                traces.get(facts.trace).and_then(|trace| trace.class().streams.get(facts.class));
             is_selected(traces, facts)
-                || selection.wants_cpu(facts.cpu) && class.is_none_or(|class| selection.wants_channel(&channel(class)))
+                || selection.wants_cpu(facts.cpu)
+                    && class.is_none_or(|class| selection.wants_channel(&channel(class)))
         };
         let kept = all.into_iter().zip(facts).filter(|(_, facts)| wanted(facts));
         let (readers, facts): (Vec<_>, Vec<_>) = kept.unzip();
-        let readers = readers.into_iter().map(|(trace, reader)| (trace, reader.rounded(rounding).watched(watch)));
+        let readers = readers
+            .into_iter()
+            .map(|(trace, reader)| (trace, reader.rounded(rounding).watched(watch)));
         let (filter, passed) = (Filter::new(traces, &facts, selection), Passed::default());
         Self { traces, readers: readers.collect(), filter, facts, passed }
     }
@@ -194,18 +212,29 @@ impl<'t> Filter<'t> {
     fn new(traces: &'t [Trace], facts: &[StreamInfo], selection: &'t Selection) -> Self {
         let deduplicator = selection.deduplicate.then(|| Deduplicator::new(traces, facts));
         let deduplicator = deduplicator.filter(|deduplicator| !deduplicator.is_idle());
-        let expression = selection.filter.as_deref().map(|filter| EventFilter::new(traces, facts, filter));
-        let timeless = selection.since.is_none() && selection.until.is_none() && expression.is_none();
+        let expression =
+            selection.filter.as_deref().map(|filter| EventFilter::new(traces, facts, filter));
+        let timeless =
+            selection.since.is_none() && selection.until.is_none() && expression.is_none();
         let classes = |facts: &StreamInfo| -> Vec<bool> {
-            let class = traces.get(facts.trace).and_then(|trace| trace.class().streams.get(facts.class));
+            let class =
+                traces.get(facts.trace).and_then(|trace| trace.class().streams.get(facts.class));
             let events = class.map_or(&[][..], |class| &class.events);
-            events.iter().map(|event| selection.wants_name(event.name.as_deref().unwrap_or("<unknown>"))).collect()
+            events
+                .iter()
+                .map(|event| selection.wants_name(event.name.as_deref().unwrap_or("<unknown>")))
+                .collect()
         };
         let classes: Vec<Vec<bool>> = facts.iter().map(classes).collect();
-        let is_whole = |of: &Vec<bool>| timeless && deduplicator.is_none() && of.iter().all(|wanted| *wanted);
-        let takes_all = facts.iter().zip(&classes).map(|(facts, of)| is_selected(traces, facts) || is_whole(of));
+        let is_whole =
+            |of: &Vec<bool>| timeless && deduplicator.is_none() && of.iter().all(|wanted| *wanted);
+        let takes_all = facts
+            .iter()
+            .zip(&classes)
+            .map(|(facts, of)| is_selected(traces, facts) || is_whole(of));
         let takes_all = takes_all.collect();
-        let is_uncounted = |facts: &StreamInfo| traces.get(facts.trace).is_some_and(|trace| trace.is_beside);
+        let is_uncounted =
+            |facts: &StreamInfo| traces.get(facts.trace).is_some_and(|trace| trace.is_beside);
         let is_uncounted = facts.iter().map(is_uncounted).collect();
         Self { selection, takes_all, is_uncounted, classes, deduplicator, expression, to_skip: 0 }
     }
@@ -213,7 +242,8 @@ impl<'t> Filter<'t> {
     /// Returns true if the event is wanted. The caller must pass every event, in order.
     #[inline]
     pub(crate) fn wants(&mut self, stream: usize, reader: &mut Reader<'_>, event: &Due) -> bool {
-        let is_wanted = self.takes_all.get(stream).copied().unwrap_or(true) || self.matches(stream, reader, event);
+        let is_wanted = self.takes_all.get(stream).copied().unwrap_or(true)
+            || self.matches(stream, reader, event);
         is_wanted && (self.to_skip == 0 || self.skip(stream))
     }
 
@@ -241,8 +271,14 @@ impl<'t> Filter<'t> {
 
     fn matches(&mut self, stream: usize, reader: &mut Reader<'_>, event: &Due) -> bool {
         let deduplicator = self.deduplicator.as_mut();
-        let is_copy = deduplicator.is_some_and(|deduplicator| deduplicator.is_copy(stream, reader, event));
-        let named = self.classes.get(stream).and_then(|classes| classes.get(event.class)).copied().unwrap_or(true);
+        let is_copy =
+            deduplicator.is_some_and(|deduplicator| deduplicator.is_copy(stream, reader, event));
+        let named = self
+            .classes
+            .get(stream)
+            .and_then(|classes| classes.get(event.class))
+            .copied()
+            .unwrap_or(true);
         let timed = || event.nanoseconds.is_none_or(|moment| self.selection.wants_time(moment));
         if is_copy || !named || !timed() {
             return false;
@@ -251,8 +287,9 @@ impl<'t> Filter<'t> {
     }
 }
 
-/// Calls `visit` with each selected event in order of time, and with the reader that has the event in its window.
-/// Errors of reading go to `notes`. `watch` receives the number of bytes that were read.
+/// Calls `visit` with each selected event in order of time, and with the reader that has the event
+/// in its window. Errors of reading go to `notes`. `watch` receives the number of bytes that were
+/// read.
 pub fn each(
     traces: &[Trace],
     selection: &Selection,
@@ -260,8 +297,10 @@ pub fn each(
     visit: &mut dyn FnMut(&mut Reader<'_>, &Due),
     notes: &mut dyn FnMut(Note),
 ) {
-    let Chosen { mut readers, filter, .. } = Chosen::last(traces, selection, Rounding::Floor, watch);
-    let visit = |_: &Filter<'_>, _: usize, reader: &mut Reader<'_>, event: &Due| visit(reader, event);
+    let Chosen { mut readers, filter, .. } =
+        Chosen::last(traces, selection, Rounding::Floor, watch);
+    let visit =
+        |_: &Filter<'_>, _: usize, reader: &mut Reader<'_>, event: &Due| visit(reader, event);
     run(&mut readers, &mut Each { filter, visit, notes });
 }
 
@@ -294,18 +333,22 @@ pub trait Take {
     /// Takes an event. The reader has the event in its window.
     fn event(&mut self, stream: &StreamInfo, reader: &mut Reader<'_>, event: &Due);
 
-    /// Takes the begin of a packet, which is [`Reader::packet`]. The stream's earlier events were taken before.
+    /// Takes the begin of a packet, which is [`Reader::packet`]. The stream's earlier events were
+    /// taken before.
     fn packet(&mut self, _stream: &StreamInfo, _reader: &mut Reader<'_>) {}
 
-    /// Takes a loss that the packets of a trace without an account report. It lies before the stream's next event.
+    /// Takes a loss that the packets of a trace without an account report. It lies before the
+    /// stream's next event.
     fn loss(&mut self, _stream: &StreamInfo, _reader: &mut Reader<'_>, _loss: Loss) {}
 
-    /// Notes that a part of the stream cannot be decoded. The stream's earlier events were taken before.
+    /// Notes that a part of the stream cannot be decoded. The stream's earlier events were taken
+    /// before.
     fn fault(&mut self, _stream: &StreamInfo) {}
 }
 
-/// Passes each selected event to `to`. Errors of reading go to `notes`. `watch` receives the number of bytes that were
-/// read. Returns the counts of events, packets and losses; those of events include the events that [`Selection::last`] skips.
+/// Passes each selected event to `to`. Errors of reading go to `notes`. `watch` receives the number
+/// of bytes that were read. Returns the counts of events, packets and losses; those of events
+/// include the events that [`Selection::last`] skips.
 ///
 /// # Errors
 /// There are none so far.
@@ -317,7 +360,8 @@ pub fn take(
     notes: &mut dyn FnMut(Note),
 ) -> crate::Result<Totals> {
     // The events that are skipped are counted too, so that all are read.
-    let Chosen { mut readers, filter, facts, passed, .. } = Chosen::counted(traces, selection, Rounding::Floor, watch);
+    let Chosen { mut readers, filter, facts, passed, .. } =
+        Chosen::counted(traces, selection, Rounding::Floor, watch);
     let mut tally = Tally::new(&facts, &passed);
     tally.totals.events = filter.to_skip;
     let mut taking = Taking { filter, facts, to, notes, tally };
@@ -368,20 +412,24 @@ pub(crate) trait Line {
     /// Appends an event of the stream at a position of [`Chosen::readers`].
     fn line(&mut self, stream: usize, reader: &mut Reader<'_>, event: &Due, out: &mut Vec<u8>);
 
-    /// Takes the begin of a packet, which is [`Reader::packet`]. The stream's earlier events were taken before.
+    /// Takes the begin of a packet, which is [`Reader::packet`]. The stream's earlier events were
+    /// taken before.
     fn packet(&mut self, _stream: usize, _reader: &mut Reader<'_>, _out: &mut Vec<u8>) {}
 
-    /// Takes a loss that the packets of a trace without an account report. It lies in the packet that is read next, or before it.
+    /// Takes a loss that the packets of a trace without an account report. It lies in the packet
+    /// that is read next, or before it.
     fn loss(&mut self, _stream: usize, _loss: Loss) {}
 
-    /// Notes that a part of the stream cannot be decoded. The stream's earlier events were taken before.
+    /// Notes that a part of the stream cannot be decoded. The stream's earlier events were taken
+    /// before.
     fn fault(&mut self, _stream: usize) {}
 
     /// Appends what remains to be written after the last event.
     fn end(&mut self, _out: &mut Vec<u8>) {}
 }
 
-/// Takes the line of an event and the event's time in nanoseconds. Returns false if it wants no more lines.
+/// Takes the line of an event and the event's time in nanoseconds. Returns false if it wants no
+/// more lines.
 pub(crate) type PutLine<'o> = dyn FnMut(i64, &[u8]) -> bool + 'o;
 
 /// The destination of the output.
@@ -400,7 +448,9 @@ impl Out<'_> {
     pub(crate) fn put(&mut self, time: i64, text: &[u8]) -> io::Result<()> {
         match self {
             Self::File(out) => out.write_all(text),
-            Self::Lines(put) => put(time, text).then_some(()).ok_or_else(|| ErrorKind::BrokenPipe.into()),
+            Self::Lines(put) => {
+                put(time, text).then_some(()).ok_or_else(|| ErrorKind::BrokenPipe.into())
+            }
         }
     }
 }
@@ -418,7 +468,8 @@ pub(crate) fn write<'o>(
     let Chosen { mut readers, filter, facts, passed, .. } = chosen;
     let full = if matches!(out, Out::File(_)) { CHUNK } else { 0 };
     let (buffer, tally) = (Vec::with_capacity(2 * CHUNK), Tally::new(&facts, &passed));
-    let mut writer = Writer { filter, line, out, full, notes, buffer, bytes: 0, tally, failed: None };
+    let mut writer =
+        Writer { filter, line, out, full, notes, buffer, bytes: 0, tally, failed: None };
     run(&mut readers, &mut writer);
     writer.line.end(&mut writer.buffer);
     if writer.failed.is_none() && !writer.buffer.is_empty() {

@@ -1,4 +1,5 @@
-//! Shows the evidence as text for people, and as data for `inspect --json`. docs/JSON.md describes the data.
+//! Shows the evidence as text for people, and as data for `inspect --json`. docs/JSON.md describes
+//! the data.
 
 mod spans;
 
@@ -26,7 +27,8 @@ pub struct Report {
     pub uuid: String,
     /// True if something is lost by the rules of `--strict`.
     pub losses: bool,
-    /// Number of events known to be lost. Events that were overwritten or in flight are not included.
+    /// Number of events known to be lost. Events that were overwritten or in flight are not
+    /// included.
     pub lost_events: u64,
     /// Number of values that were cut or left out in events that are there.
     pub cut_values: u64,
@@ -94,8 +96,8 @@ pub struct SpanReport {
     pub id: u64,
     /// Id of the span's parent, or 0.
     pub parent: u64,
-    /// Time at which the span was opened, in nanoseconds since the epoch. It is text because JSON readers lose digits
-    /// of such numbers.
+    /// Time at which the span was opened, in nanoseconds since the epoch. It is text because JSON
+    /// readers lose digits of such numbers.
     pub opened_ns: String,
     /// Time from then to the last sign of life in the trace, in nanoseconds, as text.
     pub age_ns: String,
@@ -130,7 +132,8 @@ pub struct Account<'a> {
     pub evidence: Cow<'a, Evidence>,
     /// Spans that were open.
     pub spans: Vec<SpanReport>,
-    /// Number of packets or sub-buffers that could not be decoded to their end. They count as losses.
+    /// Number of packets or sub-buffers that could not be decoded to their end. They count as
+    /// losses.
     pub faults: u64,
 }
 
@@ -204,20 +207,29 @@ impl<'a> Account<'a> {
         self.evidence.gaps.iter().any(|gap| gap.cause == Cause::Undescribed)
     }
 
-    /// Adds the results of reading the packets of the trace: losses that the packets report, and packets that cannot be
-    /// decoded.
+    /// Adds the results of reading the packets of the trace: losses that the packets report, and
+    /// packets that cannot be decoded.
     pub fn add_reading(&mut self, totals: &Totals) {
-        let gap = |cause, events, place: String| Gap { stream: None, place, cause, events, bytes: None };
+        let gap =
+            |cause, events, place: String| Gap { stream: None, place, cause, events, bytes: None };
         if totals.lost_events > 0 {
-            let gap = gap(Cause::Discarded, Some(totals.lost_events), "as the packets report".to_owned());
+            let gap =
+                gap(Cause::Discarded, Some(totals.lost_events), "as the packets report".to_owned());
             self.evidence.to_mut().gaps.push(gap);
         }
         if totals.lost_packets > 0 {
-            let gap = gap(Cause::Missing, None, format!("{} packets between others", totals.lost_packets));
+            let gap = gap(
+                Cause::Missing,
+                None,
+                format!("{} packets between others", totals.lost_packets),
+            );
             self.evidence.to_mut().gaps.push(gap);
         }
         if totals.unread > 0 {
-            let place = format!("{} packets before the last events, which were not looked at", totals.unread);
+            let place = format!(
+                "{} packets before the last events, which were not looked at",
+                totals.unread
+            );
             self.evidence.to_mut().gaps.push(gap(Cause::Missing, None, place));
         }
         self.faults = self.faults.saturating_add(totals.faults);
@@ -228,8 +240,8 @@ impl<'a> Account<'a> {
         Amount::from_gaps(self.evidence.gaps.iter().filter(|gap| gap.cause == cause))
     }
 
-    /// Describes the losses in a few words: `6144 bytes overwritten, nothing else lost`. The number of lost events is left to the
-    /// lines of the account.
+    /// Describes the losses in a few words: `6144 bytes overwritten, nothing else lost`. The number
+    /// of lost events is left to the lines of the account.
     #[must_use]
     pub fn words(&self) -> String {
         Losses { events: 0, ..Losses::from_accounts([self]) }.words()
@@ -277,9 +289,9 @@ impl<'a> Account<'a> {
         }
     }
 
-    /// Writes the evidence for people: first a line of counts; then a line for each sub-buffer that is neither
-    /// committed nor open, for each gap, for each remark, and for each span that was open. Writes at most `limit` lines
-    /// of each kind, and the number of omitted lines.
+    /// Writes the evidence for people: first a line of counts; then a line for each sub-buffer that
+    /// is neither committed nor open, for each gap, for each remark, and for each span that was
+    /// open. Writes at most `limit` lines of each kind, and the number of omitted lines.
     ///
     /// # Errors
     /// `out` cannot be written.
@@ -294,9 +306,14 @@ impl<'a> Account<'a> {
             let count = counts.entry(sub_buffer.verdict).or_default();
             *count = count.saturating_add(1);
         }
-        let counts: Vec<String> = counts.iter().map(|(verdict, count)| format!("{count} {}", verdict.word())).collect();
+        let counts: Vec<String> =
+            counts.iter().map(|(verdict, count)| format!("{count} {}", verdict.word())).collect();
         // The sub-buffers of some sources are not judged.
-        let counts = if counts.is_empty() { String::new() } else { format!("sub-buffers: {}; ", counts.join(", ")) };
+        let counts = if counts.is_empty() {
+            String::new()
+        } else {
+            format!("sub-buffers: {}; ", counts.join(", "))
+        };
         writeln!(out, "{name}: {counts}{}", self.words())?;
         let damaged = self.evidence.sub_buffers.iter();
         let damaged: Vec<&SubBuffer> =
@@ -318,15 +335,20 @@ impl<'a> Account<'a> {
     }
 
     fn gap_line(&self, gap: &Gap) -> String {
-        let stream = gap.stream.map_or_else(|| "all streams".to_owned(), |stream| self.stream_name(stream));
+        let stream =
+            gap.stream.map_or_else(|| "all streams".to_owned(), |stream| self.stream_name(stream));
         let sizes = [(gap.events, "event"), (gap.bytes, "byte")];
         let sizes: Vec<String> = sizes
             .into_iter()
-            .filter_map(|(size, unit)| size.map(|size| format!("{size} {unit}{}", if size == 1 { "" } else { "s" })))
+            .filter_map(|(size, unit)| {
+                size.map(|size| format!("{size} {unit}{}", if size == 1 { "" } else { "s" }))
+            })
             .collect();
         let sizes = match (sizes.is_empty(), gap.events) {
             (true, _) => "of unknown size".to_owned(),
-            (false, None) if gap.cause.is_loss() => format!("{}, unknown number of events", sizes.join(", ")),
+            (false, None) if gap.cause.is_loss() => {
+                format!("{}, unknown number of events", sizes.join(", "))
+            }
             (false, _) => sizes.join(", "),
         };
         let place = plain(&gap.place);
@@ -358,19 +380,23 @@ impl<'a> Account<'a> {
     }
 }
 
-/// The sum of the losses of several accounts. The exit status and the words "nothing lost" depend only on this sum.
+/// The sum of the losses of several accounts. The exit status and the words "nothing lost" depend
+/// only on this sum.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Losses {
-    /// Number of events known to be lost. Events that were overwritten, or in flight at death, are not included.
+    /// Number of events known to be lost. Events that were overwritten, or in flight at death, are
+    /// not included.
     #[serde(rename = "lost_events")]
     pub events: u64,
-    /// True if something is lost by the rules of `--strict`, even if the number of lost events is unknown.
+    /// True if something is lost by the rules of `--strict`, even if the number of lost events is
+    /// unknown.
     #[serde(rename = "losses")]
     pub any: bool,
     /// True if there are packets whose events have no description.
     #[serde(rename = "unreadable", skip_serializing_if = "std::ops::Not::not")]
     pub undescribed: bool,
-    /// True if more is lost than those events: of some losses it is unknown how many events they are.
+    /// True if more is lost than those events: of some losses it is unknown how many events they
+    /// are.
     #[serde(skip)]
     pub more: bool,
     /// Number of values that were cut or left out in events that are there.
@@ -396,7 +422,8 @@ pub struct Amount {
 }
 
 impl Amount {
-    /// Returns the sum of the amounts of some gaps of a trace: bytes, or events if no gap has a number of bytes.
+    /// Returns the sum of the amounts of some gaps of a trace: bytes, or events if no gap has a
+    /// number of bytes.
     #[must_use]
     pub fn from_gaps<'a>(gaps: impl IntoIterator<Item = &'a Gap>) -> Self {
         let mut sum = Self::default();
@@ -416,7 +443,8 @@ impl Amount {
     /// Returns the amount in words: `6144 bytes`; none if nothing is gone.
     fn words(&self) -> Option<String> {
         let part = |number: u64, unit: &str| (number > 0).then(|| format!("{number} {unit}"));
-        let known: Vec<String> = part(self.bytes, "bytes").into_iter().chain(part(self.events, "events")).collect();
+        let known: Vec<String> =
+            part(self.bytes, "bytes").into_iter().chain(part(self.events, "events")).collect();
         match (known.is_empty(), self.unknown) {
             (true, false) => None,
             (true, true) => Some("older events".to_owned()),
@@ -456,19 +484,27 @@ impl Losses {
         self.dropped.add(&other.dropped);
     }
 
-    /// Describes the losses in a few words: `nothing lost`; `6144 bytes overwritten, nothing else lost`.
+    /// Describes the losses in a few words: `nothing lost`; `6144 bytes overwritten, nothing else
+    /// lost`.
     #[must_use]
     pub fn words(&self) -> String {
         let overwritten = self.overwritten.words().map(|amount| format!("{amount} overwritten"));
-        let dropped = self.dropped.words().map(|amount| format!("{amount} of snapshots dropped unread"));
+        let dropped =
+            self.dropped.words().map(|amount| format!("{amount} of snapshots dropped unread"));
         let known: Vec<String> = overwritten.into_iter().chain(dropped).collect();
-        let cut = if self.cut > 0 { format!(", {} cut", count(self.cut, "value")) } else { String::new() };
+        let cut = if self.cut > 0 {
+            format!(", {} cut", count(self.cut, "value"))
+        } else {
+            String::new()
+        };
         if self.cut > 0 && self.events == 0 && !self.more {
             return format!("no event lost{cut}");
         }
         match (self.any, self.events, known.is_empty()) {
             (true, 0, _) => "with losses".to_owned(),
-            (true, events, _) if self.more => format!("at least {} lost{cut}", count(events, "event")),
+            (true, events, _) if self.more => {
+                format!("at least {} lost{cut}", count(events, "event"))
+            }
             (true, events, _) => format!("{} lost{cut}", count(events, "event")),
             (false, _, true) => "nothing lost".to_owned(),
             (false, _, false) => format!("{}, nothing else lost", known.join(" and ")),
@@ -524,7 +560,9 @@ fn lines<T>(
         writeln!(out, "  {}", text(item))?;
     }
     match items.len().checked_sub(limit) {
-        Some(more) if more > 0 => writeln!(out, "  ... and {more} more {kind}; `inspect --json` lists all"),
+        Some(more) if more > 0 => {
+            writeln!(out, "  ... and {more} more {kind}; `inspect --json` lists all")
+        }
         _ => Ok(()),
     }
 }

@@ -1,4 +1,5 @@
-//! Decides how fields are shown, whatever the format: which fields are omitted, and which are bytes.
+//! Decides how fields are shown, whatever the format: which fields are omitted, and which are
+//! bytes.
 
 use lastwords_ctf::PADDING;
 use lastwords_ctf::program::Code;
@@ -10,7 +11,8 @@ use std::collections::{HashMap, HashSet};
 pub(crate) enum Role {
     /// The value is shown.
     Shown,
-    /// The value only serves decoding: it is a number with a role, or the length of the array that follows it.
+    /// The value only serves decoding: it is a number with a role, or the length of the array that
+    /// follows it.
     Hidden,
     /// The node is an array of bytes, which is shown as one text of hexadecimal digits.
     Bytes,
@@ -19,7 +21,8 @@ pub(crate) enum Role {
 }
 
 impl Role {
-    /// Returns true if the case of a variant means that the event lacks the field: the first option is empty.
+    /// Returns true if the case of a variant means that the event lacks the field: the first option
+    /// is empty.
     pub(crate) fn is_absent(self, case: Option<usize>) -> bool {
         self == Self::Present && case == Some(0)
     }
@@ -34,7 +37,11 @@ pub(crate) fn roles(code: &Code) -> Vec<Role> {
         _ if !node.shown => Role::Hidden,
         _ if optional.bits.contains(&at) => Role::Hidden,
         _ if optional.fields.contains(&at) => Role::Present,
-        Shape::Integer { signed: false, .. } if next(at).is_some_and(|next| is_length(node, next)) => Role::Hidden,
+        Shape::Integer { signed: false, .. }
+            if next(at).is_some_and(|next| is_length(node, next)) =>
+        {
+            Role::Hidden
+        }
         Shape::Array if next(at).is_some_and(is_octet) => Role::Bytes,
         _ => Role::Shown,
     };
@@ -50,29 +57,42 @@ struct OptionalNodes {
     bits: HashSet<usize>,
 }
 
-/// Returns the optional fields among the members of the scope. Their names say which bits select them.
+/// Returns the optional fields among the members of the scope. Their names say which bits select
+/// them.
 fn optional(nodes: &[Node]) -> OptionalNodes {
-    let members = nodes.iter().enumerate().filter(|(_, node)| node.depth == 1 && !node.name.is_empty());
-    let is_bit = |node: &Node| matches!(node.shape, Shape::Integer { length: 1, signed: false, .. });
-    let bits: HashMap<&str, usize> =
-        members.clone().filter(|(_, node)| is_bit(node)).map(|(at, node)| (node.name.as_str(), at)).collect();
+    let members =
+        nodes.iter().enumerate().filter(|(_, node)| node.depth == 1 && !node.name.is_empty());
+    let is_bit =
+        |node: &Node| matches!(node.shape, Shape::Integer { length: 1, signed: false, .. });
+    let bits: HashMap<&str, usize> = members
+        .clone()
+        .filter(|(_, node)| is_bit(node))
+        .map(|(at, node)| (node.name.as_str(), at))
+        .collect();
     let mut found = OptionalNodes::default();
     for (at, node) in members.clone() {
         let is_empty = |node: &Node| node.name.is_empty() && matches!(node.shape, Shape::Struct);
-        let is_optional = matches!(node.shape, Shape::Variant) && nodes.get(at.saturating_add(1)).is_some_and(is_empty);
+        let is_optional = matches!(node.shape, Shape::Variant)
+            && nodes.get(at.saturating_add(1)).is_some_and(is_empty);
         let bit = || {
             let named = format!("_{}_present", node.name);
             // A name that another field has got a number.
-            bits.iter().find(|(name, _)| name.strip_prefix(&named).is_some_and(is_number)).map(|(_, at)| *at)
+            bits.iter()
+                .find(|(name, _)| name.strip_prefix(&named).is_some_and(is_number))
+                .map(|(_, at)| *at)
         };
-        if is_optional && let Some(bit) = bits.get(format!("_{}_present", node.name).as_str()).copied().or_else(bit) {
+        if is_optional
+            && let Some(bit) =
+                bits.get(format!("_{}_present", node.name).as_str()).copied().or_else(bit)
+        {
             found.fields.insert(at);
             found.bits.insert(bit);
         }
     }
     if !found.fields.is_empty() {
         let is_padding = |node: &Node| {
-            node.name == PADDING && matches!(node.shape, Shape::Integer { length: 1..=7, signed: false, .. })
+            node.name == PADDING
+                && matches!(node.shape, Shape::Integer { length: 1..=7, signed: false, .. })
         };
         found.bits.extend(members.filter(|(_, node)| is_padding(node)).map(|(at, _)| at));
     }
@@ -84,10 +104,12 @@ fn is_number(rest: &str) -> bool {
     rest.strip_prefix('_').is_some_and(|digits| digits.parse::<u32>().is_ok())
 }
 
-/// Returns true if the name of the number says that it is the length of the array that follows it. LTTng and lastwords
-/// name lengths so.
+/// Returns true if the name of the number says that it is the length of the array that follows it.
+/// LTTng and lastwords name lengths so.
 fn is_length(node: &Node, next: &Node) -> bool {
-    let named = |rest: &str| rest.strip_prefix(next.name.as_str()).is_some_and(|rest| rest.starts_with("_length"));
+    let named = |rest: &str| {
+        rest.strip_prefix(next.name.as_str()).is_some_and(|rest| rest.starts_with("_length"))
+    };
     let counted = matches!(next.shape, Shape::Array | Shape::Blob | Shape::Text(_));
     counted && !next.name.is_empty() && node.name.strip_prefix('_').is_some_and(named)
 }

@@ -21,13 +21,14 @@ use std::collections::btree_map::Entry;
 use std::io::Write;
 use std::rc::Rc;
 
-/// Name of the format of the lines. The name changes when the format changes so that readers of the old one would
-/// misread it.
+/// Name of the format of the lines. The name changes when the format changes so that readers of the
+/// old one would misread it.
 pub const SCHEMA: &str = "lastwords.events.v1";
 
-/// Writes the selected events of `traces`, merged by time, to `out`: first one line that describes the traces, then one
-/// line for each event. Errors of reading go to `notes`. `watch` receives the number of bytes that were read. Traces
-/// without an account are read twice: first all of their streams, to find losses, then the selected streams.
+/// Writes the selected events of `traces`, merged by time, to `out`: first one line that describes
+/// the traces, then one line for each event. Errors of reading go to `notes`. `watch` receives the
+/// number of bytes that were read. Traces without an account are read twice: first all of their
+/// streams, to find losses, then the selected streams.
 ///
 /// # Errors
 /// `out` cannot be written.
@@ -50,8 +51,11 @@ pub fn write(
 fn head(traces: &[Trace], watch: Watch<'_>) -> String {
     let readers = readers(traces);
     let facts = stream_infos(traces, &readers);
-    let heads: Vec<_> =
-        traces.iter().enumerate().map(|(number, trace)| head_of(number, trace, &readers, &facts, watch)).collect();
+    let heads: Vec<_> = traces
+        .iter()
+        .enumerate()
+        .map(|(number, trace)| head_of(number, trace, &readers, &facts, watch))
+        .collect();
     safe(&format!("{}\n", json!({ "schema": SCHEMA, "traces": heads })))
 }
 
@@ -67,7 +71,8 @@ fn head_of(
         EnvValue::Text(text) => json!(text),
         EnvValue::Integer(number) => json!(number),
     };
-    let env: Map<String, serde_json::Value> = class.env.iter().map(|(k, v)| (k.clone(), value(v))).collect();
+    let env: Map<String, serde_json::Value> =
+        class.env.iter().map(|(k, v)| (k.clone(), value(v))).collect();
     let own = readers.iter().zip(facts).filter(|(_, facts)| facts.trace == number);
     let streams: Vec<_> = own
         .map(|((_, reader), facts)| {
@@ -85,7 +90,8 @@ fn head_of(
             "absolute": of.absolute,
         })
     });
-    let name = class.text("trace_name").or(class.identity.name.as_deref()).unwrap_or_else(|| trace.name());
+    let name =
+        class.text("trace_name").or(class.identity.name.as_deref()).unwrap_or_else(|| trace.name());
     let uuid = class.uuid.map(|uuid| uuid_text(&uuid));
     let losses = match &trace.account {
         Some(account) => account.evidence().has_losses(),
@@ -94,8 +100,8 @@ fn head_of(
     json!({ "name": name, "uuid": uuid, "env": env, "clock": clock, "streams": streams, "losses": losses })
 }
 
-/// Returns true if the packets of the trace report losses or a part of the trace cannot be read. Reads the whole trace,
-/// one stream on each CPU.
+/// Returns true if the packets of the trace report losses or a part of the trace cannot be read.
+/// Reads the whole trace, one stream on each CPU.
 fn has_losses(trace: &Trace, watch: Watch<'_>) -> bool {
     let lost = parallel::map(&trace.streams, parallel::cpus(), |_, stream| {
         let mut is_lost = false;
@@ -159,7 +165,9 @@ impl<'t> Lines<'t> {
         let streams = chosen.facts.iter().map(|facts| {
             let class = match classes.entry((facts.trace, facts.class)) {
                 Entry::Occupied(known) => Rc::clone(known.get()),
-                Entry::Vacant(place) => Rc::clone(place.insert(Rc::new(prepared(chosen.traces, facts)?))),
+                Entry::Vacant(place) => {
+                    Rc::clone(place.insert(Rc::new(prepared(chosen.traces, facts)?)))
+                }
             };
             Some(Stream { trace: facts.trace, numbers: stream_numbers(facts), class })
         });
@@ -195,7 +203,11 @@ fn prepared<'t>(traces: &'t [Trace], facts: &StreamInfo) -> Option<Prepared<'t>>
         if !format.is_empty() {
             head.push_str(&format!(",\"format\":{}", json!(format)));
         }
-        Class { head: safe(&head), specific: plan(Scope::SpecificContext, at), payload: plan(Scope::Payload, at) }
+        Class {
+            head: safe(&head),
+            specific: plan(Scope::SpecificContext, at),
+            payload: plan(Scope::Payload, at),
+        }
     };
     Some(Prepared {
         is_timed: class.clock.is_some(),
@@ -224,7 +236,9 @@ impl Line for Lines<'_> {
         let mut at = Some(event.body);
         let mut scope = |out: &mut Vec<u8>, plan: &Plan<'_>| {
             let mut fields = Fields::new(out, plan);
-            at = at.and_then(|at| trace.program.visit(decoder, plan.code, &part, at, &mut fields).ok());
+            at = at.and_then(|at| {
+                trace.program.visit(decoder, plan.code, &part, at, &mut fields).ok()
+            });
         };
         let contexts = [&prepared.context, &class.specific];
         for (number, plan) in contexts.into_iter().flatten().enumerate() {
@@ -242,8 +256,8 @@ impl Line for Lines<'_> {
     }
 }
 
-/// Appends the shortest digits from which the same number is read. Values that JSON cannot express become the strings
-/// `"NaN"`, `"inf"` and `"-inf"`.
+/// Appends the shortest digits from which the same number is read. Values that JSON cannot express
+/// become the strings `"NaN"`, `"inf"` and `"-inf"`.
 fn float(out: &mut Vec<u8>, finite: bool, value: impl std::fmt::Debug) {
     let quote = if finite { "" } else { "\"" };
     let _ = write!(out, "{quote}{value:?}{quote}");
@@ -258,8 +272,8 @@ fn octets(out: &mut Vec<u8>, bytes: &[u8]) {
     out.push(b'"');
 }
 
-/// Appends a JSON string. Bytes that are not UTF-8 become U+FFFD. In addition to what JSON requires, all characters
-/// that could control a terminal are escaped.
+/// Appends a JSON string. Bytes that are not UTF-8 become U+FFFD. In addition to what JSON
+/// requires, all characters that could control a terminal are escaped.
 fn text(out: &mut Vec<u8>, text: &[u8]) {
     out.push(b'"');
     // Most text needs no escapes.
@@ -281,13 +295,15 @@ fn plain(text: &[u8]) -> usize {
     let is_plain = |byte: &u8| matches!(byte, b' '..=b'~') & !matches!(byte, b'"' | b'\\');
     // The compiler checks all bytes of a block with vector instructions.
     let (blocks, _) = text.as_chunks::<16>();
-    let blocks = blocks.iter().take_while(|block| block.iter().fold(true, |all, byte| all & is_plain(byte)));
+    let blocks =
+        blocks.iter().take_while(|block| block.iter().fold(true, |all, byte| all & is_plain(byte)));
     let whole = blocks.count().saturating_mul(16);
     let rest = text.get(whole..).unwrap_or_default();
     whole.saturating_add(rest.iter().take_while(|byte| is_plain(byte)).count())
 }
 
-/// Escapes the characters of serialized JSON that JSON allows but that could control a terminal. Line feeds are kept.
+/// Escapes the characters of serialized JSON that JSON allows but that could control a terminal.
+/// Line feeds are kept.
 #[must_use]
 pub fn safe(json: &str) -> String {
     let mut out = Vec::with_capacity(json.len());
@@ -329,13 +345,20 @@ mod tests {
     fn characters_are_escaped_at_every_position() {
         for length in 0..70 {
             for at in 0..length {
-                for (odd, escaped) in
-                    [("\"", "\\\""), ("\\", "\\\\"), ("\n", "\\n"), ("\u{7f}", "\\u007f"), ("\u{e9}", "\u{e9}")]
-                {
+                for (odd, escaped) in [
+                    ("\"", "\\\""),
+                    ("\\", "\\\\"),
+                    ("\n", "\\n"),
+                    ("\u{7f}", "\\u007f"),
+                    ("\u{e9}", "\u{e9}"),
+                ] {
                     let (before, behind) = ("x".repeat(at), "~ ".repeat(length - at));
                     let mut out = Vec::new();
                     text(&mut out, format!("{before}{odd}{behind}").as_bytes());
-                    assert_eq!(String::from_utf8(out).unwrap(), format!("\"{before}{escaped}{behind}\""));
+                    assert_eq!(
+                        String::from_utf8(out).unwrap(),
+                        format!("\"{before}{escaped}{behind}\"")
+                    );
                 }
             }
         }
@@ -345,9 +368,17 @@ mod tests {
     #[test]
     fn times_from_the_cache_are_correct() {
         let mut cached = Rfc3339::default();
-        for nanoseconds in
-            [0, 999_999_999, 1_000_000_000, -1, -1_000_000_000, 86_399_999_999_999, 86_400_000_000_000, 5, i64::MAX]
-        {
+        for nanoseconds in [
+            0,
+            999_999_999,
+            1_000_000_000,
+            -1,
+            -1_000_000_000,
+            86_399_999_999_999,
+            86_400_000_000_000,
+            5,
+            i64::MAX,
+        ] {
             let (mut actual, mut expected) = (Vec::new(), Vec::new());
             cached.put(nanoseconds, &mut actual);
             Rfc3339::default().put(nanoseconds, &mut expected);

@@ -2,7 +2,9 @@
 
 use crate::events::{Chosen, Filter};
 use crate::select::Selection;
-use lastwords_ctf::read::{Cut, Due, Error, Loss, Place, Reader, Sink, Skip, Tail, Trace, Watch, run, unwatched};
+use lastwords_ctf::read::{
+    Cut, Due, Error, Loss, Place, Reader, Sink, Skip, Tail, Trace, Watch, run, unwatched,
+};
 use lastwords_trace::clock::Rounding;
 
 /// How many times as much is read if what was read had too few events.
@@ -32,9 +34,15 @@ impl<'t> Inputs<'t> {
 }
 
 impl<'t> Chosen<'t> {
-    /// Returns the streams that `selection` wants. If `selection` wants only the last events, the streams begin with packets before
-    /// these. All packets are read once before that, without an order, so that every loss and fault is found.
-    pub(crate) fn last(traces: &'t [Trace], selection: &'t Selection, rounding: Rounding, watch: Watch<'t>) -> Self {
+    /// Returns the streams that `selection` wants. If `selection` wants only the last events, the
+    /// streams begin with packets before these. All packets are read once before that, without an
+    /// order, so that every loss and fault is found.
+    pub(crate) fn last(
+        traces: &'t [Trace],
+        selection: &'t Selection,
+        rounding: Rounding,
+        watch: Watch<'t>,
+    ) -> Self {
         let inputs = Inputs { traces, selection, rounding };
         let Some(last) = selection.last else { return inputs.chosen(watch) };
         let begun = if selection.unread_before { inputs.foretold(last) } else { None };
@@ -44,9 +52,14 @@ impl<'t> Chosen<'t> {
         }
     }
 
-    /// Returns the streams that `selection` wants, from their beginnings. If it wants only the last events, all events are counted
-    /// first.
-    pub(crate) fn counted(traces: &'t [Trace], selection: &'t Selection, rounding: Rounding, watch: Watch<'t>) -> Self {
+    /// Returns the streams that `selection` wants, from their beginnings. If it wants only the last
+    /// events, all events are counted first.
+    pub(crate) fn counted(
+        traces: &'t [Trace],
+        selection: &'t Selection,
+        rounding: Rounding,
+        watch: Watch<'t>,
+    ) -> Self {
         let inputs = Inputs { traces, selection, rounding };
         match selection.last {
             Some(last) => inputs.whole(last, watch),
@@ -93,7 +106,8 @@ impl<'t> Inputs<'t> {
 
     /// Searches for the last events from the end.
     fn search(self, tail: &Tail, last: u64, is_checked: bool) -> Option<Begun> {
-        // The event before the last ones is wanted too: events that are not counted stand between it and them.
+        // The event before the last ones is wanted too: events that are not counted stand between
+        // it and them.
         let enough = last.saturating_add(1);
         let mut events = enough;
         loop {
@@ -118,7 +132,8 @@ impl<'t> Inputs<'t> {
         }
         let Chosen { mut readers, filter, .. } = chosen;
         let cut = cut.map(|cut| cut.behind);
-        let mut count = Count { filter, cut, events: 0, behind: 0, is_doubtful: false, is_contradicted: false };
+        let mut count =
+            Count { filter, cut, events: 0, behind: 0, is_doubtful: false, is_contradicted: false };
         run(&mut readers, &mut count);
         count
     }
@@ -150,7 +165,8 @@ impl Sink for Count<'_> {
     fn event(&mut self, stream: usize, reader: &mut Reader<'_>, event: &Due) -> bool {
         if let Some(cut) = self.cut {
             let place = reader.place().map(|(_, entry)| entry);
-            self.is_contradicted |= place.is_some_and(|entry| !(entry.begin..=entry.end).contains(&event.clock));
+            self.is_contradicted |=
+                place.is_some_and(|entry| !(entry.begin..=entry.end).contains(&event.clock));
             if self.filter.wants(stream, reader, event) {
                 let count = self.filter.count(stream);
                 let is_behind = event.is_behind(cut);

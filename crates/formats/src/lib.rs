@@ -1,7 +1,7 @@
 //! Writes text, JSON lines and Perfetto traces, and the evidence as text and as data.
 //!
-//! A writer takes [`lastwords_ctf::read::Trace`]s, selects their events, merges these by time, and returns [`Totals`].
-//! [`lastwords_ftrace::ctf`] converts a kernel's trace array to such a trace.
+//! A writer takes [`lastwords_ctf::read::Trace`]s, selects their events, merges these by time, and
+//! returns [`Totals`]. [`lastwords_ftrace::ctf`] converts a kernel's trace array to such a trace.
 //!
 //! ```no_run
 //! use lastwords_formats::{json, select::Selection};

@@ -1,14 +1,16 @@
 //! Finds where events of streams are missing, as their packets are read.
 //!
-//! A kernel's tracer misses events before a packet begins. Others count the events that found no room until the end of the packet, so that
-//! some are missing anywhere in it: what began there may end at the event of another. Before the first packet of a stream that has older
-//! ones, all events of the stream are missing.
+//! A kernel's tracer misses events before a packet begins. Others count the events that found no
+//! room until the end of the packet, so that some are missing anywhere in it: what began there may
+//! end at the event of another. Before the first packet of a stream that has older ones, all events
+//! of the stream are missing.
 //!
-//! The last packet of a stream with an account counts all later losses as well, and sub-buffers behind it may be damaged. So a loss that no
-//! later packet ends goes on to the end of the trace. What cannot be decoded is missing until the stream's next packet begins.
+//! The last packet of a stream with an account counts all later losses as well, and sub-buffers
+//! behind it may be damaged. So a loss that no later packet ends goes on to the end of the trace.
+//! What cannot be decoded is missing until the stream's next packet begins.
 //!
-//! A packet is read when the stream's packet before is used up, which may be long before the events of other streams reach the loss. So
-//! each loss waits until an event comes that is not before it.
+//! A packet is read when the stream's packet before is used up, which may be long before the events
+//! of other streams reach the loss. So each loss waits until an event comes that is not before it.
 
 use crate::events::StreamInfo;
 use lastwords_ctf::read::{Loss, Memory, Reader, Trace};
@@ -57,7 +59,9 @@ impl Rows {
     /// Returns true if the sub-buffer after this number is bad, or all later ones are.
     fn is_cut_after(&self, number: u64) -> bool {
         let next = number.checked_add(1).and_then(|next| self.bad.range(next..).next());
-        next.is_some_and(|bad| number.checked_add(1) == Some(*bad) || self.last_good.is_none_or(|last| last <= number))
+        next.is_some_and(|bad| {
+            number.checked_add(1) == Some(*bad) || self.last_good.is_none_or(|last| last <= number)
+        })
     }
 }
 
@@ -72,7 +76,8 @@ pub struct Around {
     pub before: Option<i64>,
     /// Sequence numbers of the packet before and of this one.
     pub between: Option<(u64, u64)>,
-    /// Number of events that are missing since the packet before; of a first packet, since the stream began.
+    /// Number of events that are missing since the packet before; of a first packet, since the
+    /// stream began.
     pub events: u64,
     /// Number of packets that are missing before this one.
     pub packets: u64,
@@ -105,18 +110,22 @@ impl Around {
         with_causes(what, &causes)
     }
 
-    /// Returns true if events are missing before the packet or in it. What is older than the stream's first packet does not count.
+    /// Returns true if events are missing before the packet or in it. What is older than the
+    /// stream's first packet does not count.
     #[must_use]
     pub fn is_lossy(&self) -> bool {
         self.is_damaged || (self.events, self.packets) != (0, 0)
     }
 
-    /// Returns the end of the loss. Only the kernel's tracer misses events before a sub-buffer begins. Others count those that found no
-    /// room until the packet's end.
+    /// Returns the end of the loss. Only the kernel's tracer misses events before a sub-buffer
+    /// begins. Others count those that found no room until the packet's end.
     #[must_use]
     pub fn until(&self, trace: &Trace) -> Option<i64> {
-        let until =
-            if self.is_damaged || self.events > 0 && !trace.class().is_ftrace() { self.end } else { self.begin };
+        let until = if self.is_damaged || self.events > 0 && !trace.class().is_ftrace() {
+            self.end
+        } else {
+            self.begin
+        };
         until.max(self.before)
     }
 }
@@ -139,7 +148,8 @@ pub struct Missing {
     last: HashMap<StreamKey, Last>,
     /// The streams for which the reader reported lost events in the packet that it reads next.
     reported: HashSet<StreamKey>,
-    /// The streams a part of which could not be decoded since the last packet began, and the time of the event before.
+    /// The streams a part of which could not be decoded since the last packet began, and the time
+    /// of the event before.
     faulted: HashMap<StreamKey, i64>,
     /// The sub-buffers of each trace's streams, and the traces whose accounts were read.
     rows: HashMap<(usize, usize), Rows>,
@@ -148,7 +158,8 @@ pub struct Missing {
     now: i64,
     /// The edges that no event has passed.
     edges: BinaryHeap<Reverse<Edge>>,
-    /// Number of losses of each stream that have begun and have not ended. A stream without any has no entry.
+    /// Number of losses of each stream that have begun and have not ended. A stream without any
+    /// has no entry.
     open: BTreeMap<StreamKey, u64>,
 }
 
@@ -169,7 +180,12 @@ impl Default for Missing {
 
 impl Missing {
     /// Notes the begin of a packet, which is [`Reader::packet`].
-    pub fn packet(&mut self, trace: &Trace, stream: &StreamInfo, reader: &mut Reader<'_>) -> Option<Around> {
+    pub fn packet(
+        &mut self,
+        trace: &Trace,
+        stream: &StreamInfo,
+        reader: &mut Reader<'_>,
+    ) -> Option<Around> {
         let packet = *reader.packet()?;
         let mut time = |clock: Option<u64>| clock.and_then(|clock| reader.nanoseconds(clock));
         // A packet without the time of its begin has a begin of 0.
@@ -185,21 +201,33 @@ impl Missing {
         let is_damaged = is_bad || faulted.is_some();
         let is_reported = self.reported.remove(&key);
         let last = self.last.remove(&key);
-        let (opened, is_ended) = last.as_ref().map_or((None, true), |last| (last.open, last.end.is_some()));
+        let (opened, is_ended) =
+            last.as_ref().map_or((None, true), |last| (last.open, last.end.is_some()));
         // Without times, nothing tells in which of two packets events are missing.
         let goes_on = opened.is_some() && !is_ended && begin.is_none();
-        let increase = |last: Option<u64>, next: Option<u64>| next.zip(last).map_or(0, |(n, l)| n.saturating_sub(l));
-        let packets = last.as_ref().map_or(0, |last| increase(last.sequence, sequence).saturating_sub(1));
-        // Events that were discarded before the first packet that is there are counted by it as well.
+        let increase = |last: Option<u64>, next: Option<u64>| {
+            next.zip(last).map_or(0, |(n, l)| n.saturating_sub(l))
+        };
+        let packets =
+            last.as_ref().map_or(0, |last| increase(last.sequence, sequence).saturating_sub(1));
+        // Events that were discarded before the first packet that is there are counted by it as
+        // well.
         let events = increase(last.as_ref().map_or(Some(0), |last| last.discarded), discarded);
-        let is_in = is_reported || is_damaged || goes_on || events > 0 && !trace.class().is_ftrace();
+        let is_in =
+            is_reported || is_damaged || goes_on || events > 0 && !trace.class().is_ftrace();
         let is_first = last.is_none();
-        let has_older = is_first && (sequence.is_some_and(|number| number > 0) || has_older(trace, place));
+        let has_older =
+            is_first && (sequence.is_some_and(|number| number > 0) || has_older(trace, place));
         let now = self.now;
-        let opened = opened.map(|until| if is_ended { until } else { until.max(now).max(begin.unwrap_or(now)) });
+        let opened = opened
+            .map(|until| if is_ended { until } else { until.max(now).max(begin.unwrap_or(now)) });
         let ended = opened.into_iter().chain(faulted.map(|at| at.max(begin.unwrap_or(now))));
-        ended.for_each(|until| self.edges.push(Reverse(Edge { time: until, is_end: true, stream: key, is_in: true })));
-        let mut edge = |time: i64, is_end: bool| self.edges.push(Reverse(Edge { time, is_end, stream: key, is_in }));
+        ended.for_each(|until| {
+            self.edges.push(Reverse(Edge { time: until, is_end: true, stream: key, is_in: true }))
+        });
+        let mut edge = |time: i64, is_end: bool| {
+            self.edges.push(Reverse(Edge { time, is_end, stream: key, is_in }))
+        };
         let mut open = None;
         if is_in || packets > 0 || events > 0 || has_older {
             let from = last.as_ref().map_or(i64::MIN, |last| last.end.unwrap_or(now));
@@ -220,12 +248,26 @@ impl Missing {
         let between = last.as_ref().and_then(|last| last.sequence.zip(sequence));
         let before = last.and_then(|last| last.end);
         self.last.insert(key, Last { sequence, discarded, end, open, events, place });
-        Some(Around { begin, end, before, between, events, packets, is_damaged, is_first, has_older, place })
+        Some(Around {
+            begin,
+            end,
+            before,
+            between,
+            events,
+            packets,
+            is_damaged,
+            is_first,
+            has_older,
+            place,
+        })
     }
 
-    /// Reads the rows of a trace's account, unless it has none or they are read. A kernel's packets have other numbers than its sub-buffers.
+    /// Reads the rows of a trace's account, unless it has none or they are read. A kernel's packets
+    /// have other numbers than its sub-buffers.
     fn rows_of(&mut self, trace: &Trace, at: usize) {
-        let Some(account) = trace.account.as_ref().filter(|_| !trace.class().is_ftrace()) else { return };
+        let Some(account) = trace.account.as_ref().filter(|_| !trace.class().is_ftrace()) else {
+            return;
+        };
         if !self.known.insert(at) {
             return;
         }
@@ -237,8 +279,9 @@ impl Missing {
             }
         }
         // A stream without packets has nothing that ends the loss.
-        let is_lost =
-            |stream: &&Memory| self.rows.get(&(at, stream.stream)).is_some_and(|rows| rows.last_good.is_none());
+        let is_lost = |stream: &&Memory| {
+            self.rows.get(&(at, stream.stream)).is_some_and(|rows| rows.last_good.is_none())
+        };
         let lost = trace.streams.iter().filter_map(|stream| stream.memory.as_ref()).filter(is_lost);
         for stream in lost {
             let stream = (at, u64::MAX.saturating_sub(stream.stream as u64));
@@ -246,12 +289,18 @@ impl Missing {
         }
     }
 
-    /// Notes that a part of the stream cannot be decoded. The stream's earlier events were taken before.
+    /// Notes that a part of the stream cannot be decoded. The stream's earlier events were taken
+    /// before.
     pub fn fault(&mut self, stream: &StreamInfo) {
         let key = (stream.trace, stream.number);
         if let Entry::Vacant(place) = self.faulted.entry(key) {
             place.insert(self.now);
-            self.edges.push(Reverse(Edge { time: self.now, is_end: false, stream: key, is_in: true }));
+            self.edges.push(Reverse(Edge {
+                time: self.now,
+                is_end: false,
+                stream: key,
+                is_in: true,
+            }));
         }
     }
 
@@ -262,7 +311,8 @@ impl Missing {
         }
     }
 
-    /// Returns what may be missing behind the last packet of each stream, in order of the streams. To be called after all events.
+    /// Returns what may be missing behind the last packet of each stream, in order of the streams.
+    /// To be called after all events.
     #[must_use]
     pub fn tails(&self, traces: &[Trace]) -> Vec<Tail> {
         let tail = |(stream, last): (&StreamKey, &Last)| {
@@ -270,14 +320,18 @@ impl Missing {
             let known = account.zip(last.open);
             let begin = known.map(|(_, from)| from).or(self.faulted.get(stream).copied())?;
             let rows = self.rows.get(&(stream.0, last.place)).zip(last.sequence).zip(known);
-            let behind =
-                rows.and_then(|((rows, number), _)| Some(rows.bad.range(number.checked_add(1)?..).count() as u64));
-            let packets = behind.filter(|number| *number > 0).map(|number| count(number, "sub-buffer"));
-            let events = (known.is_some() && last.events > 0).then(|| format!("up to {}", count(last.events, "event")));
+            let behind = rows.and_then(|((rows, number), _)| {
+                Some(rows.bad.range(number.checked_add(1)?..).count() as u64)
+            });
+            let packets =
+                behind.filter(|number| *number > 0).map(|number| count(number, "sub-buffer"));
+            let events = (known.is_some() && last.events > 0)
+                .then(|| format!("up to {}", count(last.events, "event")));
             let parts: Vec<String> = packets.into_iter().chain(events).collect();
             let what = if parts.is_empty() { "events".to_owned() } else { parts.join(" and ") };
             let between = last.sequence.map(|number| (number, u64::MAX));
-            let causes = account.map_or_else(Vec::new, |account| causes(account.evidence(), last.place, between));
+            let causes = account
+                .map_or_else(Vec::new, |account| causes(account.evidence(), last.place, between));
             let what = with_causes(format!("{what} missing"), &causes);
             Some(Tail { stream: *stream, begin, what })
         };
@@ -286,12 +340,14 @@ impl Missing {
         tails
     }
 
-    /// Returns the next edge that an event of a stream at a time has passed. To be called until there is none, before the event is judged.
+    /// Returns the next edge that an event of a stream at a time has passed. To be called until
+    /// there is none, before the event is judged.
     #[inline]
     pub fn pass(&mut self, stream: StreamKey, time: i64) -> Option<Edge> {
         self.now = time;
         let Reverse(edge) = *self.edges.peek()?;
-        // A loss before a packet ends before the packet's first event, also if both have the same time.
+        // A loss before a packet ends before the packet's first event, also if both have the same
+        // time.
         let is_own_begin = edge.stream == stream && !edge.is_in;
         let is_passed = edge.time < time || edge.time == time && (!edge.is_end || is_own_begin);
         if !is_passed {
@@ -318,7 +374,8 @@ impl Missing {
         self.open.contains_key(&stream)
     }
 
-    /// Returns true if the edge changes what is known of the threads of its trace: a loss begins, or the last one has ended.
+    /// Returns true if the edge changes what is known of the threads of its trace: a loss begins,
+    /// or the last one has ended.
     #[must_use]
     pub fn is_of_threads(&self, edge: &Edge) -> bool {
         !edge.is_end || !self.is_around(edge.stream.0)
@@ -328,7 +385,8 @@ impl Missing {
 /// Returns true if the account has events of a stream that are missing before its first packet.
 fn has_older(trace: &Trace, stream: usize) -> bool {
     let Some(account) = &trace.account else { return false };
-    gaps_of(account.evidence(), stream).any(|gap| is_before_all(gap.cause) || gap.cause == Cause::Unread)
+    gaps_of(account.evidence(), stream)
+        .any(|gap| is_before_all(gap.cause) || gap.cause == Cause::Unread)
 }
 
 /// Returns true if events that are missing for this cause are older than all that is there.
@@ -341,12 +399,15 @@ fn gaps_of(evidence: &Evidence, stream: usize) -> impl Iterator<Item = &Gap> {
     evidence.gaps.iter().filter(move |gap| gap.stream == Some(stream))
 }
 
-/// Returns the words for the causes of a stream's gaps, and for its damaged sub-buffers behind one up to another.
+/// Returns the words for the causes of a stream's gaps, and for its damaged sub-buffers behind one
+/// up to another.
 fn causes(evidence: &Evidence, stream: usize, between: Option<(u64, u64)>) -> Vec<String> {
     let gaps = gaps_of(evidence, stream).filter(|gap| !is_before_all(gap.cause));
     let mut words: BTreeSet<String> = gaps.map(|gap| gap.cause.word().to_owned()).collect();
-    let is_between = |sequence: u64| between.is_some_and(|(last, next)| last < sequence && sequence <= next);
-    let rows = evidence.sub_buffers.iter().filter(|row| row.stream == stream && is_between(row.sequence));
+    let is_between =
+        |sequence: u64| between.is_some_and(|(last, next)| last < sequence && sequence <= next);
+    let rows =
+        evidence.sub_buffers.iter().filter(|row| row.stream == stream && is_between(row.sequence));
     let bad = rows.filter(|row| row.verdict.is_loss());
     words.extend(bad.map(|row| row.verdict.word().to_owned()));
     words.into_iter().collect()
@@ -360,7 +421,10 @@ fn with_causes(what: String, causes: &[String]) -> String {
 pub fn words(evidence: &Evidence, stream: usize, wanted: impl Fn(Cause) -> bool) -> Vec<String> {
     let gaps = gaps_of(evidence, stream).filter(|gap| wanted(gap.cause));
     let sentence = |gap: &Gap| {
-        let sizes = [gap.events.map(|number| count(number, "event")), gap.bytes.map(|number| count(number, "byte"))];
+        let sizes = [
+            gap.events.map(|number| count(number, "event")),
+            gap.bytes.map(|number| count(number, "byte")),
+        ];
         let sizes: Vec<String> = sizes.into_iter().flatten().collect();
         let size = if sizes.is_empty() { "events".to_owned() } else { sizes.join(", ") };
         format!("{size}: {}", gap.cause.word())

@@ -2,7 +2,8 @@
 
 use lastwords_trace::source::Source;
 
-/// A span's trace, its process and its id there: processes that record in one session may use the same ids.
+/// A span's trace, its process and its id there: processes that record in one session may use the
+/// same ids.
 pub type SpanKey = (usize, Option<i64>, u64);
 
 /// A span that was open when recording ended.

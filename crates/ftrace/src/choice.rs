@@ -14,8 +14,8 @@ pub struct Choice {
     pub snapshot: bool,
     /// Selects these CPUs only; an empty list selects all CPUs.
     pub cpus: Vec<u32>,
-    /// Selects only events whose name matches one of these globs: `sched_*`, or with the system `sched:*`. An empty
-    /// list selects all events.
+    /// Selects only events whose name matches one of these globs: `sched_*`, or with the system
+    /// `sched:*`. An empty list selects all events.
     pub events: Vec<String>,
     /// Selects only events for which this expression is true.
     pub filter: Option<Arc<Filter>>,
@@ -33,9 +33,11 @@ impl Choice {
         self.since.is_none_or(|since| time >= since) && self.until.is_none_or(|until| time <= until)
     }
 
-    /// Returns for each event id whether it is selected. An event without a format is called `ftrace:unknown`.
+    /// Returns for each event id whether it is selected. An event without a format is called
+    /// `ftrace:unknown`.
     pub(crate) fn ids(&self, tracing: &Tracing) -> Vec<bool> {
-        let mut ids = vec![is_selected(&self.events, "ftrace", "unknown"); usize::from(u16::MAX) + 1];
+        let mut ids =
+            vec![is_selected(&self.events, "ftrace", "unknown"); usize::from(u16::MAX) + 1];
         for (id, format) in &tracing.formats {
             if let Some(wanted) = ids.get_mut(usize::from(*id)) {
                 *wanted = is_selected(&self.events, &format.system, &format.name);

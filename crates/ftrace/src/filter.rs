@@ -1,7 +1,8 @@
 //! Evaluates a filter on the bytes of a kernel's events.
 //!
-//! The names are those of the event's format (`events/*/*/format`), `common_pid` and its like among them, as in the kernel's own
-//! filters. A field that is an array of numbers is read by element (`args[0]`).
+//! The names are those of the event's format (`events/*/*/format`), `common_pid` and its like among
+//! them, as in the kernel's own filters. A field that is an array of numbers is read by element
+//! (`args[0]`).
 
 use super::text::Common;
 use super::text::Slot;
@@ -17,7 +18,8 @@ use std::collections::BTreeSet;
 pub(crate) struct RawFilter<'a> {
     filter: &'a Filter,
     tracing: &'a Tracing,
-    /// The sources of the names by event id. They are found when the first event of the id is read.
+    /// The sources of the names by event id. They are found when the first event of the id is
+    /// read.
     kinds: Vec<Option<Box<[Option<Source<'a>>]>>>,
 }
 
@@ -44,8 +46,14 @@ impl<'a> RawFilter<'a> {
         Self { filter, tracing, kinds: Vec::new() }
     }
 
-    /// Returns true if the filter is true for the event of this payload. `comm` returns the name of a task.
-    pub(crate) fn matches<'c>(&mut self, payload: &[u8], cpu: u32, comm: impl Fn(u32) -> &'c str) -> bool {
+    /// Returns true if the filter is true for the event of this payload. `comm` returns the name of
+    /// a task.
+    pub(crate) fn matches<'c>(
+        &mut self,
+        payload: &[u8],
+        cpu: u32,
+        comm: impl Fn(u32) -> &'c str,
+    ) -> bool {
         let (tracing, order) = (self.tracing, self.tracing.byte_order);
         let common = Common::read(payload, order);
         let at = usize::from(common.id);
@@ -71,7 +79,9 @@ impl<'a> RawFilter<'a> {
             Source::Cpu => Some(Value::Unsigned(cpu.into())),
             Source::Comm => Some(Value::Text(comm(common.pid).as_bytes())),
             Source::Pid => Some(Value::Signed(common.pid.cast_signed().into())),
-            Source::Tgid => tracing.tgids.get(&common.pid).map(|tgid| Value::Signed(tgid.cast_signed().into())),
+            Source::Tgid => {
+                tracing.tgids.get(&common.pid).map(|tgid| Value::Signed(tgid.cast_signed().into()))
+            }
             Source::Flags => Some(Value::Unsigned(common.flags.into())),
             Source::PreemptCount => Some(Value::Unsigned(common.preempt.into())),
         });
@@ -79,7 +89,8 @@ impl<'a> RawFilter<'a> {
     }
 }
 
-/// Returns the source of a name in events of a format. An event without a format has only what all events have.
+/// Returns the source of a name in events of a format. An event without a format has only what all
+/// events have.
 fn source<'a>(name: &Name, format: Option<&'a Format>, tracing: &Tracing) -> Option<Source<'a>> {
     let field = format.filter(|_| !name.is_context() && !BuiltIn::is_above_fields(name));
     if let Some(source) = field.and_then(|format| field_of(name, format, tracing.word_size)) {
@@ -96,8 +107,9 @@ fn source<'a>(name: &Name, format: Option<&'a Format>, tracing: &Tracing) -> Opt
         }
         // A text that user space wrote has this name in the other formats.
         ("msg", _) => {
-            let print =
-                format.filter(|format| format.system == "ftrace" && format.name == "print" && !name.is_context())?;
+            let print = format.filter(|format| {
+                format.system == "ftrace" && format.name == "print" && !name.is_context()
+            })?;
             field_of(Filter::parse("buf").ok()?.names().first()?, print, tracing.word_size)
         }
         ("tgid", _) => (!tracing.tgids.is_empty()).then_some(Source::Tgid),
@@ -118,26 +130,36 @@ fn field_of<'a>(name: &Name, format: &'a Format, word_size: u8) -> Option<Source
         let slot = Slot { offset: field.offset, size: field.size };
         return element.is_none().then_some(Source::Common { slot, is_signed: field.is_signed });
     }
-    let column = columns(format, word_size).into_iter().find(|column| std::ptr::eq(column.field, field))?;
+    let column =
+        columns(format, word_size).into_iter().find(|column| std::ptr::eq(column.field, field))?;
     let is_array = matches!(column.kind, Kind::Numbers(_));
     let has_elements = is_array || column.kind == Kind::Bytes;
-    (element.is_some() && has_elements || element.is_none() && !is_array).then_some(Source::Column(column, element))
+    (element.is_some() && has_elements || element.is_none() && !is_array)
+        .then_some(Source::Column(column, element))
 }
 
 /// Returns the value of a field, or of an element of it; none if the payload does not hold it.
-fn value<'p>(column: &Column<'_>, element: Option<u64>, payload: &'p [u8], order: ByteOrder) -> Option<Value<'p>> {
+fn value<'p>(
+    column: &Column<'_>,
+    element: Option<u64>,
+    payload: &'p [u8],
+    order: ByteOrder,
+) -> Option<Value<'p>> {
     let bytes = column.bytes(payload, order)?;
     match (column.kind, element) {
         (Kind::Number(of), _) => number(of, 0, bytes, order),
         // The `int` is in the lower half of the `long`.
         (Kind::Argument, _) => {
-            let argument = Slot { offset: 0, size: low_u32(bytes.len() as u64) }.unsigned(bytes, order);
+            let argument =
+                Slot { offset: 0, size: low_u32(bytes.len() as u64) }.unsigned(bytes, order);
             Some(Value::Signed(low_u32(argument).cast_signed().into()))
         }
         (Kind::Bool, _) => bytes.first().map(|byte| Value::Bool(*byte != 0)),
         (Kind::Text, _) => Some(Value::Text(nul::until(bytes))),
         (Kind::Bytes, None) => Some(Value::Text(bytes)),
-        (Kind::Bytes, Some(index)) => number(Element { size: 1, signed: false }, index, bytes, order),
+        (Kind::Bytes, Some(index)) => {
+            number(Element { size: 1, signed: false }, index, bytes, order)
+        }
         (Kind::Numbers(of), Some(index)) => number(of, index, bytes, order),
         (Kind::Numbers(_), None) => None,
     }
@@ -168,5 +190,8 @@ pub fn add_names(tracing: &Tracing, names: &mut BTreeSet<String>) {
             names.insert(field.name.clone());
         }
     }
-    names.extend(["$ctx.cpu", "$ctx.pid", "$ctx.comm", "$ctx.flags", "$ctx.preempt_count"].map(str::to_owned));
+    names.extend(
+        ["$ctx.cpu", "$ctx.pid", "$ctx.comm", "$ctx.flags", "$ctx.preempt_count"]
+            .map(str::to_owned),
+    );
 }

@@ -30,20 +30,23 @@ pub struct Format {
     pub fields: Vec<Field>,
     /// The text after `print fmt: `.
     pub print_format: String,
-    /// The `system.event` to which an event probe is attached. The kernel prints it, although no `format` file has it.
+    /// The `system.event` to which an event probe is attached. The kernel prints it, although no
+    /// `format` file has it.
     pub probed: Option<String>,
 }
 
 /// One field of an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Field {
-    /// The declaration, as the `format` file has it: `char comm[16]`, `__data_loc char[] name`, `pid_t prev_pid`.
+    /// The declaration, as the `format` file has it: `char comm[16]`, `__data_loc char[] name`,
+    /// `pid_t prev_pid`.
     pub declaration: String,
     /// Name of the field, such as `comm`.
     pub name: String,
     /// Offset in the event's payload.
     pub offset: u32,
-    /// Size in bytes. For a `__data_loc` field it is the size of the locator; 0 for a field that extends to the end.
+    /// Size in bytes. For a `__data_loc` field it is the size of the locator; 0 for a field that
+    /// extends to the end.
     pub size: u32,
     /// The field has a signed type.
     pub is_signed: bool,

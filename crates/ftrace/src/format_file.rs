@@ -1,8 +1,10 @@
-//! Reads and writes the text of `events/SYSTEM/NAME/format`, `events/header_page` and `events/header_event`.
+//! Reads and writes the text of `events/SYSTEM/NAME/format`, `events/header_page` and
+//! `events/header_event`.
 
 use crate::{Field, Format, HeaderPage};
 
-/// Reads the text of a `format` file. `system` is the name of its folder. Returns `None` if the text has another form.
+/// Reads the text of a `format` file. `system` is the name of its folder. Returns `None` if the
+/// text has another form.
 ///
 /// If the kernel wrote the text, [`write()`] reproduces it byte for byte from the result.
 #[must_use]
@@ -10,7 +12,8 @@ pub fn parse(system: &str, text: &str) -> Option<Format> {
     let (head, print_format) = text.split_once("\nprint fmt: ")?;
     let print_format = print_format.strip_suffix('\n').unwrap_or(print_format).to_owned();
     let (system, fields) = (system.to_owned(), Vec::new());
-    let mut format = Format { id: 0, system, name: String::new(), fields, print_format, probed: None };
+    let mut format =
+        Format { id: 0, system, name: String::new(), fields, print_format, probed: None };
     let mut is_common = true;
     let mut has_id = false;
     for line in head.lines() {
@@ -23,7 +26,10 @@ pub fn parse(system: &str, text: &str) -> Option<Format> {
             format.fields.push(field(line, is_common)?);
         } else if line.is_empty() {
             is_common = false;
-        } else if ["offset:", "size:", "signed:"].iter().any(|key| line.trim_start().starts_with(key)) {
+        } else if ["offset:", "size:", "signed:"]
+            .iter()
+            .any(|key| line.trim_start().starts_with(key))
+        {
             // The begin of the line, with the field, is lost.
             return None;
         }
@@ -31,13 +37,16 @@ pub fn parse(system: &str, text: &str) -> Option<Format> {
     (has_id && !format.name.is_empty()).then_some(format)
 }
 
-/// Reads a line such as `\tfield:char comm[16];\toffset:8;\tsize:16;\tsigned:0;`; some kernels and tools leave out the sign. A line of
-/// which parts are lost may have joined another: it has no other form.
+/// Reads a line such as `\tfield:char comm[16];\toffset:8;\tsize:16;\tsigned:0;`; some kernels and
+/// tools leave out the sign. A line of which parts are lost may have joined another: it has no
+/// other form.
 fn field(line: &str, is_common: bool) -> Option<Field> {
     let line = line.trim_start().strip_prefix("field:")?;
     let (declaration, rest) = line.split_once(';')?;
     let mut parts = rest.split(';').map(str::trim).filter(|part| !part.is_empty());
-    let number = |part: Option<&str>, key: &str| -> Option<u32> { part?.strip_prefix(key)?.trim().parse().ok() };
+    let number = |part: Option<&str>, key: &str| -> Option<u32> {
+        part?.strip_prefix(key)?.trim().parse().ok()
+    };
     let (offset, size) = (number(parts.next(), "offset:")?, number(parts.next(), "size:")?);
     let is_signed = match parts.next() {
         None => false,
@@ -64,8 +73,9 @@ pub fn declared_name(declaration: &str) -> &str {
     while let Some(open) = rest.strip_suffix(']').and_then(|_| rest.rfind('[')) {
         rest = rest[..open].trim_end();
     }
-    let begin =
-        rest.rfind(|c| !word(c)).map_or(0, |at| at.saturating_add(rest[at..].chars().next().map_or(1, char::len_utf8)));
+    let begin = rest
+        .rfind(|c| !word(c))
+        .map_or(0, |at| at.saturating_add(rest[at..].chars().next().map_or(1, char::len_utf8)));
     &rest[begin..]
 }
 
@@ -75,7 +85,11 @@ pub fn write(format: &Format, out: &mut String) {
     let _ = write!(out, "name: {}\nID: {}\nformat:\n", format.name, format.id);
     let line = |out: &mut String, f: &Field| {
         let signed = u8::from(f.is_signed);
-        let _ = writeln!(out, "\tfield:{};\toffset:{};\tsize:{};\tsigned:{signed};", f.declaration, f.offset, f.size);
+        let _ = writeln!(
+            out,
+            "\tfield:{};\toffset:{};\tsize:{};\tsigned:{signed};",
+            f.declaration, f.offset, f.size
+        );
     };
     format.fields.iter().filter(|f| f.is_common).for_each(|f| line(out, f));
     out.push('\n');
@@ -89,11 +103,14 @@ pub fn parse_header_page(text: &str) -> Option<HeaderPage> {
     let find = |name: &str| text.lines().filter_map(|l| field(l, true)).find(|f| f.name == name);
     let (commit, data) = (find("commit")?, find("data")?);
     let commit_size = u8::try_from(commit.size).ok().filter(|s| matches!(s, 4 | 8))?;
-    let fits = commit.offset == 8 && (12..=64).contains(&data.offset) && data.offset >= commit.size.saturating_add(8);
+    let fits = commit.offset == 8
+        && (12..=64).contains(&data.offset)
+        && data.offset >= commit.size.saturating_add(8);
     fits.then_some(HeaderPage { commit_size, data_offset: data.offset })
 }
 
-/// Returns the text of `events/header_page` for a machine whose sub-buffers have `sub_buffer_size` bytes.
+/// Returns the text of `events/header_page` for a machine whose sub-buffers have `sub_buffer_size`
+/// bytes.
 #[must_use]
 pub fn write_header_page(page: HeaderPage, sub_buffer_size: u32) -> String {
     let (commit, data) = (page.commit_size, page.data_offset);
@@ -126,10 +143,15 @@ mod tests {
     /// The rests of two lines, joined, are refused.
     #[test]
     fn lines_of_which_parts_are_lost() {
-        let of = |fields: &str| parse("a", &format!("name: b\nID: 7\nformat:\n{fields}\n\nprint fmt: \"\"\n"));
+        let of = |fields: &str| {
+            parse("a", &format!("name: b\nID: 7\nformat:\n{fields}\n\nprint fmt: \"\"\n"))
+        };
         let line = "\tfield:int a;\toffset:0;\tsize:4;\tsigned:1;\n\tfield:long b;\toffset:8;\tsize:8;\tsigned:1;";
         assert_eq!(of(line).map(|format| format.fields.len()), Some(2));
-        assert_eq!(of("\tfield:int a;\toffset:0;\tsize:4;").map(|format| format.fields.len()), Some(1));
+        assert_eq!(
+            of("\tfield:int a;\toffset:0;\tsize:4;").map(|format| format.fields.len()),
+            Some(1)
+        );
         let parts: Vec<&str> = line.split_inclusive(';').collect();
         for lost in 0..parts.len() {
             let rest = [&parts[..lost], &parts[lost + 1..]].concat().concat();
@@ -143,10 +165,18 @@ mod tests {
     #[test]
     fn a_format_is_read_and_written_again() {
         let format = parse("sched", TEXT).unwrap();
-        assert_eq!((format.id, format.name.as_str(), format.fields.len()), (310, "sched_process_exec", 4));
-        let names: Vec<_> = format.fields.iter().map(|f| (f.name.as_str(), f.offset, f.is_common)).collect();
-        let expected =
-            [("common_type", 0, true), ("common_pid", 4, true), ("filename", 8, false), ("caller", 16, false)];
+        assert_eq!(
+            (format.id, format.name.as_str(), format.fields.len()),
+            (310, "sched_process_exec", 4)
+        );
+        let names: Vec<_> =
+            format.fields.iter().map(|f| (f.name.as_str(), f.offset, f.is_common)).collect();
+        let expected = [
+            ("common_type", 0, true),
+            ("common_pid", 4, true),
+            ("filename", 8, false),
+            ("caller", 16, false),
+        ];
         assert_eq!(names, expected);
         let mut out = String::new();
         write(&format, &mut out);

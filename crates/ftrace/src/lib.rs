@@ -1,10 +1,11 @@
-//! The kernel's own tracer: sub-buffers, event formats, rings in memory, the kernel's print formats, its `trace` text, and trace.dat
-//! files.
+//! The kernel's own tracer: sub-buffers, event formats, rings in memory, the kernel's print
+//! formats, its `trace` text, and trace.dat files.
 //!
-//! Readers return a [`Tracing`], and writers take one. ftrace's sub-buffers are kept as they are in memory: `u64` time stamp, `commit`
-//! word of the machine's size, data. Writers make the text and the files from these bytes and from the event formats, as the kernel does
-//! itself. Layouts are those of `kernel/trace/ring_buffer.c`, `trace_events.c` and `trace_output.c` of Linux 5.10 to 7.3, and of
-//! trace-cmd's `trace-cmd.dat.v6(5)` and `trace-cmd.dat.v7(5)`.
+//! Readers return a [`Tracing`], and writers take one. ftrace's sub-buffers are kept as they are in
+//! memory: `u64` time stamp, `commit` word of the machine's size, data. Writers make the text and
+//! the files from these bytes and from the event formats, as the kernel does itself. Layouts are
+//! those of `kernel/trace/ring_buffer.c`, `trace_events.c` and `trace_output.c` of Linux 5.10 to
+//! 7.3, and of trace-cmd's `trace-cmd.dat.v6(5)` and `trace-cmd.dat.v7(5)`.
 //!
 //! The crate has no features.
 #![forbid(unsafe_code)]
@@ -41,10 +42,12 @@ mod windowed;
 
 pub use choice::Choice;
 pub use format::{Field, Format, HeaderPage};
-pub use lastwords_trace::symbols::{Mapped, NoSymbols, Parameter, ParameterKind, Symbol, SymbolRow, Symbols};
+pub use lastwords_trace::symbols::{
+    Mapped, NoSymbols, Parameter, ParameterKind, Symbol, SymbolRow, Symbols,
+};
 pub use model::{
-    Array, Clock, CpuRing, FlagColumns, Latency, Ring, Stats, SubBufferInfo, Tracing, UNKNOWN, counters, counters_of,
-    is_since,
+    Array, Clock, CpuRing, FlagColumns, Latency, Ring, Stats, SubBufferInfo, Tracing, UNKNOWN,
+    counters, counters_of, is_since,
 };
 pub use retime::retime;
 pub use windowed::Windowed;

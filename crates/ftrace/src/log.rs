@@ -21,7 +21,8 @@ use lastwords_ctf::write::packets::{HEADER_LEN, Header, Last};
 /// A record of the kernel's log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogLine {
-    /// Time at which it was printed: nanoseconds since the boot by the clock of printk (`local_clock`).
+    /// Time at which it was printed: nanoseconds since the boot by the clock of printk
+    /// (`local_clock`).
     pub time: u64,
     /// Severity, from 0 (emergency) to 7 (debug).
     pub level: u8,
@@ -46,11 +47,11 @@ pub enum Relation {
 }
 
 impl Relation {
-    /// Returns the relation for an array's clock. `offset` is the number that the kernel adds to `sched_clock` to get
-    /// the clock of the log (`__sched_clock_offset`), if it is known.
+    /// Returns the relation for an array's clock. `offset` is the number that the kernel adds to
+    /// `sched_clock` to get the clock of the log (`__sched_clock_offset`), if it is known.
     ///
-    /// `local` is `sched_clock`, `perf` is `local_clock`, and `global` is `sched_clock_cpu` made monotonic
-    /// (`kernel/trace/trace_clock.c`, `kernel/sched/clock.c` of Linux 5.10 to 7.2).
+    /// `local` is `sched_clock`, `perf` is `local_clock`, and `global` is `sched_clock_cpu` made
+    /// monotonic (`kernel/trace/trace_clock.c`, `kernel/sched/clock.c` of Linux 5.10 to 7.2).
     #[must_use]
     pub fn new(array: &Array, offset: Option<i64>) -> Self {
         match array.clock_name() {
@@ -138,8 +139,8 @@ impl<'a> Log<'a> {
         while clock.checked_sub(1).is_some_and(|last| self.before(Some(last)).is_some()) {}
     }
 
-    /// Returns the next record and the trace's clock at its time, if that is at or before `until`. With `None`, every
-    /// record that is left is returned.
+    /// Returns the next record and the trace's clock at its time, if that is at or before `until`.
+    /// With `None`, every record that is left is returned.
     #[inline]
     pub fn before(&mut self, until: Option<u64>) -> Option<(u64, &'a LogLine)> {
         let clock = self.relation.clock(self.lines.peek()?);
@@ -150,8 +151,9 @@ impl<'a> Log<'a> {
     }
 }
 
-/// Appends a record as lines of a trace's text: `## dmesg: [    5.123456] text`. With `before`, the time is that from the first of these
-/// readings of the trace's clock to the second: `## dmesg: [ -0.003200000] text`.
+/// Appends a record as lines of a trace's text: `## dmesg: [    5.123456] text`. With `before`, the
+/// time is that from the first of these readings of the trace's clock to the second: `## dmesg: [
+/// -0.003200000] text`.
 pub(crate) fn write_text(out: &mut Vec<u8>, line: &LogLine, before: Option<(u64, i64)>) {
     let (seconds, micros) = (line.time / 1_000_000_000, line.time % 1_000_000_000 / 1000);
     for text in line.text.split('\n') {
@@ -164,14 +166,17 @@ pub(crate) fn write_text(out: &mut Vec<u8>, line: &LogLine, before: Option<(u64,
                 out.extend_from_slice(b"] ");
             }
         }
-        out.extend(text.bytes().map(|byte| if byte.is_ascii_control() && byte != b'\t' { b'?' } else { byte }));
+        out.extend(
+            text.bytes()
+                .map(|byte| if byte.is_ascii_control() && byte != b'\t' { b'?' } else { byte }),
+        );
         out.push(b'\n');
     }
 }
 
-/// Presents the records as a trace of their own, whose clock is the log's clock. The trace has only records that the
-/// selection for a trace array selects. `offset` is added to the readings of that array's clock to get nanoseconds
-/// since the epoch, if it is known.
+/// Presents the records as a trace of their own, whose clock is the log's clock. The trace has only
+/// records that the selection for a trace array selects. `offset` is added to the readings of that
+/// array's clock to get nanoseconds since the epoch, if it is known.
 ///
 /// # Errors
 /// Packets cannot be decoded by the class of the trace.
@@ -184,7 +189,8 @@ pub fn trace(
 ) -> Result<Trace> {
     lines.retain(|line| choice.wants_time(relation.clock(line)));
     let ahead = if let Relation::Ahead(by) = relation { by } else { 0 };
-    let clock = ctf::clock("local_clock", offset.unwrap_or(0).saturating_sub(ahead), ctf::origin(offset));
+    let clock =
+        ctf::clock("local_clock", offset.unwrap_or(0).saturating_sub(ahead), ctf::origin(offset));
     let number = || unsigned(1, ByteOrder::Little);
     let fields = [("level", number()), ("facility", number()), ("text", ctf::text())];
     let fields = fields.into_iter().map(|(name, class)| (name.to_owned(), class)).collect();

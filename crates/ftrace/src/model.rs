@@ -1,5 +1,5 @@
-//! The common model of ftrace. Readers produce it (of kernel images and trace.dat files), and writers take it (of the
-//! kernel's text, trace.dat and CTF).
+//! The common model of ftrace. Readers produce it (of kernel images and trace.dat files), and
+//! writers take it (of the kernel's text, trace.dat and CTF).
 
 use crate::{Format, HeaderPage, Symbols};
 use std::collections::BTreeMap;
@@ -31,8 +31,9 @@ pub struct Tracing {
     pub formats: BTreeMap<u16, Format>,
     /// Names of tasks by pid, as `saved_cmdlines` has them.
     pub comms: BTreeMap<u32, String>,
-    /// Text takes the names of tasks that `comms` lacks from events of the scheduler. This is for files: they contain the names that
-    /// the kernel still had when recording ended, and not all tasks of the trace are among them.
+    /// Text takes the names of tasks that `comms` lacks from events of the scheduler. This is for
+    /// files: they contain the names that the kernel still had when recording ended, and not all
+    /// tasks of the trace are among them.
     pub learns_comms: bool,
     /// Thread groups by pid, as `saved_tgids` has them.
     pub tgids: BTreeMap<u32, u32>,
@@ -40,20 +41,23 @@ pub struct Tracing {
     pub printk_formats: BTreeMap<u64, String>,
     /// Names of the kernel's addresses.
     pub symbols: Arc<dyn Symbols>,
-    /// Key with which the kernel hashes `%p` (SipHash-2-4 on 64-bit machines); none if it is not known or not set yet.
+    /// Key with which the kernel hashes `%p` (SipHash-2-4 on 64-bit machines); none if it is not
+    /// known or not set yet.
     pub pointer_key: Option<[u64; 2]>,
-    /// The preemption mode that the kernel chose at its start (`preempt_dynamic_mode`: 0 none, 1 voluntary, 2 full, 3
-    /// lazy); none if the mode was fixed when the kernel was built, or is not known.
-    pub preempt_dynamic_mode: Option<u8>,
-    /// The kernel was built to yield at points where it may sleep (`CONFIG_PREEMPT_VOLUNTARY`), as far as that is
+    /// The preemption mode that the kernel chose at its start (`preempt_dynamic_mode`: 0 none, 1
+    /// voluntary, 2 full, 3 lazy); none if the mode was fixed when the kernel was built, or is not
     /// known.
+    pub preempt_dynamic_mode: Option<u8>,
+    /// The kernel was built to yield at points where it may sleep (`CONFIG_PREEMPT_VOLUNTARY`), as
+    /// far as that is known.
     pub preempt_voluntary: bool,
     /// The columns of flags in the kernel's lines.
     pub flag_columns: FlagColumns,
-    /// Clocks of the top level, as `trace_clock` has them: those offered, with the chosen one in brackets.
+    /// Clocks of the top level, as `trace_clock` has them: those offered, with the chosen one in
+    /// brackets.
     pub clocks: String,
-    /// Nanoseconds to add to readings of clocks in nanoseconds to get nanoseconds since the epoch, if a file has this
-    /// number.
+    /// Nanoseconds to add to readings of clocks in nanoseconds to get nanoseconds since the epoch,
+    /// if a file has this number.
     pub real_time: Option<i64>,
     /// Trace arrays: the top level first, then the instances by name.
     pub arrays: Vec<Array>,
@@ -64,14 +68,16 @@ pub struct Tracing {
 /// The flags in a line of the kernel's text that not all kernels show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FlagColumns {
-    /// The depth to which migration is disabled (Linux 5.15 and later). Without it, the depth of preemption has all eight bits.
+    /// The depth to which migration is disabled (Linux 5.15 and later). Without it, the depth of
+    /// preemption has all eight bits.
     pub migration: bool,
     /// The bit for disabled bottom halves (Linux 5.18 and later).
     pub bottom_halves: bool,
 }
 
 impl FlagColumns {
-    /// Those of a kernel of which only the version is known. An unknown version is taken for a new one.
+    /// Those of a kernel of which only the version is known. An unknown version is taken for a new
+    /// one.
     ///
     /// ```
     /// # use lastwords_ftrace::FlagColumns;
@@ -88,7 +94,8 @@ impl FlagColumns {
 /// Returns true if the kernel has this version or a later one.
 #[must_use]
 pub fn is_since(release: &str, version: (u32, u32)) -> bool {
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|n| n.parse::<u32>().ok());
+    let mut numbers =
+        release.split(|c: char| !c.is_ascii_digit()).map_while(|n| n.parse::<u32>().ok());
     numbers.next().zip(numbers.next()).is_some_and(|found| found >= version)
 }
 
@@ -105,10 +112,11 @@ pub struct Array {
     pub options: Option<Vec<String>>,
     /// Options of the tracer that are on: `funcgraph-cpu`, ….
     pub tracer_options: Vec<String>,
-    /// The tracer keeps the longest latency in the spare, and the array's text shows the spare (`tracer.print_max`).
+    /// The tracer keeps the longest latency in the spare, and the array's text shows the spare
+    /// (`tracer.print_max`).
     pub shows_longest: bool,
-    /// Its events are of a boot that is gone, in memory that outlived it. The kernel prints such events by their fields, and ftrace's own
-    /// entries as ever.
+    /// Its events are of a boot that is gone, in memory that outlived it. The kernel prints such
+    /// events by their fields, and ftrace's own entries as ever.
     pub is_of_last_boot: bool,
     /// Recording was on; none if that is not known.
     pub is_on: Option<bool>,
@@ -143,20 +151,22 @@ impl Array {
         self.clock.as_ref().map_or(UNKNOWN, |clock| &clock.name)
     }
 
-    /// Returns true if the clock is known to count nanoseconds. Readings of other clocks are shown as they are.
+    /// Returns true if the clock is known to count nanoseconds. Readings of other clocks are shown
+    /// as they are.
     #[must_use]
     pub fn is_in_ns(&self) -> bool {
         self.clock.as_ref().is_some_and(|clock| clock.is_in_ns)
     }
 
-    /// Returns true if the trace option is on. The options of an array of which they are not known are off.
+    /// Returns true if the trace option is on. The options of an array of which they are not known
+    /// are off.
     #[must_use]
     pub fn has_option(&self, name: &str) -> bool {
         self.options.iter().flatten().any(|option| option == name)
     }
 
-    /// Returns the ring that the array's text shows: the live one, or the spare if a latency tracer keeps its result
-    /// there. With `snapshot`, returns the spare, if there is one.
+    /// Returns the ring that the array's text shows: the live one, or the spare if a latency tracer
+    /// keeps its result there. With `snapshot`, returns the spare, if there is one.
     #[must_use]
     pub fn shown(&self, snapshot: bool) -> Option<&Arc<dyn Ring>> {
         let spare = self.snapshot.as_ref().filter(|_| snapshot || self.shows_longest);
@@ -169,12 +179,13 @@ pub trait Ring: Send + Sync {
     /// Returns the CPUs by rising number.
     fn cpus(&self) -> &[CpuRing];
 
-    /// Reads sub-buffer `index` (0 is the oldest) of the CPU at `cpu` in [`Ring::cpus`] into `bytes`, completely and
-    /// with its header. Bytes that the source does not have are zero, and the verdict reports this.
+    /// Reads sub-buffer `index` (0 is the oldest) of the CPU at `cpu` in [`Ring::cpus`] into
+    /// `bytes`, completely and with its header. Bytes that the source does not have are zero, and
+    /// the verdict reports this.
     fn sub_buffer(&self, cpu: usize, index: usize, bytes: &mut Vec<u8>) -> SubBufferInfo;
 
-    /// Returns the evidence about the sub-buffers; `stream` is the index in [`Ring::cpus`]. If sub-buffers are read on
-    /// demand, the evidence covers those that were read.
+    /// Returns the evidence about the sub-buffers; `stream` is the index in [`Ring::cpus`]. If
+    /// sub-buffers are read on demand, the evidence covers those that were read.
     fn evidence(&self) -> Evidence;
 
     /// Returns the evidence about all sub-buffers. Those that were not read yet are read for it.
@@ -182,8 +193,8 @@ pub trait Ring: Send + Sync {
         self.evidence()
     }
 
-    /// Returns the clock's reading when the ring was reset (`time_start` of the array's buffer). Events before it are
-    /// not shown, and the latency format counts from it.
+    /// Returns the clock's reading when the ring was reset (`time_start` of the array's buffer).
+    /// Events before it are not shown, and the latency format counts from it.
     fn time_start(&self) -> u64 {
         0
     }
@@ -219,7 +230,8 @@ pub fn counters_of(cpus: &[CpuRing]) -> impl Iterator<Item = Gap> {
     cpus.iter().enumerate().flat_map(gaps)
 }
 
-/// The longest latency of a ring, as the head of the latency format shows it (`struct trace_array_cpu`).
+/// The longest latency of a ring, as the head of the latency format shows it (`struct
+/// trace_array_cpu`).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Latency {
     /// The CPU on which the tracer was started, or which had the latency.
@@ -247,7 +259,8 @@ pub struct Latency {
 pub struct CpuRing {
     /// Number of the CPU.
     pub cpu: u32,
-    /// Number of sub-buffers that have events, including the reader's. They are in order, the oldest first.
+    /// Number of sub-buffers that have events, including the reader's. They are in order, the
+    /// oldest first.
     pub sub_buffers: usize,
     /// Bytes of a sub-buffer, header included.
     pub sub_buffer_size: u32,
@@ -277,8 +290,8 @@ pub struct Stats {
 pub struct SubBufferInfo {
     /// Committed bytes of data. Events are in `data_offset .. data_offset + committed`.
     pub committed: usize,
-    /// Bytes of data at the beginning that a consumer has read. Their events are not shown, but their times are needed
-    /// for later events.
+    /// Bytes of data at the beginning that a consumer has read. Their events are not shown, but
+    /// their times are needed for later events.
     pub consumed: usize,
     /// Events are missing before the sub-buffer: `Some(None)` if their number is not known.
     pub missed: Option<Option<u64>>,

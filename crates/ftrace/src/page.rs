@@ -1,9 +1,9 @@
 //! Decodes the events of one sub-buffer (`kernel/trace/ring_buffer.c`).
 //!
-//! A sub-buffer has a `u64` time stamp, a `commit` word, then events. An event has a word with 5 bits of kind and 27
-//! bits of time since the previous event, in bit-field order of the machine, then its payload. Kinds 1 to 28 are the
-//! payload's length in words; 0 has the length in the next word; 29 is padding, 30 more bits of time, 31 an absolute
-//! time stamp of 59 bits.
+//! A sub-buffer has a `u64` time stamp, a `commit` word, then events. An event has a word with 5
+//! bits of kind and 27 bits of time since the previous event, in bit-field order of the machine,
+//! then its payload. Kinds 1 to 28 are the payload's length in words; 0 has the length in the next
+//! word; 29 is padding, 30 more bits of time, 31 an absolute time stamp of 59 bits.
 
 use std::ops::Range;
 
@@ -76,7 +76,8 @@ pub fn long(bytes: &[u8], at: usize, order: ByteOrder) -> u64 {
     if order == ByteOrder::Little { u64::from_le_bytes(raw) } else { u64::from_be_bytes(raw) }
 }
 
-/// Reads an integer of 2 bytes; returns 0 beyond the end. An event's id (`common_type`) is one at the beginning of its payload.
+/// Reads an integer of 2 bytes; returns 0 beyond the end. An event's id (`common_type`) is one at
+/// the beginning of its payload.
 #[must_use]
 pub fn short(bytes: &[u8], at: usize, order: ByteOrder) -> u16 {
     let raw = bytes.get(at..).and_then(|b| b.first_chunk::<2>()).copied().unwrap_or_default();
@@ -92,7 +93,11 @@ pub fn native(bytes: &[u8], at: usize, size: u8, order: ByteOrder) -> u64 {
 /// Writes an integer of up to 8 bytes; nothing where it would reach behind the end.
 pub fn put_native(bytes: &mut [u8], at: usize, value: u64, size: usize, order: ByteOrder) {
     let raw = if order == ByteOrder::Little { value.to_le_bytes() } else { value.to_be_bytes() };
-    let raw = if order == ByteOrder::Little { raw.get(..size) } else { raw.get(8usize.saturating_sub(size)..) };
+    let raw = if order == ByteOrder::Little {
+        raw.get(..size)
+    } else {
+        raw.get(8usize.saturating_sub(size)..)
+    };
     let place = at.checked_add(size).and_then(|end| bytes.get_mut(at..end));
     if let (Some(place), Some(raw)) = (place, raw) {
         place.copy_from_slice(raw);
@@ -106,10 +111,15 @@ pub fn put_native(bytes: &mut [u8], at: usize, value: u64, size: usize, order: B
 pub fn header(bytes: &[u8], layout: HeaderPage, order: ByteOrder) -> Result<Header, Misfit> {
     let begin = layout.data_offset as usize;
     if bytes.len() < begin || begin < 8 + usize::from(layout.commit_size) {
-        return Err(Misfit { offset: 0, value: bytes.len() as u64, expected: "the bytes of a header".into() });
+        return Err(Misfit {
+            offset: 0,
+            value: bytes.len() as u64,
+            expected: "the bytes of a header".into(),
+        });
     }
     let commit = native(bytes, 8, layout.commit_size, order);
-    // The flags are bits 30 and 31 for either size of the word. Bit 31 may be sign-extended into the bits above.
+    // The flags are bits 30 and 31 for either size of the word. Bit 31 may be sign-extended into
+    // the bits above.
     let committed = usize::try_from(commit & 0x3fff_ffff).unwrap_or(usize::MAX);
     let top = commit >> 32;
     let is_sign = top == u64::from(u32::MAX) && commit & MISSED_EVENTS != 0;
@@ -126,19 +136,22 @@ pub fn header(bytes: &[u8], layout: HeaderPage, order: ByteOrder) -> Result<Head
     Ok(Header { time: long(bytes, 0, order), committed, missed })
 }
 
-/// A position in a sub-buffer, without the bytes. Each call of [`Cursor::next`] advances it by at least four bytes.
+/// A position in a sub-buffer, without the bytes. Each call of [`Cursor::next`] advances it by at
+/// least four bytes.
 #[derive(Debug, Clone)]
 pub struct Cursor {
     at: usize,
     end: usize,
     time: u64,
     order: ByteOrder,
-    /// Offset of the first committed bytes that the cursor skipped although no writer leaves such bytes.
+    /// Offset of the first committed bytes that the cursor skipped although no writer leaves such
+    /// bytes.
     irregular: Option<usize>,
 }
 
 impl Cursor {
-    /// Returns a cursor at the first event of a sub-buffer in which `committed` bytes after the header are events.
+    /// Returns a cursor at the first event of a sub-buffer in which `committed` bytes after the
+    /// header are events.
     #[must_use]
     pub fn new(bytes: &[u8], layout: HeaderPage, order: ByteOrder, committed: usize) -> Self {
         let at = layout.data_offset as usize;
@@ -146,9 +159,15 @@ impl Cursor {
         Self { at, end, time: long(bytes, 0, order), order, irregular: None }
     }
 
-    /// Returns a cursor at the first event of a sub-buffer that [`super::Ring::sub_buffer`] has read.
+    /// Returns a cursor at the first event of a sub-buffer that [`super::Ring::sub_buffer`] has
+    /// read.
     #[must_use]
-    pub fn in_sub_buffer(bytes: &[u8], layout: HeaderPage, order: ByteOrder, info: &SubBufferInfo) -> Self {
+    pub fn in_sub_buffer(
+        bytes: &[u8],
+        layout: HeaderPage,
+        order: ByteOrder,
+        info: &SubBufferInfo,
+    ) -> Self {
         Self::new(bytes, layout, order, info.committed)
     }
 
@@ -164,13 +183,16 @@ impl Cursor {
         }
     }
 
-    /// Decodes the next event if its head contains its length and the event fits. Nearly all events do.
+    /// Decodes the next event if its head contains its length and the event fits. Nearly all events
+    /// do.
     #[inline]
     fn short(&mut self, bytes: &[u8]) -> Option<Event> {
         let head = bytes.get(self.at..self.end)?.first_chunk()?;
         let (kind, delta) = match self.order {
             ByteOrder::Little => (u32::from_le_bytes(*head) & 31, u32::from_le_bytes(*head) >> 5),
-            ByteOrder::Big => (u32::from_be_bytes(*head) >> 27, u32::from_be_bytes(*head) & 0x07ff_ffff),
+            ByteOrder::Big => {
+                (u32::from_be_bytes(*head) >> 27, u32::from_be_bytes(*head) & 0x07ff_ffff)
+            }
         };
         // `at` lies in the bytes, and a kind is below 32.
         let begin = self.at.wrapping_add(4);
@@ -198,7 +220,9 @@ impl Cursor {
                     let length = word(bytes, behind, self.order) as usize;
                     let begin = behind.wrapping_add(4);
                     let Some(length) = length.checked_sub(4).filter(|_| begin <= self.end) else {
-                        return Some(Err(self.misfit(length, "a length of 4 or more in the word after the head")));
+                        return Some(Err(
+                            self.misfit(length, "a length of 4 or more in the word after the head")
+                        ));
                     };
                     (begin, length)
                 }
@@ -208,8 +232,8 @@ impl Cursor {
                     return None;
                 }
                 PADDING => {
-                    // This is a discarded event: its word has the number of bytes after the head, and its delta does
-                    // not count.
+                    // This is a discarded event: its word has the number of bytes after the head,
+                    // and its delta does not count.
                     let length = word(bytes, behind, self.order) as usize;
                     let end = behind.saturating_add(length.max(4));
                     if length < 4 || end > self.end {
@@ -233,7 +257,9 @@ impl Cursor {
                 }
             };
             if length > self.end.saturating_sub(begin) {
-                return Some(Err(self.misfit(length, "an event that ends within what is committed")));
+                return Some(Err(
+                    self.misfit(length, "an event that ends within what is committed")
+                ));
             }
             self.time = self.time.wrapping_add(u64::from(delta));
             let end = begin.wrapping_add(length);
@@ -246,8 +272,9 @@ impl Cursor {
         None
     }
 
-    /// Returns the offset of the first committed bytes that the cursor skipped although no writer leaves such bytes: padding
-    /// without a length, or a last entry that does not end where the committed bytes end.
+    /// Returns the offset of the first committed bytes that the cursor skipped although no writer
+    /// leaves such bytes: padding without a length, or a last entry that does not end where the
+    /// committed bytes end.
     #[must_use]
     pub fn irregular(&self) -> Option<usize> {
         self.irregular
@@ -273,8 +300,8 @@ impl Cursor {
     }
 }
 
-/// Completes an absolute time stamp, which has 59 bits, with the upper bits of the previous time. `rb_fix_abs_ts` of
-/// the kernel does the same.
+/// Completes an absolute time stamp, which has 59 bits, with the upper bits of the previous time.
+/// `rb_fix_abs_ts` of the kernel does the same.
 pub(super) fn whole_stamp(stamp: u64, before: u64) -> u64 {
     let top = before >> STAMP_BITS << STAMP_BITS;
     if top == 0 {
@@ -298,14 +325,15 @@ impl<'a> Events<'a> {
         self.cursor.time()
     }
 
-    /// Returns the offset of the first committed bytes that no writer leaves so ([`Cursor::irregular`]).
+    /// Returns the offset of the first committed bytes that no writer leaves so
+    /// ([`Cursor::irregular`]).
     #[must_use]
     pub fn irregular(&self) -> Option<usize> {
         self.cursor.irregular()
     }
 
-    /// Iterates over the events of a complete sub-buffer with its header. `committed` bytes after the header are
-    /// events.
+    /// Iterates over the events of a complete sub-buffer with its header. `committed` bytes after
+    /// the header are events.
     #[must_use]
     pub fn new(bytes: &'a [u8], layout: HeaderPage, order: ByteOrder, committed: usize) -> Self {
         Self { bytes, cursor: Cursor::new(bytes, layout, order, committed) }
@@ -329,10 +357,15 @@ mod tests {
 
     fn page(order: ByteOrder, events: &[u32]) -> Vec<u8> {
         let put = |out: &mut Vec<u8>, word: u32| {
-            out.extend_from_slice(&if order == ByteOrder::Little { word.to_le_bytes() } else { word.to_be_bytes() });
+            out.extend_from_slice(&if order == ByteOrder::Little {
+                word.to_le_bytes()
+            } else {
+                word.to_be_bytes()
+            });
         };
         let mut out = Vec::new();
-        let long = |n: u64| if order == ByteOrder::Little { n.to_le_bytes() } else { n.to_be_bytes() };
+        let long =
+            |n: u64| if order == ByteOrder::Little { n.to_le_bytes() } else { n.to_be_bytes() };
         out.extend_from_slice(&long(1000));
         out.extend_from_slice(&long(events.len() as u64 * 4));
         events.iter().for_each(|word| put(&mut out, *word));
@@ -348,12 +381,34 @@ mod tests {
     fn all_kinds_in_both_orders() {
         for order in [ByteOrder::Little, ByteOrder::Big] {
             let h = |kind, delta| head(order, kind, delta);
-            let words =
-                [h(2, 5), 7, 8, h(30, 1), 1, h(0, 0), 8, 9, h(29, 3), 12, 0, 0, h(31, 4), 2, h(1, 1), 6, h(29, 0), 0];
+            let words = [
+                h(2, 5),
+                7,
+                8,
+                h(30, 1),
+                1,
+                h(0, 0),
+                8,
+                9,
+                h(29, 3),
+                12,
+                0,
+                0,
+                h(31, 4),
+                2,
+                h(1, 1),
+                6,
+                h(29, 0),
+                0,
+            ];
             let bytes = page(order, &words);
             let header = header(&bytes, LAYOUT, order).unwrap();
-            assert_eq!((header.time, header.committed, header.missed), (1000, words.len() * 4, None));
-            let events: Vec<Event> = Events::new(&bytes, LAYOUT, order, header.committed).map(Result::unwrap).collect();
+            assert_eq!(
+                (header.time, header.committed, header.missed),
+                (1000, words.len() * 4, None)
+            );
+            let events: Vec<Event> =
+                Events::new(&bytes, LAYOUT, order, header.committed).map(Result::unwrap).collect();
             let second = 1005 + 1 + (1 << 27);
             assert_eq!(
                 events,

@@ -1,20 +1,25 @@
-//! Other times for the events of a sub-buffer: what a file says of its clock is applied where the sub-buffer is read, so that
-//! everything behind it has the corrected times.
+//! Other times for the events of a sub-buffer: what a file says of its clock is applied where the
+//! sub-buffer is read, so that everything behind it has the corrected times.
 
 use lastwords_bytes::ByteOrder;
 
 use super::HeaderPage;
-use super::page::{LONGEST_SHORT, PADDING, STAMP_BITS, TIME_EXTEND, TIME_STAMP, long, put_native, whole_stamp, word};
+use super::page::{
+    LONGEST_SHORT, PADDING, STAMP_BITS, TIME_EXTEND, TIME_STAMP, long, put_native, whole_stamp,
+    word,
+};
 
 /// The longest time since the event before that the head of an event holds.
 const LONGEST_DELTA: u64 = (1 << 27) - 1;
 /// The same of a time extension.
 const LONGEST_EXTENSION: u64 = (1 << STAMP_BITS) - 1;
 
-/// Gives each event of a sub-buffer, of which `committed` bytes behind the header are events, the time that `convert` makes of its own.
+/// Gives each event of a sub-buffer, of which `committed` bytes behind the header are events, the
+/// time that `convert` makes of its own.
 ///
-/// Returns how many times the sub-buffer cannot hold: a time before that of the previous event, or too far behind it. Such an event has
-/// the nearest time that the sub-buffer can hold; the events behind it have their own.
+/// Returns how many times the sub-buffer cannot hold: a time before that of the previous event, or
+/// too far behind it. Such an event has the nearest time that the sub-buffer can hold; the events
+/// behind it have their own.
 pub fn retime(
     bytes: &mut [u8],
     layout: HeaderPage,
@@ -140,8 +145,12 @@ mod tests {
             bytes.extend([head(delta), [0; 4]].concat());
         }
         let mut wanted = [2000, 1500, 3000, 3000 + (1 << 28)].into_iter();
-        assert_eq!(retime(&mut bytes, LAYOUT, ByteOrder::Little, 24, &mut |_| wanted.next().unwrap()), 2);
-        let found: Vec<u64> = times(&bytes, ByteOrder::Little, 24).iter().map(|event| event.time).collect();
+        assert_eq!(
+            retime(&mut bytes, LAYOUT, ByteOrder::Little, 24, &mut |_| wanted.next().unwrap()),
+            2
+        );
+        let found: Vec<u64> =
+            times(&bytes, ByteOrder::Little, 24).iter().map(|event| event.time).collect();
         assert_eq!(found, [2000, 3000, 3000 + LONGEST_DELTA]);
     }
 }

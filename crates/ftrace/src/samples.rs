@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use lastwords_bytes::ByteOrder;
 use lastwords_ftrace::{
-    Array, Clock, CpuRing, FlagColumns, HeaderPage, Mapped, Parameter, ParameterKind, Ring, Stats, SubBufferInfo,
-    Symbol, SymbolRow, Symbols, Tracing,
+    Array, Clock, CpuRing, FlagColumns, HeaderPage, Mapped, Parameter, ParameterKind, Ring, Stats,
+    SubBufferInfo, Symbol, SymbolRow, Symbols, Tracing,
 };
 use lastwords_trace::evidence::{Evidence, Verdict};
 
@@ -43,7 +43,9 @@ impl Symbols for Functions {
     /// Process 7 has a program, process 8 has ended, and nothing is known of others.
     fn mapped(&self, tgid: u32, address: u64) -> Mapped {
         match (tgid, address) {
-            (7, 0x1000..0x2000) => Mapped::File { path: "/opt/my\nshop".to_owned(), offset: address - 0x1000 },
+            (7, 0x1000..0x2000) => {
+                Mapped::File { path: "/opt/my\nshop".to_owned(), offset: address - 0x1000 }
+            }
             (7 | 8, _) => Mapped::None,
             _ => Mapped::Unknown,
         }
@@ -80,13 +82,21 @@ impl Ring for Pages {
         bytes.clear();
         bytes.extend_from_slice(&self.pages[cpu][index]);
         match header(bytes, HeaderPage::of_word_size(8), ByteOrder::Little) {
-            Ok(h) => {
-                SubBufferInfo { committed: h.committed, consumed: 0, missed: h.missed, verdict: Verdict::Committed }
-            }
+            Ok(h) => SubBufferInfo {
+                committed: h.committed,
+                consumed: 0,
+                missed: h.missed,
+                verdict: Verdict::Committed,
+            },
             Err(_) if bytes.is_empty() => {
                 SubBufferInfo { committed: 0, consumed: 0, missed: None, verdict: Verdict::Missing }
             }
-            Err(_) => SubBufferInfo { committed: 4080, consumed: 0, missed: None, verdict: Verdict::Invalid },
+            Err(_) => SubBufferInfo {
+                committed: 4080,
+                consumed: 0,
+                missed: None,
+                verdict: Verdict::Invalid,
+            },
         }
     }
 
@@ -155,7 +165,8 @@ pub(crate) const WAKE: u16 = 300;
 pub(crate) const BROKEN: u16 = 301;
 pub(crate) const OPEN: u16 = 302;
 
-/// Returns an event format. Fields are `declaration:offset:size:signed`; the common fields are put before them.
+/// Returns an event format. Fields are `declaration:offset:size:signed`; the common fields are put
+/// before them.
 pub(crate) fn format(
     system: &str,
     id: u16,
@@ -171,9 +182,13 @@ pub(crate) fn format(
     ];
     let line = |field: &&str| {
         let parts: Vec<&str> = field.split(':').collect();
-        format!("\tfield:{};\toffset:{};\tsize:{};\tsigned:{};\n", parts[0], parts[1], parts[2], parts[3])
+        format!(
+            "\tfield:{};\toffset:{};\tsize:{};\tsigned:{};\n",
+            parts[0], parts[1], parts[2], parts[3]
+        )
     };
-    let (common, own): (String, String) = (common.iter().map(line).collect(), fields.iter().map(line).collect());
+    let (common, own): (String, String) =
+        (common.iter().map(line).collect(), fields.iter().map(line).collect());
     let text = format!("name: {name}\nID: {id}\nformat:\n{common}\n{own}\nprint fmt: {print}\n");
     (id, format_file::parse(system, &text).expect("a format"))
 }
@@ -181,8 +196,20 @@ pub(crate) fn format(
 /// Returns a machine with these rings as the top level and as instance `extra`.
 pub(crate) fn tracing(top: Arc<dyn Ring>, extra: Arc<dyn Ring>) -> Tracing {
     let formats = [
-        format("ftrace", FUNCTION, "function", &["unsigned long ip:8:8:0", "unsigned long parent_ip:16:8:0"], "\"\""),
-        format("ftrace", STACK, "kernel_stack", &["int size:8:4:1", "unsigned long caller[8]:16:64:0"], "\"\""),
+        format(
+            "ftrace",
+            FUNCTION,
+            "function",
+            &["unsigned long ip:8:8:0", "unsigned long parent_ip:16:8:0"],
+            "\"\"",
+        ),
+        format(
+            "ftrace",
+            STACK,
+            "kernel_stack",
+            &["int size:8:4:1", "unsigned long caller[8]:16:64:0"],
+            "\"\"",
+        ),
         format(
             "ftrace",
             PRINT,
@@ -190,7 +217,13 @@ pub(crate) fn tracing(top: Arc<dyn Ring>, extra: Arc<dyn Ring>) -> Tracing {
             &["unsigned long ip:8:8:0", "char buf[]:16:0:0"],
             "\"%ps: %s\", (void *)REC->ip, REC->buf",
         ),
-        format("ftrace", ENTRY, "funcgraph_entry", &["unsigned long func:8:8:0", "int depth:16:4:1"], "\"\""),
+        format(
+            "ftrace",
+            ENTRY,
+            "funcgraph_entry",
+            &["unsigned long func:8:8:0", "int depth:16:4:1"],
+            "\"\"",
+        ),
         format(
             "ftrace",
             EXIT,
@@ -212,13 +245,21 @@ pub(crate) fn tracing(top: Arc<dyn Ring>, extra: Arc<dyn Ring>) -> Tracing {
             "\"comm=%s pid=%d\", REC->comm, REC->pid",
         ),
         format("sched", BROKEN, "broken", &["int a:8:4:1"], "\"%d\", only_the_kernel(REC->a)"),
-        format("syscalls", OPEN, "sys_enter_open", &["int __syscall_nr:8:4:1", "int flags:16:8:0"], "\"\""),
+        format(
+            "syscalls",
+            OPEN,
+            "sys_enter_open",
+            &["int __syscall_nr:8:4:1", "int flags:16:8:0"],
+            "\"\"",
+        ),
     ];
     let array = |name: &str, live: Arc<dyn Ring>| Array {
         name: name.into(),
         tracer: Some("nop".into()),
         clock: Some(Clock { name: "local".into(), is_in_ns: true }),
-        options: Some(["print-parent", "annotate", "context-info", "irq-info"].map(str::to_owned).to_vec()),
+        options: Some(
+            ["print-parent", "annotate", "context-info", "irq-info"].map(str::to_owned).to_vec(),
+        ),
         tracer_options: Vec::new(),
         shows_longest: false,
         is_of_last_boot: false,

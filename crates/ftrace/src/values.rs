@@ -1,8 +1,9 @@
 //! Finds the fields of an event by their declarations.
 //!
-//! [`columns`] reads the declarations once; [`Column::bytes`] finds a field in a payload. Declarations have the forms
-//! that `__field`, `__array`, `__string`, `__dynamic_array` and the other macros of `TRACE_EVENT` write into a `format`
-//! file (`include/trace/stages/stage4_event_fields.h` of Linux 6.12).
+//! [`columns`] reads the declarations once; [`Column::bytes`] finds a field in a payload.
+//! Declarations have the forms that `__field`, `__array`, `__string`, `__dynamic_array` and the
+//! other macros of `TRACE_EVENT` write into a `format` file (`include/trace/stages/
+//! stage4_event_fields.h` of Linux 6.12).
 
 use crate::{Field, Format};
 use lastwords_bytes::{ByteOrder, low_u8};
@@ -34,14 +35,16 @@ pub(crate) enum Kind {
 pub(crate) enum Location {
     /// At its offset.
     Fixed,
-    /// At the offset in the word at its offset, which counts from the payload's beginning or from the word's end.
+    /// At the offset in the word at its offset, which counts from the payload's beginning or from
+    /// the word's end.
     Located {
         /// True if the offset counts from the word's end.
         relative: bool,
     },
     /// From its offset to the payload's end.
     Rest,
-    /// An array from its offset on, whose element count is an `int` at another offset (`kernel_stack`).
+    /// An array from its offset on, whose element count is an `int` at another offset
+    /// (`kernel_stack`).
     Counted {
         /// Offset of the count.
         at: u32,
@@ -58,7 +61,12 @@ pub(crate) struct Column<'f> {
 
 /// Returns the fields of the event in order, without the common fields.
 pub(crate) fn columns(format: &Format, word_size: u8) -> Vec<Column<'_>> {
-    format.fields.iter().filter(|f| !f.is_common).map(|field| column(format, field, word_size)).collect()
+    format
+        .fields
+        .iter()
+        .filter(|f| !f.is_common)
+        .map(|field| column(format, field, word_size))
+        .collect()
 }
 
 fn column<'f>(format: &Format, field: &'f Field, word_size: u8) -> Column<'f> {
@@ -89,8 +97,14 @@ fn kind(format: &Format, field: &Field, location: Location, word_size: u8) -> Ki
         let whole = matches!(field.size, 1 | 2 | 4 | 8).then_some(low_u8(u64::from(field.size)));
         return match whole {
             Some(1) if declared.element == "bool" => Kind::Bool,
-            Some(8) if format.system == "syscalls" && declared.element == "int" && !field.is_signed => Kind::Argument,
-            Some(size) if location == Location::Fixed => Kind::Number(Element { size, signed: field.is_signed }),
+            Some(8)
+                if format.system == "syscalls" && declared.element == "int" && !field.is_signed =>
+            {
+                Kind::Argument
+            }
+            Some(size) if location == Location::Fixed => {
+                Kind::Number(Element { size, signed: field.is_signed })
+            }
             _ => Kind::Bytes,
         };
     };
@@ -109,8 +123,8 @@ fn kind(format: &Format, field: &Field, location: Location, word_size: u8) -> Ki
     }
 }
 
-/// A parsed declaration: the type of the field or of its elements, and the element count of an array (0 if it is not
-/// declared).
+/// A parsed declaration: the type of the field or of its elements, and the element count of an
+/// array (0 if it is not declared).
 struct Declaration {
     element: String,
     count: Option<u32>,
@@ -122,7 +136,8 @@ fn declared(declaration: &str) -> Declaration {
         let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
         digits.parse().unwrap_or(0)
     });
-    // `unsigned long caller[8]`, `char[] name`, `struct page * page`: without the brackets, the name is the last word.
+    // `unsigned long caller[8]`, `char[] name`, `struct page * page`: without the brackets, the
+    // name is the last word.
     let flat = text.split_once('[').map_or_else(
         || text.to_owned(),
         |(head, rest)| {
@@ -130,7 +145,8 @@ fn declared(declaration: &str) -> Declaration {
             format!("{head}{tail}")
         },
     );
-    let words: Vec<&str> = flat.split_whitespace().filter(|w| !matches!(*w, "const" | "volatile")).collect();
+    let words: Vec<&str> =
+        flat.split_whitespace().filter(|w| !matches!(*w, "const" | "volatile")).collect();
     let kept = words.len().saturating_sub(1);
     Declaration { element: words.get(..kept).unwrap_or_default().join(" "), count }
 }
@@ -140,8 +156,10 @@ fn size_of(element: &str, word_size: u8) -> u8 {
     match element.trim_start_matches("__") {
         "u8" | "s8" | "uint8_t" | "int8_t" | "unsigned char" | "signed char" | "bool" => 1,
         "u16" | "s16" | "be16" | "le16" | "uint16_t" | "int16_t" | "short" | "unsigned short" => 2,
-        "u32" | "s32" | "be32" | "le32" | "uint32_t" | "int32_t" | "int" | "unsigned int" | "unsigned" | "pid_t" => 4,
-        "u64" | "s64" | "be64" | "le64" | "uint64_t" | "int64_t" | "long long" | "unsigned long long" => 8,
+        "u32" | "s32" | "be32" | "le32" | "uint32_t" | "int32_t" | "int" | "unsigned int"
+        | "unsigned" | "pid_t" => 4,
+        "u64" | "s64" | "be64" | "le64" | "uint64_t" | "int64_t" | "long long"
+        | "unsigned long long" => 8,
         "long" | "unsigned long" | "size_t" | "ssize_t" | "cpumask_t" => word_size,
         pointer if pointer.ends_with('*') => word_size,
         _ => 0,
@@ -150,7 +168,10 @@ fn size_of(element: &str, word_size: u8) -> u8 {
 
 fn is_signed(element: &str, field: &Field) -> bool {
     let plain = element.trim_start_matches("__");
-    let by_name = matches!(plain, "s16" | "s32" | "s64" | "short" | "int" | "long" | "long long" | "pid_t" | "ssize_t");
+    let by_name = matches!(
+        plain,
+        "s16" | "s32" | "s64" | "short" | "int" | "long" | "long long" | "pid_t" | "ssize_t"
+    );
     field.is_signed || by_name
 }
 
@@ -228,7 +249,10 @@ pub(crate) mod tests {
             (Kind::Numbers(number(2, false)), &[1, 0, 2, 0]),
             (Kind::Number(number(8, false)), &[0xff; 8]),
         ];
-        let got: Vec<_> = columns.iter().map(|c| (c.kind, c.bytes(&payload, ByteOrder::Little).unwrap())).collect();
+        let got: Vec<_> = columns
+            .iter()
+            .map(|c| (c.kind, c.bytes(&payload, ByteOrder::Little).unwrap()))
+            .collect();
         assert_eq!(got, expected);
     }
 
@@ -239,7 +263,11 @@ pub(crate) mod tests {
         let payload = payload();
         for len in 0..payload.len() {
             let short = &payload[..len];
-            assert!(columns.iter().all(|c| c.bytes(short, ByteOrder::Little).is_none_or(|b| b.len() <= len)));
+            assert!(
+                columns
+                    .iter()
+                    .all(|c| c.bytes(short, ByteOrder::Little).is_none_or(|b| b.len() <= len))
+            );
         }
         assert_eq!(columns[0].bytes(&payload[..9], ByteOrder::Little), None);
         assert_eq!(columns[1].bytes(&payload[..42], ByteOrder::Little), None);

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 /// A ring of which only the events of a time are shown.
 ///
-/// Events that are missing before the window are none of its losses. Those that the ring overwrote in the window are, though not for the
-/// ring as a whole.
+/// Events that are missing before the window are none of its losses. Those that the ring overwrote
+/// in the window are, though not for the ring as a whole.
 pub struct Windowed {
     ring: Arc<dyn Ring>,
     header_page: HeaderPage,
@@ -24,7 +24,12 @@ pub struct Windowed {
 impl Windowed {
     /// Shows the events of `ring` whose times are in `window`, in readings of its clock.
     #[must_use]
-    pub fn new(ring: Arc<dyn Ring>, header_page: HeaderPage, order: ByteOrder, window: RangeInclusive<u64>) -> Self {
+    pub fn new(
+        ring: Arc<dyn Ring>,
+        header_page: HeaderPage,
+        order: ByteOrder,
+        window: RangeInclusive<u64>,
+    ) -> Self {
         let mut windowed = Self { ring, header_page, order, window, gaps: Vec::new() };
         let has_lost = |stream: &usize| windowed.has_lost_begin(*stream);
         let lost: Vec<usize> = (0..windowed.ring.cpus().len()).filter(has_lost).collect();
@@ -41,12 +46,16 @@ impl Windowed {
     /// Returns true if the ring of a CPU overwrote events, the last of which may be in the window.
     fn has_lost_begin(&self, stream: usize) -> bool {
         let mut bytes = Vec::new();
-        if *self.window.start() == 0 || self.ring.cpus().get(stream).is_none_or(|ring| ring.sub_buffers == 0) {
+        if *self.window.start() == 0
+            || self.ring.cpus().get(stream).is_none_or(|ring| ring.sub_buffers == 0)
+        {
             return false;
         }
         let info = self.ring.sub_buffer(stream, 0, &mut bytes);
         let first = Cursor::in_sub_buffer(&bytes, self.header_page, self.order, &info).next(&bytes);
-        info.missed.is_some() && !first.is_some_and(|first| first.is_ok_and(|first| first.time <= *self.window.start()))
+        info.missed.is_some()
+            && !first
+                .is_some_and(|first| first.is_ok_and(|first| first.time <= *self.window.start()))
     }
 
     fn with_gaps(&self, mut evidence: Evidence) -> Evidence {
@@ -118,7 +127,8 @@ mod tests {
 
         fn sub_buffer(&self, _: usize, index: usize, bytes: &mut Vec<u8>) -> SubBufferInfo {
             bytes.clone_from(&self.1[index]);
-            let page::Header { committed, missed, .. } = page::header(bytes, LAYOUT, ByteOrder::Little).unwrap();
+            let page::Header { committed, missed, .. } =
+                page::header(bytes, LAYOUT, ByteOrder::Little).unwrap();
             SubBufferInfo { committed, consumed: 0, missed, verdict: Verdict::Committed }
         }
 
@@ -130,7 +140,8 @@ mod tests {
     /// A sub-buffer whose events have these times, each with 4 bytes.
     fn page(times: &[u64], is_missed: bool) -> Vec<u8> {
         let mut bytes = times[0].to_le_bytes().to_vec();
-        bytes.extend(((times.len() as u64 * 8) | if is_missed { 1 << 31 } else { 0 }).to_le_bytes());
+        bytes
+            .extend(((times.len() as u64 * 8) | if is_missed { 1 << 31 } else { 0 }).to_le_bytes());
         let mut before = times[0];
         for time in times {
             bytes.extend((1 | ((*time - before) as u32) << 5).to_le_bytes());
@@ -146,24 +157,45 @@ mod tests {
         let mut times = Vec::new();
         for index in 0..ring.cpus()[0].sub_buffers {
             let info = ring.sub_buffer(0, index, &mut bytes);
-            let events = page::Events::new(&bytes, LAYOUT, ByteOrder::Little, info.committed).flatten();
-            times.extend(events.filter(|event| event.payload.start >= 16 + info.consumed).map(|event| event.time));
+            let events =
+                page::Events::new(&bytes, LAYOUT, ByteOrder::Little, info.committed).flatten();
+            times.extend(
+                events
+                    .filter(|event| event.payload.start >= 16 + info.consumed)
+                    .map(|event| event.time),
+            );
         }
         times
     }
 
-    /// For each window, the events are those whose times are in it, and events that were overwritten are told where they may be of it.
+    /// For each window, the events are those whose times are in it, and events that were
+    /// overwritten are told where they may be of it.
     #[test]
     fn the_events_of_the_window_are_shown() {
-        let times: Vec<Vec<u64>> = vec![vec![100, 110, 110, 130], vec![130, 150], vec![170], vec![170, 171, 200]];
-        let pages: Vec<Vec<u8>> = times.iter().enumerate().map(|(at, times)| page(times, at == 0)).collect();
+        let times: Vec<Vec<u64>> =
+            vec![vec![100, 110, 110, 130], vec![130, 150], vec![170], vec![170, 171, 200]];
+        let pages: Vec<Vec<u8>> =
+            times.iter().enumerate().map(|(at, times)| page(times, at == 0)).collect();
         for begin in (0..=210).step_by(5) {
             for end in (begin..=215).step_by(5).chain([u64::MAX]) {
-                let cpu = CpuRing { cpu: 0, sub_buffers: 4, sub_buffer_size: 256, stats: Stats::default() };
-                let ring =
-                    Windowed::new(Arc::new(Pages(vec![cpu], pages.clone())), LAYOUT, ByteOrder::Little, begin..=end);
-                let expected: Vec<u64> =
-                    times.iter().flatten().copied().filter(|time| (begin..=end).contains(time)).collect();
+                let cpu = CpuRing {
+                    cpu: 0,
+                    sub_buffers: 4,
+                    sub_buffer_size: 256,
+                    stats: Stats::default(),
+                };
+                let ring = Windowed::new(
+                    Arc::new(Pages(vec![cpu], pages.clone())),
+                    LAYOUT,
+                    ByteOrder::Little,
+                    begin..=end,
+                );
+                let expected: Vec<u64> = times
+                    .iter()
+                    .flatten()
+                    .copied()
+                    .filter(|time| (begin..=end).contains(time))
+                    .collect();
                 assert_eq!(shown(&ring), expected, "{begin}..={end}");
                 let is_told = !ring.evidence().gaps.is_empty();
                 assert_eq!(is_told, begin > 0 && begin < 100, "{begin}..={end}");

@@ -1,6 +1,6 @@
-//! Globs over the names of events, sessions and instances: `*` stands for any text, `?` for any character, `[a-z]` and `[!a-z]` (or
-//! `[^a-z]`) for one of a class and for any other. A bracket without its end stands for itself, and so does one that stands first in
-//! a class.
+//! Globs over the names of events, sessions and instances: `*` stands for any text, `?` for any
+//! character, `[a-z]` and `[!a-z]` (or `[^a-z]`) for one of a class and for any other. A bracket
+//! without its end stands for itself, and so does one that stands first in a class.
 //!
 //! ```
 //! assert!(lastwords_glob::matches("net:[rt]x*", "net:rx_poll"));
@@ -12,8 +12,8 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
-/// Returns true if each bracket of the glob that opens a class has its end. A bracket without its end
-/// stands for itself, which is seldom meant.
+/// Returns true if each bracket of the glob that opens a class has its end. A bracket without its
+/// end stands for itself, which is seldom meant.
 #[must_use]
 pub fn is_well_formed(glob: &str) -> bool {
     let mut rest = glob.chars();
@@ -28,14 +28,15 @@ pub fn is_well_formed(glob: &str) -> bool {
     true
 }
 
-/// Returns true if `glob` matches all of `name`. The match takes time in proportion to the product of both lengths at worst.
+/// Returns true if `glob` matches all of `name`. The match takes time in proportion to the product
+/// of both lengths at worst.
 #[must_use]
 pub fn matches(glob: &str, name: &str) -> bool {
     matches_chars(glob, name.chars())
 }
 
-/// Returns true if the glob matches the whole name or the part after the last colon: the glob `sched_switch` matches
-/// `sched:sched_switch`.
+/// Returns true if the glob matches the whole name or the part after the last colon: the glob
+/// `sched_switch` matches `sched:sched_switch`.
 #[must_use]
 pub fn is_named(glob: &str, name: &str) -> bool {
     matches(glob, name) || name.rsplit_once(':').is_some_and(|(_, last)| matches(glob, last))
@@ -75,7 +76,8 @@ fn one(glob: &str, c: char) -> Option<&str> {
     matches.then_some(rest)
 }
 
-/// Matches a class, which is given without its opening bracket: whether the character is in it, and the glob after its closing bracket.
+/// Matches a class, which is given without its opening bracket: whether the character is in it, and
+/// the glob after its closing bracket.
 fn class(body: &str, c: char) -> Option<(bool, &str)> {
     let members = body.strip_prefix(['!', '^']).unwrap_or(body);
     let is_negated = members.len() < body.len();

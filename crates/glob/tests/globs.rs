@@ -75,7 +75,8 @@ fn tokens(glob: &[char]) -> Vec<Token> {
                         let mut from = first;
                         while from < end {
                             let is_range = from + 2 < end && glob[from + 1] == '-';
-                            members.push((glob[from], glob[if is_range { from + 2 } else { from }]));
+                            members
+                                .push((glob[from], glob[if is_range { from + 2 } else { from }]));
                             from += if is_range { 3 } else { 1 };
                         }
                         at = end + 1;
@@ -97,7 +98,8 @@ fn naive(tokens: &[Token], name: &[char]) -> bool {
         (_, []) => false,
         ([Token::Any, rest @ ..], [_, more @ ..]) => naive(rest, more),
         ([Token::Class(is_negated, members), rest @ ..], [c, more @ ..]) => {
-            members.iter().any(|(low, high)| (low..=high).contains(&c)) != *is_negated && naive(rest, more)
+            members.iter().any(|(low, high)| (low..=high).contains(&c)) != *is_negated
+                && naive(rest, more)
         }
     }
 }

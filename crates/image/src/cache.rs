@@ -1,4 +1,5 @@
-//! A bounded cache that evicts with the clock algorithm: values used since the hand's last pass stay.
+//! A bounded cache that evicts with the clock algorithm: values used since the hand's last pass
+//! stay.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,5 @@
-//! Decompresses cores that systemd-coredump compressed with zstd, to an unlinked temporary file without zero pages.
+//! Decompresses cores that systemd-coredump compressed with zstd, to an unlinked temporary file
+//! without zero pages.
 
 use crate::file::Backing;
 use crate::{Progress, Watch};
@@ -16,13 +17,13 @@ const PAGE: usize = 4096;
 /// Largest window of a frame: 128 MiB, the default of the zstd tool.
 const WINDOW_LOG_MAX: u32 = 27;
 
-/// Weights of output bytes for the budget. Zero pages cost little and compress to almost nothing; other pages compress
-/// to about a tenth.
+/// Weights of output bytes for the budget. Zero pages cost little and compress to almost nothing;
+/// other pages compress to about a tenth.
 const ZEROES: u64 = 64;
 const DATA: u64 = 2;
 
-/// Decompresses `source`, and admits the bytes that are not zero to the budget. If the data are damaged or end early,
-/// the part before is kept and `notes` has the error.
+/// Decompresses `source`, and admits the bytes that are not zero to the budget. If the data are
+/// damaged or end early, the part before is kept and `notes` has the error.
 pub(crate) fn decompress(
     source: &Backing,
     budget: &Budget,
@@ -32,7 +33,8 @@ pub(crate) fn decompress(
     let name = source.name.to_string();
     let io = |e: std::io::Error| Error::io(&name, 0, &e);
     let folder = temporary_folder();
-    let out = tempfile::tempfile_in(&folder).map_err(|e| Error::io(&folder.display().to_string(), 0, &e))?;
+    let out = tempfile::tempfile_in(&folder)
+        .map_err(|e| Error::io(&folder.display().to_string(), 0, &e))?;
     let counted = Counted { file: &source.file, at: 0, done: std::cell::Cell::new(0) };
     let mut decoder = zstd::Decoder::new(BufReader::with_capacity(CHUNK, &counted)).map_err(io)?;
     decoder.window_log_max(WINDOW_LOG_MAX).map_err(io)?;
@@ -43,16 +45,26 @@ pub(crate) fn decompress(
             Ok(0) => break,
             Ok(n) => n,
             Err(e) => {
-                notes.push(format!("{name}: decompression stops after {len} bytes: {e}; the rest is missing"));
+                notes.push(format!(
+                    "{name}: decompression stops after {len} bytes: {e}; the rest is missing"
+                ));
                 break;
             }
         };
         let bytes = chunk.get(..got).unwrap_or_default();
-        let written = write_sparse(&out, bytes, len).map_err(|e| Error::io(&folder.display().to_string(), len, &e))?;
-        budget.bytes(&name, written.saturating_mul(DATA).saturating_add((got as u64).div_ceil(ZEROES)))?;
+        let written = write_sparse(&out, bytes, len)
+            .map_err(|e| Error::io(&folder.display().to_string(), len, &e))?;
+        budget.bytes(
+            &name,
+            written.saturating_mul(DATA).saturating_add((got as u64).div_ceil(ZEROES)),
+        )?;
         data = data.saturating_add(written);
         len = len.saturating_add(got as u64);
-        watch(Progress { what: "decompressing", done: counted.done.get(), total: Some(source.len) });
+        watch(Progress {
+            what: "decompressing",
+            done: counted.done.get(),
+            total: Some(source.len),
+        });
     }
     out.set_len(len).map_err(io)?;
     budget.admit(data);
@@ -69,7 +81,8 @@ pub(crate) fn head(source: &Backing, most: usize) -> Result<Backing, Error> {
     let mut bytes = Vec::new();
     let _ = decoder.take(most as u64).read_to_end(&mut bytes);
     let folder = temporary_folder();
-    let out = tempfile::tempfile_in(&folder).map_err(|e| Error::io(&folder.display().to_string(), 0, &e))?;
+    let out = tempfile::tempfile_in(&folder)
+        .map_err(|e| Error::io(&folder.display().to_string(), 0, &e))?;
     out.write_all_at(&bytes, 0).map_err(io)?;
     Backing::from_file(out, &name)
 }
@@ -87,7 +100,8 @@ fn write_sparse(out: &File, bytes: &[u8], at: u64) -> std::io::Result<u64> {
     Ok(written)
 }
 
-/// Folder for large temporary files: `$TMPDIR`, else `/var/tmp`, which unlike `/tmp` is not in memory.
+/// Folder for large temporary files: `$TMPDIR`, else `/var/tmp`, which unlike `/tmp` is not in
+/// memory.
 fn temporary_folder() -> PathBuf {
     match std::env::var_os("TMPDIR") {
         Some(folder) => folder.into(),

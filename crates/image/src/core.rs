@@ -1,4 +1,5 @@
-//! Reads the notes of a process core: identity of the process, the signal that killed it, mapped files.
+//! Reads the notes of a process core: identity of the process, the signal that killed it, mapped
+//! files.
 
 use crate::elf::{Note, next_note};
 use lastwords_bytes::{Budget, Error, Reader};
@@ -135,8 +136,8 @@ impl CoreInfo {
         Ok(())
     }
 
-    /// Format of NT_FILE: count and page size; start, end and page offset of each mapping; then their paths, separated
-    /// by NULs.
+    /// Format of NT_FILE: count and page size; start, end and page offset of each mapping; then
+    /// their paths, separated by NULs.
     fn mapped_files(&mut self, mut body: Reader<'_>, budget: &Budget) -> Result<(), Error> {
         let (count, page) = (body.u64()?, body.u64()?);
         let table = count.checked_mul(FILE_ROW).and_then(|n| usize::try_from(n).ok());

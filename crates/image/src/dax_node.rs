@@ -1,5 +1,6 @@
-//! A device-DAX node (`/dev/dax0.0`) as an image. Such a node can be mapped, but not read by calls. It is mapped, and read
-//! where `/proc/self/mem` shows the mapping: memory that fails gives a hole and no signal.
+//! A device-DAX node (`/dev/dax0.0`) as an image. Such a node can be mapped, but not read by calls.
+//! It is mapped, and read where `/proc/self/mem` shows the mapping: memory that fails gives a hole
+//! and no signal.
 
 use crate::file::Backing;
 use crate::segments::{Segment, Segments};
@@ -23,18 +24,22 @@ pub(crate) fn open(path: &Path, budget: &Budget) -> Result<Option<Opened>, Error
     let Some(len) = length(path, Path::new("/sys")) else { return Ok(None) };
     let name = path.display().to_string();
     // Only what can be written can be mapped on kernels before 6.1.
-    let node = File::options().read(true).write(true).open(path).map_err(|e| Error::io(&name, 0, &e))?;
+    let node =
+        File::options().read(true).write(true).open(path).map_err(|e| Error::io(&name, 0, &e))?;
     budget.admit(len);
     let image = Arc::new(Node::new(&node, len, &name)?);
     Ok(Some(Opened { image, kind: Kind::Plain, core: None, is_damaged: false, notes: Vec::new() }))
 }
 
-/// Returns the length of a device-DAX node in bytes, as a folder like `/sys` has it; none for any other file.
+/// Returns the length of a device-DAX node in bytes, as a folder like `/sys` has it; none for any
+/// other file.
 fn length(path: &Path, sys: &Path) -> Option<u64> {
     let meta = std::fs::metadata(path).ok().filter(|meta| meta.file_type().is_char_device())?;
-    let device: PathBuf = sys.join(format!("dev/char/{}:{}", major(meta.rdev()), minor(meta.rdev())));
+    let device: PathBuf =
+        sys.join(format!("dev/char/{}:{}", major(meta.rdev()), minor(meta.rdev())));
     let subsystem = std::fs::read_link(device.join("subsystem")).ok()?;
-    let size = std::fs::read_to_string(device.join("size")).ok().filter(|_| subsystem.ends_with("dax"))?;
+    let size =
+        std::fs::read_to_string(device.join("size")).ok().filter(|_| subsystem.ends_with("dax"))?;
     size.trim().parse().ok()
 }
 
@@ -49,12 +54,18 @@ impl Node {
     /// Maps `len` bytes of a node.
     fn new(node: &File, len: u64, name: &str) -> Result<Self, Error> {
         let failed = |error: &std::io::Error| Error::io(name, 0, error);
-        let bytes = usize::try_from(len).map_err(|_| failed(&std::io::ErrorKind::FileTooLarge.into()))?;
-        let mapped = MmapOptions::new().len(bytes).map_raw_read_only(node).map_err(|error| failed(&error))?;
+        let bytes =
+            usize::try_from(len).map_err(|_| failed(&std::io::ErrorKind::FileTooLarge.into()))?;
+        let mapped = MmapOptions::new()
+            .len(bytes)
+            .map_raw_read_only(node)
+            .map_err(|error| failed(&error))?;
         let memory = File::open(MEMORY).map_err(|error| Error::io(MEMORY, 0, &error))?;
         let offset = mapped.as_ptr().addr() as u64;
-        let segment = Segment { address: 0, len, held: len, file: 0, offset, rest: HoleCause::Truncated };
-        let (image, _) = Segments::new(name, vec![Backing::of_memory(memory, name)], vec![segment], false);
+        let segment =
+            Segment { address: 0, len, held: len, file: 0, offset, rest: HoleCause::Truncated };
+        let (image, _) =
+            Segments::new(name, vec![Backing::of_memory(memory, name)], vec![segment], false);
         let ranges = [Range { address: 0, len, name: name.into(), offset: 0, hole: None }];
         Ok(Self { image, ranges, _mapped: mapped })
     }

@@ -1,9 +1,11 @@
-//! Decompresses small files as they are read: kernel images, packages, bundles. The budget pays for the output.
+//! Decompresses small files as they are read: kernel images, packages, bundles. The budget pays for
+//! the output.
 
 use lastwords_bytes::Budget;
 use std::io::{self, BufReader, Read};
 
-/// The largest window of an xz or zstd stream. Kernels and packages are compressed with windows of up to 128 MiB.
+/// The largest window of an xz or zstd stream. Kernels and packages are compressed with windows of
+/// up to 128 MiB.
 const WINDOW_LOG_MAX: u32 = 27;
 /// The largest block of the lz4 format that the kernel uses.
 const LZ4_BLOCK_MAX: usize = 8 << 20;
@@ -31,12 +33,17 @@ fn format(head: &[u8]) -> Option<Format> {
     FORMATS.iter().find(|(magic, _)| head.starts_with(magic)).map(|(_, format)| *format)
 }
 
-/// Returns a reader of the decompressed bytes of `input`, whose first bytes tell the format: gzip, xz, zstd or lz4.
-/// Other bytes are returned as they are. Each byte that is read costs a byte of the budget.
+/// Returns a reader of the decompressed bytes of `input`, whose first bytes tell the format: gzip,
+/// xz, zstd or lz4. Other bytes are returned as they are. Each byte that is read costs a byte of
+/// the budget.
 ///
 /// # Errors
 /// The input cannot be read, or its header is damaged.
-pub fn reader<'a>(what: &'a str, input: impl Read + 'a, budget: &'a Budget) -> io::Result<Box<dyn Read + 'a>> {
+pub fn reader<'a>(
+    what: &'a str,
+    input: impl Read + 'a,
+    budget: &'a Budget,
+) -> io::Result<Box<dyn Read + 'a>> {
     let mut input = BufReader::new(input);
     let mut head = Vec::new();
     input.by_ref().take(6).read_to_end(&mut head)?;
@@ -44,9 +51,15 @@ pub fn reader<'a>(what: &'a str, input: impl Read + 'a, budget: &'a Budget) -> i
     let input = io::Cursor::new(head).chain(input);
     Ok(match format {
         None => Box::new(Metered { inner: input, what, budget }),
-        Some(Format::Gzip) => Box::new(Metered { inner: flate2::read::GzDecoder::new(input), what, budget }),
+        Some(Format::Gzip) => {
+            Box::new(Metered { inner: flate2::read::GzDecoder::new(input), what, budget })
+        }
         Some(Format::Xz) => {
-            let inner = lzma_rust2::XzReader::new_mem_limit(input, false, (1 << (WINDOW_LOG_MAX - 10)) + 1024);
+            let inner = lzma_rust2::XzReader::new_mem_limit(
+                input,
+                false,
+                (1 << (WINDOW_LOG_MAX - 10)) + 1024,
+            );
             Box::new(Metered { inner, what, budget })
         }
         Some(Format::Zstd) => {
@@ -76,8 +89,9 @@ impl<R: Read> Read for Metered<'_, R> {
     }
 }
 
-/// Decompresses the lz4 format of the kernel: a magic word, then blocks. Each block has its compressed length before it
-/// and decompresses to 8 MiB; the last may be shorter. The kernel's build appends the decompressed length of the whole.
+/// Decompresses the lz4 format of the kernel: a magic word, then blocks. Each block has its
+/// compressed length before it and decompresses to 8 MiB; the last may be shorter. The kernel's
+/// build appends the decompressed length of the whole.
 struct Lz4<R> {
     input: R,
     /// The decompressed bytes of the current block, and how many of them were returned.
@@ -100,17 +114,23 @@ impl<R: Read> Lz4<R> {
         }
         let mut head = Vec::new();
         self.input.by_ref().take(4).read_to_end(&mut head)?;
-        let Some(len) = head.first_chunk::<4>().map(|word| u32::from_le_bytes(*word) as usize) else {
+        let Some(len) = head.first_chunk::<4>().map(|word| u32::from_le_bytes(*word) as usize)
+        else {
             return Ok(false);
         };
         let mut packed = Vec::new();
         self.input.by_ref().take(len as u64).read_to_end(&mut packed)?;
         if packed.len() < len {
             // The appended length after a last block that is full.
-            return if packed.is_empty() { Ok(false) } else { Err(io::ErrorKind::UnexpectedEof.into()) };
+            return if packed.is_empty() {
+                Ok(false)
+            } else {
+                Err(io::ErrorKind::UnexpectedEof.into())
+            };
         }
         self.block.resize(LZ4_BLOCK_MAX, 0);
-        let got = lz4_flex::block::decompress_into(&packed, &mut self.block).map_err(io::Error::other)?;
+        let got =
+            lz4_flex::block::decompress_into(&packed, &mut self.block).map_err(io::Error::other)?;
         self.block.truncate(got);
         self.at = 0;
         Ok(got > 0)
@@ -163,7 +183,8 @@ mod tests {
         let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         gzip.write_all(&plain).unwrap();
         let zstd = zstd::encode_all(plain.as_slice(), 3).unwrap();
-        let appended: Vec<u8> = zstd.iter().copied().chain((plain.len() as u32).to_le_bytes()).collect();
+        let appended: Vec<u8> =
+            zstd.iter().copied().chain((plain.len() as u32).to_le_bytes()).collect();
         for packed in [plain.clone(), gzip.finish().unwrap(), zstd, appended, lz4(&plain)] {
             assert_eq!(unpacked(&packed, &Budget::default()).unwrap(), plain);
         }

@@ -1,4 +1,5 @@
-//! Parses ELF64 program headers and notes in both byte orders. Layout: System V gABI, chapters 4 and 5.
+//! Parses ELF64 program headers and notes in both byte orders. Layout: System V gABI, chapters 4
+//! and 5.
 
 use lastwords_bytes::{Budget, ByteOrder, Error, Reader};
 
@@ -20,7 +21,8 @@ pub(crate) const PT_NOTE: u32 = 4;
 const PT_OTHERS: u32 = 0x6000_0000;
 /// `p_flags`: readable, writable and executable.
 const FLAGS_MAX: u32 = 7;
-/// Size of a section header, and most bytes of a core's section names; gdb gives many sections the same name.
+/// Size of a section header, and most bytes of a core's section names; gdb gives many sections the
+/// same name.
 const SECTION_LEN: u64 = 64;
 const NAMES_MAX: u64 = 4096;
 /// Offset of `sh_info` in a section header.
@@ -87,7 +89,14 @@ impl FileHeader {
         let order = match probe.u8_at(at::DATA)? {
             1 => ByteOrder::Little,
             2 => ByteOrder::Big,
-            other => return Err(Error::value(what, at::DATA as u64, u64::from(other), "byte order 1 or 2")),
+            other => {
+                return Err(Error::value(
+                    what,
+                    at::DATA as u64,
+                    u64::from(other),
+                    "byte order 1 or 2",
+                ));
+            }
         };
         let reader = Reader::new(what, bytes, order);
         let kind = reader.u16_at(at::TYPE)?;
@@ -105,10 +114,12 @@ impl FileHeader {
         })
     }
 
-    /// Offset and length of the section headers and of the names before them; none without section headers.
+    /// Offset and length of the section headers and of the names before them; none without section
+    /// headers.
     pub(crate) fn sections(&self) -> Option<(u64, u64)> {
         let len = u64::from(self.sections).saturating_mul(SECTION_LEN);
-        // If there are more section headers than the field can count, their number is in the first of them.
+        // If there are more section headers than the field can count, their number is in the first
+        // of them.
         let len = if self.count == PN_XNUM { u64::MAX } else { len };
         let at = Some(self.section_headers_at).filter(|at| *at > 0)?;
         Some((at.saturating_sub(NAMES_MAX), len.saturating_add(NAMES_MAX)))
@@ -117,7 +128,8 @@ impl FileHeader {
     /// Error about the size of a program header, which has only one valid value.
     pub(crate) fn wrong_entry(&self, what: &str) -> Option<Error> {
         let entry = u64::from(self.entry);
-        (entry != PROGRAM_HEADER_LEN).then(|| Error::value(what, ehdr::PHENTSIZE as u64, entry, "e_phentsize 56"))
+        (entry != PROGRAM_HEADER_LEN)
+            .then(|| Error::value(what, ehdr::PHENTSIZE as u64, entry, "e_phentsize 56"))
     }
 
     /// Number of program headers; `read` reads bytes of the file.
@@ -152,13 +164,18 @@ impl ProgramHeader {
         Ok(Self { kind, offset, address, physical, file_size, memory_size, flags, align })
     }
 
-    /// True if the header is plausible: a loadable or note segment with consistent fields, or a kind that is not used
-    /// here.
+    /// True if the header is plausible: a loadable or note segment with consistent fields, or a
+    /// kind that is not used here.
     pub(crate) fn is_plausible(&self) -> bool {
-        let sized =
-            self.offset.checked_add(self.file_size).is_some() && self.address.checked_add(self.memory_size).is_some();
+        let sized = self.offset.checked_add(self.file_size).is_some()
+            && self.address.checked_add(self.memory_size).is_some();
         match self.kind {
-            PT_LOAD => sized && self.flags <= FLAGS_MAX && self.file_size <= self.memory_size && self.is_aligned(),
+            PT_LOAD => {
+                sized
+                    && self.flags <= FLAGS_MAX
+                    && self.file_size <= self.memory_size
+                    && self.is_aligned()
+            }
             PT_NOTE => sized && self.flags <= FLAGS_MAX && self.is_aligned(),
             kind => kind == 0 || kind >= PT_OTHERS,
         }
@@ -182,8 +199,12 @@ pub(crate) struct Note<'a> {
     pub(crate) body: Reader<'a>,
 }
 
-/// Parses the next note; none at the end. A note that does not fit is an error and ends the iteration.
-pub(crate) fn next_note<'a>(reader: &mut Reader<'a>, budget: &Budget) -> Result<Option<Note<'a>>, Error> {
+/// Parses the next note; none at the end. A note that does not fit is an error and ends the
+/// iteration.
+pub(crate) fn next_note<'a>(
+    reader: &mut Reader<'a>,
+    budget: &Budget,
+) -> Result<Option<Note<'a>>, Error> {
     if reader.left() < 12 {
         return Ok(None);
     }

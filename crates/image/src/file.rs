@@ -32,19 +32,21 @@ pub(crate) enum Got {
 }
 
 impl Backing {
-    /// Opens `path` for reading, and admits its size to the budget. If `follow` is false, only a regular file is
-    /// opened: no symbolic link and no device.
+    /// Opens `path` for reading, and admits its size to the budget. If `follow` is false, only a
+    /// regular file is opened: no symbolic link and no device.
     pub(crate) fn open(path: &Path, follow: bool, budget: &Budget) -> Result<Self, Error> {
         let name = path.display().to_string();
         let mut flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         if !follow {
             flags |= OFlags::NOFOLLOW;
         }
-        let file = rustix::fs::open(path, flags, Mode::empty()).map_err(|e| Error::io(&name, 0, &e.into()))?;
+        let file = rustix::fs::open(path, flags, Mode::empty())
+            .map_err(|e| Error::io(&name, 0, &e.into()))?;
         let file = File::from(file);
         if !follow {
             let kind = file.metadata().map_err(|e| Error::io(&name, 0, &e))?.file_type();
-            irregular(kind).map_or(Ok(()), |what| Err(Error::io(&name, 0, &std::io::Error::other(what))))?;
+            irregular(kind)
+                .map_or(Ok(()), |what| Err(Error::io(&name, 0, &std::io::Error::other(what))))?;
         }
         let file = Self::from_file(file, &name)?;
         budget.admit(file.stored());
@@ -63,7 +65,11 @@ impl Backing {
             return Err(Error::io(name, 0, &std::io::Error::from(ErrorKind::IsADirectory)));
         }
         if let Some(what) = irregular(kind).filter(|_| kind.is_fifo() || kind.is_socket()) {
-            return Err(Error::io(name, 0, &std::io::Error::other(format!("{what}: it cannot be read at places"))));
+            return Err(Error::io(
+                name,
+                0,
+                &std::io::Error::other(format!("{what}: it cannot be read at places")),
+            ));
         }
         // Seeking finds the end of block devices too.
         let len = file.seek(SeekFrom::End(0)).map_err(|e| Error::io(name, 0, &e))?;
@@ -78,8 +84,8 @@ impl Backing {
         Ok(Self { file, len, name, flattened: Some(Box::new((index, self))), pages: None })
     }
 
-    /// Caches pages of a dump, for small reads. Devices and `/proc/kcore` are left as they are: their memory changes
-    /// while it is read.
+    /// Caches pages of a dump, for small reads. Devices and `/proc/kcore` are left as they are:
+    /// their memory changes while it is read.
     pub(crate) fn cached(mut self) -> Self {
         let is_file = self.file.metadata().is_ok_and(|data| data.is_file());
         let is_of_proc = self.is_of_proc();
@@ -90,7 +96,8 @@ impl Backing {
         self
     }
 
-    /// Number of bytes stored, without the holes of a sparse file; for a flattened stream, those of the stream.
+    /// Number of bytes stored, without the holes of a sparse file; for a flattened stream, those of
+    /// the stream.
     pub(crate) fn stored(&self) -> u64 {
         let of = self.flattened.as_ref().map_or(self, |flattened| &flattened.1);
         match of.file.metadata() {
@@ -107,7 +114,9 @@ impl Backing {
     /// Fills `buf` from `offset` on.
     pub(crate) fn read(&self, offset: u64, buf: &mut [u8]) -> Got {
         match &self.pages {
-            Some(pages) if buf.len() < PAGE => pages.read(offset, buf, |at, part| self.read_uncached(at, part)),
+            Some(pages) if buf.len() < PAGE => {
+                pages.read(offset, buf, |at, part| self.read_uncached(at, part))
+            }
             _ => self.read_uncached(offset, buf),
         }
     }
@@ -135,10 +144,14 @@ impl Backing {
         let len = buf.len();
         match self.read(offset, buf) {
             Got::All => Ok(()),
-            Got::Ended(got) => Err(Error::short(&self.name, offset, got as u64, &format!("{len} bytes"))),
-            Got::Failed(_) => {
-                Err(Error::io(&self.name, offset, &std::io::Error::other(format!("{len} bytes cannot be read"))))
+            Got::Ended(got) => {
+                Err(Error::short(&self.name, offset, got as u64, &format!("{len} bytes")))
             }
+            Got::Failed(_) => Err(Error::io(
+                &self.name,
+                offset,
+                &std::io::Error::other(format!("{len} bytes cannot be read")),
+            )),
         }
     }
 
@@ -162,20 +175,25 @@ mod tests {
 
     #[test]
     fn only_memory_that_cannot_change_is_cached() {
-        let open = |path: &Path| Backing::open(path, true, &Budget::default()).expect("a file").cached();
+        let open =
+            |path: &Path| Backing::open(path, true, &Budget::default()).expect("a file").cached();
         let file = tempfile::NamedTempFile::new().expect("a file");
         assert!(open(file.path()).pages.is_some());
         let memory = File::open("/proc/self/mem").expect("a process has memory");
         let memory = Backing::of_memory(memory, "/proc/self/mem").cached();
         assert!(memory.file.metadata().expect("its kind").is_file() && memory.pages.is_none());
         assert!(open(Path::new("/dev/zero")).pages.is_none());
-        assert!(Backing::open(file.path(), true, &Budget::default()).expect("a file").pages.is_none());
+        assert!(
+            Backing::open(file.path(), true, &Budget::default()).expect("a file").pages.is_none()
+        );
     }
 
     #[test]
     fn files_of_a_folder_are_regular() {
         let budget = Budget::default();
-        let error = |path: &Path| Backing::open(path, false, &budget).expect_err("no regular file").to_string();
+        let error = |path: &Path| {
+            Backing::open(path, false, &budget).expect_err("no regular file").to_string()
+        };
         assert!(error(Path::new("/dev/zero")).contains("a device, no regular file"));
         assert!(error(Path::new("/proc")).contains("a folder, no regular file"));
         let dir = tempfile::tempdir().expect("a folder");

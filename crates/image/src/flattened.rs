@@ -1,8 +1,9 @@
-//! Reads makedumpfile's flattened stream (`-F`): the file it would have written, as records of an offset and the bytes
-//! there.
+//! Reads makedumpfile's flattened stream (`-F`): the file it would have written, as records of an
+//! offset and the bytes there.
 //!
-//! The stream is always big-endian. If two records write the same bytes, the later one counts. An end record shows that
-//! the stream is complete. Without one, bytes that no record wrote are missing, not zero.
+//! The stream is always big-endian. If two records write the same bytes, the later one counts. An
+//! end record shows that the stream is complete. Without one, bytes that no record wrote are
+//! missing, not zero.
 
 use crate::file::{Backing, Got};
 use lastwords_bytes::{Budget, ByteOrder, Error, Reader};
@@ -38,7 +39,11 @@ pub(crate) struct Index {
 
 impl Index {
     /// Reads the heads of all records. Missing or damaged parts are reported in `notes`.
-    pub(crate) fn read(stream: &Backing, budget: &Budget, notes: &mut Vec<String>) -> Result<Self, Error> {
+    pub(crate) fn read(
+        stream: &Backing,
+        budget: &Budget,
+        notes: &mut Vec<String>,
+    ) -> Result<Self, Error> {
         let mut head = [0u8; 32];
         stream.read_all(0, &mut head)?;
         let kind = Reader::new(&stream.name, &head, ByteOrder::Big).u64_at(16)?;
@@ -51,7 +56,10 @@ impl Index {
             budget.steps(&stream.name, 1)?;
             let mut raw = [0u8; RECORD_LEN];
             if !matches!(stream.read(at, &mut raw), Got::All) {
-                notes.push(format!("{}: the stream ends at {at:#x}, without an end record", stream.name));
+                notes.push(format!(
+                    "{}: the stream ends at {at:#x}, without an end record",
+                    stream.name
+                ));
                 break false;
             }
             let reader = Reader::new(&stream.name, &raw, ByteOrder::Big);
@@ -76,7 +84,8 @@ impl Index {
         Ok(Self { extents, len, complete })
     }
 
-    /// First offset at or after `offset` that some record wrote; the end of the inner file if there is none.
+    /// First offset at or after `offset` that some record wrote; the end of the inner file if there
+    /// is none.
     pub(crate) fn next_data(&self, offset: u64) -> u64 {
         let behind = self.extents.partition_point(|e| e.start.saturating_add(e.len) <= offset);
         self.extents.get(behind).map_or(self.len.max(offset), |extent| extent.start.max(offset))
@@ -84,7 +93,8 @@ impl Index {
 
     /// Fills `buf` from `offset` of the inner file on.
     pub(crate) fn fill(&self, stream: &Backing, offset: u64, buf: &mut [u8]) -> Got {
-        let (mut done, mut window) = (0usize, Window { at: 0, bytes: Vec::new(), next: Window::LEAST });
+        let (mut done, mut window) =
+            (0usize, Window { at: 0, bytes: Vec::new(), next: Window::LEAST });
         let mut next = self.extents.partition_point(|e| e.start <= offset);
         while done < buf.len() {
             let at = offset.saturating_add(done as u64);
@@ -102,7 +112,11 @@ impl Index {
             let len = left.min(buf.len().saturating_sub(done));
             let Some(part) = buf.get_mut(done..done.saturating_add(len)) else { break };
             let got = match here {
-                Some(extent) => window.read(stream, extent.at.saturating_add(at.saturating_sub(extent.start)), part),
+                Some(extent) => window.read(
+                    stream,
+                    extent.at.saturating_add(at.saturating_sub(extent.start)),
+                    part,
+                ),
                 None => {
                     part.fill(0);
                     Got::All
@@ -118,8 +132,8 @@ impl Index {
     }
 }
 
-/// Bytes of the stream that were read at once, because records may be short. The window grows while records are read in
-/// order.
+/// Bytes of the stream that were read at once, because records may be short. The window grows while
+/// records are read in order.
 struct Window {
     at: u64,
     bytes: Vec<u8>,
@@ -135,12 +149,16 @@ impl Window {
         if buf.len() >= Self::LEAST {
             return stream.read(at, buf);
         }
-        let inside = |window: &Self| at.checked_sub(window.at).and_then(|from| usize::try_from(from).ok());
-        let is_there = inside(self).is_some_and(|from| from.saturating_add(buf.len()) <= self.bytes.len());
+        let inside =
+            |window: &Self| at.checked_sub(window.at).and_then(|from| usize::try_from(from).ok());
+        let is_there =
+            inside(self).is_some_and(|from| from.saturating_add(buf.len()) <= self.bytes.len());
         if !is_there {
             let end = self.at.saturating_add(self.bytes.len() as u64);
-            let follows = at.checked_sub(self.at).is_some() && at <= end.saturating_add(RECORD_LEN as u64);
-            self.next = if follows { self.next.saturating_mul(2).min(Self::MOST) } else { Self::LEAST };
+            let follows =
+                at.checked_sub(self.at).is_some() && at <= end.saturating_add(RECORD_LEN as u64);
+            self.next =
+                if follows { self.next.saturating_mul(2).min(Self::MOST) } else { Self::LEAST };
             self.at = at;
             self.bytes.resize(self.next, 0);
             if let Got::Ended(got) | Got::Failed(got) = stream.read(at, &mut self.bytes) {
@@ -164,7 +182,8 @@ fn put(extents: &mut BTreeMap<u64, Extent>, new: Extent) {
         return;
     }
     let end = new.start.saturating_add(new.len);
-    // Find the last extent that begins before the new one's end; stop at one that ends before the new one.
+    // Find the last extent that begins before the new one's end; stop at one that ends before the
+    // new one.
     while let Some((&start, &old)) = extents.range(..end).next_back() {
         let old_end = old.start.saturating_add(old.len);
         if old_end <= new.start {
@@ -173,7 +192,11 @@ fn put(extents: &mut BTreeMap<u64, Extent>, new: Extent) {
         extents.remove(&start);
         if old_end > end {
             let cut = end.saturating_sub(old.start);
-            let rest = Extent { start: end, len: old_end.saturating_sub(end), at: old.at.saturating_add(cut) };
+            let rest = Extent {
+                start: end,
+                len: old_end.saturating_sub(end),
+                at: old.at.saturating_add(cut),
+            };
             extents.insert(end, rest);
         }
         if old.start < new.start {

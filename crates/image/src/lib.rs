@@ -1,10 +1,11 @@
 //! Memory images, which all implement one trait: process cores, running processes, folders of
 //! region files, plain files, dumps of physical memory.
 //!
-//! An [`Image`] is read by address. Missing bytes are a hole with a cause, never zeros: a page that the kernel left out
-//! of a core, the end of a truncated file, an unreadable block.
+//! An [`Image`] is read by address. Missing bytes are a hole with a cause, never zeros: a page that
+//! the kernel left out of a core, the end of a truncated file, an unreadable block.
 //!
-//! All files are read with `pread`, so a file that shrinks while it is read gives a hole and not a signal.
+//! All files are read with `pread`, so a file that shrinks while it is read gives a hole and not a
+//! signal.
 //!
 //! ```
 //! use lastwords_bytes::Budget;
@@ -128,7 +129,8 @@ pub trait Image: Send + Sync {
     /// The ranges that the image has or knows to be missing, sorted by address, without overlap.
     fn ranges(&self) -> &[Range];
 
-    /// True if addresses are those of the recorded process, so that pointers in the image can be followed.
+    /// True if addresses are those of the recorded process, so that pointers in the image can be
+    /// followed.
     fn is_virtual(&self) -> bool;
 
     /// Fills `buf` with the bytes at `address`.
@@ -137,13 +139,15 @@ pub trait Image: Send + Sync {
     /// A byte is missing; `buf` is filled up to the hole's address.
     fn read(&self, address: u64, buf: &mut [u8]) -> Result<(), Hole>;
 
-    /// First address at or after `address`, below `end`, that may be non-zero; `end` if there is none.
+    /// First address at or after `address`, below `end`, that may be non-zero; `end` if there is
+    /// none.
     fn next_data(&self, address: u64, end: u64) -> u64 {
         address.min(end)
     }
 }
 
-/// Fills `buf` in parts. `read_some` reads from an address on and returns the number of bytes, at least one.
+/// Fills `buf` in parts. `read_some` reads from an address on and returns the number of bytes, at
+/// least one.
 fn read_parts(
     address: u64,
     buf: &mut [u8],
@@ -151,7 +155,8 @@ fn read_parts(
 ) -> Result<(), Hole> {
     let mut done = 0usize;
     while done < buf.len() {
-        let at = address.checked_add(done as u64).ok_or(Hole { address, cause: HoleCause::Unmapped })?;
+        let at =
+            address.checked_add(done as u64).ok_or(Hole { address, cause: HoleCause::Unmapped })?;
         let Some(rest) = buf.get_mut(done..) else { break };
         done = done.saturating_add(read_some(at, rest)?);
     }

@@ -69,11 +69,12 @@ impl std::fmt::Debug for Opened {
 
 /// Most files of a folder that are opened.
 const MAX_FILES: usize = 1 << 16;
-/// Distance between the files of a folder in the image's artificial address space, so that a read cannot run into the
-/// next file.
+/// Distance between the files of a folder in the image's artificial address space, so that a read
+/// cannot run into the next file.
 const FILE_GAP: u64 = 1 << 30;
 
-/// Opens a session folder, a core (compressed or not), the memory of a process (`/proc/PID/mem`) or a plain file.
+/// Opens a session folder, a core (compressed or not), the memory of a process (`/proc/PID/mem`) or
+/// a plain file.
 ///
 /// # Errors
 /// The path cannot be read, or the budget is spent.
@@ -110,7 +111,9 @@ fn of_file(file: Backing, name: &str, budget: &Budget) -> Result<Opened, Error> 
     if matches!(file.read(0, &mut head), Got::All) && head.starts_with(&elf::MAGIC) {
         match FileHeader::parse(name, &head) {
             Ok(header) => return core(file, name, header, budget),
-            Err(error) => return Ok(headless(file, name, vec![format!("{error}; read as a plain file")])),
+            Err(error) => {
+                return Ok(headless(file, name, vec![format!("{error}; read as a plain file")]));
+            }
         }
     }
     Ok(plain(file, name, Vec::new()))
@@ -118,16 +121,18 @@ fn of_file(file: Backing, name: &str, budget: &Budget) -> Result<Opened, Error> 
 
 fn plain(file: Backing, name: &str, notes: Vec<String>) -> Opened {
     let len = file.len;
-    let segment = Segment { address: 0, len, held: len, file: 0, offset: 0, rest: HoleCause::Truncated };
+    let segment =
+        Segment { address: 0, len, held: len, file: 0, offset: 0, rest: HoleCause::Truncated };
     let (image, _) = Segments::new(name, vec![file], vec![segment], false);
     Opened { image: Arc::new(image), kind: Kind::Plain, core: None, is_damaged: false, notes }
 }
 
-/// Opens an ELF file whose header says that it is no core. In case it was one, its pages are mapped as in a core
-/// without headers.
+/// Opens an ELF file whose header says that it is no core. In case it was one, its pages are mapped
+/// as in a core without headers.
 fn headless(file: Backing, name: &str, notes: Vec<String>) -> Opened {
     let head = elf::HEADER_LEN as u64;
-    let segments = orphans::segments(&file, &[(head, file.len.saturating_sub(head))], std::iter::empty());
+    let segments =
+        orphans::segments(&file, &[(head, file.len.saturating_sub(head))], std::iter::empty());
     let (image, _) = Segments::new(name, vec![file], segments, false);
     Opened { image: Arc::new(image), kind: Kind::Plain, core: None, is_damaged: true, notes }
 }
@@ -152,7 +157,14 @@ fn folder(path: &Path, name: &str, budget: &Budget) -> Result<Opened, Error> {
         match Backing::open(&path, false, budget) {
             Ok(file) => {
                 let (len, index) = (file.len, files.len());
-                segments.push(Segment { address, len, held: len, file: index, offset: 0, rest: HoleCause::Truncated });
+                segments.push(Segment {
+                    address,
+                    len,
+                    held: len,
+                    file: index,
+                    offset: 0,
+                    rest: HoleCause::Truncated,
+                });
                 files.push(file);
                 let end = address.saturating_add(len).saturating_add(FILE_GAP);
                 address = end.checked_next_multiple_of(FILE_GAP).unwrap_or(u64::MAX);

@@ -1,9 +1,10 @@
-//! Finds bytes of a core that no program header leads to: the headers are damaged, but the segments are still in the
-//! file.
+//! Finds bytes of a core that no program header leads to: the headers are damaged, but the segments
+//! are still in the file.
 //!
-//! Writers of cores store segments one after the other; each is a multiple of a page. So one number locates all pages
-//! of such a run: the file offset of a page modulo the page size. It is 0 in cores of the kernel; in cores of gdb,
-//! pages start at the end of the headers. The pages get addresses that no process has.
+//! Writers of cores store segments one after the other; each is a multiple of a page. So one number
+//! locates all pages of such a run: the file offset of a page modulo the page size. It is 0 in
+//! cores of the kernel; in cores of gdb, pages start at the end of the headers. The pages get
+//! addresses that no process has.
 
 use crate::HoleCause;
 use crate::file::{Backing, Got};
@@ -46,18 +47,31 @@ pub(crate) fn orphans(file: &Backing, parts: Vec<(u64, u64)>) -> Vec<(u64, u64)>
 
 fn is_padding(file: &Backing, at: u64, len: u64) -> bool {
     let mut bytes = vec![0u8; usize::try_from(len.min(PADDING_MAX)).unwrap_or(0)];
-    len <= PADDING_MAX && matches!(file.read(at, &mut bytes), Got::All) && bytes.iter().all(|byte| *byte == 0)
+    len <= PADDING_MAX
+        && matches!(file.read(at, &mut bytes), Got::All)
+        && bytes.iter().all(|byte| *byte == 0)
 }
 
 /// Segments of the whole pages in `runs`. `known` has file offsets of known pages.
-pub(crate) fn segments(file: &Backing, runs: &[(u64, u64)], known: impl Iterator<Item = u64>) -> Vec<Segment> {
+pub(crate) fn segments(
+    file: &Backing,
+    runs: &[(u64, u64)],
+    known: impl Iterator<Item = u64>,
+) -> Vec<Segment> {
     let phase = most(known.map(|at| at & (PAGE - 1))).unwrap_or_else(|| phase(file, runs));
     let segment = |&(at, len): &(u64, u64)| {
         // Offset of the first whole page.
         let first = at.saturating_sub(phase).checked_next_multiple_of(PAGE)?.checked_add(phase)?;
         let held = at.saturating_add(len).checked_sub(first).filter(|held| *held > 0)?;
         let address = BASE.checked_add(first.saturating_sub(phase))?;
-        Some(Segment { address, len: held, held, file: 0, offset: first, rest: HoleCause::Truncated })
+        Some(Segment {
+            address,
+            len: held,
+            held,
+            file: 0,
+            offset: first,
+            rest: HoleCause::Truncated,
+        })
     };
     runs.iter().filter_map(segment).collect()
 }
@@ -70,7 +84,8 @@ fn most(values: impl Iterator<Item = u64>) -> Option<u64> {
     best.first().copied()
 }
 
-/// Finds the offset of pages modulo the page size, from the starts of mapped programs and libraries.
+/// Finds the offset of pages modulo the page size, from the starts of mapped programs and
+/// libraries.
 fn phase(file: &Backing, runs: &[(u64, u64)]) -> u64 {
     let (mut places, mut left) = (Vec::new(), SAMPLE);
     for (at, len) in runs {
@@ -83,7 +98,8 @@ fn phase(file: &Backing, runs: &[(u64, u64)]) -> u64 {
                 Got::All => bytes.len(),
                 Got::Ended(got) | Got::Failed(got) => got,
             };
-            let chunks = (at..end).step_by(STEP).zip(bytes.get(..got).unwrap_or_default().chunks(STEP));
+            let chunks =
+                (at..end).step_by(STEP).zip(bytes.get(..got).unwrap_or_default().chunks(STEP));
             let programs = chunks.filter(|(_, chunk)| chunk.starts_with(&PROGRAM));
             places.extend(programs.map(|(at, _)| at & (PAGE - 1)));
             (at, left) = (at.saturating_add(PIECE as u64), left.saturating_sub(PIECE as u64));

@@ -1,9 +1,10 @@
 //! A bounded cache of file pages, for small reads of a dump.
 //!
-//! Structures in memory are read in parts of a few bytes, again and again: without a cache each part is a system call.
-//! The cache is split into sets, each behind its own lock. The number of a page chooses its set, and a set evicts the
-//! page that was used longest ago. Only whole pages are cached. An incomplete or unreadable page is read from the file
-//! each time, so that the reader gets the same bytes and the same error as without a cache.
+//! Structures in memory are read in parts of a few bytes, again and again: without a cache each
+//! part is a system call. The cache is split into sets, each behind its own lock. The number of a
+//! page chooses its set, and a set evicts the page that was used longest ago. Only whole pages are
+//! cached. An incomplete or unreadable page is read from the file each time, so that the reader
+//! gets the same bytes and the same error as without a cache.
 
 use crate::file::Got;
 use std::sync::{Mutex, PoisonError};
@@ -35,14 +36,20 @@ struct Page {
 const NONE: u64 = u64::MAX;
 
 impl Pages {
-    /// Creates an empty cache. All its memory is allocated here, before the heap is filled with anything else.
+    /// Creates an empty cache. All its memory is allocated here, before the heap is filled with
+    /// anything else.
     pub(crate) fn new() -> Self {
         let page = |_| Page { number: NONE, bytes: Box::new([0; PAGE]) };
         Self(std::array::from_fn(|_| Mutex::new(std::array::from_fn(page))))
     }
 
     /// Fills `buf` from `offset` on. `direct` reads from the file.
-    pub(crate) fn read(&self, offset: u64, buf: &mut [u8], direct: impl Fn(u64, &mut [u8]) -> Got) -> Got {
+    pub(crate) fn read(
+        &self,
+        offset: u64,
+        buf: &mut [u8],
+        direct: impl Fn(u64, &mut [u8]) -> Got,
+    ) -> Got {
         let mut done = 0usize;
         while done < buf.len() {
             let at = offset.saturating_add(done as u64);
@@ -61,9 +68,15 @@ impl Pages {
         Got::All
     }
 
-    /// Fills `part` from the offset `within` of a page, which is read if it is not cached. Returns none if the page
-    /// cannot be read whole; `part` is unchanged then.
-    fn copy(&self, number: u64, within: usize, part: &mut [u8], direct: &impl Fn(u64, &mut [u8]) -> Got) -> Option<()> {
+    /// Fills `part` from the offset `within` of a page, which is read if it is not cached. Returns
+    /// none if the page cannot be read whole; `part` is unchanged then.
+    fn copy(
+        &self,
+        number: u64,
+        within: usize,
+        part: &mut [u8],
+        direct: &impl Fn(u64, &mut [u8]) -> Got,
+    ) -> Option<()> {
         let mut set = self.0.get(place(number))?.lock().unwrap_or_else(PoisonError::into_inner);
         match set.iter().position(|page| page.number == number) {
             Some(0) => {}
@@ -84,7 +97,8 @@ impl Pages {
     }
 }
 
-/// Index of the set of a page. Pages at a power of two from each other are spread over the sets, too.
+/// Index of the set of a page. Pages at a power of two from each other are spread over the sets,
+/// too.
 fn place(number: u64) -> usize {
     // Fibonacci hashing: the upper half of the product depends on all bits of the number.
     usize::try_from(number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32).unwrap_or(0) % SETS
@@ -97,7 +111,8 @@ mod tests {
     use std::cell::Cell;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    /// Number of pages of the tests' file, more than the cache holds, and the bytes of its last page.
+    /// Number of pages of the tests' file, more than the cache holds, and the bytes of its last
+    /// page.
     const COUNT: usize = 100;
     const TAIL: usize = 1000;
 
@@ -174,11 +189,20 @@ mod tests {
         let (file, pages) = (content(), Pages::new());
         let mut buf = [0; 100];
         let at = PAGE as u64 - 50;
-        assert!(matches!(pages.read(at, &mut buf, |at, buf| read(&file, Some(PAGE + 20), at, buf)), Got::Failed(70)));
-        assert!(matches!(pages.read(at, &mut buf, |at, buf| read(&file[..PAGE + 10], None, at, buf)), Got::Ended(60)));
+        assert!(matches!(
+            pages.read(at, &mut buf, |at, buf| read(&file, Some(PAGE + 20), at, buf)),
+            Got::Failed(70)
+        ));
+        assert!(matches!(
+            pages.read(at, &mut buf, |at, buf| read(&file[..PAGE + 10], None, at, buf)),
+            Got::Ended(60)
+        ));
         assert!(matches!(pages.read(at, &mut buf, |at, buf| read(&file, None, at, buf)), Got::All));
         assert_eq!(buf, file[PAGE - 50..PAGE + 50]);
-        assert!(matches!(pages.read(u64::MAX - 9, &mut buf, |at, buf| read(&file, None, at, buf)), Got::Ended(0)));
+        assert!(matches!(
+            pages.read(u64::MAX - 9, &mut buf, |at, buf| read(&file, None, at, buf)),
+            Got::Ended(0)
+        ));
     }
 
     #[test]

@@ -15,7 +15,8 @@ pub(crate) fn is_memory(path: &Path) -> bool {
     matches!(words[..], ["/", "proc", pid, "mem"] if pid == "self" || pid.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// Opens the memory at `path`, which is `/proc/PID/mem`. Only writable memory is mapped: sessions are there.
+/// Opens the memory at `path`, which is `/proc/PID/mem`. Only writable memory is mapped: sessions
+/// are there.
 ///
 /// # Errors
 /// The process has exited, belongs to another user or may not be inspected; or the budget is spent.
@@ -28,9 +29,10 @@ pub(crate) fn open(path: &Path, budget: &Budget) -> Result<Opened, Error> {
     of_files(memory, &text, &name, budget)
 }
 
-/// Opens the memory of a process by its `/proc/PID/mem`, which is open already, and the text of its `/proc/PID/maps`. So
-/// a caller can give up rights between opening these files and reading the memory. Only writable memory is mapped:
-/// sessions are there. `name` is that of the image in messages.
+/// Opens the memory of a process by its `/proc/PID/mem`, which is open already, and the text of its
+/// `/proc/PID/maps`. So a caller can give up rights between opening these files and reading the
+/// memory. Only writable memory is mapped: sessions are there. `name` is that of the image in
+/// messages.
 ///
 /// # Errors
 /// The budget is spent.
@@ -39,18 +41,31 @@ pub fn of_files(memory: File, maps: &str, name: &str, budget: &Budget) -> Result
     let segments: Vec<Segment> = maps.lines().filter_map(mapping).collect();
     budget.admit(segments.iter().map(|segment| segment.len).fold(0, u64::saturating_add));
     let (image, _) = Segments::new(name, vec![Backing::of_memory(memory, name)], segments, true);
-    Ok(Opened { image: Arc::new(image), kind: Kind::Process, core: None, is_damaged: false, notes: Vec::new() })
+    Ok(Opened {
+        image: Arc::new(image),
+        kind: Kind::Process,
+        core: None,
+        is_damaged: false,
+        notes: Vec::new(),
+    })
 }
 
-/// Parses a line of `maps` (`START-END rwxp OFFSET DEVICE INODE PATH`); none if the memory is not readable and
-/// writable.
+/// Parses a line of `maps` (`START-END rwxp OFFSET DEVICE INODE PATH`); none if the memory is not
+/// readable and writable.
 fn mapping(line: &str) -> Option<Segment> {
     let mut words = line.split_ascii_whitespace();
     let (start, end) = words.next()?.split_once('-')?;
     let address = u64::from_str_radix(start, 16).ok()?;
     let len = u64::from_str_radix(end, 16).ok()?.checked_sub(address)?;
     let wanted = words.next()?.starts_with("rw");
-    wanted.then_some(Segment { address, len, held: len, file: 0, offset: address, rest: HoleCause::Unmapped })
+    wanted.then_some(Segment {
+        address,
+        len,
+        held: len,
+        file: 0,
+        offset: address,
+        rest: HoleCause::Unmapped,
+    })
 }
 
 #[cfg(test)]
@@ -74,8 +89,17 @@ mod tests {
     #[test]
     fn a_line_of_maps_is_a_segment_where_it_can_be_written() {
         let segment = mapping("7f00a000-7f00c000 rw-p 00000000 00:00 0   [heap]").unwrap();
-        assert_eq!((segment.address, segment.len, segment.offset), (0x7f00_a000, 0x2000, 0x7f00_a000));
-        for other in ["7f00a000-7f00c000 r--p 0 0:0 0", "7f00c000-7f00a000 rw-p", "", "x-y rw-p", "1000 rw-p"] {
+        assert_eq!(
+            (segment.address, segment.len, segment.offset),
+            (0x7f00_a000, 0x2000, 0x7f00_a000)
+        );
+        for other in [
+            "7f00a000-7f00c000 r--p 0 0:0 0",
+            "7f00c000-7f00a000 rw-p",
+            "",
+            "x-y rw-p",
+            "1000 rw-p",
+        ] {
             assert!(mapping(other).is_none(), "{other}");
         }
     }

@@ -1,15 +1,17 @@
-//! Finds which pages of physical memory are consecutive in a process, from the page tables that are in the same memory.
+//! Finds which pages of physical memory are consecutive in a process, from the page tables that are
+//! in the same memory.
 //!
-//! No pointer leads to the page tables. An entry is recognized by the page that it names and by the bits of a
-//! user-space entry: present, and accessible to programs (x86-64; arm64 with 4 KiB pages). The tables of the next level
-//! are found in the same way.
+//! No pointer leads to the page tables. An entry is recognized by the page that it names and by the
+//! bits of a user-space entry: present, and accessible to programs (x86-64; arm64 with 4 KiB
+//! pages). The tables of the next level are found in the same way.
 
 use crate::{Hole, HoleCause, Image, Progress, Range, Watch};
 use lastwords_bytes::{Budget, Error};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-/// Size of a page, bytes. On machines with larger pages, only data that fit into one page are found.
+/// Size of a page, bytes. On machines with larger pages, only data that fit into one page are
+/// found.
 pub const PAGE: u64 = 4096;
 /// The same number as a length of memory.
 pub const PAGE_LEN: usize = 4096;
@@ -27,8 +29,8 @@ const SHARED_MAX: usize = 64;
 pub enum Whose {
     /// Page tables of processes.
     Process,
-    /// Page tables of the kernel, only entries of writable pages. They include the direct map of all memory, where
-    /// pages are in physical order.
+    /// Page tables of the kernel, only entries of writable pages. They include the direct map of
+    /// all memory, where pages are in physical order.
     Kernel,
 }
 
@@ -36,7 +38,8 @@ impl Whose {
     /// Address of the page that an entry names, if the entry is one of this kind.
     fn named(self, entry: u64) -> Option<u64> {
         let is_used = match self {
-            // x86-64: present, user. arm64: valid, accessed, inner shareable, accessible to programs.
+            // x86-64: present, user. arm64: valid, accessed, inner shareable, accessible to
+            // programs.
             Self::Process => entry & 5 == 5 || entry & 0x743 == 0x743,
             // x86-64: present, writable. arm64: a valid page.
             Self::Kernel => entry & 3 == 3,
@@ -71,8 +74,10 @@ pub fn pieces(
             let data = image.next_data(at, range.end()) & !PAGE.saturating_sub(1);
             done = done.saturating_add(data.saturating_sub(at));
             at = at.max(data);
-            // Pieces start at page boundaries, so that the pages before a hole within a piece are kept.
-            let len = usize::try_from(range.end().saturating_sub(at)).unwrap_or(usize::MAX).min(PIECE);
+            // Pieces start at page boundaries, so that the pages before a hole within a piece are
+            // kept.
+            let len =
+                usize::try_from(range.end().saturating_sub(at)).unwrap_or(usize::MAX).min(PIECE);
             bytes.clear();
             bytes.resize(len, 0);
             let got = match image.read(at, &mut bytes) {
@@ -81,7 +86,11 @@ pub fn pieces(
             };
             each(at, bytes.get(..got).unwrap_or_default())?;
             // Skip only the page that contains the hole.
-            let step = if got < len { (got as u64 & !PAGE.saturating_sub(1)).saturating_add(PAGE) } else { len as u64 };
+            let step = if got < len {
+                (got as u64 & !PAGE.saturating_sub(1)).saturating_add(PAGE)
+            } else {
+                len as u64
+            };
             budget.bytes(image.name(), step)?;
             at = at.saturating_add(step);
             done = done.saturating_add(step);
@@ -93,7 +102,9 @@ pub fn pieces(
 
 /// Iterates over the 64-bit words of a piece, with their addresses.
 pub fn words(at: u64, bytes: &[u8]) -> impl Iterator<Item = (u64, u64)> + '_ {
-    let words = bytes.chunks_exact(8).map(|word| word.first_chunk().map_or(0, |word| u64::from_le_bytes(*word)));
+    let words = bytes
+        .chunks_exact(8)
+        .map(|word| word.first_chunk().map_or(0, |word| u64::from_le_bytes(*word)));
     words.enumerate().map(move |(n, word)| (at.saturating_add((n as u64).saturating_mul(8)), word))
 }
 
@@ -120,18 +131,20 @@ impl<'i> PageTables<'i> {
         budget: &'i Budget,
         watch: Watch<'_>,
     ) -> Result<Self, Error> {
-        let mut found = Self { image, budget, whose, entries: HashMap::new(), above: HashMap::new() };
+        let mut found =
+            Self { image, budget, whose, entries: HashMap::new(), above: HashMap::new() };
         if wanted.is_empty() || image.is_virtual() {
             return Ok(found);
         }
         found.entries = naming(image, wanted, |entry| whose.named(entry), budget, watch)?;
-        let tables: HashSet<u64> = found.entries.values().flatten().map(|at| at & !PAGE.saturating_sub(1)).collect();
+        let tables: HashSet<u64> =
+            found.entries.values().flatten().map(|at| at & !PAGE.saturating_sub(1)).collect();
         found.above = naming(image, &tables, table, budget, watch)?;
         Ok(found)
     }
 
-    /// Lists `count` pages from `first` on, once for each page table that has `first`; none for a page that the table
-    /// lacks. Runs with the most pages come first.
+    /// Lists `count` pages from `first` on, once for each page table that has `first`; none for a
+    /// page that the table lacks. Runs with the most pages come first.
     pub fn runs(&self, first: u64, count: u64) -> Vec<Vec<Option<u64>>> {
         let entries = self.entries.get(&first).map(Vec::as_slice).unwrap_or_default();
         let mut runs: Vec<_> = entries.iter().map(|entry| self.run(*entry, count, false)).collect();
@@ -140,8 +153,8 @@ impl<'i> PageTables<'i> {
         runs
     }
 
-    /// Lists the pages from `first` to the first missing one, at most `most` pages, for each page table that has
-    /// `first`; the longest come first.
+    /// Lists the pages from `first` to the first missing one, at most `most` pages, for each page
+    /// table that has `first`; the longest come first.
     pub fn whole_runs(&self, first: u64, most: u64) -> Vec<Vec<u64>> {
         let entries = self.entries.get(&first).map(Vec::as_slice).unwrap_or_default();
         let whole = |entry: &u64| self.run(*entry, most, true).into_iter().flatten().collect();
@@ -164,18 +177,21 @@ impl<'i> PageTables<'i> {
             pages.push(page);
             at = at.saturating_add(ENTRY);
             if at & PAGE.saturating_sub(1) == 0 && (pages.len() as u64) < count {
-                let Some((entry, next)) = self.behind(at.saturating_sub(PAGE), above) else { break };
+                let Some((entry, next)) = self.behind(at.saturating_sub(PAGE), above) else {
+                    break;
+                };
                 (above, at) = (Some(entry), next);
             }
         }
         pages
     }
 
-    /// Address of the table after a table, and of the entry that names it. `entry` is the address of the table's own
-    /// entry, if known.
+    /// Address of the table after a table, and of the entry that names it. `entry` is the address
+    /// of the table's own entry, if known.
     fn behind(&self, table_at: u64, entry: Option<u64>) -> Option<(u64, u64)> {
         let next = |entry: u64| {
-            let next = entry.checked_add(ENTRY).filter(|next| next & PAGE.saturating_sub(1) != 0)?;
+            let next =
+                entry.checked_add(ENTRY).filter(|next| next & PAGE.saturating_sub(1) != 0)?;
             Some((next, self.word(next).and_then(table)?))
         };
         match entry {
@@ -214,7 +230,8 @@ fn naming(
     Ok(found)
 }
 
-/// An image of mappings assembled from pages. Mappings start at `Stitched::BASE`, with an unmapped page between them.
+/// An image of mappings assembled from pages. Mappings start at `Stitched::BASE`, with an unmapped
+/// page between them.
 pub struct Stitched {
     image: Arc<dyn Image>,
     /// Pages of each mapping, by its address.
@@ -242,7 +259,10 @@ impl Stitched {
 
     fn page(&self, address: u64) -> Option<u64> {
         let (begin, pages) = self.runs.range(..=address).next_back()?;
-        pages.get(usize::try_from(address.checked_sub(*begin)?.checked_div(PAGE)?).ok()?).copied().flatten()
+        pages
+            .get(usize::try_from(address.checked_sub(*begin)?.checked_div(PAGE)?).ok()?)
+            .copied()
+            .flatten()
     }
 }
 
@@ -266,10 +286,13 @@ impl Image for Stitched {
             let inside = at & PAGE.saturating_sub(1);
             let hole = Hole { address: at, cause: HoleCause::Unmapped };
             let page = self.page(at).ok_or(hole)?;
-            let len = usize::try_from(PAGE.saturating_sub(inside)).unwrap_or(0).min(buf.len().saturating_sub(done));
+            let len = usize::try_from(PAGE.saturating_sub(inside))
+                .unwrap_or(0)
+                .min(buf.len().saturating_sub(done));
             let part = buf.get_mut(done..done.saturating_add(len)).unwrap_or_default();
             self.image.read(page.saturating_add(inside), part).map_err(|gone| Hole {
-                address: at.saturating_add(gone.address.saturating_sub(page.saturating_add(inside))),
+                address: at
+                    .saturating_add(gone.address.saturating_sub(page.saturating_add(inside))),
                 cause: gone.cause,
             })?;
             done = done.saturating_add(len);
@@ -333,9 +356,9 @@ mod tests {
 
     #[test]
     fn a_run_goes_on_in_the_next_table() {
-        // Entries 510 and 511 of the table at 0x3000 and entries 0 and 2 of the table at 0x7000 name the pages. Both
-        // tables are named by the table at 0x9000. An entry of the kernel's direct map, at 0x2000, names the first page
-        // too.
+        // Entries 510 and 511 of the table at 0x3000 and entries 0 and 2 of the table at 0x7000
+        // name the pages. Both tables are named by the table at 0x9000. An entry of the kernel's
+        // direct map, at 0x2000, names the first page too.
         let user = 0x8000_0000_0000_0067u64;
         let image = memory(&[
             (0x3ff0, user | 0x10000),
@@ -347,7 +370,14 @@ mod tests {
             (0x2000, 0x8000_0000_0000_0163 | 0x10000),
         ]);
         let budget = Budget::default();
-        let tables = PageTables::find(&image, &HashSet::from([0x10000]), Whose::Process, &budget, &unwatched).unwrap();
+        let tables = PageTables::find(
+            &image,
+            &HashSet::from([0x10000]),
+            Whose::Process,
+            &budget,
+            &unwatched,
+        )
+        .unwrap();
         let run = vec![Some(0x10000), Some(0x5000), Some(0x11000), None, Some(0x6000)];
         assert_eq!(tables.runs(0x10000, 5), std::slice::from_ref(&run));
         assert_eq!(tables.runs(0x5000, 1), Vec::<Vec<_>>::new());

@@ -1,9 +1,13 @@
-//! Reads the program headers of an ELF core, of a process or of a kernel, and the segments they describe.
+//! Reads the program headers of an ELF core, of a process or of a kernel, and the segments they
+//! describe.
 //!
-//! If the file header does not lead to the table, or not to all of it, the headers are searched at their usual place.
+//! If the file header does not lead to the table, or not to all of it, the headers are searched at
+//! their usual place.
 
 use crate::HoleCause;
-use crate::elf::{FileHeader, HEADER_LEN, MAX_PROGRAM_HEADERS, PROGRAM_HEADER_LEN, PT_LOAD, ProgramHeader};
+use crate::elf::{
+    FileHeader, HEADER_LEN, MAX_PROGRAM_HEADERS, PROGRAM_HEADER_LEN, PT_LOAD, ProgramHeader,
+};
 use crate::file::{Backing, Got};
 use crate::orphans;
 use crate::segments::Segment;
@@ -11,7 +15,8 @@ use lastwords_bytes::{Budget, Error, Reader};
 
 /// Most bytes of notes that are read of one core; a core of 10,000 threads has 100 MB.
 const MAX_NOTES: u64 = 1 << 28;
-/// Most times that segments together may map the bytes of the file. Writers of dumps map each byte once.
+/// Most times that segments together may map the bytes of the file. Writers of dumps map each byte
+/// once.
 const MAX_SHARED: u64 = 4;
 /// Number of program headers read at a time.
 const BATCH: u64 = 1024;
@@ -26,10 +31,12 @@ pub(crate) struct Table<'a> {
     /// True if a part of the file is damaged or missing.
     pub(crate) is_damaged: bool,
     note_bytes: u64,
-    /// Number of file bytes that segments map, and number of segments left out because that is too many.
+    /// Number of file bytes that segments map, and number of segments left out because that is too
+    /// many.
     held: u64,
     left_out: u64,
-    /// Number of segments cut by the end of the file, address of the first, and length of the complete file in bytes.
+    /// Number of segments cut by the end of the file, address of the first, and length of the
+    /// complete file in bytes.
     cut: (u64, u64, u64),
 }
 
@@ -53,11 +60,20 @@ impl<'a> Table<'a> {
     /// Creates an empty table.
     pub(crate) fn new(file: &'a Backing) -> Self {
         let (segments, notes) = (Vec::new(), Vec::new());
-        Self { file, segments, notes, is_damaged: false, note_bytes: 0, held: 0, left_out: 0, cut: (0, 0, 0) }
+        Self {
+            file,
+            segments,
+            notes,
+            is_damaged: false,
+            note_bytes: 0,
+            held: 0,
+            left_out: 0,
+            cut: (0, 0, 0),
+        }
     }
 
-    /// Reads the table. A truncated table is read up to the end of the file. If the file header does not lead to the
-    /// table, it is read at its usual place.
+    /// Reads the table. A truncated table is read up to the end of the file. If the file header
+    /// does not lead to the table, it is read at its usual place.
     pub(crate) fn program_headers(
         &mut self,
         header: &FileHeader,
@@ -83,27 +99,37 @@ impl<'a> Table<'a> {
         self.mend(header, count, budget)
     }
 
-    /// Searches headers when those that the file header names do not cover the file: after the `count` that it names,
-    /// or at the usual place.
-    fn mend(&mut self, header: &FileHeader, count: u64, budget: &Budget) -> Result<Vec<ProgramHeader>, Error> {
+    /// Searches headers when those that the file header names do not cover the file: after the
+    /// `count` that it names, or at the usual place.
+    fn mend(
+        &mut self,
+        header: &FileHeader,
+        count: u64,
+        budget: &Budget,
+    ) -> Result<Vec<ProgramHeader>, Error> {
         let (name, at) = (self.file.name.clone(), header.program_headers_at);
         let mut best = self.read(header, at, count, true, budget)?;
         if at != HEADER_LEN as u64 {
             let usual = self.read(header, HEADER_LEN as u64, count, true, budget)?;
             if usual.leading(self.file.len) > best.leading(self.file.len) {
                 let found = usual.headers.len();
-                let expected = format!("{HEADER_LEN:#x}, where there are {found} program headers; these are read");
+                let expected = format!(
+                    "{HEADER_LEN:#x}, where there are {found} program headers; these are read"
+                );
                 self.damage(Error::value(&name, 32, at, &expected).to_string());
                 best = usual;
             }
         }
         let found = best.headers.len() as u64;
         if found > count {
-            let expected = format!("{found}, the number of program headers at {:#x}; all are read", best.at);
+            let expected =
+                format!("{found}, the number of program headers at {:#x}; all are read", best.at);
             self.damage(Error::value(&name, 56, count, &expected).to_string());
         }
         if let Some((first, odd)) = best.odd {
-            self.damage(format!("{name}: offset {first:#x}: {odd} impossible program headers are skipped"));
+            self.damage(format!(
+                "{name}: offset {first:#x}: {odd} impossible program headers are skipped"
+            ));
         }
         Ok(best.headers)
     }
@@ -113,7 +139,8 @@ impl<'a> Table<'a> {
         self.notes.push(note);
     }
 
-    /// Reads `count` headers from `at` on. With `more`, also those that follow, up to the first implausible one.
+    /// Reads `count` headers from `at` on. With `more`, also those that follow, up to the first
+    /// implausible one.
     fn read(
         &mut self,
         header: &FileHeader,
@@ -130,12 +157,14 @@ impl<'a> Table<'a> {
             let batch = BATCH.min(limit.saturating_sub(done));
             budget.steps(&name, batch)?;
             let at = at.saturating_add(done.saturating_mul(PROGRAM_HEADER_LEN));
-            let mut bytes = vec![0u8; usize::try_from(batch.saturating_mul(PROGRAM_HEADER_LEN)).unwrap_or(0)];
+            let mut bytes =
+                vec![0u8; usize::try_from(batch.saturating_mul(PROGRAM_HEADER_LEN)).unwrap_or(0)];
             let got = match self.file.read(at, &mut bytes) {
                 Got::All => bytes.len(),
                 Got::Ended(n) | Got::Failed(n) => n,
             };
-            let mut reader = Reader::new(&name, bytes.get(..got).unwrap_or_default(), header.order).based(at);
+            let mut reader =
+                Reader::new(&name, bytes.get(..got).unwrap_or_default(), header.order).based(at);
             for _ in 0..batch {
                 let place = reader.offset();
                 match ProgramHeader::parse(&mut reader) {
@@ -179,7 +208,8 @@ impl<'a> Table<'a> {
         if held < file_size {
             let (count, first, whole) = self.cut;
             let first = if count == 0 { address } else { first };
-            self.cut = (count.saturating_add(1), first, whole.max(offset.saturating_add(file_size)));
+            self.cut =
+                (count.saturating_add(1), first, whole.max(offset.saturating_add(file_size)));
         }
     }
 
@@ -199,7 +229,8 @@ impl<'a> Table<'a> {
         self.segments.extend(orphans::segments(self.file, &runs, pages));
     }
 
-    /// Reports the segments cut by the end of the file, and those that share too many bytes, once for all segments.
+    /// Reports the segments cut by the end of the file, and those that share too many bytes, once
+    /// for all segments.
     pub(crate) fn tell_cut(&mut self) {
         if self.left_out > 0 {
             let (name, count) = (self.file.name.clone(), self.left_out);
@@ -218,12 +249,20 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// The bytes of a note segment, as far as the file has them; none if there were already too many.
-    pub(crate) fn note_segment(&mut self, header: &ProgramHeader, budget: &Budget) -> Result<Option<Vec<u8>>, Error> {
+    /// The bytes of a note segment, as far as the file has them; none if there were already too
+    /// many.
+    pub(crate) fn note_segment(
+        &mut self,
+        header: &ProgramHeader,
+        budget: &Budget,
+    ) -> Result<Option<Vec<u8>>, Error> {
         let len = header.file_size.min(self.file.len.saturating_sub(header.offset));
         self.note_bytes = self.note_bytes.saturating_add(len);
         if self.note_bytes > MAX_NOTES {
-            self.notes.push(format!("{}: more than {MAX_NOTES} bytes of notes; the rest is not read", self.file.name));
+            self.notes.push(format!(
+                "{}: more than {MAX_NOTES} bytes of notes; the rest is not read",
+                self.file.name
+            ));
             return Ok(None);
         }
         budget.bytes(&self.file.name, len)?;
@@ -233,7 +272,8 @@ impl<'a> Table<'a> {
     }
 }
 
-/// The known parts of a file: the headers, the segments, and the section headers at its end with their names.
+/// The known parts of a file: the headers, the segments, and the section headers at its end with
+/// their names.
 fn parts(header: &FileHeader, read: &Headers) -> Vec<(u64, u64)> {
     let table = (read.headers.len() as u64).saturating_mul(PROGRAM_HEADER_LEN);
     let mut parts = vec![(0, HEADER_LEN as u64), (read.at, table)];

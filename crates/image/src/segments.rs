@@ -36,9 +36,14 @@ pub(crate) struct Segments {
 }
 
 impl Segments {
-    /// Creates the image. If segments overlap, the one that begins first keeps the bytes. Also returns the number of
-    /// overlapping segments.
-    pub(crate) fn new(name: &str, files: Vec<Backing>, mut segments: Vec<Segment>, is_virtual: bool) -> (Self, usize) {
+    /// Creates the image. If segments overlap, the one that begins first keeps the bytes. Also
+    /// returns the number of overlapping segments.
+    pub(crate) fn new(
+        name: &str,
+        files: Vec<Backing>,
+        mut segments: Vec<Segment>,
+        is_virtual: bool,
+    ) -> (Self, usize) {
         segments.sort_by_key(|s| s.address);
         let mut kept: Vec<Segment> = Vec::with_capacity(segments.len());
         let mut overlaps = 0usize;
@@ -69,7 +74,8 @@ impl Segments {
         (address < segment.end()).then_some(segment)
     }
 
-    /// Fills the front of `buf` from the segment that contains `address`; returns the number of bytes.
+    /// Fills the front of `buf` from the segment that contains `address`; returns the number of
+    /// bytes.
     fn read_some(&self, address: u64, buf: &mut [u8]) -> Result<usize, Hole> {
         let unmapped = Hole { address, cause: HoleCause::Unmapped };
         let segment = self.find(address).ok_or(unmapped)?;
@@ -82,7 +88,8 @@ impl Segments {
         let (Some(part), Some(file)) = (buf.get_mut(..len), self.files.get(segment.file)) else {
             return Err(unmapped);
         };
-        let hole = |done: usize, cause| Hole { address: address.saturating_add(done as u64), cause };
+        let hole =
+            |done: usize, cause| Hole { address: address.saturating_add(done as u64), cause };
         match file.read(segment.offset.saturating_add(within), part) {
             Got::All => Ok(len),
             Got::Ended(done) => Err(hole(done, HoleCause::Truncated)),
@@ -93,7 +100,13 @@ impl Segments {
 
 fn ranges_of(segment: &Segment, files: &[Backing]) -> impl Iterator<Item = Range> {
     let name = files.get(segment.file).map_or_else(|| "".into(), |f| f.name.clone());
-    let held = Range { address: segment.address, len: segment.held, name, offset: segment.offset, hole: None };
+    let held = Range {
+        address: segment.address,
+        len: segment.held,
+        name,
+        offset: segment.offset,
+        hole: None,
+    };
     let rest = Range {
         address: held.end(),
         len: segment.len.saturating_sub(segment.held),
@@ -122,7 +135,9 @@ impl Image for Segments {
     }
 
     fn next_data(&self, address: u64, end: u64) -> u64 {
-        let Some((segment, file)) = self.find(address).and_then(|s| Some((s, self.files.get(s.file)?))) else {
+        let Some((segment, file)) =
+            self.find(address).and_then(|s| Some((s, self.files.get(s.file)?)))
+        else {
             return address.min(end);
         };
         let offset = segment.offset.saturating_add(address.saturating_sub(segment.address));
@@ -153,8 +168,10 @@ mod tests {
 
     #[test]
     fn a_read_crosses_neighbours_and_stops_at_the_hole() {
-        let (image, overlaps) =
-            image(100, vec![segment(1000, 50, 50, 0), segment(1050, 40, 10, 50), segment(5000, 10, 200, 95)]);
+        let (image, overlaps) = image(
+            100,
+            vec![segment(1000, 50, 50, 0), segment(1050, 40, 10, 50), segment(5000, 10, 200, 95)],
+        );
         assert_eq!(overlaps, 0);
         let mut buf = [0u8; 60];
         image.read(1000, &mut buf).unwrap();

@@ -74,9 +74,13 @@ impl fmt::Display for Error {
             Self::Shape { structure, member, expected } => {
                 write!(f, "member {member} of struct {structure} is not {expected}")
             }
-            Self::Null { structure, member } => write!(f, "member {member} of struct {structure} is NULL"),
+            Self::Null { structure, member } => {
+                write!(f, "member {member} of struct {structure} is NULL")
+            }
             Self::Hole { what, hole } => write!(f, "{what}: {hole}"),
-            Self::Loop { head, at } => write!(f, "the list at {head:#x} does not close: it goes wrong at {at:#x}"),
+            Self::Loop { head, at } => {
+                write!(f, "the list at {head:#x} does not close: it goes wrong at {at:#x}")
+            }
             Self::Bytes(error) => error.fmt(f),
         }
     }

@@ -1,7 +1,7 @@
 //! Finds the kernel in an image of physical memory.
 //!
-//! The VMCOREINFO note describes the kernel. If there is no note, or the note is damaged, memory is searched for the
-//! kernel's own copy of that text.
+//! The VMCOREINFO note describes the kernel. If there is no note, or the note is damaged, memory is
+//! searched for the kernel's own copy of that text.
 
 use crate::memory::Memory;
 use crate::paging;
@@ -16,8 +16,8 @@ use std::sync::Arc;
 
 /// First bytes of VMCOREINFO.
 const START: &[u8] = b"OSRELEASE=";
-/// Offsets in a page where VMCOREINFO can begin: at the start, or in a copy with the note's header and name (12 bytes
-/// each).
+/// Offsets in a page where VMCOREINFO can begin: at the start, or in a copy with the note's header
+/// and name (12 bytes each).
 const PLACES: [u64; 2] = [0, 24];
 /// Number of bytes that a kernel reserves for VMCOREINFO.
 const PLACE_LEN: usize = 4096;
@@ -33,8 +33,8 @@ const MOST_REJECTED: usize = 64;
 const MOST_KERNELS: usize = 16;
 /// Length of each name in struct new_utsname; the release is the third.
 const NAME_LEN: usize = 65;
-/// Offsets of new_utsname in struct uts_namespace before Linux 5.11, whose VMCOREINFO lacks the offset; a kref may come
-/// first.
+/// Offsets of new_utsname in struct uts_namespace before Linux 5.11, whose VMCOREINFO lacks the
+/// offset; a kref may come first.
 const NAMES_AT: [u64; 2] = [0, 4];
 /// Notes are padded to a multiple of this.
 const NOTE_ALIGN: usize = 4;
@@ -46,27 +46,34 @@ pub struct FoundKernel {
     pub info: VmcoreInfo,
     /// The kernel's memory.
     pub memory: VirtualMemory,
-    /// Physical address of the VMCOREINFO text if it was found by searching memory; none if the note was used.
+    /// Physical address of the VMCOREINFO text if it was found by searching memory; none if the
+    /// note was used.
     pub scanned: Option<u64>,
     /// Notes for the user: the note is missing or damaged.
     pub notes: Vec<String>,
-    /// The other kernels that the search saw, in the order of their addresses: of an earlier boot, or of a guest. Empty if the note was used.
+    /// The other kernels that the search saw, in the order of their addresses: of an earlier boot,
+    /// or of a guest. Empty if the note was used.
     pub others: Vec<FoundKernel>,
 }
 
 impl FoundKernel {
-    /// Words that tell this kernel from others in the same memory: release, build ID and the place of its VMCOREINFO.
+    /// Words that tell this kernel from others in the same memory: release, build ID and the place
+    /// of its VMCOREINFO.
     #[must_use]
     pub fn words(&self) -> String {
         let release = self.info.release().unwrap_or("of an unknown release").escape_debug();
-        let build = self.info.build_id().map_or(String::new(), |id| format!(", build {}", id.escape_debug()));
+        let build = self
+            .info
+            .build_id()
+            .map_or(String::new(), |id| format!(", build {}", id.escape_debug()));
         match self.scanned {
             Some(place) => format!("Linux {release}{build}, with VMCOREINFO at {place:#x}"),
             None => format!("Linux {release}{build}"),
         }
     }
 
-    /// Physical address of the kernel's own names. Copies of VMCOREINFO that lead to the same address are of one kernel.
+    /// Physical address of the kernel's own names. Copies of VMCOREINFO that lead to the same
+    /// address are of one kernel.
     fn names_at(&self) -> Option<u64> {
         self.memory.translate(self.info.symbol("init_uts_ns")?).ok().map(|mapping| mapping.physical)
     }
@@ -104,16 +111,27 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Nothing { image, rejected: 0 } => {
-                write!(f, "{image}: no VMCOREINFO, neither as a note nor anywhere in memory: no Linux kernel is found")
+                write!(
+                    f,
+                    "{image}: no VMCOREINFO, neither as a note nor anywhere in memory: no Linux kernel is found"
+                )
             }
             Self::Nothing { image, rejected } => {
-                write!(f, "{image}: no VMCOREINFO note, and none of {rejected} found in memory holds of that memory")
+                write!(
+                    f,
+                    "{image}: no VMCOREINFO note, and none of {rejected} found in memory holds of that memory"
+                )
             }
-            Self::Machine { image } => write!(f, "{image}: a machine that is neither x86_64 nor aarch64"),
+            Self::Machine { image } => {
+                write!(f, "{image}: a machine that is neither x86_64 nor aarch64")
+            }
             Self::Foreign { image, machine } => {
                 // The name comes from the file and may contain any character.
                 let machine = machine.escape_debug();
-                write!(f, "{image}: a dump of a machine of architecture {machine}: only x86_64 and aarch64 are read")
+                write!(
+                    f,
+                    "{image}: a dump of a machine of architecture {machine}: only x86_64 and aarch64 are read"
+                )
             }
             Self::Paging(error) => error.fmt(f),
             Self::Bytes(error) => error.fmt(f),
@@ -135,20 +153,30 @@ impl From<lastwords_bytes::Error> for Error {
     }
 }
 
-/// Finds the kernel in `physical`. Memory is searched only if the image has no note or a damaged note: its text is cut,
-/// or does not lead to the kernel that it names. A damaged note is still used if memory has no better copy.
+/// Finds the kernel in `physical`. Memory is searched only if the image has no note or a damaged
+/// note: its text is cut, or does not lead to the kernel that it names. A damaged note is still
+/// used if memory has no better copy.
 ///
 /// # Errors
 /// There is no kernel, its machine or its page tables are unknown, or the budget is spent.
-pub fn kernel(physical: &Physical, budget: &Budget, watch: Watch<'_>) -> Result<FoundKernel, Error> {
+pub fn kernel(
+    physical: &Physical,
+    budget: &Budget,
+    watch: Watch<'_>,
+) -> Result<FoundKernel, Error> {
     if let Some(machine) = &physical.foreign {
-        return Err(Error::Foreign { image: physical.image.name().into(), machine: machine.clone() });
+        return Err(Error::Foreign {
+            image: physical.image.name().into(),
+            machine: machine.clone(),
+        });
     }
     let note = physical.vmcoreinfo.as_deref().filter(|note| !VmcoreInfo::parse(note).is_empty());
     let noted = note.map(|note| by_note(physical, note));
     let doubt = match &noted {
         None => "there is no VMCOREINFO note",
-        Some(_) if !note.is_some_and(|note| vmcoreinfo::is_whole(unpadded(note))) => "the VMCOREINFO note is damaged",
+        Some(_) if !note.is_some_and(|note| vmcoreinfo::is_whole(unpadded(note))) => {
+            "the VMCOREINFO note is damaged"
+        }
         Some(Ok(found)) if holds(&found.info, &found.memory) => {
             return noted.unwrap_or_else(|| Err(nothing(physical, &[])));
         }
@@ -161,7 +189,9 @@ pub fn kernel(physical: &Physical, budget: &Budget, watch: Watch<'_>) -> Result<
             Ok(*found)
         }
         (Scanned::Rejected(_), Some(noted)) => noted.map(|mut found| {
-            found.notes.push(format!("{doubt}, and memory has no better copy; the note is used as it is"));
+            found
+                .notes
+                .push(format!("{doubt}, and memory has no better copy; the note is used as it is"));
             found
         }),
         (Scanned::Rejected(rejected), None) => Err(nothing(physical, &rejected)),
@@ -170,7 +200,8 @@ pub fn kernel(physical: &Physical, budget: &Budget, watch: Watch<'_>) -> Result<
 
 /// The text of a note without the zeros that pad it.
 fn unpadded(note: &[u8]) -> &[u8] {
-    let zeroes = note.iter().rev().take(NOTE_ALIGN.saturating_sub(1)).take_while(|byte| **byte == 0).count();
+    let zeroes =
+        note.iter().rev().take(NOTE_ALIGN.saturating_sub(1)).take_while(|byte| **byte == 0).count();
     note.get(..note.len().saturating_sub(zeroes)).unwrap_or(note)
 }
 
@@ -183,12 +214,18 @@ fn by_note(physical: &Physical, note: &[u8]) -> Result<FoundKernel, Error> {
     Ok(FoundKernel { info, memory, scanned: None, notes: Vec::new(), others: Vec::new() })
 }
 
-/// Finds the kernel in a file of raw memory, and the physical addresses of the file's bytes. `map` gives the addresses.
-/// If `map` is empty, the usual RAM layouts of machines are tried, until the kernel's own page tables are valid in one.
+/// Finds the kernel in a file of raw memory, and the physical addresses of the file's bytes. `map`
+/// gives the addresses. If `map` is empty, the usual RAM layouts of machines are tried, until the
+/// kernel's own page tables are valid in one.
 ///
 /// # Errors
 /// Same as [`kernel`]; or the path cannot be read.
-pub fn raw(path: &Path, map: &[RawRange], budget: &Budget, watch: Watch<'_>) -> Result<(Physical, FoundKernel), Error> {
+pub fn raw(
+    path: &Path,
+    map: &[RawRange],
+    budget: &Budget,
+    watch: Watch<'_>,
+) -> Result<(Physical, FoundKernel), Error> {
     let physical = open_raw(path, map, budget)?;
     let rejected = match scan(&physical, budget, watch)? {
         Scanned::Found(found) => return Ok((physical, *found)),
@@ -240,7 +277,12 @@ fn nothing(physical: &Physical, rejected: &[VmcoreInfo]) -> Error {
 
 fn scan(physical: &Physical, budget: &Budget, watch: Watch<'_>) -> Result<Scanned, Error> {
     let image = &physical.image;
-    let total = image.ranges().iter().filter(|r| r.hole.is_none()).map(|r| r.len).fold(0, u64::saturating_add);
+    let total = image
+        .ranges()
+        .iter()
+        .filter(|r| r.hole.is_none())
+        .map(|r| r.len)
+        .fold(0, u64::saturating_add);
     let (mut done, mut rejected) = (0u64, Vec::new());
     let (mut whole, mut damaged): (Vec<FoundKernel>, Vec<FoundKernel>) = (Vec::new(), Vec::new());
     let mut batch = vec![0u8; BATCH];
@@ -249,7 +291,8 @@ fn scan(physical: &Physical, budget: &Budget, watch: Watch<'_>) -> Result<Scanne
         while at < range.end() {
             let len = (BATCH as u64).min(range.end().saturating_sub(at));
             let bytes = batch.get_mut(..usize::try_from(len).unwrap_or(0)).unwrap_or_default();
-            // The bytes before a hole are searched too; the next step begins after the page with the hole.
+            // The bytes before a hole are searched too; the next step begins after the page with
+            // the hole.
             let (held, step) = match image.read(at, bytes) {
                 Ok(()) => (len, len),
                 Err(hole) => {
@@ -279,8 +322,8 @@ fn scan(physical: &Physical, budget: &Budget, watch: Watch<'_>) -> Result<Scanne
     Ok(Scanned::Found(Box::new(FoundKernel { others: kernels.collect(), ..first })))
 }
 
-/// Adds a kernel, unless it is another copy of one that is there. All memory is searched, because an earlier boot may have left a whole kernel
-/// before the running one.
+/// Adds a kernel, unless it is another copy of one that is there. All memory is searched, because
+/// an earlier boot may have left a whole kernel before the running one.
 fn add(kernels: &mut Vec<FoundKernel>, found: FoundKernel) {
     let place = found.names_at();
     if kernels.len() < MOST_KERNELS && kernels.iter().all(|known| known.names_at() != place) {
@@ -300,8 +343,8 @@ fn places(bytes: &[u8], at: u64) -> impl Iterator<Item = u64> {
     })
 }
 
-/// The kernel whose VMCOREINFO is at `place`, and true if the text is complete. None if there is no such text; the text
-/// alone if it is invalid for the memory.
+/// The kernel whose VMCOREINFO is at `place`, and true if the text is complete. None if there is no
+/// such text; the text alone if it is invalid for the memory.
 fn candidate(
     image: &Arc<dyn Image>,
     machine: Option<Machine>,
@@ -317,17 +360,27 @@ fn candidate(
         return Some(Err(info));
     }
     let is_whole = vmcoreinfo::is_whole(text.split(|byte| *byte == 0).next().unwrap_or_default());
-    Some(Ok((FoundKernel { info, memory, scanned: Some(place), notes: Vec::new(), others: Vec::new() }, is_whole)))
+    Some(Ok((
+        FoundKernel { info, memory, scanned: Some(place), notes: Vec::new(), others: Vec::new() },
+        is_whole,
+    )))
 }
 
 /// The memory that `info` describes, if it has enough facts.
-fn memory(image: &Arc<dyn Image>, machine: Option<Machine>, info: &VmcoreInfo) -> Option<VirtualMemory> {
+fn memory(
+    image: &Arc<dyn Image>,
+    machine: Option<Machine>,
+    info: &VmcoreInfo,
+) -> Option<VirtualMemory> {
     VirtualMemory::new(image.clone(), info, machine.or_else(|| info.machine())?).ok()
 }
 
-/// True if the kernel's own release, read through the page tables that `info` leads to, is the release in `info`.
+/// True if the kernel's own release, read through the page tables that `info` leads to, is the
+/// release in `info`.
 fn holds(info: &VmcoreInfo, memory: &VirtualMemory) -> bool {
-    let (Some(namespace), Some(release)) = (info.symbol("init_uts_ns"), info.release()) else { return false };
+    let (Some(namespace), Some(release)) = (info.symbol("init_uts_ns"), info.release()) else {
+        return false;
+    };
     let told = info.offset("uts_namespace.name");
     let mut offsets = told.into_iter().chain(NAMES_AT.into_iter().filter(|_| told.is_none()));
     offsets.any(|offset| {

@@ -62,11 +62,12 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// Reads symbols, types and modules. `info` has the addresses of the symbol table. If it lacks them (before Linux 6.0), the table is
-    /// found by its contents.
+    /// Reads symbols, types and modules. `info` has the addresses of the symbol table. If it lacks
+    /// them (before Linux 6.0), the table is found by its contents.
     ///
     /// # Errors
-    /// There are no symbols or no types, neither in the image nor in `sources`; or the budget is spent.
+    /// There are no symbols or no types, neither in the image nor in `sources`; or the budget is
+    /// spent.
     pub fn open(
         memory: Arc<dyn Memory>,
         info: &VmcoreInfo,
@@ -90,13 +91,27 @@ impl Kernel {
         let modules: Arc<[Module]> = Arc::new([]);
         let symbols = Arc::new(SymbolTable::new(&kallsyms, &modules, &memory, &types, info));
         let module_types = Mutex::default();
-        let mut kernel =
-            Self { memory, types, symbols, modules, missing, kallsyms, budget, has_own_types, module_types };
+        let mut kernel = Self {
+            memory,
+            types,
+            symbols,
+            modules,
+            missing,
+            kallsyms,
+            budget,
+            has_own_types,
+            module_types,
+        };
         let (modules, error) = modules::read(&kernel);
         kernel.missing.extend(error);
         kernel.modules = modules.into();
-        kernel.symbols =
-            Arc::new(SymbolTable::new(&kernel.kallsyms, &kernel.modules, &kernel.memory, &kernel.types, info));
+        kernel.symbols = Arc::new(SymbolTable::new(
+            &kernel.kallsyms,
+            &kernel.modules,
+            &kernel.memory,
+            &kernel.types,
+            info,
+        ));
         Ok(kernel)
     }
 
@@ -173,8 +188,8 @@ impl Kernel {
         Ok(address.wrapping_add(offset))
     }
 
-    /// The CPUs of a set, in increasing order; empty if the image lacks the set. Where it lacks that of the possible CPUs, all below
-    /// `nr_cpu_ids` are possible.
+    /// The CPUs of a set, in increasing order; empty if the image lacks the set. Where it lacks
+    /// that of the possible CPUs, all below `nr_cpu_ids` are possible.
     #[must_use]
     pub fn cpus(&self, mask: Mask) -> Vec<u32> {
         let names = match mask {
@@ -202,24 +217,28 @@ impl Kernel {
         let count = u32::try_from(known.min(ids).min(CPUS_MAX)).unwrap_or(u32::MAX);
         let mut cpus = Vec::new();
         for first in (0..count).step_by(bits as usize) {
-            let Ok(set) = self.memory.pointer(place.wrapping_add(u64::from(first >> 3))) else { return Vec::new() };
+            let Ok(set) = self.memory.pointer(place.wrapping_add(u64::from(first >> 3))) else {
+                return Vec::new();
+            };
             let set_bits = (0..bits).filter(|bit| set.wrapping_shr(*bit) & 1 != 0);
             cpus.extend(set_bits.map(|bit| first.wrapping_add(bit)).filter(|cpu| *cpu < count));
         }
         cpus
     }
 
-    /// Addresses of the entries of the list whose `struct list_head` is at `head`; an entry has its links at offset
-    /// `offset`.
+    /// Addresses of the entries of the list whose `struct list_head` is at `head`; an entry has its
+    /// links at offset `offset`.
     #[must_use]
     pub fn list_at(&self, head: u64, offset: u64) -> List<'_> {
         List::new(self, head, offset)
     }
 
-    /// Entries of the list whose head is at `head`: structures that are linked by the member `path`.
+    /// Entries of the list whose head is at `head`: structures that are linked by the member
+    /// `path`.
     ///
     /// # Errors
-    /// There is no such structure or member. If the list cannot be followed, an entry is an error and the list ends.
+    /// There is no such structure or member. If the list cannot be followed, an entry is an error
+    /// and the list ends.
     pub fn list<'k>(
         &'k self,
         head: u64,
@@ -279,7 +298,9 @@ impl Kernel {
 }
 
 fn read_btf(memory: &dyn Memory, kallsyms: &Kallsyms) -> Result<Vec<u8>, Error> {
-    let symbol = |name: &str| kallsyms.find(name).ok_or_else(|| Error::NoSymbol(format!("{name} (give a BTF file)")));
+    let symbol = |name: &str| {
+        kallsyms.find(name).ok_or_else(|| Error::NoSymbol(format!("{name} (give a BTF file)")))
+    };
     let start = symbol("__start_BTF")?;
     read_blob(memory, start, symbol("__stop_BTF")?.saturating_sub(start))
 }

@@ -1,11 +1,10 @@
-//! Reads facts about the kernel in a memory image: VMCOREINFO, address translation, kallsyms, BTF, modules, per-CPU
-//! areas, tasks, the log.
+//! Reads facts about the kernel in a memory image: VMCOREINFO, address translation, kallsyms, BTF,
+//! modules, per-CPU areas, tasks, the log.
 //!
-//! No debug information is needed, because the image describes itself. Members are looked up by name, and a layout is
-//! chosen by which members exist.
+//! No debug information is needed, because the image describes itself. Members are looked up by
+//! name, and a layout is chosen by which members exist.
 //!
 //! The crate has no features.
-//!
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 #![cfg_attr(

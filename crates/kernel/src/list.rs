@@ -2,9 +2,9 @@
 
 use crate::{Error, Kernel};
 
-/// Iterates over the addresses of a list's entries, in order. The iteration ends at the head, at the first error, or at
-/// an entry that was seen before. Loops are found with Brent's algorithm: the entry kept for comparison is replaced at
-/// every power of two.
+/// Iterates over the addresses of a list's entries, in order. The iteration ends at the head, at
+/// the first error, or at an entry that was seen before. Loops are found with Brent's algorithm:
+/// the entry kept for comparison is replaced at every power of two.
 pub struct List<'k> {
     kernel: &'k Kernel,
     head: u64,

@@ -1,7 +1,8 @@
 //! Reads the kernel's log, and finds the cause of a crash in it.
 //!
-//! Layout: `kernel/printk/printk_ringbuffer.c` (Linux 5.10 and later). There is a ring of descriptors, a ring of
-//! information about each record, and a ring of text blocks; each block begins with the number of its descriptor.
+//! Layout: `kernel/printk/printk_ringbuffer.c` (Linux 5.10 and later). There is a ring of
+//! descriptors, a ring of information about each record, and a ring of text blocks; each block
+//! begins with the number of its descriptor.
 
 use crate::tasks::Listing;
 use crate::{Error, Kernel, Object};
@@ -125,8 +126,8 @@ impl Kernel {
         Ok(())
     }
 
-    /// Reads the record of a descriptor. None if the record was never finished, was reused, or its text was
-    /// overwritten.
+    /// Reads the record of a descriptor. None if the record was never finished, was reused, or its
+    /// text was overwritten.
     fn record(&self, rings: &Rings<'_>, id: u64) -> Result<Option<Record>, Error> {
         let index = id & rings.count.wrapping_sub(1);
         let descriptor = element(rings.descriptors, index);
@@ -171,7 +172,8 @@ impl Kernel {
                 crash.panic = Some(panic.into());
                 crash.time = Some(record.time);
             } else if crash.panic.is_none()
-                && let Some(line) = lines.find(|line| OOPS.iter().any(|oops| line.starts_with(oops)))
+                && let Some(line) =
+                    lines.find(|line| OOPS.iter().any(|oops| line.starts_with(oops)))
             {
                 crash.oops = Some(line.into());
                 crash.time = Some(record.time);
@@ -202,7 +204,9 @@ impl Rings<'_> {
     /// Offset of a block's text and its greatest length; none for a record without text.
     fn block(&self, begin: u64, next: u64) -> Option<(u64, u64)> {
         // The size is a power of two.
-        let part = |position: u64| (position & !self.size.wrapping_sub(1), position & self.size.wrapping_sub(1));
+        let part = |position: u64| {
+            (position & !self.size.wrapping_sub(1), position & self.size.wrapping_sub(1))
+        };
         let ((lap, index), (next_lap, next_index)) = (part(begin), part(next));
         if begin & 1 != 0 && next & 1 != 0 {
             return None;

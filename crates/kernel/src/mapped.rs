@@ -11,7 +11,8 @@ const LEVELS_MAX: u32 = 16;
 const PARTS_MAX: usize = 1 << 12;
 /// Bits of an entry that are not the address of its node (`MAPLE_NODE_MASK`).
 const NODE_BITS: u64 = 255;
-/// The kind of a node with gaps (`maple_arange_64`), in bits 3 to 6 of its entry, and that of a leaf.
+/// The kind of a node with gaps (`maple_arange_64`), in bits 3 to 6 of its entry, and that of a
+/// leaf.
 const WITH_GAPS: u64 = 3;
 const LEAF: u64 = 1;
 
@@ -25,7 +26,8 @@ pub struct Mapped {
 }
 
 impl Kernel {
-    /// Returns the address of the memory (`struct mm_struct`) of a task; none if it has ended or runs in the kernel only.
+    /// Returns the address of the memory (`struct mm_struct`) of a task; none if it has ended or
+    /// runs in the kernel only.
     ///
     /// # Errors
     /// The image lacks the task.
@@ -35,11 +37,13 @@ impl Kernel {
         Ok(Some(task.address("mm")?).filter(|mm| *mm != 0 && !is_of_kernel))
     }
 
-    /// Returns the file in the mapping that contains `address`, or else in the next one above it, as the kernel's `find_vma` does. `memory` is
-    /// from [`Self::user_memory`]. Returns none if there is no such mapping, or if it has no file.
+    /// Returns the file in the mapping that contains `address`, or else in the next one above it,
+    /// as the kernel's `find_vma` does. `memory` is from [`Self::user_memory`]. Returns none if
+    /// there is no such mapping, or if it has no file.
     ///
     /// # Errors
-    /// The image lacks a part of the tables or of the path, or the path is one that only the kernel's own functions know.
+    /// The image lacks a part of the tables or of the path, or the path is one that only the
+    /// kernel's own functions know.
     pub fn mapped(&self, memory: u64, address: u64) -> Result<Option<Mapped>, Error> {
         let memory = self.object("mm_struct", memory)?;
         let Some(mapping) = self.mapping(memory, address)? else { return Ok(None) };
@@ -48,7 +52,11 @@ impl Kernel {
         Ok(Some(Mapped { path: self.path(file)?, offset }))
     }
 
-    fn mapping<'k>(&'k self, memory: Object<'k>, address: u64) -> Result<Option<Object<'k>>, Error> {
+    fn mapping<'k>(
+        &'k self,
+        memory: Object<'k>,
+        address: u64,
+    ) -> Result<Option<Object<'k>>, Error> {
         if !memory.has("mm_mt") {
             // Linux before 6.1 has a list by rising address.
             let mut next = Some(memory.pointer("mmap")?);
@@ -57,31 +65,50 @@ impl Kernel {
                 self.budget().steps("mm_struct", 1)?;
                 match mapping.u64("vm_end")? {
                     0 => {
-                        return Err(
-                            BytesError::value("vm_area_struct", mapping.place(), 0, "the end of a mapping").into()
-                        );
+                        return Err(BytesError::value(
+                            "vm_area_struct",
+                            mapping.place(),
+                            0,
+                            "the end of a mapping",
+                        )
+                        .into());
                     }
                     end if end > address => return Ok(Some(mapping)),
                     _ => next = mapping.pointer_or_null("vm_next")?,
                 }
             }
-            return Err(BytesError::value("mm_struct", memory.place(), 0, "the end of the list of mappings").into());
+            return Err(BytesError::value(
+                "mm_struct",
+                memory.place(),
+                0,
+                "the end of the list of mappings",
+            )
+            .into());
         }
         let root = memory.address("mm_mt.ma_root")?;
         if !is_node(root) {
-            return Err(BytesError::value("mm_struct", memory.place(), root, "a tree of mappings").into());
+            return Err(
+                BytesError::value("mm_struct", memory.place(), root, "a tree of mappings").into()
+            );
         }
         let Some(place) = self.entry(root, u64::MAX, address, LEVELS_MAX)? else { return Ok(None) };
         let mapping = self.object("vm_area_struct", place)?;
         let end = mapping.u64("vm_end")?;
         // Memory that reads as zero is no mapping without a file.
         if end <= address {
-            return Err(BytesError::value("vm_area_struct", place, end, "an end above the address").into());
+            return Err(BytesError::value(
+                "vm_area_struct",
+                place,
+                end,
+                "an end above the address",
+            )
+            .into());
         }
         Ok(Some(mapping))
     }
 
-    /// Returns the first entry of a node for `address` or above. `last`: the last address that the node is for.
+    /// Returns the first entry of a node for `address` or above. `last`: the last address that the
+    /// node is for.
     fn entry(&self, node: u64, last: u64, address: u64, levels: u32) -> Result<Option<u64>, Error> {
         let place = node & !NODE_BITS;
         let damaged = |what| Error::from(BytesError::value("maple_node", place, node, what));
@@ -92,7 +119,8 @@ impl Kernel {
             WITH_GAPS => ("maple_arange_64", false),
             _ => return Err(damaged("a kind of node of a tree of mappings")),
         };
-        let levels = levels.checked_sub(1).ok_or_else(|| damaged("a node in a tree of 16 levels"))?;
+        let levels =
+            levels.checked_sub(1).ok_or_else(|| damaged("a node in a tree of 16 levels"))?;
         let object = self.object(name, place)?;
         // The root has the address of the tree there. Memory that reads as zero has none.
         if object.address("parent")? == 0 {
@@ -135,9 +163,16 @@ impl Kernel {
         if let Some(operations) = dentry.pointer_or_null("d_op")?
             && operations.address("d_dname")? != 0
         {
-            return Err(BytesError::value("dentry", dentry.place(), 0, "a name that no function makes").into());
+            return Err(BytesError::value(
+                "dentry",
+                dentry.place(),
+                0,
+                "a name that no function makes",
+            )
+            .into());
         }
-        let is_unlinked = dentry.address("d_hash.pprev")? == 0 && dentry.address("d_parent")? != dentry.place();
+        let is_unlinked =
+            dentry.address("d_hash.pprev")? == 0 && dentry.address("d_parent")? != dentry.place();
         let mut parts = Vec::new();
         for _ in 0..PARTS_MAX {
             self.budget().steps("dentry", 1)?;
@@ -157,8 +192,11 @@ impl Kernel {
             if parent.place() == dentry.place() {
                 break;
             }
-            let length = usize::try_from(dentry.u64("d_name.len")?).ok().filter(|length| (1..=255).contains(length));
-            let length = length.ok_or_else(|| BytesError::value("dentry", dentry.place(), 0, "a name's length"))?;
+            let length = usize::try_from(dentry.u64("d_name.len")?)
+                .ok()
+                .filter(|length| (1..=255).contains(length));
+            let length = length
+                .ok_or_else(|| BytesError::value("dentry", dentry.place(), 0, "a name's length"))?;
             let name = self.memory.text(dentry.address("d_name.name")?, length);
             parts.push(name.map_err(Error::hole("dentry"))?);
             dentry = parent;

@@ -60,7 +60,8 @@ pub trait Memory: Send + Sync {
         let mut at = address;
         while text.len() < most {
             // Read up to a multiple of 64 bytes: the text may end just before a hole.
-            let len = (64usize).saturating_sub((at & 63) as usize).min(most.saturating_sub(text.len()));
+            let len =
+                (64usize).saturating_sub((at & 63) as usize).min(most.saturating_sub(text.len()));
             let mut part = [0u8; 64];
             let part = part.get_mut(..len).unwrap_or_default();
             self.read(at, part)?;

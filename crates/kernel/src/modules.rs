@@ -1,7 +1,7 @@
 //! Reads the loaded modules and their symbols.
 //!
-//! `struct module` (`include/linux/module.h`) has its memory regions in `mem[]` from Linux 6.4 on; before, in
-//! `core_layout` and `init_layout`.
+//! `struct module` (`include/linux/module.h`) has its memory regions in `mem[]` from Linux 6.4 on;
+//! before, in `core_layout` and `init_layout`.
 
 mod symbols;
 
@@ -14,8 +14,8 @@ use std::sync::{Arc, OnceLock};
 
 /// Most modules that are accepted.
 const MODULES_MAX: usize = 1 << 13;
-/// Most symbols of all modules together, which limits the cost of modules that share a table. Real kernels have a
-/// million.
+/// Most symbols of all modules together, which limits the cost of modules that share a table. Real
+/// kernels have a million.
 const SYMBOLS_MAX: u64 = 1 << 21;
 /// Letters of the taint flags, by bit (`taint_flags` in `kernel/panic.c`).
 const TAINTS: &[u8] = b"PFSRMBUDAWCIOELKXTNJ";
@@ -63,11 +63,14 @@ impl Module {
 
     /// The module's symbols, read on first use; empty if the image lacks them.
     pub fn symbols(&self) -> &ModuleSymbols {
-        self.symbols.get_or_init(|| self.tables.as_ref().map(|tables| tables.read(&*self.memory)).unwrap_or_default())
+        self.symbols.get_or_init(|| {
+            self.tables.as_ref().map(|tables| tables.read(&*self.memory)).unwrap_or_default()
+        })
     }
 
-    /// Name, address and size of the symbol that contains `address`, computed like the kernel does: a symbol ends where the next one
-    /// begins, or with the region. (Before 2026 the kernel had the end of the functions for data too, and printed sizes of nearly 2^64.)
+    /// Name, address and size of the symbol that contains `address`, computed like the kernel does:
+    /// a symbol ends where the next one begins, or with the region. (Before 2026 the kernel had the
+    /// end of the functions for data too, and printed sizes of nearly 2^64.)
     #[must_use]
     pub fn symbol_at(&self, address: u64) -> Option<(String, u64, u64)> {
         let region = self.regions.iter().find(|region| region.range.contains(&address))?;
@@ -75,12 +78,14 @@ impl Module {
     }
 }
 
-/// Reads the loaded modules, newest first. The list ends at the first module that cannot be read, and the error has the
-/// reason.
+/// Reads the loaded modules, newest first. The list ends at the first module that cannot be read,
+/// and the error has the reason.
 pub(crate) fn read(kernel: &Kernel) -> (Vec<Module>, Option<Error>) {
     let mut modules = Vec::new();
     let mut left = SYMBOLS_MAX;
-    let Ok(head) = list_head(kernel) else { return (modules, Some(Error::NoSymbol("modules".into()))) };
+    let Ok(head) = list_head(kernel) else {
+        return (modules, Some(Error::NoSymbol("modules".into())));
+    };
     let entries = match kernel.list(head, "module", "list") {
         Ok(entries) => entries,
         Err(error) => return (modules, Some(error)),
@@ -100,14 +105,17 @@ pub(crate) fn read(kernel: &Kernel) -> (Vec<Module>, Option<Error>) {
     (modules, None)
 }
 
-/// Address of the list's head: of the symbols with that name, the one whose first entry points back to it.
+/// Address of the list's head: of the symbols with that name, the one whose first entry points back
+/// to it.
 fn list_head(kernel: &Kernel) -> Result<u64, Error> {
     let word = u64::from(kernel.memory.word_size());
     let points_back = |head: &u64| {
         let next = kernel.memory.pointer(*head);
-        next.and_then(|next| kernel.memory.pointer(next.wrapping_add(word))).is_ok_and(|back| back == *head)
+        next.and_then(|next| kernel.memory.pointer(next.wrapping_add(word)))
+            .is_ok_and(|back| back == *head)
     };
-    let heads: Vec<u64> = kernel.kallsyms().named("modules").map(|index| kernel.kallsyms().address(index)).collect();
+    let heads: Vec<u64> =
+        kernel.kallsyms().named("modules").map(|index| kernel.kallsyms().address(index)).collect();
     let head = heads.iter().find(|head| points_back(head)).or(heads.first());
     head.copied().ok_or_else(|| Error::NoSymbol("modules".into()))
 }
@@ -117,11 +125,14 @@ fn module(kernel: &Kernel, object: Object<'_>, left: &mut u64) -> Result<Option<
         return Ok(None);
     }
     let regions = regions(kernel, object)?;
-    let size =
-        regions.iter().map(|region| region.range.end.saturating_sub(region.range.start)).fold(0, u64::saturating_add);
+    let size = regions
+        .iter()
+        .map(|region| region.range.end.saturating_sub(region.range.start))
+        .fold(0, u64::saturating_add);
     let base = regions.iter().find(|region| region.is_text).map_or(0, |region| region.range.start);
     let bits = object.u64("taints").unwrap_or_default();
-    let taints = (0u32..).zip(TAINTS).filter(|(bit, _)| bits.checked_shr(*bit).unwrap_or(0) & 1 != 0);
+    let taints =
+        (0u32..).zip(TAINTS).filter(|(bit, _)| bits.checked_shr(*bit).unwrap_or(0) & 1 != 0);
     Ok(Some(Module {
         name: object.text("name")?,
         place: object.place(),
@@ -148,7 +159,8 @@ fn regions(kernel: &Kernel, object: Object<'_>) -> Result<Vec<Region>, Error> {
     if !object.has("mem") {
         for (layout, is_init) in [("core_layout", false), ("init_layout", true)] {
             let layout = object.at(layout)?;
-            let (base, size, text) = (layout.address("base")?, layout.u64("size")?, layout.u64("text_size")?);
+            let (base, size, text) =
+                (layout.address("base")?, layout.u64("size")?, layout.u64("text_size")?);
             add(base, text.min(size), true, is_init);
             add(base.saturating_add(text), size.saturating_sub(text), false, is_init);
         }

@@ -17,7 +17,10 @@ pub fn build_id(notes: &[u8], order: ByteOrder) -> Option<String> {
 }
 
 /// The same for notes of which the alignment is known.
-pub(crate) fn of_notes<E: FileHeader>(mut notes: NoteIterator<'_, E>, endian: E::Endian) -> Option<String> {
+pub(crate) fn of_notes<E: FileHeader>(
+    mut notes: NoteIterator<'_, E>,
+    endian: E::Endian,
+) -> Option<String> {
     while let Ok(Some(note)) = notes.next() {
         if note.name() == b"GNU" && note.n_type(endian) == NT_GNU_BUILD_ID {
             return Some(note.desc().iter().map(|byte| format!("{byte:02x}")).collect());
@@ -27,7 +30,8 @@ pub(crate) fn of_notes<E: FileHeader>(mut notes: NoteIterator<'_, E>, endian: E:
 }
 
 impl Kernel {
-    /// The build id of the kernel, in hexadecimal. None if the kernel has none or the image lacks it.
+    /// The build id of the kernel, in hexadecimal. None if the kernel has none or the image lacks
+    /// it.
     #[must_use]
     pub fn build_id(&self) -> Option<String> {
         let read = || -> Result<Vec<u8>, Error> {
@@ -48,7 +52,9 @@ mod tests {
     #[test]
     fn the_build_id_is_found_after_another_note() {
         let mut notes = Vec::new();
-        for (name, kind, desc) in [(b"Linux\0\0\0".as_slice(), 6u32, 1u8), (b"GNU\0".as_slice(), 3, 0xab)] {
+        for (name, kind, desc) in
+            [(b"Linux\0\0\0".as_slice(), 6u32, 1u8), (b"GNU\0".as_slice(), 3, 0xab)]
+        {
             let len = name.iter().position(|byte| *byte == 0).unwrap() as u32 + 1;
             [len, 4, kind].iter().for_each(|word| notes.extend(word.to_le_bytes()));
             notes.extend_from_slice(name);

@@ -10,8 +10,9 @@ const BYTES_MAX: u64 = 1 << 20;
 
 /// A typed location in the kernel's memory.
 ///
-/// A path names a member: `reader_page`, `array_buffer.buffer`, `mem[1].base`; the empty path is the object itself.
-/// Offsets of members are cached, so a loop over many objects costs little more than its reads.
+/// A path names a member: `reader_page`, `array_buffer.buffer`, `mem[1].base`; the empty path is
+/// the object itself. Offsets of members are cached, so a loop over many objects costs little more
+/// than its reads.
 #[derive(Clone, Copy)]
 pub struct Object<'k> {
     memory: &'k dyn Memory,
@@ -122,7 +123,9 @@ impl<'k> Object<'k> {
             _ => return Err(self.shape(path, "a number")),
         };
         let size = usize::try_from(size).ok().filter(|size| matches!(size, 1 | 2 | 4 | 8));
-        self.memory.number(place, size.ok_or_else(|| self.shape(path, "a number of 1 to 8 bytes"))?).map_err(at)
+        self.memory
+            .number(place, size.ok_or_else(|| self.shape(path, "a number of 1 to 8 bytes"))?)
+            .map_err(at)
     }
 
     /// A member's number, without sign extension, in a smaller type.
@@ -164,9 +167,11 @@ impl<'k> Object<'k> {
     /// The object that a pointer points to.
     ///
     /// # Errors
-    /// There is no such member, it is no pointer to a known type, it is NULL, or the image lacks it.
+    /// There is no such member, it is no pointer to a known type, it is NULL, or the image lacks
+    /// it.
     pub fn pointer(&self, path: &str) -> Result<Self, Error> {
-        self.pointer_or_null(path)?.ok_or_else(|| Error::Null { structure: self.type_name(), member: path.into() })
+        self.pointer_or_null(path)?
+            .ok_or_else(|| Error::Null { structure: self.type_name(), member: path.into() })
     }
 
     /// The object that a pointer points to; none if the pointer is NULL.
@@ -178,7 +183,10 @@ impl<'k> Object<'k> {
         if member.kind != Kind::Pointer {
             return Err(self.shape(path, "a pointer"));
         }
-        let target = self.types.target(member.type_id).ok_or_else(|| self.shape(path, "a pointer to a known type"))?;
+        let target = self
+            .types
+            .target(member.type_id)
+            .ok_or_else(|| self.shape(path, "a pointer to a known type"))?;
         let place = self.address(path)?;
         Ok((place != 0).then_some(Self { type_id: target, place, ..*self }))
     }
@@ -186,12 +194,16 @@ impl<'k> Object<'k> {
     /// Element number `index` of an array, or of the array that a pointer points to.
     ///
     /// # Errors
-    /// There is no such member, it is neither, `index` is past the array's end, or the image lacks the pointer.
+    /// There is no such member, it is neither, `index` is past the array's end, or the image lacks
+    /// the pointer.
     pub fn element(&self, path: &str, index: u64) -> Result<Self, Error> {
         let member = self.member(path)?;
-        let target = self.types.target(member.type_id).ok_or_else(|| self.shape(path, "an array"))?;
+        let target =
+            self.types.target(member.type_id).ok_or_else(|| self.shape(path, "an array"))?;
         let base = match member.kind {
-            Kind::Array { count, .. } if count == 0 || index < count => self.place.wrapping_add(member.offset),
+            Kind::Array { count, .. } if count == 0 || index < count => {
+                self.place.wrapping_add(member.offset)
+            }
             Kind::Pointer => self.pointer(path)?.place,
             _ => return Err(self.shape(path, "an array that long")),
         };
@@ -210,7 +222,8 @@ impl<'k> Object<'k> {
         }
     }
 
-    /// Text of an array of characters, or of the characters that a pointer points to; empty for NULL.
+    /// Text of an array of characters, or of the characters that a pointer points to; empty for
+    /// NULL.
     ///
     /// # Errors
     /// There is no such member, it is neither, or the image lacks it.
@@ -236,7 +249,8 @@ impl<'k> Object<'k> {
     /// There is no such member, it is larger than 1 MiB, or the image lacks it.
     pub fn bytes(&self, path: &str) -> Result<Vec<u8>, Error> {
         let member = self.member(path)?;
-        let size = usize::try_from(member.size.min(BYTES_MAX.saturating_add(1))).unwrap_or(usize::MAX);
+        let size =
+            usize::try_from(member.size.min(BYTES_MAX.saturating_add(1))).unwrap_or(usize::MAX);
         if size as u64 > BYTES_MAX {
             return Err(self.shape(path, "of less than a mebibyte"));
         }
@@ -261,7 +275,10 @@ impl<'k> Object<'k> {
 
     #[cold]
     fn hole(&self, path: &str, hole: lastwords_image::Hole) -> Error {
-        Error::Hole { what: format!("{} of struct {} at {:#x}", path, self.type_name(), self.place), hole }
+        Error::Hole {
+            what: format!("{} of struct {} at {:#x}", path, self.type_name(), self.place),
+            hole,
+        }
     }
 
     #[cold]

@@ -1,4 +1,5 @@
-//! Symbols and types that a user provides if the image lacks them: a System.map, a BTF file, a vmlinux.
+//! Symbols and types that a user provides if the image lacks them: a System.map, a BTF file, a
+//! vmlinux.
 
 use crate::dwarf;
 use crate::kallsyms::Kallsyms;
@@ -30,15 +31,20 @@ const VMLINUX: &str = "vmlinux";
 type Row<'a> = (u64, u8, &'a str);
 
 impl Sources {
-    /// Reads the symbols of a `System.map`, or of the output of `/proc/kallsyms`. A `System.map` has link-time
-    /// addresses; they are moved by VMCOREINFO's `KERNELOFFSET`.
+    /// Reads the symbols of a `System.map`, or of the output of `/proc/kallsyms`. A `System.map`
+    /// has link-time addresses; they are moved by VMCOREINFO's `KERNELOFFSET`.
     ///
     /// # Errors
     /// No line is a symbol.
     pub fn system_map(&mut self, text: &str, info: &VmcoreInfo) -> Result<(), Error> {
         let mut rows: Vec<Row<'_>> = text.lines().filter_map(map_row).collect();
         if rows.is_empty() {
-            return Err(Error::value("System.map", 0, text.len() as u64, "lines of address, kind and name"));
+            return Err(Error::value(
+                "System.map",
+                0,
+                text.len() as u64,
+                "lines of address, kind and name",
+            ));
         }
         // If `_stext` is where the image has it, the addresses are already run-time addresses.
         let place = rows.iter().find(|row| row.2 == "_stext").map(|row| row.0);
@@ -52,17 +58,28 @@ impl Sources {
     /// Reads the symbols of a vmlinux, and its types from its BTF or from its debug information.
     ///
     /// # Errors
-    /// The file is no ELF file of a kernel, it is damaged, it is of another build than the image, or the budget is
-    /// spent.
-    pub fn vmlinux<F: Read + Seek>(&mut self, mut file: F, info: &VmcoreInfo, budget: &Budget) -> Result<(), Error> {
+    /// The file is no ELF file of a kernel, it is damaged, it is of another build than the image,
+    /// or the budget is spent.
+    pub fn vmlinux<F: Read + Seek>(
+        &mut self,
+        mut file: F,
+        info: &VmcoreInfo,
+        budget: &Budget,
+    ) -> Result<(), Error> {
         budget.admit(len_of(&mut file).map_err(|e| problem(e.to_string()))?);
         let cache = ReadCache::new(file);
         let debug = match FileKind::parse(&cache) {
             Ok(FileKind::Elf64) => self.elf::<FileHeader64<Endianness>, F>(&cache, info)?,
             Ok(FileKind::Elf32) => self.elf::<FileHeader32<Endianness>, F>(&cache, info)?,
             _ => {
-                let first = (&cache).read_bytes_at(0, 1).ok().and_then(|bytes| bytes.first().copied());
-                return Err(Error::value(VMLINUX, 0, first.unwrap_or_default().into(), "an ELF file"));
+                let first =
+                    (&cache).read_bytes_at(0, 1).ok().and_then(|bytes| bytes.first().copied());
+                return Err(Error::value(
+                    VMLINUX,
+                    0,
+                    first.unwrap_or_default().into(),
+                    "an ELF file",
+                ));
             }
         };
         if let Some(index) = debug {
@@ -74,7 +91,8 @@ impl Sources {
         Ok(())
     }
 
-    /// Reads symbols and BTF. Returns the location of debug information if the types must come from it.
+    /// Reads symbols and BTF. Returns the location of debug information if the types must come from
+    /// it.
     fn elf<H: FileHeader<Endian = Endianness>, F: Read + Seek>(
         &mut self,
         file: &ReadCache<F>,
@@ -86,7 +104,9 @@ impl Sources {
         if let (Some(ours), Some(theirs)) = (info.build_id(), build)
             && ours != theirs
         {
-            return Err(problem(format!("it is of build {theirs}, the image of {ours}; give the image's own")));
+            return Err(problem(format!(
+                "it is of build {theirs}, the image of {ours}; give the image's own"
+            )));
         }
         if !rows.is_empty() {
             moved(&mut rows, info);
@@ -108,10 +128,17 @@ pub(crate) fn len_of<F: Seek>(file: &mut F) -> std::io::Result<u64> {
 }
 
 fn problem(expected: String) -> Error {
-    Error { what: VMLINUX.into(), offset: 0, value: None, expected, kind: lastwords_bytes::Kind::Io }
+    Error {
+        what: VMLINUX.into(),
+        offset: 0,
+        value: None,
+        expected,
+        kind: lastwords_bytes::Kind::Io,
+    }
 }
 
-/// Parses a line: `ffffffff81000000 T _stext`. Symbols of modules, which end with the module's name, are skipped.
+/// Parses a line: `ffffffff81000000 T _stext`. Symbols of modules, which end with the module's
+/// name, are skipped.
 fn map_row(line: &str) -> Option<Row<'_>> {
     let mut words = line.split_ascii_whitespace();
     let address = u64::from_str_radix(words.next()?, 16).ok()?;
@@ -120,7 +147,8 @@ fn map_row(line: &str) -> Option<Row<'_>> {
     words.next().is_none().then_some((address, kind, name))
 }
 
-/// Moves symbols from link-time to run-time addresses. Lower addresses are offsets in per-CPU memory and do not move.
+/// Moves symbols from link-time to run-time addresses. Lower addresses are offsets in per-CPU
+/// memory and do not move.
 fn moved(rows: &mut [Row<'_>], info: &VmcoreInfo) {
     let stext = rows.iter().find(|row| row.2 == "_stext").map(|row| row.0);
     let text = rows.iter().find(|row| row.2 == "_text").map(|row| row.0);
@@ -147,31 +175,43 @@ where
     let symbols = sections.symbols(endian, file, object::elf::SHT_SYMTAB)?;
     let mut rows = Vec::new();
     for symbol in symbols.iter() {
-        let Ok(name) = std::str::from_utf8(symbol.name(endian, symbols.strings()).unwrap_or_default()) else {
+        let Ok(name) =
+            std::str::from_utf8(symbol.name(endian, symbols.strings()).unwrap_or_default())
+        else {
             continue;
         };
-        let is_kept = !name.is_empty() && symbol.st_type() <= object::elf::STT_FUNC && !symbol.is_undefined(endian);
+        let is_kept = !name.is_empty()
+            && symbol.st_type() <= object::elf::STT_FUNC
+            && !symbol.is_undefined(endian);
         if is_kept {
-            let section = sections.section(object::SectionIndex(symbol.st_shndx(endian).into())).ok();
+            let section =
+                sections.section(object::SectionIndex(symbol.st_shndx(endian).into())).ok();
             let kind = section.map_or(b'a', |section| kind(section, endian));
             let kind = if symbol.is_local() { kind } else { kind.to_ascii_uppercase() };
             rows.push((symbol.st_value(endian).into(), kind, name));
         }
     }
     let btf = match sections.section_by_name(endian, b".BTF") {
-        Some((_, section)) => Some(object::read::elf::SectionHeader::data(section, endian, file)?.to_vec()),
+        Some((_, section)) => {
+            Some(object::read::elf::SectionHeader::data(section, endian, file)?.to_vec())
+        }
         None => None,
     };
     let mut build = None;
     for section in sections.iter() {
-        let Ok(Some(found)) = object::read::elf::SectionHeader::notes(section, endian, file) else { continue };
+        let Ok(Some(found)) = object::read::elf::SectionHeader::notes(section, endian, file) else {
+            continue;
+        };
         build = notes::of_notes(found, endian).or(build);
     }
     Ok((build, rows, btf))
 }
 
 /// Letter for the contents of a section, like in `nm`.
-fn kind<S: object::read::elf::SectionHeader<Endian = Endianness>>(section: &S, endian: Endianness) -> u8 {
+fn kind<S: object::read::elf::SectionHeader<Endian = Endianness>>(
+    section: &S,
+    endian: Endianness,
+) -> u8 {
     let flags: u64 = section.sh_flags(endian).into();
     let has = |flag: u32| flags & u64::from(flag) != 0;
     match () {

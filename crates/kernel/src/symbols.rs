@@ -10,11 +10,19 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// Variables of 8 bytes that print formats use.
-const WORDS: &[&str] =
-    &["vmemmap_base", "page_offset_base", "vmalloc_base", "phys_base", "memstart_addr", "kimage_voffset", "jiffies"];
+const WORDS: &[&str] = &[
+    "vmemmap_base",
+    "page_offset_base",
+    "vmalloc_base",
+    "phys_base",
+    "memstart_addr",
+    "kimage_voffset",
+    "jiffies",
+];
 
 /// Those of them that may be zero, and the numbers in VMCOREINFO that are then zero too.
-const MAYBE_ZERO: [(&str, &str); 2] = [("phys_base", "phys_base"), ("memstart_addr", "PHYS_OFFSET")];
+const MAYBE_ZERO: [(&str, &str); 2] =
+    [("phys_base", "phys_base"), ("memstart_addr", "PHYS_OFFSET")];
 
 /// Longest text that is read from read-only memory, bytes.
 const TEXT_MAX: usize = 4096;
@@ -40,7 +48,9 @@ impl SymbolTable {
         info: &VmcoreInfo,
     ) -> Self {
         let end = kernel.find("__end_rodata").unwrap_or_default();
-        let zeros = MAYBE_ZERO.iter().filter(|(_, number)| info.number(number).is_none_or(|value| value == 0));
+        let zeros = MAYBE_ZERO
+            .iter()
+            .filter(|(_, number)| info.number(number).is_none_or(|value| value == 0));
         Self {
             zeros: zeros.map(|(name, _)| *name).collect(),
             kernel: Arc::clone(kernel),
@@ -60,10 +70,13 @@ impl SymbolTable {
     /// Address of the first symbol with this name: in the kernel, or else in a module.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<u64> {
-        self.kernel.find(name).or_else(|| self.modules.iter().find_map(|module| module.symbols().find(name)))
+        self.kernel
+            .find(name)
+            .or_else(|| self.modules.iter().find_map(|module| module.symbols().find(name)))
     }
 
-    /// Addresses of all symbols with this name; local symbols may share it. The kernel's come first.
+    /// Addresses of all symbols with this name; local symbols may share it. The kernel's come
+    /// first.
     #[must_use]
     pub fn all(&self, name: &str) -> Vec<u64> {
         let kernel = self.kernel.named(name).map(|index| self.kernel.address(index));
@@ -83,7 +96,8 @@ impl Symbols for SymbolTable {
         if let Some((index, start, size)) = self.kernel.at(address) {
             let mut name = Vec::new();
             self.kernel.name(index, &mut name);
-            let name = String::from_utf8(name).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned());
+            let name = String::from_utf8(name)
+                .unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned());
             return Some(Symbol { name, offset: address.wrapping_sub(start), size, module: None });
         }
         let module = self.modules.iter().find(|module| module.holds(address))?;
@@ -108,7 +122,8 @@ impl Symbols for SymbolTable {
     }
 
     fn text_at(&self, address: u64) -> Option<Vec<u8>> {
-        let is_there = self.constants.contains(&address) || self.modules.iter().any(|module| module.holds(address));
+        let is_there = self.constants.contains(&address)
+            || self.modules.iter().any(|module| module.holds(address));
         if !is_there {
             return None;
         }
@@ -120,7 +135,8 @@ impl Symbols for SymbolTable {
             return Some(value);
         }
         if let Some(of) = name.strip_prefix("sizeof(").and_then(|rest| rest.strip_suffix(')')) {
-            let structure = of.strip_prefix("struct ").or_else(|| of.strip_prefix("union ")).unwrap_or(of);
+            let structure =
+                of.strip_prefix("struct ").or_else(|| of.strip_prefix("union ")).unwrap_or(of);
             return self.types.size_of(structure).ok().and_then(|size| i64::try_from(size).ok());
         }
         // These variables are set once at boot; formats of memory events count pages from them.

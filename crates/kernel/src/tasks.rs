@@ -106,9 +106,11 @@ impl Kernel {
     /// The image lacks the task's memory.
     pub fn lineage(&self, task: &Task) -> Result<Lineage, Error> {
         let object = self.object("task_struct", task.place)?;
-        let parent = object.pointer_or_null("real_parent")?.map_or(Ok(0), |parent| parent.fit("tgid"))?;
+        let parent =
+            object.pointer_or_null("real_parent")?.map_or(Ok(0), |parent| parent.fit("tgid"))?;
         // Linux 5.5 renamed the member.
-        let started = if object.has("start_boottime") { "start_boottime" } else { "real_start_time" };
+        let started =
+            if object.has("start_boottime") { "start_boottime" } else { "real_start_time" };
         Ok(Lineage {
             parent,
             uid: object.pointer("cred")?.fit("uid.val")?,
@@ -142,12 +144,16 @@ impl Kernel {
         let pids = table.address("map_cmdline_to_pid")?;
         let count = table.u64("cmdline_num")?.min(PIDS_MAX);
         if count == 0 || pids == 0 {
-            return Err(BytesError::value("saved_cmdlines", table.place(), 0, "a table of names").into());
+            return Err(
+                BytesError::value("saved_cmdlines", table.place(), 0, "a table of names").into()
+            );
         }
         self.budget().steps("saved_cmdlines", count)?;
         let slots = table.at("map_pid_to_cmdline")?.place();
         let number = |place: u64, index: u64| {
-            self.memory.number(place.wrapping_add(index.wrapping_mul(4)), 4).map_err(Error::hole("saved_cmdlines"))
+            self.memory
+                .number(place.wrapping_add(index.wrapping_mul(4)), 4)
+                .map_err(Error::hole("saved_cmdlines"))
         };
         // One of a kind: a page has hundreds.
         let mut told = HashSet::new();
@@ -162,7 +168,10 @@ impl Kernel {
             }
             // The idle tasks' names are not saved. Zero is of a page that reads as zero.
             if pid == 0 {
-                found.missing.extend(wrong(pids.wrapping_add(index.wrapping_mul(4)), "a task with a number"));
+                found.missing.extend(wrong(
+                    pids.wrapping_add(index.wrapping_mul(4)),
+                    "a task with a number",
+                ));
                 continue;
             }
             // A later task may have taken the pid slot or the place of the name.
@@ -191,8 +200,8 @@ impl Kernel {
         self.memory.read(address & !4095, &mut page).is_ok() && page.iter().all(|byte| *byte == 0)
     }
 
-    /// Returns the thread groups by pid that ftrace saved (option `record-tgid`) in `saved_tgids`; empty if there are
-    /// none.
+    /// Returns the thread groups by pid that ftrace saved (option `record-tgid`) in `saved_tgids`;
+    /// empty if there are none.
     ///
     /// # Errors
     /// The table cannot be read.
@@ -211,11 +220,13 @@ impl Kernel {
         let (mut at, end) = (table, table.wrapping_add(last.saturating_add(1).saturating_mul(4)));
         while at < end {
             let len = 4096u64.saturating_sub(at & 4095).min(end.wrapping_sub(at));
-            let piece = part.get_mut(..usize::try_from(len).unwrap_or_default()).unwrap_or_default();
+            let piece =
+                part.get_mut(..usize::try_from(len).unwrap_or_default()).unwrap_or_default();
             self.memory.read(at, piece).map_err(Error::hole("tgid_map"))?;
             let first = at.wrapping_sub(table) >> 2;
             let reader = lastwords_bytes::Reader::new("tgid_map", piece, self.memory.byte_order());
-            let groups = (0..piece.len() / 4).map(|index| reader.u32_at(index.saturating_mul(4)).unwrap_or_default());
+            let groups = (0..piece.len() / 4)
+                .map(|index| reader.u32_at(index.saturating_mul(4)).unwrap_or_default());
             let pids = (first..).filter_map(|pid| u32::try_from(pid).ok());
             rows.extend(pids.zip(groups).filter(|(_, group)| *group != 0));
             at = at.wrapping_add(len);
@@ -225,5 +236,10 @@ impl Kernel {
 }
 
 fn task(object: Object<'_>) -> Result<Task, Error> {
-    Ok(Task { pid: object.fit("pid")?, tgid: object.fit("tgid")?, comm: object.text("comm")?, place: object.place() })
+    Ok(Task {
+        pid: object.fit("pid")?,
+        tgid: object.fit("tgid")?,
+        comm: object.text("comm")?,
+        place: object.place(),
+    })
 }

@@ -30,11 +30,16 @@ impl std::fmt::Debug for VirtualMemory {
 }
 
 impl VirtualMemory {
-    /// Creates the memory of the kernel that `info` describes, in `physical`, an image of physical memory.
+    /// Creates the memory of the kernel that `info` describes, in `physical`, an image of physical
+    /// memory.
     ///
     /// # Errors
     /// VMCOREINFO lacks the page tables' address, or has a value that no machine has.
-    pub fn new(physical: Arc<dyn Image>, info: &VmcoreInfo, machine: Machine) -> Result<Self, Error> {
+    pub fn new(
+        physical: Arc<dyn Image>,
+        info: &VmcoreInfo,
+        machine: Machine,
+    ) -> Result<Self, Error> {
         let tables = PageTables::new(info, machine)?;
         Ok(Self { physical, tables, machine, known: Mutex::new(Cache::new(PAGES)) })
     }
@@ -63,13 +68,18 @@ impl VirtualMemory {
         let mapping = match known {
             Some(mapping) => mapping,
             None => {
-                let mapping =
-                    self.tables.translate(&*self.physical, page).map_err(|hole| Hole { address, cause: hole.cause })?;
+                let mapping = self
+                    .tables
+                    .translate(&*self.physical, page)
+                    .map_err(|hole| Hole { address, cause: hole.cause })?;
                 self.known.lock().unwrap_or_else(PoisonError::into_inner).keep(page, mapping);
                 mapping
             }
         };
-        Ok(Mapping { physical: mapping.physical.saturating_add(within), left: mapping.left.saturating_sub(within) })
+        Ok(Mapping {
+            physical: mapping.physical.saturating_add(within),
+            left: mapping.left.saturating_sub(within),
+        })
     }
 }
 
@@ -80,8 +90,12 @@ impl Memory for VirtualMemory {
             let unmapped = Hole { address, cause: lastwords_image::HoleCause::Unmapped };
             let at = address.checked_add(done as u64).ok_or(unmapped)?;
             let Mapping { physical, left } = self.translate(at)?;
-            let len = usize::try_from(left).unwrap_or(usize::MAX).min(buf.len().saturating_sub(done));
-            let part = buf.get_mut(done..done.saturating_add(len)).filter(|p| !p.is_empty()).ok_or(unmapped)?;
+            let len =
+                usize::try_from(left).unwrap_or(usize::MAX).min(buf.len().saturating_sub(done));
+            let part = buf
+                .get_mut(done..done.saturating_add(len))
+                .filter(|p| !p.is_empty())
+                .ok_or(unmapped)?;
             self.physical.read(physical, part).map_err(|hole| Hole {
                 address: at.saturating_add(hole.address.saturating_sub(physical)),
                 cause: hole.cause,

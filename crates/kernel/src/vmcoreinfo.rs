@@ -1,5 +1,5 @@
-//! Parses VMCOREINFO: the facts that a kernel writes for tools that read its memory (kernel/vmcore_info.c, `KEY=VALUE`
-//! lines).
+//! Parses VMCOREINFO: the facts that a kernel writes for tools that read its memory
+//! (kernel/vmcore_info.c, `KEY=VALUE` lines).
 
 use lastwords_image::vmcore::Machine;
 use std::collections::HashMap;
@@ -14,14 +14,17 @@ pub struct VmcoreInfo {
 }
 
 impl VmcoreInfo {
-    /// Parses the lines. Lines that are not `KEY=VALUE` are skipped. If a key occurs twice, the last value is used,
-    /// because a kernel's own text may follow a text that its hypervisor copied.
+    /// Parses the lines. Lines that are not `KEY=VALUE` are skipped. If a key occurs twice, the
+    /// last value is used, because a kernel's own text may follow a text that its hypervisor
+    /// copied.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Self {
         let text = bytes.get(..MOST).unwrap_or(bytes);
         let text = text.split(|b| *b == 0).next().unwrap_or_default();
         let lines = text.split(|b| *b == b'\n').filter_map(|line| std::str::from_utf8(line).ok());
-        let facts = lines.filter_map(|line| line.split_once('=')).map(|(k, v)| (k.trim().into(), v.trim().into()));
+        let facts = lines
+            .filter_map(|line| line.split_once('='))
+            .map(|(k, v)| (k.trim().into(), v.trim().into()));
         Self { facts: facts.collect() }
     }
 
@@ -99,8 +102,8 @@ impl VmcoreInfo {
         self.within("LENGTH", array)?.parse().ok()
     }
 
-    /// A number. Kernels write it in decimal (signed) or in hexadecimal with `0x`; unsigned values above `i64::MAX`
-    /// become negative.
+    /// A number. Kernels write it in decimal (signed) or in hexadecimal with `0x`; unsigned values
+    /// above `i64::MAX` become negative.
     #[must_use]
     pub fn number(&self, name: &str) -> Option<i64> {
         let text = self.within("NUMBER", name)?;
@@ -127,8 +130,8 @@ impl VmcoreInfo {
     }
 }
 
-/// True if the text is complete: each line, including the last, is `KEY=VALUE` of printable characters and ends with a
-/// newline.
+/// True if the text is complete: each line, including the last, is `KEY=VALUE` of printable
+/// characters and ends with a newline.
 #[must_use]
 pub fn is_whole(text: &[u8]) -> bool {
     let is_line = |line: &[u8]| {
@@ -158,12 +161,24 @@ mod tests {
     #[test]
     fn each_kind_of_line() {
         let info = VmcoreInfo::parse(TEXT);
-        assert_eq!((info.release(), info.build_id(), info.page_size()), (Some("6.12.107"), Some("e1b6"), Some(4096)));
+        assert_eq!(
+            (info.release(), info.build_id(), info.page_size()),
+            (Some("6.12.107"), Some("e1b6"), Some(4096))
+        );
         assert_eq!(info.symbol("init_uts_ns"), Some(0xffff_ffff_8622_18a0));
         assert_eq!((info.offset("uts_namespace.name"), info.size("page")), (Some(0), Some(64)));
-        assert_eq!((info.length("mem_section"), info.number("phys_base")), (Some(131_072), Some(-396_361_728)));
-        assert_eq!(info.number("VMALLOC_START").map(i64::cast_unsigned), Some(0xff50_464b_0000_0000));
-        assert_eq!((info.kernel_offset(), info.crash_time()), (Some(0x340_0000), Some(1_700_000_000)));
+        assert_eq!(
+            (info.length("mem_section"), info.number("phys_base")),
+            (Some(131_072), Some(-396_361_728))
+        );
+        assert_eq!(
+            info.number("VMALLOC_START").map(i64::cast_unsigned),
+            Some(0xff50_464b_0000_0000)
+        );
+        assert_eq!(
+            (info.kernel_offset(), info.crash_time()),
+            (Some(0x340_0000), Some(1_700_000_000))
+        );
         assert_eq!((info.symbol("none"), info.number("page")), (None, None));
     }
 
@@ -171,8 +186,12 @@ mod tests {
     fn a_text_is_whole_up_to_its_last_line_end() {
         let text: &[u8] = b"OSRELEASE=6.12.107\nSYMBOL(a)=ff\nOSRELEASE=\n";
         assert!(is_whole(text));
-        assert!((1..text.len()).filter(|cut| text[cut - 1] != b'\n').all(|cut| !is_whole(&text[..cut])));
-        for damaged in [&b""[..], b"\n", b"A=1\n\nB=2\n", b"A=1\nB\n", b"A=\0\nB=2\n", b"=1\n", b"A B=1\n"] {
+        assert!(
+            (1..text.len()).filter(|cut| text[cut - 1] != b'\n').all(|cut| !is_whole(&text[..cut]))
+        );
+        for damaged in
+            [&b""[..], b"\n", b"A=1\n\nB=2\n", b"A=1\nB\n", b"A=\0\nB=2\n", b"=1\n", b"A B=1\n"]
+        {
             assert!(!is_whole(damaged), "{damaged:?}");
         }
     }

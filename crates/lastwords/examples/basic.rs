@@ -15,7 +15,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("the child ended: {killed}");
     for session in lastwords_control::list(None)? {
         match session.details {
-            Ok(details) => println!("{:?} {} of {}", details.state, session.folder.display(), details.program),
+            Ok(details) => {
+                println!("{:?} {} of {}", details.state, session.folder.display(), details.program)
+            }
             Err(why) => println!("unreadable {}: {why}", session.folder.display()),
         }
     }
@@ -23,7 +25,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 fn child() -> Result<(), Box<dyn std::error::Error>> {
-    let _session = Session::builder("basic").channel(ChannelConfig::new("main").sub_buffers(4, 16 << 10)).start()?;
+    let _session = Session::builder("basic")
+        .channel(ChannelConfig::new("main").sub_buffers(4, 16 << 10))
+        .start()?;
     for request in 0..10_000u64 {
         event!(demo, "request", number = request, path = "/index.html", size = 512u32);
     }

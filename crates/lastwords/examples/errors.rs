@@ -1,4 +1,5 @@
-//! Fails twice and goes on: each error leaves a snapshot of the moments before it, as a session of its own.
+//! Fails twice and goes on: each error leaves a snapshot of the moments before it, as a session of
+//! its own.
 //!
 //!     cargo run --example errors
 //!     lastwords list
@@ -10,7 +11,8 @@ use lastwords::condition::Condition;
 use lastwords::{Session, event};
 
 pub(crate) fn main() -> Result<(), lastwords::Error> {
-    // Errors of the payment service fire a trigger by themselves. A slow request calls `lastwords::trigger`.
+    // Errors of the payment service fire a trigger by themselves. A slow request calls
+    // `lastwords::trigger`.
     let failed = Condition::on("shop:payment").with_filter("status >= 500");
     let session = Session::builder("errors").snapshot(true).trigger_on(failed).start()?;
     for request in 0..3000u64 {

@@ -1,4 +1,5 @@
-//! The application's handle on a session: it controls the session, and dropping it ends the session.
+//! The application's handle on a session: it controls the session, and dropping it ends the
+//! session.
 
 use std::path::Path;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -12,16 +13,18 @@ use crate::session::shared::{self, GOES, GOES_AT_ONCE, STAYS, SessionShared};
 use crate::session::snapshot::{self, Rings, SnapshotReader};
 use crate::session::trigger;
 use crate::session::{
-    Builder, ChannelConfig, Ending, Error, ending, give_back, guard, listener, processes, remove, retired,
+    Builder, ChannelConfig, Ending, Error, ending, give_back, guard, listener, processes, remove,
+    retired,
 };
 
 /// A session that this process records in.
 ///
-/// Dropping it ends the session. If this process has joined the same session of its user more than once, dropping the
-/// last handle does. The recording stays, with how and when it ended, until [`Retention`](crate::Retention) removes it
-/// in favour of newer sessions, or [`Session::remove`] or `lastwords destroy` removes it at once. The memory of a heap
-/// or memfd session is freed when the session ends. While others record in the session, forked children or other
-/// processes of a user, the session continues for them.
+/// Dropping it ends the session. If this process has joined the same session of its user more than
+/// once, dropping the last handle does. The recording stays, with how and when it ended, until
+/// [`Retention`](crate::Retention) removes it in favour of newer sessions, or [`Session::remove`]
+/// or `lastwords destroy` removes it at once. The memory of a heap or memfd session is freed when
+/// the session ends. While others record in the session, forked children or other processes of a
+/// user, the session continues for them.
 #[derive(Debug)]
 #[must_use = "a session that is dropped ends"]
 pub struct Session {
@@ -47,7 +50,8 @@ impl Session {
         Self { session: Err(Box::new((name, problem))), note }
     }
 
-    /// Returns why the session records nothing, if [`Builder::start_or_disabled`] could not start it.
+    /// Returns why the session records nothing, if [`Builder::start_or_disabled`] could not start
+    /// it.
     #[must_use]
     pub fn problem(&self) -> Option<&Error> {
         self.session.as_ref().err().map(|disabled| &disabled.1)
@@ -56,37 +60,42 @@ impl Session {
     /// Returns the session, or an error if it is disabled.
     fn shared(&self) -> Result<&'static SessionShared, Error> {
         let remedy = "remove the reason why it did not start";
-        let refused = |why: &Error| Error::unsupported("a session that is disabled", why.to_string(), remedy);
+        let refused =
+            |why: &Error| Error::unsupported("a session that is disabled", why.to_string(), remedy);
         self.session.as_ref().copied().map_err(|disabled| refused(&disabled.1))
     }
 
     /// Returns the name of the session.
     #[must_use]
     pub fn name(&self) -> String {
-        self.session.as_ref().map_or_else(|disabled| disabled.0.clone(), |session| session.view().name())
+        self.session
+            .as_ref()
+            .map_or_else(|disabled| disabled.0.clone(), |session| session.view().name())
     }
 
-    /// Returns the folder of the session, which `lastwords recover` reads. Returns `None` for a heap session whose
-    /// folder could not be created, and for a disabled session.
+    /// Returns the folder of the session, which `lastwords recover` reads. Returns `None` for a
+    /// heap session whose folder could not be created, and for a disabled session.
     #[must_use]
     pub fn folder(&self) -> Option<&Path> {
         self.session.as_ref().ok()?.folder.as_ref().map(|folder| folder.path.as_path())
     }
 
-    /// Returns the UUID of the session, which is also that of its traces; zeroes for a disabled session.
+    /// Returns the UUID of the session, which is also that of its traces; zeroes for a disabled
+    /// session.
     #[must_use]
     pub fn uuid(&self) -> [u8; 16] {
         self.session.as_ref().map_or([0; 16], |session| session.view().uuid)
     }
 
-    /// Returns the reservation, a `RESERVATION_` constant of [`lastwords_abi::session`]; 0 for a disabled session.
+    /// Returns the reservation, a `RESERVATION_` constant of [`lastwords_abi::session`]; 0 for a
+    /// disabled session.
     #[must_use]
     pub fn reservation(&self) -> u32 {
         self.session.as_ref().map_or(0, |session| session.view().info.reservation)
     }
 
-    /// Returns notes about the session for people: what its memory is, what retention removed, how a session that was
-    /// joined differs from the request, why it is disabled.
+    /// Returns notes about the session for people: what its memory is, what retention removed, how
+    /// a session that was joined differs from the request, why it is disabled.
     #[must_use]
     pub fn note(&self) -> &str {
         &self.note
@@ -114,7 +123,8 @@ impl Session {
         self.rule(&RuleSpec::disable(glob))
     }
 
-    /// Adds a rule. The last rule that matches an event decides. Does nothing in a disabled session.
+    /// Adds a rule. The last rule that matches an event decides. Does nothing in a disabled
+    /// session.
     ///
     /// # Errors
     /// The list of rules is full or held.
@@ -125,12 +135,13 @@ impl Session {
         Ok(())
     }
 
-    /// Creates a channel while the session records, in all its processes, and returns the channel's id. Each process maps the
-    /// channel within milliseconds; until then, it counts the events that the rules send there as lost.
+    /// Creates a channel while the session records, in all its processes, and returns the channel's
+    /// id. Each process maps the channel within milliseconds; until then, it counts the events that
+    /// the rules send there as lost.
     ///
-    /// With a `filter`, the channel takes from now on all events for which the expression is true (docs/FILTER.md). With a
-    /// level ([`ChannelConfig::max_level`]), it takes such events as the session's rules enable. With neither it takes nothing until a rule
-    /// sends events there.
+    /// With a `filter`, the channel takes from now on all events for which the expression is true
+    /// (docs/FILTER.md). With a level ([`ChannelConfig::max_level`]), it takes such events as the
+    /// session's rules enable. With neither it takes nothing until a rule sends events there.
     ///
     /// ```
     /// use lastwords::{ChannelConfig, Session, rules::RuleSpec};
@@ -143,15 +154,26 @@ impl Session {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Exists`] if the session has a channel of this name. [`Error::Unsupported`] if its memory is not shared-memory files, if a
-    /// process of an older version records in it, if the channel has contexts of the application's own, or if the session is
-    /// disabled. [`Error::Full`] if there are 32 channels, 64 rules, or 32 recorder slots of this process. [`Error::Backend`] if the
-    /// file system has no room for the rings. Nothing has changed then.
-    pub fn create_channel(&self, channel: &ChannelConfig, filter: Option<&str>) -> Result<u32, Error> {
+    /// [`Error::Exists`] if the session has a channel of this name. [`Error::Unsupported`] if its
+    /// memory is not shared-memory files, if a process of an older version records in it, if the
+    /// channel has contexts of the application's own, or if the session is
+    /// disabled. [`Error::Full`] if there are 32 channels, 64 rules, or 32 recorder slots of this
+    /// process. [`Error::Backend`] if the file system has no room for the rings. Nothing has
+    /// changed then.
+    pub fn create_channel(
+        &self,
+        channel: &ChannelConfig,
+        filter: Option<&str>,
+    ) -> Result<u32, Error> {
         let session = self.shared()?;
         slot::check_free()?;
-        let none =
-            || Error::unsupported("a channel in a session that records", "it has no folder", "use shared memory");
+        let none = || {
+            Error::unsupported(
+                "a channel in a session that records",
+                "it has no folder",
+                "use shared memory",
+            )
+        };
         let folder = session.folder.as_ref().ok_or_else(none)?;
         let id = session.regions.create_channel(folder, channel, filter)?;
         slot::attach(session)?;
@@ -185,7 +207,8 @@ impl Session {
     /// Allocates the spare of every ring, so that snapshots can be taken.
     ///
     /// # Errors
-    /// There is no memory, another process or thread is changing snapshots, or the session is disabled.
+    /// There is no memory, another process or thread is changing snapshots, or the session is
+    /// disabled.
     pub fn enable_snapshots(&self) -> Result<(), Error> {
         self.shared()?.regions.enable_snapshots()
     }
@@ -193,7 +216,8 @@ impl Session {
     /// Frees the spares, and the snapshot in them.
     ///
     /// # Errors
-    /// The snapshot is being read, a thread is still recording in a spare, or the session is disabled.
+    /// The snapshot is being read, a thread is still recording in a spare, or the session is
+    /// disabled.
     pub fn disable_snapshots(&self) -> Result<(), Error> {
         self.shared()?.regions.disable_snapshots()
     }
@@ -201,7 +225,8 @@ impl Session {
     /// Takes a snapshot of the rings: swaps live and spare halves while recording continues.
     ///
     /// # Errors
-    /// There are no such rings, snapshots are not enabled, a snapshot is being read, or the session is disabled.
+    /// There are no such rings, snapshots are not enabled, a snapshot is being read, or the session
+    /// is disabled.
     pub fn snapshot(&self, rings: Rings) -> Result<snapshot::Taken, Error> {
         self.shared()?.regions.snapshot(rings)
     }
@@ -219,8 +244,8 @@ impl Session {
         drop(self);
     }
 
-    /// Ends the session and returns `result`. If `result` is an error, the session is marked as ended by an error. This
-    /// is for a `main` that returns the result.
+    /// Ends the session and returns `result`. If `result` is an error, the session is marked as
+    /// ended by an error. This is for a `main` that returns the result.
     ///
     /// # Errors
     /// The error in `result`.
@@ -231,7 +256,8 @@ impl Session {
         result
     }
 
-    /// Ends the session and removes its recording, unless another process records in it or died in it.
+    /// Ends the session and removes its recording, unless another process records in it or died in
+    /// it.
     pub fn remove(self) {
         if let Ok(session) = &self.session {
             session.removal.store(GOES_AT_ONCE, Relaxed);
@@ -240,8 +266,8 @@ impl Session {
 }
 
 impl Drop for Session {
-    /// Ends the session for this process. Writes what is known of the end, and removes the files if they are not to
-    /// stay.
+    /// Ends the session for this process. Writes what is known of the end, and removes the files if
+    /// they are not to stay.
     fn drop(&mut self) {
         let Ok(session) = self.session else { return };
         let control = session.view().control();
@@ -282,13 +308,15 @@ fn close(session: &'static SessionShared, how: Ending, unwanted: bool) {
     }
     if is_left {
         let control = view.control();
-        // A user's session that a panic ended can be joined again, so recording is not switched off there.
+        // A user's session that a panic ended can be joined again, so recording is not switched off
+        // there.
         if how != Ending::Panic {
             control.recording.store(0, Release);
             control.finished.store(1, Release);
             view.announce();
         }
-        let is_lost = matches!(view.info.backend, BACKEND_HEAP | BACKEND_MEMFD) && how != Ending::Panic;
+        let is_lost =
+            matches!(view.info.backend, BACKEND_HEAP | BACKEND_MEMFD) && how != Ending::Panic;
         match unwanted || is_lost {
             true => remove(session),
             false => ending::remember(session),
@@ -296,14 +324,15 @@ fn close(session: &'static SessionShared, how: Ending, unwanted: bool) {
     }
     drop(lock);
     drop(saving);
-    // The session stays listed until its files are no longer mapped, because the handler of lost memory looks for it in
-    // the list.
+    // The session stays listed until its files are no longer mapped, because the handler of lost
+    // memory looks for it in the list.
     give_back(session);
     shared::withdraw(session);
     listener::tell();
     // A session whose slots are still listed is kept.
     if let Some(slots) = slots {
-        // SAFETY: `retire` calls the function when no thread can use the session or its slots any more.
+        // SAFETY: `retire` calls the function when no thread can use the session or its slots any
+        // more.
         let free = move || slots.into_iter().for_each(|slot| unsafe { slot::free(slot) });
         retired::retire(session, Box::new(free));
     }

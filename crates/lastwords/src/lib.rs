@@ -1,5 +1,6 @@
-//! The library that an application links to record its last words. Events go into ring buffers in shared memory, which outlive the
-//! process: after a crash or a `kill -9`, the program `lastwords` recovers them.
+//! The library that an application links to record its last words. Events go into ring buffers in
+//! shared memory, which outlive the process: after a crash or a `kill -9`, the program `lastwords`
+//! recovers them.
 //!
 //! # Quick start
 //!
@@ -16,7 +17,8 @@
 //! # Ok::<(), lastwords::Error>(())
 //! ```
 //!
-//! Nothing has to be flushed, and no daemon has to run. However the program ends, its events are there:
+//! Nothing has to be flushed, and no daemon has to run. However the program ends, its events are
+//! there:
 //!
 //! ```text
 //! lastwords list                   sessions, and how and when each ended
@@ -25,7 +27,8 @@
 //! lastwords report shop --follow   events of a running program as they are recorded
 //! ```
 //!
-//! A program that uses `tracing`, such as a server with tokio, needs two lines. All its spans and events are recorded from then on:
+//! A program that uses `tracing`, such as a server with tokio, needs two lines. All its spans and
+//! events are recorded from then on:
 //!
 //! ```no_run
 //! let _session = lastwords::Session::builder("server").start()?;
@@ -51,29 +54,35 @@
 //!
 //! # What an application can rely on
 //!
-//! - *Errors.* [`Builder::start`] returns an error if the session cannot start. With [`Builder::start_or_disabled`] the
-//!   application continues without a session, and events cost what disabled ones do. Recording an event reports no error; an
-//!   event that finds no room is counted.
-//! - *Threads.* Every function may be called from every thread. After its first use on a thread, an enabled event takes no lock,
-//!   allocates nothing and makes no system call. [`Reservation::Locked`] takes a lock, which a dead owner never keeps.
-//! - *Signals.* Events may be recorded in signal handlers, and leave `errno` as it was. The session's own thread blocks all signals.
-//!   [`crash::install_signal_handlers`] calls the previous handler, or lets the signal kill the process as it would have.
-//! - *fork.* A forked child records in the session of its parent. The end of the child is not the end of the session while the
-//!   parent records in it.
-//! - *dlopen.* A library that records stays in memory when it is closed, because its memory contains the descriptions of its
-//!   events.
-//! - *The end.* A session stays when it ends, with how and when it ended ([`Ended`]), until [`Retention`] or [`Session::remove`]
-//!   removes it. Memory of a heap or memfd session goes with its process, unless the core helper copies it when a signal kills the
-//!   process (`lastwords core-helper`).
-//! - *Containers.* Sessions are in `$LASTWORDS_DIR`, else `$XDG_RUNTIME_DIR/lastwords`, else `/dev/shm/lastwords-UID`. A container's
-//!   own `/dev/shm` is removed with the container: mount a folder of the host, on a tmpfs, and set `LASTWORDS_DIR` to it.
-//!   The session shows whether its process lives, because the kernel marks it when the process dies. So readers and retention
+//! - *Errors.* [`Builder::start`] returns an error if the session cannot start. With
+//!   [`Builder::start_or_disabled`] the application continues without a session, and events cost
+//!   what disabled ones do. Recording an event reports no error; an event that finds no room is
+//!   counted.
+//! - *Threads.* Every function may be called from every thread. After its first use on a thread, an
+//!   enabled event takes no lock, allocates nothing and makes no system call.
+//!   [`Reservation::Locked`] takes a lock, which a dead owner never keeps.
+//! - *Signals.* Events may be recorded in signal handlers, and leave `errno` as it was. The
+//!   session's own thread blocks all signals. [`crash::install_signal_handlers`] calls the previous
+//!   handler, or lets the signal kill the process as it would have.
+//! - *fork.* A forked child records in the session of its parent. The end of the child is not the
+//!   end of the session while the parent records in it.
+//! - *dlopen.* A library that records stays in memory when it is closed, because its memory
+//!   contains the descriptions of its events.
+//! - *The end.* A session stays when it ends, with how and when it ended ([`Ended`]), until
+//!   [`Retention`] or [`Session::remove`] removes it. Memory of a heap or memfd session goes with
+//!   its process, unless the core helper copies it when a signal kills the process (`lastwords
+//!   core-helper`).
+//! - *Containers.* Sessions are in `$LASTWORDS_DIR`, else `$XDG_RUNTIME_DIR/lastwords`, else
+//!   `/dev/shm/lastwords-UID`. A container's own `/dev/shm` is removed with the container: mount a
+//!   folder of the host, on a tmpfs, and set `LASTWORDS_DIR` to it. The session shows whether its
+//!   process lives, because the kernel marks it when the process dies. So readers and retention
 //!   need not see the processes of another container.
 //!
 //! # The variable `LASTWORDS`
 //!
-//! Like `RUST_LOG` for logs, the variable selects what is recorded, for all sessions of the process. It is applied after the
-//! program's own settings: `LASTWORDS=shop=debug,net::tx,size=64M,retain=10`.
+//! Like `RUST_LOG` for logs, the variable selects what is recorded, for all sessions of the
+//! process. It is applied after the program's own settings:
+//! `LASTWORDS=shop=debug,net::tx,size=64M,retain=10`.
 //!
 //! | directive | meaning |
 //! | --- | --- |
@@ -84,8 +93,9 @@
 //! | `persist=event` | when events are written back to persistent memory: `none`, `sub-buffer` or `event` ([`Builder::persist`]) |
 //! | `retain=10`, `retain_size=2G` | ended sessions of each name that stay; bytes of all that stay ([`Retention`]) |
 //!
-//! The last directive that matches an event decides. A wrong directive is ignored, and [`Session::note`] reports it. The
-//! variable is ignored in secure execution (set-user-ID programs).
+//! The last directive that matches an event decides. A wrong directive is ignored, and
+//! [`Session::note`] reports it. The variable is ignored in secure execution (set-user-ID
+//! programs).
 
 pub mod crash;
 mod handle;
@@ -105,8 +115,8 @@ pub use record::encode::{Element, Field, Hex, Integer, Labeled, Out, hex};
 pub use session::registry::{EventDesc, FieldDesc, FieldType};
 pub use session::trigger::Triggered;
 pub use session::{
-    Builder, ChannelConfig, Context, Ended, Ending, Error, Level, Memory, Reservation, Retention, Scope, Session,
-    Window,
+    Builder, ChannelConfig, Context, Ended, Ending, Error, Level, Memory, Reservation, Retention,
+    Scope, Session, Window,
 };
 pub use trigger::trigger;
 
@@ -125,13 +135,14 @@ pub mod snapshot {
     pub use crate::session::snapshot::{Rings, SnapshotReader, Taken};
 }
 
-/// The memory of sessions, for the crate `lastwords-control`. Applications must not use it directly.
+/// The memory of sessions, for the crate `lastwords-control`. Applications must not use it
+/// directly.
 #[doc(hidden)]
 pub mod internals {
     pub use crate::process::cut;
     pub use crate::session::{
-        config, create, dirs, ending, environment, layout, liveness, processes, regions, registry, retention, rules,
-        save, session_region, shared, snapshot, streams, trigger, window, wipe,
+        config, create, dirs, ending, environment, layout, liveness, processes, regions, registry,
+        retention, rules, save, session_region, shared, snapshot, streams, trigger, window, wipe,
     };
 }
 
@@ -142,7 +153,9 @@ pub mod __private {
     pub use crate::process::kept_memory::{keep, keep_all};
     pub use crate::record::callsite::{Callsite, is_enabled, record};
     pub use crate::record::encode::{Debugged, Displayed, Formatted, Out, Site, plain_name};
-    pub use crate::record::from_c::{Part, record_parts, record_short, record_short_text, record_text, would_record};
+    pub use crate::record::from_c::{
+        Part, record_parts, record_short, record_short_text, record_text, would_record,
+    };
     pub use lastwords_abi::registry::level;
     pub use lastwords_ring::ShortText;
 }

@@ -8,13 +8,15 @@
 /// lastwords::event!(disk, "failed", level: ERROR, code = -5i32, status = lastwords::hex(0x40u8));
 /// ```
 ///
-/// The provider is a name or a string literal, and the event's name is a string literal. Rules select events by both, joined
-/// by a colon. `level:` is ERROR, WARN, INFO (the default), DEBUG or TRACE. A field is `name = value`, or `name` alone for a
-/// variable of that name. There can be up to 16 fields, of any type that is a [`Field`](crate::Field). Values are evaluated
-/// only when the event is recorded; [`event_enabled!`](crate::event_enabled) shows that beforehand.
+/// The provider is a name or a string literal, and the event's name is a string literal. Rules
+/// select events by both, joined by a colon. `level:` is ERROR, WARN, INFO (the default), DEBUG or
+/// TRACE. A field is `name = value`, or `name` alone for a variable of that name. There can be up
+/// to 16 fields, of any type that is a [`Field`](crate::Field). Values are evaluated only when the
+/// event is recorded; [`event_enabled!`](crate::event_enabled) shows that beforehand.
 ///
-/// A value of any other type is recorded as text: `name = ?value` and `?name` by its `Debug`, `name = %value` and `%name` by
-/// its `Display`. The text is formatted on the stack. Text of more than 253 bytes is cut, and `…` marks the cut.
+/// A value of any other type is recorded as text: `name = ?value` and `?name` by its `Debug`, `name
+/// = %value` and `%name` by its `Display`. The text is formatted on the stack. Text of more than
+/// 253 bytes is cut, and `…` marks the cut.
 ///
 /// ```
 /// # let (peer, state, took) = (std::net::Ipv4Addr::LOCALHOST, Some(7u8), std::time::Duration::from_millis(3));
@@ -30,8 +32,8 @@
 /// | `Option` of a number | a sequence of one element, or of none |
 /// | `Option` of `&str` or `String` | text: `None`, or `Some(TEXT)` |
 ///
-/// A disabled event is one load and one branch. Recording neither allocates nor locks nor calls the system. Only when a
-/// callsite is reached for the first time, it registers itself under a lock.
+/// A disabled event is one load and one branch. Recording neither allocates nor locks nor calls the
+/// system. Only when a callsite is reached for the first time, it registers itself under a lock.
 #[macro_export]
 macro_rules! event {
     ($provider:tt, $name:literal, level: $level:ident $(, $($fields:tt)*)?) => {
@@ -73,8 +75,8 @@ macro_rules! __event {
     };
 }
 
-/// Returns true if an event of this provider, name and level (INFO if none is given) is recorded now. After the first time,
-/// this is one load and one branch.
+/// Returns true if an event of this provider, name and level (INFO if none is given) is recorded
+/// now. After the first time, this is one load and one branch.
 ///
 /// ```
 /// # fn costly() -> String { String::new() }
@@ -94,7 +96,8 @@ macro_rules! event_enabled {
     };
 }
 
-/// Records a marker: an event that is described by its format string, with the arguments stored in binary.
+/// Records a marker: an event that is described by its format string, with the arguments stored in
+/// binary.
 ///
 /// ```
 /// # let (prev, next) = (1u32, 2u32);
@@ -103,9 +106,10 @@ macro_rules! event_enabled {
 /// lastwords::mark!("load {percent} of {}", prev, percent = 80u8);
 /// ```
 ///
-/// Arguments without a name fill the `{}` in order and are the fields `arg0`, `arg1`, ... An argument `name = value` fills
-/// `{name}`. The provider of all markers is `marker`, and their name is the format string. A doubled brace stands for itself.
-/// The compiler checks the format string like that of `println!`, with two differences: a name stands for an argument, never
+/// Arguments without a name fill the `{}` in order and are the fields `arg0`, `arg1`, ... An
+/// argument `name = value` fills `{name}`. The provider of all markers is `marker`, and their name
+/// is the format string. A doubled brace stands for itself. The compiler checks the format string
+/// like that of `println!`, with two differences: a name stands for an argument, never
 /// for a variable, and an argument with a name need not be shown:
 ///
 /// ```compile_fail
@@ -133,9 +137,9 @@ macro_rules! mark {
     };
 }
 
-/// Sorts the arguments of a marker. For the compiler's check of the format string, a number replaces each argument: `$places`
-/// replace those without a name, and variables those of `$named`, in a scope where no other variable and no constant of the
-/// program is visible.
+/// Sorts the arguments of a marker. For the compiler's check of the format string, a number
+/// replaces each argument: `$places` replace those without a name, and variables those of `$named`,
+/// in a scope where no other variable and no constant of the program is visible.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __mark {

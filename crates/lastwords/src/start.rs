@@ -46,28 +46,34 @@ const CALLS: listener::Calls = listener::Calls {
 };
 
 impl Builder {
-    /// Starts the session as [`Builder::start`] does. If that fails, the application continues without a session: the
-    /// returned session records nothing, events cost what disabled ones do, and [`Session::problem`] and
-    /// [`Session::note`] give the reason.
+    /// Starts the session as [`Builder::start`] does. If that fails, the application continues
+    /// without a session: the returned session records nothing, events cost what disabled ones do,
+    /// and [`Session::problem`] and [`Session::note`] give the reason.
     pub fn start_or_disabled(self) -> Session {
         let name = self.name.clone();
         self.start().unwrap_or_else(|error| Session::disabled(name, error))
     }
 
-    /// Starts the session, or joins the session of the user if it exists already. A joined session keeps its
-    /// configuration, except that snapshots are enabled if they are requested. [`Session::note`] lists the other
-    /// differences.
+    /// Starts the session, or joins the session of the user if it exists already. A joined session
+    /// keeps its configuration, except that snapshots are enabled if they are requested.
+    /// [`Session::note`] lists the other differences.
     ///
     /// # Errors
-    /// A name, geometry or size is not valid, a folder cannot be created or trusted, or there is not enough memory.
+    /// A name, geometry or size is not valid, a folder cannot be created or trusted, or there is
+    /// not enough memory.
     pub fn start(mut self) -> Result<Session, Error> {
         let problems = environment::apply(&mut self);
         check_name(&self.name)?;
         let channels = self.channels();
         if channels.len() > MAX_CHANNELS {
-            return Err(Error::Full { what: "channel", limit: MAX_CHANNELS, remedy: "use fewer channels" });
+            return Err(Error::Full {
+                what: "channel",
+                limit: MAX_CHANNELS,
+                remedy: "use fewer channels",
+            });
         }
-        let twice = |c: &&ChannelConfig| channels.iter().filter(|other| other.name == c.name).count() > 1;
+        let twice =
+            |c: &&ChannelConfig| channels.iter().filter(|other| other.name == c.name).count() > 1;
         if let Some(channel) = channels.iter().find(twice) {
             return Err(Error::Name { name: channel.name.clone(), why: "two channels have it" });
         }
@@ -91,8 +97,14 @@ impl Builder {
         Ok(session)
     }
 
-    /// Makes callsites record in the session, if it is new to this process. Returns notes for people.
-    fn enter(&self, session: &'static SessionShared, is_new: bool, made: Option<String>) -> Result<String, Error> {
+    /// Makes callsites record in the session, if it is new to this process. Returns notes for
+    /// people.
+    fn enter(
+        &self,
+        session: &'static SessionShared,
+        is_new: bool,
+        made: Option<String>,
+    ) -> Result<String, Error> {
         shared::check_listed(session)?;
         let regions = &session.regions;
         grow::watch_room(regions.view.mapping.free());
@@ -107,7 +119,8 @@ impl Builder {
         }
         if is_new {
             slot::install(session, contexts)?;
-            // A channel may have been created since the session was mapped. The session's thread tries again.
+            // A channel may have been created since the session was mapped. The session's thread
+            // tries again.
             drop(slot::attach(session));
         }
         if is_new && self.listen {
@@ -116,8 +129,8 @@ impl Builder {
         Ok(note)
     }
 
-    /// Returns the session for this process, and whether it is new to the process. If the process created the session
-    /// now, it also returns notes for people.
+    /// Returns the session for this process, and whether it is new to the process. If the process
+    /// created the session now, it also returns notes for people.
     fn join_or_create(&mut self) -> Result<(&'static SessionShared, bool, Option<String>), Error> {
         let path = self.dir.clone().unwrap_or_else(dirs::base_path);
         let base = match Base::make(&path) {
@@ -127,7 +140,8 @@ impl Builder {
             Err(error) => return Err(error),
         };
         let shares = base.as_ref().filter(|_| self.scope == Scope::User);
-        // The lock is held until the session is listed, because another thread of this process may look for it, too.
+        // The lock is held until the session is listed, because another thread of this process may
+        // look for it, too.
         let _lock = shares.map(Base::lock).transpose()?;
         if let Some(folder) = shares.map(|base| find(base, &self.name)).transpose()?.flatten() {
             return match ours(&folder) {

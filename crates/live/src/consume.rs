@@ -1,5 +1,5 @@
-//! Implements consuming reads of sessions in their folders. Only one consumer at a time reads a session. After
-//! everything was written, the consumer marks the events as consumed.
+//! Implements consuming reads of sessions in their folders. Only one consumer at a time reads a
+//! session. After everything was written, the consumer marks the events as consumed.
 
 use crate::inputs::{inputs, knowing};
 use crate::is_live_summary;
@@ -21,9 +21,9 @@ pub struct Consumed {
     pub failed: Vec<String>,
 }
 
-/// Opens inputs as [`crate::open()`] does, and calls `read` with the events that were committed in their sessions until
-/// now. `read` returns its result, the traces of sessions, and whether all of them were written. Only then are they
-/// consumed.
+/// Opens inputs as [`crate::open()`] does, and calls `read` with the events that were committed in
+/// their sessions until now. `read` returns its result, the traces of sessions, and whether all of
+/// them were written. Only then are they consumed.
 ///
 /// # Errors
 /// The same as for [`crate::open()`].
@@ -41,15 +41,17 @@ pub fn consume<W: AsRef<str>, T>(
             Err(error) => inputs.refuse(&folder, &error),
         }
     }
-    // Unmapping takes time. A kill in that time would hide that everything was consumed, so the mappings are kept until
-    // the process ends.
+    // Unmapping takes time. A kill in that time would hide that everything was consumed, so the
+    // mappings are kept until the process ends.
     let handles = ManuallyDrop::new(handles);
-    let handles: Vec<(&Path, &Handle)> = handles.iter().map(|(folder, handle)| (&**folder, handle)).collect();
+    let handles: Vec<(&Path, &Handle)> =
+        handles.iter().map(|(folder, handle)| (&**folder, handle)).collect();
     consume_opened((&handles, &[]), inputs, options, read)
 }
 
-/// Does what [`consume`] does for one session that the caller has open, or for some of its channels (for all if `channels` is
-/// empty). The caller keeps the mapping, so that many reads need no more memory than one.
+/// Does what [`consume`] does for one session that the caller has open, or for some of its channels
+/// (for all if `channels` is empty). The caller keeps the mapping, so that many reads need no more
+/// memory than one.
 ///
 /// # Errors
 /// The same as for [`crate::open()`].
@@ -65,7 +67,8 @@ pub fn consume_session<T>(
     consume_opened((&[(&folder, session)], channels), inputs, options, read)
 }
 
-/// Consumes the sessions of `handles`, each with its folder: these channels, or all if there are none.
+/// Consumes the sessions of `handles`, each with its folder: these channels, or all if there are
+/// none.
 fn consume_opened<T>(
     (handles, channels): (&[(&Path, &Handle)], &[u32]),
     mut inputs: Inputs,
@@ -102,11 +105,12 @@ fn consume_opened<T>(
     let mut read = Vec::new();
     for ConsumedSession { folder, consumer, .. } in consumers {
         let mut consumer = consumer.into_inner().unwrap_or_else(PoisonError::into_inner);
-        stopped(&traces, consumer.session()).for_each(|(index, position)| consumer.shorten(index, position));
+        stopped(&traces, consumer.session())
+            .for_each(|(index, position)| consumer.shorten(index, position));
         read.push((folder.display(), consumer));
     }
-    // Slow work is done before. If the process is killed during the next steps, it has consumed events without
-    // reporting it.
+    // Slow work is done before. If the process is killed during the next steps, it has consumed
+    // events without reporting it.
     drop(traces);
     let mut consumed = Consumed::default();
     for (shown, consumer) in read.into_iter().filter(|_| whole) {
@@ -136,7 +140,11 @@ impl ConsumedSession<'_> {
         let mut consumer = self.consumer.lock().unwrap_or_else(PoisonError::into_inner);
         consumer.look();
         let (clock, is_over) = (consumer.clock().filter(|_| !self.is_over), self.is_over);
-        consumer.bounds().iter().map(|bound| bound.as_ref().map(|bound| end_of(bound, clock, is_over))).collect()
+        consumer
+            .bounds()
+            .iter()
+            .map(|bound| bound.as_ref().map(|bound| end_of(bound, clock, is_over)))
+            .collect()
     }
 }
 
@@ -147,7 +155,8 @@ pub(crate) fn end_of(bound: &Bound, clock: Option<u64>, is_over: bool) -> End {
     End { half, position, lost, told, clock, is_over, unattached, begin: None }
 }
 
-/// Opens the session in a folder. `done` is the word for what is done with it, for the error if there is no folder.
+/// Opens the session in a folder. `done` is the word for what is done with it, for the error if
+/// there is no folder.
 pub(crate) fn open(folder: &Path, done: &str) -> anyhow::Result<Handle> {
     if !folder.is_dir() {
         bail!("{}: only sessions in their folders are {done}", folder.display());
@@ -155,7 +164,8 @@ pub(crate) fn open(folder: &Path, done: &str) -> anyhow::Result<Handle> {
     Handle::open(folder).with_context(|| folder.display().to_string())
 }
 
-/// Returns the streams of a session that were not read to their end: the index, and the position at which reading stopped.
+/// Returns the streams of a session that were not read to their end: the index, and the position at
+/// which reading stopped.
 pub(crate) fn stopped(traces: &[Trace], uuid: [u8; 16]) -> impl Iterator<Item = (usize, u64)> {
     let sessions = traces.iter().filter_map(|trace| Some(trace.session()?.session.info()));
     let streams = sessions.filter(move |info| info.uuid == uuid).flat_map(|info| &info.streams);

@@ -1,5 +1,5 @@
-//! Follows sessions in their folders and instances of the running kernel: gives their events in steps, each event once. Of sessions,
-//! nothing is consumed; see [`TailedInstance`] for instances.
+//! Follows sessions in their folders and instances of the running kernel: gives their events in
+//! steps, each event once. Of sessions, nothing is consumed; see [`TailedInstance`] for instances.
 
 use crate::consume::{end_of, open, stopped};
 use crate::inputs::{inputs, knowing};
@@ -22,13 +22,15 @@ pub enum Pace {
     Always,
 }
 
-/// Follows the sessions and instances of inputs until the sessions have ended and the instances are gone. `read` gets the events that
-/// were committed since the step before; it returns the traces of sessions, and whether to go on. `wait` is called between two steps;
-/// if it returns false, one last step follows. Sessions that start later are not followed.
+/// Follows the sessions and instances of inputs until the sessions have ended and the instances are
+/// gone. `read` gets the events that were committed since the step before; it returns the traces of
+/// sessions, and whether to go on. `wait` is called between two steps; if it returns false, one
+/// last step follows. Sessions that start later are not followed.
 ///
 /// # Errors
-/// The same as for [`crate::open()`]; a ring of an instance cannot be read. An input that is neither a session in its own folder nor
-/// an instance of the running kernel is a failure in the first step.
+/// The same as for [`crate::open()`]; a ring of an instance cannot be read. An input that is
+/// neither a session in its own folder nor an instance of the running kernel is a failure in the
+/// first step.
 pub fn follow<W: AsRef<str>>(
     words: &[W],
     options: &Options<'_>,
@@ -49,10 +51,15 @@ pub fn follow<W: AsRef<str>>(
     }
     let sessions: Vec<FollowedSession<'_>> = handles
         .iter()
-        .map(|(folder, handle)| FollowedSession { folder, handle, follower: Mutex::new(handle.follow()) })
+        .map(|(folder, handle)| FollowedSession {
+            folder,
+            handle,
+            follower: Mutex::new(handle.follow()),
+        })
         .collect();
     let is_alone = instances.len().saturating_add(sessions.len()) == 1;
-    if let Some(instance) = instances.iter().find(|instance| !is_alone && !instance.has_real_time()) {
+    if let Some(instance) = instances.iter().find(|instance| !is_alone && !instance.has_real_time())
+    {
         return Err(instance.unrelated().into());
     }
     // Each step opens the sessions anew. The first one tells of all other inputs, too.
@@ -65,10 +72,11 @@ pub fn follow<W: AsRef<str>>(
     loop {
         // A recorder that dies between this check and the look is seen by the next step.
         let over: Vec<bool> = sessions.iter().map(FollowedSession::is_over).collect();
-        let is_over = over.iter().all(|over| *over) && instances.iter().all(TailedInstance::is_over);
+        let is_over =
+            over.iter().all(|over| *over) && instances.iter().all(TailedInstance::is_over);
         let mut has_news = false;
-        // Each is looked at, also after one that has news. What an instance has was recorded before its look, and so are sessions read
-        // up to a later time.
+        // Each is looked at, also after one that has news. What an instance has was recorded before
+        // its look, and so are sessions read up to a later time.
         for instance in &mut instances {
             has_news |= instance.look(is_last)?;
         }
@@ -79,10 +87,13 @@ pub fn follow<W: AsRef<str>>(
         }
         let is_idle_step = pace == Pace::Always && !is_over;
         if is_first || has_news || is_idle_step {
-            let lives = |folder: &Path| sessions.iter().zip(&ended).any(|(s, ended)| s.folder == folder && !*ended);
+            let lives = |folder: &Path| {
+                sessions.iter().zip(&ended).any(|(s, ended)| s.folder == folder && !*ended)
+            };
             let now = first.take().unwrap_or_else(|| again.only(lives));
             let mut opened = step(now, &sessions, options)?;
-            opened.read_until = sessions.first().filter(|_| is_alone).and_then(|session| session.lock().clock());
+            opened.read_until =
+                sessions.first().filter(|_| is_alone).and_then(|session| session.lock().clock());
             instances.iter_mut().try_for_each(|instance| instance.step(options, &mut opened))?;
             let (traces, is_wanted) = read(opened);
             if !is_wanted {
@@ -120,7 +131,8 @@ fn step(inputs: Inputs, sessions: &[FollowedSession<'_>], options: &Options<'_>)
     let looks: Vec<Box<dyn Fn() -> Vec<Option<End>> + Sync + '_>> =
         sessions.iter().map(|session| Box::new(|| session.ends()) as Box<_>).collect();
     inputs.open(options, &|folder| {
-        let (session, look) = sessions.iter().zip(&looks).find(|(session, _)| session.folder == folder)?;
+        let (session, look) =
+            sessions.iter().zip(&looks).find(|(session, _)| session.folder == folder)?;
         Some(ReadLimit { session: session.lock().session(), look: &**look })
     })
 }

@@ -1,12 +1,13 @@
-//! Words of a command line as inputs: paths, names of sessions, names of instances of the running kernel.
+//! Words of a command line as inputs: paths, names of sessions, names of instances of the running
+//! kernel.
 
 use crate::named::of_name;
 use crate::same_name::session_instead_of;
 use lastwords_open::{Inputs, Opened, Options, Result, tracefs_folder};
 use std::path::{Path, PathBuf};
 
-/// Opens the files and folders of all paths, and the sessions of all names. An unreadable or empty input is not an
-/// error but an entry in [`Opened::failures`].
+/// Opens the files and folders of all paths, and the sessions of all names. An unreadable or empty
+/// input is not an error but an entry in [`Opened::failures`].
 ///
 /// # Errors
 /// The same as for [`lastwords_open::open()`].
@@ -63,8 +64,8 @@ fn path_of(word: &str, notes: &mut Vec<String>) -> anyhow::Result<PathBuf> {
     }
 }
 
-/// Returns the folder of the running kernel's trace instance that a word means: a folder of tracefs, `instances/NAME` or a name that no
-/// session has. Returns none for all else.
+/// Returns the folder of the running kernel's trace instance that a word means: a folder of
+/// tracefs, `instances/NAME` or a name that no session has. Returns none for all else.
 #[must_use]
 pub fn instance_folder(word: &str) -> Option<PathBuf> {
     let tracefs = tracefs_folder().ok()?;

@@ -7,8 +7,8 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// Returns the folders of the sessions with a name (or of the folder with that whole name), in all places of this user,
-/// the newest first.
+/// Returns the folders of the sessions with a name (or of the folder with that whole name), in all
+/// places of this user, the newest first.
 #[must_use]
 pub fn folders_of(name: &str) -> Vec<PathBuf> {
     let mut found: Vec<(SystemTime, PathBuf)> = Vec::new();
@@ -18,7 +18,8 @@ pub fn folders_of(name: &str) -> Vec<PathBuf> {
             let Some(folder) = file_name.to_str() else { continue };
             let of_name = folder == name || name_of(folder) == name;
             if of_name && entry.file_type().is_ok_and(|t| t.is_dir()) {
-                let made = entry.metadata().and_then(|m| m.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
+                let made =
+                    entry.metadata().and_then(|m| m.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
                 found.push((made, entry.path()));
             }
         }

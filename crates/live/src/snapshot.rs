@@ -5,17 +5,23 @@ use crate::is_live;
 use lastwords_control::Handle;
 use lastwords_open::{Error, Opened, Options, Result};
 
-/// Opens inputs as [`crate::open()`] does, and calls `read` with the result. In the meantime, snapshots of live
-/// sessions are marked as being read, so that no process replaces them.
+/// Opens inputs as [`crate::open()`] does, and calls `read` with the result. In the meantime,
+/// snapshots of live sessions are marked as being read, so that no process replaces them.
 ///
 /// # Errors
 /// The same as for [`crate::open()`], or a snapshot is being read by another process.
-pub fn read<W: AsRef<str>, T>(words: &[W], options: &Options<'_>, read: impl FnOnce(Opened) -> T) -> Result<T> {
+pub fn read<W: AsRef<str>, T>(
+    words: &[W],
+    options: &Options<'_>,
+    read: impl FnOnce(Opened) -> T,
+) -> Result<T> {
     let options = knowing(options);
     let inputs = inputs(words, &options)?;
     let error = |error: lastwords::Error| Error::from(anyhow::Error::from(error));
     let mut handles = Vec::new();
-    for folder in inputs.paths().iter().filter(|path| options.snapshot && path.is_dir() && is_live(path)) {
+    for folder in
+        inputs.paths().iter().filter(|path| options.snapshot && path.is_dir() && is_live(path))
+    {
         handles.push(Handle::open(folder).map_err(error)?);
     }
     let mut readers = Vec::new();

@@ -27,7 +27,9 @@ pub fn unknown_end(details: &Details) -> Option<String> {
     let pids: Vec<_> = unknown.map(|process| process.pid.to_string()).collect();
     let (of, pids) = (if pids.len() == 1 { "process" } else { "processes" }, pids.join(", "));
     match details.state {
-        State::Copied => Some(format!("of {of} {pids}, these copied files do not show whether it had ended")),
+        State::Copied => {
+            Some(format!("of {of} {pids}, these copied files do not show whether it had ended"))
+        }
         State::Unknown => Some(format!("of {of} {pids}, nothing here shows whether it lives")),
         State::Live | State::LeftOver | State::Finished => None,
     }

@@ -1,10 +1,11 @@
-//! Finds LTTng kernel packets in memory whose structures cannot be followed: without symbols, of an unknown release, or
-//! behind a broken list.
+//! Finds LTTng kernel packets in memory whose structures cannot be followed: without symbols, of an
+//! unknown release, or behind a broken list.
 //!
-//! A sub-buffer begins with a packet header at the start of a page. Its pages are not contiguous. The tracer has a
-//! table of them; each row is the address of a page and its frame number. In all rows the difference of the two is the
-//! same: the start of the kernel's direct map of all memory. No other data look like that, so a table proves which
-//! pages belong together. A packet that ends in its first page needs no table.
+//! A sub-buffer begins with a packet header at the start of a page. Its pages are not contiguous.
+//! The tracer has a table of them; each row is the address of a page and its frame number. In all
+//! rows the difference of the two is the same: the start of the kernel's direct map of all memory.
+//! No other data look like that, so a table proves which pages belong together. A packet that ends
+//! in its first page needs no table.
 
 use super::committed::{self, Open};
 use super::header::{Header, MAGIC, Shape};
@@ -80,7 +81,11 @@ impl Candidate {
 ///
 /// # Errors
 /// The budget is spent.
-pub fn carve(image: &Arc<dyn Image>, budget: &Budget, watch: Watch<'_>) -> Result<Vec<Session>, Error> {
+pub fn carve(
+    image: &Arc<dyn Image>,
+    budget: &Budget,
+    watch: Watch<'_>,
+) -> Result<Vec<Session>, Error> {
     let mut traces: BTreeMap<[u8; 16], Vec<Candidate>> = BTreeMap::new();
     for candidate in candidates(image, budget, watch)? {
         traces.entry(candidate.header.uuid).or_default().push(candidate);
@@ -89,7 +94,11 @@ pub fn carve(image: &Arc<dyn Image>, budget: &Budget, watch: Watch<'_>) -> Resul
 }
 
 /// Finds all packets of an image and their pages.
-pub(super) fn candidates(image: &Arc<dyn Image>, budget: &Budget, watch: Watch<'_>) -> Result<Vec<Candidate>, Error> {
+pub(super) fn candidates(
+    image: &Arc<dyn Image>,
+    budget: &Budget,
+    watch: Watch<'_>,
+) -> Result<Vec<Candidate>, Error> {
     let firsts = first_pages(image, SHAPE, budget, watch)?;
     let mut found = Vec::new();
     if firsts.is_empty() {
@@ -106,7 +115,8 @@ pub(super) fn candidates(image: &Arc<dyn Image>, budget: &Budget, watch: Watch<'
     let left: BTreeMap<u64, Header> =
         firsts.iter().filter(|(page, _)| !used.contains(page)).map(|(p, h)| (*p, *h)).collect();
     let large = |header: &Header| header.is_open() || header.packet_bits / 8 > PAGE;
-    let wanted: HashSet<u64> = left.iter().filter(|(_, header)| large(header)).map(|(page, _)| *page).collect();
+    let wanted: HashSet<u64> =
+        left.iter().filter(|(_, header)| large(header)).map(|(page, _)| *page).collect();
     let by_process = PageTables::find(&**image, &wanted, Whose::Process, budget, watch)?;
     for (page, header) in left {
         found.push(without_table(&firsts, &by_process, page, header));
@@ -116,12 +126,20 @@ pub(super) fn candidates(image: &Arc<dyn Image>, budget: &Budget, watch: Watch<'
 }
 
 /// Sets `ends` of the packets that were being written, from their commit counters.
-fn find_ends(image: &Arc<dyn Image>, found: &mut [Candidate], budget: &Budget, watch: Watch<'_>) -> Result<(), Error> {
+fn find_ends(
+    image: &Arc<dyn Image>,
+    found: &mut [Candidate],
+    budget: &Budget,
+    watch: Watch<'_>,
+) -> Result<(), Error> {
     let is_open = |found: &&mut Candidate| found.header.is_open() && found.how == How::Table;
     let mut open: Vec<&mut Candidate> = found.iter_mut().filter(is_open).collect();
     let sizes: Vec<Open> = open
         .iter()
-        .map(|c| Open { sequence: c.header.sequence, size: PAGE.saturating_mul(c.pages.len() as u64) })
+        .map(|c| Open {
+            sequence: c.header.sequence,
+            size: PAGE.saturating_mul(c.pages.len() as u64),
+        })
         .collect();
     for (open, ends) in open.iter_mut().zip(committed::ends(image, &sizes, budget, watch)?) {
         open.ends = ends;
@@ -131,14 +149,20 @@ fn find_ends(image: &Arc<dyn Image>, found: &mut [Candidate], budget: &Budget, w
 }
 
 /// Builds the candidate of a packet that is in none of the tracer's tables.
-fn without_table(firsts: &HashMap<u64, Header>, by_process: &PageTables<'_>, page: u64, header: Header) -> Candidate {
+fn without_table(
+    firsts: &HashMap<u64, Header>,
+    by_process: &PageTables<'_>,
+    page: u64,
+    header: Header,
+) -> Candidate {
     let is_next = |next: &u64| *next != page && firsts.contains_key(next);
     let (bytes, ends) = (header.packet_bits / 8, Vec::new());
     let count = if header.is_open() { OPEN_MAX } else { bytes.div_ceil(PAGE) };
     let run = if count > 1 { by_process.runs(page, count).into_iter().next() } else { None };
     if let Some(run) = run {
         // The run ends where the next packet begins.
-        let pages: Vec<u64> = run.into_iter().map_while(|page| page).take_while(|next| !is_next(next)).collect();
+        let pages: Vec<u64> =
+            run.into_iter().map_while(|page| page).take_while(|next| !is_next(next)).collect();
         if header.is_open() || pages.len() as u64 == count {
             return Candidate { header, pages, how: How::PageTables, ends };
         }
@@ -147,7 +171,12 @@ fn without_table(firsts: &HashMap<u64, Header>, by_process: &PageTables<'_>, pag
         return Candidate { header, pages: vec![page], how: How::OnePage, ends };
     }
     let behind = (0..count).map(|n| page.saturating_add(n.saturating_mul(PAGE)));
-    Candidate { header, pages: behind.take_while(|next| !is_next(next)).collect(), how: How::Adjacent, ends }
+    Candidate {
+        header,
+        pages: behind.take_while(|next| !is_next(next)).collect(),
+        how: How::Adjacent,
+        ends,
+    }
 }
 
 /// Finds the pages that begin with a packet header, by address.
@@ -175,7 +204,8 @@ fn first_pages(
 }
 
 fn is_plausible(header: &Header, shape: Shape) -> bool {
-    let sizes = header.is_open() || header.content(shape).is_some() && header.packet_bits <= BITS_MAX;
+    let sizes =
+        header.is_open() || header.content(shape).is_some() && header.packet_bits <= BITS_MAX;
     let times = header.end == 0 || header.begin <= header.end;
     let ids = header.stream_id < CHANNELS_MAX && header.cpu < CPUS_MAX;
     sizes && times && ids && header.uuid != [0; 16]
@@ -188,13 +218,17 @@ fn tables(
     budget: &Budget,
     watch: Watch<'_>,
 ) -> Result<Vec<(u64, Vec<u64>)>, Error> {
-    // Rows whose page begins a packet: address of the row, that page, start of the kernel's direct map.
+    // Rows whose page begins a packet: address of the row, that page, start of the kernel's direct
+    // map.
     let mut rows: Vec<(u64, u64, u64)> = Vec::new();
     pieces(&**image, "looking for tables of pages", budget, watch, |at, bytes| {
         let mut before = 0u64;
         for (place, word) in words(at, bytes) {
             let (address, frame) = (std::mem::replace(&mut before, word), word);
-            if address & (KERNEL | PAGE.saturating_sub(1)) != KERNEL || frame == 0 || frame >= 1 << 40 {
+            if address & (KERNEL | PAGE.saturating_sub(1)) != KERNEL
+                || frame == 0
+                || frame >= 1 << 40
+            {
                 continue;
             }
             let page = frame.wrapping_shl(12);
@@ -210,12 +244,15 @@ fn tables(
         let count = votes.entry(row.2).or_default();
         *count = count.saturating_add(1);
     });
-    let Some((map, _)) = votes.into_iter().max_by_key(|(_, count)| *count) else { return Ok(Vec::new()) };
+    let Some((map, _)) = votes.into_iter().max_by_key(|(_, count)| *count) else {
+        return Ok(Vec::new());
+    };
     let mut tables = Vec::new();
     for (row, page, _) in rows.into_iter().filter(|row| row.2 == map) {
         tables.push((page, pages(image, row, map, budget)?));
     }
-    // If several tables have the same first page, the longest comes first: shorter ones are remains of old tables.
+    // If several tables have the same first page, the longest comes first: shorter ones are remains
+    // of old tables.
     tables.sort_by_key(|(page, pages)| (*page, std::cmp::Reverse(pages.len())));
     Ok(tables)
 }
@@ -253,7 +290,10 @@ fn domain(found: &[Candidate]) -> Domain {
 
 /// Builds a session from the packets of a trace.
 fn session(image: &Arc<dyn Image>, uuid: [u8; 16], shape: Shape, found: Vec<Candidate>) -> Session {
-    let name = uuid.iter().take(4).fold(super::CARVED.to_owned(), |name, byte| format!("{name}{byte:02x}"));
+    let name = uuid
+        .iter()
+        .take(4)
+        .fold(super::CARVED.to_owned(), |name, byte| format!("{name}{byte:02x}"));
     let mut session = Session {
         name,
         domain: domain(&found),
@@ -270,7 +310,10 @@ fn session(image: &Arc<dyn Image>, uuid: [u8; 16], shape: Shape, found: Vec<Cand
     };
     let mut streams: BTreeMap<(u32, u32), Vec<Candidate>> = BTreeMap::new();
     for candidate in found {
-        streams.entry((candidate.header.stream_id, candidate.header.cpu)).or_default().push(candidate);
+        streams
+            .entry((candidate.header.stream_id, candidate.header.cpu))
+            .or_default()
+            .push(candidate);
     }
     for ((channel, cpu), packets) in streams {
         let index = session.streams.len();
@@ -293,10 +336,15 @@ pub(super) fn stream(
     index: usize,
     evidence: &mut Evidence,
 ) -> Stream {
-    // Of packets with the same number, a closed one comes before an open one, then one with more pages: they are better
-    // proven.
+    // Of packets with the same number, a closed one comes before an open one, then one with more
+    // pages: they are better proven.
     found.sort_by_key(|c| {
-        (c.header.sequence, c.header.is_open(), c.how == How::Adjacent, std::cmp::Reverse(c.pages.len()))
+        (
+            c.header.sequence,
+            c.header.is_open(),
+            c.how == How::Adjacent,
+            std::cmp::Reverse(c.pages.len()),
+        )
     });
     let mut sets = Sets { image: Arc::clone(image), sets: Vec::new() };
     let mut packets: Vec<Packet> = Vec::new();
@@ -304,19 +352,27 @@ pub(super) fn stream(
         let Candidate { header, pages, how, .. } = &candidate;
         let before = packets.last().map(|packet| packet.header);
         if before.is_some_and(|before| before.sequence == header.sequence) {
-            // A copy of the packet, in a file's page cache or in freed memory; the better proven one was already taken.
+            // A copy of the packet, in a file's page cache or in freed memory; the better proven
+            // one was already taken.
             continue;
         }
-        let is_behind =
-            |before: Header| before.end <= header.begin && (header.is_open() || before.discarded <= header.discarded);
+        let is_behind = |before: Header| {
+            before.end <= header.begin && (header.is_open() || before.discarded <= header.discarded)
+        };
         let set = sets.sets.len() as u64;
         sets.sets.push(pages.clone());
         let mut content = 0;
         let (verdict, why) = match packet(&candidate, &sets, set, shape) {
-            Ok(_) if !before.is_none_or(is_behind) => (Verdict::Invalid, "its time does not follow the packet before"),
+            Ok(_) if !before.is_none_or(is_behind) => {
+                (Verdict::Invalid, "its time does not follow the packet before")
+            }
             Ok(packet) => {
                 let is_open = packet.verdict == Verdict::Open;
-                let why = if is_open { "it was being written; its events are taken as far as they decode" } else { "" };
+                let why = if is_open {
+                    "it was being written; its events are taken as far as they decode"
+                } else {
+                    ""
+                };
                 content = packet.content;
                 let verdict = packet.verdict;
                 packets.push(packet);
@@ -325,10 +381,17 @@ pub(super) fn stream(
             Err(why) => (Verdict::Missing, why),
         };
         let why = if why.is_empty() { String::new() } else { format!("{why} ({})", how.words()) };
-        evidence.sub_buffers.push(SubBuffer { stream: index, sequence: header.sequence, verdict, content, why });
+        evidence.sub_buffers.push(SubBuffer {
+            stream: index,
+            sequence: header.sequence,
+            verdict,
+            content,
+            why,
+        });
     }
     let ring = Ring {
-        sub_buffer_size: PAGE.saturating_mul(sets.sets.iter().map(Vec::len).max().unwrap_or(0) as u64),
+        sub_buffer_size: PAGE
+            .saturating_mul(sets.sets.iter().map(Vec::len).max().unwrap_or(0) as u64),
         mode: Mode::Overwrite,
         word: shape.word,
         produced: 0,
@@ -350,7 +413,8 @@ pub(super) fn stream(
     }
 }
 
-/// Builds the packet of a candidate whose pages are set number `set`; or returns the reason why it cannot.
+/// Builds the packet of a candidate whose pages are set number `set`; or returns the reason why it
+/// cannot.
 pub(super) fn packet(
     candidate: &Candidate,
     sets: &dyn SetData,
@@ -367,8 +431,9 @@ pub(super) fn packet(
     }
     // If the pages are guessed or the end is unknown, the packet is cut at the first missing page.
     let mut piece = vec![0; PAGE_LEN];
-    let there =
-        (0..len.div_ceil(PAGE)).take_while(|n| sets.read(set, n.saturating_mul(PAGE), &mut piece).is_ok()).count();
+    let there = (0..len.div_ceil(PAGE))
+        .take_while(|n| sets.read(set, n.saturating_mul(PAGE), &mut piece).is_ok())
+        .count();
     let there = (there as u64).saturating_mul(PAGE).min(len);
     if there < len && (doubt == Doubt::None || there == 0) {
         return Err("a page of it is missing");
@@ -377,10 +442,23 @@ pub(super) fn packet(
     if doubt == Doubt::None {
         let content = header.content(shape).unwrap_or(0);
         let header = *header;
-        return Ok(Packet { header, verdict, content, len, set, is_as_delivered: true, doubt, ends: Vec::new() });
+        return Ok(Packet {
+            header,
+            verdict,
+            content,
+            len,
+            set,
+            is_as_delivered: true,
+            doubt,
+            ends: Vec::new(),
+        });
     }
     let content = header.content(shape).unwrap_or(there).min(there);
-    let whole = Header { content_bits: content.saturating_mul(8), packet_bits: there.saturating_mul(8), ..*header };
+    let whole = Header {
+        content_bits: content.saturating_mul(8),
+        packet_bits: there.saturating_mul(8),
+        ..*header
+    };
     let is_as_delivered = whole == *header;
     let end = header.end.max(header.begin);
     let (header, ends) = (Header { end, ..whole }, ends.clone());
@@ -400,9 +478,12 @@ impl SetData for Sets {
         let mut done = 0usize;
         while done < buf.len() {
             let at = at.saturating_add(done as u64);
-            let page = usize::try_from(at / PAGE).ok().and_then(|page| pages.get(page)).ok_or(nowhere)?;
+            let page =
+                usize::try_from(at / PAGE).ok().and_then(|page| pages.get(page)).ok_or(nowhere)?;
             let inside = at % PAGE;
-            let len = usize::try_from(PAGE.saturating_sub(inside)).unwrap_or(0).min(buf.len().saturating_sub(done));
+            let len = usize::try_from(PAGE.saturating_sub(inside))
+                .unwrap_or(0)
+                .min(buf.len().saturating_sub(done));
             let part = buf.get_mut(done..done.saturating_add(len)).unwrap_or_default();
             self.image.read(page.saturating_add(inside), part)?;
             done = done.saturating_add(len);

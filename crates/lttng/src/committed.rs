@@ -1,9 +1,10 @@
-//! Finds out how far open sub-buffers were written, from the tracer's tables of commit counters. A table is recognized
-//! by the numbers that it must contain.
+//! Finds out how far open sub-buffers were written, from the tracer's tables of commit counters. A
+//! table is recognized by the numbers that it must contain.
 //!
-//! A ring has a row for each of its sub-buffers: bytes committed, and bytes committed without a hole (`struct
-//! commit_counters_hot` of lttng-modules, 2.13 to 2.16). Both count from the start of the ring. All sub-buffers except
-//! the one being written are full, so the number of that sub-buffer determines the counters in all other rows.
+//! A ring has a row for each of its sub-buffers: bytes committed, and bytes committed without a
+//! hole (`struct commit_counters_hot` of lttng-modules, 2.13 to 2.16). Both count from the start of
+//! the ring. All sub-buffers except the one being written are full, so the number of that
+//! sub-buffer determines the counters in all other rows.
 
 use lastwords_bytes::{Budget, Error};
 use lastwords_image::process_pages::{pieces, words};
@@ -35,8 +36,8 @@ struct Table {
     /// Index of the open sub-buffer's row, and of the row that is searched for.
     row: u64,
     known: u64,
-    /// Counters of a full sub-buffer in rows before the open one, and in rows after it; `begin` is also where the open
-    /// one started.
+    /// Counters of a full sub-buffer in rows before the open one, and in rows after it; `begin` is
+    /// also where the open one started.
     full: u64,
     begin: u64,
 }
@@ -55,7 +56,8 @@ impl Table {
         if row < self.row { self.full } else { self.begin }
     }
 
-    /// Number of bytes written to the open sub-buffer, if this table has its known row at address `at`.
+    /// Number of bytes written to the open sub-buffer, if this table has its known row at address
+    /// `at`.
     fn end(&self, image: &dyn Image, at: u64) -> Option<u64> {
         let first = at.checked_sub(self.known.saturating_mul(ROW))?;
         let own = first.checked_add(self.row.saturating_mul(ROW))?;
@@ -78,8 +80,8 @@ impl Table {
     }
 }
 
-/// Returns for each open sub-buffer its possible ends, bytes from its start: empty if no table is found, several if
-/// tables of more than one ring fit.
+/// Returns for each open sub-buffer its possible ends, bytes from its start: empty if no table is
+/// found, several if tables of more than one ring fit.
 ///
 /// # Errors
 /// The budget is spent.
@@ -102,7 +104,8 @@ pub(super) fn ends(
     pieces(&**image, "looking for commit counters", budget, watch, |at, bytes| {
         let mut before = 0u64;
         for (place, word) in words(at, bytes) {
-            let is_row = std::mem::replace(&mut before, word) == word && word != 0 && place % ROW != 0;
+            let is_row =
+                std::mem::replace(&mut before, word) == word && word != 0 && place % ROW != 0;
             let Some(tables) = tables.get(&word).filter(|_| is_row) else { continue };
             for table in tables {
                 budget.steps("commit counters", table.rows)?;
@@ -125,8 +128,9 @@ mod tests {
 
     fn ends_of(counters: &[(u64, u64)], sequence: u64) -> Vec<u64> {
         let rows = counters.iter().enumerate();
-        let words: Vec<(u64, u64)> =
-            rows.flat_map(|(n, row)| [(0x2340 + 16 * n as u64, row.0), (0x2348 + 16 * n as u64, row.1)]).collect();
+        let words: Vec<(u64, u64)> = rows
+            .flat_map(|(n, row)| [(0x2340 + 16 * n as u64, row.0), (0x2348 + 16 * n as u64, row.1)])
+            .collect();
         let image: Arc<dyn Image> = memory(&words);
         let open = [Open { sequence, size: 0x4000 }];
         ends(&image, &open, &Budget::default(), &unwatched).expect("within the budget").remove(0)
@@ -134,11 +138,12 @@ mod tests {
 
     #[test]
     fn a_table_is_known_by_its_other_rows() {
-        // Four sub-buffers, the eleventh packet (number 10) in the third: two were filled three times, one twice.
+        // Four sub-buffers, the eleventh packet (number 10) in the third: two were filled three
+        // times, one twice.
         let full = |laps: u64| (0x4000 * laps, 0x4000 * laps);
         assert_eq!(ends_of(&[full(3), full(3), (0x9000, 0x8f00), full(2)], 10), [0xf00]);
-        // The open row is full; a row was not filled; more was committed than a sub-buffer holds; nothing was committed
-        // in this lap.
+        // The open row is full; a row was not filled; more was committed than a sub-buffer holds;
+        // nothing was committed in this lap.
         assert!(ends_of(&[full(3), full(3), full(3), full(2)], 10).is_empty());
         assert!(ends_of(&[full(2), full(3), (0x9000, 0x8f00), full(2)], 10).is_empty());
         assert!(ends_of(&[full(3), full(3), (0xc001, 0x8f00), full(2)], 10).is_empty());

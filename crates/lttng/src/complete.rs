@@ -1,7 +1,8 @@
 //! Adds packets to sessions whose walk did not reach all structures of the tracer.
 //!
-//! A dump can lack structures of the tracer, because makedumpfile takes some for free memory, and still have the
-//! packets. A packet names its trace, stream and CPU; its number is its place in the stream.
+//! A dump can lack structures of the tracer, because makedumpfile takes some for free memory, and
+//! still have the packets. A packet names its trace, stream and CPU; its number is its place in the
+//! stream.
 
 use super::carve::{Candidate, Sets, candidates, packet, stream};
 use super::session::{Session, SetData};
@@ -23,7 +24,8 @@ impl Session {
     }
 }
 
-/// Adds to partial sessions the packets in `image`, an image of physical memory, that no walk reached.
+/// Adds to partial sessions the packets in `image`, an image of physical memory, that no walk
+/// reached.
 ///
 /// # Errors
 /// The budget is spent.
@@ -45,7 +47,10 @@ pub fn complete(
         let own = |key: &&([u8; 16], u32, u32)| key.0 == session.uuid;
         for key in found.keys().filter(own).copied().collect::<Vec<_>>() {
             let packets = found.remove(&key).unwrap_or_default();
-            let at = session.streams.iter().position(|stream| (stream.channel, stream.cpu) == (key.1, Some(key.2)));
+            let at = session
+                .streams
+                .iter()
+                .position(|stream| (stream.channel, stream.cpu) == (key.1, Some(key.2)));
             match at {
                 Some(at) => fill(session, at, packets, image),
                 None => add(session, (key.1, key.2), packets, image),
@@ -56,12 +61,17 @@ pub fn complete(
 }
 
 /// Adds a stream that the walk did not find.
-fn add(session: &mut Session, (channel, cpu): (u32, u32), found: Vec<Candidate>, image: &Arc<dyn Image>) {
+fn add(
+    session: &mut Session,
+    (channel, cpu): (u32, u32),
+    found: Vec<Candidate>,
+    image: &Arc<dyn Image>,
+) {
     let index = session.streams.len();
     let mut evidence = Evidence::default();
     let stream = stream(image, channel, cpu, found, session.shape, index, &mut evidence);
-    // No counter says that rejected packets belong to this stream: they may be from an old session that used the same
-    // memory.
+    // No counter says that rejected packets belong to this stream: they may be from an old session
+    // that used the same memory.
     evidence.sub_buffers.retain(|row| row.verdict != Verdict::Missing);
     let count = stream.packets.len();
     if count == 0 {
@@ -71,7 +81,11 @@ fn add(session: &mut Session, (channel, cpu): (u32, u32), found: Vec<Candidate>,
     session.evidence.notes.push(format!(
         "channel {channel}, CPU {cpu}: the image lacks its ring; {count} packets were found by themselves: how many it had is not known"
     ));
-    session.gap(index, "its ring: what was lost or overwritten is not known".to_owned(), Cause::Missing);
+    session.gap(
+        index,
+        "its ring: what was lost or overwritten is not known".to_owned(),
+        Cause::Missing,
+    );
     session.streams.push(stream);
 }
 
@@ -80,7 +94,8 @@ fn fill(session: &mut Session, index: usize, mut found: Vec<Candidate>, image: &
     let shape = session.shape;
     let Some(stream) = session.streams.get_mut(index) else { return };
     let mut others = Sets { image: Arc::clone(image), sets: Vec::new() };
-    found.sort_by_key(|c| (c.header.sequence, c.header.is_open(), std::cmp::Reverse(c.pages.len())));
+    found
+        .sort_by_key(|c| (c.header.sequence, c.header.is_open(), std::cmp::Reverse(c.pages.len())));
     let mut count = 0usize;
     let rows = session.evidence.sub_buffers.iter_mut();
     let mut missed: BTreeMap<u64, &mut SubBuffer> = rows
@@ -107,7 +122,8 @@ fn fill(session: &mut Session, index: usize, mut found: Vec<Candidate>, image: &
         let Some(row) = missed.remove(&number) else { continue };
         row.verdict = packet.verdict;
         row.content = packet.content;
-        row.why = format!("no structure leads to it; it was found by itself ({})", candidate.how.words());
+        row.why =
+            format!("no structure leads to it; it was found by itself ({})", candidate.how.words());
         stream.packets.insert(at, packet);
         count = count.saturating_add(1);
     }

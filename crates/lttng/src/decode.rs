@@ -25,8 +25,8 @@ impl Metadata {
 }
 
 impl Session {
-    /// Decodes all packets and returns the number of events. Calls `watch` with the number of bytes of each decoded
-    /// packet. Returns none, and adds a note, if the metadata cannot be parsed.
+    /// Decodes all packets and returns the number of events. Calls `watch` with the number of bytes
+    /// of each decoded packet. Returns none, and adds a note, if the metadata cannot be parsed.
     pub fn prove_events(&mut self, watch: &mut dyn FnMut(u64)) -> Option<u64> {
         if self.metadata.text.is_empty() {
             self.forget_doubtful();
@@ -34,9 +34,12 @@ impl Session {
         }
         let class = self.metadata.class().map_err(|error| error.to_string());
         let missing = class.as_ref().map(|class| class.missing.as_slice()).unwrap_or_default();
-        self.evidence.gaps.extend(missing.iter().map(|what| Gap::not_known(None, &format!("metadata: {what}"))));
+        self.evidence
+            .gaps
+            .extend(missing.iter().map(|what| Gap::not_known(None, &format!("metadata: {what}"))));
         let budget = Arc::new(Budget::for_input(self.bytes()));
-        let program = class.and_then(|class| Program::new(class, &budget).map_err(|error| error.to_string()));
+        let program =
+            class.and_then(|class| Program::new(class, &budget).map_err(|error| error.to_string()));
         let program = match program {
             Ok(program) => program,
             Err(why) => {
@@ -52,8 +55,8 @@ impl Session {
     }
 }
 
-/// Decodes the events of a packet. With `only_likely`, decoding stops at an event whose clock leaps, because nothing
-/// else marks the end.
+/// Decodes the events of a packet. With `only_likely`, decoding stops at an event whose clock
+/// leaps, because nothing else marks the end.
 fn decode(program: &Program, bytes: &[u8], only_likely: bool) -> Proof {
     let mut decoder = program.decoder();
     let packet = match program.packet(&mut decoder, bytes) {
@@ -67,13 +70,16 @@ fn decode(program: &Program, bytes: &[u8], only_likely: bool) -> Proof {
     let mut at = packet.events_at;
     let mut pace = Pace::default();
     let pages = zeros::Pages::new(bytes, end);
-    // The proof before an event that has a page of zeros in it. The next event shows that this was its length.
+    // The proof before an event that has a page of zeros in it. The next event shows that this was
+    // its length.
     let mut before = None;
     while at < end {
         match program.event(&mut decoder, packet.class, &part, at) {
             Ok(event) if pages.meets(at, event.end) == zeros::Meets::Unproven => {
-                proof.fault =
-                    Some(format!("offset {:#x}: the next event is in a page of zeros, which may be missing", at / 8));
+                proof.fault = Some(format!(
+                    "offset {:#x}: the next event is in a page of zeros, which may be missing",
+                    at / 8
+                ));
                 break;
             }
             Ok(event) if only_likely && (is_nothing(bytes, at) || !pace.allows(event.clock)) => {
@@ -147,7 +153,8 @@ mod tests {
         [&[0, 7], &length[..], bytes].concat()
     }
 
-    /// A page of zeros is memory that is missing: the events in it were others. An event that goes on behind it may have had zeros.
+    /// A page of zeros is memory that is missing: the events in it were others. An event that goes
+    /// on behind it may have had zeros.
     #[test]
     fn events_in_a_page_of_zeros_are_not_proven() {
         let class = lastwords_ctf::metadata::parse(Path::new("metadata"), TSDL.as_bytes()).unwrap();

@@ -1,8 +1,8 @@
 //! The packet header and packet context of LTTng.
 //!
-//! LTTng 2.8 to 2.16 has one layout, for the kernel and for user space, in the ring buffer clients that are bound to a
-//! CPU (`struct packet_header` in `lttng-ring-buffer-client.h` of lttng-modules and `ring-buffer-client-template.h` of
-//! lttng-ust).
+//! LTTng 2.8 to 2.16 has one layout, for the kernel and for user space, in the ring buffer clients
+//! that are bound to a CPU (`struct packet_header` in `lttng-ring-buffer-client.h` of lttng-modules
+//! and `ring-buffer-client-template.h` of lttng-ust).
 
 use lastwords_bytes::{ByteOrder, Error, Reader};
 
@@ -117,20 +117,29 @@ impl Header {
         let mut out = Vec::with_capacity(shape.len());
         let word = |value: u64, bytes: usize| match shape.order {
             ByteOrder::Little => value.to_le_bytes().get(..bytes).unwrap_or_default().to_vec(),
-            ByteOrder::Big => value.to_be_bytes().get(8usize.saturating_sub(bytes)..).unwrap_or_default().to_vec(),
+            ByteOrder::Big => {
+                value.to_be_bytes().get(8usize.saturating_sub(bytes)..).unwrap_or_default().to_vec()
+            }
         };
         out.extend(word(self.magic.into(), 4));
         out.extend(self.uuid);
         out.extend(word(self.stream_id.into(), 4));
-        let longs = [self.instance, self.begin, self.end, self.content_bits, self.packet_bits, self.sequence];
+        let longs = [
+            self.instance,
+            self.begin,
+            self.end,
+            self.content_bits,
+            self.packet_bits,
+            self.sequence,
+        ];
         longs.iter().for_each(|value| out.extend(word(*value, 8)));
         out.extend(word(self.discarded, usize::from(shape.word.min(8))));
         out.extend(word(self.cpu.into(), 4));
         out
     }
 
-    /// Content size in bytes. None if the packet is open, the size is not a whole number of bytes, or it is smaller
-    /// than a header or larger than the packet.
+    /// Content size in bytes. None if the packet is open, the size is not a whole number of bytes,
+    /// or it is smaller than a header or larger than the packet.
     #[must_use]
     pub fn content(&self, shape: Shape) -> Option<u64> {
         let bytes = self.content_bits / 8;
@@ -173,8 +182,9 @@ mod tests {
     #[test]
     fn a_content_fits_its_packet() {
         let shape = Shape { order: ByteOrder::Little, word: 8 };
-        let content =
-            |content_bits, packet_bits| Header { content_bits, packet_bits, ..Header::default() }.content(shape);
+        let content = |content_bits, packet_bits| {
+            Header { content_bits, packet_bits, ..Header::default() }.content(shape)
+        };
         assert_eq!(content(84 * 8, 4096 * 8), Some(84));
         assert_eq!(content(83 * 8, 4096 * 8), None);
         assert_eq!(content(85 * 8 + 1, 4096 * 8), None);

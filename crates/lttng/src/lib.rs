@@ -1,8 +1,9 @@
-//! LTTng's buffers of the kernel tracer ([`kernel`]) and of the user-space tracer ([`user`]), and what is common to both.
+//! LTTng's buffers of the kernel tracer ([`kernel`]) and of the user-space tracer ([`user`]), and
+//! what is common to both.
 //!
-//! A sub-buffer is a CTF packet. Delivered packets are taken byte for byte; an open packet gets a completed header.
-//! Positions and commit counters determine which sub-buffers to keep and how far each was written ([`Ring`]). The
-//! header of each packet is checked against them ([`Header`]).
+//! A sub-buffer is a CTF packet. Delivered packets are taken byte for byte; an open packet gets a
+//! completed header. Positions and commit counters determine which sub-buffers to keep and how far
+//! each was written ([`Ring`]). The header of each packet is checked against them ([`Header`]).
 //!
 //! The crate has no features.
 #![forbid(unsafe_code)]

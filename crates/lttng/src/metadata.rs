@@ -6,20 +6,24 @@ use lastwords_ctf::metadata::HOLE;
 const SEPARATOR: u8 = 0x1e;
 /// First bytes of metadata in the memory of an LTTng daemon.
 const BEGINNINGS: [&[u8]; 2] = [b"/* CTF 1.8 */", b"\x1e{\"type\":\"preamble\""];
-/// First bytes of the kernel tracer's metadata cache, up to 2.14, and later if CTF 1.8 was requested.
-pub(super) const BEGINNING_OF_CACHE: &[u8] = b"typealias integer { size = 8; align = 8; signed = false; } := uint8_t;";
+/// First bytes of the kernel tracer's metadata cache, up to 2.14, and later if CTF 1.8 was
+/// requested.
+pub(super) const BEGINNING_OF_CACHE: &[u8] =
+    b"typealias integer { size = 8; align = 8; signed = false; } := uint8_t;";
 
 /// The metadata of a session.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Metadata {
-    /// The metadata without packet headers: TSDL text of CTF 1.8, or the JSON text sequence of CTF 2.
+    /// The metadata without packet headers: TSDL text of CTF 1.8, or the JSON text sequence of CTF
+    /// 2.
     pub text: Vec<u8>,
     /// True if the end may be missing: the tracer was appending, or the image lacks a part.
     pub is_partial: bool,
 }
 
 impl Metadata {
-    /// Parses a metadata file: plain text, or packets of text. Where packets are missing, the text has a hole.
+    /// Parses a metadata file: plain text, or packets of text. Where packets are missing, the text
+    /// has a hole.
     #[must_use]
     pub fn of_file(file: &[u8]) -> Self {
         match lastwords_ctf::metadata::unpack(file) {
@@ -49,8 +53,13 @@ impl Metadata {
         let numbers: Vec<String> = uuid.iter().map(u8::to_string).collect();
         let array = format!("[{}]", numbers.join(","));
         // JSON may have white space between the numbers.
-        let plain: Vec<u8> =
-            self.text.iter().copied().filter(|byte| !byte.is_ascii_whitespace()).take(1 << 16).collect();
+        let plain: Vec<u8> = self
+            .text
+            .iter()
+            .copied()
+            .filter(|byte| !byte.is_ascii_whitespace())
+            .take(1 << 16)
+            .collect();
         contains(&self.text, dashed.as_bytes()) || contains(&plain, array.as_bytes())
     }
 
@@ -71,8 +80,8 @@ impl Metadata {
         self.text.windows(begins.len()).filter(|window| *window == begins).count()
     }
 
-    /// Appends bytes from memory, up to the first byte that is no text or up to the start of other metadata. Returns
-    /// true if the text ends there.
+    /// Appends bytes from memory, up to the first byte that is no text or up to the start of other
+    /// metadata. Returns true if the text ends there.
     pub(crate) fn append(&mut self, bytes: &[u8]) -> bool {
         // The start of other metadata may cross the end of the text appended before.
         let from = self.text.len().saturating_sub(BEGINNING_MAX).max(1);
@@ -83,13 +92,18 @@ impl Metadata {
         other.is_some() || len < bytes.len()
     }
 
-    /// Cuts partial metadata after the last complete declaration; returns the number of bytes removed.
+    /// Cuts partial metadata after the last complete declaration; returns the number of bytes
+    /// removed.
     pub fn cut(&mut self) -> usize {
         // Declarations behind a hole are found when the text is parsed.
         if !self.is_partial || self.text.contains(&HOLE) {
             return 0;
         }
-        let whole = if self.is_ctf2() { whole_fragments(&self.text) } else { whole_declarations(&self.text) };
+        let whole = if self.is_ctf2() {
+            whole_fragments(&self.text)
+        } else {
+            whole_declarations(&self.text)
+        };
         let gone = self.text.len().saturating_sub(whole);
         self.text.truncate(whole);
         gone
@@ -99,8 +113,9 @@ impl Metadata {
 /// Offset of the first start of metadata in `bytes`, searching from `from`.
 pub(crate) fn beginning(bytes: &[u8], from: usize) -> Option<usize> {
     let rest = bytes.get(from..)?;
-    let begins =
-        |at: &usize| rest.get(*at..).is_some_and(|rest| BEGINNINGS.iter().any(|begin| rest.starts_with(begin)));
+    let begins = |at: &usize| {
+        rest.get(*at..).is_some_and(|rest| BEGINNINGS.iter().any(|begin| rest.starts_with(begin)))
+    };
     (0..rest.len()).find(begins).map(|at| from.saturating_add(at))
 }
 
@@ -134,7 +149,9 @@ fn whole_fragments(text: &[u8]) -> usize {
                 depth = depth.saturating_sub(1);
                 if depth == 0 {
                     let end = last.saturating_add(at).saturating_add(1);
-                    return end.saturating_add(usize::from(fragment.get(at.saturating_add(1)) == Some(&b'\n')));
+                    return end.saturating_add(usize::from(
+                        fragment.get(at.saturating_add(1)) == Some(&b'\n'),
+                    ));
                 }
             }
             _ => {}
@@ -143,7 +160,8 @@ fn whole_fragments(text: &[u8]) -> usize {
     last
 }
 
-/// Length of the complete TSDL declarations, bytes: up to the last semicolon outside of braces, strings and comments.
+/// Length of the complete TSDL declarations, bytes: up to the last semicolon outside of braces,
+/// strings and comments.
 fn whole_declarations(text: &[u8]) -> usize {
     let (mut depth, mut whole, mut at) = (0usize, 0usize, 0usize);
     let skip = |from: usize, end: &[u8]| {
@@ -207,17 +225,28 @@ mod tests {
 
     #[test]
     fn each_class_of_streams_is_a_channel() {
-        let channels = |text: &str| Metadata { text: text.as_bytes().to_vec(), is_partial: false }.channels();
+        let channels =
+            |text: &str| Metadata { text: text.as_bytes().to_vec(), is_partial: false }.channels();
         assert_eq!(
-            channels("trace {\n\tx;\n};\n\nstream {\n\tid = 0;\n};\n\nevent {\n};\n\nstream {\n\tid = 1;\n};\n"),
+            channels(
+                "trace {\n\tx;\n};\n\nstream {\n\tid = 0;\n};\n\nevent {\n};\n\nstream {\n\tid = 1;\n};\n"
+            ),
             2
         );
-        assert_eq!(channels("\x1e{\"type\":\"data-stream-class\",\"id\":0}\n\x1e{\"type\":\"event-record-class\"}"), 1);
+        assert_eq!(
+            channels(
+                "\x1e{\"type\":\"data-stream-class\",\"id\":0}\n\x1e{\"type\":\"event-record-class\"}"
+            ),
+            1
+        );
     }
 
     #[test]
     fn a_sequence_is_cut_behind_its_last_object() {
-        assert_eq!(cut("\x1e{\"a\":1}\n\x1e{\"b\":{\"c\":\"}\"}}\n"), "\x1e{\"a\":1}\n\x1e{\"b\":{\"c\":\"}\"}}\n");
+        assert_eq!(
+            cut("\x1e{\"a\":1}\n\x1e{\"b\":{\"c\":\"}\"}}\n"),
+            "\x1e{\"a\":1}\n\x1e{\"b\":{\"c\":\"}\"}}\n"
+        );
         assert_eq!(cut("\x1e{\"a\":1}\n\x1e{\"b\":{\"c\":\"}}\""), "\x1e{\"a\":1}\n");
     }
 
@@ -234,7 +263,10 @@ mod tests {
             file.extend(text);
             file.resize(file.len().next_multiple_of(64), 0);
         }
-        assert_eq!(Metadata::of_file(&file), Metadata { text: b"trace { a; };".to_vec(), is_partial: false });
+        assert_eq!(
+            Metadata::of_file(&file),
+            Metadata { text: b"trace { a; };".to_vec(), is_partial: false }
+        );
         let cut = Metadata::of_file(&file[..100]);
         assert_eq!(cut, Metadata { text: b"trace {\x1a".to_vec(), is_partial: true });
     }
@@ -245,8 +277,13 @@ mod tests {
         let metadata = Metadata { text: text.to_vec(), is_partial: false };
         let uuid = std::array::from_fn(|n| n as u8 + 1);
         assert!(metadata.names(&uuid) && !metadata.names(&[0; 16]));
-        assert_eq!((metadata.property("trace_name").as_deref(), metadata.channels()), (Some("crash"), 0));
-        let text = b"\x1e{\"type\":\"preamble\",\"uuid\":[1, 2,3,4,5,6,7,8,9,10,11,12,13,14,15,16]}".to_vec();
+        assert_eq!(
+            (metadata.property("trace_name").as_deref(), metadata.channels()),
+            (Some("crash"), 0)
+        );
+        let text =
+            b"\x1e{\"type\":\"preamble\",\"uuid\":[1, 2,3,4,5,6,7,8,9,10,11,12,13,14,15,16]}"
+                .to_vec();
         assert!(Metadata { text, is_partial: false }.names(&uuid));
     }
 }

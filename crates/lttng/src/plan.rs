@@ -1,7 +1,8 @@
-//! Computes from positions and commit counters which sub-buffers of a ring to keep, and how far each was written.
+//! Computes from positions and commit counters which sub-buffers of a ring to keep, and how far
+//! each was written.
 //!
-//! Positions count all bytes ever reserved. Sub-buffer `k` of a ring of `n` is in slot `k mod n`, in lap `k / n`. The
-//! counters of a slot count the bytes committed there in all laps.
+//! Positions count all bytes ever reserved. Sub-buffer `k` of a ring of `n` is in slot `k mod n`,
+//! in lap `k / n`. The counters of a slot count the bytes committed there in all laps.
 
 /// Policy of a tracer when a ring is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,8 +23,9 @@ impl Mode {
         }
     }
 
-    /// Index of the set of pages in a slot's word. In overwrite mode the index is the lower half of the word; the upper
-    /// half has a flag and the lap of the last delivery (`backend_internal.h`: `SB_ID_INDEX_MASK`).
+    /// Index of the set of pages in a slot's word. In overwrite mode the index is the lower half of
+    /// the word; the upper half has a flag and the lap of the last delivery (`backend_internal.h`:
+    /// `SB_ID_INDEX_MASK`).
     #[must_use]
     pub fn set(self, id: u64, word: u8) -> u64 {
         match (self, word) {
@@ -80,7 +82,8 @@ pub struct Ring {
 pub(super) enum Written {
     /// Written to the end and delivered: the tracer completed the header.
     Delivered,
-    /// `committed`: bytes from the start that are committed without a hole. `reserved`: bytes reserved.
+    /// `committed`: bytes from the start that are committed without a hole. `reserved`: bytes
+    /// reserved.
     Partly { committed: u64, reserved: u64 },
     /// The counters belong to another lap.
     OtherLap,
@@ -91,7 +94,8 @@ pub(super) enum Written {
 /// A sub-buffer to keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct KeptSubBuffer {
-    /// Number of the sub-buffer since the ring was created; it wraps with the positions if a `long` has 4 bytes.
+    /// Number of the sub-buffer since the ring was created; it wraps with the positions if a
+    /// `long` has 4 bytes.
     pub(super) number: u64,
     /// Set of pages that contains the sub-buffer.
     pub(super) set: Option<u64>,
@@ -123,8 +127,8 @@ impl Ring {
         (position & self.position_mask()) >> self.sub_buffer_size.trailing_zeros().min(63)
     }
 
-    /// Returns the first sub-buffer to keep, how many there are, and whether the read position contradicts the write
-    /// position.
+    /// Returns the first sub-buffer to keep, how many there are, and whether the read position
+    /// contradicts the write position.
     pub(super) fn range(&self) -> (u64, u64, bool) {
         let mask = self.number_mask();
         let begun = match self.produced & self.sub_buffer_size.wrapping_sub(1) {
@@ -132,11 +136,12 @@ impl Ring {
             _ => self.number(self.produced).wrapping_add(1),
         };
         let count = begun.wrapping_sub(self.number(self.consumed)) & mask;
-        // One more than the ring holds is possible: a writer that just took the next sub-buffer has not yet moved the
-        // read position.
+        // One more than the ring holds is possible: a writer that just took the next sub-buffer has
+        // not yet moved the read position.
         let is_odd = count > self.count().saturating_add(1);
         let never_wrapped = self.produced >= self.consumed || is_odd;
-        let most = if never_wrapped && self.word == 8 { self.count().min(begun) } else { self.count() };
+        let most =
+            if never_wrapped && self.word == 8 { self.count().min(begun) } else { self.count() };
         let count = count.min(most);
         (begun.wrapping_sub(count) & mask, count, is_odd)
     }
@@ -173,7 +178,9 @@ impl Ring {
         let inside = self.produced & self.sub_buffer_size.wrapping_sub(1);
         let reserved = if is_last && inside != 0 { inside } else { self.sub_buffer_size };
         match within(contiguous) {
-            committed if committed <= self.sub_buffer_size => Written::Partly { committed, reserved },
+            committed if committed <= self.sub_buffer_size => {
+                Written::Partly { committed, reserved }
+            }
             _ => Written::OtherLap,
         }
     }

@@ -17,7 +17,8 @@ pub struct Proof {
     pub good: u64,
     /// Message why the next event could not be decoded, and where; none if all were decoded.
     pub fault: Option<String>,
-    /// Offsets of decoded events with pages of zeros in them, bytes: whether these are their values is not known.
+    /// Offsets of decoded events with pages of zeros in them, bytes: whether these are their
+    /// values is not known.
     pub zeros: Vec<u64>,
 }
 
@@ -25,16 +26,18 @@ impl Packet {
     /// Ends the packet after `content` bytes, padded to whole pages.
     fn cut(&mut self, content: u64, page: u64) {
         self.content = content.min(self.content);
-        self.len = self.content.checked_next_multiple_of(page).unwrap_or(self.content).min(self.len);
+        self.len =
+            self.content.checked_next_multiple_of(page).unwrap_or(self.content).min(self.len);
         self.header.content_bits = self.content.saturating_mul(8);
         self.header.packet_bits = self.len.saturating_mul(8);
     }
 }
 
 impl Session {
-    /// Decodes all packets. `decode` gets the bytes of each packet (header, events and padding), and whether it must
-    /// stop at an unlikely event because only the events show where the packet ends. A packet that cannot be decoded
-    /// completely keeps the part that can be; an open packet ends with its last event. Returns the number of events.
+    /// Decodes all packets. `decode` gets the bytes of each packet (header, events and padding),
+    /// and whether it must stop at an unlikely event because only the events show where the packet
+    /// ends. A packet that cannot be decoded completely keeps the part that can be; an open packet
+    /// ends with its last event. Returns the number of events.
     pub fn prove(&mut self, decode: &mut dyn FnMut(&[u8], bool) -> Proof) -> u64 {
         let mut events = 0u64;
         let mut bytes = Vec::new();
@@ -62,11 +65,14 @@ impl Session {
         decode: &mut dyn FnMut(&[u8], bool) -> Proof,
     ) -> Proof {
         let found = self.streams.get(stream).and_then(|stream| stream.packets.get(packet));
-        let Some(found) = found.filter(|packet| packet.doubt != Doubt::None) else { return decode(bytes, false) };
-        // Commit counters belong to this packet if an event ends exactly there; counters of other rings may fit by
-        // chance.
+        let Some(found) = found.filter(|packet| packet.doubt != Doubt::None) else {
+            return decode(bytes, false);
+        };
+        // Commit counters belong to this packet if an event ends exactly there; counters of other
+        // rings may fit by chance.
         let whole = |only_likely: bool, decode: &mut dyn FnMut(&[u8], bool) -> Proof| {
-            let ends = found.ends.iter().rev().filter_map(|end| bytes.get(..usize::try_from(*end).ok()?));
+            let ends =
+                found.ends.iter().rev().filter_map(|end| bytes.get(..usize::try_from(*end).ok()?));
             ends.map(|bytes| decode(bytes, only_likely)).find(|proof| proof.fault.is_none())
         };
         if let Some(proof) = whole(true, decode).or_else(|| whole(false, decode)) {
@@ -74,34 +80,49 @@ impl Session {
         }
         let end = found.header.end;
         let proof = decode(bytes, true);
-        if found.doubt == Doubt::End || proof.fault.is_none() && proof.last.is_none_or(|last| last <= end) {
+        if found.doubt == Doubt::End
+            || proof.fault.is_none() && proof.last.is_none_or(|last| last <= end)
+        {
             return proof;
         }
-        // The pages after the first do not belong to the packet. Only events that end in the first page are kept.
+        // The pages after the first do not belong to the packet. Only events that end in the first
+        // page are kept.
         bytes.truncate(usize::try_from(self.page_size).unwrap_or(usize::MAX));
         let first = decode(bytes, true);
-        Proof { fault: first.fault.or(Some("its pages behind the first are not known".to_owned())), ..first }
+        Proof {
+            fault: first.fault.or(Some("its pages behind the first are not known".to_owned())),
+            ..first
+        }
     }
 
     /// Drops the packets that only their events could prove, because no decoder is known.
     pub fn forget_doubtful(&mut self) {
         let page = self.page_size.max(1);
         for (index, stream) in self.streams.iter_mut().enumerate() {
-            let mut rows: Vec<_> = self.evidence.sub_buffers.iter_mut().filter(|row| row.stream == index).collect();
+            let mut rows: Vec<_> =
+                self.evidence.sub_buffers.iter_mut().filter(|row| row.stream == index).collect();
             for packet in &mut stream.packets {
-                let Some(end) = packet.ends.first().copied().filter(|_| packet.ends.len() == 1) else { continue };
+                let Some(end) = packet.ends.first().copied().filter(|_| packet.ends.len() == 1)
+                else {
+                    continue;
+                };
                 packet.cut(end, page);
                 packet.doubt = Doubt::None;
-                if let Some(row) = rows.iter_mut().find(|row| row.sequence == packet.header.sequence) {
+                if let Some(row) =
+                    rows.iter_mut().find(|row| row.sequence == packet.header.sequence)
+                {
                     row.content = packet.content;
                     row.why = BY_COUNTERS.to_owned();
                 }
             }
             for packet in stream.packets.extract_if(.., |packet| packet.doubt != Doubt::None) {
-                if let Some(row) = rows.iter_mut().find(|row| row.sequence == packet.header.sequence) {
+                if let Some(row) =
+                    rows.iter_mut().find(|row| row.sequence == packet.header.sequence)
+                {
                     row.verdict = Verdict::Missing;
                     row.content = 0;
-                    row.why = "only its events could prove it, and their description is missing".to_owned();
+                    row.why = "only its events could prove it, and their description is missing"
+                        .to_owned();
                 }
             }
         }
@@ -109,13 +130,16 @@ impl Session {
 
     fn judge(&mut self, stream: usize, packet: usize, proof: &Proof) {
         let page = self.page_size.max(1);
-        let Some(packet) = self.streams.get_mut(stream).and_then(|stream| stream.packets.get_mut(packet)) else {
+        let Some(packet) =
+            self.streams.get_mut(stream).and_then(|stream| stream.packets.get_mut(packet))
+        else {
             return;
         };
         let number = packet.header.sequence;
         let unproven = |at: &u64| {
-            let fact =
-                format!("packet {number}: whether the event at offset {at:#x} has zeros, or its pages are missing");
+            let fact = format!(
+                "packet {number}: whether the event at offset {at:#x} has zeros, or its pages are missing"
+            );
             Gap::not_known(Some(stream), &fact)
         };
         self.evidence.gaps.extend(proof.zeros.iter().map(unproven));
@@ -124,7 +148,8 @@ impl Session {
             if packet.doubt == Doubt::End {
                 packet.cut(proof.good, page);
                 let number = packet.header.sequence;
-                let mut rows = self.evidence.sub_buffers.iter_mut().filter(|row| row.stream == stream);
+                let mut rows =
+                    self.evidence.sub_buffers.iter_mut().filter(|row| row.stream == stream);
                 if let Some(row) = rows.find(|row| row.sequence == number) {
                     row.content = packet.content;
                     if packet.ends.contains(&packet.content) {
@@ -147,7 +172,8 @@ impl Session {
         if let (Some(row), Some(fault)) = (row, &proof.fault) {
             row.verdict = verdict;
             row.content = content;
-            row.why = if row.why.is_empty() { fault.clone() } else { format!("{}; {fault}", row.why) };
+            row.why =
+                if row.why.is_empty() { fault.clone() } else { format!("{}; {fault}", row.why) };
         }
     }
 }

@@ -11,7 +11,8 @@ use std::sync::Arc;
 /// Number of bytes read at once to check that they are in the image.
 const PIECE: usize = 1 << 16;
 
-/// Prefixes of the names of nameless sessions: user-space sessions, and sessions whose packets were carved.
+/// Prefixes of the names of nameless sessions: user-space sessions, and sessions whose packets were
+/// carved.
 pub(crate) const NAMELESS: &str = "ust-";
 pub(crate) const CARVED: &str = "carved-";
 
@@ -62,8 +63,8 @@ pub trait SetData: Send + Sync {
     /// The image lacks some of these bytes.
     fn read(&self, set: u64, at: u64, buf: &mut [u8]) -> Result<(), Hole>;
 
-    /// Length of header and events in a set, bytes, as noted by the tracer when it left the sub-buffer; none if
-    /// unknown.
+    /// Length of header and events in a set, bytes, as noted by the tracer when it left the
+    /// sub-buffer; none if unknown.
     fn data_size(&self, set: u64) -> Option<u64>;
 }
 
@@ -121,7 +122,10 @@ pub struct Stream {
 
 impl std::fmt::Debug for Stream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Stream").field("channel", &self.channel).field("cpu", &self.cpu).finish_non_exhaustive()
+        f.debug_struct("Stream")
+            .field("channel", &self.channel)
+            .field("cpu", &self.cpu)
+            .finish_non_exhaustive()
     }
 }
 
@@ -132,7 +136,8 @@ pub struct Session {
     pub name: String,
     /// Tracer that recorded the session.
     pub domain: Domain,
-    /// Folders between the session's folder and the streams' as LTTng has them, such as `uid/0/64-bit`; may be empty.
+    /// Folders between the session's folder and the streams' as LTTng has them, such as
+    /// `uid/0/64-bit`; may be empty.
     pub folder: String,
     /// Creation time as noted by the tracer; may be empty.
     pub created: String,
@@ -161,7 +166,8 @@ impl Session {
         bytes.clear();
         let Some(stream) = self.streams.get(stream) else { return false };
         let Some(packet) = stream.packets.get(packet) else { return false };
-        let (Ok(len), Ok(content)) = (usize::try_from(packet.len), usize::try_from(packet.content)) else {
+        let (Ok(len), Ok(content)) = (usize::try_from(packet.len), usize::try_from(packet.content))
+        else {
             return false;
         };
         bytes.resize(len, 0);
@@ -180,12 +186,24 @@ impl Session {
 
     /// Adds a gap for a part of the session that is not in the image.
     pub(crate) fn lose(&mut self, place: String) {
-        self.evidence.gaps.push(Gap { stream: None, place, cause: Cause::Missing, events: None, bytes: None });
+        self.evidence.gaps.push(Gap {
+            stream: None,
+            place,
+            cause: Cause::Missing,
+            events: None,
+            bytes: None,
+        });
     }
 
     /// Adds a gap of a stream.
     pub(super) fn gap(&mut self, stream: usize, place: String, cause: Cause) {
-        self.evidence.gaps.push(Gap { stream: Some(stream), place, cause, events: None, bytes: None });
+        self.evidence.gaps.push(Gap {
+            stream: Some(stream),
+            place,
+            cause,
+            events: None,
+            bytes: None,
+        });
     }
 
     /// Names a nameless session by the `trace_name` in its metadata.
@@ -204,11 +222,19 @@ impl Session {
     pub fn add(&mut self, mut stream: Stream, budget: &Budget) -> Result<(), Error> {
         let index = self.streams.len();
         let (first, _, is_odd) = stream.ring.range();
-        let mut look =
-            StreamWalk { session: self, stream: &stream, index, packets: Vec::new(), evidence: Evidence::default() };
+        let mut look = StreamWalk {
+            session: self,
+            stream: &stream,
+            index,
+            packets: Vec::new(),
+            evidence: Evidence::default(),
+        };
         if is_odd {
             let (consumed, produced) = (stream.ring.consumed, stream.ring.produced);
-            let why = format!("{}: read position {consumed} does not go with write position {produced}", look.what());
+            let why = format!(
+                "{}: read position {consumed} does not go with write position {produced}",
+                look.what()
+            );
             look.evidence.notes.push(why);
         }
         if first > 0 && stream.ring.mode == super::Mode::Overwrite {
@@ -248,17 +274,32 @@ impl StreamWalk<'_> {
     }
 
     fn verdict(&mut self, sequence: u64, verdict: Verdict, content: u64, why: String) {
-        self.evidence.sub_buffers.push(SubBuffer { stream: self.index, sequence, verdict, content, why });
+        self.evidence.sub_buffers.push(SubBuffer {
+            stream: self.index,
+            sequence,
+            verdict,
+            content,
+            why,
+        });
     }
 
     fn sub_buffer(&mut self, place: KeptSubBuffer) {
-        let bad = |look: &mut Self, verdict, why: String| look.verdict(place.number, verdict, 0, why);
+        let bad =
+            |look: &mut Self, verdict, why: String| look.verdict(place.number, verdict, 0, why);
         let Some(set) = place.set else {
-            return bad(self, Verdict::Missing, "the image does not tell which pages hold it".to_owned());
+            return bad(
+                self,
+                Verdict::Missing,
+                "the image does not tell which pages hold it".to_owned(),
+            );
         };
         match place.written {
-            Written::Unknown => bad(self, Verdict::Missing, "the image lacks its commit counters".to_owned()),
-            Written::OtherLap => bad(self, Verdict::Stale, "its commit counters are of another lap".to_owned()),
+            Written::Unknown => {
+                bad(self, Verdict::Missing, "the image lacks its commit counters".to_owned())
+            }
+            Written::OtherLap => {
+                bad(self, Verdict::Stale, "its commit counters are of another lap".to_owned())
+            }
             Written::Delivered => self.delivered(place, set),
             Written::Partly { committed, reserved } => self.partly(place, set, committed, reserved),
         }
@@ -277,8 +318,11 @@ impl StreamWalk<'_> {
         let mut bytes = vec![0u8; PIECE];
         let mut at = 0;
         while at < len {
-            let part = usize::try_from(len.saturating_sub(at).min(PIECE as u64)).unwrap_or_default();
-            if let Err(hole) = self.stream.data.read(set, at, bytes.get_mut(..part).unwrap_or_default()) {
+            let part =
+                usize::try_from(len.saturating_sub(at).min(PIECE as u64)).unwrap_or_default();
+            if let Err(hole) =
+                self.stream.data.read(set, at, bytes.get_mut(..part).unwrap_or_default())
+            {
                 return Some(hole);
             }
             at = at.saturating_add(PIECE as u64);
@@ -286,7 +330,8 @@ impl StreamWalk<'_> {
         None
     }
 
-    /// The header that a packet in this place must have; fields that are free are copied from `header`.
+    /// The header that a packet in this place must have; fields that are free are copied from
+    /// `header`.
     fn expected(&self, place: KeptSubBuffer, header: &Header) -> Header {
         Header {
             magic: MAGIC,
@@ -298,13 +343,14 @@ impl StreamWalk<'_> {
         }
     }
 
-    /// Returns the reader's set in place of the slot's, if its packet belongs here: a reader was stopped while it
-    /// exchanged the two sets.
+    /// Returns the reader's set in place of the slot's, if its packet belongs here: a reader was
+    /// stopped while it exchanged the two sets.
     fn exchanged(&self, place: KeptSubBuffer, set: u64) -> Option<(u64, Header)> {
         let reader = self.stream.ring.reader.filter(|reader| *reader != set)?;
         let header = self.read(reader).ok()?;
         let fits = header.content(self.session.shape).is_some();
-        (fits && differences(&header, &self.expected(place, &header)).is_empty()).then_some((reader, header))
+        (fits && differences(&header, &self.expected(place, &header)).is_empty())
+            .then_some((reader, header))
     }
 
     fn delivered(&mut self, place: KeptSubBuffer, set: u64) {
@@ -312,7 +358,8 @@ impl StreamWalk<'_> {
             Ok(header) => header,
             Err(why) => return self.verdict(place.number, Verdict::Missing, 0, why),
         };
-        let is_other = !header.has_magic() || self.expected(place, &header).sequence != header.sequence;
+        let is_other =
+            !header.has_magic() || self.expected(place, &header).sequence != header.sequence;
         let exchanged = if is_other { self.exchanged(place, set) } else { None };
         let (set, header) = exchanged.unwrap_or((set, header));
         let size = self.stream.ring.sub_buffer_size;
@@ -354,7 +401,8 @@ impl StreamWalk<'_> {
         let mut content = committed;
         if committed == self.stream.ring.sub_buffer_size {
             // All bytes including the padding are committed, but the sub-buffer was not delivered.
-            content = self.stream.data.data_size(set).filter(|n| self.can_hold(*n)).unwrap_or(committed);
+            content =
+                self.stream.data.data_size(set).filter(|n| self.can_hold(*n)).unwrap_or(committed);
         }
         let verdict = if place.is_last { Verdict::Open } else { Verdict::Torn };
         // The header of a new sub-buffer is committed separately, before any event.
@@ -379,10 +427,19 @@ impl StreamWalk<'_> {
         if let Some(hole) = self.hole(set, content) {
             return self.verdict(place.number, Verdict::Missing, 0, hole.to_string());
         }
-        let newest = self.stream.last_time.filter(|_| place.is_last).unwrap_or(header.begin).max(header.begin);
+        let newest = self
+            .stream
+            .last_time
+            .filter(|_| place.is_last)
+            .unwrap_or(header.begin)
+            .max(header.begin);
         let end = if header.end == 0 || header.end < header.begin { newest } else { header.end };
         let verdict = if wrong.is_empty() { verdict } else { Verdict::Invalid };
-        let why = if wrong.is_empty() { String::new() } else { format!("{}; put right", wrong.join(", ")) };
+        let why = if wrong.is_empty() {
+            String::new()
+        } else {
+            format!("{}; put right", wrong.join(", "))
+        };
         self.verdict(place.number, verdict, content, why);
         self.push(Header { end, ..right }, verdict, content, set, false);
     }
@@ -399,11 +456,19 @@ impl StreamWalk<'_> {
     }
 
     fn padded(&self, content: u64) -> u64 {
-        let padded = content.checked_next_multiple_of(self.session.page_size.max(1)).unwrap_or(content);
+        let padded =
+            content.checked_next_multiple_of(self.session.page_size.max(1)).unwrap_or(content);
         padded.min(self.stream.ring.sub_buffer_size).max(content)
     }
 
-    fn push(&mut self, mut header: Header, verdict: Verdict, content: u64, set: u64, is_as_delivered: bool) {
+    fn push(
+        &mut self,
+        mut header: Header,
+        verdict: Verdict,
+        content: u64,
+        set: u64,
+        is_as_delivered: bool,
+    ) {
         let mut len = header.packet_bits / 8;
         if !is_as_delivered {
             len = self.padded(content);
@@ -426,9 +491,13 @@ impl StreamWalk<'_> {
 
     fn why(&self, header: &Header, wrong: &[String]) -> String {
         let mut why = wrong.to_vec();
-        if header.content(self.session.shape).is_none() || header.packet_bits / 8 > self.stream.ring.sub_buffer_size {
+        if header.content(self.session.shape).is_none()
+            || header.packet_bits / 8 > self.stream.ring.sub_buffer_size
+        {
             let (content, packet) = (header.content_bits, header.packet_bits);
-            why.push(format!("header offset 48: content of {content} bits in a packet of {packet} bits"));
+            why.push(format!(
+                "header offset 48: content of {content} bits in a packet of {packet} bits"
+            ));
         }
         if !self.times_fit(header) {
             let before = self.packets.last().map_or(0, |before| before.header.end);
@@ -439,21 +508,26 @@ impl StreamWalk<'_> {
     }
 
     fn invalid(&mut self, place: KeptSubBuffer, header: &Header, wrong: &[String]) {
-        let is_other = header.magic == MAGIC && header.uuid == self.session.uuid && header.sequence != place.number;
+        let is_other = header.magic == MAGIC
+            && header.uuid == self.session.uuid
+            && header.sequence != place.number;
         let verdict = if is_other && wrong.len() == 1 { Verdict::Stale } else { Verdict::Invalid };
         self.verdict(place.number, verdict, 0, self.why(header, wrong));
     }
 
-    /// Adds gaps for the stream's counters of lost events. The last packet carries the total if it was open; else an
-    /// empty packet is added.
+    /// Adds gaps for the stream's counters of lost events. The last packet carries the total if it
+    /// was open; else an empty packet is added.
     fn losses(&mut self) {
         let loss = self.stream.loss;
-        for (events, cause) in [(loss.full, Cause::Discarded), (loss.wrap, Cause::Refused), (loss.big, Cause::TooBig)] {
+        for (events, cause) in
+            [(loss.full, Cause::Discarded), (loss.wrap, Cause::Refused), (loss.big, Cause::TooBig)]
+        {
             if events > 0 {
                 self.gap("in the whole stream".to_owned(), cause, Some(events), None);
             }
         }
-        // If a counter is damaged, the headers of delivered packets still tell how many events were lost before.
+        // If a counter is damaged, the headers of delivered packets still tell how many events were
+        // lost before.
         let told = self.packets.iter().map(|packet| packet.header.discarded).max().unwrap_or(0);
         if let Some(events) = told.checked_sub(loss.total()).filter(|events| *events > 0) {
             self.gap("as the packets tell".to_owned(), Cause::Discarded, Some(events), None);
@@ -467,8 +541,8 @@ impl StreamWalk<'_> {
         }
     }
 
-    /// Builds a packet without events after the last one, to carry the losses since. The tracer makes the same packet
-    /// when it closes a full ring.
+    /// Builds a packet without events after the last one, to carry the losses since. The tracer
+    /// makes the same packet when it closes a full ring.
     fn behind(&self, last: &Packet) -> Packet {
         let end = last.header.end.max(self.stream.last_time.unwrap_or(0));
         let content = self.session.shape.len() as u64;
@@ -498,9 +572,11 @@ impl StreamWalk<'_> {
 /// Describes the fields of a header that differ from `right`.
 fn differences(header: &Header, right: &Header) -> Vec<String> {
     let say = |what: &str, offset: usize, found: u64, expected: u64| {
-        (found != expected).then(|| format!("header offset {offset}: {what} {found:#x}, expected {expected:#x}"))
+        (found != expected)
+            .then(|| format!("header offset {offset}: {what} {found:#x}, expected {expected:#x}"))
     };
-    let uuid = (header.uuid != right.uuid).then(|| "header offset 4: the UUID of another trace".to_owned());
+    let uuid = (header.uuid != right.uuid)
+        .then(|| "header offset 4: the UUID of another trace".to_owned());
     [
         say("magic", 0, header.magic.into(), right.magic.into()),
         uuid,

@@ -1,7 +1,8 @@
-//! Finds LTTng metadata in raw memory: the cache of the kernel tracer, and the copies of LTTng's daemons.
+//! Finds LTTng metadata in raw memory: the cache of the kernel tracer, and the copies of LTTng's
+//! daemons.
 //!
-//! Their pages are scattered. They are put in order with the page tables of the kernel and of processes, which are in
-//! the same memory.
+//! Their pages are scattered. They are put in order with the page tables of the kernel and of
+//! processes, which are in the same memory.
 
 use super::metadata::{BEGINNING_OF_CACHE, Metadata, beginning};
 use lastwords_bytes::{Budget, Error};
@@ -14,7 +15,8 @@ use std::sync::Arc;
 const BEGINNINGS_MAX: usize = 1 << 10;
 const PAGES_MAX: u64 = 1 << 14;
 
-/// Finds metadata of these traces in `image`, an image of physical memory; there may be several copies for a trace.
+/// Finds metadata of these traces in `image`, an image of physical memory; there may be several
+/// copies for a trace.
 ///
 /// # Errors
 /// The budget is spent.
@@ -30,12 +32,14 @@ pub fn texts(
     if firsts.is_empty() {
         return Ok(found);
     }
-    let tables = [Whose::Kernel, Whose::Process].map(|whose| PageTables::find(&**image, &firsts, whose, budget, watch));
+    let tables = [Whose::Kernel, Whose::Process]
+        .map(|whose| PageTables::find(&**image, &firsts, whose, budget, watch));
     let [kernel, process] = tables;
     let tables = [kernel?, process?];
     for at in begins {
         let (first, inside) = (at & !PAGE.saturating_sub(1), at % PAGE);
-        let mut runs: Vec<Vec<u64>> = tables.iter().flat_map(|tables| tables.whole_runs(first, PAGES_MAX)).collect();
+        let mut runs: Vec<Vec<u64>> =
+            tables.iter().flat_map(|tables| tables.whole_runs(first, PAGES_MAX)).collect();
         // Without a page table, try the physically adjacent pages.
         runs.push((0..PAGES_MAX).map(|n| first.saturating_add(n.saturating_mul(PAGE))).collect());
         for run in runs {
@@ -49,7 +53,11 @@ pub fn texts(
 }
 
 /// Finds the addresses of starts of metadata.
-fn beginnings(image: &Arc<dyn Image>, budget: &Budget, watch: Watch<'_>) -> Result<Vec<u64>, Error> {
+fn beginnings(
+    image: &Arc<dyn Image>,
+    budget: &Budget,
+    watch: Watch<'_>,
+) -> Result<Vec<u64>, Error> {
     let mut found = Vec::new();
     pieces(&**image, "looking for metadata", budget, watch, |at, bytes| {
         let mut add = |offset: usize| {
@@ -74,8 +82,8 @@ fn beginnings(image: &Arc<dyn Image>, budget: &Budget, watch: Watch<'_>) -> Resu
     Ok(found)
 }
 
-/// Reads the text that starts at offset `inside` of the first page, up to the first byte that is no text or the start
-/// of another text.
+/// Reads the text that starts at offset `inside` of the first page, up to the first byte that is no
+/// text or the start of another text.
 fn text(image: &dyn Image, pages: &[u64], inside: u64, budget: &Budget) -> Result<Metadata, Error> {
     let mut metadata = Metadata { text: Vec::new(), is_partial: true };
     let mut page = vec![0u8; PAGE_LEN];
@@ -106,7 +114,8 @@ mod tests {
              trace {{ uuid = \"01020304-0506-0708-090a-0b0c0d0e0f10\"; }};\nevent {{ name = \"a\"; }};\n",
             "/* long */\n".repeat(400)
         );
-        // The second page of the text is before the first in memory, and another text follows the first page.
+        // The second page of the text is before the first in memory, and another text follows the
+        // first page.
         let place = |at: u64, text: &[u8]| -> Vec<(u64, u64)> {
             let words = text.chunks(8).map(|part| {
                 let mut word = [0u8; 8];
@@ -116,13 +125,19 @@ mod tests {
             words.enumerate().map(|(n, word)| (at + 8 * n as u64, word)).collect()
         };
         let (first, second) = whole.as_bytes().split_at(4096);
-        let mut words = [place(0x8000, first), place(0x4000, second), place(0x9000, &[b'x'; 64])].concat();
+        let mut words =
+            [place(0x8000, first), place(0x4000, second), place(0x9000, &[b'x'; 64])].concat();
         words.extend([(0x3010, 0x8000_0000_0000_8163), (0x3018, 0x8000_0000_0000_4163)]);
         let image: Arc<dyn Image> = memory(&words);
         let uuid = std::array::from_fn(|n| n as u8 + 1);
-        let found = texts(&image, &[uuid], &Budget::default(), &unwatched).expect("within the budget");
-        assert_eq!(found.iter().map(|text| text.text.as_slice()).collect::<Vec<_>>(), [whole.as_bytes()]);
-        let other = texts(&image, &[[9; 16]], &Budget::default(), &unwatched).expect("within the budget");
+        let found =
+            texts(&image, &[uuid], &Budget::default(), &unwatched).expect("within the budget");
+        assert_eq!(
+            found.iter().map(|text| text.text.as_slice()).collect::<Vec<_>>(),
+            [whole.as_bytes()]
+        );
+        let other =
+            texts(&image, &[[9; 16]], &Budget::default(), &unwatched).expect("within the budget");
         assert!(other.is_empty());
     }
 }

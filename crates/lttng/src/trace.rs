@@ -16,7 +16,11 @@ impl Session {
         let class = self.metadata.class().map_err(|error| wrong(error.to_string()))?;
         let stream = |(stream, of): (usize, &super::Stream)| Stream {
             // An invalid class makes the packets of an undescribed stream faults.
-            class: class.streams.iter().position(|class| class.id == u64::from(of.channel)).unwrap_or(usize::MAX),
+            class: class
+                .streams
+                .iter()
+                .position(|class| class.id == u64::from(of.channel))
+                .unwrap_or(usize::MAX),
             id: of.packets.first().map(|packet| packet.header.instance),
             files: Vec::new(),
             packets: Vec::new(),

@@ -1,5 +1,5 @@
-//! Pages of a packet that read as zeros. Memory that is missing, or was never written, reads so; no tracer writes a page of events that are
-//! all zeros.
+//! Pages of a packet that read as zeros. Memory that is missing, or was never written, reads so; no
+//! tracer writes a page of events that are all zeros.
 
 /// Size of a page, bytes. Larger pages are several of these.
 const PAGE: u64 = 4096;
@@ -34,10 +34,15 @@ impl Pages {
     /// Returns how the event from bit `at` to bit `to` and pages of zeros meet.
     pub(super) fn meets(&self, at: u64, to: u64) -> Meets {
         let page = |bit: u64| bit / 8 / PAGE;
-        let is_zero = |page: u64| usize::try_from(page).ok().and_then(|page| self.zeros.get(page)) == Some(&true);
+        let is_zero = |page: u64| {
+            usize::try_from(page).ok().and_then(|page| self.zeros.get(page)) == Some(&true)
+        };
         let (first, last) = (page(at), page(to.saturating_sub(1)));
-        // The content ends here: the event has this length, and only its last bytes are in the page.
-        let is_end = to == self.end && first < last && to.saturating_sub(last.saturating_mul(PAGE * 8)) <= END;
+        // The content ends here: the event has this length, and only its last bytes are in the
+        // page.
+        let is_end = to == self.end
+            && first < last
+            && to.saturating_sub(last.saturating_mul(PAGE * 8)) <= END;
         match is_zero(first) || is_zero(last) {
             true if !is_zero(first) && is_end => Meets::Not,
             true => Meets::Unproven,

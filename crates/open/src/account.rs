@@ -1,4 +1,5 @@
-//! Makes the account of a trace: what was found and recovered, and every loss with its place, size and cause.
+//! Makes the account of a trace: what was found and recovered, and every loss with its place, size
+//! and cause.
 
 use crate::{Ftrace, RecoveredSession, Trace};
 use lastwords_ctf::{Totals, read};
@@ -11,8 +12,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 impl Trace {
-    /// Returns the account of the trace as far as it is known before all events are read. For a trace array it includes
-    /// the remarks and losses of the machine.
+    /// Returns the account of the trace as far as it is known before all events are read. For a
+    /// trace array it includes the remarks and losses of the machine.
     #[must_use]
     pub fn account(&self) -> Account<'_> {
         self.account_of(true)
@@ -41,7 +42,9 @@ impl Trace {
             return of_ctf(trace);
         }
         let ftrace = self.ftrace();
-        let Some((ring, Ftrace { machine, .. })) = ftrace.and_then(|ftrace| Some((ftrace.ring?, ftrace))) else {
+        let Some((ring, Ftrace { machine, .. })) =
+            ftrace.and_then(|ftrace| Some((ftrace.ring?, ftrace)))
+        else {
             return named(&self.name, Evidence::default());
         };
         let mut evidence = ring.evidence();
@@ -53,8 +56,9 @@ impl Trace {
     }
 }
 
-/// Returns the accounts of several traces. Remarks and losses of a machine are in the account of its first array. If
-/// there are several machines, the names of arrays include the path of their machine.
+/// Returns the accounts of several traces. Remarks and losses of a machine are in the account of
+/// its first array. If there are several machines, the names of arrays include the path of their
+/// machine.
 #[must_use]
 pub fn accounts<'t>(traces: &'t [Trace]) -> Vec<Account<'t>> {
     let machine = |trace: &Trace| trace.ftrace().map(|_| Arc::as_ptr(&trace.origin));
@@ -70,10 +74,15 @@ pub fn accounts<'t>(traces: &'t [Trace]) -> Vec<Account<'t>> {
     traces.iter().enumerate().map(account).collect()
 }
 
-/// Returns the accounts of several traces after they were read together. `totals` has the losses of all of them that
-/// reading found. `each` has those of single traces, by position, as far as they are known.
+/// Returns the accounts of several traces after they were read together. `totals` has the losses of
+/// all of them that reading found. `each` has those of single traces, by position, as far as they
+/// are known.
 #[must_use]
-pub fn accounts_after_reading<'t>(traces: &'t [Trace], totals: &Totals, each: &[(usize, Totals)]) -> Vec<Account<'t>> {
+pub fn accounts_after_reading<'t>(
+    traces: &'t [Trace],
+    totals: &Totals,
+    each: &[(usize, Totals)],
+) -> Vec<Account<'t>> {
     let mut accounts = accounts(traces);
     let mut known = Totals::default();
     for (position, reading) in each {
@@ -106,7 +115,10 @@ fn named(name: &str, evidence: Evidence) -> Account<'static> {
 pub(crate) fn of_ring(name: &str, ring: &dyn Ring, mut evidence: Evidence) -> Account<'static> {
     evidence.gaps.extend(counters(ring));
     let stream = |cpu: u32| StreamName { cpu: Some(cpu), ..StreamName::default() };
-    Account { streams: ring.cpus().iter().map(|cpu| stream(cpu.cpu)).collect(), ..named(name, evidence) }
+    Account {
+        streams: ring.cpus().iter().map(|cpu| stream(cpu.cpu)).collect(),
+        ..named(name, evidence)
+    }
 }
 
 fn of_lttng(session: &lttng::Session) -> Account<'_> {
@@ -114,7 +126,11 @@ fn of_lttng(session: &lttng::Session) -> Account<'_> {
         "" => stream.channel.to_string(),
         name => name.to_owned(),
     };
-    let name = |(index, stream)| StreamName { channel: channel(stream), instance: index as u64, cpu: stream.cpu };
+    let name = |(index, stream)| StreamName {
+        channel: channel(stream),
+        instance: index as u64,
+        cpu: stream.cpu,
+    };
     Account {
         name: session.name.clone(),
         uuid: session.uuid,
@@ -125,15 +141,19 @@ fn of_lttng(session: &lttng::Session) -> Account<'_> {
     }
 }
 
-/// Returns the account of a trace in a folder of CTF. Losses that its packets report, and packets that cannot be read,
-/// are only known after reading: [`Account::add_reading`].
+/// Returns the account of a trace in a folder of CTF. Losses that its packets report, and packets
+/// that cannot be read, are only known after reading: [`Account::add_reading`].
 fn of_ctf(trace: &read::Trace) -> Account<'static> {
     let mut account = named(&trace.path.display().to_string(), Evidence::default());
     let mut rows = Vec::new();
     for (index, stream) in trace.streams.iter().enumerate() {
         let class = trace.class().streams.get(stream.class).map_or(0, |class| class.id);
         let (channel, cpu) = (class.to_string(), read::cpu(trace, stream));
-        account.streams.push(StreamName { channel, instance: stream.id.unwrap_or(index as u64), cpu });
+        account.streams.push(StreamName {
+            channel,
+            instance: stream.id.unwrap_or(index as u64),
+            cpu,
+        });
         let row = |(sequence, (_, entry)): (usize, &(u32, read::Entry))| SubBuffer {
             stream: index,
             sequence: sequence as u64,
@@ -168,7 +188,10 @@ mod tests {
         drop(folder);
         let lost = Totals { lost_events: 7, faults: 1, ..Totals::default() };
         let accounts = accounts_after_reading(&opened.traces, &lost, &[(1, lost)]);
-        let losses: Vec<_> = accounts.iter().map(|account| (account.faults, account.evidence.lost_events())).collect();
+        let losses: Vec<_> = accounts
+            .iter()
+            .map(|account| (account.faults, account.evidence.lost_events()))
+            .collect();
         assert_eq!(losses, [(0, 0), (1, 7)]);
         // It is not known which trace has lost events, but the loss is reported.
         let accounts = accounts_after_reading(&opened.traces, &lost, &[]);

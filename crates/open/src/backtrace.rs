@@ -11,8 +11,8 @@ const SHOWN: usize = 30;
 /// The addresses in the command line for `addr2line`.
 const ADDRESSES: usize = 20;
 
-/// Beginnings of the names of functions that no reader of a backtrace looks for: the standard library, the runtime of tokio, and
-/// the recorder.
+/// Beginnings of the names of functions that no reader of a backtrace looks for: the standard
+/// library, the runtime of tokio, and the recorder.
 const RUNTIME: [&str; 12] = [
     "std::",
     "core::",
@@ -30,16 +30,22 @@ const RUNTIME: [&str; 12] = [
 /// Beginnings of the file names of modules whose functions are part of the runtime.
 const RUNTIME_MODULES: [&str; 4] = ["libc.so", "libpthread.so", "ld-linux", "libgcc_s.so"];
 
-/// Writes panics and signals for people. One that the process survived is one line. The others follow with their backtraces, and the
-/// causes of death come last. `time` formats nanoseconds since the epoch.
+/// Writes panics and signals for people. One that the process survived is one line. The others
+/// follow with their backtraces, and the causes of death come last. `time` formats nanoseconds
+/// since the epoch.
 ///
-/// Frames of the runtime between others share a line, except the innermost frame. Frames without names are followed by the command that
-/// names them.
+/// Frames of the runtime between others share a line, except the innermost frame. Frames without
+/// names are followed by the command that names them.
 ///
 /// # Errors
 /// `out` cannot be written.
-pub fn write_crashes(causes: &[Crash], time: &dyn Fn(i64) -> String, out: &mut dyn Write) -> io::Result<()> {
-    let (fatal, survived): (Vec<&Crash>, Vec<&Crash>) = causes.iter().partition(|cause| cause.is_cause_of_death);
+pub fn write_crashes(
+    causes: &[Crash],
+    time: &dyn Fn(i64) -> String,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let (fatal, survived): (Vec<&Crash>, Vec<&Crash>) =
+        causes.iter().partition(|cause| cause.is_cause_of_death);
     let headline = |cause: &Crash| format!("{}, at {}", cause.summary(), time(cause.nanoseconds()));
     for cause in survived {
         let how = match cause.later_events {
@@ -66,7 +72,8 @@ impl Crash {
     }
 }
 
-/// Returns the lines of frames. The innermost one has its own line if the program was in it (`keeps_first`): that of a panic is the hook's.
+/// Returns the lines of frames. The innermost one has its own line if the program was in it
+/// (`keeps_first`): that of a panic is the hook's.
 fn lines(frames: &[Frame], keeps_first: bool) -> Vec<String> {
     let mut lines = Vec::new();
     let mut depth = 0;
@@ -113,20 +120,26 @@ fn of_frame(depth: usize, frame: &Frame) -> Vec<String> {
 /// Returns true if no reader of a backtrace looks for the frame at a depth.
 fn is_runtime(frames: &[Frame], depth: usize) -> bool {
     let Some(frame) = frames.get(depth) else { return false };
-    let module = frame.module.as_deref().and_then(|path| path.rsplit('/').next()).unwrap_or_default();
+    let module =
+        frame.module.as_deref().and_then(|path| path.rsplit('/').next()).unwrap_or_default();
     let is_library = RUNTIME_MODULES.iter().any(|beginning| module.starts_with(beginning));
     let is_own = |function: &Function| {
-        let name = function.name.trim_start_matches(['<', '&', '(', '*']).trim_start_matches("dyn ");
+        let name =
+            function.name.trim_start_matches(['<', '&', '(', '*']).trim_start_matches("dyn ");
         RUNTIME.iter().any(|beginning| name.starts_with(beginning))
     };
-    is_library || is_shim(frames, depth) || (!frame.functions.is_empty() && frame.functions.iter().all(is_own))
+    is_library
+        || is_shim(frames, depth)
+        || (!frame.functions.is_empty() && frame.functions.iter().all(is_own))
 }
 
-/// Returns true if the frame is the function `main` with which the compiler begins a program in Rust.
+/// Returns true if the frame is the function `main` with which the compiler begins a program in
+/// Rust.
 fn is_shim(frames: &[Frame], depth: usize) -> bool {
     let name = |depth: usize| Some(frames.get(depth)?.functions.last()?.name.as_str());
     let inner = depth.checked_sub(1).and_then(name);
-    name(depth) == Some("main") && inner.is_some_and(|inner| inner.starts_with("std::rt::lang_start"))
+    name(depth) == Some("main")
+        && inner.is_some_and(|inner| inner.starts_with("std::rt::lang_start"))
 }
 
 /// Returns a command line for each module whose frames have no names.
@@ -180,7 +193,10 @@ mod tests {
             written(&["std::a", "std::b", "x"], true).starts_with("     0  std::a\n     1  std::b"),
             "one frame is not folded"
         );
-        assert!(written(&["app", "main"], true).contains("main"), "a program in C has its own main");
+        assert!(
+            written(&["app", "main"], true).contains("main"),
+            "a program in C has its own main"
+        );
     }
 
     #[test]

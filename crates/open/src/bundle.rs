@@ -1,9 +1,10 @@
-//! Reads and writes bundles. A bundle describes the events of a kernel. It is saved while the kernel runs, for the case
-//! that only the kernel's ring buffer is left.
+//! Reads and writes bundles. A bundle describes the events of a kernel. It is saved while the
+//! kernel runs, for the case that only the kernel's ring buffer is left.
 //!
-//! A bundle is a tar archive compressed by zstd. Its files have their names below tracefs and /proc:
-//! `events/SYSTEM/NAME/format`, `events/header_page`, `kallsyms`, `modules`, `printk_formats`, `saved_cmdlines`,
-//! `saved_tgids`, `trace_clock`, `uname`, `notes` (the kernel's ELF notes with its build id), `btf/vmlinux`.
+//! A bundle is a tar archive compressed by zstd. Its files have their names below tracefs and
+//! /proc: `events/SYSTEM/NAME/format`, `events/header_page`, `kallsyms`, `modules`,
+//! `printk_formats`, `saved_cmdlines`, `saved_tgids`, `trace_clock`, `uname`, `notes` (the kernel's
+//! ELF notes with its build id), `btf/vmlinux`.
 
 use anyhow::{Context, bail, ensure};
 use lastwords_bytes::{Budget, ByteOrder};
@@ -37,7 +38,8 @@ const FILES: [&str; 9] = [
 /// The files with the names of tasks, which change while the kernel runs.
 const TASKS: [&str; 2] = ["saved_cmdlines", "saved_tgids"];
 
-/// The folder of the state of lastwords, unless the environment variable `LASTWORDS_STATE` names another.
+/// The folder of the state of lastwords, unless the environment variable `LASTWORDS_STATE` names
+/// another.
 const STATE: &str = "/var/lib/lastwords";
 
 /// Returns the folder in which the unit `lastwords-bundle.service` saves the bundle of each kernel.
@@ -85,8 +87,8 @@ impl Bundle {
         Ok(bundle)
     }
 
-    /// Makes a bundle of the files of the running kernel. Root can read all of them; for other users, the symbols are
-    /// missing.
+    /// Makes a bundle of the files of the running kernel. Root can read all of them; for other
+    /// users, the symbols are missing.
     ///
     /// # Errors
     /// tracefs is not mounted, or cannot be read.
@@ -97,10 +99,11 @@ impl Bundle {
         Ok(bundle)
     }
 
-    /// Makes a bundle of what describes the events of the running kernel to a reader of them: formats, symbols, modules and names.
-    /// Types, by which the kernel's memory is read, are left out. The formats are those of `recorded`, a list of `SYSTEM:EVENT`, and
-    /// of the system `ftrace`, whose events the tracer records by itself. Without a list, they are those of all events, which takes the
-    /// kernel a tenth of a second to print.
+    /// Makes a bundle of what describes the events of the running kernel to a reader of them:
+    /// formats, symbols, modules and names. Types, by which the kernel's memory is read, are left
+    /// out. The formats are those of `recorded`, a list of `SYSTEM:EVENT`, and of the system
+    /// `ftrace`, whose events the tracer records by itself. Without a list, they are those of all
+    /// events, which takes the kernel a tenth of a second to print.
     ///
     /// # Errors
     /// tracefs is not mounted, or cannot be read.
@@ -114,15 +117,19 @@ impl Bundle {
         bundle.add("kallsyms", Path::new("/proc/kallsyms"));
         bundle.add("modules", Path::new("/proc/modules"));
         let uname = rustix::system::uname();
-        let words = [uname.sysname(), uname.nodename(), uname.release(), uname.version(), uname.machine()];
+        let words =
+            [uname.sysname(), uname.nodename(), uname.release(), uname.version(), uname.machine()];
         let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
-        bundle.files.insert("uname".to_owned(), format!("{} GNU/Linux\n", words.join(" ")).into_bytes());
+        bundle
+            .files
+            .insert("uname".to_owned(), format!("{} GNU/Linux\n", words.join(" ")).into_bytes());
         bundle.check(tracefs)?;
         Ok(bundle)
     }
 
-    /// Makes a bundle of what has changed since a bundle was made of the running tracer, whose `modules` are given. That is the names of
-    /// tasks, and if a module was loaded or unloaded since then, everything.
+    /// Makes a bundle of what has changed since a bundle was made of the running tracer, whose
+    /// `modules` are given. That is the names of tasks, and if a module was loaded or unloaded
+    /// since then, everything.
     ///
     /// # Errors
     /// tracefs is not mounted, or cannot be read.
@@ -148,17 +155,25 @@ impl Bundle {
         Ok(())
     }
 
-    /// Adds the formats of all events, or of some and of those of the system `ftrace`, and the format of a sub-buffer's header.
-    fn add_events(&mut self, events: &Path, recorded: Option<&BTreeSet<String>>) -> anyhow::Result<()> {
+    /// Adds the formats of all events, or of some and of those of the system `ftrace`, and the
+    /// format of a sub-buffer's header.
+    fn add_events(
+        &mut self,
+        events: &Path,
+        recorded: Option<&BTreeSet<String>>,
+    ) -> anyhow::Result<()> {
         let folders = |path: &Path| -> anyhow::Result<Vec<PathBuf>> {
             let entries = std::fs::read_dir(path).with_context(|| path.display().to_string())?;
-            let mut paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+            let mut paths: Vec<PathBuf> =
+                entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
             paths.retain(|path| path.is_dir());
             paths.sort();
             Ok(paths)
         };
         self.add("events/header_page", &events.join("header_page"));
-        for (system, event) in recorded.into_iter().flatten().filter_map(|name| name.split_once(':')) {
+        for (system, event) in
+            recorded.into_iter().flatten().filter_map(|name| name.split_once(':'))
+        {
             let name = format!("{system}/{event}/format");
             self.add(&format!("events/{name}"), &events.join(&name));
         }
@@ -197,7 +212,8 @@ impl Bundle {
         out.flush().and_then(|()| out.get_ref().sync_all()).with_context(named)
     }
 
-    /// Writes the archive of the bundle, compressed by a level of zstd, and returns what it was written into.
+    /// Writes the archive of the bundle, compressed by a level of zstd, and returns what it was
+    /// written into.
     ///
     /// # Errors
     /// It cannot be written.
@@ -227,20 +243,31 @@ impl Bundle {
     ///
     /// # Errors
     /// The bytes are not a bundle, or the budget is spent.
-    pub fn read_from(from: &str, bytes: impl std::io::Read, budget: &Budget) -> anyhow::Result<Self> {
+    pub fn read_from(
+        from: &str,
+        bytes: impl std::io::Read,
+        budget: &Budget,
+    ) -> anyhow::Result<Self> {
         let mut bundle = Self::default();
         bundle.update_from(from, bytes, budget)?;
         bundle.check(Path::new(from))?;
         Ok(bundle)
     }
 
-    /// Reads the archive of changes ([`Self::of_changes`]), whose files replace those of the same names.
+    /// Reads the archive of changes ([`Self::of_changes`]), whose files replace those of the same
+    /// names.
     ///
     /// # Errors
     /// The bytes are not an archive, or the budget is spent.
-    pub fn update_from(&mut self, from: &str, bytes: impl std::io::Read, budget: &Budget) -> anyhow::Result<()> {
+    pub fn update_from(
+        &mut self,
+        from: &str,
+        bytes: impl std::io::Read,
+        budget: &Budget,
+    ) -> anyhow::Result<()> {
         let named = || format!("{from}: no bundle of lastwords");
-        let mut archive = tar::Archive::new(decompress::reader(from, bytes, budget).with_context(named)?);
+        let mut archive =
+            tar::Archive::new(decompress::reader(from, bytes, budget).with_context(named)?);
         for entry in archive.entries().with_context(named)? {
             let mut entry = entry.with_context(named)?;
             budget.steps(from, 1)?;
@@ -254,25 +281,39 @@ impl Bundle {
 
     /// Returns a file as text. It is empty if the bundle does not have the file.
     fn text(&self, name: &str) -> String {
-        self.files.get(name).map(|bytes| String::from_utf8_lossy(bytes).into_owned()).unwrap_or_default()
+        self.files
+            .get(name)
+            .map(|bytes| String::from_utf8_lossy(bytes).into_owned())
+            .unwrap_or_default()
     }
 
-    /// Returns the description as that of a tracer without arrays, on a machine of the byte order of this process. Without
-    /// `events/header_page`, the layout of sub-buffers is that of a 64-bit kernel.
+    /// Returns the description as that of a tracer without arrays, on a machine of the byte order
+    /// of this process. Without `events/header_page`, the layout of sub-buffers is that of a 64-bit
+    /// kernel.
     #[must_use]
     pub fn tracing(&self) -> Tracing {
         let (formats, notes) = self.formats();
         let uname = self.uname();
         let header_page = self.header_page().unwrap_or(HeaderPage::of_word_size(8));
         let word = |at: usize| uname.split_whitespace().nth(at).unwrap_or_default().to_owned();
-        let machine = uname.split_whitespace().rev().find(|word| *word != "GNU/Linux").unwrap_or_default().to_owned();
+        let machine = uname
+            .split_whitespace()
+            .rev()
+            .find(|word| *word != "GNU/Linux")
+            .unwrap_or_default()
+            .to_owned();
         Tracing {
             release: word(2),
             machine,
-            byte_order: if cfg!(target_endian = "big") { ByteOrder::Big } else { ByteOrder::Little },
+            byte_order: if cfg!(target_endian = "big") {
+                ByteOrder::Big
+            } else {
+                ByteOrder::Little
+            },
             word_size: header_page.commit_size,
             page_size: u32::try_from(rustix::param::page_size()).unwrap_or(4096),
-            cpus: std::thread::available_parallelism().map_or(1, |cpus| u32::try_from(cpus.get()).unwrap_or(1)),
+            cpus: std::thread::available_parallelism()
+                .map_or(1, |cpus| u32::try_from(cpus.get()).unwrap_or(1)),
             header_page,
             formats,
             comms: self.comms(),
@@ -301,7 +342,9 @@ impl Bundle {
     pub(super) fn formats(&self) -> (BTreeMap<u16, Format>, Vec<String>) {
         let (mut formats, mut notes) = (BTreeMap::new(), Vec::new());
         for (name, text) in &self.files {
-            let Some(path) = name.strip_prefix("events/").and_then(|name| name.strip_suffix("/format")) else {
+            let Some(path) =
+                name.strip_prefix("events/").and_then(|name| name.strip_suffix("/format"))
+            else {
                 continue;
             };
             let system = path.split('/').next().unwrap_or_default();
@@ -366,7 +409,8 @@ impl Bundle {
         self.files.get("btf/vmlinux").map(Vec::as_slice)
     }
 
-    /// Returns the byte order of the kernel's type information. It is little-endian if the bundle has none.
+    /// Returns the byte order of the kernel's type information. It is little-endian if the bundle
+    /// has none.
     pub(super) fn byte_order(&self) -> ByteOrder {
         match self.files.get("btf/vmlinux").and_then(|btf| btf.first_chunk::<2>()) {
             Some([0xeb, 0x9f]) => ByteOrder::Big,

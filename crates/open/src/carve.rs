@@ -11,7 +11,8 @@ use lastwords_image::vmcore::Physical;
 use lastwords_session::{self as session, Session};
 use std::sync::Arc;
 
-/// Adds what is found in the memory of a location: sub-buffers of sessions and of ftrace, and packets of LTTng.
+/// Adds what is found in the memory of a location: sub-buffers of sessions and of ftrace, and
+/// packets of LTTng.
 ///
 /// # Errors
 /// The location cannot be read, or nothing is in it.
@@ -35,14 +36,22 @@ pub(super) fn open(
         }
     };
     let watch = options.watch;
-    let walk = lastwords_session::Options { snapshot: options.snapshot, whole: options.whole, ..Default::default() };
+    let walk = lastwords_session::Options {
+        snapshot: options.snapshot,
+        whole: options.whole,
+        ..Default::default()
+    };
     let mut own = session::carve(&image, &walk, budget, watch).with_context(named)?;
     opened.notes.append(&mut own.notes);
     let ours: Vec<[u8; 16]> = own.sessions.iter().map(|session| session.info().uuid).collect();
-    let found = |session| (name_of(&session), Body::Session(Arc::new(RecoveredSession::new(session, None, None))));
+    let found = |session| {
+        (name_of(&session), Body::Session(Arc::new(RecoveredSession::new(session, None, None))))
+    };
     let mut bodies: Vec<(String, Body)> = own.sessions.into_iter().map(found).collect();
-    let packets = lttng::carve(&image, given, budget, watch, &mut opened.notes).with_context(named)?;
-    // Sub-buffers of sessions of lastwords have the form of LTTng's packets, so they are left out here.
+    let packets =
+        lttng::carve(&image, given, budget, watch, &mut opened.notes).with_context(named)?;
+    // Sub-buffers of sessions of lastwords have the form of LTTng's packets, so they are left out
+    // here.
     let packets = packets.into_iter().filter(|session| !ours.contains(&session.uuid));
     bodies.extend(lttng::bodies(packets.collect(), watch));
     let carve = |(physical, found): (Physical, anyhow::Result<_>)| {
@@ -66,11 +75,15 @@ pub(super) fn open(
         carved.as_ref().err().into_iter().for_each(note);
         carved.ok()
     });
-    if bodies.is_empty() && machine.as_ref().is_none_or(|machine| machine.tracing.arrays.is_empty()) {
+    if bodies.is_empty() && machine.as_ref().is_none_or(|machine| machine.tracing.arrays.is_empty())
+    {
         if has_regions {
             return Ok(());
         }
-        bail!("{}: no sub-buffer of a session, packet of LTTng or sub-buffer of ftrace is in it", path.display());
+        bail!(
+            "{}: no sub-buffer of a session, packet of LTTng or sub-buffer of ftrace is in it",
+            path.display()
+        );
     }
     let origin = Origin { path: path.to_owned(), kind, core, machine };
     machine::add_carved(origin, bodies, options, opened);
@@ -80,6 +93,11 @@ pub(super) fn open(
 /// Returns the name of a session. If it is lost, the name is made from the UUID.
 fn name_of(session: &Session) -> String {
     let info = session.info();
-    let uuid = || info.uuid.iter().take(4).fold("carved-".to_owned(), |name, byte| format!("{name}{byte:02x}"));
+    let uuid = || {
+        info.uuid
+            .iter()
+            .take(4)
+            .fold("carved-".to_owned(), |name, byte| format!("{name}{byte:02x}"))
+    };
     if info.name.is_empty() { uuid() } else { info.name.clone() }
 }

@@ -5,7 +5,8 @@ use std::path::Path;
 /// The inode of the first PID namespace (PROC_PID_INIT_INO, include/linux/proc_ns.h).
 const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
 
-/// Returns true if this process runs in a container and no folder of the host is mounted at the path: files there end with the container.
+/// Returns true if this process runs in a container and no folder of the host is mounted at the
+/// path: files there end with the container.
 #[must_use]
 pub fn ends_with_container(path: &Path) -> bool {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
@@ -19,8 +20,9 @@ fn is_container() -> bool {
         || namespace.is_ok_and(|namespace| namespace != Path::new(FIRST_PID_NAMESPACE))
 }
 
-/// Returns the folder of the mounted file system that appears at the mount point of `path`. It is not `/` if a folder of the host is
-/// mounted there. If several file systems are mounted at one place, the last of them is visible (proc_pid_mountinfo(5)).
+/// Returns the folder of the mounted file system that appears at the mount point of `path`. It is
+/// not `/` if a folder of the host is mounted there. If several file systems are mounted at one
+/// place, the last of them is visible (proc_pid_mountinfo(5)).
 fn mounted_root<'a>(mounts: &'a str, path: &Path) -> Option<&'a str> {
     let mut found: Option<(usize, &str)> = None;
     for line in mounts.lines() {

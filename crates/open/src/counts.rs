@@ -1,4 +1,5 @@
-//! Counts the events of a trace by stream and class, with their bytes. Events are skipped, not decoded, and not merged by time.
+//! Counts the events of a trace by stream and class, with their bytes. Events are skipped, not
+//! decoded, and not merged by time.
 
 use lastwords_ctf::program::Event;
 use lastwords_ctf::read::{Next, Reader, Stream, Trace};
@@ -36,8 +37,8 @@ pub struct StreamCounts {
     pub faults: Vec<String>,
 }
 
-/// Counts the events of a trace, a stream on each CPU. `after` is a moment in nanoseconds since the epoch for
-/// [`StreamCounts::recent`].
+/// Counts the events of a trace, a stream on each CPU. `after` is a moment in nanoseconds since the
+/// epoch for [`StreamCounts::recent`].
 #[must_use]
 pub fn counts(trace: &Trace, after: Option<i64>) -> Vec<StreamCounts> {
     parallel::map(&trace.streams, parallel::cpus(), |_, stream| of_stream(trace, stream, after))
@@ -46,13 +47,21 @@ pub fn counts(trace: &Trace, after: Option<i64>) -> Vec<StreamCounts> {
 fn of_stream(trace: &Trace, stream: &Stream, after: Option<i64>) -> StreamCounts {
     let classes = trace.class().streams.get(stream.class).map_or(0, |class| class.events.len());
     let none = vec![Count::default(); classes];
-    let counts = StreamCounts { class: stream.class, events: none.clone(), recent: none, faults: Vec::new() };
+    let counts = StreamCounts {
+        class: stream.class,
+        events: none.clone(),
+        recent: none,
+        faults: Vec::new(),
+    };
     let add = |counts: &mut StreamCounts, event: &Event, time: Option<i64>| {
         let StreamCounts { events, recent, .. } = counts;
         let is_recent = after.is_some_and(|after| time.is_some_and(|time| time > after));
         let one = Count { events: 1, bytes: event.end.saturating_sub(event.at) / 8 };
         let of = [Some(events), Some(recent).filter(|_| is_recent)];
-        of.into_iter().flatten().filter_map(|of| of.get_mut(event.class)).for_each(|count| count.add(one));
+        of.into_iter()
+            .flatten()
+            .filter_map(|of| of.get_mut(event.class))
+            .for_each(|count| count.add(one));
     };
     fold(Reader::new(trace, stream).rounded(Rounding::Floor), counts, add, |counts, next| {
         if let Next::Fault(fault) = next {
@@ -61,8 +70,8 @@ fn of_stream(trace: &Trace, stream: &Stream, after: Option<i64>) -> StreamCounts
     })
 }
 
-/// Reads a stream to its end. Passes each event with its time to `take`, and all else that the reader returns to `other`. Returns
-/// the state that both have changed.
+/// Reads a stream to its end. Passes each event with its time to `take`, and all else that the
+/// reader returns to `other`. Returns the state that both have changed.
 pub(crate) fn fold<S>(
     reader: Reader<'_>,
     state: S,

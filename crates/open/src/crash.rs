@@ -1,6 +1,7 @@
-//! Finds the panics and signals that hooks and handlers recorded, and names their addresses by the modules that were
-//! mapped. The last panic or signal of a process is its cause of death, unless the process recorded events afterwards.
-//! The closings of spans while a panic unwinds the thread do not count if the panic ended the session.
+//! Finds the panics and signals that hooks and handlers recorded, and names their addresses by the
+//! modules that were mapped. The last panic or signal of a process is its cause of death, unless
+//! the process recorded events afterwards. The closings of spans while a panic unwinds the thread
+//! do not count if the panic ended the session.
 
 use crate::escape;
 use crate::symbols::Function;
@@ -63,8 +64,8 @@ pub struct Frame {
     pub offset: Option<String>,
     /// The module's build ID.
     pub build_id: Option<String>,
-    /// The functions that the address is in: the innermost of those that were inlined comes first. Empty until
-    /// [`name_frames()`](crate::name_frames) has found them.
+    /// The functions that the address is in: the innermost of those that were inlined comes first.
+    /// Empty until [`name_frames()`](crate::name_frames) has found them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub functions: Vec<Function>,
 }
@@ -99,11 +100,14 @@ impl Crash {
         match (field("signal"), field("message")) {
             (Some(signal), _) => {
                 let has_address = HAVE_ADDRESS.contains(&signal.as_str());
-                let address = field("address").filter(|_| has_address).map(|address| format!(", address {address}"));
+                let address = field("address")
+                    .filter(|_| has_address)
+                    .map(|address| format!(", address {address}"));
                 format!("{signal}{thread}{}", address.unwrap_or_default())
             }
             (None, Some(message)) => {
-                let place = field("location").map_or_else(String::new, |location| format!(" ({location})"));
+                let place =
+                    field("location").map_or_else(String::new, |location| format!(" ({location})"));
                 format!("panic{thread}: {message}{place}")
             }
             (None, None) => format!("{}{thread}", escape(&self.event)),
@@ -114,8 +118,11 @@ impl Crash {
 /// Returns all panics and signals that were recorded, in order of time.
 pub(crate) fn of(session: &Arc<Session>) -> Vec<Crash> {
     // A session that cannot be read as a trace was reported when it was written.
-    let Ok(trace) = lastwords_ctf::session::trace(session, Path::new(""), Version::V2) else { return Vec::new() };
-    let has_crash = parallel::map(&trace.streams, parallel::cpus(), |_, stream| has_crash(&trace, stream));
+    let Ok(trace) = lastwords_ctf::session::trace(session, Path::new(""), Version::V2) else {
+        return Vec::new();
+    };
+    let has_crash =
+        parallel::map(&trace.streams, parallel::cpus(), |_, stream| has_crash(&trace, stream));
     let mut searched = trace.clone();
     let mut is_searched = has_crash.into_iter();
     searched.streams.retain(|_| is_searched.next() == Some(true));
@@ -124,11 +131,13 @@ pub(crate) fn of(session: &Arc<Session>) -> Vec<Crash> {
     let mut causes = Vec::new();
     let mut visit = |reader: &mut Reader<'_>, event: &Due| {
         let members = reader.members(event);
-        let payload: Vec<Member> = members.iter().filter(|member| member.scope == Scope::Payload).cloned().collect();
+        let payload: Vec<Member> =
+            members.iter().filter(|member| member.scope == Scope::Payload).cloned().collect();
         // A channel for errors has a copy of the event.
         if !seen.contains(&payload) {
             seen.push(payload);
-            let name = reader.class_of(event).and_then(|class| class.name.clone()).unwrap_or_default();
+            let name =
+                reader.class_of(event).and_then(|class| class.name.clone()).unwrap_or_default();
             causes.push(cause(name, event, members, &session.info().modules));
         }
     };
@@ -139,10 +148,12 @@ pub(crate) fn of(session: &Arc<Session>) -> Vec<Crash> {
     causes
 }
 
-/// Returns true if the stream has a panic or a signal. Most streams have none, and are not read again in order of time.
+/// Returns true if the stream has a panic or a signal. Most streams have none, and are not read
+/// again in order of time.
 fn has_crash(trace: &Trace, stream: &Stream) -> bool {
     let events = trace.class().streams.get(stream.class).map_or(&[][..], |class| &class.events);
-    let is_wanted: Vec<bool> = events.iter().map(|event| event.name.as_deref().is_some_and(is_crash)).collect();
+    let is_wanted: Vec<bool> =
+        events.iter().map(|event| event.name.as_deref().is_some_and(is_crash)).collect();
     if !is_wanted.contains(&true) {
         return false;
     }
@@ -159,28 +170,39 @@ fn has_crash(trace: &Trace, stream: &Stream) -> bool {
     found.get()
 }
 
-/// Counts the events that each process recorded after its panics and signals. In a session of several processes, events
-/// without a process ID in their contexts are not counted.
+/// Counts the events that each process recorded after its panics and signals. In a session of
+/// several processes, events without a process ID in their contexts are not counted.
 fn judge(causes: &mut [Crash], traces: &[Trace], info: &Info) {
     let is_shared = info.scope_word() != "process";
-    // The last panic ended the session: its thread closed its spans afterwards. A panic that was caught did not.
-    let unwound = causes.last().filter(|last| !is_shared && info.panicked() && last.event == PANIC).map(Crash::tid);
+    // The last panic ended the session: its thread closed its spans afterwards. A panic that was
+    // caught did not.
+    let unwound = causes
+        .last()
+        .filter(|last| !is_shared && info.panicked() && last.event == PANIC)
+        .map(Crash::tid);
     let from = causes.first().map(|cause| cause.nanoseconds);
     let selection = Selection { since: from, deduplicate: true, ..Selection::default() };
     // The number of events by process and by the number of panics and signals before them.
     let mut events: BTreeMap<(Option<u32>, usize), u64> = BTreeMap::new();
     let mut visit = |reader: &mut Reader<'_>, event: &Due| {
-        let name = reader.class_of(event).and_then(|class| class.name.as_deref()).unwrap_or_default();
+        let name =
+            reader.class_of(event).and_then(|class| class.name.as_deref()).unwrap_or_default();
         if is_crash(name) {
             return;
         }
         let before = causes.partition_point(|cause| Some(cause.nanoseconds) < event.nanoseconds);
-        let may_unwind = before == causes.len() && CLOSINGS.iter().any(|closing| name.starts_with(closing));
+        let may_unwind =
+            before == causes.len() && CLOSINGS.iter().any(|closing| name.starts_with(closing));
         let unwound = unwound.filter(|_| may_unwind);
-        let members = if is_shared || unwound.is_some() { reader.members(event) } else { Vec::new() };
+        let members =
+            if is_shared || unwound.is_some() { reader.members(event) } else { Vec::new() };
         let contexts = || members.iter().filter(|member| member.scope != Scope::Payload);
-        let tid = || contexts().find(|member| member.name == "vtid").and_then(|member| member.value.number());
-        if unwound.is_some_and(|thread| tid().is_none_or(|tid| thread.is_none_or(|thread| thread == tid.to_string()))) {
+        let tid = || {
+            contexts().find(|member| member.name == "vtid").and_then(|member| member.value.number())
+        };
+        if unwound.is_some_and(|thread| {
+            tid().is_none_or(|tid| thread.is_none_or(|thread| thread == tid.to_string()))
+        }) {
             return;
         }
         let pid = contexts().filter_map(pid).next();
@@ -191,7 +213,8 @@ fn judge(causes: &mut [Crash], traces: &[Trace], info: &Info) {
     for (index, cause) in causes.iter_mut().enumerate() {
         let pid = cause.pid.filter(|_| is_shared);
         let is_known = pid.is_some() || !is_shared;
-        let later = events.iter().filter(|((of, before), _)| is_known && *of == pid && *before > index);
+        let later =
+            events.iter().filter(|((of, before), _)| is_known && *of == pid && *before > index);
         cause.later_events = later.map(|(_, count)| *count).fold(0, u64::saturating_add);
         cause.is_cause_of_death = cause.later_events == 0 && (is_shared || !info.survived());
     }
@@ -219,7 +242,8 @@ fn cause(name: String, event: &Due, members: Vec<Member>, modules: &[Module]) ->
         nanoseconds,
         pid: None,
     };
-    let lengths: Vec<String> = members.iter().map(|member| format!("_{}_length", member.name)).collect();
+    let lengths: Vec<String> =
+        members.iter().map(|member| format!("_{}_length", member.name)).collect();
     for member in members {
         cause.pid = pid(&member).or(cause.pid);
         match member.value {
@@ -228,7 +252,9 @@ fn cause(name: String, event: &Due, members: Vec<Member>, modules: &[Module]) ->
                 cause.backtrace = addresses.map(|a| frame(a, cause.pid, modules)).collect();
             }
             _ if lengths.contains(&member.name) => {}
-            Value::Unsigned(value) if member.is_hexadecimal => cause.fields.push((member.name, format!("{value:#x}"))),
+            Value::Unsigned(value) if member.is_hexadecimal => {
+                cause.fields.push((member.name, format!("{value:#x}")))
+            }
             value => cause.fields.push((member.name, text(&value))),
         }
     }
@@ -245,13 +271,16 @@ fn text(value: &Value) -> String {
         Value::Bytes(bytes) => bytes.iter().map(|b| format!("{b:02x}")).collect(),
         Value::Enum(value, label) => label.clone().unwrap_or_else(|| value.to_string()),
         Value::List(elements) => elements.iter().map(text).collect::<Vec<_>>().join(" "),
-        Value::Struct(members) => members.iter().map(|(_, value)| text(value)).collect::<Vec<_>>().join(" "),
+        Value::Struct(members) => {
+            members.iter().map(|(_, value)| text(value)).collect::<Vec<_>>().join(" ")
+        }
         Value::Absent => String::new(),
     }
 }
 
 fn frame(address: u64, pid: Option<u32>, modules: &[Module]) -> Frame {
-    let holds = |m: &&Module| pid.is_none_or(|pid| pid == m.pid) && (m.start..m.end).contains(&address);
+    let holds =
+        |m: &&Module| pid.is_none_or(|pid| pid == m.pid) && (m.start..m.end).contains(&address);
     let module = modules.iter().find(holds);
     let hexadecimal = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
     Frame {

@@ -1,5 +1,5 @@
-//! Joins or leaves out inputs that have the same events: a session's folder and its copy, a core and the same core
-//! compressed, snapshots of one CTF trace that overlap.
+//! Joins or leaves out inputs that have the same events: a session's folder and its copy, a core
+//! and the same core compressed, snapshots of one CTF trace that overlap.
 
 use crate::{Body, Failure, Opened, Severity, Trace, file};
 use lastwords_bytes::Budget;
@@ -8,8 +8,9 @@ use lastwords_trace::source::Source;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Joins folders of CTF that are parts of one trace, in the same input or in different ones. A packet that several of
-/// them have is read once. `budget` pays for the comparison of their metadata.
+/// Joins folders of CTF that are parts of one trace, in the same input or in different ones. A
+/// packet that several of them have is read once. `budget` pays for the comparison of their
+/// metadata.
 pub(super) fn join(opened: &mut Opened, budget: &Budget) {
     let mut kept: Vec<Trace> = Vec::new();
     for trace in std::mem::take(&mut opened.traces) {
@@ -27,7 +28,9 @@ pub(super) fn join(opened: &mut Opened, budget: &Budget) {
         match (kept.iter_mut().find(&mut is_part), trace.body) {
             (Some(Trace { name, origin, body: Body::Ctf(first) }), Body::Ctf(part)) => {
                 let (origin, path) = (origin.path.display(), trace.origin.path.display());
-                opened.notes.push(format!("{path} is a part of the trace in {origin}: both are read as one trace"));
+                opened.notes.push(format!(
+                    "{path} is a part of the trace in {origin}: both are read as one trace"
+                ));
                 let first = Arc::make_mut(first);
                 first.unite(Arc::unwrap_or_clone(part));
                 *name = file::name_of(first);
@@ -38,8 +41,8 @@ pub(super) fn join(opened: &mut Opened, budget: &Budget) {
     opened.traces = kept;
 }
 
-/// Leaves out copies of a session that another copy contains, so that no event is read twice. If each copy has
-/// sub-buffers that the other lacks, both are kept. A note reports either case.
+/// Leaves out copies of a session that another copy contains, so that no event is read twice. If
+/// each copy has sub-buffers that the other lacks, both are kept. A note reports either case.
 pub(super) fn drop_copies(opened: &mut Opened) {
     let mut kept: Vec<Trace> = Vec::new();
     for trace in std::mem::take(&mut opened.traces) {

@@ -4,8 +4,9 @@ use lastwords_folders::{Ended, Ending};
 use serde::Serialize;
 use serde::ser::SerializeStruct as _;
 
-/// The way and time at which a session ended. As data it has `how` in one word, `at_ns` as text, because JSON readers lose digits of large
-/// numbers, `pid`, and the `number` of the signal or the exit status.
+/// The way and time at which a session ended. As data it has `how` in one word, `at_ns` as text,
+/// because JSON readers lose digits of large numbers, `pid`, and the `number` of the signal or the
+/// exit status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EndedReport(pub Ended);
 
@@ -21,8 +22,8 @@ impl Serialize for EndedReport {
     }
 }
 
-/// Returns how a session ended. A process that was killed was alive at its newest event, which may be later than what the session
-/// knows. `newest` reads all events, so it is called only then.
+/// Returns how a session ended. A process that was killed was alive at its newest event, which may
+/// be later than what the session knows. `newest` reads all events, so it is called only then.
 pub(crate) fn with_newest(ended: Ended, newest: impl FnOnce() -> Option<i64>) -> Ended {
     let newest = Some(newest).filter(|_| ended.how == Ending::Killed);
     let newest = newest.and_then(|newest| newest()).and_then(|newest| u64::try_from(newest).ok());
@@ -37,7 +38,10 @@ mod tests {
     fn a_killed_process_was_alive_at_its_newest_event() {
         let at = |how, newest| with_newest(Ended { how, pid: 0, at: 5 }, || newest).at;
         let killed = Ending::Killed;
-        assert_eq!([at(killed, Some(9)), at(killed, Some(3)), at(killed, Some(-1)), at(killed, None)], [9, 5, 5, 5]);
+        assert_eq!(
+            [at(killed, Some(9)), at(killed, Some(3)), at(killed, Some(-1)), at(killed, None)],
+            [9, 5, 5, 5]
+        );
         assert_eq!(at(Ending::Exit(None), Some(9)), 5, "who ends it knows when");
     }
 

@@ -2,7 +2,8 @@
 
 use lastwords_ctf::names::is_unsafe;
 
-/// Returns the text with escapes (`\u{..}`, `\n`) in place of characters that could control a terminal.
+/// Returns the text with escapes (`\u{..}`, `\n`) in place of characters that could control a
+/// terminal.
 ///
 /// ```
 /// assert_eq!(lastwords_open::escape("a\x1b[31mb"), "a\\u{1b}[31mb");

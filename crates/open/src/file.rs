@@ -3,7 +3,9 @@
 use crate::locate::{Location, LocationKind};
 use crate::lttng::{self, GivenMetadata};
 use crate::reboot::PersistentInstance;
-use crate::{Body, Opened, Options, Origin, RawRun, carve, chain, machine, persistent, session, sniff, tail};
+use crate::{
+    Body, Opened, Options, Origin, RawRun, carve, chain, machine, persistent, session, sniff, tail,
+};
 use anyhow::{Context, bail};
 use lastwords_bytes::Budget;
 use lastwords_ctf::read;
@@ -42,27 +44,36 @@ pub(super) fn open(
         LocationKind::File if may_be_region(location, options) => {
             persistent::open(location.path(), options, budget, opened)
         }
-        LocationKind::Session | LocationKind::File | LocationKind::Split => match source(location, options, budget)? {
-            Source::Machine(memory) => {
-                let (physical, found) = *memory;
-                let path = &location.shown;
-                let done = found.and_then(|found| of_kernels(path, &physical, found, options, budget, opened));
-                let done = done.or_else(|error| without_kernel(path, &physical, error, options, budget, opened));
-                // Pages that are in another part are no damage.
-                done.map_err(|error| match physical.part_of_split() {
-                    Some(note) => error.context(note.to_owned()),
-                    None => error,
-                })
+        LocationKind::Session | LocationKind::File | LocationKind::Split => {
+            match source(location, options, budget)? {
+                Source::Machine(memory) => {
+                    let (physical, found) = *memory;
+                    let path = &location.shown;
+                    let done = found.and_then(|found| {
+                        of_kernels(path, &physical, found, options, budget, opened)
+                    });
+                    let done = done.or_else(|error| {
+                        without_kernel(path, &physical, error, options, budget, opened)
+                    });
+                    // Pages that are in another part are no damage.
+                    done.map_err(|error| match physical.part_of_split() {
+                        Some(note) => error.context(note.to_owned()),
+                        None => error,
+                    })
+                }
+                Source::Container(container) => {
+                    of_container(location, container, options, given, budget, limit, opened)
+                }
             }
-            Source::Container(container) => of_container(location, container, options, given, budget, limit, opened),
-        },
+        }
         LocationKind::Instance => of_instance(location, options, budget, opened),
         LocationKind::Lttng => of_lttng(location, options, given, budget, opened),
         LocationKind::Ctf => of_ctf(location.path(), options, budget, opened),
     }
 }
 
-/// Opens the first kernel of a memory whose tracer can be read. Notes name the kernels before it and behind it.
+/// Opens the first kernel of a memory whose tracer can be read. Notes name the kernels before it
+/// and behind it.
 ///
 /// # Errors
 /// The tracer of no kernel can be read.
@@ -78,12 +89,16 @@ fn of_kernels(
     let mut next = Some(found);
     while let Some(mut kernel) = next.take() {
         let (words, mut others) = (kernel.words(), std::mem::take(&mut kernel.others).into_iter());
-        kernel.notes.extend(failures.iter().map(|(words, error)| format!("{words} is not read: {}", chain(error))));
+        kernel.notes.extend(
+            failures.iter().map(|(words, error)| format!("{words} is not read: {}", chain(error))),
+        );
         match machine::open_memory(path, physical, kernel, options, Arc::clone(budget), opened) {
             Ok(()) => return Ok(()),
             Err(error) => failures.push((words, error)),
         }
-        next = others.next().map(|kernel| noted(find::FoundKernel { others: others.collect(), ..kernel }));
+        next = others
+            .next()
+            .map(|kernel| noted(find::FoundKernel { others: others.collect(), ..kernel }));
     }
     let mut failures = failures.into_iter();
     let (words, first) = failures.next().context("no kernel")?;
@@ -106,9 +121,10 @@ fn noted(mut found: find::FoundKernel) -> find::FoundKernel {
     found
 }
 
-/// Opens a persistent instance of the running kernel, given by its folder in tracefs. It is read in memory: `trace` in
-/// tracefs does not have the events as they are in memory, and reading `trace_pipe_raw` consumes them. Memory that the
-/// command line keeps from the kernel at an address is read there, other memory through the kernel's own.
+/// Opens a persistent instance of the running kernel, given by its folder in tracefs. It is read in
+/// memory: `trace` in tracefs does not have the events as they are in memory, and reading
+/// `trace_pipe_raw` consumes them. Memory that the command line keeps from the kernel at an address
+/// is read there, other memory through the kernel's own.
 fn of_instance(
     location: &Location,
     options: &Options<'_>,
@@ -123,18 +139,31 @@ fn of_instance(
     };
     let name = tail::name_of(location.path());
     let line = std::fs::read_to_string("/proc/cmdline").unwrap_or_default();
-    let reserved = PersistentInstance::all_of_command_line(&line).into_iter().find(|instance| instance.name == name);
+    let reserved = PersistentInstance::all_of_command_line(&line)
+        .into_iter()
+        .find(|instance| instance.name == name);
     let options = Options { names: vec![name], ..options.clone() };
     if let Some((address, len)) = reserved.and_then(|instance| instance.address()) {
         return persistent::open_running(&location.shown, (address, len), &options, budget, opened);
     }
-    let memory = Location { open: vec![KCORE.into()], kind: LocationKind::File, ..location.clone() };
-    let Source::Machine(machine) = source(&memory, &options, budget).with_context(shown)? else { bail!(shown()) };
+    let memory =
+        Location { open: vec![KCORE.into()], kind: LocationKind::File, ..location.clone() };
+    let Source::Machine(machine) = source(&memory, &options, budget).with_context(shown)? else {
+        bail!(shown())
+    };
     let (physical, found) = *machine;
-    machine::open_memory(&location.shown, &physical, found.with_context(shown)?, &options, Arc::clone(budget), opened)
+    machine::open_memory(
+        &location.shown,
+        &physical,
+        found.with_context(shown)?,
+        &options,
+        Arc::clone(budget),
+        opened,
+    )
 }
 
-/// Reads the persistent ring buffers in a memory without a readable kernel. They do not need the kernel.
+/// Reads the persistent ring buffers in a memory without a readable kernel. They do not need the
+/// kernel.
 fn without_kernel(
     path: &Path,
     physical: &Physical,
@@ -154,11 +183,14 @@ fn without_kernel(
     }
 }
 
-/// Returns true if a bundle was given and the file's kind is unknown: it may be a persistent ring buffer with a damaged
-/// beginning.
+/// Returns true if a bundle was given and the file's kind is unknown: it may be a persistent ring
+/// buffer with a damaged beginning.
 fn may_be_region(location: &Location, options: &Options<'_>) -> bool {
     let is_memory = options.memory.raw.is_some();
-    !options.bundle.is_empty() && !is_memory && location.path().is_file() && sniff::of_file(location.path()).is_none()
+    !options.bundle.is_empty()
+        && !is_memory
+        && location.path().is_file()
+        && sniff::of_file(location.path()).is_none()
 }
 
 /// The image of a location.
@@ -169,11 +201,16 @@ pub(super) enum Source {
     Container(image::Opened),
 }
 
-/// Opens the files of a location: as raw memory if the options say so, as a dump of a machine, or else as a container.
+/// Opens the files of a location: as raw memory if the options say so, as a dump of a machine, or
+/// else as a container.
 ///
 /// # Errors
 /// The files cannot be read.
-pub(super) fn source(location: &Location, options: &Options<'_>, budget: &Arc<Budget>) -> anyhow::Result<Source> {
+pub(super) fn source(
+    location: &Location,
+    options: &Options<'_>,
+    budget: &Arc<Budget>,
+) -> anyhow::Result<Source> {
     let (path, watch) = (location.path(), options.watch);
     let named = || path.display().to_string();
     let mut physical = None;
@@ -191,7 +228,10 @@ pub(super) fn source(location: &Location, options: &Options<'_>, budget: &Arc<Bu
                         let article = if words.starts_with('E') { "an" } else { "a" };
                         bail!("{} is {article} {words}: leave out --raw", named());
                     }
-                    (vmcore::open_raw(path, map, budget).with_context(named)?, Err(error).with_context(named))
+                    (
+                        vmcore::open_raw(path, map, budget).with_context(named)?,
+                        Err(error).with_context(named),
+                    )
                 }
             };
             return Ok(Source::Machine(Box::new(memory)));
@@ -258,14 +298,27 @@ fn of_lttng(
     Ok(())
 }
 
-fn of_ctf(path: &Path, options: &Options<'_>, budget: &Arc<Budget>, opened: &mut Opened) -> anyhow::Result<()> {
+fn of_ctf(
+    path: &Path,
+    options: &Options<'_>,
+    budget: &Arc<Budget>,
+    opened: &mut Opened,
+) -> anyhow::Result<()> {
     let found = read::open(path, budget)?;
     opened.errors.extend(found.faults.into_iter().map(anyhow::Error::from));
     if found.traces.is_empty() {
         return Ok(());
     }
-    let bodies = found.traces.into_iter().map(|trace| (name_of(&trace), Body::Ctf(Arc::new(trace)))).collect();
-    opened.add(options, Origin { path: path.to_owned(), kind: "folder of CTF", core: None, machine: None }, bodies);
+    let bodies = found
+        .traces
+        .into_iter()
+        .map(|trace| (name_of(&trace), Body::Ctf(Arc::new(trace))))
+        .collect();
+    opened.add(
+        options,
+        Origin { path: path.to_owned(), kind: "folder of CTF", core: None, machine: None },
+        bodies,
+    );
     Ok(())
 }
 
@@ -283,12 +336,14 @@ mod tests {
     use crate::{Memory, Options, open};
     use lastwords_testkit::persistent::{Boot, Cpu, Form, SIZE, put, region};
 
-    /// Raw memory with two kernels that have no tracer: both are tried, and the error names both with the places of their VMCOREINFO.
+    /// Raw memory with two kernels that have no tracer: both are tried, and the error names both
+    /// with the places of their VMCOREINFO.
     #[test]
     fn every_kernel_of_raw_memory_is_tried() {
         let mut ram = vec![0; 8 << 20];
         let mut put = |at: usize, bytes: &[u8]| ram[at..at + bytes.len()].copy_from_slice(bytes);
-        for (release, image) in [("6.12.1-earlier", 0x20_0000usize), ("6.18.2-running", 0x40_0000)] {
+        for (release, image) in [("6.12.1-earlier", 0x20_0000usize), ("6.18.2-running", 0x40_0000)]
+        {
             // The top table is 4 KiB into the image, whose 2 MiB are at 0xffffffff81000000.
             let table = |page: usize| ((image + page) as u64 | 3).to_le_bytes();
             put(image + 0x1000 + 511 * 8, &table(0x2000));
@@ -307,11 +362,14 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), &ram).unwrap();
         let memory = Memory { raw: Some(Vec::new()), ..Memory::default() };
-        let opened = open(&[file.path().to_str().unwrap()], &Options { memory, ..Options::default() }).unwrap();
+        let opened =
+            open(&[file.path().to_str().unwrap()], &Options { memory, ..Options::default() })
+                .unwrap();
         let why = &opened.failures[0].why;
-        for words in
-            ["6.12.1-earlier, with VMCOREINFO at 0x300000: ", "; Linux 6.18.2-running, with VMCOREINFO at 0x500000: "]
-        {
+        for words in [
+            "6.12.1-earlier, with VMCOREINFO at 0x300000: ",
+            "; Linux 6.18.2-running, with VMCOREINFO at 0x500000: ",
+        ] {
             assert_eq!(why.matches(words).count(), 1, "{why}");
         }
     }
@@ -334,9 +392,19 @@ mod tests {
             let names: Vec<&str> = opened.traces.iter().map(|trace| trace.name.as_str()).collect();
             // What is left of the region at the beginning may be one of its own, without events.
             let of_whole = names.last().copied();
-            assert_eq!(of_whole, Some("persistent@0x200000"), "{form:?}: {:?} {:?}", opened.failures, opened.notes);
+            assert_eq!(
+                of_whole,
+                Some("persistent@0x200000"),
+                "{form:?}: {:?} {:?}",
+                opened.failures,
+                opened.notes
+            );
             assert!(names.len() <= 2, "{names:?}");
-            assert!(opened.notes.iter().any(|note| note.contains("read as raw memory")), "{:?}", opened.notes);
+            assert!(
+                opened.notes.iter().any(|note| note.contains("read as raw memory")),
+                "{:?}",
+                opened.notes
+            );
         }
     }
 
@@ -352,11 +420,15 @@ mod tests {
         let opened = |budget| {
             let word = folder.path().to_str().unwrap();
             let opened = open(&[word], &Options { budget, ..Options::default() }).unwrap();
-            let packets: usize = opened.traces[0].ctf().unwrap().streams.iter().map(|s| s.packets.len()).sum();
+            let packets: usize =
+                opened.traces[0].ctf().unwrap().streams.iter().map(|s| s.packets.len()).sum();
             (packets, opened.failures)
         };
         let (packets, failures) = opened(1);
-        assert!(packets < PACKETS && failures[0].why.contains("exceed the limit"), "{packets} {failures:?}");
+        assert!(
+            packets < PACKETS && failures[0].why.contains("exceed the limit"),
+            "{packets} {failures:?}"
+        );
         assert_eq!(opened(4), (PACKETS, Vec::new()));
     }
 }

@@ -12,9 +12,12 @@ pub struct FileNames(BTreeSet<String>);
 impl FileNames {
     /// Returns a name for a file or folder that it has not returned before.
     ///
-    /// `session` may come from a damaged image. The result has only letters, digits, `.`, `_` and `-`, so it stays in its folder.
+    /// `session` may come from a damaged image. The result has only letters, digits, `.`, `_` and
+    /// `-`, so it stays in its folder.
     pub fn unique(&mut self, session: &str) -> String {
-        let safe = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-') { c } else { '_' };
+        let safe = |c: char| {
+            if c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-') { c } else { '_' }
+        };
         let mut name: String = session.chars().take(LONGEST).map(safe).collect();
         if name.is_empty() || name.starts_with(['.', '-']) {
             name.insert(0, '_');

@@ -1,4 +1,5 @@
-//! The account of a snapshot that a trigger of the kernel took and that `lastwords record` saved: a folder with the trace and this file.
+//! The account of a snapshot that a trigger of the kernel took and that `lastwords record` saved: a
+//! folder with the trace and this file.
 
 use anyhow::Context as _;
 use lastwords_ftrace::{Tracing, Windowed};
@@ -24,14 +25,16 @@ pub struct Fired {
     pub number: u32,
     /// The events that fired, as `SYSTEM:EVENT`: several if they fired before the first was saved.
     pub events: Vec<String>,
-    /// The time of the last event before the swap, in readings of the instance's clock: the moment of the trigger.
+    /// The time of the last event before the swap, in readings of the instance's clock: the moment
+    /// of the trigger.
     pub at: u64,
     /// The first reading of the window; none for all that the rings had.
     pub begin: Option<u64>,
     /// The last reading of the window; none if nothing is cut at its end.
     pub end: Option<u64>,
-    /// The nanoseconds since the snapshot before, or the begin, during which no trigger was set: while that was saved, and while the
-    /// limit held. A trigger that would have fired then is not known.
+    /// The nanoseconds since the snapshot before, or the begin, during which no trigger was set:
+    /// while that was saved, and while the limit held. A trigger that would have fired then is not
+    /// known.
     pub unset: u64,
     /// The part of `unset` that is the limit's.
     pub limited: u64,
@@ -54,20 +57,30 @@ impl Fired {
             return Ok(None);
         }
         let path = trace.with_file_name(SNAPSHOT_FILE);
-        if !std::fs::symlink_metadata(&path).is_ok_and(|meta| meta.is_file() && meta.len() < 1 << 20) {
+        if !std::fs::symlink_metadata(&path)
+            .is_ok_and(|meta| meta.is_file() && meta.len() < 1 << 20)
+        {
             return Ok(None);
         }
         let named = || path.display().to_string();
-        let read: Self = serde_json::from_reader(File::open(&path).with_context(named)?).with_context(named)?;
-        anyhow::ensure!(read.schema == SCHEMA, "{}: it has the form {}, not {SCHEMA}", named(), read.schema);
+        let read: Self =
+            serde_json::from_reader(File::open(&path).with_context(named)?).with_context(named)?;
+        anyhow::ensure!(
+            read.schema == SCHEMA,
+            "{}: it has the form {}, not {SCHEMA}",
+            named(),
+            read.schema
+        );
         Ok(Some(read))
     }
 
     /// Cuts the rings of a trace to the window. Returns remarks about the snapshot.
     pub(crate) fn apply(&self, tracing: &mut Tracing, whole: bool) -> Vec<String> {
-        let mut notes = vec![format!("snapshot {}, which {} took", self.number, self.events.join(" and "))];
+        let mut notes =
+            vec![format!("snapshot {}, which {} took", self.number, self.events.join(" and "))];
         if self.unset > 0 {
-            let seconds = |ns: u64| format!("{}.{:03} s", ns / 1_000_000_000, ns / 1_000_000 % 1000);
+            let seconds =
+                |ns: u64| format!("{}.{:03} s", ns / 1_000_000_000, ns / 1_000_000 % 1000);
             let limit = if self.limited > 0 {
                 format!(", {} of it for the limit", seconds(self.limited))
             } else {
@@ -81,11 +94,18 @@ impl Fired {
         if whole || (self.begin.is_none() && self.end.is_none()) {
             return notes;
         }
-        notes.push("only the window of the trigger is shown; --whole shows all that was saved".to_owned());
+        notes.push(
+            "only the window of the trigger is shown; --whole shows all that was saved".to_owned(),
+        );
         let window = self.begin.unwrap_or(0)..=self.end.unwrap_or(u64::MAX);
         let (header_page, order) = (tracing.header_page, tracing.byte_order);
         for array in &mut tracing.arrays {
-            array.live = Arc::new(Windowed::new(Arc::clone(&array.live), header_page, order, window.clone()));
+            array.live = Arc::new(Windowed::new(
+                Arc::clone(&array.live),
+                header_page,
+                order,
+                window.clone(),
+            ));
         }
         notes
     }

@@ -35,19 +35,26 @@ pub struct Holds {
 impl Holds {
     /// Computes the time for a channel of a session. `observed` has the events of each stream.
     pub fn of_channel(info: &Info, channel: u32, observed: &[Observed]) -> Option<Self> {
-        let streams = info.streams.iter().enumerate().filter(|(_, stream)| stream.channel == channel);
+        let streams =
+            info.streams.iter().enumerate().filter(|(_, stream)| stream.channel == channel);
         let ring = |(index, stream): (usize, &StreamInfo)| {
             let capacity = stream.sub_buffer_size.saturating_mul(u64::from(stream.sub_buffers));
-            Ring { bytes: stream.held, capacity, observed: observed.get(index).copied().unwrap_or_default() }
+            Ring {
+                bytes: stream.held,
+                capacity,
+                observed: observed.get(index).copied().unwrap_or_default(),
+            }
         };
         Self::from_rings(&streams.map(ring).collect::<Vec<_>>())
     }
 
-    /// Computes the time for the rings of a channel. A ring is observed from its first event to the last one of the channel: two
-    /// events in quick succession on an idle CPU are no rate. Returns none if no ring has two events.
+    /// Computes the time for the rings of a channel. A ring is observed from its first event to the
+    /// last one of the channel: two events in quick succession on an idle CPU are no rate. Returns
+    /// none if no ring has two events.
     fn from_rings(rings: &[Ring]) -> Option<Self> {
         let mut holds: Option<Self> = None;
-        let last = rings.iter().filter_map(|ring| ring.observed.span).map(|(_, last)| last).max()?;
+        let last =
+            rings.iter().filter_map(|ring| ring.observed.span).map(|(_, last)| last).max()?;
         for Ring { bytes, capacity, observed } in rings {
             let seconds = observed.span.map_or(0, |(first, _)| last.abs_diff(first)) as f64 / 1e9;
             if *bytes == 0 || observed.events < 2 || seconds <= 0.0 {
@@ -132,17 +139,27 @@ mod tests {
 
     #[test]
     fn one_event_shows_no_rate_and_two_in_quick_succession_do_not_decide() {
-        let ring = |events, span| Ring { bytes: 100, capacity: 1000, observed: Observed { events, span: Some(span) } };
+        let ring = |events, span| Ring {
+            bytes: 100,
+            capacity: 1000,
+            observed: Observed { events, span: Some(span) },
+        };
         assert_eq!(Holds::from_rings(&[ring(1, (5, 5))]), None);
         let (pair, busy) = (ring(2, (0, 1000)), ring(50, (0, 2_000_000_000)));
-        assert_eq!(Holds::from_rings(&[pair, busy]), Some(Holds { seconds: 20.0, events_per_second: 26.0 }));
+        assert_eq!(
+            Holds::from_rings(&[pair, busy]),
+            Some(Holds { seconds: 20.0, events_per_second: 26.0 })
+        );
         assert_eq!(Holds::from_rings(&[ring(1, (0, 0)), busy]), Holds::from_rings(&[busy]));
     }
 
     #[test]
     fn in_words() {
         let of = |seconds, events_per_second| Holds { seconds, events_per_second }.to_string();
-        assert_eq!(of(12.0, 1_200_025.0), "holds about 12 s at the observed rate of 1.2 M events/s");
+        assert_eq!(
+            of(12.0, 1_200_025.0),
+            "holds about 12 s at the observed rate of 1.2 M events/s"
+        );
         assert_eq!(of(24.0, 25.0), "holds about 24 s at the observed rate of 25 events/s");
     }
 }

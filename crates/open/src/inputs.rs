@@ -23,8 +23,8 @@ impl Default for Inputs {
 }
 
 impl Inputs {
-    /// Makes an empty list. Raises the number of files that this process may open to what the system allows: a folder of sessions has
-    /// thousands of streams.
+    /// Makes an empty list. Raises the number of files that this process may open to what the
+    /// system allows: a folder of sessions has thousands of streams.
     #[must_use]
     pub fn new() -> Self {
         use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -41,11 +41,13 @@ impl Inputs {
     /// Finds what is at some paths, and what [`Options::pid`] names.
     ///
     /// # Errors
-    /// The process of [`Options::pid`] cannot be read. A path that cannot be read is a failure of what is opened.
+    /// The process of [`Options::pid`] cannot be read. A path that cannot be read is a failure of
+    /// what is opened.
     pub fn find<P: AsRef<Path>>(paths: &[P], options: &Options<'_>) -> Result<Self> {
         let mut inputs = Self::new();
         if options.memory.split {
-            inputs.add(Candidate::split(paths.iter().map(|path| path.as_ref().to_owned()).collect()));
+            inputs
+                .add(Candidate::split(paths.iter().map(|path| path.as_ref().to_owned()).collect()));
         } else {
             paths.iter().for_each(|path| inputs.add_path(path.as_ref()));
         }
@@ -55,7 +57,9 @@ impl Inputs {
 
     /// Adds what is at a path.
     pub fn add_path(&mut self, path: &Path) {
-        locate::of_path(path, &mut self.notes).into_iter().for_each(|candidate| self.add(candidate));
+        locate::of_path(path, &mut self.notes)
+            .into_iter()
+            .for_each(|candidate| self.add(candidate));
     }
 
     /// Adds an input that cannot be opened, with the reason.
@@ -123,13 +127,20 @@ impl Inputs {
         inputs
     }
 
-    /// Takes out the instances of the running kernel. `begin` makes of each what is returned, or none if it is not wanted; where it
-    /// fails, the instance is a failure of what is opened.
-    pub fn take_instances<T>(&mut self, begin: impl Fn(&Path) -> anyhow::Result<Option<T>>) -> Vec<T> {
+    /// Takes out the instances of the running kernel. `begin` makes of each what is returned, or
+    /// none if it is not wanted; where it fails, the instance is a failure of what is opened.
+    pub fn take_instances<T>(
+        &mut self,
+        begin: impl Fn(&Path) -> anyhow::Result<Option<T>>,
+    ) -> Vec<T> {
         let mut instances = Vec::new();
         self.known.clear();
         for mut candidate in std::mem::take(&mut self.candidates) {
-            let instance = candidate.location.as_ref().ok().filter(|found| found.kind == LocationKind::Instance);
+            let instance = candidate
+                .location
+                .as_ref()
+                .ok()
+                .filter(|found| found.kind == LocationKind::Instance);
             match instance.map(|found| begin(found.path())) {
                 Some(Ok(instance)) => {
                     instances.extend(instance);
@@ -143,16 +154,22 @@ impl Inputs {
         instances
     }
 
-    /// Opens everything. `limit` returns how far the session of a path is read, or none if it is read completely.
+    /// Opens everything. `limit` returns how far the session of a path is read, or none if it is
+    /// read completely.
     ///
     /// # Errors
     /// The same as for [`crate::open()`].
-    pub fn open<'u>(self, options: &Options<'_>, limit: &dyn Fn(&Path) -> Option<ReadLimit<'u>>) -> Result<Opened> {
+    pub fn open<'u>(
+        self,
+        options: &Options<'_>,
+        limit: &dyn Fn(&Path) -> Option<ReadLimit<'u>>,
+    ) -> Result<Opened> {
         let mut opened = Opened { notes: self.notes, ..Opened::default() };
         let metadata = lttng::GivenMetadata::read(options)?;
         for Candidate { location, is_named } in self.candidates {
-            let done = location
-                .and_then(|location| file::open(&location, options, &metadata, limit(&location.shown), &mut opened));
+            let done = location.and_then(|location| {
+                file::open(&location, options, &metadata, limit(&location.shown), &mut opened)
+            });
             for error in opened.errors.split_off(0).into_iter().chain(done.err()) {
                 let severity = match is_named {
                     true => Severity::Error,

@@ -1,8 +1,9 @@
 //! Opens whatever a path names, and finds every trace in it.
 //!
 //! [`open()`] takes paths. It looks at each input once: a compressed core is decompressed once,
-//! and all walkers share its image. The library does not print: remarks and failures are data ([`Opened::notes`],
-//! [`Opened::failures`]), and a callback receives the progress of long work ([`Options::watch`]).
+//! and all walkers share its image. The library does not print: remarks and failures are data
+//! ([`Opened::notes`], [`Opened::failures`]), and a callback receives the progress of long work
+//! ([`Options::watch`]).
 //!
 //! A tool that prints the last 100 events of each trace in any dump:
 //!
@@ -119,28 +120,33 @@ pub struct Options<'a> {
     pub snapshot: bool,
     /// Read all of the saved snapshot of a trigger, not only the window of the trigger.
     pub whole: bool,
-    /// Globs for the names of the wanted sessions and instances (`top` is a kernel's top level). If it is empty, all
-    /// are wanted.
+    /// Globs for the names of the wanted sessions and instances (`top` is a kernel's top level).
+    /// If it is empty, all are wanted.
     pub names: Vec<String>,
-    /// A process whose sessions are read besides the inputs: those in memfds, or else those on its heap.
+    /// A process whose sessions are read besides the inputs: those in memfds, or else those on its
+    /// heap.
     pub pid: Option<u32>,
     /// Options for reading a kernel's memory.
     pub memory: Memory,
-    /// The description of the events of LTTng's user-space streams: a metadata file, or a core of a daemon of LTTng.
+    /// The description of the events of LTTng's user-space streams: a metadata file, or a core of
+    /// a daemon of LTTng.
     pub metadata: Option<PathBuf>,
-    /// Descriptions of the events of a persistent ring buffer of ftrace: bundles, crash dumps, kernel images or packages
-    /// of the kernel that wrote it. The path `running` stands for the running kernel. If there are several, those that
-    /// contradict the ring buffer are left out, and the first of the others is used.
+    /// Descriptions of the events of a persistent ring buffer of ftrace: bundles, crash dumps,
+    /// kernel images or packages of the kernel that wrote it. The path `running` stands for the
+    /// running kernel. If there are several, those that contradict the ring buffer are left out,
+    /// and the first of the others is used.
     pub bundle: Vec<PathBuf>,
-    /// A factor for the work that an input may cost relative to its size. It is 1, unless an input was refused for its
-    /// budget.
+    /// A factor for the work that an input may cost relative to its size. It is 1, unless an input
+    /// was refused for its budget.
     pub budget: u64,
     /// Search all memory for sub-buffers and packets instead of following structures.
     pub carve: bool,
-    /// Compare the checksums of sub-buffers of sessions when their events are read, not before. Reading is faster, and
-    /// accounts are complete in any case ([`lastwords_session::Options::late`]). It has no effect with [`Self::carve`].
+    /// Compare the checksums of sub-buffers of sessions when their events are read, not before.
+    /// Reading is faster, and accounts are complete in any case
+    /// ([`lastwords_session::Options::late`]). It has no effect with [`Self::carve`].
     pub late: bool,
-    /// Tells what is known of a session that is in its folder: whether processes still record in it. Without it, nothing is.
+    /// Tells what is known of a session that is in its folder: whether processes still record in
+    /// it. Without it, nothing is.
     pub state: StateOf<'a>,
     /// A callback for the progress of long work.
     pub watch: Watch<'a>,
@@ -178,8 +184,8 @@ impl Options<'_> {
 /// The result of opening inputs.
 #[derive(Default)]
 pub struct Opened {
-    /// All inputs that hold something, in the order of the inputs. An input is listed even if none of its traces is
-    /// wanted.
+    /// All inputs that hold something, in the order of the inputs. An input is listed even if none
+    /// of its traces is wanted.
     pub origins: Vec<Arc<Origin>>,
     /// The traces that are wanted, in the order of the inputs.
     pub traces: Vec<Trace>,
@@ -189,8 +195,8 @@ pub struct Opened {
     pub notes: Vec<String>,
     /// Inputs and parts of them that could not be opened, in the order of the inputs.
     pub failures: Vec<Failure>,
-    /// In a step that follows one session: the session's clock, in ticks, up to which its events were read. Later events come in
-    /// the next step.
+    /// In a step that follows one session: the session's clock, in ticks, up to which its events
+    /// were read. Later events come in the next step.
     pub read_until: Option<u64>,
     /// Errors of the location that is being opened.
     errors: Vec<anyhow::Error>,
@@ -265,14 +271,18 @@ impl Opened {
                 self.traces.push(Trace { name, origin: Arc::clone(&origin), body });
             } else {
                 // The name of a session can be lost; then its path names it.
-                self.unwanted.push(if name.is_empty() { origin.path.display().to_string() } else { name });
+                self.unwanted.push(if name.is_empty() {
+                    origin.path.display().to_string()
+                } else {
+                    name
+                });
             }
         }
     }
 }
 
-/// Opens the files and folders of all paths. An unreadable or empty input is not an error but an entry in
-/// [`Opened::failures`].
+/// Opens the files and folders of all paths. An unreadable or empty input is not an error but an
+/// entry in [`Opened::failures`].
 ///
 /// # Errors
 /// The process of [`Options::pid`] cannot be read; a file in [`Options`] does not exist.
@@ -280,8 +290,8 @@ pub fn open<P: AsRef<Path>>(paths: &[P], options: &Options<'_>) -> Result<Opened
     Inputs::find(paths, options)?.open(options, &|_| None)
 }
 
-/// Formats an error and its causes without repetitions. A message that its cause contains is left out, and so is a
-/// cause that an earlier message contains.
+/// Formats an error and its causes without repetitions. A message that its cause contains is left
+/// out, and so is a cause that an earlier message contains.
 #[must_use]
 pub fn chain(error: &anyhow::Error) -> String {
     let mut parts: Vec<String> = Vec::new();

@@ -47,8 +47,8 @@ pub(super) struct Location {
     pub(super) open: Vec<PathBuf>,
     /// The kind of the location.
     pub(super) kind: LocationKind,
-    /// The unique part of the name of the session's folder. It is checked if the opened memory may belong to another
-    /// session by now.
+    /// The unique part of the name of the session's folder. It is checked if the opened memory may
+    /// belong to another session by now.
     pub(super) unique: Option<String>,
 }
 
@@ -125,9 +125,11 @@ pub(super) fn of_path(path: &Path, notes: &mut Vec<String>) -> Vec<Candidate> {
     let named = |error| vec![Candidate::named(Err(error))];
     match std::fs::metadata(path) {
         Ok(meta) if meta.is_dir() => of_whole_folder(path, notes),
-        Ok(meta) if meta.file_type().is_fifo() || meta.file_type().is_socket() => named(anyhow::anyhow!(
-            "{shown}: a pipe, in which no place can be looked up; write it into a file and name that"
-        )),
+        Ok(meta) if meta.file_type().is_fifo() || meta.file_type().is_socket() => {
+            named(anyhow::anyhow!(
+                "{shown}: a pipe, in which no place can be looked up; write it into a file and name that"
+            ))
+        }
         Ok(_) => vec![Candidate::named(Ok(Location::new(path, LocationKind::File)))],
         Err(error) => named(anyhow::Error::from(error).context(format!("{shown}: cannot be read"))),
     }
@@ -138,10 +140,12 @@ pub(super) fn of_whole_folder(folder: &Path, notes: &mut Vec<String>) -> Vec<Can
     let mut others = Vec::new();
     let found = of_folder(folder, Candidate::named, 0, &mut others);
     // A folder that is opened as one session reports its own entries.
-    let is_one = |location: &Location| location.kind == LocationKind::Session && location.path() == folder;
+    let is_one =
+        |location: &Location| location.kind == LocationKind::Session && location.path() == folder;
     let is_session = found.iter().any(|candidate| candidate.location.as_ref().is_ok_and(is_one));
     if let Some((first, rest)) = others.split_first().filter(|_| !is_session) {
-        let more = if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
+        let more =
+            if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
         notes.push(format!(
             "skipped: {}{more}: links, pipes, sockets and devices in a folder are not followed; name those that you want to read",
             first.display()
@@ -150,14 +154,15 @@ pub(super) fn of_whole_folder(folder: &Path, notes: &mut Vec<String>) -> Vec<Can
     found
 }
 
-/// Returns true if a folder is a trace instance of a running kernel, or the top folder of its tracefs.
+/// Returns true if a folder is a trace instance of a running kernel, or the top folder of its
+/// tracefs.
 #[must_use]
 pub fn is_instance(folder: &Path) -> bool {
     folder.join("per_cpu").is_dir() && folder.join("tracing_on").is_file()
 }
 
-/// Returns the locations in a folder. If the folder is opened as a whole, `as_one` makes its candidate. Entries that
-/// are neither files nor folders are added to `others`.
+/// Returns the locations in a folder. If the folder is opened as a whole, `as_one` makes its
+/// candidate. Entries that are neither files nor folders are added to `others`.
 fn of_folder(
     folder: &Path,
     as_one: fn(anyhow::Result<Location>) -> Candidate,
@@ -180,7 +185,8 @@ fn of_folder(
     let whole = |kind| vec![as_one(Ok(Location::new(folder, kind)))];
     let is_ctf = folder.join("metadata").is_file() && is_trace(folder);
     // The streams of a folder of CTF may have the names of a session's.
-    let is_session = |file: &PathBuf| is_region(file) && sniff::of_file(file) != Some(sniff::Kind::CtfStream);
+    let is_session =
+        |file: &PathBuf| is_region(file) && sniff::of_file(file) != Some(sniff::Kind::CtfStream);
     if !is_ctf && files.iter().any(is_session) {
         return whole(LocationKind::Session);
     }
@@ -201,14 +207,20 @@ fn of_folder(
             continue;
         }
         found.push(match kind {
-            Some(kind) if kind.is_input() => Candidate::found(Ok(Location::new(path, LocationKind::File))),
+            Some(kind) if kind.is_input() => {
+                Candidate::found(Ok(Location::new(path, LocationKind::File)))
+            }
             _ if has_session => stray(path, "it is not the folder of a session"),
-            kind => stray(path, &format!("{}; there is nothing to recover in it", sniff::sentence(kind))),
+            kind => stray(
+                path,
+                &format!("{}; there is nothing to recover in it", sniff::sentence(kind)),
+            ),
         });
     }
     for path in &folders {
         if depth >= DEPTH_MAX {
-            let why = anyhow::anyhow!("{}: too deep in other folders to be searched", path.display());
+            let why =
+                anyhow::anyhow!("{}: too deep in other folders to be searched", path.display());
             found.push(Candidate::found(Err(why)));
             continue;
         }
@@ -225,7 +237,8 @@ fn of_folder(
     }
     let kinds: Vec<LocationKind> = found.iter().filter_map(Candidate::kind).collect();
     match kinds.first() {
-        // The folders of one trace are opened together. What cannot be opened is reported separately.
+        // The folders of one trace are opened together. What cannot be opened is reported
+        // separately.
         Some(kind @ (LocationKind::Lttng | LocationKind::Ctf))
             if kinds.iter().all(|other| other == kind) && !(has_streams && kinds.len() > 1) =>
         {
@@ -239,14 +252,17 @@ fn of_folder(
     }
 }
 
-/// Makes the candidate of a folder that has streams of CTF, but no metadata, or metadata with an unknown beginning.
+/// Makes the candidate of a folder that has streams of CTF, but no metadata, or metadata with an
+/// unknown beginning.
 fn undescribed(folder: &Path, as_one: fn(anyhow::Result<Location>) -> Candidate) -> Candidate {
     let metadata = folder.join("metadata");
     if metadata.is_file() {
         return as_one(Ok(Location::new(folder, LocationKind::Ctf)));
     }
     let path = metadata.display();
-    let why = anyhow::anyhow!("{path}: it is missing, and nothing else describes the streams of CTF beside it");
+    let why = anyhow::anyhow!(
+        "{path}: it is missing, and nothing else describes the streams of CTF beside it"
+    );
     Candidate::found(Err(why))
 }
 
@@ -264,9 +280,12 @@ struct Listed {
 }
 
 fn listed(folder: &Path) -> anyhow::Result<Listed> {
-    let entries = std::fs::read_dir(folder).with_context(|| format!("{}: cannot be read", folder.display()))?;
+    let entries = std::fs::read_dir(folder)
+        .with_context(|| format!("{}: cannot be read", folder.display()))?;
     let mut found = Listed::default();
-    for entry in entries.filter_map(Result::ok).filter(|entry| !entry.file_name().as_encoded_bytes().starts_with(b"."))
+    for entry in entries
+        .filter_map(Result::ok)
+        .filter(|entry| !entry.file_name().as_encoded_bytes().starts_with(b"."))
     {
         match entry.file_type() {
             Ok(kind) if kind.is_file() => found.files.push(entry.path()),
@@ -278,7 +297,9 @@ fn listed(folder: &Path) -> anyhow::Result<Listed> {
     if found.files.iter().any(|file| file.ends_with(SNAPSHOT_TRACE)) {
         found.files.retain(|file| !file.ends_with(SNAPSHOT_FILE));
     }
-    [&mut found.files, &mut found.folders, &mut found.others].into_iter().for_each(|paths| paths.sort());
+    [&mut found.files, &mut found.folders, &mut found.others]
+        .into_iter()
+        .for_each(|paths| paths.sort());
     Ok(found)
 }
 
@@ -288,15 +309,17 @@ fn is_region(file: &Path) -> bool {
     matches!(name, "session" | "registry" | "spans") || name.starts_with("stream-")
 }
 
-/// Returns true if a folder has the name or the files of a session's folder. If it cannot be opened, that is a loss.
+/// Returns true if a folder has the name or the files of a session's folder. If it cannot be
+/// opened, that is a loss.
 pub(super) fn is_likely(folder: &Path) -> bool {
     is_session_folder(folder)
         || folder.join(PLACES_FILE).is_file()
         || listed(folder).is_ok_and(|listed| listed.files.iter().any(|file| is_region(file)))
 }
 
-/// Returns the locations that the places file of a session's folder names: a memfd of a process, a device. If the
-/// folder belongs to another user, only what belongs to that user is followed: see [`trusted`].
+/// Returns the locations that the places file of a session's folder names: a memfd of a process, a
+/// device. If the folder belongs to another user, only what belongs to that user is followed: see
+/// [`trusted`].
 fn places_of_folder(folder: &Path) -> anyhow::Result<Vec<Location>> {
     let path = folder.join(PLACES_FILE);
     let shown = || path.display().to_string();
@@ -309,24 +332,37 @@ fn places_of_folder(folder: &Path) -> anyhow::Result<Vec<Location>> {
     let owners = [std::fs::symlink_metadata(folder).with_context(shown)?.uid(), meta.uid()];
     let mut text = String::new();
     file.read_to_string(&mut text).with_context(shown)?;
-    let mut files: Vec<String> = parse_places(&text).into_iter().map(|location| opened(location.path)).collect();
+    let mut files: Vec<String> =
+        parse_places(&text).into_iter().map(|location| opened(location.path)).collect();
     files.dedup();
-    let unique =
-        folder.file_name().and_then(|n| n.to_str()).and_then(|n| n.rsplit_once('-')).map(|(_, u)| u.to_owned());
+    let unique = folder
+        .file_name()
+        .and_then(|n| n.to_str())
+        .and_then(|n| n.rsplit_once('-'))
+        .map(|(_, u)| u.to_owned());
     let mut places = Vec::new();
     let nothing = |why: String| NothingToRecover::error(format!("{}: {why}", folder.display()));
     for file in files {
         let mut open = PathBuf::from(&file);
         if owners.iter().any(|owner| *owner != rustix::process::geteuid().as_raw()) {
             if owners[0] != owners[1] {
-                bail!("{}: another user than the folder's has written it; it is not followed", path.display());
+                bail!(
+                    "{}: another user than the folder's has written it; it is not followed",
+                    path.display()
+                );
             }
             open = trusted(&open, owners[0]).with_context(|| {
-                format!("{}: names {file}, which is not followed for user {}", path.display(), owners[0])
+                format!(
+                    "{}: names {file}, which is not followed for user {}",
+                    path.display(),
+                    owners[0]
+                )
             })?;
         }
         if !open.exists() {
-            return Err(nothing(format!("its buffers were in {file}, which is gone; give a core of that process")));
+            return Err(nothing(format!(
+                "its buffers were in {file}, which is gone; give a core of that process"
+            )));
         }
         places.push(Location {
             shown: folder.to_path_buf(),
@@ -351,9 +387,9 @@ fn open_regular(path: &Path) -> std::io::Result<File> {
     }
 }
 
-/// Checks a path that the folder of `owner`, another user, names as memory of a session. It must be a regular file of
-/// that user, or memory or a memfd of a process of that user. Otherwise a user could make us read foreign data with our
-/// rights, or open a device.
+/// Checks a path that the folder of `owner`, another user, names as memory of a session. It must be
+/// a regular file of that user, or memory or a memfd of a process of that user. Otherwise a user
+/// could make us read foreign data with our rights, or open a device.
 fn trusted(open: &Path, owner: u32) -> anyhow::Result<PathBuf> {
     let parts: Vec<&str> = open.to_str().unwrap_or_default().split('/').collect();
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -368,7 +404,9 @@ fn trusted(open: &Path, owner: u32) -> anyhow::Result<PathBuf> {
             bail!("process {pid} belongs to another user");
         }
         let target = if parts.len() == 5 { std::fs::read_link(open).ok() } else { None };
-        if target.is_some_and(|to| !to.as_os_str().as_encoded_bytes().starts_with(b"/memfd:lastwords")) {
+        if target
+            .is_some_and(|to| !to.as_os_str().as_encoded_bytes().starts_with(b"/memfd:lastwords"))
+        {
             bail!("no memfd of a session");
         }
         return Ok(open.to_path_buf());
@@ -380,18 +418,20 @@ fn trusted(open: &Path, owner: u32) -> anyhow::Result<PathBuf> {
     if file.metadata()?.uid() != owner {
         bail!("it belongs to another user");
     }
-    // The file is read through this descriptor, which stays open. Another file may be at the path by then.
+    // The file is read through this descriptor, which stays open. Another file may be at the path
+    // by then.
     Ok(PathBuf::from(format!("/proc/self/fd/{}", file.into_raw_fd())))
 }
 
-/// Returns true if the process of this `/proc/PID/status` has only the rights of `owner`: its real, effective, saved
-/// and file-system user.
+/// Returns true if the process of this `/proc/PID/status` has only the rights of `owner`: its real,
+/// effective, saved and file-system user.
 fn runs_as(status: &str, owner: u32) -> bool {
     let users = status.lines().find_map(|line| line.strip_prefix("Uid:"));
     users.is_some_and(|users| users.split_ascii_whitespace().all(|user| user.parse() == Ok(owner)))
 }
 
-/// Returns the path to open for a location. For memory on the heap of a process, it is the memory of the process.
+/// Returns the path to open for a location. For memory on the heap of a process, it is the memory
+/// of the process.
 fn opened(location: String) -> String {
     let process = location.strip_prefix("heap:").and_then(|rest| rest.split(':').next());
     process.map(|pid| format!("/proc/{pid}/mem")).unwrap_or(location)
@@ -405,15 +445,20 @@ pub(super) fn of_process(pid: u32) -> anyhow::Result<Vec<Candidate>> {
         entries => entries.with_context(|| format!("process {pid}: {}", folder.display()))?,
     };
     let is_ours = |path: &PathBuf| {
-        std::fs::read_link(path).is_ok_and(|to| to.as_os_str().as_encoded_bytes().starts_with(b"/memfd:lastwords"))
+        std::fs::read_link(path)
+            .is_ok_and(|to| to.as_os_str().as_encoded_bytes().starts_with(b"/memfd:lastwords"))
     };
-    let mut paths: Vec<PathBuf> = entries.filter_map(Result::ok).map(|e| e.path()).filter(is_ours).collect();
+    let mut paths: Vec<PathBuf> =
+        entries.filter_map(Result::ok).map(|e| e.path()).filter(is_ours).collect();
     paths.sort();
     if paths.is_empty() {
         // Without memfds, the sessions on its heap are read.
         paths.push(PathBuf::from(format!("/proc/{pid}/mem")));
     }
-    Ok(paths.iter().map(|path| Candidate::named(Ok(Location::new(path, LocationKind::Session)))).collect())
+    Ok(paths
+        .iter()
+        .map(|path| Candidate::named(Ok(Location::new(path, LocationKind::Session))))
+        .collect())
 }
 
 #[cfg(test)]
@@ -425,7 +470,11 @@ mod tests {
     }
 
     fn shown(folder: &Path) -> Vec<PathBuf> {
-        of(folder).into_iter().filter_map(|candidate| candidate.location.ok()).map(|location| location.shown).collect()
+        of(folder)
+            .into_iter()
+            .filter_map(|candidate| candidate.location.ok())
+            .map(|location| location.shown)
+            .collect()
     }
 
     fn session(folder: &Path) {
@@ -453,7 +502,10 @@ mod tests {
             std::fs::write(dir.path().join("metadata"), text).unwrap();
             of(dir.path()).first().and_then(Candidate::kind)
         };
-        for text in ["trace { major = 1; };", "// by hand\n/* two\nlines */ typealias integer { size = 8; } := u8;"] {
+        for text in [
+            "trace { major = 1; };",
+            "// by hand\n/* two\nlines */ typealias integer { size = 8; } := u8;",
+        ] {
             assert_eq!(kind(text), Some(LocationKind::Ctf), "{text}");
         }
         for text in ["trace of a murder {", "/* trace {", "events {", "structure x"] {
@@ -468,13 +520,21 @@ mod tests {
         std::fs::write(dir.path().join(".lock"), b"").unwrap();
         assert_eq!(shown(dir.path()), [dir.path().join("a-0"), dir.path().join("b-0")]);
         assert_eq!(of(&dir.path().join("a-0")).len(), 1);
-        // Other entries have nothing to recover. A folder with the name of a session's folder should have something.
+        // Other entries have nothing to recover. A folder with the name of a session's folder
+        // should have something.
         std::fs::write(dir.path().join("README"), b"").unwrap();
         std::fs::create_dir(dir.path().join("notes")).unwrap();
         std::fs::create_dir(dir.path().join("c-0123456789abcdef")).unwrap();
-        assert_eq!(shown(dir.path()), ["a-0", "b-0", "c-0123456789abcdef"].map(|name| dir.path().join(name)));
-        let stray: Vec<anyhow::Error> = of(dir.path()).into_iter().filter_map(|found| found.location.err()).collect();
-        assert!(stray.len() == 2 && stray.iter().all(|error| error.is::<NothingToRecover>()), "{stray:?}");
+        assert_eq!(
+            shown(dir.path()),
+            ["a-0", "b-0", "c-0123456789abcdef"].map(|name| dir.path().join(name))
+        );
+        let stray: Vec<anyhow::Error> =
+            of(dir.path()).into_iter().filter_map(|found| found.location.err()).collect();
+        assert!(
+            stray.len() == 2 && stray.iter().all(|error| error.is::<NothingToRecover>()),
+            "{stray:?}"
+        );
         // A session's folder is opened as one session, even if it contains another.
         session(&dir.path().join("a-0/out"));
         assert_eq!(shown(&dir.path().join("a-0")), [dir.path().join("a-0")]);
@@ -490,13 +550,22 @@ mod tests {
         write("session 0 4096 /proc/self/exe\nregistry 4096 4096 /proc/self/exe\n");
         let places = of(&folder);
         assert_eq!(places.len(), 1);
-        assert_eq!(places[0].location.as_ref().unwrap().unique.as_deref(), Some("0123456789abcdef"));
+        assert_eq!(
+            places[0].location.as_ref().unwrap().unique.as_deref(),
+            Some("0123456789abcdef")
+        );
         // For several regions on a heap, the process is opened once.
         write("session 0 4096 heap:1:0x1000\nregistry 0 4096 heap:1:0x9000\n");
         let places = of(&folder);
-        assert_eq!((places.len(), places[0].location.as_ref().unwrap().path()), (1, Path::new("/proc/1/mem")));
+        assert_eq!(
+            (places.len(), places[0].location.as_ref().unwrap().path()),
+            (1, Path::new("/proc/1/mem"))
+        );
         write("session 0 4096 heap:0:0x1000\n");
-        assert!(error().to_string().contains("were in /proc/0/mem, which is gone") && error().is::<NothingToRecover>());
+        assert!(
+            error().to_string().contains("were in /proc/0/mem, which is gone")
+                && error().is::<NothingToRecover>()
+        );
         write("session 0 4096 /proc/0/fd/3\n");
         assert!(error().to_string().contains("which is gone") && error().is::<NothingToRecover>());
         write("");

@@ -17,8 +17,8 @@ use std::sync::Arc;
 /// The largest metadata file that is read, in bytes.
 const METADATA_MAX: u64 = 256 << 20;
 
-/// Returns the sessions of a kernel's LTTng. If they cannot be read, a note has the reason. If some of their structures
-/// are missing, all of `memory` is searched for what these lead to.
+/// Returns the sessions of a kernel's LTTng. If they cannot be read, a note has the reason. If some
+/// of their structures are missing, all of `memory` is searched for what these lead to.
 pub(super) fn of_kernel(
     kernel: &Arc<Kernel>,
     memory: &VirtualMemory,
@@ -30,9 +30,9 @@ pub(super) fn of_kernel(
         Ok(mut found) => {
             notes.extend(found.notes);
             let done = complete(memory.physical(), &mut found.sessions, kernel.budget(), watch);
-            notes.extend(
-                done.err().map(|error| format!("what no structure of LTTng leads to was not all looked for: {error}")),
-            );
+            notes.extend(done.err().map(|error| {
+                format!("what no structure of LTTng leads to was not all looked for: {error}")
+            }));
             found.sessions
         }
         Err(error) => {
@@ -42,8 +42,9 @@ pub(super) fn of_kernel(
     }
 }
 
-/// Finds the sessions whose packets lie anywhere in an image. Sessions of user space are found by their streams if
-/// these are complete. Without a given metadata file, the image is searched for metadata.
+/// Finds the sessions whose packets lie anywhere in an image. Sessions of user space are found by
+/// their streams if these are complete. Without a given metadata file, the image is searched for
+/// metadata.
 ///
 /// # Errors
 /// The budget is spent.
@@ -61,8 +62,10 @@ pub(super) fn carve(
     let mut carved = lastwords_lttng::carve(image, budget, watch)?;
     carved.retain(|session| !known.contains(&session.uuid));
     sessions.append(&mut carved);
-    let lacking: Vec<&mut Session> =
-        sessions.iter_mut().filter(|session| session.metadata.text.is_empty() && given.0.is_none()).collect();
+    let lacking: Vec<&mut Session> = sessions
+        .iter_mut()
+        .filter(|session| session.metadata.text.is_empty() && given.0.is_none())
+        .collect();
     if !lacking.is_empty() && !image.is_virtual() {
         let traces: Vec<[u8; 16]> = lacking.iter().map(|session| session.uuid).collect();
         let texts = texts(image, &traces, budget, watch)?;
@@ -78,15 +81,17 @@ fn take(session: &mut Session, texts: &[Metadata]) {
     own.sort_by_key(|text| std::cmp::Reverse(text.text.len()));
     let readable = |text: &&Metadata| text.class().ok().map(|class| class.missing.len());
     // The longest of those that lack least.
-    let best = own.into_iter().filter_map(|text| Some((readable(&text)?, text))).min_by_key(|(missing, _)| *missing);
+    let best = own
+        .into_iter()
+        .filter_map(|text| Some((readable(&text)?, text)))
+        .min_by_key(|(missing, _)| *missing);
     if let Some((_, text)) = best {
         session.metadata = text.clone();
         session.name_by_metadata();
         let bytes = text.text.len();
-        session
-            .evidence
-            .notes
-            .push(format!("the metadata, {bytes} bytes, were found in memory: newer events may lack in them"));
+        session.evidence.notes.push(format!(
+            "the metadata, {bytes} bytes, were found in memory: newer events may lack in them"
+        ));
     }
 }
 
@@ -108,7 +113,11 @@ impl Lttng {
     /// Returns the number of packets.
     #[must_use]
     pub fn packets(&self) -> u64 {
-        self.session.streams.iter().map(|stream| stream.packets.len() as u64).fold(0, u64::saturating_add)
+        self.session
+            .streams
+            .iter()
+            .map(|stream| stream.packets.len() as u64)
+            .fold(0, u64::saturating_add)
     }
 }
 
@@ -135,7 +144,9 @@ fn undescribed(streams: &[Stream]) -> Vec<Gap> {
         place: format!("{} packets", stream.packets.len()),
         cause: Cause::Undescribed,
         events: None,
-        bytes: Some(stream.packets.iter().map(|packet| packet.content).fold(0, u64::saturating_add)),
+        bytes: Some(
+            stream.packets.iter().map(|packet| packet.content).fold(0, u64::saturating_add),
+        ),
     };
     streams.iter().enumerate().filter(|(_, stream)| !stream.packets.is_empty()).map(gap).collect()
 }
@@ -144,7 +155,8 @@ fn undescribed(streams: &[Stream]) -> Vec<Gap> {
 pub(super) struct GivenMetadata(Option<Vec<Metadata>>);
 
 impl GivenMetadata {
-    /// Reads the file of [`Options::metadata`]: the text of a metadata file, or all texts in a daemon's core.
+    /// Reads the file of [`Options::metadata`]: the text of a metadata file, or all texts in a
+    /// daemon's core.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -157,7 +169,11 @@ impl GivenMetadata {
             return Ok(Self(Some(user::texts(&opened.image, &budget).with_context(named)?)));
         }
         let mut file = Vec::new();
-        std::fs::File::open(path).with_context(named)?.take(METADATA_MAX).read_to_end(&mut file).with_context(named)?;
+        std::fs::File::open(path)
+            .with_context(named)?
+            .take(METADATA_MAX)
+            .read_to_end(&mut file)
+            .with_context(named)?;
         let metadata = Metadata::of_file(&file);
         if metadata.class().is_err() && !metadata.is_likely() {
             let looks = sniff::sentence(sniff::of_file(path));
@@ -170,12 +186,19 @@ impl GivenMetadata {
     pub(super) fn give(&self, sessions: &mut [Session]) {
         for session in sessions {
             if let Some(texts) = &self.0 {
-                match texts.iter().filter(|text| text.names(&session.uuid)).max_by_key(|text| text.text.len()) {
+                match texts
+                    .iter()
+                    .filter(|text| text.names(&session.uuid))
+                    .max_by_key(|text| text.text.len())
+                {
                     Some(text) => {
                         session.metadata = text.clone();
                         session.name_by_metadata();
                     }
-                    None => session.evidence.notes.push("the metadata given are of another trace".to_owned()),
+                    None => session
+                        .evidence
+                        .notes
+                        .push("the metadata given are of another trace".to_owned()),
                 }
             }
             if session.metadata.text.is_empty() {

@@ -16,15 +16,16 @@ pub struct LttngFolder {
     pub path: PathBuf,
     /// The streams, packets and bytes that were written. Events are not counted.
     pub totals: Totals,
-    /// Why the metadata could not be written in the version that was asked for. They are then written in the version of the tracer.
+    /// Why the metadata could not be written in the version that was asked for. They are then
+    /// written in the version of the tracer.
     pub version_error: Option<anyhow::Error>,
 }
 
 impl Lttng {
     /// Writes the session as the CTF folder `below` in the folder `into`.
     ///
-    /// Without a `version`, the metadata stay in the version of the tracer. `watch` receives the size in bytes of each packet that was
-    /// written.
+    /// Without a `version`, the metadata stay in the version of the tracer. `watch` receives the
+    /// size in bytes of each packet that was written.
     ///
     /// # Errors
     /// The folder or a file in it cannot be written, or the image no longer has a packet.
@@ -48,9 +49,12 @@ impl Lttng {
         for (number, stream) in session.streams.iter().enumerate() {
             let mut file = StreamWriter::new(&path, &files.unique(&session.stream_name(number)))?;
             for (index, packet) in stream.packets.iter().enumerate() {
-                // The packet was there when the session was found. It can only be gone if the file has changed since.
+                // The packet was there when the session was found. It can only be gone if the file
+                // has changed since.
                 let read = session.packet(number, index, &mut bytes).then_some(());
-                read.with_context(|| format!("{}: packet {} is gone", path.display(), packet.header.sequence))?;
+                read.with_context(|| {
+                    format!("{}: packet {} is gone", path.display(), packet.header.sequence)
+                })?;
                 file.packet(&bytes, &entry(packet))?;
                 watch(bytes.len() as u64);
                 totals.packets = totals.packets.saturating_add(1);
@@ -58,7 +62,8 @@ impl Lttng {
             totals.bytes = totals.bytes.saturating_add(file.finish()?);
             totals.streams = totals.streams.saturating_add(1);
         }
-        // Readers fail on empty metadata. They do not take a folder without a metadata file for a trace.
+        // Readers fail on empty metadata. They do not take a folder without a metadata file for a
+        // trace.
         if !metadata.is_empty() {
             let written = folder::metadata(&path, &metadata, &session.uuid, session.shape.order)?;
             totals.bytes = totals.bytes.saturating_add(written);
@@ -67,7 +72,8 @@ impl Lttng {
     }
 }
 
-/// Translates metadata into another version of CTF. Returns none if they have that version already, or if there are none.
+/// Translates metadata into another version of CTF. Returns none if they have that version already,
+/// or if there are none.
 ///
 /// # Errors
 /// The metadata cannot be read, or the version cannot express them.

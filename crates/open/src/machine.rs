@@ -31,7 +31,11 @@ pub struct Machine {
 }
 
 impl Machine {
-    pub(super) fn new(kernel: Option<Arc<Kernel>>, mut tracing: Tracing, notes: Vec<String>) -> Self {
+    pub(super) fn new(
+        kernel: Option<Arc<Kernel>>,
+        mut tracing: Tracing,
+        notes: Vec<String>,
+    ) -> Self {
         let meter = Meter::new(&mut tracing);
         Self { is_memory: kernel.is_some(), kernel, tracing, meter, notes }
     }
@@ -42,25 +46,30 @@ impl Machine {
         self.tracing.arrays.get(index)
     }
 
-    /// Returns the offset to add to readings of an array's clock, to get nanoseconds since the epoch. Returns none if
-    /// it is not known.
+    /// Returns the offset to add to readings of an array's clock, to get nanoseconds since the
+    /// epoch. Returns none if it is not known.
     #[must_use]
     pub fn real_time(&self, index: usize) -> Option<i64> {
         if self.kernel.is_none() {
-            return self.tracing.real_time.filter(|_| self.array(index).is_some_and(|array| array.is_in_ns()));
+            return self
+                .tracing
+                .real_time
+                .filter(|_| self.array(index).is_some_and(|array| array.is_in_ns()));
         }
         let (time, reading) = self.last_tick(index)?;
         Some(time.wall.wrapping_sub(reading).cast_signed())
     }
 
-    /// Returns the nanoseconds that `CLOCK_BOOTTIME` is ahead of an array's clock. Returns none if this is not known.
+    /// Returns the nanoseconds that `CLOCK_BOOTTIME` is ahead of an array's clock. Returns none if
+    /// this is not known.
     #[must_use]
     pub fn boot_time(&self, index: usize) -> Option<i64> {
         let (time, reading) = self.last_tick(index)?;
         Some(time.uptime.wrapping_sub(reading).cast_signed())
     }
 
-    /// Returns the timekeeper's values at its last update, and the reading of an array's clock at that time.
+    /// Returns the timekeeper's values at its last update, and the reading of an array's clock at
+    /// that time.
     fn last_tick(&self, index: usize) -> Option<(Time, u64)> {
         let (array, kernel) = (self.array(index)?, self.kernel.as_ref()?);
         let time = kernel.time().ok()?;
@@ -69,9 +78,9 @@ impl Machine {
             "mono" => time.monotonic,
             "local" => kernel.sched_clock()?,
             // The kernel keeps the correction of `local_clock()` in this variable.
-            "global" | "perf" => {
-                kernel.sched_clock()?.wrapping_add(kernel.number("__sched_clock_offset", 8).unwrap_or(0))
-            }
+            "global" | "perf" => kernel
+                .sched_clock()?
+                .wrapping_add(kernel.number("__sched_clock_offset", 8).unwrap_or(0)),
             _ => return None,
         };
         Some((time, reading))
@@ -87,7 +96,8 @@ impl Machine {
             Some(Process { parent, uid, is_kernel_thread, started })
         };
         let rows = kernel.tasks().rows.into_iter();
-        rows.map(|t| Task { pid: t.pid, tgid: t.tgid, process: process(&t), comm: t.comm }).collect()
+        rows.map(|t| Task { pid: t.pid, tgid: t.tgid, process: process(&t), comm: t.comm })
+            .collect()
     }
 
     /// Returns true if the array at a position has events.
@@ -95,7 +105,10 @@ impl Machine {
     pub fn has_events(&self, index: usize) -> bool {
         // A trace.dat file does not have the number of events of all its buffers.
         let is_file = self.kernel.is_none();
-        let rings = self.array(index).into_iter().flat_map(|array| std::iter::once(&array.live).chain(&array.snapshot));
+        let rings = self
+            .array(index)
+            .into_iter()
+            .flat_map(|array| std::iter::once(&array.live).chain(&array.snapshot));
         let mut cpus = rings.flat_map(|ring| ring.cpus());
         cpus.any(|cpu| cpu.stats.entries > 0 || is_file && cpu.sub_buffers > 0)
     }
@@ -132,7 +145,8 @@ pub(super) fn open_dat(
     opened: &mut Opened,
 ) -> anyhow::Result<()> {
     let mut tracing = dat::open(path, budget).with_context(|| path.display().to_string())?;
-    let notes = Fired::beside(path)?.map_or_else(Vec::new, |fired| fired.apply(&mut tracing, options.whole));
+    let notes = Fired::beside(path)?
+        .map_or_else(Vec::new, |fired| fired.apply(&mut tracing, options.whole));
     add(path, "trace.dat", Machine::new(None, tracing, notes), Vec::new(), options, opened);
     Ok(())
 }
@@ -151,7 +165,8 @@ pub(super) fn open_memory(
 ) -> anyhow::Result<()> {
     let named = || path.display().to_string();
     let (kernel, memory, mut notes) =
-        kernel(physical, found, &options.memory, Arc::clone(&budget), ADVICE).with_context(named)?;
+        kernel(physical, found, &options.memory, Arc::clone(&budget), ADVICE)
+            .with_context(named)?;
     let tracing = lastwords_ftrace::memory::read(&kernel, Some(&memory));
     let source = options.memory.lttng(&kernel)?;
     let sessions = lttng::of_kernel(&kernel, &memory, &source, options.watch, &mut notes);
@@ -166,15 +181,25 @@ pub(super) fn open_memory(
     let mut tracing = tracing;
     let mut regions = Vec::new();
     if persistent::is_configured(&kernel) {
-        match persistent::find(&physical.image, Some((&kernel, &tracing)), options, &budget).with_context(named) {
+        match persistent::find(&physical.image, Some((&kernel, &tracing)), options, &budget)
+            .with_context(named)
+        {
             Ok(found) => regions = found,
             Err(error) => opened.errors.push(error),
         }
     }
-    let is_replaced = |index: &usize| regions.iter().any(|region| region.instead_of == Some(*index));
+    let is_replaced =
+        |index: &usize| regions.iter().any(|region| region.instead_of == Some(*index));
     let kept = tracing.arrays.into_iter().enumerate().filter(|(index, _)| !is_replaced(index));
     tracing.arrays = kept.map(|(_, array)| array).collect();
-    add(path, physical.format.words(), Machine::new(Some(kernel), tracing, notes), sessions, options, opened);
+    add(
+        path,
+        physical.format.words(),
+        Machine::new(Some(kernel), tracing, notes),
+        sessions,
+        options,
+        opened,
+    );
     persistent::add(path, regions, options, opened);
     Ok(())
 }
@@ -182,8 +207,8 @@ pub(super) fn open_memory(
 /// The command that works for a dump whose end is missing.
 const ADVICE: &str = ". `lastwords recover --carve` searches the part that is there";
 
-/// Opens the kernel that was found in a memory. Returns it with its memory and remarks. If the kernel's symbols are in a
-/// part of the dump that is missing, the error ends with `advice`.
+/// Opens the kernel that was found in a memory. Returns it with its memory and remarks. If the
+/// kernel's symbols are in a part of the dump that is missing, the error ends with `advice`.
 pub(super) fn kernel(
     physical: &Physical,
     found: find::FoundKernel,
@@ -195,7 +220,8 @@ pub(super) fn kernel(
     let (sources, given) = (memory.sources(&found.info)?, memory.btf.as_ref());
     let memory = Arc::new(found.memory);
     let kernel = Kernel::open(memory.clone(), &found.info, sources, budget).map_err(|error| {
-        let is_of_file = matches!(&error, lastwords_kernel::Error::Bytes(error) if &*error.what == "BTF");
+        let is_of_file =
+            matches!(&error, lastwords_kernel::Error::Bytes(error) if &*error.what == "BTF");
         let error = missing_part(error, physical, advice);
         match given.filter(|_| is_of_file) {
             Some(path) => error.context(crate::memory::given("--btf", path)),
@@ -205,8 +231,13 @@ pub(super) fn kernel(
     Ok((Arc::new(kernel), memory, notes))
 }
 
-/// Says of an error that comes from the end of a dump that was cut off how much of the dump is there, and adds `advice`.
-fn missing_part(error: lastwords_kernel::Error, physical: &Physical, advice: &str) -> anyhow::Error {
+/// Says of an error that comes from the end of a dump that was cut off how much of the dump is
+/// there, and adds `advice`.
+fn missing_part(
+    error: lastwords_kernel::Error,
+    physical: &Physical,
+    advice: &str,
+) -> anyhow::Error {
     match &error {
         lastwords_kernel::Error::Hole { hole, .. } if hole.cause == HoleCause::Truncated => {
             // The caller names the file.
@@ -235,7 +266,12 @@ pub(super) fn carve(
 }
 
 /// Adds the traces that carving found.
-pub(super) fn add_carved(origin: Origin, bodies: Vec<(String, Body)>, options: &Options<'_>, opened: &mut Opened) {
+pub(super) fn add_carved(
+    origin: Origin,
+    bodies: Vec<(String, Body)>,
+    options: &Options<'_>,
+    opened: &mut Opened,
+) {
     let arrays = arrays(&origin, options);
     opened.add(options, origin, bodies.into_iter().chain(arrays).collect());
 }
@@ -243,6 +279,7 @@ pub(super) fn add_carved(origin: Origin, bodies: Vec<(String, Body)>, options: &
 /// Returns the trace arrays of a machine with their names.
 fn arrays(origin: &Origin, options: &Options<'_>) -> Vec<(String, Body)> {
     let snapshot = options.snapshot;
-    let arrays = origin.machine.iter().flat_map(|machine| machine.tracing.arrays.iter().enumerate());
+    let arrays =
+        origin.machine.iter().flat_map(|machine| machine.tracing.arrays.iter().enumerate());
     arrays.map(|(index, array)| (name(array), Body::Ftrace { array: index, snapshot })).collect()
 }

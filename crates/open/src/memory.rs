@@ -15,8 +15,8 @@ use std::sync::Arc;
 /// Facts that the image lacks. They are seldom needed, because a kernel's memory describes itself.
 #[derive(Debug, Clone, Default)]
 pub struct Memory {
-    /// The inputs are raw memory. The ranges have the addresses of their bytes, in the order of the file. If there are
-    /// none, the addresses are found by a search.
+    /// The inputs are raw memory. The ranges have the addresses of their bytes, in the order of
+    /// the file. If there are none, the addresses are found by a search.
     pub raw: Option<Vec<RawRange>>,
     /// The inputs are the parts of one split dump.
     pub split: bool,
@@ -51,11 +51,15 @@ impl Memory {
         }
         if let Some(path) = &self.vmlinux {
             let file = open_whole(path).with_context(|| given("--vmlinux", path))?;
-            sources.vmlinux(file, info, &Budget::default()).with_context(|| given("--vmlinux", path))?;
+            sources
+                .vmlinux(file, info, &Budget::default())
+                .with_context(|| given("--vmlinux", path))?;
         }
         if let Some(path) = &self.system_map {
             let text = read_whole(path).with_context(|| given("--system-map", path))?;
-            sources.system_map(&String::from_utf8_lossy(&text), info).with_context(|| given("--system-map", path))?;
+            sources
+                .system_map(&String::from_utf8_lossy(&text), info)
+                .with_context(|| given("--system-map", path))?;
         }
         if let Some(path) = &self.btf {
             sources.btf = Some(read_whole(path).with_context(|| given("--btf", path))?);
@@ -66,16 +70,21 @@ impl Memory {
 
 /// Length up to which a file may have any holes.
 const SHORT: u64 = 64 << 20;
-/// A longer file has at least one byte in so many on disk. File systems that compress store less than the length, too.
+/// A longer file has at least one byte in so many on disk. File systems that compress store less
+/// than the length, too.
 const MOST_HOLES: u64 = 16;
 
-/// Opens a file whose parts are read into memory by the lengths that it claims. A file that is nearly all holes is refused.
+/// Opens a file whose parts are read into memory by the lengths that it claims. A file that is
+/// nearly all holes is refused.
 pub(crate) fn open_whole(path: &Path) -> anyhow::Result<File> {
     let file = File::open(path)?;
     let data = file.metadata()?;
     let (len, stored) = (data.len(), lastwords_bytes::stored(&data));
     let is_sparse = data.is_file() && len > SHORT.max(stored.saturating_mul(MOST_HOLES));
-    ensure!(!is_sparse, "it is {len} bytes long, but has only {stored} of them: the rest are holes of a sparse file");
+    ensure!(
+        !is_sparse,
+        "it is {len} bytes long, but has only {stored} of them: the rest are holes of a sparse file"
+    );
     Ok(file)
 }
 
@@ -136,7 +145,11 @@ impl RawRun {
             let [one, next] = pair else { continue };
             if one.address.saturating_add(one.len) > next.address {
                 let words = |range: &RawRange| format!("{:#x}+{:#x}", range.address, range.len);
-                bail!("--raw: the runs {} and {} have addresses in common", words(one), words(next));
+                bail!(
+                    "--raw: the runs {} and {} have addresses in common",
+                    words(one),
+                    words(next)
+                );
             }
         }
         Ok(())
@@ -152,7 +165,11 @@ mod tests {
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("vmlinux");
         std::fs::write(&path, b"\x7fELF").expect("written");
-        File::options().write(true).open(&path).and_then(|file| file.set_len(1 << 40)).expect("longer");
+        File::options()
+            .write(true)
+            .open(&path)
+            .and_then(|file| file.set_len(1 << 40))
+            .expect("longer");
         for option in ["vmlinux", "system-map", "btf"] {
             let of = |this: &str| (this == option).then(|| path.clone());
             let (vmlinux, system_map, btf) = (of("vmlinux"), of("system-map"), of("btf"));
@@ -179,7 +196,10 @@ mod tests {
                     continue;
                 };
                 let said = format!("{error:#}");
-                assert!(said.starts_with(&format!("{option} {}: ", path(name).unwrap().display())), "{said}");
+                assert!(
+                    said.starts_with(&format!("{option} {}: ", path(name).unwrap().display())),
+                    "{said}"
+                );
             }
         }
     }
@@ -191,7 +211,10 @@ mod tests {
         assert!("a+b".parse::<RawRun>().is_err());
         assert!("1+0".parse::<RawRun>().is_err());
         let runs = [RawRun { address: 0, len: 9 }, RawRun { address: 64, len: 7 }];
-        let expected = [RawRange { address: 0, len: 9, offset: 0 }, RawRange { address: 64, len: 7, offset: 9 }];
+        let expected = [
+            RawRange { address: 0, len: 9, offset: 0 },
+            RawRange { address: 64, len: 7, offset: 9 },
+        ];
         assert_eq!(RawRun::ranges(&runs), expected);
     }
 }

@@ -1,4 +1,5 @@
-//! Counts how much of a kernel's rings was read. Each opened ring is watched, and a callback can receive the progress.
+//! Counts how much of a kernel's rings was read. Each opened ring is watched, and a callback can
+//! receive the progress.
 
 use lastwords_ftrace::{CpuRing, Latency, Ring, SubBufferInfo, Tracing};
 use lastwords_trace::evidence::Evidence;
@@ -15,7 +16,8 @@ struct Work {
     rings: Vec<Reading>,
 }
 
-/// A ring, with a flag for each sub-buffer by CPU and index, because a writer may read a sub-buffer twice.
+/// A ring, with a flag for each sub-buffer by CPU and index, because a writer may read a sub-buffer
+/// twice.
 struct Reading {
     ring: Arc<dyn Ring>,
     read: Vec<Vec<bool>>,
@@ -45,18 +47,21 @@ impl Meter {
         meter
     }
 
-    /// Begins work on rings. `begin` receives the total number of bytes, and returns the callback for the bytes that
-    /// were read.
+    /// Begins work on rings. `begin` receives the total number of bytes, and returns the callback
+    /// for the bytes that were read.
     pub fn show<'a>(
         &self,
         rings: impl Iterator<Item = &'a Arc<dyn Ring>>,
         begin: impl FnOnce(u64) -> Box<dyn FnMut(u64) + Send>,
     ) -> Shown<'_> {
         let rings: Vec<Arc<dyn Ring>> = rings.cloned().collect();
-        let size = |cpu: &CpuRing| (cpu.sub_buffers as u64).saturating_mul(u64::from(cpu.sub_buffer_size));
-        let total = rings.iter().flat_map(|ring| ring.cpus()).map(size).fold(0, u64::saturating_add);
+        let size =
+            |cpu: &CpuRing| (cpu.sub_buffers as u64).saturating_mul(u64::from(cpu.sub_buffer_size));
+        let total =
+            rings.iter().flat_map(|ring| ring.cpus()).map(size).fold(0, u64::saturating_add);
         let (callback, rings) = (begin(total), rings.into_iter().map(Reading::new).collect());
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Work { callback, done: 0, rings });
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some(Work { callback, done: 0, rings });
         Shown(self)
     }
 
@@ -65,7 +70,9 @@ impl Meter {
         let mut work = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(Work { callback, done, rings }) = &mut *work else { return };
         let reading = rings.iter_mut().find(|reading| std::ptr::eq(reading.ring.cpus(), cpus));
-        let seen = reading.and_then(|reading| reading.read.get_mut(cpu)?.get_mut(index)).filter(|seen| !**seen);
+        let seen = reading
+            .and_then(|reading| reading.read.get_mut(cpu)?.get_mut(index))
+            .filter(|seen| !**seen);
         if let (Some(seen), Some(cpu)) = (seen, cpus.get(cpu)) {
             *seen = true;
             *done = done.saturating_add(u64::from(cpu.sub_buffer_size));
@@ -138,7 +145,8 @@ mod tests {
 
     #[test]
     fn a_sub_buffer_counts_once_and_only_while_it_is_shown() {
-        let cpu = |cpu| CpuRing { cpu, sub_buffers: 3, sub_buffer_size: 4096, stats: Stats::default() };
+        let cpu =
+            |cpu| CpuRing { cpu, sub_buffers: 3, sub_buffer_size: 4096, stats: Stats::default() };
         let ring = || -> Arc<dyn Ring> { Arc::new(Two([cpu(0), cpu(1)])) };
         let array = Array {
             name: String::new(),
@@ -153,10 +161,13 @@ mod tests {
             snapshot: Some(ring()),
         };
         let meter = Arc::new(Meter::default());
-        let watched = |ring: &Arc<dyn Ring>| Watched { ring: Arc::clone(ring), meter: Arc::clone(&meter) };
-        let (live, spare) = (watched(&array.live), array.snapshot.as_ref().map(watched).expect("a spare"));
+        let watched =
+            |ring: &Arc<dyn Ring>| Watched { ring: Arc::clone(ring), meter: Arc::clone(&meter) };
+        let (live, spare) =
+            (watched(&array.live), array.snapshot.as_ref().map(watched).expect("a spare"));
         let done = || meter.0.lock().unwrap().as_ref().map(|work| work.done);
-        let read = |ring: &Watched, cpu, index| ring.sub_buffer(cpu, index, &mut Vec::new()).verdict;
+        let read =
+            |ring: &Watched, cpu, index| ring.sub_buffer(cpu, index, &mut Vec::new()).verdict;
         read(&live, 0, 0);
         assert_eq!(done(), None);
         let shown = meter.show(std::iter::once(&array.live), |_| Box::new(|_| {}));

@@ -4,14 +4,17 @@ use crate::locate::{Candidate, LocationKind, is_likely, of_whole_folder};
 use crate::sniff;
 use std::path::Path;
 
-/// Returns in words what is at a path that certainly holds no trace: an empty folder, a program. Returns none if it may hold one, or if
-/// nothing is there.
+/// Returns in words what is at a path that certainly holds no trace: an empty folder, a program.
+/// Returns none if it may hold one, or if nothing is there.
 #[must_use]
 pub fn what_has_no_trace(path: &Path) -> Option<&'static str> {
     let meta = std::fs::metadata(path).ok()?;
     if meta.is_dir() {
         let found = of_whole_folder(path, &mut Vec::new());
-        return found.iter().all(|candidate| is_nothing(path, candidate)).then_some("a folder without a trace");
+        return found
+            .iter()
+            .all(|candidate| is_nothing(path, candidate))
+            .then_some("a folder without a trace");
     }
     match sniff::of_file(path).filter(|_| meta.is_file())? {
         sniff::Kind::Other(words) => Some(words),

@@ -1,7 +1,7 @@
 //! Finds the kernel image in a Debian package (`linux-image-*.deb`).
 //!
-//! A package is an `ar` archive (deb(5)): a magic line, then members with a header of 60 bytes each. The member
-//! `data.tar.*` has the files.
+//! A package is an `ar` archive (deb(5)): a magic line, then members with a header of 60 bytes
+//! each. The member `data.tar.*` has the files.
 
 use anyhow::{Context, bail, ensure};
 use lastwords_bytes::Budget;
@@ -29,7 +29,8 @@ pub(super) fn image(path: &Path, budget: &Budget) -> anyhow::Result<Vec<u8>> {
     let name = path.display().to_string();
     let file = File::open(path).with_context(|| name.clone())?;
     let data = data(BufReader::new(file)).with_context(|| name.clone())?;
-    let mut archive = tar::Archive::new(decompress::reader(&name, data, budget).with_context(|| name.clone())?);
+    let mut archive =
+        tar::Archive::new(decompress::reader(&name, data, budget).with_context(|| name.clone())?);
     for entry in archive.entries().with_context(|| name.clone())? {
         let mut entry = entry.with_context(|| name.clone())?;
         budget.steps(&name, 1)?;
@@ -54,7 +55,10 @@ fn data<R: Read>(mut package: R) -> anyhow::Result<Take<R>> {
         let mut header = [0; HEADER];
         package.read_exact(&mut header).context("the package has no member data.tar")?;
         let digits = header.get(LENGTH).map(String::from_utf8_lossy).unwrap_or_default();
-        let len: u64 = digits.trim().parse().with_context(|| format!("`{digits}` is not the length of a member"))?;
+        let len: u64 = digits
+            .trim()
+            .parse()
+            .with_context(|| format!("`{digits}` is not the length of a member"))?;
         ensure!(header.ends_with(END), "the header of a member is damaged");
         if header.starts_with(b"data.tar") {
             return Ok(package.take(len));
@@ -73,7 +77,17 @@ mod tests {
     fn package(members: &[(&str, &[u8])]) -> Vec<u8> {
         let mut bytes = MAGIC.to_vec();
         for (name, content) in members {
-            bytes.extend(format!("{name:<16}{:<12}{:<6}{:<6}{:<8}{:<10}`\n", 0, 0, 0, 100_644, content.len()).bytes());
+            bytes.extend(
+                format!(
+                    "{name:<16}{:<12}{:<6}{:<6}{:<8}{:<10}`\n",
+                    0,
+                    0,
+                    0,
+                    100_644,
+                    content.len()
+                )
+                .bytes(),
+            );
             bytes.extend_from_slice(content);
             bytes.extend(std::iter::repeat_n(b'\n', content.len() % 2));
         }
@@ -83,13 +97,19 @@ mod tests {
     #[test]
     fn the_image_is_found_among_the_files() {
         let mut archive = tar::Builder::new(Vec::new());
-        for (name, content) in [("./boot/config-6.12", "a"), ("./boot/vmlinuz-6.12", "kernel"), ("./z", "b")] {
+        for (name, content) in
+            [("./boot/config-6.12", "a"), ("./boot/vmlinuz-6.12", "kernel"), ("./z", "b")]
+        {
             let mut header = tar::Header::new_gnu();
             header.set_size(content.len() as u64);
             archive.append_data(&mut header, name, content.as_bytes()).unwrap();
         }
         let data = zstd::encode_all(archive.into_inner().unwrap().as_slice(), 3).unwrap();
-        let whole = package(&[("debian-binary", b"2.0\n"), ("control.tar.xz", b"odd"), ("data.tar.zst", &data)]);
+        let whole = package(&[
+            ("debian-binary", b"2.0\n"),
+            ("control.tar.xz", b"odd"),
+            ("data.tar.zst", &data),
+        ]);
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.deb");
         let of = |bytes: &[u8]| {

@@ -1,5 +1,5 @@
-//! Opens ftrace's persistent ring buffers: a copy of one, or all in a machine's memory. A bundle or the kernel in the
-//! same memory describes their events.
+//! Opens ftrace's persistent ring buffers: a copy of one, or all in a machine's memory. A bundle or
+//! the kernel in the same memory describes their events.
 
 use crate::describe::{self, Agreement, Described, TEXT_SYMBOLS};
 use crate::placement::{self, Placement};
@@ -21,9 +21,11 @@ use std::sync::Arc;
 
 /// The kind of an input, in words.
 const KIND: &str = "persistent ring buffer";
-/// The number of bytes that distinguish a sub-buffer from others: its time, its committed size, and its first events.
+/// The number of bytes that distinguish a sub-buffer from others: its time, its committed size, and
+/// its first events.
 const HEAD: usize = 64;
-/// The kernel's clocks in the order in which a region numbers them (`trace_clocks` in `kernel/trace/trace.c`; the last is x86's).
+/// The kernel's clocks in the order in which a region numbers them (`trace_clocks` in
+/// `kernel/trace/trace.c`; the last is x86's).
 const CLOCKS: [&str; 10] =
     ["local", "global", "counter", "uptime", "perf", "mono", "mono_raw", "boot", "tai", "x86-tsc"];
 /// The name of the trace of sub-buffers that a reader or a kernel emptied.
@@ -66,8 +68,9 @@ pub(super) fn open(
     Ok(())
 }
 
-/// Adds the events of emptied sub-buffers as a trace of its own, if it is asked for by its name. They may be of an earlier boot: neither
-/// addresses nor process IDs are named. Returns a note about them.
+/// Adds the events of emptied sub-buffers as a trace of its own, if it is asked for by its name.
+/// They may be of an earlier boot: neither addresses nor process IDs are named. Returns a note
+/// about them.
 fn add_emptied(
     path: &Path,
     emptied: Region,
@@ -80,14 +83,19 @@ fn add_emptied(
         let (tracing, _) = tracing(EMPTIED.to_owned(), emptied, source)?;
         let (comms, tgids, symbols) = (BTreeMap::new(), BTreeMap::new(), Arc::new(NoSymbols));
         let tracing = Tracing { comms, tgids, symbols, printk_formats: BTreeMap::new(), ..tracing };
-        let notes = vec!["these events were read, or discarded by a kernel: they may be of an earlier boot".to_owned()];
+        let notes = vec![
+            "these events were read, or discarded by a kernel: they may be of an earlier boot"
+                .to_owned(),
+        ];
         machine::add(path, KIND, Machine::new(None, tracing, notes), Vec::new(), options, opened);
     }
-    Ok(format!("{events} events in memory were read, or discarded by a kernel: `--instance {EMPTIED}` shows them"))
+    Ok(format!(
+        "{events} events in memory were read, or discarded by a kernel: `--instance {EMPTIED}` shows them"
+    ))
 }
 
-/// Opens an instance of the running kernel, whose buffer has `len` bytes at `address` of physical memory. The running
-/// kernel describes the events if no bundle is given.
+/// Opens an instance of the running kernel, whose buffer has `len` bytes at `address` of physical
+/// memory. The running kernel describes the events if no bundle is given.
 ///
 /// # Errors
 /// The memory, the bundle or tracefs cannot be read.
@@ -113,8 +121,8 @@ pub(super) fn open_running(
     Ok(())
 }
 
-/// The smallest region: a page of metadata and two sub-buffers. A memory without room for one is not searched, because the descriptions
-/// of this machine's kernel would be read for nothing.
+/// The smallest region: a page of metadata and two sub-buffers. A memory without room for one is
+/// not searched, because the descriptions of this machine's kernel would be read for nothing.
 const SMALLEST: u64 = 3 * 4096;
 
 /// A region in a machine's memory.
@@ -123,13 +131,13 @@ pub(super) struct FoundRegion {
     at: u64,
     tracing: Tracing,
     notes: Vec<String>,
-    /// The position of the kernel's trace array that has the same sub-buffers, from another boot. The kernel's symbols
-    /// are not those of that boot.
+    /// The position of the kernel's trace array that has the same sub-buffers, from another boot.
+    /// The kernel's symbols are not those of that boot.
     pub(super) instead_of: Option<usize>,
 }
 
-/// Finds the regions in a machine's memory. `kernel` is the kernel in the memory with its tracer. Rings into which this
-/// kernel itself records are left out.
+/// Finds the regions in a machine's memory. `kernel` is the kernel in the memory with its tracer.
+/// Rings into which this kernel itself records are left out.
 ///
 /// # Errors
 /// A region cannot be read; the bundle cannot be read; the budget is spent.
@@ -148,17 +156,21 @@ pub(super) fn find(
     for place in persistent::find(image.as_ref(), &source.layouts(), budget, options.watch)? {
         let region = match source.read(image, place.clone(), budget) {
             Err(error) if budget.bytes(image.name(), 0).is_ok() => {
-                unread.get_or_insert_with(|| anyhow::anyhow!("the region at {:#x}: {error:#}", place.start));
+                unread.get_or_insert_with(|| {
+                    anyhow::anyhow!("the region at {:#x}: {error:#}", place.start)
+                });
                 continue;
             }
             region => region?,
         };
         let own = kernel.and_then(|(_, tracing)| array_of_region(&region, tracing));
-        if own.is_some() && kernel.is_some_and(|(kernel, _)| is_of_this_boot(&region.boot, kernel)) {
+        if own.is_some() && kernel.is_some_and(|(kernel, _)| is_of_this_boot(&region.boot, kernel))
+        {
             continue;
         }
         let array = own.and_then(|own| kernel.and_then(|(_, tracing)| tracing.arrays.get(own)));
-        let name = array.map_or_else(|| format!("persistent@{:#x}", place.start), |array| array.name.clone());
+        let name = array
+            .map_or_else(|| format!("persistent@{:#x}", place.start), |array| array.name.clone());
         let (tracing, notes) = tracing(name, region, &source)?;
         all.push(FoundRegion { at: place.start, tracing, notes, instead_of: own });
     }
@@ -171,23 +183,31 @@ pub(super) fn find(
 }
 
 /// Adds the regions of a machine's memory.
-pub(super) fn add(path: &Path, found: Vec<FoundRegion>, options: &Options<'_>, opened: &mut Opened) {
+pub(super) fn add(
+    path: &Path,
+    found: Vec<FoundRegion>,
+    options: &Options<'_>,
+    opened: &mut Opened,
+) {
     for FoundRegion { tracing, notes, .. } in found {
         let machine = Machine { is_memory: true, ..Machine::new(None, tracing, notes) };
         machine::add(path, KIND, machine, Vec::new(), options, opened);
     }
 }
 
-/// Returns true if the kernel was started with rings in memory that a reboot does not clear. Only then the whole memory
-/// is searched for them.
+/// Returns true if the kernel was started with rings in memory that a reboot does not clear. Only
+/// then the whole memory is searched for them.
 pub(super) fn is_configured(kernel: &Kernel) -> bool {
-    let line = kernel.pointer("saved_command_line").and_then(|address| kernel.text(address)).unwrap_or_default();
+    let line = kernel
+        .pointer("saved_command_line")
+        .and_then(|address| kernel.text(address))
+        .unwrap_or_default();
     let is_instance = |word: &str| word.starts_with("trace_instance=") && word.contains('@');
     line.split_whitespace().any(|word| is_instance(word) || word.starts_with("reserve_mem="))
 }
 
-/// Returns true if the kernel in the memory wrote the region. The region saves the address of the kernel's code, which
-/// is compared.
+/// Returns true if the kernel in the memory wrote the region. The region saves the address of the
+/// kernel's code, which is compared.
 fn is_of_this_boot(boot: &Boot, kernel: &Kernel) -> bool {
     let here = || TEXT_SYMBOLS.iter().filter_map(|name| kernel.symbol(name).ok());
     boot.text_address.is_none_or(|there| here().any(|here| here == there))
@@ -197,7 +217,11 @@ fn is_of_this_boot(boot: &Boot, kernel: &Kernel) -> bool {
 fn array_of_region(region: &Region, tracing: &Tracing) -> Option<usize> {
     let heads = |ring: &dyn Ring| -> BTreeSet<Vec<u8>> {
         let mut bytes = Vec::new();
-        let places = ring.cpus().iter().enumerate().flat_map(|(cpu, row)| (0..row.sub_buffers).map(move |n| (cpu, n)));
+        let places = ring
+            .cpus()
+            .iter()
+            .enumerate()
+            .flat_map(|(cpu, row)| (0..row.sub_buffers).map(move |n| (cpu, n)));
         let head = |(cpu, index): (usize, usize)| {
             let info = ring.sub_buffer(cpu, index, &mut bytes);
             bytes.get(..HEAD).filter(|_| info.committed > 0).map(<[u8]>::to_vec)
@@ -221,8 +245,9 @@ struct Source {
 impl Source {
     fn open(options: &Options<'_>, kernel: Option<(&Kernel, &Tracing)>) -> anyhow::Result<Self> {
         let named = Described::named(options)?;
-        let of_kernel =
-            |(kernel, tracing)| Described::of_kernel(kernel, tracing, "the kernel in the same memory".to_owned());
+        let of_kernel = |(kernel, tracing)| {
+            Described::of_kernel(kernel, tracing, "the kernel in the same memory".to_owned())
+        };
         let kernel = kernel.filter(|_| named.is_empty()).map(of_kernel);
         let is_given = !named.is_empty() || kernel.is_some();
         let here = if is_given { Vec::new() } else { Described::of_this_machine(options) };
@@ -241,7 +266,8 @@ impl Source {
         self.named.iter().chain(&self.kernel).chain(&self.here)
     }
 
-    /// Returns the layouts by which the described kernels write, each once, without those that need no description.
+    /// Returns the layouts by which the described kernels write, each once, without those that need
+    /// no description.
     fn layouts(&self) -> Vec<Members> {
         let mut layouts: Vec<Members> = Vec::new();
         for layout in self.all().filter_map(|described| described.layout.clone()?.ok()) {
@@ -252,14 +278,27 @@ impl Source {
         layouts
     }
 
-    /// Reads a region by the layouts that are known and by those of the described kernels. The layout of a description that
-    /// nobody named is used only if the region proves that it is of the same build.
-    fn read(&self, image: &Arc<dyn Image>, place: Range<u64>, budget: &Budget) -> anyhow::Result<Region> {
+    /// Reads a region by the layouts that are known and by those of the described kernels. The
+    /// layout of a description that nobody named is used only if the region proves that it is of
+    /// the same build.
+    fn read(
+        &self,
+        image: &Arc<dyn Image>,
+        place: Range<u64>,
+        budget: &Budget,
+    ) -> anyhow::Result<Region> {
         let read = |layouts: &[Members]| {
-            persistent::read(image, place.start, place.end.saturating_sub(place.start), layouts, budget)
+            persistent::read(
+                image,
+                place.start,
+                place.end.saturating_sub(place.start),
+                layouts,
+                budget,
+            )
         };
         let region = read(&self.layouts()).map_err(|error| self.unreadable(error))?;
-        let is_proven = || self.here.iter().any(|described| described.agreement(&region) == Agreement::Same);
+        let is_proven =
+            || self.here.iter().any(|described| described.agreement(&region) == Agreement::Same);
         if region.layout.is_known() || self.here.is_empty() || is_proven() {
             return Ok(region);
         }
@@ -272,7 +311,12 @@ impl Source {
             return error.into();
         }
         let mut why = error.to_string();
-        for reason in self.named.iter().chain(&self.kernel).filter_map(|described| described.layout.clone()?.err()) {
+        for reason in self
+            .named
+            .iter()
+            .chain(&self.kernel)
+            .filter_map(|described| described.layout.clone()?.err())
+        {
             why.push_str(&format!("; the types of {reason}"));
         }
         let given = if self.named.is_empty() {
@@ -286,7 +330,11 @@ impl Source {
     }
 
     /// Chooses a description for a region; none if none is known to be right.
-    fn chosen(&self, region: &Region, notes: &mut Vec<String>) -> anyhow::Result<Option<Described>> {
+    fn chosen(
+        &self,
+        region: &Region,
+        notes: &mut Vec<String>,
+    ) -> anyhow::Result<Option<Described>> {
         if let Some(kernel) = &self.kernel {
             let agreement = kernel.agreement(region);
             notes.push(
@@ -300,7 +348,9 @@ impl Source {
             let is_used = matches!(agreement, Agreement::Same | Agreement::Unknown);
             return Ok(is_used.then(|| kernel.clone()));
         }
-        if let Some(here) = self.here.iter().find(|described| described.agreement(region) == Agreement::Same) {
+        if let Some(here) =
+            self.here.iter().find(|described| described.agreement(region) == Agreement::Same)
+        {
             let source = &here.source;
             notes.push(format!(
                 "formats and names are those of {source}, because the region saves the addresses of the same build"
@@ -328,7 +378,9 @@ impl Source {
             bail!("{source} is of a machine of another byte order than the region");
         }
         if page != header_page {
-            bail!("sub-buffers of {source} begin otherwise ({page:?}) than those of the region ({header_page:?})");
+            bail!(
+                "sub-buffers of {source} begin otherwise ({page:?}) than those of the region ({header_page:?})"
+            );
         }
         notes.append(&mut described.notes);
         describe::drop_misfits(&mut described, region, notes);
@@ -353,19 +405,30 @@ impl Source {
     }
 }
 
-fn tracing(name: String, region: Region, source: &Source) -> anyhow::Result<(Tracing, Vec<String>)> {
+fn tracing(
+    name: String,
+    region: Region,
+    source: &Source,
+) -> anyhow::Result<(Tracing, Vec<String>)> {
     let mut notes = Vec::new();
     let described = source.described(&region, &mut notes)?;
     let unknown_formats = describe::unknown_formats(&described.formats, &region);
     let header_page = region.header_page();
-    let clock = region.boot.clock.and_then(|clock| CLOCKS.get(clock as usize).copied()).unwrap_or("local");
+    let clock =
+        region.boot.clock.and_then(|clock| CLOCKS.get(clock as usize).copied()).unwrap_or("local");
     let cpus = u32::try_from(region.cpus().len()).unwrap_or(u32::MAX);
     // A sub-buffer of these rings is one page.
     let page_size = region.cpus().first().map_or(4096, |cpu| cpu.sub_buffer_size);
     let (byte_order, word_size) = (region.layout.byte_order, region.layout.word_size);
     let words: Vec<&str> = described.uname.split_whitespace().collect();
     let word = |at: usize| words.get(at).copied().unwrap_or_default().to_owned();
-    let machine = words.iter().rev().find(|word| **word != "GNU/Linux").copied().unwrap_or_default().to_owned();
+    let machine = words
+        .iter()
+        .rev()
+        .find(|word| **word != "GNU/Linux")
+        .copied()
+        .unwrap_or_default()
+        .to_owned();
     let array = Array {
         name,
         tracer: Some("nop".to_owned()),
@@ -437,13 +500,14 @@ impl Description {
         Self { uname: of.uname, formats: of.formats, clocks: of.clocks, symbols, ..Self::default() }
     }
 
-    /// Makes a description with addresses of the boot that wrote the region. Names of process IDs are left out if the
-    /// boot is another one.
+    /// Makes a description with addresses of the boot that wrote the region. Names of process IDs
+    /// are left out if the boot is another one.
     fn new(of: Described, boot: &Boot, notes: &mut Vec<String>) -> Self {
         let symbols = RelocatedSymbols::new(of.symbols, of.landmarks, of.modules, boot, notes);
         let is_same_boot = symbols.are_of_the_boot();
         let printk = of.printk_formats.into_iter();
-        let printk_formats = printk.map(|(address, text)| (symbols.kernel_address(address), text)).collect();
+        let printk_formats =
+            printk.map(|(address, text)| (symbols.kernel_address(address), text)).collect();
         Self {
             uname: of.uname,
             formats: of.formats,

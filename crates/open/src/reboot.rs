@@ -1,6 +1,8 @@
-//! Kernel arguments for a trace instance that outlives a reboot: parses those a kernel was started with, and makes those for this machine.
+//! Kernel arguments for a trace instance that outlives a reboot: parses those a kernel was started
+//! with, and makes those for this machine.
 //!
-//! The sources are `/proc/cmdline` and `/proc/iomem`. The functions take their texts, so that a tool can also judge another machine.
+//! The sources are `/proc/cmdline` and `/proc/iomem`. The functions take their texts, so that a
+//! tool can also judge another machine.
 
 use std::ops::Range;
 
@@ -22,7 +24,8 @@ pub struct PersistentInstance {
     pub place: String,
     /// The size of its buffer in bytes. It is unknown if no `reserve_mem=` has the label.
     pub size: Option<u64>,
-    /// The buffer has the same address in each boot. `reserve_mem=` ensures that only together with `nokaslr`.
+    /// The buffer has the same address in each boot. `reserve_mem=` ensures that only together
+    /// with `nokaslr`.
     pub has_stable_address: bool,
 }
 
@@ -35,7 +38,8 @@ impl PersistentInstance {
 
     /// Finds all persistent instances in a kernel's command line.
     pub(crate) fn all_of_command_line(line: &str) -> Vec<Self> {
-        let values = line.split_whitespace().filter_map(|word| word.strip_prefix("trace_instance="));
+        let values =
+            line.split_whitespace().filter_map(|word| word.strip_prefix("trace_instance="));
         values.filter_map(|value| Self::of_argument(value, line)).collect()
     }
 
@@ -49,11 +53,12 @@ impl PersistentInstance {
         let words = || line.split_whitespace();
         let (name, place) = value.split(',').next()?.split_once('@')?;
         let name = name.split('^').next()?;
-        let reserved = words().filter_map(|word| word.strip_prefix("reserve_mem=")).find_map(|value| {
-            let mut parts = value.split(':');
-            let (size, _, label) = (parts.next()?, parts.next()?, parts.next()?);
-            (label == place).then(|| bytes(size))?
-        });
+        let reserved =
+            words().filter_map(|word| word.strip_prefix("reserve_mem=")).find_map(|value| {
+                let mut parts = value.split(':');
+                let (size, _, label) = (parts.next()?, parts.next()?, parts.next()?);
+                (label == place).then(|| bytes(size))?
+            });
         Some(Self {
             name: name.to_owned(),
             place: place.to_owned(),
@@ -80,17 +85,20 @@ fn bytes(text: &str) -> Option<u64> {
     number.checked_mul(unit)
 }
 
-/// Returns the kernel arguments that give a machine with `cpus` CPUs a persistent instance, and a remark for people.
+/// Returns the kernel arguments that give a machine with `cpus` CPUs a persistent instance, and a
+/// remark for people.
 ///
-/// On x86-64 the arguments name a free range of `iomem`, the text of `/proc/iomem`. Otherwise, and if no free range is known, the kernel
-/// reserves the memory itself (`reserve_mem=`) and must not choose a random address for its own code (`nokaslr`).
+/// On x86-64 the arguments name a free range of `iomem`, the text of `/proc/iomem`. Otherwise, and
+/// if no free range is known, the kernel reserves the memory itself (`reserve_mem=`) and must not
+/// choose a random address for its own code (`nokaslr`).
 #[must_use]
 pub fn instance_arguments(cpus: u64, iomem: &str) -> (String, &'static str) {
     let size = cpus.saturating_mul(BYTES_PER_CPU).max(LEAST_BYTES).next_multiple_of(ALIGNMENT);
     let mib = size >> 20;
     match free_range(iomem, size).filter(|_| cfg!(target_arch = "x86_64")) {
         Some(address) => {
-            let arguments = format!("memmap={mib}M${address:#x} trace_instance=boot_map@{address:#x}:{mib}M");
+            let arguments =
+                format!("memmap={mib}M${address:#x} trace_instance=boot_map@{address:#x}:{mib}M");
             (arguments, "GRUB takes the dollar sign as `\\\\\\$` in /etc/default/grub")
         }
         None => {
@@ -100,11 +108,13 @@ pub fn instance_arguments(cpus: u64, iomem: &str) -> (String, &'static str) {
     }
 }
 
-/// Returns the address of `size` unused bytes in the largest range of RAM. `iomem` is the text of `/proc/iomem`.
+/// Returns the address of `size` unused bytes in the largest range of RAM. `iomem` is the text of
+/// `/proc/iomem`.
 ///
-/// Firmware and boot loaders put what they load at the ends of a range: the initial file system, for example, which would overwrite the
-/// buffer at each boot, and which `/proc/iomem` does not list. So the bytes are the highest below the middle of the range, or, if none are
-/// free there, the highest.
+/// Firmware and boot loaders put what they load at the ends of a range: the initial file system,
+/// for example, which would overwrite the buffer at each boot, and which `/proc/iomem` does not
+/// list. So the bytes are the highest below the middle of the range, or, if none are free there,
+/// the highest.
 #[must_use]
 pub fn free_range(iomem: &str, size: u64) -> Option<u64> {
     let row = |line: &str| {
@@ -116,7 +126,8 @@ pub fn free_range(iomem: &str, size: u64) -> Option<u64> {
     let rows: Vec<(Range<u64>, bool, String)> = iomem.lines().filter_map(row).collect();
     let ram = rows.iter().filter(|(_, is_inside, what)| !is_inside && what == "System RAM");
     let (ram, ..) = ram.max_by_key(|(range, ..)| range.end.saturating_sub(range.start))?;
-    let used: Vec<&Range<u64>> = rows.iter().filter(|(_, is_inside, _)| *is_inside).map(|(range, ..)| range).collect();
+    let used: Vec<&Range<u64>> =
+        rows.iter().filter(|(_, is_inside, _)| *is_inside).map(|(range, ..)| range).collect();
     let middle = ram.start.midpoint(ram.end);
     highest_free(ram.start..middle, &used, size).or_else(|| highest_free(ram.clone(), &used, size))
 }
@@ -126,7 +137,8 @@ fn highest_free(range: Range<u64>, used: &[&Range<u64>], size: u64) -> Option<u6
     let mut end = range.end;
     loop {
         let begin = end.checked_sub(size)? & ALIGNED_BITS;
-        let taken = used.iter().filter(|used| used.start < begin.saturating_add(size) && used.end > begin);
+        let taken =
+            used.iter().filter(|used| used.start < begin.saturating_add(size) && used.end > begin);
         match taken.map(|used| used.start).min() {
             _ if begin < range.start || begin == 0 => return None,
             Some(below) => end = below.min(end.saturating_sub(1)),
@@ -144,14 +156,24 @@ mod tests {
 
     #[test]
     fn instances_of_a_command_line() {
-        let of = |line| PersistentInstance::of_command_line(line).map(|i| (i.name, i.size, i.has_stable_address));
+        let of = |line| {
+            PersistentInstance::of_command_line(line)
+                .map(|i| (i.name, i.size, i.has_stable_address))
+        };
         assert_eq!(of("quiet trace_instance=plain"), None);
         let random = "reserve_mem=12M:4096:trace trace_instance=boot_map@trace";
         assert_eq!(of(random), Some(("boot_map".into(), Some(12 << 20), false)));
-        let fixed = "nokaslr reserve_mem=12M:4096:trace trace_instance=boot_map^traceoff@trace,sched";
+        let fixed =
+            "nokaslr reserve_mem=12M:4096:trace trace_instance=boot_map^traceoff@trace,sched";
         assert_eq!(of(fixed), Some(("boot_map".into(), Some(12 << 20), true)));
-        assert_eq!(of("trace_instance=b@0x284500000:0x40000"), Some(("b".into(), Some(0x40000), true)));
-        assert_eq!(of("reserve_mem=12M:4096:other trace_instance=b@trace"), Some(("b".into(), None, true)));
+        assert_eq!(
+            of("trace_instance=b@0x284500000:0x40000"),
+            Some(("b".into(), Some(0x40000), true))
+        );
+        assert_eq!(
+            of("reserve_mem=12M:4096:other trace_instance=b@trace"),
+            Some(("b".into(), None, true))
+        );
     }
 
     #[test]

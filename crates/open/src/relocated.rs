@@ -1,7 +1,7 @@
 //! The symbols of a kernel at the addresses of another boot, which wrote a region.
 //!
-//! The code of the kernel moved by one offset, and the code of each module by its own. The data of a module do not move
-//! with its code, and a region does not save where they were.
+//! The code of the kernel moved by one offset, and the code of each module by its own. The data of
+//! a module do not move with its code, and a region does not save where they were.
 
 use crate::describe::Landmarks;
 use lastwords_ftrace::persistent::Boot;
@@ -20,8 +20,9 @@ pub(super) struct RelocatedSymbols {
     listed: Arc<dyn Symbols>,
     /// The offset to add to the addresses of the kernel's own symbols.
     kernel: u64,
-    /// The address behind the kernel's own code and data, as listed. The modules of the boot that wrote the region may have
-    /// been anywhere else, also where the displaced addresses lie behind the last symbol of the kernel.
+    /// The address behind the kernel's own code and data, as listed. The modules of the boot that
+    /// wrote the region may have been anywhere else, also where the displaced addresses lie behind
+    /// the last symbol of the kernel.
     end: u64,
     /// The modules of the boot that wrote the region, by the address of their code in it.
     modules: BTreeMap<u64, Module>,
@@ -30,14 +31,15 @@ pub(super) struct RelocatedSymbols {
 /// A module of the boot that wrote a region.
 struct Module {
     name: String,
-    /// The listed addresses of its code; none if the symbols have no such module. The end is that of the page in which the
-    /// last function begins, because a list of symbols does not tell the size of the last one.
+    /// The listed addresses of its code; none if the symbols have no such module. The end is that
+    /// of the page in which the last function begins, because a list of symbols does not tell the
+    /// size of the last one.
     code: Option<Range<u64>>,
 }
 
 impl RelocatedSymbols {
-    /// Relocates `listed` to the boot that wrote a region. `modules` are names and listed addresses of modules. Adds notes
-    /// on what cannot be relocated.
+    /// Relocates `listed` to the boot that wrote a region. `modules` are names and listed addresses
+    /// of modules. Adds notes on what cannot be relocated.
     pub(super) fn new(
         listed: Arc<dyn Symbols>,
         landmarks: Landmarks,
@@ -75,24 +77,30 @@ impl RelocatedSymbols {
     /// Makes symbols from the saved addresses of modules alone.
     pub(super) fn unknown(boot: &Boot) -> Self {
         let saved = boot.modules.iter();
-        let modules = saved.map(|saved| (saved.address, Module { name: saved.name.clone(), code: None })).collect();
+        let modules = saved
+            .map(|saved| (saved.address, Module { name: saved.name.clone(), code: None }))
+            .collect();
         Self { listed: Arc::new(NoSymbols), kernel: 0, end: u64::MAX, modules }
     }
 
-    /// Returns true if nothing that the region saves contradicts that the listed addresses are those of the boot that
-    /// wrote it: the kernel and the modules that both have are at the same addresses.
+    /// Returns true if nothing that the region saves contradicts that the listed addresses are
+    /// those of the boot that wrote it: the kernel and the modules that both have are at the same
+    /// addresses.
     pub(super) fn are_of_the_boot(&self) -> bool {
-        let is_there = |(base, module): (&u64, &Module)| module.code.as_ref().is_none_or(|code| code.start == *base);
+        let is_there = |(base, module): (&u64, &Module)| {
+            module.code.as_ref().is_none_or(|code| code.start == *base)
+        };
         self.kernel == 0 && self.modules.iter().all(is_there)
     }
 
-    /// Returns a listed address of the kernel's own code or data as it was in the boot that wrote the region.
+    /// Returns a listed address of the kernel's own code or data as it was in the boot that wrote
+    /// the region.
     pub(super) fn kernel_address(&self, listed: u64) -> u64 {
         listed.wrapping_add(self.kernel)
     }
 
-    /// Returns the module in whose code an address can be, with the address of that code: the code of modules does not
-    /// overlap, so it is the nearest one below.
+    /// Returns the module in whose code an address can be, with the address of that code: the code
+    /// of modules does not overlap, so it is the nearest one below.
     fn owner(&self, address: u64) -> Option<(u64, &Module)> {
         self.modules.range(..=address).next_back().map(|(base, module)| (*base, module))
     }
@@ -101,8 +109,10 @@ impl RelocatedSymbols {
     fn in_code(&self, address: u64) -> Option<Symbol> {
         let (base, module) = self.owner(address)?;
         let code = module.code.as_ref()?;
-        let here = Some(code.start.wrapping_add(address.wrapping_sub(base))).filter(|here| code.contains(here))?;
-        let symbol = self.listed.at(here).filter(|symbol| symbol.module.as_ref() == Some(&module.name))?;
+        let here = Some(code.start.wrapping_add(address.wrapping_sub(base)))
+            .filter(|here| code.contains(here))?;
+        let symbol =
+            self.listed.at(here).filter(|symbol| symbol.module.as_ref() == Some(&module.name))?;
         let longest = code.end.saturating_sub(here.saturating_sub(symbol.offset));
         Some(Symbol { size: symbol.size.min(longest), ..symbol })
     }
@@ -113,24 +123,32 @@ impl RelocatedSymbols {
         symbol.module.as_ref().is_some_and(|module| self.may_have_loaded(module)).then_some(symbol)
     }
 
-    /// Returns true if the boot that wrote the region can have had this module: a region that saves modules saves all.
+    /// Returns true if the boot that wrote the region can have had this module: a region that saves
+    /// modules saves all.
     fn may_have_loaded(&self, module: &str) -> bool {
         self.modules.is_empty() || self.modules.values().any(|saved| saved.name == module)
     }
 
-    /// Names an address in a module without known symbols, by its distance from the module's saved base.
+    /// Names an address in a module without known symbols, by its distance from the module's saved
+    /// base.
     fn near_base(&self, address: u64) -> Option<Symbol> {
         let (base, module) = self.owner(address)?;
         let offset = address.saturating_sub(base);
         let is_near = offset < LONGEST_MODULE && module.code.is_none();
-        is_near.then(|| Symbol { name: format!("{base:#x}"), offset, size: 0, module: Some(module.name.clone()) })
+        is_near.then(|| Symbol {
+            name: format!("{base:#x}"),
+            offset,
+            size: 0,
+            module: Some(module.name.clone()),
+        })
     }
 }
 
 impl Symbols for RelocatedSymbols {
     fn at(&self, address: u64) -> Option<Symbol> {
         let here = Some(address.wrapping_sub(self.kernel)).filter(|here| *here < self.end);
-        let of_kernel = here.and_then(|here| self.listed.at(here)).filter(|symbol| symbol.module.is_none());
+        let of_kernel =
+            here.and_then(|here| self.listed.at(here)).filter(|symbol| symbol.module.is_none());
         of_kernel
             .or_else(|| self.in_code(address))
             .or_else(|| self.of_the_boot(address))
@@ -158,9 +176,11 @@ impl Symbols for RelocatedSymbols {
             Some(name) if are_of_the_boot && !self.may_have_loaded(name) => {}
             Some(_) if are_of_the_boot => each(row),
             Some(name) => {
-                for (base, module) in self.modules.iter().filter(|(_, module)| module.name == name) {
+                for (base, module) in self.modules.iter().filter(|(_, module)| module.name == name)
+                {
                     let code = module.code.as_ref().filter(|code| code.contains(&row.address));
-                    let address = code.map(|code| base.wrapping_add(row.address.wrapping_sub(code.start)));
+                    let address =
+                        code.map(|code| base.wrapping_add(row.address.wrapping_sub(code.start)));
                     address.into_iter().for_each(|address| each(SymbolRow { address, ..row }));
                 }
             }
@@ -168,18 +188,21 @@ impl Symbols for RelocatedSymbols {
     }
 }
 
-/// Returns the listed addresses of the code of those `modules` that are saved, by the name of the module.
+/// Returns the listed addresses of the code of those `modules` that are saved, by the name of the
+/// module.
 fn codes(
     listed: &dyn Symbols,
     modules: Vec<(String, u64)>,
     saved: &BTreeMap<u64, Module>,
 ) -> BTreeMap<String, Range<u64>> {
     let names: BTreeSet<&str> = saved.values().map(|module| module.name.as_str()).collect();
-    let starts: BTreeMap<String, u64> = modules.into_iter().filter(|(name, _)| names.contains(name.as_str())).collect();
+    let starts: BTreeMap<String, u64> =
+        modules.into_iter().filter(|(name, _)| names.contains(name.as_str())).collect();
     if starts.is_empty() {
         return BTreeMap::new();
     }
-    // The symbols of all modules, with the address of the code of the module to which a function belongs.
+    // The symbols of all modules, with the address of the code of the module to which a function
+    // belongs.
     let mut rows: Vec<(u64, Option<u64>)> = Vec::new();
     listed.each(&mut |row| {
         let is_function = row.kind.eq_ignore_ascii_case(&'t');
@@ -189,10 +212,18 @@ fn codes(
     rows.sort_unstable();
     let code = |start: u64| {
         let first = rows.partition_point(|(address, _)| *address < start);
-        let is_own = |row: &&(u64, Option<u64>)| row.1 == Some(start) && row.0.saturating_sub(start) < LONGEST_MODULE;
+        let is_own = |row: &&(u64, Option<u64>)| {
+            row.1 == Some(start) && row.0.saturating_sub(start) < LONGEST_MODULE
+        };
         let last = rows.iter().skip(first).take_while(is_own).last();
-        let next = rows.iter().skip(first).find(|row| !is_own(row)).map_or(u64::MAX, |(address, _)| *address);
-        start..last.map_or(start, |(last, _)| last.saturating_add(1).next_multiple_of(PAGE).min(next))
+        let next = rows
+            .iter()
+            .skip(first)
+            .find(|row| !is_own(row))
+            .map_or(u64::MAX, |(address, _)| *address);
+        start
+            ..last
+                .map_or(start, |(last, _)| last.saturating_add(1).next_multiple_of(PAGE).min(next))
     };
     starts.into_iter().map(|(name, start)| (name, code(start))).collect()
 }
@@ -211,7 +242,8 @@ mod tests {
     struct Made {
         functions: Vec<u64>,
         data: u64,
-        /// The places of its code and data among those of all modules, and the gap in front of each, in pages, by boot.
+        /// The places of its code and data among those of all modules, and the gap in front of
+        /// each, in pages, by boot.
         places: [[(u32, u64); 2]; 2],
         is_in: [bool; 2],
     }
@@ -229,7 +261,8 @@ mod tests {
         )
     }
 
-    /// Places code and data of the modules of one boot one behind the other. Returns the addresses of both, by module.
+    /// Places code and data of the modules of one boot one behind the other. Returns the addresses
+    /// of both, by module.
     fn place(modules: &[Made], boot: usize) -> BTreeMap<usize, [u64; 2]> {
         let present = || modules.iter().enumerate().filter(|(_, module)| module.is_in[boot]);
         let mut parts: Vec<_> = present().flat_map(|(at, _)| [(at, 0), (at, 1)]).collect();

@@ -1,7 +1,9 @@
-//! A copy of a range of physical memory that the kernel keeps out of its own memory (`memmap=SIZE$ADDRESS`).
+//! A copy of a range of physical memory that the kernel keeps out of its own memory
+//! (`memmap=SIZE$ADDRESS`).
 //!
-//! `/proc/kcore` does not have such a range. Root can read it in `/dev/mem`, also where the kernel restricts that file to what is not
-//! its own memory, unless the kernel is locked down. Reading consumes nothing.
+//! `/proc/kcore` does not have such a range. Root can read it in `/dev/mem`, also where the kernel
+//! restricts that file to what is not its own memory, unless the kernel is locked down. Reading
+//! consumes nothing.
 
 use anyhow::Context;
 use lastwords_bytes::Budget;
@@ -27,12 +29,19 @@ impl Reserved {
         budget.bytes(MEMORY, len)?;
         let mut bytes = vec![0; usize::try_from(len)?];
         let file = File::open(MEMORY).context(MEMORY)?;
-        file.read_exact_at(&mut bytes, address).with_context(|| format!("{MEMORY}: address {address:#x}"))?;
+        file.read_exact_at(&mut bytes, address)
+            .with_context(|| format!("{MEMORY}: address {address:#x}"))?;
         Ok(Self::new(bytes))
     }
 
     fn new(bytes: Vec<u8>) -> Self {
-        let range = Range { address: 0, len: bytes.len() as u64, name: MEMORY.into(), offset: 0, hole: None };
+        let range = Range {
+            address: 0,
+            len: bytes.len() as u64,
+            name: MEMORY.into(),
+            offset: 0,
+            hole: None,
+        };
         Self { bytes, ranges: [range] }
     }
 }
@@ -51,11 +60,18 @@ impl Image for Reserved {
     }
 
     fn read(&self, address: u64, buf: &mut [u8]) -> Result<(), Hole> {
-        let rest = usize::try_from(address).ok().and_then(|begin| self.bytes.get(begin..)).unwrap_or_default();
+        let rest = usize::try_from(address)
+            .ok()
+            .and_then(|begin| self.bytes.get(begin..))
+            .unwrap_or_default();
         let (there, gone) = buf.split_at_mut(rest.len().min(buf.len()));
         there.copy_from_slice(rest.get(..there.len()).unwrap_or_default());
         let end = address.saturating_add(there.len() as u64);
-        if gone.is_empty() { Ok(()) } else { Err(Hole { address: end, cause: HoleCause::Unmapped }) }
+        if gone.is_empty() {
+            Ok(())
+        } else {
+            Err(Hole { address: end, cause: HoleCause::Unmapped })
+        }
     }
 }
 

@@ -19,7 +19,8 @@ use std::sync::{Arc, OnceLock};
 pub struct FolderState {
     /// The session that this is known of.
     pub uuid: [u8; 16],
-    /// A process records in the session, or that is unknown. Its rings are then copied before they are read.
+    /// A process records in the session, or that is unknown. Its rings are then copied before they
+    /// are read.
     pub is_live: bool,
     /// The way and time of its end; none while a process records in it, or may.
     pub ended: Option<Ended>,
@@ -31,9 +32,11 @@ pub struct FolderState {
 pub struct RecoveredSession {
     /// The session.
     pub session: Arc<Session>,
-    /// The way and time of its end, if the session is in its own folder and no process records in it any more.
+    /// The way and time of its end, if the session is in its own folder and no process records in
+    /// it any more.
     pub ended: Option<Ended>,
-    /// Why it is not known whether the session has ended; none if that is known, or if the session is in no folder.
+    /// Why it is not known whether the session has ended; none if that is known, or if the session
+    /// is in no folder.
     pub unknown_end: Option<String>,
     /// Why the stream from which the session was received ended early; none if it did not.
     pub cut: Option<String>,
@@ -41,7 +44,8 @@ pub struct RecoveredSession {
     pub(crate) newest: OnceLock<Option<i64>>,
 }
 
-/// The file in a folder of a session that was received over a network whose stream ended early. It has the reason.
+/// The file in a folder of a session that was received over a network whose stream ended early. It
+/// has the reason.
 pub const ENDED_EARLY: &str = "ended-early";
 /// Most bytes of the reason.
 const MOST_REASON: u64 = 4096;
@@ -59,7 +63,8 @@ impl RecoveredSession {
         Self { session: Arc::new(session), ended, unknown_end: None, cut, newest: OnceLock::new() }
     }
 
-    /// Returns the panics and signals that hooks and handlers of its program recorded, in order of time.
+    /// Returns the panics and signals that hooks and handlers of its program recorded, in order of
+    /// time.
     #[must_use]
     pub fn crashes(&self) -> Vec<Crash> {
         crash::of(&self.session)
@@ -105,7 +110,8 @@ pub(super) fn add(
     }
     let Recovered { kind, core, sessions, .. } = found;
     let mut bodies = Vec::new();
-    let wanted = |session: &Session| location.unique.as_deref().is_none_or(|unique| is_of(session, unique));
+    let wanted =
+        |session: &Session| location.unique.as_deref().is_none_or(|unique| is_of(session, unique));
     let mut is_other = !sessions.is_empty();
     for session in sessions.into_iter().filter(wanted) {
         is_other = false;
@@ -120,7 +126,8 @@ pub(super) fn add(
         let ended = of_it.and_then(|state| state.ended);
         let cut = Some(shown).filter(|shown| shown.is_dir()).and_then(|shown| cut(shown));
         let unknown_end = of_it.and_then(|state| state.unknown_end.clone());
-        let session = RecoveredSession { unknown_end, ..RecoveredSession::new(session, ended, cut) };
+        let session =
+            RecoveredSession { unknown_end, ..RecoveredSession::new(session, ended, cut) };
         bodies.push((name, Body::Session(Arc::new(session))));
     }
     if is_other && others.is_empty() {
@@ -131,12 +138,21 @@ pub(super) fn add(
         );
     }
     bodies.extend(others);
-    opened.add(options, Origin { path: shown.clone(), kind: kind.words(), core, machine: None }, bodies);
+    opened.add(
+        options,
+        Origin { path: shown.clone(), kind: kind.words(), core, machine: None },
+        bodies,
+    );
     Ok(())
 }
 
 /// Checks that a session holds a snapshot, if snapshots are wanted.
-fn check_snapshot(location: &Location, session: &Session, live: bool, options: &Options<'_>) -> anyhow::Result<()> {
+fn check_snapshot(
+    location: &Location,
+    session: &Session,
+    live: bool,
+    options: &Options<'_>,
+) -> anyhow::Result<()> {
     let info = session.info();
     let (name, state) = (&info.name, info.snapshot.state);
     if options.snapshot && !state.is_there() && state != SnapshotState::Swapping {
@@ -145,7 +161,9 @@ fn check_snapshot(location: &Location, session: &Session, live: bool, options: &
             false => "leave out --snapshot to read its rings".to_owned(),
         };
         let path = location.shown.display();
-        return Err(NothingToRecover::error(format!("{path}: session {name} has no snapshot; {advice}")));
+        return Err(NothingToRecover::error(format!(
+            "{path}: session {name} has no snapshot; {advice}"
+        )));
     }
     Ok(())
 }
@@ -172,7 +190,9 @@ fn why_empty(location: &Location, found: &Recovered) -> String {
             "sessions in shared-memory files are not in a core: `lastwords list` shows them; for memfd and heap sessions \
              the core filter decides: `lastwords doctor`"
         }
-        Kind::Folder => return format!("the folder has no session and no other trace. An input is {KINDS}"),
+        Kind::Folder => {
+            return format!("the folder has no session and no other trace. An input is {KINDS}");
+        }
         Kind::Process => "`lastwords list` shows the sessions there are",
     };
     format!("no session is in this {}; {remedy}", found.kind.words())

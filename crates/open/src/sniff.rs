@@ -90,8 +90,12 @@ pub(super) fn of_file(path: &Path) -> Option<Kind> {
     if head.is_empty() {
         return Some(Kind::Other("empty"));
     }
-    let text = std::str::from_utf8(&head).map_or_else(|error| error.error_len().is_none(), |_| true);
-    let is_text = text && !head.iter().any(|byte| byte.is_ascii_control() && !b"\t\n\r\x1b\x0c\x1e".contains(byte));
+    let text =
+        std::str::from_utf8(&head).map_or_else(|error| error.error_len().is_none(), |_| true);
+    let is_text = text
+        && !head
+            .iter()
+            .any(|byte| byte.is_ascii_control() && !b"\t\n\r\x1b\x0c\x1e".contains(byte));
     is_text.then_some(Kind::Other("text"))
 }
 

@@ -1,9 +1,11 @@
-//! Follows an instance of the running kernel through tracefs: gives the events of its rings in steps, each event once.
+//! Follows an instance of the running kernel through tracefs: gives the events of its rings in
+//! steps, each event once.
 //!
-//! Reading `trace_pipe_raw` removes events from the ring, as reading `trace_pipe` does: no file of tracefs, and no
-//! mapping of a ring, gives events in steps without removing them. No file is kept open between two steps, so that the
-//! instance can be removed. Each step reads the rings' clock before the rings. An event that is later than that reading
-//! is kept for the next step, because another CPU may have earlier ones. Losses are those of the kernel's counters.
+//! Reading `trace_pipe_raw` removes events from the ring, as reading `trace_pipe` does: no file of
+//! tracefs, and no mapping of a ring, gives events in steps without removing them. No file is kept
+//! open between two steps, so that the instance can be removed. Each step reads the rings' clock
+//! before the rings. An event that is later than that reading is kept for the next step, because
+//! another CPU may have earlier ones. Losses are those of the kernel's counters.
 
 use crate::{Bundle, Machine, Opened, Options, Shortage, machine};
 use anyhow::Context;
@@ -18,7 +20,8 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Most bytes of sub-buffers that a step reads of a CPU. The rest stays in the ring until the next step.
+/// Most bytes of sub-buffers that a step reads of a CPU. The rest stays in the ring until the next
+/// step.
 const MOST: usize = 16 << 20;
 /// Number of readings of two clocks. The pair with the shortest duration is used.
 const TRIES: usize = 5;
@@ -56,7 +59,8 @@ struct Cpu {
     /// Counters at the last step that told of them, and now.
     told: Stats,
     now: Stats,
-    /// A sub-buffer was read before. What is missing before the first one may have been overwritten before anybody followed.
+    /// A sub-buffer was read before. What is missing before the first one may have been
+    /// overwritten before anybody followed.
     has_begun: bool,
 }
 
@@ -88,11 +92,16 @@ impl TailedInstance {
             is_over: false,
         };
         instance.array = instance.settings()?;
-        let kib = instance.read("buffer_subbuf_size_kb").ok().and_then(|text| text.trim().parse::<usize>().ok());
+        let kib = instance
+            .read("buffer_subbuf_size_kb")
+            .ok()
+            .and_then(|text| text.trim().parse::<usize>().ok());
         instance.size = kib.map_or_else(rustix::param::page_size, |kib| kib.saturating_mul(1024));
         let per_cpu = folder.join("per_cpu");
         let entries = std::fs::read_dir(&per_cpu).with_context(|| per_cpu.display().to_string())?;
-        let number = |entry: std::fs::DirEntry| entry.file_name().to_str()?.strip_prefix("cpu")?.parse().ok();
+        let number = |entry: std::fs::DirEntry| {
+            entry.file_name().to_str()?.strip_prefix("cpu")?.parse().ok()
+        };
         let mut numbers: Vec<u32> = entries.filter_map(|entry| number(entry.ok()?)).collect();
         numbers.sort_unstable();
         for number in numbers {
@@ -138,12 +147,18 @@ impl TailedInstance {
     fn settings(&self) -> anyhow::Result<Settings> {
         let clocks = self.read("trace_clock")?;
         let chosen = |word: &&str| word.starts_with('[');
-        let clock = clocks.split_whitespace().find(chosen).unwrap_or_default().trim_matches(['[', ']']).to_owned();
+        let clock = clocks
+            .split_whitespace()
+            .find(chosen)
+            .unwrap_or_default()
+            .trim_matches(['[', ']'])
+            .to_owned();
         let options = options_on(&self.read("trace_options")?);
         Ok(Settings { tracer: self.read("current_tracer")?.trim().to_owned(), clock, options })
     }
 
-    /// Reads what is in the rings; returns true if there is anything to deliver. In the last step, all of it is.
+    /// Reads what is in the rings; returns true if there is anything to deliver. In the last step,
+    /// all of it is.
     ///
     /// # Errors
     /// A ring cannot be read.
@@ -158,7 +173,8 @@ impl TailedInstance {
             }
             self.fill(at)?;
         }
-        let (layout, order, bound) = (self.tracing.header_page, self.tracing.byte_order, self.bound);
+        let (layout, order, bound) =
+            (self.tracing.header_page, self.tracing.byte_order, self.bound);
         let is_due = |page: &Page| page.cut(bound, layout, order) > page.consumed;
         let has_losses = |cpu: &Cpu| cpu.losses() != Stats::default();
         Ok(self.cpus.iter().any(|cpu| has_losses(cpu) || cpu.pages.front().is_some_and(is_due)))
@@ -171,7 +187,11 @@ impl TailedInstance {
         let word = text.lines().find_map(|line| line.strip_prefix("now ts:"))?.trim().to_owned();
         match word.split_once('.') {
             Some((seconds, micros)) => {
-                let micros = seconds.parse::<u64>().ok()?.checked_mul(1_000_000)?.checked_add(micros.parse().ok()?)?;
+                let micros = seconds
+                    .parse::<u64>()
+                    .ok()?
+                    .checked_mul(1_000_000)?
+                    .checked_add(micros.parse().ok()?)?;
                 micros.checked_mul(1000)
             }
             None => word.parse().ok(),
@@ -204,7 +224,8 @@ impl TailedInstance {
                 Err(error) => return Err(error).with_context(|| path.display().to_string()),
             }
             shortage.end();
-            let head = page::header(&bytes, layout, order).with_context(|| path.display().to_string())?;
+            let head =
+                page::header(&bytes, layout, order).with_context(|| path.display().to_string())?;
             let (committed, bytes) = (head.committed, Arc::from(bytes.as_slice()));
             let missed = head.missed.filter(|_| cpu.has_begun);
             cpu.has_begun = true;
@@ -228,7 +249,8 @@ impl TailedInstance {
         if ring.has_other_events(&self.tracing) && !self.is_over {
             self.tracing = Bundle::of_running_tracer(None)?.tracing();
         }
-        if let Ok(comms) = std::fs::read_to_string(crate::tracefs_folder()?.join("saved_cmdlines")) {
+        if let Ok(comms) = std::fs::read_to_string(crate::tracefs_folder()?.join("saved_cmdlines"))
+        {
             self.tracing.comms = dat::comms(&comms);
         }
         if let Ok(settings) = self.settings() {
@@ -247,8 +269,15 @@ impl TailedInstance {
             live: Arc::new(ring),
             snapshot: None,
         };
-        let tracing = Tracing { arrays: vec![array], real_time: tracer_real_time(clock), ..self.tracing.clone() };
-        let notes = vec![format!("{}: events leave its ring as they are printed, as with trace_pipe", self.name)];
+        let tracing = Tracing {
+            arrays: vec![array],
+            real_time: tracer_real_time(clock),
+            ..self.tracing.clone()
+        };
+        let notes = vec![format!(
+            "{}: events leave its ring as they are printed, as with trace_pipe",
+            self.name
+        )];
         machine::add(
             &self.folder,
             "an instance of the running kernel",
@@ -262,7 +291,8 @@ impl TailedInstance {
 
     /// Returns what is to be delivered as a ring.
     fn ring(&self) -> StepRing {
-        let (layout, order, bound) = (self.tracing.header_page, self.tracing.byte_order, self.bound);
+        let (layout, order, bound) =
+            (self.tracing.header_page, self.tracing.byte_order, self.bound);
         let mut ring = StepRing { cpus: Vec::new(), pages: Vec::new(), overwritten: Vec::new() };
         for cpu in &self.cpus {
             let mut pages = Vec::new();
@@ -282,7 +312,12 @@ impl TailedInstance {
             ring.overwritten.push(overrun);
             let stats = Stats { entries, overrun: 0, ..cpu.losses() };
             let sub_buffer_size = u32::try_from(self.size).unwrap_or(u32::MAX);
-            ring.cpus.push(CpuRing { cpu: cpu.number, sub_buffers: pages.len(), sub_buffer_size, stats });
+            ring.cpus.push(CpuRing {
+                cpu: cpu.number,
+                sub_buffers: pages.len(),
+                sub_buffer_size,
+                stats,
+            });
             ring.pages.push(pages);
         }
         ring
@@ -290,7 +325,8 @@ impl TailedInstance {
 
     /// Drops what was delivered.
     pub fn done(&mut self) {
-        let (layout, order, bound) = (self.tracing.header_page, self.tracing.byte_order, self.bound);
+        let (layout, order, bound) =
+            (self.tracing.header_page, self.tracing.byte_order, self.bound);
         for cpu in &mut self.cpus {
             cpu.told = cpu.now;
             while let Some(page) = cpu.pages.front_mut() {
@@ -321,13 +357,24 @@ impl Cpu {
 
 impl Page {
     /// Returns the bytes of events up to a time.
-    fn cut(&self, bound: Option<u64>, layout: HeaderPage, order: lastwords_bytes::ByteOrder) -> usize {
+    fn cut(
+        &self,
+        bound: Option<u64>,
+        layout: HeaderPage,
+        order: lastwords_bytes::ByteOrder,
+    ) -> usize {
         let Some(bound) = bound else { return self.committed };
         let mut end = 0;
         for event in page::Events::new(&self.bytes, layout, order, self.committed) {
             match event {
                 Ok(event) if event.time > bound => return end,
-                Ok(event) => end = event.payload.end.next_multiple_of(4).saturating_sub(layout.data_offset as usize),
+                Ok(event) => {
+                    end = event
+                        .payload
+                        .end
+                        .next_multiple_of(4)
+                        .saturating_sub(layout.data_offset as usize)
+                }
                 Err(_) => break,
             }
         }
@@ -335,7 +382,11 @@ impl Page {
     }
 
     /// Returns the events that were not yet delivered.
-    fn events(&self, layout: HeaderPage, order: lastwords_bytes::ByteOrder) -> impl Iterator<Item = page::Event> {
+    fn events(
+        &self,
+        layout: HeaderPage,
+        order: lastwords_bytes::ByteOrder,
+    ) -> impl Iterator<Item = page::Event> {
         let begin = (layout.data_offset as usize).saturating_add(self.consumed);
         let all = page::Events::new(&self.bytes, layout, order, self.committed).flatten();
         all.filter(move |event| event.payload.start >= begin)
@@ -372,7 +423,12 @@ impl Ring for StepRing {
     fn sub_buffer(&self, cpu: usize, index: usize, bytes: &mut Vec<u8>) -> SubBufferInfo {
         bytes.clear();
         let Some(page) = self.pages.get(cpu).and_then(|pages| pages.get(index)) else {
-            return SubBufferInfo { committed: 0, consumed: 0, missed: None, verdict: Verdict::Missing };
+            return SubBufferInfo {
+                committed: 0,
+                consumed: 0,
+                missed: None,
+                verdict: Verdict::Missing,
+            };
         };
         bytes.extend_from_slice(&page.bytes);
         let Page { committed, consumed, missed, .. } = *page;
@@ -382,7 +438,13 @@ impl Ring for StepRing {
     fn evidence(&self) -> Evidence {
         let gap = |(stream, events): (usize, &u64)| {
             let place = "before they could be read".to_owned();
-            let gap = Gap { stream: Some(stream), place, cause: Cause::Unread, events: Some(*events), bytes: None };
+            let gap = Gap {
+                stream: Some(stream),
+                place,
+                cause: Cause::Unread,
+                events: Some(*events),
+                bytes: None,
+            };
             Some(gap).filter(|_| *events > 0)
         };
         let rows = self.overwritten.iter().enumerate();
@@ -390,7 +452,8 @@ impl Ring for StepRing {
     }
 }
 
-/// Returns the options that are on in the text of `trace_options`. An option that is off has `no` before its name.
+/// Returns the options that are on in the text of `trace_options`. An option that is off has `no`
+/// before its name.
 #[must_use]
 pub fn options_on(text: &str) -> Vec<String> {
     text.lines().filter(|line| !line.starts_with("no")).map(str::to_owned).collect()
@@ -398,7 +461,8 @@ pub fn options_on(text: &str) -> Vec<String> {
 
 /// Returns the name of the instance in a folder of tracefs; `top` for the top level.
 pub(crate) fn name_of(folder: &Path) -> String {
-    let is_instance = folder.parent().and_then(Path::file_name).is_some_and(|name| name == "instances");
+    let is_instance =
+        folder.parent().and_then(Path::file_name).is_some_and(|name| name == "instances");
     let name = folder.file_name().filter(|_| is_instance);
     name.map_or_else(|| "top".to_owned(), |name| name.to_string_lossy().into_owned())
 }
@@ -413,8 +477,9 @@ fn clock_id(clock: &str) -> Option<ClockId> {
     }
 }
 
-/// Returns the nanoseconds to add to readings of a clock of the kernel's tracer to get the time since the epoch; none if user space
-/// cannot read that clock. A trace.dat file has whole microseconds, so the nearest one is returned.
+/// Returns the nanoseconds to add to readings of a clock of the kernel's tracer to get the time
+/// since the epoch; none if user space cannot read that clock. A trace.dat file has whole
+/// microseconds, so the nearest one is returned.
 #[must_use]
 pub fn tracer_real_time(clock: &str) -> Option<i64> {
     let id = clock_id(clock)?;

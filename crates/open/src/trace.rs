@@ -102,11 +102,12 @@ impl Trace {
     /// Returns true if [`Trace::packets`] can return the trace as packets.
     #[must_use]
     pub fn has_packets(&self) -> bool {
-        self.ftrace().is_none() && self.lttng().is_none_or(|lttng| !lttng.session.metadata.text.is_empty())
+        self.ftrace().is_none()
+            && self.lttng().is_none_or(|lttng| !lttng.session.metadata.text.is_empty())
     }
 
-    /// Returns the trace as packets, with the names that metadata of a version use. Returns none for a kernel's ftrace
-    /// and for packets without a description.
+    /// Returns the trace as packets, with the names that metadata of a version use. Returns none
+    /// for a kernel's ftrace and for packets without a description.
     ///
     /// # Errors
     /// The description does not decode its events.
@@ -114,7 +115,9 @@ impl Trace {
     pub fn packets(&self, version: Version) -> Option<Result<read::Trace, Error>> {
         let path = &self.origin.path;
         match &self.body {
-            Body::Session(found) => Some(lastwords_ctf::session::trace(&found.session, path, version)),
+            Body::Session(found) => {
+                Some(lastwords_ctf::session::trace(&found.session, path, version))
+            }
             _ if !self.has_packets() => None,
             Body::Lttng(lttng) => Some(lttng.session.trace(path)),
             Body::Ctf(trace) => Some(Ok((**trace).clone())),
@@ -132,13 +135,16 @@ impl Trace {
         trace.streams.iter().filter_map(|stream| read::cpu(&trace, stream)).collect()
     }
 
-    /// Returns the clock of its events if nothing relates it to real time. Times then count from an origin of the
-    /// clock's own.
+    /// Returns the clock of its events if nothing relates it to real time. Times then count from an
+    /// origin of the clock's own.
     #[must_use]
     pub fn unrelated_clock(&self) -> Option<UnrelatedClock> {
         if let Some(ftrace) = self.ftrace() {
             // The arrays of one machine share their clocks.
-            let (name, uid) = (ftrace.array.clock_name().to_owned(), Some(self.origin.path.display().to_string()));
+            let (name, uid) = (
+                ftrace.array.clock_name().to_owned(),
+                Some(self.origin.path.display().to_string()),
+            );
             return ftrace.real_time().is_none().then_some(UnrelatedClock { name, uid });
         }
         match self.ctf() {
@@ -147,8 +153,8 @@ impl Trace {
         }
     }
 
-    /// Returns the time of its newest event in nanoseconds since the epoch, if known. This reads all events of the
-    /// trace, those of a session only once.
+    /// Returns the time of its newest event in nanoseconds since the epoch, if known. This reads
+    /// all events of the trace, those of a session only once.
     #[must_use]
     pub fn newest(&self) -> Option<i64> {
         if let Some(ftrace) = self.ftrace() {
@@ -168,7 +174,8 @@ impl Trace {
 
     fn read_newest(&self) -> Option<i64> {
         let trace = self.packets(Version::V2)?.ok()?;
-        let newest = parallel::map(&trace.streams, parallel::cpus(), |_, stream| newest_of(&trace, stream));
+        let newest =
+            parallel::map(&trace.streams, parallel::cpus(), |_, stream| newest_of(&trace, stream));
         newest.into_iter().flatten().max()
     }
 
@@ -179,19 +186,33 @@ impl Trace {
     pub fn write_text(&self, selection: &Selection, out: &mut dyn Write) -> Result<Totals, Error> {
         let (zone, style) = (text::Zone::utc(), text::Style::Fields);
         if let Some(trace) = self.packets(Version::V2) {
-            return text::write(&[trace?], style, selection, &zone, out, &read::unwatched, &mut |_| {});
+            return text::write(
+                &[trace?],
+                style,
+                selection,
+                &zone,
+                out,
+                &read::unwatched,
+                &mut |_| {},
+            );
         }
         let Some(array) = self.ftrace() else { return Ok(Totals::default()) };
-        let summary = ftrace::write_trace(out, &array.machine.tracing, array.index, &array.options(selection))?;
+        let summary = ftrace::write_trace(
+            out,
+            &array.machine.tracing,
+            array.index,
+            &array.options(selection),
+        )?;
         Ok(totals(&summary))
     }
 
-    /// Passes the line of each selected event, as [`Self::write_text`] writes it, to `take`, with the event's time in nanoseconds (of
-    /// a kernel's trace, with the reading of its clock). If `take` returns false, nothing more is read. Returns the counts, unless
-    /// `take` did that.
+    /// Passes the line of each selected event, as [`Self::write_text`] writes it, to `take`, with
+    /// the event's time in nanoseconds (of a kernel's trace, with the reading of its clock). If
+    /// `take` returns false, nothing more is read. Returns the counts, unless `take` did that.
     ///
-    /// With [`Selection::unread_before`] and [`Options::late`](crate::Options::late), only the packets with the last events are read.
-    /// This works for sessions, LTTng's memory and folders of CTF, whose packets have the time of their end.
+    /// With [`Selection::unread_before`] and [`Options::late`](crate::Options::late), only the
+    /// packets with the last events are read. This works for sessions, LTTng's memory and folders
+    /// of CTF, whose packets have the time of their end.
     ///
     /// # Errors
     /// The events cannot be decoded.
@@ -201,14 +222,29 @@ impl Trace {
         take: &mut dyn FnMut(i64, &[u8]) -> bool,
     ) -> Result<Option<Totals>, Error> {
         let read = if let Some(trace) = self.packets(Version::V2) {
-            text::each(&[trace?], text::Style::Fields, selection, &text::Zone::utc(), take, &mut |_| {})
+            text::each(
+                &[trace?],
+                text::Style::Fields,
+                selection,
+                &text::Zone::utc(),
+                take,
+                &mut |_| {},
+            )
         } else if let Some(array) = self.ftrace() {
-            let mut put = |clock: u64, line: &[u8]| match take(i64::try_from(clock).unwrap_or(i64::MAX), line) {
+            let mut put = |clock: u64, line: &[u8]| match take(
+                i64::try_from(clock).unwrap_or(i64::MAX),
+                line,
+            ) {
                 true => Ok(()),
                 false => Err(ErrorKind::BrokenPipe.into()),
             };
-            let summary =
-                ftrace::each(&mut put, &array.machine.tracing, array.index, &array.options(selection), Log::none());
+            let summary = ftrace::each(
+                &mut put,
+                &array.machine.tracing,
+                array.index,
+                &array.options(selection),
+                Log::none(),
+            );
             summary.map(|summary| totals(&summary))
         } else {
             Ok(Totals::default())
@@ -221,18 +257,30 @@ impl Trace {
 }
 
 fn totals(summary: &ftrace::Summary) -> Totals {
-    Totals { events: summary.events, bytes: summary.bytes, faults: summary.faults, ..Totals::default() }
+    Totals {
+        events: summary.events,
+        bytes: summary.bytes,
+        faults: summary.faults,
+        ..Totals::default()
+    }
 }
 
 impl Ftrace<'_> {
     /// Returns the options with which the kernel's own text has the selected events.
     fn options(&self, selection: &Selection) -> ftrace::Options {
-        let (events, filter, last) = (selection.events.clone(), selection.filter.clone(), selection.last);
-        ftrace::Options { events, filter, last, snapshot: self.snapshot, ..ftrace::Options::default() }
+        let (events, filter, last) =
+            (selection.events.clone(), selection.filter.clone(), selection.last);
+        ftrace::Options {
+            events,
+            filter,
+            last,
+            snapshot: self.snapshot,
+            ..ftrace::Options::default()
+        }
     }
 
-    /// Returns the offset to add to readings of its clock, to get nanoseconds since the epoch. Returns none if it is
-    /// not known.
+    /// Returns the offset to add to readings of its clock, to get nanoseconds since the epoch.
+    /// Returns none if it is not known.
     #[must_use]
     pub fn real_time(&self) -> Option<i64> {
         self.machine.real_time(self.index)
@@ -252,7 +300,8 @@ impl Ftrace<'_> {
         for (n, cpu) in ring.cpus().iter().enumerate() {
             let Some(last) = cpu.sub_buffers.checked_sub(1) else { continue };
             let info = ring.sub_buffer(n, last, &mut bytes);
-            let mut events = Events::new(&bytes, tracing.header_page, tracing.byte_order, info.committed);
+            let mut events =
+                Events::new(&bytes, tracing.header_page, tracing.byte_order, info.committed);
             events.by_ref().for_each(drop);
             newest = newest.max(events.time());
         }
@@ -260,16 +309,18 @@ impl Ftrace<'_> {
     }
 }
 
-/// Returns the traces that cannot be merged with the others by time, each with its clock. Nothing relates that clock to real time, and not
-/// all other traces have the same clock. The result is empty for a single trace.
+/// Returns the traces that cannot be merged with the others by time, each with its clock. Nothing
+/// relates that clock to real time, and not all other traces have the same clock. The result is
+/// empty for a single trace.
 #[must_use]
 pub fn unrelated_clocks(traces: &[Trace]) -> Vec<(&Trace, UnrelatedClock)> {
     if traces.len() < 2 {
         return Vec::new();
     }
     let clocks: Vec<Option<UnrelatedClock>> = traces.iter().map(Trace::unrelated_clock).collect();
-    let is_shared =
-        |clock: &UnrelatedClock| clock.uid.is_some() && clocks.iter().all(|other| other.as_ref() == Some(clock));
+    let is_shared = |clock: &UnrelatedClock| {
+        clock.uid.is_some() && clocks.iter().all(|other| other.as_ref() == Some(clock))
+    };
     if clocks.iter().flatten().any(is_shared) {
         return Vec::new();
     }
@@ -278,18 +329,21 @@ pub fn unrelated_clocks(traces: &[Trace]) -> Vec<(&Trace, UnrelatedClock)> {
 
 fn unrelated_clock(trace: &read::Trace) -> Option<UnrelatedClock> {
     let class = trace.class();
-    let mut clocks =
-        trace.streams.iter().filter_map(|stream| class.clocks.get(class.streams.get(stream.class)?.clock?));
+    let mut clocks = trace
+        .streams
+        .iter()
+        .filter_map(|stream| class.clocks.get(class.streams.get(stream.class)?.clock?));
     let clock = clocks.find(|clock| !clock.is_since_epoch())?;
     Some(UnrelatedClock { name: clock.to_clock().name, uid: clock.identity.uid.clone() })
 }
 
-/// Returns the time of the newest event of a stream in nanoseconds since the epoch. This reads all events of the
-/// stream.
+/// Returns the time of the newest event of a stream in nanoseconds since the epoch. This reads all
+/// events of the stream.
 fn newest_of(trace: &read::Trace, stream: &read::Stream) -> Option<i64> {
     // A time that 64 bits cannot hold belongs to no event.
-    let note =
-        |newest: &mut Option<i64>, time: Option<i64>| *newest = (*newest).max(time.filter(|time| *time < i64::MAX));
+    let note = |newest: &mut Option<i64>, time: Option<i64>| {
+        *newest = (*newest).max(time.filter(|time| *time < i64::MAX))
+    };
     let reader = Reader::new(trace, stream).rounded(Rounding::Floor);
     fold(reader, None, |newest, _, time| note(newest, time), |_, _| {})
 }

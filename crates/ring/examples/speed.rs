@@ -1,6 +1,6 @@
-//! Measures nanoseconds for each event of a u32 and a u64. It measures every reservation, or those that the arguments
-//! name. This is a quick look and not the benchmark. The program prints the minimum of many short runs, because a busy
-//! machine disturbs it least.
+//! Measures nanoseconds for each event of a u32 and a u64. It measures every reservation, or those
+//! that the arguments name. This is a quick look and not the benchmark. The program prints the
+//! minimum of many short runs, because a busy machine disturbs it least.
 #[path = "../tests/ring/common/mod.rs"]
 mod common;
 
@@ -31,13 +31,16 @@ fn main() {
         ring[at..at + 4].copy_from_slice(&[c, n, n, n]);
         at = (at + 4) & 8191;
     });
-    for (name, reservation) in
-        [("rseq", RESERVATION_RSEQ), ("lockless", RESERVATION_LOCKLESS), ("locked", RESERVATION_LOCKED)]
-    {
+    for (name, reservation) in [
+        ("rseq", RESERVATION_RSEQ),
+        ("lockless", RESERVATION_LOCKLESS),
+        ("locked", RESERVATION_LOCKED),
+    ] {
         if !asked.is_empty() && !asked.iter().any(|asked| asked == name) {
             continue;
         }
-        let shape = Shape { reservation, sub_buffer_size: 1 << 16, sub_buffers: 8, ..Shape::default() };
+        let shape =
+            Shape { reservation, sub_buffer_size: 1 << 16, sub_buffers: 8, ..Shape::default() };
         let channel = channel(&shape);
         time(name, &mut |n| {
             let words = [black_box(n) << 32 | 7, black_box(n) >> 32];
@@ -51,7 +54,12 @@ fn main() {
         let text = ["request-accepted", "request-rejected"];
         time("  with text", &mut |n| {
             let words = [black_box(n) << 32 | 7, black_box(n) >> 32];
-            let _ = channel.record_words::<2>(3, words, 12, Some(Tail::Text(text[(n & 1) as usize].as_bytes())));
+            let _ = channel.record_words::<2>(
+                3,
+                words,
+                12,
+                Some(Tail::Text(text[(n & 1) as usize].as_bytes())),
+            );
         });
     }
 }

@@ -1,8 +1,8 @@
 //! The recorder's handle on one channel. It selects the stream and the algorithm.
 
 use lastwords_abi::session::{
-    CHANNEL_FULL_HEADERS, CHANNEL_PAYLOAD_SIZE, ClockArea, Control, RESERVATION_LOCKED, RESERVATION_LOCKLESS,
-    RESERVATION_RSEQ, SessionInfo, Thread,
+    CHANNEL_FULL_HEADERS, CHANNEL_PAYLOAD_SIZE, ClockArea, Control, RESERVATION_LOCKED,
+    RESERVATION_LOCKLESS, RESERVATION_RSEQ, SessionInfo, Thread,
 };
 use lastwords_abi::stream::ANY_CPU;
 use lastwords_abi::sync::AtomicU32;
@@ -29,12 +29,14 @@ pub struct SessionParts {
 }
 
 impl SessionParts {
-    /// Finds the parts of a mapped session region. `info` is a checked copy of the region's info: another process may
-    /// change the info in the region at any time, so its offsets are not read again.
+    /// Finds the parts of a mapped session region. `info` is a checked copy of the region's info:
+    /// another process may change the info in the region at any time, so its offsets are not read
+    /// again.
     ///
     /// # Safety
-    /// `region` is a session region of this version, initialised, mapped read-write until the process ends. The offsets in `info` lie in it,
-    /// with what stands there, and are aligned for it.
+    /// `region` is a session region of this version, initialised, mapped read-write until the
+    /// process ends. The offsets in `info` lie in it, with what stands there, and are aligned for
+    /// it.
     #[must_use]
     pub unsafe fn of_region(region: *mut u8, info: &SessionInfo) -> Self {
         // SAFETY: the caller has checked the offsets.
@@ -55,7 +57,8 @@ impl SessionParts {
     /// Returns the half of `stream` that recorders use now.
     #[inline]
     pub(crate) fn live_half(&self, stream: &Stream) -> usize {
-        // Acquire: a recorder that sees the flip also sees the reset of the half that happened before it.
+        // Acquire: a recorder that sees the flip also sees the reset of the half that happened
+        // before it.
         let order = if fault!(RelaxedFlip) { Relaxed } else { Acquire };
         ((self.flip.load(order) ^ stream.control.flip.load(order)) & 1) as usize
     }
@@ -75,38 +78,47 @@ pub struct Channel {
     cpus: u32,
     paged: bool,
     pub(crate) payload_size: bool,
-    /// Every event has its id and the whole clock, in a header of 18 bytes, so that it can be read whatever happened to earlier events.
-    /// Other channels have most often the compact header of 4 bytes, which the fast path writes itself.
+    /// Every event has its id and the whole clock, in a header of 18 bytes, so that it can be read
+    /// whatever happened to earlier events. Other channels have most often the compact header of 4
+    /// bytes, which the fast path writes itself.
     pub(crate) full_headers: bool,
     pub(crate) parts: SessionParts,
     reservation: u32,
     pub(crate) clock: ClockKind,
-    /// When events are written back into persistent memory. [`Persist::Event`] needs a reservation other than `rseq`: a
-    /// section cannot wait for a flush before its last store.
+    /// When events are written back into persistent memory. [`Persist::Event`] needs a reservation
+    /// other than `rseq`: a section cannot wait for a flush before its last store.
     pub persist: Persist,
     /// Called when a sub-buffer is closed, to keep the clock's calibration up to date.
     pub refresh: Option<fn(&ClockArea)>,
 }
 
 impl Channel {
-    /// Makes a recorder over the channel's streams, in order of index: one for each CPU, then, if the session reserves
-    /// by rseq, the lockless stream. `flags` are the channel's.
+    /// Makes a recorder over the channel's streams, in order of index: one for each CPU, then, if
+    /// the session reserves by rseq, the lockless stream. `flags` are the channel's.
     ///
     /// # Panics
     /// `streams` is empty or the streams have different geometries.
     #[must_use]
-    pub fn new(parts: SessionParts, streams: alloc::vec::Vec<Stream>, clock: ClockKind, flags: u32) -> Self {
+    pub fn new(
+        parts: SessionParts,
+        streams: alloc::vec::Vec<Stream>,
+        clock: ClockKind,
+        flags: u32,
+    ) -> Self {
         cpu::init();
         os::prepare_process();
         let first = streams[0].spec;
-        let same =
-            |s: &Stream| s.half_size() == streams[0].half_size() && s.spec.sub_buffer_size == first.sub_buffer_size;
+        let same = |s: &Stream| {
+            s.half_size() == streams[0].half_size()
+                && s.spec.sub_buffer_size == first.sub_buffer_size
+        };
         assert!(streams.iter().all(same), "the streams of a channel have one geometry");
         let cpus = streams.iter().filter(|s| s.spec.cpu != ANY_CPU).count() as u32;
         let paged = first.page_size != 0;
         // A modelled section reads the model's clock.
         let counter = cfg!(loom) || matches!(clock, ClockKind::Tsc | ClockKind::Cntvct);
-        let (payload_size, full_headers) = (flags & CHANNEL_PAYLOAD_SIZE != 0, flags & CHANNEL_FULL_HEADERS != 0);
+        let (payload_size, full_headers) =
+            (flags & CHANNEL_PAYLOAD_SIZE != 0, flags & CHANNEL_FULL_HEADERS != 0);
         Self {
             fast: RseqFast::new(parts.flip, &streams, counter && !payload_size && !full_headers),
             cpus,
@@ -128,8 +140,9 @@ impl Channel {
         &self.streams
     }
 
-    /// Records an event whose payload is the first `len` bytes of `words`, in memory order, followed by `tail`. If the
-    /// fast path cannot record the event, [`Channel::record_parts`] does.
+    /// Records an event whose payload is the first `len` bytes of `words`, in memory order,
+    /// followed by `tail`. If the fast path cannot record the event, [`Channel::record_parts`]
+    /// does.
     ///
     /// # Errors
     /// The event was lost, and its stream counts why.
@@ -147,8 +160,9 @@ impl Channel {
         self.record_in_parts(id, words, len, tail)
     }
 
-    /// Records like [`Channel::record_words`] an event without a tail whose payload has at most `most` bytes, and at most 7 fewer. The
-    /// length need not be known to the compiler: all words of `most` bytes are stored.
+    /// Records like [`Channel::record_words`] an event without a tail whose payload has at most
+    /// `most` bytes, and at most 7 fewer. The length need not be known to the compiler: all words
+    /// of `most` bytes are stored.
     ///
     /// # Errors
     /// The event was lost, and its stream counts why.
@@ -166,37 +180,46 @@ impl Channel {
         self.record_in_parts(id, words, len, None)
     }
 
-    /// Records an event on the fast path, if that is possible now. The payload is the first `len` bytes of two words,
-    /// followed by a short text of C. Returns false if nothing was recorded.
+    /// Records an event on the fast path, if that is possible now. The payload is the first `len`
+    /// bytes of two words, followed by a short text of C. Returns false if nothing was recorded.
     ///
     /// # Safety
     /// The text fulfils the conditions of [`ShortText`].
     #[inline(always)]
     #[must_use]
-    pub unsafe fn record_short_text(&'static self, id: u16, words: (u64, u64), len: usize, text: ShortText) -> bool {
+    pub unsafe fn record_short_text(
+        &'static self,
+        id: u16,
+        words: (u64, u64),
+        len: usize,
+        text: ShortText,
+    ) -> bool {
         // SAFETY: the caller guarantees the conditions.
         unsafe { self.fast.record_short_text(id, words, len, text) }
     }
 
-    /// Records an event on the fast path, if that is possible now. The payload is `first`, if it is given, followed by `bytes`, of which
-    /// there are 8 at least. Returns false if nothing was recorded.
+    /// Records an event on the fast path, if that is possible now. The payload is `first`, if it is
+    /// given, followed by `bytes`, of which there are 8 at least. Returns false if nothing was
+    /// recorded.
     #[inline(always)]
     #[must_use]
     pub fn record_bytes(&'static self, id: u16, first: Option<u32>, bytes: &[u8]) -> bool {
         self.fast.record_bytes(id, first, bytes)
     }
 
-    /// Returns the time of the newest event in the place of this channel where the thread recorded last; none if it recorded elsewhere
-    /// since. Right after [`Channel::record_bytes`] has recorded an event, it is the time of that event or of one that
-    /// another thread recorded since. So a caller that needs the time need not read the clock, which takes as long as a whole event.
+    /// Returns the time of the newest event in the place of this channel where the thread recorded
+    /// last; none if it recorded elsewhere since. Right after [`Channel::record_bytes`] has
+    /// recorded an event, it is the time of that event or of one that another thread recorded
+    /// since. So a caller that needs the time need not read the clock, which takes as long as a
+    /// whole event.
     #[inline(always)]
     #[must_use]
     pub fn newest_time(&'static self) -> Option<u64> {
         self.fast.newest_time()
     }
 
-    /// Records an event of any id whose payload is complete in memory. If the fast path cannot record the event,
-    /// [`Channel::record_parts`] does.
+    /// Records an event of any id whose payload is complete in memory. If the fast path cannot
+    /// record the event, [`Channel::record_parts`] does.
     ///
     /// # Errors
     /// The event was lost, and its stream counts why.
@@ -218,8 +241,8 @@ impl Channel {
         self.record_parts(id, &[payload.payload()])
     }
 
-    /// Records an event that the fast path did not record. The words are passed by value, so that the fast path keeps
-    /// them in registers.
+    /// Records an event that the fast path did not record. The words are passed by value, so that
+    /// the fast path keeps them in registers.
     #[inline(never)]
     fn record_in_parts<const W: usize>(
         &self,
@@ -236,15 +259,19 @@ impl Channel {
         }
     }
 
-    /// Records an event whose payload is the concatenation of `parts`. This is the general path. It can record every
-    /// payload that fits into a sub-buffer.
+    /// Records an event whose payload is the concatenation of `parts`. This is the general path. It
+    /// can record every payload that fits into a sub-buffer.
     ///
     /// # Errors
     /// The event was lost, and its stream counts why.
     #[inline]
     pub fn record_parts(&self, id: u16, parts: &[&[u8]]) -> Result<(), Lost> {
         let record = &Record { id, parts, len: parts.iter().map(|part| part.len()).sum() };
-        if self.paged { self.record_in::<Paged>(record) } else { self.record_in::<Contiguous>(record) }
+        if self.paged {
+            self.record_in::<Paged>(record)
+        } else {
+            self.record_in::<Contiguous>(record)
+        }
     }
 
     #[inline(never)]

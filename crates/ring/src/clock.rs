@@ -21,10 +21,18 @@ pub enum ClockKind {
 }
 
 impl ClockKind {
-    /// Returns the clock with this code, a value of [`abi::ClockArea::kind`], if this machine can read it.
+    /// Returns the clock with this code, a value of [`abi::ClockArea::kind`], if this machine can
+    /// read it.
     #[must_use]
     pub fn from_code(code: u32) -> Option<Self> {
-        let all = [Self::Tsc, Self::Cntvct, Self::Monotonic, Self::MonotonicRaw, Self::Boottime, Self::Realtime];
+        let all = [
+            Self::Tsc,
+            Self::Cntvct,
+            Self::Monotonic,
+            Self::MonotonicRaw,
+            Self::Boottime,
+            Self::Realtime,
+        ];
         all.into_iter().find(|kind| *kind as u32 == code).filter(|kind| match kind {
             Self::Tsc => cfg!(target_arch = "x86_64"),
             Self::Cntvct => cfg!(target_arch = "aarch64"),
@@ -32,7 +40,8 @@ impl ClockKind {
         })
     }
 
-    /// Reads the clock, in ticks. The reading is not ordered against the loads and stores around it.
+    /// Reads the clock, in ticks. The reading is not ordered against the loads and stores around
+    /// it.
     #[inline]
     #[must_use]
     pub fn now(self) -> u64 {
@@ -73,17 +82,18 @@ impl ClockKind {
 #[must_use]
 pub fn counter() -> u64 {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: RDTSC is part of the baseline; a kernel that forbids it to user space is not one where `Tsc` is chosen.
+    // SAFETY: RDTSC is part of the baseline; a kernel that forbids it to user space is not one
+    // where `Tsc` is chosen.
     unsafe {
         core::arch::x86_64::_rdtsc()
     }
     #[cfg(target_arch = "aarch64")]
     {
         let ticks: u64;
-        // This is not `nomem`: the compiler must not move the reading before the load of the position in front of it.
-        // Otherwise an event could get an older time than an event that came between. The CPU may reorder them, but not
-        // across an interrupt or a signal. SAFETY: reading CNTVCT_EL0 is allowed to user space on Linux and touches no
-        // memory.
+        // This is not `nomem`: the compiler must not move the reading before the load of the
+        // position in front of it. Otherwise an event could get an older time than an event that
+        // came between. The CPU may reorder them, but not across an interrupt or a signal. SAFETY:
+        // reading CNTVCT_EL0 is allowed to user space on Linux and touches no memory.
         unsafe {
             core::arch::asm!("mrs {}, cntvct_el0", out(reg) ticks, options(nostack, preserves_flags));
         }

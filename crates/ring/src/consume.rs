@@ -11,19 +11,21 @@ use crate::stream::Stream;
 use crate::threads;
 
 impl Stream {
-    /// Returns the position in `half` before which every event is committed, or never will be because its recorder is
-    /// dead. Events that are recorded from now on are after this position. So a reader that stops here and begins here
-    /// the next time misses no event and sees no event twice.
+    /// Returns the position in `half` before which every event is committed, or never will be
+    /// because its recorder is dead. Events that are recorded from now on are after this position.
+    /// So a reader that stops here and begins here the next time misses no event and sees no event
+    /// twice.
     #[must_use]
     pub fn settled(&self, half: usize, parts: SessionParts) -> u64 {
         let produced = self.position(half);
         if !self.is_lockless() || fault!(Unsettled) {
             return produced;
         }
-        // A recorder announced its reservation before `produced` included it. If it has withdrawn the announcement
-        // since, it has committed. Where the ring has come round, the places of recorders that were still writing were
-        // skipped.
-        let kept = self.next_sub_buffer(produced.saturating_sub(1)).saturating_sub(self.half_size());
+        // A recorder announced its reservation before `produced` included it. If it has withdrawn
+        // the announcement since, it has committed. Where the ring has come round, the places of
+        // recorders that were still writing were skipped.
+        let kept =
+            self.next_sub_buffer(produced.saturating_sub(1)).saturating_sub(self.half_size());
         let target = self.target(half);
         let begin = |level: &InFlight| {
             let begin = (level.target.load(Acquire) == target).then(|| level.begin.load(Acquire));
@@ -42,16 +44,16 @@ impl Stream {
         settled
     }
 
-    /// Moves the begin for readers to `end`, because everything before it was read. A ring in discard mode can reuse
-    /// that room. There must be no swap during the call.
+    /// Moves the begin for readers to `end`, because everything before it was read. A ring in
+    /// discard mode can reuse that room. There must be no swap during the call.
     pub fn consume(&self, half: usize, end: u64) {
         // `consumed` is raised before `first`, so that a reader that begins at `first` knows why.
         raise(&self.half(half).consumed, end);
         raise(&self.half(half).first, end);
     }
 
-    /// Moves the begin for readers to the produced position of `half`, so that they skip everything in it. A ring in
-    /// discard mode can reuse that room. There must be no swap during the call.
+    /// Moves the begin for readers to the produced position of `half`, so that they skip everything
+    /// in it. A ring in discard mode can reuse that room. There must be no swap during the call.
     pub fn clear(&self, half: usize) {
         raise(&self.half(half).first, self.position(half));
     }

@@ -1,9 +1,10 @@
 //! The CPU of this thread, and the thread's restartable-sequence area.
 //!
-//! glibc 2.35 and later registers an area for each thread and publishes its offset from the thread pointer. With
-//! another C library, an older glibc, or `glibc.pthread.rseq=0`, each thread registers our own area once, and
-//! unregisters it when the thread ends. It must unregister the area, because the kernel writes to a registered area
-//! until the thread is gone, and musl unmaps the memory of a detached thread before that.
+//! glibc 2.35 and later registers an area for each thread and publishes its offset from the thread
+//! pointer. With another C library, an older glibc, or `glibc.pthread.rseq=0`, each thread
+//! registers our own area once, and unregisters it when the thread ends. It must unregister the
+//! area, because the kernel writes to a registered area until the thread is gone, and musl unmaps
+//! the memory of a detached thread before that.
 
 use core::cell::{Cell, UnsafeCell};
 use core::sync::atomic::{AtomicI64, AtomicIsize, AtomicU32, Ordering::Relaxed};
@@ -27,14 +28,19 @@ pub(crate) struct Area {
 
 impl Area {
     pub(crate) const fn new(cpu: u32) -> Self {
-        Self { cpu_id_start: AtomicU32::new(0), cpu_id: AtomicU32::new(cpu), rseq_cs: UnsafeCell::new(0), rest: [0; 3] }
+        Self {
+            cpu_id_start: AtomicU32::new(0),
+            cpu_id: AtomicU32::new(cpu),
+            rseq_cs: UnsafeCell::new(0),
+            rest: [0; 3],
+        }
     }
 }
 
 const UNKNOWN: isize = isize::MIN;
 const NONE: isize = isize::MAX;
-/// Offset from the thread pointer to the area; [`UNKNOWN`] before [`init`], [`NONE`] if the kernel or the machine has
-/// no rseq.
+/// Offset from the thread pointer to the area; [`UNKNOWN`] before [`init`], [`NONE`] if the kernel
+/// or the machine has no rseq.
 pub(crate) static OFFSET: AtomicIsize = AtomicIsize::new(UNKNOWN);
 
 std::thread_local! {
@@ -49,7 +55,8 @@ std::thread_local! {
 fn thread_pointer() -> *mut u8 {
     let pointer: *mut u8;
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: on x86_64 Linux the first word at the thread pointer is its own address, in every C library.
+    // SAFETY: on x86_64 Linux the first word at the thread pointer is its own address, in every C
+    // library.
     unsafe {
         core::arch::asm!("mov {}, fs:[0]", out(reg) pointer, options(nostack, readonly, preserves_flags, pure));
     }
@@ -65,8 +72,8 @@ fn thread_pointer() -> *mut u8 {
     pointer
 }
 
-/// Returns this thread's area, if there is one. Its `cpu_id` says whether it is registered. A child of `vfork` has none: the
-/// area of the thread that waits for it is not the child's.
+/// Returns this thread's area, if there is one. Its `cpu_id` says whether it is registered. A child
+/// of `vfork` has none: the area of the thread that waits for it is not the child's.
 #[inline]
 #[must_use]
 pub(crate) fn area() -> Option<&'static Area> {
@@ -83,17 +90,19 @@ pub(crate) fn area() -> Option<&'static Area> {
     }
 }
 
-/// Returns the area at `offset`, which must be the value of [`OFFSET`] on a machine whose threads have areas.
+/// Returns the area at `offset`, which must be the value of [`OFFSET`] on a machine whose threads
+/// have areas.
 #[cfg(not(loom))]
 #[inline(always)]
 pub(crate) fn area_at(offset: isize) -> &'static Area {
-    // SAFETY: `init` found that every thread has memory for an area at this offset: glibc's in its thread block, or
-    // `OWN` in static thread-local storage. The reference is used by this thread only, while it runs.
+    // SAFETY: `init` found that every thread has memory for an area at this offset: glibc's in its
+    // thread block, or `OWN` in static thread-local storage. The reference is used by this thread
+    // only, while it runs.
     unsafe { &*thread_pointer().wrapping_offset(offset).cast::<Area>() }
 }
 
-/// Returns the CPU on which this thread runs, in the cheapest way that works here. The thread may be on another CPU
-/// when the call returns.
+/// Returns the CPU on which this thread runs, in the cheapest way that works here. The thread may
+/// be on another CPU when the call returns.
 #[inline]
 #[must_use]
 pub fn current() -> u32 {
@@ -103,19 +112,22 @@ pub fn current() -> u32 {
             return cpu;
         }
     }
-    // Miri has one CPU, and does not know the call. SAFETY: the call has no arguments; the vDSO answers it.
+    // Miri has one CPU, and does not know the call. SAFETY: the call has no arguments; the vDSO
+    // answers it.
     let cpu = if cfg!(miri) { 0 } else { unsafe { libc::sched_getcpu() } };
     u32::try_from(cpu).unwrap_or(0)
 }
 
-/// Returns true if restartable sequences work in this thread: the C library has registered the area, or this call has.
+/// Returns true if restartable sequences work in this thread: the C library has registered the
+/// area, or this call has.
 #[must_use]
 pub fn rseq_available() -> bool {
     init();
     register_thread()
 }
 
-/// Registers this thread's own area if the C library did not register one. Returns false if that fails.
+/// Registers this thread's own area if the C library did not register one. Returns false if that
+/// fails.
 pub(crate) fn register_thread() -> bool {
     let Some(area) = area() else { return false };
     match area.cpu_id.load(Relaxed) {
@@ -125,13 +137,14 @@ pub(crate) fn register_thread() -> bool {
     }
 }
 
-/// Registers the area until the end of the thread. Registers nothing if the end of the thread could not be noticed.
+/// Registers the area until the end of the thread. Registers nothing if the end of the thread could
+/// not be noticed.
 fn register(area: &Area) -> bool {
     let Ok(key) = libc::pthread_key_t::try_from(END_OF_THREAD.load(Relaxed)) else { return false };
     let at = core::ptr::from_ref(area);
     let _errno = crate::os::ErrnoKept::now();
-    // SAFETY: the key was created. The area is 32-aligned and 32 bytes long. It is registered only until `unregister`,
-    // which the C library calls before it frees the thread's memory.
+    // SAFETY: the key was created. The area is 32-aligned and 32 bytes long. It is registered only
+    // until `unregister`, which the C library calls before it frees the thread's memory.
     unsafe {
         !IS_ENDING.get()
             && libc::pthread_setspecific(key, at.cast()) == 0
@@ -139,16 +152,18 @@ fn register(area: &Area) -> bool {
     }
 }
 
-/// The key whose destructor is [`unregister`], or -1. It is written once, by the thread that first looks for the area,
-/// before any other thread registers.
+/// The key whose destructor is [`unregister`], or -1. It is written once, by the thread that first
+/// looks for the area, before any other thread registers.
 static END_OF_THREAD: AtomicI64 = AtomicI64::new(-1);
 /// `RSEQ_FLAG_UNREGISTER` of include/uapi/linux/rseq.h.
 const UNREGISTER: libc::c_int = 1;
 
-/// Unregisters the area. The C library calls this at the end of a thread that has registered its area.
+/// Unregisters the area. The C library calls this at the end of a thread that has registered its
+/// area.
 extern "C" fn unregister(area: *mut libc::c_void) {
     IS_ENDING.set(true);
-    // SAFETY: the kernel only stops using the area and resets its fields, which belong to this thread.
+    // SAFETY: the kernel only stops using the area and resets its fields, which belong to this
+    // thread.
     unsafe { libc::syscall(libc::SYS_rseq, area, 32u32, UNREGISTER, SIGNATURE) };
 }
 
@@ -167,19 +182,21 @@ fn find() -> Option<isize> {
         return Some(offset);
     }
     let offset = own_offset();
-    // In a library that was loaded late, each thread may have its own area at another offset. Then there is no common
-    // offset. If no thread can be started, this cannot be checked.
+    // In a library that was loaded late, each thread may have its own area at another offset. Then
+    // there is no common offset. If no thread can be started, this cannot be checked.
     let other = std::thread::Builder::new().spawn(own_offset).ok()?;
     if other.join().ok() != Some(offset) {
         return None;
     }
     let mut key = 0;
-    // SAFETY: `key` is valid memory for the result, and the destructor stays: libraries that record are never unloaded.
+    // SAFETY: `key` is valid memory for the result, and the destructor stays: libraries that record
+    // are never unloaded.
     if unsafe { libc::pthread_key_create(&raw mut key, Some(unregister)) } != 0 {
         return None;
     }
     END_OF_THREAD.store(i64::from(key), Relaxed);
-    // Another thread may have its own area at another offset (dynamic TLS). `register_thread` then refuses it.
+    // Another thread may have its own area at another offset (dynamic TLS). `register_thread` then
+    // refuses it.
     OWN.with(register).then_some(offset)
 }
 
@@ -188,28 +205,31 @@ fn own_offset() -> isize {
     (OWN.with(core::ptr::from_ref) as isize).wrapping_sub(thread_pointer() as isize)
 }
 
-/// Returns the offset from the thread pointer to the area that the C library has registered; none if it registers no
-/// areas.
+/// Returns the offset from the thread pointer to the area that the C library has registered; none
+/// if it registers no areas.
 pub(crate) fn offset_of_libc() -> Option<isize> {
     let [offset, size] = symbols();
-    // SAFETY: glibc defines `__rseq_offset` as a ptrdiff_t and `__rseq_size` as an unsigned int, both constant.
+    // SAFETY: glibc defines `__rseq_offset` as a ptrdiff_t and `__rseq_size` as an unsigned int,
+    // both constant.
     unsafe { (size.cast::<u32>().as_ref()? != &0).then_some(*offset.cast::<isize>().as_ref()?) }
 }
 
-/// Returns the addresses of `__rseq_offset` and `__rseq_size` of glibc; null if no loaded object has them.
+/// Returns the addresses of `__rseq_offset` and `__rseq_size` of glibc; null if no loaded object
+/// has them.
 #[cfg(not(target_feature = "crt-static"))]
 fn symbols() -> [*mut u8; 2] {
     // SAFETY: the names are NUL-terminated; RTLD_DEFAULT needs no handle.
-    [c"__rseq_offset", c"__rseq_size"].map(|name| unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }.cast())
+    [c"__rseq_offset", c"__rseq_size"]
+        .map(|name| unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }.cast())
 }
 
-/// Returns the addresses of `__rseq_offset` and `__rseq_size` of glibc. In a program without shared libraries, only the
-/// linker knows them.
+/// Returns the addresses of `__rseq_offset` and `__rseq_size` of glibc. In a program without shared
+/// libraries, only the linker knows them.
 #[cfg(target_feature = "crt-static")]
 fn symbols() -> [*mut u8; 2] {
     let (offset, size): (*mut u8, *mut u8);
-    // SAFETY: the addresses come from the global offset table. They are null if no object has the symbol (another C
-    // library).
+    // SAFETY: the addresses come from the global offset table. They are null if no object has the
+    // symbol (another C library).
     unsafe {
         #[cfg(target_arch = "x86_64")]
         core::arch::asm!(

@@ -1,7 +1,8 @@
 //! Writes bytes back from the CPU's caches into persistent memory, and orders these writes.
 //!
-//! On x86_64 this is `clwb`, else `clflushopt`, else `clflush`, by CPUID; then `sfence`. On aarch64 it is `dc cvap` if
-//! the machine has it, else `dc cvac`; then `dsb ish`. Other architectures have no such instructions.
+//! On x86_64 this is `clwb`, else `clflushopt`, else `clflush`, by CPUID; then `sfence`. On aarch64
+//! it is `dc cvap` if the machine has it, else `dc cvac`; then `dsb ish`. Other architectures have
+//! no such instructions.
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 use core::arch::asm;
@@ -10,24 +11,26 @@ use std::sync::OnceLock;
 
 use lastwords_abi::session as abi;
 
-/// When a session writes events back from the CPU's caches into persistent memory. What was written back survives a loss
-/// of power. What was not may be lost with it, or be there in part.
+/// When a session writes events back from the CPU's caches into persistent memory. What was written
+/// back survives a loss of power. What was not may be lost with it, or be there in part.
 #[repr(u32)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Persist {
-    /// Never. A crash of the process or of the kernel loses nothing; a loss of power may lose anything.
+    /// Never. A crash of the process or of the kernel loses nothing; a loss of power may lose
+    /// anything.
     #[default]
     None = abi::PERSIST_NONE,
-    /// When a sub-buffer is closed: first its bytes, then the position that declares it closed. A loss of power may lose
-    /// the events of the open sub-buffer.
+    /// When a sub-buffer is closed: first its bytes, then the position that declares it closed. A
+    /// loss of power may lose the events of the open sub-buffer.
     SubBuffer = abi::PERSIST_SUB_BUFFER,
-    /// When an event is committed: first its bytes, then the position that commits it. An event survives once the call
-    /// that recorded it has returned.
+    /// When an event is committed: first its bytes, then the position that commits it. An event
+    /// survives once the call that recorded it has returned.
     Event = abi::PERSIST_EVENT,
 }
 
 impl Persist {
-    /// Returns the policy of a `PERSIST_` constant of [`lastwords_abi::session`]. An unknown number is the strictest.
+    /// Returns the policy of a `PERSIST_` constant of [`lastwords_abi::session`]. An unknown number
+    /// is the strictest.
     #[must_use]
     pub fn from_code(code: u32) -> Self {
         match code {
@@ -57,8 +60,8 @@ static WATCHER: OnceLock<fn(Op)> = OnceLock::new();
 /// Value of [`WAY`] while flushes are reported in place of being executed.
 const WATCHED: u8 = u8::MAX;
 
-/// Reports every flush and fence of this process to `watcher`, in place of executing it, from now on. For tests of the
-/// order in which stores reach persistent memory.
+/// Reports every flush and fence of this process to `watcher`, in place of executing it, from now
+/// on. For tests of the order in which stores reach persistent memory.
 #[doc(hidden)]
 pub fn watch(watcher: fn(Op)) {
     // A second watcher is ignored.
@@ -76,7 +79,8 @@ fn report(op: Op) {
 /// Bytes that are flushed at a time. No machine that we know has smaller cache lines.
 pub const LINE: usize = 64;
 
-/// The ways to flush a line on this architecture, with the instruction that orders flushes. The best way is the last.
+/// The ways to flush a line on this architecture, with the instruction that orders flushes. The
+/// best way is the last.
 const WAYS: &[&str] = if cfg!(target_arch = "x86_64") {
     &["clflush, sfence", "clflushopt, sfence", "clwb, sfence"]
 } else if cfg!(target_arch = "aarch64") {
@@ -85,8 +89,8 @@ const WAYS: &[&str] = if cfg!(target_arch = "x86_64") {
     &["no flush on this machine"]
 };
 
-/// Number of the chosen way in [`WAYS`], from 1; 0 before the machine was asked; or [`WATCHED`]. Any thread may write it, and
-/// all write the same value, except [`watch`]. It orders nothing.
+/// Number of the chosen way in [`WAYS`], from 1; 0 before the machine was asked; or [`WATCHED`].
+/// Any thread may write it, and all write the same value, except [`watch`]. It orders nothing.
 static WAY: AtomicU8 = AtomicU8::new(0);
 
 #[cold]
@@ -94,7 +98,8 @@ fn detect() -> u8 {
     #[cfg(target_arch = "x86_64")]
     {
         use core::arch::x86_64::__cpuid_count;
-        // CPUID has leaf 7 if its highest leaf is at least 7. Bit 24 of leaf 7 is CLWB, bit 23 is CLFLUSHOPT.
+        // CPUID has leaf 7 if its highest leaf is at least 7. Bit 24 of leaf 7 is CLWB, bit 23 is
+        // CLFLUSHOPT.
         let highest = __cpuid_count(0, 0).eax;
         let features = if highest >= 7 { __cpuid_count(7, 0).ebx } else { 0 };
         match features {
@@ -144,8 +149,8 @@ pub unsafe fn flush(start: *const u8, len: usize) {
 #[inline]
 unsafe fn flush_line(line: *const u8, way: u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: the instructions read only the address register and change no memory that Rust sees. CPUID reports that
-    // the chosen instruction exists.
+    // SAFETY: the instructions read only the address register and change no memory that Rust sees.
+    // CPUID reports that the chosen instruction exists.
     unsafe {
         match way {
             3 => asm!("clwb [{}]", in(reg) line, options(nostack, preserves_flags)),
@@ -154,8 +159,9 @@ unsafe fn flush_line(line: *const u8, way: u8) {
         }
     }
     #[cfg(target_arch = "aarch64")]
-    // SAFETY: this is cache maintenance by address, which Linux allows to user space. `dc cvap` is used only if it
-    // exists. It is written as its `sys` encoding, so that assemblers of ARMv8.0 accept it.
+    // SAFETY: this is cache maintenance by address, which Linux allows to user space. `dc cvap` is
+    // used only if it exists. It is written as its `sys` encoding, so that assemblers of ARMv8.0
+    // accept it.
     unsafe {
         match way {
             2 => asm!("sys #3, c7, c12, #1, {}", in(reg) line, options(nostack, preserves_flags)),
@@ -192,8 +198,8 @@ pub fn way() -> &'static str {
     WAYS.get(usize::from(chosen()) - 1).copied().unwrap_or("flushes are watched")
 }
 
-/// Returns true if this machine has instructions that write lines back. Without them, no policy but [`Persist::None`] can
-/// be kept.
+/// Returns true if this machine has instructions that write lines back. Without them, no policy but
+/// [`Persist::None`] can be kept.
 #[must_use]
 pub const fn is_possible() -> bool {
     cfg!(any(target_arch = "x86_64", target_arch = "aarch64"))

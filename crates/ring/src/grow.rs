@@ -1,29 +1,34 @@
 //! Gives a ring its memory when it is first used.
 //!
-//! The data of a new ring is a hole in its file. Before a recorder begins a sub-buffer that has no memory yet, it makes the kernel
-//! allocate the pages (`Stream::grow`), in one of two ways.
+//! The data of a new ring is a hole in its file. Before a recorder begins a sub-buffer that has no
+//! memory yet, it makes the kernel allocate the pages (`Stream::grow`), in one of two ways.
 //!
-//! **Writes.** The thread writes to each page, without a change. This needs no system call, which a sandbox of the
-//! application may forbid, and no descriptor, which the application may have closed. If the file system is full, the kernel answers
-//! the write with SIGBUS. The handler of that signal asks [`resume_at`] where the thread continues: behind the writes, which then
-//! report the failure.
+//! **Writes.** The thread writes to each page, without a change. This needs no system call, which a
+//! sandbox of the application may forbid, and no descriptor, which the application may have closed.
+//! If the file system is full, the kernel answers the write with SIGBUS. The handler of that signal
+//! asks [`resume_at`] where the thread continues: behind the writes, which then report the failure.
 //!
-//! **Futexes.** A thread that blocks SIGBUS would not survive that, and no thread would in a process that has replaced the handler. Such a thread
-//! makes the kernel write: the operation `FUTEX_WAKE_OP` adds 0 to a word of each page, and returns an error where a write of the thread would get a
-//! signal. `MADV_POPULATE_WRITE` would take fewer calls, but kernels before 5.14 do not have it, and sandboxes that allow
-//! futexes, which all programs with threads need, more often forbid `madvise`.
+//! **Futexes.** A thread that blocks SIGBUS would not survive that, and no thread would in a
+//! process that has replaced the handler. Such a thread makes the kernel write: the operation
+//! `FUTEX_WAKE_OP` adds 0 to a word of each page, and returns an error where a write of the thread
+//! would get a signal. `MADV_POPULATE_WRITE` would take fewer calls, but kernels before 5.14 do not
+//! have it, and sandboxes that allow futexes, which all programs with threads need, more often
+//! forbid `madvise`.
 //!
-//! A thread chooses its way before it grows a ring, because asking for its signals is a system call too (`Signal`). A thread asks
-//! for its blocked signals and for the handler when it finds its first lane, or claims an entry for reservations; a registration of a callsite shows
-//! the blocked signals again. If the file system has little room when a session starts ([`watch_room`]), all threads of the process use futexes, whatever
-//! they said before. So one case is left to the handler of SIGBUS: a thread that changes its signals, or the handler, after its first event, and grows a ring
-//! in a file system that has become full since the start.
+//! A thread chooses its way before it grows a ring, because asking for its signals is a system call
+//! too (`Signal`). A thread asks for its blocked signals and for the handler when it finds its
+//! first lane, or claims an entry for reservations; a registration of a callsite shows the blocked
+//! signals again. If the file system has little room when a session starts ([`watch_room`]), all
+//! threads of the process use futexes, whatever they said before. So one case is left to the
+//! handler of SIGBUS: a thread that changes its signals, or the handler, after its first event, and
+//! grows a ring in a file system that has become full since the start.
 //!
-//! In both ways a failure changes nothing in the ring. Events for which no sub-buffer can be begun are recorded in the channel's ring for
-//! threads of any CPU, which has some memory from the start, or else counted as lost.
+//! In both ways a failure changes nothing in the ring. Events for which no sub-buffer can be begun
+//! are recorded in the channel's ring for threads of any CPU, which has some memory from the start,
+//! or else counted as lost.
 //!
-//! Processes limit how much memory their rings take in all ([`allow`]), because an allocation at the limit of a control group
-//! does not fail: the kernel kills a process.
+//! Processes limit how much memory their rings take in all ([`allow`]), because an allocation at
+//! the limit of a control group does not fail: the kernel kills a process.
 
 use core::cell::Cell;
 use core::sync::atomic::Ordering::Relaxed;
@@ -37,28 +42,32 @@ use crate::os::ErrnoKept;
 use crate::stream::Stream;
 use crate::threads::thread_cells;
 
-/// Bytes that the rings of this process may still take; `u64::MAX` if there is no limit. Each access is complete in itself: the
-/// word orders no other memory.
+/// Bytes that the rings of this process may still take; `u64::MAX` if there is no limit. Each
+/// access is complete in itself: the word orders no other memory.
 static ALLOWED: AtomicU64 = AtomicU64::new(u64::MAX);
 
-/// Attempts to get memory that fail at once, because one has failed before: each would be a signal. Relaxed: it orders no other
-/// memory, and a lost update only changes how many attempts are left out.
+/// Attempts to get memory that fail at once, because one has failed before: each would be a signal.
+/// Relaxed: it orders no other memory, and a lost update only changes how many attempts are left
+/// out.
 static PAUSE: AtomicU32 = AtomicU32::new(0);
 /// Attempts that are left out after one that failed.
 const LEFT_OUT: u32 = 1024;
 
-/// Limits the memory that the rings of this process take from now on, in bytes. `u64::MAX` is no limit.
+/// Limits the memory that the rings of this process take from now on, in bytes. `u64::MAX` is no
+/// limit.
 pub fn allow(bytes: u64) {
     ALLOWED.store(bytes, Relaxed);
 }
 
 /// Takes bytes of what is allowed. Returns false if so many are not allowed. Async-signal-safe.
 fn take(bytes: u64) -> bool {
-    let rest = |allowed: u64| if allowed == u64::MAX { Some(allowed) } else { allowed.checked_sub(bytes) };
+    let rest =
+        |allowed: u64| if allowed == u64::MAX { Some(allowed) } else { allowed.checked_sub(bytes) };
     ALLOWED.fetch_update(Relaxed, Relaxed, rest).is_ok()
 }
 
-/// Below so many free bytes of the file system at the start of a session, no thread of the process relies on the handler of SIGBUS.
+/// Below so many free bytes of the file system at the start of a session, no thread of the process
+/// relies on the handler of SIGBUS.
 const LITTLE_ROOM: u64 = 128 << 20;
 
 /// The effect of SIGBUS on a thread, as far as the thread has asked.
@@ -76,11 +85,12 @@ thread_cells! {
     SIGNAL: Cell<Signal> = Cell::new(Signal::Unknown);
 }
 
-/// Returns true for the address of a function that handles SIGBUS by [`resume_at`]. Set once, before the first session.
+/// Returns true for the address of a function that handles SIGBUS by [`resume_at`]. Set once,
+/// before the first session.
 static IS_OURS: OnceLock<fn(usize) -> bool> = OnceLock::new();
 
-/// No thread of this process relies on the handler. Set by a thread that finds another handler, or little room, and never unset.
-/// Relaxed: the word orders no other memory.
+/// No thread of this process relies on the handler. Set by a thread that finds another handler, or
+/// little room, and never unset. Relaxed: the word orders no other memory.
 static NOBODY_RELIES: AtomicBool = AtomicBool::new(false);
 
 /// Sets the function that knows the handlers of SIGBUS that ask [`resume_at`]. The first one stays.
@@ -112,7 +122,8 @@ pub fn look_at_handler() {
     }
 }
 
-/// Notes the signals that this thread blocked when the recorder blocked all others but SIGBUS. The first time, it also asks for the handler.
+/// Notes the signals that this thread blocked when the recorder blocked all others but SIGBUS. The
+/// first time, it also asks for the handler.
 pub(crate) fn look_again(blocked: &libc::sigset_t) {
     if SIGNAL.with(Cell::get) == Signal::Unknown {
         look_at_handler();
@@ -132,7 +143,8 @@ fn note(blocked: &libc::sigset_t) {
     SIGNAL.with(|signal| signal.set(if is_blocked { Signal::Fatal } else { Signal::Handled }));
 }
 
-/// Asks for the signals that this thread blocks, and for the handler, if the thread has not asked yet. Async-signal-safe.
+/// Asks for the signals that this thread blocks, and for the handler, if the thread has not asked
+/// yet. Async-signal-safe.
 #[inline]
 pub fn look() {
     if SIGNAL.with(Cell::get) == Signal::Unknown {
@@ -145,7 +157,8 @@ fn look_now() {
     if cfg!(any(loom, miri)) {
         return;
     }
-    // SAFETY: an all-zero set is valid, and the call fills this local variable. Without a new set, it changes nothing.
+    // SAFETY: an all-zero set is valid, and the call fills this local variable. Without a new set,
+    // it changes nothing.
     unsafe {
         let mut mask: libc::sigset_t = core::mem::zeroed();
         if libc::pthread_sigmask(libc::SIG_BLOCK, core::ptr::null(), &raw mut mask) != 0 {
@@ -157,10 +170,12 @@ fn look_now() {
     look_at_handler();
 }
 
-/// Gives memory to the pages of `len` bytes at `start`. Returns false if the kernel has none for one of them. Async-signal-safe.
+/// Gives memory to the pages of `len` bytes at `start`. Returns false if the kernel has none for
+/// one of them. Async-signal-safe.
 ///
 /// # Safety
-/// The bytes are mapped writable. The process has called [`watch`], and its handler of SIGBUS was installed then.
+/// The bytes are mapped writable. The process has called [`watch`], and its handler of SIGBUS was
+/// installed then.
 pub unsafe fn give_memory(start: *mut u8, len: u64) -> bool {
     look();
     let is_handled = SIGNAL.with(Cell::get) == Signal::Handled && !NOBODY_RELIES.load(Relaxed);
@@ -168,8 +183,8 @@ pub unsafe fn give_memory(start: *mut u8, len: u64) -> bool {
     unsafe { if is_handled { touch(start, len) } else { touch_by_futex(start, len) } }
 }
 
-/// Makes the kernel write to each page of `len` bytes at `start`, without a change. Returns false if it has no memory for one, or if it
-/// refuses the call. Async-signal-safe.
+/// Makes the kernel write to each page of `len` bytes at `start`, without a change. Returns false
+/// if it has no memory for one, or if it refuses the call. Async-signal-safe.
 ///
 /// # Safety
 /// The bytes are mapped writable.
@@ -185,14 +200,17 @@ unsafe fn touch_by_futex(start: *mut u8, len: u64) -> bool {
     let nobody = AtomicU32::new(0);
     (0..len).step_by(PAGE).all(|at| {
         let word = start.wrapping_add(at as usize);
-        // SAFETY: the kernel adds 0 in one atomic step, so that it changes nothing that others write. The caller guarantees the page.
-        let woken = unsafe { libc::syscall(libc::SYS_futex, nobody.as_ptr(), operation, 0, 0usize, word, ADD_NOTHING) };
+        // SAFETY: the kernel adds 0 in one atomic step, so that it changes nothing that others
+        // write. The caller guarantees the page.
+        let woken = unsafe {
+            libc::syscall(libc::SYS_futex, nobody.as_ptr(), operation, 0, 0usize, word, ADD_NOTHING)
+        };
         woken >= 0
     })
 }
 
-/// Takes bytes of what is allowed, and gives memory to their pages. Returns false if they get none; then some
-/// attempts fail at once. Async-signal-safe.
+/// Takes bytes of what is allowed, and gives memory to their pages. Returns false if they get none;
+/// then some attempts fail at once. Async-signal-safe.
 ///
 /// # Safety
 /// The conditions of [`give_memory`] apply.
@@ -216,8 +234,8 @@ pub const fn is_possible() -> bool {
     cfg!(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(any(loom, miri))))
 }
 
-/// Returns where a thread continues that got SIGBUS at `instruction`: at another instruction if it was about to give a ring
-/// memory, else none. Async-signal-safe.
+/// Returns where a thread continues that got SIGBUS at `instruction`: at another instruction if it
+/// was about to give a ring memory, else none. Async-signal-safe.
 #[must_use]
 pub fn resume_at(instruction: usize) -> Option<usize> {
     #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(any(loom, miri))))]
@@ -235,16 +253,18 @@ pub fn resume_at(instruction: usize) -> Option<usize> {
     }
 }
 
-/// Writes to each page of `len` bytes at `start`, without a change. Returns false if the kernel has no memory for one.
-/// Async-signal-safe.
+/// Writes to each page of `len` bytes at `start`, without a change. Returns false if the kernel has
+/// no memory for one. Async-signal-safe.
 ///
 /// # Safety
-/// The bytes are mapped writable. The thread does not block SIGBUS, and its handler asks [`resume_at`].
+/// The bytes are mapped writable. The thread does not block SIGBUS, and its handler asks
+/// [`resume_at`].
 unsafe fn touch(start: *mut u8, len: u64) -> bool {
     #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(any(loom, miri))))]
-    // SAFETY: the function adds 0 to a word of each page, in one atomic step, so that it changes nothing that others write.
-    // The caller guarantees that the pages are mapped.
-    return len == 0 || unsafe { writes::lastwords_ring_touch(start, start.wrapping_add(len as usize)) != 0 };
+    // SAFETY: the function adds 0 to a word of each page, in one atomic step, so that it changes
+    // nothing that others write. The caller guarantees that the pages are mapped.
+    return len == 0
+        || unsafe { writes::lastwords_ring_touch(start, start.wrapping_add(len as usize)) != 0 };
     #[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(any(loom, miri)))))]
     {
         let _ = (start, len);
@@ -252,8 +272,8 @@ unsafe fn touch(start: *mut u8, len: u64) -> bool {
     }
 }
 
-/// The writes, with known addresses. The functions have no frame and save no registers, so that a handler can move a thread
-/// from one to the other.
+/// The writes, with known addresses. The functions have no frame and save no registers, so that a
+/// handler can move a thread from one to the other.
 #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(any(loom, miri))))]
 mod writes {
     use core::arch::global_asm;
@@ -315,8 +335,8 @@ mod writes {
 }
 
 impl Stream {
-    /// Makes sure that a half has memory from its begin to offset `end`. Returns false if it gets none; then nothing has
-    /// changed. Async-signal-safe.
+    /// Makes sure that a half has memory from its begin to offset `end`. Returns false if it gets
+    /// none; then nothing has changed. Async-signal-safe.
     #[cold]
     pub(crate) fn grow(&self, half: usize, end: u64) -> bool {
         if cfg!(loom) {
@@ -324,19 +344,23 @@ impl Stream {
             return true;
         }
         let word = &self.half(half).backed;
-        // Acquire: pairs with the store of `set_backed`, which a recorder in a half that was emptied meanwhile must see.
+        // Acquire: pairs with the store of `set_backed`, which a recorder in a half that was
+        // emptied meanwhile must see.
         let backed = word.load(Acquire);
         if backed >= end || self.spec.page_size != 0 {
             return true;
         }
-        // The pages of both ends are complete: the data begins on a page, and the next sub-buffer's bytes may have memory early.
+        // The pages of both ends are complete: the data begins on a page, and the next sub-buffer's
+        // bytes may have memory early.
         let from = backed & !(PAGE as u64 - 1);
         let end = end.next_multiple_of(PAGE as u64);
-        // SAFETY: `attach` checked that the half's data, whose length is a multiple of the page, is in the region.
+        // SAFETY: `attach` checked that the half's data, whose length is a multiple of the page, is
+        // in the region.
         if !unsafe { back(self.data(half).wrapping_add(from as usize), end - from) } {
             return false;
         }
-        // If the half was emptied and its memory freed meanwhile, the word is another, and the next recorder begins anew.
+        // If the half was emptied and its memory freed meanwhile, the word is another, and the next
+        // recorder begins anew.
         let _ = word.compare_exchange(backed, end, AcqRel, Acquire);
         true
     }
@@ -348,7 +372,8 @@ impl Stream {
         self.half(half).backed.store(bytes, Release);
     }
 
-    /// Counts an event that was lost because the ring got no memory. The caller also counts it as busy.
+    /// Counts an event that was lost because the ring got no memory. The caller also counts it as
+    /// busy.
     #[cold]
     pub(crate) fn count_refused(&self) {
         // Relaxed: the count orders no other memory.

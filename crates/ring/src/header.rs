@@ -5,8 +5,9 @@ use lastwords_abi::header as abi;
 use crate::channel::Channel;
 use crate::record::Record;
 
-/// Returns the header of `record` at this clock, and its length. `last` is the clock of an event in the ring, at most
-/// that of the newest event. `full` requests the full time stamp in any case, as a channel of full headers does for all events.
+/// Returns the header of `record` at this clock, and its length. `last` is the clock of an event in
+/// the ring, at most that of the newest event. `full` requests the full time stamp in any case, as
+/// a channel of full headers does for all events.
 #[inline]
 pub(crate) fn encode(
     channel: &Channel,
@@ -26,8 +27,13 @@ pub(crate) fn encode(
     } else {
         (u32::from(record.id), abi::LEN_COMPACT)
     };
-    let size = if channel.payload_size { u32::try_from(record.len).unwrap_or(u32::MAX) } else { abi::NO_SIZE };
-    // Each form begins with the fields of the shorter forms, so the code writes all fields for every form.
+    let size = if channel.payload_size {
+        u32::try_from(record.len).unwrap_or(u32::MAX)
+    } else {
+        abi::NO_SIZE
+    };
+    // Each form begins with the fields of the shorter forms, so the code writes all fields for
+    // every form.
     let mut header = [0; abi::LEN_FULL];
     header[..4].copy_from_slice(&(((clock as u32) << abi::TAG_BITS) | tag).to_ne_bytes());
     header[4..6].copy_from_slice(&record.id.to_ne_bytes());

@@ -19,8 +19,8 @@ macro_rules! fault {
     }};
 }
 
-/// Reports that this thread `writes` or `reads` ring bytes. The model checker then looks for another thread at the same
-/// bytes.
+/// Reports that this thread `writes` or `reads` ring bytes. The model checker then looks for
+/// another thread at the same bytes.
 macro_rules! bytes {
     ($does:ident, $at:expr, $len:expr) => {
         #[cfg(loom)]

@@ -34,8 +34,9 @@ const CONTROL_END: u64 = (abi::CONTROL_OFF + size_of::<StreamControl>()) as u64;
 pub type Misfit = (&'static str, u64, &'static str);
 
 impl StreamSpec {
-    /// Computes the layout of a stream. The offsets in `info` are computed, whatever they were, but for the order of slots and data: the
-    /// data are in front where they were, as in a ring that came over a network; in a new one, the slots are.
+    /// Computes the layout of a stream. The offsets in `info` are computed, whatever they were, but
+    /// for the order of slots and data: the data are in front where they were, as in a ring that
+    /// came over a network; in a new one, the slots are.
     ///
     /// # Errors
     /// The geometry is not valid for a ring.
@@ -43,14 +44,22 @@ impl StreamSpec {
         let StreamInfo { sub_buffer_size: size, sub_buffers: count, page_size, .. } = info;
         let least = if page_size == 0 { 256 } else { PAGE as u64 };
         if !count.is_power_of_two() || !(2..=1 << 20).contains(&count) {
-            return Err(("sub_buffers", count.into(), "it must be a power of two from 2 to 1048576"));
+            return Err((
+                "sub_buffers",
+                count.into(),
+                "it must be a power of two from 2 to 1048576",
+            ));
         }
         if !size.is_power_of_two() || !(least..=1 << 30).contains(&size) {
             let rule = "it must be a power of two from 256 (4096 on the heap) to 2^30 bytes";
             return Err(("sub_buffer_size", size, rule));
         }
         if size * u64::from(count) > 1 << 40 {
-            return Err(("sub_buffers", count.into(), "all sub-buffers together take at most 2^40 bytes"));
+            return Err((
+                "sub_buffers",
+                count.into(),
+                "all sub-buffers together take at most 2^40 bytes",
+            ));
         }
         if ![0, PAGE as u32].contains(&page_size) {
             return Err(("page_size", page_size.into(), "it must be 0 or 4096"));
@@ -78,7 +87,8 @@ impl StreamSpec {
         begin + slots * half
     }
 
-    /// Returns the range of a half's data (or page table) in the region. It begins on a page boundary.
+    /// Returns the range of a half's data (or page table) in the region. It begins on a page
+    /// boundary.
     #[must_use]
     pub fn data_range(&self, half: usize) -> Range<u64> {
         let page = PAGE as u64;
@@ -120,17 +130,25 @@ pub struct AttachError {
 ///
 /// # Safety
 /// `region` is mapped readable for `len` bytes, 4096-aligned.
-pub unsafe fn check_header(region: *const u8, len: u64, kind: u32) -> Result<RegionHeader, AttachError> {
+pub unsafe fn check_header(
+    region: *const u8,
+    len: u64,
+    kind: u32,
+) -> Result<RegionHeader, AttachError> {
     let wrong = |offset, what| Err(AttachError { offset, what });
     if len < region::REGION_ALIGN {
         return wrong(0, alloc::format!("the mapping has only {len} bytes"));
     }
-    // SAFETY: the mapping has at least 4096 bytes and is aligned for the shape, which is plain integers.
+    // SAFETY: the mapping has at least 4096 bytes and is aligned for the shape, which is plain
+    // integers.
     let header = unsafe { region.cast::<RegionHeader>().read_volatile() };
     if header.magic != region::MAGIC || header.byte_order != region::BYTE_ORDER_MARK {
         wrong(0, "no lastwords magic of this machine's byte order".into())
     } else if header.major != VERSION_MAJOR && !is_added(&header) {
-        wrong(16, alloc::format!("version {}, this program writes version {VERSION_MAJOR}", header.major))
+        wrong(
+            16,
+            alloc::format!("version {}, this program writes version {VERSION_MAJOR}", header.major),
+        )
     } else if header.kind != kind {
         wrong(20, alloc::format!("kind {}, expected {kind}", header.kind))
     } else if header.size != len {
@@ -158,12 +176,20 @@ const fn fixed_off<T: Fixed>() -> usize {
 ///
 /// # Safety
 /// The conditions of [`check_header`] apply.
-pub unsafe fn read_region<T: Fixed>(region: *const u8, len: u64, kind: u32) -> Result<(RegionHeader, T), AttachError> {
-    // SAFETY: the caller guarantees the mapping. The region has at least 4096 bytes, as `check_header` checks, and the
-    // shape is in them, as `fixed_off` checks. The region is aligned for the shape, and plain integers may have any
-    // bytes.
-    let (header, fixed) =
-        unsafe { (check_header(region, len, kind)?, region.add(const { fixed_off::<T>() }).cast::<T>().read()) };
+pub unsafe fn read_region<T: Fixed>(
+    region: *const u8,
+    len: u64,
+    kind: u32,
+) -> Result<(RegionHeader, T), AttachError> {
+    // SAFETY: the caller guarantees the mapping. The region has at least 4096 bytes, as
+    // `check_header` checks, and the shape is in them, as `fixed_off` checks. The region is aligned
+    // for the shape, and plain integers may have any bytes.
+    let (header, fixed) = unsafe {
+        (
+            check_header(region, len, kind)?,
+            region.add(const { fixed_off::<T>() }).cast::<T>().read(),
+        )
+    };
     let (check, computed) = (header.check, check_of(&header, bytes_of(&fixed)));
     if check != computed {
         let what = alloc::format!("checksum {check:#x}, computed {computed:#x}");
@@ -174,7 +200,8 @@ pub unsafe fn read_region<T: Fixed>(region: *const u8, len: u64, kind: u32) -> R
 
 /// Returns the bytes of a shape of the ABI that has no padding and no atomics.
 pub fn bytes_of<T: Fixed>(value: &T) -> &[u8] {
-    // SAFETY: `Fixed` types are `repr(C)` integers without padding, so that all their bytes are initialised.
+    // SAFETY: `Fixed` types are `repr(C)` integers without padding, so that all their bytes are
+    // initialised.
     unsafe { core::slice::from_raw_parts(core::ptr::from_ref(value).cast(), size_of::<T>()) }
 }
 
@@ -187,7 +214,8 @@ pub unsafe trait Fixed: Copy {}
 unsafe impl Fixed for RegionHeader {}
 // SAFETY: fields of 4 x 4, 8, 4 + 4, 16, 16 bytes: each naturally aligned, 64 in all.
 unsafe impl Fixed for StreamInfo {}
-// SAFETY: 4 x 8, 12 x 4, then byte arrays of 16, 64, 64 and 256: each naturally aligned, 480 in all.
+// SAFETY: 4 x 8, 12 x 4, then byte arrays of 16, 64, 64 and 256: each naturally aligned, 480 in
+// all.
 unsafe impl Fixed for lastwords_abi::session::SessionInfo {}
 
 // SAFETY: an array of integers has no padding.
@@ -196,11 +224,20 @@ unsafe impl<const N: usize> Fixed for [u64; N] {}
 /// Initialises a region as a stream.
 ///
 /// # Safety
-/// `region` is zeroed, 4096-aligned and valid for writes of [`StreamSpec::region_len`] bytes, and nobody records in it
-/// yet.
+/// `region` is zeroed, 4096-aligned and valid for writes of [`StreamSpec::region_len`] bytes, and
+/// nobody records in it yet.
 pub unsafe fn init_stream(region: *mut u8, spec: &StreamSpec) {
     // SAFETY: the caller guarantees the conditions.
-    unsafe { write_region(region, region::KIND_STREAM, spec.region_len(), spec.session, spec.index, spec.info) }
+    unsafe {
+        write_region(
+            region,
+            region::KIND_STREAM,
+            spec.region_len(),
+            spec.session,
+            spec.index,
+            spec.info,
+        )
+    }
 }
 
 /// Initialises a region as a stream of a channel that is created while the session records.
@@ -208,17 +245,26 @@ pub unsafe fn init_stream(region: *mut u8, spec: &StreamSpec) {
 /// # Safety
 /// The conditions of [`init_stream`] apply.
 pub unsafe fn init_added_stream(region: *mut u8, spec: &StreamSpec) {
-    let header = header::<StreamInfo>(region::KIND_STREAM, spec.region_len(), spec.session, spec.index);
+    let header =
+        header::<StreamInfo>(region::KIND_STREAM, spec.region_len(), spec.session, spec.index);
     // SAFETY: the caller guarantees the conditions.
     unsafe { write_with(region, RegionHeader { major: VERSION_MAJOR_ADDED, ..header }, spec.info) }
 }
 
-/// Writes the fixed part of a region and its header. The magic is stored last, so that a reader finds a complete region
-/// or none.
+/// Writes the fixed part of a region and its header. The magic is stored last, so that a reader
+/// finds a complete region or none.
 ///
 /// # Safety
-/// `region` is 4096-aligned and valid for writes of `size` bytes, 4096 or more, and nobody else writes it.
-pub unsafe fn write_region<T: Fixed>(region: *mut u8, kind: u32, size: u64, session: [u8; 16], index: u32, fixed: T) {
+/// `region` is 4096-aligned and valid for writes of `size` bytes, 4096 or more, and nobody else
+/// writes it.
+pub unsafe fn write_region<T: Fixed>(
+    region: *mut u8,
+    kind: u32,
+    size: u64,
+    session: [u8; 16],
+    index: u32,
+    fixed: T,
+) {
     // SAFETY: the caller guarantees the conditions.
     unsafe { write_with(region, header::<T>(kind, size, session, index), fixed) }
 }
@@ -248,8 +294,8 @@ fn header<T: Fixed>(kind: u32, size: u64, session: [u8; 16], index: u32) -> Regi
 /// The conditions of [`write_region`] apply.
 unsafe fn write_with<T: Fixed>(region: *mut u8, mut header: RegionHeader, fixed: T) {
     header.check = check_of(&header, bytes_of(&fixed));
-    // SAFETY: both parts are in the first 4096 bytes, as `fixed_off` checks, and the caller provides these bytes. The
-    // region is aligned for both parts.
+    // SAFETY: both parts are in the first 4096 bytes, as `fixed_off` checks, and the caller
+    // provides these bytes. The region is aligned for both parts.
     unsafe {
         region.add(const { fixed_off::<T>() }).cast::<T>().write(fixed);
         region.cast::<RegionHeader>().write(RegionHeader { magic: [0; 16], ..header });

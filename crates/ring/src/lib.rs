@@ -4,15 +4,15 @@
 //!
 //! 1. `header` encodes the event header and id.
 //! 2. `reserve` reserves space by restartable sequences, lockless, or locked.
-//! 3. `memory` computes the address of an offset in a half. [`backend`] provides the memory, and [`grow`] allocates it when a
-//!    ring is first used.
+//! 3. `memory` computes the address of an offset in a half. [`backend`] provides the memory, and
+//!    [`grow`] allocates it when a ring is first used.
 //!
-//! [`swap`] exchanges live and spare halves for a snapshot. The shapes in memory are those of `lastwords-abi`.
+//! [`swap`] exchanges live and spare halves for a snapshot. The shapes in memory are those of
+//! `lastwords-abi`.
 //!
-//! The safe functions of this crate cause no undefined behaviour for any arguments. Other processes can write the
-//! control words of a stream at any time. A recorder therefore masks every position to the half before it uses the
-//! position.
-//!
+//! The safe functions of this crate cause no undefined behaviour for any arguments. Other processes
+//! can write the control words of a stream at any time. A recorder therefore masks every position
+//! to the half before it uses the position.
 //!
 #![doc = include_str!("../README.md")]
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]

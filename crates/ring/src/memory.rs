@@ -8,10 +8,11 @@ pub(crate) trait Memory: Copy {
     /// The memory of a half whose data, or page table, is at `base`.
     ///
     /// # Safety
-    /// The table has an entry for each page of the half, and stays mapped. Its entries change only while the half is spare.
+    /// The table has an entry for each page of the half, and stays mapped. Its entries change only
+    /// while the half is spare.
     unsafe fn at(base: *mut u8) -> Self;
-    /// Returns the address of the byte at `offset`, and how many bytes follow it contiguously. Every caller masks the
-    /// offset to the half.
+    /// Returns the address of the byte at `offset`, and how many bytes follow it contiguously.
+    /// Every caller masks the offset to the half.
     fn run(self, offset: u64) -> (*mut u8, usize);
 
     /// Returns the address and length of each contiguous run of the `len` bytes at `offset`.
@@ -57,7 +58,8 @@ impl Memory for Paged {
     #[inline]
     fn run(self, offset: u64) -> (*mut u8, usize) {
         let (page, within) = (offset as usize / PAGE, offset as usize % PAGE);
-        // SAFETY: `at` was given a table with an entry for each page of the half, and `offset` is inside the half.
+        // SAFETY: `at` was given a table with an entry for each page of the half, and `offset` is
+        // inside the half.
         let address = unsafe { self.0.add(page).read() };
         ((address as usize as *mut u8).wrapping_add(within), PAGE - within)
     }

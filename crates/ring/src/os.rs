@@ -1,5 +1,5 @@
-//! Calls of the system that the ring makes, none of them on the fast path: identity of threads, whether a thread lives,
-//! owner locks, memory.
+//! Calls of the system that the ring makes, none of them on the fast path: identity of threads,
+//! whether a thread lives, owner locks, memory.
 
 use core::ffi::CStr;
 use core::ptr::{NonNull, null_mut};
@@ -21,8 +21,9 @@ pub fn tid() -> u32 {
     unsafe { libc::syscall(libc::SYS_gettid) as u32 }
 }
 
-/// Returns the start time of a thread (or process, by its first thread) in clock ticks since boot: field 22 of
-/// /proc/TID/stat. Returns 0 if it cannot be read. The function is async-signal-safe: it allocates nothing.
+/// Returns the start time of a thread (or process, by its first thread) in clock ticks since boot:
+/// field 22 of /proc/TID/stat. Returns 0 if it cannot be read. The function is async-signal-safe:
+/// it allocates nothing.
 #[must_use]
 pub fn start_time(tid: u32) -> u64 {
     Stat::read(tid).map_or(0, |stat| stat.start)
@@ -44,12 +45,13 @@ impl Stat {
         // The path is formatted without heap memory; a NUL follows it.
         write!(&mut path[..31], "/proc/{tid}/stat").ok()?;
         let path = CStr::from_bytes_until_nul(&path).ok()?;
-        let file = retry_on_intr(|| open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())).ok()?;
+        let file =
+            retry_on_intr(|| open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())).ok()?;
         let mut text = [0u8; 512];
         let len = read(&file, &mut text).ok()?;
         let text = text.get(..len)?;
-        // The second field is the name in parentheses, which may contain any characters. The fields after the last ')'
-        // are plain.
+        // The second field is the name in parentheses, which may contain any characters. The fields
+        // after the last ')' are plain.
         let close = text.iter().rposition(|&b| b == b')')?;
         let mut fields = text.get(close + 2..)?.split(|&b| b == b' ');
         let state = *fields.next()?.first()?;
@@ -73,10 +75,21 @@ pub fn pid_namespace() -> u64 {
     #[cfg(not(loom))]
     {
         let mut text = [0u8; 32];
-        // The link is not followed: AppArmor does not let a confined process look at what it leads to. It is that of this thread, because
-        // /proc/self is not usable once the first thread has ended. SAFETY: the path is NUL-terminated, and the buffer has this length.
-        let len = unsafe { libc::readlink(c"/proc/thread-self/ns/pid".as_ptr(), text.as_mut_ptr().cast(), text.len()) };
-        usize::try_from(len).ok().and_then(|len| text.get(..len)).and_then(namespace_of).unwrap_or(0)
+        // The link is not followed: AppArmor does not let a confined process look at what it leads
+        // to. It is that of this thread, because /proc/self is not usable once the first thread has
+        // ended. SAFETY: the path is NUL-terminated, and the buffer has this length.
+        let len = unsafe {
+            libc::readlink(
+                c"/proc/thread-self/ns/pid".as_ptr(),
+                text.as_mut_ptr().cast(),
+                text.len(),
+            )
+        };
+        usize::try_from(len)
+            .ok()
+            .and_then(|len| text.get(..len))
+            .and_then(namespace_of)
+            .unwrap_or(0)
     }
 }
 
@@ -87,7 +100,8 @@ fn namespace_of(link: &[u8]) -> Option<u64> {
     str::from_utf8(number).ok()?.parse().ok()
 }
 
-/// Returns true if the thread that had this id and start time (low 32 bits; 0 = not known) may still run.
+/// Returns true if the thread that had this id and start time (low 32 bits; 0 = not known) may
+/// still run.
 #[must_use]
 pub fn is_alive(tid: u32, start_low: u32) -> bool {
     #[cfg(loom)]
@@ -95,31 +109,36 @@ pub fn is_alive(tid: u32, start_low: u32) -> bool {
     #[cfg(not(loom))]
     {
         let _errno = ErrnoKept::now();
-        // A zombie still exists for this check. That is harmless: it writes nothing more, and its id is not reused.
-        // Miri does not know the call. SAFETY: signal 0 sends nothing.
+        // A zombie still exists for this check. That is harmless: it writes nothing more, and its
+        // id is not reused. Miri does not know the call. SAFETY: signal 0 sends nothing.
         let exists = cfg!(miri)
             || unsafe { libc::syscall(libc::SYS_tkill, tid, 0) } == 0
             || Error::last_os_error().raw_os_error() != Some(libc::ESRCH);
-        exists && Stat::read(tid).is_none_or(|stat| !b"ZX".contains(&stat.state) && stat.began_at(start_low))
+        exists
+            && Stat::read(tid)
+                .is_none_or(|stat| !b"ZX".contains(&stat.state) && stat.began_at(start_low))
     }
 }
 
-/// Returns true if the process that had this id and start time (low 32 bits; 0 = not known) may still run. If its first
-/// thread has ended, that thread is a zombie while the other threads run.
+/// Returns true if the process that had this id and start time (low 32 bits; 0 = not known) may
+/// still run. If its first thread has ended, that thread is a zombie while the other threads run.
 #[must_use]
 pub fn is_process_alive(pid: u32, start_low: u32) -> bool {
-    is_alive(pid, start_low) || Stat::read(pid).is_some_and(|stat| stat.threads > 1 && stat.began_at(start_low))
+    is_alive(pid, start_low)
+        || Stat::read(pid).is_some_and(|stat| stat.threads > 1 && stat.began_at(start_low))
 }
 
-/// Maps `len` bytes of zeroed private memory at an address of the kernel's choice; returns `None` if the kernel
-/// refuses. The memory stays until it is unmapped. It does not come from the heap, and the function is
-/// async-signal-safe.
+/// Maps `len` bytes of zeroed private memory at an address of the kernel's choice; returns `None`
+/// if the kernel refuses. The memory stays until it is unmapped. It does not come from the heap,
+/// and the function is async-signal-safe.
 #[must_use]
 pub fn private_memory(len: usize) -> Option<NonNull<u8>> {
     // Miri does not know the last flag.
-    let flags = MapFlags::PRIVATE | if cfg!(miri) { MapFlags::empty() } else { MapFlags::NORESERVE };
+    let flags =
+        MapFlags::PRIVATE | if cfg!(miri) { MapFlags::empty() } else { MapFlags::NORESERVE };
     // SAFETY: a new mapping at an address of the kernel's choice; no memory of ours is replaced.
-    let fresh = unsafe { mmap_anonymous(null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags) };
+    let fresh =
+        unsafe { mmap_anonymous(null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags) };
     NonNull::new(fresh.ok()?.cast())
 }
 
@@ -132,20 +151,23 @@ pub fn lock_word(tid: u32, start: u64) -> u64 {
 /// The result of an attempt to take an owner lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lock {
-    /// A living owner holds the lock, or this same thread already does (in a signal handler that interrupted the locked
-    /// section).
+    /// A living owner holds the lock, or this same thread already does (in a signal handler that
+    /// interrupted the locked section).
     Refused,
     /// The lock was free, or its owner is dead. This thread now holds it.
     Held,
-    /// This thread took the lock from an owner that may still live. That owner may continue where it stopped.
+    /// This thread took the lock from an owner that may still live. That owner may continue where
+    /// it stopped.
     Usurped,
 }
 
-/// Takes an owner lock in bounded time. The function spins, yields, and takes the lock from an owner that is dead.
+/// Takes an owner lock in bounded time. The function spins, yields, and takes the lock from an
+/// owner that is dead.
 ///
-/// `foreign` returns true if owners may be of another pid namespace, where this process cannot interpret ids. A lock is
-/// then taken only from an owner that has held it for the whole bound. `foreign` is called each time after an owner was
-/// seen, because an owner announces its namespace before it takes the lock.
+/// `foreign` returns true if owners may be of another pid namespace, where this process cannot
+/// interpret ids. A lock is then taken only from an owner that has held it for the whole bound.
+/// `foreign` is called each time after an owner was seen, because an owner announces its namespace
+/// before it takes the lock.
 pub fn lock(word: &AtomicU64, mine: u64, foreign: impl Fn() -> bool) -> Lock {
     let (mut first, mut kept) = (None, true);
     for round in 0..LOCK_ROUNDS {
@@ -157,7 +179,8 @@ pub fn lock(word: &AtomicU64, mine: u64, foreign: impl Fn() -> bool) -> Lock {
             return Lock::Refused;
         }
         kept &= *first.get_or_insert(owner) == owner;
-        let from_owner = || word.compare_exchange(owner, mine, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        let from_owner =
+            || word.compare_exchange(owner, mine, Ordering::AcqRel, Ordering::Relaxed).is_ok();
         if (round + 1).is_multiple_of(ASK_ROUNDS) {
             if !foreign() {
                 let dead = fault!(StealLock) || !is_alive((owner >> 32) as u32, owner as u32);
@@ -200,10 +223,11 @@ pub fn pause(round: u32) {
     }
 }
 
-/// Returns true if a new thread can start. If glibc has registered the restartable-sequence area of the first thread,
-/// it aborts the process when it cannot register the area of another thread. That happens if a filter of system calls
-/// that refuses `rseq` was installed meanwhile. This function calls `rseq` with an invalid length. The kernel refuses
-/// the call with EINVAL; a filter, or a kernel without the call, gives another error.
+/// Returns true if a new thread can start. If glibc has registered the restartable-sequence area of
+/// the first thread, it aborts the process when it cannot register the area of another thread. That
+/// happens if a filter of system calls that refuses `rseq` was installed meanwhile. This function
+/// calls `rseq` with an invalid length. The kernel refuses the call with EINVAL; a filter, or a
+/// kernel without the call, gives another error.
 #[must_use]
 pub fn threads_can_start() -> bool {
     let _errno = ErrnoKept::now();
@@ -213,8 +237,9 @@ pub fn threads_can_start() -> bool {
     is_known || crate::cpu::offset_of_libc().is_none()
 }
 
-/// Saves `errno` of this thread and restores it when the value is dropped. For the application, recording an event is
-/// not a call of the C library. So every path on which an event may call the system restores `errno`.
+/// Saves `errno` of this thread and restores it when the value is dropped. For the application,
+/// recording an event is not a call of the C library. So every path on which an event may call the
+/// system restores `errno`.
 #[derive(Debug)]
 pub struct ErrnoKept(i32);
 
@@ -234,9 +259,9 @@ impl Drop for ErrnoKept {
     }
 }
 
-/// Blocks all signals of this thread while the value lives, except SIGBUS. If a page of a session's file is lost, the
-/// kernel sends SIGBUS, and it ends the process if that signal is blocked. Miri has no signals, so nothing is blocked
-/// there.
+/// Blocks all signals of this thread while the value lives, except SIGBUS. If a page of a session's
+/// file is lost, the kernel sends SIGBUS, and it ends the process if that signal is blocked. Miri
+/// has no signals, so nothing is blocked there.
 #[derive(Debug)]
 pub struct SignalsBlocked {
     before: libc::sigset_t,
@@ -270,16 +295,17 @@ impl Drop for SignalsBlocked {
     }
 }
 
-/// One more than the number of forks since the process that first called [`prepare_process`]. Only [`in_child`] writes
-/// it, while the child has one thread. Code that keeps state which a fork invalidates reads it.
+/// One more than the number of forks since the process that first called [`prepare_process`]. Only
+/// [`in_child`] writes it, while the child has one thread. Code that keeps state which a fork
+/// invalidates reads it.
 static FORKS: core::sync::atomic::AtomicU32 = core::sync::atomic::AtomicU32::new(NOT_FORKED);
 /// Value of [`FORKS`] in a process that is no forked child.
 const NOT_FORKED: u32 = 1;
 /// The function that a forked child calls. It is set once.
 static IN_CHILD: std::sync::OnceLock<fn()> = std::sync::OnceLock::new();
 
-/// Returns a number that differs between a forked child and its parent and is never 0. This works after
-/// [`prepare_process`] was called.
+/// Returns a number that differs between a forked child and its parent and is never 0. This works
+/// after [`prepare_process`] was called.
 #[inline]
 #[must_use]
 pub fn forks() -> u32 {
@@ -292,24 +318,24 @@ pub fn is_forked() -> bool {
     forks() != NOT_FORKED
 }
 
-/// Registers `call`, which must be async-signal-safe, to be called in forked children. Only the first registered
-/// function is used.
+/// Registers `call`, which must be async-signal-safe, to be called in forked children. Only the
+/// first registered function is used.
 pub fn call_in_child(call: fn()) {
     // If another thread was faster, it has registered the same function.
     let _ = IN_CHILD.set(call);
     prepare_process();
 }
 
-/// Prepares a process for recording. A forked child must forget what its parent's thread had claimed, and a snapshot
-/// must be able to restart sections.
+/// Prepares a process for recording. A forked child must forget what its parent's thread had
+/// claimed, and a snapshot must be able to restart sections.
 pub fn prepare_process() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
-        // SAFETY: the handler is an `extern "C"` function that stays as long as the process. If the call fails, only
-        // programs that fork are affected.
+        // SAFETY: the handler is an `extern "C"` function that stays as long as the process. If the
+        // call fails, only programs that fork are affected.
         unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
-        // A kernel that refuses this call also refuses `restart_sections`, which reports it. Miri does not know the
-        // call.
+        // A kernel that refuses this call also refuses `restart_sections`, which reports it. Miri
+        // does not know the call.
         if !cfg!(miri) {
             let _ = membarrier(MembarrierCommand::RegisterPrivateExpeditedRseq);
         }
@@ -324,8 +350,8 @@ extern "C" fn in_child() {
     }
 }
 
-/// Restarts every section of this process that runs now. Returns false if the kernel cannot do that (before Linux
-/// 5.10).
+/// Restarts every section of this process that runs now. Returns false if the kernel cannot do that
+/// (before Linux 5.10).
 #[must_use]
 pub fn restart_sections() -> bool {
     #[cfg(loom)]
@@ -334,13 +360,14 @@ pub fn restart_sections() -> bool {
     membarrier(MembarrierCommand::PrivateExpeditedRseq).is_ok()
 }
 
-/// Runs this thread briefly on each of the CPUs. This preempts the thread that ran there, so its section restarts. Then
-/// restores the affinity. Returns the CPUs that are online but on which this thread may not run; sections there had 20
-/// ms to end.
+/// Runs this thread briefly on each of the CPUs. This preempts the thread that ran there, so its
+/// section restarts. Then restores the affinity. Returns the CPUs that are online but on which this
+/// thread may not run; sections there had 20 ms to end.
 pub fn visit_cpus(cpus: impl Iterator<Item = u32>) -> alloc::vec::Vec<u32> {
     let Ok(before) = sched_getaffinity(None) else { return cpus.collect() };
     let is_refused = |cpu: &u32| {
-        // The kernel refuses an empty set, which stands for a CPU number that does not fit into a set.
+        // The kernel refuses an empty set, which stands for a CPU number that does not fit into a
+        // set.
         let mut one = CpuSet::new();
         if (*cpu as usize) < CpuSet::MAX_CPU {
             one.set(*cpu as usize);
@@ -357,5 +384,6 @@ pub fn visit_cpus(cpus: impl Iterator<Item = u32>) -> alloc::vec::Vec<u32> {
 
 /// Returns true if the CPU is online. CPU 0 has no such file and is always online.
 fn is_online(cpu: u32) -> bool {
-    std::fs::read(std::format!("/sys/devices/system/cpu/cpu{cpu}/online")).map_or(true, |t| t.first() != Some(&b'0'))
+    std::fs::read(std::format!("/sys/devices/system/cpu/cpu{cpu}/online"))
+        .map_or(true, |t| t.first() != Some(&b'0'))
 }

@@ -20,7 +20,12 @@ pub struct Closing {
 
 /// Returns the packet header and context of sub-buffer `number` of a stream.
 #[must_use]
-pub fn header(stream: &StreamSpec, number: u64, begin: u64, closing: Closing) -> [u8; abi::HEADER_LEN] {
+pub fn header(
+    stream: &StreamSpec,
+    number: u64,
+    begin: u64,
+    closing: Closing,
+) -> [u8; abi::HEADER_LEN] {
     let mut h = [0u8; abi::HEADER_LEN];
     let mut put = |at: usize, bytes: &[u8]| h[at..at + bytes.len()].copy_from_slice(bytes);
     put(at::MAGIC, &abi::CTF_MAGIC.to_ne_bytes());
@@ -37,12 +42,18 @@ pub fn header(stream: &StreamSpec, number: u64, begin: u64, closing: Closing) ->
     h
 }
 
-/// Returns the checksum for the trailer of a sub-buffer. It covers `header`, as it will be written, and the rest of the
-/// `content` bytes from memory.
+/// Returns the checksum for the trailer of a sub-buffer. It covers `header`, as it will be written,
+/// and the rest of the `content` bytes from memory.
 ///
 /// # Safety
-/// The `content` bytes from `offset` on are readable. Nobody writes them, except that closing threads write the header.
-pub(crate) unsafe fn checksum<M: Memory>(memory: M, offset: u64, header: &[u8; abi::HEADER_LEN], content: u64) -> u64 {
+/// The `content` bytes from `offset` on are readable. Nobody writes them, except that closing
+/// threads write the header.
+pub(crate) unsafe fn checksum<M: Memory>(
+    memory: M,
+    offset: u64,
+    header: &[u8; abi::HEADER_LEN],
+    content: u64,
+) -> u64 {
     let mut first = [0u8; 128];
     first[..abi::HEADER_LEN].copy_from_slice(header);
     let content = content as usize;
@@ -51,9 +62,10 @@ pub(crate) unsafe fn checksum<M: Memory>(memory: M, offset: u64, header: &[u8; a
     // Another process may have written any value where the content's end is kept.
     let events = content.min(128).saturating_sub(abi::HEADER_LEN);
     bytes!(reads, from, events);
-    // SAFETY: the bytes are below `content`, which the caller guarantees; the first 128 bytes of a sub-buffer are in
-    // one page.
-    first[abi::HEADER_LEN..][..events].copy_from_slice(unsafe { core::slice::from_raw_parts(from, events) });
+    // SAFETY: the bytes are below `content`, which the caller guarantees; the first 128 bytes of a
+    // sub-buffer are in one page.
+    first[abi::HEADER_LEN..][..events]
+        .copy_from_slice(unsafe { core::slice::from_raw_parts(from, events) });
     sum.add(&first[..content.min(128)]);
     for (from, len) in memory.runs(offset + 128, content.saturating_sub(128)) {
         bytes!(reads, from, len);

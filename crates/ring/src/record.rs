@@ -15,7 +15,8 @@ pub enum Lost {
     Full = abi::LOST_FULL,
     /// The event is larger than a sub-buffer, or has too many pieces.
     TooBig = abi::LOST_TOO_BIG,
-    /// There is no free thread entry, or the nesting is deeper than [`lastwords_abi::session::MAX_LEVELS`].
+    /// There is no free thread entry, or the nesting is deeper than
+    /// [`lastwords_abi::session::MAX_LEVELS`].
     NoEntry = abi::LOST_NO_ENTRY,
     /// Living threads are still writing in all sub-buffers, or the next one gets no memory.
     Busy = abi::LOST_BUSY,
@@ -23,7 +24,8 @@ pub enum Lost {
     Lock = abi::LOST_LOCK,
 }
 
-/// An event: its id and its payload (contexts first), in parts that follow each other in memory order.
+/// An event: its id and its payload (contexts first), in parts that follow each other in memory
+/// order.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Record<'a> {
     /// Event id in the channel.
@@ -63,12 +65,14 @@ impl<'a> Tail<'a> {
     }
 }
 
-/// A short text of C. A bit marks its end: the section finds the length from that bit while it reads the clock.
+/// A short text of C. A bit marks its end: the section finds the length from that bit while it
+/// reads the clock.
 #[derive(Debug, Clone, Copy)]
 pub struct ShortText {
     /// Address of the text. [`Self::BLOCK`] bytes are readable there.
     pub at: *const u8,
-    /// One bit for each of these bytes; it is set if the byte is zero. The text ends before the first such byte.
+    /// One bit for each of these bytes; it is set if the byte is zero. The text ends before the
+    /// first such byte.
     pub zeros: NonZeroU32,
 }
 
@@ -115,8 +119,8 @@ impl<'a> Padded<'a> {
     }
 }
 
-/// Returns `N` words that contain the bytes of `first` followed by those of `words`, all in memory order. Missing words
-/// are zero, and words that do not fit are left out.
+/// Returns `N` words that contain the bytes of `first` followed by those of `words`, all in memory
+/// order. Missing words are zero, and words that do not fit are left out.
 #[inline(always)]
 #[must_use]
 pub fn prepend<const N: usize>(first: u32, words: &[u64]) -> [u64; N] {
@@ -164,7 +168,8 @@ impl<'a> Chunk<'a> {
         Self { offset, first, parts: &[] }
     }
 
-    /// Calls `each` with every copy, in order, until it returns false. Returns true if it never did.
+    /// Calls `each` with every copy, in order, until it returns false. Returns true if it never
+    /// did.
     #[inline(always)]
     pub(crate) fn pieces<M: Memory>(&self, memory: M, mut each: impl FnMut(Piece) -> bool) -> bool {
         let mut offset = self.offset;

@@ -1,5 +1,6 @@
-//! The table of threads that reserve without rseq. Each thread announces what it is about to write. If the thread dies,
-//! others know from the announcement what it left unfinished. See [`lastwords_abi::session::InFlight`].
+//! The table of threads that reserve without rseq. Each thread announces what it is about to write.
+//! If the thread dies, others know from the announcement what it left unfinished. See
+//! [`lastwords_abi::session::InFlight`].
 
 use core::cell::Cell;
 
@@ -10,13 +11,15 @@ use crate::clock::ClockKind;
 use crate::hooks::{fault, point};
 use crate::os;
 
-/// Number of sessions whose entry a thread remembers. With more sessions, it must claim its entries again. The cells of a
-/// thread are few and small, because a library that is loaded late gets them from a small reserve.
+/// Number of sessions whose entry a thread remembers. With more sessions, it must claim its entries
+/// again. The cells of a thread are few and small, because a library that is loaded late gets them
+/// from a small reserve.
 const REMEMBERED: usize = 3;
 /// Number of full tables that a thread remembers.
 const REFUSED: usize = 2;
 
-/// An entry of a table, in one word: the table's address without its lowest bits, which are zero, above the number of the entry.
+/// An entry of a table, in one word: the table's address without its lowest bits, which are zero,
+/// above the number of the entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Claim(u64);
 
@@ -28,7 +31,8 @@ impl Claim {
     /// Packs an entry. Returns none if its number needs more bits.
     fn new(table: usize, entry: usize) -> Option<Self> {
         const { assert!(align_of::<Thread>() >= 64, "an address without 6 bits, and 57 - 6 + 13 bits") };
-        (entry >> Self::ENTRY == 0).then_some(Self((table as u64 >> 6) << Self::ENTRY | entry as u64))
+        (entry >> Self::ENTRY == 0)
+            .then_some(Self((table as u64 >> 6) << Self::ENTRY | entry as u64))
     }
 
     /// Returns the number of the entry, if it is of this table.
@@ -38,9 +42,10 @@ impl Claim {
     }
 }
 
-/// A table that had no room for this thread. Searching all its owners takes system calls, so the search is not repeated
-/// for each lost event. It is one word: the table's address without its lowest bits, above 3 bits for the last wait, as the
-/// logarithm of its seconds, and 10 bits for the second, of CLOCK_MONOTONIC, from which the table is searched again.
+/// A table that had no room for this thread. Searching all its owners takes system calls, so the
+/// search is not repeated for each lost event. It is one word: the table's address without its
+/// lowest bits, above 3 bits for the last wait, as the logarithm of its seconds, and 10 bits for
+/// the second, of CLOCK_MONOTONIC, from which the table is searched again.
 #[derive(Clone, Copy)]
 struct Refusal(u64);
 
@@ -55,22 +60,28 @@ impl Refusal {
         (self.0 >> Claim::ENTRY == table as u64 >> 6).then_some(self)
     }
 
-    /// Returns true if the thread waits at this second. A refusal that is older than its bits can express may be taken for a
-    /// new one, which makes the thread wait once more.
+    /// Returns true if the thread waits at this second. A refusal that is older than its bits can
+    /// express may be taken for a new one, which makes the thread wait once more.
     fn waits(self, now: u64) -> bool {
         (1..=1 << Self::LONGEST).contains(&(self.0.wrapping_sub(now) & Self::UNTIL))
     }
 
-    /// Returns a refusal at this second. The first wait is one second, and each is twice as long as the one before.
+    /// Returns a refusal at this second. The first wait is one second, and each is twice as long as
+    /// the one before.
     fn again(before: Option<Self>, table: usize, now: u64) -> Self {
         let wait = before.map_or(0, |before| ((before.0 >> 10 & 7) + 1).min(Self::LONGEST));
-        Self((table as u64 >> 6) << Claim::ENTRY | wait << 10 | now.wrapping_add(1 << wait) & Self::UNTIL)
+        Self(
+            (table as u64 >> 6) << Claim::ENTRY
+                | wait << 10
+                | now.wrapping_add(1 << wait) & Self::UNTIL,
+        )
     }
 }
 
 const SECOND: u64 = 1_000_000_000;
 
-/// Cells of each thread. The model checker's threads are not threads of the system and get their cells from it.
+/// Cells of each thread. The model checker's threads are not threads of the system and get their
+/// cells from it.
 macro_rules! thread_cells {
     ($($name:ident: $type:ty = $first:expr;)*) => {
         #[cfg(not(loom))]
@@ -90,8 +101,8 @@ thread_cells! {
     IDENTITY: Cell<(u32, u64)> = Cell::new((0, 0));
 }
 
-/// Number of times that tables were unmapped. Who unmaps one adds 1 before (Release); a thread that finds another number than it knows
-/// forgets its claims.
+/// Number of times that tables were unmapped. Who unmaps one adds 1 before (Release); a thread that
+/// finds another number than it knows forgets its claims.
 #[cfg(not(loom))]
 static UNMAPPED: core::sync::atomic::AtomicU32 = core::sync::atomic::AtomicU32::new(0);
 #[cfg(not(loom))]
@@ -100,8 +111,8 @@ std::thread_local! {
     static KNOWN_UNMAPPED: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Makes all threads claim their entries again. It is called before the memory of a session is unmapped: the table of a session that begins
-/// later may have the address of the old one.
+/// Makes all threads claim their entries again. It is called before the memory of a session is
+/// unmapped: the table of a session that begins later may have the address of the old one.
 #[cfg(not(loom))]
 pub fn note_unmapped() {
     UNMAPPED.fetch_add(1, Release);
@@ -137,7 +148,8 @@ pub(crate) fn level() -> usize {
     usize::from(LEVEL.get())
 }
 
-/// Sets the number of nested records in which this thread is, after another process has run on its memory.
+/// Sets the number of nested records in which this thread is, after another process has run on its
+/// memory.
 #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(any(loom, miri))))]
 pub(crate) fn set_level(level: usize) {
     LEVEL.set(level as u8);
@@ -172,8 +184,9 @@ pub(crate) struct Level<'a> {
     pub(crate) owner: u64,
 }
 
-/// Calls `record` with a level of this thread's entry. Returns none if the table is full or the nesting too deep.
-/// `is_over` returns true if a dead thread's announcement, of the level with that number, is no longer needed.
+/// Calls `record` with a level of this thread's entry. Returns none if the table is full or the
+/// nesting too deep. `is_over` returns true if a dead thread's announcement, of the level with that
+/// number, is no longer needed.
 #[inline]
 pub(crate) fn with_level<T>(
     threads: &[Thread],
@@ -258,8 +271,8 @@ fn entry_slow(threads: &[Thread], table: usize, is_over: IsOver<'_>) -> Option<u
     Some(entry)
 }
 
-/// Claims an entry: one that this thread owns but has forgotten, a free one, or one whose owner died and left nothing
-/// that is still needed.
+/// Claims an entry: one that this thread owns but has forgotten, a free one, or one whose owner
+/// died and left nothing that is still needed.
 #[cold]
 fn claim(threads: &[Thread], is_over: IsOver<'_>) -> Option<usize> {
     let (tid, start) = identity();
@@ -274,13 +287,19 @@ fn claim(threads: &[Thread], is_over: IsOver<'_>) -> Option<usize> {
     if let Some(ours) = threads.iter().position(is_ours) {
         return Some(ours);
     }
-    // The owner word has no process id until `start` and `pidns` are those of this thread, so nobody mistakes this
-    // thread for the previous, dead owner.
+    // The owner word has no process id until `start` and `pidns` are those of this thread, so
+    // nobody mistakes this thread for the previous, dead owner.
     let claiming = if fault!(StaleStart) { mine } else { u64::from(tid) << 32 };
     let found = threads
         .iter()
-        .position(|t| t.owner.load(Acquire) == 0 && t.owner.compare_exchange(0, claiming, AcqRel, Relaxed).is_ok())
-        .or_else(|| (0..threads.len()).find(|&entry| take_over(threads, entry, claiming, namespace, is_over)))?;
+        .position(|t| {
+            t.owner.load(Acquire) == 0
+                && t.owner.compare_exchange(0, claiming, AcqRel, Relaxed).is_ok()
+        })
+        .or_else(|| {
+            (0..threads.len())
+                .find(|&entry| take_over(threads, entry, claiming, namespace, is_over))
+        })?;
     let thread = &threads[found];
     point!(Claimed);
     thread.levels.iter().for_each(|l| l.target.store(0, Release));
@@ -290,11 +309,20 @@ fn claim(threads: &[Thread], is_over: IsOver<'_>) -> Option<usize> {
     Some(found)
 }
 
-fn take_over(threads: &[Thread], entry: usize, claiming: u64, namespace: u64, is_over: IsOver<'_>) -> bool {
+fn take_over(
+    threads: &[Thread],
+    entry: usize,
+    claiming: u64,
+    namespace: u64,
+    is_over: IsOver<'_>,
+) -> bool {
     let thread = &threads[entry];
     let owner = thread.owner.load(Acquire);
-    let over = || thread.levels.iter().enumerate().all(|(level, l)| is_over(owner_number(entry, level), l));
-    // The check is repeated after the owner was found dead, because it may have announced something before it died.
+    let over = || {
+        thread.levels.iter().enumerate().all(|(level, l)| is_over(owner_number(entry, level), l))
+    };
+    // The check is repeated after the owner was found dead, because it may have announced something
+    // before it died.
     over()
         && !is_alive(thread, namespace)
         && over()
@@ -302,21 +330,28 @@ fn take_over(threads: &[Thread], entry: usize, claiming: u64, namespace: u64, is
 }
 
 /// Returns the living threads that have an announcement for which `is_meant` is true.
-pub(crate) fn living(threads: &[Thread], is_meant: impl Fn(&InFlight) -> bool) -> impl Iterator<Item = &Thread> {
+pub(crate) fn living(
+    threads: &[Thread],
+    is_meant: impl Fn(&InFlight) -> bool,
+) -> impl Iterator<Item = &Thread> {
     let mut namespace = None;
     threads.iter().filter(move |thread| {
-        thread.levels.iter().any(&is_meant) && is_alive(thread, *namespace.get_or_insert_with(os::pid_namespace))
+        thread.levels.iter().any(&is_meant)
+            && is_alive(thread, *namespace.get_or_insert_with(os::pid_namespace))
     })
 }
 
-/// Returns true if the entry's owner may still run, as far as this process can know. Owners of another pid namespace,
-/// and an owner that is just claiming the entry, count as alive.
+/// Returns true if the entry's owner may still run, as far as this process can know. Owners of
+/// another pid namespace, and an owner that is just claiming the entry, count as alive.
 pub(crate) fn is_alive(thread: &Thread, namespace: u64) -> bool {
     let owner = thread.owner.load(Acquire);
     let claiming = owner as u32 == 0;
     let of = thread.pidns.load(Acquire);
     let elsewhere = of != 0 && of != namespace;
-    owner != 0 && (claiming || elsewhere || os::is_alive((owner >> 32) as u32, thread.start.load(Relaxed) as u32))
+    owner != 0
+        && (claiming
+            || elsewhere
+            || os::is_alive((owner >> 32) as u32, thread.start.load(Relaxed) as u32))
 }
 
 #[cfg(all(test, not(loom)))]

@@ -1,4 +1,5 @@
-//! Channels that were created while the session recorded: what their creation left, and the losses that only they have.
+//! Channels that were created while the session recorded: what their creation left, and the losses
+//! that only they have.
 
 use super::end::End;
 use super::info::{ChannelInfo, Info};
@@ -9,8 +10,8 @@ use lastwords_image::Image;
 use lastwords_trace::evidence::{Cause, Evidence, Gap};
 use std::collections::BTreeMap;
 
-/// Removes the streams that belong to no channel, because their creator died before it published the channel. Returns a note about
-/// them. A stream in which anything was recorded stays.
+/// Removes the streams that belong to no channel, because their creator died before it published
+/// the channel. Returns a note about them. A stream in which anything was recorded stays.
 pub(super) fn remove_unfinished(
     streams: &mut BTreeMap<u32, Region>,
     info: &Info,
@@ -22,11 +23,15 @@ pub(super) fn remove_unfinished(
     };
     let is_empty = |region: &Region| {
         let control = Control::read(image, region, budget);
-        control.is_ok_and(|control| control.half.iter().all(|half| half.reserve == 0 && half.attempt == 0))
+        control.is_ok_and(|control| {
+            control.half.iter().all(|half| half.reserve == 0 && half.attempt == 0)
+        })
     };
     let before = streams.len();
     streams.retain(|index, region| {
-        let is_claimed = !region.is_added || info.channels.is_empty() || info.channels.iter().any(|c| is_in(*index, c));
+        let is_claimed = !region.is_added
+            || info.channels.is_empty()
+            || info.channels.iter().any(|c| is_in(*index, c));
         is_claimed || !is_empty(region)
     });
     let removed = before.saturating_sub(streams.len());
@@ -35,8 +40,9 @@ pub(super) fn remove_unfinished(
     })
 }
 
-/// Tells of channels that are not in a snapshot, of a creation that is not finished, and of events that processes lost because
-/// they had not mapped a channel yet. `ends` has the ends of a read in steps, each with its region.
+/// Tells of channels that are not in a snapshot, of a creation that is not finished, and of events
+/// that processes lost because they had not mapped a channel yet. `ends` has the ends of a read in
+/// steps, each with its region.
 pub(super) fn tell<'a>(
     info: &Info,
     reads_snapshot: bool,
@@ -48,27 +54,35 @@ pub(super) fn tell<'a>(
         evidence.notes.push(what.to_owned());
     }
     // By index of the channel's first stream.
-    let since: Option<BTreeMap<u32, u64>> =
-        ends.map(|ends| ends.filter_map(|(region, end)| Some((region.index, end?.unattached))).collect());
+    let since: Option<BTreeMap<u32, u64>> = ends.map(|ends| {
+        ends.filter_map(|(region, end)| Some((region.index, end?.unattached))).collect()
+    });
     for channel in info.channels.iter().filter(|channel| channel.is_added) {
         let ChannelInfo { id, name, .. } = channel;
         if !channel.alive {
-            evidence
-                .notes
-                .push(format!("channel {id} ({name}): its creation was not finished, nothing was recorded in it"));
+            evidence.notes.push(format!(
+                "channel {id} ({name}): its creation was not finished, nothing was recorded in it"
+            ));
         }
         if reads_snapshot && channel.snapshots == info.snapshot.taken {
-            evidence
-                .notes
-                .push(format!("channel {id} ({name}) was created after the snapshot, which has nothing of it"));
+            evidence.notes.push(format!(
+                "channel {id} ({name}) was created after the snapshot, which has nothing of it"
+            ));
         }
         let lost = match &since {
             Some(since) => since.get(&channel.first_stream).copied().unwrap_or(0),
             None => channel.unattached,
         };
         if lost > 0 {
-            let place = format!("channel {id} ({name}), in processes that had not mapped its rings");
-            evidence.gaps.push(Gap { stream: None, place, cause: Cause::Refused, events: Some(lost), bytes: None });
+            let place =
+                format!("channel {id} ({name}), in processes that had not mapped its rings");
+            evidence.gaps.push(Gap {
+                stream: None,
+                place,
+                cause: Cause::Refused,
+                events: Some(lost),
+                bytes: None,
+            });
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Makes a session of its regions: finds what is there, reads what describes it, plans each stream, and puts all together.
+//! Makes a session of its regions: finds what is there, reads what describes it, plans each stream,
+//! and puts all together.
 
 use crate::data::Stream as Data;
 use crate::end::End;
@@ -39,8 +40,8 @@ pub fn find(
     build(image, None, options, budget, watch)
 }
 
-/// Finds every session, and also data that no region leads to: sub-buffers that their own checksum proves, and regions
-/// whose pages are scattered over the memory of a machine.
+/// Finds every session, and also data that no region leads to: sub-buffers that their own checksum
+/// proves, and regions whose pages are scattered over the memory of a machine.
 ///
 /// # Errors
 /// The budget is spent.
@@ -75,7 +76,8 @@ fn build(
     let (raw, loose) = carved.map_or((image, BTreeMap::new()), |(raw, loose)| (raw, loose));
     for (uuid, loose) in loose {
         // Open sub-buffers have no checksum. Alone they do not prove that a session exists.
-        let is_proven = loose.iter().any(|l| l.verdict == lastwords_trace::evidence::Verdict::Committed);
+        let is_proven =
+            loose.iter().any(|l| l.verdict == lastwords_trace::evidence::Verdict::Committed);
         if is_proven || groups.contains_key(&uuid) {
             groups.entry(uuid).or_default().1 = loose;
         }
@@ -101,8 +103,8 @@ pub(crate) struct Builder<'a> {
     notes: Vec<String>,
 }
 
-/// The regions of a session, by kind. If several regions have the same kind and index, the one with the most bytes in
-/// the image is kept.
+/// The regions of a session, by kind. If several regions have the same kind and index, the one with
+/// the most bytes in the image is kept.
 #[derive(Default)]
 struct Regions {
     session: Option<Region>,
@@ -115,7 +117,8 @@ impl Regions {
     /// Returns true if every region that the session can have was found.
     fn are_complete(&self, info: &Info) -> bool {
         let of = |channel: &ChannelInfo| {
-            let streams = channel.first_stream..channel.first_stream.saturating_add(channel.streams);
+            let streams =
+                channel.first_stream..channel.first_stream.saturating_add(channel.streams);
             self.streams.range(streams).count() as u64 == u64::from(channel.streams)
         };
         let has_others = self.session.is_some() && self.registry.is_some() && self.spans.is_some();
@@ -173,7 +176,11 @@ impl<'a> Builder<'a> {
         let outcomes = self.plan(&mut found, &described)?;
         let ends = outcomes.iter().flat_map(|outcome| &outcome.packets).map(|packet| packet.end);
         let clock = &described.info.clock;
-        spans::set_ages(&mut described.spans.open, ends.fold(clock.last, u64::max), clock.frequency);
+        spans::set_ages(
+            &mut described.spans.open,
+            ends.fold(clock.last, u64::max),
+            clock.frequency,
+        );
         Ok(self.assemble(found.data, described, outcomes, pool, evidence))
     }
 
@@ -185,17 +192,24 @@ impl<'a> Builder<'a> {
         rejected: &[Rejected],
         evidence: &mut Evidence,
     ) -> Result<Found, Error> {
-        let (listed, minor) = (all.iter().map(region_info).collect(), all.iter().map(|r| r.minor).max().unwrap_or(0));
+        let (listed, minor) =
+            (all.iter().map(region_info).collect(), all.iter().map(|r| r.minor).max().unwrap_or(0));
         let word_size = all.first().map_or(0, |r| r.word_size);
         let mut regions = self.sort(all);
         let mut of_region = Evidence::default();
         let session = self.session_region(regions.session.as_ref(), &mut of_region);
-        self.notes.extend(added::remove_unfinished(&mut regions.streams, &session.info, &**self.image, self.budget));
+        self.notes.extend(added::remove_unfinished(
+            &mut regions.streams,
+            &session.info,
+            &**self.image,
+            self.budget,
+        ));
         self.reject(rejected, regions.are_complete(&session.info), evidence);
         evidence.append(of_region);
         let (mut data, refused) = self.streams(&regions);
-        // An event is described before it is recorded. So the descriptions are read after the end of the read was set: a consuming read would
-        // consume an event that is described in between, and could not decode it.
+        // An event is described before it is recorded. So the descriptions are read after the end
+        // of the read was set: a consuming read would consume an event that is described in
+        // between, and could not decode it.
         let limit = self.options.limit.filter(|limit| limit.session == uuid);
         let threads = regions.session.as_ref().zip(session.threads);
         let ends = limit.map(|limit| limit.freeze(&mut data, threads, self.budget)).transpose()?;
@@ -203,13 +217,23 @@ impl<'a> Builder<'a> {
     }
 
     /// Reads what describes the session and its events.
-    fn describe(&mut self, found: &mut Found, pool: &Pool<'_>, evidence: &mut Evidence) -> Described {
+    fn describe(
+        &mut self,
+        found: &mut Found,
+        pool: &Pool<'_>,
+        evidence: &mut Evidence,
+    ) -> Described {
         let Found { regions, session, data, .. } = found;
         let of_ends = found.ends.as_ref();
-        let of_ends = of_ends.map(|ends| data.iter().map(|stream| &stream.region).zip(ends.iter().copied()));
+        let of_ends =
+            of_ends.map(|ends| data.iter().map(|stream| &stream.region).zip(ends.iter().copied()));
         added::tell(&session.info, self.options.snapshot, of_ends, evidence);
         let mut registry = self.registry(regions.registry.as_ref(), evidence);
-        let mut spans = regions.spans.as_ref().map(|r| spans::read(&**self.image, r, self.budget)).unwrap_or_default();
+        let mut spans = regions
+            .spans
+            .as_ref()
+            .map(|r| spans::read(&**self.image, r, self.budget))
+            .unwrap_or_default();
         self.notes.append(&mut spans.notes);
         self.swapping(&session.info);
         self.notes.extend(limited(session.info.limited_triggers));
@@ -224,7 +248,8 @@ impl<'a> Builder<'a> {
         info.modules = std::mem::take(&mut registry.modules);
         (info.registry_dropped, info.spans_dropped) = (registry.dropped, spans.dropped);
         self.window(&mut info, evidence);
-        let mut schema = schema::resolve(&info, clock, &registry, (data, pool), self.budget, &mut self.notes);
+        let mut schema =
+            schema::resolve(&info, clock, &registry, (data, pool), self.budget, &mut self.notes);
         evidence.gaps.append(&mut schema.gaps);
         Described { info, schema, spans }
     }
@@ -234,12 +259,19 @@ impl<'a> Builder<'a> {
         let Described { info, schema: resolved, .. } = described;
         let Found { regions, session, data, ends, .. } = found;
         let threads = regions.session.as_ref().zip(session.threads);
-        let planning = Planning { builder: self, info, flip: session.flip, resolved, threads, ends: ends.take() };
+        let planning = Planning {
+            builder: self,
+            info,
+            flip: session.flip,
+            resolved,
+            threads,
+            ends: ends.take(),
+        };
         planning.all(data)
     }
 
-    /// Puts the session together. Sub-buffers that were found without a region fill the places of damaged ones, or are streams of their
-    /// own.
+    /// Puts the session together. Sub-buffers that were found without a region fill the places of
+    /// damaged ones, or are streams of their own.
     fn assemble(
         mut self,
         data: Vec<Data>,
@@ -251,9 +283,11 @@ impl<'a> Builder<'a> {
         let Described { mut info, schema: resolved, spans } = described;
         let fill = |(index, (stream, outcome))| (index, pool.fill(stream, outcome));
         let found = data.iter().zip(&mut outcomes).enumerate().map(fill);
-        let mut found: BTreeMap<usize, Vec<Loose>> = found.filter(|(_, taken)| !taken.is_empty()).collect();
+        let mut found: BTreeMap<usize, Vec<Loose>> =
+            found.filter(|(_, taken)| !taken.is_empty()).collect();
         let orphans = pool.orphans(|channel| resolved.decoder(channel));
-        let mut streams: Vec<Stream> = data.iter().map(|d| stream_of(&d.identity, &resolved.schema)).collect();
+        let mut streams: Vec<Stream> =
+            data.iter().map(|d| stream_of(&d.identity, &resolved.schema)).collect();
         info.streams = data.iter().zip(&outcomes).map(|(d, o)| stream_info(d, o)).collect();
         self.unsaid(&mut evidence);
         let mut planned = Vec::new();
@@ -282,8 +316,9 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Adds a gap for each header that is damaged. If all regions of the session were found, such a header is none of theirs: a
-    /// program leaves parts of headers on its stacks, and one may be at the start of a page.
+    /// Adds a gap for each header that is damaged. If all regions of the session were found, such a
+    /// header is none of theirs: a program leaves parts of headers on its stacks, and one may be at
+    /// the start of a page.
     fn reject(&mut self, rejected: &[Rejected], are_complete: bool, evidence: &mut Evidence) {
         if are_complete {
             let why = "all regions of the session were found without it";
@@ -293,10 +328,12 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Reads the registry; adds gaps for damaged records and for descriptions that did not fit into the registry.
+    /// Reads the registry; adds gaps for damaged records and for descriptions that did not fit into
+    /// the registry.
     fn registry(&mut self, region: Option<&Region>, evidence: &mut Evidence) -> registry::Registry {
         let Some(region) = region else {
-            let gap = gap("the registry is not in the image: events cannot be decoded", Cause::Missing);
+            let gap =
+                gap("the registry is not in the image: events cannot be decoded", Cause::Missing);
             evidence.gaps.push(gap);
             return registry::Registry::default();
         };
@@ -304,21 +341,27 @@ impl<'a> Builder<'a> {
         self.notes.append(&mut registry.notes);
         for (offset, bytes) in registry.damage.iter().filter(|d| d.1 > 0) {
             let bytes = Some(*bytes);
-            evidence.gaps.push(Gap { bytes, ..gap(&format!("registry, offset {offset:#x}"), Cause::Damaged) });
+            evidence.gaps.push(Gap {
+                bytes,
+                ..gap(&format!("registry, offset {offset:#x}"), Cause::Damaged)
+            });
         }
         if let Some(unread) = registry.unread(region.minor) {
             evidence.gaps.push(gap(&unread, Cause::Undescribed));
         }
         if registry.dropped > 0 {
             let refused = format!("{} descriptions found no room", registry.dropped);
-            let place =
-                format!("registry: it was full, {refused}; events of the kinds that it lacks were not recorded");
+            let place = format!(
+                "registry: it was full, {refused}; events of the kinds that it lacks were not recorded"
+            );
             evidence.gaps.push(gap(&place, Cause::Refused));
         }
         if registry.values_cut > 0 {
             // No event is lost.
             let events = Some(0);
-            evidence.gaps.push(Gap { events, ..gap("values of events", Cause::Cut(registry.values_cut)) });
+            evidence
+                .gaps
+                .push(Gap { events, ..gap("values of events", Cause::Cut(registry.values_cut)) });
         }
         registry
     }
@@ -342,8 +385,7 @@ impl<'a> Builder<'a> {
 
     fn session_region(&self, region: Option<&Region>, evidence: &mut Evidence) -> SessionRegion {
         let Some(region) = region else {
-            let place =
-                "the session region is not in the image: names, state, clock and the number of streams are lost";
+            let place = "the session region is not in the image: names, state, clock and the number of streams are lost";
             evidence.gaps.push(gap(place, Cause::Missing));
             return SessionRegion::default();
         };
@@ -366,7 +408,10 @@ impl<'a> Builder<'a> {
                     self.keep_fullest(&mut slot, region);
                     regions.streams.extend(slot.map(|r| (index, r)));
                 }
-                other => self.notes.push(format!("{}: a region of unknown kind {other} is skipped", region.place())),
+                other => self.notes.push(format!(
+                    "{}: a region of unknown kind {other} is skipped",
+                    region.place()
+                )),
             }
         }
         regions
@@ -375,7 +420,11 @@ impl<'a> Builder<'a> {
     fn keep_fullest(&mut self, slot: &mut Option<Region>, region: Region) {
         match slot {
             Some(old) if old.held >= region.held => {
-                self.notes.push(format!("{}: the same region as {}; the latter is read", region.place(), old.place()));
+                self.notes.push(format!(
+                    "{}: the same region as {}; the latter is read",
+                    region.place(),
+                    old.place()
+                ));
             }
             _ => *slot = Some(region),
         }
@@ -387,34 +436,46 @@ impl<'a> Builder<'a> {
         for region in regions.streams.values() {
             match Data::new(self.image, region) {
                 Ok(stream) => streams.push(stream),
-                Err(error) => refused.push(gap(&format!("stream {}: {error}", region.index), Cause::Damaged)),
+                Err(error) => {
+                    refused.push(gap(&format!("stream {}: {error}", region.index), Cause::Damaged))
+                }
             }
         }
         (streams, refused)
     }
 }
 
-/// Adds gaps for streams that a channel should have, and for missing indices below that of a stream that was found.
+/// Adds gaps for streams that a channel should have, and for missing indices below that of a stream
+/// that was found.
 fn absent_streams(regions: &Regions, info: &Info, loose: &[Loose], evidence: &mut Evidence) {
-    let of = |channel: &ChannelInfo| channel.first_stream..channel.first_stream.saturating_add(channel.streams);
+    let of = |channel: &ChannelInfo| {
+        channel.first_stream..channel.first_stream.saturating_add(channel.streams)
+    };
     for channel in &info.channels {
         let here = regions.streams.range(of(channel)).count() as u64;
         let absent = u64::from(channel.streams).saturating_sub(here);
         if absent > 0 {
-            let place =
-                format!("{absent} of {} streams of channel {} are not in the image", channel.streams, channel.id);
+            let place = format!(
+                "{absent} of {} streams of channel {} are not in the image",
+                channel.streams, channel.id
+            );
             evidence.gaps.push(gap(&place, Cause::Missing));
         }
     }
-    let found: BTreeSet<u32> = regions.streams.keys().copied().chain(loose.iter().map(|l| l.identity.stream)).collect();
-    // Each run of missing indices between two streams makes one gap, so a damaged index does not make a million.
+    let found: BTreeSet<u32> =
+        regions.streams.keys().copied().chain(loose.iter().map(|l| l.identity.stream)).collect();
+    // Each run of missing indices between two streams makes one gap, so a damaged index does not
+    // make a million.
     let mut next = 0u32;
     for index in found {
         let unclaimed = |i: &u32| !info.channels.iter().any(|c| of(c).contains(i));
         if next < index && (next..index).take(STREAMS_LOOKED_AT).any(|i| unclaimed(&i)) {
             let last = index.saturating_sub(1);
-            let which =
-                if next == last { format!("stream {next} is") } else { format!("streams {next} to {last} are") };
+            let which = if next == last {
+                format!("stream {next} is")
+            } else {
+                format!("streams {next} to {last} are")
+            };
             let place = format!("{which} not in the image, though stream {index} is");
             evidence.gaps.push(gap(&place, Cause::Missing));
         }
@@ -449,7 +510,8 @@ fn stream_info(data: &Data, outcome: &Outcome) -> StreamInfo {
     let g = &data.geometry;
     let Control { lost, .. } = outcome.control;
     // A sub-buffer of which nothing is left is delivered without clocks.
-    let mut with_events = outcome.packets.iter().filter(|packet| !packet.pieces.is_empty() && packet.begin > 0);
+    let mut with_events =
+        outcome.packets.iter().filter(|packet| !packet.pieces.is_empty() && packet.begin > 0);
     let oldest = with_events.next();
     let ends = oldest.zip(with_events.next_back().or(oldest));
     StreamInfo {

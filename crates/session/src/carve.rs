@@ -1,9 +1,10 @@
-//! Finds sub-buffers that no region leads to: because the region's header is overwritten or missing, or because its
-//! pages are scattered in raw memory.
+//! Finds sub-buffers that no region leads to: because the region's header is overwritten or
+//! missing, or because its pages are scattered in raw memory.
 //!
-//! A sub-buffer begins with its header, at a multiple of its size or of a page. The checksum of a closed sub-buffer
-//! covers header and events, so the checksum also proves which pages belong together. An open sub-buffer has no
-//! checksum: its events are accepted as far as they decode and their clock steps are plausible.
+//! A sub-buffer begins with its header, at a multiple of its size or of a page. The checksum of a
+//! closed sub-buffer covers header and events, so the checksum also proves which pages belong
+//! together. An open sub-buffer has no checksum: its events are accepted as far as they decode and
+//! their clock steps are plausible.
 
 use super::find::heads;
 use super::loose::{Loose, load};
@@ -19,8 +20,8 @@ use std::sync::Arc;
 
 /// Sub-buffers begin at a multiple of this, which is also the smallest size of a sub-buffer.
 const STEP: usize = 128;
-/// Limits of a plausible header: sub-buffer size in bytes; numbers of channel, CPU and stream; and most sub-buffers
-/// that are kept.
+/// Limits of a plausible header: sub-buffer size in bytes; numbers of channel, CPU and stream; and
+/// most sub-buffers that are kept.
 const SIZE_MAX: u64 = 1 << 28;
 const CHANNELS_MAX: u32 = 32;
 const _: () = assert!(CHANNELS_MAX as usize == lastwords_abi::session::MAX_CHANNELS);
@@ -39,12 +40,18 @@ pub(crate) struct Carved {
 }
 
 /// Finds sub-buffers, and reassembles regions whose pages are scattered.
-pub(crate) fn find(image: &Arc<dyn Image>, budget: &Budget, watch: Watch<'_>) -> Result<Carved, Error> {
+pub(crate) fn find(
+    image: &Arc<dyn Image>,
+    budget: &Budget,
+    watch: Watch<'_>,
+) -> Result<Carved, Error> {
     let headers = headers(&**image, budget, watch)?;
     let heads = if image.is_virtual() { Vec::new() } else { heads(&**image, budget, watch)? };
-    let large = headers.iter().filter(|(_, header, _)| header.packet_bits / 8 > PAGE).map(|(at, ..)| *at);
+    let large =
+        headers.iter().filter(|(_, header, _)| header.packet_bits / 8 > PAGE).map(|(at, ..)| *at);
     let mut wanted: HashSet<u64> = large.chain(heads.iter().map(|head| head.address)).collect();
-    // Files of regions are contiguous: words in them that look like entries of page tables are none.
+    // Files of regions are contiguous: words in them that look like entries of page tables are
+    // none.
     if !heads.is_empty() && heads.iter().all(|head| is_file(&**image, head)) {
         wanted.clear();
     }
@@ -63,11 +70,14 @@ pub(crate) fn find(image: &Arc<dyn Image>, budget: &Budget, watch: Watch<'_>) ->
 
 /// True if a range of the image begins with the region and ends with it or before.
 fn is_file(image: &dyn Image, head: &Region) -> bool {
-    let begins = |range: &Range| range.address == head.address && range.offset == 0 && range.len <= head.size;
+    let begins = |range: &Range| {
+        range.address == head.address && range.offset == 0 && range.len <= head.size
+    };
     image.ranges().iter().any(begins)
 }
 
-/// Maps each region as one run of pages: in the order of a process's page tables, or contiguous if no table has them.
+/// Maps each region as one run of pages: in the order of a process's page tables, or contiguous if
+/// no table has them.
 fn stitched(image: &Arc<dyn Image>, tables: &PageTables<'_>, heads: &[Region]) -> Stitched {
     let mut left = PAGES_MAX;
     let mut mappings = Vec::new();
@@ -75,7 +85,9 @@ fn stitched(image: &Arc<dyn Image>, tables: &PageTables<'_>, heads: &[Region]) -
         let count = (head.size / PAGE).min(left);
         let run = tables.runs(head.address, count).into_iter().next();
         let held = (head.held / PAGE).min(count);
-        let here = || (0..held).map(|n| Some(head.address.saturating_add(n.saturating_mul(PAGE)))).collect();
+        let here = || {
+            (0..held).map(|n| Some(head.address.saturating_add(n.saturating_mul(PAGE)))).collect()
+        };
         let pages = run.unwrap_or_else(here);
         left = left.saturating_sub(pages.len() as u64);
         mappings.push(pages);
@@ -84,7 +96,11 @@ fn stitched(image: &Arc<dyn Image>, tables: &PageTables<'_>, heads: &[Region]) -
 }
 
 /// Finds the plausible headers of sub-buffers, with their addresses and byte orders.
-fn headers(image: &dyn Image, budget: &Budget, watch: Watch<'_>) -> Result<Vec<(u64, Header, ByteOrder)>, Error> {
+fn headers(
+    image: &dyn Image,
+    budget: &Budget,
+    watch: Watch<'_>,
+) -> Result<Vec<(u64, Header, ByteOrder)>, Error> {
     let mut found = Vec::new();
     pieces(image, "looking for sub-buffers", budget, watch, |at, bytes| {
         for (n, place) in bytes.chunks(STEP).enumerate() {
@@ -94,7 +110,8 @@ fn headers(image: &dyn Image, budget: &Budget, watch: Watch<'_>) -> Result<Vec<(
                 _ => continue,
             };
             let address = at.saturating_add((n as u64).saturating_mul(STEP as u64));
-            let header = Header::parse(place, order).ok().filter(|header| is_plausible(header, address));
+            let header =
+                Header::parse(place, order).ok().filter(|header| is_plausible(header, address));
             if let Some(header) = header.filter(|_| found.len() < FOUND_MAX) {
                 budget.steps("sub-buffers", 1)?;
                 found.push((address, header, order));
@@ -107,8 +124,9 @@ fn headers(image: &dyn Image, budget: &Budget, watch: Watch<'_>) -> Result<Vec<(
 
 fn is_plausible(header: &Header, address: u64) -> bool {
     let size = header.packet_bits / 8;
-    let sized =
-        header.packet_bits.is_multiple_of(8) && size.is_power_of_two() && (STEP as u64..=SIZE_MAX).contains(&size);
+    let sized = header.packet_bits.is_multiple_of(8)
+        && size.is_power_of_two()
+        && (STEP as u64..=SIZE_MAX).contains(&size);
     let placed = address & size.min(PAGE).wrapping_sub(1) == 0;
     let ids = header.stream_id < CHANNELS_MAX && header.instance < STREAMS_MAX;
     let cpu = header.cpu < CPUS_MAX || header.cpu == lastwords_abi::stream::ANY_CPU;
@@ -133,15 +151,22 @@ fn prove(
         order,
     };
     let size = usize::try_from(identity.size).unwrap_or(0);
-    let mut loose =
-        Loose { identity, header, verdict: Verdict::Open, content: HEADER_LEN, end: header.begin, pages: Vec::new() };
+    let mut loose = Loose {
+        identity,
+        header,
+        verdict: Verdict::Open,
+        content: HEADER_LEN,
+        end: header.begin,
+        pages: Vec::new(),
+    };
     let is_closed = header.content_bits != 0;
     let mut bytes = Vec::new();
     for pages in arrangements(tables, at, identity.size) {
         load(image, &pages, size, &mut bytes);
         budget.bytes("sub-buffers", bytes.len() as u64)?;
         if !is_closed {
-            // An open sub-buffer has no checksum, so the first arrangement is taken: the page tables' if there is one.
+            // An open sub-buffer has no checksum, so the first arrangement is taken: the page
+            // tables' if there is one.
             loose.content = bytes.len().min(size.saturating_sub(TRAILER_LEN));
             loose.pages = pages;
             return Ok(Some(loose).filter(|loose| loose.content > HEADER_LEN));
@@ -149,17 +174,25 @@ fn prove(
         if bytes.len() == size
             && let Judged::Whole(header, content) = judge(&identity, header.number, &mut bytes)
         {
-            return Ok(Some(Loose { verdict: Verdict::Committed, content, end: header.end, pages, ..loose }));
+            return Ok(Some(Loose {
+                verdict: Verdict::Committed,
+                content,
+                end: header.end,
+                pages,
+                ..loose
+            }));
         }
     }
     Ok(None)
 }
 
-/// Possible lists of the pages of `size` bytes from `at` on: first those from page tables, then the contiguous one.
+/// Possible lists of the pages of `size` bytes from `at` on: first those from page tables, then the
+/// contiguous one.
 fn arrangements(tables: &PageTables<'_>, at: u64, size: u64) -> Vec<Vec<u64>> {
     let count = size.div_ceil(PAGE);
     let runs = if count > 1 { tables.runs(at, count) } else { Vec::new() };
-    let known = |run: Vec<Option<u64>>| run.into_iter().map_while(|page| page).collect::<Vec<u64>>();
+    let known =
+        |run: Vec<Option<u64>>| run.into_iter().map_while(|page| page).collect::<Vec<u64>>();
     let mut all: Vec<Vec<u64>> = runs.into_iter().map(known).collect();
     all.push((0..count).map(|n| at.saturating_add(n.saturating_mul(PAGE))).collect());
     all

@@ -20,8 +20,8 @@ pub(crate) struct Clock {
     pub(crate) samples: [Sample; 3],
 }
 
-/// Readings of the three clocks at one moment; `monotonic`, `realtime` and `width` in nanoseconds. `clock` 0 = no
-/// sample.
+/// Readings of the three clocks at one moment; `monotonic`, `realtime` and `width` in nanoseconds.
+/// `clock` 0 = no sample.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Sample {
     pub(crate) clock: u64,
@@ -32,26 +32,43 @@ pub(crate) struct Sample {
 
 impl Clock {
     fn counts_nanoseconds(&self) -> bool {
-        matches!(self.kind, abi::CLOCK_MONOTONIC | abi::CLOCK_MONOTONIC_RAW | abi::CLOCK_BOOTTIME | abi::CLOCK_REALTIME)
+        matches!(
+            self.kind,
+            abi::CLOCK_MONOTONIC
+                | abi::CLOCK_MONOTONIC_RAW
+                | abi::CLOCK_BOOTTIME
+                | abi::CLOCK_REALTIME
+        )
     }
 
-    /// Frequency in ticks per second: fixed for clocks that count nanoseconds, else as in the clock area.
+    /// Frequency in ticks per second: fixed for clocks that count nanoseconds, else as in the clock
+    /// area.
     pub(crate) fn ticks_a_second(&self) -> u64 {
         if self.counts_nanoseconds() { NANOSECONDS } else { self.frequency }
     }
 
-    /// The sample to use: the newest one, or the valid sample with the greatest clock. The recorder never names sample 0 the newest.
+    /// The sample to use: the newest one, or the valid sample with the greatest clock. The recorder
+    /// never names sample 0 the newest.
     fn reference(&self, notes: &mut Vec<String>) -> Option<Sample> {
         let is_one = |s: &Sample| s.clock != 0;
-        let newest = self.samples.get(self.newest as usize).copied().filter(|s| is_one(s) && self.newest != 0);
+        let newest = self
+            .samples
+            .get(self.newest as usize)
+            .copied()
+            .filter(|s| is_one(s) && self.newest != 0);
         if newest.is_none() && (self.newest != 0 || self.samples.iter().any(is_one)) {
-            notes.push(format!("clock: sample {} is named the newest and is not: another is used", self.newest));
+            notes.push(format!(
+                "clock: sample {} is named the newest and is not: another is used",
+                self.newest
+            ));
         }
-        newest.or_else(|| self.samples.iter().copied().filter(|s| s.clock != 0).max_by_key(|s| s.clock))
+        newest.or_else(|| {
+            self.samples.iter().copied().filter(|s| s.clock != 0).max_by_key(|s| s.clock)
+        })
     }
 
-    /// Measured ticks per second from the sample `first` to `newest`, and the nanoseconds between them; none if they are
-    /// too close.
+    /// Measured ticks per second from the sample `first` to `newest`, and the nanoseconds between
+    /// them; none if they are too close.
     fn measured(first: Sample, newest: Sample) -> Option<(u64, u64)> {
         let span = newest.monotonic.checked_sub(first.monotonic).filter(|s| *s >= MIN_SPAN)?;
         let ticks = newest.clock.checked_sub(first.clock)?;
@@ -60,7 +77,12 @@ impl Clock {
         Some((u64::try_from(rounded).ok()?, span))
     }
 
-    fn frequency(&self, first: Option<Sample>, newest: Option<Sample>, notes: &mut Vec<String>) -> (u64, u64) {
+    fn frequency(
+        &self,
+        first: Option<Sample>,
+        newest: Option<Sample>,
+        notes: &mut Vec<String>,
+    ) -> (u64, u64) {
         let measured = first.zip(newest).and_then(|(first, newest)| Self::measured(first, newest));
         let span = measured.map_or(0, |m| m.1);
         if self.counts_nanoseconds() {
@@ -74,7 +96,9 @@ impl Clock {
         }
         let said = self.frequency;
         match measured {
-            Some((ticks, span)) if said == 0 || ticks.abs_diff(said) <= said / 50 => (ticks.max(1), span),
+            Some((ticks, span)) if said == 0 || ticks.abs_diff(said) <= said / 50 => {
+                (ticks.max(1), span)
+            }
             Some((ticks, span)) if one_bit_apart(said, ticks) => {
                 notes.push(format!(
                     "clock: offset 8 (frequency): found {said}, of which one bit is wrong: the samples tell {ticks}, which is used"
@@ -94,7 +118,8 @@ impl Clock {
 
     /// Returns the account's lines on what is not known of a clock that was resolved.
     pub(crate) fn not_known(&self, resolved: &TraceClock) -> Vec<Gap> {
-        let is_counted = self.counts_nanoseconds() || self.frequency != 0 || resolved.frequency != NANOSECONDS;
+        let is_counted =
+            self.counts_nanoseconds() || self.frequency != 0 || resolved.frequency != NANOSECONDS;
         let frequency = "clock: its frequency; its ticks are shown as nanoseconds";
         let relation = "clock: its relation to wall time; there is no sample of both";
         let all = [(!is_counted).then_some(frequency), (!resolved.absolute).then_some(relation)];
@@ -102,15 +127,21 @@ impl Clock {
     }
 
     /// Returns the trace's clock, and the clock facts that `inspect` shows.
-    pub(crate) fn resolve(&self, created: Created, notes: &mut Vec<String>) -> (TraceClock, ClockInfo) {
+    pub(crate) fn resolve(
+        &self,
+        created: Created,
+        notes: &mut Vec<String>,
+    ) -> (TraceClock, ClockInfo) {
         let newest = self.reference(notes).map(|newest| self.checked(newest, created, notes));
         let first = newest.and_then(|newest| self.first(newest, created, notes));
         let (frequency, span) = self.frequency(first, newest, notes);
         let width = newest.map_or(0, |n| n.width);
         let last = newest.map_or(0, |n| n.clock);
-        let monotonic_origin = newest.map(|newest| newest.realtime.wrapping_sub(newest.monotonic).cast_signed());
+        let monotonic_origin =
+            newest.map(|newest| newest.realtime.wrapping_sub(newest.monotonic).cast_signed());
         let info = ClockInfo { kind: self.kind, frequency, width, span, last, monotonic_origin };
-        let (offset_seconds, offset_ticks) = newest.and_then(|n| origin(n, frequency)).unwrap_or_default();
+        let (offset_seconds, offset_ticks) =
+            newest.and_then(|n| origin(n, frequency)).unwrap_or_default();
         let clock = TraceClock {
             name: info.word().into(),
             description: format!("{} of the recorded machine", info.word()),
@@ -123,8 +154,8 @@ impl Clock {
     }
 }
 
-/// True if flipping one bit of `said` makes it equal to `measured` within 0.1 %, the precision of a frequency measured
-/// when a session is created.
+/// True if flipping one bit of `said` makes it equal to `measured` within 0.1 %, the precision of a
+/// frequency measured when a session is created.
 fn one_bit_apart(said: u64, measured: u64) -> bool {
     (0..u64::BITS).any(|bit| (said ^ 1u64.wrapping_shl(bit)).abs_diff(measured) <= measured / 1000)
 }
@@ -132,7 +163,8 @@ fn one_bit_apart(said: u64, measured: u64) -> bool {
 /// Wall time of tick 0: whole seconds, and the remainder in ticks.
 fn origin(sample: Sample, frequency: u64) -> Option<(i64, u64)> {
     let frequency = i128::from(frequency.max(1));
-    let ticks = i128::from(sample.realtime).checked_mul(frequency)?.checked_div(i128::from(NANOSECONDS))?;
+    let ticks =
+        i128::from(sample.realtime).checked_mul(frequency)?.checked_div(i128::from(NANOSECONDS))?;
     let zero = ticks.checked_sub(i128::from(sample.clock))?;
     let seconds = zero.checked_div_euclid(frequency)?;
     let rest = zero.checked_rem_euclid(frequency)?;
@@ -156,7 +188,8 @@ mod tests {
         let first = sample(1_000, 5_000_000_000, 1_700_000_000_000_000_000);
         let newest = sample(1_000 + 25_000_100_000, 15_000_000_000, 1_700_000_010_000_000_000);
         let mut notes = Vec::new();
-        let (clock, info) = tsc(2, [first, Sample::default(), newest]).resolve(Created::default(), &mut notes);
+        let (clock, info) =
+            tsc(2, [first, Sample::default(), newest]).resolve(Created::default(), &mut notes);
         assert_eq!((clock.frequency, info.span), (2_500_010_000, 10_000_000_000));
         let error = clock.nanoseconds(newest.clock) - i128::from(newest.realtime);
         assert!(error.abs() <= 1, "{error}");
@@ -168,7 +201,8 @@ mod tests {
         let first = sample(1_000, 5_000_000_000, 1);
         let newest = sample(1 << 60, 15_000_000_000, 2);
         let mut notes = Vec::new();
-        let (clock, _) = tsc(1, [first, newest, Sample::default()]).resolve(Created::default(), &mut notes);
+        let (clock, _) =
+            tsc(1, [first, newest, Sample::default()]).resolve(Created::default(), &mut notes);
         assert_eq!(clock.frequency, 2_500_000_000);
         assert_eq!(notes.len(), 1);
     }
@@ -181,7 +215,11 @@ mod tests {
             let mut area = tsc(2, [first, Sample::default(), newest]);
             area.frequency ^= 1 << bit;
             let mut notes = Vec::new();
-            assert_eq!(area.resolve(Created::default(), &mut notes).0.frequency, 2_500_010_000, "bit {bit}");
+            assert_eq!(
+                area.resolve(Created::default(), &mut notes).0.frequency,
+                2_500_010_000,
+                "bit {bit}"
+            );
             assert_eq!(notes.len(), 1, "{notes:?}");
         }
     }
@@ -191,7 +229,11 @@ mod tests {
         let mut notes = Vec::new();
         let (clock, _) = Clock::default().resolve(Created::default(), &mut notes);
         assert!(!clock.absolute && clock.frequency == NANOSECONDS && notes.is_empty());
-        let told: Vec<String> = Clock::default().not_known(&clock).into_iter().map(|gap| gap.place).collect();
-        assert!(told.len() == 2 && told[0].contains("frequency") && told[1].contains("wall time"), "{told:?}");
+        let told: Vec<String> =
+            Clock::default().not_known(&clock).into_iter().map(|gap| gap.place).collect();
+        assert!(
+            told.len() == 2 && told[0].contains("frequency") && told[1].contains("wall time"),
+            "{told:?}"
+        );
     }
 }

@@ -1,12 +1,12 @@
 //! Tells damage in the clock area from a wall clock that was set.
 //!
-//! The clock area has no checksum. Its samples are compared with each other and with the clocks in the session's
-//! identity, which has a checksum.
+//! The clock area has no checksum. Its samples are compared with each other and with the clocks in
+//! the session's identity, which has a checksum.
 
 use super::clock::{Clock, Sample};
 
-/// CLOCK_REALTIME and CLOCK_MONOTONIC, read one after the other when the session was created; ns. A checksum covers
-/// them.
+/// CLOCK_REALTIME and CLOCK_MONOTONIC, read one after the other when the session was created; ns. A
+/// checksum covers them.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Created {
     pub(crate) realtime: u64,
@@ -21,20 +21,28 @@ const SLEW: u64 = 2000;
 const RATE: u64 = 50;
 /// Smaller differences of wall time are ignored, ns.
 const STEP: u64 = 1_000_000_000;
-/// A flipped bit is taken as the cause only if its value is at least this many times the difference that may occur
-/// anyway.
+/// A flipped bit is taken as the cause only if its value is at least this many times the difference
+/// that may occur anyway.
 const CLEAR: u64 = 1024;
 
 /// A field of a sample: its name, its offset in the sample, and its accessor.
 type Field = (&'static str, u64, fn(&mut Sample) -> &mut u64);
 
-const FIELDS: [Field; 3] =
-    [("clock", 0, |s| &mut s.clock), ("monotonic", 8, |s| &mut s.monotonic), ("realtime", 16, |s| &mut s.realtime)];
+const FIELDS: [Field; 3] = [
+    ("clock", 0, |s| &mut s.clock),
+    ("monotonic", 8, |s| &mut s.monotonic),
+    ("realtime", 16, |s| &mut s.realtime),
+];
 
 impl Clock {
-    /// Returns the newest sample, with one wrong bit corrected if only that correction makes all clocks agree. Adds
-    /// notes about corrections and disagreements.
-    pub(crate) fn checked(&self, newest: Sample, created: Created, notes: &mut Vec<String>) -> Sample {
+    /// Returns the newest sample, with one wrong bit corrected if only that correction makes all
+    /// clocks agree. Adds notes about corrections and disagreements.
+    pub(crate) fn checked(
+        &self,
+        newest: Sample,
+        created: Created,
+        notes: &mut Vec<String>,
+    ) -> Sample {
         if created.monotonic == 0 {
             return newest;
         }
@@ -47,10 +55,12 @@ impl Clock {
                 let mut mended = newest;
                 *field.2(&mut mended) ^= 1u64.wrapping_shl(bit);
                 let may_differ = tolerance(mended, created);
-                // A user may have set the wall clock, and suspend changes the two others; nothing changes the counter
-                // alone.
-                let is_clear = field.1 == 0 || 1u64.wrapping_shl(bit) >= may_differ.saturating_mul(CLEAR);
-                let fits = self.keeps_rate(mended) && wall_difference(mended, created) <= may_differ;
+                // A user may have set the wall clock, and suspend changes the two others; nothing
+                // changes the counter alone.
+                let is_clear =
+                    field.1 == 0 || 1u64.wrapping_shl(bit) >= may_differ.saturating_mul(CLEAR);
+                let fits =
+                    self.keeps_rate(mended) && wall_difference(mended, created) <= may_differ;
                 if is_clear && fits && !self.contradicts(newest, mended) {
                     found.push((field, mended));
                 }
@@ -104,21 +114,31 @@ impl Clock {
 
     fn others(&self, newest: Sample) -> impl Iterator<Item = &Sample> {
         let index = self.index_of(newest);
-        self.samples.iter().enumerate().filter(move |(n, s)| *n != index && s.clock != 0).map(|(_, s)| s)
+        self.samples
+            .iter()
+            .enumerate()
+            .filter(move |(n, s)| *n != index && s.clock != 0)
+            .map(|(_, s)| s)
     }
 
-    /// True if clock and CLOCK_MONOTONIC advanced by the same time between this sample and each other one.
+    /// True if clock and CLOCK_MONOTONIC advanced by the same time between this sample and each
+    /// other one.
     fn keeps_rate(&self, sample: Sample) -> bool {
         let frequency = u128::from(self.ticks_a_second());
         let outlier = self.outlier().and_then(|at| self.samples.get(at));
-        let others = self.samples.iter().filter(|s| s.clock != 0 && self.is_other(s) && Some(*s) != outlier);
+        let others =
+            self.samples.iter().filter(|s| s.clock != 0 && self.is_other(s) && Some(*s) != outlier);
         others.into_iter().all(|other| {
             let ticks = sample.clock.abs_diff(other.clock);
             let elapsed = sample.monotonic.abs_diff(other.monotonic);
-            let by_clock = u128::from(ticks).saturating_mul(u128::from(STEP)).checked_div(frequency).unwrap_or(0);
+            let by_clock = u128::from(ticks)
+                .saturating_mul(u128::from(STEP))
+                .checked_div(frequency)
+                .unwrap_or(0);
             let by_clock = u64::try_from(by_clock).unwrap_or(u64::MAX);
-            let same_way =
-                ticks == 0 || elapsed < APART || (sample.clock > other.clock) == (sample.monotonic > other.monotonic);
+            let same_way = ticks == 0
+                || elapsed < APART
+                || (sample.clock > other.clock) == (sample.monotonic > other.monotonic);
             same_way && by_clock.abs_diff(elapsed) <= (elapsed / RATE).saturating_add(APART)
         })
     }
@@ -129,7 +149,8 @@ impl Clock {
     }
 }
 
-/// Change of the difference between wall time and CLOCK_MONOTONIC since the session was created, ns.
+/// Change of the difference between wall time and CLOCK_MONOTONIC since the session was created,
+/// ns.
 pub(super) fn wall_difference(sample: Sample, created: Created) -> u64 {
     let then = i128::from(created.realtime).saturating_sub(i128::from(created.monotonic));
     let now = i128::from(sample.realtime).saturating_sub(i128::from(sample.monotonic));
@@ -157,7 +178,12 @@ mod tests {
             realtime: WALL + seconds * STEP,
             width: 40,
         };
-        let clock = Clock { kind: CLOCK_TSC, newest: 2, frequency: 2_500_000_000, samples: [at(0), at(20), at(21)] };
+        let clock = Clock {
+            kind: CLOCK_TSC,
+            newest: 2,
+            frequency: 2_500_000_000,
+            samples: [at(0), at(20), at(21)],
+        };
         (clock, Created { realtime: WALL - 30_000_000, monotonic: HOUR - 30_000_000 })
     }
 
@@ -178,7 +204,10 @@ mod tests {
                 let mut notes = Vec::new();
                 let found = bad.checked(bad.samples[2], created, &mut notes);
                 assert_eq!(found, clock.samples[2], "{name}: bit {bit}: {notes:?}");
-                assert!(notes.len() == 1 && notes[0].contains(name), "{name}: bit {bit}: {notes:?}");
+                assert!(
+                    notes.len() == 1 && notes[0].contains(name),
+                    "{name}: bit {bit}: {notes:?}"
+                );
             }
         }
     }
@@ -186,11 +215,21 @@ mod tests {
     #[test]
     fn a_wall_clock_that_was_set_is_no_damage() {
         let (clock, created) = area();
-        for step in [1_000_000_000i64, -1_000_000_000, 3_600_000_000_000, -86_400_000_000_000, 5_123_456_789] {
+        for step in [
+            1_000_000_000i64,
+            -1_000_000_000,
+            3_600_000_000_000,
+            -86_400_000_000_000,
+            5_123_456_789,
+        ] {
             let mut set = clock;
             set.samples[2].realtime = set.samples[2].realtime.wrapping_add_signed(step);
             let mut notes = Vec::new();
-            assert_eq!(set.checked(set.samples[2], created, &mut notes), set.samples[2], "{step}: {notes:?}");
+            assert_eq!(
+                set.checked(set.samples[2], created, &mut notes),
+                set.samples[2],
+                "{step}: {notes:?}"
+            );
         }
         let mut notes = Vec::new();
         assert_eq!(clock.checked(clock.samples[2], created, &mut notes), clock.samples[2]);

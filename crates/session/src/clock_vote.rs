@@ -1,29 +1,40 @@
 //! Lets the samples of the clock area vote on each other.
 //!
-//! A damaged byte may change a sample by less than a wall clock is ever set, and by less than the frequency of a counter is known. The
-//! samples still contradict each other then. CLOCK_REALTIME and CLOCK_MONOTONIC are slewed together: their difference is the same in all
-//! samples, unless the clock was set or the machine slept, which change more than one byte. A counter has one rate between all samples. A
-//! sample that contradicts the others is rejected, and a note says so.
+//! A damaged byte may change a sample by less than a wall clock is ever set, and by less than the
+//! frequency of a counter is known. The samples still contradict each other then. CLOCK_REALTIME
+//! and CLOCK_MONOTONIC are slewed together: their difference is the same in all samples, unless the
+//! clock was set or the machine slept, which change more than one byte. A counter has one rate
+//! between all samples. A sample that contradicts the others is rejected, and a note says so.
 
 use super::clock::{Clock, Sample};
 use super::clock_check::{APART, Created, wall_difference};
 use lastwords_abi::session as abi;
 
-/// The rate of a counter, measured by a clock that is slewed, changes by at most one part in this many.
+/// The rate of a counter, measured by a clock that is slewed, changes by at most one part in this
+/// many.
 const SLEW: u64 = 2000;
-/// Where samples contradict each other, the frequency in the clock area is taken for exact to one part in this many.
+/// Where samples contradict each other, the frequency in the clock area is taken for exact to one
+/// part in this many.
 const EXACT: u64 = 1000;
 /// The clock readings of a sample may lie apart by its width and so much more, ns.
 const SLACK: u64 = 1000;
 
 impl Clock {
-    /// The sample to use in place of the newest, if the newest contradicts the others. A note tells of it.
-    pub(super) fn replaced(&self, newest: Sample, created: Created, notes: &mut Vec<String>) -> Option<Sample> {
+    /// The sample to use in place of the newest, if the newest contradicts the others. A note tells
+    /// of it.
+    pub(super) fn replaced(
+        &self,
+        newest: Sample,
+        created: Created,
+        notes: &mut Vec<String>,
+    ) -> Option<Sample> {
         let (at, outlier) = (self.index_of(newest), self.outlier());
-        let mut others: Vec<(usize, Sample)> = self.valid().filter(|(other, _)| *other != at).collect();
+        let mut others: Vec<(usize, Sample)> =
+            self.valid().filter(|(other, _)| *other != at).collect();
         others.sort_by_key(|(_, sample)| std::cmp::Reverse(sample.clock));
         let (other, before) = others.iter().copied().find(|(other, _)| Some(*other) != outlier)?;
-        let is_one_moment = (before.monotonic, before.realtime) == (newest.monotonic, newest.realtime);
+        let is_one_moment =
+            (before.monotonic, before.realtime) == (newest.monotonic, newest.realtime);
         if is_one_moment && before.clock != newest.clock && outlier.is_none() {
             notes.push(format!(
                 "clock: samples {other} and {at} are of one moment, and their clocks are {} and {}: times may be wrong by the difference",
@@ -31,8 +42,9 @@ impl Clock {
             ));
             return None;
         }
-        let is_backed = others.iter().any(|(_, other)| *other != before && has_same_wall(*other, before))
-            || wall_difference(before, created) <= APART;
+        let is_backed =
+            others.iter().any(|(_, other)| *other != before && has_same_wall(*other, before))
+                || wall_difference(before, created) <= APART;
         let is_alone = !others.iter().any(|(_, other)| has_same_wall(newest, *other))
             && wall_difference(newest, created) > wall_difference(before, created);
         let is_damaged = is_alone && is_one_byte_apart(newest, before);
@@ -43,16 +55,25 @@ impl Clock {
         Some(before)
     }
 
-    /// The sample from which the frequency is measured up to the sample that is used: the first, unless it contradicts the others, of
-    /// which a note tells.
-    pub(super) fn first(&self, used: Sample, created: Created, notes: &mut Vec<String>) -> Option<Sample> {
+    /// The sample from which the frequency is measured up to the sample that is used: the first,
+    /// unless it contradicts the others, of which a note tells.
+    pub(super) fn first(
+        &self,
+        used: Sample,
+        created: Created,
+        notes: &mut Vec<String>,
+    ) -> Option<Sample> {
         let first = self.samples.first().copied().filter(|sample| sample.clock != 0)?;
         if self.contradiction() == Some(None) {
-            let what = "the samples contradict each other, and nothing shows which of them is damaged";
+            let what =
+                "the samples contradict each other, and nothing shows which of them is damaged";
             notes.push(format!("clock: {what}: times may be wrong"));
         }
-        let others: Vec<Sample> = self.valid().filter(|(at, _)| *at > 0).map(|(_, sample)| sample).collect();
-        let contradicts = |other: &Sample| !has_same_wall(first, *other) && wall_difference(*other, created) <= APART;
+        let others: Vec<Sample> =
+            self.valid().filter(|(at, _)| *at > 0).map(|(_, sample)| sample).collect();
+        let contradicts = |other: &Sample| {
+            !has_same_wall(first, *other) && wall_difference(*other, created) <= APART
+        };
         if self.outlier() != Some(0) && (others.len() < 2 || !others.iter().all(contradicts)) {
             return Some(first);
         }
@@ -71,14 +92,15 @@ impl Clock {
         Self { samples, ..*self }.contradiction().is_some()
     }
 
-    /// Whether clock and CLOCK_MONOTONIC of the samples contradict each other, and the damaged one, if that is known: without it, those that
-    /// are left keep the rate that the clock area says.
+    /// Whether clock and CLOCK_MONOTONIC of the samples contradict each other, and the damaged one,
+    /// if that is known: without it, those that are left keep the rate that the clock area says.
     fn contradiction(&self) -> Option<Option<usize>> {
         let all: Vec<(usize, Sample)> = self.valid().collect();
         if self.kind == abi::CLOCK_MONOTONIC {
             // Both readings are of one clock.
-            let is_odd =
-                |(_, sample): &&(usize, Sample)| sample.clock.abs_diff(sample.monotonic) > uncertainty(*sample);
+            let is_odd = |(_, sample): &&(usize, Sample)| {
+                sample.clock.abs_diff(sample.monotonic) > uncertainty(*sample)
+            };
             let mut odd = all.iter().filter(is_odd);
             let first = odd.next().filter(|_| all.len() > 1)?;
             return Some(odd.next().is_none().then_some(first.0));
@@ -95,7 +117,8 @@ impl Clock {
         if known.count() == rates.len() && spread <= said / SLEW {
             return None;
         }
-        let mut distances = rates.map(|(rate, left_out)| (rate.map_or(u64::MAX, |rate| rate.abs_diff(said)), left_out));
+        let mut distances = rates
+            .map(|(rate, left_out)| (rate.map_or(u64::MAX, |rate| rate.abs_diff(said)), left_out));
         distances.sort_unstable();
         let [(nearest, left_out), (next, _), _] = distances;
         Some((nearest <= said / EXACT && next / 2 > nearest).then_some(left_out))
@@ -126,7 +149,8 @@ fn uncertainty(sample: Sample) -> u64 {
     sample.width.min(APART).saturating_add(SLACK)
 }
 
-/// CLOCK_REALTIME of `sample` if CLOCK_MONOTONIC and it are as far apart as in `other`, and how exactly that is known.
+/// CLOCK_REALTIME of `sample` if CLOCK_MONOTONIC and it are as far apart as in `other`, and how
+/// exactly that is known.
 fn expected(sample: Sample, other: Sample) -> (u64, u64) {
     let realtime = sample.monotonic.wrapping_add(other.realtime.wrapping_sub(other.monotonic));
     (realtime, uncertainty(sample).saturating_add(uncertainty(other)))
@@ -139,10 +163,13 @@ fn has_same_wall(sample: Sample, other: Sample) -> bool {
 
 /// Another byte in one place makes the wall time or CLOCK_MONOTONIC of a sample fit.
 fn is_one_byte_apart(sample: Sample, other: Sample) -> bool {
-    let bytes = (0..u64::BITS).step_by(8).flat_map(|at| (1..=0xff_u64).map(move |flips| flips.wrapping_shl(at)));
+    let bytes = (0..u64::BITS)
+        .step_by(8)
+        .flat_map(|at| (1..=0xff_u64).map(move |flips| flips.wrapping_shl(at)));
     bytes.into_iter().any(|flips| {
         let (realtime, monotonic) = (sample.realtime ^ flips, sample.monotonic ^ flips);
-        has_same_wall(Sample { realtime, ..sample }, other) || has_same_wall(Sample { monotonic, ..sample }, other)
+        has_same_wall(Sample { realtime, ..sample }, other)
+            || has_same_wall(Sample { monotonic, ..sample }, other)
     })
 }
 
@@ -154,8 +181,8 @@ mod tests {
     const WALL: u64 = 1_700_000_000_000_000_000;
     const HOUR: u64 = 3_600_000_000_000;
 
-    /// Clock areas as the recorder leaves them: new, half a second old, and after 20 and 20.7 seconds, at a rate that is not quite what was
-    /// measured.
+    /// Clock areas as the recorder leaves them: new, half a second old, and after 20 and 20.7
+    /// seconds, at a rate that is not quite what was measured.
     fn areas(kind: u32) -> Vec<Clock> {
         let is_tsc = kind == CLOCK_TSC;
         let at = |ns: u64| Sample {
@@ -180,10 +207,12 @@ mod tests {
         ]
     }
 
-    const CREATED: Created = Created { realtime: WALL + HOUR - 30_000_000, monotonic: HOUR - 30_000_000 };
+    const CREATED: Created =
+        Created { realtime: WALL + HOUR - 30_000_000, monotonic: HOUR - 30_000_000 };
 
-    /// Every value of every byte of every sample: times that are not told to be wrong are right as far as the samples can tell, and those
-    /// of a long session are right though a sample is damaged.
+    /// Every value of every byte of every sample: times that are not told to be wrong are right as
+    /// far as the samples can tell, and those of a long session are right though a sample is
+    /// damaged.
     #[test]
     fn no_byte_of_a_sample_moves_times_untold() {
         for kind in [CLOCK_TSC, CLOCK_MONOTONIC] {
@@ -199,15 +228,23 @@ mod tests {
                     }
                     *field(&mut bad.samples[sample]) ^= flips << (8 * byte);
                     let (clock, _) = bad.resolve(CREATED, &mut notes);
-                    let errors = ends.map(|end| clock.nanoseconds(end).abs_diff(right.nanoseconds(end)));
+                    let errors =
+                        ends.map(|end| clock.nanoseconds(end).abs_diff(right.nanoseconds(end)));
                     let error = errors.into_iter().max().unwrap_or(0);
                     let told = std::mem::take(&mut notes);
-                    let what = || format!("{kind} {n}: sample {sample}, {bad:?}: {error} ns, {told:?}");
-                    // A slewed clock changes by so much between two samples; young sessions have too few samples for a vote.
-                    let slewed = [20_700_000_000 / SLEW, 700_000_000 / SLEW][usize::from(sample > 0)];
+                    let what =
+                        || format!("{kind} {n}: sample {sample}, {bad:?}: {error} ns, {told:?}");
+                    // A slewed clock changes by so much between two samples; young sessions have
+                    // too few samples for a vote.
+                    let slewed =
+                        [20_700_000_000 / SLEW, 700_000_000 / SLEW][usize::from(sample > 0)];
                     let unknown = if n < 2 { 12_000_000 } else { slewed };
                     let bound = u128::from(if kind == CLOCK_TSC { unknown } else { 3_000 });
-                    assert!(error <= bound || (!told.is_empty() && (n < 2 || error <= 2 * bound)), "{}", what());
+                    assert!(
+                        error <= bound || (!told.is_empty() && (n < 2 || error <= 2 * bound)),
+                        "{}",
+                        what()
+                    );
                     assert!(error <= 3_000 || !told.is_empty() || kind == CLOCK_TSC, "{}", what());
                 }
             }
@@ -217,9 +254,11 @@ mod tests {
     type Field = fn(&mut Sample) -> &mut u64;
 
     fn damages() -> impl Iterator<Item = (usize, Field, u32, u64)> {
-        let fields: [Field; 4] = [|s| &mut s.clock, |s| &mut s.monotonic, |s| &mut s.realtime, |s| &mut s.width];
-        let of =
-            move |(sample, field)| (0..8).flat_map(move |byte| (1..256).map(move |flips| (sample, field, byte, flips)));
+        let fields: [Field; 4] =
+            [|s| &mut s.clock, |s| &mut s.monotonic, |s| &mut s.realtime, |s| &mut s.width];
+        let of = move |(sample, field)| {
+            (0..8).flat_map(move |byte| (1..256).map(move |flips| (sample, field, byte, flips)))
+        };
         (0..3).flat_map(move |sample| fields.map(|field| (sample, field))).flat_map(of)
     }
 }

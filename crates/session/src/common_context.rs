@@ -1,5 +1,5 @@
-//! Finds the fields that several combinations of contexts have in common. If it is unknown which combination the events
-//! have, no field may get a name that could belong to another field.
+//! Finds the fields that several combinations of contexts have in common. If it is unknown which
+//! combination the events have, no field may get a name that could belong to another field.
 
 use lastwords_trace::schema::{Field, FieldClass};
 
@@ -18,14 +18,17 @@ pub(crate) fn is_padded_text(bytes: &[u8; 16]) -> bool {
     rest.iter().all(|b| *b == 0) && !text.iter().any(u8::is_ascii_control)
 }
 
-/// Returns the fields of `first`; fields that differ in one of `others` become words named `context0`, `context1` and
-/// so on. Returns none if the sizes differ: where an event's fields begin is not known then.
+/// Returns the fields of `first`; fields that differ in one of `others` become words named
+/// `context0`, `context1` and so on. Returns none if the sizes differ: where an event's fields
+/// begin is not known then.
 pub(crate) fn common(first: &[Field], others: &[Vec<Field>]) -> Option<Vec<Field>> {
     let size = size_of(first);
     if others.iter().any(|other| size_of(other) != size) {
         return None;
     }
-    let is_sure = |at: usize, field: &Field| others.iter().all(|other| placed(other).any(|f| f == (at, field)));
+    let is_sure = |at: usize, field: &Field| {
+        others.iter().all(|other| placed(other).any(|f| f == (at, field)))
+    };
     let mut fields = Vec::new();
     let mut unsure = 0usize;
     for (at, field) in placed(first) {
@@ -35,7 +38,8 @@ pub(crate) fn common(first: &[Field], others: &[Vec<Field>]) -> Option<Vec<Field
         }
         let len = field.class.fixed_size().unwrap_or(0);
         let word = FieldClass::Integer { size: 4, signed: false, base: 10 };
-        let (class, count) = if len.is_multiple_of(WORD) { (word, len / WORD) } else { (field.class.clone(), 1) };
+        let (class, count) =
+            if len.is_multiple_of(WORD) { (word, len / WORD) } else { (field.class.clone(), 1) };
         for _ in 0..count {
             fields.push(Field { name: format!("context{unsure}"), class: class.clone() });
             unsure = unsure.saturating_add(1);
@@ -75,8 +79,12 @@ mod tests {
     #[test]
     fn only_what_all_agree_in_has_a_name() {
         let first = [number("vpid"), name()];
-        let common = |first: &[Field], other| common(first, &[other]).map(|fields| names(&fields).join(" "));
-        assert_eq!(common(&first, vec![number("vtid"), name()]).as_deref(), Some("context0 procname"));
+        let common =
+            |first: &[Field], other| common(first, &[other]).map(|fields| names(&fields).join(" "));
+        assert_eq!(
+            common(&first, vec![number("vtid"), name()]).as_deref(),
+            Some("context0 procname")
+        );
         let shifted = common(&first, vec![name(), number("cpu")]);
         assert_eq!(shifted.as_deref(), Some("context0 context1 context2 context3 context4"));
         assert_eq!(common(&[number("vpid")], vec![]), None, "the sizes differ");

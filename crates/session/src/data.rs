@@ -24,8 +24,9 @@ pub(crate) struct Stream {
     pub(crate) frozen: Option<Arc<Frozen>>,
 }
 
-/// Result of reading: the number of bytes read, and why there are no more. If nothing is missing, bytes after those read are zeros: a long
-/// hole at the end of a sub-buffer in a sparse file is not read.
+/// Result of reading: the number of bytes read, and why there are no more. If nothing is missing,
+/// bytes after those read are zeros: a long hole at the end of a sub-buffer in a sparse file is not
+/// read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Loaded {
     pub(crate) got: usize,
@@ -54,8 +55,8 @@ impl Stream {
         }
     }
 
-    /// The control words, read again: now, or as they were after the copy was made. A difference shows that writers are
-    /// active.
+    /// The control words, read again: now, or as they were after the copy was made. A difference
+    /// shows that writers are active.
     pub(crate) fn control_again(&self, budget: &Budget) -> Result<Control, Error> {
         self.frozen.as_ref().map_or_else(|| self.control(budget), |frozen| Ok(frozen.after))
     }
@@ -68,7 +69,8 @@ impl Stream {
         }
     }
 
-    /// The slot of a place, read again: now, or as it was after the copy was made. None if it cannot be read.
+    /// The slot of a place, read again: now, or as it was after the copy was made. None if it
+    /// cannot be read.
     pub(crate) fn slot_again(&self, half: usize, place: u64, budget: &Budget) -> Option<SlotState> {
         match &self.frozen {
             Some(frozen) => frozen.slots(half, true)?.state(place),
@@ -76,8 +78,15 @@ impl Stream {
         }
     }
 
-    /// True if writers have reused the place of this sub-buffer since the half's reserve word was `reserve`.
-    pub(crate) fn is_overtaken(&self, half: usize, number: u64, reserve: u64, budget: &Budget) -> bool {
+    /// True if writers have reused the place of this sub-buffer since the half's reserve word was
+    /// `reserve`.
+    pub(crate) fn is_overtaken(
+        &self,
+        half: usize,
+        number: u64,
+        reserve: u64,
+        budget: &Budget,
+    ) -> bool {
         if let Some(frozen) = &self.frozen {
             return frozen.is_overtaken(self, half, number);
         }
@@ -86,12 +95,14 @@ impl Stream {
         let g = &self.geometry;
         let position = words.position(g);
         let (behind, current) = (number.saturating_add(g.count), g.number(position));
-        // At the start of the next place, a writer announces its attempt before it writes any bytes there.
+        // At the start of the next place, a writer announces its attempt before it writes any bytes
+        // there.
         let untouched = g.within(position) == 0 && words.attempt == words.reserve;
         words.reserve != reserve && (behind < current || (behind == current && !untouched))
     }
 
-    /// Number of sub-buffer places of a half of which the image may have bytes; later places are certainly missing.
+    /// Number of sub-buffer places of a half of which the image may have bytes; later places are
+    /// certainly missing.
     pub(crate) fn places_held(&self, half: usize) -> u64 {
         let data = self.geometry.data_off.get(half).copied().unwrap_or(0);
         let held = self.region.held.saturating_sub(data);
@@ -102,7 +113,8 @@ impl Stream {
         bytes.div_ceil(self.geometry.size.max(1)).min(self.geometry.count)
     }
 
-    /// Replaces `buf` with the first `len` bytes of sub-buffer `number`, or fewer if the image lacks them.
+    /// Replaces `buf` with the first `len` bytes of sub-buffer `number`, or fewer if the image
+    /// lacks them.
     pub(crate) fn load(&self, half: usize, number: u64, len: usize, buf: &mut Vec<u8>) -> Loaded {
         if let Some(frozen) = &self.frozen {
             return frozen.load(self, half, number, len, buf);
@@ -114,7 +126,8 @@ impl Stream {
         }
         let offset = place.saturating_mul(self.geometry.size);
         if self.geometry.page_size == 0 {
-            let stopped = sparse::read(&*self.image, self.data(half).saturating_add(offset), len, buf).err();
+            let stopped =
+                sparse::read(&*self.image, self.data(half).saturating_add(offset), len, buf).err();
             let missing = stopped.map(|stop| match stop {
                 Stop::Missing(hole) => why(&hole),
                 Stop::Holes => "the file has a hole in it that is larger than the data".into(),
@@ -148,7 +161,8 @@ impl Stream {
         self.region.address.saturating_add(self.geometry.data_off.get(half).copied().unwrap_or(0))
     }
 
-    /// Returns the first place from `place` on whose header may be there, or `end`. Places in a hole of a sparse file are skipped.
+    /// Returns the first place from `place` on whose header may be there, or `end`. Places in a
+    /// hole of a sparse file are skipped.
     pub(crate) fn next_place(&self, half: usize, place: u64, end: u64) -> u64 {
         let size = self.geometry.size;
         if let Some(frozen) = &self.frozen {
@@ -158,14 +172,16 @@ impl Stream {
             return place;
         }
         let address = |place: u64| self.data(half).saturating_add(place.saturating_mul(size));
-        let skipped = self.image.next_data(address(place), address(end)).saturating_sub(address(place));
+        let skipped =
+            self.image.next_data(address(place), address(end)).saturating_sub(address(place));
         let within = skipped & size.wrapping_sub(1);
         // Data behind a header in a hole belong to a place without a header.
         let after = u64::from(within >= HEADER_LEN as u64);
         place.saturating_add(skipped.checked_div(size).unwrap_or(0)).saturating_add(after).min(end)
     }
 
-    /// Fills `buf` from `offset` in a half's data, which is in pages; an error has the number of bytes read and the reason.
+    /// Fills `buf` from `offset` in a half's data, which is in pages; an error has the number of
+    /// bytes read and the reason.
     fn read(&self, half: usize, offset: u64, buf: &mut [u8]) -> Result<(), (usize, String)> {
         let data = self.geometry.data_off.get(half).copied().unwrap_or(0);
         let mut done = 0usize;
@@ -174,7 +190,8 @@ impl Stream {
             let page = at.checked_div(self.geometry.page_size).unwrap_or(0);
             let within = at & self.geometry.page_size.wrapping_sub(1);
             let run = self.geometry.page_size.saturating_sub(within);
-            let end = done.saturating_add(usize::try_from(run).unwrap_or(usize::MAX)).min(buf.len());
+            let end =
+                done.saturating_add(usize::try_from(run).unwrap_or(usize::MAX)).min(buf.len());
             let address = self.page(data, page).map_err(|why| (done, why))?;
             let Some(part) = buf.get_mut(done..end) else { break };
             let outcome = self.read_at(address.saturating_add(within), part);
@@ -187,7 +204,9 @@ impl Stream {
     /// Looks up the address of a page in the page table.
     fn page(&self, table: u64, page: u64) -> Result<u64, String> {
         if !self.image.is_virtual() {
-            return Err("its pages are in the memory of the process, which this image does not have".into());
+            return Err(
+                "its pages are in the memory of the process, which this image does not have".into(),
+            );
         }
         let mut entry = [0u8; 8];
         let at = self.region.address.saturating_add(table).saturating_add(page.saturating_mul(8));
@@ -199,9 +218,9 @@ impl Stream {
     }
 
     fn read_at(&self, address: u64, buf: &mut [u8]) -> Result<(), (usize, String)> {
-        self.image
-            .read(address, buf)
-            .map_err(|hole| (usize::try_from(hole.address.saturating_sub(address)).unwrap_or(0), why(&hole)))
+        self.image.read(address, buf).map_err(|hole| {
+            (usize::try_from(hole.address.saturating_sub(address)).unwrap_or(0), why(&hole))
+        })
     }
 }
 

@@ -25,12 +25,20 @@ pub(crate) struct Walked {
 impl Walked {
     /// An empty walk that starts at an offset.
     fn from(at: usize, begin: u64) -> Self {
-        Self { end: at, clock: begin, events: 0, cut: at, cut_clock: begin, error: None, is_late: false }
+        Self {
+            end: at,
+            clock: begin,
+            events: 0,
+            cut: at,
+            cut_clock: begin,
+            error: None,
+            is_late: false,
+        }
     }
 }
 
-/// Treatment of an event header of zeros. Such a header can be a real event: id 0 at a clock whose low 27 bits are 0.
-/// In memory that was never written, or was erased, it is none.
+/// Treatment of an event header of zeros. Such a header can be a real event: id 0 at a clock whose
+/// low 27 bits are 0. In memory that was never written, or was erased, it is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Zeros {
     /// The header is an event: a checksum covers it.
@@ -57,9 +65,16 @@ impl Rules {
     }
 }
 
-/// Walks the events of `bytes` from offset `at` on, where the clock is `begin`. `from` is the offset from which events
-/// are wanted.
-pub(crate) fn walk(decoder: &ChannelDecoder, bytes: &[u8], at: usize, begin: u64, from: usize, rules: Rules) -> Walked {
+/// Walks the events of `bytes` from offset `at` on, where the clock is `begin`. `from` is the
+/// offset from which events are wanted.
+pub(crate) fn walk(
+    decoder: &ChannelDecoder,
+    bytes: &[u8],
+    at: usize,
+    begin: u64,
+    from: usize,
+    rules: Rules,
+) -> Walked {
     let mut position = Position { offset: at, clock: begin };
     let mut steps = decoder.steps();
     let mut walked = Walked::from(at, begin);
@@ -88,7 +103,11 @@ pub(crate) fn walk(decoder: &ChannelDecoder, bytes: &[u8], at: usize, begin: u64
                 if is_zero && (rules.zeros == Zeros::Unwritten || doubted.is_some()) {
                     unwritten(before)
                 } else if let Some(last) = late {
-                    DecodeError { offset: event.start, value: event.clock, expected: Expected::NotAfter(last) }
+                    DecodeError {
+                        offset: event.start,
+                        value: event.clock,
+                        expected: Expected::NotAfter(last),
+                    }
                 } else {
                     walked.events = walked.events.saturating_add(1);
                     doubted = (is_zero && rules.zeros == Zeros::Doubted).then_some(before);
@@ -119,8 +138,9 @@ pub(crate) fn walk(decoder: &ChannelDecoder, bytes: &[u8], at: usize, begin: u64
 /// Bytes of the smallest page of memory that can be missing.
 const PAGE: usize = 4096;
 
-/// Returns true if an event from `start` to `end` may have its last bytes in a page that is missing and reads as zero: there, all bytes
-/// of the page that has the event's end are zero, so that nothing shows which of them were written.
+/// Returns true if an event from `start` to `end` may have its last bytes in a page that is missing
+/// and reads as zero: there, all bytes of the page that has the event's end are zero, so that
+/// nothing shows which of them were written.
 fn ends_in_lost_page(bytes: &[u8], start: usize, end: usize) -> bool {
     let page = end.saturating_sub(end % PAGE);
     let inside = bytes.get(page..bytes.len().min(page.saturating_add(PAGE))).unwrap_or_default();
@@ -131,8 +151,8 @@ fn unwritten(at: Position) -> DecodeError {
     DecodeError { offset: at.offset, value: 0, expected: Expected::Written }
 }
 
-/// Walks like [`walk`], up to the first event that `is_likely` rejects. Its arguments are the first four bytes of the
-/// event header, the clock before the event and the event's clock.
+/// Walks like [`walk`], up to the first event that `is_likely` rejects. Its arguments are the first
+/// four bytes of the event header, the clock before the event and the event's clock.
 pub(crate) fn walk_while(
     decoder: &ChannelDecoder,
     bytes: &[u8],
@@ -146,7 +166,11 @@ pub(crate) fn walk_while(
     loop {
         match steps.step(&mut position, bytes) {
             Ok(Some(event)) => {
-                let word = bytes.get(event.start..).and_then(|b| b.first_chunk()).copied().unwrap_or_default();
+                let word = bytes
+                    .get(event.start..)
+                    .and_then(|b| b.first_chunk())
+                    .copied()
+                    .unwrap_or_default();
                 if event.clock < walked.clock || !is_likely(word, walked.clock, event.clock) {
                     break;
                 }
@@ -163,7 +187,8 @@ pub(crate) fn walk_while(
     walked
 }
 
-/// The clock of an event header with a full time stamp at the start of `bytes`; none for other headers.
+/// The clock of an event header with a full time stamp at the start of `bytes`; none for other
+/// headers.
 pub(crate) fn full_clock(bytes: &[u8], order: ByteOrder) -> Option<u64> {
     let reader = lastwords_bytes::Reader::new("event", bytes, order);
     if reader.u32_at(0).ok()? & 31 != TAG_FULL {
@@ -176,8 +201,8 @@ pub(crate) fn full_clock(bytes: &[u8], order: ByteOrder) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// An event that reaches into a page of zeros is not proven; one that ends in front of the page, or in a page of which other bytes are
-    /// there, is.
+    /// An event that reaches into a page of zeros is not proven; one that ends in front of the
+    /// page, or in a page of which other bytes are there, is.
     #[test]
     fn events_that_end_in_a_lost_page() {
         let mut bytes = vec![1u8; 3 * PAGE];

@@ -10,9 +10,11 @@ use lastwords_image::{Image, Progress, Watch};
 use std::mem::offset_of;
 use std::sync::Arc;
 
-/// Bytes read from the image at first, and most bytes read at a time, while it is scanned. Behind a region there is often the next.
+/// Bytes read from the image at first, and most bytes read at a time, while it is scanned. Behind a
+/// region there is often the next.
 const CHUNKS: (u64, u64) = (16 << 10, 1 << 20);
-/// Largest fixed part (the bytes after the header that the header's checksum covers) that is accepted.
+/// Largest fixed part (the bytes after the header that the header's checksum covers) that is
+/// accepted.
 const MAX_FIXED: u32 = 1 << 16;
 /// Most damaged headers that are repaired in one image; each attempt costs a millisecond.
 const MAX_REPAIRS: usize = 4096;
@@ -20,10 +22,12 @@ const _: () = assert!(abi::REGION_ALIGN == PAGE_LEN as u64);
 /// Number of header bytes that the header's checksum covers.
 const COVERED: usize = offset_of!(RegionHeader, check);
 
-/// A page that begins with the magic of a region, but whose header is invalid and could not be repaired.
+/// A page that begins with the magic of a region, but whose header is invalid and could not be
+/// repaired.
 #[derive(Debug)]
 pub(crate) struct Rejected {
-    /// The 16 bytes at the place of the session's UUID, perhaps damaged; zeros if the image lacks them.
+    /// The 16 bytes at the place of the session's UUID, perhaps damaged; zeros if the image lacks
+    /// them.
     session: [u8; 16],
     /// Error message for the user.
     pub(crate) why: String,
@@ -44,18 +48,31 @@ pub(crate) struct Scanned {
     pub(crate) rejected: Vec<Rejected>,
 }
 
-/// Finds all regions. After a valid region the scan continues at its end: bytes inside a region are not taken for
-/// another region.
-pub(crate) fn regions(image: &dyn Image, budget: &Budget, watch: Watch<'_>) -> Result<Scanned, Error> {
+/// Finds all regions. After a valid region the scan continues at its end: bytes inside a region are
+/// not taken for another region.
+pub(crate) fn regions(
+    image: &dyn Image,
+    budget: &Budget,
+    watch: Watch<'_>,
+) -> Result<Scanned, Error> {
     let mut scan = Scan::new(image, budget);
-    let total: u64 = image.ranges().iter().filter(|r| r.hole.is_none()).map(|r| r.len).fold(0, u64::saturating_add);
+    let total: u64 = image
+        .ranges()
+        .iter()
+        .filter(|r| r.hole.is_none())
+        .map(|r| r.len)
+        .fold(0, u64::saturating_add);
     let mut done = 0u64;
     for range in image.ranges().iter().filter(|r| r.hole.is_none()) {
         let mut at = range.address.checked_next_multiple_of(abi::REGION_ALIGN).unwrap_or(u64::MAX);
         while at < range.end() {
             at = scan.chunk(at.max(scan.behind), range.end())?;
             let here = at.min(range.end()).saturating_sub(range.address);
-            watch(Progress { what: "looking for sessions", done: done.saturating_add(here), total: Some(total) });
+            watch(Progress {
+                what: "looking for sessions",
+                done: done.saturating_add(here),
+                total: Some(total),
+            });
         }
         done = done.saturating_add(range.len);
     }
@@ -63,9 +80,13 @@ pub(crate) fn regions(image: &dyn Image, budget: &Budget, watch: Watch<'_>) -> R
     Ok(scan.found)
 }
 
-/// Finds region headers at any page of the image. In raw memory, the pages after a header need not belong to the same
-/// region, so the scan does not skip them.
-pub(crate) fn heads(image: &dyn Image, budget: &Budget, watch: Watch<'_>) -> Result<Vec<Region>, Error> {
+/// Finds region headers at any page of the image. In raw memory, the pages after a header need not
+/// belong to the same region, so the scan does not skip them.
+pub(crate) fn heads(
+    image: &dyn Image,
+    budget: &Budget,
+    watch: Watch<'_>,
+) -> Result<Vec<Region>, Error> {
     let scan = Scan::new(image, budget);
     let mut heads = Vec::new();
     pieces(image, "looking for sessions", budget, watch, |at, bytes| {
@@ -117,7 +138,9 @@ impl<'a> Scan<'a> {
         self.ahead = self.ahead.saturating_mul(2).min(CHUNKS.1);
         let mut page = 0u64;
         while page < got {
-            let head = usize::try_from(page).ok().and_then(|p| self.chunk.get(p..)?.first_chunk::<16>().copied());
+            let head = usize::try_from(page)
+                .ok()
+                .and_then(|p| self.chunk.get(p..)?.first_chunk::<16>().copied());
             if head.is_some_and(|h| looks_like_magic(&h)) {
                 self.candidate(at.saturating_add(page))?;
             }
@@ -150,8 +173,8 @@ impl<'a> Scan<'a> {
         region(&what, &header, place)
     }
 
-    /// Tries to repair each damaged header by flipping a single bit; the valid regions help to choose among the
-    /// results.
+    /// Tries to repair each damaged header by flipping a single bit; the valid regions help to
+    /// choose among the results.
     fn repair_headers(&mut self) {
         for (index, (address, error)) in std::mem::take(&mut self.damaged).into_iter().enumerate() {
             let tries = if index < MAX_REPAIRS { self.tries(address) } else { Vec::new() };
@@ -172,11 +195,13 @@ impl<'a> Scan<'a> {
         let at = address.saturating_add(offset_of!(RegionHeader, session) as u64);
         // If the UUID cannot be read, the zeros match no session.
         let _ = self.image.read(at, &mut session);
-        self.found.rejected.push(Rejected { session, why: format!("{error}; the region is skipped") });
+        self.found
+            .rejected
+            .push(Rejected { session, why: format!("{error}; the region is skipped") });
     }
 
-    /// Regions that the damaged header at `address` may describe: the unchanged header, and each single-bit repair that
-    /// fits the checksum. Empty if the header cannot be read.
+    /// Regions that the damaged header at `address` may describe: the unchanged header, and each
+    /// single-bit repair that fits the checksum. Empty if the header cannot be read.
     fn tries(&self, address: u64) -> Vec<Region> {
         let mut head = vec![0u8; abi::HEADER_SIZE as usize];
         if read(self.image, "", address, &mut head).is_err() {
@@ -184,10 +209,14 @@ impl<'a> Scan<'a> {
         }
         let reader = Reader::new("", &head, ByteOrder::Little);
         let said = reader.u32_at(offset_of!(RegionHeader, fixed_len)).unwrap_or(0);
-        let lens =
-            [size_of::<lastwords_abi::stream::StreamInfo>(), size_of::<lastwords_abi::session::SessionInfo>(), 0];
+        let lens = [
+            size_of::<lastwords_abi::stream::StreamInfo>(),
+            size_of::<lastwords_abi::session::SessionInfo>(),
+            0,
+        ];
         let known = lens.iter().filter_map(|l| u32::try_from(*l).ok());
-        let mut lens: Vec<u32> = known.chain([said, said.swap_bytes()]).filter(|f| *f <= 1024).collect();
+        let mut lens: Vec<u32> =
+            known.chain([said, said.swap_bytes()]).filter(|f| *f <= 1024).collect();
         lens.sort_unstable();
         lens.dedup();
         let mut tries = Vec::new();
@@ -197,13 +226,19 @@ impl<'a> Scan<'a> {
                 let check = Reader::new("", &head, order).u64_at(COVERED).unwrap_or(0);
                 for mended in single_bit::mended(&bytes, check) {
                     let region = region("", &mended, Location::new(self.image, address));
-                    tries.extend(region.ok().filter(|r| r.order == order && r.fixed.len() == fixed as usize).map(
-                        |r| {
-                            let how =
-                                if mended == bytes { repair_header::AS_IT_STANDS } else { repair_header::FLIPPED };
-                            Region { mended: Some(how.into()), ..r }
-                        },
-                    ));
+                    tries.extend(
+                        region
+                            .ok()
+                            .filter(|r| r.order == order && r.fixed.len() == fixed as usize)
+                            .map(|r| {
+                                let how = if mended == bytes {
+                                    repair_header::AS_IT_STANDS
+                                } else {
+                                    repair_header::FLIPPED
+                                };
+                                Region { mended: Some(how.into()), ..r }
+                            }),
+                    );
                 }
             }
         }
@@ -215,12 +250,22 @@ impl<'a> Scan<'a> {
         let order = byte_order(what, head)?;
         let reader = Reader::new(what, head, order);
         if reader.array_at::<16>(0)? != abi::MAGIC {
-            return Err(Error::value(what, 0, u64::from(reader.u8_at(0)?), "the magic of a region"));
+            return Err(Error::value(
+                what,
+                0,
+                u64::from(reader.u8_at(0)?),
+                "the magic of a region",
+            ));
         }
         let fixed_at = offset_of!(RegionHeader, fixed_len);
         let fixed = reader.u32_at(fixed_at)?;
         if fixed > MAX_FIXED {
-            return Err(Error::value(what, fixed_at as u64, u64::from(fixed), "at most 65536 fixed bytes"));
+            return Err(Error::value(
+                what,
+                fixed_at as u64,
+                u64::from(fixed),
+                "at most 65536 fixed bytes",
+            ));
         }
         let bytes = self.with_fixed(what, address, head, fixed)?;
         let said = reader.u64_at(COVERED)?;
@@ -231,7 +276,13 @@ impl<'a> Scan<'a> {
         Ok(bytes)
     }
 
-    fn with_fixed(&self, what: &str, address: u64, head: &[u8], fixed: u32) -> Result<Vec<u8>, Error> {
+    fn with_fixed(
+        &self,
+        what: &str,
+        address: u64,
+        head: &[u8],
+        fixed: u32,
+    ) -> Result<Vec<u8>, Error> {
         let mut bytes = vec![0u8; (fixed as usize).saturating_add(head.len())];
         read(self.image, what, address, &mut bytes)?;
         Ok(bytes)
@@ -266,18 +317,38 @@ fn region(what: &str, bytes: &[u8], place: Location<'_>) -> Result<Region, Error
     let fixed_at = offset_of!(RegionHeader, fixed_len);
     let fixed = reader.u32_at(fixed_at)?;
     if bytes.len() != (abi::HEADER_SIZE as usize).saturating_add(fixed as usize) {
-        return Err(Error::value(what, fixed_at as u64, u64::from(fixed), "the length of what follows the header"));
+        return Err(Error::value(
+            what,
+            fixed_at as u64,
+            u64::from(fixed),
+            "the length of what follows the header",
+        ));
     }
     let major = reader.u16_at(offset_of!(RegionHeader, major))?;
     let kind = reader.u32_at(offset_of!(RegionHeader, kind))?;
     let is_added = major == VERSION_MAJOR_ADDED;
     if !READABLE_MAJORS.contains(&major) || (is_added && kind != abi::KIND_STREAM) {
-        let expected = format!("major version {VERSION_MAJOR} (this program is too old or too new for the region)");
-        return Err(Error::value(what, offset_of!(RegionHeader, major) as u64, u64::from(major), &expected));
+        let expected = format!(
+            "major version {VERSION_MAJOR} (this program is too old or too new for the region)"
+        );
+        return Err(Error::value(
+            what,
+            offset_of!(RegionHeader, major) as u64,
+            u64::from(major),
+            &expected,
+        ));
     }
     let size = reader.u64_at(offset_of!(RegionHeader, size))?;
-    if size < abi::REGION_ALIGN || size % abi::REGION_ALIGN != 0 || place.address.checked_add(size).is_none() {
-        return Err(Error::value(what, offset_of!(RegionHeader, size) as u64, size, "a multiple of 4096"));
+    if size < abi::REGION_ALIGN
+        || size % abi::REGION_ALIGN != 0
+        || place.address.checked_add(size).is_none()
+    {
+        return Err(Error::value(
+            what,
+            offset_of!(RegionHeader, size) as u64,
+            size,
+            "a multiple of 4096",
+        ));
     }
     Ok(Region {
         address: place.address,
@@ -321,12 +392,15 @@ fn locate(image: &dyn Image, address: u64) -> (Arc<str>, u64) {
     let ranges = image.ranges();
     let behind = ranges.partition_point(|r| r.address <= address);
     match behind.checked_sub(1).and_then(|i| ranges.get(i)) {
-        Some(range) => (range.name.clone(), range.offset.saturating_add(address.saturating_sub(range.address))),
+        Some(range) => {
+            (range.name.clone(), range.offset.saturating_add(address.saturating_sub(range.address)))
+        }
         None => (image.name().into(), address),
     }
 }
 
-/// Number of bytes from `address` to the end of the last byte that the image has of the next `size` bytes.
+/// Number of bytes from `address` to the end of the last byte that the image has of the next `size`
+/// bytes.
 fn held(image: &dyn Image, address: u64, size: u64) -> u64 {
     let end = address.saturating_add(size);
     let ranges = image.ranges();

@@ -1,5 +1,6 @@
-//! Copies halves that are being written. A half is copied as fast as possible before anything in it is analyzed, so
-//! that writers overwrite as little as possible meanwhile. Planning and delivery then read the copy.
+//! Copies halves that are being written. A half is copied as fast as possible before anything in it
+//! is analyzed, so that writers overwrite as little as possible meanwhile. Planning and delivery
+//! then read the copy.
 
 use super::data::{Loaded, Stream};
 use super::layout::{Announced, Control, Slots, ThreadTable, announced, slots};
@@ -23,7 +24,8 @@ pub(crate) struct Frozen {
     /// Announced reservations, read after `control`; an error if the table cannot be read.
     pub(crate) announced: Result<Vec<Announced>, Error>,
     halves: [Half; 2],
-    /// Unlinked temporary file. Each sub-buffer is at the offset of its place; the second half follows the first.
+    /// Unlinked temporary file. Each sub-buffer is at the offset of its place; the second half
+    /// follows the first.
     file: Arc<File>,
 }
 
@@ -48,7 +50,8 @@ struct CopiedSubBuffer {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wanted<'a> {
     pub(crate) halves: &'a [usize],
-    /// Skip sub-buffers that were consumed or cleared, and those before this position; none to copy all.
+    /// Skip sub-buffers that were consumed or cleared, and those before this position; none to
+    /// copy all.
     pub(crate) new_from: Option<u64>,
     /// The session region and its thread table.
     pub(crate) threads: Option<(&'a Region, ThreadTable)>,
@@ -67,13 +70,25 @@ impl Frozen {
     ///
     /// # Errors
     /// The file system has no room, the control words cannot be read, or the budget is spent.
-    pub(crate) fn take(stream: &Stream, file: &Arc<File>, wanted: &Wanted<'_>, budget: &Budget) -> Result<Self, Error> {
+    pub(crate) fn take(
+        stream: &Stream,
+        file: &Arc<File>,
+        wanted: &Wanted<'_>,
+        budget: &Budget,
+    ) -> Result<Self, Error> {
         let file = Arc::clone(file);
         let control = stream.control(budget)?;
-        let mut frozen = Self { control, after: control, announced: Ok(Vec::new()), halves: Default::default(), file };
+        let mut frozen = Self {
+            control,
+            after: control,
+            announced: Ok(Vec::new()),
+            halves: Default::default(),
+            file,
+        };
         let is_lockless = stream.geometry.is_lockless();
         let slots = |half: usize| match is_lockless {
-            true => slots(&*stream.image, &stream.region, &stream.geometry, half, budget).unwrap_or_default(),
+            true => slots(&*stream.image, &stream.region, &stream.geometry, half, budget)
+                .unwrap_or_default(),
             false => Slots::default(),
         };
         let before: Vec<_> = wanted.halves.iter().map(|half| slots(*half)).collect();
@@ -81,7 +96,9 @@ impl Frozen {
             frozen.announced = announced(&*stream.image, region, table, budget);
         }
         for (half, before) in wanted.halves.iter().zip(before) {
-            let places = frozen.copy(stream, *half, wanted.new_from, budget).map_err(|error| failed(&error))?;
+            let places = frozen
+                .copy(stream, *half, wanted.new_from, budget)
+                .map_err(|error| failed(&error))?;
             if let Some(of) = frozen.halves.get_mut(*half) {
                 *of = Half { slots: [before, slots(*half)], places };
             }
@@ -90,8 +107,8 @@ impl Frozen {
         Ok(frozen)
     }
 
-    /// Copies from the oldest sub-buffer on. After the first sub-buffer that writers have overtaken, copies from the
-    /// newest backwards: writers reach those last.
+    /// Copies from the oldest sub-buffer on. After the first sub-buffer that writers have
+    /// overtaken, copies from the newest backwards: writers reach those last.
     fn copy(
         &self,
         stream: &Stream,
@@ -107,14 +124,20 @@ impl Frozen {
             return Ok(BTreeMap::new());
         }
         let (mut places, held) = (BTreeMap::new(), stream.places_held(half));
-        // A sub-buffer whose header is not written has not yet overwritten the older one in its place.
+        // A sub-buffer whose header is not written has not yet overwritten the older one in its
+        // place.
         let newest = g.number(position).saturating_sub(u64::from(g.within(position) == 0));
         let mut oldest = newest.saturating_add(1).saturating_sub(g.count);
         if let Some(from) = new_from {
             oldest = oldest.max(g.number(words.first.max(from)));
         }
-        // In a ring that has not wrapped, the places after the current sub-buffer are copied too: damage shows there.
-        let newest = if new_from.is_some() { newest } else { oldest.saturating_add(g.count).saturating_sub(1) };
+        // In a ring that has not wrapped, the places after the current sub-buffer are copied too:
+        // damage shows there.
+        let newest = if new_from.is_some() {
+            newest
+        } else {
+            oldest.saturating_add(g.count).saturating_sub(1)
+        };
         let mut left = oldest..=newest;
         let mut is_behind = false;
         let mut buf = Vec::new();
@@ -129,8 +152,8 @@ impl Frozen {
                 continue;
             }
             let loaded = stream.load(half, number, usize::try_from(g.size).unwrap_or(0), &mut buf);
-            // `u64::MAX` matches no reserve word: even if the word has not changed, a writer may be about to reuse the
-            // place.
+            // `u64::MAX` matches no reserve word: even if the word has not changed, a writer may be
+            // about to reuse the place.
             let is_overtaken = stream.is_overtaken(half, number, u64::MAX, budget);
             is_behind |= is_overtaken;
             // A hole in the file also reads as zeros.
@@ -148,7 +171,14 @@ impl Frozen {
     }
 
     /// Same as [`Stream::load`], but from the copy.
-    pub(crate) fn load(&self, stream: &Stream, half: usize, number: u64, len: usize, buf: &mut Vec<u8>) -> Loaded {
+    pub(crate) fn load(
+        &self,
+        stream: &Stream,
+        half: usize,
+        number: u64,
+        len: usize,
+        buf: &mut Vec<u8>,
+    ) -> Loaded {
         buf.clear();
         let Some(CopiedSubBuffer { loaded: kept, .. }) = self.place(stream, half, number) else {
             return Loaded { got: 0, missing: Some("it was not copied".into()) };
@@ -157,13 +187,16 @@ impl Frozen {
         buf.resize(got, 0);
         match self.file.read_exact_at(buf, offset(stream, half, stream.geometry.place(number))) {
             Ok(()) => Loaded { got, missing: kept.missing.clone().filter(|_| got < len) },
-            Err(error) => Loaded { got: 0, missing: Some(format!("its copy cannot be read: {error}")) },
+            Err(error) => {
+                Loaded { got: 0, missing: Some(format!("its copy cannot be read: {error}")) }
+            }
         }
     }
 
     /// True if writers reused the place of this sub-buffer before or during the copy.
     pub(crate) fn is_overtaken(&self, stream: &Stream, half: usize, number: u64) -> bool {
-        self.place(stream, half, number).is_some_and(|place| place.is_overtaken || place.number > number)
+        self.place(stream, half, number)
+            .is_some_and(|place| place.is_overtaken || place.number > number)
     }
 
     /// Slots of a half, read before or after the copy.
@@ -177,8 +210,8 @@ impl Frozen {
         copied.map_or(end, |(place, _)| *place).min(end)
     }
 
-    /// True if writers were so fast that the copy has no event of the half up to `clock`, although events were recorded
-    /// since the half's first position and since `from`.
+    /// True if writers were so fast that the copy has no event of the half up to `clock`, although
+    /// events were recorded since the half's first position and since `from`.
     pub(crate) fn is_hollow(&self, stream: &Stream, half: usize, from: u64, clock: u64) -> bool {
         let g = stream.geometry;
         let words = self.control.half.get(half).copied().unwrap_or_default();
@@ -189,7 +222,8 @@ impl Frozen {
         let is_early = |number: u64, head: &mut Vec<u8>| {
             self.load(stream, half, number, HEADER_LEN, head);
             let header = Header::parse(head, stream.identity.order);
-            header.is_ok_and(|header| header.begin <= clock) && !self.is_overtaken(stream, half, number)
+            header.is_ok_and(|header| header.begin <= clock)
+                && !self.is_overtaken(stream, half, number)
         };
         has_come_round && !(oldest..=current).any(|number| is_early(number, &mut head))
     }

@@ -19,7 +19,10 @@ impl Planner<'_> {
     }
 
     /// Plans the halves that `choose` picks, in that order.
-    pub(crate) fn run(mut self, choose: impl FnOnce(&mut Self) -> Vec<usize>) -> Result<Outcome, Error> {
+    pub(crate) fn run(
+        mut self,
+        choose: impl FnOnce(&mut Self) -> Vec<usize>,
+    ) -> Result<Outcome, Error> {
         if !self.read_control()? {
             return Ok(self.out);
         }
@@ -42,8 +45,8 @@ impl Planner<'_> {
         Ok(self.outcome())
     }
 
-    /// Skips the sub-buffers from `number` on, before `end`, if there are many of which the file has nothing. They make one gap. Returns the
-    /// number of the next sub-buffer.
+    /// Skips the sub-buffers from `number` on, before `end`, if there are many of which the file
+    /// has nothing. They make one gap. Returns the number of the next sub-buffer.
     pub(crate) fn after_hole(&mut self, half: usize, number: u64, end: u64) -> u64 {
         let g = self.stream.geometry;
         let place = g.place(number);
@@ -51,7 +54,8 @@ impl Planner<'_> {
         let last = place.saturating_add(end.saturating_sub(number)).min(g.count);
         let held = self.stream.places_held(half).min(last);
         let next = if place >= held { held } else { self.stream.next_place(half, place, held) };
-        let after = number.saturating_add(if next >= held { last } else { next }.saturating_sub(place));
+        let after =
+            number.saturating_add(if next >= held { last } else { next }.saturating_sub(place));
         if after.saturating_sub(number) < LISTED {
             return number;
         }
@@ -61,7 +65,8 @@ impl Planner<'_> {
         after
     }
 
-    /// Numbers in the headers of a half, from `from` on; lower numbers are from before the half was begun anew.
+    /// Numbers in the headers of a half, from `from` on; lower numbers are from before the half was
+    /// begun anew.
     pub(crate) fn numbers(&mut self, half: usize, from: u64) -> Result<Vec<u64>, Error> {
         let end = self.stream.places_held(half);
         let mut headers: Vec<Header> = Vec::new();
@@ -78,7 +83,8 @@ impl Planner<'_> {
         Ok(numbers)
     }
 
-    /// Number in the header at the place of sub-buffer `number`, if the header belongs to this stream.
+    /// Number in the header at the place of sub-buffer `number`, if the header belongs to this
+    /// stream.
     pub(crate) fn number_in(&mut self, half: usize, number: u64) -> Option<u64> {
         self.header_in(half, number).map(|header| header.number)
     }
@@ -89,6 +95,7 @@ impl Planner<'_> {
         let header = Header::parse(&self.buf, self.stream.identity.order).ok()?;
         let right = self.stream.identity.header(header.number);
         let is_ours = header.magic == right.magic && header.uuid == right.uuid;
-        (is_ours && self.stream.geometry.place(header.number) == self.stream.geometry.place(number)).then_some(header)
+        (is_ours && self.stream.geometry.place(header.number) == self.stream.geometry.place(number))
+            .then_some(header)
     }
 }

@@ -47,7 +47,8 @@ pub struct Info {
     pub creates_channel: bool,
     /// State of the snapshot.
     pub snapshot: Snapshot,
-    /// The window of the trigger of which this session is the saved snapshot; none if it is not cut to one.
+    /// The window of the trigger of which this session is the saved snapshot; none if it is not
+    /// cut to one.
     pub window: Option<Window>,
     /// Triggers that the limit left without a snapshot.
     pub limited_triggers: u32,
@@ -86,7 +87,8 @@ pub struct Snapshot {
     pub reader: u64,
     /// True if a process held the lock that protects snapshots.
     pub locked: bool,
-    /// The streams that were swapped, as in [`lastwords_abi::session::Control::snapshot_stream`]; 0 = all.
+    /// The streams that were swapped, as in [`lastwords_abi::session::Control::snapshot_stream`];
+    /// 0 = all.
     pub of: u32,
 }
 
@@ -103,7 +105,8 @@ pub struct ClockInfo {
     pub span: u64,
     /// Ticks of the newest sample; 0 without a sample.
     pub last: u64,
-    /// Nanoseconds from the epoch to time 0 of CLOCK_MONOTONIC, by the newest sample; none without a sample.
+    /// Nanoseconds from the epoch to time 0 of CLOCK_MONOTONIC, by the newest sample; none without
+    /// a sample.
     pub monotonic_origin: Option<i64>,
 }
 
@@ -136,7 +139,8 @@ pub struct ChannelInfo {
     pub is_added: bool,
     /// Number of snapshots that were taken before the channel was created.
     pub snapshots: u32,
-    /// Number of events that the rules sent to the channel in processes that had not mapped its rings. They are lost.
+    /// Number of events that the rules sent to the channel in processes that had not mapped its
+    /// rings. They are lost.
     pub unattached: u64,
 }
 
@@ -159,9 +163,11 @@ pub struct StreamInfo {
     pub sub_buffers: u32,
     /// Produced position of the half that was read, bytes.
     pub produced: u64,
-    /// Position where the read ended, if it ended before the produced position because of [`super::End::clock`].
+    /// Position where the read ended, if it ended before the produced position because of
+    /// [`super::End::clock`].
     pub reached: Option<u64>,
-    /// Clock at the begin of the oldest delivered sub-buffer with events and at the end of the newest; none if there is none.
+    /// Clock at the begin of the oldest delivered sub-buffer with events and at the end of the
+    /// newest; none if there is none.
     pub clocks: Option<(u64, u64)>,
     /// Bytes from the start of that oldest sub-buffer to the produced position.
     pub held: u64,
@@ -243,7 +249,8 @@ impl Info {
         abi::word_of(&abi::BACKEND_WORDS, self.backend)
     }
 
-    /// True if the owner ended the session in good order, and neither a panic nor a signal ended it.
+    /// True if the owner ended the session in good order, and neither a panic nor a signal ended
+    /// it.
     #[must_use]
     pub fn survived(&self) -> bool {
         self.finished && !matches!(self.ending & 0xff, abi::ENDING_PANIC | abi::ENDING_SIGNAL)
@@ -267,7 +274,8 @@ impl Info {
 }
 
 impl Snapshot {
-    /// True if the swap of live and spare half was not finished: both halves contain events of the trace.
+    /// True if the swap of live and spare half was not finished: both halves contain events of the
+    /// trace.
     #[must_use]
     pub fn is_swapping(self) -> bool {
         self.state == SnapshotState::Swapping && self.locked

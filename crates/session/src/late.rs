@@ -1,8 +1,9 @@
 //! Checksums that are compared when packets are delivered.
 //!
-//! Planning then reads only the headers of closed sub-buffers and takes their checksums to be right. A reader compares each of them.
-//! Behind the first that is wrong, the plan does not count: the session is found again with all checksums compared
-//! first, and reading goes on by that plan. What was delivered before is the same in both plans, because a sub-buffer is planned by
+//! Planning then reads only the headers of closed sub-buffers and takes their checksums to be
+//! right. A reader compares each of them. Behind the first that is wrong, the plan does not count:
+//! the session is found again with all checksums compared first, and reading goes on by that plan.
+//! What was delivered before is the same in both plans, because a sub-buffer is planned by
 //! those before it.
 
 use super::data::Stream;
@@ -19,8 +20,9 @@ pub(super) struct Late {
     image: Arc<dyn Image>,
     snapshot: bool,
     whole: bool,
-    /// By stream: a reader has compared all of its checksums, and all are right. The reader sets it with [`Ordering::Release`] behind its
-    /// last comparison; who looks at the evidence loads it with [`Ordering::Acquire`].
+    /// By stream: a reader has compared all of its checksums, and all are right. The reader sets
+    /// it with [`Ordering::Release`] behind its last comparison; who looks at the evidence loads
+    /// it with [`Ordering::Acquire`].
     right: Vec<AtomicBool>,
     /// Parts of the image that cannot be read.
     lacking: Vec<Gap>,
@@ -29,9 +31,15 @@ pub(super) struct Late {
 }
 
 impl Late {
-    /// Makes the state of a session whose streams have these plans; none if no checksum is left to be compared.
-    pub(super) fn of_plans(image: &Arc<dyn Image>, options: &Options<'_>, plans: &[(Stream, Outcome)]) -> Option<Self> {
-        let has_none = |outcome: &Outcome| !outcome.packets.iter().any(|packet| packet.is_unchecked);
+    /// Makes the state of a session whose streams have these plans; none if no checksum is left to
+    /// be compared.
+    pub(super) fn of_plans(
+        image: &Arc<dyn Image>,
+        options: &Options<'_>,
+        plans: &[(Stream, Outcome)],
+    ) -> Option<Self> {
+        let has_none =
+            |outcome: &Outcome| !outcome.packets.iter().any(|packet| packet.is_unchecked);
         if plans.iter().all(|(_, outcome)| has_none(outcome)) {
             return None;
         }
@@ -55,7 +63,8 @@ impl Late {
         self.again.get().map(|session| &**session)
     }
 
-    /// Finds the session again and compares all checksums. `session` is the one that was found first.
+    /// Finds the session again and compares all checksums. `session` is the one that was found
+    /// first.
     pub(super) fn again(&self, session: &Session) -> Option<&Session> {
         Some(self.again.get_or_init(|| {
             let mut again = Box::new(self.find(session));
@@ -65,7 +74,8 @@ impl Late {
     }
 
     fn find(&self, session: &Session) -> Session {
-        let held = session.data.iter().fold(0u64, |sum, (data, _)| sum.saturating_add(data.region.held));
+        let held =
+            session.data.iter().fold(0u64, |sum, (data, _)| sum.saturating_add(data.region.held));
         let options = Options { snapshot: self.snapshot, whole: self.whole, ..Options::default() };
         let why = match super::find(&self.image, &options, &Budget::for_input(held), &unwatched) {
             Ok(found) => {
@@ -96,9 +106,14 @@ pub(super) struct OfStream<'a> {
 }
 
 impl<'a> OfStream<'a> {
-    /// Says that all packets of the stream were delivered, and that all of their checksums are right.
+    /// Says that all packets of the stream were delivered, and that all of their checksums are
+    /// right.
     pub(super) fn is_read(&self) {
-        self.late.right.get(self.stream).into_iter().for_each(|right| right.store(true, Ordering::Release));
+        self.late
+            .right
+            .get(self.stream)
+            .into_iter()
+            .for_each(|right| right.store(true, Ordering::Release));
     }
 
     /// Returns the stream with all checksums compared, and its packets from number `from` on.

@@ -101,19 +101,32 @@ impl Geometry {
     fn check(&self, what: &str, region: u64, at: &dyn Fn(usize) -> u64) -> Result<(), Error> {
         use stream::StreamInfo as Shape;
         let Self { size, count, page_size, .. } = *self;
-        let bad = |offset: usize, value: u64, expected: &str| Err(Error::value(what, at(offset), value, expected));
+        let bad = |offset: usize, value: u64, expected: &str| {
+            Err(Error::value(what, at(offset), value, expected))
+        };
         let least = (HEADER_LEN.saturating_add(TRAILER_LEN)) as u64;
         if !size.is_power_of_two() || size < least || size > MAX_SUB_BUFFER {
-            return bad(offset_of!(Shape, sub_buffer_size), size, "a power of two from 128 to 2^30");
+            return bad(
+                offset_of!(Shape, sub_buffer_size),
+                size,
+                "a power of two from 128 to 2^30",
+            );
         }
         if !count.is_power_of_two() || count < 2 || count > u64::from(MAX_SUB_BUFFERS) {
             return bad(offset_of!(Shape, sub_buffers), count, "a power of two from 2 to 2^20");
         }
-        if page_size != 0 && (!page_size.is_power_of_two() || page_size < 16 || page_size > u64::from(MAX_PAGE)) {
-            return bad(offset_of!(Shape, page_size), page_size, "0 or a power of two from 16 to 2^30");
+        if page_size != 0
+            && (!page_size.is_power_of_two() || page_size < 16 || page_size > u64::from(MAX_PAGE))
+        {
+            return bad(
+                offset_of!(Shape, page_size),
+                page_size,
+                "0 or a power of two from 16 to 2^30",
+            );
         }
         let fits = |offset: u64, len: u64| {
-            offset >= stream::CONTROL_OFF as u64 && offset.checked_add(len).is_some_and(|end| end <= region)
+            offset >= stream::CONTROL_OFF as u64
+                && offset.checked_add(len).is_some_and(|end| end <= region)
         };
         for (half, offset) in self.slots_off.iter().enumerate() {
             if !fits(*offset, count.saturating_mul(size_of::<Slot>() as u64)) {
@@ -207,13 +220,19 @@ pub(crate) struct Half {
 
 impl Control {
     pub(crate) fn read(image: &dyn Image, region: &Region, budget: &Budget) -> Result<Self, Error> {
-        let bytes = part(image, region, stream::CONTROL_OFF as u64, size_of::<StreamControl>(), budget)?;
+        let bytes =
+            part(image, region, stream::CONTROL_OFF as u64, size_of::<StreamControl>(), budget)?;
         let what = region.place();
         let r = Reader::new(&what, &bytes, region.order).based(stream::CONTROL_OFF as u64);
         let flip = field!(r, 0, StreamControl, flip, u32_at)?;
-        let mut control = Self { flip, refused: field!(r, 0, StreamControl, refused, u32_at)?, ..Self::default() };
+        let mut control = Self {
+            flip,
+            refused: field!(r, 0, StreamControl, refused, u32_at)?,
+            ..Self::default()
+        };
         for (i, lost) in control.lost.iter_mut().enumerate() {
-            *lost = r.u64_at(offset_of!(StreamControl, lost).saturating_add(i.saturating_mul(8)))?;
+            *lost =
+                r.u64_at(offset_of!(StreamControl, lost).saturating_add(i.saturating_mul(8)))?;
         }
         for (i, half) in control.half.iter_mut().enumerate() {
             let skip = i.saturating_mul(size_of::<HalfControl>());
@@ -249,7 +268,10 @@ impl Control {
 
 /// Sum of those counters that count lost events.
 pub(crate) fn lost_events(counters: &[u64; 7]) -> u64 {
-    counters.iter().take(stream::LOST_LOCK.saturating_add(1)).fold(0, |sum, n| sum.saturating_add(*n))
+    counters
+        .iter()
+        .take(stream::LOST_LOCK.saturating_add(1))
+        .fold(0, |sum, n| sum.saturating_add(*n))
 }
 
 impl Half {
@@ -280,8 +302,8 @@ pub(crate) struct SlotState {
 /// Slots that are read together: 64 KiB.
 const SLOTS: usize = 1024;
 
-/// The slots of one half of which the image has bytes, [`SLOTS`] at a time. The others are zeros: memory follows the bytes that the file has, not
-/// the number of slots that the ring claims.
+/// The slots of one half of which the image has bytes, [`SLOTS`] at a time. The others are zeros:
+/// memory follows the bytes that the file has, not the number of slots that the ring claims.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Slots {
     count: u64,
@@ -294,7 +316,9 @@ impl Slots {
     pub(crate) fn state(&self, place: u64) -> Option<SlotState> {
         let first = place.checked_div(SLOTS as u64).unwrap_or(0).saturating_mul(SLOTS as u64);
         let within = usize::try_from(place.saturating_sub(first)).unwrap_or(usize::MAX);
-        let held = || self.held.get(&first).and_then(|slots| slots.get(within)).copied().unwrap_or_default();
+        let held = || {
+            self.held.get(&first).and_then(|slots| slots.get(within)).copied().unwrap_or_default()
+        };
         (place < self.count).then(held)
     }
 
@@ -315,7 +339,8 @@ pub(crate) fn slots(
     let size = size_of::<Slot>() as u64;
     let count = geometry.count;
     let table = geometry.slots_off.get(half).copied().unwrap_or(0);
-    let (begin, end) = (region.address.saturating_add(table), table.saturating_add(count.saturating_mul(size)));
+    let (begin, end) =
+        (region.address.saturating_add(table), table.saturating_add(count.saturating_mul(size)));
     if end > region.held {
         // The error names the place.
         some_slots(image, region, table, usize::try_from(count).unwrap_or(0), budget)?;
@@ -326,7 +351,8 @@ pub(crate) fn slots(
         let at = begin.saturating_add(first.saturating_mul(size));
         let skipped = image.next_data(at, region.address.saturating_add(end)).saturating_sub(at);
         let whole = (SLOTS as u64).saturating_mul(size);
-        first = first.saturating_add(skipped.checked_div(whole).unwrap_or(0).saturating_mul(SLOTS as u64));
+        first = first
+            .saturating_add(skipped.checked_div(whole).unwrap_or(0).saturating_mul(SLOTS as u64));
         let some = usize::try_from(count.saturating_sub(first)).unwrap_or(0).min(SLOTS);
         if some > 0 {
             let at = table.saturating_add(first.saturating_mul(size));
@@ -399,20 +425,29 @@ pub(crate) fn announced(
     table: ThreadTable,
     budget: &Budget,
 ) -> Result<Vec<Announced>, Error> {
-    let bytes = part(image, session, table.offset, table.threads.saturating_mul(size_of::<Thread>()), budget)?;
+    let bytes = part(
+        image,
+        session,
+        table.offset,
+        table.threads.saturating_mul(size_of::<Thread>()),
+        budget,
+    )?;
     let what = session.place();
     let r = Reader::new(&what, &bytes, session.order).based(table.offset);
     let mut found = Vec::new();
     for entry in 0..table.threads {
         for level in 0..MAX_LEVELS {
             let skip = level.saturating_mul(size_of::<InFlight>());
-            let base = entry.saturating_mul(size_of::<Thread>()).saturating_add(offset_of!(Thread, levels));
+            let base = entry
+                .saturating_mul(size_of::<Thread>())
+                .saturating_add(offset_of!(Thread, levels));
             let base = base.saturating_add(skip);
             let target = field!(r, base, InFlight, target, u64_at)?;
             if target == 0 {
                 continue;
             }
-            let owner = entry.saturating_mul(MAX_LEVELS).saturating_add(level).saturating_add(1) as u64;
+            let owner =
+                entry.saturating_mul(MAX_LEVELS).saturating_add(level).saturating_add(1) as u64;
             found.push(Announced {
                 owner,
                 target,

@@ -10,9 +10,10 @@
 //!
 //! The crate has no features. To open whatever a path names, use `lastwords-open`.
 //!
-//! [`open()`] opens a path and finds every session in it. Regions are found by their magic and grouped by the session's UUID. Each region
-//! is read on its own, so damage stays local: without the session region only names and state are lost, not the events; a damaged stream
-//! costs that stream; a damaged sub-buffer costs that sub-buffer.
+//! [`open()`] opens a path and finds every session in it. Regions are found by their magic and
+//! grouped by the session's UUID. Each region is read on its own, so damage stays local: without
+//! the session region only names and state are lost, not the events; a damaged stream costs that
+//! stream; a damaged sub-buffer costs that sub-buffer.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),

@@ -1,8 +1,8 @@
 //! Walks streams whose writers publish each event by one store (the rseq and locked reservations).
 //!
-//! All bytes before `reserve` are committed; the bytes between `reserve` and `attempt` were in flight. A recorder can
-//! leave only a few relations of the two words, and the numbers in the sub-buffer headers must agree with them.
-//! Anything else is damage.
+//! All bytes before `reserve` are committed; the bytes between `reserve` and `attempt` were in
+//! flight. A recorder can leave only a few relations of the two words, and the numbers in the
+//! sub-buffer headers must agree with them. Anything else is damage.
 
 use super::layout::{Geometry, Half};
 use super::packet::{Header, Judged, judge};
@@ -55,8 +55,10 @@ fn form(g: &Geometry, words: &Half) -> Option<Form> {
     } else if attempt == next {
         Some(Form::Close)
     } else {
-        (attempt > reserve && g.number(attempt) == g.number(reserve) && in_events(g.within(attempt)))
-            .then_some(Form::Event)
+        (attempt > reserve
+            && g.number(attempt) == g.number(reserve)
+            && in_events(g.within(attempt)))
+        .then_some(Form::Event)
     }
 }
 
@@ -68,14 +70,15 @@ pub(crate) fn top(g: &Geometry, numbers: &[u64]) -> Option<u64> {
     sorted.into_iter().rfind(|n| *n < middle.saturating_add(g.count))
 }
 
-/// True if the numbers in the headers show that more was produced than `words` say. A single number that is too high is
-/// damage; so are several numbers that are laps too high, if they are few.
+/// True if the numbers in the headers show that more was produced than `words` say. A single number
+/// that is too high is damage; so are several numbers that are laps too high, if they are few.
 pub(crate) fn is_outrun(g: &Geometry, numbers: &[u64], words: &Half) -> bool {
     let current = g.number(words.reserve);
     let lap = g.count.saturating_mul(2);
     let (near, far): (Vec<u64>, Vec<u64>) =
         numbers.iter().filter(|n| **n > current).partition(|n| n.saturating_sub(current) < lap);
-    // If `reserve` is 0, for example because the page of the words was erased, one header outweighs the words.
+    // If `reserve` is 0, for example because the page of the words was erased, one header outweighs
+    // the words.
     let outweighs = far.len() > 1 || words.reserve == 0;
     near.len() > 1 || (outweighs && far.len().saturating_mul(2) > numbers.len())
 }
@@ -90,14 +93,18 @@ impl Planner<'_> {
             || (produced.doubt.is_none() && first > words.reserve)
         {
             let place = format!("first {first} is after everything that was produced");
-            self.out.notes.push(format!("{}: half {half}: {place}; it is ignored", self.stream.region.place()));
+            self.out.notes.push(format!(
+                "{}: half {half}: {place}; it is ignored",
+                self.stream.region.place()
+            ));
             self.gap(place, Cause::Damaged, None);
             first = 0;
             if let Some(w) = self.control.half.get_mut(half) {
                 w.first = 0;
             }
         }
-        // A sub-buffer whose header is not written has not yet overwritten the older one in its place.
+        // A sub-buffer whose header is not written has not yet overwritten the older one in its
+        // place.
         let newest = produced.current.saturating_sub(u64::from(produced.within == Some(0)));
         let oldest = self.oldest(half, newest, first);
         let mut number = oldest;
@@ -116,10 +123,16 @@ impl Planner<'_> {
 
     fn produced(&mut self, half: usize, words: &Half) -> Result<Produced, Error> {
         let g = self.stream.geometry;
-        let from = if words.first <= words.reserve.max(words.attempt) { g.number(words.first) } else { 0 };
+        let from =
+            if words.first <= words.reserve.max(words.attempt) { g.number(words.first) } else { 0 };
         let numbers = self.numbers(half, from)?;
         let current = g.number(words.reserve);
-        let known = |in_flight| Produced { current, within: Some(g.within(words.reserve)), doubt: None, in_flight };
+        let known = |in_flight| Produced {
+            current,
+            within: Some(g.within(words.reserve)),
+            doubt: None,
+            in_flight,
+        };
         let outrun = is_outrun(&g, &numbers, words);
         let begun = g.within(words.reserve) == 0 && numbers.contains(&current);
         let form = form(&g, words);
@@ -134,7 +147,8 @@ impl Planner<'_> {
         })
     }
 
-    /// True if the sub-buffer was closed with another content size than `reserve` implies; then `reserve` is wrong.
+    /// True if the sub-buffer was closed with another content size than `reserve` implies; then
+    /// `reserve` is wrong.
     fn is_closed_elsewhere(&mut self, half: usize, words: &Half) -> bool {
         let g = self.stream.geometry;
         let number = g.number(words.reserve);
@@ -145,12 +159,14 @@ impl Planner<'_> {
                 Judged::Whole(_, content) | Judged::Mended(_, content, _) if content as u64 != g.within(words.reserve))
     }
 
-    /// The words contradict each other or the headers. Takes the word that agrees with the headers, and marks the
-    /// result as uncertain.
+    /// The words contradict each other or the headers. Takes the word that agrees with the headers,
+    /// and marks the result as uncertain.
     fn doubtful(&mut self, words: &Half, numbers: &[u64]) -> Produced {
         let g = self.stream.geometry;
         let Half { reserve, attempt, .. } = *words;
-        let why = format!("reserve {reserve} and attempt {attempt} do not fit each other and the sub-buffers");
+        let why = format!(
+            "reserve {reserve} and attempt {attempt} do not fit each other and the sub-buffers"
+        );
         self.out.notes.push(format!("{}: {why}", self.stream.region.place()));
         self.gap(why.clone(), Cause::Damaged, None);
         let top = top(&g, numbers);
@@ -172,7 +188,8 @@ impl Planner<'_> {
     /// Delivers the sub-buffer that was being written.
     fn current(&mut self, half: usize, produced: &Produced) -> Result<(), Error> {
         if produced.in_flight > 0 {
-            let place = format!("sub-buffer {}, offset {}", produced.current, produced.within.unwrap_or(0));
+            let place =
+                format!("sub-buffer {}, offset {}", produced.current, produced.within.unwrap_or(0));
             self.gap(place, Cause::InFlight, Some(produced.in_flight));
         }
         let end = match produced.within {
@@ -183,24 +200,31 @@ impl Planner<'_> {
         self.open(half, produced.current, end, None, produced.doubt.clone())
     }
 
-    /// The end of the current sub-buffer is unknown. If the sub-buffer was closed, it is delivered whole; else its
-    /// events are walked as far as they decode.
+    /// The end of the current sub-buffer is unknown. If the sub-buffer was closed, it is delivered
+    /// whole; else its events are walked as far as they decode.
     fn current_unknown(&mut self, half: usize, produced: &Produced) -> Result<(), Error> {
         let size = usize::try_from(self.stream.geometry.size).unwrap_or(0);
         let loaded = self.stream.load(half, produced.current, size, &mut self.buf);
         if loaded.missing.is_none()
-            && let Judged::Whole(header, content) = judge(&self.stream.identity, produced.current, &mut self.buf)
+            && let Judged::Whole(header, content) =
+                judge(&self.stream.identity, produced.current, &mut self.buf)
         {
             return self.whole(half, header, content);
         }
-        // Memory after the last event is left over from an older lap. The 27 bits of clock in its events decode to
-        // later clocks than `last`.
+        // Memory after the last event is left over from an older lap. The 27 bits of clock in its
+        // events decode to later clocks than `last`.
         let last = Some(self.words(half).last_clock).filter(|last| *last != 0);
-        self.open(half, produced.current, self.stream.geometry.content_limit(), last, produced.doubt.clone())
+        self.open(
+            half,
+            produced.current,
+            self.stream.geometry.content_limit(),
+            last,
+            produced.doubt.clone(),
+        )
     }
 
-    /// Delivers an open sub-buffer whose events end before offset `end`; if `last` is given, an event with a later
-    /// clock is rejected.
+    /// Delivers an open sub-buffer whose events end before offset `end`; if `last` is given, an
+    /// event with a later clock is rejected.
     fn open(
         &mut self,
         half: usize,
@@ -232,7 +256,15 @@ impl Planner<'_> {
         }
         let not_after = last.filter(|last| *last >= header.begin);
         let pieces = vec![(HEADER_LEN, end)];
-        self.finish(Candidate { half, header, pieces, verdict, why: why.unwrap_or_default(), whole: false, not_after })
+        self.finish(Candidate {
+            half,
+            header,
+            pieces,
+            verdict,
+            why: why.unwrap_or_default(),
+            whole: false,
+            not_after,
+        })
     }
 }
 
@@ -263,9 +295,15 @@ mod tests {
         assert_eq!(of(84, 100), Some(Form::Event));
         assert_eq!(of(1000, 1024), Some(Form::Close));
         assert_eq!(of(1024, 1024), Some(Form::Idle));
-        for (reserve, attempt) in
-            [(0, 83), (100, 84), (50, 50), (1009, 1009), (100, 1024 + 84), (100, 1010), (1024, 1023)]
-        {
+        for (reserve, attempt) in [
+            (0, 83),
+            (100, 84),
+            (50, 50),
+            (1009, 1009),
+            (100, 1024 + 84),
+            (100, 1010),
+            (1024, 1023),
+        ] {
             assert_eq!(of(reserve, attempt), None, "{reserve} {attempt}");
         }
     }

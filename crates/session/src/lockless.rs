@@ -1,5 +1,6 @@
-//! Walks streams that are reserved by compare-and-swap. All bytes before the produced position are reserved; bytes that
-//! were never committed are found through the reservations in the session's table of threads.
+//! Walks streams that are reserved by compare-and-swap. All bytes before the produced position are
+//! reserved; bytes that were never committed are found through the reservations in the session's
+//! table of threads.
 
 use super::events::full_clock;
 use super::layout::{Announced, Geometry, Half, SlotState, Slots};
@@ -64,10 +65,12 @@ pub(crate) fn half(planner: &mut Planner<'_>, half: usize, words: Half) -> Resul
     };
     let announced = planner.announced()?;
     let target = (u64::from(stream.region.index) << 1 | half as u64).saturating_add(1);
-    let flights = announced.into_iter().filter(|a| a.target == target && succeeded(a, &words)).collect();
+    let flights =
+        announced.into_iter().filter(|a| a.target == target && succeeded(a, &words)).collect();
     let Half { contiguous, last_clock, .. } = words;
     let current = g.number(position);
-    let mut ring = Ring { half, position, current, slots, flights, contiguous, last_clock, lost: false };
+    let mut ring =
+        Ring { half, position, current, slots, flights, contiguous, last_clock, lost: false };
     planner.sound(&mut ring, words.first)?;
     let first = planner.words(half).first;
     let oldest = planner.oldest(half, ring.current, first);
@@ -87,7 +90,8 @@ pub(crate) fn half(planner: &mut Planner<'_>, half: usize, words: Half) -> Resul
 fn succeeded(a: &Announced, words: &Half) -> bool {
     let same_target = a.confirmed >> POSITION_BITS == a.target & TAG;
     let confirmed = a.confirmed & (1u64 << POSITION_BITS).wrapping_sub(1);
-    (same_target && confirmed >= a.end) || (words.lockless_owner() == a.owner && words.lockless_position() == a.end)
+    (same_target && confirmed >= a.end)
+        || (words.lockless_owner() == a.owner && words.lockless_position() == a.end)
 }
 
 impl Ring {
@@ -110,16 +114,21 @@ impl Ring {
     /// Offset after the last event of a sub-buffer, computed from its commit counter and its holes.
     fn counted_end(&self, g: &Geometry, number: u64) -> Option<u64> {
         let (start, next) = (g.start(number), g.start(number.saturating_add(1)));
-        let inside = |a: &&Announced| a.state == IN_FLIGHT_RESERVING && a.begin >= start && a.end <= next;
-        let holes =
-            self.flights.iter().filter(inside).fold(0u64, |n, a| n.saturating_add(a.end.saturating_sub(a.begin)));
+        let inside =
+            |a: &&Announced| a.state == IN_FLIGHT_RESERVING && a.begin >= start && a.end <= next;
+        let holes = self
+            .flights
+            .iter()
+            .filter(inside)
+            .fold(0u64, |n, a| n.saturating_add(a.end.saturating_sub(a.begin)));
         let end = HEADER.saturating_add(self.counted(g, number)?).saturating_add(holes);
         Some(end).filter(|end| *end <= g.content_limit())
     }
 
-    /// Commit counter and position of the current sub-buffer contradict each other, and no hole explains that. The end
-    /// that agrees with the third word, `contiguous`, is right. Otherwise the larger end is taken, and events are
-    /// accepted only if they decode and are not later than the returned clock.
+    /// Commit counter and position of the current sub-buffer contradict each other, and no hole
+    /// explains that. The end that agrees with the third word, `contiguous`, is right. Otherwise
+    /// the larger end is taken, and events are accepted only if they decode and are not later than
+    /// the returned clock.
     fn settle(&self, g: &Geometry, content: &mut Content) -> Option<u64> {
         let end = self.counted_end(g, content.number)?;
         let agrees = self.contiguous == g.start(content.number).saturating_add(end);
@@ -130,10 +139,13 @@ impl Ring {
         Some(self.last_clock).filter(|last| is_more && !agrees && *last != 0)
     }
 
-    /// Number of the newest sub-buffer in `from..number` whose recorder began it in this place but did not write its
-    /// header.
+    /// Number of the newest sub-buffer in `from..number` whose recorder began it in this place but
+    /// did not write its header.
     fn begun_unheaded(&self, g: &Geometry, number: u64, from: u64) -> Option<u64> {
-        let switches = self.flights.iter().filter(|a| a.state == IN_FLIGHT_SWITCH && g.within(a.end) == HEADER);
+        let switches = self
+            .flights
+            .iter()
+            .filter(|a| a.state == IN_FLIGHT_SWITCH && g.within(a.end) == HEADER);
         let begun = switches.map(|a| g.number(a.end)).filter(|n| g.place(*n) == g.place(number));
         begun.filter(|n| (from..number).contains(n)).max()
     }
@@ -148,7 +160,9 @@ impl Ring {
     fn content(&self, g: &Geometry, number: u64) -> Content {
         let (start, next) = (g.start(number), g.start(number.saturating_add(1)));
         let slot = self.slot(g.place(number)).unwrap_or_default();
-        let in_events = |p: u64| p >= start.saturating_add(HEADER) && p <= start.saturating_add(g.content_limit());
+        let in_events = |p: u64| {
+            p >= start.saturating_add(HEADER) && p <= start.saturating_add(g.content_limit())
+        };
         let switches = || self.flights.iter().filter(|a| a.state == IN_FLIGHT_SWITCH);
         let left = switches().map(|a| a.begin).find(|b| in_events(*b));
         let closed = Some(slot.content_end).filter(|p| in_events(*p));
@@ -162,17 +176,23 @@ impl Ring {
         };
         let clip = |a: &Announced| (a.begin.max(start), a.end.min(end));
         let of_state = |state: u64| {
-            self.flights.iter().filter(move |a| a.state == state && a.begin < next).map(clip).filter(|(b, e)| b < e)
+            self.flights
+                .iter()
+                .filter(move |a| a.state == state && a.begin < next)
+                .map(clip)
+                .filter(|(b, e)| b < e)
         };
         let offset = |p: u64| p.saturating_sub(start);
-        let mut holes: Vec<_> = of_state(IN_FLIGHT_RESERVING).map(|(b, e)| (offset(b), offset(e))).collect();
+        let mut holes: Vec<_> =
+            of_state(IN_FLIGHT_RESERVING).map(|(b, e)| (offset(b), offset(e))).collect();
         holes.sort_unstable();
         Content {
             number,
             end: offset(end),
             end_clock: if left.is_none() && closed.is_some() { slot.end_clock } else { 0 },
             holes,
-            copied: of_state(IN_FLIGHT_COPIED).fold(0u64, |n, (b, e)| n.saturating_add(e.saturating_sub(b))),
+            copied: of_state(IN_FLIGHT_COPIED)
+                .fold(0u64, |n, (b, e)| n.saturating_add(e.saturating_sub(b))),
             headless: switches().any(|a| a.end == start.saturating_add(HEADER)),
             doubt,
         }
@@ -210,28 +230,32 @@ impl Content {
         let filled = self.filled();
         let padding = size.saturating_sub(self.end);
         let all = [filled, filled.saturating_add(padding)];
-        let one_uncounted = all.contains(&counted) || all.contains(&counted.saturating_add(self.copied));
+        let one_uncounted =
+            all.contains(&counted) || all.contains(&counted.saturating_add(self.copied));
         // If several reservations were copied but not counted, any subset of them may be counted.
         one_uncounted
-            || (self.copied > 0 && all.iter().any(|n| counted <= *n && counted.saturating_add(self.copied) >= *n))
+            || (self.copied > 0
+                && all.iter().any(|n| counted <= *n && counted.saturating_add(self.copied) >= *n))
     }
 }
 
 impl Planner<'_> {
-    /// Checks that the produced position lies where events can end, and in a sub-buffer that agrees with the headers.
-    /// Replaces it if not.
+    /// Checks that the produced position lies where events can end, and in a sub-buffer that agrees
+    /// with the headers. Replaces it if not.
     fn sound(&mut self, ring: &mut Ring, first: u64) -> Result<(), Error> {
         let g = self.stream.geometry;
         let from = if first <= ring.position { g.number(first) } else { 0 };
         let numbers = self.numbers(ring.half, from)?;
         if !self.is_possible(ring, first, &numbers) && !self.is_moving(ring.half) {
-            let why = format!("the produced position {} does not fit the sub-buffers", ring.position);
+            let why =
+                format!("the produced position {} does not fit the sub-buffers", ring.position);
             self.out.notes.push(format!("{}: {why}", self.stream.region.place()));
             self.gap(why, Cause::Damaged, None);
             ring.lost = true;
             ring.current = top(&g, &numbers).unwrap_or(0);
             let end = ring.counted_end(&g, ring.current).unwrap_or(g.content_limit());
-            ring.position = if numbers.is_empty() { 0 } else { g.start(ring.current).saturating_add(end) };
+            ring.position =
+                if numbers.is_empty() { 0 } else { g.start(ring.current).saturating_add(end) };
             self.out.produced = ring.position;
         }
         if first > ring.position {
@@ -251,7 +275,9 @@ impl Planner<'_> {
             return false;
         }
         let headless = ring.content(&g, ring.current).headless;
-        let Some(top) = top(&g, numbers).filter(|top| *top != ring.current && !headless) else { return true };
+        let Some(top) = top(&g, numbers).filter(|top| *top != ring.current && !headless) else {
+            return true;
+        };
         if ring.is_counted(&g) {
             // Position and commit counter agree independently; they outweigh a header.
             return true;
@@ -268,10 +294,14 @@ impl Planner<'_> {
         let size = usize::try_from(g.size).unwrap_or(0);
         self.stream.load(ring.half, ring.current, size, &mut self.buf);
         score(ring.current) >= score(top)
-            && !matches!(judge(&self.stream.identity, ring.current, &mut self.buf), Judged::Whole(..))
+            && !matches!(
+                judge(&self.stream.identity, ring.current, &mut self.buf),
+                Judged::Whole(..)
+            )
     }
 
-    /// True if writers are active in this half: commit counters and thread table were read at different times.
+    /// True if writers are active in this half: commit counters and thread table were read at
+    /// different times.
     fn is_counting(&self, ring: &Ring, number: u64) -> bool {
         let stream = self.stream;
         let g = stream.geometry;
@@ -280,7 +310,9 @@ impl Planner<'_> {
         }
         let place = g.place(number);
         let again = stream.slot_again(ring.half, place, self.budget);
-        again.is_some_and(|again| Some(again.committed) != ring.slot(place).map(|slot| slot.committed))
+        again.is_some_and(|again| {
+            Some(again.committed) != ring.slot(place).map(|slot| slot.committed)
+        })
     }
 
     /// Records that `first` is invalid, and uses 0 instead.
@@ -303,8 +335,8 @@ impl Planner<'_> {
         let loaded = self.stream.load(ring.half, number, size, &mut self.buf);
         self.budget.bytes(&self.stream.region.name, loaded.got as u64)?;
         let mut content = ring.content(&g, number);
-        // Bytes that the image lacks behind the content of the current sub-buffer were not written yet. They are zeros, as those in a
-        // hole of a file, which are not read.
+        // Bytes that the image lacks behind the content of the current sub-buffer were not written
+        // yet. They are zeros, as those in a hole of a file, which are not read.
         if let Some(missing) = loaded.missing
             && (number != ring.current || (loaded.got as u64) < content.end)
         {
@@ -325,7 +357,8 @@ impl Planner<'_> {
         }
         let passed_over = self.passed_over(ring, number);
         let older = found.filter(|h| passed_over && self.is_older(h, number, &content));
-        let is_headed = found.is_some_and(|h| self.stream.identity.difference(&h, number).is_none());
+        let is_headed =
+            found.is_some_and(|h| self.stream.identity.difference(&h, number).is_none());
         if passed_over && !content.headless && !is_headed {
             let from = older.map_or(0, |h| h.number.saturating_add(1));
             if let Some(begun) = ring.begun_unheaded(&g, number, from) {
@@ -339,27 +372,30 @@ impl Planner<'_> {
             }
             content = ring.content(&g, older.number);
             return match judged {
-                Judged::Other(_) => {
-                    self.whole(ring.half, older, self.stream.identity.content(&older).unwrap_or(HEADER_LEN))
-                }
+                Judged::Other(_) => self.whole(
+                    ring.half,
+                    older,
+                    self.stream.identity.content(&older).unwrap_or(HEADER_LEN),
+                ),
                 _ => self.unclosed(ring, content, Some(older), judged),
             };
         }
         self.unclosed(ring, content, found, judged)
     }
 
-    /// True if the place may hold an older sub-buffer: recorders have skipped places in this stream, or one that is in
-    /// flight skipped the place of `number` and has not counted it yet.
+    /// True if the place may hold an older sub-buffer: recorders have skipped places in this
+    /// stream, or one that is in flight skipped the place of `number` and has not counted it yet.
     fn passed_over(&self, ring: &Ring, number: u64) -> bool {
         let g = self.stream.geometry;
         let over = |a: &Announced| a.begin <= g.start(number) && number < g.number(a.end);
-        // The counter is that of the stream's whole life: sub-buffers reported to earlier consumers are still in their
-        // places.
+        // The counter is that of the stream's whole life: sub-buffers reported to earlier consumers
+        // are still in their places.
         self.out.control.lost.get(lastwords_abi::stream::SKIPPED).is_some_and(|n| *n > 0)
             || ring.flights.iter().any(|a| a.state == IN_FLIGHT_SWITCH && over(a))
     }
 
-    /// True if the header is that of an older lap: writers skipped the place because a thread was still writing there.
+    /// True if the header is that of an older lap: writers skipped the place because a thread was
+    /// still writing there.
     fn is_older(&self, header: &Header, number: u64, content: &Content) -> bool {
         let g = self.stream.geometry;
         !content.headless
@@ -380,8 +416,8 @@ impl Planner<'_> {
         let g = self.stream.geometry;
         let number = content.number;
         let counted = ring.counted(&g, number);
-        // A recorder completed the commit counter where a dead recorder left a hole, but the recording ended before the
-        // place was reused.
+        // A recorder completed the commit counter where a dead recorder left a hole, but the
+        // recording ended before the place was reused.
         let reclaimed = counted == Some(g.size) && ring.is_touched(&g, number);
         let damage = match judged {
             Judged::Damaged(header, end, why)
@@ -390,14 +426,22 @@ impl Planner<'_> {
                 return self.closed_damaged(ring.half, header, end, why);
             }
             Judged::Mended(header, end, why) => {
-                return self.closed_damaged(ring.half, header, end, format!("{why}; the content is whole"));
+                return self.closed_damaged(
+                    ring.half,
+                    header,
+                    end,
+                    format!("{why}; the content is whole"),
+                );
             }
             _ => content.doubt.clone(),
         };
         let header = found.unwrap_or(identity.header(number));
         let difference = identity.difference(&header, number).filter(|_| !content.headless);
         let passed = number != ring.current && number.saturating_add(g.count) <= ring.current;
-        let disagrees = !passed && !reclaimed && !content.agrees(counted, g.size) && !self.is_counting(ring, number);
+        let disagrees = !passed
+            && !reclaimed
+            && !content.agrees(counted, g.size)
+            && !self.is_counting(ring, number);
         let said = counted.unwrap_or(0).cast_signed();
         let wrong_count = if ring.lost && number == ring.current {
             Some(format!("its end is known by the commit counter ({said}) alone"))
@@ -409,9 +453,10 @@ impl Planner<'_> {
             not_after = ring.settle(&g, &mut content);
         }
         let pieces = content.pieces();
-        let begin = if content.headless { self.headless_begin(&pieces) } else { Some(header.begin) };
-        let timeless =
-            (begin.is_none() && !pieces.is_empty()).then(|| "the time of its begin is not known".to_string());
+        let begin =
+            if content.headless { self.headless_begin(&pieces) } else { Some(header.begin) };
+        let timeless = (begin.is_none() && !pieces.is_empty())
+            .then(|| "the time of its begin is not known".to_string());
         let why = damage.or(difference).or(wrong_count).or(timeless);
         let verdict = match (&why, content.holes.is_empty()) {
             (Some(_), _) => Verdict::Invalid,
@@ -426,15 +471,25 @@ impl Planner<'_> {
         } else if let Some((first, _)) = pieces.first().filter(|_| !content.headless) {
             self.repair_begin_by_event(&mut header, *first);
         }
-        let why = why
-            .unwrap_or_else(|| if verdict == Verdict::Torn { holes_in_words(&content.holes) } else { String::new() });
-        self.finish(Candidate { half: ring.half, header, pieces, verdict, why, whole: false, not_after })?;
+        let why = why.unwrap_or_else(|| {
+            if verdict == Verdict::Torn { holes_in_words(&content.holes) } else { String::new() }
+        });
+        self.finish(Candidate {
+            half: ring.half,
+            header,
+            pieces,
+            verdict,
+            why,
+            whole: false,
+            not_after,
+        })?;
         self.tell_holes(ring.half, &content);
         Ok(())
     }
 
-    /// Adds gaps for the holes in the delivered part of a sub-buffer. For a consuming read, holes before that part were
-    /// reported by earlier reads, and holes after it will be reported by the next.
+    /// Adds gaps for the holes in the delivered part of a sub-buffer. For a consuming read, holes
+    /// before that part were reported by earlier reads, and holes after it will be reported by the
+    /// next.
     fn tell_holes(&mut self, half: usize, content: &Content) {
         let start = self.stream.geometry.start(content.number);
         let first = if self.end.is_some() { self.words(half).first } else { 0 };
@@ -447,15 +502,29 @@ impl Planner<'_> {
         }
     }
 
-    fn closed_damaged(&mut self, half: usize, mut header: Header, end: usize, why: String) -> Result<(), Error> {
+    fn closed_damaged(
+        &mut self,
+        half: usize,
+        mut header: Header,
+        end: usize,
+        why: String,
+    ) -> Result<(), Error> {
         self.sane_clocks(&mut header);
         let not_after = self.last_of(&header, end);
         let pieces = vec![(HEADER_LEN, end.max(HEADER_LEN))];
-        self.finish(Candidate { half, header, pieces, verdict: Verdict::Invalid, why, whole: false, not_after })
+        self.finish(Candidate {
+            half,
+            header,
+            pieces,
+            verdict: Verdict::Invalid,
+            why,
+            whole: false,
+            not_after,
+        })
     }
 
-    /// Clock at the begin of a sub-buffer without a header: the full clock of its first event. If the first event is a
-    /// hole, the end of the sub-buffer before.
+    /// Clock at the begin of a sub-buffer without a header: the full clock of its first event. If
+    /// the first event is a hole, the end of the sub-buffer before.
     fn headless_begin(&self, pieces: &[(usize, usize)]) -> Option<u64> {
         let first = pieces.first().and_then(|p| self.buf.get(p.0..p.1)).unwrap_or_default();
         let full = full_clock(first, self.stream.identity.order);

@@ -1,5 +1,5 @@
-//! Sub-buffers that were found without a stream region ("loose"): fills the places where a stream lacks them, and finds
-//! where their events end.
+//! Sub-buffers that were found without a stream region ("loose"): fills the places where a stream
+//! lacks them, and finds where their events end.
 
 use super::data::Stream as Data;
 use super::events::{Walked, walk_while};
@@ -14,8 +14,8 @@ use lastwords_trace::evidence::{Cause, Evidence, Gap, SubBuffer, Verdict};
 use lastwords_trace::source::{PacketInfo, PacketReader};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// An event of an open sub-buffer is rejected if the clock advances by more than this multiple of the longest step
-/// before.
+/// An event of an open sub-buffer is rejected if the clock advances by more than this multiple of
+/// the longest step before.
 const LEAP: u64 = 16;
 /// Number of closed sub-buffers of a stream whose longest clock step is measured.
 const SAMPLES: usize = 8;
@@ -39,7 +39,8 @@ impl Loose {
         (u64::from(self.identity.stream), self.header.number)
     }
 
-    /// Replaces `buf` with the first `len` bytes of the sub-buffer, or fewer where the image lacks them.
+    /// Replaces `buf` with the first `len` bytes of the sub-buffer, or fewer where the image lacks
+    /// them.
     pub(crate) fn load(&self, image: &dyn Image, len: usize, buf: &mut Vec<u8>) {
         load(image, &self.pages, len, buf);
     }
@@ -59,15 +60,16 @@ pub(crate) fn load(image: &dyn Image, pages: &[u64], len: usize, buf: &mut Vec<u
     }
 }
 
-/// Sorts the sub-buffers of a session by stream and number and removes duplicates; committed ones are preferred.
+/// Sorts the sub-buffers of a session by stream and number and removes duplicates; committed ones
+/// are preferred.
 pub(crate) fn sorted(mut loose: Vec<Loose>) -> Vec<Loose> {
     loose.sort_by_key(|l| (l.key(), l.verdict != Verdict::Committed, std::cmp::Reverse(l.content)));
     loose.dedup_by_key(|l| l.key());
     loose
 }
 
-/// The longest clock steps before an event: for event headers with 27 bits of clock, and for headers with the full
-/// clock.
+/// The longest clock steps before an event: for event headers with 27 bits of clock, and for
+/// headers with the full clock.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Pace([u64; 2]);
 
@@ -101,9 +103,10 @@ impl Pace {
     }
 }
 
-/// Finds where the events of an open sub-buffer end. `pace` is the pace of the stream's closed sub-buffers. In the
-/// stream's first lap, the memory after the last event was never written. If that memory is all zero, every event that
-/// decodes before it is accepted, whatever its clock step.
+/// Finds where the events of an open sub-buffer end. `pace` is the pace of the stream's closed
+/// sub-buffers. In the stream's first lap, the memory after the last event was never written. If
+/// that memory is all zero, every event that decodes before it is accepted, whatever its clock
+/// step.
 fn end_of_open(
     loose: &mut Loose,
     image: &dyn Image,
@@ -118,7 +121,8 @@ fn end_of_open(
     let (mut bytes, order) = (Vec::new(), loose.identity.order);
     loose.load(image, loose.content, &mut bytes);
     let begin = loose.header.begin;
-    let fresh = is_first_lap.then(|| walk_while(decoder, &bytes, HEADER_LEN, begin, |word, _, _| word != [0; 4]));
+    let fresh = is_first_lap
+        .then(|| walk_while(decoder, &bytes, HEADER_LEN, begin, |word, _, _| word != [0; 4]));
     let proven = fresh.filter(|walked| bytes.iter().skip(walked.end).all(|&byte| byte == 0));
     let walked: Walked = proven.unwrap_or_else(|| {
         walk_while(decoder, &bytes, HEADER_LEN, begin, |word, before, clock| {
@@ -152,14 +156,15 @@ fn lacks(row: &SubBuffer) -> bool {
     matches!(row.verdict, Verdict::Missing | Verdict::Stale | Verdict::Invalid)
 }
 
-/// Parses the number of the sub-buffer that a gap is about; none if the gap is not about a single sub-buffer.
+/// Parses the number of the sub-buffer that a gap is about; none if the gap is not about a single
+/// sub-buffer.
 fn place_of(gap: &Gap) -> Option<u64> {
     let place = gap.place.strip_prefix("sub-buffer ")?;
     place.split([':', ',']).next()?.parse().ok()
 }
 
-/// Returns the sub-buffers of `own` that the stream lacks, and marks them committed in `outcome`. Both are matched by
-/// number in hash tables, because a stream may have millions of sub-buffers.
+/// Returns the sub-buffers of `own` that the stream lacks, and marks them committed in `outcome`.
+/// Both are matched by number in hash tables, because a stream may have millions of sub-buffers.
 fn take(own: Vec<Loose>, outcome: &mut Outcome) -> Vec<Loose> {
     let mut rows: HashMap<u64, &mut SubBuffer> = HashMap::new();
     for row in outcome.sub_buffers.iter_mut().filter(|row| lacks(row)) {
@@ -186,15 +191,19 @@ pub(crate) struct Orphan {
 }
 
 impl Pool<'_> {
-    /// Removes from the pool the sub-buffers that a walked stream lacks, and their gaps from the stream's evidence.
+    /// Removes from the pool the sub-buffers that a walked stream lacks, and their gaps from the
+    /// stream's evidence.
     pub(crate) fn fill(&mut self, stream: &Data, outcome: &mut Outcome) -> Vec<Loose> {
         let own = self.loose.extract_if(.., |l| l.identity.stream == stream.region.index).collect();
         take(own, outcome)
     }
 
-    /// Groups the remaining sub-buffers into streams that no region describes. `decoder` returns the decoder of a
-    /// channel id.
-    pub(crate) fn orphans<'d>(self, decoder: impl Fn(u32) -> Option<&'d ChannelDecoder>) -> Vec<Orphan> {
+    /// Groups the remaining sub-buffers into streams that no region describes. `decoder` returns
+    /// the decoder of a channel id.
+    pub(crate) fn orphans<'d>(
+        self,
+        decoder: impl Fn(u32) -> Option<&'d ChannelDecoder>,
+    ) -> Vec<Orphan> {
         let mut streams: BTreeMap<u32, Vec<Loose>> = BTreeMap::new();
         for loose in self.loose {
             streams.entry(loose.identity.stream).or_default().push(loose);
@@ -204,13 +213,17 @@ impl Pool<'_> {
             // The newest committed sub-buffer gives the channel and CPU of the stream.
             let proven = loose.iter().rfind(|l| l.verdict == Verdict::Committed).or(loose.last());
             let Some(identity) = proven.map(|l| l.identity) else { continue };
-            loose.retain(|l| (l.identity.channel, l.identity.cpu) == (identity.channel, identity.cpu));
+            loose.retain(|l| {
+                (l.identity.channel, l.identity.cpu) == (identity.channel, identity.cpu)
+            });
             let decoder = decoder(identity.channel);
-            let closed = loose.iter().rev().filter(|l| l.verdict == Verdict::Committed).take(SAMPLES);
+            let closed =
+                loose.iter().rev().filter(|l| l.verdict == Verdict::Committed).take(SAMPLES);
             let paces = closed.filter_map(|l| decoder.map(|d| pace_of(l, self.image, d)));
             let pace = paces.fold(Pace::default(), Pace::with);
             let newest = loose.iter().map(|l| l.header.number).max();
-            // A stream overwrites sub-buffer 0 first, so the stream is in its first lap if sub-buffer 0 is still there.
+            // A stream overwrites sub-buffer 0 first, so the stream is in its first lap if
+            // sub-buffer 0 is still there.
             let is_first_lap = loose.iter().any(|l| l.header.number == 0);
             for open in loose.iter_mut().filter(|l| l.verdict == Verdict::Open) {
                 end_of_open(open, self.image, decoder, pace, is_first_lap);
@@ -225,14 +238,16 @@ impl Pool<'_> {
 }
 
 impl Orphan {
-    /// Adds the stream's sub-buffers, gaps and notes to `evidence`; `stream` is its index in the session's streams.
+    /// Adds the stream's sub-buffers, gaps and notes to `evidence`; `stream` is its index in the
+    /// session's streams.
     pub(crate) fn tell(&self, stream: usize, evidence: &mut Evidence) {
         let Identity { stream: index, .. } = self.identity;
         let mut next = None;
         for loose in &self.loose {
             let number = loose.header.number;
             if let Some(next) = next.filter(|next| *next < number) {
-                let place = format!("sub-buffers {next} to {}: not found", number.saturating_sub(1));
+                let place =
+                    format!("sub-buffers {next} to {}: not found", number.saturating_sub(1));
                 evidence.gaps.push(Gap {
                     stream: Some(stream),
                     place,
@@ -250,10 +265,23 @@ impl Orphan {
                 }
             };
             let (verdict, content) = (loose.verdict, loose.content as u64);
-            evidence.sub_buffers.push(SubBuffer { stream, sequence: number, verdict, content, why });
+            evidence.sub_buffers.push(SubBuffer {
+                stream,
+                sequence: number,
+                verdict,
+                content,
+                why,
+            });
         }
-        let place = "its control words: what was lost, cleared or overwritten is not known".to_owned();
-        evidence.gaps.push(Gap { stream: Some(stream), place, cause: Cause::Missing, events: None, bytes: None });
+        let place =
+            "its control words: what was lost, cleared or overwritten is not known".to_owned();
+        evidence.gaps.push(Gap {
+            stream: Some(stream),
+            place,
+            cause: Cause::Missing,
+            events: None,
+            bytes: None,
+        });
         let closed = self.loose.iter().filter(|loose| loose.verdict == Verdict::Committed).count();
         evidence.notes.push(format!(
             "stream {index}: no region describes it; {} sub-buffers were found by themselves, {closed} are proven by their checksums",
@@ -274,7 +302,9 @@ impl PacketReader for Reader<'_> {
         let planned = self.planned.as_ref().and_then(super::reader::Reader::next_number);
         let next = self.loose.peek().map(|loose| loose.header.number);
         match (planned, next) {
-            (Some(planned), Some(next)) if planned <= next => self.planned.as_mut()?.next_packet(bytes),
+            (Some(planned), Some(next)) if planned <= next => {
+                self.planned.as_mut()?.next_packet(bytes)
+            }
             (Some(_), None) => self.planned.as_mut()?.next_packet(bytes),
             _ => {
                 let loose = self.loose.next()?;
@@ -310,13 +340,26 @@ mod tests {
     use std::time::{Duration, Instant};
 
     fn loose(number: u64) -> Loose {
-        let identity = Identity { uuid: [7; 16], channel: 0, stream: 0, cpu: 0, size: 4096, order: ByteOrder::Little };
+        let identity = Identity {
+            uuid: [7; 16],
+            channel: 0,
+            stream: 0,
+            cpu: 0,
+            size: 4096,
+            order: ByteOrder::Little,
+        };
         let (header, verdict, pages) = (identity.header(number), Verdict::Committed, Vec::new());
         Loose { identity, header, verdict, content: 100, end: 0, pages }
     }
 
     fn gap(place: &str) -> Gap {
-        Gap { stream: Some(0), place: place.to_owned(), cause: Cause::Missing, events: None, bytes: None }
+        Gap {
+            stream: Some(0),
+            place: place.to_owned(),
+            cause: Cause::Missing,
+            events: None,
+            bytes: None,
+        }
     }
 
     fn row(sequence: u64, verdict: Verdict) -> SubBuffer {
@@ -325,9 +368,19 @@ mod tests {
 
     #[test]
     fn what_is_taken_is_no_gap_any_more() {
-        let places =
-            ["sub-buffer 1", "sub-buffer 1, offset 84", "sub-buffer 1: no", "sub-buffer 12", "sub-buffers up to 1: no"];
-        let rows = [(0, Verdict::Committed), (1, Verdict::Invalid), (2, Verdict::Open), (12, Verdict::Missing)];
+        let places = [
+            "sub-buffer 1",
+            "sub-buffer 1, offset 84",
+            "sub-buffer 1: no",
+            "sub-buffer 12",
+            "sub-buffers up to 1: no",
+        ];
+        let rows = [
+            (0, Verdict::Committed),
+            (1, Verdict::Invalid),
+            (2, Verdict::Open),
+            (12, Verdict::Missing),
+        ];
         let mut outcome = Outcome {
             gaps: places.map(gap).to_vec(),
             sub_buffers: rows.map(|(number, verdict)| row(number, verdict)).to_vec(),
@@ -335,7 +388,10 @@ mod tests {
         };
         let taken = take([0, 1, 2, 3].map(loose).to_vec(), &mut outcome);
         assert_eq!(taken.iter().map(|loose| loose.header.number).collect::<Vec<_>>(), [1]);
-        assert_eq!((outcome.sub_buffers[1].verdict, outcome.sub_buffers[1].content), (Verdict::Committed, 100));
+        assert_eq!(
+            (outcome.sub_buffers[1].verdict, outcome.sub_buffers[1].content),
+            (Verdict::Committed, 100)
+        );
         let left: Vec<&str> = outcome.gaps.iter().map(|gap| &*gap.place).collect();
         assert_eq!(left, ["sub-buffer 12", "sub-buffers up to 1: no"]);
     }
@@ -344,9 +400,13 @@ mod tests {
     fn the_time_grows_with_their_number() {
         const COUNT: u64 = 300_000;
         let lacks = |number| number % 64 == 0;
-        let rows = (0..COUNT).map(|n| row(n, if lacks(n) { Verdict::Missing } else { Verdict::Committed }));
-        let gaps = (0..COUNT).filter(|n| lacks(*n)).map(|n| gap(&format!("sub-buffer {n}: it is not there")));
-        let mut outcome = Outcome { sub_buffers: rows.collect(), gaps: gaps.collect(), ..Outcome::default() };
+        let rows = (0..COUNT)
+            .map(|n| row(n, if lacks(n) { Verdict::Missing } else { Verdict::Committed }));
+        let gaps = (0..COUNT)
+            .filter(|n| lacks(*n))
+            .map(|n| gap(&format!("sub-buffer {n}: it is not there")));
+        let mut outcome =
+            Outcome { sub_buffers: rows.collect(), gaps: gaps.collect(), ..Outcome::default() };
         let begin = Instant::now();
         let taken = take((0..COUNT).map(loose).collect(), &mut outcome);
         assert_eq!((taken.len() as u64, outcome.gaps.len()), (COUNT.div_ceil(64), 0));

@@ -24,7 +24,8 @@ pub struct Recovered {
 /// Finds every session in a session folder, a core (compressed or not) or a file.
 ///
 /// # Errors
-/// The path cannot be read, or the budget is spent. Finding no session is not an error; `sessions` is then empty.
+/// The path cannot be read, or the budget is spent. Finding no session is not an error; `sessions`
+/// is then empty.
 pub fn open(path: &Path, options: &Options<'_>) -> Result<Recovered, Error> {
     open_with(path, options, &Budget::default(), &unwatched)
 }
@@ -33,15 +34,26 @@ pub fn open(path: &Path, options: &Options<'_>) -> Result<Recovered, Error> {
 ///
 /// # Errors
 /// As for [`open()`].
-pub fn open_with(path: &Path, options: &Options<'_>, budget: &Budget, watch: Watch<'_>) -> Result<Recovered, Error> {
+pub fn open_with(
+    path: &Path,
+    options: &Options<'_>,
+    budget: &Budget,
+    watch: Watch<'_>,
+) -> Result<Recovered, Error> {
     sessions(lastwords_image::open(path, budget, watch)?, options, budget, watch)
 }
 
-/// Same as [`open_with`], for a container that is already open, so that other walkers can use its image too.
+/// Same as [`open_with`], for a container that is already open, so that other walkers can use its
+/// image too.
 ///
 /// # Errors
 /// The budget is spent.
-pub fn sessions(opened: Opened, options: &Options<'_>, budget: &Budget, watch: Watch<'_>) -> Result<Recovered, Error> {
+pub fn sessions(
+    opened: Opened,
+    options: &Options<'_>,
+    budget: &Budget,
+    watch: Watch<'_>,
+) -> Result<Recovered, Error> {
     let options = Options { live: options.live || opened.kind == Kind::Process, ..*options };
     let mut found = crate::find(&opened.image, &options, budget, watch)?;
     let mut notes = opened.notes;
@@ -57,14 +69,20 @@ pub fn sessions(opened: Opened, options: &Options<'_>, budget: &Budget, watch: W
     Ok(Recovered { kind, core, is_damaged, sessions: found.sessions, notes })
 }
 
-/// Notes about session folders whose files the process had mapped. A core leaves out shared mappings of files, so the
-/// data of these sessions are only in the folders.
+/// Notes about session folders whose files the process had mapped. A core leaves out shared
+/// mappings of files, so the data of these sessions are only in the folders.
 fn folders_of(core: &CoreInfo) -> Vec<String> {
     let folder = |name: &str| {
-        let paths = core.files.iter().filter(move |f| Path::new(&f.path).file_name().is_some_and(|n| n == name));
+        let paths = core
+            .files
+            .iter()
+            .filter(move |f| Path::new(&f.path).file_name().is_some_and(|n| n == name));
         paths.filter_map(|f| Path::new(&f.path).parent()).collect::<BTreeSet<_>>()
     };
     let (sessions, registries) = (folder("session"), folder("registry"));
     let both = sessions.intersection(&registries);
-    both.map(|f| format!("the process recorded in {0}, which a core leaves out: recover {0}", f.display())).collect()
+    both.map(|f| {
+        format!("the process recorded in {0}, which a core leaves out: recover {0}", f.display())
+    })
+    .collect()
 }

@@ -51,15 +51,23 @@ impl Header {
 
     /// Encodes the header.
     pub(crate) fn bytes(&self, order: ByteOrder) -> Vec<u8> {
-        let u32_of = |v: u32| if order == ByteOrder::Little { v.to_le_bytes() } else { v.to_be_bytes() };
-        let u64_of = |v: u64| if order == ByteOrder::Little { v.to_le_bytes() } else { v.to_be_bytes() };
+        let u32_of =
+            |v: u32| if order == ByteOrder::Little { v.to_le_bytes() } else { v.to_be_bytes() };
+        let u64_of =
+            |v: u64| if order == ByteOrder::Little { v.to_le_bytes() } else { v.to_be_bytes() };
         let mut out = Vec::with_capacity(HEADER_LEN);
         out.extend(u32_of(self.magic));
         out.extend(self.uuid);
         out.extend(u32_of(self.stream_id));
-        for word in
-            [self.instance, self.begin, self.end, self.content_bits, self.packet_bits, self.number, self.discarded]
-        {
+        for word in [
+            self.instance,
+            self.begin,
+            self.end,
+            self.content_bits,
+            self.packet_bits,
+            self.number,
+            self.discarded,
+        ] {
             out.extend(u64_of(word));
         }
         out.extend(u32_of(self.cpu));
@@ -68,7 +76,8 @@ impl Header {
 }
 
 impl Identity {
-    /// Header of sub-buffer `number` with the common fields only; clocks, content size and discarded events are 0.
+    /// Header of sub-buffer `number` with the common fields only; clocks, content size and
+    /// discarded events are 0.
     pub(crate) fn header(&self, number: u64) -> Header {
         Header {
             magic: CTF_MAGIC,
@@ -91,7 +100,8 @@ impl Identity {
         Header { begin, end, content_bits, discarded, ..self.header(number) }
     }
 
-    /// Describes the first field of `header` that is wrong for sub-buffer `number`; none if all are right.
+    /// Describes the first field of `header` that is wrong for sub-buffer `number`; none if all are
+    /// right.
     pub(crate) fn difference(&self, header: &Header, number: u64) -> Option<String> {
         let right = self.mended(header, number);
         let say = |offset: usize, found: u64, expected: u64| {
@@ -125,7 +135,8 @@ impl Identity {
     pub(crate) fn content(&self, header: &Header) -> Option<usize> {
         let bytes = header.content_bits / 8;
         let limit = self.size.saturating_sub(TRAILER_LEN as u64);
-        let can_be = header.content_bits.is_multiple_of(8) && bytes >= HEADER_LEN as u64 && bytes <= limit;
+        let can_be =
+            header.content_bits.is_multiple_of(8) && bytes >= HEADER_LEN as u64 && bytes <= limit;
         usize::try_from(bytes).ok().filter(|_| can_be)
     }
 }
@@ -135,7 +146,8 @@ impl Identity {
 pub(crate) enum Judged {
     /// Closed, with a valid checksum; the content size in bytes.
     Whole(Header, usize),
-    /// The checksum is valid after the header fields that are known were corrected: nothing else is damaged.
+    /// The checksum is valid after the header fields that are known were corrected: nothing else is
+    /// damaged.
     Mended(Header, usize, String),
     /// A valid sub-buffer, but with this other number.
     Other(u64),
@@ -161,14 +173,20 @@ pub(crate) fn judge(identity: &Identity, number: u64, bytes: &mut [u8]) -> Judge
         if let Some(judged) = other_content(identity, number, &header, bytes, said) {
             return judged;
         }
-        let why = format!("header offset {}: a content of {} bits cannot be", at::CONTENT_SIZE, header.content_bits);
+        let why = format!(
+            "header offset {}: a content of {} bits cannot be",
+            at::CONTENT_SIZE,
+            header.content_bits
+        );
         return Judged::Damaged(identity.mended(&header, number), limit, why);
     };
     let difference = identity.difference(&header, number);
     if checksum(bytes.get(..content).unwrap_or_default()) == said {
         return match difference {
             None => Judged::Whole(header, content),
-            Some(_) if identity.difference(&header, header.number).is_none() => Judged::Other(header.number),
+            Some(_) if identity.difference(&header, header.number).is_none() => {
+                Judged::Other(header.number)
+            }
             Some(why) => Judged::Damaged(identity.mended(&header, number), content, why),
         };
     }
@@ -191,7 +209,13 @@ pub(crate) fn judge(identity: &Identity, number: u64, bytes: &mut [u8]) -> Judge
 }
 
 /// Returns the repaired header if flipping one bit of its content size makes the checksum valid.
-fn other_content(identity: &Identity, number: u64, header: &Header, bytes: &mut [u8], said: u64) -> Option<Judged> {
+fn other_content(
+    identity: &Identity,
+    number: u64,
+    header: &Header,
+    bytes: &mut [u8],
+    said: u64,
+) -> Option<Judged> {
     for bit in 0..u64::BITS {
         let content_bits = header.content_bits ^ 1u64.wrapping_shl(bit);
         let mended = Header { content_bits, ..identity.mended(header, number) };
@@ -236,7 +260,10 @@ mod tests {
         for offset in (0..32).chain(48..72).chain(80..84) {
             let mut bytes = closed(6);
             bytes[offset] ^= 0x10;
-            assert!(matches!(judge(&id, 6, &mut bytes), Judged::Mended(_, 200, _)), "offset {offset}");
+            assert!(
+                matches!(judge(&id, 6, &mut bytes), Judged::Mended(_, 200, _)),
+                "offset {offset}"
+            );
         }
     }
 
@@ -246,7 +273,10 @@ mod tests {
         for bit in 0..200 * 8 {
             let mut bytes = closed(6);
             bytes[bit / 8] ^= 1 << (bit % 8);
-            assert!(!matches!(judge(&id, 6, &mut bytes), Judged::Whole(..) | Judged::Other(_)), "bit {bit}");
+            assert!(
+                !matches!(judge(&id, 6, &mut bytes), Judged::Whole(..) | Judged::Other(_)),
+                "bit {bit}"
+            );
         }
     }
 }

@@ -2,7 +2,8 @@
 
 use lastwords_abi::packet::HEADER_LEN;
 
-/// Maps `at`, an offset in the concatenation of a header and the pieces, back to an offset in the sub-buffer.
+/// Maps `at`, an offset in the concatenation of a header and the pieces, back to an offset in the
+/// sub-buffer.
 pub(crate) fn offset_of(pieces: &[(usize, usize)], at: usize) -> u64 {
     let mut left = at.saturating_sub(HEADER_LEN);
     for (begin, end) in pieces {

@@ -1,11 +1,13 @@
-//! Tells where the regions of sessions lie in an image, for a program that copies them and does not read their events.
+//! Tells where the regions of sessions lie in an image, for a program that copies them and does not
+//! read their events.
 
 use super::find;
 use super::region::Region;
 use lastwords_bytes::{Budget, ByteOrder, Error};
 use lastwords_image::{Image, Watch};
 
-/// Where a region lies in an image, and what its header says of it. The header's checksum was right.
+/// Where a region lies in an image, and what its header says of it. The header's checksum was
+/// right.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RegionPlace {
     /// Address of the region in the image.
@@ -22,12 +24,16 @@ pub struct RegionPlace {
     pub fixed: Vec<u8>,
 }
 
-/// Finds the regions of all sessions in an image, in the order of their addresses. Regions whose header is damaged, or
-/// which a machine of the other byte order wrote, are left out.
+/// Finds the regions of all sessions in an image, in the order of their addresses. Regions whose
+/// header is damaged, or which a machine of the other byte order wrote, are left out.
 ///
 /// # Errors
 /// The budget is spent.
-pub fn region_places(image: &dyn Image, budget: &Budget, watch: Watch<'_>) -> Result<Vec<RegionPlace>, Error> {
+pub fn region_places(
+    image: &dyn Image,
+    budget: &Budget,
+    watch: Watch<'_>,
+) -> Result<Vec<RegionPlace>, Error> {
     let native = if cfg!(target_endian = "little") { ByteOrder::Little } else { ByteOrder::Big };
     let whole = |region: &Region| region.mended.is_none() && region.order == native;
     let found = find::regions(image, budget, watch)?.regions.into_iter().filter(whole);

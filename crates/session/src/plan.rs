@@ -1,5 +1,5 @@
-//! Plans the delivery of a stream and collects its evidence: looks once at every sub-buffer, from the oldest to the
-//! current.
+//! Plans the delivery of a stream and collects its evidence: looks once at every sub-buffer, from
+//! the oldest to the current.
 
 use super::data::Stream;
 use super::end::End;
@@ -40,8 +40,11 @@ pub(crate) struct Packet {
 impl Packet {
     /// Returns what is known of the packet before it is read.
     pub(crate) fn foretold(&self) -> Foretold {
-        let size =
-            self.pieces.iter().map(|(begin, end)| end.saturating_sub(*begin) as u64).fold(0, u64::saturating_add);
+        let size = self
+            .pieces
+            .iter()
+            .map(|(begin, end)| end.saturating_sub(*begin) as u64)
+            .fold(0, u64::saturating_add);
         Foretold { sequence: self.number, begin: self.begin, end: self.end, size }
     }
 }
@@ -67,7 +70,8 @@ pub(crate) struct Planner<'a> {
     pub(crate) decoder: Option<&'a ChannelDecoder>,
     /// The schema is uncertain, so the events of committed sub-buffers are walked too.
     pub(crate) thorough: bool,
-    /// Checksums are compared when packets are delivered, unless a header shows that something is wrong.
+    /// Checksums are compared when packets are delivered, unless a header shows that something is
+    /// wrong.
     pub(crate) is_late: bool,
     /// With `is_late`: the headers of the half that is planned, by the number in them.
     pub(crate) headers: BTreeMap<u64, Header>,
@@ -82,7 +86,8 @@ pub(crate) struct Planner<'a> {
     pub(crate) scratch: Vec<u8>,
     /// Number and end clock of the sub-buffer planned last, if its clocks are trusted.
     pub(crate) last: Option<(u64, u64)>,
-    /// The same for the last sub-buffer with a valid checksum: damage in one sub-buffer must not affect the next.
+    /// The same for the last sub-buffer with a valid checksum: damage in one sub-buffer must not
+    /// affect the next.
     sure: Option<(u64, u64)>,
     pub(crate) missing_run: u64,
     /// Positions of the newest gap, if [`Self::lost_to_writers`] added it.
@@ -154,7 +159,8 @@ impl<'a> Planner<'a> {
         self.sure
     }
 
-    /// Reads the control words; false if they cannot be read, and then nothing of the stream can be.
+    /// Reads the control words; false if they cannot be read, and then nothing of the stream can
+    /// be.
     pub(crate) fn read_control(&mut self) -> Result<bool, Error> {
         match self.stream.control(self.budget) {
             Ok(control) => self.control = control,
@@ -191,13 +197,17 @@ impl<'a> Planner<'a> {
         self.out
     }
 
-    /// True if events were recorded in this half since it was begun: the words say so, and a header agrees.
+    /// True if events were recorded in this half since it was begun: the words say so, and a header
+    /// agrees.
     pub(crate) fn is_in_use(&mut self, half: usize) -> bool {
         let words = self.words(half);
         let position = words.position(&self.stream.geometry);
         let number = self.stream.geometry.number(position);
         position > words.first
-            && [Some(number), number.checked_sub(1)].into_iter().flatten().any(|n| self.number_in(half, n) == Some(n))
+            && [Some(number), number.checked_sub(1)]
+                .into_iter()
+                .flatten()
+                .any(|n| self.number_in(half, n) == Some(n))
     }
 
     /// The control words of a half, as last read.
@@ -205,26 +215,37 @@ impl<'a> Planner<'a> {
         self.control.half.get(half).copied().unwrap_or_default()
     }
 
-    /// Number of the oldest sub-buffer to read, given the current one; adds gaps for overwritten and cleared events.
+    /// Number of the oldest sub-buffer to read, given the current one; adds gaps for overwritten
+    /// and cleared events.
     pub(crate) fn oldest(&mut self, half: usize, current: u64, first: u64) -> u64 {
         let g = self.stream.geometry;
         let kept = current.saturating_add(1).saturating_sub(g.count);
         let begun = g.number(first);
         if kept > begun {
             let bytes = g.start(kept).saturating_sub(first);
-            self.gap(format!("positions {first} to {}", g.start(kept)), self.overwritten(), Some(bytes));
+            self.gap(
+                format!("positions {first} to {}", g.start(kept)),
+                self.overwritten(),
+                Some(bytes),
+            );
         } else {
             self.cleared(half, kept, begun, first);
         }
         kept.max(begun)
     }
 
-    /// Cause of a gap that writers overwrote; in a consuming or following read, the reader had not read it.
+    /// Cause of a gap that writers overwrote; in a consuming or following read, the reader had not
+    /// read it.
     fn overwritten(&self) -> Cause {
-        if self.end.is_some_and(|end| !end.is_first_followed()) { Cause::Unread } else { Cause::Overwritten }
+        if self.end.is_some_and(|end| !end.is_first_followed()) {
+            Cause::Unread
+        } else {
+            Cause::Overwritten
+        }
     }
 
-    /// Adds a gap for a sub-buffer that writers overwrote while the stream was read. Several in a row make one gap.
+    /// Adds a gap for a sub-buffer that writers overwrote while the stream was read. Several in a
+    /// row make one gap.
     pub(crate) fn lost_to_writers(&mut self, half: usize, number: u64) {
         let g = self.stream.geometry;
         let words = self.words(half);
@@ -254,11 +275,13 @@ impl<'a> Planner<'a> {
             None if g.within(first) > HEADER_LEN as u64 => g.start(begun),
             None => return,
         };
-        let cause = if self.words(half).consumed >= first { Cause::Consumed } else { Cause::Cleared };
+        let cause =
+            if self.words(half).consumed >= first { Cause::Consumed } else { Cause::Cleared };
         self.gap(format!("positions {from} to {first}"), cause, Some(first.saturating_sub(from)));
     }
 
-    /// Delivers a sub-buffer that writers have left, in a stream whose writers leave no sub-buffer unfinished.
+    /// Delivers a sub-buffer that writers have left, in a stream whose writers leave no sub-buffer
+    /// unfinished.
     pub(crate) fn closed(&mut self, half: usize, number: u64) -> Result<(), Error> {
         self.budget.steps(&self.stream.region.name, 1)?;
         if let Some((header, content)) = self.header_alone(half, number) {
@@ -274,23 +297,34 @@ impl<'a> Planner<'a> {
             return self.missing(half, number, limit, missing);
         }
         let judged = judge(&self.stream.identity, number, &mut self.buf);
-        if !matches!(judged, Judged::Whole(..)) && (self.given_up(half, number) || self.overtaken(half, number)) {
+        if !matches!(judged, Judged::Whole(..))
+            && (self.given_up(half, number) || self.overtaken(half, number))
+        {
             self.lost_to_writers(half, number);
             return Ok(());
         }
         match judged {
             Judged::Whole(header, content) => self.whole(half, header, content),
-            Judged::Mended(header, content, why) => {
-                self.candidate(half, header, content, Verdict::Invalid, format!("{why}; the content is whole"))
-            }
+            Judged::Mended(header, content, why) => self.candidate(
+                half,
+                header,
+                content,
+                Verdict::Invalid,
+                format!("{why}; the content is whole"),
+            ),
             Judged::Other(other) => self.stale(number, other),
-            Judged::Unclosed(_) => self.damaged(half, number, HEADER_LEN, "it was never closed".into()),
-            Judged::Damaged(header, content, why) => self.candidate(half, header, content, Verdict::Invalid, why),
+            Judged::Unclosed(_) => {
+                self.damaged(half, number, HEADER_LEN, "it was never closed".into())
+            }
+            Judged::Damaged(header, content, why) => {
+                self.candidate(half, header, content, Verdict::Invalid, why)
+            }
         }
     }
 
-    /// Returns the header of a closed sub-buffer and the size of its content, if its checksum may be compared later: nothing in the
-    /// header is wrong, and all of its events are delivered as they are.
+    /// Returns the header of a closed sub-buffer and the size of its content, if its checksum may
+    /// be compared later: nothing in the header is wrong, and all of its events are delivered as
+    /// they are.
     fn header_alone(&mut self, half: usize, number: u64) -> Option<(Header, usize)> {
         let is_all = self.words(half).first <= self.stream.geometry.start(number);
         if !self.is_late || self.thorough || !is_all {
@@ -301,17 +335,40 @@ impl<'a> Planner<'a> {
         Some((header, identity.content(&header).filter(|_| is_right)?))
     }
 
-    fn damaged(&mut self, half: usize, number: u64, content: usize, why: String) -> Result<(), Error> {
+    fn damaged(
+        &mut self,
+        half: usize,
+        number: u64,
+        content: usize,
+        why: String,
+    ) -> Result<(), Error> {
         let header = self.stream.identity.header(number);
         let lost = self.stream.geometry.content_limit().saturating_sub(content as u64);
-        self.gap(format!("sub-buffer {number}: where its events end is not known"), Cause::Damaged, Some(lost));
+        self.gap(
+            format!("sub-buffer {number}: where its events end is not known"),
+            Cause::Damaged,
+            Some(lost),
+        );
         self.candidate(half, header, content, Verdict::Invalid, why)
     }
 
-    pub(crate) fn whole(&mut self, half: usize, header: Header, content: usize) -> Result<(), Error> {
+    pub(crate) fn whole(
+        &mut self,
+        half: usize,
+        header: Header,
+        content: usize,
+    ) -> Result<(), Error> {
         let pieces = vec![(HEADER_LEN, content)];
         let why = String::new();
-        self.finish(Candidate { half, header, pieces, verdict: Verdict::Committed, why, whole: true, not_after: None })
+        self.finish(Candidate {
+            half,
+            header,
+            pieces,
+            verdict: Verdict::Committed,
+            why,
+            whole: true,
+            not_after: None,
+        })
     }
 
     fn candidate(
@@ -329,8 +386,8 @@ impl<'a> Planner<'a> {
         self.finish(Candidate { half, header, pieces, verdict, why, whole: false, not_after })
     }
 
-    /// Latest clock in a closed sub-buffer whose content size is unknown: the bytes after its content are left over
-    /// from an older lap.
+    /// Latest clock in a closed sub-buffer whose content size is unknown: the bytes after its
+    /// content are left over from an older lap.
     pub(crate) fn last_of(&self, header: &Header, content: usize) -> Option<u64> {
         let is_known = (content as u64) < self.stream.geometry.content_limit();
         Some(header.end).filter(|end| !is_known && *end != 0 && *end >= header.begin)
@@ -346,8 +403,15 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Delivers a sub-buffer of which the image has only the front, or nothing. No event lies after offset `limit`.
-    pub(crate) fn missing(&mut self, half: usize, number: u64, limit: u64, why: String) -> Result<(), Error> {
+    /// Delivers a sub-buffer of which the image has only the front, or nothing. No event lies after
+    /// offset `limit`.
+    pub(crate) fn missing(
+        &mut self,
+        half: usize,
+        number: u64,
+        limit: u64,
+        why: String,
+    ) -> Result<(), Error> {
         let size = self.stream.geometry.size;
         let identity = self.stream.identity;
         let header = Header::parse(&self.buf, identity.order).ok();
@@ -379,17 +443,21 @@ impl<'a> Planner<'a> {
         self.stream.is_overtaken(half, number, self.words(half).reserve, self.budget)
     }
 
-    /// True if writers have advanced since the control words were read: words and headers may then disagree.
+    /// True if writers have advanced since the control words were read: words and headers may then
+    /// disagree.
     pub(crate) fn is_moving(&self, half: usize) -> bool {
         let now = self.stream.control_again(self.budget).ok();
-        now.and_then(|c| c.half.get(half).copied()).is_some_and(|now| now.reserve != self.words(half).reserve)
+        now.and_then(|c| c.half.get(half).copied())
+            .is_some_and(|now| now.reserve != self.words(half).reserve)
     }
 
     /// True if writers were beginning a new sub-buffer in the place of this one, the oldest.
     fn given_up(&self, half: usize, number: u64) -> bool {
         let g = self.stream.geometry;
         let Half { reserve, attempt, .. } = self.words(half);
-        attempt != reserve && g.within(reserve) == 0 && number.saturating_add(g.count) == g.number(reserve)
+        attempt != reserve
+            && g.within(reserve) == 0
+            && number.saturating_add(g.count) == g.number(reserve)
     }
 
     /// Walks the events, removes cleared ones, and stores packet and verdict.
@@ -398,20 +466,26 @@ impl<'a> Planner<'a> {
         let g = self.stream.geometry;
         let number = c.header.number;
         let first = self.words(c.half).first;
-        let cut = if first > g.start(number) && g.number(first) == number { g.within(first) } else { 0 };
+        let cut =
+            if first > g.start(number) && g.number(first) == number { g.within(first) } else { 0 };
         let cut = usize::try_from(cut).unwrap_or(0);
         let mut end = c.header.end;
         let total = c.pieces.iter().fold(0usize, |n, p| n.saturating_add(p.1.saturating_sub(p.0)));
         // Clocks in damaged sub-buffers are not reliable.
         let is_sound = matches!(c.verdict, Verdict::Committed | Verdict::Open | Verdict::Torn);
-        let wanted = self.end.and_then(|end| end.clock).filter(|last| is_sound && (!c.whole || c.header.end > *last));
+        let wanted = self
+            .end
+            .and_then(|end| end.clock)
+            .filter(|last| is_sound && (!c.whole || c.header.end > *last));
         let look = !c.whole || self.thorough || cut > HEADER_LEN || wanted.is_some();
         let mut is_late = false;
         if let Some(walked) = self.decoder.filter(|_| look).map(|d| self.walk(d, &c, cut, wanted)) {
             self.budget.events(&self.stream.region.name, walked.events)?;
             is_late = walked.is_late;
             if is_late {
-                self.out.reached = Some(g.start(number).saturating_add(offset_of(&c.pieces, walked.end)).max(first));
+                self.out.reached = Some(
+                    g.start(number).saturating_add(offset_of(&c.pieces, walked.end)).max(first),
+                );
                 if walked.end <= walked.cut {
                     return Ok(());
                 }
@@ -429,20 +503,37 @@ impl<'a> Planner<'a> {
         } else if self.decoder.is_none() && !c.whole && c.verdict != Verdict::Open {
             // Without a decoder, events cannot be told from damage.
             c.pieces.clear();
-            self.gap(format!("sub-buffer {number}: no event of it is described"), Cause::Damaged, Some(total as u64));
+            self.gap(
+                format!("sub-buffer {number}: no event of it is described"),
+                Cause::Damaged,
+                Some(total as u64),
+            );
         }
         self.put(c, end, cut > HEADER_LEN || is_late)
     }
 
     /// Walks the events. Offsets are those in the concatenation of a header and the pieces.
-    fn walk(&mut self, decoder: &ChannelDecoder, c: &Candidate, cut: usize, wanted: Option<u64>) -> Walked {
+    fn walk(
+        &mut self,
+        decoder: &ChannelDecoder,
+        c: &Candidate,
+        cut: usize,
+        wanted: Option<u64>,
+    ) -> Walked {
         let rules = Rules { wanted, ..c.rules() };
         let contiguous = match c.pieces.as_slice() {
             [(HEADER_LEN, end)] => Some(*end),
             _ => None,
         };
         if let Some(end) = contiguous {
-            return walk(decoder, self.buf.get(..end).unwrap_or_default(), HEADER_LEN, c.header.begin, cut, rules);
+            return walk(
+                decoder,
+                self.buf.get(..end).unwrap_or_default(),
+                HEADER_LEN,
+                c.header.begin,
+                cut,
+                rules,
+            );
         }
         self.scratch.clear();
         self.scratch.resize(HEADER_LEN, 0);
@@ -459,8 +550,10 @@ impl<'a> Planner<'a> {
 
     /// Applies an error of the walk to the verdict.
     fn broken(&mut self, c: &mut Candidate, walked: &Walked, lost: usize) {
-        // In a missing sub-buffer, a cut last event is expected; unwritten zeros before it are damage.
-        let counts = |e: &DecodeError| c.verdict != Verdict::Missing || e.expected == Expected::Written;
+        // In a missing sub-buffer, a cut last event is expected; unwritten zeros before it are
+        // damage.
+        let counts =
+            |e: &DecodeError| c.verdict != Verdict::Missing || e.expected == Expected::Written;
         let Some(error) = walked.error.filter(counts) else { return };
         let number = c.header.number;
         if c.whole || matches!(c.verdict, Verdict::Open | Verdict::Torn) {
@@ -510,7 +603,13 @@ impl<'a> Planner<'a> {
     }
 
     pub(crate) fn verdict(&mut self, sequence: u64, verdict: Verdict, content: u64, why: String) {
-        self.out.sub_buffers.push(SubBuffer { stream: self.index, sequence, verdict, content, why });
+        self.out.sub_buffers.push(SubBuffer {
+            stream: self.index,
+            sequence,
+            verdict,
+            content,
+            why,
+        });
     }
 
     pub(crate) fn gap(&mut self, place: String, cause: Cause, bytes: Option<u64>) {
@@ -535,7 +634,9 @@ impl<'a> Planner<'a> {
             Ok(found) => Ok(found),
             Err(error) if error.kind == lastwords_bytes::Kind::Budget => Err(error),
             Err(error) => {
-                self.out.notes.push(format!("{error}: reservations in flight cannot be distinguished from events"));
+                self.out.notes.push(format!(
+                    "{error}: reservations in flight cannot be distinguished from events"
+                ));
                 Ok(Vec::new())
             }
         }
@@ -559,7 +660,13 @@ impl<'a> Planner<'a> {
             let events = self.control.lost.get(index).copied().unwrap_or(0);
             if events != 0 {
                 let place = place.to_string();
-                self.out.gaps.push(Gap { stream: Some(self.index), place, cause, events: Some(events), bytes: None });
+                self.out.gaps.push(Gap {
+                    stream: Some(self.index),
+                    place,
+                    cause,
+                    events: Some(events),
+                    bytes: None,
+                });
             }
         }
         let count = |index: usize| self.control.lost.get(index).copied().unwrap_or(0);

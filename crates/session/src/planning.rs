@@ -55,13 +55,15 @@ impl Planning<'_> {
     }
 
     fn decoder(&self, stream: &Data) -> (Option<usize>, Option<&ChannelDecoder>) {
-        let position = self.resolved.schema.channels.iter().position(|c| c.id == stream.geometry.channel);
+        let position =
+            self.resolved.schema.channels.iter().position(|c| c.id == stream.geometry.channel);
         (position, position.and_then(|p| self.resolved.decoders.get(p)?.as_ref()))
     }
 
     fn planner<'s>(&'s self, stream: &'s Data, index: usize) -> Planner<'s> {
         let (position, decoder) = self.decoder(stream);
-        let thorough = position.and_then(|p| self.resolved.thorough.get(p).copied()).unwrap_or(true);
+        let thorough =
+            position.and_then(|p| self.resolved.thorough.get(p).copied()).unwrap_or(true);
         Planner::new(stream, index, decoder, thorough, self.threads, self.builder.budget)
     }
 
@@ -84,10 +86,13 @@ impl Planning<'_> {
     fn uncut(&self, stream: &Data, index: usize) -> Result<Planned, Error> {
         let budget = self.builder.budget;
         if let Some(ends) = &self.ends {
-            return Ok((self.planner(stream, index).limit(ends.get(index).copied().flatten())?, None));
+            return Ok((
+                self.planner(stream, index).limit(ends.get(index).copied().flatten())?,
+                None,
+            ));
         }
-        // Checksums come first where a window cuts packets, and where sub-buffers that were found without a region fill the
-        // places of damaged ones.
+        // Checksums come first where a window cuts packets, and where sub-buffers that were found
+        // without a region fill the places of damaged ones.
         let is_followed = Arc::ptr_eq(self.builder.image, self.builder.raw);
         let is_late = self.builder.options.late && self.info.window.is_none() && is_followed;
         if !self.builder.options.live {
@@ -100,12 +105,13 @@ impl Planning<'_> {
         }
         // The stream is being written: plan and deliver a copy.
         let wanted = Wanted { halves: &[0, 1], new_from: None, threads: self.threads };
-        let frozen = match Frozen::file().and_then(|file| Frozen::take(stream, &file, &wanted, budget)) {
-            Ok(frozen) => Some(Arc::new(frozen)),
-            Err(error) if error.kind == lastwords_bytes::Kind::Budget => return Err(error),
-            // Without a copy, sub-buffers that writers overwrite before delivery are lost.
-            Err(_) => None,
-        };
+        let frozen =
+            match Frozen::file().and_then(|file| Frozen::take(stream, &file, &wanted, budget)) {
+                Ok(frozen) => Some(Arc::new(frozen)),
+                Err(error) if error.kind == lastwords_bytes::Kind::Budget => return Err(error),
+                // Without a copy, sub-buffers that writers overwrite before delivery are lost.
+                Err(_) => None,
+            };
         let copy = Data { frozen, ..stream.clone() };
         Ok((self.whole(&copy, index, false)?, copy.frozen))
     }
@@ -113,15 +119,18 @@ impl Planning<'_> {
     /// Chooses the halves that are delivered, in order of delivery.
     fn halves(&self, planner: &mut Planner<'_>, stream: &Data) -> Vec<usize> {
         let control = planner.control;
-        let produced = |half: usize| control.half.get(half).map_or(0, |h| h.position(&stream.geometry));
+        let produced =
+            |half: usize| control.half.get(half).map_or(0, |h| h.position(&stream.geometry));
         let live = match self.flip {
             Some(flip) => ((flip ^ control.flip) & 1) as usize,
             None => usize::from(produced(1) > produced(0)),
         };
         let other = live ^ 1;
         let swapping = self.info.snapshot.is_swapping();
-        // Positions of the live half are greater than all positions of the spare half: taking a snapshot ensures that.
-        let contradicted = !swapping && produced(other) > produced(live) && planner.is_in_use(other);
+        // Positions of the live half are greater than all positions of the spare half: taking a
+        // snapshot ensures that.
+        let contradicted =
+            !swapping && produced(other) > produced(live) && planner.is_in_use(other);
         if contradicted {
             let why = format!("half {live} is said to be live, but half {other} is newer");
             planner.out.notes.push(format!("{}: {why}", stream.region.place()));
@@ -129,11 +138,18 @@ impl Planning<'_> {
         }
         let (live, other) = if contradicted { (other, live) } else { (live, other) };
         match (self.builder.options.snapshot, swapping) {
-            (true, _) if self.info.snapshot.holds(stream.region.index, stream.geometry.cpu) => vec![other],
-            (true, _) if self.info.snapshot.state == SnapshotState::Swapping && planner.is_in_use(other) => vec![other],
+            (true, _) if self.info.snapshot.holds(stream.region.index, stream.geometry.cpu) => {
+                vec![other]
+            }
+            (true, _)
+                if self.info.snapshot.state == SnapshotState::Swapping
+                    && planner.is_in_use(other) =>
+            {
+                vec![other]
+            }
             (true, _) => Vec::new(),
-            // The swap was not finished, so no reader can have read the snapshot: events from before the swap belong to
-            // the trace.
+            // The swap was not finished, so no reader can have read the snapshot: events from
+            // before the swap belong to the trace.
             (false, true) if planner.is_in_use(other) => vec![other, live],
             (false, _) => vec![live],
         }

@@ -1,4 +1,5 @@
-//! Reads a living session up to an end that its reader chose; later events are left for the next read.
+//! Reads a living session up to an end that its reader chose; later events are left for the next
+//! read.
 
 use super::data::Stream;
 use super::end::{Begin, End};
@@ -19,8 +20,9 @@ use std::time::{Duration, Instant};
 pub struct ReadLimit<'a> {
     /// UUID of the session.
     pub session: [u8; 16],
-    /// Returns the current end of each stream, by index of the stream; streams without an end are not read. It is
-    /// called right before the streams are copied, and again if writers overtook the copying: the last result counts.
+    /// Returns the current end of each stream, by index of the stream; streams without an end are
+    /// not read. It is called right before the streams are copied, and again if writers overtook
+    /// the copying: the last result counts.
     pub look: &'a (dyn Fn() -> Vec<Option<End>> + Sync),
 }
 
@@ -30,14 +32,16 @@ impl std::fmt::Debug for ReadLimit<'_> {
     }
 }
 
-/// Most attempts to copy the streams if writers overtake the copying, and the longest time spent on attempts.
+/// Most attempts to copy the streams if writers overtake the copying, and the longest time spent on
+/// attempts.
 const COPIES: usize = 16;
 const PATIENCE: Duration = Duration::from_millis(200);
 /// Size of the streams, in bytes, from which copying on several threads is faster than on one.
 const WORTH_THREADS: u64 = 4 << 20;
 
 impl ReadLimit<'_> {
-    /// Copies all streams and returns their ends. The smallest rings are copied first, because they wrap soonest.
+    /// Copies all streams and returns their ends. The smallest rings are copied first, because they
+    /// wrap soonest.
     pub(crate) fn freeze(
         &self,
         streams: &mut [Stream],
@@ -45,38 +49,57 @@ impl ReadLimit<'_> {
         budget: &Budget,
     ) -> Result<Vec<Option<End>>, Error> {
         let mut order: Vec<usize> = (0..streams.len()).collect();
-        order.sort_by_key(|index| streams.get(*index).map_or(0, |stream| stream.geometry.half_size()));
+        order.sort_by_key(|index| {
+            streams.get(*index).map_or(0, |stream| stream.geometry.half_size())
+        });
         let held = streams.iter().fold(0u64, |n, stream| n.saturating_add(stream.region.held));
         let workers = if held < WORTH_THREADS { 1 } else { parallel::cpus() };
         let begun = Instant::now();
         let mut copies = 0usize;
         loop {
             copies = copies.saturating_add(1);
-            let files = order.iter().map(|index| Ok((*index, Frozen::file()?))).collect::<Result<Vec<_>, Error>>()?;
+            let files = order
+                .iter()
+                .map(|index| Ok((*index, Frozen::file()?)))
+                .collect::<Result<Vec<_>, Error>>()?;
             let ends = (self.look)();
             let end = |stream: &Stream| {
-                usize::try_from(stream.region.index).ok().and_then(|index| ends.get(index)).copied().flatten()
+                usize::try_from(stream.region.index)
+                    .ok()
+                    .and_then(|index| ends.get(index))
+                    .copied()
+                    .flatten()
             };
             let copy = |_: usize, (index, file): &(usize, Arc<File>)| {
-                let Some((stream, end)) = streams.get(*index).and_then(|stream| Some((stream, end(stream)?))) else {
+                let Some((stream, end)) =
+                    streams.get(*index).and_then(|stream| Some((stream, end(stream)?)))
+                else {
                     return Ok((None, false));
                 };
-                let wanted = Wanted { halves: &[end.half], new_from: Some(end.begin_position()), threads };
+                let wanted =
+                    Wanted { halves: &[end.half], new_from: Some(end.begin_position()), threads };
                 let frozen = match Frozen::take(stream, file, &wanted, budget) {
                     // Planning finds the same error and reports it.
-                    Err(error) if error.kind == lastwords_bytes::Kind::Short => return Ok((None, false)),
+                    Err(error) if error.kind == lastwords_bytes::Kind::Short => {
+                        return Ok((None, false));
+                    }
                     frozen => frozen?,
                 };
                 let clock = end.clock.unwrap_or(u64::MAX);
                 let is_hollow = frozen.is_hollow(stream, end.half, end.begin_position(), clock);
                 Ok((Some(Arc::new(frozen)), is_hollow))
             };
-            let copied = parallel::map(&files, workers, copy).into_iter().collect::<Result<Vec<_>, Error>>()?;
+            let copied = parallel::map(&files, workers, copy)
+                .into_iter()
+                .collect::<Result<Vec<_>, Error>>()?;
             let is_hollow = copied.iter().any(|(_, is_hollow)| *is_hollow);
             if !is_hollow || copies >= COPIES || begun.elapsed() > PATIENCE {
                 let ends = streams.iter().map(end).collect();
                 for (index, (frozen, _)) in order.iter().zip(copied) {
-                    streams.get_mut(*index).into_iter().for_each(|stream| stream.frozen.clone_from(&frozen));
+                    streams
+                        .get_mut(*index)
+                        .into_iter()
+                        .for_each(|stream| stream.frozen.clone_from(&frozen));
                 }
                 return Ok(ends);
             }
@@ -106,7 +129,11 @@ impl Planner<'_> {
         }
         let first = self.words(end.half).first;
         if first > end.position {
-            self.gap(format!("positions up to {}, while they were read", end.position), Cause::Cleared, None);
+            self.gap(
+                format!("positions up to {}, while they were read", end.position),
+                Cause::Cleared,
+                None,
+            );
         }
         first < end.position
     }
@@ -122,7 +149,8 @@ impl Planner<'_> {
         let skipped = begin.skipped.saturating_add(more);
         if skipped > 0 {
             let cause = if is_consumed { Cause::Consumed } else { Cause::Cleared };
-            let place = format!("positions {} to {to}, before they were read", to.saturating_sub(skipped));
+            let place =
+                format!("positions {} to {to}, before they were read", to.saturating_sub(skipped));
             self.gap(place, cause, Some(skipped));
         }
     }

@@ -31,7 +31,8 @@ impl PacketReader for Reader<'_> {
                 && !self.is_right(packet, bytes)
                 && let Some(late) = self.late.take()
             {
-                // From here on, the stream is read as it is planned if all checksums are compared first.
+                // From here on, the stream is read as it is planned if all checksums are compared
+                // first.
                 (self.stream, self.packets) = late.from(packet.number)?;
                 continue;
             }
@@ -57,7 +58,8 @@ impl Reader<'_> {
         self.packets.as_slice().first().map(|packet| packet.number)
     }
 
-    /// Loads the sub-buffer of a packet as it is into `bytes`. Returns true if its checksum is right.
+    /// Loads the sub-buffer of a packet as it is into `bytes`. Returns true if its checksum is
+    /// right.
     fn is_right(&self, packet: &Packet, bytes: &mut Vec<u8>) -> bool {
         let size = usize::try_from(self.stream.geometry.size).unwrap_or(0);
         let loaded = self.stream.load(packet.half, packet.number, size, bytes);
@@ -87,7 +89,9 @@ impl Reader<'_> {
             self.compose(packet, bytes);
         }
         let is_copy = self.stream.frozen.is_some();
-        if !is_copy && self.stream.is_overtaken(packet.half, packet.number, packet.reserve, &self.budget) {
+        if !is_copy
+            && self.stream.is_overtaken(packet.half, packet.number, packet.reserve, &self.budget)
+        {
             return None;
         }
         Some(self.info(packet))
@@ -105,7 +109,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Writes the running total of discarded events into the header; it may have grown since the sub-buffer was closed.
+    /// Writes the running total of discarded events into the header; it may have grown since the
+    /// sub-buffer was closed.
     fn put_discarded(&self, packet: &Packet, bytes: &mut [u8]) {
         let word = match self.stream.identity.order {
             ByteOrder::Little => packet.discarded.to_le_bytes(),

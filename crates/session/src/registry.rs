@@ -1,7 +1,7 @@
 //! Reads the registry region, which has the descriptions of events.
 //!
-//! A damaged record costs that record: the walk continues at the next 8-aligned offset where the checksum of a record
-//! is right.
+//! A damaged record costs that record: the walk continues at the next 8-aligned offset where the
+//! checksum of a record is right.
 
 use super::info::Module;
 use super::layout::{field, part};
@@ -20,7 +20,8 @@ use std::collections::BTreeMap;
 const MAX_BYTES: u64 = 1 << 26;
 /// Longest record that is accepted, bytes.
 const MAX_RECORD: usize = 1 << 20;
-/// Limit of the bytes checksummed while searching after damage, as a multiple of the bytes of records.
+/// Limit of the bytes checksummed while searching after damage, as a multiple of the bytes of
+/// records.
 const SEARCH_FACTOR: u64 = 64;
 
 /// The contents of the registry.
@@ -38,7 +39,8 @@ pub(crate) struct Registry {
     names_dropped: u64,
     /// Number of values that were cut or left out, because their events were too large.
     pub(crate) values_cut: u64,
-    /// Damaged parts: offset in the region and length, bytes. Length 0 marks damage that cost nothing.
+    /// Damaged parts: offset in the region and length, bytes. Length 0 marks damage that cost
+    /// nothing.
     pub(crate) damage: Vec<(u64, u64)>,
     /// Number of records that a later minor version of the format defines, by their kind.
     newer: BTreeMap<u16, u64>,
@@ -66,14 +68,19 @@ pub(crate) fn read(image: &dyn Image, region: &Region, budget: &Budget) -> Regis
 }
 
 impl Registry {
-    /// Says which records only a newer program can read; none if this program reads all of them. `minor` is the session's version.
+    /// Says which records only a newer program can read; none if this program reads all of them.
+    /// `minor` is the session's version.
     pub(crate) fn unread(&self, minor: u16) -> Option<String> {
         let count: u64 = self.newer.values().sum();
         let kinds: Vec<String> = self.newer.keys().map(ToString::to_string).collect();
         let kinds = format!("kind{} {}", if kinds.len() == 1 { "" } else { "s" }, kinds.join(", "));
-        let need =
-            if count == 1 { format!("1 record of {kinds} needs") } else { format!("{count} records of {kinds} need") };
-        let versions = format!("the session has format 1.{minor}, this program reads up to 1.{VERSION_MINOR}");
+        let need = if count == 1 {
+            format!("1 record of {kinds} needs")
+        } else {
+            format!("{count} records of {kinds} need")
+        };
+        let versions =
+            format!("the session has format 1.{minor}, this program reads up to 1.{VERSION_MINOR}");
         (count > 0)
             .then(|| format!("registry: {need} a newer lastwords: {versions}; events that need them are not shown"))
     }
@@ -91,8 +98,8 @@ impl Registry {
         }
     }
 
-    /// If thread names were left out, a thread without a name may have reused the thread id. Each thread's name gets
-    /// `...` to show that.
+    /// If thread names were left out, a thread without a name may have reused the thread id. Each
+    /// thread's name gets `...` to show that.
     fn mark_names(&mut self) {
         if self.names_dropped == 0 {
             return;
@@ -106,9 +113,15 @@ impl Registry {
     }
 }
 
-fn walk(image: &dyn Image, region: &Region, budget: &Budget, registry: &mut Registry) -> Result<(), Error> {
+fn walk(
+    image: &dyn Image,
+    region: &Region,
+    budget: &Budget,
+    registry: &mut Registry,
+) -> Result<(), Error> {
     let what = region.place();
-    let control = part(image, region, abi::CONTROL_OFF as u64, size_of::<RegistryControl>(), budget)?;
+    let control =
+        part(image, region, abi::CONTROL_OFF as u64, size_of::<RegistryControl>(), budget)?;
     let r = Reader::new(&what, &control, region.order).based(abi::CONTROL_OFF as u64);
     registry.dropped = field!(r, 0, RegistryControl, dropped, u64_at)?;
     registry.names_dropped = field!(r, 0, RegistryControl, names_dropped, u64_at)?;
@@ -124,25 +137,37 @@ fn walk(image: &dyn Image, region: &Region, budget: &Budget, registry: &mut Regi
     let limit = said.saturating_sub(begin);
     if said < begin || said > region.size {
         records.registry.notes.push(
-            Error::value(&what, abi::CONTROL_OFF as u64, end, "the end of the records, inside the region").to_string(),
+            Error::value(
+                &what,
+                abi::CONTROL_OFF as u64,
+                end,
+                "the end of the records, inside the region",
+            )
+            .to_string(),
         );
         return records.walk(bytes.len());
     }
     if limit > bytes.len() as u64 {
-        records
-            .registry
-            .notes
-            .push(format!("{what}: records end at {said:#x}, the image has them up to {:#x}", region.held));
-        records
-            .registry
-            .damage
-            .push((begin.saturating_add(bytes.len() as u64), limit.saturating_sub(bytes.len() as u64)));
+        records.registry.notes.push(format!(
+            "{what}: records end at {said:#x}, the image has them up to {:#x}",
+            region.held
+        ));
+        records.registry.damage.push((
+            begin.saturating_add(bytes.len() as u64),
+            limit.saturating_sub(bytes.len() as u64),
+        ));
     }
     records.walk(usize::try_from(limit).unwrap_or(usize::MAX))
 }
 
 /// Reads up to `len` bytes from `offset` on, up to the first byte that the image does not have.
-fn readable(image: &dyn Image, region: &Region, offset: u64, len: usize, budget: &Budget) -> Result<Vec<u8>, Error> {
+fn readable(
+    image: &dyn Image,
+    region: &Region,
+    offset: u64,
+    len: usize,
+    budget: &Budget,
+) -> Result<Vec<u8>, Error> {
     let mut bytes = Vec::new();
     // Without an error, what follows the bytes is a long hole, which has no records.
     let _ = sparse::read(image, region.address.saturating_add(offset), len, &mut bytes);
@@ -204,11 +229,13 @@ impl Records<'_> {
         let kind = field!(r, at, RecordHeader, kind, u16_at).ok()?;
         let flags = field!(r, at, RecordHeader, flags, u16_at).ok()?;
         let is_replaced = flags == abi::REPLACED && kind == abi::KIND_ENV;
-        let fits = (abi::RECORD_HEADER_LEN..=MAX_RECORD).contains(&len) && at.checked_add(len)? <= limit;
+        let fits =
+            (abi::RECORD_HEADER_LEN..=MAX_RECORD).contains(&len) && at.checked_add(len)? <= limit;
         (is_replaced && fits).then_some(len)
     }
 
-    /// Offset of the next valid record after `at`, or `limit`. The bytes up to there are marked as damaged.
+    /// Offset of the next valid record after `at`, or `limit`. The bytes up to there are marked as
+    /// damaged.
     fn search(&mut self, at: usize, limit: usize) -> usize {
         let mut to = at;
         loop {
@@ -228,14 +255,17 @@ impl Records<'_> {
 
     fn damaged(&mut self, at: usize, len: usize, why: &str) {
         let offset = (abi::RECORDS_OFF as u64).saturating_add(at as u64);
-        self.registry.notes.push(format!("{}: offset {offset:#x}: registry: {len} bytes: {why}", self.what));
+        self.registry
+            .notes
+            .push(format!("{}: offset {offset:#x}: registry: {len} bytes: {why}", self.what));
         self.registry.damage.push((offset, len as u64));
     }
 
-    /// Decodes a record whose checksum is right. The checksum covers only the body, so if the body does not fit the
-    /// kind, kinds that differ in one bit are tried.
+    /// Decodes a record whose checksum is right. The checksum covers only the body, so if the body
+    /// does not fit the kind, kinds that differ in one bit are tried.
     fn record(&mut self, at: usize, len: usize) {
-        let r = Reader::new(self.what, self.bytes, self.region.order).based(abi::RECORDS_OFF as u64);
+        let r =
+            Reader::new(self.what, self.bytes, self.region.order).based(abi::RECORDS_OFF as u64);
         let kind = field!(r, at, RecordHeader, kind, u16_at).unwrap_or(0);
         // A later minor version may define kinds and types that this program does not know.
         let is_newer = self.region.minor > VERSION_MINOR;
@@ -263,7 +293,11 @@ impl Records<'_> {
             *count = count.saturating_add(1);
             return;
         }
-        self.damaged(at, len, &format!("a record of kind {kind} does not describe anything this program knows"));
+        self.damaged(
+            at,
+            len,
+            &format!("a record of kind {kind} does not describe anything this program knows"),
+        );
     }
 
     fn insert(&mut self, record: Record, at: usize) {
@@ -275,10 +309,15 @@ impl Records<'_> {
                         free.insert(class);
                         None
                     }
-                    std::collections::btree_map::Entry::Occupied(old) if old.get().name == class.name => None,
-                    std::collections::btree_map::Entry::Occupied(old) => {
-                        Some(format!("event id {id} of channel {channel} was described before, as {}", old.get().name))
+                    std::collections::btree_map::Entry::Occupied(old)
+                        if old.get().name == class.name =>
+                    {
+                        None
                     }
+                    std::collections::btree_map::Entry::Occupied(old) => Some(format!(
+                        "event id {id} of channel {channel} was described before, as {}",
+                        old.get().name
+                    )),
                 }
             }
             Record::Context(channel, index, field) => {
@@ -291,8 +330,8 @@ impl Records<'_> {
             }
             Record::Env(key, value) => {
                 match self.registry.env.get_mut(&key) {
-                    // Two threads had the same id at different times, and an event does not tell which of them recorded
-                    // it.
+                    // Two threads had the same id at different times, and an event does not tell
+                    // which of them recorded it.
                     Some(names) if key.starts_with(abi::ENV_THREAD) => add_name(names, &value),
                     _ => _ = self.registry.env.insert(key, value),
                 }
@@ -308,8 +347,8 @@ impl Records<'_> {
 /// Most bytes of the joined names of a thread id.
 const MOST_NAMES: usize = 200;
 
-/// Appends a name to the names that a thread id had (`one|other`) unless it is there already. Names beyond
-/// [`MOST_NAMES`] become `...`.
+/// Appends a name to the names that a thread id had (`one|other`) unless it is there already. Names
+/// beyond [`MOST_NAMES`] become `...`.
 fn add_name(names: &mut String, name: &str) {
     let name = if names.len().saturating_add(name.len()) < MOST_NAMES { name } else { "..." };
     if !names.split('|').any(|known| known == name) {

@@ -1,5 +1,5 @@
-//! Repairs the begin clock of an open sub-buffer. Its header has no checksum yet, and the clocks of its events count
-//! from the begin.
+//! Repairs the begin clock of an open sub-buffer. Its header has no checksum yet, and the clocks of
+//! its events count from the begin.
 
 use super::events::full_clock;
 use super::packet::Header;
@@ -8,8 +8,8 @@ use lastwords_abi::packet::{HEADER_LEN, at};
 use lastwords_ctf::session::{ChannelDecoder, Position};
 
 impl Planner<'_> {
-    /// Corrects one wrong bit of the begin clock if that makes an event have the clock `last`, from the half's control
-    /// words. The sub-buffer's bytes up to `end` are in the planner's buffer.
+    /// Corrects one wrong bit of the begin clock if that makes an event have the clock `last`, from
+    /// the half's control words. The sub-buffer's bytes up to `end` are in the planner's buffer.
     pub(crate) fn repair_begin(&mut self, header: &mut Header, end: usize, last: u64) {
         let Some(decoder) = self.decoder.filter(|_| last != 0) else { return };
         let bytes = self.buf.get(..end).unwrap_or_default();
@@ -19,7 +19,8 @@ impl Planner<'_> {
         let least = self.sure().map_or(0, |s| s.1);
         let flipped = (0..u64::BITS).map(|bit| header.begin ^ 1u64.wrapping_shl(bit));
         // If several bits fit, they are among the low bits, which the events' own clocks replace.
-        let right = flipped.filter(|begin| *begin >= least && leads_to(decoder, bytes, *begin, last)).max();
+        let right =
+            flipped.filter(|begin| *begin >= least && leads_to(decoder, bytes, *begin, last)).max();
         if let Some(begin) = right {
             self.begun(header, begin, "by the clock of the last event in the control words");
         }
@@ -28,7 +29,11 @@ impl Planner<'_> {
     /// The first event of a lockless sub-buffer has the full clock, which is not before the begin.
     pub(crate) fn repair_begin_by_event(&mut self, header: &mut Header, first: usize) {
         let bytes = self.buf.get(first..).unwrap_or_default();
-        let Some(clock) = full_clock(bytes, self.stream.identity.order).filter(|_| first == HEADER_LEN) else { return };
+        let Some(clock) =
+            full_clock(bytes, self.stream.identity.order).filter(|_| first == HEADER_LEN)
+        else {
+            return;
+        };
         let is_before = self.sure().is_some_and(|(number, end)| {
             number.checked_add(1) == Some(header.number) && header.begin < end && clock >= end
         });
@@ -47,8 +52,9 @@ impl Planner<'_> {
     }
 }
 
-/// True if an event (or the begin) has the clock `last` when clocks are counted from `begin`, and no event is earlier
-/// than the one before. A header of zeros proves nothing: where a page is lost, the clocks behind it lack what passed there.
+/// True if an event (or the begin) has the clock `last` when clocks are counted from `begin`, and
+/// no event is earlier than the one before. A header of zeros proves nothing: where a page is lost,
+/// the clocks behind it lack what passed there.
 fn leads_to(decoder: &ChannelDecoder, bytes: &[u8], begin: u64, last: u64) -> bool {
     let mut position = Position { offset: HEADER_LEN, clock: begin };
     let mut steps = decoder.steps();

@@ -1,9 +1,10 @@
 //! Chooses among the regions that a damaged header may describe.
 //!
-//! The effect was measured by flipping single bits and reading with and without repair. In a recorded session of 2.4
-//! MB, 98,139 flips (every 199th bit) cost events in 10,480 images. Repair saves events in 12 of them, 94,656 events in
-//! all: a header is small, but all of a stream depends on it, or of a session with the registry's header. In the 72 KiB
-//! image of the tests, repair saves events in 280 of 3,049 damaged images. In neither case did a repair lose an event
+//! The effect was measured by flipping single bits and reading with and without repair. In a
+//! recorded session of 2.4 MB, 98,139 flips (every 199th bit) cost events in 10,480 images. Repair
+//! saves events in 12 of them, 94,656 events in all: a header is small, but all of a stream depends
+//! on it, or of a session with the registry's header. In the 72 KiB image of the tests, repair
+//! saves events in 280 of 3,049 damaged images. In neither case did a repair lose an event
 //! or accept a wrong one.
 
 use super::layout::Geometry;
@@ -25,16 +26,24 @@ pub(crate) const AS_IT_STANDS: &str =
     "one bit is wrong, in the checksum or at an unknown place; the header is read unchanged";
 
 /// Chooses the most likely region of `tries`, given the valid regions.
-pub(crate) fn choose(mut tries: Vec<Region>, sound: &[Region], image: &dyn Image) -> Option<Region> {
+pub(crate) fn choose(
+    mut tries: Vec<Region>,
+    sound: &[Region],
+    image: &dyn Image,
+) -> Option<Region> {
     tries.retain(is_sane);
     prefer(&mut tries, |t| sound.iter().any(|s| s.session == t.session));
-    prefer(&mut tries, |t| !sound.iter().any(|s| s.session == t.session && s.kind == t.kind && s.index == t.index));
+    prefer(&mut tries, |t| {
+        !sound.iter().any(|s| s.session == t.session && s.kind == t.kind && s.index == t.index)
+    });
     prefer(&mut tries, |t| siblings(t, sound).any(|s| s.fixed.len() == t.fixed.len()));
-    prefer(&mut tries, |t| t.kind != abi::KIND_STREAM || siblings(t, sound).any(|s| same_ring(s, t)));
+    prefer(&mut tries, |t| {
+        t.kind != abi::KIND_STREAM || siblings(t, sound).any(|s| same_ring(s, t))
+    });
     prefer(&mut tries, |t| t.kind != abi::KIND_STREAM || has_its_sub_buffers(t, image));
     let certain = tries.len() == 1;
-    // Several bits explain the damage. A wrong bit that matters to nothing is as likely as the first repair, so prefer
-    // the unchanged header.
+    // Several bits explain the damage. A wrong bit that matters to nothing is as likely as the
+    // first repair, so prefer the unchanged header.
     let as_it_stands = tries.iter().position(|t| t.mended.as_deref() == Some(AS_IT_STANDS));
     let chosen = (!tries.is_empty()).then(|| tries.swap_remove(as_it_stands.unwrap_or(0)))?;
     if certain {
@@ -68,21 +77,22 @@ fn has_its_sub_buffers(region: &Region, image: &dyn Image) -> bool {
         order: region.order,
     };
     let mut bytes = [0u8; HEADER_LEN];
-    let halves = g
-        .data_off
-        .into_iter()
-        .flat_map(|data| (0..g.count.min(LOOKED_AT)).map(move |n| data.saturating_add(n.saturating_mul(g.size))));
+    let halves = g.data_off.into_iter().flat_map(|data| {
+        (0..g.count.min(LOOKED_AT)).map(move |n| data.saturating_add(n.saturating_mul(g.size)))
+    });
     g.page_size == 0
         && halves.into_iter().any(|offset| {
             image.read(region.address.saturating_add(offset), &mut bytes).is_ok()
-                && Header::parse(&bytes, region.order).is_ok_and(|h| identity.difference(&h, h.number).is_none())
+                && Header::parse(&bytes, region.order)
+                    .is_ok_and(|h| identity.difference(&h, h.number).is_none())
         })
 }
 
 /// True if both streams have the same ring geometry, as all streams of a channel have.
 fn same_ring(a: &Region, b: &Region) -> bool {
     let (Ok(a), Ok(b)) = (Geometry::parse(a), Geometry::parse(b)) else { return false };
-    let shape = |g: &Geometry| (g.channel, g.mode, g.size, g.count, g.page_size, g.slots_off, g.data_off);
+    let shape =
+        |g: &Geometry| (g.channel, g.mode, g.size, g.count, g.page_size, g.slots_off, g.data_off);
     shape(&a) == shape(&b)
 }
 
@@ -98,7 +108,8 @@ fn is_sane(region: &Region) -> bool {
     fits && indexed && matches!(region.word_size, 4 | 8) && region.reserved_is_zero
 }
 
-/// True if the geometry is as recorders and receivers make it: tables and data adjacent, one behind the other up to the end of the region.
+/// True if the geometry is as recorders and receivers make it: tables and data adjacent, one behind
+/// the other up to the end of the region.
 fn stream_is_sane(region: &Region) -> bool {
     let Ok(g) = Geometry::parse(region) else { return false };
     let [first, second] = g.slots_off;
@@ -111,7 +122,9 @@ fn stream_is_sane(region: &Region) -> bool {
         && data.is_multiple_of(abi::REGION_ALIGN)
         && data2.checked_sub(data) == Some(len)
         && if data < first {
-            let end = second.checked_add(slots).and_then(|end| end.checked_next_multiple_of(abi::REGION_ALIGN));
+            let end = second
+                .checked_add(slots)
+                .and_then(|end| end.checked_next_multiple_of(abi::REGION_ALIGN));
             data2.checked_add(len) == Some(first) && end == Some(region.size)
         } else {
             data2.checked_add(len) == Some(region.size)
@@ -128,14 +141,17 @@ fn session_is_sane(region: &Region) -> bool {
         offset_of!(SessionInfo, processes_off),
         offset_of!(SessionInfo, threads_off),
     ];
-    let inside = offsets.iter().all(|at| offset(*at).is_some_and(|o| o.is_multiple_of(32) && o < region.size));
+    let inside = offsets
+        .iter()
+        .all(|at| offset(*at).is_some_and(|o| o.is_multiple_of(32) && o < region.size));
     let threads = offset(offset_of!(SessionInfo, threads)).unwrap_or(0);
     let table = threads.saturating_mul(size_of::<lastwords_abi::session::Thread>() as u64);
     let end = offset(offset_of!(SessionInfo, threads_off)).unwrap_or(0).saturating_add(table);
     let text = |at: usize, len: usize| {
         let raw = r.bytes_at(at, len).unwrap_or_default();
         let used = raw.iter().position(|b| *b == 0).unwrap_or(len);
-        raw.iter().skip(used).all(|b| *b == 0) && std::str::from_utf8(raw.get(..used).unwrap_or_default()).is_ok()
+        raw.iter().skip(used).all(|b| *b == 0)
+            && std::str::from_utf8(raw.get(..used).unwrap_or_default()).is_ok()
     };
     inside
         && end <= region.size

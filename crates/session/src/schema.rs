@@ -1,5 +1,6 @@
-//! Builds the trace's schema from session region and registry. If the session region is lost, the contexts are found by
-//! trial. Contexts of a wrong size shift every field of an event: where the size is not certain, no event is decoded.
+//! Builds the trace's schema from session region and registry. If the session region is lost, the
+//! contexts are found by trial. Contexts of a wrong size shift every field of an event: where the
+//! size is not certain, no event is decoded.
 
 use super::common_context;
 use super::data::Stream;
@@ -44,8 +45,8 @@ impl Resolved {
     }
 }
 
-/// Builds the schema. `streams` are all streams of the session, `pool` has the sub-buffers that were found without a
-/// region.
+/// Builds the schema. `streams` are all streams of the session, `pool` has the sub-buffers that
+/// were found without a region.
 pub(crate) fn resolve(
     info: &Info,
     clock: Clock,
@@ -54,7 +55,8 @@ pub(crate) fn resolve(
     budget: &Budget,
     notes: &mut Vec<String>,
 ) -> Resolved {
-    let mut orders = streams.iter().map(|s| s.identity.order).chain(pool.loose.iter().map(|l| l.identity.order));
+    let mut orders =
+        streams.iter().map(|s| s.identity.order).chain(pool.loose.iter().map(|l| l.identity.order));
     let order = orders.next().unwrap_or(ByteOrder::Little);
     let mut ids: BTreeSet<u32> = info.channels.iter().map(|c| c.id).collect();
     ids.extend(streams.iter().map(|s| s.geometry.channel));
@@ -79,7 +81,9 @@ pub(crate) fn resolve(
         let mut resolver = Resolver { registry, order, id, budget, notes, gaps, doubt };
         let channel = resolver.channel(described, streams, pool);
         resolved.thorough.push(resolver.doubt);
-        resolved.decoders.push((!channel.events.is_empty()).then(|| ChannelDecoder::new(&channel, order)));
+        resolved
+            .decoders
+            .push((!channel.events.is_empty()).then(|| ChannelDecoder::new(&channel, order)));
         resolved.schema.channels.push(channel);
     }
     resolved
@@ -106,8 +110,11 @@ fn env(info: &Info, registry: &Registry) -> BTreeMap<String, EnvValue> {
         env.insert("vpid".into(), EnvValue::Integer(i64::from(info.creator_pid)));
     }
     if let Some(origin) = info.clock.monotonic_origin {
-        let slept =
-            registry.env.get(lastwords_abi::registry::ENV_SLEPT).and_then(|slept| slept.parse().ok()).unwrap_or(0);
+        let slept = registry
+            .env
+            .get(lastwords_abi::registry::ENV_SLEPT)
+            .and_then(|slept| slept.parse().ok())
+            .unwrap_or(0);
         env.insert(BOOT_ORIGIN.into(), EnvValue::Integer(origin.saturating_sub(slept)));
     }
     env.insert("tracer_major".into(), EnvValue::Integer(i64::from(lastwords_abi::VERSION_MAJOR)));
@@ -128,8 +135,9 @@ struct Sample {
 struct Samples {
     /// Committed sub-buffers: their events fill them exactly.
     whole: Vec<Sample>,
-    /// Sub-buffers of a stream's first lap that were being written or have holes of dead threads: their events may end
-    /// early, before memory that was never written. In later laps, events of the lap before may follow.
+    /// Sub-buffers of a stream's first lap that were being written or have holes of dead threads:
+    /// their events may end early, before memory that was never written. In later laps, events of
+    /// the lap before may follow.
     open: Vec<Sample>,
 }
 
@@ -145,10 +153,21 @@ struct Resolver<'a> {
 }
 
 impl Resolver<'_> {
-    fn channel(&mut self, described: Option<&ChannelInfo>, streams: &[Stream], pool: &Pool<'_>) -> Channel {
-        let events = self.registry.events.iter().filter(|(key, _)| key.0 == self.id).map(|(_, class)| class.clone());
+    fn channel(
+        &mut self,
+        described: Option<&ChannelInfo>,
+        streams: &[Stream],
+        pool: &Pool<'_>,
+    ) -> Channel {
+        let events = self
+            .registry
+            .events
+            .iter()
+            .filter(|(key, _)| key.0 == self.id)
+            .map(|(_, class)| class.clone());
         let name = described.map(|c| c.name.clone()).unwrap_or_default();
-        let mut channel = Channel { id: self.id, name, contexts: Vec::new(), events: events.collect() };
+        let mut channel =
+            Channel { id: self.id, name, contexts: Vec::new(), events: events.collect() };
         let declared = described.map(|c| c.contexts);
         channel.contexts = if channel.events.is_empty() {
             self.fields(declared.unwrap_or(0))
@@ -157,10 +176,12 @@ impl Resolver<'_> {
             match declared.filter(|bits| self.decodes(*bits, &channel, &samples(ENOUGH), ENOUGH)) {
                 Some(bits) => self.fields(bits),
                 None if !self.is_used(streams, pool) => Vec::new(),
-                None => self.tried_contexts(declared, &channel, &samples(usize::MAX)).unwrap_or_else(|| {
-                    channel.events.clear();
-                    Vec::new()
-                }),
+                None => self
+                    .tried_contexts(declared, &channel, &samples(usize::MAX))
+                    .unwrap_or_else(|| {
+                        channel.events.clear();
+                        Vec::new()
+                    }),
             }
         };
         channel
@@ -170,7 +191,9 @@ impl Resolver<'_> {
     fn is_used(&self, streams: &[Stream], pool: &Pool<'_>) -> bool {
         let is_begun = |stream: &Stream| {
             let control = stream.control(self.budget);
-            control.map_or(true, |c| c.half.iter().any(|half| half.position(&stream.geometry) > half.first))
+            control.map_or(true, |c| {
+                c.half.iter().any(|half| half.position(&stream.geometry) > half.first)
+            })
         };
         let mut own = streams.iter().filter(|s| s.geometry.channel == self.id);
         own.any(is_begun) || pool.loose.iter().any(|l| l.identity.channel == self.id)
@@ -200,9 +223,14 @@ impl Resolver<'_> {
         self.registry.contexts.iter().filter(|(key, _)| key.0 == self.id).map(|(_, field)| field)
     }
 
-    /// Returns the fields that all combinations of contexts that fit the samples have in common; none if not even their
-    /// size is certain. The declared contexts do not fit, or there are none.
-    fn tried_contexts(&mut self, declared: Option<u32>, channel: &Channel, samples: &Samples) -> Option<Vec<Field>> {
+    /// Returns the fields that all combinations of contexts that fit the samples have in common;
+    /// none if not even their size is certain. The declared contexts do not fit, or there are none.
+    fn tried_contexts(
+        &mut self,
+        declared: Option<u32>,
+        channel: &Channel,
+        samples: &Samples,
+    ) -> Option<Vec<Field>> {
         let id = self.id;
         self.doubt = true;
         let fitting: Vec<Vec<Field>> =
@@ -213,7 +241,9 @@ impl Resolver<'_> {
         };
         let (fields, how) = match (fitting.as_slice(), declared) {
             ([], None) => (None, "and no combination fits".to_string()),
-            ([], Some(bits)) => (Some(self.fields(bits)), format!("nor do others; {bits:#x} are taken")),
+            ([], Some(bits)) => {
+                (Some(self.fields(bits)), format!("nor do others; {bits:#x} are taken"))
+            }
             ([only], _) => (Some(only.clone()), format!("{}, the only ones that fit", names(only))),
             ([first, others @ ..], _) => {
                 let many = fitting.len();
@@ -235,30 +265,42 @@ impl Resolver<'_> {
             }
         } else {
             let place = format!("channel {id}: {said}, {how}; its events are not shown");
-            self.gaps.push(Gap { stream: None, place, cause: Cause::Missing, events: None, bytes: None });
+            self.gaps.push(Gap {
+                stream: None,
+                place,
+                cause: Cause::Missing,
+                events: None,
+                bytes: None,
+            });
         }
         fields
     }
 
-    /// Returns the combinations with which all whole samples decode; without whole samples, those with which the open
-    /// ones may have been written. The true combination is one of them if there are samples.
+    /// Returns the combinations with which all whole samples decode; without whole samples, those
+    /// with which the open ones may have been written. The true combination is one of them if there
+    /// are samples.
     fn fitting(&self, channel: &Channel, samples: &Samples) -> Vec<u32> {
         let described = self.user().next().is_some();
         let all = if described { COMBINATIONS } else { context::USER };
-        let (mut fitting, likely): (Vec<u32>, BTreeSet<u32>) = match (samples.whole.is_empty(), samples.open.is_empty())
-        {
-            (true, true) => <_>::default(),
-            (false, _) => {
-                let decoding = (0..all).filter(|bits| self.decodes(*bits, channel, samples, usize::MAX));
-                (decoding.collect(), BTreeSet::new())
-            }
-            (true, false) => {
-                let open = |bits: u32| Some((bits, self.decodes_open(bits, channel, samples)?));
-                let open: Vec<(u32, bool)> = (0..all).filter_map(open).collect();
-                let likely = open.iter().filter(|(_, is_likely)| *is_likely).map(|(bits, _)| *bits).collect();
-                (open.into_iter().map(|(bits, _)| bits).collect(), likely)
-            }
-        };
+        let (mut fitting, likely): (Vec<u32>, BTreeSet<u32>) =
+            match (samples.whole.is_empty(), samples.open.is_empty()) {
+                (true, true) => <_>::default(),
+                (false, _) => {
+                    let decoding =
+                        (0..all).filter(|bits| self.decodes(*bits, channel, samples, usize::MAX));
+                    (decoding.collect(), BTreeSet::new())
+                }
+                (true, false) => {
+                    let open = |bits: u32| Some((bits, self.decodes_open(bits, channel, samples)?));
+                    let open: Vec<(u32, bool)> = (0..all).filter_map(open).collect();
+                    let likely = open
+                        .iter()
+                        .filter(|(_, is_likely)| *is_likely)
+                        .map(|(bits, _)| *bits)
+                        .collect();
+                    (open.into_iter().map(|(bits, _)| bits).collect(), likely)
+                }
+            };
         // A program that registers a context of its own uses it; and a thread's name is text.
         prefer(&mut fitting, |bits| !described || bits & context::USER != 0);
         prefer(&mut fitting, |bits| self.is_text(bits, channel, samples));
@@ -266,22 +308,30 @@ impl Resolver<'_> {
         fitting
     }
 
-    /// True if the field at the place of the thread's name is text in all samples, or there is no such field.
+    /// True if the field at the place of the thread's name is text in all samples, or there is no
+    /// such field.
     fn is_text(&self, bits: u32, channel: &Channel, samples: &Samples) -> bool {
-        let Some(at) = common_context::offset_of("procname", &self.fields(bits)) else { return true };
+        let Some(at) = common_context::offset_of("procname", &self.fields(bits)) else {
+            return true;
+        };
         let decoder = self.decoder(bits, channel);
         samples.whole.iter().chain(&samples.open).all(|sample| {
             let mut position = Position { offset: HEADER_LEN, clock: sample.begin };
-            let mut events = std::iter::from_fn(|| decoder.step(&mut position, &sample.bytes).ok().flatten());
+            let mut events =
+                std::iter::from_fn(|| decoder.step(&mut position, &sample.bytes).ok().flatten());
             events.all(|event| {
-                let name = sample.bytes.get(event.context()).and_then(|c| c.get(at..)?.first_chunk::<16>());
+                let name = sample
+                    .bytes
+                    .get(event.context())
+                    .and_then(|c| c.get(at..)?.first_chunk::<16>());
                 name.is_some_and(common_context::is_padded_text)
             })
         })
     }
 
-    /// True if the first events of each whole sample decode, up to `enough` bytes, and none is later than its end. An event
-    /// of a kind whose description is damaged ends the decoding of a sample.
+    /// True if the first events of each whole sample decode, up to `enough` bytes, and none is
+    /// later than its end. An event of a kind whose description is damaged ends the decoding of a
+    /// sample.
     fn decodes(&self, bits: u32, channel: &Channel, samples: &Samples, enough: usize) -> bool {
         let decoder = self.decoder(bits, channel);
         samples.whole.iter().all(|sample| {
@@ -299,29 +349,40 @@ impl Resolver<'_> {
         })
     }
 
-    /// Returns none unless the events of each open sample decode to its end, or to memory that was never written; else true if many
-    /// events decode, and nothing was ever written behind them. A combination of a wrong size stops earlier, at a number that happens
-    /// to be zero.
+    /// Returns none unless the events of each open sample decode to its end, or to memory that was
+    /// never written; else true if many events decode, and nothing was ever written behind them. A
+    /// combination of a wrong size stops earlier, at a number that happens to be zero.
     fn decodes_open(&self, bits: u32, channel: &Channel, samples: &Samples) -> Option<bool> {
         let decoder = self.decoder(bits, channel);
         let is_end = |e: DecodeError| e.expected == Expected::Written || self.may_lack(e.expected);
         let (mut events, mut is_unwritten) = (0u64, true);
         for sample in &samples.open {
-            let walked = walk(&decoder, &sample.bytes, HEADER_LEN, sample.begin, 0, Rules::new(Zeros::Unwritten));
+            let walked = walk(
+                &decoder,
+                &sample.bytes,
+                HEADER_LEN,
+                sample.begin,
+                0,
+                Rules::new(Zeros::Unwritten),
+            );
             if !walked.error.is_none_or(is_end) {
                 return None;
             }
             events = events.saturating_add(walked.events);
-            is_unwritten &= sample.bytes.get(walked.end..).is_none_or(|rest| rest.iter().all(|byte| *byte == 0));
+            is_unwritten &= sample
+                .bytes
+                .get(walked.end..)
+                .is_none_or(|rest| rest.iter().all(|byte| *byte == 0));
         }
         Some(is_unwritten && events >= MANY)
     }
 
-    /// True if the description of an event that has none may be in a damaged part of the registry, or in a record that only a newer
-    /// program can read.
+    /// True if the description of an event that has none may be in a damaged part of the registry,
+    /// or in a record that only a newer program can read.
     fn may_lack(&self, expected: Expected) -> bool {
         let is_damaged = self.registry.damage.iter().any(|damage| damage.1 > 0);
-        (is_damaged || self.registry.has_newer()) && expected == Expected::Class(program::Expected::EventClass)
+        (is_damaged || self.registry.has_newer())
+            && expected == Expected::Class(program::Expected::EventClass)
     }
 
     fn decoder(&self, bits: u32, channel: &Channel) -> ChannelDecoder {
@@ -335,7 +396,8 @@ impl Resolver<'_> {
         for loose in pool.loose.iter().filter(|l| l.identity.channel == self.id) {
             let is_whole = loose.verdict == Verdict::Committed;
             // A stream overwrites sub-buffer 0 first.
-            let is_first_lap = || pool.loose.iter().any(|l| l.key() == (u64::from(loose.identity.stream), 0));
+            let is_first_lap =
+                || pool.loose.iter().any(|l| l.key() == (u64::from(loose.identity.stream), 0));
             if !is_whole && !is_first_lap() {
                 continue;
             }
@@ -374,7 +436,8 @@ fn names(fields: &[Field]) -> String {
 impl Samples {
     /// The whole sub-buffers are as many as there shall be, or have `enough` bytes.
     fn is_enough(&self, enough: usize) -> bool {
-        let bytes = self.whole.iter().fold(0usize, |sum, sample| sum.saturating_add(sample.bytes.len()));
+        let bytes =
+            self.whole.iter().fold(0usize, |sum, sample| sum.saturating_add(sample.bytes.len()));
         self.whole.len() >= SAMPLES || bytes >= enough
     }
 
@@ -387,7 +450,9 @@ impl Samples {
         let current = g.number(position);
         let size = usize::try_from(g.size).unwrap_or(0);
         let mut bytes = Vec::new();
-        for number in [current.checked_sub(1), current.checked_sub(2), Some(current)].into_iter().flatten() {
+        for number in
+            [current.checked_sub(1), current.checked_sub(2), Some(current)].into_iter().flatten()
+        {
             if self.is_enough(enough) {
                 return;
             }
@@ -402,9 +467,14 @@ impl Samples {
                     self.whole.push(Sample { bytes, begin: header.begin, end: Some(header.end) });
                 }
                 Judged::Unclosed(header) if self.open.len() < SAMPLES && number < g.count => {
-                    let limit = if number == current { g.within(position) } else { g.content_limit() };
+                    let limit =
+                        if number == current { g.within(position) } else { g.content_limit() };
                     bytes.truncate(usize::try_from(limit).unwrap_or(0));
-                    self.open.push(Sample { bytes: std::mem::take(&mut bytes), begin: header.begin, end: None });
+                    self.open.push(Sample {
+                        bytes: std::mem::take(&mut bytes),
+                        begin: header.begin,
+                        end: None,
+                    });
                 }
                 _ => {}
             }

@@ -21,12 +21,13 @@ pub struct Options<'a> {
     pub snapshot: bool,
     /// Stop where a consuming read has to stop, instead of at the newest event.
     pub limit: Option<ReadLimit<'a>>,
-    /// The session may still be recording. Each stream is copied before it is analyzed, so that events found in it can
-    /// still be delivered.
+    /// The session may still be recording. Each stream is copied before it is analyzed, so that
+    /// events found in it can still be delivered.
     pub live: bool,
-    /// Compare the checksum of a sub-buffer when its packet is delivered, not before. This saves reading all sub-buffers twice.
-    /// [`Source::evidence`] is complete in any case: it compares what was not delivered. But where a sub-buffer is
-    /// damaged, the clocks and amounts of the streams in [`Session::info`] may be wrong.
+    /// Compare the checksum of a sub-buffer when its packet is delivered, not before. This saves
+    /// reading all sub-buffers twice. [`Source::evidence`] is complete in any case: it compares
+    /// what was not delivered. But where a sub-buffer is damaged, the clocks and amounts of the
+    /// streams in [`Session::info`] may be wrong.
     pub late: bool,
     /// Read all of a saved snapshot, not only the window of its trigger.
     pub whole: bool,
@@ -47,8 +48,8 @@ pub struct Session {
     pub(crate) schema: Schema,
     pub(crate) streams: Vec<Stream>,
     pub(crate) data: Vec<(Data, Outcome)>,
-    /// Sub-buffers that were found without a region, by index of the stream. Streams that have only such sub-buffers
-    /// come after those of `data`.
+    /// Sub-buffers that were found without a region, by index of the stream. Streams that have
+    /// only such sub-buffers come after those of `data`.
     pub(crate) loose: BTreeMap<usize, Vec<Loose>>,
     /// The image that contains the sub-buffers of `loose`.
     pub(crate) image: Arc<dyn Image>,
@@ -60,7 +61,10 @@ pub struct Session {
 
 impl std::fmt::Debug for Session {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Session").field("info", &self.info).field("evidence", &self.evidence).finish_non_exhaustive()
+        f.debug_struct("Session")
+            .field("info", &self.info)
+            .field("evidence", &self.evidence)
+            .finish_non_exhaustive()
     }
 }
 
@@ -94,7 +98,8 @@ impl Session {
         }
     }
 
-    /// The session as it is found when all checksums are compared first; none if that makes no difference.
+    /// The session as it is found when all checksums are compared first; none if that makes no
+    /// difference.
     fn checked(&self) -> Option<&Self> {
         self.late.as_ref().filter(|late| !late.is_done())?.again(self)
     }
@@ -122,9 +127,11 @@ impl Source for Session {
             late: self.late.as_ref().map(|late| late.of(self, stream)),
         });
         match (self.loose.get(&stream), planned) {
-            (Some(loose), planned) => {
-                Box::new(loose::Reader { image: &*self.image, planned, loose: loose.iter().peekable() })
-            }
+            (Some(loose), planned) => Box::new(loose::Reader {
+                image: &*self.image,
+                planned,
+                loose: loose.iter().peekable(),
+            }),
             (None, Some(planned)) => Box::new(planned),
             (None, None) => Box::new(Nothing),
         }

@@ -50,7 +50,10 @@ pub(crate) fn read(image: &dyn Image, region: &Region, budget: &Budget) -> Sessi
         }
     };
     let info = &mut session.info;
-    try_part(control(image, region, parts.control, budget, info).map(|flip| session.flip = Some(flip)), "control page");
+    try_part(
+        control(image, region, parts.control, budget, info).map(|flip| session.flip = Some(flip)),
+        "control page",
+    );
     try_part(triggers(image, region, parts.control, budget, info), "window of the trigger");
     try_part(clock(image, region, parts.clock, budget).map(|clock| session.clock = clock), "clock");
     try_part(channels(image, region, parts.channels, budget, info), "channels");
@@ -88,7 +91,13 @@ fn identity(region: &Region, info: &mut Info) -> Result<Parts, Error> {
 }
 
 /// Fills in the session's state; returns the flip word.
-fn control(image: &dyn Image, region: &Region, at: u64, budget: &Budget, info: &mut Info) -> Result<u32, Error> {
+fn control(
+    image: &dyn Image,
+    region: &Region,
+    at: u64,
+    budget: &Budget,
+    info: &mut Info,
+) -> Result<u32, Error> {
     // The rules that follow the control words are not needed.
     let bytes = part(image, region, at, offset_of!(Control, rules), budget)?;
     let what = region.place();
@@ -108,8 +117,15 @@ fn control(image: &dyn Image, region: &Region, at: u64, budget: &Budget, info: &
     field!(r, 0, Control, flip, u32_at)
 }
 
-/// Fills in the window of the trigger of which the session is the saved snapshot, and the number of triggers that were limited.
-fn triggers(image: &dyn Image, region: &Region, control: u64, budget: &Budget, info: &mut Info) -> Result<(), Error> {
+/// Fills in the window of the trigger of which the session is the saved snapshot, and the number of
+/// triggers that were limited.
+fn triggers(
+    image: &dyn Image,
+    region: &Region,
+    control: u64,
+    budget: &Budget,
+    info: &mut Info,
+) -> Result<(), Error> {
     let what = region.place();
     let place = control.saturating_add(offset_of!(Control, rules.triggers_off) as u64);
     let bytes = part(image, region, place, size_of::<u32>(), budget)?;
@@ -143,7 +159,8 @@ fn clock(image: &dyn Image, region: &Region, at: u64, budget: &Budget) -> Result
         samples: [Sample::default(); 3],
     };
     for (i, sample) in clock.samples.iter_mut().enumerate() {
-        let base = offset_of!(ClockArea, samples).saturating_add(i.saturating_mul(size_of::<ClockSample>()));
+        let base = offset_of!(ClockArea, samples)
+            .saturating_add(i.saturating_mul(size_of::<ClockSample>()));
         *sample = Sample {
             clock: field!(r, base, ClockSample, clock, u64_at)?,
             monotonic: field!(r, base, ClockSample, monotonic, u64_at)?,
@@ -154,7 +171,13 @@ fn clock(image: &dyn Image, region: &Region, at: u64, budget: &Budget) -> Result
     Ok(clock)
 }
 
-fn channels(image: &dyn Image, region: &Region, at: u64, budget: &Budget, info: &mut Info) -> Result<(), Error> {
+fn channels(
+    image: &dyn Image,
+    region: &Region,
+    at: u64,
+    budget: &Budget,
+    info: &mut Info,
+) -> Result<(), Error> {
     let len = abi::MAX_CHANNELS.saturating_mul(size_of::<Channel>());
     let bytes = part(image, region, at, len, budget)?;
     let what = region.place();
@@ -186,9 +209,16 @@ fn channels(image: &dyn Image, region: &Region, at: u64, budget: &Budget, info: 
     Ok(())
 }
 
-fn processes(image: &dyn Image, region: &Region, at: u64, budget: &Budget, info: &mut Info) -> Result<(), Error> {
+fn processes(
+    image: &dyn Image,
+    region: &Region,
+    at: u64,
+    budget: &Budget,
+    info: &mut Info,
+) -> Result<(), Error> {
     use abi::Process as Shape;
-    let bytes = part(image, region, at, abi::MAX_PROCESSES.saturating_mul(size_of::<Shape>()), budget)?;
+    let bytes =
+        part(image, region, at, abi::MAX_PROCESSES.saturating_mul(size_of::<Shape>()), budget)?;
     let what = region.place();
     let r = Reader::new(&what, &bytes, region.order).based(at);
     for entry in 0..abi::MAX_PROCESSES {
@@ -196,7 +226,11 @@ fn processes(image: &dyn Image, region: &Region, at: u64, budget: &Budget, info:
         let pid = field!(r, base, Shape, pid, u32_at)?;
         if pid != 0 {
             let start = field!(r, base, Shape, start, u64_at)?;
-            info.processes.push(Process { pid, start, pidns: field!(r, base, Shape, pidns, u64_at)? });
+            info.processes.push(Process {
+                pid,
+                start,
+                pidns: field!(r, base, Shape, pidns, u64_at)?,
+            });
         }
     }
     Ok(())

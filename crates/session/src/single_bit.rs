@@ -1,7 +1,8 @@
-//! The checksum of a region's header, and the single bits that may be wrong if the checksum does not match.
+//! The checksum of a region's header, and the single bits that may be wrong if the checksum does
+//! not match.
 //!
-//! The checksum adds words with rotations, so flipping any of about a dozen bits can give the same sum. The caller
-//! decides by the plausibility of the fields.
+//! The checksum adds words with rotations, so flipping any of about a dozen bits can give the same
+//! sum. The caller decides by the plausibility of the fields.
 
 use lastwords_abi::region::{HEADER_SIZE, RegionHeader, checksum};
 use std::mem::offset_of;
@@ -9,7 +10,8 @@ use std::mem::offset_of;
 /// Number of header bytes that the header's checksum covers.
 const COVERED: usize = offset_of!(RegionHeader, check);
 
-/// Checksum of a region's header: the header up to the checksum field, then the fixed part after the header.
+/// Checksum of a region's header: the header up to the checksum field, then the fixed part after
+/// the header.
 pub(crate) fn sum(bytes: &[u8]) -> u64 {
     checksum(&covered(bytes))
 }
@@ -20,8 +22,8 @@ fn covered(bytes: &[u8]) -> Vec<u8> {
     [head, fixed].concat()
 }
 
-/// Returns every version of header and fixed part that has one flipped bit and the checksum `check`. `bytes` unchanged
-/// is among them if the wrong bit may be in the checksum itself.
+/// Returns every version of header and fixed part that has one flipped bit and the checksum
+/// `check`. `bytes` unchanged is among them if the wrong bit may be in the checksum itself.
 pub(crate) fn mended(bytes: &[u8], check: u64) -> Vec<Vec<u8>> {
     let mut all = covered(bytes);
     let mut found = Vec::new();

@@ -44,20 +44,23 @@ pub(crate) fn read(image: &dyn Image, region: &Region, budget: &Budget) -> Spans
     }
     if spans.unfinished > 0 {
         let entries = counted(spans.unfinished as u64, "entry", "entries");
-        spans.notes.push(format!("{entries} of the table of open spans was being written and is not listed"));
+        spans.notes.push(format!(
+            "{entries} of the table of open spans was being written and is not listed"
+        ));
     }
     // Spans that a thread is in come first, then the newest spans.
     spans.open.sort_by_key(|span| (span.threads == 0, Reverse((span.opened, span.id))));
     spans
 }
 
-/// Sets the age of each span, ns: the time from its opening to `end` (ticks) or to the newest opening, whichever is
-/// later.
+/// Sets the age of each span, ns: the time from its opening to `end` (ticks) or to the newest
+/// opening, whichever is later.
 pub(crate) fn set_ages(spans: &mut [OpenSpan], end: u64, frequency: u64) {
     let end = spans.iter().map(|span| span.opened).fold(end, u64::max);
     for span in spans {
         let ticks = u128::from(end.saturating_sub(span.opened));
-        let age = ticks.saturating_mul(1_000_000_000).checked_div(u128::from(frequency)).unwrap_or(0);
+        let age =
+            ticks.saturating_mul(1_000_000_000).checked_div(u128::from(frequency)).unwrap_or(0);
         span.age = u64::try_from(age).unwrap_or(u64::MAX);
     }
 }
@@ -66,7 +69,12 @@ fn counted(count: u64, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
 }
 
-fn control(image: &dyn Image, region: &Region, budget: &Budget, spans: &mut Spans) -> Result<usize, Error> {
+fn control(
+    image: &dyn Image,
+    region: &Region,
+    budget: &Budget,
+    spans: &mut Spans,
+) -> Result<usize, Error> {
     let bytes = part(image, region, abi::CONTROL_OFF as u64, size_of::<SpansControl>(), budget)?;
     let what = region.place();
     let r = Reader::new(&what, &bytes, region.order).based(abi::CONTROL_OFF as u64);
@@ -74,7 +82,11 @@ fn control(image: &dyn Image, region: &Region, budget: &Budget, spans: &mut Span
     let evicted = field!(r, 0, SpansControl, evicted, u64_at)?;
     let skipped = field!(r, 0, SpansControl, skipped, u64_at)?;
     let said = field!(r, 0, SpansControl, capacity, u32_at)?;
-    let room = region.size.saturating_sub(abi::SPANS_OFF as u64).checked_div(size_of::<Span>() as u64).unwrap_or(0);
+    let room = region
+        .size
+        .saturating_sub(abi::SPANS_OFF as u64)
+        .checked_div(size_of::<Span>() as u64)
+        .unwrap_or(0);
     if u64::from(said) > room {
         spans.notes.push(format!(
             "{what}: offset {:#x}: a table of {said} spans is said, {room} fit the region",
@@ -85,7 +97,9 @@ fn control(image: &dyn Image, region: &Region, budget: &Budget, spans: &mut Span
     let unknown = "which of them were still open is not known";
     if spans.dropped > 0 {
         let dropped = counted(spans.dropped, "span", "spans");
-        spans.notes.push(format!("{dropped} found no room among the {capacity} entries of the table: {unknown}"));
+        spans.notes.push(format!(
+            "{dropped} found no room among the {capacity} entries of the table: {unknown}"
+        ));
     }
     if evicted > 0 {
         let evicted = counted(evicted, "open span was", "open spans were");
@@ -95,7 +109,9 @@ fn control(image: &dyn Image, region: &Region, budget: &Budget, spans: &mut Span
     }
     if skipped > 0 {
         let skipped = counted(skipped, "value", "values");
-        spans.notes.push(format!("{skipped} recorded on open spans while another thread did so are not shown here"));
+        spans.notes.push(format!(
+            "{skipped} recorded on open spans while another thread did so are not shown here"
+        ));
     }
     Ok(usize::try_from(capacity).unwrap_or(0))
 }
@@ -112,18 +128,21 @@ fn entries(
     let offset = abi::SPANS_OFF.saturating_add(skip) as u64;
     let what = region.place();
     let read = || part(image, region, offset, count.saturating_mul(size_of::<Span>()), budget);
-    // Entries of a running session change. Each entry is read three times: the fields come from the first reading and
-    // the text from the second; the third shows whether the entry changed in between.
+    // Entries of a running session change. Each entry is read three times: the fields come from the
+    // first reading and the text from the second; the third shows whether the entry changed in
+    // between.
     let (mut before, mut text, mut after) = (read()?, read()?, read()?);
     for entry in 0..count {
         let base = entry.saturating_mul(size_of::<Span>());
         for round in 1.. {
             let reader = |bytes| Reader::new(&what, bytes, region.order).based(offset);
             budget.steps(&what, 1)?;
-            match whole(&[reader(&before), reader(&text), reader(&after)], base, &mut spans.notes)? {
+            match whole(&[reader(&before), reader(&text), reader(&after)], base, &mut spans.notes)?
+            {
                 Entry::Open(span) => spans.open.push(span),
                 Entry::Changing if round < TRIES => {
-                    (before, text, after) = (std::mem::take(&mut text), std::mem::take(&mut after), read()?);
+                    (before, text, after) =
+                        (std::mem::take(&mut text), std::mem::take(&mut after), read()?);
                     continue;
                 }
                 Entry::Changing => spans.unfinished = spans.unfinished.saturating_add(1),
@@ -144,14 +163,19 @@ enum Entry {
 }
 
 /// Decodes an entry from three readings, made one after the other.
-fn whole([before, text, after]: &[Reader<'_>; 3], base: usize, notes: &mut Vec<String>) -> Result<Entry, Error> {
+fn whole(
+    [before, text, after]: &[Reader<'_>; 3],
+    base: usize,
+    notes: &mut Vec<String>,
+) -> Result<Entry, Error> {
     let id = field!(before, base, Span, id, u64_at)?;
     let inside = field!(before, base, Span, inside, u32_at)?;
     let inside_after = field!(after, base, Span, inside, u32_at)?;
     if id == 0 {
         return Ok(Entry::Free);
     }
-    let is_writing = [inside, inside_after].iter().any(|inside| inside & abi::WRITING == abi::WRITING);
+    let is_writing =
+        [inside, inside_after].iter().any(|inside| inside & abi::WRITING == abi::WRITING);
     if is_writing || inside & !abi::WRITING != inside_after & !abi::WRITING {
         return Ok(Entry::Changing);
     }
@@ -171,7 +195,11 @@ fn span(
 ) -> Result<OpenSpan, Error> {
     let said = field!(r, base, Span, text_len, u32_at)? as usize;
     if said > abi::TEXT_LEN {
-        notes.push(format!("{}: span {id}: a text of {said} bytes is said, {} fit", r.what(), abi::TEXT_LEN));
+        notes.push(format!(
+            "{}: span {id}: a text of {said} bytes is said, {} fit",
+            r.what(),
+            abi::TEXT_LEN
+        ));
     }
     let text = field!(texts, base, Span, text, bytes_at, said.min(abi::TEXT_LEN))?;
     let text = String::from_utf8_lossy(text);

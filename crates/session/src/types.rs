@@ -47,12 +47,17 @@ fn nested(r: &mut Reader<'_>, budget: &Budget, depth: u64) -> Result<FieldClass,
 
 fn scalar(r: &mut Reader<'_>, budget: &Budget, depth: u64) -> Result<FieldClass, Error> {
     let element = nested(r, budget, depth.saturating_add(1))?;
-    if element.is_scalar() { Ok(element) } else { Err(r.unexpected(depth, "elements of a scalar type")) }
+    if element.is_scalar() {
+        Ok(element)
+    } else {
+        Err(r.unexpected(depth, "elements of a scalar type"))
+    }
 }
 
 fn optional(r: &mut Reader<'_>, budget: &Budget, depth: u64) -> Result<FieldClass, Error> {
     let class = nested(r, budget, depth.saturating_add(1))?;
-    let is_allowed = class.is_scalar() || matches!(class, FieldClass::String | FieldClass::Text { .. });
+    let is_allowed =
+        class.is_scalar() || matches!(class, FieldClass::String | FieldClass::Text { .. });
     if is_allowed { Ok(class) } else { Err(r.unexpected(depth, "an optional number or text")) }
 }
 

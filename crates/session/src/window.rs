@@ -17,12 +17,14 @@ pub struct Window {
     pub begin: u64,
     /// Last clock; `u64::MAX`: the window ends with the rings.
     pub end: u64,
-    /// Clock at which the snapshot before was taken, which has what was recorded earlier; 0: there is none.
+    /// Clock at which the snapshot before was taken, which has what was recorded earlier; 0: there
+    /// is none.
     pub from: u64,
 }
 
 impl Window {
-    /// Leaves out the events of a stream that are not in the window, and counts what writers overwrote in it as lost.
+    /// Leaves out the events of a stream that are not in the window, and counts what writers
+    /// overwrote in it as lost.
     pub(crate) fn cut(
         &self,
         stream: &Stream,
@@ -95,7 +97,10 @@ impl Window {
     pub(crate) fn tell(&self, frequency: u64, newest: u64, evidence: &mut Evidence) {
         let end = if self.end == u64::MAX { newest } else { self.end };
         let seconds = |ticks: u64| {
-            let micros = u128::from(ticks).saturating_mul(1_000_000).checked_div(frequency.into()).unwrap_or(0);
+            let micros = u128::from(ticks)
+                .saturating_mul(1_000_000)
+                .checked_div(frequency.into())
+                .unwrap_or(0);
             format!("{}.{:06} s", micros / 1_000_000, micros % 1_000_000)
         };
         evidence.notes.push(match self.begin {
@@ -107,8 +112,16 @@ impl Window {
         });
         if self.begin != 0 && self.from > self.begin {
             let missing = seconds(self.from.saturating_sub(self.begin));
-            let place = format!("the first {missing} of the window, up to the snapshot before, which has them");
-            evidence.gaps.push(Gap { stream: None, place, cause: Cause::Consumed, events: None, bytes: None });
+            let place = format!(
+                "the first {missing} of the window, up to the snapshot before, which has them"
+            );
+            evidence.gaps.push(Gap {
+                stream: None,
+                place,
+                cause: Cause::Consumed,
+                events: None,
+                bytes: None,
+            });
         }
     }
 }

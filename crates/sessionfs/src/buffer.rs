@@ -27,12 +27,15 @@ pub(crate) struct Buffer {
     catalog: Mutex<Arc<Catalog>>,
     /// The numbers and names of the kinds of events, the same in all buffers of the session.
     pub(crate) kinds: Arc<Mutex<Kinds>>,
-    /// Held while events of the session are consumed, because only one reader at a time can do that.
+    /// Held while events of the session are consumed, because only one reader at a time can do
+    /// that.
     pub(crate) consuming: Arc<Mutex<()>>,
-    /// The size of a page of `trace_pipe_raw` and `snapshot_raw` in bytes. Writing `buffer_subbuf_size_kb` changes it; files that are
-    /// opened afterwards have it. It orders nothing else.
+    /// The size of a page of `trace_pipe_raw` and `snapshot_raw` in bytes. Writing
+    /// `buffer_subbuf_size_kb` changes it; files that are opened afterwards have it. It orders
+    /// nothing else.
     pub(crate) page_size: AtomicUsize,
-    /// How full a ring must be for a reader of `trace_pipe_raw` who waits, in percent: `buffer_percent`. It orders nothing else.
+    /// How full a ring must be for a reader of `trace_pipe_raw` who waits, in percent:
+    /// `buffer_percent`. It orders nothing else.
     pub(crate) percent: AtomicU64,
     /// Events that were consumed and that no reader of `trace_pipe` has had yet.
     pub(crate) pipe: Mutex<Pipe>,
@@ -42,8 +45,8 @@ pub(crate) struct Buffer {
     pub(crate) filters: Filters,
     /// The option `markers`.
     pub(crate) markers: AtomicBool,
-    /// The number of the saved snapshot that `snapshot` does not show any more, because it was cleared through the mount. It orders
-    /// nothing else.
+    /// The number of the saved snapshot that `snapshot` does not show any more, because it was
+    /// cleared through the mount. It orders nothing else.
     pub(crate) cleared_snapshot: AtomicU32,
     /// Number of files of the session that are open through the mount.
     pub(crate) open_files: AtomicUsize,
@@ -58,7 +61,11 @@ impl Buffer {
     /// Makes the buffer of a channel that was added to the session.
     pub(crate) fn of_channel(&self, id: u32) -> Self {
         let (kinds, consuming) = (Arc::clone(&self.kinds), Arc::clone(&self.consuming));
-        Self { kinds, consuming, ..Self::new(&self.folder, Arc::clone(&self.handle), View::Added(id)) }
+        Self {
+            kinds,
+            consuming,
+            ..Self::new(&self.folder, Arc::clone(&self.handle), View::Added(id))
+        }
     }
 
     fn new(folder: &Path, handle: Arc<Handle>, view: View) -> Self {
@@ -91,10 +98,12 @@ impl Buffer {
         self.details().is_ok_and(|details| !matches!(details.state, State::Live | State::Unknown))
     }
 
-    /// Returns the description of the session. It is read again only if the session has new events since.
+    /// Returns the description of the session. It is read again only if the session has new events
+    /// since.
     pub(crate) fn catalog(&self) -> Result<Arc<Catalog>, Errno> {
         let mut kept = guard(&self.catalog);
-        let now: u64 = self.details()?.channels.iter().map(|channel| u64::from(channel.events)).sum();
+        let now: u64 =
+            self.details()?.channels.iter().map(|channel| u64::from(channel.events)).sum();
         if kept.classes != now || kept.cpus.is_empty() {
             let described = |trace: &Trace| Catalog::new(trace, &mut guard(&self.kinds));
             *kept = Arc::new(self.with_trace(false, described)?);
@@ -105,8 +114,13 @@ impl Buffer {
     /// Calls `read` with the session's trace: a copy of the live rings, or the snapshot.
     ///
     /// # Errors
-    /// `ENODEV` if the session is gone, `EBUSY` if another process reads the snapshot, `ENODATA` if there is none.
-    pub(crate) fn with_trace<T>(&self, snapshot: bool, read: impl FnOnce(&Trace) -> T) -> Result<T, Errno> {
+    /// `ENODEV` if the session is gone, `EBUSY` if another process reads the snapshot, `ENODATA` if
+    /// there is none.
+    pub(crate) fn with_trace<T>(
+        &self,
+        snapshot: bool,
+        read: impl FnOnce(&Trace) -> T,
+    ) -> Result<T, Errno> {
         match (read_trace(&self.folder, snapshot, read), snapshot) {
             (Ok(Some(done)), _) => Ok(done),
             (Ok(None), true) => Err(Errno::NODATA),
@@ -124,17 +138,28 @@ impl Buffer {
 
     /// Notes in `error_log` why the session's control failed, and returns the error.
     pub(crate) fn failed(&self, place: &str, command: &[u8], error: &lastwords::Error) -> Errno {
-        self.refuse(errno_of(error), command, &Refusal::new(place, error.to_string().replace('\n', " ")))
+        self.refuse(
+            errno_of(error),
+            command,
+            &Refusal::new(place, error.to_string().replace('\n', " ")),
+        )
     }
 }
 
-/// Calls `read` with the trace of the session in a folder: its rings, or its snapshot. Returns none if there is no trace.
+/// Calls `read` with the trace of the session in a folder: its rings, or its snapshot. Returns none
+/// if there is no trace.
 ///
 /// # Errors
 /// `EIO` if the folder cannot be read.
-pub(crate) fn read_trace<T>(folder: &Path, snapshot: bool, read: impl FnOnce(&Trace) -> T) -> Result<Option<T>, Errno> {
+pub(crate) fn read_trace<T>(
+    folder: &Path,
+    snapshot: bool,
+    read: impl FnOnce(&Trace) -> T,
+) -> Result<Option<T>, Errno> {
     let options = Options { snapshot, ..Options::default() };
-    let done = lastwords_live::read(&[folder.to_string_lossy()], &options, |opened| opened.traces.first().map(read));
+    let done = lastwords_live::read(&[folder.to_string_lossy()], &options, |opened| {
+        opened.traces.first().map(read)
+    });
     done.map_err(|_| Errno::IO)
 }
 
@@ -147,7 +172,9 @@ pub(crate) fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(crate) fn errno_of(error: &lastwords::Error) -> Errno {
     use lastwords::Error;
     match error {
-        Error::Io { source, .. } => source.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error),
+        Error::Io { source, .. } => {
+            source.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error)
+        }
         Error::Untrusted { .. } => Errno::PERM,
         Error::TooLarge { .. } => Errno::NOMEM,
         Error::Full { .. } => Errno::NOSPC,

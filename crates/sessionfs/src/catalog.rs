@@ -9,7 +9,8 @@ use lastwords_trace::source::Source as _;
 use crate::kinds::{Kind, Kinds};
 use crate::names;
 
-/// The provider of the events that `trace_marker` records, as in the kernel. They are always enabled.
+/// The provider of the events that `trace_marker` records, as in the kernel. They are always
+/// enabled.
 pub(crate) const MARKER: &str = "ftrace";
 
 /// An event of a session.
@@ -38,7 +39,8 @@ pub(crate) struct Catalog {
     pub(crate) cpus: BTreeSet<u32>,
     /// Names of threads by id.
     pub(crate) threads: BTreeMap<i64, String>,
-    /// Number of event classes, those of all channels together. An event has one in each channel that takes it.
+    /// Number of event classes, those of all channels together. An event has one in each channel
+    /// that takes it.
     pub(crate) classes: u64,
 }
 
@@ -47,11 +49,19 @@ impl Event {
     /// Makes an event of a severity of 3.
     pub(crate) fn made(provider: &str, name: &str, fields: Vec<Field>) -> Self {
         let kind = Kinds::default().of(&format!("{provider}:{name}"), &fields);
-        Self { provider: provider.into(), name: name.into(), level: 3, kind, format: String::new(), fields }
+        Self {
+            provider: provider.into(),
+            name: name.into(),
+            level: 3,
+            kind,
+            format: String::new(),
+            fields,
+        }
     }
 }
 
-/// Returns the events that writes into `trace_marker` and `trace_marker_raw` are recorded as ([`crate::recorder`]).
+/// Returns the events that writes into `trace_marker` and `trace_marker_raw` are recorded as
+/// ([`crate::recorder`]).
 fn markers() -> [EventClass; 2] {
     let number = || FieldClass::Integer { size: 4, signed: false, base: 10 };
     let class = |name: &str, fields: &[(&str, FieldClass)]| EventClass {
@@ -60,7 +70,10 @@ fn markers() -> [EventClass; 2] {
         level: 3,
         format: String::new(),
         location: String::new(),
-        fields: fields.iter().map(|(name, class)| Field { name: (*name).to_owned(), class: class.clone() }).collect(),
+        fields: fields
+            .iter()
+            .map(|(name, class)| Field { name: (*name).to_owned(), class: class.clone() })
+            .collect(),
     };
     let writer = || [("pid", number()), ("comm", FieldClass::String)];
     let [pid, comm] = writer();
@@ -70,13 +83,15 @@ fn markers() -> [EventClass; 2] {
 }
 
 impl Catalog {
-    /// Returns the description of a session's trace. Its events get their numbers and folders from `kinds`.
+    /// Returns the description of a session's trace. Its events get their numbers and folders from
+    /// `kinds`.
     pub(crate) fn new(trace: &Trace, kinds: &mut Kinds) -> Self {
         let mut catalog = Self::default();
         let Some(found) = trace.session() else { return catalog };
         let (schema, info) = (found.session.schema(), found.session.info());
         catalog.cpus = info.streams.iter().filter_map(|stream| stream.cpu).collect();
-        catalog.threads = schema.thread_names().into_iter().map(|(id, name)| (id, name.to_owned())).collect();
+        catalog.threads =
+            schema.thread_names().into_iter().map(|(id, name)| (id, name.to_owned())).collect();
         // The kernel's tools expect these before anything is written into the files.
         markers().iter().for_each(|class| catalog.add(class, kinds));
         for channel in &schema.channels {
@@ -104,8 +119,13 @@ impl Catalog {
     }
 
     /// Returns the events of a provider, or of all.
-    pub(crate) fn events<'c>(&'c self, provider: Option<&'c str>) -> impl Iterator<Item = &'c Event> {
-        let wanted = move |(folder, _): &(&'c String, _)| provider.is_none_or(|provider| provider == folder.as_str());
+    pub(crate) fn events<'c>(
+        &'c self,
+        provider: Option<&'c str>,
+    ) -> impl Iterator<Item = &'c Event> {
+        let wanted = move |(folder, _): &(&'c String, _)| {
+            provider.is_none_or(|provider| provider == folder.as_str())
+        };
         self.providers.iter().filter(wanted).flat_map(|(_, events)| events.values())
     }
 

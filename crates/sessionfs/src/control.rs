@@ -25,7 +25,9 @@ pub(crate) enum Which<'a> {
 
 /// Returns true if a channel of the session records the event.
 fn is_enabled(buffer: &Buffer, channels: &[u32], event: &Event) -> bool {
-    channels.iter().any(|channel| buffer.handle.takes(*channel, &event.provider, &event.name, event.level))
+    channels
+        .iter()
+        .any(|channel| buffer.handle.takes(*channel, &event.provider, &event.name, event.level))
 }
 
 /// Returns the glob that matches the event alone.
@@ -42,8 +44,8 @@ fn channels(buffer: &Buffer) -> Result<Vec<u32>, Errno> {
     Ok(buffer.channels()?.iter().map(|channel| channel.id).collect())
 }
 
-/// Returns the text of an `enable` file: `0`, `1`, `X` where some are enabled and some are not, `?` where there are none. An event that a
-/// trigger enables or disables has an asterisk.
+/// Returns the text of an `enable` file: `0`, `1`, `X` where some are enabled and some are not, `?`
+/// where there are none. An event that a trigger enables or disables has an asterisk.
 pub(crate) fn enabled(buffer: &Buffer, which: Which<'_>) -> Result<String, Errno> {
     let (catalog, channels) = (buffer.catalog()?, channels(buffer)?);
     let events: Vec<&Event> = match which {
@@ -66,7 +68,12 @@ pub(crate) fn enabled(buffer: &Buffer, which: Which<'_>) -> Result<String, Errno
 }
 
 /// Enables or disables events.
-pub(crate) fn enable(buffer: &Buffer, which: Which<'_>, on: bool, command: &[u8]) -> Result<(), Errno> {
+pub(crate) fn enable(
+    buffer: &Buffer,
+    which: Which<'_>,
+    on: bool,
+    command: &[u8],
+) -> Result<(), Errno> {
     let catalog = buffer.catalog()?;
     let pattern = match which {
         Which::All => "*".to_owned(),
@@ -74,7 +81,9 @@ pub(crate) fn enable(buffer: &Buffer, which: Which<'_>, on: bool, command: &[u8]
             let event = catalog.events(Some(provider)).next().ok_or(Errno::NOENT)?;
             format!("{}:*", names::glob_of(&event.provider))
         }
-        Which::Event(provider, name) => pattern_of(catalog.event(provider, name).ok_or(Errno::NOENT)?),
+        Which::Event(provider, name) => {
+            pattern_of(catalog.event(provider, name).ok_or(Errno::NOENT)?)
+        }
     };
     add(buffer, on, pattern, "enable", command)
 }
@@ -85,9 +94,15 @@ fn rule_of(buffer: &Buffer, event: &Event) -> RuleSpec {
 }
 
 /// Gives those of the events that are enabled the filters that are remembered for them.
-pub(crate) fn add_enabled(buffer: &Buffer, events: &[&Event], place: &str, command: &[u8]) -> Result<(), Errno> {
+pub(crate) fn add_enabled(
+    buffer: &Buffer,
+    events: &[&Event],
+    place: &str,
+    command: &[u8],
+) -> Result<(), Errno> {
     let channels = channels(buffer)?;
-    let enabled: Vec<&&Event> = events.iter().filter(|event| is_enabled(buffer, &channels, event)).collect();
+    let enabled: Vec<&&Event> =
+        events.iter().filter(|event| is_enabled(buffer, &channels, event)).collect();
     let change = |_: &mut Restriction, rules: &mut Vec<RuleSpec>| {
         enabled.into_iter().for_each(|event| rule_of(buffer, event).add_to(rules));
     };
@@ -95,14 +110,24 @@ pub(crate) fn add_enabled(buffer: &Buffer, events: &[&Event], place: &str, comma
 }
 
 /// Adds a rule. The events that it matches keep their filters.
-fn add(buffer: &Buffer, enable: bool, pattern: String, place: &str, command: &[u8]) -> Result<(), Errno> {
+fn add(
+    buffer: &Buffer,
+    enable: bool,
+    pattern: String,
+    place: &str,
+    command: &[u8],
+) -> Result<(), Errno> {
     let rule = RuleSpec { enable, ..RuleSpec::enable(pattern) };
     let catalog = buffer.catalog()?;
     let change = |_: &mut Restriction, rules: &mut Vec<RuleSpec>| {
         let matching = catalog.of_applications().filter(|event| matches_rule(&rule, event));
-        let filtered: Vec<&Event> = matching.filter(|event| filter::remember(buffer, rules, event)).collect();
+        let filtered: Vec<&Event> =
+            matching.filter(|event| filter::remember(buffer, rules, event)).collect();
         rule.clone().add_to(rules);
-        filtered.into_iter().filter(|_| enable).for_each(|event| rule_of(buffer, event).add_to(rules));
+        filtered
+            .into_iter()
+            .filter(|_| enable)
+            .for_each(|event| rule_of(buffer, event).add_to(rules));
         // Text that is written into trace_marker is recorded even if all events are disabled.
         let is_marker = |name: &str| rule.matches(MARKER, name, Level::Info as u8);
         if !enable && (is_marker("print") || is_marker("raw_data")) {
@@ -127,7 +152,8 @@ pub(crate) fn available(catalog: &Catalog) -> String {
 /// Returns a line for each name. Several kinds of events may have one.
 fn lines<'c>(events: impl Iterator<Item = &'c Event>) -> String {
     let mut seen = HashSet::new();
-    let lines = events.map(|event| format!("{}:{}\n", event.provider, event.name.replace('\n', " ")));
+    let lines =
+        events.map(|event| format!("{}:{}\n", event.provider, event.name.replace('\n', " ")));
     lines.filter(|line| seen.insert(line.clone())).collect()
 }
 
@@ -141,7 +167,9 @@ pub(crate) fn set_event(buffer: &Buffer, command: &[u8]) -> Result<(), Errno> {
     let text = std::str::from_utf8(command).map_err(|_| Errno::INVAL)?;
     for word in text.split_whitespace() {
         let (on, glob) = word.strip_prefix('!').map_or((true, word), |glob| (false, glob));
-        let refuse = |why: String| Err(buffer.refuse(Errno::INVAL, command, &Refusal::new("set_event", why)));
+        let refuse = |why: String| {
+            Err(buffer.refuse(Errno::INVAL, command, &Refusal::new("set_event", why)))
+        };
         if !is_well_formed(glob) {
             return refuse(format!("{glob}: a bracket has no end"));
         }
@@ -153,13 +181,15 @@ pub(crate) fn set_event(buffer: &Buffer, command: &[u8]) -> Result<(), Errno> {
                 if on { "enable" } else { "disable" }
             ));
         }
-        patterns.into_iter().try_for_each(|pattern| add(buffer, on, pattern, "set_event", command))?;
+        patterns
+            .into_iter()
+            .try_for_each(|pattern| add(buffer, on, pattern, "set_event", command))?;
     }
     Ok(())
 }
 
-/// Returns the globs over `provider:name` for a word of `set_event`: `provider:name`, `provider:`, `:name`, or a word that is a
-/// provider's name or an event's. Returns none if no event matches.
+/// Returns the globs over `provider:name` for a word of `set_event`: `provider:name`, `provider:`,
+/// `:name`, or a word that is a provider's name or an event's. Returns none if no event matches.
 fn patterns(catalog: &Catalog, word: &str) -> Vec<String> {
     let star = |part: &str| if part.is_empty() { "*".to_owned() } else { part.to_owned() };
     let candidates = match names::split(word) {
@@ -167,9 +197,12 @@ fn patterns(catalog: &Catalog, word: &str) -> Vec<String> {
         None => vec![(word.to_owned(), "*".to_owned()), ("*".to_owned(), word.to_owned())],
     };
     let is_there = |(provider, name): &(String, String)| {
-        catalog.of_applications().any(|event| matches(provider, &event.provider) && matches(name, &event.name))
+        catalog
+            .of_applications()
+            .any(|event| matches(provider, &event.provider) && matches(name, &event.name))
     };
-    let mut found: Vec<String> = candidates.into_iter().filter(is_there).map(|(p, n)| format!("{p}:{n}")).collect();
+    let mut found: Vec<String> =
+        candidates.into_iter().filter(is_there).map(|(p, n)| format!("{p}:{n}")).collect();
     if let Some(all) = found.iter().position(|pattern| pattern == "*:*") {
         // This pattern drops the rules before it.
         found = vec![found.swap_remove(all).replace("*:*", "*")];

@@ -35,7 +35,8 @@ impl ErrorLog {
     pub(crate) fn add(&self, command: &str, refusal: &Refusal) {
         let now = clock_gettime(ClockId::Monotonic);
         let Refusal { place, why, offset } = refusal;
-        let command: String = command.trim_end().chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let command: String =
+            command.trim_end().chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
         let text = format!(
             "[{:5}.{:06}] {place}: error: {why}\n  Command: {command}\n           {:offset$}^\n",
             now.tv_sec,
@@ -81,7 +82,11 @@ mod tests {
         let log = ErrorLog::default();
         (0..20).for_each(|n| log.add(&format!("command {n}"), &Refusal::new("p", "w")));
         let text = log.text();
-        assert!(!text.contains("command 11\n") && text.contains("command 12\n") && text.contains("command 19\n"));
+        assert!(
+            !text.contains("command 11\n")
+                && text.contains("command 12\n")
+                && text.contains("command 19\n")
+        );
         log.clear();
         assert_eq!(log.text(), "");
     }

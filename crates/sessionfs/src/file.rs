@@ -44,7 +44,8 @@ pub(crate) fn read(buffer: &Buffer, file: File, of: &Of) -> Result<String, Errno
         File::Format => event(buffer, of, format::text)?.ok_or(Errno::OVERFLOW)?,
         File::HeaderEvent => format_file::HEADER_EVENT.to_owned(),
         File::HeaderPage => format_file::write_header_page(raw::HEADER, page_size(buffer)),
-        File::Id => event(buffer, of, |event| event.kind.id.map(|id| format!("{id}\n")))?.ok_or(Errno::OVERFLOW)?,
+        File::Id => event(buffer, of, |event| event.kind.id.map(|id| format!("{id}\n")))?
+            .ok_or(Errno::OVERFLOW)?,
         File::OptionEventFork => flag(false),
         File::OptionMarkers => flag(buffer.markers.load(Relaxed)),
         File::OptionOverwrite => flag(overwrites(&buffer.channels()?)),
@@ -61,13 +62,20 @@ pub(crate) fn read(buffer: &Buffer, file: File, of: &Of) -> Result<String, Errno
         File::TraceClock => format!("[{}]\n", clock_word(buffer)),
         File::TraceOptions => {
             let no = |on: bool| if on { "" } else { "no" };
-            let (markers, overwrite) = (buffer.markers.load(Relaxed), overwrites(&buffer.channels()?));
+            let (markers, overwrite) =
+                (buffer.markers.load(Relaxed), overwrites(&buffer.channels()?));
             format!("noevent-fork\n{}markers\n{}overwrite\n", no(markers), no(overwrite))
         }
         File::TracingOn => flag(buffer.is_recording()?),
         File::Trigger => event(buffer, of, |event| trigger::text(buffer, event))??,
-        File::FreeBuffer | File::Trace | File::TraceMarker | File::TraceMarkerRaw => return Err(Errno::INVAL),
-        File::SnapshotPipe | File::SnapshotRaw | File::TracePipe | File::TracePipeRaw | File::Unread => {
+        File::FreeBuffer | File::Trace | File::TraceMarker | File::TraceMarkerRaw => {
+            return Err(Errno::INVAL);
+        }
+        File::SnapshotPipe
+        | File::SnapshotRaw
+        | File::TracePipe
+        | File::TracePipeRaw
+        | File::Unread => {
             return Err(Errno::INVAL);
         }
     })
@@ -94,7 +102,8 @@ pub(crate) fn write(buffer: &Buffer, file: File, of: &Of, bytes: &[u8]) -> Resul
             _ => Err(Errno::INVAL),
         },
         File::Snapshot | File::SnapshotEnabled | File::Trigger if buffer.view != View::Start => {
-            let why = "the session has it for all its channels: write into the file of the top level";
+            let why =
+                "the session has it for all its channels: write into the file of the top level";
             Err(buffer.refuse(Errno::OPNOTSUPP, bytes, &Refusal::new("instance", why)))
         }
         File::Snapshot => set_snapshot(buffer, cpu(of), bytes),
@@ -127,10 +136,12 @@ pub(crate) fn write(buffer: &Buffer, file: File, of: &Of, bytes: &[u8]) -> Resul
                 _ => Err(Errno::INVAL),
             }
         }
-        File::TraceOptions => String::from_utf8_lossy(bytes).split_whitespace().try_for_each(|word| {
-            let (name, on) = word.strip_prefix("no").map_or((word, true), |name| (name, false));
-            set_option(buffer, name, on, bytes)
-        }),
+        File::TraceOptions => {
+            String::from_utf8_lossy(bytes).split_whitespace().try_for_each(|word| {
+                let (name, on) = word.strip_prefix("no").map_or((word, true), |name| (name, false));
+                set_option(buffer, name, on, bytes)
+            })
+        }
         File::BufferPercent => match number::written(bytes)? {
             percent @ 0..=100 => {
                 buffer.percent.store(percent, Relaxed);
@@ -149,8 +160,14 @@ fn write_fixed(buffer: &Buffer, file: File, of: &Of, bytes: &[u8]) -> Result<(),
     match file {
         // [`new_size`] looks for another size of the rings of all CPUs.
         File::BufferSize => {
-            let is_same = cpu(of).is_none() || number::written(bytes)? == ring_size(&buffer.channels()?) >> 10;
-            fixed(buffer, bytes, is_same, "all CPUs have rings of one size: buffer_size_kb of the session")
+            let is_same = cpu(of).is_none()
+                || number::written(bytes)? == ring_size(&buffer.channels()?) >> 10;
+            fixed(
+                buffer,
+                bytes,
+                is_same,
+                "all CPUs have rings of one size: buffer_size_kb of the session",
+            )
         }
         File::SavedCmdlinesSize => {
             let is_same = number::written(bytes)? == cmdlines(buffer)?.len() as u64;
@@ -158,13 +175,19 @@ fn write_fixed(buffer: &Buffer, file: File, of: &Of, bytes: &[u8]) -> Result<(),
         }
         File::TraceClock => {
             let is_same = clock_word(buffer) == String::from_utf8_lossy(bytes).trim();
-            let refusal = Refusal::new("trace_clock", "a session keeps its clock: Builder::clock at the start");
+            let refusal = Refusal::new(
+                "trace_clock",
+                "a session keeps its clock: Builder::clock at the start",
+            );
             if is_same { Ok(()) } else { Err(buffer.refuse(Errno::INVAL, bytes, &refusal)) }
         }
         File::CurrentTracer => match String::from_utf8_lossy(bytes).trim() {
             "nop" => Ok(()),
             _ => {
-                let refusal = Refusal::new("current_tracer", "applications have events only: the tracer is nop");
+                let refusal = Refusal::new(
+                    "current_tracer",
+                    "applications have events only: the tracer is nop",
+                );
                 Err(buffer.refuse(Errno::INVAL, bytes, &refusal))
             }
         },
@@ -173,11 +196,19 @@ fn write_fixed(buffer: &Buffer, file: File, of: &Of, bytes: &[u8]) -> Result<(),
 }
 
 /// Returns the new size of a CPU's rings in bytes, if a write asks for one for all CPUs.
-pub(crate) fn new_size(buffer: &Buffer, file: File, of: &Of, bytes: &[u8]) -> Result<Option<u64>, Errno> {
+pub(crate) fn new_size(
+    buffer: &Buffer,
+    file: File,
+    of: &Of,
+    bytes: &[u8],
+) -> Result<Option<u64>, Errno> {
     if (file, of) != (File::BufferSize, &Of::Session) {
         return Ok(None);
     }
-    let size = number::written(bytes)?.checked_mul(1 << 10).filter(|size| *size != 0).ok_or(Errno::INVAL)?;
+    let size = number::written(bytes)?
+        .checked_mul(1 << 10)
+        .filter(|size| *size != 0)
+        .ok_or(Errno::INVAL)?;
     let now = ring_size(&buffer.channels()?);
     Ok(Some(size).filter(|size| *size != now))
 }
@@ -208,7 +239,11 @@ pub(crate) fn free(buffer: &Buffer) {
 
 /// Accepts a write that changes nothing, and refuses any other.
 fn fixed(buffer: &Buffer, bytes: &[u8], is_same: bool, why: &str) -> Result<(), Errno> {
-    if is_same { Ok(()) } else { Err(buffer.refuse(Errno::OPNOTSUPP, bytes, &Refusal::new("session", why))) }
+    if is_same {
+        Ok(())
+    } else {
+        Err(buffer.refuse(Errno::OPNOTSUPP, bytes, &Refusal::new("session", why)))
+    }
 }
 
 /// Returns the size of the pages of `trace_pipe_raw`.
@@ -216,13 +251,18 @@ fn page_size(buffer: &Buffer) -> u32 {
     u32::try_from(buffer.page_size.load(Relaxed)).unwrap_or(u32::MAX)
 }
 
-/// Sets the size of the pages of `trace_pipe_raw` for files that are opened from now on: a power of two of pages of memory, rounded up
-/// as in the kernel.
+/// Sets the size of the pages of `trace_pipe_raw` for files that are opened from now on: a power of
+/// two of pages of memory, rounded up as in the kernel.
 fn set_page_size(buffer: &Buffer, bytes: &[u8]) -> Result<(), Errno> {
-    let size = usize::try_from(number::written(bytes)?).ok().and_then(|size| size.checked_mul(1 << 10));
+    let size =
+        usize::try_from(number::written(bytes)?).ok().and_then(|size| size.checked_mul(1 << 10));
     let Some(size) = size.filter(|size| (1..=raw::MOST_PAGE_SIZE).contains(size)) else {
         let why = format!("a page of trace_pipe_raw has 1 to {} KiB", raw::MOST_PAGE_SIZE >> 10);
-        return Err(buffer.refuse(Errno::INVAL, bytes, &Refusal::new("buffer_subbuf_size_kb", why)));
+        return Err(buffer.refuse(
+            Errno::INVAL,
+            bytes,
+            &Refusal::new("buffer_subbuf_size_kb", why),
+        ));
     };
     buffer.page_size.store(size.max(raw::least_page_size()).next_power_of_two(), Relaxed);
     Ok(())
@@ -235,7 +275,8 @@ fn set_option(buffer: &Buffer, name: &str, on: bool, bytes: &[u8]) -> Result<(),
             Ok(())
         }
         "event-fork" => {
-            let why = "no recorder knows which thread has started another: write the ids of the threads";
+            let why =
+                "no recorder knows which thread has started another: write the ids of the threads";
             fixed(buffer, bytes, !on, why)
         }
         "overwrite" => {
@@ -274,7 +315,8 @@ fn set_snapshot(buffer: &Buffer, cpu: Option<u32>, bytes: &[u8]) -> Result<(), E
 }
 
 fn snapshot_text(buffer: &Buffer, cpu: Option<u32>) -> Result<String, Errno> {
-    let (cpus, names, part) = (buffer.catalog()?.cpus.len(), Names::read(buffer)?, buffer.part(cpu)?);
+    let (cpus, names, part) =
+        (buffer.catalog()?.cpus.len(), Names::read(buffer)?, buffer.part(cpu)?);
     let mut out = Vec::new();
     let write = |trace: &Trace| text::write(trace, &part, cpus, &names, &mut out);
     let written = match buffer.details()?.snapshot {
@@ -310,7 +352,11 @@ fn which(of: &Of) -> Which<'_> {
     }
 }
 
-fn event<T>(buffer: &Buffer, of: &Of, use_it: impl Fn(&crate::catalog::Event) -> T) -> Result<T, Errno> {
+fn event<T>(
+    buffer: &Buffer,
+    of: &Of,
+    use_it: impl Fn(&crate::catalog::Event) -> T,
+) -> Result<T, Errno> {
     let Of::Event(provider, name) = of else { return Err(Errno::NOENT) };
     buffer.catalog()?.event(provider, name).map(use_it).ok_or(Errno::NOENT)
 }
@@ -331,7 +377,8 @@ fn size_of_ring(channel: &ChannelSummary) -> u64 {
 
 /// Returns the bytes of all rings.
 fn total_size(buffer: &Buffer) -> Result<u64, Errno> {
-    let of = |channel: &ChannelSummary| size_of_ring(channel).saturating_mul(u64::from(channel.streams));
+    let of =
+        |channel: &ChannelSummary| size_of_ring(channel).saturating_mul(u64::from(channel.streams));
     Ok(buffer.channels()?.iter().map(of).sum())
 }
 
@@ -339,7 +386,8 @@ fn overwrites(channels: &[ChannelSummary]) -> bool {
     channels.iter().all(|channel| channel.overwrites)
 }
 
-/// Returns the kernel's word for the session's clock. The CPU's counter is `local`, the kernel's word for its fastest clock.
+/// Returns the kernel's word for the session's clock. The CPU's counter is `local`, the kernel's
+/// word for its fastest clock.
 fn clock_word(buffer: &Buffer) -> &'static str {
     match buffer.handle.clock() {
         Some(ClockKind::Monotonic) => "mono",
@@ -358,7 +406,8 @@ fn cmdlines(buffer: &Buffer) -> Result<BTreeMap<i64, String>, Errno> {
     Ok(names)
 }
 
-/// Returns the processes of threads: those that live, and of a session of one program all that it knows.
+/// Returns the processes of threads: those that live, and of a session of one program all that it
+/// knows.
 fn tgids(buffer: &Buffer) -> Result<BTreeMap<i64, String>, Errno> {
     let details = buffer.details()?;
     let mut found = BTreeMap::new();
@@ -366,7 +415,9 @@ fn tgids(buffer: &Buffer) -> Result<BTreeMap<i64, String>, Errno> {
         found.extend(cmdlines(buffer)?.into_keys().map(|tid| (tid, process.pid.to_string())));
     }
     // The ids of processes that have ended may be those of others now.
-    for pid in details.processes.into_iter().filter(|_| !buffer.is_over()).map(|process| process.pid) {
+    for pid in
+        details.processes.into_iter().filter(|_| !buffer.is_over()).map(|process| process.pid)
+    {
         let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
         let tids = tasks.filter_map(|task| task.file_name().to_str()?.parse().ok());
         found.extend(tids.map(|tid: i64| (tid, pid.to_string())));
@@ -378,31 +429,37 @@ fn lines_of(of_threads: &BTreeMap<i64, String>) -> String {
     of_threads.iter().map(|(tid, text)| format!("{tid} {}\n", text.replace('\n', " "))).collect()
 }
 
-/// Returns the text of `stats`. How many events were overwritten is not known once there are some (`?`).
+/// Returns the text of `stats`. How many events were overwritten is not known once there are some
+/// (`?`).
 fn stats(buffer: &Buffer, cpu: Option<u32>) -> Result<String, Errno> {
     let part = buffer.part(cpu)?;
     buffer.with_trace(false, |trace| stats_of(trace, &part))?.ok_or(Errno::IO)
 }
 
 fn stats_of(trace: &Trace, part: &Part) -> Option<String> {
-    let (packets, selection, cpu) = ([trace.packets(Version::V2)?.ok()?], part.selection(), part.cpu);
+    let (packets, selection, cpu) =
+        ([trace.packets(Version::V2)?.ok()?], part.selection(), part.cpu);
     let mut entries = 0u64;
     events::each(&packets, &selection, &unwatched, &mut |_, _| entries += 1, &mut |_| {});
     let info = trace.session()?.session.info();
     let streams = || {
-        info.streams
-            .iter()
-            .filter(|stream| stream.cpu == cpu && (part.channels.is_empty() || part.channels.contains(&stream.channel)))
+        info.streams.iter().filter(|stream| {
+            stream.cpu == cpu
+                && (part.channels.is_empty() || part.channels.contains(&stream.channel))
+        })
     };
-    let (bytes, lost): (u64, u64) =
-        (streams().map(|stream| stream.held).sum(), streams().map(|stream| stream.lost_events()).sum());
+    let (bytes, lost): (u64, u64) = (
+        streams().map(|stream| stream.held).sum(),
+        streams().map(|stream| stream.lost_events()).sum(),
+    );
     let account = part.account(trace.account());
-    let is_own = |stream: usize| account.streams.get(stream).is_some_and(|stream| stream.cpu == cpu);
-    let is_overwritten = account
-        .evidence
-        .gaps
-        .iter()
-        .any(|gap| matches!(gap.cause, Cause::Overwritten | Cause::Unread) && gap.stream.is_some_and(is_own));
+    let is_own =
+        |stream: usize| account.streams.get(stream).is_some_and(|stream| stream.cpu == cpu);
+    let is_overwritten = account.evidence.gaps.iter().any(|gap| {
+        matches!(gap.cause, Cause::Overwritten | Cause::Unread) && gap.stream.is_some_and(is_own)
+    });
     let overrun = if is_overwritten { "?" } else { "0" };
-    Some(format!("entries: {entries}\noverrun: {overrun}\ncommit overrun: 0\nbytes: {bytes}\ndropped events: {lost}\n"))
+    Some(format!(
+        "entries: {entries}\noverrun: {overrun}\ncommit overrun: 0\nbytes: {bytes}\ndropped events: {lost}\n"
+    ))
 }

@@ -1,7 +1,8 @@
 //! The files `filter` of events, and how filters outlive `enable`.
 //!
-//! In the kernel a filter belongs to the event, whether it is enabled or not. In a session it belongs to the rule that enables the
-//! event. So the mount remembers the filters of events ([`Filters`]) and gives them to the rules that it writes.
+//! In the kernel a filter belongs to the event, whether it is enabled or not. In a session it
+//! belongs to the rule that enables the event. So the mount remembers the filters of events
+//! ([`Filters`]) and gives them to the rules that it writes.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -21,19 +22,26 @@ pub(crate) const PROVIDER_FILTER: &str = "### global filter ###\n# Use this to s
      # Only events that have the fields are affected.\n";
 
 /// Names that each event has, beside its fields.
-const CONTEXTS: &[&str] = &["comm", "pid", "tid", "common_pid", "cpu", "CPU", "COMM", "level", "channel", "event"];
+const CONTEXTS: &[&str] =
+    &["comm", "pid", "tid", "common_pid", "cpu", "CPU", "COMM", "level", "channel", "event"];
 
 /// The filters that were set through the mount, by the pattern of the event alone.
 #[derive(Debug, Default)]
 pub(crate) struct Filters(Mutex<BTreeMap<String, String>>);
 
-/// Returns the filter of an event: that of the rule that decides on it, else the one that waits for it to be enabled.
+/// Returns the filter of an event: that of the rule that decides on it, else the one that waits for
+/// it to be enabled.
 pub(crate) fn of(buffer: &Buffer, rules: &[RuleSpec], event: &Event) -> Option<String> {
     let decides = rules.iter().rev().find(|rule| control::matches_rule(rule, event));
     let active = decides.filter(|rule| rule.enable).and_then(|rule| rule.filter.clone());
     // A trigger that disables the event leaves the rule with its filter behind.
     let pattern = control::pattern_of(event);
-    let left = || rules.iter().rev().find(|rule| rule.enable && rule.filter.is_some() && rule.pattern == pattern);
+    let left = || {
+        rules
+            .iter()
+            .rev()
+            .find(|rule| rule.enable && rule.filter.is_some() && rule.pattern == pattern)
+    };
     let is_off = decides.is_some_and(|rule| !rule.enable && rule.pattern == pattern);
     let left = if is_off { left().and_then(|rule| rule.filter.clone()) } else { None };
     active.or(left).or_else(|| kept(buffer, event))
@@ -64,22 +72,28 @@ fn keep(buffer: &Buffer, event: &Event, filter: Option<String>) {
 /// Returns the text of an event's `filter`.
 pub(crate) fn text(buffer: &Buffer, event: &Event) -> Result<String, Errno> {
     let (_, rules) = restriction::read(buffer)?;
-    Ok(of(buffer, &rules, event).map_or_else(|| "none\n".to_owned(), |filter| format!("{filter}\n")))
+    Ok(of(buffer, &rules, event)
+        .map_or_else(|| "none\n".to_owned(), |filter| format!("{filter}\n")))
 }
 
-/// Sets the filter of these events. `0` and `none` remove it. Of several events, those without the fields are left as they are.
+/// Sets the filter of these events. `0` and `none` remove it. Of several events, those without the
+/// fields are left as they are.
 pub(crate) fn set(buffer: &Buffer, events: &[&Event], command: &[u8]) -> Result<(), Errno> {
     let mut text = String::from_utf8_lossy(command).trim().to_owned();
     let filter = match text.as_str() {
         "0" | "none" => None,
-        text => Some(parse(text).map_err(|refusal| buffer.refuse(Errno::INVAL, command, &refusal))?),
+        text => {
+            Some(parse(text).map_err(|refusal| buffer.refuse(Errno::INVAL, command, &refusal))?)
+        }
     };
     if Restriction::split(&text).is_some() {
         // It is the user's own, although it looks like one of the mount.
         text = format!("({text})");
     }
-    let unknown = |event: &&Event| filter.as_ref().and_then(|filter| unknown_name(filter, &text, event));
-    let fitting: Vec<&Event> = events.iter().copied().filter(|event| unknown(event).is_none()).collect();
+    let unknown =
+        |event: &&Event| filter.as_ref().and_then(|filter| unknown_name(filter, &text, event));
+    let fitting: Vec<&Event> =
+        events.iter().copied().filter(|event| unknown(event).is_none()).collect();
     if fitting.is_empty() {
         let refusal = events.iter().find_map(unknown).ok_or(Errno::NOENT)?;
         return Err(buffer.refuse(Errno::INVAL, command, &refusal));
@@ -108,7 +122,10 @@ pub(crate) fn parse(text: &str) -> Result<Filter, Refusal> {
 pub(crate) fn unknown_name(filter: &Filter, text: &str, event: &Event) -> Option<Refusal> {
     let is_field = |name: &str| event.fields.iter().any(|field| field.name == name);
     let is_unknown = |name: &Name| {
-        let first = name.steps().first().map(|step| if let Step::Member(name) = step { name.as_str() } else { "" });
+        let first = name
+            .steps()
+            .first()
+            .map(|step| if let Step::Member(name) = step { name.as_str() } else { "" });
         !name.is_context() && !first.is_some_and(|name| is_field(name) || CONTEXTS.contains(&name))
     };
     let position = filter.names().iter().position(is_unknown)?;

@@ -1,8 +1,9 @@
 //! The file `format` of an event, in the kernel's layout.
 //!
-//! The fields are those of the event's record in `trace_pipe_raw` ([`crate::raw`]): fields of a fixed size follow each other without
-//! alignment, and a field of variable size is a word (`__data_loc`) that has its offset and length. libtraceevent parses the text, so
-//! that names are identifiers of C.
+//! The fields are those of the event's record in `trace_pipe_raw` ([`crate::raw`]): fields of a
+//! fixed size follow each other without alignment, and a field of variable size is a word
+//! (`__data_loc`) that has its offset and length. libtraceevent parses the text, so that names are
+//! identifiers of C.
 
 use std::collections::HashSet;
 
@@ -52,7 +53,11 @@ pub(crate) fn text(event: &Event) -> Option<String> {
         offset += size;
     }
     // The message of a marker stands before its fields.
-    let message = if event.format.is_empty() { String::new() } else { format!("{}: ", quoted(&event.format)) };
+    let message = if event.format.is_empty() {
+        String::new()
+    } else {
+        format!("{}: ", quoted(&event.format))
+    };
     let print_format = format!("\"{message}{}\"{arguments}", print.join(" "));
     let (system, name) = (event.kind.folders.0.clone(), event.kind.identifier.clone());
     let format = Format { id: event.kind.id?, system, name, fields, print_format, probed: None };
@@ -101,16 +106,24 @@ fn declaration(name: &str, class: &FieldClass) -> String {
 fn printed(name: &str, class: &FieldClass) -> (&'static str, String) {
     let dynamic = format!("__get_dynamic_array({name})");
     match class {
-        FieldClass::Array { count, element } => {
-            ("%s", format!("__print_array(REC->{name}, {count}, {})", element.fixed_size().unwrap_or(1)))
-        }
+        FieldClass::Array { count, element } => (
+            "%s",
+            format!("__print_array(REC->{name}, {count}, {})", element.fixed_size().unwrap_or(1)),
+        ),
         FieldClass::Text { .. } => ("%s", format!("REC->{name}")),
         FieldClass::String => ("%s", format!("__get_str({name})")),
         FieldClass::Optional(inner) if is_text(inner) => ("%s", format!("__get_str({name})")),
-        FieldClass::Bytes => ("%s", format!("__print_hex({dynamic}, __get_dynamic_array_len({name}))")),
+        FieldClass::Bytes => {
+            ("%s", format!("__print_hex({dynamic}, __get_dynamic_array_len({name}))"))
+        }
         FieldClass::Sequence(element) | FieldClass::Optional(element) => {
             let size = element.fixed_size().unwrap_or(1);
-            ("%s", format!("__print_array({dynamic}, __get_dynamic_array_len({name}) / {size}, {size})"))
+            (
+                "%s",
+                format!(
+                    "__print_array({dynamic}, __get_dynamic_array_len({name}) / {size}, {size})"
+                ),
+            )
         }
         scalar => (conversion(scalar), format!("REC->{name}")),
     }
@@ -124,9 +137,9 @@ fn is_signed(class: &FieldClass) -> bool {
     match class {
         FieldClass::Integer { signed, .. } | FieldClass::Enum { signed, .. } => *signed,
         FieldClass::Float { .. } | FieldClass::String | FieldClass::Text { .. } => true,
-        FieldClass::Array { element, .. } | FieldClass::Sequence(element) | FieldClass::Optional(element) => {
-            is_signed(element)
-        }
+        FieldClass::Array { element, .. }
+        | FieldClass::Sequence(element)
+        | FieldClass::Optional(element) => is_signed(element),
         FieldClass::Bool | FieldClass::Bytes => false,
     }
 }
@@ -175,10 +188,13 @@ mod tests {
             field("net.peer", FieldClass::Array { count: 4, element: Box::new(integer(4, false)) }),
             field("net_peer", FieldClass::Sequence(Box::new(integer(8, false)))),
         ];
-        let event = Event { format: "\"{}\" is 100 %".into(), ..Event::made("shop", "sale of {}", fields) };
+        let event =
+            Event { format: "\"{}\" is 100 %".into(), ..Event::made("shop", "sale of {}", fields) };
         let text = text(&event).unwrap();
         assert!(
-            text.starts_with("name: sale_of___\nID: 32\nformat:\n\tfield:unsigned short common_type;\toffset:0;"),
+            text.starts_with(
+                "name: sale_of___\nID: 32\nformat:\n\tfield:unsigned short common_type;\toffset:0;"
+            ),
             "{text}"
         );
         for line in [
@@ -198,8 +214,10 @@ mod tests {
     /// A field that an event may lack has a length, which is 0 then.
     #[test]
     fn optional_fields_have_lengths() {
-        let field =
-            |name: &str, class| schema::Field { name: name.into(), class: FieldClass::Optional(Box::new(class)) };
+        let field = |name: &str, class| schema::Field {
+            name: name.into(),
+            class: FieldClass::Optional(Box::new(class)),
+        };
         let number = FieldClass::Integer { size: 8, signed: true, base: 10 };
         let fields = vec![field("number", number), field("text", FieldClass::String)];
         let text = text(&Event::made("shop", "maybe", fields)).unwrap();

@@ -8,9 +8,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fuser::{
-    BsdFileFlags, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig,
-    LockOwner, OpenAccMode, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty,
-    ReplyEntry, ReplyOpen, ReplyWrite, Request, TimeOrNow, WriteFlags,
+    BsdFileFlags, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo,
+    InitFlags, KernelConfig, LockOwner, OpenAccMode, OpenFlags, RenameFlags, ReplyAttr,
+    ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, Request,
+    TimeOrNow, WriteFlags,
 };
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -49,7 +50,8 @@ impl Inodes {
         if let Some(number) = self.numbers.get(path) {
             return *number;
         }
-        let (number, path): (u64, Arc<str>) = (self.numbers.len() as u64 + INodeNo::ROOT.0 + 1, path.into());
+        let (number, path): (u64, Arc<str>) =
+            (self.numbers.len() as u64 + INodeNo::ROOT.0 + 1, path.into());
         self.paths.insert(number, Arc::clone(&path));
         self.numbers.insert(path, number);
         number
@@ -130,12 +132,17 @@ impl Fuse {
 
     fn open_folder(&self, inode: INodeNo) -> Result<u64, Errno> {
         let path = self.path(inode)?;
-        let mut names: Names = vec![(inode.0, FileType::Directory, ".".into()), (1, FileType::Directory, "..".into())];
+        let mut names: Names =
+            vec![(inode.0, FileType::Directory, ".".into()), (1, FileType::Directory, "..".into())];
         let listed = self.tree.list(&path)?;
         let mut inodes = guard(&self.inodes);
         for (name, entry) in listed {
             let kind = if entry.is_folder { FileType::Directory } else { FileType::RegularFile };
-            let inode = inodes.number(&if path.is_empty() { name.clone() } else { format!("{path}/{name}") });
+            let inode = inodes.number(&if path.is_empty() {
+                name.clone()
+            } else {
+                format!("{path}/{name}")
+            });
             names.push((inode, kind, name));
         }
         drop(inodes);
@@ -157,10 +164,12 @@ fn has(flags: OpenFlags, wanted: OFlags) -> bool {
     OFlags::from_bits_retain(flags.0.cast_unsigned()).contains(wanted)
 }
 
-/// Returns true if the thread that made a request has a signal to handle. The kernel waits for the answer before it lets the thread
-/// handle one, so that a read that waits must look for it.
+/// Returns true if the thread that made a request has a signal to handle. The kernel waits for the
+/// answer before it lets the thread handle one, so that a read that waits must look for it.
 fn is_interrupted(tid: u32) -> bool {
-    let Ok(status) = std::fs::read_to_string(format!("/proc/{tid}/status")) else { return tid != 0 };
+    let Ok(status) = std::fs::read_to_string(format!("/proc/{tid}/status")) else {
+        return tid != 0;
+    };
     let mask = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
         line.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
@@ -171,7 +180,9 @@ fn is_interrupted(tid: u32) -> bool {
 impl Filesystem for Fuse {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
         // Opening with truncation is one request, as the kernel's own tracefs sees it.
-        config.add_capabilities(InitFlags::FUSE_ATOMIC_O_TRUNC).map_err(|_| io::Error::from(Errno::NOSYS))
+        config
+            .add_capabilities(InitFlags::FUSE_ATOMIC_O_TRUNC)
+            .map_err(|_| io::Error::from(Errno::NOSYS))
     }
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
@@ -215,7 +226,15 @@ impl Filesystem for Fuse {
         }
     }
 
-    fn mkdir(&self, _: &Request, parent: INodeNo, name: &OsStr, _mode: u32, _umask: u32, reply: ReplyEntry) {
+    fn mkdir(
+        &self,
+        _: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        _mode: u32,
+        _umask: u32,
+        reply: ReplyEntry,
+    ) {
         let made = self.child(parent, name).and_then(|path| self.tree.make_folder(&path));
         match made.and_then(|()| self.look(parent, name)) {
             Ok(attributes) => reply.entry(&TTL, &attributes, Generation(0)),
@@ -230,11 +249,29 @@ impl Filesystem for Fuse {
         }
     }
 
-    fn mknod(&self, _: &Request, _: INodeNo, _: &OsStr, _mode: u32, _umask: u32, _rdev: u32, reply: ReplyEntry) {
+    fn mknod(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: &OsStr,
+        _mode: u32,
+        _umask: u32,
+        _rdev: u32,
+        reply: ReplyEntry,
+    ) {
         reply.error(fuser::Errno::EACCES);
     }
 
-    fn create(&self, _: &Request, _: INodeNo, _: &OsStr, _mode: u32, _umask: u32, _flags: i32, reply: ReplyCreate) {
+    fn create(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: &OsStr,
+        _mode: u32,
+        _umask: u32,
+        _flags: i32,
+        reply: ReplyCreate,
+    ) {
         reply.error(fuser::Errno::EACCES);
     }
 
@@ -242,7 +279,16 @@ impl Filesystem for Fuse {
         reply.error(fuser::Errno::EPERM);
     }
 
-    fn rename(&self, _: &Request, _: INodeNo, _: &OsStr, _: INodeNo, _: &OsStr, _: RenameFlags, reply: ReplyEmpty) {
+    fn rename(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: &OsStr,
+        _: INodeNo,
+        _: &OsStr,
+        _: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
         reply.error(fuser::Errno::EPERM);
     }
 
@@ -274,7 +320,8 @@ impl Filesystem for Fuse {
         if !is_waiting {
             return read();
         }
-        // A reader that waits must not keep others from being served. If no thread can be made, the reply is dropped, which is EIO.
+        // A reader that waits must not keep others from being served. If no thread can be made, the
+        // reply is dropped, which is EIO.
         drop(std::thread::Builder::new().name("trace_pipe".into()).spawn(read));
     }
 
@@ -319,7 +366,14 @@ impl Filesystem for Fuse {
         }
     }
 
-    fn readdir(&self, _: &Request, _: INodeNo, handle: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+    fn readdir(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectory,
+    ) {
         let Some(names) = guard(&self.folders).get(&handle.0).cloned() else {
             return reply.error(fuser::Errno::EBADF);
         };
@@ -332,7 +386,14 @@ impl Filesystem for Fuse {
         reply.ok();
     }
 
-    fn releasedir(&self, _: &Request, _: INodeNo, handle: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
+    fn releasedir(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        _: OpenFlags,
+        reply: ReplyEmpty,
+    ) {
         guard(&self.folders).remove(&handle.0);
         reply.ok();
     }

@@ -12,7 +12,8 @@ use rustix::mount::UnmountFlags;
 
 use crate::tree::UNREAD;
 
-/// The source in the list of mounts. The type is `fuse`, or `fuse.lastwords` if `fusermount3` mounted.
+/// The source in the list of mounts. The type is `fuse`, or `fuse.lastwords` if `fusermount3`
+/// mounted.
 pub(crate) const SOURCE: &str = "lastwords";
 
 /// A mount of lastwords.
@@ -31,7 +32,10 @@ fn found(mountinfo: &[u8]) -> Vec<Found> {
         let kind = fields.get(separator + 1)?;
         let is_ours = kind.starts_with(b"fuse") && *fields.get(separator + 2)? == SOURCE.as_bytes();
         let device = String::from_utf8_lossy(fields.get(2)?).into_owned();
-        is_ours.then(|| Found { folder: unescaped(fields.get(4).copied().unwrap_or_default()), device })
+        is_ours.then(|| Found {
+            folder: unescaped(fields.get(4).copied().unwrap_or_default()),
+            device,
+        })
     };
     mountinfo.split(|byte| *byte == b'\n').filter_map(of_line).collect()
 }
@@ -40,7 +44,10 @@ fn found(mountinfo: &[u8]) -> Vec<Found> {
 fn unescaped(field: &[u8]) -> PathBuf {
     let (mut bytes, mut rest) = (Vec::new(), field);
     while let Some((first, after)) = rest.split_first() {
-        let digits = after.get(..3).filter(|_| *first == b'\\').and_then(|digits| std::str::from_utf8(digits).ok());
+        let digits = after
+            .get(..3)
+            .filter(|_| *first == b'\\')
+            .and_then(|digits| std::str::from_utf8(digits).ok());
         match digits.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
             Some(byte) => {
                 bytes.push(byte);
@@ -69,16 +76,20 @@ pub(crate) fn device(folder: &Path) -> io::Result<String> {
 }
 
 fn not_ours(folder: &Path) -> io::Error {
-    let why = format!("{}: no mount of lastwords is here; `grep lastwords /proc/mounts` lists them", folder.display());
+    let why = format!(
+        "{}: no mount of lastwords is here; `grep lastwords /proc/mounts` lists them",
+        folder.display()
+    );
     io::Error::new(io::ErrorKind::NotFound, why)
 }
 
 /// How long [`unmount`] and a new mount wait for the end of the process that served the folder.
 pub(crate) const ENDS_IN: Duration = Duration::from_secs(10);
 
-/// Unmounts a folder at which lastwords is mounted. With `lazy`, files that are open do not prevent that. Returns the number of events
-/// that `trace_pipe` and the like have consumed and that no reader has had: they are lost. Unless `lazy`, the process that served the
-/// folder has ended when this returns, or 10 s have passed.
+/// Unmounts a folder at which lastwords is mounted. With `lazy`, files that are open do not prevent
+/// that. Returns the number of events that `trace_pipe` and the like have consumed and that no
+/// reader has had: they are lost. Unless `lazy`, the process that served the folder has ended when
+/// this returns, or 10 s have passed.
 ///
 /// # Errors
 /// No mount of lastwords is there, or it is in use.
@@ -98,10 +109,12 @@ fn is_alive(pid: u32) -> bool {
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
 }
 
-/// Unmounts a folder, and waits for nothing. Also returns the process that serves it, if it could tell.
+/// Unmounts a folder, and waits for nothing. Also returns the process that serves it, if it could
+/// tell.
 pub(crate) fn detach(folder: &Path, lazy: bool) -> io::Result<(usize, Option<u32>)> {
     // A path that leads to a mount without a server cannot be resolved, so that its parent is.
-    let (parent, name) = (folder.parent().filter(|parent| *parent != Path::new("")), folder.file_name());
+    let (parent, name) =
+        (folder.parent().filter(|parent| *parent != Path::new("")), folder.file_name());
     let found = |path: &Path| path.canonicalize().map_err(|error| named(folder, &error));
     let parent = found(parent.unwrap_or(Path::new(".")))?;
     let resolved = name.map_or_else(|| found(folder), |name| Ok(parent.join(name)))?;
@@ -130,15 +143,18 @@ fn named(path: &Path, error: &io::Error) -> io::Error {
 fn by_helper(folder: &Path, lazy: bool) -> io::Result<()> {
     let mut command = Command::new("fusermount3");
     command.arg("-u").args(lazy.then_some("-z")).arg("--").arg(folder).stdin(Stdio::null());
-    let output = command.output().map_err(|error| io::Error::new(error.kind(), format!("fusermount3: {error}")))?;
+    let output = command
+        .output()
+        .map_err(|error| io::Error::new(error.kind(), format!("fusermount3: {error}")))?;
     match output.status.success() {
         true => Ok(()),
         false => Err(io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned())),
     }
 }
 
-/// Waits until the process at the other end of standard input has ended, and then unmounts the folder if the mount of this device is
-/// still there. A byte on standard input says that the folder was unmounted: the device's numbers may be those of another mount by now.
+/// Waits until the process at the other end of standard input has ended, and then unmounts the
+/// folder if the mount of this device is still there. A byte on standard input says that the folder
+/// was unmounted: the device's numbers may be those of another mount by now.
 ///
 /// # Errors
 /// Standard input cannot be read, or the folder cannot be unmounted.

@@ -1,6 +1,7 @@
-//! Lines of `trace` and `trace_pipe` as the kernel writes them where the text of a session differs: threads have the names that
-//! `saved_cmdlines` has, and what was written into `trace_marker` has the writer's name and process, and `tracing_mark_write: TEXT`. The
-//! event itself is of the process that records for the mount.
+//! Lines of `trace` and `trace_pipe` as the kernel writes them where the text of a session differs:
+//! threads have the names that `saved_cmdlines` has, and what was written into `trace_marker` has
+//! the writer's name and process, and `tracing_mark_write: TEXT`. The event itself is of the
+//! process that records for the mount.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -18,10 +19,12 @@ const EVENT: &str = ": ftrace:print: buf=";
 /// The kernel's word for a thread whose name is not known.
 const UNNAMED: &str = "<...>-";
 
-/// The names of the threads that live, by their ids. A thread that took its name has it in the trace, too.
+/// The names of the threads that live, by their ids. A thread that took its name has it in the
+/// trace, too.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
-    /// The session's processes that live and have their ids here: the id of one that has ended may be another's now.
+    /// The session's processes that live and have their ids here: the id of one that has ended may
+    /// be another's now.
     processes: Vec<u32>,
     /// The threads that were looked up.
     found: RefCell<HashMap<i64, Option<String>>>,
@@ -31,13 +34,22 @@ impl Names {
     pub(crate) fn read(buffer: &Buffer) -> Result<Self, Errno> {
         let processes = buffer.details()?.processes.into_iter();
         let lives = |process: &ProcessSummary| process.is_here && process.life == Life::Alive;
-        Ok(Self { processes: processes.filter(lives).map(|process| process.pid).collect(), found: RefCell::default() })
+        Ok(Self {
+            processes: processes.filter(lives).map(|process| process.pid).collect(),
+            found: RefCell::default(),
+        })
     }
 
     /// Returns the names of all threads.
     pub(crate) fn all(&self) -> BTreeMap<i64, String> {
-        let tasks = |pid: &u32| std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-        let ids = self.processes.iter().flat_map(tasks).filter_map(|task| task.file_name().to_str()?.parse().ok());
+        let tasks = |pid: &u32| {
+            std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten()
+        };
+        let ids = self
+            .processes
+            .iter()
+            .flat_map(tasks)
+            .filter_map(|task| task.file_name().to_str()?.parse().ok());
         ids.filter_map(|id| Some((id, self.name(id)?))).collect()
     }
 
@@ -69,13 +81,15 @@ fn mark(line: &str) -> Option<String> {
     let (text, rest) = value(fields)?;
     let (pid, rest) = rest.strip_prefix(" pid=")?.split_once(" comm=")?;
     let (comm, end) = value(rest)?;
-    // `TASK-PID [CPU] LEVEL TIME`: a task's name may have brackets, the rest has none but those of the CPU.
+    // `TASK-PID [CPU] LEVEL TIME`: a task's name may have brackets, the rest has none but those of
+    // the CPU.
     let from_cpu = head.get(head.rfind(" [")?..)?;
     let comm = if comm.is_empty() { "<...>" } else { &comm };
     Some(format!("{comm:>16}-{pid:<7}{from_cpu}: tracing_mark_write: {text}{end}"))
 }
 
-/// Returns the text of a value, and what follows it. Text that is one plain word has no quotation marks.
+/// Returns the text of a value, and what follows it. Text that is one plain word has no quotation
+/// marks.
 fn value(field: &str) -> Option<(String, &str)> {
     match field.strip_prefix('"') {
         Some(text) => quoted(text),
@@ -86,7 +100,8 @@ fn value(field: &str) -> Option<(String, &str)> {
     }
 }
 
-/// Returns a text up to the quotation mark that ends it, and what follows. Escapes of control characters stay, so that a text is one line.
+/// Returns a text up to the quotation mark that ends it, and what follows. Escapes of control
+/// characters stay, so that a text is one line.
 fn quoted(text: &str) -> Option<(String, &str)> {
     let mut plain = String::new();
     let mut chars = text.char_indices();
@@ -120,11 +135,15 @@ impl<'a> Lines<'a> {
 impl Write for Lines<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.begun.extend_from_slice(bytes);
-        let Some(end) = self.begun.iter().rposition(|byte| *byte == b'\n') else { return Ok(bytes.len()) };
+        let Some(end) = self.begun.iter().rposition(|byte| *byte == b'\n') else {
+            return Ok(bytes.len());
+        };
         let rest = self.begun.split_off(end + 1);
         let whole = std::mem::replace(&mut self.begun, rest);
         let mut lines = Vec::with_capacity(whole.len());
-        whole.split_inclusive(|byte| *byte == b'\n').for_each(|one| lines.extend_from_slice(&self.names.line(one)));
+        whole
+            .split_inclusive(|byte| *byte == b'\n')
+            .for_each(|one| lines.extend_from_slice(&self.names.line(one)));
         self.out.write_all(&lines)?;
         Ok(bytes.len())
     }
@@ -142,11 +161,14 @@ mod tests {
     #[test]
     fn a_mark_is_shown_as_by_the_kernel() {
         let of = |buf: &str| {
-            format!("          lastwords-77 [001] INFO 1.000000: ftrace:print: buf=\"{buf}\" pid=42 comm=\"a [0] b\"\n")
+            format!(
+                "          lastwords-77 [001] INFO 1.000000: ftrace:print: buf=\"{buf}\" pid=42 comm=\"a [0] b\"\n"
+            )
         };
         let found = [(9, Some("worker".to_owned())), (8, None)].into();
         let names = Names { processes: Vec::new(), found: RefCell::new(found) };
-        let line = |line: &str| String::from_utf8(names.line(line.as_bytes()).into_owned()).unwrap();
+        let line =
+            |line: &str| String::from_utf8(names.line(line.as_bytes()).into_owned()).unwrap();
         let mark = line(&of(r#"hello \"world\" \\ \n pid=1"#));
         assert_eq!(
             mark,
@@ -167,6 +189,9 @@ mod tests {
         text.as_bytes().chunks(7).for_each(|part| lines.write_all(part).unwrap());
         lines.flush().unwrap();
         let text = String::from_utf8(out).unwrap();
-        assert!(text.starts_with("# head\n ") && text.ends_with(": tracing_mark_write: x\nlast"), "{text}");
+        assert!(
+            text.starts_with("# head\n ") && text.ends_with(": tracing_mark_write: x\nlast"),
+            "{text}"
+        );
     }
 }

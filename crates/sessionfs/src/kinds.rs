@@ -1,8 +1,10 @@
-//! The kinds of events of a session, with the numbers and names by which the kernel's tools know them.
+//! The kinds of events of a session, with the numbers and names by which the kernel's tools know
+//! them.
 //!
-//! An event's id in a session is a number in its channel, and several kinds can share a name: callsites with different fields. A record
-//! of ftrace begins with a number of 16 bits that tells its fields. So the mount numbers the kinds itself, in the order in which it
-//! learns of them. A kind keeps its number and its folder as long as the mount is there.
+//! An event's id in a session is a number in its channel, and several kinds can share a name:
+//! callsites with different fields. A record of ftrace begins with a number of 16 bits that tells
+//! its fields. So the mount numbers the kinds itself, in the order in which it learns of them. A
+//! kind keeps its number and its folder as long as the mount is there.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,8 +12,8 @@ use lastwords_trace::schema::Field;
 
 use crate::names;
 
-/// The first number. The kernel's own kinds of records (`enum trace_type` of `kernel/trace/trace.h`) have those below, and its tools
-/// know some of them by their numbers.
+/// The first number. The kernel's own kinds of records (`enum trace_type` of
+/// `kernel/trace/trace.h`) have those below, and its tools know some of them by their numbers.
 const FIRST: u16 = 32;
 
 /// The kinds that are known.
@@ -29,14 +31,16 @@ pub(crate) struct Kinds {
 pub(crate) struct Kind {
     /// The number (`common_type`); none if 16 bits have no more.
     pub(crate) id: Option<u16>,
-    /// The folders of the provider and of the event. Of several kinds of one name, the second has `~2` after the name, and so on.
+    /// The folders of the provider and of the event. Of several kinds of one name, the second has
+    /// `~2` after the name, and so on.
     pub(crate) folders: (String, String),
     /// The name as an identifier of C, which is unique in the provider.
     pub(crate) identifier: String,
 }
 
 impl Kinds {
-    /// Returns the kind of an event class with this full name and these fields, and numbers it if it is new.
+    /// Returns the kind of an event class with this full name and these fields, and numbers it if
+    /// it is new.
     pub(crate) fn of(&mut self, name: &str, fields: &[Field]) -> Kind {
         let key = (name.to_owned(), fields.to_vec());
         if let Some(kind) = self.known.get(&key) {
@@ -53,8 +57,14 @@ impl Kinds {
     }
 }
 
-/// Takes a name that nobody in the provider has: the name itself, else with a number after a separator.
-fn unique(taken: &mut HashSet<(String, String)>, provider: &str, name: &str, separator: char) -> String {
+/// Takes a name that nobody in the provider has: the name itself, else with a number after a
+/// separator.
+fn unique(
+    taken: &mut HashSet<(String, String)>,
+    provider: &str,
+    name: &str,
+    separator: char,
+) -> String {
     let numbered = (2u32..).map(|number| names::with_suffix(name, &format!("{separator}{number}")));
     let mut candidates = std::iter::once(name.to_owned()).chain(numbered);
     let free = candidates.find(|candidate| taken.insert((provider.to_owned(), candidate.clone())));
@@ -78,7 +88,10 @@ mod tests {
         assert_eq!((first.folders.1.as_str(), second.folders.1.as_str()), ("sale", "sale~2"));
         assert_eq!((marker.identifier.as_str(), other.identifier.as_str()), ("a__x_", "a__x__2"));
         assert_eq!(kinds.of("shop:sale", &fields), second);
-        let cut = (kinds.of(&format!("p:{}", "x".repeat(300)), &[]), kinds.of(&format!("p:{}", "x".repeat(301)), &[]));
+        let cut = (
+            kinds.of(&format!("p:{}", "x".repeat(300)), &[]),
+            kinds.of(&format!("p:{}", "x".repeat(301)), &[]),
+        );
         assert_ne!(cut.0.folders, cut.1.folders);
         assert!(cut.1.folders.1.len() <= 255 && cut.1.folders.1.ends_with("~2"));
     }
@@ -86,7 +99,8 @@ mod tests {
     #[test]
     fn numbers_end_with_16_bits() {
         let mut kinds = Kinds::default();
-        let ids: Vec<Option<u16>> = (0..65_600).map(|number| kinds.of(&format!("p:{number}"), &[]).id).collect();
+        let ids: Vec<Option<u16>> =
+            (0..65_600).map(|number| kinds.of(&format!("p:{number}"), &[]).id).collect();
         assert_eq!((ids[65_503], ids[65_504], ids[65_599]), (Some(u16::MAX), None, None));
     }
 }

@@ -1,13 +1,13 @@
 //! Live sessions as a file system in the shape of the kernel's tracefs, for `lastwords mount`.
 //!
-//! [`Tree`] knows which files there are, and what reading and writing one does. It does not know FUSE, so that its tests need no
-//! mount. [`mount()`] serves a tree at a folder through FUSE. docs/MOUNT.md describes each file.
+//! [`Tree`] knows which files there are, and what reading and writing one does. It does not know
+//! FUSE, so that its tests need no mount. [`mount()`] serves a tree at a folder through FUSE.
+//! docs/MOUNT.md describes each file.
 //!
-//! Nothing here decodes or prints events, or changes a session by itself: reading is [`lastwords_open`], the text is
-//! [`lastwords_formats`], control is [`lastwords_control`].
+//! Nothing here decodes or prints events, or changes a session by itself: reading is
+//! [`lastwords_open`], the text is [`lastwords_formats`], control is [`lastwords_control`].
 //!
 //! The crate has no features.
-//!
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 

@@ -33,18 +33,22 @@ pub struct Mounted {
     _below: File,
 }
 
-/// Opens the folder before it is mounted on, and locks it. A process that served it before holds the lock until it has ended. It
-/// is waited for, for a bounded time, because it would unmount what is mounted there now: fuser 0.18 unmounts a folder once more
-/// after somebody else has unmounted it.
+/// Opens the folder before it is mounted on, and locks it. A process that served it before holds
+/// the lock until it has ended. It is waited for, for a bounded time, because it would unmount what
+/// is mounted there now: fuser 0.18 unmounts a folder once more after somebody else has unmounted
+/// it.
 fn below(folder: &Path) -> io::Result<File> {
     let (file, begun) = (File::open(folder)?, Instant::now());
-    while flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() && begun.elapsed() < guard::ENDS_IN {
+    while flock(&file, FlockOperation::NonBlockingLockExclusive).is_err()
+        && begun.elapsed() < guard::ENDS_IN
+    {
         std::thread::sleep(Duration::from_millis(2));
     }
     Ok(file)
 }
 
-/// Mounts a tree at a folder, for this user alone. Root mounts directly; for others, `fusermount3` does.
+/// Mounts a tree at a folder, for this user alone. Root mounts directly; for others, `fusermount3`
+/// does.
 ///
 /// # Errors
 /// The folder cannot be mounted on.
@@ -68,20 +72,23 @@ pub fn mount(tree: Tree, folder: &Path) -> io::Result<Mounted> {
     let device = guard::device(&folder)?;
     let mut command = Command::new(&programs.program);
     command.args(&programs.guard).arg(&folder).arg(device);
-    let guard = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+    let guard =
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
     Ok(Mounted { tree, session, folder, signals, guard, _below: below })
 }
 
 impl Mounted {
-    /// Serves the tree until it is unmounted, or until SIGTERM, SIGINT or SIGHUP, which unmount it. Returns the number of events that
-    /// `trace_pipe` has consumed and that no reader has had: they are lost.
+    /// Serves the tree until it is unmounted, or until SIGTERM, SIGINT or SIGHUP, which unmount it.
+    /// Returns the number of events that `trace_pipe` has consumed and that no reader has had: they
+    /// are lost.
     ///
     /// # Errors
     /// The kernel's requests cannot be read, or the folder cannot be unmounted.
     pub fn wait(mut self) -> io::Result<usize> {
         let (ended, is_unmounted) = loop {
             if self.session.guard.is_finished() {
-                // The thread unmounts when it ends, however it ends, unless the folder was unmounted before.
+                // The thread unmounts when it ends, however it ends, unless the folder was
+                // unmounted before.
                 break (self.session.join(), true);
             }
             if self.signals.pending().next().is_some() {
@@ -95,7 +102,8 @@ impl Mounted {
         if let Some(mut stdin) = self.guard.stdin.take()
             && is_unmounted
         {
-            // The guard has nothing to unmount. If it has died, this fails, and nothing is to be done either.
+            // The guard has nothing to unmount. If it has died, this fails, and nothing is to be
+            // done either.
             let _ = stdin.write_all(b"x");
         }
         self.guard.wait()?;

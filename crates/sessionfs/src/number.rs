@@ -1,8 +1,10 @@
-//! Numbers as the kernel reads them from the files of tracefs (`kstrtoul` in lib/kstrtox.c of Linux 6.1).
+//! Numbers as the kernel reads them from the files of tracefs (`kstrtoul` in lib/kstrtox.c of Linux
+//! 6.1).
 
 use rustix::io::Errno;
 
-/// Parses a number, perhaps with a plus sign in front: decimal, hexadecimal with `0x`, octal with `0`.
+/// Parses a number, perhaps with a plus sign in front: decimal, hexadecimal with `0x`, octal with
+/// `0`.
 ///
 /// # Errors
 /// `EINVAL` for other text, `ERANGE` for more than 64 bits.

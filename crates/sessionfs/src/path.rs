@@ -107,8 +107,11 @@ const SESSION: &[(&str, File)] = &[
     ("tracing_cpumask", File::CpuMask),
     ("tracing_on", File::TracingOn),
 ];
-const EVENTS: &[(&str, File)] =
-    &[("enable", File::Enable), ("header_event", File::HeaderEvent), ("header_page", File::HeaderPage)];
+const EVENTS: &[(&str, File)] = &[
+    ("enable", File::Enable),
+    ("header_event", File::HeaderEvent),
+    ("header_page", File::HeaderPage),
+];
 const PROVIDER: &[(&str, File)] = &[("enable", File::Enable), ("filter", File::Filter)];
 const EVENT: &[(&str, File)] = &[
     ("enable", File::Enable),
@@ -117,8 +120,11 @@ const EVENT: &[(&str, File)] = &[
     ("id", File::Id),
     ("trigger", File::Trigger),
 ];
-const OPTIONS: &[(&str, File)] =
-    &[("event-fork", File::OptionEventFork), ("markers", File::OptionMarkers), ("overwrite", File::OptionOverwrite)];
+const OPTIONS: &[(&str, File)] = &[
+    ("event-fork", File::OptionEventFork),
+    ("markers", File::OptionMarkers),
+    ("overwrite", File::OptionOverwrite),
+];
 const CPU: &[(&str, File)] = &[
     ("buffer_size_kb", File::BufferSize),
     ("snapshot", File::Snapshot),
@@ -180,7 +186,8 @@ impl File {
 }
 
 impl Place {
-    /// Returns true for files that the events of `trace_marker` do not have, because nothing disables them.
+    /// Returns true for files that the events of `trace_marker` do not have, because nothing
+    /// disables them.
     pub(crate) fn is_hidden(&self) -> bool {
         match self {
             Self::File(File::Enable | File::Filter, Of::Provider(provider)) => provider == MARKER,
@@ -190,7 +197,8 @@ impl Place {
     }
 }
 
-/// Returns the place of a path below a session. Whether the provider, event or CPU exists is not looked at.
+/// Returns the place of a path below a session. Whether the provider, event or CPU exists is not
+/// looked at.
 pub(crate) fn place(parts: &[&str]) -> Option<Place> {
     let mut folder = Folder::Session;
     for (at, part) in parts.iter().enumerate() {
@@ -219,7 +227,9 @@ mod tests {
 
     #[test]
     fn places() {
-        let of = |path: &str| place(&path.split('/').filter(|part| !part.is_empty()).collect::<Vec<_>>());
+        let of = |path: &str| {
+            place(&path.split('/').filter(|part| !part.is_empty()).collect::<Vec<_>>())
+        };
         let event = || Of::Event("a".into(), "b".into());
         for (path, expected) in [
             ("", Some(Place::Folder(Folder::Session))),
@@ -242,7 +252,12 @@ mod tests {
 
     #[test]
     fn nobody_else_may_look() {
-        let folders = [Folder::Session, Folder::Event("a".into(), "b".into()), Folder::Options, Folder::Cpu(0)];
+        let folders = [
+            Folder::Session,
+            Folder::Event("a".into(), "b".into()),
+            Folder::Options,
+            Folder::Cpu(0),
+        ];
         for (name, file) in folders.iter().flat_map(Folder::files) {
             assert_eq!(file.mode() & 0o177, 0, "{name}");
         }

@@ -1,7 +1,9 @@
-//! The files `trace_pipe`, `trace_pipe_raw` and `snapshot_pipe`: consuming reads, which return each event once.
+//! The files `trace_pipe`, `trace_pipe_raw` and `snapshot_pipe`: consuming reads, which return each
+//! event once.
 //!
-//! The recorder's consuming read takes the events of all CPUs at once. What a reader does not take at once stays here for the next
-//! one, as a line and as a record of ftrace, whether it reads the session's `trace_pipe` or a file of a CPU.
+//! The recorder's consuming read takes the events of all CPUs at once. What a reader does not take
+//! at once stays here for the next one, as a line and as a record of ftrace, whether it reads the
+//! session's `trace_pipe` or a file of a CPU.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Mutex;
@@ -25,13 +27,14 @@ use crate::view::Part;
 
 /// Time between two looks at rings that had nothing new.
 const WAIT: Duration = Duration::from_millis(20);
-/// Number of looks after a change in which the rings are read although nothing changed: an event may have been in flight.
+/// Number of looks after a change in which the rings are read although nothing changed: an event
+/// may have been in flight.
 const EAGER: u32 = 5;
 /// Number of looks after which the rings are read in any case.
 const LAZY: u32 = 50;
 
-/// Bytes of lines and records that wait for a reader. What comes above that is dropped, the oldest first, and counted: a reader of one
-/// CPU's file leaves the events of the others here.
+/// Bytes of lines and records that wait for a reader. What comes above that is dropped, the oldest
+/// first, and counted: a reader of one CPU's file leaves the events of the others here.
 const MOST: usize = 64 << 20;
 
 /// Events that were consumed and that no reader has had.
@@ -76,8 +79,9 @@ impl Item {
 }
 
 impl Queue {
-    /// Makes a page of the next events, and returns it with the number of items that it has. Returns none if no event is there that a
-    /// page can hold; with `at_end`, an empty page then tells of missing events.
+    /// Makes a page of the next events, and returns it with the number of items that it has.
+    /// Returns none if no event is there that a page can hold; with `at_end`, an empty page then
+    /// tells of missing events.
     fn page(&self, size: usize, at_end: bool) -> Option<(Vec<u8>, usize)> {
         let mut missed: Option<Missed> = (self.dropped > 0).then_some(Some(self.dropped));
         let (mut page, mut taken, mut is_told) = (Page::new(size), 0, at_end);
@@ -86,7 +90,8 @@ impl Queue {
                 Ok(record) if page.put(record, missed.is_some()) => {}
                 // The events after it are on the next page.
                 _ if !page.is_empty() => break,
-                // With the number of missing events, there is too little room: that number has a page of its own.
+                // With the number of missing events, there is too little room: that number has a
+                // page of its own.
                 Ok(record) if missed.is_some() && Page::new(size).put(record, false) => {
                     is_told = true;
                     break;
@@ -140,7 +145,10 @@ impl Pipe {
         {
             self.bytes -= item.len();
             if queue.dropped > 0 {
-                let loss = format!("CPU:? [LOST {} EVENTS] nobody read them from the mount\n", queue.dropped);
+                let loss = format!(
+                    "CPU:? [LOST {} EVENTS] nobody read them from the mount\n",
+                    queue.dropped
+                );
                 item.line = [loss.as_bytes(), &item.line].concat();
                 queue.dropped = 0;
             }
@@ -160,8 +168,8 @@ impl Pipe {
         bytes
     }
 
-    /// Removes the events of a page of a CPU; none if there are none, or if none fits a page. With `at_end`, an empty page tells of
-    /// events that are missing at the end.
+    /// Removes the events of a page of a CPU; none if there are none, or if none fits a page. With
+    /// `at_end`, an empty page tells of events that are missing at the end.
     fn take_page(&mut self, cpu: Option<u32>, size: usize, at_end: bool) -> Option<Vec<u8>> {
         let queue = self.queues.get_mut(&cpu)?;
         let (page, taken) = queue.page(size, at_end)?;
@@ -173,10 +181,12 @@ impl Pipe {
     /// Forgets the items of a CPU, or all.
     pub(crate) fn clear(&mut self, cpu: Option<u32>) {
         self.queues.retain(|of, _| cpu.is_some() && *of != cpu);
-        self.bytes = self.queues.values().flat_map(|queue| &queue.items).map(|(_, item)| item.len()).sum();
+        self.bytes =
+            self.queues.values().flat_map(|queue| &queue.items).map(|(_, item)| item.len()).sum();
     }
 
-    /// Returns true if the records of a CPU that wait are as many as `buffer_percent` asks for, after a look at the rings.
+    /// Returns true if the records of a CPU that wait are as many as `buffer_percent` asks for,
+    /// after a look at the rings.
     fn is_filled(&mut self, buffer: &Buffer, cpu: Option<u32>) -> Result<bool, Errno> {
         let percent = buffer.percent.load(Relaxed);
         if percent == 0 {
@@ -191,12 +201,16 @@ impl Pipe {
             .flat_map(|queue| &queue.items)
             .filter_map(|(_, item)| item.raw.as_ref().ok());
         // More than this is not kept for a reader.
-        Ok(records.map(|record| record.bytes.len() as u64).sum::<u64>() >= level.min(MOST as u64 / 2))
+        Ok(records.map(|record| record.bytes.len() as u64).sum::<u64>()
+            >= level.min(MOST as u64 / 2))
     }
 
     /// Returns the number of events that wait or were dropped.
     pub(crate) fn waiting(&self) -> usize {
-        self.queues.values().map(|queue| queue.items.len() + usize::try_from(queue.dropped).unwrap_or(usize::MAX)).sum()
+        self.queues
+            .values()
+            .map(|queue| queue.items.len() + usize::try_from(queue.dropped).unwrap_or(usize::MAX))
+            .sum()
     }
 
     /// Consumes what is in the rings, unless nothing has changed since the last time.
@@ -214,7 +228,9 @@ impl Pipe {
         let _alone = guard(&buffer.consuming);
         let consumed = consume_session(&buffer.handle, &part.channels, &options, |opened| {
             let Opened { traces, failures, .. } = opened;
-            let written = traces.iter().all(|trace| items_of(buffer, &names, (trace, &part), &mut items).is_some());
+            let written = traces
+                .iter()
+                .all(|trace| items_of(buffer, &names, (trace, &part), &mut items).is_some());
             let is_whole = failures.is_empty() && written;
             (is_whole, traces, is_whole)
         });
@@ -233,9 +249,14 @@ impl Pipe {
     }
 }
 
-/// Appends the events of a part of a trace, after an item for each ring that has lost some. Returns none, and appends nothing, if they
-/// cannot be read.
-fn items_of(buffer: &Buffer, names: &Names, (trace, part): (&Trace, &Part), items: &mut Vec<Item>) -> Option<()> {
+/// Appends the events of a part of a trace, after an item for each ring that has lost some. Returns
+/// none, and appends nothing, if they cannot be read.
+fn items_of(
+    buffer: &Buffer,
+    names: &Names,
+    (trace, part): (&Trace, &Part),
+    items: &mut Vec<Item>,
+) -> Option<()> {
     let packets = [trace.packets(Version::V2)?.ok()?];
     let mut found: Vec<Item> = lost(&part.account(trace.account()));
     let losses = found.len();
@@ -244,8 +265,11 @@ fn items_of(buffer: &Buffer, names: &Names, (trace, part): (&Trace, &Part), item
     })?;
     let mut events = found.get_mut(losses..)?.iter_mut();
     // The lines are of the same events in the same order.
-    let mut put = |_: i64, line: &[u8]| events.next().map(|item| item.line = names.line(line).into_owned()).is_some();
-    text::each(&packets, Style::Ftrace, &part.selection(), &Zone::utc(), &mut put, &mut |_| {}).ok()?;
+    let mut put = |_: i64, line: &[u8]| {
+        events.next().map(|item| item.line = names.line(line).into_owned()).is_some()
+    };
+    text::each(&packets, Style::Ftrace, &part.selection(), &Zone::utc(), &mut put, &mut |_| {})
+        .ok()?;
     let is_same = events.next().is_none();
     is_same.then(|| items.append(&mut found))
 }
@@ -257,9 +281,13 @@ fn lost(account: &Account<'_>) -> Vec<Item> {
         let who = cpu.map_or_else(|| "?".to_owned(), |cpu| cpu.to_string());
         let count = gap.events.map_or_else(|| "?".to_owned(), |events| events.to_string());
         let bytes = gap.bytes.map_or_else(String::new, |bytes| format!(", {bytes} bytes"));
-        let channel = gap.stream.and_then(|stream| account.streams.get(stream)).map_or("", |stream| &stream.channel);
+        let channel = gap
+            .stream
+            .and_then(|stream| account.streams.get(stream))
+            .map_or("", |stream| &stream.channel);
         let why = gap.cause.word();
-        let line = format!("CPU:{who} [LOST {count} EVENTS] channel {channel}: {why}{bytes}\n").into_bytes();
+        let line = format!("CPU:{who} [LOST {count} EVENTS] channel {channel}: {why}{bytes}\n")
+            .into_bytes();
         Item { cpu, line, raw: Err(gap.events) }
     };
     account.evidence.gaps.iter().filter(|gap| gap.cause.is_loss()).map(item).collect()
@@ -271,7 +299,9 @@ pub(crate) fn snapshot_pages(buffer: &Buffer, cpu: u32) -> Result<Vec<u8>, Errno
         return Ok(Vec::new());
     }
     let (mut items, names, part) = (Vec::new(), Names::read(buffer)?, buffer.part(None)?);
-    buffer.with_trace(true, |trace| items_of(buffer, &names, (trace, &part), &mut items))?.ok_or(Errno::IO)?;
+    buffer
+        .with_trace(true, |trace| items_of(buffer, &names, (trace, &part), &mut items))?
+        .ok_or(Errno::IO)?;
     let mut pipe = Pipe::default();
     items.into_iter().filter(|item| item.cpu == Some(cpu)).for_each(|item| pipe.push(item));
     let size = buffer.page_size.load(Relaxed);
@@ -292,15 +322,18 @@ struct Pages {
     size: usize,
     /// The rest of the page that a read has begun.
     rest: Mutex<Vec<u8>>,
-    /// The reader has had a page and not yet found that there is no more. Only readers of the file write and read it, under the lock of
-    /// `rest`.
+    /// The reader has had a page and not yet found that there is no more. Only readers of the file
+    /// write and read it, under the lock of `rest`.
     drains: AtomicBool,
 }
 
 impl Reader {
     /// Makes a reader of pages of this size.
     pub(crate) fn of_pages(size: usize) -> Self {
-        Self { pages: Some(Pages { size, rest: Mutex::default(), drains: AtomicBool::new(false) }), ..Self::default() }
+        Self {
+            pages: Some(Pages { size, rest: Mutex::default(), drains: AtomicBool::new(false) }),
+            ..Self::default()
+        }
     }
 
     /// Makes a reader of the snapshot.
@@ -308,12 +341,13 @@ impl Reader {
         Self { of_snapshot: true, ..Self::default() }
     }
 
-    /// Returns the next events as text, or as one page or a part of it; waits for them. An empty result is the end: this reader has
-    /// had something, and recording is off or it reads the snapshot; or nobody records in the session any more.
+    /// Returns the next events as text, or as one page or a part of it; waits for them. An empty
+    /// result is the end: this reader has had something, and recording is off or it reads the
+    /// snapshot; or nobody records in the session any more.
     ///
     /// # Errors
-    /// `EAGAIN` if there are none and the reader does not wait, `EINTR` if `is_interrupted` returns true, `EBUSY` if another
-    /// program consumes the session.
+    /// `EAGAIN` if there are none and the reader does not wait, `EINTR` if `is_interrupted` returns
+    /// true, `EBUSY` if another program consumes the session.
     pub(crate) fn read(
         &self,
         buffer: &Buffer,
@@ -323,7 +357,8 @@ impl Reader {
         is_interrupted: &dyn Fn() -> bool,
     ) -> Result<Vec<u8>, Errno> {
         loop {
-            // Whoever looks at the state first, and then consumes, misses nothing that was recorded before the end.
+            // Whoever looks at the state first, and then consumes, misses nothing that was recorded
+            // before the end.
             let (is_over, is_on) = (buffer.is_over(), buffer.is_recording()?);
             let is_end = is_over || (!is_on || self.of_snapshot) && self.has_read.load(Relaxed);
             let bytes = self.next(buffer, cpu, size, (waits, is_end), is_interrupted)?;
@@ -361,7 +396,8 @@ impl Reader {
             if is_interrupted() {
                 return Err(Errno::INTR);
             }
-            // A reader that has to wait waits until the ring is full enough, and then reads all that is there.
+            // A reader that has to wait waits until the ring is full enough, and then reads all
+            // that is there.
             if waits && !is_end && !pages.drains.load(Relaxed) && !pipe.is_filled(buffer, cpu)? {
                 return Ok(Vec::new());
             }
@@ -417,14 +453,19 @@ mod tests {
         let mut pipe = pipe();
         pipe.add(vec![Item { cpu: Some(1), line: vec![b'x'; MOST - 10], raw: Err(None) }]);
         assert!(pipe.bytes <= MOST && pipe.waiting() == 4, "{}", pipe.waiting());
-        assert_eq!(pipe.take(Some(0), 100), b"CPU:? [LOST 1 EVENTS] nobody read them from the mount\nc\n");
-        assert!(pipe.take(None, 54).ends_with(b"[LOST 1 EVENTS] nobody read them from the mount\n"));
+        assert_eq!(
+            pipe.take(Some(0), 100),
+            b"CPU:? [LOST 1 EVENTS] nobody read them from the mount\nc\n"
+        );
+        assert!(
+            pipe.take(None, 54).ends_with(b"[LOST 1 EVENTS] nobody read them from the mount\n")
+        );
         pipe.clear(None);
         assert_eq!((pipe.bytes, pipe.waiting(), pipe.take(None, 9)), (0, 0, vec![]));
     }
 
-    /// The events of pages as the decoder of the recovering half reads them, and the sum of the missing ones: none if a number is not
-    /// known.
+    /// The events of pages as the decoder of the recovering half reads them, and the sum of the
+    /// missing ones: none if a number is not known.
     fn decoded(pages: &[Vec<u8>]) -> (Vec<(u64, Vec<u8>)>, Option<u64>) {
         use lastwords_ftrace::page::{Events, header};
         let order = if cfg!(target_endian = "little") { ByteOrder::Little } else { ByteOrder::Big };

@@ -1,10 +1,13 @@
-//! Records and pages in the format of the kernel's ring buffer, for `trace_pipe_raw` and `snapshot_raw`.
+//! Records and pages in the format of the kernel's ring buffer, for `trace_pipe_raw` and
+//! `snapshot_raw`.
 //!
-//! A page is as `events/header_page` says: a time stamp, a `commit` word, then events. An event is a word with 5 bits of kind and 27
-//! bits of time since the previous event, and a record. A record is as the event's `format` says: `common_type` and the other common
-//! fields, fields of a fixed size one after the other, then the bytes of the fields of variable size. The source of the layout is
-//! `kernel/trace/ring_buffer.c` of Linux 6.12 (`rb_update_event`, `ring_buffer_read_page`), and for fields of variable size
-//! `include/trace/stages/stage1_struct_define.h`. Times are nanoseconds since the epoch, as in `trace`.
+//! A page is as `events/header_page` says: a time stamp, a `commit` word, then events. An event is
+//! a word with 5 bits of kind and 27 bits of time since the previous event, and a record. A record
+//! is as the event's `format` says: `common_type` and the other common fields, fields of a fixed
+//! size one after the other, then the bytes of the fields of variable size. The source of the
+//! layout is `kernel/trace/ring_buffer.c` of Linux 6.12 (`rb_update_event`,
+//! `ring_buffer_read_page`), and for fields of variable size `include/trace/stages/
+//! stage1_struct_define.h`. Times are nanoseconds since the epoch, as in `trace`.
 
 use std::collections::HashMap;
 
@@ -23,7 +26,8 @@ use crate::view::Part;
 pub(crate) const COMMON_LEN: usize = 8;
 /// The layout of a page's header on this machine.
 pub(crate) const HEADER: HeaderPage = HeaderPage::of_word_size(size_of::<usize>() as u8);
-/// The largest size of a page. A record whose fields have offsets and lengths of 16 bits fits into it.
+/// The largest size of a page. A record whose fields have offsets and lengths of 16 bits fits into
+/// it.
 pub(crate) const MOST_PAGE_SIZE: usize = 128 << 10;
 
 /// Kind of an event whose word is followed by more bits of time.
@@ -35,7 +39,8 @@ const DELTA_BITS: u32 = 27;
 /// Bits of time in an event's word and the word that follows it.
 const EXTENDED_BITS: u32 = DELTA_BITS + 32;
 
-/// Returns the size of a page of memory, which is that of a page of the kernel's ring buffer by default.
+/// Returns the size of a page of memory, which is that of a page of the kernel's ring buffer by
+/// default.
 pub(crate) fn least_page_size() -> usize {
     rustix::param::page_size()
 }
@@ -57,8 +62,9 @@ struct Layout {
     fixed: usize,
 }
 
-/// Calls `put` with the CPU of each event of a part of a trace, in order of time, and with its record: none if a record cannot hold the event,
-/// because an offset or a length does not fit 16 bits. An event that several channels have comes once.
+/// Calls `put` with the CPU of each event of a part of a trace, in order of time, and with its
+/// record: none if a record cannot hold the event, because an offset or a length does not fit 16
+/// bits. An event that several channels have comes once.
 pub(crate) fn each(
     trace: &Trace,
     part: &Part,
@@ -76,7 +82,10 @@ pub(crate) fn each(
         last = event.nanoseconds.map_or(last, i64::cast_unsigned);
         let id = reader.class_of(event).map(|class| class.id);
         let layout = id.and_then(|id| {
-            layouts.entry((position, id)).or_insert_with(|| layout_of(schema, position, id, kinds)).as_ref()
+            layouts
+                .entry((position, id))
+                .or_insert_with(|| layout_of(schema, position, id, kinds))
+                .as_ref()
         });
         let record = layout.zip(schema.channels.get(position)).and_then(|(layout, channel)| {
             let (_, _, part) = reader.parts();
@@ -96,7 +105,8 @@ fn layout_of(schema: &Schema, position: usize, id: u64, kinds: &mut Kinds) -> Op
     Some(Layout { id: kinds.of(&class.name, &class.fields).id?, classes, fixed })
 }
 
-/// Returns the bytes of a field among the fields of a fixed size: its own, or a word with an offset and a length.
+/// Returns the bytes of a field among the fields of a fixed size: its own, or a word with an offset
+/// and a length.
 pub(crate) fn record_size(class: &FieldClass) -> usize {
     class.fixed_size().unwrap_or(4)
 }
@@ -119,7 +129,8 @@ fn record(layout: &Layout, channel: &Channel, bytes: &[u8], time: u64) -> Option
     let mut variable: Vec<u8> = Vec::new();
     let is_optional = |class: &&FieldClass| matches!(class, FieldClass::Optional(_));
     let present;
-    (present, rest) = rest.split_at_checked(layout.classes.iter().filter(is_optional).count().div_ceil(8))?;
+    (present, rest) =
+        rest.split_at_checked(layout.classes.iter().filter(is_optional).count().div_ceil(8))?;
     let mut bit = 0;
     for class in &layout.classes {
         let (value, after) = match class {
@@ -144,14 +155,15 @@ fn record(layout: &Layout, channel: &Channel, bytes: &[u8], time: u64) -> Option
     Some(Record { time, bytes: fixed })
 }
 
-/// Returns true if the bit of an optional field is set. The recorder ran on this machine, so the bytes have its order.
+/// Returns true if the bit of an optional field is set. The recorder ran on this machine, so the
+/// bytes have its order.
 fn is_set(bits: &[u8], at: usize) -> bool {
     let place = if cfg!(target_endian = "little") { at % 8 } else { 7 - at % 8 };
     bits.get(at / 8).is_some_and(|byte| byte >> place & 1 == 1)
 }
 
-/// Returns the bytes of a field's value at the beginning of the bytes, and the bytes after it. A text has its NUL; an array of
-/// variable length has no count.
+/// Returns the bytes of a field's value at the beginning of the bytes, and the bytes after it. A
+/// text has its NUL; an array of variable length has no count.
 fn value<'b>(class: &FieldClass, bytes: &'b [u8]) -> Option<(&'b [u8], &'b [u8])> {
     let counted = |size: usize| {
         let (count, rest) = bytes.split_first_chunk()?;
@@ -189,15 +201,18 @@ impl Page {
         Self { bytes: vec![0; HEADER.data_offset as usize], size, time: None }
     }
 
-    /// Appends an event. Returns false, and appends nothing, if it belongs on another page: the page is full, or the event's time
-    /// cannot be expressed after that of the event before. `is_after_loss`: the number of missing events will follow the events.
+    /// Appends an event. Returns false, and appends nothing, if it belongs on another page: the
+    /// page is full, or the event's time cannot be expressed after that of the event before.
+    /// `is_after_loss`: the number of missing events will follow the events.
     pub(crate) fn put(&mut self, record: &Record, is_after_loss: bool) -> bool {
         let length = record.bytes.len().next_multiple_of(4);
         let delta = record.time.checked_sub(self.time.unwrap_or(record.time));
         let Some(delta) = delta.filter(|delta| *delta < 1 << EXTENDED_BITS) else { return false };
         let is_extended = delta >= 1 << DELTA_BITS;
         let is_long = length > LONGEST_SHORT;
-        let needed = [is_extended, is_extended, true, is_long].into_iter().filter(|word| *word).count() * 4 + length;
+        let needed =
+            [is_extended, is_extended, true, is_long].into_iter().filter(|word| *word).count() * 4
+                + length;
         let reserved = if is_after_loss { usize::from(HEADER.commit_size) } else { 0 };
         if self.bytes.len() + needed + reserved > self.size {
             return false;
@@ -259,26 +274,36 @@ fn head(kind: u32, delta: u32) -> u32 {
 mod tests {
     use super::*;
 
-    /// All combinations of nine optional fields: those that the event lacks have length 0, the others their bytes.
+    /// All combinations of nine optional fields: those that the event lacks have length 0, the
+    /// others their bytes.
     #[test]
     fn records_of_optional_fields() {
-        let class = FieldClass::Optional(Box::new(FieldClass::Integer { size: 2, signed: false, base: 10 }));
+        let class = FieldClass::Optional(Box::new(FieldClass::Integer {
+            size: 2,
+            signed: false,
+            base: 10,
+        }));
         let classes = vec![class; 9];
         let fixed = COMMON_LEN + 9 * 4;
         let layout = Layout { id: 40, classes, fixed };
-        let channel = Channel { id: 0, name: String::new(), contexts: Vec::new(), events: Vec::new() };
+        let channel =
+            Channel { id: 0, name: String::new(), contexts: Vec::new(), events: Vec::new() };
         for present in 0..1u32 << 9 {
             let has = |at: usize| present >> at & 1 == 1;
             let mut bytes = vec![0u8; 2];
             for at in (0..9).filter(|at| has(*at)) {
-                bytes[at / 8] |= 1 << if cfg!(target_endian = "little") { at % 8 } else { 7 - at % 8 };
+                bytes[at / 8] |=
+                    1 << if cfg!(target_endian = "little") { at % 8 } else { 7 - at % 8 };
                 bytes.extend((at as u16 + 100).to_ne_bytes());
             }
             let record = record(&layout, &channel, &bytes, 0).expect("a record").bytes;
             for at in 0..9 {
-                let word = u32::from_ne_bytes(*record[COMMON_LEN + 4 * at..].first_chunk().expect("a word"));
+                let word = u32::from_ne_bytes(
+                    *record[COMMON_LEN + 4 * at..].first_chunk().expect("a word"),
+                );
                 let (offset, len) = ((word & 0xffff) as usize, (word >> 16) as usize);
-                let expected = if has(at) { (at as u16 + 100).to_ne_bytes().to_vec() } else { Vec::new() };
+                let expected =
+                    if has(at) { (at as u16 + 100).to_ne_bytes().to_vec() } else { Vec::new() };
                 assert_eq!(record[offset..offset + len], expected, "{present:b}, field {at}");
             }
         }

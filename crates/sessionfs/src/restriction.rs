@@ -1,9 +1,11 @@
-//! The files `set_event_pid`, `set_event_notrace_pid` and `tracing_cpumask`: the threads and CPUs whose events are recorded.
+//! The files `set_event_pid`, `set_event_notrace_pid` and `tracing_cpumask`: the threads and CPUs
+//! whose events are recorded.
 //!
-//! A restriction is a part of the filter of each rule that enables events, so that the application itself evaluates it, in each of
-//! its processes: `(RESTRICTION) && (FILTER)`. The session's rules are the only place where it is kept. [`change`] takes it
-//! out of the rules, lets its caller change both, and puts it back, all in one step. So every rule that the mount
-//! writes has it, and the filter that a user has set is found again as it was written.
+//! A restriction is a part of the filter of each rule that enables events, so that the application
+//! itself evaluates it, in each of its processes: `(RESTRICTION) && (FILTER)`. The session's rules
+//! are the only place where it is kept. [`change`] takes it out of the rules, lets its caller
+//! change both, and puts it back, all in one step. So every rule that the mount writes has it, and
+//! the filter that a user has set is found again as it was written.
 
 use std::collections::BTreeSet;
 
@@ -18,14 +20,17 @@ use crate::control;
 use crate::error_log::Refusal;
 use crate::number;
 
-/// The contexts that a restriction reads. An event has them, whatever its fields are called and its channel records.
+/// The contexts that a restriction reads. An event has them, whatever its fields are called and its
+/// channel records.
 const THREAD: &str = "$ctx.vtid";
 const CPU: &str = "$ctx.cpu_id";
 /// Stands for no CPU in the set of CPUs that are recorded: a CPU that no machine has.
 const NO_CPU: u32 = u32::MAX;
-/// The largest id that the kernel's lists of threads take (`MAX_PID` in kernel/trace/pid_list.c of Linux 6.1).
+/// The largest id that the kernel's lists of threads take (`MAX_PID` in kernel/trace/pid_list.c of
+/// Linux 6.1).
 const MOST: u64 = 1 << 30;
-/// The longest range of numbers that is taken for a part of a restriction: the largest number of threads that Linux allows.
+/// The longest range of numbers that is taken for a part of a restriction: the largest number of
+/// threads that Linux allows.
 const LONGEST_RANGE: usize = 1 << 22;
 
 /// The threads and CPUs whose events are recorded. An empty set restricts nothing.
@@ -78,7 +83,8 @@ fn is_one_of(name: &str, set: &BTreeSet<u32>) -> String {
     format!("({})", ranges(set).into_iter().map(range).collect::<Vec<_>>().join(" || "))
 }
 
-/// Takes an expression of [`is_one_of`] from the begin of a text. Returns the name, the numbers, and the rest.
+/// Takes an expression of [`is_one_of`] from the begin of a text. Returns the name, the numbers,
+/// and the rest.
 fn take_one_of(text: &str) -> Option<(&str, BTreeSet<u32>, &str)> {
     let (inner, rest) = text.strip_prefix('(')?.split_once(')')?;
     let mut set = BTreeSet::new();
@@ -86,7 +92,8 @@ fn take_one_of(text: &str) -> Option<(&str, BTreeSet<u32>, &str)> {
         match range.split(' ').collect::<Vec<_>>().as_slice() {
             [_, "==", number] => _ = set.insert(number.parse().ok()?),
             [_, ">=", first, "&&", _, "<=", last] => {
-                let range: std::ops::RangeInclusive<u32> = first.parse().ok()?..=last.parse().ok()?;
+                let range: std::ops::RangeInclusive<u32> =
+                    first.parse().ok()?..=last.parse().ok()?;
                 set.extend(Some(range).filter(|range| range.clone().count() <= LONGEST_RANGE)?);
             }
             _ => return None,
@@ -107,11 +114,13 @@ impl Restriction {
     fn expression(&self) -> Option<String> {
         let parts = [("", THREAD, &self.only), ("!", THREAD, &self.never), ("", CPU, &self.cpus)];
         let parts = parts.into_iter().filter(|(.., set)| !set.is_empty());
-        let parts: Vec<String> = parts.map(|(not, name, set)| format!("{not}{}", is_one_of(name, set))).collect();
+        let parts: Vec<String> =
+            parts.map(|(not, name, set)| format!("{not}{}", is_one_of(name, set))).collect();
         (!parts.is_empty()).then(|| format!("({})", parts.join(" && ")))
     }
 
-    /// Splits the filter of a rule into the restriction and the user's own filter. Returns none if it has no restriction.
+    /// Splits the filter of a rule into the restriction and the user's own filter. Returns none if
+    /// it has no restriction.
     pub(crate) fn split(filter: &str) -> Option<(Self, Option<&str>)> {
         let mut found = Self::default();
         let mut rest = filter.strip_prefix('(')?;
@@ -146,7 +155,9 @@ impl Restriction {
     fn take(rules: &mut Vec<RuleSpec>) -> Self {
         let mut found = None;
         for rule in rules.iter_mut() {
-            let Some((own, filter)) = rule.filter.as_deref().and_then(Self::split) else { continue };
+            let Some((own, filter)) = rule.filter.as_deref().and_then(Self::split) else {
+                continue;
+            };
             (found, rule.filter) = (Some(own), filter.map(str::to_owned));
         }
         // `put` has added this rule, or it changes nothing.
@@ -159,8 +170,10 @@ impl Restriction {
     /// Puts the restriction into a session's rules. `targets` are the events that triggers enable.
     fn put(&self, rules: &mut Vec<RuleSpec>, targets: &[&Event]) {
         let Some(own) = self.expression() else { return };
-        // An event that no rule matches is recorded. The restriction is kept also where all events are disabled.
-        let is_for_all = |rule: &RuleSpec| rule.pattern == "*" && rule.level.is_none() && rule.channel.is_none();
+        // An event that no rule matches is recorded. The restriction is kept also where all events
+        // are disabled.
+        let is_for_all =
+            |rule: &RuleSpec| rule.pattern == "*" && rule.level.is_none() && rule.channel.is_none();
         let markers = RuleSpec::enable(format!("{MARKER}:*"));
         let is_kept = rules.iter().any(|rule| rule.enable && *rule != markers);
         if !is_kept || !rules.first().is_some_and(is_for_all) {
@@ -185,16 +198,22 @@ fn is_for_markers(rule: &RuleSpec) -> bool {
     rule.channel.is_none() && rule.matches(MARKER, "print", Level::Info as u8)
 }
 
-/// Gives an event that is disabled an enabling rule of its own before the rule that disables it. A trigger that enables the event only
-/// removes the last one, so that the event has the restriction then.
+/// Gives an event that is disabled an enabling rule of its own before the rule that disables it. A
+/// trigger that enables the event only removes the last one, so that the event has the restriction
+/// then.
 fn leave_behind(rules: &mut Vec<RuleSpec>, event: &Event) {
     let decides = rules.iter().rev().find(|rule| control::matches_rule(rule, event));
     if decides.is_none_or(|rule| rule.enable) {
         return;
     }
     let pattern = control::pattern_of(event);
-    let is_own = |rule: &RuleSpec| rule.pattern == pattern && rule.level.is_none() && rule.channel.is_none();
-    let filter = rules.iter().rev().find(|rule| is_own(rule) && rule.enable).and_then(|rule| rule.filter.clone());
+    let is_own =
+        |rule: &RuleSpec| rule.pattern == pattern && rule.level.is_none() && rule.channel.is_none();
+    let filter = rules
+        .iter()
+        .rev()
+        .find(|rule| is_own(rule) && rule.enable)
+        .and_then(|rule| rule.filter.clone());
     rules.retain(|rule| !is_own(rule));
     rules.push(RuleSpec { filter, ..RuleSpec::enable(&pattern) });
     rules.push(RuleSpec::disable(pattern));
@@ -207,17 +226,23 @@ pub(crate) fn read(buffer: &Buffer) -> Result<(Restriction, Vec<RuleSpec>), Errn
     Ok((restriction, rules))
 }
 
-/// Changes the restriction and the rules of a session in one step. `edit` sees the rules without the restriction.
+/// Changes the restriction and the rules of a session in one step. `edit` sees the rules without
+/// the restriction.
 pub(crate) fn change(
     buffer: &Buffer,
     edit: impl FnOnce(&mut Restriction, &mut Vec<RuleSpec>),
 ) -> Result<(), lastwords::Error> {
     let conditions = buffer.handle.conditions();
-    let enabled: BTreeSet<String> =
-        conditions.into_iter().filter(|one| one.action == Action::Enable).filter_map(|one| one.events).collect();
+    let enabled: BTreeSet<String> = conditions
+        .into_iter()
+        .filter(|one| one.action == Action::Enable)
+        .filter_map(|one| one.events)
+        .collect();
     let catalog = buffer.catalog().unwrap_or_default();
-    let targets: Vec<&Event> =
-        catalog.of_applications().filter(|event| enabled.contains(&control::pattern_of(event))).collect();
+    let targets: Vec<&Event> = catalog
+        .of_applications()
+        .filter(|event| enabled.contains(&control::pattern_of(event)))
+        .collect();
     buffer.change_rules(|rules| {
         let mut restriction = Restriction::take(rules);
         edit(&mut restriction, rules);
@@ -241,10 +266,11 @@ pub(crate) fn clear(buffer: &Buffer, list: List) -> Result<(), Errno> {
 
 /// Adds the ids that were written to a list of threads.
 pub(crate) fn add(buffer: &Buffer, list: List, command: &[u8]) -> Result<(), Errno> {
-    let ids = std::str::from_utf8(command).map_err(|_| Errno::INVAL)?.split_whitespace().map(|word| {
-        let id = number::unsigned(word).map_err(|_| Errno::INVAL)?;
-        u32::try_from(id).ok().filter(|_| id < MOST).ok_or(Errno::PERM)
-    });
+    let ids =
+        std::str::from_utf8(command).map_err(|_| Errno::INVAL)?.split_whitespace().map(|word| {
+            let id = number::unsigned(word).map_err(|_| Errno::INVAL)?;
+            u32::try_from(id).ok().filter(|_| id < MOST).ok_or(Errno::PERM)
+        });
     let ids: BTreeSet<u32> = ids.collect::<Result<_, _>>().map_err(|errno| {
         let why = format!("expected ids of threads, which are numbers below {MOST}");
         buffer.refuse(errno, command, &Refusal::new(list.file(), why))
@@ -280,7 +306,8 @@ pub(crate) fn set_cpu_mask(buffer: &Buffer, command: &[u8]) -> Result<(), Errno>
     set(buffer, "tracing_cpumask", command, |restriction| restriction.cpus = cpus)
 }
 
-/// Returns a mask of CPUs up to `most`: groups of 32 in hexadecimal, the highest first, as the kernel prints it.
+/// Returns a mask of CPUs up to `most`: groups of 32 in hexadecimal, the highest first, as the
+/// kernel prints it.
 fn cpu_mask(cpus: impl Iterator<Item = u32>, most: u32) -> String {
     let mut words = vec![0u32; most as usize / 32 + 1];
     cpus.for_each(|cpu| words[cpu as usize / 32] |= 1 << (cpu % 32));
@@ -289,16 +316,20 @@ fn cpu_mask(cpus: impl Iterator<Item = u32>, most: u32) -> String {
     words.iter().rev().map(group).collect::<Vec<_>>().join(",") + "\n"
 }
 
-/// Returns the CPUs of a mask, which are at most `most`. It is read as the kernel reads it (`bitmap_parse` in lib/bitmap.c of Linux 6.1).
+/// Returns the CPUs of a mask, which are at most `most`. It is read as the kernel reads it
+/// (`bitmap_parse` in lib/bitmap.c of Linux 6.1).
 fn cpus_of(mask: &str, most: u32) -> Result<BTreeSet<u32>, Errno> {
     let line = mask.split('\n').next().unwrap_or_default();
-    let groups = line.rsplit(|c: char| c.is_ascii_whitespace() || c == ',').filter(|group| !group.is_empty());
+    let groups = line
+        .rsplit(|c: char| c.is_ascii_whitespace() || c == ',')
+        .filter(|group| !group.is_empty());
     let mut cpus = BTreeSet::new();
     for (at, group) in (0u32..).zip(groups) {
         if !group.chars().all(|digit| digit.is_ascii_hexdigit()) {
             return Err(Errno::INVAL);
         }
-        let bits = u32::from_str_radix(group, 16).ok().filter(|_| group.len() <= 8 && at <= most / 32);
+        let bits =
+            u32::from_str_radix(group, 16).ok().filter(|_| group.len() <= 8 && at <= most / 32);
         let bits = bits.ok_or(Errno::OVERFLOW)?;
         cpus.extend((0..32).filter(|bit| bits >> bit & 1 == 1).map(|bit| at * 32 + bit));
     }
@@ -313,14 +344,25 @@ pub(crate) fn renew(buffer: &Buffer, place: &str, command: &[u8]) -> Result<(), 
     }
 }
 
-/// Changes the restriction. What does not fit into an expression or into the session is refused before anything changes.
-fn set(buffer: &Buffer, place: &str, command: &[u8], edit: impl FnOnce(&mut Restriction)) -> Result<(), Errno> {
+/// Changes the restriction. What does not fit into an expression or into the session is refused
+/// before anything changes.
+fn set(
+    buffer: &Buffer,
+    place: &str,
+    command: &[u8],
+    edit: impl FnOnce(&mut Restriction),
+) -> Result<(), Errno> {
     change(buffer, |restriction, _| edit(restriction)).map_err(|error| match error {
         lastwords::Error::Unsupported { .. } => {
-            let why = format!("the filters of the events leave no room for so many ids: {error}").replace('\n', " ");
+            let why = format!("the filters of the events leave no room for so many ids: {error}")
+                .replace('\n', " ");
             buffer.refuse(Errno::NOSPC, command, &Refusal::new(place, why))
         }
-        error => buffer.refuse(errno_of(&error), command, &Refusal::new(place, error.to_string().replace('\n', " "))),
+        error => buffer.refuse(
+            errno_of(&error),
+            command,
+            &Refusal::new(place, error.to_string().replace('\n', " ")),
+        ),
     })
 }
 
@@ -337,10 +379,17 @@ mod tests {
     fn a_restriction_is_found_again_in_a_filter() {
         assert_eq!(
             of(&[1, 2, 3, 7], &[5], &[0]).expression().as_deref(),
-            Some("(($ctx.vtid >= 1 && $ctx.vtid <= 3 || $ctx.vtid == 7) && !($ctx.vtid == 5) && ($ctx.cpu_id == 0))")
+            Some(
+                "(($ctx.vtid >= 1 && $ctx.vtid <= 3 || $ctx.vtid == 7) && !($ctx.vtid == 5) && ($ctx.cpu_id == 0))"
+            )
         );
         assert_eq!(of(&[], &[], &[]).expression(), None);
-        for one in [of(&[9], &[], &[]), of(&[], &[9, 10], &[]), of(&[4], &[6], &[NO_CPU]), of(&[], &[], &[0, 2])] {
+        for one in [
+            of(&[9], &[], &[]),
+            of(&[], &[9, 10], &[]),
+            of(&[4], &[6], &[NO_CPU]),
+            of(&[], &[], &[0, 2]),
+        ] {
             let own = one.expression().expect("it restricts");
             assert!(lastwords_filter::Filter::parse(&own).is_ok(), "{own}");
             assert_eq!(Restriction::split(&own), Some((one.clone(), None)));

@@ -1,4 +1,5 @@
-//! The sessions that a mount shows: one at the top level; in `instances`, the channels that were added to it, and the other live sessions.
+//! The sessions that a mount shows: one at the top level; in `instances`, the channels that were
+//! added to it, and the other live sessions.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -19,10 +20,12 @@ use crate::view::{self, View};
 
 /// Milliseconds in which a file that was closed is known to be closed.
 const CLOSING: u32 = 100;
-/// Bytes of the rings of a channel that `mkdir` adds, all CPUs together: those of `lastwords channel create`.
+/// Bytes of the rings of a channel that `mkdir` adds, all CPUs together: those of `lastwords
+/// channel create`.
 const CHANNEL_SIZE: u64 = 4 << 20;
 
-/// An instance: a session, by its folder, or a channel that was added to the session of the top level.
+/// An instance: a session, by its folder, or a channel that was added to the session of the top
+/// level.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Instance {
     Session(PathBuf),
@@ -37,19 +40,24 @@ pub struct Sessions {
     programs: Programs,
     /// The instances that were opened.
     opened: Mutex<HashMap<Instance, Arc<Buffer>>>,
-    /// Added channels that `rmdir` took away. Their rings stay with the session; `mkdir` uses them again.
+    /// Added channels that `rmdir` took away. Their rings stay with the session; `mkdir` uses them
+    /// again.
     removed: Mutex<HashSet<u32>>,
     /// The recorders of sessions that `mkdir` made, by name.
     made: Mutex<HashMap<String, Recorder>>,
 }
 
 impl Sessions {
-    /// Shows the session in the folder `top` at the top level. `dir` is the folder of sessions; without it, sessions are looked for
-    /// in all places where they can be.
+    /// Shows the session in the folder `top` at the top level. `dir` is the folder of sessions;
+    /// without it, sessions are looked for in all places where they can be.
     ///
     /// # Errors
     /// The session cannot be opened, or belongs to another user.
-    pub fn new(dir: Option<PathBuf>, top: &Path, programs: Programs) -> Result<Self, lastwords::Error> {
+    pub fn new(
+        dir: Option<PathBuf>,
+        top: &Path,
+        programs: Programs,
+    ) -> Result<Self, lastwords::Error> {
         let top = Arc::new(Buffer::open(top)?);
         let (opened, removed, made) = (Mutex::default(), Mutex::default(), Mutex::default());
         Ok(Self { dir, top, programs, opened, removed, made })
@@ -63,10 +71,13 @@ impl Sessions {
         &self.programs
     }
 
-    /// Returns the number of events that reads of `trace_pipe` and the like have consumed and that no reader has had.
+    /// Returns the number of events that reads of `trace_pipe` and the like have consumed and that
+    /// no reader has had.
     pub(crate) fn waiting(&self) -> usize {
         let opened = guard(&self.opened);
-        let waiting = |buffer: &Arc<Buffer>| guard(&buffer.pipe).waiting() + guard(&buffer.snapshot_pipe).waiting();
+        let waiting = |buffer: &Arc<Buffer>| {
+            guard(&buffer.pipe).waiting() + guard(&buffer.snapshot_pipe).waiting()
+        };
         opened.values().chain([&self.top]).map(waiting).sum()
     }
 
@@ -75,7 +86,8 @@ impl Sessions {
         all.into_iter().filter(lastwords_live::is_live_summary).collect()
     }
 
-    /// Returns the channels that were added to the session of the top level, and those of them that `rmdir` took away.
+    /// Returns the channels that were added to the session of the top level, and those of them that
+    /// `rmdir` took away.
     fn channels(&self, is_removed: bool) -> BTreeMap<String, u32> {
         let removed = guard(&self.removed);
         let Ok(details) = self.top.details() else { return BTreeMap::new() };
@@ -88,9 +100,11 @@ impl Sessions {
         self.instances().into_keys().collect()
     }
 
-    /// Returns the instances by name: a channel's, a session's, or the name of the session's folder where several have that name.
+    /// Returns the instances by name: a channel's, a session's, or the name of the session's folder
+    /// where several have that name.
     fn instances(&self) -> BTreeMap<String, Instance> {
-        let others: Vec<Summary> = self.live().into_iter().filter(|live| live.folder != self.top.folder).collect();
+        let others: Vec<Summary> =
+            self.live().into_iter().filter(|live| live.folder != self.top.folder).collect();
         let channels = self.channels(false);
         let name = |of: &Summary| {
             let is_unique = others.iter().filter(|other| other.name == of.name).count() == 1;
@@ -98,7 +112,8 @@ impl Sessions {
             let own = of.folder.file_name().map(|name| name.to_string_lossy().into_owned());
             own.filter(|_| !is_unique).unwrap_or_else(|| of.name.clone())
         };
-        let sessions = others.iter().map(|live| (name(live), Instance::Session(live.folder.clone())));
+        let sessions =
+            others.iter().map(|live| (name(live), Instance::Session(live.folder.clone())));
         let mut found: BTreeMap<_, _> = sessions.collect();
         found.extend(channels.into_iter().map(|(name, id)| (name, Instance::Channel(id))));
         let mut opened = guard(&self.opened);
@@ -124,12 +139,13 @@ impl Sessions {
         Ok(buffer)
     }
 
-    /// Makes an instance with this name: where the session of the top level is an application's, a channel for its events; where it is
-    /// the user's, another session of the user, which a process of the mount keeps alive and others may join.
+    /// Makes an instance with this name: where the session of the top level is an application's, a
+    /// channel for its events; where it is the user's, another session of the user, which a process
+    /// of the mount keeps alive and others may join.
     ///
     /// # Errors
-    /// `EEXIST` if there is one with the name, `EOPNOTSUPP` if the session takes no more channels, `ENOSPC` if there is no room,
-    /// `EINVAL` if it cannot be made.
+    /// `EEXIST` if there is one with the name, `EOPNOTSUPP` if the session takes no more channels,
+    /// `ENOSPC` if there is no room, `EINVAL` if it cannot be made.
     pub(crate) fn make(&self, name: &str) -> Result<(), Errno> {
         let mut made = guard(&self.made);
         if self.instances().contains_key(name) || self.live().iter().any(|live| live.name == name) {
@@ -164,7 +180,8 @@ impl Sessions {
         })
     }
 
-    /// Takes a channel away: it records nothing and is empty. No session gives the memory of a channel back while it records.
+    /// Takes a channel away: it records nothing and is empty. No session gives the memory of a
+    /// channel back while it records.
     fn remove_channel(&self, buffer: &Buffer, id: u32) -> Result<(), Errno> {
         let failed = |error| buffer.failed("rmdir", b"", &error);
         buffer.handle.set_recording(Some(id), false);
@@ -181,13 +198,16 @@ impl Sessions {
     /// Removes an instance that [`Sessions::make`] made. A session ends.
     ///
     /// # Errors
-    /// `ENOENT` if there is none, `EBUSY` if a file of it is open or another process records in the session.
+    /// `ENOENT` if there is none, `EBUSY` if a file of it is open or another process records in the
+    /// session.
     pub(crate) fn remove(&self, name: &str) -> Result<(), Errno> {
         let mut made = guard(&self.made);
         let buffer = self.instance(name)?;
         // The system tells of a close only after the process that closed has gone on.
         let is_open = || buffer.open_files.load(Acquire) > 0;
-        (0..CLOSING).take_while(|_| is_open()).for_each(|_| std::thread::sleep(Duration::from_millis(1)));
+        (0..CLOSING)
+            .take_while(|_| is_open())
+            .for_each(|_| std::thread::sleep(Duration::from_millis(1)));
         if let View::Added(id) = buffer.view {
             return if is_open() { Err(Errno::BUSY) } else { self.remove_channel(&buffer, id) };
         }
@@ -204,21 +224,30 @@ impl Sessions {
     }
 
     /// Returns the recorder that made a session for `mkdir`.
-    fn maker<'r>(&self, buffer: &Buffer, made: &'r HashMap<String, Recorder>) -> Option<&'r Recorder> {
-        // A user has one session of a name, so that the name tells which recorder is that of the session.
+    fn maker<'r>(
+        &self,
+        buffer: &Buffer,
+        made: &'r HashMap<String, Recorder>,
+    ) -> Option<&'r Recorder> {
+        // A user has one session of a name, so that the name tells which recorder is that of the
+        // session.
         made.get(&buffer.handle.name()).filter(|_| buffer.folder != self.top.folder)
     }
 
     /// Records in rings of another size from now on, of at least `size` bytes a CPU.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if [`Sessions::make`] did not make the session, or other programs record in it; `ENOSPC` if there is no room.
+    /// `EOPNOTSUPP` if [`Sessions::make`] did not make the session, or other programs record in it;
+    /// `ENOSPC` if there is no room.
     pub(crate) fn resize(&self, buffer: &Buffer, size: u64, command: &[u8]) -> Result<(), Errno> {
         let made = guard(&self.made);
-        let recorder = self.maker(buffer, &made).ok_or("the program that started the session chose the size");
+        let recorder =
+            self.maker(buffer, &made).ok_or("the program that started the session chose the size");
         let is_alone = buffer.details()?.processes.len() == 1;
-        let recorder = recorder.and_then(|one| is_alone.then_some(one).ok_or("other programs record in the session"));
-        let refuse = |errno, why| Err(buffer.refuse(errno, command, &Refusal::new("buffer_size_kb", why)));
+        let recorder = recorder
+            .and_then(|one| is_alone.then_some(one).ok_or("other programs record in the session"));
+        let refuse =
+            |errno, why| Err(buffer.refuse(errno, command, &Refusal::new("buffer_size_kb", why)));
         match recorder.map(|recorder| recorder.resize(size)) {
             Err(why) => {
                 let instead = "Builder::size, or LASTWORDS=size=64M at the start; or `lastwords channel create`";
@@ -228,7 +257,8 @@ impl Sessions {
         }
     }
 
-    /// Records what was written into the `trace_marker` of a session. `joined` keeps the recorder of the open file.
+    /// Records what was written into the `trace_marker` of a session. `joined` keeps the recorder
+    /// of the open file.
     ///
     /// # Errors
     /// `EOPNOTSUPP` if the session is that of one process, which alone may record in it.

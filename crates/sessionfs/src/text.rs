@@ -20,8 +20,15 @@ use crate::view::Part;
 /// Lines about losses that a header has at most.
 const LIMIT: usize = 20;
 
-/// Writes a part of a trace as text: a header, the events, and what reading them found to be lost. Returns the number of events.
-pub(crate) fn write(trace: &Trace, part: &Part, cpus: usize, names: &Names, out: &mut dyn Write) -> io::Result<u64> {
+/// Writes a part of a trace as text: a header, the events, and what reading them found to be lost.
+/// Returns the number of events.
+pub(crate) fn write(
+    trace: &Trace,
+    part: &Part,
+    cpus: usize,
+    names: &Names,
+    out: &mut dyn Write,
+) -> io::Result<u64> {
     let other = |error: lastwords_ctf::Error| io::Error::other(error.to_string());
     let Some(packets) = trace.packets(Version::V2) else { return Ok(0) };
     let (packets, selection) = ([packets.map_err(other)?], part.selection());
@@ -36,7 +43,8 @@ pub(crate) fn write(trace: &Trace, part: &Part, cpus: usize, names: &Names, out:
         }
     };
     let mut lines = Lines::new(out, names);
-    let written = text::write(&packets, Style::Ftrace, &selection, &zone, &mut lines, &unwatched, &mut note);
+    let written =
+        text::write(&packets, Style::Ftrace, &selection, &zone, &mut lines, &unwatched, &mut note);
     lines.flush()?;
     let totals = written.map_err(other)?;
     // The header has the losses that are known before reading.
@@ -48,7 +56,8 @@ pub(crate) fn write(trace: &Trace, part: &Part, cpus: usize, names: &Names, out:
     Ok(totals.events)
 }
 
-/// Returns the number of events of a part that are lost; none if that is not known, or if rings have overwritten events.
+/// Returns the number of events of a part that are lost; none if that is not known, or if rings
+/// have overwritten events.
 pub(crate) fn lost(account: &Account<'_>, part: &Part) -> Option<u64> {
     let has = |stream: usize| account.streams.get(stream).is_some_and(|stream| part.has(stream));
     let is_own = |gap: &&Gap| gap.stream.is_none_or(has);
@@ -60,10 +69,21 @@ pub(crate) fn lost(account: &Account<'_>, part: &Part) -> Option<u64> {
     counts.sum()
 }
 
-/// Writes the header. How many events were recorded is not known (`?`) once rings have overwritten some.
-fn header(account: &Account<'_>, part: &Part, count: u64, cpus: usize, out: &mut dyn Write) -> io::Result<()> {
-    let written = lost(account, part).map_or_else(|| "?".to_owned(), |lost| count.saturating_add(lost).to_string());
-    writeln!(out, "# tracer: nop\n#\n# entries-in-buffer/entries-written: {count}/{written}   #P:{cpus}\n#")?;
+/// Writes the header. How many events were recorded is not known (`?`) once rings have overwritten
+/// some.
+fn header(
+    account: &Account<'_>,
+    part: &Part,
+    count: u64,
+    cpus: usize,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let written = lost(account, part)
+        .map_or_else(|| "?".to_owned(), |lost| count.saturating_add(lost).to_string());
+    writeln!(
+        out,
+        "# tracer: nop\n#\n# entries-in-buffer/entries-written: {count}/{written}   #P:{cpus}\n#"
+    )?;
     if account.has_losses() {
         losses(account, out)?;
     }
@@ -83,8 +103,14 @@ fn losses(account: &Account<'_>, out: &mut dyn Write) -> io::Result<()> {
 pub(crate) fn snapshot_help(is_allocated: bool, cpu: Option<u32>) -> String {
     let state = if is_allocated { "Snapshot is allocated" } else { "Snapshot is freed" };
     let (zero, one) = match cpu {
-        None => ("Clears and frees snapshot buffer", "Allocates snapshot buffer, if not already allocated."),
-        Some(_) => ("Must be used with main snapshot file.", "Must be used with main snapshot file to allocate."),
+        None => (
+            "Clears and frees snapshot buffer",
+            "Allocates snapshot buffer, if not already allocated.",
+        ),
+        Some(_) => (
+            "Must be used with main snapshot file.",
+            "Must be used with main snapshot file to allocate.",
+        ),
     };
     format!(
         "# tracer: nop\n#\n#\n# * {state} *\n#\n# Snapshot commands:\n\
@@ -98,7 +124,8 @@ pub(crate) fn snapshot_help(is_allocated: bool, cpu: Option<u32>) -> String {
     )
 }
 
-/// The text of `trace`, which a thread makes while it is read, so that the text of a large ring is never in memory.
+/// The text of `trace`, which a thread makes while it is read, so that the text of a large ring is
+/// never in memory.
 #[derive(Debug)]
 pub(crate) struct TextStream {
     from: Receiver<Vec<u8>>,
@@ -127,12 +154,14 @@ impl Write for Pieces {
 impl TextStream {
     /// Starts the text of a session's live rings.
     pub(crate) fn start(buffer: &Arc<Buffer>, cpu: Option<u32>) -> Result<Self, Errno> {
-        let (cpus, names, part) = (buffer.catalog()?.cpus.len(), Names::read(buffer)?, buffer.part(cpu)?);
+        let (cpus, names, part) =
+            (buffer.catalog()?.cpus.len(), Names::read(buffer)?, buffer.part(cpu)?);
         let (to, from) = sync_channel(WAITING);
         let buffer = Arc::clone(buffer);
         let make = move || {
             let mut pieces = Pieces(to);
-            let written = buffer.with_trace(false, |trace| write(trace, &part, cpus, &names, &mut pieces));
+            let written =
+                buffer.with_trace(false, |trace| write(trace, &part, cpus, &names, &mut pieces));
             let why = match written {
                 Ok(Err(error)) if error.kind() != io::ErrorKind::BrokenPipe => error.to_string(),
                 Err(error) => error.to_string(),

@@ -16,12 +16,14 @@ use crate::text::TextStream;
 /// The name of the folder of the other sessions.
 const INSTANCES: &str = "instances";
 
-/// The name of a file of the top level that no folder lists: the number of events that `trace_pipe` and the like have consumed and that
-/// no reader has had, and the process that serves the mount. `lastwords umount` reads it, because these events are lost with the
-/// mount, and waits for the end of the process.
+/// The name of a file of the top level that no folder lists: the number of events that `trace_pipe`
+/// and the like have consumed and that no reader has had, and the process that serves the mount.
+/// `lastwords umount` reads it, because these events are lost with the mount, and waits for the end
+/// of the process.
 pub(crate) const UNREAD: &str = ".unread";
 
-/// The sessions of this user as a tree of files. Paths have no slash at their beginning; the empty path is the top level.
+/// The sessions of this user as a tree of files. Paths have no slash at their beginning; the empty
+/// path is the top level.
 #[derive(Debug, Clone)]
 pub struct Tree {
     sessions: Arc<Sessions>,
@@ -107,19 +109,29 @@ impl Tree {
             Target::In(_, Place::File(..)) => return Err(Errno::NOTDIR),
             Target::In(buffer, Place::Folder(folder)) => (buffer, folder),
         };
-        let of_file = |(name, file): &(&str, File)| ((*name).to_owned(), Entry { is_folder: false, mode: file.mode() });
+        let of_file = |(name, file): &(&str, File)| {
+            ((*name).to_owned(), Entry { is_folder: false, mode: file.mode() })
+        };
         let is_shown = |(_, file): &&(&str, File)| !Place::File(*file, folder.of()).is_hidden();
-        let mut found: Vec<(String, Entry)> = folder.files().iter().filter(is_shown).map(of_file).collect();
+        let mut found: Vec<(String, Entry)> =
+            folder.files().iter().filter(is_shown).map(of_file).collect();
         let inner = match &folder {
             Folder::Session => {
                 let fixed = ["events", "options", "per_cpu"].into_iter();
                 fixed.chain(path.is_empty().then_some(INSTANCES)).map(str::to_owned).collect()
             }
             Folder::Events => buffer.catalog()?.providers.keys().cloned().collect(),
-            Folder::Provider(provider) => {
-                buffer.catalog()?.providers.get(provider).ok_or(Errno::NOENT)?.keys().cloned().collect()
+            Folder::Provider(provider) => buffer
+                .catalog()?
+                .providers
+                .get(provider)
+                .ok_or(Errno::NOENT)?
+                .keys()
+                .cloned()
+                .collect(),
+            Folder::PerCpu => {
+                buffer.catalog()?.cpus.iter().map(|cpu| format!("cpu{cpu}")).collect()
             }
-            Folder::PerCpu => buffer.catalog()?.cpus.iter().map(|cpu| format!("cpu{cpu}")).collect(),
             Folder::Event(..) | Folder::Options | Folder::Cpu(_) => Vec::new(),
         };
         found.extend(folders(inner));
@@ -131,20 +143,27 @@ impl Tree {
         let (buffer, parts) = match parts.as_slice() {
             [INSTANCES] => return Ok(Target::Instances),
             [UNREAD] => {
-                return Ok(Target::In(Arc::clone(self.sessions.top()), Place::File(File::Unread, Of::Session)));
+                return Ok(Target::In(
+                    Arc::clone(self.sessions.top()),
+                    Place::File(File::Unread, Of::Session),
+                ));
             }
             [INSTANCES, name, rest @ ..] => (self.sessions.instance(name)?, rest),
             rest => (Arc::clone(self.sessions.top()), rest),
         };
         let place = place(parts).filter(|place| !place.is_hidden()).ok_or(Errno::NOENT)?;
         let exists = match &place {
-            Place::File(_, Of::Session) | Place::Folder(Folder::Session | Folder::Options | Folder::PerCpu) => true,
+            Place::File(_, Of::Session)
+            | Place::Folder(Folder::Session | Folder::Options | Folder::PerCpu) => true,
             Place::Folder(Folder::Events) => true,
-            Place::File(_, Of::Cpu(cpu)) | Place::Folder(Folder::Cpu(cpu)) => buffer.catalog()?.cpus.contains(cpu),
+            Place::File(_, Of::Cpu(cpu)) | Place::Folder(Folder::Cpu(cpu)) => {
+                buffer.catalog()?.cpus.contains(cpu)
+            }
             Place::File(_, Of::Provider(provider)) | Place::Folder(Folder::Provider(provider)) => {
                 buffer.catalog()?.providers.contains_key(provider)
             }
-            Place::File(_, Of::Event(provider, name)) | Place::Folder(Folder::Event(provider, name)) => {
+            Place::File(_, Of::Event(provider, name))
+            | Place::Folder(Folder::Event(provider, name)) => {
                 buffer.catalog()?.event(provider, name).is_some()
             }
         };
@@ -154,9 +173,12 @@ impl Tree {
     /// Opens a file.
     ///
     /// # Errors
-    /// `EISDIR` for a folder, `EINVAL` if the file cannot be read or written so; else why truncation failed.
+    /// `EISDIR` for a folder, `EINVAL` if the file cannot be read or written so; else why
+    /// truncation failed.
     pub fn open(&self, path: &str, access: Access) -> Result<OpenFile, Errno> {
-        let Target::In(buffer, Place::File(file, of)) = self.target(path)? else { return Err(Errno::ISDIR) };
+        let Target::In(buffer, Place::File(file, of)) = self.target(path)? else {
+            return Err(Errno::ISDIR);
+        };
         let mode = file.mode();
         if access.read && mode & 0o400 == 0 || access.write && mode & 0o200 == 0 {
             return Err(Errno::INVAL);
@@ -187,7 +209,8 @@ impl Tree {
     /// Removes what [`Tree::make_folder`] made.
     ///
     /// # Errors
-    /// `EPERM` elsewhere, `ENOENT`, or `EBUSY` if it is in use, or if it is a session that an application made.
+    /// `EPERM` elsewhere, `ENOENT`, or `EBUSY` if it is in use, or if it is a session that an
+    /// application made.
     pub fn remove_folder(&self, path: &str) -> Result<(), Errno> {
         self.sessions.remove(instance_of(path).ok_or(Errno::PERM)?)
     }
@@ -195,7 +218,9 @@ impl Tree {
 
 /// Returns the name of an instance from the path of its folder.
 fn instance_of(path: &str) -> Option<&str> {
-    path.strip_prefix(INSTANCES)?.strip_prefix('/').filter(|name| !name.contains('/') && !name.is_empty())
+    path.strip_prefix(INSTANCES)?
+        .strip_prefix('/')
+        .filter(|name| !name.contains('/') && !name.is_empty())
 }
 
 impl Entry {
@@ -211,11 +236,12 @@ impl OpenFile {
         matches!(self.state, State::Pipe(_))
     }
 
-    /// Reads up to `size` bytes from `offset`; none at the end. `trace_pipe` has no offset, and waits for events unless `waits` is
-    /// false, until `is_interrupted` returns true.
+    /// Reads up to `size` bytes from `offset`; none at the end. `trace_pipe` has no offset, and
+    /// waits for events unless `waits` is false, until `is_interrupted` returns true.
     ///
     /// # Errors
-    /// `EAGAIN`, `EINTR`, `EBUSY` from `trace_pipe`; `EINVAL` for a file that is only written; else why the file cannot be made.
+    /// `EAGAIN`, `EINTR`, `EBUSY` from `trace_pipe`; `EINVAL` for a file that is only written; else
+    /// why the file cannot be made.
     pub fn read(
         &self,
         offset: u64,
@@ -224,32 +250,42 @@ impl OpenFile {
         is_interrupted: &dyn Fn() -> bool,
     ) -> Result<Vec<u8>, Errno> {
         match &self.state {
-            State::Pipe(reader) => reader.read(&self.buffer, self.cpu(), size, waits, is_interrupted),
+            State::Pipe(reader) => {
+                reader.read(&self.buffer, self.cpu(), size, waits, is_interrupted)
+            }
             State::Trace(stream) => self.read_trace(&mut guard(stream), offset, size),
             State::Text(text) => {
                 let mut text = guard(text);
                 if offset == 0 {
                     *text = match (self.file, self.cpu()) {
                         (File::Unread, _) => {
-                            format!("{} {}\n", self.sessions.waiting(), std::process::id()).into_bytes()
+                            format!("{} {}\n", self.sessions.waiting(), std::process::id())
+                                .into_bytes()
                         }
                         (File::SnapshotRaw, Some(cpu)) => pipe::snapshot_pages(&self.buffer, cpu)?,
                         _ => file::read(&self.buffer, self.file, &self.of)?.into_bytes(),
                     };
                 }
-                let rest = usize::try_from(offset).ok().and_then(|at| text.get(at..)).unwrap_or_default();
+                let rest =
+                    usize::try_from(offset).ok().and_then(|at| text.get(at..)).unwrap_or_default();
                 Ok(rest[..size.min(rest.len())].to_vec())
             }
             State::Marker(_) => Err(Errno::INVAL),
         }
     }
 
-    fn read_trace(&self, stream: &mut Option<TextStream>, offset: u64, size: usize) -> Result<Vec<u8>, Errno> {
+    fn read_trace(
+        &self,
+        stream: &mut Option<TextStream>,
+        offset: u64,
+        size: usize,
+    ) -> Result<Vec<u8>, Errno> {
         if stream.as_ref().is_none_or(|stream| stream.position() != offset) {
             // The text is made again, because its begin is not kept.
             let mut again = TextStream::start(&self.buffer, self.cpu())?;
             while again.position() < offset {
-                let skip = usize::try_from(offset - again.position()).unwrap_or(usize::MAX).min(1 << 16);
+                let skip =
+                    usize::try_from(offset - again.position()).unwrap_or(usize::MAX).min(1 << 16);
                 if again.read(skip).is_empty() {
                     return Ok(Vec::new());
                 }
@@ -263,8 +299,8 @@ impl OpenFile {
         if let Of::Cpu(cpu) = self.of { Some(cpu) } else { None }
     }
 
-    /// Follows a write of the process `pid`. Each call is a command of its own. Returns the number of bytes that were taken: all,
-    /// except from a large write into `trace_marker`.
+    /// Follows a write of the process `pid`. Each call is a command of its own. Returns the number
+    /// of bytes that were taken: all, except from a large write into `trace_marker`.
     ///
     /// # Errors
     /// The command is wrong or cannot be followed; `error_log` has the reason.

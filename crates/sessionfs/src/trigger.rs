@@ -1,7 +1,8 @@
-//! The file `trigger` of events, with the words and errors of the kernel (Documentation/trace/events.rst).
+//! The file `trigger` of events, with the words and errors of the kernel
+//! (Documentation/trace/events.rst).
 //!
-//! A trigger is a condition of the session, so that the application itself evaluates it. `tests/trigger_model.rs` compares what is
-//! written and read here with the kernel's own file.
+//! A trigger is a condition of the session, so that the application itself evaluates it.
+//! `tests/trigger_model.rs` compares what is written and read here with the kernel's own file.
 
 use lastwords::condition::{Action, Condition};
 use rustix::io::Errno;
@@ -17,7 +18,8 @@ use crate::restriction;
 use crate::view::View;
 
 /// The text of `trigger` of an event that has none.
-const NONE: &str = "# Available triggers:\n# traceon traceoff snapshot enable_event disable_event\n";
+const NONE: &str =
+    "# Available triggers:\n# traceon traceoff snapshot enable_event disable_event\n";
 
 /// The words of the kernel for the actions of triggers.
 const WORDS: [(&str, Action); 5] = [
@@ -64,15 +66,21 @@ impl<'t> Command<'t> {
             Some(rest) => word(rest, is_blank),
             None => ("", rest),
         };
-        Some(Self { is_new, action, argument: Some(argument).filter(|argument| !argument.is_empty()), condition })
+        Some(Self {
+            is_new,
+            action,
+            argument: Some(argument).filter(|argument| !argument.is_empty()),
+            condition,
+        })
     }
 
     /// Returns the event that the command enables or disables, and the text of its count.
     fn target<'c>(&self, catalog: &'c Catalog) -> Option<(&'c Event, Option<&'t str>)> {
         let (provider, rest) = names::split(self.argument?)?;
         let find = |name| catalog.event(provider, name);
-        let counted =
-            |parts: Option<(&'t str, &'t str)>| parts.and_then(|(name, count)| Some((find(name)?, Some(count))));
+        let counted = |parts: Option<(&'t str, &'t str)>| {
+            parts.and_then(|(name, count)| Some((find(name)?, Some(count))))
+        };
         // The names of the events of markers may have colons.
         counted(rest.split_once(':'))
             .or_else(|| find(rest).map(|event| (event, None)))
@@ -80,7 +88,8 @@ impl<'t> Command<'t> {
     }
 }
 
-/// Reads a count as the kernel does: what is behind a colon is ignored. The largest number stands for no limit.
+/// Reads a count as the kernel does: what is behind a colon is ignored. The largest number stands
+/// for no limit.
 fn count(text: &str) -> Result<Option<u64>, Errno> {
     let number = number::unsigned(text.split(':').next().unwrap_or_default())?;
     Ok(Some(number).filter(|number| *number != u64::MAX))
@@ -118,27 +127,35 @@ pub(crate) fn is_target(buffer: &Buffer, event: &Event) -> bool {
 /// Returns the text of an event's `trigger`: a line for each.
 pub(crate) fn text(buffer: &Buffer, event: &Event) -> Result<String, Errno> {
     let catalog = buffer.catalog()?;
-    let lines: String = of_event(buffer, event).iter().map(|one| format!("{}\n", line(one, &catalog))).collect();
+    let lines: String =
+        of_event(buffer, event).iter().map(|one| format!("{}\n", line(one, &catalog))).collect();
     Ok(if lines.is_empty() { NONE.to_owned() } else { lines })
 }
 
 fn line(condition: &Condition, catalog: &Catalog) -> String {
-    let word = WORDS.iter().find(|(_, action)| *action == condition.action).map_or("", |(word, _)| *word);
+    let word =
+        WORDS.iter().find(|(_, action)| *action == condition.action).map_or("", |(word, _)| *word);
     let name = |events: &String| {
         let of_pattern = |event: &&Event| control::pattern_of(event) == *events;
         let folders = catalog.of_applications().find(of_pattern).map(|event| &event.kind.folders);
-        folders.map_or_else(|| format!(":{events}"), |(provider, event)| format!(":{provider}:{event}"))
+        folders.map_or_else(
+            || format!(":{events}"),
+            |(provider, event)| format!(":{provider}:{event}"),
+        )
     };
     let target = condition.events.as_ref().map(name).unwrap_or_default();
-    let times = condition.times.map_or_else(|| "unlimited".to_owned(), |times| format!("count={times}"));
-    let filter = condition.filter.as_ref().map_or_else(String::new, |filter| format!(" if {filter}"));
+    let times =
+        condition.times.map_or_else(|| "unlimited".to_owned(), |times| format!("count={times}"));
+    let filter =
+        condition.filter.as_ref().map_or_else(String::new, |filter| format!(" if {filter}"));
     format!("{word}{target}:{times}{filter}")
 }
 
 /// Adds a trigger to an event, or removes one (`!`).
 pub(crate) fn set(buffer: &Buffer, event: &Event, bytes: &[u8]) -> Result<(), Errno> {
     let text = String::from_utf8_lossy(bytes);
-    let refuse = |errno: Errno, why: &str| Err(buffer.refuse(errno, bytes, &Refusal::new("trigger", why)));
+    let refuse =
+        |errno: Errno, why: &str| Err(buffer.refuse(errno, bytes, &Refusal::new("trigger", why)));
     let failed = |error| buffer.failed("trigger", bytes, &error);
     let Some(command) = Command::parse(&text) else {
         let why = if text.contains("stacktrace") {
@@ -152,13 +169,20 @@ pub(crate) fn set(buffer: &Buffer, event: &Event, bytes: &[u8]) -> Result<(), Er
     let (target, times) = match command.action {
         Action::Enable | Action::Disable => match command.target(&catalog) {
             Some((target, times)) => (Some(control::pattern_of(target)), times),
-            None => return refuse(Errno::INVAL, "the session has no such event: enable_event:PROVIDER:EVENT[:COUNT]"),
+            None => {
+                return refuse(
+                    Errno::INVAL,
+                    "the session has no such event: enable_event:PROVIDER:EVENT[:COUNT]",
+                );
+            }
         },
         _ => (None, command.argument),
     };
     let pattern = control::pattern_of(event);
     let is_same = |one: &Condition| {
-        one.pattern == pattern && one.latency.is_none() && is_kind_of(one, command.action, target.as_deref())
+        one.pattern == pattern
+            && one.latency.is_none()
+            && is_kind_of(one, command.action, target.as_deref())
     };
     if !command.is_new {
         return buffer.handle.remove_conditions_if(is_same).map(drop).map_err(failed);
@@ -174,21 +198,41 @@ pub(crate) fn set(buffer: &Buffer, event: &Event, bytes: &[u8]) -> Result<(), Er
     if command.action == Action::Snapshot {
         buffer.handle.enable_snapshots().map_err(failed)?;
     }
-    let condition = Condition { action: command.action, events: target, times, filter, ..Condition::on(&pattern) };
+    let condition = Condition {
+        action: command.action,
+        events: target,
+        times,
+        filter,
+        ..Condition::on(&pattern)
+    };
     buffer.handle.add_condition(&condition.always()).map_err(failed)?;
     restriction::renew(buffer, "trigger", bytes)
 }
 
 /// Returns the expression behind `if`, which the event's fields must fit.
-fn filter_of(buffer: &Buffer, event: &Event, condition: &str, bytes: &[u8]) -> Result<String, Errno> {
+fn filter_of(
+    buffer: &Buffer,
+    event: &Event,
+    condition: &str,
+    bytes: &[u8],
+) -> Result<String, Errno> {
     let (first, text) = word(condition, is_blank);
     let Some(text) = text.filter(|_| first == "if") else {
-        return Err(buffer.refuse(Errno::INVAL, bytes, &Refusal::new("trigger", "a filter is `if EXPRESSION`")));
+        return Err(buffer.refuse(
+            Errno::INVAL,
+            bytes,
+            &Refusal::new("trigger", "a filter is `if EXPRESSION`"),
+        ));
     };
-    let refusal = filter::parse(text).map(|filter| filter::unknown_name(&filter, text, event)).unwrap_or_else(Some);
+    let refusal = filter::parse(text)
+        .map(|filter| filter::unknown_name(&filter, text, event))
+        .unwrap_or_else(Some);
     let Some(refusal) = refusal else { return Ok(text.to_owned()) };
     let command = String::from_utf8_lossy(bytes);
-    let before = command.find(text).and_then(|at| command.get(..at)).map_or(0, |before| before.chars().count());
+    let before = command
+        .find(text)
+        .and_then(|at| command.get(..at))
+        .map_or(0, |before| before.chars().count());
     Err(buffer.refuse(Errno::INVAL, bytes, &Refusal { offset: refusal.offset + before, ..refusal }))
 }
 
@@ -207,10 +251,19 @@ mod tests {
     fn triggers_look_as_in_the_kernel() {
         let of = |condition: Condition| line(&condition, &catalog());
         assert_eq!(of(Condition::on("shop:sale")), "snapshot:unlimited");
-        assert_eq!(of(Condition::on("a:b").and_stop().with_filter("n > 3").times(2)), "traceoff:count=2 if n > 3");
+        assert_eq!(
+            of(Condition::on("a:b").and_stop().with_filter("n > 3").times(2)),
+            "traceoff:count=2 if n > 3"
+        );
         assert_eq!(of(Condition::on("a:b").and_start().times(0)), "traceon:count=0");
-        assert_eq!(of(Condition::on("a:b").and_enable("shop::till:sale")), "enable_event:shop::till:sale:unlimited");
-        assert_eq!(of(Condition::on("a:b").and_disable("x:y*").times(1)), "disable_event:x:y*:count=1");
+        assert_eq!(
+            of(Condition::on("a:b").and_enable("shop::till:sale")),
+            "enable_event:shop::till:sale:unlimited"
+        );
+        assert_eq!(
+            of(Condition::on("a:b").and_disable("x:y*").times(1)),
+            "disable_event:x:y*:count=1"
+        );
     }
 
     #[test]
@@ -229,8 +282,9 @@ mod tests {
     #[test]
     fn commands_are_split_as_in_the_kernel() {
         let of = |text: &'static str| {
-            Command::parse(text)
-                .map(|it| (it.is_new, it.action, it.argument.unwrap_or("-"), it.condition.unwrap_or("-")))
+            Command::parse(text).map(|it| {
+                (it.is_new, it.action, it.argument.unwrap_or("-"), it.condition.unwrap_or("-"))
+            })
         };
         assert_eq!(of(" traceoff:3 if a > 1 \n"), Some((true, Action::Stop, "3", "if a > 1")));
         assert_eq!(of("traceon: if a"), Some((true, Action::Start, "-", "if a")));

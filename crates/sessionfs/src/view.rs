@@ -1,5 +1,6 @@
-//! The channels of a session that a folder shows. The top level has those with which the session began. A channel that was added while an
-//! application's session records is a buffer of its own, as an instance of the kernel's tracer is. Those of a session of the user are shown
+//! The channels of a session that a folder shows. The top level has those with which the session
+//! began. A channel that was added while an application's session records is a buffer of its own,
+//! as an instance of the kernel's tracer is. Those of a session of the user are shown
 //! together: rings of another size are channels there ([`crate::sessions::Sessions::resize`]).
 
 use lastwords::rules::RuleSpec;
@@ -27,7 +28,8 @@ impl View {
         }
     }
 
-    /// Returns the rules of the view as those of a session that has no other channels. `added`: the ids of all channels that were added.
+    /// Returns the rules of the view as those of a session that has no other channels. `added`: the
+    /// ids of all channels that were added.
     pub(crate) fn rules(self, rules: &[RuleSpec], added: &[u32]) -> Vec<RuleSpec> {
         match self {
             Self::Start => rules[..start_of_tail(rules, added)].to_vec(),
@@ -38,9 +40,14 @@ impl View {
         }
     }
 
-    /// Lets `edit` change the rules of the view. Rules of an added channel come behind those for all channels, so that these do not
-    /// decide for it.
-    pub(crate) fn change_rules(self, rules: &mut Vec<RuleSpec>, added: &[u32], edit: impl FnOnce(&mut Vec<RuleSpec>)) {
+    /// Lets `edit` change the rules of the view. Rules of an added channel come behind those for
+    /// all channels, so that these do not decide for it.
+    pub(crate) fn change_rules(
+        self,
+        rules: &mut Vec<RuleSpec>,
+        added: &[u32],
+        edit: impl FnOnce(&mut Vec<RuleSpec>),
+    ) {
         let mut own = self.rules(rules, added);
         edit(&mut own);
         match self {
@@ -88,7 +95,8 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    /// Returns the selection of the events. An event that several of the channels have appears once.
+    /// Returns the selection of the events. An event that several of the channels have appears
+    /// once.
     pub(crate) fn selection(&self) -> Selection {
         let (cpus, channels) = (self.cpu.into_iter().collect(), self.names.clone());
         Selection { cpus, channels, deduplicate: true, ..Selection::default() }
@@ -106,7 +114,8 @@ impl Part {
     /// Returns an account without what other channels have lost.
     pub(crate) fn account<'a>(&self, mut account: Account<'a>) -> Account<'a> {
         if !self.names.is_empty() {
-            let own: Vec<bool> = account.streams.iter().map(|stream| self.has_channel(stream)).collect();
+            let own: Vec<bool> =
+                account.streams.iter().map(|stream| self.has_channel(stream)).collect();
             let is_own = |stream: usize| own.get(stream).copied().unwrap_or(true);
             let evidence = account.evidence.to_mut();
             evidence.gaps.retain(|gap| gap.stream.is_none_or(is_own));
@@ -120,7 +129,12 @@ impl Buffer {
     /// Returns the channels that the folder shows.
     pub(crate) fn channels(&self) -> Result<Vec<ChannelSummary>, Errno> {
         let details = self.details()?;
-        Ok(details.channels.iter().filter(|channel| self.view.has(&details, channel)).cloned().collect())
+        Ok(details
+            .channels
+            .iter()
+            .filter(|channel| self.view.has(&details, channel))
+            .cloned()
+            .collect())
     }
 
     /// Returns the events that the folder shows, of a CPU or of all.
@@ -147,12 +161,16 @@ impl Buffer {
             self.handle.set_recording(None, on);
         }
         let own = self.channels()?;
-        let is_due = |channel: &&ChannelSummary| on || !part.channels.is_empty() && channel.recording;
-        own.iter().filter(is_due).for_each(|channel| self.handle.set_recording(Some(channel.id), on));
+        let is_due =
+            |channel: &&ChannelSummary| on || !part.channels.is_empty() && channel.recording;
+        own.iter()
+            .filter(is_due)
+            .for_each(|channel| self.handle.set_recording(Some(channel.id), on));
         Ok(())
     }
 
-    /// Returns the rules for the events that the folder shows, as if the session had no other channels.
+    /// Returns the rules for the events that the folder shows, as if the session had no other
+    /// channels.
     pub(crate) fn rules(&self) -> Result<Vec<RuleSpec>, Errno> {
         let details = self.details()?;
         Ok(self.view.rules(&details.rules, &added_ids(&details)))
@@ -162,7 +180,10 @@ impl Buffer {
     ///
     /// # Errors
     /// The list of rules is full or held, or a rule is not valid. Nothing has changed then.
-    pub(crate) fn change_rules(&self, edit: impl FnOnce(&mut Vec<RuleSpec>)) -> Result<(), lastwords::Error> {
+    pub(crate) fn change_rules(
+        &self,
+        edit: impl FnOnce(&mut Vec<RuleSpec>),
+    ) -> Result<(), lastwords::Error> {
         let added = self.details().map(|details| added_ids(&details)).unwrap_or_default();
         self.handle.change_rules(|rules| self.view.change_rules(rules, &added, edit))
     }
@@ -186,11 +207,13 @@ mod tests {
             own.push(RuleSpec::enable("c"));
         });
         assert_eq!(rules, [RuleSpec::disable("*"), rule(Some(7), "b:*"), rule(Some(8), "c")]);
-        View::Added(7).change_rules(&mut rules, &[7, 8], |own| assert_eq!(*own, [RuleSpec::enable("b:*")]));
+        View::Added(7)
+            .change_rules(&mut rules, &[7, 8], |own| assert_eq!(*own, [RuleSpec::enable("b:*")]));
         assert_eq!(rules, [RuleSpec::disable("*"), rule(Some(8), "c"), rule(Some(7), "b:*")]);
     }
 
-    /// Another program has put a rule for all channels behind those of an added one, so that it decides there too. It still does.
+    /// Another program has put a rule for all channels behind those of an added one, so that it
+    /// decides there too. It still does.
     #[test]
     fn rules_of_others_keep_their_order() {
         let before = vec![rule(Some(7), "b:*"), RuleSpec::disable("b:c"), rule(Some(7), "d")];

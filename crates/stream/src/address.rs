@@ -33,32 +33,39 @@ pub enum Address {
 }
 
 impl Address {
-    /// Returns the address that the name of an output stands for; none for the name of a file. A file whose name begins like an
-    /// address is named with its folder, as in `./tcp:x`.
+    /// Returns the address that the name of an output stands for; none for the name of a file. A
+    /// file whose name begins like an address is named with its folder, as in `./tcp:x`.
     ///
     /// # Errors
     /// The name begins like an address, and is none.
     pub fn of_output(name: &OsStr) -> anyhow::Result<Option<Self>> {
-        let is_address = ["tcp:", "vsock:", "unix:"].iter().any(|kind| name.as_bytes().starts_with(kind.as_bytes()));
+        let is_address = ["tcp:", "vsock:", "unix:"]
+            .iter()
+            .any(|kind| name.as_bytes().starts_with(kind.as_bytes()));
         is_address.then(|| name.to_string_lossy().parse()).transpose()
     }
 
-    /// Returns true if other machines of a network may reach a receiver at this address. Virtual machines reach their host by vsock alone.
+    /// Returns true if other machines of a network may reach a receiver at this address. Virtual
+    /// machines reach their host by vsock alone.
     ///
     /// # Errors
     /// The host's name leads to no address.
     pub fn is_of_network(&self) -> anyhow::Result<bool> {
-        let is_beyond =
-            |address: &SockAddr| address.as_socket().is_some_and(|address| !address.ip().to_canonical().is_loopback());
+        let is_beyond = |address: &SockAddr| {
+            address.as_socket().is_some_and(|address| !address.ip().to_canonical().is_loopback())
+        };
         Ok(self.resolved()?.iter().any(|(_, _, address)| is_beyond(address)))
     }
 
     /// Connects to the receiver.
     pub(crate) fn connect(&self) -> anyhow::Result<Socket> {
-        let named = || format!("{self}: cannot connect; is `lastwords receive --listen {self}` running there?");
+        let named = || {
+            format!("{self}: cannot connect; is `lastwords receive --listen {self}` running there?")
+        };
         let mut last = None;
         for (domain, protocol, address) in self.resolved()? {
-            let socket = Socket::new(domain, Type::STREAM, protocol).with_context(|| format!("{self}: no socket"))?;
+            let socket = Socket::new(domain, Type::STREAM, protocol)
+                .with_context(|| format!("{self}: no socket"))?;
             let connected = match self {
                 Self::Tcp(_) => socket.connect_timeout(&address, CONNECT),
                 // The kernel gives up by itself, or knows at once.
@@ -75,7 +82,8 @@ impl Address {
                 Err(error) => last = Some(error),
             }
         }
-        let last = last.unwrap_or_else(|| std::io::Error::new(ErrorKind::NotFound, "the host has no address"));
+        let last = last
+            .unwrap_or_else(|| std::io::Error::new(ErrorKind::NotFound, "the host has no address"));
         Err(last).with_context(named)
     }
 
@@ -89,7 +97,8 @@ impl Address {
         match self {
             Self::Tcp(_) => socket.set_reuse_address(true).with_context(named)?,
             Self::Unix(path) => {
-                let is_socket = path.symlink_metadata().is_ok_and(|meta| meta.file_type().is_socket());
+                let is_socket =
+                    path.symlink_metadata().is_ok_and(|meta| meta.file_type().is_socket());
                 let is_left = is_socket && self.connect().is_err_and(|error| is_refused(&error));
                 if is_left {
                     std::fs::remove_file(path).with_context(named)?;
@@ -102,7 +111,8 @@ impl Address {
         Ok(socket)
     }
 
-    /// Returns the address at which a socket listens: with the port that the kernel chose if port 0 was asked for.
+    /// Returns the address at which a socket listens: with the port that the kernel chose if port 0
+    /// was asked for.
     pub(crate) fn bound(&self, socket: &Socket) -> Self {
         match (self, socket.local_addr().ok().and_then(|address| address.as_socket())) {
             (Self::Tcp(_), Some(bound)) => Self::Tcp(bound.to_string()),
@@ -113,7 +123,8 @@ impl Address {
     /// Makes a connection ready: calls do not block, and a peer that has vanished is noticed.
     pub(crate) fn prepare(&self, socket: &Socket) -> anyhow::Result<()> {
         if let Self::Tcp(_) = self {
-            // An idle connection whose peer is gone is otherwise never noticed. It is no harm if the kernel refuses.
+            // An idle connection whose peer is gone is otherwise never noticed. It is no harm if
+            // the kernel refuses.
             let _ = socket.set_keepalive(true);
             let _ = socket.set_tcp_nodelay(true);
         }
@@ -123,13 +134,17 @@ impl Address {
     fn resolved(&self) -> anyhow::Result<Vec<(Domain, Option<Protocol>, SockAddr)>> {
         Ok(match self {
             Self::Tcp(host) => {
-                let addresses = host.to_socket_addrs().with_context(|| format!("{self}: no such host"))?;
-                let with_kind = |address| (Domain::for_address(address), Some(Protocol::TCP), SockAddr::from(address));
+                let addresses =
+                    host.to_socket_addrs().with_context(|| format!("{self}: no such host"))?;
+                let with_kind = |address| {
+                    (Domain::for_address(address), Some(Protocol::TCP), SockAddr::from(address))
+                };
                 addresses.map(with_kind).collect()
             }
             Self::Vsock(cid, port) => vec![(Domain::VSOCK, None, SockAddr::vsock(*cid, *port))],
             Self::Unix(path) => {
-                let address = SockAddr::unix(path).with_context(|| format!("{self}: no path of a socket"))?;
+                let address =
+                    SockAddr::unix(path).with_context(|| format!("{self}: no path of a socket"))?;
                 vec![(Domain::UNIX, None, address)]
             }
         })
@@ -137,7 +152,9 @@ impl Address {
 }
 
 fn is_refused(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == ErrorKind::ConnectionRefused)
+    error
+        .downcast_ref::<std::io::Error>()
+        .is_some_and(|error| error.kind() == ErrorKind::ConnectionRefused)
 }
 
 /// Checks that the peer of a Unix socket is the same user or root.
@@ -154,7 +171,8 @@ impl FromStr for Address {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> anyhow::Result<Self> {
-        let wrong = || format!("{text}: no address such as tcp:HOST:PORT, vsock:CID:PORT or unix:PATH");
+        let wrong =
+            || format!("{text}: no address such as tcp:HOST:PORT, vsock:CID:PORT or unix:PATH");
         let (kind, rest) = text.split_once(':').with_context(wrong)?;
         match kind {
             "tcp" => {
@@ -167,7 +185,8 @@ impl FromStr for Address {
             }
             "vsock" => {
                 let (cid, port) = rest.split_once(':').with_context(wrong)?;
-                let cid = if cid == "any" { ANY_CID } else { cid.parse().ok().with_context(wrong)? };
+                let cid =
+                    if cid == "any" { ANY_CID } else { cid.parse().ok().with_context(wrong)? };
                 Ok(Self::Vsock(cid, port.parse().ok().with_context(wrong)?))
             }
             "unix" if !rest.is_empty() => Ok(Self::Unix(rest.into())),
@@ -193,13 +212,23 @@ mod tests {
 
     #[test]
     fn addresses_are_read_and_shown() {
-        for text in ["tcp:host:7117", "tcp:[::1]:7117", "vsock:2:7117", "vsock:any:7117", "unix:/run/x"] {
+        for text in
+            ["tcp:host:7117", "tcp:[::1]:7117", "vsock:2:7117", "vsock:any:7117", "unix:/run/x"]
+        {
             let address: Address = text.parse().unwrap();
             assert_eq!(address.to_string(), text);
             assert_eq!(Address::of_output(OsStr::new(text)).unwrap(), Some(address));
         }
-        for text in ["tcp:host", "tcp:::1:7117", "tcp:host:x", "tcp::7", "vsock:2", "vsock:x:1", "unix:", "tcp:h:70000"]
-        {
+        for text in [
+            "tcp:host",
+            "tcp:::1:7117",
+            "tcp:host:x",
+            "tcp::7",
+            "vsock:2",
+            "vsock:x:1",
+            "unix:",
+            "tcp:h:70000",
+        ] {
             let error = Address::of_output(OsStr::new(text)).unwrap_err().to_string();
             assert!(error.starts_with(text) && error.contains("tcp:HOST:PORT"), "{error}");
         }

@@ -1,4 +1,5 @@
-//! The interval at which a sender sends what is committed and would otherwise wait until a sub-buffer is full.
+//! The interval at which a sender sends what is committed and would otherwise wait until a
+//! sub-buffer is full.
 
 use std::time::{Duration, Instant};
 

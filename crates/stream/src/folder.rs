@@ -1,8 +1,9 @@
 //! The session folder that is made of a session's stream.
 //!
-//! The folder has the regions of the session as files. The region of a stream is a ring with room for all sub-buffers that came, so
-//! that each is in the place that its number gives, where `rings.rs` has put it. Places of sub-buffers that did not come stay holes,
-//! which every reader tells as damage.
+//! The folder has the regions of the session as files. The region of a stream is a ring with room
+//! for all sub-buffers that came, so that each is in the place that its number gives, where
+//! `rings.rs` has put it. Places of sub-buffers that did not come stay holes, which every reader
+//! tells as damage.
 
 use crate::head::Head;
 use crate::packets::Packets;
@@ -37,7 +38,8 @@ pub struct Session {
     pub sub_buffers: u64,
     /// Sub-buffers that did not come, or were overwritten while they were sent.
     pub lost_sub_buffers: u64,
-    /// Events that the rings counted as lost; none if the stream ended early, so that the last count is missing.
+    /// Events that the rings counted as lost; none if the stream ended early, so that the last
+    /// count is missing.
     pub lost_events: Option<u64>,
     /// Why the stream ended early; none if it is complete.
     pub ended_early: Option<String>,
@@ -65,21 +67,29 @@ struct Ring {
 struct Contents {
     hello: Option<Hello>,
     session: Option<SessionInfo>,
-    /// Parts of regions in the order in which they came: kind, offset in the region, and where the spool has them.
+    /// Parts of regions in the order in which they came: kind, offset in the region, and where the
+    /// spool has them.
     regions: Vec<(u32, u64, Part)>,
     rings: BTreeMap<u32, Ring>,
     end: Option<End>,
     why: Option<String>,
 }
 
-/// Makes the folder of a spool, if that has the stream of a session. `why`: the stream ended early, and why. Returns none if it is no
-/// such stream, or if the description of the session did not come, so that nothing can be read.
+/// Makes the folder of a spool, if that has the stream of a session. `why`: the stream ended early,
+/// and why. Returns none if it is no such stream, or if the description of the session did not
+/// come, so that nothing can be read.
 ///
 /// # Errors
 /// The folder cannot be written.
-pub(crate) fn make(spool: &File, path: &Path, why: Option<&str>) -> anyhow::Result<Option<Session>> {
+pub(crate) fn make(
+    spool: &File,
+    path: &Path,
+    why: Option<&str>,
+) -> anyhow::Result<Option<Session>> {
     let mut contents = Contents::read(spool)?;
-    let (Some(hello), Some(info)) = (contents.hello.take(), contents.session.take()) else { return Ok(None) };
+    let (Some(hello), Some(info)) = (contents.hello.take(), contents.session.take()) else {
+        return Ok(None);
+    };
     if REGIONS.iter().any(|(kind, _)| !contents.regions.iter().any(|(of, ..)| of == kind)) {
         return Ok(None);
     }
@@ -87,19 +97,24 @@ pub(crate) fn make(spool: &File, path: &Path, why: Option<&str>) -> anyhow::Resu
     let unique = info.uuid.get(..16).unwrap_or_default();
     let name = path.file_stem().unwrap_or_default().to_string_lossy();
     let folder = path.with_file_name(format!("{name}-{unique}"));
-    // A receiver that was killed before it removed the spool has left the folder, which is finished. No other stream has a spool of this
-    // name, because a new spool does not get the name of a folder that is there.
+    // A receiver that was killed before it removed the spool has left the folder, which is
+    // finished. No other stream has a spool of this name, because a new spool does not get the name
+    // of a folder that is there.
     let is_finished = folder.symlink_metadata().is_ok();
     let new = if is_finished { folder.clone() } else { path.with_extension(rings::ENDING) };
     if !is_complete {
-        // Without the end, it is not known which of the last packets were overwritten while they were sent, so that only those count
-        // that their checksums prove. A sub-buffer that is not closed has none.
+        // Without the end, it is not known which of the last packets were overwritten while they
+        // were sent, so that only those count that their checksums prove. A sub-buffer that is not
+        // closed has none.
         for (index, ring) in &mut contents.rings {
             ring.keep_closed(&new, *index)?;
             ring.add_open(&new, *index, is_finished)?;
         }
     }
-    let why = why.map(str::to_owned).or_else(|| contents.why.take()).unwrap_or_else(|| "it has no end".to_owned());
+    let why = why
+        .map(str::to_owned)
+        .or_else(|| contents.why.take())
+        .unwrap_or_else(|| "it has no end".to_owned());
     let rings = contents.rings.values();
     let session = Session {
         path: folder.clone(),
@@ -116,10 +131,15 @@ pub(crate) fn make(spool: &File, path: &Path, why: Option<&str>) -> anyhow::Resu
     };
     if !is_finished {
         // It is there if a ring had begun.
-        DirBuilder::new().recursive(true).mode(0o700).create(&new).with_context(|| new.display().to_string())?;
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&new)
+            .with_context(|| new.display().to_string())?;
         let written = contents.write(spool, &new, session.ended_early.as_deref());
         let renamed = written.and_then(|()| {
-            fs::rename(&new, &folder).with_context(|| format!("{}: cannot be written", folder.display()))
+            fs::rename(&new, &folder)
+                .with_context(|| format!("{}: cannot be written", folder.display()))
         });
         if let Err(error) = renamed {
             remove_made(&new);
@@ -129,7 +149,8 @@ pub(crate) fn make(spool: &File, path: &Path, why: Option<&str>) -> anyhow::Resu
     Ok(Some(session))
 }
 
-/// Removes what was made of a spool in a folder, after that has failed. What arrived stays: the next receiver makes it again.
+/// Removes what was made of a spool in a folder, after that has failed. What arrived stays: the
+/// next receiver makes it again.
 fn remove_made(folder: &Path) {
     for name in REGIONS.map(|(_, name)| name).into_iter().chain([lastwords_open::ENDED_EARLY]) {
         let _ = fs::remove_file(folder.join(name));
@@ -139,7 +160,8 @@ fn remove_made(folder: &Path) {
     let _ = fs::remove_dir(folder);
 }
 
-/// Returns true if a session's stream of this name was saved: there is a folder of the name, `-`, and 16 hexadecimal digits.
+/// Returns true if a session's stream of this name was saved: there is a folder of the name, `-`,
+/// and 16 hexadecimal digits.
 ///
 /// # Errors
 /// The folder of the receiver cannot be read.
@@ -148,13 +170,16 @@ pub(crate) fn exists(receiver: &Path, name: &str) -> anyhow::Result<bool> {
     let is_of = |entry: fs::DirEntry| {
         let other = entry.file_name().to_string_lossy().into_owned();
         let unique = other.strip_prefix(name).and_then(|rest| rest.strip_prefix('-'));
-        unique.is_some_and(|unique| unique.len() == 16 && unique.bytes().all(|byte| byte.is_ascii_hexdigit()))
+        unique.is_some_and(|unique| {
+            unique.len() == 16 && unique.bytes().all(|byte| byte.is_ascii_hexdigit())
+        })
     };
     Ok(entries.filter_map(Result::ok).any(is_of))
 }
 
 impl Ring {
-    /// Returns the position where the ring ends: by its head if the stream is complete, else after the last packet.
+    /// Returns the position where the ring ends: by its head if the stream is complete, else after
+    /// the last packet.
     fn end(&self) -> u64 {
         let Some(head) = &self.head else { return 0 };
         self.packets.end(head.size).max(head.end)
@@ -181,8 +206,9 @@ impl Ring {
         Ok(())
     }
 
-    /// Adds the sub-buffer that was being filled when the stream ended early. It was copied by the sender before it was sent, so that no
-    /// recorder can have changed it, and its packet came if it was closed later.
+    /// Adds the sub-buffer that was being filled when the stream ended early. It was copied by the
+    /// sender before it was sent, so that no recorder can have changed it, and its packet came if
+    /// it was closed later.
     fn add_open(&mut self, folder: &Path, index: u32, is_finished: bool) -> anyhow::Result<()> {
         let (Some(head), Some((number, length))) = (&self.head, self.open) else { return Ok(()) };
         let next = self.packets.end(head.size).div_ceil(head.size).max(head.begin());
@@ -235,7 +261,13 @@ impl Contents {
         Ok(contents)
     }
 
-    fn take(&mut self, spool: &File, order: &mut Order, header: &Header, content: Part) -> anyhow::Result<()> {
+    fn take(
+        &mut self,
+        spool: &File,
+        order: &mut Order,
+        header: &Header,
+        content: Part,
+    ) -> anyhow::Result<()> {
         let read = |length: u64| -> anyhow::Result<Vec<u8>> {
             let mut bytes = vec![0; usize::try_from(length)?];
             spool.read_exact_at(&mut bytes, content.offset)?;
@@ -244,10 +276,15 @@ impl Contents {
         let number = || -> anyhow::Result<u64> {
             Ok(read(NUMBER)?.first_chunk::<8>().map_or(0, |number| u64::from_le_bytes(*number)))
         };
-        let rest =
-            Part { offset: content.offset.saturating_add(NUMBER), length: content.length.saturating_sub(NUMBER) };
+        let rest = Part {
+            offset: content.offset.saturating_add(NUMBER),
+            length: content.length.saturating_sub(NUMBER),
+        };
         match header.kind {
-            Kind::Hello => self.hello = Some(serde_json::from_slice(&read(header.length)?).context("the frame Hello")?),
+            Kind::Hello => {
+                self.hello =
+                    Some(serde_json::from_slice(&read(header.length)?).context("the frame Hello")?)
+            }
             Kind::Session => {
                 order.describe(header, &read(header.length)?).context("the frame Session")?;
                 self.session = order.session().cloned();
@@ -264,13 +301,18 @@ impl Contents {
                     "a packet of {} bytes in the spool of an older receiver",
                     content.length
                 );
-                let length = read(PLACED)?.last_chunk::<8>().map_or(0, |length| u64::from_le_bytes(*length));
+                let length =
+                    read(PLACED)?.last_chunk::<8>().map_or(0, |length| u64::from_le_bytes(*length));
                 let ring = self.rings.entry(header.cpu).or_default();
                 let size = ring.head.as_ref().map_or(length, |head| head.size);
                 ring.packets.insert(number()?, length, size, MOST_GAPS)?;
             }
             Kind::Open => {
-                ensure!(content.length == PLACED_OPEN, "a part of {} bytes in the spool", content.length);
+                ensure!(
+                    content.length == PLACED_OPEN,
+                    "a part of {} bytes in the spool",
+                    content.length
+                );
                 let words = read(PLACED_OPEN)?;
                 let word = |at: usize| words.get(at..).and_then(|words| words.first_chunk::<8>());
                 let [number, offset, length] =
@@ -278,12 +320,16 @@ impl Contents {
                 let ring = self.rings.entry(header.cpu).or_default();
                 let before = ring.open.filter(|(of, _)| *of == number).map_or(0, |(_, has)| has);
                 // Parts follow each other without a gap.
-                ring.open = (offset <= before).then_some((number, before.max(offset.saturating_add(length))));
+                ring.open = (offset <= before)
+                    .then_some((number, before.max(offset.saturating_add(length))));
             }
             Kind::Overwritten => {
                 self.rings.entry(header.cpu).or_default().packets.remove(number()?);
             }
-            Kind::End => self.end = Some(serde_json::from_slice(&read(header.length)?).context("the frame End")?),
+            Kind::End => {
+                self.end =
+                    Some(serde_json::from_slice(&read(header.length)?).context("the frame End")?)
+            }
             _ => {}
         }
         Ok(())
@@ -322,7 +368,13 @@ impl Contents {
 
 fn create(path: &Path) -> anyhow::Result<File> {
     // A receiver that was killed may have left it.
-    let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(path);
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path);
     file.with_context(|| path.display().to_string())
 }
 
@@ -332,7 +384,8 @@ pub(crate) fn placed(cpu: u32, number: u64, length: u64) -> Vec<u8> {
     [&header.bytes()[..], &number.to_le_bytes(), &length.to_le_bytes()].concat()
 }
 
-/// Returns what the spool has of a part of a sub-buffer that is being filled: its number, the offset of the part and its length.
+/// Returns what the spool has of a part of a sub-buffer that is being filled: its number, the
+/// offset of the part and its length.
 pub(crate) fn placed_open(cpu: u32, number: u64, offset: u64, length: u64) -> Vec<u8> {
     let header = Header { kind: Kind::Open, cpu, length: PLACED_OPEN };
     let words = [number, offset, length].map(u64::to_le_bytes);

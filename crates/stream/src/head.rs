@@ -1,8 +1,11 @@
-//! The begin of a stream's region of a session, as docs/ABI.md has it: its header, geometry and control words.
+//! The begin of a stream's region of a session, as docs/ABI.md has it: its header, geometry and
+//! control words.
 
 use anyhow::ensure;
 use lastwords_abi::packet;
-use lastwords_abi::region::{BYTE_ORDER_MARK, HEADER_SIZE, MAGIC, REGION_ALIGN, RegionHeader, checksum};
+use lastwords_abi::region::{
+    BYTE_ORDER_MARK, HEADER_SIZE, MAGIC, REGION_ALIGN, RegionHeader, checksum,
+};
 use lastwords_abi::stream::{CONTROL_OFF, HalfControl, Slot, StreamControl, StreamInfo};
 use lastwords_bytes::ByteOrder;
 use std::fs::File;
@@ -19,7 +22,8 @@ const HALF: usize = CONTROL_OFF.saturating_add(offset_of!(StreamControl, half));
 const LOST: usize = 5;
 /// Most sub-buffers of a ring.
 pub(crate) const MOST: u64 = 1 << 20;
-/// Offset of the data in the region that a receiver makes: in front, so that it has its place before the number of sub-buffers is known.
+/// Offset of the data in the region that a receiver makes: in front, so that it has its place
+/// before the number of sub-buffers is known.
 pub(crate) const DATA_OFF: u64 = REGION_ALIGN;
 
 /// The begin of a stream's region, with the values of it that a receiver needs.
@@ -43,7 +47,10 @@ impl Head {
     /// # Errors
     /// It is none of a stream, or one that no recorder makes.
     pub(crate) fn read(bytes: &[u8]) -> anyhow::Result<Self> {
-        ensure!(bytes.len() == HEAD && bytes.starts_with(&MAGIC), "the bytes are not the begin of a region");
+        ensure!(
+            bytes.len() == HEAD && bytes.starts_with(&MAGIC),
+            "the bytes are not the begin of a region"
+        );
         let mark = read::<4>(bytes, offset_of!(RegionHeader, byte_order)).map(u32::from_le_bytes);
         let order = match mark {
             Some(BYTE_ORDER_MARK) => ByteOrder::Little,
@@ -52,8 +59,12 @@ impl Head {
         };
         let number = |at: usize| word(bytes, at, order);
         let size = number(INFO.saturating_add(offset_of!(StreamInfo, sub_buffer_size)));
-        ensure!(size.is_power_of_two() && (128..=1 << 30).contains(&size), "sub-buffers of {size} bytes");
-        let counter = |index: usize| offset_of!(StreamControl, lost).saturating_add(index.saturating_mul(8));
+        ensure!(
+            size.is_power_of_two() && (128..=1 << 30).contains(&size),
+            "sub-buffers of {size} bytes"
+        );
+        let counter =
+            |index: usize| offset_of!(StreamControl, lost).saturating_add(index.saturating_mul(8));
         let lost = (0..LOST).map(|index| number(CONTROL_OFF.saturating_add(counter(index))));
         Ok(Self {
             order,
@@ -73,8 +84,13 @@ impl Head {
         let mut bytes = [0; HEAD];
         file.read_exact_at(&mut bytes, 0)?;
         let order = Self::read(&bytes)?.order;
-        let count = read::<4>(&bytes, INFO.saturating_add(offset_of!(StreamInfo, sub_buffers))).unwrap_or_default();
-        let count = if order == ByteOrder::Big { u32::from_be_bytes(count) } else { u32::from_le_bytes(count) };
+        let count = read::<4>(&bytes, INFO.saturating_add(offset_of!(StreamInfo, sub_buffers)))
+            .unwrap_or_default();
+        let count = if order == ByteOrder::Big {
+            u32::from_be_bytes(count)
+        } else {
+            u32::from_le_bytes(count)
+        };
         ensure!(count.is_power_of_two(), "a region of {count} sub-buffers");
         Ok(u64::from(count))
     }
@@ -85,20 +101,22 @@ impl Head {
         self.first.checked_div(self.size).unwrap_or(0)
     }
 
-    /// Returns true if the bytes are those of the closed sub-buffer of this number, by its header and its checksum (docs/ABI.md, section
-    /// 5).
+    /// Returns true if the bytes are those of the closed sub-buffer of this number, by its header
+    /// and its checksum (docs/ABI.md, section 5).
     #[must_use]
     pub(crate) fn is_closed(&self, number: u64, bytes: &[u8]) -> bool {
         let trailer = bytes.len().saturating_sub(8);
         let bits = word(bytes, packet::at::CONTENT_SIZE, self.order);
         let content = usize::try_from(bits.checked_div(8).unwrap_or(0)).unwrap_or(usize::MAX);
         let is_it = word(bytes, packet::at::PACKET_SEQ_NUM, self.order) == number;
-        let covered = bytes.get(..content.min(trailer)).filter(|_| content <= trailer && content > 0);
-        is_it && covered.is_some_and(|covered| checksum(covered) == word(bytes, trailer, self.order))
+        let covered =
+            bytes.get(..content.min(trailer)).filter(|_| content <= trailer && content > 0);
+        is_it
+            && covered.is_some_and(|covered| checksum(covered) == word(bytes, trailer, self.order))
     }
 
-    /// Makes the region one that has room for the sub-buffers from `first` up to the position `end`, which replaces that of the
-    /// stream. Its data are in front of its slots.
+    /// Makes the region one that has room for the sub-buffers from `first` up to the position
+    /// `end`, which replaces that of the stream. Its data are in front of its slots.
     ///
     /// # Errors
     /// No ring has as many sub-buffers.
@@ -124,7 +142,9 @@ impl Head {
         put(INFO.saturating_add(offset_of!(StreamInfo, sub_buffers)), count, 4);
         put(INFO.saturating_add(offset_of!(StreamInfo, page_size)), 0, 4);
         for number in 0..2u64 {
-            let pair = usize::try_from(number).map_or(0, |number| number.saturating_mul(8)).saturating_add(INFO);
+            let pair = usize::try_from(number)
+                .map_or(0, |number| number.saturating_mul(8))
+                .saturating_add(INFO);
             put(pair.saturating_add(offset_of!(StreamInfo, slots_off)), slots(number), 8);
             put(pair.saturating_add(offset_of!(StreamInfo, data_off)), data(number), 8);
         }
@@ -132,10 +152,16 @@ impl Head {
         put(HALF.saturating_add(offset_of!(HalfControl, attempt)), end, 8);
         let check = offset_of!(RegionHeader, check);
         let fixed = INFO..INFO.saturating_add(size_of::<StreamInfo>());
-        let covered = [bytes.get(..check), bytes.get(fixed)].map(Option::unwrap_or_default).concat();
+        let covered =
+            [bytes.get(..check), bytes.get(fixed)].map(Option::unwrap_or_default).concat();
         let sum = checksum(&covered);
         let sum = if self.order == ByteOrder::Big { sum.to_be_bytes() } else { sum.to_le_bytes() };
-        bytes.get_mut(check..).unwrap_or_default().iter_mut().zip(sum).for_each(|(byte, value)| *byte = value);
+        bytes
+            .get_mut(check..)
+            .unwrap_or_default()
+            .iter_mut()
+            .zip(sum)
+            .for_each(|(byte, value)| *byte = value);
         Ok(Region { bytes, count, size })
     }
 }
@@ -177,15 +203,27 @@ mod tests {
 
     #[test]
     fn a_sub_buffer_is_known_by_its_number_and_its_checksum() {
-        let head = Head { bytes: Vec::new(), order: ByteOrder::Little, size: 512, first: 0, end: 0, lost: 0 };
-        // docs/ABI.md, section 5: the content in bits at 48, the number at 64, the checksum in the last 8 bytes.
+        let head = Head {
+            bytes: Vec::new(),
+            order: ByteOrder::Little,
+            size: 512,
+            first: 0,
+            end: 0,
+            lost: 0,
+        };
+        // docs/ABI.md, section 5: the content in bits at 48, the number at 64, the checksum in the
+        // last 8 bytes.
         let mut bytes = vec![0x5a; 512];
         bytes[48..56].copy_from_slice(&(200u64 * 8).to_le_bytes());
         bytes[64..72].copy_from_slice(&7u64.to_le_bytes());
         let sum = checksum(&bytes[..200]);
         bytes[504..].copy_from_slice(&sum.to_le_bytes());
         assert!(head.is_closed(7, &bytes));
-        assert!(!head.is_closed(6, &bytes) && !head.is_closed(7, &bytes[..504]) && !head.is_closed(7, &[]));
+        assert!(
+            !head.is_closed(6, &bytes)
+                && !head.is_closed(7, &bytes[..504])
+                && !head.is_closed(7, &[])
+        );
         for at in (0..200).chain(504..512) {
             let mut other = bytes.clone();
             other[at] ^= 1;

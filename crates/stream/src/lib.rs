@@ -1,9 +1,10 @@
-//! Sends the sub-buffers of the kernel's tracer, and those of applications' sessions, over a socket, and receives them from many
-//! senders at once.
+//! Sends the sub-buffers of the kernel's tracer, and those of applications' sessions, over a
+//! socket, and receives them from many senders at once.
 //!
-//! A stream is a sequence of frames ([`wire`]; prose in docs/STREAM.md): who sends, the shape of the rings, the description of the
-//! events, then sub-buffers as the kernel gives them, each frame with those of one CPU, and at the end the kernel's counters. A
-//! [`Sender`] moves sub-buffers from a pipe to the socket, and a [`Receiver`] moves them from the socket through a pipe into a file,
+//! A stream is a sequence of frames ([`wire`]; prose in docs/STREAM.md): who sends, the shape of
+//! the rings, the description of the events, then sub-buffers as the kernel gives them, each frame
+//! with those of one CPU, and at the end the kernel's counters. A [`Sender`] moves sub-buffers from
+//! a pipe to the socket, and a [`Receiver`] moves them from the socket through a pipe into a file,
 //! both by `splice(2)`, so that no trace data is copied to user space.
 //!
 //! `sendfile(2)` copies the sub-buffers of a session from the session's file to the socket. The

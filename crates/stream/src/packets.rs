@@ -1,9 +1,11 @@
-//! The packets of a ring that came: runs of consecutive numbers, so that a table grows with the gaps and not with the packets.
+//! The packets of a ring that came: runs of consecutive numbers, so that a table grows with the
+//! gaps and not with the packets.
 
 use anyhow::{bail, ensure};
 use std::collections::BTreeMap;
 
-/// Numbers of packets, each of which has the size of a sub-buffer. The last one of a ring may be shorter.
+/// Numbers of packets, each of which has the size of a sub-buffer. The last one of a ring may be
+/// shorter.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Packets {
     /// The first number of each run, and the number after its last.
@@ -18,9 +20,17 @@ impl Packets {
     ///
     /// # Errors
     /// A shorter packet came before it, or the packets have more than `most` runs.
-    pub(crate) fn insert(&mut self, number: u64, length: u64, size: u64, most: usize) -> anyhow::Result<()> {
+    pub(crate) fn insert(
+        &mut self,
+        number: u64,
+        length: u64,
+        size: u64,
+        most: usize,
+    ) -> anyhow::Result<()> {
         if let Some((short, length)) = self.short {
-            bail!("packet {number} after packet {short}, which has {length} of {size} bytes and ends its ring");
+            bail!(
+                "packet {number} after packet {short}, which has {length} of {size} bytes and ends its ring"
+            );
         }
         let before = self.runs.range(..=number).next_back().map(|(first, end)| (*first, *end));
         if before.is_some_and(|(_, end)| number < end) {
@@ -38,7 +48,9 @@ impl Packets {
 
     /// Removes a packet.
     pub(crate) fn remove(&mut self, number: u64) {
-        let Some((first, end)) = self.runs.range(..=number).next_back().map(|(first, end)| (*first, *end)) else {
+        let Some((first, end)) =
+            self.runs.range(..=number).next_back().map(|(first, end)| (*first, *end))
+        else {
             return;
         };
         if number >= end {
@@ -56,13 +68,20 @@ impl Packets {
         self.short = self.short.filter(|(short, _)| *short != number);
     }
 
-    /// Returns the number and the length of each packet of a ring with sub-buffers of `size` bytes, by rising number.
+    /// Returns the number and the length of each packet of a ring with sub-buffers of `size` bytes,
+    /// by rising number.
     pub(crate) fn iter(&self, size: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
-        let length = move |number| self.short.filter(|(short, _)| *short == number).map_or(size, |(_, length)| length);
-        self.runs.iter().flat_map(|(first, end)| *first..*end).map(move |number| (number, length(number)))
+        let length = move |number| {
+            self.short.filter(|(short, _)| *short == number).map_or(size, |(_, length)| length)
+        };
+        self.runs
+            .iter()
+            .flat_map(|(first, end)| *first..*end)
+            .map(move |number| (number, length(number)))
     }
 
-    /// Returns runs of packets without a gap: the number of the first, how many there are, and their bytes.
+    /// Returns runs of packets without a gap: the number of the first, how many there are, and
+    /// their bytes.
     pub(crate) fn runs(&self, size: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
         let missing = move |end: u64| match self.short {
             Some((short, length)) if short.saturating_add(1) == end => size.saturating_sub(length),
@@ -115,9 +134,18 @@ mod tests {
                 plain.insert(40, 9);
                 assert!(packets.insert(41, 64, 64, 100).is_err());
             }
-            assert_eq!(packets.iter(64).collect::<Vec<_>>(), plain.clone().into_iter().collect::<Vec<_>>());
-            assert_eq!((packets.len(), packets.bytes(64)), (plain.len() as u64, plain.values().sum()));
-            assert_eq!(packets.end(64), plain.iter().next_back().map_or(0, |(number, length)| number * 64 + length));
+            assert_eq!(
+                packets.iter(64).collect::<Vec<_>>(),
+                plain.clone().into_iter().collect::<Vec<_>>()
+            );
+            assert_eq!(
+                (packets.len(), packets.bytes(64)),
+                (plain.len() as u64, plain.values().sum())
+            );
+            assert_eq!(
+                packets.end(64),
+                plain.iter().next_back().map_or(0, |(number, length)| number * 64 + length)
+            );
         }
     }
 
@@ -128,6 +156,12 @@ mod tests {
         assert_eq!((packets.runs.len(), packets.len()), (1, 1_000_000));
         packets.insert(1_000_001, 64, 64, 3).unwrap();
         packets.insert(1_000_003, 64, 64, 3).unwrap();
-        assert!(packets.insert(1_000_005, 64, 64, 3).unwrap_err().to_string().contains("more than 3 gaps"));
+        assert!(
+            packets
+                .insert(1_000_005, 64, 64, 3)
+                .unwrap_err()
+                .to_string()
+                .contains("more than 3 gaps")
+        );
     }
 }

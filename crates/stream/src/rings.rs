@@ -1,9 +1,10 @@
-//! The rings of a session's stream while they are received: each packet goes straight to its place in a file of its ring, so that the
-//! session folder is made without a copy.
+//! The rings of a session's stream while they are received: each packet goes straight to its place
+//! in a file of its ring, so that the session folder is made without a copy.
 //!
-//! Beside the spool `NAME.stream` is a folder `NAME.rings`. A ring's file in it has a name of its own, [`raw`], until it has become the
-//! region of a stream, [`stream`]. Its packets are one behind the other from [`DATA_OFF`], in the order of their numbers; the begin is
-//! left free for the begin of the region.
+//! Beside the spool `NAME.stream` is a folder `NAME.rings`. A ring's file in it has a name of its
+//! own, [`raw`], until it has become the region of a stream, [`stream`]. Its packets are one behind
+//! the other from [`DATA_OFF`], in the order of their numbers; the begin is left free for the begin
+//! of the region.
 
 use crate::head::{DATA_OFF, Head, Region};
 use crate::packets::Packets;
@@ -70,7 +71,13 @@ impl Rings {
             made.with_context(|| self.folder.display().to_string())?;
         }
         let first = head.begin();
-        self.rings.entry(stream).or_insert(Ring { file: None, size: head.size, first, next: first, is_over: false });
+        self.rings.entry(stream).or_insert(Ring {
+            file: None,
+            size: head.size,
+            first,
+            next: first,
+            is_over: false,
+        });
         Ok(())
     }
 
@@ -81,8 +88,15 @@ impl Rings {
     pub(crate) fn admit(&mut self, stream: u32, number: u64, length: u64) -> anyhow::Result<()> {
         let none = || format!("a packet of stream {stream} before its Head");
         let ring = self.rings.get_mut(&stream).with_context(none)?;
-        ensure!(number >= ring.next, "packet {number} of stream {stream}, where {} is the next", ring.next);
-        ensure!(!ring.is_over, "packet {number} of stream {stream} after one that is shorter than a sub-buffer");
+        ensure!(
+            number >= ring.next,
+            "packet {number} of stream {stream}, where {} is the next",
+            ring.next
+        );
+        ensure!(
+            !ring.is_over,
+            "packet {number} of stream {stream} after one that is shorter than a sub-buffer"
+        );
         let is_gap = number > ring.next;
         (ring.next, ring.is_over) = (number.saturating_add(1), length < ring.size);
         if is_gap { self.add_gap() } else { Ok(()) }
@@ -98,7 +112,8 @@ impl Rings {
         Ok(())
     }
 
-    /// Moves a packet from the pipe to its place: `moved` bytes of it, after `before` bytes that were moved before.
+    /// Moves a packet from the pipe to its place: `moved` bytes of it, after `before` bytes that
+    /// were moved before.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -121,7 +136,8 @@ impl Rings {
         let file = match &mut ring.file {
             Some(file) => file,
             none => {
-                let options = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).clone();
+                let options =
+                    OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).clone();
                 none.insert(options.open(path()).with_context(named)?)
             }
         };
@@ -132,15 +148,23 @@ impl Rings {
     ///
     /// # Errors
     /// No sub-buffer has that place.
-    pub(crate) fn admit_open(&mut self, stream: u32, offset: u64, length: u64) -> anyhow::Result<()> {
+    pub(crate) fn admit_open(
+        &mut self,
+        stream: u32,
+        offset: u64,
+        length: u64,
+    ) -> anyhow::Result<()> {
         let none = || format!("a part of stream {stream} before its Head");
         let size = self.rings.get(&stream).with_context(none)?.size;
-        ensure!(offset.saturating_add(length) <= size, "{length} bytes at {offset} of a sub-buffer of {size}");
+        ensure!(
+            offset.saturating_add(length) <= size,
+            "{length} bytes at {offset} of a sub-buffer of {size}"
+        );
         Ok(())
     }
 
-    /// Moves bytes of the sub-buffer that is being filled from the pipe to their place, which is not that of the packet: a packet that
-    /// does not arrive as a whole spoils nothing.
+    /// Moves bytes of the sub-buffer that is being filled from the pipe to their place, which is
+    /// not that of the packet: a packet that does not arrive as a whole spoils nothing.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -154,7 +178,8 @@ impl Rings {
         let path = open(&self.folder, stream);
         let named = || path.display().to_string();
         // It is written once in an interval, so that it is not kept open.
-        let options = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).clone();
+        let options =
+            OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).clone();
         let file = options.open(&path).with_context(named)?;
         spool::take(&file, Some(offset), pipe, moved).with_context(named)
     }
@@ -170,7 +195,8 @@ impl Rings {
 /// The offset of a packet in the file of a ring that is received.
 fn place(number: u64, first: u64, size: u64) -> anyhow::Result<u64> {
     let index = number.checked_sub(first).filter(|index| *index < crate::head::MOST);
-    let index = index.with_context(|| format!("packet {number} of a ring that begins with {first}"))?;
+    let index =
+        index.with_context(|| format!("packet {number} of a ring that begins with {first}"))?;
     Ok(DATA_OFF.saturating_add(index.saturating_mul(size)))
 }
 
@@ -189,26 +215,42 @@ fn open(folder: &Path, stream: u32) -> PathBuf {
     folder.join(format!("open-{stream:04}"))
 }
 
-/// Puts the sub-buffer that was being filled, of which `length` bytes came, into its place in the file of its ring, unless the region is
-/// made of that already. Where a receiver was killed while it did this, it is done anew.
+/// Puts the sub-buffer that was being filled, of which `length` bytes came, into its place in the
+/// file of its ring, unless the region is made of that already. Where a receiver was killed while
+/// it did this, it is done anew.
 ///
 /// # Errors
 /// A file cannot be read or written.
-pub(crate) fn place_open(folder: &Path, index: u32, head: &Head, (number, length): (u64, u64)) -> anyhow::Result<()> {
+pub(crate) fn place_open(
+    folder: &Path,
+    index: u32,
+    head: &Head,
+    (number, length): (u64, u64),
+) -> anyhow::Result<()> {
     let path = raw(folder, index);
     if stream(folder, index).exists() && !path.exists() {
         return Ok(());
     }
     let named = || path.display().to_string();
     let from = open(folder, index);
-    let from = OpenOptions::new().read(true).custom_flags(spool::NOFOLLOW).open(&from).with_context(named)?;
-    let options =
-        OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).custom_flags(spool::NOFOLLOW).clone();
+    let from = OpenOptions::new()
+        .read(true)
+        .custom_flags(spool::NOFOLLOW)
+        .open(&from)
+        .with_context(named)?;
+    let options = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags(spool::NOFOLLOW)
+        .clone();
     let to = options.open(&path).with_context(named)?;
     copy(&from, 0, &to, place(number, head.begin(), head.size)?, length).with_context(named)
 }
 
-/// Removes the sub-buffers that were being filled, which are in their regions or were replaced by their packets.
+/// Removes the sub-buffers that were being filled, which are in their regions or were replaced by
+/// their packets.
 ///
 /// # Errors
 /// One cannot be removed.
@@ -226,8 +268,10 @@ pub(crate) fn remove_open(folder: &Path, streams: impl Iterator<Item = u32>) -> 
 
 /// Removes the regions of streams that are copies: the ring's file is still there.
 pub(crate) fn remove_copies(folder: &Path) {
-    let entries =
-        fs::read_dir(folder).into_iter().flatten().filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let entries = fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     for index in entries.filter_map(|name| name.strip_prefix("raw-")?.parse().ok()) {
         let _ = fs::remove_file(stream(folder, index));
     }
@@ -257,7 +301,12 @@ impl Arrived {
     /// It cannot be opened.
     pub(crate) fn open(folder: &Path, index: u32, head: &Head) -> anyhow::Result<Option<Self>> {
         for (path, is_region) in [(raw(folder, index), false), (stream(folder, index), true)] {
-            let file = match OpenOptions::new().read(true).write(true).custom_flags(spool::NOFOLLOW).open(&path) {
+            let file = match OpenOptions::new()
+                .read(true)
+                .write(true)
+                .custom_flags(spool::NOFOLLOW)
+                .open(&path)
+            {
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,
                 file => file.with_context(|| path.display().to_string())?,
             };
@@ -280,15 +329,22 @@ impl Arrived {
     /// # Errors
     /// The file does not have it.
     pub(crate) fn read(&self, number: u64, bytes: &mut [u8]) -> anyhow::Result<()> {
-        self.file.read_exact_at(bytes, self.offset(number)?).with_context(|| self.path.display().to_string())
+        self.file
+            .read_exact_at(bytes, self.offset(number)?)
+            .with_context(|| self.path.display().to_string())
     }
 
-    /// Makes the region of the stream of it, with the packets of these numbers and lengths alone; all else is a hole. Where a receiver
-    /// was killed while it did this, it is done anew.
+    /// Makes the region of the stream of it, with the packets of these numbers and lengths alone;
+    /// all else is a hole. Where a receiver was killed while it did this, it is done anew.
     ///
     /// # Errors
     /// A file cannot be written.
-    pub(crate) fn finish(self, index: u32, region: &Region, packets: &Packets) -> anyhow::Result<()> {
+    pub(crate) fn finish(
+        self,
+        index: u32,
+        region: &Region,
+        packets: &Packets,
+    ) -> anyhow::Result<()> {
         if self.count.is_some() {
             return Ok(());
         }
@@ -299,7 +355,13 @@ impl Arrived {
             return fs::rename(&self.path, &to).with_context(|| to.display().to_string());
         }
         // Their places turn round within the region.
-        let options = OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).clone();
+        let options = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .clone();
         let file = options.open(&to).with_context(|| to.display().to_string())?;
         for (number, length) in packets.iter(self.size) {
             let place = place_in_region(number, region.count, self.size);
@@ -314,7 +376,8 @@ impl Arrived {
         let mut end = DATA_OFF;
         for (number, bytes) in packets.runs(self.size) {
             let at = self.offset(number)?;
-            clear(&self.file, end, at.saturating_sub(end)).with_context(|| self.path.display().to_string())?;
+            clear(&self.file, end, at.saturating_sub(end))
+                .with_context(|| self.path.display().to_string())?;
             end = at.saturating_add(bytes);
         }
         self.file.set_len(end).with_context(|| self.path.display().to_string())
@@ -343,7 +406,13 @@ fn clear(file: &File, offset: u64, length: u64) -> std::io::Result<()> {
 ///
 /// # Errors
 /// They are not there, or cannot be written.
-pub(crate) fn copy(from: &File, offset: u64, to: &File, place: u64, length: u64) -> anyhow::Result<()> {
+pub(crate) fn copy(
+    from: &File,
+    offset: u64,
+    to: &File,
+    place: u64,
+    length: u64,
+) -> anyhow::Result<()> {
     let (mut at, mut place, end) = (offset, place, offset.saturating_add(length));
     while at < end {
         let left = usize::try_from(end.saturating_sub(at).min(CHUNK))?;

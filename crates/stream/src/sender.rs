@@ -16,7 +16,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a receiver may take nothing once the recording has ended. While it goes on, the rings wait for a slow receiver.
+/// How long a receiver may take nothing once the recording has ended. While it goes on, the rings
+/// wait for a slow receiver.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long the receiver may take to answer.
 const ANSWER: Duration = Duration::from_secs(60);
@@ -24,7 +25,8 @@ const ANSWER: Duration = Duration::from_secs(60);
 const REASON: Duration = Duration::from_millis(500);
 /// The longest time between two looks at whether the recording has ended.
 const TICK: Duration = Duration::from_secs(1);
-/// The level of compression of a description. A higher one takes longer than the network that it spares.
+/// The level of compression of a description. A higher one takes longer than the network that it
+/// spares.
 const LEVEL: i32 = 1;
 /// Without events, a sign of life is sent as often.
 const ALIVE: Duration = Duration::from_secs(5);
@@ -118,8 +120,8 @@ impl Sender {
         self.frame(Kind::Description, 0, &archive, None)
     }
 
-    /// Sends sub-buffers of a CPU that are in a pipe, without a copy in user space. A slow receiver is waited for, until the other end
-    /// of `ended` is closed.
+    /// Sends sub-buffers of a CPU that are in a pipe, without a copy in user space. A slow receiver
+    /// is waited for, until the other end of `ended` is closed.
     ///
     /// # Errors
     /// As for [`Self::settings`].
@@ -138,16 +140,22 @@ impl Sender {
         self.sent(&mut state, header, sent)
     }
 
-    /// Sends sub-buffers of a CPU that are in memory. A slow receiver is waited for, until the other end of `ended` is closed.
+    /// Sends sub-buffers of a CPU that are in memory. A slow receiver is waited for, until the
+    /// other end of `ended` is closed.
     ///
     /// # Errors
     /// As for [`Self::settings`].
-    pub fn from_memory(&self, cpu: u32, bytes: &[u8], ended: Option<BorrowedFd<'_>>) -> anyhow::Result<()> {
+    pub fn from_memory(
+        &self,
+        cpu: u32,
+        bytes: &[u8],
+        ended: Option<BorrowedFd<'_>>,
+    ) -> anyhow::Result<()> {
         self.frame(Kind::SubBuffers, cpu, bytes, ended)
     }
 
-    /// Sends a sub-buffer of a session that is in a file, without a copy in user space. `packet` is the index of its stream and its
-    /// number.
+    /// Sends a sub-buffer of a session that is in a file, without a copy in user space. `packet` is
+    /// the index of its stream and its number.
     ///
     /// # Errors
     /// As for [`Self::settings`].
@@ -161,7 +169,8 @@ impl Sender {
     ) -> anyhow::Result<()> {
         let mut state = self.lock();
         let mut patience = Patience::new(ended);
-        let header = Header { kind: Kind::Packet, cpu: packet.0, length: length.saturating_add(NUMBER) };
+        let header =
+            Header { kind: Kind::Packet, cpu: packet.0, length: length.saturating_add(NUMBER) };
         let begin = [&header.bytes()[..], &packet.1.to_le_bytes()].concat();
         let mut sent = self.send(&mut state, &begin, true, &mut patience);
         let end = offset.saturating_add(length);
@@ -235,11 +244,13 @@ impl Sender {
     /// The connection is broken, or the receiver does not have all of it.
     pub fn end(&self, end: &End) -> anyhow::Result<()> {
         self.json(Kind::End, end)?;
-        // The receiver knows the end by the frame. A connection that cannot be half closed is no harm.
+        // The receiver knows the end by the frame. A connection that cannot be half closed is no
+        // harm.
         let _ = self.socket.shutdown(Shutdown::Write);
         match self.answer()? {
             (Kind::Received, bytes) => {
-                let received: Received = serde_json::from_slice(&bytes).with_context(|| self.address.to_string())?;
+                let received: Received =
+                    serde_json::from_slice(&bytes).with_context(|| self.address.to_string())?;
                 ensure!(
                     received.bytes == end.bytes,
                     "{}: the receiver has {} of {} bytes",
@@ -278,8 +289,14 @@ impl Sender {
         self.sent(&mut state, header, sent)
     }
 
-    /// Notes that a frame was sent, or that the connection is broken. An error has the reason that the receiver gives.
-    fn sent(&self, state: &mut State, header: Header, sent: anyhow::Result<()>) -> anyhow::Result<()> {
+    /// Notes that a frame was sent, or that the connection is broken. An error has the reason that
+    /// the receiver gives.
+    fn sent(
+        &self,
+        state: &mut State,
+        header: Header,
+        sent: anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
         match sent {
             Ok(()) => {
                 state.last = Instant::now();
@@ -289,8 +306,10 @@ impl Sender {
                 Ok(())
             }
             Err(error) => {
-                // The first thread that finds the connection broken reads the receiver's reason, which all threads then give.
-                let broken = state.broken.take().unwrap_or_else(|| format!("{:#}", self.reason(error)));
+                // The first thread that finds the connection broken reads the receiver's reason,
+                // which all threads then give.
+                let broken =
+                    state.broken.take().unwrap_or_else(|| format!("{:#}", self.reason(error)));
                 state.broken = Some(broken.clone());
                 Err(anyhow!(broken))
             }
@@ -298,7 +317,13 @@ impl Sender {
     }
 
     /// Sends all of `bytes`. `more`: what belongs to them follows at once.
-    fn send(&self, state: &mut State, mut bytes: &[u8], more: bool, patience: &mut Patience<'_>) -> anyhow::Result<()> {
+    fn send(
+        &self,
+        state: &mut State,
+        mut bytes: &[u8],
+        more: bool,
+        patience: &mut Patience<'_>,
+    ) -> anyhow::Result<()> {
         if let Some(broken) = &state.broken {
             bail!("{broken}");
         }
@@ -318,9 +343,21 @@ impl Sender {
     }
 
     /// Moves bytes from a pipe to the socket.
-    fn splice(&self, pipe: BorrowedFd<'_>, mut left: usize, patience: &mut Patience<'_>) -> anyhow::Result<()> {
+    fn splice(
+        &self,
+        pipe: BorrowedFd<'_>,
+        mut left: usize,
+        patience: &mut Patience<'_>,
+    ) -> anyhow::Result<()> {
         while left > 0 {
-            match splice(pipe, None, &self.socket, None, left, SpliceFlags::MOVE | SpliceFlags::NONBLOCK) {
+            match splice(
+                pipe,
+                None,
+                &self.socket,
+                None,
+                left,
+                SpliceFlags::MOVE | SpliceFlags::NONBLOCK,
+            ) {
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => patience.wait(&self.socket)?,
                 Err(error) => return Err(error).context("the connection is broken"),
@@ -334,11 +371,14 @@ impl Sender {
         Ok(())
     }
 
-    /// Returns the error of a broken connection with the reason that the receiver gives, if it gives one.
+    /// Returns the error of a broken connection with the reason that the receiver gives, if it
+    /// gives one.
     fn reason(&self, error: anyhow::Error) -> anyhow::Error {
         let named = |text: String| anyhow!("{}: {text}", self.address);
         match self.receive(REASON) {
-            Ok((Kind::Refused, text)) => named(format!("the receiver says: {}", String::from_utf8_lossy(&text))),
+            Ok((Kind::Refused, text)) => {
+                named(format!("the receiver says: {}", String::from_utf8_lossy(&text)))
+            }
             _ => named(format!("{error:#}")),
         }
     }
@@ -358,7 +398,11 @@ impl Sender {
         let mut header = [0; HEADER];
         self.receive_all(&mut header, until)?;
         let header = Header::read(header)?;
-        ensure!(header.kind as u32 >= Kind::Accepted as u32, "it sends {:?}, as senders do", header.kind);
+        ensure!(
+            header.kind as u32 >= Kind::Accepted as u32,
+            "it sends {:?}, as senders do",
+            header.kind
+        );
         let mut bytes = vec![0; usize::try_from(header.length)?];
         self.receive_all(&mut bytes, until)?;
         Ok((header.kind, bytes))
@@ -383,7 +427,8 @@ impl Sender {
 }
 
 impl AsFd for Sender {
-    /// Returns the socket. It becomes readable when the receiver takes no more ([`Sender::interrupted`]).
+    /// Returns the socket. It becomes readable when the receiver takes no more
+    /// ([`Sender::interrupted`]).
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }

@@ -1,8 +1,8 @@
 //! Sends a session of an application: its sub-buffers from its files, without a copy in user space.
 //!
-//! The recorder does not wait for the sender, so that a sub-buffer may be overwritten while it is sent. A packet counts only after
-//! the receiver has confirmed it and its place in the ring is still the packet's ([`Source::is_kept`]); otherwise a frame tells the
-//! receiver to drop it.
+//! The recorder does not wait for the sender, so that a sub-buffer may be overwritten while it is
+//! sent. A packet counts only after the receiver has confirmed it and its place in the ring is
+//! still the packet's ([`Source::is_kept`]); otherwise a frame tells the receiver to drop it.
 
 use crate::flush::Flush;
 use crate::sender::Sender;
@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 
 /// The longest time between two looks at the rings.
 const LOOK: Duration = Duration::from_millis(20);
-/// The longest time between two looks for the processes of the session in /proc, which cost more than a look at the rings.
+/// The longest time between two looks for the processes of the session in /proc, which cost more
+/// than a look at the rings.
 const LOOK_FOR_PROCESSES: Duration = Duration::from_millis(200);
 /// How long the receiver may take to confirm the last packets.
 const CONFIRM: Duration = Duration::from_secs(60);
@@ -62,22 +63,31 @@ struct Work<'a> {
     registry: u64,
     /// How often the sub-buffers that are being filled are sent.
     flush: Flush,
-    /// The number of the sub-buffer of each stream of which a part was sent before it was closed, and the end of that part.
+    /// The number of the sub-buffer of each stream of which a part was sent before it was closed,
+    /// and the end of that part.
     open: BTreeMap<u32, (u64, u64)>,
 }
 
-/// Sends a session until it has ended, or the other end of `ended` is closed. Returns when the receiver has all of it. What is committed is
-/// sent each `flush`, if that is not zero, and when a sub-buffer is closed.
+/// Sends a session until it has ended, or the other end of `ended` is closed. Returns when the
+/// receiver has all of it. What is committed is sent each `flush`, if that is not zero, and when a
+/// sub-buffer is closed.
 ///
 /// # Errors
-/// The session cannot be read any more, the connection is broken, or the receiver does not have all of it.
-pub fn send(sender: &Sender, source: Source, flush: Duration, ended: BorrowedFd<'_>) -> anyhow::Result<Sent> {
+/// The session cannot be read any more, the connection is broken, or the receiver does not have all
+/// of it.
+pub fn send(
+    sender: &Sender,
+    source: Source,
+    flush: Duration,
+    ended: BorrowedFd<'_>,
+) -> anyhow::Result<Sent> {
     let sent = Sent { session: source.name(), ..Sent::default() };
     let uuid = source.uuid().iter().map(|byte| format!("{byte:02x}")).collect();
     sender.json(Kind::Session, &SessionInfo { uuid, name: source.name() })?;
     let (next, pending, open) = (BTreeMap::new(), VecDeque::new(), BTreeMap::new());
     let flush = Flush::each(flush);
-    let mut work = Work { source, sender, sent, next, pending, confirmed: 0, registry: 0, flush, open };
+    let mut work =
+        Work { source, sender, sent, next, pending, confirmed: 0, registry: 0, flush, open };
     work.region(false)?;
     let mut looked = Instant::now();
     loop {
@@ -113,13 +123,19 @@ impl Work<'_> {
     fn part(&self, kind: u32, offset: u64, bytes: &[u8]) -> anyhow::Result<()> {
         let mut at = offset;
         for bytes in bytes.chunks(PART) {
-            self.sender.frame(Kind::Region, kind, &[&at.to_le_bytes()[..], bytes].concat(), None)?;
+            self.sender.frame(
+                Kind::Region,
+                kind,
+                &[&at.to_le_bytes()[..], bytes].concat(),
+                None,
+            )?;
             at = at.saturating_add(bytes.len() as u64);
         }
         Ok(())
     }
 
-    /// Sends the descriptions of events that are new. A description is there before the first event that it describes.
+    /// Sends the descriptions of events that are new. A description is there before the first event
+    /// that it describes.
     fn registry(&mut self) -> anyhow::Result<()> {
         if let Some(parts) = self.source.registry(self.registry).context("the registry")? {
             for (offset, bytes) in &parts {
@@ -158,8 +174,8 @@ impl Work<'_> {
         Ok(moved)
     }
 
-    /// Sends the last sub-buffer of a half that a snapshot has swapped out, and goes on with the other half. Returns the number of its first
-    /// sub-buffer.
+    /// Sends the last sub-buffer of a half that a snapshot has swapped out, and goes on with the
+    /// other half. Returns the number of its first sub-buffer.
     fn turn(&mut self, stream: &Ready, next: u64, ended: BorrowedFd<'_>) -> anyhow::Result<u64> {
         let mut end = next;
         if stream.rest >= PACKET_HEADER {
@@ -181,7 +197,13 @@ impl Work<'_> {
         Ok(crate::head::Head::read(&head)?.begin())
     }
 
-    fn packet(&mut self, stream: u32, number: u64, length: u64, ended: Option<BorrowedFd<'_>>) -> anyhow::Result<()> {
+    fn packet(
+        &mut self,
+        stream: u32,
+        number: u64,
+        length: u64,
+        ended: Option<BorrowedFd<'_>>,
+    ) -> anyhow::Result<()> {
         match self.source.data(stream, number, length).context("a stream")? {
             Bytes::File(file, offset) => {
                 self.sender.packet_of_file((stream, number), file, offset, length, ended)?;
@@ -192,8 +214,19 @@ impl Work<'_> {
     }
 
     /// Sends a packet that is in memory.
-    fn copy(&mut self, stream: u32, number: u64, bytes: &[u8], ended: Option<BorrowedFd<'_>>) -> anyhow::Result<()> {
-        self.sender.frame(Kind::Packet, stream, &[&number.to_le_bytes()[..], bytes].concat(), ended)?;
+    fn copy(
+        &mut self,
+        stream: u32,
+        number: u64,
+        bytes: &[u8],
+        ended: Option<BorrowedFd<'_>>,
+    ) -> anyhow::Result<()> {
+        self.sender.frame(
+            Kind::Packet,
+            stream,
+            &[&number.to_le_bytes()[..], bytes].concat(),
+            ended,
+        )?;
         self.pending(Pending { stream, number, length: bytes.len() as u64 })
     }
 
@@ -204,8 +237,8 @@ impl Work<'_> {
         self.confirm(Duration::ZERO)
     }
 
-    /// Sends what is committed of the sub-buffers that are being filled and was not sent before. Returns false if a part could not be
-    /// sent now, because a thread is recording in it.
+    /// Sends what is committed of the sub-buffers that are being filled and was not sent before.
+    /// Returns false if a part could not be sent now, because a thread is recording in it.
     fn flush(&mut self, ready: &[Ready], ended: BorrowedFd<'_>) -> anyhow::Result<bool> {
         let mut is_all = true;
         for stream in ready {
@@ -215,7 +248,9 @@ impl Work<'_> {
             if rest <= from.max(PACKET_HEADER) || self.next.get(&index) != Some(&closed) {
                 continue;
             }
-            let Some(bytes) = self.source.open_part(index, closed, from..rest).context("a stream")? else {
+            let Some(bytes) =
+                self.source.open_part(index, closed, from..rest).context("a stream")?
+            else {
                 is_all = false;
                 continue;
             };
@@ -226,20 +261,29 @@ impl Work<'_> {
         Ok(is_all)
     }
 
-    /// Takes the confirmations that come within a time, and drops packets that were overwritten before theirs came.
+    /// Takes the confirmations that come within a time, and drops packets that were overwritten
+    /// before theirs came.
     fn confirm(&mut self, wait: Duration) -> anyhow::Result<()> {
         let mut wait = wait;
         while let Some(count) = self.sender.confirmed(wait)? {
             wait = Duration::ZERO;
             let sent = self.confirmed.saturating_add(self.pending.len() as u64);
-            ensure!(count <= sent, "{}: it confirms {count} of {sent} packets", self.sender.address());
+            ensure!(
+                count <= sent,
+                "{}: it confirms {count} of {sent} packets",
+                self.sender.address()
+            );
             while self.confirmed < count {
-                let Some(Pending { stream, number, length }) = self.pending.pop_front() else { break };
+                let Some(Pending { stream, number, length }) = self.pending.pop_front() else {
+                    break;
+                };
                 self.confirmed = self.confirmed.saturating_add(1);
                 if self.source.is_kept(stream, number) {
                     self.sent.bytes = self.sent.bytes.saturating_add(length);
                     self.sent.sub_buffers = self.sent.sub_buffers.saturating_add(1);
-                    self.source.consume(stream, number.saturating_add(1)).context("a ring in discard mode")?;
+                    self.source
+                        .consume(stream, number.saturating_add(1))
+                        .context("a ring in discard mode")?;
                 } else {
                     self.sent.overwritten = self.sent.overwritten.saturating_add(1);
                     self.sender.frame(Kind::Overwritten, stream, &number.to_le_bytes(), None)?;
@@ -249,7 +293,8 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Sends what is committed of the sub-buffers that are not closed, waits until everything is confirmed, and ends the stream.
+    /// Sends what is committed of the sub-buffers that are not closed, waits until everything is
+    /// confirmed, and ends the stream.
     fn finish(mut self, ready: &[Ready]) -> anyhow::Result<Sent> {
         let mut ends = BTreeMap::new();
         for stream in ready {
@@ -269,7 +314,11 @@ impl Work<'_> {
         while !self.pending.is_empty() {
             let left = CONFIRM.saturating_sub(begun.elapsed());
             if left.is_zero() {
-                bail!("{}: {} packets are not confirmed", self.sender.address(), self.pending.len());
+                bail!(
+                    "{}: {} packets are not confirmed",
+                    self.sender.address(),
+                    self.pending.len()
+                );
             }
             self.confirm(left)?;
         }

@@ -1,7 +1,8 @@
 //! A stream in a file, as it came, and the trace.dat file that is made of it.
 //!
-//! A spool has a stream's bytes, without its signs of life. It is locked (`flock(2)`) by the receiver that writes it, so that a spool
-//! without a lock was left by a receiver that was killed. In place of the bytes of a session's packet it has their number: the bytes are in
+//! A spool has a stream's bytes, without its signs of life. It is locked (`flock(2)`) by the
+//! receiver that writes it, so that a spool without a lock was left by a receiver that was killed.
+//! In place of the bytes of a session's packet it has their number: the bytes are in
 //! a folder beside it (`rings.rs`).
 
 use crate::folder;
@@ -10,7 +11,9 @@ use crate::wire::{Counters, End, HEADER, Header, Hello, Kind, MAGIC, Order, Sett
 use anyhow::{Context, bail, ensure};
 use lastwords_bytes::{Budget, ByteOrder, Limits};
 use lastwords_ftrace::dat::{self, DataPosition, WriteOptions};
-use lastwords_ftrace::{Array, Clock, CpuRing, HeaderPage, Ring, Stats, SubBufferInfo, Tracing, counters_of, page};
+use lastwords_ftrace::{
+    Array, Clock, CpuRing, HeaderPage, Ring, Stats, SubBufferInfo, Tracing, counters_of, page,
+};
 use lastwords_open::Bundle;
 use lastwords_trace::evidence::{Cause, Evidence, Gap};
 use rustix::fs::{FlockOperation, flock};
@@ -33,7 +36,8 @@ const MOST_NAME: usize = 64;
 const MOST_DESCRIPTION: u64 = 256 << 20;
 /// `O_NOFOLLOW`.
 pub(crate) const NOFOLLOW: i32 = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
-/// Held while a description is in memory, so that many streams that end at a time need the memory of one. Data are copied without it.
+/// Held while a description is in memory, so that many streams that end at a time need the memory
+/// of one. Data are copied without it.
 static DESCRIBING: Mutex<()> = Mutex::new(());
 
 /// The spool of a stream, locked by this process.
@@ -56,7 +60,8 @@ pub struct Finished {
     pub events: u64,
     /// Number of CPUs whose events it has.
     pub cpus: usize,
-    /// Events that rings had lost before they were sent; none if the stream ended early, so that the sender's counters are missing.
+    /// Events that rings had lost before they were sent; none if the stream ended early, so that
+    /// the sender's counters are missing.
     pub lost: Option<u64>,
     /// Why the stream ended early; none if it is complete.
     pub ended_early: Option<String>,
@@ -107,7 +112,12 @@ impl Ring for Rings {
 
     fn sub_buffer(&self, _: usize, _: usize, bytes: &mut Vec<u8>) -> SubBufferInfo {
         bytes.clear();
-        SubBufferInfo { committed: 0, consumed: 0, missed: None, verdict: lastwords_trace::evidence::Verdict::Missing }
+        SubBufferInfo {
+            committed: 0,
+            consumed: 0,
+            missed: None,
+            verdict: lastwords_trace::evidence::Verdict::Missing,
+        }
     }
 
     fn evidence(&self) -> Evidence {
@@ -125,9 +135,11 @@ pub fn left(folder: &Path) -> anyhow::Result<Vec<Spool>> {
     paths.retain(|path| path.extension().is_some_and(|ending| ending == ENDING));
     paths.sort();
     let open = |path: PathBuf| {
-        let file = OpenOptions::new().read(true).write(true).custom_flags(NOFOLLOW).open(&path).ok()?;
+        let file =
+            OpenOptions::new().read(true).write(true).custom_flags(NOFOLLOW).open(&path).ok()?;
         let is_file = file.metadata().is_ok_and(|meta| meta.is_file());
-        (is_file && flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()).then_some(Spool { file, path })
+        (is_file && flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok())
+            .then_some(Spool { file, path })
     };
     Ok(paths.into_iter().filter_map(open).collect())
 }
@@ -140,7 +152,8 @@ impl Spool {
         for number in 1..10_000u32 {
             let stem = if number == 1 { stem.clone() } else { format!("{stem}-{number}") };
             let path = folder.join(format!("{stem}.{ENDING}"));
-            let options = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).clone();
+            let options =
+                OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).clone();
             let file = match options.open(&path) {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => continue,
                 file => file.with_context(|| path.display().to_string())?,
@@ -173,7 +186,9 @@ impl Spool {
     }
 
     pub(crate) fn write_all(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
-        self.file.write_all(bytes).with_context(|| format!("{}: cannot be written", self.path.display()))
+        self.file
+            .write_all(bytes)
+            .with_context(|| format!("{}: cannot be written", self.path.display()))
     }
 
     /// Moves bytes from a pipe to the end of the file.
@@ -181,13 +196,15 @@ impl Spool {
         take(&self.file, None, pipe, moved).with_context(|| self.path.display().to_string())
     }
 
-    /// Makes the trace.dat file or the session folder, and removes the spool. `why`: the stream ended early, and why. Returns none if the stream has no
-    /// sub-buffers, so that nothing is lost with it.
+    /// Makes the trace.dat file or the session folder, and removes the spool. `why`: the stream
+    /// ended early, and why. Returns none if the stream has no sub-buffers, so that nothing is lost
+    /// with it.
     ///
     /// # Errors
     /// The spool is no stream, or the file cannot be written. The spool stays then.
     pub fn finish(self, why: Option<&str>) -> anyhow::Result<Option<Saved>> {
-        let named = || format!("{}: what arrived is kept there, and is no trace yet", self.path.display());
+        let named =
+            || format!("{}: what arrived is kept there, and is no trace yet", self.path.display());
         let made = match folder::make(&self.file, &self.path, why).with_context(named)? {
             Some(session) => Some(Saved::Session(session)),
             None => self.make(why).with_context(named)?.map(Saved::Kernel),
@@ -202,17 +219,23 @@ impl Spool {
         let Some(contents) = self.contents(why)? else { return Ok(None) };
         let size = contents.settings.sub_buffer_size;
         // Events are counted where the sender's counters are missing.
-        let pages = match &contents.end {
-            Some(_) => None,
-            None => Some(self.described(&contents, |tracing| Ok((tracing.header_page, tracing.byte_order)))?),
-        };
+        let pages =
+            match &contents.end {
+                Some(_) => None,
+                None => Some(self.described(&contents, |tracing| {
+                    Ok((tracing.header_page, tracing.byte_order))
+                })?),
+            };
         let ring = |(cpu, parts): (&u32, &Vec<(u64, u64)>)| -> anyhow::Result<CpuRing> {
             let of = |counters: &&Counters| counters.cpu == *cpu;
             let stats = match &contents.end {
-                Some(end) => end.cpus.iter().find(of).map(|counters| counters.stats()).unwrap_or_default(),
-                None => {
-                    Stats { read: pages.map_or(Ok(0), |pages| self.count(parts, pages, size))?, ..Stats::default() }
+                Some(end) => {
+                    end.cpus.iter().find(of).map(|counters| counters.stats()).unwrap_or_default()
                 }
+                None => Stats {
+                    read: pages.map_or(Ok(0), |pages| self.count(parts, pages, size))?,
+                    ..Stats::default()
+                },
             };
             let bytes = parts.iter().fold(0u64, |sum, (_, length)| sum.saturating_add(*length));
             let sub_buffers = usize::try_from(bytes.checked_div(u64::from(size)).unwrap_or(0))?;
@@ -225,7 +248,8 @@ impl Spool {
         let path = self.path.with_extension("dat");
         let bytes = self.write(&path, &contents, &rings, missing)?;
         let gaps: Vec<Gap> = counters_of(&rings.0).collect();
-        let losses: Vec<Loss> = gaps.iter().chain(&left_behind(&rings)).filter_map(|gap| loss(&rings, gap)).collect();
+        let losses: Vec<Loss> =
+            gaps.iter().chain(&left_behind(&rings)).filter_map(|gap| loss(&rings, gap)).collect();
         let sum = losses.iter().fold(0u64, |sum, loss| sum.saturating_add(loss.events));
         Ok(Some(Finished {
             path,
@@ -239,7 +263,8 @@ impl Spool {
         }))
     }
 
-    /// Reads the frames. A stream that ends within sub-buffers keeps those that are whole; none if it has none at all.
+    /// Reads the frames. A stream that ends within sub-buffers keeps those that are whole; none if
+    /// it has none at all.
     fn contents(&self, why: Option<&str>) -> anyhow::Result<Option<Contents>> {
         let length = self.file.metadata()?.len();
         let mut magic = MAGIC;
@@ -260,7 +285,9 @@ impl Spool {
                 break;
             }
             self.file.read_exact_at(&mut bytes, at)?;
-            let header = match Header::read(bytes).and_then(|header| order.admit(&header).map(|()| header)) {
+            let header = match Header::read(bytes)
+                .and_then(|header| order.admit(&header).map(|()| header))
+            {
                 Ok(header) => header,
                 Err(error) => {
                     why = Some(format!("offset {at}: {error:#}"));
@@ -272,13 +299,22 @@ impl Spool {
             let json = || self.read(content, has);
             match header.kind {
                 Kind::SubBuffers => {
-                    let size = settings.as_ref().map_or(1, |settings: &Settings| u64::from(settings.sub_buffer_size));
+                    let size = settings
+                        .as_ref()
+                        .map_or(1, |settings: &Settings| u64::from(settings.sub_buffer_size));
                     let whole = has.saturating_sub(has.checked_rem(size).unwrap_or(0));
-                    data.entry(header.cpu).or_default().extend((whole > 0).then_some((content, whole)));
+                    data.entry(header.cpu)
+                        .or_default()
+                        .extend((whole > 0).then_some((content, whole)));
                 }
                 _ if !is_whole => break,
-                Kind::Hello => hello = Some(serde_json::from_slice::<Hello>(&json()?).context("the frame Hello")?),
-                Kind::Settings => settings = Some(order.settings(&json()?).context("the frame Settings")?),
+                Kind::Hello => {
+                    hello =
+                        Some(serde_json::from_slice::<Hello>(&json()?).context("the frame Hello")?)
+                }
+                Kind::Settings => {
+                    settings = Some(order.settings(&json()?).context("the frame Settings")?)
+                }
                 Kind::Description => descriptions.push((content, has)),
                 Kind::End => match serde_json::from_slice::<End>(&json()?) {
                     Ok(read) => end = Some(read),
@@ -302,7 +338,8 @@ impl Spool {
         Ok(bytes)
     }
 
-    /// Reads the description of the events, and hands it to `with`. Only one is in memory at a time.
+    /// Reads the description of the events, and hands it to `with`. Only one is in memory at a
+    /// time.
     fn described<T>(
         &self,
         contents: &Contents,
@@ -335,8 +372,14 @@ impl Spool {
         Ok(tracing)
     }
 
-    /// Counts the events of a CPU. This alone reads sub-buffers into user space, and only where the sender's counters are missing.
-    fn count(&self, parts: &[(u64, u64)], pages: (HeaderPage, ByteOrder), size: u32) -> anyhow::Result<u64> {
+    /// Counts the events of a CPU. This alone reads sub-buffers into user space, and only where the
+    /// sender's counters are missing.
+    fn count(
+        &self,
+        parts: &[(u64, u64)],
+        pages: (HeaderPage, ByteOrder),
+        size: u32,
+    ) -> anyhow::Result<u64> {
         let (form, order) = pages;
         let mut bytes = vec![0; size as usize];
         let mut events = 0u64;
@@ -366,8 +409,11 @@ impl Spool {
         let _ = fs::remove_file(&new);
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new);
         let file = file.with_context(|| new.display().to_string())?;
-        // A file of this name is of the same spool: its receiver was killed before it removed the spool.
-        let renamed = || fs::rename(&new, path).with_context(|| format!("{}: cannot be written", path.display()));
+        // A file of this name is of the same spool: its receiver was killed before it removed the
+        // spool.
+        let renamed = || {
+            fs::rename(&new, path).with_context(|| format!("{}: cannot be written", path.display()))
+        };
         let written = self.fill(&file, &new, contents, rings, missing).and_then(|()| renamed());
         if let Err(error) = written {
             let _ = fs::remove_file(&new);
@@ -393,7 +439,8 @@ impl Spool {
         for DataPosition { lane, offset, .. } in positions.unwrap_or_default() {
             let mut to = offset;
             for (from, length) in lanes.get(lane).into_iter().flat_map(|parts| parts.iter()) {
-                copy(&self.file, *from, out, to, *length).with_context(|| path.display().to_string())?;
+                copy(&self.file, *from, out, to, *length)
+                    .with_context(|| path.display().to_string())?;
                 to = to.saturating_add(*length);
             }
         }
@@ -402,7 +449,12 @@ impl Spool {
 }
 
 /// Moves bytes from a pipe into a file: to an offset, or to where it is written next.
-pub(crate) fn take(file: &File, mut at: Option<u64>, pipe: BorrowedFd<'_>, mut left: usize) -> anyhow::Result<()> {
+pub(crate) fn take(
+    file: &File,
+    mut at: Option<u64>,
+    pipe: BorrowedFd<'_>,
+    mut left: usize,
+) -> anyhow::Result<()> {
     while left > 0 {
         match splice(pipe, None, file, at.as_mut(), left, SpliceFlags::MOVE) {
             Err(Errno::INTR) => {}
@@ -446,10 +498,12 @@ fn loss(rings: &Rings, gap: &Gap) -> Option<Loss> {
     Some(Loss { cpu: rings.0.get(gap.stream?)?.cpu, cause: gap.cause.word(), events: gap.events? })
 }
 
-/// Makes a part of a file's name of a host's name, which is the sender's word: it leads nowhere and is no option of a command.
+/// Makes a part of a file's name of a host's name, which is the sender's word: it leads nowhere and
+/// is no option of a command.
 fn file_name(host: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_' || c == '.';
-    let name: String = host.chars().take(MOST_NAME).map(|c| if is_plain(c) { c } else { '_' }).collect();
+    let name: String =
+        host.chars().take(MOST_NAME).map(|c| if is_plain(c) { c } else { '_' }).collect();
     if name.starts_with(|c: char| c.is_ascii_alphanumeric()) { name } else { format!("host{name}") }
 }
 
@@ -457,7 +511,8 @@ fn file_name(host: &str) -> String {
 mod tests {
     use super::*;
 
-    /// A stream that ends does not wait for the description of another, and a session's stream has none.
+    /// A stream that ends does not wait for the description of another, and a session's stream has
+    /// none.
     #[test]
     fn streams_without_a_description_do_not_wait_for_one() {
         let folder = tempfile::tempdir().unwrap();
@@ -467,8 +522,11 @@ mod tests {
             [&Header { kind, cpu: 0, length: bytes.len() as u64 }.bytes()[..], bytes].concat()
         };
         let hello = frame(Kind::Hello, br#"{"host":"host","instance":"app"}"#);
-        let session = frame(Kind::Session, br#"{"uuid":"000102030405060708090a0b0c0d0e0f","name":"app"}"#);
-        let part = |cpu: u32| [&Header { kind: Kind::Region, cpu, length: 72 }.bytes()[..], &[0; 72]].concat();
+        let session =
+            frame(Kind::Session, br#"{"uuid":"000102030405060708090a0b0c0d0e0f","name":"app"}"#);
+        let part = |cpu: u32| {
+            [&Header { kind: Kind::Region, cpu, length: 72 }.bytes()[..], &[0; 72]].concat()
+        };
         spool.write_all(&[&MAGIC[..], &hello, &session, &part(1), &part(2)].concat()).unwrap();
         assert!(matches!(spool.finish(Some("cut")), Ok(Some(Saved::Session(_)))));
     }

@@ -1,11 +1,12 @@
 //! The form of a stream. docs/STREAM.md has it in prose.
 //!
-//! A stream begins with [`MAGIC`], then come frames. A frame has a header of 16 bytes, a kind (`u32`), a CPU (`u32`) and a length
-//! (`u64`), all little-endian, and that many bytes. Frames of sub-buffers and regions have the recorder's own bytes, all others JSON,
-//! text or the archive of a bundle.
+//! A stream begins with [`MAGIC`], then come frames. A frame has a header of 16 bytes, a kind
+//! (`u32`), a CPU (`u32`) and a length (`u64`), all little-endian, and that many bytes. Frames of
+//! sub-buffers and regions have the recorder's own bytes, all others JSON, text or the archive of a
+//! bundle.
 //!
-//! After [`Hello`], a stream is one of the kernel's tracer, which begins with [`Settings`], or one of a session, which begins with
-//! [`SessionInfo`].
+//! After [`Hello`], a stream is one of the kernel's tracer, which begins with [`Settings`], or one
+//! of a session, which begins with [`SessionInfo`].
 
 use crate::head::{HEAD, Head};
 use anyhow::{bail, ensure};
@@ -17,8 +18,8 @@ use std::collections::BTreeMap;
 /// The first bytes of a stream that is sent; the last eight are the version.
 pub const MAGIC: [u8; 16] = *b"LWSTREAM\x03\0\0\0\0\0\0\0";
 
-/// Returns true if a stream that begins so can be received: this version, or version 2, which has no frames of sub-buffers that are being
-/// filled.
+/// Returns true if a stream that begins so can be received: this version, or version 2, which has
+/// no frames of sub-buffers that are being filled.
 #[must_use]
 pub fn is_known(magic: &[u8; 16]) -> bool {
     let (name, version) = magic.split_at(8);
@@ -61,7 +62,8 @@ pub enum Kind {
     Hello = 1,
     /// [`Settings`], before the first sub-buffers.
     Settings = 2,
-    /// A bundle that describes the events, before the first sub-buffers. At the end, what has changed of it since.
+    /// A bundle that describes the events, before the first sub-buffers. At the end, what has
+    /// changed of it since.
     Description = 3,
     /// Whole sub-buffers of one CPU, the oldest first.
     SubBuffers = 4,
@@ -71,20 +73,22 @@ pub enum Kind {
     End = 6,
     /// [`SessionInfo`], the first frame of a session's stream after [`Kind::Hello`].
     Session = 7,
-    /// A part of the session's region (CPU 1) or of its registry (CPU 2), which replaces what came before for that place: an offset
-    /// (`u64`) and bytes.
+    /// A part of the session's region (CPU 1) or of its registry (CPU 2), which replaces what came
+    /// before for that place: an offset (`u64`) and bytes.
     Region = 8,
-    /// The first bytes of the region of the stream whose index is in the place of the CPU, before its first sub-buffer and again at the
-    /// end.
+    /// The first bytes of the region of the stream whose index is in the place of the CPU, before
+    /// its first sub-buffer and again at the end.
     Head = 9,
-    /// One sub-buffer of the stream whose index is in the place of the CPU: its number (`u64`) and its bytes. The last one of a stream
-    /// may be shorter. The receiver answers [`Kind::Confirmed`].
+    /// One sub-buffer of the stream whose index is in the place of the CPU: its number (`u64`) and
+    /// its bytes. The last one of a stream may be shorter. The receiver answers
+    /// [`Kind::Confirmed`].
     Packet = 10,
-    /// The packet of this number (`u64`) may have been overwritten while it was sent, and is dropped. In the place of the CPU is the
-    /// index of its stream.
+    /// The packet of this number (`u64`) may have been overwritten while it was sent, and is
+    /// dropped. In the place of the CPU is the index of its stream.
     Overwritten = 11,
-    /// A part of the sub-buffer that is being filled, of the stream whose index is in the place of the CPU: its number (`u64`), an offset
-    /// in it (`u64`), and the bytes there. The packet of this number replaces it.
+    /// A part of the sub-buffer that is being filled, of the stream whose index is in the place of
+    /// the CPU: its number (`u64`), an offset in it (`u64`), and the bytes there. The packet of
+    /// this number replaces it.
     Open = 12,
     /// Of the receiver: it takes the stream. It has no bytes.
     Accepted = 16,
@@ -148,9 +152,12 @@ impl Header {
     /// No frame has such a kind, or one of the kind is never that long.
     pub fn read(bytes: [u8; HEADER]) -> anyhow::Result<Self> {
         let [k0, k1, k2, k3, c0, c1, c2, c3, rest @ ..] = bytes;
-        let (number, cpu) = (u32::from_le_bytes([k0, k1, k2, k3]), u32::from_le_bytes([c0, c1, c2, c3]));
+        let (number, cpu) =
+            (u32::from_le_bytes([k0, k1, k2, k3]), u32::from_le_bytes([c0, c1, c2, c3]));
         let length = u64::from_le_bytes(rest);
-        let Some(kind) = Kind::from_number(number) else { bail!("a frame of kind {number}, which does not exist") };
+        let Some(kind) = Kind::from_number(number) else {
+            bail!("a frame of kind {number}, which does not exist")
+        };
         let most = match kind {
             Kind::Alive | Kind::Accepted => 0,
             Kind::Description => MOST_DESCRIPTION,
@@ -182,7 +189,10 @@ impl Hello {
     #[must_use]
     pub fn of_this_machine(instance: &str) -> Self {
         let uname = rustix::system::uname();
-        Self { host: uname.nodename().to_string_lossy().into_owned(), instance: instance.to_owned() }
+        Self {
+            host: uname.nodename().to_string_lossy().into_owned(),
+            instance: instance.to_owned(),
+        }
     }
 
     /// Checks that the names are no longer than those of Linux.
@@ -216,7 +226,8 @@ pub struct Settings {
     pub clock_in_ns: bool,
     /// The tracer.
     pub tracer: String,
-    /// Nanoseconds to add to readings of the clock to get the time since the epoch, if the clock can be related to it.
+    /// Nanoseconds to add to readings of the clock to get the time since the epoch, if the clock
+    /// can be related to it.
     pub real_time: Option<i64>,
 }
 
@@ -294,9 +305,13 @@ impl SessionInfo {
     /// # Errors
     /// They are not.
     pub fn check(&self) -> anyhow::Result<()> {
-        let is_uuid = self.uuid.len() == 32 && self.uuid.bytes().all(|c| matches!(c, b'0'..=b'9' | b'a'..=b'f'));
+        let is_uuid = self.uuid.len() == 32
+            && self.uuid.bytes().all(|c| matches!(c, b'0'..=b'9' | b'a'..=b'f'));
         ensure!(is_uuid, "{:?}: no UUID of a session", self.uuid);
-        ensure!(self.name.len() <= MOST_NAME, "a name of more than {MOST_NAME} bytes in the frame Session");
+        ensure!(
+            self.name.len() <= MOST_NAME,
+            "a name of more than {MOST_NAME} bytes in the frame Session"
+        );
         Ok(())
     }
 }
@@ -341,7 +356,10 @@ impl Order {
     pub fn admit(&mut self, header: &Header) -> anyhow::Result<()> {
         let Header { kind, cpu, length } = *header;
         ensure!(!self.is_over, "a frame {kind:?} after the end");
-        ensure!(self.has_hello == (kind != Kind::Hello), "a frame {kind:?}, where the first and no other is Hello");
+        ensure!(
+            self.has_hello == (kind != Kind::Hello),
+            "a frame {kind:?}, where the first and no other is Hello"
+        );
         match kind {
             Kind::Hello => self.has_hello = true,
             Kind::Settings => {
@@ -352,24 +370,36 @@ impl Order {
                 ensure!(self.session.is_none(), "the second frame Session");
                 ensure!(self.settings.is_none(), "a frame {kind:?} in the stream of a kernel");
             }
-            Kind::Region | Kind::Head | Kind::Packet | Kind::Overwritten | Kind::Open => self.admit_session(header)?,
+            Kind::Region | Kind::Head | Kind::Packet | Kind::Overwritten | Kind::Open => {
+                self.admit_session(header)?
+            }
             Kind::Description => {
                 ensure!(self.settings.is_some(), "a frame {kind:?} before Settings");
                 self.descriptions = self.descriptions.saturating_add(1);
-                ensure!(self.descriptions <= MOST_DESCRIPTIONS, "more than {MOST_DESCRIPTIONS} frames {kind:?}");
+                ensure!(
+                    self.descriptions <= MOST_DESCRIPTIONS,
+                    "more than {MOST_DESCRIPTIONS} frames {kind:?}"
+                );
             }
             Kind::SubBuffers => {
-                let Some(settings) = self.settings.as_ref().filter(|_| self.descriptions > 0) else {
+                let Some(settings) = self.settings.as_ref().filter(|_| self.descriptions > 0)
+                else {
                     bail!("a frame {kind:?} before Settings and Description");
                 };
                 let size = u64::from(settings.sub_buffer_size);
                 let is_whole = length > 0 && length.checked_rem(size) == Some(0);
                 ensure!(is_whole, "{length} bytes of sub-buffers, each of which has {size}");
-                ensure!(settings.cpus.binary_search(&cpu).is_ok(), "CPU {cpu}, which is not in Settings");
+                ensure!(
+                    settings.cpus.binary_search(&cpu).is_ok(),
+                    "CPU {cpu}, which is not in Settings"
+                );
             }
             Kind::Alive => {}
             Kind::End => {
-                ensure!(self.descriptions > 0 || self.session.is_some(), "a frame {kind:?} before Description");
+                ensure!(
+                    self.descriptions > 0 || self.session.is_some(),
+                    "a frame {kind:?} before Description"
+                );
                 self.is_over = true;
             }
             Kind::Accepted | Kind::Refused | Kind::Received | Kind::Confirmed => {
@@ -384,15 +414,24 @@ impl Order {
         let Header { kind, cpu, length } = *header;
         ensure!(self.session.is_some(), "a frame {kind:?} before Session");
         match kind {
-            Kind::Region => ensure!((1..=2).contains(&cpu) && length > NUMBER, "{length} bytes of the region {cpu}"),
-            Kind::Head => ensure!(length == HEAD as u64 && cpu < MOST_STREAMS, "{length} bytes of the stream {cpu}"),
+            Kind::Region => ensure!(
+                (1..=2).contains(&cpu) && length > NUMBER,
+                "{length} bytes of the region {cpu}"
+            ),
+            Kind::Head => ensure!(
+                length == HEAD as u64 && cpu < MOST_STREAMS,
+                "{length} bytes of the stream {cpu}"
+            ),
             _ => {
                 let Some((size, _)) = self.rings.get(&cpu) else {
                     bail!("a frame {kind:?} of stream {cpu} before its Head")
                 };
-                let is_packet = kind == Kind::Packet && length > NUMBER && length.saturating_sub(NUMBER) <= *size;
+                let is_packet = kind == Kind::Packet
+                    && length > NUMBER
+                    && length.saturating_sub(NUMBER) <= *size;
                 let is_number = kind == Kind::Overwritten && length == NUMBER;
-                let is_open = kind == Kind::Open && length > PART && length.saturating_sub(PART) <= *size;
+                let is_open =
+                    kind == Kind::Open && length > PART && length.saturating_sub(PART) <= *size;
                 ensure!(is_packet || is_number || is_open, "{length} bytes of a frame {kind:?}");
             }
         }
@@ -411,7 +450,8 @@ impl Order {
                 self.session = Some(info);
             }
             Kind::Region => {
-                let offset = bytes.first_chunk::<8>().map_or(u64::MAX, |offset| u64::from_le_bytes(*offset));
+                let offset =
+                    bytes.first_chunk::<8>().map_or(u64::MAX, |offset| u64::from_le_bytes(*offset));
                 let end = offset.saturating_add(header.length);
                 ensure!(end <= MOST_REGION, "a region of {end} bytes; {MOST_REGION} is the most");
                 self.parts = self.parts.saturating_add(1);
@@ -421,10 +461,20 @@ impl Order {
             }
             Kind::Head => {
                 let head = Head::read(bytes)?;
-                let (size, begin) = *self.rings.entry(header.cpu).or_insert((head.size, head.begin()));
-                ensure!(size == head.size, "stream {}: sub-buffers of {} and {size} bytes", header.cpu, head.size);
+                let (size, begin) =
+                    *self.rings.entry(header.cpu).or_insert((head.size, head.begin()));
+                ensure!(
+                    size == head.size,
+                    "stream {}: sub-buffers of {} and {size} bytes",
+                    header.cpu,
+                    head.size
+                );
                 let other = head.begin();
-                ensure!(begin == other, "stream {}: it begins with the sub-buffers {begin} and {other}", header.cpu);
+                ensure!(
+                    begin == other,
+                    "stream {}: it begins with the sub-buffers {begin} and {other}",
+                    header.cpu
+                );
             }
             _ => {}
         }

@@ -1,4 +1,5 @@
-//! A writer of CTF 1.8 by the specification, for tests that need traces which lastwords did not record.
+//! A writer of CTF 1.8 by the specification, for tests that need traces which lastwords did not
+//! record.
 
 use crate::put::{Order, Packed};
 
@@ -12,7 +13,8 @@ typealias integer { size = 64; align = 8; map = clock.monotonic.value; } := stam
 trace { major = 1; minor = 8; byte_order = le; packet.header := struct { u32 magic; u32 stream_id; }; };
 "#;
 
-/// The context of the packets that a [`Stream`] writes. It belongs into the metadata's `stream`, whose clock is `monotonic`.
+/// The context of the packets that a [`Stream`] writes. It belongs into the metadata's `stream`,
+/// whose clock is `monotonic`.
 pub const PACKET_CONTEXT: &str = "packet.context := struct { stamp timestamp_begin; stamp timestamp_end; u64 content_size; \
                                   u64 packet_size; u64 packet_seq_num; u64 events_discarded; u32 cpu_id; };";
 
@@ -28,7 +30,8 @@ pub struct Stream {
     pub events: Vec<u8>,
     /// Number of events that found no room so far.
     pub discarded: u64,
-    /// The times from and until which events are missing, as far as packets that were written tell of them.
+    /// The times from and until which events are missing, as far as packets that were written tell
+    /// of them.
     pub missing: Vec<(u64, u64)>,
     begin: u64,
     end: u64,
@@ -62,7 +65,13 @@ impl Stream {
         }
         let events = std::mem::take(&mut self.events);
         let size = (HEAD + events.len() as u64) * 8;
-        let head = Packed::new(Order::Little).u32(0xc1fc_1fc1).u32(0).u64(self.begin).u64(self.end).u64(size).u64(size);
+        let head = Packed::new(Order::Little)
+            .u32(0xc1fc_1fc1)
+            .u32(0)
+            .u64(self.begin)
+            .u64(self.end)
+            .u64(size)
+            .u64(size);
         let head = head.u64(self.sequence).u64(self.discarded).u32(cpu);
         self.file.extend(head.raw(&events).done());
         self.sequence += 1;

@@ -1,4 +1,5 @@
-//! Writes ELF64 core files (System V gABI, chapters 4 and 5), and zstd frames without compression (RFC 8878).
+//! Writes ELF64 core files (System V gABI, chapters 4 and 5), and zstd frames without compression
+//! (RFC 8878).
 
 use crate::put::Order;
 
@@ -60,7 +61,14 @@ pub fn core(order: Order, segments: &[Segment]) -> Vec<u8> {
     f
 }
 
-fn program_header(o: Order, kind: u32, offset: u64, address: u64, file: u64, memory: u64) -> [u8; PHDR] {
+fn program_header(
+    o: Order,
+    kind: u32,
+    offset: u64,
+    address: u64,
+    file: u64,
+    memory: u64,
+) -> [u8; PHDR] {
     let mut p = [0u8; PHDR];
     o.put32(&mut p, 0, kind);
     o.put32(&mut p, 4, 6);

@@ -88,11 +88,13 @@ impl Image {
         fs::write(file, self.arena())
     }
 
-    /// A core of the process: the regions in separate mappings, the pages of the heap, and unrelated memory.
+    /// A core of the process: the regions in separate mappings, the pages of the heap, and
+    /// unrelated memory.
     #[must_use]
     pub fn core(&self) -> Vec<u8> {
         let mut segments = vec![Segment::new(0x40_0000, &[0x90; 5000])];
-        let mut heap: Vec<Segment> = self.pages.iter().map(|(at, bytes)| Segment::new(*at, bytes)).collect();
+        let mut heap: Vec<Segment> =
+            self.pages.iter().map(|(at, bytes)| Segment::new(*at, bytes)).collect();
         heap.sort_by_key(|s| s.address);
         segments.extend(heap);
         let mut at = REGIONS_BASE;
@@ -103,7 +105,8 @@ impl Image {
         elf::core(self.order, &segments)
     }
 
-    /// Takes pages for `data` from the heap in shuffled order, and writes their addresses at `table`.
+    /// Takes pages for `data` from the heap in shuffled order, and writes their addresses at
+    /// `table`.
     pub(crate) fn add_pages(&mut self, region: &mut [u8], table: usize, data: &[u8]) {
         let pages = data.len() / rg::PAGE;
         let base = HEAP_BASE + (self.pages.len() * 2 * rg::PAGE) as u64;

@@ -35,11 +35,13 @@ impl Json {
 /// Reads one value, which is all of the text.
 ///
 /// # Errors
-/// The text is not JSON, has a blank between tokens, or has two members of one name in an object; the error says where.
+/// The text is not JSON, has a blank between tokens, or has two members of one name in an object;
+/// the error says where.
 pub fn parse(text: &str) -> Result<Json, String> {
     let mut rest = text;
-    let json = value(&mut rest)
-        .map_err(|error| format!("not JSON: {error}, before {:?}", rest.chars().take(60).collect::<String>()))?;
+    let json = value(&mut rest).map_err(|error| {
+        format!("not JSON: {error}, before {:?}", rest.chars().take(60).collect::<String>())
+    })?;
     ensure(rest.is_empty(), "the text goes on")?;
     Ok(json)
 }
@@ -60,9 +62,14 @@ fn value(rest: &mut &str) -> Result<Json, String> {
         let mut members: Vec<(String, Json)> = Vec::new();
         while !take(rest, "}") {
             ensure(members.is_empty() || take(rest, ","), "no comma")?;
-            let Json::Text(name) = value(rest)? else { return Err("a name that is no text".into()) };
+            let Json::Text(name) = value(rest)? else {
+                return Err("a name that is no text".into());
+            };
             ensure(take(rest, ":"), "no colon")?;
-            ensure(members.iter().all(|(other, _)| *other != name), &format!("two members {name}"))?;
+            ensure(
+                members.iter().all(|(other, _)| *other != name),
+                &format!("two members {name}"),
+            )?;
             members.push((name, value(rest)?));
         }
         return Ok(Json::Object(members));
@@ -78,12 +85,15 @@ fn value(rest: &mut &str) -> Result<Json, String> {
     if take(rest, "\"") {
         return string(rest).map(Json::Text);
     }
-    for (word, json) in [("null", Json::Null), ("true", Json::Bool(true)), ("false", Json::Bool(false))] {
+    for (word, json) in
+        [("null", Json::Null), ("true", Json::Bool(true)), ("false", Json::Bool(false))]
+    {
         if take(rest, word) {
             return Ok(json);
         }
     }
-    let end = rest.find(|c: char| !(c.is_ascii_digit() || "+-.eE".contains(c))).unwrap_or(rest.len());
+    let end =
+        rest.find(|c: char| !(c.is_ascii_digit() || "+-.eE".contains(c))).unwrap_or(rest.len());
     ensure(end > 0, "no value")?;
     let (digits, after) = rest.split_at(end);
     *rest = after;
@@ -145,7 +155,10 @@ mod tests {
     fn values_as_written() {
         let json = parse("{\"a\":[1.50,-2e3,null],\"b\":\"\\u00e9\\ud83d\\ude00\\n\"}").unwrap();
         let number = |digits: &str| Json::Number(digits.to_owned());
-        assert_eq!(json.get("a"), Some(&Json::List(vec![number("1.50"), number("-2e3"), Json::Null])));
+        assert_eq!(
+            json.get("a"),
+            Some(&Json::List(vec![number("1.50"), number("-2e3"), Json::Null]))
+        );
         assert_eq!(json.get("b").and_then(Json::text), Some("é😀\n"));
     }
 

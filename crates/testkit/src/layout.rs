@@ -1,7 +1,8 @@
-//! The numbers of docs/ABI.md, copied by hand from that page. `tests/check_abi.rs` compares them with `lastwords-abi`,
-//! which this crate does not use.
+//! The numbers of docs/ABI.md, copied by hand from that page. `tests/check_abi.rs` compares them
+//! with `lastwords-abi`, which this crate does not use.
 //!
-//! Names are those of the page; `_AT` is an offset in the structure, `_LEN` a length, both in bytes.
+//! Names are those of the page; `_AT` is an offset in the structure, `_LEN` a length, both in
+//! bytes.
 #![allow(missing_docs, reason = "a table: the names are those of docs/ABI.md")]
 
 /// Section 1: regions.

@@ -1,4 +1,5 @@
-//! Layouts of the metadata of ftrace's persistent ring buffer: those of real kernels, and invented ones; and the types that describe them.
+//! Layouts of the metadata of ftrace's persistent ring buffer: those of real kernels, and invented
+//! ones; and the types that describe them.
 
 use crate::persistent::Form;
 
@@ -78,33 +79,49 @@ impl Structure {
             all.push(Member { name: (*name).to_owned(), at, of: *of });
             (end, align) = (at + size, align.max(own));
         }
-        Self { name: name.to_owned(), size: (end + 4 * gaps(4)).next_multiple_of(align), members: all }
+        Self {
+            name: name.to_owned(),
+            size: (end + 4 * gaps(4)).next_multiple_of(align),
+            members: all,
+        }
     }
 }
 
 impl Layout {
-    /// The layout of Linux 6.12, or that of Linux 6.16 to 7.3, as `pahole` shows it in the types of Debian's kernels.
+    /// The layout of Linux 6.12, or that of Linux 6.16 to 7.3, as `pahole` shows it in the types of
+    /// Debian's kernels.
     #[must_use]
     pub fn known(form: Form, word: usize, is_big: bool) -> Self {
         let members = Self::declared(form, word, 4, 64 - word);
-        let structures = members.iter().map(|(name, members)| Structure::new(name, members)).collect();
+        let structures =
+            members.iter().map(|(name, members)| Structure::new(name, members)).collect();
         Self { form, is_big, word, fill: 0, structures }
     }
 
-    /// The layout of a kernel after Linux 7.3: a CPU has two more numbers before the table of the order.
+    /// The layout of a kernel after Linux 7.3: a CPU has two more numbers before the table of the
+    /// order.
     #[must_use]
     pub fn newer() -> Self {
         let mut layout = Self::known(Form::Common, 8, false);
-        let own = layout.structures.iter_mut().find(|structure| structure.name == "ring_buffer_cpu_meta");
+        let own =
+            layout.structures.iter_mut().find(|structure| structure.name == "ring_buffer_cpu_meta");
         let Structure { size, members, .. } = own.expect("a structure of the layout");
-        members.iter_mut().filter(|member| member.name == "buffers").for_each(|member| member.at = 40);
+        members
+            .iter_mut()
+            .filter(|member| member.name == "buffers")
+            .for_each(|member| member.at = 40);
         let more = [("nr_invalid", 32), ("entry_bytes", 36)];
-        members.extend(more.map(|(name, at)| Member { name: name.to_owned(), at, of: Type::Number(4) }));
+        members.extend(more.map(|(name, at)| Member {
+            name: name.to_owned(),
+            at,
+            of: Type::Number(4),
+        }));
         *size = 40;
         layout
     }
 
-    /// A layout that no kernel has: its members are in any order, with gaps between them and more members, and of other sizes.
+    /// A layout that no kernel has: its members are in any order, with gaps between them and more
+    /// members, and of other sizes.
     #[must_use]
     pub fn invented(form: Form, word: usize, is_big: bool, choose: Choose<'_>) -> Self {
         let (number, text) = (4 + 4 * choose(2), 16 + 4 * choose(13));
@@ -113,31 +130,52 @@ impl Layout {
             let is_tail = |(_, of): &(&str, Type)| matches!(of, Type::Tail(_) | Type::Rows(_));
             let tail = members.iter().position(is_tail).map(|at| members.remove(at));
             if name != "buffer_data_page" {
-                (0..choose(4)).for_each(|n| members.push((["more", "else", "other", "rest"][n], Type::Number(4))));
+                (0..choose(4)).for_each(|n| {
+                    members.push((["more", "else", "other", "rest"][n], Type::Number(4)))
+                });
                 (1..members.len()).rev().for_each(|at| members.swap(at, choose(at + 1)));
             }
             members.extend(tail);
             let fixed = name == "buffer_data_page";
-            structures.push(Structure::spread(name, &members, &mut |n| if fixed { 0 } else { choose(n) }));
+            structures.push(Structure::spread(name, &members, &mut |n| {
+                if fixed { 0 } else { choose(n) }
+            }));
         }
         Self { form, is_big, word, fill: 0xa5, structures }
     }
 
-    /// The members that a kernel declares. `number`: bytes of an `int`; `text`: bytes of a module's name.
-    fn declared(form: Form, word: usize, number: usize, text: usize) -> Vec<(&'static str, Vec<(&'static str, Type)>)> {
+    /// The members that a kernel declares. `number`: bytes of an `int`; `text`: bytes of a module's
+    /// name.
+    fn declared(
+        form: Form,
+        word: usize,
+        number: usize,
+        text: usize,
+    ) -> Vec<(&'static str, Vec<(&'static str, Type)>)> {
         let (int, long) = (Type::Number(number), Type::Number(word));
         let addresses = [("first_buffer", long), ("head_buffer", long), ("commit_buffer", long)];
         let ring = [("subbuf_size", int), ("nr_subbufs", int), ("buffers", Type::Tail(number))];
-        let page = vec![("time_stamp", Type::Number(8)), ("commit", Type::Wrapped(word)), ("data", Type::Tail(1))];
+        let page = vec![
+            ("time_stamp", Type::Number(8)),
+            ("commit", Type::Wrapped(word)),
+            ("data", Type::Tail(1)),
+        ];
         let mut all = vec![("buffer_data_page", page)];
         if form == Form::PerCpu {
-            let head = [("magic", int), ("struct_size", int), ("text_addr", long), ("data_addr", long)];
+            let head =
+                [("magic", int), ("struct_size", int), ("text_addr", long), ("data_addr", long)];
             all.push(("ring_buffer_meta", [&head[..], &addresses, &ring].concat()));
             return all;
         }
-        let head = vec![("magic", int), ("struct_sizes", int), ("total_size", long), ("buffers_offset", long)];
+        let head = vec![
+            ("magic", int),
+            ("struct_sizes", int),
+            ("total_size", long),
+            ("buffers_offset", long),
+        ];
         let rows = Type::Rows("trace_mod_entry");
-        let scratch = vec![("clock_id", int), ("text_addr", long), ("nr_entries", long), ("entries", rows)];
+        let scratch =
+            vec![("clock_id", int), ("text_addr", long), ("nr_entries", long), ("entries", rows)];
         all.push(("ring_buffer_meta", head));
         all.push(("ring_buffer_cpu_meta", [&addresses[..], &ring].concat()));
         all.push(("trace_mod_entry", vec![("mod_addr", long), ("mod_name", Type::Text(text))]));
@@ -151,7 +189,10 @@ impl Layout {
     /// There is none.
     #[must_use]
     pub fn structure(&self, name: &str) -> &Structure {
-        self.structures.iter().find(|structure| structure.name == name).expect("a structure of the layout")
+        self.structures
+            .iter()
+            .find(|structure| structure.name == name)
+            .expect("a structure of the layout")
     }
 
     /// A structure has a member.
@@ -169,7 +210,9 @@ impl Layout {
         let found = self.structure(structure).members.iter().find(|member| member.name == name);
         let Member { at, of, .. } = found.expect("a member of the structure");
         match *of {
-            Type::Number(size) | Type::Wrapped(size) | Type::Tail(size) | Type::Text(size) => (*at, size),
+            Type::Number(size) | Type::Wrapped(size) | Type::Tail(size) | Type::Text(size) => {
+                (*at, size)
+            }
             Type::Rows(rows) => (*at, self.structure(rows).size),
         }
     }
@@ -178,9 +221,11 @@ impl Layout {
     #[must_use]
     pub fn btf(&self) -> Vec<u8> {
         let mut blob = Blob { is_big: self.is_big, types: Vec::new(), count: 0, strings: vec![0] };
-        // A kernel's blob has `unsigned long` among its first types: it tells the size of a pointer.
+        // A kernel's blob has `unsigned long` among its first types: it tells the size of a
+        // pointer.
         let long = blob.int("long unsigned int", self.word);
-        let [byte, four, eight] = [(1, "char"), (4, "int"), (8, "long long")].map(|(size, name)| blob.int(name, size));
+        let [byte, four, eight] =
+            [(1, "char"), (4, "int"), (8, "long long")].map(|(size, name)| blob.int(name, size));
         let number = |size: usize| match size {
             1 => byte,
             4 => four,

@@ -1,8 +1,8 @@
-//! Independent oracles for tests of the recovery side: writers of synthetic sessions with the list of events that a
-//! correct reader must find, and a naive reader written only from docs/ABI.md.
+//! Independent oracles for tests of the recovery side: writers of synthetic sessions with the list
+//! of events that a correct reader must find, and a naive reader written only from docs/ABI.md.
 //!
-//! Used only as a development dependency. Nothing here uses `lastwords-abi`: the numbers are those of docs/ABI.md, and
-//! `tests/check_abi.rs` compares the two.
+//! Used only as a development dependency. Nothing here uses `lastwords-abi`: the numbers are those
+//! of docs/ABI.md, and `tests/check_abi.rs` compares the two.
 #![forbid(unsafe_code)]
 
 pub mod checksum;

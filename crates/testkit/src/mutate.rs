@@ -2,7 +2,9 @@
 
 use crate::checksum::checksum;
 use crate::image::Image;
-use crate::layout::{packet as pk, region as rg, registry as rc, session as se, spans as sp, stream as st};
+use crate::layout::{
+    packet as pk, region as rg, registry as rc, session as se, spans as sp, stream as st,
+};
 use crate::put::Order;
 
 /// Meaning of a field, as far as it can mislead a reader.
@@ -64,7 +66,8 @@ pub struct Arena {
     pub bytes: Vec<u8>,
     /// Byte order.
     pub order: Order,
-    /// For each region: offset, length, and number of bytes after the header that the checksum covers.
+    /// For each region: offset, length, and number of bytes after the header that the checksum
+    /// covers.
     pub regions: Vec<(usize, usize, usize)>,
 }
 
@@ -74,7 +77,8 @@ impl Arena {
     pub fn new(image: &Image) -> Self {
         let fixed = |bytes: &[u8]| image.order.at32(bytes, rg::FIXED_LEN_AT).unwrap_or(0) as usize;
         let regions = image.regions.iter().enumerate();
-        let regions = regions.map(|(n, r)| (image.offset_of(n), r.bytes.len(), fixed(&r.bytes))).collect();
+        let regions =
+            regions.map(|(n, r)| (image.offset_of(n), r.bytes.len(), fixed(&r.bytes))).collect();
         Self { bytes: image.arena(), order: image.order, regions }
     }
 
@@ -118,12 +122,15 @@ impl Arena {
         self.order.put64(r, rg::CHECK_AT, checksum(&covered));
     }
 
-    /// Recomputes the checksums of the records of a registry region, up to the first invalid length.
+    /// Recomputes the checksums of the records of a registry region, up to the first invalid
+    /// length.
     pub fn seal_records(&mut self, region: usize) {
         let (at, len, _) = self.regions[region];
         let (o, r) = (self.order, &mut self.bytes[at..at + len]);
         let mut from = rc::RECORDS_AT;
-        while let Some(n) = o.at32(r, from).map(|n| n as usize).filter(|n| *n >= rc::RECORD_HEADER_LEN) {
+        while let Some(n) =
+            o.at32(r, from).map(|n| n as usize).filter(|n| *n >= rc::RECORD_HEADER_LEN)
+        {
             let Some(record) = r.get_mut(from..).and_then(|rest| rest.get_mut(..n)) else { break };
             let sum = checksum(&record[rc::RECORD_HEADER_LEN..]);
             o.put64(record, rc::RECORD_CHECK_AT, sum);
@@ -296,7 +303,8 @@ const SPAN: &[(&str, usize, usize, Role)] = &[
     ("text", sp::TEXT_AT, 8, Other),
 ];
 
-/// Lists every field of an image that a reader uses. Of tables, only the first entries and those in use are listed.
+/// Lists every field of an image that a reader uses. Of tables, only the first entries and those in
+/// use are listed.
 #[must_use]
 pub fn fields(image: &Image) -> Vec<Field> {
     let arena = Arena::new(image);
@@ -309,7 +317,13 @@ pub fn fields(image: &Image) -> Vec<Field> {
             Some(rg::KIND_SESSION) => session_fields(&mut list, &r.bytes, arena.order),
             Some(rg::KIND_REGISTRY) => registry_fields(&mut list, &r.bytes, arena.order),
             Some(rg::KIND_SPANS) => {
-                list.all(&[("capacity", sp::CAPACITY_AT, 4, Length), ("next_id", sp::NEXT_ID_AT, 8, Other)], 0);
+                list.all(
+                    &[
+                        ("capacity", sp::CAPACITY_AT, 4, Length),
+                        ("next_id", sp::NEXT_ID_AT, 8, Other),
+                    ],
+                    0,
+                );
                 (0..3).for_each(|n| list.all(SPAN, sp::SPANS_AT + n * sp::SPAN_LEN));
             }
             _ => stream_fields(&mut list, &r.bytes, arena.order),
@@ -332,7 +346,10 @@ fn session_fields(list: &mut List<'_>, r: &[u8], o: Order) {
     list.all(CLOCK, area(se::CLOCK_OFF_AT));
     (0..3).for_each(|c| list.all(CHANNEL, area(se::CHANNELS_OFF_AT) + c * se::CHANNEL_LEN));
     let process = area(se::PROCESSES_OFF_AT);
-    list.all(&[("pid", se::PROCESS_PID_AT, 4, Other), ("start", se::PROCESS_START_AT, 8, Other)], process);
+    list.all(
+        &[("pid", se::PROCESS_PID_AT, 4, Other), ("start", se::PROCESS_START_AT, 8, Other)],
+        process,
+    );
     let threads = area(se::THREADS_AT).min(4);
     for level in 0..threads * se::LEVELS {
         let thread = area(se::THREADS_OFF_AT) + level / se::LEVELS * se::THREAD_LEN;
@@ -347,10 +364,20 @@ fn registry_fields(list: &mut List<'_>, r: &[u8], o: Order) {
     let mut n = 0;
     while at < end {
         let len = o.at32(r, at).unwrap_or(0) as usize;
-        let header = [("len", 0, 4, Length), ("kind", 4, 2, Other), ("flags", 6, 2, Other), ("check", 8, 8, Other)];
+        let header = [
+            ("len", 0, 4, Length),
+            ("kind", 4, 2, Other),
+            ("flags", 6, 2, Other),
+            ("check", 8, 8, Other),
+        ];
         list.all(&header, at);
         for byte in (rc::RECORD_HEADER_LEN..len).step_by(3) {
-            list.add(&format!("record{n}.body+{}", byte - rc::RECORD_HEADER_LEN), at + byte, 1, Other);
+            list.add(
+                &format!("record{n}.body+{}", byte - rc::RECORD_HEADER_LEN),
+                at + byte,
+                1,
+                Other,
+            );
         }
         at += len.next_multiple_of(8).max(8);
         n += 1;

@@ -1,4 +1,5 @@
-//! Writes the memory of ftrace's persistent ring buffer, as the kernel lays it out (`rb_range_meta_init` in `kernel/trace/ring_buffer.c`).
+//! Writes the memory of ftrace's persistent ring buffer, as the kernel lays it out
+//! (`rb_range_meta_init` in `kernel/trace/ring_buffer.c`).
 
 use crate::layouts::Layout;
 use std::collections::BTreeMap;
@@ -28,7 +29,8 @@ impl Form {
         if self == Self::PerCpu { 0x38 } else { 0x20 }
     }
 
-    /// Offset in a CPU's metadata of the addresses of the first sub-buffer, of the head and of the commit.
+    /// Offset in a CPU's metadata of the addresses of the first sub-buffer, of the head and of the
+    /// commit.
     #[must_use]
     pub fn addresses(self) -> usize {
         if self == Self::PerCpu { 24 } else { 0 }
@@ -73,7 +75,8 @@ pub fn put(bytes: &mut [u8], at: usize, value: u64, len: usize) {
     bytes[at..at + len].copy_from_slice(&value.to_le_bytes()[..len]);
 }
 
-/// Writes a region of the layout of 64-bit little-endian kernels. All CPUs must have as many sub-buffers.
+/// Writes a region of the layout of 64-bit little-endian kernels. All CPUs must have as many
+/// sub-buffers.
 #[must_use]
 pub fn region(form: Form, boot: &Boot, cpus: &[Cpu]) -> Region {
     region_of(&Layout::known(form, 8, false), boot, cpus)
@@ -109,11 +112,16 @@ pub fn region_of(layout: &Layout, boot: &Boot, cpus: &[Cpu]) -> Region {
             region.bytes[at..at + entry].fill(layout.fill);
             let text = layout.member("trace_mod_entry", "mod_name").0;
             region.put(at, "trace_mod_entry", "mod_addr", *address);
-            region.bytes[at + text..][..=name.len()].copy_from_slice(&[name.as_bytes(), &[0]].concat());
+            region.bytes[at + text..][..=name.len()]
+                .copy_from_slice(&[name.as_bytes(), &[0]].concat());
         }
         region.put(head, "ring_buffer_meta", "buffers_offset", end as u64);
     }
-    let base = BASES.iter().find(|(word, _)| *word == layout.word).map(|(_, base)| *base).expect("4 or 8 bytes");
+    let base = BASES
+        .iter()
+        .find(|(word, _)| *word == layout.word)
+        .map(|(_, base)| *base)
+        .expect("4 or 8 bytes");
     let mut places = Vec::new();
     for cpu in cpus {
         let (meta, count) = (region.structure(cpu_meta), cpu.order.len());

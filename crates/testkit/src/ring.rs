@@ -1,4 +1,5 @@
-//! Writes a stream step by step, as a recorder would, and keeps the events that a correct reader must find.
+//! Writes a stream step by step, as a recorder would, and keeps the events that a correct reader
+//! must find.
 //!
 //! The rules are those of docs/ABI.md, sections 5 to 8. No code of the recorder is used.
 
@@ -170,7 +171,13 @@ impl Ring {
     #[must_use]
     pub fn new(spec: Spec) -> Self {
         let half = Half::new(&spec, 0);
-        Self { halves: [half.clone(), half], spec, live: 0, lost: [0; st::LOST], in_flight: Vec::new() }
+        Self {
+            halves: [half.clone(), half],
+            spec,
+            live: 0,
+            lost: [0; st::LOST],
+            in_flight: Vec::new(),
+        }
     }
 
     /// Length of a half's data, bytes.
@@ -211,7 +218,8 @@ impl Ring {
         self.write(at, &vec![0xdb; bytes.len() / 2]);
     }
 
-    /// Lockless: a recorder dies after it wrote all bytes; with `counted`, also after it committed them.
+    /// Lockless: a recorder dies after it wrote all bytes; with `counted`, also after it committed
+    /// them.
     pub fn die_copied(&mut self, owner: u64, event: &Event, counted: bool) {
         let Some((at, bytes)) = self.place(event, Form::Auto) else { return };
         self.announce(owner, at, at + bytes.len() as u64, se::STATE_COPIED);
@@ -228,7 +236,14 @@ impl Ring {
         let at = self.half().position;
         let half = self.live;
         let state = se::STATE_RESERVING;
-        self.in_flight.push(InFlight { owner, half, begin: at, end: at + len, confirmed: 0, state });
+        self.in_flight.push(InFlight {
+            owner,
+            half,
+            begin: at,
+            end: at + len,
+            confirmed: 0,
+            state,
+        });
     }
 
     /// Lockless: a recorder dies while it switches to the next sub-buffer.
@@ -246,7 +261,8 @@ impl Ring {
         }
     }
 
-    /// Lockless: skips the next sub-buffer, because a living recorder is still writing in that place in an older lap.
+    /// Lockless: skips the next sub-buffer, because a living recorder is still writing in that
+    /// place in an older lap.
     pub fn pass_over(&mut self, clock: u64) {
         let size = self.spec.size;
         let passed = self.next_start();
@@ -257,7 +273,11 @@ impl Ring {
         let place = self.place_of(passed / size);
         self.half().slots[place].committed += size;
         self.lost[st::SKIPPED] += 1;
-        self.half().subs.push(Sub { number: passed / size, expect: Expect::Stale, events: Vec::new() });
+        self.half().subs.push(Sub {
+            number: passed / size,
+            expect: Expect::Stale,
+            events: Vec::new(),
+        });
         self.begin_truth(start / size);
         self.write_header(start, clock);
         self.leave(from, clock);
@@ -309,14 +329,18 @@ impl Ring {
         self.halves[self.live] = Half::new(&self.spec, first);
     }
 
-    /// The expected contents of a half: the sub-buffers in its window, in order, without cleared events.
+    /// The expected contents of a half: the sub-buffers in its window, in order, without cleared
+    /// events.
     #[must_use]
     pub fn truth(&self, half: usize) -> Vec<Sub> {
         let (h, size) = (&self.halves[half], self.spec.size);
         let end = h.position.div_ceil(size);
-        let given_up = u64::from(h.position.is_multiple_of(size) && h.attempt != h.position && !self.lockless());
+        let given_up = u64::from(
+            h.position.is_multiple_of(size) && h.attempt != h.position && !self.lockless(),
+        );
         let oldest = (end + given_up).saturating_sub(self.spec.count).max(h.first / size);
-        let mut subs: Vec<Sub> = h.subs.iter().filter(|s| (oldest..end).contains(&s.number)).cloned().collect();
+        let mut subs: Vec<Sub> =
+            h.subs.iter().filter(|s| (oldest..end).contains(&s.number)).cloned().collect();
         for sub in &mut subs {
             sub.events.retain(|(at, _)| *at >= h.first);
             sub.expect = self.expect(half, sub);
@@ -329,9 +353,12 @@ impl Ring {
             return sub.expect;
         }
         let (h, size) = (&self.halves[half], self.spec.size);
-        let committed = h.slots[self.place_of(sub.number)].committed - sub.number / self.spec.count * size;
+        let committed =
+            h.slots[self.place_of(sub.number)].committed - sub.number / self.spec.count * size;
         let range = sub.number * size..(sub.number + 1) * size;
-        let inside = |f: &&InFlight| f.half == half && f.begin < range.end && f.end > range.start && self.succeeded(f);
+        let inside = |f: &&InFlight| {
+            f.half == half && f.begin < range.end && f.end > range.start && self.succeeded(f)
+        };
         let torn = self.in_flight.iter().filter(inside).any(|f| f.state == se::STATE_RESERVING);
         match (committed == size, torn) {
             (true, _) => Expect::Committed,
@@ -539,7 +566,14 @@ impl Ring {
         self.write(start, &header);
     }
 
-    fn header(&self, number: u64, begin: u64, end: u64, content: u64, discarded: u64) -> [u8; pk::HEADER_LEN] {
+    fn header(
+        &self,
+        number: u64,
+        begin: u64,
+        end: u64,
+        content: u64,
+        discarded: u64,
+    ) -> [u8; pk::HEADER_LEN] {
         let (order, spec) = (self.spec.order, &self.spec);
         let mut h = [0u8; pk::HEADER_LEN];
         order.put32(&mut h, pk::MAGIC_AT, pk::MAGIC);
@@ -556,8 +590,8 @@ impl Ring {
         h
     }
 
-    /// Completes the header of the sub-buffer whose content ends at `end`. Writes only the first `header_bytes`; if
-    /// that is the whole header, also writes the checksum.
+    /// Completes the header of the sub-buffer whose content ends at `end`. Writes only the first
+    /// `header_bytes`; if that is the whole header, also writes the checksum.
     fn write_closing(&mut self, end: u64, clock: u64, header_bytes: usize) {
         let (order, size) = (self.spec.order, self.spec.size);
         let (number, content) = (end / size, end % size);

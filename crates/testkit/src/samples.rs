@@ -6,14 +6,16 @@ use crate::ring::{DeadSwitch, Event, Form, Ring};
 use crate::schema::{Record, Type};
 use crate::session::{ChannelSpec, Session, Span};
 
-/// Event with a number and a text. Every channel of [`small`] and [`describe`] has the three ids below.
+/// Event with a number and a text. Every channel of [`small`] and [`describe`] has the three ids
+/// below.
 pub const NUMBERED: u16 = 0;
 /// Event with text, bytes, a sequence and other types.
 pub const VARIED: u16 = 1;
 /// Event whose id does not fit into the first word of a header.
 pub const WIDE: u16 = 300;
 
-/// Describes three events in a channel: a number and a text; varied fields; an event with an id above 28.
+/// Describes three events in a channel: a number and a text; varied fields; an event with an id
+/// above 28.
 pub fn describe(session: &mut Session, channel: u32) {
     let labels = vec![(-1, "below".to_owned()), (0, "zero".to_owned()), (7, "seven".to_owned())];
     let scalars = Type::Array { count: 3, element: Box::new(Type::Signed { size: 2, base: 10 }) };
@@ -42,18 +44,33 @@ pub fn event(order: Order, n: u32, clock: u64, contexts: &[u8]) -> Event {
     let body = Packed::new(order).raw(contexts);
     match n % 5 {
         0 => {
-            let body =
-                body.u64(u64::from(n)).u8(if n.is_multiple_of(2) { 7 } else { 0xff }).u64(f64::from(n).to_bits()).u8(1);
-            let body = body.u16(1).u16(0xffff).u16(3).u32(2).u32(n).u32(!n).counted(&[1, 2, 3]).text("fix", 8);
+            let body = body
+                .u64(u64::from(n))
+                .u8(if n.is_multiple_of(2) { 7 } else { 0xff })
+                .u64(f64::from(n).to_bits())
+                .u8(1);
+            let body = body
+                .u16(1)
+                .u16(0xffff)
+                .u16(3)
+                .u32(2)
+                .u32(n)
+                .u32(!n)
+                .counted(&[1, 2, 3])
+                .text("fix", 8);
             Event { clock, id: VARIED, body: body.done() }
         }
         1 => Event { clock, id: WIDE, body: body.u64(u64::from(n)).done() },
-        _ => Event { clock, id: NUMBERED, body: body.u32(n).string(&"x".repeat((n * 7 % 40) as usize)).done() },
+        _ => Event {
+            clock,
+            id: NUMBERED,
+            body: body.u32(n).string(&"x".repeat((n * 7 % 40) as usize)).done(),
+        },
     }
 }
 
-/// Records `count` events, numbered from `from` on, 1000 ticks apart, with occasional leaps beyond the 27 bits of
-/// clock.
+/// Records `count` events, numbered from `from` on, 1000 ticks apart, with occasional leaps beyond
+/// the 27 bits of clock.
 pub fn record(ring: &mut Ring, from: u32, count: u32, contexts: &[u8]) {
     let order = ring.spec.order;
     for n in from..from + count {
@@ -63,7 +80,8 @@ pub fn record(ring: &mut Ring, from: u32, count: u32, contexts: &[u8]) {
     }
 }
 
-/// A session of exactly 72 KiB: an exclusive stream with a snapshot, a lockless stream with dead recorders, open spans.
+/// A session of exactly 72 KiB: an exclusive stream with a snapshot, a lockless stream with dead
+/// recorders, open spans.
 #[must_use]
 pub fn small(order: Order) -> Session {
     numbered(order, 0)
@@ -87,7 +105,12 @@ pub fn numbered(order: Order, number: u8) -> Session {
     describe(&mut s, errors);
     s.records.push(Record::Context { channel: 1, index: 0, name: "shard".into(), ty: Type::U32 });
     let build_id = vec![0xab; 20];
-    s.records.push(Record::Module { pid: 4242, addresses: [0x1000, 0x2000, 0x3000], build_id, path: "/bin/x".into() });
+    s.records.push(Record::Module {
+        pid: 4242,
+        addresses: [0x1000, 0x2000, 0x3000],
+        build_id,
+        path: "/bin/x".into(),
+    });
     s.stream(main, 0, se::RSEQ);
     s.stream(errors, st::ANY_CPU, se::LOCKLESS);
     let contexts = Packed::new(order).u32(4242).u32(7).done();
@@ -109,7 +132,8 @@ fn span(id: u64, parent: u64, name: &str) -> Span {
     Span { id, parent, opened: 12_345, opener: 4242 << 32 | 4243, entered: 0, level: 3, text }
 }
 
-/// A session with one stream of `count` places of `size` bytes; `closed` sub-buffers are closed and one is open.
+/// A session with one stream of `count` places of `size` bytes; `closed` sub-buffers are closed and
+/// one is open.
 #[must_use]
 pub fn one_stream(reservation: u32, size: u64, count: u64, closed: u64) -> Session {
     let mut s = Session::new("one", reservation);
@@ -126,7 +150,8 @@ pub fn one_stream(reservation: u32, size: u64, count: u64, closed: u64) -> Sessi
     s
 }
 
-/// Same as [`one_stream`], lockless, with a dead recorder's hole in each sub-buffer whose bit in `holes` is set.
+/// Same as [`one_stream`], lockless, with a dead recorder's hole in each sub-buffer whose bit in
+/// `holes` is set.
 #[must_use]
 pub fn with_holes(size: u64, count: u64, closed: u64, holes: u32) -> Session {
     let mut s = Session::new("holes", se::LOCKLESS);

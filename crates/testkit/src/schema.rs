@@ -75,7 +75,9 @@ impl Type {
             Self::Enum { size, signed, labels } => {
                 let container = if *signed { at::SIGNED } else { at::UNSIGNED };
                 let to = to.u8(at::ENUM).u8(container).u8(*size).u8(10).u16(len16(labels.len()));
-                labels.iter().fold(to, |to, (value, label)| to.u64(*value as u64).str16(label.as_bytes()))
+                labels
+                    .iter()
+                    .fold(to, |to, (value, label)| to.u64(*value as u64).str16(label.as_bytes()))
             }
             Self::Text { size } => to.u8(at::TEXT).u32(*size),
             Self::Bytes => to.u8(at::BYTES),
@@ -151,9 +153,11 @@ impl Record {
             Self::Event { channel, id, level, name, format, source, fields } => {
                 let count = u8::try_from(fields.len()).unwrap_or(u8::MAX);
                 let to = to.u16(*channel).u16(*id).u8(*level).u8(count);
-                let to = to.str16(name.0.as_bytes()).str16(name.1.as_bytes()).str16(format.as_bytes());
+                let to =
+                    to.str16(name.0.as_bytes()).str16(name.1.as_bytes()).str16(format.as_bytes());
                 let to = to.str16(source.0.as_bytes()).u32(source.1);
-                let all = fields.iter().fold(to, |to, (name, ty)| ty.encode(to.str16(name.as_bytes())));
+                let all =
+                    fields.iter().fold(to, |to, (name, ty)| ty.encode(to.str16(name.as_bytes())));
                 (at::EVENT, all)
             }
             Self::Context { channel, index, name, ty } => {
@@ -172,7 +176,8 @@ impl Record {
 #[must_use]
 pub fn raw_record(order: Order, kind: u16, body: &[u8]) -> Vec<u8> {
     let len = u32::try_from(at::RECORD_HEADER_LEN + body.len()).unwrap_or(u32::MAX);
-    let mut record = Packed::new(order).u32(len).u16(kind).u16(0).u64(checksum(body)).raw(body).done();
+    let mut record =
+        Packed::new(order).u32(len).u16(kind).u16(0).u64(checksum(body)).raw(body).done();
     record.resize(record.len().next_multiple_of(8), 0);
     record
 }

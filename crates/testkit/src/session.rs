@@ -1,8 +1,11 @@
-//! Builds synthetic sessions: assembles channels, rings and records into the regions of docs/ABI.md.
+//! Builds synthetic sessions: assembles channels, rings and records into the regions of
+//! docs/ABI.md.
 
 use crate::checksum::checksum;
 use crate::image::{Image, Region, Spot};
-use crate::layout::{header as hd, region as rg, registry as rc, session as se, spans as sp, stream as st};
+use crate::layout::{
+    header as hd, region as rg, registry as rc, session as se, spans as sp, stream as st,
+};
 use crate::put::Order;
 use crate::ring::{Event, Ring, Spec};
 use crate::schema::{Record, Type};
@@ -30,7 +33,15 @@ impl ChannelSpec {
     /// A channel in overwrite mode without contexts.
     #[must_use]
     pub fn new(name: &str, size: u64, count: u64) -> Self {
-        Self { name: name.into(), mode: se::OVERWRITE, flags: 0, contexts: 0, size, count, paged: false }
+        Self {
+            name: name.into(),
+            mode: se::OVERWRITE,
+            flags: 0,
+            contexts: 0,
+            size,
+            count,
+            paged: false,
+        }
     }
 }
 
@@ -70,7 +81,12 @@ impl Default for ClockSpec {
     /// CLOCK_MONOTONIC; its zero was at a wall time of 1,700,000,000 s.
     fn default() -> Self {
         let sample = |t: u64| [t, t, 1_700_000_000_000_000_000 + t, 50];
-        Self { kind: se::CLOCK_MONOTONIC, frequency: 1_000_000_000, samples: [sample(1), sample(5), [0; 4]], newest: 1 }
+        Self {
+            kind: se::CLOCK_MONOTONIC,
+            frequency: 1_000_000_000,
+            samples: [sample(1), sample(5), [0; 4]],
+            newest: 1,
+        }
     }
 }
 
@@ -135,7 +151,8 @@ impl Session {
         u32::try_from(self.channels.len() - 1).unwrap_or(u32::MAX)
     }
 
-    /// Adds a stream to a channel; returns its index. The streams of a channel must be added one after the other.
+    /// Adds a stream to a channel; returns its index. The streams of a channel must be added one
+    /// after the other.
     pub fn stream(&mut self, channel: u32, cpu: u32, reservation: u32) -> usize {
         let c = &self.channels[channel as usize];
         let index = self.rings.len();
@@ -188,7 +205,9 @@ impl Session {
     }
 
     fn events(&self, half: impl Fn(&Ring) -> usize) -> Vec<(u32, Event)> {
-        let of = |ring: &Ring| ring.truth(half(ring)).into_iter().flat_map(|s| s.events).map(|(_, e)| e).collect();
+        let of = |ring: &Ring| {
+            ring.truth(half(ring)).into_iter().flat_map(|s| s.events).map(|(_, e)| e).collect()
+        };
         let with_index = |ring: &Ring| {
             let events: Vec<Event> = of(ring);
             events.into_iter().map(|e| (ring.spec.index, e)).collect::<Vec<_>>()
@@ -199,7 +218,8 @@ impl Session {
     /// Builds the regions.
     #[must_use]
     pub fn image(&self) -> Image {
-        let mut image = Image { order: self.order, regions: Vec::new(), pages: Vec::new(), spots: Vec::new() };
+        let mut image =
+            Image { order: self.order, regions: Vec::new(), pages: Vec::new(), spots: Vec::new() };
         image.regions.push(Region { name: "session".into(), bytes: self.session_region() });
         image.regions.push(Region { name: "registry".into(), bytes: self.registry_region() });
         if self.span_capacity > 0 {
@@ -220,7 +240,8 @@ impl Session {
         let threads = processes + se::PROCESSES_MAX * se::PROCESS_LEN;
         let end = threads + self.threads * se::THREAD_LEN;
         let mut r = vec![0u8; end.next_multiple_of(rg::PAGE)];
-        let cpus = self.rings.iter().filter(|r| r.spec.channel == 0 && r.spec.cpu != st::ANY_CPU).count();
+        let cpus =
+            self.rings.iter().filter(|r| r.spec.channel == 0 && r.spec.cpu != st::ANY_CPU).count();
         let i = se::INFO_AT;
         o.put64(&mut r, i + se::CREATED_REALTIME_AT, self.clock.samples[0][2]);
         o.put64(&mut r, i + se::CREATED_MONOTONIC_AT, self.clock.samples[0][1]);
@@ -229,7 +250,11 @@ impl Session {
         o.put32(&mut r, i + se::CREATOR_PID_AT, 4242);
         o.put32(&mut r, i + se::UID_AT, 1000);
         o.put32(&mut r, i + se::RESERVATION_AT, self.reservation);
-        o.put32(&mut r, i + se::BACKEND_AT, if self.channels.iter().any(|c| c.paged) { 1 } else { 2 });
+        o.put32(
+            &mut r,
+            i + se::BACKEND_AT,
+            if self.channels.iter().any(|c| c.paged) { 1 } else { 2 },
+        );
         o.put32(&mut r, i + se::SCOPE_AT, 1);
         let areas = [cpus, control, clock, channels, processes, threads, self.threads];
         for (n, v) in areas.iter().enumerate() {
@@ -268,7 +293,8 @@ impl Session {
             let at = at + id * se::CHANNEL_LEN;
             let of_channel = |r: &&Ring| r.spec.channel as usize == id;
             let first = self.rings.iter().find(of_channel).map_or(0, |r| r.spec.index);
-            let streams = u32::try_from(self.rings.iter().filter(of_channel).count()).unwrap_or(u32::MAX);
+            let streams =
+                u32::try_from(self.rings.iter().filter(of_channel).count()).unwrap_or(u32::MAX);
             o.put32(r, at + se::CHANNEL_STATE_AT, 1);
             o.put32(r, at + se::CHANNEL_RECORDING_AT, 1);
             o.put32(r, at + se::CHANNEL_NEXT_ID_AT, 1);
@@ -292,7 +318,8 @@ impl Session {
                 o.put64(r, thread + se::THREAD_OWNER_AT, (9000 + f.owner) << 32 | 4242);
                 let level = thread + se::LEVELS_AT + index % se::LEVELS * se::LEVEL_LEN;
                 let target = (u64::from(ring.spec.index) << 1 | f.half as u64) + 1;
-                let confirmed = if f.confirmed == 0 { 0 } else { target << st::POSITION_BITS | f.confirmed };
+                let confirmed =
+                    if f.confirmed == 0 { 0 } else { target << st::POSITION_BITS | f.confirmed };
                 o.put64(r, level + se::TARGET_AT, target);
                 o.put64(r, level + se::BEGIN_AT, f.begin);
                 o.put64(r, level + se::END_AT, f.end);
@@ -314,7 +341,11 @@ impl Session {
 
     fn spans_region(&self) -> Vec<u8> {
         let o = self.order;
-        let mut r = vec![0u8; (sp::SPANS_AT + self.span_capacity * sp::SPAN_LEN).next_multiple_of(rg::PAGE)];
+        let mut r = vec![
+            0u8;
+            (sp::SPANS_AT + self.span_capacity * sp::SPAN_LEN)
+                .next_multiple_of(rg::PAGE)
+        ];
         o.put32(&mut r, sp::CAPACITY_AT, u32::try_from(self.span_capacity).unwrap_or(u32::MAX));
         o.put64(&mut r, sp::NEXT_ID_AT, 1 + self.spans.iter().map(|s| s.id).max().unwrap_or(0));
         for (n, span) in self.spans.iter().enumerate() {
@@ -337,9 +368,11 @@ impl Session {
     fn stream_region(&self, ring: &Ring, image: &mut Image) {
         let (o, spec) = (self.order, &ring.spec);
         let slots = usize::try_from(spec.count).unwrap_or(0) * st::SLOT_LEN;
-        let slots_off = [st::CONTROL_AT + st::CONTROL_LEN, st::CONTROL_AT + st::CONTROL_LEN + slots];
+        let slots_off =
+            [st::CONTROL_AT + st::CONTROL_LEN, st::CONTROL_AT + st::CONTROL_LEN + slots];
         let half = usize::try_from(ring.half_len()).unwrap_or(0);
-        let in_region = if spec.paged { half / rg::PAGE * 8 } else { half }.next_multiple_of(rg::PAGE);
+        let in_region =
+            if spec.paged { half / rg::PAGE * 8 } else { half }.next_multiple_of(rg::PAGE);
         let first = (slots_off[1] + slots).next_multiple_of(rg::PAGE);
         let data_off = [first, first + in_region];
         let mut r = vec![0u8; first + 2 * in_region];
@@ -364,7 +397,14 @@ impl Session {
             for sub in ring.truth(h) {
                 let size = usize::try_from(spec.size).unwrap_or(0);
                 let at = data_off[h] + usize::try_from(sub.number % spec.count).unwrap_or(0) * size;
-                image.spots.push(Spot { stream: spec.index, half: h, number: sub.number, region, at, len: size });
+                image.spots.push(Spot {
+                    stream: spec.index,
+                    half: h,
+                    number: sub.number,
+                    region,
+                    at,
+                    len: size,
+                });
             }
         }
         let c = st::CONTROL_AT;

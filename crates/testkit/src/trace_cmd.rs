@@ -1,15 +1,16 @@
 //! trace-cmd in a mount namespace of its own, as a peer of what we record.
 //!
-//! In some virtual machines the kernel refuses to open the files of the function tracer, without which trace-cmd does not record. It needs
-//! none of them for events, so that files of ours cover them there. These are made in the current folder.
+//! In some virtual machines the kernel refuses to open the files of the function tracer, without
+//! which trace-cmd does not record. It needs none of them for events, so that files of ours cover
+//! them there. These are made in the current folder.
 
 use std::path::Path;
 
 /// The tracefs in which trace-cmd records.
 #[derive(Debug, Clone, Copy)]
 pub enum Tracing<'a> {
-    /// An instance of the machine's tracefs, by its folder, which is made. trace-cmd removes only instances that it made itself, so
-    /// that the caller removes the folder.
+    /// An instance of the machine's tracefs, by its folder, which is made. trace-cmd removes only
+    /// instances that it made itself, so that the caller removes the folder.
     Instance(&'a Path),
     /// A folder that takes the place of the machine's tracefs.
     Folder(&'a Path),
@@ -36,7 +37,8 @@ const FOLDER: &str = r#"
     exec trace-cmd "$@"
 "#;
 
-/// Returns the words of a command that runs `trace-cmd`; its arguments follow them. Root alone can run the command.
+/// Returns the words of a command that runs `trace-cmd`; its arguments follow them. Root alone can
+/// run the command.
 ///
 /// ```
 /// use lastwords_testkit::trace_cmd::{Tracing, words};

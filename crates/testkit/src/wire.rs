@@ -41,7 +41,8 @@ pub fn fields(mut bytes: &[u8]) -> Result<Vec<(u64, Wire<'_>)>, String> {
             }
             2 => {
                 let len = varint(&mut bytes)? as usize;
-                let (part, rest) = bytes.split_at_checked(len).ok_or("a message beyond its parent")?;
+                let (part, rest) =
+                    bytes.split_at_checked(len).ok_or("a message beyond its parent")?;
                 bytes = rest;
                 Wire::Bytes(part)
             }

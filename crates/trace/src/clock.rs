@@ -28,14 +28,19 @@ impl Clock {
         whole
     }
 
-    /// Converts to nanoseconds, rounded down, and the remainder in units of 1 / frequency nanoseconds.
+    /// Converts to nanoseconds, rounded down, and the remainder in units of 1 / frequency
+    /// nanoseconds.
     fn split(&self, ticks: u64) -> (i128, u64) {
         let frequency = u128::from(self.frequency.max(1));
         // A product of 65 and 30 bits: no step of this leaves 128 bits.
         let ticks = u128::from(ticks).wrapping_add(u128::from(self.offset_ticks));
         let since = ticks.wrapping_mul(u128::from(GIGA));
-        let whole = since.checked_div(frequency).and_then(|whole| i128::try_from(whole).ok()).unwrap_or(i128::MAX);
-        let rest = since.checked_rem(frequency).and_then(|rest| u64::try_from(rest).ok()).unwrap_or(0);
+        let whole = since
+            .checked_div(frequency)
+            .and_then(|whole| i128::try_from(whole).ok())
+            .unwrap_or(i128::MAX);
+        let rest =
+            since.checked_rem(frequency).and_then(|rest| u64::try_from(rest).ok()).unwrap_or(0);
         (i128::from(self.offset_seconds).wrapping_mul(i128::from(GIGA)).saturating_add(whole), rest)
     }
 }
@@ -45,7 +50,8 @@ impl Clock {
 pub enum Rounding {
     /// The exact quotient, floored: [`Clock::nanoseconds`].
     Floor,
-    /// Double precision, like babeltrace2 2.0 and 2.1: up to some nanoseconds off if the frequency is not 1 GHz.
+    /// Double precision, like babeltrace2 2.0 and 2.1: up to some nanoseconds off if the frequency
+    /// is not 1 GHz.
     Double,
 }
 
@@ -68,8 +74,8 @@ enum Rule {
     Anchor(Anchor),
 }
 
-/// A clock value with a known exact conversion. Values up to 2^33 ticks after it are converted with two
-/// multiplications.
+/// A clock value with a known exact conversion. Values up to 2^33 ticks after it are converted with
+/// two multiplications.
 #[derive(Debug, Clone)]
 struct Anchor {
     ticks: u64,
@@ -123,7 +129,8 @@ impl Converter {
 }
 
 impl Anchor {
-    /// Exact: `distance * 10^9 + rest` fits 64 bits, and the quotient by the reciprocal is at most one too small.
+    /// Exact: `distance * 10^9 + rest` fits 64 bits, and the quotient by the reciprocal is at most
+    /// one too small.
     #[inline]
     fn convert(&self, ticks: u64) -> Option<i64> {
         let distance = ticks.wrapping_sub(self.ticks);
@@ -132,7 +139,8 @@ impl Anchor {
         }
         // Within reach these fit 64 bits.
         let total = distance.wrapping_mul(GIGA).wrapping_add(self.rest);
-        let mut quotient = (u128::from(total).wrapping_mul(u128::from(self.reciprocal)) >> 64) as u64;
+        let mut quotient =
+            (u128::from(total).wrapping_mul(u128::from(self.reciprocal)) >> 64) as u64;
         if total.wrapping_sub(quotient.wrapping_mul(self.frequency)) >= self.frequency {
             quotient = quotient.wrapping_add(1);
         }
@@ -162,7 +170,8 @@ fn saturate(nanoseconds: i128) -> i64 {
     reason = "a float is rounded towards 0, and saturates"
 )]
 fn double_nanoseconds(frequency: f64, ticks: u64) -> u64 {
-    // Signed numbers convert to and from double precision in one instruction each, with the same result.
+    // Signed numbers convert to and from double precision in one instruction each, with the same
+    // result.
     let signed = ticks.cast_signed();
     let nanoseconds = 1e9 * signed as f64 / frequency;
     if signed >= 0 && nanoseconds < SIGNED {
@@ -176,5 +185,8 @@ const SIGNED: f64 = 9_223_372_036_854_775_808.0;
 
 fn double_base(clock: &Clock) -> i64 {
     let seconds = i128::from(clock.offset_seconds).saturating_mul(i128::from(GIGA));
-    saturate(seconds).saturating_add_unsigned(double_nanoseconds(clock.frequency.max(1) as f64, clock.offset_ticks))
+    saturate(seconds).saturating_add_unsigned(double_nanoseconds(
+        clock.frequency.max(1) as f64,
+        clock.offset_ticks,
+    ))
 }

@@ -5,9 +5,11 @@
 pub enum Verdict {
     /// The sub-buffer was closed, and its checksum (if the format has one) is right.
     Committed,
-    /// The sub-buffer was being written at the end. Its committed part is proven only by its structure.
+    /// The sub-buffer was being written at the end. Its committed part is proven only by its
+    /// structure.
     Open,
-    /// The sub-buffer has reservations that were never committed; the events around them are recovered.
+    /// The sub-buffer has reservations that were never committed; the events around them are
+    /// recovered.
     Torn,
     /// The place has a sub-buffer of an older lap.
     Stale,
@@ -31,7 +33,8 @@ impl Verdict {
         }
     }
 
-    /// Returns true if the sub-buffer lacks what was written into it last, by the rules of `--strict`.
+    /// Returns true if the sub-buffer lacks what was written into it last, by the rules of
+    /// `--strict`.
     #[must_use]
     pub fn is_loss(self) -> bool {
         matches!(self, Self::Invalid | Self::Missing | Self::Stale)
@@ -78,11 +81,13 @@ pub enum Cause {
     Consumed,
     /// The events were in a snapshot that was replaced or freed before it was consumed.
     Dropped,
-    /// The packets are there, but the description of their events is missing, so that nothing can read them.
+    /// The packets are there, but the description of their events is missing, so that nothing can
+    /// read them.
     Undescribed,
     /// A fact about events that are there is not known: whose they are, or their clock.
     Unknown,
-    /// This many values were cut or left out, because their events had no room for all. The events are there.
+    /// This many values were cut or left out, because their events had no room for all. The events
+    /// are there.
     Cut(u64),
 }
 
@@ -108,12 +113,15 @@ impl Cause {
         }
     }
 
-    /// True if the cause counts as a loss for `--strict`. Events that the recorder overwrote or had in flight when it
-    /// died do not count, nor events that were cleared, consumed, or dropped with a snapshot. Events overwritten before
-    /// they could be consumed count.
+    /// True if the cause counts as a loss for `--strict`. Events that the recorder overwrote or had
+    /// in flight when it died do not count, nor events that were cleared, consumed, or dropped with
+    /// a snapshot. Events overwritten before they could be consumed count.
     #[must_use]
     pub fn is_loss(self) -> bool {
-        !matches!(self, Self::Overwritten | Self::Cleared | Self::Consumed | Self::Dropped | Self::InFlight)
+        !matches!(
+            self,
+            Self::Overwritten | Self::Cleared | Self::Consumed | Self::Dropped | Self::InFlight
+        )
     }
 }
 
@@ -122,7 +130,8 @@ impl Cause {
 pub struct Gap {
     /// Index of the stream; none if the gap concerns the whole source.
     pub stream: Option<usize>,
-    /// Description of the place: a position in the ring (bytes since it was begun) or an offset in the file.
+    /// Description of the place: a position in the ring (bytes since it was begun) or an offset in
+    /// the file.
     pub place: String,
     /// Cause of the gap.
     pub cause: Cause,
@@ -140,8 +149,8 @@ impl Gap {
     }
 }
 
-/// A note about the whole source, such as a field that did not fit or a choice that was made. One sentence, with file,
-/// offset and value.
+/// A note about the whole source, such as a field that did not fit or a choice that was made. One
+/// sentence, with file, offset and value.
 pub type Note = String;
 
 /// All evidence of a source.
@@ -163,7 +172,8 @@ impl Evidence {
         self.notes.extend(other.notes);
     }
 
-    /// Number of bytes of the committed content of the sub-buffers of each of so many streams, with their headers.
+    /// Number of bytes of the committed content of the sub-buffers of each of so many streams, with
+    /// their headers.
     #[must_use]
     pub fn contents(&self, streams: usize) -> Vec<u64> {
         let mut bytes = vec![0u64; streams];

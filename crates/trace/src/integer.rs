@@ -2,7 +2,8 @@
 
 use lastwords_bytes::{ByteOrder, low_u8, low_u16, low_u32};
 
-/// Takes an unsigned integer of 1, 2, 4 or 8 bytes from the front of `bytes`; none if `bytes` is too short.
+/// Takes an unsigned integer of 1, 2, 4 or 8 bytes from the front of `bytes`; none if `bytes` is
+/// too short.
 #[inline]
 pub fn take_integer(bytes: &mut &[u8], size: u8, order: ByteOrder) -> Option<u64> {
     match (size, order) {

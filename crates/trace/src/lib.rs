@@ -1,10 +1,11 @@
 //! The event model that all readers produce and all writers consume.
 //!
-//! A trace has a class ([`class::TraceClass`]: clocks, streams, event record classes and their fields, in CTF's general
-//! model), streams, and evidence of what was found and lost ([`evidence`]). Events are not converted to objects: a
-//! reader passes the values of an event's fields to a [`visit::Visitor`], in order. [`schema`] is the narrower
-//! description that this project's recorder keeps of its events. [`symbols`] names addresses, and [`text`] has what writers
-//! of text share.
+//! A trace has a class ([`class::TraceClass`]: clocks, streams, event record classes and their
+//! fields, in CTF's general model), streams, and evidence of what was found and lost
+//! ([`evidence`]). Events are not converted to objects: a reader passes the values of an event's
+//! fields to a [`visit::Visitor`], in order. [`schema`] is the narrower description that this
+//! project's recorder keeps of its events. [`symbols`] names addresses, and [`text`] has what
+//! writers of text share.
 //!
 //! ```
 //! use lastwords_trace::clock::Clock;

@@ -1,5 +1,5 @@
-//! Finds the NUL that ends a string. Most strings are short, so the first words are checked inline, and only longer
-//! strings cause a function call.
+//! Finds the NUL that ends a string. Most strings are short, so the first words are checked inline,
+//! and only longer strings cause a function call.
 
 /// Number of 8-byte words that are checked inline.
 const WORDS: usize = 4;

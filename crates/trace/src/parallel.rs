@@ -10,9 +10,13 @@ pub fn cpus() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Calls `work` with each item and its index, on at most `threads` threads; returns the results in the order of the
-/// items.
-pub fn map<T: Sync, R: Send>(items: &[T], threads: usize, work: impl Fn(usize, &T) -> R + Sync) -> Vec<R> {
+/// Calls `work` with each item and its index, on at most `threads` threads; returns the results in
+/// the order of the items.
+pub fn map<T: Sync, R: Send>(
+    items: &[T],
+    threads: usize,
+    work: impl Fn(usize, &T) -> R + Sync,
+) -> Vec<R> {
     let next = AtomicUsize::new(0);
     let done = Mutex::new(Vec::with_capacity(items.len()));
     let run = || {
@@ -62,7 +66,11 @@ mod tests {
         for threads in [0, 1, 3, 100] {
             let items: Vec<usize> = (0..50).collect();
             let made = map(&items, threads, |position, item| (position, item * 2));
-            assert_eq!(made, items.iter().map(|item| (*item, item * 2)).collect::<Vec<_>>(), "{threads} threads");
+            assert_eq!(
+                made,
+                items.iter().map(|item| (*item, item * 2)).collect::<Vec<_>>(),
+                "{threads} threads"
+            );
         }
         assert_eq!(map(&[], 4, |_, item: &usize| *item), Vec::<usize>::new());
     }
@@ -71,7 +79,12 @@ mod tests {
     fn all_that_is_told_is_heard() {
         let items: Vec<u64> = (0..500).collect();
         let mut heard = Vec::new();
-        let made = map_telling(&items, 3, |item, teller| teller.send(*item).map(|()| *item), |item| heard.push(item));
+        let made = map_telling(
+            &items,
+            3,
+            |item, teller| teller.send(*item).map(|()| *item),
+            |item| heard.push(item),
+        );
         heard.sort_unstable();
         assert_eq!(heard, items);
         assert_eq!(made.into_iter().collect::<Result<Vec<_>, _>>().expect("it was heard"), items);

@@ -20,7 +20,8 @@ pub struct Schema {
     pub channels: Vec<Channel>,
 }
 
-/// Key of the property with the time of the machine's boot: the nanoseconds from the epoch to time 0 of `CLOCK_BOOTTIME`.
+/// Key of the property with the time of the machine's boot: the nanoseconds from the epoch to time
+/// 0 of `CLOCK_BOOTTIME`.
 pub const BOOT_ORIGIN: &str = "boot_origin_ns";
 
 /// Key of the property with the name of a thread: `thread_` and the thread's id.
@@ -144,13 +145,15 @@ pub enum FieldClass {
         /// Value (sign-extended) and label.
         labels: Vec<(i64, String)>,
     },
-    /// A field of a payload that an event may lack: a scalar, [`FieldClass::String`] or [`FieldClass::Text`]. The payload begins with
-    /// a bit for each optional field, in their order, padded to whole bytes.
+    /// A field of a payload that an event may lack: a scalar, [`FieldClass::String`] or
+    /// [`FieldClass::Text`]. The payload begins with a bit for each optional field, in their order,
+    /// padded to whole bytes.
     Optional(Box<FieldClass>),
 }
 
 impl FieldClass {
-    /// True for types that arrays and sequences may contain: integer, float, bool or enumeration, of a valid size.
+    /// True for types that arrays and sequences may contain: integer, float, bool or enumeration,
+    /// of a valid size.
     #[must_use]
     pub fn is_scalar(&self) -> bool {
         match self {
@@ -170,10 +173,14 @@ impl FieldClass {
     #[must_use]
     pub fn fixed_size(&self) -> Option<usize> {
         match self {
-            Self::Integer { size, .. } | Self::Float { size } | Self::Enum { size, .. } => Some(usize::from(*size)),
+            Self::Integer { size, .. } | Self::Float { size } | Self::Enum { size, .. } => {
+                Some(usize::from(*size))
+            }
             Self::Bool => Some(1),
             Self::Text { size } => usize::try_from(*size).ok(),
-            Self::Array { count, element } => usize::try_from(*count).ok()?.checked_mul(element.fixed_size()?),
+            Self::Array { count, element } => {
+                usize::try_from(*count).ok()?.checked_mul(element.fixed_size()?)
+            }
             Self::String | Self::Bytes | Self::Sequence(_) | Self::Optional(_) => None,
         }
     }

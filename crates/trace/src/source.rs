@@ -23,14 +23,16 @@ pub struct PacketInfo {
     pub begin: u64,
     /// Clock when the packet was closed, or of its last event.
     pub end: u64,
-    /// Total of the stream's discarded events at the end of the packet: lost events of all causes, and events of gaps
-    /// before the packet's end if their number is known. The last packet of a stream also includes all later losses.
+    /// Total of the stream's discarded events at the end of the packet: lost events of all causes,
+    /// and events of gaps before the packet's end if their number is known. The last packet of a
+    /// stream also includes all later losses.
     pub discarded: u64,
     /// Verdict on the sub-buffer.
     pub verdict: Verdict,
     /// Offset of the first event, bytes from the start of the packet.
     pub events_at: usize,
-    /// Size of the packet in a file, content and padding, bytes; at least the number of bytes delivered.
+    /// Size of the packet in a file, content and padding, bytes; at least the number of bytes
+    /// delivered.
     pub packet_len: u64,
 }
 
@@ -38,33 +40,44 @@ impl PacketInfo {
     /// All-zero facts.
     #[must_use]
     pub fn none() -> Self {
-        Self { sequence: 0, begin: 0, end: 0, discarded: 0, verdict: Verdict::Open, events_at: 0, packet_len: 0 }
+        Self {
+            sequence: 0,
+            begin: 0,
+            end: 0,
+            discarded: 0,
+            verdict: Verdict::Open,
+            events_at: 0,
+            packet_len: 0,
+        }
     }
 }
 
 /// Reads the packets of one stream in order.
 pub trait PacketReader {
-    /// Replaces `bytes` with the next packet's content: header and context included, padding and trailer excluded.
-    /// Returns the packet's facts, or none after the last packet. `bytes` has the previous packet's memory, which is
-    /// reused without being cleared.
+    /// Replaces `bytes` with the next packet's content: header and context included, padding and
+    /// trailer excluded. Returns the packet's facts, or none after the last packet. `bytes` has the
+    /// previous packet's memory, which is reused without being cleared.
     ///
-    /// Header and context are those of docs/ABI.md, completed: content size, end and discarded count are correct even
-    /// for a packet that was open. Unreadable packets are evidence, not errors.
+    /// Header and context are those of docs/ABI.md, completed: content size, end and discarded
+    /// count are correct even for a packet that was open. Unreadable packets are evidence, not
+    /// errors.
     fn next_packet(&mut self, bytes: &mut Vec<u8>) -> Option<PacketInfo>;
 
-    /// Returns a defect that the last call of [`Self::next_packet`] found and could not put into a packet, unless the evidence has it
-    /// already. A second call returns none. After a defect there may be more packets, although that call returned none.
+    /// Returns a defect that the last call of [`Self::next_packet`] found and could not put into a
+    /// packet, unless the evidence has it already. A second call returns none. After a defect there
+    /// may be more packets, although that call returned none.
     fn defect(&mut self) -> Option<Defect> {
         None
     }
 
-    /// Returns the packets to come, as far as they are known before they are read. Returns none if the source does not know them;
-    /// then it cannot pass over packets either.
+    /// Returns the packets to come, as far as they are known before they are read. Returns none if
+    /// the source does not know them; then it cannot pass over packets either.
     fn foretell(&self) -> Option<Vec<Foretold>> {
         None
     }
 
-    /// Passes over this number of the packets that [`Self::foretell`] returns, without reading them.
+    /// Passes over this number of the packets that [`Self::foretell`] returns, without reading
+    /// them.
     fn pass_over(&mut self, _packets: usize) {}
 }
 
@@ -92,7 +105,8 @@ pub struct Defect {
 
 /// Provides the packets of a trace's streams.
 pub trait Packets: Send + Sync {
-    /// Creates a reader of the packets of stream number `stream`; a reader without packets if there is no such stream.
+    /// Creates a reader of the packets of stream number `stream`; a reader without packets if there
+    /// is no such stream.
     fn packets_of(&self, stream: usize) -> Box<dyn PacketReader + '_>;
 }
 
@@ -128,10 +142,12 @@ pub trait Source: Send + Sync {
     fn streams(&self) -> &[Stream];
     /// Creates a reader of one stream's packets; `stream` is an index into [`Source::streams`].
     fn packets(&self, stream: usize) -> Box<dyn PacketReader + '_>;
-    /// Verdicts, gaps and notes of the whole source. It is complete whenever it is asked for, also before the events are read; what a
-    /// source left to be checked during reading is then checked at once.
+    /// Verdicts, gaps and notes of the whole source. It is complete whenever it is asked for, also
+    /// before the events are read; what a source left to be checked during reading is then checked
+    /// at once.
     fn evidence(&self) -> &Evidence;
-    /// Number of bytes of the committed content of each stream's sub-buffers, as far as it is known without further reading.
+    /// Number of bytes of the committed content of each stream's sub-buffers, as far as it is known
+    /// without further reading.
     fn contents(&self) -> Vec<u64> {
         self.evidence().contents(self.streams().len())
     }

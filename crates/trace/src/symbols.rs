@@ -82,10 +82,12 @@ pub trait Symbols: Send + Sync {
     /// Returns the symbol that contains `address`.
     fn at(&self, address: u64) -> Option<Symbol>;
 
-    /// Calls `each` with every symbol: first the kernel's own, then the modules', each part by rising address.
+    /// Calls `each` with every symbol: first the kernel's own, then the modules', each part by
+    /// rising address.
     fn each(&self, each: &mut dyn FnMut(SymbolRow<'_>));
 
-    /// Returns the text, without its NUL, in the kernel's read-only memory at `address`; none if it is not known.
+    /// Returns the text, without its NUL, in the kernel's read-only memory at `address`; none if it
+    /// is not known.
     fn text_at(&self, _address: u64) -> Option<Vec<u8>> {
         None
     }
@@ -95,13 +97,15 @@ pub trait Symbols: Send + Sync {
         None
     }
 
-    /// Returns the file that the process `tgid` has mapped at an address, as the trace option `sym-userobj` shows it.
+    /// Returns the file that the process `tgid` has mapped at an address, as the trace option
+    /// `sym-userobj` shows it.
     fn mapped(&self, _tgid: u32, _address: u64) -> Mapped {
         Mapped::Unknown
     }
 
-    /// Returns the value of a name in a print format: an enumerator, a kernel variable of the size of a `long`
-    /// (`vmemmap_base`), or a size (`sizeof(struct page)`). Returns none if it is not known.
+    /// Returns the value of a name in a print format: an enumerator, a kernel variable of the size
+    /// of a `long` (`vmemmap_base`), or a size (`sizeof(struct page)`). Returns none if it is not
+    /// known.
     fn constant(&self, _name: &str) -> Option<i64> {
         None
     }

@@ -1,5 +1,5 @@
-//! Visitors of an event's fields. Nodes describe the fields and are known before the first event; values follow for
-//! each event.
+//! Visitors of an event's fields. Nodes describe the fields and are known before the first event;
+//! values follow for each event.
 
 use crate::class::{Encoding, Labels};
 
@@ -13,7 +13,8 @@ pub struct Node {
     pub name: String,
     /// Position among the shown members of the structure; 0 for others.
     pub position: usize,
-    /// Number of structures around the field: 1 for the members of the scope's own structure and for their parts.
+    /// Number of structures around the field: 1 for the members of the scope's own structure and
+    /// for their parts.
     pub depth: usize,
     /// The field is shown. Fields that only serve the decoding of packets are not.
     pub shown: bool,
@@ -58,7 +59,8 @@ pub enum Shape {
     Optional,
 }
 
-/// Takes the values of an event's fields, in their order. A method that is not implemented ignores its values.
+/// Takes the values of an event's fields, in their order. A method that is not implemented ignores
+/// its values.
 pub trait Visitor {
     /// Takes an integer, boolean, bit array or bit map. A signed value is sign-extended.
     #[inline]
@@ -87,7 +89,8 @@ pub trait Visitor {
     /// The array ends.
     #[inline]
     fn end_array(&mut self, _node: NodeId) {}
-    /// The option of a variant or the field of an optional follows. The case is none if an optional is absent.
+    /// The option of a variant or the field of an optional follows. The case is none if an optional
+    /// is absent.
     #[inline]
     fn begin_case(&mut self, _node: NodeId, _case: Option<usize>) {}
     /// The variant or optional ends.

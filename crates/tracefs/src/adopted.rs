@@ -1,4 +1,5 @@
-//! An instance that existed before the recording: its settings, which the recording leaves as it found them.
+//! An instance that existed before the recording: its settings, which the recording leaves as it
+//! found them.
 
 use crate::events::{self, Rule};
 use crate::instance::Instance;
@@ -27,12 +28,15 @@ impl Adopted {
     /// Reads the settings of an instance, and refuses what could not be restored.
     ///
     /// # Errors
-    /// A file cannot be read; the instance has the events of the last boot, which a recording would destroy; triggers are wanted, whose
-    /// work cannot be undone; the rings of its CPUs differ in size, and another size is wanted.
+    /// A file cannot be read; the instance has the events of the last boot, which a recording would
+    /// destroy; triggers are wanted, whose work cannot be undone; the rings of its CPUs differ in
+    /// size, and another size is wanted.
     pub(crate) fn new(instance: &Instance, top: &Instance, plan: &Plan) -> anyhow::Result<Self> {
         let shown = instance.path().display().to_string();
         if let Some(trigger) = plan.events.iter().flat_map(|rule| &rule.triggers).next() {
-            bail!("--trigger {trigger:?}: {shown} exists, and triggers need an instance that `record` makes");
+            bail!(
+                "--trigger {trigger:?}: {shown} exists, and triggers need an instance that `record` makes"
+            );
         }
         let last_boot = instance.read("last_boot_info").unwrap_or_default();
         let mut has_events = false;
@@ -62,7 +66,10 @@ impl Adopted {
         }
         if plan.stream || plan.receiver.is_some() {
             // Kernels before 5.0 have no such file.
-            instance.read("buffer_percent").into_iter().for_each(|text| keep("buffer_percent", text.trim().to_owned()));
+            instance
+                .read("buffer_percent")
+                .into_iter()
+                .for_each(|text| keep("buffer_percent", text.trim().to_owned()));
         }
         let empties = |option: &str| {
             anyhow::anyhow!(
@@ -79,8 +86,9 @@ impl Adopted {
         if let Some(size) = plan.size {
             let text = instance.read("buffer_size_kb")?;
             let kib = text.split(|c: char| !c.is_ascii_digit()).rfind(|number| !number.is_empty());
-            let kib =
-                kib.with_context(|| format!("--size: the rings of {shown} differ in size, which cannot be restored"))?;
+            let kib = kib.with_context(|| {
+                format!("--size: the rings of {shown} differ in size, which cannot be restored")
+            })?;
             if has_events && kib != size_text(size) {
                 return Err(empties("size"));
             }
@@ -102,7 +110,9 @@ impl Adopted {
 
     /// Returns what a CPU's counters counted since the recording began.
     pub(crate) fn since(&self, cpu: u32, now: Stats) -> Stats {
-        let Some(before) = self.before.iter().find(|before| before.cpu == cpu).map(|before| before.stats()) else {
+        let Some(before) =
+            self.before.iter().find(|before| before.cpu == cpu).map(|before| before.stats())
+        else {
             return now;
         };
         Stats {
@@ -121,7 +131,8 @@ impl Adopted {
     pub(crate) fn restore(&self, instance: &Instance) -> anyhow::Result<()> {
         let mut result = Ok(());
         let mut set = |file: &str, text: &str| {
-            // A setting that has not changed is not written: writing a clock or a size empties the rings.
+            // A setting that has not changed is not written: writing a clock or a size empties the
+            // rings.
             let is_so = match file {
                 "trace_clock" => instance.clock().is_ok_and(|clock| clock == text),
                 _ => instance.read(file).is_ok_and(|now| now.trim() == text),
@@ -144,5 +155,7 @@ impl Adopted {
 /// Returns the files with the filters of a rule's events.
 fn filters(top: &Instance, rule: &Rule) -> anyhow::Result<Vec<String>> {
     let events = events::select(&events::list(top)?, &rule.pattern)?;
-    Ok(events::pairs(&events).map(|(system, event)| format!("events/{system}/{event}/filter")).collect())
+    Ok(events::pairs(&events)
+        .map(|(system, event)| format!("events/{system}/{event}/filter"))
+        .collect())
 }

@@ -43,18 +43,22 @@ impl Changes {
     /// Returns the files that [`Changes::part`] names and that exist, by CPU.
     pub(crate) fn parts(&self) -> Vec<(u32, PathBuf)> {
         let prefix = beside(&self.journal.output, &format!(".{}.cpu", self.journal.instance));
-        let (Some(folder), Some(prefix)) = (prefix.parent(), prefix.file_name().and_then(|name| name.to_str())) else {
+        let (Some(folder), Some(prefix)) =
+            (prefix.parent(), prefix.file_name().and_then(|name| name.to_str()))
+        else {
             return Vec::new();
         };
-        let cpu = |name: std::ffi::OsString| name.to_str()?.strip_prefix(prefix)?.parse::<u32>().ok();
+        let cpu =
+            |name: std::ffi::OsString| name.to_str()?.strip_prefix(prefix)?.parse::<u32>().ok();
         let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
         let mut cpus: Vec<u32> = entries.filter_map(|entry| cpu(entry.file_name())).collect();
         cpus.sort_unstable();
         cpus.into_iter().map(|cpu| (cpu, self.part(cpu))).collect()
     }
 
-    /// Removes all that was added, and the journal if all of it could be removed. Returns what was removed and what could not be.
-    /// Parts that no longer exist are skipped, so the function can be called again.
+    /// Removes all that was added, and the journal if all of it could be removed. Returns what was
+    /// removed and what could not be. Parts that no longer exist are skipped, so the function can
+    /// be called again.
     pub(crate) fn undo(&self) -> (Vec<String>, Vec<anyhow::Error>) {
         let (mut done, mut errors) = (Vec::new(), Vec::new());
         let mut note = |what: String, result: anyhow::Result<bool>| match result {
@@ -69,7 +73,10 @@ impl Changes {
                 adopted.restore(&self.instance()).map(|()| true),
             );
         } else if self.has_instance() {
-            note(format!("removed the instance {instance}"), self.instance().remove().map(|()| true));
+            note(
+                format!("removed the instance {instance}"),
+                self.instance().remove().map(|()| true),
+            );
         }
         for definition in definitions.iter().rev() {
             let what = format!("removed the event {}:{}", definition.system, definition.name);
@@ -77,7 +84,10 @@ impl Changes {
         }
         for (_, path) in self.parts() {
             let removed = std::fs::remove_file(&path).map(|()| true);
-            note(format!("removed the file {}", path.display()), removed.map_err(|error| named(&path, error)));
+            note(
+                format!("removed the file {}", path.display()),
+                removed.map_err(|error| named(&path, error)),
+            );
         }
         if errors.is_empty()
             && self.journal.path(&self.journals).exists()

@@ -1,7 +1,8 @@
-//! Events that a recording defines: probes of kernel functions (kprobes), of user-space functions (uprobes), and synthetic events.
+//! Events that a recording defines: probes of kernel functions (kprobes), of user-space functions
+//! (uprobes), and synthetic events.
 //!
-//! They exist once for all instances, in the file `dynamic_events`. Probes get a group that no one else uses, so that exactly they
-//! can be removed again, also after the recorder was killed.
+//! They exist once for all instances, in the file `dynamic_events`. Probes get a group that no one
+//! else uses, so that exactly they can be removed again, also after the recorder was killed.
 
 use crate::instance::Instance;
 use anyhow::{Context, bail};
@@ -52,11 +53,17 @@ pub struct Definition {
 }
 
 impl Definition {
-    /// Makes a definition of a user's text. Probes are put into `group`; one without a name is called `probe_N` by its number.
+    /// Makes a definition of a user's text. Probes are put into `group`; one without a name is
+    /// called `probe_N` by its number.
     ///
     /// # Errors
     /// The text does not have the form of [`Kind`], or it names a group.
-    pub(crate) fn parse(kind: Kind, text: &str, group: &str, number: usize) -> anyhow::Result<Self> {
+    pub(crate) fn parse(
+        kind: Kind,
+        text: &str,
+        group: &str,
+        number: usize,
+    ) -> anyhow::Result<Self> {
         let option = kind.option();
         let (head, rest) = text.trim().split_once(char::is_whitespace).unwrap_or((text.trim(), ""));
         let rest = rest.trim();
@@ -69,8 +76,11 @@ impl Definition {
             let (system, line) = ("synthetic".to_owned(), format!("s:{name} {rest}"));
             return Ok(Self { kind, system, name: name.to_owned(), line });
         }
-        let (probe, name) = head.split_once(':').map_or((head, None), |(probe, name)| (probe, Some(name)));
-        let is_probe = probe.strip_prefix(['p', 'r']).is_some_and(|more| more.bytes().all(|b| b.is_ascii_digit()));
+        let (probe, name) =
+            head.split_once(':').map_or((head, None), |(probe, name)| (probe, Some(name)));
+        let is_probe = probe
+            .strip_prefix(['p', 'r'])
+            .is_some_and(|more| more.bytes().all(|b| b.is_ascii_digit()));
         if !is_probe {
             bail!(
                 "{option} {text:?}: it begins with p:NAME for a probe, or r:NAME for one of the return; then the place follows"
@@ -83,18 +93,28 @@ impl Definition {
         }
         let is_path = rest.starts_with('/');
         match kind {
-            Kind::Kprobe if is_path => bail!("{option} {text:?}: a probe in a program or library is given by --uprobe"),
+            Kind::Kprobe if is_path => {
+                bail!("{option} {text:?}: a probe in a program or library is given by --uprobe")
+            }
             Kind::Uprobe if !is_path => {
-                bail!("{option} {text:?}: the place is /PATH:OFFSET; a function of the kernel is given by --kprobe")
+                bail!(
+                    "{option} {text:?}: the place is /PATH:OFFSET; a function of the kernel is given by --kprobe"
+                )
             }
             _ => {}
         }
         let name = name.map_or_else(|| format!("probe_{number}"), str::to_owned);
         check_name(option, &name)?;
-        Ok(Self { kind, system: group.to_owned(), line: format!("{probe}:{group}/{name} {rest}"), name })
+        Ok(Self {
+            kind,
+            system: group.to_owned(),
+            line: format!("{probe}:{group}/{name} {rest}"),
+            name,
+        })
     }
 
-    /// Checks that the kernel has such definitions, and that no event has the name of a synthetic one.
+    /// Checks that the kernel has such definitions, and that no event has the name of a synthetic
+    /// one.
     ///
     /// # Errors
     /// The kernel lacks them, or the name is taken.
@@ -117,8 +137,9 @@ impl Definition {
         top.write("dynamic_events", &self.line).with_context(|| self.kind.option())
     }
 
-    /// Removes the event if it exists, and returns whether it did. A synthetic event has no group of its own; [`Definition::check`]
-    /// made sure that its name was free before the journal was written.
+    /// Removes the event if it exists, and returns whether it did. A synthetic event has no group
+    /// of its own; [`Definition::check`] made sure that its name was free before the journal was
+    /// written.
     ///
     /// # Errors
     /// The kernel refuses, for example because another tracer uses the event.
@@ -134,8 +155,8 @@ impl Definition {
         Ok(top.read("dynamic_events")?.lines().any(|line| self.is_line(line)))
     }
 
-    /// Returns true if a line of `dynamic_events` is of this event: `p:GROUP/NAME …`, `r8:GROUP/NAME …`, `s:synthetic/NAME …` or
-    /// `s:NAME …`.
+    /// Returns true if a line of `dynamic_events` is of this event: `p:GROUP/NAME …`,
+    /// `r8:GROUP/NAME …`, `s:synthetic/NAME …` or `s:NAME …`.
     fn is_line(&self, line: &str) -> bool {
         let head = line.split_whitespace().next().unwrap_or_default();
         let Some((_, name)) = head.split_once(':') else { return false };
@@ -146,8 +167,14 @@ impl Definition {
 
 fn check_name(option: &str, name: &str) -> anyhow::Result<()> {
     let is_word = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
-    if name.is_empty() || name.len() > 64 || name.as_bytes()[0].is_ascii_digit() || !name.bytes().all(is_word) {
-        bail!("{option}: {name:?} is no name of an event: it has letters, digits and underscores, at most 64");
+    if name.is_empty()
+        || name.len() > 64
+        || name.as_bytes()[0].is_ascii_digit()
+        || !name.bytes().all(is_word)
+    {
+        bail!(
+            "{option}: {name:?} is no name of an event: it has letters, digits and underscores, at most 64"
+        );
     }
     Ok(())
 }
@@ -158,15 +185,26 @@ mod tests {
 
     #[test]
     fn probes_get_the_group_of_their_own() {
-        let line = |kind, text| Definition::parse(kind, text, "lw_7", 3).map(|d| d.line).map_err(|e| e.to_string());
+        let line = |kind, text| {
+            Definition::parse(kind, text, "lw_7", 3).map(|d| d.line).map_err(|e| e.to_string())
+        };
         let kprobe = |text| line(Kind::Kprobe, text);
-        assert_eq!(kprobe("p:opened do_sys_openat2 dfd=%di").unwrap(), "p:lw_7/opened do_sys_openat2 dfd=%di");
+        assert_eq!(
+            kprobe("p:opened do_sys_openat2 dfd=%di").unwrap(),
+            "p:lw_7/opened do_sys_openat2 dfd=%di"
+        );
         assert_eq!(kprobe("r16 do_exit $retval").unwrap(), "r16:lw_7/probe_3 do_exit $retval");
         assert_eq!(line(Kind::Uprobe, "p:m /lib/x.so:0x10").unwrap(), "p:lw_7/m /lib/x.so:0x10");
         assert_eq!(line(Kind::Synthetic, "lat u64 t; int cpu").unwrap(), "s:lat u64 t; int cpu");
-        for wrong in
-            ["p:g/opened do_exit", "-:opened x", "p:opened", "p:1 x", "p:a-b x", "p:a /bin/sh:0x1", "p:a x\n-:g/b"]
-        {
+        for wrong in [
+            "p:g/opened do_exit",
+            "-:opened x",
+            "p:opened",
+            "p:1 x",
+            "p:a-b x",
+            "p:a /bin/sh:0x1",
+            "p:a x\n-:g/b",
+        ] {
             assert!(kprobe(wrong).is_err(), "{wrong}");
         }
         assert!(line(Kind::Uprobe, "p:m do_exit").is_err());
@@ -177,7 +215,9 @@ mod tests {
         let of = |kind, text| Definition::parse(kind, text, "lw_7", 0).unwrap();
         let probe = of(Kind::Kprobe, "p:opened do_exit");
         assert!(probe.is_line("p:lw_7/opened do_exit"));
-        assert!(!probe.is_line("p:lw_77/opened do_exit") && !probe.is_line("p:lw_7/opened2 do_exit"));
+        assert!(
+            !probe.is_line("p:lw_77/opened do_exit") && !probe.is_line("p:lw_7/opened2 do_exit")
+        );
         let synthetic = of(Kind::Synthetic, "lat u64 t");
         assert!(synthetic.is_line("s:synthetic/lat\tu64 t") && synthetic.is_line("s:lat u64 t"));
         assert!(!synthetic.is_line("p:lat/lat do_exit"));

@@ -1,4 +1,5 @@
-//! Moves the sub-buffers of one CPU from `trace_pipe_raw` into a file or a socket, through a pipe and without a copy in user space.
+//! Moves the sub-buffers of one CPU from `trace_pipe_raw` into a file or a socket, through a pipe
+//! and without a copy in user space.
 
 use crate::changes::Changes;
 use crate::instance::Instance;
@@ -16,9 +17,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The size of the pipe in bytes. Users without privileges may have as much (`/proc/sys/fs/pipe-max-size`).
+/// The size of the pipe in bytes. Users without privileges may have as much
+/// (`/proc/sys/fs/pipe-max-size`).
 const PIPE: usize = 1 << 20;
-/// The longest time between two looks at the ring. The kernel wakes a poller when the ring is filled by `buffer_percent`.
+/// The longest time between two looks at the ring. The kernel wakes a poller when the ring is
+/// filled by `buffer_percent`.
 const TICK: Duration = Duration::from_secs(1);
 
 /// The ring of one CPU, and where its sub-buffers go to.
@@ -47,12 +50,24 @@ enum Target {
 }
 
 impl Drain {
-    /// Opens the ring and the file of a CPU. A file that exists is continued after its last whole sub-buffer.
-    pub(crate) fn open(changes: &Changes, instance: &Instance, cpu: u32, size: u32) -> anyhow::Result<Self> {
+    /// Opens the ring and the file of a CPU. A file that exists is continued after its last whole
+    /// sub-buffer.
+    pub(crate) fn open(
+        changes: &Changes,
+        instance: &Instance,
+        cpu: u32,
+        size: u32,
+    ) -> anyhow::Result<Self> {
         let path = changes.part(cpu);
         let named = || path.display().to_string();
         let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(NOFOLLOW);
+        options
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .custom_flags(NOFOLLOW);
         let mut file = options.open(&path).with_context(named)?;
         let begin = changes.journal.begin_of_parts();
         let mut length = file.metadata().with_context(named)?.len().saturating_sub(begin);
@@ -64,8 +79,8 @@ impl Drain {
         Self::new(instance, cpu, size, (Target::File { path, file, begin }, Duration::ZERO))
     }
 
-    /// Opens the ring of a CPU, whose sub-buffers of `size` bytes are sent to a receiver. One that is not full is sent each `flush`, if
-    /// that is not zero.
+    /// Opens the ring of a CPU, whose sub-buffers of `size` bytes are sent to a receiver. One that
+    /// is not full is sent each `flush`, if that is not zero.
     pub(crate) fn to_receiver(
         sender: &Arc<Sender>,
         instance: &Instance,
@@ -75,7 +90,12 @@ impl Drain {
         Self::new(instance, cpu, size, (Target::Receiver(Arc::clone(sender)), flush))
     }
 
-    fn new(instance: &Instance, cpu: u32, size: u32, (target, flush): (Target, Duration)) -> anyhow::Result<Self> {
+    fn new(
+        instance: &Instance,
+        cpu: u32,
+        size: u32,
+        (target, flush): (Target, Duration),
+    ) -> anyhow::Result<Self> {
         let pipe = pipe_with(PipeFlags::CLOEXEC).context("pipe")?;
         // With a smaller pipe, more calls move the same.
         let _ = fcntl_setpipe_size(&pipe.1, PIPE);
@@ -83,7 +103,8 @@ impl Drain {
         Ok(Self { cpu, raw, target, pipe, size, flush, has_read_part: false })
     }
 
-    /// Moves sub-buffers whenever the ring is filled by `buffer_percent`, until the other end of `ended` is closed.
+    /// Moves sub-buffers whenever the ring is filled by `buffer_percent`, until the other end of
+    /// `ended` is closed.
     ///
     /// # Errors
     /// The ring cannot be read, the file cannot be written, or the receiver takes no more.
@@ -95,7 +116,8 @@ impl Drain {
             };
             let socket = sender.as_ref().map(|sender| sender.as_fd());
             let fds = [Some(ended), Some(self.raw.as_fd()), socket].into_iter().flatten();
-            let mut fds: Vec<_> = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+            let mut fds: Vec<_> =
+                fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
             let wait = Timespec::try_from(self.flush.left().min(TICK)).context("a time")?;
             match poll(&mut fds, Some(&wait)) {
                 Ok(_) | Err(Errno::INTR) => {}
@@ -124,10 +146,11 @@ impl Drain {
         }
     }
 
-    /// Moves what is committed of the sub-buffer that is being filled. The kernel copies these events into a sub-buffer of their own, and
-    /// gives the rest later: each event once.
+    /// Moves what is committed of the sub-buffer that is being filled. The kernel copies these
+    /// events into a sub-buffer of their own, and gives the rest later: each event once.
     fn flush(&mut self, ended: Option<BorrowedFd<'_>>) -> anyhow::Result<()> {
-        // First comes the rest of a sub-buffer of which a part was read before. Kernels before 6.1 splice nothing behind it until then.
+        // First comes the rest of a sub-buffer of which a part was read before. Kernels before 6.1
+        // splice nothing behind it until then.
         if self.has_read_part && self.read(ended)? {
             self.full(ended)?;
         }
@@ -150,7 +173,8 @@ impl Drain {
         self.size
     }
 
-    /// Closes the ring, and returns the file with its path and the bytes of events in it; none if the events went to a receiver.
+    /// Closes the ring, and returns the file with its path and the bytes of events in it; none if
+    /// the events went to a receiver.
     ///
     /// # Errors
     /// The file cannot tell its position.
@@ -160,8 +184,8 @@ impl Drain {
         Ok(Some((file, path, end.saturating_sub(begin))))
     }
 
-    /// Moves all full sub-buffers, and returns true if there were any. A slow receiver is waited for until the other end of `ended` is
-    /// closed, and then only for a while.
+    /// Moves all full sub-buffers, and returns true if there were any. A slow receiver is waited
+    /// for until the other end of `ended` is closed, and then only for a while.
     fn full(&mut self, ended: Option<BorrowedFd<'_>>) -> anyhow::Result<bool> {
         let (mut has_moved, mut shortage) = (false, Shortage::default());
         let all = PIPE - PIPE % (self.size as usize).min(PIPE);
@@ -171,9 +195,14 @@ impl Drain {
                 Ok(0) | Err(Errno::AGAIN) => return Ok(has_moved),
                 Err(Errno::INTR) => continue,
                 Err(Errno::NOMEM) if shortage.wait() => continue,
-                Err(error) => return Err(error).with_context(|| format!("CPU {}: the ring cannot be read", self.cpu)),
+                Err(error) => {
+                    return Err(error)
+                        .with_context(|| format!("CPU {}: the ring cannot be read", self.cpu));
+                }
                 Ok(moved) => match &self.target {
-                    Target::Receiver(sender) => sender.from_pipe(self.cpu, self.pipe.0.as_fd(), moved, ended)?,
+                    Target::Receiver(sender) => {
+                        sender.from_pipe(self.cpu, self.pipe.0.as_fd(), moved, ended)?
+                    }
                     Target::File { path, file, .. } => empty_pipe(&self.pipe.0, file, path, moved)?,
                 },
             }
@@ -191,8 +220,15 @@ impl Drain {
                 Ok(0) => return Ok(false),
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Ok(false),
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
-                Err(error) if error.kind() == std::io::ErrorKind::OutOfMemory && shortage.wait() => continue,
-                Err(error) => return Err(error).with_context(|| format!("CPU {}: the ring cannot be read", self.cpu)),
+                Err(error)
+                    if error.kind() == std::io::ErrorKind::OutOfMemory && shortage.wait() =>
+                {
+                    continue;
+                }
+                Err(error) => {
+                    return Err(error)
+                        .with_context(|| format!("CPU {}: the ring cannot be read", self.cpu));
+                }
                 Ok(_) => match &mut self.target {
                     Target::Receiver(sender) => sender.from_memory(self.cpu, &bytes, ended)?,
                     Target::File { path, file, .. } => {
@@ -212,7 +248,10 @@ fn empty_pipe(pipe: &OwnedFd, file: &File, path: &Path, mut left: usize) -> anyh
             Ok(moved) if moved > 0 => left -= moved.min(left),
             written => {
                 let error = written.err().unwrap_or(Errno::IO);
-                let what = format!("{}: cannot be written, {left} bytes of events are lost", path.display());
+                let what = format!(
+                    "{}: cannot be written, {left} bytes of events are lost",
+                    path.display()
+                );
                 return Err(error).context(what);
             }
         }

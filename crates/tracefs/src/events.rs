@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 /// Events to record.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rule {
-    /// `SYSTEM:EVENT`, where both may be globs; or one glob, for the name of a system or of an event; or `all`.
+    /// `SYSTEM:EVENT`, where both may be globs; or one glob, for the name of a system or of an
+    /// event; or `all`.
     pub pattern: String,
     /// The kernel's filter expression; empty for none.
     pub filter: String,
@@ -30,7 +31,9 @@ pub(crate) type Events = BTreeMap<String, Vec<String>>;
 /// Lists the events that can be enabled. They are the same in all instances.
 pub(crate) fn list(top: &Instance) -> anyhow::Result<Events> {
     let mut events = Events::new();
-    for (system, event) in top.read("available_events")?.lines().filter_map(|line| line.split_once(':')) {
+    for (system, event) in
+        top.read("available_events")?.lines().filter_map(|line| line.split_once(':'))
+    {
         events.entry(system.to_owned()).or_default().push(event.to_owned());
     }
     Ok(events)
@@ -51,30 +54,41 @@ pub(crate) fn select(events: &Events, pattern: &str) -> anyhow::Result<Events> {
     };
     let mut selected = Events::new();
     for (system, names) in events {
-        let names: Vec<String> = names.iter().filter(|name| wanted(system, name)).cloned().collect();
+        let names: Vec<String> =
+            names.iter().filter(|name| wanted(system, name)).cloned().collect();
         if !names.is_empty() {
             selected.insert(system.clone(), names);
         }
     }
     if selected.is_empty() {
-        bail!("event {pattern}: this kernel has no such event; /sys/kernel/tracing/available_events lists all");
+        bail!(
+            "event {pattern}: this kernel has no such event; /sys/kernel/tracing/available_events lists all"
+        );
     }
     Ok(selected)
 }
 
-/// Sets the filters of all rules, then enables the events. A later rule replaces the filter of an earlier one for the same event.
+/// Sets the filters of all rules, then enables the events. A later rule replaces the filter of an
+/// earlier one for the same event.
 ///
 /// # Errors
 /// A rule selects no event, or the kernel refuses a filter for one of its events.
 pub(crate) fn enable(top: &Instance, instance: &Instance, rules: &[Rule]) -> anyhow::Result<()> {
     let all = list(top)?;
-    let chosen: Vec<(&Rule, Events)> =
-        rules.iter().map(|rule| Ok((rule, select(&all, &rule.pattern)?))).collect::<anyhow::Result<_>>()?;
+    let chosen: Vec<(&Rule, Events)> = rules
+        .iter()
+        .map(|rule| Ok((rule, select(&all, &rule.pattern)?)))
+        .collect::<anyhow::Result<_>>()?;
     for (rule, events) in chosen.iter().filter(|(rule, _)| !rule.filter.is_empty()) {
         for (system, event) in pairs(events) {
-            instance.write(&format!("events/{system}/{event}/filter"), &rule.filter).with_context(|| {
-                format!("the filter of -e {}: give it only to events that have its fields", rule.pattern)
-            })?;
+            instance.write(&format!("events/{system}/{event}/filter"), &rule.filter).with_context(
+                || {
+                    format!(
+                        "the filter of -e {}: give it only to events that have its fields",
+                        rule.pattern
+                    )
+                },
+            )?;
         }
     }
     for (_, events) in &chosen {
@@ -95,7 +109,11 @@ pub(crate) fn enable(top: &Instance, instance: &Instance, rules: &[Rule]) -> any
 ///
 /// # Errors
 /// The kernel refuses a trigger for one of the events.
-pub(crate) fn set_triggers(top: &Instance, instance: &Instance, rules: &[Rule]) -> anyhow::Result<()> {
+pub(crate) fn set_triggers(
+    top: &Instance,
+    instance: &Instance,
+    rules: &[Rule],
+) -> anyhow::Result<()> {
     let rules: Vec<&Rule> = rules.iter().filter(|rule| !rule.triggers.is_empty()).collect();
     if rules.is_empty() {
         return Ok(());
@@ -112,7 +130,9 @@ pub(crate) fn set_triggers(top: &Instance, instance: &Instance, rules: &[Rule]) 
 
 /// Returns the systems and names of events.
 pub(crate) fn pairs(events: &Events) -> impl Iterator<Item = (&str, &str)> {
-    events.iter().flat_map(|(system, names)| names.iter().map(move |name| (system.as_str(), name.as_str())))
+    events
+        .iter()
+        .flat_map(|(system, names)| names.iter().map(move |name| (system.as_str(), name.as_str())))
 }
 
 #[cfg(test)]
@@ -139,10 +159,15 @@ mod tests {
         for pattern in ["sched", "sched:*", "sched:", "sched_[sw]*"] {
             assert_eq!(names(pattern).unwrap(), both, "{pattern}");
         }
-        assert_eq!(names("sys_*_read").unwrap(), ["syscalls:sys_enter_read", "syscalls:sys_exit_read"]);
+        assert_eq!(
+            names("sys_*_read").unwrap(),
+            ["syscalls:sys_enter_read", "syscalls:sys_exit_read"]
+        );
         assert_eq!(names("all").unwrap().len(), 5);
         assert_eq!(names("*:*").unwrap().len(), 5);
-        for (pattern, why) in [("sched:nothing", "no such event"), ("x", "no such event"), ("sched:[a", "no end")] {
+        for (pattern, why) in
+            [("sched:nothing", "no such event"), ("x", "no such event"), ("sched:[a", "no end")]
+        {
             assert!(names(pattern).unwrap_err().contains(why), "{pattern}");
         }
     }

@@ -1,7 +1,8 @@
 //! Saves each snapshot that the kernel's triggers take, while recording goes on.
 //!
-//! The kernel has one spare ring. A trigger swaps it with the live one, and a second one would put what it swapped out back under the new
-//! events. So each trigger is set for one time, and set again when its snapshot was taken out of the spare ring.
+//! The kernel has one spare ring. A trigger swaps it with the live one, and a second one would put
+//! what it swapped out back under the new events. So each trigger is set for one time, and set
+//! again when its snapshot was taken out of the spare ring.
 
 use crate::changes::Changes;
 use crate::events::{self, Rule};
@@ -16,7 +17,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Time between two looks at the triggers of up to [`AT_ONCE`] events; of more, it is longer in proportion.
+/// Time between two looks at the triggers of up to [`AT_ONCE`] events; of more, it is longer in
+/// proportion.
 const TICK: Duration = Duration::from_millis(10);
 const AT_ONCE: u32 = 8;
 
@@ -88,11 +90,18 @@ impl Firings {
     ///
     /// # Errors
     /// The kernel refuses a trigger.
-    pub(crate) fn start(changes: Changes, rules: &[Rule], plan: Snapshots, tell: Tell) -> anyhow::Result<Self> {
+    pub(crate) fn start(
+        changes: Changes,
+        rules: &[Rule],
+        plan: Snapshots,
+        tell: Tell,
+    ) -> anyhow::Result<Self> {
         let all = events::list(&changes.top())?;
         let mut sources = Vec::new();
         for rule in rules {
-            for trigger in rule.triggers.iter().filter_map(|trigger| Snapshot::parse(trigger).transpose()) {
+            for trigger in
+                rule.triggers.iter().filter_map(|trigger| Snapshot::parse(trigger).transpose())
+            {
                 let Snapshot { times, filter } = trigger?;
                 let selected = events::select(&all, &rule.pattern)?;
                 sources.extend(events::pairs(&selected).map(|(system, event)| Source {
@@ -126,15 +135,18 @@ impl Firings {
             }
             (work.saved, why)
         };
-        let thread =
-            thread::Builder::new().name("snapshots".to_owned()).spawn(run).context("a thread for snapshots")?;
+        let thread = thread::Builder::new()
+            .name("snapshots".to_owned())
+            .spawn(run)
+            .context("a thread for snapshots")?;
         Ok(Self { end, thread })
     }
 
     /// Saves the snapshot that was taken last, and ends the thread. Tracing must be off.
     pub(crate) fn finish(self) -> Done {
         drop(self.end);
-        let panicked = || (Vec::new(), Some(anyhow::anyhow!("the thread that saves snapshots has panicked")));
+        let panicked =
+            || (Vec::new(), Some(anyhow::anyhow!("the thread that saves snapshots has panicked")));
         self.thread.join().unwrap_or_else(|_| panicked())
     }
 }
@@ -200,9 +212,11 @@ impl Work {
         self.taken.push_back(now);
         let mut taken = Taken::new(&self.changes)?;
         taken.take(&self.changes)?;
-        let mut account = Fired::new(snapshot::next_number(&self.changes.journal.output), fired, taken.last());
+        let mut account =
+            Fired::new(snapshot::next_number(&self.changes.journal.output), fired, taken.last());
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        account.begin = self.plan.before.map(|before| account.at.saturating_sub(nanos(before)).max(1));
+        account.begin =
+            self.plan.before.map(|before| account.at.saturating_sub(nanos(before)).max(1));
         if !self.plan.after.is_zero() {
             is_over(ended, self.plan.after.saturating_sub(now.elapsed()));
             // The events behind the trigger are in the live ring.
@@ -219,7 +233,9 @@ impl Work {
     fn unset_and_list(&mut self) -> anyhow::Result<Vec<String>> {
         let mut fired = Vec::new();
         for at in 0..self.sources.len() {
-            let Some(source) = self.sources.get(at).filter(|source| source.is_set) else { continue };
+            let Some(source) = self.sources.get(at).filter(|source| source.is_set) else {
+                continue;
+            };
             if self.has_fired(source)? {
                 fired.push(source.event.replacen('/', ":", 1));
                 let left = source.left.map(|left| left.saturating_sub(1));
@@ -269,7 +285,9 @@ impl Work {
 
     fn set(&mut self) -> anyhow::Result<()> {
         let instance = self.changes.instance();
-        for source in self.sources.iter_mut().filter(|source| !source.is_set && source.left != Some(0)) {
+        for source in
+            self.sources.iter_mut().filter(|source| !source.is_set && source.left != Some(0))
+        {
             let text = format!("snapshot:1{}", source.filter);
             instance.write(&format!("events/{}/trigger", source.event), &text)?;
             source.is_set = true;

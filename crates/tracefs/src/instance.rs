@@ -66,18 +66,23 @@ impl Instance {
     /// The file cannot be read, or no clock is chosen.
     pub(crate) fn clock(&self) -> anyhow::Result<String> {
         let text = self.read("trace_clock")?;
-        let chosen = text.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map(|(chosen, _)| chosen);
-        Ok(chosen.with_context(|| format!("{}: no clock is chosen", self.path.display()))?.to_owned())
+        let chosen = text
+            .split_once('[')
+            .and_then(|(_, rest)| rest.split_once(']'))
+            .map(|(chosen, _)| chosen);
+        Ok(chosen
+            .with_context(|| format!("{}: no clock is chosen", self.path.display()))?
+            .to_owned())
     }
 
-    /// Returns the number of the instance's folder, which another instance of the same name does not have; none if the instance
-    /// does not exist.
+    /// Returns the number of the instance's folder, which another instance of the same name does
+    /// not have; none if the instance does not exist.
     pub(crate) fn inode(&self) -> Option<u64> {
         fs::metadata(&self.path).ok().map(|meta| meta.ino())
     }
 
-    /// Removes the instance with all that is in its rings. Histograms with variables keep an instance busy, so they are removed first
-    /// where it is.
+    /// Removes the instance with all that is in its rings. Histograms with variables keep an
+    /// instance busy, so they are removed first where it is.
     pub(crate) fn remove(&self) -> anyhow::Result<()> {
         let mut removed = fs::remove_dir(&self.path);
         if removed.as_ref().is_err_and(|error| error.kind() == ErrorKind::ResourceBusy) {
@@ -87,8 +92,9 @@ impl Instance {
         removed.with_context(|| format!("{}: cannot be removed", self.path.display()))
     }
 
-    /// Removes the triggers `hist` of all events. Those with an action come first: the kernel keeps a histogram whose variables another
-    /// one uses. What it refuses shows when the instance is removed.
+    /// Removes the triggers `hist` of all events. Those with an action come first: the kernel keeps
+    /// a histogram whose variables another one uses. What it refuses shows when the instance is
+    /// removed.
     fn drop_histograms(&self) {
         let folders = |path: &Path| {
             let entries = fs::read_dir(path).into_iter().flatten().flatten();
@@ -98,7 +104,8 @@ impl Instance {
         for folder in folders(&self.path.join("events")).iter().flat_map(|system| folders(system)) {
             let file = folder.join("trigger");
             let text = fs::read_to_string(&file).unwrap_or_default();
-            let histograms: Vec<&str> = text.lines().filter(|line| line.starts_with("hist:")).collect();
+            let histograms: Vec<&str> =
+                text.lines().filter(|line| line.starts_with("hist:")).collect();
             if !histograms.is_empty() {
                 files.push((!histograms.iter().any(|line| line.contains(":on")), file));
             }
@@ -116,11 +123,12 @@ impl Instance {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// Writes a text into a file. The file is opened for appending: files such as `set_event` and `dynamic_events` drop all that they
-    /// have when they are truncated.
+    /// Writes a text into a file. The file is opened for appending: files such as `set_event` and
+    /// `dynamic_events` drop all that they have when they are truncated.
     ///
     /// # Errors
-    /// The kernel refuses. The message has the text of the kernel's `error_log` if it logged the error.
+    /// The kernel refuses. The message has the text of the kernel's `error_log` if it logged the
+    /// error.
     pub(crate) fn write(&self, name: &str, text: &str) -> anyhow::Result<()> {
         let path = self.path.join(name);
         let log_before = self.log();
@@ -161,7 +169,8 @@ impl Instance {
     pub(crate) fn cpus(&self) -> anyhow::Result<Vec<u32>> {
         let path = self.path.join("per_cpu");
         let entries = fs::read_dir(&path).with_context(|| path.display().to_string())?;
-        let number = |entry: fs::DirEntry| entry.file_name().to_str()?.strip_prefix("cpu")?.parse().ok();
+        let number =
+            |entry: fs::DirEntry| entry.file_name().to_str()?.strip_prefix("cpu")?.parse().ok();
         let mut cpus: Vec<u32> = entries.filter_map(|entry| number(entry.ok()?)).collect();
         cpus.sort_unstable();
         Ok(cpus)
@@ -182,15 +191,23 @@ impl Instance {
         Ok(dat::counters(&self.read(&format!("per_cpu/cpu{cpu}/stats"))?))
     }
 
-    /// Returns the bytes of a sub-buffer. Kernels before 6.8 have no file for it; their sub-buffers are pages.
+    /// Returns the bytes of a sub-buffer. Kernels before 6.8 have no file for it; their sub-buffers
+    /// are pages.
     pub(crate) fn sub_buffer_size(&self) -> u32 {
-        let size = self.read("buffer_subbuf_size_kb").ok().and_then(|text| text.trim().parse::<u32>().ok());
-        size.map_or_else(|| u32::try_from(rustix::param::page_size()).unwrap_or(4096), |size| size.saturating_mul(1024))
+        let size = self
+            .read("buffer_subbuf_size_kb")
+            .ok()
+            .and_then(|text| text.trim().parse::<u32>().ok());
+        size.map_or_else(
+            || u32::try_from(rustix::param::page_size()).unwrap_or(4096),
+            |size| size.saturating_mul(1024),
+        )
     }
 }
 
-/// Returns the last entry of an `error_log` on one line, if the log has changed. An entry begins with its time in brackets, has the command
-/// on its second line, and on its third a caret below the place in it.
+/// Returns the last entry of an `error_log` on one line, if the log has changed. An entry begins
+/// with its time in brackets, has the command on its second line, and on its third a caret below
+/// the place in it.
 fn newest_error(before: &str, after: &str) -> Option<String> {
     if before == after {
         return None;
@@ -222,8 +239,14 @@ mod tests {
             fs::write(path.join("trigger"), text).unwrap();
             path.join("trigger")
         };
-        let used = file("sched_waking", "hist:keys=pid:vals=hitcount:ts0=common_timestamp.usecs [active]\n");
-        let acts = file("sched_switch", "hist:keys=next_pid:onmatch(sched.sched_waking).lat($d,next_pid) [active]\n");
+        let used = file(
+            "sched_waking",
+            "hist:keys=pid:vals=hitcount:ts0=common_timestamp.usecs [active]\n",
+        );
+        let acts = file(
+            "sched_switch",
+            "hist:keys=next_pid:onmatch(sched.sched_waking).lat($d,next_pid) [active]\n",
+        );
         let other = file("sched_stat", "snapshot:count=1\n");
         let none = file("sched_wakeup", "# Available triggers:\n# hist\n");
         Instance::top(folder.path()).drop_histograms();

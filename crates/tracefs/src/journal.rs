@@ -1,7 +1,8 @@
-//! The journal of a recording: what it will add to the machine's tracing, written before anything is added.
+//! The journal of a recording: what it will add to the machine's tracing, written before anything
+//! is added.
 //!
-//! A journal is a file of JSON, `.record-INSTANCE.json`, in the folder of the user's sessions. That folder is in memory, so a journal
-//! does not outlive the boot, as tracefs does not.
+//! A journal is a file of JSON, `.record-INSTANCE.json`, in the folder of the user's sessions. That
+//! folder is in memory, so a journal does not outlive the boot, as tracefs does not.
 
 use crate::adopted::Adopted;
 use crate::definitions::Definition;
@@ -33,7 +34,8 @@ pub struct Journal {
     boot_id: String,
     /// Name of the instance.
     pub instance: String,
-    /// Inode of the instance's folder, by which it is told from another of the same name; none until it is made.
+    /// Inode of the instance's folder, by which it is told from another of the same name; none
+    /// until it is made.
     pub(crate) inode: Option<u64>,
     /// The former settings of the instance; none if the recording makes the instance.
     #[serde(default)]
@@ -48,19 +50,22 @@ pub struct Journal {
     pub(crate) force: bool,
     /// Events are moved to files, or to a receiver, while recording goes on.
     pub(crate) stream: bool,
-    /// Address of the receiver that events are moved to; none for files. `output` is then for what cannot be sent.
+    /// Address of the receiver that events are moved to; none for files. `output` is then for what
+    /// cannot be sent.
     #[serde(default)]
     pub(crate) receiver: Option<String>,
     /// Triggers take snapshots, which are saved beside the output.
     #[serde(default)]
     pub(crate) snapshots: bool,
-    /// A file of a CPU that is being made the output, and its bytes of events. Later bytes are of other CPUs.
+    /// A file of a CPU that is being made the output, and its bytes of events. Later bytes are of
+    /// other CPUs.
     pub(crate) in_place: Option<(u32, u64)>,
     /// Inode of the finished file, which is about to take the name of the output.
     pub(crate) finished: Option<u64>,
 }
 
-/// The offset of the events in the files of a stream, so that the head of the output can be written before them. It is a hole until then.
+/// The offset of the events in the files of a stream, so that the head of the output can be written
+/// before them. It is a hole until then.
 pub(crate) const RESERVED: u64 = 32 << 20;
 
 /// Whether the recorder of a journal still runs.
@@ -74,7 +79,12 @@ pub(crate) enum Owner {
 
 impl Journal {
     /// Makes the journal of this process.
-    pub(crate) fn new(plan: &Plan, instance: String, definitions: Vec<Definition>, output: PathBuf) -> Self {
+    pub(crate) fn new(
+        plan: &Plan,
+        instance: String,
+        definitions: Vec<Definition>,
+        output: PathBuf,
+    ) -> Self {
         let pid = std::process::id();
         Self {
             version: VERSION,
@@ -104,7 +114,8 @@ impl Journal {
 
     /// Returns true if the trace was saved, though what the recording added was not yet removed.
     pub(crate) fn is_saved(&self) -> bool {
-        self.finished.is_some() && fs::metadata(&self.output).ok().map(|meta| meta.ino()) == self.finished
+        self.finished.is_some()
+            && fs::metadata(&self.output).ok().map(|meta| meta.ino()) == self.finished
     }
 
     /// Returns the place of the journal in a folder.
@@ -139,13 +150,16 @@ impl Journal {
         fs::rename(&new, &path).with_context(|| path.display().to_string())
     }
 
-    /// Writes the journal completely into a file of this process beside its place, and returns the path of that.
+    /// Writes the journal completely into a file of this process beside its place, and returns the
+    /// path of that.
     fn write_beside(&self, path: &Path) -> anyhow::Result<PathBuf> {
         let new = path.with_extension(format!("{}.new", self.pid));
-        let text = serde_json::to_vec_pretty(self).with_context(|| self.output.display().to_string())?;
+        let text =
+            serde_json::to_vec_pretty(self).with_context(|| self.output.display().to_string())?;
         let _ = fs::remove_file(&new);
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new);
-        file.and_then(|mut file| file.write_all(&text)).with_context(|| new.display().to_string())?;
+        file.and_then(|mut file| file.write_all(&text))
+            .with_context(|| new.display().to_string())?;
         Ok(new)
     }
 
@@ -155,7 +169,8 @@ impl Journal {
         fs::remove_file(&path).with_context(|| format!("{}: cannot be removed", path.display()))
     }
 
-    /// Returns whether the recorder runs. One in another pid namespace cannot be seen, so it is taken for alive.
+    /// Returns whether the recorder runs. One in another pid namespace cannot be seen, so it is
+    /// taken for alive.
     pub(crate) fn owner(&self) -> Owner {
         if self.boot_id != boot_id() {
             return Owner::OfAnotherBoot;
@@ -167,7 +182,8 @@ impl Journal {
     }
 }
 
-/// Reads all journals in a folder, by the names of their instances. A folder that does not exist has none.
+/// Reads all journals in a folder, by the names of their instances. A folder that does not exist
+/// has none.
 ///
 /// # Errors
 /// The folder or a journal cannot be read.
@@ -190,7 +206,10 @@ fn is_journal(name: &str) -> bool {
 
 fn read(path: &Path) -> anyhow::Result<Journal> {
     let named = || {
-        format!("{}: no journal of a recorder; look into /sys/kernel/tracing/instances, then remove it", path.display())
+        format!(
+            "{}: no journal of a recorder; look into /sys/kernel/tracing/instances, then remove it",
+            path.display()
+        )
     };
     let text = fs::read(path).with_context(|| path.display().to_string())?;
     let journal: Journal = serde_json::from_slice(&text).with_context(named)?;
@@ -201,7 +220,9 @@ fn read(path: &Path) -> anyhow::Result<Journal> {
         journal.version
     );
     ensure!(
-        !journal.instance.is_empty() && !journal.instance.contains('/') && !journal.instance.starts_with('.'),
+        !journal.instance.is_empty()
+            && !journal.instance.contains('/')
+            && !journal.instance.starts_with('.'),
         named()
     );
     Ok(journal)
@@ -224,7 +245,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut one = journal("one");
         one.write_new(folder.path()).unwrap();
-        assert!(one.write_new(folder.path()).unwrap_err().to_string().contains("lastwords restore"));
+        assert!(
+            one.write_new(folder.path()).unwrap_err().to_string().contains("lastwords restore")
+        );
         one.inode = Some(7);
         one.replace(folder.path()).unwrap();
         journal("another").write_new(folder.path()).unwrap();

@@ -1,25 +1,30 @@
 //! Records with the kernel's own tracer (ftrace), through tracefs.
 //!
-//! A [`Recording`] works in an instance of tracefs of its own, or in one that exists, whose settings it restores. Everything else that it adds to the machine's tracing (probes and
-//! synthetic events, which exist once for all instances) has names of its own. [`Recording::finish`] stops the tracing, saves the
-//! rings as a trace.dat file and removes what was added.
+//! A [`Recording`] works in an instance of tracefs of its own, or in one that exists, whose
+//! settings it restores. Everything else that it adds to the machine's tracing (probes and
+//! synthetic events, which exist once for all instances) has names of its own.
+//! [`Recording::finish`] stops the tracing, saves the rings as a trace.dat file and removes what
+//! was added.
 //!
-//! Before anything is changed, a [`journal`] of what will be added is written into a folder of the user. If the process is
-//! killed, [`restore`] reads the journal, saves what the rings still have, and removes what was added.
+//! Before anything is changed, a [`journal`] of what will be added is written into a folder of the
+//! user. If the process is killed, [`restore`] reads the journal, saves what the rings still have,
+//! and removes what was added.
 //!
-//! Trace data goes from `per_cpu/cpuN/trace_pipe_raw` through a pipe into a file by `splice(2)`, a thread for each CPU, and from
-//! there into the trace.dat file by `copy_file_range(2)`. It is not copied to user space, with one exception: `splice(2)` gives
-//! full sub-buffers only, so the last sub-buffer of each CPU is read when tracing has stopped.
+//! Trace data goes from `per_cpu/cpuN/trace_pipe_raw` through a pipe into a file by `splice(2)`, a
+//! thread for each CPU, and from there into the trace.dat file by `copy_file_range(2)`. It is not
+//! copied to user space, with one exception: `splice(2)` gives full sub-buffers only, so the last
+//! sub-buffer of each CPU is read when tracing has stopped.
 //!
-//! The snapshots that triggers take are read while recording goes on, and saved in folders of their own.
+//! The snapshots that triggers take are read while recording goes on, and saved in folders of their
+//! own.
 //!
-//! With a receiver, sub-buffers go from the pipe to a socket instead of a file ([`lastwords_stream`]).
+//! With a receiver, sub-buffers go from the pipe to a socket instead of a file
+//! ([`lastwords_stream`]).
 //!
-//! The form of tracefs is that of `Documentation/trace/ftrace.rst`, `kprobetrace.rst`, `uprobetracer.rst` and `events.rst` of Linux
-//! 5.10 to 7.2.
+//! The form of tracefs is that of `Documentation/trace/ftrace.rst`, `kprobetrace.rst`,
+//! `uprobetracer.rst` and `events.rst` of Linux 5.10 to 7.2.
 //!
 //! The crate has no features.
-//!
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
@@ -49,5 +54,7 @@ pub use save::Saved;
 #[must_use]
 pub fn has_instance(name: &str) -> bool {
     let is_name = !name.is_empty() && !name.contains('/') && !name.starts_with('.');
-    is_name && lastwords_open::tracefs_folder().is_ok_and(|tracefs| instance::Instance::named(tracefs, name).exists())
+    is_name
+        && lastwords_open::tracefs_folder()
+            .is_ok_and(|tracefs| instance::Instance::named(tracefs, name).exists())
 }

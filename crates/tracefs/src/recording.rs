@@ -23,7 +23,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// The part of a ring in percent that must be filled before a stream is woken. The rest is for events that come until it runs.
+/// The part of a ring in percent that must be filled before a stream is woken. The rest is for
+/// events that come until it runs.
 const STREAM_AT: &str = "25";
 
 /// Bytes of the ring of each CPU by default.
@@ -32,8 +33,8 @@ const SIZE: u64 = 8 << 20;
 /// The settings of a recording.
 #[derive(Debug, Clone, Default)]
 pub struct Plan {
-    /// The name of the instance; none for `lastwords-PID`. One that exists keeps its settings but for those that are given here, and is left
-    /// as it was found.
+    /// The name of the instance; none for `lastwords-PID`. One that exists keeps its settings but
+    /// for those that are given here, and is left as it was found.
     pub instance: Option<String>,
     /// The events to record.
     pub events: Vec<Rule>,
@@ -43,8 +44,8 @@ pub struct Plan {
     pub definitions: Vec<(Kind, String)>,
     /// Bytes of the ring of each CPU; none for 8 MiB, or the rings of an instance that exists.
     pub size: Option<u64>,
-    /// The clock; none for `mono`, or the clock of an instance that exists. Only `mono`, `mono_raw`, `boot` and `tai` can be related to
-    /// clocks of user space.
+    /// The clock; none for `mono`, or the clock of an instance that exists. Only `mono`,
+    /// `mono_raw`, `boot` and `tai` can be related to clocks of user space.
     pub clock: Option<String>,
     /// A full ring refuses new events. By default, it overwrites the oldest.
     pub discard: bool,
@@ -52,11 +53,13 @@ pub struct Plan {
     pub stream: bool,
     /// The receiver to send events to while recording goes on; none to save the trace in a file.
     pub receiver: Option<Address>,
-    /// How often a receiver gets the events of sub-buffers that are not full; zero: when they are full, or at the end.
+    /// How often a receiver gets the events of sub-buffers that are not full; zero: when they are
+    /// full, or at the end.
     pub flush: Duration,
     /// Which events the snapshots of triggers have, and how many there may be.
     pub snapshots: Snapshots,
-    /// The file to save the trace as. With a receiver, it is written only if the stream breaks, and gets what could not be sent.
+    /// The file to save the trace as. With a receiver, it is written only if the stream breaks,
+    /// and gets what could not be sent.
     pub output: PathBuf,
     /// An existing file is replaced.
     pub force: bool,
@@ -71,7 +74,8 @@ impl Plan {
     }
 }
 
-/// A recording that was set up. If it is dropped, all that it added is removed and nothing is saved.
+/// A recording that was set up. If it is dropped, all that it added is removed and nothing is
+/// saved.
 pub struct Recording {
     changes: Changes,
     /// The connection to the receiver, if events go to one.
@@ -96,17 +100,18 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Writes the journal, makes the instance and all settings, and with [`Plan::stream`] begins to follow the rings. Tracing is still
-    /// off.
+    /// Writes the journal, makes the instance and all settings, and with [`Plan::stream`] begins to
+    /// follow the rings. Tracing is still off.
     ///
     /// # Errors
-    /// tracefs is not mounted, the output exists, a name is taken or not known, no receiver takes the stream, or the kernel refuses a
-    /// setting. Then everything is as
+    /// tracefs is not mounted, the output exists, a name is taken or not known, no receiver takes
+    /// the stream, or the kernel refuses a setting. Then everything is as
     /// it was before.
     pub fn begin(plan: &Plan) -> anyhow::Result<Self> {
         let tracefs = lastwords_open::tracefs_folder()?.to_owned();
         let top = Instance::top(&tracefs);
-        let output = std::path::absolute(&plan.output).with_context(|| plan.output.display().to_string())?;
+        let output =
+            std::path::absolute(&plan.output).with_context(|| plan.output.display().to_string())?;
         check_output(&output, plan.force)?;
         check_known(&top, "trace_clock", plan.clock(), "clock")?;
         if let Some(tracer) = &plan.tracer {
@@ -149,8 +154,9 @@ impl Recording {
                 path.display()
             );
         }
-        let connect =
-            |address: &Address| Sender::connect(address.clone(), &Hello::of_this_machine(&changes.journal.instance));
+        let connect = |address: &Address| {
+            Sender::connect(address.clone(), &Hello::of_this_machine(&changes.journal.instance))
+        };
         let sender = plan.receiver.as_ref().map(connect).transpose()?.map(Arc::new);
         changes.journal.write_new(&plan.journals)?;
         let mut recording = Self {
@@ -163,7 +169,12 @@ impl Recording {
             failed: Arc::default(),
             snapshots: plan.snapshots.clone(),
             firings: None,
-            triggered: plan.events.iter().filter(|rule| !rule.triggers.is_empty()).cloned().collect(),
+            triggered: plan
+                .events
+                .iter()
+                .filter(|rule| !rule.triggers.is_empty())
+                .cloned()
+                .collect(),
             is_over: false,
         };
         // If this fails, the recording is dropped, which undoes what was done.
@@ -195,7 +206,9 @@ impl Recording {
         let instance = self.changes.instance();
         instance.write("tracing_on", "0")?;
         // Another clock or size empties the rings.
-        if let Some(clock) = plan.clock.as_ref().filter(|clock| instance.clock().ok().as_ref() != Some(clock)) {
+        if let Some(clock) =
+            plan.clock.as_ref().filter(|clock| instance.clock().ok().as_ref() != Some(clock))
+        {
             instance.write("trace_clock", clock)?;
         }
         if let Some(size) = plan.size {
@@ -259,7 +272,8 @@ impl Recording {
                 failed.fetch_or(result.is_err(), Relaxed);
                 (drain, result)
             };
-            self.streams.push(thread::Builder::new().name(name).spawn(run).context("a thread for a CPU")?);
+            self.streams
+                .push(thread::Builder::new().name(name).spawn(run).context("a thread for a CPU")?);
         }
         Ok(())
     }
@@ -294,8 +308,8 @@ impl Recording {
         self.failed.load(Relaxed)
     }
 
-    /// Switches tracing on, and sets the triggers, which would otherwise take snapshots of nothing. `tell` is called with the news of
-    /// snapshots.
+    /// Switches tracing on, and sets the triggers, which would otherwise take snapshots of nothing.
+    /// `tell` is called with the news of snapshots.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -313,7 +327,8 @@ impl Recording {
     /// Returns true if a trigger has switched tracing off, and none switches it on again.
     #[must_use]
     pub fn was_stopped(&self) -> bool {
-        triggers::stop(&self.triggered) && self.changes.instance().read("tracing_on").is_ok_and(|on| on.trim() == "0")
+        triggers::stop(&self.triggered)
+            && self.changes.instance().read("tracing_on").is_ok_and(|on| on.trim() == "0")
     }
 
     /// Switches tracing off. What is in the rings stays.
@@ -324,18 +339,21 @@ impl Recording {
         self.changes.instance().write("tracing_on", "0")
     }
 
-    /// Stops tracing, saves the rings or sends what is left in them, and removes all that was added. The second value has what could
-    /// not be sent or removed. If the stream to a receiver is broken, what the rings still have is saved in the file of the plan.
+    /// Stops tracing, saves the rings or sends what is left in them, and removes all that was
+    /// added. The second value has what could not be sent or removed. If the stream to a receiver
+    /// is broken, what the rings still have is saved in the file of the plan.
     ///
     /// # Errors
-    /// The trace cannot be saved. Then the instance and the files that it was moved to stay, for [`crate::restore`].
+    /// The trace cannot be saved. Then the instance and the files that it was moved to stay, for
+    /// [`crate::restore`].
     pub fn finish(mut self) -> anyhow::Result<(Saved, Vec<anyhow::Error>)> {
         self.is_over = true;
         let mut errors = Vec::new();
         let (snapshots, why) = self.end_snapshots();
         let saved = match self.sender.clone() {
             Some(sender) => self.send(&sender).or_else(|error| {
-                // The threads have closed their rings by now, so that what is left can be read again.
+                // The threads have closed their rings by now, so that what is left can be read
+                // again.
                 let saved = save::save(&self.changes, save::open_drains(&self.changes)?, None);
                 errors.push(self.broken(error, &sender, saved.as_ref().ok()));
                 saved
@@ -373,7 +391,12 @@ impl Recording {
     }
 
     /// Returns the error of a broken stream, with what is known of the events that were sent.
-    fn broken(&self, error: anyhow::Error, sender: &Sender, saved: Option<&Saved>) -> anyhow::Error {
+    fn broken(
+        &self,
+        error: anyhow::Error,
+        sender: &Sender,
+        saved: Option<&Saved>,
+    ) -> anyhow::Error {
         let (instance, bytes) = (&self.changes.journal.instance, sender.bytes());
         let sent = match saved {
             Some(saved) => format!("{} events", saved.taken_before()),
@@ -449,7 +472,8 @@ fn check_output(output: &Path, force: bool) -> anyhow::Result<()> {
 /// Checks that a file of tracefs, a list of words, has a word. The chosen word is in brackets.
 fn check_known(top: &Instance, file: &str, word: &str, kind: &str) -> anyhow::Result<()> {
     let list = top.read(file)?;
-    let words: Vec<&str> = list.split_whitespace().map(|word| word.trim_matches(['[', ']'])).collect();
+    let words: Vec<&str> =
+        list.split_whitespace().map(|word| word.trim_matches(['[', ']'])).collect();
     if !words.contains(&word) {
         bail!("{kind} {word}: this kernel has {}", words.join(", "));
     }

@@ -24,10 +24,12 @@ pub struct Restored {
     pub errors: Vec<anyhow::Error>,
 }
 
-/// Saves the traces of killed recorders and removes what they added, by the journals in a folder. With `discard`, nothing is saved.
-/// Without journals there is nothing to do, so a second call does nothing.
+/// Saves the traces of killed recorders and removes what they added, by the journals in a folder.
+/// With `discard`, nothing is saved. Without journals there is nothing to do, so a second call does
+/// nothing.
 ///
-/// A recorder that still runs is an error of its row, and what it added is not touched. If a trace cannot be saved, what has it is kept.
+/// A recorder that still runs is an error of its row, and what it added is not touched. If a trace
+/// cannot be saved, what has it is kept.
 ///
 /// # Errors
 /// tracefs is not mounted, or a journal cannot be read.
@@ -48,7 +50,14 @@ pub fn restore(journals: &Path, discard: bool) -> anyhow::Result<Vec<Restored>> 
 fn one(changes: &Changes, discard: bool) -> Restored {
     let journal = &changes.journal;
     let (instance, pid) = (journal.instance.clone(), journal.pid);
-    let mut restored = Restored { instance, pid, saved: None, snapshot: None, done: Vec::new(), errors: Vec::new() };
+    let mut restored = Restored {
+        instance,
+        pid,
+        saved: None,
+        snapshot: None,
+        done: Vec::new(),
+        errors: Vec::new(),
+    };
     match journal.owner() {
         Owner::Alive => {
             let why = format!(
@@ -60,7 +69,9 @@ fn one(changes: &Changes, discard: bool) -> Restored {
         }
         // tracefs is empty after a boot.
         Owner::OfAnotherBoot => {
-            restored.done.push("the machine was booted since; removed the journal alone".to_owned());
+            restored
+                .done
+                .push("the machine was booted since; removed the journal alone".to_owned());
             restored.errors.extend(journal.remove(&changes.journals).err());
             return restored;
         }
@@ -71,14 +82,17 @@ fn one(changes: &Changes, discard: bool) -> Restored {
             Ok(Rest::Saved(saved)) => restored.saved = Some(*saved),
             Ok(Rest::Nothing { taken }) => {
                 if let (Some(receiver), 1..) = (&journal.receiver, taken) {
-                    let what =
-                        format!("all of its {taken} events were taken from the ring before, and sent to {receiver}");
+                    let what = format!(
+                        "all of its {taken} events were taken from the ring before, and sent to {receiver}"
+                    );
                     restored.done.push(what);
                 }
             }
             Err(error) => {
-                let why =
-                    format!("instance {}: its trace cannot be saved; --discard removes it unsaved", journal.instance);
+                let why = format!(
+                    "instance {}: its trace cannot be saved; --discard removes it unsaved",
+                    journal.instance
+                );
                 restored.errors.push(error.context(why));
                 return restored;
             }
@@ -127,5 +141,7 @@ fn save_rest(changes: &Changes) -> anyhow::Result<Rest> {
         return Ok(Rest::Nothing { taken });
     }
     let drains = save::open_drains(changes)?;
-    save::save(changes, drains, None).map(|saved| Rest::Saved(Box::new(saved))).context("the rings cannot be saved")
+    save::save(changes, drains, None)
+        .map(|saved| Rest::Saved(Box::new(saved)))
+        .context("the rings cannot be saved")
 }

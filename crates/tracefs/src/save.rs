@@ -17,8 +17,8 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Bytes of events from which a file of a CPU becomes the output itself. With fewer, the copy costs nothing, and the hole behind the
-/// head would be large in proportion.
+/// Bytes of events from which a file of a CPU becomes the output itself. With fewer, the copy costs
+/// nothing, and the hole behind the head would be large in proportion.
 const WORTH: u64 = 64 << 20;
 
 /// A trace that was saved.
@@ -34,18 +34,23 @@ pub struct Saved {
     pub cpus: Vec<u32>,
     /// Events that are not in the file, with their causes.
     pub gaps: Vec<Gap>,
-    /// Events were moved to files while recording went on, so that rings overwrote events only where this fell behind.
+    /// Events were moved to files while recording went on, so that rings overwrote events only
+    /// where this fell behind.
     pub is_stream: bool,
     /// The snapshots that triggers took, each in a folder of its own, oldest first.
     pub snapshots: Vec<Saved>,
 }
 
 impl Saved {
-    /// Returns the number of events that were lost. What a flight recorder's ring overwrote is not lost; what was overwritten before
-    /// it could be streamed is.
+    /// Returns the number of events that were lost. What a flight recorder's ring overwrote is not
+    /// lost; what was overwritten before it could be streamed is.
     #[must_use]
     pub fn lost(&self) -> u64 {
-        self.gaps.iter().filter(|gap| self.is_loss(gap)).filter_map(|gap| gap.events).fold(0, u64::saturating_add)
+        self.gaps
+            .iter()
+            .filter(|gap| self.is_loss(gap))
+            .filter_map(|gap| gap.events)
+            .fold(0, u64::saturating_add)
     }
 
     /// Returns true if the events of a gap count as lost.
@@ -101,7 +106,12 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    pub(crate) fn new(parts: Vec<Part>, begin: u64, cpus: Vec<CpuRing>, header_page: HeaderPage) -> Self {
+    pub(crate) fn new(
+        parts: Vec<Part>,
+        begin: u64,
+        cpus: Vec<CpuRing>,
+        header_page: HeaderPage,
+    ) -> Self {
         Self { parts, begin, cpus, header_page }
     }
 
@@ -126,8 +136,11 @@ impl Ring for Parts {
     }
 
     fn sub_buffer(&self, cpu: usize, index: usize, bytes: &mut Vec<u8>) -> SubBufferInfo {
-        let nothing = SubBufferInfo { committed: 0, consumed: 0, missed: None, verdict: Verdict::Missing };
-        let (Some(part), Some(ring)) = (self.parts.get(cpu), self.cpus.get(cpu)) else { return nothing };
+        let nothing =
+            SubBufferInfo { committed: 0, consumed: 0, missed: None, verdict: Verdict::Missing };
+        let (Some(part), Some(ring)) = (self.parts.get(cpu), self.cpus.get(cpu)) else {
+            return nothing;
+        };
         bytes.clear();
         bytes.resize(ring.sub_buffer_size as usize, 0);
         let offset = self.begin + index as u64 * u64::from(ring.sub_buffer_size);
@@ -148,7 +161,11 @@ impl Ring for Parts {
 }
 
 fn native_order() -> lastwords_bytes::ByteOrder {
-    if cfg!(target_endian = "big") { lastwords_bytes::ByteOrder::Big } else { lastwords_bytes::ByteOrder::Little }
+    if cfg!(target_endian = "big") {
+        lastwords_bytes::ByteOrder::Big
+    } else {
+        lastwords_bytes::ByteOrder::Little
+    }
 }
 
 /// Opens the rings of all CPUs of an instance, and the files that their sub-buffers go to.
@@ -158,22 +175,31 @@ pub(crate) fn open_drains(changes: &Changes) -> anyhow::Result<Vec<Drain>> {
     instance.cpus()?.into_iter().map(|cpu| Drain::open(changes, &instance, cpu, size)).collect()
 }
 
-/// Moves what is left in the rings of a stopped instance, and writes the trace. The parts and the instance stay. `enabled` has the events
-/// that were enabled when the recording began. Without it, a recorder was killed or its stream broke: the events in the file are
-/// counted, because those that the recorder had taken from the ring and not yet written are lost.
+/// Moves what is left in the rings of a stopped instance, and writes the trace. The parts and the
+/// instance stay. `enabled` has the events that were enabled when the recording began. Without it,
+/// a recorder was killed or its stream broke: the events in the file are counted, because those
+/// that the recorder had taken from the ring and not yet written are lost.
 ///
 /// # Errors
-/// A ring cannot be read, or a file cannot be written. Then the output is not there, or is the file that was there before.
-pub(crate) fn save(changes: &Changes, drains: Vec<Drain>, enabled: Option<&BTreeSet<String>>) -> anyhow::Result<Saved> {
+/// A ring cannot be read, or a file cannot be written. Then the output is not there, or is the file
+/// that was there before.
+pub(crate) fn save(
+    changes: &Changes,
+    drains: Vec<Drain>,
+    enabled: Option<&BTreeSet<String>>,
+) -> anyhow::Result<Saved> {
     let instance = changes.instance();
     // Another process may have enabled more events in the instance, or disabled some.
-    let recorded = enabled.map(|events| Ok::<_, anyhow::Error>(events | &instance.enabled()?)).transpose()?;
+    let recorded =
+        enabled.map(|events| Ok::<_, anyhow::Error>(events | &instance.enabled()?)).transpose()?;
     let mut tracing = Bundle::of_running_tracer(recorded.as_ref())?.tracing();
     let (mut parts, mut cpus) = (Vec::new(), Vec::new());
     for mut drain in drains {
         drain.finish()?;
-        let (cpu, sub_buffer_size, stats) = (drain.cpu, drain.sub_buffer_size(), changes.stats(drain.cpu)?);
-        let (file, path, bytes) = drain.into_file()?.context("the events of a CPU went to a receiver")?;
+        let (cpu, sub_buffer_size, stats) =
+            (drain.cpu, drain.sub_buffer_size(), changes.stats(drain.cpu)?);
+        let (file, path, bytes) =
+            drain.into_file()?.context("the events of a CPU went to a receiver")?;
         let sub_buffers = usize::try_from(bytes / u64::from(sub_buffer_size))?;
         cpus.push(CpuRing { cpu, sub_buffers, sub_buffer_size, stats });
         parts.push(Part { file, path });
@@ -219,8 +245,10 @@ fn gap(stream: usize, cause: Cause, events: u64, place: &str) -> Option<Gap> {
 /// Returns the events that the kernel still counts as unread after all was read.
 pub(crate) fn left_behind(cpus: &[CpuRing]) -> Vec<Gap> {
     let rows = cpus.iter().enumerate();
-    rows.filter_map(|(at, cpu)| gap(at, Cause::Missing, cpu.stats.entries, "still in the ring when it was read"))
-        .collect()
+    rows.filter_map(|(at, cpu)| {
+        gap(at, Cause::Missing, cpu.stats.entries, "still in the ring when it was read")
+    })
+    .collect()
 }
 
 /// Returns the events that were read from the rings and are not in the parts.
@@ -252,15 +280,16 @@ pub(crate) fn array(instance: &Instance, clock: &str, ring: Arc<Parts>) -> anyho
     })
 }
 
-/// Writes the trace, and returns its size in bytes. If the file of a CPU is large, it becomes the output itself, and the others are
-/// copied to its end; else all are copied into a new file.
+/// Writes the trace, and returns its size in bytes. If the file of a CPU is large, it becomes the
+/// output itself, and the others are copied to its end; else all are copied into a new file.
 fn write(changes: &Changes, tracing: &Tracing, ring: &Parts) -> anyhow::Result<u64> {
     let size = |cpu: &CpuRing| cpu.sub_buffers as u64 * u64::from(cpu.sub_buffer_size);
     let largest = ring.cpus.iter().enumerate().max_by_key(|(_, cpu)| size(cpu));
     if let Some((lane, cpu)) = largest.filter(|(_, cpu)| ring.begin > 0 && size(cpu) >= WORTH)
         && let Some(part) = ring.parts.get(lane)
     {
-        // From here on, the file may have more than the events of its CPU, which a restore must know.
+        // From here on, the file may have more than the events of its CPU, which a restore must
+        // know.
         let mut journal: Journal = changes.journal.clone();
         journal.in_place = Some((cpu.cpu, size(cpu)));
         journal.replace(&changes.journals)?;
@@ -274,7 +303,8 @@ fn write(changes: &Changes, tracing: &Tracing, ring: &Parts) -> anyhow::Result<u
     write_new(&new, tracing, ring, |file| place(file, &new, changes, changes.journal.clone()))
 }
 
-/// Writes the trace into a new file, has `place` give it its name, and returns its size in bytes. If either fails, the file is removed.
+/// Writes the trace into a new file, has `place` give it its name, and returns its size in bytes.
+/// If either fails, the file is removed.
 pub(crate) fn write_new(
     new: &Path,
     tracing: &Tracing,
@@ -290,7 +320,8 @@ pub(crate) fn write_new(
     placed
 }
 
-/// Writes the head and copies the sub-buffers of all CPUs but the one that is in place; none if the head does not fit before that.
+/// Writes the head and copies the sub-buffers of all CPUs but the one that is in place; none if the
+/// head does not fit before that.
 fn fill(
     out: &File,
     path: &Path,
@@ -302,7 +333,9 @@ fn fill(
     let how = WriteOptions { all_symbols: ring.begin > 0, ..WriteOptions::default() };
     let Some(data) = dat::write_head(out, path, tracing, &how, in_place)? else { return Ok(None) };
     for DataPosition { lane, offset, size, .. } in &data {
-        let Some(part) = ring.parts.get(*lane).filter(|_| in_place.is_none_or(|place| place.lane != *lane)) else {
+        let Some(part) =
+            ring.parts.get(*lane).filter(|_| in_place.is_none_or(|place| place.lane != *lane))
+        else {
             continue;
         };
         let (mut from, mut to) = (ring.begin, *offset);
@@ -311,7 +344,10 @@ fn fill(
             let left = usize::try_from(end - from)?;
             match copy_file_range(&part.file, Some(&mut from), out, Some(&mut to), left) {
                 Err(Errno::INTR) => {}
-                Err(error) => return Err(error).with_context(|| format!("{}: cannot be written", path.display())),
+                Err(error) => {
+                    return Err(error)
+                        .with_context(|| format!("{}: cannot be written", path.display()));
+                }
                 Ok(0) => bail!("{}: {left} of its {size} bytes are gone", part.path.display()),
                 Ok(_) => {}
             }
@@ -320,7 +356,8 @@ fn fill(
     Ok(Some(out.metadata().with_context(|| path.display().to_string())?.len()))
 }
 
-/// Gives the finished file the name of the output. The journal tells a restore, if the recorder is killed now, which file that is.
+/// Gives the finished file the name of the output. The journal tells a restore, if the recorder is
+/// killed now, which file that is.
 fn place(file: &File, new: &Path, changes: &Changes, mut journal: Journal) -> anyhow::Result<()> {
     journal.finished = Some(file.metadata().with_context(|| new.display().to_string())?.ino());
     journal.replace(&changes.journals)?;
@@ -332,9 +369,13 @@ pub(crate) fn rename(new: &Path, output: &Path, force: bool) -> anyhow::Result<(
     let flags = if force { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
     let named = || format!("{}: cannot be written", output.display());
     match renameat_with(CWD, new, CWD, output, flags) {
-        Err(Errno::EXIST) => bail!("{} exists, and was not there at the start: move it away", output.display()),
+        Err(Errno::EXIST) => {
+            bail!("{} exists, and was not there at the start: move it away", output.display())
+        }
         // The file system knows no such flag.
-        Err(Errno::INVAL | Errno::NOSYS) if !force && !output.exists() => fs::rename(new, output).with_context(named),
+        Err(Errno::INVAL | Errno::NOSYS) if !force && !output.exists() => {
+            fs::rename(new, output).with_context(named)
+        }
         renamed => renamed.with_context(named),
     }
 }

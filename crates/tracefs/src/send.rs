@@ -1,4 +1,5 @@
-//! Sends a recording to a receiver: what describes it at the begin, and the account of its rings at the end.
+//! Sends a recording to a receiver: what describes it at the begin, and the account of its rings at
+//! the end.
 
 use crate::changes::Changes;
 use crate::drain::Drain;
@@ -22,8 +23,8 @@ pub(crate) struct Described {
     events: BTreeSet<String>,
 }
 
-/// Sends the shape of the rings and the description of the events, which must arrive before the first events. Opens the rings of all
-/// CPUs.
+/// Sends the shape of the rings and the description of the events, which must arrive before the
+/// first events. Opens the rings of all CPUs.
 ///
 /// # Errors
 /// The instance cannot be read, or the connection is broken.
@@ -33,7 +34,8 @@ pub(crate) fn begin(
     flush: Duration,
 ) -> anyhow::Result<(Vec<Drain>, Described)> {
     let instance = changes.instance();
-    let (size, cpus, clock) = (instance.sub_buffer_size(), instance.cpus()?, &changes.journal.clock);
+    let (size, cpus, clock) =
+        (instance.sub_buffer_size(), instance.cpus()?, &changes.journal.clock);
     sender.settings(&Settings {
         is_big_endian: cfg!(target_endian = "big"),
         page_size: u32::try_from(rustix::param::page_size()).context("the size of pages")?,
@@ -54,8 +56,9 @@ pub(crate) fn begin(
     Ok((drains, Described { modules: bundle.modules(), events }))
 }
 
-/// Sends what is left in the rings of a stopped instance, what has changed of the description, such as the names of tasks, and the
-/// account. Returns when the receiver has said that it has all of it.
+/// Sends what is left in the rings of a stopped instance, what has changed of the description, such
+/// as the names of tasks, and the account. Returns when the receiver has said that it has all of
+/// it.
 ///
 /// # Errors
 /// A ring cannot be read, the connection is broken, or the receiver does not have all of it.
@@ -70,7 +73,12 @@ pub(crate) fn finish(
     for mut drain in drains {
         drain.finish()?;
         let stats: Stats = changes.stats(drain.cpu)?;
-        cpus.push(CpuRing { cpu: drain.cpu, sub_buffers: 0, sub_buffer_size: drain.sub_buffer_size(), stats });
+        cpus.push(CpuRing {
+            cpu: drain.cpu,
+            sub_buffers: 0,
+            sub_buffer_size: drain.sub_buffer_size(),
+            stats,
+        });
     }
     let changes = match instance.enabled()?.is_subset(&described.events) {
         true => Bundle::of_changes(&described.modules)?,

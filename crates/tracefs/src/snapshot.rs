@@ -20,10 +20,13 @@ pub(crate) fn path(output: &Path, number: u32) -> PathBuf {
 /// Returns the snapshots beside a file, by their numbers.
 fn existing(output: &Path) -> Vec<(u32, PathBuf)> {
     let prefix = beside(output, ".snapshot-");
-    let (Some(folder), Some(prefix)) = (prefix.parent(), prefix.file_name().and_then(|name| name.to_str())) else {
+    let (Some(folder), Some(prefix)) =
+        (prefix.parent(), prefix.file_name().and_then(|name| name.to_str()))
+    else {
         return Vec::new();
     };
-    let number = |name: std::ffi::OsString| name.to_str()?.strip_prefix(prefix)?.parse::<u32>().ok();
+    let number =
+        |name: std::ffi::OsString| name.to_str()?.strip_prefix(prefix)?.parse::<u32>().ok();
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut found: Vec<u32> = entries.filter_map(|entry| number(entry.file_name())).collect();
     found.sort_unstable();
@@ -44,8 +47,8 @@ pub(crate) fn make_room(output: &Path, force: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Removes a saved snapshot. Files of others in its folder are left, and are an error, as is a folder of another user or a link: in a
-/// folder where others may write, they could have made it.
+/// Removes a saved snapshot. Files of others in its folder are left, and are an error, as is a
+/// folder of another user or a link: in a folder where others may write, they could have made it.
 pub(crate) fn remove(path: &Path) -> anyhow::Result<()> {
     let meta = path.symlink_metadata().with_context(|| path.display().to_string())?;
     let is_own = meta.is_dir() && meta.uid() == rustix::process::geteuid().as_raw();
@@ -116,7 +119,12 @@ impl Taken {
         for (at, ring) in self.ring.cpus().iter().enumerate() {
             let Some(index) = ring.sub_buffers.checked_sub(1) else { continue };
             let info = self.ring.sub_buffer(at, index, &mut bytes);
-            last = self.ring.events(&bytes, &info).flatten().map(|event| event.time).fold(last, u64::max);
+            last = self
+                .ring
+                .events(&bytes, &info)
+                .flatten()
+                .map(|event| event.time)
+                .fold(last, u64::max);
         }
         last
     }
@@ -136,26 +144,38 @@ impl Taken {
         let events = ring.cpus().iter().map(|cpu| cpu.stats.read).fold(0, u64::saturating_add);
         let ring = Arc::new(ring);
         tracing.real_time = tracer_real_time(&changes.journal.clock);
-        tracing.arrays = vec![save::array(&changes.instance(), &changes.journal.clock, Arc::clone(&ring))?];
+        tracing.arrays =
+            vec![save::array(&changes.instance(), &changes.journal.clock, Arc::clone(&ring))?];
         let folder = path(&changes.journal.output, fired.number);
-        let new = beside(&changes.journal.output, &format!(".{}.snapshot", changes.journal.instance));
+        let new =
+            beside(&changes.journal.output, &format!(".{}.snapshot", changes.journal.instance));
         // A killed recorder may have left it.
         let _ = remove(&new);
         DirBuilder::new().mode(0o700).create(&new).with_context(|| new.display().to_string())?;
         let write = || {
             let bytes = save::write_new(&new.join(SNAPSHOT_TRACE), &tracing, &ring, |_| Ok(()))?;
             let account = new.join(SNAPSHOT_FILE);
-            fs::write(&account, serde_json::to_vec_pretty(fired)?).with_context(|| account.display().to_string())?;
+            fs::write(&account, serde_json::to_vec_pretty(fired)?)
+                .with_context(|| account.display().to_string())?;
             fs::rename(&new, &folder).with_context(|| folder.display().to_string())?;
             Ok(bytes)
         };
         let bytes = write().inspect_err(|_: &anyhow::Error| _ = remove(&new))?;
         let cpus = ring.cpus().iter().map(|cpu| cpu.cpu).collect();
-        Ok(Saved { path: folder, bytes, events, cpus, gaps, is_stream: false, snapshots: Vec::new() })
+        Ok(Saved {
+            path: folder,
+            bytes,
+            events,
+            cpus,
+            gaps,
+            is_stream: false,
+            snapshots: Vec::new(),
+        })
     }
 }
 
-/// Saves the snapshot that a killed recorder left in the instance; none if no trigger took one since the last that it saved.
+/// Saves the snapshot that a killed recorder left in the instance; none if no trigger took one
+/// since the last that it saved.
 ///
 /// # Errors
 /// The snapshot cannot be read, or the folder cannot be written.
@@ -168,7 +188,9 @@ pub(crate) fn save_left(changes: &Changes) -> anyhow::Result<Option<Saved>> {
     let instance = changes.instance();
     let has_fired = |event: &String| {
         let file = event.replacen(':', "/", 1);
-        instance.read(&format!("events/{file}/trigger")).is_ok_and(|text| crate::triggers::has_fired(&text))
+        instance
+            .read(&format!("events/{file}/trigger"))
+            .is_ok_and(|text| crate::triggers::has_fired(&text))
     };
     let events: Vec<String> = instance.enabled()?.into_iter().filter(has_fired).collect();
     let fired = Fired::new(next_number(&changes.journal.output), events, taken.last());
@@ -185,7 +207,10 @@ fn copy(mut raw: &File, cpu: u32, part: &Part, size: u32) -> anyhow::Result<usiz
             Ok(0) => return Ok(count),
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(count),
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(error).with_context(|| format!("CPU {cpu}: the snapshot cannot be read")),
+            Err(error) => {
+                return Err(error)
+                    .with_context(|| format!("CPU {cpu}: the snapshot cannot be read"));
+            }
             Ok(_) => {
                 (&part.file).write_all(&bytes).with_context(|| part.path.display().to_string())?;
                 count += 1;
@@ -230,7 +255,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let output = folder.path().join("a.dat");
         assert_eq!(next_number(&output), 1);
-        for name in ["a.dat.snapshot-2", "a.dat.snapshot-11", "a.dat.snapshot-x", "b.dat.snapshot-40"] {
+        for name in
+            ["a.dat.snapshot-2", "a.dat.snapshot-11", "a.dat.snapshot-x", "b.dat.snapshot-40"]
+        {
             fs::create_dir(folder.path().join(name)).unwrap();
         }
         fs::write(path(&output, 2).join(SNAPSHOT_TRACE), "x").unwrap();
@@ -246,7 +273,9 @@ mod tests {
         fs::rename(path(&output, 1), &other).unwrap();
         fs::write(other.join(SNAPSHOT_TRACE), "x").unwrap();
         std::os::unix::fs::symlink(&other, path(&output, 1)).unwrap();
-        assert!(make_room(&output, true).unwrap_err().to_string().contains("no folder of this user"));
+        assert!(
+            make_room(&output, true).unwrap_err().to_string().contains("no folder of this user")
+        );
         assert!(other.join(SNAPSHOT_TRACE).exists());
     }
 }

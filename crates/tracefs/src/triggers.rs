@@ -1,13 +1,16 @@
-//! The kernel's own triggers: what an event does when it occurs (`Documentation/trace/events.rst`, section 6).
+//! The kernel's own triggers: what an event does when it occurs (`Documentation/trace/events.rst`,
+//! section 6).
 //!
-//! A trigger belongs to the instance of the recording, and goes with it. The recording takes part in two of them: the snapshots that
-//! `snapshot` takes are saved beside the trace ([`crate::firings`]), and `traceoff` ends a recording without a command.
+//! A trigger belongs to the instance of the recording, and goes with it. The recording takes part
+//! in two of them: the snapshots that `snapshot` takes are saved beside the trace
+//! ([`crate::firings`]), and `traceoff` ends a recording without a command.
 
 use crate::events::Rule;
 use crate::instance::Instance;
 use anyhow::bail;
 
-/// The first kernel whose `traceon`, `traceoff` and `stacktrace` work on the instance. Before it they work on the top level.
+/// The first kernel whose `traceon`, `traceoff` and `stacktrace` work on the instance. Before it
+/// they work on the top level.
 const OWN_INSTANCE: (u32, u32) = (5, 17);
 
 /// Returns the command of a trigger: the word before its arguments.
@@ -35,7 +38,9 @@ impl Snapshot {
     /// # Errors
     /// The number is none.
     pub(crate) fn parse(trigger: &str) -> anyhow::Result<Option<Self>> {
-        let Some(rest) = trigger.trim().strip_prefix("snapshot").filter(|_| command(trigger) == "snapshot") else {
+        let Some(rest) =
+            trigger.trim().strip_prefix("snapshot").filter(|_| command(trigger) == "snapshot")
+        else {
             return Ok(None);
         };
         let (times, filter) = match rest.strip_prefix(':') {
@@ -49,11 +54,15 @@ impl Snapshot {
             }
         };
         let filter = filter.trim();
-        Ok(Some(Self { times, filter: if filter.is_empty() { String::new() } else { format!(" {filter}") } }))
+        Ok(Some(Self {
+            times,
+            filter: if filter.is_empty() { String::new() } else { format!(" {filter}") },
+        }))
     }
 }
 
-/// Returns true if the text of a `trigger` file has a snapshot with a count that has come to an end.
+/// Returns true if the text of a `trigger` file has a snapshot with a count that has come to an
+/// end.
 pub(crate) fn has_fired(text: &str) -> bool {
     text.lines().any(|line| line.starts_with("snapshot:count=0"))
 }
@@ -63,17 +72,27 @@ pub(crate) fn stop(rules: &[Rule]) -> bool {
     has(rules, "traceoff") && !has(rules, "traceon")
 }
 
-/// Checks what the kernel would accept and a recording cannot do. `is_moved` is true if events are streamed or sent while recording
-/// goes on; `release` is that of the kernel.
+/// Checks what the kernel would accept and a recording cannot do. `is_moved` is true if events are
+/// streamed or sent while recording goes on; `release` is that of the kernel.
 ///
 /// # Errors
-/// A trigger is no single line, changes what is not of the instance, or has a result that would not be saved.
-pub(crate) fn check(rules: &[Rule], top: &Instance, is_moved: bool, release: &str) -> anyhow::Result<()> {
+/// A trigger is no single line, changes what is not of the instance, or has a result that would not
+/// be saved.
+pub(crate) fn check(
+    rules: &[Rule],
+    top: &Instance,
+    is_moved: bool,
+    release: &str,
+) -> anyhow::Result<()> {
     for trigger in rules.iter().flat_map(|rule| &rule.triggers) {
         let said = format!("--trigger {trigger:?}");
         match command(trigger) {
-            _ if trigger.trim().contains('\n') => bail!("{said}: a trigger is one line; give --trigger several times"),
-            "" => bail!("{said}: it begins with a command of the kernel, such as snapshot, traceoff or stacktrace"),
+            _ if trigger.trim().contains('\n') => {
+                bail!("{said}: a trigger is one line; give --trigger several times")
+            }
+            "" => bail!(
+                "{said}: it begins with a command of the kernel, such as snapshot, traceoff or stacktrace"
+            ),
             word if word.starts_with('!') => {
                 bail!("{said}: there is no trigger to remove in the instance of a recording")
             }
@@ -83,13 +102,24 @@ pub(crate) fn check(rules: &[Rule], top: &Instance, is_moved: bool, release: &st
             "snapshot" if is_moved => bail!(
                 "{said}: a snapshot takes events out of the ring before they are streamed: record without --stream and without a receiver"
             ),
-            "traceon" | "traceoff" | "stacktrace" if version(release).is_none_or(|of| of < OWN_INSTANCE) => bail!(
-                "{said}: before Linux 5.17 it may work on the machine's own tracing and not on the recording, and this is {release}"
-            ),
+            "traceon" | "traceoff" | "stacktrace"
+                if version(release).is_none_or(|of| of < OWN_INSTANCE) =>
+            {
+                bail!(
+                    "{said}: before Linux 5.17 it may work on the machine's own tracing and not on the recording, and this is {release}"
+                )
+            }
             // Variables of a histogram serve the action of another one.
-            "hist" if !rules.iter().flat_map(|rule| &rule.triggers).any(|other| other.contains(":on")) => bail!(
-                "{said}: a histogram is not saved with a trace; give one with an action (onmatch, onmax, onchange), and what that records is"
-            ),
+            "hist"
+                if !rules
+                    .iter()
+                    .flat_map(|rule| &rule.triggers)
+                    .any(|other| other.contains(":on")) =>
+            {
+                bail!(
+                    "{said}: a histogram is not saved with a trace; give one with an action (onmatch, onmax, onchange), and what that records is"
+                )
+            }
             _ => {}
         }
     }
@@ -100,7 +130,12 @@ pub(crate) fn check(rules: &[Rule], top: &Instance, is_moved: bool, release: &st
 ///
 /// # Errors
 /// The kernel refuses one.
-pub(crate) fn set(instance: &Instance, system: &str, event: &str, triggers: &[String]) -> anyhow::Result<()> {
+pub(crate) fn set(
+    instance: &Instance,
+    system: &str,
+    event: &str,
+    triggers: &[String],
+) -> anyhow::Result<()> {
     let file = format!("events/{system}/{event}/trigger");
     let mut others = triggers.iter().filter(|trigger| command(trigger) != "snapshot");
     others.try_for_each(|trigger| instance.write(&file, trigger.trim()))
@@ -108,7 +143,8 @@ pub(crate) fn set(instance: &Instance, system: &str, event: &str, triggers: &[St
 
 /// Returns the first two numbers of a release.
 fn version(release: &str) -> Option<(u32, u32)> {
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse().ok());
+    let mut numbers =
+        release.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse().ok());
     Some((numbers.next()??, numbers.next()??))
 }
 
@@ -117,7 +153,11 @@ mod tests {
     use super::*;
 
     fn rule(trigger: &str) -> Rule {
-        Rule { pattern: "sched".to_owned(), filter: String::new(), triggers: vec![trigger.to_owned()] }
+        Rule {
+            pattern: "sched".to_owned(),
+            filter: String::new(),
+            triggers: vec![trigger.to_owned()],
+        }
     }
 
     #[test]
@@ -140,8 +180,13 @@ mod tests {
         of("traceoff:1", true, "5.17.0").unwrap();
         of("stacktrace", false, "10.0").unwrap();
         refused("hist:keys=pid", false, "6.12", "not saved");
-        let waking = Rule { triggers: vec!["hist:keys=pid:t=common_timestamp.usecs".to_owned()], ..rule("") };
-        let switch = rule("hist:keys=next_pid:d=common_timestamp.usecs-$t:onmatch(sched.sched_waking).lat($d)");
+        let waking = Rule {
+            triggers: vec!["hist:keys=pid:t=common_timestamp.usecs".to_owned()],
+            ..rule("")
+        };
+        let switch = rule(
+            "hist:keys=next_pid:d=common_timestamp.usecs-$t:onmatch(sched.sched_waking).lat($d)",
+        );
         check(&[waking, switch], &top, false, "6.12").unwrap();
         refused("!snapshot", false, "6.12", "to remove");
         refused(" ", false, "6.12", "a command");
@@ -150,7 +195,8 @@ mod tests {
 
     #[test]
     fn a_trigger_that_takes_snapshots_is_read() {
-        let of = |text: &str| Snapshot::parse(text).unwrap().map(|found| (found.times, found.filter));
+        let of =
+            |text: &str| Snapshot::parse(text).unwrap().map(|found| (found.times, found.filter));
         assert_eq!(of("snapshot"), Some((None, String::new())));
         assert_eq!(
             of(" snapshot:3 if a == 1 || b ~ \"x if y\" "),
@@ -158,15 +204,27 @@ mod tests {
         );
         assert_eq!(of("snapshot\tif pid == 1"), Some((None, " if pid == 1".to_owned())));
         assert_eq!(of("snapshots:1"), None);
-        assert!(Snapshot::parse("snapshot:many").unwrap_err().to_string().contains("\"many\" is no number"));
-        assert!(has_fired("# Available\nsnapshot:count=0 if pid == 1\n") && !has_fired("snapshot:count=1\n"));
+        assert!(
+            Snapshot::parse("snapshot:many")
+                .unwrap_err()
+                .to_string()
+                .contains("\"many\" is no number")
+        );
+        assert!(
+            has_fired("# Available\nsnapshot:count=0 if pid == 1\n")
+                && !has_fired("snapshot:count=1\n")
+        );
         assert!(!has_fired("snapshot:unlimited\ntraceoff:count=0\n"));
     }
 
     #[test]
     fn only_a_trigger_that_is_not_undone_ends_a_recording() {
-        assert!(stop(&[rule("traceoff:1 if pid == 1")]) && stop(&[rule("snapshot"), rule("traceoff")]));
-        assert!(!stop(&[rule("traceoff"), rule("traceon if pid == 2")]) && !stop(&[rule("traceoffs")]));
+        assert!(
+            stop(&[rule("traceoff:1 if pid == 1")]) && stop(&[rule("snapshot"), rule("traceoff")])
+        );
+        assert!(
+            !stop(&[rule("traceoff"), rule("traceon if pid == 2")]) && !stop(&[rule("traceoffs")])
+        );
         assert!(!stop(&[rule("snapshot")]) && has(&[rule("snapshot:3")], "snapshot"));
     }
 }

@@ -1,4 +1,5 @@
-//! A sub-buffer that is not full is sent at an interval, and each of its events once. It needs root.
+//! A sub-buffer that is not full is sent at an interval, and each of its events once. It needs
+//! root.
 #![allow(missing_docs, reason = "a test")]
 
 use lastwords_stream::{Address, Limits, Receiver, Told};
@@ -17,7 +18,8 @@ fn write_marks(instance: &str, numbers: std::ops::Range<u32>) {
     let marker = format!("/sys/kernel/tracing/instances/{instance}/trace_marker");
     let middle = numbers.start.midpoint(numbers.end);
     let writer = |from: u32, to: u32| {
-        let script = format!("for ((i = {from}; i < {to}; i++)); do echo \"mark $i.\" > {marker}; done");
+        let script =
+            format!("for ((i = {from}; i < {to}; i++)); do echo \"mark $i.\" > {marker}; done");
         Command::new("bash").args(["-c", &script]).spawn().expect("bash")
     };
     let children = [writer(numbers.start, middle), writer(middle, numbers.end)];
@@ -26,7 +28,9 @@ fn write_marks(instance: &str, numbers: std::ops::Range<u32>) {
 
 #[test]
 fn what_was_flushed_is_at_the_receiver_once() {
-    if std::fs::metadata("/proc/self").unwrap().uid() != 0 || lastwords_open::tracefs_folder().is_err() {
+    if std::fs::metadata("/proc/self").unwrap().uid() != 0
+        || lastwords_open::tracefs_folder().is_err()
+    {
         eprintln!("only root can record with the kernel's tracer");
         return;
     }
@@ -87,10 +91,15 @@ fn what_was_flushed_is_at_the_receiver_once() {
     let report = Command::new("trace-cmd").args(["report", "-i"]).arg(&saved.path).output();
     let report = report.expect("trace-cmd is needed: cargo xtask setup");
     let text = String::from_utf8_lossy(&report.stdout);
-    let number = |line: &str| line.rsplit_once("mark ")?.1.trim_end().strip_suffix('.')?.parse::<u32>().ok();
+    let number =
+        |line: &str| line.rsplit_once("mark ")?.1.trim_end().strip_suffix('.')?.parse::<u32>().ok();
     let mut numbers: Vec<u32> = text.lines().filter_map(number).collect();
     numbers.sort_unstable();
     let wrong = numbers.iter().zip(0..).find(|(number, expected)| *number != expected);
-    assert!(numbers.len() == 4030 && wrong.is_none(), "{} marks, the first that is wrong: {wrong:?}", numbers.len());
+    assert!(
+        numbers.len() == 4030 && wrong.is_none(),
+        "{} marks, the first that is wrong: {wrong:?}",
+        numbers.len()
+    );
     assert_eq!(saved.events, 4030);
 }

@@ -1,5 +1,6 @@
-//! Slices of made traces are compared with what ran. The traces have an account as sessions have: the total of the last packet contains
-//! later losses, and sub-buffers are damaged. Other traces have packets that cannot be decoded, or that have no times.
+//! Slices of made traces are compared with what ran. The traces have an account as sessions have:
+//! the total of the last packet contains later losses, and sub-buffers are damaged. Other traces
+//! have packets that cannot be decoded, or that have no times.
 
 use crate::collect::Collected;
 use crate::losses_tests::{assert_true, collected, collected_of, slices, write};
@@ -12,7 +13,8 @@ use lastwords_trace::source::{PacketInfo, PacketReader, Packets};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Place of the size of the content, of the total of discarded events, of the CPU and of the events in a packet.
+/// Place of the size of the content, of the total of discarded events, of the CPU and of the events
+/// in a packet.
 const CONTENT: usize = 24;
 const DISCARDED: usize = 48;
 const CPU: usize = 56;
@@ -37,7 +39,8 @@ impl PacketReader for Reading<'_> {
     }
 }
 
-/// Reads a folder as a trace in memory with an account. `damage` changes the packets and the rows of each stream.
+/// Reads a folder as a trace in memory with an account. `damage` changes the packets and the rows
+/// of each stream.
 pub(crate) fn with_account(
     folder: &Path,
     mut damage: impl FnMut(&mut Vec<(u64, Vec<u8>)>, &mut Vec<Verdict>),
@@ -46,16 +49,28 @@ pub(crate) fn with_account(
     let (mut kept, mut cpus, mut evidence) = (Vec::new(), Vec::new(), Evidence::default());
     for (at, stream) in traces[0].streams.iter().enumerate() {
         let file = std::fs::read(&stream.files[0]).unwrap();
-        let packet = |entry: &lastwords_ctf::read::Entry| file[entry.offset as usize..][..entry.size as usize].to_vec();
-        let mut packets: Vec<_> =
-            stream.packets.iter().map(|(_, entry)| (entry.sequence.unwrap(), packet(entry))).collect();
+        let packet = |entry: &lastwords_ctf::read::Entry| {
+            file[entry.offset as usize..][..entry.size as usize].to_vec()
+        };
+        let mut packets: Vec<_> = stream
+            .packets
+            .iter()
+            .map(|(_, entry)| (entry.sequence.unwrap(), packet(entry)))
+            .collect();
         let first = packets.first().map_or(0, |packet| packet.0);
         let last = packets.last().map_or(0, |packet| packet.0);
         let is_kept = |sequence: u64| packets.iter().any(|packet| packet.0 == sequence);
-        let verdict = |sequence| if is_kept(sequence) { Verdict::Committed } else { Verdict::Missing };
+        let verdict =
+            |sequence| if is_kept(sequence) { Verdict::Committed } else { Verdict::Missing };
         let mut rows: Vec<Verdict> = (first..=last).map(verdict).collect();
         damage(&mut packets, &mut rows);
-        let row = |(sequence, verdict)| SubBuffer { stream: at, sequence, verdict, content: 0, why: String::new() };
+        let row = |(sequence, verdict)| SubBuffer {
+            stream: at,
+            sequence,
+            verdict,
+            content: 0,
+            why: String::new(),
+        };
         evidence.sub_buffers.extend((first..).zip(rows).map(row));
         cpus.push(Some(u32::from_le_bytes(file[CPU..][..4].try_into().unwrap())));
         kept.push(packets);
@@ -63,18 +78,22 @@ pub(crate) fn with_account(
     let source: Arc<dyn Packets> = Arc::new(Kept(kept));
     let memory = |(at, stream): (usize, &Stream)| {
         let name = format!("s{at}");
-        let memory = Memory { source: Arc::clone(&source), stream: at, name, cpu: cpus[at], bytes: 1 };
+        let memory =
+            Memory { source: Arc::clone(&source), stream: at, name, cpu: cpus[at], bytes: 1 };
         Stream { memory: Some(memory), files: Vec::new(), packets: Vec::new(), ..stream.clone() }
     };
     let streams = traces[0].streams.iter().enumerate().map(memory).collect();
-    Trace::in_memory(folder.to_owned(), traces[0].class().clone(), streams, Arc::new(evidence)).unwrap()
+    Trace::in_memory(folder.to_owned(), traces[0].class().clone(), streams, Arc::new(evidence))
+        .unwrap()
 }
 
 /// Removes packets from the end, so that nothing but their rows is left.
 fn lose_last(random: &mut Random, packets: &mut Vec<(u64, Vec<u8>)>, rows: &mut [Verdict]) {
     let left = packets.len() - random.below(packets.len() as u64 / 2) as usize;
     let lost = packets.split_off(left);
-    for row in rows.iter_mut().rev().take(lost.last().map_or(0, |last| last.0 + 1 - lost[0].0) as usize) {
+    for row in
+        rows.iter_mut().rev().take(lost.last().map_or(0, |last| last.0 + 1 - lost[0].0) as usize)
+    {
         *row = Verdict::Invalid;
     }
 }
@@ -88,7 +107,8 @@ fn fill(random: &mut Random, packets: &mut Vec<(u64, Vec<u8>)>, rows: &mut Vec<V
     packet[DISCARDED..][..8].copy_from_slice(&1000u64.to_le_bytes());
 }
 
-/// Returns the place of an event near the half of a packet. A switch has 22 bytes, other events have 18.
+/// Returns the place of an event near the half of a packet. A switch has 22 bytes, other events
+/// have 18.
 fn half(packet: &[u8]) -> usize {
     let size = |at: usize| if packet[at..][..2] == [0, 0] { 22 } else { 18 };
     let mut at = HEAD;
@@ -109,7 +129,10 @@ fn cut(random: &mut Random, packets: &mut [(u64, Vec<u8>)], rows: &mut [Verdict]
     (0..2).for_each(|word| packet[CONTENT + 8 * word..][..8].copy_from_slice(&bits.to_le_bytes()));
 }
 
-fn damaged(seed: u64, damage: impl Fn(&mut Random, usize, &mut Vec<(u64, Vec<u8>)>, &mut Vec<Verdict>)) -> usize {
+fn damaged(
+    seed: u64,
+    damage: impl Fn(&mut Random, usize, &mut Vec<(u64, Vec<u8>)>, &mut Vec<Verdict>),
+) -> usize {
     let folder = tempfile::tempdir().unwrap();
     let random = &mut Random(seed);
     let (lasted, _) = write(folder.path(), random, !seed.is_multiple_of(3));
@@ -198,9 +221,11 @@ fn what_cannot_be_decoded_is_a_loss() {
 /// Packets need not say when they begin and end.
 #[test]
 fn losses_between_packets_without_times_are_known() {
-    for (fields, least) in
-        [(&["timestamp_end"][..], 2000), (&["timestamp_begin"], 2000), (&["timestamp_begin", "timestamp_end"], 0)]
-    {
+    for (fields, least) in [
+        (&["timestamp_end"][..], 2000),
+        (&["timestamp_begin"], 2000),
+        (&["timestamp_begin", "timestamp_end"], 0),
+    ] {
         let mut certain = 0;
         for seed in 0..30 {
             let folder = tempfile::tempdir().unwrap();
@@ -219,8 +244,11 @@ fn losses_between_packets_without_times_are_known() {
     }
 }
 
-/// Begin, end and words of each gap of a stream with four packets, of 10, 20, 30 and 40, whose packets and rows are changed.
-fn gaps(change: impl Fn(&mut Vec<(u64, Vec<u8>)>, &mut Vec<Verdict>)) -> Vec<(Option<i64>, Option<i64>, String)> {
+/// Begin, end and words of each gap of a stream with four packets, of 10, 20, 30 and 40, whose
+/// packets and rows are changed.
+fn gaps(
+    change: impl Fn(&mut Vec<(u64, Vec<u8>)>, &mut Vec<Verdict>),
+) -> Vec<(Option<i64>, Option<i64>, String)> {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), &mut Random(0), false);
     let mut stream = Made::default();
@@ -248,7 +276,13 @@ fn gaps_reach_from_what_is_known_to_what_is_known() {
     });
     assert_eq!(lost, [gap(Some(20), None, "2 sub-buffers missing: invalid")]);
     let full = gaps(|packets, _| packets[3].1[DISCARDED] = 5);
-    assert_eq!(full, [gap(Some(30), Some(40), "5 events missing"), gap(Some(40), None, "up to 5 events missing")]);
+    assert_eq!(
+        full,
+        [
+            gap(Some(30), Some(40), "5 events missing"),
+            gap(Some(40), None, "up to 5 events missing")
+        ]
+    );
     let damaged = gaps(|_, rows| rows[1] = Verdict::Invalid);
     assert_eq!(damaged, [gap(Some(10), Some(20), "events missing: invalid")]);
     let first = gaps(|packets, _| packets.iter_mut().for_each(|(_, packet)| packet[DISCARDED] = 3));

@@ -1,4 +1,5 @@
-//! Keeps the fields of events in compressed blocks, which the page decompresses when they are looked at.
+//! Keeps the fields of events in compressed blocks, which the page decompresses when they are
+//! looked at.
 
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
@@ -16,7 +17,8 @@ pub(crate) fn compressed(bytes: &[u8], level: Compression) -> Vec<u8> {
     encoder.finish().unwrap_or_default()
 }
 
-/// Most bytes of an event's fields. A few bytes of a crafted trace may stand for any number of elements.
+/// Most bytes of an event's fields. A few bytes of a crafted trace may stand for any number of
+/// elements.
 const MAX_LINE: usize = 64 << 10;
 /// Bytes of lines from which on they are compressed.
 const PIECE: usize = 256 << 10;
@@ -52,7 +54,8 @@ impl Blocks {
         &mut self.open
     }
 
-    /// Ends the line of an event with this clock reading. Of fields that are too long, only their length is kept.
+    /// Ends the line of an event with this clock reading. Of fields that are too long, only their
+    /// length is kept.
     pub(crate) fn end_line(&mut self, ticks: u64) {
         let length = self.open.len().saturating_sub(self.line);
         if length > MAX_LINE {

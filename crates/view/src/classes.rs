@@ -1,4 +1,5 @@
-//! Prepares the classes of events: what the page says of a class, and what its events mean for the timeline.
+//! Prepares the classes of events: what the page says of a class, and what its events mean for the
+//! timeline.
 
 use crate::picks::Picks;
 use lastwords_ctf::read::Trace;
@@ -49,8 +50,9 @@ pub(crate) enum Meaning {
 }
 
 impl Meaning {
-    /// Returns the meaning of events with this name: `irq:irq_handler_entry` of ftrace, `irq_handler_entry` of LTTng. Only a kernel's
-    /// events tell of scheduling: those of applications may have any names.
+    /// Returns the meaning of events with this name: `irq:irq_handler_entry` of ftrace,
+    /// `irq_handler_entry` of LTTng. Only a kernel's events tell of scheduling: those of
+    /// applications may have any names.
     fn from_name(name: &str, trace: &Trace) -> Self {
         if trace.is_beside {
             return Self::Log;
@@ -78,7 +80,9 @@ impl Meaning {
             "sys_exit" => return Self::SystemCallEnd(String::new()),
             _ => {}
         }
-        let call = |prefixes: [&str; 2]| prefixes.iter().find_map(|prefix| own.strip_prefix(prefix)).map(str::to_owned);
+        let call = |prefixes: [&str; 2]| {
+            prefixes.iter().find_map(|prefix| own.strip_prefix(prefix)).map(str::to_owned)
+        };
         let entry = call(["sys_enter_", "syscall_entry_"]).map(Self::SystemCall);
         let exit = || call(["sys_exit_", "syscall_exit_"]).map(Self::SystemCallEnd);
         entry.or_else(exit).unwrap_or(Self::Mark)
@@ -99,7 +103,12 @@ pub(crate) struct Class<'t> {
 }
 
 /// Prepares the class at a position of a stream class.
-pub(crate) fn prepare<'t>(trace: &'t Trace, stream: &StreamInfo, event: usize, kind: u32) -> Option<(Class<'t>, Kind)> {
+pub(crate) fn prepare<'t>(
+    trace: &'t Trace,
+    stream: &StreamInfo,
+    event: usize,
+    kind: u32,
+) -> Option<(Class<'t>, Kind)> {
     let class = trace.class().streams.get(stream.class)?;
     let described: &EventClass = class.events.get(event)?;
     let name = described.name.as_deref().unwrap_or("<unknown>").to_owned();
@@ -109,7 +118,11 @@ pub(crate) fn prepare<'t>(trace: &'t Trace, stream: &StreamInfo, event: usize, k
         Some((Plan::new(code), Picks::new(code, scope != Scope::Payload, ftrace)))
     });
     let meaning = Meaning::from_name(&name, trace);
-    let level = if name.starts_with("crash:") { "error" } else { described.log_level.map_or("", json::level) };
+    let level = if name.starts_with("crash:") {
+        "error"
+    } else {
+        described.log_level.map_or("", json::level)
+    };
     let (timed, log) = (class.clock.is_some(), trace.is_beside);
     let kind_of = Kind { trace: stream.trace, channel: channel(class), name, level, timed, log };
     Some((Class { kind, meaning, scopes }, kind_of))
@@ -125,7 +138,10 @@ mod tests {
             (["sched:sched_switch", "sched_switch"], Meaning::Switch),
             (["irq:softirq_entry", "irq_softirq_entry"], Meaning::SoftInterrupt),
             (["syscalls:sys_enter_read", "syscall_entry_read"], Meaning::SystemCall("read".into())),
-            (["syscalls:sys_exit_read", "syscall_exit_read"], Meaning::SystemCallEnd("read".into())),
+            (
+                ["syscalls:sys_exit_read", "syscall_exit_read"],
+                Meaning::SystemCallEnd("read".into()),
+            ),
             (["raw_syscalls:sys_exit", "sys_exit"], Meaning::SystemCallEnd(String::new())),
             (["shop:sched_switch", "synthetic:sys_enter_read"], Meaning::Mark),
         ] {

@@ -27,7 +27,8 @@ const MAX_LOG: usize = 1 << 15;
 pub struct Options {
     /// Most events of the page: it keeps the newest.
     pub limit: u64,
-    /// Spans that were open, as the accounts have them. Those whose opening is not among the events are drawn from here.
+    /// Spans that were open, as the accounts have them. Those whose opening is not among the
+    /// events are drawn from here.
     pub open_spans: Vec<OpenSpan>,
     /// The tasks of kernels by trace, with the thread groups that their events do not have.
     pub tasks: Vec<(usize, Task)>,
@@ -81,7 +82,8 @@ pub struct Collected {
     pub(crate) names: Names,
     pub(crate) slices: Slices,
     pub(crate) gaps: Vec<Gap>,
-    /// Number of slices of CPUs and of system calls that are left out, because another trace has the same CPU.
+    /// Number of slices of CPUs and of system calls that are left out, because another trace has
+    /// the same CPU.
     pub(crate) repeated: u64,
     pub(crate) blocks: Blocks,
     pub(crate) log: Vec<LogRow>,
@@ -98,7 +100,8 @@ pub struct Collected {
 }
 
 impl Collected {
-    /// Returns the number of events that the page will have, lines of logs not counted, and the number that were read.
+    /// Returns the number of events that the page will have, lines of logs not counted, and the
+    /// number that were read.
     #[must_use]
     pub fn counts(&self) -> (u64, u64) {
         let is_log = |kind: &&u32| self.kinds.get(**kind as usize).is_some_and(|kind| kind.log);
@@ -115,14 +118,15 @@ impl Collected {
         });
         let merged = self.gaps.iter().filter(|gap| gap.number > 1);
         let number: u64 = merged.clone().map(|gap| gap.number).sum();
-        let merged =
-            (number > 0).then(|| format!("{} drawn as {}: there are too many", count(number, "gap"), merged.count()));
+        let merged = (number > 0).then(|| {
+            format!("{} drawn as {}: there are too many", count(number, "gap"), merged.count())
+        });
         repeated.into_iter().chain(merged).collect()
     }
 }
 
-/// Reads the selected events of `traces`, merged by time. Errors of reading go to `notes`. `watch` receives the number
-/// of bytes that were read. Returns the events, and the totals for the account.
+/// Reads the selected events of `traces`, merged by time. Errors of reading go to `notes`. `watch`
+/// receives the number of bytes that were read. Returns the events, and the totals for the account.
 ///
 /// # Errors
 /// The traces cannot be read together.
@@ -173,7 +177,8 @@ struct Collector<'t> {
     gaps: Gaps,
     blocks: Blocks,
     log: Vec<LogRow>,
-    /// The time since which each stream has all its events: its first event, or the end of its last loss. None while events are missing.
+    /// The time since which each stream has all its events: its first event, or the end of its
+    /// last loss. None while events are missing.
     begins: HashMap<StreamKey, Option<i64>>,
     /// Time of the last event of each trace.
     ends: Vec<i64>,
@@ -221,7 +226,12 @@ impl<'t> Collector<'t> {
         }
     }
 
-    fn class(&mut self, trace: &'t Trace, stream: &StreamInfo, event: usize) -> Option<Rc<Class<'t>>> {
+    fn class(
+        &mut self,
+        trace: &'t Trace,
+        stream: &StreamInfo,
+        event: usize,
+    ) -> Option<Rc<Class<'t>>> {
         let key = (stream.trace, stream.class, event);
         if let Some(class) = self.classes.get(&key) {
             return Some(Rc::clone(class));
@@ -245,9 +255,11 @@ impl<'t> Collector<'t> {
 
     /// Returns the number of the CPU and the name of a stream.
     fn stream(&mut self, stream: &StreamInfo) -> (u32, String) {
-        let class = self.traces.get(stream.trace).and_then(|trace| trace.class().streams.get(stream.class));
+        let class =
+            self.traces.get(stream.trace).and_then(|trace| trace.class().streams.get(stream.class));
         let channel = class.map(channel).unwrap_or_default();
-        let name = stream.cpu.map_or_else(|| channel.clone(), |cpu| format!("{channel}, CPU {cpu}"));
+        let name =
+            stream.cpu.map_or_else(|| channel.clone(), |cpu| format!("{channel}, CPU {cpu}"));
         (self.cpu(stream), name)
     }
 
@@ -265,14 +277,16 @@ impl<'t> Collector<'t> {
             let creator = self.creators.get(stream.trace).copied().flatten();
             let pid = picked.pid().or(creator);
             let name = picked.words(Words::ThreadName).filter(|name| !name.is_empty());
-            let listed = || self.thread_names.get(stream.trace)?.get(&tid).map(|name| (*name).to_owned());
+            let listed =
+                || self.thread_names.get(stream.trace)?.get(&tid).map(|name| (*name).to_owned());
             return self.thread(machine, tid, pid, name.or_else(listed));
         }
         if let Some(thread) = self.scheduling.thread_on(stream.trace, cpu) {
             return thread;
         }
         let owner = Owner::Stream { machine, trace: stream.trace, class: stream.class };
-        let class = self.traces.get(stream.trace).and_then(|trace| trace.class().streams.get(stream.class));
+        let class =
+            self.traces.get(stream.trace).and_then(|trace| trace.class().streams.get(stream.class));
         let name = class.map(channel);
         self.names.thread(owner, None, name)
     }
@@ -283,7 +297,13 @@ impl<'t> Collector<'t> {
     }
 
     /// Appends the fields of an event to the block, and returns what is picked of them.
-    fn read(&mut self, trace: &Trace, class: &Class<'_>, reader: &mut Reader<'_>, event: &Due) -> Picked {
+    fn read(
+        &mut self,
+        trace: &Trace,
+        class: &Class<'_>,
+        reader: &mut Reader<'_>,
+        event: &Due,
+    ) -> Picked {
         let mut picked = Picked::default();
         let (_, decoder, part) = reader.parts();
         let out = self.blocks.line();
@@ -300,7 +320,10 @@ impl<'t> Collector<'t> {
             if let Some((plan, picks)) = scope {
                 let from = at;
                 at = from.and_then(|from| {
-                    trace.program.visit(decoder, plan.code, &part, from, &mut Fields::marked(out, plan)).ok()
+                    trace
+                        .program
+                        .visit(decoder, plan.code, &part, from, &mut Fields::marked(out, plan))
+                        .ok()
                 });
                 if !picks.is_empty()
                     && let Some(from) = from
@@ -318,12 +341,26 @@ impl<'t> Collector<'t> {
     }
 
     /// Draws an event.
-    fn draw(&mut self, stream: &StreamInfo, meaning: &Meaning, picked: &Picked, (cpu, thread, time): (u32, u32, i64)) {
+    fn draw(
+        &mut self,
+        stream: &StreamInfo,
+        meaning: &Meaning,
+        picked: &Picked,
+        (cpu, thread, time): (u32, u32, i64),
+    ) {
         let event = self.dropped.saturating_add(self.columns.times.len() as u64);
         let trace = stream.trace;
         let flags = if self.gaps.missing.is_around(trace) { UNSURE } else { 0 };
         let number = stream.number;
-        let begun = |label: u32, thread: u32| Begun { trace, stream: number, begin: time, label, thread, event, flags };
+        let begun = |label: u32, thread: u32| Begun {
+            trace,
+            stream: number,
+            begin: time,
+            label,
+            thread,
+            event,
+            flags,
+        };
         // Other streams have no events of what a stream tells of its CPU.
         let is_lossy = self.gaps.missing.is_in((trace, stream.number));
         let of_cpu = |begun: Begun| Begun { flags: if is_lossy { UNSURE } else { 0 }, ..begun };
@@ -341,12 +378,22 @@ impl<'t> Collector<'t> {
                 let number = picked.number(Number::Irq).unwrap_or(0);
                 let name = picked.words(Words::Name).unwrap_or_default();
                 let label = self.names.label(format!("irq {number} {name}").trim_end());
-                self.scheduling.interrupt(&mut self.slices, cpu, number, of_cpu(begun(label, thread)));
+                self.scheduling.interrupt(
+                    &mut self.slices,
+                    cpu,
+                    number,
+                    of_cpu(begun(label, thread)),
+                );
             }
             Meaning::SoftInterrupt => {
                 let vector = picked.number(Number::Vector).unwrap_or(0);
                 let label = self.names.label(&soft_interrupt(vector));
-                self.scheduling.interrupt(&mut self.slices, cpu, soft_id(vector), of_cpu(begun(label, thread)));
+                self.scheduling.interrupt(
+                    &mut self.slices,
+                    cpu,
+                    soft_id(vector),
+                    of_cpu(begun(label, thread)),
+                );
             }
             Meaning::InterruptEnd { is_soft } => {
                 let id = match is_soft {
@@ -360,7 +407,10 @@ impl<'t> Collector<'t> {
                 self.scheduling.call(&mut self.slices, thread, id, begun(label, thread));
             }
             // The events of a thread on CPUs that are not selected are missing.
-            Meaning::Exit | Meaning::SystemCall(_) | Meaning::SystemCallEnd(_) | Meaning::Span(..)
+            Meaning::Exit
+            | Meaning::SystemCall(_)
+            | Meaning::SystemCallEnd(_)
+            | Meaning::Span(..)
                 if !self.selection.cpus.is_empty() => {}
             // Threads whose ids are not recorded cannot be told apart.
             Meaning::Exit | Meaning::SystemCallEnd(_) if !self.is_thread(thread) => {}
@@ -379,7 +429,8 @@ impl<'t> Collector<'t> {
         }
     }
 
-    /// Returns the id of a system call, and the number of its text. Calls whose events have no name of their own have a number.
+    /// Returns the id of a system call, and the number of its text. Calls whose events have no name
+    /// of their own have a number.
     fn call(&mut self, name: &str, picked: &Picked) -> (CallId, u32) {
         if name.is_empty() {
             let number = picked.number(Number::SystemCall).unwrap_or(0);
@@ -397,8 +448,14 @@ impl<'t> Collector<'t> {
         let mut before = None;
         if let Some(tid) = picked.id(Number::PrevTid) {
             let thread = self.thread(machine, tid, None, picked.words(Words::PrevName));
-            let begin = self.begins.get(&(stream.trace, stream.number)).copied().flatten().unwrap_or(now.begin);
-            before = Some(Begun { begin, thread, event: u64::MAX, flags: NO_BEGIN | now.flags, ..now });
+            let begin = self
+                .begins
+                .get(&(stream.trace, stream.number))
+                .copied()
+                .flatten()
+                .unwrap_or(now.begin);
+            before =
+                Some(Begun { begin, thread, event: u64::MAX, flags: NO_BEGIN | now.flags, ..now });
             if picked.number(Number::PrevState).is_some_and(|state| state & DEAD != 0) {
                 self.scheduling.thread_end(&mut self.slices, thread, now.begin);
             }
@@ -454,7 +511,15 @@ impl<'t> Collector<'t> {
             let thread = self.thread(machine, i64::from(span.tid), Some(i64::from(span.pid)), None);
             let label = self.names.label(&span.name);
             let trace = span.trace;
-            let begun = Begun { trace, stream: u64::MAX, begin: span.opened, label, thread, event: u64::MAX, flags: 0 };
+            let begun = Begun {
+                trace,
+                stream: u64::MAX,
+                begin: span.opened,
+                label,
+                thread,
+                event: u64::MAX,
+                flags: 0,
+            };
             let process = process(&self.names, thread);
             self.spans.open(keys[0], span.parent, process, begun);
         }
@@ -464,9 +529,12 @@ impl<'t> Collector<'t> {
         let slices_not_drawn = self.spans.not_drawn.saturating_add(self.scheduling.not_drawn);
         // A span whose end is not selected has an end that is not known.
         let (names, selection) = (&self.names, self.selection);
-        let name = |begun: &Begun| names.labels.get(begun.label as usize).map_or("", String::as_str);
-        self.scheduling.finish(&mut self.slices, end_of, |begun| selection.has_both_ends(name(begun)));
-        let is_closed = |begun: &Begun| selection.wants_name(&format!("span:close {}", name(begun)));
+        let name =
+            |begun: &Begun| names.labels.get(begun.label as usize).map_or("", String::as_str);
+        self.scheduling
+            .finish(&mut self.slices, end_of, |begun| selection.has_both_ends(name(begun)));
+        let is_closed =
+            |begun: &Begun| selection.wants_name(&format!("span:close {}", name(begun)));
         let spans_end = |begun: &Begun| if is_closed(begun) { end_of(begun) } else { begun.begin };
         self.spans.finish(&mut self.slices, spans_end);
         let repeated = repeated.saturating_add(self.slices.drop_repeated());
@@ -493,7 +561,8 @@ impl<'t> Collector<'t> {
             machines: self.machines,
             machine_of: self.machine_of,
             traces: self.traces.iter().map(name).collect(),
-            absolute: clocks().next().is_some() && clocks().all(lastwords_trace::class::Clock::is_since_epoch),
+            absolute: clocks().next().is_some()
+                && clocks().all(lastwords_trace::class::Clock::is_since_epoch),
             slices_not_drawn,
         }
     }
@@ -504,8 +573,8 @@ impl<'t> Take for Collector<'t> {
         let traces: &'t [Trace] = self.traces;
         let Some(trace) = traces.get(stream.trace) else { return };
         let Some(class) = self.class(trace, stream, event.class) else { return };
-        // An event without a time stays where it was read among the others. Those that are read first get the time of the first event
-        // that has one.
+        // An event without a time stays where it was read among the others. Those that are read
+        // first get the time of the first event that has one.
         let known = event.nanoseconds.or(self.last_time);
         let time = known.unwrap_or(0);
         if self.last_time.is_none() && known.is_some() {
@@ -554,7 +623,8 @@ impl<'t> Take for Collector<'t> {
 }
 
 impl Collector<'_> {
-    /// Events of a stream are missing from or until a time: what its CPU and the threads of its trace are in is not known there.
+    /// Events of a stream are missing from or until a time: what its CPU and the threads of its
+    /// trace are in is not known there.
     fn lost(&mut self, edge: &Edge) {
         let Edge { stream, time, .. } = *edge;
         if self.gaps.missing.is_of_threads(edge) {
@@ -565,13 +635,15 @@ impl Collector<'_> {
     }
 }
 
-/// The states of a thread that runs no more, `EXIT_DEAD` and `EXIT_ZOMBIE` (`include/linux/sched.h` of Linux 4.14 to 7.2).
+/// The states of a thread that runs no more, `EXIT_DEAD` and `EXIT_ZOMBIE` (`include/linux/sched.h`
+/// of Linux 4.14 to 7.2).
 const DEAD: u64 = 0x30;
 
 /// Returns the thread that stands for the process of a thread: the first one that is known of it.
 fn process(names: &Names, thread: u32) -> u32 {
     let Some(own) = names.threads.get(thread as usize) else { return thread };
-    let is_same = |other: &crate::names::Thread| other.machine == own.machine && other.pid == own.pid;
+    let is_same =
+        |other: &crate::names::Thread| other.machine == own.machine && other.pid == own.pid;
     let first = names.threads.iter().position(is_same).filter(|_| own.pid.is_some());
     first.and_then(|at| u32::try_from(at).ok()).unwrap_or(thread)
 }
@@ -581,11 +653,13 @@ fn soft_id(vector: u64) -> u64 {
     vector | 1 << 63
 }
 
-/// Returns the name of a soft interrupt. `include/linux/interrupt.h` of Linux 2.6.38 to 7.2 has the vectors in this
-/// order.
+/// Returns the name of a soft interrupt. `include/linux/interrupt.h` of Linux 2.6.38 to 7.2 has the
+/// vectors in this order.
 fn soft_interrupt(vector: u64) -> String {
-    const NAMES: [&str; 10] =
-        ["HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU"];
+    const NAMES: [&str; 10] = [
+        "HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER",
+        "RCU",
+    ];
     let name = usize::try_from(vector).ok().and_then(|vector| NAMES.get(vector));
     name.map_or_else(|| format!("softirq {vector}"), |name| format!("softirq {name}"))
 }

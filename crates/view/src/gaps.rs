@@ -8,7 +8,8 @@ use lastwords_trace::evidence::{Cause, Evidence};
 use serde::Serialize;
 use std::collections::HashMap;
 
-/// A gap in time. Times are nanoseconds from the page's beginning; without a time, the gap reaches beyond the page.
+/// A gap in time. Times are nanoseconds from the page's beginning; without a time, the gap reaches
+/// beyond the page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Gap {
     pub(crate) key: StreamKey,
@@ -22,7 +23,8 @@ pub(crate) struct Gap {
     pub(crate) what: String,
     /// The gap counts as a loss for `--strict`.
     pub(crate) loss: bool,
-    /// Number of gaps that this one was merged of, and of events and packets that are known to be missing there.
+    /// Number of gaps that this one was merged of, and of events and packets that are known to be
+    /// missing there.
     pub(crate) number: u64,
     pub(crate) events: u64,
     pub(crate) packets: u64,
@@ -80,7 +82,8 @@ struct Stream {
 pub(crate) struct Gaps {
     pub(crate) all: Vec<Gap>,
     streams: HashMap<StreamKey, Stream>,
-    /// The gap of each stream whose first packet reports a loss. The gap is as long as that packet, which is read after the loss.
+    /// The gap of each stream whose first packet reports a loss. The gap is as long as that
+    /// packet, which is read after the loss.
     first_losses: HashMap<StreamKey, usize>,
     pub(crate) missing: Missing,
     /// Number of gaps that are too many: neighbours of a stream are merged.
@@ -127,11 +130,27 @@ impl Gaps {
         }
         own.has_gap |= !is_first;
         let (begin, end, what) = (around.before, around.until(trace), around.what(trace));
-        self.all.push(Gap { key, cpu, stream: name, begin, end, what, events, packets, ..Gap::default() });
+        self.all.push(Gap {
+            key,
+            cpu,
+            stream: name,
+            begin,
+            end,
+            what,
+            events,
+            packets,
+            ..Gap::default()
+        });
     }
 
     /// Notes a loss that the packets of a trace without an account report.
-    pub(crate) fn loss(&mut self, of: &StreamInfo, (cpu, stream): (u32, String), reader: &mut Reader<'_>, loss: Loss) {
+    pub(crate) fn loss(
+        &mut self,
+        of: &StreamInfo,
+        (cpu, stream): (u32, String),
+        reader: &mut Reader<'_>,
+        loss: Loss,
+    ) {
         let Loss { packets: is_packets, count: number, between } = loss;
         let (what, events, packets) = match is_packets {
             true => (format!("{} missing", count(number, "packet")), 0, number),
@@ -144,7 +163,17 @@ impl Gaps {
         if between.is_none() {
             self.first_losses.insert(key, self.all.len());
         }
-        self.all.push(Gap { key, cpu, stream, begin, end, what, events, packets, ..Gap::default() });
+        self.all.push(Gap {
+            key,
+            cpu,
+            stream,
+            begin,
+            end,
+            what,
+            events,
+            packets,
+            ..Gap::default()
+        });
     }
 
     /// Merges each gap that has a neighbour in its stream with that one.
@@ -182,20 +211,29 @@ impl Gaps {
         for (key, before) in streams {
             let account = traces.get(key.0).and_then(|trace| trace.account.as_ref());
             let evidence = account.map_or(&none, |account| account.evidence());
-            // Events that were overwritten before anybody read them are missing between packets, if packets are missing there.
+            // Events that were overwritten before anybody read them are missing between packets, if
+            // packets are missing there.
             let is_unread = |cause: Cause| cause == Cause::Unread && !before.has_gap;
             let older = [
                 (words(evidence, before.stream, is_before_all), false),
                 (words(evidence, before.stream, is_unread), true),
             ];
             let told = older.into_iter().filter(|(words, _)| !words.is_empty());
-            let mut older: Vec<(String, bool)> = told.map(|(words, loss)| (words.join("; "), loss)).collect();
+            let mut older: Vec<(String, bool)> =
+                told.map(|(words, loss)| (words.join("; "), loss)).collect();
             if before.has_older && older.is_empty() {
                 older.push(("older events missing".to_owned(), account.is_some()));
             }
             for (what, loss) in older {
                 let stream = before.name.clone();
-                edges.push(Gap { cpu: before.cpu, stream, end: before.first, what, loss, ..Gap::default() });
+                edges.push(Gap {
+                    cpu: before.cpu,
+                    stream,
+                    end: before.first,
+                    what,
+                    loss,
+                    ..Gap::default()
+                });
             }
             if let Some(Tail { begin, what, .. }) = tails.remove(&key) {
                 let (stream, begin) = (before.name.clone(), Some(begin).max(before.last));
@@ -205,7 +243,14 @@ impl Gaps {
             if !open.is_empty() {
                 let (stream, what) = (before.name, open.join("; "));
                 let begin = before.end.max(before.last);
-                edges.push(Gap { cpu: before.cpu, stream, begin, what, loss: false, ..Gap::default() });
+                edges.push(Gap {
+                    cpu: before.cpu,
+                    stream,
+                    begin,
+                    what,
+                    loss: false,
+                    ..Gap::default()
+                });
             }
         }
         while self.all.len() > MOST {
@@ -230,7 +275,10 @@ impl Gap {
         self.events = self.events.saturating_add(next.events);
         self.packets = self.packets.saturating_add(next.packets);
         let (events, packets) = (count(self.events, "event"), count(self.packets, "packet"));
-        self.what = format!("{} between these times: {events} and {packets} missing", count(self.number, "gap"));
+        self.what = format!(
+            "{} between these times: {events} and {packets} missing",
+            count(self.number, "gap")
+        );
     }
 
     /// Returns the gap with times as offsets from the page's beginning.

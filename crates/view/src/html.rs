@@ -1,11 +1,13 @@
 //! Assembles the page from the files in `page/` and the data.
 //!
-//! The modules are in an import map as `data:` addresses, so that they stay plain ES modules and the page needs no
-//! other file. The page's policy names the hash of each script and of each module, so that the browser runs no other, whatever text of a
-//! trace gets into the page. The import map has the hashes of the modules too, because a browser compares these with the policy before it
-//! loads a module.
+//! The modules are in an import map as `data:` addresses, so that they stay plain ES modules and
+//! the page needs no other file. The page's policy names the hash of each script and of each
+//! module, so that the browser runs no other, whatever text of a trace gets into the page. The
+//! import map has the hashes of the modules too, because a browser compares these with the policy
+//! before it loads a module.
 //!
-//! The parts that are shown first come first: the program, the columns, and at last the fields of events.
+//! The parts that are shown first come first: the program, the columns, and at last the fields of
+//! events.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -46,8 +48,10 @@ fn hash(script: &str) -> String {
 /// Returns the import map.
 fn import_map() -> String {
     let address = |text: &str| format!("data:text/javascript;base64,{}", STANDARD.encode(text));
-    let imports: BTreeMap<_, _> = MODULES.iter().map(|(name, text)| (*name, address(text))).collect();
-    let integrity: BTreeMap<_, _> = MODULES.iter().map(|(_, text)| (address(text), hash(text))).collect();
+    let imports: BTreeMap<_, _> =
+        MODULES.iter().map(|(name, text)| (*name, address(text))).collect();
+    let integrity: BTreeMap<_, _> =
+        MODULES.iter().map(|(_, text)| (address(text), hash(text))).collect();
     serde_json::json!({ "imports": imports, "integrity": integrity }).to_string()
 }
 
@@ -93,12 +97,20 @@ impl<'o> Html<'o> {
 
     /// Writes bytes.
     pub(crate) fn bytes(&mut self, id: &str, bytes: &[u8]) -> io::Result<()> {
-        writeln!(self.out, "<script type=\"text/plain\" id=\"{id}\">{}</script>", STANDARD.encode(bytes))
+        writeln!(
+            self.out,
+            "<script type=\"text/plain\" id=\"{id}\">{}</script>",
+            STANDARD.encode(bytes)
+        )
     }
 
     /// Writes a block of fields.
     pub(crate) fn block(&mut self, bytes: &[u8]) -> io::Result<()> {
-        writeln!(self.out, "<script type=\"text/plain\" class=\"block\">{}</script>", STANDARD.encode(bytes))
+        writeln!(
+            self.out,
+            "<script type=\"text/plain\" class=\"block\">{}</script>",
+            STANDARD.encode(bytes)
+        )
     }
 
     /// Writes the program. It runs at once, before the data that follow it have arrived.
@@ -137,7 +149,8 @@ mod tests {
         assert_eq!(serde_json::from_str::<serde_json::Value>(json).unwrap()["text"], hostile);
     }
 
-    /// The policy allows the scripts of the page by their hashes, and nothing else. A hash of a known text shows that the hashes are right.
+    /// The policy allows the scripts of the page by their hashes, and nothing else. A hash of a
+    /// known text shows that the hashes are right.
     #[test]
     fn the_policy_allows_the_scripts_of_the_page_alone() {
         assert_eq!(hash("abc"), "sha256-ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0=");
@@ -150,8 +163,11 @@ mod tests {
         let allowed: Vec<&str> = policy.split(' ').collect();
         assert!(allowed.iter().all(|source| source.starts_with("'sha256-")), "{policy}");
         let scripts = page.split("<script").skip(1).map(|script| script.split_once('>').unwrap().1);
-        let scripts: Vec<&str> = scripts.map(|script| script.split_once("</script>").unwrap().0).collect();
-        assert!(scripts.iter().all(|script| allowed.contains(&format!("'{}'", hash(script)).as_str())));
+        let scripts: Vec<&str> =
+            scripts.map(|script| script.split_once("</script>").unwrap().0).collect();
+        assert!(
+            scripts.iter().all(|script| allowed.contains(&format!("'{}'", hash(script)).as_str()))
+        );
         assert_eq!((scripts.len(), allowed.len()), (2, 2 + MODULES.len()));
     }
 
@@ -159,7 +175,9 @@ mod tests {
     #[test]
     fn imports_lead_somewhere() {
         for (name, text) in MODULES {
-            for import in text.lines().filter_map(|line| line.split_once(" from \"")?.1.strip_suffix("\";")) {
+            for import in
+                text.lines().filter_map(|line| line.split_once(" from \"")?.1.strip_suffix("\";"))
+            {
                 assert!(MODULES.iter().any(|(own, _)| *own == import), "{name} imports {import}");
             }
             assert!(text.lines().count() <= 600, "{name} is long");

@@ -1,12 +1,12 @@
 //! Writes traces as one HTML page, which a browser opens from the disk: no server, no network.
 //!
-//! [`collect()`] reads the selected events of any traces once. It puts them into columns (time, kind, thread, CPU), draws
-//! slices from those events that begin and end something (scheduling, interrupts, system calls, spans), and notes the
-//! gaps of each stream. [`write()`] puts the columns, compressed, into a page, together with the page's own style and
-//! ES modules (`page/`). Nothing of a trace becomes HTML: all text is in JSON, which the page shows as text.
+//! [`collect()`] reads the selected events of any traces once. It puts them into columns (time,
+//! kind, thread, CPU), draws slices from those events that begin and end something (scheduling,
+//! interrupts, system calls, spans), and notes the gaps of each stream. [`write()`] puts the
+//! columns, compressed, into a page, together with the page's own style and ES modules (`page/`).
+//! Nothing of a trace becomes HTML: all text is in JSON, which the page shows as text.
 //!
 //! The crate has no features.
-//!
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 #![cfg_attr(

@@ -1,5 +1,6 @@
-//! Slices of made traces are compared with what ran. The traces have several streams of each CPU, packets in which events are missing,
-//! missing packets, streams whose first packets are missing, and exits that are missing.
+//! Slices of made traces are compared with what ran. The traces have several streams of each CPU,
+//! packets in which events are missing, missing packets, streams whose first packets are missing,
+//! and exits that are missing.
 
 use crate::collect::{Collected, Options, collect};
 use crate::slices::{NO_BEGIN, NO_END, Of, UNSURE};
@@ -50,7 +51,8 @@ impl Made {
     }
 }
 
-/// A CPU: its thread, and when it began to run; the begin of its interrupt; the streams of scheduling and of system calls.
+/// A CPU: its thread, and when it began to run; the begin of its interrupt; the streams of
+/// scheduling and of system calls.
 #[derive(Default)]
 struct Cpu {
     thread: u64,
@@ -62,16 +64,24 @@ struct Cpu {
 /// Times, each with its begin and its end.
 pub(crate) type Ranges = Vec<(u64, u64)>;
 
-/// Writes a trace. Returns what lasted, with its end, and the times in which events of CPUs' scheduling and of the trace are missing.
-pub(crate) fn write(folder: &Path, random: &mut Random, is_lossy: bool) -> (BTreeMap<Key, u64>, [Ranges; 3]) {
+/// Writes a trace. Returns what lasted, with its end, and the times in which events of CPUs'
+/// scheduling and of the trace are missing.
+pub(crate) fn write(
+    folder: &Path,
+    random: &mut Random,
+    is_lossy: bool,
+) -> (BTreeMap<Key, u64>, [Ranges; 3]) {
     let metadata = [TYPES, &HEAD.replace("DOMAIN", "kernel"), PACKET_CONTEXT, EVENTS].concat();
     std::fs::write(folder.join("metadata"), metadata).unwrap();
     let mut cpus = [Cpu::default(), Cpu { thread: 1, ..Cpu::default() }];
-    let (mut lasted, mut calls, mut time) = (BTreeMap::new(), BTreeMap::<u64, (u64, u64)>::new(), 0);
+    let (mut lasted, mut calls, mut time) =
+        (BTreeMap::new(), BTreeMap::<u64, (u64, u64)>::new(), 0);
     for step in 0..1500 {
         time += 1 + random.below(50);
         let at = random.below(2) as usize;
-        let idle = (0..THREADS).filter(|thread| cpus.iter().all(|cpu| cpu.thread != *thread)).collect::<Vec<_>>();
+        let idle = (0..THREADS)
+            .filter(|thread| cpus.iter().all(|cpu| cpu.thread != *thread))
+            .collect::<Vec<_>>();
         let cpu = &mut cpus[at];
         let thread = cpu.thread;
         let event = |id: u16| Packed::new(Order::Little).u16(id).u64(time).u32(10 + thread as u32);
@@ -98,7 +108,10 @@ pub(crate) fn write(folder: &Path, random: &mut Random, is_lossy: bool) -> (BTre
             _ => match calls.remove(&thread) {
                 Some((call, begin)) => {
                     stream.put(random, time, event(4 + 2 * call as u16).u32(0));
-                    lasted.insert((format!("{} {}", 10 + thread, ["read", "write"][call as usize]), begin), time);
+                    lasted.insert(
+                        (format!("{} {}", 10 + thread, ["read", "write"][call as usize]), begin),
+                        time,
+                    );
                 }
                 None => {
                     let call = random.below(2);
@@ -130,9 +143,16 @@ pub(crate) fn write(folder: &Path, random: &mut Random, is_lossy: bool) -> (BTre
         }
     }
     for (thread, (call, begin)) in calls {
-        lasted.insert((format!("{} {}", 10 + thread, ["read", "write"][call as usize]), begin), u64::MAX);
+        lasted.insert(
+            (format!("{} {}", 10 + thread, ["read", "write"][call as usize]), begin),
+            u64::MAX,
+        );
     }
-    let all = cpus.iter().flat_map(|cpu| &cpu.streams).flat_map(|made| made.stream.missing.clone()).collect();
+    let all = cpus
+        .iter()
+        .flat_map(|cpu| &cpu.streams)
+        .flat_map(|made| made.stream.missing.clone())
+        .collect();
     let [first, second] = cpus.map(|cpu| cpu.streams[0].stream.missing.clone());
     (lasted, [first, second, all])
 }
@@ -158,15 +178,21 @@ pub(crate) fn slices(collected: &Collected) -> Vec<Row> {
         let track = collected.slices.tracks[slice.track as usize];
         let label = &names.labels[slice.label as usize];
         let name = match track.of {
-            Of::Running => format!("running {} {}", names.cpus[track.owner as usize].cpu, tid(slice.thread)),
+            Of::Running => {
+                format!("running {} {}", names.cpus[track.owner as usize].cpu, tid(slice.thread))
+            }
             Of::Interrupts => format!("irq {}", names.cpus[track.owner as usize].cpu),
             Of::Thread | Of::Spans => format!("{} {label}", tid(track.owner)),
         };
         (name, slice.begin as u64, slice.end as u64, slice.flags)
     };
-    let mut rows: Vec<_> = collected.slices.all.iter().map(|slice| (slice.track, slice.begin, slice.end)).collect();
+    let mut rows: Vec<_> =
+        collected.slices.all.iter().map(|slice| (slice.track, slice.begin, slice.end)).collect();
     rows.sort_unstable();
-    assert!(rows.windows(2).all(|two| two[0].0 != two[1].0 || two[0].2 <= two[1].1), "slices overlap: {rows:?}");
+    assert!(
+        rows.windows(2).all(|two| two[0].0 != two[1].0 || two[0].2 <= two[1].1),
+        "slices overlap: {rows:?}"
+    );
     collected.slices.all.iter().map(one).collect()
 }
 
@@ -178,8 +204,12 @@ pub(crate) fn assert_true(lasted: &BTreeMap<Key, u64>, (name, begin, end, flags)
     match *flags {
         0 => assert_eq!(lasted.get(&key), Some(end), "{what}"),
         NO_END => assert!(lasted.get(&key).is_some_and(|until| end <= until), "{what}"),
-        NO_BEGIN => assert!(begin == end || around.is_some_and(|(_, until)| end == until), "{what}"),
-        flags => assert!(flags & UNSURE != 0 || around.is_some_and(|(_, until)| end <= until), "{what}"),
+        NO_BEGIN => {
+            assert!(begin == end || around.is_some_and(|(_, until)| end == until), "{what}")
+        }
+        flags => {
+            assert!(flags & UNSURE != 0 || around.is_some_and(|(_, until)| end <= until), "{what}")
+        }
     }
 }
 
@@ -192,20 +222,28 @@ fn what_ran_is_drawn_and_what_is_not_known_says_so() {
         let slices = slices(&collected(&[folder.path()]));
         flags_seen.extend(slices.iter().map(|slice| slice.3));
         slices.iter().for_each(|slice| assert_true(&lasted, slice, seed));
-        let shown: BTreeSet<_> = slices.iter().filter(|slice| slice.3 == 0).map(|slice| (&slice.0, slice.1)).collect();
+        let shown: BTreeSet<_> =
+            slices.iter().filter(|slice| slice.3 == 0).map(|slice| (&slice.0, slice.1)).collect();
         for ((name, begin), end) in lasted.iter().filter(|(_, end)| **end != u64::MAX) {
             let of = match name.as_str() {
                 cpu if cpu.starts_with("running 0") || cpu == "irq 0" => 0,
                 cpu if cpu.starts_with("running 1") || cpu == "irq 1" => 1,
                 _ => 2,
             };
-            let is_whole = *begin > 0 && missing[of].iter().all(|(from, until)| until < begin || end < from);
+            let is_whole =
+                *begin > 0 && missing[of].iter().all(|(from, until)| until < begin || end < from);
             certain += usize::from(is_whole);
             expected += 1;
-            assert!(!is_whole || shown.contains(&(name, *begin)), "seed {seed}: {name} [{begin}, {end}] is not shown");
+            assert!(
+                !is_whole || shown.contains(&(name, *begin)),
+                "seed {seed}: {name} [{begin}, {end}] is not shown"
+            );
         }
     }
-    assert!(flags_seen.len() >= 5 && certain > expected / 2, "{flags_seen:?}; {certain} of {expected}");
+    assert!(
+        flags_seen.len() >= 5 && certain > expected / 2,
+        "{flags_seen:?}; {certain} of {expected}"
+    );
 }
 
 /// Applications may name their events as they like.
@@ -244,7 +282,8 @@ fn gaps_that_are_too_many_are_merged() {
     write(folder.path(), &mut Random(0), false);
     let mut stream = Stream::default();
     for time in 0..40_000 {
-        stream.put(time * 10, &Packed::new(Order::Little).u16(3).u64(time * 10).u32(1).u32(0).done());
+        stream
+            .put(time * 10, &Packed::new(Order::Little).u16(3).u64(time * 10).u32(1).u32(0).done());
         stream.discard(time * 10);
         stream.close(3);
     }
@@ -253,11 +292,20 @@ fn gaps_that_are_too_many_are_merged() {
     let gaps = &collected.gaps;
     let sum = |of: fn(&crate::gaps::Gap) -> u64| gaps.iter().map(of).sum::<u64>();
     assert_eq!((sum(|gap| gap.events), sum(|gap| gap.number)), (40_000, 40_000));
-    assert!(gaps.len() <= 1 << 14 && gaps.iter().map(|gap| gap.end).max() == Some(Some(399_990)), "{}", gaps.len());
-    assert!(collected.remarks()[0].starts_with("40000 gaps drawn as "), "{:?}", collected.remarks());
+    assert!(
+        gaps.len() <= 1 << 14 && gaps.iter().map(|gap| gap.end).max() == Some(Some(399_990)),
+        "{}",
+        gaps.len()
+    );
+    assert!(
+        collected.remarks()[0].starts_with("40000 gaps drawn as "),
+        "{:?}",
+        collected.remarks()
+    );
 }
 
-/// The thread of an event that names none is the one that a switch told, unless events are missing since.
+/// The thread of an event that names none is the one that a switch told, unless events are missing
+/// since.
 #[test]
 fn an_event_behind_a_loss_has_no_thread() {
     let folder = tempfile::tempdir().unwrap();
@@ -266,7 +314,9 @@ fn an_event_behind_a_loss_has_no_thread() {
     std::fs::write(folder.path().join("metadata"), metadata).unwrap();
     let mut stream = Stream::default();
     let event = |id: u16, time: u64| Packed::new(Order::Little).u16(id).u64(time);
-    let switch = |stream: &mut Stream, time: u64, next: u32| stream.put(time, &event(0, time).u32(1).u32(next).done());
+    let switch = |stream: &mut Stream, time: u64, next: u32| {
+        stream.put(time, &event(0, time).u32(1).u32(next).done())
+    };
     let call = |stream: &mut Stream, time: u64| stream.put(time, &event(3, time).u32(0).done());
     switch(&mut stream, 10, 11);
     call(&mut stream, 20);
@@ -291,5 +341,8 @@ fn an_event_behind_a_loss_has_no_thread() {
         .iter()
         .zip(&collected.columns.threads)
         .filter(|(time, _)| [20, 30, 50, 70, 80].contains(*time));
-    assert_eq!(calls.map(|(_, thread)| tid(thread)).collect::<Vec<_>>(), [Some(11), None, Some(12), None, None]);
+    assert_eq!(
+        calls.map(|(_, thread)| tid(thread)).collect::<Vec<_>>(),
+        [Some(11), None, Some(12), None, None]
+    );
 }

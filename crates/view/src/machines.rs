@@ -13,8 +13,9 @@ pub(crate) fn processes(traces: &[Trace], machine_of: &[u32]) -> Vec<(u32, i64, 
     traces.iter().zip(machine_of).filter_map(of).collect()
 }
 
-/// Returns the machine of each trace, and the names of the machines. Kernels in different inputs are different machines, or the
-/// same one at another boot. Other traces belong to the kernel with their host's name, if there is one such kernel.
+/// Returns the machine of each trace, and the names of the machines. Kernels in different inputs
+/// are different machines, or the same one at another boot. Other traces belong to the kernel with
+/// their host's name, if there is one such kernel.
 pub(crate) fn machines(traces: &[Trace]) -> (Vec<u32>, Vec<String>) {
     let is_kernel = |trace: &Trace| {
         let is_beside = trace.is_beside || trace.class().text("domain") == Some("kernel");
@@ -29,7 +30,8 @@ pub(crate) fn machines(traces: &[Trace]) -> (Vec<u32>, Vec<String>) {
     let mut names: Vec<String> = kernels.iter().map(|(_, host)| host.clone()).collect();
     let mut of = Vec::new();
     for trace in traces {
-        let (name, by_path) = (host(trace), kernels.iter().position(|(path, _)| *path == trace.path));
+        let (name, by_path) =
+            (host(trace), kernels.iter().position(|(path, _)| *path == trace.path));
         let mut fitting = names.iter().enumerate().filter(|(_, own)| **own == name);
         let only = fitting.next().map(|(at, _)| at).filter(|_| fitting.next().is_none());
         let at = by_path.filter(|_| is_kernel(trace)).or(only).unwrap_or_else(|| {
@@ -56,5 +58,7 @@ pub(crate) fn machines(traces: &[Trace]) -> (Vec<u32>, Vec<String>) {
 fn host(trace: &Trace) -> String {
     let class = trace.class();
     let named = class.text("hostname").map(str::to_owned);
-    named.or_else(|| class.text("uname")?.split_whitespace().nth(1).map(str::to_owned)).unwrap_or_default()
+    named
+        .or_else(|| class.text("uname")?.split_whitespace().nth(1).map(str::to_owned))
+        .unwrap_or_default()
 }

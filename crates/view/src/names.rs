@@ -54,15 +54,19 @@ fn next<T>(list: &[T], most: usize) -> Option<u32> {
 }
 
 impl Names {
-    /// Returns the number of a thread, or [`NONE`] if there are too many. Its process and name are noted where they were
-    /// not known before. Threads of one id in several processes are several threads: the kernel uses an id again, and processes in
-    /// containers have small ids. Where the process is not known, it is the thread that was named last.
+    /// Returns the number of a thread, or [`NONE`] if there are too many. Its process and name are
+    /// noted where they were not known before. Threads of one id in several processes are several
+    /// threads: the kernel uses an id again, and processes in containers have small ids. Where the
+    /// process is not known, it is the thread that was named last.
     pub(crate) fn thread(&mut self, owner: Owner, pid: Option<i64>, name: Option<String>) -> u32 {
         let threads = &self.threads;
         let of = |at: &u32| threads.get(*at as usize).and_then(|thread| thread.pid);
         let own = self.by_owner.entry(owner).or_default();
         let position = match pid {
-            Some(_) => own.iter().rposition(|at| of(at) == pid).or_else(|| own.iter().rposition(|at| of(at).is_none())),
+            Some(_) => own
+                .iter()
+                .rposition(|at| of(at) == pid)
+                .or_else(|| own.iter().rposition(|at| of(at).is_none())),
             None => own.len().checked_sub(1),
         };
         let at = if let Some(position) = position {
@@ -81,8 +85,11 @@ impl Names {
         };
         if let Some(thread) = self.threads.get_mut(at as usize) {
             thread.pid = thread.pid.or(pid);
-            // The last name that is known: a process that executes another program changes its name.
-            if let Some(name) = name.filter(|name| !name.is_empty() && name != "<...>" && *name != thread.name) {
+            // The last name that is known: a process that executes another program changes its
+            // name.
+            if let Some(name) =
+                name.filter(|name| !name.is_empty() && name != "<...>" && *name != thread.name)
+            {
                 thread.name = name;
             }
         }
@@ -134,7 +141,10 @@ mod tests {
         assert_eq!(thread(&mut names, 7, None), 1);
         assert_eq!(thread(&mut names, 7, Some(5)), 0);
         assert_eq!(thread(&mut names, 7, None), 0);
-        assert_eq!(names.threads.iter().map(|thread| thread.pid).collect::<Vec<_>>(), [Some(5), Some(6)]);
+        assert_eq!(
+            names.threads.iter().map(|thread| thread.pid).collect::<Vec<_>>(),
+            [Some(5), Some(6)]
+        );
     }
 
     #[test]
@@ -142,7 +152,10 @@ mod tests {
         let mut names = Names::default();
         let most = i64::try_from(MAX_THREADS).unwrap();
         (0..most).for_each(|tid| assert_ne!(thread(&mut names, tid, None), NONE));
-        assert_eq!((thread(&mut names, most, None), thread(&mut names, most, Some(1))), (NONE, NONE));
+        assert_eq!(
+            (thread(&mut names, most, None), thread(&mut names, most, Some(1))),
+            (NONE, NONE)
+        );
         assert_ne!(thread(&mut names, 0, Some(1)), NONE);
     }
 }

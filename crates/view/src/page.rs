@@ -84,7 +84,8 @@ struct Head<'a> {
     slices: usize,
     gaps: Vec<gaps::Row<'a>>,
     log: Vec<(u64, u64, &'a str)>,
-    /// Rows whose time is more than 32 bits of nanoseconds behind the row before: row and difference.
+    /// Rows whose time is more than 32 bits of nanoseconds behind the row before: row and
+    /// difference.
     wide: Vec<(usize, Difference)>,
     /// The same for the begins of slices, which are in order of their tracks.
     wide_begins: Vec<(usize, Difference)>,
@@ -103,7 +104,8 @@ struct Head<'a> {
 const PREVIEW: usize = 390;
 /// Largest number below which JavaScript's numbers hold all integers.
 const EXACT: u64 = 1 << 53;
-/// Lines of the log that follow the last event within this time, in nanoseconds, are shown at first.
+/// Lines of the log that follow the last event within this time, in nanoseconds, are shown at
+/// first.
 const SHORTEST: i64 = 10_000_000;
 
 /// Writes the page.
@@ -121,7 +123,8 @@ pub fn write(mut collected: Collected, facts: &Facts, out: &mut dyn Write) -> io
     let Collected { columns, names, mut slices, gaps, blocks, log, dropped, .. } = collected;
     let cut = blocks.cut;
     let (blocks, first) = blocks.finish();
-    // The slices of a track do not overlap. One without a length comes before the one that begins where it ends.
+    // The slices of a track do not overlap. One without a length comes before the one that begins
+    // where it ends.
     slices.all.sort_by_key(|slice| (slice.track, slice.begin, slice.end));
     let row = |event: u64| -> Option<u64> {
         let row = event.checked_sub(dropped)?;
@@ -160,7 +163,10 @@ pub fn write(mut collected: Collected, facts: &Facts, out: &mut dyn Write) -> io
         tracks: &slices.tracks,
         slices: slices.all.len(),
         gaps: gaps.iter().map(|gap| gap.row(offset)).collect(),
-        log: log.iter().filter_map(|line| Some((row(line.event)?, line.level, line.text.as_str()))).collect(),
+        log: log
+            .iter()
+            .filter_map(|line| Some((row(line.event)?, line.level, line.text.as_str())))
+            .collect(),
         wide,
         wide_begins,
         wide_lengths,
@@ -191,17 +197,26 @@ pub fn write(mut collected: Collected, facts: &Facts, out: &mut dyn Write) -> io
 /// How well columns are compressed.
 const LEVEL: Compression = Compression::new(3);
 
-fn put_slices(html: &mut Html<'_>, slices: &[Slice], row: impl Fn(u64) -> Option<u64>) -> io::Result<()> {
+fn put_slices(
+    html: &mut Html<'_>,
+    slices: &[Slice],
+    row: impl Fn(u64) -> Option<u64>,
+) -> io::Result<()> {
     let of = |number: fn(&Slice) -> u32| words(slices.iter().map(number));
-    let event = |slice: &Slice| row(slice.event).and_then(|row| u32::try_from(row).ok()).unwrap_or(NONE);
+    let event =
+        |slice: &Slice| row(slice.event).and_then(|row| u32::try_from(row).ok()).unwrap_or(NONE);
     html.bytes("slice-tracks", &compressed(&of(|slice| slice.track), LEVEL))?;
     html.bytes("slice-labels", &compressed(&of(|slice| slice.label), LEVEL))?;
     html.bytes("slice-threads", &compressed(&of(|slice| slice.thread), LEVEL))?;
     html.bytes("slice-events", &compressed(&words(slices.iter().map(event)), LEVEL))?;
-    html.bytes("slice-flags", &compressed(&slices.iter().map(|slice| slice.flags).collect::<Vec<_>>(), LEVEL))
+    html.bytes(
+        "slice-flags",
+        &compressed(&slices.iter().map(|slice| slice.flags).collect::<Vec<_>>(), LEVEL),
+    )
 }
 
-/// Returns a time as nanoseconds from the beginning. JavaScript has the same numbers: exact up to [`EXACT`].
+/// Returns a time as nanoseconds from the beginning. JavaScript has the same numbers: exact up to
+/// [`EXACT`].
 #[expect(clippy::cast_precision_loss, reason = "the page says so where times are not exact")]
 fn offset(start: i64, time: i64) -> f64 {
     i128::from(time).saturating_sub(i128::from(start)) as f64
@@ -212,10 +227,13 @@ fn preview(times: &[i64], (from, to): (i64, i64)) -> Vec<u32> {
     let mut bins = vec![0u32; PREVIEW];
     let length = i128::from(to).saturating_sub(i128::from(from)).max(1);
     for time in times {
-        let place = i128::from(*time).saturating_sub(i128::from(from)).saturating_mul(PREVIEW as i128);
+        let place =
+            i128::from(*time).saturating_sub(i128::from(from)).saturating_mul(PREVIEW as i128);
         let bin = place.checked_div_euclid(length).and_then(|bin| usize::try_from(bin).ok());
         let bin = bin.map(|bin| bin.min(PREVIEW.saturating_sub(1))).filter(|_| *time <= to);
-        bin.and_then(|bin| bins.get_mut(bin)).into_iter().for_each(|bin| *bin = bin.saturating_add(1));
+        bin.and_then(|bin| bins.get_mut(bin))
+            .into_iter()
+            .for_each(|bin| *bin = bin.saturating_add(1));
     }
     bins
 }
@@ -224,7 +242,10 @@ fn preview(times: &[i64], (from, to): (i64, i64)) -> Vec<u32> {
 fn counts(kinds: &[u32], number: usize) -> Vec<u64> {
     let mut counts = vec![0u64; number];
     for kind in kinds {
-        counts.get_mut(*kind as usize).into_iter().for_each(|count| *count = count.saturating_add(1));
+        counts
+            .get_mut(*kind as usize)
+            .into_iter()
+            .for_each(|count| *count = count.saturating_add(1));
     }
     counts
 }
@@ -234,7 +255,8 @@ fn words(numbers: impl Iterator<Item = u32>) -> Vec<u8> {
     numbers.flat_map(u32::to_le_bytes).collect()
 }
 
-/// A difference of times in nanoseconds. It is a number if JavaScript's numbers are exact for it, else a text.
+/// A difference of times in nanoseconds. It is a number if JavaScript's numbers are exact for it,
+/// else a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Difference(i128);
 
@@ -247,7 +269,8 @@ impl Serialize for Difference {
     }
 }
 
-/// Returns the difference of each time from the time before, and the differences that do not fit 32 bits.
+/// Returns the difference of each time from the time before, and the differences that do not fit 32
+/// bits.
 fn deltas(times: impl Iterator<Item = i64>, start: i64) -> (Vec<u8>, Vec<(usize, Difference)>) {
     let (mut bytes, mut wide, mut last) = (Vec::new(), Vec::new(), start);
     for (row, time) in times.enumerate() {
@@ -293,13 +316,15 @@ fn sort(collected: &mut Collected) -> Option<Order> {
     }
     columns.times = row.iter().map(time).collect();
     for column in [&mut columns.kinds, &mut columns.threads, &mut columns.cpus] {
-        *column = row.iter().map(|row| column.get(*row as usize).copied().unwrap_or(NONE)).collect();
+        *column =
+            row.iter().map(|row| column.get(*row as usize).copied().unwrap_or(NONE)).collect();
     }
     Some(Order { row, place })
 }
 
-/// Returns the range of time that is shown at first: that of the events, and of the log's lines that follow within as
-/// much time. Lines from before the first event would stretch the view to all the time since the boot.
+/// Returns the range of time that is shown at first: that of the events, and of the log's lines
+/// that follow within as much time. Lines from before the first event would stretch the view to all
+/// the time since the boot.
 fn home(collected: &Collected, end: i64) -> (i64, i64) {
     let is_log = |kind: u32| collected.kinds.get(kind as usize).is_some_and(|kind| kind.log);
     let rows = || collected.columns.times.iter().zip(&collected.columns.kinds);
@@ -327,21 +352,44 @@ mod tests {
 
     #[test]
     fn events_of_threads_without_a_row_are_counted() {
-        let kind = |log| Kind { trace: 0, channel: String::new(), name: String::new(), level: "", timed: true, log };
-        let columns =
-            Columns { kinds: vec![0, 1, 0, 1, 0], threads: vec![NONE, NONE, 3, 4, NONE], ..Columns::default() };
+        let kind = |log| Kind {
+            trace: 0,
+            channel: String::new(),
+            name: String::new(),
+            level: "",
+            timed: true,
+            log,
+        };
+        let columns = Columns {
+            kinds: vec![0, 1, 0, 1, 0],
+            threads: vec![NONE, NONE, 3, 4, NONE],
+            ..Columns::default()
+        };
         assert_eq!(without_row(&columns, &[kind(false), kind(true)]), 2);
     }
 
     /// The sums of the differences are the times again, as the page computes them.
     #[test]
     fn differences_add_up() {
-        let times = [5, 5, 6, 4_294_967_301, 4_294_967_302, 9_000_000_000, 3, 4, i64::MAX, i64::MAX - 1, i64::MIN];
+        let times = [
+            5,
+            5,
+            6,
+            4_294_967_301,
+            4_294_967_302,
+            9_000_000_000,
+            3,
+            4,
+            i64::MAX,
+            i64::MAX - 1,
+            i64::MIN,
+        ];
         let (bytes, wide) = deltas(times.into_iter(), 5);
         let mut value = 0;
         let sums = bytes.chunks(4).enumerate().map(|(row, bytes)| {
             let wide = wide.iter().find(|(at, _)| *at == row).map(|(_, difference)| difference.0);
-            value += wide.unwrap_or_else(|| i128::from(u32::from_le_bytes(bytes.try_into().unwrap())));
+            value +=
+                wide.unwrap_or_else(|| i128::from(u32::from_le_bytes(bytes.try_into().unwrap())));
             value
         });
         assert_eq!(sums.collect::<Vec<_>>(), times.map(|time| i128::from(time) - 5));

@@ -43,7 +43,8 @@ enum Target {
 pub(crate) struct Picks(Vec<Option<Target>>);
 
 impl Picks {
-    /// Prepares a scope. In a kernel's context, `pid` is the id of the thread, as the kernel's own text has it.
+    /// Prepares a scope. In a kernel's context, `pid` is the id of the thread, as the kernel's own
+    /// text has it.
     pub(crate) fn new(code: &Code, is_context: bool, is_ftrace: bool) -> Self {
         let of = |name: &str| {
             Some(match (name, is_context) {

@@ -1,4 +1,5 @@
-//! Makes slices of a kernel's events: what runs on each CPU, its interrupts, and the system calls of threads.
+//! Makes slices of a kernel's events: what runs on each CPU, its interrupts, and the system calls
+//! of threads.
 
 use crate::names::NONE;
 use crate::slices::{Begun, NO_END, Of, Slices, Track, UNSURE};
@@ -32,8 +33,9 @@ pub(crate) enum CallId {
 }
 
 impl CallId {
-    /// Returns true if an exit with this id may be that of an entry. A number and a name cannot be compared. The kernel sets the number -1
-    /// while a call runs that restores the registers, such as `rt_sigreturn`.
+    /// Returns true if an exit with this id may be that of an entry. A number and a name cannot be
+    /// compared. The kernel sets the number -1 while a call runs that restores the registers, such
+    /// as `rt_sigreturn`.
     fn may_end(self, entry: Self) -> bool {
         match (self, entry) {
             (Self::Number(exit), Self::Number(entry)) => exit == entry || exit == u64::MAX,
@@ -53,7 +55,8 @@ pub(crate) struct Scheduling {
     switched: HashMap<u32, usize>,
     threads: HashMap<u32, Stack>,
     calls: HashMap<u32, (CallId, Begun)>,
-    /// Ends of interrupts and of system calls are among the events. Without any, nobody knows how long those took.
+    /// Ends of interrupts and of system calls are among the events. Without any, nobody knows how
+    /// long those took.
     has_interrupt_ends: bool,
     has_call_ends: bool,
     /// Number of slices that are nested too deep.
@@ -68,7 +71,8 @@ fn nested(of: Of, owner: u32, depth: usize) -> Track {
 }
 
 impl Scheduling {
-    /// Returns the thread that runs on a CPU, as far as the last switch says: that of the trace, or else of another one.
+    /// Returns the thread that runs on a CPU, as far as the last switch says: that of the trace, or
+    /// else of another one.
     pub(crate) fn thread_on(&self, trace: usize, cpu: u32) -> Option<u32> {
         let of = |trace: usize| self.running.get(&(trace, cpu));
         let running = of(trace).or_else(|| of(*self.switched.get(&cpu)?));
@@ -77,14 +81,21 @@ impl Scheduling {
         known.map(|running| running.thread).filter(|thread| *thread != NONE)
     }
 
-    /// The CPU goes on with another thread. `before` is the thread that ran until now, if the event names it, with the
-    /// earliest time from which it may have run.
-    pub(crate) fn switch(&mut self, slices: &mut Slices, cpu: u32, before: Option<Begun>, next: Begun) {
+    /// The CPU goes on with another thread. `before` is the thread that ran until now, if the event
+    /// names it, with the earliest time from which it may have run.
+    pub(crate) fn switch(
+        &mut self,
+        slices: &mut Slices,
+        cpu: u32,
+        before: Option<Begun>,
+        next: Begun,
+    ) {
         let track = nested(Of::Running, cpu, 0);
         self.switched.insert(cpu, next.trace);
         match (self.running.insert((next.trace, cpu), next), before) {
             (Some(last), Some(before)) if last.thread != before.thread => {
-                // Switches between the two are not among the events: only that each thread ran is known.
+                // Switches between the two are not among the events: only that each thread ran is
+                // known.
                 slices.add(track, last, last.begin, NO_END);
                 slices.add(track, Begun { begin: next.begin, ..before }, next.begin, 0);
             }
@@ -93,18 +104,21 @@ impl Scheduling {
         }
     }
 
-    /// Events of a trace are missing from this time on: what threads are in, as far as this trace told, is not known any more.
+    /// Events of a trace are missing from this time on: what threads are in, as far as this trace
+    /// told, is not known any more.
     pub(crate) fn lost_threads(&mut self, slices: &mut Slices, trace: usize, time: i64) {
         self.calls.retain(|_, (_, begun)| begun.trace != trace);
         for (thread, stack) in &mut self.threads {
-            for Open { depth, begun, .. } in stack.extract_if(.., |open| open.begun.trace == trace) {
+            for Open { depth, begun, .. } in stack.extract_if(.., |open| open.begun.trace == trace)
+            {
                 slices.add(nested(Of::Thread, *thread, depth), begun, time, NO_END);
             }
         }
         self.threads.retain(|_, stack| !stack.is_empty());
     }
 
-    /// Events of a stream are missing from this time on: what it said of its CPU is not known any more.
+    /// Events of a stream are missing from this time on: what it said of its CPU is not known any
+    /// more.
     pub(crate) fn lost(&mut self, slices: &mut Slices, stream: StreamKey, time: i64) {
         let is_of = |begun: &Begun| (begun.trace, begun.stream) == stream;
         self.running.retain(|(_, cpu), begun| {
@@ -133,7 +147,13 @@ impl Scheduling {
     }
 
     /// The interrupt handler with this id ends, and with it those that began in it and have no end.
-    pub(crate) fn interrupt_end(&mut self, slices: &mut Slices, (trace, cpu): CpuKey, id: u64, time: i64) {
+    pub(crate) fn interrupt_end(
+        &mut self,
+        slices: &mut Slices,
+        (trace, cpu): CpuKey,
+        id: u64,
+        time: i64,
+    ) {
         self.has_interrupt_ends = true;
         let Some(stack) = self.interrupts.get_mut(&(trace, cpu)) else { return };
         let Some(at) = stack.iter().rposition(|open| open.id == id) else { return };
@@ -157,10 +177,19 @@ impl Scheduling {
         self.enter(thread, CALL, begun);
     }
 
-    /// A thread leaves a system call. If it is another one than it entered, the end of that is not among the events.
-    pub(crate) fn call_end(&mut self, slices: &mut Slices, (trace, thread): (usize, u32), id: CallId, time: i64) {
+    /// A thread leaves a system call. If it is another one than it entered, the end of that is not
+    /// among the events.
+    pub(crate) fn call_end(
+        &mut self,
+        slices: &mut Slices,
+        (trace, thread): (usize, u32),
+        id: CallId,
+        time: i64,
+    ) {
         self.has_call_ends = true;
-        if let Some((entry, begun)) = self.calls.get(&thread).copied().filter(|(_, begun)| begun.trace == trace) {
+        if let Some((entry, begun)) =
+            self.calls.get(&thread).copied().filter(|(_, begun)| begun.trace == trace)
+        {
             self.calls.remove(&thread);
             let (end, flags) = if id.may_end(entry) { (time, 0) } else { (begun.begin, NO_END) };
             self.exit(slices, thread, CALL, end, flags);
@@ -173,7 +202,8 @@ impl Scheduling {
         self.not_drawn = self.not_drawn.saturating_add(push(stack, id, begun));
     }
 
-    /// A thread leaves what has this id. What it entered after that may end later: guards of spans are dropped in any order.
+    /// A thread leaves what has this id. What it entered after that may end later: guards of spans
+    /// are dropped in any order.
     pub(crate) fn exit(&mut self, slices: &mut Slices, thread: u32, id: u64, time: i64, flags: u8) {
         let Some(stack) = self.threads.get_mut(&thread) else { return };
         if let Some(at) = stack.iter().rposition(|open| open.id == id) {
@@ -190,7 +220,8 @@ impl Scheduling {
         }
     }
 
-    /// Ends all that is open at the end of its trace. `has_exits` tells of a span whether its exits are among the events.
+    /// Ends all that is open at the end of its trace. `has_exits` tells of a span whether its exits
+    /// are among the events.
     pub(crate) fn finish(
         self,
         slices: &mut Slices,
@@ -200,7 +231,8 @@ impl Scheduling {
         for ((_, cpu), begun) in self.running {
             slices.add(nested(Of::Running, cpu, 0), begun, end_of(&begun), NO_END);
         }
-        let interrupts = self.interrupts.into_iter().map(|((_, cpu), stack)| (Of::Interrupts, cpu, stack));
+        let interrupts =
+            self.interrupts.into_iter().map(|((_, cpu), stack)| (Of::Interrupts, cpu, stack));
         let threads = self.threads.into_iter().map(|(thread, stack)| (Of::Thread, thread, stack));
         for (of, owner, stack) in interrupts.chain(threads) {
             for Open { id, depth, begun } in stack {
@@ -209,7 +241,12 @@ impl Scheduling {
                     _ if id == CALL => self.has_call_ends,
                     _ => has_exits(&begun),
                 };
-                slices.add(nested(of, owner, depth), begun, if has_end { end_of(&begun) } else { begun.begin }, NO_END);
+                slices.add(
+                    nested(of, owner, depth),
+                    begun,
+                    if has_end { end_of(&begun) } else { begun.begin },
+                    NO_END,
+                );
             }
         }
     }

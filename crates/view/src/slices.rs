@@ -85,10 +85,20 @@ impl Slices {
         }
         let Begun { begin, label, thread, event, flags: own, trace, .. } = begun;
         let (flags, trace) = (own | flags, u32::try_from(trace).unwrap_or(u32::MAX));
-        self.all.push(Slice { track: at, begin, end: end.max(begin), label, thread, event, flags, trace });
+        self.all.push(Slice {
+            track: at,
+            begin,
+            end: end.max(begin),
+            label,
+            thread,
+            event,
+            flags,
+            trace,
+        });
     }
 
-    /// Drops what one trace says of a CPU where an earlier one has its own slices of the same kind. Returns the number of these slices.
+    /// Drops what one trace says of a CPU where an earlier one has its own slices of the same kind.
+    /// Returns the number of these slices.
     pub(crate) fn drop_repeated(&mut self) -> u64 {
         let mut ranges: HashMap<(Of, u32), BTreeMap<u32, (i64, i64)>> = HashMap::new();
         let of = |slice: &Slice| {
@@ -97,19 +107,29 @@ impl Slices {
         };
         for slice in &self.all {
             let Some(key) = of(slice) else { continue };
-            let range = ranges.entry(key).or_default().entry(slice.trace).or_insert((slice.begin, slice.end));
+            let range = ranges
+                .entry(key)
+                .or_default()
+                .entry(slice.trace)
+                .or_insert((slice.begin, slice.end));
             *range = (range.0.min(slice.begin), range.1.max(slice.end));
         }
         let is_repeated = |slice: &Slice| {
-            let Some(ranges) = of(slice).and_then(|key| ranges.get(&key)).filter(|ranges| ranges.len() > 1) else {
+            let Some(ranges) =
+                of(slice).and_then(|key| ranges.get(&key)).filter(|ranges| ranges.len() > 1)
+            else {
                 return false;
             };
             let Some(own) = ranges.get(&slice.trace) else { return false };
-            let is_before = |trace: u32, range: &(i64, i64)| (range.0, trace) < (own.0, slice.trace);
+            let is_before =
+                |trace: u32, range: &(i64, i64)| (range.0, trace) < (own.0, slice.trace);
             let mut before = ranges.iter().filter(|(trace, range)| is_before(**trace, range));
-            before.any(|(_, range)| slice.begin < range.1 && range.0 < slice.end.max(slice.begin.saturating_add(1)))
+            before.any(|(_, range)| {
+                slice.begin < range.1 && range.0 < slice.end.max(slice.begin.saturating_add(1))
+            })
         };
-        let kept: Vec<Slice> = self.all.iter().filter(|slice| !is_repeated(slice)).copied().collect();
+        let kept: Vec<Slice> =
+            self.all.iter().filter(|slice| !is_repeated(slice)).copied().collect();
         let dropped = self.all.len().saturating_sub(kept.len());
         self.all = kept;
         dropped as u64
@@ -152,7 +172,10 @@ mod tests {
         scheduling.interrupt_end(&mut slices, (0, 0), 5, 18);
         scheduling.interrupt_end(&mut slices, (0, 0), 7, 20);
         let expected = [(0, 10, 20, 0), (1, 12, 15, 0), (1, 16, 20, NO_END)];
-        assert_eq!(all(&slices), expected.map(|(depth, begin, end, flags)| (Of::Interrupts, depth, begin, end, flags)));
+        assert_eq!(
+            all(&slices),
+            expected.map(|(depth, begin, end, flags)| (Of::Interrupts, depth, begin, end, flags))
+        );
     }
 
     #[test]
@@ -167,7 +190,10 @@ mod tests {
         scheduling.switch(&mut slices, 0, Some(Begun { flags: NO_BEGIN, ..begun(30) }), begun(40));
         scheduling.finish(&mut slices, |_| 50, |_| true);
         let expected = [(1, 10, NO_BEGIN), (10, 15, NO_END), (30, 40, NO_BEGIN), (40, 50, NO_END)];
-        assert_eq!(all(&slices), expected.map(|(begin, end, flags)| (Of::Running, 0, begin, end, flags)));
+        assert_eq!(
+            all(&slices),
+            expected.map(|(begin, end, flags)| (Of::Running, 0, begin, end, flags))
+        );
     }
 
     #[test]
@@ -180,7 +206,10 @@ mod tests {
         scheduling.call_end(&mut slices, (0, 1), CallId::Number(0), 7);
         scheduling.thread_end(&mut slices, 1, 9);
         let expected = [(0, 1, 9, 0), (1, 2, 2, NO_END), (1, 5, 6, 0)];
-        assert_eq!(all(&slices), expected.map(|(depth, begin, end, flags)| (Of::Thread, depth, begin, end, flags)));
+        assert_eq!(
+            all(&slices),
+            expected.map(|(depth, begin, end, flags)| (Of::Thread, depth, begin, end, flags))
+        );
     }
 
     #[test]
@@ -198,16 +227,23 @@ mod tests {
             scheduling.call_end(&mut slices, (1, 1), entry, 4);
             scheduling.call_end(&mut slices, (0, 1), exit, 6);
             let expected = if is_own { (2, 6, 0) } else { (2, 2, NO_END) };
-            assert_eq!(all(&slices), [(Of::Thread, 0, expected.0, expected.1, expected.2)], "{entry:?}, {exit:?}");
+            assert_eq!(
+                all(&slices),
+                [(Of::Thread, 0, expected.0, expected.1, expected.2)],
+                "{entry:?}, {exit:?}"
+            );
         }
     }
 
-    /// Two traces of one kernel have the same events, a little later in one. Where the first one ends, the other one is drawn.
+    /// Two traces of one kernel have the same events, a little later in one. Where the first one
+    /// ends, the other one is drawn.
     #[test]
     fn traces_of_one_cpu_are_drawn_once() {
         let (mut slices, mut scheduling) = (Slices::default(), Scheduling::default());
         let of = |trace: usize, begin: i64| Begun { trace, ..begun(begin) };
-        for (trace, shift, times) in [(0, 0, [10, 20, 30]), (1, 1, [10, 20, 30]), (1, 1, [40, 50, 60])] {
+        for (trace, shift, times) in
+            [(0, 0, [10, 20, 30]), (1, 1, [10, 20, 30]), (1, 1, [40, 50, 60])]
+        {
             for time in times.map(|time| time + shift) {
                 scheduling.switch(&mut slices, 0, None, of(trace, time));
             }
@@ -219,8 +255,13 @@ mod tests {
         scheduling.call_end(&mut slices, (0, 1), CallId::Number(0), 15);
         scheduling.call_end(&mut slices, (1, 1), CallId::Number(0), 16);
         assert_eq!((scheduling.repeated, slices.drop_repeated()), (1, 3));
-        let running = [(10, 20), (20, 30), (31, 41), (41, 51), (51, 61)].map(|(b, e)| (Of::Running, 0, b, e, 0));
-        let rest = [(Of::Interrupts, 0, 12, 14, 0), (Of::Interrupts, 0, 43, 45, 0), (Of::Thread, 0, 12, 15, 0)];
+        let running = [(10, 20), (20, 30), (31, 41), (41, 51), (51, 61)]
+            .map(|(b, e)| (Of::Running, 0, b, e, 0));
+        let rest = [
+            (Of::Interrupts, 0, 12, 14, 0),
+            (Of::Interrupts, 0, 43, 45, 0),
+            (Of::Thread, 0, 12, 15, 0),
+        ];
         assert_eq!(all(&slices), [&running[..], &rest].concat());
     }
 
@@ -237,7 +278,10 @@ mod tests {
         scheduling.enter(1, 6, begun(10));
         scheduling.exit(&mut slices, 1, 6, 11, 0);
         let expected = [(0, 1, 5), (0, 10, 11), (1, 2, 8), (2, 6, 9)];
-        assert_eq!(all(&slices), expected.map(|(depth, begin, end)| (Of::Thread, depth, begin, end, 0)));
+        assert_eq!(
+            all(&slices),
+            expected.map(|(depth, begin, end)| (Of::Thread, depth, begin, end, 0))
+        );
     }
 
     #[test]
@@ -262,7 +306,8 @@ mod tests {
         scheduling.enter(6, 3, begun(35));
         scheduling.finish(&mut slices, |_| 50, |_| false);
         let running = [(0, 10, 0), (10, 20, 0), (20, 20, NO_END), (30, 30, 0), (30, 50, NO_END)];
-        let mut expected: Vec<_> = running.map(|(begin, end, flags)| (Of::Running, 0, begin, end, flags)).into();
+        let mut expected: Vec<_> =
+            running.map(|(begin, end, flags)| (Of::Running, 0, begin, end, flags)).into();
         expected.extend([31, 33].map(|time| (Of::Interrupts, 0, time, time, NO_END)));
         expected.extend([34, 35].map(|time| (Of::Thread, 0, time, time, NO_END)));
         assert_eq!(all(&slices), expected);
@@ -279,6 +324,9 @@ mod tests {
         lanes.close(&mut slices, (0, None, 9), 6);
         lanes.finish(&mut slices, |_| 10);
         let expected = [(0, 1, 10, NO_END), (1, 2, 4, 0), (1, 5, 10, NO_END), (2, 3, 10, NO_END)];
-        assert_eq!(all(&slices), expected.map(|(depth, begin, end, flags)| (Of::Spans, depth, begin, end, flags)));
+        assert_eq!(
+            all(&slices),
+            expected.map(|(depth, begin, end, flags)| (Of::Spans, depth, begin, end, flags))
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! Makes slices of spans from their opening to their end. Spans overlap as they like; each takes the first free lane of
-//! its process below the lane of its parent.
+//! Makes slices of spans from their opening to their end. Spans overlap as they like; each takes
+//! the first free lane of its process below the lane of its parent.
 
 use crate::slices::{Begun, NO_END, Of, Slices, Track};
 use lastwords_formats::spans::SpanKey;
@@ -34,7 +34,9 @@ impl SpanLanes {
         let below = self.open.get(&(key.0, key.1, parent)).filter(|open| open.process == process);
         let first = below.map_or(0, |open| open.lane.saturating_add(1));
         let used = self.used.entry(process).or_default();
-        let lane = (first..MAX_LANES).find(|lane| !used.contains(lane)).filter(|_| self.open.len() < MAX_OPEN);
+        let lane = (first..MAX_LANES)
+            .find(|lane| !used.contains(lane))
+            .filter(|_| self.open.len() < MAX_OPEN);
         let Some(lane) = lane else {
             self.not_drawn = self.not_drawn.saturating_add(1);
             return;
@@ -86,16 +88,24 @@ mod tests {
     fn spans_of_two_processes_with_the_same_id_are_two() {
         let folder = tempfile::tempdir().unwrap();
         let head = "clock { name = monotonic; freq = 1000000000; }; stream { id = 0; ";
-        std::fs::write(folder.path().join("metadata"), [TYPES, head, PACKET_CONTEXT, EVENTS].concat()).unwrap();
+        std::fs::write(
+            folder.path().join("metadata"),
+            [TYPES, head, PACKET_CONTEXT, EVENTS].concat(),
+        )
+        .unwrap();
         let mut stream = Stream::default();
         for (time, id, pid) in [(10, 0, 7u32), (20, 0, 8), (30, 1, 8), (40, 1, 7)] {
-            let event = Packed::new(Order::Little).u16(id).u64(time).u32(pid).u32(pid).u64(1).u64(0);
+            let event =
+                Packed::new(Order::Little).u16(id).u64(time).u32(pid).u32(pid).u64(1).u64(0);
             stream.put(time, &event.done());
         }
         stream.close(0);
         std::fs::write(folder.path().join("s0"), &stream.file).unwrap();
         let mut spans = slices(&collected(&[folder.path()]));
         spans.sort();
-        assert_eq!(spans, [("7 svc::work".to_owned(), 10, 40, 0), ("8 svc::work".to_owned(), 20, 30, 0)]);
+        assert_eq!(
+            spans,
+            [("7 svc::work".to_owned(), 10, 40, 0), ("8 svc::work".to_owned(), 20, 30, 0)]
+        );
     }
 }

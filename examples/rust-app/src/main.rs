@@ -1,8 +1,8 @@
-//! A shop that keeps its last words: threads sell, every sale is an event. Kill it whenever you like, then
-//! `lastwords report rust-app`.
+//! A shop that keeps its last words: threads sell, every sale is an event. Kill it whenever you
+//! like, then `lastwords report rust-app`.
 //!
-//! Each thread numbers its events and prints how many recording calls have returned, so that `examples/run.sh` can compare
-//! what was recovered with what was recorded.
+//! Each thread numbers its events and prints how many recording calls have returned, so that
+//! `examples/run.sh` can compare what was recovered with what was recorded.
 #![forbid(unsafe_code)]
 
 use lastwords::{Session, event, mark};
@@ -45,11 +45,24 @@ fn sell(thread: u64) -> io::Result<()> {
 
 fn sale(thread: u64, sequence: u64) {
     match sequence % 10 {
-        0 => mark!("sold out at thread={thread} sequence={sequence}", thread = thread, sequence = sequence),
+        0 => mark!(
+            "sold out at thread={thread} sequence={sequence}",
+            thread = thread,
+            sequence = sequence
+        ),
         1..=8 => {
             let customer = ["Ada", "Grace", "Edsger"][(sequence % 3) as usize];
-            event!(shop, "sale", thread = thread, sequence = sequence, customer = customer, cents = 1999u32);
+            event!(
+                shop,
+                "sale",
+                thread = thread,
+                sequence = sequence,
+                customer = customer,
+                cents = 1999u32
+            );
         }
-        _ => event!(shop, "refused", level: WARN, thread = thread, sequence = sequence, reason = "no credit"),
+        _ => {
+            event!(shop, "refused", level: WARN, thread = thread, sequence = sequence, reason = "no credit")
+        }
     }
 }

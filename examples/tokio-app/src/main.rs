@@ -1,8 +1,9 @@
-//! A tokio program that keeps its last words through `tracing`: tasks serve requests, each in a span. Kill it whenever
-//! you like, then `lastwords report tokio-app`: the spans that were open are listed.
+//! A tokio program that keeps its last words through `tracing`: tasks serve requests, each in a
+//! span. Kill it whenever you like, then `lastwords report tokio-app`: the spans that were open are
+//! listed.
 //!
-//! Each task numbers its events and prints how many recording calls have returned, so that `examples/run.sh` can compare
-//! what was recovered with what was recorded.
+//! Each task numbers its events and prints how many recording calls have returned, so that
+//! `examples/run.sh` can compare what was recovered with what was recorded.
 #![forbid(unsafe_code)]
 
 use lastwords::Session;
@@ -22,8 +23,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let session = Session::builder("tokio-app").start()?;
     lastwords::layer::init()?;
     warn!("the only warning, of the very start");
-    let tasks: Vec<_> =
-        (0..TASKS).map(|task| tokio::spawn(serve(task).instrument(info_span!("server", task)))).collect();
+    let tasks: Vec<_> = (0..TASKS)
+        .map(|task| tokio::spawn(serve(task).instrument(info_span!("server", task))))
+        .collect();
     for task in tasks {
         task.await??;
     }

@@ -1,4 +1,5 @@
-//! The kills of `cargo xtask wedge` against LTTng-UST: how many it takes until its recorder is dead on a CPU.
+//! The kills of `cargo xtask wedge` against LTTng-UST: how many it takes until its recorder is dead
+//! on a CPU.
 
 use anyhow::Result;
 
@@ -11,7 +12,8 @@ pub(crate) struct Args {
     count: u64,
 }
 
-/// Kills writers of LTTng-UST until what another process records is not there any more, at most so many times as are asked for.
+/// Kills writers of LTTng-UST until what another process records is not there any more, at most so
+/// many times as are asked for.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let count = args.count;
     let killed = wedge_lttng(count)?;

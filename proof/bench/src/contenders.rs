@@ -1,4 +1,5 @@
-//! The contenders of `bench record`, a row each. Their code is in `bench/`, the package `lastwords-bench`.
+//! The contenders of `bench record`, a row each. Their code is in `bench/`, the package
+//! `lastwords-bench`.
 
 use std::fmt;
 
@@ -33,7 +34,8 @@ impl fmt::Display for Payload {
 /// Where a contender's program comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Source {
-    /// Built into `lastwords-bench`; a slot still empty if `lastwords-bench list` does not print its name.
+    /// Built into `lastwords-bench`; a slot still empty if `lastwords-bench list` does not print
+    /// its name.
     Rust,
     /// `bench/c/floor.c`.
     Floor,
@@ -41,7 +43,8 @@ pub(super) enum Source {
     Model,
     /// `bench/c/lttng.c`, run beside a session daemon of its own.
     Lttng,
-    /// `bench/c/lastwords.c`, linked with our library for C; a slot still empty while there is no such file.
+    /// `bench/c/lastwords.c`, linked with our library for C; a slot still empty while there is no
+    /// such file.
     OurC,
 }
 
@@ -50,8 +53,8 @@ pub(super) struct Contender {
     pub(super) name: &'static str,
     pub(super) what: &'static str,
     pub(super) source: Source,
-    /// The share of `--events` that it records, as multiplier and divisor: the slow ones record fewer, the disabled ones
-    /// more, so that each takes some tens or hundreds of milliseconds.
+    /// The share of `--events` that it records, as multiplier and divisor: the slow ones record
+    /// fewer, the disabled ones more, so that each takes some tens or hundreds of milliseconds.
     share: (u64, u64),
 }
 
@@ -68,7 +71,12 @@ impl Contender {
     }
 }
 
-const fn row(name: &'static str, source: Source, share: (u64, u64), what: &'static str) -> Contender {
+const fn row(
+    name: &'static str,
+    source: Source,
+    share: (u64, u64),
+    what: &'static str,
+) -> Contender {
     Contender { name, what, source, share }
 }
 
@@ -86,8 +94,18 @@ pub(super) const ALL: &[Contender] = &[
     row("lastwords-locked", Source::Rust, (1, 4), "event!, reservation under a lock"),
     row("lastwords-c", Source::OurC, (1, 1), "the same from C, the default reservation"),
     row("lastwords-tracing", Source::Rust, (1, 2), "through the layer for tracing"),
-    row("lastwords-span", Source::Rust, (1, 2), "a span entered and left, through the layer for tracing"),
-    row("lastwords-tracing-event", Source::Rust, (1, 2), "an event through our subscriber for tracing"),
+    row(
+        "lastwords-span",
+        Source::Rust,
+        (1, 2),
+        "a span entered and left, through the layer for tracing",
+    ),
+    row(
+        "lastwords-tracing-event",
+        Source::Rust,
+        (1, 2),
+        "an event through our subscriber for tracing",
+    ),
     row("lastwords-tracing-scoped", Source::Rust, (1, 2), "the same under with_default"),
     row(
         "lastwords-tracing-span",
@@ -96,22 +114,47 @@ pub(super) const ALL: &[Contender] = &[
         "a span made, entered, with an event, and closed: our subscriber",
     ),
     row("lastwords-tracing-span-layer", Source::Rust, (1, 4), "the same: our layer on a registry"),
-    row("lastwords-tracing-optional", Source::Rust, (1, 4), "an event with 12 optional fields, our subscriber"),
+    row(
+        "lastwords-tracing-optional",
+        Source::Rust,
+        (1, 4),
+        "an event with 12 optional fields, our subscriber",
+    ),
     row(
         "tracing-registry-scoped",
         Source::Rust,
         (1, 2),
         "an event, the registry of tracing-subscriber alone, under with_default",
     ),
-    row("tracing-registry-span", Source::Rust, (1, 4), "a span as above, the registry of tracing-subscriber alone"),
-    row("tracing-registry-closing", Source::Rust, (1, 4), "the same under a layer that does nothing: spans are freed"),
+    row(
+        "tracing-registry-span",
+        Source::Rust,
+        (1, 4),
+        "a span as above, the registry of tracing-subscriber alone",
+    ),
+    row(
+        "tracing-registry-closing",
+        Source::Rust,
+        (1, 4),
+        "the same under a layer that does nothing: spans are freed",
+    ),
     row("tracing-reads", Source::Rust, (1, 2), "an event, a subscriber that only reads its values"),
-    row("tracing-reads-optional", Source::Rust, (1, 4), "an event with 12 optional fields, the same subscriber"),
+    row(
+        "tracing-reads-optional",
+        Source::Rust,
+        (1, 4),
+        "an event with 12 optional fields, the same subscriber",
+    ),
     row("lastwords-off", Source::Rust, (8, 1), "event! that is not enabled"),
     row("lttng", Source::Lttng, (1, 2), "LTTng-UST, snapshot session, overwrite, buffers per user"),
     row("lttng-off", Source::Lttng, (8, 1), "LTTng-UST, not enabled"),
     row("backbeat", Source::Rust, (1, 1), "crate backbeat"),
-    row("backbeat-tsc", Source::Rust, (1, 1), "crate backbeat with the time stamp counter as its clock"),
+    row(
+        "backbeat-tsc",
+        Source::Rust,
+        (1, 1),
+        "crate backbeat with the time stamp counter as its clock",
+    ),
     row("backbeat-off", Source::Rust, (8, 1), "crate backbeat, not enabled"),
     row("tracing-flight-recorder", Source::Rust, (1, 8), "crate tracing-flight-recorder"),
     row("tracing-none", Source::Rust, (8, 1), "tracing without a subscriber"),
@@ -124,7 +167,11 @@ mod tests {
     #[test]
     fn names_are_unique() {
         for (i, contender) in ALL.iter().enumerate() {
-            assert!(ALL[..i].iter().all(|other| other.name != contender.name), "{}", contender.name);
+            assert!(
+                ALL[..i].iter().all(|other| other.name != contender.name),
+                "{}",
+                contender.name
+            );
         }
     }
 

@@ -1,4 +1,5 @@
-//! `cargo xtask bench ctf`: how fast a CTF trace in LTTng's layout is read, beside babeltrace2: text, counting, CTF to CTF.
+//! `cargo xtask bench ctf`: how fast a CTF trace in LTTng's layout is read, beside babeltrace2:
+//! text, counting, CTF to CTF.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -45,7 +46,10 @@ pub(super) fn run(args: &Args) -> Result<()> {
     eprintln!("building");
     let programs = Programs::build()?;
     let lastwords = rig::programs::lastwords()?;
-    let scratch = Scratch::create(&args.dir.clone().unwrap_or_else(std::env::temp_dir), "lastwords-bench-ctf")?;
+    let scratch = Scratch::create(
+        &args.dir.clone().unwrap_or_else(std::env::temp_dir),
+        "lastwords-bench-ctf",
+    )?;
     let trace = scratch.path().join("trace");
     eprintln!("writing {} events", args.events);
     write_trace(&trace, args.events)?;
@@ -59,11 +63,26 @@ pub(super) fn run(args: &Args) -> Result<()> {
         ("babeltrace2: dummy", vec![theirs, trace.as_os_str(), word("-o"), word("dummy")]),
         (
             "to CTF",
-            vec![ours, word("convert"), trace.as_os_str(), word("-o"), copy.as_os_str(), word("--to"), word("ctf")],
+            vec![
+                ours,
+                word("convert"),
+                trace.as_os_str(),
+                word("-o"),
+                copy.as_os_str(),
+                word("--to"),
+                word("ctf"),
+            ],
         ),
         (
             "babeltrace2: to CTF",
-            vec![theirs, trace.as_os_str(), word("-o"), word("ctf"), word("-w"), their_copy.as_os_str()],
+            vec![
+                theirs,
+                trace.as_os_str(),
+                word("-o"),
+                word("ctf"),
+                word("-w"),
+                their_copy.as_os_str(),
+            ],
         ),
     ];
     let mut laps = [const { None }; 6].map(|_: Option<Laps>| Laps::default());
@@ -84,7 +103,10 @@ pub(super) fn run(args: &Args) -> Result<()> {
         let rate = args.events as f64 / seconds.median / 1e6;
         let cpu = lap.seconds(Clock::Cpu).map_or(0.0, |cpu| cpu.median);
         let memory = lap.peak_rss() as f64 / 1e6;
-        println!("{name:<24} {rate:>9.2} M events/s {:>8.2} s {cpu:>8.2} s of CPUs {memory:>8.1} MB", seconds.median);
+        println!(
+            "{name:<24} {rate:>9.2} M events/s {:>8.2} s {cpu:>8.2} s of CPUs {memory:>8.1} MB",
+            seconds.median
+        );
         rows.push((*name, rate, lap.peak_rss()));
     }
     let ratio = |n: usize| Some(rows.get(n)?.1 / rows.get(n + 1)?.1);
@@ -96,8 +118,10 @@ pub(super) fn run(args: &Args) -> Result<()> {
         Verdict::new("memory, bytes", Limit::AtMost(MEMORY), memory),
     ];
     print!("{}", report::floors(&verdicts));
-    let data: Vec<_> =
-        rows.iter().map(|(name, rate, rss)| json!({"name": name, "million_events_s": rate, "peak_rss": rss})).collect();
+    let data: Vec<_> = rows
+        .iter()
+        .map(|(name, rate, rss)| json!({"name": name, "million_events_s": rate, "peak_rss": rss}))
+        .collect();
     args.judging.end(json!({ "events": args.events, "rows": data }), &verdicts)
 }
 

@@ -90,8 +90,18 @@ pub(super) const RECORD: &[Floor] = &[
     floor("the same with a string", RSEQ_B, F, Limit::AtMost(1.65)),
     floor("lockless, to F", ("lastwords-lockless", A, 1), F, Limit::AtMost(3.5)),
     floor("an event of tracing, to F", ("lastwords-tracing", A, 1), F, Limit::AtMost(4.5)),
-    floor("a span of tracing entered and left, to F", ("lastwords-span", A, 1), F, Limit::AtMost(6.0)),
-    floor("an event of tracing, our subscriber, to F", ("lastwords-tracing-event", A, 1), F, Limit::AtMost(3.0)),
+    floor(
+        "a span of tracing entered and left, to F",
+        ("lastwords-span", A, 1),
+        F,
+        Limit::AtMost(6.0),
+    ),
+    floor(
+        "an event of tracing, our subscriber, to F",
+        ("lastwords-tracing-event", A, 1),
+        F,
+        Limit::AtMost(3.0),
+    ),
     floor("the same under with_default", ("lastwords-tracing-scoped", A, 1), F, Limit::AtMost(4.5)),
     floor(
         "a span of tracing with an event, our subscriber, to F",
@@ -99,12 +109,37 @@ pub(super) const RECORD: &[Floor] = &[
         F,
         Limit::AtMost(16.0),
     ),
-    floor("the same, our layer on a registry", ("lastwords-tracing-span-layer", A, 1), F, Limit::AtMost(20.0)),
-    floor("12 optional fields of tracing, to F", ("lastwords-tracing-optional", A, 1), F, Limit::AtMost(12.0)),
-    floor("the registry alone under with_default, to F", ("tracing-registry-scoped", A, 1), F, Limit::Reported),
+    floor(
+        "the same, our layer on a registry",
+        ("lastwords-tracing-span-layer", A, 1),
+        F,
+        Limit::AtMost(20.0),
+    ),
+    floor(
+        "12 optional fields of tracing, to F",
+        ("lastwords-tracing-optional", A, 1),
+        F,
+        Limit::AtMost(12.0),
+    ),
+    floor(
+        "the registry alone under with_default, to F",
+        ("tracing-registry-scoped", A, 1),
+        F,
+        Limit::Reported,
+    ),
     floor("the registry alone, a span, to F", ("tracing-registry-span", A, 1), F, Limit::Reported),
-    floor("the registry that frees spans, to F", ("tracing-registry-closing", A, 1), F, Limit::Reported),
-    floor("an event of tracing that is only read, to F", ("tracing-reads", A, 1), F, Limit::Reported),
+    floor(
+        "the registry that frees spans, to F",
+        ("tracing-registry-closing", A, 1),
+        F,
+        Limit::Reported,
+    ),
+    floor(
+        "an event of tracing that is only read, to F",
+        ("tracing-reads", A, 1),
+        F,
+        Limit::Reported,
+    ),
     floor("the same with 12 optional fields", ("tracing-reads-optional", A, 1), F, Limit::Reported),
     floor("disabled, to F", ("lastwords-off", A, 1), F, Limit::AtMost(0.1)),
     floor("two threads, to F of two", ("lastwords-rseq", A, 2), F2, Limit::AtMost(1.4)),
@@ -131,7 +166,10 @@ mod tests {
     fn every_row_is_a_contender_measured_so() {
         for (name, payload, _) in RECORD.iter().flat_map(|floor| [floor.time, floor.by]) {
             let contender = contenders::ALL.iter().find(|contender| contender.name == name);
-            assert!(contender.is_some_and(|contender| contender.takes(payload)), "{name} {payload}");
+            assert!(
+                contender.is_some_and(|contender| contender.takes(payload)),
+                "{name} {payload}"
+            );
         }
     }
 

@@ -1,7 +1,7 @@
 //! A session of LTTng-UST for the bench alone: its own daemon, home and sockets.
 //!
-//! The daemon ends with us: dropped, killed or crashed. Where we are root it has `/run/lttng` to itself in a mount
-//! namespace, so that it neither meets nor disturbs a daemon of the machine.
+//! The daemon ends with us: dropped, killed or crashed. Where we are root it has `/run/lttng` to
+//! itself in a mount namespace, so that it neither meets nor disturbs a daemon of the machine.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -15,7 +15,8 @@ use rig::scratch::Scratch;
 /// The user-space tracepoints that are recorded.
 const EVENTS: &str = "lastwords_bench:a,lastwords_bench:b";
 /// As the other contenders' rings: 4 sub-buffers of 64 KiB for each CPU; no timer wakes anybody.
-const SNAPSHOT: &[&str] = &["--overwrite", "--subbuf-size=64k", "--num-subbuf=4", "--switch-timer=0", "--read-timer=0"];
+const SNAPSHOT: &[&str] =
+    &["--overwrite", "--subbuf-size=64k", "--num-subbuf=4", "--switch-timer=0", "--read-timer=0"];
 
 /// A running daemon with a started session.
 pub(super) struct Session {
@@ -58,7 +59,8 @@ impl Session {
         self.lttng(&["destroy", "--all"]).map(drop)
     }
 
-    /// The process ids of the session daemon and of the daemons that it started, which read the rings.
+    /// The process ids of the session daemon and of the daemons that it started, which read the
+    /// rings.
     pub(super) fn daemons(&self) -> Result<Vec<u32>> {
         let id = self.daemon.id();
         let mut all = vec![id];
@@ -104,7 +106,9 @@ impl Session {
             }
             match self.lttng(&["list"]) {
                 Ok(_) => return Ok(()),
-                Err(error) if Instant::now() > deadline => return Err(error.context("lttng-sessiond does not answer")),
+                Err(error) if Instant::now() > deadline => {
+                    return Err(error.context("lttng-sessiond does not answer"));
+                }
                 Err(_) => std::thread::sleep(Duration::from_millis(50)),
             }
         }
@@ -113,7 +117,10 @@ impl Session {
     /// Asks the daemon to end; true once it has.
     fn has_ended(&mut self) -> bool {
         let id = self.daemon.id().to_string();
-        let _ = Command::new("sh").args(["-c", "kill -TERM \"$1\"", "sh", &id]).stderr(Stdio::null()).status();
+        let _ = Command::new("sh")
+            .args(["-c", "kill -TERM \"$1\"", "sh", &id])
+            .stderr(Stdio::null())
+            .status();
         let deadline = Instant::now() + Duration::from_secs(5);
         while Instant::now() < deadline {
             match self.daemon.try_wait() {
@@ -136,7 +143,8 @@ impl Drop for Session {
     }
 }
 
-/// Starts `lttng-sessiond` so that it is told to end when the thread that starts it, our only one, ends.
+/// Starts `lttng-sessiond` so that it is told to end when the thread that starts it, our only one,
+/// ends.
 fn daemon(home: &Path, apart: bool) -> Result<Child> {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "TERM"]);
@@ -160,7 +168,9 @@ fn can_unshare() -> bool {
 /// The size of all files below a folder, those called `metadata` and `index` left out.
 pub(super) fn stream_bytes(folder: &Path) -> Result<u64> {
     let mut bytes = 0;
-    for entry in std::fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))? {
+    for entry in
+        std::fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?
+    {
         let entry = entry?;
         let name = entry.file_name();
         if entry.file_type()?.is_dir() {

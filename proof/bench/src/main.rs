@@ -1,6 +1,8 @@
-//! `cargo xtask bench`: what we cost and how fast we read, beside the peers, in one run on one machine.
+//! `cargo xtask bench`: what we cost and how fast we read, beside the peers, in one run on one
+//! machine.
 //!
-//! The numbers of two runs, or of two machines, don't compare; ratios within a run do. That is what `--check` looks at.
+//! The numbers of two runs, or of two machines, don't compare; ratios within a run do. That is what
+//! `--check` looks at.
 #![forbid(unsafe_code)]
 
 use std::path::PathBuf;
@@ -33,7 +35,10 @@ mod vmcore;
 mod wedge;
 
 #[derive(Parser)]
-#[command(bin_name = "cargo xtask bench", about = "Measure recording and recovering beside the peers")]
+#[command(
+    bin_name = "cargo xtask bench",
+    about = "Measure recording and recovering beside the peers"
+)]
 struct Args {
     #[command(subcommand)]
     bench: Bench,
@@ -49,13 +54,16 @@ enum Bench {
     Recover(recover::Args),
     /// Seconds and memory of a report of a kernel crash dump, and of a sparse one of 64 GB
     Vmcore(vmcore::Args),
-    /// Events a second of a CTF trace of 20 million: text, counting, CTF to CTF, against babeltrace2
+    /// Events a second of a CTF trace of 20 million: text, counting, CTF to CTF, against
+    /// babeltrace2
     Ctf(ctf::Args),
     /// What recording costs a server, a compiler and a search, in interleaved pairs
     Overhead(overhead::Args),
-    /// Streaming the kernel's tracer to a file, beside trace-cmd: seconds and CPU time (needs root and tracefs)
+    /// Streaming the kernel's tracer to a file, beside trace-cmd: seconds and CPU time (needs root
+    /// and tracefs)
     RecordKernel(record_kernel::Args),
-    /// Streaming an application's events to a receiver, beside LTTng-UST with a relay daemon: CPU time
+    /// Streaming an application's events to a receiver, beside LTTng-UST with a relay daemon: CPU
+    /// time
     RecordUser(record_user::Args),
     /// Text of a trace.dat of millions of events, beside trace-cmd
     TraceDat(trace_dat::Args),
@@ -116,8 +124,8 @@ struct Judging {
 }
 
 impl Judging {
-    /// Writes the results, an object, with the machine and the floors where they are wanted as data; where it is asked for, an
-    /// error if a floor was not met, or not measured.
+    /// Writes the results, an object, with the machine and the floors where they are wanted as
+    /// data; where it is asked for, an error if a floor was not met, or not measured.
     fn end(&self, mut results: Value, verdicts: &[Verdict]) -> Result<()> {
         if let Some(file) = &self.json {
             results["machine"] = machine();
@@ -126,7 +134,8 @@ impl Judging {
             std::fs::write(file, format!("{results:#}\n"))
                 .with_context(|| format!("cannot write {}", file.display()))?;
         }
-        let failed: Vec<&str> = verdicts.iter().filter(|verdict| !verdict.is_met()).map(|v| v.what).collect();
+        let failed: Vec<&str> =
+            verdicts.iter().filter(|verdict| !verdict.is_met()).map(|v| v.what).collect();
         if self.check && !failed.is_empty() {
             bail!("{} of {} floors not met: {}", failed.len(), verdicts.len(), failed.join("; "));
         }
@@ -138,7 +147,8 @@ impl Judging {
 fn machine() -> Value {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let cpu_info = read("/proc/cpuinfo");
-    let model = cpu_info.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or_default();
+    let model =
+        cpu_info.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or_default();
     json!({
         "cpu": model.trim_start_matches([' ', '\t', ':']),
         "cpus": std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
@@ -159,7 +169,9 @@ fn parse_cpus(list: &str) -> Result<Vec<usize>> {
     let mut cpus = Vec::new();
     for item in list.split(',') {
         let (first, last) = item.split_once('-').unwrap_or((item, item));
-        let number = |text: &str| text.parse::<usize>().with_context(|| format!("CPU list `{list}`: `{text}`"));
+        let number = |text: &str| {
+            text.parse::<usize>().with_context(|| format!("CPU list `{list}`: `{text}`"))
+        };
         cpus.extend(number(first)?..=number(last)?);
     }
     if cpus.is_empty() {

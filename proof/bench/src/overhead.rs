@@ -1,7 +1,9 @@
-//! `cargo xtask bench overhead`: what recording costs whole programs, in interleaved pairs with and without it.
+//! `cargo xtask bench overhead`: what recording costs whole programs, in interleaved pairs with and
+//! without it.
 //!
-//! The server records itself, by our own events and by those of `tracing`. The compiler and the search know nothing of recording: while they run, `lastwords
-//! record` records the kernel's scheduling and all system calls.
+//! The server records itself, by our own events and by those of `tracing`. The compiler and the
+//! search know nothing of recording: while they run, `lastwords record` records the kernel's
+//! scheduling and all system calls.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -19,8 +21,8 @@ use rig::scratch::Scratch;
 
 /// Typical overhead, as LTTng claims it.
 const TYPICAL: f64 = 1.05;
-/// The server with every span and event of `tracing`, recorded by our own subscriber. The layer is not judged: the registry under it,
-/// which is not ours, costs a large part of that alone.
+/// The server with every span and event of `tracing`, recorded by our own subscriber. The layer is
+/// not judged: the registry under it, which is not ours, costs a large part of that alone.
 const TRACING: f64 = 1.15;
 /// Functions in the file that is compiled.
 const FUNCTIONS: usize = 3000;
@@ -59,9 +61,17 @@ impl Row {
     }
 
     fn print(&self) {
-        let Some(Spread { min, median, max, .. }) = Spread::from_samples(&self.ratios) else { return };
+        let Some(Spread { min, median, max, .. }) = Spread::from_samples(&self.ratios) else {
+            return;
+        };
         let percent = |ratio: f64| (ratio - 1.0) * 100.0;
-        println!("{:<55}{:>8.1} %   ({:.1} to {:.1})", self.what, percent(median), percent(min), percent(max));
+        println!(
+            "{:<55}{:>8.1} %   ({:.1} to {:.1})",
+            self.what,
+            percent(median),
+            percent(min),
+            percent(max)
+        );
     }
 }
 
@@ -82,8 +92,10 @@ pub(super) fn run(args: &Args) -> Result<()> {
     ];
     for round in 1..=args.rounds {
         eprintln!("round {round} of {}", args.rounds);
-        let server = |recorder: &str| server(&programs.bench, recorder, args.requests, scratch.path());
-        for (row, recorder) in rows.iter_mut().zip(["events", "registry", "tracing", "subscriber"]) {
+        let server =
+            |recorder: &str| server(&programs.bench, recorder, args.requests, scratch.path());
+        for (row, recorder) in rows.iter_mut().zip(["events", "registry", "tracing", "subscriber"])
+        {
             let nothing = server("nothing")?;
             row.ratios.push(server(recorder)? / nothing);
         }
@@ -110,16 +122,20 @@ pub(super) fn run(args: &Args) -> Result<()> {
         Verdict::new("server with tracing, x without", Limit::AtMost(TRACING), of(3)),
     ];
     print!("{}", floors(&verdicts));
-    let data: Vec<Value> = rows.iter().map(|row| json!({ "what": row.what, "ratios": row.ratios })).collect();
+    let data: Vec<Value> =
+        rows.iter().map(|row| json!({ "what": row.what, "ratios": row.ratios })).collect();
     args.judging.end(json!({ "rows": data }), &verdicts)
 }
 
 /// Nanoseconds of CPU time that the server takes for a request.
 fn server(bench: &Path, recorder: &str, requests: u64, sessions: &Path) -> Result<f64> {
     let mut command = Command::new(bench);
-    command.args(["server", recorder, &requests.to_string()]).env("LASTWORDS_DIR", sessions.join("sessions"));
+    command
+        .args(["server", recorder, &requests.to_string()])
+        .env("LASTWORDS_DIR", sessions.join("sessions"));
     let line = output(&mut command)?;
-    let data: Value = serde_json::from_str(&line).with_context(|| format!("the server printed {line:?}"))?;
+    let data: Value =
+        serde_json::from_str(&line).with_context(|| format!("the server printed {line:?}"))?;
     data["ns"].as_f64().with_context(|| format!("the server printed {line:?}"))
 }
 

@@ -53,14 +53,20 @@ pub(super) fn private_folder(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Starts a receiver, and waits until it listens. No connection is made to find out, because that would be a sender.
+/// Starts a receiver, and waits until it listens. No connection is made to find out, because that
+/// would be a sender.
 pub(super) fn start_receiver(words: &[String], port: u16, folder: &Path) -> Result<Child> {
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]).current_dir(folder).env("LASTWORDS_DIR", folder.join("sessions"));
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+    let mut child =
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
     let listens = |line: &str| line.contains(&format!(":{port:04X} ")) && line.contains(" 0A ");
     let files = ["/proc/net/tcp", "/proc/net/tcp6"];
-    let is_there = || files.iter().any(|file| fs::read_to_string(file).is_ok_and(|text| text.lines().any(listens)));
+    let is_there = || {
+        files
+            .iter()
+            .any(|file| fs::read_to_string(file).is_ok_and(|text| text.lines().any(listens)))
+    };
     if let Err(error) = wait_for(&mut child, is_there) {
         let _ = child.kill();
         child.wait()?;
@@ -90,7 +96,8 @@ pub(super) fn cpu_time(id: u32) -> Result<CpuTime> {
 /// The state of a process and its CPU time, from /proc/PID/stat.
 fn times(stat: &str) -> Option<(&str, CpuTime)> {
     let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
-    let ticks: Option<Vec<u64>> = fields.get(11..15)?.iter().map(|field| field.parse().ok()).collect();
+    let ticks: Option<Vec<u64>> =
+        fields.get(11..15)?.iter().map(|field| field.parse().ok()).collect();
     let ticks = ticks?;
     let seconds = |ticks: &[u64]| ticks.iter().sum::<u64>() as f64 / TICKS;
     Some((fields.first()?, CpuTime { own: seconds(&ticks[..2]), with_children: seconds(&ticks) }))

@@ -27,7 +27,8 @@ impl Programs {
     pub(super) fn build() -> Result<Self> {
         let release = programs::build("lastwords-bench")?;
         let out = release.with_file_name("bench");
-        std::fs::create_dir_all(&out).with_context(|| format!("cannot create {}", out.display()))?;
+        std::fs::create_dir_all(&out)
+            .with_context(|| format!("cannot create {}", out.display()))?;
         let bench = release.join("lastwords-bench");
         let names = output(Command::new(&bench).arg("list"))?;
         let built_in = names.lines().map(str::to_string).collect();
@@ -66,7 +67,8 @@ impl Programs {
         }
         let include = rig::root().join("crates/capi/include");
         let library = programs::build("lastwords-capi")?.join("liblastwords_c.a").into_os_string();
-        let options = [join("-I", &include), library, "-lpthread".into(), "-ldl".into(), "-lm".into()];
+        let options =
+            [join("-I", &include), library, "-lpthread".into(), "-ldl".into(), "-lm".into()];
         self.compile("lastwords", &options.each_ref().map(|option| option.as_os_str()))
     }
 }
@@ -77,10 +79,12 @@ fn join(option: &str, path: &Path) -> std::ffi::OsString {
     joined
 }
 
-/// Runs a program to its end. Returns what it printed; where it failed, an error with what it complained of.
+/// Runs a program to its end. Returns what it printed; where it failed, an error with what it
+/// complained of.
 pub(super) fn output(command: &mut Command) -> Result<String> {
     let shown = command.get_program().to_string_lossy().into_owned();
-    let done = command.stdin(Stdio::null()).output().with_context(|| format!("cannot run {shown}"))?;
+    let done =
+        command.stdin(Stdio::null()).output().with_context(|| format!("cannot run {shown}"))?;
     if !done.status.success() {
         bail!("{shown}: {}: {}", done.status, String::from_utf8_lossy(&done.stderr).trim());
     }

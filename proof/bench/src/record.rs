@@ -18,7 +18,8 @@ pub(crate) struct Args {
     /// How often each contender runs
     #[arg(long, value_name = "N", default_value_t = 11)]
     rounds: usize,
-    /// Events that each thread of a contender records in a run; the slow ones record fewer, the disabled ones more
+    /// Events that each thread of a contender records in a run; the slow ones record fewer, the
+    /// disabled ones more
     #[arg(long, value_name = "N", default_value_t = 4_000_000)]
     events: u64,
     /// 3 rounds of 400,000 events: does it work, rather than how fast is it
@@ -27,7 +28,8 @@ pub(crate) struct Args {
     /// Run these contenders alone, and the floor (names with commas)
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     only: Vec<String>,
-    /// The CPUs: two threads run on the first two, one on the second of them [default: all that we may use]
+    /// The CPUs: two threads run on the first two, one on the second of them [default: all that we
+    /// may use]
     #[arg(long, value_name = "LIST")]
     cpus: Option<String>,
     #[command(flatten)]
@@ -58,8 +60,10 @@ pub(super) struct Samples {
 impl Results {
     /// The median of a row, in nanoseconds.
     pub(super) fn median(&self, (name, payload, threads): Row) -> Option<f64> {
-        let row = |s: &&Samples| s.contender.name == name && s.payload == payload && s.threads == threads;
-        Spread::from_samples(&self.samples.iter().find(row)?.nanoseconds).map(|spread| spread.median)
+        let row =
+            |s: &&Samples| s.contender.name == name && s.payload == payload && s.threads == threads;
+        Spread::from_samples(&self.samples.iter().find(row)?.nanoseconds)
+            .map(|spread| spread.median)
     }
 
     /// The median of the floor with so many threads.
@@ -71,9 +75,15 @@ impl Results {
 pub(super) fn run(args: &Args) -> Result<()> {
     let chosen = choose(&args.only)?;
     let cpus = args.cpus.as_deref().map_or_else(super::allowed_cpus, super::parse_cpus)?;
-    let (rounds, events) = if args.quick { (3, 400_000) } else { (args.rounds.max(1), args.events.max(1)) };
-    let mut results =
-        Results { rounds, events, clock: args.judging.clock, samples: Vec::new(), missing: BTreeMap::new() };
+    let (rounds, events) =
+        if args.quick { (3, 400_000) } else { (args.rounds.max(1), args.events.max(1)) };
+    let mut results = Results {
+        rounds,
+        events,
+        clock: args.judging.clock,
+        samples: Vec::new(),
+        missing: BTreeMap::new(),
+    };
     let mut field = Field::set_up(&chosen, &mut results)?;
     measure(&mut field, &cpus, &mut results)?;
     if let Some(session) = &field.session {
@@ -87,20 +97,30 @@ pub(super) fn run(args: &Args) -> Result<()> {
 
 /// Returns the table of those of these contenders that are there, from three short rounds.
 pub(super) fn beside(names: &[&str]) -> Result<String> {
-    let chosen: Vec<&Contender> = contenders::ALL.iter().filter(|contender| names.contains(&contender.name)).collect();
-    let mut results =
-        Results { rounds: 3, events: 400_000, clock: Clock::Wall, samples: Vec::new(), missing: BTreeMap::new() };
+    let chosen: Vec<&Contender> =
+        contenders::ALL.iter().filter(|contender| names.contains(&contender.name)).collect();
+    let mut results = Results {
+        rounds: 3,
+        events: 400_000,
+        clock: Clock::Wall,
+        samples: Vec::new(),
+        missing: BTreeMap::new(),
+    };
     let mut field = Field::set_up(&chosen, &mut results)?;
     measure(&mut field, &super::allowed_cpus()?, &mut results)?;
     Ok(report::table(&results, &[]))
 }
 
 fn choose(only: &[String]) -> Result<Vec<&'static Contender>> {
-    if let Some(unknown) = only.iter().find(|name| !contenders::ALL.iter().any(|c| c.name == **name)) {
+    if let Some(unknown) =
+        only.iter().find(|name| !contenders::ALL.iter().any(|c| c.name == **name))
+    {
         let names: Vec<&str> = contenders::ALL.iter().map(|contender| contender.name).collect();
         bail!("no contender `{unknown}`: there are {}", names.join(", "));
     }
-    let is_chosen = |c: &&Contender| only.is_empty() || c.source == Source::Floor || only.iter().any(|n| n == c.name);
+    let is_chosen = |c: &&Contender| {
+        only.is_empty() || c.source == Source::Floor || only.iter().any(|n| n == c.name)
+    };
     Ok(contenders::ALL.iter().filter(is_chosen).collect())
 }
 
@@ -116,7 +136,10 @@ impl Field {
         let programs = Programs::build()?;
         let mut field = Self { runners: Vec::new(), session: None };
         for contender in chosen {
-            match programs.of(contender).and_then(|program| field.prepare(contender).map(|()| program)) {
+            match programs
+                .of(contender)
+                .and_then(|program| field.prepare(contender).map(|()| program))
+            {
                 Ok(program) => field.runners.push((contender, program)),
                 Err(error) if contender.source == Source::Floor => return Err(error),
                 Err(error) => drop(results.missing.insert(contender.name, format!("{error:#}"))),
@@ -140,13 +163,19 @@ impl Field {
     }
 }
 
-/// Runs the rounds, every other one backwards, so that nobody always runs behind the same neighbour.
+/// Runs the rounds, every other one backwards, so that nobody always runs behind the same
+/// neighbour.
 fn measure(field: &mut Field, cpus: &[usize], results: &mut Results) -> Result<()> {
     let mut places: Vec<(&PathBuf, Samples)> = Vec::new();
     for threads in [1, 2].into_iter().filter(|&threads| threads <= cpus.len()) {
         for payload in Payload::ALL {
-            for (contender, program) in field.runners.iter().filter(|(contender, _)| contender.takes(payload)) {
-                places.push((program, Samples { contender, payload, threads, nanoseconds: Vec::new(), preempted: 0 }));
+            for (contender, program) in
+                field.runners.iter().filter(|(contender, _)| contender.takes(payload))
+            {
+                places.push((
+                    program,
+                    Samples { contender, payload, threads, nanoseconds: Vec::new(), preempted: 0 },
+                ));
             }
         }
     }
@@ -154,7 +183,9 @@ fn measure(field: &mut Field, cpus: &[usize], results: &mut Results) -> Result<(
         eprintln!("round {} of {}", round + 1, results.rounds);
         for (program, samples) in &mut places {
             sample(field.command(samples.contender, program), samples, cpus, results)
-                .with_context(|| format!("{}, payload {}", samples.contender.name, samples.payload.name()))?;
+                .with_context(|| {
+                    format!("{}, payload {}", samples.contender.name, samples.payload.name())
+                })?;
         }
         places.reverse();
     }
@@ -166,7 +197,12 @@ fn measure(field: &mut Field, cpus: &[usize], results: &mut Results) -> Result<(
 }
 
 /// One run of one contender.
-fn sample(mut command: Command, samples: &mut Samples, cpus: &[usize], results: &Results) -> Result<()> {
+fn sample(
+    mut command: Command,
+    samples: &mut Samples,
+    cpus: &[usize],
+    results: &Results,
+) -> Result<()> {
     let chosen = match (samples.threads, cpus) {
         (1, [_, second, ..]) => vec![*second],
         (threads, _) => cpus[..threads].to_vec(),
@@ -175,12 +211,15 @@ fn sample(mut command: Command, samples: &mut Samples, cpus: &[usize], results: 
     let events = samples.contender.events(results.events).to_string();
     command.args([samples.contender.name, samples.payload.name(), &events, &list.join(",")]);
     let line = output(&mut command)?;
-    let data: Value = serde_json::from_str(&line).with_context(|| format!("not a line of JSON: {line:?}"))?;
+    let data: Value =
+        serde_json::from_str(&line).with_context(|| format!("not a line of JSON: {line:?}"))?;
     let key = match results.clock {
         Clock::Wall => "ns_per_event",
         Clock::Cpu => "cpu_ns_per_event",
     };
-    samples.nanoseconds.push(data[key].as_f64().with_context(|| format!("no number `{key}` in {line:?}"))?);
+    samples
+        .nanoseconds
+        .push(data[key].as_f64().with_context(|| format!("no number `{key}` in {line:?}"))?);
     samples.preempted += data["preempted"].as_u64().unwrap_or(0);
     Ok(())
 }

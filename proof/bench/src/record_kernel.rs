@@ -1,6 +1,7 @@
-//! `cargo xtask bench record-kernel`: `lastwords record --stream` beside `trace-cmd record`, of the same system calls of a program that
-//! does nothing else, one after the other. Both work in an instance of their own. With `--network`, both send over TCP to a receiver on
-//! the same machine: `lastwords receive` and `trace-cmd listen`.
+//! `cargo xtask bench record-kernel`: `lastwords record --stream` beside `trace-cmd record`, of the
+//! same system calls of a program that does nothing else, one after the other. Both work in an
+//! instance of their own. With `--network`, both send over TCP to a receiver on the same machine:
+//! `lastwords receive` and `trace-cmd listen`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -67,8 +68,11 @@ pub(super) fn run(args: &Args) -> Result<()> {
         false => ("--stream --force -o trace.dat".to_owned(), "-o trace.dat".to_owned()),
     };
     let peer = |compression: &str| {
-        let start = trace_cmd::words(Tracing::Instance(&Path::new(INSTANCES).join(&theirs))).to_vec();
-        let what = format!("record -q{compression} -B {theirs} -e raw_syscalls -b {size} -C mono {peer_to}");
+        let start =
+            trace_cmd::words(Tracing::Instance(&Path::new(INSTANCES).join(&theirs))).to_vec();
+        let what = format!(
+            "record -q{compression} -B {theirs} -e raw_syscalls -b {size} -C mono {peer_to}"
+        );
         [start, words(&what)].concat()
     };
     let program = lastwords.display().to_string();
@@ -107,15 +111,25 @@ pub(super) fn run(args: &Args) -> Result<()> {
             ran.with_context(|| contender.name)?;
         }
     }
-    println!("{:<26} {:>8} {:>8} {:>14} {:>10} {:>12}", "", "wall s", "CPU s", "receiver CPU s", "MB", "overwritten");
-    let median = |values: &[f64]| Spread::from_samples(values).map_or(f64::NAN, |spread| spread.median);
+    println!(
+        "{:<26} {:>8} {:>8} {:>14} {:>10} {:>12}",
+        "", "wall s", "CPU s", "receiver CPU s", "MB", "overwritten"
+    );
+    let median =
+        |values: &[f64]| Spread::from_samples(values).map_or(f64::NAN, |spread| spread.median);
     for Contender { name, wall, cpu, receiver_cpu, last, .. } in &all {
         let (wall, cpu, megabytes) = (median(wall), median(cpu), last.0 as f64 / 1e6);
-        let received =
-            receiver_cpu.is_empty().then(String::new).unwrap_or_else(|| format!("{:.3}", median(receiver_cpu)));
-        println!("{name:<26} {wall:>8.3} {cpu:>8.3} {received:>14} {megabytes:>10.1} {:>12}", last.1);
+        let received = receiver_cpu
+            .is_empty()
+            .then(String::new)
+            .unwrap_or_else(|| format!("{:.3}", median(receiver_cpu)));
+        println!(
+            "{name:<26} {wall:>8.3} {cpu:>8.3} {received:>14} {megabytes:>10.1} {:>12}",
+            last.1
+        );
     }
-    let ratio = |of: fn(&Contender) -> &Vec<f64>, by: usize| median(of(&all[0])) / median(of(&all[by]));
+    let ratio =
+        |of: fn(&Contender) -> &Vec<f64>, by: usize| median(of(&all[0])) / median(of(&all[by]));
     let mut verdicts = vec![
         // The load takes as long as the machine lets it, so a tenth is noise.
         Verdict::new("time, of trace-cmd's", Limit::AtMost(1.1), Some(ratio(|c| &c.wall, 1))),
@@ -127,20 +141,37 @@ pub(super) fn run(args: &Args) -> Result<()> {
     }
     print!("{}", report::floors(&verdicts));
     let row = |c: &Contender| json!({"name": c.name, "wall_s": c.wall, "cpu_s": c.cpu, "receiver_cpu_s": c.receiver_cpu, "bytes": c.last.0, "overwritten": c.last.1});
-    args.judging.end(json!({"calls": args.calls, "contenders": all.iter().map(row).collect::<Vec<_>>()}), &verdicts)
+    args.judging.end(
+        json!({"calls": args.calls, "contenders": all.iter().map(row).collect::<Vec<_>>()}),
+        &verdicts,
+    )
 }
 
 /// Starts the recorder, runs the load, and ends the recorder as Ctrl-C does.
-fn one(contender: &mut Contender, instance: &Path, folder: &Path, calls: u64, lastwords: &Path) -> Result<()> {
+fn one(
+    contender: &mut Contender,
+    instance: &Path,
+    folder: &Path,
+    calls: u64,
+    lastwords: &Path,
+) -> Result<()> {
     let file = folder.join("trace.dat");
     let _ = fs::remove_file(&file);
     let received = folder.join("in");
     let _ = fs::remove_dir_all(&received);
     private_folder(&received)?;
-    let receiver = contender.receiver.as_ref().map(|(words, port)| start_receiver(words, *port, folder)).transpose()?;
+    let receiver = contender
+        .receiver
+        .as_ref()
+        .map(|(words, port)| start_receiver(words, *port, folder))
+        .transpose()?;
     let mut command = Command::new(&contender.command[0]);
-    command.args(&contender.command[1..]).current_dir(folder).env("LASTWORDS_DIR", folder.join("sessions"));
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
+    command
+        .args(&contender.command[1..])
+        .current_dir(folder)
+        .env("LASTWORDS_DIR", folder.join("sessions"));
+    let mut child =
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
     let ready = wait_for(&mut child, || is_recording(instance));
     if let Err(error) = ready {
         let _ = child.kill();
@@ -149,7 +180,12 @@ fn one(contender: &mut Contender, instance: &Path, folder: &Path, calls: u64, la
     // trace-cmd's recorders start after the settings are made.
     std::thread::sleep(Duration::from_millis(300));
     let begun = Instant::now();
-    output(Command::new("dd").args(["if=/dev/zero", "of=/dev/null", "bs=1", &format!("count={}", calls / 2)]))?;
+    output(Command::new("dd").args([
+        "if=/dev/zero",
+        "of=/dev/null",
+        "bs=1",
+        &format!("count={}", calls / 2),
+    ]))?;
     let cpu = end(&child)?.with_children;
     contender.wall.push(begun.elapsed().as_secs_f64());
     contender.cpu.push(cpu);
@@ -163,11 +199,15 @@ fn one(contender: &mut Contender, instance: &Path, folder: &Path, calls: u64, la
             receiver.wait()?;
             let is_dat = |path: &PathBuf| path.extension().is_some_and(|ending| ending == "dat");
             let files = fs::read_dir(&received)?.filter_map(|entry| Some(entry.ok()?.path()));
-            files.filter(is_dat).max_by_key(|path| path.metadata().map_or(0, |meta| meta.len())).context("no file")?
+            files
+                .filter(is_dat)
+                .max_by_key(|path| path.metadata().map_or(0, |meta| meta.len()))
+                .context("no file")?
         }
     };
-    let account: serde_json::Value =
-        serde_json::from_str(&output(Command::new(lastwords).arg("inspect").arg("--json").arg(&file))?)?;
+    let account: serde_json::Value = serde_json::from_str(&output(
+        Command::new(lastwords).arg("inspect").arg("--json").arg(&file),
+    )?)?;
     contender.last = (fs::metadata(&file)?.len(), overwritten(&account));
     Ok(())
 }
@@ -187,6 +227,7 @@ fn overwritten(account: &serde_json::Value) -> u64 {
 }
 
 fn is_recording(instance: &Path) -> bool {
-    let has = |file: &str| fs::read_to_string(instance.join(file)).is_ok_and(|text| text.trim() == "1");
+    let has =
+        |file: &str| fs::read_to_string(instance.join(file)).is_ok_and(|text| text.trim() == "1");
     has("events/raw_syscalls/enable") && has("tracing_on")
 }

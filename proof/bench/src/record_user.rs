@@ -1,8 +1,9 @@
-//! `cargo xtask bench record-user`: the events of an application, sent over TCP to a receiver on the same machine while it records:
-//! `lastwords record --user` with `lastwords receive`, and LTTng-UST with its consumer and relay daemons, one after the other.
+//! `cargo xtask bench record-user`: the events of an application, sent over TCP to a receiver on
+//! the same machine while it records: `lastwords record --user` with `lastwords receive`, and
+//! LTTng-UST with its consumer and relay daemons, one after the other.
 //!
-//! The application is the same program in C with the macros of either library. It rests after each burst of events, so that neither
-//! has to drop any; a run in which one did is an error.
+//! The application is the same program in C with the macros of either library. It rests after each
+//! burst of events, so that neither has to drop any; a run in which one did is an error.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -21,7 +22,8 @@ use super::stats::Spread;
 use super::{Judging, report};
 use rig::scratch::Scratch;
 
-/// LTTng's rings: as large as ours, and events that find no room are dropped and counted, which is the default of streams.
+/// LTTng's rings: as large as ours, and events that find no room are dropped and counted, which is
+/// the default of streams.
 const CHANNEL: &[&str] = &["--discard", "--subbuf-size=256k", "--num-subbuf=64"];
 /// Our rings: the same for each of two CPUs.
 const SIZE: &str = "size=32M";
@@ -75,7 +77,10 @@ pub(super) fn run(args: &Args) -> Result<()> {
         our_lap(args, &lastwords, &our_program, &mut ours).context("lastwords")?;
         their_lap(args, &lastwords, &their_program, &mut theirs).context("LTTng-UST")?;
     }
-    println!("{:<12} {:>20} {:>14} {:>16}", "", "application ns/event", "sender CPU s", "receiver CPU s");
+    println!(
+        "{:<12} {:>20} {:>14} {:>16}",
+        "", "application ns/event", "sender CPU s", "receiver CPU s"
+    );
     for (name, laps) in [("lastwords", &ours), ("LTTng-UST", &theirs)] {
         let [application, sender, receiver] = laps.medians();
         println!("{name:<12} {application:>20.1} {sender:>14.3} {receiver:>16.3}");
@@ -83,13 +88,22 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let (us, them) = (ours.medians(), theirs.medians());
     let both = |of: [f64; 3]| of[1] + of[2];
     let verdicts = [
-        Verdict::new("CPU time of the application, of LTTng-UST's", Limit::AtMost(1.0), Some(us[0] / them[0])),
-        Verdict::new("CPU time of sender and receiver, of LTTng's", Limit::AtMost(0.5), Some(both(us) / both(them))),
+        Verdict::new(
+            "CPU time of the application, of LTTng-UST's",
+            Limit::AtMost(1.0),
+            Some(us[0] / them[0]),
+        ),
+        Verdict::new(
+            "CPU time of sender and receiver, of LTTng's",
+            Limit::AtMost(0.5),
+            Some(both(us) / both(them)),
+        ),
     ];
     print!("{}", report::floors(&verdicts));
     let row = |name: &str, laps: &Laps| json!({"name": name, "application_ns": laps.application, "sender_s": laps.sender, "receiver_s": laps.receiver});
     let rows = [row("lastwords", &ours), row("lttng", &theirs)];
-    args.judging.end(json!({"events": args.events, "burst": args.burst, "contenders": rows}), &verdicts)
+    args.judging
+        .end(json!({"events": args.events, "burst": args.burst, "contenders": rows}), &verdicts)
 }
 
 /// The application's arguments, but for its name.
@@ -112,10 +126,16 @@ fn our_lap(args: &Args, lastwords: &Path, program: &Path, laps: &mut Laps) -> Re
     record.env("LASTWORDS_DIR", folder.path().join("sessions")).env("LASTWORDS", SIZE);
     record.env("LASTWORDS_BENCH_BURST", args.burst.to_string()).current_dir(folder.path());
     let result = (|| {
-        let child = record.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        let child =
+            record.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
         let time = ended(&child)?;
         let done = child.wait_with_output()?;
-        ensure!(done.status.success(), "{}: {}", done.status, String::from_utf8_lossy(&done.stderr));
+        ensure!(
+            done.status.success(),
+            "{}: {}",
+            done.status,
+            String::from_utf8_lossy(&done.stderr)
+        );
         laps.sender.push(time.own);
         laps.application.push(application_ns(&String::from_utf8_lossy(&done.stdout))?);
         Ok(())
@@ -133,10 +153,16 @@ fn their_lap(args: &Args, lastwords: &Path, program: &Path, laps: &mut Laps) -> 
     let mut relay = Relay::start(&session, &received)?;
     let result = (|| {
         let [control, data] = [relay.ports[0], relay.ports[1]];
-        let urls = [format!("--ctrl-url=tcp4://127.0.0.1:{control}"), format!("--data-url=tcp4://127.0.0.1:{data}")];
+        let urls = [
+            format!("--ctrl-url=tcp4://127.0.0.1:{control}"),
+            format!("--data-url=tcp4://127.0.0.1:{data}"),
+        ];
         session.create(&urls.each_ref().map(String::as_str), CHANNEL)?;
         let mut application = session.command(program);
-        application.arg("lttng").args(arguments(args)?).env("LASTWORDS_BENCH_BURST", args.burst.to_string());
+        application
+            .arg("lttng")
+            .args(arguments(args)?)
+            .env("LASTWORDS_BENCH_BURST", args.burst.to_string());
         laps.application.push(application_ns(&output(&mut application)?)?);
         session.destroy()?;
         let times: Result<Vec<f64>> =
@@ -164,7 +190,8 @@ impl Relay {
             command.arg(format!("{option}=tcp4://127.0.0.1:{port}"));
         }
         command.args([OsStr::new("--output"), folder.as_os_str()]);
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+        let mut child =
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
         let listens = |port: &u16| {
             fs::read_to_string("/proc/net/tcp")
                 .is_ok_and(|text| text.contains(&format!(":{port:04X} 00000000:0000 0A")))
@@ -180,16 +207,21 @@ impl Relay {
 
 /// The CPU time of an event, as the application prints it.
 fn application_ns(line: &str) -> Result<f64> {
-    let data: Value = serde_json::from_str(line.trim()).with_context(|| format!("not a line of JSON: {line:?}"))?;
+    let data: Value = serde_json::from_str(line.trim())
+        .with_context(|| format!("not a line of JSON: {line:?}"))?;
     data["cpu_ns_per_event"].as_f64().with_context(|| format!("no time in {line:?}"))
 }
 
-/// An error unless all events were received, and the tenth that the application records before to warm up.
+/// An error unless all events were received, and the tenth that the application records before to
+/// warm up.
 fn check(lastwords: &Path, received: &Path, events: u64) -> Result<()> {
     let want = events + (events / 10).max(10_000);
-    let text = output(Command::new(lastwords).args(["report", "--no-pager", "--strict"]).arg(received))?;
-    let count =
-        text.lines().filter(|line| line.contains("bench:b") || line.contains("lastwords_bench:b")).count() as u64;
+    let text =
+        output(Command::new(lastwords).args(["report", "--no-pager", "--strict"]).arg(received))?;
+    let count = text
+        .lines()
+        .filter(|line| line.contains("bench:b") || line.contains("lastwords_bench:b"))
+        .count() as u64;
     ensure!(count == want, "{count} of {want} events were received: choose a smaller --burst");
     Ok(())
 }

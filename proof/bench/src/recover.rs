@@ -1,8 +1,8 @@
-//! `cargo xtask bench recover`: how fast a session is copied out as CTF and printed as text, beside babeltrace2 printing
-//! the same trace.
+//! `cargo xtask bench recover`: how fast a session is copied out as CTF and printed as text, beside
+//! babeltrace2 printing the same trace.
 //!
-//! Two sessions: a small one, which babeltrace2 prints in seconds, and a large one, for the copying and to see whether
-//! memory grows with the trace.
+//! Two sessions: a small one, which babeltrace2 prints in seconds, and a large one, for the copying
+//! and to see whether memory grows with the trace.
 
 use std::ffi::{OsStr, OsString};
 use std::io::Read;
@@ -41,7 +41,8 @@ pub(crate) struct Args {
     /// 3 rounds of 400,000 and 4,000,000 events
     #[arg(long)]
     quick: bool,
-    /// Where sessions and traces are put: memory rather than a disk [default: /dev/shm, else the temporary folder]
+    /// Where sessions and traces are put: memory rather than a disk [default: /dev/shm, else the
+    /// temporary folder]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
     /// One CPU that everything runs on; without it, all, of which babeltrace2 and cp use one
@@ -52,16 +53,24 @@ pub(crate) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<()> {
-    let (rounds, events, copy_events) =
-        if args.quick { (3, 400_000, 4_000_000) } else { (args.rounds.max(1), args.events, args.copy_events) };
+    let (rounds, events, copy_events) = if args.quick {
+        (3, 400_000, 4_000_000)
+    } else {
+        (args.rounds.max(1), args.events, args.copy_events)
+    };
     eprintln!("building");
     let programs = Programs::build()?;
     let lastwords = rig::programs::lastwords()?;
     let memory = Some(Path::new("/dev/shm")).filter(|folder| folder.is_dir());
     let parent = args.dir.as_deref().or(memory).map_or_else(std::env::temp_dir, Path::to_path_buf);
     let scratch = Scratch::create(&parent, "lastwords-bench-recover")?;
-    let bench =
-        Bench { stopwatch: programs.bench, lastwords, cpu: args.cpu, rounds, scratch: scratch.path().to_path_buf() };
+    let bench = Bench {
+        stopwatch: programs.bench,
+        lastwords,
+        cpu: args.cpu,
+        rounds,
+        scratch: scratch.path().to_path_buf(),
+    };
     let small = bench.session(args.session.as_deref(), "small", events)?;
     let large = bench.session(args.session.as_deref(), "large", copy_events)?;
     let (text, copy) = (bench.text(&small)?, bench.copy(&large)?);
@@ -118,15 +127,17 @@ impl Bench {
 
     fn text(&self, session: &Path) -> Result<Text> {
         let out = self.recover(session, &mut Laps::default())?;
-        let ctf = ctf_folder(&out)?.with_context(|| format!("no CTF trace in {}", out.display()))?;
+        let ctf =
+            ctf_folder(&out)?.with_context(|| format!("no CTF trace in {}", out.display()))?;
         let babeltrace = Path::new("babeltrace2");
         let events = count_lines(Command::new(babeltrace).arg(&ctf))?;
         let lines = count_lines(Command::new(&self.lastwords).arg("report").arg(session))?;
         if events == 0 || lines.abs_diff(events) > HEADER_LINES {
             bail!("not the same trace: babeltrace2 prints {events} lines, report {lines}");
         }
-        let mut report_ctf =
-            output(Command::new(&self.lastwords).arg("inspect").arg(&ctf)).ok().map(|_| Laps::default());
+        let mut report_ctf = output(Command::new(&self.lastwords).arg("inspect").arg(&ctf))
+            .ok()
+            .map(|_| Laps::default());
         let [mut recover, mut report, mut babeltrace_laps] = [(); 3].map(|()| Laps::default());
         for round in 0..self.rounds {
             eprintln!("text: round {} of {}", round + 1, self.rounds);
@@ -134,7 +145,11 @@ impl Bench {
             if let Some(laps) = &mut report_ctf {
                 self.report(&ctf, laps)?;
             }
-            babeltrace_laps.run(&self.stopwatch, self.cpu, &[babeltrace.as_os_str(), ctf.as_os_str()])?;
+            babeltrace_laps.run(
+                &self.stopwatch,
+                self.cpu,
+                &[babeltrace.as_os_str(), ctf.as_os_str()],
+            )?;
         }
         for _ in 0..self.rounds {
             self.recover(session, &mut recover)?;
@@ -150,7 +165,8 @@ impl Bench {
             let out = self.recover(session, &mut recover)?;
             bytes = stream_bytes(&out)?;
             let copy = Scratch::create(&self.scratch, "cp")?;
-            let words = [OsStr::new("cp"), OsStr::new("-r"), out.as_os_str(), copy.path().as_os_str()];
+            let words =
+                [OsStr::new("cp"), OsStr::new("-r"), out.as_os_str(), copy.path().as_os_str()];
             cp.run(&self.stopwatch, self.cpu, &words)?;
         }
         self.report(session, &mut report)?;
@@ -158,14 +174,19 @@ impl Bench {
     }
 
     fn report(&self, source: &Path, laps: &mut Laps) -> Result<()> {
-        laps.run(&self.stopwatch, self.cpu, &[self.lastwords.as_os_str(), OsStr::new("report"), source.as_os_str()])
+        laps.run(
+            &self.stopwatch,
+            self.cpu,
+            &[self.lastwords.as_os_str(), OsStr::new("report"), source.as_os_str()],
+        )
     }
 
     /// Writes a session as CTF into an empty folder, which it returns.
     fn recover(&self, session: &Path, laps: &mut Laps) -> Result<PathBuf> {
         let out = self.scratch.join("out");
         if out.exists() {
-            std::fs::remove_dir_all(&out).with_context(|| format!("cannot remove {}", out.display()))?;
+            std::fs::remove_dir_all(&out)
+                .with_context(|| format!("cannot remove {}", out.display()))?;
         }
         let words: [OsString; 7] = [
             self.lastwords.clone().into(),
@@ -186,7 +207,9 @@ fn ctf_folder(folder: &Path) -> Result<Option<PathBuf>> {
     if folder.join("metadata").is_file() {
         return Ok(Some(folder.to_path_buf()));
     }
-    for entry in std::fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))? {
+    for entry in
+        std::fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?
+    {
         let entry = entry?;
         if entry.file_type()?.is_dir()
             && let Some(found) = ctf_folder(&entry.path())?
@@ -234,7 +257,8 @@ impl Results {
     /// Returns a row for each run on the small session.
     fn rows(&self) -> Vec<(&'static str, &Laps)> {
         let text = &self.text;
-        let mut rows = vec![("recover --to ctf", &text.recover), ("report, of the session", &text.report)];
+        let mut rows =
+            vec![("recover --to ctf", &text.recover), ("report, of the session", &text.report)];
         rows.extend(text.report_ctf.as_ref().map(|laps| ("report, of the CTF folder", laps)));
         rows.push(("babeltrace2, of the CTF folder", &text.babeltrace));
         rows
@@ -242,10 +266,14 @@ impl Results {
 
     fn verdicts(&self) -> Vec<Verdict> {
         let (text, copy) = (&self.text, &self.copy);
-        let faster =
-            |rival: &Laps, ours: &Laps| Some(rival.seconds(self.clock)?.median / ours.seconds(self.clock)?.median);
+        let faster = |rival: &Laps, ours: &Laps| {
+            Some(rival.seconds(self.clock)?.median / ours.seconds(self.clock)?.median)
+        };
         let grown = |large: &Laps, small: &Laps| {
-            Some(large.peak_anonymous().saturating_sub(small.peak_anonymous()) as f64 / MORE_MEMORY as f64)
+            Some(
+                large.peak_anonymous().saturating_sub(small.peak_anonymous()) as f64
+                    / MORE_MEMORY as f64,
+            )
         };
         vec![
             Verdict::new(
@@ -274,7 +302,8 @@ impl Results {
     fn table(&self) -> String {
         let mebibytes = |bytes: u64| bytes as f64 / f64::from(1 << 20);
         let base = self.rate(self.text.events, &self.text.babeltrace);
-        let mut text = format!("{} events, {} time, {}\n", self.text.events, self.clock.name(), self.cpus);
+        let mut text =
+            format!("{} events, {} time, {}\n", self.text.events, self.clock.name(), self.cpus);
         let heads = ["M events/s", "x peer", "peak RSS", "no file"];
         text += &format!("{:<33}{}\n", "", heads.map(|head| format!("{head:>12}")).concat());
         for (what, laps) in self.rows() {
@@ -286,12 +315,17 @@ impl Results {
                 format!("{:.1} MiB", mebibytes(laps.peak_rss())),
                 format!("{:.1} MiB", mebibytes(laps.peak_anonymous())),
             ];
-            text += &format!("{what:<33}{}\n", numbers.map(|number| format!("{number:>12}")).concat());
+            text +=
+                &format!("{what:<33}{}\n", numbers.map(|number| format!("{number:>12}")).concat());
         }
         let copy = &self.copy;
         let rate = self.rate(copy.bytes, &copy.recover).unwrap_or(0.0);
         let cp = self.rate(copy.bytes, &copy.cp).unwrap_or(0.0);
-        text += &format!("\nrecover --to ctf of {:.0} MiB: {:.2} GB/s", mebibytes(copy.bytes), rate / 1e9);
+        text += &format!(
+            "\nrecover --to ctf of {:.0} MiB: {:.2} GB/s",
+            mebibytes(copy.bytes),
+            rate / 1e9
+        );
         text += &format!("; cp of what it wrote: {:.2} GB/s, {:.2} x", cp / 1e9, rate / cp);
         let peaks = (mebibytes(copy.recover.peak_rss()), mebibytes(copy.recover.peak_anonymous()));
         text + &format!(", peak RSS {:.1} MiB, {:.1} MiB of it of no file\n\n", peaks.0, peaks.1)
@@ -307,8 +341,11 @@ impl Results {
                 "peak_anonymous": laps.peak_anonymous(),
             })
         };
-        let rows: serde_json::Map<String, Value> =
-            self.rows().into_iter().map(|(what, of)| (what.to_string(), laps(of, self.text.events))).collect();
+        let rows: serde_json::Map<String, Value> = self
+            .rows()
+            .into_iter()
+            .map(|(what, of)| (what.to_string(), laps(of, self.text.events)))
+            .collect();
         json!({
             "schema": 1,
             "bench": "recover",
@@ -332,7 +369,8 @@ mod tests {
 
     #[test]
     fn the_folder_of_the_metadata() {
-        let scratch = Scratch::create(&std::env::temp_dir(), "lastwords-bench-recover-test").unwrap();
+        let scratch =
+            Scratch::create(&std::env::temp_dir(), "lastwords-bench-recover-test").unwrap();
         assert_eq!(ctf_folder(scratch.path()).unwrap(), None);
         let trace = scratch.path().join("a/b");
         std::fs::create_dir_all(&trace).unwrap();

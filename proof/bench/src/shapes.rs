@@ -1,4 +1,5 @@
-//! `cargo xtask bench shapes`: what events of many shapes cost, as multiples of the floor, which runs in the same process by turns.
+//! `cargo xtask bench shapes`: what events of many shapes cost, as multiples of the floor, which
+//! runs in the same process by turns.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -19,7 +20,8 @@ pub(crate) struct Args {
     /// The CPU [default: the last that we may use]
     #[arg(long, value_name = "N")]
     cpu: Option<usize>,
-    /// Also run the shapes' neighbours in `bench record` that are there: LTTng-UST, and `tracing` with its registry and its text
+    /// Also run the shapes' neighbours in `bench record` that are there: LTTng-UST, and `tracing`
+    /// with its registry and its text
     #[arg(long)]
     beside: bool,
     #[command(flatten)]
@@ -42,7 +44,8 @@ struct Shape {
     row: String,
     types: String,
     bytes: u64,
-    /// Its session has more kinds of events than the compact header has ids, and this event came late.
+    /// Its session has more kinds of events than the compact header has ids, and this event came
+    /// late.
     is_wide: bool,
     /// Time of an event, divided by that of the floor.
     cost: f64,
@@ -52,21 +55,34 @@ pub(super) fn run(args: &Args) -> Result<()> {
     eprintln!("building");
     let programs = Programs::build()?;
     let cpu = args.cpu.map_or_else(|| Ok(super::allowed_cpus()?.pop().unwrap_or(0)), anyhow::Ok)?;
-    let text = output(Command::new(&programs.bench).args(["shapes", &cpu.to_string(), &args.rounds.to_string()]))?;
-    let data: Value = serde_json::from_str(&text).context("what `lastwords-bench shapes` printed")?;
-    let shapes = data["shapes"].as_array().into_iter().flatten().map(shape).collect::<Result<Vec<_>>>()?;
-    println!("seed {}, {} samples of each shape, as multiples of the floor F", data["seed"], args.rounds);
+    let text = output(Command::new(&programs.bench).args([
+        "shapes",
+        &cpu.to_string(),
+        &args.rounds.to_string(),
+    ]))?;
+    let data: Value =
+        serde_json::from_str(&text).context("what `lastwords-bench shapes` printed")?;
+    let shapes =
+        data["shapes"].as_array().into_iter().flatten().map(shape).collect::<Result<Vec<_>>>()?;
+    println!(
+        "seed {}, {} samples of each shape, as multiples of the floor F",
+        data["seed"], args.rounds
+    );
     let verdicts = verdicts(&shapes);
     print!("{}", table(&shapes));
     if args.beside {
         print!("{}", record::beside(BESIDE)?);
     }
     print!("{}", report::floors(&verdicts));
-    args.judging.end(json!({"schema": 1, "bench": "shapes", "seed": data["seed"], "shapes": data["shapes"]}), &verdicts)
+    args.judging.end(
+        json!({"schema": 1, "bench": "shapes", "seed": data["seed"], "shapes": data["shapes"]}),
+        &verdicts,
+    )
 }
 
 fn shape(data: &Value) -> Result<Shape> {
-    let number = |key: &str| data[key].as_f64().with_context(|| format!("no number `{key}` in {data}"));
+    let number =
+        |key: &str| data[key].as_f64().with_context(|| format!("no number `{key}` in {data}"));
     let word = |key: &str| data[key].as_str().unwrap_or_default().to_owned();
     Ok(Shape {
         row: word("row"),
@@ -95,7 +111,9 @@ fn verdicts(shapes: &[Shape]) -> Vec<Verdict> {
         let cost = worst.entry(&shape.row).or_default();
         *cost = cost.max(shape.cost);
     }
-    let rows = ROWS.iter().map(|&(row, limit)| Verdict::new(row, Limit::AtMost(limit), worst.get(row).copied()));
+    let rows = ROWS
+        .iter()
+        .map(|&(row, limit)| Verdict::new(row, Limit::AtMost(limit), worst.get(row).copied()));
     let costs = costs(&generated(shapes, false));
     let part = |part| (!costs.is_empty()).then(|| quantile(&costs, part));
     rows.chain([
@@ -114,11 +132,23 @@ fn table(shapes: &[Shape]) -> String {
         if costs.is_empty() {
             continue;
         }
-        let marks = [("p5", 0.05), ("p25", 0.25), ("median", 0.5), ("p75", 0.75), ("p95", 0.95), ("max", 1.0)];
-        let curve = marks.map(|(name, part)| format!("{name} {:.2}", quantile(&costs, part))).join("  ");
+        let marks = [
+            ("p5", 0.05),
+            ("p25", 0.25),
+            ("median", 0.5),
+            ("p75", 0.75),
+            ("p95", 0.95),
+            ("max", 1.0),
+        ];
+        let curve =
+            marks.map(|(name, part)| format!("{name} {:.2}", quantile(&costs, part))).join("  ");
         lines.push(format!("{what} ({}): {curve}", costs.len()));
         let worst = chosen.iter().rev().take(5);
-        lines.extend(worst.map(|shape| format!("    {:.2}  {} bytes: {}", shape.cost, shape.bytes, shape.types)));
+        lines.extend(
+            worst.map(|shape| {
+                format!("    {:.2}  {} bytes: {}", shape.cost, shape.bytes, shape.types)
+            }),
+        );
     }
     lines.push(String::new());
     lines.join("\n")
@@ -134,9 +164,12 @@ mod tests {
 
     #[test]
     fn the_worst_shape_of_a_row_counts() {
-        let shapes = [of("8 words", 1.2), of("8 words", 1.8), of("", 1.0), of("", 2.0), of("", 9.0)];
+        let shapes =
+            [of("8 words", 1.2), of("8 words", 1.8), of("", 1.0), of("", 2.0), of("", 9.0)];
         let verdicts = verdicts(&shapes);
-        let value = |what: &str| verdicts.iter().find(|verdict| verdict.what == what).and_then(|verdict| verdict.value);
+        let value = |what: &str| {
+            verdicts.iter().find(|verdict| verdict.what == what).and_then(|verdict| verdict.value)
+        };
         assert_eq!(value("8 words"), Some(1.8));
         assert_eq!(value("generated shapes, median"), Some(2.0));
         assert!(!verdicts[0].is_met(), "a row that was not measured");

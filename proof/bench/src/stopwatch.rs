@@ -26,7 +26,12 @@ pub(super) struct Laps(Vec<Lap>);
 
 impl Laps {
     /// Runs a program on one CPU, or on all, its output thrown away.
-    pub(super) fn run(&mut self, stopwatch: &Path, cpu: Option<usize>, command: &[&OsStr]) -> Result<()> {
+    pub(super) fn run(
+        &mut self,
+        stopwatch: &Path,
+        cpu: Option<usize>,
+        command: &[&OsStr],
+    ) -> Result<()> {
         let cpu = cpu.map_or("all".to_owned(), |cpu| cpu.to_string());
         let line = output(Command::new(stopwatch).arg("measure").arg(cpu).args(command))?;
         self.0.push(lap(&line).with_context(|| format!("the stop-watch printed {line:?}"))?);
@@ -44,7 +49,8 @@ impl Laps {
         self.0.iter().map(|lap| lap.peak_rss).max().unwrap_or(0)
     }
 
-    /// The most of it that no file backs: what the program asked for, mappings of its input left out.
+    /// The most of it that no file backs: what the program asked for, mappings of its input left
+    /// out.
     pub(super) fn peak_anonymous(&self) -> u64 {
         self.0.iter().map(|lap| lap.peak_anonymous).max().unwrap_or(0)
     }
@@ -66,7 +72,9 @@ mod tests {
 
     #[test]
     fn laps() {
-        let line = |wall: f64| format!(r#"{{"wall_s": {wall}, "cpu_s": 1.0, "peak_rss": 5, "peak_anonymous": 3}}"#);
+        let line = |wall: f64| {
+            format!(r#"{{"wall_s": {wall}, "cpu_s": 1.0, "peak_rss": 5, "peak_anonymous": 3}}"#)
+        };
         let laps = Laps([2.0, 4.0].iter().filter_map(|wall| lap(&line(*wall))).collect());
         assert_eq!(laps.seconds(Clock::Wall).map(|spread| spread.median), Some(3.0));
         assert_eq!(laps.seconds(Clock::Cpu).map(|spread| spread.max), Some(1.0));

@@ -1,7 +1,8 @@
-//! `cargo xtask bench trace-dat`: text of a large trace.dat, beside `trace-cmd report` of the same file.
+//! `cargo xtask bench trace-dat`: text of a large trace.dat, beside `trace-cmd report` of the same
+//! file.
 //!
-//! Without a file, this machine's tracer records one, in an instance of its own that is gone afterwards: system calls of a
-//! program that does nothing else.
+//! Without a file, this machine's tracer records one, in an instance of its own that is gone
+//! afterwards: system calls of a program that does nothing else.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
@@ -28,7 +29,8 @@ const FASTER: f64 = 30.0;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// A trace.dat with many events in one buffer [default: one is recorded, which needs root and tracefs]
+    /// A trace.dat with many events in one buffer [default: one is recorded, which needs root and
+    /// tracefs]
     #[arg(long, value_name = "FILE")]
     dat: Option<PathBuf>,
     /// Events that are recorded
@@ -74,14 +76,18 @@ pub(super) fn run(args: &Args) -> Result<()> {
     }
     let seconds = laps.seconds(args.judging.clock).context("no runs")?.median;
     let their_seconds = their_laps.seconds(args.judging.clock).context("no runs")?.median;
-    for (name, seconds, rss) in
-        [("lastwords report", seconds, laps.peak_rss()), ("trace-cmd report", their_seconds, their_laps.peak_rss())]
-    {
+    for (name, seconds, rss) in [
+        ("lastwords report", seconds, laps.peak_rss()),
+        ("trace-cmd report", their_seconds, their_laps.peak_rss()),
+    ] {
         let rate = events as f64 / seconds / 1e6;
         println!("{name:<20} {seconds:>8.3} s {rate:>7.2} M events/s {:>8.1} MB", rss as f64 / 1e6);
     }
-    let verdicts =
-        [Verdict::new("text, times faster than trace-cmd", Limit::AtLeast(FASTER), Some(their_seconds / seconds))];
+    let verdicts = [Verdict::new(
+        "text, times faster than trace-cmd",
+        Limit::AtLeast(FASTER),
+        Some(their_seconds / seconds),
+    )];
     print!("{}", report::floors(&verdicts));
     let results = json!({
         "events": events,
@@ -111,7 +117,8 @@ fn events(command: &[&OsStr]) -> Result<u64> {
 
 fn is_event(line: &[u8]) -> bool {
     let cpu = line.split(|b| *b == b'[').nth(1).and_then(|rest| rest.split(|b| *b == b']').next());
-    !line.starts_with(b"#") && cpu.is_some_and(|cpu| !cpu.is_empty() && cpu.iter().all(u8::is_ascii_digit))
+    !line.starts_with(b"#")
+        && cpu.is_some_and(|cpu| !cpu.is_empty() && cpu.iter().all(u8::is_ascii_digit))
 }
 
 /// An instance of the tracer that is ours; it is removed when this is dropped.
@@ -125,7 +132,10 @@ impl Instance {
         let name = format!("lastwords-bench-{}", std::process::id());
         let folder = Path::new(TRACEFS).join("instances").join(&name);
         std::fs::create_dir(&folder).with_context(|| {
-            format!("cannot make {}: be root, `mount -t tracefs nodev {TRACEFS}`, or give --dat FILE", folder.display())
+            format!(
+                "cannot make {}: be root, `mount -t tracefs nodev {TRACEFS}`, or give --dat FILE",
+                folder.display()
+            )
         })?;
         Ok(Self { name, folder })
     }

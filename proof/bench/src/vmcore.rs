@@ -1,5 +1,6 @@
-//! `cargo xtask bench vmcore`: time and memory of `report` of a kernel crash dump, and of a sparse dump of 64 GB with the same
-//! buffers, beside trace-cmd printing the trace.dat that was made of it, and crash with its trace extension where that is given.
+//! `cargo xtask bench vmcore`: time and memory of `report` of a kernel crash dump, and of a sparse
+//! dump of 64 GB with the same buffers, beside trace-cmd printing the trace.dat that was made of
+//! it, and crash with its trace extension where that is given.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -59,14 +60,23 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let scratch = Scratch::create(&std::env::temp_dir(), "lastwords-bench-vmcore")?;
     let large = scratch.path().join("sparse");
     widen(&args.dump, &large)?;
-    output(Command::new(&lastwords).arg("recover").arg(&args.dump).arg("-o").arg(scratch.path().join("out")))?;
+    output(
+        Command::new(&lastwords)
+            .arg("recover")
+            .arg(&args.dump)
+            .arg("-o")
+            .arg(scratch.path().join("out")),
+    )?;
     let dat = scratch.path().join("out/trace.dat");
     let (report_word, input) = (OsStr::new("report"), OsStr::new("-i"));
     let commands: [(&str, Vec<&OsStr>); 4] = [
         ("report of the dump", vec![lastwords.as_os_str(), report_word, args.dump.as_os_str()]),
         ("report of the sparse dump", vec![lastwords.as_os_str(), report_word, large.as_os_str()]),
         ("report of its trace.dat", vec![lastwords.as_os_str(), report_word, dat.as_os_str()]),
-        ("trace-cmd report of that", vec![OsStr::new("trace-cmd"), report_word, input, dat.as_os_str()]),
+        (
+            "trace-cmd report of that",
+            vec![OsStr::new("trace-cmd"), report_word, input, dat.as_os_str()],
+        ),
     ];
     let mut laps = [const { None }; 4].map(|_: Option<Laps>| Laps::default());
     for _ in 0..args.rounds.max(1) {
@@ -75,7 +85,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
         }
     }
     let mut rows = Vec::new();
-    let crash = crash(args, &programs.bench, cpu, scratch.path())?.map(|laps| (laps, "crash, trace report"));
+    let crash = crash(args, &programs.bench, cpu, scratch.path())?
+        .map(|laps| (laps, "crash, trace report"));
     for (lap, name) in laps.into_iter().zip(commands.map(|(name, _)| name)).chain(crash) {
         let seconds = lap.seconds(args.judging.clock).context("no runs")?;
         println!("{name:<28} {:>8.3} s {:>8.1} MB", seconds.median, lap.peak_rss() as f64 / 1e6);
@@ -102,10 +113,13 @@ pub(super) fn run(args: &Args) -> Result<()> {
 
 /// Has crash print the trace with its extension; nothing where it was not asked for.
 fn crash(args: &Args, stopwatch: &Path, cpu: usize, scratch: &Path) -> Result<Option<Laps>> {
-    let (Some(vmlinux), Some(extension)) = (&args.vmlinux, &args.extension) else { return Ok(None) };
+    let (Some(vmlinux), Some(extension)) = (&args.vmlinux, &args.extension) else {
+        return Ok(None);
+    };
     let (commands, text) = (scratch.join("commands"), scratch.join("text"));
     let extension = std::path::absolute(extension)?;
-    let script = format!("extend {}\ntrace report > {}\nquit\n", extension.display(), text.display());
+    let script =
+        format!("extend {}\ntrace report > {}\nquit\n", extension.display(), text.display());
     std::fs::write(&commands, script)?;
     let words = [args.crash.as_os_str(), OsStr::new("-s"), OsStr::new("-i"), commands.as_os_str()];
     let command = [&words[..], &[vmlinux.as_os_str(), args.dump.as_os_str()]].concat();
@@ -114,7 +128,11 @@ fn crash(args: &Args, stopwatch: &Path, cpu: usize, scratch: &Path) -> Result<Op
         laps.run(stopwatch, Some(cpu), &command)?;
     }
     let lines = std::fs::read(&text).map_or(0, |text| text.iter().filter(|b| **b == b'\n').count());
-    ensure!(lines > 1, "crash printed no trace: does {} fit it and the kernel?", extension.display());
+    ensure!(
+        lines > 1,
+        "crash printed no trace: does {} fit it and the kernel?",
+        extension.display()
+    );
     eprintln!("crash printed {lines} lines");
     Ok(Some(laps))
 }
@@ -122,7 +140,8 @@ fn crash(args: &Args, stopwatch: &Path, cpu: usize, scratch: &Path) -> Result<Op
 /// Copies an ELF vmcore and gives it one more run of memory, which is a hole in the file.
 fn widen(dump: &Path, large: &Path) -> Result<()> {
     let mut from = File::open(dump).with_context(|| dump.display().to_string())?;
-    let elf::Table { count, bytes: mut table } = elf::Table::read(&from).with_context(|| dump.display().to_string())?;
+    let elf::Table { count, bytes: mut table } =
+        elf::Table::read(&from).with_context(|| dump.display().to_string())?;
     let mut to = File::create_new(large).with_context(|| large.display().to_string())?;
     from.seek(SeekFrom::Start(0))?;
     let len = std::io::copy(&mut from, &mut to)?;

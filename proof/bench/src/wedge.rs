@@ -1,4 +1,5 @@
-//! LTTng-UST under the kills of `cargo xtask wedge`: what another process records on the CPU where a writer was killed.
+//! LTTng-UST under the kills of `cargo xtask wedge`: what another process records on the CPU where
+//! a writer was killed.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -26,7 +27,8 @@ const EVENTS: u64 = 10_000;
 /// The writer needs so long until it is registered with the daemon and records.
 const START: Duration = Duration::from_millis(250);
 
-/// Kills tight-loop writers, at most `count`, until another process's events are not recorded any more.
+/// Kills tight-loop writers, at most `count`, until another process's events are not recorded any
+/// more.
 pub(crate) fn wedge_lttng(count: u64) -> Result<Wedged> {
     let cpu = super::allowed_cpus()?.into_iter().next().context("no CPU")?;
     let folder = Scratch::create(&std::env::temp_dir(), "lastwords-wedge-lttng")?;
@@ -49,7 +51,10 @@ pub(crate) fn wedge_lttng(count: u64) -> Result<Wedged> {
 
 fn writer(session: &Session, program: &Path, cpu: usize) -> Result<std::process::Child> {
     let mut command = session.command(program);
-    command.args(["lttng", "a", "1000000000000", &cpu.to_string()]).stdin(Stdio::null()).stdout(Stdio::null());
+    command
+        .args(["lttng", "a", "1000000000000", &cpu.to_string()])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null());
     command.spawn().context("the writer")
 }
 
@@ -71,7 +76,8 @@ fn recorded_behind(session: &Session, program: &Path, cpu: usize) -> Result<usiz
 /// The daemon's home, as its clients are told.
 fn home(session: &Session, program: &Path) -> Result<PathBuf> {
     let command = session.command(program);
-    let home = command.get_envs().find(|(name, _)| *name == "LTTNG_HOME").and_then(|(_, value)| value);
+    let home =
+        command.get_envs().find(|(name, _)| *name == "LTTNG_HOME").and_then(|(_, value)| value);
     home.map(PathBuf::from).context("LTTng's home")
 }
 

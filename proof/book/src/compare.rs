@@ -1,7 +1,8 @@
 //! Compares the output of a command with the output that a page shows.
 //!
-//! [`compare`] compares all of it; `[..]` stands for any characters of a line, a line `...` for any lines. [`compare_like`] is for output of
-//! one real run, which has other numbers and another order of lines each time.
+//! [`compare`] compares all of it; `[..]` stands for any characters of a line, a line `...` for any
+//! lines. [`compare_like`] is for output of one real run, which has other numbers and another order
+//! of lines each time.
 
 use std::collections::BTreeSet;
 
@@ -23,17 +24,22 @@ pub(super) fn compare(shown: &str, actual: &str) -> Result<()> {
     bail!("the output is not the one that is shown.\n--- shown\n{shown}--- actual\n{actual}---")
 }
 
-/// Fails if more than a third of the lines that are shown are not, but for numbers and units of time, lines of an output. Lines that differ
-/// only in these count as one. Which events are the last ones before a kill is a matter of chance.
+/// Fails if more than a third of the lines that are shown are not, but for numbers and units of
+/// time, lines of an output. Lines that differ only in these count as one. Which events are the
+/// last ones before a kill is a matter of chance.
 pub(super) fn compare_like(shown: &str, actual: &str) -> Result<()> {
-    let numbers = Regex::new(r"[0-9][0-9:.-]*(?: (?:us|ms|s)\b)?").context("a pattern of numbers")?;
+    let numbers =
+        Regex::new(r"[0-9][0-9:.-]*(?: (?:us|ms|s)\b)?").context("a pattern of numbers")?;
     let shapes = |text: &str| -> BTreeSet<String> {
         text.lines().map(|line| numbers.replace_all(line.trim_end(), "#").into_owned()).collect()
     };
     let (shown, found) = (shapes(shown), shapes(actual));
     let missing: Vec<&str> = shown.difference(&found).map(String::as_str).collect();
     if missing.len().saturating_mul(3) > shown.len() {
-        bail!("no lines of the output are like these:\n{}\n--- actual\n{actual}---", missing.join("\n"));
+        bail!(
+            "no lines of the output are like these:\n{}\n--- actual\n{actual}---",
+            missing.join("\n")
+        );
     }
     Ok(())
 }

@@ -17,7 +17,11 @@ pub(super) fn check(pages: &[Page]) -> Result<usize> {
     let mut count = 0;
     let mut wrong = Vec::new();
     for page in pages {
-        for link in page.links.iter().filter(|link| !link.to.contains("://") && !link.to.starts_with("mailto:")) {
+        for link in page
+            .links
+            .iter()
+            .filter(|link| !link.to.contains("://") && !link.to.starts_with("mailto:"))
+        {
             count += 1;
             if let Err(why) = check_one(&page.path, link, &headings) {
                 wrong.push(format!("{}:{}: {}: {why}", page.path.display(), link.line, link.to));
@@ -31,8 +35,10 @@ pub(super) fn check(pages: &[Page]) -> Result<usize> {
 }
 
 fn check_one(page: &Path, link: &Link, headings: &HashMap<PathBuf, Vec<String>>) -> Result<()> {
-    let (file, heading) = link.to.split_once('#').map_or((link.to.as_str(), None), |(file, to)| (file, Some(to)));
-    let target = if file.is_empty() { page.to_path_buf() } else { page.parent().unwrap_or(page).join(file) };
+    let (file, heading) =
+        link.to.split_once('#').map_or((link.to.as_str(), None), |(file, to)| (file, Some(to)));
+    let target =
+        if file.is_empty() { page.to_path_buf() } else { page.parent().unwrap_or(page).join(file) };
     let Ok(target) = target.canonicalize() else { bail!("no such file") };
     let Some(heading) = heading else { return Ok(()) };
     match headings.get(&target) {

@@ -1,8 +1,11 @@
-//! `cargo xtask book`: builds the book, checks its links, and runs the commands of the book and of the README.
+//! `cargo xtask book`: builds the book, checks its links, and runs the commands of the book and of
+//! the README.
 //!
-//! The commands of a page run in one shell, in a folder of their own, with sessions of their own. Where a page shows output, it is compared;
-//! `[..]` stands for any characters of a line, a line `...` for any lines. Programs that are shown are parts of files that are compiled.
-//! [`page`] has the comments by which a page says what a block needs. What is not run is counted and printed with its reason.
+//! The commands of a page run in one shell, in a folder of their own, with sessions of their own.
+//! Where a page shows output, it is compared; `[..]` stands for any characters of a line, a line
+//! `...` for any lines. Programs that are shown are parts of files that are compiled. [`page`] has
+//! the comments by which a page says what a block needs. What is not run is counted and printed
+//! with its reason.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeSet;
@@ -38,7 +41,8 @@ const PROGRAMS: &[&str] = &["lastwords", "shop", "server", "layers", "triggers",
     about = "Build the book, check its links, run the commands of the book and of the README"
 )]
 struct Args {
-    /// Run only the pages whose path has this part (may be given several times); do not build the book
+    /// Run only the pages whose path has this part (may be given several times); do not build the
+    /// book
     #[arg(value_name = "PART")]
     only: Vec<String>,
 }
@@ -57,7 +61,8 @@ fn run(args: &Args) -> Result<()> {
         let path = path.to_string_lossy();
         args.only.is_empty() || args.only.iter().any(|part| path.contains(part.as_str()))
     };
-    let pages = paths.iter().filter(is_wanted).map(|path| Page::read(path)).collect::<Result<Vec<_>>>()?;
+    let pages =
+        paths.iter().filter(is_wanted).map(|path| Page::read(path)).collect::<Result<Vec<_>>>()?;
     ensure!(!pages.is_empty(), "no page has {} in its path", args.only.join(" or "));
     if args.only.is_empty() {
         check_summary(&pages, &book)?;
@@ -66,14 +71,16 @@ fn run(args: &Args) -> Result<()> {
         println!("{count} links lead to a file or a heading");
         println!("built: {}", mdbook::build()?.display());
     }
-    let pages = paths.iter().filter(is_wanted).map(|path| Page::read(path)).collect::<Result<Vec<_>>>()?;
+    let pages =
+        paths.iter().filter(is_wanted).map(|path| Page::read(path)).collect::<Result<Vec<_>>>()?;
     run_pages(&pages)
 }
 
 /// Adds the pages of a folder.
 fn collect(folder: &Path, paths: &mut Vec<PathBuf>) -> Result<()> {
     let entries = std::fs::read_dir(folder).with_context(|| folder.display().to_string())?;
-    let mut entries: Vec<PathBuf> = entries.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
+    let mut entries: Vec<PathBuf> =
+        entries.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
     entries.sort();
     for path in entries {
         if path.is_dir() {
@@ -87,7 +94,8 @@ fn collect(folder: &Path, paths: &mut Vec<PathBuf>) -> Result<()> {
 
 /// Returns the other documents, whose links are checked too.
 fn documents(root: &Path) -> Result<Vec<Page>> {
-    let mut paths = vec![root.join("ARCHITECTURE.md"), root.join("CONTRIBUTING.md"), root.join("CHANGELOG.md")];
+    let mut paths =
+        vec![root.join("ARCHITECTURE.md"), root.join("CONTRIBUTING.md"), root.join("CHANGELOG.md")];
     collect(&root.join("docs"), &mut paths)?;
     paths.iter().map(|path| Page::read_links(path)).collect()
 }
@@ -95,11 +103,17 @@ fn documents(root: &Path) -> Result<Vec<Page>> {
 /// Fails if a page of the book is not in its table of contents.
 fn check_summary(pages: &[Page], book: &Path) -> Result<()> {
     let summary = book.join("SUMMARY.md");
-    let listed = pages.iter().find(|page| page.path == summary).context("book/src/SUMMARY.md is missing")?;
+    let listed =
+        pages.iter().find(|page| page.path == summary).context("book/src/SUMMARY.md is missing")?;
     let listed: BTreeSet<PathBuf> = listed.links.iter().map(|link| book.join(&link.to)).collect();
-    let of_book = pages.iter().map(|page| &page.path).filter(|path| path.starts_with(book) && **path != summary);
-    let absent: Vec<String> =
-        of_book.filter(|path| !listed.contains(*path)).map(|path| path.display().to_string()).collect();
+    let of_book = pages
+        .iter()
+        .map(|page| &page.path)
+        .filter(|path| path.starts_with(book) && **path != summary);
+    let absent: Vec<String> = of_book
+        .filter(|path| !listed.contains(*path))
+        .map(|path| path.display().to_string())
+        .collect();
     ensure!(absent.is_empty(), "not in book/src/SUMMARY.md: {}", absent.join(", "));
     Ok(())
 }
@@ -113,10 +127,13 @@ fn run_pages(pages: &[Page]) -> Result<()> {
     std::thread::scope(|scope| {
         for _ in 0..AT_A_TIME {
             scope.spawn(|| {
-                // Each worker takes the next page. Relaxed: the number is all that the workers share through it.
+                // Each worker takes the next page. Relaxed: the number is all that the workers
+                // share through it.
                 while let Some((at, page)) = take(pages, next.fetch_add(1, Ordering::Relaxed)) {
                     let counts = run::run(page, &place);
-                    done.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push((at, counts));
+                    done.lock()
+                        .unwrap_or_else(std::sync::PoisonError::into_inner)
+                        .push((at, counts));
                 }
             });
         }

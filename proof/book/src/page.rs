@@ -1,4 +1,5 @@
-//! Reads a page of Markdown: its code blocks with the comments that say how they are tested, its links and headings.
+//! Reads a page of Markdown: its code blocks with the comments that say how they are tested, its
+//! links and headings.
 //!
 //! A comment before a code block, invisible to readers, has one of these forms:
 //!
@@ -88,7 +89,12 @@ impl Page {
     }
 
     fn parse(path: &Path, text: &str, with_blocks: bool) -> Result<Self> {
-        let mut page = Self { path: path.to_path_buf(), blocks: Vec::new(), links: Vec::new(), headings: Vec::new() };
+        let mut page = Self {
+            path: path.to_path_buf(),
+            blocks: Vec::new(),
+            links: Vec::new(),
+            headings: Vec::new(),
+        };
         let line_of = |range: &Range<usize>| 1 + text[..range.start].matches('\n').count();
         let mut directive = Directive::default();
         let mut html = String::new();
@@ -111,7 +117,9 @@ impl Page {
                     if let Some(into) = code.as_mut().or(heading.as_mut()) {
                         into.push_str(&part);
                     }
-                    if let Some(file) = part.strip_prefix("{{#include ").and_then(|rest| rest.strip_suffix("}}")) {
+                    if let Some(file) =
+                        part.strip_prefix("{{#include ").and_then(|rest| rest.strip_suffix("}}"))
+                    {
                         let file = path.parent().unwrap_or(path).join(file);
                         page.blocks.push(Block::plain(line, Kind::Included(file), ""));
                     }
@@ -124,11 +132,11 @@ impl Page {
                 Event::End(TagEnd::CodeBlock) if !with_blocks => code = None,
                 Event::End(TagEnd::CodeBlock) => {
                     let first = text[range].lines().next().unwrap_or_default();
-                    let language = first
-                        .trim_start()
-                        .strip_prefix("```")
-                        .with_context(|| format!("{}: an indented block: begin it with ``` and a language", at()))?;
-                    let Directive { not_run, needs, is_like, file } = std::mem::take(&mut directive);
+                    let language = first.trim_start().strip_prefix("```").with_context(|| {
+                        format!("{}: an indented block: begin it with ``` and a language", at())
+                    })?;
+                    let Directive { not_run, needs, is_like, file } =
+                        std::mem::take(&mut directive);
                     let kind = kind(language.trim(), not_run, file).with_context(at)?;
                     let text = code.take().unwrap_or_default();
                     page.blocks.push(Block { line, kind, text, needs, is_like });
@@ -159,8 +167,9 @@ impl Directive {
         } else if let Some(names) = words.strip_prefix("needs ") {
             self.needs = names.split(", ").map(str::to_owned).collect();
         } else if let Some(file) = words.strip_prefix("file ") {
-            let (file, name) =
-                file.split_once(" as ").map_or((file, None), |(file, name)| (file, Some(name.to_owned())));
+            let (file, name) = file
+                .split_once(" as ")
+                .map_or((file, None), |(file, name)| (file, Some(name.to_owned())));
             self.file = Some((PathBuf::from(file), name));
         } else {
             bail!("`{words}`: expected setup, not run, needs, like or file");
@@ -169,7 +178,11 @@ impl Directive {
     }
 }
 
-fn kind(language: &str, not_run: Option<String>, file: Option<(PathBuf, Option<String>)>) -> Result<Kind> {
+fn kind(
+    language: &str,
+    not_run: Option<String>,
+    file: Option<(PathBuf, Option<String>)>,
+) -> Result<Kind> {
     if let Some(reason) = not_run {
         return Ok(Kind::NotRun(reason));
     }
@@ -177,7 +190,9 @@ fn kind(language: &str, not_run: Option<String>, file: Option<(PathBuf, Option<S
         ("console", None) => Kind::Console,
         ("sh", None) => Kind::Script,
         ("rust" | "c", Some((file, name))) => Kind::Program { file, name },
-        ("rust" | "c", None) => bail!("a program without `<!-- book: file PATH -->`: nothing compiles it"),
+        ("rust" | "c", None) => {
+            bail!("a program without `<!-- book: file PATH -->`: nothing compiles it")
+        }
         ("text" | "json" | "toml", None) => Kind::Shown,
         _ => bail!("a block of `{language}`: expected console, sh, rust, c, text, json or toml"),
     })
@@ -198,7 +213,9 @@ impl Block {
                 continue;
             }
             let last = commands.last_mut();
-            let last = last.with_context(|| format!("line {line}: a console block begins with `$ ` and a command"))?;
+            let last = last.with_context(|| {
+                format!("line {line}: a console block begins with `$ ` and a command")
+            })?;
             match text.strip_prefix("> ").filter(|_| last.output.is_none()) {
                 Some(more) => last.command.extend(["\n", more]),
                 None => last.output.get_or_insert_default().extend([text, "\n"]),
@@ -228,7 +245,10 @@ mod tests {
         let program = Kind::Program { file: "a.rs".into(), name: Some("b.rs".into()) };
         assert_eq!(kinds, [&Kind::Setup, &Kind::Console, &Kind::NotRun("why".into()), &program]);
         let shown = page.blocks[1].commands().unwrap();
-        assert_eq!(shown[0], Shown { line: 6, command: "a\nb".into(), output: Some("out\n".into()) });
+        assert_eq!(
+            shown[0],
+            Shown { line: 6, command: "a\nb".into(), output: Some("out\n".into()) }
+        );
         assert_eq!(shown[1], Shown { line: 9, command: "c".into(), output: None });
         assert_eq!(page.headings, ["A b c"]);
         assert_eq!(page.links[0].to, "y.md#z");
@@ -236,7 +256,9 @@ mod tests {
 
     #[test]
     fn what_could_not_be_checked_is_refused() {
-        for text in ["```rust\nfn\n```\n", "```\nx\n```\n", "    indented\n", "<!-- book: nothing -->\n"] {
+        for text in
+            ["```rust\nfn\n```\n", "```\nx\n```\n", "    indented\n", "<!-- book: nothing -->\n"]
+        {
             assert!(parse(text).is_err(), "{text}");
         }
         assert!(parse("```console\nno command\n```\n").unwrap().blocks[0].commands().is_err());

@@ -12,7 +12,8 @@ use super::{compare, needs};
 
 /// Separates the outputs of commands.
 const MARK: char = '\u{1e}';
-/// The longest time of a page's commands, in seconds. One page builds a program with its dependencies.
+/// The longest time of a page's commands, in seconds. One page builds a program with its
+/// dependencies.
 const SECONDS: &str = "300";
 
 /// Counts of the commands of pages, by result.
@@ -34,7 +35,8 @@ pub(super) struct Place {
     pub(super) pkg_config: PathBuf,
     /// The folder of the workspace in which programs are built.
     pub(super) target: PathBuf,
-    /// A folder for projects that stays, with the repository beside them as `lastwords`: a build in another folder shares nothing.
+    /// A folder for projects that stays, with the repository beside them as `lastwords`: a build
+    /// in another folder shares nothing.
     pub(super) projects: PathBuf,
 }
 
@@ -88,7 +90,9 @@ fn steps(page: &Page, folder: &Path, counts: &mut Counts) -> Result<Vec<Step>> {
             });
         };
         match &block.kind {
-            Kind::Console => block.commands().with_context(at)?.into_iter().for_each(|shown| add(false, shown)),
+            Kind::Console => {
+                block.commands().with_context(at)?.into_iter().for_each(|shown| add(false, shown))
+            }
             Kind::Script | Kind::Setup => {
                 let command = block.text.trim_end().to_owned();
                 add(block.kind == Kind::Script, Shown { line: block.line, command, output: None });
@@ -123,20 +127,27 @@ fn why_not(block: &Block) -> Result<Option<String>> {
     })
 }
 
-/// Fails unless the shown program is a part of a file that is compiled: whole lines, without their indentation.
+/// Fails unless the shown program is a part of a file that is compiled: whole lines, without their
+/// indentation.
 fn check_program(text: &str, file: &Path) -> Result<()> {
     ensure!(file.starts_with("examples/quick-start"), "{}: no build compiles it", file.display());
-    let whole = std::fs::read_to_string(rig::root().join(file)).with_context(|| file.display().to_string())?;
+    let whole = std::fs::read_to_string(rig::root().join(file))
+        .with_context(|| file.display().to_string())?;
     let trimmed = |text: &str| text.lines().map(|line| line.trim().to_owned()).collect::<Vec<_>>();
     let (whole, shown) = (trimmed(&whole), trimmed(text));
-    ensure!(whole.windows(shown.len()).any(|lines| lines == shown), "the program is not a part of {}", file.display());
+    ensure!(
+        whole.windows(shown.len()).any(|lines| lines == shown),
+        "the program is not a part of {}",
+        file.display()
+    );
     Ok(())
 }
 
-/// Returns the script of all steps. It marks where the output of each ends, and stops at a step that fails.
+/// Returns the script of all steps. It marks where the output of each ends, and stops at a step
+/// that fails.
 fn script(steps: &[Step]) -> String {
-    // A process that `kill -9` ended is waited for: until the kernel has removed it, its session is live. A person who types is slower.
-    // Processes and mounts that a step left end with the page.
+    // A process that `kill -9` ended is waited for: until the kernel has removed it, its session is
+    // live. A person who types is slower. Processes and mounts that a step left end with the page.
     let mut script = String::from(
         "kill() {\n  builtin kill \"$@\" || return\n  if [ \"$1\" = -9 ]; then shift; wait \"$@\" || true; fi\n}\n\
          finish() {\n  kill $(jobs -p)\n  awk -v top=\"$PAGE/\" 'index($2, top) == 1 { print $2 }' /proc/mounts | xargs -r -n 1 umount -l\n\
@@ -145,8 +156,9 @@ fn script(steps: &[Step]) -> String {
     for step in steps {
         let (begin, end) = if step.is_script { ("set -e\n", "set +e\n") } else { ("", "") };
         let Step { command, .. } = step;
-        script +=
-            &format!("{begin}{command}\nstatus=$?\n{end}printf '\\n\\036%s\\n' $status\n[ $status -eq 0 ] || exit 1\n");
+        script += &format!(
+            "{begin}{command}\nstatus=$?\n{end}printf '\\n\\036%s\\n' $status\n[ $status -eq 0 ] || exit 1\n"
+        );
     }
     script
 }
@@ -164,9 +176,15 @@ fn execute(script: &str, folder: &Path, place: &Place) -> Result<String> {
     command.env("PATH", std::env::join_paths(folders)?);
     command.env("PAGE", folder).env("LASTWORDS_DIR", folder.join("sessions"));
     command.env("LASTWORDS_SOURCE", rig::root()).env("PKG_CONFIG_PATH", &place.pkg_config);
-    // A program that a page builds shares the dependencies that the workspace has built, with the profile of its manifest.
-    command.env("CARGO_TARGET_DIR", &place.target).env("CARGO_NET_OFFLINE", "true").env("PROJECTS", &place.projects);
-    command.env("CARGO_PROFILE_DEV_OPT_LEVEL", "1").env("CARGO_PROFILE_DEV_DEBUG", "line-tables-only");
+    // A program that a page builds shares the dependencies that the workspace has built, with the
+    // profile of its manifest.
+    command
+        .env("CARGO_TARGET_DIR", &place.target)
+        .env("CARGO_NET_OFFLINE", "true")
+        .env("PROJECTS", &place.projects);
+    command
+        .env("CARGO_PROFILE_DEV_OPT_LEVEL", "1")
+        .env("CARGO_PROFILE_DEV_DEBUG", "line-tables-only");
     command.env("LC_ALL", "C.UTF-8").env("NO_COLOR", "1").env("COLUMNS", "100");
     command.env_remove("LASTWORDS").env_remove("XDG_RUNTIME_DIR");
     command.stdin(std::process::Stdio::null()).stdout(output.try_clone()?).stderr(output);
@@ -198,7 +216,9 @@ fn judge(page: &Page, steps: &[Step], output: &str, counts: &mut Counts) -> Resu
 
 /// Removes the lines in which the shell tells of processes that were killed.
 fn without_jobs(text: &str) -> String {
-    let told =
-        |line: &&str| line.contains(".script: line ") && (line.contains(" Killed ") || line.contains(" Terminated "));
+    let told = |line: &&str| {
+        line.contains(".script: line ")
+            && (line.contains(" Killed ") || line.contains(" Terminated "))
+    };
     text.lines().filter(|line| !told(line)).flat_map(|line| [line, "\n"]).collect()
 }

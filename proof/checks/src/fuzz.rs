@@ -1,5 +1,5 @@
-//! `cargo xtask fuzz`: runs the fuzz targets of `fuzz/` for a time each. CI does not: it replays the corpus, as a test of
-//! `crates/testkit`.
+//! `cargo xtask fuzz`: runs the fuzz targets of `fuzz/` for a time each. CI does not: it replays
+//! the corpus, as a test of `crates/testkit`.
 
 use std::process::Command;
 
@@ -24,7 +24,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if let Some(wrong) = args.targets.iter().find(|t| !names.contains(t)) {
         bail!("no fuzz target `{wrong}`: there are {}", names.join(", "));
     }
-    let there = Command::new(rig::cargo()).args(["fuzz", "--version"]).output().context("cannot run cargo")?;
+    let there = Command::new(rig::cargo())
+        .args(["fuzz", "--version"])
+        .output()
+        .context("cannot run cargo")?;
     ensure!(there.status.success(), "cargo fuzz is not there: `cargo install cargo-fuzz`");
     let chosen = names.iter().filter(|n| args.targets.is_empty() || args.targets.contains(n));
     let mut failed = Vec::new();
@@ -38,7 +41,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             .args(["fuzz", "run", "-s", "none", name])
             .args([found.display().to_string(), format!("fuzz/corpus/{name}"), "--".into()])
             .arg(format!("-max_total_time={}", args.seconds))
-            .args([format!("-fork={}", args.jobs), "-rss_limit_mb=1024".into(), "-timeout=10".into()])
+            .args([
+                format!("-fork={}", args.jobs),
+                "-rss_limit_mb=1024".into(),
+                "-timeout=10".into(),
+            ])
             .current_dir(rig::root())
             .status();
         let status = status.context("cannot run cargo")?;

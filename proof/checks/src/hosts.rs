@@ -1,4 +1,5 @@
-//! `cargo xtask hosts`: the table of hostile hosts, which is a test of the library, with its large numbers.
+//! `cargo xtask hosts`: the table of hostile hosts, which is a test of the library, with its large
+//! numbers.
 
 use std::process::Command;
 
@@ -11,7 +12,8 @@ pub(crate) struct Args {
     quick: bool,
 }
 
-/// Runs the table and prints it; an error if an application did not end as it would without a recorder.
+/// Runs the table and prints it; an error if an application did not end as it would without a
+/// recorder.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let mut command = Command::new(rig::cargo());
     command.current_dir(rig::root()).args(["test", "-q", "-p", "lastwords", "--test", "recorder"]);
@@ -20,6 +22,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         command.env("LASTWORDS_ALL_HOSTS", "1");
     }
     let status = command.status().context("cargo test")?;
-    ensure!(status.success(), "an application did not end as it would without a recorder, or events are missing");
+    ensure!(
+        status.success(),
+        "an application did not end as it would without a recorder, or events are missing"
+    );
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! Tests of the workspace under other tools: `cargo xtask miri`, `tsan` and `fuzz`; with larger numbers: `cargo xtask hosts`; with inputs from
-//! beside the repository: `cargo xtask matrix`.
+//! Tests of the workspace under other tools: `cargo xtask miri`, `tsan` and `fuzz`; with larger
+//! numbers: `cargo xtask hosts`; with inputs from beside the repository: `cargo xtask matrix`.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
@@ -13,13 +13,18 @@ mod miri;
 mod tsan;
 
 #[derive(Parser)]
-#[command(bin_name = "cargo xtask", about = "Run tests of the workspace under other tools, or with other inputs")]
+#[command(
+    bin_name = "cargo xtask",
+    about = "Run tests of the workspace under other tools, or with other inputs"
+)]
 enum Check {
     /// Run the fuzz targets for a time
     Fuzz(fuzz::Args),
-    /// Run an application on hosts that are hostile to recorders; print how it ended, and what was recorded and counted
+    /// Run an application on hosts that are hostile to recorders; print how it ended, and what was
+    /// recorded and counted
     Hosts(hosts::Args),
-    /// Judge each pair of source and format of docs/MATRIX.md, also of the crash dumps beside the repository
+    /// Judge each pair of source and format of docs/MATRIX.md, also of the crash dumps beside the
+    /// repository
     Matrix(matrix::Args),
     /// Interpret the recorder's tests with Miri, which finds undefined behaviour
     Miri(miri::Args),

@@ -1,4 +1,5 @@
-//! `cargo xtask matrix`: the sources of docs/MATRIX.md, also those that are kept beside the repository.
+//! `cargo xtask matrix`: the sources of docs/MATRIX.md, also those that are kept beside the
+//! repository.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -28,16 +29,27 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         None => {
             let program = scratch.path().join("trace_processor");
             let mut zstd = Command::new("zstd");
-            zstd.args(["-q", "-d"]).arg(beside.join("tools/trace_processor_shell.zst")).arg("-o").arg(&program);
+            zstd.args(["-q", "-d"])
+                .arg(beside.join("tools/trace_processor_shell.zst"))
+                .arg("-o")
+                .arg(&program);
             rig::run_quietly(&mut zstd)?;
             rig::run_quietly(Command::new("chmod").arg("700").arg(&program))?;
             program
         }
     };
     let version = rig::run_quietly(Command::new(&program).arg("--version"));
-    version.context("Perfetto's trace processor does not run; it needs the package libprotobuf32")?;
+    version
+        .context("Perfetto's trace processor does not run; it needs the package libprotobuf32")?;
     let mut cargo = Command::new(rig::cargo());
-    cargo.current_dir(rig::root()).args(["test", "--quiet", "--workspace", "--test", "cli", "matrix"]);
+    cargo.current_dir(rig::root()).args([
+        "test",
+        "--quiet",
+        "--workspace",
+        "--test",
+        "cli",
+        "matrix",
+    ]);
     cargo.env("LASTWORDS_CASES", cases.canonicalize()?).env("LASTWORDS_TRACE_PROCESSOR", program);
     if args.write {
         cargo.env("LASTWORDS_GOLDEN", "write");

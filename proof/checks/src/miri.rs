@@ -1,9 +1,11 @@
-//! `cargo xtask miri`: what records, interpreted by Miri, which finds undefined behaviour: reads beyond an object, data races,
-//! references that other accesses contradict.
+//! `cargo xtask miri`: what records, interpreted by Miri, which finds undefined behaviour: reads
+//! beyond an object, data races, references that other accesses contradict.
 //!
-//! Miri interprets a program of another machine as well. On riscv64 the recorder has no assembly, so that all of the code that
-//! runs there is checked. Calls that Miri does not know (`membarrier`, `tkill`, `sched_getcpu`, masks of signals) are left out
-//! by `cfg!(miri)` in `crates/ring/src/os.rs` and `cpu.rs`; files that are mapped, and so whole sessions, cannot be had there.
+//! Miri interprets a program of another machine as well. On riscv64 the recorder has no assembly,
+//! so that all of the code that runs there is checked. Calls that Miri does not know (`membarrier`,
+//! `tkill`, `sched_getcpu`, masks of signals) are left out by `cfg!(miri)` in
+//! `crates/ring/src/os.rs` and `cpu.rs`; files that are mapped, and so whole sessions, cannot be
+//! had there.
 
 use std::process::Command;
 
@@ -11,16 +13,23 @@ use anyhow::{Result, bail, ensure};
 
 /// The machine for which the tests are built.
 const TARGET: &str = "riscv64gc-unknown-linux-gnu";
-/// Tree borrows are the newer model of references. Channels are never freed. The recorder reads /proc.
-const FLAGS: &str = "-Zmiri-disable-isolation -Zmiri-tree-borrows -Zmiri-permissive-provenance -Zmiri-ignore-leaks";
+/// Tree borrows are the newer model of references. Channels are never freed. The recorder reads
+/// /proc.
+const FLAGS: &str =
+    "-Zmiri-disable-isolation -Zmiri-tree-borrows -Zmiri-permissive-provenance -Zmiri-ignore-leaks";
 
 /// The runs: arguments of `cargo miri test`, and the tests that must be among those that pass.
 const PARTS: &[(&[&str], &[&str])] = &[
     (
         &["-p", "lastwords-ring", "--test", "ring", "--", "small_rings"],
-        &["small_rings::each_way_and_shape", "small_rings::pages_apart", "small_rings::two_threads_and_a_swap"],
+        &[
+            "small_rings::each_way_and_shape",
+            "small_rings::pages_apart",
+            "small_rings::two_threads_and_a_swap",
+        ],
     ),
-    // The test of rules with long filters, which Miri interprets for many minutes, is left out: the other ones reach the same unsafe code.
+    // The test of rules with long filters, which Miri interprets for many minutes, is left out:
+    // the other ones reach the same unsafe code.
     (
         &[
             "-p",
@@ -33,7 +42,13 @@ const PARTS: &[(&[&str], &[&str])] = &[
             "session::registry::index",
             "layer::s",
         ],
-        &["record::spans", "layer::slab", "layer::span_text", "session::rules", "session::registry::index"],
+        &[
+            "record::spans",
+            "layer::slab",
+            "layer::span_text",
+            "session::rules",
+            "session::registry::index",
+        ],
     ),
 ];
 
@@ -48,7 +63,9 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<()> {
     match install() {
         Ok(()) => interpret(),
-        Err(error) if !args.if_possible => bail!("Miri is not here, and cannot be installed: {error}"),
+        Err(error) if !args.if_possible => {
+            bail!("Miri is not here, and cannot be installed: {error}")
+        }
         Err(error) => {
             println!("NOT RUN: Miri is not here, and cannot be installed: {error}");
             Ok(())

@@ -1,5 +1,5 @@
-//! `cargo xtask tsan`: the concurrent tests of the ring under ThreadSanitizer, and a race put there on purpose that it must
-//! catch.
+//! `cargo xtask tsan`: the concurrent tests of the ring under ThreadSanitizer, and a race put there
+//! on purpose that it must catch.
 
 use std::process::{Command, Output};
 
@@ -12,7 +12,12 @@ const RUNS: u32 = 20;
 pub(crate) fn run() -> Result<()> {
     let clean = test(&["--skip", "seeded_race"], false)?;
     if !clean.status.success() {
-        bail!("ThreadSanitizer or a test: {}\n{}{}", clean.status, text(&clean.stdout), text(&clean.stderr));
+        bail!(
+            "ThreadSanitizer or a test: {}\n{}{}",
+            clean.status,
+            text(&clean.stdout),
+            text(&clean.stderr)
+        );
     }
     print!("{}", text(&clean.stdout));
     // It forgets accesses that are long past, so that one run may show nothing.
@@ -38,7 +43,17 @@ fn test(arguments: &[&str], seeded: bool) -> Result<Output> {
     let mut command = Command::new(rig::cargo());
     command
         .current_dir(&root)
-        .args(["test", "--target", &host()?, "-p", "lastwords-ring", "--test", "ring", "concurrent", "--"])
+        .args([
+            "test",
+            "--target",
+            &host()?,
+            "-p",
+            "lastwords-ring",
+            "--test",
+            "ring",
+            "concurrent",
+            "--",
+        ])
         .args(["--test-threads", "1", "--nocapture"])
         .args(arguments)
         .env("RUSTC_BOOTSTRAP", "1")
@@ -55,6 +70,7 @@ fn test(arguments: &[&str], seeded: bool) -> Result<Output> {
 fn host() -> Result<String> {
     let said = Command::new("rustc").arg("-vV").output().context("rustc")?;
     let said = text(&said.stdout);
-    let host = said.lines().find_map(|l| l.strip_prefix("host: ")).context("rustc -vV names no host")?;
+    let host =
+        said.lines().find_map(|l| l.strip_prefix("host: ")).context("rustc -vV names no host")?;
     Ok(host.to_string())
 }

@@ -16,7 +16,8 @@ use rig::ended::End;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The shared-memory folder of a session that nobody writes any more; without it, the stored case's
+    /// The shared-memory folder of a session that nobody writes any more; without it, the stored
+    /// case's
     folder: Option<PathBuf>,
     /// Mutants of one field in N (1: all)
     #[arg(long, default_value_t = 1)]
@@ -29,14 +30,37 @@ pub(crate) struct Args {
 /// A field: offset and bytes.
 type Field = (usize, usize);
 
-/// Fields of `struct lttng_crash_abi`: length, byte order, versions, word size, kind; sizes, count and mode.
-const SELF: &[Field] =
-    &[(0, 8), (16, 8), (24, 2), (26, 2), (28, 2), (30, 1), (31, 1), (96, 8), (104, 8), (112, 8), (120, 4)];
+/// Fields of `struct lttng_crash_abi`: length, byte order, versions, word size, kind; sizes, count
+/// and mode.
+const SELF: &[Field] = &[
+    (0, 8),
+    (16, 8),
+    (24, 2),
+    (26, 2),
+    (28, 2),
+    (30, 1),
+    (31, 1),
+    (96, 8),
+    (104, 8),
+    (112, 8),
+    (120, 4),
+];
 /// Its tables of offsets (11 of 4 bytes), lengths (8 of one byte), strides (3 of 4 bytes).
 const TABLES: [(usize, usize, usize); 3] = [(32, 4, 11), (76, 1, 8), (84, 4, 3)];
 /// Fields of a packet's header and context.
-const PACKET: &[Field] =
-    &[(0, 4), (4, 8), (20, 4), (24, 8), (32, 8), (40, 8), (48, 8), (56, 8), (64, 8), (72, 8), (80, 4)];
+const PACKET: &[Field] = &[
+    (0, 4),
+    (4, 8),
+    (20, 4),
+    (24, 8),
+    (32, 8),
+    (40, 8),
+    (48, 8),
+    (56, 8),
+    (64, 8),
+    (72, 8),
+    (80, 4),
+];
 
 /// A stream's file, and where things are in it.
 struct Stream {
@@ -64,7 +88,8 @@ impl Stream {
 
     /// Where the data of a slot are.
     fn data(&self, slot: usize) -> usize {
-        let id = self.number(self.number(48, 4) as usize + slot * self.number(88, 4) as usize, 8) & 0xffff_ffff;
+        let id = self.number(self.number(48, 4) as usize + slot * self.number(88, 4) as usize, 8)
+            & 0xffff_ffff;
         let row = self.number(56, 4) + id * self.number(92, 4) + self.number(60, 4);
         let pages = self.number(row as usize, 8);
         self.number((pages + self.number(64, 4)) as usize, 8) as usize
@@ -94,16 +119,25 @@ fn compare(args: &Args, root: &Path) -> Result<()> {
     let case = rig::beside().join("cases/ust-shm-crash/shm.tar");
     let copied = match &args.folder {
         Some(from) => Command::new("cp").arg("-r").arg(from).arg(&folder).status(),
-        None if case.is_file() => Command::new("tar").arg("xf").arg(&case).arg("-C").arg(&folder).status(),
+        None if case.is_file() => {
+            Command::new("tar").arg("xf").arg(&case).arg("-C").arg(&folder).status()
+        }
         None => {
-            bail!("name the shared-memory folder of a session (`lttng create --shm-path`) that nobody writes any more")
+            bail!(
+                "name the shared-memory folder of a session (`lttng create --shm-path`) that nobody writes any more"
+            )
         }
     };
     anyhow::ensure!(copied.context("a copy of the input")?.success(), "the input cannot be copied");
     let mut streams = Vec::new();
     find(&folder, &mut streams)?;
     anyhow::ensure!(!streams.is_empty(), "{} has no stream of LTTng", folder.display());
-    let bench = Bench { programs: Programs::new(args.program.clone())?, root: root.to_path_buf(), folder, streams };
+    let bench = Bench {
+        programs: Programs::new(args.program.clone())?,
+        root: root.to_path_buf(),
+        folder,
+        streams,
+    };
     let holes = bench.holes()?;
     let deaths = bench.mutants(args.every.max(1))?;
     if holes + deaths > 0 {
@@ -136,7 +170,10 @@ impl Bench {
         for output in &outputs {
             let _ = std::fs::remove_dir_all(output);
         }
-        let ends = [self.programs.ours(&self.folder, &outputs[0])?, self.programs.peer(&self.folder, &outputs[1])?];
+        let ends = [
+            self.programs.ours(&self.folder, &outputs[0])?,
+            self.programs.peer(&self.folder, &outputs[1])?,
+        ];
         let mut rows = [(ends[0], 0), (ends[1], 0)];
         if count {
             for (row, output) in rows.iter_mut().zip(&outputs) {
@@ -162,10 +199,14 @@ impl Bench {
             for pattern in 0..1usize << slots {
                 self.write_holes(stream, pattern)?;
                 let [ours, peer] = self.both(true)?;
-                let expected: usize = (0..slots).filter(|slot| pattern >> slot & 1 == 0).map(|slot| alone[slot]).sum();
+                let expected: usize = (0..slots)
+                    .filter(|slot| pattern >> slot & 1 == 0)
+                    .map(|slot| alone[slot])
+                    .sum();
                 patterns += 1;
                 wrong += usize::from(ours.1 != expected || ours.0 != End::Exit(0));
-                (ours_kept, peer_kept, there) = (ours_kept + ours.1, peer_kept + peer.1, there + expected);
+                (ours_kept, peer_kept, there) =
+                    (ours_kept + ours.1, peer_kept + peer.1, there + expected);
             }
             self.together()?;
         }

@@ -1,8 +1,10 @@
-//! `cargo xtask lttng-layouts`: the layouts of LTTng's releases against the types of modules that were built.
+//! `cargo xtask lttng-layouts`: the layouts of LTTng's releases against the types of modules that
+//! were built.
 //!
-//! Each release's structures, laid out with the sizes of a kernel's types, must have their members where the modules of that
-//! kernel have them. New modules are built by `apt-get install lttng-modules-dkms` beside a kernel's headers; the kernel's types are
-//! `/sys/kernel/btf/vmlinux` there, or the section `.BTF` of its vmlinux.
+//! Each release's structures, laid out with the sizes of a kernel's types, must have their members
+//! where the modules of that kernel have them. New modules are built by `apt-get install
+//! lttng-modules-dkms` beside a kernel's headers; the kernel's types are `/sys/kernel/btf/vmlinux`
+//! there, or the section `.BTF` of its vmlinux.
 
 use std::io::Cursor;
 use std::path::{Path, PathBuf};
@@ -24,7 +26,8 @@ pub(crate) struct Args {
     module: Option<PathBuf>,
 }
 
-/// Members that stand for others: of another name or shape with each release, or for what is not read.
+/// Members that stand for others: of another name or shape with each release, or for what is not
+/// read.
 const STANDS_FOR: &[(&str, &str, &[&str])] = &[
     ("lttng_kernel_ring_buffer", "time", &["last_tsc", "last_timestamp"]),
     ("channel_backend", "start", &["start_tsc", "start_timestamp"]),
@@ -68,9 +71,13 @@ fn compare(release: &Release, kernel: &Arc<Types>, module: &Types) -> Result<(us
     for structure in release.structures().filter(|name| !OWN.contains(name)) {
         for member in ours.members(ours.id(structure)?) {
             let offset = ours.member(structure, &member)?.offset;
-            let stands = STANDS_FOR.iter().find(|row| (row.0, row.1) == (structure, member.as_str()));
+            let stands =
+                STANDS_FOR.iter().find(|row| (row.0, row.1) == (structure, member.as_str()));
             let names = stands.map_or(vec![member.as_str()], |row| row.2.to_vec());
-            let theirs = names.iter().find_map(|name| module.member(structure, name).ok()).map(|member| member.offset);
+            let theirs = names
+                .iter()
+                .find_map(|name| module.member(structure, name).ok())
+                .map(|member| member.offset);
             members += 1;
             if theirs != Some(offset) {
                 wrong.push(format!("{structure}.{member}: {offset}, the module has {theirs:?}"));
@@ -84,13 +91,22 @@ fn compare(release: &Release, kernel: &Arc<Types>, module: &Types) -> Result<(us
 fn stored() -> Result<(Vec<u8>, Vec<u8>)> {
     let case = rig::beside().join("cases/lttng-6.12-snapshot-stopped");
     if !case.is_dir() {
-        bail!("name the kernel's BTF and the module: --kernel /sys/kernel/btf/vmlinux --module lttng-tracer.ko");
+        bail!(
+            "name the kernel's BTF and the module: --kernel /sys/kernel/btf/vmlinux --module lttng-tracer.ko"
+        );
     }
-    Ok((unpacked(&case.join("facts/btf-vmlinux.zst"))?, unpacked(&case.join("modules/lttng-tracer.ko.zst"))?))
+    Ok((
+        unpacked(&case.join("facts/btf-vmlinux.zst"))?,
+        unpacked(&case.join("modules/lttng-tracer.ko.zst"))?,
+    ))
 }
 
 fn unpacked(path: &Path) -> Result<Vec<u8>> {
-    let output = Command::new("zstd").args(["-q", "-d", "-c", "--long=27"]).arg(path).output().context("zstd")?;
+    let output = Command::new("zstd")
+        .args(["-q", "-d", "-c", "--long=27"])
+        .arg(path)
+        .output()
+        .context("zstd")?;
     anyhow::ensure!(output.status.success(), "{}: zstd: {}", path.display(), output.status);
     Ok(output.stdout)
 }

@@ -1,9 +1,10 @@
-//! `cargo xtask compare persistent`: what the kernel itself kept of its persistent trace instance after a reboot, and what we
-//! recover of the same bytes, damaged in the same ways.
+//! `cargo xtask compare persistent`: what the kernel itself kept of its persistent trace instance
+//! after a reboot, and what we recover of the same bytes, damaged in the same ways.
 //!
-//! The truth is what an undamaged second boot of the same kernel prints of the region. Events that are not in the truth are
-//! invented. An event that is missing must lie in a range of the region that is reported as lost. The names of functions are
-//! compared with the text that the first boot printed, before its last events.
+//! The truth is what an undamaged second boot of the same kernel prints of the region. Events that
+//! are not in the truth are invented. An event that is missing must lie in a range of the region
+//! that is reported as lost. The names of functions are compared with the text that the first boot
+//! printed, before its last events.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -27,7 +28,8 @@ mod truth;
 
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// A kernel: the beginning of a version (`6.12`), a Debian package, or a .deb (may be given several times)
+    /// A kernel: the beginning of a version (`6.12`), a Debian package, or a .deb (may be given
+    /// several times)
     #[arg(long, value_name = "KERNEL")]
     kernel: Vec<String>,
     /// One kernel and a short recording, which is damaged without further boots
@@ -83,7 +85,8 @@ struct Case {
 struct Row {
     kernel: String,
     damage: String,
-    /// Events that the kernel kept, and those that it invented; none if it was not booted with this damage.
+    /// Events that the kernel kept, and those that it invented; none if it was not booted with
+    /// this damage.
     kept: Option<(usize, usize)>,
     /// The kernel did not come to the end of what it printed.
     hangs: bool,
@@ -123,16 +126,29 @@ pub(super) fn run(args: &Args) -> Result<()> {
         }
         let moved = format!("none; the region moved to {OTHER_PLACE:#x}");
         if !args.is_short() && args.wants(&moved) {
-            rows.push(case.row(&program, &moved, &case.first.region, Some((&case.machine, OTHER_PLACE)))?);
+            rows.push(case.row(
+                &program,
+                &moved,
+                &case.first.region,
+                Some((&case.machine, OTHER_PLACE)),
+            )?);
         }
         cases.push(case);
     }
     // Another kernel finds the region.
-    for (case, other) in cases.iter().zip(cases.iter().cycle().skip(1)).filter(|_| cases.len() > 1 && !args.is_short())
+    for (case, other) in cases
+        .iter()
+        .zip(cases.iter().cycle().skip(1))
+        .filter(|_| cases.len() > 1 && !args.is_short())
     {
         let changed = format!("none; then {} {BOOTED}", other.machine.release());
         if args.wants(&changed) {
-            rows.push(case.row(&program, &changed, &case.first.region, Some((&other.machine, PLACE)))?);
+            rows.push(case.row(
+                &program,
+                &changed,
+                &case.first.region,
+                Some((&other.machine, PLACE)),
+            )?);
         }
     }
     print(&rows);
@@ -161,7 +177,8 @@ impl Args {
 }
 
 impl Case {
-    /// Boots twice without damage; also the number of comparisons of names, of the live instance and of mutants that fell short.
+    /// Boots twice without damage; also the number of comparisons of names, of the live instance
+    /// and of mutants that fell short.
     fn new(want: &str, args: &Args, program: &Path) -> Result<(Self, usize)> {
         let machine = Reboot::new(want, args.kept)?;
         let rounds = args.rounds.unwrap_or(if args.quick { 6 } else { 25 });
@@ -178,13 +195,15 @@ impl Case {
         pack(program, &guest.join("second"), &bundle)?;
         let case = Self { machine, first, addresses, guest, bundle, truth };
         let region = case.write("region", &case.first.region)?;
-        let mutants = mutants::run(case.machine.release(), &case.first.region, args.seed, args.mutants())?;
+        let mutants =
+            mutants::run(case.machine.release(), &case.first.region, args.seed, args.mutants())?;
         let live = if args.quick { 0 } else { case.live()? };
         let short = case.names(program, &region)? + live + mutants;
         Ok((case, short))
     }
 
-    /// Compares names of functions and the events of modules, with the bundle of each boot: their addresses differ.
+    /// Compares names of functions and the events of modules, with the bundle of each boot: their
+    /// addresses differ.
     fn names(&self, program: &Path, region: &Path) -> Result<usize> {
         let truth = read(&self.first.tree.join("trace"))?;
         let own = self.machine.folder().join("bundle-of-first-boot");
@@ -198,8 +217,10 @@ impl Case {
             let Names { right, of_modules, unnamed, wrong, example } = names;
             // Without saved addresses, another boot's bundle names no module.
             let may_lack_names = boot == "second" && region::has_own_marks(&self.first.region)?;
-            let is_complete = if may_lack_names { unnamed > 0 } else { unnamed == 0 && of_modules > 0 };
-            let is_good = wrong == 0 && right > of_modules && is_complete && lines > 0 && other.is_none();
+            let is_complete =
+                if may_lack_names { unnamed > 0 } else { unnamed == 0 && of_modules > 0 };
+            let is_good =
+                wrong == 0 && right > of_modules && is_complete && lines > 0 && other.is_none();
             self.say(
                 is_good,
                 &format!(
@@ -213,7 +234,8 @@ impl Case {
         Ok(short)
     }
 
-    /// Compares what our program printed of the instance in the running second boot with what the kernel printed afterwards.
+    /// Compares what our program printed of the instance in the running second boot with what the
+    /// kernel printed afterwards.
     fn live(&self) -> Result<usize> {
         let folder = self.guest.join("live");
         let events = judge::events(&read(&folder.join("report"))?);
@@ -227,7 +249,10 @@ impl Case {
         );
         examples.iter().for_each(|example| println!("      {example}"));
         if !is_good {
-            println!("      {}", read(&folder.join("report.errors"))?.trim_end().replace('\n', "\n      "));
+            println!(
+                "      {}",
+                read(&folder.join("report.errors"))?.trim_end().replace('\n', "\n      ")
+            );
         }
         Ok(usize::from(!is_good))
     }
@@ -243,8 +268,15 @@ impl Case {
         Ok(path)
     }
 
-    /// Compares what we recover of a region with the truth, and what the kernel kept, if one is booted with the region.
-    fn row(&self, program: &Path, damage: &str, region: &[u8], boot: Option<Boot<'_>>) -> Result<Row> {
+    /// Compares what we recover of a region with the truth, and what the kernel kept, if one is
+    /// booted with the region.
+    fn row(
+        &self,
+        program: &Path,
+        damage: &str,
+        region: &[u8],
+        boot: Option<Boot<'_>>,
+    ) -> Result<Row> {
         let mut hangs = false;
         let kept = match boot {
             Some((machine, place)) => {
@@ -256,7 +288,8 @@ impl Case {
             }
             None => None,
         };
-        let (text, said) = report(program, &self.write("damaged-region", region)?, &self.bundle, "fields")?;
+        let (text, said) =
+            report(program, &self.write("damaged-region", region)?, &self.bundle, "fields")?;
         let ours = judge::events(&text);
         let missing = self.truth.missing(&ours, &truth::reported(&said));
         let (invented, examples) = ours.without(&self.truth.events);
@@ -282,13 +315,21 @@ impl Case {
     }
 }
 
-/// Boots with the undamaged region until the kernel has other addresses than in the first boot; the folder of the boot.
-fn second_boot(machine: &Reboot, first: &First, there: &Addresses, ours: Option<&Path>) -> Result<PathBuf> {
+/// Boots with the undamaged region until the kernel has other addresses than in the first boot; the
+/// folder of the boot.
+fn second_boot(
+    machine: &Reboot,
+    first: &First,
+    there: &Addresses,
+    ours: Option<&Path>,
+) -> Result<PathBuf> {
     for _ in 0..SECOND_BOOTS {
         let guest = machine.second("second-boot", &first.region, PLACE, true, ours)?;
         let here = Addresses::read(&guest.join("second"))?;
-        let moved =
-            there.modules.iter().filter(|(module, at)| here.modules.get(*module).is_some_and(|again| again != *at));
+        let moved = there
+            .modules
+            .iter()
+            .filter(|(module, at)| here.modules.get(*module).is_some_and(|again| again != *at));
         let (release, moved, all) = (machine.release(), moved.count(), there.modules.len());
         let (from, to) = (there.kernel, here.kernel);
         println!(
@@ -298,17 +339,23 @@ fn second_boot(machine: &Reboot, first: &First, there: &Addresses, ours: Option<
             return Ok(guest);
         }
     }
-    bail!("{}: {SECOND_BOOTS} boots have addresses of the first: is address randomisation off?", machine.release())
+    bail!(
+        "{}: {SECOND_BOOTS} boots have addresses of the first: is address randomisation off?",
+        machine.release()
+    )
 }
 
 impl Row {
     fn text(&self) -> String {
         let Self { kernel, damage, kept, hangs, ours, truth, .. } = self;
-        let (told, short) = (if self.is_told { "yes" } else { "no" }, if self.is_good { "" } else { " SHORT" });
-        let kept =
-            kept.map_or(["-".into(), "-".into()], |(right, wrong)| [right, wrong].map(|count| count.to_string()));
+        let (told, short) =
+            (if self.is_told { "yes" } else { "no" }, if self.is_good { "" } else { " SHORT" });
+        let kept = kept.map_or(["-".into(), "-".into()], |(right, wrong)| {
+            [right, wrong].map(|count| count.to_string())
+        });
         let kept = if *hangs { kept.map(|count| format!("{count}, and it hangs")) } else { kept };
-        // The kernel of another layout zeroes the region that it is given, and lastwords reads a copy.
+        // The kernel of another layout zeroes the region that it is given, and lastwords reads a
+        // copy.
         let of = if damage.contains(BOOTED) { " of a copy from before that boot" } else { "" };
         format!(
             "| {kernel} | {damage} | {} | {}{of} | {} | {truth} | {told} |{short}",
@@ -347,7 +394,8 @@ fn report(program: &Path, region: &Path, bundle: &Path, style: &str) -> Result<(
     let mut command = Command::new(program);
     command.arg("report").arg(region).arg("--bundle").arg(bundle).args(["--style", style]);
     let output = command.output().with_context(|| program.display().to_string())?;
-    let [text, said] = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    let [text, said] =
+        [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
     // With status 1 there may be no event: a row of the table says so.
     ensure!(output.status.code().is_some_and(|code| code < 2), "{}: {said}", rig::shown(&command));
     Ok((text, said))

@@ -43,7 +43,8 @@ impl Programs {
             return Ok(0);
         }
         let read = Command::new(&self.reader).arg(folder).stdin(Stdio::null()).output();
-        let read = read.with_context(|| format!("{}; run `cargo xtask setup`", self.reader.display()))?;
+        let read =
+            read.with_context(|| format!("{}; run `cargo xtask setup`", self.reader.display()))?;
         Ok(read.stdout.iter().filter(|byte| **byte == b'\n').count())
     }
 }

@@ -1,6 +1,8 @@
-//! The memory that outlives the child: one memfd, mapped by it and by us, with the progress that it reports and a session.
+//! The memory that outlives the child: one memfd, mapped by it and by us, with the progress that it
+//! reports and a session.
 //!
-//! The progress is no part of the recorder: plain stores behind each call. The session is laid out as docs/ABI.md says.
+//! The progress is no part of the recorder: plain stores behind each call. The session is laid out
+//! as docs/ABI.md says.
 
 use std::fs::File;
 use std::os::fd::{AsRawFd as _, FromRawFd as _};
@@ -30,7 +32,8 @@ pub(crate) struct Progress {
     pub(crate) writers: [WriterProgress; MAX_WRITERS],
     /// Snapshots begun, and done with.
     pub(crate) swaps: [AtomicU64; 2],
-    /// 1 when recorders were perhaps still at work in the old halves when the last snapshot was done.
+    /// 1 when recorders were perhaps still at work in the old halves when the last snapshot was
+    /// done.
     pub(crate) restless: AtomicU64,
 }
 
@@ -103,17 +106,24 @@ impl Layout {
                 slots_off: [0; 2],
                 data_off: [0; 2],
             };
-            let spec = StreamSpec::new(SESSION, index, info).expect("a scenario has a sound geometry");
+            let spec =
+                StreamSpec::new(SESSION, index, info).expect("a scenario has a sound geometry");
             streams.push((spec, at));
             at += spec.region_len();
         }
         let pages = at;
-        let paged: u64 = streams.iter().filter(|(s, _)| s.page_size != 0).map(|(s, _)| 2 * s.half_size()).sum();
+        let paged: u64 =
+            streams.iter().filter(|(s, _)| s.page_size != 0).map(|(s, _)| 2 * s.half_size()).sum();
         Self { session, control, threads, registry, streams, pages, len: pages + paged }
     }
 
-    /// Offsets of the pages of stream `index`'s `half`; every other one, so that no two follow each other.
-    pub(crate) fn page_offsets(&self, index: usize, half: usize) -> impl Iterator<Item = u64> + use<> {
+    /// Offsets of the pages of stream `index`'s `half`; every other one, so that no two follow each
+    /// other.
+    pub(crate) fn page_offsets(
+        &self,
+        index: usize,
+        half: usize,
+    ) -> impl Iterator<Item = u64> + use<> {
         let size = self.streams[index].0.half_size();
         let first = self.pages + (2 * index + half) as u64 * size;
         let n = size / PAGE;
@@ -132,7 +142,8 @@ fn offsets() -> Offsets {
     let clock = PAGE + size_of::<abi::Control>() as u64;
     let channels = clock + size_of::<abi::ClockArea>() as u64;
     let processes = channels + (size_of::<abi::Channel>() * abi::MAX_CHANNELS) as u64;
-    let threads = (processes + (size_of::<abi::Process>() * abi::MAX_PROCESSES) as u64).next_multiple_of(64);
+    let threads =
+        (processes + (size_of::<abi::Process>() * abi::MAX_PROCESSES) as u64).next_multiple_of(64);
     Offsets { clock, channels, processes, threads }
 }
 
@@ -163,7 +174,8 @@ impl Arena {
         arena.fill_session(scenario, layout);
         arena.fill_registry(layout);
         for (spec, at) in &layout.streams {
-            // SAFETY: `Layout` gave the region its length at a multiple of the page size in fresh, zeroed memory.
+            // SAFETY: `Layout` gave the region its length at a multiple of the page size in fresh,
+            // zeroed memory.
             unsafe { init_stream(arena.at(*at), spec) };
         }
         Ok(arena)
@@ -179,7 +191,14 @@ impl Arena {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice.
         let base = unsafe {
-            libc::mmap(core::ptr::null_mut(), len as usize, protection, libc::MAP_SHARED, file.as_raw_fd(), 0)
+            libc::mmap(
+                core::ptr::null_mut(),
+                len as usize,
+                protection,
+                libc::MAP_SHARED,
+                file.as_raw_fd(),
+                0,
+            )
         };
         if base == libc::MAP_FAILED {
             bail!("cannot map the arena of {len} bytes: {}", std::io::Error::last_os_error());
@@ -200,19 +219,24 @@ impl Arena {
 
     /// The report of the child.
     pub(crate) fn progress(&self) -> &Progress {
-        // SAFETY: the arena begins with it; all its fields are atomics, for which any bytes are valid.
+        // SAFETY: the arena begins with it; all its fields are atomics, for which any bytes are
+        // valid.
         unsafe { &*self.base.cast::<Progress>() }
     }
 
-    /// The bytes as they are now. The threads that write them must be stopped while the slice is used.
+    /// The bytes as they are now. The threads that write them must be stopped while the slice is
+    /// used.
     pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: `len` bytes are mapped as long as `self` lives. Whoever asks has stopped all writers.
+        // SAFETY: `len` bytes are mapped as long as `self` lives. Whoever asks has stopped all
+        // writers.
         unsafe { core::slice::from_raw_parts(self.base, self.len) }
     }
 
     /// Enters the pages of paged streams in their tables, by their addresses in this process.
     pub(crate) fn fill_pages(&self, layout: &Layout) {
-        for (index, (spec, at)) in layout.streams.iter().enumerate().filter(|(_, (s, _))| s.page_size != 0) {
+        for (index, (spec, at)) in
+            layout.streams.iter().enumerate().filter(|(_, (s, _))| s.page_size != 0)
+        {
             for half in 0..2 {
                 let table = self.at(at + spec.data_range(half).start).cast::<u64>();
                 for (entry, page) in layout.page_offsets(index, half).enumerate() {
@@ -248,8 +272,8 @@ impl Arena {
             program: [0; 256],
         };
         info.name[..10].copy_from_slice(b"crash-step");
-        // SAFETY: the region is `session_len` bytes of fresh zeroed memory at a page's start; every shape lies in it where
-        // `offsets` put it, aligned, and nobody else uses it yet.
+        // SAFETY: the region is `session_len` bytes of fresh zeroed memory at a page's start; every
+        // shape lies in it where `offsets` put it, aligned, and nobody else uses it yet.
         unsafe {
             let base = self.at(layout.session);
             let control = &*base.add(PAGE as usize).cast::<abi::Control>();
@@ -282,8 +306,14 @@ impl Arena {
         // SAFETY: the region is fresh memory at a page's start, and the records fit in it.
         unsafe {
             let base = self.at(layout.registry);
-            core::ptr::copy_nonoverlapping(records.as_ptr(), base.add(registry::RECORDS_OFF), records.len());
-            (*base.add(registry::CONTROL_OFF).cast::<RegistryControl>()).end.store(end as u64, Relaxed);
+            core::ptr::copy_nonoverlapping(
+                records.as_ptr(),
+                base.add(registry::RECORDS_OFF),
+                records.len(),
+            );
+            (*base.add(registry::CONTROL_OFF).cast::<RegistryControl>())
+                .end
+                .store(end as u64, Relaxed);
             write_region(base, region::KIND_REGISTRY, REGISTRY_LEN, SESSION, 0, [0; 0]);
         }
     }

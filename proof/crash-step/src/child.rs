@@ -45,7 +45,8 @@ struct Child {
     fault: Fault,
 }
 
-// SAFETY: the arena is shared memory that is used through atomics and by the recorder; the rest is plain data.
+// SAFETY: the arena is shared memory that is used through atomics and by the recorder; the rest is
+// plain data.
 unsafe impl Sync for Child {}
 // SAFETY: as for Sync.
 unsafe impl Send for Child {}
@@ -77,24 +78,31 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 fn prepare(args: &Args) -> Result<Child> {
-    let scenario = scenario::find(&args.scenario).with_context(|| format!("no scenario `{}`", args.scenario))?;
+    let scenario = scenario::find(&args.scenario)
+        .with_context(|| format!("no scenario `{}`", args.scenario))?;
     let layout = Layout::new(scenario, args.cpu);
     let arena = Arena::inherited(args.fd, layout.len)?;
     if scenario.paged {
         arena.fill_pages(&layout);
     }
     let attach = |(spec, at): &(lastwords_ring::StreamSpec, u64)| {
-        // SAFETY: the parent initialised the region, and the arena stays mapped until the process ends.
+        // SAFETY: the parent initialised the region, and the arena stays mapped until the process
+        // ends.
         unsafe { Stream::attach(arena.at(*at), spec.region_len()) }
     };
     let streams = layout.streams.iter().map(attach).collect::<Result<Vec<_>, _>>()?;
     let session = arena.at(layout.session);
     // SAFETY: as above; nobody changes the region's info.
     let parts = unsafe {
-        SessionParts::of_region(session, &*session.add(region::HEADER_SIZE as usize).cast::<abi::SessionInfo>())
+        SessionParts::of_region(
+            session,
+            &*session.add(region::HEADER_SIZE as usize).cast::<abi::SessionInfo>(),
+        )
     };
     let channel = Box::leak(Box::new(Channel::new(parts, streams, ClockKind::Tsc, scenario.flags)));
-    let plan = |w: usize| (0..scenario.events()).map(|n| Planned::new(scenario.event(args.seed, w, n))).collect();
+    let plan = |w: usize| {
+        (0..scenario.events()).map(|n| Planned::new(scenario.event(args.seed, w, n))).collect()
+    };
     let plans = (0..LEVELS * scenario.threads()).map(plan).collect();
     Ok(Child { scenario, arena, layout, parts, channel, plans, seed: args.seed, fault: args.fault })
 }
@@ -119,7 +127,8 @@ impl Child {
         WRITER.set(LEVELS * thread);
         progress.base.store(self.arena.at(0) as u64, Relaxed);
         if !self.takes_snapshots(thread) && self.fault != Fault::PublishFirst {
-            (0..self.scenario.skipped(self.seed, thread)).for_each(|_| self.record_next(LEVELS * thread));
+            (0..self.scenario.skipped(self.seed, thread))
+                .for_each(|_| self.record_next(LEVELS * thread));
         }
         let tid = os::tid();
         progress.ready.store(tid, Release);
@@ -146,7 +155,9 @@ impl Child {
         let report = &self.arena.progress().writers[writer];
         let next = report.begun.load(Relaxed) as usize;
         let Some(planned) = self.plans.get(writer).and_then(|p| p.get(next)) else { return };
-        if planned.event.pause > 0 && self.arena.progress().threads[writer / LEVELS].ready.load(Relaxed) != 0 {
+        if planned.event.pause > 0
+            && self.arena.progress().threads[writer / LEVELS].ready.load(Relaxed) != 0
+        {
             std::thread::sleep(std::time::Duration::from_millis(planned.event.pause.into()));
         }
         if self.fault == Fault::ReportFirst {
@@ -154,7 +165,11 @@ impl Child {
         }
         report.before[next].store(lastwords_ring::clock::counter(), Relaxed);
         report.begun.store(next as u64 + 1, Release);
-        let done = if self.fault == Fault::PublishFirst { self.publish_first(planned) } else { self.record(planned) };
+        let done = if self.fault == Fault::PublishFirst {
+            self.publish_first(planned)
+        } else {
+            self.record(planned)
+        };
         report.after[next].store(lastwords_ring::clock::counter(), Relaxed);
         report.results[next].store(if done { RESULT_OK } else { RESULT_LOST }, Release);
     }
@@ -193,7 +208,12 @@ impl Child {
             bytes => Tail::Bytes(bytes),
         };
         self.channel
-            .record_words(event.id, core::array::from_fn::<_, W, _>(|n| words[n]), event.tail, Some(tail))
+            .record_words(
+                event.id,
+                core::array::from_fn::<_, W, _>(|n| words[n]),
+                event.tail,
+                Some(tail),
+            )
             .is_ok()
     }
 
@@ -210,12 +230,18 @@ impl Child {
         }
     }
 
-    fn record_in_words<const W: usize>(&self, event: &Event, words: &[u64; 10], len: usize) -> bool {
+    fn record_in_words<const W: usize>(
+        &self,
+        event: &Event,
+        words: &[u64; 10],
+        len: usize,
+    ) -> bool {
         let words: [u64; W] = words[..W].try_into().expect("W words");
         self.channel.record_words(event.id, words, len, None).is_ok()
     }
 
-    /// Takes snapshots, all streams or one, by both ways of making sections restart, until the parent has enough.
+    /// Takes snapshots, all streams or one, by both ways of making sections restart, until the
+    /// parent has enough.
     fn take_snapshots(&self) {
         let progress = self.arena.progress();
         // SAFETY: the parent initialised a session region here.
@@ -228,7 +254,13 @@ impl Child {
             assert_eq!(locked, os::Lock::Held, "nobody else takes snapshots");
             control.snapshot.store(abi::SNAPSHOT_SWAPPING, Relaxed);
             let is_alone = number.is_multiple_of(2);
-            let swap = Swap { parts: self.parts, streams: &streams, are_all: true, is_alone, persists: false };
+            let swap = Swap {
+                parts: self.parts,
+                streams: &streams,
+                are_all: true,
+                is_alone,
+                persists: false,
+            };
             // SAFETY: all halves have memory, and the snapshot lock is held.
             let done = unsafe { swap.run() };
             let state = if done.is_ok() { abi::SNAPSHOT_TAKEN } else { abi::SNAPSHOT_READY };
@@ -243,7 +275,13 @@ impl Child {
     /// A recorder with the fault that the check must find: publishes the position, then copies.
     fn publish_first(&self, planned: &Planned) -> bool {
         let (spec, at) = &self.layout.streams[self.layout.streams.len() - 1];
-        super::fault::publish_first(&self.arena, spec, *at, planned.event.id, &planned.event.payload)
+        super::fault::publish_first(
+            &self.arena,
+            spec,
+            *at,
+            planned.event.id,
+            &planned.event.payload,
+        )
     }
 }
 

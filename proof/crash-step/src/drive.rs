@@ -24,7 +24,8 @@ use super::walker::Walker;
 use super::watch;
 use lastwords_testkit::random::Random;
 
-/// Most aborts of sections that are planned for one event: below the recorder's own limit, so that it does not give up.
+/// Most aborts of sections that are planned for one event: below the recorder's own limit, so that
+/// it does not give up.
 const MAX_ABORTS: u64 = 12;
 
 /// The constants and the sums of a scenario's rounds.
@@ -51,7 +52,8 @@ struct Thread {
     /// Its number among all threads of the scenario.
     index: usize,
     ip: u64,
-    /// Sections that may still be aborted for its event, and the count of calls when that was said.
+    /// Sections that may still be aborted for its event, and the count of calls when that was
+    /// said.
     aborts: u64,
     calls: u64,
     /// The section inside which it stands, which the next move aborts.
@@ -125,25 +127,34 @@ impl Round<'_> {
         self.is_first = true;
         self.bias = tracee.bias()?;
         self.walker.found_at(self.arena.progress().threads[process].base.load(Acquire));
-        if self.run.scenario.planned && self.run.scenario.reservation == lastwords_abi::session::RESERVATION_RSEQ {
+        if self.run.scenario.planned
+            && self.run.scenario.reservation == lastwords_abi::session::RESERVATION_RSEQ
+        {
             self.find_sections(&tracee)?;
         }
         let mut turn = Turn::new(self.run.scenario.plot, &mut self.rng);
-        // Where a process is to die: at a random step, half of them at the next one that holds a reservation.
+        // Where a process is to die: at a random step, half of them at the next one that holds a
+        // reservation.
         let mut steps_left = if last { u64::MAX } else { 1 + self.rng.below(window.min(2000)) };
         let patient = self.rng.one_in(2);
         while self.run.points < limit {
             let progress = self.arena.progress();
             let is_finished = |t: &Thread| progress.threads[t.index].finished.load(Acquire) == 1;
-            let Some(which) = turn.choose(&mut self.rng, &threads.iter().map(is_finished).collect::<Vec<_>>()) else {
+            let Some(which) =
+                turn.choose(&mut self.rng, &threads.iter().map(is_finished).collect::<Vec<_>>())
+            else {
                 break;
             };
             let mut thread = threads[which];
-            let context = format!("thread {} at {:#x}, stop {}", thread.index, thread.ip, self.run.stops);
+            let context =
+                format!("thread {} at {:#x}, stop {}", thread.index, thread.ip, self.run.stops);
             self.advance(&tracee, &mut thread).context(context)?;
             threads[which] = thread;
             let inside = self.judge().with_context(|| {
-                format!("thread {} stopped at {:#x}, stop {}", thread.index, thread.ip, self.run.stops)
+                format!(
+                    "thread {} stopped at {:#x}, stop {}",
+                    thread.index, thread.ip, self.run.stops
+                )
             })?;
             self.run.stops += 1;
             watch::moved();
@@ -168,10 +179,10 @@ impl Round<'_> {
         let bytes = self.arena.bytes();
         let entry = size_of::<lastwords_abi::session::Thread>();
         let table = &bytes[self.layout.threads as usize..];
-        table
-            .chunks_exact(entry)
-            .take(THREADS)
-            .any(|thread| u64_at(thread, 0) >> 32 == tid as u64 && (1..=4).any(|level| u64_at(thread, 64 * level) != 0))
+        table.chunks_exact(entry).take(THREADS).any(|thread| {
+            u64_at(thread, 0) >> 32 == tid as u64
+                && (1..=4).any(|level| u64_at(thread, 64 * level) != 0)
+        })
     }
 
     /// Takes the recorder's own counters over.
@@ -195,7 +206,8 @@ impl Round<'_> {
         ] {
             command.args([option, &value.to_string()]);
         }
-        let fault = clap::ValueEnum::to_possible_value(&self.run.fault).context("a fault's name")?;
+        let fault =
+            clap::ValueEnum::to_possible_value(&self.run.fault).context("a fault's name")?;
         command.args(["--fault", fault.get_name()]);
         // Symbols are bound at the start: a step in the dynamic linker is no step in the recorder.
         command.env("LD_BIND_NOW", "1");
@@ -207,12 +219,21 @@ impl Round<'_> {
     fn ready(&self, tracee: &Tracee, process: usize) -> Result<Vec<Thread>> {
         let count = self.run.scenario.threads_of_process();
         let reports = &self.arena.progress().threads;
-        let index_of = |tid: i32| (process..process + count).find(|&i| reports[i].ready.load(Acquire) == tid as u32);
+        let index_of = |tid: i32| {
+            (process..process + count).find(|&i| reports[i].ready.load(Acquire) == tid as u32)
+        };
         let tids = tracee.run_until_ready(count, |tid| index_of(tid).is_some())?;
         let mut threads = Vec::new();
         for tid in tids {
             let index = index_of(tid).context("a thread that is not ready")?;
-            threads.push(Thread { tid, index, ip: tracee.ip(tid)?, aborts: 0, calls: u64::MAX, inside: None });
+            threads.push(Thread {
+                tid,
+                index,
+                ip: tracee.ip(tid)?,
+                aborts: 0,
+                calls: u64::MAX,
+                inside: None,
+            });
         }
         threads.sort_by_key(|t| t.index);
         Ok(threads)
@@ -228,7 +249,8 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// Brings a thread to its next stop: one instruction on, into a signal's handler, or to a place inside a section.
+    /// Brings a thread to its next stop: one instruction on, into a signal's handler, or to a place
+    /// inside a section.
     fn advance(&mut self, tracee: &Tracee, thread: &mut Thread) -> Result<()> {
         let calls = self.arena.progress().writers[LEVELS * thread.index].begun.load(Acquire);
         if calls != thread.calls {
@@ -236,7 +258,8 @@ impl Round<'_> {
             (thread.calls, thread.aborts) = (calls, self.rng.below(most));
         }
         let at = self.run.sections.iter().position(|s| s.arming == thread.ip);
-        // From inside a section straight to the next place in it: what lies between was stepped before.
+        // From inside a section straight to the next place in it: what lies between was stepped
+        // before.
         let again = thread.inside.take().filter(|_| thread.aborts > 0 && !self.rng.one_in(4));
         if let Some(index) = at.or(again) {
             return self.run_section(tracee, thread, index, at.is_none());
@@ -251,13 +274,21 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// Runs a thread, which is about to arm a section or is inside it (`again`), to the next place inside.
-    fn run_section(&mut self, tracee: &Tracee, thread: &mut Thread, index: usize, again: bool) -> Result<()> {
+    /// Runs a thread, which is about to arm a section or is inside it (`again`), to the next place
+    /// inside.
+    fn run_section(
+        &mut self,
+        tracee: &Tracee,
+        thread: &mut Thread,
+        index: usize,
+        again: bool,
+    ) -> Result<()> {
         let others: Vec<u64> = self.run.sections.iter().map(|s| s.arming).collect();
         let section = &mut self.run.sections[index];
         let mut breakpoints = section.plan(thread.aborts > 0);
         if again {
-            // The abort handler and where it leads are passed; the recorder may go on to another section.
+            // The abort handler and where it leads are passed; the recorder may go on to another
+            // section.
             breakpoints.retain(|&at| at != section.abort && !section.exits.contains(&at));
             breakpoints.extend(others.iter().filter(|&&at| at != section.arming));
         }
@@ -284,19 +315,32 @@ impl Round<'_> {
     fn judge(&mut self) -> Result<u32> {
         let bytes = self.arena.bytes();
         let threads = self.layout.threads as usize;
-        let threads = &bytes[threads..threads + THREADS * size_of::<lastwords_abi::session::Thread>()];
+        let threads =
+            &bytes[threads..threads + THREADS * size_of::<lastwords_abi::session::Thread>()];
         let mut in_flight = Vec::new();
         let mut data: Vec<[&[u8]; 2]> = Vec::with_capacity(self.halves.len());
-        for (index, ((spec, at), copies)) in self.layout.streams.iter().zip(&mut self.copies).enumerate() {
+        for (index, ((spec, at), copies)) in
+            self.layout.streams.iter().zip(&mut self.copies).enumerate()
+        {
             let geometry = &self.geometry[index];
             let region = &bytes[*at as usize..(at + spec.region_len()) as usize];
             for (half, copy) in copies.iter_mut().enumerate() {
                 let control = &region[CONTROL_OFF + 128 + 192 * half..];
                 if geometry.lockless {
-                    lockless::in_flight(threads, spec.index, half, u64_at(control, 0), &mut in_flight);
+                    lockless::in_flight(
+                        threads,
+                        spec.index,
+                        half,
+                        u64_at(control, 0),
+                        &mut in_flight,
+                    );
                 }
                 let slots = &region[u64_at(region, 128 + 32 + 8 * half) as usize..];
-                let raw = Raw { control, slots, data: half_data(&self.layout, index, half, region, bytes, copy) };
+                let raw = Raw {
+                    control,
+                    slots,
+                    data: half_data(&self.layout, index, half, region, bytes, copy),
+                };
                 self.halves[index][half].read(geometry, raw, &in_flight);
             }
             let copies = &*copies;
@@ -305,16 +349,24 @@ impl Round<'_> {
         let flip = u32_at(bytes, self.layout.control as usize);
         let now = lastwords_ring::clock::counter();
         let places = self.layout.streams.first().map_or(1, |(spec, _)| spec.sub_buffers.into());
-        let stop = Stop { streams: &self.halves, data: &data, flip, now, is_first: self.is_first, places };
+        let stop =
+            Stop { streams: &self.halves, data: &data, flip, now, is_first: self.is_first, places };
         let inside = self.oracle.judge(&stop, self.arena.progress())?;
         self.is_first = false;
         let (oracle, progress) = (&self.oracle, self.arena.progress());
-        let was_recorded = |id: u16, payload: &[u8]| oracle.check_event(id, payload, progress).map(drop);
-        self.run.walks += u64::from(self.walker.judge(&stop, bytes, &self.layout, &was_recorded)?);
+        let was_recorded =
+            |id: u16, payload: &[u8]| oracle.check_event(id, payload, progress).map(drop);
+        self.run.walks +=
+            u64::from(self.walker.judge(&stop, bytes, &self.layout, &was_recorded)?);
         if !self.damaged && self.run.stops > 5000 {
             let (spec, at) = &self.layout.streams[self.run.cpu as usize];
-            self.damaged =
-                fault::damage(self.run.fault, &self.arena, spec, *at, &self.halves[self.run.cpu as usize][0]);
+            self.damaged = fault::damage(
+                self.run.fault,
+                &self.arena,
+                spec,
+                *at,
+                &self.halves[self.run.cpu as usize][0],
+            );
         }
         Ok(inside)
     }
@@ -340,7 +392,12 @@ fn half_data<'a>(
     half_data_again(spec, half, region, copy)
 }
 
-fn half_data_again<'a>(spec: &StreamSpec, half: usize, region: &'a [u8], copy: &'a [u8]) -> &'a [u8] {
+fn half_data_again<'a>(
+    spec: &StreamSpec,
+    half: usize,
+    region: &'a [u8],
+    copy: &'a [u8],
+) -> &'a [u8] {
     if spec.page_size != 0 {
         return copy;
     }
@@ -412,17 +469,32 @@ impl Turn {
 impl Run {
     /// A run of `scenario` on `cpu`.
     pub(crate) fn new(scenario: &'static Scenario, cpu: u32, fault: Fault) -> Self {
-        Self { scenario, cpu, fault, points: 0, stops: 0, walks: 0, sections: Vec::new(), trace: None }
+        Self {
+            scenario,
+            cpu,
+            fault,
+            points: 0,
+            stops: 0,
+            walks: 0,
+            sections: Vec::new(),
+            trace: None,
+        }
     }
 
     fn trace(&mut self, at: u64) -> Result<()> {
-        self.trace.as_mut().map_or(Ok(()), |out| writeln!(out, "{at:#x}")).context("the trace of addresses")
+        self.trace
+            .as_mut()
+            .map_or(Ok(()), |out| writeln!(out, "{at:#x}"))
+            .context("the trace of addresses")
     }
 
-    /// Instructions of sections at which a stop was made, and those of the sections that were entered.
+    /// Instructions of sections at which a stop was made, and those of the sections that were
+    /// entered.
     pub(crate) fn covered(&self) -> (usize, usize) {
         let entered = self.sections.iter().filter(|s| s.stops.iter().any(|&n| n > 0));
-        entered.fold((0, 0), |(met, all), s| (met + s.stops.iter().filter(|&&n| n > 0).count(), all + s.stops.len()))
+        entered.fold((0, 0), |(met, all), s| {
+            (met + s.stops.iter().filter(|&&n| n > 0).count(), all + s.stops.len())
+        })
     }
 }
 
@@ -433,10 +505,15 @@ pub(crate) fn pin() -> Result<u32> {
         let mut set: libc::cpu_set_t = core::mem::zeroed();
         let size = size_of::<libc::cpu_set_t>();
         ensure!(libc::sched_getaffinity(0, size, &raw mut set) == 0, "sched_getaffinity");
-        let cpu = (0..libc::CPU_SETSIZE as usize).find(|&c| libc::CPU_ISSET(c, &set)).context("no CPU to run on")?;
+        let cpu = (0..libc::CPU_SETSIZE as usize)
+            .find(|&c| libc::CPU_ISSET(c, &set))
+            .context("no CPU to run on")?;
         libc::CPU_ZERO(&mut set);
         libc::CPU_SET(cpu, &mut set);
-        ensure!(libc::sched_setaffinity(0, size, &raw const set) == 0, "sched_setaffinity to CPU {cpu}");
+        ensure!(
+            libc::sched_setaffinity(0, size, &raw const set) == 0,
+            "sched_setaffinity to CPU {cpu}"
+        );
         Ok(cpu as u32)
     }
 }

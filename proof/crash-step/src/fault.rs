@@ -25,8 +25,15 @@ pub(crate) enum Fault {
     StepBack,
 }
 
-/// Records as `locked` does, but moves the produced position before it copies. Only fills the first sub-buffer.
-pub(crate) fn publish_first(arena: &Arena, spec: &StreamSpec, at: u64, id: u16, payload: &[u8]) -> bool {
+/// Records as `locked` does, but moves the produced position before it copies. Only fills the first
+/// sub-buffer.
+pub(crate) fn publish_first(
+    arena: &Arena,
+    spec: &StreamSpec,
+    at: u64,
+    id: u16,
+    payload: &[u8],
+) -> bool {
     // SAFETY: a stream region that the parent initialised; its fields are atomics.
     let control = unsafe { &*arena.at(at + CONTROL_OFF as u64).cast::<StreamControl>() };
     let half = &control.half[0];
@@ -60,12 +67,15 @@ fn write(arena: &Arena, at: u64, bytes: &[u8]) {
     }
 }
 
-/// Damages the newest event of `half`, which is the first of the stream at `at`. False while there is none.
+/// Damages the newest event of `half`, which is the first of the stream at `at`. False while there
+/// is none.
 pub(crate) fn damage(fault: Fault, arena: &Arena, spec: &StreamSpec, at: u64, half: &Half) -> bool {
     let Some(newest) = half.events.last() else { return false };
     match fault {
         Fault::FlipBit => {
-            let place = arena.at(at + spec.data_range(0).start + (newest.payload.0 + newest.payload.1) as u64 - 1);
+            let place = arena
+                .at(at + spec.data_range(0).start + (newest.payload.0 + newest.payload.1) as u64
+                    - 1);
             // SAFETY: a byte of the arena; the child is stopped.
             unsafe { place.write_volatile(place.read_volatile() ^ 4) };
         }

@@ -1,4 +1,5 @@
-//! The lockless part of the plain reader: reservations in flight, holes, commit counters. See docs/ABI.md, section 8.
+//! The lockless part of the plain reader: reservations in flight, holes, commit counters. See
+//! docs/ABI.md, section 8.
 
 use super::naive::{Geometry, Half, Packet, Raw, Verdict, u64_at};
 
@@ -23,7 +24,13 @@ pub(crate) struct InFlight {
 }
 
 /// The reservations in flight of a half, from the table of threads.
-pub(crate) fn in_flight(threads: &[u8], stream: u32, half: usize, reserve: u64, out: &mut Vec<InFlight>) {
+pub(crate) fn in_flight(
+    threads: &[u8],
+    stream: u32,
+    half: usize,
+    reserve: u64,
+    out: &mut Vec<InFlight>,
+) {
     out.clear();
     let target = ((u64::from(stream) << 1) | half as u64) + 1;
     let owner = (reserve & !(1 << 63)) >> 52;
@@ -44,17 +51,31 @@ pub(crate) fn in_flight(threads: &[u8], stream: u32, half: usize, reserve: u64, 
 }
 
 /// Reads sub-buffer `packet.number` of a lockless half.
-pub(crate) fn read(half: &mut Half, geometry: &Geometry, raw: Raw<'_>, packet: &Packet<'_>, in_flight: &[InFlight]) {
+pub(crate) fn read(
+    half: &mut Half,
+    geometry: &Geometry,
+    raw: Raw<'_>,
+    packet: &Packet<'_>,
+    in_flight: &[InFlight],
+) {
     let faults = half.faults.len();
     read_place(half, geometry, raw, packet, in_flight);
     if half.faults.len() > faults {
-        let slot: Vec<u64> =
-            (0..4).map(|i| u64_at(&raw.slots[(packet.number % geometry.count) as usize * 64..], 8 * i)).collect();
-        half.faults.push(format!("slot {slot:?}, produced {}, in flight {in_flight:?}", half.produced));
+        let slot: Vec<u64> = (0..4)
+            .map(|i| u64_at(&raw.slots[(packet.number % geometry.count) as usize * 64..], 8 * i))
+            .collect();
+        half.faults
+            .push(format!("slot {slot:?}, produced {}, in flight {in_flight:?}", half.produced));
     }
 }
 
-fn read_place(half: &mut Half, geometry: &Geometry, raw: Raw<'_>, packet: &Packet<'_>, in_flight: &[InFlight]) {
+fn read_place(
+    half: &mut Half,
+    geometry: &Geometry,
+    raw: Raw<'_>,
+    packet: &Packet<'_>,
+    in_flight: &[InFlight],
+) {
     let (size, number) = (geometry.size, packet.number);
     let slot = &raw.slots[(number % geometry.count) as usize * 64..];
     let committed = u64_at(slot, 0).wrapping_sub(number / geometry.count * size);
@@ -67,7 +88,8 @@ fn read_place(half: &mut Half, geometry: &Geometry, raw: Raw<'_>, packet: &Packe
         Some(f) => f.begin - begin,
         None => u64_at(slot, 8).wrapping_sub(begin),
     };
-    // The counter was made whole where a dead recorder left a hole, and the ring had not yet come round.
+    // The counter was made whole where a dead recorder left a hole, and the ring had not yet come
+    // round.
     let reclaimed = committed == size && in_flight.iter().any(|f| f.begin < end && f.end > begin);
     if committed == size && (!reclaimed || Half::is_whole(geometry, packet)) {
         return half.read_closed(geometry, packet);
@@ -89,10 +111,12 @@ fn read_place(half: &mut Half, geometry: &Geometry, raw: Raw<'_>, packet: &Packe
     if whole && (!is_last && committed == size - 84 || is_last && committed == content - 84) {
         return half.read_open(geometry, packet, content);
     }
-    let holes: Vec<(u64, u64)> = here.iter().filter(|f| f.state == RESERVING).map(|f| (f.begin, f.end)).collect();
+    let holes: Vec<(u64, u64)> =
+        here.iter().filter(|f| f.state == RESERVING).map(|f| (f.begin, f.end)).collect();
     half.holes += holes.len();
     let expected = content - 84 - holes.iter().map(|h| h.1 - h.0).sum::<u64>();
-    let mut maybe: Vec<u64> = here.iter().filter(|f| f.state == COPIED).map(|f| f.end - f.begin).collect();
+    let mut maybe: Vec<u64> =
+        here.iter().filter(|f| f.state == COPIED).map(|f| f.end - f.begin).collect();
     let mut sure = expected - maybe.iter().sum::<u64>();
     if !is_last {
         if leaving.is_some() { maybe.push(size - content) } else { sure += size - content }

@@ -31,8 +31,13 @@ pub(crate) fn set_ip(tid: i32, ip: u64) -> Result<()> {
 }
 
 /// Reads or writes the registers of a stopped thread.
-fn registers_of(tid: i32, request: libc::c_uint, to: &mut Option<libc::user_regs_struct>) -> Result<()> {
-    // SAFETY: the registers are plain numbers; the request reads or writes at most as many bytes of them as the vector says.
+fn registers_of(
+    tid: i32,
+    request: libc::c_uint,
+    to: &mut Option<libc::user_regs_struct>,
+) -> Result<()> {
+    // SAFETY: the registers are plain numbers; the request reads or writes at most as many bytes of
+    // them as the vector says.
     let done = unsafe {
         let registers = to.get_or_insert_with(|| core::mem::zeroed());
         let mut place = libc::iovec {
@@ -41,20 +46,26 @@ fn registers_of(tid: i32, request: libc::c_uint, to: &mut Option<libc::user_regs
         };
         libc::ptrace(request, tid, NT_PRSTATUS, &raw mut place)
     };
-    ensure!(done != -1, "ptrace request {request} for registers: {}", std::io::Error::last_os_error());
+    ensure!(
+        done != -1,
+        "ptrace request {request} for registers: {}",
+        std::io::Error::last_os_error()
+    );
     Ok(())
 }
 
 /// The instructions of `code`, which lies at `start`.
 pub(crate) fn instructions(code: &[u8], start: u64) -> Result<Vec<Step>> {
     ensure!(code.len() % 4 == 0, "half an instruction in the section from {start:#x}");
-    let words = code.chunks_exact(4).map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]));
+    let words =
+        code.chunks_exact(4).map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]));
     Ok((0u64..).zip(words).map(|(n, word)| step(start + 4 * n, word)).collect())
 }
 
 fn step(at: u64, word: u32) -> Step {
     // `bits` of the word from `low` on, a signed count of instructions.
-    let away = |low: u32, bits: u32| (i64::from(word << (32 - bits - low)) << 32 >> (64 - bits)) * 4;
+    let away =
+        |low: u32, bits: u32| (i64::from(word << (32 - bits - low)) << 32 >> (64 - bits)) * 4;
     let away = match word {
         // B, BL
         w if w & 0x7c00_0000 == 0x1400_0000 => Some(away(0, 26)),

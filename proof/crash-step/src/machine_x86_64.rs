@@ -44,8 +44,8 @@ pub(crate) fn instructions(code: &[u8], start: u64) -> Result<Vec<Step>> {
     Ok(found)
 }
 
-/// The address of `mov [register + 8], register` that ends at `start`, or of the same relative to the thread pointer: that is
-/// tried first, since without its first byte it is the other.
+/// The address of `mov [register + 8], register` that ends at `start`, or of the same relative to
+/// the thread pointer: that is tried first, since without its first byte it is the other.
 pub(crate) fn arming(before: &[u8], start: u64) -> Option<u64> {
     let is_arming = |i: &Instruction, len: usize, prefix: Register| {
         i.len() == len
@@ -54,9 +54,11 @@ pub(crate) fn arming(before: &[u8], start: u64) -> Option<u64> {
             && i.memory_displacement64() == 8
             && i.segment_prefix() == prefix
     };
-    [(6usize, Register::FS), (5, Register::FS), (4, Register::None)].into_iter().find_map(|(len, prefix)| {
-        let at = start - len as u64;
-        let i = Decoder::with_ip(64, &before[8 - len..], at, DecoderOptions::NONE).decode();
-        is_arming(&i, len, prefix).then_some(at)
-    })
+    [(6usize, Register::FS), (5, Register::FS), (4, Register::None)].into_iter().find_map(
+        |(len, prefix)| {
+            let at = start - len as u64;
+            let i = Decoder::with_ip(64, &before[8 - len..], at, DecoderOptions::NONE).decode();
+            is_arming(&i, len, prefix).then_some(at)
+        },
+    )
 }

@@ -1,9 +1,10 @@
 //! `cargo xtask crash-step`: a kill at every instruction of the recorder.
 //!
-//! A child records into shared memory and is stepped by ptrace, one instruction at a time. At each stop the memory is what a
-//! kill at that instruction leaves. A plain reader recovers it, and an oracle that knows what the
-//! child records and which calls have returned judges it: every committed event is recovered
-//! exactly, none is invented, and each nesting level loses at most the event in flight.
+//! A child records into shared memory and is stepped by ptrace, one instruction at a time. At each
+//! stop the memory is what a kill at that instruction leaves. A plain reader recovers it, and an
+//! oracle that knows what the child records and which calls have returned judges it: every
+//! committed event is recovered exactly, none is invented, and each nesting level loses at most the
+//! event in flight.
 #![deny(unsafe_code)]
 
 #[allow(unsafe_code)]
@@ -118,7 +119,9 @@ fn run_here(args: &Args) -> Result<()> {
     let chosen: Vec<&'static Scenario> = if args.scenario.is_empty() {
         SCENARIOS.iter().collect()
     } else {
-        let find = |n: &String| scenario::find(n).with_context(|| format!("no scenario `{n}`: {}", names()));
+        let find = |n: &String| {
+            scenario::find(n).with_context(|| format!("no scenario `{n}`: {}", names()))
+        };
         args.scenario.iter().map(find).collect::<Result<_>>()?
     };
     let since = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
@@ -129,16 +132,30 @@ fn run_here(args: &Args) -> Result<()> {
     let each = points.div_ceil(chosen.len() as u64);
     println!(
         "{:<22} {:>9} {:>9} {:>8} {:>8} {:>7} {:>9} {:>9} {:>7}",
-        "scenario", "points", "recovered", "events", "refused", "rounds", "in-flight", "sections", "s"
+        "scenario",
+        "points",
+        "recovered",
+        "events",
+        "refused",
+        "rounds",
+        "in-flight",
+        "sections",
+        "s"
     );
     let mut all = Total::default();
     for scenario in chosen {
         let mut run = Run::new(scenario, cpu, args.fault);
-        run.trace = args.trace.as_ref().map(std::fs::File::create).transpose()?.map(std::io::BufWriter::new);
+        run.trace = args
+            .trace
+            .as_ref()
+            .map(std::fs::File::create)
+            .transpose()?
+            .map(std::io::BufWriter::new);
         let each = each.max(if each >= PROVES { scenario.least() } else { 0 });
         let proves = each >= PROVES && args.fault == Fault::None;
         let done = run_scenario(run, seed, each, proves);
-        let (run, tally, rounds, took) = done.with_context(|| format!("scenario {}: --seed {seed}", scenario.name))?;
+        let (run, tally, rounds, took) =
+            done.with_context(|| format!("scenario {}: --seed {seed}", scenario.name))?;
         print_row(&run, &tally, rounds, took);
         if proves {
             happened(&run, &tally)?;
@@ -179,17 +196,27 @@ impl Total {
     }
 }
 
-/// Rounds of a scenario until it has so many kill points; where what it is for did not happen by then, for [`LONGER`] times as many.
-fn run_scenario(mut run: Run, seed: u64, points: u64, proves: bool) -> Result<(Run, Tally, u32, Duration)> {
+/// Rounds of a scenario until it has so many kill points; where what it is for did not happen by
+/// then, for [`LONGER`] times as many.
+fn run_scenario(
+    mut run: Run,
+    seed: u64,
+    points: u64,
+    proves: bool,
+) -> Result<(Run, Tally, u32, Duration)> {
     let start = Instant::now();
     let window = (points / 4).clamp(1500, 8000) * run.scenario.patience();
     let mut sum = Tally::default();
     let mut rounds = 0;
-    let lacks = |run: &Run, sum: &Tally| proves && run.points < points * LONGER && happened(run, sum).is_err();
+    let lacks = |run: &Run, sum: &Tally| {
+        proves && run.points < points * LONGER && happened(run, sum).is_err()
+    };
     while run.points < points || lacks(&run, &sum) {
         let before = run.points;
-        let round_seed = lastwords_testkit::random::mix(seed ^ lastwords_testkit::random::mix(rounds.into()));
-        let tally = drive::round(&mut run, round_seed, window).with_context(|| format!("round {rounds}"))?;
+        let round_seed =
+            lastwords_testkit::random::mix(seed ^ lastwords_testkit::random::mix(rounds.into()));
+        let tally = drive::round(&mut run, round_seed, window)
+            .with_context(|| format!("round {rounds}"))?;
         sum.add(&tally);
         rounds += 1;
         if run.points == before {
@@ -208,11 +235,17 @@ fn happened(run: &Run, tally: &Tally) -> Result<()> {
         Plot::Stalled => ("sub-buffer passed over", tally.passed),
         Plot::Dead if lockless => ("hole of the dead reclaimed", tally.reclaimed),
         _ if !scenario.planned => ("event of a thread whose sections failed", tally.unbound),
-        _ if scenario.mode == lastwords_abi::session::MODE_DISCARD => ("event refused", tally.refused),
+        _ if scenario.mode == lastwords_abi::session::MODE_DISCARD => {
+            ("event refused", tally.refused)
+        }
         _ => ("event", tally.committed),
     };
     if count == 0 {
-        bail!("{}: no {what} in {} kill points: the scenario proves nothing", scenario.name, run.points);
+        bail!(
+            "{}: no {what} in {} kill points: the scenario proves nothing",
+            scenario.name,
+            run.points
+        );
     }
     Ok(())
 }

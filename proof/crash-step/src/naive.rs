@@ -1,4 +1,5 @@
-//! A plain reader of streams, written from docs/ABI.md alone: the oracle beside the product's own walker.
+//! A plain reader of streams, written from docs/ABI.md alone: the oracle beside the product's own
+//! walker.
 //!
 //! Every event has one field of raw bytes, so that a payload is a u32 count and that many bytes.
 
@@ -58,7 +59,8 @@ pub(crate) struct Half {
     pub(crate) consumed: u64,
     /// Reservations that nobody wrote.
     pub(crate) holes: usize,
-    /// The half is being begun anew: its first position is told, the produced one is still of what was in it.
+    /// The half is being begun anew: its first position is told, the produced one is still of what
+    /// was in it.
     pub(crate) half_begun: bool,
     /// The faults, in words.
     pub(crate) faults: Vec<String>,
@@ -112,7 +114,10 @@ impl Half {
             let packet = Packet { number, at, bytes: &raw.data[at..at + size as usize] };
             if geometry.lockless {
                 lockless::read(self, geometry, raw, &packet, in_flight);
-            } else if number + geometry.count == last && attempted && !Self::is_whole(geometry, &packet) {
+            } else if number + geometry.count == last
+                && attempted
+                && !Self::is_whole(geometry, &packet)
+            {
                 // A recorder began the next sub-buffer in its place and did not come to an end.
                 self.lowest = number + 1;
             } else if number < last {
@@ -128,7 +133,8 @@ impl Half {
         let (content, size) = (u64_at(packet.bytes, 48) / 8, geometry.size);
         packet.is_headed(geometry)
             && (84..=size - 16).contains(&content)
-            && checksum(&packet.bytes[..content as usize]) == u64_at(packet.bytes, size as usize - 8)
+            && checksum(&packet.bytes[..content as usize])
+                == u64_at(packet.bytes, size as usize - 8)
     }
 
     /// A sub-buffer that must be closed.
@@ -161,27 +167,45 @@ impl Half {
         self.sub_buffers.push((packet.number, verdict, content));
     }
 
-    /// Decodes the events up to `content`, passing over `holes` (positions). `headless`: nothing of the header is taken;
-    /// where the first event, which has the whole clock, is a hole, the next counts from the sub-buffer before.
-    pub(crate) fn decode(&mut self, packet: &Packet<'_>, content: u64, holes: &[(u64, u64)], headless: bool) {
+    /// Decodes the events up to `content`, passing over `holes` (positions). `headless`: nothing of
+    /// the header is taken; where the first event, which has the whole clock, is a hole, the next
+    /// counts from the sub-buffer before.
+    pub(crate) fn decode(
+        &mut self,
+        packet: &Packet<'_>,
+        content: u64,
+        holes: &[(u64, u64)],
+        headless: bool,
+    ) {
         let base = packet.number * packet.bytes.len() as u64;
         let mut clock = if headless { self.clock } else { u64_at(packet.bytes, 32) };
         let mut at = 84u64;
         while at < content {
-            if let Some(&(_, end)) = holes.iter().find(|&&(begin, end)| (begin..end).contains(&(base + at))) {
+            if let Some(&(_, end)) =
+                holes.iter().find(|&&(begin, end)| (begin..end).contains(&(base + at)))
+            {
                 at = end - base;
                 continue;
             }
             let position = base + at;
-            let Some((header, id)) = header(packet.bytes, at as usize, content as usize, &mut clock) else {
-                self.faults
-                    .push(format!("position {position}: an event's header is cut by the content's end {content}"));
+            let Some((header, id)) =
+                header(packet.bytes, at as usize, content as usize, &mut clock)
+            else {
+                self.faults.push(format!(
+                    "position {position}: an event's header is cut by the content's end {content}"
+                ));
                 return;
             };
             let start = at as usize + header;
-            let len = if start + 4 <= content as usize { u32_at(packet.bytes, start) as usize + 4 } else { usize::MAX };
+            let len = if start + 4 <= content as usize {
+                u32_at(packet.bytes, start) as usize + 4
+            } else {
+                usize::MAX
+            };
             if len > content as usize - start {
-                self.faults.push(format!("position {position}: a payload of {len} bytes leaves the content {content}"));
+                self.faults.push(format!(
+                    "position {position}: a payload of {len} bytes leaves the content {content}"
+                ));
                 return;
             }
             if position >= self.first {
@@ -191,7 +215,10 @@ impl Half {
             self.clock = clock;
         }
         if at != content {
-            self.faults.push(format!("sub-buffer {}: events end at {at}, content at {content}", packet.number));
+            self.faults.push(format!(
+                "sub-buffer {}: events end at {at}, content at {content}",
+                packet.number
+            ));
         }
     }
 }

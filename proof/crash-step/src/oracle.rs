@@ -1,8 +1,8 @@
 //! The oracle: compares the recovered events with the events that must be there.
 //!
-//! It knows the events that each writer was to record, the reports of the writers, and the events recovered at every
-//! earlier stop. It judges each stop alone. No committed event is missing unless the ring has overwritten it. Every
-//! event was recorded, and has its right bytes, id and clock.
+//! It knows the events that each writer was to record, the reports of the writers, and the events
+//! recovered at every earlier stop. It judges each stop alone. No committed event is missing unless
+//! the ring has overwritten it. Every event was recorded, and has its right bytes, id and clock.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::Acquire;
@@ -23,7 +23,8 @@ pub(crate) struct Stop<'a> {
     pub(crate) flip: u32,
     /// The clock now.
     pub(crate) now: u64,
-    /// The first stop of a process that has recorded before: what the ring came round to since was never seen.
+    /// The first stop of a process that has recorded before: what the ring came round to since was
+    /// never seen.
     pub(crate) is_first: bool,
     /// Sub-buffers of a half.
     pub(crate) places: u64,
@@ -73,7 +74,8 @@ pub(crate) struct Tally {
     pub(crate) unbound: u64,
     /// Snapshots that were taken.
     pub(crate) swaps: u64,
-    /// Holes of the dead that were reclaimed, and sub-buffers passed over, as the recorder counts them.
+    /// Holes of the dead that were reclaimed, and sub-buffers passed over, as the recorder counts
+    /// them.
     pub(crate) reclaimed: u64,
     pub(crate) passed: u64,
 }
@@ -106,7 +108,8 @@ pub(crate) struct Oracle<'a> {
 impl<'a> Oracle<'a> {
     pub(crate) fn new(scenario: &'a Scenario, seed: u64, streams: usize) -> Self {
         let writer = |w: usize| {
-            let plan: Vec<Event> = (0..scenario.events()).map(|n| scenario.event(seed, w, n)).collect();
+            let plan: Vec<Event> =
+                (0..scenario.events()).map(|n| scenario.event(seed, w, n)).collect();
             Writer { resolved: 0, seen: vec![false; plan.len()], born: vec![0; plan.len()], plan }
         };
         let writers = (0..MAX_WRITERS).map(writer).collect();
@@ -132,11 +135,16 @@ impl<'a> Oracle<'a> {
         self.check_writers(progress)
     }
 
-    /// Takes as seen what was recorded and overwritten before the first stop: of each writer what is older than all
-    /// that is there, where the ring came round.
+    /// Takes as seen what was recorded and overwritten before the first stop: of each writer what
+    /// is older than all that is there, where the ring came round.
     fn pass_over(&mut self, stop: &Stop<'_>, progress: &Progress) {
         let size = self.scenario.sub_buffer_size;
-        if !stop.streams.iter().flatten().any(|h| h.lowest > h.first / size && h.consumed <= h.first) {
+        if !stop
+            .streams
+            .iter()
+            .flatten()
+            .any(|h| h.lowest > h.first / size && h.consumed <= h.first)
+        {
             return;
         }
         let there = self.histories.iter().flatten().flat_map(|h| &h.events);
@@ -159,11 +167,20 @@ impl<'a> Oracle<'a> {
         ensure!(found.faults.is_empty(), "{}", found.faults.join("; "));
         let swapping = progress.swaps[0].load(Acquire) != progress.swaps[1].load(Acquire);
         let spare = (stop.flip as usize & 1) ^ 1 == half;
-        ensure!(!found.half_begun || (swapping && spare), "produced {} before first {}", found.produced, found.first);
+        ensure!(
+            !found.half_begun || (swapping && spare),
+            "produced {} before first {}",
+            found.produced,
+            found.first
+        );
         let history = &mut self.histories[index][half];
         let mut before = std::mem::take(&mut history.events);
         if history.first != found.first {
-            ensure!(before.is_empty() || (swapping && spare), "the half was begun anew at {}", found.first);
+            ensure!(
+                before.is_empty() || (swapping && spare),
+                "the half was begun anew at {}",
+                found.first
+            );
             before.clear();
             history.first = found.first;
         }
@@ -177,9 +194,12 @@ impl<'a> Oracle<'a> {
             let key = self.check_event(event.id, payload, progress)?;
             let seen = Seen { position: event.position, clock: event.clock, key };
             match pop_if(&mut before, |b| b.position == event.position) {
-                Some(b) => ensure!(b.key == key && b.clock == event.clock, "was {b:?}, now it is {seen:?}"),
+                Some(b) => {
+                    ensure!(b.key == key && b.clock == event.clock, "was {b:?}, now it is {seen:?}")
+                }
                 None => {
-                    self.tally.unbound += u64::from(index + 1 == stop.streams.len() && self.is_rseq());
+                    self.tally.unbound +=
+                        u64::from(index + 1 == stop.streams.len() && self.is_rseq());
                     self.check_new(stop, progress, half, &seen)?;
                 }
             }
@@ -200,39 +220,70 @@ impl<'a> Oracle<'a> {
     /// An event that was there and is not any more: the ring must have come round to it.
     fn check_gone(&self, half: &Half, gone: &Seen) -> Result<()> {
         let number = gone.position / self.scenario.sub_buffer_size;
-        ensure!(number < half.lowest, "LOST: {gone:?} was recovered before; produced {}", half.produced);
+        ensure!(
+            number < half.lowest,
+            "LOST: {gone:?} was recovered before; produced {}",
+            half.produced
+        );
         if self.scenario.mode == lastwords_abi::session::MODE_DISCARD {
-            ensure!(gone.position < half.consumed, "LOST: {gone:?} was overwritten in discard mode");
+            ensure!(
+                gone.position < half.consumed,
+                "LOST: {gone:?} was overwritten in discard mode"
+            );
         }
         Ok(())
     }
 
     /// The event is one that was recorded; returns its writer and number.
-    pub(crate) fn check_event(&self, id: u16, payload: &[u8], progress: &Progress) -> Result<(usize, usize)> {
+    pub(crate) fn check_event(
+        &self,
+        id: u16,
+        payload: &[u8],
+        progress: &Progress,
+    ) -> Result<(usize, usize)> {
         ensure!(payload.len() >= 8, "TORN: a payload of {} bytes", payload.len());
         let key = super::naive::u32_at(payload, 4);
         let (writer, sequence) = ((key >> 16) as usize, (key & 0xffff) as usize);
         let known = self.writers.get(writer).and_then(|w| w.plan.get(sequence));
         let Some(event) = known else { bail!("INVENTED: key {key:#x}") };
-        ensure!(event.payload == payload && event.id == id, "TORN: key {key:#x}, id {id}, payload {payload:02x?}");
+        ensure!(
+            event.payload == payload && event.id == id,
+            "TORN: key {key:#x}, id {id}, payload {payload:02x?}"
+        );
         let report = &progress.writers[writer];
-        ensure!((sequence as u64) < report.begun.load(Acquire), "INVENTED: key {key:#x} was not begun");
+        ensure!(
+            (sequence as u64) < report.begun.load(Acquire),
+            "INVENTED: key {key:#x} was not begun"
+        );
         let result = report.results[sequence].load(Acquire);
         ensure!(result != RESULT_LOST, "INVENTED: key {key:#x} was refused");
         Ok((writer, sequence))
     }
 
     /// An event that was not there at the stop before.
-    fn check_new(&mut self, stop: &Stop<'_>, progress: &Progress, half: usize, seen: &Seen) -> Result<()> {
+    fn check_new(
+        &mut self,
+        stop: &Stop<'_>,
+        progress: &Progress,
+        half: usize,
+        seen: &Seen,
+    ) -> Result<()> {
         let (writer, sequence) = seen.key;
-        let generation = self.generation.saturating_sub(u64::from(self.generation & 1 != half as u64 & 1));
+        let generation =
+            self.generation.saturating_sub(u64::from(self.generation & 1 != half as u64 & 1));
         let w = &mut self.writers[writer];
         ensure!(!w.seen[sequence], "INVENTED: {seen:?} was recovered elsewhere before");
         w.seen[sequence] = true;
-        ensure!(w.born[sequence] <= generation, "{seen:?} was recorded after the swap, into what was swapped out");
-        let settled =
-            progress.swaps[0].load(Acquire) == progress.swaps[1].load(Acquire) && progress.restless.load(Acquire) == 0;
-        ensure!(generation == self.generation || !settled, "{seen:?} came into the snapshot after it was taken");
+        ensure!(
+            w.born[sequence] <= generation,
+            "{seen:?} was recorded after the swap, into what was swapped out"
+        );
+        let settled = progress.swaps[0].load(Acquire) == progress.swaps[1].load(Acquire)
+            && progress.restless.load(Acquire) == 0;
+        ensure!(
+            generation == self.generation || !settled,
+            "{seen:?} came into the snapshot after it was taken"
+        );
         let report = &progress.writers[writer];
         let before = report.before[sequence].load(Acquire);
         let after = match report.after[sequence].load(Acquire) {
@@ -248,7 +299,8 @@ impl<'a> Oracle<'a> {
     fn check_fill(&self, half: &Half) -> Result<()> {
         let least = self.scenario.sub_buffer_size - 16 - self.scenario.largest();
         for &(number, verdict, content) in &half.sub_buffers {
-            if verdict == Verdict::Committed && number > half.first / self.scenario.sub_buffer_size {
+            if verdict == Verdict::Committed && number > half.first / self.scenario.sub_buffer_size
+            {
                 ensure!(content >= least, "sub-buffer {number} was left at {content}");
             }
         }
@@ -263,7 +315,11 @@ impl<'a> Oracle<'a> {
             while w.resolved < begun {
                 match report.results[w.resolved].load(Acquire) {
                     RESULT_OK => {
-                        ensure!(w.seen[w.resolved], "LOST: event {} of writer {index} is not there", w.resolved);
+                        ensure!(
+                            w.seen[w.resolved],
+                            "LOST: event {} of writer {index} is not there",
+                            w.resolved
+                        );
                         self.tally.committed += 1;
                     }
                     RESULT_LOST => self.tally.refused += 1,
@@ -294,6 +350,9 @@ fn pop_if(events: &mut VecDeque<Seen>, wanted: impl Fn(&Seen) -> bool) -> Option
 fn check_order(last: Option<&Seen>, seen: &Seen) -> Result<()> {
     let Some(last) = last else { return Ok(()) };
     ensure!(last.clock <= seen.clock, "the clock steps back from {last:?} to {seen:?}");
-    ensure!(last.key.0 != seen.key.0 || last.key.1 < seen.key.1, "out of order: {last:?}, {seen:?}");
+    ensure!(
+        last.key.0 != seen.key.0 || last.key.1 < seen.key.1,
+        "out of order: {last:?}, {seen:?}"
+    );
     Ok(())
 }

@@ -1,7 +1,8 @@
 //! The scenarios that are stepped: their table, and the events that each writer records.
 
 use lastwords_abi::session::{
-    CHANNEL_PAYLOAD_SIZE, MODE_DISCARD, MODE_OVERWRITE, RESERVATION_LOCKED, RESERVATION_LOCKLESS, RESERVATION_RSEQ,
+    CHANNEL_PAYLOAD_SIZE, MODE_DISCARD, MODE_OVERWRITE, RESERVATION_LOCKED, RESERVATION_LOCKLESS,
+    RESERVATION_RSEQ,
 };
 
 use lastwords_testkit::random::mix;
@@ -30,7 +31,8 @@ pub(crate) enum Form {
     Words,
     /// All header forms: any id, any size, pauses that overflow the 27 bits of clock.
     Headers,
-    /// 8 to 28 bytes and behind them a text or bytes, of any length: the fast path of rseq for tails.
+    /// 8 to 28 bytes and behind them a text or bytes, of any length: the fast path of rseq for
+    /// tails.
     Tails,
     /// Many parts.
     Parts,
@@ -149,7 +151,8 @@ pub(crate) fn find(name: &str) -> Option<&'static Scenario> {
 #[derive(Debug, Clone)]
 pub(crate) struct Event {
     pub(crate) id: u16,
-    /// The payload: a u32 count, then that many bytes: key u32 (`writer << 16 | sequence`), filler.
+    /// The payload: a u32 count, then that many bytes: key u32 (`writer << 16 | sequence`),
+    /// filler.
     pub(crate) payload: Vec<u8>,
     /// Parts in which it is given; 0: as words.
     pub(crate) parts: usize,
@@ -183,7 +186,8 @@ impl Scenario {
         }
     }
 
-    /// Events that `thread` records before it is stepped, so that the steps fall on any state of the ring.
+    /// Events that `thread` records before it is stepped, so that the steps fall on any state of
+    /// the ring.
     pub(crate) fn skipped(&self, seed: u64, thread: usize) -> usize {
         let most = match (self.mode, self.plot) {
             (MODE_DISCARD, _) => 40,
@@ -191,11 +195,13 @@ impl Scenario {
             _ => self.events() - 12,
         };
         let dice = mix(seed ^ mix(thread as u64 + 77)) as usize;
-        // From the very first event in one round of eight: its claims and registrations are steps too.
+        // From the very first event in one round of eight: its claims and registrations are steps
+        // too.
         if dice.is_multiple_of(8) { 0 } else { (dice >> 8) % most }
     }
 
-    /// How many times the usual stops a round has: an event whose sections are all aborted takes thousands.
+    /// How many times the usual stops a round has: an event whose sections are all aborted takes
+    /// thousands.
     pub(crate) fn patience(&self) -> u64 {
         match self.plot {
             _ if !self.planned => 5,
@@ -232,9 +238,11 @@ impl Scenario {
             Form::Parts => ((die % 41) as u16, 8 + size % 64, 2 + (die >> 8) as usize % 7),
             Form::Long => ((die % 41) as u16, 8 + size % 1592, (die >> 8) as usize % 4),
         };
-        let pause = if self.form == Form::Headers && (dice >> 20).is_multiple_of(24) { 60 } else { 0 };
+        let pause =
+            if self.form == Form::Headers && (dice >> 20).is_multiple_of(24) { 60 } else { 0 };
         let mut payload = payload(key, len);
-        let tail = if self.form == Form::Tails { tail(&mut payload, (die >> 8) as usize) } else { 0 };
+        let tail =
+            if self.form == Form::Tails { tail(&mut payload, (die >> 8) as usize) } else { 0 };
         Event { id, payload, parts, pause, tail }
     }
 }
@@ -253,11 +261,13 @@ fn payload(key: u32, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Chooses the first 8 to 28 bytes of `payload` as the head, and makes the rest a text with a NUL in every second case. Returns
-/// the length of the head.
+/// Chooses the first 8 to 28 bytes of `payload` as the head, and makes the rest a text with a NUL
+/// in every second case. Returns the length of the head.
 fn tail(payload: &mut [u8], die: usize) -> usize {
     let head = 8 + die % 21;
-    if let Some((nul, text)) = payload[head..].split_last_mut().filter(|_| (die / 21).is_multiple_of(2)) {
+    if let Some((nul, text)) =
+        payload[head..].split_last_mut().filter(|_| (die / 21).is_multiple_of(2))
+    {
         text.iter_mut().for_each(|byte| *byte = (*byte).max(1));
         *nul = 0;
     }

@@ -1,7 +1,9 @@
-//! The restartable sections of the child's program: where each begins and ends, and its instructions.
+//! The restartable sections of the child's program: where each begins and ends, and its
+//! instructions.
 //!
-//! A stop inside a section aborts it, so that stepping never gets to its last store. A breakpoint does: the section runs
-//! from its beginning to the breakpoint, and what is in memory then is what a kill there leaves.
+//! A stop inside a section aborts it, so that stepping never gets to its last store. A breakpoint
+//! does: the section runs from its beginning to the breakpoint, and what is in memory then is what
+//! a kill there leaves.
 
 use anyhow::{Context as _, Result};
 
@@ -28,8 +30,8 @@ pub(crate) struct Section {
 }
 
 impl Section {
-    /// The breakpoints for one run of the section: behind its committing store, where else it can be left for and, if it may
-    /// be aborted, the next of its instructions whose turn it is.
+    /// The breakpoints for one run of the section: behind its committing store, where else it can
+    /// be left for and, if it may be aborted, the next of its instructions whose turn it is.
     pub(crate) fn plan(&mut self, may_abort: bool) -> Vec<u64> {
         let mut breakpoints = vec![self.committed, self.abort];
         breakpoints.extend(&self.exits);
@@ -64,7 +66,8 @@ impl Section {
 /// All sections of the child.
 pub(crate) fn find(tracee: &Tracee) -> Result<Vec<Section>> {
     let file = std::fs::read(rig::own_program()).context("our own program")?;
-    let (address, len) = elf_section(&file, b"__rseq_cs").context("the program has no section __rseq_cs")?;
+    let (address, len) =
+        elf_section(&file, b"__rseq_cs").context("the program has no section __rseq_cs")?;
     let bias = tracee.bias()?;
     let mut table = vec![0u8; len as usize];
     tracee.read(bias + address, &mut table)?;
@@ -79,9 +82,14 @@ fn section(tracee: &Tracee, descriptor: &[u8]) -> Result<Section> {
     let (before, code) = code.split_at(8);
     let steps = machine::instructions(code, start)?;
     let instructions: Vec<u64> = steps.iter().map(|step| step.at).collect();
-    let exits = steps.iter().filter_map(|step| step.target).filter(|to| !(start..end).contains(to)).collect();
+    let exits = steps
+        .iter()
+        .filter_map(|step| step.target)
+        .filter(|to| !(start..end).contains(to))
+        .collect();
     let arming = machine::arming(before, start);
-    let arming = arming.with_context(|| format!("no arming store before {start:#x}: {before:02x?}"))?;
+    let arming =
+        arming.with_context(|| format!("no arming store before {start:#x}: {before:02x?}"))?;
     let stops = vec![0; instructions.len() + 1];
     Ok(Section { arming, instructions, committed: end, abort, exits, stops, next: 0 })
 }

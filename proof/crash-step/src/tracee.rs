@@ -40,7 +40,10 @@ impl Tracee {
         let child = command.stdin(Stdio::null()).spawn().context("cannot start the child")?;
         let pid = i32::try_from(child.id()).context("its process id")?;
         let (stopped, tid) = wait(pid)?;
-        ensure!(stopped == Stopped::Trap && tid == pid, "the child did not stop at its exec: {stopped:?}");
+        ensure!(
+            stopped == Stopped::Trap && tid == pid,
+            "the child did not stop at its exec: {stopped:?}"
+        );
         let options = libc::PTRACE_O_EXITKILL | libc::PTRACE_O_TRACECLONE;
         request(libc::PTRACE_SETOPTIONS, pid, 0, options as usize)?;
         let path = format!("/proc/{pid}/mem");
@@ -48,9 +51,13 @@ impl Tracee {
         Ok(Self { pid, memory })
     }
 
-    /// Lets all threads run until `threads` of them have stopped themselves by SIGSTOP when `is_ready` knows them;
-    /// returns their ids, unordered.
-    pub(crate) fn run_until_ready(&self, threads: usize, is_ready: impl Fn(i32) -> bool) -> Result<Vec<i32>> {
+    /// Lets all threads run until `threads` of them have stopped themselves by SIGSTOP when
+    /// `is_ready` knows them; returns their ids, unordered.
+    pub(crate) fn run_until_ready(
+        &self,
+        threads: usize,
+        is_ready: impl Fn(i32) -> bool,
+    ) -> Result<Vec<i32>> {
         let mut ready = Vec::new();
         request(libc::PTRACE_CONT, self.pid, 0, 0)?;
         while ready.len() < threads {
@@ -58,7 +65,9 @@ impl Tracee {
             match stopped {
                 Stopped::Signal(libc::SIGSTOP) if is_ready(tid) => ready.push(tid),
                 // A new thread's first stop, and its maker's.
-                Stopped::Signal(libc::SIGSTOP) | Stopped::Clone => request(libc::PTRACE_CONT, tid, 0, 0)?,
+                Stopped::Signal(libc::SIGSTOP) | Stopped::Clone => {
+                    request(libc::PTRACE_CONT, tid, 0, 0)?
+                }
                 other => bail!("the child stopped before it was ready: {other:?}"),
             }
         }
@@ -97,11 +106,15 @@ impl Tracee {
 
     /// Reads the child's memory.
     pub(crate) fn read(&self, at: u64, bytes: &mut [u8]) -> Result<()> {
-        self.memory.read_exact_at(bytes, at).with_context(|| format!("cannot read the child's memory at {at:#x}"))
+        self.memory
+            .read_exact_at(bytes, at)
+            .with_context(|| format!("cannot read the child's memory at {at:#x}"))
     }
 
     fn write(&self, at: u64, bytes: &[u8]) -> Result<()> {
-        self.memory.write_all_at(bytes, at).with_context(|| format!("cannot write the child's memory at {at:#x}"))
+        self.memory
+            .write_all_at(bytes, at)
+            .with_context(|| format!("cannot write the child's memory at {at:#x}"))
     }
 
     /// Where the child's program is mapped, less the addresses in its file.
@@ -109,7 +122,10 @@ impl Tracee {
         let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.pid)).context("maps")?;
         let exe = std::fs::read_link(format!("/proc/{}/exe", self.pid)).context("exe")?;
         let exe = exe.to_string_lossy();
-        let line = maps.lines().find(|l| l.ends_with(exe.as_ref())).context("the program is not in its own maps")?;
+        let line = maps
+            .lines()
+            .find(|l| l.ends_with(exe.as_ref()))
+            .context("the program is not in its own maps")?;
         let start = line.split('-').next().unwrap_or_default();
         u64::from_str_radix(start, 16).context("an address in maps")
     }
@@ -123,7 +139,8 @@ impl Tracee {
             let mut status = 0;
             // SAFETY: `status` is a place for the result.
             let tid = unsafe { libc::waitpid(-1, &raw mut status, libc::__WALL) };
-            if tid < 0 || tid == self.pid && (libc::WIFEXITED(status) || libc::WIFSIGNALED(status)) {
+            if tid < 0 || tid == self.pid && (libc::WIFEXITED(status) || libc::WIFSIGNALED(status))
+            {
                 return;
             }
         }
@@ -139,7 +156,11 @@ impl Drop for Tracee {
 fn request(request: libc::c_uint, tid: i32, address: usize, data: usize) -> Result<()> {
     // SAFETY: none of the requests made here gives the kernel an address of ours.
     let done = unsafe { libc::ptrace(request, tid, address, data) };
-    ensure!(done != -1, "ptrace request {request} for thread {tid}: {}", std::io::Error::last_os_error());
+    ensure!(
+        done != -1,
+        "ptrace request {request} for thread {tid}: {}",
+        std::io::Error::last_os_error()
+    );
     Ok(())
 }
 

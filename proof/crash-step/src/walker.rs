@@ -1,7 +1,7 @@
 //! Recovery by the product's own reader, beside the plain one: both must find the same events.
 //!
-//! Recovery depends on nothing but the memory, so it runs when that has changed since the stop before; at the stops between it
-//! would find the same.
+//! Recovery depends on nothing but the memory, so it runs when that has changed since the stop
+//! before; at the stops between it would find the same.
 
 use std::sync::Arc;
 
@@ -42,7 +42,8 @@ impl Image for ArenaImage {
 
     fn read(&self, address: u64, buf: &mut [u8]) -> Result<(), Hole> {
         let at = address.wrapping_sub(self.ranges[0].address).wrapping_add(self.begin);
-        let bytes = usize::try_from(at).ok().and_then(|at| self.arena.bytes().get(at..)?.get(..buf.len()));
+        let bytes =
+            usize::try_from(at).ok().and_then(|at| self.arena.bytes().get(at..)?.get(..buf.len()));
         let bytes = bytes.filter(|_| address >= self.ranges[0].address);
         buf.copy_from_slice(bytes.ok_or(Hole { address, cause: HoleCause::Unmapped })?);
         Ok(())
@@ -75,13 +76,19 @@ impl Walker {
     /// The child has the arena at that address.
     pub(crate) fn found_at(&mut self, base: u64) {
         let len = self.arena.bytes().len() as u64 - self.begin;
-        let range = Range { address: base + self.begin, len, name: "arena".into(), offset: 0, hole: None };
-        self.image = Some(Arc::new(ArenaImage { arena: self.arena.clone(), begin: self.begin, ranges: vec![range] }));
+        let range =
+            Range { address: base + self.begin, len, name: "arena".into(), offset: 0, hole: None };
+        self.image = Some(Arc::new(ArenaImage {
+            arena: self.arena.clone(),
+            begin: self.begin,
+            ranges: vec![range],
+        }));
         self.last.clear();
     }
 
     /// Recovers and compares, if memory has changed. True where it had.
-    /// `was_recorded` checks an event that stands in a place which was passed over: the plain reader leaves those out.
+    /// `was_recorded` checks an event that stands in a place which was passed over: the plain
+    /// reader leaves those out.
     pub(crate) fn judge(
         &mut self,
         stop: &Stop<'_>,
@@ -100,7 +107,8 @@ impl Walker {
         let session = recover(image, false)?;
         for (index, halves) in stop.streams.iter().enumerate() {
             let live = (stop.flip & 1) as usize;
-            let wanted: &[usize] = if snapshot == SNAPSHOT_SWAPPING { &[live ^ 1, live] } else { &[live] };
+            let wanted: &[usize] =
+                if snapshot == SNAPSHOT_SWAPPING { &[live ^ 1, live] } else { &[live] };
             compare(&session, index, halves, wanted, stop, was_recorded)
                 .with_context(|| format!("stream {index}, live"))?;
         }
@@ -117,11 +125,19 @@ impl Walker {
 }
 
 fn recover(image: &Arc<dyn Image>, snapshot: bool) -> Result<Session> {
-    let found = session::find(image, &Options { snapshot, ..Options::default() }, &Budget::default(), &unwatched)?;
+    let found = session::find(
+        image,
+        &Options { snapshot, ..Options::default() },
+        &Budget::default(),
+        &unwatched,
+    )?;
     ensure!(found.sessions.len() == 1 && found.notes.is_empty(), "recovery: {found:?}");
     let session = found.sessions.into_iter().next().context("no session")?;
     let evidence = session.evidence();
-    let bad = evidence.sub_buffers.iter().find(|s| matches!(s.verdict, Verdict::Invalid | Verdict::Missing));
+    let bad = evidence
+        .sub_buffers
+        .iter()
+        .find(|s| matches!(s.verdict, Verdict::Invalid | Verdict::Missing));
     ensure!(bad.is_none(), "recovery: {bad:?}");
     let bad = evidence.gaps.iter().find(|g| matches!(g.cause, Cause::Damaged | Cause::Missing));
     ensure!(bad.is_none(), "recovery: {bad:?}");
@@ -144,7 +160,9 @@ fn compare(
     let mut expected = wanted.iter().flat_map(|&h| halves[h].events.iter().map(move |e| (h, e)));
     let is_stale = |number: u64| {
         let in_place = |(n, verdict, _): &(u64, naive::Verdict, u64)| {
-            *verdict == naive::Verdict::Stale && number < *n && (n - number).is_multiple_of(stop.places)
+            *verdict == naive::Verdict::Stale
+                && number < *n
+                && (n - number).is_multiple_of(stop.places)
         };
         wanted.iter().any(|&h| halves[h].sub_buffers.iter().any(in_place))
     };
@@ -158,7 +176,10 @@ fn compare(
             }
             let got: Event = (event.clock, event.id, bytes[event.payload()].to_vec());
             let want = expected.next().map(|(half, e)| as_event(e, stop.data[index][half]));
-            ensure!(want.as_ref() == Some(&got), "recovery found {got:?}, the plain reader {want:?}");
+            ensure!(
+                want.as_ref() == Some(&got),
+                "recovery found {got:?}, the plain reader {want:?}"
+            );
         }
     }
     let missing = expected.next();

@@ -1,4 +1,5 @@
-//! A child that does not come to its next stop is killed, so that the command fails in place of hanging.
+//! A child that does not come to its next stop is killed, so that the command fails in place of
+//! hanging.
 
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;

@@ -44,5 +44,7 @@ fn nothing_where_nothing_is() {
     let output = crash_step(&["--scenario", "lockless-signals", "--points", "3000"]);
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
-    assert!(String::from_utf8_lossy(&output.stdout).contains("none lost, none torn, none invented"));
+    assert!(
+        String::from_utf8_lossy(&output.stdout).contains("none lost, none torn, none invented")
+    );
 }

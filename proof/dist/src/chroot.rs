@@ -8,9 +8,10 @@ use anyhow::{Context, Result, bail};
 use rig::mirror::System;
 use rig::{debian, run_quietly};
 
-/// Besides the essential packages: a compiler for what links with the library, systemd, which judges the units, and the tools that make
-/// the first file systems of crash kernels.
-const PACKAGES: &str = "gcc,libc6-dev,pkg-config,systemd,initramfs-tools-core,dracut-core,cpio,zstd";
+/// Besides the essential packages: a compiler for what links with the library, systemd, which
+/// judges the units, and the tools that make the first file systems of crash kernels.
+const PACKAGES: &str =
+    "gcc,libc6-dev,pkg-config,systemd,initramfs-tools-core,dracut-core,cpio,zstd";
 
 pub(super) struct Chroot {
     tarball: PathBuf,
@@ -23,7 +24,8 @@ impl Chroot {
         Ok(Self { tarball: debian::tarball("debian", suite.unwrap_or(&host.codename), PACKAGES)? })
     }
 
-    /// Installs, uses and removes the packages, without a network, in name spaces that end with the script.
+    /// Installs, uses and removes the packages, without a network, in name spaces that end with the
+    /// script.
     pub(super) fn run(&self, scratch: &Path, debs: &[PathBuf]) -> Result<()> {
         let root = scratch.join("chroot");
         std::fs::create_dir(&root)?;
@@ -33,12 +35,14 @@ impl Chroot {
         }
         let copy = |from: &Path, to: &str| {
             let name = from.file_name().unwrap_or_default();
-            std::fs::copy(from, root.join(to).join(name)).with_context(|| from.display().to_string())
+            std::fs::copy(from, root.join(to).join(name))
+                .with_context(|| from.display().to_string())
         };
         for deb in debs {
             copy(deb, "packages")?;
         }
-        for source in ["examples/c-app/main.c", "examples/compare.awk", "proof/dist/src/chroot.sh"] {
+        for source in ["examples/c-app/main.c", "examples/compare.awk", "proof/dist/src/chroot.sh"]
+        {
             copy(&rig::root().join(source), "sources")?;
         }
         let enter = "mount -t proc proc \"$1/proc\"; mount -t tmpfs tmpfs \"$1/dev/shm\"; mount -t tmpfs tmpfs \"$1/tmp\"

@@ -19,7 +19,8 @@ pub(super) struct Layout {
     pub(super) changes: &'static str,
 }
 
-/// Files of `hooks` that are installed as they are: path in the repository, path on the system, mode.
+/// Files of `hooks` that are installed as they are: path in the repository, path on the system,
+/// mode.
 const HOOKS: &[(&str, &str, u32)] = &[
     ("hooks/systemd/save-bundle", "usr/lib/lastwords/save-bundle", PROGRAM),
     ("hooks/systemd/save-last-boot", "usr/lib/lastwords/save-last-boot", PROGRAM),
@@ -27,18 +28,43 @@ const HOOKS: &[(&str, &str, u32)] = &[
     ("hooks/systemd/retain", "usr/lib/lastwords/retain", PROGRAM),
     ("hooks/systemd/common.sh", "usr/lib/lastwords/common.sh", FILE),
     ("hooks/systemd/sessions.sh", "usr/lib/lastwords/sessions.sh", FILE),
-    ("hooks/systemd/lastwords-bundle.service", "usr/lib/systemd/system/lastwords-bundle.service", FILE),
-    ("hooks/systemd/lastwords-last-boot.service", "usr/lib/systemd/system/lastwords-last-boot.service", FILE),
-    ("hooks/systemd/lastwords-collect.service", "usr/lib/systemd/system/lastwords-collect.service", FILE),
-    ("hooks/systemd/lastwords-collect.timer", "usr/lib/systemd/system/lastwords-collect.timer", FILE),
-    ("hooks/systemd/lastwords-retention.service", "usr/lib/systemd/system/lastwords-retention.service", FILE),
-    ("hooks/systemd/lastwords-retention.timer", "usr/lib/systemd/system/lastwords-retention.timer", FILE),
+    (
+        "hooks/systemd/lastwords-bundle.service",
+        "usr/lib/systemd/system/lastwords-bundle.service",
+        FILE,
+    ),
+    (
+        "hooks/systemd/lastwords-last-boot.service",
+        "usr/lib/systemd/system/lastwords-last-boot.service",
+        FILE,
+    ),
+    (
+        "hooks/systemd/lastwords-collect.service",
+        "usr/lib/systemd/system/lastwords-collect.service",
+        FILE,
+    ),
+    (
+        "hooks/systemd/lastwords-collect.timer",
+        "usr/lib/systemd/system/lastwords-collect.timer",
+        FILE,
+    ),
+    (
+        "hooks/systemd/lastwords-retention.service",
+        "usr/lib/systemd/system/lastwords-retention.service",
+        FILE,
+    ),
+    (
+        "hooks/systemd/lastwords-retention.timer",
+        "usr/lib/systemd/system/lastwords-retention.timer",
+        FILE,
+    ),
     ("hooks/systemd/lastwords.conf", "usr/lib/tmpfiles.d/lastwords.conf", FILE),
     ("hooks/kdump/save-trace", "usr/lib/lastwords/save-trace", PROGRAM),
     ("hooks/apparmor/application", "usr/share/lastwords/apparmor", FILE),
 ];
 
-/// The hooks that put the program into a crash kernel's first file system, by the tool that makes it.
+/// The hooks that put the program into a crash kernel's first file system, by the tool that makes
+/// it.
 const DEBIAN_HOOKS: &[(&str, &str, u32)] = &[
     ("hooks/initramfs-tools/lastwords", "usr/share/initramfs-tools/hooks/lastwords", PROGRAM),
     (
@@ -46,11 +72,23 @@ const DEBIAN_HOOKS: &[(&str, &str, u32)] = &[
         "usr/share/initramfs-tools/scripts/local-bottom/lastwords-save-trace",
         PROGRAM,
     ),
-    ("hooks/kdump/kdump-tools.conf", "usr/lib/systemd/system/kdump-tools-dump.service.d/lastwords.conf", FILE),
+    (
+        "hooks/kdump/kdump-tools.conf",
+        "usr/lib/systemd/system/kdump-tools-dump.service.d/lastwords.conf",
+        FILE,
+    ),
 ];
 const DRACUT_HOOKS: &[(&str, &str, u32)] = &[
-    ("hooks/dracut/module-setup.sh", "usr/lib/dracut/modules.d/95lastwords/module-setup.sh", PROGRAM),
-    ("hooks/dracut/save-trace-hook.sh", "usr/lib/dracut/modules.d/95lastwords/save-trace-hook.sh", PROGRAM),
+    (
+        "hooks/dracut/module-setup.sh",
+        "usr/lib/dracut/modules.d/95lastwords/module-setup.sh",
+        PROGRAM,
+    ),
+    (
+        "hooks/dracut/save-trace-hook.sh",
+        "usr/lib/dracut/modules.d/95lastwords/save-trace-hook.sh",
+        PROGRAM,
+    ),
 ];
 
 /// Pages of the program's package: path in the repository, name.
@@ -74,16 +112,20 @@ impl System {
     pub(super) fn layout(self) -> Result<Layout> {
         Ok(match self {
             Self::Debian => {
-                let triplet = run_quietly(Command::new("dpkg-architecture").args(["-q", "DEB_HOST_MULTIARCH"]))?;
+                let triplet = run_quietly(
+                    Command::new("dpkg-architecture").args(["-q", "DEB_HOST_MULTIARCH"]),
+                )?;
                 Layout {
                     libraries: format!("lib/{}", triplet.trim()),
                     zsh: "usr/share/zsh/vendor-completions",
                     changes: "changelog",
                 }
             }
-            Self::Rpm => {
-                Layout { libraries: "lib64".into(), zsh: "usr/share/zsh/site-functions", changes: "CHANGELOG.md" }
-            }
+            Self::Rpm => Layout {
+                libraries: "lib64".into(),
+                zsh: "usr/share/zsh/site-functions",
+                changes: "CHANGELOG.md",
+            },
         })
     }
 }
@@ -94,7 +136,8 @@ pub(super) fn program(tree: &Tree, system: System, program: &Path) -> Result<()>
     tree.copy("usr/bin/lastwords", PROGRAM, program)?;
     tree.strip("usr/bin/lastwords", "--strip-unneeded")?;
     texts(tree, program, "usr/share", layout.zsh)?;
-    // dracut is on Debian too, and the hook of initramfs-tools is of no use where there is no initramfs-tools.
+    // dracut is on Debian too, and the hook of initramfs-tools is of no use where there is no
+    // initramfs-tools.
     let own = if system == System::Debian { DEBIAN_HOOKS } else { &[] };
     for (from, to, mode) in HOOKS.iter().chain(DRACUT_HOOKS).chain(own) {
         tree.copy(to, *mode, &rig::root().join(from))?;
@@ -137,8 +180,14 @@ pub(super) fn texts(tree: &Tree, program: &Path, share: &str, zsh: &str) -> Resu
     Ok(())
 }
 
-/// Installs the C library as its own script does, and divides the files between the library's package and the one for compilers.
-pub(super) fn library(libraries: &Path, system: System, run_time: &Tree, development: &Tree) -> Result<()> {
+/// Installs the C library as its own script does, and divides the files between the library's
+/// package and the one for compilers.
+pub(super) fn library(
+    libraries: &Path,
+    system: System,
+    run_time: &Tree,
+    development: &Tree,
+) -> Result<()> {
     let layout = system.layout()?;
     let whole = Tree::create(run_time.root().with_extension("whole"))?;
     run_quietly(
@@ -150,7 +199,8 @@ pub(super) fn library(libraries: &Path, system: System, run_time: &Tree, develop
     )?;
     let folder = format!("usr/{}", layout.libraries);
     for path in whole.files()? {
-        // `liblastwords.so.0` and the file that it names are for programs that run; the rest is for compilers.
+        // `liblastwords.so.0` and the file that it names are for programs that run; the rest is for
+        // compilers.
         let is_run_time = path.contains("/liblastwords.so.");
         let to = if is_run_time { run_time } else { development };
         to.take(&path, &whole, &path)?;
@@ -163,12 +213,20 @@ pub(super) fn library(libraries: &Path, system: System, run_time: &Tree, develop
     let archive = format!("{folder}/liblastwords.a");
     development.strip(&archive, "--strip-debug")?;
     let (names, example) = match system {
-        System::Debian => (["liblastwords0", "liblastwords-dev"], "usr/share/doc/liblastwords-dev/examples/hello.c"),
-        System::Rpm => (["liblastwords0", "liblastwords-devel"], "usr/share/doc/liblastwords-devel/hello.c"),
+        System::Debian => (
+            ["liblastwords0", "liblastwords-dev"],
+            "usr/share/doc/liblastwords-dev/examples/hello.c",
+        ),
+        System::Rpm => {
+            (["liblastwords0", "liblastwords-devel"], "usr/share/doc/liblastwords-devel/hello.c")
+        }
     };
     for (tree, name) in [(run_time, names[0]), (development, names[1])] {
         document(tree, system, name, layout.changes)?;
-        tree.compress(&format!("usr/share/doc/{name}/THIRD-PARTY"), linked::notices("lastwords-capi")?)?;
+        tree.compress(
+            &format!("usr/share/doc/{name}/THIRD-PARTY"),
+            linked::notices("lastwords-capi")?,
+        )?;
     }
     development.copy(example, FILE, &rig::root().join("crates/capi/examples/hello.c"))?;
     Ok(())
@@ -195,10 +253,14 @@ pub(super) fn licences(tree: &Tree, folder: &str) -> Result<()> {
 /// The licences in the form of Debian (DEP 5).
 fn copyright() -> Result<String> {
     let mit = read("LICENSE-MIT")?;
-    let holder =
-        mit.lines().find_map(|line| line.strip_prefix("Copyright (c) ")).context("LICENSE-MIT names no holder")?;
-    let indented: String =
-        mit.lines().map(|line| if line.is_empty() { " .\n".into() } else { format!(" {line}\n") }).collect();
+    let holder = mit
+        .lines()
+        .find_map(|line| line.strip_prefix("Copyright (c) "))
+        .context("LICENSE-MIT names no holder")?;
+    let indented: String = mit
+        .lines()
+        .map(|line| if line.is_empty() { " .\n".into() } else { format!(" {line}\n") })
+        .collect();
     Ok(format!(
         "Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/\nUpstream-Name: lastwords\n\
          Comment: Libraries of others are linked in; THIRD-PARTY.gz has their licences.\n\n\

@@ -1,4 +1,5 @@
-//! `cargo xtask crates`: what crates.io would get of each crate: its metadata, its page, its licences, and the packed files.
+//! `cargo xtask crates`: what crates.io would get of each crate: its metadata, its page, its
+//! licences, and the packed files.
 
 use std::process::Command;
 
@@ -17,18 +18,22 @@ pub(crate) struct Args {
     /// Build each crate from its packed files, as `cargo publish` does: minutes
     #[arg(long)]
     verify: bool,
-    /// Check the whole workspace with the oldest Rust that `rust-version` names; rustup must have it: minutes
+    /// Check the whole workspace with the oldest Rust that `rust-version` names; rustup must have
+    /// it: minutes
     #[arg(long)]
     oldest: bool,
-    /// Compare the public items of each library with those of a commit or tag; needs cargo-semver-checks: minutes
+    /// Compare the public items of each library with those of a commit or tag; needs
+    /// cargo-semver-checks: minutes
     #[arg(long, value_name = "REVISION")]
     since: Option<String>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let metadata = super::workspace()?;
-    let published: Vec<&Package> = metadata.packages.iter().filter(|package| is_published(package)).collect();
-    let faults: Vec<String> = published.iter().flat_map(|package| faults(package, &metadata)).collect();
+    let published: Vec<&Package> =
+        metadata.packages.iter().filter(|package| is_published(package)).collect();
+    let faults: Vec<String> =
+        published.iter().flat_map(|package| faults(package, &metadata)).collect();
     ensure!(faults.is_empty(), "{}", faults.join("\n"));
     pack(&published, args.verify)?;
     for package in &published {
@@ -69,12 +74,17 @@ fn faults(package: &Package, metadata: &Metadata) -> Vec<String> {
         let Some(other) = known(&dependency.name) else { continue };
         let has_version = dependency.req != cargo_metadata::semver::VersionReq::STAR;
         match (is_published(other), dependency.kind == DependencyKind::Development) {
-            (false, false) => find(format!("it depends on {}, which is not published", dependency.name)),
-            // cargo removes a development dependency without a version when it packs, and looks for others on crates.io.
+            (false, false) => {
+                find(format!("it depends on {}, which is not published", dependency.name))
+            }
+            // cargo removes a development dependency without a version when it packs, and looks for
+            // others on crates.io.
             (false, true) if has_version => {
                 find(format!("{} is not published: it must have no `version`", dependency.name))
             }
-            (true, false) if !has_version => find(format!("{} needs a `version` beside its `path`", dependency.name)),
+            (true, false) if !has_version => {
+                find(format!("{} needs a `version` beside its `path`", dependency.name))
+            }
             _ => {}
         }
     }
@@ -108,11 +118,19 @@ fn check_packed(package: &Package, metadata: &Metadata) -> Result<()> {
 }
 
 fn check_oldest(published: &[&Package]) -> Result<()> {
-    let version = published.first().and_then(|package| package.rust_version.clone()).context("no rust-version")?;
+    let version = published
+        .first()
+        .and_then(|package| package.rust_version.clone())
+        .context("no rust-version")?;
     let toolchain = format!("+{}.{}", version.major, version.minor);
     let mut command = Command::new("cargo");
     // The cargo that runs us has set its own compiler in the environment.
-    command.current_dir(rig::root()).arg(&toolchain).args(["check", "--workspace", "--all-targets", "--locked"]);
+    command.current_dir(rig::root()).arg(&toolchain).args([
+        "check",
+        "--workspace",
+        "--all-targets",
+        "--locked",
+    ]);
     command
         .args(["--target-dir", "target/oldest"])
         .env_remove("RUSTC")
@@ -120,7 +138,10 @@ fn check_oldest(published: &[&Package]) -> Result<()> {
         .env_remove("RUSTUP_TOOLCHAIN");
     let status = command.status().context("cargo")?;
     if !status.success() {
-        bail!("cargo {toolchain} check: {status}; `rustup toolchain install {}` adds the toolchain", &toolchain[1..]);
+        bail!(
+            "cargo {toolchain} check: {status}; `rustup toolchain install {}` adds the toolchain",
+            &toolchain[1..]
+        );
     }
     Ok(())
 }
@@ -131,10 +152,13 @@ fn check_since(published: &[&Package], revision: &str) -> Result<()> {
         command.current_dir(rig::root()).arg("semver-checks");
         command
     };
-    run_quietly(program().arg("--version")).context("`cargo install cargo-semver-checks --locked` installs it")?;
+    run_quietly(program().arg("--version"))
+        .context("`cargo install cargo-semver-checks --locked` installs it")?;
     let mut command = program();
     command.args(["--baseline-rev", revision]);
-    for package in published.iter().filter(|package| package.targets.iter().any(|target| target.is_lib())) {
+    for package in
+        published.iter().filter(|package| package.targets.iter().any(|target| target.is_lib()))
+    {
         command.args(["-p", package.name.as_str()]);
     }
     let status = command.status().context("cargo")?;

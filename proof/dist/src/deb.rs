@@ -30,12 +30,26 @@ const PROGRAM_SCRIPTS: &[(&str, u32, &str)] = &[
 ];
 
 /// Makes the three packages in `to`; returns their files.
-pub(super) fn build(release: &Release, built: &Built, scratch: &Path, to: &Path) -> Result<Vec<PathBuf>> {
-    Ok([vec![program(release, &built.program, scratch, to)?], libraries(release, built, scratch, to)?].concat())
+pub(super) fn build(
+    release: &Release,
+    built: &Built,
+    scratch: &Path,
+    to: &Path,
+) -> Result<Vec<PathBuf>> {
+    Ok([
+        vec![program(release, &built.program, scratch, to)?],
+        libraries(release, built, scratch, to)?,
+    ]
+    .concat())
 }
 
 /// Makes the package of the program.
-pub(super) fn program(release: &Release, program: &Path, scratch: &Path, to: &Path) -> Result<PathBuf> {
+pub(super) fn program(
+    release: &Release,
+    program: &Path,
+    scratch: &Path,
+    to: &Path,
+) -> Result<PathBuf> {
     let tree = Tree::create(scratch.join("deb-program"))?;
     contents::program(&tree, System::Debian, program)?;
     let package = Package {
@@ -90,21 +104,34 @@ fn libraries(release: &Release, built: &Built, scratch: &Path, to: &Path) -> Res
         control: &[],
     };
     let packages = [(&run_time, of_library), (&development, for_compilers)];
-    packages.into_iter().map(|(tree, package)| finish(release, tree, &package, scratch, to)).collect()
+    packages
+        .into_iter()
+        .map(|(tree, package)| finish(release, tree, &package, scratch, to))
+        .collect()
 }
 
 /// Adds what dpkg needs to know, and makes the package.
-fn finish(release: &Release, tree: &Tree, package: &Package<'_>, scratch: &Path, to: &Path) -> Result<PathBuf> {
+fn finish(
+    release: &Release,
+    tree: &Tree,
+    package: &Package<'_>,
+    scratch: &Path,
+    to: &Path,
+) -> Result<PathBuf> {
     let changes = format!(
         "lastwords ({}) unstable; urgency=medium\n\n  * Release {}; changelog.gz has what is new.\n\n -- {}  {}\n",
         release.debian(),
         release.version,
         release.maintainer,
-        run_quietly(Command::new("date").args(["-u", "-R", "-d"]).arg(format!("@{}", release.epoch)))?.trim()
+        run_quietly(
+            Command::new("date").args(["-u", "-R", "-d"]).arg(format!("@{}", release.epoch))
+        )?
+        .trim()
     );
     tree.compress(&format!("usr/share/doc/{}/changelog.Debian", package.name), changes)?;
     let files = tree.files()?;
-    let sums = run_quietly(Command::new("md5sum").current_dir(tree.root()).args(regular(tree, &files)))?;
+    let sums =
+        run_quietly(Command::new("md5sum").current_dir(tree.root()).args(regular(tree, &files)))?;
     let architecture = rig::apt::architecture()?;
     let depends = depends(tree, &files, package, scratch)?;
     let mut fields: Vec<(&str, String)> = vec![
@@ -120,7 +147,10 @@ fn finish(release: &Release, tree: &Tree, package: &Package<'_>, scratch: &Path,
     ];
     fields.extend(package.more.iter().map(|(name, value)| (*name, (*value).to_string())));
     fields.extend(release.homepage.clone().map(|page| ("Homepage", page)));
-    fields.push(("Description", format!("{}\n {}", package.summary, package.description.join("\n "))));
+    fields.push((
+        "Description",
+        format!("{}\n {}", package.summary, package.description.join("\n ")),
+    ));
     let control: String = fields.iter().map(|(name, value)| format!("{name}: {value}\n")).collect();
     tree.write("DEBIAN/control", FILE, control)?;
     tree.write("DEBIAN/md5sums", FILE, sums)?;
@@ -129,7 +159,8 @@ fn finish(release: &Release, tree: &Tree, package: &Package<'_>, scratch: &Path,
     }
     let file = to.join(format!("{}_{}_{architecture}.deb", package.name, release.debian()));
     let mut command = Command::new("dpkg-deb");
-    // dpkg-deb gives files that are younger than SOURCE_DATE_EPOCH that time, and ends lists in a fixed order.
+    // dpkg-deb gives files that are younger than SOURCE_DATE_EPOCH that time, and ends lists in a
+    // fixed order.
     command.env("SOURCE_DATE_EPOCH", release.epoch.to_string()).arg("--root-owner-group");
     command.args(if release.small { ["-Zxz", "-z6"] } else { ["-Zgzip", "-z1"] });
     run_quietly(command.arg("--build").arg(tree.root()).arg(&file))?;
@@ -151,7 +182,8 @@ fn size(tree: &Tree, files: &[String]) -> Result<u64> {
     files.iter().map(kilobytes).sum()
 }
 
-/// The packages that have the shared libraries which the programs need, by `dpkg-shlibdeps`, and those that the package names.
+/// The packages that have the shared libraries which the programs need, by `dpkg-shlibdeps`, and
+/// those that the package names.
 fn depends(tree: &Tree, files: &[String], package: &Package<'_>, scratch: &Path) -> Result<String> {
     let is_elf = |path: &&String| {
         let path = tree.root().join(path);
@@ -164,7 +196,10 @@ fn depends(tree: &Tree, files: &[String], package: &Package<'_>, scratch: &Path)
         let source = scratch.join("shlibdeps");
         let control = source.join("debian/control");
         std::fs::create_dir_all(source.join("debian"))?;
-        std::fs::write(&control, format!("Source: lastwords\n\nPackage: {}\nArchitecture: any\n", package.name))?;
+        std::fs::write(
+            &control,
+            format!("Source: lastwords\n\nPackage: {}\nArchitecture: any\n", package.name),
+        )?;
         let mut command = Command::new("dpkg-shlibdeps");
         command.current_dir(&source).args(["-O", "--warnings=0"]);
         for program in programs {
@@ -187,5 +222,6 @@ fn depends(tree: &Tree, files: &[String], package: &Package<'_>, scratch: &Path)
 fn starts_with_elf(path: &Path) -> bool {
     use std::io::Read as _;
     let mut magic = [0; 4];
-    std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut magic)).is_ok() && magic == *b"\x7fELF"
+    std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut magic)).is_ok()
+        && magic == *b"\x7fELF"
 }

@@ -1,4 +1,5 @@
-//! The crates that are linked into what is shipped: their list for an SBOM, and the texts of their licences.
+//! The crates that are linked into what is shipped: their list for an SBOM, and the texts of their
+//! licences.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -21,7 +22,10 @@ fn metadata(target: &str) -> Result<Metadata> {
 }
 
 /// The packages that are linked into a package, it included, and what each of them uses directly.
-fn linked<'a>(metadata: &'a Metadata, name: &str) -> Result<BTreeMap<&'a PackageId, BTreeSet<&'a PackageId>>> {
+fn linked<'a>(
+    metadata: &'a Metadata,
+    name: &str,
+) -> Result<BTreeMap<&'a PackageId, BTreeSet<&'a PackageId>>> {
     let resolve = metadata.resolve.as_ref().context("cargo metadata resolved nothing")?;
     let root = metadata.workspace_packages().into_iter().find(|p| p.name == name);
     let root = &root.with_context(|| format!("no package {name}"))?.id;
@@ -30,11 +34,23 @@ fn linked<'a>(metadata: &'a Metadata, name: &str) -> Result<BTreeMap<&'a Package
         if found.contains_key(id) {
             continue;
         }
-        let node = resolve.nodes.iter().find(|node| node.id == *id).context("a package that is not resolved")?;
-        // Build scripts and procedural macros run on the machine that builds; only normal dependencies are linked.
-        let normal = |dep: &&cargo_metadata::NodeDep| dep.dep_kinds.iter().any(|k| k.kind == DependencyKind::Normal);
-        let uses: BTreeSet<&PackageId> =
-            node.deps.iter().filter(normal).map(|dep| &dep.pkg).filter(|id| !is_macro(&metadata[*id])).collect();
+        let node = resolve
+            .nodes
+            .iter()
+            .find(|node| node.id == *id)
+            .context("a package that is not resolved")?;
+        // Build scripts and procedural macros run on the machine that builds; only normal
+        // dependencies are linked.
+        let normal = |dep: &&cargo_metadata::NodeDep| {
+            dep.dep_kinds.iter().any(|k| k.kind == DependencyKind::Normal)
+        };
+        let uses: BTreeSet<&PackageId> = node
+            .deps
+            .iter()
+            .filter(normal)
+            .map(|dep| &dep.pkg)
+            .filter(|id| !is_macro(&metadata[*id]))
+            .collect();
         left.extend(&uses);
         found.insert(id, uses);
     }
@@ -45,8 +61,8 @@ fn is_macro(package: &Package) -> bool {
     package.targets.iter().any(cargo_metadata::Target::is_proc_macro)
 }
 
-/// The bill of materials (CycloneDX 1.5, JSON) of the program and the C library. It is the same for the same `Cargo.lock` and
-/// target, and for the same `epoch` (seconds).
+/// The bill of materials (CycloneDX 1.5, JSON) of the program and the C library. It is the same for
+/// the same `Cargo.lock` and target, and for the same `epoch` (seconds).
 pub(super) fn sbom(target: &str, epoch: u64) -> Result<String> {
     let metadata = metadata(target)?;
     let mut all = linked(&metadata, "lastwords-cli")?;
@@ -55,7 +71,10 @@ pub(super) fn sbom(target: &str, epoch: u64) -> Result<String> {
         all.iter().map(|(id, uses)| (&metadata[*id], uses)).collect();
     packages.sort_by_key(|(package, _)| (package.name.to_string(), package.version.clone()));
     let sums = checksums(&rig::root().join("Cargo.lock"))?;
-    let components = packages.iter().map(|(package, _)| component(package, &sums)).collect::<Result<Vec<_>>>()?;
+    let components = packages
+        .iter()
+        .map(|(package, _)| component(package, &sums))
+        .collect::<Result<Vec<_>>>()?;
     let dependencies: Vec<Value> = packages
         .iter()
         .map(|(package, uses)| {
@@ -65,7 +84,9 @@ pub(super) fn sbom(target: &str, epoch: u64) -> Result<String> {
         })
         .collect();
     let time = run_quietly(
-        std::process::Command::new("date").args(["-u", "+%Y-%m-%dT%H:%M:%SZ", "-d"]).arg(format!("@{epoch}")),
+        std::process::Command::new("date")
+            .args(["-u", "+%Y-%m-%dT%H:%M:%SZ", "-d"])
+            .arg(format!("@{epoch}")),
     )?;
     let version = super::version()?;
     let document = json!({
@@ -88,8 +109,10 @@ pub(super) fn sbom(target: &str, epoch: u64) -> Result<String> {
 }
 
 fn component(package: &Package, sums: &BTreeMap<(String, String), String>) -> Result<Value> {
-    let licence =
-        package.license.as_ref().with_context(|| format!("{} {} has no licence", package.name, package.version))?;
+    let licence = package
+        .license
+        .as_ref()
+        .with_context(|| format!("{} {} has no licence", package.name, package.version))?;
     // Old manifests divide licences by a slash, which SPDX writes as OR.
     let licence = licence.replace(" / ", " OR ").replace('/', " OR ");
     let mut value = json!({
@@ -98,7 +121,9 @@ fn component(package: &Package, sums: &BTreeMap<(String, String), String>) -> Re
     });
     if package.source.is_some() {
         let sum = sums.get(&(package.name.to_string(), package.version.to_string()));
-        let sum = sum.with_context(|| format!("Cargo.lock has no checksum of {} {}", package.name, package.version))?;
+        let sum = sum.with_context(|| {
+            format!("Cargo.lock has no checksum of {} {}", package.name, package.version)
+        })?;
         value["hashes"] = json!([{ "alg": "SHA-256", "content": sum }]);
     }
     Ok(value)
@@ -119,7 +144,8 @@ fn parse_lock(text: &str) -> BTreeMap<(String, String), String> {
     let packages = text.split("[[package]]").skip(1);
     let sum = |package: &str| {
         let field = |name: &str| {
-            let value = package.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(" = "));
+            let value =
+                package.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(" = "));
             Some(value?.trim_matches('"').to_string())
         };
         Some(((field("name")?, field("version")?), field("checksum")?))
@@ -131,7 +157,8 @@ fn parse_lock(text: &str) -> BTreeMap<(String, String), String> {
 pub(super) fn notices(name: &str) -> Result<String> {
     let metadata = metadata(&super::host()?)?;
     let linked = linked(&metadata, name)?;
-    let mut packages: Vec<&Package> = linked.keys().map(|id| &metadata[*id]).filter(|p| p.source.is_some()).collect();
+    let mut packages: Vec<&Package> =
+        linked.keys().map(|id| &metadata[*id]).filter(|p| p.source.is_some()).collect();
     packages.sort_by_key(|package| (package.name.to_string(), package.version.clone()));
     ensure!(!packages.is_empty(), "{name}: no crate of others is linked in");
     let mut text = String::new();
@@ -147,23 +174,32 @@ pub(super) fn notices(name: &str) -> Result<String> {
     Ok(text)
 }
 
-/// The files of a crate that tell its licence. Of the common texts that a crate gives a choice of, all are kept.
+/// The files of a crate that tell its licence. Of the common texts that a crate gives a choice of,
+/// all are kept.
 fn texts_of(folder: &Path) -> Result<Vec<String>> {
     let mut paths = Vec::new();
-    for entry in std::fs::read_dir(folder).with_context(|| format!("{}: `cargo fetch` gets it", folder.display()))? {
+    for entry in std::fs::read_dir(folder)
+        .with_context(|| format!("{}: `cargo fetch` gets it", folder.display()))?
+    {
         let path = entry?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy().to_uppercase();
-        if ["LICENSE", "LICENCE", "COPYING", "COPYRIGHT", "NOTICE"].iter().any(|begin| name.starts_with(begin))
+        if ["LICENSE", "LICENCE", "COPYING", "COPYRIGHT", "NOTICE"]
+            .iter()
+            .any(|begin| name.starts_with(begin))
             && path.is_file()
         {
             paths.push(path);
         }
     }
     paths.sort();
-    paths.iter().map(|path| std::fs::read_to_string(path).with_context(|| path.display().to_string())).collect()
+    paths
+        .iter()
+        .map(|path| std::fs::read_to_string(path).with_context(|| path.display().to_string()))
+        .collect()
 }
 
-/// Fails if a linked crate needs a newer compiler than ours says. Licences are checked by `cargo xtask deny`.
+/// Fails if a linked crate needs a newer compiler than ours says. Licences are checked by `cargo
+/// xtask deny`.
 pub(super) fn check(ours: &cargo_metadata::semver::Version) -> Result<usize> {
     let metadata = metadata(&super::host()?)?;
     let mut all = linked(&metadata, "lastwords-cli")?;
@@ -171,7 +207,10 @@ pub(super) fn check(ours: &cargo_metadata::semver::Version) -> Result<usize> {
     let mut faults = Vec::new();
     for package in all.keys().map(|id| &metadata[*id]) {
         if let Some(needs) = package.rust_version.as_ref().filter(|needs| *needs > ours) {
-            faults.push(format!("{} {}: needs Rust {needs}, `rust-version` is {ours}", package.name, package.version));
+            faults.push(format!(
+                "{} {}: needs Rust {needs}, `rust-version` is {ours}",
+                package.name, package.version
+            ));
         }
     }
     if !faults.is_empty() {

@@ -1,7 +1,8 @@
-//! `cargo xtask dist`: what users install, in `target/dist`: packages for Debian and for rpm's systems, tarballs with a static program,
-//! a bill of materials, and the checksums of all.
+//! `cargo xtask dist`: what users install, in `target/dist`: packages for Debian and for rpm's
+//! systems, tarballs with a static program, a bill of materials, and the checksums of all.
 //!
-//! The same sources, toolchain and commit give the same bytes: times come from `SOURCE_DATE_EPOCH`, else from the commit.
+//! The same sources, toolchain and commit give the same bytes: times come from `SOURCE_DATE_EPOCH`,
+//! else from the commit.
 #![forbid(unsafe_code)]
 
 mod chroot;
@@ -50,7 +51,8 @@ enum Part {
         /// The folder of the package
         to: PathBuf,
     },
-    /// Make the packages of Debian and rpm; install, use and remove them in a clean Debian (as root)
+    /// Make the packages of Debian and rpm; install, use and remove them in a clean Debian (as
+    /// root)
     Packages(packages::Args),
     /// Build `lastwords` without shared libraries, for a crash kernel's initramfs
     Static(static_build::Args),
@@ -98,8 +100,11 @@ struct Release {
 impl Release {
     fn of_workspace() -> Result<Self> {
         let metadata = workspace()?;
-        let package =
-            metadata.packages.iter().find(|p| p.name == "lastwords-cli").context("no package lastwords-cli")?;
+        let package = metadata
+            .packages
+            .iter()
+            .find(|p| p.name == "lastwords-cli")
+            .context("no package lastwords-cli")?;
         let author = package.authors.first().context("lastwords-cli names no author")?;
         let own = format!("{author} <lastwords@example.org>");
         Ok(Self {
@@ -126,7 +131,10 @@ struct Built {
 
 impl Built {
     fn build() -> Result<Self> {
-        Ok(Self { program: rig::programs::lastwords()?, libraries: rig::programs::build("lastwords-capi")? })
+        Ok(Self {
+            program: rig::programs::lastwords()?,
+            libraries: rig::programs::build("lastwords-capi")?,
+        })
     }
 
     /// The same of the build of the tests.
@@ -154,8 +162,12 @@ fn make(kind: Kind, release: &Release, scratch: &Path, to: &Path) -> Result<Vec<
     match kind {
         Kind::Deb => deb::build(release, &Built::build()?, scratch, to),
         Kind::Rpm => rpm::build(release, &Built::build()?, scratch, to),
-        Kind::TarballX86 => Ok(vec![tarball::build(release, "x86_64-unknown-linux-gnu", scratch, to)?]),
-        Kind::TarballAarch64 => Ok(vec![tarball::build(release, "aarch64-unknown-linux-gnu", scratch, to)?]),
+        Kind::TarballX86 => {
+            Ok(vec![tarball::build(release, "x86_64-unknown-linux-gnu", scratch, to)?])
+        }
+        Kind::TarballAarch64 => {
+            Ok(vec![tarball::build(release, "aarch64-unknown-linux-gnu", scratch, to)?])
+        }
         Kind::Sbom => {
             let file = to.join(format!("lastwords-{}.cdx.json", release.version));
             std::fs::write(&file, linked::sbom(&host()?, release.epoch)?)
@@ -199,21 +211,39 @@ fn sums(folder: &Path) -> Result<PathBuf> {
 
 fn workspace() -> Result<cargo_metadata::Metadata> {
     let mut command = cargo_metadata::MetadataCommand::new();
-    command.cargo_path(rig::cargo()).current_dir(rig::root()).no_deps().exec().context("cargo metadata")
+    command
+        .cargo_path(rig::cargo())
+        .current_dir(rig::root())
+        .no_deps()
+        .exec()
+        .context("cargo metadata")
 }
 
 /// The version of the workspace.
 fn version() -> Result<String> {
     let metadata = workspace()?;
-    Ok(metadata.packages.iter().find(|p| p.name == "lastwords").context("no package lastwords")?.version.to_string())
+    Ok(metadata
+        .packages
+        .iter()
+        .find(|p| p.name == "lastwords")
+        .context("no package lastwords")?
+        .version
+        .to_string())
 }
 
-/// The time of all files, in seconds since 1970: `SOURCE_DATE_EPOCH`, else when the commit was made.
+/// The time of all files, in seconds since 1970: `SOURCE_DATE_EPOCH`, else when the commit was
+/// made.
 fn epoch() -> Result<u64> {
     if let Ok(set) = std::env::var("SOURCE_DATE_EPOCH") {
-        return set.parse().with_context(|| format!("SOURCE_DATE_EPOCH is {set:?}, expected seconds since 1970"));
+        return set
+            .parse()
+            .with_context(|| format!("SOURCE_DATE_EPOCH is {set:?}, expected seconds since 1970"));
     }
-    let printed = run_quietly(Command::new("git").current_dir(rig::root()).args(["log", "-1", "--format=%ct"]));
+    let printed = run_quietly(Command::new("git").current_dir(rig::root()).args([
+        "log",
+        "-1",
+        "--format=%ct",
+    ]));
     let printed = printed.context("the commit's time cannot be had: set SOURCE_DATE_EPOCH")?;
     printed.trim().parse().with_context(|| format!("git log printed {printed:?}"))
 }

@@ -1,5 +1,5 @@
-//! `cargo xtask packages`: makes the packages, and has others judge and use them: lintian, shellcheck, `rpm`, and a clean Debian in which
-//! they are installed, used and removed.
+//! `cargo xtask packages`: makes the packages, and has others judge and use them: lintian,
+//! shellcheck, `rpm`, and a clean Debian in which they are installed, used and removed.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -28,14 +28,19 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 fn judge(suite: Option<&str>, build: fn() -> Result<Built>) -> Result<()> {
-    ensure!(rig::is_root(), "the clean Debian is made and entered by root: run this command as root");
+    ensure!(
+        rig::is_root(),
+        "the clean Debian is made and entered by root: run this command as root"
+    );
     let release = Release { small: false, ..Release::of_workspace()? };
     let scratch = Scratch::create(&super::folder()?, ".testing")?;
     // The clean Debian is fetched while the packages are made.
     std::thread::scope(|scope| {
         let chroot = scope.spawn(|| timed("clean Debian", || Chroot::open(suite)));
         let debs = judged(&release, build, scratch.path())?;
-        let chroot = chroot.join().unwrap_or_else(|_| bail!("the thread that makes the clean Debian panicked"))?;
+        let chroot = chroot
+            .join()
+            .unwrap_or_else(|_| bail!("the thread that makes the clean Debian panicked"))?;
         timed("installed, used, removed", || chroot.run(scratch.path(), &debs))
     })
 }
@@ -65,7 +70,8 @@ fn timed<T>(what: &str, part: impl FnOnce() -> Result<T>) -> Result<T> {
 
 fn check_linked() -> Result<()> {
     let metadata = super::workspace()?;
-    let package = metadata.packages.iter().find(|p| p.name == "lastwords").context("no package lastwords")?;
+    let package =
+        metadata.packages.iter().find(|p| p.name == "lastwords").context("no package lastwords")?;
     let ours: Version = package.rust_version.clone().context("lastwords has no rust-version")?;
     let count = linked::check(&ours)?;
     println!("{count} crates: none needs a newer Rust than {ours}");
@@ -95,7 +101,13 @@ const SCRIPTS: &[&str] = &[
 fn check_scripts() -> Result<()> {
     let mut command = Command::new("shellcheck");
     // SC1091: initramfs-tools is not on every machine, so that its functions cannot be followed.
-    run_quietly(command.current_dir(rig::root()).args(["-x", "-S", "warning", "-e", "SC1091"]).args(SCRIPTS)).map(drop)
+    run_quietly(
+        command
+            .current_dir(rig::root())
+            .args(["-x", "-S", "warning", "-e", "SC1091"])
+            .args(SCRIPTS),
+    )
+    .map(drop)
 }
 
 /// Debian's own judge of packages. Its errors fail; its warnings are printed.
@@ -107,7 +119,12 @@ fn lintian(debs: &[PathBuf]) -> Result<()> {
     let output = command.output().context("lintian")?;
     print!("{}", String::from_utf8_lossy(&output.stdout));
     if !output.status.success() {
-        bail!("{}: {}\n{}", shown(&command), output.status, String::from_utf8_lossy(&output.stderr));
+        bail!(
+            "{}: {}\n{}",
+            shown(&command),
+            output.status,
+            String::from_utf8_lossy(&output.stderr)
+        );
     }
     Ok(())
 }
@@ -118,12 +135,17 @@ fn same_again(release: &Release, built: &Built, scratch: &Path, debs: &[PathBuf]
     std::fs::create_dir(&to)?;
     for (one, other) in debs.iter().zip(deb::build(release, built, scratch, &to)?) {
         let read = |path: &Path| std::fs::read(path).with_context(|| path.display().to_string());
-        ensure!(read(one)? == read(&other)?, "{}: it has other bytes when it is made again", one.display());
+        ensure!(
+            read(one)? == read(&other)?,
+            "{}: it has other bytes when it is made again",
+            one.display()
+        );
     }
     Ok(())
 }
 
-/// Installs the packages of rpm into a folder, with a database of its own, and runs the program there.
+/// Installs the packages of rpm into a folder, with a database of its own, and runs the program
+/// there.
 fn install_rpms(rpms: &[PathBuf], scratch: &Path, release: &Release) -> Result<()> {
     let root = scratch.join("rpm-root");
     std::fs::create_dir(&root)?;
@@ -140,21 +162,31 @@ fn install_rpms(rpms: &[PathBuf], scratch: &Path, release: &Release) -> Result<(
         requires.contains("liblastwords0 = "),
         "the package for compilers does not require the library: {requires}"
     );
-    ensure!(query("--provides")?.contains("liblastwords.so.0()"), "no package provides the library's soname");
-    // This machine's packages are Debian's, so rpm knows of no C library here, and no shell for scripts is in the folder.
+    ensure!(
+        query("--provides")?.contains("liblastwords.so.0()"),
+        "no package provides the library's soname"
+    );
+    // This machine's packages are Debian's, so rpm knows of no C library here, and no shell for
+    // scripts is in the folder.
     run_quietly(rpm(&["-i", "--nodeps", "--noscripts", "--ignorearch"]).args(rpms))?;
     run_quietly(&mut rpm(&["-Va", "--nodeps", "--noscripts"]))?;
     let printed = run_quietly(Command::new(root.join("usr/bin/lastwords")).arg("--version"))?;
-    ensure!(printed.trim() == format!("lastwords {}", release.version), "the installed program printed {printed:?}");
+    ensure!(
+        printed.trim() == format!("lastwords {}", release.version),
+        "the installed program printed {printed:?}"
+    );
     let files = query("-l")?;
-    for path in
-        ["/usr/lib64/liblastwords.so.0", "/usr/include/lastwords.h", "/usr/share/man/man1/lastwords-report.1.gz"]
-    {
+    for path in [
+        "/usr/lib64/liblastwords.so.0",
+        "/usr/include/lastwords.h",
+        "/usr/share/man/man1/lastwords-report.1.gz",
+    ] {
         ensure!(files.lines().any(|line| line == path), "no package has {path}:\n{files}");
     }
     let names = ["lastwords", "liblastwords0", "liblastwords-devel"];
     run_quietly(rpm(&["-e", "--nodeps", "--noscripts"]).args(names))?;
-    let left: Vec<&str> = files.lines().filter(|path| root.join(path.trim_start_matches('/')).is_file()).collect();
+    let left: Vec<&str> =
+        files.lines().filter(|path| root.join(path.trim_start_matches('/')).is_file()).collect();
     ensure!(left.is_empty(), "the removal left {}", left.join(", "));
     Ok(())
 }

@@ -12,9 +12,15 @@ use super::{Built, Release};
 use rig::{make_empty, run_quietly};
 
 /// Makes the three packages in `to`; returns their files.
-pub(super) fn build(release: &Release, built: &Built, scratch: &Path, to: &Path) -> Result<Vec<PathBuf>> {
+pub(super) fn build(
+    release: &Release,
+    built: &Built,
+    scratch: &Path,
+    to: &Path,
+) -> Result<Vec<PathBuf>> {
     let tree = |name: &str| Tree::create(scratch.join(name));
-    let (program, run_time, development) = (tree("rpm-program")?, tree("rpm-library")?, tree("rpm-devel")?);
+    let (program, run_time, development) =
+        (tree("rpm-program")?, tree("rpm-library")?, tree("rpm-devel")?);
     contents::program(&program, System::Rpm, &built.program)?;
     contents::library(&built.libraries, System::Rpm, &run_time, &development)?;
     let top = scratch.join("rpmbuild");
@@ -22,9 +28,13 @@ pub(super) fn build(release: &Release, built: &Built, scratch: &Path, to: &Path)
     let spec = top.join("lastwords.spec");
     std::fs::write(&spec, spec_text(release, [&program, &run_time, &development])?)?;
     let mut command = Command::new("rpmbuild");
-    command.args(["-bb", "--quiet", "--target", "x86_64"]).env("SOURCE_DATE_EPOCH", release.epoch.to_string());
+    command
+        .args(["-bb", "--quiet", "--target", "x86_64"])
+        .env("SOURCE_DATE_EPOCH", release.epoch.to_string());
     command.arg("--define").arg(format!("_topdir {}", top.display()));
-    command.arg("--define").arg(format!("_binary_payload {}", if release.small { "w7.xzdio" } else { "w1.gzdio" }));
+    command
+        .arg("--define")
+        .arg(format!("_binary_payload {}", if release.small { "w7.xzdio" } else { "w1.gzdio" }));
     run_quietly(command.arg(&spec))?;
     let made = top.join("RPMS/x86_64");
     let mut files = Vec::new();
@@ -42,13 +52,19 @@ pub(super) fn build(release: &Release, built: &Built, scratch: &Path, to: &Path)
 /// The spec file. Nothing is built by it: the trees are copied.
 fn spec_text(release: &Release, trees: [&Tree; 3]) -> Result<String> {
     let mut text = include_str!("rpm/lastwords.spec").replace("@VERSION@", &release.version);
-    let copies: String =
-        trees.iter().map(|tree| format!("cp -a {}/. %{{buildroot}}/\n", tree.root().display())).collect();
+    let copies: String = trees
+        .iter()
+        .map(|tree| format!("cp -a {}/. %{{buildroot}}/\n", tree.root().display()))
+        .collect();
     text = text.replace("@COPIES@", &copies);
     for (section, tree) in ["", "-n liblastwords0", "-n liblastwords-devel"].iter().zip(trees) {
         writeln!(text, "\n%files {section}")?;
         for path in tree.files()? {
-            writeln!(text, "{}/{path}", if path.starts_with("usr/share/licenses/") { "%license " } else { "" })?;
+            writeln!(
+                text,
+                "{}/{path}",
+                if path.starts_with("usr/share/licenses/") { "%license " } else { "" }
+            )?;
         }
         if section.is_empty() {
             text.push_str("%dir /usr/lib/lastwords\n%dir /usr/lib/dracut/modules.d/95lastwords\n");

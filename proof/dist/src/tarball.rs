@@ -16,7 +16,8 @@ pub(super) fn build(release: &Release, target: &str, scratch: &Path, to: &Path) 
     let name = format!("lastwords-{}-{machine}-linux", release.version);
     let tree = Tree::create(scratch.join(&name))?;
     tree.copy("bin/lastwords", PROGRAM, &program)?;
-    // A program of another machine cannot print its pages here; that of this machine prints the same.
+    // A program of another machine cannot print its pages here; that of this machine prints the
+    // same.
     let is_own = super::host()?.starts_with(machine);
     let printer = if is_own { program } else { rig::programs::lastwords()? };
     contents::texts(&tree, &printer, "share", "share/zsh/site-functions")?;
@@ -31,7 +32,12 @@ pub(super) fn build(release: &Release, target: &str, scratch: &Path, to: &Path) 
     }
     let file = to.join(format!("{name}.tar.xz"));
     let mut tar = Command::new("tar");
-    tar.env("XZ_OPT", "-6 -T1").arg("-C").arg(scratch).args(["--sort=name", "--format=gnu", "--owner=0", "--group=0"]);
+    tar.env("XZ_OPT", "-6 -T1").arg("-C").arg(scratch).args([
+        "--sort=name",
+        "--format=gnu",
+        "--owner=0",
+        "--group=0",
+    ]);
     tar.args(["--numeric-owner", "--mode=go+rX,go-w"])
         .arg(format!("--mtime=@{}", release.epoch))
         .arg("-cJf")
@@ -42,7 +48,8 @@ pub(super) fn build(release: &Release, target: &str, scratch: &Path, to: &Path) 
 
 /// The files that the repository has in a folder.
 fn git_files(folder: &str) -> Result<Vec<String>> {
-    let printed = run_quietly(Command::new("git").current_dir(rig::root()).args(["ls-files", folder]))?;
+    let printed =
+        run_quietly(Command::new("git").current_dir(rig::root()).args(["ls-files", folder]))?;
     Ok(printed.lines().map(str::to_string).collect())
 }
 

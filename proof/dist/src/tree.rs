@@ -1,4 +1,5 @@
-//! A folder that has the files of a package at their places, relative to the root of the file system.
+//! A folder that has the files of a package at their places, relative to the root of the file
+//! system.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -30,7 +31,12 @@ impl Tree {
     }
 
     /// Writes a file.
-    pub(super) fn write(&self, path: &str, mode: u32, content: impl AsRef<[u8]>) -> Result<PathBuf> {
+    pub(super) fn write(
+        &self,
+        path: &str,
+        mode: u32,
+        content: impl AsRef<[u8]>,
+    ) -> Result<PathBuf> {
         let at = self.place(path)?;
         std::fs::write(&at, content).with_context(|| at.display().to_string())?;
         self.set_mode(path, mode)?;
@@ -43,7 +49,8 @@ impl Tree {
         self.write(path, mode, content)
     }
 
-    /// Copies a file and compresses the copy, without its time and name. `path` does not have the `.gz`.
+    /// Copies a file and compresses the copy, without its time and name. `path` does not have the
+    /// `.gz`.
     pub(super) fn compress(&self, path: &str, content: impl AsRef<[u8]>) -> Result<()> {
         let at = self.write(path, FILE, content)?;
         run_quietly(Command::new("gzip").arg("-n9").arg(at)).map(drop)
@@ -52,18 +59,21 @@ impl Tree {
     /// Moves a file or link of another tree to the same mode and content here.
     pub(super) fn take(&self, path: &str, from: &Self, its: &str) -> Result<()> {
         let (from, to) = (from.root.join(its), self.place(path)?);
-        std::fs::rename(&from, &to).with_context(|| format!("{} to {}", from.display(), to.display()))
+        std::fs::rename(&from, &to)
+            .with_context(|| format!("{} to {}", from.display(), to.display()))
     }
 
     pub(super) fn set_mode(&self, path: &str, mode: u32) -> Result<()> {
         let at = self.root.join(path);
-        std::fs::set_permissions(&at, std::fs::Permissions::from_mode(mode)).with_context(|| at.display().to_string())
+        std::fs::set_permissions(&at, std::fs::Permissions::from_mode(mode))
+            .with_context(|| at.display().to_string())
     }
 
     /// Removes symbols from a program or library.
     pub(super) fn strip(&self, path: &str, how: &str) -> Result<()> {
         let section = ["--remove-section=.comment", "--remove-section=.note"];
-        run_quietly(Command::new("strip").arg(how).args(section).arg(self.root.join(path))).map(drop)
+        run_quietly(Command::new("strip").arg(how).args(section).arg(self.root.join(path)))
+            .map(drop)
     }
 
     /// The paths of all files and links, sorted. Folders are not among them.
@@ -81,7 +91,12 @@ impl Tree {
             if entry.file_type()?.is_dir() {
                 self.collect(&path, found)?;
             } else {
-                found.push(path.strip_prefix(&self.root)?.to_str().context("a path that is not UTF-8")?.to_string());
+                found.push(
+                    path.strip_prefix(&self.root)?
+                        .to_str()
+                        .context("a path that is not UTF-8")?
+                        .to_string(),
+                );
             }
         }
         Ok(())
@@ -113,7 +128,8 @@ mod tests {
         std::os::unix::fs::symlink("b", tree.root().join("usr/lib/a")).unwrap();
         tree.compress("usr/share/c", "c").unwrap();
         assert_eq!(tree.files().unwrap(), ["usr/lib/a", "usr/lib/b", "usr/share/c.gz"]);
-        let mode = |path: &str| tree.root().join(path).metadata().unwrap().permissions().mode() & 0o7777;
+        let mode =
+            |path: &str| tree.root().join(path).metadata().unwrap().permissions().mode() & 0o7777;
         assert_eq!((mode("usr"), mode("usr/lib/b"), mode("usr/share/c.gz")), (0o755, 0o755, 0o644));
     }
 }

@@ -42,7 +42,10 @@ impl Image for Noting {
         // A search of the whole memory reads in large pieces. It says nothing of single pages.
         if buf.len() <= 1 << 16 {
             let last = address.saturating_add(buf.len() as u64).saturating_sub(1);
-            self.read.lock().unwrap_or_else(PoisonError::into_inner).extend(address / PAGE..=last / PAGE);
+            self.read
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .extend(address / PAGE..=last / PAGE);
         }
         self.inner.read(address, buf)
     }
@@ -86,7 +89,9 @@ impl Without {
     fn missing(&self, address: u64, end: u64) -> Option<u64> {
         let page = match self.loss {
             Loss::Truncated => self.pages.first().copied().filter(|first| first * PAGE < end),
-            _ => self.pages.range(address / PAGE..).next().copied().filter(|page| page * PAGE < end),
+            _ => {
+                self.pages.range(address / PAGE..).next().copied().filter(|page| page * PAGE < end)
+            }
         };
         page.map(|page| (page * PAGE).max(address))
     }

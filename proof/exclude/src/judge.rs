@@ -42,11 +42,13 @@ impl<'a> Truth<'a> {
         Self(all)
     }
 
-    /// Takes the line like this one out. `None`: there is none. `Some(false)`: it differs in parts that are not known.
+    /// Takes the line like this one out. `None`: there is none. `Some(false)`: it differs in parts
+    /// that are not known.
     fn take(&mut self, line: &Line, knows_cpu: bool) -> Option<bool> {
         let at_time = self.0.get_mut(&line.time)?;
         let exact = at_time.iter().position(|other| *other == line);
-        let place = exact.or_else(|| at_time.iter().position(|other| is_partly(other, line, knows_cpu)))?;
+        let place =
+            exact.or_else(|| at_time.iter().position(|other| is_partly(other, line, knows_cpu)))?;
         at_time.swap_remove(place);
         Some(exact.is_some())
     }
@@ -56,15 +58,18 @@ impl<'a> Truth<'a> {
     }
 }
 
-/// Returns true if the found line differs from the true one only in parts that it shows as unknown or raw.
+/// Returns true if the found line differs from the true one only in parts that it shows as unknown
+/// or raw.
 fn is_partly(truth: &Line, found: &Line, knows_cpu: bool) -> bool {
     let pid = |task: &str| task.rsplit('-').next().map(str::to_owned);
-    let is_task = truth.task == found.task || (found.task.contains("<...>") && pid(&truth.task) == pid(&found.task));
+    let is_task = truth.task == found.task
+        || (found.task.contains("<...>") && pid(&truth.task) == pid(&found.task));
     let is_cpu = truth.cpu == found.cpu || !knows_cpu;
     is_task && is_cpu && truth.flags == found.flags && is_text(&truth.text, &found.text)
 }
 
-/// Returns true if the texts are equal but for words that the found one shows raw: numbers in hexadecimal in place of names.
+/// Returns true if the texts are equal but for words that the found one shows raw: numbers in
+/// hexadecimal in place of names.
 fn is_text(truth: &str, found: &str) -> bool {
     if truth == found {
         return true;
@@ -76,7 +81,8 @@ fn is_text(truth: &str, found: &str) -> bool {
     }
     // Markers begin with the name of a function.
     if found.starts_with("0x")
-        && found.split_once(": ").map(|(_, text)| text) == truth.split_once(": ").map(|(_, text)| text)
+        && found.split_once(": ").map(|(_, text)| text)
+            == truth.split_once(": ").map(|(_, text)| text)
     {
         return true;
     }
@@ -94,7 +100,8 @@ fn is_text(truth: &str, found: &str) -> bool {
     let words = |text: &str| text.split([' ', '=', ',']).map(str::to_owned).collect::<Vec<_>>();
     let (a, b) = (words(truth), words(found));
     // An address stands for a text of several words where it is the whole message.
-    let is_address = b.get(1..).is_some_and(|rest| matches!(rest, [word] if word.starts_with("(0x")));
+    let is_address =
+        b.get(1..).is_some_and(|rest| matches!(rest, [word] if word.starts_with("(0x")));
     let is_alike = a.len() == b.len() && a.iter().zip(&b).all(|(a, b)| a == b || is_raw(b));
     name(truth) == name(found) && (is_alike || is_address)
 }
@@ -105,13 +112,19 @@ pub(crate) fn judge(whole: &[Array], found: &[Array]) -> Verdict {
     for array in found {
         verdict.lines += array.lines.len() as u64;
         // `unknown-1` is a number and no name: it may be another array in the whole image.
-        let own = whole.iter().find(|other| other.name == array.name && !array.name.starts_with("unknown-"));
-        let lines =
-            whole.iter().filter(|other| own.is_none_or(|own| own.name == other.name)).flat_map(|other| &other.lines);
+        let own = whole
+            .iter()
+            .find(|other| other.name == array.name && !array.name.starts_with("unknown-"));
+        let lines = whole
+            .iter()
+            .filter(|other| own.is_none_or(|own| own.name == other.name))
+            .flat_map(|other| &other.lines);
         let snapshots = whole.iter().filter(|_| own.is_none()).flat_map(|other| &other.snapshot);
         let lines = lines.chain(snapshots);
         let mut truth = Truth::by_time(lines);
-        let shown = |line: &Line| format!("{}-{} [{}] {}: {}", line.task, line.flags, line.cpu, line.time, line.text);
+        let shown = |line: &Line| {
+            format!("{}-{} [{}] {}: {}", line.task, line.flags, line.cpu, line.time, line.text)
+        };
         let mut wrong = 0u64;
         for line in &array.lines {
             match truth.take(line, own.is_some()) {
@@ -120,13 +133,21 @@ pub(crate) fn judge(whole: &[Array], found: &[Array]) -> Verdict {
                 Some(false) => {
                     wrong += 1;
                     if wrong == 1 {
-                        verdict.wrong.push(format!("NOT TOLD: {:?} has {}", array.name, shown(line)));
+                        verdict.wrong.push(format!(
+                            "NOT TOLD: {:?} has {}",
+                            array.name,
+                            shown(line)
+                        ));
                     }
                 }
                 None => {
                     wrong += 1;
                     if wrong == 1 {
-                        let near = truth.0.get(&line.time).and_then(|lines| lines.first()).map(|line| shown(line));
+                        let near = truth
+                            .0
+                            .get(&line.time)
+                            .and_then(|lines| lines.first())
+                            .map(|line| shown(line));
                         verdict.wrong.push(format!(
                             "INVENTED: {:?} has {}\n      near: {near:?}",
                             array.name,
@@ -146,12 +167,21 @@ pub(crate) fn judge(whole: &[Array], found: &[Array]) -> Verdict {
         let left = truth.left();
         verdict.missing += left;
         if left > 0 && !array.has_losses {
-            verdict.wrong.push(format!("LOST: {:?} lacks {left} of {} lines, nothing lost", own.name, own.lines.len()));
+            verdict.wrong.push(format!(
+                "LOST: {:?} lacks {left} of {} lines, nothing lost",
+                own.name,
+                own.lines.len()
+            ));
         }
-        for ((fact, truth), what) in array.facts.iter().zip(&own.facts).zip(["tracer", "clock", "state"]) {
+        for ((fact, truth), what) in
+            array.facts.iter().zip(&own.facts).zip(["tracer", "clock", "state"])
+        {
             match (fact, truth) {
                 (Some(fact), Some(truth)) if fact != truth => {
-                    verdict.wrong.push(format!("FACT: the {what} of {:?} is {fact}, expected {truth}", own.name));
+                    verdict.wrong.push(format!(
+                        "FACT: the {what} of {:?} is {fact}, expected {truth}",
+                        own.name
+                    ));
                 }
                 (None, Some(_)) => {
                     verdict.unknown += 1;
@@ -163,7 +193,10 @@ pub(crate) fn judge(whole: &[Array], found: &[Array]) -> Verdict {
             }
         }
     }
-    for lost in whole.iter().filter(|own| !own.lines.is_empty() && found.iter().all(|array| array.name != own.name)) {
+    for lost in whole
+        .iter()
+        .filter(|own| !own.lines.is_empty() && found.iter().all(|array| array.name != own.name))
+    {
         verdict.missing += lost.lines.len() as u64;
         if !found.iter().any(|array| array.has_losses) {
             verdict.wrong.push(format!("LOST: the array {:?}, nothing lost", lost.name));

@@ -1,6 +1,7 @@
-//! Takes pages out of dumps of kernels, and judges what is read of the rest by what is read of the whole dump. Each line must be
-//! there as it was, or with parts that are shown as unknown or raw; under its array's name, or under one that says that the array is
-//! not known; each fact right or unknown; and all that is missing in the account.
+//! Takes pages out of dumps of kernels, and judges what is read of the rest by what is read of the
+//! whole dump. Each line must be there as it was, or with parts that are shown as unknown or raw;
+//! under its array's name, or under one that says that the array is not known; each fact right or
+//! unknown; and all that is missing in the account.
 //!
 //! ```text
 //! cargo run --release -p lastwords-proof-exclude -- DUMP... [--images 200] [--seed N] [--image N]
@@ -30,7 +31,10 @@ use judge::Verdict;
 use read::Array;
 
 #[derive(Parser)]
-#[command(bin_name = "cargo xtask exclude", about = "Take pages out of dumps, and judge what is read of the rest")]
+#[command(
+    bin_name = "cargo xtask exclude",
+    about = "Take pages out of dumps, and judge what is read of the rest"
+)]
 struct Args {
     /// Dumps of kernels with ftrace
     #[arg(required_unless_present = "quick")]
@@ -49,7 +53,8 @@ struct Args {
     quick: bool,
 }
 
-/// The dumps of `--quick`, and the images that are made of each: a new kernel's instances, an aarch64's, one that is compressed.
+/// The dumps of `--quick`, and the images that are made of each: a new kernel's instances, an
+/// aarch64's, one that is compressed.
 const QUICK: &[(&str, u64)] = &[
     ("ftrace-6.12-basic/memory.elf.zst", 100),
     ("ftrace-6.12-arm64/memory.elf.zst", 60),
@@ -71,7 +76,8 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<()> {
-    let mut dumps: Vec<(PathBuf, u64)> = args.dumps.iter().map(|dump| (dump.clone(), args.images)).collect();
+    let mut dumps: Vec<(PathBuf, u64)> =
+        args.dumps.iter().map(|dump| (dump.clone(), args.images)).collect();
     if args.quick {
         let cases = rig::beside().join("cases");
         if !cases.is_dir() {
@@ -80,7 +86,10 @@ fn run(args: &Args) -> Result<()> {
         }
         dumps.extend(QUICK.iter().map(|(dump, images)| (cases.join(dump), *images)));
     }
-    let right = dumps.iter().map(|(dump, images)| all(args, dump, *images)).collect::<Result<Vec<bool>>>()?;
+    let right = dumps
+        .iter()
+        .map(|(dump, images)| all(args, dump, *images))
+        .collect::<Result<Vec<bool>>>()?;
     ensure!(right.iter().all(|right| *right), "what is left of a dump was not read as it must be");
     Ok(())
 }
@@ -90,7 +99,12 @@ fn all(args: &Args, dump: &std::path::Path, images: u64) -> Result<bool> {
     let begun = Instant::now();
     let whole = whole(dump).with_context(|| dump.display().to_string())?;
     let lines: usize = whole.arrays.iter().map(|array| array.lines.len()).sum();
-    println!("{}: {} arrays, {lines} lines, {} pages are read", dump.display(), whole.arrays.len(), whole.pages.len());
+    println!(
+        "{}: {} arrays, {lines} lines, {} pages are read",
+        dump.display(),
+        whole.arrays.len(),
+        whole.pages.len()
+    );
     if lines == 0 {
         bail!("{}: no events", dump.display());
     }
@@ -106,7 +120,10 @@ fn all(args: &Args, dump: &std::path::Path, images: u64) -> Result<bool> {
             let (what, verdict) = one(&whole, args.seed, number);
             let mut sum = sum.lock().unwrap_or_else(PoisonError::into_inner);
             for wrong in &verdict.wrong {
-                let times = sum.1.entry(wrong.split(':').next().unwrap_or_default().to_owned()).or_default();
+                let times = sum
+                    .1
+                    .entry(wrong.split(':').next().unwrap_or_default().to_owned())
+                    .or_default();
                 *times += 1;
                 if *times <= 6 || args.image.is_some() {
                     println!("  image {number} ({what}): {wrong}");
@@ -137,7 +154,8 @@ fn all(args: &Args, dump: &std::path::Path, images: u64) -> Result<bool> {
 }
 
 fn whole(dump: &std::path::Path) -> Result<Whole> {
-    let physical = vmcore::open_physical(dump, &Budget::default(), &unwatched)?.context("no dump of a kernel")?;
+    let physical = vmcore::open_physical(dump, &Budget::default(), &unwatched)?
+        .context("no dump of a kernel")?;
     let noting = Arc::new(Noting::new(Arc::clone(&physical.image)));
     let size = std::fs::metadata(dump)?.len();
     let arrays = read::arrays(&physical, size, Arc::<Noting>::clone(&noting))?;
@@ -146,9 +164,15 @@ fn whole(dump: &std::path::Path) -> Result<Whole> {
 
 /// Makes one image and judges it.
 fn one(whole: &Whole, seed: u64, number: u64) -> (String, Verdict) {
-    let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ number.wrapping_mul(0xd134_2543_de82_ef95));
+    let mut random = Random(
+        seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ number.wrapping_mul(0xd134_2543_de82_ef95),
+    );
     let (pages, loss) = choose(whole, &mut random);
-    let what = format!("{} pages from {:#x} {loss:?}", pages.len(), pages.first().copied().unwrap_or(0) * image::PAGE);
+    let what = format!(
+        "{} pages from {:#x} {loss:?}",
+        pages.len(),
+        pages.first().copied().unwrap_or(0) * image::PAGE
+    );
     let image = Arc::new(Without::new(Arc::clone(&whole.physical.image), pages, loss));
     match read::arrays(&whole.physical, whole.size, image) {
         Ok(found) => (what, judge::judge(&whole.arrays, &found)),
@@ -178,6 +202,7 @@ fn choose(whole: &Whole, random: &mut Random) -> (BTreeSet<u64>, Loss) {
     }
 }
 
-/// Words of errors about tables without which no event of a kernel can be read, and about the top level where no instance is there
-/// either. All are in the kernel's image, which dumps have.
-const TABLES: &[&str] = &["BTF", "kallsyms", "VMCOREINFO", "has no symbol", "of struct trace_array"];
+/// Words of errors about tables without which no event of a kernel can be read, and about the top
+/// level where no instance is there either. All are in the kernel's image, which dumps have.
+const TABLES: &[&str] =
+    &["BTF", "kallsyms", "VMCOREINFO", "has no symbol", "of struct trace_array"];

@@ -43,7 +43,8 @@ pub(crate) struct Array {
 pub(crate) fn arrays(physical: &Physical, size: u64, image: Arc<dyn Image>) -> Result<Vec<Array>> {
     let physical = Physical { image, ..physical.clone() };
     let budget = Arc::new(Budget::for_input(size));
-    let found = find::kernel(&physical, &budget, &unwatched).map_err(|error| anyhow::anyhow!("{error}"))?;
+    let found =
+        find::kernel(&physical, &budget, &unwatched).map_err(|error| anyhow::anyhow!("{error}"))?;
     let memory = Arc::new(found.memory);
     let kernel = Arc::new(Kernel::open(memory.clone(), &found.info, Sources::default(), budget)?);
     let tracing = lastwords_ftrace::memory::read(&kernel, Some(&memory))?;
@@ -54,8 +55,12 @@ fn array(tracing: &Tracing, index: usize) -> Result<Array> {
     let array = tracing.arrays.get(index).context("no array")?;
     let read = |snapshot| -> Result<_> {
         let mut text = Vec::new();
-        let summary =
-            write_trace(&mut text, tracing, index, &Options { no_header: true, snapshot, ..Options::default() })?;
+        let summary = write_trace(
+            &mut text,
+            tracing,
+            index,
+            &Options { no_header: true, snapshot, ..Options::default() },
+        )?;
         let text = String::from_utf8_lossy(&text);
         Ok((text.lines().filter_map(|text| line(text, array.is_in_ns())).collect(), summary))
     };
@@ -79,16 +84,20 @@ fn array(tracing: &Tracing, index: usize) -> Result<Array> {
     })
 }
 
-/// Takes a line apart: `TASK-PID [CPU] FLAGS TIME: TEXT`. Others, such as `##### CPU 1 buffer started ####`, are no events.
+/// Takes a line apart: `TASK-PID [CPU] FLAGS TIME: TEXT`. Others, such as `##### CPU 1 buffer
+/// started ####`, are no events.
 fn line(text: &str, is_in_ns: bool) -> Option<Line> {
     let (task, rest) = text.split_once(" [")?;
     let (cpu, rest) = rest.split_once("] ")?;
     let (head, text) = rest.split_once(": ")?;
     let (flags, time) = head.rsplit_once(' ')?;
     let time = match time.split_once('.') {
-        Some((seconds, micros)) => {
-            seconds.trim().parse::<u64>().ok()?.checked_mul(1_000_000)?.checked_add(micros.parse::<u64>().ok()?)?
-        }
+        Some((seconds, micros)) => seconds
+            .trim()
+            .parse::<u64>()
+            .ok()?
+            .checked_mul(1_000_000)?
+            .checked_add(micros.parse::<u64>().ok()?)?,
         None if is_in_ns => return None,
         None => time.parse::<u64>().ok()?.saturating_add(500) / 1000,
     };

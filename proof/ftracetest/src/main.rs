@@ -1,8 +1,11 @@
-//! `cargo xtask ftracetest`: the kernel's own tests of tracefs (tools/testing/selftests/ftrace), run against `lastwords mount`.
+//! `cargo xtask ftracetest`: the kernel's own tests of tracefs (tools/testing/selftests/ftrace),
+//! run against `lastwords mount`.
 //!
-//! The tests come from Debian's package `linux-source-*`, of which the folder with the tests is unpacked under `target`. They run in a
-//! mount namespace in which our mount also covers the machine's tracefs, so that no test reaches the kernel's tracer. An application
-//! records events with the names that the tests ask for. [`table`] says how each test must end, and docs/MOUNT.md has that table.
+//! The tests come from Debian's package `linux-source-*`, of which the folder with the tests is
+//! unpacked under `target`. They run in a mount namespace in which our mount also covers the
+//! machine's tracefs, so that no test reaches the kernel's tracer. An application records events
+//! with the names that the tests ask for. [`table`] says how each test must end, and docs/MOUNT.md
+//! has that table.
 #![forbid(unsafe_code)]
 
 use std::io::Write as _;
@@ -29,13 +32,15 @@ use table::{Row, TABLE, Verdict};
 struct Args {
     #[command(subcommand)]
     part: Option<Part>,
-    /// The part of CI: only the tests that take less than a second, with the program that the tests have built, and with `--logs`
+    /// The part of CI: only the tests that take less than a second, with the program that the
+    /// tests have built, and with `--logs`
     #[arg(long)]
     quick: bool,
     /// The program `lastwords`; by default, it is built for release
     #[arg(long, value_name = "PATH")]
     program: Option<PathBuf>,
-    /// The folder of the tests, tools/testing/selftests/ftrace; by default, that in /usr/src/linux-source-*.tar.xz
+    /// The folder of the tests, tools/testing/selftests/ftrace; by default, that in
+    /// /usr/src/linux-source-*.tar.xz
     #[arg(long, value_name = "DIR")]
     source: Option<PathBuf>,
     /// Print the table as docs/MOUNT.md has it, and run nothing
@@ -73,9 +78,13 @@ fn run(args: &Args) -> Result<()> {
     let scratch = Scratch::create(&std::env::temp_dir(), "lastwords-ftracetest")?;
     let tests = scratch.path().join("ftrace");
     copy(&source, &tests)?;
-    let rows: Vec<&Row> = TABLE.iter().filter(|row| row.is_run() && !(args.quick && row.slow)).collect();
-    let missing: Vec<&str> =
-        rows.iter().map(|row| row.test).filter(|test| !tests.join("test.d").join(test).is_file()).collect();
+    let rows: Vec<&Row> =
+        TABLE.iter().filter(|row| row.is_run() && !(args.quick && row.slow)).collect();
+    let missing: Vec<&str> = rows
+        .iter()
+        .map(|row| row.test)
+        .filter(|test| !tests.join("test.d").join(test).is_file())
+        .collect();
     let (folder, sessions) = (scratch.path().join("tracing"), scratch.path().join("sessions"));
     [&folder, &sessions].into_iter().try_for_each(std::fs::create_dir)?;
     let _app = app::App::start(&sessions)?;
@@ -90,8 +99,11 @@ fn run(args: &Args) -> Result<()> {
 fn unpacked() -> Result<PathBuf> {
     let entries = std::fs::read_dir("/usr/src").context("/usr/src")?;
     let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
-    let newest =
-        names.filter_map(|name| Some(name.strip_prefix("linux-source-")?.strip_suffix(".tar.xz")?.to_owned())).max();
+    let newest = names
+        .filter_map(|name| {
+            Some(name.strip_prefix("linux-source-")?.strip_suffix(".tar.xz")?.to_owned())
+        })
+        .max();
     let Some(version) = newest else {
         bail!("no /usr/src/linux-source-*.tar.xz: apt-get install linux-source, or --source DIR");
     };
@@ -105,27 +117,33 @@ fn unpacked() -> Result<PathBuf> {
     Ok(parent.join(below))
 }
 
-/// Functions of the tests that are replaced. The kernel has followed a change when the write returns; an application follows it within
-/// milliseconds.
+/// Functions of the tests that are replaced. The kernel has followed a change when the write
+/// returns; an application follows it within milliseconds.
 const FUNCTIONS: &str = "\nclear_trace() { sleep .1; echo > trace; }\nyield() { sleep .1; }\n";
 
-/// A line of the tests of triggers: the kernel forks a process, and an event of that fires the trigger. The application records such
-/// an event each millisecond, so that the test only has to wait.
+/// A line of the tests of triggers: the kernel forks a process, and an event of that fires the
+/// trigger. The application records such an event each millisecond, so that the test only has to
+/// wait.
 const FORKED: &str = "( echo \"forked\")\n";
 
-/// Copies the tests, and changes them: the folder is that of the environment, the machine's scheduler is left alone, and [`FUNCTIONS`]
-/// and [`FORKED`] wait.
+/// Copies the tests, and changes them: the folder is that of the environment, the machine's
+/// scheduler is left alone, and [`FUNCTIONS`] and [`FORKED`] wait.
 fn copy(source: &Path, to: &Path) -> Result<()> {
     run_quietly(Command::new("cp").arg("-r").arg(source).arg(to))?;
     let script = to.join("ftracetest");
     let text = std::fs::read_to_string(&script).with_context(|| script.display().to_string())?;
     let mut found = 0;
     let change = |line: &str| match line.trim() {
-        line if line.starts_with("TRACING_DIR=`grep tracefs /proc/mounts") => Some("TRACING_DIR=$LASTWORDS_MOUNT"),
-        "echo -1 > $sched_rt_runtime" | "echo $sched_rt_runtime_orig > $sched_rt_runtime" => Some(":"),
+        line if line.starts_with("TRACING_DIR=`grep tracefs /proc/mounts") => {
+            Some("TRACING_DIR=$LASTWORDS_MOUNT")
+        }
+        "echo -1 > $sched_rt_runtime" | "echo $sched_rt_runtime_orig > $sched_rt_runtime" => {
+            Some(":")
+        }
         _ => None,
     };
-    let lines: Vec<&str> = text.lines().map(|line| change(line).inspect(|_| found += 1).unwrap_or(line)).collect();
+    let lines: Vec<&str> =
+        text.lines().map(|line| change(line).inspect(|_| found += 1).unwrap_or(line)).collect();
     ensure!(found >= 1, "{}: no line looks for tracefs", script.display());
     std::fs::write(&script, lines.join("\n") + "\n")?;
     for entry in std::fs::read_dir(to.join("test.d/trigger"))?.flatten() {
@@ -135,7 +153,8 @@ fn copy(source: &Path, to: &Path) -> Result<()> {
         }
     }
     let functions = to.join("test.d/functions");
-    let text = std::fs::read_to_string(&functions).with_context(|| functions.display().to_string())?;
+    let text =
+        std::fs::read_to_string(&functions).with_context(|| functions.display().to_string())?;
     Ok(std::fs::write(&functions, text + FUNCTIONS)?)
 }
 
@@ -147,8 +166,15 @@ struct Mount {
 impl Mount {
     fn start(program: &Path, sessions: &Path, folder: &Path) -> Result<Self> {
         let mut command = Command::new(program);
-        command.arg("mount").arg(folder).args([app::SESSION, "--foreground"]).env("LASTWORDS_DIR", sessions);
-        let mut server = command.stdout(Stdio::piped()).spawn().with_context(|| program.display().to_string())?;
+        command
+            .arg("mount")
+            .arg(folder)
+            .args([app::SESSION, "--foreground"])
+            .env("LASTWORDS_DIR", sessions);
+        let mut server = command
+            .stdout(Stdio::piped())
+            .spawn()
+            .with_context(|| program.display().to_string())?;
         let mut line = String::new();
         if let Some(out) = server.stdout.take() {
             std::io::BufRead::read_line(&mut std::io::BufReader::new(out), &mut line)?;
@@ -168,22 +194,30 @@ impl Drop for Mount {
 
 /// Runs the tests; what ftracetest wrote.
 fn run_tests(tests: &Path, folder: &Path, rows: &[&Row]) -> Result<String> {
-    let cover =
-        "mount --make-rprivate / && mount --bind \"$LASTWORDS_MOUNT\" /sys/kernel/tracing && exec ./ftracetest \"$@\"";
+    let cover = "mount --make-rprivate / && mount --bind \"$LASTWORDS_MOUNT\" /sys/kernel/tracing && exec ./ftracetest \"$@\"";
     let mut command = Command::new("unshare");
-    command.args(["-m", "sh", "-c", cover, "ftracetest", "-l"]).arg(tests.join("logs")).current_dir(tests);
+    command
+        .args(["-m", "sh", "-c", cover, "ftracetest", "-l"])
+        .arg(tests.join("logs"))
+        .current_dir(tests);
     command.args(rows.iter().map(|row| Path::new("test.d").join(row.test)));
-    let output = command.env("LASTWORDS_MOUNT", folder).stdin(Stdio::null()).output().context("unshare")?;
+    let output =
+        command.env("LASTWORDS_MOUNT", folder).stdin(Stdio::null()).output().context("unshare")?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     // Its status is 1 if a test fails, which the table may expect.
-    ensure!(text.contains("# of passed:"), "ftracetest did not end: {text}{}", String::from_utf8_lossy(&output.stderr));
+    ensure!(
+        text.contains("# of passed:"),
+        "ftracetest did not end: {text}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     Ok(text)
 }
 
 /// Compares how the tests ended with the table.
 fn judge(text: &str, rows: &[&Row], tests: &Path, logs: bool) -> Result<()> {
     let ends = ends(text);
-    let instances = rows.iter().filter(|row| is_for_instances(&tests.join("test.d").join(row.test)));
+    let instances =
+        rows.iter().filter(|row| is_for_instances(&tests.join("test.d").join(row.test)));
     let runs = rows.iter().map(|row| (row, false)).chain(instances.map(|row| (row, true)));
     let (mut wrong, mut count, mut passed) = (Vec::new(), 0, 0);
     for (at, (row, instance)) in runs.enumerate() {
@@ -207,7 +241,8 @@ fn judge(text: &str, rows: &[&Row], tests: &Path, logs: bool) -> Result<()> {
 
 fn is_for_instances(test: &Path) -> bool {
     let text = std::fs::read_to_string(test).unwrap_or_default();
-    text.lines().any(|line| line.starts_with('#') && line.contains("flags:") && line.contains("instance"))
+    text.lines()
+        .any(|line| line.starts_with('#') && line.contains("flags:") && line.contains("instance"))
 }
 
 /// The words at the ends of the lines of results, `[PASS]`.
@@ -227,7 +262,10 @@ fn print_log(tests: &Path, number: usize) -> Result<()> {
             let text = String::from_utf8_lossy(&text);
             let lines: Vec<&str> = text.lines().collect();
             let mut out = std::io::stdout().lock();
-            lines.iter().skip(lines.len().saturating_sub(15)).try_for_each(|line| writeln!(out, "    {line}"))?;
+            lines
+                .iter()
+                .skip(lines.len().saturating_sub(15))
+                .try_for_each(|line| writeln!(out, "    {line}"))?;
         }
     }
     Ok(())
@@ -246,7 +284,8 @@ mod tests {
 
     #[test]
     fn the_documentation_has_the_table() {
-        let page = std::fs::read_to_string(rig::root().join("docs/MOUNT.md")).expect("docs/MOUNT.md");
+        let page =
+            std::fs::read_to_string(rig::root().join("docs/MOUNT.md")).expect("docs/MOUNT.md");
         assert!(
             page.contains(&table::markdown()),
             "put what `cargo xtask ftracetest --print` prints into docs/MOUNT.md"

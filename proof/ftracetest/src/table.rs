@@ -54,7 +54,13 @@ impl Row {
     }
 }
 
-const fn row(test: &'static str, top: Verdict, instance: Verdict, slow: bool, why: &'static str) -> Row {
+const fn row(
+    test: &'static str,
+    top: Verdict,
+    instance: Verdict,
+    slow: bool,
+    why: &'static str,
+) -> Row {
     Row { test, top, instance, slow, why }
 }
 
@@ -65,7 +71,8 @@ const EVENT_FORK: &str = "the parts about the lists pass; then `options/event-fo
 
 const LONG_MARK: &str = "6.12: a write of up to 16 KiB is one event and one line; the test expects that it is broken at the size of a sub-buffer";
 
-/// All tests of 6.1 and 6.12, those of a folder in one row where none of them applies. A source has the tests of its release.
+/// All tests of 6.1 and 6.12, those of a folder in one row where none of them applies. A source has
+/// the tests of its release.
 pub(super) const TABLE: &[Row] = &[
     row("00basic/basic1.tc", Pass, NotRun, false, ""),
     row("00basic/basic2.tc", Pass, Pass, false, ""),
@@ -102,7 +109,13 @@ pub(super) const TABLE: &[Row] = &[
         "an instance that `mkdir` makes has no application that records such events",
     ),
     row("event/toplevel-enable.tc", Pass, NotRun, false, ""),
-    row("filter/event-filter-incomplete.tc", Pass, Unsupported, false, "a new instance has no events"),
+    row(
+        "filter/event-filter-incomplete.tc",
+        Pass,
+        Unsupported,
+        false,
+        "a new instance has no events",
+    ),
     row(
         "filter/event-filter-function.tc",
         Unsupported,
@@ -122,12 +135,30 @@ pub(super) const TABLE: &[Row] = &[
         "the test expects that two fields cannot be compared; here they can",
     ),
     row("trigger/trigger-hist-mod.tc", Unsupported, Unsupported, false, "there are no histograms"),
-    row("trigger/trigger-hist-syntax-errors.tc", Unsupported, NotRun, false, "there are no histograms"),
+    row(
+        "trigger/trigger-hist-syntax-errors.tc",
+        Unsupported,
+        NotRun,
+        false,
+        "there are no histograms",
+    ),
     row("trigger/trigger-hist.tc", Unsupported, Unsupported, false, "there are no histograms"),
     row("trigger/trigger-multihist.tc", Unsupported, Unsupported, false, "there are no histograms"),
     row("trigger/trigger-snapshot.tc", Pass, NotRun, false, ""),
-    row("trigger/trigger-stacktrace.tc", Fail, NotRun, false, "there are no triggers that record a stack"),
-    row("trigger/trigger-trace-marker-hist.tc", Unsupported, Unsupported, false, "there are no histograms"),
+    row(
+        "trigger/trigger-stacktrace.tc",
+        Fail,
+        NotRun,
+        false,
+        "there are no triggers that record a stack",
+    ),
+    row(
+        "trigger/trigger-trace-marker-hist.tc",
+        Unsupported,
+        Unsupported,
+        false,
+        "there are no histograms",
+    ),
     row("trigger/trigger-trace-marker-snapshot.tc", Pass, Pass, true, ""),
     row("trigger/trigger-traceonoff.tc", Pass, NotRun, false, ""),
     row("direct", NotRun, NotRun, false, "not run: kprobes and direct calls of kernel functions"),
@@ -138,15 +169,29 @@ pub(super) const TABLE: &[Row] = &[
     row("tracer", NotRun, NotRun, false, "not run: tracers of wake-ups"),
     row("trigger/inter-event", NotRun, NotRun, false, "not run: histograms and synthetic events"),
     row("event/trace_printk.tc", NotRun, NotRun, false, "not run: a kernel module"),
-    row("trigger/trigger-trace-marker-synthetic*", NotRun, NotRun, false, "not run: synthetic events"),
+    row(
+        "trigger/trigger-trace-marker-synthetic*",
+        NotRun,
+        NotRun,
+        false,
+        "not run: synthetic events",
+    ),
     row("selftest", NotRun, NotRun, false, "not run: the scripts themselves"),
 ];
 
 /// Returns the table of docs/MOUNT.md.
 pub(super) fn markdown() -> String {
-    let mut text = String::from("| test | top level | instance | why |\n| --- | --- | --- | --- |\n");
+    let mut text =
+        String::from("| test | top level | instance | why |\n| --- | --- | --- | --- |\n");
     for row in TABLE {
-        let _ = writeln!(text, "| `{}` | {} | {} | {} |", row.test, row.top.word(), row.instance.word(), row.why);
+        let _ = writeln!(
+            text,
+            "| `{}` | {} | {} | {} |",
+            row.test,
+            row.top.word(),
+            row.instance.word(),
+            row.why
+        );
     }
     text
 }

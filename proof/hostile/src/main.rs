@@ -1,8 +1,10 @@
-//! `cargo xtask hostile DUMP`: sets words of a kernel crash dump that are read on the way to its trace to other values.
+//! `cargo xtask hostile DUMP`: sets words of a kernel crash dump that are read on the way to its
+//! trace to other values.
 //!
-//! The rig finds these words by observing the walks: page tables, lists, counters, structures, formats of events. For
-//! each mutant the program runs as a user would run it. It may report anything about such a dump. It may not panic,
-//! hang, or ask for more than 256 MiB of memory, whatever a header field or a pointer of the kernel's structures says.
+//! The rig finds these words by observing the walks: page tables, lists, counters, structures,
+//! formats of events. For each mutant the program runs as a user would run it. It may report
+//! anything about such a dump. It may not panic, hang, or ask for more than 256 MiB of memory,
+//! whatever a header field or a pointer of the kernel's structures says.
 #![forbid(unsafe_code)]
 
 mod witness;
@@ -50,7 +52,8 @@ struct Args {
     /// The program, in place of the one that is built here
     #[arg(long, value_name = "FILE")]
     lastwords: Option<PathBuf>,
-    /// Where two copies of the dump are put: memory rather than a disk [default: /dev/shm, else the temporary folder]
+    /// Where two copies of the dump are put: memory rather than a disk [default: /dev/shm, else
+    /// the temporary folder]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 }
@@ -74,13 +77,16 @@ fn run(args: &Args) -> Result<()> {
     let memory = Some(Path::new("/dev/shm")).filter(|folder| folder.is_dir());
     let parent = args.dir.as_deref().or(memory).map_or_else(std::env::temp_dir, Path::to_path_buf);
     let scratch = Scratch::create(&parent, "lastwords-hostile")?;
-    let (next, ends, deaths) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()), Mutex::new(Vec::new()));
+    let (next, ends, deaths) =
+        (AtomicUsize::new(0), Mutex::new(BTreeMap::new()), Mutex::new(Vec::new()));
     let work = |worker: usize| -> Result<()> {
         let folder = scratch.path().join(worker.to_string());
         std::fs::create_dir(&folder)?;
         let copy = Copy::new(&args.dump, &folder)?;
         while let Some(mutant) = mutants.get(next.fetch_add(1, Relaxed)) {
-            let ended = copy.with(mutant, || run_once(&lastwords, &copy.path, args.recover.then_some(&folder)))?;
+            let ended = copy.with(mutant, || {
+                run_once(&lastwords, &copy.path, args.recover.then_some(&folder))
+            })?;
             *ends.lock().expect("no panic").entry(ended).or_insert(0u32) += 1;
             if matches!(ended, End::Died | End::Hung | End::Exit(PANIC)) {
                 let Mutant { at, was, is } = mutant;
@@ -150,8 +156,11 @@ fn mutants(args: &Args) -> Result<Vec<Mutant>> {
     let file = File::open(&args.dump)?;
     let table = elf::Table::read(&file).with_context(|| args.dump.display().to_string())?;
     let size = file.metadata()?.len();
-    let offsets: Vec<u64> =
-        words.iter().filter_map(|word| table.offset_of(*word)).filter(|at| at + 8 <= size).collect();
+    let offsets: Vec<u64> = words
+        .iter()
+        .filter_map(|word| table.offset_of(*word))
+        .filter(|at| at + 8 <= size)
+        .collect();
     if offsets.is_empty() {
         bail!("{}: nothing is read on the way to a trace", args.dump.display());
     }
@@ -167,7 +176,8 @@ fn mutants(args: &Args) -> Result<Vec<Mutant>> {
             // One of each of as many parts of equal size.
             let part = |n: usize| n * offsets.len() / args.mutants.max(1);
             let (from, to) = (part(n), part(n + 1).max(part(n) + 1));
-            let at = offsets[(from + rng.below((to - from) as u64) as usize).min(offsets.len() - 1)];
+            let at =
+                offsets[(from + rng.below((to - from) as u64) as usize).min(offsets.len() - 1)];
             let was = value(at)?;
             let other = value(offsets[rng.below(offsets.len() as u64) as usize])?;
             Ok(Mutant { at, was, is: edge(rng.below(EDGES), was, size, other, 1 << rng.below(64)) })
@@ -175,7 +185,8 @@ fn mutants(args: &Args) -> Result<Vec<Mutant>> {
         .collect()
 }
 
-/// The `n`th value in place of one; `other` is a word that stands elsewhere, so that lists lead to other lists.
+/// The `n`th value in place of one; `other` is a word that stands elsewhere, so that lists lead to
+/// other lists.
 fn edge(n: u64, now: u64, size: u64, other: u64, bit: u64) -> u64 {
     match n {
         0 => 0,
@@ -201,21 +212,26 @@ mod tests {
 
     #[test]
     fn a_mutant_is_taken_back() {
-        let folder = std::env::temp_dir().join(format!("lastwords-hostile-test.{}", std::process::id()));
+        let folder =
+            std::env::temp_dir().join(format!("lastwords-hostile-test.{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let dump = folder.join("from");
         std::fs::write(&dump, [7; 32]).unwrap();
         let copy = Copy::new(&dump, &folder).unwrap();
         let mutant = Mutant { at: 8, was: u64::from_le_bytes([7; 8]), is: u64::MAX };
         let seen = copy.with(&mutant, || Ok(std::fs::read(&copy.path)?)).unwrap();
-        assert_eq!((&seen[..8], &seen[8..16], &seen[16..]), (&[7; 8][..], &[255; 8][..], &[7; 16][..]));
+        assert_eq!(
+            (&seen[..8], &seen[8..16], &seen[16..]),
+            (&[7; 8][..], &[255; 8][..], &[7; 16][..])
+        );
         assert_eq!(std::fs::read(&copy.path).unwrap(), [7; 32]);
         std::fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]
     fn edges_are_other_values() {
-        let edges: std::collections::BTreeSet<u64> = (0..EDGES).map(|n| edge(n, 0x1000, 99, 0x5000, 1 << 40)).collect();
+        let edges: std::collections::BTreeSet<u64> =
+            (0..EDGES).map(|n| edge(n, 0x1000, 99, 0x5000, 1 << 40)).collect();
         assert_eq!(edges.len() as u64, EDGES);
         assert!(!edges.contains(&0x1000));
     }

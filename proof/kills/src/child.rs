@@ -1,4 +1,5 @@
-//! A child that runs free until it is killed: threads, signals, migration, through the public interface; and what it reports.
+//! A child that runs free until it is killed: threads, signals, migration, through the public
+//! interface; and what it reports.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -49,15 +50,16 @@ pub(crate) struct Reports {
 pub(crate) struct Report {
     /// Calls begun.
     begun: AtomicU64,
-    /// Twice the calls up to the newest that returned, plus which of the clocks is that call's: one word, so that a kill
-    /// between two stores leaves no clock of another call.
+    /// Twice the calls up to the newest that returned, plus which of the clocks is that call's:
+    /// one word, so that a kill between two stores leaves no clock of another call.
     returned: AtomicU64,
     /// Clocks before the newest call that returned and before the one that is in flight.
     before: [AtomicU64; 2],
 }
 
 impl Report {
-    /// Calls begun; those behind [`returned`](Self::returned) were in flight when their process was killed.
+    /// Calls begun; those behind [`returned`](Self::returned) were in flight when their process was
+    /// killed.
     pub(crate) fn begun(&self) -> u64 {
         self.begun.load(Acquire)
     }
@@ -111,8 +113,21 @@ impl Page {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let len = size_of::<Reports>();
         // SAFETY: a new mapping at an address of the kernel's choice.
-        let base = unsafe { libc::mmap(core::ptr::null_mut(), len, protection, libc::MAP_SHARED, file.as_raw_fd(), 0) };
-        ensure!(base != libc::MAP_FAILED, "cannot map the page: {}", std::io::Error::last_os_error());
+        let base = unsafe {
+            libc::mmap(
+                core::ptr::null_mut(),
+                len,
+                protection,
+                libc::MAP_SHARED,
+                file.as_raw_fd(),
+                0,
+            )
+        };
+        ensure!(
+            base != libc::MAP_FAILED,
+            "cannot map the page: {}",
+            std::io::Error::last_os_error()
+        );
         Ok(Self { file, base: base.cast() })
     }
 
@@ -123,7 +138,8 @@ impl Page {
 
     /// Returns the reports.
     pub(crate) fn reports(&self) -> &Reports {
-        // SAFETY: the mapping has the length of `Reports`, all of it atomics, and lives as long as `self`.
+        // SAFETY: the mapping has the length of `Reports`, all of it atomics, and lives as long as
+        // `self`.
         unsafe { &*self.base.cast::<Reports>() }
     }
 }
@@ -217,7 +233,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 fn storm(reports: &'static Reports, seed: u64, rest: Duration) -> Result<()> {
     install_handlers()?;
     for thread in 1..THREADS {
-        std::thread::Builder::new().spawn(move || record_and_hop(reports, thread, seed, rest)).context("a thread")?;
+        std::thread::Builder::new()
+            .spawn(move || record_and_hop(reports, thread, seed, rest))
+            .context("a thread")?;
     }
     record_and_hop(reports, 0, seed, rest)
 }
@@ -286,7 +304,14 @@ fn record_next(reports: &Reports, writer: usize) {
     reports.writers[writer].around(|sequence| {
         let check = check(writer, sequence);
         let (bytes, len) = filler(check);
-        event!(kills, "tick", writer = writer as u32, sequence = sequence, check = check, filler = &bytes[..len]);
+        event!(
+            kills,
+            "tick",
+            writer = writer as u32,
+            sequence = sequence,
+            check = check,
+            filler = &bytes[..len]
+        );
     });
 }
 

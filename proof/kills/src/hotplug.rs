@@ -1,6 +1,8 @@
-//! Processes that record are killed while CPUs are taken offline and brought online; run in a guest by `cargo xtask hotplug`.
+//! Processes that record are killed while CPUs are taken offline and brought online; run in a guest
+//! by `cargo xtask hotplug`.
 //!
-//! Rings are large enough for all that a child records, so that every event that was reported must be recovered.
+//! Rings are large enough for all that a child records, so that every event that was reported must
+//! be recovered.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -49,30 +51,39 @@ struct Sum {
 }
 
 impl Sum {
-    /// Returns true if CPUs came and went while children recorded, and events are in rings of those that came late; or if there was no child.
+    /// Returns true if CPUs came and went while children recorded, and events are in rings of those
+    /// that came late; or if there was no child.
     fn shows(&self) -> bool {
         self.judged.rounds == 0 || (self.changes > self.judged.rounds && self.late > 0)
     }
 }
 
-/// Kills and recovers, on the machine that runs this; an error if an event was lost, torn, invented or out of its order.
+/// Kills and recovers, on the machine that runs this; an error if an event was lost, torn, invented
+/// or out of its order.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let seed = args.seed.unwrap_or_else(clock_seed);
     let begun = Instant::now();
     let machine = Machine::of_this()?;
     let place = Place::create("hotplug")?;
-    println!("CPUs that can be taken offline: {:?}, offline now: {:?}", machine.cpus, names(machine.offline()?));
+    println!(
+        "CPUs that can be taken offline: {:?}, offline now: {:?}",
+        machine.cpus,
+        names(machine.offline()?)
+    );
     let mut sums = RESERVATIONS.map(|_| Sum::default());
     let mut kills = 0;
-    // A machine that is busy may run no thread on a CPU that came late: then there are more kills, until one does.
+    // A machine that is busy may run no thread on a CPU that came late: then there are more kills,
+    // until one does.
     for number in 0..args.count.saturating_mul(MORE) {
         let which = (number % RESERVATIONS.len() as u64) as usize;
         if number >= args.count && sums[which].shows() {
             continue;
         }
         kills += 1;
-        let round = kill_one(&machine, &place.0, RESERVATIONS[which], mix(seed ^ mix(number)), number == 0);
-        let round = round.with_context(|| format!("kill {number}, {}: --seed {seed}", RESERVATIONS[which]))?;
+        let round =
+            kill_one(&machine, &place.0, RESERVATIONS[which], mix(seed ^ mix(number)), number == 0);
+        let round = round
+            .with_context(|| format!("kill {number}, {}: --seed {seed}", RESERVATIONS[which]))?;
         let sum = &mut sums[which];
         sum.judged.add(&round.judged);
         sum.changes += round.changes;
@@ -82,7 +93,15 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     machine.restore()?;
     println!(
         "{:<10} {:>6} {:>8} {:>14} {:>10} {:>10} {:>12} {:>10} {:>8}",
-        "", "kills", "changes", "while offline", "committed", "recovered", "on late CPUs", "in-flight", "refused"
+        "",
+        "kills",
+        "changes",
+        "while offline",
+        "committed",
+        "recovered",
+        "on late CPUs",
+        "in-flight",
+        "refused"
     );
     for (name, sum) in RESERVATIONS.iter().zip(&sums) {
         let Sum { judged, changes, late, short } = sum;
@@ -103,9 +122,15 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// One child: it begins while CPUs are offline, others go while it records, it is killed, recovered and judged. `as_it_is`: it
-/// begins with the CPUs that the machine has online now.
-fn kill_one(machine: &Machine, place: &Path, reservation: &str, seed: u64, as_it_is: bool) -> Result<Sum> {
+/// One child: it begins while CPUs are offline, others go while it records, it is killed, recovered
+/// and judged. `as_it_is`: it begins with the CPUs that the machine has online now.
+fn kill_one(
+    machine: &Machine,
+    place: &Path,
+    reservation: &str,
+    seed: u64,
+    as_it_is: bool,
+) -> Result<Sum> {
     let mut rng = Random(seed);
     if !as_it_is {
         let away = rng.below(machine.cpus.len() as u64) as usize;
@@ -128,16 +153,21 @@ fn kill_one(machine: &Machine, place: &Path, reservation: &str, seed: u64, as_it
         child::kill(&mut child.0)
     })?;
     let short = u64::from(machine.offline()? != 0);
-    let judged = session_folder(&dir.0).and_then(|folder| judge::recover(&folder)).and_then(|recovered| {
-        ensure!(recovered.has_all(), "the rings came round: {} events are too many", recorded(page.reports()));
-        let judged = judge::judge(&recovered, page.reports(), &HashSet::new())?;
-        Ok(Sum { judged, changes, late: recovered.on(absent), short })
-    });
+    let judged =
+        session_folder(&dir.0).and_then(|folder| judge::recover(&folder)).and_then(|recovered| {
+            ensure!(
+                recovered.has_all(),
+                "the rings came round: {} events are too many",
+                recorded(page.reports())
+            );
+            let judged = judge::judge(&recovered, page.reports(), &HashSet::new())?;
+            Ok(Sum { judged, changes, late: recovered.on(absent), short })
+        });
     judged.map_err(|error| dir.keep(error))
 }
 
-/// Takes CPUs offline and brings them online, those of `first` before all others, until `work` is done; how often. `work` can ask
-/// how often so far.
+/// Takes CPUs offline and brings them online, those of `first` before all others, until `work` is
+/// done; how often. `work` can ask how often so far.
 fn while_cpus_change(
     machine: &Machine,
     first: u64,
@@ -147,7 +177,8 @@ fn while_cpus_change(
     let (stop, changes) = (AtomicBool::new(false), std::sync::atomic::AtomicU64::new(0));
     std::thread::scope(|scope| {
         let changer = scope.spawn(|| -> Result<()> {
-            let (mut rng, mut first) = (Random(seed), machine.cpus.iter().filter(|&&cpu| first >> cpu & 1 == 1));
+            let (mut rng, mut first) =
+                (Random(seed), machine.cpus.iter().filter(|&&cpu| first >> cpu & 1 == 1));
             while !stop.load(Relaxed) {
                 let any = machine.cpus[rng.below(machine.cpus.len() as u64) as usize];
                 let cpu = first.next().copied().unwrap_or(any);
@@ -180,7 +211,11 @@ struct Machine {
 impl Machine {
     fn of_this() -> Result<Self> {
         let cpus: Vec<u32> = (1..64).filter(|&cpu| switch(cpu).exists()).collect();
-        ensure!(!cpus.is_empty(), "no CPU of this machine can be taken offline: there is no {}", switch(1).display());
+        ensure!(
+            !cpus.is_empty(),
+            "no CPU of this machine can be taken offline: there is no {}",
+            switch(1).display()
+        );
         let mut machine = Self { cpus, before: 0 };
         machine.before = machine.offline()?;
         Ok(machine)
@@ -191,7 +226,8 @@ impl Machine {
         let mut offline = 0;
         for &cpu in &self.cpus {
             let path = switch(cpu);
-            let state = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+            let state =
+                std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
             offline |= u64::from(state.trim() == "0") << cpu;
         }
         Ok(offline)

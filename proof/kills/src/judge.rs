@@ -70,13 +70,17 @@ impl Recovered {
     }
 }
 
-/// Recovers the session in a folder; an error where the evidence is of damage, or an event is not as it was recorded.
+/// Recovers the session in a folder; an error where the evidence is of damage, or an event is not
+/// as it was recorded.
 pub(super) fn recover(folder: &Path) -> Result<Recovered> {
     let found = lastwords_session::open(folder, &Options::default())?;
     ensure!(found.sessions.len() == 1, "{} sessions in {}", found.sessions.len(), folder.display());
     let session = found.sessions.first().context("a session")?;
     let evidence = session.evidence();
-    let bad = evidence.sub_buffers.iter().find(|s| matches!(s.verdict, Verdict::Invalid | Verdict::Missing));
+    let bad = evidence
+        .sub_buffers
+        .iter()
+        .find(|s| matches!(s.verdict, Verdict::Invalid | Verdict::Missing));
     ensure!(bad.is_none(), "{bad:?}");
     let bad = evidence.gaps.iter().find(|g| matches!(g.cause, Cause::Damaged | Cause::Missing));
     ensure!(bad.is_none(), "{bad:?}");
@@ -88,9 +92,13 @@ pub(super) fn recover(folder: &Path) -> Result<Recovered> {
         while let Some(packet) = packets.next_packet(&mut bytes) {
             let begin = recovered.events.len();
             for raw in decoder.events(stream.channel, &bytes, packet.begin, packet.events_at) {
-                let raw = raw.with_context(|| format!("stream {index}, packet {}", packet.sequence))?;
+                let raw =
+                    raw.with_context(|| format!("stream {index}, packet {}", packet.sequence))?;
                 let event = event((raw.clock, stream.cpu), &bytes[raw.payload()])?;
-                ensure!(last <= event.clock, "stream {index}: the clock steps back from {last} to {event:?}");
+                ensure!(
+                    last <= event.clock,
+                    "stream {index}: the clock steps back from {last} to {event:?}"
+                );
                 last = event.clock;
                 recovered.events.push(event);
             }
@@ -101,15 +109,22 @@ pub(super) fn recover(folder: &Path) -> Result<Recovered> {
             next = packet.sequence + 1;
         }
     }
-    recovered.refused = session.info().streams.iter().map(|s| s.lost[..5].iter().sum::<u64>()).sum();
+    recovered.refused =
+        session.info().streams.iter().map(|s| s.lost[..5].iter().sum::<u64>()).sum();
     Ok(recovered)
 }
 
 /// Takes a payload apart and checks every byte: writer u32, sequence u64, check u64, filler.
 fn event((clock, cpu): (u64, Option<u32>), payload: &[u8]) -> Result<Event> {
-    let word = |at: usize| payload.get(at..at + 8).map(|b| u64::from_ne_bytes(b.try_into().expect("8 bytes")));
-    let half = |at: usize| payload.get(at..at + 4).map(|b| u32::from_ne_bytes(b.try_into().expect("4 bytes")));
-    let (Some(writer), Some(sequence), Some(said), Some(len)) = (half(0), word(4), word(12), half(20)) else {
+    let word = |at: usize| {
+        payload.get(at..at + 8).map(|b| u64::from_ne_bytes(b.try_into().expect("8 bytes")))
+    };
+    let half = |at: usize| {
+        payload.get(at..at + 4).map(|b| u32::from_ne_bytes(b.try_into().expect("4 bytes")))
+    };
+    let (Some(writer), Some(sequence), Some(said), Some(len)) =
+        (half(0), word(4), word(12), half(20))
+    else {
         bail!("TORN: a payload of {} bytes", payload.len());
     };
     let writer = writer as usize;
@@ -122,11 +137,19 @@ fn event((clock, cpu): (u64, Option<u32>), payload: &[u8]) -> Result<Event> {
     Ok(Event { clock, writer, sequence, cpu })
 }
 
-/// Compares with what the children reported. `killed`: events of writer 0 that were in flight when it was killed; the next
-/// process in its place went on behind them.
-pub(super) fn judge(recovered: &Recovered, reports: &Reports, killed: &HashSet<u64>) -> Result<Sum> {
-    let mut sum =
-        Sum { rounds: 1, recovered: recovered.events.len() as u64, refused: recovered.refused, ..Sum::default() };
+/// Compares with what the children reported. `killed`: events of writer 0 that were in flight when
+/// it was killed; the next process in its place went on behind them.
+pub(super) fn judge(
+    recovered: &Recovered,
+    reports: &Reports,
+    killed: &HashSet<u64>,
+) -> Result<Sum> {
+    let mut sum = Sum {
+        rounds: 1,
+        recovered: recovered.events.len() as u64,
+        refused: recovered.refused,
+        ..Sum::default()
+    };
     let mut by_writer: HashMap<usize, Vec<Event>> = HashMap::new();
     for event in &recovered.events {
         by_writer.entry(event.writer).or_default().push(*event);
@@ -149,7 +172,9 @@ pub(super) fn judge(recovered: &Recovered, reports: &Reports, killed: &HashSet<u
         );
         // The newest that returned is there, unless the rings came round since.
         if newest < returned && report.newest() >= recovered.since {
-            missing += (newest..returned).filter(|n| !excused.is_some_and(|killed| killed.contains(n))).count() as u64;
+            missing += (newest..returned)
+                .filter(|n| !excused.is_some_and(|killed| killed.contains(n)))
+                .count() as u64;
         }
     }
     ensure!(
@@ -184,6 +209,9 @@ pub(super) fn has_newest(recovered: &Recovered, writer: usize, end: u64, count: 
         }
     }
     let absent = there.iter().filter(|t| !**t).count();
-    ensure!(absent == 0, "LOST: {absent} of the {count} events that another process recorded behind the kill");
+    ensure!(
+        absent == 0,
+        "LOST: {absent} of the {count} events that another process recorded behind the kill"
+    );
     Ok(())
 }

@@ -90,7 +90,8 @@ fn run(args: &Args) -> Result<()> {
     for number in 0..count {
         let which = only.unwrap_or((number % RESERVATIONS.len() as u64) as usize);
         let round = kill_one(&place.0, RESERVATIONS[which], mix(seed ^ mix(number)));
-        let round = round.with_context(|| format!("kill {number}, {}: --seed {seed}", RESERVATIONS[which]))?;
+        let round = round
+            .with_context(|| format!("kill {number}, {}: --seed {seed}", RESERVATIONS[which]))?;
         sums[which].add(&round);
         if number % 1000 == 999 {
             println!("{} kills, {:.0} s", number + 1, begun.elapsed().as_secs_f64());
@@ -129,7 +130,14 @@ fn kill_one(place: &Path, reservation: &str, seed: u64) -> Result<judge::Sum> {
 }
 
 /// Starts a child with a job.
-fn start(job: &str, dir: &Path, reservation: &str, page: &Page, seed: u64, cpu: u32) -> Result<Child> {
+fn start(
+    job: &str,
+    dir: &Path,
+    reservation: &str,
+    page: &Page,
+    seed: u64,
+    cpu: u32,
+) -> Result<Child> {
     command(job, dir, reservation, page, seed, cpu).spawn().context("cannot start a child")
 }
 
@@ -137,7 +145,14 @@ fn start(job: &str, dir: &Path, reservation: &str, page: &Page, seed: u64, cpu: 
 fn command(job: &str, dir: &Path, reservation: &str, page: &Page, seed: u64, cpu: u32) -> Command {
     let mut command = Command::new(rig::own_program());
     command.args(["child", "--job", job, "--reservation", reservation]).arg("--dir").arg(dir);
-    command.args(["--fd", &page.fd().to_string(), "--seed", &seed.to_string(), "--cpu", &cpu.to_string()]);
+    command.args([
+        "--fd",
+        &page.fd().to_string(),
+        "--seed",
+        &seed.to_string(),
+        "--cpu",
+        &cpu.to_string(),
+    ]);
     command.stdin(Stdio::null());
     command
 }
@@ -209,7 +224,8 @@ impl Place {
 /// The folder of the one session in `dir`.
 fn session_folder(dir: &Path) -> Result<PathBuf> {
     let entries = std::fs::read_dir(dir).with_context(|| dir.display().to_string())?;
-    let folders: Vec<PathBuf> = entries.flatten().map(|e| e.path()).filter(|p| p.is_dir()).collect();
+    let folders: Vec<PathBuf> =
+        entries.flatten().map(|e| e.path()).filter(|p| p.is_dir()).collect();
     ensure!(folders.len() == 1, "{} folders of sessions in {}", folders.len(), dir.display());
     folders.into_iter().next().context("a folder")
 }

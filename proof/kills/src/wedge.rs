@@ -1,4 +1,5 @@
-//! Writers of a shared session are killed in a tight loop; after each kill another process records on the same CPU.
+//! Writers of a shared session are killed in a tight loop; after each kill another process records
+//! on the same CPU.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -9,7 +10,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 
 use super::child::{self, NUMBERED, Page, SURVIVOR};
-use super::{Folder, Killed, Place, RESERVATIONS, clock_seed, judge, session_folder, start, wait_until};
+use super::{
+    Folder, Killed, Place, RESERVATIONS, clock_seed, judge, session_folder, start, wait_until,
+};
 use lastwords_testkit::random::{Random, mix};
 
 /// Kills of the part that CI runs, for each reservation.
@@ -37,7 +40,8 @@ pub(crate) struct Args {
     quick: bool,
 }
 
-/// Kills writers; an error if what another process records behind a kill is not all recovered, or takes too long.
+/// Kills writers; an error if what another process records behind a kill is not all recovered, or
+/// takes too long.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let seed = args.seed.unwrap_or_else(clock_seed);
     let count = if args.quick { args.count.min(QUICK) } else { args.count };
@@ -47,9 +51,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         "", "kills", "killed wrote", "recovered", "calm ns", "median ns", "worst us", "s"
     );
     for reservation in RESERVATIONS {
-        wedge_one(&place.0, reservation, count, seed).with_context(|| format!("{reservation}: --seed {seed}"))?;
+        wedge_one(&place.0, reservation, count, seed)
+            .with_context(|| format!("{reservation}: --seed {seed}"))?;
     }
-    println!("seed {seed}: behind every kill, all events of another process on that CPU were recovered");
+    println!(
+        "seed {seed}: behind every kill, all events of another process on that CPU were recovered"
+    );
     if args.lttng { wedge_lttng(count) } else { Ok(()) }
 }
 
@@ -83,8 +90,10 @@ fn wedge_one(place: &Path, reservation: &str, count: u64, seed: u64) -> Result<(
         in_flight.extend(reports.writers[0].returned()..reports.writers[0].begun());
         took.push(record(&mut survivor, &page, cpu)?);
         let end = reports.writers[SURVIVOR].returned();
-        let found = judge::recover(&session_folder(&dir.0)?).with_context(|| format!("kill {number}"))?;
-        judge::has_newest(&found, SURVIVOR, end, NUMBERED).with_context(|| format!("kill {number}, CPU {cpu}"))?;
+        let found =
+            judge::recover(&session_folder(&dir.0)?).with_context(|| format!("kill {number}"))?;
+        judge::has_newest(&found, SURVIVOR, end, NUMBERED)
+            .with_context(|| format!("kill {number}, CPU {cpu}"))?;
         judge::judge(&found, reports, &in_flight).with_context(|| format!("kill {number}"))?;
         recovered += NUMBERED;
     }
@@ -100,13 +109,24 @@ fn wedge_one(place: &Path, reservation: &str, count: u64, seed: u64) -> Result<(
     );
     ensure!(worst < LONGEST, "a round of {NUMBERED} events took {} ms", worst.as_millis());
     let slower = each(&took) / each(&calm).max(1.0);
-    // Behind a kill the session's memory is cold: short rounds vary, a blocked recorder takes a thousand times longer.
-    ensure!(slower < SLOWER || each(&took) < 2000.0, "behind the kills recording is {slower:.1} times slower");
+    // Behind a kill the session's memory is cold: short rounds vary, a blocked recorder takes a
+    // thousand times longer.
+    ensure!(
+        slower < SLOWER || each(&took) < 2000.0,
+        "behind the kills recording is {slower:.1} times slower"
+    );
     Ok(())
 }
 
 /// Lets a writer run for a moment on `cpu` and kills it.
-fn kill_writer(dir: &Path, reservation: &str, page: &Page, seed: u64, cpu: u32, rng: &mut Random) -> Result<()> {
+fn kill_writer(
+    dir: &Path,
+    reservation: &str,
+    page: &Page,
+    seed: u64,
+    cpu: u32,
+    rng: &mut Random,
+) -> Result<()> {
     let ready = page.reports().ready.load(Acquire);
     let mut writer = Killed(start("tight", dir, reservation, page, seed, cpu)?);
     wait_until(&mut writer.0, || page.reports().ready.load(Acquire) > ready)?;

@@ -20,11 +20,14 @@ struct Command {
 
 #[derive(Subcommand)]
 enum Part {
-    /// Build the recorder for aarch64, kill it on a kernel of Debian under QEMU, and recover there what it left
+    /// Build the recorder for aarch64, kill it on a kernel of Debian under QEMU, and recover there
+    /// what it left
     Arm64(recorder::Args),
-    /// Kill processes that record while CPUs of a guest under QEMU are taken offline and brought online, and recover there
+    /// Kill processes that record while CPUs of a guest under QEMU are taken offline and brought
+    /// online, and recover there
     Hotplug(hotplug::Args),
-    /// Reset a guest under QEMU while an application records in its persistent memory, and recover what it left there
+    /// Reset a guest under QEMU while an application records in its persistent memory, and recover
+    /// what it left there
     Nvdimm(nvdimm::Args),
     /// The part of `nvdimm` that runs in the guest
     #[command(hide = true)]

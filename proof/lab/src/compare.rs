@@ -47,20 +47,38 @@ impl Rows {
             let detail = "lines, but for addresses of the kernel's copies of events";
             return self.row(true, what, &format!("{} {detail}", lines(truth).count()));
         }
-        let (truth, ours): (Vec<&[u8]>, Vec<&[u8]>) = (lines(truth).collect(), lines(ours).collect());
+        let (truth, ours): (Vec<&[u8]>, Vec<&[u8]>) =
+            (lines(truth).collect(), lines(ours).collect());
         let differ = (0..truth.len().max(ours.len())).filter(|at| truth.get(*at) != ours.get(*at));
         let mut differ: Vec<usize> = differ.collect();
         let is_unlike = |at: usize| {
             let pair = truth.get(at).zip(ours.get(at)).filter(|_| !self.unlike.is_empty());
-            pair.is_some_and(|(truth, ours)| without_copies(truth) == without_copies(ours) || self.is_unlike(ours))
+            pair.is_some_and(|(truth, ours)| {
+                without_copies(truth) == without_copies(ours) || self.is_unlike(ours)
+            })
         };
         let all = differ.len();
         differ.retain(|at| !is_unlike(*at));
         if differ.is_empty() {
-            return self.row(true, what, &format!("{} lines; {all} differ, all of listed events", truth.len()));
+            return self.row(
+                true,
+                what,
+                &format!("{} lines; {all} differ, all of listed events", truth.len()),
+            );
         }
-        self.row(false, what, &format!("{} lines, the truth has {}; {} differ", ours.len(), truth.len(), differ.len()));
-        let shown = |line: Option<&&[u8]>| line.map_or("(end)".into(), |l| String::from_utf8_lossy(l).into_owned());
+        self.row(
+            false,
+            what,
+            &format!(
+                "{} lines, the truth has {}; {} differ",
+                ours.len(),
+                truth.len(),
+                differ.len()
+            ),
+        );
+        let shown = |line: Option<&&[u8]>| {
+            line.map_or("(end)".into(), |l| String::from_utf8_lossy(l).into_owned())
+        };
         for at in differ.into_iter().take(3) {
             println!(
                 "      line {}\n      truth {}\n      ours  {}",
@@ -77,10 +95,11 @@ impl Rows {
         self.unlike.iter().any(|(event, _)| line.contains(&format!(": {event}: ")))
     }
 
-    /// Two texts whose events must be the same: the comments before them have counters, which a dump without all of the
-    /// ring's structures may lack.
+    /// Two texts whose events must be the same: the comments before them have counters, which a
+    /// dump without all of the ring's structures may lack.
     fn same_events(&mut self, what: &str, truth: &[u8], ours: &Result<Vec<u8>>) {
-        let events = |text: &[u8]| lines(text).filter(|l| !l.starts_with(b"#")).collect::<Vec<_>>().concat();
+        let events =
+            |text: &[u8]| lines(text).filter(|l| !l.starts_with(b"#")).collect::<Vec<_>>().concat();
         let ours = match ours {
             Ok(ours) => Ok(events(ours)),
             Err(error) => Err(anyhow::anyhow!("{error:#}")),
@@ -89,8 +108,9 @@ impl Rows {
     }
 }
 
-/// A text without the addresses of texts. From 6.18 on the fields form gives for a text that the event points to not where it
-/// is, but where the pointer lies in the reader's copy of the event, which is gone.
+/// A text without the addresses of texts. From 6.18 on the fields form gives for a text that the
+/// event points to not where it is, but where the pointer lies in the reader's copy of the event,
+/// which is gone.
 fn without_copies(text: &[u8]) -> Vec<u8> {
     let mut rest = text;
     let mut kept = Vec::with_capacity(text.len());
@@ -108,15 +128,19 @@ fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     text.split_inclusive(|b| *b == b'\n')
 }
 
-/// Lines that are events: neither comments, nor callers of a stack, nor what the function graph prints besides: second lines of
-/// returns, and the block between two rules where a CPU goes on with another task.
+/// Lines that are events: neither comments, nor callers of a stack, nor what the function graph
+/// prints besides: second lines of returns, and the block between two rules where a CPU goes on
+/// with another task.
 fn events(text: &[u8]) -> usize {
     let others: [&[u8]; 3] = [b"#", b" =>", b" (Overruns: "];
     let mut in_block = false;
     let mut is_event = |line: &&[u8]| {
         let is_rule = line.starts_with(b" ----------");
         in_block ^= is_rule;
-        !is_rule && !in_block && line.len() > 1 && !others.iter().any(|begin| line.starts_with(begin))
+        !is_rule
+            && !in_block
+            && line.len() > 1
+            && !others.iter().any(|begin| line.starts_with(begin))
     };
     lines(text).filter(|line| is_event(line)).count()
 }
@@ -136,7 +160,12 @@ impl Ours<'_> {
         }
         let output = command.output().with_context(|| self.program.display().to_string())?;
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-        ensure!(output.status.success(), "{verb}: {}: {}", output.status, errors.lines().last().unwrap_or_default());
+        ensure!(
+            output.status.success(),
+            "{verb}: {}: {}",
+            output.status,
+            errors.lines().last().unwrap_or_default()
+        );
         Ok(output.stdout)
     }
 }
@@ -146,12 +175,20 @@ pub(super) fn check_truth(truth: &Path, scenario: &Scenario) -> Result<()> {
     for array in scenario.arrays {
         let file = truth.join(array).join("trace");
         let found = events(&std::fs::read(&file).with_context(|| file.display().to_string())?);
-        ensure!(found >= LEAST, "{}: the truth has {found} events, at least {LEAST} are expected", file.display());
+        ensure!(
+            found >= LEAST,
+            "{}: the truth has {found} events, at least {LEAST} are expected",
+            file.display()
+        );
     }
     for array in scenario.snapshots {
         let file = truth.join(array).join("snapshot");
         let found = events(&std::fs::read(&file).with_context(|| file.display().to_string())?);
-        ensure!(found >= LEAST, "{}: the truth has {found} events, at least {LEAST} are expected", file.display());
+        ensure!(
+            found >= LEAST,
+            "{}: the truth has {found} events, at least {LEAST} are expected",
+            file.display()
+        );
     }
     Ok(())
 }
@@ -184,7 +221,11 @@ pub(super) fn texts(rows: &mut Rows, ours: &Ours<'_>, dump: &Dump, truth: &Path)
         one("trace.latency-format", "latency", &["--style", "latency"])?;
         for cpu in ["0", "1", "2", "3", "4", "5", "6", "7"] {
             one(&format!("cpu{cpu}/trace"), &format!("cpu{cpu}"), &["--cpu", cpu])?;
-            one(&format!("cpu{cpu}/snapshot"), &format!("cpu{cpu} snapshot"), &["--snapshot", "--cpu", cpu])?;
+            one(
+                &format!("cpu{cpu}/snapshot"),
+                &format!("cpu{cpu} snapshot"),
+                &["--snapshot", "--cpu", cpu],
+            )?;
         }
     }
     Ok(())
@@ -206,7 +247,9 @@ fn arrays(truth: &Path) -> Result<Vec<(String, PathBuf)>> {
 /// Compares the kernel's counters with `inspect --json`, and what that says of the kernel.
 pub(super) fn counts(rows: &mut Rows, ours: &Ours<'_>, dump: &Dump, truth: &Path) -> Result<()> {
     let what = format!("{} inspect", dump.format);
-    let said = match ours.run("inspect", dump, &["--json"]).and_then(|text| Ok(serde_json::from_slice::<Value>(&text)?))
+    let said = match ours
+        .run("inspect", dump, &["--json"])
+        .and_then(|text| Ok(serde_json::from_slice::<Value>(&text)?))
     {
         Ok(said) => said,
         Err(error) => {
@@ -225,12 +268,19 @@ pub(super) fn counts(rows: &mut Rows, ours: &Ours<'_>, dump: &Dump, truth: &Path
     for (array, folder) in arrays(truth)? {
         let name = if array == "top" { "" } else { &array };
         let instances = kernel["instances"].as_array().map_or(&[][..], Vec::as_slice);
-        let live = instances.iter().find(|i| i["name"] == name).map_or(&Value::Null, |i| &i["live"]);
+        let live =
+            instances.iter().find(|i| i["name"] == name).map_or(&Value::Null, |i| &i["live"]);
         for cpu in 0..8 {
-            let Ok(stats) = std::fs::read_to_string(folder.join(format!("cpu{cpu}/stats"))) else { continue };
+            let Ok(stats) = std::fs::read_to_string(folder.join(format!("cpu{cpu}/stats"))) else {
+                continue;
+            };
             let differ = stats_that_differ(&stats, &live[cpu]);
             let detail = if differ.is_empty() { "all counters".into() } else { differ.join(", ") };
-            rows.row(differ.is_empty(), &format!("{} {array} cpu{cpu} stats", dump.format), &detail);
+            rows.row(
+                differ.is_empty(),
+                &format!("{} {array} cpu{cpu} stats", dump.format),
+                &detail,
+            );
         }
     }
     Ok(())
@@ -259,16 +309,20 @@ pub(super) fn markers(rows: &mut Rows, ours: &Ours<'_>, dump: &Dump, last: Optio
         Ok(text) => String::from_utf8_lossy(&text).into_owned(),
         Err(error) => return rows.row(false, &what, &format!("{error:#}")),
     };
-    let numbers: Vec<u64> =
-        text.lines().filter_map(|l| l.split_once("marker ")?.1.split(' ').next()?.parse().ok()).collect();
+    let numbers: Vec<u64> = text
+        .lines()
+        .filter_map(|l| l.split_once("marker ")?.1.split(' ').next()?.parse().ok())
+        .collect();
     let ends = numbers.last().is_some_and(|found| last.is_none_or(|last| last == *found));
     let whole = ends && numbers.windows(2).all(|w| w[1] == w[0] + 1);
     let shown = |number: Option<&u64>| number.map_or("none".into(), ToString::to_string);
-    let detail = format!("{}, {} to {}", numbers.len(), shown(numbers.first()), shown(numbers.last()));
+    let detail =
+        format!("{}, {} to {}", numbers.len(), shown(numbers.first()), shown(numbers.last()));
     rows.row(whole, &what, &detail);
 }
 
-/// Has trace-cmd read the trace.dat that we make; compares the event formats in it with the kernel's.
+/// Has trace-cmd read the trace.dat that we make; compares the event formats in it with the
+/// kernel's.
 pub(super) fn trace_dat(rows: &mut Rows, ours: &Ours<'_>, dump: &Dump, truth: &Path) -> Result<()> {
     let out = truth.with_file_name("recovered");
     let what = format!("{} trace.dat", dump.format);
@@ -284,17 +338,28 @@ pub(super) fn trace_dat(rows: &mut Rows, ours: &Ours<'_>, dump: &Dump, truth: &P
 }
 
 /// The same for a file that is there.
-pub(super) fn judge_trace_dat(rows: &mut Rows, what: &str, file: &Path, truth: &Path) -> Result<()> {
-    let printed = Command::new("trace-cmd").args(["report", "-i"]).arg(file).output().context("trace-cmd")?;
+pub(super) fn judge_trace_dat(
+    rows: &mut Rows,
+    what: &str,
+    file: &Path,
+    truth: &Path,
+) -> Result<()> {
+    let printed =
+        Command::new("trace-cmd").args(["report", "-i"]).arg(file).output().context("trace-cmd")?;
     let text = String::from_utf8_lossy(&printed.stdout).into_owned();
     let found = text.lines().filter(|l| is_event_of_trace_cmd(l)).count();
     let wanted = events(&std::fs::read(truth.join("top/trace"))?);
     let ok = printed.status.success() && found >= wanted;
-    rows.row(ok, &format!("{what} by trace-cmd"), &format!("{found} events, the truth's top level has {wanted}"));
+    rows.row(
+        ok,
+        &format!("{what} by trace-cmd"),
+        &format!("{found} events, the truth's top level has {wanted}"),
+    );
     let bytes = std::fs::read(file).with_context(|| file.display().to_string())?;
     let formats = std::fs::read_to_string(truth.join("system/formats"))?;
     let (mut missing, mut all) = (Vec::new(), 0);
-    let places: Vec<usize> = (0..bytes.len()).filter(|&at| bytes[at..].starts_with(b"name: ")).collect();
+    let places: Vec<usize> =
+        (0..bytes.len()).filter(|&at| bytes[at..].starts_with(b"name: ")).collect();
     for format in formats_of(&formats) {
         all += 1;
         if !places.iter().any(|&at| bytes[at..].starts_with(format.as_bytes())) {
@@ -310,7 +375,8 @@ pub(super) fn judge_trace_dat(rows: &mut Rows, what: &str, file: &Path, truth: &
 /// The formats of a text that has one behind the other.
 fn formats_of(text: &str) -> Vec<&str> {
     let starts = text.match_indices("name: ").map(|(at, _)| at);
-    let mut starts: Vec<usize> = starts.filter(|&at| at == 0 || text.as_bytes()[at - 1] == b'\n').collect();
+    let mut starts: Vec<usize> =
+        starts.filter(|&at| at == 0 || text.as_bytes()[at - 1] == b'\n').collect();
     starts.push(text.len());
     starts.windows(2).map(|pair| &text[pair[0]..pair[1]]).collect()
 }
@@ -337,8 +403,10 @@ mod tests {
 
     #[test]
     fn addresses_of_copies_do_not_count() {
-        let (truth, ours) =
-            (b"s=(0xff2f:Start) x=0x1 (1)".as_slice(), b"s=(0xffffffffad00be52:Start) x=0x1 (1)".as_slice());
+        let (truth, ours) = (
+            b"s=(0xff2f:Start) x=0x1 (1)".as_slice(),
+            b"s=(0xffffffffad00be52:Start) x=0x1 (1)".as_slice(),
+        );
         assert_eq!(without_copies(truth), without_copies(ours));
         assert_ne!(without_copies(truth), without_copies(b"s=(0xff2f:Start) x=0x2 (1)"));
         assert_ne!(without_copies(truth), without_copies(b"s=(0xff2f:End) x=0x1 (1)"));
@@ -347,20 +415,27 @@ mod tests {
     #[test]
     fn counters_are_compared_by_name() {
         let ours = serde_json::json!({ "entries": 3, "commit_overrun": 0 });
-        assert!(stats_that_differ("entries: 3\ncommit overrun: 0\nnow ts:  1.2\n", &ours).is_empty());
+        assert!(
+            stats_that_differ("entries: 3\ncommit overrun: 0\nnow ts:  1.2\n", &ours).is_empty()
+        );
         assert_eq!(stats_that_differ("entries: 4\n", &ours), ["entries: truth 4, ours 3"]);
         assert_eq!(stats_that_differ("bytes: 4\n", &ours).len(), 1);
     }
 
     #[test]
     fn a_format_begins_with_its_name() {
-        assert_eq!(formats_of("name: a\nfield: name: x\nname: b\n"), ["name: a\nfield: name: x\n", "name: b\n"]);
+        assert_eq!(
+            formats_of("name: a\nfield: name: x\nname: b\n"),
+            ["name: a\nfield: name: x\n", "name: b\n"]
+        );
         assert!(formats_of("").is_empty());
     }
 
     #[test]
     fn lines_of_trace_cmd() {
-        assert!(is_event_of_trace_cmd("            init-329   [000]     5.190720: sched_switch: x"));
+        assert!(is_event_of_trace_cmd(
+            "            init-329   [000]     5.190720: sched_switch: x"
+        ));
         assert!(!is_event_of_trace_cmd("cpus=2"));
         assert!(!is_event_of_trace_cmd("CPU 0 [LOST 12 EVENTS]"));
     }

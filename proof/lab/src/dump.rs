@@ -28,15 +28,31 @@ enum By {
 /// All of them. QEMU may be built without lzo and snappy.
 pub(super) const FORMATS: &[Format] = &[
     Format { name: "elf", what: "QEMU: ELF", by: By::Qemu("elf") },
-    Format { name: "kdump-zlib", what: "QEMU: kdump-compressed, flattened, zlib", by: By::Qemu("kdump-zlib") },
+    Format {
+        name: "kdump-zlib",
+        what: "QEMU: kdump-compressed, flattened, zlib",
+        by: By::Qemu("kdump-zlib"),
+    },
     Format { name: "kdump-lzo", what: "QEMU: the same, lzo", by: By::Qemu("kdump-lzo") },
     Format { name: "kdump-snappy", what: "QEMU: the same, snappy", by: By::Qemu("kdump-snappy") },
     Format { name: "d31-zlib", what: "makedumpfile -d 31, zlib", by: By::Makedumpfile(&["-c"]) },
     Format { name: "d31-lzo", what: "makedumpfile -d 31, lzo", by: By::Makedumpfile(&["-l"]) },
-    Format { name: "d31-snappy", what: "makedumpfile -d 31, snappy", by: By::Makedumpfile(&["-p"]) },
+    Format {
+        name: "d31-snappy",
+        what: "makedumpfile -d 31, snappy",
+        by: By::Makedumpfile(&["-p"]),
+    },
     Format { name: "d31-zstd", what: "makedumpfile -d 31, zstd", by: By::Makedumpfile(&["-z"]) },
-    Format { name: "d31-flat", what: "makedumpfile -d 31, flattened", by: By::Makedumpfile(&["-c", "-F"]) },
-    Format { name: "d31-split", what: "makedumpfile -d 31, split in two", by: By::Makedumpfile(&["-c", "--split"]) },
+    Format {
+        name: "d31-flat",
+        what: "makedumpfile -d 31, flattened",
+        by: By::Makedumpfile(&["-c", "-F"]),
+    },
+    Format {
+        name: "d31-split",
+        what: "makedumpfile -d 31, split in two",
+        by: By::Makedumpfile(&["-c", "--split"]),
+    },
 ];
 
 /// One dump: the files of it, in their order.
@@ -57,7 +73,12 @@ pub(super) fn find(name: &str) -> Result<&'static Format> {
 }
 
 /// Makes the dumps. The guest stands still.
-pub(super) fn make(guest: &mut Guest, store: &Store, formats: &[&'static Format], folder: &Path) -> Result<Vec<Dump>> {
+pub(super) fn make(
+    guest: &mut Guest,
+    store: &Store,
+    formats: &[&'static Format],
+    folder: &Path,
+) -> Result<Vec<Dump>> {
     let has = guest.qmp("query-dump-guest-memory-capability", json!({}))?;
     let elf = folder.join("memory.elf");
     let wanted = formats.iter().any(|f| f.name == "elf");
@@ -94,19 +115,34 @@ pub(super) fn make(guest: &mut Guest, store: &Store, formats: &[&'static Format]
 
 fn by_qemu(guest: &mut Guest, format: &str, file: &Path) -> Result<()> {
     let protocol = format!("file:{}", file.display());
-    guest.qmp("dump-guest-memory", json!({ "paging": false, "protocol": protocol, "format": format })).map(drop)
+    guest
+        .qmp(
+            "dump-guest-memory",
+            json!({ "paging": false, "protocol": protocol, "format": format }),
+        )
+        .map(drop)
 }
 
-fn by_makedumpfile(program: &Program, options: &[&str], name: &'static str, elf: &Path) -> Result<Dump> {
+fn by_makedumpfile(
+    program: &Program,
+    options: &[&str],
+    name: &'static str,
+    elf: &Path,
+) -> Result<Dump> {
     let file = |part: &str| elf.with_file_name(format!("{name}{part}"));
     let mut command = program.command()?;
     command.args(options).args(["-d", "31"]).arg(elf);
-    let files = if options.contains(&"--split") { vec![file("-1"), file("-2")] } else { vec![file("")] };
+    let files =
+        if options.contains(&"--split") { vec![file("-1"), file("-2")] } else { vec![file("")] };
     let flat = options.contains(&"-F");
     if flat {
         // The stream goes to standard output.
         let output = command.output()?;
-        ensure!(output.status.success(), "makedumpfile -F: {}", String::from_utf8_lossy(&output.stderr));
+        ensure!(
+            output.status.success(),
+            "makedumpfile -F: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         std::fs::write(&files[0], output.stdout)?;
     } else {
         run_quietly(command.args(&files))?;
@@ -122,12 +158,15 @@ const HEADER: usize = 64;
 const PROGRAM_HEADER: usize = 56;
 const CHUNK: u64 = 1 << 20;
 
-/// Copies QEMU's ELF so that its program headers stand right behind the ELF header: makedumpfile takes no other.
+/// Copies QEMU's ELF so that its program headers stand right behind the ELF header: makedumpfile
+/// takes no other.
 fn move_headers(from: &Path, to: &Path) -> Result<()> {
     let (from, to) = (File::open(from)?, File::create(to)?);
     let mut header = [0u8; HEADER];
     from.read_exact_at(&mut header, 0)?;
-    let word = |bytes: &[u8], at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap_or_default());
+    let word = |bytes: &[u8], at: usize| {
+        u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap_or_default())
+    };
     let half = |bytes: &[u8], at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
     let (table, count) = (word(&header, 32), usize::from(half(&header, 56)));
     let mut headers = vec![0u8; count * PROGRAM_HEADER];

@@ -1,7 +1,8 @@
-//! `cargo xtask hotplug`: CPUs of a guest are taken offline and brought online while processes there record and are killed.
+//! `cargo xtask hotplug`: CPUs of a guest are taken offline and brought online while processes
+//! there record and are killed.
 //!
-//! The guest boots with one CPU fewer than it has, which is online for the first time after a session has begun. What is done in
-//! it is the rig `kills`, as the tests have built it.
+//! The guest boots with one CPU fewer than it has, which is online for the first time after a
+//! session has begun. What is done in it is the rig `kills`, as the tests have built it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -53,7 +54,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     machine.run(&store, &kernel, archive, jobs.len(), &folder)
 }
 
-/// Returns the libraries and the loader of a program of this machine: their paths in a guest, and their paths here.
+/// Returns the libraries and the loader of a program of this machine: their paths in a guest, and
+/// their paths here.
 pub(super) fn libraries(program: &Path) -> Result<Vec<(String, PathBuf)>> {
     let printed = run_quietly(Command::new("ldd").arg(program))?;
     Ok(printed.lines().filter_map(library).collect())
@@ -76,7 +78,8 @@ mod tests {
     fn lines_of_ldd() {
         let lines = "\tlinux-vdso.so.1 (0x00007ffd)\n\tlibc.so.6 => /usr/lib/libc.so.6 (0x00007f58)\n\t/lib64/ld.so.2 (0x00007f5c)\n";
         let found: Vec<_> = lines.lines().filter_map(library).collect();
-        let expected = [("lib/libc.so.6", "/usr/lib/libc.so.6"), ("lib64/ld.so.2", "/lib64/ld.so.2")];
+        let expected =
+            [("lib/libc.so.6", "/usr/lib/libc.so.6"), ("lib64/ld.so.2", "/lib64/ld.so.2")];
         assert_eq!(found, expected.map(|(name, path)| (name.to_string(), PathBuf::from(path))));
     }
 }

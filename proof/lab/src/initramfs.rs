@@ -1,4 +1,5 @@
-//! The guest's first file system: a cpio archive in the `newc` form (Documentation/driver-api/early-userspace/buffer-format.rst).
+//! The guest's first file system: a cpio archive in the `newc` form
+//! (Documentation/driver-api/early-userspace/buffer-format.rst).
 
 use std::path::Path;
 
@@ -68,7 +69,8 @@ mod tests {
         archive.folder("bin");
         archive.program("bin/x", b"12345");
         let bytes = archive.finish();
-        let starts: Vec<usize> = (0..bytes.len()).filter(|&at| bytes[at..].starts_with(b"070701")).collect();
+        let starts: Vec<usize> =
+            (0..bytes.len()).filter(|&at| bytes[at..].starts_with(b"070701")).collect();
         assert_eq!(starts.len(), 3);
         assert!(starts.iter().all(|at| at % 4 == 0));
         // c_filesize is the seventh field.

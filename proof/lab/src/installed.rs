@@ -1,5 +1,6 @@
-//! The installed package in crash kernels: an installed Debian makes the first file system of its crash kernel, with initramfs-tools and
-//! kdump-tools or with dracut, and crashes. What the hooks saved on its disk is compared with what the kernel had printed.
+//! The installed package in crash kernels: an installed Debian makes the first file system of its
+//! crash kernel, with initramfs-tools and kdump-tools or with dracut, and crashes. What the hooks
+//! saved on its disk is compared with what the kernel had printed.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -18,10 +19,10 @@ use rig::{debian, is_root, make_empty, run_quietly};
 
 /// The name of the scenario, and what it does.
 pub(super) const NAME: &str = "installed";
-pub(super) const WHAT: &str =
-    "the package on a Debian whose crash kernel saves the trace, with initramfs-tools and with dracut";
+pub(super) const WHAT: &str = "the package on a Debian whose crash kernel saves the trace, with initramfs-tools and with dracut";
 
-/// The suite of the system, and its packages besides the essential ones: what kdump-tools needs, and what makes first file systems.
+/// The suite of the system, and its packages besides the essential ones: what kdump-tools needs,
+/// and what makes first file systems.
 const SUITE: &str = "trixie";
 const PACKAGES: &str = "systemd-sysv,udev,kmod,initramfs-tools,dracut-core,zstd,cpio,bsdextrautils,busybox,file,linux-base,ucf,\
                         kexec-tools,makedumpfile";
@@ -31,18 +32,26 @@ const CRASH_MEMORY: &str = "256M";
 const CPUS: u32 = 2;
 /// Bytes of the disk; sparse.
 const DISK: u64 = 4 << 30;
-/// Until the system has installed everything and crashes, and until its crash kernel has done its work.
+/// Until the system has installed everything and crashes, and until its crash kernel has done its
+/// work.
 const INSTALLED: Duration = Duration::from_secs(1500);
 const SAVED: Duration = Duration::from_secs(900);
 /// The unit that starts the guest's script.
-const UNIT: &str = "[Service]\nType=oneshot\nExecStart=/bin/sh /lab/installed.sh\nTimeoutStartSec=infinity\n";
+const UNIT: &str =
+    "[Service]\nType=oneshot\nExecStart=/bin/sh /lab/installed.sh\nTimeoutStartSec=infinity\n";
 const UNITS: &str = "etc/systemd/system";
 
 /// How the first file system of the crash kernel is made.
 const WAYS: [&str; 2] = ["initramfs-tools", "dracut"];
 
 /// Runs it on one kernel.
-pub(super) fn run(store: &Store, kernel: &Kernel, lastwords: &Path, keep: bool, rows: &mut Rows) -> Result<()> {
+pub(super) fn run(
+    store: &Store,
+    kernel: &Kernel,
+    lastwords: &Path,
+    keep: bool,
+    rows: &mut Rows,
+) -> Result<()> {
     ensure!(is_root(), "the installed system is made by root: run this command as root");
     let folder = store.runs().join(format!("{}-{NAME}", kernel.release));
     make_empty(&folder)?;
@@ -87,11 +96,21 @@ impl<'a> System<'a> {
         std::os::unix::fs::symlink("../lab.service", wants.join("lab.service"))?;
         std::fs::write(tree.join("etc/fstab"), "LABEL=lab / ext4 defaults 0 1\n")?;
         run_quietly(Command::new("chroot").arg(&tree).args(["depmod", release]))?;
-        run_quietly(Command::new("chroot").arg(&tree).args(["mkinitramfs", "-o", "/boot/initrd.img", release]))?;
+        run_quietly(Command::new("chroot").arg(&tree).args([
+            "mkinitramfs",
+            "-o",
+            "/boot/initrd.img",
+            release,
+        ]))?;
         let (initramfs, disk) = (folder.join("initramfs"), folder.join("installed.img"));
         std::fs::rename(tree.join("boot/initrd.img"), &initramfs)?;
         File::create(&disk)?.set_len(DISK)?;
-        run_quietly(Command::new("mke2fs").args(["-q", "-t", "ext4", "-L", "lab", "-d"]).arg(&tree).arg(&disk))?;
+        run_quietly(
+            Command::new("mke2fs")
+                .args(["-q", "-t", "ext4", "-L", "lab", "-d"])
+                .arg(&tree)
+                .arg(&disk),
+        )?;
         std::fs::remove_dir_all(&tree).with_context(|| tree.display().to_string())?;
         Ok(Self { folder, disk, initramfs })
     }
@@ -102,8 +121,9 @@ impl<'a> System<'a> {
         make_empty(&folder)?;
         let disk = folder.join("disk.img");
         run_quietly(Command::new("cp").arg("--sparse=always").arg(&self.disk).arg(&disk))?;
-        let arguments =
-            format!("root=LABEL=lab rw loglevel=4 panic=0 no_timer_check crashkernel={CRASH_MEMORY} lab.by={by}");
+        let arguments = format!(
+            "root=LABEL=lab rw loglevel=4 panic=0 no_timer_check crashkernel={CRASH_MEMORY} lab.by={by}"
+        );
         let program = qemu(store, Arch::Amd64)?;
         let config = Config {
             arguments: &arguments,
@@ -119,7 +139,10 @@ impl<'a> System<'a> {
         run_quietly(Command::new("e2fsck").arg("-fn").arg(&disk))?;
         for saved in ["var/crash", "lab/truth"] {
             run_quietly(
-                Command::new("debugfs").arg("-R").arg(format!("rdump {saved} {}", folder.display())).arg(&disk),
+                Command::new("debugfs")
+                    .arg("-R")
+                    .arg(format!("rdump {saved} {}", folder.display()))
+                    .arg(&disk),
             )?;
         }
         std::fs::remove_file(&disk).with_context(|| disk.display().to_string())?;
@@ -161,7 +184,11 @@ fn judge(rows: &mut Rows, lastwords: &Path, by: &str, found: &Found) -> Result<(
         said.unwrap_or("nothing is said").trim(),
     );
     // The dump of kdump-tools: made after the trace, of the same memory.
-    let dumps = others.iter().filter(|path| path.is_dir()).map(|path| entries(path)).collect::<Result<Vec<_>>>()?;
+    let dumps = others
+        .iter()
+        .filter(|path| path.is_dir())
+        .map(|path| entries(path))
+        .collect::<Result<Vec<_>>>()?;
     let dump = dumps.into_iter().flatten().find(|path| name(path).starts_with("dump."));
     let Some(dump) = dump else {
         rows.row(false, "the dump of kdump-tools", "there is none");
@@ -169,7 +196,11 @@ fn judge(rows: &mut Rows, lastwords: &Path, by: &str, found: &Found) -> Result<(
     };
     let dump = Dump { format: "kdump-tools", files: vec![dump], is_cut: true };
     let truth = std::fs::read(found.truth.join("top/trace"))?;
-    rows.same_text("the dump of kdump-tools", &truth, &Ours { program: lastwords }.run("report", &dump, &[]));
+    rows.same_text(
+        "the dump of kdump-tools",
+        &truth,
+        &Ours { program: lastwords }.run("report", &dump, &[]),
+    );
     Ok(())
 }
 

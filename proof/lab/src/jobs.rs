@@ -25,7 +25,8 @@ pub(super) struct Machine<'a> {
 }
 
 impl Machine<'_> {
-    /// Boots in a folder, which goes when all jobs of the first file system have ended well, and judges what the guest says.
+    /// Boots in a folder, which goes when all jobs of the first file system have ended well, and
+    /// judges what the guest says.
     pub(super) fn run(
         &self,
         store: &Store,
@@ -52,7 +53,8 @@ impl Machine<'_> {
         rows: &mut Rows,
     ) -> Result<()> {
         let initramfs = folder.join("initramfs");
-        std::fs::write(&initramfs, archive.finish()).with_context(|| initramfs.display().to_string())?;
+        std::fs::write(&initramfs, archive.finish())
+            .with_context(|| initramfs.display().to_string())?;
         let program = qemu(store, self.arch)?;
         let config = Config {
             arguments: self.arguments,
@@ -68,7 +70,8 @@ impl Machine<'_> {
     }
 }
 
-/// Returns the archive that all guests with jobs have: busybox, the first program, the jobs' names and commands.
+/// Returns the archive that all guests with jobs have: busybox, the first program, the jobs' names
+/// and commands.
 pub(super) fn base(store: &Store, arch: Arch, jobs: &[(String, String)]) -> Result<Archive> {
     let mut archive = Archive::default();
     archive.folder("bin");
@@ -80,9 +83,16 @@ pub(super) fn base(store: &Store, arch: Arch, jobs: &[(String, String)]) -> Resu
     Ok(archive)
 }
 
-/// Jobs that are words of a script of the guest, in order, with the seconds that each may take. The script is read when the guest is made.
-pub(super) fn of_script(store: &Store, script: &str, words: &[(&str, u32)]) -> Result<(Archive, usize)> {
-    let job = |(word, seconds): &(&str, u32)| ((*word).to_string(), format!("timeout {seconds} sh /script {word}"));
+/// Jobs that are words of a script of the guest, in order, with the seconds that each may take. The
+/// script is read when the guest is made.
+pub(super) fn of_script(
+    store: &Store,
+    script: &str,
+    words: &[(&str, u32)],
+) -> Result<(Archive, usize)> {
+    let job = |(word, seconds): &(&str, u32)| {
+        ((*word).to_string(), format!("timeout {seconds} sh /script {word}"))
+    };
     let jobs: Vec<(String, String)> = words.iter().map(job).collect();
     let mut archive = base(store, Arch::Amd64, &jobs)?;
     archive.copy("script", &rig::root().join("proof/lab/src/guest").join(script))?;
@@ -97,13 +107,18 @@ pub(super) fn judge(console: &str, expected: usize, rows: &mut Rows) -> Result<(
         if line.starts_with("RECORDER-BEGIN ") {
             printed.clear();
         } else if let Some(end) = line.strip_prefix("RECORDER-END ") {
-            let (job, status) = end.split_once(' ').with_context(|| format!("the guest says: {line}"))?;
+            let (job, status) =
+                end.split_once(' ').with_context(|| format!("the guest says: {line}"))?;
             ended += 1;
             if status == "0" && printed.contains(&"running 0 tests") {
                 // Models are tests elsewhere.
                 continue;
             }
-            rows.row(status == "0", job, &format!("status {status}\n      {}", printed.join("\n      ")));
+            rows.row(
+                status == "0",
+                job,
+                &format!("status {status}\n      {}", printed.join("\n      ")),
+            );
         } else {
             printed.push(line);
         }

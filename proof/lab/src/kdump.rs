@@ -1,5 +1,5 @@
-//! Our static program in a guest: in a crash kernel's initramfs, where it saves the trace out of `/proc/vmcore` (the kdump
-//! path), and beside the traced kernel, where it reads `/proc/kcore`.
+//! Our static program in a guest: in a crash kernel's initramfs, where it saves the trace out of
+//! `/proc/vmcore` (the kdump path), and beside the traced kernel, where it reads `/proc/kcore`.
 
 use std::path::Path;
 
@@ -19,7 +19,13 @@ const MOST: u64 = 64 << 10;
 const KEXEC: &str = "trixie";
 
 /// Adds what the first kernel needs to load the crash kernel.
-pub(super) fn add(archive: &mut Archive, kernel: &Kernel, busybox: &Path, store: &Store, ours: &Path) -> Result<()> {
+pub(super) fn add(
+    archive: &mut Archive,
+    kernel: &Kernel,
+    busybox: &Path,
+    store: &Store,
+    ours: &Path,
+) -> Result<()> {
     let kexec = store.program("kexec-tools", KEXEC, "usr/sbin/kexec")?;
     archive.folder("lib");
     archive.folder("lib64");
@@ -41,15 +47,21 @@ pub(super) fn judge(rows: &mut Rows, saved: &Path, truth: &Path) -> Result<()> {
         let path = saved.join(name);
         std::fs::read(&path).with_context(|| path.display().to_string())
     };
-    let number = |name: &str| -> Result<u64> { Ok(String::from_utf8_lossy(&read(name)?).trim().parse()?) };
+    let number =
+        |name: &str| -> Result<u64> { Ok(String::from_utf8_lossy(&read(name)?).trim().parse()?) };
     let memory = number("memory")?;
     for verb in ["recover", "report", "inspect"] {
         let peak = number(&format!("{verb}.peak"))?;
         ensure!(peak > 0, "{verb}: no peak was measured");
-        let detail = format!("{peak} KB at most, of the crash kernel's {memory}; the limit is {MOST}");
+        let detail =
+            format!("{peak} KB at most, of the crash kernel's {memory}; the limit is {MOST}");
         rows.row(peak < MOST, &format!("/proc/vmcore {verb} memory"), &detail);
     }
-    rows.same_text("/proc/vmcore top trace", &std::fs::read(truth.join("top/trace"))?, &read("report"));
+    rows.same_text(
+        "/proc/vmcore top trace",
+        &std::fs::read(truth.join("top/trace"))?,
+        &read("report"),
+    );
     let panic = inspected(rows, "/proc/vmcore inspect", &read("inspect")?, truth)?;
     rows.row(panic.contains("sysrq triggered crash"), "/proc/vmcore panic", &panic);
     judge_trace_dat(rows, "/proc/vmcore trace.dat", &saved.join("out/trace.dat"), truth)
@@ -58,8 +70,14 @@ pub(super) fn judge(rows: &mut Rows, saved: &Path, truth: &Path) -> Result<()> {
 /// Judges what our program printed of the running kernel's `/proc/kcore`.
 pub(super) fn judge_running(rows: &mut Rows, truth: &Path) -> Result<()> {
     let folder = truth.join("kcore");
-    let read = |name: &str| std::fs::read(folder.join(name)).with_context(|| format!("{name} of {}", folder.display()));
-    rows.same_text("/proc/kcore top trace", &std::fs::read(truth.join("top/trace"))?, &read("report"));
+    let read = |name: &str| {
+        std::fs::read(folder.join(name)).with_context(|| format!("{name} of {}", folder.display()))
+    };
+    rows.same_text(
+        "/proc/kcore top trace",
+        &std::fs::read(truth.join("top/trace"))?,
+        &read("report"),
+    );
     inspected(rows, "/proc/kcore inspect", &read("inspect")?, truth).map(drop)
 }
 

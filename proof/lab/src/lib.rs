@@ -1,7 +1,9 @@
-//! `cargo xtask lab`: kernels of Debian under QEMU, crashed and dumped; what we make of the dump beside what they printed.
+//! `cargo xtask lab`: kernels of Debian under QEMU, crashed and dumped; what we make of the dump
+//! beside what they printed.
 //!
-//! No KVM is needed. A guest runs a scenario, sends what its own kernel prints of the trace to a disk, and panics; its
-//! memory is dumped in each format and every text is compared to the byte. A truth without events is an error.
+//! No KVM is needed. A guest runs a scenario, sends what its own kernel prints of the trace to a
+//! disk, and panics; its memory is dumped in each format and every text is compared to the byte. A
+//! truth without events is an error.
 #![forbid(unsafe_code)]
 
 use std::fs::File;
@@ -49,7 +51,8 @@ pub use command::run as run_command;
 
 #[derive(clap::Args)]
 struct Args {
-    /// A kernel: the beginning of a version (`6.12`), a Debian package, or a .deb (may be given several times)
+    /// A kernel: the beginning of a version (`6.12`), a Debian package, or a .deb (may be given
+    /// several times)
     #[arg(long, value_name = "KERNEL")]
     kernel: Vec<String>,
     /// A scenario (may be given several times); all of them where none is named
@@ -64,16 +67,19 @@ struct Args {
     /// The kernel's flavour, for example arm64-16k; without it, the cloud kernel
     #[arg(long)]
     flavour: Option<String>,
-    /// The program to judge, in place of the one that is built here; for the scenarios kcore and kdump it must be static
+    /// The program to judge, in place of the one that is built here; for the scenarios kcore and
+    /// kdump it must be static
     #[arg(long, value_name = "FILE")]
     lastwords: Option<PathBuf>,
-    /// Source of LTTng's modules, a folder or an archive, in place of the package of the kernel's suite
+    /// Source of LTTng's modules, a folder or an archive, in place of the package of the kernel's
+    /// suite
     #[arg(long, value_name = "SOURCE")]
     lttng_modules: Option<PathBuf>,
     /// Keep dumps and truth
     #[arg(long)]
     keep: bool,
-    /// The part of CI: one kernel and one scenario where none is named, and the program that the tests have built
+    /// The part of CI: one kernel and one scenario where none is named, and the program that the
+    /// tests have built
     #[arg(long)]
     quick: bool,
     /// List scenarios and formats
@@ -165,11 +171,18 @@ const KERNELS: &[&str] = &["5.10", "6.1", "6.12", "6.18", "7.2"];
 /// Kernel and scenario of CI.
 const QUICK: (&str, &str) = ("6.1", "snapshot");
 /// Modules for the disks, each behind those that it needs. Some kernels have some of them built in.
-const DISK_MODULES: &[&str] =
-    &["virtio_ring", "virtio", "virtio_pci_legacy_dev", "virtio_pci_modern_dev", "virtio_pci", "virtio_blk"];
+const DISK_MODULES: &[&str] = &[
+    "virtio_ring",
+    "virtio",
+    "virtio_pci_legacy_dev",
+    "virtio_pci_modern_dev",
+    "virtio_pci",
+    "virtio_blk",
+];
 /// Modules by which QEMU learns of the kernel: VMCOREINFO, and the panic.
 const QEMU_MODULES: &[&str] = &["qemu_fw_cfg", "pvpanic", "pvpanic-pci"];
-/// The suite of the QEMU for all: that of bookworm, 7.2, spoils a register of its guests now and then.
+/// The suite of the QEMU for all: that of bookworm, 7.2, spoils a register of its guests now and
+/// then.
 const QEMU: &str = "trixie";
 /// How often a guest is started that panics by itself.
 const BOOTS: u32 = 3;
@@ -197,13 +210,16 @@ fn run(args: &Args) -> Result<()> {
             continue;
         }
         let found = scenario::find(name);
-        scenarios.push(found.with_context(|| format!("no scenario `{name}`: `cargo xtask lab --list` lists them"))?);
+        scenarios.push(found.with_context(|| {
+            format!("no scenario `{name}`: `cargo xtask lab --list` lists them")
+        })?);
     }
     let is_named = !(scenarios.is_empty() && of_lttng.is_empty() && others.is_empty());
     if !is_named && args.quick {
         scenarios.push(scenario::find(QUICK.1).context("CI's scenario")?);
     } else if !is_named {
-        scenarios.extend(SCENARIOS.iter().filter(|s| args.arch == Arch::Amd64 || s.end != End::Kdump));
+        scenarios
+            .extend(SCENARIOS.iter().filter(|s| args.arch == Arch::Amd64 || s.end != End::Kdump));
     }
     let store = Store::open()?;
     let program = match &args.lastwords {
@@ -221,7 +237,14 @@ fn run(args: &Args) -> Result<()> {
         let kernel = store.kernel(want, args.arch, args.flavour.as_deref())?;
         for scenario in &scenarios {
             let (given, keep) = (args.lastwords.is_some(), args.keep);
-            let lab = Lab { store: &store, kernel: &kernel, arch: args.arch, program: &program, given, keep };
+            let lab = Lab {
+                store: &store,
+                kernel: &kernel,
+                arch: args.arch,
+                program: &program,
+                given,
+                keep,
+            };
             let begin = Instant::now();
             let mut rows = Rows::new(format!("{} {}", kernel.release, scenario.name));
             if let Err(error) = lab.run(scenario, &formats, &mut rows) {
@@ -233,7 +256,9 @@ fn run(args: &Args) -> Result<()> {
             let begin = Instant::now();
             let mut rows = Rows::new(format!("{} {}", kernel.release, scenario.name));
             let guest = (&store, &kernel, args.lttng_modules.as_deref());
-            if let Err(error) = lttng::run(guest, scenario, &program, &formats, args.keep, &mut rows) {
+            if let Err(error) =
+                lttng::run(guest, scenario, &program, &formats, args.keep, &mut rows)
+            {
                 rows.row(false, "run", &format!("{error:#}"));
             }
             summary.push((rows, begin.elapsed()));
@@ -266,9 +291,14 @@ fn prepare_quick() -> Result<()> {
 /// The kernels of CI's steps, if they and their QEMU have been fetched.
 fn quick_kernels() -> Option<String> {
     let store = Store::open().ok()?;
-    let kernels = QUICK_KERNELS.map(|want| store.kept(want, Arch::Amd64).ok().flatten().map(|kernel| kernel.release));
+    let kernels = QUICK_KERNELS
+        .map(|want| store.kept(want, Arch::Amd64).ok().flatten().map(|kernel| kernel.release));
     let is_ready = store.has(Arch::Amd64.package(), QEMU, Arch::Amd64.qemu());
-    kernels.into_iter().collect::<Option<Vec<_>>>().filter(|_| is_ready).map(|kernels| kernels.join(", "))
+    kernels
+        .into_iter()
+        .collect::<Option<Vec<_>>>()
+        .filter(|_| is_ready)
+        .map(|kernels| kernels.join(", "))
 }
 
 /// Debian's package of `program`, made in `to` by the rig `dist`.
@@ -306,9 +336,16 @@ fn list() {
 fn summarize(runs: &[(Rows, Duration)]) -> Result<()> {
     println!();
     for (rows, took) in runs {
-        println!("{:<44} {:>4} ok {:>4} short {:>7.1} s", rows.name, rows.passed, rows.failed, took.as_secs_f64());
+        println!(
+            "{:<44} {:>4} ok {:>4} short {:>7.1} s",
+            rows.name,
+            rows.passed,
+            rows.failed,
+            took.as_secs_f64()
+        );
     }
-    let (passed, failed) = runs.iter().fold((0, 0), |(p, f), (rows, _)| (p + rows.passed, f + rows.failed));
+    let (passed, failed) =
+        runs.iter().fold((0, 0), |(p, f), (rows, _)| (p + rows.passed, f + rows.failed));
     println!("{passed} passed, {failed} failed");
     if failed > 0 || passed == 0 {
         bail!("{failed} of {} comparisons fell short", passed + failed);
@@ -316,7 +353,8 @@ fn summarize(runs: &[(Rows, Duration)]) -> Result<()> {
     Ok(())
 }
 
-/// Starts a guest and waits until it says `ready`, right before it is to crash. One that panics by itself is started once more.
+/// Starts a guest and waits until it says `ready`, right before it is to crash. One that panics by
+/// itself is started once more.
 fn boot(config: &Config<'_>, ready: &str) -> Result<Guest> {
     let mut left = BOOTS;
     loop {
@@ -351,7 +389,8 @@ fn guest_base(kernel: &Kernel, busybox: &Path, init: &[u8], modules: &[&str]) ->
     Ok(archive)
 }
 
-/// Adds programs of this machine by their names in `bin`, stripped, and the libraries that they need.
+/// Adds programs of this machine by their names in `bin`, stripped, and the libraries that they
+/// need.
 fn add_programs(archive: &mut Archive, folder: &Path, programs: &[(&str, PathBuf)]) -> Result<()> {
     archive.folder("lib");
     archive.folder("lib64");
@@ -360,8 +399,11 @@ fn add_programs(archive: &mut Archive, folder: &Path, programs: &[(&str, PathBuf
         let stripped = folder.join(name);
         run_quietly(Command::new("strip").arg("-o").arg(&stripped).arg(program))?;
         archive.copy(&format!("bin/{name}"), &stripped)?;
-        let libraries =
-            if static_build::prove(&stripped).is_ok() { Vec::new() } else { hotplug::libraries(&stripped)? };
+        let libraries = if static_build::prove(&stripped).is_ok() {
+            Vec::new()
+        } else {
+            hotplug::libraries(&stripped)?
+        };
         for (name, library) in libraries {
             if !there.contains(&name) {
                 archive.copy(&name, &library)?;
@@ -385,7 +427,12 @@ struct Lab<'a> {
 }
 
 impl Lab<'_> {
-    fn run(&self, scenario: &'static Scenario, formats: &[&'static Format], rows: &mut Rows) -> Result<()> {
+    fn run(
+        &self,
+        scenario: &'static Scenario,
+        formats: &[&'static Format],
+        rows: &mut Rows,
+    ) -> Result<()> {
         rows.unlike = if scenario.is_wide { wide::UNLIKE } else { &[] };
         let own = scenario.formats.iter().map(|f| dump::find(f)).collect::<Result<Vec<_>>>()?;
         let formats = if formats.is_empty() || scenario.end == End::Kdump { &own } else { formats };
@@ -397,7 +444,8 @@ impl Lab<'_> {
             File::create(disk)?.set_len(DISK)?;
         }
         let end = scenario.end.name();
-        let mut arguments = format!("loglevel=4 panic=0 lab.scenario={} lab.end={end}", scenario.name);
+        let mut arguments =
+            format!("loglevel=4 panic=0 lab.scenario={} lab.end={end}", scenario.name);
         if self.arch == Arch::Amd64 {
             // On a host that has much to do, a guest finds its timer too slow to work.
             arguments += " no_timer_check";
@@ -441,7 +489,8 @@ impl Lab<'_> {
     fn initramfs(&self, scenario: &Scenario, folder: &Path) -> Result<PathBuf> {
         let busybox = self.store.busybox(self.arch)?;
         let modules = [DISK_MODULES, QEMU_MODULES].concat();
-        let mut archive = guest_base(self.kernel, &busybox, include_bytes!("guest/init.sh"), &modules)?;
+        let mut archive =
+            guest_base(self.kernel, &busybox, include_bytes!("guest/init.sh"), &modules)?;
         let mut more = Vec::new();
         for name in scenario.modules {
             self.kernel.add_module(name, &mut more)?;
@@ -452,7 +501,8 @@ impl Lab<'_> {
         let names: Vec<&str> = more.iter().map(|(name, _)| name.as_str()).collect();
         archive.program("scenario-modules", names.join("\n").as_bytes());
         if matches!(scenario.end, End::Kcore | End::Kdump) {
-            let ours = if self.given { self.program.to_path_buf() } else { static_build::build(None)? };
+            let ours =
+                if self.given { self.program.to_path_buf() } else { static_build::build(None)? };
             static_build::prove(&ours)?;
             match scenario.end {
                 End::Kdump => kdump::add(&mut archive, self.kernel, &busybox, self.store, &ours)?,
@@ -493,7 +543,14 @@ impl Lab<'_> {
         }
     }
 
-    fn judge(&self, scenario: &Scenario, dumps: &[Dump], console: &str, folder: &Path, rows: &mut Rows) -> Result<()> {
+    fn judge(
+        &self,
+        scenario: &Scenario,
+        dumps: &[Dump],
+        console: &str,
+        folder: &Path,
+        rows: &mut Rows,
+    ) -> Result<()> {
         let (truth, ours) = (folder.join("truth"), Ours { program: self.program });
         if scenario.end == End::Live {
             for dump in dumps {
@@ -511,7 +568,8 @@ impl Lab<'_> {
         }
         // Function tracers overwrite the markers.
         let told = std::fs::read_to_string(truth.join("system/last_marker"))?;
-        let last = std::fs::read_to_string(truth.join("top/trace"))?.contains(&format!(": marker {}", told.trim()));
+        let last = std::fs::read_to_string(truth.join("top/trace"))?
+            .contains(&format!(": marker {}", told.trim()));
         let last = last.then(|| told.trim().parse()).transpose()?;
         for dump in dumps {
             compare::texts(rows, &ours, dump, &truth)?;

@@ -1,5 +1,6 @@
-//! The truth of a kernel that died tracing: what it printed itself by `ftrace_dump_on_oops` (`ftrace_dump` in
-//! kernel/trace/trace.c): the latency format, `comm` cut to 8 characters, times in microseconds, long lines cut.
+//! The truth of a kernel that died tracing: what it printed itself by `ftrace_dump_on_oops`
+//! (`ftrace_dump` in kernel/trace/trace.c): the latency format, `comm` cut to 8 characters, times
+//! in microseconds, long lines cut.
 
 use std::collections::BTreeMap;
 
@@ -17,9 +18,16 @@ type Event = (String, String, u32, u64, String);
 /// Compares the events of each array that the kernel printed.
 pub(super) fn compare(rows: &mut Rows, ours: &Ours<'_>, dump: &Dump, console: &str) -> Result<()> {
     let printed = printed(console);
-    ensure!(printed.contains_key("top"), "the console has no `Dumping ftrace buffer`: nothing to compare with");
+    ensure!(
+        printed.contains_key("top"),
+        "the console has no `Dumping ftrace buffer`: nothing to compare with"
+    );
     for (array, events) in printed {
-        ensure!(array != "top" || events.len() > 100, "the kernel printed {} events of its rings", events.len());
+        ensure!(
+            array != "top" || events.len() > 100,
+            "the kernel printed {} events of its rings",
+            events.len()
+        );
         let what = format!("{} {array} events", dump.format);
         let text = match ours.run("report", dump, &["--instance", &array]) {
             Ok(text) => String::from_utf8_lossy(&text).into_owned(),
@@ -44,7 +52,8 @@ pub(super) fn compare(rows: &mut Rows, ours: &Ours<'_>, dump: &Dump, console: &s
     Ok(())
 }
 
-/// How many of `these` are not among `those`, each counted as often as it is there, and the first of them.
+/// How many of `these` are not among `those`, each counted as often as it is there, and the first
+/// of them.
 fn without<'a>(these: &'a [Event], those: &[Event]) -> (usize, Option<&'a Event>) {
     let mut left: BTreeMap<&Event, usize> = BTreeMap::new();
     for event in those {
@@ -84,15 +93,22 @@ fn printed(console: &str) -> BTreeMap<String, Vec<Event>> {
 /// `    init-329       0..... 5190720us : text`; the character behind `us` marks how long it took.
 fn dumped(line: &str) -> Option<Event> {
     // A task's name may have `us` in it too.
-    let is_time =
-        |at: usize| line.get(at + 3..at + 5) == Some(": ") && line[..at].ends_with(|c: char| c.is_ascii_digit());
+    let is_time = |at: usize| {
+        line.get(at + 3..at + 5) == Some(": ") && line[..at].ends_with(|c: char| c.is_ascii_digit())
+    };
     let at = line.match_indices("us").map(|(at, _)| at).find(|&at| is_time(at))?;
     let (left, text) = (line.get(..at)?, line.get(at + 5..)?);
     let (left, time) = left.rsplit_once(' ')?;
     let (task, cpu) = left.trim_end().rsplit_once(' ')?;
     let (comm, pid) = task.trim_end().rsplit_once('-')?;
     let digits = cpu.find(|c: char| !c.is_ascii_digit()).unwrap_or(cpu.len());
-    Some((short(comm), pid.to_string(), cpu.get(..digits)?.parse().ok()?, time.parse().ok()?, kept(text)))
+    Some((
+        short(comm),
+        pid.to_string(),
+        cpu.get(..digits)?.parse().ok()?,
+        time.parse().ok()?,
+        kept(text),
+    ))
 }
 
 /// `            init-329     [000] .....     5.190720: text`.
@@ -123,9 +139,16 @@ mod tests {
 
     #[test]
     fn both_forms_of_one_event() {
-        let event: Event = ("rcu_pree".into(), "17".into(), 1, 5_190_720, "timer_start: a: b".into());
-        assert_eq!(dumped("rcu_pree-17        1d..2. 5190720us+: timer_start: a: b"), Some(event.clone()));
-        assert_eq!(reported("     rcu_preempt-17      [001] d..2.     5.190720: timer_start: a: b"), Some(event));
+        let event: Event =
+            ("rcu_pree".into(), "17".into(), 1, 5_190_720, "timer_start: a: b".into());
+        assert_eq!(
+            dumped("rcu_pree-17        1d..2. 5190720us+: timer_start: a: b"),
+            Some(event.clone())
+        );
+        assert_eq!(
+            reported("     rcu_preempt-17      [001] d..2.     5.190720: timer_start: a: b"),
+            Some(event)
+        );
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Debian's packages for the guests: kernels, busybox, and programs with all the libraries that they need.
+//! Debian's packages for the guests: kernels, busybox, and programs with all the libraries that
+//! they need.
 //!
 //! Each is fetched once and kept unpacked under `target/lab`.
 
@@ -14,7 +15,8 @@ use rig::mirror::{Mirror, System};
 use rig::{make_empty, run_quietly};
 
 /// Where a package is looked for, in this order.
-const SUITES: &[&str] = &["bookworm", "trixie", "trixie-backports", "sid", "experimental", "bullseye-security"];
+const SUITES: &[&str] =
+    &["bookworm", "trixie", "trixie-backports", "sid", "experimental", "bullseye-security"];
 
 /// The packages that were fetched, and their sources.
 pub(super) struct Store {
@@ -73,11 +75,16 @@ impl Store {
             let apt = self.apt(suite, arch.debian())?;
             let names = apt.names(&begin)?;
             let fits = |n: &&String| if named { *n == want } else { fits(n, &begin, flavour) };
-            let Some(name) = names.iter().filter(fits).max_by_key(|n| version_key(n)) else { continue };
+            let Some(name) = names.iter().filter(fits).max_by_key(|n| version_key(n)) else {
+                continue;
+            };
             eprintln!("fetching {name} from {suite}");
             return self.fetch_kernel(&apt, name).with_context(|| format!("{name} from {suite}"));
         }
-        bail!("no package {begin}*-{flavour} in Debian's {}: name another with --kernel", SUITES.join(", "))
+        bail!(
+            "no package {begin}*-{flavour} in Debian's {}: name another with --kernel",
+            SUITES.join(", ")
+        )
     }
 
     /// A static busybox for the guest.
@@ -89,7 +96,9 @@ impl Store {
             let file = self.apt(SUITES[0], arch.debian())?.download("busybox-static", &packages)?;
             unpack(&[file], &root)?;
         }
-        at.into_iter().find(|p| p.is_file()).with_context(|| format!("{}: no busybox in it", root.display()))
+        at.into_iter()
+            .find(|p| p.is_file())
+            .with_context(|| format!("{}: no busybox in it", root.display()))
     }
 
     /// [`Self::program`] needs to fetch nothing.
@@ -103,19 +112,22 @@ impl Store {
         if !self.has(package, suite, program) {
             eprintln!("fetching {package} from {suite}");
             let apt = self.apt(suite, &apt::architecture()?)?;
-            unpack(&apt.with_all_they_need(&[package])?, &root).with_context(|| format!("{package} from {suite}"))?;
+            unpack(&apt.with_all_they_need(&[package])?, &root)
+                .with_context(|| format!("{package} from {suite}"))?;
         }
         Ok(Program { program: root.join(program), root })
     }
 
-    /// Adds one package of another architecture, and of the version that the package of this one has, to an unpacked root.
+    /// Adds one package of another architecture, and of the version that the package of this one
+    /// has, to an unpacked root.
     pub(super) fn add(&self, package: &str, suite: &str, arch: Arch, root: &Path) -> Result<()> {
         let mark = root.join(format!("{package}-{}", arch.debian()));
         if mark.exists() {
             return Ok(());
         }
         eprintln!("fetching {package} of {} from {suite}", arch.debian());
-        let file = self.apt(suite, arch.debian())?.download(package, &self.folder.join("packages"))?;
+        let file =
+            self.apt(suite, arch.debian())?.download(package, &self.folder.join("packages"))?;
         run_quietly(Command::new("dpkg-deb").arg("-x").arg(&file).arg(root))?;
         std::fs::write(&mark, name_of(&file)).with_context(|| mark.display().to_string())?;
         std::fs::remove_file(&file).with_context(|| file.display().to_string())
@@ -126,7 +138,8 @@ impl Store {
         self.folder.join(name)
     }
 
-    /// The suite to build modules for a kernel with: the first that has its headers, or else its image.
+    /// The suite to build modules for a kernel with: the first that has its headers, or else its
+    /// image.
     pub(super) fn suite_of_headers(&self, release: &str) -> Result<&'static str> {
         for package in [format!("linux-headers-{release}"), format!("linux-image-{release}")] {
             for suite in SUITES {
@@ -139,8 +152,14 @@ impl Store {
         bail!("no package linux-headers-{release} in Debian's {}", SUITES.join(", "))
     }
 
-    /// A kernel's headers and other packages, with all that they need, of a suite and the one that it adds to.
-    pub(super) fn headers(&self, suite: &str, release: &str, others: &[&str]) -> Result<Vec<PathBuf>> {
+    /// A kernel's headers and other packages, with all that they need, of a suite and the one that
+    /// it adds to.
+    pub(super) fn headers(
+        &self,
+        suite: &str,
+        release: &str,
+        others: &[&str],
+    ) -> Result<Vec<PathBuf>> {
         let base = suite.strip_suffix("-backports");
         let suites = base.map_or(suite.to_string(), |base| format!("{base} {suite}"));
         let apt = self.apt(&suites, &apt::architecture()?)?;
@@ -149,7 +168,8 @@ impl Store {
             return apt.with_all_they_need(&[&[headers.as_str()], others].concat());
         }
         let (dropped, needed) = self.dropped(&apt, release)?;
-        let wanted: Vec<&str> = needed.iter().map(String::as_str).chain(others.iter().copied()).collect();
+        let wanted: Vec<&str> =
+            needed.iter().map(String::as_str).chain(others.iter().copied()).collect();
         Ok([apt.with_all_they_need(&wanted)?, dropped].concat())
     }
 
@@ -159,14 +179,16 @@ impl Store {
         self.apt(base, &apt::architecture()?)?.download(name, &self.folder.join("packages"))
     }
 
-    /// Headers of a kernel whose image alone is still in the lists of its suite: backports keep signed images longer than what was
-    /// built with them, and the pool keeps both. The files, and what else they need.
+    /// Headers of a kernel whose image alone is still in the lists of its suite: backports keep
+    /// signed images longer than what was built with them, and the pool keeps both. The files, and
+    /// what else they need.
     fn dropped(&self, apt: &Apt, release: &str) -> Result<(Vec<PathBuf>, Vec<String>)> {
         let (pool, version) = apt.place(&format!("linux-image-{release}"))?;
         let (mut files, mut needed) = (Vec::new(), Vec::new());
         let mut wanted = vec![format!("linux-headers-{release}")];
         while let Some(name) = wanted.pop() {
-            let architecture = if name.ends_with("-common") { "all".to_string() } else { apt::architecture()? };
+            let architecture =
+                if name.ends_with("-common") { "all".to_string() } else { apt::architecture()? };
             let file = format!("{name}_{version}_{architecture}.deb");
             eprintln!("fetching {name}, which is in no list any more: nothing signs it");
             let to = self.folder.join("packages").join(&file);
@@ -183,7 +205,8 @@ impl Store {
     /// Lists of a suite, or of several with blanks between; fetched where they never were.
     fn apt(&self, suite: &str, architecture: &str) -> Result<Apt> {
         let system = System::of_host()?;
-        let mirror = if system.id == "debian" { Mirror::of_host(&system)? } else { Mirror::of_debian()? };
+        let mirror =
+            if system.id == "debian" { Mirror::of_host(&system)? } else { Mirror::of_debian()? };
         let folder = self.folder.join(format!("apt-{}-{architecture}", suite.replace(' ', "+")));
         let apt = Apt::open(&folder, &mirror.source(suite, "main"), architecture)?;
         if !apt.is_updated() {
@@ -218,7 +241,9 @@ impl Store {
             for part in kernel_parts(file)? {
                 let begin = format!("{part}_");
                 let entries = std::fs::read_dir(folder)?.flatten().map(|e| e.path());
-                let is = |p: &PathBuf| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with(&begin));
+                let is = |p: &PathBuf| {
+                    p.file_name().is_some_and(|n| n.to_string_lossy().starts_with(&begin))
+                };
                 let Some(found) = entries.into_iter().find(is) else {
                     bail!("{}: it needs {begin}*.deb, which is not beside it", file.display())
                 };
@@ -238,10 +263,13 @@ fn kernel_parts(file: &Path) -> Result<Vec<String>> {
     Ok(names.filter(part).map(str::to_string).collect())
 }
 
-/// Returns the dependencies of a kernel's headers: names of their parts, and of packages that are not of the kernel.
+/// Returns the dependencies of a kernel's headers: names of their parts, and of packages that are
+/// not of the kernel.
 fn header_parts(depends: &str) -> (Vec<String>, Vec<String>) {
-    let names = depends.split(',').filter_map(|d| d.trim().split([' ', ':']).next()).map(str::to_string);
-    let is_part = |name: &String| name.starts_with("linux-headers-") || name.starts_with("linux-kbuild-");
+    let names =
+        depends.split(',').filter_map(|d| d.trim().split([' ', ':']).next()).map(str::to_string);
+    let is_part =
+        |name: &String| name.starts_with("linux-headers-") || name.starts_with("linux-kbuild-");
     let (parts, others): (Vec<_>, Vec<_>) = names.partition(is_part);
     (parts, others.into_iter().filter(|name| !name.starts_with("linux-")).collect())
 }
@@ -250,7 +278,9 @@ fn header_parts(depends: &str) -> (Vec<String>, Vec<String>) {
 fn fits(name: &str, begin: &str, flavour: &str) -> bool {
     let rest = name.strip_prefix(begin).and_then(|r| r.strip_suffix(flavour)?.strip_suffix('-'));
     // `6.1` is not `6.12`; `+deb13-cloud` is not `+deb13`.
-    rest.is_some_and(|r| r.starts_with(['.', '-', '+']) && !r.contains("cloud") && !r.contains("-rt"))
+    rest.is_some_and(|r| {
+        r.starts_with(['.', '-', '+']) && !r.contains("cloud") && !r.contains("-rt")
+    })
 }
 
 /// Versions in their order: numbers as numbers.
@@ -288,13 +318,19 @@ fn unpack(files: &[PathBuf], root: &Path) -> Result<()> {
 impl Kernel {
     /// Finds the parts in an unpacked package.
     fn find(root: &Path) -> Result<Self> {
-        let modules = ["lib/modules", "usr/lib/modules"].map(|p| root.join(p)).into_iter().find(|p| p.is_dir());
+        let modules = ["lib/modules", "usr/lib/modules"]
+            .map(|p| root.join(p))
+            .into_iter()
+            .find(|p| p.is_dir());
         let modules = modules.with_context(|| format!("{}: no modules in it", root.display()))?;
-        let entry = std::fs::read_dir(&modules)?.next().with_context(|| format!("{}: empty", modules.display()))??;
+        let entry = std::fs::read_dir(&modules)?
+            .next()
+            .with_context(|| format!("{}: empty", modules.display()))??;
         let release = entry.file_name().to_string_lossy().into_owned();
         let places = [root.join(format!("boot/vmlinuz-{release}")), entry.path().join("vmlinuz")];
         let image = places.into_iter().find(|p| p.is_file());
-        let image = image.with_context(|| format!("{}: no vmlinuz of {release} in it", root.display()))?;
+        let image =
+            image.with_context(|| format!("{}: no vmlinuz of {release} in it", root.display()))?;
         Ok(Self { release, image, modules: entry.path() })
     }
 
@@ -328,7 +364,8 @@ impl Kernel {
         let mut files = Vec::new();
         list(&self.modules, &mut files)?;
         let begin = format!("{name}.ko");
-        let is = |p: &&PathBuf| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with(&begin));
+        let is =
+            |p: &&PathBuf| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with(&begin));
         let Some(path) = files.iter().find(is) else { return Ok(None) };
         let unpacker = match path.extension().and_then(OsStr::to_str) {
             Some("xz") => "xz",
@@ -346,8 +383,14 @@ impl Kernel {
 
 /// The modules that a module names in its `.modinfo`: `depends=a,b`.
 fn needs(module: &[u8]) -> Vec<String> {
-    let words = module.split(|b| *b == 0).filter_map(|text| std::str::from_utf8(text.strip_prefix(b"depends=")?).ok());
-    words.flat_map(|list| list.split(',')).filter(|name| !name.is_empty()).map(str::to_string).collect()
+    let words = module
+        .split(|b| *b == 0)
+        .filter_map(|text| std::str::from_utf8(text.strip_prefix(b"depends=")?).ok());
+    words
+        .flat_map(|list| list.split(','))
+        .filter(|name| !name.is_empty())
+        .map(str::to_string)
+        .collect()
 }
 
 impl Program {
@@ -363,7 +406,8 @@ impl Program {
         Ok(command)
     }
 
-    /// The program, its loader and the libraries that it needs: the path that each has in the guest, and its file.
+    /// The program, its loader and the libraries that it needs: the path that each has in the
+    /// guest, and its file.
     pub(super) fn files(&self) -> Result<Vec<(String, PathBuf)>> {
         let mut list = Command::new(self.loader()?);
         list.arg("--library-path").arg(self.library_path()).arg("--list").arg(&self.program);
@@ -372,8 +416,10 @@ impl Program {
             (format!("bin/{}", name_of(&self.program)), self.program.clone()),
             ("lib64/ld-linux-x86-64.so.2".to_string(), self.loader()?),
         ];
-        let libraries = printed.lines().filter_map(|l| l.split("=> ").nth(1)?.split_whitespace().next());
-        for library in libraries.map(PathBuf::from).filter(|l| !name_of(l).starts_with("ld-linux")) {
+        let libraries =
+            printed.lines().filter_map(|l| l.split("=> ").nth(1)?.split_whitespace().next());
+        for library in libraries.map(PathBuf::from).filter(|l| !name_of(l).starts_with("ld-linux"))
+        {
             files.push((format!("lib/{}", name_of(&library)), library));
         }
         Ok(files)
@@ -389,7 +435,11 @@ impl Program {
     fn library_path(&self) -> String {
         let triplet = format!("{}-linux-gnu", std::env::consts::ARCH);
         // systemd's own programs share a library in a folder of its own.
-        let places = [format!("lib/{triplet}"), format!("usr/lib/{triplet}"), format!("usr/lib/{triplet}/systemd")];
+        let places = [
+            format!("lib/{triplet}"),
+            format!("usr/lib/{triplet}"),
+            format!("usr/lib/{triplet}/systemd"),
+        ];
         places.map(|p| self.root.join(p).display().to_string()).join(":")
     }
 }
@@ -427,7 +477,8 @@ mod tests {
 
     #[test]
     fn a_series_is_not_another() {
-        let image = |want: &str, name: &str| fits(name, &format!("linux-image-{want}"), "cloud-amd64");
+        let image =
+            |want: &str, name: &str| fits(name, &format!("linux-image-{want}"), "cloud-amd64");
         assert!(image("6.1", "linux-image-6.1.0-56-cloud-amd64"));
         assert!(image("6.12", "linux-image-6.12.107+deb13-cloud-amd64"));
         assert!(!image("6.1", "linux-image-6.12.107+deb13-cloud-amd64"));

@@ -1,5 +1,5 @@
-//! A guest under QEMU: started, watched through its console, stopped through QMP, and always ended by who started it, also when
-//! that process is killed.
+//! A guest under QEMU: started, watched through its console, stopped through QMP, and always ended
+//! by who started it, also when that process is killed.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -41,8 +41,13 @@ pub(super) struct Config<'a> {
 }
 
 impl<'a> Config<'a> {
-    /// A guest of one CPU and 512 MB without disks, which ends at its first reset. The paths are those of kernel, initramfs and folder.
-    pub(super) fn new(arch: Arch, qemu: &'a Program, [kernel, initramfs, folder]: [&'a Path; 3]) -> Self {
+    /// A guest of one CPU and 512 MB without disks, which ends at its first reset. The paths are
+    /// those of kernel, initramfs and folder.
+    pub(super) fn new(
+        arch: Arch,
+        qemu: &'a Program,
+        [kernel, initramfs, folder]: [&'a Path; 3],
+    ) -> Self {
         Self {
             arch,
             qemu,
@@ -99,11 +104,18 @@ impl Guest {
         }
         command.args(config.more);
         command.arg("-kernel").arg(config.kernel).arg("-initrd").arg(config.initramfs);
-        command.arg("-append").arg(format!("console={} {}", config.arch.console(), config.arguments));
+        command.arg("-append").arg(format!(
+            "console={} {}",
+            config.arch.console(),
+            config.arguments
+        ));
         command.args(["-device", "vmcoreinfo", "-serial", &format!("file:{}", console.display())]);
         command.args(["-qmp", &format!("unix:{},server=on,wait=off", socket.display())]);
         for (index, disk) in config.disks.iter().enumerate() {
-            command.args(["-drive", &format!("file={},if=none,id=d{index},format=raw", disk.display())]);
+            command.args([
+                "-drive",
+                &format!("file={},if=none,id=d{index},format=raw", disk.display()),
+            ]);
             command.args(["-device", &format!("virtio-blk-pci,drive=d{index}")]);
         }
         if config.pause_at_panic {
@@ -228,7 +240,8 @@ impl Drop for Guest {
     }
 }
 
-/// QEMU itself, with its firmware, which packages of their own have. The kernel ends QEMU together with the thread that starts it.
+/// QEMU itself, with its firmware, which packages of their own have. The kernel ends QEMU together
+/// with the thread that starts it.
 fn emulator(qemu: &Program) -> Result<Command> {
     let loader = qemu.command()?;
     let mut command = Command::new("setpriv");
@@ -246,7 +259,10 @@ fn connect(socket: &Path, child: &mut Child, errors: &Path) -> Result<BufReader<
             Ok(stream) => break stream,
             Err(error) => {
                 if let Some(status) = child.try_wait()? {
-                    bail!("QEMU ended: {status}\n{}", std::fs::read_to_string(errors).unwrap_or_default());
+                    bail!(
+                        "QEMU ended: {status}\n{}",
+                        std::fs::read_to_string(errors).unwrap_or_default()
+                    );
                 }
                 if begin.elapsed() > START {
                     return Err(error).with_context(|| socket.display().to_string());
@@ -270,7 +286,8 @@ fn execute(qmp: &mut BufReader<UnixStream>, command: &str, arguments: Value) -> 
         if qmp.read_line(&mut line).with_context(|| format!("QMP {command}"))? == 0 {
             bail!("QMP {command}: QEMU is gone");
         }
-        let answer: Value = serde_json::from_str(&line).with_context(|| format!("QMP {command}: {line}"))?;
+        let answer: Value =
+            serde_json::from_str(&line).with_context(|| format!("QMP {command}: {line}"))?;
         if let Some(value) = answer.get("return") {
             return Ok(value.clone());
         }

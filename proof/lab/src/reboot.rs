@@ -1,9 +1,11 @@
-//! A guest whose kernel keeps a trace instance in memory that a reboot does not clear, booted twice.
+//! A guest whose kernel keeps a trace instance in memory that a reboot does not clear, booted
+//! twice.
 //!
-//! The guest's memory is a file. The first boot records until the host stops the machine. The host takes the region of the
-//! instance out of the file, may damage it, and puts it into the memory of a second machine, before that machine starts: the
-//! kernel of the second machine finds what a reset would have left. So one first boot serves many second boots, also with
-//! another kernel or with the region at another address. Each boot has its own address randomisation.
+//! The guest's memory is a file. The first boot records until the host stops the machine. The host
+//! takes the region of the instance out of the file, may damage it, and puts it into the memory of
+//! a second machine, before that machine starts: the kernel of the second machine finds what a
+//! reset would have left. So one first boot serves many second boots, also with another kernel or
+//! with the region at another address. Each boot has its own address randomisation.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -50,7 +52,8 @@ pub struct First {
 }
 
 impl Reboot {
-    /// Fetches a kernel and the emulator where they are not kept. With `kept`, the files of earlier boots stay.
+    /// Fetches a kernel and the emulator where they are not kept. With `kept`, the files of earlier
+    /// boots stay.
     pub fn new(want: &str, kept: bool) -> Result<Self> {
         let store = Store::open()?;
         let kernel = store.kernel(want, Arch::Amd64, None)?;
@@ -75,11 +78,13 @@ impl Reboot {
     /// Reads the region and the files that an earlier first boot left.
     pub fn kept(&self) -> Result<First> {
         let path = self.folder.join("region");
-        let region = std::fs::read(&path).with_context(|| format!("{}: --keep keeps it", path.display()))?;
+        let region =
+            std::fs::read(&path).with_context(|| format!("{}: --keep keeps it", path.display()))?;
         Ok(First { region, tree: self.folder.join("first-boot/first") })
     }
 
-    /// Boots for the first time and records, with so many rounds of work before the boot prints its own text.
+    /// Boots for the first time and records, with so many rounds of work before the boot prints its
+    /// own text.
     pub fn first(&self, rounds: u32) -> Result<First> {
         let memory = self.folder.join("memory");
         File::create(&memory)?.set_len(u64::from(MEMORY) << 20)?;
@@ -93,8 +98,9 @@ impl Reboot {
         Ok(First { region, tree: folder.join("first") })
     }
 
-    /// Boots with a region in memory. The folder `second` in the folder that is returned has what the kernel kept of it, and with
-    /// `describe` the files of a bundle; with our program in the guest, the folder `live` has what our program printed of the instance.
+    /// Boots with a region in memory. The folder `second` in the folder that is returned has what
+    /// the kernel kept of it, and with `describe` the files of a bundle; with our program in the
+    /// guest, the folder `live` has what our program printed of the instance.
     pub fn second(
         &self,
         name: &str,
@@ -118,8 +124,11 @@ impl Reboot {
     fn initramfs(&self, is_first: bool, ours: Option<&Path>) -> Result<PathBuf> {
         let busybox = self.store.busybox(Arch::Amd64)?;
         // In another order, so that each module has another address than in the first boot.
-        let modules = if is_first { [DISK_MODULES, TRACED_MODULES] } else { [TRACED_MODULES, DISK_MODULES] }.concat();
-        let mut archive = guest_base(&self.kernel, &busybox, include_bytes!("guest/reboot.sh"), &modules)?;
+        let modules =
+            if is_first { [DISK_MODULES, TRACED_MODULES] } else { [TRACED_MODULES, DISK_MODULES] }
+                .concat();
+        let mut archive =
+            guest_base(&self.kernel, &busybox, include_bytes!("guest/reboot.sh"), &modules)?;
         if let Some(ours) = ours {
             add_programs(&mut archive, &self.folder, &[("lastwords", ours.to_path_buf())])?;
         }
@@ -128,8 +137,17 @@ impl Reboot {
         Ok(path)
     }
 
-    /// Boots on a memory, waits until the guest says `ready`, stops the machine, and unpacks what the guest wrote.
-    fn boot(&self, memory: &Path, place: u64, initramfs: &Path, more: &str, ready: &str, folder: &Path) -> Result<()> {
+    /// Boots on a memory, waits until the guest says `ready`, stops the machine, and unpacks what
+    /// the guest wrote.
+    fn boot(
+        &self,
+        memory: &Path,
+        place: u64,
+        initramfs: &Path,
+        more: &str,
+        ready: &str,
+        folder: &Path,
+    ) -> Result<()> {
         make_empty(folder)?;
         let disks = [folder.join("written.tar"), folder.join("read.img")];
         for (disk, len) in disks.iter().zip([DISK, READ_DISK]) {
@@ -139,7 +157,10 @@ impl Reboot {
         let arguments = format!(
             "loglevel=4 panic=0 no_timer_check memmap={mib}M${place:#x} trace_instance=boot_map@{place:#x}:{mib}M {more}"
         );
-        let backend = format!("memory-backend-file,id=ram,share=on,mem-path={},size={MEMORY}M", memory.display());
+        let backend = format!(
+            "memory-backend-file,id=ram,share=on,mem-path={},size={MEMORY}M",
+            memory.display()
+        );
         let more = ["-object", &backend, "-machine", "memory-backend=ram"].map(str::to_string);
         let config = Config {
             arguments: &arguments,
@@ -164,14 +185,16 @@ impl Reboot {
     }
 }
 
-/// Makes a file of each format in the file `formats` of a folder: `head -v` has put a line with the name before each.
+/// Makes a file of each format in the file `formats` of a folder: `head -v` has put a line with the
+/// name before each.
 fn split_formats(folder: &Path) -> Result<()> {
     let Ok(formats) = std::fs::read_to_string(folder.join("formats")) else { return Ok(()) };
     for part in formats.split("==> events/").skip(1) {
         let (name, text) = part.split_once(" <==\n").context("a line with the name of a format")?;
         let path = folder.join("events").join(name);
         std::fs::create_dir_all(path.parent().context("a format in a folder")?)?;
-        std::fs::write(&path, format!("{}\n", text.trim_end())).with_context(|| path.display().to_string())?;
+        std::fs::write(&path, format!("{}\n", text.trim_end()))
+            .with_context(|| path.display().to_string())?;
     }
     Ok(())
 }

@@ -1,8 +1,10 @@
-//! `cargo xtask arm64`: the recorder of aarch64, built here and run on a kernel of Debian under QEMU.
+//! `cargo xtask arm64`: the recorder of aarch64, built here and run on a kernel of Debian under
+//! QEMU.
 //!
-//! Processes that record are killed there, what they left is recovered there, and tests are run there, with the C library's
-//! restartable sequences and with our own registration of them. QEMU's translation orders memory more strictly than the
-//! architecture does: what only a machine of it would reorder is not shown.
+//! Processes that record are killed there, what they left is recovered there, and tests are run
+//! there, with the C library's restartable sequences and with our own registration of them. QEMU's
+//! translation orders memory more strictly than the architecture does: what only a machine of it
+//! would reorder is not shown.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -25,7 +27,8 @@ pub(crate) struct Args {
     /// The guest's CPUs
     #[arg(long, default_value_t = 2)]
     cpus: u32,
-    /// Processes that record and are killed: as many with each way of registration, and as many with all reservations in turn
+    /// Processes that record and are killed: as many with each way of registration, and as many
+    /// with all reservations in turn
     #[arg(long, default_value_t = 300)]
     kills: u64,
     /// Writers of a shared session that are killed, for each reservation
@@ -45,7 +48,8 @@ const CRASH_STEP: &str = "lastwords-proof-crash-step";
 
 pub(crate) const TARGET: &str = "aarch64-unknown-linux-gnu";
 pub(crate) const LINKER: &str = "aarch64-linux-gnu-gcc";
-/// Whose compiler and standard library are used where this toolchain has none for the target: both of one version.
+/// Whose compiler and standard library are used where this toolchain has none for the target: both
+/// of one version.
 const SUITE: &str = "sid";
 /// The libraries of the programs, by the names under which the linker finds them.
 const LIBRARIES: &[&str] = &["ld-linux-aarch64.so.1", "libc.so.6", "libm.so.6", "libgcc_s.so.1"];
@@ -71,7 +75,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let jobs = jobs(&built, args);
     let archive = archive(&store, &built, &jobs)?;
     println!("built in {:.0} s", begun.elapsed().as_secs_f64());
-    let machine = Machine { arch: Arch::Arm64, arguments: "loglevel=4 panic=0", cpus: args.cpus, limit: LIMIT };
+    let machine = Machine {
+        arch: Arch::Arm64,
+        arguments: "loglevel=4 panic=0",
+        cpus: args.cpus,
+        limit: LIMIT,
+    };
     machine.run(&store, &kernel, archive, jobs.len(), &folder)
 }
 
@@ -81,7 +90,9 @@ fn jobs(built: &Built, args: &Args) -> Vec<(String, String)> {
     let mut jobs = Vec::new();
     let ways = [("", String::new()), ("-own", format!("export {OWN}; "))];
     for (way, set) in ways {
-        let mut job = |name: &str, command: String| jobs.push((format!("{name}{way}"), format!("{set}{command}")));
+        let mut job = |name: &str, command: String| {
+            jobs.push((format!("{name}{way}"), format!("{set}{command}")))
+        };
         job("demo", "lastwords demo --reservation rseq --seconds 1".into());
         job("kills-rseq", format!("{KILLS} --count {kills} --reservation rseq"));
         job("hotplug", format!("{KILLS} hotplug-here --count {hotplug}"));
@@ -110,7 +121,8 @@ fn archive(store: &Store, built: &Built, jobs: &[(String, String)]) -> Result<Ar
     Ok(archive)
 }
 
-/// Debian's compiler for the target, if the toolchain has no standard library of it. Fails if there is no linker.
+/// Debian's compiler for the target, if the toolchain has no standard library of it. Fails if there
+/// is no linker.
 pub(crate) fn compiler_if_needed() -> Result<Option<PathBuf>> {
     compiler_of(&Store::open()?)
 }
@@ -122,12 +134,15 @@ fn compiler_of(store: &Store) -> Result<Option<PathBuf>> {
 
 fn needs_linker() -> Result<()> {
     if Command::new(LINKER).arg("--version").output().is_err() {
-        bail!("no {LINKER} here; Debian and Ubuntu: apt-get install gcc-aarch64-linux-gnu libc6-dev-arm64-cross");
+        bail!(
+            "no {LINKER} here; Debian and Ubuntu: apt-get install gcc-aarch64-linux-gnu libc6-dev-arm64-cross"
+        );
     }
     Ok(())
 }
 
-/// Builds program, rigs and tests, with the toolchain's compiler where it has the target, else with Debian's.
+/// Builds program, rigs and tests, with the toolchain's compiler where it has the target, else with
+/// Debian's.
 fn build(store: &Store) -> Result<Built> {
     let compiler = compiler_of(store)?;
     let kinds: [&[&str]; 2] = [
@@ -138,8 +153,13 @@ fn build(store: &Store) -> Result<Built> {
     for kind in kinds {
         let mut command = Command::new(rig::cargo());
         command.current_dir(rig::root()).args(kind).args(["--quiet", "--target", TARGET]);
-        command.arg("--message-format=json-render-diagnostics").arg("--target-dir").arg(store.folder("arm64-target"));
-        command.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", LINKER).env_remove("RUSTFLAGS");
+        command
+            .arg("--message-format=json-render-diagnostics")
+            .arg("--target-dir")
+            .arg(store.folder("arm64-target"));
+        command
+            .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", LINKER)
+            .env_remove("RUSTFLAGS");
         command.env("CARGO_PROFILE_DEV_DEBUG", "0");
         if let Some(compiler) = &compiler {
             command.env("RUSTC", compiler);
@@ -171,7 +191,8 @@ fn add(built: &mut Built, message: &Value) {
 /// This toolchain can build for the target.
 fn has_target() -> Result<bool> {
     let rustc = std::env::var("RUSTC").unwrap_or_else(|_| "rustc".into());
-    let folder = run_quietly(Command::new(rustc).args(["--print", "target-libdir", "--target", TARGET]))?;
+    let folder =
+        run_quietly(Command::new(rustc).args(["--print", "target-libdir", "--target", TARGET]))?;
     Ok(Path::new(folder.trim()).is_dir())
 }
 

@@ -57,10 +57,27 @@ const ONE: &[&str] = &["elf"];
 const BOOT: &str = "trace_buf_size=200k trace_clock=mono trace_options=sym-offset,stacktrace,record-tgid \
                     trace_event=sched:sched_switch,irq:*,printk:* trace_instance=early,sched:sched_waking,timer:hrtimer_start";
 
-const fn stopped(name: &'static str, arrays: &'static [&'static str], what: &'static str) -> Scenario {
+const fn stopped(
+    name: &'static str,
+    arrays: &'static [&'static str],
+    what: &'static str,
+) -> Scenario {
     let (end, formats, memory, cpus) = (End::Stopped, USUAL, 256, 2);
     let (snapshots, more_cpu, arguments, modules, is_wide) = (&[], "", "", &[], false);
-    Scenario { name, what, end, arrays, snapshots, formats, memory, cpus, more_cpu, arguments, modules, is_wide }
+    Scenario {
+        name,
+        what,
+        end,
+        arrays,
+        snapshots,
+        formats,
+        memory,
+        cpus,
+        more_cpu,
+        arguments,
+        modules,
+        is_wide,
+    }
 }
 
 /// All of them.
@@ -70,32 +87,61 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     stopped("function_graph", &["top"], "the function_graph tracer"),
     Scenario {
         snapshots: &["top"],
-        ..stopped("subbuf", &["top", "big"], "sub-buffers of 16 and 64 KB, where the kernel has them (from 6.8 on)")
+        ..stopped(
+            "subbuf",
+            &["top", "big"],
+            "sub-buffers of 16 and 64 KB, where the kernel has them (from 6.8 on)",
+        )
     },
-    stopped("instances", &["top", "errors", "calls"], "instances of several sizes, one without events"),
+    stopped(
+        "instances",
+        &["top", "errors", "calls"],
+        "instances of several sizes, one without events",
+    ),
     Scenario {
         snapshots: &["top", "held"],
         ..stopped("snapshot", &["top", "held"], "snapshots of the top level and of an instance")
     },
-    Scenario { formats: ONE, ..stopped("all", &["top"], "every event that the kernel has, in one large ring") },
     Scenario {
         formats: ONE,
-        ..stopped("options", &["top", "latency", "verbose", "symbols", "bare"], "trace options that shape the text")
+        ..stopped("all", &["top"], "every event that the kernel has, in one large ring")
     },
     Scenario {
         formats: ONE,
-        ..stopped("probes", &["top"], "kprobes, uprobes, fprobes, event probes, synthetic events, raw markers")
+        ..stopped(
+            "options",
+            &["top", "latency", "verbose", "symbols", "bare"],
+            "trace options that shape the text",
+        )
     },
-    Scenario { formats: ONE, ..stopped("clocks", &["top", "counter", "boot"], "an instance with each clock") },
     Scenario {
         formats: ONE,
-        ..stopped("arguments", &["top"], "the function tracer with arguments, where the kernel has them (from 6.15 on)")
+        ..stopped(
+            "probes",
+            &["top"],
+            "kprobes, uprobes, fprobes, event probes, synthetic events, raw markers",
+        )
+    },
+    Scenario {
+        formats: ONE,
+        ..stopped("clocks", &["top", "counter", "boot"], "an instance with each clock")
+    },
+    Scenario {
+        formats: ONE,
+        ..stopped(
+            "arguments",
+            &["top"],
+            "the function tracer with arguments, where the kernel has them (from 6.15 on)",
+        )
     },
     Scenario {
         formats: ONE,
         ..stopped("graph-options", &["top"], "the function_graph tracer with all of its options")
     },
-    Scenario { formats: ONE, ..stopped("stacks", &["top"], "the function tracer with a stack for each function") },
+    Scenario {
+        formats: ONE,
+        ..stopped("stacks", &["top"], "the function tracer with a stack for each function")
+    },
     Scenario {
         formats: ONE,
         modules: &["xfs", "kvm", "btrfs"],
@@ -117,20 +163,38 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         cpus: 4,
         ..stopped("unplugged", &["top"], "four CPUs, one of them taken offline before the crash")
     },
-    Scenario { formats: ONE, arguments: "nokaslr", ..stopped("nokaslr", &["top"], "a kernel where it was linked") },
+    Scenario {
+        formats: ONE,
+        arguments: "nokaslr",
+        ..stopped("nokaslr", &["top"], "a kernel where it was linked")
+    },
     Scenario {
         formats: ONE,
         more_cpu: ",la57=off",
         memory: 5120,
-        ..stopped("large", &["top"], "memory above 4 GB, page tables of four levels (else there are five)")
+        ..stopped(
+            "large",
+            &["top"],
+            "memory above 4 GB, page tables of four levels (else there are five)",
+        )
     },
     Scenario {
         formats: ONE,
-        ..stopped("latency", &["top"], "the tracers wakeup_rt, osnoise and hwlat (flavour rt-amd64)")
+        ..stopped(
+            "latency",
+            &["top"],
+            "the tracers wakeup_rt, osnoise and hwlat (flavour rt-amd64)",
+        )
     },
-    Scenario { formats: ONE, ..stopped("timerlat", &["top"], "the tracer timerlat (flavour rt-amd64)") },
+    Scenario {
+        formats: ONE,
+        ..stopped("timerlat", &["top"], "the tracer timerlat (flavour rt-amd64)")
+    },
     Scenario { formats: ONE, ..stopped("block", &["top", "plain"], "the tracer blk") },
-    Scenario { formats: ONE, ..stopped("block-classic", &["top"], "the tracer blk with its own lines") },
+    Scenario {
+        formats: ONE,
+        ..stopped("block-classic", &["top"], "the tracer blk with its own lines")
+    },
     Scenario { formats: ONE, ..stopped("mmiotrace", &["top"], "the tracer mmiotrace") },
     Scenario {
         formats: ONE,
@@ -154,11 +218,19 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         end: End::Live,
-        ..stopped("live-crash", &["top"], "tracing until the panic; the truth is what the dying kernel prints")
+        ..stopped(
+            "live-crash",
+            &["top"],
+            "tracing until the panic; the truth is what the dying kernel prints",
+        )
     },
     Scenario {
         formats: &["d31-zlib", "d31-lzo", "d31-zstd", "d31-flat", "d31-split"],
-        ..stopped("excluded", &["top"], "dumps without free, cache, user and zero pages (makedumpfile -d 31)")
+        ..stopped(
+            "excluded",
+            &["top"],
+            "dumps without free, cache, user and zero pages (makedumpfile -d 31)",
+        )
     },
     Scenario {
         end: End::Kcore,
@@ -169,7 +241,11 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         end: End::Kdump,
         formats: &[],
         memory: 640,
-        ..stopped("kdump", &["top"], "a crash kernel whose initramfs runs the static program on /proc/vmcore")
+        ..stopped(
+            "kdump",
+            &["top"],
+            "a crash kernel whose initramfs runs the static program on /proc/vmcore",
+        )
     },
 ];
 
@@ -191,10 +267,15 @@ mod tests {
         for scenario in SCENARIOS {
             let alike = SCENARIOS.iter().filter(|s| s.name == scenario.name).count();
             assert_eq!(alike, 1, "{} is there {alike} times", scenario.name);
-            assert!(scenario.formats.iter().all(|f| dump::FORMATS.iter().any(|known| known.name == *f)));
+            assert!(
+                scenario.formats.iter().all(|f| dump::FORMATS.iter().any(|known| known.name == *f))
+            );
             assert!(scenario.snapshots.iter().all(|s| scenario.arrays.contains(s)));
             let script = include_str!("guest/init.sh");
-            assert!(script.contains(&format!("\n{})", scenario.name)) || SHARED.contains(&scenario.name));
+            assert!(
+                script.contains(&format!("\n{})", scenario.name))
+                    || SHARED.contains(&scenario.name)
+            );
         }
     }
 }

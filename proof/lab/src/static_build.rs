@@ -1,4 +1,5 @@
-//! `cargo xtask static`: the program `lastwords` without shared libraries, for an initramfs of a crash kernel.
+//! `cargo xtask static`: the program `lastwords` without shared libraries, for an initramfs of a
+//! crash kernel.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,7 +11,8 @@ use rig::run_quietly;
 /// The arguments of `cargo xtask static`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// The target; musl ones need its C compiler (Debian: musl-tools). Without it, this machine's, with its C library linked in
+    /// The target; musl ones need its C compiler (Debian: musl-tools). Without it, this machine's,
+    /// with its C library linked in
     #[arg(long, value_name = "TRIPLE")]
     target: Option<String>,
 }
@@ -30,11 +32,22 @@ pub fn build(target: Option<&str>) -> Result<PathBuf> {
     let host = host()?;
     let target = target.unwrap_or(&host);
     let of_target = format!("CARGO_TARGET_{}", target.to_uppercase().replace('-', "_"));
-    // A target is named even where it is the host's: so the flag is not for macros and build scripts, which must be dynamic.
+    // A target is named even where it is the host's: so the flag is not for macros and build
+    // scripts, which must be dynamic.
     let mut command = Command::new(rig::cargo());
     command
         .current_dir(rig::root())
-        .args(["rustc", "--release", "--quiet", "-p", "lastwords-cli", "--bin", "lastwords", "--target", target])
+        .args([
+            "rustc",
+            "--release",
+            "--quiet",
+            "-p",
+            "lastwords-cli",
+            "--bin",
+            "lastwords",
+            "--target",
+            target,
+        ])
         .args(["--", "-C", "strip=symbols"])
         .env(format!("{of_target}_RUSTFLAGS"), "-C target-feature=+crt-static")
         .env_remove("RUSTFLAGS");
@@ -46,7 +59,9 @@ pub fn build(target: Option<&str>) -> Result<PathBuf> {
     }
     let status = command.status().context("cargo")?;
     if !status.success() {
-        bail!("cargo build --target {target}: {status}; is the target there? `rustup target add {target}` adds it");
+        bail!(
+            "cargo build --target {target}: {status}; is the target there? `rustup target add {target}` adds it"
+        );
     }
     let program = rig::programs::target()?.join(target).join("release/lastwords");
     prove(&program)?;
@@ -55,7 +70,8 @@ pub fn build(target: Option<&str>) -> Result<PathBuf> {
         ensure!(printed.starts_with("lastwords "), "{} --version: {printed:?}", program.display());
         let said = Command::new(&program).arg("doctor").output().context("doctor")?.stdout;
         let said = String::from_utf8_lossy(&said);
-        let line = said.lines().find(|line| line.contains("restartable sequences:")).unwrap_or_default();
+        let line =
+            said.lines().find(|line| line.contains("restartable sequences:")).unwrap_or_default();
         let fast = line.starts_with("good");
         ensure!(
             fast || !lastwords_ring::rseq_available(),
@@ -83,7 +99,8 @@ const DT_NEEDED: u64 = 1;
 /// The file asks for no loader and names no library.
 pub fn prove(program: &Path) -> Result<()> {
     let bytes = std::fs::read(program).with_context(|| program.display().to_string())?;
-    let part = |at: usize, len: usize| bytes.get(at..at + len).context("an ELF file that ends too early");
+    let part =
+        |at: usize, len: usize| bytes.get(at..at + len).context("an ELF file that ends too early");
     let word = |at: usize| -> Result<u64> { Ok(u64::from_le_bytes(part(at, 8)?.try_into()?)) };
     let half = |at: usize| -> Result<u16> { Ok(u16::from_le_bytes(part(at, 2)?.try_into()?)) };
     ensure!(bytes.starts_with(b"\x7fELF\x02\x01"), "{}: no ELF64 file", program.display());
@@ -94,7 +111,11 @@ pub fn prove(program: &Path) -> Result<()> {
         if kind == PT_DYNAMIC {
             let (offset, len) = (word(header + 8)? as usize, word(header + 32)? as usize);
             for entry in (offset..offset + len).step_by(16) {
-                ensure!(word(entry)? != DT_NEEDED, "{}: it needs a shared library: not static", program.display());
+                ensure!(
+                    word(entry)? != DT_NEEDED,
+                    "{}: it needs a shared library: not static",
+                    program.display()
+                );
             }
         }
     }

@@ -1,4 +1,5 @@
-//! Texts of events as the kernel's `trace` file has them. It shares no code with the program that is judged.
+//! Texts of events as the kernel's `trace` file has them. It shares no code with the program that
+//! is judged.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -33,7 +34,8 @@ impl Events {
     /// Counts the events that are not among `others`, each as often as it is there; with examples.
     pub fn without(&self, others: &Self) -> (usize, Vec<&str>) {
         let extra = |(event, count): (&String, &usize)| count.saturating_sub(others.count(event));
-        let examples = self.counts.iter().filter(|entry| extra(*entry) > 0).map(|(event, _)| event.as_str());
+        let examples =
+            self.counts.iter().filter(|entry| extra(*entry) > 0).map(|(event, _)| event.as_str());
         (self.counts.iter().map(extra).sum(), examples.take(3).collect())
     }
 }
@@ -43,7 +45,10 @@ pub fn without_task(line: &str) -> Option<String> {
     if line.starts_with('#') || line.starts_with("CPU:") {
         return None;
     }
-    let at = line.match_indices(" [").map(|(at, _)| at).find(|at| line.get(at + 5..at + 7) == Some("] "))?;
+    let at = line
+        .match_indices(" [")
+        .map(|(at, _)| at)
+        .find(|at| line.get(at + 5..at + 7) == Some("] "))?;
     let pid = line.get(..at)?.trim_end().rsplit_once('-')?.1;
     Some(format!("{pid}{}", line.get(at..)?))
 }

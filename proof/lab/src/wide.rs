@@ -1,4 +1,5 @@
-//! Devices and drivers of the scenario `wide`: disks with file systems, a network, sound, a display.
+//! Devices and drivers of the scenario `wide`: disks with file systems, a network, sound, a
+//! display.
 
 use std::fs::File;
 use std::path::Path;
@@ -72,7 +73,8 @@ pub(super) fn devices(store: &Store, folder: &Path) -> Result<Vec<String>> {
         let disk = folder.join(format!("{name}.disk"));
         File::create(&disk)?.set_len(megabytes << 20)?;
         let program = store.program(package, SUITE, program)?;
-        run_quietly(program.command()?.args(*options).arg(&disk)).with_context(|| format!("a disk with {name}"))?;
+        run_quietly(program.command()?.args(*options).arg(&disk))
+            .with_context(|| format!("a disk with {name}"))?;
         words.push(format!("-drive file={},if=none,id={name},format=raw", disk.display()));
     }
     let share = folder.join("share");
@@ -108,7 +110,8 @@ mod tests {
         let page = include_str!("../../../docs/MATRIX.md");
         let (_, list) = page.split_once("<!-- unlike -->").expect("the list");
         let rows: Vec<&str> = list.lines().filter(|line| line.starts_with("| `")).collect();
-        let ours: Vec<String> = super::UNLIKE.iter().map(|(event, why)| format!("| `{event}` | {why} |")).collect();
+        let ours: Vec<String> =
+            super::UNLIKE.iter().map(|(event, why)| format!("| `{event}` | {why} |")).collect();
         assert_eq!(rows, ours);
     }
 }

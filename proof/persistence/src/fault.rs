@@ -1,5 +1,5 @@
-//! Mistakes of a recorder that the command must find. They are made where flushes and fences are reported, so the code that ships
-//! has none of them.
+//! Mistakes of a recorder that the command must find. They are made where flushes and fences are
+//! reported, so the code that ships has none of them.
 
 use std::ops::Range;
 
@@ -14,7 +14,8 @@ pub(crate) enum Fault {
     LastLine,
     /// The positions, and the counters of committed bytes, are not flushed.
     Mark,
-    /// No fence follows the flush of the bytes, so they are ordered after the position that commits them.
+    /// No fence follows the flush of the bytes, so they are ordered after the position that commits
+    /// them.
     Fence,
     /// The position that commits bytes is flushed before them.
     MarkFirst,
@@ -25,8 +26,15 @@ pub(crate) enum Fault {
 }
 
 /// All of them.
-pub(super) const ALL: [Fault; 7] =
-    [Fault::Data, Fault::LastLine, Fault::Mark, Fault::Fence, Fault::MarkFirst, Fault::Registry, Fault::Announcement];
+pub(super) const ALL: [Fault; 7] = [
+    Fault::Data,
+    Fault::LastLine,
+    Fault::Mark,
+    Fault::Fence,
+    Fault::MarkFirst,
+    Fault::Registry,
+    Fault::Announcement,
+];
 
 /// A part of the session's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,9 +49,12 @@ pub(super) enum Part {
 
 /// Finds the parts of a memory by the headers of its regions, as docs/ABI.md describes them.
 pub(super) fn parts(memory: &[u8]) -> Vec<(Range<usize>, Part)> {
-    let word = |at: usize| u64::from_le_bytes(memory[at..at + 8].try_into().expect("8 bytes")) as usize;
+    let word =
+        |at: usize| u64::from_le_bytes(memory[at..at + 8].try_into().expect("8 bytes")) as usize;
     let mut parts = Vec::new();
-    for at in (0..memory.len()).step_by(4096).filter(|at| memory[*at..].starts_with(b"\x89LASTWORDS")) {
+    for at in
+        (0..memory.len()).step_by(4096).filter(|at| memory[*at..].starts_with(b"\x89LASTWORDS"))
+    {
         let (kind, end) = (memory[at + 20], at + word(at + 32));
         match kind {
             1 => parts.push((at..end, Part::Session)),
@@ -93,7 +104,9 @@ impl Faulty {
             | (Fault::Mark, Some(Part::Positions))
             | (Fault::Registry, Some(Part::Registry))
             | (Fault::Announcement, Some(Part::Session)) => None,
-            (Fault::LastLine, Some(Part::Data)) => (range.start < last_line).then_some(range.start..last_line),
+            (Fault::LastLine, Some(Part::Data)) => {
+                (range.start < last_line).then_some(range.start..last_line)
+            }
             (Fault::MarkFirst, Some(Part::Data)) => {
                 self.late.push(range);
                 None
@@ -105,7 +118,11 @@ impl Faulty {
     /// True if the fence is one. Flushes that come behind it.
     pub(super) fn fence(&mut self) -> (bool, Vec<Range<usize>>) {
         let is_one = self.fault != Fault::Fence || self.last != Some(Part::Data);
-        let late = if self.last == Some(Part::Positions) { std::mem::take(&mut self.late) } else { Vec::new() };
+        let late = if self.last == Some(Part::Positions) {
+            std::mem::take(&mut self.late)
+        } else {
+            Vec::new()
+        };
         (is_one, late)
     }
 }

@@ -1,5 +1,5 @@
-//! Judges the memory after a loss of power by the events that the application recorded. This module shares no code with
-//! the recorder.
+//! Judges the memory after a loss of power by the events that the application recorded. This module
+//! shares no code with the recorder.
 
 use std::collections::BTreeSet;
 
@@ -55,7 +55,8 @@ impl Truth {
         let mut promised = BTreeSet::new();
         for (number, returned) in self.returned.iter().enumerate().rev() {
             let number = number as u64;
-            // Where newer events that have returned take a whole sub-buffer, that of this event was closed.
+            // Where newer events that have returned take a whole sub-buffer, that of this event was
+            // closed.
             let is_persistent = persist == Persist::Event || least >= size;
             if *returned && is_persistent {
                 promised.insert(number);
@@ -70,7 +71,12 @@ impl Truth {
     }
 
     /// Recovers a memory and judges it.
-    pub(super) fn judge(&self, image: &[u8], persist: Persist, promised: &BTreeSet<u64>) -> Result<()> {
+    pub(super) fn judge(
+        &self,
+        image: &[u8],
+        persist: Persist,
+        promised: &BTreeSet<u64>,
+    ) -> Result<()> {
         let found = recover(image)?;
         let mut there = BTreeSet::new();
         for (verdict, event) in found {
@@ -83,10 +89,15 @@ impl Truth {
             match event {
                 Ok(payload) => {
                     let number = number_of(&payload);
-                    let was_begun = number.is_ok_and(|number| (number as usize) < self.returned.len());
+                    let was_begun =
+                        number.is_ok_and(|number| (number as usize) < self.returned.len());
                     if vouched {
                         let number = number_of(&payload)?;
-                        ensure!(was_begun, "INVENTED: event {number} in a sub-buffer that is {}", verdict.word());
+                        ensure!(
+                            was_begun,
+                            "INVENTED: event {number} in a sub-buffer that is {}",
+                            verdict.word()
+                        );
                     }
                     if let Ok(number) = number_of(&payload)
                         && !matches!(verdict, Verdict::Invalid)
@@ -94,19 +105,27 @@ impl Truth {
                         there.insert(number);
                     }
                 }
-                Err(error) if vouched => bail!("TORN: {error} in a sub-buffer that is {}", verdict.word()),
+                Err(error) if vouched => {
+                    bail!("TORN: {error} in a sub-buffer that is {}", verdict.word())
+                }
                 Err(_) => {}
             }
         }
         let missing: Vec<_> = promised.difference(&there).take(5).collect();
-        ensure!(missing.is_empty(), "LOST: events {missing:?} of {} that were persisted", promised.len());
+        ensure!(
+            missing.is_empty(),
+            "LOST: events {missing:?} of {} that were persisted",
+            promised.len()
+        );
         Ok(())
     }
 }
 
 /// The number of an event, if all its bytes are right.
 fn number_of(payload: &[u8]) -> Result<u64> {
-    let word = |at: usize| payload.get(at..at + 8).map(|bytes| u64::from_le_bytes(bytes.try_into().expect("8 bytes")));
+    let word = |at: usize| {
+        payload.get(at..at + 8).map(|bytes| u64::from_le_bytes(bytes.try_into().expect("8 bytes")))
+    };
     let (number, said) = word(0).zip(word(8)).context("TORN: a short payload")?;
     ensure!(said == check(number), "TORN: event {number} has the value {said:#x}");
     let bytes = filler(number);
@@ -121,7 +140,8 @@ type Found = (Verdict, std::result::Result<Vec<u8>, String>);
 /// Recovers all events by the product's reader.
 fn recover(image: &[u8]) -> Result<Vec<Found>> {
     let image = lastwords_proof_persistence::image(image.to_vec());
-    let found = session::find(&image, &session::Options::default(), &Budget::default(), &unwatched)?;
+    let found =
+        session::find(&image, &session::Options::default(), &Budget::default(), &unwatched)?;
     ensure!(found.sessions.len() == 1, "LOST: {} sessions", found.sessions.len());
     let session = &found.sessions[0];
     let decoder = Decoder::new(session.schema());
@@ -130,7 +150,9 @@ fn recover(image: &[u8]) -> Result<Vec<Found>> {
         let (mut packets, mut bytes) = (session.packets(index), Vec::new());
         while let Some(packet) = packets.next_packet(&mut bytes) {
             for event in decoder.events(stream.channel, &bytes, packet.begin, packet.events_at) {
-                let event = event.map(|event| bytes[event.payload()].to_vec()).map_err(|error| error.to_string());
+                let event = event
+                    .map(|event| bytes[event.payload()].to_vec())
+                    .map_err(|error| error.to_string());
                 all.push((packet.verdict, event));
             }
         }

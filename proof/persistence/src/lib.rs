@@ -1,4 +1,5 @@
-//! Bytes in memory as an image, which the product's readers take: for this rig, and for others with regions in memory.
+//! Bytes in memory as an image, which the product's readers take: for this rig, and for others with
+//! regions in memory.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -13,7 +14,8 @@ struct Bytes {
 /// Bytes as an image from address 0 on.
 #[must_use]
 pub fn image(bytes: Vec<u8>) -> Arc<dyn Image> {
-    let range = Range { address: 0, len: bytes.len() as u64, name: "memory".into(), offset: 0, hole: None };
+    let range =
+        Range { address: 0, len: bytes.len() as u64, name: "memory".into(), offset: 0, hole: None };
     Arc::new(Bytes { bytes, ranges: [range] })
 }
 
@@ -31,10 +33,12 @@ impl Image for Bytes {
     }
 
     fn read(&self, address: u64, buf: &mut [u8]) -> Result<(), Hole> {
-        let rest = usize::try_from(address).ok().and_then(|at| self.bytes.get(at..)).unwrap_or_default();
+        let rest =
+            usize::try_from(address).ok().and_then(|at| self.bytes.get(at..)).unwrap_or_default();
         let have = rest.len().min(buf.len());
         buf[..have].copy_from_slice(&rest[..have]);
-        let hole = Hole { address: address.saturating_add(have as u64), cause: HoleCause::Truncated };
+        let hole =
+            Hole { address: address.saturating_add(have as u64), cause: HoleCause::Truncated };
         if have == buf.len() { Ok(()) } else { Err(hole) }
     }
 }

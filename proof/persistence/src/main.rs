@@ -1,9 +1,11 @@
-//! `cargo xtask persistence`: what a loss of power may leave of a session in persistent memory, at every flush and fence.
+//! `cargo xtask persistence`: what a loss of power may leave of a session in persistent memory, at
+//! every flush and fence.
 //!
-//! The recorder runs in this process on a file that stands for persistent memory. It reports each flush and fence here
-//! ([`lastwords_ring::flush::watch`]). At each of them, memories are made that a loss of power may leave there ([`memory`]); each is
-//! recovered by the product's reader and judged ([`judge`]): every event that the policy has persisted is there with its values,
-//! and none is invented. Mistakes that must be found are seeded ([`fault`]).
+//! The recorder runs in this process on a file that stands for persistent memory. It reports each
+//! flush and fence here ([`lastwords_ring::flush::watch`]). At each of them, memories are made that
+//! a loss of power may leave there ([`memory`]); each is recovered by the product's reader and
+//! judged ([`judge`]): every event that the policy has persisted is there with its values, and none
+//! is invented. Mistakes that must be found are seeded ([`fault`]).
 #![deny(unsafe_code)]
 
 mod fault;
@@ -59,17 +61,48 @@ struct Scenario {
     persist: Persist,
     reservation: Reservation,
     geometry: Geometry,
-    /// One in so many flushes and fences is interrupted by another event, as by a signal; 0 for none.
+    /// One in so many flushes and fences is interrupted by another event, as by a signal; 0 for
+    /// none.
     nested: u64,
 }
 
 const SCENARIOS: &[Scenario] = &[
-    Scenario { persist: Persist::Event, reservation: Reservation::Locked, geometry: (4, 1024), nested: 0 },
-    Scenario { persist: Persist::Event, reservation: Reservation::Lockless, geometry: (4, 1024), nested: 0 },
-    Scenario { persist: Persist::Event, reservation: Reservation::Lockless, geometry: (4, 1024), nested: 6 },
-    Scenario { persist: Persist::SubBuffer, reservation: Reservation::Locked, geometry: (4, 1024), nested: 0 },
-    Scenario { persist: Persist::SubBuffer, reservation: Reservation::Lockless, geometry: (4, 1024), nested: 0 },
-    Scenario { persist: Persist::SubBuffer, reservation: Reservation::Rseq, geometry: (4, 1024), nested: 0 },
+    Scenario {
+        persist: Persist::Event,
+        reservation: Reservation::Locked,
+        geometry: (4, 1024),
+        nested: 0,
+    },
+    Scenario {
+        persist: Persist::Event,
+        reservation: Reservation::Lockless,
+        geometry: (4, 1024),
+        nested: 0,
+    },
+    Scenario {
+        persist: Persist::Event,
+        reservation: Reservation::Lockless,
+        geometry: (4, 1024),
+        nested: 6,
+    },
+    Scenario {
+        persist: Persist::SubBuffer,
+        reservation: Reservation::Locked,
+        geometry: (4, 1024),
+        nested: 0,
+    },
+    Scenario {
+        persist: Persist::SubBuffer,
+        reservation: Reservation::Lockless,
+        geometry: (4, 1024),
+        nested: 0,
+    },
+    Scenario {
+        persist: Persist::SubBuffer,
+        reservation: Reservation::Rseq,
+        geometry: (4, 1024),
+        nested: 0,
+    },
 ];
 /// Memories of one flush or fence, and of one where few are asked for.
 const EACH: (usize, usize) = (96, 12);
@@ -106,10 +139,13 @@ fn record_and_judge(args: &Args) -> Result<()> {
     let begun = Instant::now();
     let mut all = Counts::default();
     let each = if args.images <= FEW { EACH.1 } else { EACH.0 };
-    let chosen: Vec<usize> = args.scenario.map_or_else(|| (0..SCENARIOS.len()).collect(), |one| vec![one]);
+    let chosen: Vec<usize> =
+        args.scenario.map_or_else(|| (0..SCENARIOS.len()).collect(), |one| vec![one]);
     for round in 0.. {
         for at in &chosen {
-            let scenario = SCENARIOS.get(*at).with_context(|| format!("scenarios are 0 to {}", SCENARIOS.len() - 1))?;
+            let scenario = SCENARIOS
+                .get(*at)
+                .with_context(|| format!("scenarios are 0 to {}", SCENARIOS.len() - 1))?;
             if all.images >= args.images {
                 println!(
                     "{} memories at {} flushes and fences of {} events: none lost, none torn, none invented; {:.0} s; seed {seed}",
@@ -141,8 +177,13 @@ fn find_all() -> Result<()> {
         command.args(["--seed", "1", "--images", &FAULTY.to_string(), "--fault", name.get_name()]);
         let output = command.output()?;
         let said = String::from_utf8_lossy(&output.stderr);
-        let found = !output.status.success() && ["LOST", "TORN", "INVENTED"].iter().any(|word| said.contains(word));
-        ensure!(found, "the mistake {} was not found in {FAULTY} memories:\n{said}", name.get_name());
+        let found = !output.status.success()
+            && ["LOST", "TORN", "INVENTED"].iter().any(|word| said.contains(word));
+        ensure!(
+            found,
+            "the mistake {} was not found in {FAULTY} memories:\n{said}",
+            name.get_name()
+        );
         let line = said.lines().last().unwrap_or_default();
         println!("{:<14} found: {line}", name.get_name());
     }
@@ -203,7 +244,12 @@ fn pin() -> Result<()> {
 }
 
 /// Records in one session and tries losses of power.
-fn session(scenario: &Scenario, fault: Fault, seed: u64, (each, most): (usize, u64)) -> Result<Counts> {
+fn session(
+    scenario: &Scenario,
+    fault: Fault,
+    seed: u64,
+    (each, most): (usize, u64),
+) -> Result<Counts> {
     // All events are in the ring of one CPU.
     pin()?;
     flush::watch(watched);
@@ -223,10 +269,13 @@ fn session(scenario: &Scenario, fault: Fault, seed: u64, (each, most): (usize, u
         error: None,
     });
     let channel = ChannelConfig::new("main").sub_buffers(scenario.geometry.0, scenario.geometry.1);
-    let builder =
-        Session::builder("persistence").dir(dir.path()).channel(channel.contexts(Context::NONE)).listen(false);
+    let builder = Session::builder("persistence")
+        .dir(dir.path())
+        .channel(channel.contexts(Context::NONE))
+        .listen(false);
     let memory = Backend::Dax { path: dir.path().join("pmem"), reuse: false };
-    let builder = builder.backend(memory).spans(0).registry_size(4096).reservation(scenario.reservation);
+    let builder =
+        builder.backend(memory).spans(0).registry_size(4096).reservation(scenario.reservation);
     let session = builder.persist(scenario.persist).start()?;
     with(|state| {
         let len = state.memory.as_ref().map_or(0, Memory::len);
@@ -235,7 +284,8 @@ fn session(scenario: &Scenario, fault: Fault, seed: u64, (each, most): (usize, u
     });
     for _ in 0..EVENTS {
         record();
-        if state().as_ref().is_none_or(|state| state.error.is_some() || state.counts.images >= most) {
+        if state().as_ref().is_none_or(|state| state.error.is_some() || state.counts.images >= most)
+        {
             break;
         }
     }
@@ -262,7 +312,13 @@ fn record() {
         state.truth.returned.push(false);
         state.counts.events += 1;
     });
-    event!(persistence, "step", number = number, check = check(number), filler = filler(number).as_slice());
+    event!(
+        persistence,
+        "step",
+        number = number,
+        check = check(number),
+        filler = filler(number).as_slice()
+    );
     with(|state| {
         state.truth.returned[number as usize] = true;
         state.look();
@@ -276,7 +332,11 @@ fn watched(op: Op) {
     with(|state| {
         state.step(op);
         let (nested, depth) = (state.scenario.nested, state.depth);
-        interrupts = state.records && nested > 0 && depth < 2 && state.error.is_none() && state.rng.one_in(nested);
+        interrupts = state.records
+            && nested > 0
+            && depth < 2
+            && state.error.is_none()
+            && state.rng.one_in(nested);
         state.depth += u32::from(interrupts);
     });
     if interrupts {
@@ -319,7 +379,8 @@ impl State {
             Op::Flush { start, len } => {
                 let at = start.wrapping_sub(self.base);
                 let range = at..at.wrapping_add(len);
-                let range = faulty.as_mut().map_or(Some(range.clone()), |faulty| faulty.flush(range));
+                let range =
+                    faulty.as_mut().map_or(Some(range.clone()), |faulty| faulty.flush(range));
                 range.into_iter().for_each(|range| memory.flush(range));
             }
             Op::Fence => {
@@ -335,7 +396,16 @@ impl State {
     /// Makes memories that a loss of power may leave now, and judges them.
     fn lose_power(&mut self) {
         let Self {
-            scenario, fault, rng, each, memory: Some(memory), faulty: Some(faulty), truth, counts, error, ..
+            scenario,
+            fault,
+            rng,
+            each,
+            memory: Some(memory),
+            faulty: Some(faulty),
+            truth,
+            counts,
+            error,
+            ..
         } = self
         else {
             return;
@@ -355,7 +425,11 @@ impl State {
                     let place = format!("event {}, memory {}", truth.returned.len(), counts.images);
                     // A seeded mistake needs no look at what it left.
                     let place = || {
-                        if *fault == Fault::None { format!("{place}, kept in {}", kept(&image)) } else { place.clone() }
+                        if *fault == Fault::None {
+                            format!("{place}, kept in {}", kept(&image))
+                        } else {
+                            place.clone()
+                        }
                     };
                     *error = judged.err().map(|error| error.context(place()));
                 }
@@ -366,7 +440,8 @@ impl State {
 
 /// Keeps a memory for people to look at; returns where.
 fn kept(image: &[u8]) -> String {
-    let path = std::env::temp_dir().join(format!("lastwords-persistence.{}.image", std::process::id()));
+    let path =
+        std::env::temp_dir().join(format!("lastwords-persistence.{}.image", std::process::id()));
     match std::fs::write(&path, image) {
         Ok(()) => path.display().to_string(),
         Err(error) => format!("no file ({error})"),
@@ -387,7 +462,10 @@ mod tests {
         for fault in [Fault::Data, Fault::Mark, Fault::Fence, Fault::MarkFirst] {
             let error = session(&SCENARIOS[0], fault, 1, (12, 4000)).unwrap_err();
             let said = format!("{error:#}");
-            assert!(["LOST", "TORN", "INVENTED"].iter().any(|word| said.contains(word)), "{fault:?}: {said}");
+            assert!(
+                ["LOST", "TORN", "INVENTED"].iter().any(|word| said.contains(word)),
+                "{fault:?}: {said}"
+            );
         }
     }
 }

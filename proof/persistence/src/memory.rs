@@ -1,14 +1,17 @@
-//! A model of the caches between recorder and persistent memory, one cache line at a time. It gives every content that
-//! the memory may have at a loss of power.
+//! A model of the caches between recorder and persistent memory, one cache line at a time. It gives
+//! every content that the memory may have at a loss of power.
 //!
-//! A store is in the cache. It may reach memory at any later moment, because a cache may write any line back. It has reached
-//! memory for certain when its line was flushed after it, and a fence followed. The stores of one line reach memory in order. So
-//! the memory at a loss of power has, of each line, one of the versions since the certain one. Where bytes are copied whose order
-//! is not known (events, descriptions), it may have any words of 8 bytes of the step to the next version.
+//! A store is in the cache. It may reach memory at any later moment, because a cache may write any
+//! line back. It has reached memory for certain when its line was flushed after it, and a fence
+//! followed. The stores of one line reach memory in order. So the memory at a loss of power has, of
+//! each line, one of the versions since the certain one. Where bytes are copied whose order
+//! is not known (events, descriptions), it may have any words of 8 bytes of the step to the next
+//! version.
 //!
-//! The model finds stores by comparing the memory with a copy of it, at each flush, fence and call of the recorder. It
-//! cannot see two things: that some of the stores to a line of control words between two such moments are there and the
-//! later ones are not, and a value that was overwritten in between.
+//! The model finds stores by comparing the memory with a copy of it, at each flush, fence and call
+//! of the recorder. It cannot see two things: that some of the stores to a line of control words
+//! between two such moments are there and the later ones are not, and a value that was overwritten
+//! in between.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -61,7 +64,9 @@ impl Memory {
                 continue;
             }
             let (old, new) = (old.as_chunks_mut::<LINE>().0, new.as_chunks::<LINE>().0);
-            for (at, (old, new)) in old.iter_mut().zip(new).enumerate().filter(|(_, (old, new))| old != new) {
+            for (at, (old, new)) in
+                old.iter_mut().zip(new).enumerate().filter(|(_, (old, new))| old != new)
+            {
                 *old = *new;
                 let line = self.dirty.entry(block * (BLOCK / LINE) + at).or_default();
                 if line.versions.len() == MOST_VERSIONS && line.flushed < MOST_VERSIONS {
@@ -93,8 +98,8 @@ impl Memory {
         });
     }
 
-    /// Calls `each` with at most `most` memories that a loss of power may leave now, each another one. `tears`
-    /// tells whether the line at an offset may be there in part.
+    /// Calls `each` with at most `most` memories that a loss of power may leave now, each another
+    /// one. `tears` tells whether the line at an offset may be there in part.
     pub(super) fn images(
         &self,
         most: usize,
@@ -108,10 +113,12 @@ impl Memory {
                 each(image.bytes());
             }
         };
-        let new: Vec<usize> = self.dirty.iter().filter(|(_, line)| line.is_new).map(|(at, _)| *at).collect();
+        let new: Vec<usize> =
+            self.dirty.iter().filter(|(_, line)| line.is_new).map(|(at, _)| *at).collect();
         let subsets = 1usize << new.len().min(ALL_SUBSETS);
         for n in 0..subsets.min(most) {
-            // Where not all subsets are tried, the first are "nothing" and "all", and each line alone or alone missing.
+            // Where not all subsets are tried, the first are "nothing" and "all", and each line
+            // alone or alone missing.
             let has = |at: usize| match new.iter().position(|line| *line == at) {
                 Some(place) if new.len() <= ALL_SUBSETS => Some(n >> place & 1 == 1),
                 Some(place) => Some((place == n / 2) == (n % 2 == 0)),
@@ -136,14 +143,18 @@ impl Memory {
         }
     }
 
-    /// Chooses a version of each line, counted from the certain one, and some words of the next version.
+    /// Chooses a version of each line, counted from the certain one, and some words of the next
+    /// version.
     fn image(&self, mut choose: impl FnMut(usize, &Dirty) -> (usize, u8)) -> Image<'_> {
         let choice = self.dirty.iter().map(|(at, line)| {
             let (version, words) = choose(*at, line);
             // Words that the next version does not change make no difference.
-            let last = version.checked_sub(1).map_or(&self.certain[at * LINE..][..LINE], |last| &line.versions[last]);
+            let last = version
+                .checked_sub(1)
+                .map_or(&self.certain[at * LINE..][..LINE], |last| &line.versions[last]);
             let next = line.versions.get(version).map_or(last, |next| next.as_slice());
-            let changed = (0..LINE / 8).filter(|word| last[word * 8..][..8] != next[word * 8..][..8]);
+            let changed =
+                (0..LINE / 8).filter(|word| last[word * 8..][..8] != next[word * 8..][..8]);
             (version, words & changed.map(|word| 1 << word).sum::<u8>())
         });
         Image { memory: self, choice: choice.collect() }

@@ -67,19 +67,24 @@ pub(crate) fn judge(whole: &Whole, found: &Whole) -> Verdict {
         let exact = all.iter_mut().find(|(other, used)| is_free(used) && *other == event);
         let best = match exact {
             Some(exact) => Some((exact, true)),
-            None => {
-                all.iter_mut().find(|(other, used)| is_free(used) && is_part(event, other)).map(|other| (other, false))
-            }
+            None => all
+                .iter_mut()
+                .find(|(other, used)| is_free(used) && is_part(event, other))
+                .map(|other| (other, false)),
         };
         let Some(((other, used), is_exact)) = best else {
-            let near = all.first().map(|(other, _)| format!("; the whole has {other:?}")).unwrap_or_default();
+            let near = all
+                .first()
+                .map(|(other, _)| format!("; the whole has {other:?}"))
+                .unwrap_or_default();
             verdict.wrong.push(format!("WRONG: {event:?}{near}"));
             continue;
         };
         *used = true;
         matched += 1;
         // The name of a trace may be its folder's, while every part of the event is known.
-        let is_known = is_exact || event.members == other.members && !event.trace.starts_with("unknown");
+        let is_known =
+            is_exact || event.members == other.members && !event.trace.starts_with("unknown");
         verdict.partly += u64::from(!is_known);
         verdict.unattributed += u64::from(other.trace != event.trace);
     }
@@ -94,8 +99,10 @@ pub(crate) fn judge(whole: &Whole, found: &Whole) -> Verdict {
 /// Returns true if an event is one of the whole of which parts are unknown.
 fn is_part(event: &Event, whole: &Event) -> bool {
     // A trace has the name of its host in front, if that is known.
-    let is_below =
-        whole.trace.strip_suffix(&event.trace).is_some_and(|host| host.ends_with('/') || event.trace.is_empty());
+    let is_below = whole
+        .trace
+        .strip_suffix(&event.trace)
+        .is_some_and(|host| host.ends_with('/') || event.trace.is_empty());
     if event.trace != whole.trace && !is_below && !event.trace.starts_with("unknown") {
         return false;
     }
@@ -108,7 +115,8 @@ fn is_part(event: &Event, whole: &Event) -> bool {
         Some(known) if name == "fields" => are_fields(value, known),
         // A channel whose name is not known has its number.
         Some(_) if name == "channel" => {
-            event.trace.starts_with("unknown") || value.as_str().is_some_and(|text| text.parse::<u32>().is_ok())
+            event.trace.starts_with("unknown")
+                || value.as_str().is_some_and(|text| text.parse::<u32>().is_ok())
         }
         // Without descriptions the level of an event is not known.
         Some(_) => value.is_null(),
@@ -121,7 +129,9 @@ fn is_part_of_context(value: &Value, whole: &Value, is_raw: bool) -> bool {
     value.iter().all(|(name, value)| match (name.as_str(), whole.get(name)) {
         (_, Some(known)) if known == value => true,
         // A context whose name is not known has a number.
-        (numbered, None) if numbered.starts_with("context") => whole.values().any(|known| known == value),
+        (numbered, None) if numbered.starts_with("context") => {
+            whole.values().any(|known| known == value)
+        }
         ("comm", _) => value == "<...>",
         // Any number of events in front of it may be missing.
         ("lost", _) => value.as_i64().is_some_and(|lost| lost != 0),

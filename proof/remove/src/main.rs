@@ -1,7 +1,9 @@
-//! Takes parts out of traces: sections and descriptions of trace.dat files, members of folders, declarations and packets of CTF's metadata,
-//! packets of its streams, streams whose index stays, pages of sessions, of LTTng's memory and of persistent rings, files of a kernel's
-//! description (a folder with the files `region` and `kernel/`), the end of a file. What `lastwords` reads of the rest is judged by what it reads of the whole. Each event must be there
-//! as it was, or with parts that are unknown; and what is missing or unknown must be told by status 3 with `--strict`.
+//! Takes parts out of traces: sections and descriptions of trace.dat files, members of folders,
+//! declarations and packets of CTF's metadata, packets of its streams, streams whose index stays,
+//! pages of sessions, of LTTng's memory and of persistent rings, files of a kernel's description (a
+//! folder with the files `region` and `kernel/`), the end of a file. What `lastwords` reads of the
+//! rest is judged by what it reads of the whole. Each event must be there as it was, or with parts
+//! that are unknown; and what is missing or unknown must be told by status 3 with `--strict`.
 //!
 //! ```text
 //! cargo run --release -p lastwords-proof-remove -- TRACE... [--program PATH] [--images 200] [--seed N] [--image N]
@@ -29,7 +31,10 @@ use parts::{Loss, Part};
 use read::{Outcome, Whole};
 
 #[derive(Clone, Parser)]
-#[command(bin_name = "cargo xtask remove", about = "Take parts out of traces, and judge what is read of the rest")]
+#[command(
+    bin_name = "cargo xtask remove",
+    about = "Take parts out of traces, and judge what is read of the rest"
+)]
 struct Args {
     /// Files and folders that `lastwords` reads
     #[arg(required_unless_present = "quick")]
@@ -69,7 +74,9 @@ fn all(args: &Args, trace: &Path) -> Result<bool> {
     let begun = Instant::now();
     let whole = match read::read(&args.program, trace)? {
         Outcome::Read(whole) if !whole.is_lost && !whole.events.is_empty() => whole,
-        Outcome::Read(whole) => bail!("{}: {} events, and losses", trace.display(), whole.events.len()),
+        Outcome::Read(whole) => {
+            bail!("{}: {} events, and losses", trace.display(), whole.events.len())
+        }
         Outcome::Refused(why) => bail!("{}: {why}", trace.display()),
     };
     let parts = parts::of(trace)?;
@@ -86,7 +93,10 @@ fn all(args: &Args, trace: &Path) -> Result<bool> {
             let (what, verdict) = one(args, trace, &whole, &parts, number)?;
             let mut sum = sum.lock().unwrap_or_else(PoisonError::into_inner);
             for wrong in verdict.wrong.iter().take(3).chain(&verdict.refused) {
-                let times = sum.1.entry(wrong.split(':').next().unwrap_or_default().to_owned()).or_default();
+                let times = sum
+                    .1
+                    .entry(wrong.split(':').next().unwrap_or_default().to_owned())
+                    .or_default();
                 *times += 1;
                 if *times <= 9 || args.image.is_some() {
                     println!("  image {number} ({what}): {wrong}");
@@ -98,7 +108,9 @@ fn all(args: &Args, trace: &Path) -> Result<bool> {
     std::thread::scope(|scope| {
         let count = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
         let workers: Vec<_> = (0..count).map(|_| scope.spawn(work)).collect();
-        workers.into_iter().try_for_each(|worker| worker.join().map_err(|_| anyhow::anyhow!("a worker panicked"))?)
+        workers.into_iter().try_for_each(|worker| {
+            worker.join().map_err(|_| anyhow::anyhow!("a worker panicked"))?
+        })
     })?;
     let (sum, kinds) = sum.into_inner().unwrap_or_else(PoisonError::into_inner);
     println!(
@@ -116,8 +128,16 @@ fn all(args: &Args, trace: &Path) -> Result<bool> {
 }
 
 /// Makes one image and judges it.
-fn one(args: &Args, trace: &Path, whole: &Whole, parts: &[Part], number: u64) -> Result<(String, Verdict)> {
-    let mut random = Random(args.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ number.wrapping_mul(0xd134_2543_de82_ef95));
+fn one(
+    args: &Args,
+    trace: &Path,
+    whole: &Whole,
+    parts: &[Part],
+    number: u64,
+) -> Result<(String, Verdict)> {
+    let mut random = Random(
+        args.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ number.wrapping_mul(0xd134_2543_de82_ef95),
+    );
     let (mut chosen, loss) = choose(parts, &mut random);
     parts::keep_indexes(&mut chosen);
     let names: Vec<&str> = chosen.iter().take(4).map(|part| part.name.as_str()).collect();

@@ -42,7 +42,8 @@ impl Part {
 pub(crate) enum Loss {
     /// They read as zero, or as spaces in a text.
     Zero,
-    /// Files, parts of texts and packets of metadata are not there; parts of other files read as zero.
+    /// Files, parts of texts and packets of metadata are not there; parts of other files read as
+    /// zero.
     Removed,
     /// The file ends in the part.
     Cut,
@@ -71,14 +72,21 @@ pub(crate) fn of(trace: &Path) -> Result<Vec<Part>> {
         }
         let packets = packets(&bytes);
         let has_packets = !packets.is_empty();
-        packets.into_iter().for_each(|range| add(format!("packet {:#x}", range.start), Some(range)));
+        packets
+            .into_iter()
+            .for_each(|range| add(format!("packet {:#x}", range.start), Some(range)));
         // A session has many pages that were never written.
-        let pages = (0..bytes.len().div_ceil(PAGE)).map(|page| page * PAGE..bytes.len().min((page + 1) * PAGE));
-        let used: Vec<_> = pages.filter(|page| bytes[page.clone()].iter().any(|byte| *byte != 0)).collect();
+        let pages = (0..bytes.len().div_ceil(PAGE))
+            .map(|page| page * PAGE..bytes.len().min((page + 1) * PAGE));
+        let used: Vec<_> =
+            pages.filter(|page| bytes[page.clone()].iter().any(|byte| *byte != 0)).collect();
         let step = used.len().div_ceil(MOST_PAGES).max(1);
-        // A page of zeros inside a packet cannot be told from events of zeros: CTF has no checksums.
+        // A page of zeros inside a packet cannot be told from events of zeros: CTF has no
+        // checksums.
         if !is_text && !has_packets {
-            used.into_iter().step_by(step).for_each(|page| add(format!("page {:#x}", page.start), Some(page)));
+            used.into_iter()
+                .step_by(step)
+                .for_each(|page| add(format!("page {:#x}", page.start), Some(page)));
         }
     }
     ensure!(!parts.is_empty(), "{}: no parts", trace.display());
@@ -94,7 +102,8 @@ fn packets(bytes: &[u8]) -> Vec<Range<usize>> {
     let Some(magic) = [EVENTS, METADATA].into_iter().find(|magic| bytes.starts_with(magic)) else {
         return Vec::new();
     };
-    let begins: Vec<usize> = (0..bytes.len()).filter(|at| bytes[*at..].starts_with(&magic)).collect();
+    let begins: Vec<usize> =
+        (0..bytes.len()).filter(|at| bytes[*at..].starts_with(&magic)).collect();
     let ends = begins.iter().skip(1).copied().chain([bytes.len()]);
     begins.iter().copied().zip(ends).map(|(begin, end)| begin..end).collect()
 }
@@ -106,7 +115,8 @@ fn files(trace: &Path) -> Result<Vec<PathBuf>> {
     }
     let (mut found, mut folders) = (Vec::new(), vec![PathBuf::new()]);
     while let Some(folder) = folders.pop() {
-        let mut entries: Vec<_> = std::fs::read_dir(trace.join(&folder))?.collect::<std::io::Result<_>>()?;
+        let mut entries: Vec<_> =
+            std::fs::read_dir(trace.join(&folder))?.collect::<std::io::Result<_>>()?;
         entries.sort_by_key(std::fs::DirEntry::file_name);
         for entry in entries {
             let path = folder.join(entry.file_name());
@@ -116,9 +126,12 @@ fn files(trace: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Leaves the index of each stream of which something is taken out: nothing else says that the last of its packets, or all, were there.
+/// Leaves the index of each stream of which something is taken out: nothing else says that the last
+/// of its packets, or all, were there.
 pub(crate) fn keep_indexes(chosen: &mut Vec<&Part>) {
-    let index = |file: &Path| Some(file.parent()?.join("index").join(format!("{}.idx", file.file_name()?.display())));
+    let index = |file: &Path| {
+        Some(file.parent()?.join("index").join(format!("{}.idx", file.file_name()?.display())))
+    };
     let kept: Vec<PathBuf> = chosen.iter().filter_map(|part| index(&part.file)).collect();
     chosen.retain(|part| !kept.contains(&part.file));
 }
@@ -156,7 +169,8 @@ pub(crate) fn copy_without(
 }
 
 fn take_out(bytes: &mut Vec<u8>, parts: &[&&Part], loss: Loss, below: &mut dyn FnMut(u64) -> u64) {
-    let mut ranges: Vec<Range<usize>> = parts.iter().map(|part| part.bytes.clone().unwrap_or(0..bytes.len())).collect();
+    let mut ranges: Vec<Range<usize>> =
+        parts.iter().map(|part| part.bytes.clone().unwrap_or(0..bytes.len())).collect();
     let is_text = parts.iter().any(|part| part.is_text);
     let can_go = is_text || parts.iter().any(|part| part.is_metadata);
     ranges.sort_by_key(|range| std::cmp::Reverse(range.start));

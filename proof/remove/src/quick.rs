@@ -1,4 +1,5 @@
-//! The part of CI: traces that are made here, of a program that is killed and of the dumps that are kept beside the repository.
+//! The part of CI: traces that are made here, of a program that is killed and of the dumps that are
+//! kept beside the repository.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -13,8 +14,9 @@ use super::Args;
 /// The dump of which trace.dat files are made.
 const DUMP: &str = "ftrace-6.12-basic/memory.elf.zst";
 
-/// Copies of traces without some of their parts: a session of a program that was killed, and the folder of CTF that is recovered of it; and,
-/// where the dumps are, trace.dat files of a dump, ours and trace-cmd's, LTTng's shared memory, and the folder of CTF of a kernel's LTTng.
+/// Copies of traces without some of their parts: a session of a program that was killed, and the
+/// folder of CTF that is recovered of it; and, where the dumps are, trace.dat files of a dump, ours
+/// and trace-cmd's, LTTng's shared memory, and the folder of CTF of a kernel's LTTng.
 pub(super) fn run(args: &Args) -> Result<()> {
     let room = Scratch::create(&programs::target()?, "proof-remove")?;
     let program = programs::tested()?;
@@ -25,7 +27,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
         Ok(())
     };
     let recover = |trace: &Path, to: &Path| {
-        rig::run_quietly(Command::new(&program).arg("recover").arg(trace).arg("-o").arg(to)).map(drop)
+        rig::run_quietly(Command::new(&program).arg("recover").arg(trace).arg("-o").arg(to))
+            .map(drop)
     };
     let session = killed_session(room.path())?;
     take(&session, 100)?;
@@ -74,7 +77,8 @@ fn killed_session(room: &Path) -> Result<PathBuf> {
     std::thread::sleep(Duration::from_millis(1500));
     child.kill()?;
     child.wait()?;
-    let mut folders =
-        std::fs::read_dir(&sessions)?.filter_map(|entry| Some(entry.ok()?.path())).filter(|path| path.is_dir());
+    let mut folders = std::fs::read_dir(&sessions)?
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| path.is_dir());
     folders.find(|path| path.join("session").exists()).context("the program made no session")
 }

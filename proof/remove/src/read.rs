@@ -36,11 +36,13 @@ pub(crate) enum Outcome {
     Refused(String),
 }
 
-/// The files of a folder that stands for a persistent ring: the region, and what describes its kernel.
+/// The files of a folder that stands for a persistent ring: the region, and what describes its
+/// kernel.
 const REGION: &str = "region";
 pub(crate) const DESCRIPTION: &str = "kernel";
 
-/// Returns a command that reads a trace. Of a region, the bundle is made of the files beside it, as many as are there.
+/// Returns a command that reads a trace. Of a region, the bundle is made of the files beside it, as
+/// many as are there.
 fn command(program: &Path, trace: &Path, room: &Path) -> Result<Command> {
     let mut command = Command::new(program);
     command.args(["convert", "--to", "json", "--strict", "-o", "-"]);
@@ -63,7 +65,9 @@ fn command(program: &Path, trace: &Path, room: &Path) -> Result<Command> {
 /// Reads a trace.
 pub(crate) fn read(program: &Path, trace: &Path) -> Result<Outcome> {
     let room = tempfile::tempdir()?;
-    let output = command(program, trace, room.path())?.output().with_context(|| program.display().to_string())?;
+    let output = command(program, trace, room.path())?
+        .output()
+        .with_context(|| program.display().to_string())?;
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     let is_lost = match output.status.code() {
         Some(0) => false,
@@ -80,7 +84,10 @@ pub(crate) fn read(program: &Path, trace: &Path) -> Result<Outcome> {
         let members = event.as_object_mut().context("an event is an object")?;
         let at = members.get("trace").and_then(Value::as_u64).context("an event has a trace")?;
         ["time", "trace", "stream"].iter().for_each(|name| _ = members.remove(*name));
-        Ok(Event { trace: name(at as usize), members: std::mem::take(members).into_iter().collect() })
+        Ok(Event {
+            trace: name(at as usize),
+            members: std::mem::take(members).into_iter().collect(),
+        })
     });
     let events = events.collect::<Result<Vec<Event>>>()?;
     ensure!(first["schema"] == "lastwords.events.v1", "another schema");

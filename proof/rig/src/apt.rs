@@ -1,4 +1,5 @@
-//! apt with a state of its own: the host's packages, sources and lists are neither read nor changed, and no root is needed.
+//! apt with a state of its own: the host's packages, sources and lists are neither read nor
+//! changed, and no root is needed.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -32,13 +33,15 @@ impl Apt {
 
     /// The lists have been fetched at some time.
     pub fn is_updated(&self) -> bool {
-        let lists = std::fs::read_dir(self.folder.join("state/lists")).into_iter().flatten().flatten();
+        let lists =
+            std::fs::read_dir(self.folder.join("state/lists")).into_iter().flatten().flatten();
         lists.map(|entry| entry.file_name()).any(|name| name.to_string_lossy().contains("Packages"))
     }
 
     /// Names of packages that begin so.
     pub fn names(&self, begin: &str) -> Result<Vec<String>> {
-        let printed = run_quietly(Command::new("apt-cache").args(&self.options).args(["pkgnames", begin]))?;
+        let printed =
+            run_quietly(Command::new("apt-cache").args(&self.options).args(["pkgnames", begin]))?;
         Ok(printed.split_whitespace().map(str::to_string).collect())
     }
 
@@ -62,7 +65,8 @@ impl Apt {
         let printed = run_quietly(self.get().args(["-q", "download", "--print-uris", package]))?;
         let uri = printed.lines().find_map(|line| line.strip_prefix('\'')?.split('\'').next());
         let pool = uri.and_then(|uri| Some(format!("{}/pool", uri.split("/pool/").next()?)));
-        let shown = Command::new("apt-cache").args(&self.options).args(["show", package]).output()?.stdout;
+        let shown =
+            Command::new("apt-cache").args(&self.options).args(["show", package]).output()?.stdout;
         let shown = String::from_utf8_lossy(&shown).into_owned();
         let version = shown.lines().find_map(|line| line.strip_prefix("Version: "));
         let (Some(pool), Some(version)) = (pool, version) else { bail!("{package}: in no pool") };
@@ -72,7 +76,8 @@ impl Apt {
     /// Fetches a file of an archive that is in no list.
     pub fn fetch(&self, uri: &str, to: &Path) -> Result<()> {
         let helper = "/usr/lib/apt/apt-helper";
-        run_quietly(Command::new(helper).args(&self.options).arg("download-file").arg(uri).arg(to)).map(drop)
+        run_quietly(Command::new(helper).args(&self.options).arg("download-file").arg(uri).arg(to))
+            .map(drop)
     }
 
     /// Fetches packages and all that they depend on, the C library included; returns the files.
@@ -114,7 +119,8 @@ fn packages(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Keeps apt in `folder`: nothing installed, one source, its own lists. The host's trusted keys and proxies still count.
+/// Keeps apt in `folder`: nothing installed, one source, its own lists. The host's trusted keys and
+/// proxies still count.
 fn options(folder: &Path, architecture: &str) -> Vec<String> {
     let at = |part: &str| folder.join(part).display().to_string();
     let options = [
@@ -142,6 +148,8 @@ mod tests {
     fn apt_is_kept_in_its_folder() {
         let options = options(Path::new("/a"), "amd64");
         assert!(options.contains(&"Dir::State=/a/state".to_string()));
-        assert!(options.iter().skip(1).step_by(2).all(|o| !o.contains("=/etc") && !o.contains("=/var")));
+        assert!(
+            options.iter().skip(1).step_by(2).all(|o| !o.contains("=/etc") && !o.contains("=/var"))
+        );
     }
 }

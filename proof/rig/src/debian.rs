@@ -8,7 +8,8 @@ use anyhow::{Context, Result};
 use crate::mirror::{Mirror, System};
 use crate::run_quietly;
 
-/// The essential packages of a suite and `packages` (separated by commas), as `target/tools/NAME-SUITE.tar`. The system is fetched once.
+/// The essential packages of a suite and `packages` (separated by commas), as
+/// `target/tools/NAME-SUITE.tar`. The system is fetched once.
 pub fn tarball(name: &str, suite: &str, packages: &str) -> Result<PathBuf> {
     let system = System::of_host()?;
     let folder = crate::tools();
@@ -16,11 +17,17 @@ pub fn tarball(name: &str, suite: &str, packages: &str) -> Result<PathBuf> {
     let tarball = folder.join(format!("{name}-{suite}.tar"));
     if !tarball.exists() {
         let source = folder.join(format!("{name}-{suite}.sources"));
-        let mirror = if system.id == "debian" { Mirror::of_host(&system) } else { Mirror::of_debian() };
+        let mirror =
+            if system.id == "debian" { Mirror::of_host(&system) } else { Mirror::of_debian() };
         std::fs::write(&source, mirror?.source(suite, "main"))?;
         let new = tarball.with_extension("new.tar");
         let mut command = Command::new("mmdebstrap");
-        command.args(["--quiet", "--mode=root", "--variant=minbase", "--aptopt=Acquire::Languages \"none\""]);
+        command.args([
+            "--quiet",
+            "--mode=root",
+            "--variant=minbase",
+            "--aptopt=Acquire::Languages \"none\"",
+        ]);
         // A tarball that is made anew after a loss of power need not be synced.
         command.arg("--dpkgopt=force-unsafe-io");
         command.arg(format!("--include={packages}")).arg(suite).arg(&new).arg(&source);

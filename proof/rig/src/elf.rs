@@ -34,10 +34,14 @@ impl Table {
 
     /// Where the file has the byte at this physical address.
     pub fn offset_of(&self, physical: u64) -> Option<u64> {
-        self.bytes.chunks_exact(PROGRAM_HEADER).filter(|row| row[..4] == PT_LOAD.to_le_bytes()).find_map(|row| {
-            let inside = physical.checked_sub(word(row, 24)).filter(|inside| *inside < word(row, 32))?;
-            Some(word(row, 8) + inside)
-        })
+        self.bytes
+            .chunks_exact(PROGRAM_HEADER)
+            .filter(|row| row[..4] == PT_LOAD.to_le_bytes())
+            .find_map(|row| {
+                let inside =
+                    physical.checked_sub(word(row, 24)).filter(|inside| *inside < word(row, 32))?;
+                Some(word(row, 8) + inside)
+            })
     }
 }
 
@@ -53,9 +57,15 @@ mod tests {
     fn places_of_loads() {
         let row = |kind: u32, offset: u64, physical: u64, size: u64| {
             let words = [offset, u64::MAX, physical, size, size, 0];
-            [u64::from(kind).to_le_bytes().to_vec(), words.into_iter().flat_map(u64::to_le_bytes).collect()].concat()
+            [
+                u64::from(kind).to_le_bytes().to_vec(),
+                words.into_iter().flat_map(u64::to_le_bytes).collect(),
+            ]
+            .concat()
         };
-        let bytes = [row(4, 0, 0, 0x5000), row(1, 0x1000, 0x8000, 0x100), row(1, 0x2000, 0x20000, 8)].concat();
+        let bytes =
+            [row(4, 0, 0, 0x5000), row(1, 0x1000, 0x8000, 0x100), row(1, 0x2000, 0x20000, 8)]
+                .concat();
         let table = Table { count: 3, bytes };
         assert_eq!(table.offset_of(0x80ff), Some(0x10ff));
         assert_eq!(table.offset_of(0x20000), Some(0x2000));

@@ -26,8 +26,9 @@ pub fn end(mut command: Command) -> Result<End> {
     let quiet = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = quiet.spawn().with_context(|| name.display().to_string())?;
     let begun = Instant::now();
-    let of =
-        |status: ExitStatus| if status.signal().is_some() { End::Died } else { End::Exit(status.code().unwrap_or(0)) };
+    let of = |status: ExitStatus| {
+        if status.signal().is_some() { End::Died } else { End::Exit(status.code().unwrap_or(0)) }
+    };
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(of(status));

@@ -1,5 +1,5 @@
-//! The library of the rigs in `proof/` and of `xtask`: the programs of the workspace, folders to work in, packages of
-//! Debian for guests and clean systems.
+//! The library of the rigs in `proof/` and of `xtask`: the programs of the workspace, folders to
+//! work in, packages of Debian for guests and clean systems.
 //!
 //! Nothing here uses a crate of the product, because `xtask` must build in seconds.
 #![forbid(unsafe_code)]
@@ -36,10 +36,12 @@ pub fn own_program() -> PathBuf {
     format!("/proc/{}/exe", std::process::id()).into()
 }
 
-/// The top folder of the workspace: the nearest folder with a lock file above the package that cargo runs, or above this one.
+/// The top folder of the workspace: the nearest folder with a lock file above the package that
+/// cargo runs, or above this one.
 #[must_use]
 pub fn root() -> PathBuf {
-    let package = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
+    let package =
+        std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
     let package = PathBuf::from(package);
     let root = package.ancestors().find(|folder| folder.join("Cargo.lock").is_file());
     root.map_or_else(|| package.clone(), Path::to_path_buf)
@@ -73,7 +75,10 @@ pub fn bin() -> PathBuf {
 #[must_use]
 pub fn is_root() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    status.lines().find_map(|l| l.strip_prefix("Uid:")).is_some_and(|l| l.split_whitespace().nth(1) == Some("0"))
+    status
+        .lines()
+        .find_map(|l| l.strip_prefix("Uid:"))
+        .is_some_and(|l| l.split_whitespace().nth(1) == Some("0"))
 }
 
 /// Runs a command and returns its standard output.
@@ -84,7 +89,12 @@ pub fn run_quietly(command: &mut Command) -> Result<String> {
     let output = command.output().with_context(|| shown(command))?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     if !output.status.success() {
-        bail!("{}: {}\n{text}{}", shown(command), output.status, String::from_utf8_lossy(&output.stderr));
+        bail!(
+            "{}: {}\n{text}{}",
+            shown(command),
+            output.status,
+            String::from_utf8_lossy(&output.stderr)
+        );
     }
     Ok(text)
 }
@@ -102,9 +112,11 @@ pub fn shown(command: &Command) -> String {
 /// The folder cannot be removed or made.
 pub fn make_empty(folder: &Path) -> Result<()> {
     if folder.exists() {
-        std::fs::remove_dir_all(folder).with_context(|| format!("{}: cannot remove", folder.display()))?;
+        std::fs::remove_dir_all(folder)
+            .with_context(|| format!("{}: cannot remove", folder.display()))?;
     }
-    std::fs::create_dir_all(folder).with_context(|| format!("{}: cannot make the folder", folder.display()))
+    std::fs::create_dir_all(folder)
+        .with_context(|| format!("{}: cannot make the folder", folder.display()))
 }
 
 #[cfg(test)]

@@ -70,7 +70,10 @@ impl Mirror {
     pub fn of_debian() -> Result<Self> {
         let keys = Path::new("/usr/share/keyrings/debian-archive-keyring.gpg");
         if !keys.exists() {
-            bail!("{}: not there; it comes with the package debian-archive-keyring", keys.display());
+            bail!(
+                "{}: not there; it comes with the package debian-archive-keyring",
+                keys.display()
+            );
         }
         Ok(Self {
             uris: "http://deb.debian.org/debian".into(),
@@ -79,12 +82,17 @@ impl Mirror {
         })
     }
 
-    /// An apt source (deb822) for another suite of the same mirror. Updates for security are in an archive beside it.
+    /// An apt source (deb822) for another suite of the same mirror. Updates for security are in an
+    /// archive beside it.
     pub fn source(&self, suite: &str, components: &str) -> String {
         let beside = if suite.ends_with("-security") { "-security" } else { "" };
-        let uris = self.uris.split_whitespace().map(|uri| format!("{}{beside}", uri.trim_end_matches('/')));
+        let uris = self
+            .uris
+            .split_whitespace()
+            .map(|uri| format!("{}{beside}", uri.trim_end_matches('/')));
         let uris = uris.collect::<Vec<_>>().join(" ");
-        let mut text = format!("Types: deb\nURIs: {uris}\nSuites: {suite}\nComponents: {components}\n");
+        let mut text =
+            format!("Types: deb\nURIs: {uris}\nSuites: {suite}\nComponents: {components}\n");
         for (name, value) in &self.options {
             let _ = writeln!(text, "{name}: {value}");
         }
@@ -95,11 +103,12 @@ impl Mirror {
 fn choose(mirrors: Vec<Mirror>, system: &System) -> Option<Mirror> {
     let has = |list: &str, word: &str| list.split_whitespace().any(|w| w == word);
     let is_main = |m: &Mirror| {
-        let suite =
-            has(&m.suites, &system.codename) || ["stable", "testing", "unstable"].iter().any(|s| has(&m.suites, s));
+        let suite = has(&m.suites, &system.codename)
+            || ["stable", "testing", "unstable"].iter().any(|s| has(&m.suites, s));
         suite && has(&m.components, "main") && !m.uris.starts_with("cdrom:") && !m.uris.is_empty()
     };
-    // A vendor may call its suite as the system's, or `stable`: the system's own has its name in the path.
+    // A vendor may call its suite as the system's, or `stable`: the system's own has its name in
+    // the path.
     let own = |m: &&Mirror| m.uris.contains(&system.id);
     let mirrors: Vec<Mirror> = mirrors.into_iter().filter(is_main).collect();
     mirrors.iter().find(own).or(mirrors.first()).cloned()
@@ -155,7 +164,9 @@ fn parse_deb822(text: &str) -> Vec<Mirror> {
 
 fn from_stanza(stanza: &[(String, String)]) -> Option<Mirror> {
     let field = |name: &str| stanza.iter().find(|(n, _)| n == name).map(|(_, v)| v.clone());
-    if !field("types")?.split_whitespace().any(|t| t == "deb") || field("enabled").is_some_and(|e| e == "no") {
+    if !field("types")?.split_whitespace().any(|t| t == "deb")
+        || field("enabled").is_some_and(|e| e == "no")
+    {
         return None;
     }
     let option = |name: &str| Some((name.to_string(), field(&name.to_ascii_lowercase())?));
@@ -204,7 +215,11 @@ mod tests {
             mirror.source("trixie", "main"),
             "Types: deb\nURIs: http://mirror.example/debian\nSuites: trixie\nComponents: main\nSigned-By: /a.gpg\n"
         );
-        assert!(mirror.source("bullseye-security", "main").contains("URIs: http://mirror.example/debian-security\n"));
+        assert!(
+            mirror
+                .source("bullseye-security", "main")
+                .contains("URIs: http://mirror.example/debian-security\n")
+        );
     }
 
     #[test]

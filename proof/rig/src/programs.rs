@@ -7,7 +7,8 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 /// The names of the programs that the tests and the rigs run, besides the rigs themselves.
-const TESTED: &[&str] = &["lastwords", "shop", "server", "layers", "triggers", "heap", "rust-app", "tokio-app"];
+const TESTED: &[&str] =
+    &["lastwords", "shop", "server", "layers", "triggers", "heap", "rust-app", "tokio-app"];
 
 /// Builds a package for release; the folder where its programs and libraries are then.
 pub fn build(package: &str) -> Result<PathBuf> {
@@ -22,8 +23,8 @@ pub fn lastwords() -> Result<PathBuf> {
 
 /// Builds the libraries and what tests and rigs run, for debugging; the folder where they are then.
 ///
-/// With `--workspace`, each dependency has the features that `cargo test --workspace` gives it, and is not built a second time: see
-/// `bench/Cargo.toml`.
+/// With `--workspace`, each dependency has the features that `cargo test --workspace` gives it, and
+/// is not built a second time: see `bench/Cargo.toml`.
 pub fn debug() -> Result<PathBuf> {
     let programs = TESTED.iter().flat_map(|name| ["--bin", *name]);
     run(&["--workspace", "--lib"].into_iter().chain(programs).collect::<Vec<_>>())?;
@@ -40,8 +41,8 @@ pub fn rig(name: &str) -> Result<PathBuf> {
     Ok(target()?.join("debug").join(program))
 }
 
-/// Builds `lastwords`, the command, as the tests have built it: CI has no time for a release build. The other commands of this program
-/// take that by default.
+/// Builds `lastwords`, the command, as the tests have built it: CI has no time for a release build.
+/// The other commands of this program take that by default.
 pub fn tested() -> Result<PathBuf> {
     Ok(debug()?.join("lastwords"))
 }
@@ -61,7 +62,8 @@ pub fn metadata() -> Result<Value> {
 
 fn run(arguments: &[&str]) -> Result<()> {
     let mut cargo = Command::new(crate::cargo());
-    let status = cargo.current_dir(crate::root()).args(["build", "--quiet"]).args(arguments).status();
+    let status =
+        cargo.current_dir(crate::root()).args(["build", "--quiet"]).args(arguments).status();
     let status = status.context("cannot run cargo")?;
     ensure!(status.success(), "cargo build {}: {status}", arguments.join(" "));
     Ok(())

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-/// A folder `NAME.PID` that goes when we do. Those that killed runs left are removed when the next is made.
+/// A folder `NAME.PID` that goes when we do. Those that killed runs left are removed when the next
+/// is made.
 #[derive(Debug)]
 pub struct Scratch(PathBuf);
 
@@ -18,7 +19,8 @@ impl Scratch {
             let _ = std::fs::remove_dir_all(left);
         }
         let folder = parent.join(format!("{name}.{}", std::process::id()));
-        std::fs::create_dir(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
+        std::fs::create_dir(&folder)
+            .with_context(|| format!("cannot create {}", folder.display()))?;
         Ok(Self(folder))
     }
 
@@ -40,7 +42,8 @@ fn left_over(parent: &Path, name: &str) -> Vec<PathBuf> {
     let is_left = |path: &PathBuf| {
         let file_name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let id = file_name.strip_prefix(name).and_then(|rest| rest.strip_prefix('.'));
-        id.and_then(|id| id.parse::<u32>().ok()).is_some_and(|id| !Path::new(&format!("/proc/{id}")).exists())
+        id.and_then(|id| id.parse::<u32>().ok())
+            .is_some_and(|id| !Path::new(&format!("/proc/{id}")).exists())
     };
     let entries = std::fs::read_dir(parent).into_iter().flatten().flatten();
     entries.map(|entry| entry.path()).filter(is_left).collect()

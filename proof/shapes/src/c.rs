@@ -48,7 +48,10 @@ fn one(text: &mut String, shape: &Shape) {
         }
         text.push_str("};\n");
     }
-    let _ = writeln!(text, "static void s{index}_record(uint64_t w, uint64_t n, uint64_t k, char (*rooms)[8192])\n{{");
+    let _ = writeln!(
+        text,
+        "static void s{index}_record(uint64_t w, uint64_t n, uint64_t k, char (*rooms)[8192])\n{{"
+    );
     let _ = writeln!(text, "    switch (class_of({seed}ull, n, {})) {{", shape.classes.len());
     for number in 0..shape.classes.len() {
         let _ = writeln!(text, "    case {number}: s{index}_c{number}(w, n, k, rooms); break;");
@@ -63,7 +66,8 @@ fn line_of(text: &mut String, shape: &Shape, number: usize, class: &Class) {
     let mut fields = String::new();
     for (at, field) in class.fields.iter().enumerate() {
         let value = expression(&field.form, shape.seed, at);
-        let (call, _) = call(&field.form, &field.name, &value, &format!("l{index}_{number}_{at}"), true);
+        let (call, _) =
+            call(&field.form, &field.name, &value, &format!("l{index}_{number}_{at}"), true);
         let call = call.replace("@AT@", &at.to_string());
         let _ = write!(fields, ",\n        {call}");
     }
@@ -74,8 +78,14 @@ fn line_of(text: &mut String, shape: &Shape, number: usize, class: &Class) {
     );
     let _ = match &class.mark {
         Some(format) => writeln!(text, "    LW_MARK({format:?}{fields});\n}}"),
-        None if class.level == 3 => writeln!(text, "    LW_EVENT(\"s{index}\", \"c{number}\"{fields});\n}}"),
-        None => writeln!(text, "    LW_EVENT_AT({}, \"s{index}\", \"c{number}\"{fields});\n}}", class.level),
+        None if class.level == 3 => {
+            writeln!(text, "    LW_EVENT(\"s{index}\", \"c{number}\"{fields});\n}}")
+        }
+        None => writeln!(
+            text,
+            "    LW_EVENT_AT({}, \"s{index}\", \"c{number}\"{fields});\n}}",
+            class.level
+        ),
     };
 }
 
@@ -109,7 +119,11 @@ fn from_word(of: Scalar, word: &str) -> String {
 /// A field as the header's macro has it, and the C type of its value.
 fn call(form: &Form, name: &str, value: &str, labels: &str, with_value: bool) -> (String, String) {
     let plain = |suffix: &str| {
-        if with_value { format!("lw_{suffix}({name}, {value})") } else { format!("lw_{suffix}({name})") }
+        if with_value {
+            format!("lw_{suffix}({name}, {value})")
+        } else {
+            format!("lw_{suffix}({name})")
+        }
     };
     match form {
         Form::Number { bits, signed, hex } => {
@@ -125,14 +139,20 @@ fn call(form: &Form, name: &str, value: &str, labels: &str, with_value: bool) ->
         Form::Bytes { most, .. } => {
             (format!("lw_bytes({name}, {value}, length(word(k, @AT@, 0), {most}))"), String::new())
         }
-        Form::Sequence { of, most, .. } => {
-            (format!("lw_{}s({name}, {value}, length(word(k, @AT@, 0), {most}))", suffix(*of)), String::new())
+        Form::Sequence { of, most, .. } => (
+            format!("lw_{}s({name}, {value}, length(word(k, @AT@, 0), {most}))", suffix(*of)),
+            String::new(),
+        ),
+        Form::Array { of, count } => {
+            (format!("lw_{}a({name}, {value}, {count})", suffix(*of)), String::new())
         }
-        Form::Array { of, count } => (format!("lw_{}a({name}, {value}, {count})", suffix(*of)), String::new()),
         Form::Enum { bits, signed, .. } => {
             let of = Scalar::Integer { bits: *bits, signed: *signed };
-            let kind =
-                if (*bits, *signed) == (32, true) { "lw_enum".into() } else { format!("lw_enum_{}", suffix(of)) };
+            let kind = if (*bits, *signed) == (32, true) {
+                "lw_enum".into()
+            } else {
+                format!("lw_enum_{}", suffix(of))
+            };
             (format!("{kind}({name}, {value}, {labels})"), c_type(of))
         }
     }
@@ -160,7 +180,9 @@ fn expression(form: &Form, seed: u64, at: usize) -> String {
             };
             format!("text(rooms[{at}], k, {at}, {most}, {how})")
         }
-        Form::Bytes { most, .. } => format!("list_u8(rooms[{at}], k, {at}, length({word}, {most}))"),
+        Form::Bytes { most, .. } => {
+            format!("list_u8(rooms[{at}], k, {at}, length({word}, {most}))")
+        }
         Form::Sequence { of, most, .. } => {
             format!("list_{}(rooms[{at}], k, {at}, length({word}, {most}))", suffix(*of))
         }
@@ -190,7 +212,9 @@ fn reader(text: &mut String, index: u64, at: usize, form: &Form, labels: &str) {
         "static void s{index}_u{at}(void *to, void *data)\n{{\n    uint64_t k = current();\n    (void)data;"
     );
     let _ = match form {
-        Form::Array { of, count } => writeln!(text, "    list_{}(to, k, {place}, {count});", suffix(*of)),
+        Form::Array { of, count } => {
+            writeln!(text, "    list_{}(to, k, {place}, {count});", suffix(*of))
+        }
         Form::Padded { size, most, .. } => writeln!(
             text,
             "    char room[256];\n    const char *from = text(room, k, {place}, {most}, 2);\n    \
@@ -216,7 +240,10 @@ fn labels(text: &mut String, name: &str, form: &Form) {
 
 fn session(text: &mut String, shape: &Shape) {
     let (index, seed) = (shape.index, shape.seed);
-    let _ = writeln!(text, "static void s{index}_run(const char *dir)\n{{\n    static struct plan plan;");
+    let _ = writeln!(
+        text,
+        "static void s{index}_run(const char *dir)\n{{\n    static struct plan plan;"
+    );
     text.push_str("    struct lw_channel channel;\n    struct lw_builder *builder = lw_builder_new(\"shape\");\n");
     let mut line = |line: String| {
         let _ = writeln!(text, "    {line}");
@@ -248,7 +275,10 @@ fn session(text: &mut String, shape: &Shape) {
             "must(lw_builder_physical(builder, memory_file(dir), 8192, size_of(memory_file(dir)) - 12288, 1));".into(),
         ),
     }
-    line(format!("must(lw_builder_reservation(builder, LW_RESERVATION_{}));", shape.reservation.to_uppercase()));
+    line(format!(
+        "must(lw_builder_reservation(builder, LW_RESERVATION_{}));",
+        shape.reservation.to_uppercase()
+    ));
     if shape.clock > 0 {
         line(format!("must(lw_builder_clock(builder, {}));", CLOCKS[shape.clock].1));
     }

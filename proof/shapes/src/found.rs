@@ -82,7 +82,9 @@ impl Found {
                 _ => token == if *value { "true" } else { "false" },
             },
             (Value::Double(value), found) => found.is_double(*value, format),
-            (Value::Single(value), Self::Token(token)) if format == Format::Json && value.is_finite() => {
+            (Value::Single(value), Self::Token(token))
+                if format == Format::Json && value.is_finite() =>
+            {
                 token.parse::<f32>().is_ok_and(|found| found.to_bits() == value.to_bits())
             }
             (Value::Single(value), found) => found.is_double(f64::from(*value), format),
@@ -91,19 +93,24 @@ impl Found {
                 bytes == found || String::from_utf8_lossy(bytes).as_bytes() == found
             }
             (Value::Bytes(bytes), Self::Text(found) | Self::Label(Some(found), _)) => {
-                bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>().as_bytes() == found
+                bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>().as_bytes()
+                    == found
             }
             (Value::Bytes(bytes), Self::List(found)) => {
                 let is = |(byte, found): (&u8, &Self)| found.integer() == Some(i128::from(*byte));
                 bytes.len() == found.len() && bytes.iter().zip(found).all(is)
             }
             (Value::List(values), Self::List(found)) => {
-                values.len() == found.len() && values.iter().zip(found).all(|(value, found)| found.is(value, format))
+                values.len() == found.len()
+                    && values.iter().zip(found).all(|(value, found)| found.is(value, format))
             }
             (Value::Enum(value, label), Self::Label(found, number)) => {
-                number.integer() == Some(*value) && label.as_ref().map(String::as_bytes) == found.as_deref()
+                number.integer() == Some(*value)
+                    && label.as_ref().map(String::as_bytes) == found.as_deref()
             }
-            (Value::Enum(value, _), found) if format == Format::Pages => found.integer() == Some(*value),
+            (Value::Enum(value, _), found) if format == Format::Pages => {
+                found.integer() == Some(*value)
+            }
             // Text and Perfetto show the label alone, or the number where there is none.
             (Value::Enum(_, Some(label)), Self::Text(found)) => label.as_bytes() == found,
             (Value::Enum(value, None), Self::Integer(found)) if format == Format::Perfetto => {
@@ -116,7 +123,9 @@ impl Found {
 
     fn is_double(&self, value: f64, format: Format) -> bool {
         match (self, format) {
-            (Self::Double(found), _) => found.to_bits() == value.to_bits() || (found.is_nan() && value.is_nan()),
+            (Self::Double(found), _) => {
+                found.to_bits() == value.to_bits() || (found.is_nan() && value.is_nan())
+            }
             (Self::Token(token), Format::Json) => {
                 token.parse::<f64>().is_ok_and(|found| found.to_bits() == value.to_bits())
             }

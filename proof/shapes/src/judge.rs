@@ -1,4 +1,5 @@
-//! Judges whether the recovered events are the recorded ones: every value is computed anew from the event's number.
+//! Judges whether the recovered events are the recorded ones: every value is computed anew from the
+//! event's number.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -27,7 +28,8 @@ pub(super) struct Report {
     pub(super) cpus: [Option<u32>; 2],
     /// Events that the recorder counts as lost.
     pub(super) lost: u64,
-    /// Sub-buffers that a lockless ring passed over, because a recorder lived in their older lap: that lap is still read.
+    /// Sub-buffers that a lockless ring passed over, because a recorder lived in their older lap:
+    /// that lap is still read.
     pub(super) skipped: u64,
 }
 
@@ -52,7 +54,12 @@ struct Known {
 }
 
 /// Judges all events of a shape.
-pub(super) fn judge(shape: &Shape, format: Format, events: &[Event], report: &Report) -> Result<Sum> {
+pub(super) fn judge(
+    shape: &Shape,
+    format: Format,
+    events: &[Event],
+    report: &Report,
+) -> Result<Sum> {
     let mut sum = Sum { events: events.len() as u64, ..Sum::default() };
     let mut known: [Vec<Known>; WRITERS] = Default::default();
     let mut unnumbered = 0;
@@ -64,14 +71,23 @@ pub(super) fn judge(shape: &Shape, format: Format, events: &[Event], report: &Re
             continue;
         };
         let (name, found) = event.fields.get(at).context("the field of the number is missing")?;
-        let found_number = found.integer().and_then(|found| revealed(&class.fields[at].form, shape.seed, found));
+        let found_number =
+            found.integer().and_then(|found| revealed(&class.fields[at].form, shape.seed, found));
         let (writer, number) = found_number.with_context(|| {
-            format!("INVENTED: class {}, field {name} holds the number of no event: {found:?}", event.class)
+            format!(
+                "INVENTED: class {}, field {name} holds the number of no event: {found:?}",
+                event.class
+            )
         })?;
         let shown = || format!("class {}, writer {writer}, event {number}", event.class);
         let of_class = class_of(shape.seed, number, shape.classes.len() as u64);
         ensure!(of_class == event.class as u64, "INVENTED: {}: it is of class {of_class}", shown());
-        ensure!(number < report.begun[writer as usize], "INVENTED: {}: {:?} began", shown(), report.begun);
+        ensure!(
+            number < report.begun[writer as usize],
+            "INVENTED: {}: {:?} began",
+            shown(),
+            report.begun
+        );
         let size = check(shape, format, event, writer, number, report).with_context(shown)?;
         sum.values += class.fields.len() as u64;
         bytes[writer as usize / 2] += size + HEADER;
@@ -89,11 +105,23 @@ pub(super) fn judge(shape: &Shape, format: Format, events: &[Event], report: &Re
 }
 
 /// Compares fields and contexts; the bytes that they took.
-fn check(shape: &Shape, format: Format, event: &Event, writer: u64, number: u64, report: &Report) -> Result<u64> {
+fn check(
+    shape: &Shape,
+    format: Format,
+    event: &Event,
+    writer: u64,
+    number: u64,
+    report: &Report,
+) -> Result<u64> {
     let rust = shape.language.is_rust();
     let key = key(shape.seed, writer, number);
     let own = &shape.classes[event.class].fields;
-    ensure!(own.len() == event.fields.len(), "{} fields, expected {}", event.fields.len(), own.len());
+    ensure!(
+        own.len() == event.fields.len(),
+        "{} fields, expected {}",
+        event.fields.len(),
+        own.len()
+    );
     let mut bytes = 0;
     for (at, (field, (name, found))) in own.iter().zip(&event.fields).enumerate() {
         ensure!(
@@ -120,7 +148,14 @@ fn is_quoted_name(format: Format, name: &str, found: &str) -> bool {
 }
 
 /// Compares the contexts that the format shows.
-fn contexts(shape: &Shape, format: Format, event: &Event, writer: u64, key: u64, report: &Report) -> Result<u64> {
+fn contexts(
+    shape: &Shape,
+    format: Format,
+    event: &Event,
+    writer: u64,
+    key: u64,
+    report: &Report,
+) -> Result<u64> {
     let thread = writer as usize / 2;
     let mut names: Vec<&str> = built_in(shape);
     let own = names.iter().map(|name| if *name == "procname" { 16 } else { 4 }).sum::<u64>();
@@ -140,10 +175,15 @@ fn contexts(shape: &Shape, format: Format, event: &Event, writer: u64, key: u64,
             return Ok(bytes);
         }
     }
-    ensure!(names.len() == event.contexts.len(), "{:?} are there, expected {names:?}", event.contexts);
+    ensure!(
+        names.len() == event.contexts.len(),
+        "{:?} are there, expected {names:?}",
+        event.contexts
+    );
     for name in names {
         let found = event.contexts.iter().find(|(other, _)| other == name);
-        let (_, found) = found.with_context(|| format!("{name} is missing: {:?}", event.contexts))?;
+        let (_, found) =
+            found.with_context(|| format!("{name} is missing: {:?}", event.contexts))?;
         let number = found.integer();
         let is_right = match name {
             "vpid" => number == Some(i128::from(report.pid)),
@@ -154,7 +194,11 @@ fn contexts(shape: &Shape, format: Format, event: &Event, writer: u64, key: u64,
                 None => number.is_some_and(|cpu| (0..4096).contains(&cpu)),
             },
             _ => {
-                let place = shape.user_contexts.iter().position(|field| field.name == name).context("a context")?;
+                let place = shape
+                    .user_contexts
+                    .iter()
+                    .position(|field| field.name == name)
+                    .context("a context")?;
                 let form = &shape.user_contexts[place].form;
                 let expected = form.value(shape.language.is_rust(), key, 100 + place as u64);
                 bytes += size_of(form, &expected);
@@ -196,12 +240,21 @@ struct Gap {
 }
 
 impl Gap {
-    /// Returns true if the events were evicted in their turn, and the older events before them were kept in sub-buffers that a lockless
-    /// ring passed over. All events up to the gap must fit in such sub-buffers: one for each other recorder of the ring, and not more than
+    /// Returns true if the events were evicted in their turn, and the older events before them were
+    /// kept in sub-buffers that a lockless ring passed over. All events up to the gap must fit in
+    /// such sub-buffers: one for each other recorder of the ring, and not more than
     /// the ring counts.
-    fn is_of_passing_over(&self, shape: &Shape, report: &Report, known: &[Vec<Known>; WRITERS]) -> bool {
+    fn is_of_passing_over(
+        &self,
+        shape: &Shape,
+        report: &Report,
+        known: &[Vec<Known>; WRITERS],
+    ) -> bool {
         let Some(behind) = self.behind.filter(|_| report.skipped > 0) else { return false };
-        let older = known.iter().flatten().filter(|event| event.ring == behind.ring && event.place <= behind.place);
+        let older = known
+            .iter()
+            .flatten()
+            .filter(|event| event.ring == behind.ring && event.place <= behind.place);
         // A header may be shorter than the longest.
         let kept: u64 = older.map(|event| event.bytes - HEADER).sum();
         kept <= report.skipped.min(WRITERS as u64 - 1) * shape.sub_buffer_size
@@ -251,7 +304,9 @@ fn order(
         }
         let returned = report.returned[writer];
         match known.last() {
-            Some(newest) if shape.discard || newest.place >= since => gap(Some(newest), newest.number + 1, returned),
+            Some(newest) if shape.discard || newest.place >= since => {
+                gap(Some(newest), newest.number + 1, returned)
+            }
             None if shape.discard => gap(None, 0, returned),
             None if writer == 0 && shape.threads == 1 => gap(None, 0, returned.min(1)),
             _ => {}
@@ -266,11 +321,15 @@ fn order(
     ensure!(
         missing <= report.lost,
         "LOST: {missing} committed events are missing, first {}; the recorder counts {} lost and passed over {} times",
-        gaps.first().map_or_else(String::new, |gap| format!("events {:?} of writer {}", gap.numbers, gap.writer)),
+        gaps.first().map_or_else(String::new, |gap| format!(
+            "events {:?} of writer {}",
+            gap.numbers, gap.writer
+        )),
         report.lost,
         report.skipped
     );
-    // What was not recorded in discard mode is told, but for classes without a number and calls that were under way.
+    // What was not recorded in discard mode is told, but for classes without a number and calls
+    // that were under way.
     if shape.discard && shape.classes.iter().all(|class| class.number.is_some()) {
         ensure!(
             report.lost <= missing + WRITERS as u64,
@@ -282,7 +341,12 @@ fn order(
 }
 
 /// Where events were evicted, the rings are full of newer ones.
-fn few_evicted(shape: &Shape, report: &Report, known: &[Vec<Known>; WRITERS], bytes: [u64; 2]) -> Result<()> {
+fn few_evicted(
+    shape: &Shape,
+    report: &Report,
+    known: &[Vec<Known>; WRITERS],
+    bytes: [u64; 2],
+) -> Result<()> {
     let same = report.cpus[0] == report.cpus[1];
     for thread in 0..shape.threads {
         let writers = if same { 0..WRITERS } else { thread * 2..thread * 2 + 2 };
@@ -292,7 +356,8 @@ fn few_evicted(shape: &Shape, report: &Report, known: &[Vec<Known>; WRITERS], by
             None => report.returned[writer] > shape.classes.len() as u64,
         };
         let evicted = report.skipped == 0 && writers.clone().any(has_evicted);
-        let largest = shape.classes.iter().map(|class| class.most()).max().unwrap_or(0) + 192 + 2 * HEADER;
+        let largest =
+            shape.classes.iter().map(|class| class.most()).max().unwrap_or(0) + 192 + 2 * HEADER;
         let of_one = shape.sub_buffer_size.saturating_sub(100 + largest);
         let least = of_one * u64::from(shape.sub_buffers - 1) / 2;
         ensure!(
@@ -306,7 +371,12 @@ fn few_evicted(shape: &Shape, report: &Report, known: &[Vec<Known>; WRITERS], by
 }
 
 /// Events without fields are counted: those between others of their writer must be there.
-fn without_numbers(shape: &Shape, report: &Report, known: &[Vec<Known>; WRITERS], found: u64) -> Result<()> {
+fn without_numbers(
+    shape: &Shape,
+    report: &Report,
+    known: &[Vec<Known>; WRITERS],
+    found: u64,
+) -> Result<()> {
     let without = |number: u64| {
         let class = class_of(shape.seed, number, shape.classes.len() as u64);
         shape.classes[class as usize].number.is_none()
@@ -321,7 +391,9 @@ fn without_numbers(shape: &Shape, report: &Report, known: &[Vec<Known>; WRITERS]
         least += between;
         most += between;
         most += (0..first.number).rev().take_while(|number| without(*number)).count() as u64;
-        most += (last.number + 1..report.begun[writer]).take_while(|number| without(*number)).count() as u64;
+        most += (last.number + 1..report.begun[writer])
+            .take_while(|number| without(*number))
+            .count() as u64;
     }
     ensure!(
         (least.saturating_sub(report.lost)..=most).contains(&found),

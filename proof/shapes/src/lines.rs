@@ -49,7 +49,10 @@ impl<'a> Rest<'a> {
             match *self.0 {
                 [byte, ..] if byte == end => return Ok(text),
                 [b'\\', b'x', ref rest @ ..] => {
-                    let digits = rest.get(..2).and_then(|digits| std::str::from_utf8(digits).ok()).context("digits")?;
+                    let digits = rest
+                        .get(..2)
+                        .and_then(|digits| std::str::from_utf8(digits).ok())
+                        .context("digits")?;
                     text.push(u8::from_str_radix(digits, 16)?);
                     self.0 = &rest[2..];
                 }
@@ -94,7 +97,8 @@ pub(super) fn babeltrace(shape: &Shape, format: Format, bytes: &[u8]) -> Result<
 /// The class of the event in a line and what is behind its name.
 fn class_of<'a>(needles: &[Vec<u8>], line: &'a [u8]) -> Result<(usize, Rest<'a>)> {
     let find = |needle: &[u8]| line.windows(needle.len()).position(|window| window == needle);
-    let places = needles.iter().enumerate().filter_map(|(class, needle)| Some((find(needle)?, class)));
+    let places =
+        needles.iter().enumerate().filter_map(|(class, needle)| Some((find(needle)?, class)));
     let (place, class) = places.min().context("INVENTED: no event of the shape")?;
     Ok((class, Rest(&line[place + needles[class].len()..])))
 }
@@ -126,7 +130,12 @@ fn pretty(shape: &Shape, format: Format, needles: &[Vec<u8>], line: &[u8]) -> Re
         fields.push((field.name.clone(), value.with_context(|| format!("field {}", field.name))?));
     }
     ensure!(rest.0 == b" }", "more fields: {:?}", String::from_utf8_lossy(rest.0));
-    Ok(Event { class, cpu: u32::try_from(cpu).ok().filter(|cpu| *cpu != u32::MAX), contexts, fields })
+    Ok(Event {
+        class,
+        cpu: u32::try_from(cpu).ok().filter(|cpu| *cpu != u32::MAX),
+        contexts,
+        fields,
+    })
 }
 
 fn member(rest: &mut Rest<'_>, name: &str, first: bool) -> Result<()> {
@@ -134,7 +143,8 @@ fn member(rest: &mut Rest<'_>, name: &str, first: bool) -> Result<()> {
         rest.expect(",")?;
     }
     rest.expect(" ")?;
-    // CTF 1.8 asks for a `_` before each name, which some readers take away with those that belong to the name.
+    // CTF 1.8 asks for a `_` before each name, which some readers take away with those that belong
+    // to the name.
     while rest.take("_") {}
     rest.expect(name.trim_start_matches('_'))?;
     rest.expect(" = ")
@@ -149,7 +159,9 @@ fn pretty_field(rest: &mut Rest<'_>, field: &Field, format: Format, first: bool)
     member(rest, &field.name, first && count.is_none())?;
     let value = match &field.form {
         form if form.is_text() => Found::Text(rest.quoted()?),
-        Form::Bytes { .. } | Form::Sequence { .. } | Form::Array { .. } | Form::Standard { .. } => list(rest)?,
+        Form::Bytes { .. } | Form::Sequence { .. } | Form::Array { .. } | Form::Standard { .. } => {
+            list(rest)?
+        }
         Form::Enum { .. } => {
             rest.expect("( ")?;
             let label = if rest.take("<unknown>") { None } else { Some(rest.quoted()?) };
@@ -197,10 +209,13 @@ fn list(rest: &mut Rest<'_>) -> Result<Found> {
 /// The events in what `recover --to text` wrote.
 pub(super) fn text(shape: &Shape, bytes: &[u8]) -> Result<Vec<Event>> {
     let needle = |class: usize| match &shape.classes[class].mark {
-        Some(format) => format!(" marker: {}", format.split_once('|').map_or("", |(head, _)| head)) + "|",
+        Some(format) => {
+            format!(" marker: {}", format.split_once('|').map_or("", |(head, _)| head)) + "|"
+        }
         None => format!(" {}:", shape.name_of(class)),
     };
-    let needles: Vec<Vec<u8>> = (0..shape.classes.len()).map(|class| needle(class).into_bytes()).collect();
+    let needles: Vec<Vec<u8>> =
+        (0..shape.classes.len()).map(|class| needle(class).into_bytes()).collect();
     let lines = bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
     let read = |line: &[u8]| {
         columns(shape, &needles, line)
@@ -229,7 +244,8 @@ fn columns(shape: &Shape, needles: &[Vec<u8>], line: &[u8]) -> Result<Event> {
         thread = thread.get(end + 1..).unwrap_or_default();
     }
     if names.contains(&"vtid") {
-        contexts.push(("vtid".to_owned(), Found::Token(String::from_utf8_lossy(thread).into_owned())));
+        contexts
+            .push(("vtid".to_owned(), Found::Token(String::from_utf8_lossy(thread).into_owned())));
     }
     let mut fields = Vec::new();
     let in_message = shape.classes[class].mark.is_some();
@@ -291,5 +307,9 @@ fn word(rest: &mut Rest<'_>) -> Result<Found> {
 }
 
 fn word_or_message(rest: &mut Rest<'_>, ends: &[u8]) -> Result<Found> {
-    Ok(Found::Text(if rest.0.starts_with(b"\"") { rest.quoted()? } else { rest.until(ends).to_vec() }))
+    Ok(Found::Text(if rest.0.starts_with(b"\"") {
+        rest.quoted()?
+    } else {
+        rest.until(ends).to_vec()
+    }))
 }

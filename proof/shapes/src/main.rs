@@ -1,9 +1,11 @@
-//! `cargo xtask shapes`: programs in Rust, C and C++ with random fields record in sessions of random shapes, are killed, and every
-//! value that is recovered is compared with what the event's number says it must be.
+//! `cargo xtask shapes`: programs in Rust, C and C++ with random fields record in sessions of
+//! random shapes, are killed, and every value that is recovered is compared with what the event's
+//! number says it must be.
 //!
-//! A shape is a session's configuration and some events. [`shape`] makes shapes of a seed, [`rust`] and [`c`] write programs
-//! that record them, [`build`] builds the programs, [`mod@run`] starts and kills them and recovers. [`json`], [`lines`], [`perfetto`] and
-//! [`pages`] read what was recovered, without code of the library, and [`judge`] compares.
+//! A shape is a session's configuration and some events. [`shape`] makes shapes of a seed, [`rust`]
+//! and [`c`] write programs that record them, [`build`] builds the programs, [`mod@run`] starts and
+//! kills them and recovers. [`json`], [`lines`], [`perfetto`] and [`pages`] read what was
+//! recovered, without code of the library, and [`judge`] compares.
 #![forbid(unsafe_code)]
 
 mod build;
@@ -68,8 +70,9 @@ fn main() -> ExitCode {
 
 /// Runs shapes; an error if an event was lost, invented, or has a value that was not recorded.
 fn run(args: &Args) -> Result<()> {
-    let seed =
-        args.seed.unwrap_or_else(|| std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_nanos() as u64);
+    let seed = args.seed.unwrap_or_else(|| {
+        std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_nanos() as u64
+    });
     println!("seed {seed}");
     let begun = Instant::now();
     let memory = Path::new("/dev/shm");
@@ -95,7 +98,12 @@ fn run(args: &Args) -> Result<()> {
         from = to;
     }
     println!("{total}");
-    ensure!(total.failed.is_empty(), "{} shapes failed: {:?}, seed {seed}", total.failed.len(), total.failed);
+    ensure!(
+        total.failed.is_empty(),
+        "{} shapes failed: {:?}, seed {seed}",
+        total.failed.len(),
+        total.failed
+    );
     println!(
         "{} shapes in {:.0} s, seed {seed}: every value is right, none lost, none invented",
         indices.end - indices.start,
@@ -138,7 +146,9 @@ fn run_all(
         }
     };
     std::thread::scope(|scope| {
-        for _ in 0..std::thread::available_parallelism().map_or(2, std::num::NonZero::get).clamp(1, 8) {
+        for _ in
+            0..std::thread::available_parallelism().map_or(2, std::num::NonZero::get).clamp(1, 8)
+        {
             scope.spawn(worker);
         }
     });
@@ -154,12 +164,14 @@ fn describe(error: anyhow::Error, seed: u64, shape: &Shape, place: &Path) -> any
     let kept = std::env::temp_dir().join(format!("lastwords-shape-{seed}-{}", shape.index));
     let _ = std::fs::remove_dir_all(&kept);
     let copied = Command::new("cp").arg("-r").arg(place).arg(&kept).status();
-    let kept = if copied.is_ok_and(|status| status.success()) { kept } else { PathBuf::from("nowhere") };
+    let kept =
+        if copied.is_ok_and(|status| status.success()) { kept } else { PathBuf::from("nowhere") };
     let mut classes = String::new();
     for (number, class) in shape.classes.iter().enumerate() {
         let fields: Vec<String> =
             class.fields.iter().map(|field| format!("{}: {:?}", field.name, field.form)).collect();
-        classes += &format!("\n    class {number}, {}: {}", shape.name_of(number), fields.join(", "));
+        classes +=
+            &format!("\n    class {number}, {}: {}", shape.name_of(number), fields.join(", "));
     }
     error.context(format!(
         "shape {} FAILED; again: cargo xtask shapes --seed {seed} --shape {}; kept in {}\n    {}{classes}\n",
@@ -173,7 +185,10 @@ fn describe(error: anyhow::Error, seed: u64, shape: &Shape, place: &Path) -> any
 /// The CPUs on which we may run.
 fn cpus() -> Result<Vec<u32>> {
     let status = std::fs::read_to_string("/proc/self/status")?;
-    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).context("no list of CPUs")?;
+    let list = status
+        .lines()
+        .find_map(|line| line.strip_prefix("Cpus_allowed_list:"))
+        .context("no list of CPUs")?;
     let mut cpus = Vec::new();
     for range in list.trim().split(',') {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
@@ -202,16 +217,26 @@ impl Total {
             (if shape.discard { "discard" } else { "overwrite" }).to_owned(),
         ];
         names.extend(shape.formats.iter().map(|format| format!("to {}", format.name())));
-        let flags = [(shape.every > 0, "signal handlers"), (shape.fill, "0xAA"), (!shape.pinned, "migrating")];
-        names.extend(flags.iter().filter(|(is_set, _)| *is_set).map(|(_, name)| (*name).to_owned()));
+        let flags = [
+            (shape.every > 0, "signal handlers"),
+            (shape.fill, "0xAA"),
+            (!shape.pinned, "migrating"),
+        ];
+        names
+            .extend(flags.iter().filter(|(is_set, _)| *is_set).map(|(_, name)| (*name).to_owned()));
         names.into_iter().for_each(|name| *self.met.entry(name).or_default() += 1);
     }
 }
 
 impl std::fmt::Display for Total {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let met: Vec<String> = self.met.iter().map(|(name, count)| format!("{name} {count}")).collect();
+        let met: Vec<String> =
+            self.met.iter().map(|(name, count)| format!("{name} {count}")).collect();
         writeln!(f, "{}", met.join(", "))?;
-        write!(f, "{} events, {} values, {} events refused", self.sum.events, self.sum.values, self.sum.refused)
+        write!(
+            f,
+            "{} events, {} values, {} events refused",
+            self.sum.events, self.sum.values, self.sum.refused
+        )
     }
 }

@@ -1,5 +1,6 @@
-//! `trace_pipe_raw` of `lastwords mount`: pages of the kernel's ring buffer (`kernel/trace/ring_buffer.c`), decoded by the text of
-//! `events/header_page` and of the `format` files alone.
+//! `trace_pipe_raw` of `lastwords mount`: pages of the kernel's ring buffer
+//! (`kernel/trace/ring_buffer.c`), decoded by the text of `events/header_page` and of the `format`
+//! files alone.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -39,8 +40,15 @@ struct Class {
     fields: Vec<Field>,
 }
 
-/// Mounts a session, and returns what its CPUs' files have, in order of time. `size` is that of a page in KiB.
-pub(super) fn read(shape: &Shape, lastwords: &Path, folder: &Path, session: &str, size: u32) -> Result<Vec<Event>> {
+/// Mounts a session, and returns what its CPUs' files have, in order of time. `size` is that of a
+/// page in KiB.
+pub(super) fn read(
+    shape: &Shape,
+    lastwords: &Path,
+    folder: &Path,
+    session: &str,
+    size: u32,
+) -> Result<Vec<Event>> {
     let at = folder.join("mount");
     std::fs::create_dir(&at)?;
     let mut command = Command::new(lastwords);
@@ -51,20 +59,28 @@ pub(super) fn read(shape: &Shape, lastwords: &Path, folder: &Path, session: &str
     let mut line = String::new();
     BufReader::new(out).read_line(&mut line)?;
     ensure!(!line.is_empty(), "the mount failed");
-    std::fs::write(at.join("buffer_subbuf_size_kb"), format!("{size}\n")).context("buffer_subbuf_size_kb")?;
+    std::fs::write(at.join("buffer_subbuf_size_kb"), format!("{size}\n"))
+        .context("buffer_subbuf_size_kb")?;
     let classes = (0..shape.classes.len()).filter_map(|index| class(shape, &at, index).transpose());
     let classes = classes.collect::<Result<Vec<Class>>>()?;
     let header = std::fs::read_to_string(at.join("events/header_page"))?;
     let data = header.lines().find(|line| line.contains("char data;")).context("header_page")?;
     let (begin, room) = (attribute(data, "offset")?, attribute(data, "size")?);
     let mut found: Vec<(u64, Event)> = Vec::new();
-    let mut cpus: Vec<_> = std::fs::read_dir(at.join("per_cpu"))?.flatten().map(|entry| entry.path()).collect();
+    let mut cpus: Vec<_> =
+        std::fs::read_dir(at.join("per_cpu"))?.flatten().map(|entry| entry.path()).collect();
     cpus.sort();
     for path in cpus {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let cpu = name.strip_prefix("cpu").context("the name of a CPU")?.parse()?;
-        let bytes = std::fs::read(path.join("trace_pipe_raw")).with_context(|| path.display().to_string())?;
-        ensure!(bytes.len().is_multiple_of(begin + room), "{}: {} bytes are no pages", path.display(), bytes.len());
+        let bytes = std::fs::read(path.join("trace_pipe_raw"))
+            .with_context(|| path.display().to_string())?;
+        ensure!(
+            bytes.len().is_multiple_of(begin + room),
+            "{}: {} bytes are no pages",
+            path.display(),
+            bytes.len()
+        );
         // The order is that of the file; a clock that goes back does not change it.
         let mut latest = 0;
         for page in bytes.chunks(begin + room) {
@@ -91,7 +107,8 @@ fn class(shape: &Shape, mount: &Path, index: usize) -> Result<Option<Class>> {
     let number = std::fs::read_to_string(path.with_file_name("id"))?;
     ensure!(number.trim() == format!("{id}"), "{}: {id}, and id is {number}", path.display());
     let lines = text.lines().filter_map(|line| line.strip_prefix("\tfield:"));
-    let fields = lines.map(|line| field(line).with_context(|| line.to_owned())).collect::<Result<_>>()?;
+    let fields =
+        lines.map(|line| field(line).with_context(|| line.to_owned())).collect::<Result<_>>()?;
     Ok(Some(Class { index, id, fields }))
 }
 
@@ -107,7 +124,8 @@ fn field(line: &str) -> Result<Field> {
         None => (declaration, false),
     };
     let (kind, name) = declaration.rsplit_once(' ').context("no name")?;
-    let (name, is_array) = name.split_once('[').map_or((name, kind.ends_with("[]")), |(name, _)| (name, true));
+    let (name, is_array) =
+        name.split_once('[').map_or((name, kind.ends_with("[]")), |(name, _)| (name, true));
     let (offset, size) = (attribute(line, "offset")?, attribute(line, "size")?);
     let kind = kind.trim_end_matches("[]").to_owned();
     Ok(Field { name: name.to_owned(), kind, is_dynamic, is_array, offset, size })
@@ -152,7 +170,10 @@ fn each(page: &[u8], begin: usize, take: &mut dyn FnMut(u64, &[u8]) -> Result<()
 
 fn event(classes: &[Class], record: &[u8], cpu: u32) -> Result<Event> {
     let id = unsigned(record, 0, 2)?;
-    let class = classes.iter().find(|class| class.id == id).with_context(|| format!("INVENTED: type {id}"))?;
+    let class = classes
+        .iter()
+        .find(|class| class.id == id)
+        .with_context(|| format!("INVENTED: type {id}"))?;
     let (mut contexts, mut fields) = (Vec::new(), Vec::new());
     for field in &class.fields {
         let found = value(field, record).with_context(|| format!("{field:?}"))?;
@@ -196,8 +217,12 @@ fn scalar(kind: &str, bits: u64, size: usize) -> Result<Found> {
     Ok(match kind {
         "float" => Found::Double(f64::from(f32::from_bits(bits as u32))),
         "double" => Found::Double(f64::from_bits(bits)),
-        "int" | "s8" | "s16" | "s32" | "s64" => Found::Integer(i128::from(((bits << shift) as i64) >> shift)),
-        "bool" | "unsigned short" | "unsigned char" | "u8" | "u16" | "u32" | "u64" => Found::Integer(i128::from(bits)),
+        "int" | "s8" | "s16" | "s32" | "s64" => {
+            Found::Integer(i128::from(((bits << shift) as i64) >> shift))
+        }
+        "bool" | "unsigned short" | "unsigned char" | "u8" | "u16" | "u32" | "u64" => {
+            Found::Integer(i128::from(bits))
+        }
         kind => bail!("the type {kind}"),
     })
 }

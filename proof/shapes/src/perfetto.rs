@@ -19,7 +19,9 @@ pub(super) fn read(shape: &Shape, bytes: &[u8]) -> Result<Vec<Event>> {
     let names: Vec<String> = (0..shape.classes.len()).map(|class| shape.name_of(class)).collect();
     let (mut events, mut losses) = (Vec::new(), Vec::new());
     for (number, packet) in fields(bytes)? {
-        let (1, Wire::Bytes(packet)) = (number, packet) else { bail!("field {number} in the trace") };
+        let (1, Wire::Bytes(packet)) = (number, packet) else {
+            bail!("field {number} in the trace")
+        };
         for (number, field) in fields(packet)? {
             match (number, field) {
                 // The description of a track comes before what is on it.
@@ -37,9 +39,9 @@ pub(super) fn read(shape: &Shape, bytes: &[u8]) -> Result<Vec<Event>> {
 /// The id of a track, if it says what is missing.
 fn track_of_losses(track: &[(u64, Wire<'_>)]) -> Option<u64> {
     let is_named = |(number, wire): &(u64, Wire<'_>)| matches!((number, wire), (2, Wire::Bytes(name)) if name.ends_with(LOSSES.as_bytes()));
-    let id = track
-        .iter()
-        .find_map(|(number, wire)| if let (1, Wire::Number(id)) = (number, wire) { Some(*id) } else { None });
+    let id = track.iter().find_map(|(number, wire)| {
+        if let (1, Wire::Number(id)) = (number, wire) { Some(*id) } else { None }
+    });
     id.filter(|_| track.iter().any(is_named))
 }
 
@@ -55,7 +57,10 @@ fn event(shape: &Shape, names: &[String], bytes: &[u8]) -> Result<Event> {
         _ => None,
     });
     let name = String::from_utf8_lossy(name.context("an event without a name")?).into_owned();
-    let class = names.iter().position(|known| *known == name).with_context(|| format!("INVENTED: {name}"))?;
+    let class = names
+        .iter()
+        .position(|known| *known == name)
+        .with_context(|| format!("INVENTED: {name}"))?;
     let mut notes = Vec::new();
     for (number, wire) in &all {
         if let (4, Wire::Bytes(note)) = (number, wire) {
@@ -63,8 +68,12 @@ fn event(shape: &Shape, names: &[String], bytes: &[u8]) -> Result<Event> {
         }
     }
     let own = &shape.classes[class].fields;
-    let fields = notes.split_off(notes.len().checked_sub(own.len()).context("fewer fields than it has")?);
-    let fields = fields.into_iter().zip(own).map(|((name, found), field)| (name, as_form(found, &field.form)));
+    let fields =
+        notes.split_off(notes.len().checked_sub(own.len()).context("fewer fields than it has")?);
+    let fields = fields
+        .into_iter()
+        .zip(own)
+        .map(|((name, found), field)| (name, as_form(found, &field.form)));
     Ok(Event { class, cpu: None, contexts: notes, fields: fields.collect() })
 }
 
@@ -84,7 +93,9 @@ fn annotation(bytes: &[u8]) -> Result<(String, Found)> {
             (2, Wire::Number(number)) => value = Some(Found::Bool(number != 0)),
             // 7: shown with hexadecimal digits.
             (3 | 7, Wire::Number(number)) => value = Some(Found::Integer(i128::from(number))),
-            (4, Wire::Number(number)) => value = Some(Found::Integer(i128::from(number.cast_signed()))),
+            (4, Wire::Number(number)) => {
+                value = Some(Found::Integer(i128::from(number.cast_signed())))
+            }
             (5, Wire::Fixed(bits)) => value = Some(Found::Double(f64::from_bits(bits))),
             (6, Wire::Bytes(text)) => value = Some(Found::Text(text.to_vec())),
             (12, Wire::Bytes(element)) => list.push(annotation(element)?.1),

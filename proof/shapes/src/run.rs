@@ -36,7 +36,8 @@ struct Page(std::fs::File);
 impl Page {
     fn create(path: &Path) -> Result<Self> {
         let mut options = std::fs::OpenOptions::new();
-        let file = options.read(true).write(true).create_new(true).open(path).context("the page")?;
+        let file =
+            options.read(true).write(true).create_new(true).open(path).context("the page")?;
         file.set_len(4096)?;
         Ok(Self(file))
     }
@@ -54,7 +55,10 @@ impl Page {
 
 /// Runs a shape in a folder of its own, and judges what each of its formats has.
 pub(super) fn run(programs: &Programs, shape: &Shape, folder: &Path, cpus: &[u32]) -> Result<Sum> {
-    std::fs::DirBuilder::new().mode(0o700).create(folder).with_context(|| folder.display().to_string())?;
+    std::fs::DirBuilder::new()
+        .mode(0o700)
+        .create(folder)
+        .with_context(|| folder.display().to_string())?;
     let dir = folder.join("sessions");
     std::fs::DirBuilder::new().mode(0o700).create(&dir)?;
     let page = Page::create(&folder.join("page"))?;
@@ -66,7 +70,8 @@ pub(super) fn run(programs: &Programs, shape: &Shape, folder: &Path, cpus: &[u32
     }
     if matches!(shape.memory, Memory::Dax | Memory::Physical) {
         // Room for all CPUs of this machine.
-        let room = MEMORY + 4 * u64::from(shape.sub_buffers) * shape.sub_buffer_size * (cpus.len() as u64 + 2);
+        let room = MEMORY
+            + 4 * u64::from(shape.sub_buffers) * shape.sub_buffer_size * (cpus.len() as u64 + 2);
         let byte = if shape.fill { 0xaa } else { 0 };
         std::fs::write(folder.join("memory"), vec![byte; room.next_multiple_of(1 << 21) as usize])?;
     }
@@ -134,7 +139,11 @@ fn wait_until(child: &mut Child, folder: &Path, is_so: impl Fn() -> Result<bool>
             let said = std::fs::read_to_string(folder.join("log")).unwrap_or_default();
             bail!("the program ended by itself: {status}\n{said}");
         }
-        ensure!(begun.elapsed() < PATIENCE, "the program did not answer for {} s", PATIENCE.as_secs());
+        ensure!(
+            begun.elapsed() < PATIENCE,
+            "the program did not answer for {} s",
+            PATIENCE.as_secs()
+        );
         std::thread::sleep(Duration::from_micros(300));
     }
     Ok(())
@@ -191,10 +200,17 @@ fn fill(session: &Path) -> Result<()> {
     let mut filled = 0;
     for (path, offset) in regions {
         let mut options = std::fs::OpenOptions::new();
-        let file = options.read(true).write(true).open(&path).with_context(|| path.display().to_string())?;
+        let file = options
+            .read(true)
+            .write(true)
+            .open(&path)
+            .with_context(|| path.display().to_string())?;
         let mut head = [0u8; 256];
         // Kind 3 is a stream: section 1.
-        if file.read_exact_at(&mut head, offset).is_err() || !head.starts_with(b"\x89LASTWORDS") || head[20] != 3 {
+        if file.read_exact_at(&mut head, offset).is_err()
+            || !head.starts_with(b"\x89LASTWORDS")
+            || head[20] != 3
+        {
             continue;
         }
         let word = |at: usize| u64::from_ne_bytes(head[at..at + 8].try_into().unwrap_or_default());
@@ -215,12 +231,15 @@ fn fill(session: &Path) -> Result<()> {
 /// Events that the recorder counts as lost, and sub-buffers that it passed over.
 fn lost(programs: &Programs, folder: &Path, input: &[String]) -> Result<(u64, u64)> {
     let mut command = Command::new(programs.lastwords());
-    let text = rig::run_quietly(command.arg("inspect").args(input).arg("--json").current_dir(folder))?;
+    let text =
+        rig::run_quietly(command.arg("inspect").args(input).arg("--json").current_dir(folder))?;
     let json: serde_json::Value = serde_json::from_str(&text)?;
-    let streams = json["sessions"][0]["streams"].as_array().context("no streams in what inspect says")?;
+    let streams =
+        json["sessions"][0]["streams"].as_array().context("no streams in what inspect says")?;
     let sum = |names: &[&str]| {
-        let of =
-            |stream: &serde_json::Value| names.iter().filter_map(|name| stream["lost"][name].as_u64()).sum::<u64>();
+        let of = |stream: &serde_json::Value| {
+            names.iter().filter_map(|name| stream["lost"][name].as_u64()).sum::<u64>()
+        };
         streams.iter().map(of).sum()
     };
     Ok((sum(&["full", "too_big", "no_entry", "busy", "lock"]), sum(&["skipped"])))
@@ -228,13 +247,15 @@ fn lost(programs: &Programs, folder: &Path, input: &[String]) -> Result<(u64, u6
 
 /// The one thing in a folder.
 fn only(folder: &Path) -> Result<PathBuf> {
-    let mut entries = std::fs::read_dir(folder).with_context(|| folder.display().to_string())?.flatten();
+    let mut entries =
+        std::fs::read_dir(folder).with_context(|| folder.display().to_string())?.flatten();
     let path = entries.next().with_context(|| format!("nothing in {}", folder.display()))?.path();
     ensure!(entries.next().is_none(), "several things in {}", folder.display());
     Ok(path)
 }
 
-/// Whether a text may be empty: Babeltrace 2.0 shows the text of an older event in its place, 2.1 does not.
+/// Whether a text may be empty: Babeltrace 2.0 shows the text of an older event in its place, 2.1
+/// does not.
 fn has_text(shape: &Shape) -> bool {
     let fields = shape.classes.iter().flat_map(|class| &class.fields).chain(&shape.user_contexts);
     fields.map(|field| &field.form).any(Form::is_text)
@@ -262,8 +283,12 @@ fn read(
     if format == Format::Pages {
         let [session] = input else { bail!("no folder of a session") };
         // Pages of 4 KiB hold the events of most shapes; those of 128 KiB hold all.
-        let largest =
-            shape.classes.iter().map(|class| class.most() + 12 * class.fields.len() as u64).max().unwrap_or(0);
+        let largest = shape
+            .classes
+            .iter()
+            .map(|class| class.most() + 12 * class.fields.len() as u64)
+            .max()
+            .unwrap_or(0);
         let size = if largest < 4000 { 4 } else { 128 };
         return pages::read(shape, &programs.lastwords(), folder, session, size);
     }

@@ -1,4 +1,5 @@
-//! Shapes as Rust programs, in a package of their own that uses the library as an application would.
+//! Shapes as Rust programs, in a package of their own that uses the library as an application
+//! would.
 
 use std::fmt::Write as _;
 
@@ -10,7 +11,8 @@ const SUPPORT: &str = include_str!("support.rs.in");
 /// The source of a program that records each of `shapes`, which is chosen by its first argument.
 pub(super) fn program(shapes: &[&Shape]) -> String {
     let pieces = value::pieces(|piece| format!("\"{}\"", piece.escape_unicode()));
-    let support = SUPPORT.replace("@PIECES@", &pieces).replace("@FACTOR@", &value::factor().to_string());
+    let support =
+        SUPPORT.replace("@PIECES@", &pieces).replace("@FACTOR@", &value::factor().to_string());
     let mut text = format!("mod support {{\n{}}}\nuse support::*;\n", support);
     text.push_str("fn main() {\n    let args: Vec<String> = std::env::args().collect();\n    begin(&args[3]);\n");
     text.push_str("    match args[1].as_str() {\n");
@@ -27,7 +29,10 @@ pub(super) fn program(shapes: &[&Shape]) -> String {
 
 fn module(text: &mut String, shape: &Shape) {
     let index = shape.index;
-    let _ = writeln!(text, "\n#[allow(unused, non_camel_case_types)]\nmod s{index} {{\nuse super::support::*;");
+    let _ = writeln!(
+        text,
+        "\n#[allow(unused, non_camel_case_types)]\nmod s{index} {{\nuse super::support::*;"
+    );
     for (number, class) in shape.classes.iter().enumerate() {
         for (at, field) in class.fields.iter().enumerate() {
             enumeration(text, &format!("E{number}_{at}"), &field.form);
@@ -44,7 +49,11 @@ fn module(text: &mut String, shape: &Shape) {
         let _ = writeln!(text, "        {number} => c{number}(w, n, k, rooms),");
     }
     text.push_str("        _ => {}\n    }\n}\n");
-    let _ = writeln!(text, "pub fn run_shape(dir: &str) -> ! {{\n    let _session = {};", session(shape));
+    let _ = writeln!(
+        text,
+        "pub fn run_shape(dir: &str) -> ! {{\n    let _session = {};",
+        session(shape)
+    );
     let (classes, threads, every) = (shape.classes.len(), shape.threads, shape.every);
     let _ = writeln!(
         text,
@@ -57,7 +66,8 @@ fn line_of(text: &mut String, shape: &Shape, number: usize, class: &Class) {
     let mut lets = String::new();
     let mut fields = String::new();
     for (at, field) in class.fields.iter().enumerate() {
-        let (value, name) = (expression(&field.form, shape.seed, at, &format!("E{number}_{at}")), &field.name);
+        let (value, name) =
+            (expression(&field.form, shape.seed, at, &format!("E{number}_{at}")), &field.name);
         match class.mark {
             Some(_) if at < class.unnamed => {
                 let _ = write!(fields, ", {value}");
@@ -86,7 +96,10 @@ fn line_of(text: &mut String, shape: &Shape, number: usize, class: &Class) {
             let provider = if number == 0 { format!("s{index}") } else { format!("\"s{index}\"") };
             let level = ["ERROR", "WARN", "INFO", "DEBUG", "TRACE"][usize::from(class.level) - 1];
             let level = if class.level == 3 { String::new() } else { format!(", level: {level}") };
-            let _ = writeln!(text, "    lastwords::event!({provider}, \"c{number}\"{level}{fields});\n}}");
+            let _ = writeln!(
+                text,
+                "    lastwords::event!({provider}, \"c{number}\"{level}{fields});\n}}"
+            );
         }
     }
 }
@@ -135,7 +148,9 @@ fn expression(form: &Form, seed: u64, at: usize, label: &str) -> String {
         Form::Bytes { most, owned } => slice("u8", at, *most, *owned),
         Form::Sequence { of, most, owned } => slice(&scalar(*of), at, *most, *owned),
         Form::Array { of, count } => format!("array::<{}, {count}>(k, {at})", scalar(*of)),
-        Form::Enum { labels, .. } => format!("{label}::ALL[(word(k, {at}, 0) % {}) as usize]", labels.len()),
+        Form::Enum { labels, .. } => {
+            format!("{label}::ALL[(word(k, {at}, 0) % {}) as usize]", labels.len())
+        }
     }
 }
 
@@ -148,16 +163,26 @@ fn standard(what: Standard, at: usize, most: u64) -> String {
     match what {
         Standard::Displayed => text(0),
         Standard::Debugged => format!("{some}.then(|| {first})"),
-        Standard::Option(of) => format!("{some}.then(|| <{} as Of>::of(word(k, {at}, 1)))", scalar(of)),
+        Standard::Option(of) => {
+            format!("{some}.then(|| <{} as Of>::of(word(k, {at}, 1)))", scalar(of))
+        }
         Standard::OptionText => format!("Some({}).filter(|text| text.len() % 3 > 0)", text(1)),
-        Standard::Duration => format!("std::time::Duration::new({first}, ({second} % 1_000_000_000) as u32)"),
-        Standard::SystemTime => format!("moment(({first} as i64) >> 8, ({second} % 1_000_000_000) as u32)"),
+        Standard::Duration => {
+            format!("std::time::Duration::new({first}, ({second} % 1_000_000_000) as u32)")
+        }
+        Standard::SystemTime => {
+            format!("moment(({first} as i64) >> 8, ({second} % 1_000_000_000) as u32)")
+        }
         Standard::Path => format!("std::path::Path::new({})", text(0)),
         Standard::OsString => format!("std::ffi::OsString::from({})", text(0)),
         Standard::Ipv4 => format!("std::net::Ipv4Addr::from({first} as u32)"),
-        Standard::Ipv6 => format!("std::net::Ipv6Addr::from(u128::from({first}) << 64 | u128::from({second}))"),
+        Standard::Ipv6 => {
+            format!("std::net::Ipv6Addr::from(u128::from({first}) << 64 | u128::from({second}))")
+        }
         Standard::Socket => {
-            format!("std::net::SocketAddr::from((std::net::Ipv4Addr::from({first} as u32), {second} as u16))")
+            format!(
+                "std::net::SocketAddr::from((std::net::Ipv4Addr::from({first} as u32), {second} as u16))"
+            )
         }
     }
 }
@@ -194,15 +219,21 @@ fn session(shape: &Shape) -> String {
     if let Some(bits) = shape.contexts {
         let names = [(PID, "PID"), (TID, "TID"), (NAME, "THREAD_NAME"), (CPU, "CPU")];
         let chosen = names.iter().filter(|(bit, _)| bits & bit != 0);
-        let sum: String = chosen.map(|(_, name)| format!(" | lastwords::Context::{name}")).collect();
+        let sum: String =
+            chosen.map(|(_, name)| format!(" | lastwords::Context::{name}")).collect();
         let _ = write!(channel, ".contexts(lastwords::Context::NONE{sum})");
     }
     if shape.discard {
         channel += ".discard()";
     }
     for (at, field) in shape.user_contexts.iter().enumerate() {
-        let value = expression(&field.form, shape.seed, 100 + at, &format!("Eu_{at}")).replace("(k, ", "(current(), ");
-        let _ = write!(channel, ".context(lastwords::context::UserContext::new({:?}, || {value}))", field.name);
+        let value = expression(&field.form, shape.seed, 100 + at, &format!("Eu_{at}"))
+            .replace("(k, ", "(current(), ");
+        let _ = write!(
+            channel,
+            ".context(lastwords::context::UserContext::new({:?}, || {value}))",
+            field.name
+        );
     }
     let mut builder = format!("lastwords::Session::builder(\"shape\").dir(dir).channel({channel})");
     let memory = match shape.memory {
@@ -235,7 +266,8 @@ fn session(shape: &Shape) -> String {
     builder + ".start().expect(\"a session\")"
 }
 
-/// The manifest of the package of all Rust programs: the profiles are those of the workspace, so that the library is built once.
+/// The manifest of the package of all Rust programs: the profiles are those of the workspace, so
+/// that the library is built once.
 pub(super) fn manifest(root: &std::path::Path, workspace: &str, programs: &[String]) -> String {
     let library = root.join("crates/lastwords");
     let mut text = format!(

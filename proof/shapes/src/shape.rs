@@ -43,8 +43,15 @@ pub(super) enum Format {
     Pages,
 }
 
-pub(super) const FORMATS: [Format; 7] =
-    [Format::Ctf, Format::Ctf2, Format::Json, Format::Text, Format::Perfetto, Format::Babeltrace, Format::Pages];
+pub(super) const FORMATS: [Format; 7] = [
+    Format::Ctf,
+    Format::Ctf2,
+    Format::Json,
+    Format::Text,
+    Format::Perfetto,
+    Format::Babeltrace,
+    Format::Pages,
+];
 
 impl Format {
     pub(super) fn name(self) -> &'static str {
@@ -133,9 +140,12 @@ pub(super) const CLOCKS: [(&str, &str); 4] = [
     ("Boottime", "LW_CLOCK_BOOTTIME"),
 ];
 
-/// Names that a field may have besides `f0`, `f1`, ...: words of the CTF 1.8 language, and of the lines of readers.
-const NAMES: [&str; 12] =
-    ["event", "align", "string", "stream", "cpu_id", "name", "_x", "value", "time", "level", "id", "clock"];
+/// Names that a field may have besides `f0`, `f1`, ...: words of the CTF 1.8 language, and of the
+/// lines of readers.
+const NAMES: [&str; 12] = [
+    "event", "align", "string", "stream", "cpu_id", "name", "_x", "value", "time", "level", "id",
+    "clock",
+];
 
 /// The seed of one shape of a run.
 pub(super) fn seed_of(seed: u64, index: u64) -> u64 {
@@ -174,7 +184,8 @@ impl Shape {
         let every = if rng.one_in(3) { 150 + rng.below(800) } else { 0 };
         // The header of an event has room for 29 ids in its first word.
         let count = if rng.one_in(12) { 20 + rng.below(30) } else { 1 + rng.below(3) };
-        let mut classes: Vec<Class> = (0..count).map(|number| class(rng, language, index, number, every > 0)).collect();
+        let mut classes: Vec<Class> =
+            (0..count).map(|number| class(rng, language, index, number, every > 0)).collect();
         if rng.one_in(12) {
             let level = 1 + rng.below(5) as u8;
             classes.push(Class { level, mark: None, unnamed: 0, fields: Vec::new(), number: None });
@@ -187,11 +198,14 @@ impl Shape {
             _ => Some(rng.below(16) as u32),
         };
         let user = if rng.one_in(4) { 1 + rng.below(3) } else { 0 };
-        let user_contexts =
-            (0..user).map(|i| Field { name: format!("u{i}"), form: Form::fixed(rng, language.is_rust(), 4) }).collect();
-        let sub_buffer_size = sub_buffer_size(rng, &classes, if memory == Memory::Heap { 4096 } else { 256 });
+        let user_contexts = (0..user)
+            .map(|i| Field { name: format!("u{i}"), form: Form::fixed(rng, language.is_rust(), 4) })
+            .collect();
+        let sub_buffer_size =
+            sub_buffer_size(rng, &classes, if memory == Memory::Heap { 4096 } else { 256 });
         let sub_buffers = 2u32 << rng.below(4);
-        let average = classes.iter().map(|class| class.most() / 2 + 16).sum::<u64>() / classes.len() as u64;
+        let average =
+            classes.iter().map(|class| class.most() / 2 + 16).sum::<u64>() / classes.len() as u64;
         let room = u64::from(sub_buffers) * sub_buffer_size / average;
         let target = match rng.below(4) {
             0 => 1 + rng.below(200),
@@ -267,7 +281,10 @@ impl Shape {
             (self.every > 0, "signal handlers"),
             (self.fill, "filled with 0xAA"),
         ];
-        flags.iter().filter(|(is_set, _)| *is_set).for_each(|(_, flag)| text += &format!(", {flag}"));
+        flags
+            .iter()
+            .filter(|(is_set, _)| *is_set)
+            .for_each(|(_, flag)| text += &format!(", {flag}"));
         text
     }
 }
@@ -279,7 +296,8 @@ impl Class {
     }
 }
 
-/// Bytes of a sub-buffer, which has room for two of the largest events, or now and then not even for one.
+/// Bytes of a sub-buffer, which has room for two of the largest events, or now and then not even
+/// for one.
 fn sub_buffer_size(rng: &mut Random, classes: &[Class], least: u64) -> u64 {
     let largest = classes.iter().map(Class::most).max().unwrap_or(0) + 160 + 192;
     let size = (2 * largest + 128).next_power_of_two().max(least) << rng.below(4);
@@ -316,8 +334,10 @@ fn class(rng: &mut Random, language: Language, shape: u64, number: u64, in_handl
         // Markers take values alone.
         let form = if is_mark && !form.prefix().is_empty() { Form::Char } else { form };
         let other = NAMES[rng.below(NAMES.len() as u64) as usize];
-        let is_free =
-            !is_mark && !fields.iter().any(|field| field.name.trim_start_matches('_') == other.trim_start_matches('_'));
+        let is_free = !is_mark
+            && !fields
+                .iter()
+                .any(|field| field.name.trim_start_matches('_') == other.trim_start_matches('_'));
         let name = if rng.one_in(8) && is_free { other.to_owned() } else { format!("f{i}") };
         fields.push(Field { name, form });
     }
@@ -337,7 +357,8 @@ fn class(rng: &mut Random, language: Language, shape: u64, number: u64, in_handl
     Class { level: 3, mark: Some(format), unnamed, fields, number: Some(at) }
 }
 
-/// A format that comes round, and at times one more. A session whose memory is not in its folder cannot be mounted.
+/// A format that comes round, and at times one more. A session whose memory is not in its folder
+/// cannot be mounted.
 fn formats(rng: &mut Random, index: u64, is_mounted: bool) -> Vec<Format> {
     let mut formats = vec![FORMATS[(index % FORMATS.len() as u64) as usize]];
     let other = FORMATS[rng.below(FORMATS.len() as u64) as usize];

@@ -1,5 +1,6 @@
-//! The values of fields: each is made of the seed, the writer, the number of the event and the place of the field. The
-//! programs that record make the same values by the same rules (`support.rs.in`, `support.h`).
+//! The values of fields: each is made of the seed, the writer, the number of the event and the
+//! place of the field. The programs that record make the same values by the same rules
+//! (`support.rs.in`, `support.h`).
 
 use lastwords_testkit::random::{Random, mix};
 
@@ -149,26 +150,39 @@ impl Standard {
                 Value::Text(bytes)
             }
             Self::Debugged => shown(format!("{:?}", is_some.then(|| number(1)))),
-            Self::Option(of) => Value::List(is_some.then(|| of.value(word(key, at, 1))).into_iter().collect()),
+            Self::Option(of) => {
+                Value::List(is_some.then(|| of.value(word(key, at, 1))).into_iter().collect())
+            }
             Self::OptionText => {
                 let plain = text(key, at, most, Text::Nul);
                 let is_some = !plain.len().is_multiple_of(3);
                 let text = stored(plain, true);
-                Value::Text(if is_some { [b"Some(", text.as_slice(), b")"].concat() } else { b"None".to_vec() })
+                Value::Text(if is_some {
+                    [b"Some(", text.as_slice(), b")"].concat()
+                } else {
+                    b"None".to_vec()
+                })
             }
             Self::Duration => {
                 let nanoseconds = i128::from(number(2) % 1_000_000_000);
-                Value::List(vec![Value::Integer(i128::from(number(1))), Value::Integer(nanoseconds)])
+                Value::List(vec![
+                    Value::Integer(i128::from(number(1))),
+                    Value::Integer(nanoseconds),
+                ])
             }
             Self::SystemTime => {
                 let (seconds, nanoseconds) = ((number(1) as i64) >> 8, number(2) % 1_000_000_000);
-                Value::List(vec![Value::Integer(i128::from(seconds)), Value::Integer(i128::from(nanoseconds))])
+                Value::List(vec![
+                    Value::Integer(i128::from(seconds)),
+                    Value::Integer(i128::from(nanoseconds)),
+                ])
             }
             Self::Path | Self::OsString => Value::Text(text(key, at, most, Text::Any)),
             Self::Ipv4 => shown(std::net::Ipv4Addr::from(number(1) as u32).to_string()),
-            Self::Ipv6 => {
-                shown(std::net::Ipv6Addr::from(u128::from(number(1)) << 64 | u128::from(number(2))).to_string())
-            }
+            Self::Ipv6 => shown(
+                std::net::Ipv6Addr::from(u128::from(number(1)) << 64 | u128::from(number(2)))
+                    .to_string(),
+            ),
             Self::Socket => {
                 let ip = std::net::Ipv4Addr::from(number(1) as u32);
                 shown(std::net::SocketAddr::from((ip, number(2) as u16)).to_string())
@@ -190,12 +204,13 @@ pub(super) enum Value {
     Enum(i128, Option<String>),
 }
 
-/// Pieces of texts: [`Text::Nul`] has a NUL in place of the last, [`Text::Ascii`] takes the first 32.
+/// Pieces of texts: [`Text::Nul`] has a NUL in place of the last, [`Text::Ascii`] takes the first
+/// 32.
 const PIECES: [&str; 64] = [
-    "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p", "q", "r", "s", "t", "u", "v", "w",
-    "x", "y", "z", "0", "1", "2", "3", "4", "5", "6", "7", "8", "9", " ", "=", ",", "\"", "\\", "'", "?", "{", "}",
-    "[", "]", "\n", "\t", "\r", "é", "ß", "漢", "字", "😀", "𝄞", "\u{1b}", "\u{7f}", "\u{85}", "\u{202e}", "%", "<",
-    ":", "Z",
+    "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p", "q", "r", "s",
+    "t", "u", "v", "w", "x", "y", "z", "0", "1", "2", "3", "4", "5", "6", "7", "8", "9", " ", "=",
+    ",", "\"", "\\", "'", "?", "{", "}", "[", "]", "\n", "\t", "\r", "é", "ß", "漢", "字", "😀",
+    "𝄞", "\u{1b}", "\u{7f}", "\u{85}", "\u{202e}", "%", "<", ":", "Z",
 ];
 
 /// The pieces, as literals of the programs.
@@ -234,7 +249,11 @@ fn double(r: u64) -> u64 {
         7..=9 => (f64::from(r as i32) / 1024.0).to_bits(),
         _ => {
             let bits = mix(r);
-            if bits & 0x7ff0_0000_0000_0000 == 0x7ff0_0000_0000_0000 { bits ^ 0x4000_0000_0000_0000 } else { bits }
+            if bits & 0x7ff0_0000_0000_0000 == 0x7ff0_0000_0000_0000 {
+                bits ^ 0x4000_0000_0000_0000
+            } else {
+                bits
+            }
         }
     }
 }
@@ -292,7 +311,11 @@ fn text(key: u64, field: u64, most: u64, how: Text) -> Vec<u8> {
 
 fn extended(value: u64, bits: u32, signed: bool) -> i128 {
     let shift = 64 - bits;
-    if signed { i128::from(((value << shift) as i64) >> shift) } else { i128::from((value << shift) >> shift) }
+    if signed {
+        i128::from(((value << shift) as i64) >> shift)
+    } else {
+        i128::from((value << shift) >> shift)
+    }
 }
 
 impl Scalar {
@@ -354,7 +377,9 @@ impl Form {
             }
             1 => Self::Hex { bits: 8 << rng.below(4), pointer: false },
             2 => Self::labels(rng),
-            3 if !rust => Self::Padded { size: 1 + rng.below(4 * most), most: 4 * most, how: Text::Ascii },
+            3 if !rust => {
+                Self::Padded { size: 1 + rng.below(4 * most), most: 4 * most, how: Text::Ascii }
+            }
             _ => Self::scalar(rng, rust),
         }
     }
@@ -383,7 +408,12 @@ impl Form {
     }
 
     /// Any form. `large` counts how many of the class may still be.
-    pub(super) fn random(rng: &mut Random, rust: bool, in_handler: bool, large: &mut usize) -> Self {
+    pub(super) fn random(
+        rng: &mut Random,
+        rust: bool,
+        in_handler: bool,
+        large: &mut usize,
+    ) -> Self {
         let is_large = *large > 0 && rng.one_in(3);
         let mut most = |rng: &mut Random, small: u64, full: u64| {
             if is_large {
@@ -418,7 +448,9 @@ impl Form {
             10 => Self::Bytes { most: most(rng, 64, 5000), owned: may_own && rng.one_in(3) },
             11 => {
                 let of = match Scalar::random(rng) {
-                    Scalar::Integer { bits: 8, signed: false } => Scalar::Integer { bits: 8, signed: true },
+                    Scalar::Integer { bits: 8, signed: false } => {
+                        Scalar::Integer { bits: 8, signed: true }
+                    }
                     other => other,
                 };
                 Self::Sequence { of, most: most(rng, 12, 600), owned: may_own && rng.one_in(3) }
@@ -431,7 +463,11 @@ impl Form {
                     3 if !rust => Text::Invalid,
                     _ => Text::Any,
                 };
-                let spelled = if may_own { ["", "", "String", "Box", "Cow", "Arc"][rng.below(6) as usize] } else { "" };
+                let spelled = if may_own {
+                    ["", "", "String", "Box", "Cow", "Arc"][rng.below(6) as usize]
+                } else {
+                    ""
+                };
                 Self::Text { how, most: most(rng, 100, 5000), spelled }
             }
         }
@@ -440,9 +476,9 @@ impl Form {
     /// Most bytes of a value.
     pub(super) fn most(&self) -> u64 {
         match self {
-            Self::Number { bits, .. } | Self::Hex { bits, pointer: false } | Self::Enum { bits, .. } => {
-                u64::from(bits / 8)
-            }
+            Self::Number { bits, .. }
+            | Self::Hex { bits, pointer: false }
+            | Self::Enum { bits, .. } => u64::from(bits / 8),
             Self::Hex { .. } => 8,
             Self::Scalar { of, .. } => of.bytes(),
             Self::Char => 5,
@@ -468,7 +504,12 @@ impl Form {
 
     /// It is recorded as elements behind their count.
     pub(super) fn is_counted(&self) -> bool {
-        matches!(self, Self::Sequence { .. } | Self::Bytes { .. } | Self::Standard { what: Standard::Option(_), .. })
+        matches!(
+            self,
+            Self::Sequence { .. }
+                | Self::Bytes { .. }
+                | Self::Standard { what: Standard::Option(_), .. }
+        )
     }
 
     /// Rust writes `?` or `%` before it.
@@ -507,7 +548,9 @@ impl Form {
                 let count = length(word(key, at, 0), *most);
                 Value::List((0..count).map(|i| of.value(word(key, at, i + 1))).collect())
             }
-            Self::Array { of, count } => Value::List((0..*count).map(|i| of.value(word(key, at, i + 1))).collect()),
+            Self::Array { of, count } => {
+                Value::List((0..*count).map(|i| of.value(word(key, at, i + 1))).collect())
+            }
             Self::Standard { what, most } => what.value(key, at, *most),
             Self::Enum { labels, bits, signed } => {
                 let r = word(key, at, 0);
@@ -563,7 +606,10 @@ mod tests {
                 let form = Form::Number { bits, signed, hex: false };
                 for plain in [0, 1, 5, 1 << 20, (1 << 29) + 3] {
                     let found = hidden_value(&form, 0x1234_5678_9abc_def1, plain);
-                    assert_eq!(revealed(&form, 0x1234_5678_9abc_def1, found), Some((plain & 3, plain >> 2)));
+                    assert_eq!(
+                        revealed(&form, 0x1234_5678_9abc_def1, found),
+                        Some((plain & 3, plain >> 2))
+                    );
                 }
             }
         }

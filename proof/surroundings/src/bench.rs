@@ -1,4 +1,5 @@
-//! The things that the rows use: the application, with and without a recorder, its sessions, and what is cleaned up.
+//! The things that the rows use: the application, with and without a recorder, its sessions, and
+//! what is cleaned up.
 
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::DirBuilderExt as _;
@@ -51,15 +52,19 @@ pub(crate) struct Staying {
 }
 
 impl Bench {
-    /// `built` is the folder of the libraries and of `lastwords`, `compiled` that of the applications, which are compiled if it is missing.
+    /// `built` is the folder of the libraries and of `lastwords`, `compiled` that of the
+    /// applications, which are compiled if it is missing.
     pub(crate) fn new(root: &Path, built: &Path, compiled: Option<&Path>) -> Result<Self> {
         let lastwords = built.join("lastwords");
         ensure!(lastwords.is_file(), "no program {}", lastwords.display());
-        let folder = Path::new("/dev/shm").join(format!("lastwords-proof-surroundings.{}", std::process::id()));
+        let folder = Path::new("/dev/shm")
+            .join(format!("lastwords-proof-surroundings.{}", std::process::id()));
         std::fs::DirBuilder::new().mode(0o700).create(&folder).context("/dev/shm")?;
         let mut bench = Self { apps: folder.clone(), lastwords, folder };
         match compiled {
-            Some(apps) => bench.apps = apps.canonicalize().with_context(|| apps.display().to_string())?,
+            Some(apps) => {
+                bench.apps = apps.canonicalize().with_context(|| apps.display().to_string())?
+            }
             None => compile(root, built, &bench.apps)?,
         }
         Ok(bench)
@@ -68,7 +73,10 @@ impl Bench {
     /// Makes a new folder for sessions or for other things of a row.
     pub(crate) fn place(&self, name: &str) -> Result<PathBuf> {
         let folder = self.folder.join(name);
-        std::fs::DirBuilder::new().mode(0o700).create(&folder).with_context(|| folder.display().to_string())?;
+        std::fs::DirBuilder::new()
+            .mode(0o700)
+            .create(&folder)
+            .with_context(|| folder.display().to_string())?;
         Ok(folder)
     }
 
@@ -92,18 +100,30 @@ impl Bench {
     fn command(&self, program: &Path, dir: &Path, wrapper: &[&str], words: &[&str]) -> Command {
         let mut all = wrapper.iter().map(PathBuf::from).chain([program.to_path_buf()]);
         let mut command = Command::new(all.next().unwrap_or_default());
-        command.args(all).args(words).env("LASTWORDS_DIR", dir).env_remove("LASTWORDS").current_dir(&self.folder);
+        command
+            .args(all)
+            .args(words)
+            .env("LASTWORDS_DIR", dir)
+            .env_remove("LASTWORDS")
+            .current_dir(&self.folder);
         command.stdin(Stdio::null());
         command
     }
 
-    /// Runs the application to its end, wrapped by `wrapper`; an error if it does not end as it does without a recorder.
+    /// Runs the application to its end, wrapped by `wrapper`; an error if it does not end as it
+    /// does without a recorder.
     pub(crate) fn run(&self, dir: &Path, wrapper: &[&str], words: &[&str]) -> Result<()> {
         self.run_as(APP, dir, wrapper, words)
     }
 
     /// Does the same with the application of this name.
-    pub(crate) fn run_as(&self, name: &str, dir: &Path, wrapper: &[&str], words: &[&str]) -> Result<()> {
+    pub(crate) fn run_as(
+        &self,
+        name: &str,
+        dir: &Path,
+        wrapper: &[&str],
+        words: &[&str],
+    ) -> Result<()> {
         let end = |name| -> Result<(ExitStatus, String)> {
             let out = self.app(name, dir, wrapper, words).output()?;
             Ok((out.status, String::from_utf8_lossy(&out.stderr).into_owned()))
@@ -118,8 +138,16 @@ impl Bench {
     }
 
     /// Starts applications that all run at once, and waits for all.
-    pub(crate) fn run_at_once(&self, count: usize, dir: &Path, wrapper: &[&str], words: &[&str]) -> Result<()> {
-        let start = || self.app(APP, dir, wrapper, words).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    pub(crate) fn run_at_once(
+        &self,
+        count: usize,
+        dir: &Path,
+        wrapper: &[&str],
+        words: &[&str],
+    ) -> Result<()> {
+        let start = || {
+            self.app(APP, dir, wrapper, words).stdout(Stdio::null()).stderr(Stdio::null()).spawn()
+        };
         let mut children = (0..count).map(|_| start()).collect::<std::io::Result<Vec<Child>>>()?;
         children.iter_mut().try_for_each(|child| child.wait().map(drop))?;
         Ok(())
@@ -146,11 +174,17 @@ impl Bench {
             created: text(&value["created_ns"]).parse().unwrap_or(0),
             state: text(&value["state"]),
             how: text(&value["ended"]["how"]),
-            lives: value["processes"].as_array().into_iter().flatten().map(|one| text(&one["life"])).collect(),
+            lives: value["processes"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .map(|one| text(&one["life"]))
+                .collect(),
             folder: text(&value["folder"]).into(),
             unreadable: text(&value["unreadable"]),
         };
-        let mut sessions: Vec<Session> = json["sessions"].as_array().into_iter().flatten().map(session).collect();
+        let mut sessions: Vec<Session> =
+            json["sessions"].as_array().into_iter().flatten().map(session).collect();
         sessions.sort_by_key(|session| session.created);
         Ok(sessions)
     }
@@ -163,22 +197,30 @@ impl Bench {
     }
 }
 
-/// Compiles the applications into a folder, with the library beside them under the name by which programs load it.
+/// Compiles the applications into a folder, with the library beside them under the name by which
+/// programs load it.
 pub(crate) fn compile(root: &Path, built: &Path, to: &Path) -> Result<()> {
     let source = |name: &str| root.join("proof/surroundings").join(name);
     let compile = |name: &str, of: &str, more: &[&str]| -> Result<()> {
         let mut command = Command::new("cc");
-        command.args(["-O1", "-g", "-pthread", "-Wall", "-I"]).arg(root.join("crates/capi/include"));
+        command
+            .args(["-O1", "-g", "-pthread", "-Wall", "-I"])
+            .arg(root.join("crates/capi/include"));
         output(command.arg("-o").arg(to.join(name)).arg(source(of)).args(more)).map(drop)
     };
     let folder = built.display().to_string();
     let recorder = ["-L", &folder, "-llastwords_c"];
     compile(PLAIN, "app.c", &["-DPLAIN"])?;
     compile(APP, "app.c", &recorder)?;
-    compile("app.so", "app.c", &[&["-shared", "-fPIC", "-Dmain=app_main"], &recorder[..]].concat())?;
+    compile(
+        "app.so",
+        "app.c",
+        &[&["-shared", "-fPIC", "-Dmain=app_main"], &recorder[..]].concat(),
+    )?;
     compile(LATE, "late.c", &["-ldl"])?;
     let library = to.join("liblastwords.so.0");
-    std::fs::copy(built.join("liblastwords_c.so"), &library).with_context(|| library.display().to_string())?;
+    std::fs::copy(built.join("liblastwords_c.so"), &library)
+        .with_context(|| library.display().to_string())?;
     Ok(())
 }
 

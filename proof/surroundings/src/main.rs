@@ -1,6 +1,7 @@
-//! A table of surroundings: containers, limits on memory, no /proc, traps such as `exec` and `closefrom`. In each of them an
-//! application must end as it does without its recorder, its sessions must be kept as promised, and `lastwords list --json`
-//! must know whether they live. Root runs it; namespaces go with their processes, cgroups are removed.
+//! A table of surroundings: containers, limits on memory, no /proc, traps such as `exec` and
+//! `closefrom`. In each of them an application must end as it does without its recorder, its
+//! sessions must be kept as promised, and `lastwords list --json` must know whether they live. Root
+//! runs it; namespaces go with their processes, cgroups are removed.
 //!
 //! ```text
 //! cargo run -p lastwords-proof-surroundings -- --built target/debug [--quick] [--row NAME]
@@ -81,7 +82,10 @@ fn run(args: &Args) -> Result<()> {
         bench.clear(&dir)?;
     }
     if of_version_2.is_empty() {
-        println!("control groups of version 2 do not limit memory here: {} rows were not run", OF_VERSION_2.len());
+        println!(
+            "control groups of version 2 do not limit memory here: {} rows were not run",
+            OF_VERSION_2.len()
+        );
     }
     ensure!(failed == 0, "{failed} of {} rows failed", rows.len());
     Ok(())

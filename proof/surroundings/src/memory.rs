@@ -14,7 +14,8 @@ const RUNS: usize = 9;
 pub(crate) enum At {
     /// The group's own: at it, the kernel kills.
     Max,
-    /// The group's own, above which the kernel takes memory back and slows down (`memory.high`; version 2 only).
+    /// The group's own, above which the kernel takes memory back and slows down (`memory.high`;
+    /// version 2 only).
     High,
     /// The group above it, which the application's own group does not show.
     Above,
@@ -35,7 +36,8 @@ pub(crate) fn is_version_2() -> bool {
 }
 
 impl Cgroup {
-    /// Makes a cgroup with a limit of so many MB: of version 2 where that limits memory, otherwise of version 1.
+    /// Makes a cgroup with a limit of so many MB: of version 2 where that limits memory, otherwise
+    /// of version 1.
     fn new(at: At, limit: u64) -> Result<Self> {
         let name = format!("lastwords-proof.{}.{limit}", std::process::id());
         let version_2 = is_version_2();
@@ -48,17 +50,23 @@ impl Cgroup {
         ensure!(version_2 || at != At::High, "control groups of version 1 have no such limit");
         let delegate = |folder: &Path| -> Result<()> {
             if version_2 {
-                std::fs::write(folder.join("cgroup.subtree_control"), "+memory").context("memory is not delegated")?;
+                std::fs::write(folder.join("cgroup.subtree_control"), "+memory")
+                    .context("memory is not delegated")?;
             }
             Ok(())
         };
         delegate(parent)?;
         let limited = parent.join(name);
-        std::fs::create_dir(&limited).with_context(|| format!("{}: as root only", limited.display()))?;
+        std::fs::create_dir(&limited)
+            .with_context(|| format!("{}: as root only", limited.display()))?;
         let mut made = Self { group: limited.clone(), above: None };
-        std::fs::write(limited.join(if at == At::High { "memory.high" } else { max }), (limit << 20).to_string())?;
+        std::fs::write(
+            limited.join(if at == At::High { "memory.high" } else { max }),
+            (limit << 20).to_string(),
+        )?;
         // Without it, memory goes to a swap where there is one; not every kernel can limit that.
-        let _ = std::fs::write(limited.join(swap), if version_2 { 0 } else { limit << 20 }.to_string());
+        let _ =
+            std::fs::write(limited.join(swap), if version_2 { 0 } else { limit << 20 }.to_string());
         if at == At::Above {
             delegate(&limited)?;
             std::fs::create_dir(limited.join("inner"))?;
@@ -96,7 +104,8 @@ fn remove(group: &Path) {
 /// Applications that die, end and record much, one after another.
 fn run_all(bench: &Bench, dir: &Path, group: &Cgroup, inner: &[&str]) -> Result<()> {
     let wrapper = group.wrapper();
-    let wrapper: Vec<&str> = wrapper.iter().map(String::as_str).chain(inner.iter().copied()).collect();
+    let wrapper: Vec<&str> =
+        wrapper.iter().map(String::as_str).chain(inner.iter().copied()).collect();
     for run in 0..RUNS {
         let words = [["", "abort"], ["many", "exit"], ["many", "kill"]][run % 3];
         bench.run(dir, &wrapper, &words).with_context(|| format!("run {run}"))?;

@@ -23,11 +23,13 @@ const KEPT: usize = 5;
 /// Begins a container: process numbers begin at 1.
 const CONTAINER: &[&str] = &["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"];
 /// A container of a user without rights.
-const OF_A_USER: &[&str] = &["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc"];
+const OF_A_USER: &[&str] =
+    &["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc"];
 /// The first process of a container cannot send itself SIGKILL.
 const DIES: &[&str] = &["", "abort"];
 /// Begins without /proc.
-const WITHOUT_PROC: &[&str] = &["unshare", "--mount", "sh", "-c", "mount -t tmpfs none /proc && exec \"$@\"", "sh"];
+const WITHOUT_PROC: &[&str] =
+    &["unshare", "--mount", "sh", "-c", "mount -t tmpfs none /proc && exec \"$@\"", "sh"];
 /// The sessions cannot be written to.
 const READ_ONLY: &[&str] = &[
     "unshare",
@@ -39,45 +41,126 @@ const READ_ONLY: &[&str] = &[
 ];
 
 pub(crate) const ROWS: &[Row] = &[
-    Row { name: "nothing unusual", check: |bench, dir| lives_and_dies(bench, dir, &[], ""), quick: true },
+    Row {
+        name: "nothing unusual",
+        check: |bench, dir| lives_and_dies(bench, dir, &[], ""),
+        quick: true,
+    },
     Row { name: "12 deaths", check: |bench, dir| deaths(bench, dir, &[], 12), quick: false },
-    Row { name: "12 deaths in containers", check: |bench, dir| deaths(bench, dir, CONTAINER, 12), quick: true },
-    Row { name: "180 deaths in containers", check: |bench, dir| deaths(bench, dir, CONTAINER, 180), quick: false },
-    Row { name: "12 deaths in containers of a user", check: |b, dir| deaths(b, dir, OF_A_USER, 12), quick: false },
+    Row {
+        name: "12 deaths in containers",
+        check: |bench, dir| deaths(bench, dir, CONTAINER, 12),
+        quick: true,
+    },
+    Row {
+        name: "180 deaths in containers",
+        check: |bench, dir| deaths(bench, dir, CONTAINER, 180),
+        quick: false,
+    },
+    Row {
+        name: "12 deaths in containers of a user",
+        check: |b, dir| deaths(b, dir, OF_A_USER, 12),
+        quick: false,
+    },
     Row { name: "40 deaths in containers at once", check: at_once, quick: false },
     Row { name: "a container", check: |b, dir| lives_and_dies(b, dir, CONTAINER, ""), quick: true },
-    Row { name: "a container of a user", check: |b, dir| lives_and_dies(b, dir, OF_A_USER, ""), quick: false },
+    Row {
+        name: "a container of a user",
+        check: |b, dir| lives_and_dies(b, dir, OF_A_USER, ""),
+        quick: false,
+    },
     Row { name: "a container after another", check: reused, quick: true },
     Row { name: "read in another container", check: read_elsewhere, quick: true },
     Row { name: "read where nothing can be written", check: read_only, quick: true },
-    Row { name: "no /proc", check: |bench, dir| lives_and_dies(bench, dir, WITHOUT_PROC, ""), quick: true },
-    Row { name: "12 deaths without /proc", check: |b, dir| deaths(b, dir, WITHOUT_PROC, 12), quick: false },
-    Row { name: "chroot", check: |bench, dir| lives_and_dies(bench, dir, &[], "chroot"), quick: true },
-    Row { name: "closefrom", check: |bench, dir| lives_and_dies(bench, dir, &[], "closefrom"), quick: true },
-    Row { name: "the main thread ends first", check: |b, dir| lives_and_dies(b, dir, &[], "thread"), quick: true },
-    Row { name: "a fork whose parent dies first", check: |b, dir| lives_and_dies(b, dir, &[], "fork"), quick: true },
+    Row {
+        name: "no /proc",
+        check: |bench, dir| lives_and_dies(bench, dir, WITHOUT_PROC, ""),
+        quick: true,
+    },
+    Row {
+        name: "12 deaths without /proc",
+        check: |b, dir| deaths(b, dir, WITHOUT_PROC, 12),
+        quick: false,
+    },
+    Row {
+        name: "chroot",
+        check: |bench, dir| lives_and_dies(bench, dir, &[], "chroot"),
+        quick: true,
+    },
+    Row {
+        name: "closefrom",
+        check: |bench, dir| lives_and_dies(bench, dir, &[], "closefrom"),
+        quick: true,
+    },
+    Row {
+        name: "the main thread ends first",
+        check: |b, dir| lives_and_dies(b, dir, &[], "thread"),
+        quick: true,
+    },
+    Row {
+        name: "a fork whose parent dies first",
+        check: |b, dir| lives_and_dies(b, dir, &[], "fork"),
+        quick: true,
+    },
     Row { name: "exec", check: exec, quick: true },
     Row { name: "vfork", check: |b, dir| shares_memory(b, dir, APP, "vfork"), quick: false },
-    Row { name: "vfork, the recorder loaded late", check: |b, dir| shares_memory(b, dir, LATE, "vfork"), quick: false },
-    Row { name: "clone with the same memory", check: |b, dir| shares_memory(b, dir, APP, "clone"), quick: false },
+    Row {
+        name: "vfork, the recorder loaded late",
+        check: |b, dir| shares_memory(b, dir, LATE, "vfork"),
+        quick: false,
+    },
+    Row {
+        name: "clone with the same memory",
+        check: |b, dir| shares_memory(b, dir, APP, "clone"),
+        quick: false,
+    },
     Row { name: "a crash loop", check: crash_loop, quick: false },
-    Row { name: "a limit of 8 MB", check: |bench, dir| memory::limit(bench, dir, At::Max, 8), quick: true },
-    Row { name: "a limit of 16 MB", check: |bench, dir| memory::limit(bench, dir, At::Max, 16), quick: false },
-    Row { name: "a limit of 24 MB", check: |bench, dir| memory::limit(bench, dir, At::Max, 24), quick: true },
-    Row { name: "a limit of 64 MB", check: |bench, dir| memory::limit(bench, dir, At::Max, 64), quick: false },
-    Row { name: "a limit of 24 MB above the group", check: |b, dir| memory::limit(b, dir, At::Above, 24), quick: true },
+    Row {
+        name: "a limit of 8 MB",
+        check: |bench, dir| memory::limit(bench, dir, At::Max, 8),
+        quick: true,
+    },
+    Row {
+        name: "a limit of 16 MB",
+        check: |bench, dir| memory::limit(bench, dir, At::Max, 16),
+        quick: false,
+    },
+    Row {
+        name: "a limit of 24 MB",
+        check: |bench, dir| memory::limit(bench, dir, At::Max, 24),
+        quick: true,
+    },
+    Row {
+        name: "a limit of 64 MB",
+        check: |bench, dir| memory::limit(bench, dir, At::Max, 64),
+        quick: false,
+    },
+    Row {
+        name: "a limit of 24 MB above the group",
+        check: |b, dir| memory::limit(b, dir, At::Above, 24),
+        quick: true,
+    },
     Row { name: "128 CPUs", check: memory::many_cpus, quick: true },
     Row { name: "a limit of 24 MB on another folder", check: memory::limit_inside, quick: false },
 ];
 
 /// The rows that need control groups of version 2.
 pub(crate) const OF_VERSION_2: &[Row] = &[
-    Row { name: "memory.high of 16 MB", check: |bench, dir| memory::limit(bench, dir, At::High, 16), quick: true },
-    Row { name: "memory.high of 64 MB", check: |bench, dir| memory::limit(bench, dir, At::High, 64), quick: true },
+    Row {
+        name: "memory.high of 16 MB",
+        check: |bench, dir| memory::limit(bench, dir, At::High, 16),
+        quick: true,
+    },
+    Row {
+        name: "memory.high of 64 MB",
+        check: |bench, dir| memory::limit(bench, dir, At::High, 64),
+        quick: true,
+    },
 ];
 
 /// The readers of a session.
-const READERS: &[(&str, &[&str])] = &[("beside", &[]), ("in a container", CONTAINER), ("without /proc", WITHOUT_PROC)];
+const READERS: &[(&str, &[&str])] =
+    &[("beside", &[]), ("in a container", CONTAINER), ("without /proc", WITHOUT_PROC)];
 
 /// The application stays and is live; it is killed and is dead; it ends well, and that is known.
 fn lives_and_dies(bench: &Bench, dir: &Path, wrapper: &[&str], how: &str) -> Result<()> {
@@ -95,7 +178,8 @@ fn lives_and_dies(bench: &Bench, dir: &Path, wrapper: &[&str], how: &str) -> Res
     }
     bench.run(dir, wrapper, &[how, "exit", &jail])?;
     if how == "fork" {
-        // The child goes on when the application has ended, and ends well. The application itself has called `_exit`, so it died in the session.
+        // The child goes on when the application has ended, and ends well. The application itself
+        // has called `_exit`, so it died in the session.
         bench::wait(|| newest(bench, dir).is_ok_and(|session| !session.is_live()))?;
         let last = newest(bench, dir)?;
         ensure!(last.is_killed(), "after the child's good end: {last:?}");
@@ -137,7 +221,8 @@ fn at_once(bench: &Bench, dir: &Path) -> Result<()> {
     kept(bench, dir).map(drop)
 }
 
-/// A container's first process dies; the next container's first process has its number, and often its namespace has the same inode.
+/// A container's first process dies; the next container's first process has its number, and often
+/// its namespace has the same inode.
 fn reused(bench: &Bench, dir: &Path) -> Result<()> {
     for round in 0..5 {
         bench.run(dir, CONTAINER, DIES)?;
@@ -164,11 +249,15 @@ fn read_elsewhere(bench: &Bench, dir: &Path) -> Result<()> {
     for _ in 0..8 {
         bench.run(dir, CONTAINER, DIES)?;
     }
-    let is_there = bench.sessions(dir, CONTAINER)?.iter().any(|other| other.uuid == session.uuid && other.is_live());
+    let is_there = bench
+        .sessions(dir, CONTAINER)?
+        .iter()
+        .any(|other| other.uuid == session.uuid && other.is_live());
     ensure!(is_there, "the living session is gone, or not live");
     staying.kill()?;
     let sessions = bench.sessions(dir, CONTAINER)?;
-    let dead = sessions.iter().find(|other| other.uuid == session.uuid).context("the session is gone")?;
+    let dead =
+        sessions.iter().find(|other| other.uuid == session.uuid).context("the session is gone")?;
     ensure!(dead.is_killed(), "after its death: {dead:?}");
     Ok(())
 }
@@ -195,13 +284,16 @@ fn exec(bench: &Bench, dir: &Path) -> Result<()> {
     bench.run(dir, &[], &["exec", "exit"])
 }
 
-/// Each event is there once, or is counted as lost; a child of `vfork` or `clone` shares all memory.
+/// Each event is there once, or is counted as lost; a child of `vfork` or `clone` shares all
+/// memory.
 fn shares_memory(bench: &Bench, dir: &Path, app: &str, how: &str) -> Result<()> {
     bench.run_as(app, dir, &[], &[how, "kill"])?;
     let session = bench.only(dir, &[])?;
     let to = bench.place("recovered")?;
     let mut command = std::process::Command::new(&bench.lastwords);
-    bench::output(command.arg("recover").arg(&session.folder).arg("-o").arg(&to).args(["--to", "json"]))?;
+    bench::output(
+        command.arg("recover").arg(&session.folder).arg("-o").arg(&to).args(["--to", "json"]),
+    )?;
     let path = std::fs::read_dir(&to)?.flatten().next().context("nothing was recovered")?.path();
     let text = std::fs::read_to_string(path)?;
     std::fs::remove_dir_all(to)?;
@@ -210,17 +302,24 @@ fn shares_memory(bench: &Bench, dir: &Path, app: &str, how: &str) -> Result<()> 
     let inspected: serde_json::Value = serde_json::from_str(&inspected)?;
     let streams = inspected["sessions"][0]["streams"].as_array().cloned().unwrap_or_default();
     let lost = |stream: &serde_json::Value| {
-        stream["lost"].as_object().map_or(0, |lost| lost.values().filter_map(serde_json::Value::as_u64).sum::<u64>())
+        stream["lost"]
+            .as_object()
+            .map_or(0, |lost| lost.values().filter_map(serde_json::Value::as_u64).sum::<u64>())
     };
     let lost: u64 = streams.iter().map(lost).sum();
     for name in ["app:step", "app:beside", "app:vforked"] {
         let mut seen = BTreeSet::new();
         for line in text.lines().filter(|line| line.contains(&format!("\"event\":\"{name}\""))) {
-            let number: u64 = serde_json::from_str::<serde_json::Value>(line)?["fields"]["n"].as_u64().context("n")?;
+            let number: u64 = serde_json::from_str::<serde_json::Value>(line)?["fields"]["n"]
+                .as_u64()
+                .context("n")?;
             ensure!(seen.insert(number), "{name} {number} is there twice");
         }
         let missing = seen.last().map_or(0, |last| last + 1 - seen.len() as u64);
-        ensure!(missing <= lost, "{name}: {missing} events are missing, {lost} are counted as lost");
+        ensure!(
+            missing <= lost,
+            "{name}: {missing} events are missing, {lost} are counted as lost"
+        );
         ensure!(!seen.is_empty(), "no {name}");
     }
     Ok(())
@@ -234,7 +333,10 @@ fn crash_loop(bench: &Bench, dir: &Path) -> Result<()> {
         let sessions = bench.sessions(dir, &[])?;
         let newest = sessions.last().context("no session")?.uuid.clone();
         let first = first.get_or_insert_with(|| newest.clone());
-        ensure!(sessions.iter().any(|session| session.uuid == *first), "death {death}: the first is gone");
+        ensure!(
+            sessions.iter().any(|session| session.uuid == *first),
+            "death {death}: the first is gone"
+        );
         ensure!(sessions.len() <= KEPT + 1, "death {death}: {} sessions are kept", sessions.len());
         std::thread::sleep(Duration::from_millis(800));
     }

@@ -30,13 +30,16 @@ pub(crate) fn json(text: &str) -> Result<Vec<Event>> {
     let mut lines = text.lines();
     let head = lines.next().context("no first line")?;
     ensure!(head.starts_with("{\"schema\":\"lastwords.events.v1\""), "the schema: {head}");
-    lines.map(|line| of_line(line).with_context(|| line.chars().take(400).collect::<String>())).collect()
+    lines
+        .map(|line| of_line(line).with_context(|| line.chars().take(400).collect::<String>()))
+        .collect()
 }
 
 fn of_line(line: &str) -> Result<Event> {
     let json = json::parse(line).map_err(anyhow::Error::msg)?;
     let name = json.get("event").and_then(Json::text).context("no name")?.to_owned();
-    let Some(Json::Number(tid)) = json.get("context").and_then(|context| context.get("vtid")) else {
+    let Some(Json::Number(tid)) = json.get("context").and_then(|context| context.get("vtid"))
+    else {
         bail!("no id of the thread");
     };
     let tid = tid.parse()?;

@@ -37,14 +37,19 @@ pub(crate) enum Format {
 }
 
 impl Format {
-    /// Returns true if a field may have this name in place of the callsite's: control characters are replaced, names that come twice
-    /// get a number, and CTF has letters, digits and underscores alone.
+    /// Returns true if a field may have this name in place of the callsite's: control characters
+    /// are replaced, names that come twice get a number, and CTF has letters, digits and
+    /// underscores alone.
     fn is_name(self, name: &str, found: &str) -> bool {
-        let word = |character: char| if character.is_ascii_alphanumeric() { character } else { '_' };
+        let word =
+            |character: char| if character.is_ascii_alphanumeric() { character } else { '_' };
         let is_ctf = self == Self::Ctf;
         let name: String = if is_ctf { name.chars().map(word).collect() } else { plain(name) };
-        let (name, found) =
-            if is_ctf { (name.trim_start_matches('_'), found.trim_start_matches('_')) } else { (&*name, found) };
+        let (name, found) = if is_ctf {
+            (name.trim_start_matches('_'), found.trim_start_matches('_'))
+        } else {
+            (&*name, found)
+        };
         let number = |rest: &str| rest.trim_start_matches('_').parse::<u32>().is_ok();
         found == name || found.strip_prefix(name).is_some_and(number)
     }
@@ -98,24 +103,28 @@ pub(crate) fn judge(
     // Where a rule disables the events of spans, no event says which id a new span has.
     let may_learn = lack != Lack::Nothing || model.has_rules;
     let is_whole = lack == Lack::Nothing;
-    let mut judge = Judge { model, format, may_learn, is_whole, ids: HashMap::new(), sum: Sum::default() };
+    let mut judge =
+        Judge { model, format, may_learn, is_whole, ids: HashMap::new(), sum: Sum::default() };
     let known: Vec<u64> = report.threads.iter().map(|(tid, _)| *tid).collect();
     if let Some(event) = found.iter().find(|event| !known.contains(&event.tid)) {
         bail!("INVENTED: an event of thread {}, {}", event.tid, event.name);
     }
-    // Events that are missing, and the oldest ones, of which some may have been refused before others were overwritten.
+    // Events that are missing, and the oldest ones, of which some may have been refused before
+    // others were overwritten.
     let (mut missing, mut oldest) = (0, 0);
     for (thread, wanted) in model.threads.iter().enumerate() {
         let (tid, done) = report.threads[thread];
         // How often a value is formatted, and the event in its formatting recorded, is not told.
-        let found: Vec<&Event> = found.iter().filter(|event| event.tid == tid && !event.is_loud()).collect();
+        let found: Vec<&Event> =
+            found.iter().filter(|event| event.tid == tid && !event.is_loud()).collect();
         // The step at which the program died may have recorded.
         let least = wanted.iter().filter(|wanted| wanted.step < done).count();
         let most = wanted.iter().filter(|wanted| wanted.step <= done).count();
         let wanted = OfThread { all: &wanted[..most], least, thread };
         let one = match (lack, found.first()) {
             (Lack::Nothing, _) => wanted.follow(&mut judge, &found, 0, false)?,
-            // Where events are like each other, the first one may be any of several. The right one has the fewest gaps behind it.
+            // Where events are like each other, the first one may be any of several. The right one
+            // has the fewest gaps behind it.
             (Lack::Oldest { .. }, Some(first)) => {
                 let is_first = |at: &usize| judge.clone().event(&wanted.all[*at], first).is_ok();
                 let begins: Vec<usize> = (0..most).rev().filter(is_first).collect();
@@ -154,7 +163,8 @@ pub(crate) fn judge(
     if let Lack::Oldest { refused } | Lack::Any { refused } = lack {
         // An event that was under way when the program died may be counted.
         let told = missing as u64..=(missing + oldest + report.threads.len()) as u64;
-        let is_told = if model.is_loud { refused >= missing as u64 } else { told.contains(&refused) };
+        let is_told =
+            if model.is_loud { refused >= missing as u64 } else { told.contains(&refused) };
         ensure!(is_told, "LOST: {missing} events are missing, {refused} are told");
     }
     Ok((judge.sum, judge.ids))
@@ -170,8 +180,15 @@ struct OfThread<'a> {
 }
 
 impl OfThread<'_> {
-    /// Judges the events that were found, the first of which may be this one. Returns how many are missing, if some `may_lack`.
-    fn follow(&self, judge: &mut Judge<'_>, found: &[&Event], begin: usize, may_lack: bool) -> Result<usize> {
+    /// Judges the events that were found, the first of which may be this one. Returns how many are
+    /// missing, if some `may_lack`.
+    fn follow(
+        &self,
+        judge: &mut Judge<'_>,
+        found: &[&Event],
+        begin: usize,
+        may_lack: bool,
+    ) -> Result<usize> {
         let Self { all, least, thread } = self;
         let (mut at, mut missing) = (begin, 0);
         for (number, found) in found.iter().enumerate() {
@@ -182,15 +199,26 @@ impl OfThread<'_> {
             // Where no event is like this one, the next one's error tells more.
             let next = if next < all.len() { next } else { at };
             let Some(wanted) = all.get(next) else {
-                bail!("INVENTED, thread {thread}: {} events of {}: {}", number + 1, all.len(), found.shown());
+                bail!(
+                    "INVENTED, thread {thread}: {} events of {}: {}",
+                    number + 1,
+                    all.len(),
+                    found.shown()
+                );
             };
-            let place = || format!("thread {thread}, event {number} (step {}): {}", wanted.step, found.shown());
+            let place = || {
+                format!("thread {thread}, event {number} (step {}): {}", wanted.step, found.shown())
+            };
             judge.event(wanted, found).with_context(place)?;
             missing += next - at;
             at = next + 1;
         }
         if !may_lack && at < *least {
-            bail!("LOST, thread {thread}: {} of {least} events, the next was {:?}", found.len(), all[at]);
+            bail!(
+                "LOST, thread {thread}: {} of {least} events, the next was {:?}",
+                found.len(),
+                all[at]
+            );
         }
         Ok(missing + least.saturating_sub(at))
     }
@@ -212,9 +240,12 @@ struct Judge<'a> {
 impl Judge<'_> {
     fn event(&mut self, wanted: &Wanted, found: &Event) -> Result<()> {
         // An empty target is not shown.
-        let is_named = |name: &String| plain(name).trim_start_matches(':') == found.name.trim_start_matches(':');
+        let is_named = |name: &String| {
+            plain(name).trim_start_matches(':') == found.name.trim_start_matches(':')
+        };
         ensure!(wanted.names.iter().any(is_named), "NAME: one of {:?} expected", wanted.names);
-        let mut fields: Vec<(&str, &Json)> = found.fields.iter().map(|(name, value)| (&**name, value)).collect();
+        let mut fields: Vec<(&str, &Json)> =
+            found.fields.iter().map(|(name, value)| (&**name, value)).collect();
         self.span(wanted, &mut fields)?;
         // Fields are in the order of the callsite.
         let message = wanted.message.iter().map(|message| ("message", Value::Message(message)));
@@ -224,9 +255,12 @@ impl Judge<'_> {
         let mut fields = fields.into_iter().peekable();
         let (mut texts, mut left_out, mut numbers) = (Texts::default(), 0, 4);
         for ((name, value), place) in expected {
-            let Some((_, found_value)) = fields.next_if(|(found, _)| self.format.is_name(name, found)) else {
+            let Some((_, found_value)) =
+                fields.next_if(|(found, _)| self.format.is_name(name, found))
+            else {
                 // A constant message is the name.
-                let is_name = |text: &str| found.name == text || found.name.ends_with(&format!(":{text}"));
+                let is_name =
+                    |text: &str| found.name == text || found.name.ends_with(&format!(":{text}"));
                 if matches!(value, Value::Message((text, true)) if is_name(text)) {
                     continue;
                 }
@@ -241,18 +275,22 @@ impl Judge<'_> {
                     texts.check(name, text, self.format, found_value)?;
                 }
                 Value::Of(other) if wanted.is_any && matches!(found_value, Json::Text(_)) => {
-                    let begin = text_of(self.format, found_value).unwrap_or_default().trim_end_matches(CUT);
+                    let begin =
+                        text_of(self.format, found_value).unwrap_or_default().trim_end_matches(CUT);
                     let shown = shown(other);
-                    let text = shown.iter().find(|text| text.starts_with(begin)).unwrap_or(&shown[0]);
+                    let text =
+                        shown.iter().find(|text| text.starts_with(begin)).unwrap_or(&shown[0]);
                     texts.check(name, text, self.format, found_value)?;
                 }
                 Value::Of(other) => {
                     let is_right = is(other, found_value, self.format);
                     ensure!(is_right, "WRONG: field {name} is {found_value:?}, expected {other:?}");
-                    // Lines of text do not show whether a number was recorded as text, which may take more room.
+                    // Lines of text do not show whether a number was recorded as text, which may
+                    // take more room.
                     match wanted.is_any && self.format == Format::Text {
                         true => {
-                            let len = shown(other).map(|text| text.len()).into_iter().max().unwrap_or(0);
+                            let len =
+                                shown(other).map(|text| text.len()).into_iter().max().unwrap_or(0);
                             texts.all.push(Text { name: name.into(), len, kept: None });
                         }
                         false => numbers += 1,
@@ -267,7 +305,8 @@ impl Judge<'_> {
         }
         self.sum.events += 1;
         self.sum.values += wanted.fields.len() as u64;
-        self.sum.cut += left_out + texts.all.iter().filter(|text| text.kept.is_some()).count() as u64;
+        self.sum.cut +=
+            left_out + texts.all.iter().filter(|text| text.kept.is_some()).count() as u64;
         Ok(())
     }
 
@@ -290,24 +329,38 @@ impl Judge<'_> {
                     .context("SPAN: no text")?;
                 self.learn(span, id);
                 let known = self.ids.get(&span);
-                let is_right = wanted.span_text.as_ref().is_some_and(|expected| is_span_text(expected, text));
+                let is_right =
+                    wanted.span_text.as_ref().is_some_and(|expected| is_span_text(expected, text));
                 ensure!(is_right, "SPAN: {text:?}, expected {:?}", wanted.span_text);
-                ensure!(known == Some(&id), "SPAN: id {id}, but the span that it was in has {known:?}");
+                ensure!(
+                    known == Some(&id),
+                    "SPAN: id {id}, but the span that it was in has {known:?}"
+                );
             }
             What::New(span, ref parents) => {
                 let found = id("parent_id")?.context("no id of the parent")?;
                 let own = id("span_id")?.context("no id")?;
                 let known = |judge: &Self| -> Vec<u64> {
-                    let id = |parent: &Option<Span>| parent.map_or(Some(0), |parent| judge.ids.get(&parent).copied());
+                    let id = |parent: &Option<Span>| {
+                        parent.map_or(Some(0), |parent| judge.ids.get(&parent).copied())
+                    };
                     parents.iter().filter_map(id).collect()
                 };
-                let unknown: BTreeSet<Span> =
-                    parents.iter().flatten().filter(|parent| !self.ids.contains_key(parent)).copied().collect();
-                if let Some(one) = unknown.first().filter(|_| unknown.len() == 1 && !known(self).contains(&found)) {
+                let unknown: BTreeSet<Span> = parents
+                    .iter()
+                    .flatten()
+                    .filter(|parent| !self.ids.contains_key(parent))
+                    .copied()
+                    .collect();
+                if let Some(one) =
+                    unknown.first().filter(|_| unknown.len() == 1 && !known(self).contains(&found))
+                {
                     self.learn(*one, found);
                 }
                 // It may be either of two spans whose first events are lost.
-                let is_either = self.may_learn && unknown.len() > 1 && !self.ids.values().any(|id| *id == found);
+                let is_either = self.may_learn
+                    && unknown.len() > 1
+                    && !self.ids.values().any(|id| *id == found);
                 let expected = known(self);
                 ensure!(
                     is_either || expected.contains(&found),
@@ -352,7 +405,8 @@ struct Texts {
 
 impl Texts {
     fn check(&mut self, name: &str, expected: &str, format: Format, found: &Json) -> Result<()> {
-        let found = text_of(format, found).with_context(|| format!("WRONG: field {name} is {found:?}"))?;
+        let found =
+            text_of(format, found).with_context(|| format!("WRONG: field {name} is {found:?}"))?;
         let expected = stored(expected);
         let len = expected.len();
         if found == expected {
@@ -377,8 +431,14 @@ impl Texts {
         for text in &self.all {
             let Some(kept) = text.kept else { continue };
             let Text { name, len, .. } = text;
-            ensure!(total > room, "CUT: {name} of {len} bytes, though all texts together have {total}");
-            ensure!(*len > share, "UNFAIR: {name} of {len} bytes is cut to {kept}, its share is {share}");
+            ensure!(
+                total > room,
+                "CUT: {name} of {len} bytes, though all texts together have {total}"
+            );
+            ensure!(
+                *len > share,
+                "UNFAIR: {name} of {len} bytes is cut to {kept}, its share is {share}"
+            );
             ensure!(
                 kept + CUT.len() >= share * 3 / 4,
                 "UNFAIR: {name} of {len} bytes is cut to {kept}, its share is {share}"
@@ -397,8 +457,13 @@ fn text_of(format: Format, value: &Json) -> Option<&str> {
     }
 }
 
-/// Takes the last field, if it has this name. A name that the callsite has too is followed by a number.
-fn take_last<'a>(fields: &mut Vec<(&str, &'a Json)>, name: &str, format: Format) -> Option<&'a Json> {
+/// Takes the last field, if it has this name. A name that the callsite has too is followed by a
+/// number.
+fn take_last<'a>(
+    fields: &mut Vec<(&str, &'a Json)>,
+    name: &str,
+    format: Format,
+) -> Option<&'a Json> {
     fields.pop_if(|(found, _)| format.is_name(name, found)).map(|(_, value)| value)
 }
 
@@ -407,7 +472,8 @@ fn plain(name: &str) -> String {
     name.replace(char::is_control, "_")
 }
 
-/// Returns true if the text of a span is the expected one, or is marked as the beginning of one that is too long.
+/// Returns true if the text of a span is the expected one, or is marked as the beginning of one
+/// that is too long.
 pub(crate) fn is_span_text(expected: &str, found: &str) -> bool {
     // The table of open spans keeps NULs.
     let found = &*stored(found);
@@ -449,9 +515,13 @@ fn is_float(value: f64, found: &Json, format: Format) -> bool {
     match (format, found) {
         (Format::Perfetto, Json::Number(bits)) => {
             let bits = bits.strip_prefix("0x").and_then(|bits| u64::from_str_radix(bits, 16).ok());
-            bits.is_some_and(|bits| bits == value.to_bits() || (value.is_nan() && f64::from_bits(bits).is_nan()))
+            bits.is_some_and(|bits| {
+                bits == value.to_bits() || (value.is_nan() && f64::from_bits(bits).is_nan())
+            })
         }
-        (Format::Json, Json::Number(digits)) => digits.parse::<f64>().is_ok_and(|f| f.to_bits() == value.to_bits()),
+        (Format::Json, Json::Number(digits)) => {
+            digits.parse::<f64>().is_ok_and(|f| f.to_bits() == value.to_bits())
+        }
         (Format::Json, Json::Text(text)) => {
             let name = if value.is_nan() {
                 "NaN"
@@ -463,10 +533,15 @@ fn is_float(value: f64, found: &Json, format: Format) -> bool {
             !value.is_finite() && text == name
         }
         // Six digits are shown, as C's `%g` does.
-        (_, Json::Number(word)) if value.is_nan() => word.trim_start_matches('-').eq_ignore_ascii_case("nan"),
+        (_, Json::Number(word)) if value.is_nan() => {
+            word.trim_start_matches('-').eq_ignore_ascii_case("nan")
+        }
         (_, Json::Number(word)) => word.parse::<f64>().is_ok_and(|found| {
-            let near = if value.is_infinite() { 0.0 } else { (value * 1e-5).abs().max(f64::MIN_POSITIVE) };
-            found == value || ((found - value).abs() <= near && found.is_sign_negative() == value.is_sign_negative())
+            let near =
+                if value.is_infinite() { 0.0 } else { (value * 1e-5).abs().max(f64::MIN_POSITIVE) };
+            found == value
+                || ((found - value).abs() <= near
+                    && found.is_sign_negative() == value.is_sign_negative())
         }),
         _ => false,
     }

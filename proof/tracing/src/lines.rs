@@ -67,7 +67,10 @@ impl<'a> Rest<'a> {
                     return Ok(String::from_utf8(text)?);
                 }
                 [b'\\', b'x', ref rest @ ..] => {
-                    let digits = rest.get(..2).and_then(|digits| std::str::from_utf8(digits).ok()).context("digits")?;
+                    let digits = rest
+                        .get(..2)
+                        .and_then(|digits| std::str::from_utf8(digits).ok())
+                        .context("digits")?;
                     text.push(u8::from_str_radix(digits, 16)?);
                     self.0 = &rest[2..];
                 }
@@ -88,9 +91,12 @@ impl<'a> Rest<'a> {
 }
 
 fn all(bytes: &[u8], of: impl Fn(&mut Rest<'_>) -> Result<Event>) -> Result<Vec<Event>> {
-    let lines = bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty() && !line.starts_with(b"#"));
+    let lines = bytes
+        .split(|byte| *byte == b'\n')
+        .filter(|line| !line.is_empty() && !line.starts_with(b"#"));
     let read = |line: &[u8]| {
-        of(&mut Rest(line)).with_context(|| String::from_utf8_lossy(line).chars().take(400).collect::<String>())
+        of(&mut Rest(line))
+            .with_context(|| String::from_utf8_lossy(line).chars().take(400).collect::<String>())
     };
     lines.map(read).collect()
 }
@@ -147,23 +153,38 @@ mod tests {
     fn what_babeltrace_prints() {
         let line = "[06:44:58.5] (+?.?) vm:(23691) a::b:c: d: { cpu_id = 0 }, { vtid = 7 }, { x = -1, y = \"\\x1a\\\"é, \" }\n";
         let events = babeltrace(line.as_bytes()).unwrap();
-        let fields = [("x".into(), Json::Number("-1".into())), ("y".into(), Json::Text("\u{1a}\"é, ".into()))];
-        assert_eq!((&*events[0].name, events[0].tid, &events[0].fields[..]), ("a::b:c: d", 7, &fields[..]));
+        let fields = [
+            ("x".into(), Json::Number("-1".into())),
+            ("y".into(), Json::Text("\u{1a}\"é, ".into())),
+        ];
+        assert_eq!(
+            (&*events[0].name, events[0].tid, &events[0].fields[..]),
+            ("a::b:c: d", 7, &fields[..])
+        );
         let line = b"[0] (+1) vm:(1) a:b: { cpu_id = 0 }, { vtid = 7 }, { _x_present = ( \"absent\" : container = 0 ), x = { { } }, y = { 5 } }";
         assert_eq!(babeltrace(line).unwrap()[0].fields, [("y".into(), Json::Number("5".into()))]);
-        assert_eq!(babeltrace(b"[0] (+1) vm:(1) a:b: { cpu_id = 0 }, { vtid = 7 }, { }").unwrap()[0].fields, []);
+        assert_eq!(
+            babeltrace(b"[0] (+1) vm:(1) a:b: { cpu_id = 0 }, { vtid = 7 }, { }").unwrap()[0]
+                .fields,
+            []
+        );
     }
 
     #[test]
     fn lines_of_text() {
-        let events =
-            text("06:44:58.5 INFO  [000] thread-0-23700 p:up.rs:1: a=1 b=\"x \\n\" c=<,\n".as_bytes()).unwrap();
+        let events = text(
+            "06:44:58.5 INFO  [000] thread-0-23700 p:up.rs:1: a=1 b=\"x \\n\" c=<,\n".as_bytes(),
+        )
+        .unwrap();
         let fields = [
             ("a".into(), Json::Number("1".into())),
             ("b".into(), Json::Text("x \n".into())),
             ("c".into(), Json::Number("<,".into())),
         ];
-        assert_eq!((&*events[0].name, events[0].tid, &events[0].fields[..]), ("p:up.rs:1", 23700, &fields[..]));
+        assert_eq!(
+            (&*events[0].name, events[0].tid, &events[0].fields[..]),
+            ("p:up.rs:1", 23700, &fields[..])
+        );
         let events = text(b"06:44:58.5 INFO  [000] main-7 p:ready\n").unwrap();
         assert_eq!((&*events[0].name, events[0].tid, events[0].fields.len()), ("p:ready", 7, 0));
     }

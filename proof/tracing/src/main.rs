@@ -1,10 +1,11 @@
-//! Programs of random shape record by `tracing` and the `log` crate, and are killed; every value, name and span that is recovered is
-//! compared with what the seed says it must be.
+//! Programs of random shape record by `tracing` and the `log` crate, and are killed; every value,
+//! name and span that is recovered is compared with what the seed says it must be.
 //!
-//! A shape is some dispatchers, some callsites and a script for each thread ([`shape`]). [`record`] is the program: it makes the
-//! callsites, as the macros of `tracing` do ([`site`]), follows the scripts and kills itself. [`model`] follows the same scripts and
-//! says what must be found, by the rules of `tracing` alone. [`run`] starts the program and recovers, [`found`] reads what was recovered, without
-//! code of the library, and [`judge`] compares.
+//! A shape is some dispatchers, some callsites and a script for each thread ([`shape`]). [`record`]
+//! is the program: it makes the callsites, as the macros of `tracing` do ([`site`]), follows the
+//! scripts and kills itself. [`model`] follows the same scripts and says what must be found, by the
+//! rules of `tracing` alone. [`run`] starts the program and recovers, [`found`] reads what was
+//! recovered, without code of the library, and [`judge`] compares.
 //!
 //! ```text
 //! cargo run -p lastwords-proof-tracing -- --lastwords target/debug/lastwords --shapes 10000 --seed 1
@@ -63,8 +64,8 @@ struct Args {
     /// Go on after a shape that fails
     #[arg(long)]
     keep_going: bool,
-    /// The part of CI: always the same 60 shapes, so that a change is judged by what it changes, and Babeltrace as `cargo xtask setup` has
-    /// laid it out
+    /// The part of CI: always the same 60 shapes, so that a change is judged by what it changes,
+    /// and Babeltrace as `cargo xtask setup` has laid it out
     #[arg(long, conflicts_with_all = ["shapes", "seed", "shape", "babeltrace"])]
     quick: bool,
 }
@@ -85,10 +86,13 @@ enum Part {
 fn main() -> ExitCode {
     let mut args = Args::parse();
     if args.quick {
-        (args.shapes, args.seed, args.babeltrace) = (60, Some(1), Some(rig::bin().join("babeltrace2.1")));
+        (args.shapes, args.seed, args.babeltrace) =
+            (60, Some(1), Some(rig::bin().join("babeltrace2.1")));
     }
     let done = match &args.part {
-        Some(Part::Record { seed, shape, folder }) => record::run(Shape::random(*seed, *shape), folder),
+        Some(Part::Record { seed, shape, folder }) => {
+            record::run(Shape::random(*seed, *shape), folder)
+        }
         None => all(&args),
     };
     rig::exit(done)
@@ -96,14 +100,21 @@ fn main() -> ExitCode {
 
 /// Runs all shapes, two for each CPU at a time.
 fn all(args: &Args) -> Result<()> {
-    let clock = || std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_nanos() as u64 % 1_000_000_007;
+    let clock = || {
+        std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_nanos() as u64
+            % 1_000_000_007
+    };
     let seed = args.seed.unwrap_or_else(clock);
     println!("seed {seed}");
     let lastwords = match &args.lastwords {
         Some(path) => path.clone(),
         None => std::env::current_exe()?.with_file_name("lastwords"),
     };
-    ensure!(lastwords.is_file(), "no program {}: build it, or name it by --lastwords", lastwords.display());
+    ensure!(
+        lastwords.is_file(),
+        "no program {}: build it, or name it by --lastwords",
+        lastwords.display()
+    );
     let folder = scratch()?;
     let begun = Instant::now();
     let end = args.shape.map_or(args.shapes, |shape| shape + 1);

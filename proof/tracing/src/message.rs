@@ -1,4 +1,5 @@
-//! Messages: format strings, which are part of a program's text, and what a reader may take for an event's name.
+//! Messages: format strings, which are part of a program's text, and what a reader may take for an
+//! event's name.
 
 use std::fmt;
 

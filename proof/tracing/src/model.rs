@@ -1,4 +1,5 @@
-//! The events that must be found: each script is followed step by step, by the rules of `tracing` alone.
+//! The events that must be found: each script is followed step by step, by the rules of `tracing`
+//! alone.
 
 use crate::message::{self, Arguments};
 use crate::shape::{self, Parent, Shape, Site, Step};
@@ -34,7 +35,8 @@ pub(crate) struct Wanted {
     pub(crate) fields: Vec<(String, Expected)>,
     /// The message. Where it is constant it may be the name, and no field.
     pub(crate) message: Option<(String, bool)>,
-    /// The place of each of `fields` among all fields of the callsite, and that of the message behind them.
+    /// The place of each of `fields` among all fields of the callsite, and that of the message
+    /// behind them.
     pub(crate) places: Vec<usize>,
     /// Values are of so many types that all may be recorded as text.
     pub(crate) is_any: bool,
@@ -47,7 +49,8 @@ pub(crate) struct Model {
     /// For the main thread and each thread, in the order of steps.
     pub(crate) threads: Vec<Vec<Wanted>>,
     pub(crate) spans: Vec<Made>,
-    /// Spans that are open when the first thread has ended, and those that the other threads may have open then.
+    /// Spans that are open when the first thread has ended, and those that the other threads may
+    /// have open then.
     pub(crate) open: (usize, usize),
     /// Some rules change which events the session takes.
     pub(crate) has_rules: bool,
@@ -89,8 +92,14 @@ impl Model {
         let rules = has_rules && shape.threads.iter().flatten().any(is_rule);
         let mut fields = shape.events.iter().chain(&shape.spans).flat_map(|site| &site.fields);
         let is_loud = fields.any(|field| matches!(field.kind, Kind::Loud(_)));
-        let mut model =
-            Self { threads: Vec::new(), spans: Vec::new(), open: (0, 0), has_rules: rules, is_loud, cut_in_table: 0 };
+        let mut model = Self {
+            threads: Vec::new(),
+            spans: Vec::new(),
+            open: (0, 0),
+            has_rules: rules,
+            is_loud,
+            cut_in_table: 0,
+        };
         let mut main = Follower::new(shape, &mut model, Vec::new(), has_rules);
         for (site, key) in &shape.shared {
             main.new_span(0, *site, *key, Parent::Root);
@@ -126,13 +135,14 @@ impl Model {
             }
         }
         let seen = |spans: &[Made]| spans.iter().filter(|span| span.is_seen).count();
-        model.open.0 = model.spans[..of_first].iter().filter(|span| span.is_seen && span.uses > 0).count();
+        model.open.0 =
+            model.spans[..of_first].iter().filter(|span| span.is_seen && span.uses > 0).count();
         model.open.1 = seen(&model.spans) - closed - model.open.0;
         model
     }
 
-    /// The text by which events show the span: the values that it was given, in the order in which they were given, and those of each
-    /// record in the order in which the callsite has its fields.
+    /// The text by which events show the span: the values that it was given, in the order in which
+    /// they were given, and those of each record in the order in which the callsite has its fields.
     pub(crate) fn text(&self, shape: &Shape, span: Span) -> String {
         let made = &self.spans[span];
         let site = &shape.spans[made.site];
@@ -144,8 +154,10 @@ impl Model {
         // The table has 0x1f between target, name and fields.
         let head = format!("{}::{}", site.target, site.name.as_deref().unwrap_or_default());
         let head = stored(&head).replace('\u{1f}', "\u{1a}");
-        let values: Vec<String> =
-            given.iter().map(|(at, text)| format!("{}={text}", stored(&site.fields[*at].name))).collect();
+        let values: Vec<String> = given
+            .iter()
+            .map(|(at, text)| format!("{}={text}", stored(&site.fields[*at].name)))
+            .collect();
         if values.is_empty() { head } else { format!("{head}{{{}}}", values.join(" ")) }
     }
 }
@@ -158,7 +170,8 @@ struct Follower<'a> {
     handles: Vec<Option<Span>>,
     entered: Vec<Option<Span>>,
     defaults: Vec<usize>,
-    /// For each dispatcher, the spans that the thread is in, and whether it was in each of them already.
+    /// For each dispatcher, the spans that the thread is in, and whether it was in each of them
+    /// already.
     stacks: Vec<Vec<(Span, bool)>>,
     wanted: Vec<Wanted>,
     /// The session has rules.
@@ -168,7 +181,12 @@ struct Follower<'a> {
 }
 
 impl<'a> Follower<'a> {
-    fn new(shape: &'a Shape, model: &'a mut Model, handles: Vec<Option<Span>>, has_rules: bool) -> Self {
+    fn new(
+        shape: &'a Shape,
+        model: &'a mut Model,
+        handles: Vec<Option<Span>>,
+        has_rules: bool,
+    ) -> Self {
         Self {
             shape,
             model,
@@ -189,7 +207,11 @@ impl<'a> Follower<'a> {
     /// Returns true if the session takes events of the provider.
     fn is_taken(&self, provider: &str) -> bool {
         let name = format!("{provider}:");
-        self.rules.iter().rev().find(|(begin, _)| name.starts_with(begin)).is_none_or(|(_, enable)| *enable)
+        self.rules
+            .iter()
+            .rev()
+            .find(|(begin, _)| name.starts_with(begin))
+            .is_none_or(|(_, enable)| *enable)
     }
 
     /// The span, or the nearest one around it that the recorder sees.
@@ -296,7 +318,15 @@ impl<'a> Follower<'a> {
         });
     }
 
-    fn log(&mut self, step: usize, message: usize, key: u64, level: usize, place: u32, target: &str) {
+    fn log(
+        &mut self,
+        step: usize,
+        message: usize,
+        key: u64,
+        level: usize,
+        place: u32,
+        target: &str,
+    ) {
         let dispatcher = self.shape.dispatchers[self.default()];
         if !dispatcher.sees(level) || !self.is_taken(target) {
             return;
@@ -317,8 +347,10 @@ impl<'a> Follower<'a> {
     fn new_span(&mut self, step: usize, number: usize, key: u64, parent: Parent) {
         let site = &self.shape.spans[number];
         let dispatcher = self.default();
-        let (makes, sees) =
-            (self.shape.dispatchers[dispatcher].makes(site.level), self.shape.dispatchers[dispatcher].sees(site.level));
+        let (makes, sees) = (
+            self.shape.dispatchers[dispatcher].makes(site.level),
+            self.shape.dispatchers[dispatcher].sees(site.level),
+        );
         if !makes {
             self.handles.push(None);
             return;
@@ -337,7 +369,11 @@ impl<'a> Follower<'a> {
         if let Some(parent) = parent_made {
             self.model.spans[parent].uses += 1;
         }
-        let given = given(site, key, (0..site.fields.len()).filter(|at| site.fields[*at].is_present(key, *at)));
+        let given = given(
+            site,
+            key,
+            (0..site.fields.len()).filter(|at| site.fields[*at].is_present(key, *at)),
+        );
         self.model.spans.push(Made {
             site: number,
             dispatcher,
@@ -376,15 +412,22 @@ impl<'a> Follower<'a> {
 
     fn span_event(&mut self, step: usize, span: Span, verb: &str, what: What, values: Values) {
         let made = &self.model.spans[span];
-        if made.is_seen && !self.is_taken("span") && (verb == "new" || (verb == "record" && !values.fields.is_empty()))
+        if made.is_seen
+            && !self.is_taken("span")
+            && (verb == "new" || (verb == "record" && !values.fields.is_empty()))
         {
-            // The table has one byte between target and name, one in front of the fields, and no braces.
+            // The table has one byte between target and name, one in front of the fields, and no
+            // braces.
             let shown = self.model.text(self.shape, span);
             let len = if made.given.is_empty() { shown.len() } else { shown.len() - 2 };
             self.model.cut_in_table += u64::from(len > TABLE_ROOM);
         } else if made.is_seen && self.is_taken("span") {
             let site = &self.shape.spans[made.site];
-            let name = format!("span:{verb} {}::{}", site.target, site.name.as_deref().unwrap_or_default());
+            let name = format!(
+                "span:{verb} {}::{}",
+                site.target,
+                site.name.as_deref().unwrap_or_default()
+            );
             self.wanted.push(Wanted {
                 step,
                 what,
@@ -426,22 +469,37 @@ fn values_of(site: &Site, key: u64) -> Values {
 
 /// The values of these fields.
 fn values_at(site: &Site, key: u64, places: impl Iterator<Item = usize>) -> Values {
-    let mut values = Values { is_any: site.fields.iter().any(|field| field.kind == Kind::Any), ..Values::default() };
+    let mut values = Values {
+        is_any: site.fields.iter().any(|field| field.kind == Kind::Any),
+        ..Values::default()
+    };
     for at in places {
         let field = &site.fields[at];
         values.fields.push((field.name.clone(), field.kind.value(key, at).expected()));
         // The message stands among the fields.
-        values.places.push(at + usize::from(site.message.is_some_and(|(message, _)| message <= at)));
+        values
+            .places
+            .push(at + usize::from(site.message.is_some_and(|(message, _)| message <= at)));
     }
     values
 }
 
 fn message_of(number: usize, key: u64) -> (String, bool) {
-    (message::with(number, &Arguments::from_key(key), |message| message.to_string()), message::is_constant(number))
+    (
+        message::with(number, &Arguments::from_key(key), |message| message.to_string()),
+        message::is_constant(number),
+    )
 }
 
-/// The names that an event may have: its own, or else the constant part of its message, or the place in the source. Values never.
-fn names(target: &str, name: Option<&str>, message: Option<usize>, file: &str, line: u32) -> Vec<String> {
+/// The names that an event may have: its own, or else the constant part of its message, or the
+/// place in the source. Values never.
+fn names(
+    target: &str,
+    name: Option<&str>,
+    message: Option<usize>,
+    file: &str,
+    line: u32,
+) -> Vec<String> {
     if let Some(name) = name {
         return vec![format!("{target}:{name}")];
     }
@@ -452,7 +510,8 @@ fn names(target: &str, name: Option<&str>, message: Option<usize>, file: &str, l
         let parts: Vec<&str> = message::TEMPLATES[number].split("{}").collect();
         for shown in 0..1u32 << (parts.len() - 1) {
             let hole = |at: usize| if at > 0 && shown >> (at - 1) & 1 == 1 { "{}" } else { "" };
-            let name: String = parts.iter().enumerate().flat_map(|(at, part)| [hole(at), part]).collect();
+            let name: String =
+                parts.iter().enumerate().flat_map(|(at, part)| [hole(at), part]).collect();
             if !name.trim().is_empty() {
                 names.push(format!("{target}:{name}"));
             }

@@ -1,4 +1,5 @@
-//! A layer beside the recorder's, as applications have: it formats all values, and keeps data of its own with each span.
+//! A layer beside the recorder's, as applications have: it formats all values, and keeps data of
+//! its own with each span.
 
 use std::fmt::{self, Write as _};
 

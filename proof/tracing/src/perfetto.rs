@@ -14,7 +14,9 @@ fn fields(bytes: &[u8]) -> Result<Vec<(u64, Wire<'_>)>> {
 pub(crate) fn read(bytes: &[u8]) -> Result<Vec<Event>> {
     let mut events = Vec::new();
     for (number, packet) in fields(bytes)? {
-        let (1, Wire::Bytes(packet)) = (number, packet) else { bail!("field {number} in the trace") };
+        let (1, Wire::Bytes(packet)) = (number, packet) else {
+            bail!("field {number} in the trace")
+        };
         for (number, field) in fields(packet)? {
             if let (11, Wire::Bytes(event)) = (number, field) {
                 events.extend(self::event(event)?);

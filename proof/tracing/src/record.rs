@@ -50,17 +50,21 @@ pub(crate) fn run(shape: Shape, folder: &Path) -> Result<()> {
             if discard { main.discard() } else { main }
         }
     };
-    let start = |channel| lastwords::Session::builder("shape").dir(folder).channel(channel).spans(4096).start();
+    let start = |channel| {
+        lastwords::Session::builder("shape").dir(folder).channel(channel).spans(4096).start()
+    };
     let session = start(main)?;
     let place = session.folder().context("the session has a folder")?;
     std::fs::write(folder.join("first"), place.as_os_str().as_encoded_bytes())?;
     let second = if shape.has_second { Some(start(large)?) } else { None };
-    let dispatchers: Vec<Dispatch> = shape.dispatchers.iter().map(|dispatcher| dispatch(*dispatcher)).collect();
+    let dispatchers: Vec<Dispatch> =
+        shape.dispatchers.iter().map(|dispatcher| dispatch(*dispatcher)).collect();
     dispatcher::set_global_default(dispatchers[0].clone())?;
     if shape.logs {
         tracing_log::LogTracer::init()?;
     }
-    let make = |sites: &[Site], is_span| sites.iter().map(|site| make(site, is_span)).collect::<Vec<_>>();
+    let make =
+        |sites: &[Site], is_span| sites.iter().map(|site| make(site, is_span)).collect::<Vec<_>>();
     let (events, spans) = (make(&shape.events, false), make(&shape.spans, true));
     let panicking = [false, true].map(|is_span| site::make(&panics(is_span)));
     let _ = HOOK.set(record_loudly);
@@ -68,13 +72,24 @@ pub(crate) fn run(shape: Shape, folder: &Path) -> Result<()> {
     std::panic::set_hook(Box::new(|_| ()));
     let steps = std::fs::File::create(folder.join("steps"))?;
     let (shared, given) = (Vec::new(), Vec::new());
-    let mut program = Program { shape, dispatchers, events, spans, shared, given, panicking, session, steps };
+    let mut program =
+        Program { shape, dispatchers, events, spans, shared, given, panicking, session, steps };
     program.tell(0, 0)?;
-    program.shared = program.shape.shared.iter().map(|(site, key)| program.span(*site, *key, None, true)).collect();
+    program.shared = program
+        .shape
+        .shared
+        .iter()
+        .map(|(site, key)| program.span(*site, *key, None, true))
+        .collect();
     let give = |(site, key, parent): &(usize, u64, Option<usize>)| {
         program.span(*site, *key, parent.map(|parent| &program.shared[parent]), true)
     };
-    program.given = program.shape.given.iter().map(|given| Mutex::new(given.iter().map(give).collect())).collect();
+    program.given = program
+        .shape
+        .given
+        .iter()
+        .map(|given| Mutex::new(given.iter().map(give).collect()))
+        .collect();
     program.tell(0, 1)?;
     let program = &program;
     std::thread::scope(|scope| {
@@ -88,7 +103,10 @@ pub(crate) fn run(shape: Shape, folder: &Path) -> Result<()> {
                         if let Err(error) = done {
                             eprintln!("thread {number}: {error:#}");
                         }
-                        let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
+                        let _ = rustix::process::kill_process(
+                            rustix::process::getpid(),
+                            rustix::process::Signal::KILL,
+                        );
                     }
                 })
                 .expect("a thread");
@@ -136,7 +154,8 @@ fn dispatch(dispatcher: Dispatcher) -> Dispatch {
     let is_plain = dispatcher.most == TRACE;
     match dispatcher.recorder {
         Recorder::Subscriber => {
-            let subscriber = lastwords::layer::subscriber().with_enter_and_exit(dispatcher.enter_and_exit);
+            let subscriber =
+                lastwords::layer::subscriber().with_enter_and_exit(dispatcher.enter_and_exit);
             if is_plain { Dispatch::new(subscriber) } else { Dispatch::new(subscriber.with(most)) }
         }
         Recorder::Layer => {
@@ -146,7 +165,8 @@ fn dispatch(dispatcher: Dispatcher) -> Dispatch {
                 Filter::Wanted => layer.with_filter(lastwords::layer::Wanted).boxed(),
                 Filter::Level(least) => layer.with_filter(level(least)).boxed(),
             };
-            let beside = dispatcher.beside.then(|| Other.and_then(Other.with_filter(LevelFilter::INFO)));
+            let beside =
+                dispatcher.beside.then(|| Other.and_then(Other.with_filter(LevelFilter::INFO)));
             let layers = registry().with(layer).with(beside);
             if is_plain { Dispatch::new(layers) } else { Dispatch::new(layers.with(most)) }
         }
@@ -168,8 +188,9 @@ fn make(of: &Site, is_span: bool) -> &'static Metadata<'static> {
 
 /// The values of a callsite's fields in the event that `key` stands for.
 fn values(site: &Site, key: u64) -> Vec<Option<Held>> {
-    let value =
-        |(place, field): (usize, &shape::Field)| field.is_present(key, place).then(|| field.kind.value(key, place));
+    let value = |(place, field): (usize, &shape::Field)| {
+        field.is_present(key, place).then(|| field.kind.value(key, place))
+    };
     site.fields.iter().enumerate().map(value).collect()
 }
 
@@ -187,7 +208,8 @@ impl Program {
     fn span(&self, site: usize, key: u64, parent: Option<&Span>, is_root: bool) -> Span {
         let metadata = self.spans[site];
         let held = values(&self.shape.spans[site], key);
-        let values: Vec<Option<&dyn Value>> = held.iter().map(|held| held.as_ref().map(Held::as_value)).collect();
+        let values: Vec<Option<&dyn Value>> =
+            held.iter().map(|held| held.as_ref().map(Held::as_value)).collect();
         let set = metadata.fields().value_set_all(&values);
         if !dispatcher::get_default(|default| default.enabled(metadata)) {
             return Span::none();
@@ -213,8 +235,12 @@ struct Thread<'a> {
 
 impl<'a> Thread<'a> {
     fn new(program: &'a Program, number: usize) -> Self {
-        let given = program.given[number - 1].lock().map(|mut given| std::mem::take(&mut *given)).unwrap_or_default();
-        let handles: Vec<Option<Span>> = program.shared.iter().cloned().chain(given).map(Some).collect();
+        let given = program.given[number - 1]
+            .lock()
+            .map(|mut given| std::mem::take(&mut *given))
+            .unwrap_or_default();
+        let handles: Vec<Option<Span>> =
+            program.shared.iter().cloned().chain(given).map(Some).collect();
         let of = vec![0; handles.len()];
         Self { program, number, handles, of, entered: Vec::new(), defaults: Vec::new() }
     }
@@ -239,7 +265,8 @@ impl<'a> Thread<'a> {
         match step {
             Step::Event { site, key, parent, order } => self.event(*site, *key, *parent, *order)?,
             Step::New { site, key, parent } => {
-                let named = if let Parent::Handle(at) = parent { self.handles[*at].as_ref() } else { None };
+                let named =
+                    if let Parent::Handle(at) = parent { self.handles[*at].as_ref() } else { None };
                 let span = self.program.span(*site, *key, named, *parent == Parent::Root);
                 self.handles.push(Some(span));
                 self.of.push(self.defaults.last().map_or(0, |(_, default)| *default));
@@ -303,10 +330,15 @@ impl<'a> Thread<'a> {
         let value = tracing_core::field::debug(Panics);
         let values = [Some(&value as &dyn Value)];
         let set = metadata.fields().value_set_all(&values);
-        if is_span { drop(Span::new_root(metadata, &set)) } else { Event::child_of(None, metadata, &set) }
+        if is_span {
+            drop(Span::new_root(metadata, &set))
+        } else {
+            Event::child_of(None, metadata, &set)
+        }
     }
 
-    /// Closes handles of a registry while it is the default: it asks the default to close what its handles kept open.
+    /// Closes handles of a registry while it is the default: it asks the default to close what its
+    /// handles kept open.
     fn under(&self, dispatcher: usize, work: impl FnOnce()) {
         dispatcher::with_default(&self.program.dispatchers[dispatcher], work);
     }
@@ -319,7 +351,9 @@ impl<'a> Thread<'a> {
         let send = |set: &ValueSet<'_>| match parent {
             Parent::Current => Event::dispatch(metadata, set),
             Parent::Root => Event::child_of(None, metadata, set),
-            Parent::Handle(at) => Event::child_of(self.handles[at].as_ref().and_then(Span::id), metadata, set),
+            Parent::Handle(at) => {
+                Event::child_of(self.handles[at].as_ref().and_then(Span::id), metadata, set)
+            }
         };
         let held = values(site, key);
         let values = || held.iter().map(|held| held.as_ref().map(Held::as_value));
@@ -338,13 +372,22 @@ impl<'a> Thread<'a> {
     fn record(&self, handle: usize, key: u64) -> Result<()> {
         let span = self.handles[handle].as_ref().context("a handle")?;
         let Some(metadata) = span.metadata() else { return Ok(()) };
-        let at = self.program.spans.iter().position(|known| std::ptr::eq(*known, metadata)).context("a callsite")?;
+        let at = self
+            .program
+            .spans
+            .iter()
+            .position(|known| std::ptr::eq(*known, metadata))
+            .context("a callsite")?;
         let site = &self.program.shape.spans[at];
         let chosen = shape::chosen(key, site.fields.len());
-        let held: Vec<Held> = chosen.iter().map(|place| site.fields[*place].kind.value(key, *place)).collect();
+        let held: Vec<Held> =
+            chosen.iter().map(|place| site.fields[*place].kind.value(key, *place)).collect();
         let fields: Vec<Field> = metadata.fields().iter().collect();
-        let pairs: Vec<(&Field, Option<&dyn Value>)> =
-            chosen.iter().zip(&held).map(|(place, held)| (&fields[*place], Some(held.as_value()))).collect();
+        let pairs: Vec<(&Field, Option<&dyn Value>)> = chosen
+            .iter()
+            .zip(&held)
+            .map(|(place, held)| (&fields[*place], Some(held.as_value())))
+            .collect();
         site::with_pairs(metadata.fields(), &pairs, |set| {
             span.record_all(set);
         });
@@ -363,14 +406,24 @@ fn dispatch_in_order(
         return send(&metadata.fields().value_set_all(values));
     };
     let fields: Vec<Field> = metadata.fields().iter().collect();
-    let mut pairs: Vec<(&Field, Option<&dyn Value>)> =
-        fields.iter().zip(values).filter(|(_, value)| value.is_some()).map(|(field, value)| (field, *value)).collect();
+    let mut pairs: Vec<(&Field, Option<&dyn Value>)> = fields
+        .iter()
+        .zip(values)
+        .filter(|(_, value)| value.is_some())
+        .map(|(field, value)| (field, *value))
+        .collect();
     shape::shuffle(&mut pairs, order);
     site::with_pairs(metadata.fields(), &pairs, send);
 }
 
 fn log(message: usize, key: u64, level: usize, place: u32, target: &str) {
-    let levels = [log::Level::Error, log::Level::Warn, log::Level::Info, log::Level::Debug, log::Level::Trace];
+    let levels = [
+        log::Level::Error,
+        log::Level::Warn,
+        log::Level::Info,
+        log::Level::Debug,
+        log::Level::Trace,
+    ];
     message::with(message, &Arguments::from_key(key), |message| {
         let mut record = log::Record::builder();
         record.level(levels[level]).target(target).file(Some("src/logs.rs")).line(Some(place));

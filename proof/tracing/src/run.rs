@@ -17,12 +17,23 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Runs a shape in a new folder, and judges it.
 /// CTF is read by `babeltrace`, if there is one.
-pub(crate) fn run(lastwords: &Path, babeltrace: Option<&Path>, seed: u64, shape: &Shape, folder: &Path) -> Result<Sum> {
+pub(crate) fn run(
+    lastwords: &Path,
+    babeltrace: Option<&Path>,
+    seed: u64,
+    shape: &Shape,
+    folder: &Path,
+) -> Result<Sum> {
     use std::os::unix::fs::DirBuilderExt as _;
-    std::fs::DirBuilder::new().mode(0o700).create(folder).with_context(|| folder.display().to_string())?;
+    std::fs::DirBuilder::new()
+        .mode(0o700)
+        .create(folder)
+        .with_context(|| folder.display().to_string())?;
     let log = std::fs::File::create(folder.join("log"))?;
     let mut command = Command::new(std::env::current_exe()?);
-    command.args(["record", "--seed", &seed.to_string(), "--shape", &shape.index.to_string()]).arg(folder);
+    command
+        .args(["record", "--seed", &seed.to_string(), "--shape", &shape.index.to_string()])
+        .arg(folder);
     command.env_remove("LASTWORDS").stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
     let mut child = command.spawn()?;
     let begun = Instant::now();
@@ -47,11 +58,21 @@ pub(crate) fn run(lastwords: &Path, babeltrace: Option<&Path>, seed: u64, shape:
     let mut total = Sum::default();
     for (number, session) in sessions.iter().enumerate() {
         let is_first = *session == first;
-        let reader = Reader { lastwords, babeltrace, shape, session, folder: folder.join(format!("to-{number}")) };
+        let reader = Reader {
+            lastwords,
+            babeltrace,
+            shape,
+            session,
+            folder: folder.join(format!("to-{number}")),
+        };
         std::fs::create_dir(&reader.folder)?;
         let rings = if is_first { shape.rings } else { Rings::Large };
         let sum = reader.judge(&Model::follow(shape, is_first), &report, rings);
-        total.add(&sum.with_context(|| if is_first { "the first session" } else { "the second session" })?);
+        total.add(
+            &sum.with_context(
+                || if is_first { "the first session" } else { "the second session" },
+            )?,
+        );
     }
     Ok(total)
 }
@@ -90,8 +111,10 @@ impl Reader<'_> {
                 let bytes = self.recover("text")?;
                 if shape.is_odd {
                     // Names have the characters that separate the words of a line.
-                    let lines =
-                        bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty() && line[0] != b'#').count();
+                    let lines = bytes
+                        .split(|byte| *byte == b'\n')
+                        .filter(|line| !line.is_empty() && line[0] != b'#')
+                        .count();
                     ensure!(lines == count, "LOST: {lines} lines of text, {count} events");
                     return Ok(sum);
                 }
@@ -101,13 +124,15 @@ impl Reader<'_> {
                 Some(babeltrace) => {
                     self.recover("ctf")?;
                     let trace = only(&self.folder.join("ctf"))?;
-                    let printed = output(Command::new(babeltrace).args(["--color", "never"]).arg(trace))?;
+                    let printed =
+                        output(Command::new(babeltrace).args(["--color", "never"]).arg(trace))?;
                     (Format::Ctf, lines::babeltrace(&printed)?)
                 }
                 None => return Ok(sum),
             },
         };
-        let judged = judge(model, report, format, lack, &found).with_context(|| format!("{format:?}"));
+        let judged =
+            judge(model, report, format, lack, &found).with_context(|| format!("{format:?}"));
         judged.map(|(sum, _)| sum)
     }
 
@@ -115,7 +140,12 @@ impl Reader<'_> {
     fn recover(&self, format: &str) -> Result<Vec<u8>> {
         let to = self.folder.join(format);
         output(
-            Command::new(self.lastwords).arg("recover").arg(self.session).arg("-o").arg(&to).args(["--to", format]),
+            Command::new(self.lastwords)
+                .arg("recover")
+                .arg(self.session)
+                .arg("-o")
+                .arg(&to)
+                .args(["--to", format]),
         )?;
         let path = only(&to)?;
         if path.is_dir() { Ok(Vec::new()) } else { Ok(std::fs::read(path)?) }
@@ -129,25 +159,29 @@ fn report(shape: &Shape, folder: &Path) -> Result<Report> {
     let words: Vec<u64> = words.iter().map(|word| u64::from_ne_bytes(*word)).collect();
     let word = |at: usize| words.get(at).copied().unwrap_or(0);
     // A thread that did not begin has no id.
-    let threads = (0..=shape.threads.len()).map(|thread| (word(2 * thread), word(2 * thread + 1) as usize));
+    let threads =
+        (0..=shape.threads.len()).map(|thread| (word(2 * thread), word(2 * thread + 1) as usize));
     Ok(Report { threads: threads.collect() })
 }
 
 /// The folders of the sessions.
 fn sessions(folder: &Path) -> Result<Vec<PathBuf>> {
-    let folders = std::fs::read_dir(folder)?.flatten().map(|entry| entry.path()).filter(|path| path.is_dir());
+    let folders =
+        std::fs::read_dir(folder)?.flatten().map(|entry| entry.path()).filter(|path| path.is_dir());
     Ok(folders.collect())
 }
 
 fn output(command: &mut Command) -> Result<Vec<u8>> {
-    let output = command.env_remove("LASTWORDS").output().with_context(|| format!("{command:?}"))?;
+    let output =
+        command.env_remove("LASTWORDS").output().with_context(|| format!("{command:?}"))?;
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "{command:?}: {}\n{said}", output.status);
     Ok(output.stdout)
 }
 
 fn only(folder: &Path) -> Result<PathBuf> {
-    let found: Vec<PathBuf> = std::fs::read_dir(folder)?.flatten().map(|entry| entry.path()).collect();
+    let found: Vec<PathBuf> =
+        std::fs::read_dir(folder)?.flatten().map(|entry| entry.path()).collect();
     let [path] = &found[..] else { bail!("{} things in {}", found.len(), folder.display()) };
     Ok(path.clone())
 }
@@ -174,7 +208,8 @@ impl Account {
         self.counts().filter(|(name, _)| is_event(name)).map(|(_, count)| count).sum()
     }
 
-    /// Nothing is lost, and values that were cut are counted: those of events, and texts in the table of open spans.
+    /// Nothing is lost, and values that were cut are counted: those of events, and texts in the
+    /// table of open spans.
     fn nothing_lost(&self, in_events: u64, in_table: u64, threads: usize) -> Result<()> {
         for name in ["registry_dropped", "spans_dropped"] {
             ensure!(self.0[name].as_u64() == Some(0), "LOST: {name} is {}", self.0[name]);
@@ -183,18 +218,27 @@ impl Account {
             bail!("LOST: {name} is {count}");
         }
         let cut = self.0["evidence"]["cut_values"].as_u64().context("no count of cut values")?;
-        // A thread that died in the middle of an event may have counted what that event does not show.
+        // A thread that died in the middle of an event may have counted what that event does not
+        // show.
         let is_told = cut == in_events + in_table || (threads > 1 && cut >= in_events);
-        ensure!(is_told, "NOT COUNTED: {in_events} and {in_table} texts are cut, the account says {cut}");
+        ensure!(
+            is_told,
+            "NOT COUNTED: {in_events} and {in_table} texts are cut, the account says {cut}"
+        );
         Ok(())
     }
 
-    /// Judges the spans that are told to have been open: their number, and the texts of those that no living thread changed.
+    /// Judges the spans that are told to have been open: their number, and the texts of those that
+    /// no living thread changed.
     fn open_spans(&self, shape: &Shape, model: &Model, ids: &HashMap<Span, u64>) -> Result<()> {
         let open = self.0["evidence"]["open_spans"].as_array().context("no open spans")?;
         let (least, more) = model.open;
         let range = least..=least + more;
-        ensure!(range.contains(&open.len()), "OPEN SPANS: {}, expected {least} and up to {more} more", open.len());
+        ensure!(
+            range.contains(&open.len()),
+            "OPEN SPANS: {}, expected {least} and up to {more} more",
+            open.len()
+        );
         for (span, made) in model.spans.iter().enumerate() {
             let Some(id) = ids.get(&span).filter(|_| made.is_open_at_end()) else { continue };
             let found = open.iter().find(|open| open["id"].as_u64() == Some(*id));

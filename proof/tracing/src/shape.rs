@@ -49,11 +49,23 @@ impl Dispatcher {
             _ => Filter::None,
         };
         let most = if rng.one_in(8) { rng.below(4) as usize + 1 } else { TRACE };
-        Self { recorder, filter, enter_and_exit: rng.one_in(4), most, beside: is_layer && rng.one_in(3) }
+        Self {
+            recorder,
+            filter,
+            enter_and_exit: rng.one_in(4),
+            most,
+            beside: is_layer && rng.one_in(3),
+        }
     }
 
     fn bare() -> Self {
-        Self { recorder: Recorder::Bare, filter: Filter::None, enter_and_exit: false, most: TRACE, beside: false }
+        Self {
+            recorder: Recorder::Bare,
+            filter: Filter::None,
+            enter_and_exit: false,
+            most: TRACE,
+            beside: false,
+        }
     }
 
     /// Returns true if a span of this level is made.
@@ -129,10 +141,12 @@ pub(crate) enum Parent {
     Handle(usize),
 }
 
-/// One step of a thread. Handles of spans are numbered for each thread: first those that all threads share, then its own.
+/// One step of a thread. Handles of spans are numbered for each thread: first those that all
+/// threads share, then its own.
 #[derive(Debug, Clone)]
 pub(crate) enum Step {
-    /// An event. Where an order is given, the values come in that order, and only those that are present.
+    /// An event. Where an order is given, the values come in that order, and only those that are
+    /// present.
     Event {
         site: usize,
         key: u64,
@@ -195,9 +209,11 @@ pub(crate) struct Shape {
     pub(crate) dispatchers: Vec<Dispatcher>,
     pub(crate) events: Vec<Site>,
     pub(crate) spans: Vec<Site>,
-    /// Spans of the main thread, under the global dispatcher, that all threads use: callsite and key.
+    /// Spans of the main thread, under the global dispatcher, that all threads use: callsite and
+    /// key.
     pub(crate) shared: Vec<(usize, u64)>,
-    /// Spans that the main thread makes for each thread, which closes them: callsite, key, and the shared span that is the parent.
+    /// Spans that the main thread makes for each thread, which closes them: callsite, key, and the
+    /// shared span that is the parent.
     pub(crate) given: Vec<Vec<(usize, u64, Option<usize>)>>,
     pub(crate) threads: Vec<Vec<Step>>,
     /// Records of the `log` crate are recorded.
@@ -216,11 +232,19 @@ impl Shape {
         let mut dispatchers = vec![Dispatcher::random(rng)];
         if rng.one_in(2) {
             for _ in 0..1 + rng.below(2) {
-                dispatchers.push(if rng.one_in(6) { Dispatcher::bare() } else { Dispatcher::random(rng) });
+                dispatchers.push(if rng.one_in(6) {
+                    Dispatcher::bare()
+                } else {
+                    Dispatcher::random(rng)
+                });
             }
         }
         let rings = match rng.below(8) {
-            0 => Rings::Small { sub_buffers: 2 << rng.below(3), size: 1024 << rng.below(5), discard: rng.one_in(2) },
+            0 => Rings::Small {
+                sub_buffers: 2 << rng.below(3),
+                size: 1024 << rng.below(5),
+                discard: rng.one_in(2),
+            },
             _ => Rings::Large,
         };
         // Few shapes have optional fields alone: all combinations of up to 14.
@@ -230,14 +254,17 @@ impl Shape {
             is_any: rng.one_in(6),
             is_known: rings != Rings::Large,
         };
-        let events: Vec<Site> = (0..1 + rng.below(6)).map(|at| event_site(rng, at, style)).collect();
+        let events: Vec<Site> =
+            (0..1 + rng.below(6)).map(|at| event_site(rng, at, style)).collect();
         let spans: Vec<Site> = (0..1 + rng.below(4)).map(|at| span_site(rng, at, style)).collect();
         let site = |rng: &mut Random| rng.below(spans.len() as u64) as usize;
-        let shared: Vec<(usize, u64)> = (0..rng.below(3)).map(|_| (site(rng), rng.bits())).collect();
+        let shared: Vec<(usize, u64)> =
+            (0..rng.below(3)).map(|_| (site(rng), rng.bits())).collect();
         let threads = 1 + if rng.one_in(10) { rng.below(12) } else { rng.below(3) };
         let mut given_to = || -> Vec<(usize, u64, Option<usize>)> {
             let parent = |rng: &mut Random| {
-                (!shared.is_empty() && rng.one_in(2)).then(|| rng.below(shared.len() as u64) as usize)
+                (!shared.is_empty() && rng.one_in(2))
+                    .then(|| rng.below(shared.len() as u64) as usize)
             };
             (0..rng.below(3)).map(|_| (site(rng), rng.bits(), parent(rng))).collect()
         };
@@ -256,7 +283,8 @@ impl Shape {
             has_second: rng.one_in(10),
         };
         let deep = rng.one_in(8);
-        shape.threads = (0..threads as usize).map(|thread| script(rng, &shape, thread, deep)).collect();
+        shape.threads =
+            (0..threads as usize).map(|thread| script(rng, &shape, thread, deep)).collect();
         shape
     }
 
@@ -400,7 +428,14 @@ fn event_site(rng: &mut Random, number: u64, style: Style) -> Site {
         _ => None,
     };
     let level = rng.below(5) as usize;
-    Site { target, name, level, line: 100 + number as u32, fields, message: (!rng.one_in(5)).then_some((at, message)) }
+    Site {
+        target,
+        name,
+        level,
+        line: 100 + number as u32,
+        fields,
+        message: (!rng.one_in(5)).then_some((at, message)),
+    }
 }
 
 fn span_site(rng: &mut Random, number: u64, style: Style) -> Site {
@@ -418,7 +453,8 @@ fn span_site(rng: &mut Random, number: u64, style: Style) -> Site {
     let plain = format!("span_{number}");
     let name = Some(if style.is_odd && rng.one_in(2) { odd(rng.bits()) } else { plain });
     let level = rng.below(5) as usize;
-    let target = if style.is_odd && rng.one_in(2) { odd(rng.bits()) } else { format!("proof::s{number}") };
+    let target =
+        if style.is_odd && rng.one_in(2) { odd(rng.bits()) } else { format!("proof::s{number}") };
     Site { target, name, level, line: 500 + number as u32, fields, message: None }
 }
 
@@ -443,8 +479,10 @@ fn script(rng: &mut Random, shape: &Shape, thread: usize, deep: bool) -> Vec<Ste
 
 fn step(rng: &mut Random, shape: &Shape, open: &mut Open, handles: usize, entered: usize) -> Step {
     let default = open.defaults.last().copied().unwrap_or(0);
-    let held: Vec<usize> = (0..open.handles.len()).filter(|at| open.handles[*at].is_some()).collect();
-    let own: Vec<usize> = held.iter().copied().filter(|at| open.handles[*at] == Some(default)).collect();
+    let held: Vec<usize> =
+        (0..open.handles.len()).filter(|at| open.handles[*at].is_some()).collect();
+    let own: Vec<usize> =
+        held.iter().copied().filter(|at| open.handles[*at] == Some(default)).collect();
     let parent = match rng.below(8) {
         0 => Parent::Root,
         1 if !own.is_empty() => Parent::Handle(*rng.pick(&own)),
@@ -489,7 +527,9 @@ fn step(rng: &mut Random, shape: &Shape, open: &mut Open, handles: usize, entere
             let place = rng.below(20) as u32;
             return Step::Log { message, key, level: rng.below(5) as usize, place, is_odd };
         }
-        13 if !held.is_empty() && rng.one_in(2) => return Step::Follows(*rng.pick(&held), *rng.pick(&held)),
+        13 if !held.is_empty() && rng.one_in(2) => {
+            return Step::Follows(*rng.pick(&held), *rng.pick(&held));
+        }
         13 if !held.is_empty() => return Step::Scope { handle: *rng.pick(&held), site, key },
         14 if rng.one_in(6) => return Step::Panic { is_span: rng.one_in(2) },
         // Other threads would record before the rule or after it.

@@ -1,4 +1,5 @@
-//! Callsites that are made while the program runs. They have what the macros of `tracing` give theirs, and any number of fields.
+//! Callsites that are made while the program runs. They have what the macros of `tracing` give
+//! theirs, and any number of fields.
 
 use std::sync::OnceLock;
 
@@ -39,7 +40,16 @@ pub(crate) fn make(parts: &Parts) -> &'static Metadata<'static> {
     let kind = if parts.is_span { Kind::SPAN } else { Kind::EVENT };
     let target = leak(&parts.target);
     let name = leak(&parts.name);
-    let metadata = Metadata::new(name, target, parts.level, Some(FILE), Some(parts.line), Some(target), fields, kind);
+    let metadata = Metadata::new(
+        name,
+        target,
+        parts.level,
+        Some(FILE),
+        Some(parts.line),
+        Some(target),
+        fields,
+        kind,
+    );
     let metadata = Box::leak(Box::new(metadata));
     let _ = site.0.set(metadata);
     tracing_core::callsite::register(site);
@@ -50,7 +60,11 @@ pub(crate) fn make(parts: &Parts) -> &'static Metadata<'static> {
 type Pair<'a> = (&'a Field, Option<&'a dyn Value>);
 
 /// Calls `with` with these fields and values, in this order.
-pub(crate) fn with_pairs<R>(set: &FieldSet, pairs: &[Pair<'_>], with: impl FnOnce(&ValueSet<'_>) -> R) -> R {
+pub(crate) fn with_pairs<R>(
+    set: &FieldSet,
+    pairs: &[Pair<'_>],
+    with: impl FnOnce(&ValueSet<'_>) -> R,
+) -> R {
     macro_rules! sized {
         ($($count:literal)*) => {
             match pairs.len() {

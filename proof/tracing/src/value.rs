@@ -1,5 +1,5 @@
-//! Values of fields. A value is made of the seed, the number of the event and the place of the field, so that the program that
-//! records and the judge make the same one.
+//! Values of fields. A value is made of the seed, the number of the event and the place of the
+//! field, so that the program that records and the judge make the same one.
 
 use std::fmt::{self, Write as _};
 use std::sync::OnceLock;
@@ -10,7 +10,8 @@ use tracing_core::field::{DebugValue, DisplayValue, Value, debug, display};
 /// The type of a field's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// The key itself, which no other event has: texts of spans differ by it, also where they are cut.
+    /// The key itself, which no other event has: texts of spans differ by it, also where they are
+    /// cut.
     Key,
     Unsigned,
     Signed,
@@ -64,9 +65,9 @@ impl Kind {
             Self::Unsigned => Held::Unsigned(number(rng)),
             Self::Signed => Held::Signed(number(rng).cast_signed()),
             Self::Wide => Held::Wide(u128::from(number(rng)) << 64 | u128::from(number(rng))),
-            Self::WideSigned => {
-                Held::WideSigned((u128::from(number(rng)) << 64 | u128::from(number(rng))).cast_signed())
-            }
+            Self::WideSigned => Held::WideSigned(
+                (u128::from(number(rng)) << 64 | u128::from(number(rng))).cast_signed(),
+            ),
             Self::Float => Held::Float(float(rng)),
             Self::Bool => Held::Bool(rng.one_in(2)),
             Self::Text(most) => Held::Text(text(rng, most)),
@@ -80,7 +81,14 @@ impl Kind {
             Self::Failing(most) => Held::Failing(debug(Failing(Pieces::random(rng, most)))),
             Self::Loud(most) => Held::Loud(debug(Loud(Pieces::random(rng, most)))),
             Self::Any => {
-                let kinds = [Self::Unsigned, Self::Signed, Self::Float, Self::Bool, Self::Text(30), Self::Wide];
+                let kinds = [
+                    Self::Unsigned,
+                    Self::Signed,
+                    Self::Float,
+                    Self::Bool,
+                    Self::Text(30),
+                    Self::Wide,
+                ];
                 rng.pick(&kinds).value(key ^ 1, place)
             }
         }
@@ -270,10 +278,12 @@ fn length(rng: &mut Random, most: usize) -> usize {
     len as usize
 }
 
-/// Pieces of texts: NUL, control characters, quotes, separators, and characters of one to four bytes.
+/// Pieces of texts: NUL, control characters, quotes, separators, and characters of one to four
+/// bytes.
 const PIECES: [&str; 32] = [
-    "a", "b", "Z", "0", "9", " ", "=", ",", "\"", "\\", "'", "{", "}", "[", "]", "\n", "\t", "é", "ß", "漢", "😀", "𝄞",
-    "\u{1b}", "\u{7f}", "\u{85}", "\u{202e}", "%", "<", ":", "\u{1f}", "…", "\0",
+    "a", "b", "Z", "0", "9", " ", "=", ",", "\"", "\\", "'", "{", "}", "[", "]", "\n", "\t", "é",
+    "ß", "漢", "😀", "𝄞", "\u{1b}", "\u{7f}", "\u{85}", "\u{202e}", "%", "<", ":", "\u{1f}", "…",
+    "\0",
 ];
 
 /// A text of at most `most` bytes.

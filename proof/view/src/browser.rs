@@ -37,14 +37,18 @@ impl Browser {
         let mut driver = driver.spawn().context("chromedriver: cargo xtask setup")?;
         let lines = BufReader::new(driver.stdout.take().context("its stdout")?).lines();
         let port = lines.map_while(Result::ok).find_map(|line| {
-            let port = line.split_once("successfully on port ")?.1.trim_end_matches('.').parse::<u16>();
+            let port =
+                line.split_once("successfully on port ")?.1.trim_end_matches('.').parse::<u16>();
             port.ok()
         });
-        let config = ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(PATIENCE));
+        let config = ureq::Agent::config_builder()
+            .http_status_as_error(false)
+            .timeout_global(Some(PATIENCE));
         let mut browser = Self { driver, agent: config.build().into(), address: String::new() };
         let address = format!("http://127.0.0.1:{}", port.context("chromedriver did not start")?);
         browser.address = address;
-        let mut arguments = vec!["--headless=new".to_owned(), "--no-sandbox".into(), "--disable-gpu".into()];
+        let mut arguments =
+            vec!["--headless=new".to_owned(), "--no-sandbox".into(), "--disable-gpu".into()];
         arguments.push(format!("--window-size={WIDTH},{HEIGHT}"));
         if is_dark {
             arguments.push("--blink-settings=preferredColorScheme=0".into());
@@ -57,7 +61,8 @@ impl Browser {
         let session = browser.call("POST", "/session", Some(wanted))?;
         let id = session["sessionId"].as_str().context("the id of the session")?.to_owned();
         browser.address.push_str(&format!("/session/{id}"));
-        let missing = browser.script("return [outerWidth - innerWidth, outerHeight - innerHeight]", json!([]))?;
+        let missing = browser
+            .script("return [outerWidth - innerWidth, outerHeight - innerHeight]", json!([]))?;
         let size = |at: usize, inner: u32| u64::from(inner) + missing[at].as_u64().unwrap_or(0);
         let rect = json!({ "width": size(0, WIDTH), "height": size(1, HEIGHT) });
         browser.call("POST", "/window/rect", Some(rect))?;
@@ -74,7 +79,12 @@ impl Browser {
         let limit = response.body_mut().with_config().limit(256 << 20);
         let answer: Value = serde_json::from_str(&limit.read_to_string()?)?;
         let value = &answer["value"];
-        ensure!(value["error"].is_null(), "{method} {path}: {}: {}", value["error"], value["message"]);
+        ensure!(
+            value["error"].is_null(),
+            "{method} {path}: {}: {}",
+            value["error"],
+            value["message"]
+        );
         Ok(value.clone())
     }
 
@@ -94,7 +104,8 @@ impl Browser {
         let begun = Instant::now();
         while self.script(&format!("return Boolean({condition})"), json!([]))? != json!(true) {
             if begun.elapsed() > PATIENCE {
-                let died = self.script("return document.getElementById('died')?.textContent", json!([]))?;
+                let died =
+                    self.script("return document.getElementById('died')?.textContent", json!([]))?;
                 bail!("{condition}: not after {PATIENCE:?}; the page says {died}");
             }
             std::thread::sleep(Duration::from_millis(10));
@@ -104,8 +115,16 @@ impl Browser {
 
     /// Types into an element; `\u{e007}` is Enter.
     pub(super) fn write(&self, element: &str, text: &str) -> Result<()> {
-        let found = self.call("POST", "/element", Some(json!({ "using": "css selector", "value": element })))?;
-        let id = found.as_object().and_then(|ids| ids.values().next()).and_then(Value::as_str).context("an element")?;
+        let found = self.call(
+            "POST",
+            "/element",
+            Some(json!({ "using": "css selector", "value": element })),
+        )?;
+        let id = found
+            .as_object()
+            .and_then(|ids| ids.values().next())
+            .and_then(Value::as_str)
+            .context("an element")?;
         self.call("POST", &format!("/element/{id}/clear"), None)?;
         self.call("POST", &format!("/element/{id}/value"), Some(json!({ "text": text })))?;
         Ok(())
@@ -126,15 +145,15 @@ impl Browser {
 
     /// Presses the mouse at a place and lets it go at another.
     pub(super) fn drag(&self, from: (i64, i64), to: (i64, i64)) -> Result<()> {
-        let go = |(x, y): (i64, i64)| json!({ "type": "pointerMove", "x": x, "y": y, "duration": 0 });
+        let go =
+            |(x, y): (i64, i64)| json!({ "type": "pointerMove", "x": x, "y": y, "duration": 0 });
         let middle = ((from.0 + to.0) / 2, (from.1 + to.1) / 2);
         let mut actions = vec![go(from), json!({ "type": "pointerDown", "button": 0 })];
         if from != to {
             actions.extend([go(middle), go(to)]);
         }
         actions.push(json!({ "type": "pointerUp", "button": 0 }));
-        let mouse =
-            json!({ "type": "pointer", "id": "mouse", "parameters": { "pointerType": "mouse" }, "actions": actions });
+        let mouse = json!({ "type": "pointer", "id": "mouse", "parameters": { "pointerType": "mouse" }, "actions": actions });
         self.call("POST", "/actions", Some(json!({ "actions": [mouse] })))?;
         Ok(())
     }
@@ -143,7 +162,8 @@ impl Browser {
     pub(super) fn picture(&self) -> Result<Picture> {
         use base64::Engine as _;
         let text = self.call("GET", "/screenshot", None)?;
-        let png = base64::engine::general_purpose::STANDARD.decode(text.as_str().context("a picture")?)?;
+        let png = base64::engine::general_purpose::STANDARD
+            .decode(text.as_str().context("a picture")?)?;
         let mut reader = png::Decoder::new(std::io::Cursor::new(&png)).read_info()?;
         let mut pixels = vec![0; reader.output_buffer_size().context("a picture of this size")?];
         let info = reader.next_frame(&mut pixels)?;
@@ -190,10 +210,13 @@ impl Picture {
 
     /// Returns the colours of a region, row by row.
     pub(super) fn region(&self, (left, top, width, height): Region) -> Vec<[u8; 3]> {
-        (top..top + height).flat_map(|y| (left..left + width).map(move |x| self.colour(x, y))).collect()
+        (top..top + height)
+            .flat_map(|y| (left..left + width).map(move |x| self.colour(x, y)))
+            .collect()
     }
 
-    /// Returns the part of a region's pixels, from 0 to 1, that differ from those of another picture.
+    /// Returns the part of a region's pixels, from 0 to 1, that differ from those of another
+    /// picture.
     pub(super) fn difference(&self, other: &Self, region: Region) -> f64 {
         let (own, others) = (self.region(region), other.region(region));
         let different = own.iter().zip(&others).filter(|(a, b)| a != b).count();

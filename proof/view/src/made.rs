@@ -1,5 +1,6 @@
-//! Writes a trace of CTF 1.8 with as many events as are wanted: a kernel's scheduling, interrupts and system calls, and
-//! events of applications with hostile texts. It is made by the specification, and knows how many events it has.
+//! Writes a trace of CTF 1.8 with as many events as are wanted: a kernel's scheduling, interrupts
+//! and system calls, and events of applications with hostile texts. It is made by the
+//! specification, and knows how many events it has.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -14,7 +15,8 @@ pub(super) const CPUS: usize = 4;
 /// Events that are lost on CPU 1, in the middle.
 pub(super) const LOST: u64 = 321;
 /// A text that must stay a text: it would end the element that the page keeps its data in.
-pub(super) const HOSTILE: &str = "</script><img src=x onerror=\"window.hacked=1\"><!-- \u{2028} \\u003c & 'quoted'";
+pub(super) const HOSTILE: &str =
+    "</script><img src=x onerror=\"window.hacked=1\"><!-- \u{2028} \\u003c & 'quoted'";
 /// The beginning of the trace: seconds since the epoch.
 pub(super) const BEGIN: u64 = 1_795_505_501;
 
@@ -51,7 +53,8 @@ const NAMES: [&str; 7] = [
     "app:failure",
 ];
 
-/// Something that lasted: a thread in a call (`thread TID`), on a CPU (`running CPU TID`), or an interrupt (`interrupts CPU`).
+/// Something that lasted: a thread in a call (`thread TID`), on a CPU (`running CPU TID`), or an
+/// interrupt (`interrupts CPU`).
 pub(super) type Lasted = (String, u64, u64);
 
 /// The known facts of a trace that was made.
@@ -59,7 +62,8 @@ pub(super) struct Made {
     pub(super) counts: BTreeMap<&'static str, u64>,
     /// Time of the last event, nanoseconds from the beginning.
     pub(super) end: u64,
-    /// All that lasted, with the times of its begin and end, whether or not the events of these were lost.
+    /// All that lasted, with the times of its begin and end, whether or not the events of these
+    /// were lost.
     pub(super) lasted: BTreeSet<Lasted>,
 }
 
@@ -114,7 +118,10 @@ impl Cpu {
 /// Writes a trace of `events` events into a new folder.
 pub(super) fn write(folder: &Path, events: u64, seed: u64) -> Result<Made> {
     std::fs::create_dir_all(folder)?;
-    std::fs::write(folder.join("metadata"), [TYPES, METADATA[0], PACKET_CONTEXT, METADATA[1]].concat())?;
+    std::fs::write(
+        folder.join("metadata"),
+        [TYPES, METADATA[0], PACKET_CONTEXT, METADATA[1]].concat(),
+    )?;
     let mut rng = Random(seed);
     let mut cpus: Vec<Cpu> = (0..CPUS).map(|_| Cpu::default()).collect();
     let mut calls = [None; THREADS.len()];
@@ -124,7 +131,8 @@ pub(super) fn write(folder: &Path, events: u64, seed: u64) -> Result<Made> {
         time += 100 + rng.below(1400);
         let at = rng.below(CPUS as u64) as usize;
         if written == events / 2 && !std::mem::replace(&mut is_cut, true) {
-            // Events are missing: the packet before ends, the next one begins later, and events are missing in it too.
+            // Events are missing: the packet before ends, the next one begins later, and events are
+            // missing in it too.
             cpus[1].close(1);
             time += 40_000 + time / 10;
             (cpus[1].stream.discarded, cpus[1].is_lossy) = (LOST, true);
@@ -140,7 +148,9 @@ pub(super) fn write(folder: &Path, events: u64, seed: u64) -> Result<Made> {
         }
         let (tid, ..) = THREADS[cpu.thread];
         lasted.extend(match kind {
-            0 => cpu.switched.replace(time).map(|begin| (format!("running {at} {tid}"), begin, time)),
+            0 => {
+                cpu.switched.replace(time).map(|begin| (format!("running {at} {tid}"), begin, time))
+            }
             2 => Some((format!("interrupts {at}"), cpu.interrupted, time)),
             4 => calls[cpu.thread].take().map(|begin| (format!("thread {tid}"), begin, time)),
             _ => None,

@@ -1,4 +1,5 @@
-//! `cargo xtask view`: pages of `lastwords view` in a real browser: opened, read, zoomed, searched, clicked, looked at.
+//! `cargo xtask view`: pages of `lastwords view` in a real browser: opened, read, zoomed, searched,
+//! clicked, looked at.
 #![forbid(unsafe_code)]
 
 mod browser;
@@ -117,7 +118,10 @@ impl Run<'_> {
         let picture = self.browser.picture()?;
         if let Some(folder) = &self.args.pictures {
             std::fs::create_dir_all(folder)?;
-            std::fs::write(folder.join(format!("{}.png", what.replace([' ', ',', '/'], "-"))), &picture.png)?;
+            std::fs::write(
+                folder.join(format!("{}.png", what.replace([' ', ',', '/'], "-"))),
+                &picture.png,
+            )?;
         }
         Ok(picture)
     }
@@ -129,7 +133,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Judges pages of values, names and texts that are easily shown as something else, and of no events.
+    /// Judges pages of values, names and texts that are easily shown as something else, and of no
+    /// events.
     fn odd(&self) -> Result<()> {
         let folder = self.folder.join("odd");
         odd::write(&folder)?;
@@ -147,10 +152,19 @@ impl Run<'_> {
         // That no event is left is an error, but there is a page.
         let page = self.folder.join("nothing.html");
         let mut command = Command::new(&self.lastwords);
-        command.arg("view").arg(&folder).args(["-e", "nosuch", "-o"]).arg(&page).output().context("lastwords")?;
+        command
+            .arg("view")
+            .arg(&folder)
+            .args(["-e", "nosuch", "-o"])
+            .arg(&page)
+            .output()
+            .context("lastwords")?;
         self.open(&page, "no events")?;
         let said = self.text("#summary")? + &self.text("#content")?;
-        ensure!(said.contains("No events") && !said.contains("1970") && !said.contains("from"), "{said}");
+        ensure!(
+            said.contains("No events") && !said.contains("1970") && !said.contains("from"),
+            "{said}"
+        );
         Ok(())
     }
 
@@ -165,8 +179,10 @@ impl Run<'_> {
 
     /// Returns the text of an element.
     fn text(&self, element: &str) -> Result<String> {
-        let text =
-            self.browser.script("return document.querySelector(arguments[0])?.textContent ?? ''", json!([element]))?;
+        let text = self.browser.script(
+            "return document.querySelector(arguments[0])?.textContent ?? ''",
+            json!([element]),
+        )?;
         Ok(text.as_str().unwrap_or_default().to_owned())
     }
 
@@ -177,7 +193,8 @@ impl Run<'_> {
         let rows = self.browser.script(script, json!([]))?;
         let rows = rows.as_array().context("rows")?.iter();
         let row = |row: &Value| {
-            let (name, count) = (row[0].as_str()?.to_owned(), row[1].as_str()?.replace(',', "").parse().ok()?);
+            let (name, count) =
+                (row[0].as_str()?.to_owned(), row[1].as_str()?.replace(',', "").parse().ok()?);
             Some((name, count))
         };
         rows.map(row).collect::<Option<_>>().context("a count")
@@ -200,12 +217,17 @@ impl Run<'_> {
             printed.contains("discarded (321 events)") && !said.contains("nothing lost"),
             "{lost}: {said:?}; {printed}"
         );
-        let gaps = self.browser.script("return window.lastwords.data.head.gaps.map((gap) => gap.what)", json!([]))?;
+        let gaps = self
+            .browser
+            .script("return window.lastwords.data.head.gaps.map((gap) => gap.what)", json!([]))?;
         ensure!(gaps.to_string().contains("321 events: discarded"), "gaps: {gaps}");
         let again = self.open(&page, &name)?;
         let (canvas, histogram) = (self.region("timeline")?, self.region("histogram")?);
         for region in [canvas, histogram] {
-            ensure!(picture.difference(&again, region) == 0.0, "the page looks different when it is opened again");
+            ensure!(
+                picture.difference(&again, region) == 0.0,
+                "the page looks different when it is opened again"
+            );
             ensure!(colours(&picture, region) > 4, "nothing is drawn");
         }
         self.rows(&picture, canvas)?;
@@ -229,8 +251,10 @@ impl Run<'_> {
         let script = "const { timeline } = window.lastwords; return timeline.rows.filter((row) => row.group === null \
             && row.y + row.height + 30 < timeline.surface.height).map((row) => [row.label, row.y + 24, row.height])";
         for row in self.browser.script(script, json!([]))?.as_array().into_iter().flatten() {
-            let (y, height) = (row[1].as_u64().unwrap_or(0) as usize, row[2].as_u64().unwrap_or(0) as usize);
-            let region = (canvas.0 + LABELS + 2, canvas.1 + y + 2, canvas.2 - LABELS - 4, height - 4);
+            let (y, height) =
+                (row[1].as_u64().unwrap_or(0) as usize, row[2].as_u64().unwrap_or(0) as usize);
+            let region =
+                (canvas.0 + LABELS + 2, canvas.1 + y + 2, canvas.2 - LABELS - 4, height - 4);
             ensure!(colours(picture, region) > 2, "the row {} is empty", row[0]);
         }
         Ok(())
@@ -238,8 +262,7 @@ impl Run<'_> {
 
     /// Times are exact to the nanosecond.
     fn exact(&self, made: &made::Made) -> Result<()> {
-        let script =
-            "const { times, data } = window.lastwords; return String(times.exact(data.times[data.times.length - 1]))";
+        let script = "const { times, data } = window.lastwords; return String(times.exact(data.times[data.times.length - 1]))";
         let shown = self.browser.script(script, json!([]))?;
         let expected = (made::BEGIN * 1_000_000_000 + made.end).to_string();
         ensure!(shown == json!(expected), "the last event is at {shown}, expected {expected}");
@@ -258,7 +281,9 @@ impl Run<'_> {
         let shown: Vec<(String, String, String)> = serde_json::from_value(shown)?;
         let since = |time: &str| time.parse::<u64>().ok()?.checked_sub(made::BEGIN * 1_000_000_000);
         for (name, begin, end) in &shown {
-            let times = since(begin).zip(since(end)).with_context(|| format!("{name}: {begin} to {end}"))?;
+            let times = since(begin)
+                .zip(since(end))
+                .with_context(|| format!("{name}: {begin} to {end}"))?;
             ensure!(
                 made.lasted.contains(&(name.clone(), times.0, times.1)),
                 "{name} did not last from {} to {}",
@@ -277,8 +302,10 @@ impl Run<'_> {
     /// Zooms by keys and by the histogram, to the nanosecond and back.
     fn zoom(&self, name: &str, canvas: Region) -> Result<()> {
         let range = || -> Result<f64> {
-            let range =
-                self.browser.script("const { from, to } = window.lastwords.view; return to - from", json!([]))?;
+            let range = self.browser.script(
+                "const { from, to } = window.lastwords.view; return to - from",
+                json!([]),
+            )?;
             range.as_f64().context("a range")
         };
         let before = self.picture(&format!("{name} whole"))?;
@@ -290,19 +317,27 @@ impl Run<'_> {
         let from = self.browser.script("return window.lastwords.view.from", json!([]))?;
         self.browser.press("d", 200)?;
         ensure!(
-            self.browser.script("return window.lastwords.view.from", json!([]))?.as_f64() > from.as_f64(),
+            self.browser.script("return window.lastwords.view.from", json!([]))?.as_f64()
+                > from.as_f64(),
             "D does not move"
         );
         self.browser.press("s", 100)?;
-        self.browser.script("for (let at = 0; at < 60; at++) window.lastwords.zoom(0.5)", json!([]))?;
+        self.browser
+            .script("for (let at = 0; at < 60; at++) window.lastwords.zoom(0.5)", json!([]))?;
         ensure!(range()? <= 20.0, "the smallest range is {} ns", range()?);
         self.picture(&format!("{name} nanoseconds"))?;
         self.browser.press("0", 0)?;
         ensure!((range()? - whole).abs() < 1.0, "0 does not show everything");
         let (left, top, width, height) = self.region("histogram")?;
-        let at = |part: usize| ((left + LABELS + (width - LABELS) * part / 10) as i64, (top + height / 2) as i64);
+        let at = |part: usize| {
+            ((left + LABELS + (width - LABELS) * part / 10) as i64, (top + height / 2) as i64)
+        };
         self.browser.drag(at(4), at(6))?;
-        ensure!((range()? / whole - 0.2).abs() < 0.05, "dragging in the histogram shows {} of {whole}", range()?);
+        ensure!(
+            (range()? / whole - 0.2).abs() < 0.05,
+            "dragging in the histogram shows {} of {whole}",
+            range()?
+        );
         self.browser.press("0", 0)
     }
 
@@ -312,9 +347,13 @@ impl Run<'_> {
         self.browser.write("#search", &format!("{}\u{e007}", made::HOSTILE))?;
         self.browser.wait("/ of |^0 found$/.test(document.getElementById('found').textContent)")?;
         let found = self.text("#found")?.replace(',', "");
-        ensure!(expected == 0 || found == format!("1 of {expected}"), "found {found}, expected {expected}");
+        ensure!(
+            expected == 0 || found == format!("1 of {expected}"),
+            "found {found}, expected {expected}"
+        );
         if expected > 0 {
-            self.browser.wait("document.querySelector('#content h2')?.textContent === 'app:failure'")?;
+            self.browser
+                .wait("document.querySelector('#content h2')?.textContent === 'app:failure'")?;
             let fields = self.text("#content")?;
             ensure!(fields.contains(made::HOSTILE), "fields: {fields}");
             // Numbers of 64 bits keep their digits.
@@ -323,10 +362,15 @@ impl Run<'_> {
                     if (shown.length > 16) large++; if (!text.includes(`\"number\":${shown}}`)) wrong++; }; \
                 let valueText; return (async () => { ({ valueText } = await import('view/details.js')); for (const row of results.items.slice(0, 50)) await one(row); return [large, wrong]; })()";
             let numbers = self.browser.script(script, json!([]))?;
-            ensure!(numbers[0].as_u64() > Some(0) && numbers[1] == json!(0), "large and wrong numbers: {numbers}");
+            ensure!(
+                numbers[0].as_u64() > Some(0) && numbers[1] == json!(0),
+                "large and wrong numbers: {numbers}"
+            );
         }
-        let hacked =
-            self.browser.script("return window.hacked === undefined && document.images.length === 0", json!([]))?;
+        let hacked = self.browser.script(
+            "return window.hacked === undefined && document.images.length === 0",
+            json!([]),
+        )?;
         ensure!(hacked == json!(true), "a text of the trace became a part of the page");
         self.picture(&format!("{name} found"))?;
         self.browser.write("#search", "\u{e007}")?;
@@ -348,19 +392,26 @@ impl Run<'_> {
         let of = self.browser.script(own, json!([]))?;
         ensure!(of[0].as_u64().unwrap_or(0) > 0 && of[1] == json!(true), "filtered by field: {of}");
         self.browser.write("#filter", "\u{e007}")?;
-        self.browser.wait("window.lastwords.marks.every.all.items.length === window.lastwords.data.head.counted")
+        self.browser.wait(
+            "window.lastwords.marks.every.all.items.length === window.lastwords.data.head.counted",
+        )
     }
 
     /// Chooses a range for its statistics, which are the events in it.
     fn range(&self, canvas: Region) -> Result<()> {
         let (left, top, width, _) = canvas;
-        let at = |part: usize| ((left + LABELS + (width - LABELS) * part / 10) as i64, (top + 60) as i64);
+        let at = |part: usize| {
+            ((left + LABELS + (width - LABELS) * part / 10) as i64, (top + 60) as i64)
+        };
         self.browser.drag(at(2), at(5))?;
         let script = "const { timeline, data } = window.lastwords; const [from, to] = timeline.range; let count = 0; \
             for (const time of data.times) if (time >= from && time <= to) count++; return count";
         let expected = self.browser.script(script, json!([]))?.as_u64().context("a count")?;
         let sum: u64 = self.counts()?.values().sum();
-        ensure!(sum == expected && sum > 0, "the range has {sum} events by its table, expected {expected}");
+        ensure!(
+            sum == expected && sum > 0,
+            "the range has {sum} events by its table, expected {expected}"
+        );
         self.browser.press("\u{e00c}", 0)
     }
 
@@ -379,7 +430,8 @@ impl Run<'_> {
         let program = rig::programs::debug()?.join("tokio-app");
         let sessions = self.folder.join("sessions");
         std::fs::create_dir_all(&sessions)?;
-        let mut app = Command::new(program).env("LASTWORDS_DIR", &sessions).stdout(Stdio::null()).spawn()?;
+        let mut app =
+            Command::new(program).env("LASTWORDS_DIR", &sessions).stdout(Stdio::null()).spawn()?;
         std::thread::sleep(std::time::Duration::from_millis(600));
         app.kill()?;
         app.wait()?;
@@ -400,26 +452,34 @@ impl Run<'_> {
         // Times count from the death, whose word the page has.
         let script = "const { times, data } = window.lastwords; const { time, word } = data.head.deaths[0]; \
             return time === null || (String(times.exact(times.end)) === time && times.before === `before the ${word}`)";
-        ensure!(self.browser.script(script, json!([]))? == json!(true), "times do not count from the death");
+        ensure!(
+            self.browser.script(script, json!([]))? == json!(true),
+            "times do not count from the death"
+        );
         self.picture("session before the end")?;
         Ok(())
     }
 
     /// A page with a limit has the newest events, and says so.
     fn limited(&self) -> Result<()> {
-        let (page, printed) = self.page(&self.folder.join("made-100000"), "limited", &["--limit", "5000"])?;
+        let (page, printed) =
+            self.page(&self.folder.join("made-100000"), "limited", &["--limit", "5000"])?;
         ensure!(printed.contains("the newest 5000 of 100000 events"), "{printed}");
         self.open(&page, "limited")?;
         let said = self.text("#limit")?;
         ensure!(said.contains("100,000"), "{said:?}");
         ensure!(self.counts()?.values().sum::<u64>() == 5000, "the table has other events");
-        // The fields of the first and of the last event are theirs; the first ones are read as browsers without `fromBase64` do.
+        // The fields of the first and of the last event are theirs; the first ones are read as
+        // browsers without `fromBase64` do.
         for row in [4999, 0] {
             let script = "const { times, data } = window.lastwords; const row = arguments[0]; \
                 if (row === 0) delete Uint8Array.fromBase64; \
                 return data.fields.of(row).then(({ value }) => [String(value.ticks[''] ?? value.ticks), String(times.exact(data.times[row])), data.times.length])";
             let event = self.browser.script(script, json!([row]))?;
-            let ticks = event[0].as_str().and_then(|ticks| ticks.parse::<u64>().ok()).context("a clock's reading")?;
+            let ticks = event[0]
+                .as_str()
+                .and_then(|ticks| ticks.parse::<u64>().ok())
+                .context("a clock's reading")?;
             let expected = (ticks + made::BEGIN * 1_000_000_000).to_string();
             ensure!(
                 event[1] == json!(expected) && event[2] == json!(5000),
@@ -429,10 +489,11 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Puts scripts of others into a page, in each way in which a browser runs one. None of them runs, and the page works.
+    /// Puts scripts of others into a page, in each way in which a browser runs one. None of them
+    /// runs, and the page works.
     fn injected(&self) -> Result<()> {
-        let page =
-            std::fs::read_to_string(self.folder.join("made-1000.html")).context("a page that was made before")?;
+        let page = std::fs::read_to_string(self.folder.join("made-1000.html"))
+            .context("a page that was made before")?;
         let evil = "window.evil = (window.evil ?? 0) + 1";
         let scripts = [
             format!("<script>{evil}</script>"),
@@ -447,7 +508,10 @@ impl Run<'_> {
         for place in ["<header", "</body>"] {
             ensure!(page.contains(place), "the page has no {place}");
             let injected = self.folder.join("injected.html");
-            std::fs::write(&injected, page.replacen(place, &format!("{}{place}", scripts.concat()), 1))?;
+            std::fs::write(
+                &injected,
+                page.replacen(place, &format!("{}{place}", scripts.concat()), 1),
+            )?;
             self.browser.open(&injected)?;
             ensure!(self.counts()?.values().sum::<u64>() == 1000, "the page does not work");
             let script = "document.getElementById('link-of-others').click(); \
@@ -461,7 +525,8 @@ impl Run<'_> {
 
     /// Opens the page of another input.
     fn other(&self, input: &Path) -> Result<()> {
-        let name = input.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+        let name =
+            input.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
         let (page, _) = self.page(input, &name, &[])?;
         let picture = self.open(&page, &name)?;
         self.rows(&picture, self.region("timeline")?)?;

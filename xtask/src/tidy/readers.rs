@@ -6,8 +6,14 @@ use super::graph::Package;
 use super::unsafety::{Attribute, attributes, each_ident};
 use super::{Finding, Text, rules};
 
-/// Where the file is the root of one of [`rules::READERS`], checks that it denies all of [`rules::DENIED`] outside of tests.
-pub(super) fn check_root(text: &Text<'_>, tokens: &TokenStream, packages: &[Package], findings: &mut Vec<Finding>) {
+/// Where the file is the root of one of [`rules::READERS`], checks that it denies all of
+/// [`rules::DENIED`] outside of tests.
+pub(super) fn check_root(
+    text: &Text<'_>,
+    tokens: &TokenStream,
+    packages: &[Package],
+    findings: &mut Vec<Finding>,
+) {
     let is_root = |package: &&Package| package.roots.iter().any(|root| root == text.path);
     let is_reader = |package: &Package| rules::READERS.contains(&package.name.as_str());
     if !packages.iter().find(is_root).is_some_and(is_reader) {
@@ -15,11 +21,14 @@ pub(super) fn check_root(text: &Text<'_>, tokens: &TokenStream, packages: &[Pack
     }
     let denied: Vec<Vec<String>> = attributes(tokens).iter().map(idents).collect();
     let is_denied = |lint: &str| {
-        denied.iter().any(|words| ["not", "test", "deny", lint].iter().all(|word| words.iter().any(|w| w == word)))
+        denied.iter().any(|words| {
+            ["not", "test", "deny", lint].iter().all(|word| words.iter().any(|w| w == word))
+        })
     };
     for lint in rules::DENIED.iter().filter(|lint| !is_denied(lint)) {
-        let message =
-            format!("`#![cfg_attr(not(test), deny(clippy::{lint}))]` is missing: the crate reads bytes of others");
+        let message = format!(
+            "`#![cfg_attr(not(test), deny(clippy::{lint}))]` is missing: the crate reads bytes of others"
+        );
         findings.push(Finding::new(text.path, 1, message));
     }
 }
@@ -47,10 +56,14 @@ mod tests {
     #[test]
     fn readers_deny_what_may_panic() {
         let all: Vec<String> = rules::DENIED.iter().map(|lint| format!("clippy::{lint}")).collect();
-        let root = |lints: &[String]| format!("#![cfg_attr(not(test), deny({}))]", lints.join(", "));
+        let root =
+            |lints: &[String]| format!("#![cfg_attr(not(test), deny({}))]", lints.join(", "));
         assert_eq!(found("formats", &root(&all)), Vec::<String>::new());
         assert_eq!(found("formats", &root(&all[1..])).len(), 1);
-        assert_eq!(found("formats", &root(&all).replace("deny", "warn")).len(), rules::DENIED.len());
+        assert_eq!(
+            found("formats", &root(&all).replace("deny", "warn")).len(),
+            rules::DENIED.len()
+        );
         assert_eq!(found("cli", ""), Vec::<String>::new());
     }
 }

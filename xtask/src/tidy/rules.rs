@@ -1,7 +1,8 @@
 //! The data of the rules: what may use what, how long things may be, where `unsafe` may stand.
 
-/// The crate graph: each crate and the crates of ours that it may use (as normal or build dependencies), in the order of
-/// the data's flow. ARCHITECTURE.md describes the crates. `lastwords-NAME` is written `NAME`.
+/// The crate graph: each crate and the crates of ours that it may use (as normal or build
+/// dependencies), in the order of the data's flow. ARCHITECTURE.md describes the crates.
+/// `lastwords-NAME` is written `NAME`.
 pub(super) const GRAPH: &[(&str, &[&str])] = &[
     ("abi", &[]),
     ("folders", &["abi"]),
@@ -23,15 +24,27 @@ pub(super) const GRAPH: &[(&str, &[&str])] = &[
     (
         "open",
         &[
-            "folders", "glob", "filter", "bytes", "image", "kernel", "trace", "ctf", "session", "lttng", "ftrace",
-            "formats",
+            "folders", "glob", "filter", "bytes", "image", "kernel", "trace", "ctf", "session",
+            "lttng", "ftrace", "formats",
         ],
     ),
     ("view", &["bytes", "trace", "ctf", "formats"]),
     ("live", &["folders", "lastwords", "control", "session", "open"]),
     (
         "sessionfs",
-        &["folders", "lastwords", "control", "filter", "glob", "trace", "ctf", "ftrace", "formats", "open", "live"],
+        &[
+            "folders",
+            "lastwords",
+            "control",
+            "filter",
+            "glob",
+            "trace",
+            "ctf",
+            "ftrace",
+            "formats",
+            "open",
+            "live",
+        ],
     ),
     ("stream", &["abi", "lastwords", "control", "bytes", "trace", "ftrace", "formats", "open"]),
     ("tracefs", &["glob", "ring", "bytes", "trace", "ftrace", "formats", "open", "stream"]),
@@ -63,7 +76,21 @@ pub(super) const GRAPH: &[(&str, &[&str])] = &[
         ],
     ),
     ("testkit", &[]),
-    ("bench", &["abi", "ring", "lastwords", "bytes", "image", "kernel", "trace", "session", "formats", "testkit"]),
+    (
+        "bench",
+        &[
+            "abi",
+            "ring",
+            "lastwords",
+            "bytes",
+            "image",
+            "kernel",
+            "trace",
+            "session",
+            "formats",
+            "testkit",
+        ],
+    ),
     ("quick-start", &["lastwords"]),
     ("rust-app", &["lastwords"]),
     ("tokio-app", &["lastwords"]),
@@ -72,16 +99,31 @@ pub(super) const GRAPH: &[(&str, &[&str])] = &[
     ("proof-checks", &["proof-rig"]),
     (
         "proof-compare",
-        &["proof-rig", "proof-lab", "proof-persistence", "bytes", "kernel", "lttng", "ftrace", "testkit"],
+        &[
+            "proof-rig",
+            "proof-lab",
+            "proof-persistence",
+            "bytes",
+            "kernel",
+            "lttng",
+            "ftrace",
+            "testkit",
+        ],
     ),
-    ("proof-crash-step", &["proof-rig", "abi", "ring", "bytes", "image", "trace", "ctf", "session", "testkit"]),
+    (
+        "proof-crash-step",
+        &["proof-rig", "abi", "ring", "bytes", "image", "trace", "ctf", "session", "testkit"],
+    ),
     ("proof-dist", &["proof-rig", "proof-lab"]),
     ("proof-exclude", &["proof-rig", "testkit", "bytes", "image", "kernel", "ftrace"]),
     ("proof-ftracetest", &["proof-rig", "lastwords", "control"]),
     ("proof-hostile", &["proof-rig", "bytes", "image", "kernel", "lttng", "ftrace", "testkit"]),
     ("proof-kills", &["proof-rig", "ring", "lastwords", "trace", "ctf", "session", "testkit"]),
     ("proof-lab", &["proof-rig", "ring", "lastwords", "testkit"]),
-    ("proof-persistence", &["proof-rig", "ring", "lastwords", "bytes", "image", "trace", "ctf", "session", "testkit"]),
+    (
+        "proof-persistence",
+        &["proof-rig", "ring", "lastwords", "bytes", "image", "trace", "ctf", "session", "testkit"],
+    ),
     ("proof-remove", &["proof-rig", "testkit"]),
     ("proof-rig", &[]),
     ("proof-shapes", &["proof-rig", "testkit"]),
@@ -91,7 +133,8 @@ pub(super) const GRAPH: &[(&str, &[&str])] = &[
     ("xtask", &["proof-rig"]),
 ];
 
-/// Layers inside a crate: the beginning of a path, and the modules of that crate which its files may not use.
+/// Layers inside a crate: the beginning of a path, and the modules of that crate which its files
+/// may not use.
 pub(super) const LAYERS: &[(&str, &[&str])] = &[
     ("crates/lastwords/src/process", &["session", "record", "layer", "crash", "handle", "start"]),
     ("crates/lastwords/src/session", &["record", "layer", "crash", "start"]),
@@ -100,11 +143,11 @@ pub(super) const LAYERS: &[(&str, &[&str])] = &[
 
 /// Crates that read bytes of others: damaged memory, files of other programs.
 pub(super) const READERS: &[&str] = &[
-    "filter", "bytes", "image", "trace", "kernel", "ctf", "session", "lttng", "ftrace", "formats", "view", "open",
-    "stream",
+    "filter", "bytes", "image", "trace", "kernel", "ctf", "session", "lttng", "ftrace", "formats",
+    "view", "open", "stream",
 ];
-/// Lints of clippy that the roots of [`READERS`] deny outside of tests. Cargo's `[workspace.lints]` would deny them in tests and in all
-/// other crates too.
+/// Lints of clippy that the roots of [`READERS`] deny outside of tests. Cargo's `[workspace.lints]`
+/// would deny them in tests and in all other crates too.
 pub(super) const DENIED: &[&str] =
     &["indexing_slicing", "unwrap_used", "expect_used", "panic", "arithmetic_side_effects"];
 
@@ -124,7 +167,10 @@ pub(super) const UNSAFE: &[(&str, &str)] = &[
     ("crates/capi/", "the C boundary"),
     ("proof/crash-step/src", "the crash stepper: ptrace"),
     ("proof/persistence/src/mapped.rs", "the memory of a session that this process records"),
-    ("proof/kills/src/child.rs", "a page shared with the children that are killed, their signal handlers"),
+    (
+        "proof/kills/src/child.rs",
+        "a page shared with the children that are killed, their signal handlers",
+    ),
     ("bench/", "the floors of the benches: clock reads and bare stores; the peers' own interfaces"),
 ];
 
@@ -132,7 +178,9 @@ pub(super) const UNSAFE: &[(&str, &str)] = &[
 pub(super) const SKIPPED: &[&str] = &["target", ".git", "artifacts", "corpus"];
 
 /// The folder beside the checkout at the project's own place, and the files that may name it.
-pub(super) const BESIDE: (&str, &[&str]) = (concat!("..", "/shared"), &[".ci/run", "proof/rig/src/lib.rs"]);
+pub(super) const BESIDE: (&str, &[&str]) =
+    (concat!("..", "/shared"), &[".ci/run", "proof/rig/src/lib.rs"]);
 
 /// Places of our own machines, which no committed file names.
-pub(super) const PLACES: &[&str] = &[concat!("/wo", "rk/"), concat!(".li", "brary"), concat!("issues", " show")];
+pub(super) const PLACES: &[&str] =
+    &[concat!("/wo", "rk/"), concat!(".li", "brary"), concat!("issues", " show")];

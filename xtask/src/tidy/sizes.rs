@@ -1,4 +1,5 @@
-//! Checks that no file has more than [`rules::FILE_LINES`] lines and no function more than [`rules::FUNCTION_LINES`].
+//! Checks that no file has more than [`rules::FILE_LINES`] lines and no function more than
+//! [`rules::FUNCTION_LINES`].
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
@@ -13,8 +14,11 @@ pub(super) fn check(text: &Text<'_>, tokens: &TokenStream, findings: &mut Vec<Fi
     }
     let mut functions = Vec::new();
     find(tokens.clone(), &mut functions);
-    for Function { name, line, lines } in functions.into_iter().filter(|f| f.lines > rules::FUNCTION_LINES) {
-        let message = format!("`{name}` has {lines} lines: a function has {} at most", rules::FUNCTION_LINES);
+    for Function { name, line, lines } in
+        functions.into_iter().filter(|f| f.lines > rules::FUNCTION_LINES)
+    {
+        let message =
+            format!("`{name}` has {lines} lines: a function has {} at most", rules::FUNCTION_LINES);
         findings.push(Finding::new(text.path, line, message));
     }
 }
@@ -25,18 +29,30 @@ struct Function {
     lines: usize,
 }
 
-/// Finds the functions with a body, inner ones and those that macros define included. `fn` without a name is a type.
+/// Finds the functions with a body, inner ones and those that macros define included. `fn` without
+/// a name is a type.
 fn find(tokens: TokenStream, functions: &mut Vec<Function>) {
     let tokens: Vec<TokenTree> = tokens.into_iter().collect();
     for (index, token) in tokens.iter().enumerate() {
         match token {
             TokenTree::Group(group) => find(group.stream(), functions),
-            TokenTree::Ident(word) if word == "fn" && !matches!(tokens.get(index + 1), Some(TokenTree::Group(_))) => {
+            TokenTree::Ident(word)
+                if word == "fn" && !matches!(tokens.get(index + 1), Some(TokenTree::Group(_))) =>
+            {
                 // A macro's `$name` is two tokens.
-                let name = tokens.iter().skip(index + 1).find(|token| matches!(token, TokenTree::Ident(_)));
+                let name = tokens
+                    .iter()
+                    .skip(index + 1)
+                    .find(|token| matches!(token, TokenTree::Ident(_)));
                 let line = word.span().start().line;
-                if let Some((name, end)) = name.zip(body(tokens.get(index + 1..).unwrap_or_default())) {
-                    functions.push(Function { name: name.to_string(), line, lines: end - line + 1 });
+                if let Some((name, end)) =
+                    name.zip(body(tokens.get(index + 1..).unwrap_or_default()))
+                {
+                    functions.push(Function {
+                        name: name.to_string(),
+                        line,
+                        lines: end - line + 1,
+                    });
                 }
             }
             _ => {}
@@ -44,7 +60,8 @@ fn find(tokens: TokenStream, functions: &mut Vec<Function>) {
     }
 }
 
-/// The last line of the body, which is the first block outside of angle brackets; `None` where `;` ends the signature.
+/// The last line of the body, which is the first block outside of angle brackets; `None` where `;`
+/// ends the signature.
 fn body(signature: &[TokenTree]) -> Option<usize> {
     let (mut depth, mut before) = (0, ' ');
     for token in signature {
@@ -112,8 +129,14 @@ mod tests {
             assert_eq!(found(&function(rules::FUNCTION_LINES).replace("long()", signature)), []);
         }
         let body = "    a\n".repeat(rules::FUNCTION_LINES + 1);
-        assert_eq!(found(&format!("trait A {{\n    fn a();\n    const B: C = {{\n{body}}};\n}}\n")), []);
-        assert_eq!(found(&format!("struct A {{\n    a: fn() -> u8,\n}}\nimpl A {{\n{body}}}\n")), []);
+        assert_eq!(
+            found(&format!("trait A {{\n    fn a();\n    const B: C = {{\n{body}}};\n}}\n")),
+            []
+        );
+        assert_eq!(
+            found(&format!("struct A {{\n    a: fn() -> u8,\n}}\nimpl A {{\n{body}}}\n")),
+            []
+        );
     }
 
     #[test]

@@ -5,7 +5,8 @@ use proc_macro2::{TokenStream, TokenTree};
 use super::graph::Package;
 use super::{Finding, Text, rules};
 
-/// Finds the word `unsafe` in code, macro bodies and attributes included; comments and strings are not code.
+/// Finds the word `unsafe` in code, macro bodies and attributes included; comments and strings are
+/// not code.
 pub(super) fn check_tokens(text: &Text<'_>, tokens: &TokenStream, findings: &mut Vec<Finding>) {
     if rules::UNSAFE.iter().any(|(place, _)| text.path.starts_with(place)) {
         return;
@@ -18,9 +19,17 @@ pub(super) fn check_tokens(text: &Text<'_>, tokens: &TokenStream, findings: &mut
     });
 }
 
-/// Where the file is a crate's root, checks that it forbids `unsafe`, or denies it where one module is excepted.
-pub(super) fn check_root(text: &Text<'_>, tokens: &TokenStream, packages: &[Package], findings: &mut Vec<Finding>) {
-    let Some(package) = packages.iter().find(|p| p.roots.iter().any(|r| r == text.path)) else { return };
+/// Where the file is a crate's root, checks that it forbids `unsafe`, or denies it where one module
+/// is excepted.
+pub(super) fn check_root(
+    text: &Text<'_>,
+    tokens: &TokenStream,
+    packages: &[Package],
+    findings: &mut Vec<Finding>,
+) {
+    let Some(package) = packages.iter().find(|p| p.roots.iter().any(|r| r == text.path)) else {
+        return;
+    };
     let folder = package.manifest.strip_suffix("Cargo.toml").unwrap_or(&package.manifest);
     if rules::UNSAFE.iter().any(|(place, _)| *place == folder) {
         return;
@@ -37,7 +46,8 @@ pub(super) fn check_root(text: &Text<'_>, tokens: &TokenStream, packages: &[Pack
 pub(super) fn stale(files: &[String]) -> Vec<Finding> {
     let is_stale = |place: &str| !files.iter().any(|file| file.starts_with(place));
     let stale = rules::UNSAFE.iter().filter(|(place, _)| is_stale(place));
-    let message = |place| format!("`unsafe` may stand in {place}, which is not there: remove the row");
+    let message =
+        |place| format!("`unsafe` may stand in {place}, which is not there: remove the row");
     stale.map(|(place, _)| Finding::new("xtask/src/tidy/rules.rs", 1, message(place))).collect()
 }
 
@@ -90,7 +100,12 @@ mod tests {
         let mut findings = Vec::new();
         let path = format!("{folder}/src/lib.rs");
         let manifest = format!("{folder}/Cargo.toml");
-        let package = Package { name: folder.into(), manifest, roots: vec![path.clone()], ..Package::default() };
+        let package = Package {
+            name: folder.into(),
+            manifest,
+            roots: vec![path.clone()],
+            ..Package::default()
+        };
         check_root(&Text { path: &path, text }, &text.parse().unwrap(), &[package], &mut findings);
         findings
     }
@@ -110,9 +125,12 @@ mod tests {
 
     #[test]
     fn the_places_that_may() {
-        for path in
-            ["crates/ring/src/a.rs", "crates/ring/tests/a.rs", "proof/kills/src/child.rs", "proof/crash-step/src/a.rs"]
-        {
+        for path in [
+            "crates/ring/src/a.rs",
+            "crates/ring/tests/a.rs",
+            "proof/kills/src/child.rs",
+            "proof/crash-step/src/a.rs",
+        ] {
             assert_eq!(tokens(path, "unsafe fn a() {}"), [0; 0], "{path}");
         }
     }
@@ -124,22 +142,32 @@ mod tests {
             roots("crates/session", "#![deny(unsafe_code)]\n")[0].message,
             "`#![forbid(unsafe_code)]` is missing"
         );
-        assert_eq!(roots("crates/session", "#![cfg_attr(not(test), forbid(unsafe_code))]\n").len(), 1);
+        assert_eq!(
+            roots("crates/session", "#![cfg_attr(not(test), forbid(unsafe_code))]\n").len(),
+            1
+        );
         assert_eq!(roots("crates/session", "//! Nothing.\n").len(), 1);
-        assert_eq!(roots("crates/session", "//! Nothing.\nfn a() {\n#![forbid(unsafe_code)]\n}\n").len(), 1);
+        assert_eq!(
+            roots("crates/session", "//! Nothing.\nfn a() {\n#![forbid(unsafe_code)]\n}\n").len(),
+            1
+        );
         assert_eq!(roots("crates/session", "#[forbid(unsafe_code)]\nmod a {}\n").len(), 1);
     }
 
     #[test]
     fn roots_with_an_excepted_module_deny() {
         assert_eq!(roots("proof/kills", "#![deny(unsafe_code)]\n"), []);
-        assert_eq!(roots("proof/kills", "//! Nothing.\n")[0].message, "`#![deny(unsafe_code)]` is missing");
+        assert_eq!(
+            roots("proof/kills", "//! Nothing.\n")[0].message,
+            "`#![deny(unsafe_code)]` is missing"
+        );
         assert_eq!(roots("crates/ring", "//! Nothing.\n"), []);
     }
 
     #[test]
     fn a_place_without_a_file_is_told() {
-        let files: Vec<String> = rules::UNSAFE.iter().skip(1).map(|(place, _)| format!("{place}a.rs")).collect();
+        let files: Vec<String> =
+            rules::UNSAFE.iter().skip(1).map(|(place, _)| format!("{place}a.rs")).collect();
         let found = stale(&files);
         assert_eq!(found.len(), 1);
         assert!(found[0].message.contains(rules::UNSAFE[0].0), "{found:?}");

@@ -1,4 +1,5 @@
-//! Tests the length of a text with the library's own source, because functions for C cannot be linked into a test.
+//! Tests the length of a text with the library's own source, because functions for C cannot be
+//! linked into a test.
 
 #[path = "../../src/text.rs"]
 mod text;
@@ -15,7 +16,10 @@ fn as_strlen_at_every_place() {
             assert_eq!(found, end - start, "{start} to {end}");
             // SAFETY: the text ends at `end`.
             let zeros = unsafe { text::zeros_of_block(page[start..].as_ptr().cast()) };
-            assert!(zeros.is_none_or(|zeros| zeros.trailing_zeros() as usize == end - start), "{start} to {end}");
+            assert!(
+                zeros.is_none_or(|zeros| zeros.trailing_zeros() as usize == end - start),
+                "{start} to {end}"
+            );
         }
     }
 }

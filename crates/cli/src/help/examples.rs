@@ -3,7 +3,8 @@
 /// A command line, and what it does.
 pub(crate) type Example = (&'static str, &'static str);
 
-/// The examples of each verb and of each verb below a verb, by the words that name it. The empty name is the program.
+/// The examples of each verb and of each verb below a verb, by the words that name it. The empty
+/// name is the program.
 const EXAMPLES: &[(&str, &[Example])] = &[
     (
         "",
@@ -23,7 +24,10 @@ const EXAMPLES: &[(&str, &[Example])] = &[
     (
         "recover",
         &[
-            ("lastwords recover vmcore -o crash", "a trace.dat file for each kernel's trace in a crash dump"),
+            (
+                "lastwords recover vmcore -o crash",
+                "a trace.dat file for each kernel's trace in a crash dump",
+            ),
             ("lastwords recover shop -o out --to json", "a file of JSON lines in the folder out"),
             ("lastwords recover core -o out --carve", "search all memory of a damaged core"),
         ],
@@ -33,46 +37,76 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         &[
             ("lastwords convert shop -o shop.jsonl", "JSON lines; the extension names the format"),
             ("lastwords convert shop -o - --to json | jq .event", "the same on stdout"),
-            ("lastwords convert vmcore shop -o all.perfetto-trace", "the kernel and a program, for ui.perfetto.dev"),
+            (
+                "lastwords convert vmcore shop -o all.perfetto-trace",
+                "the kernel and a program, for ui.perfetto.dev",
+            ),
         ],
     ),
     (
         "report",
         &[
             ("lastwords report svc --last 20", "the last 20 events of the session svc"),
-            ("lastwords report svc -e order -F time,customer,amount", "chosen fields of one kind of event"),
-            ("lastwords report vmcore --relative -F time,cpu,comm,event", "times before the newest event"),
+            (
+                "lastwords report svc -e order -F time,customer,amount",
+                "chosen fields of one kind of event",
+            ),
+            (
+                "lastwords report vmcore --relative -F time,cpu,comm,event",
+                "times before the newest event",
+            ),
         ],
     ),
     (
         "view",
         &[
             ("lastwords view shop", "the newest session of this name, in the browser"),
-            ("lastwords view vmcore -o crash.html", "a kernel's last events, its log and its panic"),
-            ("lastwords view vmcore --since -2s -e 'sched:*'", "only these events of the last 2 seconds"),
+            (
+                "lastwords view vmcore -o crash.html",
+                "a kernel's last events, its log and its panic",
+            ),
+            (
+                "lastwords view vmcore --since -2s -e 'sched:*'",
+                "only these events of the last 2 seconds",
+            ),
         ],
     ),
     (
         "inspect",
         &[
             ("lastwords inspect shop", "its events by name and time, losses, channels"),
-            ("lastwords inspect shop --since -10s", "only events of the last 10 seconds are counted"),
-            ("lastwords inspect vmcore --json | jq .kernels", "what a kernel's trace holds, as data"),
+            (
+                "lastwords inspect shop --since -10s",
+                "only events of the last 10 seconds are counted",
+            ),
+            (
+                "lastwords inspect vmcore --json | jq .kernels",
+                "what a kernel's trace holds, as data",
+            ),
         ],
     ),
     (
         "record",
         &[
             ("lastwords record -e sched -e irq", "record until Ctrl-C, then write trace.dat"),
-            ("lastwords record -e 'syscalls:*' --user -- ./shop", "the kernel and the sessions of a command"),
-            ("lastwords record -e sched -o tcp:HOST:7117", "send all events to `lastwords receive`"),
+            (
+                "lastwords record -e 'syscalls:*' --user -- ./shop",
+                "the kernel and the sessions of a command",
+            ),
+            (
+                "lastwords record -e sched -o tcp:HOST:7117",
+                "send all events to `lastwords receive`",
+            ),
         ],
     ),
     (
         "receive",
         &[
             ("lastwords receive -d traces", "from this machine alone"),
-            ("lastwords receive -d traces --listen tcp:0.0.0.0:7117 --trust-network", "from every network"),
+            (
+                "lastwords receive -d traces --listen tcp:0.0.0.0:7117 --trust-network",
+                "from every network",
+            ),
         ],
     ),
     (
@@ -103,22 +137,40 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         &[
             ("lastwords enable 'shop:*' -s shop", "record all events of the provider shop"),
             ("lastwords enable order -f 'amount > 100'", "record only orders of more than 100"),
-            ("lastwords enable slow_payment --to payments", "record these events in the channel payments"),
+            (
+                "lastwords enable slow_payment --to payments",
+                "record these events in the channel payments",
+            ),
         ],
     ),
     (
         "disable",
         &[
             ("lastwords disable 'shop:*' -s shop", "do not record the events of the provider shop"),
-            ("lastwords disable order --channel payments", "do not record this event in the channel payments"),
+            (
+                "lastwords disable order --channel payments",
+                "do not record this event in the channel payments",
+            ),
         ],
     ),
-    ("channel", &[("lastwords channel create payments -s shop", "rings of their own for events that matter")]),
+    (
+        "channel",
+        &[(
+            "lastwords channel create payments -s shop",
+            "rings of their own for events that matter",
+        )],
+    ),
     (
         "channel create",
         &[
-            ("lastwords channel create payments --size 1M", "rings of their own; see `enable --to payments`"),
-            ("lastwords channel create slow -f 'millis > 500'", "a channel that takes all events with such a field"),
+            (
+                "lastwords channel create payments --size 1M",
+                "rings of their own; see `enable --to payments`",
+            ),
+            (
+                "lastwords channel create slow -f 'millis > 500'",
+                "a channel that takes all events with such a field",
+            ),
         ],
     ),
     (
@@ -142,40 +194,73 @@ const EXAMPLES: &[(&str, &[Example])] = &[
             ("lastwords snapshot record shop -o out", "keep the events until now, and write them"),
         ],
     ),
-    ("snapshot enable", &[("lastwords snapshot enable shop", "allocate the spare rings of the session shop")]),
-    ("snapshot disable", &[("lastwords snapshot disable shop", "free the spare rings and the snapshot in them")]),
+    (
+        "snapshot enable",
+        &[("lastwords snapshot enable shop", "allocate the spare rings of the session shop")],
+    ),
+    (
+        "snapshot disable",
+        &[("lastwords snapshot disable shop", "free the spare rings and the snapshot in them")],
+    ),
     (
         "snapshot take",
         &[
-            ("lastwords snapshot take shop", "keep the events until now, for `report shop --snapshot`"),
+            (
+                "lastwords snapshot take shop",
+                "keep the events until now, for `report shop --snapshot`",
+            ),
             ("lastwords snapshot take shop --cpu 0", "the same for the streams of CPU 0 only"),
         ],
     ),
     (
         "snapshot record",
-        &[("lastwords snapshot record shop -o out", "take a snapshot, and write it into the folder out")],
+        &[(
+            "lastwords snapshot record shop -o out",
+            "take a snapshot, and write it into the folder out",
+        )],
     ),
     (
         "trigger",
         &[
             ("lastwords trigger fire slow -s shop", "save the moments before now"),
-            ("lastwords trigger add slow_payment -s shop", "save the moments before each such event"),
+            (
+                "lastwords trigger add slow_payment -s shop",
+                "save the moments before each such event",
+            ),
         ],
     ),
-    ("trigger fire", &[("lastwords trigger fire slow -s shop", "save the moments before now as a session of its own")]),
+    (
+        "trigger fire",
+        &[(
+            "lastwords trigger fire slow -s shop",
+            "save the moments before now as a session of its own",
+        )],
+    ),
     (
         "trigger add",
         &[
-            ("lastwords trigger add slow_payment --before 10s", "save 10 seconds before each such event"),
-            ("lastwords trigger add order -f 'items > 9' --do stop", "stop recording at a large order"),
-            ("lastwords trigger add db:begin --then db:end --above 5ms", "fire if an end comes later than 5 ms"),
+            (
+                "lastwords trigger add slow_payment --before 10s",
+                "save 10 seconds before each such event",
+            ),
+            (
+                "lastwords trigger add order -f 'items > 9' --do stop",
+                "stop recording at a large order",
+            ),
+            (
+                "lastwords trigger add db:begin --then db:end --above 5ms",
+                "fire if an end comes later than 5 ms",
+            ),
         ],
     ),
     ("trigger list", &[("lastwords trigger list shop", "the conditions of the session shop")]),
     (
         "trigger remove",
         &[
-            ("lastwords trigger remove slow_payment -s shop", "remove the conditions on this event"),
+            (
+                "lastwords trigger remove slow_payment -s shop",
+                "remove the conditions on this event",
+            ),
             ("lastwords trigger remove --all -s shop", "remove all conditions"),
         ],
     ),
@@ -209,27 +294,66 @@ const EXAMPLES: &[(&str, &[Example])] = &[
             ("lastwords core-helper status", "print whether it is installed, and where cores go"),
         ],
     ),
-    ("core-helper install", &[("lastwords core-helper install", "put the helper in front of core_pattern, as root")]),
-    ("core-helper remove", &[("lastwords core-helper remove", "restore the core_pattern of before, as root")]),
-    ("core-helper status", &[("lastwords core-helper status", "print whether it is installed, and where cores go")]),
-    ("bundle", &[("lastwords bundle save -o kernel.bundle", "describe the running kernel's events, as root")]),
-    ("bundle save", &[("lastwords bundle save -o kernel.bundle", "describe the running kernel's events, as root")]),
-    ("bundle pack", &[("lastwords bundle pack copied -o kernel.bundle", "the same from files of another machine")]),
+    (
+        "core-helper install",
+        &[("lastwords core-helper install", "put the helper in front of core_pattern, as root")],
+    ),
+    (
+        "core-helper remove",
+        &[("lastwords core-helper remove", "restore the core_pattern of before, as root")],
+    ),
+    (
+        "core-helper status",
+        &[("lastwords core-helper status", "print whether it is installed, and where cores go")],
+    ),
+    (
+        "bundle",
+        &[(
+            "lastwords bundle save -o kernel.bundle",
+            "describe the running kernel's events, as root",
+        )],
+    ),
+    (
+        "bundle save",
+        &[(
+            "lastwords bundle save -o kernel.bundle",
+            "describe the running kernel's events, as root",
+        )],
+    ),
+    (
+        "bundle pack",
+        &[(
+            "lastwords bundle pack copied -o kernel.bundle",
+            "the same from files of another machine",
+        )],
+    ),
     (
         "doctor",
         &[
             ("lastwords doctor", "check this machine, and print remedies"),
-            ("lastwords doctor --kernel-args", "kernel arguments for a trace that outlives a reboot"),
+            (
+                "lastwords doctor --kernel-args",
+                "kernel arguments for a trace that outlives a reboot",
+            ),
         ],
     ),
     (
         "completions",
         &[
-            ("lastwords completions bash > ~/.local/share/bash-completion/completions/lastwords", "for bash"),
+            (
+                "lastwords completions bash > ~/.local/share/bash-completion/completions/lastwords",
+                "for bash",
+            ),
             ("lastwords completions fish > ~/.config/fish/completions/lastwords.fish", "for fish"),
         ],
     ),
-    ("man", &[("lastwords man -o pages && man -l pages/lastwords-recover.1", "write all pages, and read one")]),
+    (
+        "man",
+        &[(
+            "lastwords man -o pages && man -l pages/lastwords-recover.1",
+            "write all pages, and read one",
+        )],
+    ),
 ];
 
 /// Returns the examples of a verb.
@@ -249,9 +373,11 @@ mod tests {
     use super::*;
     use clap::Parser as _;
 
-    /// Splits a command as a shell does: at spaces outside of quotes. What follows a pipe, `>` or `&&` is not part of it.
+    /// Splits a command as a shell does: at spaces outside of quotes. What follows a pipe, `>` or
+    /// `&&` is not part of it.
     fn words(command: &str) -> Vec<String> {
-        let (mut words, mut word, mut is_word, mut quoted) = (Vec::new(), String::new(), false, false);
+        let (mut words, mut word, mut is_word, mut quoted) =
+            (Vec::new(), String::new(), false, false);
         for letter in command.chars() {
             match letter {
                 '\'' => (quoted, is_word) = (!quoted, true),

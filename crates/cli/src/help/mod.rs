@@ -1,14 +1,17 @@
-//! Texts of the help and the manual pages besides the options: notes, exit statuses, examples, environment, files, related pages.
-//! Each text has one place; `-h`, `--help` and the pages are made from it.
+//! Texts of the help and the manual pages besides the options: notes, exit statuses, examples,
+//! environment, files, related pages. Each text has one place; `-h`, `--help` and the pages are
+//! made from it.
 //!
-//! `-h` has one line for each option (the first paragraph of its text), a short note (`after_help`) and the examples. `--help` has
-//! all paragraphs, all notes (`after_long_help`), the exit statuses and the examples.
+//! `-h` has one line for each option (the first paragraph of its text), a short note (`after_help`)
+//! and the examples. `--help` has all paragraphs, all notes (`after_long_help`), the exit statuses
+//! and the examples.
 
 pub(crate) mod examples;
 
 use clap::Command;
 
-/// Variables of the environment. The book has the same table (`book/src/reference/command-line.md`).
+/// Variables of the environment. The book has the same table
+/// (`book/src/reference/command-line.md`).
 pub(crate) const ENVIRONMENT: &[(&str, &str)] = &[
     ("LASTWORDS_DIR", "The folder of the sessions."),
     ("XDG_RUNTIME_DIR", "Without LASTWORDS_DIR, sessions are in its folder lastwords."),
@@ -21,14 +24,20 @@ pub(crate) const ENVIRONMENT: &[(&str, &str)] = &[
         "PAGER, LESS",
         "The program that shows long output on a terminal, less by default, and its options. If PAGER is empty or cat, no program is started.",
     ),
-    ("NO_COLOR, TERM", "The output has no colour if NO_COLOR is set and not empty, or if TERM is dumb."),
+    (
+        "NO_COLOR, TERM",
+        "The output has no colour if NO_COLOR is set and not empty, or if TERM is dumb.",
+    ),
     ("TZ", "The time zone of times of day, unless --utc is given."),
 ];
 
 /// Files that verbs read or write although no argument names them.
 pub(crate) const FILES: &[(&str, &str)] = &[
     ("$XDG_RUNTIME_DIR/lastwords, /dev/shm/lastwords-UID", "Sessions of this user, a folder each."),
-    ("/var/lib/lastwords", "Bundles that describe a kernel's events, for a ring buffer that outlives it."),
+    (
+        "/var/lib/lastwords",
+        "Bundles that describe a kernel's events, for a ring buffer that outlives it.",
+    ),
     ("/sys/kernel/tracing", "The kernel's tracer."),
     ("/proc/sys/kernel/core_pattern, core_pipe_limit", "Where core-helper is installed."),
     ("/run/lastwords-core-helper", "What helpers that run at the same time share, for root."),
@@ -42,7 +51,8 @@ const WIDTH: usize = 95;
 
 const DONE: Status = ("0", "The command is done.");
 const ERROR: Status = ("1", "An error occurred.");
-const READ_ERROR: Status = ("1", "An error occurred, a named input could not be read, or no event matched.");
+const READ_ERROR: Status =
+    ("1", "An error occurred, a named input could not be read, or no event matched.");
 const USAGE: Status = ("2", "The command line is wrong.");
 const LOSSES: Status = (
     "3",
@@ -69,7 +79,10 @@ const OTHER_STATUSES: &[(&str, &[Status])] = &[
         "doctor",
         &[
             ("0", "Sessions can be recorded and recovered on this machine."),
-            ("1", "Sessions cannot be recorded or recovered on this machine, or an error occurred."),
+            (
+                "1",
+                "Sessions cannot be recorded or recovered on this machine, or an error occurred.",
+            ),
         ],
     ),
     (
@@ -147,7 +160,8 @@ pub(crate) fn statuses(verb: &str, command: &Command) -> Vec<Status> {
     let reads = verb.is_empty() || command.get_arguments().any(|arg| arg.get_id() == "inputs");
     let mut all = vec![DONE, if reads { READ_ERROR } else { ERROR }, USAGE];
     all.extend((verb.is_empty() || has("strict")).then_some(LOSSES));
-    let others = OTHER_STATUSES.iter().find(|(name, _)| *name == verb).map_or(&[][..], |(_, others)| others);
+    let others =
+        OTHER_STATUSES.iter().find(|(name, _)| *name == verb).map_or(&[][..], |(_, others)| others);
     for other in others {
         match all.iter_mut().find(|(code, _)| *code == other.0) {
             Some(status) => *status = *other,
@@ -181,12 +195,11 @@ fn complete_verb(mut command: Command, verb: &str) -> Command {
     let note = command.get_after_help().map(ToString::to_string);
     let notes = command.get_after_long_help().map(ToString::to_string).or_else(|| note.clone());
     let statuses = Some(statuses_text(verb, &command));
-    let join = |parts: [Option<String>; 3]| parts.into_iter().flatten().collect::<Vec<_>>().join("\n\n");
-    command = command.after_help(join([note, None, Some(examples.clone())])).after_long_help(join([
-        notes,
-        statuses,
-        Some(examples),
-    ]));
+    let join =
+        |parts: [Option<String>; 3]| parts.into_iter().flatten().collect::<Vec<_>>().join("\n\n");
+    command = command
+        .after_help(join([note, None, Some(examples.clone())]))
+        .after_long_help(join([notes, statuses, Some(examples)]));
     command.mut_subcommands(|own| {
         let name = below(verb, own.get_name());
         complete_verb(own, &name)
@@ -234,11 +247,15 @@ mod tests {
             let (_, options) = short.split_once("\n\n").expect("a usage");
             let options = options.split("\nExamples:\n").next().unwrap_or("");
             for line in options.lines() {
-                assert!(!line.starts_with("        ") && line.len() <= 100, "{verb}: not one line: {line:?}\n{short}");
+                assert!(
+                    !line.starts_with("        ") && line.len() <= 100,
+                    "{verb}: not one line: {line:?}\n{short}"
+                );
             }
             let long = own.clone().render_long_help().to_string();
             assert!(
-                verb.split(' ').any(|word| word == "help") || long.lines().count() > short.lines().count() + 3,
+                verb.split(' ').any(|word| word == "help")
+                    || long.lines().count() > short.lines().count() + 3,
                 "{verb}\n{long}"
             );
         });
@@ -250,13 +267,18 @@ mod tests {
         for (verb, related) in RELATED {
             assert!(find(&command, verb).is_some(), "there is no verb {verb}");
             for other in *related {
-                assert!(find(&command, other).is_some() && other != verb, "{verb}: there is no verb {other}");
+                assert!(
+                    find(&command, other).is_some() && other != verb,
+                    "{verb}: there is no verb {other}"
+                );
             }
         }
         for (verb, _) in OTHER_STATUSES {
             assert!(find(&command, verb).is_some(), "there is no verb {verb}");
         }
-        each(&command, "", &mut |_, verb| assert!(verb.is_empty() || !super::related(verb).is_empty(), "{verb}"));
+        each(&command, "", &mut |_, verb| {
+            assert!(verb.is_empty() || !super::related(verb).is_empty(), "{verb}")
+        });
     }
 
     #[test]
@@ -265,7 +287,10 @@ mod tests {
         let of = |verb: &str| statuses(verb, find(&command, verb).expect("a verb"));
         assert_eq!(of("report"), [DONE, READ_ERROR, USAGE, LOSSES]);
         assert_eq!(of("stop"), [DONE, ERROR, USAGE]);
-        assert_eq!(of("record").iter().map(|(code, _)| *code).collect::<Vec<_>>(), ["0", "1", "2", "3", "N"]);
+        assert_eq!(
+            of("record").iter().map(|(code, _)| *code).collect::<Vec<_>>(),
+            ["0", "1", "2", "3", "N"]
+        );
         for verb in ["demo", "doctor", "core-helper status"] {
             assert!(!of(verb).contains(&DONE) && !of(verb).contains(&ERROR), "{verb}");
         }

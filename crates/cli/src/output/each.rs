@@ -29,10 +29,21 @@ pub(crate) fn each(mut job: Job<'_>) -> anyhow::Result<Done> {
         let own = folders.iter().find(|(other, _)| Arc::ptr_eq(other, origin));
         own.map_or_else(|| job.output.to_owned(), |(_, folder)| folder.clone())
     };
-    let mut run = Run { job: &job, chosen: &chosen, names: BTreeMap::new(), done: Done::default(), errors: Vec::new() };
-    traces.all.iter().filter(|trace| trace.session().is_some()).for_each(|one| run.one(one, job.output, &one.name));
+    let mut run = Run {
+        job: &job,
+        chosen: &chosen,
+        names: BTreeMap::new(),
+        done: Done::default(),
+        errors: Vec::new(),
+    };
+    traces
+        .all
+        .iter()
+        .filter(|trace| trace.session().is_some())
+        .for_each(|one| run.one(one, job.output, &one.name));
     for origin in &traces.origins {
-        let arrays: Vec<Trace> = traces.arrays().filter(|array| Arc::ptr_eq(&array.origin, origin)).cloned().collect();
+        let arrays: Vec<Trace> =
+            traces.arrays().filter(|array| Arc::ptr_eq(&array.origin, origin)).cloned().collect();
         let holds_all = job.format(Family::Ftrace).holds_all();
         for set in arrays.chunks(if holds_all { arrays.len().max(1) } else { 1 }) {
             let name = match set {
@@ -46,7 +57,10 @@ pub(crate) fn each(mut job: Job<'_>) -> anyhow::Result<Done> {
         run.lttng(origin, traces, &into(origin));
     }
     for (trace, ctf) in traces.all.iter().filter_map(|trace| Some((trace, trace.ctf()?))) {
-        let name = ctf.path.file_name().map_or_else(|| "ctf".to_owned(), |name| name.to_string_lossy().into_owned());
+        let name = ctf
+            .path
+            .file_name()
+            .map_or_else(|| "ctf".to_owned(), |name| name.to_string_lossy().into_owned());
         run.one(trace, job.output, &name);
     }
     let Run { mut done, mut errors, .. } = run;
@@ -68,11 +82,19 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Writes a file or folder with the name. Returns the accounts of the traces, or none if that failed.
-    fn write<'t>(&mut self, traces: &'t Traces, family: Family, into: &Path, name: &str) -> Option<Vec<Account<'t>>> {
+    /// Writes a file or folder with the name. Returns the accounts of the traces, or none if that
+    /// failed.
+    fn write<'t>(
+        &mut self,
+        traces: &'t Traces,
+        family: Family,
+        into: &Path,
+        name: &str,
+    ) -> Option<Vec<Account<'t>>> {
         let (job, chosen, format) = (self.job, self.chosen, self.job.format(family));
         let path = format.path(into, &self.names.entry(into.to_owned()).or_default().unique(name));
-        let written = folder(into).and_then(|()| Writing { job, chosen, traces, path: &path }.run(format));
+        let written =
+            folder(into).and_then(|()| Writing { job, chosen, traces, path: &path }.run(format));
         let (line, accounts) = written.map_err(|error| self.errors.push(error)).ok()?;
         job.add_line(line, &mut self.done);
         Some(accounts)
@@ -86,7 +108,8 @@ impl Run<'_> {
         }
     }
 
-    /// Writes the sessions of LTTng of an input. As CTF they get the folders that LTTng would give them.
+    /// Writes the sessions of LTTng of an input. As CTF they get the folders that LTTng would give
+    /// them.
     fn lttng(&mut self, origin: &Arc<Origin>, traces: &Traces, into: &Path) {
         let is_own = |trace: &&Trace| trace.lttng().is_some() && Arc::ptr_eq(&trace.origin, origin);
         let own = Traces::new(traces.all.iter().filter(is_own).cloned().collect());
@@ -95,7 +118,8 @@ impl Run<'_> {
         }
         if self.job.format(Family::Packets).ctf_version().is_some() {
             let taken = self.names.entry(into.to_owned()).or_default();
-            let written = folder(into).and_then(|()| lttng::write(self.job, &own, into, taken, &mut self.done));
+            let written = folder(into)
+                .and_then(|()| lttng::write(self.job, &own, into, taken, &mut self.done));
             self.errors.extend(written.err());
             return;
         }
@@ -110,14 +134,19 @@ impl Run<'_> {
     }
 }
 
-/// Returns the folder of each kernel and of each input with LTTng. If there are several, each has a folder of its own.
+/// Returns the folder of each kernel and of each input with LTTng. If there are several, each has a
+/// folder of its own.
 fn folders(job: &Job<'_>, traces: &Traces) -> Vec<(Arc<Origin>, PathBuf)> {
     let has_lttng = |origin: &Arc<Origin>| {
         traces.all.iter().any(|trace| trace.lttng().is_some() && Arc::ptr_eq(&trace.origin, origin))
     };
-    let own: Vec<&Arc<Origin>> =
-        traces.origins.iter().filter(|origin| origin.machine.is_some() || has_lttng(origin)).collect();
-    let folder =
-        |number: usize| if own.len() > 1 { job.output.join(number.to_string()) } else { job.output.to_owned() };
+    let own: Vec<&Arc<Origin>> = traces
+        .origins
+        .iter()
+        .filter(|origin| origin.machine.is_some() || has_lttng(origin))
+        .collect();
+    let folder = |number: usize| {
+        if own.len() > 1 { job.output.join(number.to_string()) } else { job.output.to_owned() }
+    };
     own.iter().enumerate().map(|(number, origin)| (Arc::clone(origin), folder(number))).collect()
 }

@@ -9,7 +9,8 @@ use lastwords_open::{FileNames, Losses, LttngFolder};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// The names of the folders of sessions. Traces of one session share a folder if their folders below it differ.
+/// The names of the folders of sessions. Traces of one session share a folder if their folders
+/// below it differ.
 struct SessionFolders<'a> {
     names: &'a mut FileNames,
     by_session: BTreeMap<String, (String, BTreeSet<String>)>,
@@ -20,17 +21,20 @@ impl SessionFolders<'_> {
     fn of(&mut self, session: &Session) -> String {
         let below = format!("{}/{}", session.domain.word(), session.folder);
         let existing = self.by_session.get_mut(&session.name);
-        let shared = existing.and_then(|(name, folders)| folders.insert(below.clone()).then(|| name.clone()));
+        let shared = existing
+            .and_then(|(name, folders)| folders.insert(below.clone()).then(|| name.clone()));
         let name = shared.unwrap_or_else(|| {
             let name = self.names.unique(&session.name);
-            self.by_session.insert(session.name.clone(), (name.clone(), BTreeSet::from([below.clone()])));
+            self.by_session
+                .insert(session.name.clone(), (name.clone(), BTreeSet::from([below.clone()])));
             name
         });
         format!("{name}/{below}")
     }
 }
 
-/// Writes sessions, a CTF folder each, into `folder`. The metadata have the version that was asked for, or else that of the tracer.
+/// Writes sessions, a CTF folder each, into `folder`. The metadata have the version that was asked
+/// for, or else that of the tracer.
 pub(super) fn write(
     job: &Job<'_>,
     sessions: &Traces,
@@ -45,11 +49,16 @@ pub(super) fn write(
         let session = &lttng.session;
         let mut account = trace.account();
         let bar = Shared::new(&session.name, session.bytes());
-        let written = lttng.write_folder(folder, &folders.of(session), version, &|bytes| bar.add(bytes))?;
+        let written =
+            lttng.write_folder(folder, &folders.of(session), version, &|bytes| bar.add(bytes))?;
         drop(bar);
         let LttngFolder { path, totals, version_error } = written;
         if let Some(error) = version_error {
-            account.evidence.to_mut().notes.push(format!("the metadata stay in the version of the tracer: {error}"));
+            account
+                .evidence
+                .to_mut()
+                .notes
+                .push(format!("the metadata stay in the version of the tracer: {error}"));
         }
         let accounts = [account];
         job.account(&Traces::new(vec![trace.clone()]), &accounts, done);

@@ -68,7 +68,9 @@ impl Format {
 
     /// Returns the path of a file or folder of this format.
     pub(crate) fn path(self, folder: &Path, name: &str) -> PathBuf {
-        folder.join(self.suffix().map_or_else(|| name.to_owned(), |suffix| format!("{name}.{suffix}")))
+        folder.join(
+            self.suffix().map_or_else(|| name.to_owned(), |suffix| format!("{name}.{suffix}")),
+        )
     }
 
     /// Returns the format that the extension of a path names, if any.
@@ -82,7 +84,8 @@ impl Format {
         })
     }
 
-    /// Returns the format of an output for which no format was named: what its extension names, else CTF in a folder.
+    /// Returns the format of an output for which no format was named: what its extension names,
+    /// else CTF in a folder.
     ///
     /// # Errors
     /// The extension is that of a file, and no format has it.
@@ -215,10 +218,12 @@ impl Job<'_> {
         })
     }
 
-    /// Refuses options that cannot be met before anything is written. If the format holds only some kinds of traces,
-    /// the others are left out and reported.
+    /// Refuses options that cannot be met before anything is written. If the format holds only some
+    /// kinds of traces, the others are left out and reported.
     fn check(&mut self) -> anyhow::Result<()> {
-        let is_there = |family: &Family| self.traces.all.iter().any(|trace| Family::from_trace(trace) == *family);
+        let is_there = |family: &Family| {
+            self.traces.all.iter().any(|trace| Family::from_trace(trace) == *family)
+        };
         let present: Vec<Family> = Family::ALL.into_iter().filter(is_there).collect();
         let (held, left): (Vec<Family>, Vec<Family>) =
             present.iter().partition(|family| family.formats().contains(&self.format(**family)));
@@ -228,19 +233,26 @@ impl Job<'_> {
             bail!("nothing in the input can be written as {format}: {}", words.join("; "));
         }
         for family in left {
-            for trace in self.traces.all.extract_if(.., |trace| Family::from_trace(trace) == family) {
-                say::error(format_args!("{} is not in it: {}", plain(&name(&trace)), family.words()));
+            for trace in self.traces.all.extract_if(.., |trace| Family::from_trace(trace) == family)
+            {
+                say::error(format_args!(
+                    "{} is not in it: {}",
+                    plain(&name(&trace)),
+                    family.words()
+                ));
                 self.traces.worst_failure = Some(Severity::Error);
             }
         }
         for family in held {
             match self.format(family) {
                 Format::Ctf | Format::Ctf2 if family != Family::Ftrace => {
-                    self.events.refuse("CTF is copied packet by packet", "text, json and perfetto")?;
+                    self.events
+                        .refuse("CTF is copied packet by packet", "text, json and perfetto")?;
                 }
-                Format::TraceDat => {
-                    self.events.refuse("a trace.dat file is written whole", "text, json, perfetto, ctf and ctf2")?
-                }
+                Format::TraceDat => self.events.refuse(
+                    "a trace.dat file is written whole",
+                    "text, json, perfetto, ctf and ctf2",
+                )?,
                 _ => {}
             }
         }
@@ -332,7 +344,9 @@ fn text_of(line: &Line) -> String {
 /// Makes the folder for the output and its parents if they are missing.
 pub(crate) fn folder(path: &Path) -> anyhow::Result<()> {
     if is_stdout(path) {
-        bail!("-: what is written is a folder, which stdout cannot be; name one (./- for one called so)");
+        bail!(
+            "-: what is written is a folder, which stdout cannot be; name one (./- for one called so)"
+        );
     }
     if path.is_dir() {
         return Ok(());
@@ -355,11 +369,13 @@ pub(crate) fn check_is_no_file(path: &Path) -> anyhow::Result<()> {
     }
 }
 
-/// Returns the extension of an output if it names a kind of file, and is none of `known`. Folders may have versions in their names.
+/// Returns the extension of an output if it names a kind of file, and is none of `known`. Folders
+/// may have versions in their names.
 pub(crate) fn foreign_extension<'p>(path: &'p Path, known: &[&str]) -> Option<&'p str> {
     let extension = path.extension()?.to_str()?;
     let is_kind = extension.len() > 1 && extension.bytes().all(|byte| byte.is_ascii_alphabetic());
-    Some(extension).filter(|_| is_kind && !known.iter().any(|known| extension.eq_ignore_ascii_case(known)))
+    Some(extension)
+        .filter(|_| is_kind && !known.iter().any(|known| extension.eq_ignore_ascii_case(known)))
 }
 
 /// Returns true if the output is stdout.
@@ -372,14 +388,18 @@ pub(crate) fn check_new(path: &Path) -> anyhow::Result<()> {
     if path.symlink_metadata().is_ok() {
         bail!("{} exists: choose another name, or remove it", path.display());
     }
-    let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let above =
+        path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let access = rustix::fs::access(above, Access::WRITE_OK | Access::EXEC_OK);
     access.with_context(|| format!("{}: cannot be made in {}", path.display(), above.display()))
 }
 
-/// Runs a writer over a new file or over stdout. Its errors name the file. If a reader of stdout leaves, that is no
-/// error.
-fn to_file<T: Default>(path: &Path, write: impl FnOnce(&mut dyn Write) -> anyhow::Result<T>) -> anyhow::Result<T> {
+/// Runs a writer over a new file or over stdout. Its errors name the file. If a reader of stdout
+/// leaves, that is no error.
+fn to_file<T: Default>(
+    path: &Path,
+    write: impl FnOnce(&mut dyn Write) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
     if is_stdout(path) {
         let mut out = BufWriter::new(std::io::stdout().lock());
         let written = write(&mut out).and_then(|written| Ok(out.flush().map(|()| written)?));
@@ -388,7 +408,9 @@ fn to_file<T: Default>(path: &Path, write: impl FnOnce(&mut dyn Write) -> anyhow
             Err(error) => error,
         });
         return match written {
-            Err(error) if error.downcast_ref::<Error>().is_some_and(Error::is_closed_pipe) => Ok(T::default()),
+            Err(error) if error.downcast_ref::<Error>().is_some_and(Error::is_closed_pipe) => {
+                Ok(T::default())
+            }
             written => written,
         };
     }

@@ -1,4 +1,5 @@
-//! Implements `convert`: writes one file of all traces. For CTF it writes a folder, or a folder for each trace.
+//! Implements `convert`: writes one file of all traces. For CTF it writes a folder, or a folder for
+//! each trace.
 
 use super::write::Writing;
 use super::{Done, Format, Job, folder, is_stdout, lttng};
@@ -32,7 +33,8 @@ pub(crate) fn one(mut job: Job<'_>) -> anyhow::Result<Done> {
         folders(&job, &chosen, format, &mut done)?;
     } else {
         let (line, accounts) =
-            Writing { job: &job, chosen: &chosen, traces: job.traces, path: job.output }.run(format)?;
+            Writing { job: &job, chosen: &chosen, traces: job.traces, path: job.output }
+                .run(format)?;
         job.add_line(line, &mut done);
         done.nothing = chosen.report_empty(job.traces, done.events());
         job.account(job.traces, &accounts, &mut done);
@@ -62,8 +64,11 @@ fn check_together(job: &Job<'_>, format: Format) -> anyhow::Result<()> {
         return Ok(());
     }
     let traces = &job.traces;
-    let machines: Vec<_> = traces.origins.iter().filter(|origin| origin.machine.is_some()).collect();
-    let used = machines.iter().filter(|origin| traces.arrays().any(|a| std::sync::Arc::ptr_eq(&a.origin, origin)));
+    let machines: Vec<_> =
+        traces.origins.iter().filter(|origin| origin.machine.is_some()).collect();
+    let used = machines
+        .iter()
+        .filter(|origin| traces.arrays().any(|a| std::sync::Arc::ptr_eq(&a.origin, origin)));
     match used.count() {
         0 | 1 if traces.arrays().count() < 2 || format.holds_all() => Ok(()),
         0 | 1 => bail!("{}: one instance fits in it; name one by --instance", job.output.display()),
@@ -73,11 +78,14 @@ fn check_together(job: &Job<'_>, format: Format) -> anyhow::Result<()> {
 
 /// Writes CTF. A single trace becomes the folder that was named; several become folders in it.
 fn folders(job: &Job<'_>, chosen: &Chosen, format: Format, done: &mut Done) -> anyhow::Result<()> {
-    let of =
-        |wanted: fn(&Body) -> bool| Traces::new(job.traces.all.iter().filter(|t| wanted(&t.body)).cloned().collect());
+    let of = |wanted: fn(&Body) -> bool| {
+        Traces::new(job.traces.all.iter().filter(|t| wanted(&t.body)).cloned().collect())
+    };
     let one = |trace: &Trace| (trace.name.clone(), Traces::new(vec![trace.clone()]));
-    let (ctf, lttng) = (of(|body| matches!(body, Body::Ctf(_))), of(|body| matches!(body, Body::Lttng(_))));
-    let mut units: Vec<(String, Traces)> = of(|body| matches!(body, Body::Session(_))).all.iter().map(one).collect();
+    let (ctf, lttng) =
+        (of(|body| matches!(body, Body::Ctf(_))), of(|body| matches!(body, Body::Lttng(_))));
+    let mut units: Vec<(String, Traces)> =
+        of(|body| matches!(body, Body::Session(_))).all.iter().map(one).collect();
     units.extend(job.traces.arrays().map(one));
     if !ctf.all.is_empty() {
         units.push(("ctf".to_owned(), ctf));
@@ -89,7 +97,8 @@ fn folders(job: &Job<'_>, chosen: &Chosen, format: Format, done: &mut Done) -> a
     }
     let mut names = FileNames::default();
     for (name, traces) in units {
-        let path = if is_one { job.output.to_owned() } else { job.output.join(names.unique(&name)) };
+        let path =
+            if is_one { job.output.to_owned() } else { job.output.join(names.unique(&name)) };
         let (line, accounts) = Writing { job, chosen, traces: &traces, path: &path }.run(format)?;
         job.add_line(line, done);
         job.account(&traces, &accounts, done);

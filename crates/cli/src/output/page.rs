@@ -31,13 +31,15 @@ pub(crate) fn page(mut job: Job<'_>, limit: u64) -> anyhow::Result<Done> {
     job.make_room(job.output)?;
     let writing = Writing { job: &job, chosen: &chosen, traces: job.traces, path: job.output };
     let mut collected = None;
-    let (totals, read) = writing.events(Form::Lines, false, &chosen.once(), |traces, selection, watch, take| {
-        let options = Options { limit, open_spans: job.traces.open_spans(), tasks: tasks(job.traces) };
-        let all = [traces, &loose_logs(job.traces)?].concat();
-        let (events, totals) = collect(&all, selection, &options, watch, take)?;
-        collected = Some(events);
-        Ok(totals)
-    })?;
+    let (totals, read) =
+        writing.events(Form::Lines, false, &chosen.once(), |traces, selection, watch, take| {
+            let options =
+                Options { limit, open_spans: job.traces.open_spans(), tasks: tasks(job.traces) };
+            let all = [traces, &loose_logs(job.traces)?].concat();
+            let (events, totals) = collect(&all, selection, &options, watch, take)?;
+            collected = Some(events);
+            Ok(totals)
+        })?;
     read.print_undecoded();
     let (mut line, accounts) = writing.line(&totals, &read, true);
     if let Some(collected) = collected {
@@ -56,7 +58,8 @@ pub(crate) fn page(mut job: Job<'_>, limit: u64) -> anyhow::Result<Done> {
     job.end(done)
 }
 
-/// Returns a remark on how the clocks of a trace array and of the kernel's log relate, if there is one. Writing prints it.
+/// Returns a remark on how the clocks of a trace array and of the kernel's log relate, if there is
+/// one. Writing prints it.
 fn log_remark(array: &Trace) -> Option<String> {
     let ftrace = array.ftrace().filter(|_| has_log(array))?;
     relation(&ftrace).remark_of_trace(ftrace.array)
@@ -65,7 +68,9 @@ fn log_remark(array: &Trace) -> Option<String> {
 fn note_limit(collected: &Collected) {
     let (kept, read) = collected.counts();
     if kept < read {
-        say::note(format_args!("the page has the newest {kept} of {read} events; --limit sets how many"));
+        say::note(format_args!(
+            "the page has the newest {kept} of {read} events; --limit sets how many"
+        ));
     }
 }
 
@@ -80,7 +85,9 @@ fn tasks(traces: &Traces) -> Vec<(usize, Task)> {
     let mut tasks: Vec<(usize, Task)> = Vec::new();
     for machine in traces.arrays().filter_map(|array| Some(array.ftrace()?.machine)) {
         let own = machine.tasks().into_iter();
-        tasks.extend(own.map(|task| (first, Task { pid: task.pid, tgid: task.tgid, comm: task.comm })));
+        tasks.extend(
+            own.map(|task| (first, Task { pid: task.pid, tgid: task.tgid, comm: task.comm })),
+        );
     }
     tasks
 }
@@ -89,7 +96,8 @@ fn facts(traces: &Traces, accounts: &[Account<'_>], notes: Vec<String>, output: 
     let mut machine = Vec::new();
     for origin in &traces.origins {
         let kernel = origin.machine.as_ref();
-        let named = kernel.map(|machine| machine.tracing.uname.trim()).filter(|name| !name.is_empty());
+        let named =
+            kernel.map(|machine| machine.tracing.uname.trim()).filter(|name| !name.is_empty());
         let named = named.map_or_else(String::new, |name| format!(": {name}"));
         machine.push(format!("{} ({}){named}", origin.path.display(), origin.kind));
     }
@@ -132,7 +140,13 @@ fn loose_logs(traces: &Traces) -> anyhow::Result<Vec<read::Trace>> {
             continue;
         }
         let lines = log_lines(Some(machine));
-        logs.push(log::trace(&origin.path, lines, Relation::Ahead(0), &Choice::default(), Some(offset))?);
+        logs.push(log::trace(
+            &origin.path,
+            lines,
+            Relation::Ahead(0),
+            &Choice::default(),
+            Some(offset),
+        )?);
     }
     Ok(logs)
 }

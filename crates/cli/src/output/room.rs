@@ -1,7 +1,9 @@
-//! Decides whether the path of an output is free, and whether an existing file or folder there may be replaced.
+//! Decides whether the path of an output is free, and whether an existing file or folder there may
+//! be replaced.
 //!
-//! `--force` replaces a regular file, a link, and a folder that holds one CTF trace and nothing else. It never replaces an input, or a
-//! folder that an input lies in. Nothing is removed before all checks of the command line have passed.
+//! `--force` replaces a regular file, a link, and a folder that holds one CTF trace and nothing
+//! else. It never replaces an input, or a folder that an input lies in. Nothing is removed before
+//! all checks of the command line have passed.
 
 use super::{Format, Job, is_stdout};
 use anyhow::{Context, bail};
@@ -25,21 +27,28 @@ impl Job<'_> {
         if is_device(path) {
             return match self.to.or_else(|| Format::of_path(path)) {
                 Some(Format::Text | Format::Json | Format::Perfetto) => Ok(()),
-                _ => bail!("{shown}: a device or a FIFO takes text, json and perfetto; name a new file or folder"),
+                _ => bail!(
+                    "{shown}: a device or a FIFO takes text, json and perfetto; name a new file or folder"
+                ),
             };
         }
         if !self.force {
             bail!("{shown} exists: choose another name or pass --force");
         }
         if let Some(input) = self.input_in(path, &meta) {
-            bail!("{shown}: --force does not replace the input {}: choose another name", input.display());
+            bail!(
+                "{shown}: --force does not replace the input {}: choose another name",
+                input.display()
+            );
         }
         match meta.is_dir() {
             true if !path.join("metadata").is_file() => {
                 bail!("{shown}: not a folder of CTF; --force does not remove it")
             }
             true => match foreign(path, true)? {
-                Some(name) => bail!("{shown}: {name} in it is no part of a CTF trace; --force does not remove it"),
+                Some(name) => bail!(
+                    "{shown}: {name} in it is no part of a CTF trace; --force does not remove it"
+                ),
                 None => Ok(()),
             },
             false => Ok(()),
@@ -56,7 +65,8 @@ impl Job<'_> {
         if is_stdout(path) || is_device(path) || is_empty_folder(path) {
             return Ok(());
         }
-        let removed = if meta.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) };
+        let removed =
+            if meta.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) };
         removed.with_context(|| format!("{}: cannot be removed", path.display()))
     }
 
@@ -64,8 +74,11 @@ impl Job<'_> {
     fn input_in(&self, path: &Path, meta: &Metadata) -> Option<&Path> {
         let real = path.canonicalize().ok();
         let is_hit = |input: &&Path| {
-            let below =
-                input.canonicalize().ok().zip(real.as_ref()).is_some_and(|(input, real)| input.starts_with(real));
+            let below = input
+                .canonicalize()
+                .ok()
+                .zip(real.as_ref())
+                .is_some_and(|(input, real)| input.starts_with(real));
             let is_same = |other: Metadata| (other.dev(), other.ino()) == (meta.dev(), meta.ino());
             below || input.metadata().is_ok_and(is_same)
         };
@@ -74,15 +87,17 @@ impl Job<'_> {
     }
 }
 
-/// Returns true if a device, a FIFO or a socket is at the path, also through a link. It is written into, never
-/// replaced.
+/// Returns true if a device, a FIFO or a socket is at the path, also through a link. It is written
+/// into, never replaced.
 pub(super) fn is_device(path: &Path) -> bool {
     let kind = path.metadata().map(|meta| meta.file_type());
-    kind.is_ok_and(|kind| kind.is_char_device() || kind.is_block_device() || kind.is_fifo() || kind.is_socket())
+    kind.is_ok_and(|kind| {
+        kind.is_char_device() || kind.is_block_device() || kind.is_fifo() || kind.is_socket()
+    })
 }
 
-/// Returns the first name in a folder that is not part of a CTF trace. Parts are the metadata, the streams, and at the
-/// top a folder of index files.
+/// Returns the first name in a folder that is not part of a CTF trace. Parts are the metadata, the
+/// streams, and at the top a folder of index files.
 fn foreign(folder: &Path, is_top: bool) -> anyhow::Result<Option<String>> {
     for entry in folder.read_dir().with_context(|| folder.display().to_string())? {
         let entry = entry?;

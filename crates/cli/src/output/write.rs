@@ -49,22 +49,34 @@ impl<'t> Writing<'_, 't> {
             Format::TraceDat => self.trace_dat()?,
         };
         notes.print_undecoded();
-        let is_counted = self.job.count || format.ctf_version().is_none() || self.traces.sessions().next().is_none();
+        let is_counted = self.job.count
+            || format.ctf_version().is_none()
+            || self.traces.sessions().next().is_none();
         Ok(self.line(&totals, &notes, is_counted))
     }
 
     fn text(&self) -> Written {
         let title = self.path.display().to_string();
         let title = (!is_stdout(self.path)).then_some(title.as_str());
-        let form = text::Form { zone: Zone::local(), with_log: self.job.with_log, title, ..text::Form::default() };
+        let form = text::Form {
+            zone: Zone::local(),
+            with_log: self.job.with_log,
+            title,
+            ..text::Form::default()
+        };
         let written = to_file(self.path, |out| text::write(self.traces, self.chosen, &form, out))?;
         Ok((written.totals, written.notes))
     }
 
     fn json(&self) -> Written {
-        self.events(Form::Lines, true, &self.chosen.selection(), |traces, selection, watch, take| {
-            to_file(self.path, |out| Ok(json::write(traces, selection, out, watch, take)?))
-        })
+        self.events(
+            Form::Lines,
+            true,
+            &self.chosen.selection(),
+            |traces, selection, watch, take| {
+                to_file(self.path, |out| Ok(json::write(traces, selection, out, watch, take)?))
+            },
+        )
     }
 
     fn perfetto(&self) -> Written {
@@ -116,9 +128,12 @@ impl<'t> Writing<'_, 't> {
         let all = [&folders[..], &kernels].concat();
         let mut notes = Notes::default();
         let totals = self.watched(bytes(&folders), |watch| {
-            Ok(read::copy(&all, version, self.path, watch, &mut |fault| notes.add(Note::Fault(fault)))?)
+            Ok(read::copy(&all, version, self.path, watch, &mut |fault| {
+                notes.add(Note::Fault(fault))
+            })?)
         })?;
-        let of_folders = self.traces.all.iter().enumerate().filter(|(_, trace)| trace.ctf().is_some());
+        let of_folders =
+            self.traces.all.iter().enumerate().filter(|(_, trace)| trace.ctf().is_some());
         notes.of_traces = totals.iter().copied().enumerate().collect();
         notes.renumber(&of_folders.map(|(at, _)| Some(at)).chain(positions).collect::<Vec<_>>());
         print_remarks(&remarks);
@@ -126,37 +141,57 @@ impl<'t> Writing<'_, 't> {
     }
 
     fn trace_dat(&self) -> Written {
-        let arrays: Vec<_> =
-            self.traces.arrays().filter_map(|array| Some((self.traces.position(array)?, array.ftrace()?))).collect();
-        let Some((_, Ftrace { machine, snapshot, .. })) = arrays.first() else { bail!("no trace array is chosen") };
+        let arrays: Vec<_> = self
+            .traces
+            .arrays()
+            .filter_map(|array| Some((self.traces.position(array)?, array.ftrace()?)))
+            .collect();
+        let Some((_, Ftrace { machine, snapshot, .. })) = arrays.first() else {
+            bail!("no trace array is chosen")
+        };
         let indices = arrays.iter().map(|(_, array)| array.index).collect();
-        let options = dat::WriteOptions { snapshot: *snapshot, arrays: indices, ..dat::WriteOptions::default() };
+        let options = dat::WriteOptions {
+            snapshot: *snapshot,
+            arrays: indices,
+            ..dat::WriteOptions::default()
+        };
         let totals = self.watched(0, |_| {
-            dat::write(self.path, &machine.tracing, &options).with_context(|| self.path.display().to_string())
+            dat::write(self.path, &machine.tracing, &options)
+                .with_context(|| self.path.display().to_string())
         })?;
-        let of = |index: usize| totals.iter().find(|(at, _)| *at == index).map(|(_, totals)| *totals);
+        let of =
+            |index: usize| totals.iter().find(|(at, _)| *at == index).map(|(_, totals)| *totals);
         let mut notes = Notes::default();
-        notes.of_traces = arrays.iter().filter_map(|(at, array)| Some((*at, of(array.index)?))).collect();
+        notes.of_traces =
+            arrays.iter().filter_map(|(at, array)| Some((*at, of(array.index)?))).collect();
         let sum = Totals::sum(&totals.iter().map(|(_, totals)| *totals).collect::<Vec<_>>());
         Ok((sum, notes))
     }
 
-    /// Runs a writer over all traces. Those of ftrace have the given form and only the selected events. With `twice`, traces
-    /// without an account are read twice: once for their losses, once for their events.
+    /// Runs a writer over all traces. Those of ftrace have the given form and only the selected
+    /// events. With `twice`, traces without an account are read twice: once for their losses, once
+    /// for their events.
     pub(super) fn events(
         &self,
         form: Form,
         twice: bool,
         selection: &Selection,
-        write: impl FnOnce(&[Trace], &Selection, read::Watch<'_>, &mut dyn FnMut(Note)) -> anyhow::Result<Totals>,
+        write: impl FnOnce(
+            &[Trace],
+            &Selection,
+            read::Watch<'_>,
+            &mut dyn FnMut(Note),
+        ) -> anyhow::Result<Totals>,
     ) -> Written {
         let packets = self.traces.packets(Version::V2)?;
-        let again = packets.iter().filter(|trace| twice && trace.account.is_none()).map(Trace::bytes);
+        let again =
+            packets.iter().filter(|trace| twice && trace.account.is_none()).map(Trace::bytes);
         let total = again.fold(bytes(&packets), u64::saturating_add);
         let (kernels, positions, remarks) = self.kernels(form)?;
         let all = [packets, kernels].concat();
         let mut notes = Notes::default();
-        let totals = self.watched(total, |watch| write(&all, selection, watch, &mut |note| notes.add(note)))?;
+        let totals = self
+            .watched(total, |watch| write(&all, selection, watch, &mut |note| notes.add(note)))?;
         notes.renumber(&[self.traces.of_packets(), positions].concat());
         print_remarks(&remarks);
         Ok((totals, notes))
@@ -167,8 +202,13 @@ impl<'t> Writing<'_, 't> {
         kernels(self.traces, self.chosen, form, self.job.with_log)
     }
 
-    /// Shows the progress of work. It counts the rings of the first kernel, or else the bytes of packets, `total`.
-    fn watched<T>(&self, total: u64, work: impl FnOnce(read::Watch<'_>) -> anyhow::Result<T>) -> anyhow::Result<T> {
+    /// Shows the progress of work. It counts the rings of the first kernel, or else the bytes of
+    /// packets, `total`.
+    fn watched<T>(
+        &self,
+        total: u64,
+        work: impl FnOnce(read::Watch<'_>) -> anyhow::Result<T>,
+    ) -> anyhow::Result<T> {
         let title = self.path.display().to_string();
         let Some(first) = self.traces.arrays().find_map(|array| array.ftrace()) else {
             let bar = Shared::new(title, total);
@@ -183,10 +223,18 @@ impl<'t> Writing<'_, 't> {
     }
 
     /// Returns the facts about the output and the accounts of the traces.
-    pub(super) fn line(&self, totals: &Totals, notes: &Notes, is_counted: bool) -> (Line, Vec<Account<'t>>) {
+    pub(super) fn line(
+        &self,
+        totals: &Totals,
+        notes: &Notes,
+        is_counted: bool,
+    ) -> (Line, Vec<Account<'t>>) {
         let traces = self.traces;
         if totals.lost_packets > 0 {
-            say::warning(format_args!("{} packets are missing between those that are there", totals.lost_packets));
+            say::warning(format_args!(
+                "{} packets are missing between those that are there",
+                totals.lost_packets
+            ));
         }
         let arrays = traces.arrays().count();
         let name = |trace: &'t lastwords_open::Trace| {

@@ -1,4 +1,5 @@
-//! Prints several trace arrays together: names them, relates their clocks, and counts their last events.
+//! Prints several trace arrays together: names them, relates their clocks, and counts their last
+//! events.
 
 use super::Run;
 use crate::say;
@@ -17,8 +18,9 @@ pub(super) fn name(array: &Trace, arrays: &[&Trace]) -> String {
 }
 
 impl Run<'_> {
-    /// Returns how many of its last events each array shows, so that together they are the last events of all. `None`
-    /// means all events. If nothing relates the clocks, `--last` counts for each array.
+    /// Returns how many of its last events each array shows, so that together they are the last
+    /// events of all. `None` means all events. If nothing relates the clocks, `--last` counts for
+    /// each array.
     pub(super) fn last_of_each(&self, arrays: &[&Trace]) -> anyhow::Result<Vec<Option<u64>>> {
         let Some(last) = self.chosen.last.filter(|_| arrays.len() > 1) else {
             return Ok(vec![self.chosen.last; arrays.len()]);
@@ -32,7 +34,9 @@ impl Run<'_> {
         };
         let mut times: Vec<(i64, usize)> = Vec::new();
         for (at, (array, offset)) in arrays.iter().zip(offsets).enumerate() {
-            let Some(Ftrace { machine, index, ring: Some(ring), .. }) = array.ftrace() else { continue };
+            let Some(Ftrace { machine, index, ring: Some(ring), .. }) = array.ftrace() else {
+                continue;
+            };
             if !ring.cpus().iter().any(|own| self.chosen.wants_cpu(own.cpu)) {
                 continue;
             }
@@ -40,7 +44,13 @@ impl Run<'_> {
                 times.push((i64::try_from(clock).unwrap_or(i64::MAX).saturating_add(offset), at));
                 Ok(())
             };
-            ftrace::each(&mut note, &machine.tracing, index, &self.options(array, self.chosen)?, Log::none())?;
+            ftrace::each(
+                &mut note,
+                &machine.tracing,
+                index,
+                &self.options(array, self.chosen)?,
+                Log::none(),
+            )?;
         }
         // Among events with the same time, those of the later array come last.
         times.sort_unstable();
@@ -53,12 +63,13 @@ impl Run<'_> {
     }
 }
 
-/// Returns for each array the offset to add to readings of its clock so that times can be compared. Returns none if
-/// nothing relates the clocks.
+/// Returns for each array the offset to add to readings of its clock so that times can be compared.
+/// Returns none if nothing relates the clocks.
 pub(super) fn offsets(arrays: &[&Trace]) -> Option<Vec<i64>> {
     let (first, clock) = (arrays.first()?, arrays.first()?.ftrace()?.array.clock.as_ref());
     let is_one = |array: &&Trace| {
-        let has_same_clock = array.ftrace().is_some_and(|ftrace| ftrace.array.clock.as_ref() == clock);
+        let has_same_clock =
+            array.ftrace().is_some_and(|ftrace| ftrace.array.clock.as_ref() == clock);
         has_same_clock && Arc::ptr_eq(&array.origin, &first.origin)
     };
     match arrays.iter().all(is_one) {

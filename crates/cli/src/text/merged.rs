@@ -17,22 +17,27 @@ use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 
 impl Run<'_> {
-    /// Prints traces of several kinds, merged by time. Kernels whose clock is not related to real time come after the
-    /// others. With several trace arrays, each line begins with the name of its array.
+    /// Prints traces of several kinds, merged by time. Kernels whose clock is not related to real
+    /// time come after the others. With several trace arrays, each line begins with the name of its
+    /// array.
     pub(super) fn all(&mut self, out: &mut dyn Write) -> anyhow::Result<()> {
         let arrays: Vec<&Trace> = self.traces.arrays().collect();
         let alone = offsets(&arrays).filter(|_| self.packets.is_empty());
         let offset = |array: &Trace| array.ftrace()?.real_time();
-        let offsets = alone.map_or_else(|| arrays.iter().map(|array| offset(array)).collect(), all_known);
+        let offsets =
+            alone.map_or_else(|| arrays.iter().map(|array| offset(array)).collect(), all_known);
         let of_each = || arrays.iter().copied().zip(&offsets);
-        let timed: Vec<(&Trace, i64)> = of_each().filter_map(|(array, offset)| Some((array, (*offset)?))).collect();
-        let untimed: Vec<&Trace> = of_each().filter(|(_, offset)| offset.is_none()).map(|(array, _)| array).collect();
+        let timed: Vec<(&Trace, i64)> =
+            of_each().filter_map(|(array, offset)| Some((array, (*offset)?))).collect();
+        let untimed: Vec<&Trace> =
+            of_each().filter(|(_, offset)| offset.is_none()).map(|(array, _)| array).collect();
         let chosen = self.chosen.without_last();
         let kept = Mutex::new((TextResult::default(), Vec::new()));
         let mut logs = Vec::new();
         for (at, (array, _)) in timed.iter().enumerate() {
             // A kernel has one log, so only its first array prints it.
-            let is_first = !timed.iter().take(at).any(|(other, _)| Arc::ptr_eq(&other.origin, &array.origin));
+            let is_first =
+                !timed.iter().take(at).any(|(other, _)| Arc::ptr_eq(&other.origin, &array.origin));
             logs.push(if self.form.with_log && is_first { log(array)? } else { Vec::new() });
         }
         let mut sources: Vec<Box<dyn timeline::Source + '_>> = Vec::new();
@@ -43,7 +48,15 @@ impl Run<'_> {
             let options = self.options(array, &chosen)?;
             let position = self.traces.position(array);
             let name = (arrays.len() > 1).then(|| name(array, &arrays));
-            sources.push(Box::new(Kernel { array, position, name, options, offset, lines, kept: &kept }));
+            sources.push(Box::new(Kernel {
+                array,
+                position,
+                name,
+                options,
+                offset,
+                lines,
+                kept: &kept,
+            }));
         }
         let merged = timeline::merge(&mut sources, self.chosen.last, out);
         drop(sources);
@@ -93,7 +106,8 @@ impl timeline::Source for Packets<'_> {
         let Self { traces, style, selection, zone, kept } = self;
         let mut put = |time: i64, line: &[u8]| out.put(time, line).is_ok();
         let mut notes = Notes::default();
-        let written = text::each(traces, *style, selection, zone, &mut put, &mut |note| notes.add(note));
+        let written =
+            text::each(traces, *style, selection, zone, &mut put, &mut |note| notes.add(note));
         record_result(kept, |result| {
             result.notes = notes;
             result.totals.add(&Totals { events: 0, ..written? });
@@ -123,7 +137,8 @@ impl timeline::Source for Kernel<'_> {
         let offset = self.offset;
         let mut named = Vec::new();
         let mut put = |clock: u64, text: &[u8]| {
-            let time = i64::try_from(clock).map_or(timeline::END, |clock| clock.saturating_add(offset));
+            let time =
+                i64::try_from(clock).map_or(timeline::END, |clock| clock.saturating_add(offset));
             let Some(name) = &self.name else { return out.put(time, text) };
             named.clear();
             for line in text.split_inclusive(|byte| *byte == b'\n') {

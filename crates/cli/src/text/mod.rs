@@ -1,4 +1,5 @@
-//! Prints events as text: all traces on one timeline, or the arrays of a kernel one after the other.
+//! Prints events as text: all traces on one timeline, or the arrays of a kernel one after the
+//! other.
 
 mod arrays;
 mod merged;
@@ -43,8 +44,8 @@ pub(crate) enum LineStyle {
 /// Options for writing text.
 #[derive(Default)]
 pub(crate) struct Form<'a> {
-    /// The style of lines. Without one, sessions have fields, CTF looks as in babeltrace2, and a kernel's trace follows
-    /// its own options.
+    /// The style of lines. Without one, sessions have fields, CTF looks as in babeltrace2, and a
+    /// kernel's trace follows its own options.
     pub(crate) style: Option<LineStyle>,
     /// The fields that lines have in place of a style.
     pub(crate) columns: Option<&'a Columns>,
@@ -56,7 +57,8 @@ pub(crate) struct Form<'a> {
     pub(crate) title: Option<&'a str>,
     /// A kernel's text has no header.
     pub(crate) no_header: bool,
-    /// Times are those before a moment: by the clock of a trace array, if nothing relates that to real time.
+    /// Times are those before a moment: by the clock of a trace array, if nothing relates that to
+    /// real time.
     pub(crate) before: Option<i64>,
 }
 
@@ -85,7 +87,9 @@ impl LineStyle {
             Some(Self::Babeltrace) => Style::Babeltrace,
             Some(Self::Raw) => Style::Raw,
             Some(Self::Latency) => {
-                bail!("--style latency is for a kernel's trace; others have fields, ftrace, babeltrace, raw")
+                bail!(
+                    "--style latency is for a kernel's trace; others have fields, ftrace, babeltrace, raw"
+                )
             }
         })
     }
@@ -98,7 +102,9 @@ impl LineStyle {
             Some(Self::Raw) => ftrace::Style::Raw,
             Some(Self::Latency) => ftrace::Style::Latency,
             Some(Self::Babeltrace) => {
-                bail!("--style babeltrace is for sessions and CTF; a kernel's trace has ftrace, latency, fields, raw")
+                bail!(
+                    "--style babeltrace is for sessions and CTF; a kernel's trace has ftrace, latency, fields, raw"
+                )
             }
         })
     }
@@ -128,7 +134,8 @@ pub(crate) fn write(
     if let Some(columns) = form.columns {
         return listed(traces, chosen, columns, form, out);
     }
-    let style = if traces.is_ftrace() { Style::Fields } else { LineStyle::of_packets(form.style, traces)? };
+    let style =
+        if traces.is_ftrace() { Style::Fields } else { LineStyle::of_packets(form.style, traces)? };
     if traces.has_arrays() {
         LineStyle::of_kernel(form.style)?;
     }
@@ -137,10 +144,13 @@ pub(crate) fn write(
     let packets = traces.packets(version)?;
     let mut run = Run { traces, packets, style, chosen, form, result: TextResult::default() };
     let arrays: Vec<&Trace> = traces.arrays().collect();
-    let is_first = |array: &&Trace| arrays.first().is_some_and(|first| Arc::ptr_eq(&array.origin, &first.origin));
+    let is_first = |array: &&Trace| {
+        arrays.first().is_some_and(|first| Arc::ptr_eq(&array.origin, &first.origin))
+    };
     // The kernel's own form of text is not merged, because it has a header.
-    let is_merged =
-        arrays.len() > 1 && form.style == Some(LineStyle::Fields) && self::arrays::offsets(&arrays).is_some();
+    let is_merged = arrays.len() > 1
+        && form.style == Some(LineStyle::Fields)
+        && self::arrays::offsets(&arrays).is_some();
     let is_apart = arrays.iter().all(is_first) && !is_merged;
     let written = match (run.packets.is_empty(), arrays.is_empty()) {
         (false, true) => run.packets(out),
@@ -165,13 +175,18 @@ fn listed(
     out: &mut dyn Write,
 ) -> anyhow::Result<TextResult> {
     let packets = traces.packets(Version::V2)?;
-    let bar = form.title.filter(|_| !packets.is_empty()).map(|title| Shared::new(title, bytes(&packets)));
+    let bar =
+        form.title.filter(|_| !packets.is_empty()).map(|title| Shared::new(title, bytes(&packets)));
     let watch = |bytes| bar.iter().for_each(|bar| bar.add(bytes));
-    let (kernels, positions, remarks) = kernels(traces, chosen, ftrace_ctf::Form::Lines, form.with_log)?;
+    let (kernels, positions, remarks) =
+        kernels(traces, chosen, ftrace_ctf::Form::Lines, form.with_log)?;
     let all = [packets, kernels].concat();
     let mut result = TextResult::default();
     let notes = &mut result.notes;
-    let written = chosen::write(&all, columns, &chosen.once(), &form.zone, out, &watch, &mut |note| notes.add(note));
+    let written =
+        chosen::write(&all, columns, &chosen.once(), &form.zone, out, &watch, &mut |note| {
+            notes.add(note)
+        });
     match written.map_err(anyhow::Error::from) {
         Err(error) if is_closed(&error) => result.is_closed = true,
         written => {
@@ -185,20 +200,31 @@ fn listed(
 }
 
 /// Returns the names of chosen fields that no event of the traces has, each with a proposal.
-pub(crate) fn unknown_fields(traces: &Traces, chosen: &Chosen, columns: &Columns) -> anyhow::Result<Vec<String>> {
+pub(crate) fn unknown_fields(
+    traces: &Traces,
+    chosen: &Chosen,
+    columns: &Columns,
+) -> anyhow::Result<Vec<String>> {
     let (kernels, ..) = kernels(traces, chosen, ftrace_ctf::Form::Lines, false)?;
     Ok(columns.unknown(&[traces.packets(Version::V2)?, kernels].concat()))
 }
 
 fn is_closed(error: &anyhow::Error) -> bool {
     error.downcast_ref::<Error>().is_some_and(Error::is_closed_pipe)
-        || error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+        || error
+            .downcast_ref::<io::Error>()
+            .is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
 impl Run<'_> {
-    /// Returns the selection for the style. In styles for people, an event that several channels have appears once.
+    /// Returns the selection for the style. In styles for people, an event that several channels
+    /// have appears once.
     fn selection(chosen: &Chosen, style: Style) -> Selection {
-        if matches!(style, Style::Fields | Style::Ftrace) { chosen.once() } else { chosen.selection() }
+        if matches!(style, Style::Fields | Style::Ftrace) {
+            chosen.once()
+        } else {
+            chosen.selection()
+        }
     }
 
     fn packets(&mut self, out: &mut dyn Write) -> anyhow::Result<()> {
@@ -207,18 +233,24 @@ impl Run<'_> {
         let watch = |bytes| bar.iter().for_each(|bar| bar.add(bytes));
         let Self { packets, style, form, result, .. } = self;
         let notes = &mut result.notes;
-        result.totals = text::write(packets, *style, &selection, &form.zone, out, &watch, &mut |note| notes.add(note))?;
+        result.totals =
+            text::write(packets, *style, &selection, &form.zone, out, &watch, &mut |note| {
+                notes.add(note)
+            })?;
         Ok(())
     }
 
-    /// Prints the arrays one after the other, each with the header that the kernel gives it. With several arrays, a
-    /// line before the header names the array, and an array that has none of the last events is left out.
+    /// Prints the arrays one after the other, each with the header that the kernel gives it. With
+    /// several arrays, a line before the header names the array, and an array that has none of the
+    /// last events is left out.
     fn kernels(&mut self, arrays: &[&Trace], out: &mut dyn Write) -> anyhow::Result<()> {
         for (array, last) in arrays.iter().zip(self.last_of_each(arrays)?) {
             if last == Some(0) && self.chosen.last != Some(0) {
                 continue;
             }
-            let Some(Ftrace { machine, index, ring: Some(ring), .. }) = array.ftrace() else { continue };
+            let Some(Ftrace { machine, index, ring: Some(ring), .. }) = array.ftrace() else {
+                continue;
+            };
             if !ring.cpus().iter().any(|own| self.chosen.wants_cpu(own.cpu)) {
                 continue;
             }
@@ -235,7 +267,10 @@ impl Run<'_> {
             let log = timeline_of(array, &lines);
             let summary = ftrace::write_with_log(out, &machine.tracing, index, &options, log)?;
             self.result.add(&summary, self.traces.position(array));
-            let used = ring.cpus().iter().filter(|own| own.sub_buffers > 0 && self.chosen.wants_cpu(own.cpu));
+            let used = ring
+                .cpus()
+                .iter()
+                .filter(|own| own.sub_buffers > 0 && self.chosen.wants_cpu(own.cpu));
             self.result.totals.streams += used.count() as u64;
         }
         Ok(())
@@ -293,11 +328,14 @@ pub(crate) fn log(array: &Trace) -> anyhow::Result<Vec<LogLine>> {
 
 /// Returns the lines of a kernel's log. Missing parts are reported on stderr.
 pub(crate) fn log_lines(machine: Option<&Machine>) -> Vec<LogLine> {
-    let Some(kernel) = machine.and_then(|machine| machine.kernel.as_ref()) else { return Vec::new() };
+    let Some(kernel) = machine.and_then(|machine| machine.kernel.as_ref()) else {
+        return Vec::new();
+    };
     let found = kernel.log();
     found.missing.iter().for_each(|error| say::note(format_args!("the kernel's log: {error}")));
     let rows = found.rows.into_iter();
-    rows.map(|r| LogLine { time: r.time, level: r.level, facility: r.facility, text: r.text }).collect()
+    rows.map(|r| LogLine { time: r.time, level: r.level, facility: r.facility, text: r.text })
+        .collect()
 }
 
 /// Returns how the clocks of a kernel's log and of a trace array relate.
@@ -307,7 +345,8 @@ pub(crate) fn relation(ftrace: &Ftrace<'_>) -> Relation {
     Relation::new(ftrace.array, offset.map(u64::cast_signed))
 }
 
-/// Returns the log on the timeline of a trace array. If the clocks differ, a note on stderr says so.
+/// Returns the log on the timeline of a trace array. If the clocks differ, a note on stderr says
+/// so.
 pub(crate) fn timeline_of<'l>(array: &Trace, lines: &'l [LogLine]) -> Log<'l> {
     let Some(ftrace) = array.ftrace().filter(|_| !lines.is_empty()) else { return Log::none() };
     let (relation, rings) = (relation(&ftrace), ftrace.array);

@@ -1,4 +1,5 @@
-//! Merges the text of several traces by time. Each source produces its lines, with their times, on its own thread.
+//! Merges the text of several traces by time. Each source produces its lines, with their times, on
+//! its own thread.
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -8,7 +9,8 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 /// A source sends a piece of text after this many bytes.
 const PIECE: usize = 64 << 10;
-/// The number of pieces of a source that may wait. A source then blocks until the merging thread takes one.
+/// The number of pieces of a source that may wait. A source then blocks until the merging thread
+/// takes one.
 const WAITING: usize = 4;
 
 /// A source of lines in order of time. Times are nanoseconds since the epoch.
@@ -80,12 +82,16 @@ impl PendingLines {
 /// The time of text that comes after all events and is not an event.
 pub(crate) const END: i64 = i64::MAX;
 
-/// Writes the lines of all sources, merged by time, or only the `last` events. Among equal times, the earlier source
-/// comes first. Returns the number of events.
+/// Writes the lines of all sources, merged by time, or only the `last` events. Among equal times,
+/// the earlier source comes first. Returns the number of events.
 ///
 /// # Errors
 /// `out` cannot be written.
-pub(crate) fn merge(sources: &mut [Box<dyn Source + '_>], last: Option<u64>, out: &mut dyn Write) -> io::Result<u64> {
+pub(crate) fn merge(
+    sources: &mut [Box<dyn Source + '_>],
+    last: Option<u64>,
+    out: &mut dyn Write,
+) -> io::Result<u64> {
     let mut kept: VecDeque<(i64, Vec<u8>)> = VecDeque::new();
     let mut count = 0;
     let mut take = |time: i64, line: &[u8]| {
@@ -102,7 +108,10 @@ pub(crate) fn merge(sources: &mut [Box<dyn Source + '_>], last: Option<u64>, out
     Ok(count)
 }
 
-fn merged(sources: &mut [Box<dyn Source + '_>], take: &mut dyn FnMut(i64, &[u8]) -> io::Result<()>) -> io::Result<()> {
+fn merged(
+    sources: &mut [Box<dyn Source + '_>],
+    take: &mut dyn FnMut(i64, &[u8]) -> io::Result<()>,
+) -> io::Result<()> {
     std::thread::scope(|scope| {
         let mut rests = Vec::new();
         for source in sources {
@@ -114,7 +123,8 @@ fn merged(sources: &mut [Box<dyn Source + '_>], take: &mut dyn FnMut(i64, &[u8])
             });
             rests.push(PendingLines { from, piece: Piece::default(), next: 0, begin: 0 });
         }
-        let heads = rests.iter_mut().enumerate().filter_map(|(at, rest)| Some(Reverse((rest.time()?, at))));
+        let heads =
+            rests.iter_mut().enumerate().filter_map(|(at, rest)| Some(Reverse((rest.time()?, at))));
         let mut heads: BinaryHeap<Reverse<(i64, usize)>> = heads.collect();
         while let Some(mut head) = heads.peek_mut() {
             let Reverse((time, at)) = &mut *head;
@@ -138,7 +148,9 @@ mod tests {
 
     impl Source for Numbers {
         fn run(&mut self, out: &mut Lines) -> io::Result<()> {
-            self.0.iter().try_for_each(|time| out.put(*time, format!("{time}{}\n", self.1).as_bytes()))
+            self.0
+                .iter()
+                .try_for_each(|time| out.put(*time, format!("{time}{}\n", self.1).as_bytes()))
         }
     }
 
@@ -168,7 +180,8 @@ mod tests {
         assert_eq!(merge(&mut sources, Some(1000), &mut last).unwrap(), 1000);
         assert!(out.ends_with(&last) && last.iter().filter(|byte| **byte == b'\n').count() == 1000);
         all.sort_by_key(|(time, at, _)| (*time, *at));
-        let expected: String = all.iter().map(|(time, _, name)| format!("{time}{name}\n")).collect();
+        let expected: String =
+            all.iter().map(|(time, _, name)| format!("{time}{name}\n")).collect();
         assert!(String::from_utf8(out).unwrap() == expected);
     }
 
@@ -183,7 +196,11 @@ mod tests {
                 Ok(())
             }
         }
-        let mut sources: Vec<Box<dyn Source>> = vec![Box::new(Numbers((0..1_000_000).collect(), "x"))];
-        assert_eq!(merge(&mut sources, None, &mut Closed).unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+        let mut sources: Vec<Box<dyn Source>> =
+            vec![Box::new(Numbers((0..1_000_000).collect(), "x"))];
+        assert_eq!(
+            merge(&mut sources, None, &mut Closed).unwrap_err().kind(),
+            io::ErrorKind::BrokenPipe
+        );
     }
 }

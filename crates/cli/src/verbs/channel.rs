@@ -22,7 +22,8 @@ pub(crate) struct Args {
 enum Verb {
     /// Create a channel: rings of their own size and mode
     ///
-    /// The rings exist in all processes of the session. `enable --to` and `enable --also` send events there.
+    /// The rings exist in all processes of the session. `enable --to` and `enable --also` send
+    /// events there.
     Create(Create),
 }
 
@@ -53,15 +54,15 @@ struct Create {
 
     /// Take all events for which EXPR is true
     ///
-    /// This begins at once, whatever the session's rules say. Without the option, the channel takes nothing until `enable` sends events
-    /// there.
+    /// This begins at once, whatever the session's rules say. Without the option, the channel
+    /// takes nothing until `enable` sends events there.
     #[arg(short, long, value_name = "EXPR", value_parser = crate::select::expression)]
     filter: Option<Arc<Filter>>,
 
     /// Least severe level
     ///
-    /// The channel takes only events of this level and more severe ones, whatever rules follow. Without a filter, it takes those that
-    /// the session's rules enable.
+    /// The channel takes only events of this level and more severe ones, whatever rules follow.
+    /// Without a filter, it takes those that the session's rules enable.
     #[arg(long, value_enum, value_name = "LEVEL")]
     level: Option<Level>,
 }
@@ -84,14 +85,20 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         Mode::Overwrite => config.overwrite(),
         Mode::Discard => config.discard(),
     };
-    config = create.level.and_then(Level::of_library).into_iter().fold(config, ChannelConfig::max_level);
+    config =
+        create.level.and_then(Level::of_library).into_iter().fold(config, ChannelConfig::max_level);
     config = config.sized(create.size, create.subbuf_size, session.rings_of_channel());
     let filter = create.filter.as_ref().map(|filter| filter.text());
-    session.create_channel(&config, filter).with_context(|| format!("channel {:?}", create.name))?;
+    session
+        .create_channel(&config, filter)
+        .with_context(|| format!("channel {:?}", create.name))?;
     let details = session.summary().details.map_err(anyhow::Error::msg)?;
     if let Some(made) = details.channels.iter().find(|channel| channel.name == create.name) {
         let (count, size) = (made.sub_buffers, human_bytes(made.sub_buffer_size));
-        say::line(format_args!("channel {}: {} rings of {count} sub-buffers of {size}", made.name, made.streams));
+        say::line(format_args!(
+            "channel {}: {} rings of {count} sub-buffers of {size}",
+            made.name, made.streams
+        ));
     }
     Ok(Outcome::Done)
 }

@@ -9,7 +9,9 @@ use std::path::PathBuf;
 
 /// The arguments of `destroy`.
 #[derive(Debug, clap::Args)]
-#[command(override_usage = "lastwords destroy [OPTIONS] <SESSION>...\n       lastwords destroy [OPTIONS] --left-over")]
+#[command(
+    override_usage = "lastwords destroy [OPTIONS] <SESSION>...\n       lastwords destroy [OPTIONS] --left-over"
+)]
 pub(crate) struct Args {
     /// Names or folders of sessions
     #[arg(value_name = "SESSION", required_unless_present_any = ["left_over", "named"])]
@@ -41,7 +43,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
 }
 
 fn left_over() -> anyhow::Result<Vec<PathBuf>> {
-    let is_over = |s: &Summary| s.details.as_ref().is_ok_and(|d| matches!(d.state, State::LeftOver | State::Finished));
+    let is_over = |s: &Summary| {
+        s.details.as_ref().is_ok_and(|d| matches!(d.state, State::LeftOver | State::Finished))
+    };
     Ok(lastwords_control::list(None)?
         .into_iter()
         .filter(|s| is_over(s) || s.gone_with.is_some())
@@ -50,9 +54,14 @@ fn left_over() -> anyhow::Result<Vec<PathBuf>> {
 }
 
 fn named(args: &Args) -> anyhow::Result<Vec<PathBuf>> {
-    let folders: Vec<PathBuf> =
-        args.sessions.iter().chain(&args.named).map(|word| control::folder(word)).collect::<Result<_, _>>()?;
-    if let Some(live) = folders.iter().find(|folder| !args.force && lastwords_live::is_live(folder)) {
+    let folders: Vec<PathBuf> = args
+        .sessions
+        .iter()
+        .chain(&args.named)
+        .map(|word| control::folder(word))
+        .collect::<Result<_, _>>()?;
+    if let Some(live) = folders.iter().find(|folder| !args.force && lastwords_live::is_live(folder))
+    {
         bail!("{}: a process still records in it; --force ends it", live.display());
     }
     Ok(folders)

@@ -56,13 +56,16 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         None => {
             if let Some(place) = lastwords_control::dirs::taken_by_another() {
                 let place = plain(&place.display().to_string());
-                crate::say::note(format_args!("{place} belongs to another user; sessions of this user are elsewhere"));
+                crate::say::note(format_args!(
+                    "{place} belongs to another user; sessions of this user are elsewhere"
+                ));
             }
             newest_first(lastwords_control::list(None)?)
         }
     };
     if args.json {
-        let report = Report { schema: "lastwords.list.v1", sessions: summaries.iter().map(data).collect() };
+        let report =
+            Report { schema: "lastwords.list.v1", sessions: summaries.iter().map(data).collect() };
         crate::say::json(&report, false)?;
     } else if wanted.is_some() {
         crate::say::print(summaries.iter().map(details_text).collect::<String>());
@@ -75,39 +78,56 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
 /// Returns a table of sessions.
 pub(crate) fn table(summaries: &[Summary]) -> String {
     if summaries.is_empty() {
-        let bases: Vec<String> =
-            lastwords_control::dirs::candidates().iter().map(|b| plain(&b.display().to_string())).collect();
+        let bases: Vec<String> = lastwords_control::dirs::candidates()
+            .iter()
+            .map(|b| plain(&b.display().to_string()))
+            .collect();
         return format!("no sessions in {}\n", bases.join(", "));
     }
     let mut table = Table::new(["STATE", "SINCE", "SIZE", "SESSION"]);
     let mut folders: Vec<String> = Vec::new();
     for summary in summaries {
-        let parent = summary.folder.parent().map(|parent| plain(&parent.display().to_string())).unwrap_or_default();
+        let parent = summary
+            .folder
+            .parent()
+            .map(|parent| plain(&parent.display().to_string()))
+            .unwrap_or_default();
         folders.extend((!folders.contains(&parent)).then_some(parent));
         let own = summary.folder.file_name().map(|name| name.to_string_lossy().into_owned());
         let own = own.unwrap_or_else(|| summary.name.clone());
         match &summary.details {
             Ok(d) => table.row([state_text(d), short_time(since(d)), human_bytes(d.bytes), own]),
-            Err(why) => table.row(["unreadable".into(), "-".into(), "-".into(), format!("{own}: {why}")]),
+            Err(why) => {
+                table.row(["unreadable".into(), "-".into(), "-".into(), format!("{own}: {why}")])
+            }
         }
     }
     let notes = summaries.iter().flat_map(|summary| {
-        let own = summary.folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let own = summary
+            .folder
+            .file_name()
+            .map(|name| name.to_string_lossy().into_owned())
+            .unwrap_or_default();
         summary.notes.iter().map(move |note| format!("{}: {}\n", plain(&own), plain(note)))
     });
     let notes: String = notes.collect();
-    format!("{}\n{notes}in {}; `lastwords list SESSION` tells more of one\n", table.render(), folders.join(", "))
+    format!(
+        "{}\n{notes}in {}; `lastwords list SESSION` tells more of one\n",
+        table.render(),
+        folders.join(", ")
+    )
 }
 
-/// Sorts sessions: live ones, ended ones, unreadable ones. Live and ended sessions are sorted from the newest to the
-/// oldest.
+/// Sorts sessions: live ones, ended ones, unreadable ones. Live and ended sessions are sorted from
+/// the newest to the oldest.
 pub(crate) fn newest_first(mut summaries: Vec<Summary>) -> Vec<Summary> {
     let key = |s: &Summary| s.details.as_ref().map(|d| (d.ended.is_none(), since(d))).ok();
     summaries.sort_by_key(|summary| std::cmp::Reverse(key(summary)));
     summaries
 }
 
-/// Returns when a session ended, or when it was created if it is live. The time is CLOCK_REALTIME in ns.
+/// Returns when a session ended, or when it was created if it is live. The time is CLOCK_REALTIME
+/// in ns.
 fn since(details: &Details) -> u64 {
     details.ended.map_or(details.created, |ended| ended.at)
 }
@@ -129,7 +149,8 @@ fn state_text(details: &Details) -> String {
 }
 
 fn pids(details: &Details) -> String {
-    let pids: Vec<String> = details.processes.iter().map(|process| process.pid.to_string()).collect();
+    let pids: Vec<String> =
+        details.processes.iter().map(|process| process.pid.to_string()).collect();
     if pids.is_empty() { "-".into() } else { pids.join(",") }
 }
 
@@ -138,8 +159,12 @@ fn details_text(summary: &Summary) -> String {
         Ok(details) => details,
         Err(why) => return format!("{}: {}\n", plain(&summary.name), plain(why)),
     };
-    let mut text =
-        format!("{} ({}), {}\n", plain(&summary.name), state_text(d), plain(&summary.folder.display().to_string()));
+    let mut text = format!(
+        "{} ({}), {}\n",
+        plain(&summary.name),
+        state_text(d),
+        plain(&summary.folder.display().to_string())
+    );
     text.push_str(&format!(
         "made {} by process {} ({}); {} reservation, {} back-end, snapshots {}\n",
         time(d.created),
@@ -174,11 +199,18 @@ fn details_text(summary: &Summary) -> String {
     }
     summary.notes.iter().for_each(|note| text.push_str(&format!("{}\n", plain(note))));
     let opened = open(&summary.folder);
-    let trace = opened.as_ref().ok().and_then(|traces| traces.all.iter().find(|trace| trace.session().is_some()));
+    let trace = opened
+        .as_ref()
+        .ok()
+        .and_then(|traces| traces.all.iter().find(|trace| trace.session().is_some()));
     let observed = trace.map(observed).unwrap_or_default();
-    let holds =
-        |channel: u32| Some(duration(Holds::of_channel(trace?.session()?.session.info(), channel, &observed)?.seconds));
-    let columns = ["CHANNEL", "MODE", "SUB-BUFFERS", "BYTES EACH", "STREAMS", "KINDS", "RECORDS", "HOLDS"];
+    let holds = |channel: u32| {
+        Some(duration(
+            Holds::of_channel(trace?.session()?.session.info(), channel, &observed)?.seconds,
+        ))
+    };
+    let columns =
+        ["CHANNEL", "MODE", "SUB-BUFFERS", "BYTES EACH", "STREAMS", "KINDS", "RECORDS", "HOLDS"];
     let mut channels = Table::new(columns).indent(2);
     for c in &d.channels {
         let mode = if c.overwrites { "overwrite" } else { "discard" };
@@ -186,7 +218,9 @@ fn details_text(summary: &Summary) -> String {
         let yes = if c.recording { "yes" } else { "no" };
         let numbers = numbers.map(|n: u64| n.to_string());
         let holds = holds(c.id).unwrap_or_else(|| "-".into());
-        channels.row([c.name.clone(), mode.into()].into_iter().chain(numbers).chain([yes.into(), holds]));
+        channels.row(
+            [c.name.clone(), mode.into()].into_iter().chain(numbers).chain([yes.into(), holds]),
+        );
     }
     text.push_str(&channels.render());
     for rule in &d.rules {
@@ -198,10 +232,17 @@ fn details_text(summary: &Summary) -> String {
 
 fn rule_text(rule: &RuleSpec, channels: &[ChannelSummary]) -> String {
     let verb = if rule.enable { "enable" } else { "disable" };
-    let name = |id| channels.iter().find(|c| c.id == id).map_or_else(|| format!("channel {id}"), |c| c.name.clone());
+    let name = |id| {
+        channels
+            .iter()
+            .find(|c| c.id == id)
+            .map_or_else(|| format!("channel {id}"), |c| c.name.clone())
+    };
     let channel = rule.channel.map_or_else(String::new, |id| format!(" in {}", name(id)));
-    let level = rule.level.map_or_else(String::new, |level| format!(" up to {}", level_word(level as u8)));
-    let filter = rule.filter.as_deref().map_or_else(String::new, |filter| format!(" if {}", plain(filter)));
+    let level =
+        rule.level.map_or_else(String::new, |level| format!(" up to {}", level_word(level as u8)));
+    let filter =
+        rule.filter.as_deref().map_or_else(String::new, |filter| format!(" if {}", plain(filter)));
     format!("{verb} {}{channel}{level}{filter}", plain(&rule.pattern))
 }
 
@@ -216,7 +257,8 @@ fn open(folder: &Path) -> anyhow::Result<Traces> {
     Input::of_session(&folder.to_string_lossy(), false).find(Ok)
 }
 
-/// Returns the events that the registry describes, one per line, or the reason why they cannot be read.
+/// Returns the events that the registry describes, one per line, or the reason why they cannot be
+/// read.
 fn events(opened: &anyhow::Result<Traces>) -> String {
     let traces = match opened {
         Ok(traces) => traces,
@@ -226,10 +268,17 @@ fn events(opened: &anyhow::Result<Traces>) -> String {
     for found in traces.sessions() {
         for channel in &found.session.schema().channels {
             for event in &channel.events {
-                let location =
-                    if event.location.is_empty() { String::new() } else { format!("  {}", plain(&event.location)) };
+                let location = if event.location.is_empty() {
+                    String::new()
+                } else {
+                    format!("  {}", plain(&event.location))
+                };
                 let level = level_word(event.level);
-                text.push_str(&format!("  {}: {} ({level}){location}\n", plain(&channel.name), plain(&event.name)));
+                text.push_str(&format!(
+                    "  {}: {} ({level}){location}\n",
+                    plain(&channel.name),
+                    plain(&event.name)
+                ));
             }
         }
     }
@@ -239,7 +288,9 @@ fn events(opened: &anyhow::Result<Traces>) -> String {
 fn data(summary: &Summary) -> Value {
     let d = match &summary.details {
         Ok(d) => d,
-        Err(why) => return json!({ "name": summary.name, "folder": summary.folder, "unreadable": why }),
+        Err(why) => {
+            return json!({ "name": summary.name, "folder": summary.folder, "unreadable": why });
+        }
     };
     let life = |life: &Life| match life {
         Life::Alive => "alive",
@@ -253,8 +304,7 @@ fn data(summary: &Summary) -> Value {
         Evidence::Proc => "proc",
         Evidence::None => "none",
     };
-    let process =
-        |p: &ProcessSummary| json!({ "pid": p.pid, "life": life(&p.life), "known_by": evidence(&p.evidence) });
+    let process = |p: &ProcessSummary| json!({ "pid": p.pid, "life": life(&p.life), "known_by": evidence(&p.evidence) });
     let processes: Vec<Value> = d.processes.iter().map(process).collect();
     let channel = |c: &ChannelSummary| {
         json!({

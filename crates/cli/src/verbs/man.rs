@@ -19,7 +19,8 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let folder = &args.output;
     crate::output::check_is_no_file(folder)?;
-    std::fs::create_dir_all(folder).with_context(|| format!("{}: cannot create the folder", folder.display()))?;
+    std::fs::create_dir_all(folder)
+        .with_context(|| format!("{}: cannot create the folder", folder.display()))?;
     // The verb `help` has no page.
     let mut command = crate::args::described().disable_help_subcommand(true);
     command.build();
@@ -91,7 +92,8 @@ fn paragraphs(page: &mut Roff, text: &str) {
     }
 }
 
-/// Returns the page above this one, those below it, those that are related, and tools that read what lastwords writes.
+/// Returns the page above this one, those below it, those that are related, and tools that read
+/// what lastwords writes.
 fn see_also(command: &clap::Command, verb: &str) -> String {
     let above = verb.rsplit_once(' ').map_or("", |(above, _)| above);
     let above = (!verb.is_empty()).then(|| page_name(above));
@@ -99,6 +101,7 @@ fn see_also(command: &clap::Command, verb: &str) -> String {
     let below = below.map(|own| page_name(&help::below(verb, own.get_name())));
     let related = help::related(verb).iter().map(|other| page_name(other));
     let own = above.into_iter().chain(below).chain(related).map(|page| format!("{page}(1)"));
-    let others = ["babeltrace2(1)", "trace-cmd(1)", "crash(8)", "systemd-coredump(8)"].map(str::to_owned);
+    let others =
+        ["babeltrace2(1)", "trace-cmd(1)", "crash(8)", "systemd-coredump(8)"].map(str::to_owned);
     own.chain(others).collect::<Vec<_>>().join(", ")
 }

@@ -45,8 +45,8 @@ pub(crate) enum Verb {
     View(view::Args),
     /// Print what an input holds: its time, events by name, losses, rings
     ///
-    /// Options that select events, such as `--event` and `--since`, select those that are counted. Losses and rings are those of all
-    /// events.
+    /// Options that select events, such as `--event` and `--since`, select those that are counted.
+    /// Losses and rings are those of all events.
     Inspect(inspect::Args),
     /// Record with the kernel's own tracer, and the applications that a command runs
     Record(record::Args),
@@ -141,8 +141,11 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Outcome> {
     }
 }
 
-/// Reports a consuming read, and returns its result. Without `consumed`, not all events were written.
-fn finish_consuming((outcome, consumed): (Outcome, Option<lastwords_live::Consumed>)) -> anyhow::Result<Outcome> {
+/// Reports a consuming read, and returns its result. Without `consumed`, not all events were
+/// written.
+fn finish_consuming(
+    (outcome, consumed): (Outcome, Option<lastwords_live::Consumed>),
+) -> anyhow::Result<Outcome> {
     let Some(consumed) = consumed else {
         say::note("not all of it was written: nothing is consumed");
         return Ok(Outcome::Negative);
@@ -158,7 +161,8 @@ fn channel(session: &Handle, name: &str) -> anyhow::Result<u32> {
         return Ok(id);
     }
     let summary = session.summary();
-    let details = summary.details.map_err(anyhow::Error::msg).context("the session cannot be read")?;
+    let details =
+        summary.details.map_err(anyhow::Error::msg).context("the session cannot be read")?;
     let names: Vec<String> = details.channels.into_iter().map(|c| c.name).collect();
     bail!("session {} has no channel {name}; it has {}", summary.name, names.join(", "));
 }

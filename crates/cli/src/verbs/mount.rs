@@ -1,4 +1,5 @@
-//! Implements `lastwords mount` and `umount`: live sessions as a file system in the shape of tracefs.
+//! Implements `lastwords mount` and `umount`: live sessions as a file system in the shape of
+//! tracefs.
 
 use crate::control;
 use crate::exit::Outcome;
@@ -26,8 +27,8 @@ pub(crate) struct Args {
 
     /// The session at the top level; by default, the newest live one
     ///
-    /// SESSION is the name or folder of a session. By default, it is the live session that began last. The other live sessions are in
-    /// the folder `instances`.
+    /// SESSION is the name or folder of a session. By default, it is the live session that began
+    /// last. The other live sessions are in the folder `instances`.
     #[arg(value_name = "SESSION")]
     session: Option<String>,
 
@@ -99,13 +100,18 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let folder = folder.canonicalize().with_context(|| folder.display().to_string())?;
     let words = |verb: &str| vec![verb.into()];
     let program = std::env::current_exe().context("the path of this program")?;
-    let programs = Programs { program, recorder: words("mount-recorder"), guard: words("mount-guard") };
-    let sessions = Sessions::new(None, &folder, programs).with_context(|| folder.display().to_string())?;
+    let programs =
+        Programs { program, recorder: words("mount-recorder"), guard: words("mount-guard") };
+    let sessions =
+        Sessions::new(None, &folder, programs).with_context(|| folder.display().to_string())?;
     let mounted = lastwords_sessionfs::mount(Tree::new(sessions), &args.dir);
     let mounted = mounted.with_context(|| {
         let is_root = rustix::process::geteuid().is_root();
-        let needs =
-            if is_root { "/dev/fuse" } else { "a /dev/fuse that you may open, and fusermount3 (package fuse3)" };
+        let needs = if is_root {
+            "/dev/fuse"
+        } else {
+            "a /dev/fuse that you may open, and fusermount3 (package fuse3)"
+        };
         format!("{}: cannot mount here, which needs {needs}", args.dir.display())
     })?;
     say::line(format_args!("{}: {}", args.dir.display(), folder.display()));
@@ -123,7 +129,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
 
 /// Returns a sentence about events that are lost when a mount ends.
 fn unread(count: usize) -> String {
-    let events = if count == 1 { "1 event is lost".to_owned() } else { format!("{count} events are lost") };
+    let events =
+        if count == 1 { "1 event is lost".to_owned() } else { format!("{count} events are lost") };
     format!("{events}: trace_pipe had consumed what nobody has read")
 }
 
@@ -142,7 +149,8 @@ fn in_background(dir: &Path, session: &Path) -> anyhow::Result<Outcome> {
     let program = std::env::current_exe().context("the path of this program")?;
     let mut command = Command::new(program);
     command.arg("mount").arg(dir).arg(absolute(session)?).args(["--foreground", "--announce"]);
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let mut child =
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let mut line = String::new();
     if let Some(out) = child.stdout.take() {
         BufReader::new(out).read_line(&mut line)?;

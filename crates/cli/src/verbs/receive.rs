@@ -1,4 +1,5 @@
-//! Implements `receive`: takes the streams of `record -o ADDRESS` from many hosts, each into a trace.dat file or a session folder.
+//! Implements `receive`: takes the streams of `record -o ADDRESS` from many hosts, each into a
+//! trace.dat file or a session folder.
 
 use crate::exit::Outcome;
 use crate::progress::human_bytes;
@@ -18,7 +19,9 @@ use std::time::Duration;
 
 /// The arguments of `receive`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Ctrl-C ends the receiver. Nothing is encrypted, and everybody who can connect can send.")]
+#[command(
+    after_help = "Ctrl-C ends the receiver. Nothing is encrypted, and everybody who can connect can send."
+)]
 #[command(after_long_help = "\
 When a stream ends, it becomes a file or folder in DIR. The stream of a kernel becomes HOST-TIME.dat, which `report` and trace-cmd read. The \
 stream of a session becomes a folder HOST-TIME-UUID, which all commands read. A stream ends early if its sender dies or a limit is reached. \
@@ -36,14 +39,17 @@ With --json, each line of stdout is an object (docs/JSON.md).")]
 pub(crate) struct Args {
     /// Where to listen
     ///
-    /// ADDRESS is tcp:HOST:PORT, vsock:any:PORT or unix:PATH. tcp:0.0.0.0:7117 listens on every network, and needs --trust-network.
+    /// ADDRESS is tcp:HOST:PORT, vsock:any:PORT or unix:PATH. tcp:0.0.0.0:7117 listens on every
+    /// network, and needs --trust-network.
     #[arg(long, value_name = "ADDRESS", default_value = "tcp:127.0.0.1:7117")]
     listen: Address,
 
     /// Listen where other machines can connect
     ///
-    /// Streams are neither encrypted nor signed: everybody in the network can send, and everybody on the way can read and change what is sent. Where
-    /// the network is not trusted, listen at the default address and let ssh (`ssh -R 7117:127.0.0.1:7117 HOST`) or WireGuard carry the streams.
+    /// Streams are neither encrypted nor signed: everybody in the network can send, and everybody
+    /// on the way can read and change what is sent. Where the network is not trusted, listen at
+    /// the default address and let ssh (`ssh -R 7117:127.0.0.1:7117 HOST`) or WireGuard carry the
+    /// streams.
     #[arg(long)]
     trust_network: bool,
 
@@ -65,7 +71,8 @@ pub(crate) struct Args {
 
     /// The most connections of a peer at a time
     ///
-    /// A new connection takes the place of the peer's oldest one whose stream is not described yet.
+    /// A new connection takes the place of the peer's oldest one whose stream is not described
+    /// yet.
     #[arg(long, value_name = "NUMBER", default_value_t = 16, value_parser = crate::select::within(1_u16..))]
     max_per_peer: u16,
 
@@ -81,7 +88,8 @@ pub(crate) struct Args {
 
     /// The time in which a sender must say who it is
     ///
-    /// For the description of its events it has six times as much, and a second more for each 64 KiB.
+    /// For the description of its events it has six times as much, and a second more for each 64
+    /// KiB.
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = crate::select::within(1_u32..=86_400))]
     head_timeout: u32,
 
@@ -108,7 +116,8 @@ struct Line<'a> {
     told: &'a Told,
 }
 
-/// The errors so far. The threads of streams write them, and they are read when the threads have ended.
+/// The errors so far. The threads of streams write them, and they are read when the threads have
+/// ended.
 #[derive(Default)]
 struct Wrong {
     failed: AtomicBool,
@@ -149,7 +158,9 @@ impl Wrong {
         match told {
             Told::Failed { .. } => self.failed.store(true, Relaxed),
             Told::Saved(finished) if finished.lost != Some(0) => self.lost.store(true, Relaxed),
-            Told::SavedSession(session) if session.lost_sub_buffers > 0 || session.lost_events != Some(0) => {
+            Told::SavedSession(session)
+                if session.lost_sub_buffers > 0 || session.lost_events != Some(0) =>
+            {
                 self.lost.store(true, Relaxed);
             }
             Told::Empty { .. }
@@ -169,20 +180,33 @@ fn tell(told: &Told, json: bool) {
         return say::json(&line, true).unwrap_or_else(say::error);
     }
     match told {
-        Told::Listening { address } => say::note(format_args!("listening at {address}; Ctrl-C ends it")),
+        Told::Listening { address } => {
+            say::note(format_args!("listening at {address}; Ctrl-C ends it"))
+        }
         Told::Started { peer, host, spool } => {
             say::note(format_args!("{peer}: {host} sends, into {}", spool.display()))
         }
         Told::Saved(finished) => tell_saved(finished),
         Told::SavedSession(session) => tell_session(session),
-        Told::Empty { peer, why } => say::note(format_args!("{peer}: the stream ended without events: {why}")),
+        Told::Empty { peer, why } => {
+            say::note(format_args!("{peer}: the stream ended without events: {why}"))
+        }
         Told::Refused { peer, why } => say::note(format_args!("{peer}: refused: {why}")),
         Told::Failed { why, .. } => say::error(why),
     }
 }
 
 fn tell_session(saved: &Session) {
-    let Session { path, host, session, bytes, sub_buffers, lost_sub_buffers, lost_events, ended_early } = saved;
+    let Session {
+        path,
+        host,
+        session,
+        bytes,
+        sub_buffers,
+        lost_sub_buffers,
+        lost_events,
+        ended_early,
+    } = saved;
     let lost = match (lost_sub_buffers, lost_events) {
         (0, Some(0)) => "nothing lost".to_owned(),
         (lost, Some(events)) => format!("{lost} sub-buffers and {events} events lost"),

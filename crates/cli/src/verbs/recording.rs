@@ -1,4 +1,5 @@
-//! Implements `lastwords start` and `stop`: switches recording on or off in a session or one of its channels.
+//! Implements `lastwords start` and `stop`: switches recording on or off in a session or one of its
+//! channels.
 
 use crate::control::SessionChoice;
 use crate::exit::Outcome;

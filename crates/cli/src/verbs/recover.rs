@@ -1,5 +1,5 @@
-//! Implements `lastwords recover` and `lastwords convert`: writes traces as files and folders, and prints a line for
-//! each.
+//! Implements `lastwords recover` and `lastwords convert`: writes traces as files and folders, and
+//! prints a line for each.
 
 use crate::exit::{Facts, Outcome};
 use crate::input::{Input, Search, Traces};
@@ -17,8 +17,9 @@ struct Common {
 
     /// The format
     ///
-    /// By default, the extension of OUT names the format (.json, .jsonl, .txt, .dat, .perfetto-trace, .pftrace). Without such an
-    /// extension, it is ctf, and trace-dat for a kernel's trace.
+    /// By default, the extension of OUT names the format (.json, .jsonl, .txt, .dat,
+    /// .perfetto-trace, .pftrace). Without such an extension, it is ctf, and trace-dat for a
+    /// kernel's trace.
     #[arg(long, value_enum, value_name = "FORMAT")]
     to: Option<Format>,
 
@@ -65,20 +66,22 @@ pub(crate) struct Args {
 
     /// The folder to write into, a folder or file for each trace
     ///
-    /// It is made if it does not exist. If the extension of OUT names a format, OUT is one file for all traces.
+    /// It is made if it does not exist. If the extension of OUT names a format, OUT is one file
+    /// for all traces.
     #[arg(short, long, value_name = "OUT")]
     output: PathBuf,
 
     /// Search all of the memory, even if no structure leads there
     ///
-    /// The search finds sub-buffers of sessions and of ftrace (as text), and LTTng's packets (with --metadata FILE).
+    /// The search finds sub-buffers of sessions and of ftrace (as text), and LTTng's packets (with
+    /// --metadata FILE).
     #[arg(long)]
     carve: bool,
 
     /// Consume the events that are written
     ///
-    /// The next run with --consume begins after them, and a session in discard mode has room for new events again. This works for
-    /// sessions in their folders.
+    /// The next run with --consume begins after them, and a session in discard mode has room for
+    /// new events again. This works for sessions in their folders.
     #[arg(long, conflicts_with_all = ["pid", "metadata", "with_log", "carve", "cpus", "channels", "events", "filter", "since", "until", "last"])]
     consume: bool,
 
@@ -107,9 +110,15 @@ pub(crate) struct Convert {
 
 /// Runs `recover`.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
-    let is_file = Format::of_path(&args.output).is_some_and(|of_path| args.common.to.is_none_or(|to| to == of_path));
+    let is_file = Format::of_path(&args.output)
+        .is_some_and(|of_path| args.common.to.is_none_or(|to| to == of_path));
     let write = |traces: &mut Traces| {
-        let target = Target { output: &args.output, count: !args.no_count, carve: args.carve, is_one: is_file };
+        let target = Target {
+            output: &args.output,
+            count: !args.no_count,
+            carve: args.carve,
+            is_one: is_file,
+        };
         write(&args.common, &target, traces)
     };
     if args.consume {
@@ -138,7 +147,11 @@ struct Target<'a> {
 }
 
 /// Writes the traces. Returns the result, and whether everything was written.
-fn write(args: &Common, target: &Target<'_>, traces: &mut Traces) -> anyhow::Result<(Outcome, bool)> {
+fn write(
+    args: &Common,
+    target: &Target<'_>,
+    traces: &mut Traces,
+) -> anyhow::Result<(Outcome, bool)> {
     let Common { to, events, with_log, force, json, strict, .. } = args;
     let Target { output, count, carve, is_one } = *target;
     let (to, with_log, json, force) = (*to, *with_log, *json, *force);
@@ -158,7 +171,8 @@ pub(crate) fn check_snapshot(name: &str, output: &Path) -> anyhow::Result<()> {
     output::check_new(&Format::Ctf.path(output, &FileNames::default().unique(name)))
 }
 
-/// Writes the snapshot of the session in a folder as CTF. The caller marks the snapshot as being read.
+/// Writes the snapshot of the session in a folder as CTF. The caller marks the snapshot as being
+/// read.
 pub(crate) fn snapshot_of(folder: &Path, output: &Path) -> anyhow::Result<Outcome> {
     let input = Input::of_session(&folder.to_string_lossy(), true);
     let common = Common { input, to: Some(Format::Ctf), ..Common::default() };

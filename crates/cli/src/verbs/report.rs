@@ -30,7 +30,9 @@ use std::io::IsTerminal;
 #[command(
     after_long_help = "On a terminal, the text goes through the program $PAGER, or `less -FRX` if PAGER is not set."
 )]
-#[command(override_usage = "lastwords report [OPTIONS] <INPUT>...\n       lastwords report [OPTIONS] --pid <PID>")]
+#[command(
+    override_usage = "lastwords report [OPTIONS] <INPUT>...\n       lastwords report [OPTIONS] --pid <PID>"
+)]
 pub(crate) struct Args {
     #[command(flatten)]
     input: Input,
@@ -40,17 +42,20 @@ pub(crate) struct Args {
 
     /// Line style
     ///
-    /// By default, sessions have the style fields, CTF traces look as babeltrace2 prints them, and a kernel's trace follows its own
-    /// options. In the style fields, several instances are merged by time, and each line has the name of its instance.
+    /// By default, sessions have the style fields, CTF traces look as babeltrace2 prints them, and
+    /// a kernel's trace follows its own options. In the style fields, several instances are merged
+    /// by time, and each line has the name of its instance.
     #[arg(long, value_enum, value_name = "STYLE")]
     style: Option<LineStyle>,
 
     /// Print these fields, in this order, in place of a style
     ///
-    /// An example is `time,cpu,event,id,customer`. Names are those of fields and contexts, and cpu, comm, pid, tid, level, event,
-    /// channel, as in --filter. Other names are time, delta (seconds since the line before), ticks (the reading of the clock), trace
-    /// (the session or instance) and message (what follows the event's name in the other styles). `args[0]` and `request.path` are
-    /// parts of fields, `$ctx.NAME` is a context, `$fields.NAME` a field. If an event lacks a field, a hyphen is printed.
+    /// An example is `time,cpu,event,id,customer`. Names are those of fields and contexts, and
+    /// cpu, comm, pid, tid, level, event, channel, as in --filter. Other names are time, delta
+    /// (seconds since the line before), ticks (the reading of the clock), trace (the session or
+    /// instance) and message (what follows the event's name in the other styles). `args[0]` and
+    /// `request.path` are parts of fields, `$ctx.NAME` is a context, `$fields.NAME` a field. If an
+    /// event lacks a field, a hyphen is printed.
     #[arg(short = 'F', long, value_name = "LIST", value_delimiter = ',', value_parser = field, conflicts_with = "style")]
     fields: Vec<String>,
 
@@ -62,8 +67,9 @@ pub(crate) struct Args {
 
     /// Only events whose line matches; may be repeated
     ///
-    /// REGEX is a regular expression; `(?i)` at its beginning ignores case. If the option is repeated, all expressions must match. On
-    /// a terminal, the matches are highlighted. With --last, the last N matching events are printed.
+    /// REGEX is a regular expression; `(?i)` at its beginning ignores case. If the option is
+    /// repeated, all expressions must match. On a terminal, the matches are highlighted. With
+    /// --last, the last N matching events are printed.
     #[arg(long, short = 'g', value_name = "REGEX", value_parser = expression, conflicts_with = "consume")]
     grep: Vec<Regex>,
 
@@ -75,8 +81,8 @@ pub(crate) struct Args {
 
     /// Print times as seconds before the newest event
     ///
-    /// -0.003200000 is 3.2 milliseconds before it. If a kernel's clock does not count nanoseconds, the differences of its readings are
-    /// printed.
+    /// -0.003200000 is 3.2 milliseconds before it. If a kernel's clock does not count nanoseconds,
+    /// the differences of its readings are printed.
     #[arg(long, conflicts_with = "follow")]
     relative: bool,
 
@@ -92,17 +98,20 @@ pub(crate) struct Args {
 
     /// Consume the events that are reported
     ///
-    /// The next report with --consume begins after them, and a session in discard mode has room for new events again. This works for
-    /// sessions in their folders, and always for all events of a session. The events of a trace instance of the running kernel leave its
-    /// rings, as with trace_pipe.
+    /// The next report with --consume begins after them, and a session in discard mode has room
+    /// for new events again. This works for sessions in their folders, and always for all events
+    /// of a session. The events of a trace instance of the running kernel leave its rings, as with
+    /// trace_pipe.
     #[arg(long, conflicts_with_all = ["pid", "metadata", "with_log", "cpus", "channels", "events", "filter", "since", "until", "last"])]
     consume: bool,
 
     /// Go on, and print events as they are recorded
     ///
-    /// This ends when all sessions have ended, or at Ctrl-C. It works for sessions in their folders, of which nothing is consumed, and
-    /// for trace instances of the running kernel (a name, or a folder below /sys/kernel/tracing). The rings of an instance lose the
-    /// events that are printed, as with trace_pipe. With --last N, only N of the events that were recorded before are printed.
+    /// This ends when all sessions have ended, or at Ctrl-C. It works for sessions in their
+    /// folders, of which nothing is consumed, and for trace instances of the running kernel (a
+    /// name, or a folder below /sys/kernel/tracing). The rings of an instance lose the events that
+    /// are printed, as with trace_pipe. With --last N, only N of the events that were recorded
+    /// before are printed.
     #[arg(long, short = 'f', conflicts_with_all = ["consume", "pid", "metadata", "with_log", "snapshot", "since", "until"])]
     follow: bool,
 
@@ -165,11 +174,18 @@ fn zone(args: &Args) -> Zone {
 }
 
 /// Prints the report. Returns the result, and whether everything was written.
-fn report(args: &Args, columns: Option<&Columns>, traces: &mut Traces) -> anyhow::Result<(Outcome, bool)> {
+fn report(
+    args: &Args,
+    columns: Option<&Columns>,
+    traces: &mut Traces,
+) -> anyhow::Result<(Outcome, bool)> {
     traces.choose(Arrays::Top)?;
     if traces.all.is_empty() {
         // The reason was printed.
-        return Ok((Facts { worst_failure: traces.worst_failure, ..Facts::default() }.outcome(), false));
+        return Ok((
+            Facts { worst_failure: traces.worst_failure, ..Facts::default() }.outcome(),
+            false,
+        ));
     }
     if args.with_log && !traces.has_arrays() {
         anyhow::bail!("--with-log is for a kernel's memory; a session has no log");
@@ -209,7 +225,12 @@ fn report(args: &Args, columns: Option<&Columns>, traces: &mut Traces) -> anyhow
     let losses = account::print(traces, &accounts, false);
     result.notes.print_undecoded();
     for death in deaths::of_kernels(traces) {
-        say::remark(format!("{}: {}, {}\n", plain(&death.what), plain(&death.why), plain(&death.when)));
+        say::remark(format!(
+            "{}: {}, {}\n",
+            plain(&death.what),
+            plain(&death.why),
+            plain(&death.when)
+        ));
     }
     let facts = Facts {
         strict: args.strict,
@@ -222,9 +243,16 @@ fn report(args: &Args, columns: Option<&Columns>, traces: &mut Traces) -> anyhow
     Ok((facts.outcome(), !is_closed))
 }
 
-/// Writes for people what died and why, how much each session has and lost, and what the columns are.
-fn write_head(args: &Args, columns: Option<&Columns>, traces: &Traces, lines: &mut Lines<'_>) -> std::io::Result<()> {
-    // Losses are known when the events were read, and so is when a process that was killed was last alive.
+/// Writes for people what died and why, how much each session has and lost, and what the columns
+/// are.
+fn write_head(
+    args: &Args,
+    columns: Option<&Columns>,
+    traces: &Traces,
+    lines: &mut Lines<'_>,
+) -> std::io::Result<()> {
+    // Losses are known when the events were read, and so is when a process that was killed was last
+    // alive.
     let read = traces.all.iter().map(|trace| trace.session().and_then(|_| Activity::once(trace)));
     let read: Vec<Option<(Activity, Totals)>> = read.collect();
     let totals = |(at, read): (usize, &Option<(Activity, Totals)>)| Some((at, read.as_ref()?.1));
@@ -250,8 +278,8 @@ fn write_head(args: &Args, columns: Option<&Columns>, traces: &Traces, lines: &m
     Ok(())
 }
 
-/// Returns the time before which `--relative` shows times: that of the newest event, in nanoseconds since the epoch, or since the
-/// origin of the only clock.
+/// Returns the time before which `--relative` shows times: that of the newest event, in nanoseconds
+/// since the epoch, or since the origin of the only clock.
 ///
 /// # Errors
 /// Nothing relates the clocks of the traces; the style has times of its own.
@@ -269,7 +297,8 @@ fn newest(args: &Args, traces: &Traces) -> anyhow::Result<Option<i64>> {
             plain(&clock.name)
         );
     }
-    let newest = |trace: &Trace| trace.newest().or_else(|| trace.ftrace().map(|ftrace| ftrace.newest()));
+    let newest =
+        |trace: &Trace| trace.newest().or_else(|| trace.ftrace().map(|ftrace| ftrace.newest()));
     Ok(traces.all.iter().filter_map(newest).max())
 }
 
@@ -281,8 +310,8 @@ fn note_unused(columns: Option<&Columns>, unused: &[usize], events: u64) {
     }
 }
 
-/// Returns true if events were selected and none is shown, and prints a note then. `counts` has the events that were selected, and
-/// those of them that match `--grep`.
+/// Returns true if events were selected and none is shown, and prints a note then. `counts` has the
+/// events that were selected, and those of them that match `--grep`.
 fn is_nothing(args: &Args, chosen: &Chosen, traces: &Traces, [selected, shown]: [u64; 2]) -> bool {
     let no_match = selected > 0 && shown == 0 && !args.grep.is_empty();
     if no_match {

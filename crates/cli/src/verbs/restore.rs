@@ -27,7 +27,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         for restored in lastwords_tracefs::restore(&folder, args.discard)? {
             for saved in restored.saved.iter().chain(&restored.snapshot) {
                 record::tell(saved);
-                say::line(format_args!("instance {}: saved {}", restored.instance, saved.path.display()));
+                say::line(format_args!(
+                    "instance {}: saved {}",
+                    restored.instance,
+                    saved.path.display()
+                ));
             }
             for done in &restored.done {
                 say::line(format_args!("instance {}: {done}", restored.instance));

@@ -1,5 +1,5 @@
-//! Implements `lastwords snapshot`: swaps live rings for spare ones while recording goes on, and keeps the events in
-//! them.
+//! Implements `lastwords snapshot`: swaps live rings for spare ones while recording goes on, and
+//! keeps the events in them.
 
 use crate::control::SessionChoice;
 use crate::exit::Outcome;
@@ -66,7 +66,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         Verb::Enable(session) => session.open()?.enable_snapshots()?,
         Verb::Disable(session) => session.open()?.disable_snapshots()?,
         Verb::Take(take) => {
-            let rings = take.cpu.map(Rings::Cpu).or(take.stream.map(Rings::Stream)).unwrap_or(Rings::All);
+            let rings =
+                take.cpu.map(Rings::Cpu).or(take.stream.map(Rings::Stream)).unwrap_or(Rings::All);
             let taken = take.session.open()?.snapshot(rings)?;
             say::line(format_args!("snapshot {}", taken.number));
             warn(&taken);
@@ -79,12 +80,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
 /// Takes a snapshot, writes it, and frees its rings for the next one.
 fn record_one(record: &Record) -> anyhow::Result<Outcome> {
     let session = record.session.open()?;
-    // Taking a snapshot discards the previous one. The folder is checked first, so that the new one can be kept.
+    // Taking a snapshot discards the previous one. The folder is checked first, so that the new one
+    // can be kept.
     recover::check_snapshot(&session.name(), &record.output)?;
     warn(&session.snapshot(Rings::All)?);
     let reader = session.read_snapshot()?;
     let folder = session.summary().folder;
-    let outcome = recover::snapshot_of(&folder, &record.output).with_context(|| folder.display().to_string())?;
+    let outcome = recover::snapshot_of(&folder, &record.output)
+        .with_context(|| folder.display().to_string())?;
     reader.release();
     Ok(outcome)
 }
@@ -106,6 +109,8 @@ fn warn(taken: &Taken) {
         ));
     }
     if *in_flight > 0 {
-        say::note(format_args!("{in_flight} events were still being written when the snapshot was taken"));
+        say::note(format_args!(
+            "{in_flight} events were still being written when the snapshot was taken"
+        ));
     }
 }

@@ -1,5 +1,5 @@
-//! Implements `lastwords trigger`: fires a trigger in a running program, so that what was recorded before is kept, and says
-//! which events fire one.
+//! Implements `lastwords trigger`: fires a trigger in a running program, so that what was recorded
+//! before is kept, and says which events fire one.
 
 mod watch;
 
@@ -33,8 +33,8 @@ pub(crate) struct Args {
 enum Verb {
     /// Fire a trigger: the program keeps the moments before as a session of its own
     ///
-    /// The program records an event `lastwords:trigger`, takes a snapshot if snapshots are enabled, and saves it as a session of its
-    /// own, while recording goes on.
+    /// The program records an event `lastwords:trigger`, takes a snapshot if snapshots are enabled,
+    /// and saves it as a session of its own, while recording goes on.
     Fire(Fire),
     /// Fire a trigger at each event that matches, from now on
     Add(Add),
@@ -62,8 +62,8 @@ struct Fire {
 struct Add {
     /// A glob over the names of events; `crash:panic` is a panic
     ///
-    /// The glob may have `*`, `?`, `[a-z]` and `[!a-z]`. It matches the whole `provider:name`, or the part after the last colon, of
-    /// events that are recorded.
+    /// The glob may have `*`, `?`, `[a-z]` and `[!a-z]`. It matches the whole `provider:name`, or
+    /// the part after the last colon, of events that are recorded.
     #[arg(value_name = "EVENT", value_parser = crate::input::event_glob)]
     event: String,
 
@@ -94,16 +94,16 @@ struct Add {
 
     /// Fire also at events that are not recorded
     ///
-    /// Events are not recorded if they are disabled or recording is off. The actions `start`, `enable` and `disable` fire at them
-    /// without this option.
+    /// Events are not recorded if they are disabled or recording is off. The actions `start`,
+    /// `enable` and `disable` fire at them without this option.
     #[arg(long)]
     always: bool,
 
     /// The action of the trigger, such as save:DIR or stop
     ///
-    /// `snapshot` takes a snapshot and saves it, `save:DIR` saves it in this folder, `stop` stops recording
-    /// after the event, `start` starts it, `enable:EVENT` and `disable:EVENT` enable or disable events by a glob. `lastwords trigger
-    /// watch` runs commands.
+    /// `snapshot` takes a snapshot and saves it, `save:DIR` saves it in this folder, `stop` stops
+    /// recording after the event, `start` starts it, `enable:EVENT` and `disable:EVENT` enable or
+    /// disable events by a glob. `lastwords trigger watch` runs commands.
     #[arg(long = "do", value_name = "ACTION", default_value = "snapshot", value_parser = action)]
     action: Do,
 
@@ -127,7 +127,8 @@ struct Add {
 
     /// Fire at this event if it comes too late after EVENT
     ///
-    /// The trigger fires at an event that matches this glob and comes later after one of EVENT than the time of --above.
+    /// The trigger fires at an event that matches this glob and comes later after one of EVENT
+    /// than the time of --above.
     #[arg(long, value_name = "EVENT", value_parser = crate::input::event_glob, requires = "above")]
     then: Option<String>,
 
@@ -161,13 +162,17 @@ fn action(text: &str) -> Result<Do, String> {
         Some(("enable", events)) => crate::input::event_glob(events).map(Do::Enable),
         Some(("disable", events)) => crate::input::event_glob(events).map(Do::Disable),
         Some(("save", folder)) if !folder.is_empty() => {
-            let path = std::fs::canonicalize(folder).map_err(|error| format!("{folder}: {error}"))?;
+            let path =
+                std::fs::canonicalize(folder).map_err(|error| format!("{folder}: {error}"))?;
             if path.is_dir() { Ok(Do::Save(path)) } else { Err(format!("{folder} is no folder")) }
         }
         Some(("exec", command)) => Err(format!(
             "a program that is recorded starts no other programs; `lastwords trigger watch SESSION --exec '{command}'` runs the command"
         )),
-        _ => Err("expected snapshot, save:DIR, stop, start, enable:EVENT or disable:EVENT".to_owned()),
+        _ => {
+            Err("expected snapshot, save:DIR, stop, start, enable:EVENT or disable:EVENT"
+                .to_owned())
+        }
     }
 }
 
@@ -175,7 +180,11 @@ pub(super) fn limit(text: &str) -> Result<(u32, Duration), String> {
     let parsed = text.split_once('/').and_then(|(most, period)| Some((most.parse().ok()?, period)));
     let (most, period) = parsed.ok_or("expected a number and a time, such as 1/10s")?;
     let period = crate::moment::length(period)?;
-    if most == 0 || period.is_zero() { Err("it lets nothing pass".to_owned()) } else { Ok((most, period)) }
+    if most == 0 || period.is_zero() {
+        Err("it lets nothing pass".to_owned())
+    } else {
+        Ok((most, period))
+    }
 }
 
 #[derive(Debug, clap::Args)]
@@ -206,7 +215,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     match &args.verb {
         Verb::Fire(fire) => fire.which.open()?.fire(&fire.name)?,
         Verb::Add(add) => add_condition(add)?,
-        Verb::List(session) => session.open()?.conditions().iter().for_each(|one| say::line(line(one))),
+        Verb::List(session) => {
+            session.open()?.conditions().iter().for_each(|one| say::line(line(one)))
+        }
         Verb::Remove(remove) => {
             let session = remove.which.open()?;
             let mut removed = session.remove_conditions(remove.event.as_deref())?;
@@ -216,7 +227,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
             }
             match &remove.event {
                 Some(event) if removed == 0 => {
-                    bail!("no condition is called {event}; `lastwords trigger list` shows those there are")
+                    bail!(
+                        "no condition is called {event}; `lastwords trigger list` shows those there are"
+                    )
                 }
                 None if removed == 0 => bail!("the session has no condition"),
                 _ => {}
@@ -254,20 +267,38 @@ fn add_condition(add: &Add) -> anyhow::Result<()> {
     session.add_condition(&condition)?;
     // The events of crash handlers are described when they first occur.
     let globs = [Some(&add.event), add.then.as_ref()].into_iter().flatten();
-    let as_given = |glob: &String| glob.strip_prefix("*:").filter(|name| is_name(name)).unwrap_or(glob).to_owned();
-    let globs: Vec<String> = globs.filter(|glob| !glob.starts_with("crash:")).map(as_given).collect();
+    let as_given = |glob: &String| {
+        glob.strip_prefix("*:").filter(|name| is_name(name)).unwrap_or(glob).to_owned()
+    };
+    let globs: Vec<String> =
+        globs.filter(|glob| !glob.starts_with("crash:")).map(as_given).collect();
     note_unknown(&session, &globs, add.filter.as_deref());
-    let is_off = session.summary().details.is_ok_and(|details| details.snapshot == SnapshotState::Off);
+    let is_off =
+        session.summary().details.is_ok_and(|details| details.snapshot == SnapshotState::Off);
     if is_off && condition.action == Action::Snapshot {
-        say::note("snapshots are not enabled: `lastwords snapshot enable` makes triggers take them");
+        say::note(
+            "snapshots are not enabled: `lastwords snapshot enable` makes triggers take them",
+        );
     }
     Ok(())
 }
 
 /// Returns a condition as the arguments of `add`.
 fn line(condition: &Condition) -> String {
-    let Condition { pattern, level, filter, each, action, events, times, always, window, limit, folder, latency } =
-        condition;
+    let Condition {
+        pattern,
+        level,
+        filter,
+        each,
+        action,
+        events,
+        times,
+        always,
+        window,
+        limit,
+        folder,
+        latency,
+    } = condition;
     let mut line = plain(pattern);
     let mut add = |name: &str, value: String| line.push_str(&format!(" --{name} {value}"));
     let quoted = |text: &str| format!("'{}'", plain(text));
@@ -286,7 +317,9 @@ fn line(condition: &Condition) -> String {
         before.iter().for_each(|before| add("before", length_text(*before)));
         add("after", length_text(*after));
     }
-    limit.iter().for_each(|(most, period)| add("limit", format!("{most}/{}", length_text(*period))));
+    limit
+        .iter()
+        .for_each(|(most, period)| add("limit", format!("{most}/{}", length_text(*period))));
     folder.iter().for_each(|folder| add("do", quoted(&format!("save:{}", folder.display()))));
     let events = events.as_deref().unwrap_or_default();
     match action {

@@ -13,7 +13,9 @@ use std::process::{Command, Stdio};
 
 /// The arguments of `view`.
 #[derive(Debug, clap::Args)]
-#[command(override_usage = "lastwords view [OPTIONS] <INPUT>...\n       lastwords view [OPTIONS] --pid <PID>")]
+#[command(
+    override_usage = "lastwords view [OPTIONS] <INPUT>...\n       lastwords view [OPTIONS] --pid <PID>"
+)]
 pub(crate) struct Args {
     #[command(flatten)]
     input: Input,
@@ -44,7 +46,10 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     if let Some(output) = &args.output {
         if let Some(extension) = output::foreign_extension(output, &["html", "htm"]) {
-            anyhow::bail!("{}: a page is HTML, not {extension}: name a file with .html", output.display());
+            anyhow::bail!(
+                "{}: a page is HTML, not {extension}: name a file with .html",
+                output.display()
+            );
         }
         return args.input.read(Search::Checked, |mut traces| write(args, output, &mut traces));
     }
@@ -86,7 +91,8 @@ fn write(args: &Args, output: &Path, traces: &mut Traces) -> anyhow::Result<Outc
     Ok(facts.outcome())
 }
 
-/// Shows a page in the user's browser. Where that is not possible, a note says so: the page is there all the same.
+/// Shows a page in the user's browser. Where that is not possible, a note says so: the page is
+/// there all the same.
 fn open(page: &Path) {
     let mut command = Command::new("xdg-open");
     command.arg(page).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());

@@ -1,4 +1,5 @@
-//! `record --instance` in an instance that exists, and `report` of an instance where the kernel's memory cannot be read. They need root.
+//! `record --instance` in an instance that exists, and `report` of an instance where the kernel's
+//! memory cannot be read. They need root.
 
 use crate::record::{KILLED, KILLS, TRACEFS, kills, state, told, tracing};
 use crate::support::{Place, Ran, ran};
@@ -51,9 +52,23 @@ fn an_instance_that_exists_is_used_and_left_as_it_was() {
     let Some((_alone, place)) = tracing() else { return };
     let own = Own::new("lastwords_own");
     let (before, machine) = (own.settings(), state());
-    let new = ["-e", "syscalls:sys_enter_kill", "-f", KILLED, "-p", "nop", "--discard", "-C", "mono"];
-    for (how, output) in [(&new[..], "new.dat"), (&[&new[..6], &["--stream"]].concat(), "stream.dat")] {
-        let end = ["--size", "8M", "--instance", "lastwords_own", "-o", output, "--", "bash", "-c", KILLS];
+    let new =
+        ["-e", "syscalls:sys_enter_kill", "-f", KILLED, "-p", "nop", "--discard", "-C", "mono"];
+    for (how, output) in
+        [(&new[..], "new.dat"), (&[&new[..6], &["--stream"]].concat(), "stream.dat")]
+    {
+        let end = [
+            "--size",
+            "8M",
+            "--instance",
+            "lastwords_own",
+            "-o",
+            output,
+            "--",
+            "bash",
+            "-c",
+            KILLS,
+        ];
         let done = place.run(&[&["record"], how, &end].concat());
         assert_eq!(done.status, 0, "{}", done.err);
         let file = place.at(output);
@@ -66,22 +81,39 @@ fn an_instance_that_exists_is_used_and_left_as_it_was() {
     // Without events of the command line, those of the instance are recorded.
     let done = place.run(&["record", "--instance", "lastwords_own", "-o", "own.dat", "--", "true"]);
     assert!(done.status == 0 && told(&done) > 0, "{}", done.err);
-    let refused = place.run(&["record", "--instance", "lastwords_own", "-e", "sched", "-R", "traceoff", "-o", "x.dat"]);
-    assert!(refused.status == 1 && refused.err.contains("triggers need an instance"), "{}", refused.err);
+    let refused = place.run(&[
+        "record",
+        "--instance",
+        "lastwords_own",
+        "-e",
+        "sched",
+        "-R",
+        "traceoff",
+        "-o",
+        "x.dat",
+    ]);
+    assert!(
+        refused.status == 1 && refused.err.contains("triggers need an instance"),
+        "{}",
+        refused.err
+    );
     assert_eq!(own.settings(), before);
 }
 
-/// Runs the program where nobody can read the kernel's memory. A kernel may have no file of it at all.
+/// Runs the program where nobody can read the kernel's memory. A kernel may have no file of it at
+/// all.
 fn without_kcore(place: &Place, args: &[&str]) -> Ran {
     let mut command = Command::new("unshare");
-    let hide = "[ ! -e /proc/kcore ] || mount --bind /dev/null /proc/kcore || exit 99; exec \"$0\" \"$@\"";
+    let hide =
+        "[ ! -e /proc/kcore ] || mount --bind /dev/null /proc/kcore || exit 99; exec \"$0\" \"$@\"";
     command.args(["-m", "sh", "-c", hide]);
     command.arg(env!("CARGO_BIN_EXE_lastwords")).args(args);
     command.current_dir(place.path()).env("LASTWORDS_DIR", place.sessions());
     ran(command.output().expect("unshare"))
 }
 
-/// The lines of a kernel's text without the names of tasks: the kernel may take note of one between two reads.
+/// The lines of a kernel's text without the names of tasks: the kernel may take note of one between
+/// two reads.
 fn unnamed(text: &str) -> Vec<&str> {
     let of_line = |line| match str::split_once(line, " [") {
         Some((task, _)) if !line.starts_with('#') => {
@@ -107,7 +139,8 @@ fn an_instance_is_read_from_its_files_where_the_kernels_memory_cannot_be() {
         assert_eq!((done.status, unnamed(&done.out)), (0, unnamed(&text)), "{word}: {}", done.err);
         assert!(done.err.contains("the kernel's own text"), "{}", done.err);
     }
-    let refused = without_kcore(&place, &["report", "instances/lastwords_text", "--event", "print"]);
+    let refused =
+        without_kcore(&place, &["report", "instances/lastwords_text", "--event", "print"]);
     assert!(refused.status == 1 && refused.err.contains("--consume"), "{}", refused.err);
     assert_eq!(unnamed(&read()), unnamed(&text), "nothing was consumed");
     let done = without_kcore(&place, &["report", "instances/lastwords_text", "--consume"]);

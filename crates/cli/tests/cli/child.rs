@@ -82,7 +82,14 @@ fn one(thread: u64, sequence: u64) {
     match sequence % 3 {
         0 => mark!("thread {thread} step {sequence}", thread = thread, sequence = sequence),
         1 => event!(test, "tick", thread = thread, sequence = sequence),
-        _ => event!(test, "text", thread = thread, sequence = sequence, text = "\u{1b}[31mred\n", share = 0.5f64),
+        _ => event!(
+            test,
+            "text",
+            thread = thread,
+            sequence = sequence,
+            text = "\u{1b}[31mred\n",
+            share = 0.5f64
+        ),
     }
 }
 
@@ -103,9 +110,10 @@ pub(crate) struct Running {
     child: Child,
 }
 
-/// Starts a child in a place, and waits until it has recorded. `memory`: shm, memfd, heap, or user (a session of the user in shm); `end`: wait, abort, panic (of
-/// a thread, recorded by the hook, before all events; then abort), last-panic (behind all events), unwound
-/// (a panic ends the session in a span), tick.
+/// Starts a child in a place, and waits until it has recorded. `memory`: shm, memfd, heap, or user
+/// (a session of the user in shm); `end`: wait, abort, panic (of a thread, recorded by the hook,
+/// before all events; then abort), last-panic (behind all events), unwound (a panic ends the
+/// session in a span), tick.
 pub(crate) fn start(place: &Place, memory: &str, end: &str) -> Running {
     let ready = place.at("ready");
     let running = run(place, "child::child", HOW, &format!("{memory} {end} {}", ready.display()));
@@ -116,12 +124,14 @@ pub(crate) fn start(place: &Place, memory: &str, end: &str) -> Running {
 /// Like [`start`], by a shell script that gets the command as its arguments.
 pub(crate) fn start_in(place: &Place, script: &str, memory: &str, end: &str) -> Running {
     let ready = place.at("ready");
-    let running = run_in(place, script, "child::child", HOW, &format!("{memory} {end} {}", ready.display()));
+    let running =
+        run_in(place, script, "child::child", HOW, &format!("{memory} {end} {}", ready.display()));
     wait_for(&ready);
     running
 }
 
-/// Starts this program again in a place, as the test of that name, which is told by the variable `how` what to do.
+/// Starts this program again in a place, as the test of that name, which is told by the variable
+/// `how` what to do.
 pub(crate) fn run(place: &Place, test: &str, how: &str, what: &str) -> Running {
     run_in(place, "ulimit -c unlimited; exec \"$@\"", test, how, what)
 }

@@ -33,7 +33,11 @@ fn a_merge_by_a_clock_of_unknown_origin_is_told() {
     };
     for inputs in [["unknown", "a"], ["epoch", "unknown"], ["shared", "offset"]] {
         assert_eq!(told(&["report", inputs[0], inputs[1]]), 1, "{inputs:?}");
-        assert_eq!(told(&["convert", inputs[0], inputs[1], "-o", "-", "--to", "json"]), 1, "{inputs:?}");
+        assert_eq!(
+            told(&["convert", inputs[0], inputs[1], "-o", "-", "--to", "json"]),
+            1,
+            "{inputs:?}"
+        );
     }
     // Both count from the same, or from the epoch, or there is one.
     for inputs in [&["shared", "same"][..], &["offset", "a"], &["epoch", "a"], &["unknown"]] {
@@ -53,16 +57,30 @@ fn a_date_is_refused_where_a_clock_is_not_related_to_it() {
         for moment in ["2023-11-14T22:13:25Z", "2023-11-14 22:13:25", "22:13:25"] {
             for option in ["--since", "--until"] {
                 let ran = place.run(&[&["report"], input, &[option, moment]].concat());
-                assert_eq!((ran.status, ran.out.as_str()), (1, ""), "{input:?} {moment}: {}", ran.err);
-                assert!(ran.err.contains("to real time, so that a date") && ran.err.contains("-2s"), "{}", ran.err);
+                assert_eq!(
+                    (ran.status, ran.out.as_str()),
+                    (1, ""),
+                    "{input:?} {moment}: {}",
+                    ran.err
+                );
+                assert!(
+                    ran.err.contains("to real time, so that a date") && ran.err.contains("-2s"),
+                    "{}",
+                    ran.err
+                );
             }
         }
     }
     let lines = |args: &[&str]| place.ok(&[&["report"], args].concat()).lines().count();
     assert_eq!(lines(&["epoch", "--since", "2023-11-14T22:13:25Z"]), 5);
-    // Seconds as they are printed are accepted, and so are seconds before the newest event if there is only one clock.
+    // Seconds as they are printed are accepted, and so are seconds before the newest event if there
+    // is only one clock.
     assert_eq!(lines(&["unknown", "--since", "105"]), 5);
     assert_eq!(lines(&["unknown", "--since", "-2s"]), 3);
     let ran = place.run(&["report", "unknown", "a", "--since", "-2s"]);
-    assert!(ran.status == 1 && ran.err.contains("the newest event of all is not known: name it alone"), "{}", ran.err);
+    assert!(
+        ran.status == 1 && ran.err.contains("the newest event of all is not known: name it alone"),
+        "{}",
+        ran.err
+    );
 }

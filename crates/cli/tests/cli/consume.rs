@@ -29,7 +29,10 @@ fn recorder() {
         "flood" => ChannelConfig::new("main").sub_buffers(4, 1 << 18),
         _ => ChannelConfig::new("main").sub_buffers(64, 1 << 16),
     };
-    let builder = Session::builder("app").reservation(reservation).channel(channel).snapshot(*mode == "snapshot");
+    let builder = Session::builder("app")
+        .reservation(reservation)
+        .channel(channel)
+        .snapshot(*mode == "snapshot");
     let session = builder.start().expect("a session");
     if *mode == "flood" {
         flood(done);
@@ -51,7 +54,8 @@ fn recorder() {
     drop(session);
 }
 
-/// Records as fast as it can, on two threads, until it is killed; `done` is there once each ring has come round.
+/// Records as fast as it can, on two threads, until it is killed; `done` is there once each ring
+/// has come round.
 fn flood(done: &str) {
     std::thread::scope(|scope| {
         for thread in 0..2u64 {
@@ -78,7 +82,11 @@ impl Recorder {
     pub(crate) fn start(place: &Place, reservation: &str, mode: &str) -> Self {
         let done = place.at("done");
         let how = format!("{reservation} {mode} {}", done.display());
-        let recorder = Self { _running: run(place, "consume::recorder", HOW, &how), done, begun: Instant::now() };
+        let recorder = Self {
+            _running: run(place, "consume::recorder", HOW, &how),
+            done,
+            begun: Instant::now(),
+        };
         while !place.ok(&["list"]).contains("live") {
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -116,15 +124,23 @@ pub(crate) struct Had {
 }
 
 pub(crate) fn field(line: &str, name: &str) -> u64 {
-    let found = line.split([' ', '{', '}', ',']).find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
+    let found = line
+        .split([' ', '{', '}', ','])
+        .find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
     found.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("{name} in {line}"))
 }
 
-/// `line` calls a sub-buffer torn. Returns true if a living thread is writing an event in that sub-buffer: the scheduler may stop a
-/// thread inside an event while another thread on the same CPU skips the sub-buffer and fills the ring again.
+/// `line` calls a sub-buffer torn. Returns true if a living thread is writing an event in that
+/// sub-buffer: the scheduler may stop a thread inside an event while another thread on the same CPU
+/// skips the sub-buffer and fills the ring again.
 fn is_being_written(line: &str, told: &str) -> bool {
-    let number = line.split_once("sub-buffer ").and_then(|(_, rest)| rest.split_once(':')).map(|(number, _)| number);
-    let of_it = |other: &&str| number.is_some_and(|number| other.contains(&format!("sub-buffer {number}, offset ")));
+    let number = line
+        .split_once("sub-buffer ")
+        .and_then(|(_, rest)| rest.split_once(':'))
+        .map(|(number, _)| number);
+    let of_it = |other: &&str| {
+        number.is_some_and(|number| other.contains(&format!("sub-buffer {number}, offset ")))
+    };
     told.lines().filter(of_it).any(|other| other.contains(": in-flight ("))
 }
 
@@ -150,7 +166,11 @@ impl Had {
             let before = self.newest.insert(thread, sequence);
             // Live rings and snapshot, read beside each other, have an order each.
             let is_behind = self.is_beside || before.is_none_or(|before| before < sequence);
-            assert!(is_behind, "thread {thread}: {sequence} behind {before:?}, in read {}", self.reads);
+            assert!(
+                is_behind,
+                "thread {thread}: {sequence} behind {before:?}, in read {}",
+                self.reads
+            );
         }
         for line in ran.err.lines() {
             if !line.contains("nothing lost") {
@@ -158,8 +178,9 @@ impl Had {
             }
             assert!(!line.contains("invalid") && !line.contains("damaged"), "{}", ran.err);
             assert!(!line.contains(": torn, ") || is_being_written(line, &ran.err), "{}", ran.err);
-            let count =
-                line.split_once("discarded (").and_then(|(_, rest)| rest.split(' ').next()?.parse::<u64>().ok());
+            let count = line
+                .split_once("discarded (")
+                .and_then(|(_, rest)| rest.split(' ').next()?.parse::<u64>().ok());
             self.discarded += count.unwrap_or(0);
         }
     }
@@ -171,9 +192,11 @@ impl Had {
 
     pub(crate) fn check_all(&self) {
         self.check_once();
-        let all = (0..THREADS).flat_map(|thread| (0..EVENTS).map(move |sequence| (thread, sequence)));
+        let all =
+            (0..THREADS).flat_map(|thread| (0..EVENTS).map(move |sequence| (thread, sequence)));
         let missing: Vec<_> = all.filter(|event| !self.events.contains_key(event)).collect();
-        // The first and the last, and what the reads said of losses, tell which part of the recording is concerned.
+        // The first and the last, and what the reads said of losses, tell which part of the
+        // recording is concerned.
         let ends = missing.first().zip(missing.last());
         assert!(
             missing.is_empty(),
@@ -212,8 +235,17 @@ fn a_ring_that_discards_has_room_again() {
         had.check_once();
         // They were filled more than once. What is not there was told as lost, once.
         assert!(had.full > 1, "{} events, {} reads", had.events.len(), had.reads);
-        assert_eq!(had.events.len() as u64 + had.discarded, THREADS * EVENTS, "{reservation}: {} reads", had.reads);
-        assert_eq!(place.run(&["report", "app", "--consume", "--strict"]).status, 0, "told once, not again");
+        assert_eq!(
+            had.events.len() as u64 + had.discarded,
+            THREADS * EVENTS,
+            "{reservation}: {} reads",
+            had.reads
+        );
+        assert_eq!(
+            place.run(&["report", "app", "--consume", "--strict"]).status,
+            0,
+            "told once, not again"
+        );
     }
 }
 
@@ -242,11 +274,20 @@ fn at_full_load_each_read_has_what_is_in_the_rings() {
             let heading = ran.err.lines().next().unwrap_or_default();
             let is_lost = ran.err.contains("overwritten");
             assert!(!(is_lost && heading.contains("nothing lost")), "{reservation}: {}", ran.err);
-            assert!(!ran.out.is_empty() || is_lost, "{reservation}: neither events nor losses: {}", ran.err);
+            assert!(
+                !ran.out.is_empty() || is_lost,
+                "{reservation}: neither events nor losses: {}",
+                ran.err
+            );
             had.take(&ran);
         }
         had.check_once();
-        assert!(had.full >= 4, "{reservation}: only {} of {} reads had events", had.full, had.reads);
+        assert!(
+            had.full >= 4,
+            "{reservation}: only {} of {} reads had events",
+            had.full,
+            had.reads
+        );
     }
 }
 
@@ -262,7 +303,8 @@ fn live_and_snapshot_are_consumed_beside_each_other() {
             place.ok(&["snapshot", "take", "app"]);
             std::thread::scope(|scope| {
                 let live = scope.spawn(|| place.run(&CONSUME));
-                let snapshot = scope.spawn(|| place.run(&["report", "app", "--snapshot", "--consume"]));
+                let snapshot =
+                    scope.spawn(|| place.run(&["report", "app", "--snapshot", "--consume"]));
                 had.take(&live.join().expect("it runs"));
                 had.take(&snapshot.join().expect("it runs"));
             });
@@ -296,17 +338,29 @@ fn what_was_not_read_is_not_consumed() {
     let program = env!("CARGO_BIN_EXE_lastwords");
     let pipe = format!("{program} report app --consume | head -1; exit ${{PIPESTATUS[0]}}");
     let sessions = place.sessions();
-    let ran = Command::new("bash").args(["-c", &pipe]).env("LASTWORDS_DIR", &sessions).output().expect("bash");
+    let ran = Command::new("bash")
+        .args(["-c", &pipe])
+        .env("LASTWORDS_DIR", &sessions)
+        .output()
+        .expect("bash");
     assert_eq!(ran.status.code(), Some(1));
     let said = String::from_utf8_lossy(&ran.stderr).into_owned();
     assert!(said.contains("nothing is consumed"), "{said}");
     let full = format!("{program} report app --consume > /dev/full");
-    let ran = Command::new("bash").args(["-c", &full]).env("LASTWORDS_DIR", &sessions).output().expect("bash");
+    let ran = Command::new("bash")
+        .args(["-c", &full])
+        .env("LASTWORDS_DIR", &sessions)
+        .output()
+        .expect("bash");
     assert_eq!(ran.status.code(), Some(1));
     assert_eq!(place.ok(&["report", "app"]).lines().count() as u64, THREADS * EVENTS);
 
     // One consumer at a time; who only reads is not kept from it, and the dead keep nobody.
-    let folder = std::fs::read_dir(&sessions).unwrap().filter_map(Result::ok).find(|e| e.path().is_dir()).unwrap();
+    let folder = std::fs::read_dir(&sessions)
+        .unwrap()
+        .filter_map(Result::ok)
+        .find(|e| e.path().is_dir())
+        .unwrap();
     let handle = Handle::open(&folder.path()).unwrap();
     let consumer = handle.consume_live().unwrap();
     let ran = place.run(&CONSUME);
@@ -328,9 +382,15 @@ fn what_was_recovered_and_not_told_is_not_consumed() {
     recorder.wait();
     let program = env!("CARGO_BIN_EXE_lastwords");
     for (folder, option) in [("out", ""), ("out2", "--json")] {
-        let full = format!("{program} recover app -o {} --consume {option} > /dev/full", place.at(folder).display());
-        let ran =
-            Command::new("bash").args(["-c", &full]).env("LASTWORDS_DIR", place.sessions()).output().expect("bash");
+        let full = format!(
+            "{program} recover app -o {} --consume {option} > /dev/full",
+            place.at(folder).display()
+        );
+        let ran = Command::new("bash")
+            .args(["-c", &full])
+            .env("LASTWORDS_DIR", place.sessions())
+            .output()
+            .expect("bash");
         assert_eq!(ran.status.code(), Some(1));
         let said = String::from_utf8_lossy(&ran.stderr).into_owned();
         assert!(said.contains("nothing is consumed"), "{said}");
@@ -346,7 +406,13 @@ fn only_sessions_in_their_folders_are_consumed() {
     let ran = place.run(&["report", "memory", "--consume"]);
     assert_eq!(ran.status, 1);
     assert!(ran.err.contains("only sessions in their folders are consumed"), "{}", ran.err);
-    for option in [&["--last", "3"][..], &["--cpu", "0"], &["-e", "test:*"], &["--since", "-1s"], &["--with-log"]] {
+    for option in [
+        &["--last", "3"][..],
+        &["--cpu", "0"],
+        &["-e", "test:*"],
+        &["--since", "-1s"],
+        &["--with-log"],
+    ] {
         let ran = place.run(&[&["report", "copy", "--consume"], option].concat());
         assert_eq!(ran.status, 2, "{option:?}: {}", ran.err);
     }

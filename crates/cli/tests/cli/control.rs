@@ -69,7 +69,10 @@ fn names_of_events_need_no_provider() {
     let _child = start(&place, "shm", "tick");
     let rules = |place: &Place| {
         let text = place.ok(&["list", "app"]);
-        text.lines().filter_map(|line| line.trim().strip_prefix("rule: ")).map(str::to_owned).collect::<Vec<_>>()
+        text.lines()
+            .filter_map(|line| line.trim().strip_prefix("rule: "))
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
     };
     let before = rules(&place);
     place.ok(&["disable", "tick"]);
@@ -88,7 +91,11 @@ fn names_of_events_need_no_provider() {
     for words in [["app", "*"], ["test:*", "app"]] {
         let ran = place.run(&[&["disable"], &words[..]].concat());
         assert_eq!(ran.status, 1);
-        assert!(ran.err.contains("app is the name of a session. Write: lastwords disable '"), "{}", ran.err);
+        assert!(
+            ran.err.contains("app is the name of a session. Write: lastwords disable '"),
+            "{}",
+            ran.err
+        );
     }
     assert_eq!(rules(&place).len(), before.len() + 3);
     place.ok(&["trigger", "add", "tock"]);
@@ -121,7 +128,8 @@ fn stop_start_clear() {
 /// Nanoseconds since midnight, of `hh:mm:ss.nnnnnnnnn`.
 fn time(text: &str) -> u64 {
     let (whole, nanoseconds) = text.split_once('.').expect("nine digits");
-    let seconds = whole.split(':').fold(0, |sum, part| sum * 60 + part.parse::<u64>().expect("a number"));
+    let seconds =
+        whole.split(':').fold(0, |sum, part| sum * 60 + part.parse::<u64>().expect("a number"));
     seconds * 1_000_000_000 + nanoseconds.parse::<u64>().expect("a number")
 }
 
@@ -137,10 +145,14 @@ fn a_snapshot_stays_while_recording_goes_on() {
     let first = place.ok(&["report", "app", "--snapshot"]);
     pause();
     let again = place.ok(&["report", "app", "--snapshot"]);
-    // The clock of a live session is compared with the wall's now and then, which moves a time by a nanosecond or so.
+    // The clock of a live session is compared with the wall's now and then, which moves a time by a
+    // nanosecond or so.
     for (was, is) in first.lines().zip(again.lines()) {
         let [was, is] = [was, is].map(|line| line.split_once(' ').expect("a time, and the rest"));
-        assert!(was.1 == is.1 && time(was.0).abs_diff(time(is.0)) < 1000, "the snapshot changed: {was:?} {is:?}");
+        assert!(
+            was.1 == is.1 && time(was.0).abs_diff(time(is.0)) < 1000,
+            "the snapshot changed: {was:?} {is:?}"
+        );
     }
     assert_eq!(again.lines().count(), first.lines().count(), "the snapshot changed");
     assert!(first.lines().count() > 0);
@@ -148,13 +160,18 @@ fn a_snapshot_stays_while_recording_goes_on() {
     let out = place.at("out");
     let ran = place.run(&["snapshot", "record", "-o", out.to_str().unwrap()]);
     let line = ran.out;
-    assert!(ran.err.contains("snapshot 1 is replaced, of which nobody had consumed "), "{}", ran.err);
+    assert!(
+        ran.err.contains("snapshot 1 is replaced, of which nobody had consumed "),
+        "{}",
+        ran.err
+    );
     assert!(ran.err.contains("snapshots before it that nobody consumed: dropped"), "{}", ran.err);
     assert!(line.contains("of snapshots dropped unread, nothing else lost"), "{line}");
     // The recorder is on one CPU or another: all that is not in the one's snapshot is live.
     let inspected = place.json(&["inspect", "app", "--json"]);
     let streams = inspected["sessions"][0]["streams"].as_array().unwrap();
-    let cpus: std::collections::BTreeSet<u64> = streams.iter().filter_map(|stream| stream["cpu"].as_u64()).collect();
+    let cpus: std::collections::BTreeSet<u64> =
+        streams.iter().filter_map(|stream| stream["cpu"].as_u64()).collect();
     let all: usize = cpus
         .into_iter()
         .map(|cpu| {
@@ -179,10 +196,16 @@ fn a_quiet_session_keeps_its_clock_fresh() {
         let place = Place::new();
         let _child = start(&place, memory, "wait");
         let begun = std::time::Instant::now();
-        let sampled_over =
-            || place.json(&["inspect", "app", "--json"])["sessions"][0]["clock"]["sampled_over_ns"].as_u64();
+        let sampled_over = || {
+            place.json(&["inspect", "app", "--json"])["sessions"][0]["clock"]["sampled_over_ns"]
+                .as_u64()
+        };
         while sampled_over().is_none_or(|time| time < 500_000_000) {
-            assert!(begun.elapsed() < Duration::from_secs(10), "{memory}: sampled over {:?} ns", sampled_over());
+            assert!(
+                begun.elapsed() < Duration::from_secs(10),
+                "{memory}: sampled over {:?} ns",
+                sampled_over()
+            );
             pause();
         }
     }

@@ -1,4 +1,5 @@
-//! `lastwords core-helper`: what is saved of a process that a signal kills, and whether the core goes where it went before.
+//! `lastwords core-helper`: what is saved of a process that a signal kills, and whether the core
+//! goes where it went before.
 
 use crate::child::{EVENTS, Running, THREADS, start, start_in};
 use crate::dying::{CorePattern, Dying, help, help_by, install_program};
@@ -11,9 +12,14 @@ use std::path::{Path, PathBuf};
 /// The user `nobody`.
 pub(crate) const NOBODY: u32 = 65534;
 
-/// Saves the sessions of a process as the helper does when the process dies of a signal. Returns what there is to say.
+/// Saves the sessions of a process as the helper does when the process dies of a signal. Returns
+/// what there is to say.
 fn save(place: &Place, dying: &Dying<'_>, signal: u8) -> String {
-    let ran = help(place, &["pipe", &dying.pid().to_string(), &signal.to_string(), "1", "/bin/true"], &[]);
+    let ran = help(
+        place,
+        &["pipe", &dying.pid().to_string(), &signal.to_string(), "1", "/bin/true"],
+        &[],
+    );
     assert_eq!(ran.status, 0, "{}", ran.err);
     ran.err
 }
@@ -27,8 +33,7 @@ fn copies(sessions: &Path, pid: u32) -> Vec<PathBuf> {
 
 /// Runs the program as a user. It is opened as root, because it may lie where others may not look.
 fn run_as(uid: u32, args: &[&str]) -> String {
-    let script =
-        "exec 9<\"$1\"; uid=$2; shift 2; exec setpriv --reuid=$uid --regid=$uid --clear-groups /proc/self/fd/9 \"$@\"";
+    let script = "exec 9<\"$1\"; uid=$2; shift 2; exec setpriv --reuid=$uid --regid=$uid --clear-groups /proc/self/fd/9 \"$@\"";
     let uid = uid.to_string();
     tool("sh", &[&["-c", script, "sh", env!("CARGO_BIN_EXE_lastwords"), &uid], args].concat()).out
 }
@@ -40,7 +45,8 @@ fn assert_copy(place: &Place, sessions: &Path, pid: u32, signal: &str, uid: u32)
     let path = copy.to_str().unwrap();
     assert_whole(&place.ok(&["report", path, "--strict"]));
     assert!(run_as(uid, &["list", path]).contains(&format!("by process {pid}: {signal}")));
-    let inspected: serde_json::Value = serde_json::from_str(&run_as(uid, &["inspect", path, "--json"])).unwrap();
+    let inspected: serde_json::Value =
+        serde_json::from_str(&run_as(uid, &["inspect", path, "--json"])).unwrap();
     let ended = &inspected["sessions"][0]["ended"];
     assert!(ended["how"] == "signal" && ended["pid"] == pid, "{ended}");
     assert_eq!(fs::metadata(copy).unwrap().mode() & 0o7777, 0o700);
@@ -58,16 +64,22 @@ fn a_session_that_would_go_with_its_process_is_copied() {
         let pid = child.pid();
         let told = save(&place, &child, 11);
         child.kill();
-        assert!(told.contains("copied at SIGSEGV to ") && !told.contains("cannot be read"), "{told}");
+        assert!(
+            told.contains("copied at SIGSEGV to ") && !told.contains("cannot be read"),
+            "{told}"
+        );
         assert_copy(&place, &place.sessions(), pid, "SIGSEGV", 0);
         // The copy becomes what any session becomes.
         let copy = copies(&place.sessions(), pid).remove(0);
         place.ok(&["recover", copy.to_str().unwrap(), "--to", "ctf", "-o", "trace"]);
-        let events = tool("babeltrace2", &[place.at("trace").to_str().unwrap()]).out.lines().count() as u64;
+        let events =
+            tool("babeltrace2", &[place.at("trace").to_str().unwrap()]).out.lines().count() as u64;
         assert_eq!(events, THREADS * EVENTS);
         // Only the regions are in it, and not the rest of the process.
-        let bytes: u64 =
-            fs::read_dir(&copy).unwrap().map(|file| file.unwrap().metadata().unwrap().blocks() * 512).sum();
+        let bytes: u64 = fs::read_dir(&copy)
+            .unwrap()
+            .map(|file| file.unwrap().metadata().unwrap().blocks() * 512)
+            .sum();
         assert!(bytes < 4 << 20, "{bytes} bytes");
     }
 }
@@ -84,7 +96,13 @@ fn a_session_that_outlives_its_process_is_marked() {
     child.kill();
     assert!(place.ok(&["list", "app"]).contains(&format!("by process {pid}: SIGABRT")));
     assert_whole(&place.ok(&["report", "app", "--strict"]));
-    assert_eq!(fs::read_dir(place.sessions()).unwrap().filter(|e| e.as_ref().unwrap().path().is_dir()).count(), 1);
+    assert_eq!(
+        fs::read_dir(place.sessions())
+            .unwrap()
+            .filter(|e| e.as_ref().unwrap().path().is_dir())
+            .count(),
+        1
+    );
 }
 
 #[test]
@@ -100,7 +118,8 @@ fn a_session_in_files_of_another_mount_namespace_is_copied() {
     assert_copy(&place, &place.sessions(), pid, "SIGILL", 0);
 }
 
-/// Starts a child as the user `nobody`, which may enter the place and has a folder of sessions in it.
+/// Starts a child as the user `nobody`, which may enter the place and has a folder of sessions in
+/// it.
 pub(crate) fn start_as_nobody(place: &Place, memory: &str, end: &str) -> Running {
     fs::set_permissions(place.path(), fs::Permissions::from_mode(0o777)).unwrap();
     std::os::unix::fs::chown(place.sessions(), Some(65534), Some(65534)).unwrap();
@@ -119,7 +138,12 @@ fn a_copy_belongs_to_the_user_of_the_process() {
     let files = fs::read_dir(&copy).unwrap().map(|file| file.unwrap().path()).chain([copy.clone()]);
     for path in files {
         let meta = fs::symlink_metadata(&path).unwrap();
-        assert_eq!((meta.uid(), meta.gid(), meta.mode() & 0o077), (65534, 65534, 0), "{}", path.display());
+        assert_eq!(
+            (meta.uid(), meta.gid(), meta.mode() & 0o077),
+            (65534, 65534, 0),
+            "{}",
+            path.display()
+        );
     }
     assert_whole(&place.ok(&["report", copy.to_str().unwrap(), "--strict"]));
 }
@@ -128,7 +152,8 @@ fn a_copy_belongs_to_the_user_of_the_process() {
 fn nothing_is_written_where_the_user_may_not_write() {
     let place = Place::new();
     let child = Dying::hold(&place, || start_as_nobody(&place, "heap", "abort"));
-    // What the user of the process could have prepared: a link, in place of the folder, to a folder of root.
+    // What the user of the process could have prepared: a link, in place of the folder, to a folder
+    // of root.
     let roots = place.at("roots");
     fs::create_dir(&roots).unwrap();
     let link = place.at("link");
@@ -143,7 +168,14 @@ fn nothing_is_written_where_the_user_may_not_write() {
 }
 
 /// Runs the helper with a core on stdin, as the kernel does where cores go to the file `path`.
-fn write_core(place: &Place, pid: u32, dumpable: &str, limit: &str, path: &str, core: &[u8]) -> i32 {
+fn write_core(
+    place: &Place,
+    pid: u32,
+    dumpable: &str,
+    limit: &str,
+    path: &str,
+    core: &[u8],
+) -> i32 {
     help(place, &["file", &pid.to_string(), "11", dumpable, limit, "-", path], core).status
 }
 
@@ -154,17 +186,23 @@ fn a_core_file_is_made_by_the_rules_of_the_kernel() {
     let pid = child.pid();
     // Blocks of zeroes and others, and an end within a block.
     let seed = std::process::id() as usize;
-    let byte = |at: usize| if (at / 4096 * 31 + seed).is_multiple_of(3) { 0 } else { (at * 7 + seed) as u8 | 1 };
+    let byte = |at: usize| {
+        if (at / 4096 * 31 + seed).is_multiple_of(3) { 0 } else { (at * 7 + seed) as u8 | 1 }
+    };
     let core: Vec<u8> = (0..200_000 + seed % 9000).map(byte).collect();
     let file = place.at("core");
     let meta = || fs::symlink_metadata(&file).unwrap();
 
-    // In the process's folder, as its user; a link in the file's place is replaced and not followed.
+    // In the process's folder, as its user; a link in the file's place is replaced and not
+    // followed.
     let victim = place.at("victim");
     fs::write(&victim, "precious").unwrap();
     std::os::unix::fs::symlink(&victim, &file).unwrap();
     assert_eq!(write_core(&place, pid, "1", "18446744073709551615", "core", &core), 0);
-    assert!(meta().is_file() && (meta().uid(), meta().gid(), meta().mode() & 0o7777) == (65534, 65534, 0o600));
+    assert!(
+        meta().is_file()
+            && (meta().uid(), meta().gid(), meta().mode() & 0o7777) == (65534, 65534, 0o600)
+    );
     assert_eq!(fs::read(&file).unwrap(), core, "seed {seed}");
     assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
     assert!(meta().blocks() * 512 < core.len() as u64, "blocks of zeroes are holes");
@@ -176,7 +214,8 @@ fn a_core_file_is_made_by_the_rules_of_the_kernel() {
     assert_eq!(write_core(&place, pid, "1", "0", "core", &core), 0);
     assert!(!file.exists());
 
-    // Of a process with more rights than its user: root's, by an absolute path, and never in place of another file.
+    // Of a process with more rights than its user: root's, by an absolute path, and never in place
+    // of another file.
     assert_eq!(write_core(&place, pid, "2", "1000000", "core", &core), 1);
     assert!(!file.exists());
     assert_eq!(write_core(&place, pid, "2", "1000000", file.to_str().unwrap(), &core), 0);
@@ -189,8 +228,8 @@ fn a_core_file_is_made_by_the_rules_of_the_kernel() {
     assert_eq!(fs::read_dir(place.at("roots")).unwrap().count(), 0);
 }
 
-/// A handler that writes its arguments and the core into the folder in which the process is. Cores of other tests, which
-/// run beside this one, are where these look for them.
+/// A handler that writes its arguments and the core into the folder in which the process is. Cores
+/// of other tests, which run beside this one, are where these look for them.
 const HANDLER: &str = "#!/bin/sh\n{ for word; do printf '%s\\n' \"$word\"; done; sed -n '/^Pid:/p' /proc/self/fdinfo/3 2>&1; } > \"/proc/$1/cwd/words\"\n\
     exec cat > \"/proc/$1/cwd/core\"\n";
 
@@ -203,7 +242,8 @@ fn aborted(memory: &str) -> (Place, u32) {
     (place, pid)
 }
 
-/// Waits for the core, which the handler writes on after the process has ended. Its text is that of the session's events.
+/// Waits for the core, which the handler writes on after the process has ended. Its text is that of
+/// the session's events.
 fn assert_core(place: &Place) {
     let core = place.at("core");
     let begun = std::time::Instant::now();
@@ -216,7 +256,8 @@ fn assert_core(place: &Place) {
     assert_whole(&ran.out);
 }
 
-/// While the helper is installed before a file: a process of another user, and one whose limit allows no core.
+/// While the helper is installed before a file: a process of another user, and one whose limit
+/// allows no core.
 fn of_another_user_and_without_core() {
     let place = Place::new();
     let child = start_as_nobody(&place, "heap", "abort");
@@ -237,7 +278,8 @@ fn of_another_user_and_without_core() {
     assert!(!place.at("core").exists());
 }
 
-/// While the helper is installed: a process in namespaces of its own, whose sessions are in a file system that goes with it.
+/// While the helper is installed: a process in namespaces of its own, whose sessions are in a file
+/// system that goes with it.
 fn in_a_container(memory: &str) {
     let place = Place::new();
     let sessions = Path::new("/dev/shm/lastwords-0");
@@ -245,23 +287,27 @@ fn in_a_container(memory: &str) {
     let script = "ulimit -c unlimited; exec unshare -Urmpf --mount-proc sh -c \
                   'mount -t tmpfs -o mode=700 none \"$LASTWORDS_DIR\" && exec \"$@\"' sh \"$@\"";
     start_in(&place, script, memory, "abort").ended();
-    let made: Vec<PathBuf> = copies(sessions, 1).into_iter().filter(|copy| !before.contains(copy)).collect();
+    let made: Vec<PathBuf> =
+        copies(sessions, 1).into_iter().filter(|copy| !before.contains(copy)).collect();
     let [copy] = &made[..] else { panic!("{made:?}") };
     assert_whole(&place.ok(&["report", copy.to_str().unwrap(), "--strict"]));
-    // To the first process of a pid namespace, abort(3) cannot deliver SIGABRT, and executes an instruction that faults.
+    // To the first process of a pid namespace, abort(3) cannot deliver SIGABRT, and executes an
+    // instruction that faults.
     assert!(place.ok(&["list", copy.to_str().unwrap()]).contains("by process 1: SIGSEGV"));
     // `unshare` ends itself by the same signal, so that the last core in the folder is its own.
     assert!(place.at("core").exists());
     fs::remove_dir_all(copy).unwrap();
 }
 
-/// While the helper is installed: cores that fit into a pipe arrive, although nobody has to wait for them to be read.
+/// While the helper is installed: cores that fit into a pipe arrive, although nobody has to wait
+/// for them to be read.
 fn small_cores() {
     for _ in 0..5 {
         let place = Place::new();
         let script = "ulimit -c unlimited; echo 0 > /proc/self/coredump_filter; kill -SEGV $$";
         let mut shell = std::process::Command::new("/bin/sh");
-        let status = shell.args(["-c", script]).current_dir(place.path()).status().expect("a shell");
+        let status =
+            shell.args(["-c", script]).current_dir(place.path()).status().expect("a shell");
         assert!(!status.success());
         let core = fs::read(place.at("core")).expect("the core of a small process");
         assert!(core.starts_with(b"\x7fELF") && core.len() < 64 << 10, "{} bytes", core.len());
@@ -275,10 +321,14 @@ fn storm() {
     let script = "ulimit -c unlimited; i=0; while [ $i -lt $0 ]; do mkdir $i; \
         (cd $i && exec sh -c 'kill -SEGV $$') & i=$((i + 1)); done; wait";
     let mut shell = std::process::Command::new("/bin/sh");
-    shell.args(["-c", script, &PROCESSES.to_string()]).current_dir(place.path()).stderr(std::process::Stdio::null());
+    shell
+        .args(["-c", script, &PROCESSES.to_string()])
+        .current_dir(place.path())
+        .stderr(std::process::Stdio::null());
     assert!(shell.status().expect("a shell").success());
     let core = |number: usize| fs::read(place.at(&format!("{number}/core"))).unwrap_or_default();
-    let without: Vec<usize> = (0..PROCESSES).filter(|number| !core(*number).starts_with(b"\x7fELF")).collect();
+    let without: Vec<usize> =
+        (0..PROCESSES).filter(|number| !core(*number).starts_with(b"\x7fELF")).collect();
     assert!(without.is_empty(), "no core of {without:?}");
 }
 
@@ -287,12 +337,14 @@ fn words_of(place: &Place, pid: u32) -> String {
     let words = fs::read_to_string(place.at("words")).unwrap();
     // Only whole words: a number may also be a part of a limit or of this program's name.
     let pid = pid.to_string();
-    let named: Vec<&str> = words.split_whitespace().map(|word| if word == pid { "PID" } else { word }).collect();
+    let named: Vec<&str> =
+        words.split_whitespace().map(|word| if word == pid { "PID" } else { word }).collect();
     assert!(named.contains(&"PID"), "{pid} in {words}");
     named.join(" ")
 }
 
-/// Installs the helper on this machine, for as long as it takes. One test, because there is one core_pattern.
+/// Installs the helper on this machine, for as long as it takes. One test, because there is one
+/// core_pattern.
 #[test]
 fn cores_go_where_they_went_before() {
     let tools = Place::new();
@@ -321,7 +373,10 @@ fn cores_go_where_they_went_before() {
     installed("install");
     installed("status");
     installed("install");
-    assert!(CorePattern::now().starts_with(&format!("|{} core-helper file %P %s %d,%F %c ", program.display())));
+    assert!(
+        CorePattern::now()
+            .starts_with(&format!("|{} core-helper file %P %s %d,%F %c ", program.display()))
+    );
     assert_eq!(CorePattern::pipe_limit().trim(), "1024", "the kernel waits for the helper");
     small_cores();
     storm();
@@ -343,7 +398,8 @@ fn cores_go_where_they_went_before() {
     assert_eq!(CorePattern::pipe_limit().trim(), "0", "and the limit");
     installed("remove");
 
-    // A program: its words, and the kernel's handle of the process if it asks for it, are the same with and without the helper before it.
+    // A program: its words, and the kernel's handle of the process if it asks for it, are the same
+    // with and without the helper before it.
     let handler = tools.at("handler");
     fs::write(tools.at("handler.text"), HANDLER).unwrap();
     install_program(tools.at("handler.text").to_str().unwrap(), &handler);
@@ -370,6 +426,10 @@ fn cores_go_where_they_went_before() {
     let refused = helper("install");
     let pattern = CorePattern::now();
     drop(kept);
-    assert!(refused.status == 1 && refused.err.contains("no program `/no/such/handler`"), "{}", refused.err);
+    assert!(
+        refused.status == 1 && refused.err.contains("no program `/no/such/handler`"),
+        "{}",
+        refused.err
+    );
     assert_eq!(pattern.trim_end(), "|/no/such/handler %p");
 }

@@ -1,5 +1,6 @@
-//! `lastwords core-helper` runs as root for processes of anybody. What a process that dies can do to it: nothing is written
-//! with the rights of root, nothing delays its core for long, and nothing is read with more rights than needed.
+//! `lastwords core-helper` runs as root for processes of anybody. What a process that dies can do
+//! to it: nothing is written with the rights of root, nothing delays its core for long, and nothing
+//! is read with more rights than needed.
 
 use crate::child::Running;
 use crate::core_helper::{NOBODY, start_as_nobody};
@@ -22,14 +23,23 @@ fn python(place: &Place, script: &str) -> Running {
     let command = "ulimit -c unlimited; exec python3 -c \"$1\"";
     let mut shell = Command::new("/bin/sh");
     shell.args(["-c", command, "sh", script]).current_dir(place.path());
-    Running::new(shell.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("python3: cargo xtask setup"))
+    Running::new(
+        shell
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("python3: cargo xtask setup"),
+    )
 }
 
-/// Starts a process that has this number, in this folder. Others take numbers meanwhile, so that it may need attempts.
+/// Starts a process that has this number, in this folder. Others take numbers meanwhile, so that it
+/// may need attempts.
 fn start_with_number(number: u32, folder: &Path) -> Child {
     for _ in 0..2000 {
-        fs::write("/proc/sys/kernel/ns_last_pid", (number - 1).to_string()).expect("the last number");
-        let mut child = Command::new("sleep").arg("60").current_dir(folder).spawn().expect("it starts");
+        fs::write("/proc/sys/kernel/ns_last_pid", (number - 1).to_string())
+            .expect("the last number");
+        let mut child =
+            Command::new("sleep").arg("60").current_dir(folder).spawn().expect("it starts");
         if child.id() == number {
             return child;
         }
@@ -45,7 +55,8 @@ fn a_process_that_gets_the_number_of_a_dead_one_gets_no_core() {
     let mut dying = Dying::hold(&place, || start_as_nobody(&place, "heap", "abort"));
     let number = dying.pid();
     let _lock = lock();
-    let helper = Helper::start(&place, &["file", &number.to_string(), "6", "1", "1000000", "-", "core"]);
+    let helper =
+        Helper::start(&place, &["file", &number.to_string(), "6", "1", "1000000", "-", "core"]);
     // The helper is stopped while it waits for the sessions to be saved.
     let saver = helper.part("save").to_string();
     tool("kill", &["-STOP", &saver]);
@@ -64,8 +75,13 @@ fn a_process_that_gets_the_number_of_a_dead_one_gets_no_core() {
 #[test]
 fn a_process_that_is_not_dumped_gets_no_core() {
     let place = Place::new();
-    let mut living = Command::new("sleep").arg("60").current_dir(place.path()).spawn().expect("it starts");
-    let ran = help(&place, &["file", &living.id().to_string(), "11", "1", "1000000", "-", "core"], &core());
+    let mut living =
+        Command::new("sleep").arg("60").current_dir(place.path()).spawn().expect("it starts");
+    let ran = help(
+        &place,
+        &["file", &living.id().to_string(), "11", "1", "1000000", "-", "core"],
+        &core(),
+    );
     living.kill().expect("killed");
     living.wait().expect("it ends");
     assert!(ran.status == 1 && ran.err.contains("not dumping"), "{}", ran.err);
@@ -80,7 +96,11 @@ fn a_core_is_written_though_the_first_thread_has_ended() {
         threading.Thread(target=lambda: (time.sleep(0.3), os.abort())).start()\n\
         ctypes.CDLL(None).syscall({'x86_64': 60}.get(platform.machine(), 93), 0)";
     let dying = Dying::hold(&place, || python(&place, script));
-    let ran = help(&place, &["file", &dying.pid().to_string(), "6", "1", "1000000", "-", "core"], &core());
+    let ran = help(
+        &place,
+        &["file", &dying.pid().to_string(), "6", "1", "1000000", "-", "core"],
+        &core(),
+    );
     assert_eq!(ran.status, 0, "{}", ran.err);
     assert!(fs::read(place.at("core")).expect("a core") == core());
 }
@@ -110,8 +130,10 @@ fn assert_no_rights(pid: u32) {
         assert_eq!(status(pid, "Seccomp"), "2", "a filter");
     }
     for entry in fs::read_dir(format!("/proc/{pid}/fd")).expect("readable") {
-        let target = fs::read_link(entry.expect("an entry").path()).expect("a link").display().to_string();
-        let is_given = target.starts_with("socket:") || target.ends_with("/mem") || target == "/dev/null";
+        let target =
+            fs::read_link(entry.expect("an entry").path()).expect("a link").display().to_string();
+        let is_given =
+            target.starts_with("socket:") || target.ends_with("/mem") || target == "/dev/null";
         assert!(is_given, "{target} is open");
     }
 }
@@ -129,7 +151,11 @@ fn memory_that_cannot_be_read_does_not_keep_the_core() {
     let dying = hold_mapper(&place);
     let _lock = lock();
     let begun = Instant::now();
-    let ran = Helper::start(&place, &["file", &dying.pid().to_string(), "6", "1", "1000000", "-", "core"]).end(&core());
+    let ran = Helper::start(
+        &place,
+        &["file", &dying.pid().to_string(), "6", "1", "1000000", "-", "core"],
+    )
+    .end(&core());
     assert!(begun.elapsed() < Duration::from_secs(40), "{:?}", begun.elapsed());
     assert!(ran.status == 0 && ran.err.contains("it took more than 20 s"), "{}", ran.err);
     assert!(fs::read(place.at("core")).expect("a core") == core());
@@ -143,7 +169,10 @@ fn memory_is_read_without_rights() {
     let _lock = lock();
     // As of a process with more rights than its user: so its core is root's.
     let (path, pid) = (place.at("core"), dying.pid().to_string());
-    let helper = Helper::start(&place, &["file", &pid, "6", "2", "1000000", "-", path.to_str().expect("a path")]);
+    let helper = Helper::start(
+        &place,
+        &["file", &pid, "6", "2", "1000000", "-", path.to_str().expect("a path")],
+    );
     assert_no_rights(helper.part("search"));
     drop(silent);
     let ran = helper.end(&core());
@@ -161,7 +190,8 @@ fn more_than_four_helpers_do_not_keep_the_core() {
     Helper::start(&place, &["pipe", &pid, "6", "1", "/bin/true"]).end(&[]);
     let slots: Vec<File> = (0..4)
         .map(|slot| {
-            let file = File::create(format!("/run/lastwords-core-helper/slot-{slot}")).expect("root's");
+            let file =
+                File::create(format!("/run/lastwords-core-helper/slot-{slot}")).expect("root's");
             rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).expect("locked");
             file
         })
@@ -175,7 +205,8 @@ fn more_than_four_helpers_do_not_keep_the_core() {
 #[test]
 fn a_storm_of_crashes_does_not_fill_the_log() {
     let place = Place::new();
-    let mut living = Command::new("sleep").arg("60").current_dir(place.path()).spawn().expect("it starts");
+    let mut living =
+        Command::new("sleep").arg("60").current_dir(place.path()).spawn().expect("it starts");
     let pid = living.id().to_string();
     let _lock = lock();
     let begun = Instant::now();
@@ -185,8 +216,10 @@ fn a_storm_of_crashes_does_not_fill_the_log() {
     living.kill().expect("killed");
     living.wait().expect("it ends");
     let log = tool("dmesg", &[]).out;
-    let lines = log.lines().filter(|line| line.contains(&format!("process {pid} are not saved"))).count();
-    // 20 lines in each minute, of which the first and the last may have begun or may end outside of the storm.
+    let lines =
+        log.lines().filter(|line| line.contains(&format!("process {pid} are not saved"))).count();
+    // 20 lines in each minute, of which the first and the last may have begun or may end outside of
+    // the storm.
     let most = 20 * (begun.elapsed().as_secs() as usize / 60 + 2);
     assert!(lines <= most && lines < 100, "{lines} lines");
 }
@@ -200,12 +233,21 @@ fn the_copies_of_all_users_have_a_quota() {
         exec \"$0\" core-helper pipe \"$1\" 6 1 /bin/true";
     let run = |script: &str| {
         let mut command = Command::new("unshare");
-        command.args(["-m", "sh", "-c", script, env!("CARGO_BIN_EXE_lastwords"), &dying.pid().to_string()]);
+        command.args([
+            "-m",
+            "sh",
+            "-c",
+            script,
+            env!("CARGO_BIN_EXE_lastwords"),
+            &dying.pid().to_string(),
+        ]);
         help_by(command.env("LASTWORDS_DIR", place.sessions()).current_dir(place.path())).err
     };
     let full = run(script);
     assert!(full.contains("not copied: all users together have 128 copies"), "{full}");
-    let copies = || fs::read_dir(place.sessions()).expect("readable").flatten().map(|entry| entry.file_name());
+    let copies = || {
+        fs::read_dir(place.sessions()).expect("readable").flatten().map(|entry| entry.file_name())
+    };
     assert_eq!(copies().filter(|name| name.to_string_lossy().contains(".dead-")).count(), 0);
     // With one less there is room.
     let room = run(&script.replace("exec", "rmdir lastwords-1/app.dead-1-0; exec"));

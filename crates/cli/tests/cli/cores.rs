@@ -7,11 +7,15 @@ use std::path::PathBuf;
 
 /// The core that the kernel left in the place.
 fn core_of(place: &Place) -> PathBuf {
-    let is_core = |path: &PathBuf| path.file_name().is_some_and(|n| n.to_string_lossy().starts_with("core"));
+    let is_core =
+        |path: &PathBuf| path.file_name().is_some_and(|n| n.to_string_lossy().starts_with("core"));
     let found = std::fs::read_dir(place.path()).unwrap().map(|e| e.unwrap().path()).find(is_core);
     found.unwrap_or_else(|| {
         let pattern = std::fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap_or_default();
-        panic!("no core in {}: kernel.core_pattern is {pattern:?}, set it to `core`", place.path().display())
+        panic!(
+            "no core in {}: kernel.core_pattern is {pattern:?}, set it to `core`",
+            place.path().display()
+        )
     })
 }
 

@@ -1,5 +1,6 @@
-//! Inputs whose sizes, counts, repetitions and nesting were made to cost much: each verb ends in 10 seconds, with 1 GiB of address
-//! space, and by no signal. A twentieth of the sizes, or all where `LASTWORDS_ALL_BITS` is set.
+//! Inputs whose sizes, counts, repetitions and nesting were made to cost much: each verb ends in 10
+//! seconds, with 1 GiB of address space, and by no signal. A twentieth of the sizes, or all where
+//! `LASTWORDS_ALL_BITS` is set.
 
 use crate::support::Place;
 use std::os::unix::process::ExitStatusExt;
@@ -7,7 +8,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The longest that a verb may take. Its CPU time is limited to 10 s, because other tests run beside it; this is for a verb that waits.
+/// The longest that a verb may take. Its CPU time is limited to 10 s, because other tests run
+/// beside it; this is for a verb that waits.
 const LONGEST: Duration = Duration::from_secs(60);
 
 fn scale(count: usize) -> usize {
@@ -61,7 +63,11 @@ pub(crate) fn run_within(place: &Place, what: &str, input: &Path, space: u64) ->
         };
         // 101 is a panic.
         if status.is_none_or(|status| status.signal().is_some() || status.code() == Some(101)) {
-            wrong.push(format!("{what}, {}: {status:?} after {:?}", words[0].display(), began.elapsed()));
+            wrong.push(format!(
+                "{what}, {}: {status:?} after {:?}",
+                words[0].display(),
+                began.elapsed()
+            ));
         }
         let _ = std::fs::remove_dir_all(&out).or_else(|_| std::fs::remove_file(&out));
     }
@@ -91,15 +97,30 @@ fn tsdl() -> Vec<(&'static str, String)> {
         ("an array of 2^64 elements", event(&format!("{BYTE} a[18446744073709551615];"))),
         ("an array of arrays", event(&format!("{BYTE} a[4294967295][4294967295];"))),
         ("many elements of nothing", event(&format!("{BYTE} n; struct {{ }} a[4294967295];"))),
-        ("many arrays of nothing", event(&format!("{BYTE} n; struct {{ struct {{ }} b[65535]; }} a[65535];"))),
+        (
+            "many arrays of nothing",
+            event(&format!("{BYTE} n; struct {{ struct {{ }} b[65535]; }} a[65535];")),
+        ),
         (
             "structures in each other",
             event(&format!("{}{BYTE} x;{}", "struct {".repeat(100_000), "} a;".repeat(100_000))),
         ),
-        ("types that double", format!("{}{}", (0..40).map(typedef).collect::<String>(), event("t39 x;"))),
-        ("a chain of types", format!("{}{}", many(50_000, alias), event(&format!("t{} x;", scale(50_000) - 1)))),
+        (
+            "types that double",
+            format!("{}{}", (0..40).map(typedef).collect::<String>(), event("t39 x;")),
+        ),
+        (
+            "a chain of types",
+            format!("{}{}", many(50_000, alias), event(&format!("t{} x;", scale(50_000) - 1))),
+        ),
         ("many fields", event(&many(200_000, field))),
-        ("lengths far away", event(&format!("{BYTE} n;{}", many(50_000, |n| format!("{BYTE} f{n}; {BYTE} a{n}[n];"))))),
+        (
+            "lengths far away",
+            event(&format!(
+                "{BYTE} n;{}",
+                many(50_000, |n| format!("{BYTE} f{n}; {BYTE} a{n}[n];"))
+            )),
+        ),
         ("lengths close by", event(&many(30_000, |n| format!("{BYTE} f{n}; {BYTE} a{n}[f{n}];")))),
         (
             "lengths in another scope",
@@ -124,8 +145,14 @@ fn tsdl() -> Vec<(&'static str, String)> {
             "a large environment",
             format!("env {{ {} }};{}", many(200_000, |n| format!("k{n} = {n};")), event(&field(0))),
         ),
-        ("a sum without end", event(&format!("integer {{ size = {}8; }} x;", "+".repeat(scale(1_000_000))))),
-        ("text in pieces", format!("env {{ a = {}; }};{}", "\"x\" ".repeat(scale(300_000)), event(&field(0)))),
+        (
+            "a sum without end",
+            event(&format!("integer {{ size = {}8; }} x;", "+".repeat(scale(1_000_000)))),
+        ),
+        (
+            "text in pieces",
+            format!("env {{ a = {}; }};{}", "\"x\" ".repeat(scale(300_000)), event(&field(0))),
+        ),
         ("an alignment of 4 KiB", event("integer { size = 8; align = 32768; } x[65535];")),
         (
             "a long name around many",
@@ -134,20 +161,36 @@ fn tsdl() -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Metadata of CTF 1.8 whose events are small, and their text is not. None is made smaller: a part of the stream's bytes is enough.
+/// Metadata of CTF 1.8 whose events are small, and their text is not. None is made smaller: a part
+/// of the stream's bytes is enough.
 fn tsdl_of_much_text() -> Vec<(&'static str, String)> {
-    let list = |count: usize, each: &dyn Fn(usize) -> String| (0..count).map(each).collect::<String>();
-    let labels = |each: &dyn Fn(usize) -> String| event(&format!("enum : {BYTE} {{ {} }} a;", list(100_000, each)));
+    let list =
+        |count: usize, each: &dyn Fn(usize) -> String| (0..count).map(each).collect::<String>();
+    let labels = |each: &dyn Fn(usize) -> String| {
+        event(&format!("enum : {BYTE} {{ {} }} a;", list(100_000, each)))
+    };
     let long = |letter: &str| letter.repeat(1_000_000);
     vec![
         ("many labels", labels(&|n| format!("l{n},"))),
         ("many labels of one value", labels(&|n| format!("l{n} = 1,"))),
-        ("arrays of no length", event(&format!("{}{BYTE} x;", list(20_000, &|n| format!("{BYTE} a{n}[0];"))))),
-        ("elements of no size in each event", event(&format!("{BYTE} n; struct {{ struct {{ }} s; }} a[65000];"))),
+        (
+            "arrays of no length",
+            event(&format!("{}{BYTE} x;", list(20_000, &|n| format!("{BYTE} a{n}[0];")))),
+        ),
+        (
+            "elements of no size in each event",
+            event(&format!("{BYTE} n; struct {{ struct {{ }} s; }} a[65000];")),
+        ),
         ("a long name", event(&format!("{BYTE} {};", long("n")))),
-        ("long names of elements", event(&format!("{BYTE} n; struct {{ {BYTE} {}; }} a[n];", long("n")))),
+        (
+            "long names of elements",
+            event(&format!("{BYTE} n; struct {{ {BYTE} {}; }} a[n];", long("n"))),
+        ),
         ("a long label", event(&format!("enum : {BYTE} {{ a, \"{}\" }} x;", long("l")))),
-        ("a long host name", format!("env {{ hostname = \"{}\"; }};{}", long("h"), event(&format!("{BYTE} x;")))),
+        (
+            "a long host name",
+            format!("env {{ hostname = \"{}\"; }};{}", long("h"), event(&format!("{BYTE} x;"))),
+        ),
         (
             "a long name in the packet's context",
             format!(
@@ -168,15 +211,20 @@ fn tsdl_of_much_text() -> Vec<(&'static str, String)> {
 }
 
 /// A class of numbers of CTF 2.
-const U8: &str = r#"{"type":"fixed-length-unsigned-integer","length":8,"byte-order":"little-endian"}"#;
+const U8: &str =
+    r#"{"type":"fixed-length-unsigned-integer","length":8,"byte-order":"little-endian"}"#;
 
 /// A variant of many options, and a bit map of many names.
 fn of_many_names(class: &str) -> [String; 2] {
-    let option = |n: usize| format!(r#"{{"selector-field-ranges":[[{n},{n}]],"field-class":{class}}}"#);
+    let option =
+        |n: usize| format!(r#"{{"selector-field-ranges":[[{n},{n}]],"field-class":{class}}}"#);
     let options: Vec<String> = (2..scale(200_000)).chain([1]).map(option).collect();
-    let variant =
-        format!(r#"{{"type":"variant","selector-field-location":{{"path":["n"]}},"options":[{}]}}"#, options.join(","));
-    let flags: Vec<String> = (0..scale(200_000)).map(|n| format!(r#""f{n}":[[{0},{0}]]"#, n % 8)).collect();
+    let variant = format!(
+        r#"{{"type":"variant","selector-field-location":{{"path":["n"]}},"options":[{}]}}"#,
+        options.join(",")
+    );
+    let flags: Vec<String> =
+        (0..scale(200_000)).map(|n| format!(r#""f{n}":[[{0},{0}]]"#, n % 8)).collect();
     let bit_map = format!(
         r#"{{"type":"fixed-length-bit-map","length":8,"byte-order":"little-endian","flags":{{{}}}}}"#,
         flags.join(",")
@@ -194,15 +242,23 @@ fn ctf2() -> Vec<(&'static str, Vec<String>)> {
             r#"{{"type":"event-record-class","payload-field-class":{{"type":"structure","member-classes":[{members}]}}}}"#
         )
     };
-    let alias =
-        |n: usize, class: &str| format!(r#"{{"type":"field-class-alias","name":"t{n}","field-class":{class}}}"#);
+    let alias = |n: usize, class: &str| {
+        format!(r#"{{"type":"field-class-alias","name":"t{n}","field-class":{class}}}"#)
+    };
     let array = |length: &str, of: &str| {
         format!(r#"{{"type":"static-length-array","length":{length},"element-field-class":{of}}}"#)
     };
     let with = |fragments: &[String]| [&[STREAM.to_owned()], fragments].concat();
     let doubled = |n: usize| {
         let of = format!("\"t{}\"", n - 1);
-        alias(n, &format!(r#"{{"type":"structure","member-classes":[{},{}]}}"#, member("a", &of), member("b", &of)))
+        alias(
+            n,
+            &format!(
+                r#"{{"type":"structure","member-classes":[{},{}]}}"#,
+                member("a", &of),
+                member("b", &of)
+            ),
+        )
     };
     let last = scale(60_000) - 1;
     let optional = format!(
@@ -210,15 +266,26 @@ fn ctf2() -> Vec<(&'static str, Vec<String>)> {
     );
     let [variant, bit_map] = of_many_names(U8);
     vec![
-        ("an array of 2^64 elements", with(&[record(&[member("a", &array("18446744073709551615", U8))])])),
+        (
+            "an array of 2^64 elements",
+            with(&[record(&[member("a", &array("18446744073709551615", U8))])]),
+        ),
         (
             "many elements of nothing",
-            with(&[record(&[member("n", U8), member("a", &array("4294967295", r#"{"type":"structure"}"#))])]),
+            with(&[record(&[
+                member("n", U8),
+                member("a", &array("4294967295", r#"{"type":"structure"}"#)),
+            ])]),
         ),
         (
             "aliases that double",
             with(
-                &[vec![alias(0, U8)], (1..50).map(doubled).collect(), vec![record(&[member("x", "\"t49\"")])]].concat(),
+                &[
+                    vec![alias(0, U8)],
+                    (1..50).map(doubled).collect(),
+                    vec![record(&[member("x", "\"t49\"")])],
+                ]
+                .concat(),
             ),
         ),
         (
@@ -232,14 +299,20 @@ fn ctf2() -> Vec<(&'static str, Vec<String>)> {
                 .concat(),
             ),
         ),
-        ("lists in each other", vec![format!(r#"{{"type":{}{}}}"#, "[".repeat(1_000_000), "]".repeat(1_000_000))]),
+        (
+            "lists in each other",
+            vec![format!(r#"{{"type":{}{}}}"#, "[".repeat(1_000_000), "]".repeat(1_000_000))],
+        ),
         ("a variant of many options", with(&[record(&[member("n", U8), member("v", &variant)])])),
         ("a bit map of many names", with(&[record(&[member("b", &bit_map)])])),
         (
             "optional fields",
             with(&[record(
-                &[vec![member("n", U8)], (0..scale(20_000)).map(|n| member(&format!("o{n}"), &optional)).collect()]
-                    .concat(),
+                &[
+                    vec![member("n", U8)],
+                    (0..scale(20_000)).map(|n| member(&format!("o{n}"), &optional)).collect(),
+                ]
+                .concat(),
             )]),
         ),
         (
@@ -263,10 +336,20 @@ fn crafted_metadata() {
     let place = Place::new();
     let stream = vec![1; scale(1 << 20)];
     let head = "/* CTF 1.8 */ trace { major = 1; minor = 8; byte_order = le; };\n";
-    let one = tsdl().into_iter().chain(tsdl_of_much_text()).map(|(what, text)| (what, [head, &text].concat()));
+    let one = tsdl()
+        .into_iter()
+        .chain(tsdl_of_much_text())
+        .map(|(what, text)| (what, [head, &text].concat()));
     let two = ctf2().into_iter().map(|(what, fragments)| {
         let preamble = r#"{"type":"preamble","version":2}"#.to_owned();
-        (what, [preamble].iter().chain(&fragments).map(|fragment| format!("\u{1e}{fragment}\n")).collect::<String>())
+        (
+            what,
+            [preamble]
+                .iter()
+                .chain(&fragments)
+                .map(|fragment| format!("\u{1e}{fragment}\n"))
+                .collect::<String>(),
+        )
     });
     let mut wrong = Vec::new();
     for (number, (what, metadata)) in one.chain(two).enumerate() {
@@ -296,10 +379,12 @@ fn crafted_folders() {
         let uuid = "uuid = \"01234567-89ab-cdef-0123-456789abcdef\"";
         // Of each metadata there are three.
         let metadata = format!("{head} {uuid}; }}; event {{ name = e{}; {ONE_BYTE}", number / 3);
-        std::fs::write(folder(&format!("uuid/{number}"), &metadata).join("s"), [1; 3]).expect("written");
+        std::fs::write(folder(&format!("uuid/{number}"), &metadata).join("s"), [1; 3])
+            .expect("written");
     }
     let streams = folder("streams", &plain);
-    (0..scale(40_000)).for_each(|n| std::fs::write(streams.join(format!("s{n}")), [1; 3]).expect("written"));
+    (0..scale(40_000))
+        .for_each(|n| std::fs::write(streams.join(format!("s{n}")), [1; 3]).expect("written"));
     let clock = "integer { size = 32; align = 8; map = clock.c.value; }";
     let packets = folder(
         "packets",
@@ -323,21 +408,34 @@ fn crafted_folders() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// A trace.dat file of version 7 with one option a buffer: sub-buffers of so many bytes, and CPUs' places. `is_packed`: the data is
-/// flagged as compressed.
-fn version_7(algorithm: &str, page: u32, buffers: &[Vec<(u64, u64)>], is_packed: bool, body: &[u8]) -> Vec<u8> {
-    let mut file = [b"\x17\x08\x44tracing7\0\0\x08", &page.to_le_bytes()[..], algorithm.as_bytes(), b"\0\0"].concat();
+/// A trace.dat file of version 7 with one option a buffer: sub-buffers of so many bytes, and CPUs'
+/// places. `is_packed`: the data is flagged as compressed.
+fn version_7(
+    algorithm: &str,
+    page: u32,
+    buffers: &[Vec<(u64, u64)>],
+    is_packed: bool,
+    body: &[u8],
+) -> Vec<u8> {
+    let mut file =
+        [b"\x17\x08\x44tracing7\0\0\x08", &page.to_le_bytes()[..], algorithm.as_bytes(), b"\0\0"]
+            .concat();
     let first = file.len() as u64 + 8;
-    let behind = first + 16 + buffers.iter().map(|places| 34 + 20 * places.len() as u64).sum::<u64>() + 14;
+    let behind =
+        first + 16 + buffers.iter().map(|places| 34 + 20 * places.len() as u64).sum::<u64>() + 14;
     file.extend(first.to_le_bytes());
     let mut options = Vec::new();
     for places in buffers {
         let mut data = [&behind.to_le_bytes()[..], b"extra\0local\0", &page.to_le_bytes()].concat();
         data.extend((places.len() as u32).to_le_bytes());
         for (cpu, (offset, size)) in places.iter().enumerate() {
-            data.extend([&(cpu as u32).to_le_bytes()[..], &offset.to_le_bytes(), &size.to_le_bytes()].concat());
+            data.extend(
+                [&(cpu as u32).to_le_bytes()[..], &offset.to_le_bytes(), &size.to_le_bytes()]
+                    .concat(),
+            );
         }
-        options.extend([&3u16.to_le_bytes()[..], &(data.len() as u32).to_le_bytes(), &data].concat());
+        options
+            .extend([&3u16.to_le_bytes()[..], &(data.len() as u32).to_le_bytes(), &data].concat());
     }
     options.extend([&0u16.to_le_bytes()[..], &8u32.to_le_bytes(), &[0; 8]].concat());
     file.extend([&[0; 8][..], &(options.len() as u64).to_le_bytes(), &options].concat());
@@ -349,8 +447,10 @@ fn version_7(algorithm: &str, page: u32, buffers: &[Vec<(u64, u64)>], is_packed:
 
 /// A trace.dat file of version 6 with this print format, and pages of its events.
 fn version_6(print: &str) -> Vec<u8> {
-    let fields =
-        ["unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;", "int a;\toffset:8;\tsize:4;\tsigned:1;"];
+    let fields = [
+        "unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;",
+        "int a;\toffset:8;\tsize:4;\tsigned:1;",
+    ];
     let fields: String = fields.iter().map(|field| format!("\tfield:{field}\n")).collect();
     let format = format!("name: e\nID: 9\nformat:\n{fields}\nprint fmt: {print}\n");
     let mut file = b"\x17\x08\x44tracing6\0\0\x08\0\x10\0\0header_page\0".to_vec();
@@ -358,8 +458,13 @@ fn version_6(print: &str) -> Vec<u8> {
     file.extend([&(format.len() as u64).to_le_bytes()[..], format.as_bytes()].concat());
     // No events of systems, symbols, printk formats or names; one CPU.
     file.extend([&[0; 4 + 4 + 4 + 8][..], &1u32.to_le_bytes(), b"flyrecord\0"].concat());
-    let event =
-        [&(1u32 << 5 | 3).to_le_bytes()[..], &9u16.to_le_bytes(), &[0, 0, 7, 0, 0, 0], &5u32.to_le_bytes()].concat();
+    let event = [
+        &(1u32 << 5 | 3).to_le_bytes()[..],
+        &9u16.to_le_bytes(),
+        &[0, 0, 7, 0, 0, 0],
+        &5u32.to_le_bytes(),
+    ]
+    .concat();
     let mut page = [1u64.to_le_bytes(), (254 * event.len() as u64).to_le_bytes()].concat();
     page.extend(event.repeat(254));
     page.resize(4096, 0);
@@ -374,7 +479,9 @@ fn version_6(print: &str) -> Vec<u8> {
 #[test]
 fn crafted_trace_dat() {
     let at = version_7("zstd", 4096, &[vec![(0, 0)]], true, &[]).len() as u64;
-    let pieces = |count: u32| [&count.to_le_bytes()[..], &[0, 0, 0, 0, 0, 0, 0, 1].repeat(count as usize)].concat();
+    let pieces = |count: u32| {
+        [&count.to_le_bytes()[..], &[0, 0, 0, 0, 0, 0, 0, 1].repeat(count as usize)].concat()
+    };
     let of_pieces = |algorithm, is_packed| {
         let body = pieces(10_000);
         version_7(algorithm, 4096, &[vec![(at, body.len() as u64)]], is_packed, &body)
@@ -387,12 +494,20 @@ fn crafted_trace_dat() {
             "CPUs that share one place",
             version_7("none", 4096, &vec![vec![(64, 1 << 20); 2000]; 20], false, &[7; 1 << 16]),
         ),
-        ("CPUs behind the file", version_7("none", 4096, &[vec![(u64::MAX - 7, u64::MAX); 2000]], false, &[])),
+        (
+            "CPUs behind the file",
+            version_7("none", 4096, &[vec![(u64::MAX - 7, u64::MAX); 2000]], false, &[]),
+        ),
     ];
     for page in [0, 1, 63, 1 << 16, 1 << 20, u32::MAX] {
-        files.push(("a size of sub-buffers", version_7("none", page, &[vec![(64, 1); 300]], false, &[7; 1 << 16])));
+        files.push((
+            "a size of sub-buffers",
+            version_7("none", page, &[vec![(64, 1); 300]], false, &[7; 1 << 16]),
+        ));
     }
-    let nested = |open: &str, close: &str| format!("\"%d\", {}1{}", open.repeat(100_000), close.repeat(100_000));
+    let nested = |open: &str, close: &str| {
+        format!("\"%d\", {}1{}", open.repeat(100_000), close.repeat(100_000))
+    };
     let table = |row: &dyn Fn(usize) -> String| {
         format!("\"%s\", __print_symbolic(REC->a{})", (0..4000).map(row).collect::<String>())
     };
@@ -402,7 +517,10 @@ fn crafted_trace_dat() {
         ("stars", nested("*", "")),
         ("a table", table(&|n| format!(", {{ {n}, \"n{n}\" }}"))),
         ("unknown names", table(&|n| format!(", {{ X{n} + {}1, \"n{n}\" }}", "Y + ".repeat(200)))),
-        ("tables in a table", format!("\"%s\", __print_symbolic(REC->a, {}", "{ __print_symbolic(1, ".repeat(20_000))),
+        (
+            "tables in a table",
+            format!("\"%s\", __print_symbolic(REC->a, {}", "{ __print_symbolic(1, ".repeat(20_000)),
+        ),
         ("a precision", "\"%.2000000000s\", \"x\"".to_owned()),
         ("wide fields", format!("\"{}\"{}", "%4000d".repeat(1000), ", REC->a".repeat(1000))),
     ] {

@@ -1,4 +1,5 @@
-//! Parts of a folder or of a CTF trace that are damaged, unreadable or not searched are reported, and count as losses.
+//! Parts of a folder or of a CTF trace that are damaged, unreadable or not searched are reported,
+//! and count as losses.
 
 use crate::support::{Place, ran, small};
 use lastwords_testkit::layout::session as se;
@@ -7,10 +8,12 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 
-/// Writes a trace of CTF: a clock that begins so many seconds from the epoch, and streams of one packet with two events, each packet with
-/// a count of discarded events.
+/// Writes a trace of CTF: a clock that begins so many seconds from the epoch, and streams of one
+/// packet with two events, each packet with a count of discarded events.
 fn ctf(folder: &Path, seconds: i64, discarded: &[u64]) {
-    let integer = |size: u32, map: &str| format!("integer {{ size = {size}; align = 8; byte_order = le; {map} }}");
+    let integer = |size: u32, map: &str| {
+        format!("integer {{ size = {size}; align = 8; byte_order = le; {map} }}")
+    };
     let (int, long, time) = (integer(32, ""), integer(64, ""), integer(64, "map = clock.c.value;"));
     let metadata = format!(
         "/* CTF 1.8 */\ntrace {{ major = 1; minor = 8; byte_order = le; packet.header := struct {{ {int} magic; }}; }};\n\
@@ -50,10 +53,13 @@ fn a_stream_that_cannot_be_read_costs_only_itself() {
         assert!(ran.err.contains("error: ctf/chan_1: Permission denied"), "{}", ran.err);
     }
     // Nor is anything said of a description that LTTng's streams lack.
-    std::fs::set_permissions(place.at("ctf/metadata"), std::fs::Permissions::from_mode(0o000)).unwrap();
+    std::fs::set_permissions(place.at("ctf/metadata"), std::fs::Permissions::from_mode(0o000))
+        .unwrap();
     let ran = report(&["ctf"]);
     assert!(
-        ran.status == 1 && ran.err.contains("ctf/metadata: Permission") && !ran.err.contains("--metadata"),
+        ran.status == 1
+            && ran.err.contains("ctf/metadata: Permission")
+            && !ran.err.contains("--metadata"),
         "{ran:?}"
     );
 }
@@ -66,11 +72,26 @@ fn a_stream_file_that_is_cut_off_is_a_loss_of_its_trace() {
     let bytes = std::fs::read(&path).unwrap();
     std::fs::write(&path, [&bytes[..], &bytes[..40]].concat()).unwrap();
     let ran = place.run(&["report", "ctf", "--strict"]);
-    assert!(ran.status == 3 && ran.out.lines().count() == 4 && !ran.err.contains("nothing lost"), "{ran:?}");
+    assert!(
+        ran.status == 3 && ran.out.lines().count() == 4 && !ran.err.contains("nothing lost"),
+        "{ran:?}"
+    );
     assert!(ran.err.contains("ctf/chan_1: packet at offset"), "{}", ran.err);
     for (verb, format) in [("convert", "json"), ("recover", "ctf"), ("convert", "perfetto")] {
-        let ran = place.run(&[verb, "ctf", "--to", format, "-o", &format!("{verb}-{format}"), "--json", "--strict"]);
-        assert!(ran.status == 3 && ran.out.contains("\"losses\": true"), "{verb} {format}: {ran:?}");
+        let ran = place.run(&[
+            verb,
+            "ctf",
+            "--to",
+            format,
+            "-o",
+            &format!("{verb}-{format}"),
+            "--json",
+            "--strict",
+        ]);
+        assert!(
+            ran.status == 3 && ran.out.contains("\"losses\": true"),
+            "{verb} {format}: {ran:?}"
+        );
     }
     let json = std::fs::read_to_string(place.at("convert-json")).unwrap();
     assert!(json.lines().next().unwrap().contains("\"losses\":true"), "{json}");
@@ -97,13 +118,20 @@ fn streams_of_ctf_without_good_metadata_are_a_loss() {
             assert!(ran.err.contains("error: all/ctf/metadata: "), "{bad:?}: {}", ran.err);
         }
         let ran = place.run(&["report", "all/ctf"]);
-        assert!(ran.status == 1 && ran.err.contains("error: all/ctf/metadata: "), "{bad:?}: {}", ran.err);
+        assert!(
+            ran.status == 1 && ran.err.contains("error: all/ctf/metadata: "),
+            "{bad:?}: {}",
+            ran.err
+        );
         assert!(!ran.err.contains("no session is in"), "{bad:?}: {}", ran.err);
     }
     // What nothing else needs costs no event.
     std::fs::write(&metadata, torn).unwrap();
     let ran = place.run(&["report", "all/ctf", "--strict"]);
-    assert!(ran.status == 3 && ran.out.lines().count() == 2 && ran.err.contains("metadata: line 1: "), "{ran:?}");
+    assert!(
+        ran.status == 3 && ran.out.lines().count() == 2 && ran.err.contains("metadata: line 1: "),
+        "{ran:?}"
+    );
     std::fs::write(&metadata, other).unwrap();
     // Other traces in the folder and below it are read all the same.
     ctf(&place.at("all/ctf/below"), 0, &[0]);
@@ -142,7 +170,11 @@ fn links_and_pipes_in_a_folder_are_told_once() {
     let ran = place.run(&["report", "all", "--strict"]);
     assert!(ran.status == 0 && ran.out.lines().count() == 2, "{ran:?}");
     let notes: Vec<&str> = ran.err.lines().filter(|line| line.starts_with("note: ")).collect();
-    assert!(matches!(notes.as_slice(), [one] if one.contains("all/link and 1 more")), "{}", ran.err);
+    assert!(
+        matches!(notes.as_slice(), [one] if one.contains("all/link and 1 more")),
+        "{}",
+        ran.err
+    );
 }
 
 #[test]
@@ -179,7 +211,8 @@ fn times_before_the_epoch_are_moved_for_perfetto() {
     }
 }
 
-/// A sub-buffer of which nothing is left has no clock. The time for which a ring holds events is computed without it.
+/// A sub-buffer of which nothing is left has no clock. The time for which a ring holds events is
+/// computed without it.
 #[test]
 fn the_oldest_sub_buffer_without_events_does_not_change_how_long_a_ring_holds() {
     const SIZE: u64 = 4096;
@@ -187,14 +220,21 @@ fn the_oldest_sub_buffer_without_events_does_not_change_how_long_a_ring_holds() 
     let session = samples::one_stream(se::LOCKED, SIZE, 8, 20);
     let mut image = session.image();
     image.write_folder(&place.at("whole")).unwrap();
-    let bytes = &mut image.regions.iter_mut().find(|region| region.name.starts_with("stream")).unwrap().bytes;
-    // docs/ABI.md, section 7. Of 20 closed sub-buffers and an open one, number 13 is the oldest in 8 places.
+    let bytes = &mut image
+        .regions
+        .iter_mut()
+        .find(|region| region.name.starts_with("stream"))
+        .unwrap()
+        .bytes;
+    // docs/ABI.md, section 7. Of 20 closed sub-buffers and an open one, number 13 is the oldest in
+    // 8 places.
     let data = u64::from_le_bytes(bytes[128 + 48..][..8].try_into().unwrap());
     let at = (data + 13 % 8 * SIZE) as usize;
     bytes[at..at + SIZE as usize].fill(0);
     image.write_folder(&place.at("zeroed")).unwrap();
     let rate = |folder: &str| {
-        let json: serde_json::Value = serde_json::from_str(&place.run(&["inspect", "--json", folder]).out).unwrap();
+        let json: serde_json::Value =
+            serde_json::from_str(&place.run(&["inspect", "--json", folder]).out).unwrap();
         let text = json.to_string();
         let (_, rest) = text.split_once("\"events_per_second\":").expect("a rate");
         rest.split([',', '}']).next().unwrap().parse::<f64>().unwrap()

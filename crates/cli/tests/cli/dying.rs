@@ -1,5 +1,5 @@
-//! Processes that the kernel is dumping, for as long as a test needs them: a handler of cores holds each of them. So a test
-//! can run the core helper by hand, as often as it likes.
+//! Processes that the kernel is dumping, for as long as a test needs them: a handler of cores holds
+//! each of them. So a test can run the core helper by hand, as often as it likes.
 
 use crate::child::{Running, wait_for};
 use crate::support::{Place, Ran, ran, tool};
@@ -13,16 +13,18 @@ use std::time::{Duration, Instant};
 const CORE_PATTERN: &str = "/proc/sys/kernel/core_pattern";
 const PIPE_LIMIT: &str = "/proc/sys/kernel/core_pipe_limit";
 
-/// Holds a core, and with it the process, while there is a file `hold` in the folder in which the process is. Cores of other
-/// tests, which run beside this one, are where these look for them. A thread that has ended is in no folder.
+/// Holds a core, and with it the process, while there is a file `hold` in the folder in which the
+/// process is. Cores of other tests, which run beside this one, are where these look for them. A
+/// thread that has ended is in no folder.
 const HOLD: &str = "#!/bin/sh\n\
     for thread in /proc/$1/task/*; do cd \"$thread/cwd\" 2>/dev/null && break; done\n\
     [ -e hold ] || exec cat > core\n\
     : > held\n\
     while [ -e hold ] && [ -e \"/proc/$1\" ]; do sleep 0.02; done\n";
 
-/// The machine's core_pattern and core_pipe_limit, for one test at a time. They are restored when the test ends, also
-/// when it fails, and what the helper has copied of tests that ran meanwhile is removed.
+/// The machine's core_pattern and core_pipe_limit, for one test at a time. They are restored when
+/// the test ends, also when it fails, and what the helper has copied of tests that ran meanwhile is
+/// removed.
 pub(crate) struct CorePattern {
     pub(crate) before: String,
     limit: String,
@@ -39,7 +41,11 @@ pub(crate) fn lock() -> File {
 
 /// The copies of the tests' sessions in the folder of root's sessions.
 fn all_copies() -> Vec<PathBuf> {
-    let entries = fs::read_dir("/dev/shm/lastwords-0").into_iter().flatten().flatten().map(|entry| entry.path());
+    let entries = fs::read_dir("/dev/shm/lastwords-0")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path());
     entries.filter(|path| path.to_string_lossy().contains("/app.dead-")).collect()
 }
 
@@ -72,8 +78,8 @@ impl Drop for CorePattern {
     }
 }
 
-/// Copies a program by a process of its own. A file that this process has written could be busy: a process that another test starts has
-/// all open files of this one for a moment.
+/// Copies a program by a process of its own. A file that this process has written could be busy: a
+/// process that another test starts has all open files of this one for a moment.
 pub(crate) fn install_program(from: &str, to: &Path) {
     tool("install", &["-m", "755", from, to.to_str().expect("a path")]);
 }
@@ -85,7 +91,8 @@ pub(crate) struct Dying<'a> {
 }
 
 impl<'a> Dying<'a> {
-    /// Starts a process whose folder is the place and that dies by itself, and waits until its core is held.
+    /// Starts a process whose folder is the place and that dies by itself, and waits until its core
+    /// is held.
     pub(crate) fn hold(place: &'a Place, start: impl FnOnce() -> Running) -> Self {
         let (text, script) = (place.at("hold.text"), place.at("hold.sh"));
         fs::write(&text, HOLD).expect("a script");
@@ -158,8 +165,9 @@ impl Helper {
     pub(crate) fn part(&self, name: &str) -> u32 {
         let begun = Instant::now();
         loop {
-            if let Some(pid) =
-                descendants(self.child.id()).into_iter().find(|pid| words_of(*pid).contains(&name.into()))
+            if let Some(pid) = descendants(self.child.id())
+                .into_iter()
+                .find(|pid| words_of(*pid).contains(&name.into()))
             {
                 return pid;
             }
@@ -176,7 +184,8 @@ fn words_of(pid: u32) -> Vec<String> {
 
 fn descendants(pid: u32) -> Vec<u32> {
     let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
-    let children: Vec<u32> = text.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect();
+    let children: Vec<u32> =
+        text.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect();
     let further = children.iter().flat_map(|pid| descendants(*pid)).collect::<Vec<_>>();
     [children, further].concat()
 }

@@ -1,7 +1,9 @@
-//! Sessions and a stream that the program of version 0.1 (memory format 1.2) wrote. This version reads them with the same result.
+//! Sessions and a stream that the program of version 0.1 (memory format 1.2) wrote. This version
+//! reads them with the same result.
 //!
-//! `tests/stored-0.1` has two session folders whose processes were killed (`sessions.tar.zst`), the bytes that `record -o tcp:...` sent
-//! to a receiver (`stream.zst`), and the text that version 0.1 printed of each. These files are never written anew.
+//! `tests/stored-0.1` has two session folders whose processes were killed (`sessions.tar.zst`), the
+//! bytes that `record -o tcp:...` sent to a receiver (`stream.zst`), and the text that version 0.1
+//! printed of each. These files are never written anew.
 
 use crate::stream::{Receiver, path};
 use crate::support::{Place, tool};
@@ -27,7 +29,10 @@ fn same_text(place: &Place, folder: &str, text: &str) {
 fn sessions_of_an_earlier_version() {
     let place = Place::new();
     let archive = stored("sessions.tar.zst");
-    tool("tar", &["-C", place.path().to_str().unwrap(), "--zstd", "-xf", archive.to_str().unwrap()]);
+    tool(
+        "tar",
+        &["-C", place.path().to_str().unwrap(), "--zstd", "-xf", archive.to_str().unwrap()],
+    );
     same_text(&place, "./shop", "shop.txt");
     same_text(&place, "./server", "server.txt");
 }
@@ -46,7 +51,8 @@ fn stream_of_an_earlier_version() {
 }
 
 fn tool_output(name: &str, args: &[&str]) -> Vec<u8> {
-    let output = std::process::Command::new(name).args(args).output().expect("the tool is installed");
+    let output =
+        std::process::Command::new(name).args(args).output().expect("the tool is installed");
     assert!(output.status.success());
     output.stdout
 }

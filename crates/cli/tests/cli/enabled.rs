@@ -1,4 +1,5 @@
-//! `enable --filter`: the application records the events that `report --filter` selects of a channel without a filter.
+//! `enable --filter`: the application records the events that `report --filter` selects of a
+//! channel without a filter.
 
 use crate::child::{Running, run, wait_for};
 use crate::support::Place;
@@ -34,7 +35,11 @@ lastwords::labels!(State as u8 { Running => "RUNNING", Stopped => "STOPPED" });
 fn child() {
     let Ok(dir) = std::env::var(HOW) else { return };
     let channel = |name| ChannelConfig::new(name).contexts(lastwords::Context::ALL);
-    let session = Session::builder("app").channel(channel("main")).channel(channel("all")).start().expect("a session");
+    let session = Session::builder("app")
+        .channel(channel("main"))
+        .channel(channel("all"))
+        .start()
+        .expect("a session");
     std::fs::write(format!("{dir}/begun"), "").expect("written");
     for round in 0..EXPRESSIONS.len() + 3 {
         wait_for(format!("{dir}/go-{round}").as_ref());
@@ -48,9 +53,23 @@ fn child() {
 fn record(round: usize, n: u64) {
     let (bytes, delta, load) = (n as u32 * 100, 5 - (n % 10) as i64, [0.25, n as f64 / 100.0]);
     let path = format!("/{}/{n}", if n.is_multiple_of(3) { "data" } else { "var" });
-    let (state, flags, code) = (if n.is_multiple_of(7) { State::Stopped } else { State::Running }, n as u8, n as i16);
+    let (state, flags, code) =
+        (if n.is_multiple_of(7) { State::Stopped } else { State::Running }, n as u8, n as i16);
     let data: Vec<u8> = (0..n % 4).map(|at| (n + at) as u8 % 9).collect();
-    event!(shop, "item", round, n, bytes, data = data.as_slice(), delta, load, state, flags, code, path);
+    event!(
+        shop,
+        "item",
+        round,
+        n,
+        bytes,
+        data = data.as_slice(),
+        delta,
+        load,
+        state,
+        flags,
+        code,
+        path
+    );
     if n.is_multiple_of(5) {
         event!(shop, "rare", level: WARN, round, n, only_some = n % 4);
     }
@@ -58,7 +77,8 @@ fn record(round: usize, n: u64) {
 
 /// Returns name and fields of the events of a round that are recorded in a channel, in order.
 fn events(place: &Place, channel: &str, filter: &str) -> Vec<(String, Value)> {
-    let args = ["convert", "app", "--to", "json", "-o", "-", "--channel", channel, "--filter", filter];
+    let args =
+        ["convert", "app", "--to", "json", "-o", "-", "--channel", channel, "--filter", filter];
     let lines = place.ok(&args);
     let event = |line: &str| {
         let mut json: Value = serde_json::from_str(line).expect("JSON");
@@ -67,34 +87,51 @@ fn events(place: &Place, channel: &str, filter: &str) -> Vec<(String, Value)> {
     lines.lines().skip(1).map(event).collect()
 }
 
-/// A channel that is created while the application records gets the events that are sent there, and no others.
+/// A channel that is created while the application records gets the events that are sent there, and
+/// no others.
 fn a_channel_is_created(place: &Place, round: usize, record: &dyn Fn(usize)) {
-    let made = place.ok(&["channel", "create", "later", "-s", "app", "--size", "1M", "--mode", "discard"]);
+    let made =
+        place.ok(&["channel", "create", "later", "-s", "app", "--size", "1M", "--mode", "discard"]);
     assert!(made.starts_with("channel later: ") && made.contains("8 sub-buffers"), "{made}");
     let ran = place.run(&["channel", "create", "later"]);
     assert!(ran.status == 1 && ran.err.contains("already"), "{}", ran.err);
-    for bad in [&["channel", "create", "/x"][..], &["channel", "create", "odd", "--subbuf-size", "5000"]] {
+    for bad in
+        [&["channel", "create", "/x"][..], &["channel", "create", "odd", "--subbuf-size", "5000"]]
+    {
         assert_eq!(place.run(bad).status, 1, "{bad:?}");
     }
     place.ok(&["enable", "shop:rare", "--to", "later"]);
     record(round);
     let of_round = format!("round == {round}");
-    let counts = ["main", "all", "later"].map(|channel| events(place, channel, &of_round).len() as u64);
+    let counts =
+        ["main", "all", "later"].map(|channel| events(place, channel, &of_round).len() as u64);
     assert_eq!(counts, [EVENTS, EVENTS, EVENTS / 5]);
-    assert!(place.ok(&["list", "app"]).contains("later    discard"), "{}", place.ok(&["list", "app"]));
+    assert!(
+        place.ok(&["list", "app"]).contains("later    discard"),
+        "{}",
+        place.ok(&["list", "app"])
+    );
     assert!(place.ok(&["inspect", "app"]).contains("later"));
     let report = ["report", "app", "--channel", "later", "--strict"];
     let ran = place.run(&report);
     assert_eq!((ran.status, ran.out.lines().count() as u64), (0, EVENTS / 5), "{}", ran.err);
-    // A process counts the events that it could not record because it had not mapped the channel (docs/ABI.md, section 3).
+    // A process counts the events that it could not record because it had not mapped the channel
+    // (docs/ABI.md, section 3).
     let folder = lastwords_control::list(Some(&place.sessions())).expect("listed").remove(0).folder;
-    let file = std::fs::File::options().read(true).write(true).open(folder.join("session")).expect("the session");
+    let file = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open(folder.join("session"))
+        .expect("the session");
     let mut channels = [0; 4];
     file.read_exact_at(&mut channels, 128 + 64).expect("read");
     let entry = u64::from(u32::from_ne_bytes(channels)) + 2 * 128;
     file.write_all_at(&7u64.to_ne_bytes(), entry + 48).expect("written");
     let ran = place.run(&report);
-    let is_told = ran.err.lines().any(|line| line.contains("7 events") && line.contains("had not mapped its rings"));
+    let is_told = ran
+        .err
+        .lines()
+        .any(|line| line.contains("7 events") && line.contains("had not mapped its rings"));
     assert!(ran.status == 3 && is_told, "{}: {}", ran.status, ran.err);
     file.write_all_at(&0u64.to_ne_bytes(), entry + 48).expect("written");
 }
@@ -114,20 +151,32 @@ fn the_application_records_what_a_reader_selects() {
     for (round, expression) in EXPRESSIONS.iter().enumerate() {
         place.ok(&["enable", "shop:*", "-c", "main", "--filter", expression]);
         let listed = place.ok(&["list", "app"]);
-        assert!(listed.contains(&format!("rule: enable shop:* in main if {expression}")), "{listed}");
+        assert!(
+            listed.contains(&format!("rule: enable shop:* in main if {expression}")),
+            "{listed}"
+        );
         record(round);
         let all = events(&place, "all", &format!("round == {round}"));
         assert_eq!(all.len() as u64, EVENTS + EVENTS / 5);
         let selected = events(&place, "all", &format!("({expression}) && round == {round}"));
-        assert!(selected.len() > 5 && selected.len() < all.len(), "{expression} selects {}", selected.len());
+        assert!(
+            selected.len() > 5 && selected.len() < all.len(),
+            "{expression} selects {}",
+            selected.len()
+        );
         assert_eq!(events(&place, "main", &format!("round == {round}")), selected, "{expression}");
     }
     let ran = place.run(&["report", "app", "--strict"]);
-    assert_eq!(ran.status, 0, "events that a filter refuses are not losses: {}{}", ran.out, ran.err);
+    assert_eq!(
+        ran.status, 0,
+        "events that a filter refuses are not losses: {}{}",
+        ran.out, ran.err
+    );
     place.ok(&["enable", "*"]);
     // Some events go to one channel in place of all others, then to a second besides.
     let counts = |round: usize| {
-        ["main", "all"].map(|channel| events(&place, channel, &format!("round == {round}")).len() as u64)
+        ["main", "all"]
+            .map(|channel| events(&place, channel, &format!("round == {round}")).len() as u64)
     };
     let round = EXPRESSIONS.len();
     place.ok(&["enable", "shop:rare", "--to", "all"]);
@@ -139,7 +188,10 @@ fn the_application_records_what_a_reader_selects() {
     a_channel_is_created(&place, round + 2, &record);
     assert_eq!(place.run(&["enable", "a:b", "--to", "none"]).status, 1);
     place.ok(&["enable", "shop:*", "-c", "main"]);
-    assert!(place.ok(&["list", "app"]).contains("rule: enable shop:* in main\n"), "the filter is gone");
+    assert!(
+        place.ok(&["list", "app"]).contains("rule: enable shop:* in main\n"),
+        "the filter is gone"
+    );
     let ran = place.run(&["enable", "shop:*", "--filter", "bytes >"]);
     assert_eq!(ran.status, 2);
     assert!(ran.err.contains("an operand") || ran.err.contains("expected"), "{}", ran.err);

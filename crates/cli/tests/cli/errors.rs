@@ -1,4 +1,5 @@
-//! Warnings and errors go to a small channel besides: floods do not evict them, and text has each once.
+//! Warnings and errors go to a small channel besides: floods do not evict them, and text has each
+//! once.
 
 use crate::child::{self, run};
 use crate::support::Place;
@@ -36,7 +37,8 @@ fn warn(thread: u64, all: &Barrier) {
         // The same, word for word.
         event!(test, "again", level: ERROR, thread = thread);
         if sequence == WARNINGS - 1 {
-            (0..200_000u64).for_each(|number| event!(test, "flood", number = number, thread = thread));
+            (0..200_000u64)
+                .for_each(|number| event!(test, "flood", number = number, thread = thread));
             // No flood comes behind what follows.
             all.wait();
         }
@@ -51,21 +53,28 @@ fn no_flood_evicts_them_and_text_has_each_once() {
     child::wait_for(&ready);
     running.kill();
     let all = place.ok(&["report", "app"]);
-    let count = |text: &str, what: &str| text.lines().filter(|line| line.contains(what)).count() as u64;
+    let count =
+        |text: &str, what: &str| text.lines().filter(|line| line.contains(what)).count() as u64;
     assert_eq!(count(&all, "test:again"), THREADS * 2 * WARNINGS);
     assert_eq!(count(&all, "crash:panic"), 1);
     for thread in 0..THREADS {
         let of_it = all.lines().filter(|line| line.contains(&format!("thread={thread} sequence=")));
         let seen: Vec<&str> = of_it.filter_map(|line| line.split("sequence=").nth(1)).collect();
-        assert_eq!(seen, (0..2 * WARNINGS).map(|number| number.to_string()).collect::<Vec<_>>(), "thread {thread}");
+        assert_eq!(
+            seen,
+            (0..2 * WARNINGS).map(|number| number.to_string()).collect::<Vec<_>>(),
+            "thread {thread}"
+        );
     }
     place.ok(&["convert", "app", "--to", "text", "-o", "text"]);
     assert_eq!(std::fs::read_to_string(place.at("text")).expect("text"), all);
     let line = place.ok(&["convert", "app", "--to", "perfetto", "-o", "perfetto"]);
     assert!(line.contains(&format!(" {} events", all.lines().count())), "{line}");
 
-    // The flood evicted those of before from the other channel; and what is for programs has what each channel has.
-    let of = |channel: &str| count(&place.ok(&["report", "app", "--channel", channel]), "test:again");
+    // The flood evicted those of before from the other channel; and what is for programs has what
+    // each channel has.
+    let of =
+        |channel: &str| count(&place.ok(&["report", "app", "--channel", channel]), "test:again");
     assert_eq!((of("main"), of("errors")), (THREADS * WARNINGS, THREADS * 2 * WARNINGS));
     assert_eq!(of("*"), THREADS * 3 * WARNINGS);
     place.ok(&["convert", "app", "--to", "json", "-o", "json"]);

@@ -1,5 +1,5 @@
-//! `report -F`: fields that the user chooses; and `--relative` for a kernel's trace. What is printed is compared with the JSON lines,
-//! which another writer makes.
+//! `report -F`: fields that the user chooses; and `--relative` for a kernel's trace. What is
+//! printed is compared with the JSON lines, which another writer makes.
 
 use crate::kinds::place;
 use crate::recovery::killed;
@@ -13,14 +13,19 @@ fn events(place: &Place, input: &str) -> Vec<Value> {
     lines.lines().skip(1).map(|line| serde_json::from_str(line).expect("JSON")).collect()
 }
 
-/// The text of a value: a hyphen if it is not there, a label for an enumeration, braces around a list.
+/// The text of a value: a hyphen if it is not there, a label for an enumeration, braces around a
+/// list.
 fn text(value: &Value) -> String {
     match value {
         Value::Null => "-".to_owned(),
         Value::String(text) if text.is_empty() || text == "-" => format!("\"{text}\""),
         Value::String(text) => text.replace('\\', "\\\\").replace('\n', "\\n"),
-        Value::Array(list) => format!("{{{}}}", list.iter().map(text).collect::<Vec<_>>().join(",")),
-        Value::Object(of) if of.contains_key("label") && of["label"].is_null() => of["value"].to_string(),
+        Value::Array(list) => {
+            format!("{{{}}}", list.iter().map(text).collect::<Vec<_>>().join(","))
+        }
+        Value::Object(of) if of.contains_key("label") && of["label"].is_null() => {
+            of["value"].to_string()
+        }
         Value::Object(of) if of.contains_key("label") => text(&of["label"]),
         Value::Object(_) => panic!("a structure"),
         value => value.to_string(),
@@ -34,7 +39,8 @@ fn check(place: &Place, input: &str, columns: &[Column]) {
     let all = events(place, input);
     assert!(all.len() > 3, "{input}");
     let names: Vec<&str> = columns.iter().map(|(name, _)| *name).collect();
-    let expected = |json: &Value| columns.iter().map(|(_, value)| text(&value(json))).collect::<Vec<_>>();
+    let expected =
+        |json: &Value| columns.iter().map(|(_, value)| text(&value(json))).collect::<Vec<_>>();
     let expected: Vec<Vec<String>> = all.iter().map(expected).collect();
     for (at, name) in names.iter().enumerate() {
         assert!(expected.iter().any(|line| line[at] != "-"), "{input}: no event has {name}");
@@ -46,10 +52,13 @@ fn check(place: &Place, input: &str, columns: &[Column]) {
     assert_eq!(printed(&["-F", &names.join(",")]), expected, "{input}: {names:?}");
     // In another order, and only some events.
     let reversed: Vec<&str> = names.iter().rev().copied().collect();
-    let last: Vec<Vec<String>> =
-        expected[expected.len() - 3..].iter().map(|line| line.iter().rev().cloned().collect()).collect();
+    let last: Vec<Vec<String>> = expected[expected.len() - 3..]
+        .iter()
+        .map(|line| line.iter().rev().cloned().collect())
+        .collect();
     let found = place.run(&["report", input, "--fields", &reversed.join(","), "--last", "3"]);
-    let found: Vec<Vec<String>> = found.out.lines().map(|line| line.split('\t').map(str::to_owned).collect()).collect();
+    let found: Vec<Vec<String>> =
+        found.out.lines().map(|line| line.split('\t').map(str::to_owned).collect()).collect();
     assert_eq!(found, last, "{input}: {reversed:?}");
 }
 
@@ -67,7 +76,9 @@ fn fields_are_those_of_the_json_lines() {
         ("three", |json| json["fields"]["three"].clone()),
         // Its elements are shown to base 16.
         ("list", |json| match &json["fields"]["list"] {
-            Value::Array(list) => list.iter().map(|n| format!("0x{:X}", n.as_u64().expect("a number"))).collect(),
+            Value::Array(list) => {
+                list.iter().map(|n| format!("0x{:X}", n.as_u64().expect("a number"))).collect()
+            }
             other => other.clone(),
         }),
         ("kind", |json| json["fields"]["kind"].clone()),
@@ -114,14 +125,21 @@ fn times_are_those_of_the_other_styles() {
         let found = lines(&[relative, &["-F", "time,tid,event,message"]].concat());
         assert!(found.len() > 100 && found.len() == plain.len());
         for (plain, found) in plain.iter().zip(&found) {
-            let [time, tid, event, message] = found.split('\t').collect::<Vec<_>>()[..] else { panic!("{found}") };
-            assert!(plain.starts_with(&format!("{time} ")) && plain.contains(tid), "{plain}\n{found}");
-            let begin = format!("{}: {message}", event.split_once(" {").map_or(event, |(name, _)| name));
+            let [time, tid, event, message] = found.split('\t').collect::<Vec<_>>()[..] else {
+                panic!("{found}")
+            };
+            assert!(
+                plain.starts_with(&format!("{time} ")) && plain.contains(tid),
+                "{plain}\n{found}"
+            );
+            let begin =
+                format!("{}: {message}", event.split_once(" {").map_or(event, |(name, _)| name));
             let marker = format!(": {message}");
             assert!(plain.contains(&begin) || plain.contains(&marker), "{plain}\n{found}");
         }
     }
-    let times: Vec<i64> = lines(&["--relative", "-F", "time"]).iter().map(|time| nanoseconds(time)).collect();
+    let times: Vec<i64> =
+        lines(&["--relative", "-F", "time"]).iter().map(|time| nanoseconds(time)).collect();
     let deltas = lines(&["-F", "delta"]);
     assert_eq!(deltas[0], "-");
     let found: Vec<i64> = deltas[1..].iter().map(|delta| nanoseconds(delta)).collect();
@@ -131,7 +149,8 @@ fn times_are_those_of_the_other_styles() {
 #[test]
 fn relative_times_of_a_kernel_are_differences_of_its_clock() {
     let place = place();
-    let ticks: Vec<i64> = events(&place, "k.dat").iter().map(|json| json["ticks"].as_i64().unwrap()).collect();
+    let ticks: Vec<i64> =
+        events(&place, "k.dat").iter().map(|json| json["ticks"].as_i64().unwrap()).collect();
     let newest = ticks.iter().max().unwrap();
     let expected: Vec<i64> = ticks.iter().map(|ticks| ticks - newest).collect();
     assert!(expected.len() > 3 && expected.contains(&0) && expected[0] < 0);
@@ -141,7 +160,9 @@ fn relative_times_of_a_kernel_are_differences_of_its_clock() {
     // In the kernel's own text, the time is the word before the first colon behind the CPU.
     for style in [&[][..], &["--style", "ftrace"], &["--style", "fields"]] {
         let lines = text(style);
-        let of_line = |line: &str| Some(line.split_once("] ")?.1.split(':').next()?.split(' ').next_back()?.to_owned());
+        let of_line = |line: &str| {
+            Some(line.split_once("] ")?.1.split(':').next()?.split(' ').next_back()?.to_owned())
+        };
         let found = lines.lines().filter(|line| !line.starts_with('#') && !line.contains("LOST"));
         let found: Vec<i64> = found.filter_map(of_line).map(|time| nanoseconds(&time)).collect();
         assert_eq!(found, expected, "{style:?}\n{lines}");
@@ -155,19 +176,32 @@ fn relative_times_of_a_kernel_are_differences_of_its_clock() {
             };
             text.lines().map(line).collect()
         };
-        assert_eq!(without(&lines), without(&place.ok(&[&["report", "k.dat"], style].concat())), "{style:?}");
+        assert_eq!(
+            without(&lines),
+            without(&place.ok(&[&["report", "k.dat"], style].concat())),
+            "{style:?}"
+        );
     }
     // Readings of the clock in the raw style: the third word.
     let raw = text(&["--style", "raw"]);
     let of_line = |line: &str| line.split(' ').nth(2).and_then(|time| time.parse::<i64>().ok());
-    let found: Vec<i64> =
-        raw.lines().filter(|line| !line.starts_with('#') && !line.contains("LOST")).filter_map(of_line).collect();
+    let found: Vec<i64> = raw
+        .lines()
+        .filter(|line| !line.starts_with('#') && !line.contains("LOST"))
+        .filter_map(of_line)
+        .collect();
     assert_eq!(found, expected, "raw\n{raw}");
     let ran = place.run(&["report", "k.dat", "--relative", "--style", "latency"]);
-    assert!(ran.status == 1 && ran.err.contains("--style latency has times of its own"), "{}", ran.err);
+    assert!(
+        ran.status == 1 && ran.err.contains("--style latency has times of its own"),
+        "{}",
+        ran.err
+    );
     let ran = place.run(&["report", "k.dat", "a", "--relative"]);
     assert!(
-        ran.status == 1 && ran.out.is_empty() && ran.err.contains("the newest event of all is not known"),
+        ran.status == 1
+            && ran.out.is_empty()
+            && ran.err.contains("the newest event of all is not known"),
         "{}",
         ran.err
     );
@@ -206,7 +240,11 @@ fn unknown_fields_are_refused_and_empty_ones_are_told() {
     }
     for verb in ["convert", "recover"] {
         let ran = place.run(&[verb, "a", "--to", "json", "-o", "out", "-F", "time"]);
-        assert!(ran.status == 2 && ran.err.contains("only `report` prints chosen fields"), "{}", ran.err);
+        assert!(
+            ran.status == 2 && ran.err.contains("only `report` prints chosen fields"),
+            "{}",
+            ran.err
+        );
     }
 }
 

@@ -1,4 +1,5 @@
-//! `--filter`: what is selected are the lines of the unfiltered output that a check of their JSON selects.
+//! `--filter`: what is selected are the lines of the unfiltered output that a check of their JSON
+//! selects.
 
 use crate::kinds::place;
 use crate::support::{Place, tool};
@@ -8,7 +9,8 @@ use std::path::Path;
 /// An expression, and the same condition on a line of JSON. Where a field is missing, it is false.
 type Case = (&'static str, fn(&Value) -> Option<bool>);
 
-/// The lines that describe events, each with its JSON. How many events are missing before one depends on what is left out.
+/// The lines that describe events, each with its JSON. How many events are missing before one
+/// depends on what is left out.
 fn lines(text: &str) -> Vec<(String, Value)> {
     let of = |line: &str| {
         let json: Value = serde_json::from_str(line).unwrap();
@@ -35,32 +37,57 @@ fn check(place: &Place, input: &str, cases: &[Case]) {
     for (text, is_wanted) in cases {
         let of = |line: &&(String, Value)| is_wanted(&line.1) == Some(true);
         let expected: Vec<&String> = all.iter().filter(of).map(|(line, _)| line).collect();
-        assert!(!expected.is_empty() && expected.len() < all.len(), "{input}: {text} selects {}", expected.len());
+        assert!(
+            !expected.is_empty() && expected.len() < all.len(),
+            "{input}: {text} selects {}",
+            expected.len()
+        );
         let found = json(place, input, &["--filter", text]);
         assert_eq!(found.lines().next(), whole.lines().next(), "{input}: {text}");
         let found = lines(&found);
-        assert_eq!(found.iter().map(|(line, _)| line).collect::<Vec<_>>(), expected, "{input}: {text}");
+        assert_eq!(
+            found.iter().map(|(line, _)| line).collect::<Vec<_>>(),
+            expected,
+            "{input}: {text}"
+        );
         let last = lines(&json(place, input, &["--filter", text, "--last", "3"]));
         let expected = &expected[expected.len().saturating_sub(3)..];
-        assert_eq!(last.iter().map(|(line, _)| line).collect::<Vec<_>>(), expected, "{input}: {text} --last");
+        assert_eq!(
+            last.iter().map(|(line, _)| line).collect::<Vec<_>>(),
+            expected,
+            "{input}: {text} --last"
+        );
     }
 }
 
 /// The lines of text are those of the same events. Each event has one line in this style.
 fn check_text(place: &Place, input: &str, cases: &[Case]) {
     let all = lines(&json(place, input, &[]));
-    let report = |args: &[&str]| place.run(&[&["report", input, "--utc", "--style", "raw"], args].concat()).out;
+    let report = |args: &[&str]| {
+        place.run(&[&["report", input, "--utc", "--style", "raw"], args].concat()).out
+    };
     let of_events = |text: String| -> Vec<String> {
-        text.lines().filter(|line| !line.starts_with('#') && !line.contains(" EVENTS]")).map(str::to_owned).collect()
+        text.lines()
+            .filter(|line| !line.starts_with('#') && !line.contains(" EVENTS]"))
+            .map(str::to_owned)
+            .collect()
     };
     let whole = of_events(report(&[]));
     assert_eq!(whole.len(), all.len());
     for (text, is_wanted) in cases {
         let pairs = whole.iter().zip(&all).filter(|(_, (_, json))| is_wanted(json) == Some(true));
         let expected: Vec<&String> = pairs.map(|(line, _)| line).collect();
-        assert_eq!(of_events(report(&["--filter", text])).iter().collect::<Vec<_>>(), expected, "{input}: {text}");
+        assert_eq!(
+            of_events(report(&["--filter", text])).iter().collect::<Vec<_>>(),
+            expected,
+            "{input}: {text}"
+        );
         let last = of_events(report(&["--filter", text, "--last", "2"]));
-        assert_eq!(last.iter().collect::<Vec<_>>(), expected[expected.len().saturating_sub(2)..], "{input}: {text}");
+        assert_eq!(
+            last.iter().collect::<Vec<_>>(),
+            expected[expected.len().saturating_sub(2)..],
+            "{input}: {text}"
+        );
     }
 }
 
@@ -83,34 +110,50 @@ const SESSION: &[Case] = &[
     ("kind < 0", |json| Some(json["fields"]["kind"]["value"].as_i64()? < 0)),
     ("ratio >= 199.5 && yes", |json| {
         Some(
-            json["fields"]["ratio"].as_f64()? >= 199.5 && (json["fields"]["yes"] == true || json["fields"]["yes"] == 1),
+            json["fields"]["ratio"].as_f64()? >= 199.5
+                && (json["fields"]["yes"] == true || json["fields"]["yes"] == 1),
         )
     }),
-    ("three[1] == -1 && n > 200", |json| Some(json["fields"]["three"][1].as_i64()? == -1 && n(json)? > 200)),
+    ("three[1] == -1 && n > 200", |json| {
+        Some(json["fields"]["three"][1].as_i64()? == -1 && n(json)? > 200)
+    }),
     ("list[0] < 500", |json| Some(json["fields"]["list"][0].as_u64()? < 500)),
     (r#"event == "testkit:wide""#, |json| Some(json["event"].as_str()? == "testkit:wide")),
     (r#"event ~ "*:wide" || n < 146"#, |json| {
         Some(json["event"].as_str()?.ends_with(":wide") || n(json).is_some_and(|n| n < 146))
     }),
     ("cpu == 0 && CPU < 1", |json| Some(json["cpu"].as_u64()? == 0)),
-    ("shard == 7 && n > 160", |json| Some(json["context"]["shard"].as_u64()? == 7 && n(json)? > 160)),
+    ("shard == 7 && n > 160", |json| {
+        Some(json["context"]["shard"].as_u64()? == 7 && n(json)? > 160)
+    }),
     ("$ctx.shard && pid == 4242", |json| Some(json["context"]["shard"].as_u64()? != 0)),
     ("shard == 99 || n == 147", |json| Some(n(json)? == 147)),
 ];
 
 /// For the sample of trace.dat.
 const KERNEL: &[Case] = &[
-    ("pid == 9", |json| Some(json["fields"]["pid"].as_i64().or(json["context"]["pid"].as_i64())? == 9)),
+    ("pid == 9", |json| {
+        Some(json["fields"]["pid"].as_i64().or(json["context"]["pid"].as_i64())? == 9)
+    }),
     ("common_pid == 9", |json| Some(json["context"]["pid"].as_i64()? == 9)),
     ("$ctx.pid == 7", |json| Some(json["context"]["pid"].as_i64()? == 7)),
-    (r#"comm == "init""#, |json| Some(json["fields"]["comm"].as_str().or(json["context"]["comm"].as_str())? == "init")),
+    (r#"comm == "init""#, |json| {
+        Some(json["fields"]["comm"].as_str().or(json["context"]["comm"].as_str())? == "init")
+    }),
     (r#"COMM ~ "w*""#, |json| Some(json["context"]["comm"].as_str()?.starts_with('w'))),
-    (r#"event == "ftrace:print" && buf ~ "hel*""#, |json| Some(json["event"].as_str()? == "ftrace:print")),
+    (r#"event == "ftrace:print" && buf ~ "hel*""#, |json| {
+        Some(json["event"].as_str()? == "ftrace:print")
+    }),
     (r#"msg == "hello\n""#, |json| Some(json["fields"]["msg"].as_str()? == "hello\n")),
     ("cpu == 1", |json| Some(json["cpu"].as_u64()? == 1)),
-    ("ip > 0xffffffff00000000", |json| Some(json["fields"]["ip"].as_u64()? > 0xffff_ffff_0000_0000)),
+    ("ip > 0xffffffff00000000", |json| {
+        Some(json["fields"]["ip"].as_u64()? > 0xffff_ffff_0000_0000)
+    }),
     ("common_flags & 1 && common_pid", |json| {
-        Some(json["context"]["flags"].as_str()?.starts_with('d') && json["context"]["pid"].as_i64()? != 0)
+        Some(
+            json["context"]["flags"].as_str()?.starts_with('d')
+                && json["context"]["pid"].as_i64()? != 0,
+        )
     }),
 ];
 
@@ -119,7 +162,11 @@ fn sessions_are_filtered() {
     let place = place();
     check(&place, "a", SESSION);
     // CTF 1.8 has no names of channels.
-    check(&place, "a", &[(r#"channel == "main""#, |json| Some(json["channel"].as_str()? == "main"))]);
+    check(
+        &place,
+        "a",
+        &[(r#"channel == "main""#, |json| Some(json["channel"].as_str()? == "main"))],
+    );
     check_text(&place, "a", SESSION);
 }
 
@@ -131,14 +178,28 @@ fn folders_of_ctf_are_filtered() {
     // babeltrace2's style, in which names are those of CTF 1.8.
     let found = place.ok(&["report", "ctf", "--filter", r#"kind == "below" && three[1] == -1"#]);
     let expected = place.ok(&["report", "ctf", "-e", "varied"]);
-    assert_eq!(found.lines().count(), expected.lines().filter(|line| line.contains("\"below\"")).count());
+    assert_eq!(
+        found.lines().count(),
+        expected.lines().filter(|line| line.contains("\"below\"")).count()
+    );
 }
 
 #[test]
 fn kernels_are_filtered() {
     let place = place();
     check(&place, "k.dat", KERNEL);
-    place.ok(&["convert", "k.dat", "-o", "top", "--instance", "top", "--to", "ctf2", "--filter", "common_pid == 9"]);
+    place.ok(&[
+        "convert",
+        "k.dat",
+        "-o",
+        "top",
+        "--instance",
+        "top",
+        "--to",
+        "ctf2",
+        "--filter",
+        "common_pid == 9",
+    ]);
     assert_eq!(lines(&json(&place, "top", &[])).len(), 1);
     // The kernel's own text, with its header and the marks of losses.
     let text = place.ok(&["report", "k.dat", "--filter", "common_pid != 7"]);
@@ -160,19 +221,29 @@ fn matrix_of_filtered_dumps() {
     let place = Place::new();
     let packed = Path::new(&cases).join("ftrace-6.12-basic/memory.elf.zst");
     let dump = place.at("memory.elf");
-    tool("zstd", &["-q", "-d", "--long=27", &packed.to_string_lossy(), "-o", &dump.to_string_lossy()]);
+    tool(
+        "zstd",
+        &["-q", "-d", "--long=27", &packed.to_string_lossy(), "-o", &dump.to_string_lossy()],
+    );
     let cases: &[Case] = &[
         ("prev_pid == 0", |json| Some(json["fields"]["prev_pid"].as_i64()? == 0)),
         (r#"prev_comm ~ "rcu*" || next_comm ~ "k*""#, |json| {
             let fields = &json["fields"];
-            Some(fields["prev_comm"].as_str()?.starts_with("rcu") || fields["next_comm"].as_str()?.starts_with('k'))
+            Some(
+                fields["prev_comm"].as_str()?.starts_with("rcu")
+                    || fields["next_comm"].as_str()?.starts_with('k'),
+            )
         }),
         ("ret < 0", |json| Some(json["fields"]["ret"].as_i64()? < 0)),
-        ("args[0] == 1 && id == 1", |json| Some(json["fields"]["args"][0].as_u64()? == 1 && json["fields"]["id"] == 1)),
+        ("args[0] == 1 && id == 1", |json| {
+            Some(json["fields"]["args"][0].as_u64()? == 1 && json["fields"]["id"] == 1)
+        }),
         ("vec == 1 || common_pid == 1", |json| {
             Some(json["fields"]["vec"] == 1 || json["context"]["pid"].as_i64()? == 1)
         }),
-        (r#"COMM == "init" && CPU == 1"#, |json| Some(json["context"]["comm"] == "init" && json["cpu"] == 1)),
+        (r#"COMM == "init" && CPU == 1"#, |json| {
+            Some(json["context"]["comm"] == "init" && json["cpu"] == 1)
+        }),
         (r#"name ~ "*filp*""#, |json| Some(json["fields"]["name"].as_str()?.contains("filp"))),
         (r#"event ~ "kmem:*free*""#, |json| {
             let event = json["event"].as_str()?;
@@ -187,24 +258,45 @@ fn matrix_of_filtered_dumps() {
 fn filters_join_other_selections() {
     let place = place();
     let all = lines(&json(&place, "a", &[]));
-    let found = lines(&json(&place, "a", &["--filter", "n >= 100", "-e", "wide", "--channel", "main", "--last", "4"]));
+    let found = lines(&json(
+        &place,
+        "a",
+        &["--filter", "n >= 100", "-e", "wide", "--channel", "main", "--last", "4"],
+    ));
     let of = |json: &Value| {
-        n(json).is_some_and(|n| n >= 100) && json["event"] == "testkit:wide" && json["channel"] == "main"
+        n(json).is_some_and(|n| n >= 100)
+            && json["event"] == "testkit:wide"
+            && json["channel"] == "main"
     };
-    let expected: Vec<&String> = all.iter().filter(|(_, json)| of(json)).map(|(line, _)| line).collect();
-    assert_eq!(found.iter().map(|(line, _)| line).collect::<Vec<_>>(), expected[expected.len() - 4..]);
+    let expected: Vec<&String> =
+        all.iter().filter(|(_, json)| of(json)).map(|(line, _)| line).collect();
+    assert_eq!(
+        found.iter().map(|(line, _)| line).collect::<Vec<_>>(),
+        expected[expected.len() - 4..]
+    );
     // A session and CTF on one timeline: the last ones of both.
     let merged = place.ok(&["report", "a", "ctf", "--utc", "--filter", "n & 8"]);
     let last = place.ok(&["report", "a", "ctf", "--utc", "--filter", "n & 8", "--last", "5"]);
     assert!(merged.ends_with(&last) && last.lines().count() == 5);
     // An event that several channels have is shown once, but where the channel decides.
-    let [once, errors] = ["n >= 0", r#"channel == "errors""#].map(|text| place.ok(&["report", "a", "--filter", text]));
+    let [once, errors] = ["n >= 0", r#"channel == "errors""#]
+        .map(|text| place.ok(&["report", "a", "--filter", text]));
     assert_eq!(once, place.ok(&["report", "a"]));
     assert_eq!(errors, place.ok(&["report", "a", "--channel", "errors"]));
     // Files of a folder, and Perfetto.
     place.ok(&["recover", "a", "--to", "text", "-o", "texts", "--filter", "n == 147"]);
     assert_eq!(std::fs::read_to_string(place.at("texts/small.txt")).unwrap().lines().count(), 1);
-    place.ok(&["recover", "a", "k.dat", "--to", "perfetto", "-o", "traces", "--filter", "n == 147 || common_pid == 9"]);
+    place.ok(&[
+        "recover",
+        "a",
+        "k.dat",
+        "--to",
+        "perfetto",
+        "-o",
+        "traces",
+        "--filter",
+        "n == 147 || common_pid == 9",
+    ]);
     let len = |path: &str| std::fs::metadata(place.at(path)).unwrap().len();
     place.ok(&["recover", "a", "--to", "perfetto", "-o", "whole"]);
     assert!(len("traces/small.perfetto-trace") < len("whole/small.perfetto-trace") / 10);
@@ -221,11 +313,18 @@ fn filters_that_cannot_be_used() {
         for verb in ["report", "recover", "convert"] {
             let args = [verb, "a", "--filter", text, "-o", "out"];
             let ran = place.run(if verb == "report" { &args[..4] } else { &args });
-            assert!(ran.status == 2 && ran.out.is_empty() && ran.err.contains(part), "{text}: {ran:?}");
+            assert!(
+                ran.status == 2 && ran.out.is_empty() && ran.err.contains(part),
+                "{text}: {ran:?}"
+            );
         }
     }
     for (input, text, part) in [
-        ("a", "nn == 1", "byte 0: found the name `nn`; expected a field, a context that an event of the input has"),
+        (
+            "a",
+            "nn == 1",
+            "byte 0: found the name `nn`; expected a field, a context that an event of the input has",
+        ),
         ("a", "n > 1 && shrad == 7", "such as shard\n  n > 1 && shrad == 7\n           ^"),
         ("a", "$ctx.n == 1", "found the name `$ctx.n`; expected a context"),
         ("a", "$ctx.shad == 1", "such as $ctx.shard"),
@@ -243,10 +342,16 @@ fn filters_that_cannot_be_used() {
     for (args, formats) in [
         (["recover", "a", "--to", "ctf"], "are for other formats: text, json and perfetto"),
         (["convert", "ctf", "--to", "ctf2"], "are for other formats: text, json and perfetto"),
-        (["recover", "k.dat", "--to", "trace-dat"], "are for other formats: text, json, perfetto, ctf and ctf2"),
+        (
+            ["recover", "k.dat", "--to", "trace-dat"],
+            "are for other formats: text, json, perfetto, ctf and ctf2",
+        ),
     ] {
         let ran = place.run(&[&args[..], &["-o", "out", "--filter", "cpu == 0"]].concat());
-        assert!(ran.status == 1 && ran.err.contains(formats) && ran.err.contains("--filter"), "{args:?}: {ran:?}");
+        assert!(
+            ran.status == 1 && ran.err.contains(formats) && ran.err.contains("--filter"),
+            "{args:?}: {ran:?}"
+        );
     }
     assert!(!place.at("out").exists(), "nothing is written");
     let ran = place.run(&["report", "a", "--filter", "n == 1", "--consume"]);

@@ -1,4 +1,5 @@
-//! `report --follow`: each event of a living session is printed once, in the order of time, and nothing is consumed.
+//! `report --follow`: each event of a living session is printed once, in the order of time, and
+//! nothing is consumed.
 
 use crate::consume::{EVENTS, Had, Recorder, THREADS};
 use crate::support::{Place, Ran, ran};
@@ -21,9 +22,14 @@ struct Follower {
 impl Follower {
     fn start(place: &Place, more: &[&str]) -> Self {
         let mut command = place.command();
-        command.args(["report", "app", "--follow"]).args(more).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .args(["report", "app", "--follow"])
+            .args(more)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         let mut child = command.spawn().expect("lastwords");
-        let (out, mut err) = (child.stdout.take().expect("a pipe"), child.stderr.take().expect("a pipe"));
+        let (out, mut err) =
+            (child.stdout.take().expect("a pipe"), child.stderr.take().expect("a pipe"));
         let lines = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&lines);
         let line = move |line: std::io::Result<String>| {
@@ -49,7 +55,8 @@ impl Follower {
     }
 
     fn signal(&self, name: &str) {
-        let done = Command::new("kill").args([name, &self.child.id().to_string()]).status().expect("kill");
+        let done =
+            Command::new("kill").args([name, &self.child.id().to_string()]).status().expect("kill");
         assert!(done.success());
     }
 
@@ -70,9 +77,10 @@ impl Drop for Follower {
     }
 }
 
-/// Times of day at the beginning of lines do not step back, but once at midnight, and where a thread was interrupted between the
-/// moment when it took the time and the end of its event: later events of other threads are printed before that one. The order of
-/// each thread's own events is checked by [`Had::take`].
+/// Times of day at the beginning of lines do not step back, but once at midnight, and where a
+/// thread was interrupted between the moment when it took the time and the end of its event: later
+/// events of other threads are printed before that one. The order of each thread's own events is
+/// checked by [`Had::take`].
 fn check_order(ran: &Ran) {
     let times: Vec<&str> = ran.out.lines().filter_map(|line| line.split(' ').next()).collect();
     let back = times.windows(2).filter(|pair| pair[0] > pair[1]).count();
@@ -95,10 +103,18 @@ fn every_event_is_printed_once_while_it_is_recorded() {
         had.take(&ran);
         had.check_all();
         check_order(&ran);
-        assert!(ran.err.contains(&format!("{} events printed; nothing lost", THREADS * EVENTS)), "{}", ran.err);
+        assert!(
+            ran.err.contains(&format!("{} events printed; nothing lost", THREADS * EVENTS)),
+            "{}",
+            ran.err
+        );
         let live = lines.iter().filter(|(at, _)| *at < done).count();
         assert!(live > 0, "{reservation}: no line before all was recorded");
-        assert_eq!(place.ok(&["report", "app"]).lines().count() as u64, THREADS * EVENTS, "nothing is consumed");
+        assert_eq!(
+            place.ok(&["report", "app"]).lines().count() as u64,
+            THREADS * EVENTS,
+            "nothing is consumed"
+        );
     }
 }
 
@@ -120,7 +136,8 @@ fn snapshots_and_consumers_take_nothing_from_a_follower_in_silence() {
         had.take(&ran);
         had.check_once();
         check_order(&ran);
-        // A slow machine may free a snapshot before the follower has read its end. Then the follower says so.
+        // A slow machine may free a snapshot before the follower has read its end. Then the
+        // follower says so.
         if had.events.len() as u64 != THREADS * EVENTS {
             assert!(ran.err.contains(", before they were read: "), "{reservation}: {}", ran.err);
         }
@@ -141,7 +158,11 @@ fn what_was_overwritten_before_it_was_printed_is_a_loss() {
         drop(recorder);
         let (_, ran) = follower.end();
         assert_eq!(ran.status, 3, "{reservation}: {}", ran.err);
-        assert!(ran.err.contains(" overwritten-unread (") && ran.err.contains("with losses"), "{}", ran.err);
+        assert!(
+            ran.err.contains(" overwritten-unread (") && ran.err.contains("with losses"),
+            "{}",
+            ran.err
+        );
         let mut had = Had::default();
         had.take(&Ran { status: 0, ..ran });
         had.check_once();
@@ -176,15 +197,22 @@ fn a_selection_holds_in_each_step() {
     drop(recorder);
     let (_, ran) = follower.end();
     assert_eq!(ran.status, 0, "{}", ran.err);
-    let printed: Vec<String> =
-        ran.out.lines().map(|line| line.rsplit('=').next().unwrap_or_default().to_owned()).collect();
+    let printed: Vec<String> = ran
+        .out
+        .lines()
+        .map(|line| line.rsplit('=').next().unwrap_or_default().to_owned())
+        .collect();
     let wanted: Vec<String> = (0..EVENTS).filter(|n| n & 127 == 7).map(|n| n.to_string()).collect();
     assert_eq!(printed, wanted);
     let (_, ran) = newest.end();
     let mut had = Had::default();
     had.take(&ran);
     had.check_once();
-    assert!(!had.events.is_empty() && (had.events.len() as u64) < THREADS * EVENTS, "{} events", had.events.len());
+    assert!(
+        !had.events.is_empty() && (had.events.len() as u64) < THREADS * EVENTS,
+        "{} events",
+        had.events.len()
+    );
     assert!(had.events.contains_key(&(0, EVENTS - 1)), "the newest event of a thread");
 }
 

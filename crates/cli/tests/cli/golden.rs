@@ -1,5 +1,5 @@
-//! Golden tests: the output of the program for sessions that testkit writes is compared byte for byte. To write the
-//! files anew:
+//! Golden tests: the output of the program for sessions that testkit writes is compared byte for
+//! byte. To write the files anew:
 //!
 //!     LASTWORDS_GOLDEN=write cargo test -p lastwords-cli --test cli golden
 
@@ -86,7 +86,12 @@ fn any_bytes_are_an_error_or_evidence() {
         std::fs::write(place.at("damaged"), &bytes).unwrap();
         for args in [&["report", "damaged"][..], &["inspect", "damaged", "--json"]] {
             let ran = place.run(args);
-            assert!(matches!(ran.status, 0 | 1), "step {step} {args:?}: {}\n{}", ran.status, ran.err);
+            assert!(
+                matches!(ran.status, 0 | 1),
+                "step {step} {args:?}: {}\n{}",
+                ran.status,
+                ran.err
+            );
             assert!(!ran.err.contains("panicked"), "step {step} {args:?}: {}", ran.err);
         }
     }

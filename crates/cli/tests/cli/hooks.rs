@@ -1,5 +1,5 @@
-//! The scripts that root runs beside other users (`hooks`): they write through no name that another user has made, and print on one line
-//! what another user named. As root only.
+//! The scripts that root runs beside other users (`hooks`): they write through no name that another
+//! user has made, and print on one line what another user named. As root only.
 
 use crate::recovery::killed;
 use crate::support::{Place, Ran, ran, small, tool};
@@ -43,7 +43,9 @@ fn their_link(to: &Path, path: &Path) {
 
 /// The folders that are in a folder and were not there before.
 fn new_folders(folder: &Path, before: &[String]) -> Vec<PathBuf> {
-    let names = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let names = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap());
     names.filter(|name| !before.contains(name)).map(|name| folder.join(name)).collect()
 }
 
@@ -52,7 +54,12 @@ fn is_roots_alone(folder: &Path) {
     let all = std::iter::once(folder.to_owned()).chain(new_folders(folder, &[]));
     for path in all {
         let meta = path.symlink_metadata().unwrap();
-        assert!(meta.uid() == 0 && meta.mode() & 0o077 == 0, "{}: {:o}", path.display(), meta.mode());
+        assert!(
+            meta.uid() == 0 && meta.mode() & 0o077 == 0,
+            "{}: {:o}",
+            path.display(),
+            meta.mode()
+        );
     }
 }
 
@@ -66,7 +73,11 @@ fn save_trace(place: &Place, shell: &[&str], crash: &str) -> Ran {
     }
     let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
     let mut command = Command::new(shell[0]);
-    command.args(&shell[1..]).arg(hooks().join("kdump/save-trace")).env("PATH", path).env("TZ", "UTC");
+    command
+        .args(&shell[1..])
+        .arg(hooks().join("kdump/save-trace"))
+        .env("PATH", path)
+        .env("TZ", "UTC");
     command.env("LASTWORDS_CRASH_DIR", place.at(crash)).env("LASTWORDS_SAVED", place.at("saved"));
     command.env("LASTWORDS_VMCORE", place.at("dead")).env("LASTWORDS_MEMORY_KB", "4000000");
     let ran = ran(command.output().expect("a shell: cargo xtask setup"));
@@ -86,7 +97,10 @@ fn a_crash_kernel_writes_through_no_name_of_another_user() {
         // Another user makes the folders of the next two minutes, which all may write, with links.
         let times = tool(
             "sh",
-            &["-c", "now=$(date +%s); for i in $(seq 0 120); do TZ=UTC date -d @$((now + i)) +%Y%m%d%H%M%S; done"],
+            &[
+                "-c",
+                "now=$(date +%s); for i in $(seq 0 120); do TZ=UTC date -d @$((now + i)) +%Y%m%d%H%M%S; done",
+            ],
         );
         for (i, time) in times.out.lines().enumerate() {
             let path = place.at(&crash).join(format!("lastwords-{time}"));
@@ -108,8 +122,15 @@ fn a_crash_kernel_writes_through_no_name_of_another_user() {
         let new = new_folders(&place.at(&crash), &before);
         assert_eq!(new.len(), 1, "{ran:?}");
         is_roots_alone(&new[0]);
-        assert!(fs::metadata(new[0].join("report")).unwrap().len() > 0 && new_folders(&new[0], &[]).len() > 1);
-        assert_eq!(fs::read_to_string(place.at("saved")).unwrap(), format!("{}\n", new[0].display()), "{ran:?}");
+        assert!(
+            fs::metadata(new[0].join("report")).unwrap().len() > 0
+                && new_folders(&new[0], &[]).len() > 1
+        );
+        assert_eq!(
+            fs::read_to_string(place.at("saved")).unwrap(),
+            format!("{}\n", new[0].display()),
+            "{ran:?}"
+        );
         // A second hook of the same crash kernel does not save it again.
         assert!(save_trace(&place, shell, &crash).err.contains("already"));
         fs::remove_file(place.at("saved")).unwrap();
@@ -125,13 +146,17 @@ fn a_crash_kernel_makes_missing_folders_but_follows_no_link_of_another_user() {
         save_trace(&place, shell, &format!("{root}/var/crash"));
         assert_eq!(new_folders(&place.at(&root).join("var/crash"), &[]).len(), 1);
         fs::remove_file(place.at("saved")).unwrap();
-        // All may write above the folder, so that another user has made it: a link to a folder of root's.
+        // All may write above the folder, so that another user has made it: a link to a folder of
+        // root's.
         let [open, private] = [format!("open-{number}"), format!("private-{number}")];
         folder(&place.at(&open), 0o1777, 0);
         folder(&place.at(&private), 0o700, 0);
         their_link(&place.at(&private), &place.at(&open).join("crash"));
         let ran = save_trace(&place, shell, &format!("{open}/crash"));
-        assert!(ran.err.contains("the trace is not saved") && !place.at("saved").exists(), "{ran:?}");
+        assert!(
+            ran.err.contains("the trace is not saved") && !place.at("saved").exists(),
+            "{ran:?}"
+        );
         assert!(new_folders(&place.at(&private), &[]).is_empty());
     }
 }
@@ -139,7 +164,9 @@ fn a_crash_kernel_makes_missing_folders_but_follows_no_link_of_another_user() {
 /// Runs a script of the units.
 fn unit(place: &Place, script: &str, more: &[(&str, &Path)]) -> Ran {
     let mut command = Command::new("sh");
-    command.arg(hooks().join("systemd").join(script)).env("LASTWORDS_LIBRARY", hooks().join("systemd"));
+    command
+        .arg(hooks().join("systemd").join(script))
+        .env("LASTWORDS_LIBRARY", hooks().join("systemd"));
     command.env("LASTWORDS_PROGRAM", env!("CARGO_BIN_EXE_lastwords")).current_dir(place.path());
     let all = [
         ("LASTWORDS_PLACES", place.at("places/*")),
@@ -176,10 +203,16 @@ fn names_of_other_users_make_no_lines_in_the_log() {
     let path = format!("{}:{}", place.at("programs").display(), std::env::var("PATH").unwrap());
     let removed = unit(&place, "retain", &[("PATH", Path::new(&path))]);
     assert!(!session.exists(), "{removed:?}");
-    let input = fs::read_to_string(place.at("reports").join(format!("{OTHER}-0123456789abcdef/input"))).unwrap();
+    let input =
+        fs::read_to_string(place.at("reports").join(format!("{OTHER}-0123456789abcdef/input")))
+            .unwrap();
     assert_eq!(input.lines().count(), 1);
-    for line in [&collected, &retained, &removed].iter().flat_map(|ran| ran.out.lines().chain(ran.err.lines())) {
-        let is_ours = line.starts_with(place.path().to_str().unwrap()) || line.starts_with("error: ");
+    for line in [&collected, &retained, &removed]
+        .iter()
+        .flat_map(|ran| ran.out.lines().chain(ran.err.lines()))
+    {
+        let is_ours =
+            line.starts_with(place.path().to_str().unwrap()) || line.starts_with("error: ");
         assert!(is_ours && line.chars().all(|c| !c.is_control() && c != '\u{202e}'), "{line:?}");
     }
     is_roots_alone(&place.at("reports"));
@@ -195,16 +228,22 @@ fn what_is_in_a_users_folder_is_read_with_that_users_rights() {
         let program = place.at("program");
         fs::write(&program, format!("#!/bin/sh\nid -u >> {}\n", log.display())).unwrap();
         fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
-        let ran = unit(&place, "retain", &[("LASTWORDS_PLACES", places), ("LASTWORDS_PROGRAM", &program)]);
+        let ran = unit(
+            &place,
+            "retain",
+            &[("LASTWORDS_PLACES", places), ("LASTWORDS_PROGRAM", &program)],
+        );
         assert_eq!(ran.status, 0, "{ran:?}");
         fs::read_to_string(log).unwrap()
     };
-    // As /run/user/UID/lastwords: the user may mount a file system there, which says that it is root's.
+    // As /run/user/UID/lastwords: the user may mount a file system there, which says that it is
+    // root's.
     folder(&place.at("user"), 0o755, OTHER);
     folder(&place.at("user/lastwords"), 0o755, 0);
     folder(&place.at("user/lastwords/a-0123456789abcdef"), 0o755, 0);
     assert_eq!(as_whom(&place.at("user/lastwords")), format!("{OTHER}\n"));
-    // As /dev/shm/lastwords-UID: a link to a folder of root's, in which the user has made a session.
+    // As /dev/shm/lastwords-UID: a link to a folder of root's, in which the user has made a
+    // session.
     folder(&place.at("shm"), 0o1777, 0);
     folder(&place.at("shm/b-0123456789abcdef"), 0o755, OTHER);
     their_link(&place.at("shm"), &place.at("shm/lastwords-1"));
@@ -225,7 +264,9 @@ fn nothing_is_saved_where_another_user_could_have_made_the_folder() {
         ("save-bundle", "LASTWORDS_STATE", "bundles"),
         ("save-last-boot", "LASTWORDS_STATE", "last-boot"),
     ] {
-        for bad in ["tmp/link", "tmp/link/x", "tmp/nowhere", "tmp/theirs", "tmp/theirs/x", "open/x", "tmp"] {
+        for bad in
+            ["tmp/link", "tmp/link/x", "tmp/nowhere", "tmp/theirs", "tmp/theirs/x", "open/x", "tmp"]
+        {
             // The scripts make a folder below their state, which is private.
             if bad == "tmp" && !below.is_empty() {
                 continue;
@@ -234,7 +275,10 @@ fn nothing_is_saved_where_another_user_could_have_made_the_folder() {
             assert_ne!(ran.status, 0, "{script} {bad}: {ran:?}");
             assert!(new_folders(&place.at("private"), &[]).is_empty(), "{script} {bad}: {ran:?}");
         }
-        assert!(new_folders(&place.at("tmp/theirs"), &[]).is_empty() && new_folders(&place.at("open"), &[]).is_empty());
+        assert!(
+            new_folders(&place.at("tmp/theirs"), &[]).is_empty()
+                && new_folders(&place.at("open"), &[]).is_empty()
+        );
     }
     // Root's own folder, and root's link to it, are good.
     symlink(place.at("private"), place.at("own-link")).unwrap();
@@ -246,7 +290,8 @@ fn nothing_is_saved_where_another_user_could_have_made_the_folder() {
 #[test]
 fn each_service_has_a_sandbox() {
     let files = fs::read_dir(hooks().join("systemd")).unwrap().map(|entry| entry.unwrap().path());
-    let services: Vec<PathBuf> = files.filter(|path| path.extension().is_some_and(|e| e == "service")).collect();
+    let services: Vec<PathBuf> =
+        files.filter(|path| path.extension().is_some_and(|e| e == "service")).collect();
     assert_eq!(services.len(), 4);
     for service in services {
         let text = fs::read_to_string(&service).unwrap();
@@ -267,7 +312,11 @@ fn each_service_has_a_sandbox() {
             "ProtectKernelModules=yes",
             "UMask=0077",
         ] {
-            assert!(text.lines().any(|line| line.starts_with(setting)), "{}: {setting}", service.display());
+            assert!(
+                text.lines().any(|line| line.starts_with(setting)),
+                "{}: {setting}",
+                service.display()
+            );
         }
     }
 }

@@ -16,8 +16,10 @@ fn killed() -> Place {
 
 /// The only session's folder.
 fn folder(place: &Place) -> String {
-    let found =
-        std::fs::read_dir(place.sessions()).unwrap().map(|entry| entry.unwrap().path()).find(|path| path.is_dir());
+    let found = std::fs::read_dir(place.sessions())
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .find(|path| path.is_dir());
     found.unwrap().to_str().unwrap().to_owned()
 }
 
@@ -30,13 +32,23 @@ fn one_that_is_bad_denies_no_other() {
         if garbage {
             std::fs::write(bad.join("session"), [0xa5; 9000]).unwrap();
         }
-        for (verb, strict) in [(&["report"][..], 3), (&["recover", "-o", "out"], 3), (&["inspect"], 0)] {
+        for (verb, strict) in
+            [(&["report"][..], 3), (&["recover", "-o", "out"], 3), (&["inspect"], 0)]
+        {
             let ran = place.run(&[verb, &["sessions"]].concat());
             assert_eq!(ran.status, 0, "{verb:?}: {}", ran.err);
-            assert!(ran.err.contains("error: sessions/zzz-0123456789abcdef: the folder has no session"), "{}", ran.err);
+            assert!(
+                ran.err.contains("error: sessions/zzz-0123456789abcdef: the folder has no session"),
+                "{}",
+                ran.err
+            );
             let _ = std::fs::remove_dir_all(place.at("out"));
             if strict == 3 {
-                assert_eq!(place.run(&[verb, &["sessions", "--strict"]].concat()).status, 3, "{verb:?}");
+                assert_eq!(
+                    place.run(&[verb, &["sessions", "--strict"]].concat()).status,
+                    3,
+                    "{verb:?}"
+                );
                 let _ = std::fs::remove_dir_all(place.at("out"));
             }
         }
@@ -55,16 +67,24 @@ fn what_has_nothing_to_recover_is_a_note() {
     let ran = place.run(&["report", "sessions", "--strict"]);
     assert_eq!(ran.status, 0, "{}", ran.err);
     assert_whole(&ran.out);
-    for remark in ["note: skipped: sessions/README: it is not the folder of a session", "note: skipped: sessions/gone-"]
-    {
+    for remark in [
+        "note: skipped: sessions/README: it is not the folder of a session",
+        "note: skipped: sessions/gone-",
+    ] {
         assert!(ran.err.contains(remark), "{}", ran.err);
     }
     // Asked for by name, it is a loss; alone it is an error.
-    for (args, status) in [(&["app", "gone"][..], 1), (&["gone", "app", "--strict"], 3), (&["sessions", "gone"], 1)] {
+    for (args, status) in
+        [(&["app", "gone"][..], 1), (&["gone", "app", "--strict"], 3), (&["sessions", "gone"], 1)]
+    {
         let ran = place.run(&[&["report"], args].concat());
         assert_eq!(ran.status, status, "{args:?}: {}", ran.err);
         assert_whole(&ran.out);
-        assert!(ran.err.contains("error: ") && ran.err.contains("which is gone"), "{args:?}: {}", ran.err);
+        assert!(
+            ran.err.contains("error: ") && ran.err.contains("which is gone"),
+            "{args:?}: {}",
+            ran.err
+        );
     }
     let ran = place.run(&["report", "gone"]);
     assert!(ran.status == 1 && ran.err.matches("which is gone").count() == 1, "{}", ran.err);
@@ -106,7 +126,11 @@ fn a_session_goes_before_a_path_of_its_name_that_has_no_trace() {
 #[test]
 fn what_is_named_and_not_there_costs_nothing_else() {
     let place = killed();
-    std::fs::write(place.at("core"), lastwords_testkit::elf::core(lastwords_testkit::put::Order::Little, &[])).unwrap();
+    std::fs::write(
+        place.at("core"),
+        lastwords_testkit::elf::core(lastwords_testkit::put::Order::Little, &[]),
+    )
+    .unwrap();
     for words in [["app", "core"], ["core", "app"], ["app", "/no/such/core"]] {
         let ran = place.run(&[&["report"], &words[..]].concat());
         assert_eq!(ran.status, 1, "{words:?}: {}", ran.err);
@@ -116,7 +140,11 @@ fn what_is_named_and_not_there_costs_nothing_else() {
     let ran = place.run(&["inspect", "app", "core", "--json"]);
     assert!(ran.status == 1 && ran.out.contains("\"name\": \"app\""), "{}", ran.err);
     let ran = place.run(&["report", "core", "/no/such/core"]);
-    assert!(ran.status == 1 && ran.out.is_empty() && ran.err.matches("error: ").count() == 2, "{}", ran.err);
+    assert!(
+        ran.status == 1 && ran.out.is_empty() && ran.err.matches("error: ").count() == 2,
+        "{}",
+        ran.err
+    );
 }
 
 #[test]
@@ -125,17 +153,23 @@ fn a_session_given_twice_is_read_once() {
     let folder = folder(&place);
     let name = folder.rsplit('/').next().unwrap();
     tool("cp", &["-r", &folder, place.at("copy").to_str().unwrap()]);
-    for words in [["app", "app"], ["app", &folder], ["sessions", &folder], [&format!("sessions/./{name}"), "sessions"]]
-    {
+    for words in [
+        ["app", "app"],
+        ["app", &folder],
+        ["sessions", &folder],
+        [&format!("sessions/./{name}"), "sessions"],
+    ] {
         let ran = place.run(&[&["report", "--strict"], &words[..]].concat());
         assert_eq!(ran.status, 0, "{words:?}: {}", ran.err);
         assert_whole(&ran.out);
     }
     // A copy elsewhere, and one that has less; the better one is read, whichever comes first.
     for lossy in [false, true] {
-        let streams = std::fs::read_dir(place.at("copy")).unwrap().map(|entry| entry.unwrap().path());
-        for stream in streams.filter(|path| lossy && path.file_name().unwrap().to_str().unwrap().starts_with("stream"))
-        {
+        let streams =
+            std::fs::read_dir(place.at("copy")).unwrap().map(|entry| entry.unwrap().path());
+        for stream in streams.filter(|path| {
+            lossy && path.file_name().unwrap().to_str().unwrap().starts_with("stream")
+        }) {
             std::fs::File::options().write(true).open(stream).unwrap().set_len(4096).unwrap();
         }
         for words in [["app", "copy"], ["copy", "app"]] {
@@ -162,7 +196,9 @@ fn copies_that_differ_are_both_kept_and_told() {
     assert_eq!(count(&["a", "b"]), count(&["a"]) + count(&["b"]));
     let ran = place.run(&["inspect", "a", "b"]);
     assert!(
-        ran.err.contains("session small is in a and in b, and each has events that the other does not have"),
+        ran.err.contains(
+            "session small is in a and in b, and each has events that the other does not have"
+        ),
         "{}",
         ran.err
     );
@@ -178,7 +214,8 @@ fn a_snapshot_is_told_of_where_it_is_not_shown() {
     for args in [&["report", "app"][..], &["recover", "app", "-o", "out"]] {
         let ran = place.run(args);
         assert!(
-            ran.err.contains("note: session app holds a snapshot") && ran.err.contains("--snapshot"),
+            ran.err.contains("note: session app holds a snapshot")
+                && ran.err.contains("--snapshot"),
             "{}",
             ran.err
         );
@@ -198,7 +235,8 @@ fn a_snapshot_that_could_not_be_written_is_not_taken() {
     let _child = start(&place, "shm", "tick");
     place.ok(&["snapshot", "enable"]);
     place.ok(&["snapshot", "take"]);
-    let taken = || place.json(&["inspect", "app", "--json"])["sessions"][0]["snapshots_taken"].clone();
+    let taken =
+        || place.json(&["inspect", "app", "--json"])["sessions"][0]["snapshots_taken"].clone();
     std::fs::create_dir_all(place.at("out/app")).unwrap();
     std::fs::write(place.at("file"), "x").unwrap();
     for out in ["out", "file", "file/below"] {
@@ -232,7 +270,12 @@ fn each_trace_has_its_own_account() {
                 .find_map(|line| line.strip_prefix(&heading))
                 .unwrap_or_else(|| panic!("{args:?}: {}", ran.err))
         };
-        assert_eq!((account("whole"), account("lossy")), ("nothing lost", "with losses"), "{args:?}: {}", ran.err);
+        assert_eq!(
+            (account("whole"), account("lossy")),
+            ("nothing lost", "with losses"),
+            "{args:?}: {}",
+            ran.err
+        );
     }
     let report = place.json(&["inspect", "--json", "whole", "lossy"]);
     let evidence = |at: usize| &report["traces"][at]["evidence"];
@@ -250,7 +293,12 @@ fn data_of_inputs_some_of_which_cannot_be_had_keep_their_layout() {
         serde_json::from_str(&ran.out).unwrap_or_else(|error| panic!("{error}: {}", ran.out))
     };
     let schemas = |report: &serde_json::Value| -> Vec<String> {
-        report["reports"].as_array().unwrap().iter().map(|one| one["schema"].as_str().unwrap().to_owned()).collect()
+        report["reports"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|one| one["schema"].as_str().unwrap().to_owned())
+            .collect()
     };
     for inputs in [["a", "nosuch"], ["nosuch", "a"]] {
         let report = report(&inputs);
@@ -259,7 +307,10 @@ fn data_of_inputs_some_of_which_cannot_be_had_keep_their_layout() {
     }
     let report_of_ctf = report(&["ctf", "nosuch"]);
     assert_eq!(report_of_ctf["schema"], "lastwords.inspect-ctf.v1");
-    assert!(report_of_ctf["faults"][0].as_str().unwrap().starts_with("nosuch: "), "{report_of_ctf}");
+    assert!(
+        report_of_ctf["faults"][0].as_str().unwrap().starts_with("nosuch: "),
+        "{report_of_ctf}"
+    );
     let all = report(&["ctf", "a", "nosuch"]);
     assert_eq!(schemas(&all), ["lastwords.inspect-ctf.v1", "lastwords.inspect.v1"]);
     assert_eq!(all["faults"].as_array().unwrap().len(), 1, "{all}");
@@ -277,15 +328,24 @@ fn every_name_that_there_is_can_be_given() {
     }
     for inputs in [&["all"][..], &["all/one", "all/two/."]] {
         let ran = place.run(&[&["report", "-s", "zzz"], inputs].concat());
-        assert!(ran.status == 1 && ran.err.contains("no session is called zzz; there are: one, two\n"), "{}", ran.err);
-        assert_eq!(place.ok(&[&["report", "-s", "two"], inputs].concat()).lines().count(), 3, "{inputs:?}");
+        assert!(
+            ran.status == 1 && ran.err.contains("no session is called zzz; there are: one, two\n"),
+            "{}",
+            ran.err
+        );
+        assert_eq!(
+            place.ok(&[&["report", "-s", "two"], inputs].concat()).lines().count(),
+            3,
+            "{inputs:?}"
+        );
     }
 }
 
 #[test]
 fn the_accounts_of_several_kernels_say_whose_they_are() {
     let place = Place::new();
-    let corpus = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/trace_dat/small-7");
+    let corpus = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../fuzz/corpus/trace_dat/small-7");
     for name in ["one.dat", "two.dat"] {
         std::fs::copy(&corpus, place.at(name)).unwrap();
     }
@@ -299,16 +359,24 @@ fn the_accounts_of_several_kernels_say_whose_they_are() {
 #[test]
 fn a_sub_buffer_that_cannot_be_decoded_is_of_its_own_instance() {
     let place = Place::new();
-    let corpus = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/trace_dat/small-7");
+    let corpus = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../fuzz/corpus/trace_dat/small-7");
     let mut file = std::fs::read(corpus).unwrap();
-    // The top level's second sub-buffer of CPU 0 tells of lost events no more, the first event of the instance has no length.
+    // The top level's second sub-buffer of CPU 0 tells of lost events no more, the first event of
+    // the instance has no length.
     let (commit, event) = (12_296, 24_592);
-    assert_eq!((&file[commit..commit + 4], file[event]), (&[0x1c, 0, 0, 0xc0][..], 0), "the corpus is another");
+    assert_eq!(
+        (&file[commit..commit + 4], file[event]),
+        (&[0x1c, 0, 0, 0xc0][..], 0),
+        "the corpus is another"
+    );
     file[commit + 3] = 0;
     file[event] ^= 0xff;
     std::fs::write(place.at("k.dat"), file).unwrap();
-    for args in [&["report", "k.dat", "-s", "top", "-s", "extra"][..], &["convert", "k.dat", "-o", "-", "--to", "json"]]
-    {
+    for args in [
+        &["report", "k.dat", "-s", "top", "-s", "extra"][..],
+        &["convert", "k.dat", "-o", "-", "--to", "json"],
+    ] {
         let ran = place.run(args);
         for account in ["top: nothing lost", "extra: sub-buffers: 1 invalid; with losses"] {
             assert!(ran.err.contains(account), "{args:?}: {}", ran.err);
@@ -316,7 +384,8 @@ fn a_sub_buffer_that_cannot_be_decoded_is_of_its_own_instance() {
     }
 }
 
-/// A name stands for the newest session; the note says how to read all of that name, and that works.
+/// A name stands for the newest session; the note says how to read all of that name, and that
+/// works.
 #[test]
 fn all_sessions_of_a_name_are_read_from_their_folder() {
     let place = Place::new();
@@ -326,7 +395,9 @@ fn all_sessions_of_a_name_are_read_from_their_folder() {
     let folder = place.sessions().display().to_string();
     let way = format!("(all that are there: {folder} --session small)");
     assert!(
-        one.status == 0 && one.err.contains("2 sessions are called small") && one.err.contains(&way),
+        one.status == 0
+            && one.err.contains("2 sessions are called small")
+            && one.err.contains(&way),
         "{}",
         one.err
     );

@@ -13,7 +13,8 @@ fn activity(place: &Place, args: &[&str]) -> Value {
     of.into_iter().find(|activity| activity.is_object()).expect("an activity")
 }
 
-/// The events that `report` prints, each in a line: of a session also the copies that another channel has.
+/// The events that `report` prints, each in a line: of a session also the copies that another
+/// channel has.
 fn printed(place: &Place, args: &[&str]) -> u64 {
     let style: &[&str] = if args[0] == "k.dat" { &[] } else { &["--style", "babeltrace"] };
     let text = place.run(&[&["report"], args, style].concat()).out;
@@ -27,21 +28,34 @@ fn counts_are_those_that_report_prints() {
         let activity = activity(&place, &[input]);
         assert_eq!(activity["total"], printed(&place, &[input]), "{input}");
         assert_eq!(activity["selected"], false);
-        let columns = activity["histogram"].as_array().unwrap().iter().map(|count| count.as_u64().unwrap());
+        let columns =
+            activity["histogram"].as_array().unwrap().iter().map(|count| count.as_u64().unwrap());
         assert_eq!(activity["total"], columns.sum::<u64>(), "{input}");
         let events = activity["events"].as_array().unwrap();
-        assert!(!events.is_empty() && events.is_sorted_by_key(|event| u64::MAX - event["count"].as_u64().unwrap()));
+        assert!(
+            !events.is_empty()
+                && events.is_sorted_by_key(|event| u64::MAX - event["count"].as_u64().unwrap())
+        );
         for event in events {
             let name = event["name"].as_str().unwrap();
-            let of_name =
-                events.iter().filter(|event| event["name"] == name).map(|event| event["count"].as_u64().unwrap());
-            assert_eq!(of_name.sum::<u64>(), printed(&place, &[input, "-e", name]), "{input}: {name}");
+            let of_name = events
+                .iter()
+                .filter(|event| event["name"] == name)
+                .map(|event| event["count"].as_u64().unwrap());
+            assert_eq!(
+                of_name.sum::<u64>(),
+                printed(&place, &[input, "-e", name]),
+                "{input}: {name}"
+            );
         }
     }
-    let babeltrace = tool("babeltrace2", &["--clock-seconds", "--no-delta", place.at("ctf").to_str().unwrap()]).out;
+    let babeltrace =
+        tool("babeltrace2", &["--clock-seconds", "--no-delta", place.at("ctf").to_str().unwrap()])
+            .out;
     let activity = activity(&place, &["ctf"]);
     assert_eq!(activity["total"], babeltrace.lines().count());
-    let time = |line: Option<&str>| line.unwrap().split(['[', ']']).nth(1).unwrap().replace('.', "");
+    let time =
+        |line: Option<&str>| line.unwrap().split(['[', ']']).nth(1).unwrap().replace('.', "");
     assert_eq!(activity["begin_ns"], time(babeltrace.lines().next()));
     assert_eq!(activity["end_ns"], time(babeltrace.lines().last()));
 }
@@ -51,18 +65,24 @@ fn a_selection_is_counted_and_said() {
     let place = place();
     for (input, name) in [("a", "wide"), ("ctf", "testkit:varied"), ("k.dat", "sched:*")] {
         let whole = activity(&place, &[input]);
-        for options in [&["-e", name][..], &["--cpu", "0"], &["--last", "9"], &["--filter", "cpu == 0"]] {
+        for options in
+            [&["-e", name][..], &["--cpu", "0"], &["--last", "9"], &["--filter", "cpu == 0"]]
+        {
             let args = [&[input], options].concat();
             let selected = activity(&place, &args);
             assert_eq!(selected["selected"], true);
             assert_eq!(selected["total"], printed(&place, &args), "{args:?}");
             assert!(selected["total"].as_u64() <= whole["total"].as_u64(), "{args:?}");
             let text = place.run(&[&["inspect"], &args[..]].concat()).out;
-            assert!(text.contains("selected by the options; losses and rings are those of all"), "{text}");
+            assert!(
+                text.contains("selected by the options; losses and rings are those of all"),
+                "{text}"
+            );
         }
     }
-    let of_channels =
-        |args: &[&str]| place.json(&[&["inspect", "a", "--json"], args].concat())["sessions"][0]["events"].clone();
+    let of_channels = |args: &[&str]| {
+        place.json(&[&["inspect", "a", "--json"], args].concat())["sessions"][0]["events"].clone()
+    };
     assert_eq!(of_channels(&["-e", "wide"]), of_channels(&[]));
     let ran = place.run(&["inspect", "a", "-e", "nothing"]);
     assert!(ran.status == 1 && ran.err.contains("no event is called nothing"), "{}", ran.err);
@@ -73,19 +93,29 @@ fn text_has_span_rate_and_reasons_and_no_internals() {
     let place = place();
     for input in ["a", "ctf", "k.dat"] {
         let text = place.ok(&["inspect", input]);
-        for words in
-            ["  time       ", "  events     ", "  rate       ", "a column is ", "  losses     ", "COUNT  EVENT"]
-        {
+        for words in [
+            "  time       ",
+            "  events     ",
+            "  rate       ",
+            "a column is ",
+            "  losses     ",
+            "COUNT  EVENT",
+        ] {
             assert!(text.contains(words), "{input}: no {words} in\n{text}");
         }
-        assert!(text.contains('█') && text.lines().all(|line| line.chars().count() <= 160), "{input}:\n{text}");
+        assert!(
+            text.contains('█') && text.lines().all(|line| line.chars().count() <= 160),
+            "{input}:\n{text}"
+        );
         for words in ["positions ", "known to ", "reservation,", "0x"] {
             assert!(!text.contains(words), "{input}: {words} in\n{text}");
         }
     }
     let text = place.ok(&["inspect", "a"]);
     assert!(
-        text.contains("channel main, CPU 0: 4.00 KiB of older events overwritten, because the ring was full"),
+        text.contains(
+            "channel main, CPU 0: 4.00 KiB of older events overwritten, because the ring was full"
+        ),
         "{text}"
     );
     let verbose = place.ok(&["inspect", "a", "--verbose"]);
@@ -94,11 +124,16 @@ fn text_has_span_rate_and_reasons_and_no_internals() {
     }
 }
 
-/// A kernel's trace whose clock counts events, as trace-cmd writes it: the machine's clock is that of each buffer.
+/// A kernel's trace whose clock counts events, as trace-cmd writes it: the machine's clock is that
+/// of each buffer.
 fn of_a_counter(place: &Place) {
     let mut bytes = std::fs::read(place.at("k.dat")).unwrap();
-    for (was, is) in [(&b"[local] global counter"[..], &b"local global [counter]"[..]), (b"lastwords", b"trace-cmd")] {
-        let at = bytes.windows(was.len()).position(|part| part == was).expect("the words of the file");
+    for (was, is) in [
+        (&b"[local] global counter"[..], &b"local global [counter]"[..]),
+        (b"lastwords", b"trace-cmd"),
+    ] {
+        let at =
+            bytes.windows(was.len()).position(|part| part == was).expect("the words of the file");
         bytes[at..at + was.len()].copy_from_slice(is);
     }
     std::fs::write(place.at("k.dat"), bytes).unwrap();
@@ -117,10 +152,17 @@ fn a_clock_that_counts_no_nanoseconds_has_ticks() {
         let ran = place.run(&["inspect", input]);
         let time = format!("time       {begin} to {end} in ticks of the clock ({took} ticks)\n");
         let column = format!("a column is {} ticks; ", of["column_ns"]);
-        assert!(ran.out.contains(&time) && ran.out.contains(&column), "{time}{column}\n{}", ran.out);
+        assert!(
+            ran.out.contains(&time) && ran.out.contains(&column),
+            "{time}{column}\n{}",
+            ran.out
+        );
         // The readings are those that the kernel's text has.
         let text = place.run(&["report", "k.dat"]).out;
-        assert!(text.contains(&format!(" {begin}: ")) && text.contains(&format!(" {end}: ")), "{text}");
+        assert!(
+            text.contains(&format!(" {begin}: ")) && text.contains(&format!(" {end}: ")),
+            "{text}"
+        );
         assert!(!ran.err.contains("nanoseconds"), "{}", ran.err);
     }
     assert_eq!(activity(&place, &["a"])["unit"], "ns");
@@ -132,7 +174,9 @@ fn ticks_select_and_are_printed() {
     let place = place();
     of_a_counter(&place);
     let text = place.run(&["report", "k.dat"]).out;
-    let tick = |line: &str| -> i64 { line.split(": ").next().unwrap().rsplit(' ').next().unwrap().parse().unwrap() };
+    let tick = |line: &str| -> i64 {
+        line.split(": ").next().unwrap().rsplit(' ').next().unwrap().parse().unwrap()
+    };
     let ticks: Vec<i64> = text.lines().filter(|line| line.contains(" [00")).map(tick).collect();
     let column = |name: &str| place.ok(&["report", "k.dat", "-F", name]);
     let lines = |ticks: &[i64]| ticks.iter().map(|tick| format!("{tick}\n")).collect::<String>();
@@ -145,7 +189,11 @@ fn ticks_select_and_are_printed() {
     assert!(later < ticks.len() && selected.lines().count() == later, "{selected}");
     for moment in ["-2s", "1.5", "2026-11-21T09:08:31Z"] {
         let ran = place.run(&["report", "k.dat", "--until", moment]);
-        assert!(ran.status == 1 && ran.err.contains("give --since and --until in ticks"), "{moment}: {}", ran.err);
+        assert!(
+            ran.status == 1 && ran.err.contains("give --since and --until in ticks"),
+            "{moment}: {}",
+            ran.err
+        );
     }
 }
 
@@ -159,8 +207,13 @@ fn the_last_events_are_those_of_each_clock() {
         of.map(|one| one.pointer(at).and_then(Value::as_u64).expect("a number")).collect()
     };
     // The session and the CTF trace have related clocks.
-    let [sessions, ctf] = ["sessions", "traces"].map(|list| totals(list, "/activity/total").iter().sum::<u64>());
-    assert_eq!((sessions + ctf, totals("kernels", "/instances/0/activity/total")), (3, vec![3]), "{report}");
+    let [sessions, ctf] =
+        ["sessions", "traces"].map(|list| totals(list, "/activity/total").iter().sum::<u64>());
+    assert_eq!(
+        (sessions + ctf, totals("kernels", "/instances/0/activity/total")),
+        (3, vec![3]),
+        "{report}"
+    );
 }
 
 #[test]
@@ -168,14 +221,25 @@ fn times_beyond_64_bits_are_a_loss() {
     let place = place();
     let path = place.at("ctf/metadata");
     let metadata = std::fs::read_to_string(&path).unwrap();
-    let freq = metadata.split("freq = ").nth(1).and_then(|rest| rest.split(';').next()).expect("a frequency");
+    let freq = metadata
+        .split("freq = ")
+        .nth(1)
+        .and_then(|rest| rest.split(';').next())
+        .expect("a frequency");
     std::fs::write(&path, metadata.replace(&format!("freq = {freq};"), "freq = 1;")).unwrap();
     for verb in ["report", "inspect"] {
         let ran = place.run(&[verb, "ctf"]);
-        assert!(ran.status == 1 && (ran.out + &ran.err).contains("with losses"), "{verb}: {}", ran.err);
+        assert!(
+            ran.status == 1 && (ran.out + &ran.err).contains("with losses"),
+            "{verb}: {}",
+            ran.err
+        );
     }
     let text = place.run(&["inspect", "ctf"]).out;
-    assert!(text.contains("not decoded: ctf/") && text.contains(" outside of the times of 64 bits"), "{text}");
+    assert!(
+        text.contains("not decoded: ctf/") && text.contains(" outside of the times of 64 bits"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -198,9 +262,15 @@ fn one_event_is_one_and_has_no_rate() {
     let place = place();
     let text = place.ok(&["inspect", "k.dat", "--last", "1"]);
     let lines = || text.lines().map(str::trim);
-    assert!(lines().any(|line| line.starts_with("time ") && line.ends_with(" s (one moment)")), "{text}");
+    assert!(
+        lines().any(|line| line.starts_with("time ") && line.ends_with(" s (one moment)")),
+        "{text}"
+    );
     assert!(lines().any(|line| line.starts_with("events     1, selected by")), "{text}");
-    assert!(!lines().any(|line| line.starts_with("rate ") || line.starts_with("a column is")), "{text}");
+    assert!(
+        !lines().any(|line| line.starts_with("rate ") || line.starts_with("a column is")),
+        "{text}"
+    );
     small(&place, "small", 7);
     let text = place.run(&["inspect", "./small", "--since", "2100-01-01"]).out;
     assert!(!text.contains("\nevents\n") && text.contains("\nchannels\n"), "{text}");
@@ -218,6 +288,10 @@ fn lttng_has_what_report_prints_and_its_path_is_shown() {
         (&events.len().into(), &lost.into())
     );
     let text = place.ok(&["inspect", path]);
-    assert!(text.contains("sh\\u{1b}m: memory of LTTng's user-space tracer") && !text.contains('\u{1b}'), "{text}");
+    assert!(
+        text.contains("sh\\u{1b}m: memory of LTTng's user-space tracer")
+            && !text.contains('\u{1b}'),
+        "{text}"
+    );
     assert!(text.contains(&format!("losses     {lost} events lost\n")), "{text}");
 }

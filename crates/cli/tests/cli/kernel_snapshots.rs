@@ -1,4 +1,5 @@
-//! The folder of a snapshot that a trigger of the kernel took. That the kernel takes them is a part of `cargo xtask lab --scenario record`.
+//! The folder of a snapshot that a trigger of the kernel took. That the kernel takes them is a part
+//! of `cargo xtask lab --scenario record`.
 
 use crate::record::{self, kills, wait_for_instance};
 use crate::stream::{KILL, numbered};
@@ -29,7 +30,11 @@ fn the_events_of_the_window_are_shown_and_all_with_whole() {
     let folder = place.at("k.dat.snapshot-1");
     fs::create_dir(&folder).unwrap();
     fs::rename(place.at("k.dat"), folder.join("trace.dat")).unwrap();
-    assert_eq!(kills(&folder.join("trace.dat")), (0..1500).collect::<Vec<_>>(), "trace-cmd reads all of it");
+    assert_eq!(
+        kills(&folder.join("trace.dat")),
+        (0..1500).collect::<Vec<_>>(),
+        "trace-cmd reads all of it"
+    );
     let shown = |options: &[&str]| -> Vec<u64> {
         let text = place.ok(&[&["report", folder.to_str().unwrap()], options].concat());
         let number = |line: &str| {
@@ -53,7 +58,10 @@ fn the_events_of_the_window_are_shown_and_all_with_whole() {
         assert_eq!(shown(&["--whole"]), (0..1500).collect::<Vec<_>>(), "{begin:?} {end:?}");
         let told = place.run(&["report", folder.to_str().unwrap()]).err;
         assert!(told.contains("snapshot 1, which syscalls:sys_enter_kill took"), "{told}");
-        assert!(told.contains("no trigger was set for 2.500 s before it, 1.000 s of it for the limit"), "{told}");
+        assert!(
+            told.contains("no trigger was set for 2.500 s before it, 1.000 s of it for the limit"),
+            "{told}"
+        );
         assert_eq!(told.contains("only the window"), begin.is_some() || end.is_some(), "{told}");
     }
     fs::write(folder.join("snapshot.json"), "{}").unwrap();

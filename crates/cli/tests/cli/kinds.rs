@@ -1,4 +1,5 @@
-//! Inputs of several kinds at once, in one folder, and in each format; what cannot be done is refused before anything is written.
+//! Inputs of several kinds at once, in one folder, and in each format; what cannot be done is
+//! refused before anything is written.
 
 use crate::support::{Place, small};
 use std::collections::BTreeMap;
@@ -26,7 +27,9 @@ fn counted(lines: &str) -> BTreeMap<&str, usize> {
 /// Cuts off the time since the line before, which depends on that line.
 fn without_delta(lines: &str) -> String {
     let cut = |line: &str| match line.split_once(" (+") {
-        Some((time, rest)) => format!("{time}{}", rest.split_once(')').map_or("", |(_, rest)| rest)),
+        Some((time, rest)) => {
+            format!("{time}{}", rest.split_once(')').map_or("", |(_, rest)| rest))
+        }
         None => line.to_owned(),
     };
     lines.lines().map(|line| cut(line) + "\n").collect()
@@ -36,7 +39,8 @@ fn without_delta(lines: &str) -> String {
 fn a_session_and_ctf_are_merged_by_time() {
     let place = place();
     let all = place.ok(&["report", "a", "ctf", "--utc"]);
-    let [own, ctf] = ["a", "ctf"].map(|input| place.ok(&["report", input, "--utc", "--style", "fields"]));
+    let [own, ctf] =
+        ["a", "ctf"].map(|input| place.ok(&["report", input, "--utc", "--style", "fields"]));
     assert_eq!(counted(&all), counted(&(own.clone() + &ctf)));
     // The sample ends with events of the next day.
     let first_day = all.lines().take_while(|line| line.starts_with("22:"));
@@ -58,7 +62,10 @@ fn a_session_and_ctf_are_merged_by_time() {
     let expected: Vec<&str> = all.lines().skip(all.lines().count() - 9).collect();
     assert_eq!(last.lines().collect::<Vec<_>>(), expected);
     let some = place.ok(&["report", "ctf", "a", "--utc", "-e", "wide"]);
-    assert_eq!(some.lines().count(), all.lines().filter(|line| line.contains(" testkit:wide: ")).count());
+    assert_eq!(
+        some.lines().count(),
+        all.lines().filter(|line| line.contains(" testkit:wide: ")).count()
+    );
     // In the other order, those of one time change their places.
     let other = place.ok(&["report", "ctf", "a", "--utc"]);
     assert_eq!(counted(&without_delta(&other)), counted(&without_delta(&all)));
@@ -88,8 +95,12 @@ fn a_folder_is_searched_for_every_kind() {
     assert_eq!(ran.status, 0, "{}", ran.err);
     assert!(ran.err.contains("note: skipped: ./notes.txt"), "{}", ran.err);
     let report: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
-    let schemas: Vec<_> = report["reports"].as_array().unwrap().iter().map(|report| &report["schema"]).collect();
-    assert_eq!(schemas, ["lastwords.inspect-kernel.v2", "lastwords.inspect-ctf.v1", "lastwords.inspect.v1"]);
+    let schemas: Vec<_> =
+        report["reports"].as_array().unwrap().iter().map(|report| &report["schema"]).collect();
+    assert_eq!(
+        schemas,
+        ["lastwords.inspect-kernel.v2", "lastwords.inspect-ctf.v1", "lastwords.inspect.v1"]
+    );
     place.ok(&["recover", ".", "-o", "out"]);
     for made in ["out/small/metadata", "out/ctf/metadata", "out/trace.dat"] {
         assert!(place.at(made).is_file(), "{made}");
@@ -111,19 +122,32 @@ fn what_a_format_does_not_hold_is_named_or_refused_before_it_is_written() {
     let ran = place.run(&["recover", "a", "ctf", "k.dat", "--to", "trace-dat", "-o", "some"]);
     assert_eq!(ran.status, 1, "only some of what was named is in it: {}", ran.err);
     for name in ["session small", "ctf"] {
-        let note = format!("error: {name} is not in it: a session, of LTTng too, or a CTF trace is written as");
+        let note = format!(
+            "error: {name} is not in it: a session, of LTTng too, or a CTF trace is written as"
+        );
         assert!(ran.err.contains(&note), "{}", ran.err);
     }
-    assert_eq!(std::fs::read_dir(place.at("some")).unwrap().count(), 1, "the file with all instances");
+    assert_eq!(
+        std::fs::read_dir(place.at("some")).unwrap().count(),
+        1,
+        "the file with all instances"
+    );
     place.ok(&["recover", "a", "ctf", "k.dat", "--to", "perfetto", "-o", "all"]);
-    assert_eq!(std::fs::read_dir(place.at("all")).unwrap().count(), 4, "a session, a folder of CTF, and two instances");
+    assert_eq!(
+        std::fs::read_dir(place.at("all")).unwrap().count(),
+        4,
+        "a session, a folder of CTF, and two instances"
+    );
     for (args, why) in [
         (
             &["recover", "a", "ctf", "--to", "trace-dat", "-o", "no"][..],
             "a CTF trace is written as ctf, ctf2, json, text or perfetto",
         ),
         (&["convert", "ctf", "-o", "no.dat"], "is written as ctf, ctf2, json, text or perfetto"),
-        (&["convert", "a", "k.dat", "-o", "no.perfetto-trace"], "its clock's relation to real time is not known"),
+        (
+            &["convert", "a", "k.dat", "-o", "no.perfetto-trace"],
+            "its clock's relation to real time is not known",
+        ),
         (&["convert", "a", "-o", "no.json", "--with-log"], "--with-log is for a kernel's memory"),
         (&["recover", "a", "-o", "no", "--last", "3"], "CTF is copied packet by packet"),
         (&["recover", "a", "k.dat", "-o", "no", "--cpu", "99"], "packet by packet"),
@@ -139,9 +163,12 @@ fn what_a_format_does_not_hold_is_named_or_refused_before_it_is_written() {
 fn the_ending_of_the_output_names_the_format() {
     let place = place();
     for verb in ["convert", "recover"] {
-        for (out, begin) in
-            [("x.json", "{\"schema\""), ("x.jsonl", "{\"schema\""), ("x.txt", "22:13:"), ("x.pftrace", "")]
-        {
+        for (out, begin) in [
+            ("x.json", "{\"schema\""),
+            ("x.jsonl", "{\"schema\""),
+            ("x.txt", "22:13:"),
+            ("x.pftrace", ""),
+        ] {
             place.ok(&[verb, "a", "-o", out]);
             let made = std::fs::read(place.at(out)).unwrap();
             assert!(made.starts_with(begin.as_bytes()), "{verb} {out}");
@@ -174,9 +201,13 @@ fn force_replaces_neither_inputs_nor_what_is_not_ours() {
     std::fs::create_dir(place.at("in")).unwrap();
     place.ok(&["convert", "a", "-o", "in/ctf"]);
     let all = |folder: &str| {
-        let mut files: Vec<_> = std::fs::read_dir(place.at(folder)).unwrap().map(|e| e.unwrap().path()).collect();
+        let mut files: Vec<_> =
+            std::fs::read_dir(place.at(folder)).unwrap().map(|e| e.unwrap().path()).collect();
         files.sort();
-        files.iter().map(|path| (path.clone(), std::fs::read(path).unwrap_or_default())).collect::<Vec<_>>()
+        files
+            .iter()
+            .map(|path| (path.clone(), std::fs::read(path).unwrap_or_default()))
+            .collect::<Vec<_>>()
     };
     let before = all("in/ctf");
     std::os::unix::fs::symlink(place.at("in/ctf"), place.at("link")).unwrap();
@@ -189,7 +220,11 @@ fn force_replaces_neither_inputs_nor_what_is_not_ours() {
         ["convert", "k.dat", "-o", "k.dat"],
     ] {
         let ran = place.run(&[&args[..], &["--force"]].concat());
-        assert!(ran.status == 1 && ran.err.contains("does not replace the input"), "{args:?}: {}", ran.err);
+        assert!(
+            ran.status == 1 && ran.err.contains("does not replace the input"),
+            "{args:?}: {}",
+            ran.err
+        );
         assert!(all("in/ctf") == before && place.at("k.dat").is_file(), "{args:?}");
     }
     // A command that is refused for another reason leaves the file that is in the way.
@@ -201,7 +236,11 @@ fn force_replaces_neither_inputs_nor_what_is_not_ours() {
     place.ok(&["convert", "a", "-o", "home"]);
     std::fs::write(place.at("home/thesis"), "mine").unwrap();
     let ran = place.run(&["convert", "a", "-o", "home", "--force"]);
-    assert!(ran.status == 1 && ran.err.contains("thesis in it is no part of a CTF trace"), "{}", ran.err);
+    assert!(
+        ran.status == 1 && ran.err.contains("thesis in it is no part of a CTF trace"),
+        "{}",
+        ran.err
+    );
     assert!(place.at("home/thesis").is_file() && place.at("home/metadata").is_file());
     // A FIFO is written into, and stays one.
     let fifo = place.at("fifo");
@@ -214,19 +253,31 @@ fn force_replaces_neither_inputs_nor_what_is_not_ours() {
     assert!(reader.join().unwrap().starts_with(b"{\"schema\""));
     assert!(std::os::unix::fs::FileTypeExt::is_fifo(&fifo.symlink_metadata().unwrap().file_type()));
     let ran = place.run(&["convert", "k.dat", "-o", "fifo", "--force"]);
-    assert!(ran.status == 1 && ran.err.contains("a device or a FIFO takes text, json and perfetto"), "{}", ran.err);
+    assert!(
+        ran.status == 1 && ran.err.contains("a device or a FIFO takes text, json and perfetto"),
+        "{}",
+        ran.err
+    );
 }
 
 #[test]
 fn other_files_are_told_by_what_they_look_like() {
     let place = Place::new();
-    for (bytes, words) in
-        [(&b"\x1f\x8b\x08\0\0\0"[..], "gzip data: decompress it first"), (b"some text", "text"), (b"", "empty")]
-    {
+    for (bytes, words) in [
+        (&b"\x1f\x8b\x08\0\0\0"[..], "gzip data: decompress it first"),
+        (b"some text", "text"),
+        (b"", "empty"),
+    ] {
         std::fs::write(place.at("file"), bytes).unwrap();
-        for verb in [&["report"][..], &["inspect"], &["recover", "-o", "no"], &["convert", "-o", "no"]] {
+        for verb in
+            [&["report"][..], &["inspect"], &["recover", "-o", "no"], &["convert", "-o", "no"]]
+        {
             let ran = place.run(&[verb, &["file"]].concat());
-            assert!(ran.status == 1 && ran.err.contains(&format!("file: this is {words}")), "{verb:?}: {}", ran.err);
+            assert!(
+                ran.status == 1 && ran.err.contains(&format!("file: this is {words}")),
+                "{verb:?}: {}",
+                ran.err
+            );
             assert!(ran.err.contains("a folder of CTF") && !place.at("no").exists(), "{}", ran.err);
         }
     }
@@ -238,7 +289,9 @@ fn other_files_are_told_by_what_they_look_like() {
 #[test]
 fn one_selection_for_all_kinds() {
     let place = place();
-    let count = |args: &[&str]| place.ok(&[&["report"], args].concat()).lines().filter(|l| !l.starts_with('#')).count();
+    let count = |args: &[&str]| {
+        place.ok(&[&["report"], args].concat()).lines().filter(|l| !l.starts_with('#')).count()
+    };
     for input in ["a", "ctf"] {
         assert!(count(&[input, "-e", "wide"]) > 0, "{input}");
         assert_eq!(count(&[input, "-e", "wide"]), count(&[input, "-e", "testkit:wide"]), "{input}");
@@ -251,17 +304,26 @@ fn one_selection_for_all_kinds() {
         let ran = place.run(&["report", input, "-e", "nothing"]);
         assert!(ran.status == 1 && ran.err.contains("note: no event "), "{input}: {}", ran.err);
         for wrong in [["-e", "[a"], ["--session", "x["], ["--cpu", "3-1"]] {
-            assert_eq!(place.run(&[&["report", input], &wrong[..]].concat()).status, 2, "{wrong:?}");
+            assert_eq!(
+                place.run(&[&["report", input], &wrong[..]].concat()).status,
+                2,
+                "{wrong:?}"
+            );
         }
     }
     // A time as it is printed.
     let all = place.ok(&["report", "k.dat"]);
-    let time = |line: &str| line.split(": ").next().and_then(|head| head.rsplit(' ').next()).unwrap().to_owned();
+    let time = |line: &str| {
+        line.split(": ").next().and_then(|head| head.rsplit(' ').next()).unwrap().to_owned()
+    };
     let events: Vec<&str> = all.lines().filter(|line| !line.starts_with('#')).collect();
     let since = time(events[events.len() / 2]);
     let from = place.ok(&["report", "k.dat", "--since", &since]);
     let from: Vec<&str> = from.lines().filter(|line| !line.starts_with('#')).collect();
-    assert!(from.len() < events.len() && events.ends_with(&from) && time(from[0]) == since, "{since}: {from:?}");
+    assert!(
+        from.len() < events.len() && events.ends_with(&from) && time(from[0]) == since,
+        "{since}: {from:?}"
+    );
     let ran = place.run(&["report", "k.dat", "--since", "99999999"]);
     assert!(ran.status == 1 && ran.err.contains("no event is left"), "{}", ran.err);
 }
@@ -288,7 +350,8 @@ fn one_json_file_of_a_kernels_trace_and_others_is_in_order_of_time() {
     place.ok(&["convert", "k.dat", "--instance", "top", "-o", "later"]);
     let metadata = std::fs::read_to_string(place.at("later/metadata")).unwrap();
     assert_eq!(metadata.matches("offset = 0;").count(), 1, "{metadata}");
-    std::fs::write(place.at("later/metadata"), metadata.replace("offset = 0;", "offset = 500000;")).unwrap();
+    std::fs::write(place.at("later/metadata"), metadata.replace("offset = 0;", "offset = 500000;"))
+        .unwrap();
     let events = |inputs: &[&str]| -> Vec<serde_json::Value> {
         let lines = place.run(&[&["convert", "--to", "json", "-o", "-"], inputs].concat()).out;
         lines.lines().skip(1).map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -313,7 +376,11 @@ fn one_json_file_of_a_kernels_trace_and_others_is_in_order_of_time() {
     assert_eq!(found, expected);
     // One selection for all: names, and the last of them.
     let wake = events(&["a", "k.dat", "later", "-e", "sched:wake", "-e", "wide"]);
-    assert!(wake.iter().all(|event| ["sched:wake", "testkit:wide"].map(Some).contains(&event["event"].as_str())));
+    assert!(
+        wake.iter().all(|event| ["sched:wake", "testkit:wide"]
+            .map(Some)
+            .contains(&event["event"].as_str()))
+    );
     assert_eq!(
         events(&["a", "k.dat", "later", "-e", "sched:wake", "-e", "wide", "--last", "5"]),
         wake[wake.len() - 5..]
@@ -325,9 +392,14 @@ fn the_last_events_of_several_instances_are_those_of_all() {
     let place = place();
     let lines = |args: &[&str]| -> Vec<String> {
         let text = place.ok(&[&["report"], args].concat());
-        text.lines().filter(|line| !line.starts_with('#') && !line.contains(" [LOST ")).map(str::to_owned).collect()
+        text.lines()
+            .filter(|line| !line.starts_with('#') && !line.contains(" [LOST "))
+            .map(str::to_owned)
+            .collect()
     };
-    let time = |line: &str| line.split(": ").next().and_then(|head| head.rsplit(' ').next()).unwrap().to_owned();
+    let time = |line: &str| {
+        line.split(": ").next().and_then(|head| head.rsplit(' ').next()).unwrap().to_owned()
+    };
     let both = ["k.dat", "--instance", "top", "--instance", "extra"];
     let mut all = lines(&both);
     all.sort_by_key(|line| time(line));
@@ -338,7 +410,8 @@ fn the_last_events_of_several_instances_are_those_of_all() {
     }
     // Each is named; where there is one, the text is the kernel's.
     let text = place.ok(&[&["report"], &both[..]].concat());
-    let [top, extra] = ["top", "extra"].map(|name| place.ok(&["report", "k.dat", "--instance", name]));
+    let [top, extra] =
+        ["top", "extra"].map(|name| place.ok(&["report", "k.dat", "--instance", name]));
     assert_eq!(text, format!("# instance: top\n{top}# instance: extra\n{extra}"));
     // Nothing relates the clocks of two machines.
     std::fs::copy(place.at("k.dat"), place.at("other.dat")).unwrap();
@@ -358,12 +431,21 @@ fn several_instances_in_fields_are_merged_by_time() {
     let both = lines(&["--instance", "top", "--instance", "extra"]);
     for name in ["top", "extra"] {
         let of = |line: &String| line.strip_prefix(&format!("{name}: ")).map(str::to_owned);
-        assert_eq!(both.iter().filter_map(of).collect::<Vec<_>>(), lines(&["--instance", name]), "{both:?}");
+        assert_eq!(
+            both.iter().filter_map(of).collect::<Vec<_>>(),
+            lines(&["--instance", name]),
+            "{both:?}"
+        );
     }
-    let time = |line: &&String| line.split(": ").nth(1).and_then(|head| head.rsplit(' ').next()).unwrap().to_owned();
+    let time = |line: &&String| {
+        line.split(": ").nth(1).and_then(|head| head.rsplit(' ').next()).unwrap().to_owned()
+    };
     let timed: Vec<&String> = both.iter().filter(|line| !line.contains(" [LOST ")).collect();
     assert!(timed.len() > 2 && timed.is_sorted_by_key(time), "{both:?}");
     assert!(!timed.is_sorted_by_key(|line| line.starts_with("extra: ")), "the instances alternate");
     let last = lines(&["--instance", "top", "--instance", "extra", "--last", "2"]);
-    assert!(both.ends_with(&last) && last.iter().filter(|line| !line.contains(" [LOST ")).count() == 2, "{last:?}");
+    assert!(
+        both.ends_with(&last) && last.iter().filter(|line| !line.contains(" [LOST ")).count() == 2,
+        "{last:?}"
+    );
 }

@@ -1,4 +1,5 @@
-//! Persistent ring buffers of layouts that the program does not know: the types in a bundle tell where everything is.
+//! Persistent ring buffers of layouts that the program does not know: the types in a bundle tell
+//! where everything is.
 
 use crate::persistent::{Made, events, file};
 use crate::support::{Place, Ran, ran};
@@ -9,7 +10,8 @@ use lastwords_testkit::persistent::{Form, SIZE};
 fn invented(form: Form, seed: u64) -> Layout {
     let mut state = seed;
     let mut choose = |end: usize| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) as usize % end
     };
     Layout::invented(form, 8, false, &mut choose)
@@ -34,7 +36,12 @@ fn expected(form: Form) -> String {
     let known = Layout::known(form, 8, false);
     write(&place, &known, Some(&known));
     let ran = report(&place);
-    assert!(ran.status == 0 && events(&ran.out).len() > 400 && ran.out.contains("do_work"), "{}{}", ran.out, ran.err);
+    assert!(
+        ran.status == 0 && events(&ran.out).len() > 400 && ran.out.contains("do_work"),
+        "{}{}",
+        ran.out,
+        ran.err
+    );
     assert!(!ran.err.contains("not used"), "{}", ran.err);
     ran.out
 }
@@ -47,8 +54,13 @@ fn the_types_of_a_bundle_tell_the_layout() {
             let (place, layout) = (Place::new(), invented(form, seed));
             let made = write(&place, &layout, Some(&layout));
             let ran = report(&place);
-            assert!(ran.status == 0 && ran.out == expected, "{form:?} {seed}: {}\n{layout:?}", ran.err);
-            let memory = [&vec![0; 5 * SIZE][..], &made.region.bytes, &vec![0xa5; 3 * SIZE]].concat();
+            assert!(
+                ran.status == 0 && ran.out == expected,
+                "{form:?} {seed}: {}\n{layout:?}",
+                ran.err
+            );
+            let memory =
+                [&vec![0; 5 * SIZE][..], &made.region.bytes, &vec![0xa5; 3 * SIZE]].concat();
             std::fs::write(place.at("memory"), memory).unwrap();
             let out = place.ok(&["report", "memory", "--raw", "--bundle", "bundle"]);
             assert_eq!(events(&out), events(&expected), "{form:?} {seed}: {layout:?}");
@@ -64,7 +76,9 @@ fn without_the_right_types_it_is_said_what_to_give() {
     write(&place, &newer, Some(&newer));
     assert_eq!(report(&place).out, expected(Form::Common));
     let bare = place.run(&["report", "region"]);
-    let says = |ran: &Ran, what: &str| ran.status == 1 && ran.err.contains(what) && ran.err.contains("--bundle FILE");
+    let says = |ran: &Ran, what: &str| {
+        ran.status == 1 && ran.err.contains(what) && ran.err.contains("--bundle FILE")
+    };
     assert!(says(&bare, "; give the kernel that wrote it"), "{}", bare.err);
     assert!(bare.out.is_empty(), "{}", bare.out);
     let memory = [vec![0; SIZE], std::fs::read(place.at("region")).unwrap()].concat();
@@ -73,13 +87,21 @@ fn without_the_right_types_it_is_said_what_to_give() {
     assert!(says(&found, "the region at 0x1000"), "{}{}", found.out, found.err);
     // No types, those of another kernel, and types that lack what a layout needs.
     let (old, mut lacking) = (Layout::known(Form::PerCpu, 8, false), newer.clone());
-    let head = lacking.structures.iter_mut().find(|structure| structure.name == "ring_buffer_cpu_meta").unwrap();
+    let head = lacking
+        .structures
+        .iter_mut()
+        .find(|structure| structure.name == "ring_buffer_cpu_meta")
+        .unwrap();
     head.members.retain(|member| member.name != "head_buffer");
     for types in [None, Some(&old), Some(&lacking)] {
         let place = Place::new();
         write(&place, &newer, types);
         let ran = report(&place);
-        assert!(says(&ran, "; give another description of the kernel that wrote it"), "{}", ran.err);
+        assert!(
+            says(&ran, "; give another description of the kernel that wrote it"),
+            "{}",
+            ran.err
+        );
         assert!(ran.out.is_empty(), "{}", ran.out);
         let lacks = "struct ring_buffer_cpu_meta has no member head_buffer";
         assert_eq!(
@@ -89,7 +111,8 @@ fn without_the_right_types_it_is_said_what_to_give() {
     }
 }
 
-/// Types of another layout than that of the region, which its own words tell: they are not used, and nor are the formats.
+/// Types of another layout than that of the region, which its own words tell: they are not used,
+/// and nor are the formats.
 #[test]
 fn a_bundle_of_another_layout_is_not_used() {
     for form in [Form::PerCpu, Form::Common] {
@@ -98,7 +121,9 @@ fn a_bundle_of_another_layout_is_not_used() {
         let ran = report(&place);
         assert_eq!(ran.status, 0, "{}", ran.err);
         assert!(
-            ran.err.contains("bundle is not used: its kernel writes persistent ring buffers of another layout"),
+            ran.err.contains(
+                "bundle is not used: its kernel writes persistent ring buffers of another layout"
+            ),
             "{}",
             ran.err
         );
@@ -112,7 +137,11 @@ fn a_bundle_of_another_layout_is_not_used() {
 fn a_saved_bundle_tells_the_layout_if_it_is_proven_to_be_right() {
     let (place, mut layout) = (Place::new(), Layout::known(Form::PerCpu, 8, false));
     // A member in front of the table.
-    let own = layout.structures.iter_mut().find(|structure| structure.name == "ring_buffer_meta").unwrap();
+    let own = layout
+        .structures
+        .iter_mut()
+        .find(|structure| structure.name == "ring_buffer_meta")
+        .unwrap();
     own.members.iter_mut().find(|member| member.name == "buffers").unwrap().at += 8;
     own.size += 8;
     let mut made = write(&place, &layout, Some(&layout));
@@ -120,17 +149,26 @@ fn a_saved_bundle_tells_the_layout_if_it_is_proven_to_be_right() {
     let saved = |name: &str| {
         std::fs::copy(place.at(name), place.at("state/bundles/saved.bundle")).unwrap();
         let mut command = place.command();
-        ran(command.env("LASTWORDS_STATE", place.at("state")).args(["report", "region"]).output().unwrap())
+        ran(command
+            .env("LASTWORDS_STATE", place.at("state"))
+            .args(["report", "region"])
+            .output()
+            .unwrap())
     };
     let used = saved("bundle");
     assert_eq!(used.out, expected(Form::PerCpu), "{}", used.err);
     for (name, file) in &mut made.files {
         if name == "kallsyms" {
-            let text = String::from_utf8_lossy(file).replace("0000 b rb_data_ptr", "0040 b rb_data_ptr");
+            let text =
+                String::from_utf8_lossy(file).replace("0000 b rb_data_ptr", "0040 b rb_data_ptr");
             *file = text.into_bytes();
         }
     }
     made.pack(&place, "other");
     let unused = saved("other");
-    assert!(unused.status == 1 && unused.out.is_empty() && unused.err.contains("--bundle FILE"), "{}", unused.err);
+    assert!(
+        unused.status == 1 && unused.out.is_empty() && unused.err.contains("--bundle FILE"),
+        "{}",
+        unused.err
+    );
 }

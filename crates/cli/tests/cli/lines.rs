@@ -12,7 +12,8 @@ fn grep_prints_the_lines_that_grep_prints() {
     let place = killed();
     let all = lines(&place, &[]);
     assert!(all.len() > 100, "{}", all.len());
-    let ends = |digit: char| all.iter().filter(|line| line.ends_with(digit)).cloned().collect::<Vec<_>>();
+    let ends =
+        |digit: char| all.iter().filter(|line| line.ends_with(digit)).cloned().collect::<Vec<_>>();
     let sevens = ends('7');
     assert!(!sevens.is_empty() && sevens.len() < all.len());
     assert_eq!(lines(&place, &["--grep", "7$"]), sevens);
@@ -20,12 +21,20 @@ fn grep_prints_the_lines_that_grep_prints() {
     assert_eq!(lines(&place, &["-g", "7$", "-g", "^[0-9:.]+ "]), sevens);
     let none = place.run(&["report", "app", "--grep", "no such text"]);
     assert_eq!((none.status, none.out.as_str()), (1, ""), "{}", none.err);
-    assert!(none.err.contains(&format!("none of {} events matches --grep", all.len())), "{}", none.err);
+    assert!(
+        none.err.contains(&format!("none of {} events matches --grep", all.len())),
+        "{}",
+        none.err
+    );
     assert_eq!(place.run(&["report", "app", "--grep", "("]).status, 2);
     let coloured = place.ok(&["--color", "always", "report", "app", "--utc", "-g", "7$"]);
     let lines: Vec<&str> = coloured.lines().collect();
     assert_eq!(lines.len(), sevens.len());
-    assert!(lines.iter().all(|line| line.contains("\u{1b}[") && line.contains("7\u{1b}[0m")), "{}", lines[0]);
+    assert!(
+        lines.iter().all(|line| line.contains("\u{1b}[") && line.contains("7\u{1b}[0m")),
+        "{}",
+        lines[0]
+    );
 }
 
 #[test]
@@ -36,7 +45,10 @@ fn relative_times_count_to_the_newest_event() {
         let seconds = rest.split(':').fold(0, |sum, part| sum * 60 + part.parse::<i64>().unwrap());
         seconds * 1_000_000_000 + fraction.parse::<i64>().unwrap()
     };
-    let times: Vec<i64> = lines(&place, &[]).iter().map(|line| nanoseconds(line.split(' ').next().unwrap())).collect();
+    let times: Vec<i64> = lines(&place, &[])
+        .iter()
+        .map(|line| nanoseconds(line.split(' ').next().unwrap()))
+        .collect();
     let newest = times.iter().max().unwrap();
     let relative = lines(&place, &["--relative"]);
     assert_eq!(relative.len(), times.len());

@@ -1,4 +1,5 @@
-//! The running kernel's tracer: its triggers in a recording, and its instances, followed alone and together with a session.
+//! The running kernel's tracer: its triggers in a recording, and its instances, followed alone and
+//! together with a session.
 
 use crate::record::{KILLED, KILLS, TRACEFS, TURNS, kills, start, state, tracing, wait_until};
 use crate::support::{Place, ran, tool};
@@ -13,7 +14,8 @@ fn a_trigger_ends_a_recording() {
     let before = state();
     let args = ["-e", "syscalls:sys_enter_kill", "-f", KILLED, "-R", "traceoff if pid == 1000007"];
     let mut recorder = start(&place, &[&args[..], &["--instance", "lastwords_test"]].concat());
-    let trigger = Path::new(TRACEFS).join("instances/lastwords_test/events/syscalls/sys_enter_kill/trigger");
+    let trigger =
+        Path::new(TRACEFS).join("instances/lastwords_test/events/syscalls/sys_enter_kill/trigger");
     wait_until("the trigger is set", || {
         fs::read_to_string(&trigger).is_ok_and(|text| text.contains("traceoff:unlimited"))
     });
@@ -26,7 +28,10 @@ fn a_trigger_ends_a_recording() {
     for (more, why) in [
         (&["-e", "sched", "-R", "hist:keys=pid"][..], "is not saved with a trace"),
         (&["-e", "sched", "-R", "!traceoff"], "no trigger to remove"),
-        (&["-e", "sched:sched_switch", "-R", "no_such_trigger"], "a trigger of -e sched:sched_switch"),
+        (
+            &["-e", "sched:sched_switch", "-R", "no_such_trigger"],
+            "a trigger of -e sched:sched_switch",
+        ),
     ] {
         let refused = place.run(&[&["record", "--force"], more, &["--", "true"]].concat());
         assert_eq!(refused.status, 1, "{}", refused.err);
@@ -34,7 +39,11 @@ fn a_trigger_ends_a_recording() {
         assert_eq!(state(), before, "{why}");
     }
     let refused = place.run(&["record", "-R", "traceoff", "-e", "sched"]);
-    assert!(refused.status == 2 && refused.err.contains("has no --event before it"), "{}", refused.err);
+    assert!(
+        refused.status == 2 && refused.err.contains("has no --event before it"),
+        "{}",
+        refused.err
+    );
 }
 
 /// An instance of the test's own, which is removed at the end.
@@ -64,12 +73,22 @@ impl Drop for Instance {
 fn record_turns(place: &Place) {
     let mut command = Command::new(std::env::current_exe().expect("this program"));
     command.args(["--exact", "record::child_takes_turns_with_the_kernel"]);
-    let done = ran(command.env(TURNS, "1").env("LASTWORDS_DIR", place.sessions()).output().expect("this program"));
+    let done = ran(command
+        .env(TURNS, "1")
+        .env("LASTWORDS_DIR", place.sessions())
+        .output()
+        .expect("this program"));
     assert_eq!(done.status, 0, "{}{}", done.out, done.err);
 }
 
-/// Follows until `enough` says so of the text, then ends by Ctrl-C. Returns the text and what was said.
-fn follow(place: &Place, inputs: &[&str], meanwhile: impl FnOnce(), enough: impl Fn(&str) -> bool) -> (String, String) {
+/// Follows until `enough` says so of the text, then ends by Ctrl-C. Returns the text and what was
+/// said.
+fn follow(
+    place: &Place,
+    inputs: &[&str],
+    meanwhile: impl FnOnce(),
+    enough: impl Fn(&str) -> bool,
+) -> (String, String) {
     let (out, err) = (place.at("out"), place.at("err"));
     let mut command = place.command();
     command.args(["report", "--follow"]).args(inputs);
@@ -103,20 +122,30 @@ fn an_instance_is_followed_alone_and_with_a_session() {
     let run = || _ = tool("bash", &["-c", KILLS]);
     let (text, said) = follow(&place, &["turns", "lastwords_test"], run, is_done);
     assert!(said.contains("nothing lost"), "{said}");
-    let numbers: Vec<u64> = targets(&text).into_iter().filter(|pid| (1_000_000..1_020_000).contains(pid)).collect();
+    let numbers: Vec<u64> =
+        targets(&text).into_iter().filter(|pid| (1_000_000..1_020_000).contains(pid)).collect();
     assert_eq!(numbers, (1_000_000..1_020_000).collect::<Vec<_>>());
-    assert_eq!((text.matches("test:before").count(), text.matches("test:after").count()), (200, 200));
-    // Events that were printed have left the ring. A ring that is too small loses events, and the account tells each of them.
+    assert_eq!(
+        (text.matches("test:before").count(), text.matches("test:after").count()),
+        (200, 200)
+    );
+    // Events that were printed have left the ring. A ring that is too small loses events, and the
+    // account tells each of them.
     instance.set("buffer_size_kb", "4");
-    let burst = || _ = tool("bash", &["-c", &format!("({KILLS}); kill -0 2000000 2> /dev/null; true")]);
+    let burst =
+        || _ = tool("bash", &["-c", &format!("({KILLS}); kill -0 2000000 2> /dev/null; true")]);
     tool("bash", &["-c", "kill -0 1500000 2> /dev/null; true"]);
-    let (text, said) = follow(&place, &["lastwords_test"], burst, |text| targets(text).contains(&2_000_000));
+    let (text, said) =
+        follow(&place, &["lastwords_test"], burst, |text| targets(text).contains(&2_000_000));
     let lost: usize = match said.lines().last().and_then(|line| line.split("; ").nth(1)) {
         Some("nothing lost") => 0,
-        Some(words) => words.split(' ').next().and_then(|number| number.parse().ok()).expect("a number"),
+        Some(words) => {
+            words.split(' ').next().and_then(|number| number.parse().ok()).expect("a number")
+        }
         None => panic!("{said}"),
     };
-    let here = targets(&text).into_iter().filter(|pid| (1_000_000..=2_000_000).contains(pid)).count();
+    let here =
+        targets(&text).into_iter().filter(|pid| (1_000_000..=2_000_000).contains(pid)).count();
     assert!(here + lost >= 20_002, "{here} and {lost}: {said}");
     drop(instance);
     assert_eq!(state(), before);
@@ -128,5 +157,10 @@ fn a_clock_that_nothing_relates_is_refused_beside_a_session() {
     let _instance = Instance::new("local");
     record_turns(&place);
     let refused = place.run(&["report", "--follow", "turns", "lastwords_test"]);
-    assert!(refused.status == 1 && refused.err.contains("echo mono >"), "{}{}", refused.out, refused.err);
+    assert!(
+        refused.status == 1 && refused.err.contains("echo mono >"),
+        "{}{}",
+        refused.out,
+        refused.err
+    );
 }

@@ -40,7 +40,8 @@ const TIMED_METADATA: &str = "/* CTF 1.8 */\n\
     event.header := struct { stamp32_t timestamp; }; };\n\
     event { name = \"steps:step\"; id = 0; stream_id = 3; fields := struct { uint32_t n; }; };\n";
 
-/// Events of each packet, and those that the tracer discarded before its end, counted from the beginning.
+/// Events of each packet, and those that the tracer discarded before its end, counted from the
+/// beginning.
 const EVENTS: [(usize, usize); COUNT] = [(3, 0), (0, 0), (5, 7), (1, 9)];
 
 /// The time of an event of [`TIMED_METADATA`], in nanoseconds.
@@ -52,7 +53,9 @@ fn time(slot: usize, event: usize, cpu: usize) -> usize {
 fn stream(packets: [(usize, usize); COUNT], cpu: usize, is_timed: bool) -> Vec<u8> {
     let mut bytes = vec![0; DATA + (COUNT + 1) * SIZE];
     let length = bytes.len() as u64;
-    let mut put = |at: usize, len: usize, value: u64| bytes[at..at + len].copy_from_slice(&value.to_le_bytes()[..len]);
+    let mut put = |at: usize, len: usize, value: u64| {
+        bytes[at..at + len].copy_from_slice(&value.to_le_bytes()[..len])
+    };
     for (n, byte) in [0x17u64, 0x7b, 0xf1, 0x77, 0xbf].iter().cycle().take(16).enumerate() {
         put(n, 1, *byte);
     }
@@ -63,7 +66,10 @@ fn stream(packets: [(usize, usize); COUNT], cpu: usize, is_timed: bool) -> Vec<u
     offsets.iter().enumerate().for_each(|(n, at)| put(32 + 4 * n, 4, *at as u64));
     (0..8).for_each(|n| put(76 + n, 1, 8));
     [128, 8, 16].iter().enumerate().for_each(|(n, stride)| put(84 + 4 * n, 4, *stride));
-    [COUNT * SIZE, SIZE, COUNT, 1].iter().enumerate().for_each(|(n, word)| put(96 + 8 * n, 8, *word as u64));
+    [COUNT * SIZE, SIZE, COUNT, 1]
+        .iter()
+        .enumerate()
+        .for_each(|(n, word)| put(96 + 8 * n, 8, *word as u64));
     put(0x80, 8, (COUNT * SIZE) as u64);
     let mut number = 0;
     for (slot, (events, discarded)) in packets.into_iter().enumerate() {
@@ -76,7 +82,10 @@ fn stream(packets: [(usize, usize); COUNT], cpu: usize, is_timed: bool) -> Vec<u
         put(at + 24, 8, cpu as u64);
         let content = 8 * (HEAD + 8 * events);
         let context = [1000 * slot, 1000 * slot + 900, content, 8 * SIZE, slot, discarded, cpu];
-        context.iter().enumerate().for_each(|(n, word)| put(at + 32 + 8 * n, if n == 6 { 4 } else { 8 }, *word as u64));
+        context
+            .iter()
+            .enumerate()
+            .for_each(|(n, word)| put(at + 32 + 8 * n, if n == 6 { 4 } else { 8 }, *word as u64));
         for event in 0..events {
             put(at + HEAD + 8 * event, 4, if is_timed { time(slot, event, cpu) as u64 } else { 0 });
             put(at + HEAD + 8 * event + 4, 4, number);
@@ -102,7 +111,9 @@ fn report_and_recover_call_the_same_a_loss() {
         }
         std::fs::write(place.at("shm/steps_0"), bytes).unwrap();
         let out = format!("out-{damaged}");
-        for args in [&["recover", "shm", "--strict", "-o", &out][..], &["report", "shm", "--strict"]] {
+        for args in
+            [&["recover", "shm", "--strict", "-o", &out][..], &["report", "shm", "--strict"]]
+        {
             let ran = place.run(args);
             assert_eq!(ran.status, expected, "{args:?}: {}", ran.err);
             assert_eq!(ran.err.contains("sub-buffer 1: invalid"), damaged, "{args:?}: {}", ran.err);
@@ -118,21 +129,30 @@ fn shm(place: &Place, described: bool) {
         std::fs::write(place.at("shm/metadata"), METADATA).unwrap();
     }
     for cpu in 0..2 {
-        std::fs::write(place.at("shm").join(format!("steps_{cpu}")), stream(EVENTS, cpu, false)).unwrap();
+        std::fs::write(place.at("shm").join(format!("steps_{cpu}")), stream(EVENTS, cpu, false))
+            .unwrap();
     }
 }
 
-/// Writes a folder of shared memory whose events have times. Clock, CPU and number of each event, and how many events were lost.
+/// Writes a folder of shared memory whose events have times. Clock, CPU and number of each event,
+/// and how many events were lost.
 pub(crate) fn timed_shm(folder: &Path, is_lossy: bool) -> (Vec<(u64, u32, u64)>, u64) {
     std::fs::create_dir(folder).unwrap();
     std::fs::write(folder.join("metadata"), TIMED_METADATA).unwrap();
     let packets = EVENTS.map(|(events, lost)| (events, if is_lossy { lost } else { 0 }));
     let mut all = Vec::new();
     for cpu in 0..2u32 {
-        std::fs::write(folder.join(format!("steps_{cpu}")), stream(packets, cpu as usize, true)).unwrap();
-        let places =
-            packets.iter().enumerate().flat_map(|(slot, (events, _))| (0..*events).map(move |event| (slot, event)));
-        all.extend(places.zip(0..).map(|((slot, event), n)| (time(slot, event, cpu as usize) as u64, cpu, n)));
+        std::fs::write(folder.join(format!("steps_{cpu}")), stream(packets, cpu as usize, true))
+            .unwrap();
+        let places = packets
+            .iter()
+            .enumerate()
+            .flat_map(|(slot, (events, _))| (0..*events).map(move |event| (slot, event)));
+        all.extend(
+            places
+                .zip(0..)
+                .map(|((slot, event), n)| (time(slot, event, cpu as usize) as u64, cpu, n)),
+        );
     }
     (all, 2 * packets.iter().map(|(_, lost)| *lost as u64).max().unwrap())
 }
@@ -150,8 +170,10 @@ pub(crate) fn files(folder: &Path) -> Vec<PathBuf> {
 
 /// The numbers that stand behind this text, sorted.
 fn numbers(text: &str, before: &str) -> Vec<usize> {
-    let numbers =
-        text.split(before).skip(1).map(|rest| rest.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse());
+    let numbers = text
+        .split(before)
+        .skip(1)
+        .map(|rest| rest.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse());
     let mut numbers: Vec<usize> = numbers.collect::<Result<_, _>>().unwrap();
     numbers.sort_unstable();
     numbers
@@ -165,12 +187,16 @@ fn a_session_is_written_in_each_format_or_refused() {
     let lost = 2 * EVENTS.iter().map(|(_, discarded)| discarded).max().unwrap();
     let expected: Vec<usize> = (0..events).flat_map(|n| [n, n]).collect();
     for verb in ["recover", "convert"] {
-        for (format, before) in [("json", "\"n\":"), ("text", "{ n = "), ("ctf", ""), ("ctf2", "")] {
+        for (format, before) in [("json", "\"n\":"), ("text", "{ n = "), ("ctf", ""), ("ctf2", "")]
+        {
             let out = format!("{verb}-{format}");
             let ran = place.run(&[verb, "shm", "--to", format, "-o", &out, "--strict"]);
             assert_eq!(ran.status, 3, "{out}: {}{}", ran.out, ran.err);
             assert!(
-                ran.out.contains(&format!(": {} events, 2 streams, {lost} events lost\n", expected.len())),
+                ran.out.contains(&format!(
+                    ": {} events, 2 streams, {lost} events lost\n",
+                    expected.len()
+                )),
                 "{out}: {}",
                 ran.out
             );
@@ -190,11 +216,19 @@ fn a_session_is_written_in_each_format_or_refused() {
         let ran = place.run(&[verb, "shm", "--to", "perfetto", "-o", &out, "--strict"]);
         assert_eq!(ran.status, 3, "{out}: {}{}", ran.out, ran.err);
         let written = files(&place.at(&out));
-        assert_eq!(perfetto::events(&std::fs::read(&written[0]).unwrap()).len(), expected.len(), "{out}");
+        assert_eq!(
+            perfetto::events(&std::fs::read(&written[0]).unwrap()).len(),
+            expected.len(),
+            "{out}"
+        );
         let out = format!("{verb}-trace-dat");
         let ran = place.run(&[verb, "shm", "--to", "trace-dat", "-o", &out]);
         assert_eq!(ran.status, 1, "{out}: {}", ran.out);
-        assert!(ran.err.contains("is written as ctf, ctf2, json, text or perfetto"), "{out}: {}", ran.err);
+        assert!(
+            ran.err.contains("is written as ctf, ctf2, json, text or perfetto"),
+            "{out}: {}",
+            ran.err
+        );
         assert!(!place.at(&out).exists(), "{out}");
     }
 }
@@ -213,7 +247,11 @@ fn events_without_a_description_are_told_and_kept() {
     ] {
         let ran = place.run(args);
         assert_eq!((ran.status, &*ran.out), (1, ""), "{args:?}: {}", ran.err);
-        assert!(ran.err.contains(unread) && ran.err.contains("--metadata gives it"), "{args:?}: {}", ran.err);
+        assert!(
+            ran.err.contains(unread) && ran.err.contains("--metadata gives it"),
+            "{args:?}: {}",
+            ran.err
+        );
     }
     assert_eq!(
         [files(&place.at("r")), files(&place.at("c")), files(&place.at("d"))],
@@ -223,7 +261,8 @@ fn events_without_a_description_are_told_and_kept() {
     let ran = place.run(&["recover", "shm", "-o", "kept"]);
     assert_eq!(ran.status, 1);
     assert!(
-        ran.err.contains(unread) && ran.out.contains("events not counted, 2 streams, at least 18 events lost"),
+        ran.err.contains(unread)
+            && ran.out.contains("events not counted, 2 streams, at least 18 events lost"),
         "{}{}",
         ran.out,
         ran.err
@@ -235,7 +274,8 @@ fn events_without_a_description_are_told_and_kept() {
     }
 }
 
-/// The account says that packets without a description are a loss, with place and size, where nothing else is lost.
+/// The account says that packets without a description are a loss, with place and size, where
+/// nothing else is lost.
 #[test]
 fn events_without_a_description_are_a_loss_of_the_account() {
     let place = Place::new();
@@ -245,9 +285,17 @@ fn events_without_a_description_are_a_loss_of_the_account() {
     for args in [&["report", "shm", "session"][..], &["recover", "shm", "-o", "out"]] {
         let ran = place.run(args);
         assert_eq!(ran.status, 1, "{args:?}: {}", ran.err);
-        let heading = ran.err.lines().find(|line| line.contains("sub-buffers: 4 committed")).expect("an account");
+        let heading = ran
+            .err
+            .lines()
+            .find(|line| line.contains("sub-buffers: 4 committed"))
+            .expect("an account");
         assert!(heading.ends_with("; with losses"), "{args:?}: {heading}");
-        assert!(ran.err.contains("CPU 0, 4 packets: undescribed (400 bytes"), "{args:?}: {}", ran.err);
+        assert!(
+            ran.err.contains("CPU 0, 4 packets: undescribed (400 bytes"),
+            "{args:?}: {}",
+            ran.err
+        );
     }
     let report = place.json(&["inspect", "--json", "shm"]);
     let evidence = &report["inputs"][0]["sessions"][0]["evidence"];
@@ -263,11 +311,20 @@ fn what_the_tracer_discarded_is_told_when_a_folder_is_converted() {
     for format in ["ctf", "ctf2", "json", "text"] {
         let to = format!("to-{format}");
         for (strict, status) in [(&[][..], 0), (&["--strict"], 3)] {
-            let ran = place.run(&[&["convert", "out", "--to", format, "-o", &to][..], strict].concat());
+            let ran =
+                place.run(&[&["convert", "out", "--to", format, "-o", &to][..], strict].concat());
             assert_eq!(ran.status, status, "{to}: {}{}", ran.out, ran.err);
-            assert!(ran.out.ends_with(": 18 events, 2 streams, 18 events lost\n"), "{to}: {}", ran.out);
+            assert!(
+                ran.out.ends_with(": 18 events, 2 streams, 18 events lost\n"),
+                "{to}: {}",
+                ran.out
+            );
             let made = place.at(&to);
-            if made.is_dir() { std::fs::remove_dir_all(made).unwrap() } else { std::fs::remove_file(made).unwrap() }
+            if made.is_dir() {
+                std::fs::remove_dir_all(made).unwrap()
+            } else {
+                std::fs::remove_file(made).unwrap()
+            }
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The program as a person meets it: arguments, exit statuses, what stands on stdout and on stderr; sessions that are
-//! recorded, killed and recovered.
+//! The program as a person meets it: arguments, exit statuses, what stands on stdout and on stderr;
+//! sessions that are recorded, killed and recovered.
 
 mod adopted;
 mod child;

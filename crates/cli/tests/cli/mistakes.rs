@@ -11,15 +11,19 @@ const CORPUS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/tra
 fn a_place_of_sessions_that_is_none_is_an_error() {
     let place = Place::new();
     std::fs::write(place.at("file"), "text").unwrap();
-    let there =
-        |args: &[&str]| ran(place.command().env("LASTWORDS_DIR", place.at("file")).args(args).output().unwrap());
+    let there = |args: &[&str]| {
+        ran(place.command().env("LASTWORDS_DIR", place.at("file")).args(args).output().unwrap())
+    };
     for (args, said) in [
         (&["list"][..], "Not a directory"),
         (&["list", "--json"], "Not a directory"),
         (&["report", "shop"], "file, which cannot be read (Not a directory"),
     ] {
         let ran = there(args);
-        assert!(ran.status == 1 && ran.err.contains(said) && ran.out.is_empty(), "{args:?}: {ran:?}");
+        assert!(
+            ran.status == 1 && ran.err.contains(said) && ran.out.is_empty(),
+            "{args:?}: {ran:?}"
+        );
     }
     let ran = there(&["doctor", "--color", "never"]);
     assert!(ran.status == 1 && ran.out.contains("file is no folder"), "{ran:?}");
@@ -30,14 +34,26 @@ fn outputs_of_a_wrong_kind_are_refused_before_anything_is_written() {
     let place = killed();
     std::fs::write(place.at("file"), "text").unwrap();
     for (args, said) in [
-        (&["recover", "app", "-o", "file"][..], "file is a file, and the output is a folder: choose another name"),
-        (&["recover", "app", "--force", "-o", "file"], "file is a file, and the output is a folder"),
+        (
+            &["recover", "app", "-o", "file"][..],
+            "file is a file, and the output is a folder: choose another name",
+        ),
+        (
+            &["recover", "app", "--force", "-o", "file"],
+            "file is a file, and the output is a folder",
+        ),
         (&["man", "-o", "file"], "file is a file, and the output is a folder"),
-        (&["convert", "app", "-o", "x.csv"], "x.csv: no format has the extension .csv: name one by --to"),
+        (
+            &["convert", "app", "-o", "x.csv"],
+            "x.csv: no format has the extension .csv: name one by --to",
+        ),
         (&["view", "app", "-o", "x.pdf"], "x.pdf: a page is HTML, not pdf"),
     ] {
         let ran = place.run(args);
-        assert!(ran.status == 1 && ran.err.contains(said) && !ran.err.contains("os error"), "{args:?}: {ran:?}");
+        assert!(
+            ran.status == 1 && ran.err.contains(said) && !ran.err.contains("os error"),
+            "{args:?}: {ran:?}"
+        );
     }
     assert_eq!(std::fs::read(place.at("file")).unwrap(), b"text");
     assert!(!place.at("x.csv").exists() && !place.at("x.pdf").exists());
@@ -54,20 +70,30 @@ fn a_selection_that_leaves_nothing_names_what_was_given() {
     let newest = place.ok(&["report", "app"]);
     let time = newest.lines().last().and_then(|line| line.get(..15)).expect("an event");
     let said = "no event is left by --cpu and --since; the newest event is at ";
-    assert!(ran.status == 1 && ran.err.contains(said) && ran.err.contains(&format!(" {time}\n")), "{time}: {ran:?}");
+    assert!(
+        ran.status == 1 && ran.err.contains(said) && ran.err.contains(&format!(" {time}\n")),
+        "{time}: {ran:?}"
+    );
     let ran = place.run(&["report", "app", "--filter", "event == \"tick\""]);
     assert!(ran.status == 1 && ran.err.contains("event is the whole name"), "{ran:?}");
     // A name of the kernel's, without its second character.
     std::fs::copy(CORPUS, place.at("k.dat")).unwrap();
     let told = place.json(&["inspect", "k.dat", "--json"]);
-    let event = told["kernels"][0]["instances"][0]["activity"]["events"][0]["name"].as_str().unwrap();
+    let event =
+        told["kernels"][0]["instances"][0]["activity"]["events"][0]["name"].as_str().unwrap();
     let event = event.rsplit(':').next().unwrap();
     let wrong = format!("{}{}", &event[..1], &event[2..]);
     let ran = place.run(&["report", "k.dat", "-e", &wrong]);
     let said = format!("no event is called {wrong}; did you mean ");
-    assert!(ran.status == 1 && ran.err.contains(&said) && ran.err.contains(event), "{said}, {event}: {ran:?}");
+    assert!(
+        ran.status == 1 && ran.err.contains(&said) && ran.err.contains(event),
+        "{said}, {event}: {ran:?}"
+    );
     let ran = place.run(&["report", "k.dat", "--since", "99999"]);
-    assert!(ran.status == 1 && ran.err.contains("no event is left by --since; the newest event is at "), "{ran:?}");
+    assert!(
+        ran.status == 1 && ran.err.contains("no event is left by --since; the newest event is at "),
+        "{ran:?}"
+    );
     let ran = place.run(&["report", "k.dat", "--channel", "main"]);
     assert!(ran.status == 1 && ran.err.contains("k.dat has no channels"), "{ran:?}");
 }
@@ -81,19 +107,26 @@ fn rules_for_what_nothing_has_get_a_note() {
         (&["disable", "nope:*"], "no event of session app is called nope:* so far"),
         (&["trigger", "add", "nope:x"], "no event of session app is called nope:x so far"),
         (&["trigger", "add", "nope"], "no event of session app is called nope so far"),
-        (&["enable", "tick", "--filter", "nofield > 3"], "no event of session app has a field nofield so far"),
+        (
+            &["enable", "tick", "--filter", "nofield > 3"],
+            "no event of session app has a field nofield so far",
+        ),
     ] {
         let ran = place.run(args);
         assert!(ran.status == 0 && ran.err.contains(said), "{args:?}: {ran:?}");
     }
-    for args in [&["enable", "test:*", "--filter", "pid != 1"][..], &["disable", "tick"], &["enable", "*"]] {
+    for args in
+        [&["enable", "test:*", "--filter", "pid != 1"][..], &["disable", "tick"], &["enable", "*"]]
+    {
         let ran = place.run(args);
         assert!(ran.status == 0 && !ran.err.contains("so far"), "{args:?}: {ran:?}");
     }
     let ran = place.run(&["report", "app", "--snapshot", "--last", "1"]);
     assert!(ran.status == 1 && ran.err.lines().count() == 1, "{ran:?}");
     assert!(
-        ran.err.ends_with("session app has no snapshot; take one: lastwords snapshot take --session app\n"),
+        ran.err.ends_with(
+            "session app has no snapshot; take one: lastwords snapshot take --session app\n"
+        ),
         "{ran:?}"
     );
     let ran = place.run(&["trigger", "remove", "zzz"]);
@@ -114,7 +147,10 @@ fn words_that_are_no_values_are_wrong_usage() {
         (["report", "app", "--budget", "0"], "give 1 or more"),
     ] {
         let ran = place.run(&args);
-        assert!(ran.status == 2 && ran.err.contains(said) && !ran.err.contains("digit"), "{args:?}: {ran:?}");
+        assert!(
+            ran.status == 2 && ran.err.contains(said) && !ran.err.contains("digit"),
+            "{args:?}: {ran:?}"
+        );
     }
 }
 
@@ -124,7 +160,11 @@ fn a_terminal_gets_the_end_first() {
     let report = Terminal::start(&place, &["report", "app", "--last", "2", "--no-pager"], 24, 100);
     let screen = report.wait("the events", |screen| screen.lines().count() > 4);
     let head: Vec<&str> = screen.lines().take(3).collect();
-    assert!(head[0].starts_with("# app: killed, last seen alive ") && head[2].starts_with("# TIME LEVEL "), "{screen}");
+    assert!(
+        head[0].starts_with("# app: killed, last seen alive ")
+            && head[2].starts_with("# TIME LEVEL "),
+        "{screen}"
+    );
     let events = format!("# app: {} events over ", THREADS * EVENTS);
     assert!(head[1].starts_with(&events) && head[1].ends_with("s; nothing lost"), "{screen}");
 }
@@ -144,7 +184,10 @@ fn inputs_without_a_name_and_runs_that_overlap_are_refused() {
         (&["report", "memory", "--raw"], "memory: no VMCOREINFO"),
     ] {
         let ran = place.run(args);
-        assert!(ran.status == 1 && ran.err.contains(said) && ran.out.is_empty(), "{args:?}: {ran:?}");
+        assert!(
+            ran.status == 1 && ran.err.contains(said) && ran.out.is_empty(),
+            "{args:?}: {ran:?}"
+        );
     }
     for wrong in ["--raw=0x40", "--raw=a+b", "--raw=0+0", "--raw=0x0+0x10000000000000000"] {
         let ran = place.run(&["report", "memory", wrong]);
@@ -157,24 +200,43 @@ fn a_print_format_that_cannot_be_used_is_named_once() {
     const USABLE: &str = r#""comm=%s pid=%d", REC->comm, REC->pid"#;
     let place = Place::new();
     let file = std::fs::read(CORPUS).unwrap();
-    let at = file.windows(USABLE.len()).position(|part| part == USABLE.as_bytes()).expect("the print format");
+    let at = file
+        .windows(USABLE.len())
+        .position(|part| part == USABLE.as_bytes())
+        .expect("the print format");
     const FIELDS: (&str, &str) = ("its fields are shown", "comm=init pid=0x");
     const RAW: (&str, &str) = ("raw values stand in their place", "comm=init pid=unknown");
     for (other, why, (instead, text)) in [
         (r#""comm=%s pid=%d", REC->comm"#, "fewer arguments than directives", FIELDS),
-        (r#"REC->comm, REC->pid, "comm=%s pid=%d""#, "no format string where the print format begins", FIELDS),
+        (
+            r#"REC->comm, REC->pid, "comm=%s pid=%d""#,
+            "no format string where the print format begins",
+            FIELDS,
+        ),
         (r#""comm=%s pid=%d", REC->comm, REC->pod"#, "REC->pod: the event has no such field", RAW),
-        (r#""comm=%s pid=%d", REC->comm, gone(7)"#, "functions that only the kernel can run: gone", RAW),
+        (
+            r#""comm=%s pid=%d", REC->comm, gone(7)"#,
+            "functions that only the kernel can run: gone",
+            RAW,
+        ),
     ] {
         let mut file = file.clone();
-        file[at..at + USABLE.len()].copy_from_slice(format!("{other:<0$}", USABLE.len()).as_bytes());
+        file[at..at + USABLE.len()]
+            .copy_from_slice(format!("{other:<0$}", USABLE.len()).as_bytes());
         std::fs::write(place.at("k.dat"), file).unwrap();
         let ran = place.run(&["report", "k.dat", "-e", "wake"]);
         let said = format!("note: sched:wake: its print format has {why}");
         assert_eq!((ran.status, ran.err.matches(&said).count()), (0, 1), "{said}\n{}", ran.err);
         assert!(ran.err.contains(&format!("; {instead}\n")), "{}", ran.err);
-        assert!(ran.out.lines().filter(|line| !line.starts_with('#') && !line.contains("LOST")).count() > 1);
-        assert!(ran.out.lines().all(|line| !line.contains(" wake: ") || line.contains(text)), "{}", ran.out);
+        assert!(
+            ran.out.lines().filter(|line| !line.starts_with('#') && !line.contains("LOST")).count()
+                > 1
+        );
+        assert!(
+            ran.out.lines().all(|line| !line.contains(" wake: ") || line.contains(text)),
+            "{}",
+            ran.out
+        );
         // A verb that shows no text has no note about it.
         assert!(!place.run(&["inspect", "k.dat"]).err.contains("print format"));
     }
@@ -187,30 +249,48 @@ fn inspect_knows_that_a_killed_program_was_alive_at_its_newest_event() {
     std::thread::sleep(std::time::Duration::from_millis(1500));
     child.kill();
     let session = place.json(&["inspect", "app", "--json"])["sessions"][0].take();
-    let number = |text: &serde_json::Value| text.as_str().and_then(|text| text.parse::<u64>().ok()).expect("a time");
-    assert!(number(&session["ended"]["at_ns"]) >= number(&session["activity"]["end_ns"]), "{session}");
-    let alive = |text: String| text.split("last seen alive ").nth(1).and_then(|rest| rest.get(..19)).map(str::to_owned);
+    let number = |text: &serde_json::Value| {
+        text.as_str().and_then(|text| text.parse::<u64>().ok()).expect("a time")
+    };
+    assert!(
+        number(&session["ended"]["at_ns"]) >= number(&session["activity"]["end_ns"]),
+        "{session}"
+    );
+    let alive = |text: String| {
+        text.split("last seen alive ").nth(1).and_then(|rest| rest.get(..19)).map(str::to_owned)
+    };
     let of_report = alive(place.run(&["report", "app"]).err);
-    assert!(of_report.is_some() && of_report == alive(place.ok(&["inspect", "app"])), "{of_report:?}");
+    assert!(
+        of_report.is_some() && of_report == alive(place.ok(&["inspect", "app"])),
+        "{of_report:?}"
+    );
 }
 
 #[test]
 fn a_variable_that_left_no_event_is_reported() {
     for (asked, note, is_empty) in [
         ("shopp", "LASTWORDS=shopp left no event enabled", true),
-        ("1", "LASTWORDS: \"1\" is ignored: it is no target and no level; `trace` enables all events", false),
+        (
+            "1",
+            "LASTWORDS: \"1\" is ignored: it is no target and no level; `trace` enables all events",
+            false,
+        ),
     ] {
         let place = Place::new();
         start_in(&place, &format!("export LASTWORDS={asked}; exec \"$@\""), "shm", "wait").kill();
         let report = place.run(&["report", "app"]);
-        assert!(report.err.contains(note) && report.out.is_empty() == is_empty, "{asked}: {report:?}");
+        assert!(
+            report.err.contains(note) && report.out.is_empty() == is_empty,
+            "{asked}: {report:?}"
+        );
         let (list, one) = (place.ok(&["list"]), place.ok(&["list", "app"]));
         assert!(list.contains(note) && one.contains(note), "{asked}: {list}\n{one}");
         assert_eq!(place.json(&["list", "--json"])["sessions"][0]["notes"][0], note);
     }
 }
 
-/// A name with line breaks, colours and marks that reorder a line makes no line of its own, on stderr and on stdout.
+/// A name with line breaks, colours and marks that reorder a line makes no line of its own, on
+/// stderr and on stdout.
 #[test]
 fn a_name_of_another_makes_no_line() {
     let place = killed();

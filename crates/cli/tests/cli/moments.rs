@@ -1,8 +1,9 @@
-//! Errors of an application and errors that the kernel sees, in one run: each leaves the moments before it, while recording goes on, and
-//! a second error during the first is kept, too.
+//! Errors of an application and errors that the kernel sees, in one run: each leaves the moments
+//! before it, while recording goes on, and a second error during the first is kept, too.
 //!
-//! The kernel's side works on every kernel: an instance for each error, which the kernel's own trigger `traceoff` stops at the error, while
-//! the other instances record on. (A kernel with CONFIG_TRACER_SNAPSHOT has the trigger `snapshot` besides.)
+//! The kernel's side works on every kernel: an instance for each error, which the kernel's own
+//! trigger `traceoff` stops at the error, while the other instances record on. (A kernel with
+//! CONFIG_TRACER_SNAPSHOT has the trigger `snapshot` besides.)
 
 use crate::child::{run, wait_for};
 use crate::record::{start, tracing, wait_for_instance, wait_until};
@@ -12,19 +13,23 @@ use rustix::process::Signal;
 use std::path::Path;
 use std::process::Command;
 
-/// Starts a shell under a name of its own, which ends itself with a signal. A copy could be busy: a process that another test starts
-/// meanwhile has all open files for a moment.
+/// Starts a shell under a name of its own, which ends itself with a signal. A copy could be busy: a
+/// process that another test starts meanwhile has all open files for a moment.
 fn die(place: &Place, name: &str, signal: &str) {
     let program = place.at(name);
     std::os::unix::fs::symlink("/bin/sh", &program).expect("a link");
-    let status = Command::new(program).args(["-c", &format!("kill -{signal} $$")]).status().expect("it starts");
+    let status = Command::new(program)
+        .args(["-c", &format!("kill -{signal} $$")])
+        .status()
+        .expect("it starts");
     assert!(!status.success());
 }
 
 /// Makes the kernel stop recording in an instance at a signal to a program of this name.
 fn stop_at(instance: &Path, name: &str) {
     let trigger = instance.join("events/signal/signal_generate/trigger");
-    std::fs::write(trigger, format!("traceoff:1 if comm == \"{name}\"\n")).expect("the kernel takes the trigger");
+    std::fs::write(trigger, format!("traceoff:1 if comm == \"{name}\"\n"))
+        .expect("the kernel takes the trigger");
 }
 
 fn is_stopped(instance: &Path) -> bool {

@@ -58,7 +58,10 @@ impl<'p> Mount<'p> {
 
     fn is_there(&self) -> bool {
         let mounts = std::fs::read_to_string("/proc/mounts").unwrap();
-        mounts.contains(&format!("lastwords {} fuse", self.place.at("m").canonicalize().unwrap().display()))
+        mounts.contains(&format!(
+            "lastwords {} fuse",
+            self.place.at("m").canonicalize().unwrap().display()
+        ))
     }
 
     fn wait_until_gone(&mut self) {
@@ -72,7 +75,8 @@ impl<'p> Mount<'p> {
 
 impl Drop for Mount<'_> {
     fn drop(&mut self) {
-        let _ = Command::new("kill").arg(self.server.id().to_string()).stderr(Stdio::null()).status();
+        let _ =
+            Command::new("kill").arg(self.server.id().to_string()).stderr(Stdio::null()).status();
         let _ = self.server.wait();
     }
 }
@@ -103,7 +107,8 @@ fn trace_has_what_was_recorded_and_is_not_consumed() {
     for line in events(&text) {
         let is_marker = line.contains(": marker: thread ");
         let words: Vec<&str> = line.split_whitespace().collect();
-        let after = |word: &str| words[words.iter().position(|w| *w == word).unwrap() + 1].parse().unwrap();
+        let after =
+            |word: &str| words[words.iter().position(|w| *w == word).unwrap() + 1].parse().unwrap();
         let (thread, sequence) = match is_marker {
             true => (number(line, "thread").unwrap_or_else(|| after("thread")), after("step")),
             false => (number(line, "thread").unwrap(), number(line, "sequence").unwrap()),
@@ -117,7 +122,9 @@ fn trace_has_what_was_recorded_and_is_not_consumed() {
     assert_eq!(found, (0..THREADS).map(|thread| (thread, all.clone())).collect());
     let count = THREADS * EVENTS;
     assert!(
-        text.starts_with(&format!("# tracer: nop\n#\n# entries-in-buffer/entries-written: {count}/{count} ")),
+        text.starts_with(&format!(
+            "# tracer: nop\n#\n# entries-in-buffer/entries-written: {count}/{count} "
+        )),
         "{text}"
     );
     // The lines are those of `report`, and reading has consumed nothing.
@@ -151,7 +158,11 @@ fn trace_pipe_gives_each_event_once_to_one_reader_after_the_other() {
     assert!(!all.contains("LOST") && !all.contains('#'), "{all}");
     assert_eq!(events(&mount.ok("cat trace")), [] as [&str; 0], "all is consumed");
     // Nothing is recorded, so that this reader would wait for ever.
-    let file = std::fs::OpenOptions::new().read(true).custom_flags(0o4000).open(mount.at("trace_pipe")).unwrap();
+    let file = std::fs::OpenOptions::new()
+        .read(true)
+        .custom_flags(0o4000)
+        .open(mount.at("trace_pipe"))
+        .unwrap();
     let error = std::io::Read::read(&mut &file, &mut [0; 100]).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
     let began = Instant::now();
@@ -171,11 +182,18 @@ fn a_snapshot_has_what_was_recorded_before_the_swap() {
     let live = sequences(&mount.ok("sleep 0.1; cat trace"), "test:tick:");
     let all = [taken.clone(), live.clone()].concat();
     assert_eq!(all, (0..).take(all.len()).collect::<Vec<u64>>(), "nothing is in both, or in none");
-    assert!(taken.len() >= before.len() && live.len() > 10, "{} {} {}", before.len(), taken.len(), live.len());
+    assert!(
+        taken.len() >= before.len() && live.len() > 10,
+        "{} {} {}",
+        before.len(),
+        taken.len(),
+        live.len()
+    );
     let report = place.ok(&["report", "app", "--snapshot", "--style", "ftrace", "--no-pager"]);
     // The report of a snapshot does not name threads by what lives.
-    let unnamed =
-        |text| -> Vec<&str> { events(text).into_iter().filter_map(|line| Some(line.split_once('-')?.1)).collect() };
+    let unnamed = |text| -> Vec<&str> {
+        events(text).into_iter().filter_map(|line| Some(line.split_once('-')?.1)).collect()
+    };
     assert_eq!(unnamed(&snapshot), unnamed(&report));
     assert!(mount.ok("echo 2 > snapshot; cat snapshot").contains("# * Snapshot is allocated *\n"));
     assert!(mount.ok("echo 0 > snapshot; cat snapshot").contains("# * Snapshot is freed *\n"));
@@ -189,23 +207,40 @@ fn events_are_enabled_and_disabled() {
     let _app = start(&place, "shm", "tick");
     let mount = Mount::start(&place);
     assert_eq!(mount.ok("cat available_events"), "test:tick\ntest:tock\n");
-    assert_eq!(mount.ok("cat events/enable events/test/enable events/test/tick/enable"), "1\n1\n1\n");
-    assert_eq!(mount.ok("echo 0 > events/test/tick/enable; cat events/test/tick/enable events/enable"), "0\nX\n");
+    assert_eq!(
+        mount.ok("cat events/enable events/test/enable events/test/tick/enable"),
+        "1\n1\n1\n"
+    );
+    assert_eq!(
+        mount.ok("echo 0 > events/test/tick/enable; cat events/test/tick/enable events/enable"),
+        "0\nX\n"
+    );
     let text = mount.ok("sleep 0.1; echo > trace; sleep 0.2; cat trace");
     assert!(!text.contains("test:tick:") && sequences(&text, "test:tock:").len() > 10, "{text}");
-    assert_eq!(mount.ok("cat set_event; echo > set_event; cat set_event events/enable"), "test:tock\n0\n");
-    assert_eq!(mount.ok("echo test: >> set_event; echo '!*:tock' >> set_event; cat set_event"), "test:tick\n");
+    assert_eq!(
+        mount.ok("cat set_event; echo > set_event; cat set_event events/enable"),
+        "test:tock\n0\n"
+    );
+    assert_eq!(
+        mount.ok("echo test: >> set_event; echo '!*:tock' >> set_event; cat set_event"),
+        "test:tick\n"
+    );
     assert_eq!(mount.ok("echo 1 > events/enable; cat events/enable"), "1\n");
     assert!(mount.refused("echo 2 > events/enable").is_empty());
     let why = mount.refused("echo nobody:knows >> set_event");
-    assert!(why.contains("set_event: error: nobody:knows: the session has no such event yet"), "{why}");
+    assert!(
+        why.contains("set_event: error: nobody:knows: the session has no such event yet"),
+        "{why}"
+    );
     let why = mount.refused("echo 'sequence >' > events/test/tick/filter");
     assert!(why.contains("] event filter parse error: error: found the end;"), "{why}");
     assert!(why.ends_with("  Command: sequence >\n                     ^\n"), "{why}");
     let why = mount.refused("echo 'bytes > 1' > events/test/tick/filter");
     assert!(why.contains("a field of the event"), "{why}");
     assert_eq!(mount.ok("cat events/test/tick/filter; echo 0 > events/test/tick/filter"), "none\n");
-    for (file, value) in [("buffer_size_kb", "1"), ("trace_clock", "mono_raw"), ("current_tracer", "function")] {
+    for (file, value) in
+        [("buffer_size_kb", "1"), ("trace_clock", "mono_raw"), ("current_tracer", "function")]
+    {
         let why = mount.refused(&format!("echo {value} > {file}"));
         assert!(why.contains(&format!("  Command: {value}\n")), "{why}");
         mount.ok(&format!("value=$(cat {file} | tr -d '[]') && echo $value > {file}"));
@@ -223,7 +258,8 @@ fn lines_have_the_names_that_saved_cmdlines_has() {
     let _app = start(&place, "shm", "tick");
     let mount = Mount::start(&place);
     let names = mount.ok("cat saved_cmdlines");
-    let names: BTreeMap<&str, &str> = names.lines().map(|line| line.split_once(' ').expect(line)).collect();
+    let names: BTreeMap<&str, &str> =
+        names.lines().map(|line| line.split_once(' ').expect(line)).collect();
     assert!(names.len() > 1, "the process and its thread: {names:?}");
     for read in ["cat trace", "timeout 1 cat trace_pipe || true"] {
         let text = mount.ok(read);
@@ -243,14 +279,18 @@ fn mkdir_makes_a_second_buffer_of_an_application() {
     let _app = start(&place, "shm", "tick");
     let mount = Mount::start(&place);
     let why = mount.refused("echo hello > trace_marker");
-    assert!(why.contains("trace_marker: error: only the session's own process records in it"), "{why}");
+    assert!(
+        why.contains("trace_marker: error: only the session's own process records in it"),
+        "{why}"
+    );
     let text = mount
         .ok("mkdir instances/tocks && cd instances/tocks && echo 1 > events/test/tock/enable && sleep 0.5; cat trace");
     let lines = events(&text);
     assert!(lines.len() > 10 && lines.iter().all(|line| line.contains(" test:tock: ")), "{text}");
     assert_eq!(mount.ok("ls instances; cat instances/tocks/set_event"), "tocks\ntest:tock\n");
     assert!(place.ok(&["list", "app"]).contains("tocks"), "it is a channel of the session");
-    let text = mount.ok("echo 0 > events/test/tock/enable; sleep 0.3; echo > trace; sleep 0.3; cat trace");
+    let text =
+        mount.ok("echo 0 > events/test/tock/enable; sleep 0.3; echo > trace; sleep 0.3; cat trace");
     assert!(text.contains(" test:tick: ") && !text.contains(" test:tock: "), "{text}");
     let text = mount.ok("timeout 1 cat instances/tocks/trace_pipe || true");
     assert!(events(&text).len() > 10 && !text.contains(" test:tick: "), "{text}");
@@ -267,8 +307,14 @@ fn mkdir_makes_a_session_of_the_user_and_rmdir_ends_it() {
     let text = mount
         .ok("mkdir instances/one && echo 'hello \"world\"' > instances/one/trace_marker && cat instances/one/trace");
     // The writer is the shell, whose command that is.
-    let mark = text.lines().find(|line| line.ends_with(": tracing_mark_write: hello \"world\"")).expect(&text);
-    assert!(mark.trim_start().starts_with("sh-") || mark.trim_start().starts_with("bash-"), "{text}");
+    let mark = text
+        .lines()
+        .find(|line| line.ends_with(": tracing_mark_write: hello \"world\""))
+        .expect(&text);
+    assert!(
+        mark.trim_start().starts_with("sh-") || mark.trim_start().starts_with("bash-"),
+        "{text}"
+    );
     assert!(!mount.ok("cat trace").contains("hello"));
     assert_eq!(mount.ok("echo 0 > instances/one/events/enable; echo again > instances/one/trace_marker; cat instances/one/trace | grep -c tracing_mark_write:"), "2\n");
     assert!(mount.sh("mkdir instances/one").err.contains("File exists"));
@@ -315,18 +361,25 @@ fn a_mount_ends_with_its_process_however_that_ends() {
     umount(&place);
     mount.wait_until_gone();
     let again = place.run(&["umount", "m"]);
-    assert!(again.status == 1 && again.err.contains("no mount of lastwords is here"), "{}", again.err);
+    assert!(
+        again.status == 1 && again.err.contains("no mount of lastwords is here"),
+        "{}",
+        again.err
+    );
     // In the background, the command returns when the folder is mounted.
     assert!(place.ok(&["mount", "m"]).starts_with("m: "));
     assert!(std::fs::read_to_string(place.at("m/trace")).unwrap().contains("test:tick"));
     umount(&place);
 }
 
-/// Unmounts by a command. A child that another test is starting may have the folder's files open until it executes its program, so that
-/// the folder is busy.
+/// Unmounts by a command. A child that another test is starting may have the folder's files open
+/// until it executes its program, so that the folder is busy.
 fn unmounted(command: impl FnMut() -> Ran) -> Ran {
-    let mut tries = std::iter::repeat_with(command).take(2000).inspect(|_| sleep(Duration::from_millis(5)));
-    tries.find(|ran| ran.status == 0 || !ran.err.contains("busy")).expect("nobody has its files open for 10 s")
+    let mut tries =
+        std::iter::repeat_with(command).take(2000).inspect(|_| sleep(Duration::from_millis(5)));
+    tries
+        .find(|ran| ran.status == 0 || !ran.err.contains("busy"))
+        .expect("nobody has its files open for 10 s")
 }
 
 /// Unmounts `m` by the program.
@@ -335,7 +388,8 @@ fn umount(place: &Place) {
     assert_eq!(ran.status, 0, "{}", ran.err);
 }
 
-/// The guard of a mount that has ended must not unmount the next one, which may have the same device.
+/// The guard of a mount that has ended must not unmount the next one, which may have the same
+/// device.
 #[test]
 fn a_folder_is_mounted_again_at_once() {
     let place = Place::new();
@@ -350,14 +404,24 @@ fn a_folder_is_mounted_again_at_once() {
         if round % 2 == 0 || me != 0 {
             umount(&place);
             let stat = std::fs::read_to_string(format!("/proc/{server}/stat")).unwrap_or_default();
-            assert!(stat.is_empty() || stat.contains(") Z "), "the process has ended when umount returns: {stat}");
+            assert!(
+                stat.is_empty() || stat.contains(") Z "),
+                "the process has ended when umount returns: {stat}"
+            );
         } else {
-            assert_eq!(unmounted(|| ran(Command::new("umount").arg(place.at("m")).output().unwrap())).status, 0);
+            assert_eq!(
+                unmounted(|| ran(Command::new("umount").arg(place.at("m")).output().unwrap()))
+                    .status,
+                0
+            );
         }
     }
     place.ok(&["mount", "m"]);
     sleep(Duration::from_millis(500));
-    assert!(std::fs::read_to_string(place.at("m/trace")).unwrap().contains("test:tick"), "it is still mounted");
+    assert!(
+        std::fs::read_to_string(place.at("m/trace")).unwrap().contains("test:tick"),
+        "it is still mounted"
+    );
     umount(&place);
 }
 
@@ -367,16 +431,34 @@ fn what_nobody_has_read_is_told_when_the_mount_ends() {
     let _app = start(&place, "shm", "wait");
     std::fs::create_dir(place.at("m")).unwrap();
     place.ok(&["mount", "m"]);
-    let begin =
-        ran(Command::new("head").args(["-c", "5000", "m/trace_pipe"]).current_dir(place.path()).output().unwrap());
+    let begin = ran(Command::new("head")
+        .args(["-c", "5000", "m/trace_pipe"])
+        .current_dir(place.path())
+        .output()
+        .unwrap());
     assert_eq!(begin.out.len(), 5000);
-    assert!(!std::fs::read_dir(place.at("m")).unwrap().any(|entry| entry.unwrap().file_name() == ".unread"));
+    assert!(
+        !std::fs::read_dir(place.at("m"))
+            .unwrap()
+            .any(|entry| entry.unwrap().file_name() == ".unread")
+    );
     let ended = unmounted(|| place.run(&["umount", "m"]));
-    let count = ended.err.split_once("m: ").and_then(|(_, rest)| rest.split(' ').next()?.parse::<u64>().ok());
-    assert!(ended.status == 0 && ended.err.contains("events are lost: trace_pipe had consumed"), "{}", ended.err);
+    let count = ended
+        .err
+        .split_once("m: ")
+        .and_then(|(_, rest)| rest.split(' ').next()?.parse::<u64>().ok());
+    assert!(
+        ended.status == 0 && ended.err.contains("events are lost: trace_pipe had consumed"),
+        "{}",
+        ended.err
+    );
     let had = begin.out.matches('\n').count() as u64;
     // `head` has read more than it has printed.
-    assert!(count.is_some_and(|count| (1..=THREADS * EVENTS - had).contains(&count)), "{}", ended.err);
+    assert!(
+        count.is_some_and(|count| (1..=THREADS * EVENTS - had).contains(&count)),
+        "{}",
+        ended.err
+    );
 }
 
 #[test]
@@ -387,7 +469,9 @@ fn nobody_else_may_look() {
     let mounts = std::fs::read_to_string("/proc/mounts").unwrap();
     let line = mounts.lines().find(|line| line.contains(place.at("m").to_str().unwrap())).unwrap();
     assert!(
-        !line.contains("allow_other") && line.contains("nosuid,nodev,noexec") && line.contains("default_permissions"),
+        !line.contains("allow_other")
+            && line.contains("nosuid,nodev,noexec")
+            && line.contains("default_permissions"),
         "{line}"
     );
     let me = std::fs::metadata("/proc/self").unwrap().uid();
@@ -395,7 +479,12 @@ fn nobody_else_may_look() {
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
             let meta = entry.metadata().unwrap();
-            assert_eq!((meta.permissions().mode() & 0o077, meta.uid()), (0, me), "{}", entry.path().display());
+            assert_eq!(
+                (meta.permissions().mode() & 0o077, meta.uid()),
+                (0, me),
+                "{}",
+                entry.path().display()
+            );
             folders.extend(meta.is_dir().then(|| entry.path()));
         }
     }
@@ -408,11 +497,17 @@ fn nobody_else_may_look() {
     let args = ["--reuid", "65534", "--clear-groups", "sh", "-c", script];
     let other = ran(Command::new("setpriv").args(args).current_dir(place.path()).output().unwrap());
     assert!(
-        other.status != 0 && other.out.is_empty() && other.err.matches("ermission denied").count() == 3,
+        other.status != 0
+            && other.out.is_empty()
+            && other.err.matches("ermission denied").count() == 3,
         "{}",
         other.err
     );
-    assert_eq!(events(&mount.ok("cat trace")).len() as u64, THREADS * EVENTS, "nothing was cleared");
+    assert_eq!(
+        events(&mount.ok("cat trace")).len() as u64,
+        THREADS * EVENTS,
+        "nothing was cleared"
+    );
     // The folder of another user's session is refused, also to root.
     drop((mount, app));
     let session = std::fs::read_dir(place.sessions())
@@ -437,16 +532,25 @@ fn filters_and_triggers_of_events() {
     };
     let odd = ticks("echo '(sequence & 1) == 1' > events/test/tick/filter");
     assert!(odd.len() > 5 && odd.iter().all(|sequence| sequence % 2 == 1), "{odd:?}");
-    assert_eq!(mount.ok("cat events/test/tick/filter events/test/tock/filter"), "(sequence & 1) == 1\nnone\n");
+    assert_eq!(
+        mount.ok("cat events/test/tick/filter events/test/tock/filter"),
+        "(sequence & 1) == 1\nnone\n"
+    );
     // A filter stays with its event while the event is disabled, and is set while it is.
     assert!(ticks("echo 0 > events/test/tick/enable").is_empty());
     assert_eq!(mount.ok("cat events/test/tick/filter"), "(sequence & 1) == 1\n");
     assert!(ticks("echo '(sequence & 1) == 0' > events/test/tick/filter").is_empty());
     assert_eq!(mount.ok("cat events/test/tick/enable"), "0\n");
-    for command in ["echo 1 > events/test/enable", "echo > set_event; echo test: > set_event", "echo 1 > events/enable"]
-    {
+    for command in [
+        "echo 1 > events/test/enable",
+        "echo > set_event; echo test: > set_event",
+        "echo 1 > events/enable",
+    ] {
         let even = ticks(command);
-        assert!(even.len() > 5 && even.iter().all(|sequence| sequence % 2 == 0), "{command}: {even:?}");
+        assert!(
+            even.len() > 5 && even.iter().all(|sequence| sequence % 2 == 0),
+            "{command}: {even:?}"
+        );
     }
     let all = ticks("echo 0 > events/test/tick/filter; cat events/test/tick/filter");
     assert!(all.windows(2).filter(|pair| pair[1] == pair[0] + 1).count() > 10, "{all:?}");
@@ -456,7 +560,9 @@ fn filters_and_triggers_of_events() {
     );
 
     assert!(
-        mount.ok("cat events/test/tick/trigger").contains("# traceon traceoff snapshot enable_event disable_event")
+        mount
+            .ok("cat events/test/tick/trigger")
+            .contains("# traceon traceoff snapshot enable_event disable_event")
     );
     let why = mount.refused("echo 'snapshot if bytes > 1' > events/test/tick/trigger");
     assert!(why.contains("a field of the event"), "{why}");
@@ -478,14 +584,20 @@ fn triggers_fire_as_often_as_they_say() {
     let place = Place::new();
     let _app = start(&place, "shm", "tick");
     let mount = Mount::start(&place);
-    let set = |event: &str, text: &str| mount.ok(&format!("echo '{text}' > events/test/{event}/trigger"));
+    let set =
+        |event: &str, text: &str| mount.ok(&format!("echo '{text}' > events/test/{event}/trigger"));
     set("tock", "snapshot:1 if sequence > 3");
     let text = mount.ok("sleep 0.3; cat events/test/tock/trigger");
     assert_eq!(text, "snapshot:count=0 if sequence > 3\n");
-    // The snapshot was saved as a session, and is shown as the kernel shows it, until it is cleared.
+    // The snapshot was saved as a session, and is shown as the kernel shows it, until it is
+    // cleared.
     let snapshot = mount.ok("cat snapshot");
     let taken = sequences(&snapshot, "test:tock:");
-    assert_eq!(taken, (0..).take(taken.len()).collect::<Vec<u64>>(), "all that was recorded before");
+    assert_eq!(
+        taken,
+        (0..).take(taken.len()).collect::<Vec<u64>>(),
+        "all that was recorded before"
+    );
     assert!(taken.len() > 3 && snapshot.contains("snapshot by the session"), "{snapshot}");
     let triggers = |text: &str| text.matches("lastwords:trigger:").count();
     assert_eq!(triggers(&snapshot) + triggers(&mount.ok("cat trace")), 1);
@@ -494,7 +606,10 @@ fn triggers_fire_as_often_as_they_say() {
     assert!(mount.ok("cat snapshot").contains("# * Snapshot is allocated *\n"));
 
     set("tock", "disable_event:test:tick");
-    assert_eq!(mount.ok("sleep 0.2; cat events/test/tick/enable events/test/tock/enable"), "0*\n1\n");
+    assert_eq!(
+        mount.ok("sleep 0.2; cat events/test/tick/enable events/test/tock/enable"),
+        "0*\n1\n"
+    );
     let text = mount.ok("sleep 0.1; echo > trace; sleep 0.2; cat trace");
     assert!(!text.contains("test:tick:") && sequences(&text, "test:tock:").len() > 10, "{text}");
     set("tock", "!disable_event:test:tick");
@@ -502,7 +617,8 @@ fn triggers_fire_as_often_as_they_say() {
     set("tock", "enable_event:test:tick:3");
     assert_eq!(mount.ok("sleep 0.2; cat events/test/tick/enable"), "1*\n");
     assert_eq!(mount.ok("cat events/test/tock/trigger"), "enable_event:test:tick:count=2\n");
-    // Recording starts by an event that is not recorded, because recording is off and the event is disabled.
+    // Recording starts by an event that is not recorded, because recording is off and the event is
+    // disabled.
     mount.ok("echo 0 > events/test/tock/enable; echo 0 > tracing_on");
     set("tock", "traceon:1");
     assert_eq!(mount.ok("sleep 0.2; cat tracing_on"), "1\n");
@@ -528,30 +644,55 @@ fn threads_and_cpus_are_chosen() {
     let (task, _) = events(&text)[0].split_once(" [").unwrap();
     let tid = task.rsplit_once('-').unwrap().1.trim();
     assert_ne!(tid, app.pid().to_string(), "another thread than the first records");
-    let (ticked, tocked) = ticks(&format!("echo 'sequence & 1' > events/test/tick/filter; echo {tid} > set_event_pid"));
-    assert!(ticked.len() > 5 && ticked.iter().all(|sequence| sequence % 2 == 1) && tocked > 10, "{ticked:?} {tocked}");
+    let (ticked, tocked) = ticks(&format!(
+        "echo 'sequence & 1' > events/test/tick/filter; echo {tid} > set_event_pid"
+    ));
+    assert!(
+        ticked.len() > 5 && ticked.iter().all(|sequence| sequence % 2 == 1) && tocked > 10,
+        "{ticked:?} {tocked}"
+    );
     assert_eq!(ticks(&format!("echo {} > set_event_pid", app.pid())), (vec![], 0));
-    assert_eq!(ticks("echo 1 > events/enable; echo 'sequence >= 0' > events/test/tock/filter"), (vec![], 0));
+    assert_eq!(
+        ticks("echo 1 > events/enable; echo 'sequence >= 0' > events/test/tock/filter"),
+        (vec![], 0)
+    );
     assert_eq!(mount.ok("cat events/test/t*ck/filter"), "sequence & 1\nsequence >= 0\n");
     let (ticked, tocked) = ticks(&format!("echo {tid} >> set_event_pid"));
-    assert!(ticked.len() > 5 && ticked.iter().all(|sequence| sequence % 2 == 1) && tocked > 10, "{ticked:?} {tocked}");
+    assert!(
+        ticked.len() > 5 && ticked.iter().all(|sequence| sequence % 2 == 1) && tocked > 10,
+        "{ticked:?} {tocked}"
+    );
     assert_eq!(ticks(&format!("echo {tid} > set_event_notrace_pid")), (vec![], 0));
     assert!(ticks("echo > set_event_pid; echo > set_event_notrace_pid").1 > 10);
     assert_eq!(ticks("echo 0 > tracing_cpumask"), (vec![], 0));
-    assert!(place.ok(&["list", "app"]).contains("$ctx.cpu_id == 4294967295"), "the rules of the session have it");
-    assert!(ticks("n=$(ls -d per_cpu/cpu* | wc -l); printf '%x' $(( (1 << n) - 1 )) > tracing_cpumask").1 > 10);
-    assert_eq!(mount.ok("cat events/test/t*ck/filter set_event_pid"), "sequence & 1\nsequence >= 0\n");
+    assert!(
+        place.ok(&["list", "app"]).contains("$ctx.cpu_id == 4294967295"),
+        "the rules of the session have it"
+    );
+    assert!(
+        ticks("n=$(ls -d per_cpu/cpu* | wc -l); printf '%x' $(( (1 << n) - 1 )) > tracing_cpumask")
+            .1
+            > 10
+    );
+    assert_eq!(
+        mount.ok("cat events/test/t*ck/filter set_event_pid"),
+        "sequence & 1\nsequence >= 0\n"
+    );
     assert!(!place.ok(&["list", "app"]).contains("$ctx"));
 }
 
-/// The rings of a session that `mkdir` made change their size: no event is lost, and each is read once.
+/// The rings of a session that `mkdir` made change their size: no event is lost, and each is read
+/// once.
 #[test]
 fn an_instance_has_rings_of_another_size() {
     let place = Place::new();
     let _app = start(&place, "user", "wait");
     let mount = Mount::start(&place);
     let why = mount.refused("echo 64 > buffer_size_kb");
-    assert!(why.contains("buffer_size_kb: error: the program that started the session chose the size"), "{why}");
+    assert!(
+        why.contains("buffer_size_kb: error: the program that started the session chose the size"),
+        "{why}"
+    );
     mount.ok("mkdir instances/one");
     let one = |script: &str| mount.ok(&format!("cd instances/one; {script}"));
     assert_eq!(one("cat buffer_size_kb"), "1088\n", "the channels main and errors");
@@ -564,27 +705,37 @@ fn an_instance_has_rings_of_another_size() {
             "echo 'before {size}' > trace_marker; echo {size} > buffer_size_kb; echo 'after {size}' > trace_marker"
         ));
         expected.extend([format!("before {size}"), format!("after {size}")]);
-        assert_eq!(one("cat buffer_size_kb per_cpu/cpu0/buffer_size_kb"), format!("{has}\n").repeat(2));
+        assert_eq!(
+            one("cat buffer_size_kb per_cpu/cpu0/buffer_size_kb"),
+            format!("{has}\n").repeat(2)
+        );
         let now = total();
         assert!(now >= before + (has - 64) * cpus, "the rings before stay: {before} {now}");
         before = now;
     }
     let texts = |text: &str| -> Vec<String> {
-        let found = events(text).into_iter().filter_map(|line| line.split_once(": tracing_mark_write: "));
+        let found =
+            events(text).into_iter().filter_map(|line| line.split_once(": tracing_mark_write: "));
         found.map(|(_, text)| text.to_owned()).collect()
     };
     let text = one("cat trace");
     assert_eq!(texts(&text), expected, "{text}");
-    assert!(text.contains(&format!("entries-in-buffer/entries-written: {0}/{0} ", expected.len())), "{text}");
+    assert!(
+        text.contains(&format!("entries-in-buffer/entries-written: {0}/{0} ", expected.len())),
+        "{text}"
+    );
     // Rules and restrictions hold for the new rings.
-    one("echo 0 > events/enable; echo 4242 > set_event_pid; echo 256 > buffer_size_kb; echo 'the last' > trace_marker");
+    one(
+        "echo 0 > events/enable; echo 4242 > set_event_pid; echo 256 > buffer_size_kb; echo 'the last' > trace_marker",
+    );
     expected.push("the last".to_owned());
     assert_eq!(one("cat set_event_pid"), "4242\n");
     assert_eq!(texts(&one("timeout 1 cat trace_pipe || true")), expected);
     for wrong in ["0", "x", "99999999999999999999"] {
         let _ = mount.refused(&format!("echo {wrong} > instances/one/buffer_size_kb"));
     }
-    let why = mount.refused("cd instances/one; echo > error_log; echo 64 > per_cpu/cpu0/buffer_size_kb");
+    let why =
+        mount.refused("cd instances/one; echo > error_log; echo 64 > per_cpu/cpu0/buffer_size_kb");
     assert_eq!(why, "", "the error is in the instance's log");
     assert!(one("cat error_log").contains("all CPUs have rings of one size"));
     // A process records in 32 channels. Then the size stays.
@@ -594,7 +745,9 @@ fn an_instance_has_rings_of_another_size() {
     let why = one("(echo 128 > buffer_size_kb) 2>&1 || cat error_log");
     assert!(why.contains("no room for another slot") && why.contains("32 is the most"), "{why}");
     assert_eq!(
-        one("cat buffer_size_kb; echo again > trace_marker; timeout 1 cat trace_pipe | grep -c again"),
+        one(
+            "cat buffer_size_kb; echo again > trace_marker; timeout 1 cat trace_pipe | grep -c again"
+        ),
         "96\n1\n"
     );
 }

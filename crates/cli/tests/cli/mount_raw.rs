@@ -1,4 +1,5 @@
-//! `trace_pipe_raw` and `snapshot_raw` of a mount, read by trace-cmd, whose libtraceevent shares no code with ours.
+//! `trace_pipe_raw` and `snapshot_raw` of a mount, read by trace-cmd, whose libtraceevent shares no
+//! code with ours.
 
 use crate::child::{EVENTS, THREADS, start};
 use crate::mount::{Mount, events};
@@ -47,12 +48,17 @@ fn of_trace(line: &str) -> (String, f64) {
     let (head, time) = (format!("{pid} {cpu}"), words[1].trim_end_matches(':').parse().unwrap());
     let event = match words[2] {
         // marker: thread 1 step 3
-        "marker:" => format!("{head} thread__thread__step__sequence_ thread={} sequence={}", words[4], words[6]),
+        "marker:" => format!(
+            "{head} thread__thread__step__sequence_ thread={} sequence={}",
+            words[4], words[6]
+        ),
         "test:tick:" => format!("{head} tick {} {}", words[3], words[4]),
-        // Its text has control characters, so that trace-cmd shows bytes; the float is shown as its bits.
+        // Its text has control characters, so that trace-cmd shows bytes; the float is shown as its
+        // bits.
         _ => {
             assert_eq!(words[5..], ["text=\"\\e[31mred\\n\"", "share=0.5"], "{line}");
-            let bytes: Vec<String> = b"\x1b[31mred\n\0".iter().map(|byte| format!("{byte:02x}")).collect();
+            let bytes: Vec<String> =
+                b"\x1b[31mred\n\0".iter().map(|byte| format!("{byte:02x}")).collect();
             let (text, share) = (bytes.join(", "), 0.5f64.to_bits());
             format!("{head} text {} {} text=ARRAY[{text}] share=0x{share:x}", words[3], words[4])
         }
@@ -65,7 +71,8 @@ fn trace_cmd_reads_the_same_events() {
     let place = Place::new();
     let _app = start(&place, "shm", "wait");
     let mount = Mount::start(&place);
-    let expected: BTreeMap<String, f64> = events(&mount.ok("cat trace")).into_iter().map(of_trace).collect();
+    let expected: BTreeMap<String, f64> =
+        events(&mount.ok("cat trace")).into_iter().map(of_trace).collect();
     assert_eq!(expected.len() as u64, THREADS * EVENTS);
     mount.ok("echo 1 > snapshot");
     for _ in ["once", "again"] {
@@ -100,7 +107,8 @@ fn trace_cmd_records_from_a_mount() {
         line.contains(" tick: ").then_some(number)
     });
     let ticks: Vec<u64> = ticks.collect();
-    // trace-cmd disables all events first, which the application follows a little later, and then enables these.
+    // trace-cmd disables all events first, which the application follows a little later, and then
+    // enables these.
     let gaps = ticks.windows(2).filter(|pair| pair[0] + 1 != pair[1]).count();
     assert!(!ticks.is_empty() && gaps <= 1 && ticks.is_sorted(), "{ticks:?}");
     assert_eq!(mount.ok("cat events/enable"), "0\n", "trace-cmd disables what it leaves");

@@ -20,15 +20,33 @@ fn stdout_takes_what_is_one_stream() {
     assert!(!place.at("-").exists());
     for (to, file) in [("json", "x.jsonl"), ("perfetto", "x.perfetto-trace")] {
         place.ok(&["convert", "app", "--to", to, "-o", file]);
-        let out = place.command().args(["convert", "app", "--to", to, "-o", "-"]).output().unwrap().stdout;
+        let out = place
+            .command()
+            .args(["convert", "app", "--to", to, "-o", "-"])
+            .output()
+            .unwrap()
+            .stdout;
         assert!(out == std::fs::read(place.at(file)).unwrap(), "{to} differs on stdout");
     }
-    for args in [&["--to", "ctf"][..], &["--to", "ctf2"], &["--to", "trace-dat"], &["--to", "text", "--json"]] {
+    for args in [
+        &["--to", "ctf"][..],
+        &["--to", "ctf2"],
+        &["--to", "trace-dat"],
+        &["--to", "text", "--json"],
+    ] {
         let ran = place.run(&[&["convert", "app", "-o", "-"], args].concat());
-        assert!(ran.status == 1 && ran.out.is_empty() && ran.err.contains("stdout"), "{args:?}: {}", ran.err);
+        assert!(
+            ran.status == 1 && ran.out.is_empty() && ran.err.contains("stdout"),
+            "{args:?}: {}",
+            ran.err
+        );
     }
     let ran = place.run(&["recover", "app", "-o", "-"]);
-    assert!(ran.status == 1 && ran.err.contains("stdout") && !place.at("-").exists(), "{}", ran.err);
+    assert!(
+        ran.status == 1 && ran.err.contains("stdout") && !place.at("-").exists(),
+        "{}",
+        ran.err
+    );
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let args = ["convert", "app", "--to", "json", "-o", "-"];
@@ -70,16 +88,32 @@ fn options_of_other_inputs_are_refused() {
     for verb in verbs.iter().chain(&[&["convert", "app", "--to", "json", "-o", "out"][..]]) {
         for option in ["--vmlinux", "--system-map", "--btf", "--module"] {
             let ran = place.run(&[verb, &[option, file][..]].concat());
-            assert!(ran.status == 1 && ran.err.contains(&format!("{option} is for a kernel's memory")), "{}", ran.err);
+            assert!(
+                ran.status == 1 && ran.err.contains(&format!("{option} is for a kernel's memory")),
+                "{}",
+                ran.err
+            );
         }
         let ran = place.run(&[verb, &["--raw"][..]].concat());
-        assert!(ran.status == 1 && ran.err.contains("--raw is for a kernel's memory"), "{verb:?}: {}", ran.err);
+        assert!(
+            ran.status == 1 && ran.err.contains("--raw is for a kernel's memory"),
+            "{verb:?}: {}",
+            ran.err
+        );
     }
     for verb in &verbs[..2] {
         let ran = place.run(&[verb, &["--metadata", file][..]].concat());
-        assert!(ran.status == 1 && ran.err.contains("this is text, no metadata of CTF"), "{verb:?}: {}", ran.err);
+        assert!(
+            ran.status == 1 && ran.err.contains("this is text, no metadata of CTF"),
+            "{verb:?}: {}",
+            ran.err
+        );
         let ran = place.run(&[verb, &["--bundle", file][..]].concat());
-        assert!(ran.status == 1 && ran.err.contains("--bundle is for ftrace's persistent ring buffers"), "{}", ran.err);
+        assert!(
+            ran.status == 1 && ran.err.contains("--bundle is for ftrace's persistent ring buffers"),
+            "{}",
+            ran.err
+        );
     }
     assert!(!place.at("out").exists());
 }
@@ -87,10 +121,19 @@ fn options_of_other_inputs_are_refused() {
 #[test]
 fn a_pipe_is_no_input() {
     let place = Place::new();
-    for verb in [&["report"][..], &["inspect"], &["recover", "-o", "x"], &["convert", "--to", "json", "-o", "x"]] {
-        let output = place.command().args(verb).arg("/dev/stdin").stdin(Stdio::piped()).output().unwrap();
+    for verb in [
+        &["report"][..],
+        &["inspect"],
+        &["recover", "-o", "x"],
+        &["convert", "--to", "json", "-o", "x"],
+    ] {
+        let output =
+            place.command().args(verb).arg("/dev/stdin").stdin(Stdio::piped()).output().unwrap();
         let err = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.code() == Some(1) && err.contains("/dev/stdin: a pipe"), "{verb:?}: {err}");
+        assert!(
+            output.status.code() == Some(1) && err.contains("/dev/stdin: a pipe"),
+            "{verb:?}: {err}"
+        );
     }
 }
 
@@ -98,7 +141,9 @@ fn a_pipe_is_no_input() {
 fn a_selection_that_leaves_nothing_is_told() {
     let place = killed();
     let convert = ["convert", "app", "--to", "json", "-o"];
-    for (number, verb) in [&["report", "app"][..], &[&convert[..], &["1"]].concat()].iter().enumerate() {
+    for (number, verb) in
+        [&["report", "app"][..], &[&convert[..], &["1"]].concat()].iter().enumerate()
+    {
         let ran = place.run(&[verb, &["-e", "test:tick", "-e", "tset:*"][..]].concat());
         assert!(
             ran.err.contains("no event is called tset:*") && !ran.err.contains("test:tick;"),
@@ -107,10 +152,18 @@ fn a_selection_that_leaves_nothing_is_told() {
         );
         let _ = std::fs::remove_file(place.at("1"));
         let ran = place.run(&[verb, &["--cpu", "9999"][..]].concat());
-        assert!(ran.status == 1 && ran.err.contains("there is no CPU 9999, only CPU"), "{number}: {}", ran.err);
+        assert!(
+            ran.status == 1 && ran.err.contains("there is no CPU 9999, only CPU"),
+            "{number}: {}",
+            ran.err
+        );
         assert!(!place.at("1").exists(), "it was written before it was refused");
         let ran = place.run(&[verb, &["--until", "10"][..]].concat());
-        assert!(ran.status == 1 && ran.err.contains("no event is left by --until\n"), "{number}: {}", ran.err);
+        assert!(
+            ran.status == 1 && ran.err.contains("no event is left by --until\n"),
+            "{number}: {}",
+            ran.err
+        );
         let _ = std::fs::remove_file(place.at("1"));
         assert!(!place.run(&[verb, &["-e", "*:t[!e]ck"][..]].concat()).err.contains("no event"));
     }
@@ -126,7 +179,16 @@ fn a_selection_that_leaves_nothing_is_told() {
 fn a_line_of_several_names_all_and_streams_are_those_of_every_format() {
     let place = killed();
     small(&place, "small-0001020304050607", 0);
-    let report = place.json(&["convert", "app", "small-0001020304050607/", "--to", "json", "-o", "x", "--json"]);
+    let report = place.json(&[
+        "convert",
+        "app",
+        "small-0001020304050607/",
+        "--to",
+        "json",
+        "-o",
+        "x",
+        "--json",
+    ]);
     let line = &report["sessions"][0];
     assert_eq!((&line["session"], &line["merged"][0]["session"]), (&"app".into(), &"small".into()));
     assert_eq!(line["merged"].as_array().unwrap().len(), 1);
@@ -136,11 +198,17 @@ fn a_line_of_several_names_all_and_streams_are_those_of_every_format() {
     };
     for input in ["app", "small-0001020304050607/"] {
         let of_ctf = streams("ctf", input);
-        let files =
-            std::fs::read_dir(place.at(&format!("ctf-{}", input.len()))).unwrap().next().unwrap().unwrap().path();
+        let files = std::fs::read_dir(place.at(&format!("ctf-{}", input.len())))
+            .unwrap()
+            .next()
+            .unwrap()
+            .unwrap()
+            .path();
         let is_stream = |path: &std::path::Path| path.is_file() && !path.ends_with("metadata");
-        let files =
-            std::fs::read_dir(files).unwrap().filter(|entry| is_stream(&entry.as_ref().unwrap().path())).count();
+        let files = std::fs::read_dir(files)
+            .unwrap()
+            .filter(|entry| is_stream(&entry.as_ref().unwrap().path()))
+            .count();
         assert_eq!(of_ctf, files as u64, "{input}");
         for to in ["ctf2", "json", "text", "perfetto"] {
             assert_eq!(streams(to, input), of_ctf, "{input} as {to}");
@@ -152,11 +220,16 @@ fn a_line_of_several_names_all_and_streams_are_those_of_every_format() {
 fn moments_that_are_too_far_are_told_so() {
     let place = Place::new();
     small(&place, "a", 0);
-    // The clock of the input decides whether a whole number counts seconds, so that the input is opened first.
-    for (moment, status) in [("@99999999999.5", 2), ("-9999999999h", 2), ("@99999999999", 1), ("99999999999", 1)] {
+    // The clock of the input decides whether a whole number counts seconds, so that the input is
+    // opened first.
+    for (moment, status) in
+        [("@99999999999.5", 2), ("-9999999999h", 2), ("@99999999999", 1), ("99999999999", 1)]
+    {
         let ran = place.run(&["report", "./a", "--since", moment]);
         assert!(
-            ran.status == status && ran.err.contains("out of range") && !ran.err.contains("not a moment"),
+            ran.status == status
+                && ran.err.contains("out of range")
+                && !ran.err.contains("not a moment"),
             "{}",
             ran.err
         );
@@ -172,7 +245,12 @@ fn a_session_that_cannot_be_written_costs_the_others_nothing() {
     std::fs::write(place.at("out/small/mine"), "in the way").unwrap();
     let ran = place.run(&["recover", "a", "b", "-o", "out"]);
     assert_eq!(ran.status, 1);
-    assert!(ran.err.contains("out/small") && ran.out.contains("out/small-2"), "{}{}", ran.out, ran.err);
+    assert!(
+        ran.err.contains("out/small") && ran.out.contains("out/small-2"),
+        "{}{}",
+        ran.out,
+        ran.err
+    );
     assert!(place.at("out/small-2/metadata").is_file());
     assert_eq!(place.run(&["recover", "a", "-o", "out"]).status, 1);
 }
@@ -182,7 +260,8 @@ fn channels_are_selected_by_name() {
     let place = Place::new();
     small(&place, "copy", 0);
     let count = |args: &[&str]| place.ok(&[&["report", "copy"], args].concat()).lines().count();
-    let (all, main, errors) = (count(&[]), count(&["--channel", "main"]), count(&["--channel", "err*"]));
+    let (all, main, errors) =
+        (count(&[]), count(&["--channel", "main"]), count(&["--channel", "err*"]));
     assert!(main > 0 && errors > 0 && main + errors == all, "{main} + {errors}, {all}");
     assert_eq!(count(&["--channel", "main", "--channel", "errors"]), all);
     let ran = place.run(&["report", "copy", "--channel", "none"]);
@@ -194,7 +273,10 @@ fn channels_are_selected_by_name() {
         errors,
         "{lines}"
     );
-    assert_eq!(place.run(&["convert", "copy", "--to", "ctf", "-o", "c", "--channel", "errors"]).status, 1);
+    assert_eq!(
+        place.run(&["convert", "copy", "--to", "ctf", "-o", "c", "--channel", "errors"]).status,
+        1
+    );
 }
 
 #[test]
@@ -205,7 +287,11 @@ fn threads_have_the_names_that_the_registry_has() {
     let key = format!("thread_{thread}");
     let named = |name: &str, names: &[&str]| {
         let builder = lastwords::Session::builder(name).dir(place.sessions()).events("names:*");
-        let session = names.iter().fold(builder, |builder, name| builder.env(&key, *name)).start().expect("a session");
+        let session = names
+            .iter()
+            .fold(builder, |builder, name| builder.env(&key, *name))
+            .start()
+            .expect("a session");
         lastwords::event!(names, "it");
         session
     };
@@ -224,7 +310,8 @@ fn threads_have_the_names_that_the_registry_has() {
     // The count of names that were left out, of the registry's control words.
     let registry = one.folder().expect("a folder").join("registry");
     let file = std::fs::OpenOptions::new().write(true).open(registry).expect("the registry");
-    std::os::unix::fs::FileExt::write_all_at(&file, &3u64.to_ne_bytes(), 128 + 24).expect("written");
+    std::os::unix::fs::FileExt::write_all_at(&file, &3u64.to_ne_bytes(), 128 + 24)
+        .expect("written");
     let ran = place.run(&["report", "one", "--style", "fields"]);
     assert!(ran.out.contains(&format!("] worker 1|...-{thread} names:it")), "{}", ran.out);
     assert!(ran.err.contains("3 threads found no room for their names"), "{}", ran.err);
@@ -233,20 +320,31 @@ fn threads_have_the_names_that_the_registry_has() {
 #[test]
 fn every_instance_of_a_trace_dat_is_counted_and_told() {
     let place = Place::new();
-    let corpus = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/trace_dat");
-    let events = |text: &str| text.lines().filter(|line| !line.starts_with('#') && !line.contains(" [LOST ")).count();
+    let corpus =
+        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/trace_dat");
+    let events = |text: &str| {
+        text.lines().filter(|line| !line.starts_with('#') && !line.contains(" [LOST ")).count()
+    };
     for name in ["small-6", "small-7", "whole-7"] {
         let file = format!("{name}.dat");
         std::fs::copy(corpus.join(name), place.at(&file)).unwrap();
         let told = place.json(&["inspect", &file, "--json"]);
-        for (instance, name) in told["kernels"][0]["instances"].as_array().unwrap().iter().zip(["top", "extra"]) {
-            let entries = instance["live"].as_array().unwrap().iter().map(|cpu| cpu["entries"].as_u64().unwrap());
+        for (instance, name) in
+            told["kernels"][0]["instances"].as_array().unwrap().iter().zip(["top", "extra"])
+        {
+            let entries = instance["live"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|cpu| cpu["entries"].as_u64().unwrap());
             let shown = events(&place.ok(&["report", &file, "--instance", name]));
             assert_eq!((shown > 0, entries.sum::<u64>()), (true, shown as u64), "{file}, {name}");
         }
         let ran = place.run(&["report", &file]);
         assert!(
-            ran.err.contains("also has the instance extra, which is not shown; `--instance extra` shows it"),
+            ran.err.contains(
+                "also has the instance extra, which is not shown; `--instance extra` shows it"
+            ),
             "{}",
             ran.err
         );
@@ -255,9 +353,16 @@ fn every_instance_of_a_trace_dat_is_counted_and_told() {
         place.ok(&["convert", &file, "--instance", "extra", "--to", "trace-dat", "-o", &only]);
         let extra = place.ok(&["report", &file, "--instance", "extra"]);
         assert_eq!(place.ok(&["report", &only]), extra);
-        let theirs = std::process::Command::new("trace-cmd").args(["report", "-i"]).arg(place.at(&only)).output();
+        let theirs = std::process::Command::new("trace-cmd")
+            .args(["report", "-i"])
+            .arg(place.at(&only))
+            .output();
         let theirs = String::from_utf8(theirs.expect("trace-cmd").stdout).unwrap();
-        assert_eq!(theirs.lines().filter(|line| line.starts_with("extra:")).count(), events(&extra), "{theirs}");
+        assert_eq!(
+            theirs.lines().filter(|line| line.starts_with("extra:")).count(),
+            events(&extra),
+            "{theirs}"
+        );
     }
 }
 
@@ -291,7 +396,8 @@ fn the_line_of_an_output_says_what_was_overwritten() {
     for args in [&["convert", "./a", "-o", "a.json"][..], &["view", "./a", "-o", "a.html"]] {
         let line = place.run(args).out;
         assert!(
-            line.contains(" bytes overwritten, nothing else lost") && !line.contains("nothing lost"),
+            line.contains(" bytes overwritten, nothing else lost")
+                && !line.contains("nothing lost"),
             "{args:?}: {line}"
         );
     }
@@ -305,5 +411,8 @@ fn extensions_in_capitals_are_extensions() {
     assert!(std::fs::read(place.at("a.JSON")).unwrap().starts_with(b"{\"schema\""));
     place.ok(&["view", "./a", "-o", "a.HTML"]);
     let ran = place.run(&["convert", "./a", "-o", "a.dat"]);
-    assert!(ran.status == 1 && ran.err.contains("nothing in the input can be written as trace-dat: "), "{ran:?}");
+    assert!(
+        ran.status == 1 && ran.err.contains("nothing in the input can be written as trace-dat: "),
+        "{ran:?}"
+    );
 }

@@ -12,7 +12,8 @@ fn field(bits: u32, name: &str) -> String {
     format!("integer {{ size = {bits}; align = 8; }} {name};")
 }
 
-/// A snapshot: of each packet its number and how many of its events were written. Event `n` has the value `n` on CPU 0.
+/// A snapshot: of each packet its number and how many of its events were written. Event `n` has the
+/// value `n` on CPU 0.
 fn snapshot(folder: &Path, packets: &[(u64, u64)], numbered: bool) {
     std::fs::create_dir_all(folder).unwrap();
     let header = [field(32, "magic"), field(64, "stream_instance_id")].concat();
@@ -32,11 +33,14 @@ fn snapshot(folder: &Path, packets: &[(u64, u64)], numbered: bool) {
     for cpu in 0..u64::from(CPUS) {
         let mut bytes = Vec::new();
         for &(number, events) in packets {
-            let values = (number * EVENTS..number * EVENTS + events).map(|value| value * u64::from(CPUS) + cpu);
+            let values = (number * EVENTS..number * EVENTS + events)
+                .map(|value| value * u64::from(CPUS) + cpu);
             let values: Vec<u64> = values.collect();
-            let size = (4 + 8 + 4 * 8 + if numbered { 8 } else { 0 } + values.len() as u64 * 16) * 8;
+            let size =
+                (4 + 8 + 4 * 8 + if numbered { 8 } else { 0 } + values.len() as u64 * 16) * 8;
             bytes.extend(0xc1fc_1fc1_u32.to_le_bytes());
-            let mut words = vec![cpu, size, size, values[0] * 1000, values[values.len() - 1] * 1000];
+            let mut words =
+                vec![cpu, size, size, values[0] * 1000, values[values.len() - 1] * 1000];
             words.extend(numbered.then_some(number));
             words.extend(values.iter().flat_map(|value| [value * 1000, *value]));
             bytes.extend(words.into_iter().flat_map(u64::to_le_bytes));
@@ -55,8 +59,11 @@ fn values(text: &str) -> Vec<u64> {
 fn snapshots_that_overlap_have_each_event_once() {
     for numbered in [false, true] {
         let place = Place::new();
-        let whole = |numbers: std::ops::Range<u64>| numbers.map(|number| (number, EVENTS)).collect::<Vec<_>>();
-        // The first ends in a packet that is not full yet, which the second has whole; the third shares two with the second.
+        let whole = |numbers: std::ops::Range<u64>| {
+            numbers.map(|number| (number, EVENTS)).collect::<Vec<_>>()
+        };
+        // The first ends in a packet that is not full yet, which the second has whole; the third
+        // shares two with the second.
         let parts = [[whole(0..4), vec![(4, 3)]].concat(), whole(3..8), whole(6..9)];
         let folders = ["one/snapshot", "elsewhere/two/deeper", "three"];
         for (folder, packets) in folders.iter().zip(&parts) {

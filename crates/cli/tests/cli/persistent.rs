@@ -1,4 +1,5 @@
-//! Persistent ring buffers of ftrace, made of the pages and descriptions of a trace.dat file, which trace-cmd reads too.
+//! Persistent ring buffers of ftrace, made of the pages and descriptions of a trace.dat file, which
+//! trace-cmd reads too.
 
 use crate::lttng::files;
 use crate::support::{Place, ran};
@@ -53,7 +54,8 @@ impl<'a> Parts<'a> {
 }
 
 impl Made {
-    /// The pages of the file as a region of a boot whose code lay `moved` bytes above that of the bundle's boot.
+    /// The pages of the file as a region of a boot whose code lay `moved` bytes above that of the
+    /// bundle's boot.
     pub(crate) fn new(file: &[u8], form: Form, moved: u64) -> Self {
         Self::of_layout(file, &Layout::known(form, 8, false), moved)
     }
@@ -78,12 +80,17 @@ impl Made {
         }
         for (system, format) in formats {
             let text = String::from_utf8_lossy(format);
-            let name = text.lines().find_map(|line| line.strip_prefix("name: ")).unwrap().to_owned();
+            let name =
+                text.lines().find_map(|line| line.strip_prefix("name: ")).unwrap().to_owned();
             files.push((format!("events/{system}/{name}/format"), format.to_vec()));
         }
         let at = |address: u64, rest: &str| format!("{:016x} {rest}\n", address - moved);
-        let mut kallsyms = at(TEXT, "T rb_meta_init_text_addr") + &at(TEXT, "T _text") + &at(DATA, "b rb_data_ptr");
-        for (address, rest) in String::from_utf8_lossy(parts.sized(4)).lines().filter_map(|line| line.split_once(' ')) {
+        let mut kallsyms = at(TEXT, "T rb_meta_init_text_addr")
+            + &at(TEXT, "T _text")
+            + &at(DATA, "b rb_data_ptr");
+        for (address, rest) in
+            String::from_utf8_lossy(parts.sized(4)).lines().filter_map(|line| line.split_once(' '))
+        {
             kallsyms += &at(u64::from_str_radix(address, 16).unwrap(), rest);
         }
         files.push(("kallsyms".to_owned(), kallsyms.into_bytes()));
@@ -104,10 +111,16 @@ impl Made {
         let count = all.iter().map(Vec::len).max().unwrap() + 2;
         let cpu = |pages: &Vec<Vec<u8>>| {
             let order = (0..count).collect();
-            Cpu { order, head: 1, commit: pages.len() - 1, pages: pages.iter().cloned().enumerate().collect() }
+            Cpu {
+                order,
+                head: 1,
+                commit: pages.len() - 1,
+                pages: pages.iter().cloned().enumerate().collect(),
+            }
         };
         let cpus: Vec<Cpu> = all.iter().map(cpu).collect();
-        let boot = Boot { text: TEXT, clock: 0, modules: vec![(0xffff_ffff_c000_0000, "loop".into())] };
+        let boot =
+            Boot { text: TEXT, clock: 0, modules: vec![(0xffff_ffff_c000_0000, "loop".into())] };
         Self { region: region_of(layout, &boot, &cpus), files }
     }
 
@@ -148,11 +161,16 @@ fn symbols_are_those_of_the_boot_that_wrote() {
             events(text).into_iter().filter_map(behind_task).collect()
         };
         assert!(words(&same).len() > 400 && same.contains("do_work"), "{same}");
-        assert_eq!(words(&same), words(&moved), "names of tasks are unknown after another boot, and nothing else is");
+        assert_eq!(
+            words(&same),
+            words(&moved),
+            "names of tasks are unknown after another boot, and nothing else is"
+        );
     }
 }
 
-/// A region of 6.12 in which the next boot went on recording still has the address of the boot before.
+/// A region of 6.12 in which the next boot went on recording still has the address of the boot
+/// before.
 #[test]
 fn a_later_boot_is_not_named_by_the_address_of_an_earlier_one() {
     const APART: u64 = 0x1340_0000;
@@ -171,8 +189,9 @@ fn a_later_boot_is_not_named_by_the_address_of_an_earlier_one() {
         }
     }
     std::fs::write(place.at("region"), bytes).unwrap();
-    let with_end =
-        |moved: u64| move |kallsyms: String| kallsyms + &format!("{:016x} B _end\n", TEXT + 0x0200_0000 - moved);
+    let with_end = |moved: u64| {
+        move |kallsyms: String| kallsyms + &format!("{:016x} B _end\n", TEXT + 0x0200_0000 - moved)
+    };
     repack(&place, "kallsyms", "own", &with_end(0));
     let own = place.run(&["report", "region", "--bundle", "own"]);
     assert!(own.err.contains("named as those of the boot of"), "{}", own.err);
@@ -190,7 +209,8 @@ fn a_later_boot_is_not_named_by_the_address_of_an_earlier_one() {
     assert!(wanted.contains("do_work") && !other.out.contains("do_work"), "{}", other.out);
 }
 
-/// An event without a format shows its bytes, and an address in a module that is not known shows the module's base.
+/// An event without a format shows its bytes, and an address in a module that is not known shows
+/// the module's base.
 #[test]
 fn what_nothing_describes_is_shown_raw() {
     let place = Place::new();
@@ -199,7 +219,12 @@ fn what_nothing_describes_is_shown_raw() {
     let with = place.ok(&["report", "region", "--bundle", "bundle"]);
     assert_eq!(bare.status, 0, "{}", bare.err);
     assert_eq!(events(&bare.out).len(), events(&with).len());
-    assert!(bare.out.contains(": Unknown type 5: ") && bare.err.contains("--bundle FILE"), "{}{}", bare.out, bare.err);
+    assert!(
+        bare.out.contains(": Unknown type 5: ") && bare.err.contains("--bundle FILE"),
+        "{}{}",
+        bare.out,
+        bare.err
+    );
     assert!(!bare.out.contains("do_work"));
     // Addresses in `do_work` and the bytes behind it, which the module takes.
     let of = |address: u64| address.to_le_bytes()[2..].to_vec();
@@ -231,9 +256,11 @@ fn a_damaged_sub_buffer_is_a_loss_with_a_reason() {
     let range = format!("offsets {:#x} to {:#x} of the region", second + 16, second + SIZE);
     assert!(ran.err.contains(&range), "{}", ran.err);
     let recover = &["recover", "--strict", "region", "-o", "out"][..];
-    for (status, args) in
-        [(0, &["inspect", "--verbose", "region"][..]), (0, &["inspect", "--json", "region"]), (3, recover)]
-    {
+    for (status, args) in [
+        (0, &["inspect", "--verbose", "region"][..]),
+        (0, &["inspect", "--json", "region"]),
+        (3, recover),
+    ] {
         let ran = place.run(&[args, &["--bundle", "bundle"]].concat());
         assert_eq!(ran.status, status, "{args:?}: {}", ran.err);
         assert!((ran.out + &ran.err).contains(&range), "{args:?}");
@@ -272,7 +299,11 @@ fn a_damaged_beginning_costs_no_event() {
             assert_eq!(ran.status, 0, "{form:?}, {damage:?}: {}", ran.err);
             let found = events(&ran.out);
             assert_eq!(found, events(&expected), "{form:?}, {damage:?}: {}", ran.err);
-            assert!(ran.err.contains("offset 0") || ran.err.contains("offset 4"), "{form:?}, {damage:?}: {}", ran.err);
+            assert!(
+                ran.err.contains("offset 0") || ran.err.contains("offset 4"),
+                "{form:?}, {damage:?}: {}",
+                ran.err
+            );
         }
     }
 }
@@ -300,9 +331,17 @@ fn a_bundle_of_another_build_is_told_and_not_preferred() {
     let expected = place.ok(&["report", "region", "--bundle", "bundle"]);
     repack(&place, "kallsyms", "other", &of_another_build);
     let alone = place.run(&["report", "region", "--bundle", "other"]);
-    assert!(alone.status == 0 && alone.err.contains("other is of another build than"), "{}", alone.err);
+    assert!(
+        alone.status == 0 && alone.err.contains("other is of another build than"),
+        "{}",
+        alone.err
+    );
     let both = place.run(&["report", "region", "--bundle", "other", "--bundle", "bundle"]);
-    assert!(both.status == 0 && both.err.contains("other is not used: it is of another build"), "{}", both.err);
+    assert!(
+        both.status == 0 && both.err.contains("other is not used: it is of another build"),
+        "{}",
+        both.err
+    );
     assert_eq!(both.out, expected);
 }
 
@@ -316,11 +355,16 @@ fn two_builds_are_refused_where_the_region_does_not_tell() {
         repack(&place, "notes", name, &|_| notes.clone());
     }
     let ran = place.run(&["report", "region", "--bundle", "one", "--bundle", "two"]);
-    assert!(ran.status == 1 && ran.err.contains("one is of build 01010101 and two of build 02020202"), "{}", ran.err);
+    assert!(
+        ran.status == 1 && ran.err.contains("one is of build 01010101 and two of build 02020202"),
+        "{}",
+        ran.err
+    );
     place.ok(&["report", "region", "--bundle", "one", "--bundle", "again"]);
 }
 
-/// Without a source, a bundle that the unit saved is used if its addresses prove that it is of the same build.
+/// Without a source, a bundle that the unit saved is used if its addresses prove that it is of the
+/// same build.
 #[test]
 fn a_saved_bundle_is_used_if_it_is_proven_to_be_right() {
     for form in [Form::PerCpu, Form::Common] {
@@ -331,16 +375,30 @@ fn a_saved_bundle_is_used_if_it_is_proven_to_be_right() {
         let saved = |name: &str| {
             std::fs::copy(place.at(name), place.at("state/bundles/saved.bundle")).unwrap();
             let mut command = place.command();
-            ran(command.env("LASTWORDS_STATE", place.at("state")).args(["report", "region"]).output().unwrap())
+            ran(command
+                .env("LASTWORDS_STATE", place.at("state"))
+                .args(["report", "region"])
+                .output()
+                .unwrap())
         };
         // In the newer form, only the addresses of modules prove it.
-        repack(&place, "modules", "with-modules", &|_| "loop 4096 0 - Live 0xffffffffc0000000\n".into());
+        repack(&place, "modules", "with-modules", &|_| {
+            "loop 4096 0 - Live 0xffffffffc0000000\n".into()
+        });
         let used = saved("with-modules");
         assert_eq!(used.out, expected, "{form:?}: {}", used.err);
-        assert!(used.err.contains("saved.bundle, because the region saves"), "{form:?}: {}", used.err);
+        assert!(
+            used.err.contains("saved.bundle, because the region saves"),
+            "{form:?}: {}",
+            used.err
+        );
         repack(&place, "kallsyms", "other", &of_another_build);
         let unused = saved("other");
-        assert!(unused.out.contains(": Unknown type 5: ") && unused.err.contains("--bundle FILE"), "{}", unused.err);
+        assert!(
+            unused.out.contains(": Unknown type 5: ") && unused.err.contains("--bundle FILE"),
+            "{}",
+            unused.err
+        );
     }
 }
 
@@ -349,9 +407,16 @@ fn a_saved_bundle_is_used_if_it_is_proven_to_be_right() {
 fn a_format_of_other_lengths_is_not_used() {
     let place = Place::new();
     let made = made(&place, Form::Common, 0);
-    let format = made.files.iter().find(|(name, _)| name.ends_with("sched/wake/format")).map(|(name, _)| name.clone());
+    let format = made
+        .files
+        .iter()
+        .find(|(name, _)| name.ends_with("sched/wake/format"))
+        .map(|(name, _)| name.clone());
     let grown = |text: String| {
-        text.replace("\n\nprint fmt", "\n\tfield:u64 more;\toffset:256;\tsize:8;\tsigned:0;\n\nprint fmt")
+        text.replace(
+            "\n\nprint fmt",
+            "\n\tfield:u64 more;\toffset:256;\tsize:8;\tsigned:0;\n\nprint fmt",
+        )
     };
     repack(&place, &format.unwrap(), "grown", &grown);
     let before = place.ok(&["report", "region", "--bundle", "bundle"]);
@@ -371,7 +436,11 @@ fn what_is_no_bundle_is_refused() {
     let ran = place.run(&["bundle", "pack", "sessions", "-o", "new"]);
     assert!(ran.status == 1 && !place.at("new").exists(), "{}", ran.err);
     let ran = place.run(&["bundle", "pack", "bundle-tree", "-o", "bundle"]);
-    assert!(ran.status == 1 && ran.err.contains("bundle"), "a file that is there is kept: {}", ran.err);
+    assert!(
+        ran.status == 1 && ran.err.contains("bundle"),
+        "a file that is there is kept: {}",
+        ran.err
+    );
 }
 
 #[test]
@@ -379,7 +448,10 @@ fn the_counter_of_a_cpu_counts_no_nanoseconds() {
     let place = Place::new();
     let mut made = made(&place, Form::Common, 0);
     let bytes = &mut made.region.bytes;
-    let text = bytes.windows(8).position(|part| part == TEXT.to_le_bytes()).expect("the address of the code");
+    let text = bytes
+        .windows(8)
+        .position(|part| part == TEXT.to_le_bytes())
+        .expect("the address of the code");
     // The number of the clock is before it.
     bytes[text - 8..text - 4].copy_from_slice(&9u32.to_le_bytes());
     std::fs::write(place.at("region"), &made.region.bytes).unwrap();

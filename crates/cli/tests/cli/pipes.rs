@@ -1,4 +1,5 @@
-//! Readers who have gone away, and outputs that cannot be written: the work is done, and the exit status is that of the work.
+//! Readers who have gone away, and outputs that cannot be written: the work is done, and the exit
+//! status is that of the work.
 
 use crate::child::start;
 use crate::support::{Place, ran, small};
@@ -37,12 +38,17 @@ fn status(place: &Place, args: &[&str], out: Stdio, err: Stdio) -> i32 {
 fn all_is_written_though_nobody_reads_of_it() {
     let place = three();
     for (out, stdout, expected) in [("1", closed(), 0), ("2", full(), 1)] {
-        assert_eq!(status(&place, &["recover", "sessions", "-o", out], stdout, Stdio::null()), expected);
+        assert_eq!(
+            status(&place, &["recover", "sessions", "-o", out], stdout, Stdio::null()),
+            expected
+        );
         assert_eq!(std::fs::read_dir(place.at(out)).unwrap().count(), 3, "{out}");
     }
-    for (out, streams) in
-        [("3", [closed(), Stdio::null()]), ("4", [Stdio::null(), closed()]), ("5", [closed(), full()])]
-    {
+    for (out, streams) in [
+        ("3", [closed(), Stdio::null()]),
+        ("4", [Stdio::null(), closed()]),
+        ("5", [closed(), full()]),
+    ] {
         let [stdout, stderr] = streams;
         let args = ["recover", "--strict", "sessions", "-o", out];
         assert_eq!(status(&place, &args, stdout, stderr), 3, "{out}");
@@ -58,8 +64,12 @@ fn all_are_destroyed_though_nobody_reads_of_it() {
         std::fs::remove_file(place.at("ready")).unwrap();
     }
     // By their folders: what else is left over on the machine is not this test's.
-    let folders =
-        || std::fs::read_dir(place.sessions()).unwrap().map(|entry| entry.unwrap().path()).filter(|p| p.is_dir());
+    let folders = || {
+        std::fs::read_dir(place.sessions())
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .filter(|p| p.is_dir())
+    };
     let named: Vec<String> = folders().map(|path| path.to_str().unwrap().to_owned()).collect();
     assert_eq!(named.len(), 2);
     assert_eq!(status(&place, &["destroy", &named[0], &named[1]], closed(), Stdio::null()), 0);
@@ -70,9 +80,12 @@ fn all_are_destroyed_though_nobody_reads_of_it() {
 fn the_status_of_a_report_stands() {
     let place = three();
     let lossy = "sessions/b-0001020304050607";
-    for (out, err) in
-        [(Stdio::null(), closed()), (Stdio::null(), full()), (closed(), Stdio::null()), (closed(), closed())]
-    {
+    for (out, err) in [
+        (Stdio::null(), closed()),
+        (Stdio::null(), full()),
+        (closed(), Stdio::null()),
+        (closed(), closed()),
+    ] {
         assert_eq!(status(&place, &["report", "--strict", lossy], out, err), 3);
     }
     assert_eq!(status(&place, &["report", lossy], Stdio::null(), full()), 0);

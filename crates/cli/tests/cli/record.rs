@@ -1,7 +1,8 @@
-//! `record` and `restore` on the machine's tracefs: compared with trace-cmd, with what the command did, and with the state of the
-//! machine's tracing before.
+//! `record` and `restore` on the machine's tracefs: compared with trace-cmd, with what the command
+//! did, and with the state of the machine's tracing before.
 //!
-//! They need root. Where tracefs is not mounted, they mount it, and leave it mounted as a Debian system has it.
+//! They need root. Where tracefs is not mounted, they mount it, and leave it mounted as a Debian
+//! system has it.
 
 use crate::support::{Place, Ran, ran, tool};
 use lastwords::{Session, event};
@@ -16,11 +17,11 @@ use std::time::{Duration, Instant};
 
 pub(crate) const TRACEFS: &str = "/sys/kernel/tracing";
 
-/// Waits for other tests of tracing on this machine: instances and probes of one are not part of the state that another compares.
-/// The lock is held until the file is closed.
+/// Waits for other tests of tracing on this machine: instances and probes of one are not part of
+/// the state that another compares. The lock is held until the file is closed.
 fn alone() -> fs::File {
-    let file =
-        fs::File::create(std::env::temp_dir().join("lastwords-tests-of-tracing.lock")).expect("a file for the lock");
+    let file = fs::File::create(std::env::temp_dir().join("lastwords-tests-of-tracing.lock"))
+        .expect("a file for the lock");
     rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).expect("the lock");
     file
 }
@@ -34,10 +35,16 @@ pub(crate) fn tracing() -> Option<(fs::File, Place)> {
     let alone = alone();
     let is_mounted = || Path::new(TRACEFS).join("events").is_dir();
     if !is_mounted() {
-        let done = Command::new("mount").args(["-t", "tracefs", "nodev", TRACEFS]).output().expect("mount");
+        let done = Command::new("mount")
+            .args(["-t", "tracefs", "nodev", TRACEFS])
+            .output()
+            .expect("mount");
         if !is_mounted() {
             // A container's root has no kernel tracer.
-            eprintln!("tracefs cannot be mounted: {}", String::from_utf8_lossy(&done.stderr).trim());
+            eprintln!(
+                "tracefs cannot be mounted: {}",
+                String::from_utf8_lossy(&done.stderr).trim()
+            );
             return None;
         }
     }
@@ -59,15 +66,19 @@ pub(crate) fn state() -> BTreeMap<&'static str, String> {
         "saved_cmdlines_size",
     ];
     // A kernel that lacks a file lacks it afterwards too.
-    let read = |name: &'static str| (name, fs::read_to_string(Path::new(TRACEFS).join(name)).unwrap_or_default());
+    let read = |name: &'static str| {
+        (name, fs::read_to_string(Path::new(TRACEFS).join(name)).unwrap_or_default())
+    };
     let mut state: BTreeMap<_, _> = files.into_iter().map(read).collect();
     state.insert("instances", names(&Path::new(TRACEFS).join("instances")).join(" "));
     state
 }
 
 pub(crate) fn names(folder: &Path) -> Vec<String> {
-    let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
-    let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    let entries =
+        fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
     names
 }
@@ -84,7 +95,8 @@ pub(crate) fn told(ran: &Ran) -> usize {
     line.split(": ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap()
 }
 
-/// The events that trace-cmd shows of a file: pid, and the line without its time. The name of a buffer before a line is left out.
+/// The events that trace-cmd shows of a file: pid, and the line without its time. The name of a
+/// buffer before a line is left out.
 pub(crate) fn by_trace_cmd(file: &Path) -> Vec<(u32, String)> {
     let text = tool("trace-cmd", &["report", "-i", file.to_str().unwrap()]).out;
     let mut events = Vec::new();
@@ -103,21 +115,37 @@ pub(crate) fn by_trace_cmd(file: &Path) -> Vec<(u32, String)> {
 #[test]
 fn events_are_those_of_trace_cmd() {
     let Some((_alone, place)) = tracing() else { return };
-    let rules =
-        ["-e", "syscalls:*", "-e", "sched:sched_switch", "-f", "prev_pid != 1", "-e", "sched:sched_process_ex*"];
+    let rules = [
+        "-e",
+        "syscalls:*",
+        "-e",
+        "sched:sched_switch",
+        "-f",
+        "prev_pid != 1",
+        "-e",
+        "sched:sched_process_ex*",
+    ];
     for how in [&["--size", "8M"][..], &["--stream"]] {
         let (ours, theirs, pid) = (place.at("ours.dat"), place.at("theirs.dat"), place.at("pid"));
-        let script = format!("echo $$ > {}; exec find /usr/share/doc -maxdepth 1 -name 'l*'", pid.display());
+        let script =
+            format!("echo $$ > {}; exec find /usr/share/doc -maxdepth 1 -name 'l*'", pid.display());
         // trace-cmd ends last: it resizes the table of tasks' names, which empties it.
         let instance = Path::new(TRACEFS).join("instances/lastwords_peer");
         let [program, words @ ..] = trace_cmd::words(Tracing::Instance(&instance));
         let mut command = Command::new(program);
         command.args(words).args(["record", "-q", "-B", "lastwords_peer"]).args(rules);
         command.args(["-b", "8192", "-C", "mono", "-o"]).arg(&theirs);
-        command.arg(env!("CARGO_BIN_EXE_lastwords")).arg("record").args(rules).args(how).arg("-o").arg(&ours);
+        command
+            .arg(env!("CARGO_BIN_EXE_lastwords"))
+            .arg("record")
+            .args(rules)
+            .args(how)
+            .arg("-o")
+            .arg(&ours);
         command.args(["--", "sh", "-c", &script]);
         command.current_dir(place.path()).env("LASTWORDS_DIR", place.sessions());
-        let both = ran(command.output().expect("unshare and trace-cmd are needed: cargo xtask setup"));
+        let both =
+            ran(command.output().expect("unshare and trace-cmd are needed: cargo xtask setup"));
         let _ = fs::remove_dir(instance);
         assert_eq!(both.status, 0, "{}{}", both.out, both.err);
         let pid: u32 = fs::read_to_string(&pid).unwrap().trim().parse().unwrap();
@@ -125,13 +153,20 @@ fn events_are_those_of_trace_cmd() {
         assert_eq!(told(&both), all.len(), "{}", both.err);
         assert!(both.err.contains("nothing lost"), "{}", both.err);
         // Both trace the whole of what the second program of the process does.
-        // The name of the task is left out: trace-cmd may have read the kernel's table before the name changed.
+        // The name of the task is left out: trace-cmd may have read the kernel's table before the
+        // name changed.
         let of = |events: Vec<(u32, String)>| -> Vec<String> {
             let lines = events.into_iter().filter(|(of, _)| *of == pid);
             let lines = lines.map(|(_, line)| line.split_once(" [").unwrap().1.to_owned());
-            let lines = lines.skip_while(|line| !(line.contains("sched_process_exec:") && line.contains("/find")));
+            let lines = lines.skip_while(|line| {
+                !(line.contains("sched_process_exec:") && line.contains("/find"))
+            });
             let mut is_over = false;
-            lines.take_while(|line| !std::mem::replace(&mut is_over, line.contains("sched_process_exit:"))).collect()
+            lines
+                .take_while(|line| {
+                    !std::mem::replace(&mut is_over, line.contains("sched_process_exit:"))
+                })
+                .collect()
         };
         let of_theirs = by_trace_cmd(&theirs);
         let peer = format!(
@@ -142,7 +177,10 @@ fn events_are_those_of_trace_cmd() {
             both.err
         );
         let (ours_text, theirs_text) = (of(all), of(of_theirs));
-        assert!(ours_text.len() > 100 && ours_text.last().unwrap().contains("sched_process_exit"), "{ours_text:?}");
+        assert!(
+            ours_text.len() > 100 && ours_text.last().unwrap().contains("sched_process_exit"),
+            "{ours_text:?}"
+        );
         assert_eq!(ours_text, theirs_text, "{how:?} {peer}");
         fs::remove_file(&ours).unwrap();
     }
@@ -152,8 +190,9 @@ fn events_are_those_of_trace_cmd() {
 pub(crate) const KILLS: &str =
     "exec 2>/dev/null; for ((i = 0; i < 20000; i++)); do kill -0 $((1000000 + i)); done; true";
 
-/// A filter that only the calls of [`KILLS`], and of those whose numbers are below 9000000, pass. The number of a group of processes,
-/// which others may kill meanwhile, is negative, and a large one for the filter.
+/// A filter that only the calls of [`KILLS`], and of those whose numbers are below 9000000, pass.
+/// The number of a group of processes, which others may kill meanwhile, is negative, and a large
+/// one for the filter.
 pub(crate) const KILLED: &str = "pid >= 1000000 && pid < 9000000";
 
 /// The numbers of the events that a file has of [`KILLS`], in order.
@@ -170,15 +209,21 @@ fn every_event_is_saved_or_told() {
     let Some((_alone, place)) = tracing() else { return };
     let file = place.at("k.dat");
     // On one CPU, so that the newest events and the oldest are those of one ring.
-    let script = format!("cpus=$(taskset -cp $$); taskset -cp ${{cpus##*[ ,-]}} $$ > pinned; {KILLS}");
+    let script =
+        format!("cpus=$(taskset -cp $$); taskset -cp ${{cpus##*[ ,-]}} $$ > pinned; {KILLS}");
     let of = |how: &[&str], status: i32| {
-        let args = ["-e", "syscalls:sys_enter_kill", "-f", KILLED, "--strict", "--force", "-o", "k.dat"];
+        let args =
+            ["-e", "syscalls:sys_enter_kill", "-f", KILLED, "--strict", "--force", "-o", "k.dat"];
         let ran = record(&place, &[how, &args, &["--", "bash", "-c", &script]].concat());
         assert_eq!(ran.status, status, "{}", ran.err);
         let numbers = kills(&file);
         assert_eq!(told(&ran), numbers.len(), "{}", ran.err);
         let gap = numbers.windows(2).find(|pair| pair[0] + 1 != pair[1]);
-        assert!(gap.is_none(), "a gap: {gap:?}; {}", fs::read_to_string(place.at("pinned")).unwrap());
+        assert!(
+            gap.is_none(),
+            "a gap: {gap:?}; {}",
+            fs::read_to_string(place.at("pinned")).unwrap()
+        );
         (ran.err, numbers)
     };
     let count = |text: &str, word: &str| -> u64 {
@@ -191,11 +236,19 @@ fn every_event_is_saved_or_told() {
     };
     // A flight recorder keeps the newest.
     let (said, numbers) = of(&["--size", "64K"], 0);
-    assert_eq!((numbers.last(), numbers.len() as u64 + count(&said, "overwritten")), (Some(&19_999), 20_000), "{said}");
+    assert_eq!(
+        (numbers.last(), numbers.len() as u64 + count(&said, "overwritten")),
+        (Some(&19_999), 20_000),
+        "{said}"
+    );
     assert!(numbers[0] > 0 && said.contains("nothing else lost"), "{said}");
     // A ring that discards keeps the oldest, and that is a loss.
     let (said, numbers) = of(&["--size", "64K", "--discard"], 3);
-    assert_eq!((numbers[0], numbers.len() as u64 + count(&said, "discarded")), (0, 20_000), "{said}");
+    assert_eq!(
+        (numbers[0], numbers.len() as u64 + count(&said, "discarded")),
+        (0, 20_000),
+        "{said}"
+    );
     let (said, numbers) = of(&["--stream"], 0);
     assert_eq!(numbers.len(), 20_000, "{said}");
 }
@@ -253,12 +306,15 @@ pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
 pub(crate) fn wait_for_instance(name: &str) -> PathBuf {
     let path = Path::new(TRACEFS).join("instances").join(name);
     // A new instance records for a moment, but has no events then.
-    let has = |file: &str, value: &str| fs::read_to_string(path.join(file)).is_ok_and(|text| text.trim() == value);
+    let has = |file: &str, value: &str| {
+        fs::read_to_string(path.join(file)).is_ok_and(|text| text.trim() == value)
+    };
     wait_until(name, || has("tracing_on", "1") && !has("events/enable", "0"));
     path
 }
 
-/// A probe of a program in user space, which every kernel with uprobes can define: the first byte of the code of `sh`.
+/// A probe of a program in user space, which every kernel with uprobes can define: the first byte
+/// of the code of `sh`.
 fn probe() -> String {
     let bytes = fs::read("/bin/sh").expect("a shell");
     let entry = u64::from_le_bytes(bytes[24..32].try_into().unwrap());
@@ -277,7 +333,10 @@ fn the_machine_is_left_as_it_was_found() {
             "a journal is left after {what}"
         );
         let files = names(place.path());
-        assert!(files.iter().all(|name| name == "sessions" || name == "trace.dat"), "{files:?} after {what}");
+        assert!(
+            files.iter().all(|name| name == "sessions" || name == "trace.dat"),
+            "{files:?} after {what}"
+        );
     };
     let done = record(&place, &[&with_probe[..], &["--", "sh", "-c", "exit 7"]].concat());
     assert_eq!(done.status, 7, "{}", done.err);
@@ -287,8 +346,14 @@ fn the_machine_is_left_as_it_was_found() {
     assert_eq!(done.status, 128 + 9, "{}", done.err);
     check("a command that is killed");
     for (args, why) in [
-        (&["--force", "-e", "sched", "--", "/no/such/program"][..], "/no/such/program: cannot be run"),
-        (&["--force", "-e", "sched", "--user", "--", "/no/such/program"], "/no/such/program: cannot be run"),
+        (
+            &["--force", "-e", "sched", "--", "/no/such/program"][..],
+            "/no/such/program: cannot be run",
+        ),
+        (
+            &["--force", "-e", "sched", "--user", "--", "/no/such/program"],
+            "/no/such/program: cannot be run",
+        ),
         (&["--force", "-e", "sched", "--user", "-C", "local", "--", "true"], "cannot be related"),
         (&["--force", "-e", "sched:sched_switch", "-f", "no_such == 1"], "Field not found"),
         (&["--force", "-e", "no_such_event"], "no such event"),
@@ -307,8 +372,11 @@ fn the_machine_is_left_as_it_was_found() {
         check(why);
     }
     assert_eq!(record(&place, &["-f", "x", "-e", "sched"]).status, 2);
-    for (signal, command) in [(Signal::INT, &[][..]), (Signal::TERM, &[]), (Signal::TERM, &["--", "sleep", "100"])] {
-        let mut child = start(&place, &[&with_probe[..], &["--instance", "lastwords_test"], command].concat());
+    for (signal, command) in
+        [(Signal::INT, &[][..]), (Signal::TERM, &[]), (Signal::TERM, &["--", "sleep", "100"])]
+    {
+        let mut child =
+            start(&place, &[&with_probe[..], &["--instance", "lastwords_test"], command].concat());
         wait_for_instance("lastwords_test");
         let ended = child.end(signal);
         assert_eq!(ended.status, 0, "{signal:?} {command:?} {}", ended.err);
@@ -322,14 +390,17 @@ fn a_killed_recorder_is_restored_and_its_trace_is_saved() {
     let Some((_alone, place)) = tracing() else { return };
     let (before, probe) = (state(), probe());
     for how in [&[][..], &["--stream"]] {
-        let args = ["-e", "syscalls:sys_enter_kill", "--uprobe", &probe, "--instance", "lastwords_test"];
+        let args =
+            ["-e", "syscalls:sys_enter_kill", "--uprobe", &probe, "--instance", "lastwords_test"];
         let mut child = start(&place, &[&args[..], how].concat());
         let instance = wait_for_instance("lastwords_test");
         let at_work = state();
         assert!(at_work != before && at_work["dynamic_events"].contains("/started"), "{at_work:?}");
         tool("bash", &["-c", KILLS]);
         if !how.is_empty() {
-            wait_until("events are streamed", || place.at("trace.dat.lastwords_test.cpu0").exists());
+            wait_until("events are streamed", || {
+                place.at("trace.dat.lastwords_test.cpu0").exists()
+            });
         }
         let refused = place.run(&["restore"]);
         assert_eq!((refused.status, refused.out.as_str()), (1, ""), "it is alive: {}", refused.err);
@@ -340,14 +411,20 @@ fn a_killed_recorder_is_restored_and_its_trace_is_saved() {
         assert!(again.status == 1 && again.err.contains("lastwords restore"), "{}", again.err);
         let restored = place.run(&["restore"]);
         assert_eq!(restored.status, 0, "{}", restored.err);
-        for what in ["saved ", "removed the instance lastwords_test", "removed the event lastwords_"] {
+        for what in
+            ["saved ", "removed the instance lastwords_test", "removed the event lastwords_"]
+        {
             assert!(restored.out.contains(what), "{what} is not in {}", restored.out);
         }
         assert_eq!(state(), before);
         assert_eq!(kills(&place.at("trace.dat")), (0..20_000).collect::<Vec<_>>(), "{how:?}");
         assert_eq!(names(place.path()), ["sessions", "trace.dat"]);
         let nothing = place.run(&["restore"]);
-        assert_eq!((nothing.status, nothing.out + &nothing.err), (0, String::new()), "the second time");
+        assert_eq!(
+            (nothing.status, nothing.out + &nothing.err),
+            (0, String::new()),
+            "the second time"
+        );
         fs::remove_file(place.at("trace.dat")).unwrap();
     }
 }
@@ -357,19 +434,30 @@ pub(crate) fn calls(text: &str) -> Vec<(&str, &str, u64)> {
     fn parse(line: &str) -> Option<(&str, &str, u64)> {
         let (name, rest) = line.split_once('(')?;
         let (args, result) = rest.rsplit_once(" = ")?;
-        Some((name, args, result.split(' ').next()?.parse::<u64>().ok().filter(|bytes| *bytes > 0)?))
+        Some((
+            name,
+            args,
+            result.split(' ').next()?.parse::<u64>().ok().filter(|bytes| *bytes > 0)?,
+        ))
     }
     text.lines().filter_map(parse).collect()
 }
 
-/// Starts a recorder of these events under strace, which writes the file `calls`, and waits until it records.
+/// Starts a recorder of these events under strace, which writes the file `calls`, and waits until
+/// it records.
 fn under_strace<'a>(place: &'a Place, options: &[&str], events: &[&str]) -> Recorder<'a> {
     let mut command = Command::new("strace");
     // With -D, the process that is started is the recorder, and strace is its grandchild.
-    command.arg("-D").args(options).arg("-o").arg(place.at("calls")).arg(env!("CARGO_BIN_EXE_lastwords"));
+    command
+        .arg("-D")
+        .args(options)
+        .arg("-o")
+        .arg(place.at("calls"))
+        .arg(env!("CARGO_BIN_EXE_lastwords"));
     command.args(["record", "--stream"]).args(events).args(["--instance", "lastwords_test"]);
     command.current_dir(place.path()).env("LASTWORDS_DIR", place.sessions()).process_group(0);
-    let child = command.stderr(Stdio::piped()).spawn().expect("strace is needed: cargo xtask setup");
+    let child =
+        command.stderr(Stdio::piped()).spawn().expect("strace is needed: cargo xtask setup");
     let recorder = Recorder::new(child, place);
     wait_for_instance("lastwords_test");
     recorder
@@ -378,24 +466,37 @@ fn under_strace<'a>(place: &'a Place, options: &[&str], events: &[&str]) -> Reco
 #[test]
 fn a_stream_is_not_copied_in_user_space() {
     let Some((_alone, place)) = tracing() else { return };
-    let list = "trace=read,write,pread64,pwrite64,readv,writev,splice,copy_file_range,sendfile,mmap";
+    let list =
+        "trace=read,write,pread64,pwrite64,readv,writev,splice,copy_file_range,sendfile,mmap";
     // With -ff, each thread has a file.
-    let mut recorder =
-        under_strace(&place, &["-ff", "-y", "-s", "0", "-e", list], &["-e", "syscalls:*", "-e", "sched:*"]);
-    // No CPU's file may become so large that it becomes the trace in place, in which case nothing is copied out of it.
+    let mut recorder = under_strace(
+        &place,
+        &["-ff", "-y", "-s", "0", "-e", list],
+        &["-e", "syscalls:*", "-e", "sched:*"],
+    );
+    // No CPU's file may become so large that it becomes the trace in place, in which case nothing
+    // is copied out of it.
     tool("find", &["/usr/lib", "-name", "x"]);
     let ended = recorder.end(Signal::INT);
     assert_eq!(ended.status, 0, "{}", ended.err);
     assert!(told(&ended) > 10_000, "{}", ended.err);
-    let logs = names(place.path()).into_iter().filter(|name| name.starts_with("calls.")).map(|name| place.at(&name));
+    let logs = names(place.path())
+        .into_iter()
+        .filter(|name| name.starts_with("calls."))
+        .map(|name| place.at(&name));
     let mut text = String::new();
     for log in logs {
-        wait_until("strace has ended", || fs::read_to_string(&log).is_ok_and(|text| text.contains("+++ exited")));
+        wait_until("strace has ended", || {
+            fs::read_to_string(&log).is_ok_and(|text| text.contains("+++ exited"))
+        });
         text += &fs::read_to_string(&log).unwrap();
     }
     let all = calls(&text);
     let sum = |name: &str, of: &str| -> u64 {
-        all.iter().filter(|(call, args, _)| *call == name && args.contains(of)).map(|(.., bytes)| bytes).sum()
+        all.iter()
+            .filter(|(call, args, _)| *call == name && args.contains(of))
+            .map(|(.., bytes)| bytes)
+            .sum()
     };
     let size = fs::metadata(place.at("trace.dat")).unwrap().len();
     let (spliced, copied) = (sum("splice", "trace_pipe_raw"), sum("copy_file_range", ".cpu"));
@@ -406,9 +507,14 @@ fn a_stream_is_not_copied_in_user_space() {
     let page = u64::try_from(rustix::param::page_size()).unwrap();
     let cpus = u64::try_from(std::thread::available_parallelism().unwrap().get()).unwrap();
     let is_data = |args: &str| args.contains("trace_pipe_raw") || args.contains(".cpu");
-    let touched: Vec<_> =
-        all.iter().filter(|(name, args, _)| !["splice", "copy_file_range"].contains(name) && is_data(args)).collect();
-    assert!(touched.iter().all(|(_, args, bytes)| *bytes <= page && !args.contains(".new")), "{touched:?}");
+    let touched: Vec<_> = all
+        .iter()
+        .filter(|(name, args, _)| !["splice", "copy_file_range"].contains(name) && is_data(args))
+        .collect();
+    assert!(
+        touched.iter().all(|(_, args, bytes)| *bytes <= page && !args.contains(".new")),
+        "{touched:?}"
+    );
     assert!(touched.len() as u64 <= 2 * cpus, "a read and a write for each CPU: {touched:?}");
     assert_eq!(copied, spliced + sum("read", "trace_pipe_raw"));
 }
@@ -418,8 +524,10 @@ fn a_stream_is_not_copied_in_user_space() {
 fn reads_that_find_no_memory_are_made_again() {
     let Some((_alone, place)) = tracing() else { return };
     let raw = |cpu| format!("-P{TRACEFS}/instances/lastwords_test/per_cpu/cpu{cpu}/trace_pipe_raw");
-    let paths: Vec<String> = (0..std::thread::available_parallelism().unwrap().get()).map(raw).collect();
-    let mut options = vec!["-f", "-e", "trace=splice,read", "-e", "inject=splice,read:error=ENOMEM:when=1+3"];
+    let paths: Vec<String> =
+        (0..std::thread::available_parallelism().unwrap().get()).map(raw).collect();
+    let mut options =
+        vec!["-f", "-e", "trace=splice,read", "-e", "inject=splice,read:error=ENOMEM:when=1+3"];
     options.extend(paths.iter().map(String::as_str));
     let mut recorder = under_strace(&place, &options, &["-e", "syscalls:*"]);
     tool("find", &["/usr/lib", "-name", "x"]);
@@ -460,7 +568,17 @@ fn applications_and_the_kernel_stand_in_one_timeline() {
     let Some((_alone, place)) = tracing() else { return };
     let this = std::env::current_exe().unwrap();
     let mut command = place.command();
-    command.args(["record", "-e", "syscalls:sys_enter_kill", "-e", "syscalls:sys_exit_kill", "--user", "--"]).arg(this);
+    command
+        .args([
+            "record",
+            "-e",
+            "syscalls:sys_enter_kill",
+            "-e",
+            "syscalls:sys_exit_kill",
+            "--user",
+            "--",
+        ])
+        .arg(this);
     command.args(["--exact", "record::child_takes_turns_with_the_kernel"]).env(TURNS, "1");
     let recorded = ran(command.output().unwrap());
     assert_eq!(recorded.status, 0, "{}{}", recorded.out, recorded.err);
@@ -474,7 +592,9 @@ fn applications_and_the_kernel_stand_in_one_timeline() {
     let events: Vec<&str> = text
         .lines()
         .filter_map(|line| {
-            ["test:before", "test:after", "sys_kill(", "sys_kill ->"].into_iter().find(|e| line.contains(e))
+            ["test:before", "test:after", "sys_kill(", "sys_kill ->"]
+                .into_iter()
+                .find(|e| line.contains(e))
         })
         .collect();
     let turn = ["test:before", "sys_kill(", "sys_kill ->", "test:after"];

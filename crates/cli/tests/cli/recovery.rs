@@ -9,10 +9,14 @@ use std::path::Path;
 pub(crate) fn assert_whole(text: &str) {
     for thread in 0..THREADS {
         let by = |line: &str| {
-            let marked = line.split(&format!("thread {thread} step ")).nth(1).map(ToOwned::to_owned);
-            marked.or_else(|| line.split(&format!(" thread={thread} sequence=")).nth(1).map(ToOwned::to_owned))
+            let marked =
+                line.split(&format!("thread {thread} step ")).nth(1).map(ToOwned::to_owned);
+            marked.or_else(|| {
+                line.split(&format!(" thread={thread} sequence=")).nth(1).map(ToOwned::to_owned)
+            })
         };
-        let sequence = |rest: String| rest.split([' ', ',']).next().and_then(|n| n.parse::<u64>().ok());
+        let sequence =
+            |rest: String| rest.split([' ', ',']).next().and_then(|n| n.parse::<u64>().ok());
         let seen: Vec<u64> = text.lines().filter_map(by).filter_map(sequence).collect();
         assert_eq!(seen, (0..EVENTS).collect::<Vec<_>>(), "thread {thread} of\n{text}");
     }
@@ -36,20 +40,37 @@ fn a_killed_program_is_reported_whole() {
     // The same by folder, and by the folder of all sessions.
     let folder = place.sessions();
     assert_eq!(place.ok(&["report", folder.to_str().unwrap()]), ran.out);
-    let session = std::fs::read_dir(&folder).unwrap().map(|e| e.unwrap().path()).find(|p| p.is_dir()).unwrap();
+    let session = std::fs::read_dir(&folder)
+        .unwrap()
+        .map(|e| e.unwrap().path())
+        .find(|p| p.is_dir())
+        .unwrap();
     assert_eq!(place.ok(&["report", session.to_str().unwrap(), "--strict"]), ran.out);
 }
 
-/// How a session ended is in its files, whatever their folder is called. A copy of a session that may have lived then says that it does not know.
+/// How a session ended is in its files, whatever their folder is called. A copy of a session that
+/// may have lived then says that it does not know.
 #[test]
 fn a_folder_under_another_name_tells_its_end() {
     let place = Place::new();
     let mut running = start(&place, "shm", "wait");
-    let session = std::fs::read_dir(place.sessions()).unwrap().map(|e| e.unwrap().path()).find(|p| p.is_dir()).unwrap();
+    let session = std::fs::read_dir(place.sessions())
+        .unwrap()
+        .map(|e| e.unwrap().path())
+        .find(|p| p.is_dir())
+        .unwrap();
     let copy = |name: &str| {
         let to = place.at(name);
         std::fs::create_dir_all(to.parent().unwrap()).unwrap();
-        assert!(std::process::Command::new("cp").arg("-a").arg(&session).arg(&to).status().unwrap().success());
+        assert!(
+            std::process::Command::new("cp")
+                .arg("-a")
+                .arg(&session)
+                .arg(&to)
+                .status()
+                .unwrap()
+                .success()
+        );
         to
     };
     let same_name = Path::new("copies").join(session.file_name().unwrap());
@@ -60,19 +81,26 @@ fn a_folder_under_another_name_tells_its_end() {
     std::fs::rename(&session, &renamed).unwrap();
     let said = |folder: &Path| {
         let folder = folder.to_str().unwrap();
-        let (reported, inspected) = (place.run(&["report", folder]), place.ok(&["inspect", folder]));
+        let (reported, inspected) =
+            (place.run(&["report", folder]), place.ok(&["inspect", folder]));
         assert_whole(&reported.out);
         (reported.err, inspected.lines().next().unwrap().to_owned())
     };
     for folder in [&of_killed, &renamed] {
         let (reported, inspected) = said(folder);
-        assert!(reported.contains("app: last seen alive ") && reported.contains(": killed\n"), "{reported}");
+        assert!(
+            reported.contains("app: last seen alive ") && reported.contains(": killed\n"),
+            "{reported}"
+        );
         assert!(inspected.ends_with(": killed)"), "{inspected}");
     }
     for folder in &of_living {
         let (reported, inspected) = said(folder);
         let unknown = "these copied files do not show whether it had ended";
-        assert!(reported.contains("app: end unknown: of process ") && reported.contains(unknown), "{reported}");
+        assert!(
+            reported.contains("app: end unknown: of process ") && reported.contains(unknown),
+            "{reported}"
+        );
         assert!(inspected.contains(unknown), "{inspected}");
     }
     let listed = place.ok(&["list", of_living[1].to_str().unwrap()]);
@@ -84,20 +112,34 @@ fn selections() {
     let place = killed();
     assert_eq!(place.ok(&["report", "app", "--last", "7"]).lines().count(), 7);
     let ticks = place.ok(&["report", "app", "-e", "test:tick"]);
-    assert!(ticks.lines().count() > 100 && ticks.lines().all(|line| line.contains("test:tick")), "{ticks}");
+    assert!(
+        ticks.lines().count() > 100 && ticks.lines().all(|line| line.contains("test:tick")),
+        "{ticks}"
+    );
     for nothing in [["--cpu", "9999"], ["--until", "@1"]] {
         let ran = place.run(&[&["report", "app"], &nothing[..]].concat());
         assert_eq!((ran.status, ran.out.as_str()), (1, ""), "{nothing:?}");
     }
-    assert_eq!(place.ok(&["report", "app", "--since", "-1h"]).lines().count() as u64, THREADS * EVENTS);
+    assert_eq!(
+        place.ok(&["report", "app", "--since", "-1h"]).lines().count() as u64,
+        THREADS * EVENTS
+    );
     assert!(!place.ok(&["report", "app", "--since", "-0"]).is_empty());
     let ran = place.run(&["report", "app", "-s", "other"]);
     assert_eq!(ran.status, 1);
-    assert!(ran.err.contains("no session is called other") && ran.err.contains("app"), "{}", ran.err);
+    assert!(
+        ran.err.contains("no session is called other") && ran.err.contains("app"),
+        "{}",
+        ran.err
+    );
     let ran = place.run(&["report", "app", "--snapshot"]);
     assert_eq!(ran.status, 1);
     // A dead session takes none.
-    assert!(ran.err.ends_with("session app has no snapshot; leave out --snapshot to read its rings\n"), "{}", ran.err);
+    assert!(
+        ran.err.ends_with("session app has no snapshot; leave out --snapshot to read its rings\n"),
+        "{}",
+        ran.err
+    );
 }
 
 /// The line of an output sums up what its accounts say of each ring.
@@ -112,7 +154,9 @@ fn outputs_tell_what_was_overwritten() {
         let mut args = vec!["convert", "--to", format, "-o", &out];
         args.extend(inputs.iter().take(taken).map(String::as_str));
         let ran = place.run(&args);
-        let bytes = |line: &str| line.split_once(": overwritten (")?.1.strip_suffix(" bytes)")?.parse::<u64>().ok();
+        let bytes = |line: &str| {
+            line.split_once(": overwritten (")?.1.strip_suffix(" bytes)")?.parse::<u64>().ok()
+        };
         let sum: u64 = ran.err.lines().filter_map(bytes).sum();
         let words = format!(", {sum} bytes overwritten, nothing else lost\n");
         assert!(sum > 0 && ran.out.ends_with(&words), "{args:?}: {}{}", ran.out, ran.err);
@@ -138,7 +182,10 @@ fn babeltrace_prints_what_report_prints() {
     let place = killed();
     let out = place.at("out");
     let line = place.ok(&["recover", "app", "-o", out.to_str().unwrap()]);
-    assert!(line.contains(&format!("{} events", THREADS * EVENTS)) && line.contains("nothing lost"), "{line}");
+    assert!(
+        line.contains(&format!("{} events", THREADS * EVENTS)) && line.contains("nothing lost"),
+        "{line}"
+    );
     let ran = tool("babeltrace2", &["--clock-gmt", out.to_str().unwrap()]);
     assert_eq!(ran.err, "");
     assert_eq!(ran.out.lines().count() as u64, THREADS * EVENTS);
@@ -157,7 +204,8 @@ fn every_format_is_written_once() {
         ("perfetto", "app.perfetto-trace"),
     ] {
         let out = place.at(format);
-        let report = place.json(&["recover", "app", "-o", out.to_str().unwrap(), "--to", format, "--json"]);
+        let report =
+            place.json(&["recover", "app", "-o", out.to_str().unwrap(), "--to", format, "--json"]);
         assert_eq!(report["schema"], "lastwords.recover.v1");
         assert_eq!(report["sessions"][0]["events"], THREADS * EVENTS, "{format}");
         assert_eq!(report["sessions"][0]["losses"], false);
@@ -178,7 +226,9 @@ fn a_session_is_converted() {
     let place = killed();
     let events = |to: &str, out: &str, more: &[&str]| {
         let path = place.at(out);
-        let args = [&["convert", "app", "-o", path.to_str().unwrap(), "--to", to, "--json"][..], more].concat();
+        let args =
+            [&["convert", "app", "-o", path.to_str().unwrap(), "--to", to, "--json"][..], more]
+                .concat();
         let report = place.json(&args);
         assert_eq!(report["sessions"][0]["path"], path.to_str().unwrap());
         assert!(path.exists());
@@ -199,18 +249,35 @@ fn a_session_is_converted() {
 fn several_inputs_are_one_timeline() {
     let (a, b) = (killed(), killed());
     let (a_dir, b_dir) = (a.sessions(), b.sessions());
-    let text = a.ok(&["report", b_dir.to_str().unwrap(), a_dir.to_str().unwrap(), "--style", "fields"]);
+    let text =
+        a.ok(&["report", b_dir.to_str().unwrap(), a_dir.to_str().unwrap(), "--style", "fields"]);
     assert_eq!(text.lines().count() as u64, 2 * THREADS * EVENTS);
     let times: Vec<&str> = text.lines().map(|line| line.split(' ').next().unwrap()).collect();
-    assert!(times.windows(2).all(|w| w[0] <= w[1]) || times.first() > times.last(), "not in order of time");
+    assert!(
+        times.windows(2).all(|w| w[0] <= w[1]) || times.first() > times.last(),
+        "not in order of time"
+    );
 }
 
 /// Memory that was asked for, and what there is in its place.
 #[test]
 fn inspect_says_what_stands_in_for_huge_pages_and_dax() {
     let words: [(&str, &[&str]); 2] = [
-        ("huge", &["a plain file stands in: ", " in transparent huge pages: ", " KiB pages of hugetlbfs at "]),
-        ("dax", &["no MAP_SYNC here: contents survive the process, not the loss of power", "MAP_SYNC; "]),
+        (
+            "huge",
+            &[
+                "a plain file stands in: ",
+                " in transparent huge pages: ",
+                " KiB pages of hugetlbfs at ",
+            ],
+        ),
+        (
+            "dax",
+            &[
+                "no MAP_SYNC here: contents survive the process, not the loss of power",
+                "MAP_SYNC; ",
+            ],
+        ),
     ];
     for (memory, expected) in words {
         let place = Place::new();
@@ -236,18 +303,26 @@ fn inspect_counts_and_describes() {
     assert_eq!(session["events"], THREADS * EVENTS);
     assert_eq!(session["evidence"]["losses"], false);
     assert_eq!(session["channels"][0]["name"], "main");
-    let of_streams: u64 = session["streams"].as_array().unwrap().iter().map(|s| s["events"].as_u64().unwrap()).sum();
+    let of_streams: u64 =
+        session["streams"].as_array().unwrap().iter().map(|s| s["events"].as_u64().unwrap()).sum();
     assert_eq!(of_streams, THREADS * EVENTS);
     let text = place.ok(&["inspect", "app", "--verbose"]);
     for word in ["test:tick", "rseq", "main", "nothing lost", "clock"] {
-        assert!(text.contains(word) || (word == "rseq" && text.contains("lockless")), "{word} is not in\n{text}");
+        assert!(
+            text.contains(word) || (word == "rseq" && text.contains("lockless")),
+            "{word} is not in\n{text}"
+        );
     }
 }
 
 #[test]
 fn damage_is_told_and_strict_says_3() {
     let place = killed();
-    let folder = std::fs::read_dir(place.sessions()).unwrap().map(|e| e.unwrap().path()).find(|p| p.is_dir()).unwrap();
+    let folder = std::fs::read_dir(place.sessions())
+        .unwrap()
+        .map(|e| e.unwrap().path())
+        .find(|p| p.is_dir())
+        .unwrap();
     let streams = std::fs::read_dir(&folder).unwrap().map(|e| e.unwrap().path());
     for path in streams.filter(|p| p.file_name().unwrap().to_str().unwrap().starts_with("stream")) {
         // What tells of the stream stays, its data goes.
@@ -269,7 +344,10 @@ fn the_demo_passes_and_leaves_ctf() {
         let how = if how.is_empty() { vec![] } else { vec!["--reservation", how] };
         let args = ["demo", "--seed", seed, "--seconds", "0.7", "-o", out.to_str().unwrap()];
         let text = place.ok(&[&args[..], &how[..]].concat());
-        assert!(text.contains("nothing that was committed is missing, nothing is invented"), "{text}");
+        assert!(
+            text.contains("nothing that was committed is missing, nothing is invented"),
+            "{text}"
+        );
         assert!(text.contains("last words of thread 0") && text.contains("babeltrace2 "), "{text}");
         assert_eq!(tool("babeltrace2", &[out.to_str().unwrap()]).err, "");
     }
@@ -301,24 +379,32 @@ fn causes_of_death_are_told_with_modules() {
     assert_eq!((&crash["is_cause_of_death"], &crash["later_events"]), (&true.into(), &0.into()));
 }
 
-/// Compares the source lines of all frames in this program with those that addr2line of the binutils finds.
+/// Compares the source lines of all frames in this program with those that addr2line of the
+/// binutils finds.
 fn check_lines(frames: &[Value]) {
     let program = std::env::current_exe().unwrap().display().to_string();
-    let own: Vec<&Value> = frames.iter().filter(|frame| frame["module"] == program.as_str()).collect();
+    let own: Vec<&Value> =
+        frames.iter().filter(|frame| frame["module"] == program.as_str()).collect();
     let address = |frame: &&Value| {
         let offset = frame["offset"].as_str().unwrap().trim_start_matches("0x").to_owned();
         format!("{:#x}", u64::from_str_radix(&offset, 16).unwrap() - 1)
     };
     let addresses: Vec<String> = own.iter().map(address).collect();
     let options = ["-a", "-i", "-e", &program];
-    let out =
-        tool("addr2line", &[&options[..], &addresses.iter().map(String::as_str).collect::<Vec<_>>()].concat()).out;
+    let out = tool(
+        "addr2line",
+        &[&options[..], &addresses.iter().map(String::as_str).collect::<Vec<_>>()].concat(),
+    )
+    .out;
     // An address, then a line for each function that is there.
     let mut theirs: Vec<Vec<String>> = Vec::new();
     for line in out.lines() {
         match line.starts_with("0x") {
             true => theirs.push(Vec::new()),
-            false => theirs.last_mut().unwrap().push(line.split(" (discriminator").next().unwrap().to_owned()),
+            false => theirs
+                .last_mut()
+                .unwrap()
+                .push(line.split(" (discriminator").next().unwrap().to_owned()),
         }
     }
     assert_eq!(theirs.len(), own.len(), "{out}");
@@ -327,11 +413,18 @@ fn check_lines(frames: &[Value]) {
         (Some(file), None) => format!("{file}:?"),
         _ => "??:?".to_owned(),
     };
-    for (frame, theirs) in own.iter().zip(&theirs).filter(|(_, theirs)| theirs[0] != "??:?" && theirs[0] != "??:0") {
-        let ours: Vec<String> = frame["functions"].as_array().into_iter().flatten().map(line).collect();
+    for (frame, theirs) in
+        own.iter().zip(&theirs).filter(|(_, theirs)| theirs[0] != "??:?" && theirs[0] != "??:0")
+    {
+        let ours: Vec<String> =
+            frame["functions"].as_array().into_iter().flatten().map(line).collect();
         assert_eq!(&ours, theirs, "{frame}");
     }
-    let names = frames.iter().flat_map(|frame| frame["functions"].as_array()).flatten().map(|f| f["name"].to_string());
+    let names = frames
+        .iter()
+        .flat_map(|frame| frame["functions"].as_array())
+        .flatten()
+        .map(|f| f["name"].to_string());
     assert!(names.into_iter().any(|name| name.contains("child::")), "{frames:?}");
 }
 
@@ -345,9 +438,14 @@ fn spans_that_a_panic_closes_are_no_survival() {
     assert_eq!(session["ended"]["how"], "panic");
     assert_eq!((&crash["is_cause_of_death"], &crash["later_events"]), (&true.into(), &0.into()));
     let ran = place.run(&["report", "app"]);
-    assert!(ran.out.lines().last().is_some_and(|line| line.contains("span:close app::main")), "{}", ran.out);
     assert!(
-        ran.err.contains("backtrace of crash:panic") && ran.err.contains("cause of death: panic in thread "),
+        ran.out.lines().last().is_some_and(|line| line.contains("span:close app::main")),
+        "{}",
+        ran.out
+    );
+    assert!(
+        ran.err.contains("backtrace of crash:panic")
+            && ran.err.contains("cause of death: panic in thread "),
         "{}",
         ran.err
     );
@@ -358,16 +456,30 @@ fn what_the_process_survived_is_no_cause_of_death() {
     let place = Place::new();
     start(&place, "shm", "panic").ended();
     let crash = &place.json(&["inspect", "app", "--json"])["sessions"][0]["crashes"][0];
-    assert_eq!((&crash["is_cause_of_death"], &crash["later_events"]), (&false.into(), &(THREADS * EVENTS).into()));
+    assert_eq!(
+        (&crash["is_cause_of_death"], &crash["later_events"]),
+        (&false.into(), &(THREADS * EVENTS).into())
+    );
     let ran = place.run(&["report", "app", "--last", "1"]);
     assert!(!ran.err.contains("cause of death"), "{}", ran.err);
     // It died of SIGABRT, which nobody handled: what is left says that it is gone, and since when.
     let heading = ran.err.lines().next().unwrap_or_default();
-    assert!(heading.starts_with("app: last seen alive ") && heading.ends_with(": killed"), "{heading}");
+    assert!(
+        heading.starts_with("app: last seen alive ") && heading.ends_with(": killed"),
+        "{heading}"
+    );
     let session = &place.json(&["inspect", "app", "--json"])["sessions"][0];
     assert_eq!(session["ended"]["how"], "killed");
-    assert!(place.ok(&["inspect", "app"]).lines().next().unwrap_or_default().contains("(last seen alive "));
-    let note = ran.err.lines().find(|line| line.starts_with("  panic in thread ")).unwrap_or_default();
+    assert!(
+        place
+            .ok(&["inspect", "app"])
+            .lines()
+            .next()
+            .unwrap_or_default()
+            .contains("(last seen alive ")
+    );
+    let note =
+        ran.err.lines().find(|line| line.starts_with("  panic in thread ")).unwrap_or_default();
     assert!(
         note.contains("a thread gave up")
             && note.ends_with(&format!("the process went on for {} events", THREADS * EVENTS)),
@@ -381,8 +493,14 @@ fn files_whose_heads_are_overwritten_are_carved() {
     let whole = place.at("whole");
     place.ok(&["recover", "app", "-o", whole.to_str().unwrap()]);
     let whole = fields(&tool("babeltrace2", &[whole.to_str().unwrap()]).out);
-    let session = std::fs::read_dir(place.sessions()).unwrap().map(|e| e.unwrap().path()).find(|p| p.is_dir()).unwrap();
-    for file in std::fs::read_dir(&session).unwrap().map(|e| e.unwrap().path()).filter(|p| p.is_file()) {
+    let session = std::fs::read_dir(place.sessions())
+        .unwrap()
+        .map(|e| e.unwrap().path())
+        .find(|p| p.is_dir())
+        .unwrap();
+    for file in
+        std::fs::read_dir(&session).unwrap().map(|e| e.unwrap().path()).filter(|p| p.is_file())
+    {
         if file.file_name().unwrap() != "registry" {
             let mut bytes = std::fs::read(&file).unwrap();
             bytes.iter_mut().take(4096).enumerate().for_each(|(n, byte)| *byte = (n * n / 7) as u8);
@@ -390,7 +508,8 @@ fn files_whose_heads_are_overwritten_are_carved() {
         }
     }
     let out = place.at("out");
-    let ran = place.run(&["recover", "--carve", session.to_str().unwrap(), "-o", out.to_str().unwrap()]);
+    let ran =
+        place.run(&["recover", "--carve", session.to_str().unwrap(), "-o", out.to_str().unwrap()]);
     assert_eq!(ran.status, 0, "{}", ran.err);
     assert!(ran.out.contains(&format!("{} events", THREADS * EVENTS)), "{}{}", ran.out, ran.err);
     assert!(ran.err.contains("no region describes it"), "{}", ran.err);
@@ -398,8 +517,9 @@ fn files_whose_heads_are_overwritten_are_carved() {
     assert_eq!((ran.err.as_str(), fields(&ran.out)), ("", whole));
 }
 
-/// Returns the part of babeltrace2's lines from the fields on, sorted by text. Without the session's region, the origin of the
-/// clock is unknown, and so is the name of a context of four bytes.
+/// Returns the part of babeltrace2's lines from the fields on, sorted by text. Without the
+/// session's region, the origin of the clock is unknown, and so is the name of a context of four
+/// bytes.
 fn fields(text: &str) -> Vec<String> {
     let of = |line: &str| line[line.find('{').unwrap()..].replace("vtid", "context0");
     let mut fields: Vec<String> = text.lines().map(of).collect();
@@ -407,10 +527,12 @@ fn fields(text: &str) -> Vec<String> {
     fields
 }
 
-/// The events of JSON lines, without what names the channel: a folder of CTF 1.8 calls it by its number.
+/// The events of JSON lines, without what names the channel: a folder of CTF 1.8 calls it by its
+/// number.
 fn of_lines(path: &std::path::Path) -> Vec<serde_json::Value> {
     let text = std::fs::read_to_string(path).unwrap();
-    let mut lines = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let mut lines =
+        text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
     assert_eq!(lines.next().unwrap()["schema"], "lastwords.events.v1");
     let own = |mut event: serde_json::Value| {
         for member in ["channel", "level", "format", "stream"] {
@@ -448,7 +570,11 @@ fn selections_of_ctf() {
     let one = place.ok(&["report", "out", "--utc", "--cpu", cpu]);
     assert_eq!(one.lines().count(), all.lines().filter(|line| of_cpu(line, cpu)).count());
     let none = place.run(&["report", "out", "--cpu", "9999"]);
-    assert!(none.status == 1 && none.out.is_empty() && none.err.contains("no CPU 9999"), "{}", none.err);
+    assert!(
+        none.status == 1 && none.out.is_empty() && none.err.contains("no CPU 9999"),
+        "{}",
+        none.err
+    );
     let last = place.ok(&["report", "out", "--utc", "--last", "7"]);
     let expected: Vec<&str> = all.lines().skip(all.lines().count() - 7).collect();
     assert!(last.contains("] (+?.?????????) "), "{last}");

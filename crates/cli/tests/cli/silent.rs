@@ -1,5 +1,5 @@
-//! A file of a FUSE file system that never answers a read. Whoever reads it, also through a mapping, waits in a state in
-//! which signals do not end him.
+//! A file of a FUSE file system that never answers a read. Whoever reads it, also through a
+//! mapping, waits in a state in which signals do not end him.
 
 use rustix::fs::{Mode, OFlags};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
@@ -26,10 +26,19 @@ pub(crate) struct Silent(PathBuf);
 impl Silent {
     pub(crate) fn mount(path: &Path) -> Self {
         fs::write(path, "").expect("a file");
-        let device = rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).expect("FUSE");
-        let data = format!("fd={},rootmode=100666,user_id=0,group_id=0,allow_other", device.as_raw_fd());
+        let device = rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
+            .expect("FUSE");
+        let data =
+            format!("fd={},rootmode=100666,user_id=0,group_id=0,allow_other", device.as_raw_fd());
         let data = CString::new(data).expect("text");
-        mount("silent", path, "fuse", MountFlags::NOSUID | MountFlags::NODEV, Some(data.as_c_str())).expect("mounted");
+        mount(
+            "silent",
+            path,
+            "fuse",
+            MountFlags::NOSUID | MountFlags::NODEV,
+            Some(data.as_c_str()),
+        )
+        .expect("mounted");
         let device = File::from(device);
         std::thread::spawn(move || serve(device));
         Self(path.to_owned())
@@ -59,7 +68,12 @@ fn serve(mut device: File) {
             _ => Err(-ENOSYS),
         };
         let (error, body) = answer.map_or_else(|error| (error, Vec::new()), |body| (0, body));
-        let head = [&(16 + body.len() as u32).to_ne_bytes()[..], &i32::to_ne_bytes(error), &request[8..16]].concat();
+        let head = [
+            &(16 + body.len() as u32).to_ne_bytes()[..],
+            &i32::to_ne_bytes(error),
+            &request[8..16],
+        ]
+        .concat();
         if device.write_all(&[head, body].concat()).is_err() {
             return;
         }
@@ -77,7 +91,8 @@ fn init() -> Vec<u8> {
 
 /// `struct fuse_attr_out`: a file that everybody may read and write.
 fn attributes() -> Vec<u8> {
-    let mut body: Vec<u8> = [3600u64, 0, 1, SIZE, SIZE / 512, 0, 0, 0].map(u64::to_ne_bytes).concat();
+    let mut body: Vec<u8> =
+        [3600u64, 0, 1, SIZE, SIZE / 512, 0, 0, 0].map(u64::to_ne_bytes).concat();
     body.extend([0u32, 0, 0, 0o100_666, 1, 0, 0, 0, 4096, 0].map(u32::to_ne_bytes).concat());
     body
 }

@@ -1,5 +1,6 @@
-//! Sessions of a few kilobytes whose rings claim to be huge: all but some pages of the files are holes. Each verb ends within the limits of
-//! `crafted`, and with less memory than one of the claimed sub-buffers has.
+//! Sessions of a few kilobytes whose rings claim to be huge: all but some pages of the files are
+//! holes. Each verb ends within the limits of `crafted`, and with less memory than one of the
+//! claimed sub-buffers has.
 
 use crate::crafted::run_within;
 use crate::support::Place;
@@ -22,7 +23,8 @@ struct Ring {
     headed: Vec<u64>,
     /// Bytes of content that the headers claim.
     content: u64,
-    /// There is a byte at the end of each of these sub-buffers too, so that the hole is between data.
+    /// There is a byte at the end of each of these sub-buffers too, so that the hole is between
+    /// data.
     is_ended: bool,
 }
 
@@ -34,7 +36,8 @@ fn word(bytes: &[u8], at: usize) -> usize {
     u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap()) as usize
 }
 
-/// Writes the ring as the region of the only stream of a session, by docs/ABI.md, sections 1, 5 and 7.
+/// Writes the ring as the region of the only stream of a session, by docs/ABI.md, sections 1, 5 and
+/// 7.
 fn write(place: &Place, folder: &str, ring: &Ring) -> PathBuf {
     let folder = place.at(folder);
     samples::one_stream(ring.reservation, 4096, 2, 1).image().write_folder(&folder).unwrap();
@@ -57,7 +60,9 @@ fn replace(folder: &Path, ring: &Ring) {
     put(&mut begin, 152, count, 4);
     put(&mut begin, 156, 0, 4);
     for (i, at) in
-        [4096 + 2 * half, 4096 + 2 * half + table.next_multiple_of(4096), 4096, 4096 + half].into_iter().enumerate()
+        [4096 + 2 * half, 4096 + 2 * half + table.next_multiple_of(4096), 4096, 4096 + half]
+            .into_iter()
+            .enumerate()
     {
         put(&mut begin, 160 + 8 * i, at, 8);
     }
@@ -87,7 +92,10 @@ fn replace(folder: &Path, ring: &Ring) {
 
 /// The bytes that the files of a folder take on disk.
 fn stored(folder: &Path) -> u64 {
-    fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().metadata().unwrap().blocks() * 512).sum()
+    fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().metadata().unwrap().blocks() * 512)
+        .sum()
 }
 
 #[test]
@@ -107,10 +115,13 @@ fn what_is_a_hole_costs_no_time_and_no_memory() {
     for (number, (size, count, headed, content)) in rings.into_iter().enumerate() {
         for reservation in [2, 3] {
             for is_ended in [false, true] {
-                let ring = Ring { reservation, size, count, headed: headed.clone(), content, is_ended };
-                let folder = write(&place, &format!("ring-{number}-{reservation}-{is_ended}"), &ring);
+                let ring =
+                    Ring { reservation, size, count, headed: headed.clone(), content, is_ended };
+                let folder =
+                    write(&place, &format!("ring-{number}-{reservation}-{is_ended}"), &ring);
                 assert!(stored(&folder) < 2 << 20, "{}", stored(&folder));
-                let what = format!("{count} sub-buffers of {size} bytes, {reservation}, {is_ended}");
+                let what =
+                    format!("{count} sub-buffers of {size} bytes, {reservation}, {is_ended}");
                 wrong.extend(run_within(&place, &what, &folder, SPACE));
                 fs::remove_dir_all(&folder).unwrap();
             }
@@ -119,7 +130,8 @@ fn what_is_a_hole_costs_no_time_and_no_memory() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// A ring whose places are nearly all holes costs only itself: the other rings are read, and its holes are reported.
+/// A ring whose places are nearly all holes costs only itself: the other rings are read, and its
+/// holes are reported.
 #[test]
 fn a_ring_of_a_million_sub_buffers_leaves_the_others_whole() {
     let place = Place::new();
@@ -138,10 +150,17 @@ fn a_ring_of_a_million_sub_buffers_leaves_the_others_whole() {
     replace(&folder, &ring);
     let out = place.at("out.txt");
     let out = out.to_str().unwrap();
-    for verb in [&["report", input][..], &["inspect", input], &["convert", input, "-o", out, "--to", "text"]] {
+    for verb in [
+        &["report", input][..],
+        &["inspect", input],
+        &["convert", input, "-o", out, "--to", "text"],
+    ] {
         let ran = place.run(verb);
         let said = format!("{}{}", ran.out, ran.err);
-        assert!(said.contains("which the file does not have") || ran.out.contains("missing"), "{verb:?}: {said}");
+        assert!(
+            said.contains("which the file does not have") || ran.out.contains("missing"),
+            "{verb:?}: {said}"
+        );
         assert!(!said.contains("exceed the limit"), "{verb:?}: {said}");
     }
     let left = place.run(&["report", input]).out;

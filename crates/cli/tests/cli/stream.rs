@@ -1,9 +1,12 @@
-//! `record -o ADDRESS` and `receive` on the machine's tracefs: what arrives is what a file of the same run has, whoever is killed.
+//! `record -o ADDRESS` and `receive` on the machine's tracefs: what arrives is what a file of the
+//! same run has, whoever is killed.
 //!
-//! They need root. The streams that the tests of the crate `lastwords-stream` put together need nothing.
+//! They need root. The streams that the tests of the crate `lastwords-stream` put together need
+//! nothing.
 
 use crate::record::{
-    self, KILLED, KILLS, by_trace_cmd, calls, kills, names, state, told, wait_for_instance, wait_until,
+    self, KILLED, KILLS, by_trace_cmd, calls, kills, names, state, told, wait_for_instance,
+    wait_until,
 };
 use crate::support::{Place, ran, tool};
 use rustix::process::{Pid, Signal, kill_process};
@@ -37,7 +40,12 @@ impl Receiver {
     }
 
     fn start_until(mut command: Command, args: &[&str], event: &str) -> Self {
-        command.arg("receive").args(args).arg("--json").stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .arg("receive")
+            .args(args)
+            .arg("--json")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         let mut child = command.spawn().expect("it starts");
         let out = BufReader::new(child.stdout.take().unwrap());
         let mut receiver = Self { child, out, address: String::new(), first: Value::Null };
@@ -85,7 +93,8 @@ pub(crate) fn path(place: &Place, told: &Value) -> PathBuf {
     place.at(told["path"].as_str().unwrap())
 }
 
-/// Events by CPU, each with its task's ID. The names of tasks, which the kernel keeps of some tasks alone, are left out.
+/// Events by CPU, each with its task's ID. The names of tasks, which the kernel keeps of some tasks
+/// alone, are left out.
 fn by_cpu(events: Vec<(u32, String)>) -> BTreeMap<String, Vec<(u32, String)>> {
     let mut cpus: BTreeMap<String, Vec<(u32, String)>> = BTreeMap::new();
     for (pid, line) in events {
@@ -104,7 +113,11 @@ fn what_arrives_is_what_a_file_of_the_same_run_has() {
     let events = ["-e", "syscalls:sys_enter_kill", "-f", KILLED, "-e", "sched:sched_process_ex*"];
     let mut command = place.command();
     command.arg("record").args(events).args(["--stream", "-o", "ours.dat", "--"]);
-    command.arg(env!("CARGO_BIN_EXE_lastwords")).arg("record").args(events).args(["--strict", "-o", &receiver.address]);
+    command.arg(env!("CARGO_BIN_EXE_lastwords")).arg("record").args(events).args([
+        "--strict",
+        "-o",
+        &receiver.address,
+    ]);
     let both = ran(command.args(["--", "bash", "-c", KILLS]).output().unwrap());
     assert_eq!(both.status, 0, "{}", both.err);
     let saved = receiver.next("saved");
@@ -113,17 +126,30 @@ fn what_arrives_is_what_a_file_of_the_same_run_has() {
     check_all(kills(&received));
     let (ours, theirs) = (by_trace_cmd(&place.at("ours.dat")), by_trace_cmd(&received));
     assert_eq!(saved["events"].as_u64().unwrap() as usize, theirs.len());
-    assert!(both.err.contains(&format!("{}: {} events of ", receiver.address, theirs.len())), "{}", both.err);
-    // The file is the longer one: it has the begin and the end of the process that sends, too. Each instance reads the clock for itself,
-    // so that events of different CPUs may change places.
+    assert!(
+        both.err.contains(&format!("{}: {} events of ", receiver.address, theirs.len())),
+        "{}",
+        both.err
+    );
+    // The file is the longer one: it has the begin and the end of the process that sends, too. Each
+    // instance reads the clock for itself, so that events of different CPUs may change places.
     let (ours, theirs) = (by_cpu(ours), by_cpu(theirs));
     for (cpu, theirs) in &theirs {
         let ours = &ours[cpu];
         let is_part = ours.windows(theirs.len()).any(|part| part == theirs);
-        assert!(is_part, "CPU {cpu}: {} of {} events: {:?}", theirs.len(), ours.len(), theirs.iter().take(3));
+        assert!(
+            is_part,
+            "CPU {cpu}: {} of {} events: {:?}",
+            theirs.len(),
+            ours.len(),
+            theirs.iter().take(3)
+        );
     }
     // `report` reads it, too.
-    assert_eq!(place.ok(&["report", received.to_str().unwrap()]).matches("sys_kill(").count(), 20_000);
+    assert_eq!(
+        place.ok(&["report", received.to_str().unwrap()]).matches("sys_kill(").count(),
+        20_000
+    );
     assert_eq!(receiver.end(Signal::INT), Some(0));
     assert_eq!(state(), before);
 }
@@ -148,7 +174,10 @@ fn three_recorders_send_at_once() {
                 &receiver.address,
                 "--strict",
             ]);
-            command.args(["--", "bash", "-c", &script]).stdout(Stdio::piped()).stderr(Stdio::piped());
+            command
+                .args(["--", "bash", "-c", &script])
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped());
             command.spawn().expect("it starts")
         })
         .collect();
@@ -159,8 +188,9 @@ fn three_recorders_send_at_once() {
     let mut begins = Vec::new();
     for _ in 0..3 {
         let file = path(&place, &receiver.next("saved"));
-        let pid =
-            |(_, line): (u32, String)| u64::from_str_radix(line.split("pid: 0x").nth(1)?.split(',').next()?, 16).ok();
+        let pid = |(_, line): (u32, String)| {
+            u64::from_str_radix(line.split("pid: 0x").nth(1)?.split(',').next()?, 16).ok()
+        };
         let numbers: Vec<u64> = by_trace_cmd(&file).into_iter().filter_map(pid).collect();
         assert_eq!(numbers, (numbers[0]..numbers[0] + 20_000).collect::<Vec<_>>());
         begins.push(numbers[0]);
@@ -172,7 +202,8 @@ fn three_recorders_send_at_once() {
 
 pub(crate) const KILL: [&str; 4] = ["-e", "syscalls:sys_enter_kill", "-f", KILLED];
 
-/// Checks that each event of [`KILLS`] is there once. Those of a CPU that the command has left may be sent after later ones of another.
+/// Checks that each event of [`KILLS`] is there once. Those of a CPU that the command has left may
+/// be sent after later ones of another.
 fn check_all(mut numbers: Vec<u64>) {
     numbers.sort_unstable();
     let wrong = numbers.iter().zip(0..).find(|(number, expected)| *number != expected);
@@ -182,17 +213,25 @@ fn check_all(mut numbers: Vec<u64>) {
 /// The sum of a counter over all CPUs of an instance.
 fn stat(instance: &Path, word: &str) -> u64 {
     let cpus = names(&instance.join("per_cpu")).into_iter();
-    let text = cpus.map(|cpu| fs::read_to_string(instance.join("per_cpu").join(cpu).join("stats")).unwrap());
-    text.map(|text| text.lines().find_map(|line| line.strip_prefix(word)?.parse::<u64>().ok()).unwrap_or(0)).sum()
+    let text = cpus
+        .map(|cpu| fs::read_to_string(instance.join("per_cpu").join(cpu).join("stats")).unwrap());
+    text.map(|text| {
+        text.lines().find_map(|line| line.strip_prefix(word)?.parse::<u64>().ok()).unwrap_or(0)
+    })
+    .sum()
 }
 
-/// Waits until all full sub-buffers have arrived: the threads of the recorder, and then of the receiver, wait for more.
+/// Waits until all full sub-buffers have arrived: the threads of the recorder, and then of the
+/// receiver, wait for more.
 fn wait_until_arrived(recorder: &record::Recorder<'_>, receiver: &Receiver, instance: &Path) {
-    wait_until("events are sent", || stat(instance, "read events: ") > 10_000 && stat(instance, "entries: ") < 1000);
+    wait_until("events are sent", || {
+        stat(instance, "read events: ") > 10_000 && stat(instance, "entries: ") < 1000
+    });
     for process in [recorder.pid(), Pid::from_child(&receiver.child)] {
         let tasks = PathBuf::from(format!("/proc/{}/task", process.as_raw_nonzero()));
-        let waits =
-            |task: String| fs::read_to_string(tasks.join(task).join("wchan")).is_ok_and(|at| at.contains("poll"));
+        let waits = |task: String| {
+            fs::read_to_string(tasks.join(task).join("wchan")).is_ok_and(|at| at.contains("poll"))
+        };
         wait_until("all threads wait", || names(&tasks).into_iter().all(waits));
     }
 }
@@ -225,10 +264,14 @@ fn a_sender_that_is_killed_loses_nothing_that_it_sent() {
     assert!(report.status == 3 && report.err.contains("the stream ended early"), "{}", report.err);
     let restored = place.run(&["restore"]);
     assert_eq!(restored.status, 0, "{}", restored.err);
-    let sent = format!("{} more events were taken from the ring before, and sent to {to}", arrived.len());
+    let sent =
+        format!("{} more events were taken from the ring before, and sent to {to}", arrived.len());
     assert!(restored.err.contains(&sent), "{}", restored.err);
     assert_eq!(state(), before);
-    let rest = names(place.path()).into_iter().find(|name| name.ends_with(".dat")).expect("what was not sent");
+    let rest = names(place.path())
+        .into_iter()
+        .find(|name| name.ends_with(".dat"))
+        .expect("what was not sent");
     check_all([arrived, kills(&place.at(&rest))].concat());
     assert_eq!(receiver.end(Signal::INT), Some(0));
 }
@@ -244,7 +287,10 @@ fn a_receiver_that_is_killed_ends_the_recording_and_nothing_that_arrived_is_lost
     assert_eq!(ended.status, 1, "{}", ended.err);
     assert!(ended.err.contains(&to) && ended.err.contains("keeps what arrived"), "{}", ended.err);
     assert_eq!(state(), before);
-    let rest = names(place.path()).into_iter().find(|name| name.ends_with(".dat")).expect("what was not sent");
+    let rest = names(place.path())
+        .into_iter()
+        .find(|name| name.ends_with(".dat"))
+        .expect("what was not sent");
     let rest = kills(&place.at(&rest));
     assert_eq!(told(&ended), rest.len(), "{}", ended.err);
     let mut next = Receiver::start(place.command(), &["-d", "in", "--listen", "tcp:127.0.0.1:0"]);
@@ -255,7 +301,11 @@ fn a_receiver_that_is_killed_ends_the_recording_and_nothing_that_arrived_is_lost
     check_all([arrived, rest].concat());
     // Nobody listens: nothing is changed.
     let refused = place.run(&[&["record", "-o", &to][..], &KILL, &["--", "true"]].concat());
-    assert!(refused.status == 1 && refused.err.contains("lastwords receive --listen"), "{}", refused.err);
+    assert!(
+        refused.status == 1 && refused.err.contains("lastwords receive --listen"),
+        "{}",
+        refused.err
+    );
     assert_eq!(state(), before);
 }
 
@@ -284,8 +334,16 @@ fn a_slow_receiver_makes_the_rings_lose_and_both_ends_tell_it() {
     assert_eq!(saved["events"].as_u64().unwrap() as usize, told(&ended));
     assert_eq!(by_trace_cmd(&file).len(), told(&ended), "all that left the rings is in the file");
     let memory = fs::read_to_string(format!("/proc/{}/status", receiver.child.id())).unwrap();
-    let peak = memory.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap().trim().split(' ').next().unwrap();
-    // Half of it is the description of the events. The stream has more than that, and more was lost.
+    let peak = memory
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))
+        .unwrap()
+        .trim()
+        .split(' ')
+        .next()
+        .unwrap();
+    // Half of it is the description of the events. The stream has more than that, and more was
+    // lost.
     assert!(peak.parse::<u64>().unwrap() < 300 << 10, "{peak} KiB");
     assert_eq!(receiver.end(Signal::INT), Some(0));
 }
@@ -302,7 +360,8 @@ fn a_full_disk_is_told_to_both_ends_and_what_arrived_is_saved_later() {
     command.current_dir(place.path()).env("LASTWORDS_DIR", place.sessions());
     let mut receiver = Receiver::start(command, &["-d", "in", "--listen", "tcp:127.0.0.1:0"]);
     let to = receiver.address.clone();
-    let mut recorder = record::start(&place, &["-e", "raw_syscalls", "--instance", "lastwords_test", "-o", &to]);
+    let mut recorder =
+        record::start(&place, &["-e", "raw_syscalls", "--instance", "lastwords_test", "-o", &to]);
     let instance = wait_for_instance("lastwords_test");
     while instance.is_dir() {
         tool("dd", &["if=/dev/zero", "of=/dev/null", "bs=1", "count=20000"]);
@@ -319,12 +378,17 @@ fn a_full_disk_is_told_to_both_ends_and_what_arrived_is_saved_later() {
         command
     };
     let folder = place.at("in");
-    let larger = inside(&["mount", "-o", "remount,size=64M", folder.to_str().unwrap()]).status().unwrap();
+    let larger =
+        inside(&["mount", "-o", "remount,size=64M", folder.to_str().unwrap()]).status().unwrap();
     assert!(larger.success(), "mount");
     let args = ["-d", folder.to_str().unwrap(), "--listen", "tcp:127.0.0.1:0"];
-    let mut next = Receiver::start_until(inside(&[env!("CARGO_BIN_EXE_lastwords")]), &args, "saved");
+    let mut next =
+        Receiver::start_until(inside(&[env!("CARGO_BIN_EXE_lastwords")]), &args, "saved");
     let file = format!("/proc/{}/root{}", receiver.child.id(), path(&place, &next.first).display());
-    assert_eq!(next.first["events"].as_u64().unwrap() as usize, by_trace_cmd(Path::new(&file)).len());
+    assert_eq!(
+        next.first["events"].as_u64().unwrap() as usize,
+        by_trace_cmd(Path::new(&file)).len()
+    );
     assert!(next.first["events"].as_u64().unwrap() > 1000, "{}", next.first);
     assert_eq!(next.end(Signal::INT), Some(0));
     assert_eq!(receiver.end(Signal::INT), Some(1), "a stream could not be saved");
@@ -340,7 +404,12 @@ fn addresses_with_options_of_files_are_refused() {
         (&["-o", "x.dat", "--session", "app"], 1, "--session"),
     ] {
         let ran = place.run(&[&["record"], args].concat());
-        assert!(ran.status == status && ran.err.contains(why), "{args:?}: {} {}", ran.status, ran.err);
+        assert!(
+            ran.status == status && ran.err.contains(why),
+            "{args:?}: {} {}",
+            ran.status,
+            ran.err
+        );
     }
     assert_eq!(names(place.path()), ["sessions"]);
 }
@@ -348,7 +417,10 @@ fn addresses_with_options_of_files_are_refused() {
 /// Runs a copy of the program as `nobody`, who may not enter the folder of the build.
 fn as_nobody(place: &Place, program: &Path) -> Command {
     let mut command = Command::new(program);
-    command.env("LASTWORDS_DIR", place.at("nobody")).env("TZ", "UTC").current_dir(place.at("nobody"));
+    command
+        .env("LASTWORDS_DIR", place.at("nobody"))
+        .env("TZ", "UTC")
+        .current_dir(place.at("nobody"));
     command.uid(NOBODY).gid(NOBODY);
     command
 }
@@ -357,7 +429,9 @@ fn as_nobody(place: &Place, program: &Path) -> Command {
 fn another_user_gives_nothing_and_gets_nothing() {
     let Some((_alone, place)) = record::tracing() else { return };
     let before = state();
-    let open = |name: &str, mode: u32| fs::set_permissions(place.at(name), fs::Permissions::from_mode(mode)).unwrap();
+    let open = |name: &str, mode: u32| {
+        fs::set_permissions(place.at(name), fs::Permissions::from_mode(mode)).unwrap()
+    };
     fs::create_dir(place.at("nobody")).unwrap();
     chown(place.at("nobody"), Some(NOBODY), Some(NOBODY)).unwrap();
     fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
@@ -374,17 +448,27 @@ fn another_user_gives_nothing_and_gets_nothing() {
     let args = ["-d", folder.to_str().unwrap(), "--listen", &listen];
     let mut receiver = Receiver::start(as_nobody(&place, &program), &args);
     let refused = place.run(&[&["record", "-o", &listen][..], &KILL, &["--", "true"]].concat());
-    assert!(refused.status == 1 && refused.err.contains("the peer is of user 65534"), "{}", refused.err);
+    assert!(
+        refused.status == 1 && refused.err.contains("the peer is of user 65534"),
+        "{}",
+        refused.err
+    );
     assert_eq!(receiver.end(Signal::INT), Some(0));
     assert_eq!(names(&folder), Vec::<String>::new());
 
     // Its folder is none for root's streams, and root's folder and files give it nothing.
-    let refused = place.run(&["receive", "-d", folder.to_str().unwrap(), "--listen", "tcp:127.0.0.1:0"]);
-    assert!(refused.status == 1 && refused.err.contains("other users could change"), "{}", refused.err);
+    let refused =
+        place.run(&["receive", "-d", folder.to_str().unwrap(), "--listen", "tcp:127.0.0.1:0"]);
+    assert!(
+        refused.status == 1 && refused.err.contains("other users could change"),
+        "{}",
+        refused.err
+    );
     let socket = place.at("socket");
     let listen = format!("unix:{}", socket.display());
     let mut receiver = Receiver::start(place.command(), &["-d", "in", "--listen", &listen]);
-    let done = place.run(&[&["record", "-o", &listen][..], &KILL, &["--", "bash", "-c", KILLS]].concat());
+    let done =
+        place.run(&[&["record", "-o", &listen][..], &KILL, &["--", "bash", "-c", KILLS]].concat());
     assert_eq!(done.status, 0, "{}", done.err);
     let file = path(&place, &receiver.next("saved"));
     let read = as_nobody(&place, &program).arg("report").arg(&file).output().unwrap();
@@ -408,11 +492,17 @@ fn a_stream_is_not_copied_in_user_space_at_either_end() {
     let list = "trace=read,write,pread64,pwrite64,readv,writev,splice,copy_file_range,sendfile,sendto,sendmsg,recvfrom,recvmsg";
     let strace = |log: &str, command: &Command| {
         let mut strace = Command::new("strace");
-        strace.args(["-D", "-ff", "-y", "-s", "0", "-e", list, "-o"]).arg(place.at(log)).arg(command.get_program());
+        strace
+            .args(["-D", "-ff", "-y", "-s", "0", "-e", list, "-o"])
+            .arg(place.at(log))
+            .arg(command.get_program());
         strace.current_dir(place.path()).env("LASTWORDS_DIR", place.sessions()).process_group(0);
         strace
     };
-    let mut receiver = Receiver::start(strace("to", &place.command()), &["-d", "in", "--listen", "tcp:127.0.0.1:0"]);
+    let mut receiver = Receiver::start(
+        strace("to", &place.command()),
+        &["-d", "in", "--listen", "tcp:127.0.0.1:0"],
+    );
     let mut command = strace("from", &place.command());
     command.args([
         "record",
@@ -426,7 +516,8 @@ fn a_stream_is_not_copied_in_user_space_at_either_end() {
         &receiver.address,
     ]);
     let begun = Instant::now();
-    let child = command.stderr(Stdio::piped()).spawn().expect("strace is needed: cargo xtask setup");
+    let child =
+        command.stderr(Stdio::piped()).spawn().expect("strace is needed: cargo xtask setup");
     let mut recorder = record::Recorder::new(child, &place);
     wait_for_instance("lastwords_test");
     for _ in 0..4 {
@@ -438,9 +529,14 @@ fn a_stream_is_not_copied_in_user_space_at_either_end() {
     let saved = receiver.next("saved");
     receiver.end(Signal::INT);
     let text = |log: &str| -> String {
-        let logs = names(place.path()).into_iter().filter(|name| name.starts_with(log)).map(|name| place.at(&name));
+        let logs = names(place.path())
+            .into_iter()
+            .filter(|name| name.starts_with(log))
+            .map(|name| place.at(&name));
         let ended = |log: PathBuf| {
-            wait_until("strace has ended", || fs::read_to_string(&log).is_ok_and(|text| text.contains("+++ exited")));
+            wait_until("strace has ended", || {
+                fs::read_to_string(&log).is_ok_and(|text| text.contains("+++ exited"))
+            });
             fs::read_to_string(log).unwrap()
         };
         logs.map(ended).collect()
@@ -448,15 +544,22 @@ fn a_stream_is_not_copied_in_user_space_at_either_end() {
     let (from, to) = (text("from."), text("to."));
     let sum = |text: &str, name: &str, first: &str| -> u64 {
         let of = |args: &str| args.split('>').next().is_some_and(|args| args.contains(first));
-        calls(text).iter().filter(|(call, args, _)| *call == name && of(args)).map(|(.., bytes)| bytes).sum()
+        calls(text)
+            .iter()
+            .filter(|(call, args, _)| *call == name && of(args))
+            .map(|(.., bytes)| bytes)
+            .sum()
     };
-    let all = |text: &str, names: &[&str], first: &str| names.iter().map(|name| sum(text, name, first)).sum::<u64>();
+    let all = |text: &str, names: &[&str], first: &str| {
+        names.iter().map(|name| sum(text, name, first)).sum::<u64>()
+    };
     let page = u64::try_from(rustix::param::page_size()).unwrap();
     let cpus = u64::try_from(std::thread::available_parallelism().unwrap().get()).unwrap();
     let spliced = sum(&from, "splice", "trace_pipe_raw");
     assert!(spliced > 1 << 20, "{spliced}");
-    // `splice` gives full sub-buffers only. The last one of each CPU is read, after the end; and at each flush the one that is being
-    // filled, and later its rest. Besides, descriptions are sent: what the calls of the sender send is what is no sub-buffer.
+    // `splice` gives full sub-buffers only. The last one of each CPU is read, after the end; and at
+    // each flush the one that is being filled, and later its rest. Besides, descriptions are sent:
+    // what the calls of the sender send is what is no sub-buffer.
     let read = all(&from, &["read", "pread64", "readv"], "trace_pipe_raw");
     assert!(read <= page * cpus * (2 * seconds + 1), "{read} in {seconds} s");
     let data = spliced + read;
@@ -464,12 +567,14 @@ fn a_stream_is_not_copied_in_user_space_at_either_end() {
     assert!(size >= data, "{size} {data}");
     // What goes into the pipe comes out of it, to the socket.
     assert_eq!(sum(&from, "splice", "pipe:"), spliced);
-    // The receiver reads headers and JSON alone, and writes the same into the spool; all else is spliced and copied by the kernel.
-    // Some versions of strace name a socket by its protocol.
+    // The receiver reads headers and JSON alone, and writes the same into the spool; all else is
+    // spliced and copied by the kernel. Some versions of strace name a socket by its protocol.
     let of_socket = |name: &str| sum(&to, name, "TCP") + sum(&to, name, "socket:");
-    let (taken, moved, touched) = (of_socket("splice"), sum(&to, "copy_file_range", ".stream"), of_socket("recvfrom"));
+    let (taken, moved, touched) =
+        (of_socket("splice"), sum(&to, "copy_file_range", ".stream"), of_socket("recvfrom"));
     assert!(taken >= data && moved == data, "{taken} {moved} {data}");
-    // A frame has a header of 16 bytes and one sub-buffer at least; the settings and the account are JSON.
+    // A frame has a header of 16 bytes and one sub-buffer at least; the settings and the account
+    // are JSON.
     let most = data / page * 16 + 20_000;
     assert!(touched < most, "{touched} bytes of headers, of {data}");
     assert!(all(&to, &["write", "pwrite64"], ".stream") < most);
@@ -487,7 +592,8 @@ fn few_events_outlive_the_sender() {
     let Some((_alone, place)) = record::tracing() else { return };
     let mut receiver = Receiver::at(&place);
     let to = receiver.address.clone();
-    let mut recorder = record::start(&place, &[&KILL[..], &["--instance", "lastwords_test", "-o", &to]].concat());
+    let mut recorder =
+        record::start(&place, &[&KILL[..], &["--instance", "lastwords_test", "-o", &to]].concat());
     wait_for_instance("lastwords_test");
     receiver.next("started");
     tool("bash", &["-c", &numbered(0, 30)]);
@@ -499,8 +605,8 @@ fn few_events_outlive_the_sender() {
     assert_eq!(receiver.end(Signal::INT), Some(0));
 }
 
-/// Parts of sub-buffers are sent all the time, and the sender is killed at some moment: each event is at the receiver once, or still in
-/// the ring, or was on its way and is counted.
+/// Parts of sub-buffers are sent all the time, and the sender is killed at some moment: each event
+/// is at the receiver once, or still in the ring, or was on its way and is counted.
 #[test]
 fn flushes_send_each_event_once() {
     let Some((_alone, place)) = record::tracing() else { return };
@@ -513,7 +619,12 @@ fn flushes_send_each_event_once() {
         wait_for_instance("lastwords_test");
         receiver.next("started");
         let children: Vec<Child> = (0..2u32)
-            .map(|half| Command::new("bash").args(["-c", &numbered(half * 10_000, 10_000)]).spawn().expect("bash"))
+            .map(|half| {
+                Command::new("bash")
+                    .args(["-c", &numbered(half * 10_000, 10_000)])
+                    .spawn()
+                    .expect("bash")
+            })
             .collect();
         std::thread::sleep(std::time::Duration::from_millis(round * 37));
         recorder.end(Signal::KILL);
@@ -521,8 +632,9 @@ fn flushes_send_each_event_once() {
         let arrived = kills(&path(&place, &receiver.next("saved")));
         let restored = place.run(&["restore"]);
         assert_eq!(restored.status, 0, "{}", restored.err);
-        let rest =
-            names(place.path()).into_iter().find(|name| name.starts_with("lastwords-") && name.ends_with(".dat"));
+        let rest = names(place.path())
+            .into_iter()
+            .find(|name| name.starts_with("lastwords-") && name.ends_with(".dat"));
         // There is no file if the last event was sent before the sender was killed.
         let rest = rest.map(|rest| place.at(&rest)).map_or_else(Vec::new, |file| {
             let rest = kills(&file);
@@ -536,8 +648,10 @@ fn flushes_send_each_event_once() {
         assert!(arrived.len() > 10, "round {round}: {}", arrived.len());
         // What left the ring has arrived or was on its way, and the number is told.
         let told = [&restored.out[..], &restored.err].concat();
-        let taken = told.split_once(" events were taken from the ring before").map(|(text, _)| text);
-        let taken = taken.and_then(|text| text.trim_end_matches(" more").rsplit(' ').next()?.parse().ok());
+        let taken =
+            told.split_once(" events were taken from the ring before").map(|(text, _)| text);
+        let taken =
+            taken.and_then(|text| text.trim_end_matches(" more").rsplit(' ').next()?.parse().ok());
         let taken: usize = taken.unwrap_or_else(|| panic!("{told}"));
         assert_eq!(taken + rest.len(), 20_000, "round {round}: {}", restored.err);
         on_the_way += 20_000 - all.len();

@@ -43,7 +43,11 @@ impl Place {
     /// The program, with this place's sessions and no terminal.
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_lastwords"));
-        command.current_dir(self.path()).env("LASTWORDS_DIR", self.sessions()).env("TZ", "UTC").env_remove("PAGER");
+        command
+            .current_dir(self.path())
+            .env("LASTWORDS_DIR", self.sessions())
+            .env("TZ", "UTC")
+            .env_remove("PAGER");
         command
     }
 
@@ -65,7 +69,8 @@ impl Place {
     }
 }
 
-/// Writes testkit's sample session into a folder of the place; `number` tells it from others of its kind.
+/// Writes testkit's sample session into a folder of the place; `number` tells it from others of its
+/// kind.
 pub(crate) fn small(place: &Place, folder: &str, number: u8) -> Image {
     let image = samples::numbered(Order::Little, number).image();
     image.write_folder(&place.at(folder)).unwrap();
@@ -83,7 +88,10 @@ pub(crate) fn ran(output: Output) -> Ran {
 
 /// Runs another program, which must end with 0.
 pub(crate) fn tool(name: &str, args: &[&str]) -> Ran {
-    let output = Command::new(name).args(args).output().unwrap_or_else(|e| panic!("{name}: {e}: cargo xtask setup"));
+    let output = Command::new(name)
+        .args(args)
+        .output()
+        .unwrap_or_else(|e| panic!("{name}: {e}: cargo xtask setup"));
     let ran = ran(output);
     assert_eq!(ran.status, 0, "{name} {args:?}\n{}\n{}", ran.out, ran.err);
     ran

@@ -55,7 +55,8 @@ fn usage_says_what_must_be_named() {
         let usage = format!("Usage: {begin} <{word}>...\n       {begin} {other}\n");
         let help = place.ok(&[verb, "--help"]);
         assert!(help.contains(&usage), "{help}");
-        let page = std::fs::read_to_string(folder.join(format!("lastwords-{verb}.1"))).expect("a page");
+        let page =
+            std::fs::read_to_string(folder.join(format!("lastwords-{verb}.1"))).expect("a page");
         let page = page.split(".SH DESCRIPTION").next().expect("a synopsis").replace('\\', "");
         let synopsis = format!(
             "fBlastwords {verb}fR [OPTIONS]{more} <{word}>...\n.br\nfBlastwords {verb}fR [OPTIONS]{more} {other}"
@@ -82,7 +83,11 @@ fn either_way_of_naming_a_session() {
         for name in [&["nobody"][..], &["-s", "nobody"], &["--session", "nobody"]] {
             let ran = place.run(&[verb, name].concat());
             assert_eq!(ran.status, 1, "{verb:?} {name:?}: {}", ran.err);
-            assert!(ran.err.contains("nobody: no session of that name"), "{verb:?} {name:?}: {}", ran.err);
+            assert!(
+                ran.err.contains("nobody: no session of that name"),
+                "{verb:?} {name:?}: {}",
+                ran.err
+            );
         }
     }
 }
@@ -116,7 +121,10 @@ fn help_names_every_verb() {
         "completions",
         "man",
     ] {
-        assert!(help.lines().any(|line| line.trim_start().starts_with(verb)), "{verb} is not in\n{help}");
+        assert!(
+            help.lines().any(|line| line.trim_start().starts_with(verb)),
+            "{verb} is not in\n{help}"
+        );
     }
     for hidden in ["demo-child", "mount-recorder", "mount-guard"] {
         assert!(!help.contains(hidden), "{help}");
@@ -140,7 +148,8 @@ fn shells_complete_verbs_sessions_and_paths() {
         assert_eq!((ran.status, ran.err.as_str()), (0, ""), "{words:?}");
         ran.out.split_whitespace().map(str::to_owned).collect::<BTreeSet<_>>()
     };
-    let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<BTreeSet<_>>();
+    let words =
+        |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<BTreeSet<_>>();
     assert_eq!(complete(&["reco"]), words(&["record", "recover"]));
     assert_eq!(complete(&["report", "--rela"]), words(&["--relative"]));
     assert_eq!(complete(&["report", "sho"]), words(&["shopping", "shop.dat"]));
@@ -159,26 +168,47 @@ fn a_page_a_verb() {
     let place = Place::new();
     let folder = place.at("man");
     place.ok(&["man", "-o", folder.to_str().unwrap()]);
-    for page in
-        ["lastwords.1", "lastwords-recover.1", "lastwords-snapshot-take.1", "lastwords-report.1", "lastwords-record.1"]
-    {
-        let text = std::fs::read_to_string(folder.join(page)).unwrap_or_else(|e| panic!("{page}: {e}"));
-        for section in ["NAME", "SYNOPSIS", "EXAMPLES", "ENVIRONMENT", "FILES", "\"EXIT STATUS\"", "\"SEE ALSO\""] {
+    for page in [
+        "lastwords.1",
+        "lastwords-recover.1",
+        "lastwords-snapshot-take.1",
+        "lastwords-report.1",
+        "lastwords-record.1",
+    ] {
+        let text =
+            std::fs::read_to_string(folder.join(page)).unwrap_or_else(|e| panic!("{page}: {e}"));
+        for section in [
+            "NAME",
+            "SYNOPSIS",
+            "EXAMPLES",
+            "ENVIRONMENT",
+            "FILES",
+            "\"EXIT STATUS\"",
+            "\"SEE ALSO\"",
+        ] {
             assert!(text.contains(&format!(".SH {section}\n")), "{page}: {section}");
         }
     }
     for none in ["demo-child", "help", "snapshot-help", "help-recover"] {
         assert!(!folder.join(format!("lastwords-{none}.1")).exists(), "{none}");
     }
-    let text = |verb: &str| std::fs::read_to_string(folder.join(format!("lastwords-{verb}.1"))).unwrap();
+    let text =
+        |verb: &str| std::fs::read_to_string(folder.join(format!("lastwords-{verb}.1"))).unwrap();
     assert!(
         text("recover").replace('\\', "").contains("lastwords-report(1), lastwords-inspect(1)"),
         "{}",
         text("recover")
     );
     let record = text("record");
-    assert!(record.contains("fBN") && record.contains("own exit status, if it is not 0"), "{record}");
-    assert!(text("core-helper-status").contains("The helper is not installed"), "{}", text("core-helper-status"));
+    assert!(
+        record.contains("fBN") && record.contains("own exit status, if it is not 0"),
+        "{record}"
+    );
+    assert!(
+        text("core-helper-status").contains("The helper is not installed"),
+        "{}",
+        text("core-helper-status")
+    );
     for verb in ["demo", "doctor", "core-helper-status"] {
         assert!(!text(verb).contains("no event matched"), "{}", text(verb));
     }
@@ -189,7 +219,11 @@ fn first_cells(page: &str, section: &str) -> BTreeSet<String> {
     let book = concat!(env!("CARGO_MANIFEST_DIR"), "/../../book/src/reference/");
     let text = std::fs::read_to_string(format!("{book}{page}")).expect("a page of the book");
     let (_, rest) = text.split_once(&format!("\n## {section}\n")).expect("the section");
-    let rows = rest.lines().skip_while(|line| !line.starts_with('|')).take_while(|line| line.starts_with('|')).skip(2);
+    let rows = rest
+        .lines()
+        .skip_while(|line| !line.starts_with('|'))
+        .take_while(|line| line.starts_with('|'))
+        .skip(2);
     rows.flat_map(|row| row.split('|').nth(1).expect("a cell").split(','))
         .map(|word| word.trim().trim_matches('`').to_owned())
         .collect()
@@ -215,9 +249,11 @@ fn book_and_manual_name_the_same_variables_statuses_and_commands() {
     let verbs = |cells: BTreeSet<String>| -> BTreeSet<String> {
         cells.iter().filter_map(|cell| Some(cell.split_whitespace().next()?.to_owned())).collect()
     };
-    let listed = page.split(".SH SUBCOMMANDS\n").nth(1).expect("the verbs").split(".SH ").next().unwrap();
+    let listed =
+        page.split(".SH SUBCOMMANDS\n").nth(1).expect("the verbs").split(".SH ").next().unwrap();
     let listed = listed.replace('\\', "");
-    let listed = listed.lines().filter_map(|line| line.strip_prefix("lastwords-")?.strip_suffix("(1)"));
+    let listed =
+        listed.lines().filter_map(|line| line.strip_prefix("lastwords-")?.strip_suffix("(1)"));
     assert_eq!(verbs(commands), listed.map(str::to_owned).collect());
 }
 
@@ -225,7 +261,11 @@ fn book_and_manual_name_the_same_variables_statuses_and_commands() {
 fn help_is_a_verb_too() {
     let place = Place::new();
     for verb in [&[][..], &["recover"], &["snapshot", "take"]] {
-        assert_eq!(place.ok(&[&["help"], verb].concat()), place.ok(&[verb, &["--help"]].concat()), "{verb:?}");
+        assert_eq!(
+            place.ok(&[&["help"], verb].concat()),
+            place.ok(&[verb, &["--help"]].concat()),
+            "{verb:?}"
+        );
     }
     assert_eq!(place.run(&["help", "no-such-verb"]).status, 2);
 }
@@ -246,7 +286,10 @@ fn doctor_as_data() {
     assert_eq!(report["schema"], "lastwords.doctor.v1");
     let checks = report["checks"].as_array().unwrap();
     assert!(checks.iter().any(|c| c["check"] == "core filter"));
-    assert!(checks.iter().any(|c| c["check"] == "signs of death" && c["status"] == "good"), "{report}");
+    assert!(
+        checks.iter().any(|c| c["check"] == "signs of death" && c["status"] == "good"),
+        "{report}"
+    );
     for check in checks {
         let status = check["status"].as_str().unwrap();
         assert!(["good", "partial", "bad"].contains(&status));
@@ -254,10 +297,13 @@ fn doctor_as_data() {
     }
 }
 
-/// The text of `doctor` in a mount namespace of its own, marked as a container, after `mounts` were made there.
+/// The text of `doctor` in a mount namespace of its own, marked as a container, after `mounts` were
+/// made there.
 fn doctor_in_a_container(mounts: &str, dir: &str) -> String {
     let program = env!("CARGO_BIN_EXE_lastwords");
-    let script = format!("set -e; {mounts}; LASTWORDS_DIR={dir} container=test {program} doctor || test $? = 1");
+    let script = format!(
+        "set -e; {mounts}; LASTWORDS_DIR={dir} container=test {program} doctor || test $? = 1"
+    );
     let ran = crate::support::tool("unshare", &["--map-root-user", "--mount", "sh", "-c", &script]);
     ran.out
 }
@@ -266,7 +312,10 @@ fn doctor_in_a_container(mounts: &str, dir: &str) -> String {
 fn doctor_tells_memory_that_ends_with_its_container() {
     let own = "mount -t tmpfs tmpfs /dev/shm";
     let said = doctor_in_a_container(own, "/dev/shm/lastwords");
-    assert!(said.contains("end with the container") && said.contains("-v /dev/shm/lastwords"), "{said}");
+    assert!(
+        said.contains("end with the container") && said.contains("-v /dev/shm/lastwords"),
+        "{said}"
+    );
     // On a disk that outlives it, the advice is not to go back to what ends with it.
     let said = doctor_in_a_container(own, "/var");
     assert!(!said.contains("export LASTWORDS_DIR=/dev/shm/lastwords-"), "{said}");
@@ -279,7 +328,8 @@ fn doctor_tells_memory_that_ends_with_its_container() {
 #[test]
 fn doctor_tells_a_folder_that_cannot_be() {
     let place = Place::new();
-    let output = place.command().args(["doctor"]).env("LASTWORDS_DIR", "/proc/nowhere").output().unwrap();
+    let output =
+        place.command().args(["doctor"]).env("LASTWORDS_DIR", "/proc/nowhere").output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stdout).contains("export LASTWORDS_DIR="));
 }
@@ -296,8 +346,13 @@ fn colour_only_where_it_is_asked_for() {
 #[test]
 fn a_closed_pipe_is_quiet() {
     let place = Place::new();
-    let mut child =
-        place.command().args(["completions", "bash"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = place
+        .command()
+        .args(["completions", "bash"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     drop(child.stdout.take());
     let mut err = String::new();
     child.stderr.take().unwrap().read_to_string(&mut err).unwrap();

@@ -29,11 +29,13 @@ pub(crate) struct Terminal {
 pub(crate) struct Left {
     pub(crate) status: Option<i32>,
     pub(crate) err: String,
-    /// The terminal shows its normal screen and its cursor, and lines are edited and echoed as before.
+    /// The terminal shows its normal screen and its cursor, and lines are edited and echoed as
+    /// before.
     pub(crate) is_restored: bool,
 }
 
-/// Smallest screen of the parser, which cannot wrap lines in narrower ones. What stands in a part of it stands there in the whole.
+/// Smallest screen of the parser, which cannot wrap lines in narrower ones. What stands in a part
+/// of it stands there in the whole.
 const SMALLEST: (u16, u16) = (24, 80);
 
 fn size(rows: u16, columns: u16) -> Winsize {
@@ -42,22 +44,30 @@ fn size(rows: u16, columns: u16) -> Winsize {
 
 impl Terminal {
     pub(crate) fn start(place: &Place, args: &[&str], rows: u16, columns: u16) -> Self {
-        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).expect("a pseudo terminal");
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)
+            .expect("a pseudo terminal");
         grantpt(&master).expect("grantpt");
         unlockpt(&master).expect("unlockpt");
         let name = ptsname(&master, Vec::new()).expect("ptsname").into_string().expect("UTF-8");
-        let slave = File::options().read(true).write(true).open(name).expect("the terminal's other end");
+        let slave =
+            File::options().read(true).write(true).open(name).expect("the terminal's other end");
         tcsetwinsize(&slave, size(rows, columns)).expect("a size");
         let own = place.command();
-        // It becomes the terminal of a session of its own, so that a new size and Ctrl-C reach the program.
+        // It becomes the terminal of a session of its own, so that a new size and Ctrl-C reach the
+        // program.
         let mut command = Command::new("setsid");
-        command.args(["--ctty", "--wait"]).arg(own.get_program()).args(args).current_dir(place.path());
+        command
+            .args(["--ctty", "--wait"])
+            .arg(own.get_program())
+            .args(args)
+            .current_dir(place.path());
         own.get_envs().for_each(|(key, value)| match value {
             Some(value) => _ = command.env(key, value),
             None => _ = command.env_remove(key),
         });
         let end = || Stdio::from(slave.try_clone().expect("a descriptor"));
-        let child = command.env("TERM", "xterm").stdin(end()).stdout(end()).stderr(Stdio::piped()).spawn();
+        let child =
+            command.env("TERM", "xterm").stdin(end()).stdout(end()).stderr(Stdio::piped()).spawn();
         let master = File::from(master);
         let received = Received {
             screen: vt100::Parser::new(rows.max(SMALLEST.0), columns.max(SMALLEST.1), 0),
@@ -113,7 +123,8 @@ impl Terminal {
     }
 
     pub(crate) fn signal(&self, name: &str) {
-        let done = Command::new("kill").args([name, &self.child.id().to_string()]).status().expect("kill");
+        let done =
+            Command::new("kill").args([name, &self.child.id().to_string()]).status().expect("kill");
         assert!(done.success());
     }
 
@@ -124,7 +135,11 @@ impl Terminal {
             if let Some(status) = self.child.try_wait().expect("it can be waited for") {
                 break status;
             }
-            assert!(begun.elapsed() < Duration::from_secs(40), "it does not end in 40 s\n{}", self.screen());
+            assert!(
+                begun.elapsed() < Duration::from_secs(40),
+                "it does not end in 40 s\n{}",
+                self.screen()
+            );
             std::thread::sleep(Duration::from_millis(20));
         };
         let mut err = String::new();

@@ -1,4 +1,5 @@
-//! `top`: its counts are those of the recorded program, and its screen survives whatever happens to terminal and session.
+//! `top`: its counts are those of the recorded program, and its screen survives whatever happens to
+//! terminal and session.
 
 use crate::child::{self, Running, run, wait_for};
 use crate::consume::{EVENTS, Recorder, THREADS};
@@ -78,19 +79,27 @@ fn json(ran: &Ran) -> Value {
 /// A count of an event in a reading.
 fn count(reading: &Value, event: &str, of: &str) -> u64 {
     let rows = reading["events"].as_array().expect("rows").iter();
-    let named: Vec<u64> =
-        rows.filter(|row| row["event"] == event).map(|row| row[of]["events"].as_u64().expect("a number")).collect();
+    let named: Vec<u64> = rows
+        .filter(|row| row["event"] == event)
+        .map(|row| row[of]["events"].as_u64().expect("a number"))
+        .collect();
     named.iter().sum()
 }
 
-/// The numbers of the row of an event on a screen: events per second, bytes per second, events, bytes.
+/// The numbers of the row of an event on a screen: events per second, bytes per second, events,
+/// bytes.
 fn row(screen: &str, event: &str) -> Option<Vec<f64>> {
     let line = screen.lines().find(|line| line.split_whitespace().last() == Some(event))?;
     Some(line.split_whitespace().take(4).map(|number| number.parse().expect("a number")).collect())
 }
 
 fn sum(reading: &Value, rows: &str, of: &str) -> u64 {
-    reading[rows].as_array().expect("rows").iter().map(|row| row[of].as_u64().expect("a number")).sum()
+    reading[rows]
+        .as_array()
+        .expect("rows")
+        .iter()
+        .map(|row| row[of].as_u64().expect("a number"))
+        .sum()
 }
 
 /// Each event has the time when it was recorded: those of the interval are counted by these times.
@@ -100,30 +109,52 @@ fn rates_are_those_that_the_times_of_events_show() {
     let mut child = child::start(&place, "shm", "tick");
     let reading = json(&place.run(&["top", "app", "--json", "--interval", "1s"]));
     let at: i64 = reading["at_ns"].as_str().expect("text").parse().expect("a number");
-    let interval = i64::try_from(reading["interval_ns"].as_u64().expect("a number")).expect("it fits");
+    let interval =
+        i64::try_from(reading["interval_ns"].as_u64().expect("a number")).expect("it fits");
     child.kill();
-    assert!(reading["exact"] == true && (1_000_000_000..30_000_000_000).contains(&interval), "{reading}");
+    assert!(
+        reading["exact"] == true && (1_000_000_000..30_000_000_000).contains(&interval),
+        "{reading}"
+    );
     const DAY: i64 = 86_400_000_000_000;
     let of_day = |time: &str| {
         let parts: Vec<&str> = time.trim_end_matches('Z').split(['T', ':', '.']).skip(1).collect();
         let [hours, minutes, seconds, nanoseconds] = parts.as_slice() else { panic!("{time}") };
         let number = |text: &str| text.parse::<i64>().expect("a number");
-        ((number(hours) * 60 + number(minutes)) * 60 + number(seconds)) * 1_000_000_000 + number(nanoseconds)
+        ((number(hours) * 60 + number(minutes)) * 60 + number(seconds)) * 1_000_000_000
+            + number(nanoseconds)
     };
     let lines = place.run(&["convert", "app", "--to", "json", "-o", "-"]).out;
     for event in ["test:tick", "test:tock"] {
-        let events = lines.lines().skip(1).map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+        let events =
+            lines.lines().skip(1).map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
         let times = events.filter(|json| json["event"] == event);
         // How long before the reading the event was recorded.
-        let before = |json: Value| (at - of_day(json["time"].as_str().expect("a time"))).rem_euclid(DAY);
+        let before =
+            |json: Value| (at - of_day(json["time"].as_str().expect("a time"))).rem_euclid(DAY);
         let before: Vec<i64> = times.map(before).filter(|before| *before < DAY / 2).collect();
         let within = before.iter().filter(|before| **before < interval).count() as u64;
         let [new, all] = ["interval", "total"].map(|of| count(&reading, event, of));
-        assert!(new > 20 && new.abs_diff(within) <= 3, "{event}: {new} counted, {within} by their times");
-        assert!(all.abs_diff(before.len() as u64) <= 3, "{event}: {all} counted, {} by their times", before.len());
-        let row = reading["events"].as_array().expect("rows").iter().find(|row| row["event"] == event).expect("a row");
+        assert!(
+            new > 20 && new.abs_diff(within) <= 3,
+            "{event}: {new} counted, {within} by their times"
+        );
+        assert!(
+            all.abs_diff(before.len() as u64) <= 3,
+            "{event}: {all} counted, {} by their times",
+            before.len()
+        );
+        let row = reading["events"]
+            .as_array()
+            .expect("rows")
+            .iter()
+            .find(|row| row["event"] == event)
+            .expect("a row");
         let rate = row["events_per_second"].as_f64().expect("a number");
-        assert!((rate * interval as f64 / 1e9 - new as f64).abs() < 1e-6, "{rate} {new} {interval}");
+        assert!(
+            (rate * interval as f64 / 1e9 - new as f64).abs() < 1e-6,
+            "{rate} {new} {interval}"
+        );
     }
 }
 
@@ -131,7 +162,8 @@ fn rates_are_those_that_the_times_of_events_show() {
 fn counts_on_the_screen_are_those_of_the_program() {
     let place = Place::new();
     let _child = start(&place, "plain");
-    let mut top = Terminal::start(&place, &["top", "app", "--interval", "500ms", "--sort", "name"], 24, 100);
+    let mut top =
+        Terminal::start(&place, &["top", "app", "--interval", "500ms", "--sort", "name"], 24, 100);
     let are = |screen: &str, counts: [u64; 2]| {
         ["test:a", "test:b"]
             .iter()
@@ -140,12 +172,15 @@ fn counts_on_the_screen_are_those_of_the_program() {
     };
     let screen = top.wait("the first counts", |screen| are(screen, FIRST));
     assert!(
-        screen.contains("app: live; in ") && screen.contains("nothing lost") && !screen.contains("at least"),
+        screen.contains("app: live; in ")
+            && screen.contains("nothing lost")
+            && !screen.contains("at least"),
         "{screen}"
     );
     // Nothing is recorded: the rates become 0, and the totals stay.
     top.wait("no rate", |screen| {
-        are(screen, FIRST) && row(screen, "test:a").is_some_and(|row| row[0] == 0.0 && row[1] == 0.0)
+        are(screen, FIRST)
+            && row(screen, "test:a").is_some_and(|row| row[0] == 0.0 && row[1] == 0.0)
     });
     touch(&place, "go");
     wait_for(&place.at("done"));
@@ -178,7 +213,9 @@ fn one_reading_as_text_and_as_data() {
     let text = place.ok(&["top", "app", "--once", "-i", "200ms"]);
     let numbers = row(&text, "test:a").expect("a row");
     assert!(
-        numbers[2] == FIRST[0] as f64 && text.contains("app: live; in ") && text.contains("nothing lost"),
+        numbers[2] == FIRST[0] as f64
+            && text.contains("app: live; in ")
+            && text.contains("nothing lost"),
         "{text}"
     );
     // Without a terminal there is one reading, of the newest live session.
@@ -190,15 +227,20 @@ fn one_reading_as_text_and_as_data() {
         (&reading["schema"], &reading["state"], &reading["exact"]),
         (&"lastwords.top.v1".into(), &"live".into(), &true.into())
     );
-    // A ring holds its events and the 84 bytes of the header of each sub-buffer; all fit in one, but for the bytes at its end.
+    // A ring holds its events and the 84 bytes of the header of each sub-buffer; all fit in one,
+    // but for the bytes at its end.
     let bytes: u64 = reading["events"]
         .as_array()
         .expect("rows")
         .iter()
         .map(|row| row["total"]["bytes"].as_u64().expect("bytes"))
         .sum();
-    let used = reading["rings"].as_array().expect("rings").iter().filter(|ring| ring["held"].as_u64() > Some(0)).count()
-        as u64;
+    let used = reading["rings"]
+        .as_array()
+        .expect("rings")
+        .iter()
+        .filter(|ring| ring["held"].as_u64() > Some(0))
+        .count() as u64;
     let held = sum(&reading, "rings", "held");
     assert!(
         held >= bytes + 84 * used && held < bytes + (84 + 64) * used,
@@ -221,7 +263,11 @@ fn names_are_exact_as_data() {
     let place = Place::new();
     let _child = start(&place, "names");
     let reading = json(&place.run(&["top", "app", "--json", "-i", "200ms"]));
-    assert_eq!(["test:c\u{1}", "test:c\u{1b}"].map(|name| count(&reading, name, "total")), [1, 1], "{reading}");
+    assert_eq!(
+        ["test:c\u{1}", "test:c\u{1b}"].map(|name| count(&reading, name, "total")),
+        [1, 1],
+        "{reading}"
+    );
     let text = place.ok(&["top", "app", "--once", "-i", "200ms"]);
     assert!(text.contains("test:c\\u{1b}") && !text.contains('\u{1b}'), "{text}");
 }
@@ -235,7 +281,10 @@ fn spans_are_shown_as_long_as_they_are_open() {
     let reading = json(&place.run(&["top", "app", "--json", "-i", "200ms"]));
     let span = &reading["open_spans"][0];
     let number = |value: &Value| value.as_str().expect("text").parse::<i64>().expect("a number");
-    assert!(span["name"] == "payment" && number(&span["opened_ns"]) < number(&reading["at_ns"]), "{reading}");
+    assert!(
+        span["name"] == "payment" && number(&span["opened_ns"]) < number(&reading["at_ns"]),
+        "{reading}"
+    );
     touch(&place, "go");
     wait_for(&place.at("done"));
     top.wait("no span", |screen| screen.contains("app: live") && !screen.contains("OPEN FOR"));
@@ -243,7 +292,8 @@ fn spans_are_shown_as_long_as_they_are_open() {
     assert_eq!(reading["open_spans"], Value::Array(Vec::new()));
 }
 
-/// Events that cannot be counted are reported in bytes, and are part of the bytes that the ring has written.
+/// Events that cannot be counted are reported in bytes, and are part of the bytes that the ring has
+/// written.
 #[test]
 fn events_that_are_overwritten_before_they_are_counted_are_told() {
     let place = Place::new();
@@ -265,7 +315,8 @@ fn events_that_are_overwritten_before_they_are_counted_are_told() {
     assert!(produced() > before + BURST * 8);
 }
 
-/// Snapshots swap the halves of the rings while events are counted: each event is counted once, or it is told that some were not.
+/// Snapshots swap the halves of the rings while events are counted: each event is counted once, or
+/// it is told that some were not.
 #[test]
 fn snapshots_take_nothing_from_the_counts_in_silence() {
     for reservation in ["rseq", "lockless"] {
@@ -284,7 +335,11 @@ fn snapshots_take_nothing_from_the_counts_in_silence() {
         });
         assert!(screen.contains("nothing lost"), "{reservation}\n{screen}");
         std::thread::sleep(Duration::from_millis(500));
-        assert!(row(&top.screen(), "test:tick").is_some_and(|row| row[2] <= all), "{reservation}\n{}", top.screen());
+        assert!(
+            row(&top.screen(), "test:tick").is_some_and(|row| row[2] <= all),
+            "{reservation}\n{}",
+            top.screen()
+        );
     }
 }
 
@@ -296,7 +351,11 @@ fn what_a_ring_discards_is_a_loss() {
     wait_for(&place.at("done"));
     let reading = json(&place.run(&["top", "app", "--json", "-i", "100ms"]));
     let recorded = place.ok(&["report", "app"]).lines().count() as u64;
-    assert_eq!(sum(&reading, "losses", "count") + recorded, FIRST[0] + FIRST[1] + BURST, "{reading}");
+    assert_eq!(
+        sum(&reading, "losses", "count") + recorded,
+        FIRST[0] + FIRST[1] + BURST,
+        "{reading}"
+    );
     assert_eq!(reading["losses"][0]["cause"], "discarded: the ring was full");
     let text = place.ok(&["top", "app", "--once", "-i", "100ms"]);
     assert!(text.contains("lost: channel main: ") && !text.contains("nothing lost"), "{text}");
@@ -307,7 +366,8 @@ fn a_terminal_of_any_size_is_drawn_and_restored() {
     let place = Place::new();
     let _child = child::start(&place, "shm", "tick");
     let mut top = Terminal::start(&place, &["top", "app", "-i", "100ms"], 1, 1);
-    for (rows, columns) in [(1, 1), (2, 3), (1, 200), (60, 1), (24, 80), (3, 20), (1, 1), (50, 160)] {
+    for (rows, columns) in [(1, 1), (2, 3), (1, 200), (60, 1), (24, 80), (3, 20), (1, 1), (50, 160)]
+    {
         top.resize(rows, columns);
         let before = top.written();
         top.keys("jjk?\u{1b}\t");
@@ -334,7 +394,8 @@ fn a_session_ends_or_is_removed_while_it_is_shown() {
     child.kill();
     let screen = top.wait("the end", |screen| screen.contains("the session has ended; q quits"));
     assert!(
-        screen.contains("last seen alive") && row(&screen, "test:a").expect("a row")[2] == FIRST[0] as f64,
+        screen.contains("last seen alive")
+            && row(&screen, "test:a").expect("a row")[2] == FIRST[0] as f64,
         "{screen}"
     );
     top.keys("q");
@@ -347,18 +408,22 @@ fn a_session_ends_or_is_removed_while_it_is_shown() {
     let mut top = Terminal::start(&place, &["top", "app", "-i", "200ms"], 24, 100);
     top.wait("a reading", |screen| screen.contains("test:a"));
     place.ok(&["destroy", "app", "--force"]);
-    let screen = top.wait("the removal", |screen| screen.contains("the session was removed; q quits"));
+    let screen =
+        top.wait("the removal", |screen| screen.contains("the session was removed; q quits"));
     assert_eq!(row(&screen, "test:a").expect("a row")[2], FIRST[0] as f64, "{screen}");
     top.keys("q");
     let left = top.end();
     assert!(
-        left.status == Some(0) && left.is_restored && left.err.contains("was removed while it was shown"),
+        left.status == Some(0)
+            && left.is_restored
+            && left.err.contains("was removed while it was shown"),
         "{}",
         left.err
     );
 }
 
-/// Runs a program on a terminal that goes when the program has drawn, and prints whether the program ends in 20 seconds.
+/// Runs a program on a terminal that goes when the program has drawn, and prints whether the
+/// program ends in 20 seconds.
 const HANG_UP: &str = r#"
 import os, pty, sys, time
 child, terminal = pty.fork()
@@ -384,8 +449,16 @@ fn it_ends_with_its_terminal() {
     let _child = child::start(&place, "shm", "tick");
     let own = place.command();
     let mut python = std::process::Command::new("python3");
-    python.arg("-c").arg(HANG_UP).arg(own.get_program()).args(["top", "app", "-i", "200ms"]).env("TERM", "xterm");
-    let ran = ran(python.env("LASTWORDS_DIR", place.sessions()).output().expect("python3: cargo xtask setup"));
+    python
+        .arg("-c")
+        .arg(HANG_UP)
+        .arg(own.get_program())
+        .args(["top", "app", "-i", "200ms"])
+        .env("TERM", "xterm");
+    let ran = ran(python
+        .env("LASTWORDS_DIR", place.sessions())
+        .output()
+        .expect("python3: cargo xtask setup"));
     assert_eq!(ran.err.trim(), "exit status 1");
 }
 

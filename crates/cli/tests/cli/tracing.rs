@@ -1,4 +1,5 @@
-//! Values of `tracing` as the program shows them: optional fields, which an event may lack, and values that were cut.
+//! Values of `tracing` as the program shows them: optional fields, which an event may lack, and
+//! values that were cut.
 
 use crate::child::run;
 use crate::support::{Place, tool};
@@ -37,14 +38,17 @@ fn recorded(how: &str) -> Place {
 fn fields(bits: u64) -> Map<String, Value> {
     let values = [json!(0), json!(1), json!(2), json!("text"), json!(0.5), json!(true)];
     let optional = ["a", "b", "c", "d", "e", "f"].into_iter().zip(values).enumerate();
-    let present = optional.filter(|(bit, _)| bits >> bit & 1 == 1).map(|(_, (name, value))| (name.to_owned(), value));
+    let present = optional
+        .filter(|(bit, _)| bits >> bit & 1 == 1)
+        .map(|(_, (name, value))| (name.to_owned(), value));
     std::iter::once(("bits".to_owned(), json!(bits))).chain(present).collect()
 }
 
 /// The fields of the events of an input, as JSON.
 fn found(place: &Place, args: &[&str]) -> Vec<Map<String, Value>> {
     let lines = place.run(&[&["convert"], args, &["--to", "json", "-o", "-"]].concat()).out;
-    let events = lines.lines().skip(1).map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    let events =
+        lines.lines().skip(1).map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
     events.filter_map(|event| event.get("fields")?.as_object().cloned()).collect()
 }
 
@@ -57,15 +61,21 @@ fn optional_fields_are_shown_if_the_event_has_them() {
     let line = |fields: &Map<String, Value>| -> String {
         // The callsite has `bits` first, and the others in the order of their names.
         let (first, rest): (Vec<_>, Vec<_>) = fields.iter().partition(|(name, _)| *name == "bits");
-        first.into_iter().chain(rest).map(|(name, value)| format!(" {name}={}", shown(value))).collect()
+        first
+            .into_iter()
+            .chain(rest)
+            .map(|(name, value)| format!(" {name}={}", shown(value)))
+            .collect()
     };
     let text = place.ok(&["report", "app"]);
-    let lines: Vec<&str> = text.lines().filter_map(|line| line.split_once("optional:")).map(|parts| parts.1).collect();
+    let lines: Vec<&str> =
+        text.lines().filter_map(|line| line.split_once("optional:")).map(|parts| parts.1).collect();
     let mut expected: Vec<String> = all.iter().map(line).collect();
     expected.iter_mut().for_each(|line| *line = line.trim_end().to_owned());
     assert_eq!(lines, expected);
     // A value that an event lacks is unknown.
-    let filtered = found(&place, &["app", "--filter", "a == 0 && !(c == 2) || d == \"text\" && e < 1"]);
+    let filtered =
+        found(&place, &["app", "--filter", "a == 0 && !(c == 2) || d == \"text\" && e < 1"]);
     let has = |bits: u64, bit: u64| bits >> bit & 1 == 1;
     let passes = |bits: &u64| has(*bits, 3) && has(*bits, 4);
     assert_eq!(filtered, (0..EVENTS).filter(passes).map(fields).collect::<Vec<_>>());
@@ -80,10 +90,17 @@ fn optional_fields_are_shown_if_the_event_has_them() {
             }
             fields
         };
-        assert_eq!(found(&place, &[&copy]), all.iter().cloned().map(booleans).collect::<Vec<_>>(), "{version}");
+        assert_eq!(
+            found(&place, &[&copy]),
+            all.iter().cloned().map(booleans).collect::<Vec<_>>(),
+            "{version}"
+        );
         if version == "ctf" {
             let printed = tool("babeltrace2", &[place.at(&copy).to_str().expect("UTF-8")]).out;
-            assert_eq!(printed.lines().filter(|line| line.contains("optional")).count(), EVENTS as usize);
+            assert_eq!(
+                printed.lines().filter(|line| line.contains("optional")).count(),
+                EVENTS as usize
+            );
         }
     }
 }

@@ -1,5 +1,5 @@
-//! `lastwords trigger`, and what becomes of the snapshots: an application goes on after each of two errors, and each leaves
-//! the moments before it.
+//! `lastwords trigger`, and what becomes of the snapshots: an application goes on after each of two
+//! errors, and each leaves the moments before it.
 
 use crate::child::{run, wait_for};
 use crate::support::Place;
@@ -33,7 +33,9 @@ pub(crate) fn fail(place: &Place) -> u64 {
         assert!(begun.elapsed() < Duration::from_secs(10), "no request failed");
         for entry in std::fs::read_dir(place.path()).expect("readable").flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
-            if let Some(request) = name.strip_prefix("failed-").and_then(|request| request.parse().ok()) {
+            if let Some(request) =
+                name.strip_prefix("failed-").and_then(|request| request.parse().ok())
+            {
                 std::fs::remove_file(entry.path()).expect("removed");
                 return request;
             }
@@ -62,8 +64,21 @@ fn wait_until_taken(place: &Place) {
 
 /// Returns the requests in a session, in order.
 pub(crate) fn requests(place: &Place, input: &str) -> Vec<u64> {
-    let text = place.ok(&["convert", input, "--to", "json", "-o", "-", "--event", "shop:request", "--channel", "main"]);
-    let of = |line: &str| serde_json::from_str::<serde_json::Value>(line).expect("JSON")["fields"]["request"].as_u64();
+    let text = place.ok(&[
+        "convert",
+        input,
+        "--to",
+        "json",
+        "-o",
+        "-",
+        "--event",
+        "shop:request",
+        "--channel",
+        "main",
+    ]);
+    let of = |line: &str| {
+        serde_json::from_str::<serde_json::Value>(line).expect("JSON")["fields"]["request"].as_u64()
+    };
     text.lines().filter_map(of).collect()
 }
 
@@ -75,7 +90,10 @@ fn each_of_two_errors_leaves_its_moments_while_recording_goes_on() {
     wait_for(&place.at("begun"));
     assert_eq!(place.ok(&["trigger", "list"]), "");
     place.ok(&["trigger", "add", "shop:failed", "--level", "error", "--filter", "status >= 500"]);
-    assert_eq!(place.ok(&["trigger", "list", "shop"]), "shop:failed --level error --filter 'status >= 500'\n");
+    assert_eq!(
+        place.ok(&["trigger", "list", "shop"]),
+        "shop:failed --level error --filter 'status >= 500'\n"
+    );
     std::thread::sleep(Duration::from_millis(150));
     let first = fail(&place);
     // Triggers whose snapshots are not taken yet share one.
@@ -84,13 +102,20 @@ fn each_of_two_errors_leaves_its_moments_while_recording_goes_on() {
     wait_for_session(&place, "shop.snapshot-2");
     place.ok(&["trigger", "fire", "by hand"]);
     wait_for_session(&place, "shop.snapshot-3");
-    let [one, two, three] = [1, 2, 3].map(|number| requests(&place, &format!("shop.snapshot-{number}")));
+    let [one, two, three] =
+        [1, 2, 3].map(|number| requests(&place, &format!("shop.snapshot-{number}")));
     assert!(one.first() == Some(&0) && one.contains(&first), "{first} in {one:?}");
     assert!(two.contains(&second) || one.contains(&second), "{second} in {two:?}");
     let all = [one, two, three, requests(&place, "shop")].concat();
     assert!(all.iter().copied().eq(0..all.len() as u64), "no request is missing: {all:?}");
-    let told =
-        place.ok(&["report", "shop.snapshot-1", "shop.snapshot-2", "shop.snapshot-3", "--event", "lastwords:trigger"]);
+    let told = place.ok(&[
+        "report",
+        "shop.snapshot-1",
+        "shop.snapshot-2",
+        "shop.snapshot-3",
+        "--event",
+        "lastwords:trigger",
+    ]);
     assert!(told.contains("name = \"shop:failed\"") || told.contains("shop:failed"), "{told}");
     assert!(told.contains("by hand"), "{told}");
     let ran = place.run(&["report", "shop.snapshot-1", "--strict"]);
@@ -101,12 +126,20 @@ fn each_of_two_errors_leaves_its_moments_while_recording_goes_on() {
         "{listed}"
     );
     let sessions = place.json(&["list", "--json"])["sessions"].take();
-    let shop =
-        sessions.as_array().into_iter().flatten().find(|session| session["name"] == "shop").expect("it is listed");
+    let shop = sessions
+        .as_array()
+        .into_iter()
+        .flatten()
+        .find(|session| session["name"] == "shop")
+        .expect("it is listed");
     assert_eq!(shop["triggers"]["saved"], 3, "{shop}");
     place.ok(&["trigger", "remove", "shop:failed"]);
     let ran = place.run(&["trigger", "remove", "shop:failed"]);
-    assert!(ran.status == 1 && ran.err.contains("no condition is called shop:failed"), "{}", ran.err);
+    assert!(
+        ran.status == 1 && ran.err.contains("no condition is called shop:failed"),
+        "{}",
+        ran.err
+    );
     // The copies outlive the program, and are removed like any ended session.
     child.kill();
     assert!(requests(&place, "shop.snapshot-2").contains(&second) || second < first + 50);
@@ -121,10 +154,15 @@ fn a_trigger_that_is_limited_says_so() {
     let mut child = run(&place, "triggers::child", HOW, &dir);
     wait_for(&place.at("begun"));
     // Of 5 snapshots in a minute, one is too many.
-    let refused =
-        (0..500).map(|_| place.run(&["trigger", "fire", "by hand", "-s", "shop"])).find(|ran| ran.status != 0);
+    let refused = (0..500)
+        .map(|_| place.run(&["trigger", "fire", "by hand", "-s", "shop"]))
+        .find(|ran| ran.status != 0);
     let refused = refused.expect("the limit of 4 snapshots");
-    assert!(refused.status == 1 && refused.err.contains("took no snapshot: 4 in 60s are the most"), "{}", refused.err);
+    assert!(
+        refused.status == 1 && refused.err.contains("took no snapshot: 4 in 60s are the most"),
+        "{}",
+        refused.err
+    );
     let reported = place.run(&["report", "shop", "--event", "lastwords:trigger"]);
     assert!(reported.out.contains("limited"), "{}", reported.out);
     assert!(reported.err.contains("1 trigger took no snapshot"), "{}", reported.err);

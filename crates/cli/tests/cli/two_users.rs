@@ -1,4 +1,5 @@
-//! Two users: neither gets anything of the other, and neither can give the other anything. As root only.
+//! Two users: neither gets anything of the other, and neither can give the other anything. As root
+//! only.
 
 use crate::child::start;
 use crate::mount::Mount;
@@ -9,8 +10,8 @@ use std::process::{Command, Stdio};
 /// The other user.
 const OTHER: u32 = 65534;
 
-/// The preparation that each command needs: the other user's sessions in `theirs`, and a device that the other user may
-/// open, in a mount namespace of its own.
+/// The preparation that each command needs: the other user's sessions in `theirs`, and a device
+/// that the other user may open, in a mount namespace of its own.
 const BEGIN: &str = r#"
     set -e
     mknod device c 10 229
@@ -58,7 +59,10 @@ const THEIR_RECORD: &str = r#"
 
 fn script(place: &Place, script: &str) -> String {
     let mut command = Command::new("unshare");
-    command.args(["--mount", "sh", "-c", &[BEGIN, script].concat()]).current_dir(place.path()).stdin(Stdio::null());
+    command
+        .args(["--mount", "sh", "-c", &[BEGIN, script].concat()])
+        .current_dir(place.path())
+        .stdin(Stdio::null());
     command.env("LASTWORDS_DIR", place.sessions()).env("PROGRAM", env!("CARGO_BIN_EXE_lastwords"));
     let ran = ran(command.output().expect("unshare"));
     assert_eq!(ran.status, 0, "{}\n{}", ran.out, ran.err);

@@ -1,5 +1,6 @@
-//! `record -o ADDRESS` with sessions of applications: every event that arrives is right, every loss is told, whatever the recorder
-//! overwrites while it is sent, and whoever dies. Nothing here needs root.
+//! `record -o ADDRESS` with sessions of applications: every event that arrives is right, every loss
+//! is told, whatever the recorder overwrites while it is sent, and whoever dies. Nothing here needs
+//! root.
 
 use crate::child;
 use crate::consume::field;
@@ -35,7 +36,11 @@ fn application() {
         "lives" => ChannelConfig::new("main").sub_buffers(32, 4096),
         _ => ChannelConfig::new("main").sub_buffers(64, 1 << 14),
     };
-    let session = Session::builder("app").reservation(reservation).channel(channel).start().expect("a session");
+    let session = Session::builder("app")
+        .reservation(reservation)
+        .channel(channel)
+        .start()
+        .expect("a session");
     let folder = Path::new(folder);
     let at = |name: &str| folder.join(name);
     if *mode == "flood" {
@@ -69,7 +74,13 @@ fn record(begin: u64, end: u64, rest: u64) {
         for thread in 0..THREADS {
             scope.spawn(move || {
                 for sequence in begin..end {
-                    event!(test, "tick", thread = thread, sequence = sequence, check = check(thread, sequence));
+                    event!(
+                        test,
+                        "tick",
+                        thread = thread,
+                        sequence = sequence,
+                        check = check(thread, sequence)
+                    );
                     if sequence % rest == rest - 1 {
                         std::thread::sleep(Duration::from_millis(1));
                     }
@@ -83,13 +94,19 @@ fn record(begin: u64, end: u64, rest: u64) {
 fn application_command(place: &Place, reservation: &str, mode: &str) -> Vec<String> {
     let how = format!("{HOW}={reservation} {mode} {}", place.path().display());
     let program = std::env::current_exe().expect("this program's file").display().to_string();
-    ["env", &how, &program, "--exact", "user_stream::application", "--nocapture"].map(str::to_owned).to_vec()
+    ["env", &how, &program, "--exact", "user_stream::application", "--nocapture"]
+        .map(str::to_owned)
+        .to_vec()
 }
 
 /// Starts a recorder that sends the sessions of the application.
 fn recorder(place: &Place, to: &str, reservation: &str, mode: &str) -> Child {
     let mut command = place.command();
-    command.args(["record", "-o", to, "--user", "--strict", "--"]).args(application_command(place, reservation, mode));
+    command.args(["record", "-o", to, "--user", "--strict", "--"]).args(application_command(
+        place,
+        reservation,
+        mode,
+    ));
     command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts")
 }
 
@@ -97,8 +114,8 @@ fn ended(child: Child) -> Ran {
     ran(child.wait_with_output().expect("it ends"))
 }
 
-/// The numbers of the events of each thread in a received session, in order. Each must have the application's own value, and be there
-/// once.
+/// The numbers of the events of each thread in a received session, in order. Each must have the
+/// application's own value, and be there once.
 fn events(place: &Place, folder: &Path) -> (BTreeMap<u64, Vec<u64>>, Ran) {
     let report = place.run(&["report", folder.to_str().unwrap(), "--strict"]);
     let mut threads: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
@@ -132,19 +149,34 @@ fn each_event_of_a_session_arrives_once() {
     let mut receiver = Receiver::at(&place);
     for reservation in ["rseq", "lockless", "locked"] {
         let ended = ended(recorder(&place, &receiver.address, reservation, "paced"));
-        assert!(ended.status == 0 && ended.err.contains("nothing lost"), "{reservation}: {}", ended.err);
+        assert!(
+            ended.status == 0 && ended.err.contains("nothing lost"),
+            "{reservation}: {}",
+            ended.err
+        );
         let saved = receiver.next("saved-session");
-        assert_eq!((&saved["lost_sub_buffers"], &saved["lost_events"]), (&Value::from(0), &Value::from(0)), "{saved}");
+        assert_eq!(
+            (&saved["lost_sub_buffers"], &saved["lost_events"]),
+            (&Value::from(0), &Value::from(0)),
+            "{saved}"
+        );
         assert_eq!(saved["session"], "app");
         let folder = path(&place, &saved);
         let (threads, report) = events(&place, &folder);
         assert_eq!(report.status, 0, "{reservation}: {}", report.err);
         let all: Vec<u64> = (0..PACED).collect();
-        assert!(threads.len() as u64 == THREADS && threads.values().all(|numbers| *numbers == all), "{reservation}");
+        assert!(
+            threads.len() as u64 == THREADS && threads.values().all(|numbers| *numbers == all),
+            "{reservation}"
+        );
         // More than the rings have at a time.
         assert!(saved["bytes"].as_u64().unwrap() > 1 << 20, "{saved}");
         // Nothing is left here, and what arrived is as any session.
-        assert!(!names(place.path()).iter().any(|name| name.ends_with(".user")), "{:?}", names(place.path()));
+        assert!(
+            !names(place.path()).iter().any(|name| name.ends_with(".user")),
+            "{:?}",
+            names(place.path())
+        );
         let recovered = place.at(&format!("{reservation}.ctf"));
         place.ok(&["recover", folder.to_str().unwrap(), "-o", recovered.to_str().unwrap()]);
         fs::remove_dir_all(&folder).unwrap();
@@ -153,7 +185,8 @@ fn each_event_of_a_session_arrives_once() {
     assert_eq!(receiver.end(Signal::INT), Some(0));
 }
 
-/// The receiver takes nothing while the recorder comes round many times, so that pages are overwritten that are in the socket already.
+/// The receiver takes nothing while the recorder comes round many times, so that pages are
+/// overwritten that are in the socket already.
 #[test]
 fn what_is_overwritten_while_it_is_sent_is_told_and_never_wrong() {
     let place = Place::new();
@@ -185,7 +218,8 @@ fn what_is_overwritten_while_it_is_sent_is_told_and_never_wrong() {
     let recorded = THREADS as usize * 201_000;
     // The newest events are never overwritten.
     assert!(threads.values().all(|numbers| numbers.last() == Some(&200_999)), "{}", report.err);
-    // An event has 32 bytes: 4 of header, the thread, and three values of 8 bytes. A sub-buffer has room for 4096 - 84 - 16 bytes.
+    // An event has 32 bytes: 4 of header, the thread, and three values of 8 bytes. A sub-buffer has
+    // room for 4096 - 84 - 16 bytes.
     let missing = (recorded - received) as u64;
     let per_buffer = missing / lost;
     assert!((90..=150).contains(&per_buffer), "{missing} events in {lost} sub-buffers");
@@ -199,12 +233,22 @@ fn a_ring_that_discards_counts_what_did_not_arrive() {
     let ended = ended(recorder(&place, &receiver.address, "rseq", "discard"));
     let saved = receiver.next("saved-session");
     let lost = saved["lost_events"].as_u64().unwrap();
-    assert!(ended.status == 3 && lost > 0 && saved["lost_sub_buffers"] == 0, "{} {saved}", ended.err);
+    assert!(
+        ended.status == 3 && lost > 0 && saved["lost_sub_buffers"] == 0,
+        "{} {saved}",
+        ended.err
+    );
     let (threads, report) = events(&place, &path(&place, &saved));
     let received: u64 = threads.values().map(|numbers| numbers.len() as u64).sum();
     assert_eq!(received + lost, THREADS * PACED, "{}", report.err);
-    let told = |line: &str| line.split_once("discarded (")?.1.split(' ').next()?.parse::<u64>().ok();
-    assert_eq!((report.status, report.err.lines().filter_map(told).sum::<u64>()), (3, lost), "{}", report.err);
+    let told =
+        |line: &str| line.split_once("discarded (")?.1.split(' ').next()?.parse::<u64>().ok();
+    assert_eq!(
+        (report.status, report.err.lines().filter_map(told).sum::<u64>()),
+        (3, lost),
+        "{}",
+        report.err
+    );
     // The room of what arrived was used again: a ring has 4 sub-buffers.
     // Besides the two other regions, a stream is not bound to a CPU.
     let cpus = fs::read_dir(path(&place, &saved)).unwrap().count() as u64 - 3;
@@ -218,7 +262,11 @@ fn a_sender_of_a_session_that_is_killed_keeps_what_arrived() {
     let mut receiver = Receiver::at(&place);
     let words = application_command(&place, "rseq", "lives");
     let mut application = Command::new(&words[0]);
-    application.args(&words[1..]).env("LASTWORDS_DIR", place.sessions()).stdout(Stdio::null()).stderr(Stdio::null());
+    application
+        .args(&words[1..])
+        .env("LASTWORDS_DIR", place.sessions())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
     let mut application = application.spawn().expect("it starts");
     wait_until("the session lives", || place.ok(&["list"]).contains("live"));
     let mut command = place.command();
@@ -244,7 +292,11 @@ fn a_sender_of_a_session_that_is_killed_keeps_what_arrived() {
     // What the rings had overwritten before is not part of this stream.
     assert!(ended.status == 0 && ended.err.contains("nothing lost"), "{}", ended.err);
     let saved = receiver.next("saved-session");
-    assert_eq!((&saved["lost_sub_buffers"], &saved["ended_early"]), (&Value::from(0), &Value::Null), "{saved}");
+    assert_eq!(
+        (&saved["lost_sub_buffers"], &saved["ended_early"]),
+        (&Value::from(0), &Value::Null),
+        "{saved}"
+    );
     let (threads, report) = events(&place, &path(&place, &saved));
     assert!(threads.values().all(|numbers| numbers.last() == Some(&(PACED - 1))), "{}", report.err);
     let kept: usize = threads.values().map(Vec::len).sum();
@@ -259,10 +311,17 @@ fn the_sender_of_a_session_neither_reads_nor_writes_its_events() {
     let list = "trace=read,write,pread64,pwrite64,readv,writev,splice,copy_file_range,sendfile,sendto,sendmsg,recvfrom";
     let mut strace = Command::new("strace");
     strace.args(["-D", "-ff", "-y", "-s", "0", "-e", list, "-o"]).arg(place.at("from"));
-    strace.arg(env!("CARGO_BIN_EXE_lastwords")).args(["record", "-o", &receiver.address, "--user", "--"]);
+    strace.arg(env!("CARGO_BIN_EXE_lastwords")).args([
+        "record",
+        "-o",
+        &receiver.address,
+        "--user",
+        "--",
+    ]);
     strace.args(application_command(&place, "rseq", "paced"));
     strace.current_dir(place.path()).env("LASTWORDS_DIR", place.sessions()).stdout(Stdio::null());
-    let ended = ran(strace.stderr(Stdio::piped()).output().expect("strace is needed: cargo xtask setup"));
+    let ended =
+        ran(strace.stderr(Stdio::piped()).output().expect("strace is needed: cargo xtask setup"));
     assert_eq!(ended.status, 0, "{}", ended.err);
     let saved = receiver.next("saved-session");
     let bytes = saved["bytes"].as_u64().unwrap();
@@ -304,8 +363,16 @@ fn few_events_of_a_session_outlive_the_sender() {
         let (threads, report) = events(&place, &path(&place, &saved));
         let all: Vec<u64> = (0..30).collect();
         assert!(threads.len() as u64 == THREADS, "{reservation}: {}", report.err);
-        assert!(threads.values().all(|numbers| *numbers == all), "{reservation}: {threads:?} {}", report.err);
-        assert!(report.status == 3 && report.err.contains("the stream ended early"), "{}", report.err);
+        assert!(
+            threads.values().all(|numbers| *numbers == all),
+            "{reservation}: {threads:?} {}",
+            report.err
+        );
+        assert!(
+            report.status == 3 && report.err.contains("the stream ended early"),
+            "{}",
+            report.err
+        );
         application.kill().unwrap();
         application.wait().unwrap();
         assert_eq!(receiver.end(Signal::INT), Some(0));

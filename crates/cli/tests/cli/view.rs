@@ -1,14 +1,17 @@
-//! The page of `view`: its counts are those of `report`, its account has the words of `report`. `cargo xtask view` looks
-//! at such pages in a browser.
+//! The page of `view`: its counts are those of `report`, its account has the words of `report`.
+//! `cargo xtask view` looks at such pages in a browser.
 
 use crate::child::{EVENTS, THREADS, start};
 use crate::support::{Place, small};
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 
-/// The JSON of a page. It ends at the first `<`: whatever the texts of the trace are, none of them ends it earlier.
+/// The JSON of a page. It ends at the first `<`: whatever the texts of the trace are, none of them
+/// ends it earlier.
 fn head(page: &str) -> serde_json::Value {
-    let (_, rest) = page.split_once("<script type=\"application/json\" id=\"head\">").expect("the JSON of the page");
+    let (_, rest) = page
+        .split_once("<script type=\"application/json\" id=\"head\">")
+        .expect("the JSON of the page");
     let (json, rest) = rest.split_once('<').expect("its end");
     assert!(rest.starts_with("/script>"), "something else ends the JSON: {rest:.40}");
     serde_json::from_str(json).expect("JSON")
@@ -17,14 +20,20 @@ fn head(page: &str) -> serde_json::Value {
 /// The page's numbers of events by name.
 fn counts(head: &serde_json::Value) -> BTreeMap<String, u64> {
     let mut counts = BTreeMap::new();
-    let kinds = head["kinds"].as_array().expect("kinds").iter().zip(head["counts"].as_array().expect("counts"));
+    let kinds = head["kinds"]
+        .as_array()
+        .expect("kinds")
+        .iter()
+        .zip(head["counts"].as_array().expect("counts"));
     for (kind, count) in kinds {
-        *counts.entry(kind["name"].as_str().unwrap().to_owned()).or_default() += count.as_u64().unwrap();
+        *counts.entry(kind["name"].as_str().unwrap().to_owned()).or_default() +=
+            count.as_u64().unwrap();
     }
     counts
 }
 
-/// The names that `report` prints, with how often it prints each. Before the name are time, level, CPU and thread.
+/// The names that `report` prints, with how often it prints each. Before the name are time, level,
+/// CPU and thread.
 fn reported(text: &str) -> BTreeMap<String, u64> {
     let mut counts = BTreeMap::new();
     for line in text.lines() {
@@ -47,13 +56,19 @@ fn a_page_has_the_events_of_the_report() {
     // A marker's name has blanks; the first word tells it from other events.
     let own: BTreeMap<String, u64> = own.iter().fold(BTreeMap::new(), |mut sums, (name, count)| {
         let word = name.split_whitespace().next().unwrap_or_default();
-        *sums.entry(word.rsplit_once(':').map_or(word, |(provider, _)| provider).to_owned()).or_default() += count;
+        *sums
+            .entry(word.rsplit_once(':').map_or(word, |(provider, _)| provider).to_owned())
+            .or_default() += count;
         sums
     });
     let there: BTreeMap<String, u64> =
         reported(&reported_run.out).iter().fold(BTreeMap::new(), |mut sums, (name, count)| {
             *sums
-                .entry(name.rsplit_once(':').map_or(name.as_str(), |(provider, _)| provider).to_owned())
+                .entry(
+                    name.rsplit_once(':')
+                        .map_or(name.as_str(), |(provider, _)| provider)
+                        .to_owned(),
+                )
                 .or_default() += count;
             sums
         });
@@ -64,7 +79,9 @@ fn a_page_has_the_events_of_the_report() {
     assert!(reported_run.err.contains(account.trim_end()), "{account}\n{}", reported_run.err);
     assert!(head["deaths"][0]["why"].as_str().unwrap().contains("killed"), "{}", head["deaths"]);
     // Nothing is loaded from elsewhere.
-    let other = page.matches("http://").count() + page.matches("https://").count() + page.matches(" src=").count();
+    let other = page.matches("http://").count()
+        + page.matches("https://").count()
+        + page.matches(" src=").count();
     assert_eq!(other, 0, "the page names other places");
 }
 
@@ -91,7 +108,10 @@ fn a_page_with_a_limit_says_so() {
     let ran = place.run(&["view", "app", "--limit", "100", "-o", "page.html"]);
     assert!(ran.status == 0 && ran.err.contains("the newest 100 of 1000 events"), "{}", ran.err);
     let head = head(&std::fs::read_to_string(place.at("page.html")).unwrap());
-    assert_eq!((&head["counted"], &head["read"], &head["rows"]), (&100.into(), &1000.into(), &100.into()));
+    assert_eq!(
+        (&head["counted"], &head["read"], &head["rows"]),
+        (&100.into(), &1000.into(), &100.into())
+    );
     let last = place.ok(&["report", "app", "--last", "100"]);
     assert_eq!(counts(&head).values().sum::<u64>(), last.lines().count() as u64);
 }
@@ -104,7 +124,11 @@ fn outputs_of_view() {
     assert!(page.starts_with("<!doctype html>") && page.trim_end().ends_with("</html>"));
     std::fs::write(place.at("there.html"), "x").unwrap();
     let ran = place.run(&["view", "app", "-o", "there.html"]);
-    assert!(ran.status == 1 && ran.err.contains("there.html") && ran.err.contains("--force"), "{}", ran.err);
+    assert!(
+        ran.status == 1 && ran.err.contains("there.html") && ran.err.contains("--force"),
+        "{}",
+        ran.err
+    );
     place.ok(&["view", "app", "-o", "there.html", "--force"]);
     assert!(std::fs::read_to_string(place.at("there.html")).unwrap().ends_with("</html>\n"));
     let ran = place.run(&["view", "app", "-e", "no:such", "-o", "none.html"]);
@@ -120,11 +144,18 @@ fn without_a_file_a_browser_is_opened() {
     let (bin, told, temporary) = (place.at("bin"), place.at("told"), place.at("tmp"));
     std::fs::create_dir(&bin).unwrap();
     std::fs::create_dir(&temporary).unwrap();
-    let script = format!("#!/bin/sh\nprintf %s \"$1\" > {0}.new && mv {0}.new {0}\n", told.display());
+    let script =
+        format!("#!/bin/sh\nprintf %s \"$1\" > {0}.new && mv {0}.new {0}\n", told.display());
     std::fs::write(bin.join("xdg-open"), script).unwrap();
     std::fs::set_permissions(bin.join("xdg-open"), std::fs::Permissions::from_mode(0o755)).unwrap();
     let path = format!("{}:/usr/bin:/bin", bin.display());
-    let output = place.command().args(["view", "app"]).env("PATH", path).env("TMPDIR", &temporary).output().unwrap();
+    let output = place
+        .command()
+        .args(["view", "app"])
+        .env("PATH", path)
+        .env("TMPDIR", &temporary)
+        .output()
+        .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     while !told.exists() {
         std::thread::yield_now();
@@ -132,10 +163,17 @@ fn without_a_file_a_browser_is_opened() {
     let page = std::path::PathBuf::from(std::fs::read_to_string(&told).unwrap());
     assert!(page.starts_with(&temporary), "{}", page.display());
     assert!(std::fs::read_to_string(&page).unwrap().starts_with("<!doctype html>"));
-    let mode = |path: &std::path::Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    let mode =
+        |path: &std::path::Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(&page), mode(page.parent().unwrap())), (0o600, 0o700));
     let ran = crate::support::ran(
-        place.command().args(["view", "app"]).env("PATH", "").env("TMPDIR", &temporary).output().unwrap(),
+        place
+            .command()
+            .args(["view", "app"])
+            .env("PATH", "")
+            .env("TMPDIR", &temporary)
+            .output()
+            .unwrap(),
     );
     assert!(ran.status == 0 && ran.err.contains("xdg-open cannot be started"), "{}", ran.err);
 }

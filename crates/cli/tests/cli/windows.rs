@@ -1,4 +1,5 @@
-//! Windows of triggers: a saved snapshot has the events from a time ahead of the trigger to a time behind it, and no other.
+//! Windows of triggers: a saved snapshot has the events from a time ahead of the trigger to a time
+//! behind it, and no other.
 
 use crate::child::{run, wait_for};
 use crate::support::Place;
@@ -12,7 +13,8 @@ const HOW: &str = "LASTWORDS_TEST_WINDOWS";
 const BEFORE: Duration = Duration::from_millis(60);
 const AFTER: Duration = Duration::from_millis(40);
 
-/// An event that the child has recorded: its thread, its number, and the time before and behind the call.
+/// An event that the child has recorded: its thread, its number, and the time before and behind the
+/// call.
 #[derive(Debug, Clone, Copy)]
 struct Told {
     thread: u64,
@@ -30,7 +32,8 @@ fn now() -> u64 {
 fn child() {
     let Ok(how) = std::env::var(HOW) else { return };
     let (what, dir) = how.split_once(' ').expect("what to do, and where");
-    let ring = ChannelConfig::new("main").sub_buffers(if what == "small" { 2 } else { 64 }, 16 << 10);
+    let ring =
+        ChannelConfig::new("main").sub_buffers(if what == "small" { 2 } else { 64 }, 16 << 10);
     let window = match what {
         "small" => Window { before: Some(Duration::from_secs(100)), after: Duration::ZERO },
         "end" => Window::new(BEFORE, Duration::from_secs(100)),
@@ -61,7 +64,12 @@ fn child() {
         let from = now();
         lastwords::trigger("slow request");
         tell("trigger", (0, 0, from, now()));
-        let saved = || std::fs::read_dir(std::env::var("LASTWORDS_DIR").expect("set")).expect("readable").count() > 1;
+        let saved = || {
+            std::fs::read_dir(std::env::var("LASTWORDS_DIR").expect("set"))
+                .expect("readable")
+                .count()
+                > 1
+        };
         let ends = match what {
             "end" => Some(Instant::now() + AFTER),
             _ => None,
@@ -71,9 +79,11 @@ fn child() {
         let third = ticks(2 << 32, || begun.elapsed() > BEFORE * 4);
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
         let others = threads.into_iter().flat_map(|thread| thread.join().expect("it ends"));
-        [first, second, third].concat().into_iter().chain(others).for_each(|Told { thread, number, from, to }| {
-            tell("event", (thread, number, from, to));
-        });
+        [first, second, third].concat().into_iter().chain(others).for_each(
+            |Told { thread, number, from, to }| {
+                tell("event", (thread, number, from, to));
+            },
+        );
     });
     std::fs::write(format!("{dir}/told.new"), &told).expect("written");
     session.close();
@@ -103,11 +113,14 @@ fn record(place: &Place, what: &str) -> (Told, Vec<Told>) {
     drop(child);
     let text = std::fs::read_to_string(place.at("told")).expect("readable");
     let told = |line: &str| {
-        let numbers: Vec<u64> = line.split(' ').skip(1).map(|word| word.parse().expect("a number")).collect();
+        let numbers: Vec<u64> =
+            line.split(' ').skip(1).map(|word| word.parse().expect("a number")).collect();
         let [thread, number, from, to] = numbers[..] else { panic!("{line}") };
         Told { thread, number, from, to }
     };
-    let of = |kind: &str| text.lines().filter(|line| line.starts_with(kind)).map(told).collect::<Vec<_>>();
+    let of = |kind: &str| {
+        text.lines().filter(|line| line.starts_with(kind)).map(told).collect::<Vec<_>>()
+    };
     (of("trigger")[0], of("event"))
 }
 
@@ -127,8 +140,8 @@ fn found(place: &Place, args: &[&str]) -> BTreeSet<(u64, u64)> {
     found
 }
 
-/// Compares a saved snapshot, event by event, with what the child said of its events. The window begins between
-/// `begins[0]` and `begins[1]`, and ends between `ends[0]` and `ends[1]`.
+/// Compares a saved snapshot, event by event, with what the child said of its events. The window
+/// begins between `begins[0]` and `begins[1]`, and ends between `ends[0]` and `ends[1]`.
 fn compare(found: &BTreeSet<(u64, u64)>, events: &[Told], begins: [u64; 2], ends: [u64; 2]) {
     for told in events {
         let is_inside = told.from >= begins[1] && told.to <= ends[0];
@@ -156,17 +169,25 @@ fn a_snapshot_has_the_events_of_its_window_and_no_other() {
     compare(&whole, &events, [0, 0], [ends[0], u64::MAX]);
     let is_before = |told: &&Told| told.to < begins[0];
     assert!(events.iter().any(|told| is_before(&told)) && cut.len() < whole.len());
-    assert!(events.iter().filter(is_before).all(|told| whole.contains(&(told.thread, told.number))));
+    assert!(
+        events.iter().filter(is_before).all(|told| whole.contains(&(told.thread, told.number)))
+    );
     // What follows the window is in the session.
     let rest = found(&place, &["win"]);
-    assert!(
-        events
-            .iter()
-            .all(|told| rest.contains(&(told.thread, told.number)) != whole.contains(&(told.thread, told.number)))
-    );
+    assert!(events.iter().all(|told| rest.contains(&(told.thread, told.number))
+        != whole.contains(&(told.thread, told.number))));
     let ran = place.run(&["report", "win.snapshot-1", "--strict"]);
-    assert!(ran.status == 0 && ran.err.contains("only the window of the trigger is shown"), "{}{}", ran.out, ran.err);
-    assert!(ran.out.contains("snapshot at the end of the window"), "the trigger's event is inside: {}", ran.out);
+    assert!(
+        ran.status == 0 && ran.err.contains("only the window of the trigger is shown"),
+        "{}{}",
+        ran.out,
+        ran.err
+    );
+    assert!(
+        ran.out.contains("snapshot at the end of the window"),
+        "the trigger's event is inside: {}",
+        ran.out
+    );
     // Packets of CTF are cut, too.
     place.ok(&["recover", "win.snapshot-1", "-o", "ctf"]);
     assert_eq!(found(&place, &["ctf"]), cut);
@@ -185,14 +206,19 @@ fn what_the_ring_no_longer_had_of_the_window_is_a_loss() {
     let place = Place::new();
     record(&place, "small");
     let ran = place.run(&["report", "win.snapshot-1", "--strict"]);
-    assert!(ran.status == 3 && ran.err.contains("the window of the trigger may begin in them"), "{}", ran.err);
+    assert!(
+        ran.status == 3 && ran.err.contains("the window of the trigger may begin in them"),
+        "{}",
+        ran.err
+    );
 }
 
 #[test]
 fn what_the_snapshot_before_has_of_the_window_is_told() {
     let place = Place::new();
     let window = Window { before: Some(Duration::from_secs(100)), after: Duration::ZERO };
-    let builder = Session::builder("twice").dir(place.sessions()).snapshot(true).trigger_window(window);
+    let builder =
+        Session::builder("twice").dir(place.sessions()).snapshot(true).trigger_window(window);
     let session = builder.start().expect("it starts");
     for number in 1..3u64 {
         event!(win, "step", number);
@@ -203,7 +229,8 @@ fn what_the_snapshot_before_has_of_the_window_is_told() {
             std::thread::sleep(Duration::from_millis(20));
         }
     }
-    let told = |number: u64| place.run(&["report", &format!("twice.snapshot-{number}"), "--strict"]);
+    let told =
+        |number: u64| place.run(&["report", &format!("twice.snapshot-{number}"), "--strict"]);
     let (first, second) = (told(1), told(2));
     let there = "up to the snapshot before, which has them";
     assert!(first.status == 0 && !first.err.contains(there), "{}", first.err);
@@ -223,8 +250,8 @@ fn conditions_are_listed_as_they_are_added() {
         vec!["a:b", "--before", "10s", "--after", "1500ms"],
         vec!["a:b", "--after", "7ns", "--limit", "1/10s"],
         vec![
-            "a:*", "--level", "warn", "--filter", "'x > 1'", "--then", "c:d", "--above", "5ms", "--on", "'id'",
-            "--count", "3",
+            "a:*", "--level", "warn", "--filter", "'x > 1'", "--then", "c:d", "--above", "5ms",
+            "--on", "'id'", "--count", "3",
         ],
         vec!["a:b", "--do", "stop"],
     ] {
@@ -264,7 +291,11 @@ fn conditions_are_listed_as_they_are_added() {
 fn a_watcher_runs_its_command_for_each_snapshot() {
     let place = Place::new();
     std::fs::create_dir(place.at("kept")).expect("a folder");
-    let session = Session::builder("watched").dir(place.sessions()).snapshot(true).start().expect("a session");
+    let session = Session::builder("watched")
+        .dir(place.sessions())
+        .snapshot(true)
+        .start()
+        .expect("a session");
     let save = format!("save:{}", place.at("kept").display());
     place.ok(&["trigger", "add", "watched:bad", "-s", "watched", "--do", &save]);
     let command = "echo \"$LASTWORDS_SESSION $LASTWORDS_SNAPSHOT\" >> ran; ls \"$LASTWORDS_SNAPSHOT\" > /dev/null";
@@ -291,12 +322,21 @@ fn a_watcher_runs_its_command_for_each_snapshot() {
     let output = watch.wait_with_output().expect("it ends");
     assert!(output.status.success());
     let ran = std::fs::read_to_string(place.at("ran")).expect("readable");
-    let folders: Vec<&str> = ran.lines().map(|line| line.strip_prefix("watched ").expect(line)).collect();
+    let folders: Vec<&str> =
+        ran.lines().map(|line| line.strip_prefix("watched ").expect(line)).collect();
     assert_eq!(String::from_utf8_lossy(&output.stdout).lines().collect::<Vec<_>>(), folders);
-    let is_in = |folder: &str, base: std::path::PathBuf| std::path::Path::new(folder).parent() == Some(&*base);
-    assert!(is_in(folders[0], std::fs::canonicalize(place.at("kept")).expect("a path")), "{folders:?}");
+    let is_in = |folder: &str, base: std::path::PathBuf| {
+        std::path::Path::new(folder).parent() == Some(&*base)
+    };
+    assert!(
+        is_in(folders[0], std::fs::canonicalize(place.at("kept")).expect("a path")),
+        "{folders:?}"
+    );
     assert!(is_in(folders[1], place.sessions()), "{folders:?}");
     let reported = place.run(&["report", folders[0]]);
-    assert!(reported.out.contains("watched:bad") && !reported.err.contains("window"), "{reported:?}");
+    assert!(
+        reported.out.contains("watched:bad") && !reported.err.contains("window"),
+        "{reported:?}"
+    );
     session.remove();
 }

@@ -1,4 +1,5 @@
-//! Copies memory of a dead process into the files of a session's copy, up to a limit. Blocks of zeroes stay holes.
+//! Copies memory of a dead process into the files of a session's copy, up to a limit. Blocks of
+//! zeroes stay holes.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -22,13 +23,20 @@ pub(super) struct Copier<'a> {
 
 impl Copier<'_> {
     fn take(&self, len: u64) -> Result<(), Error> {
-        let too_large = || Error::TooLarge { needs: self.at_first.saturating_add(len), limit: self.at_first };
+        let too_large =
+            || Error::TooLarge { needs: self.at_first.saturating_add(len), limit: self.at_first };
         self.room.set(self.room.get().checked_sub(len).ok_or_else(too_large)?);
         Ok(())
     }
 
     /// Copies a range of the region at `address` to a position in the file.
-    pub(super) fn range(&self, address: u64, range: Range<u64>, sink: &mut dyn CopySink, to: u64) -> Result<(), Error> {
+    pub(super) fn range(
+        &self,
+        address: u64,
+        range: Range<u64>,
+        sink: &mut dyn CopySink,
+        to: u64,
+    ) -> Result<(), Error> {
         let mut buffer = vec![0; CHUNK];
         let mut at = range.start;
         while at < range.end {
@@ -59,7 +67,8 @@ impl Copier<'_> {
         }
     }
 
-    /// Copies the pages of a half, whose table lies in the region. Pages that were never allocated stay holes.
+    /// Copies the pages of a half, whose table lies in the region. Pages that were never allocated
+    /// stay holes.
     pub(super) fn pages(
         &self,
         region: &Region,

@@ -1,7 +1,8 @@
-//! The facts that a helper needs of a dead process's session besides its bytes: where the words of its end lie, and whose
-//! death is the end of the session.
+//! The facts that a helper needs of a dead process's session besides its bytes: where the words of
+//! its end lie, and whose death is the end of the session.
 //!
-//! These facts come from the memory of the dead process. Whoever reads that memory need not be the one who acts on them.
+//! These facts come from the memory of the dead process. Whoever reads that memory need not be the
+//! one who acts on them.
 
 use std::mem::offset_of;
 
@@ -18,7 +19,8 @@ pub struct Facts {
     pub uuid: [u8; 16],
     /// Name of the session.
     pub name: String,
-    /// Address of the session region in the process. The mapping there tells whether the session outlives the process.
+    /// Address of the session region in the process. The mapping there tells whether the session
+    /// outlives the process.
     pub address: u64,
     /// Address of the words that say how the session ended.
     pub control: u64,
@@ -35,13 +37,18 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Writes the signal as the session's end through `write`, which writes the process's memory at an address. Returns
-    /// false, and writes nothing, where the end of the process is not that of the session (a child died, whose parent
-    /// records on), or where the process has already told how it ends.
+    /// Writes the signal as the session's end through `write`, which writes the process's memory at
+    /// an address. Returns false, and writes nothing, where the end of the process is not that of
+    /// the session (a child died, whose parent records on), or where the process has already told
+    /// how it ends.
     ///
     /// # Errors
     /// `write` failed.
-    pub fn mark(&self, death: &Death, write: &dyn Fn(u64, &[u8]) -> std::io::Result<()>) -> std::io::Result<bool> {
+    pub fn mark(
+        &self,
+        death: &Death,
+        write: &dyn Fn(u64, &[u8]) -> std::io::Result<()>,
+    ) -> std::io::Result<bool> {
         if !self.is_end_of_session(death) {
             return Ok(false);
         }
@@ -57,8 +64,10 @@ impl Facts {
         // A creator that could not read its namespace has left 0 there.
         let is_its_namespace = pidns == 0 || [0, pidns].contains(&death.pid_namespace);
         let is_creator = self.creator == death.pid && is_its_namespace;
-        let creator_lives =
-            || pidns != os::pid_namespace() || os::is_process_alive(self.creator, self.creator_start as u32);
+        let creator_lives = || {
+            pidns != os::pid_namespace()
+                || os::is_process_alive(self.creator, self.creator_start as u32)
+        };
         (self.scope == SCOPE_USER || is_creator || !creator_lives()) && !self.has_told_its_end
     }
 }
@@ -77,7 +86,8 @@ pub(super) fn ending(death: &Death) -> [(u64, Vec<u8>); 3] {
 mod tests {
     use super::*;
 
-    /// The creator's death ends its session. An unknown namespace, of the creator or of the dead process, matches any.
+    /// The creator's death ends its session. An unknown namespace, of the creator or of the dead
+    /// process, matches any.
     #[test]
     fn a_creator_is_known_by_its_number_and_namespace() {
         let is_end = |creator: (u32, u64), death: (u32, u64)| {

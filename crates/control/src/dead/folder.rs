@@ -1,7 +1,8 @@
 //! The folder of a copy: what a reader of the dead process's memory sends becomes files there.
 //!
-//! The sender may be under the control of the dead process, whose memory it parses. So names, sizes and positions are
-//! checked here: only files of a session's regions are made, each once, and all bytes of all copies have a limit.
+//! The sender may be under the control of the dead process, whose memory it parses. So names, sizes
+//! and positions are checked here: only files of a session's regions are made, each once, and all
+//! bytes of all copies have a limit.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -48,7 +49,8 @@ pub struct Copied {
     pub removed: u32,
 }
 
-/// The unpublished folder of a copy. Dropped without [`CopyFolder::publish`], nothing is left of it.
+/// The unpublished folder of a copy. Dropped without [`CopyFolder::publish`], nothing is left of
+/// it.
 #[derive(Debug)]
 pub struct CopyFolder<'a> {
     base: Base,
@@ -61,12 +63,17 @@ pub struct CopyFolder<'a> {
 }
 
 impl<'a> CopyFolder<'a> {
-    /// Makes the folder `NAME.dead-PID-UUID` in the folder of this user's sessions. A name that no session can have
-    /// becomes `session`.
+    /// Makes the folder `NAME.dead-PID-UUID` in the folder of this user's sessions. A name that no
+    /// session can have becomes `session`.
     ///
     /// # Errors
     /// The folder of this user's sessions cannot be written.
-    pub fn new(uuid: &[u8; 16], name: &str, death: &Death, limits: &'a CopyLimits) -> Result<Self, Error> {
+    pub fn new(
+        uuid: &[u8; 16],
+        name: &str,
+        death: &Death,
+        limits: &'a CopyLimits,
+    ) -> Result<Self, Error> {
         Self::new_in(Base::make(&base_path())?, uuid, name, death, limits)
     }
 
@@ -83,7 +90,8 @@ impl<'a> CopyFolder<'a> {
         Ok(Self { base, folder, limits, names: Vec::new(), file: None })
     }
 
-    /// Gives the folder its name, so that others find it, and removes the oldest copies above the limits of a user.
+    /// Gives the folder its name, so that others find it, and removes the oldest copies above the
+    /// limits of a user.
     ///
     /// # Errors
     /// The folder cannot be renamed. Nothing is left of the copy then.
@@ -101,7 +109,8 @@ impl<'a> CopyFolder<'a> {
 impl Drop for CopyFolder<'_> {
     fn drop(&mut self) {
         if let Some(folder) = self.folder.take() {
-            // A file that cannot be removed now is removed as abandoned when the next session is created.
+            // A file that cannot be removed now is removed as abandoned when the next session is
+            // created.
             drop(folder.remove());
         }
     }
@@ -109,10 +118,12 @@ impl Drop for CopyFolder<'_> {
 
 impl CopySink for CopyFolder<'_> {
     fn create(&mut self, name: &str, len: u64) -> Result<(), Error> {
-        let is_stream = || stream_of_file(name).is_some_and(|(index, _)| name == stream_name(index));
+        let is_stream =
+            || stream_of_file(name).is_some_and(|(index, _)| name == stream_name(index));
         let is_region = [SESSION, REGISTRY, SPANS].contains(&name) || is_stream();
         let files = self.limits.files.get().checked_sub(1);
-        let (true, Some(files)) = (is_region && len <= MOST_LEN && !self.names.iter().any(|old| old == name), files)
+        let (true, Some(files)) =
+            (is_region && len <= MOST_LEN && !self.names.iter().any(|old| old == name), files)
         else {
             return Err(refused());
         };
@@ -135,5 +146,9 @@ impl CopySink for CopyFolder<'_> {
 
 /// The error of a copy that breaks a limit. No whole session does so.
 fn refused() -> Error {
-    Error::unsupported("the copy", "it is larger than any session, or not one", "read the core instead")
+    Error::unsupported(
+        "the copy",
+        "it is larger than any session, or not one",
+        "read the core instead",
+    )
 }

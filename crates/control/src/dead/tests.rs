@@ -36,8 +36,12 @@ fn seed() -> u64 {
 
 /// A session on the heap in which nobody records, of a random shape.
 fn session(random: &mut Random) -> SessionShared {
-    let channel = ChannelConfig::new("main").sub_buffers(2 << random.below(3), 4096 << random.below(3));
-    let mut builder = Session::builder("app").backend(Memory::Heap).channel(channel).snapshot(random.below(2) == 1);
+    let channel =
+        ChannelConfig::new("main").sub_buffers(2 << random.below(3), 4096 << random.below(3));
+    let mut builder = Session::builder("app")
+        .backend(Memory::Heap)
+        .channel(channel)
+        .snapshot(random.below(2) == 1);
     create(&mut builder, None, false).expect("created").0
 }
 
@@ -45,7 +49,9 @@ fn session(random: &mut Random) -> SessionShared {
 fn fill(regions: &Regions, random: &mut Random) {
     for region in regions.streams.iter() {
         for half in 0..2 {
-            for page in region.stream.page_table(half).iter().map(|page| page.load(Relaxed) as *mut u64) {
+            for page in
+                region.stream.page_table(half).iter().map(|page| page.load(Relaxed) as *mut u64)
+            {
                 if page.is_null() || random.below(8) == 0 {
                     continue;
                 }
@@ -69,7 +75,13 @@ fn found(regions: &Regions) -> Vec<Region> {
         // SAFETY: the mapping is a region, which begins with its header and the fixed part.
         let (header, fixed) = unsafe {
             let header = address.cast::<RegionHeader>().read();
-            (header, std::slice::from_raw_parts(address.add(HEADER_SIZE as usize), header.fixed_len as usize))
+            (
+                header,
+                std::slice::from_raw_parts(
+                    address.add(HEADER_SIZE as usize),
+                    header.fixed_len as usize,
+                ),
+            )
         };
         Region {
             address: address as u64,
@@ -95,7 +107,8 @@ fn bytes_at(address: u64, len: usize) -> Vec<u8> {
 
 const DEATH: Death = Death { pid: 77, pid_namespace: 1, signal: 11 };
 
-/// Copies the session into a folder of sessions at the path. Also returns the number of bytes that are missing.
+/// Copies the session into a folder of sessions at the path. Also returns the number of bytes that
+/// are missing.
 fn copy_to(base: &Path, dead: &DeadSession<'_>, room: u64) -> Result<(Copied, u64), Error> {
     let limits = CopyLimits::new(room);
     let base = Base::make(base).expect("made");
@@ -104,7 +117,8 @@ fn copy_to(base: &Path, dead: &DeadSession<'_>, room: u64) -> Result<(Copied, u6
     Ok((copy.publish()?, missing))
 }
 
-/// Every byte of rings, slots and positions is in the copy, where a session in shared memory has it.
+/// Every byte of rings, slots and positions is in the copy, where a session in shared memory has
+/// it.
 #[test]
 fn the_pages_of_a_heap_become_the_data_of_regions() {
     let seed = seed();
@@ -116,15 +130,19 @@ fn the_pages_of_a_heap_become_the_data_of_regions() {
         let folder = tempfile::tempdir().expect("a folder");
         let (found, read) = (found(regions), own_memory());
         let dead = DeadSession::new(regions.view.uuid, &found, &read).expect("it is whole");
-        let (copied, missing) = copy_to(&folder.path().join("base"), &dead, 1 << 30).expect("copied");
+        let (copied, missing) =
+            copy_to(&folder.path().join("base"), &dead, 1 << 30).expect("copied");
         assert_eq!((missing, copied.removed), (0, 0), "seed {}", seed + round);
         // The program's own readers take it for a session that the signal ended.
-        let opened = Regions::open(&Folder::open(&copied.folder).expect("opened")).expect("a session");
+        let opened =
+            Regions::open(&Folder::open(&copied.folder).expect("opened")).expect("a session");
         let ended = ending::read(&opened.view);
         assert_eq!((ended.how, ended.pid), (Ending::Signal(11), 77));
         assert_eq!(opened.streams.len(), regions.streams.len());
         for (copy, region) in opened.streams.iter().zip(regions.streams.iter()) {
-            let at = |region: &lastwords::internals::regions::StreamRegion| region.mapping.as_ptr() as u64;
+            let at = |region: &lastwords::internals::regions::StreamRegion| {
+                region.mapping.as_ptr() as u64
+            };
             let spec = copy.stream.spec();
             let control = bytes_at(at(region) + CONTROL_OFF as u64, size_of::<StreamControl>());
             assert_eq!(bytes_at(at(copy) + CONTROL_OFF as u64, control.len()), control);
@@ -132,8 +150,10 @@ fn the_pages_of_a_heap_become_the_data_of_regions() {
                 let slots = size_of_val(region.stream.slots(half));
                 let from = bytes_at(region.stream.slots(half).as_ptr() as u64, slots);
                 assert_eq!(bytes_at(copy.stream.slots(half).as_ptr() as u64, slots), from);
-                let data = bytes_at(at(copy) + spec.data_range(half).start, spec.half_size() as usize);
-                for (page, copied) in region.stream.page_table(half).iter().zip(data.chunks(BLOCK)) {
+                let data =
+                    bytes_at(at(copy) + spec.data_range(half).start, spec.half_size() as usize);
+                for (page, copied) in region.stream.page_table(half).iter().zip(data.chunks(BLOCK))
+                {
                     let page = page.load(Relaxed);
                     let is = if page == 0 { vec![0; BLOCK] } else { bytes_at(page, BLOCK) };
                     assert!(copied == is, "seed {}, half {half}", seed + round);
@@ -143,7 +163,8 @@ fn the_pages_of_a_heap_become_the_data_of_regions() {
     }
 }
 
-/// Regions and memory with random damage are copied or refused: no panic, and no more than the limit is read.
+/// Regions and memory with random damage are copied or refused: no panic, and no more than the
+/// limit is read.
 #[test]
 fn damaged_memory_is_copied_or_refused() {
     let seed = seed();
@@ -182,7 +203,9 @@ fn damaged_memory_is_copied_or_refused() {
         };
         let folder = tempfile::tempdir().expect("a folder");
         let base = folder.path().join("base");
-        let Some(dead) = DeadSession::new(shared.regions.view.uuid, &found, &read) else { continue };
+        let Some(dead) = DeadSession::new(shared.regions.view.uuid, &found, &read) else {
+            continue;
+        };
         let written = dead.facts(&DEATH).mark(&DEATH, &|_, bytes| {
             if bytes.len() <= 8 { Ok(()) } else { Err(std::io::ErrorKind::InvalidData.into()) }
         });
@@ -194,28 +217,46 @@ fn damaged_memory_is_copied_or_refused() {
     }
 }
 
-/// Orders that no reader of a session sends make no file outside of the copy, and none above the limits.
+/// Orders that no reader of a session sends make no file outside of the copy, and none above the
+/// limits.
 #[test]
 fn orders_of_a_hostile_reader_are_refused() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("base");
     let limits = CopyLimits::new(100);
     let base = Base::make(&path).expect("made");
-    let mut copy = CopyFolder::new_in(base, &[7; 16], "../../x", &DEATH, &limits).expect("a folder");
+    let mut copy =
+        CopyFolder::new_in(base, &[7; 16], "../../x", &DEATH, &limits).expect("a folder");
     assert!(copy.write(0, b"x").is_err(), "no file is begun");
-    for name in ["../x", "/etc/passwd", "places", "arena", ".new-stream-0001", "stream-1", "stream-00001", "", "."] {
+    for name in [
+        "../x",
+        "/etc/passwd",
+        "places",
+        "arena",
+        ".new-stream-0001",
+        "stream-1",
+        "stream-00001",
+        "",
+        ".",
+    ] {
         assert!(copy.create(name, 1).is_err(), "{name}");
     }
     copy.create("stream-0001", 200).expect("a stream");
     assert!(copy.create("stream-0001", 200).is_err(), "a second file of the name");
     assert!(copy.create("spans", u64::MAX).is_err(), "no memory has this size");
-    assert!(copy.write(200, b"x").is_err() && copy.write(u64::MAX, b"x").is_err(), "outside of the file");
+    assert!(
+        copy.write(200, b"x").is_err() && copy.write(u64::MAX, b"x").is_err(),
+        "outside of the file"
+    );
     copy.write(150, &[1; 50]).expect("within the limits");
     assert!(copy.write(0, &[1; 51]).is_err(), "more bytes than all copies may have");
     limits.files.set(0);
     assert!(copy.create("spans", 1).is_err(), "more files than all copies may have");
     let copied = copy.publish().expect("published");
-    assert!(copied.folder.starts_with(&path) && copied.folder.to_string_lossy().contains("/session.dead-77-"));
+    assert!(
+        copied.folder.starts_with(&path)
+            && copied.folder.to_string_lossy().contains("/session.dead-77-")
+    );
     assert_eq!(std::fs::read_dir(folder.path()).expect("readable").count(), 1);
 }
 

@@ -1,8 +1,9 @@
 //! The place of a ring's sub-buffers in its file, and the numbers under which they are sent.
 //!
-//! A run is what was recorded in one half between two swaps. The halves' numbers are far apart, so that a swap leaves a jump that is no
-//! loss. A sent stream has none: a run goes on with the number after the last one of the run before. Where a run was replaced before all
-//! of it was sent, one number is left out, which the receiver takes for a loss of unknown size.
+//! A run is what was recorded in one half between two swaps. The halves' numbers are far apart, so
+//! that a swap leaves a jump that is no loss. A sent stream has none: a run goes on with the number
+//! after the last one of the run before. Where a run was replaced before all of it was sent, one
+//! number is left out, which the receiver takes for a loss of unknown size.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -28,7 +29,8 @@ impl Run {
         Self { half, number: stream.first(half) / size, sent: 0, seen: stream.position(half) }
     }
 
-    /// Returns true if the half was emptied since the newest look: it then begins more than two laps beyond all positions that it had.
+    /// Returns true if the half was emptied since the newest look: it then begins more than two
+    /// laps beyond all positions that it had.
     fn is_gone(&self, stream: &Stream) -> bool {
         stream.first(self.half) > self.seen.saturating_add(2 * stream.half_size())
     }
@@ -62,15 +64,22 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    /// Begins with the oldest run that is there if `from_begin`: a run that is gone is a loss. Otherwise with what the live half has.
-    pub(super) fn new((file, offset): (File, u64), stream: &Stream, live: usize, from_begin: bool) -> Self {
+    /// Begins with the oldest run that is there if `from_begin`: a run that is gone is a loss.
+    /// Otherwise with what the live half has.
+    pub(super) fn new(
+        (file, offset): (File, u64),
+        stream: &Stream,
+        live: usize,
+        from_begin: bool,
+    ) -> Self {
         let runs = [live ^ 1, live].into_iter().filter(|half| from_begin && stream.has_rest(*half));
         let mut then: VecDeque<Run> = runs.map(|half| Run::new(stream, half)).collect();
         let mut now = then.pop_front().unwrap_or_else(|| Run::new(stream, live));
         let size = stream.spec().sub_buffer_size;
         let mut first = stream.first(now.half);
         if from_begin {
-            // The first run of a ring begins at 0, and is there or was empty where a half still begins there.
+            // The first run of a ring begins at 0, and is there or was empty where a half still
+            // begins there.
             let is_later = first > 0 && stream.first(now.half ^ 1) > 0;
             first = first.saturating_sub(if is_later { size } else { 0 });
         } else {
@@ -78,7 +87,16 @@ impl Lane {
             now.number = first / size;
         }
         now.sent = now.number;
-        Self { file, offset, first, before: None, now, then, swapped: Instant::now(), is_replaced: false }
+        Self {
+            file,
+            offset,
+            first,
+            before: None,
+            now,
+            then,
+            swapped: Instant::now(),
+            is_replaced: false,
+        }
     }
 
     /// Looks at the halves, of which `live` is the one that recorders use.
@@ -111,7 +129,8 @@ impl Lane {
         self.now.half
     }
 
-    /// Returns how long ago a later run was seen; none if there is none. The run that is sent grows no more once its recorders have left it.
+    /// Returns how long ago a later run was seen; none if there is none. The run that is sent grows
+    /// no more once its recorders have left it.
     pub(super) fn swapped(&self) -> Option<Duration> {
         (!self.then.is_empty()).then(|| self.swapped.elapsed())
     }
@@ -121,8 +140,9 @@ impl Lane {
         self.now.is_gone(stream)
     }
 
-    /// Goes on with the next run. Its first sub-buffer gets the number `next`, or the one after that if something was replaced before it
-    /// was sent. Returns its number, and true if something was replaced.
+    /// Goes on with the next run. Its first sub-buffer gets the number `next`, or the one after
+    /// that if something was replaced before it was sent. Returns its number, and true if something
+    /// was replaced.
     pub(super) fn turn(&mut self, next: u64) -> (u64, bool) {
         let Some(mut run) = self.then.pop_front() else { return (next, false) };
         let is_replaced = std::mem::take(&mut self.is_replaced);
@@ -137,7 +157,8 @@ impl Lane {
         self.now.sent.saturating_add(number.saturating_sub(self.now.number))
     }
 
-    /// Returns where the sub-buffer is that is sent under a number; none if it is of a run before the last two, of which nothing is left.
+    /// Returns where the sub-buffer is that is sent under a number; none if it is of a run before
+    /// the last two, of which nothing is left.
     pub(super) fn place(&self, sent: u64) -> Option<Place> {
         let mut runs = [Some(self.now), self.before].into_iter().flatten();
         let run = runs.find(|run| sent >= run.sent)?;
@@ -145,8 +166,9 @@ impl Lane {
     }
 }
 
-/// Returns the number of the oldest sub-buffer that the recorder cannot have begun to overwrite (docs/ABI.md, section 8). A ring in discard mode
-/// overwrites none before its reader has consumed it.
+/// Returns the number of the oldest sub-buffer that the recorder cannot have begun to overwrite
+/// (docs/ABI.md, section 8). A ring in discard mode overwrites none before its reader has consumed
+/// it.
 pub(super) fn oldest(stream: &Stream, half: usize) -> u64 {
     let spec = stream.spec();
     let produced = stream.position(half);

@@ -25,7 +25,8 @@ pub enum Version {
 
 /// Largest metadata file that is read, in bytes.
 const MAX_METADATA: u64 = 1 << 28;
-/// Stands in a text of metadata where a part is missing. Neither TSDL nor JSON has it outside of text.
+/// Stands in a text of metadata where a part is missing. Neither TSDL nor JSON has it outside of
+/// text.
 pub const HOLE: u8 = 0x1a;
 /// Most sentences about missing parts.
 const MAX_MISSING: usize = 100;
@@ -56,34 +57,39 @@ impl Missing {
     }
 }
 
-/// Reads the metadata file of a trace. A part that is wrong or missing costs itself and what needs it: see [`TraceClass::missing`].
+/// Reads the metadata file of a trace. A part that is wrong or missing costs itself and what needs
+/// it: see [`TraceClass::missing`].
 ///
 /// # Errors
 /// The file cannot be read, or lacks what packets cannot be read without.
 pub fn metadata(path: &Path) -> Result<TraceClass, Error> {
     let length = std::fs::metadata(path).map_err(Error::io(path))?.len();
     if length > MAX_METADATA {
-        return Err(Error::metadata(path, 0, format!("{length} bytes, expected at most {MAX_METADATA}")));
+        return Err(Error::metadata(
+            path,
+            0,
+            format!("{length} bytes, expected at most {MAX_METADATA}"),
+        ));
     }
     let bytes = std::fs::read(path).map_err(Error::io(path))?;
     parse(path, &bytes)
 }
 
-/// Limit for each byte of the metadata: bytes of the model, and name comparisons. Types and aliases are written once and
-/// used many times.
+/// Limit for each byte of the metadata: bytes of the model, and name comparisons. Types and aliases
+/// are written once and used many times.
 const COST: u64 = 32;
 /// Limit for any metadata, in addition to [`COST`] for each byte.
 const COST_OF_ANY: u64 = 1 << 26;
 
-/// Returns the budget for a model that is made of `length` bytes of metadata: bytes of memory, and steps of looking up
-/// names.
+/// Returns the budget for a model that is made of `length` bytes of metadata: bytes of memory, and
+/// steps of looking up names.
 fn budget(length: usize) -> Budget {
     let cost = (length as u64).saturating_mul(COST).saturating_add(COST_OF_ANY);
     Budget::new(Limits { bytes: cost, steps: cost, ..Limits::default() })
 }
 
-/// Parses metadata. `path` is only used in errors. A part that is wrong or missing costs itself and what needs it: see
-/// [`TraceClass::missing`].
+/// Parses metadata. `path` is only used in errors. A part that is wrong or missing costs itself and
+/// what needs it: see [`TraceClass::missing`].
 ///
 /// ```
 /// let text = "/* CTF 1.8 */ trace { major = 1; minor = 8; byte_order = le; };
@@ -95,12 +101,17 @@ fn budget(length: usize) -> Budget {
 /// ```
 ///
 /// # Errors
-/// The metadata lack what packets cannot be read without, or ask for far more fields than they have bytes.
+/// The metadata lack what packets cannot be read without, or ask for far more fields than they have
+/// bytes.
 pub fn parse(path: &Path, bytes: &[u8]) -> Result<TraceClass, Error> {
-    let Some(Unpacked { text, uuid, missing }) = unpack(bytes) else { return parse_text(path, bytes) };
+    let Some(Unpacked { text, uuid, missing }) = unpack(bytes) else {
+        return parse_text(path, bytes);
+    };
     let first = missing.first().map(|first| format!("; {first}")).unwrap_or_default();
     let mut class = parse_text(path, &text).map_err(|error| match error {
-        Error::Metadata { path, line, what } => Error::Metadata { path, line, what: format!("{what}{first}") },
+        Error::Metadata { path, line, what } => {
+            Error::Metadata { path, line, what: format!("{what}{first}") }
+        }
         error => error,
     })?;
     // The UUID of CTF 2 has a fragment of its own.
@@ -119,7 +130,8 @@ fn parse_text(path: &Path, bytes: &[u8]) -> Result<TraceClass, Error> {
         return Err(Error::metadata(path, 0, "offset 0x0: expected text of CTF 1.8 or CTF 2"));
     }
     let text = text(bytes);
-    tsdl::read(&text, &budget(text.len())).map_err(|wrong| Error::metadata(path, wrong.line, wrong.what))
+    tsdl::read(&text, &budget(text.len()))
+        .map_err(|wrong| Error::metadata(path, wrong.line, wrong.what))
 }
 
 /// Returns bytes as text. Each run of bytes that are no text becomes a hole.

@@ -19,7 +19,8 @@ pub struct Unpacked {
     pub missing: Vec<String>,
 }
 
-/// Extracts the text of packets; returns none if the bytes do not begin with a packet. A packet that is wrong is a hole of the text.
+/// Extracts the text of packets; returns none if the bytes do not begin with a packet. A packet
+/// that is wrong is a hole of the text.
 #[must_use]
 pub fn unpack(bytes: &[u8]) -> Option<Unpacked> {
     let magic = bytes.first_chunk::<4>()?;
@@ -43,7 +44,9 @@ pub fn unpack(bytes: &[u8]) -> Option<Unpacked> {
                 if rest.iter().any(|byte| *byte != 0) {
                     missing.add(|| format!("packet at offset {at:#x}: {what}"));
                 } else {
-                    missing.add(|| format!("offset {at:#x}: {} bytes of zeros in place of packets", rest.len()));
+                    missing.add(|| {
+                        format!("offset {at:#x}: {} bytes of zeros in place of packets", rest.len())
+                    });
                 }
                 found.push(None);
                 let next = rest.windows(magic.len()).skip(1).position(|window| window == magic);
@@ -86,7 +89,11 @@ fn packet(bytes: &[u8], is_big: bool) -> Result<Packet<'_>, String> {
         return Err(format!("{} bytes are left, expected a header of {HEADER}", bytes.len()));
     };
     let number = |offset: usize| {
-        let raw = header.get(offset..).and_then(|rest| rest.first_chunk::<4>()).copied().unwrap_or_default();
+        let raw = header
+            .get(offset..)
+            .and_then(|rest| rest.first_chunk::<4>())
+            .copied()
+            .unwrap_or_default();
         if is_big { u32::from_be_bytes(raw) } else { u32::from_le_bytes(raw) }
     };
     if number(0) != MAGIC {
@@ -96,7 +103,10 @@ fn packet(bytes: &[u8], is_big: bool) -> Result<Packet<'_>, String> {
     let schemes = header.get(32..35).unwrap_or_default();
     if schemes.iter().any(|scheme| *scheme != 0) {
         let list: Vec<String> = schemes.iter().map(u8::to_string).collect();
-        return Err(format!("compression, encryption and checksum {}: expected none", list.join(", ")));
+        return Err(format!(
+            "compression, encryption and checksum {}: expected none",
+            list.join(", ")
+        ));
     }
     let [.., major, minor] = *header;
     if !matches!((major, minor), (1, 8) | (2, 0)) {

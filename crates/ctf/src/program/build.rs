@@ -17,7 +17,9 @@ use std::sync::Arc;
 pub(super) fn program(class: TraceClass, budget: &Arc<Budget>) -> Result<Program, SchemaError> {
     let slots = collect(&class, budget)?;
     let header = visited(slots.seen_by(Place::TRACE), Scope::PacketHeader, class.header.as_ref())?;
-    if class.streams.len() > 1 && !class.header.as_ref().is_some_and(|h| has_role(h, Role::StreamClassId)) {
+    if class.streams.len() > 1
+        && !class.header.as_ref().is_some_and(|h| has_role(h, Role::StreamClassId))
+    {
         return Err(SchemaError::NoId(None));
     }
     let mut streams = Vec::new();
@@ -39,7 +41,9 @@ fn collect<'b>(class: &TraceClass, budget: &'b Budget) -> Result<Slots<'b>, Sche
     for (position, stream) in class.streams.iter().enumerate() {
         let of_stream = [&stream.packet_context, &stream.event_header, &stream.common_context];
         for root in of_stream.into_iter().flatten() {
-            slots.collect(Place::stream(position), root, &|scope| class.scope(scope, position, usize::MAX))?;
+            slots.collect(Place::stream(position), root, &|scope| {
+                class.scope(scope, position, usize::MAX)
+            })?;
         }
         for (number, event) in stream.events.iter().enumerate() {
             for root in [&event.specific_context, &event.payload].into_iter().flatten() {
@@ -51,20 +55,31 @@ fn collect<'b>(class: &TraceClass, budget: &'b Budget) -> Result<Slots<'b>, Sche
     Ok(slots)
 }
 
-fn visited(slots: ClassSlots<'_>, scope: Scope, root: Option<&Struct>) -> Result<Code, SchemaError> {
+fn visited(
+    slots: ClassSlots<'_>,
+    scope: Scope,
+    root: Option<&Struct>,
+) -> Result<Code, SchemaError> {
     root.map_or_else(|| Ok(Code::default()), |root| Compiler::visited(slots, scope, root))
 }
 
-fn stream(class: &TraceClass, position: usize, all: &Slots<'_>) -> Result<StreamProgram, SchemaError> {
+fn stream(
+    class: &TraceClass,
+    position: usize,
+    all: &Slots<'_>,
+) -> Result<StreamProgram, SchemaError> {
     let slots = all.seen_by(Place::stream(position));
-    let Some(stream) = class.streams.get(position) else { return Err(SchemaError::TooMany("stream classes")) };
+    let Some(stream) = class.streams.get(position) else {
+        return Err(SchemaError::TooMany("stream classes"));
+    };
     let root = stream.event_header.as_ref();
     let header = visited(slots, Scope::EventHeader, root)?;
     let (_, known) = Compiler::merged(slots, &[(Scope::EventHeader, root)], Known::NOTHING, false)?;
     if stream.events.len() > 1 && !root.is_some_and(|h| has_role(h, Role::EventClassId)) {
         return Err(SchemaError::NoId(Some(stream.id)));
     }
-    let wants_header = (0..stream.events.len()).any(|n| class.depends_on(position, n, &[Scope::EventHeader]));
+    let wants_header =
+        (0..stream.events.len()).any(|n| class.depends_on(position, n, &[Scope::EventHeader]));
     let mut program = StreamProgram {
         context: visited(slots, Scope::PacketContext, stream.packet_context.as_ref())?,
         context_weight: weight::of_scope(stream.packet_context.as_ref()),
@@ -93,13 +108,16 @@ fn stream(class: &TraceClass, position: usize, all: &Slots<'_>) -> Result<Stream
         program.events.push(EventProgram {
             specific: visited(slots, Scope::SpecificContext, event.specific_context.as_ref())?,
             payload: visited(slots, Scope::Payload, event.payload.as_ref())?,
-            stride: Stride::new(&merged).filter(|stride| weight::is_event_free(weight, stride.least())),
+            stride: Stride::new(&merged)
+                .filter(|stride| weight::is_event_free(weight, stride.least())),
             weight,
             merged,
         });
         program.enter(event.id, number);
     }
-    let simple = |class: &u32| Some(Simple { class: *class, stride: program.events.get(*class as usize)?.stride? });
+    let simple = |class: &u32| {
+        Some(Simple { class: *class, stride: program.events.get(*class as usize)?.stride? })
+    };
     program.simple = program.dense.iter().map(simple).collect();
     Ok(program)
 }
@@ -128,7 +146,9 @@ fn class_has_role(class: &FieldClass, role: Role) -> bool {
         FieldClass::Integer(integer) | FieldClass::Variable(integer) => integer.has(role),
         FieldClass::Struct(of) => has_role(of, role),
         FieldClass::Array(array) => class_has_role(&array.element, role),
-        FieldClass::Variant(variant) => variant.options.iter().any(|option| class_has_role(&option.class, role)),
+        FieldClass::Variant(variant) => {
+            variant.options.iter().any(|option| class_has_role(&option.class, role))
+        }
         FieldClass::Optional(optional) => class_has_role(&optional.class, role),
         _ => false,
     }

@@ -1,4 +1,5 @@
-//! Compiles field classes to flat code: once with every field, for visitors, and once with runs of fixed size merged.
+//! Compiles field classes to flat code: once with every field, for visitors, and once with runs of
+//! fixed size merged.
 
 use super::MAX_ALIGNMENT;
 use super::fault::SchemaError;
@@ -7,7 +8,9 @@ use super::slots::{ClassSlots, Target};
 use super::weight;
 use lastwords_bytes::ByteOrder;
 use lastwords_trace::class::MAX_DEPTH;
-use lastwords_trace::class::{Array, Bits, FieldClass, Integer, Labels, Length, Range, RangeIndex, Role, Struct, Text};
+use lastwords_trace::class::{
+    Array, Bits, FieldClass, Integer, Labels, Length, Range, RangeIndex, Role, Struct, Text,
+};
 use lastwords_trace::class::{Path, Scope};
 use lastwords_trace::visit::{Node, NodeId, Shape};
 
@@ -26,7 +29,10 @@ impl Known {
     pub(super) const NOTHING: Self = Self { modulus: 1, offset: 0 };
 
     fn advanced(self, bits: u64) -> Self {
-        Self { modulus: self.modulus, offset: self.offset.wrapping_add(bits) & self.modulus.wrapping_sub(1) }
+        Self {
+            modulus: self.modulus,
+            offset: self.offset.wrapping_add(bits) & self.modulus.wrapping_sub(1),
+        }
     }
 
     /// Returns what is still known after an advance by any multiple of `bits`.
@@ -57,8 +63,8 @@ pub(super) struct Compiler<'a> {
     code: Code,
     /// Runs are merged and nodes are left out.
     merge: bool,
-    /// Fields that begin or end inside a byte are not merged: their byte orders differ, and each must be checked at its
-    /// own position.
+    /// Fields that begin or end inside a byte are not merged: their byte orders differ, and each
+    /// must be checked at its own position.
     mixed: bool,
     known: Known,
     depth: usize,
@@ -66,15 +72,19 @@ pub(super) struct Compiler<'a> {
 
 impl<'a> Compiler<'a> {
     /// Compiles every field of `root`.
-    pub(super) fn visited(slots: ClassSlots<'a>, scope: Scope, root: &Struct) -> Result<Code, SchemaError> {
+    pub(super) fn visited(
+        slots: ClassSlots<'a>,
+        scope: Scope,
+        root: &Struct,
+    ) -> Result<Code, SchemaError> {
         let mut compiler = Self::new(slots, scope, false, Known::NOTHING);
         compiler.root(root)?;
         Ok(compiler.code)
     }
 
-    /// Compiles the scopes in order with runs merged, beginning at a position of which `known` is known. Returns the
-    /// code and what is known of the position after it. `mixed`: fields inside bytes, in these scopes or before them,
-    /// have both byte orders.
+    /// Compiles the scopes in order with runs merged, beginning at a position of which `known` is
+    /// known. Returns the code and what is known of the position after it. `mixed`: fields inside
+    /// bytes, in these scopes or before them, have both byte orders.
     pub(super) fn merged(
         slots: ClassSlots<'a>,
         scopes: &[(Scope, Option<&Struct>)],
@@ -93,7 +103,16 @@ impl<'a> Compiler<'a> {
     }
 
     fn new(slots: ClassSlots<'a>, scope: Scope, merge: bool, known: Known) -> Self {
-        Self { slots, scope, names: Vec::new(), code: Code::default(), merge, mixed: false, known, depth: 0 }
+        Self {
+            slots,
+            scope,
+            names: Vec::new(),
+            code: Code::default(),
+            merge,
+            mixed: false,
+            known,
+            depth: 0,
+        }
     }
 
     fn root(&mut self, root: &Struct) -> Result<(), SchemaError> {
@@ -108,10 +127,17 @@ impl<'a> Compiler<'a> {
         shown: bool,
         shape: impl FnOnce() -> Shape,
     ) -> Result<NodeId, SchemaError> {
-        let id = u32::try_from(self.code.nodes.len()).map_err(|_| SchemaError::TooMany("fields"))?;
+        let id =
+            u32::try_from(self.code.nodes.len()).map_err(|_| SchemaError::TooMany("fields"))?;
         if !self.merge {
             let depth = self.names.len();
-            self.code.nodes.push(Node { name: name.to_owned(), position, depth, shown, shape: shape() });
+            self.code.nodes.push(Node {
+                name: name.to_owned(),
+                position,
+                depth,
+                shown,
+                shape: shape(),
+            });
         }
         Ok(id)
     }
@@ -138,9 +164,11 @@ impl<'a> Compiler<'a> {
             return;
         }
         match self.code.ops.last_mut() {
-            // A jump can target the position after the last op only at the ends of loops and choices, which `seal`
-            // marks.
-            Some(Op::Advance(run)) if run.checked_add(bits).is_some() => *run = run.saturating_add(bits),
+            // A jump can target the position after the last op only at the ends of loops and
+            // choices, which `seal` marks.
+            Some(Op::Advance(run)) if run.checked_add(bits).is_some() => {
+                *run = run.saturating_add(bits)
+            }
             _ => self.code.ops.push(Op::Advance(bits)),
         }
     }
@@ -180,7 +208,13 @@ impl<'a> Compiler<'a> {
         Ok(())
     }
 
-    fn field(&mut self, class: &FieldClass, name: &str, position: usize, shown: bool) -> Result<(), SchemaError> {
+    fn field(
+        &mut self,
+        class: &FieldClass,
+        name: &str,
+        position: usize,
+        shown: bool,
+    ) -> Result<(), SchemaError> {
         self.slots.budget().steps("fields", 1).map_err(|_| SchemaError::Budget)?;
         match class {
             FieldClass::Integer(integer) => {
@@ -193,11 +227,13 @@ impl<'a> Compiler<'a> {
                 self.fixed(node, *bits, Kind::Unsigned, &[])
             }
             FieldClass::BitArray(bits) => {
-                let node = self.node(name, position, shown, || Shape::BitArray { flags: Labels::default() })?;
+                let node = self
+                    .node(name, position, shown, || Shape::BitArray { flags: Labels::default() })?;
                 self.fixed(node, *bits, Kind::Unsigned, &[])
             }
             FieldClass::BitMap(bits, flags) => {
-                let node = self.node(name, position, shown, || Shape::BitArray { flags: flags.clone() })?;
+                let node =
+                    self.node(name, position, shown, || Shape::BitArray { flags: flags.clone() })?;
                 self.fixed(node, *bits, Kind::Unsigned, &[])
             }
             FieldClass::Float(float) => {
@@ -229,11 +265,19 @@ impl<'a> Compiler<'a> {
                 self.code.uuid = if array.is_uuid { Some(node) } else { self.code.uuid };
                 self.array(node, array)
             }
-            FieldClass::Variant(_) | FieldClass::Optional(_) => self.choice(class, name, position, shown),
+            FieldClass::Variant(_) | FieldClass::Optional(_) => {
+                self.choice(class, name, position, shown)
+            }
         }
     }
 
-    fn fixed(&mut self, node: NodeId, bits: Bits, kind: Kind, roles: &[Role]) -> Result<(), SchemaError> {
+    fn fixed(
+        &mut self,
+        node: NodeId,
+        bits: Bits,
+        kind: Kind,
+        roles: &[Role],
+    ) -> Result<(), SchemaError> {
         let Bits { length, alignment, order, reversed } = bits;
         if !(1..=64).contains(&length) {
             return Err(SchemaError::Length(length));
@@ -244,7 +288,8 @@ impl<'a> Compiler<'a> {
             self.advance(u64::from(length));
             return Ok(());
         }
-        let on_a_byte = alignment >= 8 || self.known.modulus >= 8 && self.known.offset.is_multiple_of(8);
+        let on_a_byte =
+            alignment >= 8 || self.known.modulus >= 8 && self.known.offset.is_multiple_of(8);
         let whole = matches!(length, 8 | 16 | 32 | 64) && !reversed;
         let op = if on_a_byte && whole {
             Op::Bytes { node, size: length / 8, order, kind }
@@ -298,7 +343,9 @@ impl<'a> Compiler<'a> {
             return self.run(node, length, true);
         }
         self.align(8)?;
-        self.code.ops.push(Op::Text { node, unit: u8::try_from(text.encoding.unit()).unwrap_or(1) });
+        self.code
+            .ops
+            .push(Op::Text { node, unit: u8::try_from(text.encoding.unit()).unwrap_or(1) });
         self.known = Known { modulus: 8, offset: 0 };
         Ok(())
     }
@@ -309,7 +356,9 @@ impl<'a> Compiler<'a> {
         let count = self.count(length)?;
         if self.merge {
             match count {
-                Count::Fixed(bytes) => self.advance(bytes.checked_mul(8).ok_or(SchemaError::TooLong(bytes))?),
+                Count::Fixed(bytes) => {
+                    self.advance(bytes.checked_mul(8).ok_or(SchemaError::TooLong(bytes))?)
+                }
                 Count::Slot(..) => {
                     self.code.ops.push(Op::Stride { count, bits: 8 });
                     self.known = self.known.strided(8);
@@ -336,7 +385,9 @@ impl<'a> Compiler<'a> {
             && let Some(stride) = self.stride(&array.element)
         {
             match count {
-                Count::Fixed(count) => self.advance(count.checked_mul(stride).ok_or(SchemaError::TooLong(count))?),
+                Count::Fixed(count) => {
+                    self.advance(count.checked_mul(stride).ok_or(SchemaError::TooLong(count))?)
+                }
                 Count::Slot(..) => {
                     let bits = u32::try_from(stride).map_err(|_| SchemaError::TooLong(stride))?;
                     self.code.ops.push(Op::Stride { count, bits });
@@ -349,7 +400,9 @@ impl<'a> Compiler<'a> {
         let before = self.known;
         self.seal();
         let count = match count {
-            Count::Slot(slot, _) => Count::Slot(slot, u32::try_from(weight::of_element(array)).unwrap_or(u32::MAX)),
+            Count::Slot(slot, _) => {
+                Count::Slot(slot, u32::try_from(weight::of_element(array)).unwrap_or(u32::MAX))
+            }
             fixed @ Count::Fixed(_) => fixed,
         };
         self.code.ops.push(Op::Loop { node, count, end: 0 });
@@ -357,18 +410,22 @@ impl<'a> Compiler<'a> {
         self.deeper(|this| this.field(&array.element, "", 0, true))?;
         self.seal();
         let end = self.here();
-        if let Some(Op::Loop { end: place, .. }) = self.code.ops.get_mut(begin..).and_then(first_loop) {
+        if let Some(Op::Loop { end: place, .. }) =
+            self.code.ops.get_mut(begin..).and_then(first_loop)
+        {
             *place = end;
         }
         self.known = before.meet(self.known);
         Ok(())
     }
 
-    /// Returns the bits from one element to the next if they are always the same and no other field depends on an
-    /// element.
+    /// Returns the bits from one element to the next if they are always the same and no other field
+    /// depends on an element.
     fn stride(&self, element: &FieldClass) -> Option<u64> {
         let bits = match element {
-            FieldClass::Integer(integer) if integer.roles.is_empty() && !self.is_wanted() => integer.bits,
+            FieldClass::Integer(integer) if integer.roles.is_empty() && !self.is_wanted() => {
+                integer.bits
+            }
             FieldClass::Bool(bits) if !self.is_wanted() => *bits,
             FieldClass::BitArray(bits) | FieldClass::BitMap(bits, _) => *bits,
             FieldClass::Float(float) => float.bits,
@@ -378,10 +435,14 @@ impl<'a> Compiler<'a> {
             return None;
         }
         let (length, alignment) = (u64::from(bits.length), u64::from(bits.alignment).max(1));
-        (length.is_multiple_of(alignment) && weight::is_element_free(element, length)).then_some(length)
+        (length.is_multiple_of(alignment) && weight::is_element_free(element, length))
+            .then_some(length)
     }
 
-    fn deeper(&mut self, body: impl FnOnce(&mut Self) -> Result<(), SchemaError>) -> Result<(), SchemaError> {
+    fn deeper(
+        &mut self,
+        body: impl FnOnce(&mut Self) -> Result<(), SchemaError>,
+    ) -> Result<(), SchemaError> {
         self.depth = self.depth.saturating_add(1);
         if self.depth > MAX_DEPTH {
             return Err(SchemaError::TooDeep);
@@ -391,7 +452,13 @@ impl<'a> Compiler<'a> {
         Ok(())
     }
 
-    fn choice(&mut self, class: &FieldClass, name: &str, position: usize, shown: bool) -> Result<(), SchemaError> {
+    fn choice(
+        &mut self,
+        class: &FieldClass,
+        name: &str,
+        position: usize,
+        shown: bool,
+    ) -> Result<(), SchemaError> {
         let (selector, optional, shape) = match class {
             FieldClass::Variant(variant) => (&variant.selector, false, Shape::Variant),
             FieldClass::Optional(optional) => (&optional.selector, true, Shape::Optional),
@@ -413,7 +480,9 @@ impl<'a> Compiler<'a> {
         let before = self.known;
         let mut after = if optional { Some(before) } else { None };
         for (case, (ranges, class)) in cases(class).into_iter().enumerate() {
-            if !target.signed && ranges.iter().any(|range| (i128::from(i64::MIN)..0).contains(&range.lower)) {
+            if !target.signed
+                && ranges.iter().any(|range| (i128::from(i64::MIN)..0).contains(&range.lower))
+            {
                 return Err(SchemaError::Negative(selector.clone()));
             }
             self.known = before;
@@ -428,7 +497,9 @@ impl<'a> Compiler<'a> {
                 choice.cases.push((begin, end));
             }
         }
-        if let Some(choice) = self.code.choices.get_mut(number).filter(|choice| choice.ranges.len() > FEW) {
+        if let Some(choice) =
+            self.code.choices.get_mut(number).filter(|choice| choice.ranges.len() > FEW)
+        {
             choice.index = Some(RangeIndex::new(choice.ranges.iter().copied()));
         }
         self.known = after.unwrap_or(before);
@@ -451,7 +522,9 @@ fn orders_inside(class: &FieldClass, orders: &mut Orders) {
         FieldClass::Integer(integer) => integer.bits,
         FieldClass::Bool(bits) | FieldClass::BitArray(bits) | FieldClass::BitMap(bits, _) => *bits,
         FieldClass::Float(float) => float.bits,
-        FieldClass::Struct(of) => return of.fields.iter().for_each(|field| orders_inside(&field.class, orders)),
+        FieldClass::Struct(of) => {
+            return of.fields.iter().for_each(|field| orders_inside(&field.class, orders));
+        }
         FieldClass::Array(array) => return orders_inside(&array.element, orders),
         FieldClass::Variant(variant) => {
             return variant.options.iter().for_each(|option| orders_inside(&option.class, orders));
@@ -477,7 +550,9 @@ pub(super) struct Orders {
 impl Orders {
     /// Adds the byte orders of a scope.
     pub(super) fn and(mut self, root: Option<&Struct>) -> Self {
-        root.into_iter().flat_map(|root| &root.fields).for_each(|field| orders_inside(&field.class, &mut self));
+        root.into_iter()
+            .flat_map(|root| &root.fields)
+            .for_each(|field| orders_inside(&field.class, &mut self));
         self
     }
 
@@ -501,7 +576,10 @@ fn cases(class: &FieldClass) -> Vec<(Vec<Range>, &FieldClass)> {
             let ranges = match &optional.ranges {
                 Some(ranges) => ranges.clone(),
                 // A boolean selects the option with any value except 0.
-                None => vec![Range { lower: i128::MIN, upper: -1 }, Range { lower: 1, upper: i128::MAX }],
+                None => vec![
+                    Range { lower: i128::MIN, upper: -1 },
+                    Range { lower: 1, upper: i128::MAX },
+                ],
             };
             vec![(ranges, &optional.class)]
         }
@@ -518,10 +596,13 @@ fn integer_shape(integer: &Integer) -> Shape {
     }
 }
 
-/// Returns false for unsigned integers with a role, and for arrays of them: babeltrace2 does not show them.
+/// Returns false for unsigned integers with a role, and for arrays of them: babeltrace2 does not
+/// show them.
 fn is_shown(class: &FieldClass) -> bool {
     match class {
-        FieldClass::Integer(integer) | FieldClass::Variable(integer) => integer.signed || integer.roles.is_empty(),
+        FieldClass::Integer(integer) | FieldClass::Variable(integer) => {
+            integer.signed || integer.roles.is_empty()
+        }
         FieldClass::Array(array) => is_shown(&array.element),
         FieldClass::Optional(optional) => is_shown(&optional.class),
         _ => true,

@@ -33,7 +33,8 @@ pub(super) struct State {
     pub(super) last_bits: u8,
     /// Byte order of the last field that was not whole bytes.
     pub(super) order: Option<ByteOrder>,
-    /// Number of elements that may still be decoded. It limits loops over elements that take no bytes of the packet.
+    /// Number of elements that may still be decoded. It limits loops over elements that take no
+    /// bytes of the packet.
     pub(super) steps: u64,
     /// Bytes of text that the decoded elements become beyond their own bytes.
     pub(super) weight: u64,
@@ -50,7 +51,8 @@ impl State {
     }
 }
 
-/// Returns the clock after a reading of its low bits: CTF2-SPEC-2.0, "Clock value update procedure".
+/// Returns the clock after a reading of its low bits: CTF2-SPEC-2.0, "Clock value update
+/// procedure".
 #[inline]
 pub(super) fn updated_clock(clock: u64, value: u64, bits: u8) -> u64 {
     if bits >= 64 {
@@ -59,7 +61,11 @@ pub(super) fn updated_clock(clock: u64, value: u64, bits: u8) -> u64 {
     let mask = (1u64 << bits).wrapping_sub(1);
     let high = clock & !mask;
     // A value below the last reading means that the low bits wrapped once.
-    if value < clock & mask { high.wrapping_add(mask).wrapping_add(1) | value } else { high | value }
+    if value < clock & mask {
+        high.wrapping_add(mask).wrapping_add(1) | value
+    } else {
+        high | value
+    }
 }
 
 /// The bytes of a packet, or of a part of it.
@@ -199,7 +205,12 @@ impl<V: Visitor> Runner<'_, '_, V> {
         }
     }
 
-    fn bits(&mut self, node: NodeId, bits: lastwords_trace::class::Bits, kind: Kind) -> Result<(), Fault> {
+    fn bits(
+        &mut self,
+        node: NodeId,
+        bits: lastwords_trace::class::Bits,
+        kind: Kind,
+    ) -> Result<(), Fault> {
         let length = u64::from(bits.length);
         if !self.at.is_multiple_of(8) && self.state.order.is_some_and(|order| order != bits.order) {
             return Err(self.window.fault(self.at, self.at % 8, Expected::SameOrder));
@@ -221,7 +232,9 @@ impl<V: Visitor> Runner<'_, '_, V> {
         }
         let raw = match bits.order {
             ByteOrder::Little => raw >> shift,
-            ByteOrder::Big => raw >> (bytes.len() as u64).wrapping_mul(8).wrapping_sub(shift).wrapping_sub(length),
+            ByteOrder::Big => {
+                raw >> (bytes.len() as u64).wrapping_mul(8).wrapping_sub(shift).wrapping_sub(length)
+            }
         };
         let mask = u64::MAX >> 64u64.wrapping_sub(length);
         let mut raw = u64::try_from(raw & u128::from(mask)).unwrap_or(mask);
@@ -242,7 +255,8 @@ impl<V: Visitor> Runner<'_, '_, V> {
                 return Err(self.window.short(at, 8));
             };
             let part = u64::from(byte & 0x7f);
-            let fits = shift < 64 && (shift < 58 || part >> 64u32.wrapping_sub(shift) == 0 || signed && part == 0x7f);
+            let fits = shift < 64
+                && (shift < 58 || part >> 64u32.wrapping_sub(shift) == 0 || signed && part == 0x7f);
             if !fits {
                 return Err(self.window.fault(at, u64::from(byte), Expected::Variable));
             }
@@ -308,7 +322,11 @@ impl<V: Visitor> Runner<'_, '_, V> {
             }
         };
         let Some(end) = end else {
-            return Err(self.window.fault(self.at, (rest.len() as u64).wrapping_mul(8), Expected::Nul));
+            return Err(self.window.fault(
+                self.at,
+                (rest.len() as u64).wrapping_mul(8),
+                Expected::Nul,
+            ));
         };
         self.at = self.at.wrapping_add((end as u64).wrapping_add(u64::from(unit)).wrapping_mul(8));
         self.visitor.text(node, rest.get(..end).unwrap_or_default());
@@ -331,7 +349,9 @@ impl<V: Visitor> Runner<'_, '_, V> {
             let rest = self.window.bytes.get((at / 8) as usize..(self.window.end / 8) as usize)?;
             rest.get(..length)
         });
-        let Some(bytes) = bytes else { return Err(self.window.fault(at, length, Expected::Length)) };
+        let Some(bytes) = bytes else {
+            return Err(self.window.fault(at, length, Expected::Length));
+        };
         self.at = self.at.wrapping_add(length.wrapping_mul(8));
         if text {
             self.visitor.text(node, bytes);
@@ -353,10 +373,17 @@ impl<V: Visitor> Runner<'_, '_, V> {
         }
     }
 
-    fn repeat(&mut self, node: NodeId, count: Count, begin: usize, end: usize) -> Result<(), Fault> {
+    fn repeat(
+        &mut self,
+        node: NodeId,
+        count: Count,
+        begin: usize,
+        end: usize,
+    ) -> Result<(), Fault> {
         let weight = if let Count::Slot(_, weight) = count { weight } else { 0 };
         let count = self.count(count);
-        self.state.weight = self.state.weight.saturating_add(count.saturating_mul(u64::from(weight)));
+        self.state.weight =
+            self.state.weight.saturating_add(count.saturating_mul(u64::from(weight)));
         if count > self.state.steps {
             return Err(self.window.fault(self.at, count, Expected::Length));
         }
@@ -399,9 +426,15 @@ pub(super) fn load(bytes: &[u8], order: ByteOrder) -> u64 {
         ([a, b], ByteOrder::Big) => u64::from(u16::from_be_bytes([*a, *b])),
         ([a, b, c, d], ByteOrder::Little) => u64::from(u32::from_le_bytes([*a, *b, *c, *d])),
         ([a, b, c, d], ByteOrder::Big) => u64::from(u32::from_be_bytes([*a, *b, *c, *d])),
-        ([a, b, c, d, e, f, g, h], ByteOrder::Little) => u64::from_le_bytes([*a, *b, *c, *d, *e, *f, *g, *h]),
-        ([a, b, c, d, e, f, g, h], ByteOrder::Big) => u64::from_be_bytes([*a, *b, *c, *d, *e, *f, *g, *h]),
-        (bytes, ByteOrder::Little) => bytes.iter().rev().fold(0, |value, b| value << 8 | u64::from(*b)),
+        ([a, b, c, d, e, f, g, h], ByteOrder::Little) => {
+            u64::from_le_bytes([*a, *b, *c, *d, *e, *f, *g, *h])
+        }
+        ([a, b, c, d, e, f, g, h], ByteOrder::Big) => {
+            u64::from_be_bytes([*a, *b, *c, *d, *e, *f, *g, *h])
+        }
+        (bytes, ByteOrder::Little) => {
+            bytes.iter().rev().fold(0, |value, b| value << 8 | u64::from(*b))
+        }
         (bytes, ByteOrder::Big) => bytes.iter().fold(0, |value, b| value << 8 | u64::from(*b)),
     }
 }
@@ -425,7 +458,8 @@ fn half(raw: u16) -> f64 {
     }
 }
 
-/// Converts a float of 128 bits to the nearest float of 64 bits. Numbers out of range become infinity or zero.
+/// Converts a float of 128 bits to the nearest float of 64 bits. Numbers out of range become
+/// infinity or zero.
 fn quad(raw: u128) -> f64 {
     let sign = if raw >> 127 == 1 { -1.0 } else { 1.0 };
     let exponent = ((raw >> 112 & 0x7fff) as i32).wrapping_sub(16383);

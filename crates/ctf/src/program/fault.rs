@@ -20,12 +20,13 @@ pub enum SchemaError {
     TooMany(&'static str),
     /// A selector that is not signed has an option for negative values.
     Negative(Path),
-    /// There are far more fields than the trace has bytes. Fields of contexts count for each event record class.
+    /// There are far more fields than the trace has bytes. Fields of contexts count for each event
+    /// record class.
     Budget,
     /// Fields are nested too deep.
     TooDeep,
-    /// There are several stream classes (if the id is none), or several event record classes of the stream class with
-    /// this id, and no field selects one.
+    /// There are several stream classes (if the id is none), or several event record classes of the
+    /// stream class with this id, and no field selects one.
     NoId(Option<u64>),
 }
 
@@ -33,21 +34,41 @@ impl fmt::Display for SchemaError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoScope(path) => write!(f, "{path}: there is no {}", path.scope.tsdl_name()),
-            Self::NoTarget(path) => write!(f, "{path}: there is no integer of this name before its use"),
-            Self::Alignment(bits) => {
-                write!(f, "alignment of {bits} bits: expected a power of two up to {}", super::MAX_ALIGNMENT)
+            Self::NoTarget(path) => {
+                write!(f, "{path}: there is no integer of this name before its use")
             }
-            Self::Length(bits) => write!(f, "field of {bits} bits: expected 1 to 64, and of a float 16, 32, 64 or 128"),
+            Self::Alignment(bits) => {
+                write!(
+                    f,
+                    "alignment of {bits} bits: expected a power of two up to {}",
+                    super::MAX_ALIGNMENT
+                )
+            }
+            Self::Length(bits) => write!(
+                f,
+                "field of {bits} bits: expected 1 to 64, and of a float 16, 32, 64 or 128"
+            ),
             Self::TooLong(count) => write!(f, "array of {count} elements: too long"),
             Self::TooMany(what) => write!(f, "too many {what}"),
             Self::Negative(path) => {
-                write!(f, "{path} is never negative: an option for negative values cannot be selected")
+                write!(
+                    f,
+                    "{path} is never negative: an option for negative values cannot be selected"
+                )
             }
             Self::Budget => write!(f, "far more fields than the trace has bytes"),
-            Self::TooDeep => write!(f, "fields are nested deeper than {}", lastwords_trace::class::MAX_DEPTH),
-            Self::NoId(None) => write!(f, "several stream classes, and no field of the packet header identifies them"),
+            Self::TooDeep => {
+                write!(f, "fields are nested deeper than {}", lastwords_trace::class::MAX_DEPTH)
+            }
+            Self::NoId(None) => write!(
+                f,
+                "several stream classes, and no field of the packet header identifies them"
+            ),
             Self::NoId(Some(id)) => {
-                write!(f, "stream class {id}: several event classes, and no field of the event header identifies them")
+                write!(
+                    f,
+                    "stream class {id}: several event classes, and no field of the event header identifies them"
+                )
             }
         }
     }
@@ -66,8 +87,8 @@ pub enum Expected {
     Option,
     /// A length that fits the packet. The value is the length.
     Length,
-    /// A field that begins on a byte, because its byte order differs from that of the field before. The value is the
-    /// bit.
+    /// A field that begins on a byte, because its byte order differs from that of the field before.
+    /// The value is the bit.
     SameOrder,
     /// A variable-length integer of at most 64 bits. The value is its last byte.
     Variable,
@@ -75,7 +96,8 @@ pub enum Expected {
     EventClass,
     /// The id of a stream class. The value is the id.
     StreamClass,
-    /// The id of the stream class that the stream's other packets have. The value is the id in the packet.
+    /// The id of the stream class that the stream's other packets have. The value is the id in the
+    /// packet.
     SameStreamClass(u64),
     /// The magic number 0xC1FC1FC1.
     Magic,
@@ -85,15 +107,16 @@ pub enum Expected {
     Content,
     /// A packet length that fits what is left of the file. The value is the packet length in bits.
     FitsFile,
-    /// A packet that is at least as long as its header and context. The value is its length in bits.
+    /// A packet that is at least as long as its header and context. The value is its length in
+    /// bits.
     OwnHeader,
     /// An event of at least one bit.
     Progress,
-    /// Less text for an event of this many bits. The value is the number of bytes of names, labels and fields of no
-    /// size.
+    /// Less text for an event of this many bits. The value is the number of bytes of names, labels
+    /// and fields of no size.
     Proportion(u64),
-    /// A clock reading that fits 64 bits of nanoseconds: from 1677 to 2262 if the clock counts from 1970. The value is
-    /// the reading.
+    /// A clock reading that fits 64 bits of nanoseconds: from 1677 to 2262 if the clock counts from
+    /// 1970. The value is the reading.
     Time,
 }
 
@@ -127,23 +150,42 @@ impl fmt::Display for Fault {
         match expected {
             Expected::Bits(bits) => write!(f, "{value} bits are left, expected {bits}"),
             Expected::Nul => write!(f, "{value} bits are left, expected text that ends with a NUL"),
-            Expected::Option => write!(f, "selector {value}, expected one that an option of the variant has"),
+            Expected::Option => {
+                write!(f, "selector {value}, expected one that an option of the variant has")
+            }
             Expected::Length => write!(f, "length {value}, expected one that fits the packet"),
-            Expected::SameOrder => write!(f, "bit {value}, expected a byte's first: the byte order changes"),
-            Expected::Variable => write!(f, "found {value:#x}, expected the end of an integer of 64 bits"),
-            Expected::EventClass => write!(f, "event id {value}, expected one that the stream class has"),
-            Expected::StreamClass => write!(f, "stream class id {value}, expected one that the trace has"),
+            Expected::SameOrder => {
+                write!(f, "bit {value}, expected a byte's first: the byte order changes")
+            }
+            Expected::Variable => {
+                write!(f, "found {value:#x}, expected the end of an integer of 64 bits")
+            }
+            Expected::EventClass => {
+                write!(f, "event id {value}, expected one that the stream class has")
+            }
+            Expected::StreamClass => {
+                write!(f, "stream class id {value}, expected one that the trace has")
+            }
             Expected::SameStreamClass(id) => {
                 write!(f, "stream class id {value}, expected {id} as in the stream's other packets")
             }
             Expected::Magic => write!(f, "magic {value:#x}, expected 0xc1fc1fc1"),
             Expected::WholeBytes => write!(f, "packet length {value} bits, expected whole bytes"),
-            Expected::Content => write!(f, "content length {value} bits, expected at most the packet's length"),
-            Expected::FitsFile => write!(f, "packet length {value} bits, expected what is left of the file at most"),
-            Expected::OwnHeader => write!(f, "length {value} bits, expected at least the packet's header and context"),
+            Expected::Content => {
+                write!(f, "content length {value} bits, expected at most the packet's length")
+            }
+            Expected::FitsFile => {
+                write!(f, "packet length {value} bits, expected what is left of the file at most")
+            }
+            Expected::OwnHeader => {
+                write!(f, "length {value} bits, expected at least the packet's header and context")
+            }
             Expected::Progress => write!(f, "empty event record, expected at least one bit"),
             Expected::Proportion(bits) => {
-                write!(f, "an event of {bits} bits with {value} bytes of names and labels: too many such events")
+                write!(
+                    f,
+                    "an event of {bits} bits with {value} bytes of names and labels: too many such events"
+                )
             }
             Expected::Time => write!(f, "clock {value}, expected a time in 64 bits of nanoseconds"),
         }

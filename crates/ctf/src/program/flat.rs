@@ -31,7 +31,8 @@ pub enum Flat {
 }
 
 impl Code {
-    /// Returns the steps if the code has this form, begins on a byte boundary and depends on no earlier scope.
+    /// Returns the steps if the code has this form, begins on a byte boundary and depends on no
+    /// earlier scope.
     #[must_use]
     pub fn flat(&self) -> Option<Vec<Flat>> {
         let mut steps = Vec::with_capacity(self.ops.len());
@@ -44,7 +45,9 @@ impl Code {
                     Flat::Integer { node, size, signed: kind == Kind::Signed, order }
                 }
                 Op::Text { node, unit: 1 } => Flat::Text(node),
-                Op::Run { node, count: Count::Fixed(bytes), text: true } => Flat::Chars(node, bytes),
+                Op::Run { node, count: Count::Fixed(bytes), text: true } => {
+                    Flat::Chars(node, bytes)
+                }
                 // No step of this form uses a saved number.
                 Op::Align(1 | 8) | Op::Save(_) => continue,
                 _ => return None,

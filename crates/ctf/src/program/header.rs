@@ -1,6 +1,7 @@
-//! Event headers that are one number: an id, and the low bits of the clock. In little endian the id has the low bits of
-//! the number, in big endian the high ones. LTTng's compact (5 + 27 bits) and large (16 + 32 bits) forms and our own
-//! have this form, except for the ids that announce another form.
+//! Event headers that are one number: an id, and the low bits of the clock. In little endian the id
+//! has the low bits of the number, in big endian the high ones. LTTng's compact (5 + 27 bits) and
+//! large (16 + 32 bits) forms and our own have this form, except for the ids that announce another
+//! form.
 
 use lastwords_bytes::ByteOrder;
 use lastwords_trace::class::{Bits, FieldClass, Role, Struct};
@@ -89,7 +90,8 @@ fn flatten(of: &Struct, flat: &mut Flat, depth: usize) -> Option<()> {
                 flatten(inner, flat, depth.saturating_add(1))?;
             }
             FieldClass::Variant(variant) => {
-                let option = variant.options.iter().find(|o| o.ranges.iter().any(|r| r.contains(0)))?;
+                let option =
+                    variant.options.iter().find(|o| o.ranges.iter().any(|r| r.contains(0)))?;
                 let range = option.ranges.iter().find(|r| r.contains(0))?;
                 flat.max_id = flat.max_id.min(u64::try_from(range.upper).ok()?);
                 let FieldClass::Struct(inner) = &option.class else { return None };
@@ -102,9 +104,12 @@ fn flatten(of: &Struct, flat: &mut Flat, depth: usize) -> Option<()> {
                 if padded || variant.selector.names.len() != 1 {
                     return None;
                 }
-                let selects =
-                    of.fields.first().is_some_and(|first| Some(&first.name) == variant.selector.names.first());
-                if !selects || variant.selector.scope != lastwords_trace::class::Scope::EventHeader {
+                let selects = of
+                    .fields
+                    .first()
+                    .is_some_and(|first| Some(&first.name) == variant.selector.names.first());
+                if !selects || variant.selector.scope != lastwords_trace::class::Scope::EventHeader
+                {
                     return None;
                 }
                 flatten(inner, flat, depth.saturating_add(1))?;

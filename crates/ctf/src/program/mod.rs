@@ -66,8 +66,8 @@ struct EventProgram {
     payload: Code,
     /// Code of the common context, the specific context and the payload, with runs merged.
     merged: Code,
-    /// Sizes for skipping the common context, the specific context and the payload, if they are simple and need not be
-    /// paid for.
+    /// Sizes for skipping the common context, the specific context and the payload, if they are
+    /// simple and need not be paid for.
     stride: Option<Stride>,
     /// Bytes of text of an event, beyond its own bytes.
     weight: u64,
@@ -87,7 +87,8 @@ impl Decoder {
         self.state.clock
     }
 
-    /// Returns how many bytes of text were paid for because they are out of proportion to the bytes of their events.
+    /// Returns how many bytes of text were paid for because they are out of proportion to the bytes
+    /// of their events.
     #[inline]
     #[must_use]
     pub fn paid(&self) -> u64 {
@@ -175,13 +176,14 @@ pub struct Event {
 pub struct Passed {
     /// Number of skipped events.
     pub events: u64,
-    /// End of the last skipped event, or the start position if none was skipped; in bits from the packet's beginning.
+    /// End of the last skipped event, or the start position if none was skipped; in bits from the
+    /// packet's beginning.
     pub end: u64,
 }
 
 impl Program {
-    /// Compiles a trace class. `budget` pays for its fields, and later for events whose text is out of proportion to
-    /// their bytes.
+    /// Compiles a trace class. `budget` pays for its fields, and later for events whose text is out
+    /// of proportion to their bytes.
     ///
     /// # Errors
     /// The class cannot be compiled to a decoder of packets.
@@ -206,7 +208,8 @@ impl Program {
         Decoder { state: State { slots: vec![0; self.slots], ..State::default() } }
     }
 
-    /// Returns the code that a visitor of a scope sees; none if the stream or event record class does not exist.
+    /// Returns the code that a visitor of a scope sees; none if the stream or event record class
+    /// does not exist.
     #[must_use]
     pub fn code(&self, scope: Scope, stream: usize, event: usize) -> Option<&Code> {
         let program = self.streams.get(stream);
@@ -220,8 +223,8 @@ impl Program {
         }
     }
 
-    /// Decodes a packet's header and context at the beginning of `bytes`, checks them, and sets the clock. If
-    /// [`Fault::is_short`], `bytes` may be too few.
+    /// Decodes a packet's header and context at the beginning of `bytes`, checks them, and sets the
+    /// clock. If [`Fault::is_short`], `bytes` may be too few.
     ///
     /// # Errors
     /// The packet does not follow its class.
@@ -241,12 +244,15 @@ impl Program {
         };
         let state = &mut decoder.state;
         state.weight = program.context_weight;
-        let mut runner = Runner { code: &program.context, window, state, visitor: &mut Ignore, at: context_at };
+        let mut runner =
+            Runner { code: &program.context, window, state, visitor: &mut Ignore, at: context_at };
         runner.run()?;
         let events_at = runner.at;
-        decoder.state.context = weight::of_context(decoder.state.weight, events_at.wrapping_sub(context_at));
+        decoder.state.context =
+            weight::of_context(decoder.state.weight, events_at.wrapping_sub(context_at));
         let role_values = decoder.state.role_values;
-        let (total, content) = lengths(&window, role_values.packet_length, role_values.content_length, events_at)?;
+        let (total, content) =
+            lengths(&window, role_values.packet_length, role_values.content_length, events_at)?;
         let has_clock = self.class.streams.get(class).is_some_and(|stream| stream.clock.is_some());
         Ok(Packet {
             class,
@@ -272,7 +278,11 @@ impl Program {
 
     fn stream_of(&self, window: &Window<'_>, state: &State) -> Result<usize, Fault> {
         match state.role_values.stream_class {
-            Some(id) => self.by_id.get(&id).copied().ok_or_else(|| window.fault(0, id, Expected::StreamClass)),
+            Some(id) => self
+                .by_id
+                .get(&id)
+                .copied()
+                .ok_or_else(|| window.fault(0, id, Expected::StreamClass)),
             None => Ok(0),
         }
     }
@@ -293,20 +303,27 @@ impl Program {
         let (clock, role_values) = (decoder.state.clock, decoder.state.role_values);
         decoder.state.steps = steps(window.end);
         let state = &mut decoder.state;
-        let mut runner = Runner { code: &program.context, window, state, visitor, at: packet.context_at };
+        let mut runner =
+            Runner { code: &program.context, window, state, visitor, at: packet.context_at };
         let done = runner.run();
         (decoder.state.clock, decoder.state.role_values) = (clock, role_values);
         done
     }
 
-    /// Decodes the header of the event at `at` (bits from the packet's beginning), and skips the rest of the event.
-    /// `stream` is the position of the stream class. If [`Fault::is_short`] and [`PacketPart::is_cut`], reset the clock and
-    /// call again with more bytes.
+    /// Decodes the header of the event at `at` (bits from the packet's beginning), and skips the
+    /// rest of the event. `stream` is the position of the stream class. If [`Fault::is_short`] and
+    /// [`PacketPart::is_cut`], reset the clock and call again with more bytes.
     ///
     /// # Errors
     /// The event does not follow its class, or does not fit.
     #[inline]
-    pub fn event(&self, decoder: &mut Decoder, stream: usize, part: &PacketPart<'_>, at: u64) -> Result<Event, Fault> {
+    pub fn event(
+        &self,
+        decoder: &mut Decoder,
+        stream: usize,
+        part: &PacketPart<'_>,
+        at: u64,
+    ) -> Result<Event, Fault> {
         let window = part.window();
         let begin = at.wrapping_sub(window.base);
         let Some(program) = self.streams.get(stream) else {
@@ -323,7 +340,9 @@ impl Program {
         };
         let clock = state.clock;
         let class = match id {
-            Some(id) => program.class(id).ok_or_else(|| window.fault(begin, id, Expected::EventClass))?,
+            Some(id) => {
+                program.class(id).ok_or_else(|| window.fault(begin, id, Expected::EventClass))?
+            }
             None => 0,
         };
         let Some(event) = program.events.get(class) else {
@@ -333,7 +352,8 @@ impl Program {
             Some(end) => end,
             None => {
                 state.steps = steps(part.content_end);
-                let mut runner = Runner { code: &event.merged, window, state, visitor: &mut Ignore, at: body };
+                let mut runner =
+                    Runner { code: &event.merged, window, state, visitor: &mut Ignore, at: body };
                 runner.run()?;
                 runner.at
             }
@@ -341,14 +361,20 @@ impl Program {
         if end == begin {
             return Err(window.fault(begin, 0, Expected::Progress));
         }
-        let paid = weight::pay(&self.budget, event.weight.saturating_add(state.weight), at, end.wrapping_sub(begin))?;
+        let paid = weight::pay(
+            &self.budget,
+            event.weight.saturating_add(state.weight),
+            at,
+            end.wrapping_sub(begin),
+        )?;
         state.paid = state.paid.saturating_add(paid);
         let base = window.base;
         Ok(Event { class, clock, at, body: body.wrapping_add(base), end: end.wrapping_add(base) })
     }
 
-    /// Decodes up to `most` events from `at`, as [`Self::event`] would, and passes them to `take`. Stops at the first
-    /// event that has no simple form or does not end in the part. Returns the end of the last event.
+    /// Decodes up to `most` events from `at`, as [`Self::event`] would, and passes them to `take`.
+    /// Stops at the first event that has no simple form or does not end in the part. Returns the
+    /// end of the last event.
     #[inline]
     pub fn ahead(
         &self,
@@ -360,13 +386,16 @@ impl Program {
         mut take: impl FnMut(Event),
     ) -> u64 {
         let window = part.window();
-        let Some(program) = self.streams.get(stream).filter(|_| decoder.state.context == 0) else { return at };
+        let Some(program) = self.streams.get(stream).filter(|_| decoder.state.context == 0) else {
+            return at;
+        };
         let mut clock = decoder.state.clock;
         let mut here = at.wrapping_sub(window.base);
         for _ in 0..most {
             let Some(found) = program.simple(&window, here) else { break };
             clock = updated_clock(clock, found.clock, found.clock_bits);
-            let [at, body, end] = [here, found.body, found.end].map(|place| place.wrapping_add(window.base));
+            let [at, body, end] =
+                [here, found.body, found.end].map(|place| place.wrapping_add(window.base));
             take(Event { class: found.class as usize, clock, at, body, end });
             here = found.end;
         }
@@ -374,12 +403,21 @@ impl Program {
         here.wrapping_add(window.base)
     }
 
-    /// Skips events from `at`, as [`Self::event`] would. Stops at the first event that has no simple form.
+    /// Skips events from `at`, as [`Self::event`] would. Stops at the first event that has no
+    /// simple form.
     #[must_use]
-    pub fn pass(&self, decoder: &mut Decoder, stream: usize, part: &PacketPart<'_>, at: u64) -> Passed {
+    pub fn pass(
+        &self,
+        decoder: &mut Decoder,
+        stream: usize,
+        part: &PacketPart<'_>,
+        at: u64,
+    ) -> Passed {
         let window = part.window();
         let mut passed = Passed { events: 0, end: at };
-        let Some(program) = self.streams.get(stream).filter(|_| decoder.state.context == 0) else { return passed };
+        let Some(program) = self.streams.get(stream).filter(|_| decoder.state.context == 0) else {
+            return passed;
+        };
         let mut here = at.wrapping_sub(window.base);
         while here < window.end {
             let Some(found) = program.simple(&window, here) else { break };
@@ -391,9 +429,9 @@ impl Program {
         passed
     }
 
-    /// Visits a scope of an event that [`Self::event`] has accepted in the same bytes, and returns the end of the
-    /// scope. The scopes follow each other: the common context at [`Event::body`], then the specific context, then the
-    /// payload.
+    /// Visits a scope of an event that [`Self::event`] has accepted in the same bytes, and returns
+    /// the end of the scope. The scopes follow each other: the common context at [`Event::body`],
+    /// then the specific context, then the payload.
     ///
     /// # Errors
     /// The bytes are not those that [`Self::event`] has accepted.
@@ -435,12 +473,13 @@ impl StreamProgram {
         (end > begin).then_some(SimpleEvent { class, clock, clock_bits, body, end })
     }
 
-    /// Decodes the header if it is one number. Returns the id, the clock's bits, their number, and the end of the
-    /// header.
+    /// Decodes the header if it is one number. Returns the id, the clock's bits, their number, and
+    /// the end of the header.
     #[inline(always)]
     fn quick(&self, window: &Window<'_>, begin: u64) -> Option<(u64, u64, u8, u64)> {
         let word = self.word.as_ref()?;
-        let at = begin.wrapping_add(word.alignment.wrapping_sub(1)) & !word.alignment.wrapping_sub(1);
+        let at =
+            begin.wrapping_add(word.alignment.wrapping_sub(1)) & !word.alignment.wrapping_sub(1);
         let body = at.wrapping_add((word.size as u64).wrapping_mul(8));
         if body > window.end {
             return None;
@@ -464,7 +503,8 @@ impl StreamProgram {
     ) -> Result<(Option<u64>, u64), Fault> {
         state.role_values.event_class = None;
         state.steps = steps(content_end);
-        let mut runner = Runner { code: &self.header, window: *window, state, visitor: &mut Ignore, at: begin };
+        let mut runner =
+            Runner { code: &self.header, window: *window, state, visitor: &mut Ignore, at: begin };
         runner.run()?;
         let body = runner.at;
         Ok((state.role_values.event_class, body))
@@ -485,7 +525,8 @@ fn bits_of(bytes: &[u8]) -> u64 {
     (bytes.len() as u64).wrapping_mul(8)
 }
 
-/// Returns how many elements may be decoded in content of this many bits. A fixed part allows some elements of no size.
+/// Returns how many elements may be decoded in content of this many bits. A fixed part allows some
+/// elements of no size.
 #[inline]
 fn steps(bits: u64) -> u64 {
     bits.saturating_add(1 << 16)
@@ -503,8 +544,12 @@ fn lengths(
         return Err(window.fault(0, bits, Expected::WholeBytes));
     }
     match (total, content) {
-        (Some(total), Some(content)) if content > total => Err(window.fault(0, content, Expected::Content)),
-        (_, Some(content)) if content < events_at => Err(window.fault(0, content, Expected::OwnHeader)),
+        (Some(total), Some(content)) if content > total => {
+            Err(window.fault(0, content, Expected::Content))
+        }
+        (_, Some(content)) if content < events_at => {
+            Err(window.fault(0, content, Expected::OwnHeader))
+        }
         _ => Ok((total, content)),
     }
 }

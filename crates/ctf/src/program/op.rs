@@ -29,7 +29,8 @@ pub(super) enum Op {
     Save(u16),
     /// Use the last number for this role.
     Role(Role),
-    /// Set the low bits of the clock, this many; 0 stands for the number of bits of the last variable-length integer.
+    /// Set the low bits of the clock, this many; 0 stands for the number of bits of the last
+    /// variable-length integer.
     Clock(u8),
     /// Text up to a NUL character of this many bytes.
     Text { node: NodeId, unit: u8 },
@@ -61,7 +62,8 @@ pub(super) enum Kind {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Count {
     Fixed(u64),
-    /// The number in a slot. For loops, the second value is how many bytes of text each element becomes.
+    /// The number in a slot. For loops, the second value is how many bytes of text each element
+    /// becomes.
     Slot(u16, u32),
 }
 
@@ -76,7 +78,8 @@ pub(super) struct Choice {
     pub(super) index: Option<RangeIndex>,
     /// The begin and the end of the ops of each case.
     pub(super) cases: Vec<(u32, u32)>,
-    /// The field is an optional, so a value in no range means that it is absent. Otherwise such a value is an error.
+    /// The field is an optional, so a value in no range means that it is absent. Otherwise such a
+    /// value is an error.
     pub(super) optional: bool,
 }
 

@@ -1,4 +1,5 @@
-//! The numbers that lengths and selectors are taken from: each has a slot, in which decoding keeps its value.
+//! The numbers that lengths and selectors are taken from: each has a slot, in which decoding keeps
+//! its value.
 
 use super::fault::SchemaError;
 use lastwords_bytes::Budget;
@@ -6,9 +7,10 @@ use lastwords_trace::class::{FieldClass, Path, Scope, Struct};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-/// Slots of the numbers that others depend on. A path means a field of one class: two event record classes may have fields of one
-/// path and of different signs. So each class has targets of its own. The slots themselves are shared by path, because the number of
-/// slots is limited, and an event saves its own numbers before it reads them.
+/// Slots of the numbers that others depend on. A path means a field of one class: two event record
+/// classes may have fields of one path and of different signs. So each class has targets of its
+/// own. The slots themselves are shared by path, because the number of slots is limited, and an
+/// event saves its own numbers before it reads them.
 #[derive(Debug)]
 pub(super) struct Slots<'b> {
     by_path: HashMap<Path, Slot>,
@@ -23,8 +25,8 @@ struct Slot {
     signed: HashMap<Place, bool>,
 }
 
-/// The class of a scope: an event record class of a stream class. [`usize::MAX`] stands for none, as in the scopes that all event
-/// record classes share.
+/// The class of a scope: an event record class of a stream class. [`usize::MAX`] stands for none,
+/// as in the scopes that all event record classes share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Place {
     /// Position of the stream class in the trace class.
@@ -46,7 +48,9 @@ impl Place {
     fn of_scope(self, scope: Scope) -> Self {
         match scope {
             Scope::PacketHeader => Self::TRACE,
-            Scope::PacketContext | Scope::EventHeader | Scope::CommonContext => Self::stream(self.stream),
+            Scope::PacketContext | Scope::EventHeader | Scope::CommonContext => {
+                Self::stream(self.stream)
+            }
             Scope::SpecificContext | Scope::Payload => self,
         }
     }
@@ -67,7 +71,8 @@ impl<'b> Slots<'b> {
         self.by_path.len()
     }
 
-    /// Adds every path that `root`, a scope of `class`, depends on; `find` gives the structure of a scope.
+    /// Adds every path that `root`, a scope of `class`, depends on; `find` gives the structure of a
+    /// scope.
     pub(super) fn collect<'a>(
         &mut self,
         class: Place,
@@ -83,10 +88,13 @@ impl<'b> Slots<'b> {
             let root = find(path.scope).ok_or_else(|| SchemaError::NoScope(path.clone()))?;
             let target = members.target(root, &path.names);
             let signed = target.ok_or_else(|| SchemaError::NoTarget(path.clone()))?;
-            let number = u16::try_from(self.by_path.len()).map_err(|_| SchemaError::TooMany("lengths and selectors"));
+            let number = u16::try_from(self.by_path.len())
+                .map_err(|_| SchemaError::TooMany("lengths and selectors"));
             let slot = match self.by_path.entry(path.clone()) {
                 Entry::Occupied(slot) => slot.into_mut(),
-                Entry::Vacant(place) => place.insert(Slot { number: number?, signed: HashMap::new() }),
+                Entry::Vacant(place) => {
+                    place.insert(Slot { number: number?, signed: HashMap::new() })
+                }
             };
             slot.signed.insert(class, signed);
         }
@@ -124,8 +132,8 @@ impl<'a> ClassSlots<'a> {
     }
 }
 
-/// The members of structures by name, of each structure in which a path was looked for: a structure of many members may have as many
-/// paths that lead into it.
+/// The members of structures by name, of each structure in which a path was looked for: a structure
+/// of many members may have as many paths that lead into it.
 #[derive(Default)]
 struct Members<'a>(HashMap<*const Struct, HashMap<&'a str, Vec<&'a FieldClass>>>);
 
@@ -135,7 +143,9 @@ impl<'a> Members<'a> {
         let (first, rest) = names.split_first()?;
         let by_name = self.0.entry(std::ptr::from_ref(root)).or_insert_with(|| {
             let mut by_name: HashMap<&str, Vec<&FieldClass>> = HashMap::new();
-            root.fields.iter().for_each(|field| by_name.entry(&field.name).or_default().push(&field.class));
+            root.fields
+                .iter()
+                .for_each(|field| by_name.entry(&field.name).or_default().push(&field.class));
             by_name
         });
         let found = by_name.get(first.as_str())?.clone();
@@ -144,7 +154,9 @@ impl<'a> Members<'a> {
 
     fn target_in(&mut self, class: &'a FieldClass, names: &[String]) -> Option<bool> {
         match class {
-            FieldClass::Integer(integer) | FieldClass::Variable(integer) if names.is_empty() => Some(integer.signed),
+            FieldClass::Integer(integer) | FieldClass::Variable(integer) if names.is_empty() => {
+                Some(integer.signed)
+            }
             FieldClass::Bool(_) if names.is_empty() => Some(false),
             FieldClass::Struct(of) => self.target(of, names),
             FieldClass::Array(array) => self.target_in(&array.element, names),
@@ -176,9 +188,12 @@ mod tests {
     fn many_lengths_among_many_members() {
         let bits = Bits { length: 8, alignment: 8, order: ByteOrder::Little, reversed: false };
         let field = |name: String, class| Field { name, class, attributes: Attributes::default() };
-        let number = |n: u32| field(format!("length {n}"), FieldClass::Integer(Integer::new(bits, n % 2 == 1, 10)));
+        let number = |n: u32| {
+            field(format!("length {n}"), FieldClass::Integer(Integer::new(bits, n % 2 == 1, 10)))
+        };
         let blob = |n: u32| {
-            let length = Length::Of(Path { scope: Scope::Payload, names: vec![format!("length {n}")] });
+            let length =
+                Length::Of(Path { scope: Scope::Payload, names: vec![format!("length {n}")] });
             field(
                 format!("blob {n}"),
                 FieldClass::Blob(Blob {

@@ -30,7 +30,9 @@ impl Stride {
             [nul] if text(nul) => (0, Some(0)),
             [nul, Op::Advance(behind)] if text(nul) => (0, Some(*behind)),
             [Op::Advance(before), nul] if text(nul) => (*before, Some(0)),
-            [Op::Advance(before), nul, Op::Advance(behind)] if text(nul) => (*before, Some(*behind)),
+            [Op::Advance(before), nul, Op::Advance(behind)] if text(nul) => {
+                (*before, Some(*behind))
+            }
             _ => return None,
         };
         Some(Self { before, string })
@@ -41,7 +43,8 @@ impl Stride {
         self.before.saturating_add(self.string.map_or(0, |behind| behind.saturating_add(8)))
     }
 
-    /// Returns the end of contexts and payload that begin at `body`; none if they do not end in the window.
+    /// Returns the end of contexts and payload that begin at `body`; none if they do not end in the
+    /// window.
     #[inline(always)]
     pub(super) fn over(self, window: &Window<'_>, body: u64) -> Option<u64> {
         let mut at = body.checked_add(self.before)?;

@@ -1,24 +1,29 @@
-//! Estimates how much text an event becomes beyond its own bytes. Names and labels are in the metadata once but in each
-//! event's text, and so are fields and elements of no size. Hostile metadata could turn a stream of some kilobytes into
-//! gigabytes of text. A [`Budget`] pays for the events of such classes.
+//! Estimates how much text an event becomes beyond its own bytes. Names and labels are in the
+//! metadata once but in each event's text, and so are fields and elements of no size. Hostile
+//! metadata could turn a stream of some kilobytes into gigabytes of text. A [`Budget`] pays for the
+//! events of such classes.
 
 use super::fault::{Expected, Fault};
 use lastwords_bytes::Budget;
-use lastwords_trace::class::{Array, Field, FieldClass, Integer, Labels, Length, MAX_DEPTH, Struct, TraceClass};
+use lastwords_trace::class::{
+    Array, Field, FieldClass, Integer, Labels, Length, MAX_DEPTH, Struct, TraceClass,
+};
 
 /// Bytes of text that a field takes beyond its name and labels.
 const FIELD: u64 = 24;
-/// Bytes of text that any event may become without paying. Events of real traces become several times less.
+/// Bytes of text that any event may become without paying. Events of real traces become several
+/// times less.
 const FREE: u64 = 1024;
 /// Bytes of text that an event may become in addition for each of its bits, without paying.
 const FREE_A_BIT: u64 = 32;
-/// Largest number of bytes of text for an event beyond the free part, because a line must fit in memory.
+/// Largest number of bytes of text for an event beyond the free part, because a line must fit in
+/// memory.
 const MOST: u64 = 1 << 25;
 /// Bytes of text that a byte of a packet's context may become.
 const CONTEXT_BYTE: u64 = 4;
 
-/// Returns the bytes of text of a structure's fields. Elements of arrays whose length is in the packet are not
-/// included.
+/// Returns the bytes of text of a structure's fields. Elements of arrays whose length is in the
+/// packet are not included.
 pub(super) fn of_scope(root: Option<&Struct>) -> u64 {
     root.map_or(0, |root| structure(root, 0))
 }
@@ -44,8 +49,8 @@ pub(super) fn is_event_free(weight: u64, bits: u64) -> bool {
     weight <= bits.saturating_mul(FREE_A_BIT).saturating_add(FREE / 2)
 }
 
-/// Returns how many bytes of text a packet's context of this many bits adds to each event; 0 if it need not be paid
-/// for.
+/// Returns how many bytes of text a packet's context of this many bits adds to each event; 0 if it
+/// need not be paid for.
 pub(super) fn of_context(weight: u64, bits: u64) -> u64 {
     let text = weight.saturating_add((bits / 8).saturating_mul(CONTEXT_BYTE));
     if text <= FREE / 2 { 0 } else { text }
@@ -73,10 +78,11 @@ fn of(class: &FieldClass, depth: usize) -> u64 {
     }
     let next = depth.saturating_add(1);
     let more = match class {
-        FieldClass::Integer(Integer { mappings, .. }) | FieldClass::Variable(Integer { mappings, .. }) => {
-            mappings.longest()
+        FieldClass::Integer(Integer { mappings, .. })
+        | FieldClass::Variable(Integer { mappings, .. }) => mappings.longest(),
+        FieldClass::BitMap(bits, flags) => {
+            names(flags).min(flags.longest().saturating_mul(u64::from(bits.length)))
         }
-        FieldClass::BitMap(bits, flags) => names(flags).min(flags.longest().saturating_mul(u64::from(bits.length))),
         FieldClass::Struct(fields) => structure(fields, next),
         FieldClass::Array(array) => match array.length {
             Length::Fixed(count) => of(&array.element, next).saturating_mul(count),
@@ -84,7 +90,10 @@ fn of(class: &FieldClass, depth: usize) -> u64 {
         },
         FieldClass::Variant(variant) => {
             let options = variant.options.iter();
-            options.map(|option| of(&option.class, next).saturating_add(option.name.len() as u64)).max().unwrap_or(0)
+            options
+                .map(|option| of(&option.class, next).saturating_add(option.name.len() as u64))
+                .max()
+                .unwrap_or(0)
         }
         FieldClass::Optional(optional) => of(&optional.class, next),
         _ => 0,

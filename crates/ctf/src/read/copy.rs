@@ -1,5 +1,5 @@
-//! Writes a trace as CTF. Every event is decoded. Packets of files that cannot be decoded are left out; packets in
-//! memory are written as their source made them.
+//! Writes a trace as CTF. Every event is decoded. Packets of files that cannot be decoded are left
+//! out; packets in memory are written as their source made them.
 
 use super::error::Error;
 use super::folder::{Stream, Trace};
@@ -17,10 +17,11 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::SyncSender;
 
-/// Writes `traces` as CTF of a version under `out`, which must not exist or must be empty: one folder, or one for each
-/// trace. Packets are copied. Metadata is copied too if it has that version, otherwise it is written again. Packets that lack the time at
-/// which they begin get one, and metadata that describes it, because babeltrace2 aborts without it. Errors of
-/// reading go to `faults`, and the number of bytes read to `watch`. Returns the counts for each trace.
+/// Writes `traces` as CTF of a version under `out`, which must not exist or must be empty: one
+/// folder, or one for each trace. Packets are copied. Metadata is copied too if it has that
+/// version, otherwise it is written again. Packets that lack the time at which they begin get one,
+/// and metadata that describes it, because babeltrace2 aborts without it. Errors of reading go to
+/// `faults`, and the number of bytes read to `watch`. Returns the counts for each trace.
 ///
 /// # Errors
 /// A file cannot be read or written, or the version cannot express a field class.
@@ -40,7 +41,8 @@ pub fn copy(
     for (trace, metadata) in traces.iter().zip(metadata) {
         let folder = match traces {
             [_] => out.to_path_buf(),
-            _ => names.unused(out, trace.path.file_name().map(Path::new).unwrap_or(Path::new("trace"))),
+            _ => names
+                .unused(out, trace.path.file_name().map(Path::new).unwrap_or(Path::new("trace"))),
         };
         if folder != out {
             create_folder(&folder)?;
@@ -76,8 +78,8 @@ impl Names {
     }
 }
 
-/// Returns the metadata of a copy: that of the trace's file if it has this version and describes the copy, otherwise newly written
-/// metadata.
+/// Returns the metadata of a copy: that of the trace's file if it has this version and describes
+/// the copy, otherwise newly written metadata.
 fn metadata_of(trace: &Trace, version: Version) -> crate::Result<Vec<u8>> {
     if let Some(class) = packet_times::extended(trace.class()).filter(|_| !is_in_memory(trace)) {
         return emit(&class, version).map(String::into_bytes);
@@ -117,7 +119,12 @@ fn copy_trace(
     };
     let copy = |(stream, path): &(&Stream, PathBuf), teller: &_| {
         let class = trace.class().streams.get(stream.class).filter(|_| !is_in_memory(trace));
-        copy_stream(Reader::new(trace, stream).watched(watch), class.and_then(Times::from_class), path, teller)
+        copy_stream(
+            Reader::new(trace, stream).watched(watch),
+            class.and_then(Times::from_class),
+            path,
+            teller,
+        )
     };
     let copied = parallel::map_telling(&streams, parallel::cpus(), copy, hear);
     for stream in copied {
@@ -129,7 +136,8 @@ fn copy_trace(
     Ok(totals)
 }
 
-/// Copies one stream. Errors of reading are sent to `faults`. A stream in memory that has no packets has no file.
+/// Copies one stream. Errors of reading are sent to `faults`. A stream in memory that has no
+/// packets has no file.
 fn copy_stream(
     mut reader: Reader<'_>,
     times: Option<Times>,
@@ -156,8 +164,8 @@ fn copy_stream(
             }
             Next::Loss(loss) => totals.lose(loss),
             Next::Fault(fault) => {
-                // Events of a packet that cannot be decoded to its end are not in the copy of a file, so they are not
-                // counted.
+                // Events of a packet that cannot be decoded to its end are not in the copy of a
+                // file, so they are not counted.
                 if !in_memory {
                     (pending, events) = (None, 0);
                 }
@@ -242,7 +250,8 @@ impl Copier<'_> {
         file.seek(SeekFrom::Start(entry.offset)).map_err(crate::Error::io(from, "read"))?;
         let (mut rest, mut written) = (entry.size, 0);
         if let Some(times) = &self.times {
-            let mut head = vec![0; usize::try_from(packet.events_at.div_ceil(8).min(entry.size)).unwrap_or(0)];
+            let mut head =
+                vec![0; usize::try_from(packet.events_at.div_ceil(8).min(entry.size)).unwrap_or(0)];
             file.read_exact(&mut head).map_err(crate::Error::io(from, "read"))?;
             rest = rest.saturating_sub(head.len() as u64);
             let end = Some(entry.end).filter(|end| *end != u64::MAX);
@@ -258,7 +267,8 @@ impl Copier<'_> {
             written = head.len() as u64;
         }
         // Between regular files, the standard library lets the kernel copy.
-        let copied = std::io::copy(&mut file.take(rest), to).map_err(crate::Error::io(self.path, "write"))?;
+        let copied = std::io::copy(&mut file.take(rest), to)
+            .map_err(crate::Error::io(self.path, "write"))?;
         Ok(copied.saturating_add(written))
     }
 }

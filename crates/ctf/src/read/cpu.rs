@@ -5,8 +5,8 @@ use super::stream::{Next, Reader};
 use lastwords_trace::class::Scope;
 use lastwords_trace::visit::{NodeId, Visitor};
 
-/// Returns the packet context's field `cpu_id` of the stream's first packet; none if there is no such field, or its
-/// value is no CPU.
+/// Returns the packet context's field `cpu_id` of the stream's first packet; none if there is no
+/// such field, or its value is no CPU.
 #[must_use]
 pub fn cpu(trace: &Trace, stream: &Stream) -> Option<u32> {
     if let Some(memory) = &stream.memory {

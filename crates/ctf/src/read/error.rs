@@ -20,7 +20,8 @@ pub enum Error {
     Metadata {
         /// The file.
         path: PathBuf,
-        /// Line of CTF 1.8 metadata, or number of the fragment of CTF 2 metadata, both from 1; 0 if neither is known.
+        /// Line of CTF 1.8 metadata, or number of the fragment of CTF 2 metadata, both from 1; 0
+        /// if neither is known.
         line: u32,
         /// Description of the error.
         what: String,
@@ -41,7 +42,8 @@ pub enum Error {
         /// The error in the packet.
         source: Fault,
     },
-    /// A packet in memory does not follow its description, or could not contain everything that its source has.
+    /// A packet in memory does not follow its description, or could not contain everything that its
+    /// source has.
     SubBuffer {
         /// The stream's name.
         stream: String,
@@ -66,7 +68,9 @@ impl fmt::Display for Error {
         match self {
             Self::Io { path, source } => write!(f, "{}: {source}", path.display()),
             Self::Metadata { path, line: 0, what } => write!(f, "{}: {what}", path.display()),
-            Self::Metadata { path, line, what } => write!(f, "{}: line {line}: {what}", path.display()),
+            Self::Metadata { path, line, what } => {
+                write!(f, "{}: line {line}: {what}", path.display())
+            }
             Self::Schema { path, source } => write!(f, "{}: {source}", path.display()),
             Self::Packet { path, offset, source } => {
                 write!(f, "{}: packet at offset {offset:#x}: {source}", path.display())

@@ -1,4 +1,5 @@
-//! Trace folders: finds their metadata and their streams, and joins folders that are parts of one trace.
+//! Trace folders: finds their metadata and their streams, and joins folders that are parts of one
+//! trace.
 
 use super::error::Error;
 use super::index::{self, Entry};
@@ -26,17 +27,19 @@ pub struct Trace {
     pub program: Arc<Program>,
     /// The streams, in order of the path of their first file.
     pub streams: Vec<Stream>,
-    /// The recovered and lost amounts if they are known before the packets are read; otherwise the packets report
-    /// losses.
+    /// The recovered and lost amounts if they are known before the packets are read; otherwise the
+    /// packets report losses.
     pub account: Option<Account>,
-    /// The events were selected by CPU, name and time when the trace was made, so all of them are wanted.
+    /// The events were selected by CPU, name and time when the trace was made, so all of them are
+    /// wanted.
     pub is_selected: bool,
     /// The events accompany those of another trace, as a kernel's log does, and are not counted.
     pub is_beside: bool,
-    /// Number of parts of the files that could not be read when the folder was searched. Their events are missing.
+    /// Number of parts of the files that could not be read when the folder was searched. Their
+    /// events are missing.
     pub unread: u64,
-    /// The name that babeltrace2 gives the trace: its host, and the path of its folder below the opened folder, if it
-    /// is one folder.
+    /// The name that babeltrace2 gives the trace: its host, and the path of its folder below the
+    /// opened folder, if it is one folder.
     name: String,
 }
 
@@ -90,7 +93,10 @@ pub struct Memory {
 
 impl fmt::Debug for Memory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Memory").field("stream", &self.stream).field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("Memory")
+            .field("stream", &self.stream)
+            .field("name", &self.name)
+            .finish_non_exhaustive()
     }
 }
 
@@ -111,7 +117,8 @@ impl Stream {
 }
 
 impl Trace {
-    /// Makes a trace whose packets are in memory. `path` is the file in which that memory was found.
+    /// Makes a trace whose packets are in memory. `path` is the file in which that memory was
+    /// found.
     ///
     /// # Errors
     /// The class cannot be compiled to a decoder of packets.
@@ -122,7 +129,9 @@ impl Trace {
         account: Arc<dyn Told>,
     ) -> Result<Self, SchemaError> {
         let name = name(&class, Path::new(""));
-        let budget = Arc::new(Budget::for_input(streams.iter().map(Stream::bytes).fold(0, u64::saturating_add)));
+        let budget = Arc::new(Budget::for_input(
+            streams.iter().map(Stream::bytes).fold(0, u64::saturating_add),
+        ));
         let program = Arc::new(Program::new(class, &budget)?);
         Ok(Self {
             path,
@@ -148,14 +157,15 @@ impl Trace {
         self.program.class()
     }
 
-    /// Returns the name that babeltrace2 gives the trace: its host, and the path of its folder below the opened folder.
+    /// Returns the name that babeltrace2 gives the trace: its host, and the path of its folder
+    /// below the opened folder.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Both have one identity, and one of their metadata decodes the packets of both. `budget` pays a step for each event record class that
-    /// is compared.
+    /// Both have one identity, and one of their metadata decodes the packets of both. `budget` pays
+    /// a step for each event record class that is compared.
     ///
     /// # Errors
     /// The budget is spent.
@@ -168,10 +178,12 @@ impl Trace {
         Ok(are_parts(one, other))
     }
 
-    /// Takes in the streams of a part of the same trace ([`Trace::is_part`]); the larger metadata counts for both. A packet that both have is
-    /// read once.
+    /// Takes in the streams of a part of the same trace ([`Trace::is_part`]); the larger metadata
+    /// counts for both. A packet that both have is read once.
     pub fn unite(&mut self, mut other: Self) {
-        let ids = |trace: &Self| -> Vec<u64> { trace.class().streams.iter().map(|stream| stream.id).collect() };
+        let ids = |trace: &Self| -> Vec<u64> {
+            trace.class().streams.iter().map(|stream| stream.id).collect()
+        };
         if classes(other.class()) > classes(self.class()) {
             std::mem::swap(self, &mut other);
         }
@@ -179,10 +191,13 @@ impl Trace {
         let (into, from) = (ids(self), ids(&other));
         self.unread = self.unread.saturating_add(other.unread);
         for mut stream in other.streams {
-            let position = from.get(stream.class).and_then(|id| into.iter().position(|other| other == id));
+            let position =
+                from.get(stream.class).and_then(|id| into.iter().position(|other| other == id));
             let Some(class) = position else { continue };
             stream.class = class;
-            let same = |there: &&mut Stream| there.class == class && there.id.is_some() && there.id == stream.id;
+            let same = |there: &&mut Stream| {
+                there.class == class && there.id.is_some() && there.id == stream.id
+            };
             match self.streams.iter_mut().find(same) {
                 Some(there) => join(there, stream),
                 None => self.streams.push(stream),
@@ -207,7 +222,8 @@ pub struct OpenedFolder {
     pub faults: Vec<Error>,
 }
 
-/// Returns true if the folder, or a folder in it, has a file called `metadata` that begins as CTF metadata does.
+/// Returns true if the folder, or a folder in it, has a file called `metadata` that begins as CTF
+/// metadata does.
 #[must_use]
 pub fn is_trace(path: &Path) -> bool {
     folders(path).iter().any(|folder| begins_as_metadata(&folder.join("metadata")))
@@ -225,8 +241,8 @@ fn begins_as_metadata(path: &Path) -> bool {
     read.is_ok() && (packets || head.first() == Some(&0x1e) || begins_as_tsdl(&head))
 }
 
-/// Returns true if text is TSDL: it begins with the comment that names CTF, or, as some producers leave that out, with a block or a type
-/// after any comments.
+/// Returns true if text is TSDL: it begins with the comment that names CTF, or, as some producers
+/// leave that out, with a block or a type after any comments.
 fn begins_as_tsdl(text: &[u8]) -> bool {
     const BLOCKS: [&[u8]; 6] = [b"trace", b"env", b"clock", b"stream", b"event", b"callsite"];
     const TYPES: [&[u8]; 5] = [b"typealias", b"typedef", b"struct", b"enum", b"variant"];
@@ -240,15 +256,24 @@ fn begins_as_tsdl(text: &[u8]) -> bool {
         .or_else(|| Some((rest.strip_prefix(b"//")?, &b"\n"[..])))
     {
         let (inside, end) = comment;
-        let Some(at) = inside.windows(end.len()).position(|window| window == end) else { return false };
+        let Some(at) = inside.windows(end.len()).position(|window| window == end) else {
+            return false;
+        };
         rest = inside.get(at.saturating_add(end.len())..).unwrap_or_default().trim_ascii_start();
     }
     let follows = |word: &[u8]| rest.strip_prefix(word);
-    BLOCKS.iter().filter_map(|word| follows(word)).any(|rest| rest.trim_ascii_start().starts_with(b"{"))
-        || TYPES.iter().filter_map(|word| follows(word)).any(|rest| rest.first().is_some_and(u8::is_ascii_whitespace))
+    BLOCKS
+        .iter()
+        .filter_map(|word| follows(word))
+        .any(|rest| rest.trim_ascii_start().starts_with(b"{"))
+        || TYPES
+            .iter()
+            .filter_map(|word| follows(word))
+            .any(|rest| rest.first().is_some_and(u8::is_ascii_whitespace))
 }
 
-/// Opens all traces in a folder and the folders in it. `budget` pays for the fields of their metadata and for their packets.
+/// Opens all traces in a folder and the folders in it. `budget` pays for the fields of their
+/// metadata and for their packets.
 ///
 /// # Errors
 /// The folder cannot be read, or contains no trace.
@@ -257,7 +282,11 @@ pub fn open(path: &Path, budget: &Arc<Budget>) -> Result<OpenedFolder, Error> {
     let mut found = OpenedFolder::default();
     let folders = folders(path);
     if folders.is_empty() {
-        return Err(Error::metadata(&path.join("metadata"), 0, "there is no such file, nor one in a folder below"));
+        return Err(Error::metadata(
+            &path.join("metadata"),
+            0,
+            "there is no such file, nor one in a folder below",
+        ));
     }
     for folder in folders {
         match open_one(path, &folder, budget, &mut found.faults) {
@@ -286,7 +315,8 @@ pub fn open(path: &Path, budget: &Arc<Budget>) -> Result<OpenedFolder, Error> {
     Ok(found)
 }
 
-/// Returns the folders at and under `path` that have a file called `metadata`, in order of their paths.
+/// Returns the folders at and under `path` that have a file called `metadata`, in order of their
+/// paths.
 fn folders(path: &Path) -> Vec<PathBuf> {
     let mut folders = Vec::new();
     let mut left = vec![(path.to_path_buf(), 0)];
@@ -309,7 +339,12 @@ fn folders(path: &Path) -> Vec<PathBuf> {
     folders
 }
 
-fn open_one(root: &Path, folder: &Path, budget: &Arc<Budget>, faults: &mut Vec<Error>) -> Result<Trace, Error> {
+fn open_one(
+    root: &Path,
+    folder: &Path,
+    budget: &Arc<Budget>,
+    faults: &mut Vec<Error>,
+) -> Result<Trace, Error> {
     let (path, known) = (folder.join("metadata"), faults.len());
     budget.admit(std::fs::metadata(&path).map_or(0, |data| lastwords_bytes::stored(&data)));
     let class = metadata(&path)?;
@@ -335,10 +370,19 @@ fn open_one(root: &Path, folder: &Path, budget: &Arc<Budget>, faults: &mut Vec<E
             continue;
         }
         let packets = index.entries.into_iter().map(|entry| (0, entry)).collect();
-        let stream = Stream { class: first.class, id: first.stream, files: vec![file], packets, memory: None };
+        let stream = Stream {
+            class: first.class,
+            id: first.stream,
+            files: vec![file],
+            packets,
+            memory: None,
+        };
         // Files of one stream can only be ordered by the time of their first packet.
         let same = |other: &&mut Stream| {
-            other.class == stream.class && other.id.is_some() && other.id == stream.id && first.begin.is_some()
+            other.class == stream.class
+                && other.id.is_some()
+                && other.id == stream.id
+                && first.begin.is_some()
         };
         match streams.iter_mut().find(same) {
             Some(other) => join(other, stream),
@@ -361,9 +405,9 @@ fn open_one(root: &Path, folder: &Path, budget: &Arc<Budget>, faults: &mut Vec<E
     Ok(trace)
 }
 
-/// Returns the files that contain packets, in order of name: all regular files that are neither hidden, nor empty, nor
-/// the metadata. Anything else is reported to `faults`, because a stream's file may have been there before. A folder is
-/// not reported if it is the index or contains traces.
+/// Returns the files that contain packets, in order of name: all regular files that are neither
+/// hidden, nor empty, nor the metadata. Anything else is reported to `faults`, because a stream's
+/// file may have been there before. A folder is not reported if it is the index or contains traces.
 fn data_files(folder: &Path, faults: &mut Vec<Error>) -> Result<Vec<PathBuf>, Error> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(Error::io(folder))? {
@@ -373,7 +417,9 @@ fn data_files(folder: &Path, faults: &mut Vec<Error>) -> Result<Vec<PathBuf>, Er
             continue;
         }
         let path = entry.path();
-        match std::fs::metadata(&path).map(|data| (data.len(), data.is_dir(), irregular(data.file_type()))) {
+        match std::fs::metadata(&path)
+            .map(|data| (data.len(), data.is_dir(), irregular(data.file_type())))
+        {
             Ok((0, _, None)) => {}
             Ok((_, _, None)) => files.push(path),
             Ok((_, true, _)) if name == "index" || !folders(&path).is_empty() => {}
@@ -385,22 +431,26 @@ fn data_files(folder: &Path, faults: &mut Vec<Error>) -> Result<Vec<PathBuf>, Er
     Ok(files)
 }
 
-/// Merges the packets of `other` into those of `stream` by time. Snapshots overlap: a packet that two files contain is
-/// read once, from the file that contains more of it.
+/// Merges the packets of `other` into those of `stream` by time. Snapshots overlap: a packet that
+/// two files contain is read once, from the file that contains more of it.
 fn join(stream: &mut Stream, other: Stream) {
     let base = u32::try_from(stream.files.len()).unwrap_or(u32::MAX);
     stream.files.extend(other.files);
     // Positions of packets of `stream`, the first one last.
     let mut places: HashMap<Same, Vec<usize>> = HashMap::new();
     for (place, (_, entry)) in stream.packets.iter().enumerate().rev() {
-        Same::from_entry(entry).into_iter().flatten().for_each(|key| places.entry(key).or_default().push(place));
+        Same::from_entry(entry)
+            .into_iter()
+            .flatten()
+            .for_each(|key| places.entry(key).or_default().push(place));
     }
     let mut added = Vec::new();
     for (file, entry) in other.packets {
         let file = file.saturating_add(base);
         let first = |key: Same| {
             let places = places.get_mut(&key)?;
-            let is_taken = |place: &usize| stream.packets.get(*place).is_none_or(|(file, _)| *file >= base);
+            let is_taken =
+                |place: &usize| stream.packets.get(*place).is_none_or(|(file, _)| *file >= base);
             while places.last().is_some_and(is_taken) {
                 places.pop();
             }
@@ -408,7 +458,9 @@ fn join(stream: &mut Stream, other: Stream) {
         };
         let same = Same::from_entry(&entry).into_iter().flatten().filter_map(first).min();
         match same.and_then(|place| stream.packets.get_mut(place)) {
-            Some(same) if (same.1.end, same.1.size) < (entry.end, entry.size) => *same = (file, entry),
+            Some(same) if (same.1.end, same.1.size) < (entry.end, entry.size) => {
+                *same = (file, entry)
+            }
             Some(_) => {}
             None => added.push((file, entry)),
         }
@@ -416,20 +468,22 @@ fn join(stream: &mut Stream, other: Stream) {
     merge(&mut stream.packets, added);
 }
 
-/// Merges packets into others by time. Of packets that begin at one time, the added ones come first.
+/// Merges packets into others by time. Of packets that begin at one time, the added ones come
+/// first.
 fn merge(packets: &mut Vec<(u32, Entry)>, added: Vec<(u32, Entry)>) {
     let mut before = std::mem::take(packets).into_iter().peekable();
     for (file, entry) in added {
-        packets.extend(std::iter::from_fn(|| before.next_if(|(_, there)| there.begin < entry.begin)));
+        packets
+            .extend(std::iter::from_fn(|| before.next_if(|(_, there)| there.begin < entry.begin)));
         packets.push((file, entry));
     }
     packets.extend(before);
 }
 
-/// A key to find the same packet in two files of one stream. Two entries are of the same packet if they have a key in
-/// common; one file may contain more of the packet than the other. The packets begin at the same time and have the same
-/// sequence number. Without sequence numbers they are the same if their times overlap, because the times of different
-/// packets never overlap.
+/// A key to find the same packet in two files of one stream. Two entries are of the same packet if
+/// they have a key in common; one file may contain more of the packet than the other. The packets
+/// begin at the same time and have the same sequence number. Without sequence numbers they are the
+/// same if their times overlap, because the times of different packets never overlap.
 #[derive(Debug, PartialEq, Eq, Hash)]
 enum Same {
     Numbered { begin: u64, sequence: u64 },
@@ -444,14 +498,18 @@ impl Same {
             Some(sequence) => [Some(Self::Numbered { begin, sequence }), None],
             None => {
                 let lasts = begin < end && end != u64::MAX;
-                [lasts.then_some(Self::Overlapping { begin }), Some(Self::Alike { begin, end, size })]
+                [
+                    lasts.then_some(Self::Overlapping { begin }),
+                    Some(Self::Alike { begin, end, size }),
+                ]
             }
         }
     }
 }
 
-/// Returns true if two metadata of one identity belong to one trace: the one with more classes must decode the packets
-/// of the other in the same way. Traces with the same UUID but other classes stay separate.
+/// Returns true if two metadata of one identity belong to one trace: the one with more classes must
+/// decode the packets of the other in the same way. Traces with the same UUID but other classes
+/// stay separate.
 fn are_parts(one: &TraceClass, other: &TraceClass) -> bool {
     let (larger, smaller) = if classes(other) > classes(one) { (other, one) } else { (one, other) };
     one.header == other.header
@@ -466,12 +524,19 @@ fn classes(class: &TraceClass) -> usize {
     class.streams.iter().map(|stream| stream.events.len().saturating_add(1)).sum()
 }
 
-/// Returns true if the stream class `there` of `larger` decodes the packets of the stream class `stream` of `smaller`,
-/// and gives the same times.
-fn decodes(larger: &TraceClass, there: &StreamClass, smaller: &TraceClass, stream: &StreamClass) -> bool {
+/// Returns true if the stream class `there` of `larger` decodes the packets of the stream class
+/// `stream` of `smaller`, and gives the same times.
+fn decodes(
+    larger: &TraceClass,
+    there: &StreamClass,
+    smaller: &TraceClass,
+    stream: &StreamClass,
+) -> bool {
     let time = |class: &TraceClass, stream: &StreamClass| {
         let clock = stream.clock.and_then(|at| class.clocks.get(at));
-        clock.map(|clock| (clock.frequency, clock.offset_seconds, clock.offset_cycles, clock.origin.clone()))
+        clock.map(|clock| {
+            (clock.frequency, clock.offset_seconds, clock.offset_cycles, clock.origin.clone())
+        })
     };
     let alike = time(larger, there) == time(smaller, stream)
         && there.packet_context == stream.packet_context
@@ -495,7 +560,9 @@ mod tests {
     use super::*;
 
     fn stream(packets: &[(u64, u64, u64, Option<u64>)]) -> Stream {
-        let entry = |&(begin, end, size, sequence)| (0, Entry { offset: begin, size, begin, end, sequence });
+        let entry = |&(begin, end, size, sequence)| {
+            (0, Entry { offset: begin, size, begin, end, sequence })
+        };
         Stream {
             class: 0,
             id: Some(1),
@@ -506,7 +573,10 @@ mod tests {
     }
 
     /// Returns for each packet the file that it is read from, and its end.
-    fn joined(one: &[(u64, u64, u64, Option<u64>)], other: &[(u64, u64, u64, Option<u64>)]) -> Vec<(u32, u64)> {
+    fn joined(
+        one: &[(u64, u64, u64, Option<u64>)],
+        other: &[(u64, u64, u64, Option<u64>)],
+    ) -> Vec<(u32, u64)> {
         let mut into = stream(one);
         join(&mut into, stream(other));
         into.packets.iter().map(|(file, entry)| (*file, entry.end)).collect()
@@ -518,20 +588,22 @@ mod tests {
         let (before, after) = ((10, 19, 4096, Some(0)), (30, 39, 4096, Some(2)));
         assert_eq!(joined(&[before, early], &[late, after]), [(0, 19), (1, 29), (1, 39)]);
         assert_eq!(joined(&[late, after], &[before, early]), [(1, 19), (0, 29), (0, 39)]);
-        // Of two entries with the same end, the larger is used. An entry without an end does not count as shorter.
+        // Of two entries with the same end, the larger is used. An entry without an end does not
+        // count as shorter.
         assert_eq!(joined(&[(20, 24, 4096, Some(1))], &[(20, 24, 8192, Some(1))]), [(1, 24)]);
         // Without sequence numbers, the times must overlap.
         assert_eq!(joined(&[(10, 14, 4096, None)], &[(10, 19, 8192, None)]), [(1, 19)]);
         assert_eq!(joined(&[(10, 14, 4096, None)], &[(10, 14, 4096, None)]), [(0, 14)]);
     }
 
-    /// Joins 200,000 packets of no duration in two files, all at one time or each at its own. A linear search for each
-    /// packet would take minutes.
+    /// Joins 200,000 packets of no duration in two files, all at one time or each at its own. A
+    /// linear search for each packet would take minutes.
     #[test]
     fn many_packets_are_joined() {
         for step in [0, 1] {
             let packets: Vec<_> = (0..100_000).map(|n| (step * n, step * n, 8, None)).collect();
-            let others: Vec<_> = packets.iter().map(|packet| (packet.0, packet.1, 16, None)).collect();
+            let others: Vec<_> =
+                packets.iter().map(|packet| (packet.0, packet.1, 16, None)).collect();
             assert_eq!(joined(&packets, &others).len(), 200_000);
             assert_eq!(joined(&packets, &packets).len(), 100_000);
         }
@@ -539,8 +611,8 @@ mod tests {
 
     #[test]
     fn packets_that_begin_alike_and_are_not_the_same_stay() {
-        // These packets are different: another sequence number; a packet of no duration before one that begins at its
-        // end; two packets of one file.
+        // These packets are different: another sequence number; a packet of no duration before one
+        // that begins at its end; two packets of one file.
         assert_eq!(joined(&[(10, 14, 4096, Some(1))], &[(10, 19, 4096, Some(2))]).len(), 2);
         assert_eq!(joined(&[(10, 10, 4096, None)], &[(10, 19, 4096, None)]).len(), 2);
         let unknown = (u64::MAX, u64::MAX, 64, None);

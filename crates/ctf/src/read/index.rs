@@ -71,7 +71,10 @@ pub(super) fn of_file(path: &Path, program: &Program, budget: &Budget) -> Result
     let mut index = Index { entries: Vec::new(), first: None, fault: None };
     let mut offset = 0;
     while offset < size {
-        match scan.entry(offset).and_then(|found| spend(budget, 1).map_err(Error::io(path)).map(|()| found)) {
+        match scan
+            .entry(offset)
+            .and_then(|found| spend(budget, 1).map_err(Error::io(path)).map(|()| found))
+        {
             Ok((packet, entry)) => {
                 index.first.get_or_insert(packet);
                 index.entries.push(entry);
@@ -96,7 +99,10 @@ pub(super) fn begins_with_magic(path: &Path) -> bool {
     let mut first = [0; 4];
     let read = File::open(path).and_then(|file| file.read_exact_at(&mut first, 0));
     let magic = crate::program::MAGIC;
-    read.is_ok() && [u32::from_le_bytes(first), u32::from_be_bytes(first)].iter().any(|word| u64::from(*word) == magic)
+    read.is_ok()
+        && [u32::from_le_bytes(first), u32::from_be_bytes(first)]
+            .iter()
+            .any(|word| u64::from(*word) == magic)
 }
 
 struct Scan<'a> {
@@ -113,7 +119,8 @@ impl Scan<'_> {
         let left = self.size.saturating_sub(offset);
         let size = packet.total.map_or(left, |bits| bits / 8);
         if size > left || size == 0 {
-            let fault = Fault { at: 0, value: size.saturating_mul(8), expected: Expected::FitsFile };
+            let fault =
+                Fault { at: 0, value: size.saturating_mul(8), expected: Expected::FitsFile };
             return Err(Error::Packet { path: self.path.to_path_buf(), offset, source: fault });
         }
         let begin = packet.begin.unwrap_or(u64::MAX);
@@ -132,15 +139,24 @@ impl Scan<'_> {
                 Err(fault) if fault.is_short() && length < left && wanted < MAX_HEAD => {
                     wanted = wanted.saturating_mul(8)
                 }
-                Err(source) => return Err(Error::Packet { path: self.path.to_path_buf(), offset, source }),
+                Err(source) => {
+                    return Err(Error::Packet { path: self.path.to_path_buf(), offset, source });
+                }
                 Ok(packet) => return Ok(packet),
             }
         }
     }
 }
 
-/// Fills `bytes` with `length` bytes from an offset; with fewer if the file was truncated meanwhile.
-pub(super) fn read_at(file: &File, path: &Path, offset: u64, length: usize, bytes: &mut Vec<u8>) -> Result<(), Error> {
+/// Fills `bytes` with `length` bytes from an offset; with fewer if the file was truncated
+/// meanwhile.
+pub(super) fn read_at(
+    file: &File,
+    path: &Path,
+    offset: u64,
+    length: usize,
+    bytes: &mut Vec<u8>,
+) -> Result<(), Error> {
     bytes.resize(length, 0);
     let mut done = 0;
     while let Some(rest) = bytes.get_mut(done..).filter(|rest| !rest.is_empty()) {
@@ -159,7 +175,8 @@ pub(super) fn read_at(file: &File, path: &Path, offset: u64, length: usize, byte
 const FOLDER: &str = "index";
 const ENDING: &str = ".idx";
 
-/// Returns the stream files that are missing in a folder, or are empty, while an index file has packets of them.
+/// Returns the stream files that are missing in a folder, or are empty, while an index file has
+/// packets of them.
 pub(super) fn missing_files(folder: &Path, budget: &Budget) -> Vec<Error> {
     let Ok(entries) = std::fs::read_dir(folder.join(FOLDER)) else { return Vec::new() };
     let mut names: Vec<_> = entries.flatten().map(|entry| entry.file_name()).collect();
@@ -186,13 +203,16 @@ pub(super) fn path_of(path: &Path) -> Option<PathBuf> {
     Some(path.parent()?.join(FOLDER).join(name))
 }
 
-/// Returns the entries of the file `index/NAME.idx`; none if there is no such file, or it cannot be read.
+/// Returns the entries of the file `index/NAME.idx`; none if there is no such file, or it cannot be
+/// read.
 fn index_file(path: &Path, budget: &Budget) -> Option<Vec<Entry>> {
     let index = path_of(path)?;
     let length = std::fs::metadata(&index).ok().filter(std::fs::Metadata::is_file)?.len();
     spend(budget, length.div_ceil(ENTRY as u64)).ok()?;
     let bytes = std::fs::read(index).ok()?;
-    let word = |at: usize| bytes.get(at..).and_then(|rest| rest.first_chunk::<4>()).map(|raw| u32::from_be_bytes(*raw));
+    let word = |at: usize| {
+        bytes.get(at..).and_then(|rest| rest.first_chunk::<4>()).map(|raw| u32::from_be_bytes(*raw))
+    };
     let long = |bytes: &[u8], at: usize| {
         bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()).map(|raw| u64::from_be_bytes(*raw))
     };
@@ -205,9 +225,15 @@ fn index_file(path: &Path, budget: &Budget) -> Option<Vec<Entry>> {
     for raw in body.chunks_exact(length) {
         let bits = long(raw, 8)?;
         let sequence = if word(8)? >= 1 { long(raw, 64) } else { None };
-        let entry =
-            Entry { offset: long(raw, 0)?, size: bits / 8, begin: long(raw, 24)?, end: long(raw, 32)?, sequence };
-        let ordered = entries.last().is_none_or(|last| entry.offset >= last.offset.saturating_add(last.size));
+        let entry = Entry {
+            offset: long(raw, 0)?,
+            size: bits / 8,
+            begin: long(raw, 24)?,
+            end: long(raw, 32)?,
+            sequence,
+        };
+        let ordered =
+            entries.last().is_none_or(|last| entry.offset >= last.offset.saturating_add(last.size));
         if !bits.is_multiple_of(8) || bits == 0 || !ordered || entry.end < entry.begin {
             return None;
         }

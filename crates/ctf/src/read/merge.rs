@@ -1,7 +1,7 @@
 //! Merges the events of several streams and traces in order of time.
 //!
-//! Events with the same time come in the order of babeltrace2's muxer: by the trace's identity, then by the ids of
-//! stream class and stream.
+//! Events with the same time come in the order of babeltrace2's muxer: by the trace's identity,
+//! then by the ids of stream class and stream.
 
 use super::error::Error;
 use super::folder::Trace;
@@ -40,8 +40,8 @@ impl Due {
 
 /// Receives the merged events.
 pub trait Sink {
-    /// Takes an event, which is in the reader's window, and returns false to stop. The reader may have advanced past
-    /// later events, which are all of simple forms.
+    /// Takes an event, which is in the reader's window, and returns false to stop. The reader may
+    /// have advanced past later events, which are all of simple forms.
     fn event(&mut self, stream: usize, reader: &mut Reader<'_>, event: &Due) -> bool;
     /// Takes the begin of a packet.
     fn packet(&mut self, stream: usize, reader: &mut Reader<'_>);
@@ -51,8 +51,8 @@ pub trait Sink {
     fn fault(&mut self, stream: usize, fault: Error);
 }
 
-/// Returns readers of all streams of some traces, each with the position of its trace, in the order in which events of
-/// the same time are merged.
+/// Returns readers of all streams of some traces, each with the position of its trace, in the order
+/// in which events of the same time are merged.
 #[must_use]
 pub fn readers(traces: &[Trace]) -> Vec<(usize, Reader<'_>)> {
     let mut readers = Vec::new();
@@ -69,7 +69,8 @@ pub fn readers(traces: &[Trace]) -> Vec<(usize, Reader<'_>)> {
             // A value that is present sorts before one that is absent.
             let first = |part: Option<&str>| (part.is_none(), part.map(str::to_owned));
             let namespace = first(identity.namespace.as_deref());
-            let key = (namespace, trace.name().to_owned(), first(identity.uid.as_deref()), class, id);
+            let key =
+                (namespace, trace.name().to_owned(), first(identity.uid.as_deref()), class, id);
             readers.push((key, position, Reader::new(trace, stream)));
         }
     }
@@ -77,8 +78,8 @@ pub fn readers(traces: &[Trace]) -> Vec<(usize, Reader<'_>)> {
     readers.into_iter().map(|(_, position, reader)| (position, reader)).collect()
 }
 
-/// Largest number of events of a stream that are read before they are due, so that the merge does not switch streams
-/// for each event.
+/// Largest number of events of a stream that are read before they are due, so that the merge does
+/// not switch streams for each event.
 const AHEAD: usize = 32;
 
 /// The progress of one stream.
@@ -97,18 +98,24 @@ struct Head {
 /// The order of one stream's events among those of the others.
 #[derive(Clone, Copy)]
 struct Order {
-    /// Largest key so far. An event whose clock goes back gets this key, so it does not come before earlier events of
-    /// its stream.
+    /// Largest key so far. An event whose clock goes back gets this key, so it does not come
+    /// before earlier events of its stream.
     floor: i64,
     /// The order is that of the clock's ticks, which distinguish more events than nanoseconds do.
     by_ticks: bool,
 }
 
 impl Order {
-    /// Adds an event with its key to `events`. An event whose time does not fit 64 bits goes to `untimed` instead, if
-    /// none is there.
+    /// Adds an event with its key to `events`. An event whose time does not fit 64 bits goes to
+    /// `untimed` instead, if none is there.
     #[inline(always)]
-    fn push(&mut self, event: Event, nanoseconds: Option<i64>, events: &mut Vec<Due>, untimed: &mut Option<Event>) {
+    fn push(
+        &mut self,
+        event: Event,
+        nanoseconds: Option<i64>,
+        events: &mut Vec<Due>,
+        untimed: &mut Option<Event>,
+    ) {
         let place = match nanoseconds {
             Some(nanoseconds) if !is_time(&nanoseconds) => {
                 untimed.get_or_insert(event);
@@ -147,7 +154,9 @@ impl Head {
         self.events.clear();
         self.next = 0;
         let mut order = self.order;
-        reader.ahead(AHEAD, |event, nanoseconds| order.push(event, nanoseconds, &mut self.events, &mut self.untimed));
+        reader.ahead(AHEAD, |event, nanoseconds| {
+            order.push(event, nanoseconds, &mut self.events, &mut self.untimed)
+        });
         self.order = order;
         self.report_untimed(stream, reader, sink);
         while self.events.is_empty() {
@@ -159,7 +168,8 @@ impl Head {
                 }
                 Next::Packet => {
                     let begin = reader.packet().and_then(|packet| packet.begin);
-                    let begin = begin.and_then(|begin| begin_of(reader, begin, self.order.by_ticks));
+                    let begin =
+                        begin.and_then(|begin| begin_of(reader, begin, self.order.by_ticks));
                     self.order.floor = self.order.floor.max(begin.unwrap_or(i64::MIN));
                     sink.packet(stream, reader);
                 }
@@ -172,11 +182,23 @@ impl Head {
 
     /// Reports an event that has no time and is left out, once for each packet.
     #[inline]
-    fn report_untimed<S: Sink + ?Sized>(&mut self, stream: usize, reader: &Reader<'_>, sink: &mut S) {
+    fn report_untimed<S: Sink + ?Sized>(
+        &mut self,
+        stream: usize,
+        reader: &Reader<'_>,
+        sink: &mut S,
+    ) {
         let Some(event) = self.untimed.take() else { return };
         let place = reader.place().map(|(number, entry)| (number, entry.offset));
         if place.is_none() || std::mem::replace(&mut self.reported_in, place) != place {
-            sink.fault(stream, reader.wrong(Fault { at: event.body, value: event.clock, expected: Expected::Time }));
+            sink.fault(
+                stream,
+                reader.wrong(Fault {
+                    at: event.body,
+                    value: event.clock,
+                    expected: Expected::Time,
+                }),
+            );
         }
     }
 }
@@ -192,10 +214,13 @@ pub(super) fn ticks(clock: u64) -> i64 {
     i64::try_from(clock).unwrap_or(i64::MAX)
 }
 
-/// Returns true if all streams have one clock, and its times are exact. The order is then that of the clock's ticks.
+/// Returns true if all streams have one clock, and its times are exact. The order is then that of
+/// the clock's ticks.
 pub(super) fn have_one_clock(readers: &[(usize, Reader<'_>)]) -> bool {
     let mut clocks = readers.iter().map(|(_, reader)| {
-        reader.exact_clock().map(|clock| (clock.frequency, clock.offset_seconds, clock.offset_cycles, &clock.origin))
+        reader.exact_clock().map(|clock| {
+            (clock.frequency, clock.offset_seconds, clock.offset_cycles, &clock.origin)
+        })
     });
     clocks.next().flatten().is_some_and(|first| clocks.all(|clock| clock == Some(first)))
 }
@@ -214,10 +239,14 @@ pub fn run<S: Sink + ?Sized>(readers: &mut [(usize, Reader<'_>)], sink: &mut S) 
     for (stream, ((_, reader), head)) in readers.iter_mut().zip(&mut heads).enumerate() {
         head.read(stream, reader, sink);
     }
-    let firsts: Vec<Option<i64>> = heads.iter().map(|head| head.due().map(|due| due.place)).collect();
+    let firsts: Vec<Option<i64>> =
+        heads.iter().map(|head| head.due().map(|due| due.place)).collect();
     let mut tournament = Tournament::new(&firsts);
     while let Some(stream) = tournament.first() {
-        let (Some((_, reader)), Some(head)) = (readers.get_mut(stream), heads.get_mut(stream)) else { break };
+        let (Some((_, reader)), Some(head)) = (readers.get_mut(stream), heads.get_mut(stream))
+        else {
+            break;
+        };
         if let Some(due) = head.due()
             && !sink.event(stream, reader, due)
         {

@@ -1,10 +1,11 @@
 //! Readers of traces: folders, index files, packets.
 //!
-//! [`open`] opens a folder once: it compiles the metadata and finds the packets. [`Reader`] then reads the events of
-//! one stream, with a window of one packet in memory. [`run`] reads the events of all streams in order of time.
+//! [`open`] opens a folder once: it compiles the metadata and finds the packets. [`Reader`] then
+//! reads the events of one stream, with a window of one packet in memory. [`run`] reads the events
+//! of all streams in order of time.
 //!
-//! If something cannot be read, the rest of its packet is skipped and the error is reported with its position. All
-//! other packets are read.
+//! If something cannot be read, the rest of its packet is skipped and the error is reported with
+//! its position. All other packets are read.
 
 mod copy;
 mod cpu;

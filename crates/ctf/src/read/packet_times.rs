@@ -1,12 +1,15 @@
-//! Gives packets of a copy the time at which they begin. babeltrace2 2.1 aborts if a stream has a clock and its packets have no such time.
+//! Gives packets of a copy the time at which they begin. babeltrace2 2.1 aborts if a stream has a
+//! clock and its packets have no such time.
 //!
-//! The time is a new first field of the packet context. Behind it is padding, if needed, so that the rest of the packet moves by a multiple of the
-//! largest alignment in the stream: each other field keeps its bytes. Lengths in the context grow by as much. Readers show the padding as
+//! The time is a new first field of the packet context. Behind it is padding, if needed, so that
+//! the rest of the packet moves by a multiple of the largest alignment in the stream: each other
+//! field keeps its bytes. Lengths in the context grow by as much. Readers show the padding as
 //! a field; only streams with alignments of more than 64 bits have it.
 
 use lastwords_bytes::ByteOrder;
 use lastwords_trace::class::{
-    Array, Attributes, Bits, Field, FieldClass, Integer, Length, Role, StreamClass, Struct, TraceClass,
+    Array, Attributes, Bits, Field, FieldClass, Integer, Length, Role, StreamClass, Struct,
+    TraceClass,
 };
 
 /// Size of the time, in bits.
@@ -20,15 +23,18 @@ pub(super) struct Times {
 }
 
 impl Times {
-    /// Returns how packets of a stream class get their times; none if they have times, or need none because the stream has no clock.
+    /// Returns how packets of a stream class get their times; none if they have times, or need none
+    /// because the stream has no clock.
     pub(super) fn from_class(class: &StreamClass) -> Option<Self> {
         class.clock?;
         let context = class.packet_context.clone().unwrap_or_default();
         if context.fields.iter().any(|field| has_clock(&field.class)) {
             return None;
         }
-        let events = class.events.iter().flat_map(|event| [&event.specific_context, &event.payload]);
-        let roots = [&class.event_header, &class.common_context].into_iter().chain(events).flatten();
+        let events =
+            class.events.iter().flat_map(|event| [&event.specific_context, &event.payload]);
+        let roots =
+            [&class.event_header, &class.common_context].into_iter().chain(events).flatten();
         let shift = roots.map(widest_of).fold(widest_of(&context).max(TIME), u64::max);
         Some(Self { context, shift })
     }
@@ -48,17 +54,25 @@ impl Times {
         time.roles.push(Role::Clock);
         let mut fields = vec![field("timestamp_begin", FieldClass::Integer(time))];
         if self.shift > TIME {
-            let element = FieldClass::Integer(Integer::new(Bits::bytes(1, ByteOrder::Little), false, 16));
+            let element =
+                FieldClass::Integer(Integer::new(Bits::bytes(1, ByteOrder::Little), false, 16));
             let length = Length::Fixed(self.shift.saturating_sub(TIME) / 8);
-            let array = Array { length, element, alignment: 0, is_uuid: false, attributes: Attributes::default() };
+            let array = Array {
+                length,
+                element,
+                alignment: 0,
+                is_uuid: false,
+                attributes: Attributes::default(),
+            };
             fields.push(field("padding", FieldClass::Array(Box::new(array))));
         }
         context.fields.splice(0..0, fields);
     }
 
-    /// Inserts the time into the first bytes of a packet, which have its header and context whole; `header_end` is the end of the packet
-    /// header, in bits. Returns none if that cannot be done: the context begins inside a byte, or a length is no integer of whole bytes
-    /// before all fields of variable size, or becomes too large.
+    /// Inserts the time into the first bytes of a packet, which have its header and context whole;
+    /// `header_end` is the end of the packet header, in bits. Returns none if that cannot be done:
+    /// the context begins inside a byte, or a length is no integer of whole bytes before all fields
+    /// of variable size, or becomes too large.
     pub(super) fn insert(&self, head: &[u8], header_end: u64, begin: u64) -> Option<Vec<u8>> {
         let at = header_end.checked_next_multiple_of(self.context.alignment())?;
         let place = usize::try_from(at / 8).ok().filter(|_| at.is_multiple_of(8))?;
@@ -76,7 +90,8 @@ impl Times {
     }
 }
 
-/// Returns the trace class of the copy, if packets of a stream class get times; none if all have them.
+/// Returns the trace class of the copy, if packets of a stream class get times; none if all have
+/// them.
 pub(super) fn extended(class: &TraceClass) -> Option<TraceClass> {
     let times: Vec<Option<Times>> = class.streams.iter().map(Times::from_class).collect();
     times.iter().any(Option::is_some).then(|| {
@@ -114,7 +129,8 @@ struct Lengths {
 }
 
 impl Lengths {
-    /// Walks the members. Returns none if the position of a length is not known, or it has no whole bytes.
+    /// Walks the members. Returns none if the position of a length is not known, or it has no whole
+    /// bytes.
     fn structure(&mut self, of: &Struct) -> Option<()> {
         self.align(of.alignment());
         of.fields.iter().try_for_each(|field| self.field(&field.class))
@@ -163,7 +179,8 @@ fn size(class: &FieldClass) -> Option<u64> {
         FieldClass::Float(float) => Some(u64::from(float.bits.length)),
         FieldClass::Array(array) => match array.length {
             Length::Fixed(count) => {
-                let element = size(&array.element)?.checked_next_multiple_of(array.element.alignment())?;
+                let element =
+                    size(&array.element)?.checked_next_multiple_of(array.element.alignment())?;
                 count.checked_mul(element)
             }
             Length::Of(_) => None,
@@ -190,7 +207,9 @@ fn widest(class: &FieldClass) -> u64 {
         FieldClass::Struct(of) => widest_of(of),
         FieldClass::Array(array) => class.alignment().max(widest(&array.element)),
         FieldClass::Optional(optional) => widest(&optional.class),
-        FieldClass::Variant(variant) => variant.options.iter().map(|option| widest(&option.class)).fold(1, u64::max),
+        FieldClass::Variant(variant) => {
+            variant.options.iter().map(|option| widest(&option.class)).fold(1, u64::max)
+        }
         _ => class.alignment(),
     }
 }

@@ -1,5 +1,5 @@
-//! Finds the stream files that a folder of LTTng lacks. Each channel has a file for every CPU, also for one without events; so the files
-//! that are there show which are missing.
+//! Finds the stream files that a folder of LTTng lacks. Each channel has a file for every CPU, also
+//! for one without events; so the files that are there show which are missing.
 
 use super::cpu::cpu;
 use super::error::Error;
@@ -17,7 +17,9 @@ pub(super) fn missing_files(trace: &Trace) -> Vec<Error> {
     }
     let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
     let mut channels: BTreeMap<String, BTreeSet<u32>> = BTreeMap::new();
-    for (channel, cpu) in names.filter(|name| !name.starts_with('.')).filter_map(|name| of_cpu(&name)) {
+    for (channel, cpu) in
+        names.filter(|name| !name.starts_with('.')).filter_map(|name| of_cpu(&name))
+    {
         channels.entry(channel).or_default().insert(cpu);
     }
     let all: BTreeSet<u32> = channels.values().flatten().copied().collect();
@@ -32,13 +34,15 @@ pub(super) fn missing_files(trace: &Trace) -> Vec<Error> {
     }
     let (described, found) = (trace.class().streams.len(), channels.len());
     if (1..described).contains(&found) {
-        let what = format!("the metadata describe {described} channels, and there are files of {found}");
+        let what =
+            format!("the metadata describe {described} channels, and there are files of {found}");
         missing.push(Error::io(&trace.path)(IoError::other(what)));
     }
     missing
 }
 
-/// Returns true if the name of a stream's file has the CPU that its packets have. Files that were rotated have a number of another kind.
+/// Returns true if the name of a stream's file has the CPU that its packets have. Files that were
+/// rotated have a number of another kind.
 fn is_of_cpu(trace: &Trace, stream: &super::folder::Stream) -> bool {
     let [file] = stream.files.as_slice() else { return false };
     let name = file.file_name().and_then(|name| name.to_str()).and_then(of_cpu);

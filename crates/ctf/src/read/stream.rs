@@ -17,8 +17,8 @@ use std::sync::Arc;
 const WINDOW: usize = 256 << 10;
 /// Largest size of an event, in bytes.
 const MAX_EVENT: usize = 64 << 20;
-/// A window of at least this many bytes that are all zero may be a hole of the file: a small file can have terabytes of
-/// holes.
+/// A window of at least this many bytes that are all zero may be a hole of the file: a small file
+/// can have terabytes of holes.
 const HOLE: usize = 1 << 12;
 /// Bytes of the budget that each byte of such a window takes.
 const COST: u64 = 16;
@@ -63,23 +63,26 @@ impl Clocks {
     }
 }
 
-/// A function that receives numbers of bytes as streams are read, from any thread. For a stream that is read to its
-/// end, they add up to the sizes of its packets.
+/// A function that receives numbers of bytes as streams are read, from any thread. For a stream
+/// that is read to its end, they add up to the sizes of its packets.
 pub type Watch<'w> = &'w (dyn Fn(u64) + Sync);
 
 /// For callers that do not show progress.
 pub fn unwatched(_: u64) {}
 
-/// Returns true if the nanoseconds are a time. The least and the greatest number stand for times that do not fit 64
-/// bits.
+/// Returns true if the nanoseconds are a time. The least and the greatest number stand for times
+/// that do not fit 64 bits.
 #[inline]
 pub(super) fn is_time(nanoseconds: &i64) -> bool {
     !matches!(*nanoseconds, i64::MIN | i64::MAX)
 }
 
-/// Returns a buffer that no caller holds and makes it the window `bytes`. Windows that a caller still holds are kept in
-/// `old`, the oldest first, because the oldest is the first to be released.
-fn free<'a>(bytes: &'a mut Arc<Vec<u8>>, old: &mut VecDeque<Arc<Vec<u8>>>) -> Option<&'a mut Vec<u8>> {
+/// Returns a buffer that no caller holds and makes it the window `bytes`. Windows that a caller
+/// still holds are kept in `old`, the oldest first, because the oldest is the first to be released.
+fn free<'a>(
+    bytes: &'a mut Arc<Vec<u8>>,
+    old: &mut VecDeque<Arc<Vec<u8>>>,
+) -> Option<&'a mut Vec<u8>> {
     if Arc::get_mut(bytes).is_none() {
         let is_free = old.front_mut().is_some_and(|oldest| Arc::get_mut(oldest).is_some());
         let next = if is_free { old.pop_front() } else { None };
@@ -167,7 +170,8 @@ impl<'t> Reader<'t> {
     #[must_use]
     pub fn rounded(mut self, rounding: Rounding) -> Self {
         let class = self.program.class();
-        let clock = class.streams.get(self.stream.class).and_then(|stream| class.clocks.get(stream.clock?));
+        let clock =
+            class.streams.get(self.stream.class).and_then(|stream| class.clocks.get(stream.clock?));
         self.clock = clock.map(|clock| Converter::new(&clock.to_clock(), rounding));
         self.rounding = rounding;
         self
@@ -198,15 +202,15 @@ impl<'t> Reader<'t> {
         &self.program
     }
 
-    /// Converts a clock reading to nanoseconds from the clock's origin; none if the stream has no clock, or the time
-    /// does not fit 64 bits.
+    /// Converts a clock reading to nanoseconds from the clock's origin; none if the stream has no
+    /// clock, or the time does not fit 64 bits.
     #[inline]
     pub fn nanoseconds(&mut self, clock: u64) -> Option<i64> {
         self.time(clock).filter(is_time)
     }
 
-    /// Converts a clock reading like [`Self::nanoseconds`]. If the time does not fit 64 bits, the result is a number
-    /// for which [`is_time`] is false.
+    /// Converts a clock reading like [`Self::nanoseconds`]. If the time does not fit 64 bits, the
+    /// result is a number for which [`is_time`] is false.
     #[inline]
     pub(super) fn time(&mut self, clock: u64) -> Option<i64> {
         self.clock.as_mut().map(|converter| converter.nanoseconds(clock))
@@ -214,7 +218,8 @@ impl<'t> Reader<'t> {
 
     /// Makes an error about the current packet.
     pub(super) fn wrong(&self, source: Fault) -> Error {
-        let (number, offset) = self.place().map_or((0, 0), |(number, entry)| (number, entry.offset));
+        let (number, offset) =
+            self.place().map_or((0, 0), |(number, entry)| (number, entry.offset));
         self.fault(number, offset, source)
     }
 
@@ -233,8 +238,8 @@ impl<'t> Reader<'t> {
         self.stream.packets.get(self.next_packet.checked_sub(1)?).copied()
     }
 
-    /// Returns the bytes in memory, the position of the first of them in the packet (bytes), and the end of the content
-    /// (bits).
+    /// Returns the bytes in memory, the position of the first of them in the packet (bytes), and
+    /// the end of the content (bits).
     #[must_use]
     pub fn window(&self) -> (Arc<Vec<u8>>, u64, u64) {
         (Arc::clone(&self.bytes), self.base, self.content_end)
@@ -250,52 +255,60 @@ impl<'t> Reader<'t> {
     /// Returns the bytes in memory, and the program and decoder for them.
     #[inline]
     pub fn parts(&mut self) -> (&Program, &mut Decoder, PacketPart<'_>) {
-        let part = PacketPart { bytes: &self.bytes, base: self.base, content_end: self.content_end };
+        let part =
+            PacketPart { bytes: &self.bytes, base: self.base, content_end: self.content_end };
         (&self.program, &mut self.decoder, part)
     }
 
-    /// Passes up to `most` of the next events to `take`, with their times. Stops at the first event that has no simple
-    /// form or is not in memory. [`Self::advance`] continues after them.
+    /// Passes up to `most` of the next events to `take`, with their times. Stops at the first event
+    /// that has no simple form or is not in memory. [`Self::advance`] continues after them.
     #[inline]
     pub fn ahead(&mut self, most: usize, mut take: impl FnMut(Event, Option<i64>)) {
         let Some(packet) = &self.packet else { return };
-        let part = PacketPart { bytes: &self.bytes, base: self.base, content_end: self.content_end };
+        let part =
+            PacketPart { bytes: &self.bytes, base: self.base, content_end: self.content_end };
         let (class, clock) = (packet.class, &mut self.clock);
-        let timed = |event: Event| take(event, clock.as_mut().map(|clock| clock.nanoseconds(event.clock)));
+        let timed =
+            |event: Event| take(event, clock.as_mut().map(|clock| clock.nanoseconds(event.clock)));
         self.at = self.program.ahead(&mut self.decoder, class, &part, self.at, most, timed);
     }
 
-    /// Skips the next events of the packet up to the first that has no simple form, and returns how many.
-    /// [`Self::advance`] continues after them.
+    /// Skips the next events of the packet up to the first that has no simple form, and returns how
+    /// many. [`Self::advance`] continues after them.
     pub fn pass(&mut self) -> u64 {
         let Some(packet) = &self.packet else { return 0 };
-        let part = PacketPart { bytes: &self.bytes, base: self.base, content_end: self.content_end };
+        let part =
+            PacketPart { bytes: &self.bytes, base: self.base, content_end: self.content_end };
         let passed = self.program.pass(&mut self.decoder, packet.class, &part, self.at);
         self.at = passed.end;
         passed.events
     }
 
-    /// Skips the same events as [`Self::pass`], and returns their number with the range of their clocks.
+    /// Skips the same events as [`Self::pass`], and returns their number with the range of their
+    /// clocks.
     pub(super) fn clocks(&mut self) -> Clocks {
         let mut clocks = Clocks { count: 0, least: u64::MAX, greatest: 0 };
         let Some(packet) = &self.packet else { return clocks };
-        let part = PacketPart { bytes: &self.bytes, base: self.base, content_end: self.content_end };
+        let part =
+            PacketPart { bytes: &self.bytes, base: self.base, content_end: self.content_end };
         let add = |event: Event| {
             clocks.count = clocks.count.wrapping_add(1);
             clocks.least = clocks.least.min(event.clock);
             clocks.greatest = clocks.greatest.max(event.clock);
         };
-        self.at = self.program.ahead(&mut self.decoder, packet.class, &part, self.at, usize::MAX, add);
+        self.at =
+            self.program.ahead(&mut self.decoder, packet.class, &part, self.at, usize::MAX, add);
         clocks
     }
 
-    /// Returns the least key in the merged order that the next event can have, because of packets that were passed over.
+    /// Returns the least key in the merged order that the next event can have, because of packets
+    /// that were passed over.
     pub(super) fn floor(&self) -> i64 {
         self.floor
     }
 
-    /// Returns the key in the merged order of an event with this clock. The least key is that of events without a clock. Returns none
-    /// if the time does not fit 64 bits.
+    /// Returns the key in the merged order of an event with this clock. The least key is that of
+    /// events without a clock. Returns none if the time does not fit 64 bits.
     pub(super) fn place_of(&mut self, clock: u64, by_ticks: bool) -> Option<i64> {
         match self.time(clock) {
             Some(time) if !is_time(&time) => None,
@@ -305,7 +318,8 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// Returns what is known of the packets to come before they are read; none if they cannot be passed over.
+    /// Returns what is known of the packets to come before they are read; none if they cannot be
+    /// passed over.
     pub(super) fn foretell(&self) -> Option<Vec<Foretold>> {
         if let Some(memory) = &self.memory {
             return memory.foretell();
@@ -317,12 +331,15 @@ impl<'t> Reader<'t> {
         Some(self.stream.packets.iter().map(foretold).collect())
     }
 
-    /// Passes over the first packets of the stream. Nothing was read before. The packets count as read for `watch`.
+    /// Passes over the first packets of the stream. Nothing was read before. The packets count as
+    /// read for `watch`.
     pub fn pass_over(&mut self, Skip { packets, bound }: Skip) {
         self.floor = self.floor.max(bound);
         let Some(last) = packets.checked_sub(1) else { return };
         let foretold = self.foretell().unwrap_or_default();
-        let sizes = |count: usize| foretold.iter().take(count).map(|packet| packet.size).fold(0, u64::saturating_add);
+        let sizes = |count: usize| {
+            foretold.iter().take(count).map(|packet| packet.size).fold(0, u64::saturating_add)
+        };
         // Losses are counted from one packet to the next.
         let passed = if self.has_account { packets } else { last };
         match &mut self.memory {
@@ -350,7 +367,8 @@ impl<'t> Reader<'t> {
         let Some(packet) = &self.packet else { return self.begin_packet() };
         let class = packet.class;
         while self.at < self.content_end {
-            let part = PacketPart { bytes: &self.bytes, base: self.base, content_end: self.content_end };
+            let part =
+                PacketPart { bytes: &self.bytes, base: self.base, content_end: self.content_end };
             let clock = self.decoder.clock();
             match self.program.event(&mut self.decoder, class, &part, self.at) {
                 Ok(event) => {
@@ -429,14 +447,23 @@ impl<'t> Reader<'t> {
         Ok(())
     }
 
-    /// Loads the next packet of a stream in memory. The window contains all of it. Returns false at the end.
+    /// Loads the next packet of a stream in memory. The window contains all of it. Returns false at
+    /// the end.
     fn load(&mut self) -> bool {
         self.windows = self.windows.wrapping_add(1);
         self.entry = None;
         let Some(bytes) = free(&mut self.bytes, &mut self.old) else { return false };
-        let Some(info) = self.memory.as_mut().and_then(|memory| memory.next_packet(bytes)) else { return false };
+        let Some(info) = self.memory.as_mut().and_then(|memory| memory.next_packet(bytes)) else {
+            return false;
+        };
         let PacketInfo { sequence, begin, end, .. } = info;
-        self.entry = Some(Entry { offset: 0, size: bytes.len() as u64, begin, end, sequence: Some(sequence) });
+        self.entry = Some(Entry {
+            offset: 0,
+            size: bytes.len() as u64,
+            begin,
+            end,
+            sequence: Some(sequence),
+        });
         true
     }
 
@@ -449,9 +476,13 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// Reads the stream to its end, or until `is_enough` returns true. Before each item, `forward` may take or skip events
-    /// of simple forms ([`Reader::ahead`], [`Reader::pass`]).
-    pub fn each(mut self, mut forward: impl FnMut(&mut Self), mut is_enough: impl FnMut(&mut Self, &Next) -> bool) {
+    /// Reads the stream to its end, or until `is_enough` returns true. Before each item, `forward`
+    /// may take or skip events of simple forms ([`Reader::ahead`], [`Reader::pass`]).
+    pub fn each(
+        mut self,
+        mut forward: impl FnMut(&mut Self),
+        mut is_enough: impl FnMut(&mut Self, &Next) -> bool,
+    ) {
         loop {
             forward(&mut self);
             match self.advance() {
@@ -500,8 +531,10 @@ impl<'t> Reader<'t> {
         match self.program.packet(&mut self.decoder, &self.bytes) {
             Err(fault) => Next::Fault(self.fault(number, entry.offset, fault)),
             Ok(packet) if packet.class != self.stream.class => {
-                let id = |class: usize| self.program.class().streams.get(class).map(|stream| stream.id);
-                let expected = id(self.stream.class).map_or(Expected::StreamClass, Expected::SameStreamClass);
+                let id =
+                    |class: usize| self.program.class().streams.get(class).map(|stream| stream.id);
+                let expected =
+                    id(self.stream.class).map_or(Expected::StreamClass, Expected::SameStreamClass);
                 let fault = Fault { at: 0, value: id(packet.class).unwrap_or(0), expected };
                 Next::Fault(self.fault(number, entry.offset, fault))
             }
@@ -516,7 +549,8 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// Advances to the next packet and puts its first bytes into the window. Returns none at the end.
+    /// Advances to the next packet and puts its first bytes into the window. Returns none at the
+    /// end.
     fn next_entry(&mut self) -> Option<Result<(u32, Entry), Error>> {
         if self.memory.is_some() {
             let entry = self.load().then_some(self.entry).flatten()?;
@@ -536,14 +570,22 @@ impl<'t> Reader<'t> {
         let Some(before) = self.before else {
             // The first packet has no predecessor, so the beginning of the loss is not known.
             let count = packet.discarded.unwrap_or(0);
-            self.losses.extend((count > 0).then_some(Loss { packets: false, count, between: None }));
+            self.losses.extend((count > 0).then_some(Loss {
+                packets: false,
+                count,
+                between: None,
+            }));
             return;
         };
         if let (Some(last), Some(next)) = (before.sequence, packet.sequence)
             && last.saturating_add(1) < next
         {
             let between = before.end.zip(packet.begin);
-            self.losses.push(Loss { packets: true, count: next.saturating_sub(last).saturating_sub(1), between });
+            self.losses.push(Loss {
+                packets: true,
+                count: next.saturating_sub(last).saturating_sub(1),
+                between,
+            });
         }
         if let (Some(last), Some(next)) = (before.discarded, packet.discarded)
             && next > last

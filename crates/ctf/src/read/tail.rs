@@ -1,9 +1,10 @@
-//! Finds the packets that have the last events of some streams, so that the packets before them need not be read in
-//! order of time, or not at all.
+//! Finds the packets that have the last events of some streams, so that the packets before them
+//! need not be read in order of time, or not at all.
 //!
-//! Each packet has a bound: no event of the packet, or of an earlier one of its stream, has a later place in the merged
-//! order. A cut passes over all packets whose bounds are at most a certain place. The events behind that place are then
-//! the same as without the cut, and in the same order. Some of the events before it are missing.
+//! Each packet has a bound: no event of the packet, or of an earlier one of its stream, has a later
+//! place in the merged order. A cut passes over all packets whose bounds are at most a certain
+//! place. The events behind that place are then the same as without the cut, and in the same order.
+//! Some of the events before it are missing.
 
 use super::folder::{Stream, Trace};
 use super::merge::{Place, begin_of, have_one_clock};
@@ -24,7 +25,8 @@ struct Extent {
     events: u64,
 }
 
-/// The packets of some streams, as far as they may be passed over: a stream has none, or all of its packets.
+/// The packets of some streams, as far as they may be passed over: a stream has none, or all of its
+/// packets.
 pub struct Tail {
     streams: Vec<Vec<Extent>>,
 }
@@ -48,40 +50,53 @@ pub struct Cut {
 }
 
 impl Tail {
-    /// Reads all streams, each CPU one at a time, and learns the bounds from the events. Only packets that have nothing
-    /// to tell but events can be passed over: a loss or a fault, and all that comes after it in its stream, is left to be
-    /// read in order. Returns none, without reading, if a source cannot pass over packets.
+    /// Reads all streams, each CPU one at a time, and learns the bounds from the events. Only
+    /// packets that have nothing to tell but events can be passed over: a loss or a fault, and all
+    /// that comes after it in its stream, is left to be read in order. Returns none, without
+    /// reading, if a source cannot pass over packets.
     #[must_use]
-    pub fn read(traces: &[Trace], readers: &[(usize, Reader<'_>)], rounding: Rounding) -> Option<Self> {
+    pub fn read(
+        traces: &[Trace],
+        readers: &[(usize, Reader<'_>)],
+        rounding: Rounding,
+    ) -> Option<Self> {
         let by_ticks = have_one_clock(readers);
         if readers.iter().any(|(_, reader)| reader.foretell().is_none()) {
             return None;
         }
-        let streams: Vec<(&Trace, &Stream)> =
-            readers.iter().filter_map(|(at, reader)| Some((traces.get(*at)?, reader.stream()))).collect();
+        let streams: Vec<(&Trace, &Stream)> = readers
+            .iter()
+            .filter_map(|(at, reader)| Some((traces.get(*at)?, reader.stream())))
+            .collect();
         let surveys = parallel::map(&streams, parallel::cpus(), |_, (trace, stream)| {
             Survey::new(Reader::new(trace, stream).rounded(rounding), by_ticks).run()
         });
         // A fault of one stream may have changed the packets of another.
-        let is_still =
-            |(trace, stream): &(&Trace, &Stream), foretold| Reader::new(trace, stream).foretell() == foretold;
-        let kept = streams.iter().zip(surveys).map(|(stream, (foretold, extents))| match is_still(stream, foretold) {
-            true => extents,
-            false => Vec::new(),
-        });
+        let is_still = |(trace, stream): &(&Trace, &Stream), foretold| {
+            Reader::new(trace, stream).foretell() == foretold
+        };
+        let kept =
+            streams.iter().zip(surveys).map(|(stream, (foretold, extents))| {
+                match is_still(stream, foretold) {
+                    true => extents,
+                    false => Vec::new(),
+                }
+            });
         Some(Self { streams: kept.collect() })
     }
 
-    /// Learns the bounds from what is known of the packets before they are read. A stream whose packets are not in order
-    /// of time is left to be read whole.
+    /// Learns the bounds from what is known of the packets before they are read. A stream whose
+    /// packets are not in order of time is left to be read whole.
     #[must_use]
     pub fn foretell(readers: &mut [(usize, Reader<'_>)]) -> Self {
         let by_ticks = have_one_clock(readers);
-        let streams = readers.iter_mut().map(|(_, reader)| foretold(reader, by_ticks).unwrap_or_default());
+        let streams =
+            readers.iter_mut().map(|(_, reader)| foretold(reader, by_ticks).unwrap_or_default());
         Self { streams: streams.collect() }
     }
 
-    /// Returns a cut that leaves about this number of events or more; none if that leaves all packets.
+    /// Returns a cut that leaves about this number of events or more; none if that leaves all
+    /// packets.
     #[must_use]
     pub fn cut(&self, events: u64) -> Option<Cut> {
         let mut all: Vec<Extent> = self.streams.iter().flatten().copied().collect();
@@ -107,7 +122,8 @@ fn skip(stream: &[Extent], bound: i64) -> Skip {
     Skip { packets, bound: last.map_or(i64::MIN, |extent| extent.bound) }
 }
 
-/// Returns the bounds of a stream's packets as they are known before the packets are read; none if they are not.
+/// Returns the bounds of a stream's packets as they are known before the packets are read; none if
+/// they are not.
 fn foretold(reader: &mut Reader<'_>, by_ticks: bool) -> Option<Vec<Extent>> {
     let mut extents = Vec::new();
     let mut before = 0;
@@ -168,18 +184,20 @@ impl<'t> Survey<'t> {
             return;
         }
         // Times grow with readings of the clock.
-        let ends = [clocks.least, clocks.greatest].map(|clock| self.reader.place_of(clock, self.by_ticks));
+        let ends =
+            [clocks.least, clocks.greatest].map(|clock| self.reader.place_of(clock, self.by_ticks));
         match ends {
             [Some(_), Some(last)] => self.bound = self.bound.max(last),
             _ => self.doubt(),
         }
         if let Some(extent) = self.extents.last_mut() {
-            *extent = Extent { bound: self.bound, events: extent.events.saturating_add(clocks.count) };
+            *extent =
+                Extent { bound: self.bound, events: extent.events.saturating_add(clocks.count) };
         }
     }
 
-    /// Notes that this packet and all that follow must be read in order. That begins with an event before the place that is in doubt,
-    /// so that what is there is told when its time has come.
+    /// Notes that this packet and all that follow must be read in order. That begins with an event
+    /// before the place that is in doubt, so that what is there is told when its time has come.
     fn doubt(&mut self) {
         self.bound = i64::MAX;
         for extent in self.extents.iter_mut().rev() {

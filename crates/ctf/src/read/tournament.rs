@@ -1,6 +1,8 @@
-//! Finds the stream with the next event. A tree of losers needs one comparison on each level when a stream advances.
+//! Finds the stream with the next event. A tree of losers needs one comparison on each level when a
+//! stream advances.
 
-/// The time of a stream's next event, and the number of the stream, which decides between equal times.
+/// The time of a stream's next event, and the number of the stream, which decides between equal
+/// times.
 type Entry = (i64, usize);
 
 /// The entry of a stream that has ended. It sorts after all events, also those at the end of time.
@@ -8,22 +10,25 @@ const ENDED: Entry = (i64::MAX, usize::MAX);
 
 /// Streams by the time of their next event. Of equal times, the first stream wins.
 pub(super) struct Tournament {
-    /// The losers of the inner nodes, from index 1. The children of node n are 2n and 2n + 1. The leaves are the
-    /// streams, padded to a power of two. Index 0 has the overall winner.
+    /// The losers of the inner nodes, from index 1. The children of node n are 2n and 2n + 1. The
+    /// leaves are the streams, padded to a power of two. Index 0 has the overall winner.
     losers: Vec<Entry>,
 }
 
 impl Tournament {
-    /// Builds the tree from the times of the streams' next events; a stream without a time has ended.
+    /// Builds the tree from the times of the streams' next events; a stream without a time has
+    /// ended.
     pub(super) fn new(times: &[Option<i64>]) -> Self {
         let leaves = times.len().next_power_of_two();
         let mut losers = vec![ENDED; leaves];
         // The winners by node, computed from the leaves upwards.
         let mut winners = vec![ENDED; leaves];
-        winners.extend((0..leaves).map(|stream| entry(times.get(stream).copied().flatten(), stream)));
+        winners
+            .extend((0..leaves).map(|stream| entry(times.get(stream).copied().flatten(), stream)));
         for node in (1..leaves).rev() {
-            let [a, b] =
-                [0, 1].map(|child| winners.get(node.saturating_mul(2).saturating_add(child)).copied().unwrap_or(ENDED));
+            let [a, b] = [0, 1].map(|child| {
+                winners.get(node.saturating_mul(2).saturating_add(child)).copied().unwrap_or(ENDED)
+            });
             if let (Some(winner), Some(loser)) = (winners.get_mut(node), losers.get_mut(node)) {
                 (*winner, *loser) = if a <= b { (a, b) } else { (b, a) };
             }

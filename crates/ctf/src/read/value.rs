@@ -63,8 +63,8 @@ impl Reader<'_> {
         self.program().class().streams.get(self.stream().class)?.events.get(event.class)
     }
 
-    /// Returns the contexts and fields of an event that is in the window, in their order. Unsigned integers with roles
-    /// are left out, because they only serve the decoding.
+    /// Returns the contexts and fields of an event that is in the window, in their order. Unsigned
+    /// integers with roles are left out, because they only serve the decoding.
     pub fn members(&mut self, event: &Due) -> Vec<Member> {
         let class = self.stream().class;
         let (program, decoder, part) = self.parts();
@@ -79,7 +79,8 @@ impl Reader<'_> {
                 Err(_) => break,
             }
             let Some(Value::Struct(fields)) = builder.done else { continue };
-            let is_hexadecimal = |name: &str| code.nodes().iter().any(|node| is_hexadecimal(node, name));
+            let is_hexadecimal =
+                |name: &str| code.nodes().iter().any(|node| is_hexadecimal(node, name));
             members.extend(fields.into_iter().map(|(name, value)| Member {
                 scope,
                 is_hexadecimal: is_hexadecimal(&name),
@@ -109,7 +110,8 @@ impl Builder<'_> {
     }
 
     fn put(&mut self, node: NodeId, value: Value) {
-        let (name, shown) = self.node(node).map_or((String::new(), true), |node| (node.name.clone(), node.shown));
+        let (name, shown) =
+            self.node(node).map_or((String::new(), true), |node| (node.name.clone(), node.shown));
         match self.open.last_mut() {
             Some((_, Value::Struct(members))) if shown => members.push((name, value)),
             Some((_, Value::Struct(_))) => {}
@@ -132,7 +134,8 @@ impl Visitor for Builder<'_> {
         let made = match self.node(node).map(|node| &node.shape) {
             Some(Shape::Bool) => Value::Bool(value != 0),
             Some(Shape::Integer { signed, mappings, .. }) => {
-                let wide = if *signed { i128::from(value.cast_signed()) } else { i128::from(value) };
+                let wide =
+                    if *signed { i128::from(value.cast_signed()) } else { i128::from(value) };
                 let label = mappings.first(wide).map(|mapping| mapping.label.clone());
                 match (mappings.is_empty(), signed) {
                     (false, _) => Value::Enum(wide, label),

@@ -1,4 +1,5 @@
-//! The trace class of our own sessions. It describes the packets and events of docs/ABI.md in CTF's terms.
+//! The trace class of our own sessions. It describes the packets and events of docs/ABI.md in CTF's
+//! terms.
 
 use crate::error::{Error, Result};
 use crate::metadata::Version;
@@ -6,9 +7,9 @@ use crate::names::uuid_text;
 use crate::names::{Member, PADDING, identifier, members, plain};
 use lastwords_bytes::ByteOrder;
 use lastwords_trace::class::{
-    Array, Attributes, Bits, Blob, Clock, Encoding, EventClass, Field, FieldClass, Float, Identity, Integer, Labels,
-    Length, LogLevel, Mapping, Origin, Path, Range, Role, Scope, StreamClass, Struct, Text, TraceClass, Variant,
-    VariantOption,
+    Array, Attributes, Bits, Blob, Clock, Encoding, EventClass, Field, FieldClass, Float, Identity,
+    Integer, Labels, Length, LogLevel, Mapping, Origin, Path, Range, Role, Scope, StreamClass,
+    Struct, Text, TraceClass, Variant, VariantOption,
 };
 use lastwords_trace::schema::{self, EnvValue, Schema};
 use serde_json::{Map, Value, json};
@@ -18,9 +19,13 @@ use std::collections::BTreeMap;
 const ABSENT: &str = "absent";
 const PRESENT: &str = "present";
 
-/// Returns the class of a schema for metadata of a version. CTF 1.8 has identifiers only, and the class avoids what
-/// babeltrace2 2.0 warns of.
-pub(crate) fn class(schema: &Schema, env: BTreeMap<String, EnvValue>, version: Version) -> Result<TraceClass> {
+/// Returns the class of a schema for metadata of a version. CTF 1.8 has identifiers only, and the
+/// class avoids what babeltrace2 2.0 warns of.
+pub(crate) fn class(
+    schema: &Schema,
+    env: BTreeMap<String, EnvValue>,
+    version: Version,
+) -> Result<TraceClass> {
     class_of(schema, env, Shapes { order: schema.byte_order, version, reads: false })
 }
 
@@ -42,19 +47,28 @@ pub(super) fn channel_class(channel: &schema::Channel, order: ByteOrder) -> Resu
     })
 }
 
-/// Returns the class for reading packets in memory: with the version's names, and with every form of event header. An
-/// event class that CTF cannot express is left out.
+/// Returns the class for reading packets in memory: with the version's names, and with every form
+/// of event header. An event class that CTF cannot express is left out.
 pub(crate) fn class_in_memory(schema: &Schema, version: Version) -> Result<TraceClass> {
     class_of(schema, schema.env.clone(), Shapes { order: schema.byte_order, version, reads: true })
 }
 
-fn class_of(schema: &Schema, env: BTreeMap<String, EnvValue>, shapes: Shapes) -> Result<TraceClass> {
+fn class_of(
+    schema: &Schema,
+    env: BTreeMap<String, EnvValue>,
+    shapes: Shapes,
+) -> Result<TraceClass> {
     let version = shapes.version;
-    let streams = schema.channels.iter().map(|channel| shapes.stream(channel)).collect::<Result<Vec<_>>>()?;
+    let streams =
+        schema.channels.iter().map(|channel| shapes.stream(channel)).collect::<Result<Vec<_>>>()?;
     Ok(TraceClass {
         version: if version == Version::V2 { 2 } else { 1 },
         uuid: Some(schema.uuid),
-        identity: Identity { namespace: None, name: Some(schema.name.clone()), uid: Some(uuid_text(&schema.uuid)) },
+        identity: Identity {
+            namespace: None,
+            name: Some(schema.name.clone()),
+            uid: Some(uuid_text(&schema.uuid)),
+        },
         order: schema.byte_order,
         env: env.into_iter().collect(),
         header: Some(packet_header(schema.byte_order)),
@@ -101,8 +115,16 @@ fn tick() -> Clock {
 
 /// Returns a structure of fields on whole bytes.
 pub fn structure(fields: Vec<(&str, FieldClass)>) -> Struct {
-    let field = |(name, class): (&str, FieldClass)| Field { name: name.to_owned(), class, attributes: String::new() };
-    Struct { alignment: 8, fields: fields.into_iter().map(field).collect(), attributes: Attributes::default() }
+    let field = |(name, class): (&str, FieldClass)| Field {
+        name: name.to_owned(),
+        class,
+        attributes: String::new(),
+    };
+    Struct {
+        alignment: 8,
+        fields: fields.into_iter().map(field).collect(),
+        attributes: Attributes::default(),
+    }
 }
 
 /// Returns an unsigned integer of whole bytes.
@@ -118,8 +140,12 @@ pub fn role(size: u8, order: ByteOrder, role: Role) -> FieldClass {
 
 /// Returns the header of every packet that we write: 32 bytes.
 pub fn packet_header(order: ByteOrder) -> Struct {
-    let uuid =
-        Blob { length: Length::Fixed(16), media_type: String::new(), is_uuid: true, attributes: Attributes::default() };
+    let uuid = Blob {
+        length: Length::Fixed(16),
+        media_type: String::new(),
+        is_uuid: true,
+        attributes: Attributes::default(),
+    };
     structure(vec![
         ("magic", role(4, order, Role::Magic)),
         ("uuid", FieldClass::Blob(uuid)),
@@ -146,8 +172,8 @@ pub fn packet_context(order: ByteOrder) -> Struct {
 struct Shapes {
     order: ByteOrder,
     version: Version,
-    /// The class is for reading packets in memory: it has every form of event header, and leaves out event classes that
-    /// CTF cannot express.
+    /// The class is for reading packets in memory: it has every form of event header, and leaves
+    /// out event classes that CTF cannot express.
     reads: bool,
 }
 
@@ -155,13 +181,18 @@ impl Shapes {
     fn bits(self, length: u8, with: Role, mappings: Labels) -> FieldClass {
         let alignment = if length.is_multiple_of(8) { 8 } else { 1 };
         let bits = Bits { length, alignment, order: self.order, reversed: false };
-        FieldClass::Integer(Integer { roles: vec![with], mappings, ..Integer::new(bits, false, 10) })
+        FieldClass::Integer(Integer {
+            roles: vec![with],
+            mappings,
+            ..Integer::new(bits, false, 10)
+        })
     }
 
-    /// Returns the event header. babeltrace2 2.0 warns of any integer in an event header that is neither `id` nor
-    /// mapped to a clock. So, in CTF 1.8, the payload size of the full form is mapped to the clock too. This does no
-    /// harm: the full timestamp after it sets all 64 bits of the clock. The form with a size and no timestamp cannot be
-    /// mapped this way, so [`mod@crate::write`] removes it.
+    /// Returns the event header. babeltrace2 2.0 warns of any integer in an event header that is
+    /// neither `id` nor mapped to a clock. So, in CTF 1.8, the payload size of the full form is
+    /// mapped to the clock too. This does no harm: the full timestamp after it sets all 64 bits of
+    /// the clock. The form with a size and no timestamp cannot be mapped this way, so
+    /// [`mod@crate::write`] removes it.
     fn event_header(self) -> Struct {
         let order = self.order;
         let id = || ("id", role(2, order, Role::EventClassId));
@@ -174,9 +205,10 @@ impl Shapes {
         };
         let (size, sized) = match self.reads || self.version == Version::V2 {
             false => (role(4, order, Role::Clock), None),
-            true => {
-                (unsigned(4, order), Some(option("sized", 30, 30, vec![id(), ("payload_size", unsigned(4, order))])))
-            }
+            true => (
+                unsigned(4, order),
+                Some(option("sized", 30, 30, vec![id(), ("payload_size", unsigned(4, order))])),
+            ),
         };
         let mut options = vec![
             option("compact", 0, 28, Vec::new()),
@@ -184,7 +216,8 @@ impl Shapes {
         ];
         options.extend(sized);
         options.push(option("extended", 31, 31, vec![id()]));
-        let labels = |o: &VariantOption| Mapping { label: o.name.clone(), ranges: o.ranges.clone() };
+        let labels =
+            |o: &VariantOption| Mapping { label: o.name.clone(), ranges: o.ranges.clone() };
         let mappings = match self.version {
             Version::V1_8 => options.iter().map(labels).collect(),
             Version::V2 => Labels::default(),
@@ -195,7 +228,8 @@ impl Shapes {
             ("id", self.bits(5, Role::EventClassId, mappings)),
             ("timestamp", self.bits(27, Role::Clock, Labels::default())),
         ];
-        // The id has the low bits of the word. CTF counts the bits of big-endian numbers from the highest.
+        // The id has the low bits of the word. CTF counts the bits of big-endian numbers from the
+        // highest.
         if self.order == ByteOrder::Big {
             word.reverse();
         }
@@ -224,15 +258,16 @@ impl Shapes {
     }
 
     fn event(self, stream: u32, class: &schema::EventClass) -> Result<EventClass> {
-        let payload = self
-            .fields(&class.fields, Scope::Payload)
-            .map_err(|what| Error::Schema(format!("channel {stream}, event {:?}, field {what}", class.name)))?;
+        let payload = self.fields(&class.fields, Scope::Payload).map_err(|what| {
+            Error::Schema(format!("channel {stream}, event {:?}, field {what}", class.name))
+        })?;
         let own: Map<String, Value> = [("format", &class.format), ("location", &class.location)]
             .into_iter()
             .filter(|(_, text)| !text.is_empty())
             .map(|(key, text)| (key.to_owned(), json!(text)))
             .collect();
-        let attributes = if own.is_empty() { String::new() } else { json!({ "lastwords": own }).to_string() };
+        let attributes =
+            if own.is_empty() { String::new() } else { json!({ "lastwords": own }).to_string() };
         Ok(EventClass {
             id: class.id,
             name: Some(plain(&class.name)),
@@ -245,14 +280,17 @@ impl Shapes {
         })
     }
 
-    /// Returns the structure of the fields. The error is the name of a field that CTF cannot express.
+    /// Returns the structure of the fields. The error is the name of a field that CTF cannot
+    /// express.
     fn fields(self, fields: &[schema::Field], scope: Scope) -> std::result::Result<Struct, String> {
         let members = members(fields, self.version);
         let mut classes = self.presence(&members);
         for member in &members {
             let length = member.length.as_deref();
             classes.extend(length.map(|length| (length, unsigned(4, self.order))));
-            let count = || Length::Of(Path { scope, names: length.map(str::to_owned).into_iter().collect() });
+            let count = || {
+                Length::Of(Path { scope, names: length.map(str::to_owned).into_iter().collect() })
+            };
             let class = match (&member.field.class, &member.presence) {
                 (schema::FieldClass::Optional(inner), Some(selector)) => {
                     let selector = Path { scope, names: vec![selector.clone()] };
@@ -289,8 +327,8 @@ impl Shapes {
         classes
     }
 
-    /// Returns the class of a field that an event may lack. CTF 1.8 has only variants for it, and babeltrace2 2.1 crashes when it reads
-    /// the optional fields of CTF 2.
+    /// Returns the class of a field that an event may lack. CTF 1.8 has only variants for it, and
+    /// babeltrace2 2.1 crashes when it reads the optional fields of CTF 2.
     fn optional(class: FieldClass, selector: Path) -> FieldClass {
         let option = |value, name: &str, class| VariantOption {
             name: name.to_owned(),
@@ -300,19 +338,32 @@ impl Shapes {
         };
         let absent = option(0, ABSENT, FieldClass::Struct(structure(Vec::new())));
         let options = vec![absent, option(1, PRESENT, class)];
-        FieldClass::Variant(Box::new(Variant { selector, options, attributes: Attributes::default() }))
+        FieldClass::Variant(Box::new(Variant {
+            selector,
+            options,
+            attributes: Attributes::default(),
+        }))
     }
 
     fn class(self, class: &schema::FieldClass, count: impl Fn() -> Length) -> Option<FieldClass> {
         let array = |length, element| {
             let attributes = Attributes::default();
-            FieldClass::Array(Box::new(Array { length, element, alignment: 0, is_uuid: false, attributes }))
+            FieldClass::Array(Box::new(Array {
+                length,
+                element,
+                alignment: 0,
+                is_uuid: false,
+                attributes,
+            }))
         };
-        let text = |length| Text { length, encoding: Encoding::Utf8, attributes: Attributes::default() };
+        let text =
+            |length| Text { length, encoding: Encoding::Utf8, attributes: Attributes::default() };
         let octet = || FieldClass::Integer(Integer::new(Bits::bytes(1, self.order), false, 16));
         Some(match class {
             schema::FieldClass::String => FieldClass::Text(text(None)),
-            schema::FieldClass::Text { size } => FieldClass::Text(text(Some(Length::Fixed(u64::from(*size))))),
+            schema::FieldClass::Text { size } => {
+                FieldClass::Text(text(Some(Length::Fixed(u64::from(*size)))))
+            }
             schema::FieldClass::Bytes => array(count(), octet()),
             schema::FieldClass::Sequence(element) => array(count(), self.scalar(element)?),
             schema::FieldClass::Array { count, element } => {
@@ -332,12 +383,17 @@ impl Shapes {
                 FieldClass::Integer(Integer::new(bits, *signed, if *base == 16 { 16 } else { 10 }))
             }
             schema::FieldClass::Enum { signed, labels, .. } => {
-                let mappings = labels.iter().map(|(value, label)| mapping(*signed, *value, label)).collect();
+                let mappings =
+                    labels.iter().map(|(value, label)| mapping(*signed, *value, label)).collect();
                 FieldClass::Integer(Integer { mappings, ..Integer::new(bits, *signed, 10) })
             }
-            schema::FieldClass::Float { .. } => FieldClass::Float(Float { bits, attributes: Attributes::default() }),
+            schema::FieldClass::Float { .. } => {
+                FieldClass::Float(Float { bits, attributes: Attributes::default() })
+            }
             // CTF 1.8 has no booleans.
-            _ if self.version == Version::V1_8 => FieldClass::Integer(Integer::new(bits, false, 10)),
+            _ if self.version == Version::V1_8 => {
+                FieldClass::Integer(Integer::new(bits, false, 10))
+            }
             _ => FieldClass::Bool(bits),
         })
     }
@@ -348,7 +404,8 @@ fn mapping(signed: bool, value: i64, label: &str) -> Mapping {
     Mapping { label: label.to_owned(), ranges: vec![Range { lower: value, upper: value }] }
 }
 
-/// Returns the number that LTTng and babeltrace2 use for a severity of 1 to 5; none for other severities.
+/// Returns the number that LTTng and babeltrace2 use for a severity of 1 to 5; none for other
+/// severities.
 fn loglevel(level: u8) -> Option<u8> {
     match level {
         1 => Some(3),

@@ -1,14 +1,15 @@
-//! Decodes the events of one packet of a session, for code that needs packets before they are a trace, or event
-//! headers.
+//! Decodes the events of one packet of a session, for code that needs packets before they are a
+//! trace, or event headers.
 //!
-//! An event header (docs/ABI.md, "Event headers") begins with a 32-bit word `clock27 << 5 | tag` in the schema's byte
-//! order. More fields follow without padding, depending on the tag:
+//! An event header (docs/ABI.md, "Event headers") begins with a 32-bit word `clock27 << 5 | tag` in
+//! the schema's byte order. More fields follow without padding, depending on the tag:
 //! * 0..=28: none; the tag is the id.
 //! * 29: id u16, payload size u32 (or [`NO_SIZE`]), clock u64.
 //! * 30: id u16, payload size u32.
 //! * 31: id u16.
 //!
-//! Then the channel's contexts and the payload follow without padding. A payload size is the size of both.
+//! Then the channel's contexts and the payload follow without padding. A payload size is the size
+//! of both.
 
 use super::class::channel_class;
 use crate::program::{self, Fault, Flat, PacketPart, Program};
@@ -70,13 +71,16 @@ impl RawEvent {
 pub enum Expected {
     /// An event that follows its class.
     Class(program::Expected),
-    /// The size that the channel's contexts and the class's fields have together. The value is the size in the header.
+    /// The size that the channel's contexts and the class's fields have together. The value is the
+    /// size in the header.
     PayloadSize(usize),
     /// A channel of the schema. The value is the position of the channel.
     Channel,
-    /// An event that was written. The header is all zeros, which the caller does not accept here. The value is 0.
+    /// An event that was written. The header is all zeros, which the caller does not accept here.
+    /// The value is 0.
     Written,
-    /// An event that is not later than this clock, the last that is possible. The value is the event's clock.
+    /// An event that is not later than this clock, the last that is possible. The value is the
+    /// event's clock.
     NotAfter(u64),
 }
 
@@ -99,10 +103,15 @@ impl fmt::Display for DecodeError {
                 write!(f, "{}", Fault { at: (offset as u64).saturating_mul(8), value, expected })
             }
             Expected::PayloadSize(n) => {
-                write!(f, "offset {offset}: the header gives a payload of {value} bytes, but its fields have {n}")
+                write!(
+                    f,
+                    "offset {offset}: the header gives a payload of {value} bytes, but its fields have {n}"
+                )
             }
             Expected::Channel => write!(f, "no channel {value} in the schema"),
-            Expected::Written => write!(f, "offset {offset}: an event header of zeros: no event was written here"),
+            Expected::Written => {
+                write!(f, "offset {offset}: an event header of zeros: no event was written here")
+            }
             Expected::NotAfter(last) => {
                 write!(
                     f,
@@ -134,7 +143,8 @@ impl Decoder {
     /// Compiles a schema.
     #[must_use]
     pub fn new(schema: &Schema) -> Self {
-        let channels = schema.channels.iter().map(|c| ChannelDecoder::new(c, schema.byte_order)).collect();
+        let channels =
+            schema.channels.iter().map(|c| ChannelDecoder::new(c, schema.byte_order)).collect();
         Self { channels }
     }
 
@@ -144,11 +154,17 @@ impl Decoder {
         self.channels.get(channel)
     }
 
-    /// Returns the events of a packet's bytes. `channel` is the position in [`Schema::channels`], `begin_clock` the
-    /// clock of the packet's begin, and `events_at` the offset of the first event. The iterator stops after the last
-    /// event or at the first error.
+    /// Returns the events of a packet's bytes. `channel` is the position in [`Schema::channels`],
+    /// `begin_clock` the clock of the packet's begin, and `events_at` the offset of the first
+    /// event. The iterator stops after the last event or at the first error.
     #[must_use]
-    pub fn events<'a>(&'a self, channel: usize, bytes: &'a [u8], begin_clock: u64, events_at: usize) -> Events<'a> {
+    pub fn events<'a>(
+        &'a self,
+        channel: usize,
+        bytes: &'a [u8],
+        begin_clock: u64,
+        events_at: usize,
+    ) -> Events<'a> {
         Events {
             channel: self.channels.get(channel).ok_or(channel),
             bytes,
@@ -158,7 +174,8 @@ impl Decoder {
     }
 }
 
-/// A compiled channel. An event class with a field that CTF cannot express is left out, so its events have no class.
+/// A compiled channel. An event class with a field that CTF cannot express is left out, so its
+/// events have no class.
 #[derive(Debug)]
 pub struct ChannelDecoder {
     /// The compiled class; none if the channel cannot be compiled.
@@ -175,7 +192,8 @@ impl ChannelDecoder {
         // The schema was checked against limits when it was read, and no text is made.
         let limits = Limits { bytes: u64::MAX, steps: u64::MAX, ..Limits::default() };
         let budget = Arc::new(Budget::new(limits));
-        let program = channel_class(channel, order).ok().and_then(|class| Program::new(class, &budget).ok());
+        let program =
+            channel_class(channel, order).ok().and_then(|class| Program::new(class, &budget).ok());
         let code = program.as_ref().and_then(|program| program.code(Scope::CommonContext, 0, 0));
         let flat = code.map(|code| code.flat());
         let context = match flat {
@@ -186,11 +204,16 @@ impl ChannelDecoder {
         Self { program, order, context }
     }
 
-    /// Decodes the event at `position` and advances `position` past it. Returns none at the end of `bytes`.
+    /// Decodes the event at `position` and advances `position` past it. Returns none at the end of
+    /// `bytes`.
     ///
     /// # Errors
     /// The bytes are not an event of this channel; `position` stays at the begin of the event.
-    pub fn step(&self, position: &mut Position, bytes: &[u8]) -> Result<Option<RawEvent>, DecodeError> {
+    pub fn step(
+        &self,
+        position: &mut Position,
+        bytes: &[u8],
+    ) -> Result<Option<RawEvent>, DecodeError> {
         self.steps().step(position, bytes)
     }
 
@@ -200,8 +223,8 @@ impl ChannelDecoder {
         Steps { channel: self, decoder: self.program.as_ref().map(Program::decoder) }
     }
 
-    /// Counts the events from `offset` to the end of `bytes`. This is several times faster than [`Self::step`], because
-    /// most events are skipped without decoding their fields.
+    /// Counts the events from `offset` to the end of `bytes`. This is several times faster than
+    /// [`Self::step`], because most events are skipped without decoding their fields.
     ///
     /// # Errors
     /// The first error that [`Self::step`] would return.
@@ -225,8 +248,18 @@ impl ChannelDecoder {
     }
 
     /// Checks that a size in the header is the size of contexts and payload.
-    fn check_size(&self, bytes: &[u8], start: usize, context_at: usize, end: usize) -> Result<(), DecodeError> {
-        let header = Reader::new("event header", bytes.get(start..context_at).unwrap_or_default(), self.order);
+    fn check_size(
+        &self,
+        bytes: &[u8],
+        start: usize,
+        context_at: usize,
+        end: usize,
+    ) -> Result<(), DecodeError> {
+        let header = Reader::new(
+            "event header",
+            bytes.get(start..context_at).unwrap_or_default(),
+            self.order,
+        );
         if !header.u32_at(0).is_ok_and(|word| matches!(word & TAG_MASK, TAG_FULL | TAG_SIZE)) {
             return Ok(());
         }
@@ -242,7 +275,8 @@ impl ChannelDecoder {
     }
 }
 
-/// Decodes one event after the other with [`ChannelDecoder::step`]'s result, without an allocation for each.
+/// Decodes one event after the other with [`ChannelDecoder::step`]'s result, without an allocation
+/// for each.
 #[derive(Debug)]
 pub struct Steps<'d> {
     channel: &'d ChannelDecoder,
@@ -254,7 +288,11 @@ impl Steps<'_> {
     ///
     /// # Errors
     /// The bytes are not an event of this channel; `position` stays at the begin of the event.
-    pub fn step(&mut self, position: &mut Position, bytes: &[u8]) -> Result<Option<RawEvent>, DecodeError> {
+    pub fn step(
+        &mut self,
+        position: &mut Position,
+        bytes: &[u8],
+    ) -> Result<Option<RawEvent>, DecodeError> {
         let start = position.offset;
         if start >= bytes.len() {
             return Ok(None);
@@ -265,17 +303,20 @@ impl Steps<'_> {
         let part = whole(bytes);
         decoder.set_clock(position.clock);
         let event = program.event(decoder, 0, &part, bits(start)).map_err(of_fault)?;
-        let [context_at, end] = [event.body, event.end].map(|bits| usize::try_from(bits / 8).unwrap_or(usize::MAX));
+        let [context_at, end] =
+            [event.body, event.end].map(|bits| usize::try_from(bits / 8).unwrap_or(usize::MAX));
         self.channel.check_size(bytes, start, context_at, end)?;
         let payload_at = match self.channel.context {
             Some(size) => context_at.saturating_add(size),
             None => {
                 let code = program.code(Scope::CommonContext, 0, event.class);
-                let end = code.map(|code| program.visit(decoder, code, &part, event.body, &mut Ignore));
+                let end =
+                    code.map(|code| program.visit(decoder, code, &part, event.body, &mut Ignore));
                 end.transpose().map_err(of_fault)?.map_or(context_at, |bits| (bits / 8) as usize)
             }
         };
-        let class = program.class().streams.first().and_then(|stream| stream.events.get(event.class));
+        let class =
+            program.class().streams.first().and_then(|stream| stream.events.get(event.class));
         *position = Position { offset: end, clock: event.clock };
         let id = class.and_then(|class| u16::try_from(class.id).ok()).unwrap_or(u16::MAX);
         Ok(Some(RawEvent { clock: event.clock, id, start, context_at, payload_at, end }))
@@ -334,7 +375,11 @@ impl Iterator for Events<'_> {
         }
         let item = match self.channel {
             Ok(channel) => channel.step(&mut self.position, self.bytes).transpose(),
-            Err(value) => Some(Err(DecodeError { offset: 0, value: value as u64, expected: Expected::Channel })),
+            Err(value) => Some(Err(DecodeError {
+                offset: 0,
+                value: value as u64,
+                expected: Expected::Channel,
+            })),
         };
         self.done = !matches!(item, Some(Ok(_)));
         item

@@ -1,4 +1,5 @@
-//! Writes index files as LTTng has them: the folder `index` has a file for each stream's. They show which streams and packets a folder had.
+//! Writes index files as LTTng has them: the folder `index` has a file for each stream's. They show
+//! which streams and packets a folder had.
 
 use crate::error::{Error, Result};
 use crate::{create_file, create_folder};
@@ -44,7 +45,8 @@ pub(super) struct IndexWriter {
 }
 
 impl IndexWriter {
-    /// Creates the index of the stream's file of this name in a trace's folder. Fails if the file exists already or cannot be created.
+    /// Creates the index of the stream's file of this name in a trace's folder. Fails if the file
+    /// exists already or cannot be created.
     pub(super) fn new(folder: &Path, name: &str) -> Result<Self> {
         let indexes = folder.join("index");
         // Another thread may make the folder, too.
@@ -63,8 +65,27 @@ impl IndexWriter {
 
     /// Appends a packet that has this many bytes in the stream's file.
     pub(super) fn packet(&mut self, bytes: u64, entry: &Entry) -> Result<()> {
-        let Entry { packet_bits, content_bits, begin, end, discarded, stream_id, instance, sequence } = *entry;
-        for word in [self.offset, packet_bits, content_bits, begin, end, discarded, stream_id, instance, sequence] {
+        let Entry {
+            packet_bits,
+            content_bits,
+            begin,
+            end,
+            discarded,
+            stream_id,
+            instance,
+            sequence,
+        } = *entry;
+        for word in [
+            self.offset,
+            packet_bits,
+            content_bits,
+            begin,
+            end,
+            discarded,
+            stream_id,
+            instance,
+            sequence,
+        ] {
             self.file.write_all(&word.to_be_bytes()).map_err(Error::io(&self.path, "write"))?;
         }
         self.offset = self.offset.saturating_add(bytes);

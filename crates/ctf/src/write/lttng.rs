@@ -1,5 +1,5 @@
-//! A session of LTTng that was recovered, as LTTng itself would have written it: packets as they are, metadata in packets,
-//! index files.
+//! A session of LTTng that was recovered, as LTTng itself would have written it: packets as they
+//! are, metadata in packets, index files.
 
 use super::index::IndexWriter;
 use crate::error::{Error, Result};
@@ -24,7 +24,8 @@ pub use super::index::Entry;
 /// The folder exists already, or cannot be created.
 pub fn folder(base: &Path, below: &str) -> Result<PathBuf> {
     let mut path = base.to_path_buf();
-    let parts: Vec<&str> = below.split('/').filter(|part| !matches!(*part, "" | "." | "..")).collect();
+    let parts: Vec<&str> =
+        below.split('/').filter(|part| !matches!(*part, "" | "." | "..")).collect();
     let last = parts.len().saturating_sub(1);
     for (n, part) in parts.iter().enumerate() {
         path.push(part);
@@ -35,8 +36,8 @@ pub fn folder(base: &Path, below: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Writes the metadata file and returns its size in bytes. A text of CTF 1.8 is put into packets; a JSON text sequence
-/// is written without packets.
+/// Writes the metadata file and returns its size in bytes. A text of CTF 1.8 is put into packets; a
+/// JSON text sequence is written without packets.
 ///
 /// # Errors
 /// The file cannot be written.
@@ -91,7 +92,11 @@ impl StreamWriter {
     /// The files exist already or cannot be created.
     pub fn new(folder: &Path, name: &str) -> Result<Self> {
         let path = folder.join(name);
-        Ok(Self { data: BufWriter::new(create_file(&path)?), path, index: IndexWriter::new(folder, name)? })
+        Ok(Self {
+            data: BufWriter::new(create_file(&path)?),
+            path,
+            index: IndexWriter::new(folder, name)?,
+        })
     }
 
     /// Appends a packet with all its bytes, padding included.

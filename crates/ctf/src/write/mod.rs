@@ -1,8 +1,9 @@
 //! Writes CTF folders: a metadata file, and a data file with an index file for each stream.
 //!
-//! Data files are the same for both versions. A committed packet is copied as it was in memory, except that its header
-//! and context are rewritten from [`PacketInfo`] and its padding is removed. Packets with another verdict are checked
-//! first, so that readers always get a trace without errors.
+//! Data files are the same for both versions. A committed packet is copied as it was in memory,
+//! except that its header and context are rewritten from [`PacketInfo`] and its padding is removed.
+//! Packets with another verdict are checked first, so that readers always get a trace without
+//! errors.
 //!
 //! [`PacketInfo`]: lastwords_trace::source::PacketInfo
 
@@ -33,12 +34,17 @@ pub struct Options {
     pub count_events: bool,
 }
 
-/// Writes `source` as a CTF folder, which must not exist or must be empty. As many data files as there are CPUs are
-/// written at a time. `watch` receives the number of bytes of each packet.
+/// Writes `source` as a CTF folder, which must not exist or must be empty. As many data files as
+/// there are CPUs are written at a time. `watch` receives the number of bytes of each packet.
 ///
 /// # Errors
 /// The folder is not empty, a file cannot be written, or CTF cannot express a field class.
-pub fn write(source: &dyn Source, folder: &Path, options: Options, watch: Watch<'_>) -> Result<Totals> {
+pub fn write(
+    source: &dyn Source,
+    folder: &Path,
+    options: Options,
+    watch: Watch<'_>,
+) -> Result<Totals> {
     let metadata = metadata(source.schema(), source.evidence(), options.version)?;
     empty_folder(folder)?;
     let mut totals = Totals::default();
@@ -62,7 +68,8 @@ pub fn metadata(schema: &Schema, evidence: &Evidence, version: Version) -> Resul
     emit(&class(schema, environment(schema, evidence), version)?, version)
 }
 
-/// Returns the schema's properties. The tracer's name and the losses are added if the schema does not have them.
+/// Returns the schema's properties. The tracer's name and the losses are added if the schema does
+/// not have them.
 fn environment(schema: &Schema, evidence: &Evidence) -> BTreeMap<String, EnvValue> {
     let number = |text: &str| EnvValue::Integer(text.parse().unwrap_or(0));
     let lost = evidence.lost_events();
@@ -78,7 +85,8 @@ fn environment(schema: &Schema, evidence: &Evidence) -> BTreeMap<String, EnvValu
         env.entry(key.to_owned()).or_insert(value);
     }
     if evidence.has_losses() {
-        // The number of lost events may not be known; the number above counts only those that are known.
+        // The number of lost events may not be known; the number above counts only those that are
+        // known.
         env.entry("losses".to_owned()).or_insert(EnvValue::Integer(1));
     }
     env

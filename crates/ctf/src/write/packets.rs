@@ -24,8 +24,8 @@ const SIZED_LEN: usize = 10;
 /// Size of an event header with payload size and timestamp, in bytes.
 const FULL_LEN: usize = 18;
 
-/// Writes one stream's file and its index. After each packet it reports the number of written bytes to `watch`. A stream without
-/// packets has no file.
+/// Writes one stream's file and its index. After each packet it reports the number of written bytes
+/// to `watch`. A stream without packets has no file.
 pub(super) fn stream(
     source: &dyn Source,
     stream: usize,
@@ -170,7 +170,8 @@ impl Copier {
         survey
     }
 
-    /// Returns true if the first header carries a payload size. Then all headers of that channel do.
+    /// Returns true if the first header carries a payload size. Then all headers of that channel
+    /// do.
     fn begins_sized(&self, content: &[u8]) -> bool {
         let mut position = Position { offset: 0, clock: 0 };
         match self.decoder.step(&mut position, content) {
@@ -186,10 +187,16 @@ impl Copier {
         }
     }
 
-    /// Writes a packet with other event headers. With a `floor`, each header has its full clock, which is at least the
-    /// floor and the clock of the previous event. Without a floor, headers with a payload size and no timestamp lose
-    /// the size.
-    fn rewrite(&mut self, facts: Last, begin: u64, floor: Option<u64>, content: &[u8]) -> Result<u64> {
+    /// Writes a packet with other event headers. With a `floor`, each header has its full clock,
+    /// which is at least the floor and the clock of the previous event. Without a floor, headers
+    /// with a payload size and no timestamp lose the size.
+    fn rewrite(
+        &mut self,
+        facts: Last,
+        begin: u64,
+        floor: Option<u64>,
+        content: &[u8],
+    ) -> Result<u64> {
         let mut out = std::mem::take(&mut self.rewritten);
         out.clear();
         let mut position = Position { offset: 0, clock: begin };
@@ -201,7 +208,9 @@ impl Copier {
             } else if header_len(&event) == SIZED_LEN {
                 self.header.extended(&mut out, &event);
             } else {
-                out.extend_from_slice(content.get(event.start..event.context_at).unwrap_or_default());
+                out.extend_from_slice(
+                    content.get(event.start..event.context_at).unwrap_or_default(),
+                );
             }
             out.extend_from_slice(content.get(event.context_at..event.end).unwrap_or_default());
         }
@@ -216,15 +225,25 @@ impl Copier {
         let path = self.folder.join(&self.name);
         let (file, index) = match &mut self.file {
             Some(files) => files,
-            None => self.file.insert((create_file(&path)?, IndexWriter::new(&self.folder, &self.name)?)),
+            None => {
+                self.file.insert((create_file(&path)?, IndexWriter::new(&self.folder, &self.name)?))
+            }
         };
         write_both(file, &header, content).map_err(Error::io(&path, "write"))?;
         let written = header.len().saturating_add(content.len()) as u64;
         let bits = written.saturating_mul(8);
         let Last { end, sequence, discarded } = facts;
         let (stream_id, instance) = (self.header.stream_id.into(), self.header.instance);
-        let entry =
-            Entry { packet_bits: bits, content_bits: bits, begin, end, discarded, stream_id, instance, sequence };
+        let entry = Entry {
+            packet_bits: bits,
+            content_bits: bits,
+            begin,
+            end,
+            discarded,
+            stream_id,
+            instance,
+            sequence,
+        };
         index.packet(written, &entry)?;
         Ok(written)
     }
@@ -236,7 +255,8 @@ fn write_both(file: &mut File, header: &[u8], content: &[u8]) -> std::io::Result
     file.write_all(content.get(written.saturating_sub(header.len())..).unwrap_or_default())
 }
 
-/// Returns the largest clock that readers can show, less a second. They count nanoseconds since the epoch in an i64.
+/// Returns the largest clock that readers can show, less a second. They count nanoseconds since the
+/// epoch in an i64.
 fn limit(clock: &Clock) -> u64 {
     const MOST: i64 = i64::MAX / 1_000_000_000 - 2;
     let seconds = i128::from(MOST).saturating_sub(i128::from(clock.offset_seconds).max(0));

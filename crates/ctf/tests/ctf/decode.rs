@@ -18,7 +18,14 @@ fn integer(size: u8) -> FieldClass {
 
 fn class(id: u64, fields: Vec<FieldClass>) -> EventClass {
     let fields = fields.into_iter().map(|class| field("f", class)).collect();
-    EventClass { id, name: format!("test:e{id}"), level: 0, format: String::new(), location: String::new(), fields }
+    EventClass {
+        id,
+        name: format!("test:e{id}"),
+        level: 0,
+        format: String::new(),
+        location: String::new(),
+        fields,
+    }
 }
 
 fn schema(byte_order: ByteOrder) -> Schema {
@@ -32,7 +39,8 @@ fn schema(byte_order: ByteOrder) -> Schema {
         class(40_000, vec![FieldClass::Bool]),
         class(7, vec![FieldClass::Sequence(Box::new(FieldClass::String))]),
     ];
-    let channel = Channel { id: 0, name: String::new(), contexts: vec![field("vtid", integer(4))], events };
+    let channel =
+        Channel { id: 0, name: String::new(), contexts: vec![field("vtid", integer(4))], events };
     let clock = Clock {
         name: "test".to_owned(),
         description: String::new(),
@@ -41,7 +49,14 @@ fn schema(byte_order: ByteOrder) -> Schema {
         offset_ticks: 0,
         absolute: false,
     };
-    Schema { uuid: [0; 16], name: String::new(), byte_order, env: BTreeMap::new(), clock, channels: vec![channel] }
+    Schema {
+        uuid: [0; 16],
+        name: String::new(),
+        byte_order,
+        env: BTreeMap::new(),
+        clock,
+        channels: vec![channel],
+    }
 }
 
 /// Writes numbers in one byte order.
@@ -75,7 +90,9 @@ fn forms(little: bool) -> (Vec<u8>, Vec<u64>) {
     p.put(2, 2);
     p.put(4, 4 + 4 + 16 + 4 + 3);
     p.put(8, (5 << 27) + 7);
-    [(4, 1), (4, 2), (8, 3), (8, 4), (4, 3), (3, 0)].into_iter().for_each(|(size, value)| p.put(size, value));
+    [(4, 1), (4, 2), (8, 3), (8, 4), (4, 3), (3, 0)]
+        .into_iter()
+        .for_each(|(size, value)| p.put(size, value));
     p.header(30, 6);
     p.put(2, 28);
     p.put(4, 4 + 16);
@@ -93,7 +110,8 @@ fn forms(little: bool) -> (Vec<u8>, Vec<u64>) {
     p.put(6, 0);
     p.header(3, 1);
     p.put(4, 1);
-    let clocks = vec![1000, 1000, (5 << 27) + 7, (6 << 27) + 6, (6 << 27) + 6, 8 << 27, (8 << 27) + 1];
+    let clocks =
+        vec![1000, 1000, (5 << 27) + 7, (6 << 27) + 6, (6 << 27) + 6, 8 << 27, (8 << 27) + 1];
     (p.bytes, clocks)
 }
 
@@ -121,7 +139,8 @@ fn all_header_forms_in_both_byte_orders() {
 fn every_truncation_gives_the_whole_events_before_it() {
     let (bytes, _) = forms(true);
     let decoder = Decoder::new(&schema(ByteOrder::Little));
-    let ends: Vec<usize> = decoder.events(0, &bytes, 500, 8).map(|e| e.expect("whole").end).collect();
+    let ends: Vec<usize> =
+        decoder.events(0, &bytes, 500, 8).map(|e| e.expect("whole").end).collect();
     for cut in 8..bytes.len() {
         let events: Vec<_> = decoder.events(0, &bytes[..cut], 500, 8).collect();
         let whole = ends.iter().filter(|end| **end <= cut).count();
@@ -158,7 +177,11 @@ fn errors_say_where_what_and_why() {
     assert_eq!(error(&event(2, &[(4, 1), (4, 0xFFFF_FFFF)])), class(12, 0xFFFF_FFFF, Length));
     assert_eq!(error(&event(2, &[(4, 1), (2, 1)])), class(8, 16, Bits(32)));
     assert_eq!(error(&event(30, &[(2, 3), (4, 1), (4, 1)])), at(0, 1, Expected::PayloadSize(4)));
-    assert_eq!(error(&event(7, &[(4, 1), (4, 1)])), class(0, 7, EventClass), "CTF cannot express its field");
+    assert_eq!(
+        error(&event(7, &[(4, 1), (4, 1)])),
+        class(0, 7, EventClass),
+        "CTF cannot express its field"
+    );
     let decoder = Decoder::new(&schema(ByteOrder::Little));
     assert_eq!(decoder.events(3, &[0; 9], 0, 0).next(), Some(Err(at(0, 3, Expected::Channel))));
     assert_eq!(decoder.events(0, &[0; 9], 0, 10).next(), None, "an offset behind the end");
@@ -197,14 +220,19 @@ fn any_bytes_end_without_a_panic() {
     let (whole, _) = forms(true);
     let mut state = 1u64;
     let mut random = move || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         state >> 33
     };
     for round in 0..30_000 {
         let mut bytes = whole.clone();
         for _ in 0..1 + random() % 4 {
             let at = random() as usize % bytes.len();
-            bytes[at] = if round % 2 == 0 { random() as u8 } else { [0, 0xFF, 0x7F, 0x80][random() as usize % 4] };
+            bytes[at] = if round % 2 == 0 {
+                random() as u8
+            } else {
+                [0, 0xFF, 0x7F, 0x80][random() as usize % 4]
+            };
         }
         bytes.truncate(bytes.len() - random() as usize % 16);
         let mut events = decoder.events(0, &bytes, random(), 8);

@@ -20,7 +20,8 @@ struct Random(u64);
 
 impl Random {
     fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 20) % n
     }
 }
@@ -69,7 +70,8 @@ fn clock(frequency: u64, offset_seconds: i64, offset_ticks: u64) -> Clock {
     }
 }
 
-/// Returns streams of events, and the expected clocks of each. An event's id is its position among the expected clocks.
+/// Returns streams of events, and the expected clocks of each. An event's id is its position among
+/// the expected clocks.
 fn source(r: &mut Random, uuid: u8) -> (Memory, Vec<Vec<u64>>) {
     let events = (0..4)
         .map(|id| EventClass {
@@ -91,7 +93,9 @@ fn source(r: &mut Random, uuid: u8) -> (Memory, Vec<Vec<u64>>) {
         channels: vec![Channel { id: 0, name: String::new(), contexts: Vec::new(), events }],
     };
     let count = r.below(6);
-    let streams = (0..count).map(|i| Stream { channel: 0, instance: count - i, cpu: Some(i as u32) }).collect();
+    let streams = (0..count)
+        .map(|i| Stream { channel: 0, instance: count - i, cpu: Some(i as u32) })
+        .collect();
     let mut packets = Vec::new();
     let mut truth = Vec::new();
     for _ in 0..count {
@@ -121,10 +125,20 @@ fn stream(r: &mut Random, frequency: u64, uuid: u8) -> (Vec<(PacketInfo, Vec<u8>
         let mut header = 0xC1FC_1FC1u32.to_le_bytes().to_vec();
         header.extend([uuid; 16]);
         header.extend(0u32.to_le_bytes());
-        [0, begin, now, bits, bits, sequence, 0].iter().for_each(|word| header.extend(word.to_le_bytes()));
+        [0, begin, now, bits, bits, sequence, 0]
+            .iter()
+            .for_each(|word| header.extend(word.to_le_bytes()));
         bytes[..header.len()].copy_from_slice(&header);
         let verdict = Verdict::Committed;
-        let info = PacketInfo { sequence, begin, end: now, discarded: 0, verdict, events_at: HEADER, packet_len: 4096 };
+        let info = PacketInfo {
+            sequence,
+            begin,
+            end: now,
+            discarded: 0,
+            verdict,
+            events_at: HEADER,
+            packet_len: 4096,
+        };
         packets.push((info, bytes));
     }
     (packets, truth)
@@ -181,11 +195,15 @@ fn the_merge_is_a_stable_sort() {
         let packets = || made.iter().flat_map(|(memory, _)| memory.packets.iter().flatten());
         let odd = packets().filter(|(_, bytes)| !(bytes.len() - HEADER).is_multiple_of(4)).count();
         let count = packets().count();
-        let traces =
-            made.map(|(memory, _)| session::trace(&Arc::new(memory), Path::new("m"), Version::V2).expect("a trace"));
-        let mut readers: Vec<_> =
-            readers(&traces).into_iter().map(|(trace, reader)| (trace, reader.rounded(Rounding::Floor))).collect();
-        let mut seen = Seen { traces: readers.iter().map(|(trace, _)| *trace).collect(), ..Seen::default() };
+        let traces = made.map(|(memory, _)| {
+            session::trace(&Arc::new(memory), Path::new("m"), Version::V2).expect("a trace")
+        });
+        let mut readers: Vec<_> = readers(&traces)
+            .into_iter()
+            .map(|(trace, reader)| (trace, reader.rounded(Rounding::Floor)))
+            .collect();
+        let mut seen =
+            Seen { traces: readers.iter().map(|(trace, _)| *trace).collect(), ..Seen::default() };
         run(&mut readers, &mut seen);
         assert_eq!(seen.events, expected, "seed {seed}");
         assert_eq!((seen.packets, seen.faults), (count, odd), "seed {seed}");

@@ -6,7 +6,8 @@ use lastwords_filter::{Filter, MAX_LENGTH, MAX_NESTING, Value};
 fn of(text: &str, fields: &[(&str, Value<'_>)]) -> Option<bool> {
     let filter = Filter::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
     let names: Vec<String> = filter.names().iter().map(ToString::to_string).collect();
-    filter.eval(&mut |at| fields.iter().find(|(name, _)| *name == names[at]).map(|(_, value)| *value))
+    filter
+        .eval(&mut |at| fields.iter().find(|(name, _)| *name == names[at]).map(|(_, value)| *value))
 }
 
 /// Offset, what was found and what was expected.
@@ -20,8 +21,34 @@ fn error(text: &str) -> (usize, String) {
 fn three_valued_logic() {
     let values = [Some(false), Some(true), None];
     let tables: [(&str, [Option<bool>; 9]); 2] = [
-        ("a && b", [Some(false), Some(false), Some(false), Some(false), Some(true), None, Some(false), None, None]),
-        ("a || b", [Some(false), Some(true), None, Some(true), Some(true), Some(true), None, Some(true), None]),
+        (
+            "a && b",
+            [
+                Some(false),
+                Some(false),
+                Some(false),
+                Some(false),
+                Some(true),
+                None,
+                Some(false),
+                None,
+                None,
+            ],
+        ),
+        (
+            "a || b",
+            [
+                Some(false),
+                Some(true),
+                None,
+                Some(true),
+                Some(true),
+                Some(true),
+                None,
+                Some(true),
+                None,
+            ],
+        ),
     ];
     for (text, table) in tables {
         for (at, expected) in table.into_iter().enumerate() {
@@ -31,14 +58,20 @@ fn three_valued_logic() {
                 .filter_map(|(name, value)| Some((name, Value::Bool(value?))))
                 .collect();
             assert_eq!(of(text, &fields), expected, "{text} of {a:?}, {b:?}");
-            assert_eq!(of(&format!("!({text})"), &fields), expected.map(|value| !value), "!({text}) of {a:?}, {b:?}");
+            assert_eq!(
+                of(&format!("!({text})"), &fields),
+                expected.map(|value| !value),
+                "!({text}) of {a:?}, {b:?}"
+            );
             // De Morgan.
             let other = if text.contains("&&") { "!a || !b" } else { "!a && !b" };
             assert_eq!(of(other, &fields), expected.map(|value| !value), "{other} of {a:?}, {b:?}");
         }
     }
     assert_eq!(of("!a", &[]), None);
-    for text in ["a == 1", "a != 1", "a ~ \"x\"", "a !~ \"x\"", "a & 1", "-a", "~a", "a << 1", "a == a"] {
+    for text in
+        ["a == 1", "a != 1", "a ~ \"x\"", "a !~ \"x\"", "a & 1", "-a", "~a", "a << 1", "a == a"]
+    {
         assert_eq!(of(text, &[]), None, "{text}");
     }
 }
@@ -46,9 +79,12 @@ fn three_valued_logic() {
 /// Names that cannot change the result are not asked for.
 #[test]
 fn shortcuts() {
-    for (text, expected) in
-        [("0 && a", false), ("1 || a", true), ("0 && a || 0 && b", false), ("!(1 || a) && b", false)]
-    {
+    for (text, expected) in [
+        ("0 && a", false),
+        ("1 || a", true),
+        ("0 && a || 0 && b", false),
+        ("!(1 || a) && b", false),
+    ] {
         let filter = Filter::parse(text).unwrap();
         assert_eq!(filter.eval(&mut |_| panic!("{text}")), Some(expected));
     }
@@ -111,7 +147,16 @@ fn text_and_enumerations() {
     ] {
         assert_eq!(of(text, &fields), Some(true), "{text}");
     }
-    for text in ["comm == 1", "comm != 1", "comm < 1", "comm", "!comm", "comm & 1", "comm == 1.5", "odd < comm"] {
+    for text in [
+        "comm == 1",
+        "comm != 1",
+        "comm < 1",
+        "comm",
+        "!comm",
+        "comm & 1",
+        "comm == 1.5",
+        "odd < comm",
+    ] {
         assert_eq!(of(text, &fields), None, "{text}");
     }
 }
@@ -137,7 +182,11 @@ fn precedence_is_that_of_c() {
         ("$ctx.procname ~ \"b\\x61sh\"", "$ctx.procname ~ \"bash\""),
         ("true != false", "true != false"),
     ] {
-        assert_eq!(Filter::parse(text).unwrap_or_else(|error| panic!("{error}")).to_string(), printed, "{text}");
+        assert_eq!(
+            Filter::parse(text).unwrap_or_else(|error| panic!("{error}")).to_string(),
+            printed,
+            "{text}"
+        );
     }
 }
 
@@ -196,7 +245,11 @@ fn errors_name_the_place_and_what_is_expected() {
     );
     let filter = Filter::parse("a == 1 && prev_com ~ \"b\"").unwrap();
     let unknown = filter.unknown_name(1, "a field, such as prev_comm").to_string();
-    assert!(unknown.contains("byte 10: found the name `prev_com`; expected a field, such as prev_comm\n"), "{unknown}");
+    assert!(
+        unknown
+            .contains("byte 10: found the name `prev_com`; expected a field, such as prev_comm\n"),
+        "{unknown}"
+    );
     assert!(unknown.ends_with("\n            ^"), "{unknown}");
     // Long expressions are cut around the place; control characters cannot reach a terminal.
     let long = format!("{}\x1b = 1 || {}", "a || ".repeat(100), "b || ".repeat(100));
@@ -224,12 +277,25 @@ fn limits() {
     assert!(error(&steep).1.contains("at most 128"));
 }
 
-/// Each pair of operators groups as in C (ISO/IEC 9899, 6.5.5 to 6.5.14), from the strongest to the weakest.
+/// Each pair of operators groups as in C (ISO/IEC 9899, 6.5.5 to 6.5.14), from the strongest to the
+/// weakest.
 #[test]
 fn each_pair_of_operators_groups_as_in_c() {
-    let levels = [&["<<", ">>"][..], &["<", "<=", ">", ">="], &["==", "!="], &["&"], &["^"], &["|"], &["&&"], &["||"]];
-    let all: Vec<(usize, &str)> =
-        levels.iter().enumerate().flat_map(|(level, of)| of.iter().map(move |operator| (level, *operator))).collect();
+    let levels = [
+        &["<<", ">>"][..],
+        &["<", "<=", ">", ">="],
+        &["==", "!="],
+        &["&"],
+        &["^"],
+        &["|"],
+        &["&&"],
+        &["||"],
+    ];
+    let all: Vec<(usize, &str)> = levels
+        .iter()
+        .enumerate()
+        .flat_map(|(level, of)| of.iter().map(move |operator| (level, *operator)))
+        .collect();
     for (first_level, first) in &all {
         for (second_level, second) in &all {
             let plain = Filter::parse(&format!("a {first} b {second} c"));
@@ -237,10 +303,15 @@ fn each_pair_of_operators_groups_as_in_c() {
             let right = Filter::parse(&format!("a {first} (b {second} c)")).unwrap();
             assert_ne!(left, right);
             match plain {
-                Ok(plain) if first_level <= second_level => assert_eq!(plain, left, "{first} {second}"),
+                Ok(plain) if first_level <= second_level => {
+                    assert_eq!(plain, left, "{first} {second}")
+                }
                 Ok(plain) => assert_eq!(plain, right, "{first} {second}"),
                 // Comparisons do not chain.
-                Err(_) => assert!(first_level == second_level && matches!(first_level, 1 | 2), "{first} {second}"),
+                Err(_) => assert!(
+                    first_level == second_level && matches!(first_level, 1 | 2),
+                    "{first} {second}"
+                ),
             }
         }
     }

@@ -1,5 +1,6 @@
-//! Random expressions against a naive evaluator of their trees. The evaluator and the printer share nothing with the library.
-//! `LASTWORDS_SEED` is the first seed, `LASTWORDS_EXPRESSIONS` the number of expressions.
+//! Random expressions against a naive evaluator of their trees. The evaluator and the printer share
+//! nothing with the library. `LASTWORDS_SEED` is the first seed, `LASTWORDS_EXPRESSIONS` the number
+//! of expressions.
 
 use lastwords_filter::{Code, CodeName, CodeStep, Filter, Value};
 use std::collections::BTreeMap;
@@ -65,13 +66,41 @@ const INFIX: &[(&str, u8)] = &[
     (">>", 7),
 ];
 const PREFIX: u8 = 8;
-const NAMES: &[&str] =
-    &["a", "b", "c", "text", "label", "x.y", "x[2].y_1", "$ctx.pid", "$ctx.a.b[0]", "_0", "flag", "real"];
-const TEXTS: &[&[u8]] = &[b"", b"abc", b"kworker/0:1", b"a\"b\\", b"\x01\xff\n", "gr\u{fc}n".as_bytes(), b"RUNNING"];
+const NAMES: &[&str] = &[
+    "a",
+    "b",
+    "c",
+    "text",
+    "label",
+    "x.y",
+    "x[2].y_1",
+    "$ctx.pid",
+    "$ctx.a.b[0]",
+    "_0",
+    "flag",
+    "real",
+];
+const TEXTS: &[&[u8]] =
+    &[b"", b"abc", b"kworker/0:1", b"a\"b\\", b"\x01\xff\n", "gr\u{fc}n".as_bytes(), b"RUNNING"];
 const GLOBS: &[&str] = &["*", "", "a*", "*b*", "kworker/?:*", "?", "abc", "*\u{fc}n", "RUN*"];
-const NUMBERS: &[u64] =
-    &[0, 1, 2, 4, 7, 63, 64, 255, 1 << 31, 1 << 53, (1 << 53) + 1, i64::MAX as u64, 1 << 63, u64::MAX];
-const REALS: &[f64] = &[0.0, 0.5, 1.0, 2.0, 1e9, 9_007_199_254_740_992.0, 9_223_372_036_854_775_808.0, 1e300, 5e-324];
+const NUMBERS: &[u64] = &[
+    0,
+    1,
+    2,
+    4,
+    7,
+    63,
+    64,
+    255,
+    1 << 31,
+    1 << 53,
+    (1 << 53) + 1,
+    i64::MAX as u64,
+    1 << 63,
+    u64::MAX,
+];
+const REALS: &[f64] =
+    &[0.0, 0.5, 1.0, 2.0, 1e9, 9_007_199_254_740_992.0, 9_223_372_036_854_775_808.0, 1e300, 5e-324];
 
 fn condition(random: &mut Random, depth: usize) -> Tree {
     let next = |random: &mut Random| Box::new(condition(random, depth - 1));
@@ -82,11 +111,18 @@ fn condition(random: &mut Random, depth: usize) -> Tree {
         4 => number(random, 0),
         5 => {
             let glob = random.pick(GLOBS).to_owned();
-            Tree::Glob(Box::new(Tree::Name(random.pick(NAMES).to_owned())), glob, random.below(2) == 0)
+            Tree::Glob(
+                Box::new(Tree::Name(random.pick(NAMES).to_owned())),
+                glob,
+                random.below(2) == 0,
+            )
         }
         6 => {
             let operator = random.pick(&["==", "!="]);
-            let mut sides = [Tree::Name(random.pick(NAMES).to_owned()), Tree::Text(random.pick(TEXTS).to_vec())];
+            let mut sides = [
+                Tree::Name(random.pick(NAMES).to_owned()),
+                Tree::Text(random.pick(TEXTS).to_vec()),
+            ];
             sides.rotate_left(random.below(2));
             let [left, right] = sides;
             Tree::Infix(operator, Box::new(left), Box::new(right))
@@ -120,7 +156,11 @@ fn integer(random: &mut Random, depth: usize) -> Tree {
         let next = |random: &mut Random| Box::new(integer(random, depth - 1));
         return match random.below(4) {
             0 => Tree::Prefix(random.pick(&['~', '-']), next(random)),
-            1 => Tree::Infix(random.pick(&["==", "<", ">"]), Box::new(Tree::Name("a".to_owned())), next(random)),
+            1 => Tree::Infix(
+                random.pick(&["==", "<", ">"]),
+                Box::new(Tree::Name("a".to_owned())),
+                next(random),
+            ),
             _ => Tree::Infix(random.pick(&["|", "^", "&", "<<", ">>"]), next(random), next(random)),
         };
     }
@@ -168,9 +208,12 @@ impl Tree {
             }
             Self::Infix(operator, left, right) => {
                 let level = self.level();
-                // Comparisons do not chain, and constants are not compared beside an operator of bits.
+                // Comparisons do not chain, and constants are not compared beside an operator of
+                // bits.
                 let is_bits = (2..5).contains(&level);
-                let strict = |side: &Self| if is_bits && (5..7).contains(&side.level()) { PREFIX + 1 } else { level };
+                let strict = |side: &Self| {
+                    if is_bits && (5..7).contains(&side.level()) { PREFIX + 1 } else { level }
+                };
                 left.wrapped(strict(left) + u8::from((5..7).contains(&level)), random, out);
                 space(random, out);
                 out.push_str(operator);
@@ -188,7 +231,8 @@ impl Tree {
     }
 
     fn wrapped(&self, least: u8, random: &mut Random, out: &mut String) {
-        let pairs = usize::from(self.level() < least) + if random.below(6) == 0 { 1 + random.below(2) } else { 0 };
+        let pairs = usize::from(self.level() < least)
+            + if random.below(6) == 0 { 1 + random.below(2) } else { 0 };
         for _ in 0..pairs {
             out.push('(');
             space(random, out);
@@ -221,17 +265,23 @@ impl Tree {
                 };
                 Some(Val::Truth(matches != *negated))
             }
-            Self::Infix("&&", left, right) => match (truth(left.eval(event)), truth(right.eval(event))) {
-                (Some(false), _) | (_, Some(false)) => Some(Val::Truth(false)),
-                (Some(true), Some(true)) => Some(Val::Truth(true)),
-                _ => None,
-            },
-            Self::Infix("||", left, right) => match (truth(left.eval(event)), truth(right.eval(event))) {
-                (Some(true), _) | (_, Some(true)) => Some(Val::Truth(true)),
-                (Some(false), Some(false)) => Some(Val::Truth(false)),
-                _ => None,
-            },
-            Self::Infix(operator, left, right) => infix(operator, &left.eval(event)?, &right.eval(event)?),
+            Self::Infix("&&", left, right) => {
+                match (truth(left.eval(event)), truth(right.eval(event))) {
+                    (Some(false), _) | (_, Some(false)) => Some(Val::Truth(false)),
+                    (Some(true), Some(true)) => Some(Val::Truth(true)),
+                    _ => None,
+                }
+            }
+            Self::Infix("||", left, right) => {
+                match (truth(left.eval(event)), truth(right.eval(event))) {
+                    (Some(true), _) | (_, Some(true)) => Some(Val::Truth(true)),
+                    (Some(false), Some(false)) => Some(Val::Truth(false)),
+                    _ => None,
+                }
+            }
+            Self::Infix(operator, left, right) => {
+                infix(operator, &left.eval(event)?, &right.eval(event)?)
+            }
         }
     }
 }
@@ -249,7 +299,9 @@ fn quoted(text: &[u8], random: &mut Random, out: &mut String) {
             match c {
                 '"' => out.push_str("\\\""),
                 '\\' => out.push_str("\\\\"),
-                c if c.is_ascii() && (c < ' ' || random.below(8) == 0) => out.push_str(&format!("\\x{:02x}", c as u32)),
+                c if c.is_ascii() && (c < ' ' || random.below(8) == 0) => {
+                    out.push_str(&format!("\\x{:02x}", c as u32))
+                }
                 c => out.push(c),
             }
         }
@@ -375,7 +427,17 @@ fn event(random: &mut Random) -> BTreeMap<&'static str, Val> {
         let text = random.pick(TEXTS).to_vec();
         let value = match random.below(10) {
             0 | 1 => continue,
-            2 => Val::Real(random.pick(&[f64::NAN, f64::INFINITY, -f64::INFINITY, -0.0, 0.5, -1.5, 2e18, 1e300, 1.0])),
+            2 => Val::Real(random.pick(&[
+                f64::NAN,
+                f64::INFINITY,
+                -f64::INFINITY,
+                -0.0,
+                0.5,
+                -1.5,
+                2e18,
+                1e300,
+                1.0,
+            ])),
             3 => Val::Truth(random.below(2) == 0),
             4 | 5 => Val::Text(text),
             6 => Val::Enum(integer, Some(text).filter(|_| random.below(3) > 0)),
@@ -418,21 +480,32 @@ fn random_expressions_have_the_values_of_their_trees() {
         if text.len() > lastwords_filter::MAX_LENGTH {
             continue;
         }
-        let filter = Filter::parse(&text).unwrap_or_else(|error| panic!("LASTWORDS_SEED={seed}: {text:?}: {error}"));
+        let filter = Filter::parse(&text)
+            .unwrap_or_else(|error| panic!("LASTWORDS_SEED={seed}: {text:?}: {error}"));
         let again = filter.to_string();
-        let parsed = Filter::parse(&again).unwrap_or_else(|error| panic!("LASTWORDS_SEED={seed}: {again:?}: {error}"));
+        let parsed = Filter::parse(&again)
+            .unwrap_or_else(|error| panic!("LASTWORDS_SEED={seed}: {again:?}: {error}"));
         assert_eq!(parsed, filter, "LASTWORDS_SEED={seed}: {text:?} is printed as {again:?}");
         let names: Vec<String> = filter.names().iter().map(ToString::to_string).collect();
-        let encoded = filter.encode().unwrap_or_else(|| panic!("LASTWORDS_SEED={seed}: {text:?} is not encoded"));
-        let code = Code::new(&encoded).unwrap_or_else(|| panic!("LASTWORDS_SEED={seed}: {text:?} is not decoded"));
-        assert_eq!(code.names().map(shown).collect::<Vec<_>>(), names, "LASTWORDS_SEED={seed}: {text:?}");
+        let encoded = filter
+            .encode()
+            .unwrap_or_else(|| panic!("LASTWORDS_SEED={seed}: {text:?} is not encoded"));
+        let code = Code::new(&encoded)
+            .unwrap_or_else(|| panic!("LASTWORDS_SEED={seed}: {text:?} is not decoded"));
+        assert_eq!(
+            code.names().map(shown).collect::<Vec<_>>(),
+            names,
+            "LASTWORDS_SEED={seed}: {text:?}"
+        );
         let instructions: Vec<_> = code.instructions().map(|one| one.expect("checked")).collect();
         for _ in 0..20 {
             let event = event(&mut random);
             let found = filter.eval(&mut |name| event.get(names[name].as_str()).map(value));
             let expected = truth(tree.eval(&event));
             assert_eq!(found, expected, "LASTWORDS_SEED={seed}: {text:?} of {event:?}");
-            let found = lastwords_filter::eval(&instructions, &mut |name| event.get(names[name].as_str()).map(value));
+            let found = lastwords_filter::eval(&instructions, &mut |name| {
+                event.get(names[name].as_str()).map(value)
+            });
             assert_eq!(found, expected, "LASTWORDS_SEED={seed}: the code of {text:?} of {event:?}");
             known[expected.map_or(2, usize::from)] += 1;
         }
@@ -458,7 +531,9 @@ fn damaged_code_is_refused_or_ends() {
     for _ in 0..setting("LASTWORDS_EXPRESSIONS", 20_000) / 100 {
         let mut text = String::new();
         condition(&mut random, 4).print(&mut random, &mut text);
-        let Some(code) = Filter::parse(&text).ok().and_then(|filter| filter.encode()) else { continue };
+        let Some(code) = Filter::parse(&text).ok().and_then(|filter| filter.encode()) else {
+            continue;
+        };
         for _ in 0..200 {
             let mut damaged = code.clone();
             damaged.truncate(random.below(code.len() * 2));
@@ -468,8 +543,11 @@ fn damaged_code_is_refused_or_ends() {
             }
             let Some(code) = Code::new(&damaged) else { continue };
             code.names().for_each(|name| drop(shown(name)));
-            let instructions: Vec<_> = code.instructions().map(|one| one.expect("checked")).collect();
-            let _ = lastwords_filter::eval(&instructions, &mut |name| Some(Value::Unsigned(name as u64)));
+            let instructions: Vec<_> =
+                code.instructions().map(|one| one.expect("checked")).collect();
+            let _ = lastwords_filter::eval(&instructions, &mut |name| {
+                Some(Value::Unsigned(name as u64))
+            });
         }
     }
 }
@@ -491,7 +569,10 @@ fn no_prefix_and_no_mutation_panics() {
                 }
                 Err(error) => {
                     assert!(error.offset() <= text.len(), "{text:?}: {error}");
-                    assert!(!error.found().is_empty() && !error.expected().is_empty(), "{text:?}: {error}");
+                    assert!(
+                        !error.found().is_empty() && !error.expected().is_empty(),
+                        "{text:?}: {error}"
+                    );
                     assert!(error.caret().lines().count() == 2, "{text:?}: {error}");
                 }
             }
@@ -500,8 +581,10 @@ fn no_prefix_and_no_mutation_panics() {
         for at in 0..bytes.len().min(300) {
             try_it(&bytes[..at]);
             let mut mutated = bytes.to_vec();
-            let odd =
-                [0, b'(', b')', b'"', b'\'', b'\\', b'~', b'!', b'&', b'.', b'[', b'$', b'0', 0x80, 0xff, b'x', b'e'];
+            let odd = [
+                0, b'(', b')', b'"', b'\'', b'\\', b'~', b'!', b'&', b'.', b'[', b'$', b'0', 0x80,
+                0xff, b'x', b'e',
+            ];
             for byte in odd.into_iter().chain([random.next() as u8]) {
                 mutated[at] = byte;
                 try_it(&mutated);
@@ -513,7 +596,8 @@ fn no_prefix_and_no_mutation_panics() {
     let mut random = Random(first);
     for _ in 0..20_000 {
         let len = random.below(40);
-        let noise: Vec<u8> = (0..len).map(|_| random.pick(b"()!~&|^<>=-.[]$\"'\\ \tab01xe\xc3\xbc")).collect();
+        let noise: Vec<u8> =
+            (0..len).map(|_| random.pick(b"()!~&|^<>=-.[]$\"'\\ \tab01xe\xc3\xbc")).collect();
         let _ = Filter::parse(&String::from_utf8_lossy(&noise));
     }
 }

@@ -5,15 +5,18 @@ use lastwords_ctf::names::plain;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-/// Writes a line for each span that was open: first the spans that a thread was in, then the other spans, newest first.
-/// Equal spans share a line.
+/// Writes a line for each span that was open: first the spans that a thread was in, then the other
+/// spans, newest first. Equal spans share a line.
 pub(super) fn write(spans: &[SpanReport], limit: usize, out: &mut dyn Write) -> io::Result<()> {
     let entered = spans.iter().filter(|span| span.threads > 0).count();
     match spans.len() {
         0 => return Ok(()),
         1 => writeln!(out, "  1 span was open:")?,
         open if entered == 0 => writeln!(out, "  {open} spans were open:")?,
-        open => writeln!(out, "  {open} spans were open; the {entered} that a thread was in come first:")?,
+        open => writeln!(
+            out,
+            "  {open} spans were open; the {entered} that a thread was in come first:"
+        )?,
     }
     let mut groups: Vec<Vec<&SpanReport>> = Vec::new();
     let mut known = BTreeMap::new();
@@ -21,7 +24,9 @@ pub(super) fn write(spans: &[SpanReport], limit: usize, out: &mut dyn Write) -> 
         // A span that a thread was in always has its own line.
         let own = (span.threads > 0).then_some(groups.len());
         let texts = [&span.target, &span.name, &span.fields];
-        let at = *known.entry((own, texts, span.parent, span.pid, span.tid, span.level)).or_insert(groups.len());
+        let at = *known
+            .entry((own, texts, span.parent, span.pid, span.tid, span.level))
+            .or_insert(groups.len());
         match groups.get_mut(at) {
             Some(group) => group.push(span),
             None => groups.push(vec![span]),
@@ -38,7 +43,8 @@ pub(super) fn write(spans: &[SpanReport], limit: usize, out: &mut dyn Write) -> 
 }
 
 /// Returns a line such as
-/// `target::name{fields} (id 7, in 3 target::name), open for 1.5 s, thread 13 is in it; opened by thread 12 of process 10`
+/// `target::name{fields} (id 7, in 3 target::name), open for 1.5 s, thread 13 is in it; opened by
+/// thread 12 of process 10`
 fn group_line(group: &[&SpanReport], all: &[SpanReport]) -> String {
     let [newest, .., oldest] = group else {
         return group.first().map_or_else(String::new, |span| {
@@ -46,7 +52,9 @@ fn group_line(group: &[&SpanReport], all: &[SpanReport]) -> String {
                 (0, _) => String::new(),
                 (1, Some(tid)) => format!(", thread {tid} is in it"),
                 (1, None) => ", a thread is in it".into(),
-                (threads, Some(tid)) => format!(", {threads} threads are in it, {tid} entered last"),
+                (threads, Some(tid)) => {
+                    format!(", {threads} threads are in it, {tid} entered last")
+                }
                 (threads, None) => format!(", {threads} threads are in it"),
             };
             line(span, "", &format!("id {}", span.id), &seconds(&span.age_ns), &inside, all)
@@ -58,9 +66,17 @@ fn group_line(group: &[&SpanReport], all: &[SpanReport]) -> String {
     line(newest, &many, &ids, &ages, "", all)
 }
 
-fn line(span: &SpanReport, many: &str, ids: &str, age: &str, inside: &str, all: &[SpanReport]) -> String {
+fn line(
+    span: &SpanReport,
+    many: &str,
+    ids: &str,
+    age: &str,
+    inside: &str,
+    all: &[SpanReport],
+) -> String {
     let (pid, tid) = (span.pid, span.tid);
-    let fields = if span.fields.is_empty() { String::new() } else { format!("{{{}}}", plain(&span.fields)) };
+    let fields =
+        if span.fields.is_empty() { String::new() } else { format!("{{{}}}", plain(&span.fields)) };
     let parent = match all.iter().find(|other| other.id == span.parent && other.pid == pid) {
         _ if span.parent == 0 => String::new(),
         Some(parent) => format!(", in {} {}", span.parent, name(parent)),
@@ -76,8 +92,8 @@ fn name(span: &SpanReport) -> String {
     format!("{}::{}", plain(&span.target), plain(&span.name))
 }
 
-/// Formats a time in nanoseconds as seconds with three decimals. A time under 10 ms is formatted as milliseconds with
-/// three decimals.
+/// Formats a time in nanoseconds as seconds with three decimals. A time under 10 ms is formatted as
+/// milliseconds with three decimals.
 fn seconds(nanoseconds: &str) -> String {
     let nanoseconds: u64 = nanoseconds.parse().unwrap_or(0);
     if nanoseconds < 10_000_000 {

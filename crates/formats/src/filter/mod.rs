@@ -1,9 +1,11 @@
 //! Binds the names of a filter expression to the fields of events.
 //!
-//! A name is looked for among the fields of the payload, then among the contexts, then among the names in [`BUILT_IN`]. `CPU` and
-//! `COMM` are always the CPU and the name of the task, as in the kernel; `$ctx.NAME` is only a context.
+//! A name is looked for among the fields of the payload, then among the contexts, then among the
+//! names in [`BUILT_IN`]. `CPU` and `COMM` are always the CPU and the name of the task, as in the
+//! kernel; `$ctx.NAME` is only a context.
 //!
-//! `packets` evaluates a filter on decoded events, `crate::ftrace` on the bytes of a kernel's events.
+//! `packets` evaluates a filter on decoded events, `crate::ftrace` on the bytes of a kernel's
+//! events.
 
 mod nearest;
 pub(crate) mod packets;
@@ -15,26 +17,35 @@ use lastwords_ftrace::filter as ftrace;
 use lastwords_glob::is_named;
 use std::collections::BTreeSet;
 
-/// Names that mean the same for traces of several kinds, as far as a trace has them: the CPU, the name of the thread, the ids of
-/// process and thread, the severity (a word and a number), the event's whole name, and the channel's name.
-pub const BUILT_IN: &[&str] = &["cpu", "CPU", "comm", "COMM", "pid", "tid", "level", "event", "channel"];
+/// Names that mean the same for traces of several kinds, as far as a trace has them: the CPU, the
+/// name of the thread, the ids of process and thread, the severity (a word and a number), the
+/// event's whole name, and the channel's name.
+pub const BUILT_IN: &[&str] =
+    &["cpu", "CPU", "comm", "COMM", "pid", "tid", "level", "event", "channel"];
 
-/// Checks that an event class of these traces has each name that the filter reads. `kernels` describe trace arrays.
+/// Checks that an event class of these traces has each name that the filter reads. `kernels`
+/// describe trace arrays.
 ///
 /// # Errors
-/// No event class has a name. The error points at it in the expression, and has the names that are nearest to it.
+/// No event class has a name. The error points at it in the expression, and has the names that are
+/// nearest to it.
 pub fn check(filter: &Filter, traces: &[Trace], kernels: &[&Tracing]) -> Result<(), Error> {
     let is_known = |name: &Name| {
-        packets::is_known(name, traces, false) || kernels.iter().any(|tracing| ftrace::is_known(name, tracing))
+        packets::is_known(name, traces, false)
+            || kernels.iter().any(|tracing| ftrace::is_known(name, tracing))
     };
-    let Some((position, unknown)) = filter.names().iter().enumerate().find(|(_, name)| !is_known(name)) else {
+    let Some((position, unknown)) =
+        filter.names().iter().enumerate().find(|(_, name)| !is_known(name))
+    else {
         return Ok(());
     };
     let near = nearest(unknown, traces, kernels, &[]);
     let what = if unknown.is_context() { "a context" } else { "a field, a context" };
     let expected = match near.as_slice() {
         [] if unknown.is_context() => {
-            format!("{what} that an event of the input has; `lastwords recover --to json` shows them")
+            format!(
+                "{what} that an event of the input has; `lastwords recover --to json` shows them"
+            )
         }
         [] => format!("{what} that an event of the input has, or one of {}", BUILT_IN.join(", ")),
         near => format!("{what} that an event of the input has, such as {}", near.join(", ")),
@@ -45,7 +56,8 @@ pub fn check(filter: &Filter, traces: &[Trace], kernels: &[&Tracing]) -> Result<
 /// Returns the names that are nearest to an unknown one, among those of the traces and `more`.
 fn nearest(unknown: &Name, traces: &[Trace], kernels: &[&Tracing], more: &[&str]) -> Vec<String> {
     let is_known = |name: &Name| {
-        packets::is_known(name, traces, false) || kernels.iter().any(|tracing| ftrace::is_known(name, tracing))
+        packets::is_known(name, traces, false)
+            || kernels.iter().any(|tracing| ftrace::is_known(name, tracing))
     };
     let mut known = BTreeSet::new();
     packets::add_names(traces, &mut known);
@@ -61,18 +73,27 @@ fn nearest(unknown: &Name, traces: &[Trace], kernels: &[&Tracing], more: &[&str]
     nearest::names(&unknown.to_string(), &known)
 }
 
-/// Returns the globs that match no event that the traces or kernels describe. Each has the names of events that are nearest to it.
+/// Returns the globs that match no event that the traces or kernels describe. Each has the names of
+/// events that are nearest to it.
 #[must_use]
-pub fn unknown_events<'g>(globs: &'g [String], traces: &[Trace], kernels: &[&Tracing]) -> Vec<(&'g str, Vec<String>)> {
+pub fn unknown_events<'g>(
+    globs: &'g [String],
+    traces: &[Trace],
+    kernels: &[&Tracing],
+) -> Vec<(&'g str, Vec<String>)> {
     let mut known = BTreeSet::new();
-    for class in traces.iter().flat_map(|trace| &trace.class().streams).flat_map(|stream| &stream.events) {
+    for class in
+        traces.iter().flat_map(|trace| &trace.class().streams).flat_map(|stream| &stream.events)
+    {
         known.extend(class.name.clone());
     }
     for format in kernels.iter().flat_map(|tracing| tracing.formats.values()) {
         known.insert(format!("{}:{}", format.system, format.name));
     }
     let unknown = globs.iter().filter(|glob| !known.iter().any(|name| is_named(glob, name)));
-    let last = |name: &String| name.rsplit_once(':').map_or_else(|| name.clone(), |(_, last)| last.to_owned());
+    let last = |name: &String| {
+        name.rsplit_once(':').map_or_else(|| name.clone(), |(_, last)| last.to_owned())
+    };
     let near = |glob: &str| match glob.contains(':') {
         true => nearest::names(glob, &known),
         false => nearest::names(glob, &known.iter().map(last).collect()),
@@ -80,8 +101,10 @@ pub fn unknown_events<'g>(globs: &'g [String], traces: &[Trace], kernels: &[&Tra
     unknown.map(|glob| (glob.as_str(), near(glob))).collect()
 }
 
-/// Returns none if an event class of the traces has the name that is all of `filter`. Otherwise it returns the nearest names.
+/// Returns none if an event class of the traces has the name that is all of `filter`. Otherwise it
+/// returns the nearest names.
 pub(crate) fn unknown_names(filter: &Filter, traces: &[Trace]) -> Option<Vec<String>> {
     let name = filter.names().first()?;
-    (!packets::is_known(name, traces, true)).then(|| nearest(name, traces, &[], crate::text::chosen::OWN))
+    (!packets::is_known(name, traces, true))
+        .then(|| nearest(name, traces, &[], crate::text::chosen::OWN))
 }

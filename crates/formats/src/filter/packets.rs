@@ -1,7 +1,8 @@
 //! Evaluates a filter on the events of packets.
 //!
-//! Each name of the filter is bound once for an event class: to nodes of its scopes, to a constant, or to what the stream tells. For
-//! an event only the scopes up to the last that the filter reads are decoded, and only the bound values are kept.
+//! Each name of the filter is bound once for an event class: to nodes of its scopes, to a constant,
+//! or to what the stream tells. For an event only the scopes up to the last that the filter reads
+//! are decoded, and only the bound values are kept.
 
 use crate::events::{StreamInfo, channel, scope_code};
 use crate::json::level;
@@ -17,14 +18,16 @@ use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 
 /// The scopes of an event, in the order in which they are decoded.
-pub(crate) const SCOPES: [Scope; 3] = [Scope::CommonContext, Scope::SpecificContext, Scope::Payload];
+pub(crate) const SCOPES: [Scope; 3] =
+    [Scope::CommonContext, Scope::SpecificContext, Scope::Payload];
 
 /// Evaluates a filter on the events of some streams.
 pub(crate) struct EventFilter<'t> {
     filter: &'t Filter,
     traces: &'t [Trace],
     streams: Vec<StreamInfo>,
-    /// The event classes of each trace and stream class. A class is bound when its first event is read.
+    /// The event classes of each trace and stream class. A class is bound when its first event is
+    /// read.
     classes: HashMap<(usize, usize), Vec<Option<Box<Bound<'t>>>>>,
     values: Values<'t>,
 }
@@ -87,7 +90,13 @@ enum Slot<'t> {
 
 impl<'t> EventFilter<'t> {
     pub(crate) fn new(traces: &'t [Trace], streams: &[StreamInfo], filter: &'t Filter) -> Self {
-        Self { filter, traces, streams: streams.to_vec(), classes: HashMap::new(), values: Values::default() }
+        Self {
+            filter,
+            traces,
+            streams: streams.to_vec(),
+            classes: HashMap::new(),
+            values: Values::default(),
+        }
     }
 
     /// Returns true if the filter is true for the event.
@@ -99,34 +108,39 @@ impl<'t> EventFilter<'t> {
             classes.resize_with(event.class.saturating_add(1), || None);
         }
         let Some(place) = classes.get_mut(event.class) else { return false };
-        let bound = &**place.get_or_insert_with(|| Box::new(Bound::new(self.filter, trace, facts.class, event.class)));
+        let bound = &**place.get_or_insert_with(|| {
+            Box::new(Bound::new(self.filter, trace, facts.class, event.class))
+        });
         self.values.restart(self.filter.names().len().saturating_add(1));
         let (program, decoder, part) = reader.parts();
         let mut at = event.body;
         for (code, targets) in &bound.scopes {
             let mut visitor = Wanted { nodes: code.nodes(), targets, values: &mut self.values };
             // The reader has accepted the same bytes.
-            let Ok(end) = program.visit(decoder, code, &part, at, &mut visitor) else { return false };
+            let Ok(end) = program.visit(decoder, code, &part, at, &mut visitor) else {
+                return false;
+            };
             at = end;
         }
         let (values, cpu) = (&self.values, facts.cpu);
-        let result = self.filter.eval(&mut |position| match bound.sources.get(position)?.as_ref()? {
-            Source::Field => values.value(position),
-            Source::Text(text) => Some(Value::Text(text.as_bytes())),
-            Source::Integer(number) => Some(Value::Signed(*number)),
-            Source::Level(number, word) => {
-                Some(Value::Enum { number: i128::from(*number), label: Some(word.as_bytes()) })
-            }
-            Source::Cpu => cpu.map(|cpu| Value::Unsigned(cpu.into())),
-            Source::ThreadName(names) => {
-                let thread = match values.value(values.slots.len().saturating_sub(1))? {
-                    Value::Signed(thread) => thread,
-                    Value::Unsigned(thread) => i64::try_from(thread).ok()?,
-                    _ => return None,
-                };
-                names.get(&thread).map(|name| Value::Text(name.as_bytes()))
-            }
-        });
+        let result =
+            self.filter.eval(&mut |position| match bound.sources.get(position)?.as_ref()? {
+                Source::Field => values.value(position),
+                Source::Text(text) => Some(Value::Text(text.as_bytes())),
+                Source::Integer(number) => Some(Value::Signed(*number)),
+                Source::Level(number, word) => {
+                    Some(Value::Enum { number: i128::from(*number), label: Some(word.as_bytes()) })
+                }
+                Source::Cpu => cpu.map(|cpu| Value::Unsigned(cpu.into())),
+                Source::ThreadName(names) => {
+                    let thread = match values.value(values.slots.len().saturating_sub(1))? {
+                        Value::Signed(thread) => thread,
+                        Value::Unsigned(thread) => i64::try_from(thread).ok()?,
+                        _ => return None,
+                    };
+                    names.get(&thread).map(|name| Value::Text(name.as_bytes()))
+                }
+            });
         result == Some(true)
     }
 }
@@ -135,19 +149,25 @@ impl<'t> Bound<'t> {
     fn new(filter: &Filter, trace: &'t Trace, stream: usize, event: usize) -> Self {
         let mut targets = Targets::default();
         let names = filter.names();
-        let source = |(slot, name): (usize, &Name)| source(name, trace, stream, event, slot, names.len(), &mut targets);
+        let source = |(slot, name): (usize, &Name)| {
+            source(name, trace, stream, event, slot, names.len(), &mut targets)
+        };
         let sources = names.iter().enumerate().map(source).collect();
         let targets = targets.of;
-        let last = targets.iter().rposition(|of| !of.is_empty()).map_or(0, |last| last.saturating_add(1));
+        let last =
+            targets.iter().rposition(|of| !of.is_empty()).map_or(0, |last| last.saturating_add(1));
         let scopes = SCOPES.into_iter().zip(targets).take(last);
-        let scopes =
-            scopes.filter_map(|(scope, targets)| Some((scope_code(trace, scope, stream, event)?, targets))).collect();
+        let scopes = scopes
+            .filter_map(|(scope, targets)| {
+                Some((scope_code(trace, scope, stream, event)?, targets))
+            })
+            .collect();
         Self { sources, scopes }
     }
 }
 
-/// Finds the source of a name, and adds the nodes that have it to the targets of their scopes. `slot` is the position of its value,
-/// `thread` that of the thread's id.
+/// Finds the source of a name, and adds the nodes that have it to the targets of their scopes.
+/// `slot` is the position of its value, `thread` that of the thread's id.
 pub(crate) fn source<'t>(
     name: &Name,
     trace: &'t Trace,
@@ -175,9 +195,11 @@ pub(crate) fn source<'t>(
         return Some(Source::Field);
     }
     // Contexts of packets have their own names, but for the CPU, which is that of the stream.
-    let built_in = BuiltIn::from_name(name).filter(|of| !name.is_context() || *of == BuiltIn::Cpu)?;
-    let mut any_context =
-        |of: &[&str], slot| of.iter().any(|name| add_context(&[Step::Member((*name).to_owned())], slot));
+    let built_in =
+        BuiltIn::from_name(name).filter(|of| !name.is_context() || *of == BuiltIn::Cpu)?;
+    let mut any_context = |of: &[&str], slot| {
+        of.iter().any(|name| add_context(&[Step::Member((*name).to_owned())], slot))
+    };
     let own = class.streams.get(stream)?;
     let described = own.events.get(event)?;
     let number = |key: &str| class.env.iter().find(|(own, _)| own == key).map(|(_, value)| value);
@@ -186,7 +208,8 @@ pub(crate) fn source<'t>(
         BuiltIn::Comm if any_context(&["comm", "procname"], slot) => Some(Source::Field),
         BuiltIn::Comm => {
             let names = class.thread_names();
-            (!names.is_empty() && any_context(&["tid", "vtid"], thread)).then_some(Source::ThreadName(names))
+            (!names.is_empty() && any_context(&["tid", "vtid"], thread))
+                .then_some(Source::ThreadName(names))
         }
         BuiltIn::Pid if any_context(&["pid", "vpid"], slot) => Some(Source::Field),
         BuiltIn::Pid => match number("vpid").or_else(|| number("pid"))? {
@@ -195,17 +218,28 @@ pub(crate) fn source<'t>(
         },
         // What ftrace calls a pid is the id of a thread.
         BuiltIn::Tid => {
-            let is_there = any_context(&["tid", "vtid"], slot) || (class.is_ftrace() && any_context(&["pid"], slot));
+            let is_there = any_context(&["tid", "vtid"], slot)
+                || (class.is_ftrace() && any_context(&["pid"], slot));
             is_there.then_some(Source::Field)
         }
-        BuiltIn::Level => described.log_level.map(|severity| Source::Level(severity.number(), level(severity))),
-        BuiltIn::Event => Some(Source::Text(described.name.clone().unwrap_or_else(|| "<unknown>".to_owned()))),
+        BuiltIn::Level => {
+            described.log_level.map(|severity| Source::Level(severity.number(), level(severity)))
+        }
+        BuiltIn::Event => {
+            Some(Source::Text(described.name.clone().unwrap_or_else(|| "<unknown>".to_owned())))
+        }
         BuiltIn::Channel => Some(Source::Text(channel(own))),
     }
 }
 
 /// Adds the nodes of a scope to which the steps lead. Returns true if there are any.
-fn add(root: Option<&Struct>, steps: &[Step], slot: usize, with_containers: bool, targets: &mut Vec<Target>) -> bool {
+fn add(
+    root: Option<&Struct>,
+    steps: &[Step],
+    slot: usize,
+    with_containers: bool,
+    targets: &mut Vec<Target>,
+) -> bool {
     let Some(root) = root else { return false };
     let before = targets.len();
     let mut finder = Finder { next: 0, slot, elements: Vec::new(), with_containers, targets };
@@ -213,7 +247,8 @@ fn add(root: Option<&Struct>, steps: &[Step], slot: usize, with_containers: bool
     targets.len() > before
 }
 
-/// Counts nodes as the compiler of programs does: one for each field, in order, before those inside it.
+/// Counts nodes as the compiler of programs does: one for each field, in order, before those inside
+/// it.
 struct Finder<'a> {
     next: NodeId,
     slot: usize,
@@ -275,7 +310,8 @@ impl Finder<'_> {
     }
 }
 
-/// Returns the steps behind a member of this name, if they lead to it. A name may have dots (`http.method`).
+/// Returns the steps behind a member of this name, if they lead to it. A name may have dots
+/// (`http.method`).
 fn behind<'s>(steps: &'s [Step], name: &str) -> Option<&'s [Step]> {
     let mut rest = name;
     for (at, step) in steps.iter().enumerate() {
@@ -341,8 +377,12 @@ impl Visitor for Wanted<'_, '_> {
             Slot::Value(match &node.shape {
                 Shape::Bool => Value::Bool(value != 0),
                 Shape::Integer { signed, mappings, .. } if !mappings.is_empty() => {
-                    let number = if *signed { i128::from(value.cast_signed()) } else { i128::from(value) };
-                    Value::Enum { number, label: mappings.first(number).map(|mapping| mapping.label.as_bytes()) }
+                    let number =
+                        if *signed { i128::from(value.cast_signed()) } else { i128::from(value) };
+                    Value::Enum {
+                        number,
+                        label: mappings.first(number).map(|mapping| mapping.label.as_bytes()),
+                    }
                 }
                 Shape::Integer { signed: true, .. } => Value::Signed(value.cast_signed()),
                 _ => Value::Unsigned(value),
@@ -393,7 +433,8 @@ fn any_class(traces: &[Trace], mut each: impl FnMut(&Trace, usize, usize) -> boo
     })
 }
 
-/// Returns true if an event class of the traces has a value of this name; `with_containers`: or a structure or an array.
+/// Returns true if an event class of the traces has a value of this name; `with_containers`: or a
+/// structure or an array.
 pub(super) fn is_known(name: &Name, traces: &[Trace], with_containers: bool) -> bool {
     any_class(traces, |trace, stream, event| {
         let mut targets = Targets { with_containers, ..Targets::default() };
@@ -401,13 +442,16 @@ pub(super) fn is_known(name: &Name, traces: &[Trace], with_containers: bool) -> 
     })
 }
 
-/// Adds the names that the event classes of the traces have. Names of contexts are added with `$ctx.` too.
+/// Adds the names that the event classes of the traces have. Names of contexts are added with
+/// `$ctx.` too.
 pub(super) fn add_names(traces: &[Trace], names: &mut BTreeSet<String>) {
     any_class(traces, |trace, stream, event| {
         for scope in SCOPES {
             let Some(root) = trace.class().scope(scope, stream, event) else { continue };
             let before = (scope != Scope::Payload).then_some("$ctx.");
-            root.fields.iter().for_each(|field| add_field(&field.class, &field.name, before, names));
+            root.fields
+                .iter()
+                .for_each(|field| add_field(&field.class, &field.name, before, names));
         }
         false
     });
@@ -416,12 +460,14 @@ pub(super) fn add_names(traces: &[Trace], names: &mut BTreeSet<String>) {
 fn add_field(class: &FieldClass, name: &str, before: Option<&str>, names: &mut BTreeSet<String>) {
     match class {
         FieldClass::Struct(of) => {
-            of.fields
-                .iter()
-                .for_each(|field| add_field(&field.class, &format!("{name}.{}", field.name), before, names));
+            of.fields.iter().for_each(|field| {
+                add_field(&field.class, &format!("{name}.{}", field.name), before, names)
+            });
         }
         FieldClass::Array(array) => add_field(&array.element, &format!("{name}[0]"), before, names),
-        FieldClass::Variant(of) => of.options.iter().for_each(|option| add_field(&option.class, name, before, names)),
+        FieldClass::Variant(of) => {
+            of.options.iter().for_each(|option| add_field(&option.class, name, before, names))
+        }
         FieldClass::Optional(optional) => add_field(&optional.class, name, before, names),
         _ => {
             names.extend(before.map(|before| format!("{before}{name}")));

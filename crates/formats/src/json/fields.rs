@@ -33,7 +33,8 @@ impl<'t> Plan<'t> {
     }
 }
 
-/// Writes the fields of a scope as members of a JSON object. The caller writes the braces around them.
+/// Writes the fields of a scope as members of a JSON object. The caller writes the braces around
+/// them.
 pub struct Fields<'a, 't> {
     out: &'a mut Vec<u8>,
     plan: &'a Plan<'t>,
@@ -50,13 +51,15 @@ impl<'a, 't> Fields<'a, 't> {
         Self { out, plan, nesting: Nesting::default(), octets: false, is_marked: false }
     }
 
-    /// As [`Fields::new`], but an enumeration is `{"":[value,label]}`, and a float that is not finite is `{"":"inf"}`. A
-    /// structure has no member without a name, so that no structure and no text looks like these.
+    /// As [`Fields::new`], but an enumeration is `{"":[value,label]}`, and a float that is not
+    /// finite is `{"":"inf"}`. A structure has no member without a name, so that no structure and
+    /// no text looks like these.
     pub fn marked(out: &'a mut Vec<u8>, plan: &'a Plan<'t>) -> Self {
         Self { is_marked: true, ..Self::new(out, plan) }
     }
 
-    /// Appends the name of a field, and returns the field's shape. Returns none if the field is not shown.
+    /// Appends the name of a field, and returns the field's shape. Returns none if the field is not
+    /// shown.
     fn name(&mut self, node: NodeId) -> Option<&'t Shape> {
         let role = *self.plan.roles.get(node as usize)?;
         let key = self.plan.keys.get(node as usize)?;
@@ -88,25 +91,34 @@ impl Visitor for Fields<'_, '_> {
                 if mappings.is_empty() {
                     return number(self.out);
                 }
-                let [begin, middle, end]: [&[u8]; 3] =
-                    if self.is_marked { [b"{\"\":[", b",", b"]}"] } else { [b"{\"value\":", b",\"label\":", b"}"] };
+                let [begin, middle, end]: [&[u8]; 3] = if self.is_marked {
+                    [b"{\"\":[", b",", b"]}"]
+                } else {
+                    [b"{\"value\":", b",\"label\":", b"}"]
+                };
                 self.out.extend_from_slice(begin);
                 number(self.out);
                 self.out.extend_from_slice(middle);
-                let value = if *is_signed { i128::from(value.cast_signed()) } else { i128::from(value) };
+                let value =
+                    if *is_signed { i128::from(value.cast_signed()) } else { i128::from(value) };
                 match mappings.first(value) {
                     Some(mapping) => text(self.out, mapping.label.as_bytes()),
                     None => self.out.extend_from_slice(b"null"),
                 }
                 self.out.extend_from_slice(end);
             }
-            Some(Shape::Bool) => self.out.extend_from_slice(if value == 0 { b"false" } else { b"true" }),
+            Some(Shape::Bool) => {
+                self.out.extend_from_slice(if value == 0 { b"false" } else { b"true" })
+            }
             Some(_) => unsigned(self.out, value),
             None => {}
         }
     }
 
-    #[allow(clippy::cast_possible_truncation, reason = "a float of 32 bits was made larger, and becomes what it was")]
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "a float of 32 bits was made larger, and becomes what it was"
+    )]
     fn float(&mut self, node: NodeId, value: f64) {
         let Some(shape) = self.name(node) else { return };
         let [begin, end]: [&[u8]; 2] =

@@ -1,9 +1,9 @@
 //! Writes a kernel's trace: bundles of events for each CPU, and the names of the tasks.
 //!
-//! If Perfetto has a message for an event, the event is written as this message, so that Perfetto draws slices of the
-//! scheduler, interrupts, system calls and the function graph. Other events are written as `GenericFtraceEvent`, with
-//! the names of their fields. Times are readings of the trace's clock, which Perfetto interprets as the time since
-//! boot.
+//! If Perfetto has a message for an event, the event is written as this message, so that Perfetto
+//! draws slices of the scheduler, interrupts, system calls and the function graph. Other events are
+//! written as `GenericFtraceEvent`, with the names of their fields. Times are readings of the
+//! trace's clock, which Perfetto interprets as the time since boot.
 
 mod class;
 
@@ -64,8 +64,8 @@ struct Symbols {
 }
 
 impl Symbols {
-    /// Returns the number of the symbol at an address, and interns the symbol if it is new. Returns none if the address
-    /// has no symbol or too many addresses were looked up.
+    /// Returns the number of the symbol at an address, and interns the symbol if it is new. Returns
+    /// none if the address has no symbol or too many addresses were looked up.
     fn number(&mut self, address: u64) -> Option<u64> {
         if let Some(number) = self.numbers.get(&address) {
             return *number;
@@ -73,7 +73,8 @@ impl Symbols {
         if self.numbers.len() >= MAX_SYMBOLS {
             return None;
         }
-        let number = self.names.has(address).then_some((self.numbers.len() as u64).saturating_add(1));
+        let number =
+            self.names.has(address).then_some((self.numbers.len() as u64).saturating_add(1));
         self.numbers.insert(address, number);
         let number = number?;
         let name = self.functions(&[address]);
@@ -100,7 +101,11 @@ impl Symbols {
 
 impl<'t> Events<'t> {
     /// `clock` relates the array's clock to the time since boot.
-    pub(super) fn new(kernel: &'t Kernel<'t>, trace: &'t Trace, clock: Option<FtraceClock>) -> Self {
+    pub(super) fn new(
+        kernel: &'t Kernel<'t>,
+        trace: &'t Trace,
+        clock: Option<FtraceClock>,
+    ) -> Self {
         let context = trace.program.code(Scope::CommonContext, 0, 0);
         let pid = context.and_then(|code| code.nodes().iter().position(|node| node.name == "pid"));
         Self {
@@ -131,7 +136,8 @@ impl<'t> Events<'t> {
     pub(super) fn head(&mut self, out: &mut Vec<u8>) {
         let Kernel { tracing, ring, .. } = self.kernel;
         // The text of uname: system, host, release, version (several words), machine.
-        let version = tracing.uname.split_once(&tracing.release).map_or("", |(_, rest)| rest.trim());
+        let version =
+            tracing.uname.split_once(&tracing.release).map_or("", |(_, rest)| rest.trim());
         let version = version.strip_suffix(&tracing.machine).unwrap_or(version).trim();
         self.packet.nested(packet::SYSTEM_INFO, |info| {
             info.nested(1, |uname| {
@@ -150,7 +156,12 @@ impl<'t> Events<'t> {
             stats.number(1, 2);
             for cpu in ring.cpus() {
                 stats.nested(2, |of| {
-                    let numbers = [u64::from(cpu.cpu), cpu.stats.entries, cpu.stats.overrun, cpu.stats.commit_overrun];
+                    let numbers = [
+                        u64::from(cpu.cpu),
+                        cpu.stats.entries,
+                        cpu.stats.overrun,
+                        cpu.stats.commit_overrun,
+                    ];
                     (1u32..).zip(numbers).for_each(|(field, number)| of.number(field, number));
                     of.number(5, cpu.stats.bytes);
                     of.number(8, cpu.stats.dropped);
@@ -161,7 +172,8 @@ impl<'t> Events<'t> {
         put_packet(out, &mut self.packet);
     }
 
-    /// Appends `ProcessTree`: the tasks in the kernel's memory, and the tasks whose thread group ftrace saved.
+    /// Appends `ProcessTree`: the tasks in the kernel's memory, and the tasks whose thread group
+    /// ftrace saved.
     fn tasks(&mut self, out: &mut Vec<u8>) {
         let Kernel { tracing, tasks, .. } = self.kernel;
         let mut groups: HashMap<u32, (u32, &str)> = HashMap::new();
@@ -171,12 +183,14 @@ impl<'t> Events<'t> {
         groups.extend(tasks.iter().map(|task| (task.pid, (task.tgid, task.comm.as_str()))));
         let processes: HashMap<u32, Process> =
             tasks.iter().filter_map(|task| Some((task.pid, task.process?))).collect();
-        let mut sorted: Vec<(u32, (u32, &str))> = groups.into_iter().filter(|(pid, _)| *pid != 0).collect();
+        let mut sorted: Vec<(u32, (u32, &str))> =
+            groups.into_iter().filter(|(pid, _)| *pid != 0).collect();
         sorted.sort_unstable();
         if sorted.is_empty() {
             return;
         }
-        let (leaders, threads): (Vec<_>, Vec<_>) = sorted.into_iter().partition(|(pid, (tgid, _))| pid == tgid);
+        let (leaders, threads): (Vec<_>, Vec<_>) =
+            sorted.into_iter().partition(|(pid, (tgid, _))| pid == tgid);
         self.packet.nested(packet::PROCESS_TREE, |tree| {
             for (pid, (_, comm)) in &leaders {
                 tree.nested(1, |process| {
@@ -203,14 +217,24 @@ impl<'t> Events<'t> {
     }
 
     /// Adds an event to the bundle of its stream, whose CPU is `cpu`.
-    pub(super) fn event(&mut self, stream: usize, cpu: u32, reader: &mut Reader<'_>, due: &Due, out: &mut Vec<u8>) {
+    pub(super) fn event(
+        &mut self,
+        stream: usize,
+        cpu: u32,
+        reader: &mut Reader<'_>,
+        due: &Due,
+        out: &mut Vec<u8>,
+    ) {
         let discarded = reader.packet().and_then(|packet| packet.discarded).unwrap_or(0);
         if self.bundles.len() <= stream {
             self.bundles.resize_with(stream.saturating_add(1), Bundle::default);
         }
         if self.bundles.get(stream).is_some_and(|bundle| discarded > bundle.discarded) {
             self.close(stream, out);
-            self.bundles.get_mut(stream).into_iter().for_each(|b| (b.lost, b.discarded) = (true, discarded));
+            self.bundles
+                .get_mut(stream)
+                .into_iter()
+                .for_each(|b| (b.lost, b.discarded) = (true, discarded));
         }
         if !self.fill(reader, due) {
             return;
@@ -227,12 +251,15 @@ impl<'t> Events<'t> {
     fn fill(&mut self, reader: &mut Reader<'_>, due: &Due) -> bool {
         self.inner.clear();
         let program = &self.trace.program;
-        let (Some(context), Some(code)) =
-            (program.code(Scope::CommonContext, 0, due.class), program.code(Scope::Payload, 0, due.class))
-        else {
+        let (Some(context), Some(code)) = (
+            program.code(Scope::CommonContext, 0, due.class),
+            program.code(Scope::Payload, 0, due.class),
+        ) else {
             return false;
         };
-        let Some(described) = self.trace.class().streams.first().and_then(|class| class.events.get(due.class)) else {
+        let Some(described) =
+            self.trace.class().streams.first().and_then(|class| class.events.get(due.class))
+        else {
             return false;
         };
         if self.classes.len() <= due.class {
@@ -246,7 +273,9 @@ impl<'t> Events<'t> {
         let mut pid = IntegerField { node: self.pid, value: None };
         let mut fields = Fields::new(class, &mut self.inner, &mut self.symbols);
         // The reader has accepted the same bytes.
-        let Ok(at) = program.visit(decoder, context, &part, due.body, &mut pid) else { return false };
+        let Ok(at) = program.visit(decoder, context, &part, due.body, &mut pid) else {
+            return false;
+        };
         let mut is_whole = program.visit(decoder, class.code, &part, at, &mut fields).is_ok();
         let is_free = fields.is_free_text;
         let class = class.free.as_deref().filter(|_| is_free).unwrap_or(class);
@@ -270,7 +299,10 @@ impl<'t> Events<'t> {
 
     /// Appends the bundle of a stream, and the symbols that its events refer to.
     fn close(&mut self, stream: usize, out: &mut Vec<u8>) {
-        let Some(bundle) = self.bundles.get_mut(stream).filter(|bundle| !bundle.events.is_empty()) else { return };
+        let Some(bundle) = self.bundles.get_mut(stream).filter(|bundle| !bundle.events.is_empty())
+        else {
+            return;
+        };
         let mut head = Message::default();
         head.number(1, u64::from(bundle.cpu));
         if bundle.lost {

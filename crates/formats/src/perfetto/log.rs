@@ -1,7 +1,8 @@
 //! Writes the kernel's log, which Perfetto shows in a table of its own.
 //!
-//! Lines of the log from before the first event, and from long after the last one, are left out with a remark: they would
-//! stretch the view from the milliseconds of a trace to all the time since the boot.
+//! Lines of the log from before the first event, and from long after the last one, are left out
+//! with a remark: they would stretch the view from the milliseconds of a trace to all the time
+//! since the boot.
 
 use lastwords_ctf::program::Code;
 use lastwords_ctf::read::{Due, Reader, Trace};
@@ -14,7 +15,8 @@ use crate::events::scope_code;
 
 /// Track of the kernel's panic. The ids of other tracks are small.
 const PANIC_TRACK: u64 = 1 << 62;
-/// Lines that follow the last event within this time, in nanoseconds, are shown, however short the trace is.
+/// Lines that follow the last event within this time, in nanoseconds, are shown, however short the
+/// trace is.
 const SHORTEST: u64 = 10_000_000;
 /// How the line of a panic begins.
 const PANIC: &[u8] = b"Kernel panic";
@@ -68,7 +70,14 @@ impl Visitor for Line<'_> {
 
 impl<'t> Log<'t> {
     pub(super) fn new(traces: &'t [Trace], timeline: &'t Timeline) -> Self {
-        Self { traces, timeline, events: None, held: Vec::new(), left_out: 0, packet: Message::default() }
+        Self {
+            traces,
+            timeline,
+            events: None,
+            held: Vec::new(),
+            left_out: 0,
+            packet: Message::default(),
+        }
     }
 
     /// Returns true if the trace at this position is the log of a kernel.
@@ -127,11 +136,12 @@ impl<'t> Log<'t> {
         self.held.push((time, packets));
     }
 
-    /// Appends the lines that follow the last event within as much time as all events take. Without events, the log is all
-    /// that there is to see.
+    /// Appends the lines that follow the last event within as much time as all events take. Without
+    /// events, the log is all that there is to see.
     pub(super) fn end(&mut self, out: &mut Vec<u8>) {
-        let last =
-            self.events.map_or(u64::MAX, |(first, last)| last.saturating_add(last.saturating_sub(first).max(SHORTEST)));
+        let last = self.events.map_or(u64::MAX, |(first, last)| {
+            last.saturating_add(last.saturating_sub(first).max(SHORTEST))
+        });
         for (time, packets) in std::mem::take(&mut self.held) {
             match time <= last {
                 true => out.extend_from_slice(&packets),

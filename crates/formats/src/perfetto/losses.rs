@@ -1,5 +1,5 @@
-//! Draws where events of a stream are missing, as slices on a track of their own: spans may be on the stream's track, and the end of a slice
-//! ends the innermost one of its track.
+//! Draws where events of a stream are missing, as slices on a track of their own: spans may be on
+//! the stream's track, and the end of a slice ends the innermost one of its track.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -53,7 +53,8 @@ pub(super) struct Losses {
 }
 
 impl Losses {
-    /// Returns the slice of the events and packets that are missing around a packet of a stream until a time.
+    /// Returns the slice of the events and packets that are missing around a packet of a stream
+    /// until a time.
     pub(super) fn add(
         &mut self,
         stream: usize,
@@ -65,7 +66,8 @@ impl Losses {
             return None;
         }
         // Damaged packets may overlap, but slices of a track do not.
-        let begin = around.before.or(around.begin).or(around.end).max(self.ends.get(&stream).copied())?;
+        let begin =
+            around.before.or(around.begin).or(around.end).max(self.ends.get(&stream).copied())?;
         let end = until.map_or(begin, |until| until.max(begin));
         self.ends.insert(stream, end);
         if self.drawn >= MOST {
@@ -86,7 +88,8 @@ impl Losses {
         Some(self.slice(stream, what, around.begin.or(around.end)?, Until::Before))
     }
 
-    /// Returns the slice of what may be missing behind a stream's last packet. To be called after [`Self::finish`].
+    /// Returns the slice of what may be missing behind a stream's last packet. To be called after
+    /// [`Self::finish`].
     pub(super) fn tail(&mut self, stream: usize, begin: i64, what: String) -> Drawn {
         let begin = self.ends.get(&stream).map_or(begin, |end| begin.max(*end));
         self.slice(stream, what, begin, Until::End)
@@ -103,7 +106,10 @@ impl Losses {
         let slice = |(stream, rest): (usize, Rest)| {
             let Rest { begin, end, number, events, packets } = rest;
             let (events, packets) = (count(events, "event"), count(packets, "packet"));
-            let what = format!("{} between these times: {events} and {packets} missing", count(number, "gap"));
+            let what = format!(
+                "{} between these times: {events} and {packets} missing",
+                count(number, "gap")
+            );
             (stream, self.slice(stream, what, begin, Until::Time(end)))
         };
         rests.into_iter().map(slice).collect()
@@ -146,7 +152,13 @@ mod tests {
         assert_eq!(losses.merged(), 3);
         let what = "3 gaps between these times: 6 events and 0 packets missing".to_owned();
         let (begin, end) = (most * 10, most * 10 + 30);
-        let drawn = |begin, until, what| Drawn { track: FIRST_TRACK + 1, is_new: false, what, begin, until };
+        let drawn = |begin, until, what| Drawn {
+            track: FIRST_TRACK + 1,
+            is_new: false,
+            what,
+            begin,
+            until,
+        };
         assert_eq!(losses.finish(), [(1, drawn(begin, Until::Time(end), what))]);
         assert_eq!(losses.tail(1, end - 5, "y".into()), drawn(end, Until::End, "y".into()));
     }

@@ -1,7 +1,7 @@
 //! Writes Perfetto traces, which ui.perfetto.dev and trace_processor open.
 //!
-//! A file is a sequence of `TracePacket`s. The messages and the numbers of their fields come from Perfetto's public
-//! schema (`protos/perfetto/trace/*.proto` of <https://github.com/google/perfetto> at ec5d16b14b, 2026-08-22).
+//! A file is a sequence of `TracePacket`s. The messages and the numbers of their fields come from
+//! Perfetto's public schema (`protos/perfetto/trace/*.proto` of <https://github.com/google/perfetto> at ec5d16b14b, 2026-08-22).
 
 mod ftrace;
 mod log;
@@ -54,8 +54,8 @@ pub struct Process {
 /// Facts about a trace array of a kernel that its trace does not contain.
 #[derive(Clone, Copy)]
 pub struct Kernel<'a> {
-    /// Position of its trace among all traces. [`lastwords_ftrace::ctf::trace`] must have made the trace in the form
-    /// `Plain`.
+    /// Position of its trace among all traces. [`lastwords_ftrace::ctf::trace`] must have made the
+    /// trace in the form `Plain`.
     pub trace: usize,
     /// All other traces are from the same kernel: its log.
     pub is_alone: bool,
@@ -79,7 +79,8 @@ struct Timeline {
     base: i64,
     /// Readings of builtin clocks at one moment: the number of each clock, and its reading.
     snapshot: Vec<(u64, u64)>,
-    /// The relation of the kernel's clock to `CLOCK_BOOTTIME`. None: its readings are times since boot.
+    /// The relation of the kernel's clock to `CLOCK_BOOTTIME`. None: its readings are times since
+    /// boot.
     ftrace: Option<FtraceClock>,
     /// A remark for the user.
     remark: Option<String>,
@@ -95,8 +96,9 @@ struct FtraceClock {
 }
 
 impl FtraceClock {
-    /// Returns the relation of a kernel's clock, if that is known. Returns none with a remark if an event would have a
-    /// time before the boot, which Perfetto drops: `sched_clock` runs before the timekeeper does.
+    /// Returns the relation of a kernel's clock, if that is known. Returns none with a remark if an
+    /// event would have a time before the boot, which Perfetto drops: `sched_clock` runs before the
+    /// timekeeper does.
     fn from_kernel(kernel: &Kernel<'_>) -> (Option<Self>, Option<String>) {
         let Some(ahead) = kernel.boot.filter(|ahead| *ahead != 0) else { return (None, None) };
         if i64::try_from(kernel.earliest()).is_ok_and(|first| first.saturating_add(ahead) < 0) {
@@ -108,13 +110,14 @@ impl FtraceClock {
             );
             return (None, Some(remark));
         }
-        // Perfetto has words for these two clocks only. It converts the readings of both by the pair in the bundle.
+        // Perfetto has words for these two clocks only. It converts the readings of both by the
+        // pair in the bundle.
         let word = if kernel.clock == "local" { FTRACE_LOCAL } else { FTRACE_GLOBAL };
         (Some(Self { word, ahead }), None)
     }
 
-    /// Returns readings of this clock and of `CLOCK_BOOTTIME` at one moment. The trace processor ignores pairs whose
-    /// first reading is 0.
+    /// Returns readings of this clock and of `CLOCK_BOOTTIME` at one moment. The trace processor
+    /// ignores pairs whose first reading is 0.
     fn pair(self) -> (u64, u64) {
         let own = 1i64.max(1i64.saturating_sub(self.ahead));
         (own.unsigned_abs(), own.saturating_add(self.ahead).unsigned_abs())
@@ -128,7 +131,8 @@ impl Kernel<'_> {
         let first = |cpu: usize| {
             let info = self.ring.sub_buffer(cpu, 0, &mut bytes);
             let tracing = self.tracing;
-            let mut events = page::Events::new(&bytes, tracing.header_page, tracing.byte_order, info.committed);
+            let mut events =
+                page::Events::new(&bytes, tracing.header_page, tracing.byte_order, info.committed);
             let _first = events.next()?;
             Some(events.time())
         };
@@ -138,33 +142,45 @@ impl Kernel<'_> {
 }
 
 impl Timeline {
-    /// Returns the timeline of these traces. Returns none if other traces accompany a kernel's trace whose clock cannot
-    /// be related to real time.
+    /// Returns the timeline of these traces. Returns none if other traces accompany a kernel's
+    /// trace whose clock cannot be related to real time.
     ///
-    /// The times of a kernel's events are readings of the kernel's clock, which Perfetto converts to the time since
-    /// boot. Perfetto has no negative times: if a clock begins before time 0, all times count from the beginning of
-    /// that clock.
+    /// The times of a kernel's events are readings of the kernel's clock, which Perfetto converts
+    /// to the time since boot. Perfetto has no negative times: if a clock begins before time 0, all
+    /// times count from the beginning of that clock.
     ///
-    /// If the times are since the epoch, Perfetto needs to know when the machine was booted: it does not accept a file
-    /// that has nothing of `CLOCK_BOOTTIME`. A file that was opened beside this one is placed by it.
+    /// If the times are since the epoch, Perfetto needs to know when the machine was booted: it
+    /// does not accept a file that has nothing of `CLOCK_BOOTTIME`. A file that was opened beside
+    /// this one is placed by it.
     fn new(traces: &[Trace], kernel: Option<&Kernel<'_>>) -> Option<Self> {
         let mut clocks = traces.iter().flat_map(|trace| &trace.class().clocks);
         // Readings are not negative, so a clock has no time before its beginning.
-        let begins = |clock: &Clock| Converter::new(&clock.to_clock(), Rounding::Floor).nanoseconds(0);
+        let begins =
+            |clock: &Clock| Converter::new(&clock.to_clock(), Rounding::Floor).nanoseconds(0);
         let base = clocks.clone().map(begins).min().unwrap_or(0).min(0);
         let Some(kernel) = kernel else {
             let is_absolute = base == 0 && clocks.all(|clock| clock.origin == Origin::UnixEpoch);
             if !is_absolute {
-                return Some(Self { clock: BOOTTIME, base, snapshot: Vec::new(), ftrace: None, remark: None });
+                return Some(Self {
+                    clock: BOOTTIME,
+                    base,
+                    snapshot: Vec::new(),
+                    ftrace: None,
+                    remark: None,
+                });
             }
-            // Where the boot is not known, it stands at the epoch: then wall time is right, at least.
+            // Where the boot is not known, it stands at the epoch: then wall time is right, at
+            // least.
             let boot = traces.iter().find_map(boot_origin).unwrap_or(0);
             let snapshot = since_boot(boot).into();
             return Some(Self { clock: REALTIME, base, snapshot, ftrace: None, remark: None });
         };
         let own = traces.get(kernel.trace)?.class().clocks.first()?;
         let clock = own.to_clock();
-        let since = clock.offset_seconds.saturating_mul(1_000_000_000).saturating_add_unsigned(clock.offset_ticks);
+        let since = clock
+            .offset_seconds
+            .saturating_mul(1_000_000_000)
+            .saturating_add_unsigned(clock.offset_ticks);
         let (ftrace, remark) = FtraceClock::from_kernel(kernel);
         let boot = since.saturating_sub(ftrace.map_or(0, |clock| clock.ahead));
         let related = Vec::from(since_boot(boot));
@@ -180,7 +196,9 @@ impl Timeline {
     /// Converts a time to this timeline. A time before the beginning becomes the beginning.
     fn time(&self, nanoseconds: Option<i64>) -> u64 {
         nanoseconds
-            .and_then(|time| u64::try_from(i128::from(time).saturating_sub(i128::from(self.base))).ok())
+            .and_then(|time| {
+                u64::try_from(i128::from(time).saturating_sub(i128::from(self.base))).ok()
+            })
             .unwrap_or(0)
     }
 
@@ -203,20 +221,21 @@ impl Timeline {
     }
 }
 
-/// Returns readings of two clocks at the time of the boot, or at the epoch if that was later. `boot` is the time of the
-/// boot, in nanoseconds since the epoch.
+/// Returns readings of two clocks at the time of the boot, or at the epoch if that was later.
+/// `boot` is the time of the boot, in nanoseconds since the epoch.
 fn since_boot(boot: i64) -> [(u64, u64); 2] {
     [(BOOTTIME, boot.min(0).unsigned_abs()), (REALTIME, boot.max(0).unsigned_abs())]
 }
 
-/// Returns the time of the boot in nanoseconds since the epoch, if a trace has it: in its properties, or because its
-/// clock counts from there.
+/// Returns the time of the boot in nanoseconds since the epoch, if a trace has it: in its
+/// properties, or because its clock counts from there.
 fn boot_origin(trace: &Trace) -> Option<i64> {
     let class = trace.class();
     if let Some(origin) = class.number(BOOT_ORIGIN) {
         return Some(origin);
     }
-    // LTTng's clock is CLOCK_MONOTONIC, which the time since boot is ahead of by the time that the machine slept.
+    // LTTng's clock is CLOCK_MONOTONIC, which the time since boot is ahead of by the time that the
+    // machine slept.
     let clock = class.clocks.iter().map(Clock::to_clock).find(|clock| clock.name == "monotonic")?;
     i64::try_from(clock.nanoseconds(0)).ok()
 }
@@ -227,8 +246,9 @@ pub fn can_hold(traces: &[Trace], kernel: Option<&Kernel<'_>>) -> bool {
     Timeline::new(traces, kernel).is_some()
 }
 
-/// Writes the selected events of `traces`, merged by time. One of the traces may be a kernel's. Spans that were open at the end are drawn
-/// from their opening on, also if the event of that was overwritten. Errors of reading go to `notes`. `watch` receives the number of bytes
+/// Writes the selected events of `traces`, merged by time. One of the traces may be a kernel's.
+/// Spans that were open at the end are drawn from their opening on, also if the event of that was
+/// overwritten. Errors of reading go to `notes`. `watch` receives the number of bytes
 /// that were read.
 ///
 /// # Errors
@@ -250,8 +270,9 @@ pub fn write(
         )));
     }
     let chosen = Chosen::counted(traces, selection, Rounding::Floor, watch);
-    let of_kernel =
-        kernel.and_then(|kernel| Some(ftrace::Events::new(kernel, traces.get(kernel.trace)?, timeline.ftrace)));
+    let of_kernel = kernel.and_then(|kernel| {
+        Some(ftrace::Events::new(kernel, traces.get(kernel.trace)?, timeline.ftrace))
+    });
     let facts = chosen.facts.clone();
     let log = log::Log::new(traces, &timeline);
     let is_wanted = |span: &&OpenSpan| selection.wants_name(&format!("span:new {}", span.name));
@@ -263,7 +284,11 @@ pub fn write(
     timeline.put(&mut head);
     out.write_all(&head).map_err(Error::Output)?;
     let mut totals = events::write(chosen, &mut file, Out::File(out), notes)?;
-    file.log.remark().into_iter().chain(file.tracks.remarks()).for_each(|remark| notes(Note::Remark(remark)));
+    file.log
+        .remark()
+        .into_iter()
+        .chain(file.tracks.remarks())
+        .for_each(|remark| notes(Note::Remark(remark)));
     totals.bytes = totals.bytes.saturating_add(head.len() as u64);
     Ok(totals)
 }
@@ -296,7 +321,9 @@ impl Line for File<'_> {
     fn packet(&mut self, stream: usize, reader: &mut Reader<'_>, out: &mut Vec<u8>) {
         let Some(facts) = self.facts.get(stream) else { return };
         // The kernel's own statistics have its losses.
-        if !self.log.is_of(facts.trace) && !self.kernel.as_ref().is_some_and(|kernel| kernel.is_of(facts.trace)) {
+        if !self.log.is_of(facts.trace)
+            && !self.kernel.as_ref().is_some_and(|kernel| kernel.is_of(facts.trace))
+        {
             self.tracks.packet(stream, reader, out);
         }
     }
@@ -312,7 +339,9 @@ impl Line for File<'_> {
     fn end(&mut self, out: &mut Vec<u8>) {
         self.log.end(out);
         self.tracks.end(out);
-        std::mem::take(&mut self.open_spans).into_iter().for_each(|span| self.tracks.open(span, out));
+        std::mem::take(&mut self.open_spans)
+            .into_iter()
+            .for_each(|span| self.tracks.open(span, out));
         self.kernel.iter_mut().for_each(|kernel| kernel.end(out));
     }
 }

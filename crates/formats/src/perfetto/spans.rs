@@ -1,8 +1,9 @@
 //! Draws the spans of sessions as slices.
 //!
-//! Spans overlap as they like, and a track of Perfetto has only slices that contain each other. So a span is drawn on a
-//! lane, a track of its own below its process, which the next span of this name uses when the span has ended. Perfetto
-//! shows lanes of one name together. Each time that a thread is in a span is a slice on the thread's track.
+//! Spans overlap as they like, and a track of Perfetto has only slices that contain each other. So
+//! a span is drawn on a lane, a track of its own below its process, which the next span of this
+//! name uses when the span has ended. Perfetto shows lanes of one name together. Each time that a
+//! thread is in a span is a slice on the thread's track.
 
 use std::collections::HashMap;
 
@@ -12,7 +13,8 @@ use super::proto::Message;
 use super::tracks::Kind;
 use crate::spans::{OpenSpan, SpanKey, Step};
 
-/// Maximum number of spans that are open at a time, and of those that threads are in. Further ones are not drawn.
+/// Maximum number of spans that are open at a time, and of those that threads are in. Further ones
+/// are not drawn.
 const MAX_OPEN: usize = 1 << 16;
 /// The first id of a lane. The ids of other tracks are smaller.
 const FIRST_LANE: u64 = 1 << 40;
@@ -111,18 +113,22 @@ impl Spans {
     /// Returns the edges that a step of a span draws.
     pub(super) fn step(&mut self, at: &Stepped<'_>) -> Vec<Edge> {
         let &Stepped { step, key, label, fields, time, thread, process, is_unsure } = at;
-        let edge = |kind, track, fields| Edge { fields, ..Edge::new(kind, track, label.clone(), time) };
+        let edge =
+            |kind, track, fields| Edge { fields, ..Edge::new(kind, track, label.clone(), time) };
         match step {
             Step::New if self.open.contains_key(&key) => Vec::new(),
             Step::New if self.open.len() < MAX_OPEN => {
                 let lane_key = (process, label.name.clone());
                 let free = self.free.get_mut(&lane_key).and_then(Vec::pop);
-                let (lane, described) = free.map_or_else(|| self.lane(&label.name, process), |lane| (lane, None));
+                let (lane, described) =
+                    free.map_or_else(|| self.lane(&label.name, process), |lane| (lane, None));
                 self.open.insert(key, Open { lane, key: lane_key, fields: fields.to_vec() });
                 vec![Edge { described, ..edge(Kind::Begin, lane, fields.to_vec()) }]
             }
             Step::Close => {
-                let Some(Open { lane, key, .. }) = self.open.remove(&key) else { return Vec::new() };
+                let Some(Open { lane, key, .. }) = self.open.remove(&key) else {
+                    return Vec::new();
+                };
                 self.free.entry(key).or_default().push(lane);
                 vec![edge(Kind::End, lane, Vec::new())]
             }
@@ -130,7 +136,8 @@ impl Spans {
                 let known = self.open.get(&key).map(|open| open.fields.clone());
                 let fields = known.unwrap_or_else(|| fields.to_vec());
                 self.inside = self.inside.saturating_add(1);
-                let entered = Entered { key, label: label.clone(), fields: fields.clone(), time, is_unsure };
+                let entered =
+                    Entered { key, label: label.clone(), fields: fields.clone(), time, is_unsure };
                 self.entered.entry(thread).or_default().push(entered);
                 vec![edge(Kind::Begin, thread, fields)]
             }
@@ -142,23 +149,33 @@ impl Spans {
         }
     }
 
-    /// A thread leaves a span. What it entered after that, and is still in, goes on in slices of their own: a track of Perfetto has only
-    /// slices that contain each other. What it entered where events are missing has more likely ended there.
+    /// A thread leaves a span. What it entered after that, and is still in, goes on in slices of
+    /// their own: a track of Perfetto has only slices that contain each other. What it entered
+    /// where events are missing has more likely ended there.
     fn exit(&mut self, at: &Stepped<'_>) -> Vec<Edge> {
         let &Stepped { key, time, thread, .. } = at;
         let Some(stack) = self.entered.get_mut(&thread) else { return Vec::new() };
-        let Some(place) = stack.iter().rposition(|entered| entered.key == key) else { return Vec::new() };
+        let Some(place) = stack.iter().rposition(|entered| entered.key == key) else {
+            return Vec::new();
+        };
         self.inside = self.inside.saturating_sub(1);
         let left = stack.remove(place);
         let inner = stack.split_off(place);
-        let edge = |kind, of: &Entered, remark| Edge { remark, ..Edge::new(kind, thread, of.label.clone(), time) };
+        let edge = |kind, of: &Entered, remark| Edge {
+            remark,
+            ..Edge::new(kind, thread, of.label.clone(), time)
+        };
         let remark = |entered: &Entered| if entered.is_unsure { LOST } else { GOES_ON };
-        let ends = inner.iter().rev().map(|entered| edge(Kind::End, entered, Some(remark(entered))));
+        let ends =
+            inner.iter().rev().map(|entered| edge(Kind::End, entered, Some(remark(entered))));
         let own = edge(Kind::End, &left, left.is_unsure.then_some(UNSURE));
         let mut edges: Vec<Edge> = ends.chain([own]).collect();
         let before = stack.len();
         for entered in inner.iter().filter(|entered| !entered.is_unsure) {
-            edges.push(Edge { fields: entered.fields.clone(), ..edge(Kind::Begin, entered, Some(WENT_ON)) });
+            edges.push(Edge {
+                fields: entered.fields.clone(),
+                ..edge(Kind::Begin, entered, Some(WENT_ON))
+            });
             stack.push(entered.clone());
         }
         let gone = inner.len().saturating_sub(stack.len().saturating_sub(before));
@@ -166,7 +183,8 @@ impl Spans {
         edges
     }
 
-    /// Events of a trace are missing from this time on: what its threads are in is not known any more. Returns the ends of the slices.
+    /// Events of a trace are missing from this time on: what its threads are in is not known any
+    /// more. Returns the ends of the slices.
     pub(super) fn lost(&mut self, trace: usize, time: i64) -> Vec<Edge> {
         let mut edges = Vec::new();
         for (track, stack) in &mut self.entered {
@@ -176,9 +194,12 @@ impl Spans {
             }
             self.inside = self.inside.saturating_sub(stack.len());
             // A slice does not end before those in it began.
-            let end = stack.iter().filter_map(|entered| entered.time).max().unwrap_or(time).max(time);
-            let ended =
-                |Entered { label, .. }| Edge { remark: Some(LOST), ..Edge::new(Kind::End, *track, label, Some(end)) };
+            let end =
+                stack.iter().filter_map(|entered| entered.time).max().unwrap_or(time).max(time);
+            let ended = |Entered { label, .. }| Edge {
+                remark: Some(LOST),
+                ..Edge::new(Kind::End, *track, label, Some(end))
+            };
             edges.extend(stack.drain(..).rev().map(ended));
         }
         self.entered.retain(|_, stack| !stack.is_empty());
@@ -187,8 +208,9 @@ impl Spans {
         edges
     }
 
-    /// Returns the begin of a span that was open at the end, unless it is drawn: the event of its opening was overwritten, or is not
-    /// selected. It has a lane of its own, because other spans have used the other lanes since it was opened.
+    /// Returns the begin of a span that was open at the end, unless it is drawn: the event of its
+    /// opening was overwritten, or is not selected. It has a lane of its own, because other spans
+    /// have used the other lanes since it was opened.
     pub(super) fn begun_before(&mut self, span: &OpenSpan, process: u64) -> Option<Edge> {
         // Where events name no process, nor the session who created it, its spans have none.
         let keys = [Some(i64::from(span.pid)), None].map(|pid| (span.trace, pid, span.id));
@@ -200,7 +222,10 @@ impl Spans {
             return None;
         }
         let (track, described) = self.lane(&span.name, process);
-        self.open.insert(keys[0], Open { lane: track, key: (process, span.name.clone()), fields: Vec::new() });
+        self.open.insert(
+            keys[0],
+            Open { lane: track, key: (process, span.name.clone()), fields: Vec::new() },
+        );
         let label = Label { name: span.name.clone(), ..Label::default() };
         Some(Edge { described, ..Edge::new(Kind::Begin, track, label, Some(span.opened)) })
     }

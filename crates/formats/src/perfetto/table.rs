@@ -21,7 +21,8 @@ pub(super) struct KnownField {
     pub(super) kind: Kind,
 }
 
-/// An event for which Perfetto has a message: the number of the message in `FtraceEvent`, and the fields.
+/// An event for which Perfetto has a message: the number of the message in `FtraceEvent`, and the
+/// fields.
 pub(super) type Event = (u32, Vec<KnownField>);
 
 const TABLE: &str = include_str!("events.txt");
@@ -43,7 +44,10 @@ impl Table {
     /// Finds an event by system and name.
     pub(super) fn find(&self, system: &str, name: &str) -> Option<Event> {
         let mut words = self.0.get(&(system, name))?.split(' ');
-        Some((words.next()?.parse().ok()?, words.map(known_field).collect::<Option<Vec<KnownField>>>()?))
+        Some((
+            words.next()?.parse().ok()?,
+            words.map(known_field).collect::<Option<Vec<KnownField>>>()?,
+        ))
     }
 }
 

@@ -1,5 +1,5 @@
-//! Writes the events of sessions and CTF traces. Each event is an instant on the track of its thread. Spans are slices
-//! besides.
+//! Writes the events of sessions and CTF traces. Each event is an instant on the track of its
+//! thread. Spans are slices besides.
 
 use lastwords_bytes::low_u8;
 use std::collections::HashMap;
@@ -98,7 +98,8 @@ fn stream_name(channel: &str, cpu: Option<u32>) -> String {
 fn older(trace: &Trace, stream: usize) -> String {
     let account = trace.account.as_ref();
     let is_older = |cause: Cause| is_before_all(cause) || cause == Cause::Unread;
-    let words = account.map_or_else(Vec::new, |account| words(account.evidence(), stream, is_older));
+    let words =
+        account.map_or_else(Vec::new, |account| words(account.evidence(), stream, is_older));
     let words = if words.is_empty() { "events".to_owned() } else { words.join("; ") };
     format!("missing before: {words}")
 }
@@ -209,7 +210,8 @@ impl<'t> Tracks<'t> {
     /// Returns what the file does not show, in words.
     pub(super) fn remarks(&self) -> Vec<String> {
         let (spans, events) = (self.spans.not_drawn, self.without_track);
-        let spans = (spans > 0).then(|| format!("{spans} slices of spans are not drawn: too many are open at a time"));
+        let spans = (spans > 0)
+            .then(|| format!("{spans} slices of spans are not drawn: too many are open at a time"));
         let events = (events > 0).then(|| {
             format!("{events} events are on the tracks of their streams: more than {MAX_TRACKS} threads have events")
         });
@@ -227,7 +229,9 @@ impl<'t> Tracks<'t> {
             self.put_loss(out, stream, drawn);
         }
         for Tail { stream, begin, what } in self.missing.tails(self.traces) {
-            let Some(at) = self.streams.iter().position(|facts| (facts.trace, facts.number) == stream) else {
+            let Some(at) =
+                self.streams.iter().position(|facts| (facts.trace, facts.number) == stream)
+            else {
                 continue;
             };
             let drawn = self.losses.tail(at, begin, what);
@@ -240,8 +244,12 @@ impl<'t> Tracks<'t> {
         let Drawn { track, is_new, what, begin, until } = drawn;
         if is_new {
             let facts = self.streams.get(stream);
-            let class = facts.and_then(|facts| self.traces.get(facts.trace)?.class().streams.get(facts.class));
-            let name = stream_name(&class.map(channel).unwrap_or_default(), facts.and_then(|facts| facts.cpu));
+            let class = facts
+                .and_then(|facts| self.traces.get(facts.trace)?.class().streams.get(facts.class));
+            let name = stream_name(
+                &class.map(channel).unwrap_or_default(),
+                facts.and_then(|facts| facts.cpu),
+            );
             self.packet.nested(packet::TRACK_DESCRIPTOR, |described| {
                 described.number(1, track);
                 described.text(2, format!("{name}: missing events").as_bytes());
@@ -259,7 +267,8 @@ impl<'t> Tracks<'t> {
         }
     }
 
-    /// Ends what threads are in where events of their trace are missing, up to the time of an event of a stream.
+    /// Ends what threads are in where events of their trace are missing, up to the time of an event
+    /// of a stream.
     fn pass(&mut self, stream: StreamKey, time: i64, out: &mut Vec<u8>) {
         while let Some(passed) = self.missing.pass(stream, time) {
             if !self.missing.is_of_threads(&passed) {
@@ -290,8 +299,17 @@ impl<'t> Tracks<'t> {
             let roles = self.roles.entry(key).or_insert_with(|| roles(code));
             let is_payload = scope == Scope::Payload;
             let (stack, nesting, event) = (Vec::new(), Nesting::default(), &mut self.event);
-            let mut fields =
-                Annotations { event, code, roles, thread, is_payload, stack, nesting, octets: None, optional: None };
+            let mut fields = Annotations {
+                event,
+                code,
+                roles,
+                thread,
+                is_payload,
+                stack,
+                nesting,
+                octets: None,
+                optional: None,
+            };
             match trace.program.visit(decoder, code, &part, at, &mut fields) {
                 Ok(end) => at = end,
                 // The reader has accepted the same bytes.
@@ -305,7 +323,9 @@ impl<'t> Tracks<'t> {
         let process = self.process(out, span.trace, Some(i64::from(span.pid)));
         let Some(edge) = self.spans.begun_before(span, process) else { return };
         self.event.clear();
-        for (name, value) in [("tid", u64::from(span.tid)), ("parent_id", span.parent), ("span_id", span.id)] {
+        for (name, value) in
+            [("tid", u64::from(span.tid)), ("parent_id", span.parent), ("span_id", span.id)]
+        {
             self.event.nested(ANNOTATIONS, |note| {
                 note.text(annotation::NAME, name.as_bytes());
                 note.number(annotation::UNSIGNED, value);
@@ -318,8 +338,13 @@ impl<'t> Tracks<'t> {
         self.put_edge(out, edge);
     }
 
-    /// Writes the begin or the end of a slice, whose annotations are in `self.event`, and before it the description of its track.
-    fn put_edge(&mut self, out: &mut Vec<u8>, Edge { kind, track, label, time, remark, described, .. }: Edge) {
+    /// Writes the begin or the end of a slice, whose annotations are in `self.event`, and before it
+    /// the description of its track.
+    fn put_edge(
+        &mut self,
+        out: &mut Vec<u8>,
+        Edge { kind, track, label, time, remark, described, .. }: Edge,
+    ) {
         if let Some(remark) = remark {
             let name: &[u8] = if kind == Kind::End { b"end" } else { b"begin" };
             self.event.nested(ANNOTATIONS, |note| {
@@ -334,7 +359,8 @@ impl<'t> Tracks<'t> {
         self.put_event(out, (kind, track), &label.name, (&label.channel, label.level), time);
     }
 
-    /// Writes the track event whose annotations are in `self.event`. `labels` are its channel and its level.
+    /// Writes the track event whose annotations are in `self.event`. `labels` are its channel and
+    /// its level.
     fn put_event(
         &mut self,
         out: &mut Vec<u8>,
@@ -358,8 +384,9 @@ impl<'t> Tracks<'t> {
         put_packet(out, &mut self.packet);
     }
 
-    /// Returns the id of the track of a process, by default the one that created the session. Writes the description of the
-    /// track if the track is new. A session knows the name of the program that created it.
+    /// Returns the id of the track of a process, by default the one that created the session.
+    /// Writes the description of the track if the track is new. A session knows the name of the
+    /// program that created it.
     fn process(&mut self, out: &mut Vec<u8>, at: usize, pid: Option<i64>) -> u64 {
         let trace = self.traces.get(at);
         let creator = trace.and_then(creator);
@@ -369,7 +396,8 @@ impl<'t> Tracks<'t> {
         }
         let id = FIRST_PROCESS.saturating_add(self.processes.len() as u64);
         self.processes.insert((at, pid), id);
-        let program = trace.and_then(|trace| trace.class().text("program")).filter(|_| creator == Some(pid));
+        let program =
+            trace.and_then(|trace| trace.class().text("program")).filter(|_| creator == Some(pid));
         self.packet.nested(packet::TRACK_DESCRIPTOR, |track| {
             track.number(1, id);
             track.nested(3, |process| {
@@ -384,9 +412,16 @@ impl<'t> Tracks<'t> {
         id
     }
 
-    /// Returns the id of the track of an event. Writes the description of the track if the track is new, and again when
-    /// the name of its thread becomes known.
-    fn track(&mut self, out: &mut Vec<u8>, stream: usize, facts: &StreamInfo, channel: &str, thread: &Thread) -> u64 {
+    /// Returns the id of the track of an event. Writes the description of the track if the track is
+    /// new, and again when the name of its thread becomes known.
+    fn track(
+        &mut self,
+        out: &mut Vec<u8>,
+        stream: usize,
+        facts: &StreamInfo,
+        channel: &str,
+        thread: &Thread,
+    ) -> u64 {
         let by_stream = Owner::Stream { stream };
         let creator = || self.traces.get(facts.trace).and_then(creator);
         let wanted = match (thread.pid.or_else(creator), thread.tid) {
@@ -436,7 +471,8 @@ struct Annotations<'a, 't> {
     roles: &'a [Role],
     thread: &'a mut Thread,
     is_payload: bool,
-    /// The structures and arrays that contain the current field, and the number of the field that holds their members.
+    /// The structures and arrays that contain the current field, and the number of the field that
+    /// holds their members.
     stack: Vec<(Message, u32)>,
     nesting: Nesting,
     /// The digits of an array that is shown as bytes.
@@ -446,7 +482,8 @@ struct Annotations<'a, 't> {
 }
 
 impl<'t> Annotations<'_, 't> {
-    /// Returns the shape of a node, and an annotation with the node's name. Returns none if the node is not shown.
+    /// Returns the shape of a node, and an annotation with the node's name. Returns none if the
+    /// node is not shown.
     fn annotation(&self, node: NodeId) -> Option<(&'t Shape, Message)> {
         let at = node as usize;
         if self.nesting.hidden > 0 || *self.roles.get(at)? == Role::Hidden {
@@ -475,7 +512,8 @@ impl<'t> Annotations<'_, 't> {
         node.map_or("", |node| node.name.as_str())
     }
 
-    /// Begins a structure, an array or an option, whose members go into this field of the annotation.
+    /// Begins a structure, an array or an option, whose members go into this field of the
+    /// annotation.
     fn enter(&mut self, node: NodeId, members: u32) {
         let note = self.annotation(node).map(|(_, note)| (note, members));
         self.nesting.enter(note.is_some());
@@ -506,7 +544,8 @@ impl Visitor for Annotations<'_, '_> {
         match shape {
             Shape::Bool => note.number(annotation::BOOL, u64::from(value != 0)),
             Shape::Integer { signed, mappings, base, .. } => {
-                let wide = if *signed { i128::from(value.cast_signed()) } else { i128::from(value) };
+                let wide =
+                    if *signed { i128::from(value.cast_signed()) } else { i128::from(value) };
                 match mappings.first(wide) {
                     Some(mapping) => note.text(annotation::TEXT, mapping.label.as_bytes()),
                     None if *signed => note.signed(annotation::SIGNED, value.cast_signed()),
@@ -581,7 +620,8 @@ impl Visitor for Annotations<'_, '_> {
             }
             return;
         }
-        // The annotation of an option has the name of the variant. An absent optional has no annotation.
+        // The annotation of an option has the name of the variant. An absent optional has no
+        // annotation.
         if case.is_some() {
             self.enter(node, annotation::MEMBER);
         }

@@ -32,7 +32,8 @@ impl<'p, 't> Lines<'p, 't> {
         for (position, record) in batch.records.iter().enumerate() {
             let Some(window) = batch.windows.get(record.window as usize) else { continue };
             let plan = self.plans.get(window.plan);
-            let Some((plan, class)) = plan.and_then(|plan| Some((plan, plan.events.get(record.class as usize)?)))
+            let Some((plan, class)) =
+                plan.and_then(|plan| Some((plan, plan.events.get(record.class as usize)?)))
             else {
                 continue;
             };
@@ -53,7 +54,8 @@ impl<'p, 't> Lines<'p, 't> {
                     true
                 });
             } else {
-                let decoder = decoders.next_if(|(of, _)| *of == position).map(|(_, decoder)| decoder);
+                let decoder =
+                    decoders.next_if(|(of, _)| *of == position).map(|(_, decoder)| decoder);
                 self.fields(plan, class, record, window, decoder);
                 page.line(|line| {
                     self.head(window, class, line);
@@ -86,7 +88,9 @@ impl<'p, 't> Lines<'p, 't> {
         out.clear();
         window.context.alone.put(out);
         let decoder = decoder.or_else(|| self.decoders.get_mut(window.trace));
-        let (Some(decoder), Some(trace)) = (decoder, self.traces.get(window.trace)) else { return out.push(b'\n') };
+        let (Some(decoder), Some(trace)) = (decoder, self.traces.get(window.trace)) else {
+            return out.push(b'\n');
+        };
         let part = window.part();
         let mut first = window.context.alone.bytes().is_empty();
         let mut at = record.body;

@@ -64,7 +64,8 @@ pub(super) struct Record {
 pub(super) struct Batch {
     pub(super) windows: Vec<Window>,
     pub(super) records: Vec<Record>,
-    /// The decoders of records whose fields depend on data before the event, each with the position of the record.
+    /// The decoders of records whose fields depend on data before the event, each with the
+    /// position of the record.
     pub(super) decoders: Vec<(usize, Decoder)>,
     /// Time of the last event before the batch.
     pub(super) previous: Option<i64>,

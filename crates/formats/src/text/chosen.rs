@@ -1,8 +1,10 @@
 //! Writes lines of fields that the user has chosen, in the order of the user, separated by a text.
 //!
-//! Names mean the same as in filters ([`crate::filter`]), for traces of all kinds. Besides, there are names of what a line has beside
-//! fields ([`OWN`]); `$fields.NAME` is the field of such a name. A field that an event does not have is a hyphen. A text that could be
-//! mistaken for something else, because it has the separator in it, is empty or a hyphen, stands in double quotes.
+//! Names mean the same as in filters ([`crate::filter`]), for traces of all kinds. Besides, there
+//! are names of what a line has beside fields ([`OWN`]); `$fields.NAME` is the field of such a
+//! name. A field that an event does not have is a hyphen. A text that could be mistaken for
+//! something else, because it has the separator in it, is empty or a hyphen, stands in double
+//! quotes.
 
 use super::Zone;
 use super::columns::{self, Class, Fields, Mark, Values};
@@ -24,8 +26,9 @@ use lastwords_trace::visit::{Ignore, NodeId, Visitor};
 use std::collections::HashMap;
 use std::io::Write;
 
-/// Names of what a line has beside fields: the time, the seconds since the line before, the clock's reading, the name of the session
-/// or instance, and what follows the event's name in the other styles.
+/// Names of what a line has beside fields: the time, the seconds since the line before, the clock's
+/// reading, the name of the session or instance, and what follows the event's name in the other
+/// styles.
 pub const OWN: &[&str] = &["time", "delta", "ticks", "trace", "message"];
 
 /// Most columns of a line.
@@ -68,7 +71,10 @@ impl Columns {
         if names.len() > MOST {
             return Err(format!("{} fields are too many: a line has at most {MOST}", names.len()));
         }
-        let columns = names.iter().map(|name| Column::parse(name.as_ref().trim())).collect::<Result<_, _>>()?;
+        let columns = names
+            .iter()
+            .map(|name| Column::parse(name.as_ref().trim()))
+            .collect::<Result<_, _>>()?;
         Ok(Self { columns, separator: separator.as_bytes().to_vec() })
     }
 
@@ -85,7 +91,8 @@ impl Columns {
         self.columns.get(at).map(|column| column.name.as_str())
     }
 
-    /// Checks that an event class of the traces has each name. The errors name the unknown ones, and the known names that are nearest.
+    /// Checks that an event class of the traces has each name. The errors name the unknown ones,
+    /// and the known names that are nearest.
     #[must_use]
     pub fn unknown(&self, traces: &[Trace]) -> Vec<String> {
         let filters = self.columns.iter().filter_map(|column| match &column.kind {
@@ -94,7 +101,11 @@ impl Columns {
         });
         let unknown = |(column, filter): (&Column, &Filter)| {
             let near = unknown_names(filter, traces)?;
-            let near = if near.is_empty() { String::new() } else { format!("; did you mean {}?", near.join(", ")) };
+            let near = if near.is_empty() {
+                String::new()
+            } else {
+                format!("; did you mean {}?", near.join(", "))
+            };
             Some(format!("no event has a field {}{near}", column.name))
         };
         filters.filter_map(unknown).collect()
@@ -104,8 +115,9 @@ impl Columns {
 impl Column {
     fn parse(text: &str) -> Result<Self, String> {
         let name = |text: &str| {
-            let filter =
-                Filter::parse(text).ok().filter(|filter| matches!(filter.names(), [name] if name.to_string() == text));
+            let filter = Filter::parse(text)
+                .ok()
+                .filter(|filter| matches!(filter.names(), [name] if name.to_string() == text));
             filter.ok_or_else(|| format!("\"{text}\" is not the name of a field: names are such as prev_pid, args[0], request.path, $ctx.vtid"))
         };
         let kind = match text {
@@ -161,7 +173,8 @@ pub fn write(
         marks: Vec::new(),
     };
     let totals = events::write(chosen, &mut lines, Out::File(out), notes)?;
-    let unused = lines.is_used.iter().enumerate().filter(|(_, is_used)| !**is_used).map(|(at, _)| at);
+    let unused =
+        lines.is_used.iter().enumerate().filter(|(_, is_used)| !**is_used).map(|(at, _)| at);
     Ok(Written { totals, unused: unused.collect() })
 }
 
@@ -179,7 +192,8 @@ struct Lines<'t> {
     time: TimeOfDay,
     /// Time of the line before.
     previous: Option<i64>,
-    /// The event classes of each trace and stream class. A class is bound when its first event is written.
+    /// The event classes of each trace and stream class. A class is bound when its first event is
+    /// written.
     classes: HashMap<(usize, usize), Vec<Option<Box<Bound<'t>>>>>,
     values: Vec<Value>,
     is_used: Vec<bool>,
@@ -274,13 +288,19 @@ impl<'t> Bound<'t> {
         for (which, targets) in SCOPES.into_iter().zip(targets.of).take(last) {
             scopes.extend(scope(which).map(|fields| (fields, targets)));
         }
-        let class = trace.class().streams.get(stream).and_then(|class| class.events.get(event)).filter(|_| has_message);
+        let class = trace
+            .class()
+            .streams
+            .get(stream)
+            .and_then(|class| class.events.get(event))
+            .filter(|_| has_message);
         let message = class.map(|class| columns::of_event(class, None, scope(Scope::Payload), b""));
         Self { of, scopes, message }
     }
 }
 
-/// Finds the source of a name. `slot` and `thread` are the positions of its value and of the id of its thread.
+/// Finds the source of a name. `slot` and `thread` are the positions of its value and of the id of
+/// its thread.
 fn found<'t>(
     filter: &Filter,
     trace: &'t Trace,
@@ -314,7 +334,10 @@ fn escaped(text: &[u8]) -> Vec<u8> {
 
 fn name_of(trace: &Trace) -> String {
     let class = trace.class();
-    class.text("trace_name").or(class.identity.name.as_deref()).map_or_else(|| trace.name().to_string(), str::to_owned)
+    class
+        .text("trace_name")
+        .or(class.identity.name.as_deref())
+        .map_or_else(|| trace.name().to_string(), str::to_owned)
 }
 
 impl<'t> Lines<'t> {
@@ -327,7 +350,8 @@ impl<'t> Lines<'t> {
         }
         let columns = self.columns;
         let bound = classes.get_mut(event.class)?;
-        let bound = &**bound.get_or_insert_with(|| Box::new(Bound::new(columns, trace, facts.class, event.class)));
+        let bound = &**bound
+            .get_or_insert_with(|| Box::new(Bound::new(columns, trace, facts.class, event.class)));
         for value in &mut self.values {
             value.text.clear();
             value.is_there = false;
@@ -341,9 +365,13 @@ impl<'t> Lines<'t> {
             let mut end = None;
             // Values may lie in each other, so that each has a pass of its own.
             for target in targets {
-                let Some(value) = self.values.get_mut(target.slot).filter(|value| !value.is_there) else { continue };
+                let Some(value) = self.values.get_mut(target.slot).filter(|value| !value.is_there)
+                else {
+                    continue;
+                };
                 let values = Values::of_value(fields, &mut value.text);
-                let mut one = One { target, values, elements: Vec::new(), inside: 0, is_there: false };
+                let mut one =
+                    One { target, values, elements: Vec::new(), inside: 0, is_there: false };
                 end = Some(program.visit(decoder, fields.code, &part, begin, &mut one).ok()?);
                 value.is_there = one.is_there;
             }
@@ -356,8 +384,12 @@ impl<'t> Lines<'t> {
             if let Some(class) = bound.message.as_ref().filter(|_| is_last)
                 && let Some(payload) = &class.payload
             {
-                let mut values =
-                    Values::of_payload(payload, &class.pieces, &mut self.values_of_message, &mut self.marks);
+                let mut values = Values::of_payload(
+                    payload,
+                    &class.pieces,
+                    &mut self.values_of_message,
+                    &mut self.marks,
+                );
                 program.visit(decoder, payload.code, &part, begin, &mut values).ok()?;
             }
         }
@@ -368,7 +400,8 @@ impl<'t> Lines<'t> {
     fn put(&mut self, facts: &StreamInfo, event: &Due, out: &mut Vec<u8>) -> Option<()> {
         let bound = &**self.classes.get(&(facts.trace, facts.class))?.get(event.class)?.as_ref()?;
         let class = self.traces.get(facts.trace)?.class();
-        let clock = class.streams.get(facts.class).and_then(|stream| class.clocks.get(stream.clock?));
+        let clock =
+            class.streams.get(facts.class).and_then(|stream| class.clocks.get(stream.clock?));
         let time = event.nanoseconds.filter(|_| clock.is_some());
         let is_absolute = clock.is_some_and(|clock| clock.origin == Origin::UnixEpoch);
         let delta = time.zip(self.previous).map(|(time, previous)| time.saturating_sub(previous));
@@ -385,7 +418,9 @@ impl<'t> Lines<'t> {
             let mut is_text = false;
             match of {
                 Of::Time => match time {
-                    Some(time) if is_absolute || self.time.is_relative() => self.time.put(time, out),
+                    Some(time) if is_absolute || self.time.is_relative() => {
+                        self.time.put(time, out)
+                    }
                     Some(time) => put_seconds(time, out),
                     None => {}
                 },
@@ -424,11 +459,13 @@ impl<'t> Lines<'t> {
         Some(())
     }
 
-    /// Puts the value that begins at a position of a line into double quotes if it could be mistaken for something else.
+    /// Puts the value that begins at a position of a line into double quotes if it could be
+    /// mistaken for something else.
     fn quote(&self, out: &mut Vec<u8>, begin: usize) {
         let value = out.get(begin..).unwrap_or_default();
         let separator = self.columns.separator.as_slice();
-        let has_separator = !separator.is_empty() && value.windows(separator.len()).any(|part| part == separator);
+        let has_separator =
+            !separator.is_empty() && value.windows(separator.len()).any(|part| part == separator);
         if !(has_separator || value.is_empty() || value == NONE || value.starts_with(b"\"")) {
             return;
         }
@@ -469,7 +506,8 @@ struct One<'a, 't> {
 impl One<'_, '_> {
     /// Returns true if the node is the value, or a part of it.
     fn takes(&mut self, node: NodeId) -> bool {
-        let is_value = node == self.target.node && self.elements == self.target.elements && self.inside == 0;
+        let is_value =
+            node == self.target.node && self.elements == self.target.elements && self.inside == 0;
         self.is_there |= is_value;
         is_value || self.inside > 0
     }

@@ -1,4 +1,5 @@
-//! Formats lines for people, in the layout of the kernel's `trace` file and in the layout of lastwords.
+//! Formats lines for people, in the layout of the kernel's `trace` file and in the layout of
+//! lastwords.
 
 mod lines;
 mod values;
@@ -39,7 +40,8 @@ struct Columns<'t> {
     context: Option<Fields<'t>>,
     /// The layout of the context, if all of its fields are at fixed offsets.
     layout: Option<ContextLayout>,
-    /// The lines have the frequent form: the time of day, an origin that the cache of origins can keep, and the payload.
+    /// The lines have the frequent form: the time of day, an origin that the cache of origins can
+    /// keep, and the payload.
     frequent: bool,
     events: Vec<Class<'t>>,
 }
@@ -94,8 +96,8 @@ pub(super) struct Class<'t> {
     pub(super) pieces: Vec<Piece>,
     specific: Option<Fields<'t>>,
     pub(super) payload: Option<Fields<'t>>,
-    /// Formats the name and the payload without a visitor; none if a field has no simple form or a message shows
-    /// fields. The line feed is included if no context is shown after the payload.
+    /// Formats the name and the payload without a visitor; none if a field has no simple form or a
+    /// message shows fields. The line feed is included if no context is shown after the payload.
     line: Option<Line<'t>>,
 }
 
@@ -112,9 +114,12 @@ fn level(level: Option<LogLevel>) -> &'static [u8; 5] {
 }
 
 impl<'t> Plan<'t> {
-    /// Computes the layout. If `kernel` is true, lines have the layout of the kernel's `trace` file.
+    /// Computes the layout. If `kernel` is true, lines have the layout of the kernel's `trace`
+    /// file.
     pub(super) fn new(traces: &'t [Trace], streams: &[StreamInfo], kernel: bool) -> Self {
-        let cpu = |facts: &StreamInfo| facts.cpu.map(|cpu| Constant::new(format!("{cpu:03}]").as_bytes()));
+        let cpu = |facts: &StreamInfo| {
+            facts.cpu.map(|cpu| Constant::new(format!("{cpu:03}]").as_bytes()))
+        };
         Self {
             kernel,
             classes: traces.iter().flat_map(|trace| columns(trace, kernel)).collect(),
@@ -143,7 +148,10 @@ fn columns(trace: &Trace, kernel: bool) -> Vec<Columns<'_>> {
         let absolute = clock.is_some_and(|clock| clock.origin == ClockOrigin::UnixEpoch);
         Columns {
             absolute,
-            frequent: !kernel && absolute && is_last && layout.as_ref().is_some_and(|layout| layout.name.is_none()),
+            frequent: !kernel
+                && absolute
+                && is_last
+                && layout.as_ref().is_some_and(|layout| layout.name.is_none()),
             layout,
             context,
             events: stream
@@ -207,7 +215,8 @@ pub(super) fn of_event<'t>(
 /// Returns the names of the members of the outermost structure that are shown.
 fn members<'f>(fields: &Fields<'f>) -> Vec<&'f str> {
     let nodes = fields.code.nodes().iter().zip(&fields.roles);
-    let own = nodes.filter(|(node, role)| node.depth == 1 && !node.name.is_empty() && **role != Role::Hidden);
+    let own = nodes
+        .filter(|(node, role)| node.depth == 1 && !node.name.is_empty() && **role != Role::Hidden);
     own.map(|(node, _)| node.name.as_str()).collect()
 }
 
@@ -221,7 +230,9 @@ fn context_layout(context: &Fields<'_>) -> Option<ContextLayout> {
             Flat::Begin(_) if number == 0 => {}
             Flat::End => {}
             Flat::Begin(_) | Flat::Text(_) => return None,
-            Flat::Skip(bytes) => layout.len = layout.len.checked_add(usize::try_from(bytes).ok()?)?,
+            Flat::Skip(bytes) => {
+                layout.len = layout.len.checked_add(usize::try_from(bytes).ok()?)?
+            }
             Flat::Chars(node, bytes) => {
                 let bytes = usize::try_from(bytes).ok()?;
                 if context.code.nodes().get(node as usize)?.name != "procname" {

@@ -5,8 +5,8 @@ use lastwords_ctf::names::is_unsafe;
 use lastwords_trace::text::number::octet;
 use lastwords_trace::text::page::Put;
 
-/// The bytes that are not copied unchanged: control characters, quotes, backslash, `?`, and all bytes that are not
-/// ASCII.
+/// The bytes that are not copied unchanged: control characters, quotes, backslash, `?`, and all
+/// bytes that are not ASCII.
 static SPECIAL: [bool; 256] = special();
 
 #[allow(
@@ -24,8 +24,8 @@ const fn special() -> [bool; 256] {
     table
 }
 
-/// Appends `text` in double quotes, escaped as in babeltrace2. In addition, C1 control characters, characters that
-/// reorder a line, and bytes that are not UTF-8 are escaped as `\xNN`.
+/// Appends `text` in double quotes, escaped as in babeltrace2. In addition, C1 control characters,
+/// characters that reorder a line, and bytes that are not UTF-8 are escaped as `\xNN`.
 #[inline]
 pub(crate) fn quoted(out: &mut impl Put, text: &[u8]) {
     out.block(b"\"", 1);
@@ -36,7 +36,10 @@ pub(crate) fn quoted(out: &mut impl Put, text: &[u8]) {
 /// Appends the text that [`quoted`] appends, without the quotes.
 #[inline]
 pub(crate) fn within_quotes(out: &mut impl Put, text: &[u8]) {
-    if text.iter().fold(false, |special, b| special | SPECIAL.get(usize::from(*b)).copied().unwrap_or(true)) {
+    if text
+        .iter()
+        .fold(false, |special, b| special | SPECIAL.get(usize::from(*b)).copied().unwrap_or(true))
+    {
         let mut safe = Vec::new();
         escaped(&mut safe, text);
         out.text(&safe);
@@ -100,7 +103,8 @@ pub(crate) fn bare(out: &mut impl Put, text: &[u8]) {
     put_readable(out, text, '\\');
 }
 
-/// Appends `text` in double quotes. Only unsafe characters, the double quote and the backslash are escaped.
+/// Appends `text` in double quotes. Only unsafe characters, the double quote and the backslash are
+/// escaped.
 pub(crate) fn readable(out: &mut impl Put, text: &[u8]) {
     out.block(b"\"", 1);
     put_readable(out, text, '"');

@@ -1,5 +1,5 @@
-//! Formats the events of classes whose fields follow each other on byte boundaries. Such an event takes one pass over
-//! its bytes, without a visitor.
+//! Formats the events of classes whose fields follow each other on byte boundaries. Such an event
+//! takes one pass over its bytes, without a visitor.
 
 use super::escape::{plain, readable, within_quotes};
 use super::value::number;
@@ -21,7 +21,8 @@ pub(super) struct Line<'t> {
     pub(super) is_empty: bool,
 }
 
-/// A value, and the text between it and the next value. The text after the last value includes the line feed.
+/// A value, and the text between it and the next value. The text after the last value includes the
+/// line feed.
 struct Step<'t> {
     value: Value<'t>,
     behind: Constant,
@@ -86,7 +87,8 @@ enum Value<'t> {
 }
 
 impl<'t> Line<'t> {
-    /// Returns the steps for the scopes of an event class, in order. Returns none if a field has no simple form.
+    /// Returns the steps for the scopes of an event class, in order. Returns none if a field has no
+    /// simple form.
     pub(super) fn new(scopes: &[&ScopePlan<'t>]) -> Option<Self> {
         let mut steps = Steps::default();
         let mut is_empty = true;
@@ -97,7 +99,8 @@ impl<'t> Line<'t> {
             for flat in scope.code.flat()? {
                 is_empty = false;
                 if let Some(value) = value(scope, flat, &mut steps.text)? {
-                    let quote: &[u8] = if matches!(value, Value::Text | Value::Chars(_)) { b"\"" } else { b"" };
+                    let quote: &[u8] =
+                        if matches!(value, Value::Text | Value::Chars(_)) { b"\"" } else { b"" };
                     steps.text.extend_from_slice(quote);
                     steps.add(value);
                     steps.text.extend_from_slice(quote);
@@ -108,8 +111,9 @@ impl<'t> Line<'t> {
         Some(steps.line(b"\n", is_empty))
     }
 
-    /// Returns the steps for the payload of an event class in columns: `head`, then ` name=value` for each field, then
-    /// `tail`. `prefixes` has the text ` name=` of each node that is shown. Returns none if a field has no simple form.
+    /// Returns the steps for the payload of an event class in columns: `head`, then ` name=value`
+    /// for each field, then `tail`. `prefixes` has the text ` name=` of each node that is shown.
+    /// Returns none if a field has no simple form.
     pub(super) fn of_columns(
         head: &[u8],
         code: &'t Code,
@@ -129,13 +133,17 @@ impl<'t> Line<'t> {
                     (Some(node), integer_step(size, signed, order, *formats.get(node as usize)?))
                 }
                 Flat::Text(node) => (Some(node), Value::Word),
-                Flat::Chars(node, length) => (Some(node), Value::WordChars(usize::try_from(length).ok()?)),
+                Flat::Chars(node, length) => {
+                    (Some(node), Value::WordChars(usize::try_from(length).ok()?))
+                }
             };
             if let Some(node) = node {
                 let at = usize::try_from(node).ok()?;
                 match (prefixes.get(at)?, formats.get(at)?, &value) {
                     (None, _, Value::Skip(_)) => {}
-                    (None, _, _) | (_, ValueFormat::Enum(..) | ValueFormat::Bits(_), _) => return None,
+                    (None, _, _) | (_, ValueFormat::Enum(..) | ValueFormat::Bits(_), _) => {
+                        return None;
+                    }
                     (_, format, Value::Word | Value::WordChars(_))
                         if !matches!(format, ValueFormat::Text(Encoding::Utf8)) =>
                     {
@@ -155,8 +163,8 @@ impl<'t> Line<'t> {
         &self.head
     }
 
-    /// Appends an event whose first field is at the beginning of `bytes`. Returns none if the bytes end before the
-    /// event does.
+    /// Appends an event whose first field is at the beginning of `bytes`. Returns none if the bytes
+    /// end before the event does.
     #[inline(always)]
     pub(super) fn put(&self, bytes: &[u8], out: &mut impl Put) -> Option<()> {
         self.head.put(out);
@@ -200,7 +208,9 @@ impl Value<'_> {
                 hexadecimal(out, u64::from_le_bytes(*value));
                 Some(rest)
             }
-            Self::Integer { size, signed, order, format } => integer(bytes, *size, *signed, *order, *format, out),
+            Self::Integer { size, signed, order, format } => {
+                integer(bytes, *size, *signed, *order, *format, out)
+            }
             Self::Text => text(bytes, out),
             Self::Chars(length) => chars(bytes, *length, out),
             Self::Word => {
@@ -218,10 +228,13 @@ impl Value<'_> {
     }
 }
 
-/// Returns the value for a step. Appends constant text, such as names and braces, to `before`; the inner option is none
-/// if there is only constant text. The outer option is none if the field has no simple form.
+/// Returns the value for a step. Appends constant text, such as names and braces, to `before`; the
+/// inner option is none if there is only constant text. The outer option is none if the field has
+/// no simple form.
 fn value<'t>(scope: &ScopePlan<'t>, flat: Flat, before: &mut Vec<u8>) -> Option<Option<Value<'t>>> {
-    let format = |node: u32| scope.formats.get(node as usize).map(|format| (format.prefix.bytes(), format.value));
+    let format = |node: u32| {
+        scope.formats.get(node as usize).map(|format| (format.prefix.bytes(), format.value))
+    };
     let (node, value) = match flat {
         Flat::Begin(node) => {
             before.extend_from_slice(format(node)?.0);
@@ -233,7 +246,9 @@ fn value<'t>(scope: &ScopePlan<'t>, flat: Flat, before: &mut Vec<u8>) -> Option<
             return Some(None);
         }
         Flat::Skip(bytes) => return Some(Some(Value::Skip(usize::try_from(bytes).ok()?))),
-        Flat::Integer { node, size, signed, order } => (node, integer_step(size, signed, order, format(node)?.1)),
+        Flat::Integer { node, size, signed, order } => {
+            (node, integer_step(size, signed, order, format(node)?.1))
+        }
         Flat::Text(node) => (node, Value::Text),
         Flat::Chars(node, length) => (node, Value::Chars(usize::try_from(length).ok()?)),
     };
@@ -252,7 +267,9 @@ fn value<'t>(scope: &ScopePlan<'t>, flat: Flat, before: &mut Vec<u8>) -> Option<
 /// Appends text unchanged if it is one plain word, or else in quotes.
 #[inline]
 pub(super) fn word(out: &mut impl Put, text: &[u8]) {
-    let is_plain = text.iter().fold(true, |plain, b| plain & PLAIN.get(usize::from(*b)).copied().unwrap_or(false));
+    let is_plain = text
+        .iter()
+        .fold(true, |plain, b| plain & PLAIN.get(usize::from(*b)).copied().unwrap_or(false));
     if is_plain && !text.is_empty() { out.text(text) } else { readable(out, text) }
 }
 

@@ -5,28 +5,32 @@ use lastwords_trace::class::EventClass;
 use lastwords_trace::text::number::Constant;
 use serde_json::Value;
 
-/// Maximum number of pieces of a message. It limits the cost of a format string from a hostile image.
+/// Maximum number of pieces of a message. It limits the cost of a format string from a hostile
+/// image.
 const MAX_PIECES: usize = 64;
 
 /// A piece of a message.
 pub(super) enum Piece {
     Text(Constant),
-    /// The value of the field at this position among the fields that are shown. Such a field is not shown again after
-    /// the message.
+    /// The value of the field at this position among the fields that are shown. Such a field is not
+    /// shown again after the message.
     Value {
         field: usize,
         base16: bool,
     },
 }
 
-/// Returns the format string of a marker from the attributes of its class, or nothing if there is none.
+/// Returns the format string of a marker from the attributes of its class, or nothing if there is
+/// none.
 pub(crate) fn format(class: &EventClass) -> String {
     let attributes: Option<Value> = serde_json::from_str(&class.attributes).ok();
-    let format = attributes.as_ref().and_then(|value| value.get("lastwords")?.get("format")?.as_str());
+    let format =
+        attributes.as_ref().and_then(|value| value.get("lastwords")?.get("format")?.as_str());
     format.unwrap_or_default().to_owned()
 }
 
-/// Returns the name of an event. If the name ends with the marker's format string, returns only the provider.
+/// Returns the name of an event. If the name ends with the marker's format string, returns only the
+/// provider.
 pub(super) fn shown_name<'n>(name: &'n str, format: &str) -> &'n str {
     match name.strip_suffix(format) {
         Some(provider) if !format.is_empty() => provider.trim_end_matches(':'),
@@ -34,15 +38,18 @@ pub(super) fn shown_name<'n>(name: &'n str, format: &str) -> &'n str {
     }
 }
 
-/// Parses the format string of a marker. `{name}` is the field of that name, `{0}` is the field `arg0`, and `{}` is the
-/// next field that the string does not name. `{{` and `}}` are braces. `fields` are the names of the fields that are
-/// shown.
+/// Parses the format string of a marker. `{name}` is the field of that name, `{0}` is the field
+/// `arg0`, and `{}` is the next field that the string does not name. `{{` and `}}` are braces.
+/// `fields` are the names of the fields that are shown.
 pub(super) fn pieces(format: &str, fields: &[&str]) -> Vec<Piece> {
     let mut pieces = Vec::new();
     let mut text: Vec<u8> = Vec::new();
     let mut rest = format;
-    let mut unnamed =
-        fields.iter().enumerate().filter(|(_, name)| !keys(name).any(|key| names(format, key))).map(|(at, _)| at);
+    let mut unnamed = fields
+        .iter()
+        .enumerate()
+        .filter(|(_, name)| !keys(name).any(|key| names(format, key)))
+        .map(|(at, _)| at);
     if !rest.is_empty() {
         text.push(b' ');
     }
@@ -77,7 +84,8 @@ pub(super) fn pieces(format: &str, fields: &[&str]) -> Vec<Piece> {
     pieces
 }
 
-/// Returns the keys by which a format string can name a field: the name, and for `arg0` also the number 0.
+/// Returns the keys by which a format string can name a field: the name, and for `arg0` also the
+/// number 0.
 fn keys(name: &str) -> impl Iterator<Item = &str> {
     [Some(name), name.strip_prefix("arg")].into_iter().flatten()
 }

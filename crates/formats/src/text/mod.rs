@@ -1,7 +1,7 @@
 //! Writes events as lines of text.
 //!
-//! No event can control the terminal: control characters, bytes that are not UTF-8 and characters that reorder a line
-//! are escaped.
+//! No event can control the terminal: control characters, bytes that are not UTF-8 and characters
+//! that reorder a line are escaped.
 
 mod babeltrace;
 mod batch;
@@ -33,11 +33,14 @@ pub(crate) use value::decoded;
 /// The layout of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Style {
-    /// The default output of babeltrace2 2.1.1. Times are rounded and names are shown as babeltrace2 does.
+    /// The default output of babeltrace2 2.1.1. Times are rounded and names are shown as
+    /// babeltrace2 does.
     Babeltrace,
-    /// The layout of the kernel's `trace` file: `comm-tid [cpu] level secs.usecs: provider:name: a=1 b=2`.
+    /// The layout of the kernel's `trace` file: `comm-tid [cpu] level secs.usecs: provider:name:
+    /// a=1 b=2`.
     Ftrace,
-    /// A layout for people: time, level, CPU, thread, name, and the message of a marker or the fields.
+    /// A layout for people: time, level, CPU, thread, name, and the message of a marker or the
+    /// fields.
     Fields,
     /// A layout for debugging a trace: ticks, position, ids, and the bytes in hexadecimal.
     Raw,
@@ -54,9 +57,9 @@ impl Style {
     }
 }
 
-/// Writes the selected events of `traces`, merged by time, to `out`. Losses and errors of reading go to `notes`.
-/// `watch` receives the number of bytes that were read. Large traces are formatted on as many threads as there are
-/// CPUs.
+/// Writes the selected events of `traces`, merged by time, to `out`. Losses and errors of reading
+/// go to `notes`. `watch` receives the number of bytes that were read. Large traces are formatted
+/// on as many threads as there are CPUs.
 ///
 /// # Errors
 /// `out` cannot be written.
@@ -72,8 +75,9 @@ pub fn write(
     print(traces, style, selection, zone, Out::File(out), watch, notes)
 }
 
-/// Calls `put` with the line of each selected event and with the event's time in nanoseconds since the epoch, until
-/// `put` returns false. This function is slower than [`write()`]; it is for callers that merge the lines with others.
+/// Calls `put` with the line of each selected event and with the event's time in nanoseconds since
+/// the epoch, until `put` returns false. This function is slower than [`write()`]; it is for
+/// callers that merge the lines with others.
 ///
 /// # Errors
 /// `put` returned false.

@@ -68,7 +68,8 @@ pub(super) struct Pipeline<'p, 't, 'o> {
 enum Mode<'p, 't> {
     /// Each batch is formatted on the caller's thread.
     Inline(Box<Formatter<'p, 't>>),
-    /// Batches are formatted on other threads. At most `limit` batches wait for their text, the oldest first.
+    /// Batches are formatted on other threads. At most `limit` batches wait for their text, the
+    /// oldest first.
     Threads { jobs: SyncSender<Job>, waiting: VecDeque<Receiver<FormattedBatch>>, limit: usize },
 }
 
@@ -78,8 +79,8 @@ impl<'p, 't, 'o> Pipeline<'p, 't, 'o> {
         Self { out, mode: Mode::Inline(Box::new(formatter)), spares: Vec::new(), bytes: 0 }
     }
 
-    /// Returns a pipeline for this number of threads. The caller must start the threads; each must call
-    /// [`Queue::work`].
+    /// Returns a pipeline for this number of threads. The caller must start the threads; each must
+    /// call [`Queue::work`].
     pub(super) fn threads(threads: usize, out: Out<'o>) -> (Self, Queue) {
         let limit = threads.saturating_mul(2);
         let (jobs, queue) = sync_channel(limit);
@@ -144,8 +145,8 @@ impl<'p, 't, 'o> Pipeline<'p, 't, 'o> {
         Ok(())
     }
 
-    /// Writes the text of a batch, and keeps the buffers as spares. Lines are written one by one: the batch then has
-    /// one event.
+    /// Writes the text of a batch, and keeps the buffers as spares. Lines are written one by one:
+    /// the batch then has one event.
     fn write(&mut self, mut formatted: FormattedBatch) -> Result<(), Error> {
         if let Some(record) = formatted.batch.records.first() {
             self.out.put(record.nanoseconds, formatted.text.text())?;

@@ -1,5 +1,5 @@
-//! Plans of babeltrace2's lines, which are computed before the first event: for each event class its name, its braces,
-//! and the formats of its values.
+//! Plans of babeltrace2's lines, which are computed before the first event: for each event class
+//! its name, its braces, and the formats of its values.
 
 use super::escape::bare;
 use super::line::Line;
@@ -41,13 +41,15 @@ pub(super) fn plan<'t>(trace: &'t Trace) -> Vec<StreamPlan<'t>> {
             head.extend_from_slice(b": ");
             let specific = scope(Scope::SpecificContext, stream, number);
             let payload = scope(Scope::Payload, stream, number);
-            let scopes: Vec<&ScopePlan<'_>> = [&common, &specific, &payload].into_iter().flatten().collect();
+            let scopes: Vec<&ScopePlan<'_>> =
+                [&common, &specific, &payload].into_iter().flatten().collect();
             EventPlan { head: Constant::new(&head), line: Line::new(&scopes), specific, payload }
         };
         StreamPlan {
             // babeltrace2 omits a packet context if none of its fields is shown.
-            context: scope(Scope::PacketContext, stream, 0)
-                .filter(|scope| scope.code.nodes().iter().any(|node| node.shown && !node.name.is_empty())),
+            context: scope(Scope::PacketContext, stream, 0).filter(|scope| {
+                scope.code.nodes().iter().any(|node| node.shown && !node.name.is_empty())
+            }),
             events: of.events.iter().enumerate().map(event).collect(),
             common,
         }
@@ -62,7 +64,9 @@ fn header(class: &TraceClass) -> Vec<u8> {
         let mut piece = Vec::new();
         match class.property(key) {
             Some(EnvValue::Text(value)) if key != "vpid" => bare(&mut piece, value.as_bytes()),
-            Some(EnvValue::Integer(value)) if key == "vpid" => piece = format!("({value})").into_bytes(),
+            Some(EnvValue::Integer(value)) if key == "vpid" => {
+                piece = format!("({value})").into_bytes()
+            }
             _ => continue,
         }
         if !text.is_empty() {

@@ -1,5 +1,5 @@
-//! Prints traces as text. Events are collected in batches. If the trace is large, the batches are formatted on as many
-//! threads as there are CPUs.
+//! Prints traces as text. Events are collected in batches. If the trace is large, the batches are
+//! formatted on as many threads as there are CPUs.
 
 use super::Style;
 use super::babeltrace;
@@ -18,13 +18,13 @@ use lastwords_trace::class::Scope;
 use lastwords_trace::parallel;
 use std::sync::Arc;
 
-/// Number of events in a batch for other threads. Formatting so many events costs much more than passing the batch to a
-/// thread.
+/// Number of events in a batch for other threads. Formatting so many events costs much more than
+/// passing the batch to a thread.
 const BATCH: usize = 8192;
 /// Number of events in a batch without threads. So few events stay in the CPU's cache.
 const SMALL_BATCH: usize = 512;
-/// Maximum memory of a batch, in bytes: windows that earlier batches do not have, and text in excess of the events'
-/// bytes.
+/// Maximum memory of a batch, in bytes: windows that earlier batches do not have, and text in
+/// excess of the events' bytes.
 const BATCH_BYTES: u64 = 8 << 20;
 /// Number of bytes of packets from which on threads save more time than they cost.
 const WORTH_THREADS: u64 = 1 << 20;
@@ -46,7 +46,9 @@ impl Classes {
             firsts.push(depends.len());
             let class = trace.class();
             depends.extend(class.streams.iter().enumerate().map(|(stream, of)| {
-                (0..of.events.len()).map(|event| class.depends_on(stream, event, &HEADERS)).collect::<Vec<_>>()
+                (0..of.events.len())
+                    .map(|event| class.depends_on(stream, event, &HEADERS))
+                    .collect::<Vec<_>>()
             }));
         }
         Self { firsts, depends }
@@ -74,14 +76,17 @@ pub(super) fn print<'o>(
 ) -> crate::Result<Totals> {
     let (threads, full) = match out {
         Out::Lines(_) => (1, 1),
-        Out::File(_) if chosen.bytes() >= WORTH_THREADS && parallel::cpus() > 1 => (parallel::cpus(), BATCH),
+        Out::File(_) if chosen.bytes() >= WORTH_THREADS && parallel::cpus() > 1 => {
+            (parallel::cpus(), BATCH)
+        }
         Out::File(_) => (1, SMALL_BATCH),
     };
     let Chosen { traces, mut readers, facts, filter, passed } = chosen;
     let classes = Classes::new(traces);
     let plans: Vec<StreamPlan<'_>> =
         if style.is_babeltrace() { traces.iter().flat_map(plan).collect() } else { Vec::new() };
-    let columns = (!style.is_babeltrace()).then(|| columns::Plan::new(traces, &facts, style == Style::Ftrace));
+    let columns = (!style.is_babeltrace())
+        .then(|| columns::Plan::new(traces, &facts, style == Style::Ftrace));
     let formatter = || match &columns {
         Some(plan) => Formatter::Columns(columns::Lines::new(plan, traces, zone)),
         None => Formatter::Babeltrace(babeltrace::Lines::new(&plans, traces, zone)),
@@ -90,7 +95,14 @@ pub(super) fn print<'o>(
         let class = classes.position(facts);
         let is_independent = !classes.depends.get(class).is_some_and(|of| of.contains(&true));
         let context = Arc::new(Context::new(Vec::new()));
-        StreamState { trace: facts.trace, class, is_independent, context, last: (0, 0, 0), window: 0 }
+        StreamState {
+            trace: facts.trace,
+            class,
+            is_independent,
+            context,
+            last: (0, 0, 0),
+            window: 0,
+        }
     };
     let streams = facts.iter().map(state).collect();
     std::thread::scope(|scope| {
@@ -161,8 +173,8 @@ struct StreamState {
     is_independent: bool,
     /// Context of the current packet, as text.
     context: Arc<Context>,
-    /// State at the last event of the stream: the number of the batch, the reader's number of the window, and the
-    /// decoder's count of text in excess of the events' bytes.
+    /// State at the last event of the stream: the number of the batch, the reader's number of the
+    /// window, and the decoder's count of text in excess of the events' bytes.
     last: (u64, u64, u64),
     /// Position of the last event's window in the batch.
     window: u32,
@@ -189,20 +201,36 @@ impl Printer<'_, '_, '_> {
         }
     }
 
-    /// Adds the memory of a stream's next event to that of the batch, and adds the event's window to the batch if it is
-    /// new.
+    /// Adds the memory of a stream's next event to that of the batch, and adds the event's window
+    /// to the batch if it is new.
     #[cold]
-    fn update(&mut self, stream: usize, now: (u64, u64, u64), reader: &mut Reader<'_>, is_timed: bool) {
+    fn update(
+        &mut self,
+        stream: usize,
+        now: (u64, u64, u64),
+        reader: &mut Reader<'_>,
+        is_timed: bool,
+    ) {
         let Some(state) = self.streams.get_mut(stream) else { return };
         let before = std::mem::replace(&mut state.last, now);
         let bytes = if before.1 == now.1 { 0 } else { reader.parts().2.bytes.len() as u64 };
-        self.bytes = self.bytes.saturating_add(bytes).saturating_add(now.2.saturating_sub(before.2));
+        self.bytes =
+            self.bytes.saturating_add(bytes).saturating_add(now.2.saturating_sub(before.2));
         if (before.0, before.1) != (now.0, now.1) {
             state.window = low_u32(self.batch.windows.len() as u64);
             let (bytes, base, content_end) = reader.window();
             let context = Arc::clone(&state.context);
             let (trace, plan) = (state.trace, state.class);
-            self.batch.windows.push(Window { bytes, base, content_end, context, stream, trace, plan, is_timed });
+            self.batch.windows.push(Window {
+                bytes,
+                base,
+                content_end,
+                context,
+                stream,
+                trace,
+                plan,
+                is_timed,
+            });
         }
     }
 
@@ -249,7 +277,9 @@ impl Sink for Printer<'_, '_, '_> {
     fn packet(&mut self, stream: usize, reader: &mut Reader<'_>) {
         self.tally.packet(stream);
         let Some(state) = self.streams.get_mut(stream) else { return };
-        let Some(scope) = self.plans.get(state.class).and_then(|plan| plan.context.as_ref()) else { return };
+        let Some(scope) = self.plans.get(state.class).and_then(|plan| plan.context.as_ref()) else {
+            return;
+        };
         let mut context = Vec::new();
         if let Some(packet) = reader.packet().copied() {
             let mut writer = Writer { out: &mut context, formats: &scope.formats, hidden: 0 };
@@ -274,9 +304,12 @@ impl Sink for Printer<'_, '_, '_> {
             }
             None => "(unknown time range)".to_owned(),
         };
-        let uuid = class.uuid.map_or("(no UUID)".to_owned(), |uuid| format!("(UUID: {})", uuid_text(&uuid)));
+        let uuid = class
+            .uuid
+            .map_or("(no UUID)".to_owned(), |uuid| format!("(UUID: {})", uuid_text(&uuid)));
         let id = class.streams.get(reader.stream().class).map_or(0, |class| class.id);
-        let own = reader.stream().id.map_or("no stream ID".to_owned(), |id| format!("stream ID: {id}"));
+        let own =
+            reader.stream().id.map_or("no stream ID".to_owned(), |id| format!("stream ID: {id}"));
         let text = format!(
             "Tracer discarded {} {what}{plural} {range} in trace \"{}\" {uuid} within stream \"{}\" (stream class ID: \
              {id}, {own}).",

@@ -12,7 +12,11 @@ use lastwords_trace::visit::Ignore;
 ///
 /// # Errors
 /// `out` cannot be written or wants no more lines.
-pub(super) fn write<'o>(chosen: Chosen<'_>, out: Out<'o>, notes: &'o mut dyn FnMut(Note)) -> crate::Result<Totals> {
+pub(super) fn write<'o>(
+    chosen: Chosen<'_>,
+    out: Out<'o>,
+    notes: &'o mut dyn FnMut(Note),
+) -> crate::Result<Totals> {
     let mut lines = Lines { traces: chosen.traces, streams: chosen.facts.clone() };
     events::write(chosen, &mut lines, out, notes)
 }
@@ -27,7 +31,9 @@ impl Line for Lines<'_> {
     fn line(&mut self, stream: usize, reader: &mut Reader<'_>, event: &Due, out: &mut Vec<u8>) {
         let Some(facts) = self.streams.get(stream) else { return };
         let Some(trace) = self.traces.get(facts.trace) else { return };
-        let Some(class) = trace.class().streams.get(facts.class).and_then(|of| of.events.get(event.class)) else {
+        let Some(class) =
+            trace.class().streams.get(facts.class).and_then(|of| of.events.get(event.class))
+        else {
             return;
         };
         let sequence = reader.place().and_then(|(_, entry)| entry.sequence).unwrap_or(0);
@@ -50,7 +56,9 @@ impl Line for Lines<'_> {
             if scope == Scope::Payload {
                 out.extend_from_slice(b" |");
             }
-            let byte = |bits: u64| usize::try_from((bits / 8).saturating_sub(part.base)).unwrap_or(usize::MAX);
+            let byte = |bits: u64| {
+                usize::try_from((bits / 8).saturating_sub(part.base)).unwrap_or(usize::MAX)
+            };
             hexadecimal(out, part.bytes.get(byte(at)..byte(end)).unwrap_or_default());
             at = end;
         }

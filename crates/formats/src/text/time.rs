@@ -43,7 +43,8 @@ impl Zone {
         Self { zone: TimeZone::UTC, end: None }
     }
 
-    /// Returns the same with times as seconds before a moment, in nanoseconds since the epoch: `-0.003200000`.
+    /// Returns the same with times as seconds before a moment, in nanoseconds since the epoch:
+    /// `-0.003200000`.
     #[must_use]
     pub fn before(self, end: i64) -> Self {
         Self { end: Some(end), ..self }
@@ -76,10 +77,14 @@ pub(crate) struct TimeOfDay {
 }
 
 impl TimeOfDay {
-    /// Sets the texts before each time, of at most eight bytes, and after it, of at most seven bytes.
+    /// Sets the texts before each time, of at most eight bytes, and after it, of at most seven
+    /// bytes.
     pub(crate) fn new(zone: &Zone, before: &[u8], behind: &[u8]) -> Self {
         let mut second = [0; MAX_BEFORE + TO_SECOND];
-        second.iter_mut().zip(before.iter().chain(b"00:00:00.")).for_each(|(place, byte)| *place = *byte);
+        second
+            .iter_mut()
+            .zip(before.iter().chain(b"00:00:00."))
+            .for_each(|(place, byte)| *place = *byte);
         let mut after = [0; MAX_BEHIND];
         after.iter_mut().zip(behind).for_each(|(place, byte)| *place = *byte);
         let behind = (after, behind.len());
@@ -98,8 +103,11 @@ impl TimeOfDay {
         let mut within = nanoseconds.wrapping_sub(self.begin).cast_unsigned();
         if !self.known || within >= NANOSECONDS {
             // The time of no second is cached then.
-            if let Some(since) =
-                self.zone.end.map(|end| nanoseconds.saturating_sub(end)).or((nanoseconds < 0).then_some(nanoseconds))
+            if let Some(since) = self
+                .zone
+                .end
+                .map(|end| nanoseconds.saturating_sub(end))
+                .or((nanoseconds < 0).then_some(nanoseconds))
             {
                 out.block(&self.second, self.before);
                 put_seconds(since, out);
@@ -115,7 +123,9 @@ impl TimeOfDay {
     #[cold]
     fn move_to(&mut self, nanoseconds: i64) {
         let second = nanoseconds / GIGA;
-        let of_day = low_u32(second.wrapping_add(self.zone.offset(second)).rem_euclid(86_400).cast_unsigned());
+        let of_day = low_u32(
+            second.wrapping_add(self.zone.offset(second)).rem_euclid(86_400).cast_unsigned(),
+        );
         let parts = [two(of_day / 3600), two(of_day / 60 % 60), two(of_day % 60)];
         let time = self.second.iter_mut().skip(self.before).take(TO_SECOND);
         // Two digits are replaced, and the mark after them is kept.
@@ -133,7 +143,8 @@ const TO_FRACTION: usize = 10;
 const TO_DELTA: usize = 15;
 const TO_END: usize = 11;
 
-/// Formats times of day, each with the time since the previous event: `[HH:MM:SS.nnnnnnnnn] (+S.nnnnnnnnn) `.
+/// Formats times of day, each with the time since the previous event: `[HH:MM:SS.nnnnnnnnn]
+/// (+S.nnnnnnnnn) `.
 #[derive(Debug)]
 pub(crate) struct Stamp {
     time: TimeOfDay,
@@ -141,7 +152,8 @@ pub(crate) struct Stamp {
     pub(crate) previous: Option<i64>,
     /// The text before the nanoseconds, for the current second of `time`.
     second: [u8; 16],
-    /// Nanoseconds within that second, and since the previous event, if both are less than a second.
+    /// Nanoseconds within that second, and since the previous event, if both are less than a
+    /// second.
     near: (u32, u32),
     /// The whole text in other cases, or empty.
     whole: Vec<u8>,
@@ -154,13 +166,18 @@ impl Stamp {
         Self { time, previous: None, second: [0; 16], near: (0, 0), whole: Vec::new() }
     }
 
-    /// Sets the time. If the previous time was later, the difference wraps around, as in babeltrace2.
+    /// Sets the time. If the previous time was later, the difference wraps around, as in
+    /// babeltrace2.
     #[inline]
     pub(crate) fn set(&mut self, nanoseconds: i64) {
-        let since =
-            self.previous.replace(nanoseconds).map(|previous| nanoseconds.wrapping_sub(previous).cast_unsigned());
+        let since = self
+            .previous
+            .replace(nanoseconds)
+            .map(|previous| nanoseconds.wrapping_sub(previous).cast_unsigned());
         let within = nanoseconds.wrapping_sub(self.time.begin).cast_unsigned();
-        let Some(since) = since.filter(|since| *since < NANOSECONDS && within < NANOSECONDS && self.time.known) else {
+        let Some(since) =
+            since.filter(|since| *since < NANOSECONDS && within < NANOSECONDS && self.time.known)
+        else {
             return self.set_whole(nanoseconds, since);
         };
         self.whole.clear();
@@ -173,8 +190,8 @@ impl Stamp {
         if !self.whole.is_empty() {
             return out.text(&self.whole);
         }
-        // The digits and the text after them are joined in a register. Digits written into a template would delay
-        // reading the template.
+        // The digits and the text after them are joined in a register. Digits written into a
+        // template would delay reading the template.
         let (within, since) = self.near;
         out.block(&self.second, TO_FRACTION);
         out.block(&nine_before(within, b"] (+0."), TO_DELTA);
@@ -200,7 +217,8 @@ impl Stamp {
     }
 }
 
-/// Formats times as in RFC 3339. The text up to the point is kept for the next time in the same second.
+/// Formats times as in RFC 3339. The text up to the point is kept for the next time in the same
+/// second.
 #[derive(Debug, Default)]
 pub(crate) struct Rfc3339 {
     second: Option<i64>,
@@ -227,28 +245,38 @@ fn up_to_point(second: i64, out: &mut Vec<u8>) {
     let (year, month, day) = civil(second.div_euclid(86_400));
     let of_day = low_u32(second.rem_euclid(86_400).cast_unsigned());
     unsigned(out, year.unsigned_abs());
-    for (mark, number) in
-        [(b'-', month), (b'-', day), (b'T', of_day / 3600), (b':', of_day / 60 % 60), (b':', of_day % 60)]
-    {
+    for (mark, number) in [
+        (b'-', month),
+        (b'-', day),
+        (b'T', of_day / 3600),
+        (b':', of_day / 60 % 60),
+        (b':', of_day % 60),
+    ] {
         out.push(mark);
         out.extend_from_slice(&two(number));
     }
     out.push(b'.');
 }
 
-/// Converts a number of days since 1970-01-01 to year, month and day. The algorithm uses cycles of 400 years that begin
-/// in March.
+/// Converts a number of days since 1970-01-01 to year, month and day. The algorithm uses cycles of
+/// 400 years that begin in March.
 fn civil(day: i64) -> (i64, u32, u32) {
     let shifted = day.wrapping_add(719_468);
     let era = shifted.div_euclid(146_097);
     let of_era = shifted.rem_euclid(146_097);
-    let year_of_era =
-        of_era.wrapping_sub(of_era / 1460).wrapping_add(of_era / 36_524).wrapping_sub(of_era / 146_096) / 365;
-    let of_year = of_era
-        .wrapping_sub(year_of_era.wrapping_mul(365).wrapping_add(year_of_era / 4).wrapping_sub(year_of_era / 100));
+    let year_of_era = of_era
+        .wrapping_sub(of_era / 1460)
+        .wrapping_add(of_era / 36_524)
+        .wrapping_sub(of_era / 146_096)
+        / 365;
+    let of_year = of_era.wrapping_sub(
+        year_of_era.wrapping_mul(365).wrapping_add(year_of_era / 4).wrapping_sub(year_of_era / 100),
+    );
     let from_march = of_year.wrapping_mul(5).wrapping_add(2) / 153;
-    let month = if from_march < 10 { from_march.wrapping_add(3) } else { from_march.wrapping_sub(9) };
+    let month =
+        if from_march < 10 { from_march.wrapping_add(3) } else { from_march.wrapping_sub(9) };
     let year = year_of_era.wrapping_add(era.wrapping_mul(400)).wrapping_add(i64::from(month <= 2));
-    let day = of_year.wrapping_sub(from_march.wrapping_mul(153).wrapping_add(2) / 5).wrapping_add(1);
+    let day =
+        of_year.wrapping_sub(from_march.wrapping_mul(153).wrapping_add(2) / 5).wrapping_add(1);
     (year, low_u32(month.cast_unsigned()), low_u32(day.cast_unsigned()))
 }

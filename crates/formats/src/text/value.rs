@@ -18,8 +18,8 @@ pub(super) struct Writer<'a, 't> {
 }
 
 impl<'t> Writer<'_, 't> {
-    /// Appends the prefix of a field, and returns the format of the field's value. Returns none if the field is not
-    /// shown.
+    /// Appends the prefix of a field, and returns the format of the field's value. Returns none if
+    /// the field is not shown.
     #[inline]
     fn begin_field(&mut self, node: NodeId) -> Option<ValueFormat<'t>> {
         let format = self.formats.get(node as usize)?;
@@ -166,7 +166,8 @@ fn bit_map(out: &mut impl Put, value: u64, flags: &Labels) {
     }
 }
 
-/// Appends a number of this length in bits to a base. Numbers of any base but 2, 8 and 16 are decimal.
+/// Appends a number of this length in bits to a base. Numbers of any base but 2, 8 and 16 are
+/// decimal.
 pub(super) fn based(out: &mut impl Put, value: u64, length: u8, is_signed: bool, base: u8) {
     let rounded = |unit: u32| {
         let bits = u32::from(length).next_multiple_of(unit);
@@ -175,15 +176,17 @@ pub(super) fn based(out: &mut impl Put, value: u64, length: u8, is_signed: bool,
     match base {
         2 => {
             out.text(b"0b");
-            (0..length).rev().for_each(|bit| out.text(if value >> bit & 1 == 1 { b"1" } else { b"0" }));
+            (0..length)
+                .rev()
+                .for_each(|bit| out.text(if value >> bit & 1 == 1 { b"1" } else { b"0" }));
         }
         8 => {
             let value = if is_signed { value & rounded(3) } else { value };
             out.text(b"0");
             let digits = 64u32.wrapping_sub((value | 1).leading_zeros()).div_ceil(3);
-            (0..digits)
-                .rev()
-                .for_each(|digit: u32| out.text(&[b'0'.wrapping_add((value >> digit.wrapping_mul(3) & 7) as u8)]));
+            (0..digits).rev().for_each(|digit: u32| {
+                out.text(&[b'0'.wrapping_add((value >> digit.wrapping_mul(3) & 7) as u8)])
+            });
         }
         16 => hexadecimal(out, value & rounded(4)),
         _ if is_signed => signed(out, value.cast_signed()),
@@ -191,8 +194,8 @@ pub(super) fn based(out: &mut impl Put, value: u64, length: u8, is_signed: bool,
     }
 }
 
-/// Returns text up to its NUL. Text of another encoding than UTF-8 is converted to UTF-8, and invalid characters in it
-/// are replaced. UTF-8 is not checked.
+/// Returns text up to its NUL. Text of another encoding than UTF-8 is converted to UTF-8, and
+/// invalid characters in it are replaced. UTF-8 is not checked.
 pub(crate) fn decoded(bytes: &[u8], encoding: Encoding) -> Cow<'_, [u8]> {
     let mut text: String = match encoding {
         Encoding::Utf8 => return Cow::Borrowed(nul::until(bytes)),

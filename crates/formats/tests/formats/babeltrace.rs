@@ -1,4 +1,5 @@
-//! Compares our text with the text that babeltrace2 prints of the traces that we write, event by event.
+//! Compares our text with the text that babeltrace2 prints of the traces that we write, event by
+//! event.
 
 use crate::support::random::{Limits, trace};
 use crate::support::tools::{Folder, babeltrace, babeltrace20, babeltrace21};
@@ -14,7 +15,8 @@ use lastwords_testkit::random::Random;
 use lastwords_trace::evidence::Verdict;
 use std::path::{Path, PathBuf};
 
-/// Returns the number of random traces of each version: `LASTWORDS_TRACES`, or else a number for daily runs.
+/// Returns the number of random traces of each version: `LASTWORDS_TRACES`, or else a number for
+/// daily runs.
 fn traces() -> u64 {
     std::env::var("LASTWORDS_TRACES").ok().and_then(|n| n.parse().ok()).unwrap_or(300)
 }
@@ -27,19 +29,24 @@ fn seeds() -> std::ops::Range<u64> {
 fn our_text(source: &Memory, style: Style, version: Version) -> (Vec<u8>, Totals) {
     let (mut out, traces) = (Vec::new(), read(source, version));
     let all = Selection::default();
-    let written = text::write(&traces, style, &all, &Zone::utc(), &mut out, &unwatched, &mut |_| {});
+    let written =
+        text::write(&traces, style, &all, &Zone::utc(), &mut out, &unwatched, &mut |_| {});
     (out, written.expect("text"))
 }
 
-/// Sorts the labels of each value and removes the braces around them. babeltrace2 2.0 prints the labels in the order of
-/// the metadata and without braces; 2.1 prints them in the order of a hash table.
+/// Sorts the labels of each value and removes the braces around them. babeltrace2 2.0 prints the
+/// labels in the order of the metadata and without braces; 2.1 prints them in the order of a hash
+/// table.
 fn ordered(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text);
     let mut out = String::new();
     let mut rest = &*text;
     while let Some((before, behind)) = rest.split_once(" : container = ") {
         let (head, labels) = before.rsplit_once("( ").expect("labels");
-        let labels = labels.strip_prefix("{ ").and_then(|labels| labels.strip_suffix(" }")).unwrap_or(labels);
+        let labels = labels
+            .strip_prefix("{ ")
+            .and_then(|labels| labels.strip_suffix(" }"))
+            .unwrap_or(labels);
         let mut labels: Vec<&str> = labels.split(", ").collect();
         labels.sort_unstable();
         out.push_str(&format!("{head}( {} : container = ", labels.join(", ")));
@@ -48,15 +55,27 @@ fn ordered(text: &[u8]) -> String {
     out + rest
 }
 
-fn check(source: &Memory, folder: &Path, (version, count_events): (Version, bool), program: &Path, what: &str) {
+fn check(
+    source: &Memory,
+    folder: &Path,
+    (version, count_events): (Version, bool),
+    program: &Path,
+    what: &str,
+) {
     let options = ctf::Options { version, count_events };
-    let written = ctf::write(source, folder, options, &unwatched).unwrap_or_else(|e| panic!("{what}: {e}")).events;
+    let written = ctf::write(source, folder, options, &unwatched)
+        .unwrap_or_else(|e| panic!("{what}: {e}"))
+        .events;
     let printed = babeltrace(program, folder);
     assert!(printed.success, "{what}: babeltrace2 failed:\n{}", printed.err);
     assert_eq!(printed.err, "", "{what}: babeltrace2 complains");
     let (ours, totals) = our_text(source, Style::Babeltrace, version);
     assert_eq!(totals.faults, 0, "{what}: the trace is whole");
-    assert!(!count_events || written == totals.events, "{what}: {written} events counted, {} printed", totals.events);
+    assert!(
+        !count_events || written == totals.events,
+        "{what}: {written} events counted, {} printed",
+        totals.events
+    );
     let (ours, theirs) = (ordered(&ours), ordered(&printed.out));
     if ours != theirs {
         let differs = ours.lines().zip(theirs.lines()).find(|(a, b)| a != b);
@@ -69,25 +88,34 @@ fn check_all(version: Version, program: PathBuf, limits: Limits) {
     for seed in seeds() {
         let folder = Folder::new();
         let source = trace(seed, Limits { big: seed % 3 == 0, ..limits });
-        check(&source, &folder.0.join("trace"), (version, seed % 2 == 0), &program, &format!("seed {seed}"));
+        check(
+            &source,
+            &folder.0.join("trace"),
+            (version, seed % 2 == 0),
+            &program,
+            &format!("seed {seed}"),
+        );
     }
 }
 
 #[test]
 fn ctf_1_8_prints_the_same() {
-    let limits = Limits { unknown_labels: true, empty_text: false, several_labels: true, big: false };
+    let limits =
+        Limits { unknown_labels: true, empty_text: false, several_labels: true, big: false };
     check_all(Version::V1_8, babeltrace20(), limits);
 }
 
 #[test]
 fn ctf_1_8_prints_the_same_in_2_1() {
-    let limits = Limits { unknown_labels: true, empty_text: true, several_labels: false, big: false };
+    let limits =
+        Limits { unknown_labels: true, empty_text: true, several_labels: false, big: false };
     check_all(Version::V1_8, babeltrace21(), limits);
 }
 
 #[test]
 fn ctf_2_prints_the_same() {
-    let limits = Limits { unknown_labels: true, empty_text: true, several_labels: false, big: false };
+    let limits =
+        Limits { unknown_labels: true, empty_text: true, several_labels: false, big: false };
     check_all(Version::V2, babeltrace21(), limits);
 }
 
@@ -114,11 +142,12 @@ fn damage(source: &mut Memory, r: &mut Random) {
     }
 }
 
-/// Whatever the packets contain, the writer must write a trace that can be read without errors and has all counted
-/// events.
+/// Whatever the packets contain, the writer must write a trace that can be read without errors and
+/// has all counted events.
 #[test]
 fn damaged_packets_make_a_whole_trace() {
-    let limits = Limits { unknown_labels: true, empty_text: true, several_labels: true, big: false };
+    let limits =
+        Limits { unknown_labels: true, empty_text: true, several_labels: true, big: false };
     for seed in seeds() {
         let mut source = trace(seed, Limits { big: seed % 3 == 0, ..limits });
         damage(&mut source, &mut Random(!seed));
@@ -141,6 +170,7 @@ fn damaged_packets_make_a_whole_trace() {
         }
         let (all, traces) = (Selection::default(), read(&source, Version::V2));
         json::write(&traces, &all, &mut std::io::sink(), &unwatched, &mut |_| {}).expect("JSON");
-        perfetto::write((&traces, None, &[]), &all, &mut std::io::sink(), &unwatched, &mut |_| {}).expect("Perfetto");
+        perfetto::write((&traces, None, &[]), &all, &mut std::io::sink(), &unwatched, &mut |_| {})
+            .expect("Perfetto");
     }
 }

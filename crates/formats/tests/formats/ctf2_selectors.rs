@@ -1,5 +1,6 @@
-//! Event record classes and stream classes whose fields have the same names, but other types, signs and selector ranges. Each class is
-//! decoded by its own fields: the generator knows each value, and babeltrace2 2.1 prints the same text.
+//! Event record classes and stream classes whose fields have the same names, but other types, signs
+//! and selector ranges. Each class is decoded by its own fields: the generator knows each value,
+//! and babeltrace2 2.1 prints the same text.
 
 use crate::support::ctf::{folder, report};
 use crate::support::tools::{babeltrace, babeltrace21};
@@ -45,7 +46,8 @@ impl Form {
         loop {
             let low = (rest & 0x7f) as u8;
             rest >>= 7;
-            let is_last = if self.signed { rest == if low & 0x40 == 0 { 0 } else { -1 } } else { rest == 0 };
+            let is_last =
+                if self.signed { rest == if low & 0x40 == 0 { 0 } else { -1 } } else { rest == 0 };
             out.push(if is_last { low } else { low | 0x80 });
             if is_last {
                 return;
@@ -57,7 +59,8 @@ impl Form {
 /// The shapes of the traces.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Shape {
-    /// A selector and a variant in each payload. babeltrace2 2.1.1 loses selectors in some of the others.
+    /// A selector and a variant in each payload. babeltrace2 2.1.1 loses selectors in some of the
+    /// others.
     Plain,
     /// Also an optional, an array, and numbers in the common context.
     Full,
@@ -69,7 +72,8 @@ struct Numbers(Vec<(&'static str, Form)>);
 
 impl Numbers {
     fn random(r: &mut Random, shape: Shape) -> Self {
-        let (names, least): (&[_], _) = if shape == Shape::Plain { (&["s"], 1) } else { (&["s", "p", "n"], 0) };
+        let (names, least): (&[_], _) =
+            if shape == Shape::Plain { (&["s"], 1) } else { (&["s", "p", "n"], 0) };
         Self(
             names
                 .iter()
@@ -86,7 +90,10 @@ impl Numbers {
     }
 
     fn members(&self) -> Vec<Value> {
-        self.0.iter().map(|(name, form)| json!({ "name": name, "field-class": form.class() })).collect()
+        self.0
+            .iter()
+            .map(|(name, form)| json!({ "name": name, "field-class": form.class() }))
+            .collect()
     }
 
     /// Writes the numbers and returns their text.
@@ -102,7 +109,8 @@ impl Numbers {
 /// Fields of a payload. The names are the same in each payload.
 struct Fields {
     numbers: Numbers,
-    /// The lowest selector value of each option. An option ends before the next one; the last has one value.
+    /// The lowest selector value of each option. An option ends before the next one; the last has
+    /// one value.
     options: Vec<(i64, Form)>,
     /// The least selector value with which the optional is there.
     present: i64,
@@ -128,10 +136,15 @@ impl Fields {
     }
 
     fn class(&self) -> Value {
-        let origin = if self.is_outside { "event-record-common-context" } else { "event-record-payload" };
+        let origin =
+            if self.is_outside { "event-record-common-context" } else { "event-record-payload" };
         let place = |name: &str| json!({ "origin": origin, "path": [name] });
         let byte = |signed| Form { signed, size: 1, big: false }.class();
-        let ends = self.options.iter().skip(1).map(|(low, _)| low - 1).chain([self.options.last().unwrap().0]);
+        let ends = self.options.iter().skip(1).map(|(low, _)| low - 1).chain([self
+            .options
+            .last()
+            .unwrap()
+            .0]);
         let options =
             self.options.iter().zip(ends).map(
                 |((low, form), end)| json!({ "selector-field-ranges": [[low, end]], "field-class": form.class() }),
@@ -185,11 +198,15 @@ impl Fields {
             format!("[{i}] = {}, ", out.last().unwrap())
         });
         let elements: String = elements.collect();
-        format!("{text}, a = [ {}] }}", elements.strip_suffix(", ").map(|all| format!("{all} ")).unwrap_or_default())
+        format!(
+            "{text}, a = [ {}] }}",
+            elements.strip_suffix(", ").map(|all| format!("{all} ")).unwrap_or_default()
+        )
     }
 }
 
-/// Metadata, the files of the streams, and the text of the events' fields in the order of their times.
+/// Metadata, the files of the streams, and the text of the events' fields in the order of their
+/// times.
 struct Made {
     metadata: Vec<u8>,
     files: Vec<Vec<u8>>,
@@ -206,7 +223,8 @@ fn made(seed: u64, shape: Shape) -> Made {
         json!({ "type": "fixed-length-unsigned-integer", "length": 64, "alignment": 8,
         "byte-order": "little-endian", "roles": [role] })
     };
-    let (begin, end) = (time("default-clock-timestamp"), time("packet-end-default-clock-timestamp"));
+    let (begin, end) =
+        (time("default-clock-timestamp"), time("packet-end-default-clock-timestamp"));
     let one = |name: &str, class: Value| json!({ "name": name, "field-class": class });
     let structure = |members: Vec<Value>| json!({ "type": "structure", "member-classes": members });
     let mut fragments = vec![
@@ -226,15 +244,19 @@ fn made(seed: u64, shape: Shape) -> Made {
             class["event-record-common-context-field-class"] = structure(context.members());
         }
         fragments.push(class);
-        let events: Vec<Fields> = (0..2 + r.below(4)).map(|_| Fields::random(r, &context, shape)).collect();
+        let events: Vec<Fields> =
+            (0..2 + r.below(4)).map(|_| Fields::random(r, &context, shape)).collect();
         for (id, event) in events.iter().enumerate() {
-            fragments.push(json!({ "type": "event-record-class", "id": id, "data-stream-class-id": stream,
-                "name": format!("e{stream}_{id}"), "payload-field-class": event.class() }));
+            fragments.push(
+                json!({ "type": "event-record-class", "id": id, "data-stream-class-id": stream,
+                "name": format!("e{stream}_{id}"), "payload-field-class": event.class() }),
+            );
         }
         streams.push((context, events));
     }
-    let mut files: Vec<Vec<u8>> =
-        (0..streams.len()).map(|stream| [&[stream as u8][..], &[0; 8], &[60, 0, 0, 0, 0, 0, 0, 0]].concat()).collect();
+    let mut files: Vec<Vec<u8>> = (0..streams.len())
+        .map(|stream| [&[stream as u8][..], &[0; 8], &[60, 0, 0, 0, 0, 0, 0, 0]].concat())
+        .collect();
     let mut texts = Vec::new();
     for time in 0..60u64 {
         let stream = r.below(streams.len() as u64) as usize;
@@ -245,7 +267,8 @@ fn made(seed: u64, shape: Shape) -> Made {
         let fields = events[id].event(r, context, &mut files[stream]);
         texts.push(format!("e{stream}_{id}: {fields}"));
     }
-    let metadata = fragments.iter().flat_map(|fragment| format!("\u{1e}{fragment}\n").into_bytes()).collect();
+    let metadata =
+        fragments.iter().flat_map(|fragment| format!("\u{1e}{fragment}\n").into_bytes()).collect();
     Made { metadata, files, texts }
 }
 
@@ -256,14 +279,19 @@ fn fields(text: &str) -> Vec<&str> {
 
 #[test]
 fn each_class_is_decoded_by_its_own_fields() {
-    let first: u64 = std::env::var("LASTWORDS_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
-    let traces = std::env::var("LASTWORDS_TRACES").ok().and_then(|traces| traces.parse().ok()).unwrap_or(40);
+    let first: u64 =
+        std::env::var("LASTWORDS_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
+    let traces =
+        std::env::var("LASTWORDS_TRACES").ok().and_then(|traces| traces.parse().ok()).unwrap_or(40);
     for seed in first..first + traces {
         let shape = if seed.is_multiple_of(2) { Shape::Full } else { Shape::Plain };
         let made = made(seed, shape);
         let names: Vec<String> = (0..made.files.len()).map(|n| format!("s{n}")).collect();
-        let streams: Vec<(&str, &[u8])> =
-            names.iter().zip(&made.files).map(|(name, bytes)| (name.as_str(), bytes.as_slice())).collect();
+        let streams: Vec<(&str, &[u8])> = names
+            .iter()
+            .zip(&made.files)
+            .map(|(name, bytes)| (name.as_str(), bytes.as_slice()))
+            .collect();
         let folder = folder(&made.metadata, &streams);
         let (text, remarks) = report(folder.path());
         assert_eq!(remarks, Vec::<String>::new(), "seed {seed}");
@@ -285,7 +313,8 @@ fn each_class_is_decoded_by_its_own_fields() {
 fn a_class_needs_the_field_that_it_depends_on() {
     let class = |id: u64, length: bool| {
         let u8 = || json!({ "type": "fixed-length-unsigned-integer", "length": 8, "alignment": 8, "byte-order": "little-endian" });
-        let mut members = if length { vec![json!({ "name": "n", "field-class": u8() })] } else { Vec::new() };
+        let mut members =
+            if length { vec![json!({ "name": "n", "field-class": u8() })] } else { Vec::new() };
         members
             .push(json!({ "name": "a", "field-class": { "type": "dynamic-length-array", "element-field-class": u8(),
             "length-field-location": { "origin": "event-record-payload", "path": ["n"] } } }));
@@ -302,7 +331,8 @@ fn a_class_needs_the_field_that_it_depends_on() {
             class(0, true),
             class(1, second),
         ];
-        let metadata: String = fragments.iter().map(|fragment| format!("\u{1e}{fragment}\n")).collect();
+        let metadata: String =
+            fragments.iter().map(|fragment| format!("\u{1e}{fragment}\n")).collect();
         let folder = folder(metadata.as_bytes(), &[("s", &[0, 1, 5])]);
         let (_, remarks) = report(folder.path());
         assert_eq!(remarks.is_empty(), is_valid, "{remarks:?}");

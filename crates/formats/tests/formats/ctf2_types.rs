@@ -1,5 +1,5 @@
-//! Replaces each value of CTF 2 metadata in turn by a value of another type. The reader must refuse exactly what
-//! babeltrace2 2.1 refuses.
+//! Replaces each value of CTF 2 metadata in turn by a value of another type. The reader must refuse
+//! exactly what babeltrace2 2.1 refuses.
 
 use crate::support::ctf::{CTF2, folder};
 use crate::support::tools::{babeltrace, babeltrace21};
@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 /// Returns fragments that have all properties whose type the specification prescribes.
 fn fragments() -> Vec<Value> {
-    let mut all: Vec<Value> = CTF2.iter().map(|text| serde_json::from_str(text).expect("JSON")).collect();
+    let mut all: Vec<Value> =
+        CTF2.iter().map(|text| serde_json::from_str(text).expect("JSON")).collect();
     all[0]["uuid"] = json!([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]);
     all[0]["attributes"] = json!({ "ns": { "a": 1 } });
     all[0]["extensions"] = json!({});
@@ -29,9 +30,12 @@ fn fragments() -> Vec<Value> {
         { "name": "f", "field-class": { "type": "fixed-length-floating-point-number", "length": 32,
             "byte-order": "big-endian", "alignment": 8 } },
     ] });
-    for (key, value) in
-        [("precision", json!(1)), ("accuracy", json!(2)), ("description", json!("d")), ("name", json!("k"))]
-    {
+    for (key, value) in [
+        ("precision", json!(1)),
+        ("accuracy", json!(2)),
+        ("description", json!("d")),
+        ("name", json!("k")),
+    ] {
         all[3][key] = value;
     }
     all[4]["name"] = json!("stream");
@@ -44,13 +48,18 @@ fn fragments() -> Vec<Value> {
 fn paths(value: &Value, path: &str, out: &mut Vec<String>) {
     out.push(path.to_owned());
     match value {
-        Value::Array(list) => list.iter().enumerate().for_each(|(n, value)| paths(value, &format!("{path}/{n}"), out)),
-        Value::Object(map) => map.iter().for_each(|(key, value)| paths(value, &format!("{path}/{key}"), out)),
+        Value::Array(list) => {
+            list.iter().enumerate().for_each(|(n, value)| paths(value, &format!("{path}/{n}"), out))
+        }
+        Value::Object(map) => {
+            map.iter().for_each(|(key, value)| paths(value, &format!("{path}/{key}"), out))
+        }
         _ => {}
     }
 }
 
-/// Returns true for lastwords and for babeltrace2 if they accept the metadata, and the error of lastwords.
+/// Returns true for lastwords and for babeltrace2 if they accept the metadata, and the error of
+/// lastwords.
 fn accepted(fragments: &[Value]) -> (bool, bool, String) {
     let metadata: String = fragments.iter().map(|fragment| format!("\u{1e}{fragment}\n")).collect();
     let folder = folder(metadata.as_bytes(), &[]);
@@ -71,10 +80,20 @@ fn values_of_another_type_are_refused_as_babeltrace_does() {
         paths(value, "", &mut found);
         all.extend(found.into_iter().filter(|path| !path.is_empty()).map(|path| (fragment, path)));
     }
-    let others =
-        [json!(null), json!(true), json!(-1), json!(1.5), json!("x"), json!([]), json!({}), json!([[1]]), json!(3)];
+    let others = [
+        json!(null),
+        json!(true),
+        json!(-1),
+        json!(1.5),
+        json!("x"),
+        json!([]),
+        json!({}),
+        json!([[1]]),
+        json!(3),
+    ];
     let mut wrong = Vec::new();
-    let cases: Vec<_> = all.iter().flat_map(|place| others.iter().map(move |other| (place, other))).collect();
+    let cases: Vec<_> =
+        all.iter().flat_map(|place| others.iter().map(move |other| (place, other))).collect();
     for ((fragment, path), other) in cases.into_iter().step_by(step) {
         let mut mutant = whole.clone();
         *mutant[*fragment].pointer_mut(path).expect("a value") = other.clone();
@@ -82,7 +101,8 @@ fn values_of_another_type_are_refused_as_babeltrace_does() {
         // babeltrace2 2.1 accepts `true` as an alignment of 1. The specification does not allow it.
         let is_lax = path.ends_with("alignment") && *other == json!(true);
         if ours != theirs && !is_lax {
-            wrong.push(format!("{fragment}{path} = {other}: we {ours}, babeltrace2 {theirs} {why}"));
+            wrong
+                .push(format!("{fragment}{path} = {other}: we {ours}, babeltrace2 {theirs} {why}"));
         }
     }
     assert!(wrong.is_empty(), "{} of {}: {wrong:#?}", wrong.len(), all.len() * others.len() / step);

@@ -1,7 +1,9 @@
-//! Damages every part of a CTF trace. The reader must not panic, must report every loss of undamaged data, and must not
-//! invent events.
+//! Damages every part of a CTF trace. The reader must not panic, must report every loss of
+//! undamaged data, and must not invent events.
 
-use crate::support::ctf::{TSDL, ctf2_metadata, ctf2_stream, folder, metadata_packets, report, stream};
+use crate::support::ctf::{
+    TSDL, ctf2_metadata, ctf2_stream, folder, metadata_packets, report, stream,
+};
 use std::sync::Arc;
 
 #[test]
@@ -14,7 +16,8 @@ fn mutants_do_not_panic() {
     let metadata = TSDL.replace("ORDER", "le").into_bytes();
     for round in 0..600 {
         let two = round % 2 == 0;
-        let mut parts = if two { [ctf2_metadata(), ctf2_stream()] } else { [metadata.clone(), stream(false)] };
+        let mut parts =
+            if two { [ctf2_metadata(), ctf2_stream()] } else { [metadata.clone(), stream(false)] };
         let which = &mut parts[usize::from(round % 3 != 0)];
         for _ in 0..=next(3) {
             let at = next(which.len());
@@ -31,7 +34,8 @@ fn mutants_do_not_panic() {
     }
 }
 
-/// Returns the lines of a stream's events without the time since the previous event, and true if there are remarks.
+/// Returns the lines of a stream's events without the time since the previous event, and true if
+/// there are remarks.
 fn lines(metadata: &str, stream: &[u8]) -> (Vec<String>, bool) {
     let folder = folder(metadata.as_bytes(), &[("s", stream)]);
     let (text, remarks) = report(folder.path());
@@ -50,7 +54,8 @@ fn first_len(stream: &[u8]) -> usize {
 /// Size in bytes of a packet's header and context.
 const HEAD: usize = 52;
 
-/// A stream's path that is not a regular file is a fault. The reader must not wait for a writer of a FIFO.
+/// A stream's path that is not a regular file is a fault. The reader must not wait for a writer of
+/// a FIFO.
 #[test]
 fn a_file_that_is_not_regular_is_reported() {
     let metadata = TSDL.replace("ORDER", "le");
@@ -71,7 +76,10 @@ fn a_file_that_is_not_regular_is_reported() {
         "s_2: a folder, no regular file",
         "s_3: No such file or directory (os error 2)",
     ];
-    assert!(faults.len() == 3 && faults.iter().zip(ends).all(|(fault, end)| fault.ends_with(end)), "{faults:?}");
+    assert!(
+        faults.len() == 3 && faults.iter().zip(ends).all(|(fault, end)| fault.ends_with(end)),
+        "{faults:?}"
+    );
     assert_eq!(found.traces[0].streams.len(), 1);
 }
 
@@ -129,32 +137,53 @@ fn no_field_of_a_packet_causes_a_panic() {
                 let field = packet + at..packet + at + len;
                 let mut now = [0u8; 8];
                 now[..len].copy_from_slice(&stream[field.clone()]);
-                let now = if big { u64::from_be_bytes(now) >> (64 - 8 * len) } else { u64::from_le_bytes(now) };
+                let now = if big {
+                    u64::from_be_bytes(now) >> (64 - 8 * len)
+                } else {
+                    u64::from_le_bytes(now)
+                };
                 for edge in edges(now.max(1)) {
                     let mut bad = stream.clone();
-                    let raw = if big { (edge << (64 - 8 * len)).to_be_bytes() } else { edge.to_le_bytes() };
+                    let raw = if big {
+                        (edge << (64 - 8 * len)).to_be_bytes()
+                    } else {
+                        edge.to_le_bytes()
+                    };
                     bad[field.clone()].copy_from_slice(&raw[..len]);
                     let (found, _) = lines(&metadata, &bad);
                     assert!(found.len() <= whole.len() + 64, "offset {at}, {edge:#x}");
-                    assert!(packet == 0 || found.get(..3) == whole.get(..3), "offset {at}, {edge:#x}");
+                    assert!(
+                        packet == 0 || found.get(..3) == whole.get(..3),
+                        "offset {at}, {edge:#x}"
+                    );
                 }
             }
         }
     }
 }
 
-/// Returns metadata and stream of three traces. The metadata are text of CTF 1.8, packets of CTF 1.8, and CTF 2.
+/// Returns metadata and stream of three traces. The metadata are text of CTF 1.8, packets of CTF
+/// 1.8, and CTF 2.
 fn traces() -> [(&'static str, Vec<u8>, Vec<u8>); 3] {
     let text = TSDL.replace("ORDER", "le").into_bytes();
     let packets = metadata_packets(&text, false);
-    [("text", text, stream(false)), ("packets", packets, stream(false)), ("CTF 2", ctf2_metadata(), ctf2_stream())]
+    [
+        ("text", text, stream(false)),
+        ("packets", packets, stream(false)),
+        ("CTF 2", ctf2_metadata(), ctf2_stream()),
+    ]
 }
 
 /// Returns the lines of the events, without the time since the previous event, and the remarks.
 fn read(metadata: &[u8], stream: &[u8]) -> (Vec<String>, Vec<String>) {
     let folder = folder(metadata, &[("s", stream)]);
     let (text, remarks) = report(folder.path());
-    (text.lines().map(|line| line.split_once(") ").map_or(line, |rest| rest.1).to_owned()).collect(), remarks)
+    (
+        text.lines()
+            .map(|line| line.split_once(") ").map_or(line, |rest| rest.1).to_owned())
+            .collect(),
+        remarks,
+    )
 }
 
 #[test]
@@ -163,7 +192,10 @@ fn metadata_cut_anywhere() {
         let (whole, said) = read(&metadata, &stream);
         for len in 0..metadata.len() {
             let (found, remarks) = read(&metadata[..len], &stream);
-            assert!(found.iter().all(|line| whole.contains(line)), "{name}: {len} bytes: {found:#?}");
+            assert!(
+                found.iter().all(|line| whole.contains(line)),
+                "{name}: {len} bytes: {found:#?}"
+            );
             assert!(
                 found == whole || remarks.len() > said.len() || remarks != said,
                 "{name}: {len} bytes: nothing is reported"
@@ -172,8 +204,8 @@ fn metadata_cut_anywhere() {
     }
 }
 
-/// A flipped bit may make another valid description. It must not cost more than the trace. Tests one bit in 7, or all
-/// bits if `LASTWORDS_ALL_BITS` is set.
+/// A flipped bit may make another valid description. It must not cost more than the trace. Tests
+/// one bit in 7, or all bits if `LASTWORDS_ALL_BITS` is set.
 #[test]
 fn each_bit_of_metadata() {
     let step = if std::env::var_os("LASTWORDS_ALL_BITS").is_some() { 1 } else { 7 };
@@ -206,11 +238,17 @@ fn no_number_of_metadata_causes_a_panic() {
     for (name, metadata, stream) in traces().into_iter().filter(|(name, ..)| *name != "packets") {
         let mut at = 0;
         while let Some(begin) = metadata[at..].iter().position(u8::is_ascii_digit).map(|n| at + n) {
-            at = metadata[begin..].iter().position(|b| !b.is_ascii_digit()).map_or(metadata.len(), |n| begin + n);
+            at = metadata[begin..]
+                .iter()
+                .position(|b| !b.is_ascii_digit())
+                .map_or(metadata.len(), |n| begin + n);
             for edge in EDGES {
                 let bad = [&metadata[..begin], edge.as_bytes(), &metadata[at..]].concat();
                 let (found, remarks) = read(&bad, &stream);
-                assert!(found.len() < 1 << 12 && remarks.len() < 1 << 8, "{name}: {edge} at {begin}");
+                assert!(
+                    found.len() < 1 << 12 && remarks.len() < 1 << 8,
+                    "{name}: {edge} at {begin}"
+                );
             }
         }
     }
@@ -219,12 +257,26 @@ fn no_number_of_metadata_causes_a_panic() {
 /// Returns LTTng's index, version 1.1, of a file of two packets. Source: LTTng-tools 2.13,
 /// src/common/index/ctf-index.h.
 fn index_of(stream: &[u8]) -> Vec<u8> {
-    let mut bytes: Vec<u8> = [0xc1f1_dcc1u32, 1, 1, 80].into_iter().flat_map(u32::to_be_bytes).collect();
+    let mut bytes: Vec<u8> =
+        [0xc1f1_dcc1u32, 1, 1, 80].into_iter().flat_map(u32::to_be_bytes).collect();
     let first = first_len(stream);
-    for (sequence, (offset, len)) in [(0, first), (first, stream.len() - first)].into_iter().enumerate() {
-        let field = |at: usize| u64::from_le_bytes(stream[offset + at..][..8].try_into().expect("eight"));
-        let entry =
-            [offset as u64, 8 * len as u64, field(24), field(8), field(16), field(40), 0, 3, 0, sequence as u64];
+    for (sequence, (offset, len)) in
+        [(0, first), (first, stream.len() - first)].into_iter().enumerate()
+    {
+        let field =
+            |at: usize| u64::from_le_bytes(stream[offset + at..][..8].try_into().expect("eight"));
+        let entry = [
+            offset as u64,
+            8 * len as u64,
+            field(24),
+            field(8),
+            field(16),
+            field(40),
+            0,
+            3,
+            0,
+            sequence as u64,
+        ];
         bytes.extend(entry.into_iter().flat_map(u64::to_be_bytes));
     }
     bytes
@@ -239,12 +291,14 @@ fn indexed(index: &[u8]) -> (Vec<String>, Vec<String>) {
     (text.lines().map(str::to_owned).collect(), remarks)
 }
 
-/// Packets of two stream classes in one file are errors. Each message names the id that was found and the id that was
-/// expected.
+/// Packets of two stream classes in one file are errors. Each message names the id that was found
+/// and the id that was expected.
 #[test]
 fn a_packet_of_another_stream_class_is_reported_with_its_id() {
     let u8 = r#""type":"fixed-length-unsigned-integer","length":8,"byte-order":"little-endian""#;
-    let member = |name: &str, role: &str| format!(r#"{{"name":"{name}","field-class":{{{u8},"roles":["{role}"]}}}}"#);
+    let member = |name: &str, role: &str| {
+        format!(r#"{{"name":"{name}","field-class":{{{u8},"roles":["{role}"]}}}}"#)
+    };
     let header = member("class", "data-stream-class-id");
     let context = member("size", "packet-total-length");
     let class = |id: u8| {
@@ -282,7 +336,10 @@ fn a_wrong_index() {
     let check = |bad: &[u8], what: &str| {
         let (found, remarks) = indexed(bad);
         assert!(found == whole || remarks != said, "{what}: {found:#?}");
-        assert!(found.iter().all(|line| whole.contains(line)) || remarks != said, "{what}: {found:#?}");
+        assert!(
+            found.iter().all(|line| whole.contains(line)) || remarks != said,
+            "{what}: {found:#?}"
+        );
     };
     for len in 0..index.len() {
         check(&index[..len], &format!("{len} bytes"));

@@ -1,13 +1,13 @@
-//! Tests traces in several folders that have one UUID. They are parts of one trace, or the tracer gives all traces the
-//! same UUID.
+//! Tests traces in several folders that have one UUID. They are parts of one trace, or the tracer
+//! gives all traces the same UUID.
 
 use crate::support::ctf::report;
 use lastwords_ctf::read;
 use lastwords_testkit::random::Random;
 use std::sync::Arc;
 
-/// Returns metadata with a fixed UUID whose events have fields of the given sizes in bytes, a stream of these events,
-/// and the lines that must be shown.
+/// Returns metadata with a fixed UUID whose events have fields of the given sizes in bytes, a
+/// stream of these events, and the lines that must be shown.
 fn trace(shapes: &[Vec<u64>], frequency: u64, rng: &mut Random) -> (String, Vec<u8>, Vec<String>) {
     let mut metadata = format!(
         "/* CTF 1.8 */ trace {{ major = 1; minor = 8; byte_order = le; uuid = \"01234567-89ab-cdef-0123-456789abcdef\"; }};
@@ -16,9 +16,13 @@ fn trace(shapes: &[Vec<u64>], frequency: u64, rng: &mut Random) -> (String, Vec<
             integer {{ size = 64; align = 8; map = clock.c.value; }} t; }}; }};"
     );
     for (id, shape) in shapes.iter().enumerate() {
-        let fields: Vec<String> =
-            (0..shape.len()).map(|n| format!("integer {{ size = {}; align = 8; }} _f{n};", 8 * shape[n])).collect();
-        metadata += &format!("event {{ name = \"e{id}\"; id = {id}; fields := struct {{ {} }}; }};", fields.concat());
+        let fields: Vec<String> = (0..shape.len())
+            .map(|n| format!("integer {{ size = {}; align = 8; }} _f{n};", 8 * shape[n]))
+            .collect();
+        metadata += &format!(
+            "event {{ name = \"e{id}\"; id = {id}; fields := struct {{ {} }}; }};",
+            fields.concat()
+        );
     }
     let (mut bytes, mut shown) = (Vec::new(), Vec::new());
     for _ in 0..20 {
@@ -33,14 +37,18 @@ fn trace(shapes: &[Vec<u64>], frequency: u64, rng: &mut Random) -> (String, Vec<
             fields.push(format!("f{n} = {value}"));
         }
         let nanoseconds = ticks as f64 * (1e9 / frequency as f64);
-        let fields = if fields.is_empty() { "{ }".to_owned() } else { format!("{{ {} }}", fields.join(", ")) };
+        let fields = if fields.is_empty() {
+            "{ }".to_owned()
+        } else {
+            format!("{{ {} }}", fields.join(", "))
+        };
         shown.push(format!("[00:00:{:012.9}] e{id}: {fields}", nanoseconds / 1e9));
     }
     (metadata, bytes, shown)
 }
 
-/// The folders have event classes that grow, or that differ in a field or in the clock. Each event must be decoded with
-/// the metadata of its folder.
+/// The folders have event classes that grow, or that differ in a field or in the clock. Each event
+/// must be decoded with the metadata of its folder.
 #[test]
 fn traces_of_one_uuid_are_decoded_by_their_own_metadata() {
     for seed in 0..60 {
@@ -81,7 +89,8 @@ fn traces_of_one_uuid_are_decoded_by_their_own_metadata() {
         assert_eq!(remarks, [""; 0], "seed {seed}");
         let line = |line: &str| {
             let (time, rest) = line.split_once(" (").expect("a time");
-            let event = rest.split_once(": ").map_or("", |(head, _)| head.rsplit(' ').next().unwrap_or(""));
+            let event =
+                rest.split_once(": ").map_or("", |(head, _)| head.rsplit(' ').next().unwrap_or(""));
             format!("{time} {event}: {}", rest.split_once(": ").expect("fields").1)
         };
         let mut shown: Vec<String> = text.lines().map(line).collect();

@@ -1,5 +1,6 @@
-//! Copies of traces whose streams have a clock and whose packets have no time at which they begin. babeltrace2 2.1 aborts on such traces,
-//! so that copies get the time. Both versions of babeltrace2 must print the events of a copy as they are in the trace.
+//! Copies of traces whose streams have a clock and whose packets have no time at which they begin.
+//! babeltrace2 2.1 aborts on such traces, so that copies get the time. Both versions of babeltrace2
+//! must print the events of a copy as they are in the trace.
 
 use crate::support::ctf::{folder, report};
 use crate::support::tools::{babeltrace, babeltrace20, babeltrace21};
@@ -20,8 +21,7 @@ const MEMBERS: [(&str, &str, usize); 6] = [
 
 fn integer(size: usize, big: bool, align: u64, role: &str) -> Value {
     let order = if big { "big-endian" } else { "little-endian" };
-    let mut class =
-        json!({ "type": "fixed-length-unsigned-integer", "length": size * 8, "alignment": align, "byte-order": order });
+    let mut class = json!({ "type": "fixed-length-unsigned-integer", "length": size * 8, "alignment": align, "byte-order": order });
     if !role.is_empty() {
         class["roles"] = json!([role]);
     }
@@ -41,8 +41,11 @@ fn made(seed: u64) -> (Vec<u8>, Vec<u8>) {
     let align = *r.pick(&[8, 8, 32, 64]);
     let clock = *r.pick(&[4, 8]);
     let several = r.one_in(3);
-    let mut members: Vec<_> =
-        MEMBERS.iter().filter(|(_, role, _)| (role.ends_with("length") && !several) || r.one_in(2)).copied().collect();
+    let mut members: Vec<_> = MEMBERS
+        .iter()
+        .filter(|(_, role, _)| (role.ends_with("length") && !several) || r.one_in(2))
+        .copied()
+        .collect();
     if several {
         members.retain(|(_, role, _)| !role.ends_with("length"));
     }
@@ -51,7 +54,8 @@ fn made(seed: u64) -> (Vec<u8>, Vec<u8>) {
     let mut stream = json!({ "type": "data-stream-class", "id": 0, "default-clock-class-id": "c",
         "event-record-header-field-class": structure(vec![one("t", integer(clock, big, 8, "default-clock-timestamp"))]) });
     if !members.is_empty() {
-        let members = members.iter().map(|(name, role, size)| one(name, integer(*size, big, 8, role)));
+        let members =
+            members.iter().map(|(name, role, size)| one(name, integer(*size, big, 8, role)));
         stream["packet-context-field-class"] = structure(members.collect());
     }
     let fragments = [
@@ -63,7 +67,8 @@ fn made(seed: u64) -> (Vec<u8>, Vec<u8>) {
         json!({ "type": "event-record-class", "id": 0, "name": "e",
             "payload-field-class": structure(vec![one("x", integer(1, big, 8, "")), one("y", integer(4, big, align, ""))]) }),
     ];
-    let metadata = fragments.iter().flat_map(|fragment| format!("\u{1e}{fragment}\n").into_bytes()).collect();
+    let metadata =
+        fragments.iter().flat_map(|fragment| format!("\u{1e}{fragment}\n").into_bytes()).collect();
     let (mut file, mut time) = (Vec::new(), 1000);
     for packet in 0..if several { 1 } else { 1 + r.below(4) } {
         let events = if r.one_in(4) { 0 } else { r.below(5) };
@@ -113,12 +118,17 @@ fn packets_of_copies_have_times() {
         for version in [Version::V1_8, Version::V2] {
             let to = tempfile::tempdir().expect("a folder");
             let out = to.path().join("out");
-            let copied = read::copy(&found.traces, version, &out, &read::unwatched, &mut |note| panic!("{note:?}"));
+            let copied = read::copy(&found.traces, version, &out, &read::unwatched, &mut |note| {
+                panic!("{note:?}")
+            });
             copied.expect("copied");
             let (text, remarks) = report(&out);
             assert_eq!((text.as_str(), remarks), (expected.as_str(), Vec::new()), "seed {seed}");
-            let readers =
-                if version == Version::V2 { vec![babeltrace21()] } else { vec![babeltrace20(), babeltrace21()] };
+            let readers = if version == Version::V2 {
+                vec![babeltrace21()]
+            } else {
+                vec![babeltrace20(), babeltrace21()]
+            };
             for program in readers {
                 let printed = babeltrace(&program, &out);
                 assert!(printed.success, "seed {seed}: {}", printed.err);

@@ -1,12 +1,16 @@
-//! Takes parts out of metadata and folders: a part that is missing costs itself and what needs it, and is told.
+//! Takes parts out of metadata and folders: a part that is missing costs itself and what needs it,
+//! and is told.
 
 use crate::support::ctf::{CTF2, TSDL, ctf2_stream, folder, metadata_packets, report, stream};
 use std::ops::Range;
 use std::path::Path;
 
-/// Returns the events of a text without their times, which are not known without their clock, and without the name of the host.
+/// Returns the events of a text without their times, which are not known without their clock, and
+/// without the name of the host.
 fn events(text: &str) -> Vec<String> {
-    text.lines().map(|line| line.rsplit_once(") ").map_or(line, |(_, event)| event).replace("box ", "")).collect()
+    text.lines()
+        .map(|line| line.rsplit_once(") ").map_or(line, |(_, event)| event).replace("box ", ""))
+        .collect()
 }
 
 /// Returns the declarations of TSDL.
@@ -23,13 +27,15 @@ fn declarations(text: &str) -> Vec<Range<usize>> {
     found
 }
 
-/// Returns the events that are read with these metadata, which must be among those of the whole, and the remarks.
+/// Returns the events that are read with these metadata, which must be among those of the whole,
+/// and the remarks.
 fn read(metadata: &[u8], bytes: &[u8], whole: &[String], what: &str) -> (Vec<String>, Vec<String>) {
     let folder = folder(metadata, &[("chan_3", bytes)]);
     let (text, remarks) = report(folder.path());
     let found = events(&text);
     assert!(found.iter().all(|event| whole.contains(event)), "{what}: {found:#?}");
-    let is_told = remarks.iter().any(|remark| remark.contains("metadata") || remark.contains("event id"));
+    let is_told =
+        remarks.iter().any(|remark| remark.contains("metadata") || remark.contains("event id"));
     assert!(is_told || found == whole, "{what}: {remarks:?}");
     (found, remarks)
 }
@@ -57,7 +63,8 @@ fn a_declaration_that_is_missing_costs_itself() {
             for hole in ["\0\0\0", "\x1a"] {
                 let mut torn = metadata.clone();
                 torn.replace_range(begin + length * from / 8..begin + length * to / 8, hole);
-                let (found, _) = read(torn.as_bytes(), &stream, &whole, &format!("{name}, {from} to {to} of 8"));
+                let (found, _) =
+                    read(torn.as_bytes(), &stream, &whole, &format!("{name}, {from} to {to} of 8"));
                 assert!(!name.contains("a:text") || found.len() == 1, "{name}: {found:#?}");
             }
         }
@@ -88,7 +95,10 @@ fn a_packet_of_metadata_that_is_wrong_is_a_hole() {
         let (other, _) = read(&wrong, &stream, &whole, &format!("packet {packet} of another UUID"));
         let cut = &packets[..range.start + 500];
         let (cut, _) = read(cut, &stream, &whole, &format!("packet {packet} is cut"));
-        assert!(packet < count - 1 || [zero, other, cut].iter().all(|found| found.len() == 4), "packet {packet}");
+        assert!(
+            packet < count - 1 || [zero, other, cut].iter().all(|found| found.len() == 4),
+            "packet {packet}"
+        );
     }
 }
 
@@ -112,15 +122,23 @@ fn a_fragment_that_is_wrong_costs_itself() {
     let mut all = fragments;
     all.push(other[..60].to_owned());
     let (found, remarks) = read(&join(&all), &ctf2_stream(), &whole, "another event");
-    assert!(found == whole && remarks.iter().any(|remark| remark.contains("fragment 7")), "{remarks:?}");
+    assert!(
+        found == whole && remarks.iter().any(|remark| remark.contains("fragment 7")),
+        "{remarks:?}"
+    );
 }
 
 /// Returns LTTng's index, version 1.0, of a file that has packets of these sizes.
 fn index(sizes: &[u64]) -> Vec<u8> {
-    let mut bytes: Vec<u8> = [0xc1f1_dcc1u32, 1, 0, 56].iter().flat_map(|word| word.to_be_bytes()).collect();
+    let mut bytes: Vec<u8> =
+        [0xc1f1_dcc1u32, 1, 0, 56].iter().flat_map(|word| word.to_be_bytes()).collect();
     let mut offset = 0;
     for size in sizes {
-        bytes.extend([offset, 8 * size, 8 * size, 1, 2, 0, 0].iter().flat_map(|word: &u64| word.to_be_bytes()));
+        bytes.extend(
+            [offset, 8 * size, 8 * size, 1, 2, 0, 0]
+                .iter()
+                .flat_map(|word: &u64| word.to_be_bytes()),
+        );
         offset += size;
     }
     bytes
@@ -133,7 +151,9 @@ fn a_stream_that_its_index_has_is_told() {
     let metadata = TSDL.replace("ORDER", "le");
     let said = |file: Option<&[u8]>, sizes: &[u64]| {
         let folder = folder(metadata.as_bytes(), &[("chan_3", &stream)]);
-        let write = |path: &str, bytes: &[u8]| std::fs::write(folder.path().join(path), bytes).expect("written");
+        let write = |path: &str, bytes: &[u8]| {
+            std::fs::write(folder.path().join(path), bytes).expect("written")
+        };
         std::fs::create_dir(folder.path().join("index")).expect("a folder");
         write("index/chan_4.idx", &index(sizes));
         file.iter().for_each(|bytes| write("chan_4", bytes));
@@ -141,7 +161,9 @@ fn a_stream_that_its_index_has_is_told() {
         assert!(events(&text).len() >= 4, "{text}");
         remarks
             .into_iter()
-            .filter(|remark| Path::new(&remark.split(": ").next().unwrap_or("")).ends_with("chan_4"))
+            .filter(|remark| {
+                Path::new(&remark.split(": ").next().unwrap_or("")).ends_with("chan_4")
+            })
             .collect::<Vec<_>>()
     };
     let told = |said: &[String], what: &str| matches!(said, [one] if one.contains(what));
@@ -184,15 +206,18 @@ fn a_stream_that_its_siblings_imply_is_told() {
 fn streams_keep_their_numbers_beside_one_without_class() {
     let metadata = TSDL.replace("ORDER", "le");
     let folder = folder(metadata.as_bytes(), &[("chan_3", &stream(false))]);
-    let mut traces = lastwords_ctf::read::open(folder.path(), &Default::default()).expect("opened").traces;
+    let mut traces =
+        lastwords_ctf::read::open(folder.path(), &Default::default()).expect("opened").traces;
     let mut first = traces[0].streams[0].clone();
     (first.class, first.packets) = (usize::MAX, Vec::new());
     traces[0].streams.insert(0, first);
     let mut out = Vec::new();
     let selection = lastwords_formats::select::Selection::default();
     let watch = lastwords_ctf::read::unwatched;
-    lastwords_formats::json::write(&traces, &selection, &mut out, &watch, &mut |_| {}).expect("written");
+    lastwords_formats::json::write(&traces, &selection, &mut out, &watch, &mut |_| {})
+        .expect("written");
     let text = String::from_utf8(out).expect("text");
-    let numbers: Vec<_> = text.lines().skip(1).map(|line| line.contains("\"stream\":1,\"cpu\":3")).collect();
+    let numbers: Vec<_> =
+        text.lines().skip(1).map(|line| line.contains("\"stream\":1,\"cpu\":3")).collect();
     assert_eq!(numbers, [true; 4], "{text}");
 }

@@ -1,5 +1,5 @@
-//! Tests the CTF reader on handmade traces. It must print what babeltrace2 2.1.1 prints, and must refuse wrong data and
-//! name its place.
+//! Tests the CTF reader on handmade traces. It must print what babeltrace2 2.1.1 prints, and must
+//! refuse wrong data and name its place.
 
 use crate::support;
 use crate::support::ctf::{
@@ -63,9 +63,11 @@ fn wrong_data_is_refused_with_its_place() {
     bytes[at] = 9;
     let folder_of = folder(metadata.as_bytes(), &[("chan_3", &bytes)]);
     let (text, remarks) = report(folder_of.path());
-    let expected: String = SHOWN.lines().enumerate().filter(|(i, _)| *i != 2).map(|(_, l)| format!("{l}\n")).collect();
+    let expected: String =
+        SHOWN.lines().enumerate().filter(|(i, _)| *i != 2).map(|(_, l)| format!("{l}\n")).collect();
     // The difference is to the event that was printed last.
-    let (wanted, got): (Vec<&str>, Vec<&str>) = (expected.lines().collect(), text.lines().collect());
+    let (wanted, got): (Vec<&str>, Vec<&str>) =
+        (expected.lines().collect(), text.lines().collect());
     assert_eq!(got[..2], wanted[..2]);
     assert_eq!(got.len(), 3, "the next packet is read");
     let fault = remarks.iter().find(|r| r.contains("selector 9")).expect("a fault");
@@ -80,7 +82,8 @@ fn wrong_data_is_refused_with_its_place() {
         ("minor = 8;", "minor = 9;", 0),
         ("};\nenv", "env", 0),
     ] {
-        let folder = folder(metadata.replace(wrong, says).as_bytes(), &[("chan_3", &stream(false))]);
+        let folder =
+            folder(metadata.replace(wrong, says).as_bytes(), &[("chan_3", &stream(false))]);
         let (text, remarks) = report(folder.path());
         let is_told = remarks.iter().any(|remark| remark.contains("metadata: line "));
         assert!(text.lines().count() == left && is_told, "{says}: {text}{remarks:?}");
@@ -113,15 +116,18 @@ fn a_copy_is_the_same() {
     let found = read::open(from.path(), &Arc::default()).expect("opened");
     let to = tempfile::tempdir().expect("a folder");
     let out = to.path().join("out");
-    let totals = read::copy(&found.traces, Version::V1_8, &out, &read::unwatched, &mut |note| panic!("{note:?}"))
-        .expect("copied");
+    let totals = read::copy(&found.traces, Version::V1_8, &out, &read::unwatched, &mut |note| {
+        panic!("{note:?}")
+    })
+    .expect("copied");
     assert_eq!((totals[0].packets, totals[0].events, totals[0].faults), (2, 4, 0));
     for file in ["metadata", "chan_3"] {
         let read = |folder: &Path| std::fs::read(folder.join(file)).expect("read");
         assert_eq!(read(from.path()), read(&out), "{file}");
     }
     let two = to.path().join("two");
-    read::copy(&found.traces, Version::V2, &two, &read::unwatched, &mut |note| panic!("{note:?}")).expect("copied");
+    read::copy(&found.traces, Version::V2, &two, &read::unwatched, &mut |note| panic!("{note:?}"))
+        .expect("copied");
     assert_eq!(report(&two).0, report(from.path()).0, "the other version says the same");
 }
 
@@ -129,11 +135,14 @@ fn a_copy_is_the_same() {
 #[test]
 fn both_contexts_are_one_object_in_json() {
     let integer = "integer { size = 8; align = 8; }";
-    let of = |name: &str| [String::new(), "struct { }".to_owned(), format!("struct {{ {integer} {name}; }}")];
+    let of = |name: &str| {
+        [String::new(), "struct { }".to_owned(), format!("struct {{ {integer} {name}; }}")]
+    };
     for (common, stream) in of("c").iter().enumerate() {
         for (own, event) in of("s").iter().enumerate() {
-            let part =
-                |key: &str, value: &str| if value.is_empty() { String::new() } else { format!("{key} := {value};") };
+            let part = |key: &str, value: &str| {
+                if value.is_empty() { String::new() } else { format!("{key} := {value};") }
+            };
             let metadata = format!(
                 "/* CTF 1.8 */ trace {{ major = 1; minor = 8; byte_order = le; }}; stream {{ {} }};
                 event {{ name = e; {} fields := struct {{ {integer} f; }}; }};",
@@ -141,15 +150,20 @@ fn both_contexts_are_one_object_in_json() {
                 part("context", event)
             );
             let values = [(common == 2, 7), (own == 2, 8), (true, 9)];
-            let bytes: Vec<u8> = values.iter().filter(|value| value.0).map(|value| value.1).collect();
+            let bytes: Vec<u8> =
+                values.iter().filter(|value| value.0).map(|value| value.1).collect();
             let from = folder(metadata.as_bytes(), &[("stream", &bytes)]);
             let found = read::open(from.path(), &Arc::default()).expect("opened");
             let mut out = Vec::new();
             let selection = Selection::default();
-            json::write(&found.traces, &selection, &mut out, &read::unwatched, &mut |note| panic!("{note:?}"))
-                .expect("written");
-            let line = String::from_utf8(out).expect("text").lines().nth(1).expect("an event").to_owned();
-            let line: serde_json::Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
+            json::write(&found.traces, &selection, &mut out, &read::unwatched, &mut |note| {
+                panic!("{note:?}")
+            })
+            .expect("written");
+            let line =
+                String::from_utf8(out).expect("text").lines().nth(1).expect("an event").to_owned();
+            let line: serde_json::Value =
+                serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
             let mut context = serde_json::Map::new();
             context.extend((common == 2).then(|| ("c".to_owned(), 7.into())));
             context.extend((own == 2).then(|| ("s".to_owned(), 8.into())));
@@ -178,22 +192,25 @@ fn all_bytes_that_are_read_are_reported() {
     let to = tempfile::tempdir().expect("a folder");
     let selection = Selection::default();
     let copied = heard(&mut |watch| {
-        read::copy(&found.traces, Version::V2, &to.path().join("out"), watch, &mut |_| {}).expect("copied");
+        read::copy(&found.traces, Version::V2, &to.path().join("out"), watch, &mut |_| {})
+            .expect("copied");
     });
     assert_eq!(copied, total);
     let lines = heard(&mut |watch| {
-        json::write(&found.traces, &selection, &mut Vec::new(), watch, &mut |_| {}).expect("written");
+        json::write(&found.traces, &selection, &mut Vec::new(), watch, &mut |_| {})
+            .expect("written");
     });
     assert_eq!(lines, 2 * total, "once for losses, once for events");
     let text = heard(&mut |watch| {
         let (zone, style) = (Zone::utc(), text::Style::Babeltrace);
-        text::write(&found.traces, style, &selection, &zone, &mut Vec::new(), watch, &mut |_| {}).expect("text");
+        text::write(&found.traces, style, &selection, &zone, &mut Vec::new(), watch, &mut |_| {})
+            .expect("text");
     });
     assert_eq!(text, total);
 }
 
-/// Describes an event class whose fields are on byte boundaries, and a class with text whose length is in the packet's
-/// context.
+/// Describes an event class whose fields are on byte boundaries, and a class with text whose length
+/// is in the packet's context.
 const MORE: &str = r#"
 event { name = "c:flat"; id = 2; stream_id = 0; fields := struct {
 	uint64_t _n; string _s; integer { size = 16; align = 8; signed = true; base = hex; } _h;
@@ -204,7 +221,8 @@ event { name = "c:far"; id = 3; stream_id = 0; fields := struct {
 }; };
 "#;
 
-/// Prints a trace of three streams that is large enough for threads, with packets larger than a window.
+/// Prints a trace of three streams that is large enough for threads, with packets larger than a
+/// window.
 #[test]
 fn large_traces_are_printed_in_order() {
     for big in [false, true] {
@@ -229,15 +247,25 @@ fn large_traces_are_printed_in_order() {
                 format!("n = {number}, s = \"{text}\", h = 0xFFFF, comm = \"ab\"")
             };
             let name = if number % 5 == 0 { "far" } else { "flat" };
-            wanted += &format!("{time} (+{delta}) box c:{name}: {{ cpu_id = 3 }}, {{ vtid = 9 }}, {{ {fields} }}\n");
+            wanted += &format!(
+                "{time} (+{delta}) box c:{name}: {{ cpu_id = 3 }}, {{ vtid = 9 }}, {{ {fields} }}\n"
+            );
             streams[stream].push((clock, event));
         }
         let files = streams.map(|events| {
             let (begin, end) = (events[0].0, events[events.len() - 1].0);
-            packet(big, begin, end, 0, &events.into_iter().map(|(_, event)| event).collect::<Vec<_>>(), 0)
+            packet(
+                big,
+                begin,
+                end,
+                0,
+                &events.into_iter().map(|(_, event)| event).collect::<Vec<_>>(),
+                0,
+            )
         });
         assert!(files.iter().map(Vec::len).sum::<usize>() > 1 << 20, "large enough for threads");
-        let folder = folder(metadata.as_bytes(), &[("a", &files[0]), ("b", &files[1]), ("c", &files[2])]);
+        let folder =
+            folder(metadata.as_bytes(), &[("a", &files[0]), ("b", &files[1]), ("c", &files[2])]);
         let (shown, remarks) = report(folder.path());
         assert_eq!(remarks, [""; 0], "{order}");
         for (shown, wanted) in shown.lines().zip(wanted.lines()) {
@@ -255,7 +283,9 @@ fn timed(frequency: u64, seconds: i64, ticks: &[u64]) -> tempfile::TempDir {
         )
     };
     let member = |name: &str, class: &str| {
-        format!(r#"{{"type":"structure","member-classes":[{{"name":"{name}","field-class":{class}}}]}}"#)
+        format!(
+            r#"{{"type":"structure","member-classes":[{{"name":"{name}","field-class":{class}}}]}}"#
+        )
     };
     let time = member("t", &integer(64, r#","roles":["default-clock-timestamp"]"#));
     let fragments = [
@@ -266,7 +296,10 @@ fn timed(frequency: u64, seconds: i64, ticks: &[u64]) -> tempfile::TempDir {
         format!(
             r#"{{"type":"data-stream-class","default-clock-class-id":"k","event-record-header-field-class":{time}}}"#
         ),
-        format!(r#"{{"type":"event-record-class","name":"e","payload-field-class":{}}}"#, member("n", &integer(8, ""))),
+        format!(
+            r#"{{"type":"event-record-class","name":"e","payload-field-class":{}}}"#,
+            member("n", &integer(8, ""))
+        ),
     ];
     let metadata: String = fragments.iter().map(|fragment| format!("\u{1e}{fragment}\n")).collect();
     let event = |(n, ticks): (u8, &u64)| [&ticks.to_le_bytes()[..], &[n]].concat();
@@ -302,11 +335,14 @@ proptest! {
     }
 }
 
-/// If the byte order changes inside a byte, no event may be printed, not even in part. babeltrace2 prints none either.
+/// If the byte order changes inside a byte, no event may be printed, not even in part. babeltrace2
+/// prints none either.
 #[test]
 fn a_byte_order_that_changes_inside_a_byte_is_a_fault() {
     let little = |bits: u8| format!("integer {{ size = {bits}; align = 1; }}");
-    let big = |bits: u8, align: u8| format!("integer {{ size = {bits}; align = {align}; byte_order = be; }}");
+    let big = |bits: u8, align: u8| {
+        format!("integer {{ size = {bits}; align = {align}; byte_order = be; }}")
+    };
     let float = "floating_point { exp_dig = 8; mant_dig = 24; align = 4; byte_order = be; }";
     for (fields, is_right) in [
         (format!("{} a; {} b;", little(4), big(4, 1)), false),
@@ -324,19 +360,30 @@ fn a_byte_order_that_changes_inside_a_byte_is_a_fault() {
         );
         let folder = folder(metadata.as_bytes(), &[("s", &[0x12; 16])]);
         let (text, remarks) = report(folder.path());
-        assert_eq!((text.is_empty(), remarks.is_empty()), (!is_right, is_right), "{fields}: {text}{remarks:?}");
+        assert_eq!(
+            (text.is_empty(), remarks.is_empty()),
+            (!is_right, is_right),
+            "{fields}: {text}{remarks:?}"
+        );
         let theirs = support::tools::babeltrace(&support::tools::babeltrace20(), folder.path());
-        assert_eq!((theirs.success, text.as_bytes()), (is_right, &theirs.out[..]), "{fields}: {}", theirs.err);
+        assert_eq!(
+            (theirs.success, text.as_bytes()),
+            (is_right, &theirs.out[..]),
+            "{fields}: {}",
+            theirs.err
+        );
     }
 }
 
-/// A length can be a number of the environment, wherever the environment's block is. babeltrace2 requires the block to
-/// be first.
+/// A length can be a number of the environment, wherever the environment's block is. babeltrace2
+/// requires the block to be first.
 #[test]
 fn a_length_can_be_a_number_of_the_environment() {
     let env = "env { thelen = 3; host = \"x\"; less = -1; };";
     let event = |length: &str| {
-        format!("event {{ name = e; fields := struct {{ string a[{length}]; integer {{ size = 8; }} n; }}; }};")
+        format!(
+            "event {{ name = e; fields := struct {{ string a[{length}]; integer {{ size = 8; }} n; }}; }};"
+        )
     };
     let head = "/* CTF 1.8 */ trace { major = 1; minor = 8; byte_order = le; };";
     let of = |parts: [&str; 3]| folder(parts.concat().as_bytes(), &[("s", b"one\0\0three\0\x07")]);
@@ -386,8 +433,11 @@ fn faults_are_reported_with_their_trace() {
         event {{ name = e; id = 0; fields := struct {{ {integer} x; }}; }};"
     );
     // No event has the id 9.
-    let folders = [&[0, 1, 0, 2][..], &[0, 1, 9, 2]].map(|bytes| folder(metadata.as_bytes(), &[("stream", bytes)]));
-    let open = |folder: &tempfile::TempDir| read::open(folder.path(), &Arc::default()).expect("opened").traces;
+    let folders = [&[0, 1, 0, 2][..], &[0, 1, 9, 2]]
+        .map(|bytes| folder(metadata.as_bytes(), &[("stream", bytes)]));
+    let open = |folder: &tempfile::TempDir| {
+        read::open(folder.path(), &Arc::default()).expect("opened").traces
+    };
     let traces: Vec<read::Trace> = folders.iter().flat_map(open).collect();
     let (selection, zone) = (Selection::default(), Zone::utc());
     for writer in ["json", "babeltrace", "raw"] {
@@ -400,7 +450,15 @@ fn faults_are_reported_with_their_trace() {
         let style = if writer == "raw" { Style::Raw } else { Style::Babeltrace };
         let written = match writer {
             "json" => json::write(&traces, &selection, &mut out, &read::unwatched, &mut notes),
-            _ => text::write(&traces, style, &selection, &zone, &mut out, &read::unwatched, &mut notes),
+            _ => text::write(
+                &traces,
+                style,
+                &selection,
+                &zone,
+                &mut out,
+                &read::unwatched,
+                &mut notes,
+            ),
         };
         assert_eq!((written.expect("written").faults, reported), (1, vec![(1, 1)]), "{writer}");
     }

@@ -1,5 +1,5 @@
-//! Converts random traces of CTF 2 to CTF 1.8. Either both versions of babeltrace2 print what the generator wrote, or
-//! the conversion is refused before anything is written.
+//! Converts random traces of CTF 2 to CTF 1.8. Either both versions of babeltrace2 print what the
+//! generator wrote, or the conversion is refused before anything is written.
 
 use crate::support::ctf::folder;
 use crate::support::tools::{babeltrace, babeltrace20, babeltrace21};
@@ -49,19 +49,52 @@ type Labels = Vec<(String, i64, i64)>;
 
 #[derive(Clone)]
 enum Class {
-    Int { length: u64, align: u64, big: bool, signed: bool, small: bool, labels: Labels, role: &'static str },
-    Float { length: u64 },
+    Int {
+        length: u64,
+        align: u64,
+        big: bool,
+        signed: bool,
+        small: bool,
+        labels: Labels,
+        role: &'static str,
+    },
+    Float {
+        length: u64,
+    },
     Text,
-    Bytes { kind: &'static str, length: Result<u64, Place> },
+    Bytes {
+        kind: &'static str,
+        length: Result<u64, Place>,
+    },
     Bool,
-    Array { length: Result<u64, Place>, element: Box<Class> },
-    Struct { members: Vec<(String, Class)>, align: u64 },
-    Variant { selector: Place, options: Vec<(String, i64, i64, Class)> },
-    Optional { selector: Place, class: Box<Class> },
+    Array {
+        length: Result<u64, Place>,
+        element: Box<Class>,
+    },
+    Struct {
+        members: Vec<(String, Class)>,
+        align: u64,
+    },
+    Variant {
+        selector: Place,
+        options: Vec<(String, i64, i64, Class)>,
+    },
+    Optional {
+        selector: Place,
+        class: Box<Class>,
+    },
 }
 
 fn integer(length: u64, role: &'static str) -> Class {
-    Class::Int { length, align: 8, big: false, signed: false, small: false, labels: Vec::new(), role }
+    Class::Int {
+        length,
+        align: 8,
+        big: false,
+        signed: false,
+        small: false,
+        labels: Vec::new(),
+        role,
+    }
 }
 
 fn location((scope, names): &Place) -> Value {
@@ -71,7 +104,9 @@ fn location((scope, names): &Place) -> Value {
 fn lengthy(what: &str, length: &Result<u64, Place>) -> Value {
     match length {
         Ok(length) => json!({ "type": format!("static-length-{what}"), "length": length }),
-        Err(place) => json!({ "type": format!("dynamic-length-{what}"), "length-field-location": location(place) }),
+        Err(place) => {
+            json!({ "type": format!("dynamic-length-{what}"), "length-field-location": location(place) })
+        }
     }
 }
 
@@ -80,21 +115,28 @@ impl Class {
         let order = |big: bool| if big { "big-endian" } else { "little-endian" };
         match self {
             Self::Int { length, align, big, signed, labels, role, .. } => {
-                let kind = if *signed { "fixed-length-signed-integer" } else { "fixed-length-unsigned-integer" };
-                let mut class =
-                    json!({ "type": kind, "length": length, "alignment": align, "byte-order": order(*big) });
+                let kind = if *signed {
+                    "fixed-length-signed-integer"
+                } else {
+                    "fixed-length-unsigned-integer"
+                };
+                let mut class = json!({ "type": kind, "length": length, "alignment": align, "byte-order": order(*big) });
                 if !role.is_empty() {
                     class["roles"] = json!([role]);
                 }
                 if !labels.is_empty() {
-                    let labels: Map<_, _> =
-                        labels.iter().map(|(l, low, high)| (l.clone(), json!([[low, high]]))).collect();
+                    let labels: Map<_, _> = labels
+                        .iter()
+                        .map(|(l, low, high)| (l.clone(), json!([[low, high]])))
+                        .collect();
                     class["mappings"] = labels.into();
                 }
                 class
             }
-            Self::Float { length } => json!({ "type": "fixed-length-floating-point-number", "length": length,
-                "alignment": 8, "byte-order": order(false) }),
+            Self::Float { length } => {
+                json!({ "type": "fixed-length-floating-point-number", "length": length,
+                "alignment": 8, "byte-order": order(false) })
+            }
             Self::Text => json!({ "type": "null-terminated-string" }),
             Self::Bytes { kind, length } => {
                 let mut class = lengthy(kind, length);
@@ -112,8 +154,10 @@ impl Class {
                 class
             }
             Self::Struct { members, align } => {
-                let members: Vec<Value> =
-                    members.iter().map(|(name, class)| json!({ "name": name, "field-class": class.json() })).collect();
+                let members: Vec<Value> = members
+                    .iter()
+                    .map(|(name, class)| json!({ "name": name, "field-class": class.json() }))
+                    .collect();
                 json!({ "type": "structure", "member-classes": members, "minimum-alignment": align })
             }
             Self::Variant { selector, options } => {
@@ -156,7 +200,10 @@ impl Maker<'_> {
         let mut members = extra;
         for _ in 0..self.rng.below(5) + u64::from(depth == 0 && self.scope == 5) {
             let mut name = (*self.rng.pick(&NAMES)).to_owned();
-            while members.iter().any(|(other, _)| other.trim_start_matches('_') == name.trim_start_matches('_')) {
+            while members
+                .iter()
+                .any(|(other, _)| other.trim_start_matches('_') == name.trim_start_matches('_'))
+            {
                 name.push('q');
             }
             self.names.push(name.clone());
@@ -181,7 +228,11 @@ impl Maker<'_> {
 
     fn length(&mut self) -> Result<u64, Place> {
         let plain: Vec<_> = self.numbers.iter().map(|(place, _)| place.clone()).collect();
-        if plain.is_empty() || self.rng.one_in(3) { Ok(self.rng.below(4)) } else { Err(self.rng.pick(&plain).clone()) }
+        if plain.is_empty() || self.rng.one_in(3) {
+            Ok(self.rng.below(4))
+        } else {
+            Err(self.rng.pick(&plain).clone())
+        }
     }
 
     fn class(&mut self, depth: u64) -> Class {
@@ -199,9 +250,15 @@ impl Maker<'_> {
                     role: "",
                 }
             }
-            3 => {
-                Class::Int { length: 8, align: 8, big: false, signed: false, small: true, labels: Vec::new(), role: "" }
-            }
+            3 => Class::Int {
+                length: 8,
+                align: 8,
+                big: false,
+                signed: false,
+                small: true,
+                labels: Vec::new(),
+                role: "",
+            },
             4 => {
                 let names = ["low", "mid", "high", "_x", "two words", "int"];
                 let labels = (0..3).map(|n| {
@@ -215,10 +272,20 @@ impl Maker<'_> {
                         n * 2 + 1,
                     )
                 });
-                let labels: HashMap<_, _> = labels.map(|(name, low, high)| (name, (low, high))).collect();
-                let mut labels: Vec<_> = labels.into_iter().map(|(name, (low, high))| (name, low, high)).collect();
+                let labels: HashMap<_, _> =
+                    labels.map(|(name, low, high)| (name, (low, high))).collect();
+                let mut labels: Vec<_> =
+                    labels.into_iter().map(|(name, (low, high))| (name, low, high)).collect();
                 labels.sort();
-                Class::Int { length: 8, align: 8, big: false, signed: false, small: true, labels, role: "" }
+                Class::Int {
+                    length: 8,
+                    align: 8,
+                    big: false,
+                    signed: false,
+                    small: true,
+                    labels,
+                    role: "",
+                }
             }
             5 => Class::Float { length: *self.rng.pick(&[32, 64]) },
             6 => Class::Text,
@@ -232,17 +299,26 @@ impl Maker<'_> {
                 labels: Vec::new(),
                 role: "",
             },
-            8 => Class::Bytes { kind: if self.rng.one_in(3) { "blob" } else { "string" }, length: self.length() },
-            9 | 10 => {
-                Class::Array { length: self.length(), element: Box::new(self.inside(|this| this.class(depth + 1))) }
-            }
+            8 => Class::Bytes {
+                kind: if self.rng.one_in(3) { "blob" } else { "string" },
+                length: self.length(),
+            },
+            9 | 10 => Class::Array {
+                length: self.length(),
+                element: Box::new(self.inside(|this| this.class(depth + 1))),
+            },
             11 => self.structure(depth, Vec::new()),
             12 if self.rng.one_in(8) && !self.numbers.is_empty() => {
-                let (selector, _) = self.numbers[self.rng.below(self.numbers.len() as u64) as usize].clone();
-                Class::Optional { selector, class: Box::new(self.inside(|this| this.class(depth + 1))) }
+                let (selector, _) =
+                    self.numbers[self.rng.below(self.numbers.len() as u64) as usize].clone();
+                Class::Optional {
+                    selector,
+                    class: Box::new(self.inside(|this| this.class(depth + 1))),
+                }
             }
             _ => {
-                let known: Vec<_> = self.numbers.iter().filter(|(_, labels)| labels.len() == 3).cloned().collect();
+                let known: Vec<_> =
+                    self.numbers.iter().filter(|(_, labels)| labels.len() == 3).cloned().collect();
                 if known.is_empty() {
                     return self.structure(depth, Vec::new());
                 }
@@ -285,14 +361,21 @@ impl Encoder {
     }
 
     fn integer(&mut self, r: &mut Random, class: &Class) -> String {
-        let Class::Int { length, align, big, signed, small, labels, role } = class else { return String::new() };
+        let Class::Int { length, align, big, signed, small, labels, role } = class else {
+            return String::new();
+        };
         self.pad(*align);
-        let value = if *small { r.below(4) } else { self.roles.get(role).copied().unwrap_or_else(|| r.bits()) };
+        let value = if *small {
+            r.below(4)
+        } else {
+            self.roles.get(role).copied().unwrap_or_else(|| r.bits())
+        };
         let value = value & (u64::MAX >> (64 - length));
         if *align == 1 {
             (0..*length).for_each(|bit| {
                 self.bytes.resize((self.bits / 8 + 1) as usize, 0);
-                self.bytes[(self.bits / 8) as usize] |= ((value >> bit & 1) as u8) << (self.bits % 8);
+                self.bytes[(self.bits / 8) as usize] |=
+                    ((value >> bit & 1) as u8) << (self.bits % 8);
                 self.bits += 1;
             });
         } else {
@@ -303,8 +386,11 @@ impl Encoder {
             self.put(&raw);
         }
         self.values.insert((self.scope, self.names.clone()), value as i64);
-        let shown =
-            if *signed { ((value << (64 - length)) as i64 >> (64 - length)).to_string() } else { value.to_string() };
+        let shown = if *signed {
+            ((value << (64 - length)) as i64 >> (64 - length)).to_string()
+        } else {
+            value.to_string()
+        };
         if labels.is_empty() {
             return shown;
         }
@@ -318,8 +404,11 @@ impl Encoder {
             Class::Int { .. } => self.integer(r, class),
             Class::Float { length } => {
                 let value = r.below(64) as f64 / 8.0;
-                let raw =
-                    if *length == 32 { (value as f32).to_le_bytes().to_vec() } else { value.to_le_bytes().to_vec() };
+                let raw = if *length == 32 {
+                    (value as f32).to_le_bytes().to_vec()
+                } else {
+                    value.to_le_bytes().to_vec()
+                };
                 self.put(&raw);
                 format!("{value}")
             }
@@ -330,7 +419,8 @@ impl Encoder {
                 format!("\"{text}\"")
             }
             Class::Bytes { kind, length } => {
-                let raw: Vec<u8> = (0..self.length(length)).map(|_| b'a' + r.below(26) as u8).collect();
+                let raw: Vec<u8> =
+                    (0..self.length(length)).map(|_| b'a' + r.below(26) as u8).collect();
                 self.put(&raw);
                 if *kind == "string" {
                     return format!("\"{}\"", String::from_utf8_lossy(&raw));
@@ -355,12 +445,18 @@ impl Encoder {
                     shown.push(format!("{name} = {}", self.class(r, class)));
                     self.names.pop();
                 }
-                if shown.is_empty() { "{ }".to_owned() } else { format!("{{ {} }}", shown.join(", ")) }
+                if shown.is_empty() {
+                    "{ }".to_owned()
+                } else {
+                    format!("{{ {} }}", shown.join(", "))
+                }
             }
             Class::Variant { selector, options } => {
                 let value = self.values[selector];
-                let option =
-                    options.iter().find(|(_, low, high, _)| (*low..=*high).contains(&value)).expect("an option");
+                let option = options
+                    .iter()
+                    .find(|(_, low, high, _)| (*low..=*high).contains(&value))
+                    .expect("an option");
                 format!("{{ {} }}", self.class(r, &option.3))
             }
             Class::Optional { selector, class } => {
@@ -378,7 +474,8 @@ fn list(elements: Vec<String>) -> String {
     if elements.is_empty() {
         return "[ ]".into();
     }
-    let numbered: Vec<String> = elements.iter().enumerate().map(|(n, element)| format!("[{n}] = {element}")).collect();
+    let numbered: Vec<String> =
+        elements.iter().enumerate().map(|(n, element)| format!("[{n}] = {element}")).collect();
     format!("[ {} ]", numbered.join(", "))
 }
 
@@ -406,13 +503,19 @@ fn classes(rng: &mut Random) -> Classes {
     let header = (!maker.rng.one_in(3)).then(|| {
         let mut first = Vec::new();
         if maker.rng.one_in(2) {
-            first.push(named(MAGIC[maker.rng.below(2) as usize], integer(32, "packet-magic-number")));
+            first.push(named(
+                MAGIC[maker.rng.below(2) as usize],
+                integer(32, "packet-magic-number"),
+            ));
             if maker.rng.one_in(2) {
                 first.push(named("u", Class::Bytes { kind: "blob", length: Ok(16) }));
             }
         }
         if maker.rng.one_in(2) {
-            first.push(named(STREAM[maker.rng.below(2) as usize], integer(8, "data-stream-class-id")));
+            first.push(named(
+                STREAM[maker.rng.below(2) as usize],
+                integer(8, "data-stream-class-id"),
+            ));
         }
         maker.structure(3, first)
     });
@@ -421,7 +524,10 @@ fn classes(rng: &mut Random) -> Classes {
     maker.scope = 2;
     let event_header = (classes > 1 || maker.rng.one_in(2)).then(|| {
         let first = if classes > 1 || maker.rng.one_in(2) {
-            vec![named(ID[maker.rng.below(2) as usize], integer(*maker.rng.pick(&[8, 16]), "event-record-class-id"))]
+            vec![named(
+                ID[maker.rng.below(2) as usize],
+                integer(*maker.rng.pick(&[8, 16]), "event-record-class-id"),
+            )]
         } else {
             Vec::new()
         };
@@ -466,16 +572,21 @@ fn classes(rng: &mut Random) -> Classes {
     ];
     for (number, [specific, payload]) in events.iter().enumerate() {
         let event = json!({ "type": "event-record-class", "data-stream-class-id": id, "id": ids[number], "name": format!("e{number}") });
-        fragments.push(with(event, &[("specific-context-field-class", specific), ("payload-field-class", payload)]));
+        fragments.push(with(
+            event,
+            &[("specific-context-field-class", specific), ("payload-field-class", payload)],
+        ));
     }
     let metadata: String = fragments.iter().map(|fragment| format!("\u{1e}{fragment}\n")).collect();
     Classes { metadata, scopes: [header, context, event_header, common], events, id, ids }
 }
 
-/// Returns metadata, a stream, and the text that must be shown for each event after the names of its header.
+/// Returns metadata, a stream, and the text that must be shown for each event after the names of
+/// its header.
 fn generate(seed: u64) -> (Vec<u8>, Vec<u8>, Vec<String>) {
     let mut rng = Random(seed);
-    let Classes { metadata, scopes: [header, context, event_header, common], events, id, ids } = classes(&mut rng);
+    let Classes { metadata, scopes: [header, context, event_header, common], events, id, ids } =
+        classes(&mut rng);
     let mut encoder = Encoder::default();
     encoder.roles.insert("packet-magic-number", 0xc1fc_1fc1);
     encoder.roles.insert("data-stream-class-id", id);
@@ -497,11 +608,14 @@ fn generate(seed: u64) -> (Vec<u8>, Vec<u8>, Vec<String>) {
         encoder.roles.insert("event-record-class-id", ids[which]);
         put(&mut encoder, 2, &event_header);
         let common = put(&mut encoder, 3, &common);
-        let parts: Vec<String> =
-            [common, put(&mut encoder, 4, &events[which][0]), put(&mut encoder, 5, &events[which][1])]
-                .into_iter()
-                .flatten()
-                .collect();
+        let parts: Vec<String> = [
+            common,
+            put(&mut encoder, 4, &events[which][0]),
+            put(&mut encoder, 5, &events[which][1]),
+        ]
+        .into_iter()
+        .flatten()
+        .collect();
         shown.push(format!("e{which}: {}", parts.join(", ")));
     }
     (metadata.into_bytes(), encoder.bytes, shown)
@@ -517,8 +631,9 @@ fn check(seed: u64) -> Result<(), String> {
     let to = tempfile::tempdir().expect("a folder");
     let out = to.path().join("out");
     let mut faults = Vec::new();
-    let copied =
-        read::copy(&found.traces, Version::V1_8, &out, &read::unwatched, &mut |fault| faults.push(fault.to_string()));
+    let copied = read::copy(&found.traces, Version::V1_8, &out, &read::unwatched, &mut |fault| {
+        faults.push(fault.to_string())
+    });
     if let Err(error) = copied {
         assert!(!out.exists(), "seed {seed}: something was written before {error}");
         return Err(error.to_string());
@@ -542,7 +657,10 @@ fn check(seed: u64) -> Result<(), String> {
         assert_eq!(got.len(), wanted.len(), "{what}\n{text}");
         for (got, wanted) in got.iter().zip(&wanted) {
             let (name, fields) = wanted.split_once(' ').expect("a name");
-            assert!(got.starts_with(name) && got.ends_with(fields), "{what}\n   got {got}\nwanted {wanted}");
+            assert!(
+                got.starts_with(name) && got.ends_with(fields),
+                "{what}\n   got {got}\nwanted {wanted}"
+            );
         }
     }
     Ok(())
@@ -551,13 +669,16 @@ fn check(seed: u64) -> Result<(), String> {
 /// Converts 40 traces, or the number in `LASTWORDS_TRACES`. Most of the traces must be expressible.
 #[test]
 fn ctf_2_is_written_as_1_8_or_refused() {
-    let number = |name: &str, default| std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default);
+    let number = |name: &str, default| {
+        std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+    };
     let (first, count) = (number("LASTWORDS_SEED", 1), number("LASTWORDS_TRACES", 40));
     let mut refused: Vec<String> = Vec::new();
     for seed in first..first + count {
         refused.extend(check(seed).err().map(|why| format!("seed {seed}: {why}")));
     }
-    let why: Vec<&String> = refused.iter().filter(|why| !why.contains("the format cannot express")).collect();
+    let why: Vec<&String> =
+        refused.iter().filter(|why| !why.contains("the format cannot express")).collect();
     assert!(why.is_empty(), "{why:#?}");
     assert!(count < 10 || (refused.len() as u64) < count / 2, "{refused:#?}");
     if count > 40 {

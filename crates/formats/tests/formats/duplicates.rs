@@ -1,4 +1,5 @@
-//! Tests that an event in several channels is shown once, and that an event without a copy is never omitted.
+//! Tests that an event in several channels is shown once, and that an event without a copy is never
+//! omitted.
 #![allow(missing_docs, reason = "a test")]
 
 use crate::support::{HEADER, Memory, committed, read};
@@ -24,7 +25,8 @@ fn integer(name: &str, size: u8) -> Field {
     Field { name: name.to_owned(), class: FieldClass::Integer { size, signed: true, base: 10 } }
 }
 
-/// Makes three channels, each with streams of two CPUs. The number of a stream is `2 * channel + cpu`.
+/// Makes three channels, each with streams of two CPUs. The number of a stream is `2 * channel +
+/// cpu`.
 fn memory(contexts: &[Field]) -> Memory {
     let class = |id: u16, name: &str| EventClass {
         id: u64::from(id),
@@ -58,9 +60,15 @@ fn memory(contexts: &[Field]) -> Memory {
         clock,
         channels: vec![channel(MAIN, "main"), channel(ERRORS, "errors"), channel(MORE, "more")],
     };
-    let stream = |at: usize| Stream { channel: at / 2, instance: at as u64 % 2, cpu: Some(at as u32 % 2) };
+    let stream =
+        |at: usize| Stream { channel: at / 2, instance: at as u64 % 2, cpu: Some(at as u32 % 2) };
     let streams: Vec<Stream> = (0..6).map(stream).collect();
-    Memory { schema, packets: vec![Vec::new(); streams.len()], streams, evidence: Evidence::default() }
+    Memory {
+        schema,
+        packets: vec![Vec::new(); streams.len()],
+        streams,
+        evidence: Evidence::default(),
+    }
 }
 
 /// Events in the order of recording: channel, CPU, event, thread, number.
@@ -85,7 +93,16 @@ fn shown(contexts: &[Field], recorded: &[Recorded], channels: &[&str]) -> Vec<(u
     let channels = channels.iter().map(|name| (*name).to_owned()).collect();
     let selection = Selection { deduplicate: true, channels, ..Selection::default() };
     let (mut out, traces) = (Vec::new(), read(&memory, Version::V2));
-    text::write(&traces, Style::Ftrace, &selection, &Zone::utc(), &mut out, &unwatched, &mut |_| {}).expect("text");
+    text::write(
+        &traces,
+        Style::Ftrace,
+        &selection,
+        &Zone::utc(),
+        &mut out,
+        &unwatched,
+        &mut |_| {},
+    )
+    .expect("text");
     let line = |line: &str| {
         let (before, number) = line.split_once("n=").expect("a number");
         assert!(before.contains("app:"), "{line}");
@@ -100,13 +117,22 @@ fn numbers(recorded: &[Recorded]) -> Vec<i32> {
 
 #[test]
 fn a_copy_is_omitted() {
-    let both = |thread, number| [(MAIN, 0, FAILED, thread, number), (ERRORS, 0, FAILED, thread, number)];
+    let both =
+        |thread, number| [(MAIN, 0, FAILED, thread, number), (ERRORS, 0, FAILED, thread, number)];
     assert_eq!(numbers(&[both(7, 1), both(7, 2)].concat()), [1, 2]);
-    assert_eq!(numbers(&[both(7, 1), both(7, 1), both(7, 1)].concat()), [1, 1, 1], "the same, word for word");
+    assert_eq!(
+        numbers(&[both(7, 1), both(7, 1), both(7, 1)].concat()),
+        [1, 1, 1],
+        "the same, word for word"
+    );
     // The copy is in a third channel, on another CPU, or next to an event of another thread.
     assert_eq!(numbers(&[&both(7, 1)[..], &[(MORE, 1, FAILED, 7, 1)]].concat()), [1]);
-    let beside =
-        [(MAIN, 0, FAILED, 7, 1), (MAIN, 1, FAILED, 8, 1), (ERRORS, 1, FAILED, 8, 1), (ERRORS, 1, FAILED, 7, 1)];
+    let beside = [
+        (MAIN, 0, FAILED, 7, 1),
+        (MAIN, 1, FAILED, 8, 1),
+        (ERRORS, 1, FAILED, 8, 1),
+        (ERRORS, 1, FAILED, 7, 1),
+    ];
     assert_eq!(numbers(&beside), [1, 1]);
 }
 
@@ -117,7 +143,11 @@ fn an_event_that_is_not_quite_a_copy_is_shown() {
     assert_eq!(numbers(&[errors, errors, main, errors]), [1, 1, 1], "evicted from main");
     assert_eq!(numbers(&[errors, main]), [1, 1], "evicted from main, then killed between the two");
     assert_eq!(numbers(&[main, main, errors]), [1, 1], "a copy that was lost");
-    assert_eq!(numbers(&[main, (MAIN, 0, OTHER, 7, 3), errors]), [1, 3, 1], "the thread recorded something else");
+    assert_eq!(
+        numbers(&[main, (MAIN, 0, OTHER, 7, 3), errors]),
+        [1, 3, 1],
+        "the thread recorded something else"
+    );
     assert_eq!(numbers(&[main, (ERRORS, 0, FAILED, 8, 1)]), [1, 1], "another thread");
     assert_eq!(numbers(&[main, (ERRORS, 0, FAILED, 7, 2)]), [1, 2], "another payload");
     assert_eq!(shown(&[], &[main, errors], &[]).len(), 2, "nobody knows whose they are");
@@ -133,9 +163,11 @@ fn a_single_channel_shows_its_own_events() {
 
 #[test]
 fn threads_without_copies_do_not_affect_others() {
-    let mut recorded: Vec<Recorded> = (0..1000).map(|thread| (MAIN, 0, FAILED, thread, 5)).collect();
+    let mut recorded: Vec<Recorded> =
+        (0..1000).map(|thread| (MAIN, 0, FAILED, thread, 5)).collect();
     recorded.push((ERRORS, 0, FAILED, 999, 5));
     recorded.push((ERRORS, 0, FAILED, 0, 5));
-    // The copy of the last event is recognized. The first of a thousand events is no longer remembered.
+    // The copy of the last event is recognized. The first of a thousand events is no longer
+    // remembered.
     assert_eq!(numbers(&recorded).len(), 1001);
 }

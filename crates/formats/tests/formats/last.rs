@@ -73,11 +73,13 @@ enum Kind {
     Damaged,
 }
 
-/// Returns two channels that share an event class, with streams of some CPUs. The number of an event is its place among
-/// those that were made.
+/// Returns two channels that share an event class, with streams of some CPUs. The number of an
+/// event is its place among those that were made.
 fn memory(r: &mut Random, kind: Kind, uuid: u8) -> Memory {
-    let integer =
-        |name: &str| Field { name: name.to_owned(), class: FieldClass::Integer { size: 4, signed: false, base: 10 } };
+    let integer = |name: &str| Field {
+        name: name.to_owned(),
+        class: FieldClass::Integer { size: 4, signed: false, base: 10 },
+    };
     let class = |id: u64, name: &str, fields: Vec<Field>| EventClass {
         id,
         name: name.to_owned(),
@@ -89,9 +91,17 @@ fn memory(r: &mut Random, kind: Kind, uuid: u8) -> Memory {
     let text = Field { name: "s".to_owned(), class: FieldClass::String };
     let bytes = Field { name: "b".to_owned(), class: FieldClass::Bytes };
     let shared = || class(0, "app:shared", vec![integer("n")]);
-    let main = vec![shared(), class(1, "app:text", vec![integer("n"), text]), class(2, "app:bytes", vec![bytes])];
-    let channel =
-        |id, name: &str, events| Channel { id, name: name.to_owned(), contexts: vec![integer("vtid")], events };
+    let main = vec![
+        shared(),
+        class(1, "app:text", vec![integer("n"), text]),
+        class(2, "app:bytes", vec![bytes]),
+    ];
+    let channel = |id, name: &str, events| Channel {
+        id,
+        name: name.to_owned(),
+        contexts: vec![integer("vtid")],
+        events,
+    };
     let frequency = *r.pick(&[1_000_000_000, 1_000_000_000, 1_000_000, 2_400_000_000]);
     let clock = Clock {
         name: "monotonic".to_owned(),
@@ -111,7 +121,11 @@ fn memory(r: &mut Random, kind: Kind, uuid: u8) -> Memory {
     };
     let cpus = 1 + r.below(3);
     let streams = (0..2 * cpus)
-        .map(|at| Stream { channel: (at % 2) as usize, instance: at / 2, cpu: Some((at / 2) as u32) })
+        .map(|at| Stream {
+            channel: (at % 2) as usize,
+            instance: at / 2,
+            cpu: Some((at / 2) as u32),
+        })
         .collect();
     let packets = packets(r, kind, cpus as usize);
     Memory { schema, streams, packets, evidence: Evidence::default() }
@@ -131,7 +145,11 @@ fn packets(r: &mut Random, kind: Kind, cpus: usize) -> Vec<Packets> {
         let (id, copies) = *r.pick(&[(0, 2), (0, 1), (1, 1), (1, 1), (2, 1)]);
         for copy in 0..copies {
             now += r.below(2);
-            let time = if kind != Kind::Sound && r.one_in(40) { now.saturating_sub(r.below(5000)) } else { now };
+            let time = if kind != Kind::Sound && r.one_in(40) {
+                now.saturating_sub(r.below(5000))
+            } else {
+                now
+            };
             event(&mut open[2 * cpu + copy], id, time, thread, number);
         }
         // A stream closes a packet now and then, also one without events.
@@ -148,7 +166,13 @@ fn packets(r: &mut Random, kind: Kind, cpus: usize) -> Vec<Packets> {
     streams
 }
 
-fn event((begin, end, bytes): &mut (u64, u64, Vec<u8>), id: u32, time: u64, thread: u32, number: u32) {
+fn event(
+    (begin, end, bytes): &mut (u64, u64, Vec<u8>),
+    id: u32,
+    time: u64,
+    thread: u32,
+    number: u32,
+) {
     let step = time.wrapping_sub(*end);
     if time < *end || step >= 1 << 27 || number.is_multiple_of(7) {
         bytes.extend(((time as u32) << 5 | 29).to_le_bytes());
@@ -174,7 +198,13 @@ fn event((begin, end, bytes): &mut (u64, u64, Vec<u8>), id: u32, time: u64, thre
 }
 
 /// Closes a packet, and begins another one at its end.
-fn close(r: &mut Random, kind: Kind, stream: &mut Packets, open: &mut (u64, u64, Vec<u8>), now: u64) {
+fn close(
+    r: &mut Random,
+    kind: Kind,
+    stream: &mut Packets,
+    open: &mut (u64, u64, Vec<u8>),
+    now: u64,
+) {
     let (begin, _, mut bytes) = std::mem::replace(open, (now, now, vec![0; HEADER]));
     let sequence = stream.len() as u64;
     if kind == Kind::Damaged && r.one_in(8) {
@@ -226,16 +256,23 @@ fn written(traces: &[Trace], to: To, selection: &Selection) -> Written {
     let mut note = |note: Note| notes.push(format!("{note:?}"));
     let zone = Zone::utc();
     let totals: Result<Totals> = match to {
-        To::Style(style) => text::write(traces, style, selection, &zone, &mut out, &unwatched, &mut note),
+        To::Style(style) => {
+            text::write(traces, style, selection, &zone, &mut out, &unwatched, &mut note)
+        }
         To::Json => json::write(traces, selection, &mut out, &unwatched, &mut note),
         To::Columns => {
             let columns = Columns::parse(&["time", "vtid", "n"], " ").expect("columns");
-            let written = chosen::write(traces, &columns, selection, &zone, &mut out, &unwatched, &mut note);
+            let written =
+                chosen::write(traces, &columns, selection, &zone, &mut out, &unwatched, &mut note);
             written.map(|written| written.totals)
         }
     };
     let text = String::from_utf8(out).expect("UTF-8");
-    Written { lines: text.lines().map(str::to_owned).collect(), notes, totals: totals.expect("a writer of memory") }
+    Written {
+        lines: text.lines().map(str::to_owned).collect(),
+        notes,
+        totals: totals.expect("a writer of memory"),
+    }
 }
 
 /// Keeps the last events of all.
@@ -258,20 +295,24 @@ fn keep(all: Written, to: To, last: usize) -> Written {
 
 fn trace(memory: Memory, foretells: bool) -> (Arc<Tape>, Trace) {
     let tape = Arc::new(Tape { memory, read: AtomicUsize::new(0), foretells });
-    let trace = lastwords_ctf::session::trace(&tape, Path::new("memory"), Version::V2).expect("a trace");
+    let trace =
+        lastwords_ctf::session::trace(&tape, Path::new("memory"), Version::V2).expect("a trace");
     (tape, trace)
 }
 
 /// A selection at random. All of its lines are events.
 fn selection(r: &mut Random, frequency: u64) -> Selection {
-    let time = |ticks: u64| 100_000_000_000 + (u128::from(ticks) * 1_000_000_000 / u128::from(frequency)) as i64;
+    let time = |ticks: u64| {
+        100_000_000_000 + (u128::from(ticks) * 1_000_000_000 / u128::from(frequency)) as i64
+    };
     let mut selection = Selection { deduplicate: r.one_in(2), ..Selection::default() };
     match r.below(7) {
         0 => selection.events = vec!["app:shared".to_owned()],
         1 => selection.cpus = vec![r.below(3) as u32],
         2 => {
-            selection.filter =
-                Some(Arc::new(Filter::parse("n % 5 == 0").or(Filter::parse("n < 60")).expect("it parses")))
+            selection.filter = Some(Arc::new(
+                Filter::parse("n % 5 == 0").or(Filter::parse("n < 60")).expect("it parses"),
+            ))
         }
         3 => selection.channels = vec!["errors".to_owned()],
         4 => selection.since = Some(time(r.below(1 << 26))),
@@ -289,10 +330,12 @@ fn the_last_events_are_the_end_of_all_events() {
     for seed in 0..600 {
         let mut r = Random(seed);
         let kind = *r.pick(&[Kind::Sound, Kind::Lying, Kind::Damaged]);
-        let memories: Vec<Memory> = (0..1 + r.below(2)).map(|uuid| memory(&mut r, kind, uuid as u8)).collect();
+        let memories: Vec<Memory> =
+            (0..1 + r.below(2)).map(|uuid| memory(&mut r, kind, uuid as u8)).collect();
         let foretells = !r.one_in(10);
         let selection = selection(&mut r, memories[0].schema.clock.frequency);
-        let (tapes, traces): (Vec<_>, Vec<_>) = memories.into_iter().map(|memory| trace(memory, foretells)).unzip();
+        let (tapes, traces): (Vec<_>, Vec<_>) =
+            memories.into_iter().map(|memory| trace(memory, foretells)).unzip();
         let to = *r.pick(&ALL);
         let last = *r.pick(&COUNTS);
         let expected = keep(written(&traces, to, &selection), to, last as usize);
@@ -301,10 +344,18 @@ fn the_last_events_are_the_end_of_all_events() {
         if kind != Kind::Sound {
             continue;
         }
-        // Without damage, nothing of that is lost if the packets before the last events are not read.
+        // Without damage, nothing of that is lost if the packets before the last events are not
+        // read.
         tapes.iter().for_each(|tape| tape.read.store(0, Relaxed));
-        let got = written(&traces, to, &Selection { last: Some(last), unread_before: true, ..selection.clone() });
-        assert_eq!(got.lines, expected.lines, "seed {seed}: {to:?}, the last {last} of {selection:?}, no more read");
+        let got = written(
+            &traces,
+            to,
+            &Selection { last: Some(last), unread_before: true, ..selection.clone() },
+        );
+        assert_eq!(
+            got.lines, expected.lines,
+            "seed {seed}: {to:?}, the last {last} of {selection:?}, no more read"
+        );
         assert_eq!(got.totals.packets + got.totals.unread, expected.totals.packets, "seed {seed}");
         passed += u64::from(got.totals.unread > 0);
     }
@@ -326,7 +377,8 @@ fn folders_too() {
             let last = *r.pick(&COUNTS);
             let expected = keep(written(&found.traces, to, &selection), to, last as usize);
             losses += expected.totals.lost_events;
-            let got = written(&found.traces, to, &Selection { last: Some(last), ..selection.clone() });
+            let got =
+                written(&found.traces, to, &Selection { last: Some(last), ..selection.clone() });
             assert_eq!(got, expected, "seed {seed}: {to:?}, the last {last} of {selection:?}");
         }
     }
@@ -340,7 +392,8 @@ fn long(packets: u64) -> Memory {
     made.packets.iter_mut().for_each(Vec::clear);
     for sequence in 0..packets {
         let mut open = (sequence * 100, sequence * 100, vec![0; HEADER]);
-        (0..10).for_each(|n| event(&mut open, 0, sequence * 100 + n, 1, (sequence * 10 + n) as u32));
+        (0..10)
+            .for_each(|n| event(&mut open, 0, sequence * 100 + n, 1, (sequence * 10 + n) as u32));
         made.packets[0].push((committed(sequence, open.0, open.1, open.2.len()), open.2));
     }
     made

@@ -22,7 +22,8 @@ use std::os::unix::fs::PermissionsExt;
 
 const COUNTED: Options = Options { version: Version::V1_8, count_events: true };
 
-/// Returns a trace with one channel, streams of CPUs 0 and 1, and an event class with a number and a text.
+/// Returns a trace with one channel, streams of CPUs 0 and 1, and an event class with a number and
+/// a text.
 fn memory() -> Memory {
     let field = |name: &str, class| Field { name: name.to_owned(), class };
     let number = FieldClass::Integer { size: 4, signed: false, base: 10 };
@@ -57,7 +58,8 @@ fn memory() -> Memory {
         clock,
         channels: vec![channel],
     };
-    let streams = (0..2).map(|cpu| Stream { channel: 0, instance: u64::from(cpu), cpu: Some(cpu) }).collect();
+    let streams =
+        (0..2).map(|cpu| Stream { channel: 0, instance: u64::from(cpu), cpu: Some(cpu) }).collect();
     Memory { schema, streams, packets: vec![Vec::new(), Vec::new()], evidence: Evidence::default() }
 }
 
@@ -74,7 +76,8 @@ fn event(bytes: &mut Vec<u8>, id: u16, clock: u64, n: u32, text: &[u8]) {
     bytes.push(0);
 }
 
-/// Returns a packet of events at the given clock readings. The number in each event is its clock reading.
+/// Returns a packet of events at the given clock readings. The number in each event is its clock
+/// reading.
 fn packet(memory: &mut Memory, stream: usize, sequence: u64, clocks: &[u64]) {
     let mut bytes = vec![0; HEADER];
     clocks.iter().for_each(|clock| event(&mut bytes, 0, *clock, *clock as u32, b"x"));
@@ -85,7 +88,8 @@ fn packet(memory: &mut Memory, stream: usize, sequence: u64, clocks: &[u64]) {
 fn styled(memory: &Memory, style: Style, selection: &Selection) -> String {
     let version = if style == Style::Babeltrace { Version::V1_8 } else { Version::V2 };
     let (mut out, traces) = (Vec::new(), read(memory, version));
-    text::write(&traces, style, selection, &Zone::utc(), &mut out, &unwatched, &mut |_| {}).expect("text");
+    text::write(&traces, style, selection, &Zone::utc(), &mut out, &unwatched, &mut |_| {})
+        .expect("text");
     String::from_utf8(out).expect("UTF-8")
 }
 
@@ -120,10 +124,18 @@ fn perfetto_says_what_is_missing_behind_the_last_packets() {
     packet(&mut memory, 0, 0, &[100, 200]);
     packet(&mut memory, 1, 0, &[300, 400]);
     memory.packets[0][0].0.discarded = 17;
-    let row = |(sequence, verdict)| SubBuffer { stream: 1, sequence, verdict, content: 100, why: String::new() };
-    memory.evidence.sub_buffers = [(0, Verdict::Committed), (1, Verdict::Invalid)].map(row).to_vec();
+    let row = |(sequence, verdict)| SubBuffer {
+        stream: 1,
+        sequence,
+        verdict,
+        content: 100,
+        why: String::new(),
+    };
+    memory.evidence.sub_buffers =
+        [(0, Verdict::Committed), (1, Verdict::Invalid)].map(row).to_vec();
     let (mut out, traces, all) = (Vec::new(), read(&memory, Version::V2), Selection::default());
-    perfetto::write((&traces, None, &[]), &all, &mut out, &unwatched, &mut |_| {}).expect("Perfetto");
+    perfetto::write((&traces, None, &[]), &all, &mut out, &unwatched, &mut |_| {})
+        .expect("Perfetto");
     let out = String::from_utf8_lossy(&out);
     for (what, number) in [
         ("main, CPU 0: missing events", 1),
@@ -140,10 +152,15 @@ fn perfetto_says_what_is_missing_behind_the_last_packets() {
 #[test]
 fn perfetto_draws_spans_of_each_process() {
     let mut memory = memory();
-    let number =
-        |name: &str, size| Field { name: name.into(), class: FieldClass::Integer { size, signed: false, base: 10 } };
+    let number = |name: &str, size| Field {
+        name: name.into(),
+        class: FieldClass::Integer { size, signed: false, base: 10 },
+    };
     memory.schema.channels[0].contexts = vec![number("vpid", 4), number("vtid", 4)];
-    for (event, name) in memory.schema.channels[0].events.iter_mut().zip(["span:new svc::work", "span:close svc::work"])
+    for (event, name) in memory.schema.channels[0]
+        .events
+        .iter_mut()
+        .zip(["span:new svc::work", "span:close svc::work"])
     {
         event.name = name.into();
         event.fields = vec![number("span_id", 8)];
@@ -159,7 +176,8 @@ fn perfetto_draws_spans_of_each_process() {
     }
     memory.packets[0].push((committed(0, 100, 400, bytes.len()), bytes));
     let (mut out, traces, all) = (Vec::new(), read(&memory, Version::V2), Selection::default());
-    perfetto::write((&traces, None, &[]), &all, &mut out, &unwatched, &mut |_| {}).expect("Perfetto");
+    perfetto::write((&traces, None, &[]), &all, &mut out, &unwatched, &mut |_| {})
+        .expect("Perfetto");
     // The name of the lane and of the slice, for each process; the instants have longer names.
     let named = out.windows(10).filter(|part| part == b"\x09svc::work").count();
     assert_eq!(named, 4);
@@ -183,12 +201,18 @@ fn damaged_packets_are_truncated_and_clocks_that_go_back_are_corrected() {
     let printed = babeltrace(&babeltrace20(), &folder.0.join("t"));
     assert!(printed.success && printed.err.is_empty(), "{}", printed.err);
     let out = String::from_utf8(printed.out).expect("UTF-8");
-    let numbers: Vec<&str> = out.lines().filter_map(|l| l.split("n = ").nth(1)?.split(',').next()).collect();
+    let numbers: Vec<&str> =
+        out.lines().filter_map(|l| l.split("n = ").nth(1)?.split(',').next()).collect();
     assert_eq!(numbers, ["100", "100", "200", "200", "300", "250", "300", "400", "350", "500"]);
-    assert_eq!(out.lines().filter(|l| l.contains("00000400]")).count(), 2, "400, and 350 not before it: {out}");
+    assert_eq!(
+        out.lines().filter(|l| l.contains("00000400]")).count(),
+        2,
+        "400, and 350 not before it: {out}"
+    );
 }
 
-/// The events of large packets are counted while they are written. Those that cannot be decoded are removed again.
+/// The events of large packets are counted while they are written. Those that cannot be decoded are
+/// removed again.
 #[test]
 fn a_large_damaged_packet_is_truncated_like_a_small_one() {
     for events in [10, 40_000] {
@@ -203,12 +227,15 @@ fn a_large_damaged_packet_is_truncated_like_a_small_one() {
         let folder = Folder::new();
         let totals = write(&memory, &folder, COUNTED);
         assert_eq!((totals.events, totals.packets, totals.faults), (3 * events, 3, 1));
-        let size = |name| std::fs::metadata(folder.0.join("t").join(name)).expect("it exists").len();
+        let size =
+            |name| std::fs::metadata(folder.0.join("t").join(name)).expect("it exists").len();
         assert_eq!(size("stream-0-0") + size("metadata"), totals.bytes);
         let printed = babeltrace(&babeltrace20(), &folder.0.join("t"));
         assert!(printed.success && printed.err.is_empty(), "{}", printed.err);
         let out = String::from_utf8(printed.out).expect("UTF-8");
-        let numbers = out.lines().filter_map(|l| l.split("n = ").nth(1)?.split(',').next()?.parse::<u64>().ok());
+        let numbers = out
+            .lines()
+            .filter_map(|l| l.split("n = ").nth(1)?.split(',').next()?.parse::<u64>().ok());
         assert!(numbers.eq(1..=3 * events), "each event once, in order");
     }
 }
@@ -223,7 +250,11 @@ fn a_trace_without_packets_or_events_is_a_trace() {
             let folder = Folder::new();
             write(&memory, &folder, Options { version, count_events: true });
             let printed = babeltrace(&program, &folder.0.join("t"));
-            assert!(printed.success && printed.err.is_empty() && printed.out.is_empty(), "{}", printed.err);
+            assert!(
+                printed.success && printed.err.is_empty() && printed.out.is_empty(),
+                "{}",
+                printed.err
+            );
         }
     }
 }
@@ -235,13 +266,17 @@ fn files_are_private_and_nothing_is_overwritten() {
     let folder = Folder::new();
     write(&memory, &folder, COUNTED);
     let path = folder.0.join("t");
-    let mode = |p: &std::path::Path| std::fs::metadata(p).expect("it exists").permissions().mode() & 0o777;
+    let mode =
+        |p: &std::path::Path| std::fs::metadata(p).expect("it exists").permissions().mode() & 0o777;
     assert_eq!(mode(&path), 0o700);
     assert_eq!(mode(&path.join("metadata")), 0o600);
     assert_eq!(mode(&path.join("stream-0-0")), 0o600);
     assert!(!path.join("stream-0-1").exists(), "no file for a stream without packets");
     let again = ctf::write(&memory, &path, COUNTED, &unwatched);
-    assert!(matches!(&again, Err(e @ Error::Io { .. }) if e.to_string().contains("exists already")), "{again:?}");
+    assert!(
+        matches!(&again, Err(e @ Error::Io { .. }) if e.to_string().contains("exists already")),
+        "{again:?}"
+    );
     let link = folder.0.join("link");
     std::os::unix::fs::symlink("/nonexistent/target", &link).expect("a link");
     assert!(lastwords_formats::create_file(&link).is_err());
@@ -255,7 +290,12 @@ fn a_class_that_ctf_cannot_express_is_an_error() {
     memory.schema.channels[0].events[0].fields.push(Field { name: "bad".to_owned(), class: texts });
     let folder = Folder::new();
     for version in [Version::V1_8, Version::V2] {
-        let error = ctf::write(&memory, &folder.0.join("t"), Options { version, count_events: false }, &unwatched);
+        let error = ctf::write(
+            &memory,
+            &folder.0.join("t"),
+            Options { version, count_events: false },
+            &unwatched,
+        );
         assert_eq!(
             error.expect_err("an error").to_string(),
             "the format cannot express channel 0, event \"app:one\", field \"bad\""
@@ -302,11 +342,12 @@ fn styles() {
     assert!(line.starts_with("1.000000001 WARN  [001] worker-77 app:one:"), "{line}");
 }
 
-/// Tests events of many threads on five CPUs, of classes with several levels. Some threads have a name in the trace's
-/// properties. The test builds the expected lines field by field.
+/// Tests events of many threads on five CPUs, of classes with several levels. Some threads have a
+/// name in the trace's properties. The test builds the expected lines field by field.
 #[test]
 fn each_line_shows_its_own_thread_cpu_and_level() {
-    let levels = [(0, "-    "), (1, "ERROR"), (2, "WARN "), (3, "INFO "), (4, "DEBUG"), (5, "TRACE")];
+    let levels =
+        [(0, "-    "), (1, "ERROR"), (2, "WARN "), (3, "INFO "), (4, "DEBUG"), (5, "TRACE")];
     for seed in 1..=20u64 {
         let mut rng = Random(seed);
         let mut memory = memory();
@@ -314,9 +355,15 @@ fn each_line_shows_its_own_thread_cpu_and_level() {
         channel.contexts.remove(0);
         let class = channel.events[0].clone();
         channel.events = (0..80)
-            .map(|id| EventClass { id, name: format!("app:e{id}"), level: levels[id as usize % 6].0, ..class.clone() })
+            .map(|id| EventClass {
+                id,
+                name: format!("app:e{id}"),
+                level: levels[id as usize % 6].0,
+                ..class.clone()
+            })
             .collect();
-        memory.streams = (0..5).map(|cpu| Stream { channel: 0, instance: cpu.into(), cpu: Some(cpu) }).collect();
+        memory.streams =
+            (0..5).map(|cpu| Stream { channel: 0, instance: cpu.into(), cpu: Some(cpu) }).collect();
         memory.packets = vec![Vec::new(); 5];
         let threads: Vec<i32> = (0..20).map(|_| rng.bits() as i32 >> rng.below(32)).collect();
         let mut names = std::collections::BTreeMap::new();
@@ -329,7 +376,8 @@ fn each_line_shows_its_own_thread_cpu_and_level() {
         let (mut all, mut clock) = (vec![vec![0; HEADER]; 5], 1_000_000_000);
         for n in 0..3000u32 {
             clock += 1 + rng.below(50_000_000);
-            let (stream, thread, id) = (rng.below(5) as usize, *rng.pick(&threads), rng.below(80) as usize);
+            let (stream, thread, id) =
+                (rng.below(5) as usize, *rng.pick(&threads), rng.below(80) as usize);
             let bytes = &mut all[stream];
             bytes.extend(29u32.to_le_bytes());
             bytes.extend((id as u16).to_le_bytes());
@@ -343,10 +391,12 @@ fn each_line_shows_its_own_thread_cpu_and_level() {
             let time = format!("{:02}:{:02}:{:02}", second / 3600, second / 60 % 60, second % 60);
             let (level, event) = (levels[id % 6].1, format!("app:e{id}: n={n} text=x"));
             let named = names.get(&thread).map_or(String::new(), |name| format!("{name}-"));
-            let own = format!("{time}.{nanoseconds:09} {level} [00{stream}] {named}{thread} {event}");
+            let own =
+                format!("{time}.{nanoseconds:09} {level} [00{stream}] {named}{thread} {event}");
             let name = names.get(&thread).map_or("<...>", String::as_str);
             let (whole, micros) = (1_795_000_000 + seconds, nanoseconds / 1000);
-            let kernel = format!("{name:>16}-{thread:<7} [00{stream}] {level} {whole}.{micros:06}: {event}");
+            let kernel =
+                format!("{name:>16}-{thread:<7} [00{stream}] {level} {whole}.{micros:06}: {event}");
             expected[0].push((clock, own));
             expected[1].push((clock, kernel));
         }
@@ -389,7 +439,11 @@ fn messages_are_filled_by_position_and_by_name() {
         event(&mut bytes, 1, 5, 7, b"a b");
         memory.packets[0].push((committed(0, 5, 5, bytes.len()), bytes));
         let text = styled(&memory, Style::Fields, &Selection::default());
-        assert_eq!(text, format!("11:06:40.000000005 WARN  [000] worker-77 marker:{expected}\n"), "{format:?}");
+        assert_eq!(
+            text,
+            format!("11:06:40.000000005 WARN  [000] worker-77 marker:{expected}\n"),
+            "{format:?}"
+        );
     }
 }
 
@@ -407,15 +461,19 @@ fn no_text_controls_a_terminal() {
     memory.packets[0].push((committed(0, 5, 6, bytes.len()), bytes));
     let mut json_out = Vec::new();
     let traces = read(&memory, Version::V2);
-    json::write(&traces, &Selection::default(), &mut json_out, &unwatched, &mut |_| {}).expect("JSON");
+    json::write(&traces, &Selection::default(), &mut json_out, &unwatched, &mut |_| {})
+        .expect("JSON");
     let mut texts = vec![String::from_utf8(json_out).expect("UTF-8")];
     for style in [Style::Babeltrace, Style::Ftrace, Style::Fields, Style::Raw] {
         texts.push(styled(&memory, style, &Selection::default()));
     }
-    texts.push(json::safe(&serde_json::to_string(&evidence::Account::new(&memory).report()).expect("JSON")));
+    texts.push(json::safe(
+        &serde_json::to_string(&evidence::Account::new(&memory).report()).expect("JSON"),
+    ));
     for text in texts {
         let bad = text.chars().find(|c| {
-            (c.is_control() && *c != '\n') || matches!(c, '\u{61c}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+            (c.is_control() && *c != '\n')
+                || matches!(c, '\u{61c}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
         });
         assert_eq!(bad, None, "{text:?}");
         assert!(text.lines().count() <= 3, "{text:?}");
@@ -434,7 +492,9 @@ fn selections() {
     let numbers = |selection: Selection| -> Vec<u32> {
         let text = styled(&memory, Style::Babeltrace, &selection);
         text.lines()
-            .map(|l| l.split("n = ").nth(1).and_then(|r| r.split(',').next()?.parse().ok()).expect("n"))
+            .map(|l| {
+                l.split("n = ").nth(1).and_then(|r| r.split(',').next()?.parse().ok()).expect("n")
+            })
             .collect()
     };
     let all = Selection::default();
@@ -460,7 +520,10 @@ fn json_lines_have_the_values_of_the_events() {
     fields.push(Field { name: "n".to_owned(), class: FieldClass::Float { size: 8 } });
     fields.push(Field { name: "flag".to_owned(), class: FieldClass::Bool });
     let labels = vec![(-1, "GONE".to_owned()), (2, "RUNNING".to_owned())];
-    fields.push(Field { name: "state".to_owned(), class: FieldClass::Enum { size: 1, signed: true, labels } });
+    fields.push(Field {
+        name: "state".to_owned(),
+        class: FieldClass::Enum { size: 1, signed: true, labels },
+    });
     fields.push(Field { name: "raw".to_owned(), class: FieldClass::Bytes });
     let mut bytes = vec![0; HEADER];
     event(&mut bytes, 0, 1_000_000_001, u32::MAX, b"a\"b\xff\n");
@@ -473,7 +536,8 @@ fn json_lines_have_the_values_of_the_events() {
     let totals = json::write(&traces, &all, &mut out, &unwatched, &mut |_| {}).expect("JSON");
     assert_eq!((totals.events, totals.bytes, totals.faults), (1, out.len() as u64, 0));
     let out = String::from_utf8(out).expect("UTF-8");
-    let lines: Vec<serde_json::Value> = out.lines().map(|l| serde_json::from_str(l).expect("JSON")).collect();
+    let lines: Vec<serde_json::Value> =
+        out.lines().map(|l| serde_json::from_str(l).expect("JSON")).collect();
     assert_eq!(lines[0]["schema"], "lastwords.events.v1");
     assert_eq!(lines[0]["traces"][0]["streams"][1]["cpu"], 1);
     assert_eq!(
@@ -492,14 +556,25 @@ fn json_lines_have_the_values_of_the_events() {
 #[test]
 fn evidence_as_text_and_data() {
     let mut memory = memory();
-    let sub_buffer =
-        |sequence, verdict, why: &str| SubBuffer { stream: 0, sequence, verdict, content: 100, why: why.to_owned() };
+    let sub_buffer = |sequence, verdict, why: &str| SubBuffer {
+        stream: 0,
+        sequence,
+        verdict,
+        content: 100,
+        why: why.to_owned(),
+    };
     memory.evidence.sub_buffers = vec![
         sub_buffer(1, Verdict::Committed, ""),
         sub_buffer(2, Verdict::Torn, "a thread died in it"),
         sub_buffer(3, Verdict::Open, ""),
     ];
-    let gap = |stream, cause, events, bytes| Gap { stream, place: "position 4096".to_owned(), cause, events, bytes };
+    let gap = |stream, cause, events, bytes| Gap {
+        stream,
+        place: "position 4096".to_owned(),
+        cause,
+        events,
+        bytes,
+    };
     memory.evidence.gaps = vec![
         gap(Some(0), Cause::InFlight, Some(1), Some(32)),
         gap(Some(1), Cause::Discarded, Some(40), None),
@@ -524,10 +599,16 @@ fn evidence_as_text_and_data() {
     assert_eq!(report["streams"][1]["gaps"][0]["cause"], "discarded");
     assert_eq!(report["gaps"][0]["events"], serde_json::Value::Null);
     assert!(
-        ctf::metadata(&memory.schema, &memory.evidence, Version::V1_8).expect("TSDL").contains("lost_events = 40;")
+        ctf::metadata(&memory.schema, &memory.evidence, Version::V1_8)
+            .expect("TSDL")
+            .contains("lost_events = 40;")
     );
     // If the size of some gaps is unknown, the text says that there are losses.
-    assert!(ctf::metadata(&memory.schema, &memory.evidence, Version::V1_8).expect("TSDL").contains("losses = 1;"));
+    assert!(
+        ctf::metadata(&memory.schema, &memory.evidence, Version::V1_8)
+            .expect("TSDL")
+            .contains("losses = 1;")
+    );
     // A session that has lost its name is named by its UUID.
     memory.schema.name.clear();
     let mut out = Vec::new();

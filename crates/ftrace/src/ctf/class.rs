@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use crate::{Array, Format, Ring, Tracing};
 use lastwords_bytes::ByteOrder;
 use lastwords_trace::class::{
-    Array as CtfArray, Attributes, Bits, Clock, Encoding, EventClass, FieldClass, Identity, Integer, Length, Origin,
-    Path, Role, Scope, StreamClass, Struct, Text, TraceClass,
+    Array as CtfArray, Attributes, Bits, Clock, Encoding, EventClass, FieldClass, Identity,
+    Integer, Length, Origin, Path, Role, Scope, StreamClass, Struct, Text, TraceClass,
 };
 use lastwords_trace::schema::EnvValue;
 
@@ -34,7 +34,8 @@ pub(super) enum Cell<'a> {
 
 /// Returns the fields of the event class for an event format.
 pub(super) fn cells(format: &Format, word_size: u8, form: Form) -> Vec<Cell<'_>> {
-    let is_print = format.system == "ftrace" && matches!(format.name.as_str(), "print" | "bprint" | "bputs");
+    let is_print =
+        format.system == "ftrace" && matches!(format.name.as_str(), "print" | "bprint" | "bputs");
     let mut taken = HashSet::new();
     let mut cells = Vec::new();
     for column in columns(format, word_size) {
@@ -60,7 +61,11 @@ fn length_of(name: &str) -> String {
 }
 
 pub(crate) fn text() -> FieldClass {
-    FieldClass::Text(Text { length: None, encoding: Encoding::Utf8, attributes: Attributes::default() })
+    FieldClass::Text(Text {
+        length: None,
+        encoding: Encoding::Utf8,
+        attributes: Attributes::default(),
+    })
 }
 
 fn integer(element: Element, base: u8, order: ByteOrder) -> FieldClass {
@@ -69,7 +74,13 @@ fn integer(element: Element, base: u8, order: ByteOrder) -> FieldClass {
 
 fn array(length: Length, element: FieldClass) -> FieldClass {
     let attributes = Attributes::default();
-    FieldClass::Array(Box::new(CtfArray { length, element, alignment: 0, is_uuid: false, attributes }))
+    FieldClass::Array(Box::new(CtfArray {
+        length,
+        element,
+        alignment: 0,
+        is_uuid: false,
+        attributes,
+    }))
 }
 
 /// Returns an array field with its length field before it.
@@ -109,14 +120,21 @@ pub(super) fn fixed_count(column: &Column<'_>) -> Option<u64> {
         Kind::Numbers(element) => u32::from(element.size.max(1)),
         _ => 1,
     };
-    column.field.size.checked_div(size).filter(|_| column.location == Location::Fixed).map(u64::from)
+    column
+        .field
+        .size
+        .checked_div(size)
+        .filter(|_| column.location == Location::Fixed)
+        .map(u64::from)
 }
 
-/// Returns true if the field is shown in base 16: a pointer, or a field in which a function tracer stores an address.
+/// Returns true if the field is shown in base 16: a pointer, or a field in which a function tracer
+/// stores an address.
 fn is_address(column: &Column<'_>) -> bool {
     let declaration = &column.field.declaration;
     let name = column.field.name.as_str();
-    declaration.contains('*') || matches!(name, "ip" | "parent_ip" | "func" | "caller" | "__probe_ip" | "retaddr")
+    declaration.contains('*')
+        || matches!(name, "ip" | "parent_ip" | "func" | "caller" | "__probe_ip" | "retaddr")
 }
 
 /// Returns an event class with these fields.
@@ -128,13 +146,15 @@ pub(crate) fn event_class(id: u16, name: String, fields: Vec<(String, FieldClass
         log_level: None,
         emf_uri: String::new(),
         specific_context: None,
-        payload: Some(structure(fields.iter().map(|(name, class)| (name.as_str(), class.clone())).collect())),
+        payload: Some(structure(
+            fields.iter().map(|(name, class)| (name.as_str(), class.clone())).collect(),
+        )),
         attributes: Attributes::default(),
     }
 }
 
-/// Returns the class of a trace with one stream class. Each of its events starts with an id of 2 bytes and a time of 8
-/// bytes.
+/// Returns the class of a trace with one stream class. Each of its events starts with an id of 2
+/// bytes and a time of 8 bytes.
 pub(crate) fn framed(
     order: ByteOrder,
     uuid: [u8; 16],
@@ -143,11 +163,18 @@ pub(crate) fn framed(
     common_context: Option<Struct>,
     events: Vec<EventClass>,
 ) -> TraceClass {
-    let header = vec![("id", role(2, order, Role::EventClassId)), ("timestamp", role(8, order, Role::Clock))];
+    let header = vec![
+        ("id", role(2, order, Role::EventClassId)),
+        ("timestamp", role(8, order, Role::Clock)),
+    ];
     TraceClass {
         version: 2,
         uuid: Some(uuid),
-        identity: Identity { namespace: None, name: Some(name.to_owned()), uid: Some(uuid_text(&uuid)) },
+        identity: Identity {
+            namespace: None,
+            name: Some(name.to_owned()),
+            uid: Some(uuid_text(&uuid)),
+        },
         order,
         env: Vec::new(),
         header: Some(packet_header(order)),
@@ -170,7 +197,12 @@ pub(crate) fn framed(
 }
 
 /// Returns the class of the whole trace.
-pub(super) fn trace_class(packets: &ArrayPackets, array: &Array, ring: &dyn Ring, offset: Option<i64>) -> TraceClass {
+pub(super) fn trace_class(
+    packets: &ArrayPackets,
+    array: &Array,
+    ring: &dyn Ring,
+    offset: Option<i64>,
+) -> TraceClass {
     let (tracing, form) = (&*packets.tracing, packets.form);
     let order = tracing.byte_order;
     let mut context = match form {
@@ -183,7 +215,10 @@ pub(super) fn trace_class(packets: &ArrayPackets, array: &Array, ring: &dyn Ring
     }
     context.push(("comm", text()));
     if form == Form::Lines {
-        context.extend([("lost", integer(Element { size: 8, signed: true }, 10, order)), ("text", text())]);
+        context.extend([
+            ("lost", integer(Element { size: 8, signed: true }, 10, order)),
+            ("text", text()),
+        ]);
     }
     let name = if array.name.is_empty() { "ftrace".to_owned() } else { array.name.clone() };
     let known = tracing.formats.values().filter(|format| format.id != packets.unknown);
@@ -204,7 +239,12 @@ pub(super) fn trace_class(packets: &ArrayPackets, array: &Array, ring: &dyn Ring
     }
 }
 
-fn environment(tracing: &Tracing, array: &Array, ring: &dyn Ring, name: &str) -> Vec<(String, EnvValue)> {
+fn environment(
+    tracing: &Tracing,
+    array: &Array,
+    ring: &dyn Ring,
+    name: &str,
+) -> Vec<(String, EnvValue)> {
     let sum = |of: fn(&crate::Stats) -> u64| {
         let all = ring.cpus().iter().map(|cpu| of(&cpu.stats)).fold(0, u64::saturating_add);
         EnvValue::Integer(i64::try_from(all).unwrap_or(i64::MAX))
@@ -226,7 +266,8 @@ fn environment(tracing: &Tracing, array: &Array, ring: &dyn Ring, name: &str) ->
     env.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
-/// Returns a clock that counts nanoseconds. `offset` is added to its readings to get nanoseconds since `origin`.
+/// Returns a clock that counts nanoseconds. `offset` is added to its readings to get nanoseconds
+/// since `origin`.
 pub(crate) fn clock(name: &str, offset: i64, origin: Origin) -> Clock {
     Clock {
         id: identifier(name),

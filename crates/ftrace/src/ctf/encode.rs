@@ -50,7 +50,8 @@ pub(crate) fn packet(
     Some(PacketInfo { sequence, begin, end, discarded, verdict, events_at, packet_len })
 }
 
-/// Appends the context of an event. `lost`: the number of events that are missing before it, if events are missing.
+/// Appends the context of an event. `lost`: the number of events that are missing before it, if
+/// events are missing.
 pub(super) fn put_context(
     out: &mut Vec<u8>,
     payload: &[u8],
@@ -73,7 +74,8 @@ pub(super) fn put_context(
     }
     put_text(out, printer.comm(common.pid).as_bytes());
     if packets.form == Form::Lines {
-        let lost = lost.map_or(0, |count| count.map_or(-1, |count| i64::try_from(count).unwrap_or(i64::MAX)));
+        let lost = lost
+            .map_or(0, |count| count.map_or(-1, |count| i64::try_from(count).unwrap_or(i64::MAX)));
         put(out, order, lost.to_le_bytes());
         scratch.clear();
         printer.body(scratch, payload, at);
@@ -111,7 +113,12 @@ impl Cell<'_> {
     }
 }
 
-fn put_column(column: &Column<'_>, out: &mut Vec<u8>, payload: &[u8], order: ByteOrder) -> Option<()> {
+fn put_column(
+    column: &Column<'_>,
+    out: &mut Vec<u8>,
+    payload: &[u8],
+    order: ByteOrder,
+) -> Option<()> {
     let bytes = column.bytes(payload, order)?;
     match column.kind {
         Kind::Text => put_text(out, bytes),

@@ -1,9 +1,9 @@
-//! Presents a trace array as a [`lastwords_ctf::read::Trace`]: a stream for each CPU and a packet for each sub-buffer.
-//! A packet is made when a reader asks for it.
+//! Presents a trace array as a [`lastwords_ctf::read::Trace`]: a stream for each CPU and a packet
+//! for each sub-buffer. A packet is made when a reader asks for it.
 //!
-//! Every event format becomes an event class, and its fields keep their names. Numbers keep their bytes, and text ends
-//! with a NUL. The common fields and the name of the task are the context of every event. If a part of a sub-buffer
-//! cannot be converted, its packet has a [`Defect`].
+//! Every event format becomes an event class, and its fields keep their names. Numbers keep their
+//! bytes, and text ends with a NUL. The common fields and the name of the task are the context of
+//! every event. If a part of a sub-buffer cannot be converted, its packet has a [`Defect`].
 
 mod class;
 mod encode;
@@ -37,18 +37,20 @@ const LIMIT: u64 = 1 << 62;
 pub enum Form {
     /// A CTF folder: names are valid in this version, and times never decrease.
     Folder(Version),
-    /// Lines of text: the context of an event has the text that the kernel prints for it, and the number of events that
-    /// are missing before it.
+    /// Lines of text: the context of an event has the text that the kernel prints for it, and the
+    /// number of events that are missing before it.
     Lines,
     /// Any other use.
     Plain,
 }
 
-/// Remarks on how events are converted, collected from all readers of a trace. Each remark is kept once.
+/// Remarks on how events are converted, collected from all readers of a trace. Each remark is kept
+/// once.
 pub type Remarks = Arc<Mutex<BTreeSet<String>>>;
 
-/// Returns the selected events of one trace array. `path` is the file of the kernel. The caller applies
-/// [`Choice::last`]. `offset` is added to the clock's readings to get nanoseconds since the epoch, if it is known.
+/// Returns the selected events of one trace array. `path` is the file of the kernel. The caller
+/// applies [`Choice::last`]. `offset` is added to the clock's readings to get nanoseconds since the
+/// epoch, if it is known.
 ///
 /// # Errors
 /// The array or its snapshot does not exist.
@@ -62,9 +64,9 @@ pub fn trace(
     remarks: &Remarks,
 ) -> Result<Trace> {
     let of = tracing.arrays.get(array);
-    let (of, ring) = of
-        .and_then(|of| Some((of, of.shown(choice.snapshot)?)))
-        .ok_or_else(|| Error::Schema(format!("trace array {array}: the array or its snapshot does not exist")))?;
+    let (of, ring) = of.and_then(|of| Some((of, of.shown(choice.snapshot)?))).ok_or_else(|| {
+        Error::Schema(format!("trace array {array}: the array or its snapshot does not exist"))
+    })?;
     let packets = ArrayPackets {
         tracing: Arc::clone(tracing),
         array: of.clone(),
@@ -72,10 +74,17 @@ pub fn trace(
         wanted: choice.ids(tracing),
         choice: choice.clone(),
         // If all ids are used, the event format with the last id has no class.
-        unknown: (0..=u16::MAX).rev().find(|id| !tracing.formats.contains_key(id)).unwrap_or(u16::MAX),
+        unknown: (0..=u16::MAX)
+            .rev()
+            .find(|id| !tracing.formats.contains_key(id))
+            .unwrap_or(u16::MAX),
         form,
         uuid: uuid(tracing, array, of, &**ring),
-        options: Options { snapshot: choice.snapshot, filter: choice.filter.clone(), ..Options::default() },
+        options: Options {
+            snapshot: choice.snapshot,
+            filter: choice.filter.clone(),
+            ..Options::default()
+        },
         remarks: Arc::clone(remarks),
     };
     let class = trace_class(&packets, of, &**ring, offset);
@@ -96,7 +105,12 @@ pub fn trace(
 }
 
 /// Returns a trace in memory that is marked as selected already.
-pub(crate) fn selected(path: &Path, class: TraceClass, streams: Vec<Stream>, account: Evidence) -> Result<Trace> {
+pub(crate) fn selected(
+    path: &Path,
+    class: TraceClass,
+    streams: Vec<Stream>,
+    account: Evidence,
+) -> Result<Trace> {
     let trace = Trace::in_memory(path.to_owned(), class, streams, Arc::new(account));
     let mut trace = trace.map_err(|error| Error::Schema(error.to_string()))?;
     trace.is_selected = true;
@@ -116,9 +130,9 @@ pub(crate) fn in_memory(
     Stream { class: 0, id: Some(id), files: Vec::new(), packets: Vec::new(), memory: Some(memory) }
 }
 
-/// Returns an id that is the same each time the trace is written. It is computed from the machine's description and
-/// from the content of the rings. The ids of a machine's arrays sort in the order of the arrays, as events of equal
-/// time do.
+/// Returns an id that is the same each time the trace is written. It is computed from the machine's
+/// description and from the content of the rings. The ids of a machine's arrays sort in the order
+/// of the arrays, as events of equal time do.
 fn uuid(tracing: &Tracing, index: usize, array: &Array, ring: &dyn Ring) -> [u8; 16] {
     let mut text = format!("{} {} {}", tracing.uname, array.name, array.clock_name()).into_bytes();
     let mut bytes = Vec::new();
@@ -131,8 +145,9 @@ fn uuid(tracing: &Tracing, index: usize, array: &Array, ring: &dyn Ring) -> [u8;
         }
     }
     // FNV-1a of 128 bits; version 8 of RFC 9562.
-    let mix =
-        |hash: u128, byte: &u8| (hash ^ u128::from(*byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b);
+    let mix = |hash: u128, byte: &u8| {
+        (hash ^ u128::from(*byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b)
+    };
     let hash = text.iter().fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d, mix);
     let mut uuid = hash.to_be_bytes();
     let [high, low] = low_u16(index as u64).to_be_bytes();
@@ -150,8 +165,8 @@ struct ArrayPackets {
     choice: Choice,
     /// Selected events, by event id.
     wanted: Vec<bool>,
-    /// Id of the class of events that have no format, or whose fields lie outside the event. These events are kept as
-    /// bytes.
+    /// Id of the class of events that have no format, or whose fields lie outside the event. These
+    /// events are kept as bytes.
     unknown: u16,
     form: Form,
     uuid: [u8; 16],
@@ -167,7 +182,8 @@ impl ArrayPackets {
 
 impl Packets for ArrayPackets {
     fn packets_of(&self, lane: usize) -> Box<dyn PacketReader + '_> {
-        let (cpu, count) = self.ring.cpus().get(lane).map_or((u32::MAX, 0), |cpu| (cpu.cpu, cpu.sub_buffers));
+        let (cpu, count) =
+            self.ring.cpus().get(lane).map_or((u32::MAX, 0), |cpu| (cpu.cpu, cpu.sub_buffers));
         let big = self.tracing.byte_order == lastwords_bytes::ByteOrder::Big;
         let classes = self.tracing.formats.keys().next_back().map_or(0, |id| usize::from(*id) + 1);
         Box::new(CpuPackets {
@@ -196,7 +212,8 @@ struct CpuPackets<'a> {
     cpu: u32,
     count: usize,
     next: usize,
-    /// The fields of each event class, by event id. They are computed when the first event of the class is read.
+    /// The fields of each event class, by event id. They are computed when the first event of the
+    /// class is read.
     classes: Vec<Option<Vec<Cell<'a>>>>,
     printer: Printer<'a>,
     header: Header,
@@ -249,14 +266,18 @@ impl Faults {
             (late, "events left out, because their times do not fit 62 bits"),
             (back, "events moved to the time of the preceding event, because theirs is earlier"),
         ];
-        let counts = counts.into_iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{what}: {count}"));
+        let counts = counts
+            .into_iter()
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, what)| format!("{what}: {count}"));
         let all: Vec<String> = misfit.into_iter().chain(counts).collect();
         (!all.is_empty()).then(|| all.join("; "))
     }
 }
 
 impl CpuPackets<'_> {
-    /// Returns the packet of the next sub-buffer, or `None` if no event of the sub-buffer is selected.
+    /// Returns the packet of the next sub-buffer, or `None` if no event of the sub-buffer is
+    /// selected.
     fn packet(&mut self, page: &mut Vec<u8>, bytes: &mut Vec<u8>) -> Option<PacketInfo> {
         let (index, ring) = (self.next, &*self.source.ring);
         self.next = self.next.saturating_add(1);
@@ -264,7 +285,8 @@ impl CpuPackets<'_> {
         // Events that were overwritten before the first sub-buffer are not a gap in the recording.
         if let Some(missed) = info.missed.filter(|_| index > 0) {
             self.lost = Some(missed);
-            self.last.discarded = self.last.discarded.saturating_add(missed.unwrap_or(1).min(LIMIT));
+            self.last.discarded =
+                self.last.discarded.saturating_add(missed.unwrap_or(1).min(LIMIT));
         }
         let (layout, order) = (self.source.tracing.header_page, self.source.tracing.byte_order);
         let from = (layout.data_offset as usize).saturating_add(info.consumed);
@@ -276,11 +298,15 @@ impl CpuPackets<'_> {
             match next {
                 Ok(event) if event.payload.start < from || event.time < ring.time_start() => {}
                 Ok(event) => begin = begin.or(self.event(page, &event, bytes)),
-                Err(error) => self.faults.misfit = Some(format!("{error}: the rest of the sub-buffer is lost")),
+                Err(error) => {
+                    self.faults.misfit =
+                        Some(format!("{error}: the rest of the sub-buffer is lost"))
+                }
             }
         }
         self.defect = self.faults.take().map(|what| Defect { sequence: index as u64, what });
-        let made = begin.and_then(|begin| packet(bytes, &self.header, begin, self.last, info.verdict));
+        let made =
+            begin.and_then(|begin| packet(bytes, &self.header, begin, self.last, info.verdict));
         // The next packet's number tells that events of a bad sub-buffer are missing.
         let numbers = [begin.is_some(), info.verdict.is_loss()].map(u64::from);
         self.last.sequence = numbers.into_iter().fold(self.last.sequence, u64::saturating_add);
@@ -313,7 +339,8 @@ impl CpuPackets<'_> {
         let kind = usize::from(common.id);
         let known = || tracing.formats.get(&common.id).filter(|_| common.id != packets.unknown);
         let kept = self.classes.get_mut(kind).and_then(Option::take);
-        let class = kept.or_else(|| known().map(|format| cells(format, tracing.word_size, packets.form)));
+        let class =
+            kept.or_else(|| known().map(|format| cells(format, tracing.word_size, packets.form)));
         let begin = out.len();
         put_header(out, order, common.id, time);
         let (printer, scratch) = (&mut self.printer, &mut self.scratch);
@@ -325,7 +352,9 @@ impl CpuPackets<'_> {
             let context = out.split_off(begin);
             put_header(out, order, packets.unknown, time);
             out.extend_from_slice(
-                context.get(out.len().saturating_sub(begin)..fields.saturating_sub(begin)).unwrap_or_default(),
+                context
+                    .get(out.len().saturating_sub(begin)..fields.saturating_sub(begin))
+                    .unwrap_or_default(),
             );
             put_raw(out, payload, order, common.id);
         }

@@ -15,13 +15,20 @@ use serde_json::{Value, json};
 
 fn traced(tracing: &Arc<Tracing>, array: usize, choice: &Choice, form: Form) -> Trace {
     let remarks = Remarks::default();
-    trace(Path::new("vmcore"), tracing, array, choice, Some(10_000_000_000), form, &remarks).unwrap()
+    trace(Path::new("vmcore"), tracing, array, choice, Some(10_000_000_000), form, &remarks)
+        .unwrap()
 }
 
-fn write(folder: &Path, tracing: Tracing, choice: &Choice, version: Version) -> Result<(Totals, Vec<String>)> {
+fn write(
+    folder: &Path,
+    tracing: Tracing,
+    choice: &Choice,
+    version: Version,
+) -> Result<(Totals, Vec<String>)> {
     let traces = [traced(&Arc::new(tracing), 0, choice, Form::Folder(version))];
     let mut faults = Vec::new();
-    let totals = copy(&traces, version, folder, &unwatched, &mut |fault| faults.push(fault.to_string()))?;
+    let totals =
+        copy(&traces, version, folder, &unwatched, &mut |fault| faults.push(fault.to_string()))?;
     Ok((Totals::sum(&totals), faults))
 }
 
@@ -32,7 +39,16 @@ fn sample() -> Tracing {
     let first = [
         (100, wake(7)),
         (200, payload(PRINT, 0, 0, 7, &[&words(&[function])[..], b"a \"b\"\n\0\0"].concat())),
-        (300, payload(OPEN, 0, 0, 7, &[&2u32.to_le_bytes()[..], &[0; 4], &words(&[u64::MAX])].concat())),
+        (
+            300,
+            payload(
+                OPEN,
+                0,
+                0,
+                7,
+                &[&2u32.to_le_bytes()[..], &[0; 4], &words(&[u64::MAX])].concat(),
+            ),
+        ),
     ];
     let second = [
         (400, payload(STACK, 0, 0, 0, &stack)),
@@ -44,7 +60,8 @@ fn sample() -> Tracing {
 }
 
 fn printed(folder: &Path) -> (String, String) {
-    let ran = Command::new("babeltrace2").args(["--clock-cycles", "--no-delta"]).arg(folder).output();
+    let ran =
+        Command::new("babeltrace2").args(["--clock-cycles", "--no-delta"]).arg(folder).output();
     let ran = ran.expect("babeltrace2 is installed: cargo xtask setup");
     assert!(ran.status.success());
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
@@ -60,10 +77,14 @@ fn babeltrace_reads_every_event() {
     let (out, err) = printed(&folder);
     let context = |flags: &str, pid: u32, comm: &str| {
         let tgid = if pid == 7 { 5 } else { 0 };
-        format!("{{ cpu_id = 1 }}, {{ flags = {flags}, pid = {pid}, tgid = {tgid}, comm = \"{comm}\" }}")
+        format!(
+            "{{ cpu_id = 1 }}, {{ flags = {flags}, pid = {pid}, tgid = {tgid}, comm = \"{comm}\" }}"
+        )
     };
-    let (worker, idle) =
-        (context("0x0, preempt_count = 0x0", 7, "worker"), context("0x0, preempt_count = 0x0", 0, "<idle>"));
+    let (worker, idle) = (
+        context("0x0, preempt_count = 0x0", 7, "worker"),
+        context("0x0, preempt_count = 0x0", 0, "<idle>"),
+    );
     let expected = [
         format!(
             "[00000000000000000100] sched:wake: {}, {{ comm = \"init\", pid = 9 }}",
@@ -72,7 +93,9 @@ fn babeltrace_reads_every_event() {
         format!(
             "[00000000000000000200] ftrace:print: {worker}, {{ ip = 0xFFFFFFFF81000100, msg = \"a \\\"b\\\"\\n\" }}"
         ),
-        format!("[00000000000000000300] syscalls:sys_enter_open: {worker}, {{ __syscall_nr = 2, flags = -1 }}"),
+        format!(
+            "[00000000000000000300] syscalls:sys_enter_open: {worker}, {{ __syscall_nr = 2, flags = -1 }}"
+        ),
         format!(
             "[00000000000000000400] ftrace:kernel_stack: {idle}, {{ size = 2, _caller_length = 2, caller = [ [0] = \
              0xFFFFFFFF81000100, [1] = 0x10 ] }}"
@@ -85,12 +108,15 @@ fn babeltrace_reads_every_event() {
         format!(
             "[00000000000000000600] ftrace:unknown: {}, {{ type = 999, _data_length = 12, data = [ {} ] }}",
             context("0x0, preempt_count = 0x0", 9, "a long name here"),
-            ["0xE7", "0x3", "0x0", "0x0", "0x9", "0x0", "0x0", "0x0", "0x61", "0x62", "0x63", "0x64"]
-                .iter()
-                .enumerate()
-                .map(|(at, byte)| format!("[{at}] = {byte}"))
-                .collect::<Vec<_>>()
-                .join(", ")
+            [
+                "0xE7", "0x3", "0x0", "0x0", "0x9", "0x0", "0x0", "0x0", "0x61", "0x62", "0x63",
+                "0x64"
+            ]
+            .iter()
+            .enumerate()
+            .map(|(at, byte)| format!("[{at}] = {byte}"))
+            .collect::<Vec<_>>()
+            .join(", ")
         ),
     ];
     assert_eq!(out.lines().collect::<Vec<_>>(), expected);
@@ -101,28 +127,54 @@ fn babeltrace_reads_every_event() {
 fn a_choice_is_kept_to() {
     let dir = tempfile::tempdir().unwrap();
     let count = |name: &str, choice: &Choice| {
-        write(&dir.path().join(name), sample(), choice, Version::V2).map(|(totals, _)| totals.events)
+        write(&dir.path().join(name), sample(), choice, Version::V2)
+            .map(|(totals, _)| totals.events)
     };
-    assert_eq!(count("a", &Choice { events: vec!["ftrace:*".into()], ..Choice::default() }).unwrap(), 4);
-    assert_eq!(count("b", &Choice { since: Some(200), until: Some(400), ..Choice::default() }).unwrap(), 3);
+    assert_eq!(
+        count("a", &Choice { events: vec!["ftrace:*".into()], ..Choice::default() }).unwrap(),
+        4
+    );
+    assert_eq!(
+        count("b", &Choice { since: Some(200), until: Some(400), ..Choice::default() }).unwrap(),
+        3
+    );
     assert_eq!(count("c", &Choice { cpus: vec![0], ..Choice::default() }).unwrap(), 0);
     assert!(count("a", &Choice::default()).is_err(), "it is there already");
 }
 
 /// Returns the JSON lines of these arrays with the kernel's log last, and the faults.
-fn lines(tracing: Tracing, choice: &Choice, selection: &Selection, records: &[LogLine]) -> (Vec<Value>, Vec<String>) {
+fn lines(
+    tracing: Tracing,
+    choice: &Choice,
+    selection: &Selection,
+    records: &[LogLine],
+) -> (Vec<Value>, Vec<String>) {
     let tracing = Arc::new(tracing);
-    let mut traces: Vec<Trace> = (0..2).map(|array| traced(&tracing, array, choice, Form::Lines)).collect();
+    let mut traces: Vec<Trace> =
+        (0..2).map(|array| traced(&tracing, array, choice, Form::Lines)).collect();
     let offset = Some(10_000_000_000);
     traces.push(
-        log::trace(Path::new("vmcore"), records.to_vec(), Relation::Ahead(1_000_000_000), choice, offset).unwrap(),
+        log::trace(
+            Path::new("vmcore"),
+            records.to_vec(),
+            Relation::Ahead(1_000_000_000),
+            choice,
+            offset,
+        )
+        .unwrap(),
     );
     let (mut out, mut faults) = (Vec::new(), Vec::new());
-    lastwords_formats::json::write(&traces, selection, &mut out, &unwatched, &mut |note| match note {
-        Note::Fault(fault) => faults.push(fault.to_string()),
-        Note::Read(..) => {}
-        Note::Loss(..) | Note::Remark(_) => panic!("the account reports losses"),
-    })
+    lastwords_formats::json::write(
+        &traces,
+        selection,
+        &mut out,
+        &unwatched,
+        &mut |note| match note {
+            Note::Fault(fault) => faults.push(fault.to_string()),
+            Note::Read(..) => {}
+            Note::Loss(..) | Note::Remark(_) => panic!("the account reports losses"),
+        },
+    )
     .unwrap();
     let text = String::from_utf8(out).unwrap();
     (text.lines().map(|line| serde_json::from_str(line).unwrap()).collect(), faults)
@@ -148,9 +200,16 @@ fn lines_of_two_arrays_and_the_log_in_order() {
     let names: Vec<_> = heads.iter().map(|head| (&head["name"], &head["losses"])).collect();
     assert_eq!(
         names,
-        [(&json!("ftrace"), &json!(true)), (&json!("extra"), &json!(false)), (&json!("kernel log"), &json!(false))]
+        [
+            (&json!("ftrace"), &json!(true)),
+            (&json!("extra"), &json!(false)),
+            (&json!("kernel log"), &json!(false))
+        ]
     );
-    assert_eq!((&heads[0]["env"]["dropped_events"], &heads[0]["env"]["trace_clock"]), (&json!(4), &json!("local")));
+    assert_eq!(
+        (&heads[0]["env"]["dropped_events"], &heads[0]["env"]["trace_clock"]),
+        (&json!(4), &json!("local"))
+    );
     assert_eq!(
         lines[1],
         json!({"time": "1970-01-01T00:00:11.000000500Z", "ticks": 1_000_000_500u64, "trace": 0, "stream": 0, "cpu": 0,
@@ -165,8 +224,10 @@ fn lines_of_two_arrays_and_the_log_in_order() {
         "channel": "kernel log", "event": "kernel:log", "fields": {"level": 4, "facility": 0, "text": "a \"warning\""}});
     assert_eq!(lines[3], log);
     // At equal times, events of the lower CPU come first, as in the kernel's text.
-    let last: Vec<_> =
-        lines[4..7].iter().map(|line| (&line["cpu"], &line["context"]["pid"], &line["context"]["lost"])).collect();
+    let last: Vec<_> = lines[4..7]
+        .iter()
+        .map(|line| (&line["cpu"], &line["context"]["pid"], &line["context"]["lost"]))
+        .collect();
     let [zero, one, four] = [0, 1, 4].map(Value::from);
     assert_eq!(last, [(&zero, &zero, &four), (&zero, &json!(9), &zero), (&one, &json!(7), &zero)]);
     assert_eq!((&lines[7]["fields"]["text"], lines.len()), (&json!("two\nlines"), 8));
@@ -183,7 +244,10 @@ fn fields_of_each_kind() {
     let (lines, faults) = lines(made, &Choice::default(), &Selection::default(), &[]);
     let fields = json!({"comm": "ab", "name": "me", "list": [5, 6], "ok": true, "mac": "090807", "low": -2,
         "pair": [1, 2], "page": u64::MAX});
-    assert_eq!((lines[1]["event"].as_str(), &lines[1]["fields"], faults.len()), (Some("test:sample"), &fields, 0));
+    assert_eq!(
+        (lines[1]["event"].as_str(), &lines[1]["fields"], faults.len()),
+        (Some("test:sample"), &fields, 0)
+    );
 }
 
 #[test]
@@ -196,11 +260,22 @@ fn json_lines_of_a_selection() {
     let last = of(&only, &Selection { last: Some(2), ..Selection::default() });
     // The log is not counted; it begins at the first event.
     let pids: Vec<_> = last[1..].iter().map(|line| &line["context"]["pid"]).collect();
-    assert_eq!((pids, &last[3]["event"]), (vec![&json!(9), &json!(7), &Value::Null], &json!("kernel:log")));
+    assert_eq!(
+        (pids, &last[3]["event"]),
+        (vec![&json!(9), &json!(7), &Value::Null], &json!("kernel:log"))
+    );
     // The selection does not apply to these traces, because they are marked as selected already.
-    let others = Selection { events: vec!["none".into()], cpus: vec![7], until: Some(0), ..Selection::default() };
+    let others = Selection {
+        events: vec!["none".into()],
+        cpus: vec![7],
+        until: Some(0),
+        ..Selection::default()
+    };
     assert_eq!(of(&Choice { cpus: vec![0], ..Choice::default() }, &others).len(), 6);
-    let early = of(&Choice { until: Some(2_500_000_000), since: Some(1_000_000_000), ..Choice::default() }, &others);
+    let early = of(
+        &Choice { until: Some(2_500_000_000), since: Some(1_000_000_000), ..Choice::default() },
+        &others,
+    );
     assert_eq!((early.len(), &early[2]["event"]), (3, &json!("ftrace:unknown")));
 }
 
@@ -212,24 +287,39 @@ fn faults_of_a_page_are_reported() {
     cut[second..second + 4].copy_from_slice(&9999u32.to_le_bytes());
     // An event without its last field.
     let short = payload(crate::samples::WAKE, 0, 0, 7, b"init\0\0\0\0");
-    let pages = vec![cut, page(&[(300, short), (310, wake(9))], None), page(&[(50, wake(7))], None)];
-    let made = || tracing(ring(vec![pages.clone()], Stats::default()), ring(Vec::new(), Stats::default()));
+    let pages =
+        vec![cut, page(&[(300, short), (310, wake(9))], None), page(&[(50, wake(7))], None)];
+    let made =
+        || tracing(ring(vec![pages.clone()], Stats::default()), ring(Vec::new(), Stats::default()));
     let (lines, faults) = lines(made(), &Choice::default(), &Selection::default(), &[]);
-    let events: Vec<_> =
-        lines[1..].iter().map(|line| (line["ticks"].as_u64().unwrap(), line["event"].as_str().unwrap())).collect();
+    let events: Vec<_> = lines[1..]
+        .iter()
+        .map(|line| (line["ticks"].as_u64().unwrap(), line["event"].as_str().unwrap()))
+        .collect();
     // A time that goes back is not changed.
-    assert_eq!(events, [(100, "sched:wake"), (300, "ftrace:unknown"), (310, "sched:wake"), (50, "sched:wake")]);
+    assert_eq!(
+        events,
+        [(100, "sched:wake"), (300, "ftrace:unknown"), (310, "sched:wake"), (50, "sched:wake")]
+    );
     assert_eq!(faults.len(), 2, "{faults:?}");
-    assert!(faults[0].starts_with("cpu-0, packet 0: offset 44: 9995") && faults[0].ends_with("is lost"), "{faults:?}");
     assert!(
-        faults[1].starts_with("cpu-0, packet 1: events kept as bytes, because their fields lie outside the event: 1"),
+        faults[0].starts_with("cpu-0, packet 0: offset 44: 9995") && faults[0].ends_with("is lost"),
+        "{faults:?}"
+    );
+    assert!(
+        faults[1].starts_with(
+            "cpu-0, packet 1: events kept as bytes, because their fields lie outside the event: 1"
+        ),
         "{faults:?}"
     );
     let dir = tempfile::tempdir().unwrap();
-    let (totals, faults) = write(&dir.path().join("trace"), made(), &Choice::default(), Version::V1_8).unwrap();
+    let (totals, faults) =
+        write(&dir.path().join("trace"), made(), &Choice::default(), Version::V1_8).unwrap();
     assert_eq!((totals.events, totals.packets, totals.faults), (4, 3, 3));
     assert!(
-        faults[2].contains("events moved to the time of the preceding event, because theirs is earlier: 1"),
+        faults[2].contains(
+            "events moved to the time of the preceding event, because theirs is earlier: 1"
+        ),
         "{faults:?}"
     );
     let (out, err) = printed(&dir.path().join("trace"));
@@ -242,7 +332,8 @@ fn sub_buffers_that_are_missing_are_told() {
     let pages = vec![page(&[(100, wake(7))], None), Vec::new(), page(&[(300, wake(9))], None)];
     let made = tracing(ring(vec![pages], Stats::default()), ring(Vec::new(), Stats::default()));
     let dir = tempfile::tempdir().unwrap();
-    let (totals, _) = write(&dir.path().join("trace"), made, &Choice::default(), Version::V1_8).unwrap();
+    let (totals, _) =
+        write(&dir.path().join("trace"), made, &Choice::default(), Version::V1_8).unwrap();
     assert_eq!((totals.events, totals.packets), (2, 2));
     let (out, err) = printed(&dir.path().join("trace"));
     assert_eq!(out.lines().count(), 2);

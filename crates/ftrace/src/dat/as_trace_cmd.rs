@@ -13,7 +13,8 @@ use crate::text::{Options, write_trace};
 /// Returns the output of `trace-cmd report` for a file.
 fn by_trace_cmd(path: &Path) -> String {
     let shown = Command::new("trace-cmd").args(["report", "-i"]).arg(path).output();
-    String::from_utf8_lossy(&shown.expect("trace-cmd is needed: cargo xtask setup").stdout).into_owned()
+    String::from_utf8_lossy(&shown.expect("trace-cmd is needed: cargo xtask setup").stdout)
+        .into_owned()
 }
 
 /// Returns the text that this library prints for the first array of a file.
@@ -51,7 +52,8 @@ const WAKING: u16 = 313;
 fn scheduling(seed: u64) -> Tracing {
     let mut state = seed;
     let mut random = |below: u32| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) as u32 % below
     };
     let name = |number: u32| format!("{:\0<16}", format!("task {number}")).into_bytes();
@@ -78,8 +80,12 @@ fn scheduling(seed: u64) -> Tracing {
     }
     let mut machine = machine(payloads);
     let pair = ["char comm[16]:8:16:0", "pid_t pid:24:4:1"];
-    let pairs =
-        ["char prev_comm[16]:8:16:0", "pid_t prev_pid:24:4:1", "char next_comm[16]:28:16:0", "pid_t next_pid:44:4:1"];
+    let pairs = [
+        "char prev_comm[16]:8:16:0",
+        "pid_t prev_pid:24:4:1",
+        "char next_comm[16]:28:16:0",
+        "pid_t next_pid:44:4:1",
+    ];
     let print = "\"comm=%s pid=%d\", REC->comm, REC->pid";
     let switch = "\"prev_comm=%s prev_pid=%d ==> next_comm=%s next_pid=%d\", REC->prev_comm, REC->prev_pid, REC->next_comm, REC->next_pid";
     machine.formats.extend([
@@ -120,10 +126,14 @@ fn names_are_learned_from_the_scheduler() {
         }
         // A kernel's memory has the names that the kernel knows.
         let mut out = Vec::new();
-        write_trace(&mut out, &machine, 0, &Options { no_header: true, ..Options::default() }).unwrap();
+        write_trace(&mut out, &machine, 0, &Options { no_header: true, ..Options::default() })
+            .unwrap();
         let kept = heads(std::str::from_utf8(&out).unwrap());
         let named = ["<idle>-0", "worker-7", "a long name here-9"];
-        assert!(kept.iter().all(|head| head.starts_with("<...>-") || named.contains(&head.as_str())), "{kept:?}");
+        assert!(
+            kept.iter().all(|head| head.starts_with("<...>-") || named.contains(&head.as_str())),
+            "{kept:?}"
+        );
     }
 }
 
@@ -135,14 +145,17 @@ fn entry(function: u64, depth: u32) -> Vec<u8> {
 }
 
 fn exit(function: u64, depth: u32, duration: u64) -> Vec<u8> {
-    let rest = [&words(&[function])[..], &depth.to_le_bytes(), &[0; 4], &words(&[1000, 1000 + duration])].concat();
+    let rest =
+        [&words(&[function])[..], &depth.to_le_bytes(), &[0; 4], &words(&[1000, 1000 + duration])]
+            .concat();
     payload(EXIT, 0, 0, 7, &rest)
 }
 
 /// Returns from functions have a duration, whether or not the file has the function's entry.
 #[test]
 fn functions_that_return_have_durations() {
-    let mut payloads = vec![exit(WORK, 2, 5_249_123), exit(START, 1, 1_233_567), entry(START, 0), entry(WORK, 1)];
+    let mut payloads =
+        vec![exit(WORK, 2, 5_249_123), exit(START, 1, 1_233_567), entry(START, 0), entry(WORK, 1)];
     payloads.extend([exit(WORK, 1, 999), exit(START, 0, 12_456), entry(WORK, 3), wake(7)]);
     for digits in 0..19 {
         let power = 10u64.pow(digits);
@@ -177,12 +190,16 @@ fn functions_that_return_have_durations() {
 #[test]
 fn headers_count_the_events_of_their_buffer() {
     let stats = |entries, overrun| Stats { entries, overrun, ..Stats::default() };
-    let pages = |count: u64| vec![page(&(0..count).map(|at| (1_000_000 + at, wake(7))).collect::<Vec<_>>(), None)];
-    let machine = tracing(ring(vec![pages(7), pages(7)], stats(7, 2)), ring(vec![pages(3)], stats(3, 50)));
+    let pages = |count: u64| {
+        vec![page(&(0..count).map(|at| (1_000_000 + at, wake(7))).collect::<Vec<_>>(), None)]
+    };
+    let machine =
+        tracing(ring(vec![pages(7), pages(7)], stats(7, 2)), ring(vec![pages(3)], stats(3, 50)));
     let folder = tempfile::tempdir().unwrap();
     for version in [6, 7] {
         let path = folder.path().join(version.to_string());
-        write(&path, &machine, &WriteOptions { version: Some(version), ..WriteOptions::default() }).unwrap();
+        write(&path, &machine, &WriteOptions { version: Some(version), ..WriteOptions::default() })
+            .unwrap();
         let read = open(&path).unwrap();
         for (array, counts) in [(0, "14/18 "), (1, "3/53 ")] {
             let mut out = Vec::new();
@@ -193,12 +210,17 @@ fn headers_count_the_events_of_their_buffer() {
                 "version {version}: {text}"
             );
         }
-        // These are the counters of a ring that trace-cmd has drained and into which one event was written afterwards.
+        // These are the counters of a ring that trace-cmd has drained and into which one event was
+        // written afterwards.
         let mut bytes = std::fs::read(&path).unwrap();
-        for (ours, drained) in
-            [("entries: 7\n", "entries: 1\n"), ("read events: 0\n", "read events: 7\n"), ("lastwords ", "trace-cmd ")]
-        {
-            while let Some(at) = bytes.windows(ours.len()).position(|window| window == ours.as_bytes()) {
+        for (ours, drained) in [
+            ("entries: 7\n", "entries: 1\n"),
+            ("read events: 0\n", "read events: 7\n"),
+            ("lastwords ", "trace-cmd "),
+        ] {
+            while let Some(at) =
+                bytes.windows(ours.len()).position(|window| window == ours.as_bytes())
+            {
                 bytes[at..at + ours.len()].copy_from_slice(drained.as_bytes());
             }
         }
@@ -208,31 +230,41 @@ fn headers_count_the_events_of_their_buffer() {
     }
 }
 
-/// Writes a file of the machine with these options in place of the option that holds the machine's name.
+/// Writes a file of the machine with these options in place of the option that holds the machine's
+/// name.
 fn file_with(
     folder: &tempfile::TempDir,
     machine: &Tracing,
     version: u8,
     options: &[(u16, Vec<u8>)],
 ) -> std::path::PathBuf {
-    let one = |(id, data): &(u16, Vec<u8>)| [&id.to_le_bytes()[..], &(data.len() as u32).to_le_bytes(), data].concat();
+    let one = |(id, data): &(u16, Vec<u8>)| {
+        [&id.to_le_bytes()[..], &(data.len() as u32).to_le_bytes(), data].concat()
+    };
     let all: Vec<u8> = options.iter().flat_map(one).collect();
     // The name's option has its id and length before the name and a NUL after it.
     let machine = Tracing { uname: "u".repeat(all.len() - 7), ..machine.clone() };
     let path = folder.path().join("trace.dat");
     let _ = std::fs::remove_file(&path);
-    write(&path, &machine, &WriteOptions { version: Some(version), ..WriteOptions::default() }).unwrap();
+    write(&path, &machine, &WriteOptions { version: Some(version), ..WriteOptions::default() })
+        .unwrap();
     let mut bytes = std::fs::read(&path).unwrap();
-    let at = bytes.windows(all.len() - 7).position(|window| window == machine.uname.as_bytes()).unwrap() - 6;
+    let at =
+        bytes.windows(all.len() - 7).position(|window| window == machine.uname.as_bytes()).unwrap()
+            - 6;
     bytes[at..at + all.len()].copy_from_slice(&all);
     std::fs::write(&path, bytes).unwrap();
     path
 }
 
-/// Returns a TIME_SHIFT option for one CPU: the time, offset, factor and number of fraction bits of each sample.
+/// Returns a TIME_SHIFT option for one CPU: the time, offset, factor and number of fraction bits of
+/// each sample.
 fn shift(flags: u32, samples: &[[i64; 4]]) -> (u16, Vec<u8>) {
-    let mut out = [&7u64.to_le_bytes()[..], &[flags, 1, samples.len() as u32].map(u32::to_le_bytes).concat()].concat();
-    (0..4).for_each(|part| samples.iter().for_each(|sample| out.extend(sample[part].to_le_bytes())));
+    let mut out =
+        [&7u64.to_le_bytes()[..], &[flags, 1, samples.len() as u32].map(u32::to_le_bytes).concat()]
+            .concat();
+    (0..4)
+        .for_each(|part| samples.iter().for_each(|sample| out.extend(sample[part].to_le_bytes())));
     (super::id::TIME_SHIFT, out)
 }
 
@@ -261,7 +293,11 @@ fn times_are_corrected() {
         ("line", vec![shift(1, &line)], true),
         ("scaled steps", vec![shift(0, &steps)], true),
         ("counter", vec![nanoseconds(0x5555_5555, 32)], true),
-        ("all", vec![shift(1, &line), nanoseconds(1_500_000_000, 30), (OFFSET, b"-1234567\0".to_vec())], true),
+        (
+            "all",
+            vec![shift(1, &line), nanoseconds(1_500_000_000, 30), (OFFSET, b"-1234567\0".to_vec())],
+            true,
+        ),
         ("offset", vec![(OFFSET, b"0x123456789\0".to_vec())], true),
         ("back", vec![shift(0, &back)], false),
     ];
@@ -273,9 +309,14 @@ fn times_are_corrected() {
             machine.arrays[0].clock = super::clock(if has_counter { "x86-tsc" } else { "local" });
             let path = file_with(&folder, &machine, version, options);
             let times = |text: &str| -> Vec<String> {
-                text.lines().filter_map(|line| Some(line.split_once(": ")?.0.rsplit_once(' ')?.1.to_owned())).collect()
+                text.lines()
+                    .filter_map(|line| {
+                        Some(line.split_once(": ")?.0.rsplit_once(' ')?.1.to_owned())
+                    })
+                    .collect()
             };
-            let (ours, theirs) = (times(&by_us(&path, &Options::default())), times(&by_trace_cmd(&path)));
+            let (ours, theirs) =
+                (times(&by_us(&path, &Options::default())), times(&by_trace_cmd(&path)));
             assert_eq!(ours.len(), 60, "{name}");
             assert_eq!(ours == theirs, *is_exact, "{name}, version {version}: {ours:?} {theirs:?}");
             let notes = open(&path).unwrap().arrays[0].live.checked().notes;
@@ -284,16 +325,21 @@ fn times_are_corrected() {
     }
 }
 
-/// A file whose head is written around the sub-buffers of one CPU, or before all, reads as the file that is written at once.
+/// A file whose head is written around the sub-buffers of one CPU, or before all, reads as the file
+/// that is written at once.
 #[test]
 fn a_head_around_sub_buffers_is_read_as_a_whole_file() {
     use std::os::unix::fs::FileExt as _;
     let lane = |begin: u64| {
-        let events: Vec<_> = (begin..).step_by(1500).map(|time| (time, wake(7))).take(600).collect();
+        let events: Vec<_> =
+            (begin..).step_by(1500).map(|time| (time, wake(7))).take(600).collect();
         events.chunks(40).map(|events| page(events, None)).collect::<Vec<_>>()
     };
     let stats = Stats { entries: 600, ..Stats::default() };
-    let mut machine = tracing(ring(vec![lane(1_000_000), lane(1_000_700)], stats), ring(Vec::new(), Stats::default()));
+    let mut machine = tracing(
+        ring(vec![lane(1_000_000), lane(1_000_700)], stats),
+        ring(Vec::new(), Stats::default()),
+    );
     machine.arrays.truncate(1);
     let folder = tempfile::tempdir().unwrap();
     for version in [6, 7] {
@@ -322,7 +368,8 @@ fn a_head_around_sub_buffers_is_read_as_a_whole_file() {
                 let tight = Some(InPlace { offset: 4096, ..place });
                 assert_eq!(write_head(&out, &path, &machine, &options, tight).unwrap(), None);
             }
-            let data = write_head(&out, &path, &machine, &options, in_place).unwrap().expect("it fits");
+            let data =
+                write_head(&out, &path, &machine, &options, in_place).unwrap().expect("it fits");
             assert_eq!(data.iter().map(|data| data.lane).collect::<Vec<_>>(), [0, 1]);
             for data in data.iter().filter(|data| Some(data.lane) != kept) {
                 assert!(data.size == 15 * 4096 && data.offset % 4096 == 0, "{data:?}");

@@ -8,8 +8,8 @@ use super::reader::Source;
 
 /// Most chunks of a CPU's data.
 const MOST: u32 = 1 << 24;
-/// Limits for the uncompressed size of one chunk: this many sub-buffers, or this many bytes if that is more. trace-cmd
-/// makes chunks of ten sub-buffers.
+/// Limits for the uncompressed size of one chunk: this many sub-buffers, or this many bytes if that
+/// is more. trace-cmd makes chunks of ten sub-buffers.
 const LARGEST: u32 = 16;
 const LARGEST_OF_ANY: u32 = 1 << 20;
 
@@ -50,9 +50,15 @@ pub(super) struct Unpacker {
 }
 
 impl Unpacker {
-    /// Uncompresses `raw` and replaces the content of `out` by the result. Returns `None` if `raw` is damaged or does
-    /// not expand to exactly `size` bytes.
-    pub(super) fn unpack(&mut self, algorithm: Algorithm, raw: &[u8], size: usize, out: &mut Vec<u8>) -> Option<()> {
+    /// Uncompresses `raw` and replaces the content of `out` by the result. Returns `None` if `raw`
+    /// is damaged or does not expand to exactly `size` bytes.
+    pub(super) fn unpack(
+        &mut self,
+        algorithm: Algorithm,
+        raw: &[u8],
+        size: usize,
+        out: &mut Vec<u8>,
+    ) -> Option<()> {
         out.clear();
         match algorithm {
             Algorithm::None => out.extend_from_slice(raw),
@@ -65,7 +71,10 @@ impl Unpacker {
                 zstd.decompress_to_buffer(raw, out).ok()?;
             }
             Algorithm::Zlib => {
-                flate2::read::ZlibDecoder::new(raw).take((size as u64).saturating_add(1)).read_to_end(out).ok()?;
+                flate2::read::ZlibDecoder::new(raw)
+                    .take((size as u64).saturating_add(1))
+                    .read_to_end(out)
+                    .ok()?;
             }
         }
         (out.len() == size).then_some(())
@@ -88,8 +97,9 @@ pub(super) struct Chunks {
 }
 
 impl Chunks {
-    /// Reads the list of chunks at `offset .. offset + size`. Returns the chunks before the first invalid one, and the
-    /// error of that one. `trace-cmd extract` does not include the four bytes of the chunk count in `size`.
+    /// Reads the list of chunks at `offset .. offset + size`. Returns the chunks before the first
+    /// invalid one, and the error of that one. `trace-cmd extract` does not include the four bytes
+    /// of the chunk count in `size`.
     pub(super) fn read(
         source: &Source,
         algorithm: Algorithm,
@@ -98,7 +108,8 @@ impl Chunks {
     ) -> (Self, Option<Error>) {
         let mut chunks = Self::default();
         let largest = page_size.saturating_mul(LARGEST).max(LARGEST_OF_ANY);
-        let wrong = if size < 4 { Ok(()) } else { chunks.list(source, algorithm, largest, (offset, size)) };
+        let wrong =
+            if size < 4 { Ok(()) } else { chunks.list(source, algorithm, largest, (offset, size)) };
         (chunks, wrong.err())
     }
 
@@ -119,7 +130,10 @@ impl Chunks {
         for _ in 0..count {
             let [compressed, size] = at.two_u32()?;
             if size > largest || at.offset.saturating_add(u64::from(compressed)) > end {
-                return Err(at.unexpected(u64::from(compressed), "a compressed piece that ends within its data"));
+                return Err(at.unexpected(
+                    u64::from(compressed),
+                    "a compressed piece that ends within its data",
+                ));
             }
             if u64::from(size) > u64::from(compressed).saturating_mul(algorithm.most()) {
                 let expected = format!("at most what {compressed} compressed bytes can be");

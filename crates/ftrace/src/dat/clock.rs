@@ -1,5 +1,5 @@
-//! The clock options of a file: TIME_SHIFT, TSC2NSEC and OFFSET. `timestamp_calc` of trace-cmd (`trace-input.c`)
-//! applies them to every time in this order.
+//! The clock options of a file: TIME_SHIFT, TSC2NSEC and OFFSET. `timestamp_calc` of trace-cmd
+//! (`trace-input.c`) applies them to every time in this order.
 
 use lastwords_bytes::{Error, Reader};
 
@@ -40,11 +40,13 @@ impl Correction {
 
     /// Reads the option OFFSET: a number as text.
     pub(super) fn add_offset(&mut self, text: &str) {
-        let (digits, radix) = text.trim().strip_prefix("0x").map_or((text.trim(), 10), |digits| (digits, 16));
+        let (digits, radix) =
+            text.trim().strip_prefix("0x").map_or((text.trim(), 10), |digits| (digits, 16));
         self.offset = self.offset.wrapping_add(i64::from_str_radix(digits, radix).unwrap_or(0));
     }
 
-    /// Reads the option TSC2NSEC: factor, shift, and an offset that trace-cmd does not use for times.
+    /// Reads the option TSC2NSEC: factor, shift, and an offset that trace-cmd does not use for
+    /// times.
     pub(super) fn read_nanoseconds(&mut self, from: &mut Reader<'_>) -> Result<(), Error> {
         let (factor, shift) = (from.u32()?, from.u32()?);
         from.u64()?;
@@ -55,8 +57,9 @@ impl Correction {
         Ok(())
     }
 
-    /// Reads the option TIME_SHIFT: the id of the other trace, flags and the number of CPUs; for each CPU the number of
-    /// samples, their times, offsets and factors; then, in newer files, the number of fraction bits of each factor.
+    /// Reads the option TIME_SHIFT: the id of the other trace, flags and the number of CPUs; for
+    /// each CPU the number of samples, their times, offsets and factors; then, in newer files, the
+    /// number of fraction bits of each factor.
     pub(super) fn read_shift(&mut self, from: &mut Reader<'_>) -> Result<(), Error> {
         from.u64()?;
         let flags = from.u32()?;
@@ -68,8 +71,11 @@ impl Correction {
                 return Err(from.unexpected(count as u64, "samples that fit into the option"));
             }
             let mut samples = vec![Sample::default(); count];
-            let parts: [fn(&mut Sample) -> &mut i64; 3] =
-                [|sample| &mut sample.time, |sample| &mut sample.offset, |sample| &mut sample.scaling];
+            let parts: [fn(&mut Sample) -> &mut i64; 3] = [
+                |sample| &mut sample.time,
+                |sample| &mut sample.offset,
+                |sample| &mut sample.scaling,
+            ];
             for part in parts {
                 for sample in &mut samples {
                     *part(sample) = from.u64()?.cast_signed();
@@ -81,7 +87,8 @@ impl Correction {
             for sample in all.iter_mut().flatten() {
                 sample.fraction = from.u64()?.cast_signed();
                 if !(0..64).contains(&sample.fraction) {
-                    return Err(from.unexpected(sample.fraction.cast_unsigned(), "at most 63 fraction bits"));
+                    return Err(from
+                        .unexpected(sample.fraction.cast_unsigned(), "at most 63 fraction bits"));
                 }
             }
         }
@@ -109,12 +116,16 @@ impl Correction {
         if let [only] = samples {
             return time.wrapping_add_signed(only.offset);
         }
-        // The first sample of the pair around the time is used; at the ends, the first or the last pair.
+        // The first sample of the pair around the time is used; at the ends, the first or the last
+        // pair.
         let behind = samples.partition_point(|sample| sample.time.cast_unsigned() <= time);
         let first = behind.saturating_sub(1).min(samples.len().saturating_sub(2));
-        let Some((min, max)) = samples.get(first).zip(samples.get(first.saturating_add(1))) else { return time };
+        let Some((min, max)) = samples.get(first).zip(samples.get(first.saturating_add(1))) else {
+            return time;
+        };
         let offset = if self.interpolates { between(min, max, time) } else { min.offset };
-        scaled(time, min.scaling.cast_unsigned(), u32::try_from(min.fraction).unwrap_or(0)).wrapping_add_signed(offset)
+        scaled(time, min.scaling.cast_unsigned(), u32::try_from(min.fraction).unwrap_or(0))
+            .wrapping_add_signed(offset)
     }
 }
 
@@ -130,7 +141,9 @@ fn between(min: &Sample, max: &Sample, time: u64) -> i64 {
     let [from, to] = [min, max].map(|sample| (i128::from(sample.time), i128::from(sample.offset)));
     // Each difference has at most 65 bits. trace-cmd computes the product in 64 bits.
     let delta = to.0.wrapping_sub(from.0);
-    let product = i128::from(time.cast_signed()).wrapping_sub(from.0).saturating_mul(to.1.wrapping_sub(from.1));
+    let product = i128::from(time.cast_signed())
+        .wrapping_sub(from.0)
+        .saturating_mul(to.1.wrapping_sub(from.1));
     let rounded = product.saturating_add(delta / 2).checked_div(delta).unwrap_or(0);
     let offset = from.1.wrapping_add(rounded);
     i64::try_from(offset).unwrap_or(if offset < 0 { i64::MIN } else { i64::MAX })

@@ -85,7 +85,10 @@ impl Machine {
         }
         let text = sized(from)?;
         self.header_page = format_file::parse_header_page(&text);
-        let size = text.lines().find(|l| l.contains(" data;")).and_then(|l| l.split("size:").nth(1)?.split(';').next());
+        let size = text
+            .lines()
+            .find(|l| l.contains(" data;"))
+            .and_then(|l| l.split("size:").nth(1)?.split(';').next());
         self.data_size = size.and_then(|s| s.trim().parse().ok()).unwrap_or(0);
         string(from)?;
         sized(from).map(drop)
@@ -96,9 +99,11 @@ impl Machine {
             Some(format) => {
                 self.formats.insert(format.id, format);
             }
-            None => {
-                self.lose(Cause::Damaged, None, format!("system {system}: a format that cannot be read: {:.60?}", text))
-            }
+            None => self.lose(
+                Cause::Damaged,
+                None,
+                format!("system {system}: a format that cannot be read: {:.60?}", text),
+            ),
         }
     }
 
@@ -172,7 +177,11 @@ impl Machine {
         let bytes = bytes.strip_suffix(b"\0").unwrap_or(bytes);
         let zeros = bytes.iter().filter(|byte| **byte == 0).count();
         if zeros > 0 {
-            self.lose(Cause::Missing, Some(zeros as u64), format!("{what}: {zeros} bytes read as zero"));
+            self.lose(
+                Cause::Missing,
+                Some(zeros as u64),
+                format!("{what}: {zeros} bytes read as zero"),
+            );
         }
         text(bytes)
     }

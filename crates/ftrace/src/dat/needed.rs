@@ -1,7 +1,9 @@
-//! The symbols that the events of a file need. A kernel's whole table has several MiB, and most files need some hundred symbols of it.
+//! The symbols that the events of a file need. A kernel's whole table has several MiB, and most
+//! files need some hundred symbols of it.
 //!
-//! A symbol is needed if an address in the recorded sub-buffers may be in it: a number at any offset whose nearest symbol below it this
-//! is. The next symbol is needed too, because readers take it as the end. All symbols of one address are kept.
+//! A symbol is needed if an address in the recorded sub-buffers may be in it: a number at any
+//! offset whose nearest symbol below it this is. The next symbol is needed too, because readers
+//! take it as the end. All symbols of one address are kept.
 
 use std::collections::HashSet;
 
@@ -9,7 +11,8 @@ use crate::{Ring, SymbolRow, Tracing};
 use lastwords_bytes::ByteOrder;
 use lastwords_trace::evidence::Verdict;
 
-/// Most bytes of sub-buffers that are searched. The whole table is a small part of a file with more.
+/// Most bytes of sub-buffers that are searched. The whole table is a small part of a file with
+/// more.
 const MOST: u64 = 256 << 20;
 
 /// Symbols between which the graph of functions shows interrupts.
@@ -42,7 +45,9 @@ impl Addresses {
     }
 
     fn has(&self, address: u64) -> bool {
-        self.all.binary_search(&address).is_ok_and(|position| self.needed.get(position).is_some_and(|needed| *needed))
+        self.all
+            .binary_search(&address)
+            .is_ok_and(|position| self.needed.get(position).is_some_and(|needed| *needed))
     }
 }
 
@@ -50,24 +55,27 @@ impl Addresses {
 pub(super) struct Needed {
     /// Symbols that our readers look among. Per-CPU symbols are no addresses there.
     ours: Addresses,
-    /// Symbols that trace-cmd looks among: neither absolute ones nor arm's marks of code and data (`tep_parse_kallsyms`, trace-cmd's
-    /// `tracecmd_parse_proc_kallsyms`).
+    /// Symbols that trace-cmd looks among: neither absolute ones nor arm's marks of code and data
+    /// (`tep_parse_kallsyms`, trace-cmd's `tracecmd_parse_proc_kallsyms`).
     trace_cmd: Addresses,
-    /// Names in print formats: trace-cmd takes the address of a symbol for a name that is no field (`vmemmap_base`).
+    /// Names in print formats: trace-cmd takes the address of a symbol for a name that is no field
+    /// (`vmemmap_base`).
     names: HashSet<String>,
 }
 
 impl Needed {
-    /// Finds the symbols that the sub-buffers of `rings` need. Returns none if there is too much to search, or a sub-buffer
-    /// cannot be read; then all symbols are needed.
+    /// Finds the symbols that the sub-buffers of `rings` need. Returns none if there is too much to
+    /// search, or a sub-buffer cannot be read; then all symbols are needed.
     pub(super) fn new(tracing: &Tracing, rings: &[&dyn Ring]) -> Option<Self> {
         let cpus = rings.iter().flat_map(|ring| ring.cpus());
-        let sizes = cpus.map(|cpu| (cpu.sub_buffers as u64).saturating_mul(u64::from(cpu.sub_buffer_size)));
+        let sizes =
+            cpus.map(|cpu| (cpu.sub_buffers as u64).saturating_mul(u64::from(cpu.sub_buffer_size)));
         if sizes.fold(0, u64::saturating_add) > MOST {
             return None;
         }
         let mut needed = Self::none(tracing);
-        let Some(lowest) = [&needed.ours, &needed.trace_cmd].iter().filter_map(|of| of.all.first()).min().copied()
+        let Some(lowest) =
+            [&needed.ours, &needed.trace_cmd].iter().filter_map(|of| of.all.first()).min().copied()
         else {
             return Some(needed);
         };
@@ -99,7 +107,8 @@ impl Needed {
         });
         let ours = Addresses::new(if wide.is_empty() { others } else { wide });
         let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
-        let names = tracing.formats.values().flat_map(|format| format.print_format.split(|c| !is_part(c)));
+        let names =
+            tracing.formats.values().flat_map(|format| format.print_format.split(|c| !is_part(c)));
         let names = names.filter(|name| !name.is_empty()).map(str::to_owned).collect();
         Self { ours, trace_cmd: Addresses::new(trace_cmd), names }
     }
@@ -121,7 +130,11 @@ impl Needed {
             }
         } else {
             for word in bytes.windows(4).filter_map(<[u8]>::first_chunk::<4>) {
-                take(u64::from(if is_big { u32::from_be_bytes(*word) } else { u32::from_le_bytes(*word) }));
+                take(u64::from(if is_big {
+                    u32::from_be_bytes(*word)
+                } else {
+                    u32::from_le_bytes(*word)
+                }));
             }
         }
     }
@@ -149,21 +162,26 @@ mod tests {
 
     /// A kernel's table: per-CPU offsets, code with several names for some addresses, and modules.
     fn table(r: &mut Random) -> (String, u64) {
-        let mut text: String = (0..300).map(|n| format!("{:016x} A per_cpu_{n}\n", n * 8)).collect();
+        let mut text: String =
+            (0..300).map(|n| format!("{:016x} A per_cpu_{n}\n", n * 8)).collect();
         let mut address = 0xffff_ffff_8100_0000_u64;
         for n in 0..5000 {
             address += r.below(900);
             let kind = r.pick(&['t', 'T', 'd', 'a', 'W']);
-            text += &format!("{address:016x} {kind} {}symbol_{n}\n", if r.one_in(50) { "$" } else { "" });
+            text += &format!(
+                "{address:016x} {kind} {}symbol_{n}\n",
+                if r.one_in(50) { "$" } else { "" }
+            );
         }
         for n in 0..500 {
-            text += &format!("{:016x} t loaded_{n}\t[module]\n", 0xffff_ffff_c000_0000_u64 + n * 64);
+            text +=
+                &format!("{:016x} t loaded_{n}\t[module]\n", 0xffff_ffff_c000_0000_u64 + n * 64);
         }
         (text, address)
     }
 
-    /// Our readers and one that looks among the symbols as trace-cmd does find the same names, offsets and ends for every number in the
-    /// rings, at any offset.
+    /// Our readers and one that looks among the symbols as trace-cmd does find the same names,
+    /// offsets and ends for every number in the rings, at any offset.
     #[test]
     fn each_number_has_the_symbol_that_it_has_in_the_whole_table() {
         for seed in 0..20 {
@@ -173,7 +191,8 @@ mod tests {
             for _ in 0..60 {
                 let at = 16 + r.below(4000) as usize;
                 let address = 0xffff_ffff_8100_0000 + r.below(end - 0xffff_ffff_8100_0000 + 100);
-                let address = if r.one_in(5) { 0xffff_ffff_c000_0000 + r.below(40_000) } else { address };
+                let address =
+                    if r.one_in(5) { 0xffff_ffff_c000_0000 + r.below(40_000) } else { address };
                 page[at..at + 8].copy_from_slice(&address.to_le_bytes());
             }
             page[..16].copy_from_slice(&[5, 0, 0, 0, 0, 0, 0, 0, 0xf0, 0x0f, 0, 0, 0, 0, 0, 0]);
@@ -210,8 +229,12 @@ mod tests {
 
     /// The names at the address of the nearest symbol, and the address of the next.
     fn nearest<'t>(rows: &[(u64, &'t str)], address: u64) -> Option<(Vec<&'t str>, Option<u64>)> {
-        let below = rows.iter().map(|(symbol, _)| *symbol).filter(|symbol| *symbol <= address).max()?;
+        let below =
+            rows.iter().map(|(symbol, _)| *symbol).filter(|symbol| *symbol <= address).max()?;
         let next = rows.iter().map(|(symbol, _)| *symbol).filter(|symbol| *symbol > address).min();
-        Some((rows.iter().filter(|(symbol, _)| *symbol == below).map(|(_, name)| *name).collect(), next))
+        Some((
+            rows.iter().filter(|(symbol, _)| *symbol == below).map(|(_, name)| *name).collect(),
+            next,
+        ))
     }
 }

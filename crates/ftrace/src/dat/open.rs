@@ -19,15 +19,16 @@ use super::ring::{Data, FileRing};
 use super::sections;
 use lastwords_ctf::{Error, Result};
 
-/// Size limits of a sub-buffer in bytes. The kernel's smallest is a page; the largest is set by `RB_WRITE_MASK`.
+/// Size limits of a sub-buffer in bytes. The kernel's smallest is a page; the largest is set by
+/// `RB_WRITE_MASK`.
 const SMALLEST_PAGE: u32 = 1 << 12;
 const LARGEST_PAGE: u32 = 1 << 20;
 /// Most bytes of a list of clocks.
 const LONGEST_CLOCKS: u64 = 1 << 12;
 /// Clocks that do not count nanoseconds.
 const PLAIN_CLOCKS: [&str; 3] = ["counter", "uptime", "x86-tsc"];
-/// Options with which trace-cmd shows entries of the function graph tracer. A file does not name the tracer that wrote
-/// them.
+/// Options with which trace-cmd shows entries of the function graph tracer. A file does not name
+/// the tracer that wrote them.
 const GRAPH_OPTIONS: [&str; 3] = ["funcgraph-duration", "funcgraph-overhead", "funcgraph-irqs"];
 
 /// Words that follow the descriptions and the number of CPUs in version 6.
@@ -40,7 +41,8 @@ struct FileHeader {
     algorithm: Algorithm,
 }
 
-/// Returns false if the clock of the kernel's tracer with this name counts something else than nanoseconds.
+/// Returns false if the clock of the kernel's tracer with this name counts something else than
+/// nanoseconds.
 #[must_use]
 pub fn counts_nanoseconds(clock: &str) -> bool {
     clock != UNKNOWN && !PLAIN_CLOCKS.contains(&clock)
@@ -58,12 +60,13 @@ pub fn trace_counts_nanoseconds(class: &TraceClass) -> bool {
     !matches!(class.property("trace_clock"), Some(EnvValue::Text(clock)) if !counts_nanoseconds(clock))
 }
 
-/// Opens a trace.dat file of version 6 or 7. Descriptions are read at once; sub-buffers are read when they are asked
-/// for.
+/// Opens a trace.dat file of version 6 or 7. Descriptions are read at once; sub-buffers are read
+/// when they are asked for.
 ///
 /// # Errors
-/// The file cannot be read, is not a trace.dat file, has an unknown version or compression, or ends before its buffers
-/// are described. Positions in errors are offsets in the file. An error is also returned if `budget` is spent.
+/// The file cannot be read, is not a trace.dat file, has an unknown version or compression, or ends
+/// before its buffers are described. Positions in errors are offsets in the file. An error is also
+/// returned if `budget` is spent.
 pub fn open(path: &Path, budget: &Arc<Budget>) -> Result<Tracing> {
     let mut tracing = read(path, budget).map_err(Error::Input)?;
     for gap in &mut tracing.evidence.gaps {
@@ -82,9 +85,10 @@ fn read(path: &Path, budget: &Arc<Budget>) -> std::result::Result<Tracing, Locat
     let (order, word_size) = (at.u8()?, at.u8()?);
     let place = at.offset;
     if order > 1 || !matches!(word_size, 4 | 8) {
-        return Err(source
-            .at(place)
-            .unexpected(u64::from(word_size), "a byte order of 0 or 1, and a word size of 4 or 8"));
+        return Err(source.at(place).unexpected(
+            u64::from(word_size),
+            "a byte order of 0 or 1, and a word size of 4 or 8",
+        ));
     }
     source.order = if order == 0 { ByteOrder::Little } else { ByteOrder::Big };
     let mut at = source.at(place);
@@ -95,8 +99,9 @@ fn read(path: &Path, budget: &Arc<Budget>) -> std::result::Result<Tracing, Locat
         "7" => {
             let name = at.string()?;
             at.string()?;
-            begin.algorithm = Algorithm::parse(&name)
-                .ok_or_else(|| at.unexpected(0, &format!("compression none, zstd or zlib; this is {name:?}")))?;
+            begin.algorithm = Algorithm::parse(&name).ok_or_else(|| {
+                at.unexpected(0, &format!("compression none, zstd or zlib; this is {name:?}"))
+            })?;
             let first = at.u64()?;
             version_7(&source, first, &begin)
         }
@@ -104,7 +109,11 @@ fn read(path: &Path, budget: &Arc<Budget>) -> std::result::Result<Tracing, Locat
     }
 }
 
-fn version_7(source: &Source, first: u64, begin: &FileHeader) -> std::result::Result<Tracing, Located> {
+fn version_7(
+    source: &Source,
+    first: u64,
+    begin: &FileHeader,
+) -> std::result::Result<Tracing, Located> {
     let mut options = FileOptions::default();
     let truncation = sections::options(source, begin.algorithm, first, &mut options)?;
     let mut machine = sections::machine(source, begin.algorithm, &options);
@@ -113,17 +122,30 @@ fn version_7(source: &Source, first: u64, begin: &FileHeader) -> std::result::Re
     }
     let mut arrays = Vec::new();
     for buffer in std::mem::take(&mut options.buffers) {
-        // A copy of the file would have an entry for each of the machine's CPUs, whether or not it has data.
-        source.entries((buffer.cpu_data.len() as u64).max(u64::from(options.cpus.min(MOST_CPUS))))?;
+        // A copy of the file would have an entry for each of the machine's CPUs, whether or not it
+        // has data.
+        source
+            .entries((buffer.cpu_data.len() as u64).max(u64::from(options.cpus.min(MOST_CPUS))))?;
         let is_compressed = sections::header(source, buffer.offset).is_ok_and(|h| h.is_compressed);
         let algorithm = if is_compressed { begin.algorithm } else { Algorithm::None };
         let page_size = if buffer.page_size > 0 { buffer.page_size } else { begin.page_size };
-        arrays.push(array(source, &mut machine, &options, &buffer, page_size, (is_compressed, algorithm)));
+        arrays.push(array(
+            source,
+            &mut machine,
+            &options,
+            &buffer,
+            page_size,
+            (is_compressed, algorithm),
+        ));
     }
     Ok(tracing(source, begin, machine, &options, arrays))
 }
 
-fn version_6(source: &Source, offset: u64, begin: &FileHeader) -> std::result::Result<Tracing, Located> {
+fn version_6(
+    source: &Source,
+    offset: u64,
+    begin: &FileHeader,
+) -> std::result::Result<Tracing, Located> {
     let mut machine = Machine::default();
     let mut options = FileOptions::default();
     // The descriptions follow each other, each with its own lengths.
@@ -151,7 +173,10 @@ fn version_6(source: &Source, offset: u64, begin: &FileHeader) -> std::result::R
         kind = at.bytes(10)?;
     }
     if kind != b"flyrecord\0" {
-        return Err(at.unexpected(0, "the word flyrecord: a file with the text of a latency tracer has no events"));
+        return Err(at.unexpected(
+            0,
+            "the word flyrecord: a file with the text of a latency tracer has no events",
+        ));
     }
     let page_size = if machine.data_size > 0 && begin.page_size == 0 {
         machine.data_size.saturating_add(16)
@@ -172,18 +197,24 @@ fn version_6(source: &Source, offset: u64, begin: &FileHeader) -> std::result::R
             Ok(cpu_data) => cpu_data,
             Err(error) if error.kind == Kind::Budget => return Err(error),
             Err(error) => {
-                machine.lose(Cause::Missing, None, format!("all of instance {}: {error}", buffer.name));
+                machine.lose(
+                    Cause::Missing,
+                    None,
+                    format!("all of instance {}: {error}", buffer.name),
+                );
                 continue;
             }
         };
-        buffer.clock = options.has_clock.then(|| clock_after_table(&mut at)).flatten().unwrap_or_default();
+        buffer.clock =
+            options.has_clock.then(|| clock_after_table(&mut at)).flatten().unwrap_or_default();
         arrays.push(array(source, &mut machine, &options, &buffer, page_size, plain));
     }
     Ok(tracing(source, begin, machine, &options, arrays))
 }
 
-/// Reads the descriptions of a file of version 6, which begin at `offset`. Returns the offset of the number of CPUs behind them.
-/// If their lengths do not lead there, it is found by the word that follows it, and what could not be read is a loss.
+/// Reads the descriptions of a file of version 6, which begin at `offset`. Returns the offset of
+/// the number of CPUs behind them. If their lengths do not lead there, it is found by the word that
+/// follows it, and what could not be read is a loss.
 fn descriptions(
     source: &Source,
     bytes: &[u8],
@@ -192,7 +223,8 @@ fn descriptions(
 ) -> std::result::Result<u64, Located> {
     let mut from = reader(bytes, source.order).based(offset);
     let read = DESCRIPTIONS.iter().try_for_each(|(_, what, read)| {
-        read(machine, &mut from).map_err(|error| (format!("{what}, and what follows: {error}"), error))
+        read(machine, &mut from)
+            .map_err(|error| (format!("{what}, and what follows: {error}"), error))
     });
     let begins = |place: usize, words: &[&[u8]]| {
         let rest = bytes.get(place..).unwrap_or_default();
@@ -203,16 +235,22 @@ fn descriptions(
         Err((_, error)) if error.kind == Kind::Budget => return Err(error),
         Err(wrong) => wrong,
         Ok(()) => {
-            let behind = usize::try_from(end.saturating_sub(offset)).unwrap_or(usize::MAX).saturating_add(4);
+            let behind =
+                usize::try_from(end.saturating_sub(offset)).unwrap_or(usize::MAX).saturating_add(4);
             if begins(behind, &END_OF_DESCRIPTIONS) || begins(behind, &[b"latency  \0"]) {
                 return Ok(end);
             }
             let at = source.at(end.saturating_add(4));
-            let error = at.unexpected(0, "the word options or flyrecord behind the descriptions of the events");
+            let error = at.unexpected(
+                0,
+                "the word options or flyrecord behind the descriptions of the events",
+            );
             (format!("the descriptions of the events: {error}"), error)
         }
     };
-    let Some(behind) = (4..bytes.len()).find(|place| begins(*place, &END_OF_DESCRIPTIONS)) else { return Err(error) };
+    let Some(behind) = (4..bytes.len()).find(|place| begins(*place, &END_OF_DESCRIPTIONS)) else {
+        return Err(error);
+    };
     machine.lose(Cause::Damaged, None, why);
     Ok(offset.saturating_add(behind as u64).saturating_sub(4))
 }
@@ -224,7 +262,10 @@ fn table(at: &mut SourceReader<'_>, cpus: u32) -> std::result::Result<Vec<CpuDat
 }
 
 /// Reads the table of an instance. Some versions put the number of CPUs before it.
-fn instance_table(at: &mut SourceReader<'_>, mut cpus: u32) -> std::result::Result<Vec<CpuData>, Located> {
+fn instance_table(
+    at: &mut SourceReader<'_>,
+    mut cpus: u32,
+) -> std::result::Result<Vec<CpuData>, Located> {
     if at.clone().bytes(10)? == b"flyrecord\0" {
         at.bytes(10)?;
     } else {
@@ -237,7 +278,8 @@ fn instance_table(at: &mut SourceReader<'_>, mut cpus: u32) -> std::result::Resu
     table(at, cpus)
 }
 
-/// Reads the list of clocks that follows a table in version 6. Returns `None` if something else follows.
+/// Reads the list of clocks that follows a table in version 6. Returns `None` if something else
+/// follows.
 fn clock_after_table(at: &mut SourceReader<'_>) -> Option<String> {
     let size = at.u64().ok().filter(|size| (1..=LONGEST_CLOCKS).contains(size))?;
     let text = at.bytes(size).ok()?;
@@ -253,7 +295,9 @@ fn array(
     (is_compressed, algorithm): (bool, Algorithm),
 ) -> Array {
     if !(SMALLEST_PAGE..=LARGEST_PAGE).contains(&page_size) {
-        let note = format!("sub-buffers of {page_size} bytes: the kernel's have {SMALLEST_PAGE} to {LARGEST_PAGE}");
+        let note = format!(
+            "sub-buffers of {page_size} bytes: the kernel's have {SMALLEST_PAGE} to {LARGEST_PAGE}"
+        );
         machine.note(note);
     }
     let page_size = page_size.clamp(SMALLEST_PAGE, LARGEST_PAGE);
@@ -261,12 +305,15 @@ fn array(
     for (cpu, offset, size) in &buffer.cpu_data {
         let mut there = (*size).min(source.length.saturating_sub(*offset));
         if there < *size {
-            let place = format!("CPU {cpu}: the file has {there} of {size} bytes at offset {offset:#x}");
+            let place =
+                format!("CPU {cpu}: the file has {there} of {size} bytes at offset {offset:#x}");
             machine.lose(Cause::Missing, Some(size.saturating_sub(there)), place);
         }
         // The data of the CPUs do not overlap, so all together they cannot be larger than the file.
         if there > source.length.saturating_sub(machine.claimed) {
-            let place = format!("CPU {cpu}: {there} bytes at offset {offset:#x} overlap the data of other CPUs");
+            let place = format!(
+                "CPU {cpu}: {there} bytes at offset {offset:#x} overlap the data of other CPUs"
+            );
             machine.lose(Cause::Damaged, Some(there), place);
             there = 0;
         }
@@ -274,7 +321,11 @@ fn array(
         let chunks = is_compressed.then(|| {
             let (chunks, wrong) = Chunks::read(source, algorithm, page_size, (*offset, there));
             if let Some(error) = wrong {
-                machine.lose(Cause::Damaged, None, format!("CPU {cpu}: its compressed data: {error}"));
+                machine.lose(
+                    Cause::Damaged,
+                    None,
+                    format!("CPU {cpu}: its compressed data: {error}"),
+                );
             }
             chunks
         });
@@ -323,8 +374,8 @@ fn array(
 fn counters(options: &FileOptions, buffer: &Buffer, cpu: u32, bytes: u64) -> Stats {
     let mut stats = buffer.stats.get(&cpu).copied().unwrap_or_default();
     if bytes > 0 && (stats.entries == 0 || stats.read > 0 && !options.is_ours()) {
-        // trace-cmd drained the ring, so the file has the events that the kernel counts as read. The kernel counts
-        // later events as entries, but they are not in the file.
+        // trace-cmd drained the ring, so the file has the events that the kernel counts as read.
+        // The kernel counts later events as entries, but they are not in the file.
         stats.entries = std::mem::take(&mut stats.read);
     }
     stats
@@ -334,7 +385,11 @@ fn counters(options: &FileOptions, buffer: &Buffer, cpu: u32, bytes: u64) -> Sta
 fn set_tracer(options: &FileOptions, arrays: &mut [Array]) {
     if let ([tracer, on @ ..], Some(array)) = (options.tracer.as_slice(), arrays.first_mut())
         && options.is_ours()
-        && options.tracer.iter().flat_map(|word| word.bytes()).all(|b| b.is_ascii_alphanumeric() || b"_-".contains(&b))
+        && options
+            .tracer
+            .iter()
+            .flat_map(|word| word.bytes())
+            .all(|b| b.is_ascii_alphanumeric() || b"_-".contains(&b))
     {
         array.tracer = Some(tracer.clone());
         // Without options, the kernel's defaults are those of the text.
@@ -358,9 +413,14 @@ fn tracing(
     if let Some(missing) = options.missing.as_ref().filter(|_| options.is_ours()) {
         machine.lose(Cause::Missing, None, missing.clone());
     }
-    let highest = arrays.iter().flat_map(|a| a.live.cpus().iter().map(|c| c.cpu.saturating_add(1))).max().unwrap_or(0);
+    let highest = arrays
+        .iter()
+        .flat_map(|a| a.live.cpus().iter().map(|c| c.cpu.saturating_add(1)))
+        .max()
+        .unwrap_or(0);
     let word = |at: usize| options.uname.split_whitespace().nth(at).unwrap_or_default().to_owned();
-    // `uname -a` ends with the name of the operating system; trace-cmd's form ends with the machine.
+    // `uname -a` ends with the name of the operating system; trace-cmd's form ends with the
+    // machine.
     let words = || options.uname.split_whitespace().rev().filter(|w| *w != "GNU/Linux");
     let machine_name = words().next().unwrap_or_default().to_owned();
     if let Some(top) = arrays.iter().position(|a| a.name.is_empty()) {
@@ -375,7 +435,8 @@ fn tracing(
         uname: options.uname.clone(),
         machine: machine_name,
         byte_order: source.order,
-        // The kernel's word size, which may be larger than that of the user space, which the file has.
+        // The kernel's word size, which may be larger than that of the user space, which the file
+        // has.
         word_size: header_page.commit_size,
         page_size: begin.page_size.min(LARGEST_PAGE),
         cpus: if options.cpus > 0 { options.cpus } else { highest },
@@ -406,26 +467,43 @@ mod tests {
     #[test]
     fn a_file_of_ours_names_the_tracer_and_its_options() {
         let of = |tracer: &str, version: u8| {
-            let mut machine = tracing(ring(Vec::new(), Stats::default()), ring(Vec::new(), Stats::default()));
+            let mut machine =
+                tracing(ring(Vec::new(), Stats::default()), ring(Vec::new(), Stats::default()));
             machine.arrays.truncate(1);
             machine.arrays[0].tracer = Some(tracer.to_owned());
-            machine.arrays[0].options = Some(vec!["print-parent".to_owned(), "funcgraph-cpu".to_owned()]);
+            machine.arrays[0].options =
+                Some(vec!["print-parent".to_owned(), "funcgraph-cpu".to_owned()]);
             machine.arrays[0].tracer_options = vec!["funcgraph-cpu".to_owned()];
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join("trace.dat");
             let missing = Some("what a sender kept".to_owned());
-            write(&path, &machine, &WriteOptions { version: Some(version), missing, ..WriteOptions::default() })
-                .unwrap();
+            write(
+                &path,
+                &machine,
+                &WriteOptions { version: Some(version), missing, ..WriteOptions::default() },
+            )
+            .unwrap();
             let read = open(&path, &Arc::default()).unwrap();
-            assert!(read.evidence.gaps.iter().any(|gap| gap.place.contains("a sender kept")), "{:?}", read.evidence);
+            assert!(
+                read.evidence.gaps.iter().any(|gap| gap.place.contains("a sender kept")),
+                "{:?}",
+                read.evidence
+            );
             let array = read.arrays.into_iter().next().unwrap();
             (array.tracer, array.options)
         };
         for version in [6, 7] {
             let options = ["funcgraph-cpu", "print-parent"].map(str::to_owned).to_vec();
-            assert_eq!(of("function_graph", version), (Some("function_graph".to_owned()), Some(options)));
+            assert_eq!(
+                of("function_graph", version),
+                (Some("function_graph".to_owned()), Some(options))
+            );
             assert_eq!(of("nop", version), (Some("nop".to_owned()), None));
-            assert_eq!(of("a\u{1b}[2J", version), (Some("nop".to_owned()), None), "nothing for a terminal to obey");
+            assert_eq!(
+                of("a\u{1b}[2J", version),
+                (Some("nop".to_owned()), None),
+                "nothing for a terminal to obey"
+            );
         }
     }
 }

@@ -55,7 +55,8 @@ pub(super) struct FileOptions {
     pub(super) correction: Correction,
     /// The parts that the file lacks, if the program that wrote it knew of them.
     pub(super) missing: Option<String>,
-    /// The tracer of the first buffer, and the options that are on there. Empty if the file does not name it.
+    /// The tracer of the first buffer, and the options that are on there. Empty if the file does
+    /// not name it.
     pub(super) tracer: Vec<String>,
     /// Errors of options that cannot be read.
     pub(super) faults: Vec<String>,
@@ -64,8 +65,8 @@ pub(super) struct FileOptions {
 }
 
 impl FileOptions {
-    /// Reads the options of a section of version 7. Returns the offset of the next section, or 0 if this is the last
-    /// one.
+    /// Reads the options of a section of version 7. Returns the offset of the next section, or 0 if
+    /// this is the last one.
     pub(super) fn read_section(&mut self, section: &[u8], order: ByteOrder) -> Result<u64, Error> {
         let mut from = reader(section, order);
         while from.left() >= 6 {
@@ -80,25 +81,43 @@ impl FileOptions {
     }
 
     /// Reads an option. An option that cannot be read is recorded as a loss.
-    pub(super) fn read_or_lose(&mut self, id: u16, data: &[u8], order: ByteOrder, has_sections: bool) {
+    pub(super) fn read_or_lose(
+        &mut self,
+        id: u16,
+        data: &[u8],
+        order: ByteOrder,
+        has_sections: bool,
+    ) {
         if let Err(error) = self.read(id, data, order, has_sections) {
             self.faults.push(format!("the option of id {id}: {error}"));
         }
     }
 
     /// Reads an option. Unknown options are skipped.
-    pub(super) fn read(&mut self, id: u16, data: &[u8], order: ByteOrder, has_sections: bool) -> Result<(), Error> {
+    pub(super) fn read(
+        &mut self,
+        id: u16,
+        data: &[u8],
+        order: ByteOrder,
+        has_sections: bool,
+    ) -> Result<(), Error> {
         let mut from = reader(data, order);
-        let text = || String::from_utf8_lossy(data.split(|b| *b == 0).next().unwrap_or_default()).into_owned();
+        let text = || {
+            String::from_utf8_lossy(data.split(|b| *b == 0).next().unwrap_or_default()).into_owned()
+        };
         match id {
             id::TRACE_CLOCK => (self.clocks, self.has_clock) = (text(), true),
-            id::DATE => self.real_time = microseconds(&text()).and_then(|date| date.checked_mul(1000)),
+            id::DATE => {
+                self.real_time = microseconds(&text()).and_then(|date| date.checked_mul(1000))
+            }
             id::VERSION => {
                 let text = text();
                 let (rest, missing) = split_at_mark(&text, MISSING);
                 let (version, tracer) = split_at_mark(rest, TRACER);
                 self.missing = missing.map(str::to_owned);
-                self.tracer = tracer.map(|words| words.split(' ').map(str::to_owned).collect()).unwrap_or_default();
+                self.tracer = tracer
+                    .map(|words| words.split(' ').map(str::to_owned).collect())
+                    .unwrap_or_default();
                 version.clone_into(&mut self.version);
             }
             id::UNAME => self.uname = text(),
@@ -112,13 +131,18 @@ impl FileOptions {
                     Some(name) => name.clone_into(&mut self.stats_of),
                     None => {
                         if let Some((cpu, stats)) = statistics(&text) {
-                            self.stats.entry(self.stats_of.clone()).or_default().entry(cpu).or_insert(stats);
+                            self.stats
+                                .entry(self.stats_of.clone())
+                                .or_default()
+                                .entry(cpu)
+                                .or_insert(stats);
                         }
                     }
                 }
             }
             id::BUFFER => {
-                let mut buffer = Buffer { offset: from.u64()?, name: string(&mut from)?, ..Buffer::default() };
+                let mut buffer =
+                    Buffer { offset: from.u64()?, name: string(&mut from)?, ..Buffer::default() };
                 if has_sections {
                     buffer.clock = string(&mut from)?;
                     buffer.page_size = from.u32()?;
@@ -133,7 +157,9 @@ impl FileOptions {
                 }
                 self.buffers.push(buffer);
             }
-            id::HEADER_INFO..=id::COMMAND_LINES if has_sections => self.sections.push((id, from.u64()?)),
+            id::HEADER_INFO..=id::COMMAND_LINES if has_sections => {
+                self.sections.push((id, from.u64()?))
+            }
             _ => {}
         }
         Ok(())
@@ -144,10 +170,12 @@ impl FileOptions {
         self.version.starts_with("lastwords")
     }
 
-    /// Returns the clock of a buffer: its own clock, or the machine's clock if the buffer has none. trace-cmd writes
-    /// `local` for a buffer whose clock it did not set itself, and then uses the machine's clock.
+    /// Returns the clock of a buffer: its own clock, or the machine's clock if the buffer has none.
+    /// trace-cmd writes `local` for a buffer whose clock it did not set itself, and then uses the
+    /// machine's clock.
     ///
-    /// A time stamp counter has the name that trace-cmd gives it if the file converts its readings to nanoseconds.
+    /// A time stamp counter has the name that trace-cmd gives it if the file converts its readings
+    /// to nanoseconds.
     pub(super) fn clock(&self, buffer: &Buffer) -> String {
         if self.correction.is_in_ns() {
             return "tsc2nsec".to_owned();
@@ -161,8 +189,9 @@ impl FileOptions {
         }
     }
 
-    /// Returns the counters of a buffer: those that follow no name, and those that follow its name. `trace-cmd record`
-    /// writes them before each buffer; `trace-cmd extract` writes all of them before the first buffer, with names.
+    /// Returns the counters of a buffer: those that follow no name, and those that follow its name.
+    /// `trace-cmd record` writes them before each buffer; `trace-cmd extract` writes all of them
+    /// before the first buffer, with names.
     pub(super) fn stats_before(&mut self, buffer: &str) -> BTreeMap<u32, Stats> {
         let mut found = self.stats.remove("").unwrap_or_default();
         found.extend(self.stats.remove(buffer).unwrap_or_default());
@@ -185,9 +214,11 @@ fn chosen(text: &str) -> Option<&str> {
     text.split_whitespace().find_map(|word| word.strip_prefix('[')?.strip_suffix(']'))
 }
 
-/// Reads the counters of a CPU: a line with the CPU's number, then the lines of `per_cpu/cpuN/stats`.
+/// Reads the counters of a CPU: a line with the CPU's number, then the lines of
+/// `per_cpu/cpuN/stats`.
 fn statistics(text: &str) -> Option<(u32, Stats)> {
-    let cpu = text.lines().filter_map(|line| line.split_once(": ")).find(|(key, _)| key.trim() == "CPU");
+    let cpu =
+        text.lines().filter_map(|line| line.split_once(": ")).find(|(key, _)| key.trim() == "CPU");
     Some((cpu?.1.trim().parse().ok()?, counters(text)))
 }
 

@@ -1,4 +1,5 @@
-//! Writes the parts of a file that describe the machine. Both versions of the format have the same bytes here.
+//! Writes the parts of a file that describe the machine. Both versions of the format have the same
+//! bytes here.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -52,8 +53,8 @@ impl Put {
     }
 }
 
-/// Returns the descriptions in the order of a file: id, name of the section, and bytes. The symbols are those that the sub-buffers of
-/// `rings` need, or all.
+/// Returns the descriptions in the order of a file: id, name of the section, and bytes. The symbols
+/// are those that the sub-buffers of `rings` need, or all.
 pub(super) fn descriptions(
     tracing: &Tracing,
     rings: &[(&str, Option<&dyn Ring>)],
@@ -182,14 +183,16 @@ pub(super) fn statistics(cpu: u32, stats: &Stats) -> String {
 /// The version of lastwords.
 const OWN: &str = concat!("lastwords ", env!("CARGO_PKG_VERSION"));
 
-/// The separator between the version of lastwords and the missing parts of a file, in the option of the version, which trace-cmd shows as
-/// it is.
+/// The separator between the version of lastwords and the missing parts of a file, in the option of
+/// the version, which trace-cmd shows as it is.
 pub(super) const MISSING: &str = "\nmissing: ";
 
-/// The text between the version and the tracer of the first array, with the options that are on there.
+/// The text between the version and the tracer of the first array, with the options that are on
+/// there.
 pub(super) const TRACER: &str = "\ntracer: ";
 
-/// Returns the tracer of an array and its options, if it has a tracer. Files of trace-cmd do not name it.
+/// Returns the tracer of an array and its options, if it has a tracer. Files of trace-cmd do not
+/// name it.
 fn tracer(array: &Array) -> Option<String> {
     let is_set = !matches!(array.tracer.as_deref(), None | Some("" | "nop"));
     let mut options: Vec<&str> =
@@ -207,17 +210,20 @@ const CLOCKS: &str = "local global counter uptime perf mono mono_raw boot tai";
 pub(super) fn clock(tracing: &Tracing, chosen: &str) -> String {
     let chosen = if chosen.is_empty() { "local" } else { chosen };
     let known = if tracing.clocks.trim().is_empty() { CLOCKS } else { tracing.clocks.as_str() };
-    let mut clocks: Vec<&str> = known.split_whitespace().map(|c| c.trim_matches(['[', ']'])).collect();
+    let mut clocks: Vec<&str> =
+        known.split_whitespace().map(|c| c.trim_matches(['[', ']'])).collect();
     if !clocks.contains(&chosen) {
         clocks.push(chosen);
     }
-    let marked: Vec<String> =
-        clocks.iter().map(|c| if *c == chosen { format!("[{c}]") } else { (*c).to_owned() }).collect();
+    let marked: Vec<String> = clocks
+        .iter()
+        .map(|c| if *c == chosen { format!("[{c}]") } else { (*c).to_owned() })
+        .collect();
     format!("{}\n", marked.join(" "))
 }
 
-/// Returns the options that both versions have: id and data. `rings`: the name and ring of each array; the top level is
-/// the first.
+/// Returns the options that both versions have: id and data. `rings`: the name and ring of each
+/// array; the top level is the first.
 pub(super) fn common_options(
     tracing: &Tracing,
     rings: &[(&str, Option<&dyn Ring>)],
@@ -236,11 +242,17 @@ pub(super) fn common_options(
         };
         out.push((id::UNAME, text(&uname)));
     }
-    let missing = how.missing.as_ref().map(|what| format!("{MISSING}{}", what.replace(['\n', '\0'], " ")));
+    let missing =
+        how.missing.as_ref().map(|what| format!("{MISSING}{}", what.replace(['\n', '\0'], " ")));
     out.push((
         id::VERSION,
         text(
-            &[OWN, &tracing.arrays.first().and_then(tracer).unwrap_or_default(), &missing.unwrap_or_default()].concat(),
+            &[
+                OWN,
+                &tracing.arrays.first().and_then(tracer).unwrap_or_default(),
+                &missing.unwrap_or_default(),
+            ]
+            .concat(),
         ),
     ));
     for (name, ring) in rings {

@@ -13,15 +13,17 @@ const LONGEST_NAME: usize = 1 << 16;
 /// Most bytes that are read into memory at once.
 pub(super) const MOST: u64 = 1 << 30;
 
-/// Limits for the bytes of descriptions that are read or uncompressed: for each byte of the file, and for any file in
-/// addition. Descriptions may be in several positions, and are read more than once.
+/// Limits for the bytes of descriptions that are read or uncompressed: for each byte of the file,
+/// and for any file in addition. Descriptions may be in several positions, and are read more than
+/// once.
 const READS: u64 = 4;
 const READS_OF_ANY: u64 = 1 << 26;
-/// Limits for the bytes of uncompressed sub-buffers: for each byte of the file, and for any file in addition.
-/// Compression of real traces saves nine of ten bytes.
+/// Limits for the bytes of uncompressed sub-buffers: for each byte of the file, and for any file in
+/// addition. Compression of real traces saves nine of ten bytes.
 const UNPACKED: u64 = 64;
 const UNPACKED_OF_ANY: u64 = 1 << 26;
-/// Bytes of a file for which one entry in tables of CPUs is allowed: each entry takes at least 16 bytes.
+/// Bytes of a file for which one entry in tables of CPUs is allowed: each entry takes at least 16
+/// bytes.
 const ENTRY: u64 = 16;
 const ENTRIES_OF_ANY: u64 = 1 << 16;
 
@@ -67,8 +69,16 @@ impl Source {
             bytes: length.saturating_mul(UNPACKED).saturating_add(UNPACKED_OF_ANY),
             ..Limits::default()
         });
-        let (budget, described, unpacked) = (Arc::clone(budget), Arc::new(described), Arc::new(unpacked));
-        Ok(Self { file: Arc::new(file), length, order: ByteOrder::Little, budget, described, unpacked })
+        let (budget, described, unpacked) =
+            (Arc::clone(budget), Arc::new(described), Arc::new(unpacked));
+        Ok(Self {
+            file: Arc::new(file),
+            length,
+            order: ByteOrder::Little,
+            budget,
+            described,
+            unpacked,
+        })
     }
 
     /// Spends `n` bytes of the limit on descriptions.
@@ -97,7 +107,8 @@ impl Source {
     /// Reads `size` bytes, or fewer at the end of the file.
     pub(super) fn read(&self, offset: u64, size: usize, into: &mut Vec<u8>) -> Result<(), Error> {
         into.clear();
-        let there = usize::try_from(self.length.saturating_sub(offset)).unwrap_or(usize::MAX).min(size);
+        let there =
+            usize::try_from(self.length.saturating_sub(offset)).unwrap_or(usize::MAX).min(size);
         into.resize(there, 0);
         self.file.read_exact_at(into, offset).map_err(|e| io(offset, &e))
     }
@@ -136,24 +147,40 @@ impl SourceReader<'_> {
 
     pub(super) fn u16(&mut self) -> Result<u16, Error> {
         let raw = self.fixed()?;
-        Ok(if self.source.order == ByteOrder::Little { u16::from_le_bytes(raw) } else { u16::from_be_bytes(raw) })
+        Ok(if self.source.order == ByteOrder::Little {
+            u16::from_le_bytes(raw)
+        } else {
+            u16::from_be_bytes(raw)
+        })
     }
 
     pub(super) fn u32(&mut self) -> Result<u32, Error> {
         let raw = self.fixed()?;
-        Ok(if self.source.order == ByteOrder::Little { u32::from_le_bytes(raw) } else { u32::from_be_bytes(raw) })
+        Ok(if self.source.order == ByteOrder::Little {
+            u32::from_le_bytes(raw)
+        } else {
+            u32::from_be_bytes(raw)
+        })
     }
 
     /// Reads two numbers at once.
     pub(super) fn two_u32(&mut self) -> Result<[u32; 2], Error> {
         let [a, b, c, d, e, f, g, h] = self.fixed()?;
         let raw = [[a, b, c, d], [e, f, g, h]];
-        Ok(raw.map(if self.source.order == ByteOrder::Little { u32::from_le_bytes } else { u32::from_be_bytes }))
+        Ok(raw.map(if self.source.order == ByteOrder::Little {
+            u32::from_le_bytes
+        } else {
+            u32::from_be_bytes
+        }))
     }
 
     pub(super) fn u64(&mut self) -> Result<u64, Error> {
         let raw = self.fixed()?;
-        Ok(if self.source.order == ByteOrder::Little { u64::from_le_bytes(raw) } else { u64::from_be_bytes(raw) })
+        Ok(if self.source.order == ByteOrder::Little {
+            u64::from_le_bytes(raw)
+        } else {
+            u64::from_be_bytes(raw)
+        })
     }
 
     /// Reads text up to a NUL and skips the NUL.
@@ -161,7 +188,12 @@ impl SourceReader<'_> {
         let mut buffer = Vec::new();
         self.source.read(self.offset, LONGEST_NAME, &mut buffer)?;
         let Some(end) = buffer.iter().position(|b| *b == 0) else {
-            return Err(Error::short(WHAT, self.offset, buffer.len() as u64, "a text that ends with NUL"));
+            return Err(Error::short(
+                WHAT,
+                self.offset,
+                buffer.len() as u64,
+                "a text that ends with NUL",
+            ));
         };
         self.offset = self.offset.saturating_add(end as u64).saturating_add(1);
         Ok(String::from_utf8_lossy(buffer.get(..end).unwrap_or_default()).into_owned())

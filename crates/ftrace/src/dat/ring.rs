@@ -29,8 +29,8 @@ pub(super) struct FileRing {
     pub(super) unpacked: Mutex<Unpacked>,
     /// Faults of the sub-buffers that were read, by CPU and number.
     pub(super) faults: Mutex<BTreeMap<(usize, usize), SubBuffer>>,
-    /// Events that the ring overwrote before the recording program had read them, by CPU and number of the next
-    /// sub-buffer.
+    /// Events that the ring overwrote before the recording program had read them, by CPU and
+    /// number of the next sub-buffer.
     pub(super) missed: Mutex<BTreeMap<(usize, usize), Option<u64>>>,
     /// The time correction of its events.
     pub(super) correction: Option<Correction>,
@@ -53,25 +53,32 @@ impl Ring for FileRing {
     }
 
     fn sub_buffer(&self, cpu: usize, index: usize, bytes: &mut Vec<u8>) -> SubBufferInfo {
-        let none = SubBufferInfo { committed: 0, consumed: 0, missed: None, verdict: Verdict::Missing };
+        let none =
+            SubBufferInfo { committed: 0, consumed: 0, missed: None, verdict: Verdict::Missing };
         bytes.clear();
         let Some((data, ring)) = self.data.get(cpu).zip(self.cpus.get(cpu)) else { return none };
         let size = ring.sub_buffer_size as usize;
         let start = (index as u64).saturating_mul(size as u64);
         let read = match &data.chunks {
             None if start >= data.size => Ok(()),
-            None => self.source.read(data.offset.saturating_add(start), size, bytes).map_err(|error| error.to_string()),
+            None => self
+                .source
+                .read(data.offset.saturating_add(start), size, bytes)
+                .map_err(|error| error.to_string()),
             Some(chunks) => self.uncompressed(cpu, chunks, start, size, bytes),
         };
         let there = bytes.len();
         bytes.resize(size, 0);
         let judged = match read {
-            Ok(()) if there < size => Err((Verdict::Missing, 0, format!("{there} of its {size} bytes are there"))),
+            Ok(()) if there < size => {
+                Err((Verdict::Missing, 0, format!("{there} of its {size} bytes are there")))
+            }
             Ok(()) => self.judge(bytes, index.saturating_add(1) == ring.sub_buffers),
             Err(why) => Err((Verdict::Missing, 0, why)),
         };
         if let Some(correction) = &self.correction {
-            let committed = judged.as_ref().map_or_else(|(_, kept, _)| *kept, |info| info.committed);
+            let committed =
+                judged.as_ref().map_or_else(|(_, kept, _)| *kept, |info| info.committed);
             let mut convert = |time| correction.apply(ring.cpu, time);
             let count = retime(bytes, self.header_page, self.source.order, committed, &mut convert);
             if let (1.., Ok(mut inexact)) = (count, self.inexact.lock()) {
@@ -85,7 +92,13 @@ impl Ring for FileRing {
             missed.insert((cpu, index), *events);
         }
         judged.unwrap_or_else(|(verdict, kept, why)| {
-            let row = SubBuffer { stream: cpu, sequence: index as u64, verdict, content: kept as u64, why };
+            let row = SubBuffer {
+                stream: cpu,
+                sequence: index as u64,
+                verdict,
+                content: kept as u64,
+                why,
+            };
             if let Ok(mut faults) = self.faults.lock() {
                 faults.insert((cpu, index), row);
             }
@@ -106,7 +119,8 @@ impl Ring for FileRing {
                  these events have the nearest time that the sub-buffer can hold"
             )
         };
-        let notes = self.inexact.lock().map(|all| all.iter().map(inexact).collect()).unwrap_or_default();
+        let notes =
+            self.inexact.lock().map(|all| all.iter().map(inexact).collect()).unwrap_or_default();
         let gaps = self.missed.lock().map(|missed| missed.iter().map(gap).collect());
         Evidence { notes, sub_buffers: faults.unwrap_or_default(), gaps: gaps.unwrap_or_default() }
     }
@@ -129,19 +143,28 @@ impl FileRing {
     /// Checks a whole sub-buffer: the committed bytes must be events to their end.
     fn judge(&self, bytes: &[u8], is_last: bool) -> Result<SubBufferInfo, Fault> {
         let (layout, order) = (self.header_page, self.source.order);
-        let found = header(bytes, layout, order).map_err(|misfit| (Verdict::Invalid, 0, misfit.to_string()))?;
+        let found = header(bytes, layout, order)
+            .map_err(|misfit| (Verdict::Invalid, 0, misfit.to_string()))?;
         let begin = layout.data_offset as usize;
         let is_blank = long(bytes, 0, order) == 0 && found.committed == 0 && found.missed.is_none();
         if is_blank && !(is_last && bytes.iter().all(|byte| *byte == 0)) {
             let lost = bytes.len().saturating_sub(begin);
-            return Err((Verdict::Invalid, 0, format!("its header is zero: up to {lost} bytes of events are lost")));
+            return Err((
+                Verdict::Invalid,
+                0,
+                format!("its header is zero: up to {lost} bytes of events are lost"),
+            ));
         }
         let mut cursor = Cursor::new(bytes, layout, order, found.committed);
         while let Some(event) = cursor.next(bytes) {
             if let Err(misfit) = event {
                 let kept = misfit.offset.saturating_sub(begin);
                 let (lost, all) = (found.committed.saturating_sub(kept), found.committed);
-                return Err((Verdict::Invalid, kept, format!("{misfit}: {lost} of {all} bytes of events are lost")));
+                return Err((
+                    Verdict::Invalid,
+                    kept,
+                    format!("{misfit}: {lost} of {all} bytes of events are lost"),
+                ));
             }
         }
         let verdict = Verdict::Committed;
@@ -156,13 +179,24 @@ impl FileRing {
         size: usize,
         bytes: &mut Vec<u8>,
     ) -> Result<(), String> {
-        let Some(chunk) = chunks.holding(start) else { return Err("no compressed piece holds it".to_owned()) };
+        let Some(chunk) = chunks.holding(start) else {
+            return Err("no compressed piece holds it".to_owned());
+        };
         let Chunk { offset, compressed, size: all, .. } = chunk;
-        let damaged = || format!("the {compressed} bytes at {offset:#x} cannot be uncompressed to {all} bytes");
+        let damaged = || {
+            format!("the {compressed} bytes at {offset:#x} cannot be uncompressed to {all} bytes")
+        };
         self.unpack(cpu, chunk, start, size, bytes).ok_or_else(damaged)
     }
 
-    fn unpack(&self, cpu: usize, chunk: Chunk, start: u64, size: usize, bytes: &mut Vec<u8>) -> Option<()> {
+    fn unpack(
+        &self,
+        cpu: usize,
+        chunk: Chunk,
+        start: u64,
+        size: usize,
+        bytes: &mut Vec<u8>,
+    ) -> Option<()> {
         let mut unpacked = self.unpacked.lock().ok()?;
         let Unpacked { unpacker, raw, last } = &mut *unpacked;
         if last.len() < self.cpus.len() {
@@ -172,7 +206,8 @@ impl FileRing {
         if *offset != chunk.offset {
             raw.clear();
             self.source.read(chunk.offset, chunk.compressed as usize, raw).ok()?;
-            // No chunk is at offset 0. This marks the buffer as empty until the chunk is uncompressed.
+            // No chunk is at offset 0. This marks the buffer as empty until the chunk is
+            // uncompressed.
             *offset = 0;
             unpacker.unpack(self.algorithm, raw, chunk.size as usize, whole)?;
             *offset = chunk.offset;

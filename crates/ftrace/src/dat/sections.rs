@@ -32,15 +32,27 @@ pub(super) fn header(source: &Source, offset: u64) -> Result<Header, Error> {
     let (id, flags) = (at.u16()?, at.u16()?);
     at.u32()?;
     let size = at.u64()?;
-    Ok(Header { id, is_compressed: flags & COMPRESSED != 0, size, content: offset.saturating_add(HEADER) })
+    Ok(Header {
+        id,
+        is_compressed: flags & COMPRESSED != 0,
+        size,
+        content: offset.saturating_add(HEADER),
+    })
 }
 
 /// Reads the content of a section, which must have the id `expected`.
-fn content(source: &Source, algorithm: Algorithm, offset: u64, expected: u16) -> Result<Vec<u8>, Error> {
+fn content(
+    source: &Source,
+    algorithm: Algorithm,
+    offset: u64,
+    expected: u16,
+) -> Result<Vec<u8>, Error> {
     let header = header(source, offset)?;
     let mut at = source.at(header.content);
     if header.id != expected {
-        return Err(source.at(offset).unexpected(u64::from(header.id), &format!("a section of id {expected}")));
+        return Err(source
+            .at(offset)
+            .unexpected(u64::from(header.id), &format!("a section of id {expected}")));
     }
     if !header.is_compressed {
         return at.bytes(header.size);
@@ -53,9 +65,9 @@ fn content(source: &Source, algorithm: Algorithm, offset: u64, expected: u16) ->
     let raw = at.bytes(compressed)?;
     let mut whole = Vec::new();
     let outcome = Unpacker::default().unpack(algorithm, &raw, length as usize, &mut whole);
-    outcome
-        .map(|()| whole)
-        .ok_or_else(|| source.at(header.content).unexpected(compressed, "compressed data of the stated size"))
+    outcome.map(|()| whole).ok_or_else(|| {
+        source.at(header.content).unexpected(compressed, "compressed data of the stated size")
+    })
 }
 
 /// The position at which the options of a file end too early.
@@ -67,8 +79,9 @@ pub(super) struct Truncation {
     why: Error,
 }
 
-/// Reads all options, beginning with the section at `first`. Each section has the offset of the next one. A recorder
-/// writes one section after the data of each buffer, so a truncated file has the first sections.
+/// Reads all options, beginning with the section at `first`. Each section has the offset of the
+/// next one. A recorder writes one section after the data of each buffer, so a truncated file has
+/// the first sections.
 ///
 /// # Errors
 /// The first section cannot be read, or the budget is spent.
@@ -82,10 +95,11 @@ pub(super) fn options(
     let (mut next, mut read) = (first, first);
     while next != 0 {
         let outcome = match seen.insert(next) {
-            true => {
-                content(source, algorithm, next, id::DONE).and_then(|data| options.read_section(&data, source.order))
-            }
-            false => Err(source.at(next).unexpected(next, "a section of options that was not read before")),
+            true => content(source, algorithm, next, id::DONE)
+                .and_then(|data| options.read_section(&data, source.order)),
+            false => Err(source
+                .at(next)
+                .unexpected(next, "a section of options that was not read before")),
         };
         match outcome {
             Ok(behind) => (read, next) = (next, behind),
@@ -97,17 +111,27 @@ pub(super) fn options(
 }
 
 /// Reports the missing options, and the data of the buffers that these options would describe.
-pub(super) fn report_missing(source: &Source, truncation: &Truncation, options: &FileOptions, machine: &mut Machine) {
+pub(super) fn report_missing(
+    source: &Source,
+    truncation: &Truncation,
+    options: &FileOptions,
+    machine: &mut Machine,
+) {
     let Truncation { read, missing, why } = truncation;
-    machine.lose(Cause::Missing, None, format!("the options at offset {missing:#x} and all later ones: {why}"));
+    machine.lose(
+        Cause::Missing,
+        None,
+        format!("the options at offset {missing:#x} and all later ones: {why}"),
+    );
     let mut offset = *read;
     while let (Ok(()), Ok(section)) = (source.entries(WALK), header(source, offset)) {
         let Header { id, size, content, .. } = section;
         let there = size.min(source.length.saturating_sub(content));
         let is_described = options.buffers.iter().any(|buffer| buffer.offset == offset);
         if id == id::BUFFER && there > 0 && !is_described {
-            let place =
-                format!("{there} of {size} bytes of a buffer at offset {offset:#x}: no option describes its CPUs");
+            let place = format!(
+                "{there} of {size} bytes of a buffer at offset {offset:#x}: no option describes its CPUs"
+            );
             machine.lose(Cause::Missing, Some(there), place);
         }
         // Sections follow each other without space between them.
@@ -115,11 +139,14 @@ pub(super) fn report_missing(source: &Source, truncation: &Truncation, options: 
     }
 }
 
-/// Reads the descriptions of the machine. The content of a damaged description is reported as a loss.
+/// Reads the descriptions of the machine. The content of a damaged description is reported as a
+/// loss.
 pub(super) fn machine(source: &Source, algorithm: Algorithm, options: &FileOptions) -> Machine {
     let mut machine = Machine::default();
     for (id, offset) in &options.sections {
-        let Some((_, title, read)) = DESCRIPTIONS.iter().find(|(known, ..)| known == id) else { continue };
+        let Some((_, title, read)) = DESCRIPTIONS.iter().find(|(known, ..)| known == id) else {
+            continue;
+        };
         let outcome = content(source, algorithm, *offset, *id)
             .and_then(|data| read(&mut machine, &mut reader(&data, source.order)));
         if let Err(error) = outcome {

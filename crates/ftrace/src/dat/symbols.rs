@@ -15,7 +15,8 @@ struct Row {
     module: Option<(u32, u32)>,
 }
 
-/// Symbols of `/proc/kallsyms`. The text is parsed when the first symbol is asked for, because many traces need none.
+/// Symbols of `/proc/kallsyms`. The text is parsed when the first symbol is asked for, because many
+/// traces need none.
 #[derive(Default)]
 pub struct Listed {
     text: String,
@@ -28,7 +29,8 @@ struct Table {
     rows: Vec<Row>,
     /// Positions in `rows`, sorted by address. Equal addresses keep the order of the file.
     sorted: Vec<u32>,
-    /// Addresses between rows that a part of the text which reads as zero separates: their symbols are not known.
+    /// Addresses between rows that a part of the text which reads as zero separates: their symbols
+    /// are not known.
     lost: Vec<Range<u64>>,
 }
 
@@ -69,11 +71,13 @@ impl Table {
             Some(Row { address, kind, name, module })
         };
         let (rows, lost) = rows(text, row);
-        // Per-CPU and absolute symbols are not addresses. If the kernel hides addresses, all of them are 0.
+        // Per-CPU and absolute symbols are not addresses. If the kernel hides addresses, all of
+        // them are 0.
         let is_wide = rows.iter().any(|r| r.address >> 63 == 1);
         let counts = |r: &Row| if is_wide { r.address >> 63 == 1 } else { r.address != 0 };
-        let mut sorted: Vec<u32> =
-            (0..small(rows.len())).filter(|at| rows.get(*at as usize).is_some_and(counts)).collect();
+        let mut sorted: Vec<u32> = (0..small(rows.len()))
+            .filter(|at| rows.get(*at as usize).is_some_and(counts))
+            .collect();
         sorted.sort_by_key(|at| rows.get(*at as usize).map(|row| row.address));
         Self { rows, sorted, lost }
     }
@@ -125,7 +129,12 @@ impl Symbols for Listed {
     fn each(&self, each: &mut dyn FnMut(SymbolRow<'_>)) {
         for row in &self.table().rows {
             let module = row.module.map(|place| self.part(place));
-            each(SymbolRow { address: row.address, kind: row.kind, name: self.part(row.name), module });
+            each(SymbolRow {
+                address: row.address,
+                kind: row.kind,
+                name: self.part(row.name),
+                module,
+            });
         }
     }
 }
@@ -140,7 +149,9 @@ mod tests {
         let address = |n: u64| 0xffff_ffff_8100_0000 + n * 16;
         let text: String = (0..100).map(|n| format!("{:x} t f{n}\n", address(n))).collect();
         let whole = Listed::new(text.clone());
-        for (begin, end) in [(0, 30), (200, 201), (200, 400), (250, 1500), (text.len() - 40, text.len())] {
+        for (begin, end) in
+            [(0, 30), (200, 201), (200, 400), (250, 1500), (text.len() - 40, text.len())]
+        {
             let mut bytes = text.clone().into_bytes();
             bytes[begin..end].fill(0);
             let listed = Listed::new(String::from_utf8(bytes).unwrap());
@@ -157,7 +168,10 @@ mod tests {
                 }
             }
             let lines = text.as_bytes()[begin..end].iter().filter(|byte| **byte == b'\n').count();
-            assert!((lines..lines + 4).contains(&unnamed), "{unnamed} of {lines} lines in {begin}..{end}");
+            assert!(
+                (lines..lines + 4).contains(&unnamed),
+                "{unnamed} of {lines} lines in {begin}..{end}"
+            );
         }
     }
 }

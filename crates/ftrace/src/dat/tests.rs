@@ -16,8 +16,12 @@ pub(super) fn open(path: &std::path::Path) -> lastwords_ctf::Result<Tracing> {
 }
 
 fn machine() -> Tracing {
-    let print = payload(PRINT, 0, 0, 7, &[&words(&[0xffff_ffff_8100_0104])[..], b"hello\n\0"].concat());
-    let first = vec![page(&[(1_000_000, wake(7)), (2_000_000, print)], None), page(&[(9_000_000, wake(0))], Some(3))];
+    let print =
+        payload(PRINT, 0, 0, 7, &[&words(&[0xffff_ffff_8100_0104])[..], b"hello\n\0"].concat());
+    let first = vec![
+        page(&[(1_000_000, wake(7)), (2_000_000, print)], None),
+        page(&[(9_000_000, wake(0))], Some(3)),
+    ];
     let second = vec![page(&[(3_000_000, wake(9))], None)];
     let extra = vec![vec![page(&[(4_000_000, wake(7))], None)], Vec::new()];
     let stats = Stats { entries: 2, overrun: 0, bytes: 64, ..Stats::default() };
@@ -26,7 +30,8 @@ fn machine() -> Tracing {
 
 fn text(tracing: &Tracing, array: usize) -> String {
     let mut out = Vec::new();
-    write_trace(&mut out, tracing, array, &Options { no_header: true, ..Options::default() }).unwrap();
+    write_trace(&mut out, tracing, array, &Options { no_header: true, ..Options::default() })
+        .unwrap();
     String::from_utf8(out).unwrap()
 }
 
@@ -34,8 +39,12 @@ fn text(tracing: &Tracing, array: usize) -> String {
 fn written(version: u8) -> (tempfile::TempDir, std::path::PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trace.dat");
-    let written =
-        write(&path, &machine(), &WriteOptions { version: Some(version), ..WriteOptions::default() }).unwrap();
+    let written = write(
+        &path,
+        &machine(),
+        &WriteOptions { version: Some(version), ..WriteOptions::default() },
+    )
+    .unwrap();
     let totals = sum(&written);
     assert_eq!((totals.events, totals.packets, totals.faults), (5, 4, 0));
     assert_eq!(totals.bytes, std::fs::metadata(&path).unwrap().len());
@@ -55,7 +64,10 @@ fn a_written_file_is_read_again() {
         assert_eq!(read.evidence.notes, Vec::<String>::new());
         assert_eq!(read.formats, machine.formats);
         assert_eq!((&read.comms, &read.printk_formats), (&machine.comms, &machine.printk_formats));
-        assert_eq!((read.cpus, read.release.as_str(), read.machine.as_str()), (2, "6.12.0", "x86_64"));
+        assert_eq!(
+            (read.cpus, read.release.as_str(), read.machine.as_str()),
+            (2, "6.12.0", "x86_64")
+        );
         assert_eq!(read.arrays.iter().map(|a| a.name.as_str()).collect::<Vec<_>>(), ["", "extra"]);
         assert_eq!(read.arrays[0].live.cpus()[0].stats.bytes, 64);
         for array in 0..2 {
@@ -70,15 +82,23 @@ fn what_a_file_lacks_is_read_as_a_loss() {
     for version in [6, 7] {
         let path = folder.path().join(format!("{version}.dat"));
         let missing = Some("the stream\nended early".to_owned());
-        write(&path, &machine(), &WriteOptions { version: Some(version), missing, ..WriteOptions::default() }).unwrap();
+        write(
+            &path,
+            &machine(),
+            &WriteOptions { version: Some(version), missing, ..WriteOptions::default() },
+        )
+        .unwrap();
         let gaps = open(&path).unwrap().evidence.gaps;
-        let gap = gaps.iter().map(|gap| (gap.cause, gap.place.ends_with("the stream ended early"))).collect::<Vec<_>>();
+        let gap = gaps
+            .iter()
+            .map(|gap| (gap.cause, gap.place.ends_with("the stream ended early")))
+            .collect::<Vec<_>>();
         assert_eq!(gap, [(Cause::Missing, true)], "version {version}: {gaps:?}");
     }
 }
 
-/// A description that cannot be read is a loss and not only a remark, because events cannot be decoded without their
-/// formats.
+/// A description that cannot be read is a loss and not only a remark, because events cannot be
+/// decoded without their formats.
 #[test]
 fn a_damaged_description_is_a_loss() {
     let (_folder, path) = written(7);
@@ -93,7 +113,10 @@ fn a_damaged_description_is_a_loss() {
         std::fs::write(&path, bytes).unwrap();
         let read = open(&path).unwrap();
         let [gap] = read.evidence.gaps.as_slice() else { panic!("{:?}", read.evidence) };
-        assert!(gap.cause == Cause::Damaged && gap.place.starts_with(path.to_str().unwrap()), "{gap:?}");
+        assert!(
+            gap.cause == Cause::Damaged && gap.place.starts_with(path.to_str().unwrap()),
+            "{gap:?}"
+        );
         assert!(read.evidence.has_losses());
     }
 }
@@ -106,15 +129,21 @@ fn the_date_is_kept_and_is_that_of_trace_cmd() {
     let machine = Tracing { real_time: Some(1_795_505_501_419_089_000), ..machine() };
     for version in [6, 7] {
         let _ = std::fs::remove_file(&path);
-        write(&path, &machine, &WriteOptions { version: Some(version), ..WriteOptions::default() }).unwrap();
+        write(&path, &machine, &WriteOptions { version: Some(version), ..WriteOptions::default() })
+            .unwrap();
         assert_eq!(open(&path).unwrap().real_time, machine.real_time);
-        let shown = Command::new("trace-cmd").args(["report", "-i"]).arg(&path).output().expect("trace-cmd");
+        let shown = Command::new("trace-cmd")
+            .args(["report", "-i"])
+            .arg(&path)
+            .output()
+            .expect("trace-cmd");
         let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
         // The first event is 1 ms after the clock's beginning.
         assert!(shown.contains(" 1795505501.420089: "), "version {version}: {shown}");
     }
     let mut options = options::FileOptions::default();
-    for (text, date) in [("0x10\0", Some(16_000)), ("0xffffffffffffffff\0", None), ("soon\0", None)] {
+    for (text, date) in [("0x10\0", Some(16_000)), ("0xffffffffffffffff\0", None), ("soon\0", None)]
+    {
         options.read(id::DATE, text.as_bytes(), lastwords_bytes::ByteOrder::Little, false).unwrap();
         assert_eq!(options.real_time, date, "{text}");
     }
@@ -126,19 +155,44 @@ fn chosen_arrays_alone_are_written() {
     let folder = tempfile::tempdir().unwrap();
     for (version, chosen) in [(6, 0), (6, 1), (7, 0), (7, 1)] {
         let path = folder.path().join(format!("{version}-{chosen}.dat"));
-        let options = WriteOptions { version: Some(version), arrays: vec![chosen], ..WriteOptions::default() };
+        let options = WriteOptions {
+            version: Some(version),
+            arrays: vec![chosen],
+            ..WriteOptions::default()
+        };
         let totals = sum(&write(&path, &machine, &options).unwrap());
         let wanted = text(&machine, chosen);
-        assert_eq!(totals.events, wanted.lines().filter(|line| !line.contains("LOST")).count() as u64);
+        assert_eq!(
+            totals.events,
+            wanted.lines().filter(|line| !line.contains("LOST")).count() as u64
+        );
         let read = open(&path).unwrap();
-        assert_eq!(read.arrays.len(), 1 + chosen, "the top level, and the instance if it is chosen");
+        assert_eq!(
+            read.arrays.len(),
+            1 + chosen,
+            "the top level, and the instance if it is chosen"
+        );
         let texts: Vec<String> = (0..read.arrays.len()).map(|array| text(&read, array)).collect();
         assert_eq!(texts[chosen], wanted, "version {version}");
-        assert_eq!(texts.iter().filter(|text| text.is_empty()).count(), chosen, "version {version}");
-        let shown = Command::new("trace-cmd").args(["report", "-i"]).arg(&path).output().expect("trace-cmd");
+        assert_eq!(
+            texts.iter().filter(|text| text.is_empty()).count(),
+            chosen,
+            "version {version}"
+        );
+        let shown = Command::new("trace-cmd")
+            .args(["report", "-i"])
+            .arg(&path)
+            .output()
+            .expect("trace-cmd");
         let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
-        let events = shown.lines().filter(|line| line.contains("] ") && !line.contains("EVENTS DROPPED")).count();
-        assert_eq!(events as u64, totals.events, "trace-cmd, version {version}, array {chosen}: {shown}");
+        let events = shown
+            .lines()
+            .filter(|line| line.contains("] ") && !line.contains("EVENTS DROPPED"))
+            .count();
+        assert_eq!(
+            events as u64, totals.events,
+            "trace-cmd, version {version}, array {chosen}: {shown}"
+        );
     }
 }
 
@@ -156,13 +210,16 @@ fn trace_cmd_reads_a_written_file() {
         // The reader reports the unreadable part and continues.
         assert!(!complaints.contains("libtracecmd"), "version {version}: {complaints}");
         assert_eq!(shown.matches("comm=init pid=9").count(), 4, "version {version}: {shown}");
-        assert!(shown.contains("do_work: hello") && shown.contains("extra:"), "version {version}: {shown}");
+        assert!(
+            shown.contains("do_work: hello") && shown.contains("extra:"),
+            "version {version}: {shown}"
+        );
         assert!(shown.contains("3 EVENTS DROPPED"), "version {version}: {shown}");
     }
 }
 
-/// Prints arrays of `__u8` that are addresses, and names of unknown value, in events of random values. The text must be
-/// that of trace-cmd.
+/// Prints arrays of `__u8` that are addresses, and names of unknown value, in events of random
+/// values. The text must be that of trace-cmd.
 #[test]
 fn addresses_and_unknown_names_are_those_of_trace_cmd() {
     let fields = [
@@ -183,8 +240,14 @@ fn addresses_and_unknown_names_are_those_of_trace_cmd() {
         .map(|number| {
             let mut rest = Vec::new();
             for at in 0..24 {
-                seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                rest.push(if number % 3 == 0 || (number % 3 == 1 && at % 3 > 0) { 0 } else { (seed >> 40) as u8 });
+                seed = seed
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1_442_695_040_888_963_407);
+                rest.push(if number % 3 == 0 || (number % 3 == 1 && at % 3 > 0) {
+                    0
+                } else {
+                    (seed >> 40) as u8
+                });
             }
             // For the value 0, trace-cmd prints the unknown name; the kernel prints no name.
             rest.extend(((number % 7 + 1) as u32).to_le_bytes());
@@ -201,7 +264,9 @@ fn addresses_and_unknown_names_are_those_of_trace_cmd() {
     write(&path, &machine, &WriteOptions::default()).unwrap();
     let shown = Command::new("trace-cmd").args(["report", "-i"]).arg(&path).output().unwrap();
     let messages = |text: &str| -> Vec<String> {
-        text.lines().filter_map(|line| Some(line.split_once("tcp_state:")?.1.trim().to_owned())).collect()
+        text.lines()
+            .filter_map(|line| Some(line.split_once("tcp_state:")?.1.trim().to_owned()))
+            .collect()
     };
     let ours = messages(&text(&open(&path).unwrap(), 0));
     assert_eq!(ours.len(), 60);
@@ -209,7 +274,8 @@ fn addresses_and_unknown_names_are_those_of_trace_cmd() {
     assert!(ours[0].starts_with("0.0.0.0 to 0.0.0.0 :: state=0x1 flags=A last=0"), "{}", ours[0]);
 }
 
-/// The sub-buffers of an instance are larger than those of the top level, so each array's own size must be in the file.
+/// The sub-buffers of an instance are larger than those of the top level, so each array's own size
+/// must be in the file.
 #[test]
 fn sub_buffers_of_several_sizes() {
     let large = |times: &[u64]| {
@@ -238,8 +304,12 @@ fn no_other_version_is_written_and_no_file_replaced() {
     let (_folder, path) = written(6);
     assert!(write(&path, &machine(), &WriteOptions::default()).is_err());
     assert!(
-        write(&path.with_extension("new"), &machine(), &WriteOptions { version: Some(5), ..WriteOptions::default() })
-            .is_err()
+        write(
+            &path.with_extension("new"),
+            &machine(),
+            &WriteOptions { version: Some(5), ..WriteOptions::default() }
+        )
+        .is_err()
     );
 }
 
@@ -257,10 +327,16 @@ fn compressed_pieces_that_are_damaged_are_losses() {
         }
         std::fs::write(&path, &file).unwrap();
         let source = reader::Source::open(&path, &std::sync::Arc::default()).unwrap();
-        let chunks = chunks::Chunks::read(&source, chunks::Algorithm::Zstd, 4096, (0, file.len() as u64)).0;
+        let chunks =
+            chunks::Chunks::read(&source, chunks::Algorithm::Zstd, 4096, (0, file.len() as u64)).0;
         let size = page.len() as u32;
         let ring = ring::FileRing {
-            cpus: vec![CpuRing { cpu: 0, sub_buffers: 1, sub_buffer_size: size, stats: Stats::default() }],
+            cpus: vec![CpuRing {
+                cpu: 0,
+                sub_buffers: 1,
+                sub_buffer_size: size,
+                stats: Stats::default(),
+            }],
             data: vec![ring::Data { offset: 0, size: size.into(), chunks: Some(chunks) }],
             source,
             header_page: HeaderPage::of_word_size(8),
@@ -272,7 +348,8 @@ fn compressed_pieces_that_are_damaged_are_losses() {
             inexact: std::sync::Mutex::default(),
         };
         let rows = ring.checked().sub_buffers;
-        let why = format!("the {} bytes at 0xc cannot be uncompressed to {size} bytes", packed.len());
+        let why =
+            format!("the {} bytes at 0xc cannot be uncompressed to {size} bytes", packed.len());
         assert_eq!(
             rows.iter().map(|row| row.why.as_str()).collect::<Vec<_>>(),
             if damaged { vec![why.as_str()] } else { vec![] }
@@ -283,13 +360,17 @@ fn compressed_pieces_that_are_damaged_are_losses() {
 /// The loss report names the position at which a page's events end before its committed size.
 #[test]
 fn zeroed_bytes_are_losses() {
-    let marks = |bytes: &[u8], first: &[u8]| bytes.windows(first.len()).position(|part| part == first);
+    let marks =
+        |bytes: &[u8], first: &[u8]| bytes.windows(first.len()).position(|part| part == first);
     for version in [6, 7] {
         let (folder, path) = written(version);
         let account = open(&path).unwrap().arrays[0].live.checked();
         assert!(account.sub_buffers.is_empty(), "version {version}: {account:?}");
         // The page's header counts the events that were overwritten before trace-cmd had read them.
-        assert!(account.gaps.iter().all(|gap| gap.cause == Cause::Unread), "version {version}: {account:?}");
+        assert!(
+            account.gaps.iter().all(|gap| gap.cause == Cause::Unread),
+            "version {version}: {account:?}"
+        );
         let whole = std::fs::read(&path).unwrap();
         let zeroed = folder.path().join("zeroed.dat");
         // The second event of the first page, then the page's header.
@@ -300,19 +381,27 @@ fn zeroed_bytes_are_losses() {
             std::fs::write(&zeroed, &bytes).unwrap();
             let read = open(&zeroed).unwrap();
             let lines: usize = (0..2).map(|array| text(&read, array).lines().count()).sum();
-            let rows: Vec<_> = read.arrays.iter().flat_map(|array| array.live.evidence().sub_buffers).collect();
+            let rows: Vec<_> =
+                read.arrays.iter().flat_map(|array| array.live.evidence().sub_buffers).collect();
             assert!(lines < 6 && rows.len() == 1, "version {version}: {lines} lines, {rows:?}");
             let why = &rows[0].why;
             assert!(why.ends_with("bytes of events are lost"), "{why}");
-            let written = write(&folder.path().join(format!("{place}.dat")), &read, &WriteOptions::default()).unwrap();
+            let written =
+                write(&folder.path().join(format!("{place}.dat")), &read, &WriteOptions::default())
+                    .unwrap();
             assert_eq!(sum(&written).faults, 1);
             // The fault is in the array whose sub-buffer has no valid verdict.
             for (position, totals) in &written {
                 let ring = &read.arrays[*position].live;
-                let counts = ring.cpus().iter().enumerate().map(|(lane, cpu)| (lane, cpu.sub_buffers));
-                let all = counts.flat_map(|(lane, count)| (0..count).map(move |index| (lane, index)));
+                let counts =
+                    ring.cpus().iter().enumerate().map(|(lane, cpu)| (lane, cpu.sub_buffers));
+                let all =
+                    counts.flat_map(|(lane, count)| (0..count).map(move |index| (lane, index)));
                 let is_bad = |&(lane, index): &(usize, usize)| {
-                    !matches!(ring.sub_buffer(lane, index, &mut Vec::new()).verdict, Verdict::Committed | Verdict::Open)
+                    !matches!(
+                        ring.sub_buffer(lane, index, &mut Vec::new()).verdict,
+                        Verdict::Committed | Verdict::Open
+                    )
                 };
                 assert_eq!(totals.faults, all.filter(is_bad).count() as u64, "array {position}");
             }
@@ -328,38 +417,52 @@ fn a_file_cut_off_anywhere_is_an_error_or_a_part() {
         let events = |bytes: &[u8]| {
             let cut = folder.path().join("cut.dat");
             std::fs::write(&cut, bytes).unwrap();
-            open(&cut).map(|read| (0..read.arrays.len()).map(|a| text(&read, a).lines().count()).sum::<usize>())
+            open(&cut).map(|read| {
+                (0..read.arrays.len()).map(|a| text(&read, a).lines().count()).sum::<usize>()
+            })
         };
         let mut last = 0;
         for length in (0..whole.len()).step_by(509) {
             let found = events(&whole[..length]).unwrap_or(0);
-            assert!(found >= last, "version {version}: {found} lines of {length} bytes, {last} of fewer");
+            assert!(
+                found >= last,
+                "version {version}: {found} lines of {length} bytes, {last} of fewer"
+            );
             last = found;
         }
         assert_eq!(events(&whole).unwrap(), 6);
     }
 }
 
-/// The recorder writes the table of each buffer after the data of the buffer before it. Tables before the end of a
-/// truncated file are read.
+/// The recorder writes the table of each buffer after the data of the buffer before it. Tables
+/// before the end of a truncated file are read.
 #[test]
 fn a_truncated_file_is_read_to_its_end_and_the_rest_reported() {
     let (_folder, path) = written(7);
     let mut bytes = std::fs::read(&path).unwrap();
-    // This is a section of options with the offset of the next one. A buffer lies between them, which only the next
-    // section would describe.
-    let first = bytes.windows(8).position(|window| window == b"7\0\0\x08\0\x10\0\0").unwrap() + 8 + 6;
+    // This is a section of options with the offset of the next one. A buffer lies between them,
+    // which only the next section would describe.
+    let first =
+        bytes.windows(8).position(|window| window == b"7\0\0\x08\0\x10\0\0").unwrap() + 8 + 6;
     let options = u64::from_le_bytes(bytes[first..first + 8].try_into().unwrap()) as usize;
     let size = u64::from_le_bytes(bytes[options + 8..options + 16].try_into().unwrap()) as usize;
     let (buffer, next) = (bytes.len() as u64, bytes.len() as u64 + 16 + 5000);
     bytes[options + 16 + size - 8..options + 16 + size].copy_from_slice(&next.to_le_bytes());
-    bytes.extend([&id::BUFFER.to_le_bytes()[..], &[0; 6], &5000u64.to_le_bytes(), &[7; 3000]].concat());
+    bytes.extend(
+        [&id::BUFFER.to_le_bytes()[..], &[0; 6], &5000u64.to_le_bytes(), &[7; 3000]].concat(),
+    );
     std::fs::write(&path, &bytes).unwrap();
     let read = open(&path).unwrap();
     assert_eq!((0..2).map(|array| text(&read, array).lines().count()).sum::<usize>(), 6);
-    let gaps: Vec<_> = read.evidence.gaps.iter().map(|gap| (gap.bytes, gap.place.as_str())).collect();
-    let lost = format!("3000 of 5000 bytes of a buffer at offset {buffer:#x}: no option describes its CPUs");
-    assert!(gaps.len() == 2 && gaps[0].1.contains(&format!("the options at offset {next:#x}")), "{gaps:?}");
+    let gaps: Vec<_> =
+        read.evidence.gaps.iter().map(|gap| (gap.bytes, gap.place.as_str())).collect();
+    let lost = format!(
+        "3000 of 5000 bytes of a buffer at offset {buffer:#x}: no option describes its CPUs"
+    );
+    assert!(
+        gaps.len() == 2 && gaps[0].1.contains(&format!("the options at offset {next:#x}")),
+        "{gaps:?}"
+    );
     assert!(gaps[1].0 == Some(3000) && gaps[1].1.ends_with(&lost), "{gaps:?}");
 
     // Version 6: the table of an instance lies beyond the end.
@@ -370,7 +473,11 @@ fn a_truncated_file_is_read_to_its_end_and_the_rest_reported() {
     std::fs::write(&path, &bytes).unwrap();
     let read = open(&path).unwrap();
     assert_eq!((read.arrays.len(), text(&read, 0).lines().count()), (1, 5));
-    assert!(read.evidence.gaps[0].place.contains("all of instance extra: trace.dat: offset"), "{:?}", read.evidence);
+    assert!(
+        read.evidence.gaps[0].place.contains("all of instance extra: trace.dat: offset"),
+        "{:?}",
+        read.evidence
+    );
 
     // An option that cannot be read loses its content.
     let mut options = options::FileOptions::default();
@@ -379,8 +486,15 @@ fn a_truncated_file_is_read_to_its_end_and_the_rest_reported() {
 }
 
 /// Returns a file of version 7 with arbitrary sub-buffer sizes and CPU positions.
-fn hostile_file(algorithm: &str, page_size: u32, buffers: &[Vec<(u64, u64)>], body: &[u8]) -> Vec<u8> {
-    let mut file = [&MAGIC[..], b"7\0\0\x08", &page_size.to_le_bytes(), algorithm.as_bytes(), b"\0\0"].concat();
+fn hostile_file(
+    algorithm: &str,
+    page_size: u32,
+    buffers: &[Vec<(u64, u64)>],
+    body: &[u8],
+) -> Vec<u8> {
+    let mut file =
+        [&MAGIC[..], b"7\0\0\x08", &page_size.to_le_bytes(), algorithm.as_bytes(), b"\0\0"]
+            .concat();
     let first = file.len() as u64 + 8;
     file.extend(first.to_le_bytes());
     let mut options = Vec::new();
@@ -388,19 +502,27 @@ fn hostile_file(algorithm: &str, page_size: u32, buffers: &[Vec<(u64, u64)>], bo
         options.extend([&id.to_le_bytes()[..], &(data.len() as u32).to_le_bytes(), data].concat());
     };
     let mut section = |offset: u64, places: &[(u64, u64)]| {
-        let mut data = [&offset.to_le_bytes()[..], b"extra\0local\0", &page_size.to_le_bytes()].concat();
+        let mut data =
+            [&offset.to_le_bytes()[..], b"extra\0local\0", &page_size.to_le_bytes()].concat();
         data.extend((places.len() as u32).to_le_bytes());
         for (cpu, (offset, size)) in places.iter().enumerate() {
-            data.extend([&(cpu as u32).to_le_bytes()[..], &offset.to_le_bytes(), &size.to_le_bytes()].concat());
+            data.extend(
+                [&(cpu as u32).to_le_bytes()[..], &offset.to_le_bytes(), &size.to_le_bytes()]
+                    .concat(),
+            );
         }
         option(id::BUFFER, &data);
     };
-    // The header of the buffers' section is at the end. It is flagged as compressed unless the file has no compression.
+    // The header of the buffers' section is at the end. It is flagged as compressed unless the file
+    // has no compression.
     let lens: usize = buffers.iter().map(|places| 6 + 8 + 12 + 4 + 4 + 20 * places.len()).sum();
     let behind = first + 16 + lens as u64 + 14;
     buffers.iter().for_each(|places| section(behind, places));
     option(id::DONE, &[0; 8]);
-    file.extend([&id::DONE.to_le_bytes()[..], &[0; 6], &(options.len() as u64).to_le_bytes(), &options].concat());
+    file.extend(
+        [&id::DONE.to_le_bytes()[..], &[0; 6], &(options.len() as u64).to_le_bytes(), &options]
+            .concat(),
+    );
     assert_eq!(file.len() as u64, behind);
     let flags = u16::from(algorithm != "none");
     file.extend([&id::BUFFER.to_le_bytes()[..], &flags.to_le_bytes(), &[0; 12]].concat());
@@ -408,7 +530,8 @@ fn hostile_file(algorithm: &str, page_size: u32, buffers: &[Vec<(u64, u64)>], bo
     file
 }
 
-/// Returns the bytes that the sub-buffers of a file take, the bytes that are written from them, and the file's length.
+/// Returns the bytes that the sub-buffers of a file take, the bytes that are written from them, and
+/// the file's length.
 fn cost(file: &[u8]) -> (u64, u64, u64) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("made-up.dat");
@@ -431,14 +554,22 @@ fn a_small_file_does_not_make_much_of_itself() {
             cost(&hostile_file(algorithm, 4096, &[vec![(at, pieces.len() as u64)]], &pieces));
         assert!(bytes == 0 && written < 64 * length, "{bytes}, {written} of {length}");
     }
-    // The cases are many CPUs and buffers that share one position, large sub-buffers, and both with a byte for each.
-    for (page_size, buffers, cpus, size) in
-        [(4096, 1, 2000, 1 << 16), (u32::MAX, 1, 300, 1), (1 << 26, 40, 40, 1 << 12), (64, 3, 10, 1 << 16)]
-    {
+    // The cases are many CPUs and buffers that share one position, large sub-buffers, and both with
+    // a byte for each.
+    for (page_size, buffers, cpus, size) in [
+        (4096, 1, 2000, 1 << 16),
+        (u32::MAX, 1, 300, 1),
+        (1 << 26, 40, 40, 1 << 12),
+        (64, 3, 10, 1 << 16),
+    ] {
         let places = vec![vec![(64, size); cpus]; buffers];
-        let (bytes, written, length) = cost(&hostile_file("none", page_size, &places, &[7; 1 << 16]));
+        let (bytes, written, length) =
+            cost(&hostile_file("none", page_size, &places, &[7; 1 << 16]));
         assert!(bytes <= length, "{page_size}: {bytes} of {length}");
-        assert!(written < if page_size == 64 { 4 } else { 128 } * length, "{page_size}: {written} of {length}");
+        assert!(
+            written < if page_size == 64 { 4 } else { 128 } * length,
+            "{page_size}: {written} of {length}"
+        );
     }
 }
 
@@ -448,12 +579,17 @@ fn chunks_of_zeros_are_not_all_uncompressed() {
     let mut zlib = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::best());
     std::io::Write::write_all(&mut zlib, &vec![0; 1 << 20]).unwrap();
     let packed = zlib.finish().unwrap();
-    let piece = [&(packed.len() as u32).to_le_bytes()[..], &(1u32 << 20).to_le_bytes(), &packed].concat();
+    let piece =
+        [&(packed.len() as u32).to_le_bytes()[..], &(1u32 << 20).to_le_bytes(), &packed].concat();
     let pieces = [&200u32.to_le_bytes()[..], &piece.repeat(200)].concat();
     let at = hostile_file("zlib", 4096, &[vec![(0, 0)]], &[]).len() as u64;
-    let (bytes, written, length) = cost(&hostile_file("zlib", 4096, &[vec![(at, pieces.len() as u64)]], &pieces));
+    let (bytes, written, length) =
+        cost(&hostile_file("zlib", 4096, &[vec![(at, pieces.len() as u64)]], &pieces));
     let most = 64 * length + (64 << 20);
-    assert!(bytes > most / 2 && bytes <= most && written <= most + length, "{bytes}, {written} of {length}");
+    assert!(
+        bytes > most / 2 && bytes <= most && written <= most + length,
+        "{bytes}, {written} of {length}"
+    );
 }
 
 /// A file of version 6 that has many CPUs, and many buffers without CPUs.
@@ -462,12 +598,19 @@ fn buffers_without_cpus_are_not_counted_without_end() {
     let head = b"6\0\0\x08\0\x10\0\0header_page\0";
     let mut file = [&MAGIC[..], head, &[0; 8], b"header_event\0", &[0; 8 + 4 * 4 + 8]].concat();
     file.extend([&1u32.to_le_bytes()[..], b"options  \0"].concat());
-    file.extend([&id::CPU_COUNT.to_le_bytes()[..], &4u32.to_le_bytes(), &u32::MAX.to_le_bytes()].concat());
+    file.extend(
+        [&id::CPU_COUNT.to_le_bytes()[..], &4u32.to_le_bytes(), &u32::MAX.to_le_bytes()].concat(),
+    );
     let table = file.len() as u64 + 1000 * 16 + 2 + 10 + 16;
     for _ in 0..1000 {
-        file.extend([&id::BUFFER.to_le_bytes()[..], &10u32.to_le_bytes(), &table.to_le_bytes(), b"x\0"].concat());
+        file.extend(
+            [&id::BUFFER.to_le_bytes()[..], &10u32.to_le_bytes(), &table.to_le_bytes(), b"x\0"]
+                .concat(),
+        );
     }
-    file.extend([&id::DONE.to_le_bytes()[..], b"flyrecord\0", &[0; 16 + 4], b"flyrecord\0"].concat());
+    file.extend(
+        [&id::DONE.to_le_bytes()[..], b"flyrecord\0", &[0; 16 + 4], b"flyrecord\0"].concat(),
+    );
     let (_, written, length) = cost(&file);
     assert!(written < 64 * length, "{written} of {length}");
 }
@@ -479,18 +622,30 @@ fn shared_tables_are_not_counted_without_end() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("many.dat");
     let refused = |buffers: usize, budget: Budget| {
-        let mut file =
-            [&MAGIC[..], b"6\0\0\x08\0\x10\0\0header_page\0", &[0; 8], b"header_event\0", &[0; 8 + 4 * 4 + 8]].concat();
+        let mut file = [
+            &MAGIC[..],
+            b"6\0\0\x08\0\x10\0\0header_page\0",
+            &[0; 8],
+            b"header_event\0",
+            &[0; 8 + 4 * 4 + 8],
+        ]
+        .concat();
         file.extend([&CPUS.to_le_bytes()[..], b"options  \0"].concat());
         let table = file.len() as u64 + buffers as u64 * 16 + 2;
         for _ in 0..buffers {
-            file.extend([&id::BUFFER.to_le_bytes()[..], &10u32.to_le_bytes(), &table.to_le_bytes(), b"x\0"].concat());
+            file.extend(
+                [&id::BUFFER.to_le_bytes()[..], &10u32.to_le_bytes(), &table.to_le_bytes(), b"x\0"]
+                    .concat(),
+            );
         }
-        file.extend([&id::DONE.to_le_bytes()[..], b"flyrecord\0", &vec![0; 16 * CPUS as usize]].concat());
+        file.extend(
+            [&id::DONE.to_le_bytes()[..], b"flyrecord\0", &vec![0; 16 * CPUS as usize]].concat(),
+        );
         std::fs::write(&path, file).unwrap();
         super::open(&path, &budget.into()).err().map(|error| error.to_string())
     };
-    let many = |error: Option<String>| error.unwrap().contains("65536 more steps would exceed the limit");
+    let many =
+        |error: Option<String>| error.unwrap().contains("65536 more steps would exceed the limit");
     assert!(many(refused(1000, Budget::default())));
     // The caller's factor (`--budget`) and the caller's own limits are applied.
     assert!(many(refused(2, Budget::default())));
@@ -535,8 +690,8 @@ proptest! {
     }
 }
 
-/// Clocks come from the option, the buffers and the tables of version 6. Times must be those of trace-cmd, in the
-/// machine's clock if trace-cmd knows no other clock.
+/// Clocks come from the option, the buffers and the tables of version 6. Times must be those of
+/// trace-cmd, in the machine's clock if trace-cmd knows no other clock.
 #[test]
 fn clocks_are_those_that_trace_cmd_goes_by() {
     let own = format!("lastwords {}", env!("CARGO_PKG_VERSION"));
@@ -553,11 +708,19 @@ fn clocks_are_those_that_trace_cmd_goes_by() {
             machine.arrays[0].clock = super::clock(chosen);
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join("trace.dat");
-            write(&path, &machine, &WriteOptions { version: Some(version), ..WriteOptions::default() }).unwrap();
-            // This is what trace-cmd writes: its own version, and `local` for a buffer whose clock it did not set.
+            write(
+                &path,
+                &machine,
+                &WriteOptions { version: Some(version), ..WriteOptions::default() },
+            )
+            .unwrap();
+            // This is what trace-cmd writes: its own version, and `local` for a buffer whose clock
+            // it did not set.
             let mut bytes = std::fs::read(&path).unwrap();
             let mut replace = |from: &str, to: &str| {
-                while let Some(at) = bytes.windows(from.len()).position(|part| part == from.as_bytes()) {
+                while let Some(at) =
+                    bytes.windows(from.len()).position(|part| part == from.as_bytes())
+                {
                     bytes[at..at + from.len()].copy_from_slice(&to.as_bytes()[..from.len()]);
                 }
             };
@@ -570,9 +733,11 @@ fn clocks_are_those_that_trace_cmd_goes_by() {
             assert_eq!(read.arrays[0].clock_name(), chosen, "version {version}, {buffer_clock}");
             let is_plain = matches!(chosen, "x86-tsc" | "counter");
             assert_eq!(read.arrays[0].is_in_ns(), !is_plain);
-            let shown = Command::new("trace-cmd").args(["report", "-i"]).arg(&path).output().unwrap();
+            let shown =
+                Command::new("trace-cmd").args(["report", "-i"]).arg(&path).output().unwrap();
             let times = |text: &str| -> Vec<String> {
-                let time = |line: &str| Some(line.split_once(": ")?.0.rsplit(' ').next()?.to_owned());
+                let time =
+                    |line: &str| Some(line.split_once(": ")?.0.rsplit(' ').next()?.to_owned());
                 text.lines().filter(|line| line.contains("wake:")).filter_map(time).collect()
             };
             let ours = times(&text(&read, 0));

@@ -1,4 +1,5 @@
-//! Writes files. The layout is computed first, so that nothing is written twice and no sub-buffer is kept in memory.
+//! Writes files. The layout is computed first, so that nothing is written twice and no sub-buffer
+//! is kept in memory.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -20,17 +21,19 @@ use lastwords_ctf::{Error, Result};
 /// Options of a writer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WriteOptions {
-    /// Version 6 or 7. The default is 6, which every trace-cmd and KernelShark reads. If arrays have sub-buffers of
-    /// several sizes, the default is 7, because version 6 cannot express them.
+    /// Version 6 or 7. The default is 6, which every trace-cmd and KernelShark reads. If arrays
+    /// have sub-buffers of several sizes, the default is 7, because version 6 cannot express them.
     pub version: Option<u8>,
     /// Writes the snapshots instead of the live rings. An array without a snapshot gets no events.
     pub snapshot: bool,
-    /// Positions of the arrays to write; an empty list writes all. The top level is always in the file, without events
-    /// if it is not selected.
+    /// Positions of the arrays to write; an empty list writes all. The top level is always in the
+    /// file, without events if it is not selected.
     pub arrays: Vec<usize>,
-    /// Writes all of the kernel's symbols. Without this, sub-buffers are searched for the addresses whose symbols are needed.
+    /// Writes all of the kernel's symbols. Without this, sub-buffers are searched for the
+    /// addresses whose symbols are needed.
     pub all_symbols: bool,
-    /// The parts that the file lacks, on one line, which readers report as a loss; none if it has everything.
+    /// The parts that the file lacks, on one line, which readers report as a loss; none if it has
+    /// everything.
     pub missing: Option<String>,
 }
 
@@ -58,18 +61,25 @@ struct ArrayLayout {
     extents: Vec<CpuExtent>,
 }
 
-/// Writes arrays of `tracing` into a new file: the top level, and each instance as a buffer. Returns the totals of each
-/// array, with its position in [`Tracing::arrays`]; the bytes of the file's head count for the first.
+/// Writes arrays of `tracing` into a new file: the top level, and each instance as a buffer.
+/// Returns the totals of each array, with its position in [`Tracing::arrays`]; the bytes of the
+/// file's head count for the first.
 ///
 /// # Errors
 /// The file exists already or cannot be written, or the version is neither 6 nor 7.
-pub fn write(path: &Path, tracing: &Tracing, options: &WriteOptions) -> Result<Vec<(usize, Totals)>> {
+pub fn write(
+    path: &Path,
+    tracing: &Tracing,
+    options: &WriteOptions,
+) -> Result<Vec<(usize, Totals)>> {
     let (positions, sources) = sources(tracing, options);
     let (meta, layouts) = layout(tracing, &sources, options, None)?;
     let file = create_file(path)?;
     let mut out = Counted { inner: BufWriter::with_capacity(1 << 20, file), written: 0 };
     let written = copy(&mut out, tracing, &sources, &meta, &layouts);
-    let totals = written.and_then(|totals| out.inner.flush().map(|()| totals)).map_err(Error::io(path, "write"))?;
+    let totals = written
+        .and_then(|totals| out.inner.flush().map(|()| totals))
+        .map_err(Error::io(path, "write"))?;
     Ok(positions.into_iter().zip(totals).collect())
 }
 
@@ -95,12 +105,14 @@ pub struct InPlace {
     pub offset: u64,
 }
 
-/// Writes everything into a file except the sub-buffers. The caller copies them, in the form that the kernel gives to a reader (the
-/// committed size in the header, as `trace_pipe_raw` has it), to the positions that are returned. Rings are read for the addresses whose
-/// symbols the file needs. The file has its final length afterwards.
+/// Writes everything into a file except the sub-buffers. The caller copies them, in the form that
+/// the kernel gives to a reader (the committed size in the header, as `trace_pipe_raw` has it), to
+/// the positions that are returned. Rings are read for the addresses whose symbols the file needs.
+/// The file has its final length afterwards.
 ///
-/// The file is empty, or it has the sub-buffers of `in_place`, which stay where they are: the head is written before them, and all
-/// other sub-buffers have positions after them. Returns `None`, and writes nothing, if the head does not fit before them.
+/// The file is empty, or it has the sub-buffers of `in_place`, which stay where they are: the head
+/// is written before them, and all other sub-buffers have positions after them. Returns `None`, and
+/// writes nothing, if the head does not fit before them.
 ///
 /// # Errors
 /// The file cannot be written (errors name `path`), or the version is neither 6 nor 7.
@@ -117,7 +129,9 @@ pub fn write_head(
     let headers = layouts.iter().filter_map(|layout| layout.header.as_ref());
     parts.extend(headers.map(|(offset, header)| (*offset, header.as_slice())));
     let end_of_part = |(offset, bytes): &(u64, &[u8])| offset.saturating_add(bytes.len() as u64);
-    let reaches = |part: &(u64, &[u8]), place: InPlace| part.0 < place.offset && end_of_part(part) > place.offset;
+    let reaches = |part: &(u64, &[u8]), place: InPlace| {
+        part.0 < place.offset && end_of_part(part) > place.offset
+    };
     if in_place.is_some_and(|place| parts.iter().any(|part| reaches(part, place))) {
         return Ok(None);
     }
@@ -125,7 +139,12 @@ pub fn write_head(
     for (array, layout) in positions.into_iter().zip(&layouts) {
         for CpuExtent { lane, offset, size, .. } in &layout.extents {
             end = offset.saturating_add(*size).max(end);
-            data.extend(lane.map(|lane| DataPosition { array, lane, offset: *offset, size: *size }));
+            data.extend(lane.map(|lane| DataPosition {
+                array,
+                lane,
+                offset: *offset,
+                size: *size,
+            }));
         }
     }
     let written = parts.iter().try_for_each(|(offset, bytes)| file.write_all_at(bytes, *offset));
@@ -136,7 +155,11 @@ pub fn write_head(
 /// Returns the arrays that are written, with their positions.
 fn sources<'a>(tracing: &'a Tracing, options: &WriteOptions) -> (Vec<usize>, Vec<Source<'a>>) {
     let wanted = |position: usize| options.arrays.is_empty() || options.arrays.contains(&position);
-    let arrays = tracing.arrays.iter().enumerate().filter(|(position, _)| *position == 0 || wanted(*position));
+    let arrays = tracing
+        .arrays
+        .iter()
+        .enumerate()
+        .filter(|(position, _)| *position == 0 || wanted(*position));
     arrays.map(|(position, array)| (position, source(array, wanted(position), options))).unzip()
 }
 
@@ -147,7 +170,9 @@ fn layout(
     options: &WriteOptions,
     in_place: Option<InPlace>,
 ) -> Result<(Vec<u8>, Vec<ArrayLayout>)> {
-    let sizes_differ = sources.windows(2).any(|pair| matches!(pair, [a, b] if a.sub_buffer_size != b.sub_buffer_size));
+    let sizes_differ = sources
+        .windows(2)
+        .any(|pair| matches!(pair, [a, b] if a.sub_buffer_size != b.sub_buffer_size));
     match options.version.unwrap_or(if sizes_differ { 7 } else { 6 }) {
         6 => Ok(version_6(tracing, sources, options, in_place)),
         7 => Ok(version_7(tracing, sources, options, in_place)),
@@ -158,7 +183,10 @@ fn layout(
 fn source<'a>(array: &'a Array, wanted: bool, options: &WriteOptions) -> Source<'a> {
     let ring = if options.snapshot { array.snapshot.as_deref() } else { Some(&*array.live) };
     let ring = ring.filter(|_| wanted);
-    let size = ring.and_then(|r| r.cpus().iter().map(|c| c.sub_buffer_size).max()).unwrap_or(4096).max(4096);
+    let size = ring
+        .and_then(|r| r.cpus().iter().map(|c| c.sub_buffer_size).max())
+        .unwrap_or(4096)
+        .max(4096);
     Source { array, ring, sub_buffer_size: size }
 }
 
@@ -188,8 +216,8 @@ impl<W: Write> Counted<W> {
     }
 }
 
-/// Returns the positions of a ring's CPUs in the file, from `offset` on, or after the data that the file already has. Each position is
-/// a multiple of the page size.
+/// Returns the positions of a ring's CPUs in the file, from `offset` on, or after the data that the
+/// file already has. Each position is a multiple of the page size.
 fn cpu_extents(
     source: &Source<'_>,
     cpus: &[u32],
@@ -198,7 +226,8 @@ fn cpu_extents(
     in_place: Option<InPlace>,
 ) -> Vec<CpuExtent> {
     let rings = source.ring.map(Ring::cpus).unwrap_or_default();
-    let lanes: HashMap<u32, usize> = rings.iter().enumerate().rev().map(|(lane, ring)| (ring.cpu, lane)).collect();
+    let lanes: HashMap<u32, usize> =
+        rings.iter().enumerate().rev().map(|(lane, ring)| (ring.cpu, lane)).collect();
     let size_of = |lane: Option<usize>| {
         let count = lane.and_then(|at| rings.get(at)).map_or(0, |ring| ring.sub_buffers as u64);
         count.saturating_mul(u64::from(source.sub_buffer_size))
@@ -248,8 +277,8 @@ fn option(put: &mut Put, id: u16, data: &[u8]) {
 
 /// Returns the start of a file of version 6 up to the data, and the positions of each array's data.
 ///
-/// CPUs have no number in this version; their position is the number: `0 ..` up to the highest that any ring has. The
-/// option of an instance has the offset of its table.
+/// CPUs have no number in this version; their position is the number: `0 ..` up to the highest that
+/// any ring has. The option of an instance has the offset of its table.
 fn version_6(
     tracing: &Tracing,
     sources: &[Source<'_>],
@@ -259,28 +288,44 @@ fn version_6(
     let sub_buffer_size = sources.first().map_or(4096, |s| s.sub_buffer_size);
     let mut put = begin(tracing, "6", sub_buffer_size);
     put.bytes.extend(
-        parts::descriptions(tracing, &rings(sources), sub_buffer_size, how).into_iter().flat_map(|(_, _, data)| data),
+        parts::descriptions(tracing, &rings(sources), sub_buffer_size, how)
+            .into_iter()
+            .flat_map(|(_, _, data)| data),
     );
-    let highest =
-        sources.iter().filter_map(|s| s.ring).flat_map(|r| r.cpus().iter().map(|c| c.cpu.saturating_add(1))).max();
+    let highest = sources
+        .iter()
+        .filter_map(|s| s.ring)
+        .flat_map(|r| r.cpus().iter().map(|c| c.cpu.saturating_add(1)))
+        .max();
     let cpus: Vec<u32> = (0..highest.unwrap_or(1).max(tracing.cpus).min(1 << 16)).collect();
     put.count(cpus.len());
     put.bytes.extend_from_slice(b"options  \0");
     let top = sources.first();
-    for (id, data) in parts::common_options(tracing, &rings(sources), top.map_or("", |s| s.array.clock_name()), how) {
+    for (id, data) in parts::common_options(
+        tracing,
+        &rings(sources),
+        top.map_or("", |s| s.array.clock_name()),
+        how,
+    ) {
         option(&mut put, id, &data);
     }
     let mut count = Put::new(tracing.byte_order);
     count.count(cpus.len());
     option(&mut put, id::CPU_COUNT, &count.bytes);
-    // The options are followed by the table of the top level and one for each instance. A clock follows each table.
+    // The options are followed by the table of the top level and one for each instance. A clock
+    // follows each table.
     let clock = |source: &Source<'_>| parts::clock(tracing, source.array.clock_name());
-    // The word before the table, an offset and a size for each CPU, the length of the clock, and the clock.
+    // The word before the table, an offset and a size for each CPU, the length of the clock, and
+    // the clock.
     let table = |source: &Source<'_>| {
-        (cpus.len() as u64).saturating_mul(16).saturating_add(clock(source).len() as u64).saturating_add(10 + 8)
+        (cpus.len() as u64)
+            .saturating_mul(16)
+            .saturating_add(clock(source).len() as u64)
+            .saturating_add(10 + 8)
     };
     let instances = sources.get(1..).unwrap_or_default();
-    let options: u64 = instances.iter().map(|s| (s.array.name.len() as u64).saturating_add(2 + 4 + 8 + 1)).sum();
+    let options: u64 =
+        instances.iter().map(|s| (s.array.name.len() as u64).saturating_add(2 + 4 + 8 + 1)).sum();
     let tables = (put.bytes.len() as u64).saturating_add(options).saturating_add(2);
     let mut at = tables.saturating_add(top.map_or(0, table));
     for source in instances {
@@ -318,8 +363,8 @@ fn section(put: &mut Put, id: u16, name: u32, data: &[u8]) -> u64 {
     offset
 }
 
-/// Returns the start of a file of version 7 up to the data, and the positions of each array's data. Nothing is
-/// compressed.
+/// Returns the start of a file of version 7 up to the data, and the positions of each array's data.
+/// Nothing is compressed.
 fn version_7(
     tracing: &Tracing,
     sources: &[Source<'_>],
@@ -346,11 +391,17 @@ fn version_7(
         options.push((id, value.bytes));
     }
     let top = sources.first();
-    options.extend(parts::common_options(tracing, &rings(sources), top.map_or("", |s| s.array.clock_name()), how));
+    options.extend(parts::common_options(
+        tracing,
+        &rings(sources),
+        top.map_or("", |s| s.array.clock_name()),
+        how,
+    ));
     let (options_name, buffer_name) = (name("options"), name("buffer flyrecord"));
     let strings_name = name("strings");
     section(&mut put, id::STRINGS, strings_name, &strings.bytes);
-    // The options follow everything else except the data. The length of a buffer's option is known before its content.
+    // The options follow everything else except the data. The length of a buffer's option is known
+    // before its content.
     let buffer_size = |s: &Source<'_>| {
         let names = s.array.name.len().saturating_add(s.array.clock_name().len());
         lanes(s).len().saturating_mul(20).saturating_add(names).saturating_add(8 + 1 + 1 + 8)
@@ -364,8 +415,13 @@ fn version_7(
     let mut layouts = Vec::new();
     for source in sources {
         let at = offset;
-        let extents =
-            cpu_extents(source, &lanes(source), page_of(tracing, source), at.saturating_add(16), in_place.take());
+        let extents = cpu_extents(
+            source,
+            &lanes(source),
+            page_of(tracing, source),
+            at.saturating_add(16),
+            in_place.take(),
+        );
         offset = end_of(&extents, at.saturating_add(16));
         let mut header = Put::new(tracing.byte_order);
         header.u16(id::BUFFER);
@@ -435,16 +491,24 @@ fn copy<W: Write>(
     Ok(all)
 }
 
-/// Reads a sub-buffer. Its header is changed to contain the committed size and the number of events that are missing
-/// before it, as the kernel writes it for a reader.
-fn sub_buffer(bytes: &mut Vec<u8>, tracing: &Tracing, ring: &dyn Ring, lane: usize, index: usize, totals: &mut Totals) {
+/// Reads a sub-buffer. Its header is changed to contain the committed size and the number of events
+/// that are missing before it, as the kernel writes it for a reader.
+fn sub_buffer(
+    bytes: &mut Vec<u8>,
+    tracing: &Tracing,
+    ring: &dyn Ring,
+    lane: usize,
+    index: usize,
+    totals: &mut Totals,
+) {
     let info = ring.sub_buffer(lane, index, bytes);
     let begin = tracing.header_page.data_offset as usize;
     bytes.resize(bytes.len().max(begin), 0);
     let committed = info.committed.min(bytes.len().saturating_sub(begin));
     totals.packets = totals.packets.saturating_add(u64::from(committed > 0));
-    totals.faults =
-        totals.faults.saturating_add(u64::from(!matches!(info.verdict, Verdict::Committed | Verdict::Open)));
+    totals.faults = totals
+        .faults
+        .saturating_add(u64::from(!matches!(info.verdict, Verdict::Committed | Verdict::Open)));
     let committed = drop_consumed(bytes, tracing, committed, info.consumed);
     let events = Events::new(bytes, tracing.header_page, tracing.byte_order, committed);
     totals.events = totals.events.saturating_add(events.flatten().count() as u64);
@@ -453,7 +517,9 @@ fn sub_buffer(bytes: &mut Vec<u8>, tracing: &Tracing, ring: &dyn Ring, lane: usi
     bytes.get_mut(begin.saturating_add(committed)..).unwrap_or_default().fill(0);
     if let Some(count) = info.missed {
         commit |= MISSED_EVENTS;
-        if let Some(count) = count.filter(|_| begin.saturating_add(committed).saturating_add(word) <= bytes.len()) {
+        if let Some(count) =
+            count.filter(|_| begin.saturating_add(committed).saturating_add(word) <= bytes.len())
+        {
             commit |= MISSED_STORED;
             put_native(bytes, begin.saturating_add(committed), count, word, tracing.byte_order);
         }
@@ -461,8 +527,8 @@ fn sub_buffer(bytes: &mut Vec<u8>, tracing: &Tracing, ring: &dyn Ring, lane: usi
     put_native(bytes, 8, commit, word, tracing.byte_order);
 }
 
-/// Removes the events that a consumer has read, and sets the time in the header to the time reached after them. Returns
-/// the remaining part of `committed`.
+/// Removes the events that a consumer has read, and sets the time in the header to the time reached
+/// after them. Returns the remaining part of `committed`.
 fn drop_consumed(bytes: &mut [u8], tracing: &Tracing, committed: usize, consumed: usize) -> usize {
     let hidden = consumed.min(committed) & !3;
     if hidden == 0 {

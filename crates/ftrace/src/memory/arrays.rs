@@ -39,10 +39,18 @@ pub(super) fn read(
             Ok(_) => {}
             Err(error) => {
                 is_whole = false;
-                evidence.gaps.push(lost::missing(None, format!("the list of instances ends early: {error}")));
+                evidence.gaps.push(lost::missing(
+                    None,
+                    format!("the list of instances ends early: {error}"),
+                ));
                 let behind = formats::backwards(kernel, head, ("trace_array", "list"), &[])?;
-                addresses
-                    .extend(behind.iter().map(Object::place).filter(|at| !addresses.contains(at)).collect::<Vec<_>>());
+                addresses.extend(
+                    behind
+                        .iter()
+                        .map(Object::place)
+                        .filter(|at| !addresses.contains(at))
+                        .collect::<Vec<_>>(),
+                );
                 break;
             }
         }
@@ -53,8 +61,11 @@ pub(super) fn read(
             Ok(draft) => drafts.push(draft),
             Err(error) => {
                 is_whole = false;
-                let which =
-                    if address == top { "the top level".to_owned() } else { format!("the instance at {address:#x}") };
+                let which = if address == top {
+                    "the top level".to_owned()
+                } else {
+                    format!("the instance at {address:#x}")
+                };
                 evidence.gaps.push(lost::missing(None, format!("{which}: {error}")));
                 if address == top {
                     drafts.push(Draft::unknown(
@@ -73,13 +84,21 @@ pub(super) fn read(
         instances.sort_by(|a, b| a.name.cmp(&b.name));
     }
     if let Some(memory) = memory {
-        let rings = drafts.iter_mut().flat_map(|d| std::iter::once(&mut d.live).chain(d.snapshot.as_mut()));
+        let rings =
+            drafts.iter_mut().flat_map(|d| std::iter::once(&mut d.live).chain(d.snapshot.as_mut()));
         let mut rings: Vec<_> = rings.collect();
         let lists = lost::fill(kernel, memory, &mut rings, (is_whole, known), evidence);
         let pages = carve::fill(kernel, memory, &mut rings, known, evidence);
         let taken: HashSet<String> = drafts.iter().map(|draft| draft.name.clone()).collect();
-        let mut names = (1..=u32::MAX).map(|number| format!("{UNKNOWN}-{number}")).filter(|name| !taken.contains(name));
-        drafts.extend(lists.into_iter().zip(&mut names).map(|(list, name)| unknown(kernel, memory, list, name)));
+        let mut names = (1..=u32::MAX)
+            .map(|number| format!("{UNKNOWN}-{number}"))
+            .filter(|name| !taken.contains(name));
+        drafts.extend(
+            lists
+                .into_iter()
+                .zip(&mut names)
+                .map(|(list, name)| unknown(kernel, memory, list, name)),
+        );
         let mut arrays: Vec<Array> = drafts.into_iter().map(Draft::finish).collect();
         for (shape, pages) in &pages {
             arrays.extend(loose::arrays(kernel, memory, (*shape, pages), &mut names));
@@ -90,11 +109,19 @@ pub(super) fn read(
 }
 
 /// Makes an array of a list of which nothing proves whose it is.
-fn unknown(kernel: &Arc<Kernel>, memory: &Arc<VirtualMemory>, list: lost::Unowned, name: String) -> Draft {
+fn unknown(
+    kernel: &Arc<Kernel>,
+    memory: &Arc<VirtualMemory>,
+    list: lost::Unowned,
+    name: String,
+) -> Draft {
     let (shape, found) = list.into_cpu(kernel, loose::no_cpu(kernel));
-    let mut live = MemoryRing::new(kernel.clone(), Some(memory.physical().clone()), shape, vec![found], 0);
+    let mut live =
+        MemoryRing::new(kernel.clone(), Some(memory.physical().clone()), shape, vec![found], 0);
     live.count_events(0);
-    live.facts = ["its name", "its tracer", "its clock", "its options"].map(|fact| Gap::not_known(None, fact)).to_vec();
+    live.facts = ["its name", "its tracer", "its clock", "its options"]
+        .map(|fact| Gap::not_known(None, fact))
+        .to_vec();
     Draft::unknown(live, name)
 }
 
@@ -121,11 +148,31 @@ impl Draft {
     /// Makes an array of which only the ring is known.
     fn unknown(live: MemoryRing, name: String) -> Self {
         let (tracer, clock, options, tracer_options) = (None, None, None, Vec::new());
-        Self { name, tracer, clock, options, tracer_options, shows_longest: false, is_on: None, live, snapshot: None }
+        Self {
+            name,
+            tracer,
+            clock,
+            options,
+            tracer_options,
+            shows_longest: false,
+            is_on: None,
+            live,
+            snapshot: None,
+        }
     }
 
     fn finish(self) -> Array {
-        let Self { name, tracer, clock, options, tracer_options, shows_longest, is_on, live, snapshot } = self;
+        let Self {
+            name,
+            tracer,
+            clock,
+            options,
+            tracer_options,
+            shows_longest,
+            is_on,
+            live,
+            snapshot,
+        } = self;
         let snapshot = snapshot.map(|ring| Arc::new(ring) as Arc<dyn Ring>);
         Array {
             name,
@@ -151,11 +198,17 @@ struct Facts {
 impl Facts {
     /// Returns the fact; none if it cannot be read.
     fn take<T>(&mut self, name: &str, fact: Result<T, Error>) -> Option<T> {
-        fact.map_err(|error| self.not_known.push(Gap::not_known(None, &format!("{name}: {error}")))).ok()
+        fact.map_err(|error| self.not_known.push(Gap::not_known(None, &format!("{name}: {error}"))))
+            .ok()
     }
 }
 
-fn one(kernel: &Arc<Kernel>, memory: Option<&Arc<VirtualMemory>>, address: u64, number: usize) -> Result<Draft, Error> {
+fn one(
+    kernel: &Arc<Kernel>,
+    memory: Option<&Arc<VirtualMemory>>,
+    address: u64,
+    number: usize,
+) -> Result<Draft, Error> {
     let array = kernel.object("trace_array", address)?;
     let mut facts = Facts::default();
     // Only the top level has none.
@@ -170,12 +223,14 @@ fn one(kernel: &Arc<Kernel>, memory: Option<&Arc<VirtualMemory>>, address: u64, 
         Err(error) => return Err(error),
     };
     let current = facts.take("its tracer", array.pointer("current_trace"));
-    let tracer = current
+    let tracer = current.as_ref().and_then(|tracer| {
+        facts.take("its tracer", tracer.text("name").and_then(|name| not_empty(name, "tracer")))
+    });
+    let tracer_options = current
         .as_ref()
-        .and_then(|tracer| facts.take("its tracer", tracer.text("name").and_then(|name| not_empty(name, "tracer"))));
-    let tracer_options =
-        current.as_ref().and_then(|tracer| facts.take("the options of its tracer", tracer_options(&array, tracer)));
-    let shows_longest = current.as_ref().and_then(|tracer| facts.take("its tracer", tracer.bool("print_max")));
+        .and_then(|tracer| facts.take("the options of its tracer", tracer_options(&array, tracer)));
+    let shows_longest =
+        current.as_ref().and_then(|tracer| facts.take("its tracer", tracer.bool("print_max")));
     let clock = facts.take("its clock", clock(kernel, &array));
     let options = facts.take("its options", options(kernel, &array));
     let mut live = read_ring(kernel, memory, &array, "array_buffer")?;
@@ -308,7 +363,10 @@ fn read_ring(
         possible = (0..buffer.fit("cpus")?).take(CPUS_MAX).collect();
     }
     if possible.is_empty() {
-        return Err(Error::Null { structure: "cpumask".into(), member: "cpu_possible_mask".into() });
+        return Err(Error::Null {
+            structure: "cpumask".into(),
+            member: "cpu_possible_mask".into(),
+        });
     }
     let with_ring = cpus_with_ring(kernel, &buffer);
     for cpu in possible {
@@ -316,12 +374,16 @@ fn read_ring(
             // A CPU that was never online has none.
             Ok(0) if !with_ring.contains(&cpu) => continue,
             Ok(0) => None,
-            address => match address.and_then(|address| ring::cpu(kernel, address, shape, cpus.len())) {
-                Err(Error::Hole { .. }) => None,
-                ring => Some(ring?),
-            },
+            address => {
+                match address.and_then(|address| ring::cpu(kernel, address, shape, cpus.len())) {
+                    Err(Error::Hole { .. }) => None,
+                    ring => Some(ring?),
+                }
+            }
         };
-        cpus.push(ring.unwrap_or_else(|| ring::lost(cpu, shape, sub_buffers(kernel, array, member, shape, cpu))));
+        cpus.push(ring.unwrap_or_else(|| {
+            ring::lost(cpu, shape, sub_buffers(kernel, array, member, shape, cpu))
+        }));
     }
     let time_start = array.u64(&part("time_start")).unwrap_or(0);
     let physical = memory.map(|m| m.physical().clone());
@@ -331,7 +393,8 @@ fn read_ring(
     Ok(ring)
 }
 
-/// Reads the longest latency that the array noted: the CPU, and that CPU's `struct trace_array_cpu`.
+/// Reads the longest latency that the array noted: the CPU, and that CPU's `struct
+/// trace_array_cpu`.
 fn latency(kernel: &Kernel, array: &Object<'_>, member: &str) -> Result<Latency, Error> {
     let cpu = u32::try_from(array.u64(&format!("{member}.cpu"))?).unwrap_or_default();
     let place = kernel.per_cpu(array.address(&format!("{member}.data"))?, cpu)?;
@@ -345,12 +408,15 @@ fn latency(kernel: &Kernel, array: &Object<'_>, member: &str) -> Result<Latency,
         nice: data.i64("nice").unwrap_or_default(),
         policy: data.u64("policy").unwrap_or_default(),
         rt_priority: data.u64("rt_priority").unwrap_or_default(),
-        section: (data.u64("critical_start").unwrap_or_default(), data.u64("critical_end").unwrap_or_default()),
+        section: (
+            data.u64("critical_start").unwrap_or_default(),
+            data.u64("critical_end").unwrap_or_default(),
+        ),
     })
 }
 
-/// Size of a sub-buffer with its header, bytes. `struct trace_buffer` of Linux 6.8 has the size without the header;
-/// 7.2.12 has only the page order; before 6.8 it is one page.
+/// Size of a sub-buffer with its header, bytes. `struct trace_buffer` of Linux 6.8 has the size
+/// without the header; 7.2.12 has only the page order; before 6.8 it is one page.
 fn sub_buffer_size(kernel: &Kernel, buffer: &Object<'_>, header: HeaderPage) -> Result<u64, Error> {
     let page = kernel.memory.page_size();
     if buffer.has("subbuf_size") {
@@ -364,7 +430,13 @@ fn sub_buffer_size(kernel: &Kernel, buffer: &Object<'_>, header: HeaderPage) -> 
 }
 
 /// Number of sub-buffers in a CPU's list, computed from the bytes that the tracer noted for it.
-fn sub_buffers(kernel: &Kernel, array: &Object<'_>, member: &str, shape: Shape, cpu: u32) -> Option<u64> {
+fn sub_buffers(
+    kernel: &Kernel,
+    array: &Object<'_>,
+    member: &str,
+    shape: Shape,
+    cpu: u32,
+) -> Option<u64> {
     let data = kernel.per_cpu(array.address(&format!("{member}.data")).ok()?, cpu).ok()?;
     let bytes = kernel.object("trace_array_cpu", data).ok()?.u64("entries").ok()?;
     let room = (shape.size as u64).saturating_sub(u64::from(shape.header.data_offset));
@@ -383,7 +455,8 @@ fn enabled(kernel: &Kernel, array: &Object<'_>) -> Result<HashSet<u16>, Error> {
     Ok(ids)
 }
 
-/// The CPUs that have rings in a buffer: those of its mask, which has one at least, or those online where it reads as zero.
+/// The CPUs that have rings in a buffer: those of its mask, which has one at least, or those online
+/// where it reads as zero.
 fn cpus_with_ring(kernel: &Kernel, buffer: &Object<'_>) -> Vec<u32> {
     let place = match buffer.member("cpumask") {
         Ok(member) if member.kind == Kind::Pointer => buffer.address("cpumask").ok(),

@@ -1,8 +1,8 @@
 //! Finds sub-buffers that no pointer leads to, by their contents.
 //!
-//! A dump can lack the structures that describe sub-buffers and still have the sub-buffers. Such a page begins with a
-//! time stamp between those of its neighbours in the ring. Its commit word is valid, its events fill the committed
-//! bytes exactly, and no known ring has the page.
+//! A dump can lack the structures that describe sub-buffers and still have the sub-buffers. Such a
+//! page begins with a time stamp between those of its neighbours in the ring. Its commit word is
+//! valid, its events fill the committed bytes exactly, and no known ring has the page.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -38,8 +38,8 @@ pub(super) struct Window {
     pub(super) before: u64,
 }
 
-/// Finds sub-buffers for the breaks of these rings, and returns those that no counter proves to be a ring's. Reads the whole image if
-/// there are breaks.
+/// Finds sub-buffers for the breaks of these rings, and returns those that no counter proves to be
+/// a ring's. Reads the whole image if there are breaks.
 pub(super) fn fill(
     kernel: &Kernel,
     memory: &VirtualMemory,
@@ -47,7 +47,8 @@ pub(super) fn fill(
     formats: &BTreeMap<u16, Format>,
     evidence: &mut Evidence,
 ) -> Vec<(Shape, Vec<Candidate>)> {
-    let windows: Vec<Window> = rings.iter_mut().enumerate().flat_map(|(n, ring)| windows(n, ring)).collect();
+    let windows: Vec<Window> =
+        rings.iter_mut().enumerate().flat_map(|(n, ring)| windows(n, ring)).collect();
     if windows.is_empty() {
         return Vec::new();
     }
@@ -66,10 +67,11 @@ pub(super) fn fill(
             .filter(|w| rings.get(w.ring).is_some_and(|r| r.shape().size == shape.size))
             .copied()
             .collect();
-        let mut found = search(kernel, memory.physical(), shape, &of_size, &known).unwrap_or_else(|error| {
-            evidence.notes.push(format!("missing sub-buffers are not looked for: {error}"));
-            Vec::new()
-        });
+        let mut found =
+            search(kernel, memory.physical(), shape, &of_size, &known).unwrap_or_else(|error| {
+                evidence.notes.push(format!("missing sub-buffers are not looked for: {error}"));
+                Vec::new()
+            });
         let mut bytes = vec![0u8; shape.size];
         found.retain(|candidate| {
             let is_there = memory.physical().read(candidate.address, &mut bytes).is_ok();
@@ -82,14 +84,17 @@ pub(super) fn fill(
                 withdrawn.extend(settle(ring, window.cpu, evidence));
             }
         }
-        found.retain(|candidate| withdrawn.contains(&candidate.address) && candidate.look.events >= loose::EVENTS);
+        found.retain(|candidate| {
+            withdrawn.contains(&candidate.address) && candidate.look.events >= loose::EVENTS
+        });
         unproven.push((shape, found));
     }
     unproven
 }
 
-/// Compares the number of a CPU's events with the ring's own counter. If they agree, nothing is missing, and the sub-buffers that
-/// were found by their contents are the ring's. Otherwise nothing proves that: takes them out, and returns their addresses.
+/// Compares the number of a CPU's events with the ring's own counter. If they agree, nothing is
+/// missing, and the sub-buffers that were found by their contents are the ring's. Otherwise nothing
+/// proves that: takes them out, and returns their addresses.
 fn settle(ring: &mut MemoryRing, cpu: usize, evidence: &mut Evidence) -> Vec<u64> {
     let events: u64 = ring.looks(cpu).iter().flatten().map(|l| l.events).sum();
     let Some(found) = ring.found_mut().get_mut(cpu) else { return Vec::new() };
@@ -101,7 +106,9 @@ fn settle(ring: &mut MemoryRing, cpu: usize, evidence: &mut Evidence) -> Vec<u64
     let number = found.ring.cpu;
     if !found.is_counted && (events == found.ring.stats.entries || events == counted) {
         found.gaps.retain(|g| g.cause != Cause::Missing);
-        evidence.notes.push(format!("CPU {number}: its {events} events are as many as the ring's own counter says"));
+        evidence.notes.push(format!(
+            "CPU {number}: its {events} events are as many as the ring's own counter says"
+        ));
         return Vec::new();
     }
     let withdrawn = withdraw(found, cpu);
@@ -111,30 +118,39 @@ fn settle(ring: &mut MemoryRing, cpu: usize, evidence: &mut Evidence) -> Vec<u64
         ring.count_events(cpu);
     } else {
         let events: u64 = ring.looks(cpu).iter().flatten().map(|l| l.events).sum();
-        evidence.notes.push(format!("CPU {number}: {events} events are there, the ring's own counter says {entries}"));
+        evidence.notes.push(format!(
+            "CPU {number}: {events} events are there, the ring's own counter says {entries}"
+        ));
     }
     withdrawn
 }
 
-/// Takes out the sub-buffers that were found by their contents. The account says that they are missing here.
+/// Takes out the sub-buffers that were found by their contents. The account says that they are
+/// missing here.
 fn withdraw(found: &mut Cpu, stream: usize) -> Vec<u64> {
     let mut withdrawn = Vec::new();
     let mut place = 0..found.places.len();
-    let physical = |at: &SubBufferAt| if let Where::Physical(address) = at.at { Some(address) } else { None };
-    found.sub_buffers.retain(|_| place.next().and_then(|at| physical(found.places.get(at)?)).is_none());
+    let physical =
+        |at: &SubBufferAt| if let Where::Physical(address) = at.at { Some(address) } else { None };
+    found
+        .sub_buffers
+        .retain(|_| place.next().and_then(|at| physical(found.places.get(at)?)).is_none());
     found.places.retain(|at| physical(at).map(|address| withdrawn.push(address)).is_none());
     for (n, row) in found.sub_buffers.iter_mut().enumerate() {
         row.sequence = n as u64;
     }
     if !withdrawn.is_empty() {
-        let place = format!("{} sub-buffers, of which nothing proves that they are of this ring", withdrawn.len());
+        let place = format!(
+            "{} sub-buffers, of which nothing proves that they are of this ring",
+            withdrawn.len()
+        );
         found.gaps.push(missing(Some(stream), place));
     }
     withdrawn
 }
 
-/// Lists the breaks of a ring with the times around them, latest first, so that inserting sub-buffers does not shift
-/// the other breaks.
+/// Lists the breaks of a ring with the times around them, latest first, so that inserting
+/// sub-buffers does not shift the other breaks.
 fn windows(ring: usize, memory: &mut MemoryRing) -> Vec<Window> {
     let mut all = Vec::new();
     let mut looks = Vec::new();
@@ -156,9 +172,9 @@ fn windows(ring: usize, memory: &mut MemoryRing) -> Vec<Window> {
 
 /// Physical addresses of all sub-buffers that the rings have.
 pub(super) fn known(memory: &VirtualMemory, rings: &mut [&mut MemoryRing]) -> HashSet<u64> {
-    let places = rings
-        .iter_mut()
-        .flat_map(|r| r.found_mut().iter().flat_map(|c| c.places.iter().map(|p| p.at)).collect::<Vec<_>>());
+    let places = rings.iter_mut().flat_map(|r| {
+        r.found_mut().iter().flat_map(|c| c.places.iter().map(|p| p.at)).collect::<Vec<_>>()
+    });
     places
         .filter_map(|at| match at {
             Where::Virtual(address) => memory.translate(address).ok().map(|m| m.physical),
@@ -179,8 +195,10 @@ pub(super) fn search(
     known: &HashSet<u64>,
 ) -> Result<Vec<Candidate>, lastwords_bytes::Error> {
     let order = kernel.memory.byte_order();
-    let (low, high) =
-        (windows.iter().map(|w| w.after).min().unwrap_or(0), windows.iter().map(|w| w.before).max().unwrap_or(0));
+    let (low, high) = (
+        windows.iter().map(|w| w.after).min().unwrap_or(0),
+        windows.iter().map(|w| w.before).max().unwrap_or(0),
+    );
     let mut found = Vec::new();
     let mut chunk = vec![0u8; CHUNK.next_multiple_of(shape.size.max(1))];
     let size = shape.size as u64;
@@ -233,7 +251,12 @@ pub(super) fn search(
 }
 
 /// Inserts candidates where they fit.
-fn assign(rings: &mut [&mut MemoryRing], windows: &[Window], found: &[Candidate], evidence: &mut Evidence) {
+fn assign(
+    rings: &mut [&mut MemoryRing],
+    windows: &[Window],
+    found: &[Candidate],
+    evidence: &mut Evidence,
+) {
     for (window, chosen) in windows.iter().zip(choose(windows, found)) {
         let Some(ring) = rings.get_mut(window.ring) else { continue };
         put(ring, window, &chosen, evidence);
@@ -263,7 +286,8 @@ fn choose(windows: &[Window], found: &[Candidate]) -> Vec<Vec<Candidate>> {
     all
 }
 
-/// True if the candidate's first event is closer to the time before `a` than to the time before `b`.
+/// True if the candidate's first event is closer to the time before `a` than to the time before
+/// `b`.
 fn closer(a: &Window, b: &Window, candidate: &Candidate) -> bool {
     candidate.look.first.abs_diff(a.after) < candidate.look.first.abs_diff(b.after)
 }
@@ -289,7 +313,11 @@ fn put(ring: &mut MemoryRing, window: &Window, chosen: &[Candidate], evidence: &
 }
 
 fn insert(cpu: &mut Cpu, stream: usize, at: usize, candidate: &Candidate) {
-    let place = SubBufferAt { at: Where::Physical(candidate.address), consumed: 0, verdict: Verdict::Committed };
+    let place = SubBufferAt {
+        at: Where::Physical(candidate.address),
+        consumed: 0,
+        verdict: Verdict::Committed,
+    };
     let row = SubBuffer {
         stream,
         sequence: at as u64,

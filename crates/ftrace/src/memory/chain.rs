@@ -1,9 +1,10 @@
 //! Follows the circular list of a CPU's sub-buffers, or what is left of it.
 //!
-//! Layout: `ring_buffer_per_cpu.pages` points at the list member, which is the first member, of some `struct
-//! buffer_page`. The two low bits of a `next` pointer are flags of the page pointed at: 1 means that the page is the
-//! head; 2 means that a writer is moving the head away from the page. If the image lacks a structure, its neighbours
-//! still have its address; the ring then falls apart into chains.
+//! Layout: `ring_buffer_per_cpu.pages` points at the list member, which is the first member, of
+//! some `struct buffer_page`. The two low bits of a `next` pointer are flags of the page pointed
+//! at: 1 means that the page is the head; 2 means that a writer is moving the head away from the
+//! page. If the image lacks a structure, its neighbours still have its address; the ring then falls
+//! apart into chains.
 
 use std::collections::{HashMap, HashSet};
 
@@ -26,8 +27,8 @@ pub(super) struct Node {
 /// The chains of a ring.
 #[derive(Debug, Default)]
 pub(super) struct Chains {
-    /// Chains, each in list order. Exactly one structure is missing between two chains if `after` of the first equals
-    /// `before` of the second; otherwise the gap is unknown.
+    /// Chains, each in list order. Exactly one structure is missing between two chains if `after`
+    /// of the first equals `before` of the second; otherwise the gap is unknown.
     pub(super) chains: Vec<Chain>,
     /// Address of the structure whose sub-buffer is the oldest of the ring.
     pub(super) head: Option<u64>,
@@ -45,11 +46,18 @@ pub(super) struct Chain {
     pub(super) after: u64,
 }
 
-/// Follows the list from `seeds`, at most `most` structures. With `strict`, only neighbours that point at each other
-/// are followed: a seed may be a freed structure that still points into a list it has left.
+/// Follows the list from `seeds`, at most `most` structures. With `strict`, only neighbours that
+/// point at each other are followed: a seed may be a freed structure that still points into a list
+/// it has left.
 pub(super) fn follow(kernel: &Kernel, seeds: &[u64], most: usize, strict: bool) -> Chains {
-    let mut walk =
-        Walk { kernel, most, strict, seen: HashSet::new(), flagged: HashMap::new(), chains: Chains::default() };
+    let mut walk = Walk {
+        kernel,
+        most,
+        strict,
+        seen: HashSet::new(),
+        flagged: HashMap::new(),
+        chains: Chains::default(),
+    };
     for seed in seeds.iter().map(|s| s & !FLAGS).filter(|s| *s != 0) {
         walk.from(seed);
         if walk.chains.closed {
@@ -92,7 +100,8 @@ impl Walk<'_> {
             return;
         }
         let Some(first) = self.read(seed) else { return };
-        let mut chain = Chain { nodes: vec![Node { at: seed, page: first.page }], ..Chain::default() };
+        let mut chain =
+            Chain { nodes: vec![Node { at: seed, page: first.page }], ..Chain::default() };
         self.seen.insert(seed);
         let mut here = first.next;
         let mut from = seed;

@@ -1,11 +1,12 @@
-//! Reads event formats from a kernel's file: the events that are compiled in, with the ids that the kernel gives them at
-//! boot.
+//! Reads event formats from a kernel's file: the events that are compiled in, with the ids that the
+//! kernel gives them at boot.
 //!
-//! Layout: the section between `__start_ftrace_events` and `__stop_ftrace_events` has pointers to `struct
-//! trace_event_call`. At boot, `event_trace_enable` of kernel/trace/trace_events.c walks it in order. A call with a
-//! fixed type keeps it; each other call gets the next id from `__TRACE_LAST_TYPE` on, as its class's `raw_init`
-//! registers it. The system calls that no entry of the system call table leads to are skipped. Events of modules, probes
-//! and synthetic events get later ids in an order that the file does not tell: they have no format here.
+//! Layout: the section between `__start_ftrace_events` and `__stop_ftrace_events` has pointers to
+//! `struct trace_event_call`. At boot, `event_trace_enable` of kernel/trace/trace_events.c walks it
+//! in order. A call with a fixed type keeps it; each other call gets the next id from
+//! `__TRACE_LAST_TYPE` on, as its class's `raw_init` registers it. The system calls that no entry
+//! of the system call table leads to are skipped. Events of modules, probes and synthetic events
+//! get later ids in an order that the file does not tell: they have no format here.
 
 use super::formats::{self, NameFlags, declaration, enter_format_of};
 use crate::{Field, Format, Symbols as _};
@@ -20,9 +21,10 @@ const FIELDS_MAX: u64 = 256;
 const SYSCALLS_MAX: u64 = 1 << 12;
 /// The type of a list of fields that continues in a function (`TRACE_FUNCTION_TYPE`).
 const FUNCTION: u64 = u64::MAX;
-/// Prefixes of the functions in the system call table, and the texts in place of them that give the names that the events
-/// have (`arch_syscall_match_sym_name` of arch/x86/include/asm/ftrace.h).
-const PREFIXES: [(&str, &str); 4] = [("__x64_sys", "sys"), ("__ia32_sys", "sys"), ("__do_sys", "sys"), ("sys", "sys")];
+/// Prefixes of the functions in the system call table, and the texts in place of them that give the
+/// names that the events have (`arch_syscall_match_sym_name` of arch/x86/include/asm/ftrace.h).
+const PREFIXES: [(&str, &str); 4] =
+    [("__x64_sys", "sys"), ("__ia32_sys", "sys"), ("__do_sys", "sys"), ("sys", "sys")];
 
 /// The way in which a class registers its calls at boot.
 enum Registration {
@@ -35,9 +37,14 @@ enum Registration {
 }
 
 /// Reads the formats of all events that are compiled in, by id.
-pub(super) fn read(kernel: &Kernel, notes: &mut Vec<String>) -> Result<BTreeMap<u16, Format>, Error> {
-    let last =
-        kernel.types.enum_value("__TRACE_LAST_TYPE").ok_or_else(|| Error::NoSymbol("__TRACE_LAST_TYPE".into()))?;
+pub(super) fn read(
+    kernel: &Kernel,
+    notes: &mut Vec<String>,
+) -> Result<BTreeMap<u16, Format>, Error> {
+    let last = kernel
+        .types
+        .enum_value("__TRACE_LAST_TYPE")
+        .ok_or_else(|| Error::NoSymbol("__TRACE_LAST_TYPE".into()))?;
     let mut next = u16::try_from(last).unwrap_or(u16::MAX);
     let image = Image {
         kernel,
@@ -89,14 +96,17 @@ struct Image<'k> {
 }
 
 impl Image<'_> {
-    /// The id that a call gets at boot; none if the call is not registered. `next` is the next free id.
+    /// The id that a call gets at boot; none if the call is not registered. `next` is the next free
+    /// id.
     fn id(&self, call: &Object<'_>, next: &mut u16) -> Result<Option<u16>, Error> {
         let fixed: u16 = call.fit("event.type")?;
         let is_registered = match self.registration(call)? {
             Registration::Fixed if fixed == 0 => return Ok(None),
             Registration::Fixed => return Ok(Some(fixed)),
             Registration::Next => true,
-            Registration::Syscall => self.syscalls.contains(&metadata(self.kernel, call)?.text("name")?),
+            Registration::Syscall => {
+                self.syscalls.contains(&metadata(self.kernel, call)?.text("name")?)
+            }
         };
         if !is_registered || fixed != 0 {
             return Ok(Some(fixed).filter(|_| is_registered));
@@ -114,7 +124,9 @@ impl Image<'_> {
         match self.function(function).as_str() {
             "trace_event_raw_init" => Ok(Registration::Next),
             "init_syscall_trace" => Ok(Registration::Syscall),
-            other => Err(Error::NoSymbol(format!("trace_event_raw_init at {function:#x} ({other})"))),
+            other => {
+                Err(Error::NoSymbol(format!("trace_event_raw_init at {function:#x} ({other})")))
+            }
         }
     }
 
@@ -141,7 +153,8 @@ impl Image<'_> {
         Ok(Format { id, system, name, fields, print_format, probed: None })
     }
 
-    /// Appends the fields of a class. Returns true for the entry of a system call, whose fields are its arguments.
+    /// Appends the fields of a class. Returns true for the entry of a system call, whose fields are
+    /// its arguments.
     fn own_fields(
         &self,
         call: &Object<'_>,
@@ -157,7 +170,9 @@ impl Image<'_> {
                 FUNCTION => {
                     let function = self.function(row.address("define_fields")?);
                     if function != "syscall_enter_define_fields" {
-                        return Err(Error::NoSymbol(format!("syscall_enter_define_fields (but {function})")));
+                        return Err(Error::NoSymbol(format!(
+                            "syscall_enter_define_fields (but {function})"
+                        )));
                     }
                     arguments(self.kernel, call, fields)?;
                     return Ok(true);
@@ -188,14 +203,16 @@ fn metadata<'k>(kernel: &'k Kernel, call: &Object<'k>) -> Result<Object<'k>, Err
     kernel.object("syscall_metadata", call.address("data")?)
 }
 
-/// Appends the arguments of a system call (`syscall_enter_define_fields` of kernel/trace/trace_syscalls.c). Each has a
-/// word behind the number.
+/// Appends the arguments of a system call (`syscall_enter_define_fields` of
+/// kernel/trace/trace_syscalls.c). Each has a word behind the number.
 fn arguments(kernel: &Kernel, call: &Object<'_>, fields: &mut Vec<Field>) -> Result<(), Error> {
     let metadata = metadata(kernel, call)?;
     let (types, names) = (metadata.address("types")?, metadata.address("args")?);
     let begin = kernel.types.member("syscall_trace_enter", "args")?.offset;
     let word = u64::from(kernel.memory.word_size());
-    let text = |table: u64, at: u64| kernel.memory.pointer(table.wrapping_add(at)).map_err(Error::hole("arguments"));
+    let text = |table: u64, at: u64| {
+        kernel.memory.pointer(table.wrapping_add(at)).map_err(Error::hole("arguments"))
+    };
     for n in 0..metadata.u64("nb_args")?.min(16) {
         let at = n.saturating_mul(word);
         let (type_name, name) = (kernel.text(text(types, at)?)?, kernel.text(text(names, at)?)?);
@@ -241,13 +258,15 @@ fn pointers(kernel: &Kernel, begin: &str, end: &str, most: u64) -> Result<Vec<u6
     (0..count).map(|n| at(n).map_err(Error::hole("a table of pointers"))).collect()
 }
 
-/// The words of print formats that the kernel replaces by numbers at boot (`TRACE_DEFINE_ENUM`, `TRACE_DEFINE_SIZEOF`).
+/// The words of print formats that the kernel replaces by numbers at boot (`TRACE_DEFINE_ENUM`,
+/// `TRACE_DEFINE_SIZEOF`).
 fn replacements(kernel: &Kernel) -> Result<BTreeMap<String, Vec<(String, i64)>>, Error> {
     let mut all: BTreeMap<String, Vec<(String, i64)>> = BTreeMap::new();
     if kernel.symbol("__start_ftrace_eval_maps").is_err() {
         return Ok(all);
     }
-    for map in pointers(kernel, "__start_ftrace_eval_maps", "__stop_ftrace_eval_maps", EVENTS_MAX)? {
+    for map in pointers(kernel, "__start_ftrace_eval_maps", "__stop_ftrace_eval_maps", EVENTS_MAX)?
+    {
         let map = kernel.object("trace_eval_map", map)?;
         let row = (map.text("eval_string")?, map.u64("eval_value")?.cast_signed());
         all.entry(map.text("system")?).or_default().push(row);
@@ -261,10 +280,14 @@ fn syscalls(kernel: &Kernel) -> BTreeSet<String> {
     let size = kernel.symbols.at(table).map_or(0, |symbol| symbol.size);
     let word = u64::from(kernel.memory.word_size());
     let count = size.checked_div(word).unwrap_or(0).min(SYSCALLS_MAX);
-    let functions = (0..count).filter_map(|n| kernel.memory.pointer(table.wrapping_add(n.saturating_mul(word))).ok());
-    let names = functions.filter_map(|at| kernel.symbols.at(at)).filter(|symbol| symbol.offset == 0);
+    let functions = (0..count)
+        .filter_map(|n| kernel.memory.pointer(table.wrapping_add(n.saturating_mul(word))).ok());
+    let names =
+        functions.filter_map(|at| kernel.symbols.at(at)).filter(|symbol| symbol.offset == 0);
     let named = |name: String| {
-        PREFIXES.iter().find_map(|(prefix, plain)| Some(format!("{plain}{}", name.strip_prefix(prefix)?)))
+        PREFIXES
+            .iter()
+            .find_map(|(prefix, plain)| Some(format!("{plain}{}", name.strip_prefix(prefix)?)))
     };
     // The entries of missing system calls all lead to the same function.
     names.filter_map(|symbol| named(symbol.name)).filter(|name| name != "sys_ni_syscall").collect()
@@ -275,7 +298,8 @@ fn is_word(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_'
 }
 
-/// Replaces words of a print format outside of its texts. Members, which follow `.` or `->`, are not replaced.
+/// Replaces words of a print format outside of its texts. Members, which follow `.` or `->`, are
+/// not replaced.
 fn replaced(format: &str, replacements: &[(String, i64)]) -> String {
     if replacements.is_empty() {
         return format.to_owned();
@@ -325,7 +349,8 @@ mod tests {
 
     #[test]
     fn names_outside_of_texts_become_numbers() {
-        let maps = [("A_ONE".to_owned(), 1), ("A".to_owned(), -7), ("sizeof(struct x)".to_owned(), 24)];
+        let maps =
+            [("A_ONE".to_owned(), 1), ("A".to_owned(), -7), ("sizeof(struct x)".to_owned(), 24)];
         let cases = [
             (r#""A %d \" A", A, A_ONE"#, r#""A %d \" A", -7, 1"#),
             ("REC->A + x.A + A_ONES + A", "REC->A + x.A + A_ONES + -7"),

@@ -1,8 +1,8 @@
 //! Reads event formats from memory: the list of event calls, their fields and their print formats.
 //!
-//! Layout: `ftrace_events` links `struct trace_event_call`. The call's class names the system and holds the list of
-//! fields, newest first (the fields of syscalls are in their metadata). `ftrace_common_fields` has the fields of all
-//! events.
+//! Layout: `ftrace_events` links `struct trace_event_call`. The call's class names the system and
+//! holds the list of fields, newest first (the fields of syscalls are in their metadata).
+//! `ftrace_common_fields` has the fields of all events.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -11,7 +11,10 @@ use lastwords_kernel::{Error, Kernel, Object};
 use lastwords_trace::evidence::{Evidence, Gap};
 
 /// Reads all event formats, by id. Those that cannot be read are in the account.
-pub(super) fn read(kernel: &Kernel, evidence: &mut Evidence) -> Result<BTreeMap<u16, Format>, Error> {
+pub(super) fn read(
+    kernel: &Kernel,
+    evidence: &mut Evidence,
+) -> Result<BTreeMap<u16, Format>, Error> {
     let common =
         kernel.symbol("ftrace_common_fields").and_then(|head| fields(kernel, head, true)).or_else(|error| {
             evidence
@@ -28,7 +31,9 @@ pub(super) fn read(kernel: &Kernel, evidence: &mut Evidence) -> Result<BTreeMap<
         match call {
             Ok(call) => calls.push(call),
             Err(error) => {
-                let fact = format!("the formats of some events, because the list of event calls has a hole: {error}");
+                let fact = format!(
+                    "the formats of some events, because the list of event calls has a hole: {error}"
+                );
                 evidence.gaps.push(Gap::not_known(None, &fact));
                 calls.extend(backwards(kernel, head, ("trace_event_call", "list"), &calls)?);
                 break;
@@ -38,13 +43,15 @@ pub(super) fn read(kernel: &Kernel, evidence: &mut Evidence) -> Result<BTreeMap<
     for call in calls {
         match one(kernel, &call, &flags, &common) {
             Ok(format) => {
-                without_text = without_text.saturating_add(usize::from(format.print_format.is_empty()));
+                without_text =
+                    without_text.saturating_add(usize::from(format.print_format.is_empty()));
                 formats.insert(format.id, format);
             }
             Err(error) => {
-                evidence
-                    .gaps
-                    .push(Gap::not_known(None, &format!("an event's format: at {:#x}: {error}", call.place())));
+                evidence.gaps.push(Gap::not_known(
+                    None,
+                    &format!("an event's format: at {:#x}: {error}", call.place()),
+                ));
             }
         }
     }
@@ -61,23 +68,33 @@ pub(super) fn read(kernel: &Kernel, evidence: &mut Evidence) -> Result<BTreeMap<
 /// Returns the fields of all events, from the structure that they are in.
 fn of_entry(kernel: &Kernel) -> Result<Vec<Field>, Error> {
     let fields = [("type", "unsigned short", false), ("flags", "unsigned char", false)];
-    let fields = fields.into_iter().chain([("preempt_count", "unsigned char", false), ("pid", "int", true)]);
+    let fields =
+        fields.into_iter().chain([("preempt_count", "unsigned char", false), ("pid", "int", true)]);
     let field = |(name, type_name, is_signed): (&str, &str, bool)| {
         let member = kernel.types.member("trace_entry", name)?;
         let name = format!("common_{name}");
-        let [offset, size] = [member.offset, member.size].map(|number| u32::try_from(number).unwrap_or(u32::MAX));
-        Ok(Field { declaration: format!("{type_name} {name}"), name, offset, size, is_signed, is_common: true })
+        let [offset, size] =
+            [member.offset, member.size].map(|number| u32::try_from(number).unwrap_or(u32::MAX));
+        Ok(Field {
+            declaration: format!("{type_name} {name}"),
+            name,
+            offset,
+            size,
+            is_signed,
+            is_common: true,
+        })
     };
     fields.map(field).collect()
 }
 
-/// Builds the format of the entries of the tracer `blk`, as trace-cmd does, because the kernel has none. An entry is a
-/// `struct blk_io_trace` (`blk_io_trace2` from Linux 6.19 on) whose first bytes are the common fields. None for a
-/// kernel without that tracer.
+/// Builds the format of the entries of the tracer `blk`, as trace-cmd does, because the kernel has
+/// none. An entry is a `struct blk_io_trace` (`blk_io_trace2` from Linux 6.19 on) whose first bytes
+/// are the common fields. None for a kernel without that tracer.
 pub(super) fn of_block_tracer(kernel: &Kernel, common: &[Field]) -> Option<Format> {
     kernel.symbol("blk_tracer").ok()?;
     let id = u16::try_from(kernel.types.enum_value("TRACE_BLK")?).ok()?;
-    let entry = ["blk_io_trace2", "blk_io_trace"].into_iter().find(|name| kernel.types.id(name).is_ok())?;
+    let entry =
+        ["blk_io_trace2", "blk_io_trace"].into_iter().find(|name| kernel.types.id(name).is_ok())?;
     let mut fields = common.to_vec();
     for name in ["sector", "bytes", "action", "pid", "device", "cpu", "error", "pdu_len"] {
         let member = kernel.types.member(entry, name).ok()?;
@@ -95,10 +112,18 @@ pub(super) fn of_block_tracer(kernel: &Kernel, common: &[Field]) -> Option<Forma
     let (declaration, name) = ("char data[]".to_owned(), "data".to_owned());
     fields.push(Field { declaration, name, offset, size: 0, is_signed: false, is_common: false });
     let (system, name) = ("ftrace".to_owned(), "blktrace".to_owned());
-    Some(Format { id, system, name, fields, print_format: "\"%d\", REC->pid".to_owned(), probed: None })
+    Some(Format {
+        id,
+        system,
+        name,
+        fields,
+        print_format: "\"%d\", REC->pid".to_owned(),
+        probed: None,
+    })
 }
 
-/// Reads the entries from the end of the list back to a hole. The oldest events were compiled into the kernel.
+/// Reads the entries from the end of the list back to a hole. The oldest events were compiled into
+/// the kernel.
 pub(super) fn backwards<'k>(
     kernel: &'k Kernel,
     head: u64,
@@ -140,25 +165,40 @@ impl NameFlags {
     }
 }
 
-fn one(kernel: &Kernel, call: &Object<'_>, flags: &NameFlags, common: &[Field]) -> Result<Format, Error> {
+fn one(
+    kernel: &Kernel,
+    call: &Object<'_>,
+    flags: &NameFlags,
+    common: &[Field],
+) -> Result<Format, Error> {
     let class = call.pointer("class")?;
     let name = flags.name(call)?;
     let mut all = common.to_vec();
     all.extend(fields(kernel, own_fields(kernel, call, &class)?, false)?);
-    // Print formats of system calls are allocated separately, and a dump can lack them. That of `openat` has names of
-    // flags that are nowhere else in the image.
+    // Print formats of system calls are allocated separately, and a dump can lack them. That of
+    // `openat` has names of flags that are nowhere else in the image.
     let has_names = name == "sys_enter_openat" && all.iter().any(|f| f.name == "__filename_val");
     let made = || enter_format(kernel, call, &class, &all).filter(|_| !has_names);
     let print_format = call.text("print_fmt").ok().or_else(made).unwrap_or_default();
     let (id, system) = (call.fit("event.type")?, class.text("system")?);
     not_empty(&system, "system", call)?;
     not_empty(&name, "name", call)?;
-    Ok(Format { id, system, name, fields: all, print_format, probed: probed_event(kernel, call).ok() })
+    Ok(Format {
+        id,
+        system,
+        name,
+        fields: all,
+        print_format,
+        probed: probed_event(kernel, call).ok(),
+    })
 }
 
 /// Refuses an empty text, which no event has: a page that reads as zero has such.
 fn not_empty(text: &str, member: &str, at: &Object<'_>) -> Result<(), Error> {
-    let null = || Error::Null { structure: format!("event at {:#x}", at.place()), member: member.to_owned() };
+    let null = || Error::Null {
+        structure: format!("event at {:#x}", at.place()),
+        member: member.to_owned(),
+    };
     if text.is_empty() { Err(null()) } else { Ok(()) }
 }
 
@@ -166,7 +206,10 @@ fn not_empty(text: &str, member: &str, at: &Object<'_>) -> Result<(), Error> {
 fn probed_event(kernel: &Kernel, call: &Object<'_>) -> Result<String, Error> {
     let functions = call.pointer("event.funcs")?;
     if functions.place() != kernel.symbol("eprobe_funcs")? {
-        return Err(Error::Null { structure: "trace_event_functions".into(), member: "eprobe_funcs".into() });
+        return Err(Error::Null {
+            structure: "trace_event_functions".into(),
+            member: "eprobe_funcs".into(),
+        });
     }
     let event = call.container("trace_probe_event", "call")?;
     let first = kernel.object("list_head", event.address("probes.next")?)?;
@@ -174,7 +217,8 @@ fn probed_event(kernel: &Kernel, call: &Object<'_>) -> Result<String, Error> {
     Ok(format!("{}.{}", probe.text("event_system")?, probe.text("event_name")?))
 }
 
-/// Address of the list of a call's fields. Only the class of system call entries has a function for the list.
+/// Address of the list of a call's fields. Only the class of system call entries has a function for
+/// the list.
 fn own_fields(kernel: &Kernel, call: &Object<'_>, class: &Object<'_>) -> Result<u64, Error> {
     if class.address("get_fields")? == 0 {
         return Ok(class.at("fields")?.place());
@@ -182,16 +226,23 @@ fn own_fields(kernel: &Kernel, call: &Object<'_>, class: &Object<'_>) -> Result<
     Ok(kernel.object("syscall_metadata", call.address("data")?)?.at("enter_fields")?.place())
 }
 
-/// Builds the print format of a system call's entry as `__set_enter_print_fmt` of kernel/trace/trace_syscalls.c does at
-/// boot; none for other events.
-fn enter_format(kernel: &Kernel, call: &Object<'_>, class: &Object<'_>, fields: &[Field]) -> Option<String> {
+/// Builds the print format of a system call's entry as `__set_enter_print_fmt` of
+/// kernel/trace/trace_syscalls.c does at boot; none for other events.
+fn enter_format(
+    kernel: &Kernel,
+    call: &Object<'_>,
+    class: &Object<'_>,
+    fields: &[Field],
+) -> Option<String> {
     if class.address("get_fields").ok()? == 0 {
         return None;
     }
     let metadata = kernel.object("syscall_metadata", call.address("data").ok()?).ok()?;
-    // Index of the argument with the length of the copied memory; negative for texts, which are NUL-terminated.
+    // Index of the argument with the length of the copied memory; negative for texts, which are
+    // NUL-terminated.
     let length = metadata.u64("user_arg_size").unwrap_or_default();
-    let copies_are_texts = length & 0x80 != 0 || metadata.u64("user_arg_is_str").is_ok_and(|is| is != 0);
+    let copies_are_texts =
+        length & 0x80 != 0 || metadata.u64("user_arg_is_str").is_ok_and(|is| is != 0);
     Some(enter_format_of(fields, copies_are_texts))
 }
 
@@ -241,8 +292,8 @@ fn fields(kernel: &Kernel, head: u64, is_common: bool) -> Result<Vec<Field>, Err
     Ok(fields)
 }
 
-/// Formats `TYPE NAME`, with an array's bounds after the name. `len` is the number of elements, if the kernel stores
-/// it.
+/// Formats `TYPE NAME`, with an array's bounds after the name. `len` is the number of elements, if
+/// the kernel stores it.
 pub(super) fn declaration(type_name: &str, name: &str, len: Option<u32>) -> String {
     let bounds = type_name.find('[').filter(|_| !type_name.starts_with("__data_loc"));
     let Some((element, bounds)) = bounds.and_then(|at| type_name.split_at_checked(at)) else {
@@ -268,7 +319,8 @@ mod tests {
     #[test]
     fn what_the_kernel_makes_at_the_boot_is_made_again() {
         let fields = |names: &[&str]| names.iter().map(|name| field(name)).collect::<Vec<_>>();
-        let plain = fields(&["__syscall_nr", "oldname", "newname", "__oldname_val", "__newname_val"]);
+        let plain =
+            fields(&["__syscall_nr", "oldname", "newname", "__oldname_val", "__newname_val"]);
         assert_eq!(
             enter_format_of(&plain, true),
             r#""oldname: 0x%08lx \"%s\", newname: 0x%08lx \"%s\"", ((unsigned long)(REC->oldname)), __get_str(__oldname_val), "#

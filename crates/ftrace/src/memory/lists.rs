@@ -1,8 +1,8 @@
 //! Finds lists of sub-buffer structures that no pointer leads to, by the structures' own pointers.
 //!
-//! A `struct buffer_page` points to its neighbours, which point back, and to its sub-buffer; no other structure does
-//! that. If the sub-buffers of a list are in order of time, the list is a ring, even if the image lacks the structure
-//! that holds the list.
+//! A `struct buffer_page` points to its neighbours, which point back, and to its sub-buffer; no
+//! other structure does that. If the sub-buffers of a list are in order of time, the list is a
+//! ring, even if the image lacks the structure that holds the list.
 
 use std::collections::{HashMap, HashSet};
 
@@ -45,7 +45,8 @@ pub(super) struct CpuHints {
     pub(super) ids: HashMap<u16, u64>,
     /// Number of events by the task that was running.
     pub(super) pids: HashMap<u32, u64>,
-    /// Number of events that name the idle task of a CPU, by CPU; only that CPU switches to and from its idle task.
+    /// Number of events that name the idle task of a CPU, by CPU; only that CPU switches to and
+    /// from its idle task.
     pub(super) idle: HashMap<u32, u64>,
 }
 
@@ -100,8 +101,14 @@ fn layout(kernel: &Kernel) -> Option<Layout> {
     let id = kernel.types.id("buffer_page").ok()?;
     let offset = |path: &str| usize::try_from(kernel.types.member_of(id, path).ok()?.offset).ok();
     let size = usize::try_from(kernel.types.size(id)).ok()?;
-    let words = kernel.memory.word_size() == 8 && kernel.memory.byte_order() == lastwords_bytes::ByteOrder::Little;
-    words.then_some(Layout { next: offset("list.next")?, prev: offset("list.prev")?, page: offset("page")?, size })
+    let words = kernel.memory.word_size() == 8
+        && kernel.memory.byte_order() == lastwords_bytes::ByteOrder::Little;
+    words.then_some(Layout {
+        next: offset("list.next")?,
+        prev: offset("list.prev")?,
+        page: offset("page")?,
+        size,
+    })
 }
 
 /// Finds everything in the image that looks like a `struct buffer_page`.
@@ -120,18 +127,37 @@ fn candidates(bytes: &[u8], address: u64, layout: Layout, found: &mut Vec<Candid
     let mut at = 0usize;
     while let Some(object) = bytes.get(at..at.saturating_add(layout.size)) {
         let word = |offset: usize| {
-            object.get(offset..).and_then(|b| b.first_chunk::<8>()).map_or(0, |b| u64::from_le_bytes(*b))
+            object
+                .get(offset..)
+                .and_then(|b| b.first_chunk::<8>())
+                .map_or(0, |b| u64::from_le_bytes(*b))
         };
         let (page, next, prev) = (word(layout.page), word(layout.next), word(layout.prev));
-        if page & 0xfff == 0 && page >= KERNEL && next >= KERNEL && prev >= KERNEL && prev & 7 == 0 && next & 4 == 0 {
-            found.push(Candidate { physical: address.saturating_add(at as u64), next: next & !FLAGS, prev, page });
+        if page & 0xfff == 0
+            && page >= KERNEL
+            && next >= KERNEL
+            && prev >= KERNEL
+            && prev & 7 == 0
+            && next & 4 == 0
+        {
+            found.push(Candidate {
+                physical: address.saturating_add(at as u64),
+                next: next & !FLAGS,
+                prev,
+                page,
+            });
         }
         at = at.saturating_add(8);
     }
 }
 
 /// Virtual address of a candidate, from the pointer of a neighbour.
-fn own_address(kernel: &Kernel, memory: &VirtualMemory, layout: Layout, candidate: &Candidate) -> Option<u64> {
+fn own_address(
+    kernel: &Kernel,
+    memory: &VirtualMemory,
+    layout: Layout,
+    candidate: &Candidate,
+) -> Option<u64> {
     let is_own = |at: &u64| memory.translate(*at).is_ok_and(|m| m.physical == candidate.physical);
     let named = |place: u64| kernel.memory.pointer(place).ok().map(|at| at & !FLAGS).filter(is_own);
     memory.translate(candidate.page).ok()?;
@@ -140,17 +166,26 @@ fn own_address(kernel: &Kernel, memory: &VirtualMemory, layout: Layout, candidat
 }
 
 /// Builds the list if its sub-buffers form a ring.
-fn list(kernel: &Kernel, memory: &VirtualMemory, chains: &Chains, shape: Shape, known: &HashSet<u64>) -> Option<List> {
+fn list(
+    kernel: &Kernel,
+    memory: &VirtualMemory,
+    chains: &Chains,
+    shape: Shape,
+    known: &HashSet<u64>,
+) -> Option<List> {
     chains.head?;
     let nodes: Vec<Node> = chains.chains.iter().flat_map(|c| &c.nodes).copied().collect();
     let mut told = CpuHints::default();
     let (mut commit, mut newest, mut looks) = (0, 0, HashMap::new());
     for node in &nodes {
         let order = kernel.object("buffer_page", node.at).ok()?;
-        let pages = if order.has("order") { 1u64.checked_shl(order.fit("order").ok()?)? } else { 1 };
+        let pages =
+            if order.has("order") { 1u64.checked_shl(order.fit("order").ok()?)? } else { 1 };
         // A sub-buffer that was left out of the image is still mapped.
         let physical = memory.translate(node.page).ok()?.physical;
-        if pages.checked_mul(kernel.memory.page_size())? != shape.size as u64 || known.contains(&physical) {
+        if pages.checked_mul(kernel.memory.page_size())? != shape.size as u64
+            || known.contains(&physical)
+        {
             return None;
         }
         let mut bytes = vec![0u8; shape.size];
@@ -176,8 +211,8 @@ fn is_in_order(kernel: &Kernel, list: &List, looks: &HashMap<u64, Summary>) -> b
         ring::Where::Virtual(page) => looks.get(&page),
         ring::Where::Physical(_) => None,
     });
-    // Compare only the first times: if an interrupt came between, a sub-buffer's own time can be before the last event
-    // of the previous one.
+    // Compare only the first times: if an interrupt came between, a sub-buffer's own time can be
+    // before the last event of the previous one.
     let mut first = 0;
     for look in pages {
         if look.first < first {
@@ -189,14 +224,21 @@ fn is_in_order(kernel: &Kernel, list: &List, looks: &HashMap<u64, Summary>) -> b
 }
 
 /// Adds the facts from a sub-buffer's events.
-pub(super) fn ask(kernel: &Kernel, told: &mut CpuHints, bytes: &[u8], shape: Shape, look: &Summary) {
+pub(super) fn ask(
+    kernel: &Kernel,
+    told: &mut CpuHints,
+    bytes: &[u8],
+    shape: Shape,
+    look: &Summary,
+) {
     if look.events == 0 {
         return;
     }
     told.first = if told.events == 0 { look.first } else { told.first.min(look.first) };
     told.last = told.last.max(look.last);
     told.events = told.events.saturating_add(look.events);
-    for event in Events::new(bytes, shape.header, kernel.memory.byte_order(), look.commit).flatten() {
+    for event in Events::new(bytes, shape.header, kernel.memory.byte_order(), look.commit).flatten()
+    {
         let Some(payload) = bytes.get(event.payload) else { continue };
         let Some([a, b, _, _, pid @ ..]) = payload.first_chunk::<8>() else { continue };
         add(&mut told.ids, u16::from_le_bytes([*a, *b]));
@@ -225,7 +267,8 @@ pub(super) fn number(text: &[u8]) -> Option<u32> {
     std::str::from_utf8(text.get(..digits)?).ok()?.parse().ok()
 }
 
-/// A structure that points into a list which does not point back is that of the reader's sub-buffer.
+/// A structure that points into a list which does not point back is that of the reader's
+/// sub-buffer.
 fn readers(kernel: &Kernel, lists: &mut [List], candidates: &[Candidate], shift: u64) {
     let mut owner = HashMap::new();
     for (n, list) in lists.iter().enumerate() {
@@ -235,8 +278,14 @@ fn readers(kernel: &Kernel, lists: &mut [List], candidates: &[Candidate], shift:
     }
     for candidate in candidates {
         let at = candidate.physical.wrapping_add(shift);
-        let (Some(n), Some(other)) = (owner.get(&candidate.next), owner.get(&candidate.prev)) else { continue };
-        let Some(list) = lists.get_mut(*n).filter(|_| n == other && !owner.contains_key(&at)) else { continue };
+        let (Some(n), Some(other)) = (owner.get(&candidate.next), owner.get(&candidate.prev))
+        else {
+            continue;
+        };
+        let Some(list) = lists.get_mut(*n).filter(|_| n == other && !owner.contains_key(&at))
+        else {
+            continue;
+        };
         let mut bytes = vec![0u8; list.shape.size];
         if kernel.memory.read(candidate.page, &mut bytes).is_err() {
             continue;

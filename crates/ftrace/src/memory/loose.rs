@@ -1,9 +1,9 @@
 //! Rebuilds rings of which only the sub-buffers are left.
 //!
-//! A page of the image is accepted as a sub-buffer if its header is valid and its events fill the committed bytes
-//! exactly. All events must be of known kinds, have room for their fields, and name possible tasks. The CPU is derived
-//! from tasks that are bound to a CPU and from idle tasks. Sub-buffers of one ring and CPU follow each other in time;
-//! as many rings are made as that needs.
+//! A page of the image is accepted as a sub-buffer if its header is valid and its events fill the
+//! committed bytes exactly. All events must be of known kinds, have room for their fields, and name
+//! possible tasks. The CPU is derived from tasks that are bound to a CPU and from idle tasks.
+//! Sub-buffers of one ring and CPU follow each other in time; as many rings are made as that needs.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -45,8 +45,8 @@ struct Row {
     pages: Vec<(u64, Summary)>,
 }
 
-/// Finds all ftrace sub-buffers in `memory`, including those of known rings; returns them as arrays `carved`,
-/// `carved-2` and so on.
+/// Finds all ftrace sub-buffers in `memory`, including those of known rings; returns them as arrays
+/// `carved`, `carved-2` and so on.
 ///
 /// # Errors
 /// The kernel's event formats cannot be read, or the budget is spent.
@@ -63,13 +63,13 @@ pub fn carve(kernel: &Arc<Kernel>, memory: &Arc<VirtualMemory>) -> Result<Tracin
         pages.len()
     ));
     if silent > 0 {
-        tracing
-            .evidence
-            .notes
-            .push(format!("{silent} sub-buffers do not show their CPU: they are listed as CPU {unknown}"));
+        tracing.evidence.notes.push(format!(
+            "{silent} sub-buffers do not show their CPU: they are listed as CPU {unknown}"
+        ));
     }
     for (n, rows) in rings(&pages, unknown).into_iter().enumerate() {
-        let name = if n == 0 { "carved".to_owned() } else { format!("carved-{}", n.saturating_add(1)) };
+        let name =
+            if n == 0 { "carved".to_owned() } else { format!("carved-{}", n.saturating_add(1)) };
         tracing.arrays.push(array(kernel, memory, shape, name, rows));
     }
     Ok(tracing)
@@ -82,12 +82,21 @@ fn search(
     shape: Shape,
     formats: &BTreeMap<u16, Format>,
 ) -> Result<Vec<Loose>, Error> {
-    let any = Window { ring: 0, cpu: 0, at: Break { before: 0, count: None }, after: 1, before: u64::MAX };
+    let any = Window {
+        ring: 0,
+        cpu: 0,
+        at: Break { before: 0, count: None },
+        after: 1,
+        before: u64::MAX,
+    };
     let bound = bound_tasks(kernel);
     let (mut pages, mut bytes, mut seen) = (Vec::new(), vec![0u8; shape.size], HashSet::new());
     for found in carve::search(kernel, physical, shape, &[any], &HashSet::new())? {
         let look = found.look;
-        if pages.len() >= PAGES_MAX || look.events < EVENTS || physical.read(found.address, &mut bytes).is_err() {
+        if pages.len() >= PAGES_MAX
+            || look.events < EVENTS
+            || physical.read(found.address, &mut bytes).is_err()
+        {
             continue;
         }
         if !are_known(kernel, &bytes, shape, &look, formats) {
@@ -102,7 +111,13 @@ fn search(
     Ok(pages)
 }
 
-fn loose(kernel: &Kernel, bytes: &[u8], shape: Shape, found: &Candidate, bound: &HashMap<u32, u32>) -> Loose {
+fn loose(
+    kernel: &Kernel,
+    bytes: &[u8],
+    shape: Shape,
+    found: &Candidate,
+    bound: &HashMap<u32, u32>,
+) -> Loose {
     let mut told = CpuHints::default();
     lists::ask(kernel, &mut told, bytes, shape, &found.look);
     Loose { address: found.address, look: found.look, cpu: cpu_of(&told, bound) }
@@ -117,7 +132,11 @@ pub(super) fn arrays(
 ) -> Vec<Array> {
     let (bound, mut bytes) = (bound_tasks(kernel), vec![0u8; shape.size]);
     let mut read = |at: &Candidate| {
-        memory.physical().read(at.address, &mut bytes).is_ok().then(|| loose(kernel, &bytes, shape, at, &bound))
+        memory
+            .physical()
+            .read(at.address, &mut bytes)
+            .is_ok()
+            .then(|| loose(kernel, &bytes, shape, at, &bound))
     };
     let pages: Vec<Loose> = found.iter().filter_map(&mut read).collect();
     rings(&pages, no_cpu(kernel))
@@ -132,7 +151,8 @@ pub(super) fn no_cpu(kernel: &Kernel) -> u32 {
     kernel.cpus(Mask::Possible).into_iter().max().unwrap_or(0).saturating_add(1)
 }
 
-/// True if all events are of kinds that the kernel has, have room for their fields, and name possible tasks.
+/// True if all events are of kinds that the kernel has, have room for their fields, and name
+/// possible tasks.
 pub(super) fn are_known(
     kernel: &Kernel,
     bytes: &[u8],
@@ -140,21 +160,34 @@ pub(super) fn are_known(
     look: &Summary,
     formats: &BTreeMap<u16, Format>,
 ) -> bool {
-    Events::new(bytes, shape.header, kernel.memory.byte_order(), look.commit).flatten().all(|event| {
-        let Some([a, b, _, _, pid @ ..]) = bytes.get(event.payload.clone()).and_then(|p| p.first_chunk::<8>()) else {
-            return false;
-        };
-        let id = u16::from_le_bytes([*a, *b]);
-        let format = formats.get(&id);
-        let ends =
-            |format: &Format| format.fields.iter().map(|f| f.offset.saturating_add(f.size) as usize).max().unwrap_or(8);
-        // A tracer's own events can be shorter than their format.
-        let fits = |format: &Format| id < TRACERS || ends(format) <= event.payload.len().next_multiple_of(8);
-        format.is_some_and(fits) && u32::from_le_bytes(*pid) < PIDS
-    })
+    Events::new(bytes, shape.header, kernel.memory.byte_order(), look.commit).flatten().all(
+        |event| {
+            let Some([a, b, _, _, pid @ ..]) =
+                bytes.get(event.payload.clone()).and_then(|p| p.first_chunk::<8>())
+            else {
+                return false;
+            };
+            let id = u16::from_le_bytes([*a, *b]);
+            let format = formats.get(&id);
+            let ends = |format: &Format| {
+                format
+                    .fields
+                    .iter()
+                    .map(|f| f.offset.saturating_add(f.size) as usize)
+                    .max()
+                    .unwrap_or(8)
+            };
+            // A tracer's own events can be shorter than their format.
+            let fits = |format: &Format| {
+                id < TRACERS || ends(format) <= event.payload.len().next_multiple_of(8)
+            };
+            format.is_some_and(fits) && u32::from_le_bytes(*pid) < PIDS
+        },
+    )
 }
 
-/// Distributes sub-buffers, ordered by time, over as many rings as needed so that no two of the same CPU overlap.
+/// Distributes sub-buffers, ordered by time, over as many rings as needed so that no two of the
+/// same CPU overlap.
 fn rings(pages: &[Loose], unknown: u32) -> Vec<BTreeMap<u32, Row>> {
     let mut rings: Vec<BTreeMap<u32, Row>> = Vec::new();
     for page in pages {
@@ -182,12 +215,15 @@ fn array(
     name: String,
     rows: BTreeMap<u32, Row>,
 ) -> Array {
-    let found: Vec<Cpu> = rows.iter().enumerate().map(|(n, (cpu, row))| of_row(*cpu, n, row, shape)).collect();
+    let found: Vec<Cpu> =
+        rows.iter().enumerate().map(|(n, (cpu, row))| of_row(*cpu, n, row, shape)).collect();
     let count = found.len();
-    let mut ring = MemoryRing::new(kernel.clone(), Some(memory.physical().clone()), shape, found, 0);
+    let mut ring =
+        MemoryRing::new(kernel.clone(), Some(memory.physical().clone()), shape, found, 0);
     (0..count).for_each(|cpu| ring.count_events(cpu));
     ring.recount();
-    ring.facts = ["its tracer", "its clock", "its options"].map(|fact| Gap::not_known(None, fact)).to_vec();
+    ring.facts =
+        ["its tracer", "its clock", "its options"].map(|fact| Gap::not_known(None, fact)).to_vec();
     Array {
         name,
         tracer: None,
@@ -204,13 +240,21 @@ fn array(
 
 fn of_row(cpu: u32, stream: usize, row: &Row, shape: Shape) -> Cpu {
     let size = shape.bytes();
-    let mut found =
-        Cpu { ring: CpuRing { cpu, sub_buffers: 0, sub_buffer_size: size, stats: Stats::default() }, ..Cpu::default() };
+    let mut found = Cpu {
+        ring: CpuRing { cpu, sub_buffers: 0, sub_buffer_size: size, stats: Stats::default() },
+        ..Cpu::default()
+    };
     for (sequence, (address, look)) in row.pages.iter().enumerate() {
         let verdict = Verdict::Committed;
         found.places.push(SubBufferAt { at: Where::Physical(*address), consumed: 0, verdict });
         let (sequence, content) = (sequence as u64, look.commit as u64);
-        found.sub_buffers.push(SubBuffer { stream, sequence, verdict, content, why: String::new() });
+        found.sub_buffers.push(SubBuffer {
+            stream,
+            sequence,
+            verdict,
+            content,
+            why: String::new(),
+        });
     }
     let place = format!("CPU {cpu}: its ring: what was lost is not known");
     found.gaps.push(missing(Some(stream), place));
@@ -222,7 +266,11 @@ mod tests {
     use super::*;
 
     fn loose(address: u64, times: (u64, u64), cpu: Option<u32>) -> Loose {
-        Loose { address, look: Summary { first: times.0, last: times.1, commit: 64, events: 9 }, cpu }
+        Loose {
+            address,
+            look: Summary { first: times.0, last: times.1, commit: 64, events: 9 },
+            cpu,
+        }
     }
 
     #[test]
@@ -238,10 +286,15 @@ mod tests {
         let found: Vec<Vec<(u32, Vec<u64>)>> = rings(&pages, 2)
             .into_iter()
             .map(|ring| {
-                ring.into_iter().map(|(cpu, row)| (cpu, row.pages.iter().map(|page| page.0).collect())).collect()
+                ring.into_iter()
+                    .map(|(cpu, row)| (cpu, row.pages.iter().map(|page| page.0).collect()))
+                    .collect()
             })
             .collect();
         // The fifth is closer to the third than to the fourth.
-        assert_eq!(found, [vec![(0, vec![1, 4]), (1, vec![2]), (2, vec![6])], vec![(0, vec![3, 5])]]);
+        assert_eq!(
+            found,
+            [vec![(0, vec![1, 4]), (1, vec![2]), (2, vec![6])], vec![(0, vec![3, 5])]]
+        );
     }
 }

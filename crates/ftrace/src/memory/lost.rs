@@ -1,8 +1,9 @@
 //! Finds the lists of rings whose own structure the image lacks.
 //!
-//! Nothing in a list says whose it is. It is given to a ring only where evidence decides: its events are of kinds that one array
-//! alone has enabled, nearly all events that tell a CPU tell the ring's, and the array lost as many rings of this CPU as
-//! there are such lists. Other lists become arrays of their own, whose name is not known.
+//! Nothing in a list says whose it is. It is given to a ring only where evidence decides: its
+//! events are of kinds that one array alone has enabled, nearly all events that tell a CPU tell the
+//! ring's, and the array lost as many rings of this CPU as there are such lists. Other lists become
+//! arrays of their own, whose name is not known.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -34,8 +35,9 @@ pub(super) struct Unowned {
     cpu: Option<u32>,
 }
 
-/// Finds lists for rings that are lost, and returns those that no ring is proven to have. Reads the whole image if rings are lost.
-/// `is_whole` says that all arrays of the kernel are among the rings.
+/// Finds lists for rings that are lost, and returns those that no ring is proven to have. Reads the
+/// whole image if rings are lost. `is_whole` says that all arrays of the kernel are among the
+/// rings.
 pub(super) fn fill(
     kernel: &Kernel,
     memory: &VirtualMemory,
@@ -58,36 +60,46 @@ pub(super) fn fill(
         evidence.notes.push(format!("rings that are lost are not looked for: {error}"));
         Vec::new()
     });
-    // A list without events has nothing to tell or to lose. One with kinds that the kernel does not have is no ring.
+    // A list without events has nothing to tell or to lose. One with kinds that the kernel does not
+    // have is no ring.
     let are_known = |list: &List| {
-        let known = list.told.ids.iter().filter(|(id, _)| formats.contains_key(id)).map(|(_, count)| count);
+        let known =
+            list.told.ids.iter().filter(|(id, _)| formats.contains_key(id)).map(|(_, count)| count);
         known.sum::<u64>() == list.told.events
     };
-    lists.retain(|list| list.told.events > 0 && are_known(list) && lanes.iter().any(|lane| fits(lane, rings, list)));
+    lists.retain(|list| {
+        list.told.events > 0 && are_known(list) && lanes.iter().any(|lane| fits(lane, rings, list))
+    });
     let bound = bound_tasks(kernel);
     let mut unowned = Vec::new();
     for (at, mut lists) in by_owner(lists, rings, is_whole, &bound) {
         let mut own: Vec<&Lane> = match at {
-            Some((array, cpu)) => {
-                lanes.iter().filter(|lane| lane.number == cpu && array_of(rings, lane) == Some(array)).collect()
-            }
+            Some((array, cpu)) => lanes
+                .iter()
+                .filter(|lane| lane.number == cpu && array_of(rings, lane) == Some(array))
+                .collect(),
             None => Vec::new(),
         };
         // A snapshot is older than the live ring.
         own.sort_by_key(|lane| rings.get(lane.ring).is_some_and(|ring| !ring.role.is_snapshot));
         lists.sort_by_key(|list| list.told.last);
-        let all_fit = own.len() == lists.len() && own.iter().zip(&lists).all(|(lane, list)| fits(lane, rings, list));
+        let all_fit = own.len() == lists.len()
+            && own.iter().zip(&lists).all(|(lane, list)| fits(lane, rings, list));
         if all_fit {
             own.iter().zip(&lists).for_each(|(lane, list)| put(kernel, rings, lane, list, &bound));
         } else {
-            unowned.extend(lists.into_iter().map(|list| Unowned { cpu: cpu_of(&list.told, &bound), list }));
+            unowned.extend(
+                lists.into_iter().map(|list| Unowned { cpu: cpu_of(&list.told, &bound), list }),
+            );
         }
     }
     for lane in &lanes {
-        if let Some(found) = rings.get_mut(lane.ring).and_then(|ring| ring.found_mut().get_mut(lane.cpu))
+        if let Some(found) =
+            rings.get_mut(lane.ring).and_then(|ring| ring.found_mut().get_mut(lane.cpu))
             && found.lost.is_some()
         {
-            let place = "the image lacks the structure of its ring, and nothing proves which list is its";
+            let place =
+                "the image lacks the structure of its ring, and nothing proves which list is its";
             found.gaps.push(missing(Some(lane.cpu), place.to_owned()));
         }
     }
@@ -98,12 +110,22 @@ impl Unowned {
     /// Makes the ring of one CPU: the one that the events show, otherwise `unknown`.
     pub(super) fn into_cpu(self, kernel: &Kernel, unknown: u32) -> (Shape, Cpu) {
         let Self { list, cpu } = self;
-        let mut found =
-            ring::of_list(kernel, &list.chains, list.commit, list.reader, list.shape, 0, cpu.unwrap_or(unknown));
+        let mut found = ring::of_list(
+            kernel,
+            &list.chains,
+            list.commit,
+            list.reader,
+            list.shape,
+            0,
+            cpu.unwrap_or(unknown),
+        );
         let place = "whose ring it is, and how many events it overwrote and refused, because its structure is missing";
         found.gaps.push(Gap::not_known(Some(0), place));
         if cpu.is_none() {
-            found.gaps.push(Gap::not_known(Some(0), "its CPU, which is shown as a number that no CPU has"));
+            found.gaps.push(Gap::not_known(
+                Some(0),
+                "its CPU, which is shown as a number that no CPU has",
+            ));
         }
         (list.shape, found)
     }
@@ -151,7 +173,8 @@ fn owner(told: &CpuHints, enabled: &[(usize, &HashSet<u16>)]) -> Option<usize> {
 /// Returns true if the list can be the lane's ring, by its sizes.
 fn fits(lane: &Lane, rings: &[&mut MemoryRing], list: &List) -> bool {
     let nodes = list.nodes as u64;
-    let has_number = |wanted: u64| if list.chains.closed { nodes == wanted } else { nodes <= wanted };
+    let has_number =
+        |wanted: u64| if list.chains.closed { nodes == wanted } else { nodes <= wanted };
     rings.get(lane.ring).is_some_and(|ring| ring.shape().size == list.shape.size)
         && lane.sub_buffers.is_none_or(has_number)
 }
@@ -186,14 +209,16 @@ pub(super) fn bound_tasks(kernel: &Kernel) -> HashMap<u32, u32> {
 
 /// Number of events that point to this CPU, and number of events that point to any CPU.
 pub(super) fn votes(told: &CpuHints, bound: &HashMap<u32, u32>, cpu: u32) -> (u64, u64) {
-    let tasks = told.pids.iter().filter_map(|(pid, count)| bound.get(pid).map(|cpu| (*cpu, *count)));
+    let tasks =
+        told.pids.iter().filter_map(|(pid, count)| bound.get(pid).map(|cpu| (*cpu, *count)));
     let idle = told.idle.iter().map(|(cpu, count)| (*cpu, *count));
     tasks.chain(idle).fold((0, 0), |(own, all), (of, count)| {
         (own.saturating_add(if of == cpu { count } else { 0 }), count.saturating_add(all))
     })
 }
 
-/// The CPU that at least nine of ten events with a known CPU name; a task can be bound to another CPU later.
+/// The CPU that at least nine of ten events with a known CPU name; a task can be bound to another
+/// CPU later.
 pub(super) fn cpu_of(told: &CpuHints, bound: &HashMap<u32, u32>) -> Option<u32> {
     let named = told.pids.keys().filter_map(|pid| bound.get(pid)).chain(told.idle.keys());
     let cpus: HashSet<u32> = named.copied().collect();
@@ -202,9 +227,23 @@ pub(super) fn cpu_of(told: &CpuHints, bound: &HashMap<u32, u32>) -> Option<u32> 
     (own > 0 && own.saturating_mul(10) >= all.saturating_mul(9)).then_some(cpu)
 }
 
-fn put(kernel: &Kernel, rings: &mut [&mut MemoryRing], lane: &Lane, list: &List, bound: &HashMap<u32, u32>) {
+fn put(
+    kernel: &Kernel,
+    rings: &mut [&mut MemoryRing],
+    lane: &Lane,
+    list: &List,
+    bound: &HashMap<u32, u32>,
+) {
     let Some(ring) = rings.get_mut(lane.ring) else { return };
-    let mut cpu = ring::of_list(kernel, &list.chains, list.commit, list.reader, ring.shape(), lane.cpu, lane.number);
+    let mut cpu = ring::of_list(
+        kernel,
+        &list.chains,
+        list.commit,
+        list.reader,
+        ring.shape(),
+        lane.cpu,
+        lane.number,
+    );
     let (own, all) = votes(&list.told, bound, lane.number);
     cpu.notes.push(format!(
         "CPU {}: the image lacks the structure of its ring; a list of {} sub-buffers that nothing points at is its: its events are of kinds \
@@ -225,7 +264,10 @@ mod tests {
 
     #[test]
     fn kinds_that_one_array_alone_has_enabled_decide() {
-        let told = |ids: &[u16]| CpuHints { ids: ids.iter().map(|id| (*id, 1)).collect(), ..CpuHints::default() };
+        let told = |ids: &[u16]| CpuHints {
+            ids: ids.iter().map(|id| (*id, 1)).collect(),
+            ..CpuHints::default()
+        };
         let [red, blue] = [HashSet::from([300, 301]), HashSet::from([300, 302])];
         let both = [(1, &red), (2, &blue)];
         assert_eq!(owner(&told(&[300, 301]), &both), Some(1));
@@ -238,7 +280,10 @@ mod tests {
 
     #[test]
     fn few_events_of_other_cpus_do_not_decide() {
-        let told = |pids: &[(u32, u64)]| CpuHints { pids: pids.iter().copied().collect(), ..CpuHints::default() };
+        let told = |pids: &[(u32, u64)]| CpuHints {
+            pids: pids.iter().copied().collect(),
+            ..CpuHints::default()
+        };
         let bound = HashMap::from([(10, 0), (11, 1)]);
         assert_eq!(cpu_of(&told(&[(10, 19), (11, 1), (99, 50)]), &bound), Some(0));
         assert_eq!(cpu_of(&told(&[(10, 5), (11, 5)]), &bound), None);

@@ -46,7 +46,10 @@ impl MemoryRing {
         found: Vec<Cpu>,
         time_start: u64,
     ) -> Self {
-        let cpus = found.iter().map(|c| CpuRing { sub_buffers: c.places.len(), ..c.ring.clone() }).collect();
+        let cpus = found
+            .iter()
+            .map(|c| CpuRing { sub_buffers: c.places.len(), ..c.ring.clone() })
+            .collect();
         Self {
             kernel,
             physical,
@@ -73,24 +76,31 @@ impl MemoryRing {
         (0..places)
             .map(|n| {
                 let info = self.sub_buffer(cpu, n, &mut bytes);
-                if info.verdict == Verdict::Missing { None } else { ring::look(&bytes, order, self.shape.header).ok() }
+                if info.verdict == Verdict::Missing {
+                    None
+                } else {
+                    ring::look(&bytes, order, self.shape.header).ok()
+                }
             })
             .collect()
     }
 
-    /// Computes a CPU's counters from its sub-buffers if the structure with the counters is lost: events that are there
-    /// and not read. The number of overwritten events is unknown.
+    /// Computes a CPU's counters from its sub-buffers if the structure with the counters is lost:
+    /// events that are there and not read. The number of overwritten events is unknown.
     pub(super) fn count_events(&mut self, cpu: usize) {
         let order = self.kernel.memory.byte_order();
         let mut stats = Stats::default();
         let mut bytes = Vec::new();
         for index in 0..self.found.get(cpu).map_or(0, |c| c.places.len()) {
             let info = self.sub_buffer(cpu, index, &mut bytes);
-            let events = |len| Events::new(&bytes, self.shape.header, order, len).flatten().count() as u64;
+            let events =
+                |len| Events::new(&bytes, self.shape.header, order, len).flatten().count() as u64;
             let read = events(info.consumed);
             stats.read = stats.read.saturating_add(read);
-            stats.entries = stats.entries.saturating_add(events(info.committed).saturating_sub(read));
-            stats.bytes = stats.bytes.saturating_add(info.committed.saturating_sub(info.consumed) as u64);
+            stats.entries =
+                stats.entries.saturating_add(events(info.committed).saturating_sub(read));
+            stats.bytes =
+                stats.bytes.saturating_add(info.committed.saturating_sub(info.consumed) as u64);
         }
         if let (Some(ring), Some(found)) = (self.cpus.get_mut(cpu), self.found.get_mut(cpu)) {
             (ring.stats, found.ring.stats) = (stats, stats);
@@ -128,8 +138,11 @@ impl Ring for MemoryRing {
     fn sub_buffer(&self, cpu: usize, index: usize, bytes: &mut Vec<u8>) -> SubBufferInfo {
         bytes.clear();
         bytes.resize(self.shape.size, 0);
-        let nothing = SubBufferInfo { committed: 0, consumed: 0, missed: None, verdict: Verdict::Missing };
-        let Some(place) = self.found.get(cpu).and_then(|c| c.places.get(index)) else { return nothing };
+        let nothing =
+            SubBufferInfo { committed: 0, consumed: 0, missed: None, verdict: Verdict::Missing };
+        let Some(place) = self.found.get(cpu).and_then(|c| c.places.get(index)) else {
+            return nothing;
+        };
         let read = match (place.at, &self.physical) {
             (Where::Virtual(address), _) => self.kernel.memory.read(address, bytes).is_ok(),
             (Where::Physical(address), Some(image)) => image.read(address, bytes).is_ok(),

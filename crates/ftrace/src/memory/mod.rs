@@ -1,7 +1,8 @@
-//! Reads ftrace from a kernel's memory: every trace array with its rings and snapshots, event formats, names.
+//! Reads ftrace from a kernel's memory: every trace array with its rings and snapshots, event
+//! formats, names.
 //!
-//! Sub-buffers are found through the kernel's own lists. If the image lacks structures, sub-buffers are found by their
-//! contents. Only the image is needed.
+//! Sub-buffers are found through the kernel's own lists. If the image lacks structures, sub-buffers
+//! are found by their contents. Only the image is needed.
 
 mod arrays;
 mod carve;
@@ -28,7 +29,8 @@ use lastwords_kernel::virtual_memory::VirtualMemory;
 use lastwords_kernel::{Error, Kernel, Mask};
 use lastwords_trace::evidence::{Evidence, Gap};
 
-/// Reads all ftrace data of the kernel. `memory` is searched for sub-buffers that no pointer leads to.
+/// Reads all ftrace data of the kernel. `memory` is searched for sub-buffers that no pointer leads
+/// to.
 ///
 /// # Errors
 /// The kernel has no ftrace, or its top level cannot be read.
@@ -51,8 +53,8 @@ pub fn description(kernel: &Arc<Kernel>) -> Result<Tracing, Error> {
     Ok(tracing)
 }
 
-/// Reads what describes the events that are compiled into a kernel, from its file. The notes are about events alone,
-/// because a kernel that has not booted has no names of tasks and no modules.
+/// Reads what describes the events that are compiled into a kernel, from its file. The notes are
+/// about events alone, because a kernel that has not booted has no names of tasks and no modules.
 ///
 /// # Errors
 /// The event formats cannot be read.
@@ -67,11 +69,16 @@ pub fn without_arrays(kernel: &Arc<Kernel>) -> Tracing {
     let mut evidence = Evidence::default();
     let virtual_memory = &kernel.memory;
     let uname = kernel.uname().unwrap_or_default();
-    let mut noted = |what: &str, error: &Error| evidence.gaps.push(Gap::not_known(None, &format!("{what}: {error}")));
+    let mut noted = |what: &str, error: &Error| {
+        evidence.gaps.push(Gap::not_known(None, &format!("{what}: {error}")))
+    };
     kernel.missing.iter().for_each(|error| noted("names of the kernel's addresses", error));
     let cpus = running_cpus(kernel);
     if cpus == 0 {
-        noted("the number of CPUs", &Error::Null { structure: "cpumask".into(), member: "cpu_online_mask".into() });
+        noted(
+            "the number of CPUs",
+            &Error::Null { structure: "cpumask".into(), member: "cpu_online_mask".into() },
+        );
     }
     let pointer_key = printk::pointer_key(kernel).unwrap_or_else(|error| {
         noted("the key by which the kernel hides addresses", &error);
@@ -85,7 +92,10 @@ pub fn without_arrays(kernel: &Arc<Kernel>) -> Tracing {
     comms.missing.iter().for_each(|error| noted("names of tasks", error));
     let comms = BTreeMap::from_iter(comms.rows);
     Tracing {
-        uname: format!("{} {} {} {} {}", uname.system, uname.node, uname.release, uname.version, uname.machine),
+        uname: format!(
+            "{} {} {} {} {}",
+            uname.system, uname.node, uname.release, uname.version, uname.machine
+        ),
         release: uname.release,
         byte_order: virtual_memory.byte_order(),
         word_size: virtual_memory.word_size(),
@@ -103,7 +113,10 @@ pub fn without_arrays(kernel: &Arc<Kernel>) -> Tracing {
         preempt_voluntary: preempt::is_voluntary(kernel, &uname.machine),
         flag_columns: columns::of(kernel),
         machine: uname.machine,
-        preempt_dynamic_mode: kernel.number("preempt_dynamic_mode", 4).ok().and_then(|mode| u8::try_from(mode).ok()),
+        preempt_dynamic_mode: kernel
+            .number("preempt_dynamic_mode", 4)
+            .ok()
+            .and_then(|mode| u8::try_from(mode).ok()),
         clocks: String::new(),
         real_time: None,
         arrays: Vec::new(),
@@ -111,7 +124,8 @@ pub fn without_arrays(kernel: &Arc<Kernel>) -> Tracing {
     }
 }
 
-/// Number of CPUs that ran. A panic takes other CPUs offline to stop them, but they stay active; unplugged CPUs do not.
+/// Number of CPUs that ran. A panic takes other CPUs offline to stop them, but they stay active;
+/// unplugged CPUs do not.
 fn running_cpus(kernel: &Kernel) -> u32 {
     let online = kernel.cpus(Mask::Online).len();
     let active = kernel.symbol("__cpu_active_mask").map_or(0, |at| kernel.mask(at).len());

@@ -29,9 +29,14 @@ impl Names {
         let processes = self.processes.get_or_init(|| {
             let found = self.kernel.tasks();
             let leaders = found.rows.iter().filter(|task| task.pid == task.tgid);
-            Processes { tasks: leaders.map(|task| (task.pid, task.place)).collect(), is_all: found.missing.is_empty() }
+            Processes {
+                tasks: leaders.map(|task| (task.pid, task.place)).collect(),
+                is_all: found.missing.is_empty(),
+            }
         });
-        let Some(task) = processes.tasks.get(&tgid) else { return processes.is_all.then_some(Mapped::None) };
+        let Some(task) = processes.tasks.get(&tgid) else {
+            return processes.is_all.then_some(Mapped::None);
+        };
         let Some(memory) = self.kernel.user_memory(*task).ok()? else { return Some(Mapped::None) };
         Some(match self.kernel.mapped(memory, address).ok()? {
             Some(mapped::Mapped { path, offset }) => Mapped::File { path, offset },
@@ -57,16 +62,17 @@ impl Symbols for Names {
         self.mapped(tgid, address).unwrap_or(Mapped::Unknown)
     }
 
-    /// Searches like `btf_find_func_proto`: in the kernel's types, then in those of its modules from the oldest on,
-    /// whichever module has the function.
+    /// Searches like `btf_find_func_proto`: in the kernel's types, then in those of its modules
+    /// from the oldest on, whichever module has the function.
     fn parameters(&self, function: &str) -> Option<Vec<Parameter>> {
         let of_module = |name: &str| self.kernel.module_types(name)?.parameters(function);
-        let modules = || self.kernel.modules.iter().rev().find_map(|module| of_module(&module.name));
+        let modules =
+            || self.kernel.modules.iter().rev().find_map(|module| of_module(&module.name));
         self.kernel.types.parameters(function).or_else(modules)
     }
 
-    /// Searches the kernel, then the types of its modules. A name to which modules give different values is not known, because a format
-    /// does not say whose it is.
+    /// Searches the kernel, then the types of its modules. A name to which modules give different
+    /// values is not known, because a format does not say whose it is.
     fn constant(&self, name: &str) -> Option<i64> {
         self.kernel.symbols.constant(name).or_else(|| {
             let mut values = self

@@ -1,5 +1,6 @@
-//! Finds out if a kernel was built with `CONFIG_PREEMPT_VOLUNTARY`. No variable tells that, but in such a kernel
-//! functions that may sleep begin with a call that yields the CPU (`might_sleep` in include/linux/kernel.h).
+//! Finds out if a kernel was built with `CONFIG_PREEMPT_VOLUNTARY`. No variable tells that, but in
+//! such a kernel functions that may sleep begin with a call that yields the CPU (`might_sleep` in
+//! include/linux/kernel.h).
 
 use crate::Symbols;
 use lastwords_kernel::Kernel;
@@ -20,23 +21,29 @@ pub(super) fn is_voluntary(kernel: &Kernel, machine: &str) -> bool {
         Some((at, code))
     };
     let targets: Vec<u64> = YIELDS.iter().filter_map(|name| kernel.symbol(name).ok()).collect();
-    code().is_some_and(|(at, code)| calls(machine, &code, at).iter().any(|target| targets.contains(target)))
+    code().is_some_and(|(at, code)| {
+        calls(machine, &code, at).iter().any(|target| targets.contains(target))
+    })
 }
 
-/// Targets of the calls in `code`, which is at address `at`. On x86_64 false targets are among them, because
-/// instructions have any length.
+/// Targets of the calls in `code`, which is at address `at`. On x86_64 false targets are among
+/// them, because instructions have any length.
 fn calls(machine: &str, code: &[u8], at: u64) -> Vec<u64> {
-    let target = |place: usize, distance: i64| at.wrapping_add(place as u64).wrapping_add_signed(distance);
+    let target =
+        |place: usize, distance: i64| at.wrapping_add(place as u64).wrapping_add_signed(distance);
     match machine {
         "x86_64" => {
             let found = code.windows(5).enumerate().filter_map(|(place, bytes)| {
-                let distance = bytes.strip_prefix(&[0xe8])?.first_chunk().copied().map(i32::from_le_bytes)?;
+                let distance =
+                    bytes.strip_prefix(&[0xe8])?.first_chunk().copied().map(i32::from_le_bytes)?;
                 Some(target(place.saturating_add(5), distance.into()))
             });
             found.collect()
         }
         "aarch64" => {
-            let words = code.chunks_exact(4).filter_map(|raw| raw.first_chunk().copied().map(u32::from_le_bytes));
+            let words = code
+                .chunks_exact(4)
+                .filter_map(|raw| raw.first_chunk().copied().map(u32::from_le_bytes));
             let found = words.enumerate().filter(|(_, word)| word >> 26 == 0b10_0101);
             // A signed distance of 26 bits, in units of 4 bytes.
             let distance = |word: u32| i64::from((word << 6).cast_signed() >> 6).wrapping_mul(4);

@@ -29,9 +29,10 @@ pub(super) fn formats(kernel: &Kernel) -> Result<BTreeMap<u64, String>, Error> {
             }
         }
     }
-    if let (Ok(head), true) =
-        (kernel.symbol("trace_bprintk_fmt_list"), kernel.types.has_member("trace_bprintk_fmt", "fmt"))
-    {
+    if let (Ok(head), true) = (
+        kernel.symbol("trace_bprintk_fmt_list"),
+        kernel.types.has_member("trace_bprintk_fmt", "fmt"),
+    ) {
         for format in kernel.list(head, "trace_bprintk_fmt", "list")? {
             let at = format?.address("fmt")?;
             strings.insert(at, kernel.text(at)?);
@@ -46,8 +47,14 @@ pub(super) fn pointer_key(kernel: &Kernel) -> Result<Option<[u64; 2]>, Error> {
         return Ok(None);
     }
     let at = kernel.symbol("ptr_key")?;
-    let word = |offset: u64| kernel.memory.number(at.wrapping_add(offset), 8).map_err(Error::hole("ptr_key"));
+    let word = |offset: u64| {
+        kernel.memory.number(at.wrapping_add(offset), 8).map_err(Error::hole("ptr_key"))
+    };
     let key = [word(0)?, word(8)?];
     // The kernel sets it at boot. Zero is of a page that reads as zero.
-    if key == [0, 0] { Err(BytesError::value("ptr_key", at, 0, "a key").into()) } else { Ok(Some(key)) }
+    if key == [0, 0] {
+        Err(BytesError::value("ptr_key", at, 0, "a key").into())
+    } else {
+        Ok(Some(key))
+    }
 }

@@ -1,4 +1,5 @@
-//! Reads one CPU's ring: the reader's sub-buffer first, then those from the head to the one being committed.
+//! Reads one CPU's ring: the reader's sub-buffer first, then those from the head to the one being
+//! committed.
 
 use crate::page::{self, Events};
 use crate::{CpuRing, HeaderPage, Stats};
@@ -38,7 +39,8 @@ pub(super) struct Cpu {
     pub(super) notes: Vec<String>,
     /// Places where sub-buffers are missing because nothing points at them.
     pub(super) breaks: Vec<Break>,
-    /// Set if the image lacks the CPU's own structure: the number of sub-buffers that its list must have, if known.
+    /// Set if the image lacks the CPU's own structure: the number of sub-buffers that its list
+    /// must have, if known.
     pub(super) lost: Option<Option<u64>>,
     /// True if the counters are not the kernel's but were counted from the events.
     pub(super) is_counted: bool,
@@ -76,11 +78,16 @@ pub(super) struct Summary {
     pub(super) events: u64,
 }
 
-/// Reads the counters and finds the sub-buffers of one CPU. `index` is that of the CPU in the ring, for the evidence.
+/// Reads the counters and finds the sub-buffers of one CPU. `index` is that of the CPU in the ring,
+/// for the evidence.
 pub(super) fn cpu(kernel: &Kernel, at: u64, shape: Shape, index: usize) -> Result<Cpu, Error> {
     let object = kernel.object("ring_buffer_per_cpu", at)?;
-    let ring =
-        CpuRing { cpu: object.fit("cpu")?, sub_buffers: 0, sub_buffer_size: shape.bytes(), stats: stats(&object)? };
+    let ring = CpuRing {
+        cpu: object.fit("cpu")?,
+        sub_buffers: 0,
+        sub_buffer_size: shape.bytes(),
+        stats: stats(&object)?,
+    };
     let mut found = Cpu { ring, ..Cpu::default() };
     let pointer = |path: &str| object.address(path).unwrap_or(0);
     let (reader, commit) = (pointer("reader_page"), pointer("commit_page"));
@@ -88,7 +95,10 @@ pub(super) fn cpu(kernel: &Kernel, at: u64, shape: Shape, index: usize) -> Resul
     match reader_page(kernel, reader) {
         Ok((node, read)) => order.push((node, read)),
         Err(error) => {
-            found.notes.push(format!("CPU {}: the reader's sub-buffer is not known: {error}", found.ring.cpu));
+            found.notes.push(format!(
+                "CPU {}: the reader's sub-buffer is not known: {error}",
+                found.ring.cpu
+            ));
             found.breaks.push(Break { before: 0, count: Some(1) });
         }
     }
@@ -113,7 +123,8 @@ pub(super) fn of_list(
     index: usize,
     cpu: u32,
 ) -> Cpu {
-    let ring = CpuRing { cpu, sub_buffers: 0, sub_buffer_size: shape.bytes(), stats: Stats::default() };
+    let ring =
+        CpuRing { cpu, sub_buffers: 0, sub_buffer_size: shape.bytes(), stats: Stats::default() };
     let mut found = Cpu { ring, ..Cpu::default() };
     let mut order: Vec<(Node, usize)> = reader.into_iter().collect();
     in_order(&mut found, chains, commit, 0, &mut order);
@@ -121,15 +132,23 @@ pub(super) fn of_list(
     found
 }
 
-/// Builds the ring of a CPU whose own structure the image lacks. `sub_buffers` is the number that its list must have,
-/// if known.
+/// Builds the ring of a CPU whose own structure the image lacks. `sub_buffers` is the number that
+/// its list must have, if known.
 pub(super) fn lost(cpu: u32, shape: Shape, sub_buffers: Option<u64>) -> Cpu {
-    let ring = CpuRing { cpu, sub_buffers: 0, sub_buffer_size: shape.bytes(), stats: Stats::default() };
+    let ring =
+        CpuRing { cpu, sub_buffers: 0, sub_buffer_size: shape.bytes(), stats: Stats::default() };
     Cpu { ring, lost: Some(sub_buffers), ..Cpu::default() }
 }
 
 /// Adds the sub-buffers that are not empty.
-fn look_at_all(kernel: &Kernel, found: &mut Cpu, shape: Shape, index: usize, order: Vec<(Node, usize)>, commit: u64) {
+fn look_at_all(
+    kernel: &Kernel,
+    found: &mut Cpu,
+    shape: Shape,
+    index: usize,
+    order: Vec<(Node, usize)>,
+    commit: u64,
+) {
     let mut begins = Vec::with_capacity(order.len());
     for (node, consumed) in order {
         begins.push(found.places.len());
@@ -159,7 +178,13 @@ fn reader_page(kernel: &Kernel, at: u64) -> Result<(Node, usize), Error> {
 }
 
 /// Orders the nodes from the head to the commit page; adds breaks where chains do not join.
-fn in_order(found: &mut Cpu, chains: &Chains, commit: u64, head_member: u64, order: &mut Vec<(Node, usize)>) {
+fn in_order(
+    found: &mut Cpu,
+    chains: &Chains,
+    commit: u64,
+    head_member: u64,
+    order: &mut Vec<(Node, usize)>,
+) {
     let head = chains.head.unwrap_or(head_member);
     if chains.closed {
         let Some(nodes) = chains.chains.first().map(|c| &c.nodes) else { return };
@@ -170,7 +195,10 @@ fn in_order(found: &mut Cpu, chains: &Chains, commit: u64, head_member: u64, ord
                 return;
             }
         }
-        found.notes.push(format!("CPU {}: the commit page {commit:#x} is not in its list", found.ring.cpu));
+        found.notes.push(format!(
+            "CPU {}: the commit page {commit:#x} is not in its list",
+            found.ring.cpu
+        ));
         return;
     }
     let rank = |chain: &Chain| {
@@ -189,7 +217,12 @@ fn in_order(found: &mut Cpu, chains: &Chains, commit: u64, head_member: u64, ord
             // The hole is between commit page and head, outside the written part.
             (Some(begin), Some(end)) if begin <= end => {
                 order.extend(
-                    chain.nodes.iter().skip(begin).take(end.saturating_sub(begin).saturating_add(1)).map(|n| (*n, 0)),
+                    chain
+                        .nodes
+                        .iter()
+                        .skip(begin)
+                        .take(end.saturating_sub(begin).saturating_add(1))
+                        .map(|n| (*n, 0)),
                 );
                 return;
             }
@@ -217,7 +250,14 @@ fn in_order(found: &mut Cpu, chains: &Chains, commit: u64, head_member: u64, ord
 }
 
 /// Checks a sub-buffer and adds it unless it is empty.
-fn look_at(kernel: &Kernel, found: &mut Cpu, (shape, index): (Shape, usize), node: Node, consumed: usize, open: bool) {
+fn look_at(
+    kernel: &Kernel,
+    found: &mut Cpu,
+    (shape, index): (Shape, usize),
+    node: Node,
+    consumed: usize,
+    open: bool,
+) {
     let (address, at) = (node.page, Where::Virtual(node.page));
     let mut bytes = vec![0u8; shape.size];
     let sequence = found.places.len() as u64;
@@ -234,23 +274,34 @@ fn look_at(kernel: &Kernel, found: &mut Cpu, (shape, index): (Shape, usize), nod
             row(
                 Verdict::Missing,
                 0,
-                format!("sub-buffer at {address:#x}: it reads as empty, its structure counts {events} events"),
+                format!(
+                    "sub-buffer at {address:#x}: it reads as empty, its structure counts {events} events"
+                ),
             );
         }
         Ok(look) if look.commit <= consumed => {}
-        Ok(look) => row(if open { Verdict::Open } else { Verdict::Committed }, look.commit as u64, String::new()),
+        Ok(look) => row(
+            if open { Verdict::Open } else { Verdict::Committed },
+            look.commit as u64,
+            String::new(),
+        ),
         Err(why) => row(Verdict::Invalid, 0, format!("sub-buffer at {address:#x}: {why}")),
     }
 }
 
-/// Returns the number of events that a sub-buffer's structure counts. The bits above count updates by writers.
+/// Returns the number of events that a sub-buffer's structure counts. The bits above count updates
+/// by writers.
 fn events_of(kernel: &Kernel, node: Node) -> u64 {
     let count = kernel.object("buffer_page", node.at).and_then(|page| page.u64("entries"));
     count.unwrap_or_default() & 0xf_ffff
 }
 
 /// Summarizes a sub-buffer; an error if its events do not fit.
-pub(super) fn look(bytes: &[u8], order: lastwords_bytes::ByteOrder, layout: HeaderPage) -> Result<Summary, String> {
+pub(super) fn look(
+    bytes: &[u8],
+    order: lastwords_bytes::ByteOrder,
+    layout: HeaderPage,
+) -> Result<Summary, String> {
     let header = page::header(bytes, layout, order).map_err(|misfit| misfit.to_string())?;
     let commit = header.committed;
     let mut events = Events::new(bytes, layout, order, commit);
@@ -276,7 +327,13 @@ fn in_flight(found: &mut Cpu, object: &Object<'_>, index: usize) {
     if object.u64("committing").unwrap_or(0) != 0 && write > commit {
         let bytes = Some(write.saturating_sub(commit));
         let place = format!("CPU {}: behind the committed position {commit}", found.ring.cpu);
-        found.gaps.push(Gap { stream: Some(index), place, cause: Cause::InFlight, events: None, bytes });
+        found.gaps.push(Gap {
+            stream: Some(index),
+            place,
+            cause: Cause::InFlight,
+            events: None,
+            bytes,
+        });
     }
 }
 
@@ -289,7 +346,12 @@ mod tests {
     }
 
     /// Returns the structures from the head to the commit page, and the breaks: index and number.
-    fn ordered(chains: Vec<Chain>, closed: bool, head: u64, commit: u64) -> (Vec<u64>, Vec<(usize, Option<u64>)>) {
+    fn ordered(
+        chains: Vec<Chain>,
+        closed: bool,
+        head: u64,
+        commit: u64,
+    ) -> (Vec<u64>, Vec<(usize, Option<u64>)>) {
         let chains = Chains { chains, head: Some(head), closed };
         let (mut found, mut order) = (Cpu::default(), Vec::new());
         in_order(&mut found, &chains, commit, 0, &mut order);
@@ -315,13 +377,15 @@ mod tests {
     fn one_missing_structure_is_one_break() {
         let (order, breaks) = ordered(vec![chain(9, &[1, 2, 3, 4], 9)], false, 3, 2);
         assert_eq!((order, breaks), (vec![3, 4, 1, 2], vec![(2, Some(1))]));
-        let (order, breaks) = ordered(vec![chain(8, &[5, 6], 9), chain(9, &[1, 2], 8)], false, 1, 6);
+        let (order, breaks) =
+            ordered(vec![chain(8, &[5, 6], 9), chain(9, &[1, 2], 8)], false, 1, 6);
         assert_eq!((order, breaks), (vec![1, 2, 5, 6], vec![(2, Some(1))]));
     }
 
     #[test]
     fn a_run_of_missing_structures_is_a_break_of_unknown_size() {
-        let (order, breaks) = ordered(vec![chain(8, &[1, 2], 9), chain(7, &[5, 6], 8)], false, 1, 6);
+        let (order, breaks) =
+            ordered(vec![chain(8, &[1, 2], 9), chain(7, &[5, 6], 8)], false, 1, 6);
         assert_eq!((order, breaks), (vec![1, 2, 5, 6], vec![(2, None)]));
         // The head, the commit page, or all structures are missing.
         assert_eq!(ordered(vec![chain(8, &[5, 6], 9)], false, 1, 6), (vec![5, 6], vec![(0, None)]));
@@ -336,7 +400,10 @@ mod tests {
         let mut bytes = [0u8; 64];
         bytes[0] = 9;
         bytes[8] = 200;
-        assert_eq!(look(&bytes, order, page).unwrap_err(), "offset 8: 200, expected at most 48 bytes committed");
+        assert_eq!(
+            look(&bytes, order, page).unwrap_err(),
+            "offset 8: 200, expected at most 48 bytes committed"
+        );
         bytes[8] = 8;
         bytes[16] = 28;
         assert_eq!(

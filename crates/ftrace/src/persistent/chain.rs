@@ -1,9 +1,10 @@
 //! Judges the sub-buffers of one CPU by their bytes, and puts them in the order of their events.
 //!
-//! The order is that of the metadata. If the metadata contradict themselves or the sub-buffers, the time stamps decide.
-//! Sub-buffers of an older lap at the end are stale, because a reset loses cache lines. If two sub-buffers contradict each
-//! other, both are delivered, with a verdict. A wrong time is corrected if a single flipped bit explains it; otherwise the
-//! sub-buffer's events are left out and the loss is reported. A damaged committed size costs nothing if the events end
+//! The order is that of the metadata. If the metadata contradict themselves or the sub-buffers, the
+//! time stamps decide. Sub-buffers of an older lap at the end are stale, because a reset loses
+//! cache lines. If two sub-buffers contradict each other, both are delivered, with a verdict. A
+//! wrong time is corrected if a single flipped bit explains it; otherwise the sub-buffer's events
+//! are left out and the loss is reported. A damaged committed size costs nothing if the events end
 //! where the sub-buffer ends.
 
 use super::layout::CpuMeta;
@@ -16,13 +17,15 @@ use lastwords_trace::evidence::Verdict;
 const CACHE_LINE: usize = 64;
 /// Cache lines that a reset is taken to lose at most, where older events are in their place.
 const LOST_LINES: usize = 8;
-/// The longest that nothing is recorded between two events of a sub-buffer, more than a year in nanoseconds. Bytes of other events that are
-/// read as a distance in time give most often more.
+/// The longest that nothing is recorded between two events of a sub-buffer, more than a year in
+/// nanoseconds. Bytes of other events that are read as a distance in time give most often more.
 const LONGEST_PAUSE: u64 = 1 << 55;
-/// Bytes of `struct trace_entry`, and the highest process ID (`PID_MAX_LIMIT` in `include/linux/threads.h`).
+/// Bytes of `struct trace_entry`, and the highest process ID (`PID_MAX_LIMIT` in
+/// `include/linux/threads.h`).
 const ENTRY: usize = 8;
 const MOST_PIDS: u32 = 4 << 20;
-/// Bytes of the smallest event: less room at the end of a sub-buffer stays unused (`RB_EVNT_MIN_SIZE`).
+/// Bytes of the smallest event: less room at the end of a sub-buffer stays unused
+/// (`RB_EVNT_MIN_SIZE`).
 const SMALLEST_EVENT: usize = 8;
 
 /// One sub-buffer, as its own bytes show it.
@@ -46,19 +49,28 @@ pub(super) struct SubBuffer {
     pub(super) broken: Option<usize>,
     /// The time to be put in the place of that at its beginning, which is damaged.
     pub(super) mended: Option<u64>,
-    /// Nothing is committed by its header, but it has a time and a first event: Linux 6.12 empties the header of a
-    /// sub-buffer that was read, and of all sub-buffers when it discards them.
+    /// Nothing is committed by its header, but it has a time and a first event: Linux 6.12 empties
+    /// the header of a sub-buffer that was read, and of all sub-buffers when it discards them.
     pub(super) has_remains: bool,
-    /// The committed size cannot be, unless the sub-buffer is being written: it does not fit, or more bytes of events follow.
+    /// The committed size cannot be, unless the sub-buffer is being written: it does not fit, or
+    /// more bytes of events follow.
     pub(super) has_bad_size: bool,
-    /// Time and committed size are zero, although it has other bytes: a writer sets the time before all else.
+    /// Time and committed size are zero, although it has other bytes: a writer sets the time
+    /// before all else.
     pub(super) has_lost_header: bool,
 }
 
 impl SubBuffer {
-    /// Judges the bytes of a sub-buffer, header first, as the kernel does when it boots (`rb_validate_buffer`). Events up to the
-    /// first that cannot be are kept. `not_after`: no event can be later.
-    pub(super) fn judge(number: u32, bytes: &[u8], layout: HeaderPage, order: ByteOrder, not_after: u64) -> Self {
+    /// Judges the bytes of a sub-buffer, header first, as the kernel does when it boots
+    /// (`rb_validate_buffer`). Events up to the first that cannot be are kept. `not_after`: no
+    /// event can be later.
+    pub(super) fn judge(
+        number: u32,
+        bytes: &[u8],
+        layout: HeaderPage,
+        order: ByteOrder,
+        not_after: u64,
+    ) -> Self {
         let begin = layout.data_offset as usize;
         let mut judged = Self {
             number,
@@ -87,8 +99,9 @@ impl SubBuffer {
         };
         judged.last = header.time;
         (judged.claimed, judged.missed) = (header.committed, header.missed);
-        judged.has_remains =
-            header.committed == 0 && judged.first != 0 && may_be_event(bytes.get(begin..).unwrap_or_default());
+        judged.has_remains = header.committed == 0
+            && judged.first != 0
+            && may_be_event(bytes.get(begin..).unwrap_or_default());
         let is_blank = || bytes.iter().skip(begin).all(|byte| *byte == 0);
         judged.has_lost_header = header.committed == 0 && judged.first == 0 && !is_blank();
         let rest = bytes.get(begin.saturating_add(header.committed)..).unwrap_or_default();
@@ -100,18 +113,28 @@ impl SubBuffer {
             match event {
                 Ok(event) if event.time < judged.last || event.time > not_after => {
                     let limit = if event.time < judged.last { judged.last } else { not_after };
-                    let why = format!("offset {end}: an event of time {}, which contradicts {limit}", event.time);
+                    let why = format!(
+                        "offset {end}: an event of time {}, which contradicts {limit}",
+                        event.time
+                    );
                     judged.refuse(why);
                     judged.broken = Some(end);
                     break;
                 }
                 Ok(event) if event.time.saturating_sub(judged.last) > LONGEST_PAUSE => {
-                    judged.refuse(format!("offset {end}: an event of time {}, long after {}", event.time, judged.last));
+                    judged.refuse(format!(
+                        "offset {end}: an event of time {}, long after {}",
+                        event.time, judged.last
+                    ));
                     judged.broken = Some(end);
                     break;
                 }
-                Ok(event) if !has_entry(bytes.get(event.payload.clone()).unwrap_or_default(), order) => {
-                    judged.refuse(format!("offset {end}: an event with an id or a process ID that cannot be"));
+                Ok(event)
+                    if !has_entry(bytes.get(event.payload.clone()).unwrap_or_default(), order) =>
+                {
+                    judged.refuse(format!(
+                        "offset {end}: an event with an id or a process ID that cannot be"
+                    ));
                     judged.broken = Some(end);
                     break;
                 }
@@ -138,8 +161,9 @@ impl SubBuffer {
         judged.without_lines(0, bytes, layout, order)
     }
 
-    /// Takes the events of a sub-buffer whose committed size is damaged. A writer goes on with the next sub-buffer only when the next event
-    /// has no room: then the events end at the end of the sub-buffer, or the rest is one padding. Nothing is taken if they end elsewhere.
+    /// Takes the events of a sub-buffer whose committed size is damaged. A writer goes on with the
+    /// next sub-buffer only when the next event has no room: then the events end at the end of the
+    /// sub-buffer, or the rest is one padding. Nothing is taken if they end elsewhere.
     pub(super) fn mend_size(&mut self, bytes: &[u8], layout: HeaderPage, order: ByteOrder) {
         let begin = layout.data_offset as usize;
         let whole = self.whole(bytes, layout, order);
@@ -149,7 +173,9 @@ impl SubBuffer {
             if claimed > 0 && whole.is_none() {
                 return;
             }
-            self.refuse(format!("its header says that {claimed} bytes are committed, and newer sub-buffers follow"));
+            self.refuse(format!(
+                "its header says that {claimed} bytes are committed, and newer sub-buffers follow"
+            ));
             self.claimed = bytes.len().saturating_sub(begin);
         }
         let Some((last, count, end)) = whole else { return };
@@ -158,15 +184,25 @@ impl SubBuffer {
         self.committed = self.claimed;
     }
 
-    /// The time of the last event, the number of events and their end, if the events of all bytes end where the sub-buffer does.
-    fn whole(&self, bytes: &[u8], layout: HeaderPage, order: ByteOrder) -> Option<(u64, u64, usize)> {
+    /// The time of the last event, the number of events and their end, if the events of all bytes
+    /// end where the sub-buffer does.
+    fn whole(
+        &self,
+        bytes: &[u8],
+        layout: HeaderPage,
+        order: ByteOrder,
+    ) -> Option<(u64, u64, usize)> {
         let room = bytes.len().saturating_sub(layout.data_offset as usize);
         let mut events = Events::new(bytes, layout, order, room);
         let (mut last, mut count) = (self.first, 0u64);
         for event in events.by_ref() {
             match event {
                 Ok(event)
-                    if event.time >= last && has_entry(bytes.get(event.payload.clone()).unwrap_or_default(), order) =>
+                    if event.time >= last
+                        && has_entry(
+                            bytes.get(event.payload.clone()).unwrap_or_default(),
+                            order,
+                        ) =>
                 {
                     last = event.time;
                 }
@@ -175,15 +211,19 @@ impl SubBuffer {
             count = count.saturating_add(1);
         }
         let end = events.irregular().unwrap_or(bytes.len());
-        let is_whole = count > 0 && self.first != 0 && bytes.len().saturating_sub(end) < SMALLEST_EVENT;
+        let is_whole =
+            count > 0 && self.first != 0 && bytes.len().saturating_sub(end) < SMALLEST_EVENT;
         is_whole.then_some((last, count, end))
     }
 
-    /// Gives a sub-buffer, whose events have whole distances from each other, back its time, which must lie between two times: if one flipped
-    /// bit explains the damage, and only one. Else its time is not known, and its events are left out: any time for them would be invented.
+    /// Gives a sub-buffer, whose events have whole distances from each other, back its time, which
+    /// must lie between two times: if one flipped bit explains the damage, and only one. Else its
+    /// time is not known, and its events are left out: any time for them would be invented.
     pub(super) fn mend(&mut self, (begin, end): (u64, u64)) {
         let span = self.last.saturating_sub(self.first);
-        let fits = |first: &u64| *first >= begin && first.checked_add(span).is_some_and(|last| last <= end);
+        let fits = |first: &u64| {
+            *first >= begin && first.checked_add(span).is_some_and(|last| last <= end)
+        };
         let mut flipped = (0..u64::BITS).map(|bit| self.first ^ 1u64 << bit).filter(fits);
         let (one, other) = (flipped.next(), flipped.next());
         let Some(first) = one.filter(|_| other.is_none()) else {
@@ -191,8 +231,9 @@ impl SubBuffer {
             (self.committed, self.events) = (0, 0);
             return;
         };
-        self.why
-            .push_str(&format!("; a single flipped bit explains the damage, it was corrected: it begins at {first}"));
+        self.why.push_str(&format!(
+            "; a single flipped bit explains the damage, it was corrected: it begins at {first}"
+        ));
         (self.first, self.last, self.mended) = (first, first.saturating_add(span), Some(first));
     }
 
@@ -201,39 +242,62 @@ impl SubBuffer {
         self.why = why;
     }
 
-    /// Leaves out the events that reach into the cache line in which the first bytes are that are no event, or into so many lines before it:
-    /// damage of memory, and a reset that loses the newest cache lines, begins with a whole line.
-    fn without_lines(self, before: usize, bytes: &[u8], layout: HeaderPage, order: ByteOrder) -> Self {
+    /// Leaves out the events that reach into the cache line in which the first bytes are that are
+    /// no event, or into so many lines before it: damage of memory, and a reset that loses the
+    /// newest cache lines, begins with a whole line.
+    fn without_lines(
+        self,
+        before: usize,
+        bytes: &[u8],
+        layout: HeaderPage,
+        order: ByteOrder,
+    ) -> Self {
         let Some(broken) = self.broken else { return self };
-        let line = broken.checked_div(CACHE_LINE).unwrap_or(0).saturating_sub(before).saturating_mul(CACHE_LINE);
+        let line = broken
+            .checked_div(CACHE_LINE)
+            .unwrap_or(0)
+            .saturating_sub(before)
+            .saturating_mul(CACHE_LINE);
         let begin = layout.data_offset as usize;
         let mut kept = Self { committed: 0, events: 0, last: self.first, ..self };
-        let events = Events::new(bytes, layout, order, line.saturating_sub(begin)).map_while(Result::ok);
+        let events =
+            Events::new(bytes, layout, order, line.saturating_sub(begin)).map_while(Result::ok);
         for event in events.take_while(|event| event.payload.end <= line) {
             kept.committed = event.payload.end.saturating_sub(begin);
             kept.events = kept.events.saturating_add(1);
             kept.last = event.time;
         }
         if before == 0 {
-            kept.why = format!("{} (events from the cache line at offset {line} on are left out)", kept.why);
+            kept.why = format!(
+                "{} (events from the cache line at offset {line} on are left out)",
+                kept.why
+            );
         } else {
             kept.why = format!("{}, and {before} lines before it, which may be older", kept.why);
         }
         kept
     }
 
-    /// Leaves out more of the sub-buffer that was being written, where it is damaged. The newest cache lines did not reach memory before the
-    /// reset, and in their place are those of an older lap, in which older events can be read as if they were new. Zeroes up to the end show
+    /// Leaves out more of the sub-buffer that was being written, where it is damaged. The newest
+    /// cache lines did not reach memory before the reset, and in their place are those of an older
+    /// lap, in which older events can be read as if they were new. Zeroes up to the end show
     /// that there was no older lap.
-    pub(super) fn without_older_lap(self, bytes: &[u8], layout: HeaderPage, order: ByteOrder) -> Self {
+    pub(super) fn without_older_lap(
+        self,
+        bytes: &[u8],
+        layout: HeaderPage,
+        order: ByteOrder,
+    ) -> Self {
         let rest = self.broken.and_then(|broken| bytes.get(broken..)).unwrap_or_default();
         let is_zero = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0);
         if !is_zero(rest) {
             return self.without_lines(LOST_LINES, bytes, layout, order);
         }
-        // Lines before that are zero were not written back either. Events in them can be read, with zeroes in the place of what they had.
+        // Lines before that are zero were not written back either. Events in them can be read, with
+        // zeroes in the place of what they had.
         let line = self.broken.and_then(|broken| broken.checked_div(CACHE_LINE)).unwrap_or(0);
-        let before = bytes.chunks(CACHE_LINE).take(line).rev().take_while(|line| is_zero(line)).count();
+        let before =
+            bytes.chunks(CACHE_LINE).take(line).rev().take_while(|line| is_zero(line)).count();
         if before == 0 { self } else { self.without_lines(before, bytes, layout, order) }
     }
 
@@ -243,8 +307,8 @@ impl SubBuffer {
         self.claimed = bytes.len().saturating_sub(layout.data_offset as usize);
     }
 
-    /// Refuses the newest sub-buffer where its header says that nothing is committed, and where it was begun last: how far events were
-    /// committed is not known.
+    /// Refuses the newest sub-buffer where its header says that nothing is committed, and where it
+    /// was begun last: how far events were committed is not known.
     pub(super) fn refuse_lost_size(&mut self, bytes: &[u8], layout: HeaderPage) {
         self.refuse("its header says that nothing is committed, and its time is the newest".into());
         self.claimed = bytes.len().saturating_sub(layout.data_offset as usize);
@@ -256,16 +320,17 @@ impl SubBuffer {
     }
 }
 
-/// Returns true if the payload of an event begins as those of the tracer do (`struct trace_entry`): an id of 2 bytes, which is not 0
-/// and never reaches the highest number; flags; at offset 4 the process ID of 4 bytes, of a 64-bit kernel at most `PID_MAX_LIMIT`.
-/// Stale bytes in the place of an event have often other numbers there.
+/// Returns true if the payload of an event begins as those of the tracer do (`struct trace_entry`):
+/// an id of 2 bytes, which is not 0 and never reaches the highest number; flags; at offset 4 the
+/// process ID of 4 bytes, of a 64-bit kernel at most `PID_MAX_LIMIT`. Stale bytes in the place of
+/// an event have often other numbers there.
 fn has_entry(payload: &[u8], order: ByteOrder) -> bool {
     let is_id = (1..u16::MAX).contains(&page::short(payload, 0, order));
     is_id && payload.len() >= ENTRY && page::word(payload, 4, order) <= MOST_PIDS
 }
 
-/// Returns true if an event can begin here. Its first word alone may be zero: a long event at the time of the event before it has its length
-/// in the second word.
+/// Returns true if an event can begin here. Its first word alone may be zero: a long event at the
+/// time of the event before it has its length in the second word.
 fn may_be_event(bytes: &[u8]) -> bool {
     bytes.first_chunk::<SMALLEST_EVENT>().is_some_and(|words| *words != [0; SMALLEST_EVENT])
 }
@@ -293,22 +358,30 @@ pub(super) fn chain(meta: &CpuMeta, all: &[SubBuffer]) -> Chain {
     }
 }
 
-/// Exchanges two neighbours of a chain whose times fit only the other way round, between those of the sub-buffers on both sides: the table has
-/// them in the wrong order. Returns the pairs, each in the order of their times.
+/// Exchanges two neighbours of a chain whose times fit only the other way round, between those of
+/// the sub-buffers on both sides: the table has them in the wrong order. Returns the pairs, each in
+/// the order of their times.
 pub(super) fn exchange(chain: &mut [u32], all: &[SubBuffer]) -> Vec<(u32, u32)> {
     let times = |number: u32| {
-        let sub = all.get(number as usize).filter(|sub| sub.committed > 0 && sub.verdict == Verdict::Committed);
+        let sub = all
+            .get(number as usize)
+            .filter(|sub| sub.committed > 0 && sub.verdict == Verdict::Committed);
         sub.map(|sub| (sub.first, sub.last))
     };
     let mut exchanged = Vec::new();
     for at in 0..chain.len() {
-        let Some([before, left, right, behind]) = chain.get_mut(at..).and_then(|rest| rest.first_chunk_mut::<4>())
+        let Some([before, left, right, behind]) =
+            chain.get_mut(at..).and_then(|rest| rest.first_chunk_mut::<4>())
         else {
             break;
         };
         let around = [*before, *right, *left, *behind].map(times);
-        let is_rising = around.windows(2).all(|pair| matches!(pair, [Some(one), Some(next)] if one.1 <= next.0));
-        if is_rising && times(*left).zip(times(*right)).is_some_and(|(left, right)| left.1 > right.0) {
+        let is_rising = around
+            .windows(2)
+            .all(|pair| matches!(pair, [Some(one), Some(next)] if one.1 <= next.0));
+        if is_rising
+            && times(*left).zip(times(*right)).is_some_and(|(left, right)| left.1 > right.0)
+        {
             std::mem::swap(left, right);
             exchanged.push((*left, *right));
         }
@@ -316,8 +389,9 @@ pub(super) fn exchange(chain: &mut [u32], all: &[SubBuffer]) -> Vec<(u32, u32)> 
     exchanged
 }
 
-/// Refuses a chain where a sub-buffer outside it has newer events than the chain's beginning. Outside are only sub-buffers that a reader
-/// consumed before the reader's own, so the head or the commit is wrong, as when its cache line did not reach memory.
+/// Refuses a chain where a sub-buffer outside it has newer events than the chain's beginning.
+/// Outside are only sub-buffers that a reader consumed before the reader's own, so the head or the
+/// commit is wrong, as when its cache line did not reach memory.
 fn has_newest(chain: Chain, all: &[SubBuffer]) -> Result<Chain, String> {
     let mut is_chained = vec![false; all.len()];
     for number in &chain.numbers {
@@ -331,7 +405,10 @@ fn has_newest(chain: Chain, all: &[SubBuffer]) -> Result<Chain, String> {
         });
     };
     let newer = all.iter().zip(is_chained).find(|(sub, is_chained)| {
-        !is_chained && sub.committed > 0 && sub.verdict == Verdict::Committed && sub.first >= begin.first
+        !is_chained
+            && sub.committed > 0
+            && sub.verdict == Verdict::Committed
+            && sub.first >= begin.first
     });
     match newer {
         Some((sub, _)) => Err(format!(
@@ -342,7 +419,8 @@ fn has_newest(chain: Chain, all: &[SubBuffer]) -> Result<Chain, String> {
     }
 }
 
-/// Returns the first number of the table of the order that is there twice, or that no sub-buffer has.
+/// Returns the first number of the table of the order that is there twice, or that no sub-buffer
+/// has.
 fn repeated(meta: &CpuMeta, count: usize) -> Option<i32> {
     let mut seen = vec![false; count];
     meta.order.iter().copied().find(|number| {
@@ -351,20 +429,31 @@ fn repeated(meta: &CpuMeta, count: usize) -> Option<i32> {
     })
 }
 
-/// Follows the metadata as the kernel does (`rb_meta_validate_events`): the reader's sub-buffer, then from the head to the commit. What
-/// stands before the head was read in the boot that is gone; it counts as long as the times go back from sub-buffer to sub-buffer. A damaged
-/// sub-buffer does not end this where older ones follow: the head may be damaged as well.
+/// Follows the metadata as the kernel does (`rb_meta_validate_events`): the reader's sub-buffer,
+/// then from the head to the commit. What stands before the head was read in the boot that is gone;
+/// it counts as long as the times go back from sub-buffer to sub-buffer. A damaged sub-buffer does
+/// not end this where older ones follow: the head may be damaged as well.
 fn by_metadata(meta: &CpuMeta, all: &[SubBuffer]) -> Result<Chain, String> {
     if let Some(number) = repeated(meta, all.len()) {
-        return Err(format!("sub-buffer {number} is twice in the table of the order, or its number is impossible"));
+        return Err(format!(
+            "sub-buffer {number} is twice in the table of the order, or its number is impossible"
+        ));
     }
     let order: Vec<u32> = meta.order.iter().map(|n| n.cast_unsigned()).collect();
     let (Some(head), Some(commit)) = (meta.head, meta.commit) else {
         return Err("its head or its commit is none of its sub-buffers".into());
     };
-    let Some((reader, ring)) = order.split_first() else { return Err("it has no sub-buffers".into()) };
+    let Some((reader, ring)) = order.split_first() else {
+        return Err("it has no sub-buffers".into());
+    };
     if commit == *reader {
-        return Ok(Chain { numbers: vec![*reader], consumed: 0, ring: 1, has_open: true, by_time: None });
+        return Ok(Chain {
+            numbers: vec![*reader],
+            consumed: 0,
+            ring: 1,
+            has_open: true,
+            by_time: None,
+        });
     }
     let Some(begin) = ring.iter().position(|n| *n == head) else {
         return Err("its head is the sub-buffer of the reader, and its commit is not".into());
@@ -378,12 +467,14 @@ fn by_metadata(meta: &CpuMeta, all: &[SubBuffer]) -> Result<Chain, String> {
     let mut time = all.get(*reader as usize).filter(|sub| !sub.is_empty()).map(|sub| sub.first);
     time = time.or_else(|| all.get(head as usize).map(|sub| sub.first));
     let (mut before, mut doubtful) = (Vec::new(), Vec::new());
-    for number in ring.iter().rev().cycle().skip(ring.len().saturating_sub(begin)).take(ring.len()) {
+    for number in ring.iter().rev().cycle().skip(ring.len().saturating_sub(begin)).take(ring.len())
+    {
         let Some(sub) = all.get(*number as usize) else { break };
         if is_ahead.get(*number as usize) == Some(&true) || sub.is_empty() && !sub.has_remains {
             break;
         }
-        let is_older = sub.first != 0 && time.is_some_and(|time| sub.first <= time && sub.last <= time);
+        let is_older =
+            sub.first != 0 && time.is_some_and(|time| sub.first <= time && sub.last <= time);
         if is_older && sub.verdict == Verdict::Committed && sub.committed > 0 {
             time = Some(sub.first);
             before.append(&mut doubtful);
@@ -392,9 +483,12 @@ fn by_metadata(meta: &CpuMeta, all: &[SubBuffer]) -> Result<Chain, String> {
             doubtful.push(*number);
         }
     }
-    // The oldest can be damaged too. Only a writer commits something, so its events were recorded, and their loss is told.
+    // The oldest can be damaged too. Only a writer commits something, so its events were recorded,
+    // and their loss is told.
     let is_damaged = |number: &u32| {
-        let sub = all.get(*number as usize).filter(|sub| sub.verdict == Verdict::Invalid && sub.first != 0);
+        let sub = all
+            .get(*number as usize)
+            .filter(|sub| sub.verdict == Verdict::Invalid && sub.first != 0);
         sub.is_some_and(|sub| time.is_some_and(|time| sub.first <= time))
     };
     before.extend(doubtful.into_iter().take_while(is_damaged));
@@ -407,36 +501,52 @@ fn by_metadata(meta: &CpuMeta, all: &[SubBuffer]) -> Result<Chain, String> {
 fn by_time(why: String, meta: &CpuMeta, all: &[SubBuffer]) -> Chain {
     // An emptied sub-buffer is older than all others, unless its header is damaged.
     let oldest = all.iter().filter(|sub| sub.committed > 0).map(|sub| sub.first).min();
-    // The head was not read, so it was not emptied. It was written if the writer is behind it, and not yet at the reader's sub-buffer.
+    // The head was not read, so it was not emptied. It was written if the writer is behind it, and
+    // not yet at the reader's sub-buffer.
     let reader = meta.order.first().map(|number| number.cast_unsigned());
-    let is_written = meta.commit.is_some_and(|commit| Some(commit) != reader && Some(commit) != meta.head);
+    let is_written =
+        meta.commit.is_some_and(|commit| Some(commit) != reader && Some(commit) != meta.head);
     let head = meta.head.filter(|_| is_written);
-    let is_late = |sub: &SubBuffer| oldest.is_some_and(|oldest| sub.first > oldest || head == Some(sub.number));
+    let is_late = |sub: &SubBuffer| {
+        oldest.is_some_and(|oldest| sub.first > oldest || head == Some(sub.number))
+    };
     let is_cut = |sub: &SubBuffer| sub.has_remains && is_late(sub);
-    let mut used: Vec<&SubBuffer> = all.iter().filter(|sub| !sub.is_empty() || is_cut(sub)).collect();
+    let mut used: Vec<&SubBuffer> =
+        all.iter().filter(|sub| !sub.is_empty() || is_cut(sub)).collect();
     used.sort_by_key(|sub| (sub.first, sub.number));
     let numbers = used.iter().map(|sub| sub.number).collect();
     Chain { numbers, consumed: 0, ring: 0, has_open: false, by_time: Some(why) }
 }
 
-/// The newest emptied sub-buffer before all others, where the metadata do not say whether it is of the ring. None where a reader can have
-/// emptied it: a reader exchanges its own sub-buffer, which is blank at first, for one that was written.
-pub(super) fn oldest_in_doubt<'a>(meta: &CpuMeta, chain: &Chain, all: &'a [SubBuffer]) -> Option<&'a SubBuffer> {
+/// The newest emptied sub-buffer before all others, where the metadata do not say whether it is of
+/// the ring. None where a reader can have emptied it: a reader exchanges its own sub-buffer, which
+/// is blank at first, for one that was written.
+pub(super) fn oldest_in_doubt<'a>(
+    meta: &CpuMeta,
+    chain: &Chain,
+    all: &'a [SubBuffer],
+) -> Option<&'a SubBuffer> {
     chain.by_time.as_ref()?;
     let reader = meta.order.first().and_then(|number| all.get(usize::try_from(*number).ok()?))?;
     let first = chain.numbers.first().and_then(|number| all.get(*number as usize))?.first;
-    let before = all.iter().filter(|sub| sub.has_remains && sub.committed == 0 && sub.first <= first);
-    let before = before.filter(|sub| reader.first == 0 && reader.is_empty() && !chain.numbers.contains(&sub.number));
+    let before =
+        all.iter().filter(|sub| sub.has_remains && sub.committed == 0 && sub.first <= first);
+    let before = before.filter(|sub| {
+        reader.first == 0 && reader.is_empty() && !chain.numbers.contains(&sub.number)
+    });
     before.max_by_key(|sub| sub.first)
 }
 
-/// How many sub-buffers have nothing at all, where the metadata do not say whether they were written. The reader's is blank until something
-/// is read, so it does not count where the table of the order is whole.
+/// How many sub-buffers have nothing at all, where the metadata do not say whether they were
+/// written. The reader's is blank until something is read, so it does not count where the table of
+/// the order is whole.
 pub(super) fn blank_in_doubt(meta: &CpuMeta, chain: &Chain, all: &[SubBuffer]) -> usize {
     if chain.by_time.is_none() {
         return 0;
     }
-    let reader = repeated(meta, all.len()).is_none().then(|| meta.order.first().map(|number| number.cast_unsigned()));
+    let reader = repeated(meta, all.len())
+        .is_none()
+        .then(|| meta.order.first().map(|number| number.cast_unsigned()));
     // A chain by time has no sub-buffer that is blank.
     let blank = all.iter().filter(|sub| sub.is_empty() && !sub.has_remains);
     blank.filter(|sub| reader.flatten() != Some(sub.number)).count()
@@ -447,24 +557,32 @@ pub(super) fn blank_in_doubt(meta: &CpuMeta, chain: &Chain, all: &[SubBuffer]) -
 pub(super) enum Fit {
     /// They follow those of the sub-buffer before it.
     InOrder,
-    /// All of them are older than the ring: the memory has an older lap, because newer cache lines were not written back.
+    /// All of them are older than the ring: the memory has an older lap, because newer cache lines
+    /// were not written back.
     OlderLap,
-    /// They contradict those of its neighbours, which agree with each other: its events must lie `between` these two times. With `is_first`
-    /// its first event does, and only later ones do not.
+    /// They contradict those of its neighbours, which agree with each other: its events must lie
+    /// `between` these two times. With `is_first` its first event does, and only later ones do not.
     Wrong { is_first: bool, between: (u64, u64) },
-    /// They and those of this sub-buffer contradict each other, and nothing shows which of the two is wrong.
+    /// They and those of this sub-buffer contradict each other, and nothing shows which of the two
+    /// is wrong.
     Ambiguous(u32),
 }
 
-/// Compares the times of all sub-buffers of a chain; `ring`: the position of the first that is not the reader's and was not consumed.
-/// Sub-buffers without events that can be read are passed over.
+/// Compares the times of all sub-buffers of a chain; `ring`: the position of the first that is not
+/// the reader's and was not consumed. Sub-buffers without events that can be read are passed over.
 pub(super) fn fits(chain: &[&SubBuffer], ring: usize) -> Vec<Fit> {
-    let counted: Vec<(usize, &SubBuffer)> =
-        chain.iter().enumerate().filter(|(_, sub)| sub.committed > 0).map(|(at, sub)| (at, *sub)).collect();
+    let counted: Vec<(usize, &SubBuffer)> = chain
+        .iter()
+        .enumerate()
+        .filter(|(_, sub)| sub.committed > 0)
+        .map(|(at, sub)| (at, *sub))
+        .collect();
     let ring = counted.partition_point(|(at, _)| *at < ring);
-    let fresh = [0, ring].into_iter().map(|from| older_lap(&counted, from)).min().unwrap_or(counted.len());
+    let fresh =
+        [0, ring].into_iter().map(|from| older_lap(&counted, from)).min().unwrap_or(counted.len());
     let mut fits = vec![Fit::InOrder; chain.len()];
-    let mut put = |at: usize, fit: Fit| fits.get_mut(at).into_iter().for_each(|place| *place = fit.clone());
+    let mut put =
+        |at: usize, fit: Fit| fits.get_mut(at).into_iter().for_each(|place| *place = fit.clone());
     let (current, older) = counted.split_at_checked(fresh).unwrap_or((&counted, &[]));
     older.iter().for_each(|(at, _)| put(*at, Fit::OlderLap));
     for (index, pair) in current.windows(2).enumerate() {
@@ -495,12 +613,14 @@ pub(super) fn fits(chain: &[&SubBuffer], ring: usize) -> Vec<Fit> {
     fits
 }
 
-/// The index from which on all sub-buffers are of an older lap, as judged by those from `from` on; the end if there are none. The
-/// newest sub-buffers are the ones whose cache lines a reset can lose, so only the end of a chain is looked at. Two sub-buffers that agree
-/// with each other must be newer: one alone could itself have a damaged time.
+/// The index from which on all sub-buffers are of an older lap, as judged by those from `from` on;
+/// the end if there are none. The newest sub-buffers are the ones whose cache lines a reset can
+/// lose, so only the end of a chain is looked at. Two sub-buffers that agree with each other must
+/// be newer: one alone could itself have a damaged time.
 fn older_lap(counted: &[(usize, &SubBuffer)], from: usize) -> usize {
     let is_rising = |subs: &[(usize, &SubBuffer)]| {
-        subs.windows(2).all(|pair| matches!(pair, [(_, left), (_, right)] if left.last <= right.first))
+        subs.windows(2)
+            .all(|pair| matches!(pair, [(_, left), (_, right)] if left.last <= right.first))
     };
     let is_older = |fresh: usize| {
         let witnesses = counted.get(from..fresh).unwrap_or_default();
@@ -510,7 +630,8 @@ fn older_lap(counted: &[(usize, &SubBuffer)], from: usize) -> usize {
         is_rising(witnesses) && is_rising(rest) && rest.iter().all(|(_, sub)| before(sub))
     };
     let range = from.saturating_add(2)..counted.len();
-    // A chain has thousands of sub-buffers: only where the times go back can an older lap begin, and only once.
+    // A chain has thousands of sub-buffers: only where the times go back can an older lap begin,
+    // and only once.
     let goes_back = |at: &usize| {
         let pair = counted.get(at.saturating_sub(1)..=*at);
         matches!(pair, Some([(_, left), (_, right)]) if left.first > right.last)

@@ -1,8 +1,8 @@
 //! Sub-buffers whose header says that nothing is committed, although they have events.
 //!
-//! Linux 6.12 empties the header of a sub-buffer when a reader takes the next one, and the headers of all sub-buffers when it begins anew.
-//! The events stay until a writer comes round. Nothing says which boot recorded them: so they make a ring of their own, apart from that of
-//! the last boot.
+//! Linux 6.12 empties the header of a sub-buffer when a reader takes the next one, and the headers
+//! of all sub-buffers when it begins anew. The events stay until a writer comes round. Nothing says
+//! which boot recorded them: so they make a ring of their own, apart from that of the last boot.
 
 use super::{CpuMeta, Judged, Region, Verdict};
 use crate::{CpuRing, Stats};
@@ -10,8 +10,9 @@ use lastwords_trace::evidence::{Evidence, SubBuffer};
 use std::sync::Arc;
 
 impl Region {
-    /// The sub-buffers of a CPU that are emptied and whole up to their end, in the order of their times. Where the times of two overlap, they
-    /// are of two boots: the later one in this order is left out, so that the times of a ring never go back.
+    /// The sub-buffers of a CPU that are emptied and whole up to their end, in the order of their
+    /// times. Where the times of two overlap, they are of two boots: the later one in this order is
+    /// left out, so that the times of a ring never go back.
     pub(super) fn emptied_of(&self, meta: &CpuMeta, all: &[Judged]) -> Vec<Judged> {
         let mut bytes = Vec::new();
         let mut whole: Vec<Judged> = Vec::new();
@@ -46,10 +47,12 @@ impl Region {
                 let (verdict, why, sequence) = (sub.verdict, sub.why.clone(), sequence as u64);
                 evidence.sub_buffers.push(SubBuffer { stream, sequence, verdict, content, why });
             }
-            let total = |of: &dyn Fn(&Judged) -> u64| subs.iter().map(of).fold(0, u64::saturating_add);
+            let total =
+                |of: &dyn Fn(&Judged) -> u64| subs.iter().map(of).fold(0, u64::saturating_add);
             let (entries, bytes) = (total(&|sub| sub.events), total(&|sub| sub.committed as u64));
             let stats = Stats { entries, bytes, ..Stats::default() };
-            let (cpu, sub_buffer_size) = (u32::try_from(stream).unwrap_or(u32::MAX), meta.sub_buffer_size);
+            let (cpu, sub_buffer_size) =
+                (u32::try_from(stream).unwrap_or(u32::MAX), meta.sub_buffer_size);
             cpus.push(CpuRing { cpu, sub_buffers: subs.len(), sub_buffer_size, stats });
         }
         let has_some = cpus.iter().any(|cpu| cpu.sub_buffers > 0);

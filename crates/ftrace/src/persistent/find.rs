@@ -13,8 +13,9 @@ const STEP: u64 = 64 << 20;
 /// Most regions that are taken: a kernel has one for each persistent instance.
 const MOST: usize = 64;
 
-/// Addresses of the regions in an image of memory, by rising address: of the layouts that kernels' types gave, and of those that are known. A
-/// region is found by one of its first two words. Where each CPU has its own metadata, it is also found by those of a later CPU.
+/// Addresses of the regions in an image of memory, by rising address: of the layouts that kernels'
+/// types gave, and of those that are known. A region is found by one of its first two words. Where
+/// each CPU has its own metadata, it is also found by those of a later CPU.
 ///
 /// # Errors
 /// The budget is spent.
@@ -26,7 +27,8 @@ pub fn find(
 ) -> Result<Vec<Range<u64>>, Error> {
     let layouts = layout::with_known(layouts);
     // The bytes that have the two words.
-    let reach = layouts.iter().map(|layout| layout.magic.end().max(layout.sizes.end())).max().unwrap_or(0);
+    let reach =
+        layouts.iter().map(|layout| layout.magic.end().max(layout.sizes.end())).max().unwrap_or(0);
     let search = Search { image, layouts: &layouts, reach: reach as usize, budget };
     let (mut found, mut head): (Vec<Range<u64>>, _) = (Vec::new(), Vec::new());
     let ranges = || image.ranges().iter().filter(|range| range.hole.is_none());
@@ -40,7 +42,11 @@ pub fn find(
             let seen = done.saturating_add(at.saturating_sub(range.address));
             if seen.saturating_sub(told) > STEP {
                 told = seen;
-                watch(Progress { what: "searching persistent ring buffers", done: seen, total: Some(total) });
+                watch(Progress {
+                    what: "searching persistent ring buffers",
+                    done: seen,
+                    total: Some(total),
+                });
             }
             let part = search.begin(at..range.end(), &mut head)?;
             let mut behind = at.saturating_add(PAGE);
@@ -79,7 +85,8 @@ impl Search<'_> {
         self.budget.bytes(self.image.name(), 0).is_err()
     }
 
-    /// The whole region of which `extent` was found at `at`, between `limits`: CPUs before and behind it may have damaged metadata.
+    /// The whole region of which `extent` was found at `at`, between `limits`: CPUs before and
+    /// behind it may have damaged metadata.
     fn whole(&self, at: u64, extent: Extent, limits: Range<u64>) -> Result<Range<u64>, Error> {
         let (mut begin, mut end) = (at, at.saturating_add(extent.len));
         let Some(per_cpu) = extent.per_cpu else { return Ok(begin..end) };
@@ -93,7 +100,8 @@ impl Search<'_> {
                 _ => Ok(false),
             }
         };
-        while let Some(before) = begin.checked_sub(per_cpu).filter(|before| *before >= limits.start) {
+        while let Some(before) = begin.checked_sub(per_cpu).filter(|before| *before >= limits.start)
+        {
             if !may_be_cpu(before)? {
                 break;
             }
@@ -122,7 +130,8 @@ impl Search<'_> {
         Ok(true)
     }
 
-    /// The region at the beginning of `place`, if one of its two words says that there may be one. `head` is scratch memory.
+    /// The region at the beginning of `place`, if one of its two words says that there may be one.
+    /// `head` is scratch memory.
     fn begin(&self, place: Range<u64>, head: &mut Vec<u8>) -> Result<Option<Extent>, Error> {
         head.resize(self.reach, 0);
         self.budget.bytes(self.image.name(), head.len() as u64)?;

@@ -1,7 +1,7 @@
 //! The metadata of a persistent ring buffer: where each CPU's sub-buffers lie, and in which order.
 //!
-//! All addresses in the metadata are virtual addresses of the boot that wrote them; only their distance from the first sub-buffer has a
-//! meaning later.
+//! All addresses in the metadata are virtual addresses of the boot that wrote them; only their
+//! distance from the first sub-buffer has a meaning later.
 
 use super::geometry::places;
 use super::members::{Common, Form, KNOWN, Members, Number, Scratch};
@@ -9,7 +9,8 @@ use super::words::{Fixed, MAGIC, PAGE, most, permuted, recognise, recognise_with
 use crate::page;
 use lastwords_bytes::{Budget, ByteOrder, Error, Reader};
 
-/// Bytes at the beginning of a region in which the first CPU's metadata is looked for, where its offset is damaged.
+/// Bytes at the beginning of a region in which the first CPU's metadata is looked for, where its
+/// offset is damaged.
 const HEAD: u64 = 64 << 10;
 /// Most CPUs that are looked for.
 const MOST_CPUS: usize = 8192;
@@ -28,7 +29,8 @@ pub struct Module {
 /// Facts of the metadata about the boot that wrote the buffer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Boot {
-    /// Address of a symbol of the kernel's code (6.12: `rb_range_meta_init`; later: `_text`), if it is saved.
+    /// Address of a symbol of the kernel's code (6.12: `rb_range_meta_init`; later: `_text`), if
+    /// it is saved.
     pub text_address: Option<u64>,
     /// Address of a symbol of the kernel's data, if it is saved.
     pub data_address: Option<u64>,
@@ -48,7 +50,8 @@ pub(super) struct CpuMeta {
     pub(super) sub_buffer_size: u32,
     /// Numbers of sub-buffers: the reader's first, then the ring in its order.
     pub(super) order: Vec<i32>,
-    /// Numbers of the sub-buffers with the oldest event of the ring, and with the newest; none where the address is out of range.
+    /// Numbers of the sub-buffers with the oldest event of the ring, and with the newest; none
+    /// where the address is out of range.
     pub(super) head: Option<u32>,
     pub(super) commit: Option<u32>,
     /// The faults of the metadata, one sentence each.
@@ -58,7 +61,8 @@ pub(super) struct CpuMeta {
 impl CpuMeta {
     /// Offset in the region of the end of the sub-buffers.
     fn end(&self) -> u64 {
-        self.data.saturating_add(u64::from(self.sub_buffer_size).saturating_mul(self.order.len() as u64))
+        self.data
+            .saturating_add(u64::from(self.sub_buffer_size).saturating_mul(self.order.len() as u64))
     }
 
     /// Offset in the region of a sub-buffer.
@@ -76,7 +80,8 @@ pub(super) struct Layout {
     pub(super) notes: Vec<String>,
     /// Offsets at the end of the region where no metadata of a CPU could be read.
     pub(super) unread: Option<std::ops::Range<u64>>,
-    /// Size and number of sub-buffers by the first metadata of a CPU that is whole: all CPUs have the same.
+    /// Size and number of sub-buffers by the first metadata of a CPU that is whole: all CPUs have
+    /// the same.
     pub(super) hint: Option<Geometry>,
     /// Offset of the metadata of CPU 0, where the words before it are damaged.
     begin: Option<u64>,
@@ -127,7 +132,8 @@ fn head(source: &Source<'_>) -> Result<Vec<u8>, Error> {
     source.bytes(0, usize::try_from(source.len.min(PAGE.into())).unwrap_or(0))
 }
 
-/// The region at the beginning of memory, of which the source may have more; none where there is no region.
+/// The region at the beginning of memory, of which the source may have more; none where there is no
+/// region.
 ///
 /// # Errors
 /// The metadata cannot be read; the budget is spent.
@@ -136,22 +142,26 @@ pub(super) fn extent(source: &Source<'_>) -> Result<Option<Extent>, Error> {
     if let Some(common) = layout.members.common {
         let begin = layout.common(source, common)?;
         let len = layout.number(source, common.total)?;
-        return Ok(Some(Extent { len, per_cpu: None }).filter(|extent| extent.len > begin && extent.len <= source.len));
+        return Ok(Some(Extent { len, per_cpu: None })
+            .filter(|extent| extent.len > begin && extent.len <= source.len));
     }
     let mut end = 0;
     let mut per_cpu = None;
     // The first words are recognised already, and one of them may be damaged.
-    while let Some((size, count)) = layout.metadata(source, end, end > 0)?.filter(|own| layout.is_hinted(*own)) {
+    while let Some((size, count)) =
+        layout.metadata(source, end, end > 0)?.filter(|own| layout.is_hinted(*own))
+    {
         layout.hint = Some((size, count));
         let behind = layout.end(end, (size, count));
         per_cpu = Some(behind.saturating_sub(end));
         end = behind;
     }
-    Ok(Some(Extent { len: end, per_cpu }).filter(|extent| extent.len > 0 && extent.len <= source.len))
+    Ok(Some(Extent { len: end, per_cpu })
+        .filter(|extent| extent.len > 0 && extent.len <= source.len))
 }
 
-/// The beginning of memory may be a CPU of a region whose metadata are damaged: they can be metadata in part, or all pages behind them can
-/// be sub-buffers, and some have events.
+/// The beginning of memory may be a CPU of a region whose metadata are damaged: they can be
+/// metadata in part, or all pages behind them can be sub-buffers, and some have events.
 ///
 /// # Errors
 /// The memory cannot be read; the budget is spent.
@@ -164,9 +174,14 @@ pub(super) fn may_be_cpu(source: &Source<'_>, like: &Source<'_>) -> Result<bool,
     let begin = layout.data(0, (size, count));
     let mut used = 0u32;
     for number in 0..u64::from(count) {
-        let bytes = source.bytes(begin.saturating_add(number.saturating_mul(u64::from(size))), 16)?;
-        let (order, commit_size) = (layout.members.byte_order, layout.members.header_page.commit_size);
-        let (time, commit) = (page::long(&bytes, 0, order), page::native(&bytes, 8, commit_size, order) & 0x3fff_ffff);
+        let bytes =
+            source.bytes(begin.saturating_add(number.saturating_mul(u64::from(size))), 16)?;
+        let (order, commit_size) =
+            (layout.members.byte_order, layout.members.header_page.commit_size);
+        let (time, commit) = (
+            page::long(&bytes, 0, order),
+            page::native(&bytes, 8, commit_size, order) & 0x3fff_ffff,
+        );
         if commit > u64::from(size) || commit > 0 && time == 0 {
             return Ok(false);
         }
@@ -178,7 +193,8 @@ pub(super) fn may_be_cpu(source: &Source<'_>, like: &Source<'_>) -> Result<bool,
 /// Reads the metadata of a region.
 ///
 /// # Errors
-/// The region does not begin with metadata of a known layout, or cannot be read; the budget is spent.
+/// The region does not begin with metadata of a known layout, or cannot be read; the budget is
+/// spent.
 pub(super) fn read(source: &Source<'_>) -> Result<Layout, Error> {
     let mut layout = Layout::begin(source)?;
     let mut at = match layout.begin {
@@ -190,15 +206,18 @@ pub(super) fn read(source: &Source<'_>) -> Result<Layout, Error> {
     };
     let lacks = layout.members.lacks();
     if !lacks.is_empty() {
-        layout
-            .notes
-            .push(format!("the kernel that wrote the region saves less than others: not {}", lacks.join(", not ")));
+        layout.notes.push(format!(
+            "the kernel that wrote the region saves less than others: not {}",
+            lacks.join(", not ")
+        ));
     }
     layout.hint = layout.first_followed(source, at)?.map(|(_, geometry)| geometry);
     while layout.cpus.len() < MOST_CPUS && at < source.len {
         let Some(cpu) = layout.cpu(source, at)? else { break };
         at = cpu.end();
-        layout.hint.get_or_insert((cpu.sub_buffer_size, u32::try_from(cpu.order.len()).unwrap_or(0)));
+        layout
+            .hint
+            .get_or_insert((cpu.sub_buffer_size, u32::try_from(cpu.order.len()).unwrap_or(0)));
         layout.cpus.push(cpu);
     }
     if !layout.is_slack(source.len.saturating_sub(at), PAGE) {
@@ -213,8 +232,8 @@ impl Layout {
         Self { members, boot, cpus, notes, unread: None, hint: None, begin: None }
     }
 
-    /// A region whose first words are damaged: the first metadata of a CPU that is whole tells the layout. CPU 0 is as many CPUs before
-    /// that one as have room.
+    /// A region whose first words are damaged: the first metadata of a CPU that is whole tells the
+    /// layout. CPU 0 is as many CPUs before that one as have room.
     fn without_head(source: &Source<'_>) -> Result<Option<Self>, Error> {
         for members in source.layouts {
             let (mut layout, is_common) = (Self::new(*members), members.form() == Form::Common);
@@ -225,7 +244,8 @@ impl Layout {
             let found = if found.is_some() { found } else { layout.first_whole(source, 0)? };
             let Some((at, geometry)) = found else { continue };
             let first = members.begin();
-            let (span, begins) = (layout.end(at, geometry).saturating_sub(at), layout.end(first, geometry));
+            let (span, begins) =
+                (layout.end(at, geometry).saturating_sub(at), layout.end(first, geometry));
             let is_behind = at >= begins && at.saturating_sub(begins).checked_rem(span) == Some(0);
             let begin = if is_behind { first } else { at };
             layout.begin = Some(begin);
@@ -238,7 +258,8 @@ impl Layout {
         Ok(None)
     }
 
-    /// The layout among several that are likely: the first by which most of the beginning of the region can be.
+    /// The layout among several that are likely: the first by which most of the beginning of the
+    /// region can be.
     fn likeliest(source: &Source<'_>, likely: &[Members]) -> Result<Option<Self>, Error> {
         let mut best = None;
         for members in likely {
@@ -255,14 +276,17 @@ impl Layout {
     fn score(&self, source: &Source<'_>) -> Result<u8, Error> {
         let is_whole = self.whole(source, self.first(source)?)?.is_some();
         let mut has_code = false;
-        if let Some((len, text)) = self.members.common.and_then(|common| Some((common.len, common.scratch?.text?))) {
+        if let Some((len, text)) =
+            self.members.common.and_then(|common| Some((common.len, common.scratch?.text?)))
+        {
             let text = self.number(source, Number { at: len.saturating_add(text.at), ..text })?;
             has_code = text != 0 && is_code(text);
         }
         Ok(u8::from(is_whole).saturating_mul(2).saturating_add(has_code.into()))
     }
 
-    /// The layout of a region at the beginning of memory, of which the source may have more; none where no region begins.
+    /// The layout of a region at the beginning of memory, of which the source may have more; none
+    /// where no region begins.
     fn within(source: &Source<'_>) -> Result<Option<Self>, Error> {
         Self::likeliest(source, &recognise_within(&head(source)?, source.len, source.layouts))
     }
@@ -270,7 +294,9 @@ impl Layout {
     /// Of the first words of a region.
     fn begin(source: &Source<'_>) -> Result<Self, Error> {
         let head = head(source)?;
-        let Some(mut layout) = Self::likeliest(source, &recognise(&head, source.len, source.layouts))? else {
+        let Some(mut layout) =
+            Self::likeliest(source, &recognise(&head, source.len, source.layouts))?
+        else {
             if let Some(layout) = Self::without_head(source)? {
                 return Ok(layout);
             }
@@ -287,9 +313,15 @@ impl Layout {
             && layout.first_of(source, &mut places(source, first))?.is_none()
         {
             let expected = "the sizes of a known layout";
-            return Err(Error::value(source.name, members.sizes.at.into(), read(members.sizes), expected));
+            return Err(Error::value(
+                source.name,
+                members.sizes.at.into(),
+                read(members.sizes),
+                expected,
+            ));
         }
-        for (place, expected) in [(members.magic, MAGIC), (members.sizes, members.expected_sizes())] {
+        for (place, expected) in [(members.magic, MAGIC), (members.sizes, members.expected_sizes())]
+        {
             let (at, found) = (place.at, read(place));
             if found != expected {
                 layout.notes.push(format!(
@@ -321,10 +353,12 @@ impl Layout {
             .ok_or_else(|| Error::short(source.name, place.at.into(), 0, "a number"))
     }
 
-    /// Reads the header that all CPUs have in common, and the scratch area; returns the offset of the first CPU's metadata.
+    /// Reads the header that all CPUs have in common, and the scratch area; returns the offset of
+    /// the first CPU's metadata.
     fn common(&mut self, source: &Source<'_>, common: Common) -> Result<u64, Error> {
         let size = u64::from(common.len);
-        let (total, mut buffers) = (self.number(source, common.total)?, self.number(source, common.buffers)?);
+        let (total, mut buffers) =
+            (self.number(source, common.total)?, self.number(source, common.buffers)?);
         let (at_total, at_buffers) = (common.total.at, common.buffers.at);
         if total != source.len {
             self.notes.push(format!(
@@ -335,12 +369,16 @@ impl Layout {
         if !self.is_likely(source, buffers)? {
             // The first CPU's metadata is damaged, or the offset of it is, or both.
             let begin = self.members.begin();
-            let usual = if begin != buffers && self.is_likely(source, begin)? { Some(begin) } else { None };
+            let usual =
+                if begin != buffers && self.is_likely(source, begin)? { Some(begin) } else { None };
             // Where CPU 0 alone is damaged, the first that is whole is CPU 1 or one behind.
             let is_behind = |(at, geometry): (u64, Geometry)| at == self.end(buffers, geometry);
             let found = match usual {
                 Some(begin) => Some(begin),
-                None => self.first_whole_word(source, size)?.filter(|place| !is_behind(*place)).map(|(at, _)| at),
+                None => self
+                    .first_whole_word(source, size)?
+                    .filter(|place| !is_behind(*place))
+                    .map(|(at, _)| at),
             };
             if let Some(found) = found {
                 self.notes.push(format!(
@@ -361,7 +399,8 @@ impl Layout {
         Ok(buffers)
     }
 
-    /// Reads the scratch area: clock, address of the kernel's code, modules. An area that holds nothing is all zeroes.
+    /// Reads the scratch area: clock, address of the kernel's code, modules. An area that holds
+    /// nothing is all zeroes.
     fn scratch(&mut self, reader: &Reader<'_>, scratch: Scratch) {
         let read = |place: Number| place.read(reader).unwrap_or(0);
         let text = scratch.text.map(read);
@@ -380,7 +419,10 @@ impl Layout {
             });
             for at in places {
                 let Ok(entry) = reader.bytes_at(at, len) else { break };
-                let address = list.address.read(&Reader::new("", entry, self.members.byte_order)).unwrap_or(0);
+                let address = list
+                    .address
+                    .read(&Reader::new("", entry, self.members.byte_order))
+                    .unwrap_or(0);
                 let name = entry.get(list.name.0 as usize..).unwrap_or_default();
                 let name = name.get(..list.name.1 as usize).unwrap_or(name);
                 let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
@@ -391,12 +433,22 @@ impl Layout {
             }
         }
         if (modules.len() as u64) < count {
-            self.notes.push(format!("the scratch area says {count} modules, {} can be read", modules.len()));
+            self.notes.push(format!(
+                "the scratch area says {count} modules, {} can be read",
+                modules.len()
+            ));
         }
         if let Some(text) = text.filter(|text| !is_code(*text)) {
-            self.notes.push(format!("the scratch area has {text:#x} in place of the address of the kernel's code"));
+            self.notes.push(format!(
+                "the scratch area has {text:#x} in place of the address of the kernel's code"
+            ));
         }
-        self.boot = Boot { text_address: text.filter(|text| is_code(*text)), data_address: None, clock, modules };
+        self.boot = Boot {
+            text_address: text.filter(|text| is_code(*text)),
+            data_address: None,
+            clock,
+            modules,
+        };
     }
 
     /// All CPUs of a region have the same geometry.
@@ -410,52 +462,79 @@ impl Layout {
     }
 
     /// The same, and the magic word may be damaged unless it is needed.
-    fn metadata(&self, source: &Source<'_>, at: u64, needs_magic: bool) -> Result<Option<Geometry>, Error> {
+    fn metadata(
+        &self,
+        source: &Source<'_>,
+        at: u64,
+        needs_magic: bool,
+    ) -> Result<Option<Geometry>, Error> {
         let Some(geometry) = self.words(source, at, needs_magic)? else { return Ok(None) };
         let is_whole = permuted(&self.table(source, at, geometry.1)?) == geometry.1;
         Ok(is_whole.then_some(geometry))
     }
 
     /// The same, and the table may be damaged too.
-    pub(super) fn words(&self, source: &Source<'_>, at: u64, needs_magic: bool) -> Result<Option<Geometry>, Error> {
+    pub(super) fn words(
+        &self,
+        source: &Source<'_>,
+        at: u64,
+        needs_magic: bool,
+    ) -> Result<Option<Geometry>, Error> {
         let len = self.members.cpu.len as usize;
         if at.saturating_add(len as u64) > source.len {
             return Ok(None);
         }
         let bytes = source.bytes(at, len)?;
         let fixed = Fixed::read(&self.reader(source, &bytes), &self.members);
-        let fixed = fixed.filter(|fixed| !needs_magic || fixed.magic.is_none_or(|magic| magic == MAGIC));
+        let fixed =
+            fixed.filter(|fixed| !needs_magic || fixed.magic.is_none_or(|magic| magic == MAGIC));
         let fixed = fixed.filter(|fixed| fixed.fits(source.len.saturating_sub(at)));
         Ok(fixed.map(|fixed| (fixed.size, fixed.count)))
     }
 
-    /// Metadata of a CPU may be at an offset: of its geometry, its addresses and its table, two can be.
+    /// Metadata of a CPU may be at an offset: of its geometry, its addresses and its table, two can
+    /// be.
     pub(super) fn is_likely(&self, source: &Source<'_>, at: u64) -> Result<bool, Error> {
         let len = self.members.cpu.len as usize;
         if at.saturating_add(len as u64) > source.len {
             return Ok(false);
         }
         let bytes = source.bytes(at, len)?;
-        let Some(fixed) = Fixed::read(&self.reader(source, &bytes), &self.members) else { return Ok(false) };
+        let Some(fixed) = Fixed::read(&self.reader(source, &bytes), &self.members) else {
+            return Ok(false);
+        };
         let room = source.len.saturating_sub(at);
-        let reach = |address: u64| fixed.first != 0 && address.checked_sub(fixed.first).is_some_and(|far| far < room);
-        let addresses = fixed.first.is_multiple_of(u64::from(PAGE)) && reach(fixed.head) && reach(fixed.commit);
+        let reach = |address: u64| {
+            fixed.first != 0 && address.checked_sub(fixed.first).is_some_and(|far| far < room)
+        };
+        let addresses =
+            fixed.first.is_multiple_of(u64::from(PAGE)) && reach(fixed.head) && reach(fixed.commit);
         let table = permuted(&self.table(source, at, most(room))?) >= 2;
         Ok([fixed.has_geometry(room), addresses, table].map(u8::from).iter().sum::<u8>() >= 2)
     }
 
-    /// The first metadata of a CPU that is followed, or else that is whole: at `first`, or on a page boundary behind.
+    /// The first metadata of a CPU that is followed, or else that is whole: at `first`, or on a
+    /// page boundary behind.
     fn first_whole(&self, source: &Source<'_>, first: u64) -> Result<Place, Error> {
         let followed = self.first_followed(source, first)?;
-        if followed.is_some() { Ok(followed) } else { self.first_of(source, &mut places(source, first)) }
+        if followed.is_some() {
+            Ok(followed)
+        } else {
+            self.first_of(source, &mut places(source, first))
+        }
     }
 
-    /// The first metadata of a CPU that is whole, at the beginning of the region on a boundary of words.
+    /// The first metadata of a CPU that is whole, at the beginning of the region on a boundary of
+    /// words.
     fn first_whole_word(&self, source: &Source<'_>, from: u64) -> Result<Place, Error> {
         self.first_of(source, &mut (from..source.len.min(HEAD)).step_by(self.word()))
     }
 
-    fn first_of(&self, source: &Source<'_>, places: &mut dyn Iterator<Item = u64>) -> Result<Place, Error> {
+    fn first_of(
+        &self,
+        source: &Source<'_>,
+        places: &mut dyn Iterator<Item = u64>,
+    ) -> Result<Place, Error> {
         for at in places {
             if let Some(geometry) = self.whole(source, at)? {
                 return Ok(Some((at, geometry)));
@@ -465,12 +544,19 @@ impl Layout {
     }
 
     /// The table of a CPU's metadata. A value that does not fit becomes -1.
-    pub(super) fn table(&self, source: &Source<'_>, at: u64, count: u32) -> Result<Vec<i32>, Error> {
+    pub(super) fn table(
+        &self,
+        source: &Source<'_>,
+        at: u64,
+        count: u32,
+    ) -> Result<Vec<i32>, Error> {
         let Number { at: offset, size } = self.members.cpu.table;
         let begin = at.saturating_add(offset.into());
         let room = usize::try_from(source.len.saturating_sub(begin)).unwrap_or(usize::MAX);
         let bytes = source.bytes(begin, (count as usize).saturating_mul(size.into()).min(room))?;
-        let number = |bytes: &[u8]| i32::try_from(page::native(bytes, 0, size, self.members.byte_order)).unwrap_or(-1);
+        let number = |bytes: &[u8]| {
+            i32::try_from(page::native(bytes, 0, size, self.members.byte_order)).unwrap_or(-1)
+        };
         Ok(bytes.chunks_exact(size.into()).map(number).collect())
     }
 
@@ -481,11 +567,14 @@ impl Layout {
             return Ok(None);
         }
         let bytes = source.bytes(at, len)?;
-        let Some(fixed) = Fixed::read(&self.reader(source, &bytes), &self.members) else { return Ok(None) };
+        let Some(fixed) = Fixed::read(&self.reader(source, &bytes), &self.members) else {
+            return Ok(None);
+        };
         let Some((size, count)) = self.geometry(source, at, &fixed)? else { return Ok(None) };
         let mut faults = Vec::new();
         if let Some(magic) = fixed.magic.filter(|magic| *magic != MAGIC && at > 0) {
-            faults.push(format!("offset {at:#x}: {magic:#x} in place of the magic word {MAGIC:#x}"));
+            faults
+                .push(format!("offset {at:#x}: {magic:#x} in place of the magic word {MAGIC:#x}"));
         }
         if (size, count) != (fixed.size, fixed.count) {
             let (size_here, count_here) = (fixed.size, fixed.count);
@@ -496,7 +585,9 @@ impl Layout {
         let step = u64::from(size);
         let mut number = |what: &str, address: u64| {
             let distance = address.wrapping_sub(fixed.first);
-            let number = distance.checked_div(step).filter(|n| *n < u64::from(count) && distance.is_multiple_of(step));
+            let number = distance
+                .checked_div(step)
+                .filter(|n| *n < u64::from(count) && distance.is_multiple_of(step));
             if number.is_none() {
                 let first = fixed.first;
                 faults.push(format!(
@@ -507,11 +598,19 @@ impl Layout {
         };
         let (head, commit) = (number("head", fixed.head), number("commit", fixed.commit));
         if fixed.magic == Some(MAGIC) && self.boot.text_address.is_none() {
-            [self.boot.text_address, self.boot.data_address] =
-                [fixed.text, fixed.data].map(|address| Some(address).filter(|address| *address != 0));
+            [self.boot.text_address, self.boot.data_address] = [fixed.text, fixed.data]
+                .map(|address| Some(address).filter(|address| *address != 0));
         }
         let order = self.table(source, at, count)?;
-        Ok(Some(CpuMeta { at, data: self.data(at, (size, count)), sub_buffer_size: size, order, head, commit, faults }))
+        Ok(Some(CpuMeta {
+            at,
+            data: self.data(at, (size, count)),
+            sub_buffer_size: size,
+            order,
+            head,
+            commit,
+            faults,
+        }))
     }
 }
 

@@ -1,8 +1,9 @@
-//! The offsets of the members of the metadata's structures: in the layouts that are known, and in a kernel's own by its
-//! types.
+//! The offsets of the members of the metadata's structures: in the layouts that are known, and in a
+//! kernel's own by its types.
 //!
-//! Source of the known layouts: `struct ring_buffer_meta`, `struct ring_buffer_cpu_meta` and `struct buffer_data_page` in
-//! `kernel/trace/ring_buffer.c`, and `struct trace_scratch` in `kernel/trace/trace.h`.
+//! Source of the known layouts: `struct ring_buffer_meta`, `struct ring_buffer_cpu_meta` and
+//! `struct buffer_data_page` in `kernel/trace/ring_buffer.c`, and `struct trace_scratch` in
+//! `kernel/trace/trace.h`.
 
 use super::words::PAGE;
 use crate::HeaderPage;
@@ -30,7 +31,8 @@ pub(super) const KNOWN: [Members; 8] = [
 pub enum Form {
     /// Linux 6.12 to 6.14: each CPU's metadata has a magic word and the addresses of the kernel.
     PerCpu,
-    /// Linux 6.15 and newer: one header, a scratch area with addresses and modules, and metadata for each CPU without a magic word.
+    /// Linux 6.15 and newer: one header, a scratch area with addresses and modules, and metadata
+    /// for each CPU without a magic word.
     Common,
 }
 
@@ -126,12 +128,17 @@ impl Number {
     /// The number in a structure; none beyond the end.
     pub(super) fn read(self, structure: &Reader<'_>) -> Option<u64> {
         let at = self.at as usize;
-        if self.size == 8 { structure.u64_at(at).ok() } else { structure.u32_at(at).ok().map(u64::from) }
+        if self.size == 8 {
+            structure.u64_at(at).ok()
+        } else {
+            structure.u32_at(at).ok().map(u64::from)
+        }
     }
 }
 
 impl Cpu {
-    /// The members of all known layouts, from an offset on: three addresses, two numbers and the table.
+    /// The members of all known layouts, from an offset on: three addresses, two numbers and the
+    /// table.
     const fn from(at: u32, word: u8, addresses: Option<(Number, Number)>) -> Self {
         let numbers = Number::nth(at, word, 3).at;
         let table = Number::nth(numbers, 4, 2);
@@ -157,14 +164,20 @@ impl Members {
     /// Linux 6.12 to 6.14.
     const fn per_cpu(byte_order: ByteOrder, word: u8) -> Self {
         let addresses = (Number::nth(8, word, 0), Number::nth(8, word, 1));
-        Self::known(byte_order, word, None, Cpu::from(Number::nth(8, word, 2).at, word, Some(addresses)))
+        Self::known(
+            byte_order,
+            word,
+            None,
+            Cpu::from(Number::nth(8, word, 2).at, word, Some(addresses)),
+        )
     }
 
     /// Linux 6.15 and newer.
     const fn common(byte_order: ByteOrder, word: u8) -> Self {
         let (count, entries) = (Number::nth(0, word, 2), Number::nth(0, word, 3).at);
         let name = (word as u32, 64u32.saturating_sub(word as u32));
-        let modules = Modules { count, at: entries, len: 64, address: Number::nth(0, word, 0), name };
+        let modules =
+            Modules { count, at: entries, len: 64, address: Number::nth(0, word, 0), name };
         let (clock, text) = (Some(Number::nth(0, 4, 0)), Some(Number::nth(0, word, 1)));
         let scratch = Some(Scratch { len: entries, clock, text, modules: Some(modules) });
         let (total, buffers) = (Number::nth(8, word, 0), Number::nth(8, word, 1));
@@ -178,10 +191,12 @@ impl Members {
         Self { byte_order, word_size, header_page, magic, sizes, common, cpu }
     }
 
-    /// The layout of a kernel with these types. `header_page`: how a sub-buffer begins, if the kernel itself said so.
+    /// The layout of a kernel with these types. `header_page`: how a sub-buffer begins, if the
+    /// kernel itself said so.
     ///
     /// # Errors
-    /// A structure or a member is not there, has another kind than expected, or is outside its structure or on top of another.
+    /// A structure or a member is not there, has another kind than expected, or is outside its
+    /// structure or on top of another.
     pub fn of_types(types: &Types, header_page: Option<HeaderPage>) -> Result<Self, Error> {
         let header_page = self::header_page(types, header_page)?;
         let mut head = Structure::find(types, "ring_buffer_meta")?;
@@ -202,7 +217,15 @@ impl Members {
             let (structure, member) = ("buffer_data_page".to_owned(), "commit".to_owned());
             return Err(Error::Shape { structure, member, expected: "as long as an address" });
         }
-        Ok(Self { byte_order: types.btf().byte_order(), word_size, header_page, magic, sizes, common, cpu })
+        Ok(Self {
+            byte_order: types.btf().byte_order(),
+            word_size,
+            header_page,
+            magic,
+            sizes,
+            common,
+            cpu,
+        })
     }
 
     /// The form.
@@ -223,11 +246,14 @@ impl Members {
         common << 16 | u64::from(self.cpu.len)
     }
 
-    /// The word of sizes is not the expected one, and could be that of these structures in another layout.
+    /// The word of sizes is not the expected one, and could be that of these structures in another
+    /// layout.
     pub(super) fn could_have_sizes(&self, word: u64) -> bool {
         let could_be = |size: u64| size.is_multiple_of(4) && (16..=u64::from(PAGE)).contains(&size);
         let (common, cpu) = (word >> 16, word & 0xffff);
-        word != self.expected_sizes() && could_be(cpu) && (could_be(common) && self.common.is_some() || common == 0)
+        word != self.expected_sizes()
+            && could_be(cpu)
+            && (could_be(common) && self.common.is_some() || common == 0)
     }
 
     /// Offset of the metadata of CPU 0, where the header does not say otherwise.
@@ -282,7 +308,13 @@ impl<'a> Structure<'a> {
             member: "sizeof".to_owned(),
             expected: "between 1 byte and a page",
         };
-        Ok(Self { types, id, len: len.ok_or_else(too_long)?, members: types.members(id), taken: Vec::new() })
+        Ok(Self {
+            types,
+            id,
+            len: len.ok_or_else(too_long)?,
+            members: types.members(id),
+            taken: Vec::new(),
+        })
     }
 
     fn shape(&self, member: &str, expected: &'static str) -> Error {
@@ -293,10 +325,18 @@ impl<'a> Structure<'a> {
     fn member(&self, name: &str) -> Result<Member, Error> {
         if !self.members.iter().any(|member| member == name) {
             let structure = self.types.name(self.id);
-            return Err(Error::NoMember { structure, member: name.to_owned(), part: name.to_owned() });
+            return Err(Error::NoMember {
+                structure,
+                member: name.to_owned(),
+                part: name.to_owned(),
+            });
         }
         let member = self.types.member_of(self.id, name)?;
-        if member.bits.is_some() { Err(self.shape(name, "a whole number of bytes")) } else { Ok(member) }
+        if member.bits.is_some() {
+            Err(self.shape(name, "a whole number of bytes"))
+        } else {
+            Ok(member)
+        }
     }
 
     /// Takes the bytes of a member; those up to the end of all for a flexible array.
@@ -334,7 +374,9 @@ impl<'a> Structure<'a> {
     /// The array at the end of the structure: its offset, and its elements' type and bytes.
     fn tail(&mut self, name: &str) -> Result<(u32, TypeId, u64), Error> {
         let member = self.member(name)?;
-        let (Kind::Array { element_size, .. }, Some(element)) = (member.kind, self.types.target(member.type_id)) else {
+        let (Kind::Array { element_size, .. }, Some(element)) =
+            (member.kind, self.types.target(member.type_id))
+        else {
             return Err(self.shape(name, "an array"));
         };
         Ok((self.take(name, member.offset, None)?, element, element_size))
@@ -349,7 +391,10 @@ fn cpu(mut own: Structure<'_>) -> Result<Cpu, Error> {
     let (at, element, bytes) = own.tail("buffers")?;
     let is_number = matches!(own.types.kind(element), Kind::Number { .. });
     let bytes = u8::try_from(bytes).ok().filter(|bytes| is_number && matches!(bytes, 4 | 8));
-    let table = Number { at, size: bytes.ok_or_else(|| own.shape("buffers", "an array of numbers of 4 or 8 bytes"))? };
+    let table = Number {
+        at,
+        size: bytes.ok_or_else(|| own.shape("buffers", "an array of numbers of 4 or 8 bytes"))?,
+    };
     Ok(Cpu { len: own.len, text, data, first, head, commit, size, count, table })
 }
 
@@ -373,7 +418,8 @@ fn scratch(types: &Types) -> Result<Option<Scratch>, Error> {
     Ok(Some(Scratch { len: own.len, clock, text, modules }))
 }
 
-/// How a sub-buffer begins: as the kernel said, which its types must not contradict, or as its types have it.
+/// How a sub-buffer begins: as the kernel said, which its types must not contradict, or as its
+/// types have it.
 fn header_page(types: &Types, said: Option<HeaderPage>) -> Result<HeaderPage, Error> {
     let mut own = match (types.id("buffer_data_page"), said) {
         (Err(_), Some(said)) => return Ok(said),
@@ -390,11 +436,13 @@ fn header_page(types: &Types, said: Option<HeaderPage>) -> Result<HeaderPage, Er
         return Err(own.shape("commit", "at offset 8"));
     }
     let found = HeaderPage { commit_size: commit.size, data_offset: own.tail("data")?.0 };
-    // A header with more members is believed if the kernel said so too: nothing in a region could contradict it.
+    // A header with more members is believed if the kernel said so too: nothing in a region could
+    // contradict it.
     if found != said.unwrap_or(HeaderPage::of_word_size(found.commit_size)) {
-        return Err(
-            own.shape("data", "where the kernel said it is (events/header_page), or right behind the commit word")
-        );
+        return Err(own.shape(
+            "data",
+            "where the kernel said it is (events/header_page), or right behind the commit word",
+        ));
     }
     Ok(found)
 }

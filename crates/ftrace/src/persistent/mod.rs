@@ -1,12 +1,16 @@
 //! ftrace's persistent ring buffer: a trace instance in memory that a reboot does not clear.
 //!
-//! A kernel that was started with `reserve_mem=12M:4096:trace trace_instance=boot_map@trace` keeps an instance in a range of physical
-//! memory. [`read`] takes a copy of that range. It checks all that the kernel checks when it boots, but for each sub-buffer separately:
-//! where the kernel discards all events because one word is wrong, a damaged sub-buffer costs its own events here.
+//! A kernel that was started with `reserve_mem=12M:4096:trace trace_instance=boot_map@trace` keeps
+//! an instance in a range of physical memory. [`read`] takes a copy of that range. It checks all
+//! that the kernel checks when it boots, but for each sub-buffer separately: where the kernel
+//! discards all events because one word is wrong, a damaged sub-buffer costs its own events here.
 //!
-//! 1. `members` has the layouts of the metadata: those that are known, and those that a kernel's types give;
-//! 2. `layout` reads the metadata: sizes, the order of sub-buffers, where the kernel and its modules were;
-//! 3. `geometry` derives the size and the number of a CPU's sub-buffers from all evidence, as each word of the metadata may be damaged;
+//! 1. `members` has the layouts of the metadata: those that are known, and those that a kernel's
+//!    types give;
+//! 2. `layout` reads the metadata: sizes, the order of sub-buffers, where the kernel and its
+//!    modules were;
+//! 3. `geometry` derives the size and the number of a CPU's sub-buffers from all evidence, as each
+//!    word of the metadata may be damaged;
 //! 4. `find` looks for regions in an image of memory;
 //! 5. `chain` judges each sub-buffer by its bytes and puts the sub-buffers in order.
 
@@ -23,7 +27,9 @@ pub use layout::{Boot, Module};
 pub use members::{Form, Members};
 
 use crate::{CpuRing, HeaderPage, Ring, Stats, SubBufferInfo};
-use chain::{Chain, Fit, SubBuffer as Judged, blank_in_doubt, chain, exchange, fits, oldest_in_doubt};
+use chain::{
+    Chain, Fit, SubBuffer as Judged, blank_in_doubt, chain, exchange, fits, oldest_in_doubt,
+};
 use lastwords_bytes::{Budget, ByteOrder, Error, Reader};
 use lastwords_image::Image;
 use lastwords_trace::evidence::{Cause, Evidence, Gap, SubBuffer, Verdict};
@@ -46,8 +52,8 @@ pub struct Region {
     evidence: Evidence,
 }
 
-/// Returns true if a file of `len` bytes that begins with `head` is a persistent ring buffer: of a known layout, or of another that begins with the
-/// magic word.
+/// Returns true if a file of `len` bytes that begins with `head` is a persistent ring buffer: of a
+/// known layout, or of another that begins with the magic word.
 #[must_use]
 pub fn is_region(head: &[u8], len: u64) -> bool {
     let magic = |layout: &Members| layout.magic.read(&Reader::new("", head, layout.byte_order));
@@ -55,8 +61,9 @@ pub fn is_region(head: &[u8], len: u64) -> bool {
     has_magic || !words::recognise(head, len, &members::KNOWN).is_empty()
 }
 
-/// Reads the region of `len` bytes at `base` of an image, by one of the layouts that kernels' types gave, or by one that is known. Every
-/// sub-buffer is looked at once; the ring reads them again when they are asked for.
+/// Reads the region of `len` bytes at `base` of an image, by one of the layouts that kernels' types
+/// gave, or by one that is known. Every sub-buffer is looked at once; the ring reads them again
+/// when they are asked for.
 ///
 /// # Errors
 /// The region does not begin with metadata of any of these layouts, or the budget is spent.
@@ -86,9 +93,17 @@ pub fn read(
     }
     if let Some(unread) = layout.unread {
         let (begin, end) = (unread.start, unread.end);
-        let place = format!("offsets {begin:#x} to {end:#x} of the region: no metadata of a CPU can be read there");
+        let place = format!(
+            "offsets {begin:#x} to {end:#x} of the region: no metadata of a CPU can be read there"
+        );
         let bytes = Some(end.saturating_sub(begin));
-        region.evidence.gaps.push(Gap { stream: None, place, cause: Cause::Damaged, events: None, bytes });
+        region.evidence.gaps.push(Gap {
+            stream: None,
+            place,
+            cause: Cause::Damaged,
+            events: None,
+            bytes,
+        });
     }
     Ok(region)
 }
@@ -115,7 +130,8 @@ impl Region {
 
     fn judge(&self, meta: &CpuMeta, number: u32, not_after: u64, bytes: &mut Vec<u8>) -> Judged {
         let is_there = self.load(meta, number, bytes);
-        let mut judged = Judged::judge(number, bytes, self.header_page(), self.layout.byte_order, not_after);
+        let mut judged =
+            Judged::judge(number, bytes, self.header_page(), self.layout.byte_order, not_after);
         if !is_there {
             judged.verdict = Verdict::Missing;
             let begin = self.header_page().data_offset as usize;
@@ -125,7 +141,8 @@ impl Region {
         judged
     }
 
-    /// Looks at all sub-buffers of a CPU and plans what is delivered: all of the chain, in its order.
+    /// Looks at all sub-buffers of a CPU and plans what is delivered: all of the chain, in its
+    /// order.
     fn add_cpu(&mut self, meta: CpuMeta, budget: &Budget) -> Result<(), Error> {
         let stream = self.cpus.len();
         let mut bytes = Vec::new();
@@ -147,10 +164,13 @@ impl Region {
         }
         self.judge_chained(&meta, &order, &mut all);
         self.tell_order(stream, &meta, &order);
-        let chained: Vec<&Judged> = order.numbers.iter().filter_map(|n| all.get(*n as usize)).collect();
+        let chained: Vec<&Judged> =
+            order.numbers.iter().filter_map(|n| all.get(*n as usize)).collect();
         let fits = fits(&chained, order.ring);
         let mut planned = Vec::new();
-        for ((position, sub), fit) in chained.iter().enumerate().zip(fits).filter(|((_, sub), _)| !sub.is_empty()) {
+        for ((position, sub), fit) in
+            chained.iter().enumerate().zip(fits).filter(|((_, sub), _)| !sub.is_empty())
+        {
             let mut sub = self.fitted(&meta, sub, &fit);
             let is_last = position.saturating_add(1) == chained.len();
             if order.has_open && is_last && sub.verdict == Verdict::Committed {
@@ -165,9 +185,13 @@ impl Region {
         self.tell_blank(stream, blank_in_doubt(&meta, &order, &all));
         let emptied = self.emptied_of(&meta, &all);
         self.tell_damage_elsewhere(stream, &order.numbers, &all, emptied.len());
-        let total = |of: &dyn Fn(&Judged) -> u64| planned.iter().map(of).fold(0, u64::saturating_add);
-        let stats =
-            Stats { entries: total(&|sub| sub.events), bytes: total(&|sub| sub.committed as u64), ..Stats::default() };
+        let total =
+            |of: &dyn Fn(&Judged) -> u64| planned.iter().map(of).fold(0, u64::saturating_add);
+        let stats = Stats {
+            entries: total(&|sub| sub.events),
+            bytes: total(&|sub| sub.committed as u64),
+            ..Stats::default()
+        };
         let cpu = u32::try_from(stream).unwrap_or(u32::MAX);
         let (sub_buffers, sub_buffer_size) = (planned.len(), meta.sub_buffer_size);
         self.cpus.push(CpuRing { cpu, sub_buffers, sub_buffer_size, stats });
@@ -176,13 +200,18 @@ impl Region {
         Ok(())
     }
 
-    /// Judges chained sub-buffers once more, with what the chain says of them: takes the events of those whose committed size is damaged, and
-    /// refuses those whose header is lost. The newest sub-buffer may be written in part only: how far is not known then, and its memory may
+    /// Judges chained sub-buffers once more, with what the chain says of them: takes the events of
+    /// those whose committed size is damaged, and refuses those whose header is lost. The newest
+    /// sub-buffer may be written in part only: how far is not known then, and its memory may
     /// have events of an older lap. The reader's may be empty because it was read.
     fn judge_chained(&self, meta: &CpuMeta, order: &Chain, all: &mut [Judged]) {
         let (layout, byte_order) = (self.header_page(), self.layout.byte_order);
         let mut bytes = Vec::new();
-        let read = order.numbers.iter().filter_map(|number| all.get(*number as usize)).filter(|sub| sub.committed > 0);
+        let read = order
+            .numbers
+            .iter()
+            .filter_map(|number| all.get(*number as usize))
+            .filter(|sub| sub.committed > 0);
         let newest = read.map(|sub| sub.last).max();
         for (position, number) in order.numbers.iter().enumerate() {
             let Some(sub) = all.get_mut(*number as usize) else { continue };
@@ -194,10 +223,12 @@ impl Region {
                 sub.refuse_lost_size(&bytes, layout);
                 continue;
             }
-            let is_emptied = sub.has_remains && (position < order.consumed || position >= order.ring);
+            let is_emptied =
+                sub.has_remains && (position < order.consumed || position >= order.ring);
             let is_open = is_last && order.has_open && sub.broken.is_some();
             let is_mendable = !is_last && (sub.has_bad_size || is_emptied);
-            // A writer that goes on from the reader's sub-buffer has set the time of the next, and of all from the head to the commit.
+            // A writer that goes on from the reader's sub-buffer has set the time of the next, and
+            // of all from the head to the commit.
             let is_written = order.has_open && (is_last && position > 0 || position >= order.ring);
             let is_blank = is_written && sub.first == 0 && sub.is_empty();
             let is_lost = sub.has_lost_header || is_blank;
@@ -220,17 +251,21 @@ impl Region {
         let notes = &mut self.evidence.notes;
         notes.extend(meta.faults.iter().map(|fault| format!("CPU {stream}: {fault}")));
         if let Some(why) = &order.by_time {
-            notes.push(format!("CPU {stream}: {why}; its sub-buffers are read in the order of their time stamps"));
+            notes.push(format!(
+                "CPU {stream}: {why}; its sub-buffers are read in the order of their time stamps"
+            ));
         }
         if order.consumed > 0 {
             let count = order.consumed;
             let are = if count == 1 { "sub-buffer was" } else { "sub-buffers were" };
-            notes.push(format!("CPU {stream}: {count} {are} read before the reboot and can still be read"));
+            notes.push(format!(
+                "CPU {stream}: {count} {are} read before the reboot and can still be read"
+            ));
         }
     }
 
-    /// A sub-buffer with the verdict that the times of its neighbours add. Its events stay, unless all of them are of an older lap, or
-    /// some are later than both sub-buffers behind.
+    /// A sub-buffer with the verdict that the times of its neighbours add. Its events stay, unless
+    /// all of them are of an older lap, or some are later than both sub-buffers behind.
     fn fitted(&self, meta: &CpuMeta, sub: &Judged, fit: &Fit) -> Judged {
         let mut fitted = sub.clone();
         let times = format!("its times {} to {}", sub.first, sub.last);
@@ -261,12 +296,19 @@ impl Region {
     fn tell(&mut self, stream: usize, sequence: usize, sub: &Judged, meta: &CpuMeta) {
         let header = u64::from(self.header_page().data_offset);
         let content = (sub.committed as u64).saturating_add(header);
-        let row = SubBuffer { stream, sequence: sequence as u64, verdict: sub.verdict, content, why: sub.why.clone() };
+        let row = SubBuffer {
+            stream,
+            sequence: sequence as u64,
+            verdict: sub.verdict,
+            content,
+            why: sub.why.clone(),
+        };
         self.evidence.sub_buffers.push(row);
         // What was overwritten before the first sub-buffer is no gap in the recording.
         if let Some(events) = sub.missed.filter(|_| sequence > 0 && sub.committed > 0) {
             let place = format!("before sub-buffer {} in memory, as its header says", sub.number);
-            let gap = Gap { stream: Some(stream), place, cause: Cause::Unread, events, bytes: None };
+            let gap =
+                Gap { stream: Some(stream), place, cause: Cause::Unread, events, bytes: None };
             self.evidence.gaps.push(gap);
         }
         let lost = sub.claimed.saturating_sub(sub.committed) as u64;
@@ -280,13 +322,23 @@ impl Region {
         let begin = meta.offset_of(sub.number).saturating_add(content);
         let end = begin.saturating_add(lost);
         let number = sub.number;
-        let place = format!("sub-buffer {number} in memory, offsets {begin:#x} to {end:#x} of the region: {}", sub.why);
-        self.evidence.gaps.push(Gap { stream: Some(stream), place, cause, events: None, bytes: Some(lost) });
+        let place = format!(
+            "sub-buffer {number} in memory, offsets {begin:#x} to {end:#x} of the region: {}",
+            sub.why
+        );
+        self.evidence.gaps.push(Gap {
+            stream: Some(stream),
+            place,
+            cause,
+            events: None,
+            bytes: Some(lost),
+        });
     }
 
     /// Reports an emptied sub-buffer as lost, because damage of its header may have emptied it.
     fn tell_doubt(&mut self, stream: usize, sub: &Judged, meta: &CpuMeta) {
-        let begin = meta.offset_of(sub.number).saturating_add(self.header_page().data_offset.into());
+        let begin =
+            meta.offset_of(sub.number).saturating_add(self.header_page().data_offset.into());
         let end = meta.offset_of(sub.number).saturating_add(meta.sub_buffer_size.into());
         let place = format!(
             "sub-buffer {} in memory, offsets {begin:#x} to {end:#x} of the region: its header says that nothing is committed, nobody has read \
@@ -294,15 +346,23 @@ impl Region {
             sub.number
         );
         let bytes = Some(end.saturating_sub(begin));
-        self.evidence.gaps.push(Gap { stream: Some(stream), place, cause: Cause::Damaged, events: None, bytes });
+        self.evidence.gaps.push(Gap {
+            stream: Some(stream),
+            place,
+            cause: Cause::Damaged,
+            events: None,
+            bytes,
+        });
     }
 
-    /// Reports sub-buffers as lost that have nothing: they were never written, or what they had is gone.
+    /// Reports sub-buffers as lost that have nothing: they were never written, or what they had is
+    /// gone.
     fn tell_blank(&mut self, stream: usize, count: usize) {
         if count > 0 {
             let have = if count == 1 { "sub-buffer has" } else { "sub-buffers have" };
-            let place =
-                format!("{count} {have} nothing, and the metadata do not say whether something was recorded there");
+            let place = format!(
+                "{count} {have} nothing, and the metadata do not say whether something was recorded there"
+            );
             self.evidence.gaps.push(Gap {
                 stream: Some(stream),
                 place,
@@ -313,15 +373,23 @@ impl Region {
         }
     }
 
-    /// Adds notes about sub-buffers that are not delivered but have content: those whose header is empty, and those outside
-    /// the chain that cannot be read.
-    fn tell_damage_elsewhere(&mut self, stream: usize, chained: &[u32], all: &[Judged], whole: usize) {
+    /// Adds notes about sub-buffers that are not delivered but have content: those whose header is
+    /// empty, and those outside the chain that cannot be read.
+    fn tell_damage_elsewhere(
+        &mut self,
+        stream: usize,
+        chained: &[u32],
+        all: &[Judged],
+        whole: usize,
+    ) {
         let mut is_chained = vec![false; all.len()];
         for number in chained {
             is_chained.get_mut(*number as usize).into_iter().for_each(|chained| *chained = true);
         }
         let outside = |sub: &&Judged| {
-            is_chained.get(sub.number as usize) == Some(&false) && sub.verdict == Verdict::Invalid && sub.committed == 0
+            is_chained.get(sub.number as usize) == Some(&false)
+                && sub.verdict == Verdict::Invalid
+                && sub.committed == 0
         };
         let remains = all.iter().filter(|sub| sub.has_remains && sub.committed == 0).count();
         if remains > 0 {
@@ -332,8 +400,10 @@ impl Region {
             ));
         }
         for sub in all.iter().filter(outside) {
-            let note =
-                format!("CPU {stream}: sub-buffer {}, which holds no events by the metadata: {}", sub.number, sub.why);
+            let note = format!(
+                "CPU {stream}: sub-buffer {}, which holds no events by the metadata: {}",
+                sub.number, sub.why
+            );
             self.evidence.notes.push(note);
         }
     }
@@ -345,14 +415,24 @@ impl Ring for Region {
     }
 
     fn sub_buffer(&self, cpu: usize, index: usize, bytes: &mut Vec<u8>) -> SubBufferInfo {
-        let nothing = SubBufferInfo { committed: 0, consumed: 0, missed: None, verdict: Verdict::Missing };
+        let nothing =
+            SubBufferInfo { committed: 0, consumed: 0, missed: None, verdict: Verdict::Missing };
         let Some((meta, planned)) = self.planned.get(cpu) else { return nothing };
         let Some(sub) = planned.get(index) else { return nothing };
         self.load(meta, sub.number, bytes);
         if let (Some(time), Some(stamp)) = (sub.mended, bytes.first_chunk_mut::<8>()) {
-            *stamp = if self.layout.byte_order == ByteOrder::Little { time.to_le_bytes() } else { time.to_be_bytes() };
+            *stamp = if self.layout.byte_order == ByteOrder::Little {
+                time.to_le_bytes()
+            } else {
+                time.to_be_bytes()
+            };
         }
-        SubBufferInfo { committed: sub.committed, consumed: 0, missed: sub.missed, verdict: sub.verdict }
+        SubBufferInfo {
+            committed: sub.committed,
+            consumed: 0,
+            missed: sub.missed,
+            verdict: sub.verdict,
+        }
     }
 
     fn evidence(&self) -> Evidence {

@@ -18,25 +18,32 @@ fn right(head: &[u8], layout: &Members) -> u8 {
     u8::from(magic).saturating_add(u8::from(sizes))
 }
 
-/// Returns true if one of the two words at the beginning of memory is that of a region. The other may be damaged.
+/// Returns true if one of the two words at the beginning of memory is that of a region. The other
+/// may be damaged.
 pub(super) fn may_begin(head: &[u8], layouts: &[Members]) -> bool {
     layouts.iter().any(|layout| right(head, layout) > 0)
 }
 
-/// The layouts of which the first words of a region of `len` bytes can be, the likeliest first; none where they are no metadata. One of the
-/// two words that tell the layout may be damaged where the words behind them can be metadata.
+/// The layouts of which the first words of a region of `len` bytes can be, the likeliest first;
+/// none where they are no metadata. One of the two words that tell the layout may be damaged where
+/// the words behind them can be metadata.
 pub(super) fn recognise(head: &[u8], len: u64, layouts: &[Members]) -> Vec<Members> {
     recognise_with(head, len, layouts, &|_, total, _| total == len)
 }
 
-/// The same for a region at the beginning of `len` bytes of memory, which may have more than the region.
+/// The same for a region at the beginning of `len` bytes of memory, which may have more than the
+/// region.
 pub(super) fn recognise_within(head: &[u8], len: u64, layouts: &[Members]) -> Vec<Members> {
     recognise_with(head, len, layouts, &|layout, total, buffers| {
-        buffers == layout.begin() && total > buffers && total <= len && total.is_multiple_of(u64::from(PAGE))
+        buffers == layout.begin()
+            && total > buffers
+            && total <= len
+            && total.is_multiple_of(u64::from(PAGE))
     })
 }
 
-/// `is_total`: the size of a region and the offset of its first metadata of a CPU can be, as its header has them.
+/// `is_total`: the size of a region and the offset of its first metadata of a CPU can be, as its
+/// header has them.
 fn recognise_with(
     head: &[u8],
     len: u64,
@@ -47,18 +54,19 @@ fn recognise_with(
         let reader = Reader::new("", head, layout.byte_order);
         match layout.common {
             None => Fixed::read(&reader, layout).is_some_and(|fixed| fixed.fits(len)),
-            Some(common) => common
-                .total
-                .read(&reader)
-                .is_some_and(|total| is_total(layout, total, common.buffers.read(&reader).unwrap_or(0))),
+            Some(common) => common.total.read(&reader).is_some_and(|total| {
+                is_total(layout, total, common.buffers.read(&reader).unwrap_or(0))
+            }),
         }
     };
     let rows = layouts.iter().map(|layout| (right(head, layout), layout));
-    let likely: Vec<_> = rows.filter(|(words, layout)| *words == 2 || *words == 1 && fits(layout)).collect();
+    let likely: Vec<_> =
+        rows.filter(|(words, layout)| *words == 2 || *words == 1 && fits(layout)).collect();
     let most = likely.iter().map(|(words, _)| *words).max().unwrap_or(0);
     let mut best: Vec<Members> =
         likely.iter().filter(|(words, _)| *words == most).map(|(_, layout)| **layout).collect();
-    // Types alone make no layout likely: both words must speak for them against a layout that is known.
+    // Types alone make no layout likely: both words must speak for them against a layout that is
+    // known.
     best.sort_by_key(|layout| most < 2 && !layout.is_known());
     best
 }
@@ -80,8 +88,10 @@ pub(super) struct Fixed {
 impl Fixed {
     pub(super) fn read(structure: &Reader<'_>, layout: &Members) -> Option<Self> {
         let cpu = layout.cpu;
-        let magic = if layout.common.is_none() { Some(layout.magic.read(structure)?) } else { None };
-        let [text, data] = [cpu.text, cpu.data].map(|place| place.and_then(|place| place.read(structure)).unwrap_or(0));
+        let magic =
+            if layout.common.is_none() { Some(layout.magic.read(structure)?) } else { None };
+        let [text, data] = [cpu.text, cpu.data]
+            .map(|place| place.and_then(|place| place.read(structure)).unwrap_or(0));
         // A value that does not fit becomes the largest number, which no region can have.
         let number = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
         Some(Self {
@@ -100,12 +110,16 @@ impl Fixed {
     pub(super) fn has_geometry(&self, len: u64) -> bool {
         let bytes = u64::from(self.size).saturating_mul(u64::from(self.count));
         let counts = 2..=MOST_SUB_BUFFERS;
-        self.size.is_power_of_two() && self.size >= PAGE && counts.contains(&self.count) && bytes <= len
+        self.size.is_power_of_two()
+            && self.size >= PAGE
+            && counts.contains(&self.count)
+            && bytes <= len
     }
 
     /// All words can be metadata: the addresses are those of sub-buffers.
     pub(super) fn fits(&self, len: u64) -> bool {
-        let end = self.first.checked_add(u64::from(self.size).saturating_mul(u64::from(self.count)));
+        let end =
+            self.first.checked_add(u64::from(self.size).saturating_mul(u64::from(self.count)));
         let holds = |address: u64| address >= self.first && end.is_some_and(|end| address < end);
         self.has_geometry(len)
             && self.first != 0
@@ -119,7 +133,9 @@ impl Fixed {
         let is_one = |address: u64| {
             let distance = address.wrapping_sub(self.first);
             distance.checked_rem(self.size.into()) == Some(0)
-                && distance.checked_div(self.size.into()).is_some_and(|number| number < u64::from(self.count))
+                && distance
+                    .checked_div(self.size.into())
+                    .is_some_and(|number| number < u64::from(self.count))
         };
         is_one(self.head) && is_one(self.commit)
     }

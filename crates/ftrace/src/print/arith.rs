@@ -110,8 +110,8 @@ pub(crate) fn binary(op: Op, a: Typed, b: Typed) -> Result<Typed, Fault> {
     Ok((kind.wrap(value), kind))
 }
 
-/// Shifts `a`. The result has the type of the left side. A count that is too large is reduced modulo the width, as
-/// processors do.
+/// Shifts `a`. The result has the type of the left side. A count that is too large is reduced
+/// modulo the width, as processors do.
 fn shift(op: Op, a: Typed, count: u64) -> Typed {
     let kind = a.1.promoted();
     let value = kind.wrap(a.0);
@@ -169,32 +169,31 @@ pub(crate) fn named(words: &[&str], word_size: u8) -> Option<Int> {
 
 fn typedef(name: &str, word_size: u8) -> Option<(u8, bool)> {
     Some(match name {
-        "u8" | "__u8" | "uint8_t" | "bool" | "_Bool" | "u_char" | "unchar" | "blk_status_t" | "blk_mode_t" => {
-            (1, false)
-        }
+        "u8" | "__u8" | "uint8_t" | "bool" | "_Bool" | "u_char" | "unchar" | "blk_status_t"
+        | "blk_mode_t" => (1, false),
         "s8" | "__s8" | "int8_t" => (1, true),
-        "u16" | "__u16" | "uint16_t" | "__be16" | "__le16" | "umode_t" | "mode_t" | "ushort" | "sa_family_t" => {
-            (2, false)
-        }
+        "u16" | "__u16" | "uint16_t" | "__be16" | "__le16" | "umode_t" | "mode_t" | "ushort"
+        | "sa_family_t" => (2, false),
         "s16" | "__s16" | "int16_t" => (2, true),
-        "u32" | "__u32" | "uint32_t" | "__be32" | "__le32" | "dev_t" | "gfp_t" | "fmode_t" | "uid_t" | "gid_t"
-        | "slab_flags_t" | "uint" | "blk_opf_t" | "vm_fault_t" | "isolate_mode_t" | "__poll_t" | "projid_t"
-        | "qid_t" | "xfs_agnumber_t" | "xfs_agblock_t" | "xfs_extlen_t" | "u_int" | "__wsum" | "nlink_t"
-        | "u_int32_t" => (4, false),
-        "s32" | "__s32" | "int32_t" | "pid_t" | "clockid_t" | "key_serial_t" | "key_t" | "timer_t"
-        | "__kernel_pid_t" => (4, true),
-        "u64" | "__u64" | "uint64_t" | "__be64" | "__le64" | "sector_t" | "blkcnt_t" | "netdev_features_t"
-        | "async_cookie_t" | "xfs_ino_t" | "xfs_fsblock_t" | "xfs_daddr_t" | "nfs4_verifier" | "gpa_t" | "gfn_t"
-        | "hpa_t" | "kvm_pfn_t" => (8, false),
-        "s64" | "__s64" | "int64_t" | "loff_t" | "ktime_t" | "time64_t" | "xfs_lsn_t" | "xfs_off_t" | "xfs_fsize_t" => {
-            (8, true)
+        "u32" | "__u32" | "uint32_t" | "__be32" | "__le32" | "dev_t" | "gfp_t" | "fmode_t"
+        | "uid_t" | "gid_t" | "slab_flags_t" | "uint" | "blk_opf_t" | "vm_fault_t"
+        | "isolate_mode_t" | "__poll_t" | "projid_t" | "qid_t" | "xfs_agnumber_t"
+        | "xfs_agblock_t" | "xfs_extlen_t" | "u_int" | "__wsum" | "nlink_t" | "u_int32_t" => {
+            (4, false)
         }
+        "s32" | "__s32" | "int32_t" | "pid_t" | "clockid_t" | "key_serial_t" | "key_t"
+        | "timer_t" | "__kernel_pid_t" => (4, true),
+        "u64" | "__u64" | "uint64_t" | "__be64" | "__le64" | "sector_t" | "blkcnt_t"
+        | "netdev_features_t" | "async_cookie_t" | "xfs_ino_t" | "xfs_fsblock_t"
+        | "xfs_daddr_t" | "nfs4_verifier" | "gpa_t" | "gfn_t" | "hpa_t" | "kvm_pfn_t" => (8, false),
+        "s64" | "__s64" | "int64_t" | "loff_t" | "ktime_t" | "time64_t" | "xfs_lsn_t"
+        | "xfs_off_t" | "xfs_fsize_t" => (8, true),
         "dma_addr_t" | "phys_addr_t" | "resource_size_t" => (8, false),
-        "size_t" | "uintptr_t" | "ulong" | "pgoff_t" | "ino_t" | "pteval_t" | "pmdval_t" | "pudval_t" | "p4dval_t"
-        | "pgdval_t" | "__kernel_size_t" | "pgprotval_t" | "cycles_t" | "kernel_ulong_t" | "vm_flags_t" | "u_long" => {
-            (word_size, false)
-        }
-        "ssize_t" | "off_t" | "intptr_t" | "ptrdiff_t" | "time_t" | "clock_t" | "__kernel_time_t" => (word_size, true),
+        "size_t" | "uintptr_t" | "ulong" | "pgoff_t" | "ino_t" | "pteval_t" | "pmdval_t"
+        | "pudval_t" | "p4dval_t" | "pgdval_t" | "__kernel_size_t" | "pgprotval_t" | "cycles_t"
+        | "kernel_ulong_t" | "vm_flags_t" | "u_long" => (word_size, false),
+        "ssize_t" | "off_t" | "intptr_t" | "ptrdiff_t" | "time_t" | "clock_t"
+        | "__kernel_time_t" => (word_size, true),
         _ => return None,
     })
 }
@@ -225,7 +224,10 @@ mod tests {
         assert_eq!(binary(Op::Shl, int(1), int(31)).unwrap(), (0xffff_ffff_8000_0000, Int::INT));
         assert_eq!(binary(Op::Add, (255, Int::U8), (1, Int::U8)).unwrap(), (256, Int::INT));
         assert_eq!(binary(Op::Rem, int(1), int(0)), Err(Fault::Division));
-        assert_eq!(binary(Op::Div, (i64::MIN as u64, Int::S64), int(-1)).unwrap().0, i64::MIN as u64);
+        assert_eq!(
+            binary(Op::Div, (i64::MIN as u64, Int::S64), int(-1)).unwrap().0,
+            i64::MIN as u64
+        );
         assert_eq!(unary(b'~', (0, Int::U8)), (u64::MAX, Int::INT));
     }
 }

@@ -36,7 +36,12 @@ impl<'a> Packed<'a> {
 ///
 /// # Errors
 /// The arguments end before the format does.
-pub fn print_binary(format: &[u8], arguments: &[u8], env: &mut Env<'_, '_>, out: &mut Vec<u8>) -> Result<(), Fault> {
+pub fn print_binary(
+    format: &[u8],
+    arguments: &[u8],
+    env: &mut Env<'_, '_>,
+    out: &mut Vec<u8>,
+) -> Result<(), Fault> {
     let mut packed = Packed { bytes: arguments, at: 0 };
     let mut rest = nul::until(format);
     while !rest.is_empty() {
@@ -62,7 +67,8 @@ fn show(
         directive.spec.width = given.unsigned_abs().min(WIDEST);
     }
     if directive.precision_given {
-        directive.spec.precision = Some(low_u32(packed.integer(4, env)?).cast_signed().max(0).cast_unsigned());
+        directive.spec.precision =
+            Some(low_u32(packed.integer(4, env)?).cast_signed().max(0).cast_unsigned());
     }
     match directive.kind {
         Kind::Signed(size) | Kind::Unsigned { size, .. } => {

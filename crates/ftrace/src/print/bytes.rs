@@ -47,7 +47,10 @@ impl Value<'_> {
 /// Reads an integer of a type.
 #[inline]
 pub(crate) fn read(payload: &[u8], at: usize, kind: Int, order: ByteOrder) -> Result<u64, Fault> {
-    let raw = at.checked_add(usize::from(kind.size)).and_then(|end| payload.get(at..end)).ok_or(Fault::Outside)?;
+    let raw = at
+        .checked_add(usize::from(kind.size))
+        .and_then(|end| payload.get(at..end))
+        .ok_or(Fault::Outside)?;
     let mut eight = [0u8; 8];
     let value = match order {
         ByteOrder::Little => {
@@ -64,7 +67,11 @@ pub(crate) fn read(payload: &[u8], at: usize, kind: Int, order: ByteOrder) -> Re
 }
 
 /// Returns the place that a locator points to, bounded by the payload.
-pub(crate) fn locate(payload: &[u8], locator: Locator, machine: Machine) -> Result<PayloadRange, Fault> {
+pub(crate) fn locate(
+    payload: &[u8],
+    locator: Locator,
+    machine: Machine,
+) -> Result<PayloadRange, Fault> {
     let packed = read(payload, locator.offset as usize, Int::UINT, machine.order)?;
     let base = if locator.relative { (locator.offset as usize).saturating_add(4) } else { 0 };
     let at = base.saturating_add((packed & 0xffff) as usize);
@@ -78,7 +85,8 @@ pub(crate) fn locate(payload: &[u8], locator: Locator, machine: Machine) -> Resu
 impl PayloadRange {
     /// Returns `length` bytes at the place.
     pub(crate) fn bytes<'a>(&self, env: &Env<'a, '_>, length: usize) -> Result<&'a [u8], Fault> {
-        let end = self.at.checked_add(length).filter(|end| *end <= self.end).ok_or(Fault::Outside)?;
+        let end =
+            self.at.checked_add(length).filter(|end| *end <= self.end).ok_or(Fault::Outside)?;
         env.payload.get(self.at..end).ok_or(Fault::Outside)
     }
 
@@ -89,9 +97,14 @@ impl PayloadRange {
 
     /// Returns the place moved by this number of elements.
     pub(crate) fn moved(self, elements: u64) -> Result<Self, Fault> {
-        let bytes = elements.cast_signed().checked_mul(i64::from(self.element.size)).ok_or(Fault::Outside)?;
-        let at =
-            isize::try_from(bytes).ok().and_then(|bytes| self.at.checked_add_signed(bytes)).ok_or(Fault::Outside)?;
+        let bytes = elements
+            .cast_signed()
+            .checked_mul(i64::from(self.element.size))
+            .ok_or(Fault::Outside)?;
+        let at = isize::try_from(bytes)
+            .ok()
+            .and_then(|bytes| self.at.checked_add_signed(bytes))
+            .ok_or(Fault::Outside)?;
         if at > self.end { Err(Fault::Outside) } else { Ok(Self { at, ..self }) }
     }
 }

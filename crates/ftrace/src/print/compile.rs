@@ -18,7 +18,8 @@ use lastwords_trace::text::page::Put;
 
 /// Bytes of the longest print format that is compiled.
 const LONGEST: usize = 1 << 20;
-/// Most bytes of text of an event, in addition to a limit that grows with its payload. The kernel has 8 KiB for a line.
+/// Most bytes of text of an event, in addition to a limit that grows with its payload. The kernel
+/// has 8 KiB for a line.
 const LONGEST_TEXT: usize = 1 << 13;
 /// Most directives of a format.
 const MOST: usize = 1024;
@@ -65,17 +66,30 @@ pub(super) enum Piece {
 
 /// Compiles an event's print format.
 ///
-/// A part that cannot be evaluated from the payload costs its own directive: [`Program::unknown`] describes it.
+/// A part that cannot be evaluated from the payload costs its own directive: [`Program::unknown`]
+/// describes it.
 ///
 /// # Errors
 /// A description of why the text has no directives and arguments that belong together.
-pub fn compile(format: &Format, machine: Machine, symbols: &dyn Symbols) -> Result<Program, String> {
+pub fn compile(
+    format: &Format,
+    machine: Machine,
+    symbols: &dyn Symbols,
+) -> Result<Program, String> {
     if format.print_format.len() > LONGEST {
         return Err(format!("{} bytes, more than {LONGEST}", format.print_format.len()));
     }
     let tokens = tokens(&format.print_format, machine.word_size)?;
-    let mut parser =
-        Parser { tokens: &tokens, at: 0, format, machine, symbols, spent: 0, unknown: Vec::new(), locals: Vec::new() };
+    let mut parser = Parser {
+        tokens: &tokens,
+        at: 0,
+        format,
+        machine,
+        symbols,
+        spent: 0,
+        unknown: Vec::new(),
+        locals: Vec::new(),
+    };
     if !matches!(parser.peek(), Some(Token::Text(_))) {
         return Err("no format string where the print format begins".into());
     }
@@ -121,7 +135,9 @@ fn show(parser: &mut Parser<'_>, directive: Directive) -> Result<Piece, String> 
         parser.locals.clear();
         Ok(match parsed {
             Ok(expr) if is_whole => expr,
-            Ok(_) => parser.unknown_argument(begin, format!("{:?} behind an argument", parser.peek())),
+            Ok(_) => {
+                parser.unknown_argument(begin, format!("{:?} behind an argument", parser.peek()))
+            }
             Err(why) => parser.unknown_argument(begin, why),
         })
     };
@@ -143,8 +159,8 @@ fn merge_texts(pieces: &mut Vec<Piece>) {
     *pieces = merged;
 }
 
-/// Shows the address of a probe as a symbol, as the kernel does although the format has `(%lx)`. For a return probe,
-/// the return address is shown first.
+/// Shows the address of a probe as a symbol, as the kernel does although the format has `(%lx)`.
+/// For a return probe, the return address is shown first.
 fn name_probe(pieces: &mut [Piece], format: &Format) {
     let offset = |name: &str| format.fields.iter().find(|f| f.name == name).map(|f| f.offset);
     let mut wanted: Vec<(u32, u32, Show)> = Vec::new();
@@ -158,7 +174,9 @@ fn name_probe(pieces: &mut [Piece], format: &Format) {
     let mut wanted = wanted.into_iter();
     let mut next = wanted.next();
     for piece in pieces.iter_mut() {
-        let (Some((from, to, show)), Piece::Show { value: Expr::Field { offset, kind }, .. }) = (next, &*piece) else {
+        let (Some((from, to, show)), Piece::Show { value: Expr::Field { offset, kind }, .. }) =
+            (next, &*piece)
+        else {
             continue;
         };
         if *offset == from {
@@ -168,37 +186,44 @@ fn name_probe(pieces: &mut [Piece], format: &Format) {
     }
 }
 
-/// Replaces the quoted text of a probe by a piece that shows the text in quotes, or `(fault)` if the probe could not
-/// read it.
+/// Replaces the quoted text of a probe by a piece that shows the text in quotes, or `(fault)` if
+/// the probe could not read it.
 fn quote_probed(pieces: &mut [Piece]) {
     for at in 1..pieces.len().saturating_sub(1) {
-        let Some([before, piece, after]) = pieces.get_mut(at.saturating_sub(1)..=at.saturating_add(1)) else {
+        let Some([before, piece, after]) =
+            pieces.get_mut(at.saturating_sub(1)..=at.saturating_add(1))
+        else {
             continue;
         };
         let (Piece::Text(open), Piece::Text(close)) = (&mut *before, &mut *after) else { continue };
         let Piece::Show { value: Expr::Located(locator), .. } = &*piece else { continue };
         let locator = *locator;
-        if let (Some(left), Some(right)) = (open.bytes().strip_suffix(b"\""), close.bytes().strip_prefix(b"\"")) {
+        if let (Some(left), Some(right)) =
+            (open.bytes().strip_suffix(b"\""), close.bytes().strip_prefix(b"\""))
+        {
             (*open, *close) = (Constant::new(left), Constant::new(right));
             *piece = Piece::Probed(locator);
         }
     }
 }
 
-/// Shows a synthetic event as the kernel does, whatever its format has: a space between fields in place of a comma, and stacks line by
-/// line, without a space behind (`print_synth_event`).
+/// Shows a synthetic event as the kernel does, whatever its format has: a space between fields in
+/// place of a comma, and stacks line by line, without a space behind (`print_synth_event`).
 fn show_synthetic(pieces: &mut [Piece], word_size: u8) {
     let mut follows_stack = false;
     for piece in pieces {
         match piece {
             Piece::Text(text) => {
-                let rest = text.bytes().strip_prefix(b", ").or_else(|| text.bytes().strip_prefix(b" "));
+                let rest =
+                    text.bytes().strip_prefix(b", ").or_else(|| text.bytes().strip_prefix(b" "));
                 if let Some(rest) = rest {
                     let space: &[u8] = if follows_stack { b"" } else { b" " };
                     *text = Constant::new(&[space, rest].concat());
                 }
             }
-            Piece::Show { value: Expr::Located(locator), .. } if locator.element.size == word_size => {
+            Piece::Show { value: Expr::Located(locator), .. }
+                if locator.element.size == word_size =>
+            {
                 *piece = Piece::Stack(*locator);
             }
             _ => {}
@@ -218,7 +243,11 @@ impl Program {
     #[must_use]
     pub fn with_prefix(mut self, head: &[u8]) -> Self {
         match self.pieces.first_mut() {
-            Some(Piece::Text(text) | Piece::Number { before: text, .. } | Piece::Chars { before: text, .. }) => {
+            Some(
+                Piece::Text(text)
+                | Piece::Number { before: text, .. }
+                | Piece::Chars { before: text, .. },
+            ) => {
                 *text = Constant::new(&[head, text.bytes()].concat());
             }
             _ => self.pieces.insert(0, Piece::Text(Constant::new(head))),
@@ -226,9 +255,12 @@ impl Program {
         self
     }
 
-    /// Returns true if the program shows only fields without expressions. [`Program::line`] can run such a program.
+    /// Returns true if the program shows only fields without expressions. [`Program::line`] can run
+    /// such a program.
     pub(crate) fn is_plain(&self) -> bool {
-        let is_plain = |piece: &Piece| matches!(piece, Piece::Text(_) | Piece::Number { .. } | Piece::Chars { .. });
+        let is_plain = |piece: &Piece| {
+            matches!(piece, Piece::Text(_) | Piece::Number { .. } | Piece::Chars { .. })
+        };
         self.pieces.iter().all(is_plain)
     }
 
@@ -237,7 +269,12 @@ impl Program {
     /// # Errors
     /// A field lies outside the event, or the program is not plain.
     #[inline]
-    pub(crate) fn line(&self, payload: &[u8], order: ByteOrder, out: &mut impl Put) -> Result<(), Fault> {
+    pub(crate) fn line(
+        &self,
+        payload: &[u8],
+        order: ByteOrder,
+        out: &mut impl Put,
+    ) -> Result<(), Fault> {
         for piece in &self.pieces {
             piece.put_plain(payload, order, out)?;
         }
@@ -247,14 +284,17 @@ impl Program {
     /// Appends the text of the event in `env`.
     ///
     /// # Errors
-    /// The first fault. [`Fault::TooLong`]: a part of the text was appended. Every other fault: the text is complete, with raw values where
-    /// a part could not be evaluated.
+    /// The first fault. [`Fault::TooLong`]: a part of the text was appended. Every other fault: the
+    /// text is complete, with raw values where a part could not be evaluated.
     #[inline]
     pub fn print(&self, env: &mut Env<'_, '_>, out: &mut Vec<u8>) -> Result<(), Fault> {
         env.scratch.clear();
         env.unnamed = false;
         // The format sets the widths. Without a limit, short events could make any amount of text.
-        let most = out.len().saturating_add(LONGEST_TEXT).saturating_add(env.payload.len().saturating_mul(16));
+        let most = out
+            .len()
+            .saturating_add(LONGEST_TEXT)
+            .saturating_add(env.payload.len().saturating_mul(16));
         let mut first = Ok(());
         for piece in &self.pieces {
             let begin = out.len();
@@ -312,7 +352,9 @@ impl Piece {
                 before.put(out);
                 chars(payload, *offset, *length, out)
             }
-            Self::Probed(_) | Self::Stack(_) | Self::Show { .. } | Self::Address { .. } => Err(Fault::Kind),
+            Self::Probed(_) | Self::Stack(_) | Self::Show { .. } | Self::Address { .. } => {
+                Err(Fault::Kind)
+            }
         }
     }
 }
@@ -334,7 +376,9 @@ fn stack(locator: Locator, env: &mut Env<'_, '_>, out: &mut Vec<u8>) -> Result<(
     let place = locate(env.payload, locator, env.machine)?;
     let word = usize::from(env.machine.word_size);
     out.extend_from_slice(b"STACK:\n");
-    for at in (place.at..place.end.saturating_sub(word.saturating_sub(1))).step_by(word.max(1)).skip(1) {
+    for at in
+        (place.at..place.end.saturating_sub(word.saturating_sub(1))).step_by(word.max(1)).skip(1)
+    {
         let address = read(env.payload, at, locator.element, env.machine.order)?;
         out.extend_from_slice(b"=> ");
         env.names.show(out, address, Show::Offset);
@@ -343,7 +387,13 @@ fn stack(locator: Locator, env: &mut Env<'_, '_>, out: &mut Vec<u8>) -> Result<(
     Ok(())
 }
 
-fn address(offset: u32, kind: Int, show: Show, env: &mut Env<'_, '_>, out: &mut Vec<u8>) -> Result<(), Fault> {
+fn address(
+    offset: u32,
+    kind: Int,
+    show: Show,
+    env: &mut Env<'_, '_>,
+    out: &mut Vec<u8>,
+) -> Result<(), Fault> {
     let address = read(env.payload, offset as usize, kind, env.machine.order)?;
     // Probes of user programs have addresses in the lower half of the address space.
     if address >> (u32::from(kind.size) * 8).saturating_sub(1) == 0 && env.machine.word_size == 8 {
@@ -370,12 +420,18 @@ fn show_value(
     }
     if let Some(precision) = precision {
         // The kernel uses 0 for a negative precision.
-        directive.spec.precision = Some(low_u32(precision.int(env)?.0).cast_signed().max(0).cast_unsigned());
+        directive.spec.precision =
+            Some(low_u32(precision.int(env)?.0).cast_signed().max(0).cast_unsigned());
     }
     print_value(directive, value, env, out)
 }
 
-fn print_value(directive: Directive, value: &Expr, env: &mut Env<'_, '_>, out: &mut Vec<u8>) -> Result<(), Fault> {
+fn print_value(
+    directive: Directive,
+    value: &Expr,
+    env: &mut Env<'_, '_>,
+    out: &mut Vec<u8>,
+) -> Result<(), Fault> {
     match directive.kind {
         Kind::Signed(_) | Kind::Unsigned { .. } | Kind::Char => {
             let (number, _) = value.int(env)?;
@@ -412,7 +468,12 @@ pub(crate) fn integer(directive: Directive, value: u64, machine: Machine, out: &
     }
 }
 
-fn print_text(directive: Directive, value: &Expr, env: &mut Env<'_, '_>, out: &mut Vec<u8>) -> Result<(), Fault> {
+fn print_text(
+    directive: Directive,
+    value: &Expr,
+    env: &mut Env<'_, '_>,
+    out: &mut Vec<u8>,
+) -> Result<(), Fault> {
     let spec = directive.spec;
     let is_plain = spec == number::Spec::default();
     if let (Expr::Helper(helper), true) = (value, is_plain) {
@@ -421,7 +482,9 @@ fn print_text(directive: Directive, value: &Expr, env: &mut Env<'_, '_>, out: &m
     match value.value(env)? {
         Value::Text(text) => number::text(out, spec, nul::until(text)),
         Value::Payload(place) => number::text(out, spec, nul::until(place.rest(env))),
-        Value::Made(range) => number::text(out, spec, nul::until(env.scratch.get(range).unwrap_or_default())),
+        Value::Made(range) => {
+            number::text(out, spec, nul::until(env.scratch.get(range).unwrap_or_default()))
+        }
         Value::Int((address, _)) => kernel_text(out, spec, address, env),
     }
     Ok(())
@@ -431,8 +494,8 @@ fn print_helper(helper: &Helper, env: &mut Env<'_, '_>, out: &mut Vec<u8>) -> Re
     helpers::run(helper, env, out)
 }
 
-/// Appends a string of the kernel: its text, or the address in parentheses, as the kernel shows a string that it does
-/// not trust.
+/// Appends a string of the kernel: its text, or the address in parentheses, as the kernel shows a
+/// string that it does not trust.
 pub(crate) fn kernel_text(out: &mut Vec<u8>, spec: number::Spec, address: u64, env: &Env<'_, '_>) {
     if address == 0 {
         return number::text(out, spec, b"(null)");

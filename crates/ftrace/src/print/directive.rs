@@ -92,7 +92,8 @@ pub(crate) fn next_part(format: &[u8]) -> Result<(FormatPart<'_>, &[u8]), String
             at = at.saturating_add(length);
             let shown = String::from_utf8_lossy(letters);
             Kind::Pointer(
-                Pointer::parse(letters).ok_or_else(|| format!("the directive %p{shown}, which needs the kernel"))?,
+                Pointer::parse(letters)
+                    .ok_or_else(|| format!("the directive %p{shown}, which needs the kernel"))?,
             )
         }
         b'%' => return Ok((FormatPart::Text(b"%"), from(at))),

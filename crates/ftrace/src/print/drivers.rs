@@ -1,6 +1,7 @@
-//! Functions of drivers in print formats whose text follows from their arguments alone. All others are shown as the fields that they are
-//! given ([`super::raw`]). The sources are `block/blk-core.c`, `drivers/usb/host/xhci.h`, `drivers/nvme/host/trace.c` and
-//! `drivers/scsi/scsi_trace.c` of Linux 5.10 to 7.3.
+//! Functions of drivers in print formats whose text follows from their arguments alone. All others
+//! are shown as the fields that they are given ([`super::raw`]). The sources are
+//! `block/blk-core.c`, `drivers/usb/host/xhci.h`, `drivers/nvme/host/trace.c` and `drivers/scsi/
+//! scsi_trace.c` of Linux 5.10 to 7.3.
 
 use super::bytes::Value;
 use super::helpers::{array, slice};
@@ -10,8 +11,9 @@ use super::tree::{Expr, Helper, Table};
 use super::{Env, Fault};
 use lastwords_trace::text::number::unsigned;
 
-/// Functions that return a word for an enumerator: the function, the begin of the enumerator's name, the words, each of which is the rest
-/// of a name, and whether they count up from 0. Names so short may be in another enumeration too; then their values do not.
+/// Functions that return a word for an enumerator: the function, the begin of the enumerator's
+/// name, the words, each of which is the rest of a name, and whether they count up from 0. Names so
+/// short may be in another enumeration too; then their values do not.
 const WORDS: [(&str, &str, &str, bool); 2] = [
     (
         "blk_op_str",
@@ -26,7 +28,8 @@ const WORDS: [(&str, &str, &str, bool); 2] = [
 impl Parser<'_> {
     /// Parses the arguments of a function of a driver; none if it is not known here.
     pub(super) fn driver_function(&mut self, name: &str) -> Parsed<Option<Expr>> {
-        if let Some((_, begin, words, counts_up)) = WORDS.iter().find(|(known, ..)| *known == name) {
+        if let Some((_, begin, words, counts_up)) = WORDS.iter().find(|(known, ..)| *known == name)
+        {
             let value = self.expression()?;
             return Ok(self
                 .words(begin, words, *counts_up)
@@ -56,14 +59,17 @@ impl Parser<'_> {
         self.expect(",")
     }
 
-    /// Returns the words for the enumerators that this kernel has; none if their values are not known.
+    /// Returns the words for the enumerators that this kernel has; none if their values are not
+    /// known.
     fn words(&self, begin: &str, words: &str, counts_up: bool) -> Option<Table> {
         let row = |word: &str| {
             let value = self.symbols.constant(&format!("{begin}{word}"))?;
             Some((value.cast_unsigned(), word.as_bytes().into()))
         };
-        let rows: Box<[(u64, Box<[u8]>)]> = words.split_ascii_whitespace().filter_map(row).collect();
-        let is_known = !rows.is_empty() && (!counts_up || (0..).zip(&rows).all(|(at, (value, _))| at == *value));
+        let rows: Box<[(u64, Box<[u8]>)]> =
+            words.split_ascii_whitespace().filter_map(row).collect();
+        let is_known = !rows.is_empty()
+            && (!counts_up || (0..).zip(&rows).all(|(at, (value, _))| at == *value));
         // Another value has a word of the kernel's own.
         is_known.then_some(Table { rows, is_complete: false })
     }
@@ -85,8 +91,14 @@ pub(super) fn around(
     Ok(())
 }
 
-/// Appends what a SCSI command says. The bytes of a command that is not decoded here are shown as they are.
-pub(super) fn command(buffer: &Expr, length: &Expr, env: &mut Env<'_, '_>, out: &mut Vec<u8>) -> Result<(), Fault> {
+/// Appends what a SCSI command says. The bytes of a command that is not decoded here are shown as
+/// they are.
+pub(super) fn command(
+    buffer: &Expr,
+    length: &Expr,
+    env: &mut Env<'_, '_>,
+    out: &mut Vec<u8>,
+) -> Result<(), Fault> {
     let length = length.int(env)?.0;
     let bytes = slice(buffer.value(env)?, env, length)?;
     if decode(bytes, out).is_none() {
@@ -113,7 +125,10 @@ fn decode(cdb: &[u8], out: &mut Vec<u8>) -> Option<()> {
     match *cdb.first()? {
         0x08 | 0x0a => {
             let blocks = be(4, 1)?;
-            put(&[("lba=", be(1, 3)? & 0x1f_ffff), (" txlen=", if blocks == 0 { 256 } else { blocks })]);
+            put(&[
+                ("lba=", be(1, 3)? & 0x1f_ffff),
+                (" txlen=", if blocks == 0 { 256 } else { blocks }),
+            ]);
         }
         0x28 | 0x2a | 0x2f => put(&[("lba=", be(2, 4)?), (" txlen=", be(7, 2)?), protect]),
         0x41 => put(&[("lba=", be(2, 4)?), (" txlen=", be(7, 2)?), protect, unmap]),
@@ -151,9 +166,15 @@ mod tests {
             (&[0x08, 0xff, 0xff, 0xfe, 0, 0], Some("lba=2097150 txlen=256")),
             (&[0x41, 0x28, 0, 0, 1, 0, 0, 0, 1, 0], Some("lba=256 txlen=1 protect=1 unmap=1")),
             (&[0xa8, 0, 0, 0, 0, 1, 0, 1, 0, 0, 0, 0], Some("lba=1 txlen=65536 protect=0")),
-            (&[0x8a, 0, 1, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0], Some("lba=72057594037927938 txlen=3 protect=0")),
+            (
+                &[0x8a, 0, 1, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0],
+                Some("lba=72057594037927938 txlen=3 protect=0"),
+            ),
             (&[0x42, 0, 0, 0, 0, 0, 0, 0, 40, 0], Some("regions=2")),
-            (&[0x9e, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 32, 0, 0], Some("READ_CAPACITY_16 lba=0 alloc_len=32")),
+            (
+                &[0x9e, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 32, 0, 0],
+                Some("READ_CAPACITY_16 lba=0 alloc_len=32"),
+            ),
             (&[0x12, 0, 0, 0, 36, 0], Some("-")),
             (&[0x2a, 0, 0, 0, 0, 8, 0], None),
             (&[0x9e, 0x11, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 32, 0, 0], None),

@@ -15,10 +15,13 @@ impl Expr {
             Self::Field { offset, kind } => {
                 Value::Int((read(env.payload, *offset as usize, *kind, env.machine.order)?, *kind))
             }
-            Self::Payload { offset, length, element } => Value::Payload(place(env, *offset, *length, *element)?),
+            Self::Payload { offset, length, element } => {
+                Value::Payload(place(env, *offset, *length, *element)?)
+            }
             Self::Located(locator) => Value::Payload(locate(env.payload, *locator, env.machine)?),
             Self::Length(locator) => {
-                let packed = read(env.payload, locator.offset as usize, Int::UINT, env.machine.order)?;
+                let packed =
+                    read(env.payload, locator.offset as usize, Int::UINT, env.machine.order)?;
                 Value::Int((packed >> 16 & 0xffff, Int::INT))
             }
             Self::Cast(kind, inner) => {
@@ -75,7 +78,9 @@ impl Expr {
     /// Returns the value as an integer.
     pub(crate) fn int(&self, env: &mut Env<'_, '_>) -> Result<Typed, Fault> {
         match self {
-            Self::Field { offset, kind } => Ok((read(env.payload, *offset as usize, *kind, env.machine.order)?, *kind)),
+            Self::Field { offset, kind } => {
+                Ok((read(env.payload, *offset as usize, *kind, env.machine.order)?, *kind))
+            }
             other => other.value(env)?.int(),
         }
     }
@@ -88,14 +93,22 @@ fn truth<'p>(value: bool) -> Value<'p> {
 fn place(env: &Env<'_, '_>, offset: u32, length: u32, element: Int) -> Result<PayloadRange, Fault> {
     let at = offset as usize;
     let end = if length == 0 { env.payload.len() } else { at.saturating_add(length as usize) };
-    if at > end || end > env.payload.len() { Err(Fault::Outside) } else { Ok(PayloadRange { at, end, element }) }
+    if at > end || end > env.payload.len() {
+        Err(Fault::Outside)
+    } else {
+        Ok(PayloadRange { at, end, element })
+    }
 }
 
 fn binary<'p>(op: Op, left: &Value<'p>, right: &Value<'p>) -> Result<Value<'p>, Fault> {
     Ok(match (op, left, right) {
         (Op::Add, Value::Payload(place), Value::Int((by, _)))
-        | (Op::Add, Value::Int((by, _)), Value::Payload(place)) => Value::Payload(place.moved(*by)?),
-        (Op::Sub, Value::Payload(place), Value::Int((by, _))) => Value::Payload(place.moved(by.wrapping_neg())?),
+        | (Op::Add, Value::Int((by, _)), Value::Payload(place)) => {
+            Value::Payload(place.moved(*by)?)
+        }
+        (Op::Sub, Value::Payload(place), Value::Int((by, _))) => {
+            Value::Payload(place.moved(by.wrapping_neg())?)
+        }
         (Op::Sub, Value::Payload(a), Value::Payload(b)) => {
             let bytes = (a.at as u64).wrapping_sub(b.at as u64).cast_signed();
             let elements = bytes.checked_div(i64::from(a.element.size)).ok_or(Fault::Division)?;
@@ -113,10 +126,17 @@ fn index<'p>(env: &mut Env<'_, '_>, base: &'p Expr, at: &Expr) -> Result<Value<'
         Value::Payload(place) => {
             let place = place.moved(at)?;
             place.bytes(env, usize::from(place.element.size))?;
-            Ok(Value::Int((read(env.payload, place.at, place.element, env.machine.order)?, place.element)))
+            Ok(Value::Int((
+                read(env.payload, place.at, place.element, env.machine.order)?,
+                place.element,
+            )))
         }
         Value::Text(text) => {
-            let byte = usize::try_from(at).ok().and_then(|at| text.get(at)).copied().ok_or(Fault::Outside)?;
+            let byte = usize::try_from(at)
+                .ok()
+                .and_then(|at| text.get(at))
+                .copied()
+                .ok_or(Fault::Outside)?;
             Ok(Value::Int((Int::CHAR.wrap(u64::from(byte)), Int::CHAR)))
         }
         Value::Int(_) => Err(Fault::KernelPointer),
@@ -135,7 +155,9 @@ pub(crate) fn constant(expr: &Expr) -> Option<Typed> {
         Expr::Not(inner) => constant(inner).map(|(value, _)| (u64::from(value == 0), Int::INT)),
         Expr::Binary(op, parts) => both(parts).and_then(|(a, b)| arith::binary(*op, a, b).ok()),
         Expr::Both(parts) => both(parts).map(|(a, b)| (u64::from(a.0 != 0 && b.0 != 0), Int::INT)),
-        Expr::Either(parts) => both(parts).map(|(a, b)| (u64::from(a.0 != 0 || b.0 != 0), Int::INT)),
+        Expr::Either(parts) => {
+            both(parts).map(|(a, b)| (u64::from(a.0 != 0 || b.0 != 0), Int::INT))
+        }
         Expr::Choice(parts) => {
             let [condition, yes, no] = &**parts;
             constant(if constant(condition)?.0 != 0 { yes } else { no })

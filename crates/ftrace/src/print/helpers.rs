@@ -27,7 +27,8 @@ pub(crate) fn run(helper: &Helper, env: &mut Env<'_, '_>, out: &mut Vec<u8>) -> 
         }
         Helper::Array { buffer, count, size } => {
             let (count, size) = (count.int(env)?.0, size.int(env)?.0);
-            let bytes = slice(buffer.value(env)?, env, count.checked_mul(size).ok_or(Fault::Outside)?)?;
+            let bytes =
+                slice(buffer.value(env)?, env, count.checked_mul(size).ok_or(Fault::Outside)?)?;
             array(out, bytes, size, env.machine);
         }
         Helper::Dump { prefix, numbers, buffer } => dump(out, env, prefix, numbers, buffer)?,
@@ -42,18 +43,24 @@ pub(crate) fn run(helper: &Helper, env: &mut Env<'_, '_>, out: &mut Vec<u8>) -> 
 }
 
 /// Returns `length` bytes at an address.
-pub(super) fn slice<'a>(value: Value<'_>, env: &Env<'a, '_>, length: u64) -> Result<&'a [u8], Fault> {
+pub(super) fn slice<'a>(
+    value: Value<'_>,
+    env: &Env<'a, '_>,
+    length: u64,
+) -> Result<&'a [u8], Fault> {
     match value {
         // A negative length counts as 0, as in the kernel's loop.
         Value::Payload(_) if length.cast_signed() <= 0 => Ok(&[]),
-        Value::Payload(place) => place.bytes(env, usize::try_from(length).map_err(|_| Fault::Outside)?),
+        Value::Payload(place) => {
+            place.bytes(env, usize::try_from(length).map_err(|_| Fault::Outside)?)
+        }
         Value::Int(_) => Err(Fault::KernelPointer),
         Value::Text(_) | Value::Made(_) => Err(Fault::Kind),
     }
 }
 
-/// Converts the value to the kernel's `unsigned long` parameter. Tables of `u64` have the same values on 64-bit
-/// machines.
+/// Converts the value to the kernel's `unsigned long` parameter. Tables of `u64` have the same
+/// values on 64-bit machines.
 fn cut(value: u64, machine: Machine) -> u64 {
     if machine.word_size == 4 && value >> 32 == 0xffff_ffff { value & 0xffff_ffff } else { value }
 }
@@ -105,7 +112,8 @@ fn symbolic(out: &mut Vec<u8>, value: u64, table: &Table, machine: Machine) -> b
 
 pub(crate) fn array(out: &mut Vec<u8>, bytes: &[u8], size: u64, machine: Machine) {
     out.push(b'{');
-    let width = usize::try_from(size).ok().filter(|size| matches!(size, 1 | 2 | 4 | 8)).unwrap_or(1);
+    let width =
+        usize::try_from(size).ok().filter(|size| matches!(size, 1 | 2 | 4 | 8)).unwrap_or(1);
     for (index, element) in bytes.chunks_exact(width).enumerate() {
         if index > 0 {
             out.push(b',');
@@ -172,8 +180,22 @@ fn dump(
         let spec = Spec { zero: true, ..Spec::default() };
         match kind {
             // DUMP_PREFIX_ADDRESS would show the address of the ring's memory.
-            1 => number(out, Spec { width: 16, ..spec }, index.saturating_mul(row) as u64, false, 16, false),
-            2 => number(out, Spec { width: 8, ..spec }, index.saturating_mul(row) as u64, false, 16, false),
+            1 => number(
+                out,
+                Spec { width: 16, ..spec },
+                index.saturating_mul(row) as u64,
+                false,
+                16,
+                false,
+            ),
+            2 => number(
+                out,
+                Spec { width: 8, ..spec },
+                index.saturating_mul(row) as u64,
+                false,
+                16,
+                false,
+            ),
             _ => {}
         }
         if matches!(kind, 1 | 2) {
@@ -185,18 +207,29 @@ fn dump(
     Ok(())
 }
 
-fn dump_line(out: &mut Vec<u8>, line: &[u8], row: usize, group: usize, ascii: bool, order: ByteOrder) {
+fn dump_line(
+    out: &mut Vec<u8>,
+    line: &[u8],
+    row: usize,
+    group: usize,
+    ascii: bool,
+    order: ByteOrder,
+) {
     let begin = out.len();
     let group = if line.len().is_multiple_of(group) { group } else { 1 };
     for (index, part) in line.chunks(group).enumerate() {
         if index > 0 {
             out.push(b' ');
         }
-        let spec = Spec { zero: true, width: low_u32(group as u64).saturating_mul(2), ..Spec::default() };
+        let spec =
+            Spec { zero: true, width: low_u32(group as u64).saturating_mul(2), ..Spec::default() };
         number(out, spec, integer(part, order), false, 16, false);
     }
     if ascii {
-        let column = row.saturating_mul(2).saturating_add(row.checked_div(group).unwrap_or(0)).saturating_add(1);
+        let column = row
+            .saturating_mul(2)
+            .saturating_add(row.checked_div(group).unwrap_or(0))
+            .saturating_add(1);
         out.resize(out.len().max(begin.saturating_add(column)), b' ');
         out.extend(line.iter().map(|b| if matches!(b, 0x20..=0x7e) { *b } else { b'.' }));
     }

@@ -18,8 +18,8 @@ pub(crate) enum Token<'a> {
 
 /// Operators and brackets, the longest first.
 const SIGNS: [&str; 34] = [
-    "<<", ">>", "<=", ">=", "==", "!=", "&&", "||", "->", "(", ")", "[", "]", "{", "}", ",", "?", ":", "+", "-", "*",
-    "/", "%", "<", ">", "&", "|", "^", "~", "!", ".", "=", ";", "#",
+    "<<", ">>", "<=", ">=", "==", "!=", "&&", "||", "->", "(", ")", "[", "]", "{", "}", ",", "?",
+    ":", "+", "-", "*", "/", "%", "<", ">", "&", "|", "^", "~", "!", ".", "=", ";", "#",
 ];
 
 /// Returns the tokens of `text`.
@@ -41,7 +41,10 @@ pub(crate) fn tokens(text: &str, word_size: u8) -> Result<Vec<Token<'_>>, String
             b'\'' => character(rest).ok_or_else(|| wrong(text, rest))?,
             _ if first.is_ascii_whitespace() => continue,
             _ => {
-                let sign = SIGNS.iter().find(|s| rest.starts_with(**s)).ok_or_else(|| wrong(text, rest))?;
+                let sign = SIGNS
+                    .iter()
+                    .find(|s| rest.starts_with(**s))
+                    .ok_or_else(|| wrong(text, rest))?;
                 (Token::Sign(sign), &rest[sign.len()..])
             }
         };
@@ -56,7 +59,9 @@ fn wrong(text: &str, rest: &str) -> String {
 }
 
 fn word(text: &str) -> (Token<'_>, &str) {
-    let end = text.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == '$')).unwrap_or(text.len());
+    let end = text
+        .find(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == '$'))
+        .unwrap_or(text.len());
     let (word, rest) = text.split_at_checked(end).unwrap_or((text, ""));
     (Token::Word(word), rest)
 }
@@ -73,7 +78,11 @@ fn number(text: &str, word_size: u8) -> Option<(Token<'_>, &str)> {
         _ => (digits, 10),
     };
     let value = u64::from_str_radix(digits, radix).ok()?;
-    let long = suffix.contains("ll").then_some(8).or(suffix.contains('l').then_some(word_size)).unwrap_or(4);
+    let long = suffix
+        .contains("ll")
+        .then_some(8)
+        .or(suffix.contains('l').then_some(word_size))
+        .unwrap_or(4);
     let unsigned = suffix.contains('u');
     let fits_signed = |size: u8| value < 1 << (u32::from(size) * 8).saturating_sub(1);
     let fits_unsigned = |size: u8| size == 8 || value < 1 << (u32::from(size) * 8);
@@ -114,7 +123,10 @@ fn character(text: &str) -> Option<(Token<'_>, &str)> {
         byte => (*byte, 2),
     };
     (bytes.get(end) == Some(&b'\'')).then_some(())?;
-    Some((Token::Number(Int::CHAR.wrap(u64::from(byte)), Int::INT), text.get(end.saturating_add(1)..)?))
+    Some((
+        Token::Number(Int::CHAR.wrap(u64::from(byte)), Int::INT),
+        text.get(end.saturating_add(1)..)?,
+    ))
 }
 
 /// Returns the byte that an escape after a backslash means, and the length of the escape.

@@ -1,9 +1,9 @@
 //! The kernel's print formats: `"prev_comm=%s prev_pid=%d", REC->prev_comm, REC->prev_pid`.
 //!
-//! [`compile`] makes a [`Program`] of an event's format once; [`Program::print`] runs it over a payload. The language is
-//! the part of C that `TP_printk` leaves in a `format` file: operators and casts with the machine's integer types, the
-//! fields of `REC`, and the `__get_*` and `__print_*` helpers; its directives are those of the kernel's `printf`
-//! (`lib/vsprintf.c`).
+//! [`compile`] makes a [`Program`] of an event's format once; [`Program::print`] runs it over a
+//! payload. The language is the part of C that `TP_printk` leaves in a `format` file: operators and
+//! casts with the machine's integer types, the fields of `REC`, and the `__get_*` and `__print_*`
+//! helpers; its directives are those of the kernel's `printf` (`lib/vsprintf.c`).
 
 mod arith;
 mod binary;
@@ -63,8 +63,9 @@ impl Machine {
     }
 }
 
-/// Returns the timer ticks per second, which the kernel has in the print format of some events as a number:
-/// `(jiffies - REC->dirtied_when) / 250` (`include/trace/events/writeback.h`, Linux 3.1 and newer).
+/// Returns the timer ticks per second, which the kernel has in the print format of some events as a
+/// number: `(jiffies - REC->dirtied_when) / 250` (`include/trace/events/writeback.h`, Linux 3.1 and
+/// newer).
 fn ticks(format: &Format) -> Option<u32> {
     if !format.name.starts_with("writeback_single_inode") {
         return None;
@@ -112,13 +113,19 @@ pub struct Env<'a, 'n> {
     pub scratch: &'n mut Vec<u8>,
     /// Names for addresses.
     pub names: &'n mut Names,
-    /// A number was shown that may have a name: the table of names has a row whose value is not known.
+    /// A number was shown that may have a name: the table of names has a row whose value is not
+    /// known.
     unnamed: bool,
 }
 
 impl<'a, 'n> Env<'a, 'n> {
     /// Makes the input of a program. `scratch` is empty.
-    pub fn new(payload: &'a [u8], machine: Machine, scratch: &'n mut Vec<u8>, names: &'n mut Names) -> Self {
+    pub fn new(
+        payload: &'a [u8],
+        machine: Machine,
+        scratch: &'n mut Vec<u8>,
+        names: &'n mut Names,
+    ) -> Self {
         Self { payload, machine, scratch, names, unnamed: false }
     }
 }

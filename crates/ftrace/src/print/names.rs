@@ -50,7 +50,8 @@ pub struct Names {
 }
 
 impl Names {
-    /// Makes the names of a machine. `hash`: pointers are hashed with the machine's key, if the key is known.
+    /// Makes the names of a machine. `hash`: pointers are hashed with the machine's key, if the key
+    /// is known.
     #[must_use]
     pub fn new(tracing: &Tracing, hash: bool) -> Self {
         Self {
@@ -70,7 +71,9 @@ impl Names {
     /// Appends the name of an address.
     pub fn show(&mut self, out: &mut Vec<u8>, address: u64, show: Show) {
         if let Some((begin, end)) = self.known.get(&(address, show)) {
-            out.extend_from_slice(self.room.get(*begin as usize..*end as usize).unwrap_or_default());
+            out.extend_from_slice(
+                self.room.get(*begin as usize..*end as usize).unwrap_or_default(),
+            );
             return;
         }
         if self.room.len() > ROOM {
@@ -79,7 +82,8 @@ impl Names {
         }
         let begin = self.room.len();
         look_up(&mut self.room, &*self.symbols, address, show);
-        self.known.insert((address, show), (low_u32(begin as u64), low_u32(self.room.len() as u64)));
+        self.known
+            .insert((address, show), (low_u32(begin as u64), low_u32(self.room.len() as u64)));
         out.extend_from_slice(self.room.get(begin..).unwrap_or_default());
     }
 
@@ -118,8 +122,8 @@ impl Names {
         found
     }
 
-    /// Returns the text at an address of the kernel: a format of `trace_printk`, a `tracepoint_string`, or the text in
-    /// the kernel's image.
+    /// Returns the text at an address of the kernel: a format of `trace_printk`, a
+    /// `tracepoint_string`, or the text in the kernel's image.
     #[must_use]
     pub fn text_at(&self, address: u64) -> Option<Arc<[u8]>> {
         let mut texts = self.texts.borrow_mut();
@@ -143,11 +147,14 @@ impl Names {
             self.mapped.clear();
         }
         let symbols = &self.symbols;
-        self.mapped.entry((process, address)).or_insert_with(|| symbols.mapped(process, address)).clone()
+        self.mapped
+            .entry((process, address))
+            .or_insert_with(|| symbols.mapped(process, address))
+            .clone()
     }
 
-    /// Returns the value that `%p` shows for a pointer: hashed if there is a key, otherwise unchanged. Null and error
-    /// pointers are never hidden.
+    /// Returns the value that `%p` shows for a pointer: hashed if there is a key, otherwise
+    /// unchanged. Null and error pointers are never hidden.
     #[must_use]
     pub fn hidden(&self, pointer: u64) -> u64 {
         let top = if self.word_size == 8 { u64::MAX } else { u64::from(u32::MAX) };
@@ -171,7 +178,8 @@ fn look_up(out: &mut Vec<u8>, symbols: &dyn Symbols, address: u64, show: Show) {
     };
     let Symbol { name, offset, size, module } = symbol;
     out.extend_from_slice(name.as_bytes());
-    // An address in a module without symbols: its base and the distance from there are shown in every form.
+    // An address in a module without symbols: its base and the distance from there are shown in
+    // every form.
     let is_base = name.starts_with("0x");
     if is_base || matches!(show, Show::Offset | Show::Backtrace) {
         out.extend_from_slice(b"+0x");

@@ -23,8 +23,8 @@ pub(crate) struct Spec {
     pub(crate) precision: Option<u32>,
 }
 
-/// Limit of a width or precision that a hostile format asks for. (The kernel's `FIELD_WIDTH_MAX` is larger, but its
-/// line of text is not.)
+/// Limit of a width or precision that a hostile format asks for. (The kernel's `FIELD_WIDTH_MAX` is
+/// larger, but its line of text is not.)
 pub(crate) const WIDEST: u32 = 8192;
 
 fn fill(out: &mut Vec<u8>, byte: u8, count: i64) {
@@ -38,7 +38,14 @@ fn signed_len(bytes: &[u8]) -> i64 {
 }
 
 /// Appends an integer. `negative`: a sign is written before `magnitude`. `base` is 8, 10 or 16.
-pub(crate) fn number(out: &mut Vec<u8>, spec: Spec, magnitude: u64, negative: bool, base: u8, upper: bool) {
+pub(crate) fn number(
+    out: &mut Vec<u8>,
+    spec: Spec,
+    magnitude: u64,
+    negative: bool,
+    base: u8,
+    upper: bool,
+) {
     if spec == Spec::default() && (base == 10 || (base == 16 && !upper)) {
         if negative {
             out.push(b'-');
@@ -56,7 +63,9 @@ pub(crate) fn number(out: &mut Vec<u8>, spec: Spec, magnitude: u64, negative: bo
         _ => b"",
     };
     let precision = spec.precision.unwrap_or(0).min(WIDEST).max(length);
-    let taken = i64::from(precision).saturating_add(signed_len(prefix)).saturating_add(i64::from(sign.is_some()));
+    let taken = i64::from(precision)
+        .saturating_add(signed_len(prefix))
+        .saturating_add(i64::from(sign.is_some()));
     let padding = i64::from(spec.width.min(WIDEST)).saturating_sub(taken);
     if !spec.left && !spec.zero {
         fill(out, b' ', padding);
@@ -88,7 +97,8 @@ fn reversed(digits: &mut [u8; 24], mut value: u64, base: u8, upper: bool) -> u32
             _ => (value / 10, value % 10),
         };
         // A number has at most 22 octal digits.
-        if let (Some(place), Some(letter)) = (digits.get_mut(length as usize), letters.get(usize::from(low_u8(digit))))
+        if let (Some(place), Some(letter)) =
+            (digits.get_mut(length as usize), letters.get(usize::from(low_u8(digit))))
         {
             *place = *letter;
         }

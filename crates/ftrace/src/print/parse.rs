@@ -79,13 +79,21 @@ impl<'a> Parser<'a> {
 
     /// Skips this sign, which must be next.
     pub(crate) fn expect(&mut self, sign: &str) -> Parsed<()> {
-        if self.takes(sign) { Ok(()) } else { Err(format!("{:?} instead of {sign:?}", self.peek())) }
+        if self.takes(sign) {
+            Ok(())
+        } else {
+            Err(format!("{:?} instead of {sign:?}", self.peek()))
+        }
     }
 
     /// Counts an operator or a bracket.
     pub(crate) fn spend(&mut self) -> Parsed<()> {
         self.spent = self.spent.saturating_add(1);
-        if self.spent > MOST { Err(format!("an expression of more than {MOST} operators")) } else { Ok(()) }
+        if self.spent > MOST {
+            Err(format!("an expression of more than {MOST} operators"))
+        } else {
+            Ok(())
+        }
     }
 
     /// Parses an expression without comma.
@@ -152,11 +160,16 @@ impl<'a> Parser<'a> {
 fn folded(op: Op, left: Expr, right: Expr) -> Parsed<Expr> {
     match (left, right) {
         (Expr::Int(a, x), Expr::Int(b, y)) => {
-            let (value, kind) = arith::binary(op, (a, x), (b, y)).map_err(|_| "a division by zero".to_owned())?;
+            let (value, kind) =
+                arith::binary(op, (a, x), (b, y)).map_err(|_| "a division by zero".to_owned())?;
             Ok(Expr::Int(value, kind))
         }
         (Expr::Structure(size, base), right) if matches!(op, Op::Add | Op::Sub) => {
-            let by = folded(Op::Mul, Expr::Cast(arith::Int::S64, Box::new(right)), Expr::Int(size, arith::Int::U64))?;
+            let by = folded(
+                Op::Mul,
+                Expr::Cast(arith::Int::S64, Box::new(right)),
+                Expr::Int(size, arith::Int::U64),
+            )?;
             let base = Expr::Cast(arith::Int::U64, base);
             Ok(Expr::Structure(size, Box::new(Expr::Binary(op, Box::new([base, by])))))
         }

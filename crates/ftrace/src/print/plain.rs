@@ -1,5 +1,5 @@
-//! The most frequent arguments: an integer field without conversion, or text of a fixed size. They are read and shown
-//! in one step, without an expression.
+//! The most frequent arguments: an integer field without conversion, or text of a fixed size. They
+//! are read and shown in one step, without an expression.
 
 use super::Fault;
 use super::arith::Int;
@@ -23,8 +23,8 @@ enum IntegerFormat {
     Hexadecimal,
 }
 
-/// An integer field, read as the last bytes of a word of eight bytes. That works because the first eight bytes of an
-/// event hold no field of its own.
+/// An integer field, read as the last bytes of a word of eight bytes. That works because the first
+/// eight bytes of an event hold no field of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct IntegerField {
     /// Offset of the word.
@@ -35,12 +35,15 @@ pub(super) struct IntegerField {
 }
 
 impl IntegerField {
-    /// Returns the field that an argument shows, or `None` if it must be evaluated as an expression.
+    /// Returns the field that an argument shows, or `None` if it must be evaluated as an
+    /// expression.
     fn new(directive: Directive, value: &Expr, word_size: u8) -> Option<Self> {
         let of = |size: Size| if let Size::Bytes(size) = size { size } else { word_size };
         let (shown, format) = match directive.kind {
             Kind::Signed(size) => (Int { size: of(size), signed: true }, IntegerFormat::Signed),
-            Kind::Unsigned { size, base: 10, .. } => (Int { size: of(size), signed: false }, IntegerFormat::Unsigned),
+            Kind::Unsigned { size, base: 10, .. } => {
+                (Int { size: of(size), signed: false }, IntegerFormat::Unsigned)
+            }
             Kind::Unsigned { size, base: 16, upper: false } => {
                 (Int { size: of(size), signed: false }, IntegerFormat::Hexadecimal)
             }
@@ -49,15 +52,27 @@ impl IntegerField {
         let (offset, field) = field_of(value)?;
         let kept = converted(field, shown)?;
         // An unsigned field that is shown as a wider type is never negative.
-        let format = if format == IntegerFormat::Signed && !kept.signed { IntegerFormat::Unsigned } else { format };
+        let format = if format == IntegerFormat::Signed && !kept.signed {
+            IntegerFormat::Unsigned
+        } else {
+            format
+        };
         let begin = offset.wrapping_add(u32::from(kept.size)).checked_sub(8)?;
         Some(Self { begin, shift: 64u8.wrapping_sub(kept.size.wrapping_mul(8)), format })
     }
 
     /// Appends the field of an event.
     #[inline]
-    pub(super) fn put(self, payload: &[u8], order: ByteOrder, out: &mut impl Put) -> Result<(), Fault> {
-        let word = payload.get(self.begin as usize..).and_then(|rest| rest.first_chunk()).ok_or(Fault::Outside)?;
+    pub(super) fn put(
+        self,
+        payload: &[u8],
+        order: ByteOrder,
+        out: &mut impl Put,
+    ) -> Result<(), Fault> {
+        let word = payload
+            .get(self.begin as usize..)
+            .and_then(|rest| rest.first_chunk())
+            .ok_or(Fault::Outside)?;
         let word = match order {
             ByteOrder::Little => u64::from_le_bytes(*word),
             ByteOrder::Big => u64::from_be_bytes(*word) << self.shift,
@@ -83,8 +98,8 @@ fn field_of(value: &Expr) -> Option<(u32, Int)> {
     }
 }
 
-/// Returns the type in which the bytes of a field have their value after the conversion to `into`. Returns `None` if
-/// the conversion changes the value or uses only a part of the field.
+/// Returns the type in which the bytes of a field have their value after the conversion to `into`.
+/// Returns `None` if the conversion changes the value or uses only a part of the field.
 fn converted(field: Int, into: Int) -> Option<Int> {
     match into.size.cmp(&field.size) {
         std::cmp::Ordering::Greater => (!field.signed || into.signed).then_some(field),
@@ -98,7 +113,9 @@ pub(super) fn simplify(pieces: Vec<Piece>, word_size: u8) -> Vec<Piece> {
     let mut simple: Vec<Piece> = Vec::with_capacity(pieces.len());
     for piece in pieces {
         let plain = match &piece {
-            Piece::Show { directive, width: None, precision: None, value } => shown(*directive, value, word_size),
+            Piece::Show { directive, width: None, precision: None, value } => {
+                shown(*directive, value, word_size)
+            }
             _ => None,
         };
         let Some((text, found)) = plain else {
@@ -132,7 +149,9 @@ fn shown(directive: Directive, value: &Expr, word_size: u8) -> Option<(&'static 
     if directive.spec != (Spec { prefix, ..Spec::default() }) {
         return None;
     }
-    if let (Kind::Text, Expr::Payload { offset, length: length @ 1.., .. }) = (directive.kind, value) {
+    if let (Kind::Text, Expr::Payload { offset, length: length @ 1.., .. }) =
+        (directive.kind, value)
+    {
         return Some((b"", PlainPiece::Chars { offset: *offset, length: *length }));
     }
     let text: &[u8] = match directive.kind {
@@ -144,7 +163,12 @@ fn shown(directive: Directive, value: &Expr, word_size: u8) -> Option<(&'static 
 
 /// Appends the text in `length` bytes of an event.
 #[inline]
-pub(super) fn chars(payload: &[u8], offset: u32, length: u32, out: &mut impl Put) -> Result<(), Fault> {
+pub(super) fn chars(
+    payload: &[u8],
+    offset: u32,
+    length: u32,
+    out: &mut impl Put,
+) -> Result<(), Fault> {
     let rest = payload.get(offset as usize..).ok_or(Fault::Outside)?;
     match rest.first_chunk::<NAME>() {
         Some(name) if length as usize == NAME => out.block(name, nul::until(name).len()),

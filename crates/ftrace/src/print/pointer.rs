@@ -51,7 +51,8 @@ pub(crate) struct Internet {
 }
 
 impl Pointer {
-    /// Returns the kind that the letters after `%p` select, or `None` if the kind needs more than the payload.
+    /// Returns the kind that the letters after `%p` select, or `None` if the kind needs more than
+    /// the payload.
     pub(crate) fn parse(letters: &[u8]) -> Option<Self> {
         let second = letters.get(1).copied();
         Some(match letters.first() {
@@ -67,9 +68,10 @@ impl Pointer {
                 Self::Hardware { separator, reversed: second == Some(b'R') }
             }
             Some(b'm') => Self::Hardware { separator: None, reversed: second == Some(b'R') },
-            Some(b'U') => {
-                Self::Uuid { little: matches!(second, Some(b'l' | b'L')), upper: matches!(second, Some(b'B' | b'L')) }
-            }
+            Some(b'U') => Self::Uuid {
+                little: matches!(second, Some(b'l' | b'L')),
+                upper: matches!(second, Some(b'B' | b'L')),
+            },
             Some(b'h') => Self::Bytes(match second {
                 Some(b'C') => Some(b':'),
                 Some(b'D') => Some(b'-'),
@@ -82,7 +84,9 @@ impl Pointer {
             Some(b'a') => Self::Eight,
             Some(b'N') if second == Some(b'F') => Self::Eight,
             // Letters without a meaning are skipped.
-            Some(b'd' | b'D' | b'g' | b't' | b'r' | b'R' | b'C' | b'G' | b'O' | b'V' | b'N' | b'A') => return None,
+            Some(
+                b'd' | b'D' | b'g' | b't' | b'r' | b'R' | b'C' | b'G' | b'O' | b'V' | b'N' | b'A',
+            ) => return None,
             Some(_) => Self::Hidden,
         })
     }
@@ -96,7 +100,9 @@ impl Pointer {
         out: &mut Vec<u8>,
     ) -> Result<(), Fault> {
         match (self, value) {
-            (Self::Hidden, Value::Int((address, _))) => raw(out, spec, env.names.hidden(*address), env),
+            (Self::Hidden, Value::Int((address, _))) => {
+                raw(out, spec, env.names.hidden(*address), env)
+            }
             (Self::Raw, Value::Int((address, _))) => raw(out, spec, *address, env),
             (Self::Symbol(show), Value::Int((address, _))) => {
                 if spec == Spec::default() {
@@ -116,10 +122,18 @@ impl Pointer {
         Ok(())
     }
 
-    fn show_at(self, spec: Spec, range: PayloadRange, env: &mut Env<'_, '_>, out: &mut Vec<u8>) -> Result<(), Fault> {
+    fn show_at(
+        self,
+        spec: Spec,
+        range: PayloadRange,
+        env: &mut Env<'_, '_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Fault> {
         let given = if spec.width == 0 { 1 } else { spec.width.min(64) as usize };
         match self {
-            Self::Hidden | Self::Raw | Self::Symbol(_) | Self::Error => return Err(Fault::KernelPointer),
+            Self::Hidden | Self::Raw | Self::Symbol(_) | Self::Error => {
+                return Err(Fault::KernelPointer);
+            }
             Self::Internet(internet) => internet.show(range, env, out)?,
             Self::Hardware { separator, reversed } => {
                 let mut bytes: [u8; 6] = fixed(range.bytes(env, 6)?)?;
@@ -128,7 +142,9 @@ impl Pointer {
                 }
                 joined(out, &bytes, separator);
             }
-            Self::Uuid { little, upper } => uuid(out, &fixed(range.bytes(env, 16)?)?, little, upper),
+            Self::Uuid { little, upper } => {
+                uuid(out, &fixed(range.bytes(env, 16)?)?, little, upper)
+            }
             Self::Bytes(separator) => {
                 let bytes = range.rest(env);
                 joined(out, bytes.get(..given).unwrap_or(bytes), separator);
@@ -138,7 +154,10 @@ impl Pointer {
                 let bytes = range.rest(env);
                 escaped(out, bytes.get(..length).unwrap_or(bytes));
             }
-            Self::FourCc => four_cc(out, u32::try_from(integer(range.bytes(env, 4)?, env.machine.order)).unwrap_or(0)),
+            Self::FourCc => four_cc(
+                out,
+                u32::try_from(integer(range.bytes(env, 4)?, env.machine.order)).unwrap_or(0),
+            ),
             Self::Bitmap { list } => {
                 let bits = spec.width as usize;
                 let bytes = range.rest(env);
@@ -161,7 +180,11 @@ fn fixed<const N: usize>(bytes: &[u8]) -> Result<[u8; N], Fault> {
 /// Returns the value of bytes that are an integer of their length.
 pub(crate) fn integer(bytes: &[u8], order: ByteOrder) -> u64 {
     let join = |sum: u64, byte: &u8| sum << 8 | u64::from(*byte);
-    if order == ByteOrder::Little { bytes.iter().rev().fold(0, join) } else { bytes.iter().fold(0, join) }
+    if order == ByteOrder::Little {
+        bytes.iter().rev().fold(0, join)
+    } else {
+        bytes.iter().fold(0, join)
+    }
 }
 
 fn raw(out: &mut Vec<u8>, spec: Spec, value: u64, env: &Env<'_, '_>) {
@@ -232,18 +255,35 @@ fn four_cc(out: &mut Vec<u8>, value: u32) {
 }
 
 fn bitmap(out: &mut Vec<u8>, bytes: &[u8], bits: usize, list: bool, env: &Env<'_, '_>) {
-    let is_set = |bit: usize| bit < bits && helpers::group_of(bytes, bit / 32, env.machine) >> (bit % 32) & 1 == 1;
+    let is_set = |bit: usize| {
+        bit < bits && helpers::group_of(bytes, bit / 32, env.machine) >> (bit % 32) & 1 == 1
+    };
     if !list {
         let groups = bits.div_ceil(32);
         for group in (0..groups).rev() {
-            let width =
-                if group.saturating_add(1) == groups { bits.saturating_sub(group.saturating_mul(32)) } else { 32 };
-            let mask = if width == 32 { u32::MAX } else { u32::wrapping_shl(1, low_u32(width as u64)).wrapping_sub(1) };
-            let spec = Spec { zero: true, width: low_u32(width.div_ceil(4) as u64), ..Spec::default() };
+            let width = if group.saturating_add(1) == groups {
+                bits.saturating_sub(group.saturating_mul(32))
+            } else {
+                32
+            };
+            let mask = if width == 32 {
+                u32::MAX
+            } else {
+                u32::wrapping_shl(1, low_u32(width as u64)).wrapping_sub(1)
+            };
+            let spec =
+                Spec { zero: true, width: low_u32(width.div_ceil(4) as u64), ..Spec::default() };
             if group.saturating_add(1) < groups {
                 out.push(b',');
             }
-            number(out, spec, u64::from(helpers::group_of(bytes, group, env.machine) & mask), false, 16, false);
+            number(
+                out,
+                spec,
+                u64::from(helpers::group_of(bytes, group, env.machine) & mask),
+                false,
+                16,
+                false,
+            );
         }
         return;
     }
@@ -307,7 +347,12 @@ impl Internet {
         Ok(())
     }
 
-    fn socket(self, range: PayloadRange, env: &Env<'_, '_>, out: &mut Vec<u8>) -> Result<(), Fault> {
+    fn socket(
+        self,
+        range: PayloadRange,
+        env: &Env<'_, '_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Fault> {
         let family = integer(range.bytes(env, 2)?, env.machine.order);
         let big = |bytes: &[u8]| integer(bytes, ByteOrder::Big);
         match family {
@@ -331,11 +376,17 @@ impl Internet {
                 }
                 if self.flow {
                     out.push(b'/');
-                    lastwords_trace::text::number::unsigned(out, big(slice(bytes, 4..8)?) & 0x0fff_ffff);
+                    lastwords_trace::text::number::unsigned(
+                        out,
+                        big(slice(bytes, 4..8)?) & 0x0fff_ffff,
+                    );
                 }
                 if self.scope {
                     out.push(b'%');
-                    lastwords_trace::text::number::unsigned(out, integer(slice(bytes, 24..28)?, env.machine.order));
+                    lastwords_trace::text::number::unsigned(
+                        out,
+                        integer(slice(bytes, 24..28)?, env.machine.order),
+                    );
                 }
             }
             _ => out.extend_from_slice(b"(einval)"),
@@ -348,7 +399,11 @@ impl Internet {
         if self.reversed && order == ByteOrder::Little {
             bytes.reverse();
         }
-        let spec = if self.plain { Spec { zero: true, width: 3, ..Spec::default() } } else { Spec::default() };
+        let spec = if self.plain {
+            Spec { zero: true, width: 3, ..Spec::default() }
+        } else {
+            Spec::default()
+        };
         for (index, byte) in bytes.iter().enumerate() {
             out.extend((index > 0).then_some(b'.'));
             number(out, spec, u64::from(*byte), false, 10, false);
@@ -370,7 +425,8 @@ impl Internet {
     }
 }
 
-/// Appends an address in the form of RFC 5952, with the two kinds of addresses that end in an IPv4 address.
+/// Appends an address in the form of RFC 5952, with the two kinds of addresses that end in an IPv4
+/// address.
 fn compressed(out: &mut Vec<u8>, bytes: &[u8; 16], words: &[u16; 8]) {
     let mapped = matches!(words, [0, 0, 0, 0, 0, 0xffff, _, _]);
     let isatap = matches!(words, [_, _, _, _, 0 | 0x0200, 0x5efe, _, _]);

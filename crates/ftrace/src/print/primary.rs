@@ -62,9 +62,12 @@ impl Parser<'_> {
             base = element(base, index);
         }
         while self.takes("->") || self.takes(".") {
-            let Some(Token::Word(name)) = self.peek() else { return Err("a member without a name".into()) };
+            let Some(Token::Word(name)) = self.peek() else {
+                return Err("a member without a name".into());
+            };
             self.at = self.at.saturating_add(1);
-            base = self.unknown_of(Unknown::Other(format!("the member {name} of a structure")), base);
+            base =
+                self.unknown_of(Unknown::Other(format!("the member {name} of a structure")), base);
         }
         Ok(base)
     }
@@ -77,7 +80,9 @@ impl Parser<'_> {
                 Ok(Expr::Int(*value, *kind))
             }
             Token::Text(_) => Ok(Expr::Text(self.strings().into())),
-            Token::Sign("(") if self.tokens.get(self.at.saturating_add(1)) == Some(&Token::Sign("{")) => {
+            Token::Sign("(")
+                if self.tokens.get(self.at.saturating_add(1)) == Some(&Token::Sign("{")) =>
+            {
                 self.statements()
             }
             Token::Sign("(") => self.parenthesis(),
@@ -129,10 +134,14 @@ impl Parser<'_> {
             return Ok(match (kind, operand) {
                 (TypeName::Value(kind), Expr::Int(value, _)) => Expr::Int(kind.wrap(value), kind),
                 // The same bytes are read as another type of equal size.
-                (TypeName::Value(kind), Expr::Field { offset, kind: old }) if old.size == kind.size => {
+                (TypeName::Value(kind), Expr::Field { offset, kind: old })
+                    if old.size == kind.size =>
+                {
                     Expr::Field { offset, kind }
                 }
-                (TypeName::Pointer(_), Expr::Field { offset, kind: old }) if old.size == self.machine.word_size => {
+                (TypeName::Pointer(_), Expr::Field { offset, kind: old })
+                    if old.size == self.machine.word_size =>
+                {
                     Expr::Field { offset, kind: self.word() }
                 }
                 (TypeName::Value(kind), operand) => Expr::Cast(kind, Box::new(operand)),
@@ -146,15 +155,19 @@ impl Parser<'_> {
             && self.tokens.get(self.at.saturating_add(1)) == Some(&Token::Sign(")"))
         {
             self.at = self.at.saturating_add(2);
-            return if self.sees("->") { self.record_field() } else { Err("the whole event as a value".into()) };
+            return if self.sees("->") {
+                self.record_field()
+            } else {
+                Err("the whole event as a value".into())
+            };
         }
         let inner = self.expression()?;
         self.expect(")")?;
         Ok(inner)
     }
 
-    /// Parses a type in parentheses, if an operand of a cast follows it. Otherwise the position of the parser is
-    /// undefined afterwards.
+    /// Parses a type in parentheses, if an operand of a cast follows it. Otherwise the position of
+    /// the parser is undefined afterwards.
     fn cast(&mut self) -> Option<TypeName> {
         self.at = self.at.saturating_add(1);
         let kind = self.type_name()?;
@@ -163,7 +176,10 @@ impl Parser<'_> {
         }
         let operand = match self.peek()? {
             Token::Word(_) | Token::Number(..) | Token::Text(_) | Token::Sign("(") => true,
-            Token::Sign(s) => !matches!(kind, TypeName::Unknown) && matches!(*s, "-" | "~" | "+" | "!" | "*" | "&"),
+            Token::Sign(s) => {
+                !matches!(kind, TypeName::Unknown)
+                    && matches!(*s, "-" | "~" | "+" | "!" | "*" | "&")
+            }
         };
         operand.then_some(kind)
     }
@@ -203,7 +219,8 @@ impl Parser<'_> {
         Int { size: self.machine.word_size, signed: false }
     }
 
-    /// Returns the size of `struct name`. Pages have 64 bytes in all 64-bit kernels that distributions build.
+    /// Returns the size of `struct name`. Pages have 64 bytes in all 64-bit kernels that
+    /// distributions build.
     fn structure_size(&self, words: &[&str]) -> Option<u64> {
         let [kind @ ("struct" | "union"), name] = words else { return None };
         let size = self.symbols.constant(&format!("sizeof({kind} {name})"));
@@ -245,17 +262,22 @@ impl Parser<'_> {
 
     fn record_field(&mut self) -> Parsed<Expr> {
         self.expect("->")?;
-        let Some(Token::Word(name)) = self.peek() else { return Err("REC-> without a field".into()) };
+        let Some(Token::Word(name)) = self.peek() else {
+            return Err("REC-> without a field".into());
+        };
         self.at = self.at.saturating_add(1);
         let word_size = self.machine.word_size;
         let field = if *name == "ent" { self.common_field()? } else { self.field(name)? };
         Ok(field_expression(field, word_size))
     }
 
-    /// Parses the member of the `struct trace_entry` that every event begins with, and returns its field.
+    /// Parses the member of the `struct trace_entry` that every event begins with, and returns its
+    /// field.
     fn common_field(&mut self) -> Parsed<&Field> {
         self.expect(".")?;
-        let Some(Token::Word(member)) = self.peek() else { return Err("REC->ent without a member".into()) };
+        let Some(Token::Word(member)) = self.peek() else {
+            return Err("REC->ent without a member".into());
+        };
         self.at = self.at.saturating_add(1);
         self.field(&format!("common_{member}"))
     }
@@ -280,7 +302,9 @@ impl Parser<'_> {
             | "__get_rel_sockaddr"
             | "__get_stacktrace"
             | "__get_rel_stacktrace" => Expr::Located(self.locator()?),
-            "__get_dynamic_array_len" | "__get_rel_dynamic_array_len" => Expr::Length(self.locator()?),
+            "__get_dynamic_array_len" | "__get_rel_dynamic_array_len" => {
+                Expr::Length(self.locator()?)
+            }
             "__get_bitmask" | "__get_cpumask" | "__get_rel_bitmask" | "__get_rel_cpumask" => {
                 Expr::Helper(Box::new(Helper::Bitmask(self.locator()?)))
             }
@@ -300,7 +324,10 @@ impl Parser<'_> {
                 let ticks = Expr::Cast(self.word(), Box::new(self.expression()?));
                 let each = u64::from(self.milliseconds_a_tick().unwrap_or(0));
                 let each = Expr::Int(each, Int::UINT);
-                Expr::Cast(Int::UINT, Box::new(Expr::Binary(super::arith::Op::Mul, Box::new([ticks, each]))))
+                Expr::Cast(
+                    Int::UINT,
+                    Box::new(Expr::Binary(super::arith::Op::Mul, Box::new([ticks, each]))),
+                )
             }
             _ if SAME.contains(&name) => self.expression()?,
             _ => self.helper(name)?,
@@ -309,9 +336,13 @@ impl Parser<'_> {
         Ok(expr)
     }
 
-    /// Returns the milliseconds of a timer tick if they are a whole number, for which `jiffies_to_msecs` multiplies by it.
+    /// Returns the milliseconds of a timer tick if they are a whole number, for which
+    /// `jiffies_to_msecs` multiplies by it.
     fn milliseconds_a_tick(&self) -> Option<u32> {
-        self.machine.ticks.filter(|ticks| 1000u32.is_multiple_of(*ticks)).and_then(|ticks| 1000u32.checked_div(ticks))
+        self.machine
+            .ticks
+            .filter(|ticks| 1000u32.is_multiple_of(*ticks))
+            .and_then(|ticks| 1000u32.checked_div(ticks))
     }
 
     fn seconds(&mut self, name: &str) -> Parsed<Expr> {
@@ -345,9 +376,12 @@ impl Parser<'_> {
                 self.expect(",")?;
                 let size = self.expression()?;
                 let bytes = Expr::Length(locator);
-                let size_again = static_value(&size).ok_or("__print_dynamic_array: a size that varies")?;
-                let count =
-                    Expr::Binary(super::arith::Op::Div, Box::new([bytes, Expr::Int(size_again.max(1), Int::INT)]));
+                let size_again =
+                    static_value(&size).ok_or("__print_dynamic_array: a size that varies")?;
+                let count = Expr::Binary(
+                    super::arith::Op::Div,
+                    Box::new([bytes, Expr::Int(size_again.max(1), Int::INT)]),
+                );
                 Helper::Array { buffer: Expr::Located(locator), count, size }
             }
             "__print_array" => {
@@ -383,10 +417,13 @@ impl Parser<'_> {
 
     /// Parses the name of a `__data_loc` or `__rel_loc` field. A probe may have an array of them.
     pub(crate) fn locator(&mut self) -> Parsed<Locator> {
-        let Some(Token::Word(name)) = self.peek() else { return Err("no field name where one is required".into()) };
+        let Some(Token::Word(name)) = self.peek() else {
+            return Err("no field name where one is required".into());
+        };
         self.at = self.at.saturating_add(1);
         let index = if self.takes("[") {
-            let index = static_value(&self.expression()?).and_then(|index| u32::try_from(index).ok());
+            let index =
+                static_value(&self.expression()?).and_then(|index| u32::try_from(index).ok());
             self.expect("]")?;
             index.ok_or("an index that varies")?
         } else {
@@ -401,8 +438,8 @@ impl Parser<'_> {
         Ok(Locator { offset, relative, element: element_of(field, self.machine.word_size) })
     }
 
-    /// Parses `, { value, "name" }`… and the closing parenthesis. A row is left out if its value is not known. Then the value of that
-    /// row is shown as a number.
+    /// Parses `, { value, "name" }`… and the closing parenthesis. A row is left out if its value is
+    /// not known. Then the value of that row is shown as a number.
     fn table(&mut self) -> Parsed<Table> {
         let (mut rows, mut is_complete) = (Vec::new(), true);
         while self.takes(",") {
@@ -463,10 +500,14 @@ pub(crate) fn static_value(expr: &Expr) -> Option<u64> {
 
 fn static_size(expr: &Expr) -> Option<u64> {
     match expr {
-        Expr::Field { kind, .. } | Expr::Cast(kind, _) | Expr::Int(_, kind) => Some(u64::from(kind.size)),
+        Expr::Field { kind, .. } | Expr::Cast(kind, _) | Expr::Int(_, kind) => {
+            Some(u64::from(kind.size))
+        }
         Expr::Payload { length, .. } => Some(u64::from(*length)),
         Expr::Index(parts) => match &**parts {
-            [Expr::Payload { element, .. } | Expr::PointerCast(element, _), _] => Some(u64::from(element.size)),
+            [Expr::Payload { element, .. } | Expr::PointerCast(element, _), _] => {
+                Some(u64::from(element.size))
+            }
             [Expr::Located(locator), _] => Some(u64::from(locator.element.size)),
             _ => None,
         },
@@ -476,7 +517,8 @@ fn static_size(expr: &Expr) -> Option<u64> {
 
 /// Returns the type of the elements of an array field or of a dynamic field.
 pub(crate) fn element_of(field: &Field, word_size: u8) -> Int {
-    let declaration = field.declaration.trim_start_matches("__data_loc").trim_start_matches("__rel_loc");
+    let declaration =
+        field.declaration.trim_start_matches("__data_loc").trim_start_matches("__rel_loc");
     if declaration.contains('*') {
         return Int { size: word_size, signed: false };
     }
@@ -485,16 +527,23 @@ pub(crate) fn element_of(field: &Field, word_size: u8) -> Int {
     if let Some(kind) = named(&words, word_size) {
         return kind;
     }
-    let count = declaration.split_once('[').and_then(|(_, rest)| rest.split(']').next()?.trim().parse::<u32>().ok());
+    let count = declaration
+        .split_once('[')
+        .and_then(|(_, rest)| rest.split(']').next()?.trim().parse::<u32>().ok());
     let size = count.and_then(|count| field.size.checked_div(count)).unwrap_or(1);
     Int::new(size, field.is_signed).unwrap_or(Int::U8)
 }
 
 pub(crate) fn field_expression(field: &Field, word_size: u8) -> Expr {
-    let is_located = ["__data_loc", "__rel_loc"].iter().any(|word| field.declaration.starts_with(word));
+    let is_located =
+        ["__data_loc", "__rel_loc"].iter().any(|word| field.declaration.starts_with(word));
     let is_array = field.declaration.contains('[') && !is_located;
     match Int::new(field.size, field.is_signed) {
         Some(kind) if !is_array => Expr::Field { offset: field.offset, kind },
-        _ => Expr::Payload { offset: field.offset, length: field.size, element: element_of(field, word_size) },
+        _ => Expr::Payload {
+            offset: field.offset,
+            length: field.size,
+            element: element_of(field, word_size),
+        },
     }
 }

@@ -1,5 +1,5 @@
-//! Parts of a print format that only the kernel can evaluate. Such a part costs its own directive: the fields of the event from which
-//! the kernel computes it are shown as they are.
+//! Parts of a print format that only the kernel can evaluate. Such a part costs its own directive:
+//! the fields of the event from which the kernel computes it are shown as they are.
 
 use super::arith::Int;
 use super::bytes::Value;
@@ -31,7 +31,8 @@ impl Parser<'_> {
         Expr::Unknown(Box::new([from]))
     }
 
-    /// Skips the arguments of a function that only the kernel can run, up to the closing parenthesis.
+    /// Skips the arguments of a function that only the kernel can run, up to the closing
+    /// parenthesis.
     pub(crate) fn unknown_call(&mut self, name: &str) -> Expr {
         self.note_unknown(Unknown::Function(name.into()));
         let begin = self.at;
@@ -76,7 +77,9 @@ impl Parser<'_> {
                     }
                     _ => None,
                 },
-                Some(Token::Word(name)) if name.starts_with("__get_") && self.takes("(") && !name.ends_with("_len") => {
+                Some(Token::Word(name))
+                    if name.starts_with("__get_") && self.takes("(") && !name.ends_with("_len") =>
+                {
                     self.locator().ok().map(Expr::Located)
                 }
                 _ => None,
@@ -87,7 +90,8 @@ impl Parser<'_> {
     }
 }
 
-/// Appends the fields of the event from which the kernel computes a value: one as it is, several in parentheses.
+/// Appends the fields of the event from which the kernel computes a value: one as it is, several in
+/// parentheses.
 pub(super) fn show(directive: Directive, value: &Expr, env: &mut Env<'_, '_>, out: &mut Vec<u8>) {
     let mut fields = Vec::new();
     collect(value, env, &mut fields);
@@ -118,18 +122,22 @@ fn collect<'p>(expr: &'p Expr, env: &mut Env<'_, '_>, fields: &mut Vec<&'p Expr>
         _ => None,
     };
     match place(expr) {
-        Some(_) if fields.len() >= MOST || fields.iter().any(|known| place(known) == place(expr)) => {}
+        Some(_)
+            if fields.len() >= MOST || fields.iter().any(|known| place(known) == place(expr)) => {}
         Some(_) => fields.push(expr),
         None => expr.operands().into_iter().for_each(|operand| collect(operand, env, fields)),
     }
 }
 
-/// Appends a field: an integer in the form of the directive, an address in hexadecimal, text, or the elements of an array.
+/// Appends a field: an integer in the form of the directive, an address in hexadecimal, text, or
+/// the elements of an array.
 fn show_field(directive: Directive, field: &Expr, env: &mut Env<'_, '_>, out: &mut Vec<u8>) {
     let machine = env.machine;
     match field.value(env) {
         Ok(Value::Int((value, _))) => match directive.kind {
-            Kind::Signed(_) | Kind::Unsigned { .. } | Kind::Char => integer(directive, value, machine, out),
+            Kind::Signed(_) | Kind::Unsigned { .. } | Kind::Char => {
+                integer(directive, value, machine, out)
+            }
             Kind::Text | Kind::Pointer(_) => {
                 out.extend_from_slice(b"0x");
                 hex(out, value);
@@ -138,7 +146,9 @@ fn show_field(directive: Directive, field: &Expr, env: &mut Env<'_, '_>, out: &m
         Ok(Value::Payload(place)) if place.element == Int::CHAR => {
             number::text(out, Spec::default(), nul::until(place.rest(env)));
         }
-        Ok(Value::Payload(place)) => array(out, place.rest(env), u64::from(place.element.size), machine),
+        Ok(Value::Payload(place)) => {
+            array(out, place.rest(env), u64::from(place.element.size), machine)
+        }
         Ok(Value::Text(_) | Value::Made(_)) | Err(_) => out.extend_from_slice(b"unknown"),
     }
 }

@@ -1,5 +1,5 @@
-//! Statement expressions of GNU C, as the kernel's `min()` and `max()` leave them in a print format:
-//! `({ int x = (REC->a); int y = (8); ((x) < (y) ? (x) : (y)); })`.
+//! Statement expressions of GNU C, as the kernel's `min()` and `max()` leave them in a print
+//! format: `({ int x = (REC->a); int y = (8); ((x) < (y) ? (x) : (y)); })`.
 
 use super::Unknown;
 use super::arith::{Int, named};
@@ -59,7 +59,10 @@ impl Parser<'_> {
         let begin = self.at;
         // The name is the last word before the sign.
         self.skip_to(&["=", ";"]);
-        let Some(Token::Word(name)) = self.at.checked_sub(1).and_then(|at| self.tokens.get(at)) else { return false };
+        let Some(Token::Word(name)) = self.at.checked_sub(1).and_then(|at| self.tokens.get(at))
+        else {
+            return false;
+        };
         let is_typed = self.at.saturating_sub(begin) > 1;
         if !is_typed || self.locals.len() >= MOST || !self.takes("=") {
             return false;
@@ -95,19 +98,27 @@ impl Parser<'_> {
         })
     }
 
-    /// Returns the type of a declared name if it is an integer's; none for `typeof(…)` and other types, which do not convert the value.
+    /// Returns the type of a declared name if it is an integer's; none for `typeof(…)` and other
+    /// types, which do not convert the value.
     fn integer_type(&self, local: Local<'_>) -> Option<Int> {
         // The name and the sign are between the type and the value.
         let words = self.tokens.get(local.kind..local.value.checked_sub(2)?)?;
-        let words = words.iter().map(|token| if let Token::Word(word) = token { Some(*word) } else { None });
+        let words = words
+            .iter()
+            .map(|token| if let Token::Word(word) = token { Some(*word) } else { None });
         named(&words.collect::<Option<Vec<_>>>()?, self.machine.word_size)
     }
 
-    /// Parses the arguments of `__builtin_choose_expr(constant, yes, no)`. If the constant is not known, both are the same value by
-    /// different means, as in `min()`, and the one that can be evaluated is taken.
+    /// Parses the arguments of `__builtin_choose_expr(constant, yes, no)`. If the constant is not
+    /// known, both are the same value by different means, as in `min()`, and the one that can be
+    /// evaluated is taken.
     pub(crate) fn chosen(&mut self) -> Parsed<Expr> {
         let begin = self.at;
-        let condition = self.expression().ok().filter(|_| self.sees(",")).and_then(|value| static_value(&value));
+        let condition = self
+            .expression()
+            .ok()
+            .filter(|_| self.sees(","))
+            .and_then(|value| static_value(&value));
         self.at = begin;
         self.skip_to(&[","]);
         self.expect(",")?;

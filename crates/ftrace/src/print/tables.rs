@@ -18,8 +18,9 @@ pub(crate) fn errno(code: u32) -> Option<&'static str> {
     ERRORS.split_ascii_whitespace().nth(index).filter(|name| *name != "-")
 }
 
-/// Returns the value of an enumerator that formats of many kernels use by name. These values are part of interfaces or
-/// have never changed (`include/linux/hrtimer.h`, `include/net/tcp_states.h`).
+/// Returns the value of an enumerator that formats of many kernels use by name. These values are
+/// part of interfaces or have never changed (`include/linux/hrtimer.h`,
+/// `include/net/tcp_states.h`).
 pub(crate) fn enumerator(name: &str) -> Option<i64> {
     if let Some(mode) = name.strip_prefix("HRTIMER_MODE_") {
         return hrtimer_mode(mode);
@@ -42,7 +43,8 @@ pub(crate) fn enumerator(name: &str) -> Option<i64> {
     (1i64..).zip(TCP).find(|(_, known)| *known == state).map(|(number, _)| number)
 }
 
-/// Returns the value of an hrtimer mode: `ABS` is 0 and `REL` is 1; `PINNED`, `SOFT` and `HARD` are bits.
+/// Returns the value of an hrtimer mode: `ABS` is 0 and `REL` is 1; `PINNED`, `SOFT` and `HARD` are
+/// bits.
 fn hrtimer_mode(words: &str) -> Option<i64> {
     words.split('_').try_fold(0, |sum, word| {
         let bit = match word {

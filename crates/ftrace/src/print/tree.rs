@@ -76,9 +76,10 @@ impl Expr {
             | Self::Structure(_, inner)
             | Self::Unary(_, inner)
             | Self::Not(inner) => vec![inner],
-            Self::Binary(_, parts) | Self::Both(parts) | Self::Either(parts) | Self::Index(parts) => {
-                parts.iter().collect()
-            }
+            Self::Binary(_, parts)
+            | Self::Both(parts)
+            | Self::Either(parts)
+            | Self::Index(parts) => parts.iter().collect(),
             Self::Choice(parts) => parts.iter().collect(),
             Self::Helper(helper) => helper.operands(),
             Self::Unknown(fields) => fields.iter().collect(),
@@ -119,7 +120,9 @@ impl Helper {
             Self::Hex { buffer, length, .. } | Self::Cdb { buffer, length } => vec![buffer, length],
             Self::Around { text, .. } => vec![text],
             Self::Array { buffer, count, size } => vec![buffer, count, size],
-            Self::Dump { prefix, numbers, buffer } => [prefix, buffer].into_iter().chain(numbers).collect(),
+            Self::Dump { prefix, numbers, buffer } => {
+                [prefix, buffer].into_iter().chain(numbers).collect()
+            }
             Self::Bitmask(_) => Vec::new(),
         }
     }

@@ -1,10 +1,11 @@
-//! Reads the sub-buffers of a ring on a thread of its own while their events are printed. Uncompressing and checking
-//! a trace.dat takes a third of the time of its text.
+//! Reads the sub-buffers of a ring on a thread of its own while their events are printed.
+//! Uncompressing and checking a trace.dat takes a third of the time of its text.
 //!
-//! For each lane, the reader keeps one batch of sub-buffers ready. A lane whose events are needed takes the whole batch,
-//! and the reader begins the next one. A lane has one batch ready, one in use, and the buffers of a used one; so the
-//! memory is bounded whatever the size of the trace. One mutex guards the batches. The reader waits while all lanes have
-//! a batch, and a lane waits while it has none. Each side wakes the other after it has changed the batches.
+//! For each lane, the reader keeps one batch of sub-buffers ready. A lane whose events are needed
+//! takes the whole batch, and the reader begins the next one. A lane has one batch ready, one in
+//! use, and the buffers of a used one; so the memory is bounded whatever the size of the trace. One
+//! mutex guards the batches. The reader waits while all lanes have a batch, and a lane waits while
+//! it has none. Each side wakes the other after it has changed the batches.
 
 use std::collections::VecDeque;
 use std::num::NonZero;
@@ -14,7 +15,8 @@ use crate::{Ring, SubBufferInfo};
 
 /// Bytes of a batch, unless a single sub-buffer is larger.
 const BATCH: usize = 256 << 10;
-/// Most bytes of the batches of all lanes. Rings of more or larger sub-buffers are read without a thread.
+/// Most bytes of the batches of all lanes. Rings of more or larger sub-buffers are read without a
+/// thread.
 const MOST: usize = 8 << 20;
 /// Fewest sub-buffers that are worth a thread.
 const LEAST: usize = 256;
@@ -50,10 +52,15 @@ struct Lane {
     spare: Vec<Vec<u8>>,
 }
 
-/// Calls `run` with a reader of these lanes, which runs until `run` returns. Calls it with `None` if a reader would be
-/// of no use: the process has only one CPU, or the ring has few sub-buffers.
-pub(crate) fn with<R>(ring: &dyn Ring, lanes: &[usize], run: impl FnOnce(Option<&Ahead<'_>>) -> R) -> R {
-    let has_other_cpu = || std::thread::available_parallelism().is_ok_and(|count| count > NonZero::<usize>::MIN);
+/// Calls `run` with a reader of these lanes, which runs until `run` returns. Calls it with `None`
+/// if a reader would be of no use: the process has only one CPU, or the ring has few sub-buffers.
+pub(crate) fn with<R>(
+    ring: &dyn Ring,
+    lanes: &[usize],
+    run: impl FnOnce(Option<&Ahead<'_>>) -> R,
+) -> R {
+    let has_other_cpu =
+        || std::thread::available_parallelism().is_ok_and(|count| count > NonZero::<usize>::MIN);
     match Ahead::new(ring, lanes, LEAST, BATCH).filter(|_| has_other_cpu()) {
         Some(ahead) => ahead.with_reader(run),
         None => run(None),
@@ -61,8 +68,8 @@ pub(crate) fn with<R>(ring: &dyn Ring, lanes: &[usize], run: impl FnOnce(Option<
 }
 
 impl<'a> Ahead<'a> {
-    /// Returns a reader of batches of at most `batch` bytes, or `None` if the ring has fewer sub-buffers than `least` or
-    /// if the batches would be too large.
+    /// Returns a reader of batches of at most `batch` bytes, or `None` if the ring has fewer
+    /// sub-buffers than `least` or if the batches would be too large.
     fn new(ring: &'a dyn Ring, lanes: &[usize], least: usize, batch: usize) -> Option<Self> {
         let cpus = || lanes.iter().filter_map(|at| Some((*at, ring.cpus().get(*at)?)));
         let largest = cpus().map(|(_, cpu)| cpu.sub_buffer_size as usize).max()?;
@@ -83,7 +90,8 @@ impl<'a> Ahead<'a> {
         Some(Self { ring, size, lanes, taken: Condvar::new(), ready: Condvar::new() })
     }
 
-    /// Calls `run` while a thread reads. If the thread cannot be started, the lanes read for themselves.
+    /// Calls `run` while a thread reads. If the thread cannot be started, the lanes read for
+    /// themselves.
     fn with_reader<R>(&self, run: impl FnOnce(Option<&Ahead<'_>>) -> R) -> R {
         std::thread::scope(|scope| {
             let _end = End(self);
@@ -97,9 +105,9 @@ impl<'a> Ahead<'a> {
         self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Replaces `batch`, which is empty, by the next sub-buffers of the lane at `at`; they follow each other without a
-    /// gap from the first on. Leaves it empty if there is none, or if the reader has stopped. `used` are buffers that
-    /// are no longer needed.
+    /// Replaces `batch`, which is empty, by the next sub-buffers of the lane at `at`; they follow
+    /// each other without a gap from the first on. Leaves it empty if there is none, or if the
+    /// reader has stopped. `used` are buffers that are no longer needed.
     pub(crate) fn take(&self, at: usize, batch: &mut VecDeque<Ready>, used: &mut Vec<Vec<u8>>) {
         let mut lanes = self.lock();
         loop {
@@ -132,8 +140,12 @@ impl<'a> Ahead<'a> {
             }
             // The lanes have turns.
             let turns = (last.saturating_add(1)..all.len()).chain(0..=last);
-            let is_due = |at: &usize| all.get(*at).is_some_and(|lane| lane.batch.is_empty() && lane.next < lane.count);
-            let Some((at, lane)) = turns.into_iter().find(is_due).and_then(|at| Some((at, all.get_mut(at)?))) else {
+            let is_due = |at: &usize| {
+                all.get(*at).is_some_and(|lane| lane.batch.is_empty() && lane.next < lane.count)
+            };
+            let Some((at, lane)) =
+                turns.into_iter().find(is_due).and_then(|at| Some((at, all.get_mut(at)?)))
+            else {
                 lanes = self.taken.wait(lanes).unwrap_or_else(PoisonError::into_inner);
                 continue;
             };
@@ -183,7 +195,11 @@ mod tests {
 
     impl Numbered {
         fn new(counts: &[usize], bad: Option<(usize, usize)>) -> Self {
-            let cpu = |count: &usize| CpuRing { sub_buffers: *count, sub_buffer_size: 16, ..CpuRing::default() };
+            let cpu = |count: &usize| CpuRing {
+                sub_buffers: *count,
+                sub_buffer_size: 16,
+                ..CpuRing::default()
+            };
             Self { cpus: counts.iter().map(cpu).collect(), bad }
         }
     }
@@ -196,7 +212,12 @@ mod tests {
         fn sub_buffer(&self, cpu: usize, index: usize, bytes: &mut Vec<u8>) -> SubBufferInfo {
             assert_ne!(self.bad, Some((cpu, index)), "this sub-buffer cannot be read");
             *bytes = [cpu as u64, index as u64].map(u64::to_le_bytes).concat();
-            SubBufferInfo { committed: index, consumed: cpu, missed: None, verdict: Verdict::Committed }
+            SubBufferInfo {
+                committed: index,
+                consumed: cpu,
+                missed: None,
+                verdict: Verdict::Committed,
+            }
         }
 
         fn evidence(&self) -> Evidence {
@@ -205,7 +226,11 @@ mod tests {
     }
 
     /// Takes batches of the lanes in this order; returns the sub-buffers of each lane.
-    fn take(ahead: Option<&Ahead<'_>>, lanes: usize, order: impl IntoIterator<Item = usize>) -> Vec<Vec<Ready>> {
+    fn take(
+        ahead: Option<&Ahead<'_>>,
+        lanes: usize,
+        order: impl IntoIterator<Item = usize>,
+    ) -> Vec<Vec<Ready>> {
         let ahead = ahead.expect("a thread");
         let mut taken = vec![Vec::new(); lanes];
         for at in order {

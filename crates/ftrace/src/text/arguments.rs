@@ -1,5 +1,5 @@
-//! Arguments of functions (`print_function_args` of `trace_output.c`, since Linux 6.15): the content of the registers
-//! at the entry of a function, by the names and types of its parameters.
+//! Arguments of functions (`print_function_args` of `trace_output.c`, since Linux 6.15): the
+//! content of the registers at the entry of a function, by the names and types of its parameters.
 
 use crate::{ParameterKind, Tracing, is_since};
 use lastwords_bytes::low_u32;
@@ -34,8 +34,8 @@ impl Form {
         Self { most, unsigned_is_hex, names_enumerators, word_size, order }
     }
 
-    /// Returns the registers of an entry whose member `args` is at `slot`, or `None` if it has too few. If the entry
-    /// has one more, the first one is the return address and is skipped.
+    /// Returns the registers of an entry whose member `args` is at `slot`, or `None` if it has too
+    /// few. If the entry has one more, the first one is the return address and is skipped.
     pub(crate) fn registers<'a>(&self, slot: Slot, payload: &'a [u8]) -> Option<&'a [u8]> {
         let size = self.most.saturating_mul(self.word_size as usize);
         let rest = if slot.offset == 0 { &[] } else { slot.rest(payload) };
@@ -44,12 +44,19 @@ impl Form {
     }
 
     /// Appends `(name=value, …)`.
-    pub(crate) fn write(&self, out: &mut Vec<u8>, names: &mut Names, function: u64, registers: &[u8]) {
+    pub(crate) fn write(
+        &self,
+        out: &mut Vec<u8>,
+        names: &mut Names,
+        function: u64,
+        registers: &[u8],
+    ) {
         out.push(b'(');
         let parameters = names.parameters(function);
         let register = |index: usize| {
             let word = self.word_size;
-            Slot { offset: low_u32(index as u64).saturating_mul(word), size: word }.unsigned(registers, self.order)
+            Slot { offset: low_u32(index as u64).saturating_mul(word), size: word }
+                .unsigned(registers, self.order)
         };
         let mut at = 0;
         for (index, parameter) in parameters.iter().flat_map(|all| all.iter()).enumerate() {
@@ -69,7 +76,9 @@ impl Form {
                     address(out, value);
                 }
                 ParameterKind::Pointer => address(out, value),
-                ParameterKind::Number { signed: false } if self.unsigned_is_hex => address(out, value),
+                ParameterKind::Number { signed: false } if self.unsigned_is_hex => {
+                    address(out, value)
+                }
                 ParameterKind::Number { .. } => self.signed(out, value),
                 ParameterKind::Enumeration { names } => {
                     self.signed(out, value);
@@ -114,11 +123,13 @@ mod tests {
     use crate::samples::{ring, tracing};
 
     fn shown(release: &str, function: u64, registers: &[i64]) -> String {
-        let mut tracing = tracing(ring(Vec::new(), Default::default()), ring(Vec::new(), Default::default()));
+        let mut tracing =
+            tracing(ring(Vec::new(), Default::default()), ring(Vec::new(), Default::default()));
         (tracing.release, tracing.machine) = (release.into(), "x86_64".into());
         let payload: Vec<u8> = registers.iter().flat_map(|value| value.to_le_bytes()).collect();
         let payload = [&[0; 8][..], &payload].concat();
-        let (form, mut names, mut out) = (Form::from_tracing(&tracing), Names::new(&tracing, false), Vec::new());
+        let (form, mut names, mut out) =
+            (Form::from_tracing(&tracing), Names::new(&tracing, false), Vec::new());
         if let Some(registers) = form.registers(Slot { offset: 8, size: 0 }, &payload) {
             form.write(&mut out, &mut names, function, registers);
         }

@@ -1,5 +1,5 @@
-//! Entries of the tracer `blk` (`kernel/trace/blktrace.c`). The kernel has no format for them. Readers make a format
-//! named `blktrace` from `struct blk_io_trace`, as trace-cmd does.
+//! Entries of the tracer `blk` (`kernel/trace/blktrace.c`). The kernel has no format for them.
+//! Readers make a format named `blktrace` from `struct blk_io_trace`, as trace-cmd does.
 
 use crate::Format;
 use lastwords_bytes::{ByteOrder, low_u32};
@@ -32,7 +32,8 @@ pub(crate) struct BlockStyle {
     pub(crate) group_names: bool,
 }
 
-/// Bits of `action`. This one is set if a control group precedes the data; the next ones are the subject of the action.
+/// Bits of `action`. This one is set if a control group precedes the data; the next ones are the
+/// subject of the action.
 const GROUP: u64 = 0x100;
 const FLUSH: u64 = 1 << 2;
 const WRITE: u64 = 1 << 1;
@@ -95,10 +96,12 @@ impl Block {
         style: BlockStyle,
     ) {
         let get = |slot: Slot| slot.unsigned(payload, order);
-        let (action, length) = (get(self.action), usize::try_from(get(self.length)).unwrap_or(usize::MAX));
+        let (action, length) =
+            (get(self.action), usize::try_from(get(self.length)).unwrap_or(usize::MAX));
         let data = self.data.rest(payload);
         let data = data.get(..length.min(data.len())).unwrap_or_default();
-        let group = (action & GROUP != 0).then(|| Slot { offset: 0, size: 8 }.unsigned(data, order));
+        let group =
+            (action & GROUP != 0).then(|| Slot { offset: 0, size: 8 }.unsigned(data, order));
         let data = if group.is_some() { data.get(8..).unwrap_or_default() } else { data };
         let number = (action & 0xffff & !GROUP) as usize;
         let (short, long, what) = if action & !GROUP == MESSAGE {
@@ -106,7 +109,10 @@ impl Block {
         } else {
             match number.checked_sub(1).and_then(|n| ACTIONS.get(n)) {
                 Some((short, long, what)) => (*short, *long, Some(*what)),
-                None => return out.extend_from_slice(format!("Unknown action {number:x}\n").as_bytes()),
+                None => {
+                    return out
+                        .extend_from_slice(format!("Unknown action {number:x}\n").as_bytes());
+                }
             }
         };
         let name = if style.long { long } else { short };
@@ -117,7 +123,8 @@ impl Block {
             _ if style.classic => {
                 let (seconds, rest) = (at.time / 1_000_000_000, at.time % 1_000_000_000);
                 let (cpu, pid) = (at.cpu, at.common.pid);
-                let mut time = format!("{:5}.{rest:09}", low_u32(seconds).cast_signed()).into_bytes();
+                let mut time =
+                    format!("{:5}.{rest:09}", low_u32(seconds).cast_signed()).into_bytes();
                 if let Some(before) = style.before {
                     time.clear();
                     time_before(&mut time, at.time, before, true, 15);
@@ -135,7 +142,9 @@ impl Block {
             return out.push(b'\n');
         };
         let comm = tasks.comm(at.common.pid);
-        let big = |at: usize| data.get(at..).and_then(|b| b.first_chunk()).map_or(0, |b| u64::from_be_bytes(*b));
+        let big = |at: usize| {
+            data.get(at..).and_then(|b| b.first_chunk()).map_or(0, |b| u64::from_be_bytes(*b))
+        };
         let (sector, bytes, error) = (get(self.sector), get(self.bytes), get(self.error));
         let sectors = bytes >> 9;
         let is_command = action >> 16 & COMMAND != 0;
@@ -150,7 +159,8 @@ impl Block {
             ActionData::Unplug => format!("[{comm}] {}\n", big(0)),
             ActionData::Split => format!("{sector} / {} [{comm}]\n", big(0)),
             ActionData::Remap => {
-                // `struct blk_io_trace_remap`: two devices and a sector; the most significant byte is first.
+                // `struct blk_io_trace_remap`: two devices and a sector; the most significant byte
+                // is first.
                 let (major, minor) = device((big(0) >> 32) as u32);
                 format!("{sector} + {sectors} <- ({major},{minor}) {}\n", big(8))
             }

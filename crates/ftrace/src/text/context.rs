@@ -1,4 +1,5 @@
-//! The beginning of an event's line: task, CPU, flags, time (`trace_print_context`, `trace_print_lat_context`).
+//! The beginning of an event's line: task, CPU, flags, time (`trace_print_context`,
+//! `trace_print_lat_context`).
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::BuildHasherDefault;
@@ -14,13 +15,15 @@ use lastwords_trace::text::put_seconds;
 
 /// Most beginnings of lines that are cached.
 const MOST: usize = 1 << 16;
-/// Most names of tasks that are learned: the number of pids that a kernel can have (`PID_MAX_LIMIT`).
+/// Most names of tasks that are learned: the number of pids that a kernel can have
+/// (`PID_MAX_LIMIT`).
 const MOST_LEARNED: usize = 1 << 22;
 
 /// Names of tasks.
 pub(crate) struct Tasks<'a> {
     comms: &'a BTreeMap<u32, String>,
-    /// Names that were learned from events of the scheduler; `None` unless [`Tracing::learns_comms`] is set.
+    /// Names that were learned from events of the scheduler; `None` unless
+    /// [`Tracing::learns_comms`] is set.
     learned: Option<HashMap<u32, String, BuildHasherDefault<AddressHasher>>>,
     tgids: Option<&'a BTreeMap<u32, u32>>,
     /// Cached texts by pid: `%16s-%-7d ` and the thread group.
@@ -59,7 +62,9 @@ impl Common {
     /// Reads the fields. If the payload is too short, all of them are 0.
     #[inline]
     pub(crate) fn read(payload: &[u8], order: ByteOrder) -> Self {
-        let Some(raw) = payload.first_chunk::<8>() else { return Self { id: 0, flags: 0, preempt: 0, pid: 0 } };
+        let Some(raw) = payload.first_chunk::<8>() else {
+            return Self { id: 0, flags: 0, preempt: 0, pid: 0 };
+        };
         let [a, b, flags, preempt, c, d, e, f] = *raw;
         let (id, pid) = match order {
             ByteOrder::Little => (u16::from_le_bytes([a, b]), u32::from_le_bytes([c, d, e, f])),
@@ -68,10 +73,14 @@ impl Common {
         Self { id, flags, preempt, pid }
     }
 
-    /// Returns all fields in one word: the id in the lowest bits, then flags, depth of preemption, pid.
+    /// Returns all fields in one word: the id in the lowest bits, then flags, depth of preemption,
+    /// pid.
     #[inline]
     pub(crate) fn word(self) -> u64 {
-        u64::from(self.pid) << 32 | u64::from(self.preempt) << 24 | u64::from(self.flags) << 16 | u64::from(self.id)
+        u64::from(self.pid) << 32
+            | u64::from(self.preempt) << 24
+            | u64::from(self.flags) << 16
+            | u64::from(self.id)
     }
 
     /// Returns the same word for a payload, or `None` if the payload is too short.
@@ -92,18 +101,24 @@ pub(crate) struct TaskFields {
 }
 
 impl TaskFields {
-    /// Returns the fields from which trace-cmd learns names after it has printed the event (libtraceevent's
-    /// `plugin_sched_switch.c`).
+    /// Returns the fields from which trace-cmd learns names after it has printed the event
+    /// (libtraceevent's `plugin_sched_switch.c`).
     fn from_format(format: &Format) -> Vec<Self> {
         let pairs: &[(&str, &str)] = match (format.system.as_str(), format.name.as_str()) {
             ("sched", "sched_switch") => &[("prev_pid", "prev_comm"), ("next_pid", "next_comm")],
             ("sched", "sched_wakeup" | "sched_wakeup_new") => &[("pid", "comm")],
             _ => &[],
         };
-        let is_array =
-            |name: &&str| format.fields.iter().any(|f| f.name == *name && f.declaration.starts_with("char "));
+        let is_array = |name: &&str| {
+            format.fields.iter().any(|f| f.name == *name && f.declaration.starts_with("char "))
+        };
         let there = pairs.iter().filter(|(_, name)| is_array(name));
-        there.map(|(pid, name)| Self { pid: Slot::find(format, pid), name: Slot::find(format, name) }).collect()
+        there
+            .map(|(pid, name)| Self {
+                pid: Slot::find(format, pid),
+                name: Slot::find(format, name),
+            })
+            .collect()
     }
 
     #[inline]
@@ -117,7 +132,14 @@ impl<'a> Tasks<'a> {
         let tgids = with_tgid.then_some(&tracing.tgids);
         let learned = tracing.learns_comms.then(HashMap::default);
         let (known, room) = (HashMap::default(), Vec::new());
-        Self { comms: &tracing.comms, learned, tgids, known, room, shown: ShownFlags::from_tracing(tracing) }
+        Self {
+            comms: &tracing.comms,
+            learned,
+            tgids,
+            known,
+            room,
+            shown: ShownFlags::from_tracing(tracing),
+        }
     }
 
     /// Appends the flags of an event as the kernel shows them: see [`irq_flags`].
@@ -131,11 +153,16 @@ impl<'a> Tasks<'a> {
         match pid {
             0 => "<idle>",
             0x8000_0000.. => "<XXX>",
-            _ => self.comms.get(&pid).or_else(|| self.learned.as_ref()?.get(&pid)).map_or("<...>", String::as_str),
+            _ => self
+                .comms
+                .get(&pid)
+                .or_else(|| self.learned.as_ref()?.get(&pid))
+                .map_or("<...>", String::as_str),
         }
     }
 
-    /// Returns the fields of this format from which names of tasks are learned. The list is empty if there are none.
+    /// Returns the fields of this format from which names of tasks are learned. The list is empty
+    /// if there are none.
     pub(crate) fn named_by(&self, format: &Format) -> Vec<TaskFields> {
         if self.learned.is_some() { TaskFields::from_format(format) } else { Vec::new() }
     }
@@ -145,7 +172,9 @@ impl<'a> Tasks<'a> {
     pub(crate) fn lacks(&self, named: &[TaskFields], payload: &[u8], order: ByteOrder) -> bool {
         let lacks = |pid: u32| {
             let learned = self.learned.as_ref().filter(|learned| learned.len() < MOST_LEARNED);
-            pid != 0 && learned.is_some_and(|learned| !learned.contains_key(&pid)) && !self.comms.contains_key(&pid)
+            pid != 0
+                && learned.is_some_and(|learned| !learned.contains_key(&pid))
+                && !self.comms.contains_key(&pid)
         };
         named.iter().any(|named| lacks(named.pid(payload, order)))
     }
@@ -194,7 +223,14 @@ impl<'a> Tasks<'a> {
                 None => room.extend_from_slice(b"(-------) "),
                 Some(tgid) => {
                     room.push(b'(');
-                    number(&mut room, Spec { width: 7, ..Spec::default() }, u64::from(*tgid), false, 10, false);
+                    number(
+                        &mut room,
+                        Spec { width: 7, ..Spec::default() },
+                        u64::from(*tgid),
+                        false,
+                        10,
+                        false,
+                    );
                     room.extend_from_slice(b") ");
                 }
             }
@@ -210,8 +246,8 @@ impl<'a> Tasks<'a> {
 #[inline]
 pub(crate) fn cpu(out: &mut Vec<u8>, cpu: u32) {
     if cpu < 1000 {
-        let [hundreds, tens, ones] =
-            [cpu / 100, cpu / 10 % 10, cpu % 10].map(|digit| b'0'.wrapping_add(low_u8(u64::from(digit))));
+        let [hundreds, tens, ones] = [cpu / 100, cpu / 10 % 10, cpu % 10]
+            .map(|digit| b'0'.wrapping_add(low_u8(u64::from(digit))));
         return out.extend_from_slice(&[b'[', hundreds, tens, ones, b']', b' ']);
     }
     out.push(b'[');
@@ -222,7 +258,9 @@ pub(crate) fn cpu(out: &mut Vec<u8>, cpu: u32) {
 impl ShownFlags {
     /// Lazy rescheduling came with Linux 6.13; before, kernels with PREEMPT_RT had it by a patch.
     fn from_tracing(tracing: &Tracing) -> Self {
-        let lazy = is_since(&tracing.release, (6, 13)) || tracing.release.is_empty() || is_real_time(tracing);
+        let lazy = is_since(&tracing.release, (6, 13))
+            || tracing.release.is_empty()
+            || is_real_time(tracing);
         Self { lazy, columns: tracing.flag_columns }
     }
 }
@@ -230,8 +268,10 @@ impl ShownFlags {
 /// Appends `d..1.`: interrupts, rescheduling, context, depth of preemption and of migration.
 #[inline]
 fn irq_flags(out: &mut Vec<u8>, common: Common, shown: ShownFlags) {
-    // Kernels without lazy rescheduling do not show its bit, which uprobes set there with all others; nor that of bottom halves.
-    let hidden = if shown.lazy { 0 } else { 0x02 } | if shown.columns.bottom_halves { 0 } else { 0x80 };
+    // Kernels without lazy rescheduling do not show its bit, which uprobes set there with all
+    // others; nor that of bottom halves.
+    let hidden =
+        if shown.lazy { 0 } else { 0x02 } | if shown.columns.bottom_halves { 0 } else { 0x80 };
     let flags = common.flags & !hidden;
     let irqs = match (flags & 0x01 != 0, flags & 0x80 != 0) {
         (true, true) => b'D',
@@ -260,7 +300,13 @@ fn irq_flags(out: &mut Vec<u8>, common: Common, shown: ShownFlags) {
     };
     let depth = |value: u8| if value == 0 { b'.' } else { digit(value) };
     if shown.columns.migration {
-        out.extend_from_slice(&[irqs, resched, context, depth(common.preempt & 15), depth(common.preempt >> 4)]);
+        out.extend_from_slice(&[
+            irqs,
+            resched,
+            context,
+            depth(common.preempt & 15),
+            depth(common.preempt >> 4),
+        ]);
         return;
     }
     out.extend_from_slice(&[irqs, resched, context]);
@@ -272,8 +318,8 @@ fn irq_flags(out: &mut Vec<u8>, common: Common, shown: ShownFlags) {
     }
 }
 
-/// Appends ` %5lu.%06lu` in seconds, rounded to microseconds. For a clock that does not count nanoseconds it appends
-/// the plain number.
+/// Appends ` %5lu.%06lu` in seconds, rounded to microseconds. For a clock that does not count
+/// nanoseconds it appends the plain number.
 #[inline]
 pub(crate) fn time(out: &mut Vec<u8>, time: u64, in_ns: bool) {
     out.push(b' ');
@@ -290,8 +336,9 @@ pub(crate) fn time(out: &mut Vec<u8>, time: u64, in_ns: bool) {
     out.extend_from_slice(&six(rest));
 }
 
-/// Appends the time before a reading of the clock, in nanoseconds if that is what the clock counts: ` -0.003200000`. Otherwise it appends
-/// the number of readings. The text is at least `width` characters long.
+/// Appends the time before a reading of the clock, in nanoseconds if that is what the clock counts:
+/// ` -0.003200000`. Otherwise it appends the number of readings. The text is at least `width`
+/// characters long.
 pub(crate) fn time_before(out: &mut Vec<u8>, time: u64, before: i64, in_ns: bool, width: usize) {
     let since = i128::from(time).saturating_sub(before.into());
     let mut text = Vec::new();
@@ -316,8 +363,16 @@ pub(crate) fn mark(nanoseconds: u64) -> u8 {
     }
 }
 
-/// Appends the time of the latency format: the time since `start`, with a mark for the time to the next event.
-pub(crate) fn latency_time(out: &mut Vec<u8>, time: u64, start: u64, next: u64, in_ns: bool, verbose: bool) {
+/// Appends the time of the latency format: the time since `start`, with a mark for the time to the
+/// next event.
+pub(crate) fn latency_time(
+    out: &mut Vec<u8>,
+    time: u64,
+    start: u64,
+    next: u64,
+    in_ns: bool,
+    verbose: bool,
+) {
     let (mut since, mut rest) = (time.wrapping_sub(start), next.wrapping_sub(time));
     let micros = |ns: u64| ns.wrapping_add(500) / 1000;
     if in_ns {
@@ -332,8 +387,12 @@ pub(crate) fn latency_time(out: &mut Vec<u8>, time: u64, start: u64, next: u64, 
             rest / 1000,
             rest % 1000
         ),
-        (true, false) => format!("[{time:016x}] {} (+{}): ", since.cast_signed(), rest.cast_signed()),
-        (false, true) => format!(" {:4}us{}: ", since.cast_signed(), char::from(mark(rest.saturating_mul(1000)))),
+        (true, false) => {
+            format!("[{time:016x}] {} (+{}): ", since.cast_signed(), rest.cast_signed())
+        }
+        (false, true) => {
+            format!(" {:4}us{}: ", since.cast_signed(), char::from(mark(rest.saturating_mul(1000))))
+        }
         (false, false) => format!(" {:4}: ", since.cast_signed()),
     };
     out.extend_from_slice(text.as_bytes());
@@ -348,28 +407,37 @@ mod tests {
     /// Uprobes of these kernels set all bits: the texts are those of the kernels' own `trace`.
     #[test]
     fn lazy_rescheduling_is_shown_by_kernels_that_have_it() {
-        let mut machine = tracing(ring(Vec::new(), Stats::default()), ring(Vec::new(), Stats::default()));
+        let mut machine =
+            tracing(ring(Vec::new(), Stats::default()), ring(Vec::new(), Stats::default()));
         let mut shown = |release: &str, uname: &str, flags: u8| {
             (machine.release, machine.uname) = (release.to_owned(), uname.to_owned());
             let mut out = Vec::new();
-            Tasks::new(&machine, false).irq_flags(&mut out, Common { id: 1, flags, preempt: 0xff, pid: 1 });
+            Tasks::new(&machine, false)
+                .irq_flags(&mut out, Common { id: 1, flags, preempt: 0xff, pid: 1 });
             String::from_utf8(out).unwrap()
         };
-        assert_eq!(shown("6.12.117+deb13-cloud-amd64", "Linux x 6.12 SMP PREEMPT_DYNAMIC", 0xff), "DNZff");
+        assert_eq!(
+            shown("6.12.117+deb13-cloud-amd64", "Linux x 6.12 SMP PREEMPT_DYNAMIC", 0xff),
+            "DNZff"
+        );
         assert_eq!(shown("6.1.0-50-cloud-amd64", "Linux x 6.1 SMP PREEMPT_DYNAMIC", 0x02), "...ff");
         assert_eq!(shown("6.18.15", "Linux x 6.18 SMP PREEMPT_DYNAMIC", 0xff), "DBZff");
         assert_eq!(shown("6.12.117+deb13-rt-amd64", "Linux x 6.12 SMP PREEMPT_RT", 0x02), ".l.ff");
         assert_eq!(shown("", "", 0x02), ".l.ff");
     }
 
-    /// Linux 5.10 has one number for the depth of preemption, 5.15 two of a digit each, and 5.18 shows disabled bottom halves.
+    /// Linux 5.10 has one number for the depth of preemption, 5.15 two of a digit each, and 5.18
+    /// shows disabled bottom halves.
     #[test]
     fn flags_are_those_that_the_kernel_shows() {
-        let mut machine = tracing(ring(Vec::new(), Stats::default()), ring(Vec::new(), Stats::default()));
+        let mut machine =
+            tracing(ring(Vec::new(), Stats::default()), ring(Vec::new(), Stats::default()));
         let mut shown = |release: &str, flags: u8, preempt: u8| {
-            (machine.release, machine.flag_columns) = (release.to_owned(), FlagColumns::of_release(release));
+            (machine.release, machine.flag_columns) =
+                (release.to_owned(), FlagColumns::of_release(release));
             let mut out = Vec::new();
-            Tasks::new(&machine, false).irq_flags(&mut out, Common { id: 1, flags, preempt, pid: 1 });
+            Tasks::new(&machine, false)
+                .irq_flags(&mut out, Common { id: 1, flags, preempt, pid: 1 });
             String::from_utf8(out).unwrap()
         };
         for (release, texts) in [

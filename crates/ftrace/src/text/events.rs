@@ -19,7 +19,8 @@ use crate::print::{Env, Fault, Machine, Names, Program, Show, Spec, Unknown, com
 use lastwords_trace::text::number::unsigned;
 use lastwords_trace::text::page::{Page, Put};
 
-/// Bytes of the common fields of every event: id, flags, preemption count, pid (`struct trace_entry`).
+/// Bytes of the common fields of every event: id, flags, preemption count, pid (`struct
+/// trace_entry`).
 const COMMON: usize = 8;
 
 /// The way in which a kind of event is printed.
@@ -76,7 +77,12 @@ pub(crate) struct Printer<'a> {
 }
 
 impl<'a> Printer<'a> {
-    pub(crate) fn new(tracing: &'a Tracing, array: &'a Array, ring: &dyn Ring, options: &'a Options) -> Self {
+    pub(crate) fn new(
+        tracing: &'a Tracing,
+        array: &'a Array,
+        ring: &dyn Ring,
+        options: &'a Options,
+    ) -> Self {
         let flags = Flags::new(array, options);
         let overrun = ring.cpus().iter().any(|c| c.stats.overrun > 0);
         let is_graph = graph::draws(array);
@@ -109,7 +115,12 @@ impl<'a> Printer<'a> {
             is_graph,
             is_memory,
             is_default: flags.context
-                && !(is_graph || is_memory || flags.latency || flags.raw || flags.fields || flags.message_only)
+                && !(is_graph
+                    || is_memory
+                    || flags.latency
+                    || flags.raw
+                    || flags.fields
+                    || flags.message_only)
                 && flags.in_bytes.is_none(),
             annotate: flags.annotate && overrun,
             time_start: ring.time_start(),
@@ -134,7 +145,9 @@ impl<'a> Printer<'a> {
     /// Returns true if the filter, if there is one, is true for the event of this payload.
     pub(crate) fn matches(&mut self, payload: &[u8], cpu: u32) -> bool {
         let tasks = &self.state.tasks;
-        self.filter.as_mut().is_none_or(|filter| filter.matches(payload, cpu, |pid| tasks.comm(pid)))
+        self.filter
+            .as_mut()
+            .is_none_or(|filter| filter.matches(payload, cpu, |pid| tasks.comm(pid)))
     }
 
     /// Compiles the event's kind, once.
@@ -156,7 +169,9 @@ impl<'a> Printer<'a> {
         let mut note = None;
         let renderer = if let Some(own) = Own::from_format(format) {
             Renderer::Own(own)
-        } else if let Some(syscall) = Syscall::from_format(format, is_since(&self.tracing.release, (6, 18))) {
+        } else if let Some(syscall) =
+            Syscall::from_format(format, is_since(&self.tracing.release, (6, 18)))
+        {
             Renderer::Syscall(syscall)
         } else {
             match compile(format, self.machine, &*self.tracing.symbols) {
@@ -166,7 +181,9 @@ impl<'a> Printer<'a> {
                 }
                 Err(why) => {
                     let (system, name) = (&format.system, &format.name);
-                    note = Some(format!("{system}:{name}: its print format has {why}; its fields are shown"));
+                    note = Some(format!(
+                        "{system}:{name}: its print format has {why}; its fields are shown"
+                    ));
                     Renderer::Fields
                 }
             }
@@ -175,14 +192,15 @@ impl<'a> Printer<'a> {
         let is_line = matches!(&renderer, Renderer::Program(program) if program.is_plain());
         let fields = Fields::new(format, Since::from_release(&self.tracing.release));
         let named = self.state.tasks.named_by(format);
-        let kind = Kind { format, is_selected, is_noted: false, note, is_line, renderer, fields, named };
+        let kind =
+            Kind { format, is_selected, is_noted: false, note, is_line, renderer, fields, named };
         if let Some(place) = self.kinds.get_mut(at) {
             *place = Some(Box::new(kind));
         }
     }
 
-    /// Appends the line of an event whose text depends only on its own fields; most events are of this kind. Returns
-    /// false for other events.
+    /// Appends the line of an event whose text depends only on its own fields; most events are of
+    /// this kind. Returns false for other events.
     #[inline(always)]
     pub(crate) fn line(&mut self, page: &mut Page, front: &NextEvent<'_>) -> bool {
         let is_marked = front.follows_loss || (self.annotate && !front.is_started);
@@ -192,7 +210,9 @@ impl<'a> Printer<'a> {
         let order = self.order();
         let Some(word) = Common::read_word(front.payload, order) else { return false };
         let Some(Some(kind)) = self.kinds.get(usize::from(low_u16(word))) else { return false };
-        let (true, Renderer::Program(program)) = (kind.is_line, &kind.renderer) else { return false };
+        let (true, Renderer::Program(program)) = (kind.is_line, &kind.renderer) else {
+            return false;
+        };
         let is_put = page.line(|line| {
             let is_put = self.heads.put_cached(line, front.lane, front.time, word >> 16)
                 && program.line(front.payload, order, line).is_ok();
@@ -200,7 +220,10 @@ impl<'a> Printer<'a> {
             is_put
         });
         self.printed = self.printed.saturating_add(u64::from(is_put));
-        if is_put && !kind.named.is_empty() && self.state.tasks.lacks(&kind.named, front.payload, order) {
+        if is_put
+            && !kind.named.is_empty()
+            && self.state.tasks.lacks(&kind.named, front.payload, order)
+        {
             self.state.tasks.learn(&kind.named, front.payload, order);
             self.heads.forget();
         }
@@ -231,9 +254,12 @@ impl<'a> Printer<'a> {
         let order = self.order();
         let id = Common::read(merge.payload(), order).id;
         self.learn(id);
-        let named = self.kinds.get(usize::from(id)).and_then(Option::as_ref).map(|kind| &kind.named);
-        let lacks = named.is_some_and(|named| self.state.tasks.lacks(named, merge.payload(), order));
-        // The event is skipped before its names are learned, so that its own line has the names known before it.
+        let named =
+            self.kinds.get(usize::from(id)).and_then(Option::as_ref).map(|kind| &kind.named);
+        let lacks =
+            named.is_some_and(|named| self.state.tasks.lacks(named, merge.payload(), order));
+        // The event is skipped before its names are learned, so that its own line has the names
+        // known before it.
         let payload = lacks.then(|| merge.payload().to_vec());
         self.lines(out, merge);
         if let Some(payload) = payload {
@@ -248,14 +274,21 @@ impl<'a> Printer<'a> {
         if let Some(lost) = merge.take_lost() {
             lost_line(out, at.cpu, lost);
         }
-        // Kernels count from 0 and mark only what has a greater index than 1 (`test_cpu_buff_start`).
+        // Kernels count from 0 and mark only what has a greater index than 1
+        // (`test_cpu_buff_start`).
         let starts = self.annotate && merge.take_start() && self.printed > 1;
         self.printed = self.printed.saturating_add(1);
         if self.is_graph && self.graph_line(out, merge, at) {
             return;
         }
         if self.is_memory {
-            super::own_text::mmio_line(out, self.own(common.id), merge.payload(), self.order(), time);
+            super::own_text::mmio_line(
+                out,
+                self.own(common.id),
+                merge.payload(),
+                self.order(),
+                time,
+            );
             return merge.advance();
         }
         if self.flags.block.classic && matches!(self.own(common.id), Some(Own::Block(_))) {
@@ -271,7 +304,8 @@ impl<'a> Printer<'a> {
         if let Some(form) = self.flags.in_bytes {
             self.learn(common.id);
             let kind = self.kinds.get(usize::from(common.id)).and_then(Option::as_ref);
-            let own = kind.map(|kind| if let Renderer::Own(own) = &kind.renderer { Some(own) } else { None });
+            let own = kind
+                .map(|kind| if let Renderer::Own(own) = &kind.renderer { Some(own) } else { None });
             form.event(out, (at, merge.payload()), own, self.flags.context, self.order());
             return merge.advance();
         }
@@ -296,7 +330,9 @@ impl<'a> Printer<'a> {
         if self.flags.context {
             self.heads.put(out, &mut self.state.tasks, at);
         }
-        if matches!(self.own(common.id), Some(Own::GraphEntry(_) | Own::GraphExit(_))) && !self.flags.fields {
+        if matches!(self.own(common.id), Some(Own::GraphEntry(_) | Own::GraphExit(_)))
+            && !self.flags.fields
+        {
             let kept = self.keep(merge);
             self.text(out, &kept, at, Some(&mut *merge));
             self.kept = kept;
@@ -347,9 +383,15 @@ impl<'a> Printer<'a> {
         context::latency_time(out, at.time, self.time_start, next, self.in_ns, self.flags.verbose);
     }
 
-    /// Appends the text after the context, including the line feed. Graph entries look at the following events in
-    /// `merge` and skip themselves there.
-    fn text(&mut self, out: &mut Vec<u8>, payload: &[u8], at: EventInfo, merge: Option<&mut Merge<'_>>) {
+    /// Appends the text after the context, including the line feed. Graph entries look at the
+    /// following events in `merge` and skip themselves there.
+    fn text(
+        &mut self,
+        out: &mut Vec<u8>,
+        payload: &[u8],
+        at: EventInfo,
+        merge: Option<&mut Merge<'_>>,
+    ) {
         let order = self.order();
         let id = at.common.id;
         let Some(kind) = self.kinds.get_mut(usize::from(id)).and_then(Option::as_mut) else {
@@ -357,7 +399,10 @@ impl<'a> Printer<'a> {
             if self.flags.of_last_boot {
                 let fields = payload.get(COMMON..).unwrap_or_default();
                 out.extend_from_slice(
-                    fields.iter().fold(":".to_owned(), |hex, byte| format!("{hex} {byte:02x}")).as_bytes(),
+                    fields
+                        .iter()
+                        .fold(":".to_owned(), |hex, byte| format!("{hex} {byte:02x}"))
+                        .as_bytes(),
                 );
             }
             out.push(b'\n');
@@ -385,7 +430,8 @@ impl<'a> Printer<'a> {
             }
             Renderer::Own(own) => {
                 let env = Env::new(payload, self.machine, &mut self.scratch, &mut self.state.names);
-                let (tracing, tasks, flags, in_ns) = (self.tracing, &self.state.tasks, &self.flags, self.in_ns);
+                let (tracing, tasks, flags, in_ns) =
+                    (self.tracing, &self.state.tasks, &self.flags, self.in_ns);
                 let around = Around { flags, at, in_ns, tracing, tasks };
                 let is_known = super::own_text::write(out, own, env, &around);
                 if !is_known && !std::mem::replace(&mut kind.is_noted, true) {
@@ -400,7 +446,8 @@ impl<'a> Printer<'a> {
             }
             Renderer::Program(program) => {
                 let begin = out.len();
-                let mut env = Env::new(payload, self.machine, &mut self.scratch, &mut self.state.names);
+                let mut env =
+                    Env::new(payload, self.machine, &mut self.scratch, &mut self.state.names);
                 let printed = program.print(&mut env, out);
                 if let Err(fault) = &printed
                     && !std::mem::replace(&mut kind.is_noted, true)
@@ -430,8 +477,9 @@ impl<'a> Printer<'a> {
         self.state.tasks.irq_flags(out, common);
     }
 
-    /// Appends the text of one event without the beginning of its line. For an entry or exit of the function graph, the
-    /// text has only the part that does not depend on neighbouring events: `name() {`, `} /* name */`.
+    /// Appends the text of one event without the beginning of its line. For an entry or exit of the
+    /// function graph, the text has only the part that does not depend on neighbouring events:
+    /// `name() {`, `} /* name */`.
     pub(crate) fn body(&mut self, out: &mut Vec<u8>, payload: &[u8], at: EventInfo) {
         self.learn(at.common.id);
         match self.own(at.common.id) {
@@ -450,8 +498,8 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// Appends the message of an event of one of the three kinds with a message (option `printk-msg-only`). Returns
-    /// false for other events.
+    /// Appends the message of an event of one of the three kinds with a message (option
+    /// `printk-msg-only`). Returns false for other events.
     pub(crate) fn message(&mut self, out: &mut Vec<u8>, payload: &[u8], at: EventInfo) -> bool {
         self.learn(at.common.id);
         let Some(own) = self.own(at.common.id).cloned() else { return false };
@@ -495,8 +543,8 @@ impl<'a> Printer<'a> {
         out.push(b'\n');
     }
 
-    /// Appends the line that the function_graph tracer prints in its own way: for all events except stacks and function
-    /// entries. Returns false for these and for events without a format.
+    /// Appends the line that the function_graph tracer prints in its own way: for all events except
+    /// stacks and function entries. Returns false for these and for events without a format.
     fn graph_line(&mut self, out: &mut Vec<u8>, merge: &mut Merge<'_>, at: EventInfo) -> bool {
         let own = self.own(at.common.id).cloned();
         if matches!(own, Some(Own::KernelStack { .. } | Own::Function { .. })) {
@@ -533,7 +581,8 @@ impl<'a> Printer<'a> {
     }
 }
 
-/// Returns a note on the parts of a print format that only the kernel can evaluate, if there are any.
+/// Returns a note on the parts of a print format that only the kernel can evaluate, if there are
+/// any.
 fn unknown_parts(format: &Format, parts: &[Unknown]) -> Option<String> {
     let kind = |what, of: fn(&Unknown) -> Option<&str>| {
         let all: Vec<&str> = parts.iter().filter_map(of).collect();
@@ -543,10 +592,9 @@ fn unknown_parts(format: &Format, parts: &[Unknown]) -> Option<String> {
         (!all.is_empty()).then(|| format!("{what}{first}{more}"))
     };
     let all = [
-        kind(
-            "names whose values are not known: ",
-            |part| if let Unknown::Name(name) = part { Some(name) } else { None },
-        ),
+        kind("names whose values are not known: ", |part| {
+            if let Unknown::Name(name) = part { Some(name) } else { None }
+        }),
         kind("functions that only the kernel can run: ", |part| {
             if let Unknown::Function(name) = part { Some(name) } else { None }
         }),
@@ -554,18 +602,26 @@ fn unknown_parts(format: &Format, parts: &[Unknown]) -> Option<String> {
     ];
     let all: Vec<String> = all.into_iter().flatten().collect();
     let (system, name) = (&format.system, &format.name);
-    let note = format!("{system}:{name}: its print format has {}; raw values stand in their place", all.join("; "));
+    let note = format!(
+        "{system}:{name}: its print format has {}; raw values stand in their place",
+        all.join("; ")
+    );
     (!parts.is_empty()).then_some(note)
 }
 
-/// The note on user stacks where the option `sym-userobj` is set and memory of processes is not there.
-const FILES_UNKNOWN: &str = "the files of some addresses are not known (option sym-userobj); addresses stand there";
+/// The note on user stacks where the option `sym-userobj` is set and memory of processes is not
+/// there.
+const FILES_UNKNOWN: &str =
+    "the files of some addresses are not known (option sym-userobj); addresses stand there";
 
 /// Returns a note on an event of which a part could not be printed.
 fn faulty(format: &Format, fault: &Fault) -> String {
     let (system, name) = (&format.system, &format.name);
-    let shown = if *fault == Fault::TooLong { "its fields are shown" } else { "raw values stand there" };
-    format!("{system}:{name}: a part of an event cannot be printed by its format ({fault:?}); {shown}")
+    let shown =
+        if *fault == Fault::TooLong { "its fields are shown" } else { "raw values stand there" };
+    format!(
+        "{system}:{name}: a part of an event cannot be printed by its format ({fault:?}); {shown}"
+    )
 }
 
 fn lost_line(out: &mut Vec<u8>, cpu: u32, lost: Option<u64>) {

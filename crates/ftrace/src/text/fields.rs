@@ -89,18 +89,28 @@ impl Fields {
                 Form::Other if field.size == 4 => array(&field.declaration),
                 form => form,
             },
-            is_offset: since.offsets && field.size == 4 && matches!(&*field.name, "caller_offs" | "parent_offs"),
+            is_offset: since.offsets
+                && field.size == 4
+                && matches!(&*field.name, "caller_offs" | "parent_offs"),
         };
         Self { since, all: format.fields.iter().filter(|f| !f.is_common).map(shown).collect() }
     }
 
     /// Appends ` name=value` for each field.
-    pub(crate) fn write(&self, out: &mut Vec<u8>, payload: &[u8], order: ByteOrder, names: &mut Names) {
+    pub(crate) fn write(
+        &self,
+        out: &mut Vec<u8>,
+        payload: &[u8],
+        order: ByteOrder,
+        names: &mut Names,
+    ) {
         for field in &self.all {
             field.head.put(out);
             match payload.get(field.offset..field.offset.saturating_add(field.size)) {
                 None => out.extend_from_slice(b"<OVERFLOW>"),
-                Some(bytes) if self.since.names && bytes.len() == 8 && field.form == Form::Other => {
+                Some(bytes)
+                    if self.since.names && bytes.len() == 8 && field.form == Form::Other =>
+                {
                     let value = long(bytes, 0, order);
                     both(out, value, value.cast_signed(), Some(names));
                 }
@@ -120,18 +130,33 @@ impl Fields {
     ) {
         match field.form {
             Form::Text => out.extend_from_slice(nul::until(bytes)),
-            Form::DynamicText { relative } => match located(field, bytes, payload, relative, order) {
-                Some(text) if self.since.bytes && !text.iter().all(|byte| *byte == 0 || is_printed(*byte)) => {
+            Form::DynamicText { relative } => match located(field, bytes, payload, relative, order)
+            {
+                Some(text)
+                    if self.since.bytes
+                        && !text.iter().all(|byte| *byte == 0 || is_printed(*byte)) =>
+                {
                     dotted(out, text)
                 }
                 Some(text) => padded(out, Spec::default(), nul::until(text)),
                 None => out.extend_from_slice(b"<OVERFLOW>"),
             },
             Form::PointerText => {
-                let address = if bytes.len() == 8 { long(bytes, 0, order) } else { u64::from(word(bytes, 0, order)) };
+                let address = if bytes.len() == 8 {
+                    long(bytes, 0, order)
+                } else {
+                    u64::from(word(bytes, 0, order))
+                };
                 out.extend_from_slice(b"(0x");
                 let width = low_u32(bytes.len() as u64).saturating_mul(2);
-                number(out, Spec { width, zero: true, ..Spec::default() }, address, false, 16, false);
+                number(
+                    out,
+                    Spec { width, zero: true, ..Spec::default() },
+                    address,
+                    false,
+                    16,
+                    false,
+                );
                 if let Some(text) = names.text_at(address) {
                     out.push(b':');
                     out.extend_from_slice(nul::until(&text));
@@ -156,14 +181,19 @@ impl Fields {
 
 fn array(declaration: &str) -> Form {
     let relative = declaration.contains("__rel_loc");
-    if relative || declaration.contains("__data_loc") { Form::Array { relative } } else { Form::Other }
+    if relative || declaration.contains("__data_loc") {
+        Form::Array { relative }
+    } else {
+        Form::Other
+    }
 }
 
 fn is_printed(byte: u8) -> bool {
     matches!(byte, 0x20..=0x7e)
 }
 
-/// Appends text with a byte that cannot be printed: a dot for each such byte, then all bytes in hexadecimal.
+/// Appends text with a byte that cannot be printed: a dot for each such byte, then all bytes in
+/// hexadecimal.
 fn dotted(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend(bytes.iter().map(|byte| if is_printed(*byte) { *byte } else { b'.' }));
     out.extend_from_slice(b" (");
@@ -248,12 +278,26 @@ mod tests {
         let show = |release, payload: &[u8]| {
             let mut out = Vec::new();
             let mut names = Names::new(&tracing, true);
-            Fields::new(&format, Since::from_release(release)).write(&mut out, payload, ByteOrder::Little, &mut names);
+            Fields::new(&format, Since::from_release(release)).write(
+                &mut out,
+                payload,
+                ByteOrder::Little,
+                &mut names,
+            );
             String::from_utf8(out).unwrap()
         };
-        assert_eq!(show("6.12.1", &payload), " port=0xa36c (41836) line=*\u{1}b caller_offs=0x8 (8)");
-        assert_eq!(show("7.2.0", &payload), " port=0xa36c (41836) line=*.b. (2a:01:62:00) caller_offs=0x8 0x8 (8)");
+        assert_eq!(
+            show("6.12.1", &payload),
+            " port=0xa36c (41836) line=*\u{1}b caller_offs=0x8 (8)"
+        );
+        assert_eq!(
+            show("7.2.0", &payload),
+            " port=0xa36c (41836) line=*.b. (2a:01:62:00) caller_offs=0x8 0x8 (8)"
+        );
         payload[21] = b'a';
-        assert_eq!(show("7.2.0", &payload), " port=0xa36c (41836) line=*ab caller_offs=0x8 0x8 (8)");
+        assert_eq!(
+            show("7.2.0", &payload),
+            " port=0xa36c (41836) line=*ab caller_offs=0x8 0x8 (8)"
+        );
     }
 }

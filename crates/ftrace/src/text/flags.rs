@@ -20,8 +20,8 @@ pub(crate) struct Flags {
     pub(crate) fields: bool,
     /// The numbers of events are shown in bytes.
     pub(crate) in_bytes: Option<InBytes>,
-    /// True for events of an earlier boot: `fields` does not apply to ftrace's own entries, and an event without a
-    /// format is shown as bytes.
+    /// True for events of an earlier boot: `fields` does not apply to ftrace's own entries, and an
+    /// event without a format is shown as bytes.
     pub(crate) of_last_boot: bool,
     pub(crate) annotate: bool,
     pub(crate) context: bool,
@@ -37,8 +37,8 @@ pub(crate) struct Flags {
 }
 
 impl Flags {
-    /// Returns the flags of an array, changed by `options`. If the array's options are not known, they have the
-    /// kernel's defaults at boot.
+    /// Returns the flags of an array, changed by `options`. If the array's options are not known,
+    /// they have the kernel's defaults at boot.
     pub(crate) fn new(array: &Array, options: &Options) -> Self {
         let unknown = array.options.is_none();
         let on = |name: &str| array.has_option(name);
@@ -53,7 +53,9 @@ impl Flags {
             Style::AsSet if on("hex") => Some(InBytes::Hex),
             _ => None,
         };
-        let of_tracer = |name: &str| array.tracer_name() == "blk" && array.tracer_options.iter().any(|o| o == name);
+        let of_tracer = |name: &str| {
+            array.tracer_name() == "blk" && array.tracer_options.iter().any(|o| o == name)
+        };
         Self {
             parent: unknown || on("print-parent"),
             symbol_offset: on("sym-offset"),
@@ -67,7 +69,8 @@ impl Flags {
             annotate: unknown || on("annotate"),
             context: unknown || on("context-info"),
             // The latency format has times of its own.
-            latency: (on("latency-format") && options.before.is_none()) || options.style == Style::Latency,
+            latency: (on("latency-format") && options.before.is_none())
+                || options.style == Style::Latency,
             tgid: on("record-tgid"),
             irq: unknown || on("irq-info"),
             message_only: on("printk-msg-only"),
@@ -83,8 +86,15 @@ impl Flags {
     }
 }
 
-/// Appends an address as `function+0x1/0x20` or as the options select, or `0` for a null address (`seq_print_ip_sym`).
-pub(crate) fn address(out: &mut Vec<u8>, names: &mut Names, address: u64, flags: &Flags, word_size: u8) {
+/// Appends an address as `function+0x1/0x20` or as the options select, or `0` for a null address
+/// (`seq_print_ip_sym`).
+pub(crate) fn address(
+    out: &mut Vec<u8>,
+    names: &mut Names,
+    address: u64,
+    flags: &Flags,
+    word_size: u8,
+) {
     if address == 0 {
         out.push(b'0');
         return;

@@ -22,11 +22,13 @@ const TASK_WIDTH: usize = 14;
 /// Name of the function graph tracer.
 const FUNCTION_GRAPH: &str = "function_graph";
 /// Tracers of latencies, which draw graphs if an option is set.
-const LATENCY_TRACERS: [&str; 6] = ["irqsoff", "preemptoff", "preemptirqsoff", "wakeup", "wakeup_rt", "wakeup_dl"];
+const LATENCY_TRACERS: [&str; 6] =
+    ["irqsoff", "preemptoff", "preemptirqsoff", "wakeup", "wakeup_rt", "wakeup_dl"];
 
 /// Returns true if the array's tracer prints graphs of functions.
 pub(crate) fn draws(array: &Array) -> bool {
-    let is_asked = LATENCY_TRACERS.contains(&array.tracer_name()) && array.has_option("display-graph");
+    let is_asked =
+        LATENCY_TRACERS.contains(&array.tracer_name()) && array.has_option("display-graph");
     array.tracer_name() == FUNCTION_GRAPH || is_asked
 }
 
@@ -60,14 +62,17 @@ struct Columns {
 }
 
 impl Columns {
-    /// `before`: times are shown as those before a reading of the clock, and so they are shown at all.
+    /// `before`: times are shown as those before a reading of the clock, and so they are shown at
+    /// all.
     fn new(array: &Array, before: bool) -> Self {
         let is_own = array.tracer_name() == FUNCTION_GRAPH;
         let unknown = is_own && array.tracer_options.is_empty();
         // A tracer of latencies that draws graphs has its own columns.
         let is_other = !is_own && draws(array);
         let wakes = is_other && array.tracer_name().starts_with("wakeup");
-        let on = |name: &str| array.tracer_options.iter().any(|o| o.strip_prefix("funcgraph-") == Some(name));
+        let on = |name: &str| {
+            array.tracer_options.iter().any(|o| o.strip_prefix("funcgraph-") == Some(name))
+        };
         Self {
             overrun: on("overrun"),
             cpu: unknown || is_other || on("cpu"),
@@ -114,7 +119,13 @@ enum Fill {
 
 impl Graph {
     pub(crate) fn new(tracing: &Tracing, array: &Array, ring: &dyn Ring, before: bool) -> Self {
-        let highest = ring.cpus().iter().map(|c| c.cpu).max().unwrap_or(0).max(tracing.cpus.saturating_sub(1));
+        let highest = ring
+            .cpus()
+            .iter()
+            .map(|c| c.cpu)
+            .max()
+            .unwrap_or(0)
+            .max(tracing.cpus.saturating_sub(1));
         let is_graph = draws(array);
         let mut irq_text = (0, 0);
         if is_graph {
@@ -138,8 +149,9 @@ impl Graph {
         self.lanes.get_mut(lane?)
     }
 
-    /// Appends the line of an entered function. The next event in `merge` shows whether the function called others. The
-    /// entry is skipped there, and so is the exit of a function that called no other.
+    /// Appends the line of an entered function. The next event in `merge` shows whether the
+    /// function called others. The entry is skipped there, and so is the exit of a function that
+    /// called no other.
     pub(crate) fn entry(
         &mut self,
         out: &mut Vec<u8>,
@@ -161,7 +173,9 @@ impl Graph {
         let Some(leaf) = exits else {
             if let Some(lane) = self.lane(lane) {
                 lane.depth = depth;
-                if let Some(place) = usize::try_from(depth).ok().and_then(|d| lane.entered.get_mut(d)) {
+                if let Some(place) =
+                    usize::try_from(depth).ok().and_then(|d| lane.entered.get_mut(d))
+                {
                     *place = function;
                 }
             }
@@ -251,7 +265,12 @@ impl Graph {
     }
 
     /// Appends the beginning of the line of another event, whose text is shown as a comment.
-    pub(crate) fn comment_begin(&mut self, out: &mut Vec<u8>, state: &mut State<'_>, at: EventInfo) {
+    pub(crate) fn comment_begin(
+        &mut self,
+        out: &mut Vec<u8>,
+        state: &mut State<'_>,
+        at: EventInfo,
+    ) {
         let depth = self.lanes.get(at.lane).map_or(0, |lane| lane.depth);
         self.prologue(out, state, Some(at.lane), at, None);
         self.fill(out, state, Fill::Full);
@@ -283,8 +302,8 @@ impl Graph {
         true
     }
 
-    /// Appends the columns, after a block for a switch to another task on the CPU, and the mark of an interrupt's
-    /// beginning.
+    /// Appends the columns, after a block for a switch to another task on the CPU, and the mark of
+    /// an interrupt's beginning.
     fn prologue(
         &mut self,
         out: &mut Vec<u8>,
@@ -340,7 +359,14 @@ impl Graph {
         }
     }
 
-    fn irq(&self, out: &mut Vec<u8>, state: &mut State<'_>, at: EventInfo, function: u64, begins: bool) {
+    fn irq(
+        &self,
+        out: &mut Vec<u8>,
+        state: &mut State<'_>,
+        at: EventInfo,
+        function: u64,
+        begins: bool,
+    ) {
         if !self.is_irq(function) {
             return;
         }
@@ -376,7 +402,8 @@ impl Graph {
         if length < 7 {
             out.push(b'.');
             // A duration has at most seven digits in all.
-            let digits = [duration / 100, duration / 10, duration].map(|number| digit((number % 10) as u8));
+            let digits =
+                [duration / 100, duration / 10, duration].map(|number| digit((number % 10) as u8));
             out.extend(digits.iter().take(7usize.saturating_sub(length)));
         }
         let length = out.len().saturating_sub(begin);
@@ -406,18 +433,29 @@ struct Leaf {
 /// Returns the exit of the preceding entry, if it is the next event on the CPU.
 fn exit_of(state: &State<'_>, entry: Common, function: u64, merge: &mut Merge<'_>) -> Option<Leaf> {
     let order = state.order;
-    // This is called even if no format is known for exits, because the entry must be skipped in any case.
+    // This is called even if no format is known for exits, because the entry must be skipped in any
+    // case.
     merge.peek_same_cpu(|payload, _| {
         let exit = state.exit?;
         let common = Common::read(payload, order);
-        let is_it =
-            common.id == exit.id && common.pid == entry.pid && exit.function.unsigned(payload, order) == function;
-        is_it.then(|| Leaf { duration: exit.duration(payload, order), value: exit.value.unsigned(payload, order) })
+        let is_it = common.id == exit.id
+            && common.pid == entry.pid
+            && exit.function.unsigned(payload, order) == function;
+        is_it.then(|| Leaf {
+            duration: exit.duration(payload, order),
+            value: exit.value.unsigned(payload, order),
+        })
     })
 }
 
 /// Appends `function(arguments)`.
-fn call(out: &mut Vec<u8>, state: &mut State<'_>, function: u64, entry: GraphEntry, payload: &[u8]) {
+fn call(
+    out: &mut Vec<u8>,
+    state: &mut State<'_>,
+    function: u64,
+    entry: GraphEntry,
+    payload: &[u8],
+) {
     state.names.show(out, function, Show::Plain);
     match state.arguments.registers(entry.arguments, payload) {
         Some(registers) => state.arguments.write(out, &mut state.names, function, registers),
@@ -439,7 +477,8 @@ fn cpu(out: &mut Vec<u8>, digits: u32, cpu: u32) {
 /// Appends `  task-pid   `, centered in its column.
 fn task(out: &mut Vec<u8>, tasks: &Tasks<'_>, pid: u32) {
     let comm = tasks.comm(pid).as_bytes();
-    let name = [comm.get(..7).unwrap_or(comm), format!("-{}", pid.cast_signed()).as_bytes()].concat();
+    let name =
+        [comm.get(..7).unwrap_or(comm), format!("-{}", pid.cast_signed()).as_bytes()].concat();
     let spaces = TASK_WIDTH.saturating_sub(name.len());
     out.resize(out.len().saturating_add(spaces / 2), b' ');
     out.extend_from_slice(&name);
@@ -453,8 +492,14 @@ pub(crate) fn header(out: &mut Vec<u8>, array: &Array, flags: &Flags) {
     }
     let columns = Columns::new(array, flags.before.is_some());
     if flags.latency {
-        let widths = [(16, columns.absolute), (16, columns.relative), (4, columns.cpu), (17, columns.task)];
-        let width = widths.iter().filter(|(_, is_shown)| *is_shown).map(|(width, _)| width).sum::<usize>().min(37);
+        let widths =
+            [(16, columns.absolute), (16, columns.relative), (4, columns.cpu), (17, columns.task)];
+        let width = widths
+            .iter()
+            .filter(|(_, is_shown)| *is_shown)
+            .map(|(width, _)| width)
+            .sum::<usize>()
+            .min(37);
         for line in [
             "  _-----=> irqs-off        ",
             " / _----=> need-resched    ",
@@ -487,8 +532,15 @@ pub(crate) fn header(out: &mut Vec<u8>, array: &Array, flags: &Flags) {
     ];
     for row in rows {
         out.push(b'#');
-        let shown =
-            [columns.absolute, columns.relative, columns.cpu, columns.task, flags.latency, columns.duration, true];
+        let shown = [
+            columns.absolute,
+            columns.relative,
+            columns.cpu,
+            columns.task,
+            flags.latency,
+            columns.duration,
+            true,
+        ];
         for (text, _) in row.iter().zip(shown).filter(|(_, shown)| *shown) {
             out.extend_from_slice(text.as_bytes());
         }

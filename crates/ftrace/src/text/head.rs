@@ -1,5 +1,5 @@
-//! Caches the beginning of an event's line for each CPU. It seldom changes from event to event, except for the fraction
-//! of the second.
+//! Caches the beginning of an event's line for each CPU. It seldom changes from event to event,
+//! except for the fraction of the second.
 
 use super::context::{self, Common, EventInfo, Tasks};
 use lastwords_bytes::low_u32;
@@ -29,15 +29,16 @@ struct CachedHead {
 pub(crate) struct HeadCache {
     irq: bool,
     in_ns: bool,
-    /// Times are shown as those before this reading of the clock. Their lines have no cached beginning.
+    /// Times are shown as those before this reading of the clock. Their lines have no cached
+    /// beginning.
     before: Option<i64>,
     /// Cached beginnings, by lane.
     cached: Vec<CachedHead>,
 }
 
 impl HeadCache {
-    /// Makes an empty cache. `irq`: lines have a column of flags. `in_ns`: the clock counts nanoseconds. `before`: times are shown as
-    /// those before this reading of the clock.
+    /// Makes an empty cache. `irq`: lines have a column of flags. `in_ns`: the clock counts
+    /// nanoseconds. `before`: times are shown as those before this reading of the clock.
     pub(crate) fn new(irq: bool, in_ns: bool, before: Option<i64>) -> Self {
         Self { irq, in_ns, before, cached: Vec::new() }
     }
@@ -50,8 +51,8 @@ impl HeadCache {
         }
     }
 
-    /// Appends the cached beginning if it applies. Returns whether it did. `key`: the common fields without the id, as
-    /// in [`Common::word`].
+    /// Appends the cached beginning if it applies. Returns whether it did. `key`: the common fields
+    /// without the id, as in [`Common::word`].
     #[inline]
     pub(crate) fn put_cached(&self, out: &mut impl Put, lane: usize, time: u64, key: u64) -> bool {
         let Some(cached) = self.cached.get(lane) else { return false };
@@ -69,8 +70,8 @@ impl HeadCache {
         self.cached.clear();
     }
 
-    /// Appends a new beginning and caches it. Only beginnings that are short enough and have a fraction of the second
-    /// are cached.
+    /// Appends a new beginning and caches it. Only beginnings that are short enough and have a
+    /// fraction of the second are cached.
     #[cold]
     fn put_new(&mut self, out: &mut Vec<u8>, tasks: &mut Tasks<'_>, at: EventInfo) {
         let from = out.len();
@@ -97,7 +98,10 @@ impl HeadCache {
         let begin = (at.time.wrapping_add(500) / 1_000_000_000).wrapping_mul(1_000_000);
         let cached = CachedHead { key: key(at.common), begin, block, len: line.len() };
         if self.cached.len() <= at.lane {
-            self.cached.resize(at.lane.wrapping_add(1), CachedHead { key: u64::MAX, begin: 0, block, len: 0 });
+            self.cached.resize(
+                at.lane.wrapping_add(1),
+                CachedHead { key: u64::MAX, begin: 0, block, len: 0 },
+            );
         }
         if let Some(place) = self.cached.get_mut(at.lane) {
             *place = cached;

@@ -69,7 +69,8 @@ fn columns(out: &mut Vec<u8>, tracing: &Tracing, ring: &dyn Ring, flags: &Flags)
     let (entries, written) = counts(tracing, ring);
     let cpus = tracing.cpus;
     out.extend_from_slice(
-        format!("# entries-in-buffer/entries-written: {entries}/{written}   #P:{cpus}\n#\n").as_bytes(),
+        format!("# entries-in-buffer/entries-written: {entries}/{written}   #P:{cpus}\n#\n")
+            .as_bytes(),
     );
     if !flags.irq {
         let (title, bars) = if flags.tgid { ("   TGID   ", "     |    ") } else { ("", "") };
@@ -88,10 +89,15 @@ fn columns(out: &mut Vec<u8>, tracing: &Tracing, ring: &dyn Ring, flags: &Flags)
         "| / _---=> hardirq/softirq",
         "|| / _--=> preempt-depth",
     ];
-    let last: &[&str] =
-        if migration { &["||| / _-=> migrate-disable", "|||| /     delay"] } else { &["||| /     delay"] };
+    let last: &[&str] = if migration {
+        &["||| / _-=> migrate-disable", "|||| /     delay"]
+    } else {
+        &["||| /     delay"]
+    };
     for line in usual.iter().chain(last) {
-        out.extend_from_slice(format!("#                            {:width$}{line}\n", "").as_bytes());
+        out.extend_from_slice(
+            format!("#                            {:width$}{line}\n", "").as_bytes(),
+        );
     }
     let cut = |text: &'static str| &text[..width];
     let (title, bars) = (cut("     TGID   "), cut("       |    "));
@@ -105,9 +111,15 @@ fn columns(out: &mut Vec<u8>, tracing: &Tracing, ring: &dyn Ring, flags: &Flags)
 
 /// Appends the legend of the latency format's columns (`print_lat_help_header`).
 fn latency_legend(out: &mut Vec<u8>, columns: FlagColumns) {
-    out.extend_from_slice(b"#                    _------=> CPU#            \n#                   / _-----=> irqs-off");
+    out.extend_from_slice(
+        b"#                    _------=> CPU#            \n#                   / _-----=> irqs-off",
+    );
     out.extend_from_slice(if columns.bottom_halves { b"/BH-disabled\n" } else { b"        \n" });
-    out.extend_from_slice(if columns.migration { LEGEND.as_bytes() } else { LEGEND_WITHOUT_MIGRATION.as_bytes() });
+    out.extend_from_slice(if columns.migration {
+        LEGEND.as_bytes()
+    } else {
+        LEGEND_WITHOUT_MIGRATION.as_bytes()
+    });
 }
 
 const LEGEND: &str = concat!(
@@ -166,8 +178,8 @@ fn latency(out: &mut Vec<u8>, tracing: &Tracing, array: &Array, ring: &dyn Ring,
     out.extend_from_slice(b"#\n");
 }
 
-/// Returns the word for the kernel's preemption model. If the model was not selected at boot, the word is derived from
-/// the version string.
+/// Returns the word for the kernel's preemption model. If the model was not selected at boot, the
+/// word is derived from the version string.
 fn preemption(tracing: &Tracing) -> String {
     let has = |word| is_built(tracing, word);
     let mode = |names: [&'static str; 4]| {
@@ -199,8 +211,8 @@ fn preemption(tracing: &Tracing) -> String {
     word.into()
 }
 
-/// Appends the column titles of `osnoise` and `timerlat`, which have one for each flag. The flags depend on the
-/// kernel's preemption model.
+/// Appends the column titles of `osnoise` and `timerlat`, which have one for each flag. The flags
+/// depend on the kernel's preemption model.
 fn noise(out: &mut Vec<u8>, tracer: &str, is_real_time: bool) {
     let flags = if is_real_time { REAL_TIME_FLAGS } else { USUAL_FLAGS };
     out.extend_from_slice(flags.as_bytes());
@@ -265,7 +277,9 @@ const REAL_TIME_LATENCY: &str = concat!(
 pub(crate) fn unused_snapshot(out: &mut Vec<u8>, array: &Array, one_cpu: bool, allocated: bool) {
     tracer(out, array);
     let state = if allocated { "allocated" } else { "freed" };
-    out.extend_from_slice(format!("#\n# * Snapshot is {state} *\n#\n# Snapshot commands:\n").as_bytes());
+    out.extend_from_slice(
+        format!("#\n# * Snapshot is {state} *\n#\n# Snapshot commands:\n").as_bytes(),
+    );
     let help = if one_cpu {
         concat!(
             "# echo 0 > snapshot : Invalid for per_cpu snapshot file.\n",
@@ -282,6 +296,8 @@ pub(crate) fn unused_snapshot(out: &mut Vec<u8>, array: &Array, one_cpu: bool, a
         )
     };
     out.extend_from_slice(help.as_bytes());
-    out.extend_from_slice(b"#                      (Doesn't have to be '2' works with any number that\n");
+    out.extend_from_slice(
+        b"#                      (Doesn't have to be '2' works with any number that\n",
+    );
     out.extend_from_slice(b"#                       is not a '0' or '1')\n");
 }

@@ -1,5 +1,6 @@
-//! The forms of the options `hex` and `bin`: the bytes of numbers, as hexadecimal digits or as they are (`print_hex_fmt` and
-//! `print_bin_fmt` of `kernel/trace/trace.c`, and the functions `hex` and `binary` of `trace_output.c`).
+//! The forms of the options `hex` and `bin`: the bytes of numbers, as hexadecimal digits or as they
+//! are (`print_hex_fmt` and `print_bin_fmt` of `kernel/trace/trace.c`, and the functions `hex` and
+//! `binary` of `trace_output.c`).
 
 use lastwords_bytes::ByteOrder;
 
@@ -30,8 +31,9 @@ impl InBytes {
         }
     }
 
-    /// Appends an event. `own`: the entry if it is one of ftrace's own, or nothing if it is another event; `None` if the event has no
-    /// format. `context`: with the task, the CPU and the time (option `context-info`).
+    /// Appends an event. `own`: the entry if it is one of ftrace's own, or nothing if it is another
+    /// event; `None` if the event has no format. `context`: with the task, the CPU and the time
+    /// (option `context-info`).
     pub(super) fn event(
         self,
         out: &mut Vec<u8>,
@@ -53,14 +55,17 @@ impl InBytes {
                 }
             }
             Some(Some(Own::Switch { is_wakeup, previous, next, cpu })) => {
-                let [[pid, priority, state], [next_pid, next_priority, next_state]] = [previous, next];
+                let [[pid, priority, state], [next_pid, next_priority, next_state]] =
+                    [previous, next];
                 // In hexadecimal, states are letters.
                 let letter = |state: u64, is_wakeup: bool| match self {
                     Self::Hex if is_wakeup => u64::from(b'+'),
                     Self::Hex => u64::from(u32::from(state_letter(state))),
                     Self::Binary => state,
                 };
-                let mut field = |slot: &super::slot::Slot, value: u64| self.put(out, value, slot.size as usize, order);
+                let mut field = |slot: &super::slot::Slot, value: u64| {
+                    self.put(out, value, slot.size as usize, order)
+                };
                 for slot in [pid, priority] {
                     field(slot, slot.unsigned(payload, order));
                 }

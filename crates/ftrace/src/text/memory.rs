@@ -1,4 +1,5 @@
-//! Entries of the tracer `mmiotrace` (`kernel/trace/trace_mmiotrace.c`), which prints its own form of lines.
+//! Entries of the tracer `mmiotrace` (`kernel/trace/trace_mmiotrace.c`), which prints its own form
+//! of lines.
 
 use crate::Format;
 use lastwords_bytes::ByteOrder;
@@ -49,7 +50,9 @@ impl Memory {
                 let [a, b, c] = [value >> 16, value >> 8, value].map(|byte| byte & 0xff);
                 format!("UNKNOWN {time} {map} {physical:#x} {a:02x},{b:02x},{c:02x} {place:#x} 0\n")
             }
-            (true, PROBE) => format!("MAP {time} {map} {physical:#x} {value:#x} {place:#x} 0x0 0\n"),
+            (true, PROBE) => {
+                format!("MAP {time} {map} {physical:#x} {value:#x} {place:#x} 0x0 0\n")
+            }
             (true, UNPROBE) => format!("UNMAP {time} {map} 0x0 0\n"),
             (false, _) => "rw what?\n".into(),
             (true, _) => "map what?\n".into(),

@@ -1,5 +1,5 @@
-//! Merges the events of a ring's CPUs in order of time. Of events with equal times the one of the lower CPU is first,
-//! as in the kernel.
+//! Merges the events of a ring's CPUs in order of time. Of events with equal times the one of the
+//! lower CPU is first, as in the kernel.
 
 use std::collections::VecDeque;
 
@@ -70,7 +70,12 @@ impl<'a> Merge<'a> {
     }
 
     /// Merges the same events; `ahead` reads their sub-buffers.
-    pub(crate) fn begin(tracing: &Tracing, ring: &'a dyn Ring, lanes: &[usize], ahead: Option<&'a Ahead<'a>>) -> Self {
+    pub(crate) fn begin(
+        tracing: &Tracing,
+        ring: &'a dyn Ring,
+        lanes: &[usize],
+        ahead: Option<&'a Ahead<'a>>,
+    ) -> Self {
         let cpus = ring.cpus();
         let lane = |index: &usize| {
             let cpu = cpus.get(*index)?;
@@ -94,8 +99,17 @@ impl<'a> Merge<'a> {
         let lanes: Vec<Lane<'a>> = lanes.iter().filter_map(lane).collect();
         let (layout, order) = (tracing.header_page, tracing.byte_order);
         let start = ring.time_start();
-        let mut merge =
-            Self { lanes, ahead, layout, order, start, current: None, runner_up: (0, 0), faults: 0, notes: Vec::new() };
+        let mut merge = Self {
+            lanes,
+            ahead,
+            layout,
+            order,
+            start,
+            current: None,
+            runner_up: (0, 0),
+            faults: 0,
+            notes: Vec::new(),
+        };
         (0..merge.lanes.len()).for_each(|at| merge.fill(at));
         // `test_cpu_buff_start` does not mark a CPU whose first events are hidden.
         merge.lanes.iter_mut().for_each(|lane| lane.started = lane.skipped > 0);
@@ -103,7 +117,8 @@ impl<'a> Merge<'a> {
         merge
     }
 
-    /// Returns for each lane the number of events that are hidden because they are from before the ring was reset.
+    /// Returns for each lane the number of events that are hidden because they are from before the
+    /// ring was reset.
     pub(crate) fn skipped(&self) -> impl Iterator<Item = u64> {
         self.lanes.iter().map(|lane| lane.skipped)
     }
@@ -162,11 +177,15 @@ impl<'a> Merge<'a> {
         }
     }
 
-    /// Passes the next event and those after it to `put`, in order, and skips each event for which `put` returns true.
-    /// Stops at the first event for which it returns false, or earlier, when the lane or the sub-buffer changes.
+    /// Passes the next event and those after it to `put`, in order, and skips each event for which
+    /// `put` returns true. Stops at the first event for which it returns false, or earlier, when
+    /// the lane or the sub-buffer changes.
     #[inline(always)]
     pub(crate) fn skip_while(&mut self, mut put: impl FnMut(&NextEvent<'_>) -> bool) {
-        let Some((at, lane)) = self.current.and_then(|at| Some((at, self.lanes.get_mut(at)?))) else { return };
+        let Some((at, lane)) = self.current.and_then(|at| Some((at, self.lanes.get_mut(at)?)))
+        else {
+            return;
+        };
         let (Some(head), Some(place)) = (lane.head.as_mut(), lane.cursor.as_mut()) else { return };
         // The compiler keeps the copy of the cursor in registers.
         let (mut cursor, mut event) = (place.clone(), head.clone());
@@ -184,9 +203,12 @@ impl<'a> Merge<'a> {
             }
             let before = cursor.clone();
             match cursor.next(&lane.bytes) {
-                Some(Ok(next)) if next.payload.start >= lane.from && next.time >= self.start => event = next,
+                Some(Ok(next)) if next.payload.start >= lane.from && next.time >= self.start => {
+                    event = next
+                }
                 _ => {
-                    // The end of the sub-buffer, or an event that is not shown: the lane is filled from before it.
+                    // The end of the sub-buffer, or an event that is not shown: the lane is filled
+                    // from before it.
                     cursor = before;
                     break false;
                 }
@@ -203,10 +225,13 @@ impl<'a> Merge<'a> {
         }
     }
 
-    /// Skips the next event and passes the following event of the same CPU to `decides`. If that returns `Some`, that
-    /// event is skipped, too. The caller must have copied the next event before, and must call [`Merge::settle`]
-    /// afterwards to restore the order.
-    pub(crate) fn peek_same_cpu<R>(&mut self, decides: impl FnOnce(&[u8], u64) -> Option<R>) -> Option<R> {
+    /// Skips the next event and passes the following event of the same CPU to `decides`. If that
+    /// returns `Some`, that event is skipped, too. The caller must have copied the next event
+    /// before, and must call [`Merge::settle`] afterwards to restore the order.
+    pub(crate) fn peek_same_cpu<R>(
+        &mut self,
+        decides: impl FnOnce(&[u8], u64) -> Option<R>,
+    ) -> Option<R> {
         let at = self.current?;
         self.fill(at);
         let lane = self.lanes.get(at)?;
@@ -218,8 +243,8 @@ impl<'a> Merge<'a> {
         outcome
     }
 
-    /// Finds the lane of the next event, and the earliest head among the other lanes. This restores the order after
-    /// [`Merge::peek_same_cpu`].
+    /// Finds the lane of the next event, and the earliest head among the other lanes. This restores
+    /// the order after [`Merge::peek_same_cpu`].
     pub(crate) fn settle(&mut self) {
         let mut best: Option<(u64, usize)> = None;
         let mut runner_up = (u64::MAX, usize::MAX);
@@ -250,11 +275,16 @@ impl<'a> Merge<'a> {
     fn note(&mut self, at: usize, error: &Misfit) {
         self.faults = self.faults.wrapping_add(1);
         if let Some(lane) = self.lanes.get(at).filter(|_| self.notes.len() < MOST) {
-            self.notes.push(format!("CPU {}: sub-buffer {}: {error}", lane.cpu, lane.next.saturating_sub(1)));
+            self.notes.push(format!(
+                "CPU {}: sub-buffer {}: {error}",
+                lane.cpu,
+                lane.next.saturating_sub(1)
+            ));
         }
     }
 
-    /// Reads the next sub-buffers of a lane until one has an event to show, because the current one ended or is broken.
+    /// Reads the next sub-buffers of a lane until one has an event to show, because the current one
+    /// ended or is broken.
     #[cold]
     fn refill(&mut self, at: usize) {
         loop {
@@ -278,7 +308,8 @@ impl<'a> Merge<'a> {
         }
     }
 
-    /// Reads the next event to show of a lane's sub-buffer into its head. Returns false if there is none.
+    /// Reads the next event to show of a lane's sub-buffer into its head. Returns false if there is
+    /// none.
     #[inline]
     fn fill_from_page(&mut self, at: usize) -> bool {
         let Some(lane) = self.lanes.get_mut(at) else { return true };

@@ -1,7 +1,7 @@
 //! Writes the kernel's `trace` text, byte for byte (`kernel/trace/trace.c`, `trace_output.c`).
 //!
-//! Events of all CPUs are merged by time as in the kernel. Formats are compiled once, and memory does not grow with the
-//! trace.
+//! Events of all CPUs are merged by time as in the kernel. Formats are compiled once, and memory
+//! does not grow with the trace.
 
 mod ahead;
 mod arguments;
@@ -56,8 +56,8 @@ pub enum Style {
     Raw,
     /// Every field with its name (option `fields`).
     Fields,
-    /// The text of the print format after other columns: flags, time since the ring was reset (option
-    /// `latency-format`).
+    /// The text of the print format after other columns: flags, time since the ring was reset
+    /// (option `latency-format`).
     Latency,
 }
 
@@ -70,8 +70,8 @@ pub struct Options {
     pub cpus: Vec<u32>,
     /// The form of an event's text.
     pub style: Style,
-    /// Writes only events whose name matches one of these globs: `sched_*`, or with the system `sched:*`. An empty list
-    /// writes all events.
+    /// Writes only events whose name matches one of these globs: `sched_*`, or with the system
+    /// `sched:*`. An empty list writes all events.
     pub events: Vec<String>,
     /// Writes only events for which this expression is true.
     pub filter: Option<Arc<Filter>>,
@@ -102,15 +102,22 @@ pub struct Summary {
     pub notes: Vec<String>,
 }
 
-/// Writes the text that `cat trace` (or `snapshot`, or that of a CPU) would have printed for array `index`.
+/// Writes the text that `cat trace` (or `snapshot`, or that of a CPU) would have printed for array
+/// `index`.
 ///
 /// # Errors
 /// The array or CPU does not exist, or the output cannot be written.
-pub fn write_trace(out: &mut dyn Write, tracing: &Tracing, index: usize, options: &Options) -> Result<Summary> {
+pub fn write_trace(
+    out: &mut dyn Write,
+    tracing: &Tracing,
+    index: usize,
+    options: &Options,
+) -> Result<Summary> {
     write_with_log(out, tracing, index, options, Log::none())
 }
 
-/// Writes the same text with the kernel's log merged in. Each line of the log begins with `## dmesg: `.
+/// Writes the same text with the kernel's log merged in. Each line of the log begins with `##
+/// dmesg: `.
 ///
 /// # Errors
 /// The array or CPU does not exist, or the output cannot be written.
@@ -124,8 +131,8 @@ pub fn write_with_log(
     write_to(Output::Whole(out), tracing, index, options, log)
 }
 
-/// Passes the text of each event, without the header, and the clock's reading to `each`. Lines of the log are passed
-/// together with the text of the next event.
+/// Passes the text of each event, without the header, and the clock's reading to `each`. Lines of
+/// the log are passed together with the text of the next event.
 ///
 /// # Errors
 /// The array or CPU does not exist, or `each` fails.
@@ -136,7 +143,13 @@ pub fn each(
     options: &Options,
     log: Log<'_>,
 ) -> Result<Summary> {
-    write_to(Output::Each(each), tracing, index, &Options { no_header: true, ..options.clone() }, log)
+    write_to(
+        Output::Each(each),
+        tracing,
+        index,
+        &Options { no_header: true, ..options.clone() },
+        log,
+    )
 }
 
 /// The destination of text.
@@ -183,8 +196,10 @@ fn write_to(
     options: &Options,
     mut log: Log<'_>,
 ) -> Result<Summary> {
-    let array =
-        tracing.arrays.get(index).ok_or_else(|| Error::Schema(format!("trace array {index} does not exist")))?;
+    let array = tracing
+        .arrays
+        .get(index)
+        .ok_or_else(|| Error::Schema(format!("trace array {index} does not exist")))?;
     let mut buffer = Vec::new();
     let mut summary = Summary::default();
     let Some(ring) = array.shown(options.snapshot).map(|ring| &**ring) else {
@@ -202,7 +217,8 @@ fn write_to(
             header::write(&mut buffer, tracing, array, ring, &printer.flags, is_empty);
         }
     }
-    // Nothing is read ahead up to a time: sub-buffers that are not needed would be read, and their faults be reported.
+    // Nothing is read ahead up to a time: sub-buffers that are not needed would be read, and their
+    // faults be reported.
     let ahead_of = if options.until.is_none() { lanes.as_slice() } else { &[] };
     ahead::with(ring, ahead_of, |ahead| {
         let shown = Shown { tracing, array, ring, lanes: &lanes, options, ahead };
@@ -216,7 +232,9 @@ fn write_to(
 fn lanes(ring: &dyn Ring, wanted: &[u32]) -> Result<Vec<usize>> {
     let lanes = selected_lanes(ring, wanted);
     match wanted.first().filter(|_| lanes.is_empty()) {
-        Some(none) => Err(Error::Schema(format!("CPU {none}, which the trace array does not have"))),
+        Some(none) => {
+            Err(Error::Schema(format!("CPU {none}, which the trace array does not have")))
+        }
         None => Ok(lanes),
     }
 }
@@ -242,8 +260,15 @@ fn run(
     let &Shown { tracing, array, ring, lanes, options, ahead } = shown;
     let skip = match options.filter {
         None => count_to_skip(tracing, ring, lanes, printer, options),
-        // A filter sees the names of tasks as far as they are known at each event, so that they are learned twice.
-        Some(_) => count_to_skip(tracing, ring, lanes, &mut Printer::new(tracing, array, ring, options), options),
+        // A filter sees the names of tasks as far as they are known at each event, so that they are
+        // learned twice.
+        Some(_) => count_to_skip(
+            tracing,
+            ring,
+            lanes,
+            &mut Printer::new(tracing, array, ring, options),
+            options,
+        ),
     };
     log.skip_to(options.since.unwrap_or(0));
     let mut merge = Merge::begin(tracing, ring, lanes, ahead);
@@ -315,7 +340,8 @@ impl<'r, 'p, 'l> Pass<'r, 'p, 'l> {
         page.append(buffer);
         let room = if out.is_full(1) { 1 } else { CHUNK };
         let Options { since, until, ref events, ref filter, .. } = *options;
-        let is_all = since.or(until).is_none() && events.is_empty() && filter.is_none() && skip == 0;
+        let is_all =
+            since.or(until).is_none() && events.is_empty() && filter.is_none() && skip == 0;
         let is_selective = !is_all || !log.is_empty();
         Self {
             page,
@@ -355,7 +381,9 @@ impl<'r, 'p, 'l> Pass<'r, 'p, 'l> {
     /// Returns true if an event is shown. The lines of the log before it are appended then.
     fn is_shown(&mut self, front: &NextEvent<'_>) -> bool {
         let Options { since, until, .. } = *self.options;
-        if until.is_some_and(|until| front.time > until) && since.is_none_or(|since| since <= front.time) {
+        if until.is_some_and(|until| front.time > until)
+            && since.is_none_or(|since| since <= front.time)
+        {
             // Clocks of CPUs may disagree, but the merge is in order of time.
             self.stop = Stop::End;
             return false;
@@ -392,14 +420,21 @@ impl<'r, 'p, 'l> Pass<'r, 'p, 'l> {
         self.buffer.clear();
         while let Some((clock, line)) = self.log.before(clock) {
             // A log that cannot be compared with the events keeps its own times.
-            let before = self.options.before.filter(|_| self.log.is_related()).map(|before| (clock, before));
+            let before =
+                self.options.before.filter(|_| self.log.is_related()).map(|before| (clock, before));
             write_text(self.buffer, line, before);
         }
         self.page.append(self.buffer);
     }
 }
 
-fn wanted(payload: &[u8], cpu: u32, time: u64, printer: &mut Printer<'_>, options: &Options) -> bool {
+fn wanted(
+    payload: &[u8],
+    cpu: u32,
+    time: u64,
+    printer: &mut Printer<'_>,
+    options: &Options,
+) -> bool {
     options.since.is_none_or(|since| time >= since)
         && (options.events.is_empty() || printer.is_selected(payload))
         && (options.filter.is_none() || printer.matches(payload, cpu))
@@ -420,7 +455,13 @@ fn count_to_skip(
         if options.until.is_some_and(|until| time > until) {
             break;
         }
-        count = count.saturating_add(u64::from(wanted(merge.payload(), merge.cpu(), time, printer, options)));
+        count = count.saturating_add(u64::from(wanted(
+            merge.payload(),
+            merge.cpu(),
+            time,
+            printer,
+            options,
+        )));
         if options.filter.is_some() {
             printer.skip(merge.payload());
         }
@@ -435,10 +476,10 @@ pub(crate) fn is_selected(globs: &[String], system: &str, name: &str) -> bool {
     globs.is_empty() || globs.iter().any(|glob| is_named(glob, &whole))
 }
 
-/// Returns the number of events to show and the number of written events, as the header of the text has them
-/// (`get_total_entries_cpu`). They come from the ring's counters; if these are zero, events are decoded and counted. If
-/// the first events of a CPU are hidden because they are older than the reset of the ring, its overwritten events are
-/// not counted.
+/// Returns the number of events to show and the number of written events, as the header of the text
+/// has them (`get_total_entries_cpu`). They come from the ring's counters; if these are zero,
+/// events are decoded and counted. If the first events of a CPU are hidden because they are older
+/// than the reset of the ring, its overwritten events are not counted.
 pub(crate) fn counts(tracing: &Tracing, ring: &dyn Ring) -> (u64, u64) {
     let all: Vec<usize> = (0..ring.cpus().len()).collect();
     let mut skipped: Vec<u64> = Vec::new();

@@ -95,19 +95,26 @@ pub(crate) struct GraphExit {
 impl GraphExit {
     /// Returns the nanoseconds from the function's call to its return.
     pub(crate) fn duration(&self, payload: &[u8], order: ByteOrder) -> u64 {
-        self.return_time.unsigned(payload, order).wrapping_sub(self.call_time.unsigned(payload, order))
+        self.return_time
+            .unsigned(payload, order)
+            .wrapping_sub(self.call_time.unsigned(payload, order))
     }
 }
 
 impl Own {
-    /// Finds the fields of an event of system `ftrace`. Returns `None` for an event that has no text of its own.
+    /// Finds the fields of an event of system `ftrace`. Returns `None` for an event that has no
+    /// text of its own.
     pub(crate) fn from_format(format: &Format) -> Option<Self> {
         if format.system != "ftrace" {
             return None;
         }
         let slot = |name| Slot::find(format, name);
         Some(match format.name.as_str() {
-            "function" => Self::Function { ip: slot("ip"), parent: slot("parent_ip"), arguments: slot("args") },
+            "function" => Self::Function {
+                ip: slot("ip"),
+                parent: slot("parent_ip"),
+                arguments: slot("args"),
+            },
             "func_repeats" => Self::Repeats {
                 ip: slot("ip"),
                 parent: slot("parent_ip"),
@@ -138,13 +145,24 @@ impl Own {
             },
             "kernel_stack" => Self::KernelStack { callers: slot("caller") },
             "user_stack" => Self::UserStack { process: slot("tgid"), callers: slot("caller") },
-            "bprint" => Self::BinaryPrint { ip: slot("ip"), format: slot("fmt"), arguments: slot("buf") },
+            "bprint" => {
+                Self::BinaryPrint { ip: slot("ip"), format: slot("fmt"), arguments: slot("buf") }
+            }
             "bputs" => Self::Put { ip: slot("ip"), text: slot("str") },
             "print" => Self::Print { ip: slot("ip"), text: slot("buf") },
             "raw_data" => Self::RawData { id: slot("id"), data: slot("buf") },
             "hwlat" => Self::Hardware(
-                ["seqnum", "duration", "outer_duration", "tv_sec", "tv_nsec", "count", "nmi_total_ts", "nmi_count"]
-                    .map(slot),
+                [
+                    "seqnum",
+                    "duration",
+                    "outer_duration",
+                    "tv_sec",
+                    "tv_nsec",
+                    "count",
+                    "nmi_total_ts",
+                    "nmi_count",
+                ]
+                .map(slot),
             ),
             "osnoise" => Self::OsNoise(
                 [

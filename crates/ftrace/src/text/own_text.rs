@@ -29,7 +29,12 @@ pub(crate) struct Around<'a> {
 }
 
 /// Appends the text, including the line feed. Returns false if a file of a user stack is not known.
-pub(crate) fn write(out: &mut Vec<u8>, own: &Own, mut env: Env<'_, '_>, around: &Around<'_>) -> bool {
+pub(crate) fn write(
+    out: &mut Vec<u8>,
+    own: &Own,
+    mut env: Env<'_, '_>,
+    around: &Around<'_>,
+) -> bool {
     let &Around { flags, at, in_ns, tracing, tasks } = around;
     let (payload, order, word) = (env.payload, env.machine.order, env.machine.word_size);
     let get = |slot: &Slot| slot.unsigned(payload, order);
@@ -37,7 +42,8 @@ pub(crate) fn write(out: &mut Vec<u8>, own: &Own, mut env: Env<'_, '_>, around: 
         Own::Function { ip, parent, arguments } => {
             let is_there = arguments.offset > 0 && payload.len() > arguments.offset as usize;
             let form = is_there.then(|| Form::from_tracing(tracing));
-            let registers = form.and_then(|form| Some((form, form.registers(*arguments, payload)?)));
+            let registers =
+                form.and_then(|form| Some((form, form.registers(*arguments, payload)?)));
             function(out, &mut env, flags, get(ip), get(parent), registers);
             out.push(b'\n');
         }
@@ -62,7 +68,9 @@ pub(crate) fn write(out: &mut Vec<u8>, own: &Own, mut env: Env<'_, '_>, around: 
             out.extend_from_slice(line.as_bytes());
         }
         Own::KernelStack { callers } => kernel_stack(out, &mut env, flags, *callers),
-        Own::UserStack { process, callers } => return user_stack(out, &mut env, flags, (get(process), *callers)),
+        Own::UserStack { process, callers } => {
+            return user_stack(out, &mut env, flags, (get(process), *callers));
+        }
         Own::BinaryPrint { ip, .. } | Own::Put { ip, .. } | Own::Print { ip, .. } => {
             address(out, env.names, get(ip), flags, word);
             out.extend_from_slice(b": ");
@@ -77,7 +85,11 @@ pub(crate) fn write(out: &mut Vec<u8>, own: &Own, mut env: Env<'_, '_>, around: 
                 1 => "thread",
                 _ => "user-ret",
             };
-            let line = format!("#{:<5} context {context:>6} timer_latency {:>9} ns\n", get(number), get(latency));
+            let line = format!(
+                "#{:<5} context {context:>6} timer_latency {:>9} ns\n",
+                get(number),
+                get(latency)
+            );
             out.extend_from_slice(line.as_bytes());
         }
         Own::Branch { correct, function, file, line } => {
@@ -94,7 +106,9 @@ pub(crate) fn write(out: &mut Vec<u8>, own: &Own, mut env: Env<'_, '_>, around: 
             block.write(out, payload, order, at, tasks, flags.block);
         }
         // Only its own tracer can print it.
-        Own::Memory(_) => out.extend_from_slice(format!("Unknown type {}\n", at.common.id).as_bytes()),
+        Own::Memory(_) => {
+            out.extend_from_slice(format!("Unknown type {}\n", at.common.id).as_bytes())
+        }
         // `graph` prints these.
         Own::GraphEntry(_) | Own::GraphExit(_) => {}
     }
@@ -140,13 +154,22 @@ fn kernel_stack(out: &mut Vec<u8>, env: &mut Env<'_, '_>, flags: &Flags, callers
 }
 
 /// Appends a user stack (`trace_user_stack_print`). Returns false if a file is not known.
-fn user_stack(out: &mut Vec<u8>, env: &mut Env<'_, '_>, flags: &Flags, (process, callers): (u64, Slot)) -> bool {
+fn user_stack(
+    out: &mut Vec<u8>,
+    env: &mut Env<'_, '_>,
+    flags: &Flags,
+    (process, callers): (u64, Slot),
+) -> bool {
     out.extend_from_slice(b"<user stack trace>\n");
     let width = u32::from(env.machine.word_size) * 2;
     let mut is_known = true;
     for caller in words(env, callers).take(USER_CALLERS).take_while(|caller| *caller != 0) {
         out.extend_from_slice(b" => ");
-        let file = if flags.user_files { env.names.mapped(low_u32(process), caller) } else { Mapped::None };
+        let file = if flags.user_files {
+            env.names.mapped(low_u32(process), caller)
+        } else {
+            Mapped::None
+        };
         if let Mapped::File { path, offset } = &file {
             out.extend_from_slice(path.replace('\n', "\\012").as_bytes());
             out.extend_from_slice(b"[+0x");
@@ -183,7 +206,9 @@ pub(crate) fn message(out: &mut Vec<u8>, own: &Own, mut env: Env<'_, '_>) -> boo
             let place = format.unsigned(payload, order);
             let known = env.names.text_at(place);
             let begin = out.len();
-            let printed = known.is_some_and(|text| print_binary(&text, arguments.rest(payload), &mut env, out).is_ok());
+            let printed = known.is_some_and(|text| {
+                print_binary(&text, arguments.rest(payload), &mut env, out).is_ok()
+            });
             if !printed {
                 out.truncate(begin);
                 out.extend_from_slice(format!("(0x{place:x})\n").as_bytes());
@@ -200,7 +225,14 @@ fn raw_data(out: &mut Vec<u8>, id: u64, data: &[u8]) {
     out.extend_from_slice(b"buf:");
     for byte in data {
         out.push(b' ');
-        number(out, Spec { width: 2, zero: true, ..Spec::default() }, u64::from(*byte), false, 16, false);
+        number(
+            out,
+            Spec { width: 2, zero: true, ..Spec::default() },
+            u64::from(*byte),
+            false,
+            16,
+            false,
+        );
     }
     out.push(b'\n');
 }
@@ -209,8 +241,9 @@ fn hardware(out: &mut Vec<u8>, slots: &[Slot; 8], env: &Env<'_, '_>, machine: &s
     let [number, inner, outer, _, nanoseconds, count, total, nmi] =
         slots.map(|slot| slot.unsigned(env.payload, env.machine.order));
     let seconds = slots[3].signed(env.payload, env.machine.order);
-    let line =
-        format!("#{number:<5} inner/outer(us): {inner:4}/{outer:<5} ts:{seconds}.{nanoseconds:09} count:{count}");
+    let line = format!(
+        "#{number:<5} inner/outer(us): {inner:4}/{outer:<5} ts:{seconds}.{nanoseconds:09} count:{count}"
+    );
     out.extend_from_slice(line.as_bytes());
     if nmi > 0 {
         // Machines with the generic scheduler clock cannot measure the time in an NMI.
@@ -225,7 +258,8 @@ fn hardware(out: &mut Vec<u8>, slots: &[Slot; 8], env: &Env<'_, '_>, machine: &s
 fn noise(out: &mut Vec<u8>, slots: &[Slot; 8], env: &Env<'_, '_>) {
     let [runtime, noise, longest, hardware, nmi, irq, softirq, thread] =
         slots.map(|slot| slot.unsigned(env.payload, env.machine.order));
-    let ratio = runtime.wrapping_sub(noise).wrapping_mul(10_000_000).checked_div(runtime).unwrap_or(0);
+    let ratio =
+        runtime.wrapping_sub(noise).wrapping_mul(10_000_000).checked_div(runtime).unwrap_or(0);
     let (whole, part) = (ratio / 100_000, ratio % 100_000);
     let line = format!(
         "{runtime} {noise:10} {whole:3}.{part:05} {longest:7} {hardware:6} {nmi:6} {irq:6} {softirq:6} {thread:6}\n"
@@ -235,7 +269,9 @@ fn noise(out: &mut Vec<u8>, slots: &[Slot; 8], env: &Env<'_, '_>) {
 
 /// Returns the letter of a task's state.
 pub(crate) fn state_letter(state: u64) -> char {
-    char::from(usize::try_from(state).ok().and_then(|state| STATES.get(state)).copied().unwrap_or(b'?'))
+    char::from(
+        usize::try_from(state).ok().and_then(|state| STATES.get(state)).copied().unwrap_or(b'?'),
+    )
 }
 
 /// Appends the form of option `raw`. Returns false for an entry without such a form.
@@ -256,7 +292,8 @@ pub(crate) fn raw(out: &mut Vec<u8>, own: &Own, env: Env<'_, '_>) -> bool {
             let [next_pid, next_priority, next_state] = next.map(|s| get(&s));
             let first = if *is_wakeup { '+' } else { letter(state) };
             let (cpu, last) = (get(cpu), letter(next_state));
-            let line = format!("{pid} {priority} {first} {cpu} {next_pid} {next_priority} {last}\n");
+            let line =
+                format!("{pid} {priority} {first} {cpu} {next_pid} {next_priority} {last}\n");
             out.extend_from_slice(line.as_bytes());
         }
         Own::Print { ip, .. } => {
@@ -273,7 +310,9 @@ pub(crate) fn raw(out: &mut Vec<u8>, own: &Own, env: Env<'_, '_>) -> bool {
         Own::RawData { id, data } => raw_data(out, get(id), data.rest(payload)),
         Own::Hardware(slots) => {
             let [number, inner, outer, seconds, nanoseconds, ..] = slots.map(|slot| get(&slot));
-            out.extend_from_slice(format!("{inner} {outer} {seconds} {nanoseconds:09} {number}\n").as_bytes());
+            out.extend_from_slice(
+                format!("{inner} {outer} {seconds} {nanoseconds:09} {number}\n").as_bytes(),
+            );
         }
         Own::OsNoise(slots) => numbers(out, &slots.map(|slot| get(&slot))),
         Own::TimerLatency(slots) => numbers(out, &slots.map(|slot| get(&slot))),
@@ -296,8 +335,15 @@ fn numbers(out: &mut Vec<u8>, values: &[u64]) {
     out.push(b'\n');
 }
 
-/// Appends the line of an event while `mmiotrace` is the tracer. Only its own entries and messages have a line.
-pub(crate) fn mmio_line(out: &mut Vec<u8>, own: Option<&Own>, payload: &[u8], order: ByteOrder, time: u64) {
+/// Appends the line of an event while `mmiotrace` is the tracer. Only its own entries and messages
+/// have a line.
+pub(crate) fn mmio_line(
+    out: &mut Vec<u8>,
+    own: Option<&Own>,
+    payload: &[u8],
+    order: ByteOrder,
+    time: u64,
+) {
     let micros = time.wrapping_add(500) / 1000;
     let time = format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000);
     match own {

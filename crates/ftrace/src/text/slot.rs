@@ -14,7 +14,8 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    /// Finds a field by its name. Returns an empty slot if the format has no such field; an empty slot reads as 0.
+    /// Finds a field by its name. Returns an empty slot if the format has no such field; an empty
+    /// slot reads as 0.
     pub(crate) fn find(format: &Format, name: &str) -> Self {
         let field = format.fields.iter().find(|f| f.name == name);
         field.map(|f| Self { offset: f.offset, size: f.size }).unwrap_or_default()

@@ -1,4 +1,5 @@
-//! System calls (`print_syscall_enter`, `print_syscall_exit`): `sys_openat(dfd: ffffff9c, …)`, `sys_openat -> 0x3`.
+//! System calls (`print_syscall_enter`, `print_syscall_exit`): `sys_openat(dfd: ffffff9c, …)`,
+//! `sys_openat -> 0x3`.
 
 use crate::{Field, Format};
 use lastwords_bytes::ByteOrder;
@@ -28,15 +29,16 @@ pub(crate) struct Argument {
 }
 
 impl Syscall {
-    /// Prepares an event of system `syscalls`. Returns `None` for other events. `prefixed`: numbers greater than 9
-    /// begin with `0x`, as since Linux 6.18.
+    /// Prepares an event of system `syscalls`. Returns `None` for other events. `prefixed`: numbers
+    /// greater than 9 begin with `0x`, as since Linux 6.18.
     pub(crate) fn from_format(format: &Format, prefixed: bool) -> Option<Self> {
         if format.system != "syscalls" {
             return None;
         }
         let own = || format.fields.iter().filter(|f| !f.is_common);
         if let Some(rest) = format.name.strip_prefix("sys_enter_") {
-            // The first field is the number of the call. The fields after the arguments are copies of strings.
+            // The first field is the number of the call. The fields after the arguments are copies
+            // of strings.
             let is_copy = |f: &Field| f.declaration.starts_with("__data_loc");
             let argument = |f: &Field| {
                 let kind = f.declaration.strip_suffix(&f.name).unwrap_or(&f.declaration).trim_end();
@@ -47,7 +49,9 @@ impl Syscall {
                     kind: kind.to_owned(),
                     slot: Slot { offset: f.offset, size: f.size },
                     copy: text.map(|c| Slot { offset: c.offset, size: c.size }),
-                    is_bytes: format.print_format.contains(&format!("__print_dynamic_array({copy},")),
+                    is_bytes: format
+                        .print_format
+                        .contains(&format!("__print_dynamic_array({copy},")),
                 }
             };
             let arguments = own().skip(1).filter(|f| !is_copy(f)).map(argument).collect();
@@ -55,7 +59,8 @@ impl Syscall {
             return Some(Self::Enter { name: format!("sys_{rest}"), arguments, prefixed, flags });
         }
         let rest = format.name.strip_prefix("sys_exit_")?;
-        let result = own().find(|f| f.name == "ret").map(|f| Slot { offset: f.offset, size: f.size })?;
+        let result =
+            own().find(|f| f.name == "ret").map(|f| Slot { offset: f.offset, size: f.size })?;
         Some(Self::Exit { name: format!("sys_{rest}"), result })
     }
 
@@ -79,7 +84,13 @@ impl Syscall {
                         out.extend_from_slice(argument.kind.as_bytes());
                         out.push(b' ');
                     }
-                    argument.write(out, payload, order, *prefixed, arguments.get(index.saturating_add(1)));
+                    argument.write(
+                        out,
+                        payload,
+                        order,
+                        *prefixed,
+                        arguments.get(index.saturating_add(1)),
+                    );
                 }
                 out.push(b')');
             }
@@ -92,7 +103,8 @@ impl Syscall {
     }
 }
 
-/// Returns the names of flags in a print format: `{ 0x1, "O_WRONLY" }`. The list is empty if the format has no table.
+/// Returns the names of flags in a print format: `{ 0x1, "O_WRONLY" }`. The list is empty if the
+/// format has no table.
 fn flags(print_format: &str) -> Vec<(u64, String)> {
     let rows = print_format.split("{ 0x").skip(1);
     rows.filter_map(|row| {
@@ -102,9 +114,15 @@ fn flags(print_format: &str) -> Vec<(u64, String)> {
     .collect()
 }
 
-/// Appends the arguments of `openat` in the form of kernels that name its flags: numbers are decimal, and the mode is
-/// shown only if it is used.
-fn open_at(out: &mut Vec<u8>, arguments: &[Argument], flags: &[(u64, String)], payload: &[u8], order: ByteOrder) {
+/// Appends the arguments of `openat` in the form of kernels that name its flags: numbers are
+/// decimal, and the mode is shown only if it is used.
+fn open_at(
+    out: &mut Vec<u8>,
+    arguments: &[Argument],
+    flags: &[(u64, String)],
+    payload: &[u8],
+    order: ByteOrder,
+) {
     const USES_MODE: u64 = 0x41_0040;
     for (index, argument) in arguments.iter().enumerate() {
         if index > 0 {
@@ -162,7 +180,14 @@ fn name_flags(out: &mut Vec<u8>, value: u64, flags: &[(u64, String)]) {
 }
 
 impl Argument {
-    fn write(&self, out: &mut Vec<u8>, payload: &[u8], order: ByteOrder, prefixed: bool, next: Option<&Self>) {
+    fn write(
+        &self,
+        out: &mut Vec<u8>,
+        payload: &[u8],
+        order: ByteOrder,
+        prefixed: bool,
+        next: Option<&Self>,
+    ) {
         out.extend_from_slice(self.name.as_bytes());
         out.extend_from_slice(b": ");
         let value = self.slot.unsigned(payload, order);
@@ -172,7 +197,12 @@ impl Argument {
         hex(out, value);
         if self.is_bytes {
             // The next argument is the original number of bytes.
-            self.write_bytes(out, payload, order, next.map_or(0, |next| next.slot.unsigned(payload, order)));
+            self.write_bytes(
+                out,
+                payload,
+                order,
+                next.map_or(0, |next| next.slot.unsigned(payload, order)),
+            );
         } else {
             self.write_text(out, payload, order);
         }
@@ -193,8 +223,8 @@ impl Argument {
         }
     }
 
-    /// Appends ` (6d:61) "ma"`, with dots if `given` is more than the number of bytes that were copied. Bytes of which none can be printed
-    /// have no text.
+    /// Appends ` (6d:61) "ma"`, with dots if `given` is more than the number of bytes that were
+    /// copied. Bytes of which none can be printed have no text.
     fn write_bytes(&self, out: &mut Vec<u8>, payload: &[u8], order: ByteOrder, given: u64) {
         let Some(bytes) = self.copied(payload, order) else { return };
         let is_cut = given > bytes.len() as u64;

@@ -35,8 +35,10 @@ fn two_cpus() -> Tracing {
         page(&[(1_000_000_499, wake(7)), (1_000_000_500, wake(9))], None),
         page(&[(1_000_009_000, wake(0))], Some(3)),
     ];
-    let second =
-        vec![page(&[(1_000_000_500, wake(8)), (1_000_004_000, payload(BROKEN, 0, 0, 7, &5u32.to_le_bytes()))], None)];
+    let second = vec![page(
+        &[(1_000_000_500, wake(8)), (1_000_004_000, payload(BROKEN, 0, 0, 7, &5u32.to_le_bytes()))],
+        None,
+    )];
     tracing(ring(vec![first, second], stats(5, 10)), empty())
 }
 
@@ -100,26 +102,41 @@ fn selections() {
     let lines = |options: Options| text(&tracing, &Options { no_header: true, ..options }).1.events;
     assert_eq!(lines(Options { cpus: vec![1], ..Options::default() }), 2);
     assert_eq!(lines(Options { events: vec!["sched:bro*".into()], ..Options::default() }), 1);
-    assert_eq!(lines(Options { events: vec!["wake".into()], last: Some(2), ..Options::default() }), 2);
-    assert_eq!(lines(Options { since: Some(1_000_000_500), until: Some(1_000_004_000), ..Options::default() }), 3);
-    assert!(write_trace(&mut Vec::new(), &tracing, 0, &Options { cpus: vec![7], ..Options::default() }).is_err());
+    assert_eq!(
+        lines(Options { events: vec!["wake".into()], last: Some(2), ..Options::default() }),
+        2
+    );
+    assert_eq!(
+        lines(Options {
+            since: Some(1_000_000_500),
+            until: Some(1_000_004_000),
+            ..Options::default()
+        }),
+        3
+    );
+    assert!(
+        write_trace(&mut Vec::new(), &tracing, 0, &Options { cpus: vec![7], ..Options::default() })
+            .is_err()
+    );
     assert!(write_trace(&mut Vec::new(), &tracing, 2, &Options::default()).is_err());
 }
 
 #[test]
 fn other_forms() {
     let tracing = two_cpus();
-    let form = |style| text(&tracing, &Options { style, cpus: vec![1], no_header: true, ..Options::default() }).0;
+    let form = |style| {
+        text(&tracing, &Options { style, cpus: vec![1], no_header: true, ..Options::default() }).0
+    };
     assert_eq!(form(Style::Raw), "8 1 1000000500 type: 300\n7 1 1000004000 type: 301\n");
-    assert!(
-        form(Style::Fields)
-            .starts_with("           <...>-8       [001] d..11     1.000001: wake: comm=init pid=0x9 (9)\n")
-    );
+    assert!(form(Style::Fields).starts_with(
+        "           <...>-8       [001] d..11     1.000001: wake: comm=init pid=0x9 (9)\n"
+    ));
     let help = text(&tracing, &Options { snapshot: true, ..Options::default() }).0;
     assert!(help.starts_with("# tracer: nop\n#\n#\n# * Snapshot is freed *\n#\n"));
 }
 
-/// The kernel's own lines (6.18), of an event of 8 bytes that has no text in these forms: `00000b45 00000000 000035f09eafd06 type: 5`.
+/// The kernel's own lines (6.18), of an event of 8 bytes that has no text in these forms: `00000b45
+/// 00000000 000035f09eafd06 type: 5`.
 #[test]
 fn numbers_in_bytes() {
     let mut tracing = two_cpus();
@@ -132,9 +149,13 @@ fn numbers_in_bytes() {
     };
     let hex = "00000008 00000001 000000003b9acbf4 type: 300\n\n00000007 00000001 000000003b9ad9a0 type: 301\n\n";
     assert_eq!(String::from_utf8(form("hex")).unwrap(), hex);
-    let line =
-        |pid: u8, time: [u8; 4], id: &str| [&[pid, 0, 0, 0, 1, 0, 0, 0], &time[..], &[0; 4], id.as_bytes()].concat();
-    let binary = [line(8, [0xf4, 0xcb, 0x9a, 0x3b], "type: 300\n"), line(7, [0xa0, 0xd9, 0x9a, 0x3b], "type: 301\n")];
+    let line = |pid: u8, time: [u8; 4], id: &str| {
+        [&[pid, 0, 0, 0, 1, 0, 0, 0], &time[..], &[0; 4], id.as_bytes()].concat()
+    };
+    let binary = [
+        line(8, [0xf4, 0xcb, 0x9a, 0x3b], "type: 300\n"),
+        line(7, [0xa0, 0xd9, 0x9a, 0x3b], "type: 301\n"),
+    ];
     assert_eq!(form("bin"), binary.concat());
 }
 
@@ -142,14 +163,18 @@ fn numbers_in_bytes() {
 fn options_of_the_array() {
     let mut tracing = two_cpus();
     tracing.arrays[0].options.get_or_insert_default().push("record-tgid".into());
-    assert!(body(&tracing).starts_with("          worker-7       (      5) [000] d..11     1.000000: wake"));
-    tracing.arrays[0].options = Some(vec!["context-info".into(), "latency-format".into()]);
-    assert!(body(&tracing).starts_with("  worker-7         0d..11 1000000us : wake: comm=init pid=9\n"));
-    tracing.arrays[0].options.get_or_insert_default().push("verbose".into());
     assert!(
         body(&tracing)
-            .starts_with("          worker       7   0 1 00000001 00000000 [000f4240] 1000.000ms (+0.000ms): wake")
+            .starts_with("          worker-7       (      5) [000] d..11     1.000000: wake")
     );
+    tracing.arrays[0].options = Some(vec!["context-info".into(), "latency-format".into()]);
+    assert!(
+        body(&tracing).starts_with("  worker-7         0d..11 1000000us : wake: comm=init pid=9\n")
+    );
+    tracing.arrays[0].options.get_or_insert_default().push("verbose".into());
+    assert!(body(&tracing).starts_with(
+        "          worker       7   0 1 00000001 00000000 [000f4240] 1000.000ms (+0.000ms): wake"
+    ));
 }
 
 /// A ring whose tracer measures latencies.
@@ -191,7 +216,10 @@ fn the_latency_format_begins_with_the_longest() {
     tracing.arrays[0].live = Arc::new(Measured(tracing.arrays[0].live.clone(), latency));
     let (out, _) = text(&tracing, &Options::default());
     assert!(out.contains("# latency: 12 us, #10/30, CPU#1 | (M:"), "{out}");
-    assert!(out.contains("#    | task: worker-7 (uid:1000 nice:-5 policy:1 rt_prio:50)\n"), "{out}");
+    assert!(
+        out.contains("#    | task: worker-7 (uid:1000 nice:-5 policy:1 rt_prio:50)\n"),
+        "{out}"
+    );
     let section = "#  => started at: do_work\n#  => ended at:   __irqentry_text_start\n#\n#\n";
     assert!(out.contains(&format!("#    -----------------\n{section}")), "{out}");
 }
@@ -202,15 +230,33 @@ fn entries_of_ftrace() {
     let function = payload(FUNCTION, 0, 0, 7, &words(&[WORK, 0xffff_ffff_c000_0010]));
     let stack = payload(STACK, 0, 0, 7, &words(&[2, START + 1, 5, u64::MAX]));
     let open = payload(OPEN, 0, 0, 7, &words(&[2, 0x241]));
-    let events = [(1000, print), (2000, function), (3000, stack), (4000, open), (5000, payload(77, 0, 0, 7, &[]))];
+    let events = [
+        (1000, print),
+        (2000, function),
+        (3000, stack),
+        (4000, open),
+        (5000, payload(77, 0, 0, 7, &[])),
+    ];
     let mut tracing = tracing(ring(vec![vec![page(&events, None)]], stats(5, 0)), empty());
-    let texts: Vec<String> =
-        body(&tracing).lines().map(|l| l.split(": ").skip(1).collect::<Vec<_>>().join(": ")).collect();
-    let expected =
-        ["do_work: hello", "do_work <-probe", "<stack trace>", "", "", "sys_open(flags: 241)", "Unknown type 77"];
+    let texts: Vec<String> = body(&tracing)
+        .lines()
+        .map(|l| l.split(": ").skip(1).collect::<Vec<_>>().join(": "))
+        .collect();
+    let expected = [
+        "do_work: hello",
+        "do_work <-probe",
+        "<stack trace>",
+        "",
+        "",
+        "sys_open(flags: 241)",
+        "Unknown type 77",
+    ];
     assert_eq!(texts, expected);
     assert!(body(&tracing).contains("<stack trace>\n => start_work\n => 0x00000005\n"));
-    tracing.arrays[0].options.get_or_insert_default().extend(["sym-offset".to_owned(), "sym-addr".to_owned()]);
+    tracing.arrays[0]
+        .options
+        .get_or_insert_default()
+        .extend(["sym-offset".to_owned(), "sym-addr".to_owned()]);
     assert!(body(&tracing).contains("do_work+0x4/0x100 <ffffffff81000104>: hello\n"));
     assert!(body(&tracing).contains("<-probe+0x10/0x100 [gadget] <ffffffffc0000010>\n"));
 }
@@ -236,7 +282,8 @@ fn function_graph() {
         (250_000, exit(7, START, 0, (1000, 250_000))),
         (260_000, exit(9, WORK, 0, (1, 20_001))),
     ];
-    let mut tracing = tracing(ring(vec![vec![page(&events, None)], Vec::new()], stats(8, 0)), empty());
+    let mut tracing =
+        tracing(ring(vec![vec![page(&events, None)], Vec::new()], stats(8, 0)), empty());
     tracing.arrays[0].tracer = Some("function_graph".into());
     let expected = "\
 # tracer: function_graph
@@ -260,11 +307,19 @@ fn function_graph() {
     tracing.arrays[0].tracer_options =
         vec!["funcgraph-abstime".into(), "funcgraph-proc".into(), "funcgraph-tail".into()];
     let out = text(&tracing, &Options::default()).0;
-    assert!(out.contains("#     TIME         TASK/PID                      FUNCTION CALLS\n"), "{out}");
+    assert!(
+        out.contains("#     TIME         TASK/PID                      FUNCTION CALLS\n"),
+        "{out}"
+    );
     assert!(out.contains("    0.000250 |     worker-7    | } /* start_work */\n"), "{out}");
-    // Exit events with another name than the kernel's are ordinary events, and each entry is shown once.
-    tracing.formats.values_mut().find(|format| format.name == "funcgraph_exit").expect("it is there").name =
-        "other".into();
+    // Exit events with another name than the kernel's are ordinary events, and each entry is shown
+    // once.
+    tracing
+        .formats
+        .values_mut()
+        .find(|format| format.name == "funcgraph_exit")
+        .expect("it is there")
+        .name = "other".into();
     tracing.arrays[0].tracer_options.clear();
     let (out, summary) = text(&tracing, &Options::default());
     assert_eq!((out.matches("() {\n").count(), summary.events), (3, 8), "{out}");

@@ -1,9 +1,10 @@
-//! Opens ELF64 vmcores, as written by `/proc/vmcore`, `/proc/kcore`, `makedumpfile -E` and hypervisors.
+//! Opens ELF64 vmcores, as written by `/proc/vmcore`, `/proc/kcore`, `makedumpfile -E` and
+//! hypervisors.
 //!
-//! Real files differ from the gABI. QEMU writes an `e_ehsize` of 8, section headers before the program headers, a
-//! VMCOREINFO note of type 0, and loads without virtual addresses. In `/proc/vmcore`, the load of the kernel's text
-//! covers RAM that another load also covers. So only physical addresses are used, and RAM that is covered twice is read
-//! once.
+//! Real files differ from the gABI. QEMU writes an `e_ehsize` of 8, section headers before the
+//! program headers, a VMCOREINFO note of type 0, and loads without virtual addresses. In
+//! `/proc/vmcore`, the load of the kernel's text covers RAM that another load also covers. So only
+//! physical addresses are used, and RAM that is covered twice is read once.
 
 use super::{Format, Machine, Physical};
 use crate::elf::{FileHeader, Note, PT_LOAD, PT_NOTE, ProgramHeader, next_note};
@@ -33,7 +34,12 @@ pub(super) struct Notes {
 
 impl Notes {
     /// Adds a segment of notes; malformed notes are reported in `remarks`.
-    pub(super) fn add(&mut self, mut reader: Reader<'_>, budget: &Budget, remarks: &mut Vec<String>) {
+    pub(super) fn add(
+        &mut self,
+        mut reader: Reader<'_>,
+        budget: &Budget,
+        remarks: &mut Vec<String>,
+    ) {
         loop {
             match next_note(&mut reader, budget) {
                 Ok(Some(note)) => self.note(note),
@@ -100,10 +106,12 @@ pub(super) fn open(file: Backing, head: &[u8], budget: &Budget) -> Result<Option
     }))
 }
 
-/// True for a vmcore, false for a process core: decided by its notes, or else by its physical addresses.
+/// True for a vmcore, false for a process core: decided by its notes, or else by its physical
+/// addresses.
 fn is_vmcore(notes: &Notes, headers: &[ProgramHeader]) -> bool {
     if notes.vmcoreinfo.is_some() {
         return true;
     }
-    !notes.of_process && (notes.of_hypervisor || headers.iter().any(|h| h.kind == PT_LOAD && h.physical != 0))
+    !notes.of_process
+        && (notes.of_hypervisor || headers.iter().any(|h| h.kind == PT_LOAD && h.physical != 0))
 }

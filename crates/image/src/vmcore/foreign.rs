@@ -24,20 +24,37 @@ const fn format(magic: &'static [u8], name: &'static str, advice: &'static str) 
     Format { magic, name, advice }
 }
 
-/// Formats by the first bytes of their files. LKCD and s390 store a number in the machine's byte order. Sources: QEMU
-/// `migration/qemu-file.h` (`QEMU_VM_FILE_MAGIC`), libvirt `src/qemu/qemu_saveimage.h`, Volatility `vmware.py` (the magic words of .vmss and .vmsn
+/// Formats by the first bytes of their files. LKCD and s390 store a number in the machine's byte
+/// order. Sources: QEMU `migration/qemu-file.h` (`QEMU_VM_FILE_MAGIC`), libvirt
+/// `src/qemu/qemu_saveimage.h`, Volatility `vmware.py` (the magic words of .vmss and .vmsn
 /// files), VirtualBox `SSM.cpp`, Xen `tools/xl/xl.h`.
 const FORMATS: [Format; 18] = [
     format(&0xa819_0173_618f_23ed_u64.to_le_bytes(), "an LKCD dump", OTHER_FORM),
-    format(&0xa819_0173_618f_23ed_u64.to_be_bytes(), "an LKCD dump of a big-endian machine", OTHER_FORM),
-    format(&0xa819_0173_618f_23fd_u64.to_be_bytes(), "an s390 dump of a stand-alone tool", OTHER_FORM),
+    format(
+        &0xa819_0173_618f_23ed_u64.to_be_bytes(),
+        "an LKCD dump of a big-endian machine",
+        OTHER_FORM,
+    ),
+    format(
+        &0xa819_0173_618f_23fd_u64.to_be_bytes(),
+        "an s390 dump of a stand-alone tool",
+        OTHER_FORM,
+    ),
     format(b"sadump\0\0", "a sadump file", OTHER_FORM),
     format(b"DISKDUMP", "a diskdump file", OTHER_FORM),
     format(b"PAGEDU64", "a crash dump of Windows", OTHER_FORM),
     format(b"PAGEDUMP", "a crash dump of Windows", OTHER_FORM),
-    format(b"QEVM", "a migration stream of QEMU (`migrate`, `virsh dump` without --memory-only)", DUMP_GUEST),
+    format(
+        b"QEVM",
+        "a migration stream of QEMU (`migrate`, `virsh dump` without --memory-only)",
+        DUMP_GUEST,
+    ),
     format(b"LibvirtQemudSave", "a guest that libvirt saved (`virsh save`)", RESTORE),
-    format(b"LibvirtQemudPart", "a guest that libvirt did not save to its end (`virsh save`)", RESTORE),
+    format(
+        b"LibvirtQemudPart",
+        "a guest that libvirt did not save to its end (`virsh save`)",
+        RESTORE,
+    ),
     format(
         b"\x7fVirtualBox SavedState",
         "a saved state of VirtualBox",
@@ -94,8 +111,8 @@ pub(super) fn machine(number: u16) -> Option<String> {
     Some(known.map_or_else(|| format!("machine {number} of ELF"), |(_, name)| (*name).to_owned()))
 }
 
-/// True if `uname -m` prints this name on an unsupported machine. Other names tell nothing: QEMU writes `Unknown`, and
-/// a name may be damaged.
+/// True if `uname -m` prints this name on an unsupported machine. Other names tell nothing: QEMU
+/// writes `Unknown`, and a name may be damaged.
 pub(super) fn is_machine(name: &str) -> bool {
     MACHINES.iter().any(|(_, known)| *known == name) || NAMES.contains(&name)
 }

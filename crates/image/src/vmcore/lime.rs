@@ -1,7 +1,8 @@
 //! Opens LiME and AVML images: ranges of RAM one after the other, each with a header.
 //!
-//! LiME's version 1 stores the bytes unchanged. AVML's version 2 stores them as a snappy stream (the framing format:
-//! independent chunks of at most 64 KiB), followed by the length of the stream.
+//! LiME's version 1 stores the bytes unchanged. AVML's version 2 stores them as a snappy stream
+//! (the framing format: independent chunks of at most 64 KiB), followed by the length of the
+//! stream.
 
 use super::{Format, Physical};
 use crate::file::{Backing, Got};
@@ -20,8 +21,8 @@ const TRAILER_LEN: u64 = 8;
 /// Chunk types of snappy's framing format.
 const COMPRESSED: u8 = 0;
 const PLAIN: u8 = 1;
-/// Additional types, not of snappy: a LiME range, stored uncompressed in the file; and the missing part of a truncated
-/// stream.
+/// Additional types, not of snappy: a LiME range, stored uncompressed in the file; and the missing
+/// part of a truncated stream.
 const RANGE: u8 = 2;
 const MISSING: u8 = 3;
 /// Chunk types from here on may be skipped. Lower ones may not, except the two above.
@@ -53,10 +54,17 @@ fn header(file: &Backing, at: u64) -> Result<Option<Header>, Error> {
     let magic: [u8; 8] = reader.array_at(0)?;
     let (start, last) = (reader.u64_at(8)?, reader.u64_at(16)?);
     if magic != LIME && magic != AVML {
-        return Err(Error::value(&file.name, at, u64::from_be_bytes(magic), "the magic of a LiME or AVML range"));
+        return Err(Error::value(
+            &file.name,
+            at,
+            u64::from_be_bytes(magic),
+            "the magic of a LiME or AVML range",
+        ));
     }
     let len = last.checked_sub(start).and_then(|n| n.checked_add(1));
-    let len = len.ok_or_else(|| Error::value(&file.name, at.saturating_add(16), last, "an end behind the start"))?;
+    let len = len.ok_or_else(|| {
+        Error::value(&file.name, at.saturating_add(16), last, "an end behind the start")
+    })?;
     Ok(Some(Header { start, len, compressed: magic == AVML }))
 }
 
@@ -90,12 +98,22 @@ pub(super) fn open(file: Backing, budget: &Budget) -> Result<Physical, Error> {
             break;
         }
     }
-    let expanded = chunks.iter().filter(|c| c.kind == COMPRESSED).map(|c| c.len).fold(0, u64::saturating_add);
+    let expanded =
+        chunks.iter().filter(|c| c.kind == COMPRESSED).map(|c| c.len).fold(0, u64::saturating_add);
     budget.admit(expanded.min(file.stored().saturating_mul(SMALLEST)));
     let image = Arc::new(Chunks::new(file, chunks));
     let format = Format::Lime;
     let order = ByteOrder::Little;
-    Ok(Physical { image, format, machine: None, foreign: None, order, vmcoreinfo: None, cpus: Vec::new(), notes })
+    Ok(Physical {
+        image,
+        format,
+        machine: None,
+        foreign: None,
+        order,
+        vmcoreinfo: None,
+        cpus: Vec::new(),
+        notes,
+    })
 }
 
 /// A chunk of a snappy stream, or an uncompressed range.
@@ -117,16 +135,21 @@ struct Scan<'a> {
 }
 
 impl Scan<'_> {
-    /// Finds the chunks of `len` bytes of memory from `address` on; returns the offset of the end of the stream. A
-    /// truncated stream ends past the end of the file.
+    /// Finds the chunks of `len` bytes of memory from `address` on; returns the offset of the end
+    /// of the stream. A truncated stream ends past the end of the file.
     fn stream(&mut self, at: u64, address: u64, len: u64) -> Result<u64, Error> {
         let (mut at, mut done) = (at, 0u64);
         while done < len {
             self.budget.steps(&self.file.name, 1)?;
-            // Fields: type and length, a checksum; for a compressed chunk also its decompressed length.
+            // Fields: type and length, a checksum; for a compressed chunk also its decompressed
+            // length.
             let mut raw = [0u8; 11];
             if let Got::Ended(0..8) | Got::Failed(_) = self.file.read(at, &mut raw) {
-                return Ok(self.missing(at, address.saturating_add(done), len.saturating_sub(done)));
+                return Ok(self.missing(
+                    at,
+                    address.saturating_add(done),
+                    len.saturating_sub(done),
+                ));
             }
             let [kind, a, b, c, _, _, _, _, varint @ ..] = raw;
             let stored = u32::from_le_bytes([a, b, c, 0]);
@@ -134,19 +157,41 @@ impl Scan<'_> {
                 COMPRESSED => u64::from(varint_of(&varint)),
                 PLAIN => u64::from(stored.saturating_sub(4)),
                 SKIPPABLE.. => 0,
-                _ => return Err(Error::value(&self.file.name, at, u64::from(kind), "a chunk of a snappy stream")),
+                _ => {
+                    return Err(Error::value(
+                        &self.file.name,
+                        at,
+                        u64::from(kind),
+                        "a chunk of a snappy stream",
+                    ));
+                }
             };
             if comes_to > MOST || (comes_to > 0 && stored < 5) {
-                return Err(Error::value(&self.file.name, at, comes_to, "a chunk of at most 64 KiB, with a checksum"));
+                return Err(Error::value(
+                    &self.file.name,
+                    at,
+                    comes_to,
+                    "a chunk of at most 64 KiB, with a checksum",
+                ));
             }
             let end = at.saturating_add(4).saturating_add(u64::from(stored));
             if end > self.file.len {
-                return Ok(self.missing(at, address.saturating_add(done), len.saturating_sub(done)));
+                return Ok(self.missing(
+                    at,
+                    address.saturating_add(done),
+                    len.saturating_sub(done),
+                ));
             }
             if comes_to > 0 {
                 let (address, at) = (address.saturating_add(done), at.saturating_add(8));
                 let stored = stored.saturating_sub(4);
-                self.chunks.push(Chunk { address, len: comes_to.min(len.saturating_sub(done)), at, stored, kind });
+                self.chunks.push(Chunk {
+                    address,
+                    len: comes_to.min(len.saturating_sub(done)),
+                    at,
+                    stored,
+                    kind,
+                });
             }
             done = done.saturating_add(comes_to);
             at = end;
@@ -154,8 +199,8 @@ impl Scan<'_> {
         Ok(at)
     }
 
-    /// Adds a missing chunk for `address`, because the stream is truncated at `at`; returns an offset past the end of
-    /// the file.
+    /// Adds a missing chunk for `address`, because the stream is truncated at `at`; returns an
+    /// offset past the end of the file.
     fn missing(&mut self, at: u64, address: u64, len: u64) -> u64 {
         self.chunks.push(Chunk { address, len, at, stored: 0, kind: MISSING });
         u64::MAX
@@ -242,12 +287,16 @@ impl Chunks {
 
     /// Fills the front of `buf` from an uncompressed range.
     fn read_range(&self, chunk: &Chunk, within: u64, buf: &mut [u8]) -> Result<usize, Hole> {
-        let len = usize::try_from(chunk.len.saturating_sub(within)).unwrap_or(usize::MAX).min(buf.len());
+        let len =
+            usize::try_from(chunk.len.saturating_sub(within)).unwrap_or(usize::MAX).min(buf.len());
         let hole = |done: usize, cause| {
             let address = chunk.address.saturating_add(within).saturating_add(done as u64);
             Hole { address, cause }
         };
-        match self.file.read(chunk.at.saturating_add(within), buf.get_mut(..len).unwrap_or_default()) {
+        match self
+            .file
+            .read(chunk.at.saturating_add(within), buf.get_mut(..len).unwrap_or_default())
+        {
             Got::All => Ok(len),
             Got::Ended(done) => Err(hole(done, HoleCause::Truncated)),
             Got::Failed(done) => Err(hole(done, HoleCause::Bad)),
@@ -262,7 +311,8 @@ impl Chunks {
         (within < chunk.len).then_some((chunk, within))
     }
 
-    /// Fills the front of `buf` from the chunk that contains `address`; returns the number of bytes.
+    /// Fills the front of `buf` from the chunk that contains `address`; returns the number of
+    /// bytes.
     fn read_some(&self, address: u64, buf: &mut [u8]) -> Result<usize, Hole> {
         let hole = |cause| Hole { address, cause };
         let (chunk, within) = self.find(address).ok_or(hole(HoleCause::Unmapped))?;
@@ -271,7 +321,8 @@ impl Chunks {
         }
         let bytes = self.bytes(chunk).map_err(hole)?;
         let end = usize::try_from(chunk.len).unwrap_or(usize::MAX).min(bytes.len());
-        let from = bytes.get(usize::try_from(within).unwrap_or(usize::MAX)..end).unwrap_or_default();
+        let from =
+            bytes.get(usize::try_from(within).unwrap_or(usize::MAX)..end).unwrap_or_default();
         let len = from.len().min(buf.len());
         if len == 0 {
             return Err(hole(HoleCause::Bad));

@@ -1,7 +1,7 @@
 //! Opens dumps of a machine's physical memory.
 //!
-//! Addresses of these images are physical: [`Physical::image`] contains RAM, whatever the container. Memory that the
-//! dump leaves out is a hole with its cause.
+//! Addresses of these images are physical: [`Physical::image`] contains RAM, whatever the
+//! container. Memory that the dump leaves out is a hole with its cause.
 
 mod elf;
 mod foreign;
@@ -21,8 +21,8 @@ const ZSTD_HEAD: usize = 4 << 20;
 /// First bytes of dumps of physical memory, other than ELF files and zstd files.
 pub const MAGICS: [&[u8]; 4] = [&kdump::MAGIC, &flattened::MAGIC, &lime::LIME, &lime::AVML];
 
-/// Returns true if a file that begins with `head` is a dump or a saved state in a form of other tools, which cannot be read.
-/// [`open_physical`] says what it is.
+/// Returns true if a file that begins with `head` is a dump or a saved state in a form of other
+/// tools, which cannot be read. [`open_physical`] says what it is.
 #[must_use]
 pub fn is_foreign(head: &[u8]) -> bool {
     foreign::of_head(head).is_some()
@@ -103,7 +103,8 @@ pub struct Physical {
     pub format: Format,
     /// The machine, if the container names it.
     pub machine: Option<Machine>,
-    /// Name of an unsupported machine that the container names: its memory can be read, but not its kernel.
+    /// Name of an unsupported machine that the container names: its memory can be read, but not
+    /// its kernel.
     pub foreign: Option<String>,
     /// Byte order of the machine.
     pub order: ByteOrder,
@@ -116,7 +117,8 @@ pub struct Physical {
 }
 
 impl Physical {
-    /// Returns the note that says that the file is a part of a split dump whose other parts were not named; none if it is whole.
+    /// Returns the note that says that the file is a part of a split dump whose other parts were
+    /// not named; none if it is whole.
     #[must_use]
     pub fn part_of_split(&self) -> Option<&str> {
         self.notes.iter().find(|note| note.ends_with(kdump::PART)).map(String::as_str)
@@ -136,12 +138,17 @@ impl std::fmt::Debug for Physical {
     }
 }
 
-/// Opens a dump of physical memory, also one compressed with zstd; none if the file is something else, such as a
-/// process core.
+/// Opens a dump of physical memory, also one compressed with zstd; none if the file is something
+/// else, such as a process core.
 ///
 /// # Errors
-/// The path cannot be read, the budget is spent, or the file is of a known format but too damaged to read.
-pub fn open_physical(path: &Path, budget: &Budget, watch: Watch<'_>) -> Result<Option<Physical>, Error> {
+/// The path cannot be read, the budget is spent, or the file is of a known format but too damaged
+/// to read.
+pub fn open_physical(
+    path: &Path,
+    budget: &Budget,
+    watch: Watch<'_>,
+) -> Result<Option<Physical>, Error> {
     let name = path.display().to_string();
     if std::fs::metadata(path).map_err(|e| Error::io(&name, 0, &e))?.is_dir() {
         return Ok(None);
@@ -150,14 +157,18 @@ pub fn open_physical(path: &Path, budget: &Budget, watch: Watch<'_>) -> Result<O
     if !starts_with(&file, &compressed::MAGIC) {
         return open_file(file, budget);
     }
-    // The first bytes tell if the whole file must be decompressed: magics, or the notes of an ELF file.
+    // The first bytes tell if the whole file must be decompressed: magics, or the notes of an ELF
+    // file.
     let quiet = Budget::for_input(ZSTD_HEAD as u64);
     let head = compressed::head(&file, ZSTD_HEAD)?;
-    if !starts_with(&head, &flattened::MAGIC) && !matches!(of_file(head, &quiet), Ok(Some(_)) | Err(_)) {
+    if !starts_with(&head, &flattened::MAGIC)
+        && !matches!(of_file(head, &quiet), Ok(Some(_)) | Err(_))
+    {
         return Ok(None);
     }
     let mut notes = Vec::new();
-    let mut physical = open_file(compressed::decompress(&file, budget, watch, &mut notes)?, budget)?;
+    let mut physical =
+        open_file(compressed::decompress(&file, budget, watch, &mut notes)?, budget)?;
     if let Some(physical) = &mut physical {
         physical.notes.splice(0..0, notes);
     }
@@ -175,8 +186,8 @@ pub struct RawRange {
     pub offset: u64,
 }
 
-/// Opens a file of raw memory. Such a file has neither a magic nor a memory map; without `map`, the whole file is RAM
-/// from address 0 on.
+/// Opens a file of raw memory. Such a file has neither a magic nor a memory map; without `map`, the
+/// whole file is RAM from address 0 on.
 ///
 /// # Errors
 /// The path cannot be read.
@@ -205,7 +216,8 @@ pub fn open_raw(path: &Path, map: &[RawRange], budget: &Budget) -> Result<Physic
     })
 }
 
-/// Opens the files of one split dump (`makedumpfile --split`), in any order; each file may be flattened.
+/// Opens the files of one split dump (`makedumpfile --split`), in any order; each file may be
+/// flattened.
 ///
 /// # Errors
 /// Same as [`open_physical`]; or a file is not kdump-compressed.
@@ -214,7 +226,11 @@ pub fn open_split(paths: &[&Path], budget: &Budget) -> Result<Physical, Error> {
     let mut files = Vec::new();
     for path in paths {
         let file = Backing::open(path, true, budget)?;
-        let file = if starts_with(&file, &flattened::MAGIC) { file.flattened(budget, &mut notes)? } else { file };
+        let file = if starts_with(&file, &flattened::MAGIC) {
+            file.flattened(budget, &mut notes)?
+        } else {
+            file
+        };
         let mut head = [0u8; kdump::MAGIC.len()];
         file.read_all(0, &mut head)?;
         if head != kdump::MAGIC {

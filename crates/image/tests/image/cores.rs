@@ -29,7 +29,10 @@ fn segments_holes_and_byte_orders() {
         let mut buf = [0u8; 4097];
         let hole = core.image.read(0x9000, &mut buf).expect_err("left out");
         assert_eq!(hole, Hole { address: 0xa000, cause: HoleCause::Excluded });
-        assert_eq!(core.image.read(0x8fff, &mut buf).expect_err("between").cause, HoleCause::Unmapped);
+        assert_eq!(
+            core.image.read(0x8fff, &mut buf).expect_err("between").cause,
+            HoleCause::Unmapped
+        );
     }
 }
 
@@ -39,13 +42,18 @@ fn every_cut_of_a_core_is_read() {
     let mut before = 0;
     for len in 0..whole.len() {
         let core = opened(&whole[..len]);
-        let held = |o: &Opened| o.image.ranges().iter().filter(|r| r.hole.is_none()).map(|r| r.len).sum::<u64>();
+        let held = |o: &Opened| {
+            o.image.ranges().iter().filter(|r| r.hole.is_none()).map(|r| r.len).sum::<u64>()
+        };
         if core.kind == Kind::Core {
             assert!(held(&core) >= before, "cut at {len}");
             before = held(&core);
         }
         let cut = core.image.ranges().iter().any(|r| r.hole == Some(HoleCause::Truncated));
-        assert!(core.kind == Kind::Plain || cut || !core.notes.is_empty() || len + 4096 > whole.len(), "cut at {len}");
+        assert!(
+            core.kind == Kind::Plain || cut || !core.notes.is_empty() || len + 4096 > whole.len(),
+            "cut at {len}"
+        );
     }
 }
 
@@ -67,17 +75,23 @@ fn is_whole(core: &Opened) -> bool {
 fn program_headers_are_read_where_they_stand() {
     let count = poked(56, [1, 0]);
     assert!(is_whole(&count) && count.is_damaged);
-    assert!(
-        count.notes[0]
-            .ends_with("offset 0x38: found 0x1, expected 4, the number of program headers at 0x40; all are read")
-    );
+    assert!(count.notes[0].ends_with(
+        "offset 0x38: found 0x1, expected 4, the number of program headers at 0x40; all are read"
+    ));
     for (offset, value) in [(33, 1), (36, 1), (32, 0x41), (32, 0x78)] {
         let moved = poked(offset, [value]);
-        assert!(is_whole(&moved) && moved.is_damaged, "offset {offset}: {value:#x}: {:?}", moved.notes);
+        assert!(
+            is_whole(&moved) && moved.is_damaged,
+            "offset {offset}: {value:#x}: {:?}",
+            moved.notes
+        );
         assert!(moved.notes.iter().any(|n| n.contains("offset 0x20: found")), "{:?}", moved.notes);
     }
     let entry = poked(54, [57]);
-    assert!(is_whole(&entry) && entry.notes[0].contains("offset 0x36: found 0x39, expected e_phentsize 56"));
+    assert!(
+        is_whole(&entry)
+            && entry.notes[0].contains("offset 0x36: found 0x39, expected e_phentsize 56")
+    );
     assert!(is_whole(&poked(56, [0xff, 0xff])) && is_whole(&poked(56, [0, 0])));
     let sound = opened(&elf::core(Order::Little, &segments()));
     assert!(is_whole(&sound) && !sound.is_damaged && sound.notes.is_empty());
@@ -92,16 +106,24 @@ fn pages_without_a_header_are_in_the_image() {
         let orphan = core.image.ranges().iter().find(|r| r.address >= 1 << 60 && r.hole.is_none());
         let orphan = orphan.unwrap_or_else(|| panic!("offset {offset}: {:?}", core.notes));
         let mut page = [0u8; 4096];
-        assert!(orphan.address % 4096 == 0 && core.image.read(orphan.address, &mut page).is_ok() && page == [3; 4096]);
         assert!(
-            core.notes.iter().any(|n| n.ends_with("bytes from 0x3388 to 0x5000; they are searched at that offset")),
+            orphan.address % 4096 == 0
+                && core.image.read(orphan.address, &mut page).is_ok()
+                && page == [3; 4096]
+        );
+        assert!(
+            core.notes
+                .iter()
+                .any(|n| n
+                    .ends_with("bytes from 0x3388 to 0x5000; they are searched at that offset")),
             "{:?}",
             core.notes
         );
     }
 }
 
-/// gdb puts segments behind the headers, wherever these end: pages of programs show where pages begin.
+/// gdb puts segments behind the headers, wherever these end: pages of programs show where pages
+/// begin.
 #[test]
 fn pages_may_begin_anywhere_in_the_file() {
     let mut core = elf::core(Order::Little, &[]);
@@ -131,7 +153,11 @@ fn a_cut_core_says_how_much_is_there() {
         whole.len(),
         (6144.0 / whole.len() as f64 * 100.0).floor()
     );
-    assert!(cut.is_damaged && cut.notes.len() == 1 && cut.notes[0].ends_with(&words), "{:?}", cut.notes);
+    assert!(
+        cut.is_damaged && cut.notes.len() == 1 && cut.notes[0].ends_with(&words),
+        "{:?}",
+        cut.notes
+    );
 }
 
 #[test]
@@ -194,15 +220,22 @@ fn notes_tell_who_died_of_what() {
     let mut signal = vec![0u8; 128];
     (signal[0], signal[8], signal[16]) = (11, 1, 0x34);
     note(&mut notes, 0x5349_4749, &signal);
-    let mut files: Vec<u8> = [1u64, 4096, 0x1000, 0x3000, 2].iter().flat_map(|w| w.to_le_bytes()).collect();
+    let mut files: Vec<u8> =
+        [1u64, 4096, 0x1000, 0x3000, 2].iter().flat_map(|w| w.to_le_bytes()).collect();
     files.extend(b"/usr/bin/prog\0");
     note(&mut notes, 0x4649_4c45, &files);
     let core = opened(&with_notes(&notes)).core.expect("a core");
-    assert_eq!((core.pid, core.uid, core.threads.as_slice()), (Some(4242), Some(1000), [4243].as_slice()));
+    assert_eq!(
+        (core.pid, core.uid, core.threads.as_slice()),
+        (Some(4242), Some(1000), [4243].as_slice())
+    );
     assert_eq!((core.comm.as_str(), core.args.as_str()), ("prog", "prog --arg"));
     assert_eq!((core.signal, core.code, core.address), (Some(11), Some(1), Some(0x34)));
     let file = &core.files[0];
-    assert_eq!((file.start, file.end, file.offset, file.path.as_str()), (0x1000, 0x3000, 8192, "/usr/bin/prog"));
+    assert_eq!(
+        (file.start, file.end, file.offset, file.path.as_str()),
+        (0x1000, 0x3000, 8192, "/usr/bin/prog")
+    );
 }
 
 #[test]
@@ -226,7 +259,10 @@ fn folders_take_regular_files_alone() {
     assert_eq!(found.kind, Kind::Folder);
     assert_eq!(found.image.ranges().len(), 1);
     let link = folder.path().join("b");
-    assert_eq!(found.notes, [format!("{}: a symbolic link, no regular file; it is not read", link.display())]);
+    assert_eq!(
+        found.notes,
+        [format!("{}: a symbolic link, no regular file; it is not read", link.display())]
+    );
     assert!(open(&folder.path().join("nothing"), &Budget::default(), &unwatched).is_err());
     let fifo = folder.path().join("f");
     assert!(std::process::Command::new("mkfifo").arg(&fifo).status().expect("mkfifo").success());

@@ -3,7 +3,9 @@
 
 use crate::dumps::{Kdump, Load, Page, content, elf, flattened, lime, load, note};
 use lastwords_bytes::Budget;
-use lastwords_image::vmcore::{Format, Machine, Physical, RawRange, open_physical, open_raw, open_split};
+use lastwords_image::vmcore::{
+    Format, Machine, Physical, RawRange, open_physical, open_raw, open_split,
+};
 use lastwords_image::{HoleCause, unwatched};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -56,12 +58,16 @@ fn check(physical: &Physical, pages: &BTreeMap<u64, Page>) {
 #[test]
 fn kdump_of_every_version_order_and_compression() {
     for version in 1..=6 {
-        for (big, machine) in [(false, "x86_64"), (true, "s390x"), (false, ""), (false, "aarch64")] {
+        for (big, machine) in [(false, "x86_64"), (true, "s390x"), (false, ""), (false, "aarch64")]
+        {
             let mut kdump = Kdump { version, big, machine, ..Kdump::new(BLOCK, pages()) };
             kdump.notes = note("CORE", 1, &[7; 336]);
             let physical = open(&kdump.bytes());
             check(&physical, &kdump.pages);
-            assert_eq!((physical.format, physical.machine), (Format::Kdump, Machine::of_name(machine)));
+            assert_eq!(
+                (physical.format, physical.machine),
+                (Format::Kdump, Machine::of_name(machine))
+            );
             assert_eq!(physical.vmcoreinfo.is_some(), version >= 3);
             assert_eq!(physical.cpus.len(), usize::from(version >= 4 && !big));
             if !big {
@@ -74,9 +80,15 @@ fn kdump_of_every_version_order_and_compression() {
 /// Machines and formats that are not read are named, so that nobody takes the file for damaged.
 #[test]
 fn what_is_not_read_is_named() {
-    for (number, name) in [(22u16, "s390x"), (243, "riscv64"), (40, "arm"), (21, "ppc64"), (999, "machine 999 of ELF")]
-    {
-        let mut bytes = elf(true, &note("VMCOREINFO", 0, b"OSRELEASE=6.1\n"), &[load(4096, 4096, &[1; 4096])]);
+    for (number, name) in [
+        (22u16, "s390x"),
+        (243, "riscv64"),
+        (40, "arm"),
+        (21, "ppc64"),
+        (999, "machine 999 of ELF"),
+    ] {
+        let mut bytes =
+            elf(true, &note("VMCOREINFO", 0, b"OSRELEASE=6.1\n"), &[load(4096, 4096, &[1; 4096])]);
         bytes[18..20].copy_from_slice(&number.to_le_bytes());
         let physical = open(&bytes);
         assert_eq!((physical.machine, physical.foreign.as_deref()), (None, Some(name)));
@@ -103,16 +115,22 @@ fn what_is_not_read_is_named() {
     }
 }
 
-/// States of virtual machines have memory in forms that their own programs alone know. The error has a command that writes another form.
+/// States of virtual machines have memory in forms that their own programs alone know. The error
+/// has a command that writes another form.
 #[test]
 fn saved_states_of_virtual_machines_are_named() {
-    let vmware: [u32; 6] = [0xbed0_bed0, 0xbed1_bed1, 0xbed2_bed0, 0xbed2_bed2, 0xbed3_bed3, 0xbad1_bad1];
+    let vmware: [u32; 6] =
+        [0xbed0_bed0, 0xbed1_bed1, 0xbed2_bed0, 0xbed2_bed2, 0xbed3_bed3, 0xbad1_bad1];
     let vmware = vmware.map(|magic| (magic.to_le_bytes().to_vec(), "VMware", "vmss2core"));
     let others = [
         (b"QEVM\0\0\0\x03".to_vec(), "a migration stream of QEMU", "dump-guest-memory"),
         (b"QEVM\0\0\0\x03".to_vec(), "a migration stream of QEMU", "virsh dump --memory-only"),
         (b"LibvirtQemudSave\x02\0\0\0".to_vec(), "libvirt saved", "virsh restore"),
-        (b"LibvirtQemudPart\x02\0\0\0".to_vec(), "did not save to its end", "virsh dump --memory-only"),
+        (
+            b"LibvirtQemudPart\x02\0\0\0".to_vec(),
+            "did not save to its end",
+            "virsh dump --memory-only",
+        ),
         (b"\x7fVirtualBox SavedState V2.0\n".to_vec(), "VirtualBox", "dumpvmcore"),
         (b"Xen saved domain, xl format\n".to_vec(), "Xen", "xl dump-core"),
     ];
@@ -133,7 +151,10 @@ fn kdump_ranges_and_reads_across_pages() {
     for pfn in 0..64 {
         let at = pfn * BLOCK as u64;
         let range = ranges.iter().find(|r| at >= r.address && at < r.end()).map(|r| r.hole);
-        let want = kdump.pages.get(&pfn).map(|p| if *p == Page::Excluded { Some(HoleCause::Excluded) } else { None });
+        let want = kdump
+            .pages
+            .get(&pfn)
+            .map(|p| if *p == Page::Excluded { Some(HoleCause::Excluded) } else { None });
         assert_eq!(range, want, "page frame {pfn}");
     }
     // Frames 6, 7 and 8 are dumped, 9 is no RAM.
@@ -141,7 +162,10 @@ fn kdump_ranges_and_reads_across_pages() {
     assert_eq!(three, [content(6, BLOCK), content(7, BLOCK), content(8, BLOCK)].concat()[10..1510]);
     let mut buf = vec![0u8; 600];
     let hole = physical.image.read(8 * 512, &mut buf).unwrap_err();
-    assert_eq!((hole.address, hole.cause, buf[..512] == content(8, BLOCK)), (9 * 512, HoleCause::Unmapped, true));
+    assert_eq!(
+        (hole.address, hole.cause, buf[..512] == content(8, BLOCK)),
+        (9 * 512, HoleCause::Unmapped, true)
+    );
     assert_eq!(physical.image.next_data(0, u64::MAX), 3 * 512);
     assert_eq!(physical.image.next_data(9 * 512 + 7, 100_000), 11 * 512);
     assert_eq!(physical.image.next_data(62 * 512 + 7, 100_000), 62 * 512 + 7);
@@ -160,7 +184,10 @@ fn kdump_split_over_files() {
     // One alone tells of the others, and what they have is missing, not excluded.
     let one = open_split(&paths[2..], &Budget::default()).unwrap();
     assert_eq!(one.notes.len(), 2, "{:?}", one.notes);
-    assert!(one.part_of_split().is_some_and(|note| note.contains("name all of its files, with --split")));
+    assert!(
+        one.part_of_split()
+            .is_some_and(|note| note.contains("name all of its files, with --split"))
+    );
     assert_eq!(physical.part_of_split(), None);
     assert_eq!(read(&one, 18 * 512, 512), Ok(content(18, BLOCK)));
     assert_eq!(read(&one, 41 * 512, 512), Err(HoleCause::Truncated));
@@ -188,7 +215,9 @@ fn kdump_cut_short_when_written() {
 
 /// Every file is read at every length; what it gives grows with it, and what it lacks is told of.
 fn every_cut(bytes: &[u8], frames: u64) {
-    let count = |physical: &Physical| (0..frames).filter(|pfn| read(physical, pfn * 512, 512).is_ok()).count();
+    let count = |physical: &Physical| {
+        (0..frames).filter(|pfn| read(physical, pfn * 512, 512).is_ok()).count()
+    };
     let all = count(&open(bytes));
     let mut before = 0;
     for len in (0..bytes.len()).step_by(37) {
@@ -250,7 +279,9 @@ fn what_is_no_vmcore() {
     // The core of a process has no physical addresses, or notes of a process.
     let of_process = [note("CORE", 1, &[0; 336]), note("CORE", 3, &[0; 136])].concat();
     assert!(try_open(&elf(false, &of_process, &[load(0x1000, 0, &[1; 100])])).unwrap().is_none());
-    assert!(try_open(&elf(false, &of_process, &[load(0x1000, 0x1000, &[1; 100])])).unwrap().is_none());
+    assert!(
+        try_open(&elf(false, &of_process, &[load(0x1000, 0x1000, &[1; 100])])).unwrap().is_none()
+    );
     assert!(try_open(&elf(false, &[], &[load(0x1000, 0, &[1; 100])])).unwrap().is_none());
     assert!(open(&elf(false, &[], &[load(0x1000, 0x1000, &[1; 100])])).vmcoreinfo.is_none());
     assert!(try_open(b"").unwrap().is_none());
@@ -283,10 +314,15 @@ fn compressed_with_zstd() {
     let physical = open(&packed(&elf(true, &vmcoreinfo(), &[load(0, 0, &[1; 8192])])));
     assert_eq!(read(&physical, 8191, 1), Ok(vec![1]));
     let of_process = note("CORE", 3, &[0; 136]);
-    assert!(try_open(&packed(&elf(false, &of_process, &[load(0x1000, 0, &[1; 100])]))).unwrap().is_none());
+    assert!(
+        try_open(&packed(&elf(false, &of_process, &[load(0x1000, 0, &[1; 100])])))
+            .unwrap()
+            .is_none()
+    );
     assert!(try_open(&packed(&[7; 5000])).unwrap().is_none());
     // A frame has blocks of 128 KiB, each there as a whole or not at all.
-    let ram: Vec<u8> = (0..500_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let ram: Vec<u8> =
+        (0..500_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     let cut = packed(&elf(true, &vmcoreinfo(), &[load(0, 0, &ram)]));
     let physical = open(&cut[..cut.len() - 50]);
     assert!(physical.notes[0].contains("decompression stops"), "{:?}", physical.notes);
@@ -300,7 +336,12 @@ fn lime_avml_and_raw() {
     for avml in [None, Some(65_536), Some(4000)] {
         let bytes = [lime(avml, 0x1000, &ram), lime(avml, 0x10_0000, &ram[500..])].concat();
         let physical = open(&bytes);
-        assert_eq!((physical.format, physical.notes.len()), (Format::Lime, 0), "{:?}", physical.notes);
+        assert_eq!(
+            (physical.format, physical.notes.len()),
+            (Format::Lime, 0),
+            "{:?}",
+            physical.notes
+        );
         assert_eq!(read(&physical, 0x1000, 150_000), Ok(ram.clone()));
         assert_eq!(read(&physical, 0x10_0000, 149_500).as_deref(), Ok(&ram[500..]));
         assert_eq!(read(&physical, 0xfff, 1), Err(HoleCause::Unmapped));
@@ -315,12 +356,20 @@ fn lime_avml_and_raw() {
     );
     let physical = open(&mixed[..mixed.len() - 9000]);
     assert_eq!(read(&physical, 0x10_0000 + 149_000, 1), Err(HoleCause::Truncated));
-    assert_eq!(physical.image.ranges().iter().filter(|r| r.hole == Some(HoleCause::Truncated)).count(), 1);
+    assert_eq!(
+        physical.image.ranges().iter().filter(|r| r.hole == Some(HoleCause::Truncated)).count(),
+        1
+    );
     let file = file(&ram);
     let physical = open_raw(file.path(), &[], &Budget::default()).unwrap();
-    assert_eq!((physical.format, read(&physical, 140_000, 1)), (Format::Raw, Ok(vec![ram[140_000]])));
-    let map =
-        [RawRange { address: 0x4000_0000, len: 1000, offset: 500 }, RawRange { address: 0, len: 500, offset: 149_900 }];
+    assert_eq!(
+        (physical.format, read(&physical, 140_000, 1)),
+        (Format::Raw, Ok(vec![ram[140_000]]))
+    );
+    let map = [
+        RawRange { address: 0x4000_0000, len: 1000, offset: 500 },
+        RawRange { address: 0, len: 500, offset: 149_900 },
+    ];
     let physical = open_raw(file.path(), &map, &Budget::default()).unwrap();
     assert_eq!(read(&physical, 0x4000_0000, 1000).as_deref(), Ok(&ram[500..1500]));
     assert_eq!(read(&physical, 100, 1), Err(HoleCause::Truncated));
@@ -335,7 +384,10 @@ fn absurd_headers_are_told_of() {
         try_open(&bytes)
     };
     let error = with(8, 9).unwrap_err();
-    assert!(error.ends_with("offset 0x8: found 0x9, expected a header version of 1 to 6"), "{error}");
+    assert!(
+        error.ends_with("offset 0x8: found 0x9, expected a header version of 1 to 6"),
+        "{error}"
+    );
     let error = with(428, 1000).unwrap_err();
     assert!(error.contains("offset 0x1ac: found 0x3e8, expected a power of two"), "{error}");
     // Numbers of blocks and page frames: the file tells how many there can be.
@@ -416,9 +468,11 @@ fn loads_that_share_the_bytes_of_a_file_give_no_more_memory_than_the_file_can_ho
 fn a_flattened_stream_of_little_gives_no_endless_zeroes_to_look_through() {
     // The inner file's last byte is far away, and a load has all before it.
     let far = 1u64 << 60;
-    let mut inner = elf(true, &note("VMCOREINFO", 0, b"OSRELEASE=6\n"), &[load(0, 1 << 20, &[7; 64])]);
+    let mut inner =
+        elf(true, &note("VMCOREINFO", 0, b"OSRELEASE=6\n"), &[load(0, 1 << 20, &[7; 64])]);
     for field in [32, 40] {
-        inner[192 + 56 + field..192 + 56 + field + 8].copy_from_slice(&(far - (1 << 20)).to_le_bytes());
+        inner[192 + 56 + field..192 + 56 + field + 8]
+            .copy_from_slice(&(far - (1 << 20)).to_le_bytes());
     }
     let mut file = flattened(&inner, false);
     file.extend([(far - 1).to_be_bytes(), 1u64.to_be_bytes()].concat());
@@ -436,13 +490,21 @@ fn a_flattened_stream_of_little_gives_no_endless_zeroes_to_look_through() {
 #[test]
 fn a_file_that_expands_is_refused_where_memory_does_not() {
     // Words that repeat, as no memory has them throughout: 1 KiB for each 10 MiB.
-    let bytes = elf(true, &note("VMCOREINFO", 0, b"OSRELEASE=6\n"), &[load(0, 1 << 20, &vec![7; 64 << 20])]);
+    let bytes = elf(
+        true,
+        &note("VMCOREINFO", 0, b"OSRELEASE=6\n"),
+        &[load(0, 1 << 20, &vec![7; 64 << 20])],
+    );
     let file = file(&zstd::bulk::compress(&bytes, 1).unwrap());
     let budget = Budget::new(lastwords_bytes::Limits { bytes: 32 << 20, ..Default::default() });
     let error = open_physical(file.path(), &budget, &unwatched).unwrap_err().to_string();
     assert!(error.contains("would exceed the limit"), "{error}");
     // Of zeroes, 64 times as many are no burden.
-    let bytes = elf(true, &note("VMCOREINFO", 0, b"OSRELEASE=6\n"), &[load(0, 1 << 20, &vec![0; 64 << 20])]);
+    let bytes = elf(
+        true,
+        &note("VMCOREINFO", 0, b"OSRELEASE=6\n"),
+        &[load(0, 1 << 20, &vec![0; 64 << 20])],
+    );
     let file = self::file(&zstd::bulk::compress(&bytes, 1).unwrap());
     let budget = Budget::new(lastwords_bytes::Limits { bytes: 2 << 20, ..Default::default() });
     assert!(open_physical(file.path(), &budget, &unwatched).unwrap().is_some());

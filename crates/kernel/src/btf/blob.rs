@@ -59,13 +59,17 @@ impl Blob {
     /// Writes the type whose number was reserved.
     pub(crate) fn write(&mut self, id: u32, head: Head, body: &[u32]) {
         let begin = self.bytes.len();
-        let info = u32::from(head.flag) << 31 | u32::from(head.kind) << 24 | number(head.count as u64) & 0xff_ffff;
+        let info = u32::from(head.flag) << 31
+            | u32::from(head.kind) << 24
+            | number(head.count as u64) & 0xff_ffff;
         for word in [head.name, info, head.size_or_type].iter().chain(body) {
             let word = self.word(*word);
             self.bytes.extend(word);
         }
         let end = self.bytes.len();
-        if let Some(place) = id.checked_sub(self.first).and_then(|index| self.places.get_mut(index as usize)) {
+        if let Some(place) =
+            id.checked_sub(self.first).and_then(|index| self.places.get_mut(index as usize))
+        {
             *place = begin..end;
         }
     }

@@ -1,7 +1,8 @@
 //! Builds types that no blob has: for modules whose image has no types of their own.
 //!
-//! A [`Builder`] lays out structures like the compiler (System V ABI: each member at the next multiple of its
-//! alignment). It takes sizes and alignments of the kernel's types from the kernel's blob.
+//! A [`Builder`] lays out structures like the compiler (System V ABI: each member at the next
+//! multiple of its alignment). It takes sizes and alignments of the kernel's types from the
+//! kernel's blob.
 
 use super::blob::{Blob, Head, number};
 use super::{ARRAY, FORWARD, INT, POINTER, STRUCT, TypeId, Types};
@@ -37,12 +38,13 @@ impl Builder {
         Self { kernel: Arc::clone(kernel), word: word.into(), blob, known: HashMap::new() }
     }
 
-    /// Adds a structure from its declaration: members of the form `TYPE NAME`, separated by semicolons.
+    /// Adds a structure from its declaration: members of the form `TYPE NAME`, separated by
+    /// semicolons.
     ///
-    /// Types: `u8`, `u32`, `u64`, `int`, `long`; `*` is an untyped pointer, `*NAME` a pointer to a structure of this
-    /// builder (added before or later), and `**NAME` a pointer to such a pointer; `@NAME` is a type of the kernel,
-    /// `NAME` a structure added before. `NAME[4]` is an array, `NAME[]` a flexible array, `NAME:1` a bit field at the
-    /// start of a `u32`.
+    /// Types: `u8`, `u32`, `u64`, `int`, `long`; `*` is an untyped pointer, `*NAME` a pointer to a
+    /// structure of this builder (added before or later), and `**NAME` a pointer to such a pointer;
+    /// `@NAME` is a type of the kernel, `NAME` a structure added before. `NAME[4]` is an array,
+    /// `NAME[]` a flexible array, `NAME:1` a bit field at the start of a `u32`.
     ///
     /// # Errors
     /// A type is unknown.
@@ -50,8 +52,9 @@ impl Builder {
         let mut members = Vec::new();
         let (mut end, mut align) = (0u64, 1u64);
         for member in declaration.split(';').map(str::trim).filter(|member| !member.is_empty()) {
-            let (type_name, declarator) =
-                member.rsplit_once(' ').ok_or_else(|| Error::NoType(format!("of member {member} of {name}")))?;
+            let (type_name, declarator) = member
+                .rsplit_once(' ')
+                .ok_or_else(|| Error::NoType(format!("of member {member} of {name}")))?;
             let mut built = self.by_name(type_name.trim())?;
             let (field, bits) = match declarator.split_once(':') {
                 Some((field, bits)) => (field, bits.parse().unwrap_or(0u8)),
@@ -73,7 +76,8 @@ impl Builder {
         let size = end.checked_next_multiple_of(align).unwrap_or(end);
         let count = members.len() / 3;
         let name_at = self.blob.string(name.as_bytes());
-        let head = Head { name: name_at, kind: STRUCT, flag: true, count, size_or_type: number(size) };
+        let head =
+            Head { name: name_at, kind: STRUCT, flag: true, count, size_or_type: number(size) };
         let id = self.blob.add(head, &members);
         self.known.insert(name.to_owned(), Built { id, size, align });
         Ok(())
@@ -103,14 +107,19 @@ impl Builder {
                 target if target.starts_with('*') => self.by_name(target)?.id,
                 target => self.forward(target),
             };
-            let id = self.blob.add(Head { kind: POINTER, size_or_type: to, ..Head::default() }, &[]);
+            let id =
+                self.blob.add(Head { kind: POINTER, size_or_type: to, ..Head::default() }, &[]);
             let built = Built { id, size: self.word, align: self.word };
             self.known.insert(name.to_owned(), built);
             return Ok(built);
         }
         if let Some(name) = name.strip_prefix('@') {
             let id = self.kernel.id(name)?;
-            return Ok(Built { id: id.0, size: self.kernel.size(id), align: self.kernel.align(id) });
+            return Ok(Built {
+                id: id.0,
+                size: self.kernel.size(id),
+                align: self.kernel.align(id),
+            });
         }
         let size = match name {
             "u8" => 1,
@@ -129,20 +138,23 @@ impl Builder {
     }
 
     fn forward(&mut self, name: &str) -> u32 {
-        let head = Head { name: self.blob.string(name.as_bytes()), kind: FORWARD, ..Head::default() };
+        let head =
+            Head { name: self.blob.string(name.as_bytes()), kind: FORWARD, ..Head::default() };
         self.blob.add(head, &[])
     }
 
     fn array(&mut self, element: Built, count: u32) -> Built {
         // Element type, index type (not used), count.
-        let id = self.blob.add(Head { kind: ARRAY, ..Head::default() }, &[element.id, element.id, count]);
+        let id = self
+            .blob
+            .add(Head { kind: ARRAY, ..Head::default() }, &[element.id, element.id, count]);
         Built { id, size: element.size.saturating_mul(count.into()), ..element }
     }
 }
 
 impl Types {
-    /// Alignment of a type in bytes, computed from its members. Attributes that raise the alignment are not visible in
-    /// a blob.
+    /// Alignment of a type in bytes, computed from its members. Attributes that raise the alignment
+    /// are not visible in a blob.
     #[must_use]
     pub fn align(&self, id: TypeId) -> u64 {
         self.align_within(id, DEPTH)
@@ -153,11 +165,14 @@ impl Types {
         match self.kind(id) {
             Kind::Array { .. } => {
                 let element = self.target(id);
-                element.filter(|_| depth > 0).map_or(1, |id| self.align_within(id, depth.saturating_sub(1)))
+                element
+                    .filter(|_| depth > 0)
+                    .map_or(1, |id| self.align_within(id, depth.saturating_sub(1)))
             }
             Kind::Structure => {
                 let members = self.member_types(id).into_iter().take(256);
-                let below = |id| if depth > 0 { self.align_within(id, depth.saturating_sub(1)) } else { 1 };
+                let below =
+                    |id| if depth > 0 { self.align_within(id, depth.saturating_sub(1)) } else { 1 };
                 members.map(below).max().unwrap_or(1)
             }
             _ => self.size(id).clamp(1, 16),
@@ -189,19 +204,23 @@ mod tests {
     fn laid_out_as_compilers_do() {
         let mut builder = Builder::new(&kernel(), ByteOrder::Little, 8);
         builder.structure("row", "*table next; u32 n").expect("known types");
-        let declaration = "u8 flag; @three three; row rows[3]; **row each; long last; u32 held:1; u8 tail[]";
+        let declaration =
+            "u8 flag; @three three; row rows[3]; **row each; long last; u32 held:1; u8 tail[]";
         builder.structure("table", declaration).expect("known types");
         assert!(builder.structure("odd", "none x").is_err());
         assert_eq!((builder.size_of("row"), builder.size_of("table")), (Some(16), Some(88)));
         let types = builder.finish(&Budget::default()).expect("a blob");
-        let at = |path: &str| types.member("table", path).map(|m| (m.offset, m.size, m.bits)).expect("a member");
+        let at = |path: &str| {
+            types.member("table", path).map(|m| (m.offset, m.size, m.bits)).expect("a member")
+        };
         assert_eq!(at("three.c"), (12, 1, None));
         assert_eq!(at("rows[2].n"), (56, 4, None));
         assert_eq!(at("last"), (72, 8, None));
         assert_eq!(at("held"), (80, 4, Some((0, 1))));
         assert_eq!(at("tail").0, 84);
         let each = types.member("table", "each").expect("a member");
-        let row = types.target(types.target(each.type_id).expect("a pointer")).expect("a structure");
+        let row =
+            types.target(types.target(each.type_id).expect("a pointer")).expect("a structure");
         assert_eq!(types.name(row), "row");
         let next = types.member_of(row, "next").expect("a member");
         assert_eq!(types.name(types.target(next.type_id).expect("a structure")), "table");

@@ -10,12 +10,19 @@ use object::{Endianness, FileKind, ReadCache};
 use std::io::{Read, Seek};
 use std::sync::Arc;
 
-/// Reads the types of a module's file (`.ko`) from its `.BTF`, on top of its own `.BTF.base` if there is one (Linux
-/// 6.11 and later), else on top of the kernel's. Without `.BTF`, the types come from its debug information.
+/// Reads the types of a module's file (`.ko`) from its `.BTF`, on top of its own `.BTF.base` if
+/// there is one (Linux 6.11 and later), else on top of the kernel's. Without `.BTF`, the types come
+/// from its debug information.
 ///
 /// # Errors
-/// The file is no ELF file, it is damaged, it has neither BTF nor debug information, or the budget is spent.
-pub fn of_module<F: Read + Seek>(what: &str, mut file: F, kernel: &Types, budget: &Budget) -> Result<Types, Error> {
+/// The file is no ELF file, it is damaged, it has neither BTF nor debug information, or the budget
+/// is spent.
+pub fn of_module<F: Read + Seek>(
+    what: &str,
+    mut file: F,
+    kernel: &Types,
+    budget: &Budget,
+) -> Result<Types, Error> {
     budget.admit(len_of(&mut file).map_err(|error| problem(what, &error.to_string()))?);
     let cache = ReadCache::new(file);
     let found = match FileKind::parse(&cache) {
@@ -24,7 +31,9 @@ pub fn of_module<F: Read + Seek>(what: &str, mut file: F, kernel: &Types, budget
         _ => return Err(problem(what, "this is no ELF file")),
     };
     let (blob, base) = match found {
-        TypeSource::Btf { blob, base: Some(base) } => (blob, Arc::new(Btf::parse(base, None, budget)?)),
+        TypeSource::Btf { blob, base: Some(base) } => {
+            (blob, Arc::new(Btf::parse(base, None, budget)?))
+        }
         TypeSource::Btf { blob, base: None } => (blob, Arc::clone(kernel.btf())),
         TypeSource::Debug(index) => {
             let base = Arc::clone(kernel.btf());
@@ -51,7 +60,9 @@ fn sections<H: FileHeader<Endian = Endianness>, F: Read + Seek>(
     let endian = header.endian().map_err(elf)?;
     let sections = header.sections(endian, file).map_err(elf)?;
     let data = |name: &[u8]| match sections.section_by_name(endian, name) {
-        Some((_, section)) => section.data(endian, file).map(|bytes| Some(bytes.to_vec())).map_err(elf),
+        Some((_, section)) => {
+            section.data(endian, file).map(|bytes| Some(bytes.to_vec())).map_err(elf)
+        }
         None => Ok(None),
     };
     if let Some(blob) = data(b".BTF")? {

@@ -1,8 +1,9 @@
 //! Reads BTF, the types that the kernel carries in its own memory.
 //!
-//! Layout: `include/uapi/linux/btf.h`. A blob is a header, a section of types (12 bytes each, plus what the kind adds)
-//! and a section of strings. Type numbers start at 1; a module's blob continues the kernel's type numbers and string
-//! offsets. A blob is indexed once, and types are decoded on demand.
+//! Layout: `include/uapi/linux/btf.h`. A blob is a header, a section of types (12 bytes each, plus
+//! what the kind adds) and a section of strings. Type numbers start at 1; a module's blob continues
+//! the kernel's type numbers and string offsets. A blob is indexed once, and types are decoded on
+//! demand.
 
 pub(crate) mod blob;
 mod build;
@@ -59,11 +60,13 @@ pub struct Btf {
     strings: std::ops::Range<usize>,
     /// Offset of the blob's first string: 0, or the end of the base's strings.
     first_string: u32,
-    /// Named structures, unions, enumerations and type definitions: (hash of the name, type number), sorted.
+    /// Named structures, unions, enumerations and type definitions: (hash of the name, type
+    /// number), sorted.
     names: Vec<(u32, u32)>,
     /// Functions in the same form; built at the first lookup.
     functions: OnceLock<Vec<(u32, u32)>>,
-    /// Enumerators: (hash of the name, its offset among the strings, value), sorted; built at the first lookup.
+    /// Enumerators: (hash of the name, its offset among the strings, value), sorted; built at the
+    /// first lookup.
     enumerators: OnceLock<Vec<(u32, u32, i64)>>,
 }
 
@@ -103,14 +106,21 @@ impl Btf {
     /// Indexes a blob. A module's blob needs the kernel's as `base`.
     ///
     /// # Errors
-    /// The bytes are no BTF, a section or a type is outside of them, a kind is unknown, or the budget's bytes or steps
-    /// are spent.
+    /// The bytes are no BTF, a section or a type is outside of them, a kind is unknown, or the
+    /// budget's bytes or steps are spent.
     pub fn parse(bytes: Vec<u8>, base: Option<Arc<Self>>, budget: &Budget) -> Result<Self, Error> {
         budget.bytes(WHAT, bytes.len() as u64)?;
         let order = match bytes.first_chunk::<2>() {
             Some([0x9f, 0xeb]) => ByteOrder::Little,
             Some([0xeb, 0x9f]) => ByteOrder::Big,
-            Some(magic) => return Err(Error::value(WHAT, 0, u16::from_le_bytes(*magic).into(), "magic 0xeb9f")),
+            Some(magic) => {
+                return Err(Error::value(
+                    WHAT,
+                    0,
+                    u16::from_le_bytes(*magic).into(),
+                    "magic 0xeb9f",
+                ));
+            }
             None => return Err(Error::short(WHAT, 0, bytes.len() as u64, "a header")),
         };
         let header = header(&Reader::new(WHAT, &bytes, order))?;
@@ -177,8 +187,8 @@ impl Btf {
         raw(&mut body).ok()
     }
 
-    /// Numbers of the structures, unions, enumerations and type definitions with this name; those of the base come
-    /// first.
+    /// Numbers of the structures, unions, enumerations and type definitions with this name; those
+    /// of the base come first.
     pub(crate) fn named(&self, name: &[u8]) -> Vec<u32> {
         let mut found = self.base.as_ref().map(|base| base.named(name)).unwrap_or_default();
         let hash = hash(name);
@@ -193,22 +203,31 @@ impl Btf {
     /// Number of the first function with this name in this blob, without the base.
     pub(crate) fn function(&self, name: &[u8]) -> Option<u32> {
         let functions = self.functions.get_or_init(|| {
-            let raws = self.own().filter_map(|id| Some((self.raw(id).filter(|raw| raw.kind == FUNCTION)?, id)));
-            let mut rows: Vec<_> = raws.map(|(raw, id)| (hash(self.string(raw.name)), id)).collect();
+            let raws = self
+                .own()
+                .filter_map(|id| Some((self.raw(id).filter(|raw| raw.kind == FUNCTION)?, id)));
+            let mut rows: Vec<_> =
+                raws.map(|(raw, id)| (hash(self.string(raw.name)), id)).collect();
             rows.sort_unstable();
             rows
         });
         let hash = hash(name);
         let mut rows = alike(functions, hash, |row| row.0);
-        rows.find(|row| self.raw(row.1).is_some_and(|raw| self.string(raw.name) == name)).map(|row| row.1)
+        rows.find(|row| self.raw(row.1).is_some_and(|raw| self.string(raw.name) == name))
+            .map(|row| row.1)
     }
 
     /// Values of the enumerators with this name in this blob, without the base, by enumeration.
     pub(crate) fn enumerators(&self, name: &[u8]) -> Vec<i64> {
         let enumerators = self.enumerators.get_or_init(|| {
-            let raws = self.own().filter_map(|id| self.raw(id)).filter(|raw| matches!(raw.kind, ENUM | ENUM64));
-            let rows = raws.flat_map(|raw| (0..raw.count).map_while(move |index| raw.enumerator(index)));
-            let mut rows: Vec<_> = rows.map(|(text, value)| (hash(self.string(text)), text, value)).collect();
+            let raws = self
+                .own()
+                .filter_map(|id| self.raw(id))
+                .filter(|raw| matches!(raw.kind, ENUM | ENUM64));
+            let rows =
+                raws.flat_map(|raw| (0..raw.count).map_while(move |index| raw.enumerator(index)));
+            let mut rows: Vec<_> =
+                rows.map(|(text, value)| (hash(self.string(text)), text, value)).collect();
             rows.sort_unstable();
             rows.shrink_to_fit();
             rows
@@ -287,11 +306,13 @@ fn header(reader: &Reader<'_>) -> Result<Header, Error> {
         Ok(from..to)
     };
     let mut layouts = Vec::new();
-    // Newer blobs have a table of the lengths of kinds. Its offset and length follow those of the strings.
+    // Newer blobs have a table of the lengths of kinds. Its offset and length follow those of the
+    // strings.
     if len >= 32 {
         let range = section(24)?;
         let table = reader.bytes_at(range.start, range.len())?;
-        layouts = table.chunks_exact(4).filter_map(|row| Some((*row.first()?, *row.get(1)?))).collect();
+        layouts =
+            table.chunks_exact(4).filter_map(|row| Some((*row.first()?, *row.get(1)?))).collect();
     }
     Ok(Header { types: section(8)?, strings: section(16)?, layouts })
 }
@@ -311,11 +332,13 @@ fn index(bytes: &[u8], order: ByteOrder, header: &Header, budget: &Budget) -> Re
     let mut named = Vec::new();
     while reader.left() >= TYPE_SIZE {
         budget.steps(WHAT, 1)?;
-        let place = u32::try_from(reader.offset()).map_err(|_| reader.unexpected(0, "a blob below 4 GiB"))?;
+        let place = u32::try_from(reader.offset())
+            .map_err(|_| reader.unexpected(0, "a blob below 4 GiB"))?;
         let index = u32::try_from(places.len()).ok().filter(|_| places.len() < TYPES_MAX);
         let index = index.ok_or_else(|| reader.unexpected(places.len() as u64, "fewer types"))?;
         let raw = raw(&mut reader)?;
-        let len = body_len(&raw, &header.layouts).ok_or_else(|| reader.unexpected(raw.kind.into(), "a known kind"))?;
+        let len = body_len(&raw, &header.layouts)
+            .ok_or_else(|| reader.unexpected(raw.kind.into(), "a known kind"))?;
         check_members(&raw, len, &reader)?;
         reader.skip(len)?;
         if raw.name != 0 && matches!(raw.kind, STRUCT | UNION | ENUM | ENUM64 | TYPEDEF) {
@@ -326,16 +349,20 @@ fn index(bytes: &[u8], order: ByteOrder, header: &Header, budget: &Budget) -> Re
     Ok(Index { places, named })
 }
 
-/// Refuses strings of which a part reads as zero: only the first string is empty. Without them, members would seem not to exist.
+/// Refuses strings of which a part reads as zero: only the first string is empty. Without them,
+/// members would seem not to exist.
 fn check_strings(strings: &[u8], place: usize) -> Result<(), Error> {
     // The end may be padded.
     let end = strings.iter().rposition(|byte| *byte != 0).map_or(0, |last| last.saturating_add(1));
     let empty = strings.get(..end).unwrap_or_default().windows(2).position(|pair| pair == [0, 0]);
-    let error = |at: usize| Error::value(WHAT, place.saturating_add(at) as u64, 0, "a string that is not empty");
+    let error = |at: usize| {
+        Error::value(WHAT, place.saturating_add(at) as u64, 0, "a string that is not empty")
+    };
     empty.map_or(Ok(()), |at| Err(error(at)))
 }
 
-/// Refuses members and enumerators that read as zero: members have a type, and enumerators have a name.
+/// Refuses members and enumerators that read as zero: members have a type, and enumerators have a
+/// name.
 fn check_members(raw: &Raw<'_>, len: usize, reader: &Reader<'_>) -> Result<(), Error> {
     let (size, at) = match raw.kind {
         STRUCT | UNION => (12, 4),
@@ -345,7 +372,10 @@ fn check_members(raw: &Raw<'_>, len: usize, reader: &Reader<'_>) -> Result<(), E
     };
     let mut body = raw.body;
     let members = body.take(len.min(body.left()))?;
-    match members.chunks_exact(size).any(|member| member.get(at..).is_some_and(|word| word.starts_with(&[0; 4]))) {
+    match members
+        .chunks_exact(size)
+        .any(|member| member.get(at..).is_some_and(|word| word.starts_with(&[0; 4])))
+    {
         true => Err(reader.unexpected(0, "members with names and types")),
         false => Ok(()),
     }
@@ -373,7 +403,9 @@ fn body_len(raw: &Raw<'_>, layouts: &[(u8, u8)]) -> Option<usize> {
     let each = match raw.kind {
         INT | VARIABLE | DECL_TAG => return Some(4),
         ARRAY => return Some(12),
-        POINTER | FORWARD | TYPEDEF | VOLATILE | CONST | RESTRICT | FUNCTION | FLOAT | TYPE_TAG => return Some(0),
+        POINTER | FORWARD | TYPEDEF | VOLATILE | CONST | RESTRICT | FUNCTION | FLOAT | TYPE_TAG => {
+            return Some(0);
+        }
         STRUCT | UNION | SECTION | ENUM64 => 12,
         ENUM | PROTOTYPE => 8,
         0 => return None,

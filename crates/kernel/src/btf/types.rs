@@ -1,8 +1,8 @@
 //! Looks up types and members by name.
 
 use super::{
-    ARRAY, Btf, CONST, ENUM, ENUM64, FLOAT, FORWARD, INT, POINTER, PROTOTYPE, RESTRICT, Raw, RawMember, STRUCT,
-    TYPE_TAG, TYPEDEF, UNION, VARIABLE, VOLATILE,
+    ARRAY, Btf, CONST, ENUM, ENUM64, FLOAT, FORWARD, INT, POINTER, PROTOTYPE, RESTRICT, Raw,
+    RawMember, STRUCT, TYPE_TAG, TYPEDEF, UNION, VARIABLE, VOLATILE,
 };
 use crate::Error;
 use lastwords_trace::symbols::{Parameter, ParameterKind};
@@ -93,13 +93,20 @@ impl Types {
     pub fn id(&self, name: &str) -> Result<TypeId, Error> {
         let name_of = || Error::NoType(name.into());
         let found = self.btf.named(name.as_bytes());
-        let whole = |id: &&u32| self.btf.raw(**id).is_some_and(|raw| matches!(raw.kind, STRUCT | UNION));
-        found.iter().find(whole).or(found.first()).map(|id| TypeId(self.strip(*id))).ok_or_else(name_of)
+        let whole =
+            |id: &&u32| self.btf.raw(**id).is_some_and(|raw| matches!(raw.kind, STRUCT | UNION));
+        found
+            .iter()
+            .find(whole)
+            .or(found.first())
+            .map(|id| TypeId(self.strip(*id)))
+            .ok_or_else(name_of)
     }
 
-    /// Finds a member of the structure named `structure`. `path` may lead through embedded structures and array
-    /// elements (`core_kallsyms.symtab`, `mem[1].base`); unnamed structures are searched too. If several structures
-    /// have the name, the first one that has the member is used.
+    /// Finds a member of the structure named `structure`. `path` may lead through embedded
+    /// structures and array elements (`core_kallsyms.symtab`, `mem[1].base`); unnamed structures
+    /// are searched too. If several structures have the name, the first one that has the member is
+    /// used.
     ///
     /// # Errors
     /// There is no such structure or no such member.
@@ -130,7 +137,10 @@ impl Types {
             // Try the other structures with the same name.
             let others = self.btf.named(self.btf.string(raw.name));
             let mut others = others.into_iter().filter(|other| *other != id.0).take(ALIKE);
-            found = others.find_map(|other| self.resolve(TypeId(self.strip(other)), path).ok()).ok_or(()).or(found);
+            found = others
+                .find_map(|other| self.resolve(TypeId(self.strip(other)), path).ok())
+                .ok_or(())
+                .or(found);
         }
         let member = found?;
         if let Ok(mut cache) = self.members.write() {
@@ -162,20 +172,26 @@ impl Types {
                     id = element;
                 }
                 POINTER => return count.saturating_mul(self.word_size()),
-                INT | STRUCT | UNION | ENUM | ENUM64 | FLOAT => return count.saturating_mul(raw.size_or_type.into()),
+                INT | STRUCT | UNION | ENUM | ENUM64 | FLOAT => {
+                    return count.saturating_mul(raw.size_or_type.into());
+                }
                 _ => return 0,
             }
         }
         0
     }
 
-    /// Value of the enumerator with this name, in any enumeration. None if enumerations have different values for the name: it is not known
-    /// then which of them is meant.
+    /// Value of the enumerator with this name, in any enumeration. None if enumerations have
+    /// different values for the name: it is not known then which of them is meant.
     #[must_use]
     pub fn enum_value(&self, name: &str) -> Option<i64> {
         let of = |btf: &Btf| btf.enumerators(name.as_bytes());
-        let values =
-            self.btf.base().map(|base| of(base)).filter(|values| !values.is_empty()).unwrap_or_else(|| of(&self.btf));
+        let values = self
+            .btf
+            .base()
+            .map(|base| of(base))
+            .filter(|values| !values.is_empty())
+            .unwrap_or_else(|| of(&self.btf));
         let (first, rest) = values.split_first()?;
         rest.iter().all(|value| value == first).then_some(*first)
     }
@@ -185,7 +201,9 @@ impl Types {
     pub fn enumeration(&self, name: &str) -> Vec<(String, i64)> {
         let ids = self.btf.named(name.as_bytes());
         let raws = ids.iter().filter_map(|id| self.btf.raw(*id));
-        let Some(raw) = raws.into_iter().find(|raw| matches!(raw.kind, ENUM | ENUM64)) else { return Vec::new() };
+        let Some(raw) = raws.into_iter().find(|raw| matches!(raw.kind, ENUM | ENUM64)) else {
+            return Vec::new();
+        };
         let rows = (0..raw.count).map_while(|index| raw.enumerator(index));
         rows.map(|(name, value)| (self.text(name), value)).collect()
     }
@@ -195,8 +213,15 @@ impl Types {
     pub fn parameters(&self, function: &str) -> Option<Vec<Parameter>> {
         let function = self.btf.raw(self.btf.function(function.as_bytes())?)?;
         let prototype = self.btf.raw(function.size_or_type).filter(|raw| raw.kind == PROTOTYPE)?;
-        let rows = (0..prototype.count.min(PARAMETERS)).map_while(|index| prototype.parameter(index));
-        Some(rows.map(|(name, id)| Parameter { name: self.text(name), kind: self.parameter_kind(id) }).collect())
+        let rows =
+            (0..prototype.count.min(PARAMETERS)).map_while(|index| prototype.parameter(index));
+        Some(
+            rows.map(|(name, id)| Parameter {
+                name: self.text(name),
+                kind: self.parameter_kind(id),
+            })
+            .collect(),
+        )
     }
 
     fn parameter_kind(&self, id: u32) -> ParameterKind {
@@ -207,7 +232,9 @@ impl Types {
             INT => ParameterKind::Number { signed: raw.int().is_some_and(|int| int.0) },
             ENUM => {
                 let rows = (0..raw.count).map_while(|index| raw.enumerator(index));
-                ParameterKind::Enumeration { names: rows.map(|(name, value)| (value, self.text(name))).collect() }
+                ParameterKind::Enumeration {
+                    names: rows.map(|(name, value)| (value, self.text(name))).collect(),
+                }
             }
             STRUCT => other("STRUCT"),
             UNION => other("UNION"),
@@ -218,8 +245,9 @@ impl Types {
         }
     }
 
-    /// The type that a pointer points to, or of an array's elements, without type definitions and qualifiers. A
-    /// structure that is only declared there is looked up by name. None for `void *` and for other types.
+    /// The type that a pointer points to, or of an array's elements, without type definitions and
+    /// qualifiers. A structure that is only declared there is looked up by name. None for `void *`
+    /// and for other types.
     #[must_use]
     pub fn target(&self, id: TypeId) -> Option<TypeId> {
         let raw = self.btf.raw(self.strip(id.0))?;
@@ -233,7 +261,10 @@ impl Types {
             return Some(TypeId(target));
         }
         let known = self.btf.named(self.btf.string(raw.name));
-        known.into_iter().find(|id| self.btf.raw(*id).is_some_and(|raw| matches!(raw.kind, STRUCT | UNION))).map(TypeId)
+        known
+            .into_iter()
+            .find(|id| self.btf.raw(*id).is_some_and(|raw| matches!(raw.kind, STRUCT | UNION)))
+            .map(TypeId)
     }
 
     /// Name of a type; empty for an unnamed type.
@@ -271,12 +302,17 @@ impl Types {
     /// Finds the first unnamed structure that has all these members.
     #[must_use]
     pub fn unnamed(&self, members: &[&str]) -> Option<TypeId> {
-        let unnamed = |id: &u32| self.btf.raw(*id).is_some_and(|raw| raw.kind == STRUCT && raw.name == 0);
+        let unnamed =
+            |id: &u32| self.btf.raw(*id).is_some_and(|raw| raw.kind == STRUCT && raw.name == 0);
         let has = |id: &u32, name: &&str| {
             let mut search = Search { name: name.as_bytes(), steps: STEPS };
             self.find(*id, DEPTH.saturating_sub(1), &mut search).is_some()
         };
-        self.btf.own().filter(unnamed).find(|id| members.iter().all(|name| has(id, name))).map(TypeId)
+        self.btf
+            .own()
+            .filter(unnamed)
+            .find(|id| members.iter().all(|name| has(id, name)))
+            .map(TypeId)
     }
 
     fn collect(&self, id: u32, depth: usize, steps: &mut usize, names: &mut Vec<String>) {
@@ -302,7 +338,9 @@ impl Types {
     fn word_size(&self) -> u64 {
         // A pointer is as long as a `long`; the kernel's blobs always have that integer.
         let longs = ["long unsigned int", "unsigned long"];
-        let named = |id: u32| self.btf.raw(id).filter(|raw| raw.kind == INT).map(|raw| (raw.name, raw.size_or_type));
+        let named = |id: u32| {
+            self.btf.raw(id).filter(|raw| raw.kind == INT).map(|raw| (raw.name, raw.size_or_type))
+        };
         let base = self.btf.base().unwrap_or(&self.btf);
         // The integer is among the first types in the output of pahole and of compilers.
         let mut ints = base.own().take(64).filter_map(named);
@@ -319,7 +357,12 @@ impl Types {
         let mut id = id;
         for _ in 0..DEPTH {
             match self.btf.raw(id) {
-                Some(raw) if matches!(raw.kind, TYPEDEF | VOLATILE | CONST | RESTRICT | TYPE_TAG | VARIABLE) => {
+                Some(raw)
+                    if matches!(
+                        raw.kind,
+                        TYPEDEF | VOLATILE | CONST | RESTRICT | TYPE_TAG | VARIABLE
+                    ) =>
+                {
                     id = raw.size_or_type;
                 }
                 _ => return id,
@@ -334,17 +377,22 @@ impl Types {
 
     fn resolve(&self, id: TypeId, path: &str) -> Result<Member, Error> {
         let id = self.strip(id.0);
-        let missing =
-            |part: &str| Error::NoMember { structure: self.name(TypeId(id)), member: path.into(), part: part.into() };
+        let missing = |part: &str| Error::NoMember {
+            structure: self.name(TypeId(id)),
+            member: path.into(),
+            part: part.into(),
+        };
         let mut at = RawMember { name: 0, type_id: id, bit_offset: 0, bit_size: 0 };
         for part in path.split('.').filter(|part| !part.is_empty()) {
-            let (name, indexes) = part.split_once('[').map_or((part, ""), |(name, rest)| (name, rest));
+            let (name, indexes) =
+                part.split_once('[').map_or((part, ""), |(name, rest)| (name, rest));
             let mut search = Search { name: name.as_bytes(), steps: STEPS };
             let found = self.find(at.type_id, 0, &mut search).ok_or_else(|| missing(part))?;
             at = RawMember { bit_offset: at.bit_offset.saturating_add(found.bit_offset), ..found };
             at.type_id = self.strip(at.type_id);
             for index in indexes.split('[').filter(|index| !index.is_empty()) {
-                let index = index.trim_end_matches(']').parse::<u64>().map_err(|_| missing(part))?;
+                let index =
+                    index.trim_end_matches(']').parse::<u64>().map_err(|_| missing(part))?;
                 at = self.element(at, index).ok_or_else(|| missing(part))?;
             }
         }
@@ -356,8 +404,13 @@ impl Types {
         let (element, count) = raw.array()?;
         let element = self.strip(element);
         let inside = count == 0 || index < u64::from(count);
-        let bits = self.size(TypeId(element)).checked_mul(8)?.checked_mul(index).filter(|_| inside)?;
-        Some(RawMember { type_id: element, bit_offset: array.bit_offset.checked_add(bits)?, ..array })
+        let bits =
+            self.size(TypeId(element)).checked_mul(8)?.checked_mul(index).filter(|_| inside)?;
+        Some(RawMember {
+            type_id: element,
+            bit_offset: array.bit_offset.checked_add(bits)?,
+            ..array
+        })
     }
 
     /// Finds a member by name, also in unnamed structures.
@@ -370,9 +423,13 @@ impl Types {
                 return Some(member);
             }
             if name.is_empty()
-                && let Some(found) = self.find(self.strip(member.type_id), depth.saturating_add(1), search)
+                && let Some(found) =
+                    self.find(self.strip(member.type_id), depth.saturating_add(1), search)
             {
-                return Some(RawMember { bit_offset: member.bit_offset.saturating_add(found.bit_offset), ..found });
+                return Some(RawMember {
+                    bit_offset: member.bit_offset.saturating_add(found.bit_offset),
+                    ..found
+                });
             }
         }
         None
@@ -394,6 +451,12 @@ impl Types {
             bits = Some(width);
         }
         let bit = u8::try_from(bit_offset & 7).unwrap_or_default();
-        Member { offset: bit_offset >> 3, size, bits: bits.map(|bits| (bit, bits)), kind: self.kind(type_id), type_id }
+        Member {
+            offset: bit_offset >> 3,
+            size,
+            bits: bits.map(|bits| (bit, bits)),
+            kind: self.kind(type_id),
+            type_id,
+        }
     }
 }

@@ -2,8 +2,9 @@
 
 use super::sections::Sections;
 use gimli::{
-    Abbreviation, Attribute, AttributeValue, DebugAbbrev, DebugInfo, DebugLineStr, DebugStr, DebugStrOffsets,
-    DebugStrOffsetsBase, DwTag, EndianSlice, EntriesRaw, Format, RunTimeEndian, UnitOffset,
+    Abbreviation, Attribute, AttributeValue, DebugAbbrev, DebugInfo, DebugLineStr, DebugStr,
+    DebugStrOffsets, DebugStrOffsetsBase, DwTag, EndianSlice, EntriesRaw, Format, RunTimeEndian,
+    UnitOffset,
 };
 use lastwords_bytes::Budget;
 use object::Endianness;
@@ -75,7 +76,8 @@ impl<'a> Unit<'a> {
             Endianness::Big => RunTimeEndian::Big,
         };
         let Some(header) = DebugInfo::new(bytes, endian).units().next()? else { return Ok(None) };
-        let abbreviations = header.abbreviations(&DebugAbbrev::new(&sections.abbreviations, endian))?;
+        let abbreviations =
+            header.abbreviations(&DebugAbbrev::new(&sections.abbreviations, endian))?;
         let mut texts = Texts {
             strings: DebugStr::new(&sections.strings, endian),
             line_strings: DebugLineStr::new(&sections.line_strings, endian),
@@ -103,8 +105,13 @@ impl<'a> Unit<'a> {
                 unit.entries.push(found.entry);
             }
             if abbreviation.has_children() {
-                match found.sibling.filter(|sibling| !is_kept && depth > 0 && *sibling > raw.next_offset().0) {
-                    Some(sibling) => raw = header.entries_raw(&abbreviations, Some(UnitOffset(sibling)))?,
+                match found
+                    .sibling
+                    .filter(|sibling| !is_kept && depth > 0 && *sibling > raw.next_offset().0)
+                {
+                    Some(sibling) => {
+                        raw = header.entries_raw(&abbreviations, Some(UnitOffset(sibling)))?
+                    }
                     None => depth = depth.saturating_add(1),
                 }
             }
@@ -167,7 +174,8 @@ fn is_kept(tag: DwTag) -> bool {
     )
 }
 
-/// An entry, the offset of the next entry after its children, and whether its unit's language has other types than C.
+/// An entry, the offset of the next entry after its children, and whether its unit's language has
+/// other types than C.
 struct ReadEntry<'a> {
     entry: Entry<'a>,
     sibling: Option<usize>,
@@ -235,7 +243,8 @@ fn take<'a>(found: &mut ReadEntry<'a>, attribute: &Attribute<Slice<'a>>, texts: 
             }
         }
         gimli::DW_AT_language => {
-            found.is_foreign = matches!(attribute.value(), AttributeValue::Language(gimli::DW_LANG_Rust));
+            found.is_foreign =
+                matches!(attribute.value(), AttributeValue::Language(gimli::DW_LANG_Rust));
         }
         _ => {}
     }
@@ -269,7 +278,9 @@ fn location(attribute: &Attribute<Slice<'_>>) -> u64 {
         _ => return 0,
     };
     match code.read_u8() {
-        Ok(operation) if operation == gimli::DW_OP_plus_uconst.0 => code.read_uleb128().unwrap_or_default(),
+        Ok(operation) if operation == gimli::DW_OP_plus_uconst.0 => {
+            code.read_uleb128().unwrap_or_default()
+        }
         _ => 0,
     }
 }

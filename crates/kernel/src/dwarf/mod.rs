@@ -1,8 +1,8 @@
 //! Reads types from DWARF debug information, for when neither the image nor a file has BTF.
 //!
-//! The types are converted to a BTF blob, so that all other code knows one form of types. One unit is in memory at a
-//! time. A type that many units repeat is converted once. Functions are left out: only kernels with BTF record function
-//! arguments by type.
+//! The types are converted to a BTF blob, so that all other code knows one form of types. One unit
+//! is in memory at a time. A type that many units repeat is converted once. Functions are left out:
+//! only kernels with BTF record function arguments by type.
 
 mod entries;
 mod sections;
@@ -52,7 +52,8 @@ pub(crate) fn read<F: Read + Seek>(
             Ok(None) => {}
             Err(Failure::Spent(error)) => return Err(error),
             Err(Failure::Damaged(error)) => {
-                missing = missing.or_else(|| Some(Error { offset: at, ..problem(&error.to_string()) }));
+                missing =
+                    missing.or_else(|| Some(Error { offset: at, ..problem(&error.to_string()) }));
             }
         }
         at = next;

@@ -1,7 +1,8 @@
 //! Reads the debug sections of an ELF file by their offsets.
 //!
-//! A kernel's `.debug_info` has hundreds of megabytes, so one of its units is in memory at a time. A module is a
-//! relocatable file; its offsets between sections are relocated first (System V ABI, processor supplements).
+//! A kernel's `.debug_info` has hundreds of megabytes, so one of its units is in memory at a time.
+//! A module is a relocatable file; its offsets between sections are relocated first (System V ABI,
+//! processor supplements).
 
 use super::WHAT;
 use lastwords_bytes::{Budget, Error, Kind, low_u32};
@@ -19,7 +20,8 @@ const RELOCATION: usize = 24;
 const SYMBOL: usize = 24;
 
 /// Names of the sections to read, in the order of [`Index`].
-const NAMES: [&str; 5] = [".debug_info", ".debug_abbrev", ".debug_str", ".debug_line_str", ".debug_str_offsets"];
+const NAMES: [&str; 5] =
+    [".debug_info", ".debug_abbrev", ".debug_str", ".debug_line_str", ".debug_str_offsets"];
 
 /// Range of a section in its file, bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -35,7 +37,8 @@ pub(crate) struct Index {
     machine: u16,
     /// Sections in the order of [`NAMES`].
     sections: [FileRange; NAMES.len()],
-    /// For a relocatable file: the relocations of these sections, and the symbols that the relocations name.
+    /// For a relocatable file: the relocations of these sections, and the symbols that the
+    /// relocations name.
     relocations: Option<([FileRange; NAMES.len()], FileRange)>,
 }
 
@@ -60,13 +63,19 @@ impl Index {
         let mut relocations = [FileRange::default(); NAMES.len()];
         let mut symbols = FileRange::default();
         for ((name, at), relocated) in NAMES.iter().zip(&mut sections).zip(&mut relocations) {
-            let Some((index, section)) = table.section_by_name(endian, name.as_bytes()) else { continue };
+            let Some((index, section)) = table.section_by_name(endian, name.as_bytes()) else {
+                continue;
+            };
             let flags: u64 = section.sh_flags(endian).into();
             if flags & u64::from(SHF_COMPRESSED) != 0 {
-                return Err(problem(&format!("{name} as it is, not compressed: objcopy --decompress-debug-sections")));
+                return Err(problem(&format!(
+                    "{name} as it is, not compressed: objcopy --decompress-debug-sections"
+                )));
             }
             *at = place(section);
-            let is_its = |s: &&H::SectionHeader| s.sh_type(endian) == SHT_RELA && s.info_link(endian) == index;
+            let is_its = |s: &&H::SectionHeader| {
+                s.sh_type(endian) == SHT_RELA && s.info_link(endian) == index
+            };
             if let Some(found) = table.iter().find(is_its) {
                 *relocated = place(found);
                 symbols = table.section(found.link(endian)).map(place).unwrap_or_default();
@@ -74,7 +83,12 @@ impl Index {
         }
         let is_whole = sections.iter().take(2).all(|section| section.size > 0);
         let relocations = (header.e_type(endian) == ET_REL).then_some((relocations, symbols));
-        Ok(is_whole.then_some(Self { endian, machine: header.e_machine(endian), sections, relocations }))
+        Ok(is_whole.then_some(Self {
+            endian,
+            machine: header.e_machine(endian),
+            sections,
+            relocations,
+        }))
     }
 }
 
@@ -103,27 +117,55 @@ impl<F: Read + Seek> Sections<F> {
         let mut read = |slot: usize, place: FileRange| -> Result<Vec<u8>, Error> {
             let mut bytes = bytes_at(&mut file, place, budget)?;
             if let Some((relocations, symbols)) = &index.relocations {
-                let rows = bytes_at(&mut file, relocations.get(slot).copied().unwrap_or_default(), budget)?;
-                let symbols = if rows.is_empty() { Vec::new() } else { bytes_at(&mut file, *symbols, budget)? };
+                let rows = bytes_at(
+                    &mut file,
+                    relocations.get(slot).copied().unwrap_or_default(),
+                    budget,
+                )?;
+                let symbols = if rows.is_empty() {
+                    Vec::new()
+                } else {
+                    bytes_at(&mut file, *symbols, budget)?
+                };
                 relocate(&mut bytes, &rows, &symbols, index)?;
             }
             Ok(bytes)
         };
         let [abbreviations, strings, line_strings, string_offsets] = rest;
-        let parts = [read(1, abbreviations)?, read(2, strings)?, read(3, line_strings)?, read(4, string_offsets)?];
+        let parts = [
+            read(1, abbreviations)?,
+            read(2, strings)?,
+            read(3, line_strings)?,
+            read(4, string_offsets)?,
+        ];
         let [abbreviations, strings, line_strings, string_offsets] = parts;
-        let info = if index.relocations.is_some() { Info::InMemory(read(0, info)?) } else { Info::InFile(file, info) };
-        Ok(Self { endian: index.endian, abbreviations, strings, line_strings, string_offsets, info })
+        let info = if index.relocations.is_some() {
+            Info::InMemory(read(0, info)?)
+        } else {
+            Info::InFile(file, info)
+        };
+        Ok(Self {
+            endian: index.endian,
+            abbreviations,
+            strings,
+            line_strings,
+            string_offsets,
+            info,
+        })
     }
 
-    /// Reads the unit at an offset of `.debug_info`; returns its bytes and the offset of the next unit. None after the
-    /// last unit.
+    /// Reads the unit at an offset of `.debug_info`; returns its bytes and the offset of the next
+    /// unit. None after the last unit.
     ///
     /// # Errors
     /// The unit extends past the section.
-    pub(super) fn unit(&mut self, at: u64, budget: &Budget) -> Result<Option<(Vec<u8>, u64)>, Error> {
-        // The length of a unit excludes the length field: 4 bytes, or 12 bytes if the first 4 are all ones (DWARF 5,
-        // 7.4).
+    pub(super) fn unit(
+        &mut self,
+        at: u64,
+        budget: &Budget,
+    ) -> Result<Option<(Vec<u8>, u64)>, Error> {
+        // The length of a unit excludes the length field: 4 bytes, or 12 bytes if the first 4 are
+        // all ones (DWARF 5, 7.4).
         let head = self.info(at, 12, budget)?;
         let Some(short) = head.first_chunk::<4>() else { return Ok(None) };
         let short = self.endian.read_u32_bytes(*short);
@@ -156,9 +198,18 @@ impl<F: Read + Seek> Sections<F> {
 }
 
 /// Reads all bytes of a range of the file.
-fn bytes_at<F: Read + Seek>(file: &mut F, place: FileRange, budget: &Budget) -> Result<Vec<u8>, Error> {
+fn bytes_at<F: Read + Seek>(
+    file: &mut F,
+    place: FileRange,
+    budget: &Budget,
+) -> Result<Vec<u8>, Error> {
     if place.size > WHOLE_MAX {
-        return Err(Error::value(WHAT, place.offset, place.size, "a unit or section of up to 512 MiB"));
+        return Err(Error::value(
+            WHAT,
+            place.offset,
+            place.size,
+            "a unit or section of up to 512 MiB",
+        ));
     }
     budget.bytes(WHAT, place.size)?;
     let io = |error: std::io::Error| Error::io(WHAT, place.offset, &error);
@@ -167,7 +218,12 @@ fn bytes_at<F: Read + Seek>(file: &mut F, place: FileRange, budget: &Budget) -> 
     // Memory is allocated as bytes arrive.
     file.by_ref().take(place.size).read_to_end(&mut bytes).map_err(io)?;
     if (bytes.len() as u64) < place.size {
-        return Err(Error::short(WHAT, place.offset, bytes.len() as u64, "the whole of a debug section"));
+        return Err(Error::short(
+            WHAT,
+            place.offset,
+            bytes.len() as u64,
+            "the whole of a debug section",
+        ));
     }
     Ok(bytes)
 }
@@ -177,17 +233,23 @@ fn relocate(bytes: &mut [u8], rows: &[u8], symbols: &[u8], index: &Index) -> Res
     let endian = index.endian;
     for row in rows.chunks_exact(RELOCATION) {
         // Fields: r_offset, r_info (symbol number above the type), r_addend.
-        let (offset, info, addend) = (word(row, 0, endian), word(row, 8, endian), word(row, 16, endian));
+        let (offset, info, addend) =
+            (word(row, 0, endian), word(row, 8, endian), word(row, 16, endian));
         let size = match (index.machine, low_u32(info)) {
             (EM_X86_64, R_X86_64_32 | R_X86_64_32S) | (EM_AARCH64, R_AARCH64_ABS32) => 4,
             (EM_X86_64, R_X86_64_64) | (EM_AARCH64, R_AARCH64_ABS64) => 8,
             (EM_X86_64 | EM_AARCH64, _) => continue,
             (machine, _) => {
-                return Err(problem(&format!("relocations of x86_64 or aarch64, not of machine {machine}")));
+                return Err(problem(&format!(
+                    "relocations of x86_64 or aarch64, not of machine {machine}"
+                )));
             }
         };
         // The field st_value, after name, type and section.
-        let symbol = symbols.chunks_exact(SYMBOL).nth((info >> 32) as usize).map_or(0, |row| word(row, 8, endian));
+        let symbol = symbols
+            .chunks_exact(SYMBOL)
+            .nth((info >> 32) as usize)
+            .map_or(0, |row| word(row, 8, endian));
         let value = symbol.wrapping_add(addend);
         let at = usize::try_from(offset).unwrap_or(usize::MAX);
         let Some(place) = bytes.get_mut(at..at.saturating_add(size)) else { continue };

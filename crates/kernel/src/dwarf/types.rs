@@ -4,7 +4,8 @@ use super::WHAT;
 use super::entries::{Bit, Entry, Unit};
 use crate::btf::blob::{Blob, Head, number};
 use crate::btf::{
-    ARRAY, Btf, CONST, ENUM, ENUM64, FLOAT, FORWARD, INT, POINTER, RESTRICT, STRUCT, TYPEDEF, UNION, VOLATILE,
+    ARRAY, Btf, CONST, ENUM, ENUM64, FLOAT, FORWARD, INT, POINTER, RESTRICT, STRUCT, TYPEDEF,
+    UNION, VOLATILE,
 };
 use lastwords_bytes::{Budget, ByteOrder, Error, low_u32};
 use std::collections::HashMap;
@@ -99,7 +100,9 @@ impl Pass<'_, '_, '_> {
             return *id;
         }
         let unit = self.unit;
-        let (Some(entry), Some(depth)) = (unit.entries.get(index), depth.checked_sub(1)) else { return 0 };
+        let (Some(entry), Some(depth)) = (unit.entries.get(index), depth.checked_sub(1)) else {
+            return 0;
+        };
         let id = match entry.tag {
             gimli::DW_TAG_base_type => self.base(entry),
             gimli::DW_TAG_pointer_type => self.reference(entry, POINTER, depth),
@@ -126,7 +129,8 @@ impl Pass<'_, '_, '_> {
         let is_float = is(gimli::DW_ATE_float) || is(gimli::DW_ATE_complex_float);
         self.to.known(key, |blob| {
             let kind = if is_float { FLOAT } else { INT };
-            let head = Head { name: blob.string(entry.name), kind, size_or_type: size, ..Head::default() };
+            let head =
+                Head { name: blob.string(entry.name), kind, size_or_type: size, ..Head::default() };
             // Sign at bit 24, then offset 0, then the number of bits.
             let bits = u32::from(is_signed) << 24 | size.saturating_mul(8) & 0xff;
             blob.add(head, if is_float { &[] } else { std::slice::from_ref(&bits) })
@@ -138,7 +142,8 @@ impl Pass<'_, '_, '_> {
         // Only type definitions have names.
         let name = if kind == TYPEDEF { entry.name } else { &[] };
         self.to.known(hash(&(kind, name, target)), |blob| {
-            let head = Head { name: blob.string(name), kind, size_or_type: target, ..Head::default() };
+            let head =
+                Head { name: blob.string(name), kind, size_or_type: target, ..Head::default() };
             blob.add(head, &[])
         })
     }
@@ -146,7 +151,8 @@ impl Pass<'_, '_, '_> {
     fn array(&mut self, index: usize, entry: &Entry<'_>, depth: usize) -> u32 {
         let unit = self.unit;
         let element = self.target(entry, depth);
-        let ranges = unit.children(index).filter(|(_, child)| child.tag == gimli::DW_TAG_subrange_type);
+        let ranges =
+            unit.children(index).filter(|(_, child)| child.tag == gimli::DW_TAG_subrange_type);
         let counts = ranges.map(|(_, range)| range.count.unwrap_or_default());
         // BTF has one array of all elements. A bound of -1 may have been stored in 32 bits.
         let count = u32::try_from(counts.fold(1u64, u64::saturating_mul)).unwrap_or_default();
@@ -208,7 +214,8 @@ impl Pass<'_, '_, '_> {
         id
     }
 
-    /// Hash that identifies a structure across units: its name, and its members' names, offsets and names of types.
+    /// Hash that identifies a structure across units: its name, and its members' names, offsets and
+    /// names of types.
     fn signature(&self, index: usize, entry: &Entry<'_>, kind: u8) -> u64 {
         let mut hasher = DefaultHasher::new();
         (kind, entry.name, entry.size).hash(&mut hasher);
@@ -216,7 +223,10 @@ impl Pass<'_, '_, '_> {
             (member.name, member.location, bit(member), member.bits).hash(&mut hasher);
             let mut at = member.target;
             for _ in 0..DESCRIBED {
-                let Some(found) = at.and_then(|at| self.unit.entries.get(self.unit.find(at)?)) else { break };
+                let Some(found) = at.and_then(|at| self.unit.entries.get(self.unit.find(at)?))
+                else {
+                    break;
+                };
                 (found.tag.0, found.name).hash(&mut hasher);
                 at = found.target.filter(|_| found.name.is_empty());
             }
@@ -241,9 +251,18 @@ impl Pass<'_, '_, '_> {
             let kind = if entry.tag == gimli::DW_TAG_union_type { UNION } else { STRUCT };
             let name = self.to.blob.string(entry.name);
             let size_or_type = number(entry.size.unwrap_or_default());
-            self.to.blob.write(id, Head { name, kind, flag, count: body.len() / 3, size_or_type }, &body);
+            self.to.blob.write(
+                id,
+                Head { name, kind, flag, count: body.len() / 3, size_or_type },
+                &body,
+            );
             if self.to.blob.len() > BLOB_MAX {
-                return Err(Error::value(WHAT, entry.offset as u64, BLOB_MAX as u64, "types of up to 256 MiB"));
+                return Err(Error::value(
+                    WHAT,
+                    entry.offset as u64,
+                    BLOB_MAX as u64,
+                    "types of up to 256 MiB",
+                ));
             }
         }
         Ok(())
@@ -254,7 +273,8 @@ impl Pass<'_, '_, '_> {
         let bytes = member.location.saturating_mul(8);
         match member.bit {
             Bit::Low(bit) => bytes.saturating_add(bit),
-            // Counted from the highest bit of the storage unit, which is last in memory in this byte order.
+            // Counted from the highest bit of the storage unit, which is last in memory in this
+            // byte order.
             Bit::Above(above) => {
                 let own = || self.unit.entries.get(self.unit.find(member.target?)?)?.size;
                 let storage = member.size.or_else(own).unwrap_or_default().saturating_mul(8);
@@ -265,7 +285,10 @@ impl Pass<'_, '_, '_> {
 }
 
 /// The members of the structure at `index`.
-fn members<'u, 'a>(unit: &'u Unit<'a>, index: usize) -> impl Iterator<Item = (usize, &'u Entry<'a>)> {
+fn members<'u, 'a>(
+    unit: &'u Unit<'a>,
+    index: usize,
+) -> impl Iterator<Item = (usize, &'u Entry<'a>)> {
     unit.children(index).filter(|(_, child)| child.tag == gimli::DW_TAG_member)
 }
 
@@ -273,7 +296,9 @@ fn members<'u, 'a>(unit: &'u Unit<'a>, index: usize) -> impl Iterator<Item = (us
 fn is_looked_up(entry: &Entry<'_>) -> bool {
     match entry.tag {
         gimli::DW_TAG_enumeration_type => true,
-        gimli::DW_TAG_structure_type | gimli::DW_TAG_union_type | gimli::DW_TAG_typedef => !entry.name.is_empty(),
+        gimli::DW_TAG_structure_type | gimli::DW_TAG_union_type | gimli::DW_TAG_typedef => {
+            !entry.name.is_empty()
+        }
         _ => false,
     }
 }

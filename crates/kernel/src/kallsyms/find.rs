@@ -1,9 +1,10 @@
-//! Finds the kernel's own symbol table by its contents: in the file of a kernel, and in a dump whose VMCOREINFO has no addresses of
-//! the tables (kernels before Linux 6.0).
+//! Finds the kernel's own symbol table by its contents: in the file of a kernel, and in a dump
+//! whose VMCOREINFO has no addresses of the tables (kernels before Linux 6.0).
 //!
-//! The order of the tables is that of `scripts/kallsyms.c`: the number of symbols, their names, a marker for each 256
-//! names, the expansions of the tokens, the offset of each expansion. The offsets of the symbols, and the base of these offsets, follow
-//! (Linux 6.4 and later) or come before the number of symbols. The table of expansions is found first, because the tokens of the
+//! The order of the tables is that of `scripts/kallsyms.c`: the number of symbols, their names, a
+//! marker for each 256 names, the expansions of the tokens, the offset of each expansion. The
+//! offsets of the symbols, and the base of these offsets, follow (Linux 6.4 and later) or come
+//! before the number of symbols. The table of expansions is found first, because the tokens of the
 //! digits expand to themselves.
 
 use super::{Around, BLOCK, Kallsyms, Tables, name_len};
@@ -29,23 +30,33 @@ const MARKERS_MAX: usize = 1 << 14;
 const IMAGE_MAX: usize = 256 << 20;
 /// Number of bytes of a kernel in memory that are read at once.
 const STEP: usize = 4 << 20;
-/// A kernel in memory ends before so many bytes of which none is there. Between its sections, pages are unmapped too.
+/// A kernel in memory ends before so many bytes of which none is there. Between its sections, pages
+/// are unmapped too.
 const GAP: usize = 16 << 20;
 
-/// Finds and reads the symbol table of a kernel in memory. VMCOREINFO has the begin of its code, and the addresses of some symbols, by
-/// which the table is proven.
+/// Finds and reads the symbol table of a kernel in memory. VMCOREINFO has the begin of its code,
+/// and the addresses of some symbols, by which the table is proven.
 ///
 /// # Errors
 /// VMCOREINFO has no address of the code, no table is found there, or the budget is spent.
-pub(crate) fn in_memory(memory: &dyn Memory, info: &VmcoreInfo, budget: &Budget) -> Result<Kallsyms, Error> {
-    let missing = |why: &str| Error::NoSymbol(format!("kallsyms_names in VMCOREINFO, and {why} (give a System.map)"));
+pub(crate) fn in_memory(
+    memory: &dyn Memory,
+    info: &VmcoreInfo,
+    budget: &Budget,
+) -> Result<Kallsyms, Error> {
+    let missing = |why: &str| {
+        Error::NoSymbol(format!("kallsyms_names in VMCOREINFO, and {why} (give a System.map)"))
+    };
     let begin = info.symbol("_stext").ok_or_else(|| missing("no _stext"))?;
     let begin = begin.saturating_sub(begin & memory.page_size().saturating_sub(1));
     let image = read_image(memory, begin, budget)?;
     let is_right = |symbols: &Kallsyms| {
         let known = info.symbols().filter(|(name, _)| symbols.find(name).is_some());
-        let has = |name: &str, address| symbols.named(name).any(|index| symbols.address(index) == address);
-        let (right, wrong): (Vec<_>, Vec<_>) = known.partition(|(name, address)| has(name, *address));
+        let has = |name: &str, address| {
+            symbols.named(name).any(|index| symbols.address(index) == address)
+        };
+        let (right, wrong): (Vec<_>, Vec<_>) =
+            known.partition(|(name, address)| has(name, *address));
         // Of a few variables, VMCOREINFO has the value in place of the address (`mem_section`).
         right.len() > wrong.len()
     };
@@ -74,7 +85,8 @@ fn read_image(memory: &dyn Memory, begin: u64, budget: &Budget) -> Result<Vec<u8
     Ok(image.bytes)
 }
 
-/// Finds and reads the symbol table in a part of a kernel: its address and its bytes. `is_right`: a property of the right table.
+/// Finds and reads the symbol table in a part of a kernel: its address and its bytes. `is_right`: a
+/// property of the right table.
 ///
 /// # Errors
 /// The budget is spent.
@@ -115,7 +127,8 @@ struct Names {
 }
 
 impl Names {
-    /// The tables around the expansions of the digits at `digits`, if they agree with each other. Names may be damaged.
+    /// The tables around the expansions of the digits at `digits`, if they agree with each other.
+    /// Names may be damaged.
     fn around(bytes: &[u8], digits: usize) -> Option<Self> {
         let reader = Reader::new(WHAT, bytes, ByteOrder::Little);
         let token_table = token_table(bytes, digits)?;
@@ -125,11 +138,13 @@ impl Names {
         let most = markers.offsets.len().saturating_mul(BLOCK);
         let first = markers.begin.saturating_sub(last).saturating_sub(LAST_NAMES_MAX) & !3;
         let number = |place: usize| reader.u32_at(place).unwrap_or(0) as usize;
-        let fits = |place: &usize| number(*place) <= most && number(*place) > most.saturating_sub(BLOCK);
+        let fits =
+            |place: &usize| number(*place) <= most && number(*place) > most.saturating_sub(BLOCK);
         let places = (first..markers.begin.saturating_sub(last)).step_by(4).filter(fits);
         // The names begin at the next multiple of 4 or 8 after the number.
-        let mut candidates =
-            places.flat_map(|place| [place.saturating_add(8), place.saturating_add(4)].map(|n| (place, n)));
+        let mut candidates = places.flat_map(|place| {
+            [place.saturating_add(8), place.saturating_add(4)].map(|n| (place, n))
+        });
         let (num_syms, names) = candidates.find(|(place, names)| {
             reader
                 .bytes_at(*names, markers.begin.saturating_sub(*names))
@@ -182,7 +197,9 @@ fn token_index(reader: &Reader<'_>, table: usize) -> Option<usize> {
         let places = (0usize..).map(|n| place.saturating_add(n.saturating_mul(2)));
         offsets.iter().zip(places).all(|(offset, at)| reader.u16_at(at).ok() == Some(*offset))
     };
-    [at.next_multiple_of(8), at.next_multiple_of(4), at.next_multiple_of(2)].into_iter().find(is_index)
+    [at.next_multiple_of(8), at.next_multiple_of(4), at.next_multiple_of(2)]
+        .into_iter()
+        .find(is_index)
 }
 
 /// The markers: the offset of each 256th name.
@@ -214,7 +231,8 @@ impl Markers {
         (offsets.len() > 1).then_some(Self { begin, offsets })
     }
 
-    /// True if most blocks of the names lead from their marker to the next one, and the last block to the end of the names.
+    /// True if most blocks of the names lead from their marker to the next one, and the last block
+    /// to the end of the names.
     fn fit(&self, packed: &[u8], count: usize) -> bool {
         let blocks = self.offsets.len();
         let mut wrong = 0usize;
@@ -238,7 +256,8 @@ impl Markers {
 fn end_of_names(packed: &[u8], mut at: usize, count: usize) -> Option<usize> {
     for _ in 0..count {
         let rest = packed.get(at..)?;
-        let (len, tokens) = name_len(rest).filter(|(len, tokens)| *len > 0 && tokens.len() >= *len)?;
+        let (len, tokens) =
+            name_len(rest).filter(|(len, tokens)| *len > 0 && tokens.len() >= *len)?;
         at = at.saturating_add(rest.len().saturating_sub(tokens.len())).saturating_add(len);
     }
     Some(at)

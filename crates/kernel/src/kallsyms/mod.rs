@@ -1,8 +1,9 @@
 //! Reads the kernel's own symbol table from its memory.
 //!
-//! Layout: `scripts/kallsyms.c`, `kernel/kallsyms.c`. Symbols are sorted by address. A name is a sequence of one-byte
-//! tokens; the first character of the expanded name is the symbol's kind. Names stay packed in memory and are expanded
-//! on demand. Where nothing names the tables' addresses, `find` finds the tables by their contents.
+//! Layout: `scripts/kallsyms.c`, `kernel/kallsyms.c`. Symbols are sorted by address. A name is a
+//! sequence of one-byte tokens; the first character of the expanded name is the symbol's kind.
+//! Names stay packed in memory and are expanded on demand. Where nothing names the tables'
+//! addresses, `find` finds the tables by their contents.
 
 pub(crate) mod find;
 
@@ -91,8 +92,8 @@ impl Kallsyms {
     /// Reads the tables.
     ///
     /// # Errors
-    /// The image lacks the tables, their count is implausible, or the budget is spent. Names after a hole are missing
-    /// from the table; [`Kallsyms::missing`] then has the reason.
+    /// The image lacks the tables, their count is implausible, or the budget is spent. Names after
+    /// a hole are missing from the table; [`Kallsyms::missing`] then has the reason.
     pub fn read(memory: &dyn Memory, tables: &Tables, budget: &Budget) -> Result<Self, Error> {
         let count = memory.number(tables.num_syms, 4).map_err(Error::hole("kallsyms_num_syms"))?;
         if count > SYMBOLS_MAX {
@@ -108,10 +109,18 @@ impl Kallsyms {
         let base = tables.relative_base.map(|at| memory.pointer(at)).transpose();
         let base = base.map_err(Error::hole("kallsyms_relative_base"))?;
         let addresses = addresses(&offsets, memory, tables.offsets, base);
-        let is_whole = names.places.len() == count && !names.places.contains(&NO_PLACE) && !addresses.contains(&None);
+        let is_whole = names.places.len() == count
+            && !names.places.contains(&NO_PLACE)
+            && !addresses.contains(&None);
         if missing.is_none() && !is_whole {
             missing = Some(
-                BytesError::value(WHAT, names.places.len() as u64, 0, "the length of a name, or an offset").into(),
+                BytesError::value(
+                    WHAT,
+                    names.places.len() as u64,
+                    0,
+                    "the length of a name, or an offset",
+                )
+                .into(),
             );
         }
         let (tokens, token_places) = read_tokens(memory, tables)?;
@@ -129,7 +138,8 @@ impl Kallsyms {
             let name = name.as_bytes().get(..name.len().min(NAME_MAX)).unwrap_or_default();
             let Ok(place) = u32::try_from(packed.len()) else { break };
             let len = name.len().saturating_add(1);
-            let [low, high] = [len & 0x7f, len >> 7].map(|part| u8::try_from(part).unwrap_or_default());
+            let [low, high] =
+                [len & 0x7f, len >> 7].map(|part| u8::try_from(part).unwrap_or_default());
             packed.extend_from_slice(&[low | 0x80, high, kind]);
             packed.extend_from_slice(name);
             places.push(place);
@@ -138,9 +148,14 @@ impl Kallsyms {
         Self::of_packed(packed, places, addresses, None)
     }
 
-    /// Builds a table in which every token expands to itself. A symbol without an address is left out, and a gap is noted; one without
-    /// a name remains as the end of the one before it.
-    fn of_packed(packed: Vec<u8>, names: Vec<u32>, rows: Vec<Option<u64>>, missing: Option<Error>) -> Self {
+    /// Builds a table in which every token expands to itself. A symbol without an address is left
+    /// out, and a gap is noted; one without a name remains as the end of the one before it.
+    fn of_packed(
+        packed: Vec<u8>,
+        names: Vec<u32>,
+        rows: Vec<Option<u64>>,
+        missing: Option<Error>,
+    ) -> Self {
         let (mut places, mut addresses, mut gaps) = (Vec::new(), Vec::new(), BTreeSet::new());
         let names = names.into_iter().chain(std::iter::repeat(NO_PLACE));
         for (place, address) in names.zip(rows) {
@@ -189,13 +204,18 @@ impl Kallsyms {
         self.addresses.get(index).copied().unwrap_or_default()
     }
 
-    /// Expands the name of symbol number `index` into `name`, and returns its kind. A name that is not known is empty.
+    /// Expands the name of symbol number `index` into `name`, and returns its kind. A name that is
+    /// not known is empty.
     pub fn name(&self, index: usize, name: &mut Vec<u8>) -> u8 {
         name.clear();
         let place = self.places.get(index).map_or(usize::MAX, |place| *place as usize);
-        let (len, tokens) = name_len(self.packed.get(place..).unwrap_or_default()).unwrap_or_default();
+        let (len, tokens) =
+            name_len(self.packed.get(place..).unwrap_or_default()).unwrap_or_default();
         for token in tokens.get(..len).unwrap_or_default() {
-            let text = self.token_places.get(usize::from(*token)).and_then(|place| self.tokens.get(place.clone()));
+            let text = self
+                .token_places
+                .get(usize::from(*token))
+                .and_then(|place| self.tokens.get(place.clone()));
             let text = text.unwrap_or_default();
             if name.len().saturating_add(text.len()) > NAME_MAX {
                 break;
@@ -224,8 +244,8 @@ impl Kallsyms {
         self.named(name).next().map(|index| self.address(index))
     }
 
-    /// `(index, address, size)` of the symbol that contains `address`, computed like the kernel does; none if that symbol, or the
-    /// one that follows it, is not known.
+    /// `(index, address, size)` of the symbol that contains `address`, computed like the kernel
+    /// does; none if that symbol, or the one that follows it, is not known.
     #[must_use]
     pub fn at(&self, address: u64) -> Option<(usize, u64, u64)> {
         let limits = self.limits.get_or_init(|| self.limits());
@@ -236,7 +256,9 @@ impl Kallsyms {
         let start = *self.addresses.get(behind.checked_sub(1)?)?;
         // Of several symbols at one address, take the first.
         let index = self.addresses.partition_point(|other| *other < start);
-        if self.gaps.range(index..=behind).next().is_some() || self.places.get(index) == Some(&NO_PLACE) {
+        if self.gaps.range(index..=behind).next().is_some()
+            || self.places.get(index) == Some(&NO_PLACE)
+        {
             return None;
         }
         let limit = if limits.init.contains(&address) { limits.init.end } else { limits.whole.end };
@@ -244,14 +266,16 @@ impl Kallsyms {
         Some((index, start, end.saturating_sub(start)))
     }
 
-    /// Address range of the kernel's image: `_stext` to `_end`, or to `_etext` if the table has only functions.
+    /// Address range of the kernel's image: `_stext` to `_end`, or to `_etext` if the table has
+    /// only functions.
     fn limits(&self) -> Limits {
         let last = self.addresses.last().map_or(0, |last| last.saturating_add(1));
         // Symbols in front of the code are offsets of variables of a CPU.
         let start = self.find("_stext").or_else(|| self.find("_text"));
         let start = start.unwrap_or(if self.missing.is_none() { 1 } else { u64::MAX });
         let end = self.find("_end").or_else(|| self.find("_etext")).unwrap_or(last);
-        let init = self.find("_sinittext").unwrap_or_default()..self.find("_einittext").unwrap_or_default();
+        let init = self.find("_sinittext").unwrap_or_default()
+            ..self.find("_einittext").unwrap_or_default();
         Limits { whole: start..end, init }
     }
 
@@ -287,8 +311,8 @@ struct Names {
     places: Vec<u32>,
 }
 
-/// Reads the packed names. A name has no length of 0, so that a part that reads as zero is one that is missing. Behind a missing part,
-/// the names go on at the next of the kernel's markers.
+/// Reads the packed names. A name has no length of 0, so that a part that reads as zero is one that
+/// is missing. Behind a missing part, the names go on at the next of the kernel's markers.
 fn read_names(
     memory: &dyn Memory,
     tables: &Tables,
@@ -296,15 +320,18 @@ fn read_names(
     budget: &Budget,
     missing: &mut Option<Error>,
 ) -> Result<Names, Error> {
-    // The tokens follow the names in memory. If they do not, the names end after the counted number.
+    // The tokens follow the names in memory. If they do not, the names end after the counted
+    // number.
     let bound = tables.token_table.checked_sub(tables.names).unwrap_or(NAMES_MAX).min(NAMES_MAX);
     let (mut names, mut places) = (Around::default(), Vec::new());
     let mut markers: Option<Markers> = None;
     let mut at = 0usize;
     while places.len() < count {
         if places.len().is_multiple_of(BLOCK) && !places.is_empty() {
-            // After a damaged length, each name would be taken for that of another symbol. The marker of the next block shows that.
-            let markers = markers.get_or_insert_with(|| Markers::read(memory, tables, count, &places));
+            // After a damaged length, each name would be taken for that of another symbol. The
+            // marker of the next block shows that.
+            let markers =
+                markers.get_or_insert_with(|| Markers::read(memory, tables, count, &places));
             if let Some(next) = markers.of(places.len() / BLOCK).filter(|next| *next != at) {
                 forget_last(&mut places, BLOCK);
                 at = next;
@@ -318,20 +345,31 @@ fn read_names(
             Some((len, tokens)) if len > 0 && tokens.len() >= len && !is_missing => {
                 let end = at.saturating_add(size_of_len).saturating_add(len);
                 let is_there = names.lacking(at, end).is_none();
-                places.push(if is_there { u32::try_from(at).unwrap_or(NO_PLACE) } else { NO_PLACE });
+                places.push(if is_there {
+                    u32::try_from(at).unwrap_or(NO_PLACE)
+                } else {
+                    NO_PLACE
+                });
                 at = end;
             }
             Some((len, tokens))
-                if len == 0 || is_missing || (tokens.len() < len && names.bytes.len() as u64 >= bound) =>
+                if len == 0
+                    || is_missing
+                    || (tokens.len() < len && names.bytes.len() as u64 >= bound) =>
             {
                 if !is_missing {
-                    // The name before a part of zeros may end in it, and a damaged length may have led here.
+                    // The name before a part of zeros may end in it, and a damaged length may have
+                    // led here.
                     let unfinished = places.len() % BLOCK;
                     forget_last(&mut places, unfinished.max(1));
                 }
-                let markers = markers.get_or_insert_with(|| Markers::read(memory, tables, count, &places));
+                let markers =
+                    markers.get_or_insert_with(|| Markers::read(memory, tables, count, &places));
                 let block = (places.len() / BLOCK).saturating_add(1);
-                let Some(next) = markers.of(block).filter(|_| block.saturating_mul(BLOCK) < count) else { break };
+                let Some(next) = markers.of(block).filter(|_| block.saturating_mul(BLOCK) < count)
+                else {
+                    break;
+                };
                 places.resize(block.saturating_mul(BLOCK), NO_PLACE);
                 at = next;
             }
@@ -341,7 +379,8 @@ fn read_names(
                 break;
             }
             _ => {
-                let left = usize::try_from(bound.saturating_sub(names.bytes.len() as u64)).unwrap_or(PIECE);
+                let left = usize::try_from(bound.saturating_sub(names.bytes.len() as u64))
+                    .unwrap_or(PIECE);
                 budget.bytes(WHAT, PIECE as u64)?;
                 let from = tables.names.wrapping_add(names.bytes.len() as u64);
                 names.read_on(memory, from, left.min(PIECE), "kallsyms_names", missing);
@@ -386,10 +425,12 @@ impl Markers {
         let read = |alignment| {
             let at = tables.token_table.wrapping_sub(size.next_multiple_of(alignment));
             let number = |index: u64| memory.number(at.wrapping_add(index.saturating_mul(4)), 4);
-            let offsets: Result<Vec<u32>, _> =
-                (0..size / 4).map(|index| number(index).map(|n| u32::try_from(n).unwrap_or(NO_PLACE))).collect();
+            let offsets: Result<Vec<u32>, _> = (0..size / 4)
+                .map(|index| number(index).map(|n| u32::try_from(n).unwrap_or(NO_PLACE)))
+                .collect();
             let (offsets, place) = (offsets.ok()?, at.checked_sub(tables.names)?);
-            let mut known = places.iter().step_by(BLOCK).zip(&offsets).filter(|(place, _)| **place != NO_PLACE);
+            let mut known =
+                places.iter().step_by(BLOCK).zip(&offsets).filter(|(place, _)| **place != NO_PLACE);
             let is_right = offsets.first() == Some(&0)
                 && offsets.is_sorted_by(|a, b| a < b)
                 && offsets.last().is_some_and(|last| u64::from(*last) < place)
@@ -406,7 +447,8 @@ impl Markers {
 
     /// True if the names may end at `end`: the markers follow, at a multiple of 8 bytes at most.
     fn end_at(&self, end: usize) -> bool {
-        self.offsets.is_empty() || self.place.checked_sub(end as u64).is_some_and(|padding| padding < 8)
+        self.offsets.is_empty()
+            || self.place.checked_sub(end as u64).is_some_and(|padding| padding < 8)
     }
 }
 
@@ -420,11 +462,19 @@ struct Around {
 
 impl Around {
     /// Appends `len` bytes.
-    fn read_on(&mut self, memory: &dyn Memory, address: u64, len: usize, what: &str, missing: &mut Option<Error>) {
+    fn read_on(
+        &mut self,
+        memory: &dyn Memory,
+        address: u64,
+        len: usize,
+        what: &str,
+        missing: &mut Option<Error>,
+    ) {
         let mut done = 0usize;
         while done < len {
             let at = address.wrapping_add(done as u64);
-            // If the large piece fails, read up to the end of the page, to keep the bytes around a hole.
+            // If the large piece fails, read up to the end of the page, to keep the bytes around a
+            // hole.
             let page = 4096usize.saturating_sub((at & 4095) as usize);
             let most = len.saturating_sub(done);
             for part in [most.min(PIECE), most.min(page)] {
@@ -453,9 +503,14 @@ impl Around {
     }
 }
 
-/// Returns the addresses; none for those that are not known. Only the first symbols have an offset of 0, so that one behind others is
-/// of a part that reads as zero.
-fn addresses(offsets: &Around, memory: &dyn Memory, place: u64, base: Option<u64>) -> Vec<Option<u64>> {
+/// Returns the addresses; none for those that are not known. Only the first symbols have an offset
+/// of 0, so that one behind others is of a part that reads as zero.
+fn addresses(
+    offsets: &Around,
+    memory: &dyn Memory,
+    place: u64,
+    base: Option<u64>,
+) -> Vec<Option<u64>> {
     let number = |raw: &[u8]| -> u32 {
         let raw = raw.first_chunk::<4>().copied().unwrap_or_default();
         match memory.byte_order() {
@@ -471,21 +526,26 @@ fn addresses(offsets: &Around, memory: &dyn Memory, place: u64, base: Option<u64
         .map(|(index, raw)| {
             let (offset, at) = (number(raw), index.saturating_mul(4));
             is_behind |= offset != 0;
-            let is_known = (offset != 0 || !is_behind) && offsets.lacking(at, at.saturating_add(4)).is_none();
+            let is_known =
+                (offset != 0 || !is_behind) && offsets.lacking(at, at.saturating_add(4)).is_none();
             is_known.then_some(offset)
         })
         .collect();
     let Some(base) = base else {
         // Each offset counts from its own address.
         let places = (0u64..).map(|index| place.wrapping_add(index.wrapping_mul(4)));
-        let of = |(offset, at): (Option<u32>, u64)| Some(at.wrapping_add_signed(offset?.cast_signed().into()));
+        let of = |(offset, at): (Option<u32>, u64)| {
+            Some(at.wrapping_add_signed(offset?.cast_signed().into()))
+        };
         return rows.into_iter().zip(places).map(of).collect();
     };
-    // Per-CPU symbols are positive and absolute, all others negative and relative to the base; or all are relative to
-    // the base.
+    // Per-CPU symbols are positive and absolute, all others negative and relative to the base; or
+    // all are relative to the base.
     let has_absolute = rows.iter().flatten().any(|offset| offset.cast_signed() < 0);
     let of = |offset: u32| match offset.cast_signed() {
-        signed if has_absolute && signed < 0 => base.wrapping_sub(1).wrapping_sub(i64::from(signed).cast_unsigned()),
+        signed if has_absolute && signed < 0 => {
+            base.wrapping_sub(1).wrapping_sub(i64::from(signed).cast_unsigned())
+        }
         _ if has_absolute => offset.into(),
         _ => base.wrapping_add(offset.into()),
     };
@@ -493,7 +553,10 @@ fn addresses(offsets: &Around, memory: &dyn Memory, place: u64, base: Option<u64
 }
 
 /// Reads the expansions of the 256 tokens, and the range of each.
-fn read_tokens(memory: &dyn Memory, tables: &Tables) -> Result<(Vec<u8>, Vec<Range<usize>>), Error> {
+fn read_tokens(
+    memory: &dyn Memory,
+    tables: &Tables,
+) -> Result<(Vec<u8>, Vec<Range<usize>>), Error> {
     let mut tokens = Vec::new();
     let mut places = Vec::new();
     for token in 0u64..256 {

@@ -52,7 +52,8 @@ pub struct ModuleSymbols {
 }
 
 impl Tables {
-    /// Finds a module's tables. `left` is the number of symbols that may still be read, for all modules together.
+    /// Finds a module's tables. `left` is the number of symbols that may still be read, for all
+    /// modules together.
     pub(super) fn from_module(
         kernel: &Kernel,
         module: Object<'_>,
@@ -83,7 +84,8 @@ impl Tables {
         let order = memory.byte_order();
         let table = read_up_to(memory, self.symtab, count.saturating_mul(self.entry.size));
         let kinds = read_up_to(memory, self.typetab, count);
-        let parts = || table.chunks_exact(self.entry.size).map(|raw| Reader::new("symbol", raw, order));
+        let parts =
+            || table.chunks_exact(self.entry.size).map(|raw| Reader::new("symbol", raw, order));
         let last = parts().filter_map(|raw| raw.u32_at(0).ok()).max().unwrap_or_default() as usize;
         let names = read_up_to(memory, self.strtab, last.saturating_add(512).min(NAMES_MAX));
         let mut rows = Vec::new();
@@ -95,7 +97,9 @@ impl Tables {
         }
         let mut sorted: Vec<u32> = (0..u32::try_from(rows.len()).unwrap_or_default()).collect();
         sorted.sort_by_key(|index| rows.get(*index as usize).map(|row| row.address));
-        let is_name = |index: &&u32| rows.get(**index as usize).is_some_and(|row| !is_mark(row.name.as_bytes()));
+        let is_name = |index: &&u32| {
+            rows.get(**index as usize).is_some_and(|row| !is_mark(row.name.as_bytes()))
+        };
         let names = sorted.iter().filter(is_name).copied().collect();
         ModuleSymbols { rows, sorted, names }
     }
@@ -113,7 +117,10 @@ impl Tables {
             return None;
         }
         let name = String::from_utf8_lossy(name);
-        let exported = self.exported.get(&address).is_some_and(|names| names.iter().any(|other| *other == name));
+        let exported = self
+            .exported
+            .get(&address)
+            .is_some_and(|names| names.iter().any(|other| *other == name));
         let kind = kind.unwrap_or(b'?');
         let kind = if exported { kind.to_ascii_uppercase() } else { kind.to_ascii_lowercase() };
         Some(Row { address, kind, name: name.into() })
@@ -147,7 +154,12 @@ impl ModuleSymbols {
     /// Calls `each` with every symbol, in order of address.
     pub fn each(&self, each: &mut dyn FnMut(SymbolRow<'_>)) {
         for row in self.sorted.iter().filter_map(|index| self.rows.get(*index as usize)) {
-            each(SymbolRow { address: row.address, kind: row.kind.into(), name: &row.name, module: None });
+            each(SymbolRow {
+                address: row.address,
+                kind: row.kind.into(),
+                name: &row.name,
+                module: None,
+            });
         }
     }
 
@@ -159,7 +171,8 @@ impl ModuleSymbols {
         if place < region.start {
             return None;
         }
-        // Of several symbols at one address, take the first of the table: the sort kept their order.
+        // Of several symbols at one address, take the first of the table: the sort kept their
+        // order.
         let first = self.names.partition_point(|index| start(index) < place);
         let name = &self.rows.get(*self.names.get(first)? as usize)?.name;
         let next = self.names.get(behind).map_or(region.end, |index| start(index).min(region.end));
@@ -174,8 +187,8 @@ fn take(left: &mut u64, count: u64) -> u64 {
     taken
 }
 
-/// True for marks of compilers and assemblers, which the kernel ignores when it names an address: `.L…`, `L0…`, `$x`,
-/// `$d`, ….
+/// True for marks of compilers and assemblers, which the kernel ignores when it names an address:
+/// `.L…`, `L0…`, `$x`, `$d`, ….
 fn is_mark(name: &[u8]) -> bool {
     match name {
         [b'.', b'L', ..] | [b'L', b'0', ..] => true,
@@ -201,11 +214,17 @@ fn read_up_to(memory: &dyn Memory, address: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Reads the addresses and names of a module's exported symbols. On most machines the members are offsets from their
-/// own address.
-fn exported(kernel: &Kernel, module: Object<'_>, regions: &[Region], left: &mut u64) -> HashMap<u64, Vec<String>> {
+/// Reads the addresses and names of a module's exported symbols. On most machines the members are
+/// offsets from their own address.
+fn exported(
+    kernel: &Kernel,
+    module: Object<'_>,
+    regions: &[Region],
+    left: &mut u64,
+) -> HashMap<u64, Vec<String>> {
     let mut found: HashMap<u64, Vec<String>> = HashMap::new();
-    // Until Linux 7.0, symbols exported only to GPL modules are in a separate table, which /proc/kallsyms does not use.
+    // Until Linux 7.0, symbols exported only to GPL modules are in a separate table, which
+    // /proc/kallsyms does not use.
     let count = take(left, module.u64("num_syms").unwrap_or_default());
     for index in 0..count {
         let Ok(symbol) = module.element("syms", index) else { break };
@@ -228,6 +247,9 @@ fn export(kernel: &Kernel, symbol: Object<'_>) -> Result<(u64, String), Error> {
         let place = symbol.at(path)?.place();
         Ok(place.wrapping_add_signed(symbol.i64(path)?))
     };
-    let name = kernel.memory.text(target("name_offset")?, 512).map_err(Error::hole("name of an exported symbol"))?;
+    let name = kernel
+        .memory
+        .text(target("name_offset")?, 512)
+        .map_err(Error::hole("name of an exported symbol"))?;
     Ok((target("value_offset")?, name))
 }

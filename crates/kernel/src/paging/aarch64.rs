@@ -1,5 +1,5 @@
-//! Page tables of 64-bit Arm: pages of 4, 16 or 64 KiB, addresses of 36 to 52 bits (Arm Architecture Reference Manual,
-//! D8).
+//! Page tables of 64-bit Arm: pages of 4, 16 or 64 KiB, addresses of 36 to 52 bits (Arm
+//! Architecture Reference Manual, D8).
 
 use super::{Direct, Entry, Error, Format, Geometry, Level, bits, number, symbol};
 use crate::vmcoreinfo::VmcoreInfo;
@@ -16,8 +16,8 @@ const BELOW_TAG: u32 = 55;
 pub(super) struct Entries {
     /// log2 of the page size in bytes.
     page: u32,
-    /// Entries contain addresses of 52 bits with pages of 4 or 16 KiB (FEAT_LPA2): bits 8 and 9 are bits 50 and 51 of
-    /// the address.
+    /// Entries contain addresses of 52 bits with pages of 4 or 16 KiB (FEAT_LPA2): bits 8 and 9
+    /// are bits 50 and 51 of the address.
     lpa2: bool,
 }
 
@@ -46,13 +46,23 @@ impl Entries {
 pub(super) fn geometry(info: &VmcoreInfo) -> Result<Geometry, Error> {
     let page_size = info.page_size().ok_or(Error::Missing { key: "PAGESIZE" })?;
     if ![0x1000, 0x4000, 0x10000].contains(&page_size) {
-        return Err(Error::Value { key: "PAGESIZE", value: page_size, expected: "4096, 16384 or 65536" });
+        return Err(Error::Value {
+            key: "PAGESIZE",
+            value: page_size,
+            expected: "4096, 16384 or 65536",
+        });
     }
     let page = page_size.trailing_zeros();
     let configured = number(info, "VA_BITS", "NUMBER(VA_BITS)")?;
-    // The processor may support fewer bits than the kernel was built for: TCR_EL1.T1SZ has the size in use.
-    let actual = info.number("TCR_EL1_T1SZ").map_or(configured, |size| 64u64.saturating_sub(size.cast_unsigned()));
-    let (built, actual) = (address_bits("NUMBER(VA_BITS)", configured)?, address_bits("NUMBER(TCR_EL1_T1SZ)", actual)?);
+    // The processor may support fewer bits than the kernel was built for: TCR_EL1.T1SZ has the size
+    // in use.
+    let actual = info
+        .number("TCR_EL1_T1SZ")
+        .map_or(configured, |size| 64u64.saturating_sub(size.cast_unsigned()));
+    let (built, actual) = (
+        address_bits("NUMBER(VA_BITS)", configured)?,
+        address_bits("NUMBER(TCR_EL1_T1SZ)", actual)?,
+    );
     let top = symbol(info, "swapper_pg_dir", "SYMBOL(swapper_pg_dir)")?;
     let image = number(info, "kimage_voffset", "NUMBER(kimage_voffset)")?;
     let linear = u64::MAX.wrapping_shl(built);
@@ -73,11 +83,15 @@ pub(super) fn geometry(info: &VmcoreInfo) -> Result<Geometry, Error> {
 
 fn address_bits(key: &'static str, value: u64) -> Result<u32, Error> {
     let expected = "addresses of 36 to 52 bits";
-    u32::try_from(value).ok().filter(|n| (36..=52).contains(n)).ok_or(Error::Value { key, value, expected })
+    u32::try_from(value).ok().filter(|n| (36..=52).contains(n)).ok_or(Error::Value {
+        key,
+        value,
+        expected,
+    })
 }
 
-/// The levels from the top. With 64 KiB pages, the top table has the size for the addresses that the kernel was built
-/// for, even if the processor uses shorter ones.
+/// The levels from the top. With 64 KiB pages, the top table has the size for the addresses that
+/// the kernel was built for, even if the processor uses shorter ones.
 fn levels(page: u32, actual: u32, built: u32) -> Vec<Level> {
     let each = page.saturating_sub(3);
     let count = actual.saturating_sub(page).div_ceil(each);

@@ -38,7 +38,9 @@ pub enum Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Missing { key } => write!(f, "VMCOREINFO has no {key}, so that virtual addresses cannot be followed"),
+            Self::Missing { key } => {
+                write!(f, "VMCOREINFO has no {key}, so that virtual addresses cannot be followed")
+            }
             Self::Value { key, value, expected } => {
                 write!(f, "VMCOREINFO says {key}={value:#x}, expected {expected}")
             }
@@ -71,7 +73,8 @@ enum Entry {
 /// A level of tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Level {
-    /// Lowest bit of the level's index in an address: log2 of the number of bytes that an entry maps.
+    /// Lowest bit of the level's index in an address: log2 of the number of bytes that an entry
+    /// maps.
     shift: u32,
     /// Number of bits of the index.
     bits: u32,
@@ -84,7 +87,8 @@ enum Format {
     Aarch64(aarch64::Entries),
 }
 
-/// A range of virtual addresses with a known mapping that needs no tables: the kernel's image, or the linear map.
+/// A range of virtual addresses with a known mapping that needs no tables: the kernel's image, or
+/// the linear map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Direct {
     start: u64,
@@ -100,7 +104,8 @@ struct Geometry {
     /// Levels, from the top.
     levels: Vec<Level>,
     format: Format,
-    /// Mask of the upper address bits. In a canonical address they are all set or, on x86-64, all equal.
+    /// Mask of the upper address bits. In a canonical address they are all set or, on x86-64, all
+    /// equal.
     canonical: u64,
     direct: Option<Direct>,
     page_size: u64,
@@ -137,8 +142,11 @@ impl PageTables {
         match self.walk(memory, address) {
             Err(cause) => {
                 // If the image lacks a table, the direct mapping may still be known.
-                let direct = (cause != HoleCause::Unmapped).then_some(self.geometry.direct).flatten();
-                direct.and_then(|d| d.translate(address, self.geometry.page_size)).ok_or(Hole { address, cause })
+                let direct =
+                    (cause != HoleCause::Unmapped).then_some(self.geometry.direct).flatten();
+                direct
+                    .and_then(|d| d.translate(address, self.geometry.page_size))
+                    .ok_or(Hole { address, cause })
             }
             Ok(mapping) => Ok(mapping),
         }
@@ -160,7 +168,8 @@ impl PageTables {
                 Entry::Page(page) => {
                     let within = low_bits(address, level.shift);
                     let len = 1u64.checked_shl(level.shift).unwrap_or(u64::MAX);
-                    let physical = page.saturating_sub(low_bits(page, level.shift)).saturating_add(within);
+                    let physical =
+                        page.saturating_sub(low_bits(page, level.shift)).saturating_add(within);
                     return Ok(Mapping { physical, left: len.saturating_sub(within) });
                 }
             }
@@ -195,7 +204,8 @@ trait OfATable {
 }
 
 impl OfATable for HoleCause {
-    /// If the image does not map a table, the kernel may still have mapped pages in it: the cause is a missing table.
+    /// If the image does not map a table, the kernel may still have mapped pages in it: the cause
+    /// is a missing table.
     fn of_a_table(self) -> Self {
         if self == Self::Unmapped { Self::Excluded } else { self }
     }

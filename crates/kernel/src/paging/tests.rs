@@ -33,7 +33,10 @@ impl Image for Pages {
     fn read(&self, address: u64, buf: &mut [u8]) -> Result<(), Hole> {
         for (i, byte) in buf.iter_mut().enumerate() {
             let at = address.saturating_add(i as u64);
-            let page = self.0.get(&(at & !0xfff)).ok_or(Hole { address: at, cause: HoleCause::Unmapped })?;
+            let page = self
+                .0
+                .get(&(at & !0xfff))
+                .ok_or(Hole { address: at, cause: HoleCause::Unmapped })?;
             *byte = page[usize::try_from(at & 0xfff).unwrap()];
         }
         Ok(())
@@ -65,8 +68,8 @@ fn at(tables: &PageTables, memory: &Pages, address: u64) -> Result<(u64, u64), H
 #[test]
 fn four_levels_of_x86_64() {
     let (tables, mut memory) = (x86_64(false, 0), Pages::default());
-    // Top: entry 511; then entry 510; then entry 8 is a table and entry 9 a page of 2 MiB. Entry 511 of the second
-    // table is a page of 1 GiB.
+    // Top: entry 511; then entry 510; then entry 8 is a table and entry 9 a page of 2 MiB. Entry
+    // 511 of the second table is a page of 1 GiB.
     memory.put(0x1000 + 511 * 8, 0x2003);
     memory.put(0x2000 + 510 * 8, 0x3003);
     memory.put(0x2000 + 511 * 8, 0x1_c000_1083);
@@ -77,7 +80,11 @@ fn four_levels_of_x86_64() {
     assert_eq!(at(&tables, &memory, 0xffff_ffff_8100_5678), Ok((0x1234_5678, 0x988)));
     assert_eq!(at(&tables, &memory, 0xffff_ffff_8123_4567), Ok((0xe3_4567, 0x20_0000 - 0x3_4567)));
     assert_eq!(at(&tables, &memory, 0xffff_ffff_c000_0001), Ok((0x1_c000_0001, 0x3fff_ffff)));
-    assert_eq!(at(&tables, &memory, 0xffff_ffff_8100_6000), Err(HoleCause::Unmapped), "not present");
+    assert_eq!(
+        at(&tables, &memory, 0xffff_ffff_8100_6000),
+        Err(HoleCause::Unmapped),
+        "not present"
+    );
     assert_eq!(at(&tables, &memory, 0x8000_0000_0000), Err(HoleCause::Unmapped), "not canonical");
     assert_eq!(at(&tables, &memory, 0), Err(HoleCause::Unmapped));
 }
@@ -92,7 +99,11 @@ fn five_levels_and_encryption() {
     memory.put(0x4000, mask | 0x5003);
     memory.put(0x5000, mask | 0x7_0003);
     assert_eq!(at(&tables, &memory, 0xff11_0000_0000_0010), Ok((0x7_0010, 0xff0)));
-    assert_eq!(at(&tables, &memory, 0x7f11_0000_0000_0010), Err(HoleCause::Unmapped), "not canonical");
+    assert_eq!(
+        at(&tables, &memory, 0x7f11_0000_0000_0010),
+        Err(HoleCause::Unmapped),
+        "not canonical"
+    );
 }
 
 #[test]
@@ -123,7 +134,8 @@ fn map(memory: &mut Pages, page: u32, shifts: &[u32], top: u32, address: u64, le
 
 #[test]
 fn every_granule_and_size_of_aarch64() {
-    // Page size, address bits built for and in use, shifts of the levels from the top, bits of the top index.
+    // Page size, address bits built for and in use, shifts of the levels from the top, bits of the
+    // top index.
     let shapes: [(u64, u64, u64, &[u32], u32); 10] = [
         (0x1000, 39, 39, &[30, 21, 12], 9),
         (0x1000, 48, 48, &[39, 30, 21, 12], 9),
@@ -138,11 +150,17 @@ fn every_granule_and_size_of_aarch64() {
     ];
     for (size, built, actual, shifts, top) in shapes {
         let mut memory = Pages::default();
-        let address = (u64::MAX << actual) | (0x1_2345_6789_abcd & !(size - 1) & ((1 << actual) - 1));
+        let address =
+            (u64::MAX << actual) | (0x1_2345_6789_abcd & !(size - 1) & ((1 << actual) - 1));
         map(&mut memory, size.trailing_zeros(), shifts, top, address, 0x7_0000 | 3);
         let tables = aarch64(size, built, actual);
         let found = at(&tables, &memory, address | 0x123);
-        assert_eq!(found, Ok((0x7_0123, size - 0x123)), "{size:#x} {built} {actual} {:?}", tables.geometry);
+        assert_eq!(
+            found,
+            Ok((0x7_0123, size - 0x123)),
+            "{size:#x} {built} {actual} {:?}",
+            tables.geometry
+        );
         // A tag in the top byte is not part of the address; the bits below are.
         assert_eq!(at(&tables, &memory, address ^ (0xf3 << 56)), Ok((0x7_0000, size)));
         assert_eq!(at(&tables, &memory, address ^ (1 << 55)), Err(HoleCause::Unmapped));
@@ -158,7 +176,8 @@ fn blocks_and_long_physical_addresses_of_aarch64() {
     let address = 0xffff_0000_4020_1234;
     map(&mut memory, 12, &[39, 30, 21], 9, address, 0x60_0000 | 1);
     assert_eq!(at(&aarch64(0x1000, 48, 48), &memory, address), Ok((0x60_1234, 0x20_0000 - 0x1234)));
-    // Bits 8 and 9 are the shareability of a page; with FEAT_LPA2 they are bits 50 and 51 of the address.
+    // Bits 8 and 9 are the shareability of a page; with FEAT_LPA2 they are bits 50 and 51 of the
+    // address.
     let (short, long) = (0xffff_0000_0000_0000, 0xfff0_0000_0000_0000);
     let mut memory = Pages::default();
     map(&mut memory, 12, &[39, 30, 21, 12], 9, short, 0x7_0303);
@@ -173,13 +192,17 @@ fn blocks_and_long_physical_addresses_of_aarch64() {
 
 #[test]
 fn what_is_missing_or_absurd_is_named() {
-    let error =
-        |text: &str, machine| PageTables::new(&VmcoreInfo::parse(text.as_bytes()), machine).unwrap_err().to_string();
+    let error = |text: &str, machine| {
+        PageTables::new(&VmcoreInfo::parse(text.as_bytes()), machine).unwrap_err().to_string()
+    };
     assert!(error("", Machine::X86_64).contains("NUMBER(phys_base)"));
     assert!(error("NUMBER(phys_base)=0", Machine::X86_64).contains("SYMBOL(swapper_pg_dir)"));
     assert!(error("PAGESIZE=8192", Machine::Aarch64).contains("0x2000"));
     assert!(error("PAGESIZE=4096\nNUMBER(VA_BITS)=77", Machine::Aarch64).contains("0x4d"));
-    assert!(error("PAGESIZE=4096\nNUMBER(VA_BITS)=48\nNUMBER(TCR_EL1_T1SZ)=0x40", Machine::Aarch64).contains("T1SZ"));
+    assert!(
+        error("PAGESIZE=4096\nNUMBER(VA_BITS)=48\nNUMBER(TCR_EL1_T1SZ)=0x40", Machine::Aarch64)
+            .contains("T1SZ")
+    );
 }
 
 proptest! {

@@ -1,4 +1,5 @@
-//! Page tables of x86-64: four or five levels of 512 entries (AMD64 Architecture Programmer's Manual 2, chapter 5).
+//! Page tables of x86-64: four or five levels of 512 entries (AMD64 Architecture Programmer's
+//! Manual 2, chapter 5).
 
 use super::{Direct, Entry, Error, Format, Geometry, Level, bits, number, symbol};
 use crate::vmcoreinfo::VmcoreInfo;
@@ -51,7 +52,11 @@ pub(super) fn geometry(info: &VmcoreInfo) -> Result<Geometry, Error> {
         levels: shifts.iter().map(|&shift| Level { shift, bits: 9 }).collect(),
         format: Format::X86_64(Entries { address: ADDRESS & !encryption }),
         canonical: if five { bits(63, 56) } else { bits(63, 47) },
-        direct: Some(Direct { start: KERNEL_MAP, len: image.min(KERNEL_IMAGE_SIZE), physical: base }),
+        direct: Some(Direct {
+            start: KERNEL_MAP,
+            len: image.min(KERNEL_IMAGE_SIZE),
+            physical: base,
+        }),
         page_size: PAGE_SIZE,
     })
 }

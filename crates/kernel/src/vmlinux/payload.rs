@@ -27,18 +27,22 @@ pub(super) fn is_bz_image(head: &[u8]) -> bool {
     head.get(MAGIC_AT..).is_some_and(|rest| rest.starts_with(MAGIC))
 }
 
-/// Returns the ELF file of a kernel image: the bytes themselves, or the decompressed payload of a bzImage.
+/// Returns the ELF file of a kernel image: the bytes themselves, or the decompressed payload of a
+/// bzImage.
 pub(super) fn of(bytes: Vec<u8>, budget: &Budget) -> Result<Vec<u8>, Error> {
     if bytes.starts_with(&object::elf::ELFMAG) {
         return Ok(bytes);
     }
     if !is_bz_image(&bytes) {
         let first = bytes.first().copied().unwrap_or_default();
-        return Err(BytesError::value(WHAT, 0, first.into(), "an ELF file, or a bzImage for x86").into());
+        return Err(
+            BytesError::value(WHAT, 0, first.into(), "an ELF file, or a bzImage for x86").into()
+        );
     }
     let payload = packed(&bytes)?;
     let mut unpacked = Vec::new();
-    let read = decompress::reader(WHAT, payload, budget).and_then(|mut reader| reader.read_to_end(&mut unpacked));
+    let read = decompress::reader(WHAT, payload, budget)
+        .and_then(|mut reader| reader.read_to_end(&mut unpacked));
     if !unpacked.starts_with(&object::elf::ELFMAG) {
         let begin = unpacked.first_chunk::<4>().map_or(0, |word| u32::from_be_bytes(*word));
         read.map_err(|error| BytesError::io(WHAT, 0, &error))?;
@@ -54,7 +58,13 @@ fn packed(bytes: &[u8]) -> Result<&[u8], Error> {
     let reader = Reader::new(WHAT, bytes, ByteOrder::Little);
     let version = reader.u16_at(VERSION)?;
     if version < FIRST_VERSION {
-        return Err(BytesError::value(WHAT, VERSION as u64, version.into(), "boot protocol 2.08 or later").into());
+        return Err(BytesError::value(
+            WHAT,
+            VERSION as u64,
+            version.into(),
+            "boot protocol 2.08 or later",
+        )
+        .into());
     }
     // Zero stands for four sectors.
     let sectors = match reader.bytes_at(SETUP_SECTORS, 1)?.first() {

@@ -28,14 +28,23 @@ impl Segments {
     ) -> Result<Self, object::Error> {
         let mut segments = Vec::new();
         let mut left = bytes.len();
-        for row in header.program_headers(endian, bytes)?.iter().filter(|row| row.p_type(endian) == PT_LOAD) {
+        for row in header
+            .program_headers(endian, bytes)?
+            .iter()
+            .filter(|row| row.p_type(endian) == PT_LOAD)
+        {
             let data = row.data(endian, bytes).unwrap_or_default();
-            // Segments of a kernel do not share bytes of the file; that bounds the memory of the copies.
+            // Segments of a kernel do not share bytes of the file; that bounds the memory of the
+            // copies.
             left = left.saturating_sub(data.len());
             if left == 0 {
                 break;
             }
-            segments.push(Segment { address: row.p_vaddr(endian), len: row.p_memsz(endian), bytes: data.to_vec() });
+            segments.push(Segment {
+                address: row.p_vaddr(endian),
+                len: row.p_memsz(endian),
+                bytes: data.to_vec(),
+            });
         }
         Ok(Self(segments))
     }

@@ -20,7 +20,8 @@ fn sample() -> Writer {
     let volatile = w.kind(9, 0, "", inner, &[]);
     let typedef = w.typedef("inner_t", volatile);
     let inners = w.array(typedef, 3);
-    let outer = w.structure("outer", 88, &[("next", link, 0), ("inners", inners, 8), ("count", int, 80)]);
+    let outer =
+        w.structure("outer", 88, &[("next", link, 0), ("inners", inners, 8), ("count", int, 80)]);
     w.pointer(outer);
     w.enumeration("colour", &[("RED", 1), ("GREEN", -2)]);
     w.enumeration64("large", &[("HUGE", 1 << 40)]);
@@ -41,7 +42,10 @@ fn members_are_found_through_what_has_no_name() {
     let level = types.member("outer", "inners[2].level").unwrap();
     assert_eq!((level.offset, level.bits), (8 + 48 + 16, Some((5, 3))));
     assert_eq!(types.member("inner_t", "address").unwrap().offset, 16);
-    assert_eq!(types.member("outer", "inners").unwrap().kind, Kind::Array { count: 3, element_size: 24 });
+    assert_eq!(
+        types.member("outer", "inners").unwrap().kind,
+        Kind::Array { count: 3, element_size: 24 }
+    );
     assert_eq!(types.member("outer", "count").unwrap().kind, Kind::Number { signed: true });
     assert_eq!((types.size_of("inner_t").unwrap(), types.size_of("outer").unwrap()), (24, 88));
     assert_eq!(types.members(types.id("inner").unwrap()), ["name", "address", "level", "flags"]);
@@ -67,7 +71,8 @@ fn enumerators_have_their_signs_and_sizes() {
     assert_eq!(types.enumeration("colour"), [("RED".into(), 1), ("GREEN".into(), -2)]);
 }
 
-/// A name that enumerations give different values is not known; a module's own are found if the kernel has none.
+/// A name that enumerations give different values is not known; a module's own are found if the
+/// kernel has none.
 #[test]
 fn an_enumerator_of_several_values_has_none() {
     let mut base = sample();
@@ -81,7 +86,8 @@ fn an_enumerator_of_several_values_has_none() {
         let types = Types::new(Arc::new(btf));
         ["RED", "DARK", "OWN", "GREEN", "TWICE"].map(|name| types.enum_value(name))
     };
-    let split = Btf::parse(module.finish(&[]), Some(Arc::clone(&kernel)), &Budget::default()).unwrap();
+    let split =
+        Btf::parse(module.finish(&[]), Some(Arc::clone(&kernel)), &Budget::default()).unwrap();
     assert_eq!(of(split), [Some(1), None, Some(5), Some(-2), None]);
     let whole = Btf::parse(base.finish(&[]), None, &Budget::default()).unwrap();
     assert_eq!(of(whole), [Some(1), None, None, Some(-2), None]);
@@ -90,7 +96,10 @@ fn an_enumerator_of_several_values_has_none() {
 #[test]
 fn errors_name_the_structure_and_the_member() {
     let types = types(&sample());
-    assert_eq!(types.member("nobody", "x").unwrap_err().to_string(), "the kernel's types have no nobody");
+    assert_eq!(
+        types.member("nobody", "x").unwrap_err().to_string(),
+        "the kernel's types have no nobody"
+    );
     assert_eq!(types.member("outer", "x").unwrap_err().to_string(), "struct outer has no member x");
     let nested = types.member("outer", "inners[0].x").unwrap_err().to_string();
     assert_eq!(nested, "struct outer has no member inners[0].x: no x");

@@ -1,4 +1,5 @@
-//! Debug information as the compiler writes it, and places of members as the compiled program prints them.
+//! Debug information as the compiler writes it, and places of members as the compiled program
+//! prints them.
 #![forbid(unsafe_code)]
 
 use lastwords_bytes::{Budget, Limits};
@@ -106,7 +107,11 @@ fn check(types: &Types, truth: &BTreeMap<String, (u64, u64)>) {
             Some(member) => {
                 let found = types.member(structure, member).unwrap();
                 let (bit, bits) = found.bits.unwrap();
-                assert_eq!((found.offset * 8 + u64::from(bit), u64::from(bits)), (*first, *second), "{path}");
+                assert_eq!(
+                    (found.offset * 8 + u64::from(bit), u64::from(bits)),
+                    (*first, *second),
+                    "{path}"
+                );
             }
             None => {
                 let found = types.member(structure, member).unwrap();
@@ -132,8 +137,14 @@ fn check(types: &Types, truth: &BTreeMap<String, (u64, u64)>) {
 
 #[test]
 fn members_lie_where_the_compiler_puts_them() {
-    // The third standard counts bit fields from above; units of the fifth may have texts by their index.
-    for options in [&["-gdwarf-5"][..], &["-gdwarf-4"], &["-gdwarf-3", "-gstrict-dwarf"], &["-gdwarf-5", "-gdwarf64"]] {
+    // The third standard counts bit fields from above; units of the fifth may have texts by their
+    // index.
+    for options in [
+        &["-gdwarf-5"][..],
+        &["-gdwarf-4"],
+        &["-gdwarf-3", "-gstrict-dwarf"],
+        &["-gdwarf-5", "-gdwarf64"],
+    ] {
         let compiled = compile(options);
         let truth = truth(&compiled.program);
         assert_eq!(truth.len(), 15, "{options:?}");

@@ -65,9 +65,15 @@ impl Writer {
 
     fn physical(self, excluded: &[u64], note: Option<&str>) -> Physical {
         let len = self.bytes.len() as u64;
-        let ranges = vec![Range { address: self.start, len, name: "ram".into(), offset: 0, hole: None }];
+        let ranges =
+            vec![Range { address: self.start, len, name: "ram".into(), offset: 0, hole: None }];
         Physical {
-            image: Arc::new(Ram { ranges, start: self.start, bytes: self.bytes, excluded: excluded.to_vec() }),
+            image: Arc::new(Ram {
+                ranges,
+                start: self.start,
+                bytes: self.bytes,
+                excluded: excluded.to_vec(),
+            }),
             format: Format::Raw,
             machine: None,
             foreign: None,
@@ -86,14 +92,19 @@ fn other_machines_are_named() {
         let (ram, note) = x86_64(RELEASE);
         let mut physical = ram.physical(&[], Some(&note));
         physical.foreign = Some(machine.to_owned());
-        let error = find::kernel(&physical, &Budget::default(), &unwatched).err().unwrap().to_string();
-        assert!(error.contains(&format!("architecture {machine}: only x86_64 and aarch64")), "{error}");
+        let error =
+            find::kernel(&physical, &Budget::default(), &unwatched).err().unwrap().to_string();
+        assert!(
+            error.contains(&format!("architecture {machine}: only x86_64 and aarch64")),
+            "{error}"
+        );
     }
 }
 
 const RELEASE: &str = "6.12.107-test";
 
-/// An x86-64 kernel whose image's first 2 MiB, at 0xffffffff81000000, are at 2 MiB of physical memory.
+/// An x86-64 kernel whose image's first 2 MiB, at 0xffffffff81000000, are at 2 MiB of physical
+/// memory.
 fn x86_64(release: &str) -> (Writer, String) {
     let mut ram = Writer::new(0);
     // The top table is 4 KiB into the image.
@@ -144,7 +155,8 @@ fn by_the_note() {
 
 #[test]
 fn by_looking_for_it() {
-    // As the text at the start of a page, and as the note with its header; a copy that holds of nothing stands before it.
+    // As the text at the start of a page, and as the note with its header; a copy that holds of
+    // nothing stands before it.
     for place in [0x30_0000u64, 0x30_0018] {
         let (mut ram, text) = x86_64(RELEASE);
         ram.put(0x1000, text.replace("phys_base)=-14680064", "phys_base)=-12582912").as_bytes());
@@ -167,7 +179,8 @@ fn by_looking_for_it() {
     assert_eq!(found.memory.text(0xffff_8000_0000_8082, 65).unwrap(), RELEASE);
 }
 
-/// The whole kernel of an earlier boot stands before the running one, which has copies of its text: each is found once.
+/// The whole kernel of an earlier boot stands before the running one, which has copies of its text:
+/// each is found once.
 #[test]
 fn other_kernels_are_told() {
     let (mut ram, text) = x86_64(RELEASE);
@@ -181,7 +194,8 @@ fn other_kernels_are_told() {
     for page in 0..16 {
         ram.word(0x10_a000 + page * 8, (0x10_0000 + page * 4096) | 3);
     }
-    let old = text.replace("phys_base)=-14680064", &format!("phys_base)={}", 0x10_0000 - 0x100_0000));
+    let old =
+        text.replace("phys_base)=-14680064", &format!("phys_base)={}", 0x10_0000 - 0x100_0000));
     for (place, text) in [(0xf_0000, &old), (0x30_0000, &text), (0x30_1018, &text)] {
         ram.put(place, text.as_bytes());
     }
@@ -191,21 +205,25 @@ fn other_kernels_are_told() {
     assert_eq!(found.others[0].words(), format!("Linux {RELEASE}, with VMCOREINFO at 0x300000"));
 }
 
-/// VMCOREINFO's text as kernels have it, of which the second half is not needed to find the version.
+/// VMCOREINFO's text as kernels have it, of which the second half is not needed to find the
+/// version.
 fn long_text(text: &str) -> String {
-    let symbols: String = (0..40).map(|n| format!("SYMBOL(symbol_{n})=ffffffff8100{n:04x}\n")).collect();
+    let symbols: String =
+        (0..40).map(|n| format!("SYMBOL(symbol_{n})=ffffffff8100{n:04x}\n")).collect();
     format!("{text}{symbols}")
 }
 
 #[test]
 fn a_damaged_vmcoreinfo_note_is_not_trusted() {
-    let zeroed = |text: &str, from: usize| text[..from].to_owned() + &"\0".repeat(text.len() - from);
+    let zeroed =
+        |text: &str, from: usize| text[..from].to_owned() + &"\0".repeat(text.len() - from);
     let (_, text) = x86_64(RELEASE);
     let text = long_text(&text);
     let line_end = text[..text.len() / 2].rfind('\n').unwrap() + 1;
     let flipped = |from: &str, to: &str| text.replace(from, to);
     let damaged = [
-        // The second half is zero, from within a line and from a line's beginning; it is cut; it is other bytes.
+        // The second half is zero, from within a line and from a line's beginning; it is cut; it
+        // is other bytes.
         zeroed(&text, text.len() / 2),
         zeroed(&text, line_end),
         text[..text.len() / 2].to_owned(),
@@ -223,7 +241,11 @@ fn a_damaged_vmcoreinfo_note_is_not_trusted() {
         ram.put(0x30_0018, text.as_bytes());
         let found = kernel(&ram.physical(&[], Some(&note))).unwrap();
         assert_eq!(found.scanned, Some(0x30_0018), "{note:?}");
-        assert!(found.notes[0].contains("a copy was found in memory, at 0x300018"), "{:?}", found.notes);
+        assert!(
+            found.notes[0].contains("a copy was found in memory, at 0x300018"),
+            "{:?}",
+            found.notes
+        );
         assert_eq!(found.info.symbol("symbol_39"), Some(0xffff_ffff_8100_0027));
     }
 }
@@ -233,7 +255,11 @@ fn a_damaged_vmcoreinfo_note_is_used_where_there_is_no_other() {
     let (ram, text) = x86_64(RELEASE);
     let note = long_text(&text);
     let found = kernel(&ram.physical(&[], Some(&note[..note.len() / 2]))).unwrap();
-    assert!(found.scanned.is_none() && found.notes[0].contains("used as it is"), "{:?}", found.notes);
+    assert!(
+        found.scanned.is_none() && found.notes[0].contains("used as it is"),
+        "{:?}",
+        found.notes
+    );
     assert_eq!(found.memory.text(0xffff_ffff_8100_8082, 65).unwrap(), RELEASE);
     // Of several copies in memory that are all damaged, the first that leads to the kernel.
     let (mut ram, _) = x86_64(RELEASE);
@@ -247,12 +273,19 @@ fn a_whole_vmcoreinfo_note_needs_no_search() {
     let (ram, text) = x86_64(RELEASE);
     // Padding, as a note may have it. A Budget for no search at all.
     let nothing = Budget::new(Limits { bytes: 0, ..Limits::default() });
-    let found = find::kernel(&ram.physical(&[], Some(&format!("{text}\0\0\0"))), &nothing, &unwatched).unwrap();
+    let found =
+        find::kernel(&ram.physical(&[], Some(&format!("{text}\0\0\0"))), &nothing, &unwatched)
+            .unwrap();
     assert!(found.scanned.is_none() && found.notes.is_empty());
     // The names stand behind a kref in kernels whose VMCOREINFO does not tell where.
     let (ram, text) = x86_64(RELEASE);
     let old = text.replace("OFFSET(uts_namespace.name)=8\n", "").replace("81007ff8", "81007ffc");
-    assert!(find::kernel(&ram.physical(&[], Some(&old)), &nothing, &unwatched).unwrap().notes.is_empty());
+    assert!(
+        find::kernel(&ram.physical(&[], Some(&old)), &nothing, &unwatched)
+            .unwrap()
+            .notes
+            .is_empty()
+    );
 }
 
 #[test]
@@ -265,13 +298,19 @@ fn what_is_not_found_is_told() {
     let error = kernel(&ram.physical(&[], None)).unwrap_err().to_string();
     assert!(error.contains("none of 1 found in memory"), "{error}");
     let (ram, _) = x86_64(RELEASE);
-    assert!(matches!(kernel(&ram.physical(&[], Some("OSRELEASE=1\n"))), Err(Error::Machine { .. })));
+    assert!(matches!(
+        kernel(&ram.physical(&[], Some("OSRELEASE=1\n"))),
+        Err(Error::Machine { .. })
+    ));
     let (ram, _) = x86_64(RELEASE);
     let error = kernel(&ram.physical(&[], Some("NUMBER(phys_base)=0\n"))).unwrap_err().to_string();
     assert!(error.contains("SYMBOL(swapper_pg_dir)"), "{error}");
     let (ram, _) = x86_64(RELEASE);
     let little = Budget::new(Limits { bytes: 1 << 20, ..Limits::default() });
-    assert!(matches!(find::kernel(&ram.physical(&[], None), &little, &unwatched), Err(Error::Bytes(_))));
+    assert!(matches!(
+        find::kernel(&ram.physical(&[], None), &little, &unwatched),
+        Err(Error::Bytes(_))
+    ));
 }
 
 #[test]
@@ -281,9 +320,14 @@ fn where_raw_memory_was() {
     ram.put(0x4020_0018, text.as_bytes());
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(&ram.bytes).unwrap();
-    let raw = |path: &std::path::Path, map: &[RawRange]| find::raw(path, map, &Budget::default(), &unwatched);
+    let raw = |path: &std::path::Path, map: &[RawRange]| {
+        find::raw(path, map, &Budget::default(), &unwatched)
+    };
     let (physical, found) = raw(file.path(), &[]).unwrap();
-    assert_eq!((physical.image.ranges()[0].address, found.scanned), (0x4000_0000, Some(0x4020_0018)));
+    assert_eq!(
+        (physical.image.ranges()[0].address, found.scanned),
+        (0x4000_0000, Some(0x4020_0018))
+    );
     assert_eq!(found.memory.text(0xffff_8000_0000_8082, 65).unwrap(), RELEASE);
     // A map that is given is not doubted.
     let map = |address| [RawRange { address, len: 4 << 20, offset: 0 }];
@@ -295,7 +339,8 @@ fn where_raw_memory_was() {
         let low = u64::from_le_bytes(ram.bytes[at..at + 8].try_into().unwrap());
         ram.word(at as u64, low + (1 << 32));
     }
-    let text = text.replace("phys_base)=-14680064", &format!("phys_base)={}", (1u64 << 32) - 14_680_064));
+    let text =
+        text.replace("phys_base)=-14680064", &format!("phys_base)={}", (1u64 << 32) - 14_680_064));
     ram.put(0x30_0000, text.as_bytes());
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.seek(SeekFrom::Start(0xc000_0000)).unwrap();

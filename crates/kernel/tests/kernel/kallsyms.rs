@@ -70,8 +70,10 @@ fn an_address_is_in_the_first_of_its_names_up_to_the_next_address() {
 #[test]
 fn rows_from_elsewhere_make_the_same_table() {
     let long = long_name();
-    let mut rows: Vec<(u64, u8, &str)> =
-        symbols(&long).into_iter().map(|(address, kind, name)| (address, kind as u8, name)).collect();
+    let mut rows: Vec<(u64, u8, &str)> = symbols(&long)
+        .into_iter()
+        .map(|(address, kind, name)| (address, kind as u8, name))
+        .collect();
     rows.rotate_left(4);
     let table = Kallsyms::of_rows(rows);
     let image = read(Encoding::Absolute);
@@ -82,8 +84,8 @@ fn rows_from_elsewhere_make_the_same_table() {
     assert_eq!(table.find(&long), Some(BASE + 0x50));
 }
 
-/// A page that is missing, or reads as zero, costs the names in it and up to the next marker, or the addresses in it. No other symbol
-/// gets an address or a name that is not its own.
+/// A page that is missing, or reads as zero, costs the names in it and up to the next marker, or
+/// the addresses in it. No other symbol gets an address or a name that is not its own.
 #[test]
 fn a_lost_page_costs_its_symbols_alone() {
     let names: Vec<String> = (0..3000).map(|n| format!("symbol_number_{n}")).collect();
@@ -95,8 +97,8 @@ fn a_lost_page_costs_its_symbols_alone() {
         let tables = write(&mut memory, AT, BASE, encoding, &rows);
         let whole = memory.0.remove(&AT).unwrap();
         // Neither the count, the tokens nor the base.
-        let kept =
-            [AT, tables.token_table, tables.token_index, tables.relative_base.unwrap_or(AT)].map(|at| (at - AT) / 4096);
+        let kept = [AT, tables.token_table, tables.token_index, tables.relative_base.unwrap_or(AT)]
+            .map(|at| (at - AT) / 4096);
         for page in (0..whole.len() / 4096).filter(|page| !kept.contains(&(*page as u64))) {
             for is_zero in [false, true] {
                 let mut memory = Regions::default();
@@ -122,7 +124,10 @@ fn a_lost_page_costs_its_symbols_alone() {
                         );
                     }
                 }
-                assert!(known > 3000 - 1024 - 520, "page {page}, {is_zero}: {known} symbols are known");
+                assert!(
+                    known > 3000 - 1024 - 520,
+                    "page {page}, {is_zero}: {known} symbols are known"
+                );
                 let is_lost = known < 3000;
                 assert_eq!(table.missing().is_some(), is_lost, "page {page}, {is_zero}");
             }
@@ -130,12 +135,14 @@ fn a_lost_page_costs_its_symbols_alone() {
     }
 }
 
-/// A damaged length of a name costs the names of its block: no symbol after it gets the name of another.
+/// A damaged length of a name costs the names of its block: no symbol after it gets the name of
+/// another.
 #[test]
 fn a_damaged_length_costs_the_names_up_to_the_next_marker() {
     let names: Vec<String> = (0..1500).map(|n| format!("symbol_number_{n}")).collect();
     let address = |n: usize| BASE + n as u64 * 16;
-    let rows: Vec<_> = names.iter().enumerate().map(|(n, name)| (address(n), 't', name.as_str())).collect();
+    let rows: Vec<_> =
+        names.iter().enumerate().map(|(n, name)| (address(n), 't', name.as_str())).collect();
     let mut memory = Regions::default();
     let tables = write(&mut memory, AT, BASE, Encoding::Based, &rows);
     let mut at = tables.names;
@@ -148,8 +155,14 @@ fn a_damaged_length_costs_the_names_up_to_the_next_marker() {
                 let block = damaged / 256 * 256..damaged / 256 * 256 + 256;
                 for (n, expected) in names.iter().enumerate().filter(|(n, _)| *n != damaged) {
                     let found = table.find(expected);
-                    assert!(found.is_none() || found == Some(address(n)), "{damaged}, {length}: {expected}");
-                    assert!(found.is_some() || block.contains(&n), "{damaged}, {length}: {expected} is lost");
+                    assert!(
+                        found.is_none() || found == Some(address(n)),
+                        "{damaged}, {length}: {expected}"
+                    );
+                    assert!(
+                        found.is_some() || block.contains(&n),
+                        "{damaged}, {length}: {expected} is lost"
+                    );
                 }
             }
             memory.put(at, &[name.len() as u8 + 1]);

@@ -21,7 +21,10 @@ fn it_says_what_it_is() {
     assert_eq!(kernel.cpus(Mask::Online), [1]);
     assert_eq!(kernel.per_cpu(DATA + 0x10, 1).unwrap(), PER_CPU[1] + 0x10);
     let monotonic = 987_000_000_500;
-    assert_eq!(kernel.time().unwrap(), Time { wall: 1_000_000_000_500, uptime: 990_000_000_500, monotonic });
+    assert_eq!(
+        kernel.time().unwrap(),
+        Time { wall: 1_000_000_000_500, uptime: 990_000_000_500, monotonic }
+    );
     assert_eq!(kernel.sched_clock(), Some(monotonic + 5_778_537_823 - 5_006_222_284));
 }
 
@@ -33,17 +36,26 @@ fn symbols_are_found_by_their_contents() {
     let kernel = open(toy);
     assert!(kernel.missing.is_empty(), "{:?}", kernel.missing);
     assert_eq!(kernel.uname().unwrap().node, "toy");
-    assert_eq!((kernel.symbol("added_999"), kernel.symbol("init_task")), (Ok(added(999)), Ok(INIT_TASK)));
+    assert_eq!(
+        (kernel.symbol("added_999"), kernel.symbol("init_task")),
+        (Ok(added(999)), Ok(INIT_TASK))
+    );
     assert_eq!(kernel.tasks().rows.len(), 4);
 }
 
-/// A table that is damaged is not found, or lacks names and says so. No symbol gets the address or the name of another.
+/// A table that is damaged is not found, or lacks names and says so. No symbol gets the address or
+/// the name of another.
 #[test]
 fn damage_to_symbols_that_are_found_is_told() {
     let mut toy = Toy::default();
     let tables = toy.be_of_5_10(1000);
     let reads = |toy: &Toy, what: &str| {
-        let opened = Kernel::open(Arc::new(toy.memory.clone()), &toy.info, Sources::default(), Arc::default());
+        let opened = Kernel::open(
+            Arc::new(toy.memory.clone()),
+            &toy.info,
+            Sources::default(),
+            Arc::default(),
+        );
         let kernel = match opened {
             Ok(kernel) => kernel,
             Err(error) => return assert!(!error.to_string().is_empty(), "{what}"),
@@ -84,7 +96,12 @@ fn damage_to_symbols_that_are_found_is_told() {
     // No table at all, and no begin of the code.
     toy.memory.0.retain(|at, _| !(TABLES..BTF).contains(at));
     let error = |toy: &Toy| {
-        let opened = Kernel::open(Arc::new(toy.memory.clone()), &toy.info, Sources::default(), Arc::default());
+        let opened = Kernel::open(
+            Arc::new(toy.memory.clone()),
+            &toy.info,
+            Sources::default(),
+            Arc::default(),
+        );
         opened.err().unwrap().to_string()
     };
     assert!(error(&toy).contains("no symbol table that is whole"), "{}", error(&toy));
@@ -95,7 +112,8 @@ fn damage_to_symbols_that_are_found_is_told() {
 #[test]
 fn tasks_are_found_with_their_threads() {
     let found = open(Toy::default()).tasks();
-    let rows: Vec<_> = found.rows.iter().map(|task| (task.pid, task.tgid, task.comm.as_str())).collect();
+    let rows: Vec<_> =
+        found.rows.iter().map(|task| (task.pid, task.tgid, task.comm.as_str())).collect();
     assert_eq!(rows, [(0, 0, "swapper/0"), (1, 1, "init"), (7, 7, "shell"), (8, 7, "worker")]);
     assert!(found.missing.is_empty());
 }
@@ -117,7 +135,8 @@ fn names_that_a_later_task_overwrote_are_not_told() {
     assert_eq!(kernel.saved_tgids().unwrap(), [(8, 7)]);
 }
 
-/// The kernel sets the pointer to the names at boot. Zero is of a page that reads as zero: the names are not known.
+/// The kernel sets the pointer to the names at boot. Zero is of a page that reads as zero: the
+/// names are not known.
 #[test]
 fn names_of_tasks_behind_a_pointer_that_reads_as_zero_are_not_known() {
     let mut toy = Toy::default();
@@ -136,7 +155,8 @@ fn a_modules_symbols_follow_the_kernels() {
     assert_eq!((at.name.as_str(), at.offset, at.size), ("toy_one", 2, 0x40));
     assert_eq!(at.module.as_deref(), Some("toy_module"));
     assert_eq!(kernel.symbols.at(MODULE + 0x60).unwrap().size, 0xfb0);
-    // Data ends with the next data, and the last with its region. What is in front of all data has no name.
+    // Data ends with the next data, and the last with its region. What is in front of all data has
+    // no name.
     let size = |at| kernel.symbols.at(at).map(|symbol| (symbol.name, symbol.size));
     assert_eq!(size(MODULE + 0x1810), Some(("toy_ops".into(), 0x40)));
     assert_eq!(size(MODULE + 0x1900), Some(("toy_last".into(), 0x17c0)));
@@ -151,7 +171,9 @@ fn a_modules_symbols_follow_the_kernels() {
 #[test]
 fn the_log_reads_over_its_rings_ends() {
     let mut toy = Toy::default();
-    let text = |n: u64| if n == 14 { String::new() } else { format!("record {n} {}", "x".repeat(n as usize)) };
+    let text = |n: u64| {
+        if n == 14 { String::new() } else { format!("record {n} {}", "x".repeat(n as usize)) }
+    };
     for n in 0..20 {
         toy.print(n * 1_000_000_007, &text(n));
     }
@@ -193,7 +215,11 @@ fn ask(kernel: &Kernel) {
     let _ = (kernel.crash(&log.rows), kernel.tasks());
     let mut count = 0usize;
     kernel.symbols.each(&mut |_| count += 1);
-    let _ = (kernel.symbols.at(MODULE + 0x20), kernel.symbols.at(TEXT + 0x120), kernel.symbols.find("toy_two"));
+    let _ = (
+        kernel.symbols.at(MODULE + 0x20),
+        kernel.symbols.at(TEXT + 0x120),
+        kernel.symbols.find("toy_two"),
+    );
     let _ = kernel.module_types("toy_module");
 }
 

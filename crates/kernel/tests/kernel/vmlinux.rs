@@ -1,5 +1,5 @@
-//! A kernel image by a writer that shares nothing with the reader: tables as `scripts/kallsyms.c` orders them, in an ELF
-//! file, in a bzImage.
+//! A kernel image by a writer that shares nothing with the reader: tables as `scripts/kallsyms.c`
+//! orders them, in an ELF file, in a bzImage.
 
 use crate::support::btf::Writer;
 use lastwords_bytes::Budget;
@@ -29,7 +29,9 @@ fn align(bytes: &mut Vec<u8>) {
 /// The tables at the end of a segment: each name is a length and tokens of one character.
 fn tables(segment: &mut Vec<u8>, symbols: &[(u64, String)], offsets: Offsets) {
     if offsets == Offsets::First {
-        symbols.iter().for_each(|(address, _)| segment.extend((address.wrapping_sub(BASE) as u32).to_le_bytes()));
+        symbols.iter().for_each(|(address, _)| {
+            segment.extend((address.wrapping_sub(BASE) as u32).to_le_bytes())
+        });
         align(segment);
         segment.extend(BASE.to_le_bytes());
     }
@@ -95,7 +97,9 @@ fn elf(offsets: Offsets) -> Vec<u8> {
     file.extend([0, 0, 0, 0, 64, 0, 56, 0, 1, 0, 64, 0, 0, 0, 0, 0]);
     file.extend([1, 0, 0, 0, 5, 0, 0, 0]);
     let len = segment.len() as u64;
-    [SEGMENT as u64, BASE, 0, len, 0xa000, 0x1000].iter().for_each(|word| file.extend(word.to_le_bytes()));
+    [SEGMENT as u64, BASE, 0, len, 0xa000, 0x1000]
+        .iter()
+        .for_each(|word| file.extend(word.to_le_bytes()));
     file.resize(SEGMENT, 0);
     file.extend(segment);
     file
@@ -115,7 +119,8 @@ fn bz_image(payload: &[u8]) -> Vec<u8> {
 }
 
 fn check(file: Vec<u8>) {
-    let kernel = vmlinux::open(file, Arc::new(Budget::default())).unwrap_or_else(|error| panic!("{error}"));
+    let kernel =
+        vmlinux::open(file, Arc::new(Budget::default())).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(kernel.kallsyms().len(), 708);
     assert_eq!(kernel.symbol("symbol_number_699"), Ok(BASE + 0x2000 + 699));
     assert_eq!(kernel.build_id().as_deref(), Some("abcdef01"));
@@ -131,12 +136,17 @@ fn symbols_types_and_build_id_are_found() {
     }
     let file = elf(Offsets::FromBase);
     check(bz_image(&file));
-    assert!(vmlinux::is_image(&file) && vmlinux::is_image(&bz_image(&file)) && !vmlinux::is_image(b"\x7fEL"));
+    assert!(
+        vmlinux::is_image(&file)
+            && vmlinux::is_image(&bz_image(&file))
+            && !vmlinux::is_image(b"\x7fEL")
+    );
 }
 
 #[test]
 fn what_is_no_kernel_for_x86_is_refused() {
-    let refused = |file: Vec<u8>| vmlinux::open(file, Arc::new(Budget::default())).err().unwrap().to_string();
+    let refused =
+        |file: Vec<u8>| vmlinux::open(file, Arc::new(Budget::default())).err().unwrap().to_string();
     let mut arm = elf(Offsets::FromBase);
     arm[18] = 183;
     assert!(refused(arm).contains("x86-64"));

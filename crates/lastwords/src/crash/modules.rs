@@ -1,4 +1,5 @@
-//! Notes the modules mapped in this process in the sessions' registries, so that readers can name addresses later.
+//! Notes the modules mapped in this process in the sessions' registries, so that readers can name
+//! addresses later.
 
 use std::collections::BTreeSet;
 use std::ffi::CStr;
@@ -16,7 +17,8 @@ static WANTED: AtomicBool = AtomicBool::new(false);
 /// Session (by number), pid and load address of the modules that were already noted.
 static NOTED: Mutex<BTreeSet<(u64, u32, u64)>> = Mutex::new(BTreeSet::new());
 
-/// Notes the modules that were loaded since the last time (`dlopen`), for all sessions of this process.
+/// Notes the modules that were loaded since the last time (`dlopen`), for all sessions of this
+/// process.
 pub fn refresh_modules() {
     WANTED.store(true, Relaxed);
     note_modules();
@@ -45,7 +47,8 @@ pub(crate) fn note_modules() {
     }
 }
 
-/// Returns the load address of an object and the body of its record in the registry; `None` for one without code.
+/// Returns the load address of an object and the body of its record in the registry; `None` for one
+/// without code.
 fn module(pid: u32, (info, headers): Object<'_>) -> Option<(u64, Vec<u8>)> {
     let (mut start, mut end, mut id) = (u64::MAX, 0, &[][..]);
     for header in headers {
@@ -54,13 +57,21 @@ fn module(pid: u32, (info, headers): Object<'_>) -> Option<(u64, Vec<u8>)> {
             start = start.min(at);
             end = end.max(at.saturating_add(header.p_memsz));
         } else if header.p_type == libc::PT_NOTE && id.is_empty() {
-            // SAFETY: a note segment of a loaded module is mapped and readable for its size in memory.
-            let notes = unsafe { std::slice::from_raw_parts(at as *const u8, header.p_memsz as usize) };
+            // SAFETY: a note segment of a loaded module is mapped and readable for its size in
+            // memory.
+            let notes =
+                unsafe { std::slice::from_raw_parts(at as *const u8, header.p_memsz as usize) };
             id = build_id(notes).unwrap_or_default();
         }
     }
     let body = body_of(|body| {
-        body.u32(pid).u64(info.dlpi_addr).u64(start).u64(end).u16(id.len() as u16).bytes(id).str(&path_of(info));
+        body.u32(pid)
+            .u64(info.dlpi_addr)
+            .u64(start)
+            .u64(end)
+            .u16(id.len() as u16)
+            .bytes(id)
+            .str(&path_of(info));
     });
     (end != 0).then_some((info.dlpi_addr, body))
 }
@@ -71,7 +82,9 @@ fn path_of(info: &libc::dl_phdr_info) -> String {
     match name.filter(|name| !name.is_empty()) {
         Some(name) => name.to_string_lossy().into_owned(),
         // This is the program itself.
-        None => std::env::current_exe().map(|path| path.to_string_lossy().into_owned()).unwrap_or_default(),
+        None => std::env::current_exe()
+            .map(|path| path.to_string_lossy().into_owned())
+            .unwrap_or_default(),
     }
 }
 

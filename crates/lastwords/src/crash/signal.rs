@@ -17,7 +17,8 @@ use crate::record::encode::{Hex, hex};
 use crate::session::{Ending, ending, listener, lost_memory};
 
 /// The signals that handlers can be installed for.
-pub const FATAL: [c_int; 5] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGABRT, libc::SIGILL, libc::SIGFPE];
+pub const FATAL: [c_int; 5] =
+    [libc::SIGSEGV, libc::SIGBUS, libc::SIGABRT, libc::SIGILL, libc::SIGFPE];
 
 /// A signal by name.
 #[derive(Clone, Copy)]
@@ -36,11 +37,14 @@ crate::labels!(Signal as i32 {
 
 impl Signal {
     fn from_number(signal: c_int) -> Option<Self> {
-        [Self::Ill, Self::Abrt, Self::Bus, Self::Fpe, Self::Segv].into_iter().find(|known| *known as c_int == signal)
+        [Self::Ill, Self::Abrt, Self::Bus, Self::Fpe, Self::Segv]
+            .into_iter()
+            .find(|known| *known as c_int == signal)
     }
 }
 
-// The callsite of `crash:signal` is separate from its use, so that it is known before the first signal.
+// The callsite of `crash:signal` is separate from its use, so that it is known before the first
+// signal.
 crate::__site!(
     ("crash"),
     "signal",
@@ -55,7 +59,9 @@ type Payload<'a> = (Signal, i32, Hex<u64>, u32, u32, ThreadName, Hex<u64>, &'a [
 #[derive(Debug, thiserror::Error)]
 pub enum InstallError {
     /// The signal is not one of [`FATAL`].
-    #[error("signal {0} is not one that kills by a fault; use SIGSEGV, SIGBUS, SIGABRT, SIGILL, SIGFPE")]
+    #[error(
+        "signal {0} is not one that kills by a fault; use SIGSEGV, SIGBUS, SIGABRT, SIGILL, SIGFPE"
+    )]
     NotFatal(c_int),
     /// The kernel refused the handler or the alternate stack.
     #[error("signal {signal}: {source}")]
@@ -70,10 +76,11 @@ pub enum InstallError {
 /// The handlers of [`FATAL`], in that order.
 static HANDLERS: [Handler; FATAL.len()] = [const { Handler::new(on_signal) }; FATAL.len()];
 
-/// Installs handlers for these signals (all or some of [`FATAL`]). They record `crash:signal` to every channel whose
-/// rules take it and then do what would have happened without them: call the previous handler, or let the process die
-/// of the signal. Gives this thread an alternate stack if it has none. Other threads of Rust get one from the standard
-/// library; threads made in other ways must call [`prepare_thread`].
+/// Installs handlers for these signals (all or some of [`FATAL`]). They record `crash:signal` to
+/// every channel whose rules take it and then do what would have happened without them: call the
+/// previous handler, or let the process die of the signal. Gives this thread an alternate stack if
+/// it has none. Other threads of Rust get one from the standard library; threads made in other ways
+/// must call [`prepare_thread`].
 ///
 /// # Errors
 /// A signal is none of [`FATAL`], or the kernel refuses.
@@ -86,7 +93,8 @@ pub fn install_signal_handlers(signals: &[c_int]) -> Result<(), InstallError> {
     // The unwinder loads and looks up what it needs now, while it may allocate.
     super::unwind::unwind(&Frames::new(), 0);
     callsite::prime::<__LwSite, Payload<'_>>(&__LW_CALLSITE);
-    let mut wanted = FATAL.into_iter().zip(&HANDLERS).filter(|(signal, _)| signals.contains(signal));
+    let mut wanted =
+        FATAL.into_iter().zip(&HANDLERS).filter(|(signal, _)| signals.contains(signal));
     wanted.try_for_each(|(signal, handler)| {
         handler.install(signal).map_err(|source| InstallError::Refused { signal, source })
     })
@@ -103,21 +111,25 @@ pub fn install_default_signal_handlers() -> Result<(), InstallError> {
 /// Bytes of an alternate stack.
 const STACK_LEN: usize = 64 << 10;
 
-/// Gives this thread an alternate signal stack if it has none, so that a stack overflow is recorded too. The stack
-/// stays for the life of the process, so this is for a program's few long-lived threads.
+/// Gives this thread an alternate signal stack if it has none, so that a stack overflow is recorded
+/// too. The stack stays for the life of the process, so this is for a program's few long-lived
+/// threads.
 ///
 /// # Errors
 /// The kernel refuses the memory or the stack.
 pub fn prepare_thread() -> Result<(), InstallError> {
     let refused = || InstallError::Refused { signal: 0, source: std::io::Error::last_os_error() };
-    // SAFETY: the kernel overwrites a zeroed stack_t. The mapping is fresh, private and never unmapped, and access to
-    // the page at its low end faults.
+    // SAFETY: the kernel overwrites a zeroed stack_t. The mapping is fresh, private and never
+    // unmapped, and access to the page at its low end faults.
     unsafe {
         let mut now: libc::stack_t = std::mem::zeroed();
-        if libc::sigaltstack(std::ptr::null(), &raw mut now) == 0 && now.ss_flags & libc::SS_DISABLE == 0 {
+        if libc::sigaltstack(std::ptr::null(), &raw mut now) == 0
+            && now.ss_flags & libc::SS_DISABLE == 0
+        {
             return Ok(());
         }
-        let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        let (access, flags) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         let base = libc::mmap(std::ptr::null_mut(), STACK_LEN + 4096, access, flags, -1, 0);
         if base == libc::MAP_FAILED || libc::mprotect(base, 4096, libc::PROT_NONE) != 0 {
             return Err(refused());
@@ -138,10 +150,11 @@ pub(super) struct Fault {
     at: Registers,
 }
 
-/// Thread id of the thread whose fault is being recorded, or 0. One fault is recorded at a time; other threads wait for
-/// a limited time.
+/// Thread id of the thread whose fault is being recorded, or 0. One fault is recorded at a time;
+/// other threads wait for a limited time.
 static OWNER: AtomicU32 = AtomicU32::new(0);
-/// The fault of the owner, on the owner's stack. Only the owner reads this, when a signal arrives inside its handler.
+/// The fault of the owner, on the owner's stack. Only the owner reads this, when a signal arrives
+/// inside its handler.
 static FAULT: AtomicPtr<Fault> = AtomicPtr::new(std::ptr::null_mut());
 /// Set while the unwinder runs. A fault during that time comes from the unwinder.
 static UNWINDING: AtomicBool = AtomicBool::new(false);
@@ -159,8 +172,9 @@ extern "C" fn on_signal(signal: c_int, info: *mut libc::siginfo_t, context: *mut
     }
     if claim(tid) {
         // SAFETY: the kernel passes the context of the interrupted code, and a siginfo.
-        let (at, code, address) =
-            unsafe { (Registers::from_context(context.cast()), (*info).si_code, (*info).si_addr() as u64) };
+        let (at, code, address) = unsafe {
+            (Registers::from_context(context.cast()), (*info).si_code, (*info).si_addr() as u64)
+        };
         let mut fault = Fault { signal, code, address: if code > 0 { address } else { 0 }, at };
         FAULT.store(&raw mut fault, Release);
         stack::run(&fault, look_and_record);
@@ -182,8 +196,8 @@ extern "C" fn look_and_record(fault: &Fault) {
     end(fault);
 }
 
-/// Handles a fault inside the handler. If the unwinder caused it, the frames found so far are recorded. The process
-/// dies of the first signal.
+/// Handles a fault inside the handler. If the unwinder caused it, the frames found so far are
+/// recorded. The process dies of the first signal.
 fn nested(signal: c_int) -> ! {
     // SAFETY: the pointer is null, or this thread stored it in the handler that it is still in.
     let first = unsafe { FAULT.load(Acquire).as_ref() };
@@ -201,7 +215,8 @@ fn nested(signal: c_int) -> ! {
     }
 }
 
-/// Waits up to two seconds for another thread's crash to be recorded. Most likely, that crash ends the process.
+/// Waits up to two seconds for another thread's crash to be recorded. Most likely, that crash ends
+/// the process.
 fn claim(tid: u32) -> bool {
     for _ in 0..2000 {
         if OWNER.compare_exchange(0, tid, AcqRel, Relaxed).is_ok() {
@@ -219,7 +234,8 @@ fn end(fault: &Fault) {
     let me = identity::identity();
     let mut room = [hex(0); MAX_FRAMES];
     let (address, pc, backtrace) = (hex(fault.address), hex(fault.at.pc), FRAMES.copy(&mut room));
-    let payload: Payload<'_> = (signal, fault.code, address, me.pid, me.tid, ThreadName(me.name), pc, backtrace);
+    let payload: Payload<'_> =
+        (signal, fault.code, address, me.pid, me.tid, ThreadName(me.name), pc, backtrace);
     if __LW_CALLSITE.enabled() != 0 {
         callsite::record(&__LwSite, &__LW_CALLSITE, payload);
     }

@@ -1,7 +1,8 @@
-//! A stack for the handler's work. The alternate stacks that the standard library gives to threads have 8 KiB, of which
-//! the signal frame takes a third or more on today's machines.
+//! A stack for the handler's work. The alternate stacks that the standard library gives to threads
+//! have 8 KiB, of which the signal frame takes a third or more on today's machines.
 //!
-//! Unwind information (CFI) describes the switch, so that a backtrace passes through it to the interrupted code.
+//! Unwind information (CFI) describes the switch, so that a backtrace passes through it to the
+//! interrupted code.
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 use std::arch::naked_asm;
@@ -73,7 +74,8 @@ unsafe extern "C" fn on_stack(argument: *const Fault, run: extern "C" fn(&Fault)
 
 /// Calls `run` on the separate stack. Only one thread may do so at a time.
 pub(super) fn run(argument: &Fault, run: extern "C" fn(&Fault)) {
-    // SAFETY: the top is 16-aligned, which the ABI requires at a call. The whole stack is below it, and only the owner
-    // of the crash uses it. The argument outlives the call. `run` does not unwind (it is `extern "C"`).
+    // SAFETY: the top is 16-aligned, which the ABI requires at a call. The whole stack is below it,
+    // and only the owner of the crash uses it. The argument outlives the call. `run` does not
+    // unwind (it is `extern "C"`).
     unsafe { on_stack(argument, run, STACK.0.get().cast::<u8>().add(LEN)) }
 }

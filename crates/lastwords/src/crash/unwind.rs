@@ -1,5 +1,5 @@
-//! Backtraces for signal handlers. This code does not allocate and takes no lock of this library, and the kernel checks
-//! every doubtful read.
+//! Backtraces for signal handlers. This code does not allocate and takes no lock of this library,
+//! and the kernel checks every doubtful read.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -41,8 +41,8 @@ impl Frames {
     }
 }
 
-// This is the unwinder that every Rust program links (libgcc_s or libunwind), Itanium C++ ABI "Exception Handling",
-// level I.
+// This is the unwinder that every Rust program links (libgcc_s or libunwind), Itanium C++ ABI
+// "Exception Handling", level I.
 unsafe extern "C" {
     fn _Unwind_Backtrace(
         each: extern "C" fn(context: *mut c_void, argument: *mut c_void) -> c_int,
@@ -65,8 +65,8 @@ struct Walk<'a> {
 }
 
 extern "C" fn each_frame(context: *mut c_void, argument: *mut c_void) -> c_int {
-    // SAFETY: `argument` is the `Walk` that `unwind` passes. It is alive and nobody else uses it during the call.
-    // `context` is the unwinder's own.
+    // SAFETY: `argument` is the `Walk` that `unwind` passes. It is alive and nobody else uses it
+    // during the call. `context` is the unwinder's own.
     let (walk, pc) = unsafe { (&mut *argument.cast::<Walk<'_>>(), _Unwind_GetIP(context) as u64) };
     walk.seen += 1;
     if pc == walk.from {
@@ -78,9 +78,9 @@ extern "C" fn each_frame(context: *mut c_void, argument: *mut c_void) -> c_int {
     if walk.seen > 4 * MAX_FRAMES { END } else { GO_ON }
 }
 
-/// Adds the return addresses of this thread's stack, starting at the frame at `from` (0: at this one). With glibc 2.35
-/// or newer, the unwinder finds the tables without a lock (`_dl_find_object`). It may crash on a destroyed stack; the
-/// caller must handle that.
+/// Adds the return addresses of this thread's stack, starting at the frame at `from` (0: at this
+/// one). With glibc 2.35 or newer, the unwinder finds the tables without a lock
+/// (`_dl_find_object`). It may crash on a destroyed stack; the caller must handle that.
 pub(super) fn unwind(frames: &Frames, from: u64) {
     let mut walk = Walk { frames, from, seen: 0 };
     // SAFETY: `each_frame` takes what it is given here and does not unwind.
@@ -95,7 +95,9 @@ fn read_word(address: u64) -> Option<u64> {
     let local = libc::iovec { iov_base: (&raw mut word).cast(), iov_len: 8 };
     let remote = libc::iovec { iov_base: address as *mut c_void, iov_len: 8 };
     // SAFETY: the local vector is `word`; a bad remote address is an error, not a fault.
-    let read = unsafe { libc::process_vm_readv(libc::getpid(), &raw const local, 1, &raw const remote, 1, 0) };
+    let read = unsafe {
+        libc::process_vm_readv(libc::getpid(), &raw const local, 1, &raw const remote, 1, 0)
+    };
     (read == 8).then_some(word)
 }
 
@@ -105,7 +107,9 @@ const FRAME_LIMIT: u64 = 1 << 20;
 /// Adds the return addresses along the chain of frame pointers, as long as the chain is plausible.
 pub(super) fn follow_frame_pointers(frames: &Frames, mut frame: u64) {
     while frame != 0 && frame.is_multiple_of(8) {
-        let (Some(next), Some(pc)) = (read_word(frame), read_word(frame.wrapping_add(8))) else { return };
+        let (Some(next), Some(pc)) = (read_word(frame), read_word(frame.wrapping_add(8))) else {
+            return;
+        };
         if pc < 4096 || !frames.push(pc) || next <= frame || next - frame > FRAME_LIMIT {
             return;
         }
@@ -149,12 +153,13 @@ impl Registers {
     }
 }
 
-/// Makes the backtrace of interrupted code: its pc first, then the frames of the unwind tables. If the tables do not
-/// cover the code (a call to an invalid address, code without tables), the word on top of the stack and the frame
-/// pointers are used.
+/// Makes the backtrace of interrupted code: its pc first, then the frames of the unwind tables. If
+/// the tables do not cover the code (a call to an invalid address, code without tables), the word
+/// on top of the stack and the frame pointers are used.
 pub(super) fn interrupted(frames: &Frames, at: Registers) {
     frames.len.store(0, Relaxed);
-    // If the address is not mapped, unwinding is impossible: the unwinder would look for code there, and fault.
+    // If the address is not mapped, unwinding is impossible: the unwinder would look for code
+    // there, and fault.
     if read_word(at.pc).is_some() {
         unwind(frames, at.pc);
     }

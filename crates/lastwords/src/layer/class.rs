@@ -1,5 +1,6 @@
-//! Classes of event. A site has a class for the events that have the same fields, and one for events that may lack some of them, so that
-//! optional fields do not multiply the classes. A class is never removed.
+//! Classes of event. A site has a class for the events that have the same fields, and one for
+//! events that may lack some of them, so that optional fields do not multiply the classes. A class
+//! is never removed.
 
 use tracing_core::Metadata;
 
@@ -14,11 +15,11 @@ use crate::record::filter::Question;
 use crate::record::slot::{self, RecorderSlot};
 use crate::session::registry::{EventDesc, FieldDesc, FieldType};
 
-/// Largest number of classes of a site beyond those that its fields need if each has one type. Values that would need more are recorded
-/// as text.
+/// Largest number of classes of a site beyond those that its fields need if each has one type.
+/// Values that would need more are recorded as text.
 const MOST_CLASSES: usize = 32;
-/// Largest number of fields in the descriptions of a site's classes, in round numbers: a site of many fields whose types change must not
-/// fill the registry.
+/// Largest number of fields in the descriptions of a site's classes, in round numbers: a site of
+/// many fields whose types change must not fill the registry.
 const MOST_DESCRIBED: usize = 4096;
 
 pub(super) struct Class {
@@ -35,12 +36,15 @@ pub(super) type Timed = Option<&'static RecorderSlot>;
 #[derive(Debug)]
 pub(super) struct TooMany;
 
-/// Records the payload as an event of the site. All events and spans come through one copy of this code: where the rest of a program
-/// does much, its own instructions are in the caches, and each copy must be read from further away.
+/// Records the payload as an event of the site. All events and spans come through one copy of this
+/// code: where the rest of a program does much, its own instructions are in the caches, and each
+/// copy must be read from further away.
 ///
-/// The newest class takes nearly all events. If it has no optional fields, an event takes the shortest way.
+/// The newest class takes nearly all events. If it has no optional fields, an event takes the
+/// shortest way.
 ///
-/// Returns the slot whose channel knows the time of the event, if one does ([`dispatch::record_bytes`]).
+/// Returns the slot whose channel knows the time of the event, if one does
+/// ([`dispatch::record_bytes`]).
 #[inline(never)]
 pub(super) fn record(payload: &mut Payload) -> Result<Timed, TooMany> {
     threads::write_name();
@@ -54,7 +58,8 @@ pub(super) fn record(payload: &mut Payload) -> Result<Timed, TooMany> {
     record_in_any(payload)
 }
 
-/// Records the payload as an event of the class that has its fields, and makes the class if there is none.
+/// Records the payload as an event of the class that has its fields, and makes the class if there
+/// is none.
 #[inline(never)]
 fn record_in_any(payload: &mut Payload) -> Result<Timed, TooMany> {
     let site = payload.site;
@@ -74,7 +79,8 @@ fn record_in_any(payload: &mut Payload) -> Result<Timed, TooMany> {
     Ok(None)
 }
 
-/// Records an event whose values were cut or left out, and counts them once in each session that takes the event.
+/// Records an event whose values were cut or left out, and counts them once in each session that
+/// takes the event.
 #[cold]
 #[inline(never)]
 fn record_counting(class: &'static Class, bytes: &[u8], lost: u32) {
@@ -92,7 +98,9 @@ impl Class {
     }
 
     fn record(&'static self, bytes: &[u8], see: &mut dyn FnMut(&'static RecorderSlot)) {
-        let ask = &mut |question: Question<'_>, slot: &RecorderSlot| question.answer(slot, &Parts(&[bytes]));
+        let ask = &mut |question: Question<'_>, slot: &RecorderSlot| {
+            question.answer(slot, &Parts(&[bytes]))
+        };
         self.callsite.each_slot(&self.desc, ask, &mut |slot, id| {
             see(slot);
             dispatch::record_bytes(slot, id, bytes);
@@ -100,7 +108,8 @@ impl Class {
     }
 }
 
-/// Adds a class for the payload: the newest one whose fields have the same types, with this event's fields, or one for the event alone.
+/// Adds a class for the payload: the newest one whose fields have the same types, with this event's
+/// fields, or one for the event alone.
 #[cold]
 #[inline(never)]
 fn add(site: &'static Site, payload: &Payload) -> Result<&'static Class, TooMany> {
@@ -109,7 +118,8 @@ fn add(site: &'static Site, payload: &Payload) -> Result<&'static Class, TooMany
     // Each wider class makes a field optional or adds one, so that there are few of them.
     let are_too_many = || {
         let described = known().count() * site.fields;
-        described >= MOST_DESCRIBED.max(site.fields) || site.classes.iter().count() >= MOST_CLASSES + 2 * site.fields
+        described >= MOST_DESCRIBED.max(site.fields)
+            || site.classes.iter().count() >= MOST_CLASSES + 2 * site.fields
     };
     if wider.is_none() && !payload.is_text() && are_too_many() {
         return Err(TooMany);
@@ -127,7 +137,8 @@ fn describe(site: &Site, shape: &Shape, payload: &Payload) -> EventDesc {
         false => *ty.field(),
     };
     let own = metadata.fields().iter();
-    let own = own.filter_map(|f| Some(FieldDesc { name: f.name(), ty: ty(shape.field(f.index())?) }));
+    let own =
+        own.filter_map(|f| Some(FieldDesc { name: f.name(), ty: ty(shape.field(f.index())?) }));
     let id = |name| FieldDesc { name, ty: FieldType::Unsigned { bytes: 8, base: 10 } };
     let behind = match site.kind {
         Kind::Event if payload.form.has(Form::HAS_SPAN) => {

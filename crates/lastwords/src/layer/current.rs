@@ -1,11 +1,16 @@
-//! The spans that this thread is in, the innermost last, of all recorders: spans of different recorders may have the same id, and a
-//! recorder sees its own alone. They are kept as ids in thread-local storage without a destructor. If a thread is in more spans than the array holds, the rest are on the heap until the thread ends.
+//! The spans that this thread is in, the innermost last, of all recorders: spans of different
+//! recorders may have the same id, and a recorder sees its own alone. They are kept as ids in
+//! thread-local storage without a destructor. If a thread is in more spans than the array holds,
+//! the rest are on the heap until the thread ends.
 //!
-//! Signal handlers of the thread enter and leave spans too. A handler leaves what it has entered, so the depth is the same after it. A place
-//! is taken before it is written, and the mark that makes its span visible is stored last: a handler that comes in between uses the places
-//! behind, and does not see half of a span. Where a span is moved, its old place keeps it until the new one is marked.
+//! Signal handlers of the thread enter and leave spans too. A handler leaves what it has entered,
+//! so the depth is the same after it. A place is taken before it is written, and the mark that
+//! makes its span visible is stored last: a handler that comes in between uses the places
+//! behind, and does not see half of a span. Where a span is moved, its old place keeps it until the
+//! new one is marked.
 //!
-//! Beside an id is the span's site, if it is known. So the layer need not ask the registry for a span that this thread has made and entered.
+//! Beside an id is the span's site, if it is known. So the layer need not ask the registry for a
+//! span that this thread has made and entered.
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::Ordering::SeqCst;
@@ -24,7 +29,8 @@ type Known = Option<&'static Site>;
 
 /// Room for a span that the thread is in.
 struct Place {
-    /// The recorder of the span, as [`mark`] has it; 0 in a place that is not in use. The other members count only if this is not 0.
+    /// The recorder of the span, as [`mark`] has it; 0 in a place that is not in use. The other
+    /// members count only if this is not 0.
     mark: Cell<u64>,
     id: Cell<u64>,
     site: Cell<Known>,
@@ -62,8 +68,8 @@ thread_local! {
     static DEEP: RefCell<Vec<(Span, bool)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Returns the id of the recorder's innermost span, or 0. A span that is entered again is not inside of those that were entered meanwhile, as with
-/// `tracing-subscriber`.
+/// Returns the id of the recorder's innermost span, or 0. A span that is entered again is not
+/// inside of those that were entered meanwhile, as with `tracing-subscriber`.
 #[inline]
 pub(super) fn top(owner: u32) -> u64 {
     top_known(owner).0
@@ -82,8 +88,8 @@ pub(super) fn top_known(owner: u32) -> (u64, Known) {
     })
 }
 
-/// Notes the site of a new span, until this thread notes another one. The ids of the recorder must be such that no other thread gives
-/// one that this thread has given.
+/// Notes the site of a new span, until this thread notes another one. The ids of the recorder must
+/// be such that no other thread gives one that this thread has given.
 #[inline]
 pub(super) fn note(owner: u32, id: u64, site: &'static Site) {
     STACK.with(|stack| {
@@ -111,7 +117,8 @@ pub(super) fn push(owner: u32, id: u64) -> bool {
     })
 }
 
-/// Leaves the span, which nearly always is the innermost. Returns true if this thread was in it, and no longer is.
+/// Leaves the span, which nearly always is the innermost. Returns true if this thread was in it,
+/// and no longer is.
 #[inline]
 pub(super) fn pop(owner: u32, id: u64) -> bool {
     let span = (owner, id);
@@ -144,7 +151,8 @@ fn keep_order() {
 }
 
 impl Place {
-    /// Writes a span into this place, which is taken. A place without a mark has no span, whatever is written there.
+    /// Writes a span into this place, which is taken. A place without a mark has no span, whatever
+    /// is written there.
     #[inline(always)]
     fn write(&self, id: u64, site: Known, mark: u64) {
         self.mark.set(0);
@@ -166,7 +174,9 @@ impl Stack {
     /// Returns the place of the recorder's innermost span.
     #[inline]
     fn top(&self, owner: u32) -> Option<&Place> {
-        self.places[..self.depth.get().min(MOST)].iter().rfind(|place| place.mark.get() == mark(owner))
+        self.places[..self.depth.get().min(MOST)]
+            .iter()
+            .rfind(|place| place.mark.get() == mark(owner))
     }
 
     /// Puts the span into the next place, which is free.
@@ -191,7 +201,8 @@ impl Stack {
     #[inline]
     fn is_simple_top(&self, (owner, id): Span) -> bool {
         let last = self.depth.get().checked_sub(1).and_then(|last| self.places.get(last));
-        self.deep.get() == 0 && last.is_some_and(|place| place.mark.get() == mark(owner) && place.id.get() == id)
+        self.deep.get() == 0
+            && last.is_some_and(|place| place.mark.get() == mark(owner) && place.id.get() == id)
     }
 
     /// Returns where the span is, innermost first.
@@ -200,7 +211,8 @@ impl Stack {
         self.places[..self.depth.get().min(MOST)].iter().rposition(|place| place.has(span))
     }
 
-    /// Moves the spans behind a place by one place, so that the span there is gone. No span is in no place meanwhile.
+    /// Moves the spans behind a place by one place, so that the span there is gone. No span is in
+    /// no place meanwhile.
     #[inline]
     fn remove(&self, at: usize) {
         let last = self.depth.get() - 1;
@@ -316,7 +328,8 @@ mod tests {
         });
     }
 
-    /// Takes the step. The handler, which comes wherever stores of it are ordered, finds the spans as they were before or after it.
+    /// Takes the step. The handler, which comes wherever stores of it are ordered, finds the spans
+    /// as they were before or after it.
     fn interrupted(step: impl Fn(), before: (u64, u64), after: (u64, u64)) {
         MAY_BE.set((vec![before, after], 0));
         HANDLER.set(Some(handler));
@@ -325,7 +338,8 @@ mod tests {
         assert!(MAY_BE.with_borrow(|(_, count)| *count) >= 1 && (top(3), top(4)) == after);
     }
 
-    /// Spans of two recorders, entered and left in and out of order, with a signal handler after each store that another waits for.
+    /// Spans of two recorders, entered and left in and out of order, with a signal handler after
+    /// each store that another waits for.
     #[test]
     fn what_interrupts_finds_no_half_of_a_span() {
         // Places keep what was in them: here spans of the other recorder.
@@ -354,7 +368,9 @@ mod tests {
         assert!(noted(3, 8).is_none() && noted(4, 7).is_none());
         assert!(push(3, 7) && top_known(3).1.is_some());
         note(3, 8, other);
-        assert!(noted(3, 7).is_none() && top_known(3).1.is_some_and(|site| std::ptr::eq(site, one)));
+        assert!(
+            noted(3, 7).is_none() && top_known(3).1.is_some_and(|site| std::ptr::eq(site, one))
+        );
         STACK.with(|stack| stack.is_busy.set(true));
         note(3, 9, one);
         assert!(noted(3, 8).is_none() && push(3, 8) && top_known(3).1.is_none() && pop(3, 8));
@@ -363,14 +379,16 @@ mod tests {
         assert!(pop(3, 7));
     }
 
-    /// Random steps of two recorders with the same ids, beside a list that only does what the words say: which span is innermost,
-    /// whether the thread is in it.
+    /// Random steps of two recorders with the same ids, beside a list that only does what the words
+    /// say: which span is innermost, whether the thread is in it.
     #[test]
     fn a_plain_list_says_the_same() {
         let mut list: Vec<(Span, bool)> = Vec::new();
         let mut random = 1u64;
         for step in 0..20_000 {
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             let span = ((random >> 50) as u32 % 2, 1 + (random >> 33) % 75);
             // The stack grows beyond what needs no memory and shrinks again, over and over.
             if random >> 60 < if step / 500 % 2 == 0 { 11 } else { 5 } {
@@ -386,6 +404,9 @@ mod tests {
             let innermost = list.iter().rev().find(is_top).map_or(0, |((_, id), _)| *id);
             assert_eq!(top(span.0), innermost, "step {step}, {} deep", list.len());
         }
-        assert!(list.len() < 20_000 && STACK.with(|stack| stack.depth.get() + stack.deep.get()) == list.len());
+        assert!(
+            list.len() < 20_000
+                && STACK.with(|stack| stack.depth.get() + stack.deep.get()) == list.len()
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! Numbers that distinguish the recorders of `tracing` in a process. Each registry gives ids to its own spans, so that spans of two
-//! registries have the same ids.
+//! Numbers that distinguish the recorders of `tracing` in a process. Each registry gives ids to its
+//! own spans, so that spans of two registries have the same ids.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
@@ -21,7 +21,8 @@ impl Domain {
         Self { number, mix: mixed(number) }
     }
 
-    /// Returns the key of a span, which is the same for no other span of this process. 0 is no span.
+    /// Returns the key of a span, which is the same for no other span of this process. 0 is no
+    /// span.
     #[inline]
     pub(super) fn key(&self, id: u64) -> u64 {
         if id == 0 { 0 } else { id ^ self.mix }

@@ -1,5 +1,6 @@
-//! The message of an event, as far as it belongs to the callsite. Only constant text of a format string does: a value that happens to be
-//! constant, such as the name of an enum's variant, must never become the name of the event.
+//! The message of an event, as far as it belongs to the callsite. Only constant text of a format
+//! string does: a value that happens to be constant, such as the name of an enum's variant, must
+//! never become the name of the event.
 
 use std::fmt;
 use std::ptr;
@@ -11,8 +12,8 @@ use tracing_core::field::{Field, Value, Visit};
 /// Largest size of a name, in bytes.
 const MOST: usize = 120;
 
-/// The table of functions by which `tracing` passes [`fmt::Arguments`] to visitors; null before [`learn`]. The order matters for no other
-/// memory.
+/// The table of functions by which `tracing` passes [`fmt::Arguments`] to visitors; null before
+/// [`learn`]. The order matters for no other memory.
 static ARGUMENTS: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
 
 const _: () = assert!(size_of::<&dyn fmt::Debug>() == size_of::<[*const (); 2]>());
@@ -20,8 +21,8 @@ const _: () = assert!(size_of::<&dyn fmt::Debug>() == size_of::<[*const (); 2]>(
 /// Returns the table of functions of a value.
 #[inline]
 fn table_of(value: &dyn fmt::Debug) -> *const () {
-    // SAFETY: a reference to a trait object has two pointers, to the value and to the table of its functions. Both are valid as bare
-    // pointers, whatever their order.
+    // SAFETY: a reference to a trait object has two pointers, to the value and to the table of its
+    // functions. Both are valid as bare pointers, whatever their order.
     let [_, table] = unsafe { std::mem::transmute::<&dyn fmt::Debug, [*const (); 2]>(value) };
     table
 }
@@ -44,8 +45,9 @@ pub(super) fn constant(value: &dyn fmt::Debug) -> Option<&'static str> {
     if known.is_null() || !ptr::eq(table_of(value), known) {
         return None;
     }
-    // SAFETY: the value is formatted by the function that formats `fmt::Arguments` and has its size, because both are in the table that
-    // `learn` found for such a value. So the reference leads to `fmt::Arguments`.
+    // SAFETY: the value is formatted by the function that formats `fmt::Arguments` and has its
+    // size, because both are in the table that `learn` found for such a value. So the reference
+    // leads to `fmt::Arguments`.
     let arguments = unsafe { &*ptr::from_ref(value).cast::<fmt::Arguments<'_>>() };
     arguments.as_str()
 }
@@ -69,7 +71,9 @@ pub(super) fn name(event: &tracing_core::Event<'_>, field: &Field) -> Option<&'s
     learn(field);
     let mut message = Message(field, None);
     event.record(&mut message);
-    message.1.filter(|text| !text.is_empty() && text.len() <= MOST && !text.contains(char::is_control))
+    message
+        .1
+        .filter(|text| !text.is_empty() && text.len() <= MOST && !text.contains(char::is_control))
 }
 
 #[cfg(test)]

@@ -1,8 +1,10 @@
-//! The payload of an event of `tracing` under construction: the bytes of its values, and their types.
+//! The payload of an event of `tracing` under construction: the bytes of its values, and their
+//! types.
 //!
-//! Nearly all events fit into the room. In an event that does not, each text gets a fair share of the room: the values are measured
-//! ([`super::shares`]) and then written again. A text that is longer than its share is cut, and `…` marks the cut. A number that
-//! finds no room is left out. The recorder counts both.
+//! Nearly all events fit into the room. In an event that does not, each text gets a fair share of
+//! the room: the values are measured ([`super::shares`]) and then written again. A text that is
+//! longer than its share is cut, and `…` marks the cut. A number that finds no room is left out.
+//! The recorder counts both.
 
 use std::fmt::{self, Write as _};
 use std::mem::MaybeUninit;
@@ -14,8 +16,9 @@ use crate::process::cut_len;
 use crate::record::encode::CUT;
 use crate::record::encode::writer::has_no_nul;
 
-/// Largest size of a payload, in bytes. In memory, less than 4096 bytes are from the payload's start to its last field: a CPU that loads
-/// a field waits for stores whose addresses differ from the field's by a multiple of 4096, such as those of the first bytes.
+/// Largest size of a payload, in bytes. In memory, less than 4096 bytes are from the payload's
+/// start to its last field: a CPU that loads a field waits for stores whose addresses differ from
+/// the field's by a multiple of 4096, such as those of the first bytes.
 const ROOM: usize = 3648;
 /// Where the values end at most. Behind them is room for the span, its id and its parent's.
 const END: usize = ROOM - SHOWN_LEN - 24;
@@ -24,10 +27,13 @@ pub(super) const VALUES_ROOM: usize = END - MASK_ROOM;
 /// Largest size of a piece of text that is copied without a call, in bytes.
 const SHORT: usize = 64;
 
-const _: () = assert!(size_of::<Payload>() < 4096 && VALUES_ROOM >= 3072 + 8 * 32, "texts of 3 KiB are not cut");
+const _: () = assert!(
+    size_of::<Payload>() < 4096 && VALUES_ROOM >= 3072 + 8 * 32,
+    "texts of 3 KiB are not cut"
+);
 
-/// Facts of an event that choose its class beside the types of its values. They are in one byte, because a CPU waits where it reads
-/// several bytes of which it has just written one.
+/// Facts of an event that choose its class beside the types of its values. They are in one byte,
+/// because a CPU waits where it reads several bytes of which it has just written one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Form(u8);
 
@@ -66,7 +72,8 @@ pub(super) struct Payload {
     is_text: bool,
     /// Number of values that were cut or left out.
     pub(super) lost: u32,
-    /// Fields below this index may take the shortest way: those in the first word of the signature, or none.
+    /// Fields below this index may take the shortest way: those in the first word of the
+    /// signature, or none.
     usual: usize,
     /// Largest size of a text; none before the values were measured.
     share: Option<usize>,
@@ -78,7 +85,8 @@ pub(super) struct Payload {
 }
 
 impl Payload {
-    /// Makes a payload without values, and calls `act` with it. It is made where it stays, because a copy takes longer than an event.
+    /// Makes a payload without values, and calls `act` with it. It is made where it stays, because
+    /// a copy takes longer than an event.
     #[inline(always)]
     pub(super) fn with<T>(site: &'static Site, act: impl FnOnce(&mut Self) -> T) -> T {
         let mut new = Self::new(site);
@@ -105,7 +113,8 @@ impl Payload {
         }
     }
 
-    /// Sets the largest size of texts. If `is_text`, all values are recorded as text. There are no values yet.
+    /// Sets the largest size of texts. If `is_text`, all values are recorded as text. There are no
+    /// values yet.
     pub(super) fn set_share(&mut self, share: usize, is_text: bool) {
         (self.share, self.is_text, self.usual) = (Some(share), is_text, 0);
     }
@@ -147,8 +156,8 @@ impl Payload {
     /// Returns the values from an offset on.
     #[inline]
     fn values(&self, from: usize) -> &[u8] {
-        // SAFETY: values begin behind the room for the mask, and are initialised before they are added to `len`, by `put`, `write_cut`
-        // or the writer of a span's text.
+        // SAFETY: values begin behind the room for the mask, and are initialised before they are
+        // added to `len`, by `put`, `write_cut` or the writer of a span's text.
         unsafe { self.written(from.max(MASK_ROOM), self.len) }
     }
 
@@ -169,12 +178,16 @@ impl Payload {
         self.put(&value.to_ne_bytes(), ROOM);
     }
 
-    /// Appends the span in which an event happened: its text, and its id. `write` writes the text into the room by
-    /// [`show`](super::span_text::show), and returns its length; none if the event is in no span.
+    /// Appends the span in which an event happened: its text, and its id. `write` writes the text
+    /// into the room by [`show`](super::span_text::show), and returns its length; none if the event
+    /// is in no span.
     #[inline]
     pub(super) fn span(&mut self, id: u64, write: impl FnOnce(&mut ShownRoom) -> Option<usize>) {
         // There always is room: see `END`.
-        let Some(room) = self.bytes.get_mut(self.len..).and_then(|room| room.first_chunk_mut()) else { return };
+        let Some(room) = self.bytes.get_mut(self.len..).and_then(|room| room.first_chunk_mut())
+        else {
+            return;
+        };
         let Some(len) = write(room) else { return };
         self.len += len;
         self.put(&[0], ROOM);
@@ -182,8 +195,9 @@ impl Payload {
         self.form.set(Form::HAS_SPAN);
     }
 
-    /// Begins the value of a field. Returns false if the field must not be recorded: the description contains it already, there are too
-    /// many fields, or the values must be written again.
+    /// Begins the value of a field. Returns false if the field must not be recorded: the
+    /// description contains it already, there are too many fields, or the values must be written
+    /// again.
     #[inline(always)]
     fn begin(&mut self, index: usize) -> bool {
         if index >= MOST_FIELDS {
@@ -207,7 +221,8 @@ impl Payload {
         self.signature.add(index, ty);
     }
 
-    /// Moves the last value, which begins at `start`, to the place of its field. The value that the field had before is removed.
+    /// Moves the last value, which begins at `start`, to the place of its field. The value that the
+    /// field had before is removed.
     #[cold]
     #[inline(never)]
     fn move_back(&mut self, index: usize, start: usize) {
@@ -234,7 +249,13 @@ impl Payload {
 
     /// Records a field that is a number or a truth. `value` is written as text if all values are.
     #[inline(always)]
-    pub(super) fn scalar<const N: usize>(&mut self, index: usize, ty: Type, bytes: [u8; N], value: impl fmt::Display) {
+    pub(super) fn scalar<const N: usize>(
+        &mut self,
+        index: usize,
+        ty: Type,
+        bytes: [u8; N],
+        value: impl fmt::Display,
+    ) {
         // Nearly all values come in order and fit.
         if index < self.usual && self.signature.is_behind_first(index) && self.put(&bytes, END) {
             self.signature.add_to_first(index, ty);
@@ -243,9 +264,16 @@ impl Payload {
         }
     }
 
-    /// Records a field of a callsite with many fields, or one that does not come in order, does not fit or becomes text.
+    /// Records a field of a callsite with many fields, or one that does not come in order, does not
+    /// fit or becomes text.
     #[inline(never)]
-    fn unusual_scalar<const N: usize>(&mut self, index: usize, ty: Type, bytes: [u8; N], value: impl fmt::Display) {
+    fn unusual_scalar<const N: usize>(
+        &mut self,
+        index: usize,
+        ty: Type,
+        bytes: [u8; N],
+        value: impl fmt::Display,
+    ) {
         if !self.begin(index) {
             return;
         }
@@ -308,8 +336,8 @@ impl Payload {
         }
     }
 
-    /// Marks the cut of a text that begins at `start`. Returns false if the values must be written again, or if there is not even room
-    /// for the mark: the text is left out then.
+    /// Marks the cut of a text that begins at `start`. Returns false if the values must be written
+    /// again, or if there is not even room for the mark: the text is left out then.
     #[cold]
     #[inline(never)]
     fn mark_cut(&mut self, start: usize) -> bool {
@@ -346,8 +374,9 @@ impl Payload {
         }
         if matches!(text.len(), 1..=SHORT)
             && !self.is_cut
-            && let Some(room) =
-                self.bytes[..self.text_end].get_mut(self.len..).and_then(|room| room.first_chunk_mut::<SHORT>())
+            && let Some(room) = self.bytes[..self.text_end]
+                .get_mut(self.len..)
+                .and_then(|room| room.first_chunk_mut::<SHORT>())
         {
             // SAFETY: `room` has at least as many bytes as `text`, and nobody else uses it.
             unsafe { lastwords_ring::copy(text.as_ptr(), room.as_mut_ptr().cast(), text.len()) };

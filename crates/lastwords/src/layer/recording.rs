@@ -1,6 +1,6 @@
-//! Records events and spans for the layer and for the subscriber. Ids of spans are those of a recorder ([`Domain`]); sessions have their
-//! keys. `span_of` returns the site of an open span, and `metadata_of` its description; they return none if a filter keeps the span
-//! from the layer.
+//! Records events and spans for the layer and for the subscriber. Ids of spans are those of a
+//! recorder ([`Domain`]); sessions have their keys. `span_of` returns the site of an open span, and
+//! `metadata_of` its description; they return none if a filter keeps the span from the layer.
 
 use tracing_core::field::Visit;
 use tracing_core::span::{Attributes, Id, Record};
@@ -15,8 +15,8 @@ use super::site::{self, Kind, Site};
 use super::span_text::{self, NewSpan, SpanText};
 use crate::record::spans;
 
-/// Returns the span that contains an event or a new span: the named one, otherwise the innermost of the thread; 0 if
-/// there is none.
+/// Returns the span that contains an event or a new span: the named one, otherwise the innermost of
+/// the thread; 0 if there is none.
 #[inline]
 pub(super) fn parent(domain: &Domain, named: Option<&Id>, is_root: bool) -> u64 {
     match named {
@@ -27,7 +27,11 @@ pub(super) fn parent(domain: &Domain, named: Option<&Id>, is_root: bool) -> u64 
 }
 
 #[inline]
-pub(super) fn event(domain: &Domain, event: &Event<'_>, span_of: impl Fn(u64) -> Option<&'static Site>) {
+pub(super) fn event(
+    domain: &Domain,
+    event: &Event<'_>,
+    span_of: impl Fn(u64) -> Option<&'static Site>,
+) {
     let Some(site) = site::of_event(event) else { return };
     Payload::with(site, |payload| {
         event.record(payload);
@@ -38,15 +42,22 @@ pub(super) fn event(domain: &Domain, event: &Event<'_>, span_of: impl Fn(u64) ->
         let values = |visitor: &mut dyn Visit| event.record(visitor);
         match span {
             0 => commit(payload, &values, |_| ()),
-            _ => commit(payload, &values, |payload| put_span(payload, domain.key(span), known, || span_of(span))),
+            _ => commit(payload, &values, |payload| {
+                put_span(payload, domain.key(span), known, || span_of(span))
+            }),
         };
     });
 }
 
-/// Appends what follows the values, and records the event. If the values did not fit, or the site has too many classes, `values`
-/// passes them again. Returns the slot whose channel knows the time of the event, if one does.
+/// Appends what follows the values, and records the event. If the values did not fit, or the site
+/// has too many classes, `values` passes them again. Returns the slot whose channel knows the time
+/// of the event, if one does.
 #[inline]
-fn commit(payload: &mut Payload, values: &dyn Fn(&mut dyn Visit), rest: impl Fn(&mut Payload)) -> Timed {
+fn commit(
+    payload: &mut Payload,
+    values: &dyn Fn(&mut dyn Visit),
+    rest: impl Fn(&mut Payload),
+) -> Timed {
     if !payload.is_full {
         rest(payload);
         if let Ok(timed) = class::record(payload) {
@@ -59,7 +70,12 @@ fn commit(payload: &mut Payload, values: &dyn Fn(&mut dyn Visit), rest: impl Fn(
 
 #[cold]
 #[inline(never)]
-fn commit_again(site: &'static Site, is_full: bool, values: &dyn Fn(&mut dyn Visit), rest: &dyn Fn(&mut Payload)) {
+fn commit_again(
+    site: &'static Site,
+    is_full: bool,
+    values: &dyn Fn(&mut dyn Visit),
+    rest: &dyn Fn(&mut Payload),
+) {
     let try_as = |is_text: bool| {
         let share = shares::share(is_text, values);
         Payload::with(site, |payload| {
@@ -75,14 +91,21 @@ fn commit_again(site: &'static Site, is_full: bool, values: &dyn Fn(&mut dyn Vis
     }
 }
 
-/// Appends the span in which an event happened, as the table of open spans has it. Only the name is appended if no
-/// session has a table, or if the span found no room there. A span that is in no table may have been closed by another thread, so that
-/// its site counts only if `open` still returns it; `known` is the site where this thread knows it.
+/// Appends the span in which an event happened, as the table of open spans has it. Only the name is
+/// appended if no session has a table, or if the span found no room there. A span that is in no
+/// table may have been closed by another thread, so that its site counts only if `open` still
+/// returns it; `known` is the site where this thread knows it.
 #[inline]
-fn put_span(payload: &mut Payload, key: u64, known: Option<&'static Site>, open: impl Fn() -> Option<&'static Site>) {
+fn put_span(
+    payload: &mut Payload,
+    key: u64,
+    known: Option<&'static Site>,
+    open: impl Fn() -> Option<&'static Site>,
+) {
     payload.span(key, |room| {
         let site = known.or_else(&open)?;
-        let listed = spans::read_text(key, |words, len| span_text::show(&site.span_head, words, len, room));
+        let listed =
+            spans::read_text(key, |words, len| span_text::show(&site.span_head, words, len, room));
         listed.or_else(|| Some(span_text::show(&open()?.span_head, &[], 0, room)))
     });
 }
@@ -94,11 +117,24 @@ pub(super) fn site_of_new(metadata: &'static Metadata<'static>) -> &'static Site
 }
 
 /// Records a new span of the site.
-pub(super) fn new_span(domain: &Domain, site: &'static Site, attributes: &Attributes<'_>, id: u64, parent: u64) {
+pub(super) fn new_span(
+    domain: &Domain,
+    site: &'static Site,
+    attributes: &Attributes<'_>,
+    id: u64,
+    parent: u64,
+) {
     let (key, parent) = (domain.key(id), domain.key(parent));
     let level = site::level_of(site.metadata);
     let list = |text: &SpanText, timed: Timed| {
-        spans::open(key, parent, level, timed, text.as_bytes(), text.is_cut().then_some(&site.desc));
+        spans::open(
+            key,
+            parent,
+            level,
+            timed,
+            text.as_bytes(),
+            text.is_cut().then_some(&site.desc),
+        );
     };
     let text_alone = || {
         let mut text = SpanText::new(&site.span_head);

@@ -1,4 +1,5 @@
-//! Measures the values of an event that has no room for all of them, so that each text gets a fair share of the room.
+//! Measures the values of an event that has no room for all of them, so that each text gets a fair
+//! share of the room.
 
 use std::fmt::{self, Write as _};
 
@@ -17,8 +18,8 @@ struct Sizes {
     is_text: bool,
 }
 
-/// Returns the largest size that each text of the event may have, so that all values fit: texts that are shorter leave the rest of their
-/// share to the others. `record` passes the values.
+/// Returns the largest size that each text of the event may have, so that all values fit: texts
+/// that are shorter leave the rest of their share to the others. `record` passes the values.
 #[cold]
 #[inline(never)]
 pub(super) fn share(is_text: bool, record: impl FnOnce(&mut dyn Visit)) -> usize {

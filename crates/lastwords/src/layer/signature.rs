@@ -4,7 +4,8 @@ use std::mem::MaybeUninit;
 
 use crate::session::registry::FieldType;
 
-/// Largest number of a callsite's fields that are recorded. The values of later fields are counted as left out.
+/// Largest number of a callsite's fields that are recorded. The values of later fields are counted
+/// as left out.
 pub(super) const MOST_FIELDS: usize = 512;
 /// Bits for the type of a field.
 const BITS: usize = 4;
@@ -45,8 +46,8 @@ impl Type {
     }
 }
 
-/// The types of an event's values: which fields have values, and of which types. Only the words of the callsite's fields are in use.
-/// Nearly all callsites use one.
+/// The types of an event's values: which fields have values, and of which types. Only the words of
+/// the callsite's fields are in use. Nearly all callsites use one.
 #[repr(C)]
 pub(super) struct Signature {
     /// The first word, and behind it the others.
@@ -91,7 +92,8 @@ impl Signature {
 
     #[inline(always)]
     pub(super) fn words(&self) -> &[u64] {
-        // SAFETY: the words are at the begin of `self`, and `make_more_room` has initialised those in use behind the first.
+        // SAFETY: the words are at the begin of `self`, and `make_more_room` has initialised those
+        // in use behind the first.
         unsafe { std::slice::from_raw_parts(std::ptr::from_ref(self).cast(), self.used) }
     }
 
@@ -141,17 +143,20 @@ impl Signature {
     }
 }
 
-/// The types of the values in a class of events: those of every event, and those of optional fields, each of which an event may lack.
+/// The types of the values in a class of events: those of every event, and those of optional
+/// fields, each of which an event may lack.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Shape {
-    /// The types of all values, if they are in one word and none is optional; otherwise [`NOT_EXACT`].
+    /// The types of all values, if they are in one word and none is optional; otherwise
+    /// [`NOT_EXACT`].
     exact: u64,
     first: ShapeWord,
     /// The words behind the first.
     more: Box<[ShapeWord]>,
     /// Bytes of the bits in front of an event's values: one bit for each optional field.
     mask_len: usize,
-    /// The number of the first optional field, if all of them are in the first word and follow each other; otherwise [`SCATTERED`].
+    /// The number of the first optional field, if all of them are in the first word and follow
+    /// each other; otherwise [`SCATTERED`].
     optional_from: u32,
 }
 
@@ -184,8 +189,15 @@ impl Shape {
         let exact = if more.is_empty() && optional == 0 { first.types } else { NOT_EXACT };
         let from = first.optional.trailing_zeros();
         let is_run = (u32::from(first.optional) >> (from % 16)).wrapping_add(1).is_power_of_two();
-        let optional_from = if more.is_empty() && optional > 0 && is_run { from } else { SCATTERED };
-        Self { exact, first: *first, more: more.into(), mask_len: optional.div_ceil(8), optional_from }
+        let optional_from =
+            if more.is_empty() && optional > 0 && is_run { from } else { SCATTERED };
+        Self {
+            exact,
+            first: *first,
+            more: more.into(),
+            mask_len: optional.div_ceil(8),
+            optional_from,
+        }
     }
 
     fn words(&self) -> impl Iterator<Item = &ShapeWord> {
@@ -198,8 +210,8 @@ impl Shape {
         Self::from_words(&signature.words().iter().map(word).collect::<Vec<_>>())
     }
 
-    /// Makes the shape of the events that this shape has and of events with these values. Returns `None` if a field has
-    /// different types.
+    /// Makes the shape of the events that this shape has and of events with these values. Returns
+    /// `None` if a field has different types.
     pub(super) fn with(&self, signature: &Signature) -> Option<Self> {
         let both = |(word, types): (&ShapeWord, &u64)| {
             let (old, new) = (spread(word.types), spread(*types));
@@ -213,7 +225,8 @@ impl Shape {
         Some(Self::from_words(&words))
     }
 
-    /// Returns true if the shape has one word, no field is optional, and an event with these values has it.
+    /// Returns true if the shape has one word, no field is optional, and an event with these values
+    /// has it.
     #[inline(always)]
     pub(super) fn is_exactly(&self, signature: &Signature) -> bool {
         self.exact == signature.first
@@ -243,14 +256,20 @@ impl Shape {
         self.mask_len
     }
 
-    /// Writes the bits that say which optional fields an event has into the last [`Self::mask_len`] bytes of the room.
+    /// Writes the bits that say which optional fields an event has into the last [`Self::mask_len`]
+    /// bytes of the room.
     #[inline(always)]
     pub(super) fn put_mask(&self, signature: &Signature, to: &mut [MaybeUninit<u8>; MASK_ROOM]) {
         if self.optional_from == SCATTERED || cfg!(target_endian = "big") {
-            return self.put_scattered_mask(signature, &mut to[MASK_ROOM - self.mask_len.min(MASK_ROOM)..]);
+            return self.put_scattered_mask(
+                signature,
+                &mut to[MASK_ROOM - self.mask_len.min(MASK_ROOM)..],
+            );
         }
-        // Nearly always there are 16 fields at most, and the optional ones follow each other. They are in one or two bytes.
-        let bits = (gather(lowest(signature.first)) & self.first.optional) >> (self.optional_from % 16);
+        // Nearly always there are 16 fields at most, and the optional ones follow each other. They
+        // are in one or two bytes.
+        let bits =
+            (gather(lowest(signature.first)) & self.first.optional) >> (self.optional_from % 16);
         let bits = if self.mask_len == 1 { bits << 8 } else { bits };
         *to.last_chunk_mut().expect("two bytes") = bits.to_le_bytes().map(MaybeUninit::new);
     }
@@ -259,7 +278,11 @@ impl Shape {
     fn put_scattered_mask(&self, signature: &Signature, to: &mut [MaybeUninit<u8>]) {
         let (mut bits, mut count, mut to) = (0u64, 0u32, to.iter_mut());
         let mut put = |bits: u64| {
-            let byte = if cfg!(target_endian = "little") { bits as u8 } else { (bits as u8).reverse_bits() };
+            let byte = if cfg!(target_endian = "little") {
+                bits as u8
+            } else {
+                (bits as u8).reverse_bits()
+            };
             if let Some(place) = to.next() {
                 place.write(byte);
             }
@@ -326,18 +349,22 @@ mod tests {
         signature
     }
 
-    /// Random events of callsites with 1 to 100 optional fields. A list of options judges the shape and its mask.
+    /// Random events of callsites with 1 to 100 optional fields. A list of options judges the shape
+    /// and its mask.
     #[test]
     fn shapes_grow_as_lists_of_options_do() {
         let mut state = 1u64;
         let mut random = |below: u64| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             (state >> 33) % below
         };
         let (most, step, events) = if cfg!(miri) { (20, 16, 2) } else { (100, 1, 20) };
         for count in (1..most).step_by(step) {
             let types: Vec<Type> = (0..count).map(|_| ALL[random(5) as usize]).collect();
-            let mut event = || types.iter().map(|ty| (random(3) > 0).then_some(*ty)).collect::<Vec<_>>();
+            let mut event =
+                || types.iter().map(|ty| (random(3) > 0).then_some(*ty)).collect::<Vec<_>>();
             let mut seen = vec![event()];
             let mut shape = Shape::exact(&signature(&seen[0]));
             for _ in 0..events {
@@ -349,7 +376,8 @@ mod tests {
                     assert!(shape.fits(&signature));
                     let is_optional = |at: &usize| {
                         let has = |event: &&Vec<Option<Type>>| event[*at].is_some();
-                        seen.iter().any(|event| has(&event)) && !seen.iter().all(|event| has(&event))
+                        seen.iter().any(|event| has(&event))
+                            && !seen.iter().all(|event| has(&event))
                     };
                     let bits = (0..count).filter(is_optional).map(|at| fields[at].is_some());
                     let bits: Vec<bool> = bits.collect();
@@ -360,16 +388,21 @@ mod tests {
                     for (at, bit) in bits.iter().enumerate() {
                         // SAFETY: all bytes were initialised.
                         let byte = unsafe { mask[at / 8].assume_init() };
-                        let place = if cfg!(target_endian = "little") { at % 8 } else { 7 - at % 8 };
+                        let place =
+                            if cfg!(target_endian = "little") { at % 8 } else { 7 - at % 8 };
                         assert_eq!(byte >> place & 1 != 0, *bit, "{count} fields, bit {at}");
                     }
                 }
             }
             // A field of another type needs another shape.
-            let other = types.iter().map(|ty| Some(if *ty == Type::Bool { Type::Text } else { Type::Bool }));
+            let other = types
+                .iter()
+                .map(|ty| Some(if *ty == Type::Bool { Type::Text } else { Type::Bool }));
             let other = signature(&other.collect::<Vec<_>>());
             assert!(
-                !shape.fits(&other) && (0..count).all(|at| shape.field(at).is_none()) == shape.with(&other).is_some()
+                !shape.fits(&other)
+                    && (0..count).all(|at| shape.field(at).is_none())
+                        == shape.with(&other).is_some()
             );
         }
     }

@@ -1,8 +1,9 @@
-//! The places that events and spans come from. A site describes its events, and knows whether anyone records them. That
-//! takes one load, before anything is formatted.
+//! The places that events and spans come from. A site describes its events, and knows whether
+//! anyone records them. That takes one load, before anything is formatted.
 //!
-//! Callsites of `tracing` have a site for each kind of event. Records of the `log` crate come from one callsite for
-//! each level. There, each place in the source has a site, so that the description contains target, file and line once.
+//! Callsites of `tracing` have a site for each kind of event. Records of the `log` crate come from
+//! one callsite for each level. There, each place in the source has a site, so that the description
+//! contains target, file and line once.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
@@ -45,8 +46,8 @@ const NO_MESSAGE: usize = usize::MAX;
 
 /// A place that events come from.
 pub(super) struct Site {
-    /// Address of the static metadata, which is a multiple of eight, and the kind in its low bits. For a place of the
-    /// `log` crate, [`LOG_PLACE`] replaces the kind.
+    /// Address of the static metadata, which is a multiple of eight, and the kind in its low bits.
+    /// For a place of the `log` crate, [`LOG_PLACE`] replaces the kind.
     key: usize,
     pub(super) kind: Kind,
     /// The module of a place of the `log` crate.
@@ -55,9 +56,11 @@ pub(super) struct Site {
     is_log: bool,
     /// Fields of the callsite that `desc` already contains, one bit each.
     pub(super) told: u64,
-    /// Fields below this index may take the shortest way into a payload: those in the first word of a signature; 0 if `told` has a field.
+    /// Fields below this index may take the shortest way into a payload: those in the first word
+    /// of a signature; 0 if `told` has a field.
     pub(super) usual: usize,
-    /// Index of the message among the fields, if it is constant text, which is the name then; otherwise [`NO_MESSAGE`].
+    /// Index of the message among the fields, if it is constant text, which is the name then;
+    /// otherwise [`NO_MESSAGE`].
     pub(super) message_at: usize,
     /// The description without fields.
     pub(super) desc: EventDesc,
@@ -98,17 +101,28 @@ impl Site {
         }
     }
 
-    /// Makes the site of a callsite's events. If the message is constant, it is the name; otherwise the place is.
+    /// Makes the site of a callsite's events. If the message is constant, it is the name; otherwise
+    /// the place is.
     fn of_events(event: &Event<'_>, provider: &'static str, file: &'static str, line: u32) -> Self {
         let metadata = event.metadata();
         // A name of its own stays, whatever the message is.
-        let place = Some(metadata.name()).filter(|name| !event.is_log() && !is_made_by_macro(name, metadata));
+        let place = Some(metadata.name())
+            .filter(|name| !event.is_log() && !is_made_by_macro(name, metadata));
         let other_name = place.unwrap_or_else(|| message::place(file, line));
         let field = if place.is_none() { metadata.fields().field("message") } else { None };
         let constant = field.as_ref().and_then(|field| message::name(event, field));
         let name = constant.unwrap_or(other_name);
-        let desc = EventDesc { provider, name, level: level_of(metadata), format: "", file, line, fields: &[] };
-        let message_at = field.filter(|_| constant.is_some()).map_or(NO_MESSAGE, |field| field.index());
+        let desc = EventDesc {
+            provider,
+            name,
+            level: level_of(metadata),
+            format: "",
+            file,
+            line,
+            fields: &[],
+        };
+        let message_at =
+            field.filter(|_| constant.is_some()).map_or(NO_MESSAGE, |field| field.index());
         Self { message_at, other_name, ..Self::new(metadata, Kind::Event, desc) }
     }
 
@@ -120,7 +134,8 @@ impl Site {
     /// Evaluates whether a session wants the site's events. The caller holds the lock.
     fn judge(&self) {
         let other = EventDesc { name: self.other_name, ..self.desc };
-        let wanted = slot::any_takes(&self.desc) || (self.message_at != NO_MESSAGE && slot::any_takes(&other));
+        let wanted = slot::any_takes(&self.desc)
+            || (self.message_at != NO_MESSAGE && slot::any_takes(&other));
         let wanted = wanted || listener::is_missing();
         if self.wanted.swap(wanted, Relaxed) != wanted {
             interest::changed();
@@ -134,10 +149,12 @@ impl Site {
     }
 }
 
-/// Returns true if the name is the one that the macros make for events without one: `event FILE:LINE`.
+/// Returns true if the name is the one that the macros make for events without one: `event
+/// FILE:LINE`.
 fn is_made_by_macro(name: &str, metadata: &Metadata<'_>) -> bool {
     let (file, line) = (metadata.file().unwrap_or(""), metadata.line().unwrap_or(0));
-    let place = name.strip_prefix("event ").and_then(|place| place.strip_prefix(file)?.strip_prefix(':'));
+    let place =
+        name.strip_prefix("event ").and_then(|place| place.strip_prefix(file)?.strip_prefix(':'));
     name.is_empty() || place.is_some_and(|place| place.parse() == Ok(line))
 }
 
@@ -169,21 +186,29 @@ pub(super) fn of_span(metadata: &'static Metadata<'static>, kind: Kind) -> &'sta
     find(metadata, kind).unwrap_or_else(|| add_span(metadata, kind))
 }
 
-/// Returns true if events of the callsite are wanted. An unknown callsite is wanted, because `log` asks with metadata
-/// that do not outlive the call.
+/// Returns true if events of the callsite are wanted. An unknown callsite is wanted, because `log`
+/// asks with metadata that do not outlive the call.
 #[inline]
 pub(super) fn is_wanted(metadata: &Metadata<'_>) -> bool {
     find(metadata, Kind::Event).is_none_or(|site| site.is_log || site.if_wanted().is_some())
 }
 
-/// Returns true if events of the callsite are wanted now. Before the first event their name is not known, so that the rules for
-/// names decide nothing here.
+/// Returns true if events of the callsite are wanted now. Before the first event their name is not
+/// known, so that the rules for names decide nothing here.
 pub(super) fn is_wanted_now(metadata: &'static Metadata<'static>) -> bool {
     if let Some(site) = find(metadata, Kind::Event) {
         return !site.is_log && site.if_wanted().is_some();
     }
     let (provider, name, level) = (metadata.target(), metadata.name(), level_of(metadata));
-    slot::any_takes(&EventDesc { provider, name, level, format: "", file: "", line: 0, fields: &[] })
+    slot::any_takes(&EventDesc {
+        provider,
+        name,
+        level,
+        format: "",
+        file: "",
+        line: 0,
+        fields: &[],
+    })
 }
 
 #[cold]
@@ -192,7 +217,15 @@ fn add_event(event: &Event<'_>) -> &'static Site {
     let metadata = event.metadata();
     let site = if event.is_log() {
         let level = level_of(metadata);
-        let desc = EventDesc { provider: "log", name: "record", level, format: "", file: "", line: 0, fields: &[] };
+        let desc = EventDesc {
+            provider: "log",
+            name: "record",
+            level,
+            format: "",
+            file: "",
+            line: 0,
+            fields: &[],
+        };
         Site { is_log: true, ..Site::new(metadata, Kind::Event, desc) }
     } else {
         let (file, line) = (metadata.file().unwrap_or(""), metadata.line().unwrap_or(0));
@@ -208,8 +241,8 @@ fn add_span(metadata: &'static Metadata<'static>, kind: Kind) -> &'static Site {
     let desc = EventDesc {
         provider: "span",
         name: String::leak(name),
-        // The events of a span itself have level INFO at most, whatever the span's own level. So a channel for warnings
-        // and errors takes none of them.
+        // The events of a span itself have level INFO at most, whatever the span's own level. So a
+        // channel for warnings and errors takes none of them.
         level: level_of(metadata).max(level::INFO),
         format: "",
         file: metadata.file().unwrap_or(""),
@@ -222,7 +255,8 @@ fn add_span(metadata: &'static Metadata<'static>, kind: Kind) -> &'static Site {
     add(site.key as u64, site)
 }
 
-/// Adds the site and evaluates it. If the lock cannot be taken, the site is wanted until the next change.
+/// Adds the site and evaluates it. If the lock cannot be taken, the site is wanted until the next
+/// change.
 fn add(hash: u64, new: Site) -> &'static Site {
     let site = SITES.add(hash, |a, b| (a.key, a.place()) == (b.key, b.place()), new);
     if let Some(_guard) = Guard::take() {
@@ -249,42 +283,57 @@ fn key_of(metadata: &Metadata<'_>, kind: Kind) -> usize {
 /// Returns the level as the registry has it: 1 is the most severe.
 pub(super) fn level_of(metadata: &Metadata<'_>) -> u8 {
     let levels = [Level::ERROR, Level::WARN, Level::INFO, Level::DEBUG];
-    levels.iter().position(|level| level == metadata.level()).map_or(level::TRACE, |at| at as u8 + level::ERROR)
+    levels
+        .iter()
+        .position(|level| level == metadata.level())
+        .map_or(level::TRACE, |at| at as u8 + level::ERROR)
 }
 
-/// Largest number of places of the `log` crate that get their own site, because a program may use any number of
-/// targets. Records of further places have the provider `log`, and target, module, file and line as fields.
+/// Largest number of places of the `log` crate that get their own site, because a program may use
+/// any number of targets. Records of further places have the provider `log`, and target, module,
+/// file and line as fields.
 const MOST_PLACES: usize = 1024;
 static PLACES: AtomicUsize = AtomicUsize::new(0);
 /// Largest number of bytes of target, module and file of a place.
 const MOST_BYTES: usize = 512;
 /// Value in the low bits of [`Site::key`] for a place of the `log` crate.
 const LOG_PLACE: usize = 7;
-/// The fields that a place determines, by their index in a record of the `log` crate, as the crate tracing-log makes
-/// it.
+/// The fields that a place determines, by their index in a record of the `log` crate, as the crate
+/// tracing-log makes it.
 const TARGET: usize = 1;
 const MODULE: usize = 2;
 const FILE: usize = 3;
 const LINE: usize = 4;
 
-/// Returns the site of the record's place; none if there are too many places, or its texts are too long.
+/// Returns the site of the record's place; none if there are too many places, or its texts are too
+/// long.
 fn of_log(event: &Event<'_>) -> Option<&'static Site> {
     let told = event.normalized_metadata()?;
-    let (target, module, file) = (told.target(), told.module_path().unwrap_or(""), told.file().unwrap_or(""));
+    let (target, module, file) =
+        (told.target(), told.module_path().unwrap_or(""), told.file().unwrap_or(""));
     if target.len() + module.len() + file.len() > MOST_BYTES {
         return None;
     }
     let line = told.line().unwrap_or(0);
     let key = key_of(event.metadata(), Kind::Event) | LOG_PLACE;
     let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-    let hash = [target, module, file].into_iter().flat_map(str::bytes).fold(key as u64 ^ u64::from(line) << 40, step);
-    let found = SITES.find(hash, |site| site.key == key && site.place() == (target, module, file, line));
+    let hash = [target, module, file]
+        .into_iter()
+        .flat_map(str::bytes)
+        .fold(key as u64 ^ u64::from(line) << 40, step);
+    let found =
+        SITES.find(hash, |site| site.key == key && site.place() == (target, module, file, line));
     found.or_else(|| add_place(event, &told, key, hash))
 }
 
 #[cold]
 #[inline(never)]
-fn add_place(event: &Event<'_>, told: &Metadata<'_>, key: usize, hash: u64) -> Option<&'static Site> {
+fn add_place(
+    event: &Event<'_>,
+    told: &Metadata<'_>,
+    key: usize,
+    hash: u64,
+) -> Option<&'static Site> {
     if PLACES.fetch_add(1, Relaxed) >= MOST_PLACES {
         PLACES.store(MOST_PLACES, Relaxed);
         return None;
@@ -318,7 +367,15 @@ pub(super) mod tests {
 
     /// Returns a new site.
     pub(in crate::layer) fn any() -> &'static Site {
-        let desc = EventDesc { provider: "", name: "", level: 1, format: "", file: "", line: 0, fields: &[] };
+        let desc = EventDesc {
+            provider: "",
+            name: "",
+            level: 1,
+            format: "",
+            file: "",
+            line: 0,
+            fields: &[],
+        };
         Box::leak(Box::new(Site::new(&METADATA, super::Kind::New, desc)))
     }
 }

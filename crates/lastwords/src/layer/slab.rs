@@ -1,11 +1,14 @@
-//! The spans of [`LastwordsSubscriber`](super::LastwordsSubscriber): for each open span its site, its parent, and how many
-//! handles it has.
+//! The spans of [`LastwordsSubscriber`](super::LastwordsSubscriber): for each open span its site,
+//! its parent, and how many handles it has.
 //!
-//! A slot is found by its index, which is the lower half of a span's id; the upper half changes each time that the slot is used, so
-//! that ids are not used again soon. Free slots are in lists, of which each thread uses one. A slot always returns to the list that it came from,
-//! whichever thread closes the span. In front of the lists, a thread keeps one free slot for itself, which takes no exchange of an atomic: most
-//! threads open a span after they have closed one. A thread that ends puts that slot into its list. Memory comes from the system in ever larger
-//! pages, and is never freed. It is private: a forked child has a copy, in which the slots that other threads kept stay unused.
+//! A slot is found by its index, which is the lower half of a span's id; the upper half changes
+//! each time that the slot is used, so that ids are not used again soon. Free slots are in lists,
+//! of which each thread uses one. A slot always returns to the list that it came from,
+//! whichever thread closes the span. In front of the lists, a thread keeps one free slot for
+//! itself, which takes no exchange of an atomic: most threads open a span after they have closed
+//! one. A thread that ends puts that slot into its list. Memory comes from the system in ever
+//! larger pages, and is never freed. It is private: a forked child has a copy, in which the slots
+//! that other threads kept stay unused.
 
 use std::cell::Cell;
 use std::ptr::NonNull;
@@ -25,8 +28,8 @@ const PAGES: usize = 20;
 const BATCH: u32 = 16;
 /// Number of lists of free slots.
 const LISTS: usize = 32;
-/// Number of keys whose values a thread has without memory of the heap (`PTHREAD_KEY_2NDLEVEL_SIZE` of glibc). The value may be set in a
-/// signal handler that interrupted `malloc`.
+/// Number of keys whose values a thread has without memory of the heap (`PTHREAD_KEY_2NDLEVEL_SIZE`
+/// of glibc). The value may be set in a signal handler that interrupted `malloc`.
 const FIRST_KEYS: u32 = 32;
 /// Bits of an id above those that choose a place in the table of open spans.
 const UPPERMOST: u32 = 13;
@@ -36,32 +39,37 @@ const LOW: u64 = u32::MAX as u64;
 /// A span, or room for one. All-zero bytes are a slot that was never used.
 #[repr(align(64))]
 struct Slot {
-    /// The upper half of the span's id, and the number of handles in the lower half; 0 handles = free. Who opens, clones or
-    /// closes the span writes it. It is published after `site` and `parent`, and they stay until there are no handles.
+    /// The upper half of the span's id, and the number of handles in the lower half; 0 handles =
+    /// free. Who opens, clones or closes the span writes it. It is published after `site` and
+    /// `parent`, and they stay until there are no handles.
     state: AtomicU64,
     /// The span's site. It is stored by who opens the span, after the slot was free.
     site: AtomicPtr<Site>,
     /// Id of the parent, of which this span has a handle, or 0.
     parent: AtomicU64,
-    /// One more than the index of the next free slot, or 0. Who puts the slot into a list writes it before the head.
+    /// One more than the index of the next free slot, or 0. Who puts the slot into a list writes
+    /// it before the head.
     next: AtomicU32,
     /// The list that the slot belongs to. It is written once, before the slot is in a list.
     list: AtomicU32,
 }
 
-/// A list of free slots: one more than the index of the first in the lower half, 0 = empty; a count of changes in the upper half, so
-/// that a thread that was interrupted does not take a list for unchanged that became the same again.
+/// A list of free slots: one more than the index of the first in the lower half, 0 = empty; a count
+/// of changes in the upper half, so that a thread that was interrupted does not take a list for
+/// unchanged that became the same again.
 #[repr(align(64))]
 struct List(AtomicU64);
 
 static LISTS_OF_SLOTS: [List; LISTS] = [const { List(AtomicU64::new(0)) }; LISTS];
 /// The pages. The first thread that needs one stores it.
-static ALL_PAGES: [AtomicPtr<Slot>; PAGES] = [const { AtomicPtr::new(std::ptr::null_mut()) }; PAGES];
+static ALL_PAGES: [AtomicPtr<Slot>; PAGES] =
+    [const { AtomicPtr::new(std::ptr::null_mut()) }; PAGES];
 /// Number of slots that were given to lists.
 static GIVEN: AtomicU64 = AtomicU64::new(0);
 /// Number of threads that were given a list.
 static THREADS: AtomicUsize = AtomicUsize::new(0);
-/// One more than the key whose destructor is [`give_back`]; 0 before the first thread has made it. The C library orders the key's own state.
+/// One more than the key whose destructor is [`give_back`]; 0 before the first thread has made it.
+/// The C library orders the key's own state.
 static END_OF_THREAD: AtomicU32 = AtomicU32::new(0);
 
 /// The free slots that a thread knows. Signal handlers of the thread use it too.
@@ -70,7 +78,8 @@ struct Own {
     list: Cell<usize>,
     /// One more than the index of a free slot that is in no list, or 0.
     kept: Cell<u32>,
-    /// False while `kept` may be used: the thread has a list, gives `kept` back when it ends, and has not been interrupted while it used it.
+    /// False while `kept` may be used: the thread has a list, gives `kept` back when it ends, and
+    /// has not been interrupted while it used it.
     is_closed: Cell<bool>,
 }
 
@@ -79,15 +88,15 @@ thread_local! {
 }
 
 impl Own {
-    /// Takes the kept slot if `new` is 0, and otherwise keeps a slot if there is none. Returns the old value of `kept`; none if nothing was
-    /// replaced.
+    /// Takes the kept slot if `new` is 0, and otherwise keeps a slot if there is none. Returns the
+    /// old value of `kept`; none if nothing was replaced.
     #[inline(always)]
     fn replace(&self, new: u32) -> Option<u32> {
         if self.is_closed.get() || (self.kept.get() == 0) == (new == 0) {
             return None;
         }
-        // A signal handler that interrupts the thread from here on finds `kept` closed. One that came before has left it open, and perhaps
-        // changed it.
+        // A signal handler that interrupts the thread from here on finds `kept` closed. One that
+        // came before has left it open, and perhaps changed it.
         self.is_closed.set(true);
         compiler_fence(SeqCst);
         let old = self.kept.get();
@@ -108,8 +117,8 @@ pub(super) struct Closed {
     pub(super) parent: u64,
 }
 
-/// Opens a span with one handle, and takes a handle of its parent, if that is open here. Returns its id, or none if the system
-/// gives no memory.
+/// Opens a span with one handle, and takes a handle of its parent, if that is open here. Returns
+/// its id, or none if the system gives no memory.
 pub(super) fn open(site: &'static Site, parent: u64) -> Option<u64> {
     let (index, slot) = take()?;
     let upper = slot.state.load(Relaxed) & !LOW;
@@ -144,8 +153,9 @@ pub(super) fn release(id: u64) -> Option<Closed> {
     Some(closed)
 }
 
-/// Returns the state of a slot that is free after this span. The upper half counts uses, and its low bits are the top bits of the
-/// id, so that the bits below stay for thousands of uses: they are the span's place in the table of open spans.
+/// Returns the state of a slot that is free after this span. The upper half counts uses, and its
+/// low bits are the top bits of the id, so that the bits below stay for thousands of uses: they are
+/// the span's place in the table of open spans.
 #[inline]
 fn next_use(id: u64) -> u64 {
     let uses = ((id >> 32) as u32).rotate_left(UPPERMOST);
@@ -171,7 +181,8 @@ pub(super) fn site(id: u64) -> Option<&'static Site> {
     is_open(slot.state.load(Relaxed)).then(|| unsafe { &*site })
 }
 
-/// Changes the number of handles of an open span. Returns the state before, or none if the span is not open.
+/// Changes the number of handles of an open span. Returns the state before, or none if the span is
+/// not open.
 #[inline]
 fn change(slot: &Slot, id: u64, to: impl Fn(u64) -> u64) -> Option<u64> {
     // A span of which there are too many handles to count stays open.
@@ -179,7 +190,8 @@ fn change(slot: &Slot, id: u64, to: impl Fn(u64) -> u64) -> Option<u64> {
     slot.state.fetch_update(AcqRel, Relaxed, |state| counts(state).then(|| to(state))).ok()
 }
 
-/// Returns the slot of a span, which may belong to another span by now. Ids of other subscribers lead nowhere, or to a slot too.
+/// Returns the slot of a span, which may belong to another span by now. Ids of other subscribers
+/// lead nowhere, or to a slot too.
 #[inline]
 fn slot_of(id: u64) -> Option<&'static Slot> {
     slot((id & LOW).checked_sub(1)?)
@@ -256,13 +268,15 @@ fn first_use() -> usize {
     thread % LISTS
 }
 
-/// Makes the C library call [`give_back`] when this thread ends. Returns false if it will not. Async-signal-safe.
+/// Makes the C library call [`give_back`] when this thread ends. Returns false if it will not.
+/// Async-signal-safe.
 #[cold]
 fn is_end_awaited() -> bool {
     let mut key = END_OF_THREAD.load(Relaxed);
     if key == 0 {
         let mut new = 0;
-        // SAFETY: `new` is valid memory for the key, and the destructor stays: libraries that record are never unloaded.
+        // SAFETY: `new` is valid memory for the key, and the destructor stays: libraries that
+        // record are never unloaded.
         if unsafe { libc::pthread_key_create(&raw mut new, Some(give_back)) } != 0 {
             return false;
         }
@@ -274,18 +288,22 @@ fn is_end_awaited() -> bool {
         }
     }
     // SAFETY: the key exists, and the value is only compared with null.
-    key <= FIRST_KEYS && unsafe { libc::pthread_setspecific(key - 1, std::ptr::without_provenance(1)) } == 0
+    key <= FIRST_KEYS
+        && unsafe { libc::pthread_setspecific(key - 1, std::ptr::without_provenance(1)) } == 0
 }
 
-/// Puts the slot that this thread keeps into its list. The C library calls this when the thread ends. Spans that later destructors open use the
-/// lists alone.
+/// Puts the slot that this thread keeps into its list. The C library calls this when the thread
+/// ends. Spans that later destructors open use the lists alone.
 extern "C" fn give_back(_: *mut libc::c_void) {
     OWN.with(|own| {
         let kept = own.replace(0);
         // A signal handler that comes before this may keep a slot again.
         own.is_closed.set(true);
         compiler_fence(SeqCst);
-        for kept in [kept.unwrap_or(0), own.kept.replace(0)].into_iter().filter_map(|kept| kept.checked_sub(1)) {
+        for kept in [kept.unwrap_or(0), own.kept.replace(0)]
+            .into_iter()
+            .filter_map(|kept| kept.checked_sub(1))
+        {
             put_back(kept);
         }
     });
@@ -344,7 +362,8 @@ mod tests {
         ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Threads open spans in spans, share them, pass them to each other and close them. Beside them is a map of what is open.
+    /// Threads open spans in spans, share them, pass them to each other and close them. Beside them
+    /// is a map of what is open.
     #[test]
     fn a_map_knows_the_same_spans() {
         let _alone = alone();
@@ -353,7 +372,10 @@ mod tests {
             while let Some(closed) = release(id) {
                 let (site, parent) = spans.lock().unwrap().remove(&id).expect("it was open");
                 assert!(std::ptr::eq(site, closed.site) && parent == closed.parent);
-                assert!(super::site(id).is_none() && !share(id) && release(id).is_none(), "it is closed");
+                assert!(
+                    super::site(id).is_none() && !share(id) && release(id).is_none(),
+                    "it is closed"
+                );
                 id = parent;
             }
         }
@@ -361,13 +383,19 @@ mod tests {
         let work = |mut random: u64| {
             let mut held: Vec<u64> = Vec::new();
             for _ in 0..if cfg!(miri) { 80 } else { 20_000 } {
-                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                random = random
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1_442_695_040_888_963_407);
                 let some = (!held.is_empty()).then(|| (random >> 20) as usize % held.len());
                 match (random >> 60, some) {
                     (0..5, _) | (_, None) => {
-                        let (site, parent) = (sites[random as usize >> 40 & 1], some.map_or(0, |some| held[some]));
+                        let (site, parent) =
+                            (sites[random as usize >> 40 & 1], some.map_or(0, |some| held[some]));
                         let id = open(site, parent).expect("memory");
-                        assert!(spans.lock().unwrap().insert(id, (site, parent)).is_none(), "an id of its own");
+                        assert!(
+                            spans.lock().unwrap().insert(id, (site, parent)).is_none(),
+                            "an id of its own"
+                        );
                         held.push(id);
                     }
                     (5..8, Some(some)) => {
@@ -378,7 +406,9 @@ mod tests {
                     (9, _) => held.extend(passed.lock().unwrap().pop()),
                     (_, Some(some)) => close(&spans, held.swap_remove(some)),
                 }
-                let last = held.last().map(|id| (spans.lock().unwrap()[id].0, super::site(*id).expect("it is open")));
+                let last = held
+                    .last()
+                    .map(|id| (spans.lock().unwrap()[id].0, super::site(*id).expect("it is open")));
                 assert!(last.is_none_or(|(expected, site)| std::ptr::eq(expected, site)));
             }
             held.into_iter().for_each(|id| close(&spans, id));
@@ -395,8 +425,8 @@ mod tests {
         assert!(spans.into_inner().unwrap().is_empty());
     }
 
-    /// A thread that opens one span after the other uses one slot. What interrupts it while it takes that slot gets others, and after it the
-    /// thread has its slot again.
+    /// A thread that opens one span after the other uses one slot. What interrupts it while it
+    /// takes that slot gets others, and after it the thread has its slot again.
     #[test]
     fn a_thread_keeps_one_slot() {
         let _alone = alone();
@@ -418,8 +448,8 @@ mod tests {
         assert!(release(after).is_some());
     }
 
-    /// Threads come and go, each with a span, and with another one in a destructor that is called after ours. The lists get no more slots than
-    /// one batch each.
+    /// Threads come and go, each with a span, and with another one in a destructor that is called
+    /// after ours. The lists get no more slots than one batch each.
     #[test]
     fn a_thread_that_ends_leaves_its_slot() {
         let _alone = alone();
@@ -442,10 +472,14 @@ mod tests {
             assert_eq!(thread.join().expect("it ends"), 0);
         }
         let given = GIVEN.load(Relaxed) - before;
-        assert!(given <= LISTS as u64 * u64::from(BATCH), "{given} slots for threads that are gone");
+        assert!(
+            given <= LISTS as u64 * u64::from(BATCH),
+            "{given} slots for threads that are gone"
+        );
     }
 
-    /// A forked child has the slot that its parent kept as a copy: both open a span in it, and each knows its own alone.
+    /// A forked child has the slot that its parent kept as a copy: both open a span in it, and each
+    /// knows its own alone.
     #[cfg(not(miri))]
     #[test]
     fn a_forked_child_has_slots_of_its_own() {
@@ -470,9 +504,14 @@ mod tests {
         let id = open(sites[0], 0).expect("memory");
         let mut status = -1;
         // SAFETY: the ends are ours, and the child is.
-        unsafe { (libc::close(ends[1]), libc::waitpid(child, &raw mut status, 0), libc::close(ends[0])) };
+        unsafe {
+            (libc::close(ends[1]), libc::waitpid(child, &raw mut status, 0), libc::close(ends[0]))
+        };
         assert_eq!((status, id & LOW), (0, opened & LOW));
-        assert!(super::site(id).is_some_and(|site| std::ptr::eq(site, sites[0])) && release(id).is_some());
+        assert!(
+            super::site(id).is_some_and(|site| std::ptr::eq(site, sites[0]))
+                && release(id).is_some()
+        );
     }
 
     /// Signal handlers open and close spans while the thread does.
@@ -493,7 +532,9 @@ mod tests {
             // The second closes its parent too, whose last handle it has then.
             assert!(release(id).is_none() && super::site(id).is_some());
             assert_eq!(release(inner).expect("the last handle").parent, id);
-            assert!(release(id).is_some() && super::site(id).is_none() && super::site(inner).is_none());
+            assert!(
+                release(id).is_some() && super::site(id).is_none() && super::site(inner).is_none()
+            );
         }
         extern "C" fn handler(_: libc::c_int) {
             one(0);
@@ -502,7 +543,9 @@ mod tests {
         SITE.store(std::ptr::from_ref(any()).cast_mut(), Relaxed);
         let signal = libc::SIGRTMIN() + 9;
         // SAFETY: the handler touches atomics and thread-local storage without a destructor alone.
-        unsafe { libc::signal(signal, handler as extern "C" fn(libc::c_int) as libc::sighandler_t) };
+        unsafe {
+            libc::signal(signal, handler as extern "C" fn(libc::c_int) as libc::sighandler_t)
+        };
         // SAFETY: the calling thread lives.
         let me = unsafe { libc::pthread_self() };
         std::thread::scope(|scope| {

@@ -1,4 +1,5 @@
-//! The text of a span: as the table of open spans has it, and as the events inside the span show it.
+//! The text of a span: as the table of open spans has it, and as the events inside the span show
+//! it.
 
 use std::fmt::{self, Write as _};
 use std::mem::MaybeUninit;
@@ -14,7 +15,8 @@ use crate::process::cut;
 use crate::record::encode::writer::{INNER_NUL, zero_bytes};
 use crate::record::encode::{CUT, Formatted};
 
-/// Bytes that [`show`] may write: the longest text, two bytes for `::` and braces, and the rest of a word.
+/// Bytes that [`show`] may write: the longest text, two bytes for `::` and braces, and the rest of
+/// a word.
 pub(super) const SHOWN_LEN: usize = TEXT_LEN + 16;
 /// Room for a span's text in an event.
 pub(super) type ShownRoom = [MaybeUninit<u8>; SHOWN_LEN];
@@ -24,7 +26,8 @@ pub(super) type ShownRoom = [MaybeUninit<u8>; SHOWN_LEN];
 pub(super) struct SpanHead {
     /// `target`, 0x1f, `name`, 0x1f, for the table of open spans.
     in_table: &'static str,
-    /// `target::name{`, for events inside the span. Like the table's text, it is cut where the table has no room.
+    /// `target::name{`, for events inside the span. Like the table's text, it is cut where the
+    /// table has no room.
     shown: &'static str,
     /// Where fields begin in the table's text; beyond its end if there is no room for fields.
     fields_at: usize,
@@ -48,11 +51,12 @@ impl SpanHead {
     }
 }
 
-/// The text of a span in the table: `target`, 0x1f, `name`, 0x1f, and `key=value` fields joined by blanks. The
-/// text is cut if the table has no room for it.
+/// The text of a span in the table: `target`, 0x1f, `name`, 0x1f, and `key=value` fields joined by
+/// blanks. The text is cut if the table has no room for it.
 pub(super) struct SpanText {
     text: Formatted<TEXT_LEN>,
-    /// The text in front of `text`, as long as there is no field. Most spans have none, so that nothing is copied.
+    /// The text in front of `text`, as long as there is no field. Most spans have none, so that
+    /// nothing is copied.
     head: &'static str,
     /// The text has a field already, so a blank precedes the next one.
     separate: bool,
@@ -135,16 +139,16 @@ impl Visit for SpanText {
     }
 }
 
-/// Returns the text of the fields that a span gets later: in the order in which the callsite has them, each once. The last value of a
-/// field counts.
+/// Returns the text of the fields that a span gets later: in the order in which the callsite has
+/// them, each once. The last value of a field counts.
 pub(super) fn more(values: &Record<'_>) -> SpanText {
     let mut more = MoreText { text: SpanText::empty(), next: 0, are_unordered: false };
     values.record(&mut more);
     if more.are_unordered { in_order(values, more.next) } else { more.text }
 }
 
-/// Returns the text of the first `count` fields of the callsite, by a look at all values for each: programs nearly always pass the values
-/// in order.
+/// Returns the text of the first `count` fields of the callsite, by a look at all values for each:
+/// programs nearly always pass the values in order.
 #[cold]
 #[inline(never)]
 fn in_order(values: &Record<'_>, count: usize) -> SpanText {
@@ -224,7 +228,8 @@ impl Visit for OneField {
     }
 }
 
-/// The payload of a new span's event, and the span's text for the table. Each value is formatted once for both.
+/// The payload of a new span's event, and the span's text for the table. Each value is formatted
+/// once for both.
 pub(super) struct NewSpan<'a> {
     pub(super) payload: &'a mut Payload,
     pub(super) text: SpanText,
@@ -258,7 +263,8 @@ impl Visit for NewSpan<'_> {
 
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         let (text, mut is_copied) = (&mut self.text, false);
-        // A payload has far more room than the text. If it cuts a value, the text has been cut too, or is made again.
+        // A payload has far more room than the text. If it cuts a value, the text has been cut too,
+        // or is made again.
         let copy = |formatted: &[u8]| {
             text.field(field);
             text.text.push(formatted);
@@ -271,14 +277,15 @@ impl Visit for NewSpan<'_> {
     }
 }
 
-/// Writes a span's text as events show it, `target::name{fields}`, and returns its length. `words` has the table's text, of `len` bytes.
+/// Writes a span's text as events show it, `target::name{fields}`, and returns its length. `words`
+/// has the table's text, of `len` bytes.
 #[inline]
 pub(super) fn show(head: &SpanHead, words: &[AtomicU64], len: usize, to: &mut ShownRoom) -> usize {
     if len <= head.fields_at {
         return show_head(head, to) - 1;
     }
-    // The text is one byte longer here in front of the fields. Each word is written as it is, because a CPU waits where it reads parts of
-    // several stores that it has just made.
+    // The text is one byte longer here in front of the fields. Each word is written as it is,
+    // because a CPU waits where it reads parts of several stores that it has just made.
     let (first, whole) = (head.fields_at / 8, len / 8);
     let mut nuls = 0;
     for at in first..whole {
@@ -344,7 +351,8 @@ fn decimal(mut value: u64, digits: &mut [u8; 20]) -> &[u8] {
 mod tests {
     use super::*;
 
-    /// Returns what [`show`] writes for a span, and the table's text. The bytes behind the text are those of a longer text before it.
+    /// Returns what [`show`] writes for a span, and the table's text. The bytes behind the text are
+    /// those of a longer text before it.
     fn shown(target: &str, name: &str, fields: &str) -> (Vec<u8>, Vec<u8>) {
         let head = SpanHead::leak(target, name);
         let mut text = SpanText::new(&head);
@@ -355,19 +363,27 @@ mod tests {
         let text = text.as_bytes();
         let mut bytes = [0; TEXT_LEN];
         bytes[..text.len()].copy_from_slice(text);
-        let words: Vec<_> = bytes.as_chunks().0.iter().map(|word| AtomicU64::new(u64::from_ne_bytes(*word))).collect();
+        let words: Vec<_> = bytes
+            .as_chunks()
+            .0
+            .iter()
+            .map(|word| AtomicU64::new(u64::from_ne_bytes(*word)))
+            .collect();
         let mut room = [MaybeUninit::new(b'?'); SHOWN_LEN];
         let len = show(&head, &words, text.len(), &mut room);
         // SAFETY: all bytes are initialised above.
         (room[..len].iter().map(|byte| unsafe { byte.assume_init() }).collect(), text.to_vec())
     }
 
-    /// Returns what events must show of the table's text: the first two separators are replaced, and there are braces around fields.
+    /// Returns what events must show of the table's text: the first two separators are replaced,
+    /// and there are braces around fields.
     fn expected(text: &[u8]) -> Vec<u8> {
         let text: Vec<u8> = text.iter().map(|byte| if *byte == 0 { 0x1a } else { *byte }).collect();
         let parts: Vec<&[u8]> = text.splitn(3, |byte| *byte == 0x1f).collect();
         match parts[..] {
-            [target, name, fields] if !fields.is_empty() => [target, b"::", name, b"{", fields, b"}"].concat(),
+            [target, name, fields] if !fields.is_empty() => {
+                [target, b"::", name, b"{", fields, b"}"].concat()
+            }
             [target, name, ..] => [target, b"::", name].concat(),
             _ => text,
         }
@@ -389,7 +405,8 @@ mod tests {
         }
     }
 
-    /// All lengths of target, name and fields around the places where words end and where the text is cut.
+    /// All lengths of target, name and fields around the places where words end and where the text
+    /// is cut.
     #[test]
     fn a_slow_loop_shows_the_same() {
         let step = if cfg!(miri) { 53 } else { 1 };
@@ -401,9 +418,13 @@ mod tests {
                     let nul_at = (target + name) % (fields + 1);
                     let nul = if nul_at < fields { "\0" } else { "" };
                     let fields = "é\x1f".repeat(nul_at / 3) + nul + &"f".repeat(fields);
-                    let (target, name) = ("t".repeat(target % 3) + &"€".repeat(target / 3), "n".repeat(name));
+                    let (target, name) =
+                        ("t".repeat(target % 3) + &"€".repeat(target / 3), "n".repeat(name));
                     let (shown, text) = shown(&target, &name, &fields);
-                    assert_eq!(String::from_utf8_lossy(&shown), String::from_utf8_lossy(&expected(&text)));
+                    assert_eq!(
+                        String::from_utf8_lossy(&shown),
+                        String::from_utf8_lossy(&expected(&text))
+                    );
                 }
             }
         }

@@ -12,12 +12,13 @@ use crate::record::spans;
 /// Id of a span for which there is no memory.
 const NOT_KEPT: u64 = u64::MAX;
 
-/// Records the events and spans of `tracing` into the sessions of this process, as the only consumer of them. It records the same
-/// as [`LastwordsLayer`](super::LastwordsLayer) on the registry of `tracing-subscriber` with [`Wanted`], in less time: it keeps of a span
-/// only what it needs.
+/// Records the events and spans of `tracing` into the sessions of this process, as the only
+/// consumer of them. It records the same as [`LastwordsLayer`](super::LastwordsLayer) on the
+/// registry of `tracing-subscriber` with [`Wanted`], in less time: it keeps of a span only what it
+/// needs.
 ///
-/// Ids of spans are unique among all subscribers of this type in the process. Nothing that a program does with ids makes it
-/// panic: what concerns a span that is not open is ignored.
+/// Ids of spans are unique among all subscribers of this type in the process. Nothing that a
+/// program does with ids makes it panic: what concerns a span that is not open is ignored.
 #[derive(Debug, Clone, Default)]
 pub struct LastwordsSubscriber {
     enter_and_exit: bool,
@@ -25,8 +26,8 @@ pub struct LastwordsSubscriber {
 }
 
 impl LastwordsSubscriber {
-    /// Records each entering and leaving of a span as an event. Default: no. The table of open spans shows in either
-    /// case which spans are entered.
+    /// Records each entering and leaving of a span as an event. Default: no. The table of open
+    /// spans shows in either case which spans are entered.
     #[must_use]
     pub fn with_enter_and_exit(mut self, on: bool) -> Self {
         self.enter_and_exit = on;
@@ -40,8 +41,8 @@ impl LastwordsSubscriber {
 }
 
 /// Returns the subscriber, for programs that have no other layers:
-/// `tracing::subscriber::set_global_default(lastwords::layer::subscriber())`. [`init`](super::init) does that, and takes the
-/// records of the `log` crate too.
+/// `tracing::subscriber::set_global_default(lastwords::layer::subscriber())`. [`init`](super::init)
+/// does that, and takes the records of the `log` crate too.
 #[must_use]
 pub fn subscriber() -> LastwordsSubscriber {
     LastwordsSubscriber::default()
@@ -90,7 +91,8 @@ impl Subscriber for LastwordsSubscriber {
         id.clone()
     }
 
-    /// Takes a handle of the span away. With the last one the span is closed, and the handle that it has of its parent is taken away.
+    /// Takes a handle of the span away. With the last one the span is closed, and the handle that
+    /// it has of its parent is taken away.
     fn try_close(&self, id: Id) -> bool {
         let mut id = id.into_u64();
         let mut is_closed = false;
@@ -104,6 +106,7 @@ impl Subscriber for LastwordsSubscriber {
 
     fn current_span(&self) -> Current {
         let id = current::top(self.domain.number);
-        slab::metadata(id).map_or_else(Current::none, |metadata| Current::new(Id::from_u64(id), metadata))
+        slab::metadata(id)
+            .map_or_else(Current::none, |metadata| Current::new(Id::from_u64(id), metadata))
     }
 }

@@ -1,4 +1,5 @@
-//! Lists and tables that only grow. Values are found without a lock and stay for the life of the process.
+//! Lists and tables that only grow. Values are found without a lock and stay for the life of the
+//! process.
 
 use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
@@ -27,16 +28,23 @@ impl<T: Send + Sync + 'static> Chain<T> {
         chain(self.first.load(Acquire))
     }
 
-    /// Adds the value, unless another thread has added one that `is` the same first. Returns the value in the list.
+    /// Adds the value, unless another thread has added one that `is` the same first. Returns the
+    /// value in the list.
     pub(super) fn add(&self, is: impl Fn(&T, &T) -> bool, value: T) -> &'static T {
-        let node: &'static Node<T> = Box::leak(Box::new(Node { value, next: AtomicPtr::default() }));
+        let node: &'static Node<T> =
+            Box::leak(Box::new(Node { value, next: AtomicPtr::default() }));
         let mut first = self.first.load(Acquire);
         loop {
             if let Some(other) = chain(first).find(|other| is(other, &node.value)) {
                 return other;
             }
             node.next.store(first, Relaxed);
-            match self.first.compare_exchange(first, std::ptr::from_ref(node).cast_mut(), AcqRel, Acquire) {
+            match self.first.compare_exchange(
+                first,
+                std::ptr::from_ref(node).cast_mut(),
+                AcqRel,
+                Acquire,
+            ) {
                 Ok(_) => return &node.value,
                 Err(now) => first = now,
             }
@@ -81,7 +89,8 @@ impl<T: Send + Sync + 'static> Table<T> {
 fn chain<T: 'static>(first: *mut Node<T>) -> impl Iterator<Item = &'static T> {
     let mut next = first;
     std::iter::from_fn(move || {
-        // SAFETY: the pointer is null, or leads to a node that was leaked and was complete before it was published.
+        // SAFETY: the pointer is null, or leads to a node that was leaked and was complete before
+        // it was published.
         let node: &'static Node<T> = unsafe { next.as_ref() }?;
         next = node.next.load(Relaxed);
         Some(&node.value)

@@ -1,5 +1,6 @@
-//! Names of threads. At its first event through the layer a thread writes its name into the registry of each session, so that no
-//! event carries the name. From then on an event compares two numbers.
+//! Names of threads. At its first event through the layer a thread writes its name into the
+//! registry of each session, so that no event carries the name. From then on an event compares two
+//! numbers.
 
 use std::cell::Cell;
 use std::sync::atomic::AtomicU32;
@@ -64,16 +65,21 @@ fn write_to_new_sessions(written: &Written) {
     }
 }
 
-/// Returns the name that this thread has in the kernel. If the kernel may have cut the name, it returns Rust's longer
-/// name if that begins with the kernel's. The main thread, whose name is the program's, is `main`.
+/// Returns the name that this thread has in the kernel. If the kernel may have cut the name, it
+/// returns Rust's longer name if that begins with the kernel's. The main thread, whose name is the
+/// program's, is `main`.
 ///
-/// Rust's name is not used otherwise: `std::thread::current` panics late in a thread's end, when destructors still run.
+/// Rust's name is not used otherwise: `std::thread::current` panics late in a thread's end, when
+/// destructors still run.
 fn name_of(me: &Identity) -> String {
     if me.tid == me.pid {
         return "main".to_owned();
     }
     let comm = me.name.split(|byte| *byte == 0).next().unwrap_or_default();
     let whole = (comm.len() == NAME_LEN - 1).then(std::thread::current);
-    let whole = whole.as_ref().and_then(|thread| thread.name()).filter(|name| name.as_bytes().starts_with(comm));
+    let whole = whole
+        .as_ref()
+        .and_then(|thread| thread.name())
+        .filter(|name| name.as_bytes().starts_with(comm));
     whole.map_or_else(|| String::from_utf8_lossy(comm).into_owned(), str::to_owned)
 }

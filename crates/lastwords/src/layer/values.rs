@@ -9,8 +9,8 @@ use super::payload::{Form, Payload};
 use super::signature::Type;
 
 impl Payload {
-    /// Records a value that is `Debug` alone, and passes its text to `see`. A message that is the name of the site's events is left
-    /// out.
+    /// Records a value that is `Debug` alone, and passes its text to `see`. A message that is the
+    /// name of the site's events is left out.
     #[inline]
     pub(super) fn debug(&mut self, field: &Field, value: &dyn fmt::Debug, see: impl FnOnce(&[u8])) {
         if self.site.message_at == field.index()

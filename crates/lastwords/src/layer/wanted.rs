@@ -7,13 +7,13 @@ use tracing_subscriber::layer::{Context, Filter};
 
 use super::site;
 
-/// Lets through the events that a session of this process records now, and all spans. An event that is not let through
-/// costs a look-up and a load, and its fields are not evaluated. Without this filter they are evaluated, though not
-/// formatted.
+/// Lets through the events that a session of this process records now, and all spans. An event that
+/// is not let through costs a look-up and a load, and its fields are not evaluated. Without this
+/// filter they are evaluated, though not formatted.
 ///
-/// As a layer, it decides for all layers of a subscriber. Use it so if [`layer`](super::layer()) is the only other layer:
-/// `registry().with(layer()).with(Wanted)`. Beside other layers, use it as the filter of our layer:
-/// `layer().with_filter(Wanted)`.
+/// As a layer, it decides for all layers of a subscriber. Use it so if [`layer`](super::layer()) is
+/// the only other layer: `registry().with(layer()).with(Wanted)`. Beside other layers, use it as
+/// the filter of our layer: `layer().with_filter(Wanted)`.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Wanted;
 

@@ -6,16 +6,16 @@ use lastwords_abi::session::{ClockArea, ClockSample};
 use lastwords_ring::{ClockKind, flush};
 
 const SECOND: u64 = 1_000_000_000;
-/// Duration for which the counter is measured against CLOCK_MONOTONIC if the machine does not report its frequency, in
-/// nanoseconds.
+/// Duration for which the counter is measured against CLOCK_MONOTONIC if the machine does not
+/// report its frequency, in nanoseconds.
 const MEASURE: u64 = 2_000_000;
 /// Number of readings. The one with the shortest duration is used.
 const TRIES: usize = 5;
 /// A refresh that has taken longer than this belongs to a dead thread. The unit is nanoseconds.
 const REFRESHER_DEAD: u64 = 2 * SECOND;
 
-/// Returns the best clock of this machine: the CPU's counter if all CPUs agree on it and sleep does not stop it,
-/// otherwise CLOCK_MONOTONIC.
+/// Returns the best clock of this machine: the CPU's counter if all CPUs agree on it and sleep does
+/// not stop it, otherwise CLOCK_MONOTONIC.
 #[must_use]
 pub fn best() -> ClockKind {
     #[cfg(target_arch = "x86_64")]
@@ -29,19 +29,22 @@ pub fn best() -> ClockKind {
 #[cfg(target_arch = "x86_64")]
 fn tsc_is_sound() -> bool {
     use core::arch::x86_64::__cpuid;
-    let invariant = __cpuid(0x8000_0000).eax >= 0x8000_0007 && __cpuid(0x8000_0007).edx & (1 << 8) != 0;
-    let current = std::fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource");
+    let invariant =
+        __cpuid(0x8000_0000).eax >= 0x8000_0007 && __cpuid(0x8000_0007).edx & (1 << 8) != 0;
+    let current =
+        std::fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource");
     match current.as_deref().map(str::trim) {
         Ok("tsc") => true,
-        // The guest's host guarantees the counter. Other clock sources ("hpet", "acpi_pm") mean that the kernel
-        // rejected the counter.
+        // The guest's host guarantees the counter. Other clock sources ("hpet", "acpi_pm") mean
+        // that the kernel rejected the counter.
         Ok("kvm-clock" | "hyperv_clocksource_tsc_page") | Err(_) => invariant,
         Ok(_) => false,
     }
 }
 
-/// Returns the counter's frequency as the machine reports it, in ticks for each second. On x86_64 this is CPUID 0x15
-/// (crystal and ratio), or the hypervisor's 0x4000_0010 (kHz); 0x16 is a nominal figure and not used.
+/// Returns the counter's frequency as the machine reports it, in ticks for each second. On x86_64
+/// this is CPUID 0x15 (crystal and ratio), or the hypervisor's 0x4000_0010 (kHz); 0x16 is a nominal
+/// figure and not used.
 fn machine_frequency() -> Option<u64> {
     #[cfg(target_arch = "x86_64")]
     {
@@ -53,14 +56,17 @@ fn machine_frequency() -> Option<u64> {
             }
         }
         let in_guest = __cpuid(1).ecx & (1 << 31) != 0;
-        let khz = (in_guest && __cpuid(0x4000_0000).eax >= 0x4000_0010).then(|| __cpuid(0x4000_0010).eax);
+        let khz =
+            (in_guest && __cpuid(0x4000_0000).eax >= 0x4000_0010).then(|| __cpuid(0x4000_0010).eax);
         khz.filter(|khz| *khz > 100_000).map(|khz| u64::from(khz) * 1000)
     }
     #[cfg(target_arch = "aarch64")]
     {
         let hz: u64;
         // SAFETY: Linux lets user space read the counter's frequency.
-        unsafe { core::arch::asm!("mrs {}, cntfrq_el0", out(reg) hz, options(nomem, nostack, preserves_flags)) };
+        unsafe {
+            core::arch::asm!("mrs {}, cntfrq_el0", out(reg) hz, options(nomem, nostack, preserves_flags))
+        };
         (hz > 0).then_some(hz)
     }
     #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
@@ -89,8 +95,8 @@ pub(crate) struct Reading {
     pub(crate) width: u64,
 }
 
-/// Returns the best of a few readings: that in which the two readings of CLOCK_MONOTONIC around the reading of the
-/// session's clock are closest.
+/// Returns the best of a few readings: that in which the two readings of CLOCK_MONOTONIC around the
+/// reading of the session's clock are closest.
 pub(crate) fn read(kind: ClockKind) -> Reading {
     let mut best = Reading { clock: 0, monotonic: 0, realtime: 0, width: u64::MAX };
     for _ in 0..TRIES {
@@ -120,13 +126,14 @@ pub(crate) fn init(area: &ClockArea, kind: ClockKind) {
     area.newest.store(1, Release);
 }
 
-/// Takes a new sample when the newest is older than half a second. Async-signal-safe. The function waits for no lock,
-/// and makes no system call if the clocks are read through the vDSO.
+/// Takes a new sample when the newest is older than half a second. Async-signal-safe. The function
+/// waits for no lock, and makes no system call if the clocks are read through the vDSO.
 pub(crate) fn refresh(area: &ClockArea) {
     refresh_and(area, |_| ());
 }
 
-/// Does what [`refresh`] does in persistent memory: the sample is persistent before the word that names it can be.
+/// Does what [`refresh`] does in persistent memory: the sample is persistent before the word that
+/// names it can be.
 pub(crate) fn refresh_persistent(area: &ClockArea) {
     refresh_and(area, |written| {
         // SAFETY: the bytes are of the area, which is mapped.

@@ -1,5 +1,5 @@
-//! This thread and this process: ids and the thread's name, read once a thread and kept in thread-local storage without a
-//! destructor. A forked child reads them again.
+//! This thread and this process: ids and the thread's name, read once a thread and kept in
+//! thread-local storage without a destructor. A forked child reads them again.
 
 use std::cell::Cell;
 
@@ -22,8 +22,8 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// Returns the process id in the upper half and the thread id in the lower half. This is the owner of a lock, or of
-    /// a span.
+    /// Returns the process id in the upper half and the thread id in the lower half. This is the
+    /// owner of a lock, or of a span.
     #[inline]
     pub(crate) fn word(&self) -> u64 {
         u64::from(self.pid) << 32 | u64::from(self.tid)
@@ -41,8 +41,8 @@ pub(crate) fn identity() -> Identity {
     if cached.forks == os::forks() { cached } else { read_identity() }
 }
 
-/// Returns the id of this thread. An event needs no more, and a copy of the whole identity would pass through memory
-/// before the clock is read.
+/// Returns the id of this thread. An event needs no more, and a copy of the whole identity would
+/// pass through memory before the clock is read.
 #[inline(always)]
 pub(crate) fn tid() -> u32 {
     let cached = IDENTITY.get();
@@ -68,7 +68,8 @@ fn read_identity() -> Identity {
     identity
 }
 
-/// Returns the start time of this process in clock ticks since boot. It is read once, and once more in a forked child.
+/// Returns the start time of this process in clock ticks since boot. It is read once, and once more
+/// in a forked child.
 #[cfg(feature = "tracing")]
 pub(crate) fn process_start() -> u64 {
     use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -83,7 +84,8 @@ pub(crate) fn process_start() -> u64 {
     START.load(Relaxed)
 }
 
-/// Reads this thread's name and ids again. Call it after a change of name, which is not noticed otherwise.
+/// Reads this thread's name and ids again. Call it after a change of name, which is not noticed
+/// otherwise.
 pub fn refresh_thread() {
     read_identity();
 }

@@ -1,5 +1,6 @@
-//! Memory that is never freed and does not come from the heap. A callsite may be reached first in a signal handler that
-//! interrupted `malloc`. If the system gives no memory, callers count the event as lost.
+//! Memory that is never freed and does not come from the heap. A callsite may be reached first in a
+//! signal handler that interrupted `malloc`. If the system gives no memory, callers count the event
+//! as lost.
 
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
@@ -18,16 +19,18 @@ pub fn keep<T>(value: T) -> Option<&'static T> {
     keep_all([Some(value)])?.first()
 }
 
-/// Keeps the values for ever, one after the other. Returns `None` if there is no memory, or if a value is none. Values
-/// that were kept before that one are not freed. Async-signal-safe.
-pub fn keep_all<T>(values: impl IntoIterator<Item = Option<T>, IntoIter: ExactSizeIterator>) -> Option<&'static [T]> {
+/// Keeps the values for ever, one after the other. Returns `None` if there is no memory, or if a
+/// value is none. Values that were kept before that one are not freed. Async-signal-safe.
+pub fn keep_all<T>(
+    values: impl IntoIterator<Item = Option<T>, IntoIter: ExactSizeIterator>,
+) -> Option<&'static [T]> {
     const { assert!(align_of::<T>() <= 16) };
     let values = values.into_iter();
     let count = values.len();
     let place = take(size_of::<T>().checked_mul(count)?.checked_next_multiple_of(16)?)?.cast::<T>();
     let mut kept = 0;
-    // SAFETY: the memory has the bytes of `count` values, belongs to this call, is aligned to 16, and is never freed.
-    // The slice has as many values as were written.
+    // SAFETY: the memory has the bytes of `count` values, belongs to this call, is aligned to 16,
+    // and is never freed. The slice has as many values as were written.
     unsafe {
         for value in values.take(count) {
             place.add(kept).write(value?);
@@ -37,7 +40,8 @@ pub fn keep_all<T>(values: impl IntoIterator<Item = Option<T>, IntoIter: ExactSi
     }
 }
 
-/// Returns `len` bytes, a multiple of 16, from a chunk. Large requests (a long table of labels) go to the system.
+/// Returns `len` bytes, a multiple of 16, from a chunk. Large requests (a long table of labels) go
+/// to the system.
 fn take(len: usize) -> Option<NonNull<u8>> {
     if len > CHUNK / 2 {
         return os::private_memory(len);

@@ -1,5 +1,5 @@
-//! The program and the libraries that are loaded, as the loader lists them. This asks the loader, so it must not be
-//! used where events are recorded.
+//! The program and the libraries that are loaded, as the loader lists them. This asks the loader,
+//! so it must not be used where events are recorded.
 
 use std::ffi::{c_int, c_void};
 
@@ -16,11 +16,16 @@ pub(crate) fn any(mut look: impl FnMut(Object<'_>) -> bool) -> bool {
 }
 
 unsafe extern "C" fn each(info: *mut libc::dl_phdr_info, _size: usize, look: *mut c_void) -> c_int {
-    // SAFETY: dl_iterate_phdr passes a valid description and, as data, the `Look` of `any`. The description names `dlpi_phnum`
-    // headers of a loaded object, which stays while the loader's lock is held.
+    // SAFETY: dl_iterate_phdr passes a valid description and, as data, the `Look` of `any`. The
+    // description names `dlpi_phnum` headers of a loaded object, which stays while the loader's
+    // lock is held.
     let (info, headers, look) = unsafe {
         let info = &*info;
-        (info, std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)), &mut *look.cast::<Look<'_>>())
+        (
+            info,
+            std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)),
+            &mut *look.cast::<Look<'_>>(),
+        )
     };
     c_int::from(look((info, headers)))
 }

@@ -25,8 +25,8 @@ pub(crate) fn cut_len(text: &[u8], most: usize) -> usize {
     len
 }
 
-/// Returns true if the program runs with other rights than its caller has (set-user-ID, file capabilities). Then the
-/// caller's environment cannot be trusted.
+/// Returns true if the program runs with other rights than its caller has (set-user-ID, file
+/// capabilities). Then the caller's environment cannot be trusted.
 pub(crate) fn is_secure() -> bool {
     // SAFETY: no memory is involved.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }

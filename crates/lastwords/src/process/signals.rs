@@ -1,5 +1,5 @@
-//! Handlers for faults. After their work, they do what would have happened without them: call the previous handler, or
-//! let the process die of the signal.
+//! Handlers for faults. After their work, they do what would have happened without them: call the
+//! previous handler, or let the process die of the signal.
 
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
@@ -14,8 +14,8 @@ pub(crate) type Function = extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_voi
 /// A handler for a signal, and the previous handler.
 pub(crate) struct Handler {
     function: Function,
-    /// Written once, by the caller of [`Handler::install`] that holds [`INSTALLING`], before `known` is set. Afterwards
-    /// it is only read.
+    /// Written once, by the caller of [`Handler::install`] that holds [`INSTALLING`], before
+    /// `known` is set. Afterwards it is only read.
     previous: UnsafeCell<libc::sigaction>,
     known: AtomicBool,
 }
@@ -29,12 +29,13 @@ static INSTALLING: Mutex<()> = Mutex::new(());
 /// The functions of handlers that this library installed.
 static OURS: [AtomicUsize; 8] = [const { AtomicUsize::new(0) }; 8];
 
-/// Returns true if this thread is certainly not in a signal handler: no signal is blocked, and no handler of the
-/// application allows its own signal (SA_NODEFER). Returns false if that is not certain, for example for a thread that
-/// blocks signals. Async-signal-safe.
+/// Returns true if this thread is certainly not in a signal handler: no signal is blocked, and no
+/// handler of the application allows its own signal (SA_NODEFER). Returns false if that is not
+/// certain, for example for a thread that blocks signals. Async-signal-safe.
 pub(crate) fn is_outside_handlers() -> bool {
     let mask = blocked();
-    // SAFETY: the set and the actions are local variables that the calls read or fill; zeroes are a valid action.
+    // SAFETY: the set and the actions are local variables that the calls read or fill; zeroes are a
+    // valid action.
     unsafe {
         (1..=libc::SIGRTMAX()).all(|signal| {
             let mut action: libc::sigaction = std::mem::zeroed();
@@ -78,7 +79,8 @@ impl Handler {
         Self { function, previous, known: AtomicBool::new(false) }
     }
 
-    /// Installs the handler for this signal, once. It runs on the alternate stack, and its signal is not blocked.
+    /// Installs the handler for this signal, once. It runs on the alternate stack, and its signal
+    /// is not blocked.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -91,8 +93,9 @@ impl Handler {
         if let Some(own) = OURS.iter().find(free) {
             own.store(self.function as usize, Release);
         }
-        // SAFETY: zeroed sigactions are valid. `function` has the type that SA_SIGINFO requires. The old action is
-        // written to a cell that nobody else writes (`INSTALLING` is held) or reads (`known` is false).
+        // SAFETY: zeroed sigactions are valid. `function` has the type that SA_SIGINFO requires.
+        // The old action is written to a cell that nobody else writes (`INSTALLING` is held) or
+        // reads (`known` is false).
         let failed = unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = self.function as usize;
@@ -107,8 +110,14 @@ impl Handler {
     /// Does what would have happened without the handler.
     ///
     /// # Safety
-    /// The caller is the handler's function, and passes the `signal`, `info` and `context` that it received.
-    pub(crate) unsafe fn call_previous(&self, signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    /// The caller is the handler's function, and passes the `signal`, `info` and `context` that it
+    /// received.
+    pub(crate) unsafe fn call_previous(
+        &self,
+        signal: c_int,
+        info: *mut libc::siginfo_t,
+        context: *mut c_void,
+    ) {
         // SAFETY: a handler runs only after `install` has written the cell.
         let action = unsafe { &*self.previous.get() };
         match action.sa_sigaction {
@@ -118,10 +127,12 @@ impl Handler {
     }
 }
 
-/// Restores the old disposition. A fault happens again when the handler returns; a signal that was sent is sent again.
+/// Restores the old disposition. A fault happens again when the handler returns; a signal that was
+/// sent is sent again.
 fn give_back(signal: c_int, info: *mut libc::siginfo_t, action: &libc::sigaction) {
-    // SAFETY: `action` is what sigaction returned. The siginfo is the kernel's and is sent on to this same thread. The
-    // signal is not blocked (SA_NODEFER), so it ends the process inside the call if its disposition is the default.
+    // SAFETY: `action` is what sigaction returned. The siginfo is the kernel's and is sent on to
+    // this same thread. The signal is not blocked (SA_NODEFER), so it ends the process inside the
+    // call if its disposition is the default.
     unsafe {
         libc::sigaction(signal, action, std::ptr::null_mut());
         let sent = (*info).si_code <= 0;
@@ -135,9 +146,15 @@ fn give_back(signal: c_int, info: *mut libc::siginfo_t, action: &libc::sigaction
 }
 
 /// Calls the previous handler and blocks the signals that it requested.
-fn call(handler: usize, action: &libc::sigaction, signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: `handler` is a function that was installed with these flags, so it has the type that the flags require;
-    // the mask is the action's own.
+fn call(
+    handler: usize,
+    action: &libc::sigaction,
+    signal: c_int,
+    info: *mut libc::siginfo_t,
+    context: *mut c_void,
+) {
+    // SAFETY: `handler` is a function that was installed with these flags, so it has the type that
+    // the flags require; the mask is the action's own.
     unsafe {
         let mut mask = action.sa_mask;
         if action.sa_flags & libc::SA_NODEFER == 0 {
@@ -146,7 +163,8 @@ fn call(handler: usize, action: &libc::sigaction, signal: c_int, info: *mut libc
         let mut old: libc::sigset_t = std::mem::zeroed();
         libc::pthread_sigmask(libc::SIG_BLOCK, &raw const mask, &raw mut old);
         if action.sa_flags & libc::SA_SIGINFO != 0 {
-            let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) = std::mem::transmute(handler);
+            let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) =
+                std::mem::transmute(handler);
             handler(signal, info, context);
         } else {
             let handler: extern "C" fn(c_int) = std::mem::transmute(handler);

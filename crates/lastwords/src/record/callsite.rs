@@ -1,8 +1,9 @@
 //! Callsites: the static data of each `event!` and `mark!`, and the path from there into the rings.
 //!
-//! A disabled event is one load and one branch. A callsite registers itself when it is first reached, whatever the
-//! state of the sessions, because only then the types of its values are known. From then on it is in a list. Code that
-//! changes rules, sessions or channels calls [`refresh_all`].
+//! A disabled event is one load and one branch. A callsite registers itself when it is first
+//! reached, whatever the state of the sessions, because only then the types of its values are
+//! known. From then on it is in a list. Code that changes rules, sessions or channels calls
+//! [`refresh_all`].
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64};
@@ -20,42 +21,50 @@ use crate::session::listener;
 use crate::session::registry::{Busy, EventDesc, MOST_IDS};
 use crate::session::rules::Verdict;
 
-/// Value of [`Callsite::enabled`] while it is not known which channels take the event. The bit belongs to no slot.
+/// Value of [`Callsite::enabled`] while it is not known which channels take the event. The bit
+/// belongs to no slot.
 const UNKNOWN: u64 = 1 << MAX_SLOTS;
 const _: () = assert!(MAX_SLOTS + 3 < u64::BITS as usize, "a slot for each bit below UNKNOWN");
-/// Set in [`Callsite::enabled`] while only the events themselves look for changes of rules: see [`listener::poll`].
+/// Set in [`Callsite::enabled`] while only the events themselves look for changes of rules: see
+/// [`listener::poll`].
 const POLLS: u64 = UNKNOWN << 1;
-/// Set in [`Callsite::enabled`] while conditions of a session look at the event although no channel of the session takes it.
+/// Set in [`Callsite::enabled`] while conditions of a session look at the event although no channel
+/// of the session takes it.
 const WATCHED: u64 = POLLS << 1;
-/// Set in [`Callsite::enabled`] while the rules send the event to a channel whose rings this process has not mapped.
+/// Set in [`Callsite::enabled`] while the rules send the event to a channel whose rings this
+/// process has not mapped.
 const MISSED: u64 = WATCHED << 1;
 /// Entry of an id that was not assigned yet.
 const NO_ID: u16 = u16::MAX;
 /// Entry of an id that cannot be assigned, because the session's registry is full.
 const NO_ROOM: u16 = u16::MAX - 1;
 const _: () = assert!(MOST_IDS <= NO_ROOM as u32);
-/// The bits of an address; the bits above can contain an id. Memory of a program is below 2^47 bytes on x86_64 and
-/// below 2^48 on aarch64, unless the program requests memory above. This does not apply to programs of 32 bits.
+/// The bits of an address; the bits above can contain an id. Memory of a program is below 2^47
+/// bytes on x86_64 and below 2^48 on aarch64, unless the program requests memory above. This does
+/// not apply to programs of 32 bits.
 const ADDRESS: usize = usize::MAX >> 16;
 
 /// The static data of a callsite.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Callsite {
-    /// A bit for each slot that takes the event, and [`UNKNOWN`] (the only one at first), [`POLLS`], [`WATCHED`] and [`MISSED`]. It is written
-    /// under [`LOCK`].
+    /// A bit for each slot that takes the event, and [`UNKNOWN`] (the only one at first),
+    /// [`POLLS`], [`WATCHED`] and [`MISSED`]. It is written under [`LOCK`].
     enabled: AtomicU64,
-    /// The [`signature`] of its values once `desc` and `next` are valid, 0 before. It is written under [`LOCK`].
+    /// The [`signature`] of its values once `desc` and `next` are valid, 0 before. It is written
+    /// under [`LOCK`].
     known: AtomicU32,
-    /// If exactly one slot takes the event, and without a filter: the slot, with the event's id there in the bits above the address; null
-    /// otherwise. One load from here leads to the slot: `rseq_fast.rs` in the crate `ring` explains why that matters.
-    /// It is written under [`LOCK`], before `enabled`.
+    /// If exactly one slot takes the event, and without a filter: the slot, with the event's id
+    /// there in the bits above the address; null otherwise. One load from here leads to the slot:
+    /// `rseq_fast.rs` in the crate `ring` explains why that matters. It is written under [`LOCK`],
+    /// before `enabled`.
     only: AtomicPtr<RecorderSlot>,
     /// Id of the event in each slot. It is written under [`LOCK`], before the bit of `enabled`.
     ids: [AtomicU16; MAX_SLOTS],
     desc: AtomicPtr<EventDesc>,
     next: AtomicPtr<Callsite>,
-    /// The callsite of the same place with values of other types: a generic function has one static for all its types.
+    /// The callsite of the same place with values of other types: a generic function has one
+    /// static for all its types.
     other: AtomicPtr<Callsite>,
     /// The filters of its slots; null before the first. It is written under [`LOCK`].
     filters: AtomicPtr<SiteFilters>,
@@ -96,8 +105,8 @@ impl Callsite {
         if slot.is_null() {
             return None;
         }
-        // SAFETY: slots are complete when they are published and are never freed, and `refresh` stored this one's
-        // address below the id.
+        // SAFETY: slots are complete when they are published and are never freed, and `refresh`
+        // stored this one's address below the id.
         Some((unsafe { &*slot }, (only.addr() >> ADDRESS.count_ones()) as u16))
     }
 
@@ -116,14 +125,15 @@ impl Callsite {
         unsafe { self.filters.load(Acquire).as_ref::<'static>() }?.of(index)
     }
 
-    /// Returns the conditions of the session of a slot that takes the event, or of one that does not.
+    /// Returns the conditions of the session of a slot that takes the event, or of one that does
+    /// not.
     fn conditions(&self, index: usize, is_taken: bool) -> Option<&'static BoundCondition> {
         // SAFETY: only pointers to values that live for ever are stored.
         unsafe { self.filters.load(Acquire).as_ref::<'static>() }?.conditions(index, is_taken)
     }
 
-    /// Sets the conditions that triggers of the slot's session have on the event. Returns whether there are any; none if
-    /// there is no memory. The caller holds [`LOCK`].
+    /// Sets the conditions that triggers of the slot's session have on the event. Returns whether
+    /// there are any; none if there is no memory. The caller holds [`LOCK`].
     fn set_conditions(
         &self,
         index: usize,
@@ -142,7 +152,8 @@ impl Callsite {
         Some(places != 0)
     }
 
-    /// Sets the filter of a slot, or removes it. Returns none if there is no memory. The caller holds [`LOCK`].
+    /// Sets the filter of a slot, or removes it. Returns none if there is no memory. The caller
+    /// holds [`LOCK`].
     fn set_filter(
         &self,
         index: usize,
@@ -169,9 +180,10 @@ impl Callsite {
         is_known.then(|| unsafe { &*self.desc.load(Relaxed) })
     }
 
-    /// Returns the callsite for values of these types: this one, or, if values of other types came here first, one that
-    /// is chained to it. The callsite is known from now on. Returns `None` if the lock could not be taken or there is
-    /// no memory. Then the event is lost, and the next one tries again.
+    /// Returns the callsite for values of these types: this one, or, if values of other types came
+    /// here first, one that is chained to it. The callsite is known from now on. Returns `None` if
+    /// the lock could not be taken or there is no memory. Then the event is lost, and the next one
+    /// tries again.
     #[cold]
     fn of_types(&'static self, desc: &'static EventDesc, signature: u32) -> Option<&'static Self> {
         let mut site = self;
@@ -187,7 +199,8 @@ impl Callsite {
         }
     }
 
-    /// Returns the next callsite of the chain, and makes it if there is none; `None` if there is no memory for it.
+    /// Returns the next callsite of the chain, and makes it if there is none; `None` if there is no
+    /// memory for it.
     fn other(&self) -> Option<&'static Self> {
         let found = self.other.load(Acquire);
         if !found.is_null() {
@@ -195,16 +208,22 @@ impl Callsite {
             return Some(unsafe { &*found });
         }
         let new = kept_memory::keep(Self::new())?;
-        match self.other.compare_exchange(found, std::ptr::from_ref(new).cast_mut(), AcqRel, Acquire) {
+        match self.other.compare_exchange(
+            found,
+            std::ptr::from_ref(new).cast_mut(),
+            AcqRel,
+            Acquire,
+        ) {
             Ok(_) => Some(new),
-            // SAFETY: another thread was faster; its pointer is also to a value that lives for ever.
+            // SAFETY: another thread was faster; its pointer is also to a value that lives for
+            // ever.
             Err(faster) => Some(unsafe { &*faster }),
         }
     }
 
-    /// Registers the callsite, then calls `record` for each slot that takes the event. A slot whose registry could not
-    /// be locked counts the event as lost. If a slot has a filter or conditions, `ask` returns what their
-    /// expressions say of the event.
+    /// Registers the callsite, then calls `record` for each slot that takes the event. A slot whose
+    /// registry could not be locked counts the event as lost. If a slot has a filter or conditions,
+    /// `ask` returns what their expressions say of the event.
     #[cold]
     #[inline(never)]
     pub(crate) fn each_slot(
@@ -223,7 +242,8 @@ impl Callsite {
             let index = rest.trailing_zeros() as usize;
             rest &= rest - 1;
             let Some((slot, id)) = self.slot(index) else { continue };
-            // The filter is loaded behind the id: whoever puts another slot into this place stores its filter before.
+            // The filter is loaded behind the id: whoever puts another slot into this place stores
+            // its filter before.
             match self.filter(index) {
                 Some(filter) if !ask(Question::Filter(filter), slot).passes() => (),
                 _ if id == NO_ROOM => slot.count(LOST_NO_ENTRY),
@@ -243,7 +263,8 @@ impl Callsite {
         }
     }
 
-    /// Shows the event to the conditions of the slots that do not take it. `mask` has a bit for each slot that does.
+    /// Shows the event to the conditions of the slots that do not take it. `mask` has a bit for
+    /// each slot that does.
     fn watch(&self, mask: u64, ask: Ask<'_>) {
         for index in (0..MAX_SLOTS).filter(|index| mask >> index & 1 == 0) {
             if let Some((slot, conditions)) = slot::at(index).zip(self.conditions(index, false)) {
@@ -252,8 +273,9 @@ impl Callsite {
         }
     }
 
-    /// Returns a mask of the slots that take the event, and evaluates the slots first if necessary. [`UNKNOWN`] stays
-    /// in the mask if a lock could not be taken: other slots may also want the event, and the next event tries again.
+    /// Returns a mask of the slots that take the event, and evaluates the slots first if necessary.
+    /// [`UNKNOWN`] stays in the mask if a lock could not be taken: other slots may also want the
+    /// event, and the next event tries again.
     pub(crate) fn judged(&'static self, desc: &'static EventDesc) -> u64 {
         let mask = self.enabled.load(Acquire);
         if mask & UNKNOWN == 0 {
@@ -263,15 +285,15 @@ impl Callsite {
         self.enabled.load(Acquire)
     }
 
-    /// Puts the callsite on the list and evaluates it, if that was not done yet. Does nothing if the lock cannot be
-    /// taken.
+    /// Puts the callsite on the list and evaluates it, if that was not done yet. Does nothing if
+    /// the lock cannot be taken.
     fn register(&'static self, desc: &'static EventDesc) {
         let _errno = ErrnoKept::now();
         let Some(_guard) = Guard::take() else { return };
         if self.known.load(Acquire) == 0 {
             self.desc.store(std::ptr::from_ref(desc).cast_mut(), Relaxed);
-            // The callsite is put on the list before it gets its first id: code that empties a slot later removes the
-            // ids of all callsites on the list.
+            // The callsite is put on the list before it gets its first id: code that empties a slot
+            // later removes the ids of all callsites on the list.
             self.next.store(LIST.load(Relaxed), Relaxed);
             LIST.store(std::ptr::from_ref(self).cast_mut(), Release);
             self.known.store(signature::of(desc.fields), Release);
@@ -281,8 +303,9 @@ impl Callsite {
         }
     }
 
-    /// Evaluates each slot again; the caller holds [`LOCK`]. If the lock of a session's registry cannot be taken, the
-    /// mask keeps [`UNKNOWN`] beside the slots whose ids are known, and the next event tries again.
+    /// Evaluates each slot again; the caller holds [`LOCK`]. If the lock of a session's registry
+    /// cannot be taken, the mask keeps [`UNKNOWN`] beside the slots whose ids are known, and the
+    /// next event tries again.
     fn refresh(&self, desc: &EventDesc) {
         let mut enabled = 0u64;
         let mut only = std::ptr::null_mut();
@@ -305,7 +328,8 @@ impl Callsite {
             };
             // A missing memory for the filter is a busy registry: the next event tries again.
             let given = self.set_filter(index, slot, desc, filter);
-            let given = given.and_then(|()| self.set_conditions(index, slot, desc, true)).ok_or(Busy);
+            let given =
+                given.and_then(|()| self.set_conditions(index, slot, desc, true)).ok_or(Busy);
             match given.and_then(|has_any| Ok((self.give_id(index, slot, desc)?, has_any))) {
                 Ok((id, has_conditions)) => {
                     enabled |= 1 << index;
@@ -333,15 +357,18 @@ impl Callsite {
         if known != NO_ID {
             return Ok(known);
         }
-        let registered = slot.session.regions.registry.register(slot.channel_id, slot.entry, desc)?;
-        // If the registry is full, the event has no id. Equal descriptions have one id in all processes of a session.
+        let registered =
+            slot.session.regions.registry.register(slot.channel_id, slot.entry, desc)?;
+        // If the registry is full, the event has no id. Equal descriptions have one id in all
+        // processes of a session.
         let id = registered.unwrap_or(NO_ROOM);
         self.ids[index].store(id, Release);
         Ok(id)
     }
 }
 
-/// Returns the value of [`Callsite::only`] for the slot; null if its address leaves no room for the id.
+/// Returns the value of [`Callsite::only`] for the slot; null if its address leaves no room for the
+/// id.
 fn with_id(slot: &'static RecorderSlot, id: u16) -> *mut RecorderSlot {
     let slot = std::ptr::from_ref(slot).cast_mut();
     match slot.addr() & !ADDRESS {
@@ -361,7 +388,8 @@ pub(crate) fn refresh_all() {
     change(|| ());
 }
 
-/// Makes the events of all callsites poll for changes, also those that are not wanted. Async-signal-safe.
+/// Makes the events of all callsites poll for changes, also those that are not wanted.
+/// Async-signal-safe.
 pub(crate) fn watch_all() {
     for site in listed() {
         site.enabled.fetch_or(POLLS, Release);
@@ -373,17 +401,21 @@ pub(crate) fn watch_all() {
 fn listed() -> impl Iterator<Item = &'static Callsite> {
     // SAFETY: only `&'static Callsite`s are put on the list.
     let at = |site: *mut Callsite| unsafe { site.as_ref() };
-    std::iter::successors(at(LIST.load(Acquire)), move |site: &&'static Callsite| at(site.next.load(Relaxed)))
+    std::iter::successors(at(LIST.load(Acquire)), move |site: &&'static Callsite| {
+        at(site.next.load(Relaxed))
+    })
 }
 
-/// Changes [`SLOTS`], then evaluates every callsite again. Nobody else changes them in between, so a slot that is
-/// emptied here has no ids when it is filled again. Returns false, and changes nothing, if the lock could not be taken.
+/// Changes [`SLOTS`], then evaluates every callsite again. Nobody else changes them in between, so
+/// a slot that is emptied here has no ids when it is filled again. Returns false, and changes
+/// nothing, if the lock could not be taken.
 pub(crate) fn change(change: impl FnOnce()) -> bool {
     (listener::calls().before)();
     let Some(_guard) = Guard::take() else { return false };
     change();
     for site in listed() {
-        // SAFETY: `desc` was stored from a `&'static EventDesc` before the callsite was put on the list.
+        // SAFETY: `desc` was stored from a `&'static EventDesc` before the callsite was put on the
+        // list.
         let desc = unsafe { &*site.desc.load(Relaxed) };
         site.refresh(desc);
     }
@@ -392,24 +424,24 @@ pub(crate) fn change(change: impl FnOnce()) -> bool {
     true
 }
 
-/// Holds [`LOCK`], with signals blocked, because a handler that reaches a new callsite cannot wait for the thread that
-/// it interrupted.
+/// Holds [`LOCK`], with signals blocked, because a handler that reaches a new callsite cannot wait
+/// for the thread that it interrupted.
 pub(crate) struct Guard {
-    /// None on the listener's thread, which no signal interrupts. A filter of the application may forbid that thread
-    /// the system call.
+    /// None on the listener's thread, which no signal interrupts. A filter of the application may
+    /// forbid that thread the system call.
     _signals: Option<SignalsBlocked>,
 }
 
 impl Guard {
-    /// Takes the lock. Returns none if this thread holds it already (a crash handler inside a refresh), or if the owner
-    /// keeps it for a second.
+    /// Takes the lock. Returns none if this thread holds it already (a crash handler inside a
+    /// refresh), or if the owner keeps it for a second.
     pub(crate) fn take() -> Option<Self> {
         let me = identity::identity().word();
         let signals = (!listener::is_thread(me)).then(SignalsBlocked::now);
         for round in 0..20_000 {
             let owner = LOCK.load(Relaxed);
-            // The lock is free, or its owner is a thread of the process that was forked. That thread does not exist
-            // here.
+            // The lock is free, or its owner is a thread of the process that was forked. That
+            // thread does not exist here.
             let is_free = owner >> 32 != me >> 32;
             if is_free && LOCK.compare_exchange(owner, me, AcqRel, Relaxed).is_ok() {
                 return Some(Self { _signals: signals });
@@ -454,8 +486,8 @@ pub(crate) fn prime<S: Site, V: Given<S>>(site: &'static Callsite) {
     }
 }
 
-/// Returns true if an event of the site's name and level is recorded now. [`event_enabled!`](crate::event_enabled)
-/// calls it.
+/// Returns true if an event of the site's name and level is recorded now.
+/// [`event_enabled!`](crate::event_enabled) calls it.
 pub fn is_enabled<S: Site>(_: &S, site: &'static Callsite) -> bool {
     prime::<S, ()>(site);
     site.enabled() != 0
@@ -468,7 +500,8 @@ fn record_cold<S: Site, V: Given<S>, W: Values + Copy>(site: &'static Callsite, 
     let desc = V::DESC;
     match site.of_types(desc, const { V::SIGNATURE }) {
         Some(site) => {
-            let ask = &mut |question: Question<'_>, slot: &RecorderSlot| question.answer(slot, &values);
+            let ask =
+                &mut |question: Question<'_>, slot: &RecorderSlot| question.answer(slot, &values);
             let mut count = slot::once_a_session(values.cut());
             site.each_slot(desc, ask, &mut |slot, id| {
                 record_to(slot, id, values);

@@ -14,8 +14,9 @@ pub use crate::process::identity::refresh_thread;
 pub use crate::session::user_context::UserContext;
 
 impl UserContext {
-    /// Makes a context of this name. `read` returns its value. It runs in the recording thread at each event of the
-    /// channel, perhaps inside a signal handler, so it must not allocate, lock, block or record.
+    /// Makes a context of this name. `read` returns its value. It runs in the recording thread at
+    /// each event of the channel, perhaps inside a signal handler, so it must not allocate, lock,
+    /// block or record.
     ///
     /// A type without a fixed size does not compile.
     pub fn new<F: Field>(name: &'static str, read: impl Fn() -> F + Send + Sync + 'static) -> Self {
@@ -25,7 +26,8 @@ impl UserContext {
     }
 }
 
-/// Returns the bytes of the contexts chosen by `mask` (bits of [`lastwords_abi::session::context`]) and of the user's.
+/// Returns the bytes of the contexts chosen by `mask` (bits of [`lastwords_abi::session::context`])
+/// and of the user's.
 #[must_use]
 pub fn len(mask: u32, user: &[UserContext]) -> usize {
     let fixed = [(bits::PID, 4), (bits::TID, 4), (bits::THREAD_NAME, NAME_LEN), (bits::CPU, 4)];
@@ -33,8 +35,8 @@ pub fn len(mask: u32, user: &[UserContext]) -> usize {
     builtin + if mask & bits::USER == 0 { 0 } else { user.iter().map(|context| context.size).sum() }
 }
 
-/// Writes the contexts. The CPU is the current one; the thread may still move to another one before the event is
-/// recorded.
+/// Writes the contexts. The CPU is the current one; the thread may still move to another one before
+/// the event is recorded.
 #[inline(always)]
 pub(crate) fn write(mask: u32, user: &[UserContext], out: &mut impl Out) {
     if mask & (bits::PID | bits::TID | bits::THREAD_NAME) != 0 {

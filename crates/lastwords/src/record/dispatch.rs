@@ -1,5 +1,5 @@
-//! Records a payload in one channel of one session. The form of the payload chooses between the three functions of
-//! [`lastwords_ring::Channel`]: words, words and a text, or parts.
+//! Records a payload in one channel of one session. The form of the payload chooses between the
+//! three functions of [`lastwords_ring::Channel`]: words, words and a text, or parts.
 
 use std::mem::MaybeUninit;
 
@@ -24,8 +24,9 @@ pub(crate) fn record_to<V: Values + Copy>(slot: &'static RecorderSlot, id: u16, 
     }
 }
 
-/// Records a payload that is complete and is copied once, if at most the thread id precedes it. Returns true if the slot's channel knows
-/// the time of the event: [`Channel::newest_time`](lastwords_ring::Channel::newest_time).
+/// Records a payload that is complete and is copied once, if at most the thread id precedes it.
+/// Returns true if the slot's channel knows the time of the event:
+/// [`Channel::newest_time`](lastwords_ring::Channel::newest_time).
 #[inline(always)]
 pub(crate) fn record_bytes(slot: &'static RecorderSlot, id: u16, bytes: &[u8]) -> bool {
     let first = match slot.contexts {
@@ -36,8 +37,8 @@ pub(crate) fn record_bytes(slot: &'static RecorderSlot, id: u16, bytes: &[u8]) -
     slot.channel.record_bytes(id, first, bytes) || record_bytes_elsewhere(slot, id, bytes)
 }
 
-/// Records a payload that [`record_bytes`] has not recorded in the lane of this thread. Returns false, because the time of the event is not
-/// known.
+/// Records a payload that [`record_bytes`] has not recorded in the lane of this thread. Returns
+/// false, because the time of the event is not known.
 #[inline(never)]
 fn record_bytes_elsewhere(slot: &'static RecorderSlot, id: u16, bytes: &[u8]) -> bool {
     let tid = || identity::tid();
@@ -50,9 +51,13 @@ fn record_bytes_elsewhere(slot: &'static RecorderSlot, id: u16, bytes: &[u8]) ->
     // The stream counts the event if it is lost.
     let _ = match (slot.contexts, bytes.len()) {
         (0, 8..) => slot.channel.record_words(id, [], 0, Some(Tail::Bytes(bytes))),
-        (bits::TID, 8..) => slot.channel.record_words(id, prepend::<1>(tid(), &[]), 4, Some(Tail::Bytes(bytes))),
+        (bits::TID, 8..) => {
+            slot.channel.record_words(id, prepend::<1>(tid(), &[]), 4, Some(Tail::Bytes(bytes)))
+        }
         (0, len) => slot.channel.record_words(id, [word()], len, None),
-        (bits::TID, len) => slot.channel.record_words(id, prepend::<2>(tid(), &[word()]), len + 4, None),
+        (bits::TID, len) => {
+            slot.channel.record_words(id, prepend::<2>(tid(), &[word()]), len + 4, None)
+        }
         _ => {
             record_with_contexts(slot, id, Parts(&[bytes]));
             Ok(())
@@ -61,7 +66,8 @@ fn record_bytes_elsewhere(slot: &'static RecorderSlot, id: u16, bytes: &[u8]) ->
     false
 }
 
-/// The values with the thread id in front, which most channels request. The result is a payload like any other.
+/// The values with the thread id in front, which most channels request. The result is a payload
+/// like any other.
 #[derive(Clone, Copy)]
 struct WithTid<V>(u32, V);
 
@@ -98,7 +104,8 @@ fn record_with_tid<V: Values + Copy>(slot: &'static RecorderSlot, id: u16, value
     record_body(slot, id, WithTid(identity::tid(), values));
 }
 
-/// Records a payload without contexts. The number of words of a fixed size is known at compile time.
+/// Records a payload without contexts. The number of words of a fixed size is known at compile
+/// time.
 #[inline(always)]
 fn record_body<V: Values + Copy>(slot: &'static RecorderSlot, id: u16, values: V) {
     if id > MAX_COMPACT_ID {
@@ -140,7 +147,8 @@ const fn words_of(fixed: Option<usize>) -> usize {
     }
 }
 
-/// Returns the words of the values before a last text; a large number if the section cannot keep them in registers.
+/// Returns the words of the values before a last text; a large number if the section cannot keep
+/// them in registers.
 const fn words_before_text(head: Option<usize>) -> usize {
     match head {
         Some(head) if head <= Tail::MOST_BEFORE => head.div_ceil(8),
@@ -152,12 +160,22 @@ const fn words_before_text(head: Option<usize>) -> usize {
 #[inline(always)]
 fn record_exact<const W: usize, V: Values>(slot: &'static RecorderSlot, id: u16, values: &V) {
     // The stream counts the event if it is lost.
-    let _ = slot.channel.record_words(id, words_by::<W>(|out| values.write(out)), const { len_of(V::FIXED) }, None);
+    let _ = slot.channel.record_words(
+        id,
+        words_by::<W>(|out| values.write(out)),
+        const { len_of(V::FIXED) },
+        None,
+    );
 }
 
-/// Records `W` words of fixed sizes, followed by a text. A text of at most seven bytes becomes a part of `S` words, which is one more.
+/// Records `W` words of fixed sizes, followed by a text. A text of at most seven bytes becomes a
+/// part of `S` words, which is one more.
 #[inline(always)]
-fn record_text<const W: usize, const S: usize, V: Values + Copy>(slot: &'static RecorderSlot, id: u16, values: V) {
+fn record_text<const W: usize, const S: usize, V: Values + Copy>(
+    slot: &'static RecorderSlot,
+    id: u16,
+    values: V,
+) {
     let text = values.last_text();
     if let Some(word) = short_text(text) {
         let words = words_by::<S>(|out| {
@@ -166,7 +184,12 @@ fn record_text<const W: usize, const S: usize, V: Values + Copy>(slot: &'static 
         });
         let most = const { len_of(V::HEAD) + 8 };
         // The stream counts the event if it is lost.
-        let _ = slot.channel.record_words_up_to(id, words, const { len_of(V::HEAD) } + text.len() + 1, most);
+        let _ = slot.channel.record_words_up_to(
+            id,
+            words,
+            const { len_of(V::HEAD) } + text.len() + 1,
+            most,
+        );
         return;
     }
     if text.len() < 8 || !has_no_nul(text) {
@@ -215,8 +238,8 @@ fn record_with_contexts<V: Values>(slot: &'static RecorderSlot, id: u16, values:
 /// Bytes of the stack in which a payload is collected before it is copied into the ring.
 pub(crate) const ON_STACK: usize = 1024;
 
-/// Records a payload of any shape with any id. It takes a copy of the references, so that those of the fast path need no
-/// memory.
+/// Records a payload of any shape with any id. It takes a copy of the references, so that those of
+/// the fast path need no memory.
 #[inline(never)]
 fn record_sized<V: Values>(slot: &'static RecorderSlot, id: u16, values: V) {
     let mut buffer = [MaybeUninit::uninit(); ON_STACK];

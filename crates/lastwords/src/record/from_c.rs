@@ -1,4 +1,5 @@
-//! Callsites of other languages. Their payloads are complete: in words, in words followed by a text, or in parts.
+//! Callsites of other languages. Their payloads are complete: in words, in words followed by a
+//! text, or in parts.
 
 use lastwords_abi::session::context as bits;
 use lastwords_ring::{ShortText, Tail, prepend};
@@ -30,14 +31,16 @@ impl AsRef<[u8]> for Part {
         if self.len == 0 {
             return &[];
         }
-        // SAFETY: the caller of `record_parts` gives `len` readable bytes, unchanged during the call.
+        // SAFETY: the caller of `record_parts` gives `len` readable bytes, unchanged during the
+        // call.
         unsafe { std::slice::from_raw_parts(self.data, self.len) }
     }
 }
 
-/// Records a payload of at most 24 bytes in whole words; the rest of the last word is zero. The words are separate
-/// arguments, so that they stay in registers up to the ring if only the thread's id precedes them. `describe` is called
-/// for the event's description when the callsite is reached for the first time.
+/// Records a payload of at most 24 bytes in whole words; the rest of the last word is zero. The
+/// words are separate arguments, so that they stay in registers up to the ring if only the thread's
+/// id precedes them. `describe` is called for the event's description when the callsite is reached
+/// for the first time.
 #[inline(always)]
 pub fn record_short(
     site: &'static Callsite,
@@ -50,18 +53,28 @@ pub fn record_short(
             // The stream counts the event if it is lost.
             let _ = slot.channel.record_words(id, [first, second, third], len, None);
         }
-        Some((slot, id)) if slot.contexts == bits::TID => record_short_with_tid(slot, id, len, first, second, third),
+        Some((slot, id)) if slot.contexts == bits::TID => {
+            record_short_with_tid(slot, id, len, first, second, third)
+        }
         _ => record_any(site, [first, second, third], len, &[], describe),
     }
 }
 
 #[inline(never)]
-fn record_short_with_tid(slot: &'static RecorderSlot, id: u16, len: usize, first: u64, second: u64, third: u64) {
+fn record_short_with_tid(
+    slot: &'static RecorderSlot,
+    id: u16,
+    len: usize,
+    first: u64,
+    second: u64,
+    third: u64,
+) {
     let words = prepend::<4>(identity::tid(), &[first, second, third]);
     let _ = slot.channel.record_words(id, words, len + 4, None);
 }
 
-/// Records a payload of at most 16 bytes in whole words, followed by a text. `text` includes its NUL.
+/// Records a payload of at most 16 bytes in whole words, followed by a text. `text` includes its
+/// NUL.
 #[inline(always)]
 pub fn record_text(
     site: &'static Callsite,
@@ -71,42 +84,67 @@ pub fn record_text(
     describe: impl Describe,
 ) {
     match (site.only(), text) {
-        (Some((slot, id)), [without_nul @ .., _]) if slot.contexts == 0 && without_nul.len() >= 8 => {
+        (Some((slot, id)), [without_nul @ .., _])
+            if slot.contexts == 0 && without_nul.len() >= 8 =>
+        {
             // The stream counts the event if it is lost.
-            let _ = slot.channel.record_words(id, [first, second], len, Some(Tail::Text(without_nul)));
+            let _ =
+                slot.channel.record_words(id, [first, second], len, Some(Tail::Text(without_nul)));
         }
-        (Some((slot, id)), [without_nul @ .., _]) if slot.contexts == bits::TID && without_nul.len() >= 8 => {
+        (Some((slot, id)), [without_nul @ .., _])
+            if slot.contexts == bits::TID && without_nul.len() >= 8 =>
+        {
             record_text_with_tid(slot, id, len, first, second, without_nul);
         }
         _ => record_any(site, [first, second, 0], len, text, describe),
     }
 }
 
-/// Records a short text like [`record_text`], if one channel alone takes the event and its fast path can record it now.
-/// Returns false if nothing was recorded.
+/// Records a short text like [`record_text`], if one channel alone takes the event and its fast
+/// path can record it now. Returns false if nothing was recorded.
 ///
 /// # Safety
 /// The text fulfils the conditions of [`ShortText`].
 #[inline(always)]
 #[must_use]
-pub unsafe fn record_short_text(site: &'static Callsite, words: (u64, u64), len: usize, text: ShortText) -> bool {
+pub unsafe fn record_short_text(
+    site: &'static Callsite,
+    words: (u64, u64),
+    len: usize,
+    text: ShortText,
+) -> bool {
     let only = site.only().filter(|(slot, _)| slot.contexts == 0);
     // SAFETY: the caller guarantees the text.
     only.is_some_and(|(slot, id)| unsafe { slot.channel.record_short_text(id, words, len, text) })
 }
 
 #[inline(never)]
-fn record_text_with_tid(slot: &'static RecorderSlot, id: u16, len: usize, first: u64, second: u64, without_nul: &[u8]) {
+fn record_text_with_tid(
+    slot: &'static RecorderSlot,
+    id: u16,
+    len: usize,
+    first: u64,
+    second: u64,
+    without_nul: &[u8],
+) {
     let words = prepend::<3>(identity::tid(), &[first, second]);
     let _ = slot.channel.record_words(id, words, len + 4, Some(Tail::Text(without_nul)));
 }
 
 /// Records in all channels: `len` bytes of the words, followed by the text.
 #[inline(never)]
-fn record_any(site: &'static Callsite, words: [u64; 3], len: usize, text: &[u8], describe: impl Describe) {
+fn record_any(
+    site: &'static Callsite,
+    words: [u64; 3],
+    len: usize,
+    text: &[u8],
+    describe: impl Describe,
+) {
     let words = memory(&words);
     let payload = [&words[..len.min(words.len())], text];
-    each_slot(site, describe, Parts(&payload), &mut |slot, id| dispatch::record_to(slot, id, Parts(&payload)));
+    each_slot(site, describe, Parts(&payload), &mut |slot, id| {
+        dispatch::record_to(slot, id, Parts(&payload))
+    });
 }
 
 /// Records a payload given in parts.
@@ -131,7 +169,9 @@ fn each_slot<P: AsRef<[u8]>>(
         return record(slot, id);
     }
     match described(site, describe) {
-        Some(desc) => site.each_slot(desc, &mut |question, slot| question.answer(slot, &payload), record),
+        Some(desc) => {
+            site.each_slot(desc, &mut |question, slot| question.answer(slot, &payload), record)
+        }
         None => slot::count_unregistered(None, 0),
     }
 }
@@ -139,7 +179,8 @@ fn each_slot<P: AsRef<[u8]>>(
 /// Returns the event's description, or `None` if there is no memory for it.
 fn described(site: &'static Callsite, describe: impl Describe) -> Option<&'static EventDesc> {
     if site.desc().is_none() {
-        // The callsite of a plug-in, and its description, are read long after the plug-in was closed.
+        // The callsite of a plug-in, and its description, are read long after the plug-in was
+        // closed.
         keep_loaded::library_of(std::ptr::from_ref(site).cast());
     }
     site.desc().or_else(describe)

@@ -1,5 +1,5 @@
-//! The path from a callsite to the ring: selects the channels that want an event, turns its values into bytes, and
-//! copies them.
+//! The path from a callsite to the ring: selects the channels that want an event, turns its values
+//! into bytes, and copies them.
 
 pub(crate) mod callsite;
 pub mod context;

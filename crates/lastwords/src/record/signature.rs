@@ -45,7 +45,8 @@ const fn of_labels(mut hash: u32, labels: &[(i64, &str)]) -> u32 {
     hash
 }
 
-/// Adds the bytes of the value from the lowest on, until the rest is 0, so that small numbers take one step.
+/// Adds the bytes of the value from the lowest on, until the rest is 0, so that small numbers take
+/// one step.
 const fn add(mut hash: u32, mut value: u64) -> u32 {
     loop {
         hash = with_byte(hash, (value & 0xff) as u8);

@@ -1,9 +1,10 @@
 //! Recorder slots: the channels of this process's sessions, where callsites record.
 //!
-//! A channel that is created while the session records has no slot in this process before [`attach`] has mapped its rings. A
-//! callsite whose event goes there by the rules has a bit for that ([`is_missed`]), and counts its events as lost
-//! ([`count_missed`]). [`EPOCH`] distinguishes a channel that got its slot after a callsite's mask was loaded from one
-//! that does not take the event.
+//! A channel that is created while the session records has no slot in this process before
+//! [`attach`] has mapped its rings. A callsite whose event goes there by the rules has a bit for
+//! that ([`is_missed`]), and counts its events as lost ([`count_missed`]). [`EPOCH`] distinguishes
+//! a channel that got its slot after a callsite's mask was loaded from one that does not take the
+//! event.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicPtr, AtomicU64 as Counter};
@@ -27,13 +28,14 @@ use crate::session::{Error, regions};
 /// Largest number of recorder slots at a time.
 pub(crate) const MAX_SLOTS: usize = 32;
 
-/// The slots. They are written when sessions begin and end, and every recorder reads them. A slot stays valid until no thread uses it any
-/// more, and its address until the process ends.
+/// The slots. They are written when sessions begin and end, and every recorder reads them. A slot
+/// stays valid until no thread uses it any more, and its address until the process ends.
 pub(crate) static SLOTS: [AtomicPtr<RecorderSlot>; MAX_SLOTS] =
     [const { AtomicPtr::new(core::ptr::null_mut()) }; MAX_SLOTS];
 
-/// Number of times that all callsites were evaluated again. Written under the callsites' lock after the last callsite
-/// (Release): who loads a number with Acquire, and a callsite's mask behind it, finds the mask of that evaluation or a later one.
+/// Number of times that all callsites were evaluated again. Written under the callsites' lock after
+/// the last callsite (Release): who loads a number with Acquire, and a callsite's mask behind it,
+/// finds the mask of that evaluation or a later one.
 static EPOCH: Counter = Counter::new(0);
 
 /// A channel of a session.
@@ -53,7 +55,8 @@ pub(crate) struct RecorderSlot {
     pub(crate) entry: &'static ChannelEntry,
     /// The session.
     pub(crate) session: &'static SessionShared,
-    /// [`EPOCH`] from which the masks of all callsites know the slot. Written before the slot is published.
+    /// [`EPOCH`] from which the masks of all callsites know the slot. Written before the slot is
+    /// published.
     known_from: Counter,
 }
 
@@ -84,7 +87,16 @@ impl RecorderSlot {
         let channel_id = id as u16;
         let user_contexts = user.to_vec();
         let known_from = Counter::new(0);
-        Ok(Self { channel, channel_id, contexts, contexts_len, user_contexts, entry, session, known_from })
+        Ok(Self {
+            channel,
+            channel_id,
+            contexts,
+            contexts_len,
+            user_contexts,
+            entry,
+            session,
+            known_from,
+        })
     }
 
     /// Counts a lost event by its cause, a `LOST_` constant of [`lastwords_abi::stream`].
@@ -102,8 +114,8 @@ impl RecorderSlot {
     }
 }
 
-/// Returns a function that counts `values` that were cut or left out, once in each session. It is called for each slot that takes the
-/// event; those of a session follow each other.
+/// Returns a function that counts `values` that were cut or left out, once in each session. It is
+/// called for each slot that takes the event; those of a session follow each other.
 pub(crate) fn once_a_session(values: u32) -> impl FnMut(&'static RecorderSlot) {
     let mut last: Option<&'static SessionShared> = None;
     move |slot| {
@@ -121,7 +133,8 @@ pub(crate) fn at(place: usize) -> Option<&'static RecorderSlot> {
     unsafe { SLOTS[place].load(Acquire).as_ref() }
 }
 
-/// Makes a slot for every channel of the session whose rings are mapped. `contexts` returns the application's own contexts of a channel.
+/// Makes a slot for every channel of the session whose rings are mapped. `contexts` returns the
+/// application's own contexts of a channel.
 pub(crate) fn install(
     session: &'static SessionShared,
     contexts: impl Fn(&str) -> Vec<UserContext>,
@@ -135,8 +148,10 @@ pub(crate) fn install(
         let slot = RecorderSlot::new(session, id, entry, &contexts(&text(&entry.name)))?;
         Ok(Box::into_raw(Box::new(slot)))
     };
-    // All memory is allocated before: a handler that interrupted `malloc` may be waiting for the callsites' lock.
-    let slots = session.view().channels().filter(is_mapped).map(new).collect::<Result<Vec<_>, Error>>()?;
+    // All memory is allocated before: a handler that interrupted `malloc` may be waiting for the
+    // callsites' lock.
+    let slots =
+        session.view().channels().filter(is_mapped).map(new).collect::<Result<Vec<_>, Error>>()?;
     let mut is_whole = false;
     callsite::change(|| {
         is_whole = slots.iter().all(|slot| publish(*slot));
@@ -155,41 +170,48 @@ pub(crate) fn check_free() -> Result<(), Error> {
     if (0..MAX_SLOTS).any(|place| at(place).is_none()) { Ok(()) } else { Err(full()) }
 }
 
-/// Puts a slot into the first free place behind those of its session, if there is one, so that a session's channels record an event
-/// in their order; a reader takes later events for copies. A published slot is never freed. Nobody else changes the places meanwhile.
+/// Puts a slot into the first free place behind those of its session, if there is one, so that a
+/// session's channels record an event in their order; a reader takes later events for copies. A
+/// published slot is never freed. Nobody else changes the places meanwhile.
 fn publish(slot: *mut RecorderSlot) -> bool {
     // SAFETY: the slot is complete.
     let new = unsafe { &*slot };
-    let is_own = |place: &usize| at(*place).is_some_and(|slot| std::ptr::eq(slot.session, new.session));
+    let is_own =
+        |place: &usize| at(*place).is_some_and(|slot| std::ptr::eq(slot.session, new.session));
     let behind = (0..MAX_SLOTS).rev().find(is_own).map_or(0, |last| last + 1);
     let is_free = |place: &usize| SLOTS[*place].load(Relaxed).is_null();
     let Some(place) = (behind..MAX_SLOTS).chain(0..behind).find(is_free) else { return false };
-    // The holder of the callsites' lock, which is the caller, increases the number once it has evaluated all callsites.
+    // The holder of the callsites' lock, which is the caller, increases the number once it has
+    // evaluated all callsites.
     new.known_from.store(EPOCH.load(Relaxed) + 1, Relaxed);
     SLOTS[place].store(slot, Release);
     true
 }
 
-/// Maps the channels that were created since, and makes callsites record there. Does nothing in a session in which callsites do not
-/// record.
+/// Maps the channels that were created since, and makes callsites record there. Does nothing in a
+/// session in which callsites do not record.
 ///
 /// # Errors
-/// The rings of a channel cannot be mapped, or there is no free slot. Then the events that the rules send there are counted.
+/// The rings of a channel cannot be mapped, or there is no free slot. Then the events that the
+/// rules send there are counted.
 pub(crate) fn attach(session: &'static SessionShared) -> Result<(), Error> {
     if !session.records.load(Acquire) || unattached(session).next().is_none() {
         return Ok(());
     }
     // A channel is mapped before the first one that cannot be.
     let attached = session.regions.attach(session.folder.as_ref());
-    let is_mapped = |(_, entry): &(u32, &'static ChannelEntry)| session.regions.streams.of(entry).is_some();
+    let is_mapped =
+        |(_, entry): &(u32, &'static ChannelEntry)| session.regions.streams.of(entry).is_some();
     let new = |(id, entry)| Ok(Box::new(RecorderSlot::new(session, id, entry, &[])?));
-    let mut slots = unattached(session).filter(is_mapped).map(new).collect::<Result<Vec<_>, Error>>()?;
+    let mut slots =
+        unattached(session).filter(is_mapped).map(new).collect::<Result<Vec<_>, Error>>()?;
     let mut unused = Vec::with_capacity(slots.len());
     let mut is_whole = true;
     let is_changed = callsite::change(|| {
         for slot in slots.drain(..) {
             // Another thread may have done the same, or ended the session.
-            let is_new = session.records.load(Relaxed) && slot_of(session, slot.channel_id).is_none();
+            let is_new =
+                session.records.load(Relaxed) && slot_of(session, slot.channel_id).is_none();
             let slot = Box::into_raw(slot);
             let is_published = is_new && publish(slot);
             is_whole &= is_published || !is_new;
@@ -198,8 +220,8 @@ pub(crate) fn attach(session: &'static SessionShared) -> Result<(), Error> {
             }
         }
     });
-    // SAFETY: these came from boxes, and were not published. They are freed behind the lock, because a handler that waits for it
-    // may have interrupted `malloc`.
+    // SAFETY: these came from boxes, and were not published. They are freed behind the lock,
+    // because a handler that waits for it may have interrupted `malloc`.
     unused.into_iter().for_each(|slot| drop(unsafe { Box::from_raw(slot) }));
     attached?;
     match is_changed {
@@ -209,7 +231,8 @@ pub(crate) fn attach(session: &'static SessionShared) -> Result<(), Error> {
     }
 }
 
-/// Maps the new channels of all sessions. Those that cannot be mapped now are tried again at the next call.
+/// Maps the new channels of all sessions. Those that cannot be mapped now are tried again at the
+/// next call.
 pub(crate) fn attach_all() {
     shared::all().for_each(|session| drop(attach(session)));
 }
@@ -231,26 +254,38 @@ fn slot_of(session: &SessionShared, channel: u16) -> Option<(usize, &'static Rec
 }
 
 /// Iterates over the channels of a session that have no slot. Async-signal-safe.
-fn unattached(session: &'static SessionShared) -> impl Iterator<Item = (u32, &'static ChannelEntry)> {
+fn unattached(
+    session: &'static SessionShared,
+) -> impl Iterator<Item = (u32, &'static ChannelEntry)> {
     session.view().channels().filter(|(id, _)| slot_of(session, *id as u16).is_none())
 }
 
 /// Returns true if the rules send events of this description to a channel that has no slot.
 pub(crate) fn is_missed(desc: &EventDesc) -> bool {
-    let takes = |session: &'static SessionShared| unattached(session).any(|of| sends(session, of, Some(desc)));
+    let takes = |session: &'static SessionShared| {
+        unattached(session).any(|of| sends(session, of, Some(desc)))
+    };
     shared::all().filter(|session| session.records.load(Acquire)).any(takes)
 }
 
-/// Returns true if channel and session record, and the rules send the event to the channel, perhaps by a filter. Without
-/// a description, they do.
-fn sends(session: &SessionShared, (id, entry): (u32, &ChannelEntry), desc: Option<&EventDesc>) -> bool {
+/// Returns true if channel and session record, and the rules send the event to the channel, perhaps
+/// by a filter. Without a description, they do.
+fn sends(
+    session: &SessionShared,
+    (id, entry): (u32, &ChannelEntry),
+    desc: Option<&EventDesc>,
+) -> bool {
     let view = session.view();
-    let takes = |desc| rules::judge(view.rules(), id, Named::from_desc(desc), |_| ()) != Verdict::Refused;
-    view.control().recording.load(Acquire) == 1 && entry.recording.load(Acquire) == 1 && desc.is_none_or(takes)
+    let takes =
+        |desc| rules::judge(view.rules(), id, Named::from_desc(desc), |_| ()) != Verdict::Refused;
+    view.control().recording.load(Acquire) == 1
+        && entry.recording.load(Acquire) == 1
+        && desc.is_none_or(takes)
 }
 
-/// Counts an event as lost in each channel that the rules send it to, but that had no slot when the callsite's mask was loaded.
-/// `epoch` was loaded before that mask. A channel with a filter counts it too, because the filter has no place to be bound.
+/// Counts an event as lost in each channel that the rules send it to, but that had no slot when the
+/// callsite's mask was loaded. `epoch` was loaded before that mask. A channel with a filter counts
+/// it too, because the filter has no place to be bound.
 #[cold]
 pub(crate) fn count_missed(desc: Option<&EventDesc>, mask: u64, epoch: u64) {
     for session in shared::all().filter(|session| session.records.load(Acquire)) {
@@ -258,12 +293,14 @@ pub(crate) fn count_missed(desc: Option<&EventDesc>, mask: u64, epoch: u64) {
             Some((place, slot)) => mask & 1 << place == 0 && slot.known_from.load(Relaxed) > epoch,
             None => true,
         };
-        let missed = session.view().channels().filter(is_missed).filter(|of| sends(session, *of, desc));
+        let missed =
+            session.view().channels().filter(is_missed).filter(|of| sends(session, *of, desc));
         missed.for_each(|(_, entry)| _ = entry.unattached.fetch_add(1, Relaxed));
     }
 }
 
-/// Takes the session's slots away from all callsites, and returns them; none if the lock of the callsites could not be taken.
+/// Takes the session's slots away from all callsites, and returns them; none if the lock of the
+/// callsites could not be taken.
 pub(crate) fn remove(session: &'static SessionShared) -> Option<Vec<&'static RecorderSlot>> {
     let mut removed = Vec::with_capacity(MAX_SLOTS);
     let is_changed = callsite::change(|| {
@@ -281,8 +318,8 @@ pub(crate) fn remove(session: &'static SessionShared) -> Option<Vec<&'static Rec
     is_changed.then_some(removed)
 }
 
-/// Frees what a slot that was removed has on the heap. The slot itself is kept: filters and callsites compare its address, which must not
-/// become that of another one.
+/// Frees what a slot that was removed has on the heap. The slot itself is kept: filters and
+/// callsites compare its address, which must not become that of another one.
 ///
 /// # Safety
 /// Nobody uses the slot, now or later, and this is the only call for it.
@@ -295,13 +332,15 @@ pub(crate) unsafe fn free(slot: &'static RecorderSlot) {
     }
 }
 
-/// Returns whether the slot takes the event: it records, and its rules allow the event, perhaps by a filter.
+/// Returns whether the slot takes the event: it records, and its rules allow the event, perhaps by
+/// a filter.
 pub(crate) fn judge(slot: &RecorderSlot, desc: &EventDesc) -> Verdict<Found> {
     judge_by(slot, desc, filter::find)
 }
 
-/// Returns the places of the conditions that triggers have on the event, for one slot of each session: the first that
-/// takes the event. If none does, the first slot has the conditions that look at events which are not recorded.
+/// Returns the places of the conditions that triggers have on the event, for one slot of each
+/// session: the first that takes the event. If none does, the first slot has the conditions that
+/// look at events which are not recorded.
 pub(crate) fn conditions(slot: &RecorderSlot, desc: &EventDesc, is_taken: bool) -> u64 {
     let of_session = |other: &&RecorderSlot| std::ptr::eq(other.session, slot.session);
     let slots = || (0..MAX_SLOTS).filter_map(at).filter(of_session);
@@ -319,22 +358,33 @@ fn enabled(slot: &RecorderSlot, desc: &EventDesc) -> bool {
     judge_by(slot, desc, |_| ()) != Verdict::Refused
 }
 
-fn judge_by<F>(slot: &RecorderSlot, desc: &EventDesc, filter: impl Fn(&[AtomicU64]) -> F) -> Verdict<F> {
+fn judge_by<F>(
+    slot: &RecorderSlot,
+    desc: &EventDesc,
+    filter: impl Fn(&[AtomicU64]) -> F,
+) -> Verdict<F> {
     match slot.is_recording() {
-        true => rules::judge(slot.session.view().rules(), u32::from(slot.channel_id), Named::from_desc(desc), filter),
+        true => rules::judge(
+            slot.session.view().rules(),
+            u32::from(slot.channel_id),
+            Named::from_desc(desc),
+            filter,
+        ),
         false => Verdict::Refused,
     }
 }
 
-/// Counts an event without an id, which it cannot get now, in each slot that takes it except those of the mask `but`.
-/// A slot with a filter counts it too, because its filter is not known yet.
+/// Counts an event without an id, which it cannot get now, in each slot that takes it except those
+/// of the mask `but`. A slot with a filter counts it too, because its filter is not known yet.
 /// An event without a description counts in every slot that records.
 #[cold]
 pub(crate) fn count_unregistered(desc: Option<&EventDesc>, but: u64) {
     // The number is the newest: a channel that has got its slot since counts below.
     count_missed(desc, but, u64::MAX);
     for place in (0..MAX_SLOTS).filter(|place| but & 1 << place == 0) {
-        let wants = |slot: &&RecorderSlot| desc.map_or_else(|| slot.is_recording(), |desc| enabled(slot, desc));
+        let wants = |slot: &&RecorderSlot| {
+            desc.map_or_else(|| slot.is_recording(), |desc| enabled(slot, desc))
+        };
         if let Some(slot) = at(place).filter(wants) {
             slot.count(LOST_LOCK);
         }
@@ -344,10 +394,13 @@ pub(crate) fn count_unregistered(desc: Option<&EventDesc>, but: u64) {
 /// Returns true if a channel of the session takes the event.
 #[cfg(feature = "tracing")]
 pub(crate) fn is_taken_in(session: &SessionShared, desc: &EventDesc) -> bool {
-    (0..MAX_SLOTS).filter_map(at).any(|slot| std::ptr::eq(slot.session, session) && enabled(slot, desc))
+    (0..MAX_SLOTS)
+        .filter_map(at)
+        .any(|slot| std::ptr::eq(slot.session, session) && enabled(slot, desc))
 }
 
-/// Returns true if any slot takes the event, a condition looks at it, or a channel that has no slot takes it.
+/// Returns true if any slot takes the event, a condition looks at it, or a channel that has no slot
+/// takes it.
 #[cfg(feature = "tracing")]
 pub(crate) fn any_takes(desc: &EventDesc) -> bool {
     let takes = |slot| enabled(slot, desc) || conditions(slot, desc, false) != 0;

@@ -1,10 +1,10 @@
-//! The table of open spans in shared memory. From it, a reader lists the spans that were open at death, even if the
-//! event of their opening was overwritten long ago.
+//! The table of open spans in shared memory. From it, a reader lists the spans that were open at
+//! death, even if the event of their opening was overwritten long ago.
 //!
-//! An entry is near the position that the hash of its id gives, so that entering, leaving and closing find it without a
-//! list. If all entries there are in use, a new span evicts the one that has been idle longest, and the eviction is
-//! counted. A span that a thread is in is never evicted, unless its process is known to be dead.
-//! [`lastwords_abi::spans`] describes the protocol.
+//! An entry is near the position that the hash of its id gives, so that entering, leaving and
+//! closing find it without a list. If all entries there are in use, a new span evicts the one that
+//! has been idle longest, and the eviction is counted. A span that a thread is in is never evicted,
+//! unless its process is known to be dead. [`lastwords_abi::spans`] describes the protocol.
 
 mod dead;
 
@@ -26,9 +26,10 @@ use crate::session::shared::{self, SessionShared, SpansTable as Table};
 const PROBES: usize = 32;
 /// Number of times that a thread tries to append to a text while another thread is appending to it.
 const TRIES: usize = 1000;
-/// The bits of an id that choose its place. Ids of `tracing-subscriber` and of our own subscriber have there the slot in which the
-/// span is kept, which is used again as soon as it is free; a generation is above. So a thread that opens one span after the
-/// other uses entries that its CPU has in its caches.
+/// The bits of an id that choose its place. Ids of `tracing-subscriber` and of our own subscriber
+/// have there the slot in which the span is kept, which is used again as soon as it is free; a
+/// generation is above. So a thread that opens one span after the other uses entries that its CPU
+/// has in its caches.
 const PLACE: u64 = (1 << 51) - 1;
 /// Bytes of a text that is not cut. A longer one ends with [`CUT`].
 const MOST_TEXT: usize = TEXT_LEN - CUT.len();
@@ -40,13 +41,15 @@ pub(crate) fn are_listed() -> bool {
     tables().next().is_some()
 }
 
-/// Adds an opened span to the table of every session of this process that has one. `parent` is 0 if the span has none,
-/// `level` is 1 to 5. `text` has the target, 0x1f, the name, 0x1f, and the fields, in UTF-8.
+/// Adds an opened span to the table of every session of this process that has one. `parent` is 0 if
+/// the span has none, `level` is 1 to 5. `text` has the target, 0x1f, the name, 0x1f, and the
+/// fields, in UTF-8.
 ///
-/// `timed` is the slot in which the caller has just recorded the opening, if its channel knows the time: its session need not read the
-/// clock.
+/// `timed` is the slot in which the caller has just recorded the opening, if its channel knows the
+/// time: its session need not read the clock.
 ///
-/// `cut` is given if the text was cut: the event that has the whole values. A session that does not take it counts the cut.
+/// `cut` is given if the text was cut: the event that has the whole values. A session that does not
+/// take it counts the cut.
 pub(crate) fn open(
     id: u64,
     parent: u64,
@@ -106,7 +109,8 @@ pub(crate) fn leave(id: u64) {
     });
 }
 
-/// Adds fields to the text of an open span. If they find no room, a session counts that unless it takes `event`, which has them too.
+/// Adds fields to the text of an open span. If they find no room, a session counts that unless it
+/// takes `event`, which has them too.
 pub(crate) fn append(id: u64, text: &[u8], event: Option<&EventDesc>) {
     for (session, table) in tables() {
         let Some(entry) = table.find(id, identity::word()) else { continue };
@@ -114,8 +118,10 @@ pub(crate) fn append(id: u64, text: &[u8], event: Option<&EventDesc>) {
         if !count(entry, id, |inside| inside + 1) {
             continue;
         }
-        let lock = || entry.state.compare_exchange(SPAN_OPEN, SPAN_APPENDING, AcqRel, Relaxed).is_ok();
-        // The loop is bounded, because a signal handler may have interrupted the thread for which it waits.
+        let lock =
+            || entry.state.compare_exchange(SPAN_OPEN, SPAN_APPENDING, AcqRel, Relaxed).is_ok();
+        // The loop is bounded, because a signal handler may have interrupted the thread for which
+        // it waits.
         let wait = std::hint::spin_loop;
         if (0..TRIES).any(|_| lock() || (wait(), false).1) {
             let mut at = entry.text_len.load(Relaxed) as usize;
@@ -155,7 +161,8 @@ pub(crate) fn read_text<T>(id: u64, read: impl FnOnce(&[AtomicU64], usize) -> T)
     let len = (entry.text_len.load(Acquire) as usize).min(TEXT_LEN);
     let read = read(&entry.text, len);
     fence(Acquire);
-    let is_same = before & WRITING != WRITING && next_generation(before) == next_generation(entry.inside.load(Relaxed));
+    let is_same = before & WRITING != WRITING
+        && next_generation(before) == next_generation(entry.inside.load(Relaxed));
     is_same.then_some(read)
 }
 
@@ -176,14 +183,16 @@ pub(crate) fn close(id: u64) {
     });
 }
 
-/// Changes the number of threads that are in the span. Returns false if the entry no longer belongs to the span.
+/// Changes the number of threads that are in the span. Returns false if the entry no longer belongs
+/// to the span.
 fn count(entry: &Span, id: u64, change: impl Fn(u32) -> u32) -> bool {
     update(entry, id, |inside| inside & !WRITING | change(inside & WRITING).min(WRITING - 1))
 }
 
 /// Changes `inside`. Returns false if the entry no longer belongs to the span.
 fn update(entry: &Span, id: u64, change: impl Fn(u32) -> u32) -> bool {
-    // If the exchange succeeds, the id was still valid, because it changes only together with the generation.
+    // If the exchange succeeds, the id was still valid, because it changes only together with the
+    // generation.
     let is_span = |inside| inside & WRITING != WRITING && entry.id.load(Acquire) == id;
     let changed = |inside| is_span(inside).then(|| change(inside));
     entry.inside.fetch_update(AcqRel, Acquire, changed).is_ok()
@@ -200,22 +209,25 @@ fn pid_of(word: u64) -> u32 {
     (word >> 32) as u32
 }
 
-/// Returns true if the text, of this length, has a field: more than the target, 0x1f, the name and 0x1f.
+/// Returns true if the text, of this length, has a field: more than the target, 0x1f, the name and
+/// 0x1f.
 fn has_fields(entry: &Span, len: usize) -> bool {
     let bytes = entry.text.iter().flat_map(|word| word.load(Relaxed).to_ne_bytes()).take(len);
     let mut separators = bytes.enumerate().filter(|(_, byte)| *byte == 0x1f);
     separators.nth(1).is_some_and(|(at, _)| at + 1 < len)
 }
 
-/// Writes the bytes at offset `at`, and returns the new end of the text. Text that does not fit is cut at a character,
-/// and the cut is marked once. Only the caller writes the entry's text meanwhile.
+/// Writes the bytes at offset `at`, and returns the new end of the text. Text that does not fit is
+/// cut at a character, and the cut is marked once. Only the caller writes the entry's text
+/// meanwhile.
 fn put_text(entry: &Span, at: usize, bytes: &[u8]) -> usize {
     // The text was cut already, here or before it came here.
     if at > MOST_TEXT || (at == MOST_TEXT && ends_with_mark(entry, at)) {
         return at;
     }
     let most = MOST_TEXT - at;
-    let (len, mark) = if bytes.len() <= most { (bytes.len(), "") } else { (cut_len(bytes, most), CUT) };
+    let (len, mark) =
+        if bytes.len() <= most { (bytes.len(), "") } else { (cut_len(bytes, most), CUT) };
     let end = put_bytes(entry, at, &bytes[..len]);
     put_bytes(entry, end, mark.as_bytes())
 }
@@ -257,7 +269,8 @@ impl Table {
     fn place(&self, id: u64, pid: u32) -> usize {
         // Processes give the same ids: small numbers, one for each span that they have at a time.
         let hash = (id & PLACE ^ u64::from(pid) << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        // The hash is scaled to the size of the table. This avoids a division when a span is entered.
+        // The hash is scaled to the size of the table. This avoids a division when a span is
+        // entered.
         ((hash * self.entries.len() as u64) >> 32) as usize
     }
 
@@ -268,10 +281,12 @@ impl Table {
         (0..PROBES.min(len)).filter_map(move |step| entries.get(at(step)))
     }
 
-    /// Returns the entry of the span of this process, which nearly always is the first that may contain it. `me` is this thread's word.
+    /// Returns the entry of the span of this process, which nearly always is the first that may
+    /// contain it. `me` is this thread's word.
     #[inline]
     fn find(&self, id: u64, me: u64) -> Option<&'static Span> {
-        let first = self.entries.get(self.place(id, pid_of(me))).filter(|entry| is_of(entry, id, me));
+        let first =
+            self.entries.get(self.place(id, pid_of(me))).filter(|entry| is_of(entry, id, me));
         first.or_else(|| self.find_behind(id, me))
     }
 
@@ -281,15 +296,22 @@ impl Table {
         self.probe(id, pid_of(me)).skip(1).find(|entry| is_of(entry, id, me))
     }
 
-    /// Returns an entry for the id, marked as being written, and the value of `inside` for when it is complete. The
-    /// entry is a free one, otherwise the one that has been idle longest.
-    fn claim(&self, id: u64, pid: u32, now: u64, session: &SessionShared) -> Option<(&'static Span, u32)> {
+    /// Returns an entry for the id, marked as being written, and the value of `inside` for when it
+    /// is complete. The entry is a free one, otherwise the one that has been idle longest.
+    fn claim(
+        &self,
+        id: u64,
+        pid: u32,
+        now: u64,
+        session: &SessionShared,
+    ) -> Option<(&'static Span, u32)> {
         let first = self.entries.get(self.place(id, pid)).filter(|entry| take(entry, id));
         let found = first.or_else(|| self.take_behind(id, pid));
         let Some(entry) = found else { return self.evict(id, pid, now, session) };
         let generation = next_generation(entry.inside.load(Relaxed));
         entry.inside.store(generation | WRITING, Relaxed);
-        // A reader that sees a part of the following stores also sees that the entry is being written.
+        // A reader that sees a part of the following stores also sees that the entry is being
+        // written.
         fence(Release);
         Some((entry, generation))
     }
@@ -302,7 +324,13 @@ impl Table {
 
     #[cold]
     #[inline(never)]
-    fn evict(&self, id: u64, pid: u32, now: u64, session: &SessionShared) -> Option<(&'static Span, u32)> {
+    fn evict(
+        &self,
+        id: u64,
+        pid: u32,
+        now: u64,
+        session: &SessionShared,
+    ) -> Option<(&'static Span, u32)> {
         // Entries that other threads take meanwhile are skipped, because there are more.
         for _ in 0..PROBES {
             let (entry, inside) = self.idle_longest(id, now, pid, session)?;
@@ -318,9 +346,15 @@ impl Table {
         None
     }
 
-    /// Returns the entry to evict and its `inside`: the one that has been idle longest, among those that no thread is
-    /// in or whose process is dead.
-    fn idle_longest(&self, id: u64, now: u64, pid: u32, session: &SessionShared) -> Option<(&'static Span, u32)> {
+    /// Returns the entry to evict and its `inside`: the one that has been idle longest, among those
+    /// that no thread is in or whose process is dead.
+    fn idle_longest(
+        &self,
+        id: u64,
+        now: u64,
+        pid: u32,
+        session: &SessionShared,
+    ) -> Option<(&'static Span, u32)> {
         let candidates = self.probe(id, pid).filter_map(|entry| {
             let inside = entry.inside.load(Acquire);
             let threads = inside & WRITING;
@@ -342,14 +376,18 @@ impl Table {
             let _ = entry.active.compare_exchange(0, now, Relaxed, Relaxed);
             Some(((entry.active.load(Relaxed), entry.opened.load(Relaxed)), entry, inside))
         });
-        candidates.min_by_key(|(idle_since, ..)| *idle_since).map(|(_, entry, inside)| (entry, inside))
+        candidates
+            .min_by_key(|(idle_since, ..)| *idle_since)
+            .map(|(_, entry, inside)| (entry, inside))
     }
 }
 
-/// Returns the last bytes of a text, fewer than eight, as a word in memory order, with zeros behind them.
+/// Returns the last bytes of a text, fewer than eight, as a word in memory order, with zeros behind
+/// them.
 #[inline]
 fn padded(text: &[u8], last: &[u8]) -> u64 {
-    // A load of bytes that were stored one after the other just before waits until they are in the cache.
+    // A load of bytes that were stored one after the other just before waits until they are in the
+    // cache.
     if let Some(end) = text.last_chunk() {
         return (u64::from_le_bytes(*end) >> (64 - 8 * last.len())).to_le();
     }
@@ -358,11 +396,13 @@ fn padded(text: &[u8], last: &[u8]) -> u64 {
     u64::from_ne_bytes(bytes)
 }
 
-/// Returns true if the entry is of the span of this process. Ids of spans are small numbers that many processes use, so the opener
-/// is compared too.
+/// Returns true if the entry is of the span of this process. Ids of spans are small numbers that
+/// many processes use, so the opener is compared too.
 #[inline]
 fn is_of(entry: &Span, id: u64, me: u64) -> bool {
-    entry.id.load(Acquire) == id && pid_of(entry.opener.load(Relaxed)) == pid_of(me) && entry.state.load(Acquire) != 0
+    entry.id.load(Acquire) == id
+        && pid_of(entry.opener.load(Relaxed)) == pid_of(me)
+        && entry.state.load(Acquire) != 0
 }
 
 /// Takes the entry for the id if it is free.
@@ -386,8 +426,10 @@ mod tests {
     }
 
     fn text(entry: &Span) -> String {
-        let bytes: Vec<u8> = entry.text.iter().flat_map(|word| word.load(Relaxed).to_ne_bytes()).collect();
-        String::from_utf8(bytes[..entry.text_len.load(Relaxed) as usize].to_vec()).expect("cut at a character")
+        let bytes: Vec<u8> =
+            entry.text.iter().flat_map(|word| word.load(Relaxed).to_ne_bytes()).collect();
+        String::from_utf8(bytes[..entry.text_len.load(Relaxed) as usize].to_vec())
+            .expect("cut at a character")
     }
 
     #[test]
@@ -401,7 +443,10 @@ mod tests {
                 whole.push_str(piece);
                 let shown = text(&entry);
                 match shown.strip_suffix(CUT) {
-                    Some(cut) => assert!(whole.starts_with(cut) && cut.len() > TEXT_LEN - 2 * CUT.len(), "{shown}"),
+                    Some(cut) => assert!(
+                        whole.starts_with(cut) && cut.len() > TEXT_LEN - 2 * CUT.len(),
+                        "{shown}"
+                    ),
                     None => assert_eq!(shown, whole),
                 }
             }

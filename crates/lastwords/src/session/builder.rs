@@ -12,8 +12,8 @@ use super::rules::RuleSpec;
 use super::trigger::Limits;
 use super::{ChannelConfig, Error, Memory, Reservation, Retention, Scope, Window, room};
 
-/// Configures a session. [`Builder::start`] starts it. A builder that [`crate::Session::builder`] did not make has no
-/// name, and cannot start a session.
+/// Configures a session. [`Builder::start`] starts it. A builder that [`crate::Session::builder`]
+/// did not make has no name, and cannot start a session.
 #[derive(Debug, Clone, Default)]
 #[must_use]
 pub struct Builder {
@@ -63,7 +63,8 @@ impl Builder {
         }
     }
 
-    /// Adds the channel [`ChannelConfig::errors`] to those that were added, or keeps it in the default.
+    /// Adds the channel [`ChannelConfig::errors`] to those that were added, or keeps it in the
+    /// default.
     pub fn errors_channel(mut self) -> Self {
         if self.channels.is_empty() {
             self.channels = self.channels();
@@ -244,9 +245,11 @@ impl Builder {
         self.cpus.unwrap_or_else(layout::cpus)
     }
 
-    /// Returns the policy of writing back in memory that is `persistent` or not. Returns an error if it cannot be kept.
+    /// Returns the policy of writing back in memory that is `persistent` or not. Returns an error
+    /// if it cannot be kept.
     pub(crate) fn persist_policy(&self, persistent: bool) -> Result<Persist, Error> {
-        let unsupported = |why, remedy| Err(Error::unsupported("a policy of persistence", why, remedy));
+        let unsupported =
+            |why, remedy| Err(Error::unsupported("a policy of persistence", why, remedy));
         match self.persist {
             None if persistent => Ok(Persist::Event),
             None | Some(Persist::None) => Ok(Persist::None),
@@ -254,9 +257,10 @@ impl Builder {
                 "this kind of memory does not survive a loss of power",
                 "choose a DAX file or device, or a physical range, as memory",
             ),
-            Some(_) if !flush::is_possible() => {
-                unsupported("this machine has no instruction that writes caches back", "choose the policy none")
-            }
+            Some(_) if !flush::is_possible() => unsupported(
+                "this machine has no instruction that writes caches back",
+                "choose the policy none",
+            ),
             Some(policy) => Ok(policy),
         }
     }
@@ -284,16 +288,19 @@ impl Builder {
     }
 }
 
-/// Makes the channels whose size was not chosen smaller, until their rings take at most `budget` bytes together. Each channel
-/// gets its share of the budget, but not less than a quarter of the largest share, so that a small channel stays useful.
+/// Makes the channels whose size was not chosen smaller, until their rings take at most `budget`
+/// bytes together. Each channel gets its share of the budget, but not less than a quarter of the
+/// largest share, so that a small channel stays useful.
 fn fit(channels: &mut [ChannelConfig], budget: u64, rings: u64) {
     let free = |channel: &&mut ChannelConfig| !channel.is_sized;
-    let sizes: Vec<u64> = channels.iter_mut().filter(free).map(|channel| channel.ring_size()).collect();
+    let sizes: Vec<u64> =
+        channels.iter_mut().filter(free).map(|channel| channel.ring_size()).collect();
     let least = sizes.iter().max().unwrap_or(&0) / 4;
     let shares = || sizes.iter().map(|size| (*size).max(least));
     let sum = shares().fold(0, u64::saturating_add).max(1);
     for (channel, share) in channels.iter_mut().filter(free).zip(shares()) {
-        let bytes = u128::from(budget) * u128::from(share) / u128::from(sum) / u128::from(rings.max(1));
+        let bytes =
+            u128::from(budget) * u128::from(share) / u128::from(sum) / u128::from(rings.max(1));
         channel.shrink_to(u64::try_from(bytes).unwrap_or(u64::MAX));
     }
 }

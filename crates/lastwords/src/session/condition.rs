@@ -1,6 +1,6 @@
-//! Conditions on events that fire triggers. They are kept in the session as rules are ([`super::rules`]), so that any
-//! process of the user can change them while the session records. The application evaluates them behind each event that
-//! it records and that has the name.
+//! Conditions on events that fire triggers. They are kept in the session as rules are
+//! ([`super::rules`]), so that any process of the user can change them while the session records.
+//! The application evaluates them behind each event that it records and that has the name.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -11,8 +11,8 @@ use std::time::Duration;
 use lastwords_abi::session::Rule;
 use lastwords_abi::sync::AtomicU64;
 use lastwords_abi::triggers::{
-    CONDITION_ALWAYS, CONDITION_LATENCY, Conditions, Extra, MAX_CONDITIONS, TRIGGER_DISABLE, TRIGGER_ENABLE,
-    TRIGGER_SNAPSHOT, TRIGGER_START,
+    CONDITION_ALWAYS, CONDITION_LATENCY, Conditions, Extra, MAX_CONDITIONS, TRIGGER_DISABLE,
+    TRIGGER_ENABLE, TRIGGER_SNAPSHOT, TRIGGER_START,
 };
 use lastwords_filter::Filter;
 
@@ -36,12 +36,13 @@ pub const MOST: usize = MAX_CONDITIONS;
 pub enum Action {
     /// A snapshot, which is saved, as [`crate::trigger`] describes.
     Snapshot,
-    /// Recording stops behind the event, in all processes of the session, until `lastwords start` or
-    /// [`Session::resume`](crate::Session::resume).
+    /// Recording stops behind the event, in all processes of the session, until `lastwords start`
+    /// or [`Session::resume`](crate::Session::resume).
     Stop,
     /// Recording starts. The session's thread does it, within milliseconds.
     Start,
-    /// The events of [`Condition::events`] are enabled. The session's thread does it, within milliseconds.
+    /// The events of [`Condition::events`] are enabled. The session's thread does it, within
+    /// milliseconds.
     Enable,
     /// The events of [`Condition::events`] are disabled, likewise.
     Disable,
@@ -53,7 +54,8 @@ impl Action {
         matches!(self, Self::Start | Self::Enable | Self::Disable)
     }
 
-    /// Returns the word of the action in [`Extra::flags`]; 0 for those that the rule of the condition has.
+    /// Returns the word of the action in [`Extra::flags`]; 0 for those that the rule of the
+    /// condition has.
     fn word(self) -> u32 {
         match self {
             Self::Snapshot | Self::Stop => 0,
@@ -89,22 +91,26 @@ pub struct Condition {
     pub each: u32,
     /// The action when the condition fires.
     pub action: Action,
-    /// Glob over `provider:name`, 1 to 112 bytes, of the events that [`Action::Enable`] and [`Action::Disable`] change; none for
-    /// other actions.
+    /// Glob over `provider:name`, 1 to 112 bytes, of the events that [`Action::Enable`] and
+    /// [`Action::Disable`] change; none for other actions.
     pub events: Option<String>,
-    /// The condition fires this often and then no more; none: without limit. The condition of a session says how often it still
-    /// fires. [`Action::Start`], `Stop`, `Enable` and `Disable` fire only where they change something.
+    /// The condition fires this often and then no more; none: without limit. The condition of a
+    /// session says how often it still fires. [`Action::Start`], `Stop`, `Enable` and `Disable`
+    /// fire only where they change something.
     pub times: Option<u64>,
-    /// The condition also looks at events that are not recorded: because they are disabled, or recording is off.
-    /// [`Action::Start`], `Enable` and `Disable` always do.
+    /// The condition also looks at events that are not recorded: because they are disabled, or
+    /// recording is off. [`Action::Start`], `Enable` and `Disable` always do.
     pub always: bool,
     /// The events around the trigger that its saved snapshot has; `None`: as the session has it.
     pub window: Option<Window>,
-    /// At most this number of the condition's triggers lead to anything in any such time, besides the session's limit.
+    /// At most this number of the condition's triggers lead to anything in any such time, besides
+    /// the session's limit.
     pub limit: Option<(u32, Duration)>,
-    /// Folder in which the snapshot is saved, an absolute path of at most 256 bytes; `None`: beside the session.
+    /// Folder in which the snapshot is saved, an absolute path of at most 256 bytes; `None`:
+    /// beside the session.
     pub folder: Option<PathBuf>,
-    /// The condition is fulfilled by an event that follows later than a threshold, in place of by the event itself.
+    /// The condition is fulfilled by an event that follows later than a threshold, in place of by
+    /// the event itself.
     pub latency: Option<Latency>,
 }
 
@@ -115,7 +121,8 @@ pub struct Latency {
     pub then: String,
     /// The condition is fulfilled if the event follows later than this.
     pub above: Duration,
-    /// Field or context in which both events must have equal values; `None`: they must be of the same thread.
+    /// Field or context in which both events must have equal values; `None`: they must be of the
+    /// same thread.
     pub on: Option<String>,
 }
 
@@ -194,23 +201,43 @@ impl Condition {
 
     /// Returns the condition as the rule that is written, with what rules do not have.
     fn line(&self) -> Result<(Line, Own), Error> {
-        let wrong = |why: &str, remedy| Error::Unsupported { what: "condition", why: why.to_owned(), remedy };
-        let globs = [Some(&self.pattern), self.latency.as_ref().map(|latency| &latency.then), self.events.as_ref()];
+        let wrong = |why: &str, remedy| Error::Unsupported {
+            what: "condition",
+            why: why.to_owned(),
+            remedy,
+        };
+        let globs = [
+            Some(&self.pattern),
+            self.latency.as_ref().map(|latency| &latency.then),
+            self.events.as_ref(),
+        ];
         for glob in globs.into_iter().flatten() {
             if glob.is_empty() || glob.len() > rules::PATTERN_LEN || glob.contains('\0') {
-                return Err(wrong("its glob has 0 or more than 112 bytes, or a NUL", "use 1 to 112 bytes without NUL"));
+                return Err(wrong(
+                    "its glob has 0 or more than 112 bytes, or a NUL",
+                    "use 1 to 112 bytes without NUL",
+                ));
             }
             if glob.starts_with("lastwords:") {
-                return Err(wrong("a trigger records events of `lastwords` itself", "name events of the application"));
+                return Err(wrong(
+                    "a trigger records events of `lastwords` itself",
+                    "name events of the application",
+                ));
             }
         }
         let is_plain = self.window.is_none() && self.folder.is_none();
         let has_limit = self.limit.is_some() && self.action.is_order();
         if self.action != Action::Snapshot && (!is_plain || has_limit) {
-            return Err(wrong("its action takes no snapshot", "give it no window, no folder and no limit"));
+            return Err(wrong(
+                "its action takes no snapshot",
+                "give it no window, no folder and no limit",
+            ));
         }
         if matches!(self.action, Action::Enable | Action::Disable) != self.events.is_some() {
-            return Err(wrong("to enable or disable needs a glob of events", "give the glob with that action alone"));
+            return Err(wrong(
+                "to enable or disable needs a glob of events",
+                "give the glob with that action alone",
+            ));
         }
         if self.times.is_some_and(|times| times >= orders::MOST_TIMES) {
             return Err(wrong("it fires too often", "use a number below 2^48 - 1, or none"));
@@ -244,20 +271,33 @@ impl Condition {
         if let Some(folder) = &self.folder {
             let bytes = folder.as_os_str().as_bytes();
             if bytes.len() > FOLDER_LEN || !folder.is_absolute() || bytes.contains(&0) {
-                let why = format!("{} is not an absolute path of at most {FOLDER_LEN} bytes", folder.display());
-                return Err(Error::Unsupported { what: "condition", why, remedy: "give a short absolute path" });
+                let why = format!(
+                    "{} is not an absolute path of at most {FOLDER_LEN} bytes",
+                    folder.display()
+                );
+                return Err(Error::Unsupported {
+                    what: "condition",
+                    why,
+                    remedy: "give a short absolute path",
+                });
             }
-            // A folder that others may change, or that is not there, is refused now and not at the trigger.
+            // A folder that others may change, or that is not there, is refused now and not at the
+            // trigger.
             Base::open(folder)?;
             own.folder = words_of(bytes);
         }
         if let Some(Latency { then, on, .. }) = &self.latency {
             own.then = words_of(then.as_bytes());
             if let Some(on) = on {
-                let names = Filter::parse(on).map(|filter| filter.names().iter().map(ToString::to_string).collect());
+                let names = Filter::parse(on)
+                    .map(|filter| filter.names().iter().map(ToString::to_string).collect());
                 if names.is_ok_and(|names: Vec<String>| names != [on.trim()]) {
                     let why = format!("{on:?} is not the name of one field or context");
-                    return Err(Error::Unsupported { what: "condition", why, remedy: "name one: `id`, `$ctx.vtid`" });
+                    return Err(Error::Unsupported {
+                        what: "condition",
+                        why,
+                        remedy: "name one: `id`, `$ctx.vtid`",
+                    });
                 }
                 let words = rules::compile(on)?;
                 own.on.get_mut(..words.len()).ok_or_else(|| too_long(on))?.copy_from_slice(&words);
@@ -272,7 +312,8 @@ impl Condition {
         let text = |words: &[u64]| String::from_utf8_lossy(&bytes_of(words)).into_owned();
         let limit = Some(own.limit).filter(|limit| limit.1 != 0);
         let events = matches!(action, Action::Enable | Action::Disable).then(|| text(&own.folder));
-        let folder = Some(bytes_of(&own.folder)).filter(|folder| !folder.is_empty() && events.is_none());
+        let folder =
+            Some(bytes_of(&own.folder)).filter(|folder| !folder.is_empty() && events.is_none());
         let latency = own.above.map(|above| Latency {
             then: text(&own.then),
             above: Duration::from_nanos(above),
@@ -297,7 +338,11 @@ impl Condition {
 
 fn too_long(on: &str) -> Error {
     let why = format!("{on:?} is too long");
-    Error::Unsupported { what: "condition", why, remedy: "match the events of a latency by a shorter name" }
+    Error::Unsupported {
+        what: "condition",
+        why,
+        remedy: "match the events of a latency by a shorter name",
+    }
 }
 
 fn tables(conditions: &Conditions) -> Tables<'_> {
@@ -305,7 +350,11 @@ fn tables(conditions: &Conditions) -> Tables<'_> {
 }
 
 fn unsupported() -> Error {
-    Error::unsupported("condition", "the session is of version 1.0, which has no triggers", "start a new session")
+    Error::unsupported(
+        "condition",
+        "the session is of version 1.0, which has no triggers",
+        "start a new session",
+    )
 }
 
 /// Writes the conditions of a new session.
@@ -327,7 +376,9 @@ fn write(area: &Conditions, lines: &[(Line, Own)]) -> Result<(), Error> {
 
 /// Returns the lines of the current table, with what rules do not have.
 fn lines(area: &Conditions, current: &Current<'_>) -> Vec<(Line, Own)> {
-    let own = |place| extra::at(area, current.turn, place).map(|extra| Own::load(area, extra)).unwrap_or_default();
+    let own = |place| {
+        extra::at(area, current.turn, place).map(|extra| Own::load(area, extra)).unwrap_or_default()
+    };
     current.lines().into_iter().enumerate().map(|(place, line)| (line, own(place))).collect()
 }
 
@@ -339,7 +390,8 @@ fn check_count(count: usize) -> Result<(), Error> {
 /// Returns the conditions of a session.
 pub(crate) fn read(view: &SessionRegion) -> Vec<Condition> {
     let Some(area) = view.conditions() else { return Vec::new() };
-    let lines = rules::at_one_moment(tables(area), |current| lines(area, current)).unwrap_or_default();
+    let lines =
+        rules::at_one_moment(tables(area), |current| lines(area, current)).unwrap_or_default();
     lines.into_iter().map(Condition::from_line).collect()
 }
 
@@ -358,7 +410,8 @@ pub(crate) struct Match<F> {
     pub(crate) filter: Option<F>,
     /// The part of the event in the latency of the condition; none if it has none.
     pub(crate) part: Option<Part>,
-    /// The result of the function for the expression that start and end have in common; none if they have the thread.
+    /// The result of the function for the expression that start and end have in common; none if
+    /// they have the thread.
     pub(crate) on: Option<F>,
 }
 
@@ -367,26 +420,28 @@ fn ends(extra: &Extra, event: Named<'_>) -> bool {
     extra.flags.load(Relaxed) & CONDITION_LATENCY != 0 && rules::matches_glob(&extra.then, event)
 }
 
-/// Returns a bit for the place of each condition that matches an event; if `is_taken` is false, of those that look at events which no
-/// channel takes. Allocates nothing, and needs little of the stack, which may be that of a signal handler. If the conditions keep
-/// changing, none match.
+/// Returns a bit for the place of each condition that matches an event; if `is_taken` is false, of
+/// those that look at events which no channel takes. Allocates nothing, and needs little of the
+/// stack, which may be that of a signal handler. If the conditions keep changing, none match.
 pub(crate) fn places(view: &SessionRegion, desc: &EventDesc, is_taken: bool) -> u64 {
     // A trigger's own events fire none.
     let Some(area) = view.conditions().filter(|_| desc.provider != "lastwords") else { return 0 };
     let event = Named::from_desc(desc);
     let bits = |current: &Current<'_>| {
-        let ends = |place| extra::at(area, current.turn, place).is_some_and(|extra| ends(extra, event));
+        let ends =
+            |place| extra::at(area, current.turn, place).is_some_and(|extra| ends(extra, event));
         let is_always = |extra: &Extra| extra.flags.load(Relaxed) & CONDITION_ALWAYS != 0;
         let looks = |place| is_taken || extra::at(area, current.turn, place).is_some_and(is_always);
         let matching = current.rules.iter().enumerate();
-        let matching = matching.filter(|(place, rule)| looks(*place) && (rules::matches(rule, event) || ends(*place)));
+        let matching = matching
+            .filter(|(place, rule)| looks(*place) && (rules::matches(rule, event) || ends(*place)));
         matching.fold(0, |bits, (place, _)| bits | 1 << place)
     };
     rules::at_one_moment(tables(area), bits).unwrap_or(0)
 }
 
-/// Returns the condition at a place, if it matches an event, with what `filter` returns for the words of its filter, as
-/// [`rules::judge`] does.
+/// Returns the condition at a place, if it matches an event, with what `filter` returns for the
+/// words of its filter, as [`rules::judge`] does.
 pub(crate) fn at<F>(
     view: &SessionRegion,
     desc: &EventDesc,
@@ -415,7 +470,10 @@ pub(crate) fn at<F>(
 }
 
 fn action_of(rule: &Rule, extra: &Extra) -> Action {
-    Action::from_word(extra.flags.load(Relaxed) >> 8 & 0xff, rule.enable.load(Relaxed) == TRIGGER_SNAPSHOT)
+    Action::from_word(
+        extra.flags.load(Relaxed) >> 8 & 0xff,
+        rule.enable.load(Relaxed) == TRIGGER_SNAPSHOT,
+    )
 }
 
 /// Counts an event that fulfils a condition. Returns true if it fires.
@@ -425,9 +483,10 @@ pub(crate) fn hit(view: &SessionRegion, place: usize, each: u32) -> bool {
 }
 
 impl Regions {
-    /// Adds a condition on events that fires triggers. The processes of the session follow it within milliseconds. One
-    /// with the same glob, level, filter, second event and action is replaced. The counts of events of all conditions begin anew;
-    /// how often they still fire stays.
+    /// Adds a condition on events that fires triggers. The processes of the session follow it
+    /// within milliseconds. One with the same glob, level, filter, second event and action is
+    /// replaced. The counts of events of all conditions begin anew; how often they still fire
+    /// stays.
     ///
     /// # Errors
     /// The condition is not valid, the list is full or held, or the session is of version 1.0.
@@ -447,7 +506,8 @@ impl Regions {
         Ok(())
     }
 
-    /// Removes the conditions with this glob; all if there is none given. Returns how many were removed.
+    /// Removes the conditions with this glob; all if there is none given. Returns how many were
+    /// removed.
     ///
     /// # Errors
     /// The list is held, or the session is of version 1.0.
@@ -459,8 +519,13 @@ impl Regions {
     ///
     /// # Errors
     /// As for [`Regions::remove_conditions`].
-    pub fn remove_conditions_if(&self, is_wanted: impl Fn(&Condition) -> bool) -> Result<usize, Error> {
-        self.change_conditions(|lines| lines.retain(|line| !is_wanted(&Condition::from_line(line.clone()))))
+    pub fn remove_conditions_if(
+        &self,
+        is_wanted: impl Fn(&Condition) -> bool,
+    ) -> Result<usize, Error> {
+        self.change_conditions(|lines| {
+            lines.retain(|line| !is_wanted(&Condition::from_line(line.clone())))
+        })
     }
 
     /// Returns the conditions, in order.
@@ -470,18 +535,23 @@ impl Regions {
     }
 
     /// Changes the conditions. Returns how many fewer there are.
-    fn change_conditions(&self, change: impl FnOnce(&mut Vec<(Line, Own)>)) -> Result<usize, Error> {
+    fn change_conditions(
+        &self,
+        change: impl FnOnce(&mut Vec<(Line, Own)>),
+    ) -> Result<usize, Error> {
         let area = self.view.conditions().ok_or_else(unsupported)?;
         let rules = &area.rules;
-        let changed: Result<Result<usize, Error>, u32> = locked(&rules.lock, &self.view.control().namespaces, || {
-            // The holder of the lock is the only writer.
-            let mut lines = lines(area, &tables(area).current(rules.turn.load(Acquire)));
-            let before = lines.len();
-            change(&mut lines);
-            write(area, &lines)?;
-            Ok(before.saturating_sub(lines.len()))
-        });
-        let removed = changed.map_err(|owner| Error::Busy { what: "the list of conditions", owner })??;
+        let changed: Result<Result<usize, Error>, u32> =
+            locked(&rules.lock, &self.view.control().namespaces, || {
+                // The holder of the lock is the only writer.
+                let mut lines = lines(area, &tables(area).current(rules.turn.load(Acquire)));
+                let before = lines.len();
+                change(&mut lines);
+                write(area, &lines)?;
+                Ok(before.saturating_sub(lines.len()))
+            });
+        let removed =
+            changed.map_err(|owner| Error::Busy { what: "the list of conditions", owner })??;
         self.view.announce();
         Ok(removed)
     }

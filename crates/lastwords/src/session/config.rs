@@ -24,8 +24,9 @@ pub enum Scope {
 pub enum Reservation {
     /// Restartable sequences: one store publishes the whole event.
     Rseq = abi::RESERVATION_RSEQ,
-    /// Compare-and-swap and commit counters. At most 510 threads of all processes of the session can record. Events of
-    /// other threads are counted as lost until one of these threads ends and another takes its place.
+    /// Compare-and-swap and commit counters. At most 510 threads of all processes of the session
+    /// can record. Events of other threads are counted as lost until one of these threads ends and
+    /// another takes its place.
     Lockless = abi::RESERVATION_LOCKLESS,
     /// A lock with signals blocked. A dead owner cannot keep the lock.
     Locked = abi::RESERVATION_LOCKED,
@@ -48,7 +49,8 @@ pub enum Level {
 }
 
 impl Level {
-    /// Returns the level of a number, from 1 for errors to 5; the least severe for greater numbers, none for 0.
+    /// Returns the level of a number, from 1 for errors to 5; the least severe for greater numbers,
+    /// none for 0.
     #[must_use]
     pub fn from_number(number: u32) -> Option<Self> {
         let levels = [Self::Error, Self::Warn, Self::Info, Self::Debug, Self::Trace];
@@ -56,8 +58,8 @@ impl Level {
     }
 }
 
-/// The contexts recorded with each event of a channel, in addition to the application's own: `Context::TID |
-/// Context::CPU`.
+/// The contexts recorded with each event of a channel, in addition to the application's own:
+/// `Context::TID | Context::CPU`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Context(u32);
 
@@ -90,7 +92,8 @@ impl core::ops::BitOr for Context {
     }
 }
 
-/// Defines functions that take a value, change it and return it: `name(it, argument: Type) => change of it`.
+/// Defines functions that take a value, change it and return it: `name(it, argument: Type) =>
+/// change of it`.
 macro_rules! setters {
     ($($(#[$doc:meta])* $name:ident($it:ident $(, $argument:ident: $ty:ty)*) => $change:expr;)*) => { $(
         $(#[$doc])*
@@ -121,9 +124,11 @@ pub struct ChannelConfig {
 }
 
 impl ChannelConfig {
-    /// Makes a channel with 8 sub-buffers of 128 KiB for each CPU, in which the newest events overwrite the oldest, and
-    /// with the thread id in each event. The sub-buffers are fewer and smaller where all rings would take more than their
-    /// budget ([`Builder::channel`](super::Builder::channel)), unless [`ChannelConfig::sub_buffers`] chooses them.
+    /// Makes a channel with 8 sub-buffers of 128 KiB for each CPU, in which the newest events
+    /// overwrite the oldest, and with the thread id in each event. The sub-buffers are fewer and
+    /// smaller where all rings would take more than their
+    /// budget ([`Builder::channel`](super::Builder::channel)), unless
+    /// [`ChannelConfig::sub_buffers`] chooses them.
     pub fn new(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -139,8 +144,9 @@ impl ChannelConfig {
         }
     }
 
-    /// Makes the channel `errors`: 4 sub-buffers of 16 KiB for events of level warn and error only, or fewer and smaller ones
-    /// as in [`ChannelConfig::new`]. No flood of other events can evict them.
+    /// Makes the channel `errors`: 4 sub-buffers of 16 KiB for events of level warn and error only,
+    /// or fewer and smaller ones as in [`ChannelConfig::new`]. No flood of other events can evict
+    /// them.
     pub fn errors() -> Self {
         let errors = Self::new("errors").sub_buffers(4, 16 << 10).max_level(Level::Warn);
         Self { is_sized: false, ..errors }
@@ -176,8 +182,9 @@ impl ChannelConfig {
         context(it, context: UserContext) => it.user_contexts.push(context);
     }
 
-    /// Sizes the channel so that `rings` rings together take at most `bytes`, but for a least size: sub-buffers of `sub_buffer` bytes, or
-    /// else as many sub-buffers as before, of 4096 bytes or more.
+    /// Sizes the channel so that `rings` rings together take at most `bytes`, but for a least size:
+    /// sub-buffers of `sub_buffer` bytes, or else as many sub-buffers as before, of 4096 bytes or
+    /// more.
     pub fn sized(mut self, bytes: u64, sub_buffer: Option<u64>, rings: u64) -> Self {
         let ring = bytes / rings.max(1);
         match sub_buffer {
@@ -197,7 +204,8 @@ impl ChannelConfig {
     /// Returns the `CHANNEL_` flags of [`abi`] that it asks for.
     pub(crate) fn flags(&self) -> u32 {
         let flag = |on: bool, flag: u32| if on { flag } else { 0 };
-        flag(self.payload_size, abi::CHANNEL_PAYLOAD_SIZE) | flag(self.full_headers, abi::CHANNEL_FULL_HEADERS)
+        flag(self.payload_size, abi::CHANNEL_PAYLOAD_SIZE)
+            | flag(self.full_headers, abi::CHANNEL_FULL_HEADERS)
     }
 
     /// Returns the bytes of a ring.
@@ -205,8 +213,9 @@ impl ChannelConfig {
         u64::from(self.sub_buffers).saturating_mul(self.sub_buffer_size)
     }
 
-    /// Makes the sub-buffers fewer and smaller until a ring has at most `bytes`, or 2 sub-buffers of 4096 bytes. Sub-buffers stay
-    /// large enough for texts of some kilobytes as long as there can be 4 of them.
+    /// Makes the sub-buffers fewer and smaller until a ring has at most `bytes`, or 2 sub-buffers
+    /// of 4096 bytes. Sub-buffers stay large enough for texts of some kilobytes as long as there
+    /// can be 4 of them.
     pub(crate) fn shrink_to(&mut self, bytes: u64) {
         const USEFUL: u64 = 16 << 10;
         while self.ring_size() > bytes {
@@ -220,7 +229,8 @@ impl ChannelConfig {
         }
     }
 
-    /// Returns the bits of the contexts, including the bit for the application's own if there are any.
+    /// Returns the bits of the contexts, including the bit for the application's own if there are
+    /// any.
     pub(crate) fn context_bits(&self, scope: Scope) -> u32 {
         use abi::context::{PID, TID, USER};
         let default = if scope == Scope::User { PID | TID } else { TID };
@@ -243,7 +253,8 @@ impl ChannelConfig {
     }
 }
 
-/// Checks a name, because names of sessions and channels become names of files, and words of command lines.
+/// Checks a name, because names of sessions and channels become names of files, and words of
+/// command lines.
 pub fn check_name(name: &str) -> Result<(), Error> {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     let why = match name.as_bytes() {

@@ -1,4 +1,5 @@
-//! Creates a session: memory, identity, tables, rules, streams. Its folder is published when everything is complete.
+//! Creates a session: memory, identity, tables, rules, streams. Its folder is published when
+//! everything is complete.
 
 use std::mem::offset_of;
 use std::sync::atomic::Ordering::{Relaxed, Release};
@@ -6,8 +7,8 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 use lastwords_abi::region::{KIND_REGISTRY, KIND_SESSION, KIND_SPANS, REGION_ALIGN};
 use lastwords_abi::registry::{ENV_SLEPT, KIND_CONTEXT, KIND_ENV};
 use lastwords_abi::session::{
-    BACKEND_SHM, Channel, Control, MAX_CHANNELS, MAX_THREADS, SCOPE_PROCESS, SCOPE_USER, SNAPSHOT_OFF, SNAPSHOT_READY,
-    SessionInfo,
+    BACKEND_SHM, Channel, Control, MAX_CHANNELS, MAX_THREADS, SCOPE_PROCESS, SCOPE_USER,
+    SNAPSHOT_OFF, SNAPSHOT_READY, SessionInfo,
 };
 use lastwords_abi::spans::{SPANS_OFF, Span, SpansControl};
 use lastwords_ring::backend::{Mapping, write_places};
@@ -34,10 +35,15 @@ use crate::session::rules::{self, Line, RuleSpec};
 use crate::session::trigger;
 use lastwords_folders::unique_of;
 
-/// Creates the session that `builder` requests, in a folder of `base`. Also returns notes for people.
+/// Creates the session that `builder` requests, in a folder of `base`. Also returns notes for
+/// people.
 ///
 /// `locked`: the caller holds the lock of `base`.
-pub fn create(builder: &mut Builder, base: Option<&Base>, locked: bool) -> Result<(SessionShared, String), Error> {
+pub fn create(
+    builder: &mut Builder,
+    base: Option<&Base>,
+    locked: bool,
+) -> Result<(SessionShared, String), Error> {
     // The rate is measured before retention removes the session that shows it.
     if builder.seconds.is_some() && builder.rate.is_none() {
         builder.rate = base.and_then(|base| rate::measured(base, &builder.name));
@@ -46,7 +52,9 @@ pub fn create(builder: &mut Builder, base: Option<&Base>, locked: bool) -> Resul
     let path = base.map(|base| base.path.as_path());
     let room = room::look(path);
     let kept = room.retention(builder.retention);
-    let apply = |kept| base.map(|base| retention::apply(base, &builder.name, kept, locked)).unwrap_or_default();
+    let apply = |kept| {
+        base.map(|base| retention::apply(base, &builder.name, kept, locked)).unwrap_or_default()
+    };
     let mut removed = apply(kept);
     if room.is_short(builder) && removed.sessions == 0 && kept != Retention::ALL {
         removed = apply(Retention { bytes: 0, ..kept });
@@ -54,7 +62,8 @@ pub fn create(builder: &mut Builder, base: Option<&Base>, locked: bool) -> Resul
     let room = if removed.sessions > 0 { room::look(path) } else { room };
     let fitted = room.fit(builder)?;
     let uuid = new_uuid();
-    let mut folder = base.map(|base| base.new_folder(&builder.name, &unique_of(&uuid))).transpose()?;
+    let mut folder =
+        base.map(|base| base.new_folder(&builder.name, &unique_of(&uuid))).transpose()?;
     let made = create_in(builder, uuid, folder.as_ref()).and_then(|(regions, note)| {
         regions.view.control().removed.store(removed.sessions, Relaxed);
         publish(&regions, folder.as_mut())?;
@@ -62,20 +71,29 @@ pub fn create(builder: &mut Builder, base: Option<&Base>, locked: bool) -> Resul
     });
     // The error that is reported is the first one.
     let (regions, note) = made.inspect_err(|_| drop(folder.as_ref().map(Folder::remove)))?;
-    let notes = [note].into_iter().chain(fitted).chain(removed.notes()).chain(folder.as_ref().and_then(place_note));
+    let notes = [note]
+        .into_iter()
+        .chain(fitted)
+        .chain(removed.notes())
+        .chain(folder.as_ref().and_then(place_note));
     let note = notes.collect::<Vec<_>>().join("; ");
     Ok((SessionShared::new(regions, folder), note))
 }
 
 /// Returns a note about the place of the session, if it is not the usual one.
 fn place_note(folder: &Folder) -> Option<String> {
-    let place = folder.path.parent().filter(|place| dirs::candidates().iter().any(|one| one == place))?;
+    let place =
+        folder.path.parent().filter(|place| dirs::candidates().iter().any(|one| one == place))?;
     let other = dirs::taken_by_another().filter(|other| place != other)?;
     Some(format!("in {}, as {} is another user's", place.display(), other.display()))
 }
 
 /// Creates memory, tables and streams. Returns the regions, and the back-end's choice for people.
-fn create_in(builder: &Builder, uuid: [u8; 16], folder: Option<&Folder>) -> Result<(Regions, String), Error> {
+fn create_in(
+    builder: &Builder,
+    uuid: [u8; 16],
+    folder: Option<&Folder>,
+) -> Result<(Regions, String), Error> {
     let layout = Layout::new(builder, uuid)?;
     let place = folder.map(Folder::for_ring).transpose()?;
     let unique = format!("lastwords-{}", unique_of(&uuid));
@@ -87,11 +105,13 @@ fn create_in(builder: &Builder, uuid: [u8; 16], folder: Option<&Folder>) -> Resu
     let spans = (builder.spans > 0).then(|| mappings.next().ok_or_else(missing)).transpose()?;
     let view = init_session(builder, session, &layout)?;
     let rings = layout.specs.iter().zip(mappings);
-    let rings = rings.map(|(spec, mapping)| init_ring(mapping, spec, builder.snapshot, layout.grows));
+    let rings =
+        rings.map(|(spec, mapping)| init_ring(mapping, spec, builder.snapshot, layout.grows));
     let streams = rings.collect::<Result<Vec<_>, _>>()?;
     if let Some(ring) = streams.first().filter(|_| layout.grows) {
         // The rings are allocated later, so that a lack of room is found here and not then.
-        ring.mapping.check_room(layout.needs(builder.snapshot).saturating_sub(layout.first_needs()))?;
+        ring.mapping
+            .check_room(layout.needs(builder.snapshot).saturating_sub(layout.first_needs()))?;
     }
     fill_tables(builder, &view, &layout)?;
     let streams = Streams::new(streams);
@@ -102,7 +122,11 @@ fn create_in(builder: &Builder, uuid: [u8; 16], folder: Option<&Folder>) -> Resu
 }
 
 /// Writes header and identity of the session region.
-fn init_session(builder: &Builder, mapping: Mapping, layout: &Layout) -> Result<SessionRegion, Error> {
+fn init_session(
+    builder: &Builder,
+    mapping: Mapping,
+    layout: &Layout,
+) -> Result<SessionRegion, Error> {
     let me = Identity::current();
     let info = SessionInfo {
         created_realtime: ClockKind::Realtime.now(),
@@ -123,10 +147,13 @@ fn init_session(builder: &Builder, mapping: Mapping, layout: &Layout) -> Result<
         threads: MAX_THREADS as u32,
         boot_id: liveness::boot_id(),
         name: padded(&builder.name),
-        hostname: padded(std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim()),
+        hostname: padded(
+            std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim(),
+        ),
         program: program(),
     };
-    // SAFETY: mappings are page-aligned, and no region is smaller than a page. Nobody else sees this one yet.
+    // SAFETY: mappings are page-aligned, and no region is smaller than a page. Nobody else sees
+    // this one yet.
     unsafe {
         let control = mapping.as_ptr().add(offset_of!(Shape, control));
         let write = |field: usize, area: usize| control.add(field).cast::<u32>().write(area as u32);
@@ -149,15 +176,25 @@ pub(crate) fn padded<const N: usize>(text: &str) -> [u8; N] {
 
 /// Returns the path of this program, cut at the front.
 fn program() -> [u8; 256] {
-    let path = std::fs::read_link("/proc/self/exe").map(|path| path.display().to_string()).unwrap_or_default();
-    let start = (path.len().saturating_sub(255)..=path.len()).find(|at| path.is_char_boundary(*at)).unwrap_or(0);
+    let path = std::fs::read_link("/proc/self/exe")
+        .map(|path| path.display().to_string())
+        .unwrap_or_default();
+    let start = (path.len().saturating_sub(255)..=path.len())
+        .find(|at| path.is_char_boundary(*at))
+        .unwrap_or(0);
     padded(&path[start..])
 }
 
-/// Initialises a region as a stream. If its data is paged, pages are allocated. `grows`: the data gets its memory when it is
-/// first used.
-fn init_ring(mapping: Mapping, spec: &StreamSpec, snapshot: bool, grows: bool) -> Result<StreamRegion, Error> {
-    // SAFETY: the back-end gave `region_len` zeroed, page-aligned, writable bytes, and nobody records yet.
+/// Initialises a region as a stream. If its data is paged, pages are allocated. `grows`: the data
+/// gets its memory when it is first used.
+fn init_ring(
+    mapping: Mapping,
+    spec: &StreamSpec,
+    snapshot: bool,
+    grows: bool,
+) -> Result<StreamRegion, Error> {
+    // SAFETY: the back-end gave `region_len` zeroed, page-aligned, writable bytes, and nobody
+    // records yet.
     unsafe { init_stream(mapping.as_ptr(), spec) };
     let ring = StreamRegion::new(mapping, &spec.session)?;
     ring.begin(grows);
@@ -197,7 +234,8 @@ fn fill_tables(builder: &Builder, view: &SessionRegion, layout: &Layout) -> Resu
         };
         entry.state.store(1, Release);
     }
-    let rules = first_rules(builder, layout).iter().map(Line::new).collect::<Result<Vec<_>, _>>()?;
+    let rules =
+        first_rules(builder, layout).iter().map(Line::new).collect::<Result<Vec<_>, _>>()?;
     rules::write(view.rules(), &rules)?;
     trigger::init(view, builder.triggers);
     condition::init(view, &builder.conditions)?;
@@ -212,8 +250,8 @@ fn fill_tables(builder: &Builder, view: &SessionRegion, layout: &Layout) -> Resu
     Ok(())
 }
 
-/// Returns the first rules: the levels of the channels, which remain valid whatever rules follow, then the requested
-/// events, if any.
+/// Returns the first rules: the levels of the channels, which remain valid whatever rules follow,
+/// then the requested events, if any.
 fn first_rules(builder: &Builder, layout: &Layout) -> Vec<RuleSpec> {
     let level = |(id, channel): (usize, &ChannelConfig)| {
         channel.max_level.map(|level| RuleSpec::enable("*").in_channel(id as u32).up_to(level))
@@ -244,9 +282,12 @@ fn init_others(builder: &Builder, layout: &Layout, regions: &Regions) {
     }
     let registry = &regions.registry.mapping;
     // SAFETY: the reasons of `init_session` apply.
-    unsafe { write_region(registry.as_ptr(), KIND_REGISTRY, registry.len(), layout.uuid, 0, [0; 0]) };
+    unsafe {
+        write_region(registry.as_ptr(), KIND_REGISTRY, registry.len(), layout.uuid, 0, [0; 0])
+    };
     if let Some(spans) = &regions.spans {
-        let control = spans.as_ptr().wrapping_add(lastwords_abi::spans::CONTROL_OFF).cast::<SpansControl>();
+        let control =
+            spans.as_ptr().wrapping_add(lastwords_abi::spans::CONTROL_OFF).cast::<SpansControl>();
         let capacity = (spans.len() as usize - SPANS_OFF) / size_of::<Span>();
         // SAFETY: the address is inside the region and aligned, and nobody else sees it yet.
         unsafe {
@@ -260,8 +301,11 @@ fn init_others(builder: &Builder, layout: &Layout, regions: &Regions) {
 fn publish(regions: &Regions, folder: Option<&mut Folder>) -> Result<(), Error> {
     if is_persistent(regions.view.info.backend) {
         for mapping in regions.mappings() {
-            // SAFETY: the bytes belong to the mapping. The back-end has flushed the rest when it was zeroed.
-            unsafe { flush::flush(mapping.as_ptr(), (mapping.len()).min(REGION_ALIGN * 64) as usize) };
+            // SAFETY: the bytes belong to the mapping. The back-end has flushed the rest when it
+            // was zeroed.
+            unsafe {
+                flush::flush(mapping.as_ptr(), (mapping.len()).min(REGION_ALIGN * 64) as usize)
+            };
         }
         flush::fence();
     }

@@ -1,5 +1,6 @@
-//! The way and the time of a session's end. Each process of the session may write the words in its control area, and a reader
-//! interprets them. A killed process writes nothing; the process table shows that it is gone.
+//! The way and the time of a session's end. Each process of the session may write the words in its
+//! control area, and a reader interprets them. A killed process writes nothing; the process table
+//! shows that it is gone.
 
 #[cfg(target_env = "gnu")]
 use core::ffi::c_int;
@@ -33,11 +34,14 @@ pub(crate) fn mark(view: &SessionRegion, how: Ending) {
 
 /// Writes the end of this process into its sessions. Async-signal-safe.
 pub(crate) fn mark_all(how: Ending) {
-    shared::all().map(SessionShared::view).filter(|view| is_ours(view)).for_each(|view| mark(view, how));
+    shared::all()
+        .map(SessionShared::view)
+        .filter(|view| is_ours(view))
+        .for_each(|view| mark(view, how));
 }
 
-/// Returns true if the end of this process may be that of the session. The end of a forked child is not, while its
-/// parent records. Async-signal-safe.
+/// Returns true if the end of this process may be that of the session. The end of a forked child is
+/// not, while its parent records. Async-signal-safe.
 pub(crate) fn is_ours(view: &SessionRegion) -> bool {
     let info = &view.info;
     let here = info.creator_pidns == Identity::current().pidns;
@@ -61,8 +65,8 @@ pub(crate) fn note_panic(aborts: bool) {
     }
 }
 
-/// Largest time from a mark to a later clock sample, in nanoseconds, for which the process still counts as ended by the
-/// mark.
+/// Largest time from a mark to a later clock sample, in nanoseconds, for which the process still
+/// counts as ended by the mark.
 const ON_THE_WAY: u64 = 2_000_000_000;
 
 /// Returns the end of a session that no process has any more, or that is `finished`.
@@ -70,10 +74,11 @@ pub fn read(view: &SessionRegion) -> Ended {
     let (control, clock) = (view.control(), view.clock());
     let marked = Ending::from_word(control.ending.load(Acquire));
     let at = control.ended.load(Relaxed);
-    let newest = clock.samples.get(clock.newest.load(Acquire) as usize).unwrap_or(&clock.samples[0]);
+    let newest =
+        clock.samples.get(clock.newest.load(Acquire) as usize).unwrap_or(&clock.samples[0]);
     let seen = newest.realtime.load(Relaxed);
-    // If a process closed the session but did not finish it, others still had the session, and none of them has marked
-    // an end.
+    // If a process closed the session but did not finish it, others still had the session, and none
+    // of them has marked an end.
     let is_left_to_others = matches!(marked, Some(Ending::Closed(_)));
     let seen_after = seen > at.saturating_add(ON_THE_WAY);
     let lived_on = control.finished.load(Acquire) == 0 && (is_left_to_others || seen_after);
@@ -101,9 +106,12 @@ static CLOSED: Mutex<Vec<Closed>> = Mutex::new(Vec::new());
 /// Remembers a closed session, so that the exit status of its process can be added.
 pub(crate) fn remember(session: &SessionShared) {
     let view = session.view();
-    let Some(file) = session.folder.as_ref().map(|folder| folder.path.join(SESSION)) else { return };
+    let Some(file) = session.folder.as_ref().map(|folder| folder.path.join(SESSION)) else {
+        return;
+    };
     let Ok(file) = CString::new(file.into_os_string().into_encoded_bytes()) else { return };
-    let word = u64::from(view.info.control_off) + core::mem::offset_of!(abi::Control, ending) as u64;
+    let word =
+        u64::from(view.info.control_off) + core::mem::offset_of!(abi::Control, ending) as u64;
     let mut closed = CLOSED.lock().unwrap_or_else(PoisonError::into_inner);
     if closed.len() == MOST_CLOSED {
         closed.remove(0);
@@ -112,8 +120,9 @@ pub(crate) fn remember(session: &SessionShared) {
 }
 
 impl Closed {
-    /// Adds the exit status, if the file still belongs to the session and nothing else was marked. Allocates nothing,
-    /// and writes through memory, because a write call beyond the limit of file sizes would end the process (SIGXFSZ).
+    /// Adds the exit status, if the file still belongs to the session and nothing else was marked.
+    /// Allocates nothing, and writes through memory, because a write call beyond the limit of file
+    /// sizes would end the process (SIGXFSZ).
     fn add_status(&self, status: Option<u8>) {
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let Ok(file) = rustix::fs::open(self.file.as_c_str(), flags, Mode::empty()) else { return };
@@ -122,11 +131,15 @@ impl Closed {
             return;
         }
         let uuid_at = core::mem::offset_of!(lastwords_abi::region::RegionHeader, session);
-        // SAFETY: the mapping is new and has `len` bytes, all of which the file has. It is unmapped after its last use.
-        // The word is aligned, and every process that writes it writes it as an atomic.
+        // SAFETY: the mapping is new and has `len` bytes, all of which the file has. It is unmapped
+        // after its last use. The word is aligned, and every process that writes it writes it as an
+        // atomic.
         unsafe {
             let access = ProtFlags::READ | ProtFlags::WRITE;
-            let Ok(map) = mmap(core::ptr::null_mut(), len, access, MapFlags::SHARED, &file, 0) else { return };
+            let Ok(map) = mmap(core::ptr::null_mut(), len, access, MapFlags::SHARED, &file, 0)
+            else {
+                return;
+            };
             if map.byte_add(uuid_at).cast::<[u8; 16]>().read_unaligned() == self.uuid {
                 let word = AtomicU32::from_ptr(map.byte_add(self.word as usize).cast());
                 let (old, new) = (Ending::Closed(None).word(), Ending::Closed(status).word());
@@ -140,12 +153,16 @@ impl Closed {
 
 /// Marks the end when the process exits, by `exit` or because `main` returns.
 fn at_exit(status: Option<u8>) {
-    // If a closed session has another pid, this process is a forked child of the one that closed it.
+    // If a closed session has another pid, this process is a forked child of the one that closed
+    // it.
     let pid = std::process::id();
     mark_all(Ending::Exit(status));
     // If a signal handler called `exit`, the interrupted code may hold the lock.
     if let Ok(closed) = CLOSED.try_lock() {
-        closed.iter().filter(|closed| closed.pid == pid).for_each(|closed| closed.add_status(status));
+        closed
+            .iter()
+            .filter(|closed| closed.pid == pid)
+            .for_each(|closed| closed.add_status(status));
     }
 }
 
@@ -163,14 +180,17 @@ extern "C" fn on_exit() {
 pub(crate) fn watch_exit() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // The C library calls the function even after the program has closed this library, so the library must stay
-        // loaded.
+        // The C library calls the function even after the program has closed this library, so the
+        // library must stay loaded.
         keep_loaded::library_of(on_exit as *const c_void);
         // SAFETY: the function has the required type and stays mapped.
         #[cfg(target_env = "gnu")]
         unsafe {
             unsafe extern "C" {
-                fn on_exit(function: extern "C" fn(c_int, *mut c_void), argument: *mut c_void) -> c_int;
+                fn on_exit(
+                    function: extern "C" fn(c_int, *mut c_void),
+                    argument: *mut c_void,
+                ) -> c_int;
             }
             on_exit(self::on_exit, core::ptr::null_mut());
         }

@@ -1,5 +1,6 @@
-//! The environment's settings for every session of this process: the variable `LASTWORDS`. Like `RUST_LOG`, it is for the
-//! people who run a program. It is ignored in secure execution (`AT_SECURE`), where the caller cannot be trusted.
+//! The environment's settings for every session of this process: the variable `LASTWORDS`. Like
+//! `RUST_LOG`, it is for the people who run a program. It is ignored in secure execution
+//! (`AT_SECURE`), where the caller cannot be trusted.
 //!
 //! ```text
 //! LASTWORDS  = directive ("," directive)*
@@ -13,10 +14,12 @@
 //! bytes      = number ["K" | "M" | "G"]
 //! ```
 //!
-//! The last directive that matches an event decides. If a directive enables events, events that match no directive are not
-//! recorded. The variable is applied after the program's own settings. A wrong directive is ignored. That is said on stderr, once in
-//! each process, in the session's note, and by `lastwords list` and `report`, which also say that no event was enabled. Words that switch
-//! other programs' settings on or off (`1`, `true`, `all`) and paths are wrong directives, not targets.
+//! The last directive that matches an event decides. If a directive enables events, events that
+//! match no directive are not recorded. The variable is applied after the program's own settings. A
+//! wrong directive is ignored. That is said on stderr, once in each process, in the session's note,
+//! and by `lastwords list` and `report`, which also say that no event was enabled. Words that
+//! switch other programs' settings on or off (`1`, `true`, `all`) and paths are wrong directives,
+//! not targets.
 
 use std::io::Write as _;
 use std::sync::Once;
@@ -53,8 +56,8 @@ fn complain(problems: &[String]) {
     }
 }
 
-/// Applies the environment of this process to a session. Returns the directives that were not understood, for the
-/// session's notes.
+/// Applies the environment of this process to a session. Returns the directives that were not
+/// understood, for the session's notes.
 pub(crate) fn apply(builder: &mut Builder) -> Vec<String> {
     let asked = std::env::var_os(NAME).filter(|_| !is_secure()).unwrap_or_default();
     let asked = asked.to_string_lossy();
@@ -85,7 +88,9 @@ pub(crate) fn apply(builder: &mut Builder) -> Vec<String> {
 
 /// Applies a directive. Returns its rule if it is one for events.
 fn follow(builder: &mut Builder, directive: &str) -> Result<Option<RuleSpec>, String> {
-    let Some((key, value)) = directive.split_once('=').map(|(key, value)| (key.trim(), value.trim())) else {
+    let Some((key, value)) =
+        directive.split_once('=').map(|(key, value)| (key.trim(), value.trim()))
+    else {
         return Ok(Some(match level(directive) {
             Some(level) => rule("*".to_owned(), level),
             None => rule(pattern(directive)?, Some(Level::Trace)),
@@ -94,11 +99,16 @@ fn follow(builder: &mut Builder, directive: &str) -> Result<Option<RuleSpec>, St
     match key {
         "size" => builder.size = Some(bytes(value)?),
         "persist" => builder.persist = Some(persist(value)?),
-        "retain" => builder.retention.sessions = value.parse().map_err(|_| format!("{value:?} is no number"))?,
+        "retain" => {
+            builder.retention.sessions =
+                value.parse().map_err(|_| format!("{value:?} is no number"))?
+        }
         "retain_size" => builder.retention.bytes = bytes(value)?,
         target => {
             let known = level(value);
-            let known = known.ok_or_else(|| format!("{value:?} is none of off, error, warn, info, debug, trace"))?;
+            let known = known.ok_or_else(|| {
+                format!("{value:?} is none of off, error, warn, info, debug, trace")
+            })?;
             return Ok(Some(rule(pattern(target)?, known)));
         }
     }
@@ -115,20 +125,25 @@ fn rule(pattern: String, level: Option<Level>) -> RuleSpec {
 /// Returns the level of a word, if the word is one: `Some(None)` for `off`.
 fn level(word: &str) -> Option<Option<Level>> {
     let word = word.to_ascii_lowercase();
-    let number = ["off", "error", "warn", "info", "debug", "trace"].iter().position(|known| *known == word)?;
+    let number = ["off", "error", "warn", "info", "debug", "trace"]
+        .iter()
+        .position(|known| *known == word)?;
     Some(Level::from_number(number as u32))
 }
 
-/// Returns the glob of a target: a provider with those below it (`shop` includes `shop::db`), or the text itself if it
-/// is a glob.
+/// Returns the glob of a target: a provider with those below it (`shop` includes `shop::db`), or
+/// the text itself if it is a glob.
 fn pattern(target: &str) -> Result<String, String> {
     let switch = SWITCHES.iter().position(|word| target.eq_ignore_ascii_case(word));
     if let Some(switch) = switch {
-        let instead = if switch < ON { "`trace` enables all events" } else { "`off` disables all events" };
+        let instead =
+            if switch < ON { "`trace` enables all events" } else { "`off` disables all events" };
         return Err(format!("it is no target and no level; {instead}"));
     }
     if ["/", "./", "../", "~"].iter().any(|begin| target.starts_with(begin)) {
-        return Err("it is a path, not a target; LASTWORDS_DIR chooses the folder of sessions".to_owned());
+        return Err(
+            "it is a path, not a target; LASTWORDS_DIR chooses the folder of sessions".to_owned()
+        );
     }
     let is_glob = target.replace("::", "").contains(':');
     let pattern = if is_glob { target.to_owned() } else { format!("{target}:*") };
@@ -142,24 +157,29 @@ fn pattern(target: &str) -> Result<String, String> {
 /// Returns the policy of a word.
 fn persist(word: &str) -> Result<Persist, String> {
     let number = PERSIST_WORDS.iter().position(|known| *known == word);
-    let number = number.ok_or_else(|| format!("{word:?} is none of {}", PERSIST_WORDS.join(", ")))?;
+    let number =
+        number.ok_or_else(|| format!("{word:?} is none of {}", PERSIST_WORDS.join(", ")))?;
     Ok(Persist::from_code(number as u32))
 }
 
 fn bytes(text: &str) -> Result<u64, String> {
-    let in_unit =
-        |(letter, shift): (char, u32)| Some((text.strip_suffix([letter, letter.to_ascii_lowercase()])?, shift));
-    let (digits, shift) = [('K', 10), ('M', 20), ('G', 30)].into_iter().find_map(in_unit).unwrap_or((text, 0));
+    let in_unit = |(letter, shift): (char, u32)| {
+        Some((text.strip_suffix([letter, letter.to_ascii_lowercase()])?, shift))
+    };
+    let (digits, shift) =
+        [('K', 10), ('M', 20), ('G', 30)].into_iter().find_map(in_unit).unwrap_or((text, 0));
     let number: Option<u64> = digits.parse().ok();
     let bytes = number.and_then(|number| number.checked_mul(1 << shift));
     bytes.ok_or_else(|| format!("{text:?} is no number of bytes such as 65536, 64M or 1G"))
 }
 
-/// Returns what a session has to say about the environment of the process that made it: the directives that were ignored, and
-/// that no event was enabled.
+/// Returns what a session has to say about the environment of the process that made it: the
+/// directives that were ignored, and that no event was enabled.
 pub fn notes(folder: &Folder) -> Vec<String> {
     let read = |view: &SessionRegion, registry: &Registry| {
-        let property = |wanted: &str| registry.properties().find(|(key, _)| key == wanted).map(|(_, value)| value);
+        let property = |wanted: &str| {
+            registry.properties().find(|(key, _)| key == wanted).map(|(_, value)| value)
+        };
         let is_empty = view.channels().all(|(_, channel)| channel.next_id.load(Relaxed) == 0);
         let asked = property(ENV_ASKED).filter(|_| is_empty);
         let left_none = asked.map(|asked| format!("{ENV_ASKED}={asked} left no event enabled"));

@@ -32,7 +32,9 @@ pub enum Error {
         remedy: &'static str,
     },
     /// A name of a session or channel is not valid.
-    #[error("name {name:?}: {why}; use 1 to 47 letters, digits, `.`, `_` and `-`, beginning with a letter or digit")]
+    #[error(
+        "name {name:?}: {why}; use 1 to 47 letters, digits, `.`, `_` and `-`, beginning with a letter or digit"
+    )]
     Name {
         /// The name.
         name: String,
@@ -93,7 +95,9 @@ pub enum Error {
     #[error(transparent)]
     Backend(#[from] BackendError),
     /// A file is not the region that it should be.
-    #[error("{path}: offset {offset}: {what}; if its program is older or newer, use the `lastwords` of that version")]
+    #[error(
+        "{path}: offset {offset}: {what}; if its program is older or newer, use the `lastwords` of that version"
+    )]
     Region {
         /// The file.
         path: String,
@@ -154,8 +158,12 @@ impl Error {
 
 fn hint(source: &io::Error) -> &'static str {
     match source.raw_os_error() {
-        Some(libc::ELOOP | libc::ENOTDIR) => "; there is a link or file in place of a folder: remove it",
-        Some(libc::EACCES | libc::EPERM | libc::EROFS) => "; set LASTWORDS_DIR to a folder that you may write",
+        Some(libc::ELOOP | libc::ENOTDIR) => {
+            "; there is a link or file in place of a folder: remove it"
+        }
+        Some(libc::EACCES | libc::EPERM | libc::EROFS) => {
+            "; set LASTWORDS_DIR to a folder that you may write"
+        }
         Some(libc::ENOENT) => "; its parent must exist",
         _ => "",
     }

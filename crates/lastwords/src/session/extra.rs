@@ -1,5 +1,5 @@
-//! The parts of conditions that rules do not have: a window, a limit, a folder, a second event. Two tables beside the
-//! rules of the conditions hold them, and change together with these rules.
+//! The parts of conditions that rules do not have: a window, a limit, a folder, a second event. Two
+//! tables beside the rules of the conditions hold them, and change together with these rules.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -8,7 +8,9 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::atomic::fence;
 
 use lastwords_abi::sync::AtomicU64;
-use lastwords_abi::triggers::{CONDITION_ALWAYS, CONDITION_LATENCY, Conditions, EXTRA_WORDS, Extra};
+use lastwords_abi::triggers::{
+    CONDITION_ALWAYS, CONDITION_LATENCY, Conditions, EXTRA_WORDS, Extra,
+};
 
 use super::condition::Action;
 use super::orders::Counter;
@@ -46,7 +48,18 @@ impl Default for Own {
         let (on, folder) = ([0; EXTRA_WORDS], [0; EXTRA_WORDS]);
         let then = [0; PATTERN_LEN / 8];
         let (action, always, times, counter) = (0, false, None, None);
-        Self { window: None, limit: (0, 0), above: None, then, on, folder, action, always, times, counter }
+        Self {
+            window: None,
+            limit: (0, 0),
+            above: None,
+            then,
+            on,
+            folder,
+            action,
+            always,
+            times,
+            counter,
+        }
     }
 }
 
@@ -80,7 +93,8 @@ fn limit(extra: &Extra) -> (u32, u64) {
 }
 
 impl Own {
-    /// Reads the words. The caller checks that the table did not change meanwhile, or holds the lock.
+    /// Reads the words. The caller checks that the table did not change meanwhile, or holds the
+    /// lock.
     pub(crate) fn load(area: &Conditions, extra: &Extra) -> Self {
         let flags = extra.flags.load(Relaxed);
         let is_latency = flags & CONDITION_LATENCY != 0;
@@ -121,14 +135,19 @@ pub(crate) fn at(area: &Conditions, turn: u32, place: usize) -> Option<&Extra> {
     area.extras[(turn & 1) as usize].get(place)
 }
 
-/// Writes the table that is not current, and empties what counts for the current one. The caller holds the lock, or nobody
-/// else sees the session yet; it publishes the table by writing the rules.
+/// Writes the table that is not current, and empties what counts for the current one. The caller
+/// holds the lock, or nobody else sees the session yet; it publishes the table by writing the
+/// rules.
 pub(crate) fn write(area: &Conditions, owns: &[Own]) {
     let next = area.rules.turn.load(Relaxed).wrapping_add(1);
     // This pairs with the fence in `rules::at_one_moment`: readers of this table notice the change.
     fence(Release);
     area.extras[(next & 1) as usize].iter().zip(owns).for_each(|(extra, own)| own.store(extra));
-    let counters = area.hits.iter().chain(&area.dues).chain(area.starts.iter().flatten().map(|start| &start.key));
+    let counters = area
+        .hits
+        .iter()
+        .chain(&area.dues)
+        .chain(area.starts.iter().flatten().map(|start| &start.key));
     counters.for_each(|counter| counter.store(0, Relaxed));
 }
 
@@ -140,8 +159,8 @@ pub(crate) struct Fired {
     pub(crate) window: Option<(u64, u64)>,
     limit: (u32, u64),
     place: usize,
-    /// The turn of the conditions, if the condition has a folder. Else 0, so that a condition that stays the same in a new
-    /// turn needs no new memory.
+    /// The turn of the conditions, if the condition has a folder. Else 0, so that a condition that
+    /// stays the same in a new turn needs no new memory.
     turn: u32,
     has_folder: bool,
     pub(crate) counter: Option<Counter>,
@@ -153,7 +172,15 @@ impl Fired {
         let has_folder = action == Action::Snapshot && extra.folder[0].load(Relaxed) != 0;
         let turn = if has_folder { turn } else { 0 };
         let counter = Counter::from_extra(extra);
-        Self { action, window: window(extra), limit: limit(extra), place, turn, has_folder, counter }
+        Self {
+            action,
+            window: window(extra),
+            limit: limit(extra),
+            place,
+            turn,
+            has_folder,
+            counter,
+        }
     }
 
     /// Takes one of the places of the condition's limit, if there is one. Async-signal-safe.
@@ -162,20 +189,28 @@ impl Fired {
         self.limit.1 == 0 || used_to.is_none_or(|used_to| is_within_limit(self.limit, used_to, now))
     }
 
-    /// Returns the place where the snapshot is saved, as [`lastwords_abi::triggers::Pending::target`].
+    /// Returns the place where the snapshot is saved, as
+    /// [`lastwords_abi::triggers::Pending::target`].
     pub(crate) fn target(&self) -> u64 {
         if self.has_folder { u64::from(self.turn) << 32 | (self.place as u64 + 1) } else { 0 }
     }
 }
 
-/// Returns the folder of a target; none if the conditions changed twice since, so that it is not known any more.
+/// Returns the folder of a target; none if the conditions changed twice since, so that it is not
+/// known any more.
 pub(crate) fn folder(view: &SessionRegion, target: u64) -> Option<PathBuf> {
     let area = view.conditions()?;
     let (turn, place) = ((target >> 32) as u32, (target as u32).checked_sub(1)?);
     let folder = locked(&area.rules.lock, &view.control().namespaces, || {
-        // The holder of the lock is the only writer. The table of the turn before the current one is as it was then.
+        // The holder of the lock is the only writer. The table of the turn before the current one
+        // is as it was then.
         let is_known = area.rules.turn.load(Relaxed).wrapping_sub(turn) <= 1;
-        is_known.then(|| Some(bytes_of(&load_all(&at(area, turn, place as usize)?.folder)))).flatten()
+        is_known
+            .then(|| Some(bytes_of(&load_all(&at(area, turn, place as usize)?.folder))))
+            .flatten()
     });
-    folder.ok()?.filter(|folder| !folder.is_empty()).map(|folder| PathBuf::from(OsStr::from_bytes(&folder)))
+    folder
+        .ok()?
+        .filter(|folder| !folder.is_empty())
+        .map(|folder| PathBuf::from(OsStr::from_bytes(&folder)))
 }

@@ -1,14 +1,16 @@
-//! The guards of this process: robust futexes in its sessions, which the kernel marks when the process dies.
+//! The guards of this process: robust futexes in its sessions, which the kernel marks when the
+//! process dies.
 //!
-//! The listener's thread owns them: a robust list belongs to a thread, and any other thread may end before its process.
-//! It has a robust list of its own, in which each session of the process has an entry: the guard in the session's
-//! region. When the thread ends (`exit`, a signal, SIGKILL, `execve` by another thread), the kernel walks the list and
-//! sets FUTEX_OWNER_DIED in every word that holds the thread's id. So a reader in any pid namespace sees from the
-//! session's memory alone whether the process lives. A forked child has entries of its own: it inherits no robust list,
-//! and holds its guards when it has a listener's thread.
+//! The listener's thread owns them: a robust list belongs to a thread, and any other thread may end
+//! before its process. It has a robust list of its own, in which each session of the process has an
+//! entry: the guard in the session's region. When the thread ends (`exit`, a signal, SIGKILL,
+//! `execve` by another thread), the kernel walks the list and sets FUTEX_OWNER_DIED in every word
+//! that holds the thread's id. So a reader in any pid namespace sees from the session's memory
+//! alone whether the process lives. A forked child has entries of its own: it inherits no robust
+//! list, and holds its guards when it has a listener's thread.
 //!
-//! The list replaces that of the C library in the listener's thread. The C library's list serves robust mutexes of
-//! applications, which this thread does not lock.
+//! The list replaces that of the C library in the listener's thread. The C library's list serves
+//! robust mutexes of applications, which this thread does not lock.
 //!
 //! Source: Documentation/locking/robust-futexes.rst of Linux.
 
@@ -33,22 +35,25 @@ struct Head {
     pending: AtomicUsize,
 }
 
-/// The robust list of the listener's thread. The kernel reads it when the thread ends. Written by the holder of [`LOCK`].
+/// The robust list of the listener's thread. The kernel reads it when the thread ends. Written by
+/// the holder of [`LOCK`].
 static HEAD: Head = Head {
     next: AtomicUsize::new(0),
     offset: AtomicIsize::new(offset_of!(Guard, word) as isize - offset_of!(Guard, next) as isize),
     pending: AtomicUsize::new(0),
 };
-/// The entries of the list in their order, with gaps. Read and written by the holder of [`LOCK`]. Links are made from this
-/// table: those in the sessions' memory could be damaged.
-static ENTRIES: [AtomicPtr<Guard>; MAX_SESSIONS] = [const { AtomicPtr::new(null_mut()) }; MAX_SESSIONS];
-/// The value of [`os::forks`] for which [`HEAD`] and [`ENTRIES`] are valid; 0: for none. In a forked child they are those
-/// of its parent. Written by the holder of [`LOCK`].
+/// The entries of the list in their order, with gaps. Read and written by the holder of [`LOCK`].
+/// Links are made from this table: those in the sessions' memory could be damaged.
+static ENTRIES: [AtomicPtr<Guard>; MAX_SESSIONS] =
+    [const { AtomicPtr::new(null_mut()) }; MAX_SESSIONS];
+/// The value of [`os::forks`] for which [`HEAD`] and [`ENTRIES`] are valid; 0: for none. In a
+/// forked child they are those of its parent. Written by the holder of [`LOCK`].
 static VALID: AtomicU32 = AtomicU32::new(0);
-/// Id of the thread whose list this is. Kept, because the application may forbid system calls later. Written by the holder of
-/// [`LOCK`] before `VALID`.
+/// Id of the thread whose list this is. Kept, because the application may forbid system calls
+/// later. Written by the holder of [`LOCK`] before `VALID`.
 static THREAD: AtomicU32 = AtomicU32::new(0);
-/// 0 or the value of [`os::forks`] in the process whose thread holds the lock. What a forked child inherits is not held.
+/// 0 or the value of [`os::forks`] in the process whose thread holds the lock. What a forked child
+/// inherits is not held.
 static LOCK: AtomicU32 = AtomicU32::new(0);
 
 fn locked<T>(change: impl FnOnce() -> T) -> T {
@@ -70,27 +75,31 @@ pub(crate) fn begin() {
         THREAD.store(thread, Relaxed);
         ENTRIES.iter().for_each(|entry| entry.store(null_mut(), Relaxed));
         link();
-        // SAFETY: the head stays as long as the process. The kernel reads and writes entries only through checked accesses.
-        let registered = unsafe { libc::syscall(libc::SYS_set_robust_list, &raw const HEAD, size_of::<Head>()) } == 0;
+        // SAFETY: the head stays as long as the process. The kernel reads and writes entries only
+        // through checked accesses.
+        let registered =
+            unsafe { libc::syscall(libc::SYS_set_robust_list, &raw const HEAD, size_of::<Head>()) }
+                == 0;
         VALID.store(if registered { os::forks() } else { 0 }, Relaxed);
     });
 }
 
-/// Links the entries in the order of the table. Each store leaves a list with all entries that were and stay in the table,
-/// because it is done from the end.
+/// Links the entries in the order of the table. Each store leaves a list with all entries that were
+/// and stay in the table, because it is done from the end.
 fn link() {
     let mut next = (&raw const HEAD).addr();
     let guards = ENTRIES.iter().rev().filter_map(|entry| NonNull::new(entry.load(Relaxed)));
     for guard in guards {
-        // SAFETY: the guards of the table are in mapped regions of sessions: `release` removes them first.
+        // SAFETY: the guards of the table are in mapped regions of sessions: `release` removes them
+        // first.
         unsafe { guard.as_ref() }.next.store(next as u64, Relaxed);
         next = guard.addr().get();
     }
     HEAD.next.store(next, Release);
 }
 
-/// Returns true if the kernel lets this process register robust futexes, so that a session shows in any pid namespace whether
-/// the process lives.
+/// Returns true if the kernel lets this process register robust futexes, so that a session shows in
+/// any pid namespace whether the process lives.
 #[must_use]
 pub fn is_possible() -> bool {
     let (mut head, mut len) = (null_mut::<u8>(), 0usize);
@@ -114,7 +123,9 @@ pub(crate) fn hold() {
         let open = shared::all().filter(|session| session.handles.load(Acquire) > 0);
         for guard in open.filter_map(guard_of).filter(|guard| guard.word.load(Relaxed) != thread) {
             let raw = core::ptr::from_ref(guard).cast_mut();
-            let Some(free) = ENTRIES.iter().find(|entry| entry.load(Relaxed).is_null()) else { break };
+            let Some(free) = ENTRIES.iter().find(|entry| entry.load(Relaxed).is_null()) else {
+                break;
+            };
             free.store(raw, Relaxed);
             link();
             // Readers take it from here on that the kernel will mark the guard.

@@ -16,8 +16,8 @@ use crate::session::liveness::{self, Identity};
 use crate::session::processes;
 use crate::session::registry::context_bodies;
 
-/// Returns the folder of a user's session of this name that this process can join: it is of this boot, this user and
-/// this pid namespace, and not finished.
+/// Returns the folder of a user's session of this name that this process can join: it is of this
+/// boot, this user and this pid namespace, and not finished.
 pub(crate) fn find(base: &Base, name: &str) -> Result<Option<Folder>, Error> {
     let boot = liveness::boot_id();
     let pidns = Identity::current().pidns;
@@ -36,20 +36,24 @@ pub(crate) fn find(base: &Base, name: &str) -> Result<Option<Folder>, Error> {
 pub(crate) fn join(folder: Folder) -> Result<SessionShared, Error> {
     let regions = Regions::open(&folder)?;
     if processes::join(&regions.view.table()).is_none() {
-        return Err(Error::Full { what: "process", limit: MAX_PROCESSES, remedy: "end a process of the session" });
+        return Err(Error::Full {
+            what: "process",
+            limit: MAX_PROCESSES,
+            remedy: "end a process of the session",
+        });
     }
     Ok(SessionShared::new(regions, Some(folder)))
 }
 
-/// Returns the session of this process that has this folder, with one handle more. Another part of this process already
-/// records in it.
+/// Returns the session of this process that has this folder, with one handle more. Another part of
+/// this process already records in it.
 pub(crate) fn ours(folder: &Folder) -> Option<&'static SessionShared> {
     let uuid = look(folder, |view| view.uuid).ok()?;
     shared::all().find(|session| session.view().uuid == uuid && session.add_handle())
 }
 
-/// Returns a note that the session was joined, and which settings differ from the requested ones. The session must have
-/// the requested channels.
+/// Returns a note that the session was joined, and which settings differ from the requested ones.
+/// The session must have the requested channels.
 pub(crate) fn note(builder: &Builder, regions: &Regions) -> Result<String, Error> {
     let mut differs = Vec::new();
     for config in &builder.channels {
@@ -61,12 +65,17 @@ pub(crate) fn note(builder: &Builder, regions: &Regions) -> Result<String, Error
         if !is_as_asked(config, entry) {
             let (count, size) = (entry.sub_buffers, entry.sub_buffer_size);
             let mode = if entry.mode == MODE_OVERWRITE { "overwriting" } else { "discarding" };
-            differs.push(format!("channel {}: {count} sub-buffers of {size} bytes, {mode}", config.name));
+            differs.push(format!(
+                "channel {}: {count} sub-buffers of {size} bytes, {mode}",
+                config.name
+            ));
         }
     }
     if let Some(asked) = builder.reservation.map(|asked| asked as u32) {
         let made = regions.view.info.reservation;
-        differs.extend((asked != made).then(|| format!("reservation {}", word_of(&RESERVATION_WORDS, made))));
+        differs.extend(
+            (asked != made).then(|| format!("reservation {}", word_of(&RESERVATION_WORDS, made))),
+        );
     }
     let clock = regions.view.clock_kind();
     if builder.clock.is_some() && builder.clock != clock {
@@ -76,11 +85,16 @@ pub(crate) fn note(builder: &Builder, regions: &Regions) -> Result<String, Error
         differs.push(format!("rules (those of {} are not added)", builder.events.join(", ")));
     }
     let differs = differs.join("; ");
-    Ok(if differs.is_empty() { "joined".to_owned() } else { format!("joined; it keeps its {differs}") })
+    Ok(if differs.is_empty() {
+        "joined".to_owned()
+    } else {
+        format!("joined; it keeps its {differs}")
+    })
 }
 
 fn is_as_asked(config: &ChannelConfig, entry: &Channel) -> bool {
-    let same_size = (config.sub_buffers, config.sub_buffer_size) == (entry.sub_buffers, entry.sub_buffer_size);
+    let same_size =
+        (config.sub_buffers, config.sub_buffer_size) == (entry.sub_buffers, entry.sub_buffer_size);
     (same_size || !config.is_sized)
         && config.mode == entry.mode
         && config.context_bits(Scope::User) == entry.contexts
@@ -88,14 +102,22 @@ fn is_as_asked(config: &ChannelConfig, entry: &Channel) -> bool {
 }
 
 /// Checks that this process can provide the joined session's own contexts.
-pub(crate) fn check_contexts(regions: &Regions, contexts: impl Fn(&str) -> Vec<UserContext>) -> Result<(), Error> {
+pub(crate) fn check_contexts(
+    regions: &Regions,
+    contexts: impl Fn(&str) -> Vec<UserContext>,
+) -> Result<(), Error> {
     for (id, entry) in regions.view.channels() {
         let name = text(&entry.name);
         let given = contexts(&name);
         let described = regions.registry.contexts_of(id as u16);
         if described != context_bodies(id as u16, &given).collect::<Vec<_>>() {
-            let why = format!("channel {name:?} has {}, this process gives {}", described.len(), given.len());
-            let remedy = "give the channel the same contexts in all programs, or another session name";
+            let why = format!(
+                "channel {name:?} has {}, this process gives {}",
+                described.len(),
+                given.len()
+            );
+            let remedy =
+                "give the channel the same contexts in all programs, or another session name";
             return Err(Error::unsupported("contexts of a joined session", why, remedy));
         }
     }

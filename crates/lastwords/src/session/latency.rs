@@ -1,9 +1,9 @@
-//! Latencies between two events: the starts that wait for their ends, in a table of fixed size in the session. Recording
-//! threads change it without a lock.
+//! Latencies between two events: the starts that wait for their ends, in a table of fixed size in
+//! the session. Recording threads change it without a lock.
 //!
-//! A start has a key: what it must have in common with its end. A recording thread claims an entry by exchanging its key
-//! for [`START_CLAIMED`], writes the time, and publishes the entry by its key. The end takes the entry in the same way, so
-//! that one end measures one start.
+//! A start has a key: what it must have in common with its end. A recording thread claims an entry
+//! by exchanging its key for [`START_CLAIMED`], writes the time, and publishes the entry by its
+//! key. The end takes the entry in the same way, so that one end measures one start.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -25,21 +25,25 @@ fn claim(entry: &Start, key: u64) -> bool {
     entry.key.compare_exchange(key, START_CLAIMED, AcqRel, Relaxed).is_ok()
 }
 
-/// Notes a start. A start with the same key that still waits is replaced. Returns false if the start replaced one with
-/// another key, or found no entry. Async-signal-safe.
+/// Notes a start. A start with the same key that still waits is replaced. Returns false if the
+/// start replaced one with another key, or found no entry. Async-signal-safe.
 fn start(starts: &[Start; MAX_STARTS], key: u64, now: u64) -> bool {
     let put = |entry: &Start| {
         entry.at.store(now, Relaxed);
         entry.key.store(key, Release);
     };
-    let same = entries(starts, key).find(|entry| entry.key.load(Relaxed) == key && claim(entry, key));
+    let same =
+        entries(starts, key).find(|entry| entry.key.load(Relaxed) == key && claim(entry, key));
     if let Some(entry) = same.or_else(|| entries(starts, key).find(|entry| claim(entry, 0))) {
         put(entry);
         return true;
     }
-    // The oldest start waits for an end that probably never comes. An entry that stays claimed was left by a thread that died.
+    // The oldest start waits for an end that probably never comes. An entry that stays claimed was
+    // left by a thread that died.
     let keys = entries(starts, key).map(|entry| (entry, entry.key.load(Relaxed)));
-    let oldest = keys.filter(|(_, old)| *old != START_CLAIMED).min_by_key(|(entry, _)| entry.at.load(Relaxed));
+    let oldest = keys
+        .filter(|(_, old)| *old != START_CLAIMED)
+        .min_by_key(|(entry, _)| entry.at.load(Relaxed));
     if let Some((entry, old)) = oldest
         && claim(entry, old)
     {
@@ -51,7 +55,8 @@ fn start(starts: &[Start; MAX_STARTS], key: u64, now: u64) -> bool {
 /// Takes out the start with a key. Returns its time. Async-signal-safe.
 fn end(starts: &[Start; MAX_STARTS], key: u64) -> Option<u64> {
     // Acquire, in `claim`: the time was written before the key was published.
-    let entry = entries(starts, key).find(|entry| entry.key.load(Acquire) == key && claim(entry, key))?;
+    let entry =
+        entries(starts, key).find(|entry| entry.key.load(Acquire) == key && claim(entry, key))?;
     let at = entry.at.load(Relaxed);
     entry.key.store(0, Release);
     Some(at)
@@ -66,10 +71,18 @@ pub(crate) struct Part {
     pub(crate) above: u64,
 }
 
-/// Notes an event of a latency at a place of the conditions. Returns true if it ends a latency above the threshold.
-/// Async-signal-safe.
-pub(crate) fn note(view: &SessionRegion, place: usize, part: Part, is_start: bool, key: u64) -> bool {
-    let Some(starts) = view.conditions().and_then(|area| area.starts.get(place)) else { return false };
+/// Notes an event of a latency at a place of the conditions. Returns true if it ends a latency
+/// above the threshold. Async-signal-safe.
+pub(crate) fn note(
+    view: &SessionRegion,
+    place: usize,
+    part: Part,
+    is_start: bool,
+    key: u64,
+) -> bool {
+    let Some(starts) = view.conditions().and_then(|area| area.starts.get(place)) else {
+        return false;
+    };
     let now = view.clock_kind().map_or(0, lastwords_ring::ClockKind::now_ordered);
     // No key is that of an entry which is free or claimed.
     let key = if key <= START_CLAIMED { key.wrapping_sub(2) } else { key };
@@ -101,7 +114,9 @@ mod tests {
             // So few keys that each finds an entry.
             let key = 2 + (seed >> 33) % 12;
             match seed >> 63 {
-                0 => assert!(start(&starts, key, now) && map.insert(key, now).is_none_or(|old| old < now)),
+                0 => assert!(
+                    start(&starts, key, now) && map.insert(key, now).is_none_or(|old| old < now)
+                ),
                 _ => assert_eq!(end(&starts, key), map.remove(&key)),
             }
         }
@@ -124,7 +139,8 @@ mod tests {
             let run = |key: u64| {
                 let starts = &starts;
                 move || {
-                    let once = |now| usize::from(start(starts, key, now) && end(starts, key) == Some(now));
+                    let once =
+                        |now| usize::from(start(starts, key, now) && end(starts, key) == Some(now));
                     (1..=rounds).map(once).sum::<usize>()
                 }
             };

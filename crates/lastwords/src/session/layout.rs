@@ -5,8 +5,8 @@ use std::mem::offset_of;
 
 use lastwords_abi::region::{HEADER_SIZE, REGION_ALIGN, RegionHeader};
 use lastwords_abi::session::{
-    Channel, ClockArea, Control, Filters, Guards, MAX_CHANNELS, MAX_PROCESSES, MAX_THREADS, Process,
-    RESERVATION_LOCKLESS, RESERVATION_RSEQ, SessionInfo, Thread,
+    Channel, ClockArea, Control, Filters, Guards, MAX_CHANNELS, MAX_PROCESSES, MAX_THREADS,
+    Process, RESERVATION_LOCKLESS, RESERVATION_RSEQ, SessionInfo, Thread,
 };
 use lastwords_abi::spans::{SPANS_OFF, Span};
 use lastwords_abi::stream::{ANY_CPU, StreamInfo};
@@ -43,10 +43,14 @@ pub(crate) fn unfinished_stream_name(index: u32) -> String {
     format!("{UNFINISHED}{}", stream_name(index))
 }
 
-/// Returns the index of the stream whose file has this name, and whether its channel was still being created.
+/// Returns the index of the stream whose file has this name, and whether its channel was still
+/// being created.
 pub fn stream_of_file(name: &str) -> Option<(u32, bool)> {
-    let (name, is_unfinished) = name.strip_prefix(UNFINISHED).map_or((name, false), |name| (name, true));
-    let digits = name.strip_prefix("stream-").filter(|index| index.bytes().all(|byte| byte.is_ascii_digit()))?;
+    let (name, is_unfinished) =
+        name.strip_prefix(UNFINISHED).map_or((name, false), |name| (name, true));
+    let digits = name
+        .strip_prefix("stream-")
+        .filter(|index| index.bytes().all(|byte| byte.is_ascii_digit()))?;
     Some((digits.parse().ok()?, is_unfinished))
 }
 
@@ -74,8 +78,8 @@ pub(crate) struct Shape {
 }
 const _: () = assert!(offset_of!(Shape, info) == HEADER_SIZE as usize);
 
-/// All regions of a session (session, registry, spans if there are any, streams), and the settings that they are made
-/// from.
+/// All regions of a session (session, registry, spans if there are any, streams), and the settings
+/// that they are made from.
 #[derive(Debug)]
 pub(crate) struct Layout {
     pub(crate) uuid: [u8; 16],
@@ -90,21 +94,40 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// Computes the layout of the requested session. Returns an error if it is not valid, or takes too much memory.
+    /// Computes the layout of the requested session. Returns an error if it is not valid, or takes
+    /// too much memory.
     pub(crate) fn new(builder: &Builder, uuid: [u8; 16]) -> Result<Self, Error> {
         let persist = builder.persist_policy(is_persistent(builder.memory.kind()))?;
         let reservation = builder.reservation_code(persist)?;
-        let (channels, cpus, page_size) = (builder.channels(), builder.cpus(), builder.memory.page_size());
+        let (channels, cpus, page_size) =
+            (builder.channels(), builder.cpus(), builder.memory.page_size());
         let mut specs = Vec::new();
         for (channel, config) in (0..).zip(&channels) {
-            let place = ChannelPlace { uuid, channel, first_stream: specs.len() as u32, cpus, reservation, page_size };
+            let place = ChannelPlace {
+                uuid,
+                channel,
+                first_stream: specs.len() as u32,
+                cpus,
+                reservation,
+                page_size,
+            };
             specs.append(&mut place.specs(config)?);
         }
-        // Threads inherit the blocked signals of the thread that starts the session. One that blocks SIGBUS cannot survive a file
-        // system that is full, so it must find the memory of its ring allocated.
-        let grows = !builder.preallocate && builder.memory.grows() && !signals::is_blocked(libc::SIGBUS);
-        let layout =
-            Self { uuid, channels, cpus, reservation, persist, plans: plans(builder, &specs, grows), specs, grows };
+        // Threads inherit the blocked signals of the thread that starts the session. One that
+        // blocks SIGBUS cannot survive a file system that is full, so it must find the memory of
+        // its ring allocated.
+        let grows =
+            !builder.preallocate && builder.memory.grows() && !signals::is_blocked(libc::SIGBUS);
+        let layout = Self {
+            uuid,
+            channels,
+            cpus,
+            reservation,
+            persist,
+            plans: plans(builder, &specs, grows),
+            specs,
+            grows,
+        };
         let needs = layout.needs(builder.snapshot);
         if needs > builder.size_limit {
             return Err(Error::TooLarge { needs, limit: builder.size_limit });
@@ -155,11 +178,12 @@ pub(crate) struct ChannelPlace {
 }
 
 impl ChannelPlace {
-    /// Returns the streams of a channel: one for each CPU, and one for threads without restartable sequences if others need
-    /// these.
+    /// Returns the streams of a channel: one for each CPU, and one for threads without restartable
+    /// sequences if others need these.
     pub(crate) fn specs(&self, config: &ChannelConfig) -> Result<Vec<StreamSpec>, Error> {
         config.check()?;
-        let unbound = (self.reservation == RESERVATION_RSEQ).then_some((ANY_CPU, RESERVATION_LOCKLESS));
+        let unbound =
+            (self.reservation == RESERVATION_RSEQ).then_some((ANY_CPU, RESERVATION_LOCKLESS));
         let streams = (0..self.cpus).map(|cpu| (cpu, self.reservation)).chain(unbound);
         let spec = |(index, (cpu, reservation))| {
             let info = StreamInfo {
@@ -189,12 +213,16 @@ fn plans(builder: &Builder, specs: &[StreamSpec], grows: bool) -> Vec<Plan> {
     }
     let mut plans = vec![plan(SESSION, size_of::<Shape>() as u64), registry];
     plans.extend((builder.spans > 0).then(|| plan(SPANS, spans_len)));
-    plans.extend(specs.iter().map(|spec| stream_plan(spec, stream_name(spec.index), builder.snapshot, grows)));
+    plans.extend(
+        specs
+            .iter()
+            .map(|spec| stream_plan(spec, stream_name(spec.index), builder.snapshot, grows)),
+    );
     plans
 }
 
-/// Returns the memory request for a stream. `snapshot`: the spare half gets its memory with the live one; otherwise it
-/// needs none until snapshots are enabled.
+/// Returns the memory request for a stream. `snapshot`: the spare half gets its memory with the
+/// live one; otherwise it needs none until snapshots are enabled.
 pub(crate) fn stream_plan(spec: &StreamSpec, name: String, snapshot: bool, grows: bool) -> Plan {
     let sparse = match (spec.page_size, grows) {
         (0, true) => spec.data_range(0).start + first_backed(spec)..spec.data_range(1).end,
@@ -204,18 +232,23 @@ pub(crate) fn stream_plan(spec: &StreamSpec, name: String, snapshot: bool, grows
     Plan { name, len: spec.region_len(), sparse }
 }
 
-/// Returns the bytes of a growing ring's first half that have memory from the start: two sub-buffers of the ring that is bound to
-/// no CPU, which also takes the events of CPUs whose ring gets no memory; nothing of other rings.
+/// Returns the bytes of a growing ring's first half that have memory from the start: two
+/// sub-buffers of the ring that is bound to no CPU, which also takes the events of CPUs whose ring
+/// gets no memory; nothing of other rings.
 pub(crate) fn first_backed(spec: &StreamSpec) -> u64 {
     if spec.cpu == ANY_CPU { spec.half_size().min(2 * spec.sub_buffer_size) } else { 0 }
 }
 
-/// Returns one more than the highest CPU that exists, or that can be plugged in without a new board.
+/// Returns one more than the highest CPU that exists, or that can be plugged in without a new
+/// board.
 pub(crate) fn cpus() -> u32 {
     let listed = fs::read_to_string("/sys/devices/system/cpu/present").ok();
-    let highest = listed.as_deref().and_then(|list| list.trim().rsplit([',', '-']).next()?.parse::<u32>().ok());
+    let highest = listed
+        .as_deref()
+        .and_then(|list| list.trim().rsplit([',', '-']).next()?.parse::<u32>().ok());
     // SAFETY: no memory is involved.
     let configured = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
-    let count = highest.map_or_else(|| u32::try_from(configured).unwrap_or(1), |highest| highest + 1);
+    let count =
+        highest.map_or_else(|| u32::try_from(configured).unwrap_or(1), |highest| highest + 1);
     count.clamp(1, MOST_CPUS)
 }

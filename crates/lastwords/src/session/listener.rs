@@ -1,16 +1,19 @@
 //! The thread that waits for changes from other processes. Each process that has sessions has one.
 //!
-//! A forked child has no such thread at first, so that it can do what requires a process of one thread:
-//! `unshare(CLONE_NEWUSER)`, or an `exec` right away. Until it has the thread, every event of the child looks for
-//! changes itself ([`poll`]), and follows a change of rules at once. The first event outside of a signal handler starts
-//! the thread. From then on a change is followed within milliseconds. The same happens if the system refuses the thread
-//! at the start of a session.
+//! A forked child has no such thread at first, so that it can do what requires a process of one
+//! thread: `unshare(CLONE_NEWUSER)`, or an `exec` right away. Until it has the thread, every event
+//! of the child looks for changes itself ([`poll`]), and follows a change of rules at once. The
+//! first event outside of a signal handler starts the thread. From then on a change is followed
+//! within milliseconds. The same happens if the system refuses the thread at the start of a
+//! session.
 //!
-//! It holds the guards that show readers whether this process lives ([`guard`]), and fires triggers that other processes ask for, saves the snapshots of triggers, and maps channels that were created.
+//! It holds the guards that show readers whether this process lives ([`guard`]), and fires triggers
+//! that other processes ask for, saves the snapshots of triggers, and maps channels that were
+//! created.
 //!
-//! The thread sleeps on the generation of every session (a shared futex). It wakes once a second to keep the clocks'
-//! calibration up to date, and to look for dead processes if spans find no room. All its signals are blocked, so that
-//! no handler of the application ever runs on it.
+//! The thread sleeps on the generation of every session (a shared futex). It wakes once a second to
+//! keep the clocks' calibration up to date, and to look for dead processes if spans find no room.
+//! All its signals are blocked, so that no handler of the application ever runs on it.
 
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
@@ -40,8 +43,9 @@ const NONE: u32 = 0;
 const STARTING: u32 = 1;
 /// The thread waits for changes, and calls the kernel only for that.
 const RUNS: u32 = 2;
-/// The thread, as [`identity::Identity::word`] names it; 0 before the first. The thread writes it at its start. A
-/// forked child has another process id, so the word of its parent's thread matches no thread of the child.
+/// The thread, as [`identity::Identity::word`] names it; 0 before the first. The thread writes it
+/// at its start. A forked child has another process id, so the word of its parent's thread matches
+/// no thread of the child.
 static THREAD: AtomicU64 = AtomicU64::new(0);
 /// Rounds that the thread has begun.
 static ROUNDS: AtomicU64 = AtomicU64::new(0);
@@ -50,16 +54,18 @@ static WAKE: AtomicU32 = AtomicU32::new(0);
 
 /// Size of the thread's stack, in bytes.
 const STACK: usize = 256 << 10;
-/// Time between looks if the kernel cannot wait on several words (kernels before 5.16, filters of system calls).
+/// Time between looks if the kernel cannot wait on several words (kernels before 5.16, filters of
+/// system calls).
 const POLL: Duration = Duration::from_millis(50);
 /// Longest sleep, in nanoseconds.
 const SECOND: u64 = 1_000_000_000;
 
-/// Shortest sleep, in nanoseconds, while triggers wait: a reader may hold the snapshot before theirs for long.
+/// Shortest sleep, in nanoseconds, while triggers wait: a reader may hold the snapshot before
+/// theirs for long.
 const SHORTEST: u64 = 5_000_000;
 
-/// 1 while the thread is needed but does not exist. It is written at the start of a session, in a forked child, and by
-/// [`poll`]. It is read when callsites are evaluated.
+/// 1 while the thread is needed but does not exist. It is written at the start of a session, in a
+/// forked child, and by [`poll`]. It is read when callsites are evaluated.
 static IS_MISSING: AtomicU32 = AtomicU32::new(0);
 /// The sum of the generations of all sessions when [`poll`] last looked.
 static POLLED: AtomicU32 = AtomicU32::new(0);
@@ -73,7 +79,8 @@ const RETRY: u64 = 20_000_000;
 pub(crate) struct Calls {
     /// Called before the callsites are evaluated again, without a lock.
     pub(crate) before: fn(),
-    /// Called before that by the listener's thread, and each second, to map channels that were created.
+    /// Called before that by the listener's thread, and each second, to map channels that were
+    /// created.
     pub(crate) attach: fn(),
     /// Called after a change of rules, channels or sessions, to evaluate the callsites again.
     pub(crate) changed: fn(),
@@ -81,15 +88,18 @@ pub(crate) struct Calls {
     pub(crate) after: fn(),
     /// Called in each round of the thread, once a second at least.
     pub(crate) each_round: fn(),
-    /// Called for a trigger that another process asks for, with its name. Returns true if the limit leaves it without a snapshot.
+    /// Called for a trigger that another process asks for, with its name. Returns true if the
+    /// limit leaves it without a snapshot.
     pub(crate) fire: fn(&'static SessionShared, &[u8]) -> bool,
-    /// Called in the recording thread for an event that fulfils a condition, with the event's name. Async-signal-safe.
+    /// Called in the recording thread for an event that fulfils a condition, with the event's
+    /// name. Async-signal-safe.
     pub(crate) fulfilled: fn(&'static SessionShared, &'static [u8], Fired),
     /// Called when the thread has carried out the action of a condition, with its glob.
     pub(crate) ordered: fn(&'static SessionShared, &str, trigger::Outcome),
     /// Called when the snapshot of a trigger was saved, or could not be saved.
     pub(crate) saved: fn(&'static SessionShared, trigger::Done),
-    /// Called if there is no thread, also in forked children: every event must call [`poll`] from now on.
+    /// Called if there is no thread, also in forked children: every event must call [`poll`] from
+    /// now on.
     pub(crate) watch: fn(),
 }
 
@@ -118,11 +128,11 @@ pub(crate) fn calls() -> &'static Calls {
     CALLS.get().unwrap_or(&NO_CALLS)
 }
 
-/// Starts the thread, or tells the running thread that the sessions changed. Async-signal-safe except for
-/// `pthread_create`.
+/// Starts the thread, or tells the running thread that the sessions changed. Async-signal-safe
+/// except for `pthread_create`.
 pub(crate) fn start() {
-    // This is stored before the thread runs, because the thread first evaluates the callsites again, which then need
-    // not poll any more.
+    // This is stored before the thread runs, because the thread first evaluates the callsites
+    // again, which then need not poll any more.
     IS_MISSING.store(0, SeqCst);
     if RUNNING.compare_exchange(NONE, STARTING, SeqCst, SeqCst).is_err() {
         tell();
@@ -134,8 +144,8 @@ pub(crate) fn start() {
     }
 }
 
-/// Waits for the thread, at most a second. The thread makes system calls at its start that the application's next
-/// statement may forbid, by a filter that kills.
+/// Waits for the thread, at most a second. The thread makes system calls at its start that the
+/// application's next statement may forbid, by a filter that kills.
 fn wait_until_it_runs() {
     let tenth = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
     for _ in 0..10 {
@@ -147,7 +157,8 @@ fn wait_until_it_runs() {
     }
 }
 
-/// Returns true if the word names the listener's thread. That thread's signals are blocked for its whole life.
+/// Returns true if the word names the listener's thread. That thread's signals are blocked for its
+/// whole life.
 pub(crate) fn is_thread(word: u64) -> bool {
     THREAD.load(Relaxed) == word
 }
@@ -163,7 +174,8 @@ pub(crate) fn round() -> u64 {
     ROUNDS.load(SeqCst)
 }
 
-/// Returns true if the thread uses nothing that it found before round `since` was over, or if there is no thread.
+/// Returns true if the thread uses nothing that it found before round `since` was over, or if there
+/// is no thread.
 pub(crate) fn has_passed(since: u64) -> bool {
     RUNNING.load(SeqCst) == NONE || round() > since + 1
 }
@@ -181,17 +193,20 @@ pub(crate) fn is_missing() -> bool {
     IS_MISSING.load(Relaxed) != 0
 }
 
-/// Does the work of the missing thread: looks for changes of the sessions. Also starts the thread if that is possible.
-/// It is not possible in a signal handler, because `pthread_create` takes locks that the interrupted code may hold.
+/// Does the work of the missing thread: looks for changes of the sessions. Also starts the thread
+/// if that is possible. It is not possible in a signal handler, because `pthread_create` takes
+/// locks that the interrupted code may hold.
 #[cold]
 pub(crate) fn poll() {
     let _errno = ErrnoKept::now();
-    let now = shared::all().fold(0u32, |sum, session| sum.wrapping_add(generation_of(session).load(Acquire)));
+    let now = shared::all()
+        .fold(0u32, |sum, session| sum.wrapping_add(generation_of(session).load(Acquire)));
     if POLLED.swap(now, SeqCst) != now {
         (calls().changed)();
     }
     let (time, next) = (ClockKind::Monotonic.now(), NEXT_TRY.load(Relaxed));
-    let is_due = time >= next && NEXT_TRY.compare_exchange(next, time.saturating_add(RETRY), SeqCst, Relaxed).is_ok();
+    let is_due = time >= next
+        && NEXT_TRY.compare_exchange(next, time.saturating_add(RETRY), SeqCst, Relaxed).is_ok();
     if is_due && signals::is_outside_handlers() && is_missing() {
         start();
     }
@@ -214,8 +229,8 @@ pub(crate) fn tell() {
     }
 }
 
-/// Notes in a forked child that the thread is missing if the parent had one. The child has only the thread that forked.
-/// Async-signal-safe.
+/// Notes in a forked child that the thread is missing if the parent had one. The child has only the
+/// thread that forked. Async-signal-safe.
 pub(crate) fn note_fork() {
     if RUNNING.swap(NONE, SeqCst) != NONE {
         // The first event may start the thread.
@@ -230,8 +245,8 @@ pub(crate) fn wake(word: &AtomicU32) {
 }
 
 fn spawn() -> bool {
-    // SAFETY: the attributes are local, and the calls initialise them before they are used. `run` has the required type
-    // and takes no argument.
+    // SAFETY: the attributes are local, and the calls initialise them before they are used. `run`
+    // has the required type and takes no argument.
     unsafe {
         let mut attributes: libc::pthread_attr_t = core::mem::zeroed();
         let mut thread: libc::pthread_t = core::mem::zeroed();
@@ -241,7 +256,12 @@ fn spawn() -> bool {
         libc::pthread_attr_setstacksize(&raw mut attributes, STACK);
         libc::pthread_attr_setdetachstate(&raw mut attributes, libc::PTHREAD_CREATE_DETACHED);
         let signals = SignalsBlocked::now();
-        let made = libc::pthread_create(&raw mut thread, &raw const attributes, run, core::ptr::null_mut());
+        let made = libc::pthread_create(
+            &raw mut thread,
+            &raw const attributes,
+            run,
+            core::ptr::null_mut(),
+        );
         drop(signals);
         libc::pthread_attr_destroy(&raw mut attributes);
         made == 0
@@ -261,7 +281,9 @@ extern "C" fn run(_argument: *mut libc::c_void) -> *mut libc::c_void {
     loop {
         ROUNDS.fetch_add(1, SeqCst);
         sleep(&seen);
-        shared::all().map(SessionShared::view).for_each(|view| clock_refresh(view.info.backend)(view.clock()));
+        shared::all()
+            .map(SessionShared::view)
+            .for_each(|view| clock_refresh(view.info.backend)(view.clock()));
         (calls().each_round)();
         seen = follow(&seen);
         // A panic there must not end the application.
@@ -269,12 +291,13 @@ extern "C" fn run(_argument: *mut libc::c_void) -> *mut libc::c_void {
     }
 }
 
-/// Evaluates the callsites again if a session changed since `seen`. A new session may have changed between its start
-/// and this look. Returns the result of [`look`].
+/// Evaluates the callsites again if a session changed since `seen`. A new session may have changed
+/// between its start and this look. Returns the result of [`look`].
 fn follow(seen: &Words) -> Words {
     let now = look();
     guard::hold();
-    // A panic there must not end the application. What cannot be mapped now is tried again each second.
+    // A panic there must not end the application. What cannot be mapped now is tried again each
+    // second.
     drop(std::panic::catch_unwind(calls().attach));
     if now[1..] != seen[1..] {
         // A panic in the evaluation must not end the application.
@@ -291,14 +314,16 @@ type Words = [Word; MAX_SESSIONS + 1];
 /// Returns [`WAKE`] and the generations of all sessions; [`NOTHING`] in the remaining entries.
 fn look() -> Words {
     let mut words = [NOTHING; MAX_SESSIONS + 1];
-    for (place, word) in words.iter_mut().zip(std::iter::once(&WAKE).chain(shared::all().map(generation_of))) {
+    for (place, word) in
+        words.iter_mut().zip(std::iter::once(&WAKE).chain(shared::all().map(generation_of)))
+    {
         *place = (core::ptr::from_ref(word), word.load(Acquire));
     }
     words
 }
 
-/// Sleeps until one of the words has another value, or the time is over. The words may be shared, and stay mapped for
-/// the life of the process.
+/// Sleeps until one of the words has another value, or the time is over. The words may be shared,
+/// and stay mapped for the life of the process.
 fn sleep(words: &Words) {
     let mut waits = [Wait::new(); MAX_SESSIONS + 1];
     let used = words.iter().take_while(|word| **word != NOTHING).count();
@@ -307,11 +332,14 @@ fn sleep(words: &Words) {
         wait.uaddr = WaitPtr::new(address.cast_mut().cast());
         wait.flags = WaitFlags::SIZE_U32;
     }
-    let until = ClockKind::Monotonic.now() + trigger::until_next().map_or(SECOND, |next| next.clamp(SHORTEST, SECOND));
+    let until = ClockKind::Monotonic.now()
+        + trigger::until_next().map_or(SECOND, |next| next.clamp(SHORTEST, SECOND));
     let until = Timespec { tv_sec: (until / SECOND) as i64, tv_nsec: (until % SECOND) as i64 };
-    let result = futex::waitv(&waits[..used], WaitvFlags::empty(), Some(&until), ClockId::Monotonic);
-    // Expected results are: a word has changed already, a signal interrupted the wait, or the whole time is over. Any
-    // other error, of the kernel or of a filter of its calls, returns at once each time, so the thread sleeps here.
+    let result =
+        futex::waitv(&waits[..used], WaitvFlags::empty(), Some(&until), ClockId::Monotonic);
+    // Expected results are: a word has changed already, a signal interrupted the wait, or the whole
+    // time is over. Any other error, of the kernel or of a filter of its calls, returns at once
+    // each time, so the thread sleeps here.
     if !matches!(result, Ok(_) | Err(Errno::AGAIN | Errno::INTR | Errno::TIMEDOUT)) {
         std::thread::sleep(POLL);
     }

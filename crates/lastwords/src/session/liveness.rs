@@ -1,12 +1,13 @@
 //! Tells whether the processes of a session live.
 //!
-//! A process that has a listener's thread holds a guard in the session: a robust futex, which the kernel marks when the
-//! thread ends (`guard.rs`). The guard decides. A process also has a record lock on a byte of the session's file. The lock
-//! proves that the process lives; its absence proves nothing, because a process loses its record locks when it closes
-//! any descriptor of the file. (`flock` would not do either: a forked child keeps that of its parent.) Without guard and
-//! lock (no thread and `closefrom`, or an older version) the process is looked for by pid and start time in its pid
-//! namespace, as far as /proc shows that namespace. If that shows nothing either, the answer is [`Life::Unknown`]: a
-//! living process is never reported as dead.
+//! A process that has a listener's thread holds a guard in the session: a robust futex, which the
+//! kernel marks when the thread ends (`guard.rs`). The guard decides. A process also has a record
+//! lock on a byte of the session's file. The lock proves that the process lives; its absence proves
+//! nothing, because a process loses its record locks when it closes any descriptor of the file.
+//! (`flock` would not do either: a forked child keeps that of its parent.) Without guard and
+//! lock (no thread and `closefrom`, or an older version) the process is looked for by pid and start
+//! time in its pid namespace, as far as /proc shows that namespace. If that shows nothing either,
+//! the answer is [`Life::Unknown`]: a living process is never reported as dead.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -21,10 +22,12 @@ use rustix::process::{Pid, geteuid, test_kill_process};
 /// `pid` of an entry that is being written.
 pub(super) const CLAIMING: u32 = u32::MAX;
 
-/// A process locks the byte of the session region's file at this offset plus its index in the table of processes (docs/ABI.md).
+/// A process locks the byte of the session region's file at this offset plus its index in the table
+/// of processes (docs/ABI.md).
 const LOCKS_AT: u64 = 1 << 62;
 
-/// The identity of a process. It distinguishes the process from another one that has the same id later.
+/// The identity of a process. It distinguishes the process from another one that has the same id
+/// later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
     /// Process id in its own namespace.
@@ -42,7 +45,8 @@ pub enum Life {
     Alive,
     /// The process is gone, or another process has its id now.
     Dead,
-    /// Nothing shows whether the process runs: it has no guard and no lock, and /proc does not show its pid namespace.
+    /// Nothing shows whether the process runs: it has no guard and no lock, and /proc does not show
+    /// its pid namespace.
     Unknown,
 }
 
@@ -55,7 +59,8 @@ pub enum Evidence {
     Guard,
     /// The process's lock on the session's file, which the kernel releases when the process dies.
     Lock,
-    /// The process list of the kernel: a process has this id, namespace and start time, or none has.
+    /// The process list of the kernel: a process has this id, namespace and start time, or none
+    /// has.
     Proc,
     /// Nothing.
     None,
@@ -68,9 +73,9 @@ const UNKNOWN: Judgement = (Life::Unknown, Evidence::None);
 const ALIVE: Judgement = (Life::Alive, Evidence::Proc);
 const DEAD: Judgement = (Life::Dead, Evidence::Proc);
 
-/// This process's [`Identity`], once it was read, and the value of [`os::forks`] for which it was. A process reads it when
-/// it starts its first session, and keeps it: after `chroot` there is no /proc. Written by any thread, `READ` last
-/// (Release); all threads write the same values.
+/// This process's [`Identity`], once it was read, and the value of [`os::forks`] for which it was.
+/// A process reads it when it starts its first session, and keeps it: after `chroot` there is no
+/// /proc. Written by any thread, `READ` last (Release); all threads write the same values.
 static PID: AtomicU32 = AtomicU32::new(0);
 static START: AtomicU64 = AtomicU64::new(0);
 static PIDNS: AtomicU64 = AtomicU64::new(0);
@@ -94,7 +99,11 @@ impl Identity {
     pub(super) fn from_entry(process: &Process) -> Option<Self> {
         let pid = process.pid.load(Acquire);
         let known = pid != 0 && pid != CLAIMING;
-        known.then(|| Self { pid, start: process.start.load(Relaxed), pidns: process.pidns.load(Relaxed) })
+        known.then(|| Self {
+            pid,
+            start: process.start.load(Relaxed),
+            pidns: process.pidns.load(Relaxed),
+        })
     }
 
     /// Returns true if the process is of this process's pid namespace.
@@ -144,10 +153,13 @@ enum State {
 }
 
 impl<'a> Table<'a> {
-    /// Iterates over the processes that joined and did not leave, with their indices. Dead ones among them died in the
-    /// session.
+    /// Iterates over the processes that joined and did not leave, with their indices. Dead ones
+    /// among them died in the session.
     pub fn joined(self) -> impl Iterator<Item = (usize, Identity)> + use<'a> {
-        self.processes.iter().enumerate().filter_map(|(index, process)| Some((index, Identity::from_entry(process)?)))
+        self.processes
+            .iter()
+            .enumerate()
+            .filter_map(|(index, process)| Some((index, Identity::from_entry(process)?)))
     }
 
     /// Returns the index of this process.
@@ -162,7 +174,9 @@ impl<'a> Table<'a> {
     }
 
     fn state(self, index: usize, identity: &Identity) -> State {
-        let Some(guard) = self.guard(index).filter(|guard| guard.key.load(Acquire) == identity.key()) else {
+        let Some(guard) =
+            self.guard(index).filter(|guard| guard.key.load(Acquire) == identity.key())
+        else {
             return State::Nothing;
         };
         match guard.word.load(Acquire) {
@@ -176,17 +190,20 @@ impl<'a> Table<'a> {
     /// Returns true if the mapped file is a copy, whose guards no kernel writes.
     fn is_copy(self) -> bool {
         let file = self.mapping.and_then(Mapping::identity).unwrap_or_default();
-        self.guards.is_none_or(|guards| (guards.device.load(Relaxed), guards.inode.load(Relaxed)) != file)
+        self.guards
+            .is_none_or(|guards| (guards.device.load(Relaxed), guards.inode.load(Relaxed)) != file)
     }
 
-    /// Returns true if the session says that its region is in another file than the mapped one, which is a copy. Sessions of older versions
-    /// do not say. The device is not compared: its number may be another one after a reboot, or in another mount of the file system.
+    /// Returns true if the session says that its region is in another file than the mapped one,
+    /// which is a copy. Sessions of older versions do not say. The device is not compared: its
+    /// number may be another one after a reboot, or in another mount of the file system.
     pub fn is_copied(self) -> bool {
         let inode = self.mapping.and_then(Mapping::identity).unwrap_or_default().1;
         self.guards.is_some_and(|guards| guards.inode.load(Relaxed) != inode)
     }
 
-    /// Returns what a copy of the session's files says of the process: that it had died before, or nothing.
+    /// Returns what a copy of the session's files says of the process: that it had died before, or
+    /// nothing.
     pub fn judge_in_copy(self, index: usize, identity: &Identity) -> Judgement {
         match self.state(index, identity) {
             State::Died => (Life::Dead, Evidence::Guard),
@@ -194,8 +211,8 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Returns whether the process of an entry lives. Searches /proc for a process of another pid namespace that has no
-    /// guard.
+    /// Returns whether the process of an entry lives. Searches /proc for a process of another pid
+    /// namespace that has no guard.
     pub fn judge(self, index: usize, identity: &Identity) -> Judgement {
         self.judge_with(index, identity, Identity::judge)
     }
@@ -205,7 +222,12 @@ impl<'a> Table<'a> {
         self.judge_with(index, identity, Identity::judge_here)
     }
 
-    fn judge_with(self, index: usize, identity: &Identity, other: fn(&Identity) -> Judgement) -> Judgement {
+    fn judge_with(
+        self,
+        index: usize,
+        identity: &Identity,
+        other: fn(&Identity) -> Judgement,
+    ) -> Judgement {
         match self.state(index, identity) {
             State::Died => (Life::Dead, Evidence::Guard),
             // The kernel marks no guard whose page it cannot reach any more.
@@ -237,14 +259,16 @@ fn is_free(pid: u32) -> bool {
     pid.is_none_or(|pid| test_kill_process(pid) == Err(Errno::SRCH))
 }
 
-/// The first pid namespace, from which all processes are seen: PROC_PID_INIT_INO of include/linux/proc_ns.h.
+/// The first pid namespace, from which all processes are seen: PROC_PID_INIT_INO of
+/// include/linux/proc_ns.h.
 const FIRST_NAMESPACE: u64 = 0xefff_fffc;
 
-/// Looks for the process by its namespace, the last of its ids, as /proc of an outer namespace shows both, and its start
-/// time.
+/// Looks for the process by its namespace, the last of its ids, as /proc of an outer namespace
+/// shows both, and its start time.
 fn judge_elsewhere(identity: &Identity) -> Judgement {
     let Ok(entries) = std::fs::read_dir("/proc") else { return UNKNOWN };
-    let names = entries.filter_map(Result::ok).filter_map(|entry| entry.file_name().into_string().ok());
+    let names =
+        entries.filter_map(Result::ok).filter_map(|entry| entry.file_name().into_string().ok());
     let mut all_seen = os::pid_namespace() == FIRST_NAMESPACE;
     for pid in names.filter_map(|name| name.parse().ok()) {
         match is_it(identity, pid) {
@@ -256,7 +280,8 @@ fn judge_elsewhere(identity: &Identity) -> Judgement {
     if all_seen { DEAD } else { UNKNOWN }
 }
 
-/// Returns true if /proc/PID is the process; `None` if the entry belongs to this user but cannot be read.
+/// Returns true if /proc/PID is the process; `None` if the entry belongs to this user but cannot be
+/// read.
 fn is_it(identity: &Identity, pid: u32) -> Option<bool> {
     let folder = format!("/proc/{pid}");
     let Ok(namespace) = std::fs::metadata(format!("{folder}/ns/pid")) else {
@@ -280,10 +305,11 @@ fn is_it(identity: &Identity, pid: u32) -> Option<bool> {
     Some(!zombie && has_id && has_begun_then())
 }
 
-/// Returns true if a process's start time is comparable with those that the process itself has read: its boot time is that
-/// of this process (kernels before 5.6 have one for all).
+/// Returns true if a process's start time is comparable with those that the process itself has
+/// read: its boot time is that of this process (kernels before 5.6 have one for all).
 fn shares_boot_time(folder: &str) -> bool {
-    let of = |folder: &str| std::fs::metadata(format!("{folder}/ns/time")).map(|meta| meta.ino()).ok();
+    let of =
+        |folder: &str| std::fs::metadata(format!("{folder}/ns/time")).map(|meta| meta.ino()).ok();
     of(folder) == of("/proc/thread-self")
 }
 
@@ -315,6 +341,10 @@ mod tests {
         let me = Identity::current();
         assert_eq!(is_it(&me, me.pid), Some(true));
         assert_eq!(is_it(&Identity { start: me.start - 1, ..me }, me.pid), Some(false));
-        assert_eq!(is_it(&Identity { start: 0, ..me }, me.pid), Some(true), "an unknown start time");
+        assert_eq!(
+            is_it(&Identity { start: 0, ..me }, me.pid),
+            Some(true),
+            "an unknown start time"
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Sessions: their folders and regions, rules, snapshots and processes. This layer knows nothing of callsites and events.
+//! Sessions: their folders and regions, rules, snapshots and processes. This layer knows nothing of
+//! callsites and events.
 
 pub(crate) mod builder;
 pub(crate) mod condition;
@@ -71,15 +72,17 @@ pub fn wipe(regions: &regions::Regions) {
     flush::fence();
 }
 
-/// Gives memory and descriptors back to the system. Late recorders then write to private memory, which has empty rings.
+/// Gives memory and descriptors back to the system. Late recorders then write to private memory,
+/// which has empty rings.
 pub(crate) fn give_back(session: &SessionShared) {
     let regions = &session.regions;
-    // Another thread may be mapping the rings of a new channel, with descriptors that are given back here.
+    // Another thread may be mapping the rings of a new channel, with descriptors that are given
+    // back here.
     if !regions.streams.seal() {
         return;
     }
-    // SAFETY: the session's owner calls this, and all other use has ended. Only recorders may still run, and they need
-    // no files.
+    // SAFETY: the session's owner calls this, and all other use has ended. Only recorders may still
+    // run, and they need no files.
     let detach = |mapping: &Mapping| unsafe { mapping.detach() };
     for stream in regions.streams.iter() {
         for half in [0, 1] {

@@ -18,22 +18,23 @@ impl Regions {
         self.view.channels().find(|(_, entry)| text(&entry.name) == name).map(|(id, _)| id)
     }
 
-    /// Returns the number of rings that each channel has: one for each CPU, and one for threads without restartable sequences if the
-    /// session's reservation uses these.
+    /// Returns the number of rings that each channel has: one for each CPU, and one for threads
+    /// without restartable sequences if the session's reservation uses these.
     #[must_use]
     pub fn rings_of_channel(&self) -> u64 {
         u64::from(self.view.info.cpus) + u64::from(self.view.info.reservation == RESERVATION_RSEQ)
     }
 
-    /// Returns true if the rules let a channel record an event of this provider, name and level (1 error to 5 trace), perhaps
-    /// only with certain values.
+    /// Returns true if the rules let a channel record an event of this provider, name and level (1
+    /// error to 5 trace), perhaps only with certain values.
     #[must_use]
     pub fn takes(&self, channel: u32, provider: &str, name: &str, level: u8) -> bool {
-        rules::judge(self.view.rules(), channel, Named { provider, name, level }, |_| ()) != rules::Verdict::Refused
+        rules::judge(self.view.rules(), channel, Named { provider, name, level }, |_| ())
+            != rules::Verdict::Refused
     }
 
-    /// Returns the bytes that were recorded into the live rings since their last swap, all streams together. An event
-    /// that is recorded changes the sum.
+    /// Returns the bytes that were recorded into the live rings since their last swap, all streams
+    /// together. An event that is recorded changes the sum.
     #[must_use]
     pub fn produced(&self) -> u64 {
         // A channel that cannot be mapped yet is in the sum later.
@@ -56,7 +57,8 @@ impl Regions {
         rules::add(&self.view, rule)
     }
 
-    /// Replaces the rules in one step by those that `edit` makes of them. The processes of the session follow them within milliseconds.
+    /// Replaces the rules in one step by those that `edit` makes of them. The processes of the
+    /// session follow them within milliseconds.
     ///
     /// # Errors
     /// The list of rules is full or held, or a rule is not valid. Nothing has changed then.
@@ -68,7 +70,9 @@ impl Regions {
     pub fn set_recording(&self, channel: Option<u32>, on: bool) {
         let word = match channel {
             None => Some(&self.view.control().recording),
-            Some(id) => self.view.channels().find(|(own, _)| *own == id).map(|(_, entry)| &entry.recording),
+            Some(id) => {
+                self.view.channels().find(|(own, _)| *own == id).map(|(_, entry)| &entry.recording)
+            }
         };
         if let Some(word) = word {
             word.store(u32::from(on), Release);

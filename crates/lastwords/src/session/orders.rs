@@ -1,17 +1,21 @@
-//! The counters of conditions that fire a limited number of times, and the actions that recording threads leave to the
-//! session's thread.
+//! The counters of conditions that fire a limited number of times, and the actions that recording
+//! threads leave to the session's thread.
 //!
-//! A condition that fires a limited number of times, or whose action the session's thread carries out, has a counter. The counter stays
-//! with its condition while other conditions come and go. A tag tells a counter from the one that another condition had there before,
-//! because threads still record by earlier conditions for some milliseconds.
+//! A condition that fires a limited number of times, or whose action the session's thread carries
+//! out, has a counter. The counter stays with its condition while other conditions come and go. A
+//! tag tells a counter from the one that another condition had there before, because threads still
+//! record by earlier conditions for some milliseconds.
 //!
-//! A change of a session's rules takes a lock. So a recording thread only notes an order and wakes the session's thread.
-//! Repeated orders cost the recording thread some loads while there is nothing to change.
+//! A change of a session's rules takes a lock. So a recording thread only notes an order and wakes
+//! the session's thread. Repeated orders cost the recording thread some loads while there is
+//! nothing to change.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use lastwords_abi::session::Control;
-use lastwords_abi::triggers::{Conditions, Extra, FIRES_UNLIMITED, MAX_CONDITIONS, ORDER_ASKED, ORDER_DONE};
+use lastwords_abi::triggers::{
+    Conditions, Extra, FIRES_UNLIMITED, MAX_CONDITIONS, ORDER_ASKED, ORDER_DONE,
+};
 
 use super::Error;
 use super::condition::{self, Action, Condition};
@@ -38,7 +42,8 @@ impl Counter {
     /// Returns the counter of a condition.
     pub(crate) fn from_extra(extra: &Extra) -> Option<Self> {
         let word = extra.counter.load(Relaxed);
-        let place = usize::from(word as u16).checked_sub(1).filter(|place| *place < MAX_CONDITIONS)?;
+        let place =
+            usize::from(word as u16).checked_sub(1).filter(|place| *place < MAX_CONDITIONS)?;
         Some(Self { place, tag: (word >> 16) as u16 })
     }
 
@@ -54,7 +59,8 @@ impl Counter {
         (left != FIRES_UNLIMITED).then_some(left)
     }
 
-    /// Takes one firing. Returns false if none is left, or the condition is gone. Async-signal-safe.
+    /// Takes one firing. Returns false if none is left, or the condition is gone.
+    /// Async-signal-safe.
     fn take(self, area: &Conditions) -> bool {
         let next = |word: u64| {
             let is_own = (word >> TAG_SHIFT) as u16 == self.tag;
@@ -72,27 +78,31 @@ impl Counter {
     }
 }
 
-/// Gives counters to the conditions that need one and have none. The caller holds the lock, or nobody else sees the session yet.
+/// Gives counters to the conditions that need one and have none. The caller holds the lock, or
+/// nobody else sees the session yet.
 pub(crate) fn give_counters(area: &Conditions, owns: &mut [Own]) {
     for at in 0..owns.len() {
         if owns[at].counter.is_some() || owns[at].times.is_none() && owns[at].action == 0 {
             continue;
         }
-        let is_free = |place: &usize| owns.iter().flat_map(|own| own.counter).all(|counter| counter.place != *place);
+        let is_free = |place: &usize| {
+            owns.iter().flat_map(|own| own.counter).all(|counter| counter.place != *place)
+        };
         // There are as many counters as conditions.
         let Some(place) = (0..MAX_CONDITIONS).find(is_free) else { return };
         let tag = ((area.firings[place].load(Relaxed) >> TAG_SHIFT) as u16).wrapping_add(1);
         let counter = Counter { place, tag };
         area.orders[place].store(0, Relaxed);
         // Release: a thread that sees the new tag sees no order of the condition before.
-        area.firings[place].store(counter.order(owns[at].times.unwrap_or(FIRES_UNLIMITED)), Release);
+        area.firings[place]
+            .store(counter.order(owns[at].times.unwrap_or(FIRES_UNLIMITED)), Release);
         owns[at].counter = Some(counter);
     }
 }
 
 impl Fired {
-    /// Takes one of the times that the condition fires. A condition that stops recording does not fire where recording is off.
-    /// Async-signal-safe.
+    /// Takes one of the times that the condition fires. A condition that stops recording does not
+    /// fire where recording is off. Async-signal-safe.
     pub(crate) fn take(&self, view: &SessionRegion) -> bool {
         if self.action == Action::Stop && view.control().recording.load(Acquire) == 0 {
             return false;
@@ -102,8 +112,8 @@ impl Fired {
     }
 }
 
-/// Asks the session's thread for the action of a condition, unless it has been done or the condition does not fire any more.
-/// Async-signal-safe.
+/// Asks the session's thread for the action of a condition, unless it has been done or the
+/// condition does not fire any more. Async-signal-safe.
 pub(crate) fn ask(view: &SessionRegion, fired: &Fired) {
     let Some((counter, area)) = fired.counter.zip(view.conditions()) else { return };
     let Control { rules, recording, .. } = view.control();
@@ -123,8 +133,8 @@ fn done_in(turn: u32) -> u64 {
     u64::from(turn) << 8 | ORDER_DONE
 }
 
-/// Carries out the orders of a session. `report` gets the glob of each condition that fired, and the outcome. The session's thread
-/// calls it.
+/// Carries out the orders of a session. `report` gets the glob of each condition that fired, and
+/// the outcome. The session's thread calls it.
 pub(crate) fn carry_out(session: &'static SessionShared, report: &mut dyn FnMut(&str, Outcome)) {
     let view = session.view();
     let Some(area) = view.conditions() else { return };
@@ -136,7 +146,8 @@ pub(crate) fn carry_out(session: &'static SessionShared, report: &mut dyn FnMut(
         let counter = Counter { place, tag: (asked >> TAG_SHIFT) as u16 };
         // If the lock cannot be taken, the order stays.
         let fired = locked(&area.rules.lock, &view.control().namespaces, || {
-            // Another process may have been faster. The holder of the lock alone carries orders out.
+            // Another process may have been faster. The holder of the lock alone carries orders
+            // out.
             let is_asked = order.load(Acquire) == asked;
             is_asked.then(|| fire(view, area, counter, asked)).flatten()
         });
@@ -149,8 +160,14 @@ pub(crate) fn carry_out(session: &'static SessionShared, report: &mut dyn FnMut(
     }
 }
 
-/// Carries out one order. Returns the glob of its condition and the outcome if that changed anything. The caller holds the lock.
-fn fire(view: &SessionRegion, area: &Conditions, counter: Counter, asked: u64) -> Option<(String, Outcome)> {
+/// Carries out one order. Returns the glob of its condition and the outcome if that changed
+/// anything. The caller holds the lock.
+fn fire(
+    view: &SessionRegion,
+    area: &Conditions,
+    counter: Counter,
+    asked: u64,
+) -> Option<(String, Outcome)> {
     let order = &area.orders[counter.place];
     let condition = condition::of_counter(area, counter).filter(|one| one.times != Some(0));
     let Some(Condition { pattern, action, events, .. }) = condition else {
@@ -175,7 +192,8 @@ fn fire(view: &SessionRegion, area: &Conditions, counter: Counter, asked: u64) -
     Some((pattern, outcome))
 }
 
-/// Enables or disables events by a glob. Returns whether that changes anything, and the turn of the rules.
+/// Enables or disables events by a glob. Returns whether that changes anything, and the turn of the
+/// rules.
 fn switch(view: &SessionRegion, events: &str, on: bool) -> Result<(bool, u32), Error> {
     let tables = view.rules();
     let Control { rules, namespaces, .. } = view.control();
@@ -191,8 +209,9 @@ fn switch(view: &SessionRegion, events: &str, on: bool) -> Result<(bool, u32), E
     done.map_err(|owner| Error::Busy { what: "the list of rules", owner })?
 }
 
-/// Enables or disables events in a list of rules. Returns whether that changes anything. A rule that disabled them is removed before
-/// one is added, so that a filter which the events had is in force again.
+/// Enables or disables events in a list of rules. Returns whether that changes anything. A rule
+/// that disabled them is removed before one is added, so that a filter which the events had is in
+/// force again.
 fn switch_lines(lines: &mut Vec<Line>, events: &str, on: bool) -> Result<bool, Error> {
     if is_on(lines, events) == on {
         return Ok(false);
@@ -206,10 +225,13 @@ fn switch_lines(lines: &mut Vec<Line>, events: &str, on: bool) -> Result<bool, E
     Ok(true)
 }
 
-/// Returns whether rules enable the event of a name; for a glob of several, whether they enable those that only this glob matches.
+/// Returns whether rules enable the event of a name; for a glob of several, whether they enable
+/// those that only this glob matches.
 fn is_on(lines: &[Line], events: &str) -> bool {
     let name = text_of(events);
-    let matches = |line: &&Line| line.spec.channel.is_none() && lastwords_glob::matches(&line.spec.pattern, &name);
+    let matches = |line: &&Line| {
+        line.spec.channel.is_none() && lastwords_glob::matches(&line.spec.pattern, &name)
+    };
     lines.iter().rev().find(matches).is_none_or(|line| line.spec.enable)
 }
 
@@ -256,8 +278,13 @@ mod tests {
 
     #[test]
     fn globs_without_wildcards_are_texts() {
-        for (glob, text) in [("a:b", "a:b"), ("a:[*]x[[]]", "a:*x[]"), ("a:[ab]", "a:[ab]"), ("[", "["), ("é[é]", "éé")]
-        {
+        for (glob, text) in [
+            ("a:b", "a:b"),
+            ("a:[*]x[[]]", "a:*x[]"),
+            ("a:[ab]", "a:[ab]"),
+            ("[", "["),
+            ("é[é]", "éé"),
+        ] {
             assert_eq!(text_of(glob), text, "{glob}");
         }
     }

@@ -1,4 +1,5 @@
-//! The processes of a session: which have joined, which have it still, and what a forked child does.
+//! The processes of a session: which have joined, which have it still, and what a forked child
+//! does.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
@@ -17,8 +18,8 @@ use crate::session::session_region::SessionRegion;
 use crate::session::shared::SessionShared;
 use crate::session::{listener, shared};
 
-/// Enters this process into the table. Returns its index, or none if the table is full of living processes.
-/// Async-signal-safe.
+/// Enters this process into the table. Returns its index, or none if the table is full of living
+/// processes. Async-signal-safe.
 pub(crate) fn join(table: &Table<'_>) -> Option<usize> {
     let me = Identity::current();
     if let Some(index) = table.own() {
@@ -62,11 +63,12 @@ pub(crate) fn leave(session: &SessionShared) {
     }
 }
 
-/// Returns true if nobody has the session any more: no living process, and no dead one whose last words are in it. If
-/// the process that created the session asks, children that died do not count.
+/// Returns true if nobody has the session any more: no living process, and no dead one whose last
+/// words are in it. If the process that created the session asks, children that died do not count.
 pub(crate) fn is_left(view: &SessionRegion) -> bool {
     let (me, info, table) = (Identity::current(), &view.info, view.table());
-    let in_charge = info.scope == SCOPE_PROCESS && (info.creator_pid, info.creator_pidns) == (me.pid, me.pidns);
+    let in_charge =
+        info.scope == SCOPE_PROCESS && (info.creator_pid, info.creator_pidns) == (me.pid, me.pidns);
     // A session on the heap has no file: forked children have their own copy.
     let own_maps = maps_of("self");
     let file = file_of(&own_maps, view).filter(|(_, inode)| *inode != "0");
@@ -75,21 +77,24 @@ pub(crate) fn is_left(view: &SessionRegion) -> bool {
         _ if in_charge && (process.pid, process.pidns) == (me.pid, me.pidns) => false,
         (Life::Dead, _) => !in_charge,
         (Life::Unknown, _) | (Life::Alive, Evidence::Guard | Evidence::Lock) => true,
-        // A program started by `exec` has the id of the child that joined at the fork, but not its memory.
+        // A program started by `exec` has the id of the child that joined at the fork, but not its
+        // memory.
         (Life::Alive, _) => file.is_none_or(|file| maps(&process, file)),
     };
     let stays = |file| (0..START_ROUNDS).all(|_| has_child(file));
     !file.is_some_and(stays) && !table.joined().any(has_it)
 }
 
-/// Number of times that children are checked before they count as recording. A child that was just forked may be about
-/// to execute another program.
+/// Number of times that children are checked before they count as recording. A child that was just
+/// forked may be about to execute another program.
 const START_ROUNDS: u32 = 25;
 
-/// Returns true, after a short wait, if a child of this process maps the file, whether or not it has joined yet.
+/// Returns true, after a short wait, if a child of this process maps the file, whether or not it
+/// has joined yet.
 fn has_child(file: MappedFile<'_>) -> bool {
     let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().filter_map(Result::ok);
-    let mut lists = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
+    let mut lists =
+        tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
     let maps_it = |pid: u32| os::is_process_alive(pid, 0) && maps_file(pid, file);
     let child = |pid: &str| pid.parse().ok();
     let has = lists.any(|list| list.split_whitespace().map_while(child).any(maps_it));
@@ -133,8 +138,8 @@ fn maps_file(pid: u32, file: MappedFile<'_>) -> bool {
     maps.is_empty() || mappings(&maps).any(|(_, mapped)| mapped == file)
 }
 
-/// Returns a process that may record in the session, and cannot map channels that are created meanwhile: its version is
-/// older.
+/// Returns a process that may record in the session, and cannot map channels that are created
+/// meanwhile: its version is older.
 pub(crate) fn without_channels(table: Table<'_>) -> Option<u32> {
     let lacks = |(index, identity): &(usize, Identity)| {
         let word = features_word(FEATURE_CHANNELS, identity.pid, identity.start);
@@ -147,18 +152,24 @@ pub(crate) fn without_channels(table: Table<'_>) -> Option<u32> {
 /// Returns true if this process has joined and no other living process can be recording.
 pub(crate) fn is_alone(table: Table<'_>) -> bool {
     let own = table.own();
-    own.is_some() && table.joined().all(|(index, of)| own == Some(index) || table.judge(index, &of).0 == Life::Dead)
+    own.is_some()
+        && table
+            .joined()
+            .all(|(index, of)| own == Some(index) || table.judge(index, &of).0 == Life::Dead)
 }
 
-/// Returns true if the process is this one, as its id shows, but has executed another program since it joined. Then it
-/// maps the session only for this look.
+/// Returns true if the process is this one, as its id shows, but has executed another program since
+/// it joined. Then it maps the session only for this look.
 pub(crate) fn was_executed_anew(process: &Identity, view: &SessionRegion) -> bool {
     if *process != Identity::current() {
         return false;
     }
     let (maps, at) = (maps_of("self"), view.mapping.as_ptr() as usize);
     let file = file_of(&maps, view);
-    file.is_some() && mappings(&maps).filter(|(_, mapped)| Some(*mapped) == file).all(|(range, _)| range.contains(&at))
+    file.is_some()
+        && mappings(&maps)
+            .filter(|(_, mapped)| Some(*mapped) == file)
+            .all(|(range, _)| range.contains(&at))
 }
 
 /// In a forked child: joins the sessions of its parent. Async-signal-safe.
@@ -177,7 +188,13 @@ mod tests {
     #[test]
     fn the_table_takes_each_process_once_and_reuses_the_dead() {
         let processes: Vec<_> = (0..2)
-            .map(|_| Process { pid: 0.into(), reserved: 0, start: 0.into(), pidns: 0.into(), features: 0.into() })
+            .map(|_| Process {
+                pid: 0.into(),
+                reserved: 0,
+                start: 0.into(),
+                pidns: 0.into(),
+                features: 0.into(),
+            })
             .collect();
         let table = Table { processes: &processes, guards: None, mapping: None };
         let joined = || table.joined().map(|(_, identity)| identity).collect::<Vec<_>>();

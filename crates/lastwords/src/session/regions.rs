@@ -1,12 +1,14 @@
-//! The regions of a session, mapped: as their creator made them, or as another process finds them in the session's
-//! folder.
+//! The regions of a session, mapped: as their creator made them, or as another process finds them
+//! in the session's folder.
 
 use std::io::ErrorKind;
 
 use lastwords_abi::region::{KIND_REGISTRY, KIND_SPANS};
 use lastwords_abi::session::{BACKEND_DAX, BACKEND_PHYSICAL, ClockArea};
 use lastwords_folders::{Place, unique_of};
-use lastwords_ring::backend::{self, BackendError, Mapping, map_place, open_region, open_region_to_read};
+use lastwords_ring::backend::{
+    self, BackendError, Mapping, map_place, open_region, open_region_to_read,
+};
 
 use super::error::Error;
 use super::layout::{REGISTRY, SESSION, SPANS, stream_name};
@@ -17,8 +19,8 @@ use crate::process::clock;
 use crate::session::dirs::Folder;
 use crate::session::registry::Registry;
 
-/// All regions of a session, mapped in this process. A session in which this process records is kept for ever. Others
-/// are dropped, and so are sessions that could not start.
+/// All regions of a session, mapped in this process. A session in which this process records is
+/// kept for ever. Others are dropped, and so are sessions that could not start.
 #[derive(Debug)]
 pub struct Regions {
     /// The session region.
@@ -30,8 +32,14 @@ pub struct Regions {
     pub streams: Streams,
 }
 
-/// Maps the region of this name, if it exists: a file in a session's folder, or an entry of `places`. `open` opens the file.
-fn find(folder: &Folder, places: Option<&[Place]>, name: &str, open: Open) -> Result<Option<Mapping>, Error> {
+/// Maps the region of this name, if it exists: a file in a session's folder, or an entry of
+/// `places`. `open` opens the file.
+fn find(
+    folder: &Folder,
+    places: Option<&[Place]>,
+    name: &str,
+    open: Open,
+) -> Result<Option<Mapping>, Error> {
     if let Some(places) = places {
         return Ok(places.iter().find(|place| place.name == name).map(map_place).transpose()?);
     }
@@ -41,8 +49,14 @@ fn find(folder: &Folder, places: Option<&[Place]>, name: &str, open: Open) -> Re
     }
 }
 
-fn must_find(folder: &Folder, places: Option<&[Place]>, name: &str, open: Open) -> Result<Mapping, Error> {
-    let missing = || Error::region(folder.path.join(name).to_string_lossy(), 0, "the region is missing");
+fn must_find(
+    folder: &Folder,
+    places: Option<&[Place]>,
+    name: &str,
+    open: Open,
+) -> Result<Mapping, Error> {
+    let missing =
+        || Error::region(folder.path.join(name).to_string_lossy(), 0, "the region is missing");
     find(folder, places, name, open)?.ok_or_else(missing)
 }
 
@@ -52,7 +66,8 @@ type Open = fn(backend::Folder<'_>, &str) -> Result<Mapping, BackendError>;
 /// Opens a region for a caller that may only look at it, also where this process may not write.
 fn open_to_look(folder: backend::Folder<'_>, name: &str) -> Result<Mapping, BackendError> {
     let opened = open_region(folder, name);
-    let is_refused = |kind| matches!(kind, ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied);
+    let is_refused =
+        |kind| matches!(kind, ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied);
     if opened.as_ref().is_err_and(|error| is_refused(error.source.kind())) {
         return open_region_to_read(folder, name);
     }
@@ -79,10 +94,15 @@ pub(crate) fn look_with_registry<T>(
     Ok(look(&view, &registry))
 }
 
-fn open_view(folder: &Folder, places: Option<&[Place]>, open: Open) -> Result<SessionRegion, Error> {
+fn open_view(
+    folder: &Folder,
+    places: Option<&[Place]>,
+    open: Open,
+) -> Result<SessionRegion, Error> {
     let view = SessionRegion::new(must_find(folder, places, SESSION, open)?)?;
     let shown = folder.path.to_string_lossy();
-    // A folder of files may have been renamed, or be a copy. A session of an older version does not know its file.
+    // A folder of files may have been renamed, or be a copy. A session of an older version does not
+    // know its file.
     let may_be_renamed = places.is_none() && view.guards().is_some();
     if !may_be_renamed && !shown.ends_with(&unique_of(&view.uuid)) {
         // A memfd's path contains a process id, which another process may have by now.
@@ -121,11 +141,12 @@ impl Regions {
 }
 
 impl Regions {
-    /// Maps the streams of channels that other processes, or this one, created since the session was mapped. `folder` is the
-    /// session's folder, if the caller has it open.
+    /// Maps the streams of channels that other processes, or this one, created since the session
+    /// was mapped. `folder` is the session's folder, if the caller has it open.
     ///
     /// # Errors
-    /// A file cannot be mapped. Then the channels before it are mapped, and a later call tries again.
+    /// A file cannot be mapped. Then the channels before it are mapped, and a later call tries
+    /// again.
     pub fn attach(&self, folder: Option<&Folder>) -> Result<(), Error> {
         if self.streams.len() >= streams::count(&self.view) as usize {
             return Ok(());
@@ -134,7 +155,11 @@ impl Regions {
         let folder = match folder {
             Some(folder) => folder,
             None => {
-                let path = self.view.mapping.place().and_then(|(path, _)| std::path::Path::new(path).parent());
+                let path = self
+                    .view
+                    .mapping
+                    .place()
+                    .and_then(|(path, _)| std::path::Path::new(path).parent());
                 let missing = || Error::region(self.view.name(), 0, "the session is in no folder");
                 opened = Folder::open(path.ok_or_else(missing)?)?;
                 &opened
@@ -146,9 +171,12 @@ impl Regions {
             for (id, channel) in later {
                 match (channel.first_stream as usize).cmp(&self.streams.len()) {
                     std::cmp::Ordering::Less => (),
-                    std::cmp::Ordering::Equal => self.streams.add(streams::map(folder, &self.view, id, channel)?)?,
+                    std::cmp::Ordering::Equal => {
+                        self.streams.add(streams::map(folder, &self.view, id, channel)?)?
+                    }
                     std::cmp::Ordering::Greater => {
-                        let what = format!("channel {id} begins with stream {}", channel.first_stream);
+                        let what =
+                            format!("channel {id} begins with stream {}", channel.first_stream);
                         return Err(Error::region(self.view.name(), 24, what));
                     }
                 }

@@ -1,8 +1,10 @@
-//! Retention: ended sessions stay. When another session begins, the oldest ended sessions above the limits are removed.
-//! The work at one start is bounded, whatever is in the folder; later starts do the rest.
+//! Retention: ended sessions stay. When another session begins, the oldest ended sessions above the
+//! limits are removed. The work at one start is bounded, whatever is in the folder; later starts do
+//! the rest.
 //!
-//! A start lists the folder and the age of each session's folder. It looks into the sessions of its own name, and adds the
-//! bytes that the files of all sessions take. Only if the sum is above the limit does it look into the others.
+//! A start lists the folder and the age of each session's folder. It looks into the sessions of its
+//! own name, and adds the bytes that the files of all sessions take. Only if the sum is above the
+//! limit does it look into the others.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -19,19 +21,22 @@ use super::regions::{is_persistent, look};
 use super::session_region::SessionRegion;
 use lastwords_folders::name_of;
 
-/// How many ended sessions stay. A program's sessions are those of one session name. The oldest ones are removed first, but
-/// those that ended by a death (a signal, a panic, a kill) within the last hour last: a series of runs that ended well does
-/// not remove what a crash left. When deaths follow each other within ten minutes, as in a crash loop, the first of them
-/// stays beside the newest ones.
+/// How many ended sessions stay. A program's sessions are those of one session name. The oldest
+/// ones are removed first, but those that ended by a death (a signal, a panic, a kill) within the
+/// last hour last: a series of runs that ended well does not remove what a crash left. When deaths
+/// follow each other within ten minutes, as in a crash loop, the first of them stays beside the
+/// newest ones.
 ///
-/// Sessions in persistent memory are not counted, and never removed: their memory is used again only on request.
-/// A session whose processes may live is not counted. If nothing shows whether they live (they have no thread of the
-/// session, and their pid namespace is not seen), the session counts as ended a minute after its last sign of life.
+/// Sessions in persistent memory are not counted, and never removed: their memory is used again
+/// only on request. A session whose processes may live is not counted. If nothing shows whether
+/// they live (they have no thread of the session, and their pid namespace is not seen), the session
+/// counts as ended a minute after its last sign of life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
     /// Number of ended sessions of each name that stay beside the one that begins. Default: 5.
     pub sessions: usize,
-    /// Limit of the bytes that the files of all ended sessions of the user in the folder of sessions take. Default: 1 GiB.
+    /// Limit of the bytes that the files of all ended sessions of the user in the folder of
+    /// sessions take. Default: 1 GiB.
     pub bytes: u64,
 }
 
@@ -46,9 +51,11 @@ impl Default for Retention {
     }
 }
 
-/// Largest number of ended sessions of all names that stay. Also the largest number of sessions whose bytes one start adds.
+/// Largest number of ended sessions of all names that stay. Also the largest number of sessions
+/// whose bytes one start adds.
 const MOST_SESSIONS: usize = 1024;
-/// Largest number of sessions of its own name, and of the oldest ones above [`MOST_SESSIONS`], into which one start looks.
+/// Largest number of sessions of its own name, and of the oldest ones above [`MOST_SESSIONS`], into
+/// which one start looks.
 const MOST_LOOKS: usize = 256;
 /// Largest number of folders whose age one start reads.
 const MOST_AGES: usize = 8192;
@@ -58,11 +65,12 @@ const MOST_REMOVALS: usize = 256;
 const SECOND: u64 = 1_000_000_000;
 /// Time, in nanoseconds, for which a session that a death ended is removed after the others.
 const CRASH_TIME: u64 = 3600 * SECOND;
-/// Longest time, in nanoseconds, from one death to the next of the same burst. Supervisors restart a program that crashes
-/// again and again within five minutes.
+/// Longest time, in nanoseconds, from one death to the next of the same burst. Supervisors restart
+/// a program that crashes again and again within five minutes.
 const BURST_GAP: u64 = 600 * SECOND;
-/// Time without a sign of life, in nanoseconds, after which a session counts as ended if nothing shows whether its
-/// processes live. Each second shows that a process with a thread of the session lives.
+/// Time without a sign of life, in nanoseconds, after which a session counts as ended if nothing
+/// shows whether its processes live. Each second shows that a process with a thread of the session
+/// lives.
 const SILENT: u64 = 60 * SECOND;
 
 /// The result of retention.
@@ -78,8 +86,16 @@ impl Removed {
     /// Returns the notes for people.
     pub(crate) fn notes(&self) -> impl Iterator<Item = String> {
         let plural = if self.sessions == 1 { "" } else { "s" };
-        let removed = || format!("retention removed {} ended session{plural}, {} bytes", self.sessions, self.bytes);
-        let failed = self.failed.as_ref().map(|error| format!("retention could not remove a session: {error}"));
+        let removed = || {
+            format!(
+                "retention removed {} ended session{plural}, {} bytes",
+                self.sessions, self.bytes
+            )
+        };
+        let failed = self
+            .failed
+            .as_ref()
+            .map(|error| format!("retention could not remove a session: {error}"));
         (self.sessions > 0).then(removed).into_iter().chain(failed)
     }
 }
@@ -92,7 +108,8 @@ struct Candidate {
     at: u64,
     /// A death ended it.
     died: bool,
-    /// End of the last death of the burst of which this session is known to be the first; 0 if none is known.
+    /// End of the last death of the burst of which this session is known to be the first; 0 if
+    /// none is known.
     burst: u64,
     /// It is the first of a burst of deaths.
     is_first: bool,
@@ -101,8 +118,8 @@ struct Candidate {
     joinable: bool,
 }
 
-/// Removes the sessions above the limits. `locked`: the caller holds the lock of the folder. The function never fails;
-/// an error is part of the result.
+/// Removes the sessions above the limits. `locked`: the caller holds the lock of the folder. The
+/// function never fails; an error is part of the result.
 pub(crate) fn apply(base: &Base, name: &str, retention: Retention, locked: bool) -> Removed {
     let mut removed = Removed::default();
     if retention == Retention::ALL {
@@ -155,7 +172,8 @@ fn mark_firsts(ended: &mut [Candidate]) {
     }
 }
 
-/// Sorts ended sessions in the order in which they are removed. `now` is CLOCK_REALTIME in nanoseconds.
+/// Sorts ended sessions in the order in which they are removed. `now` is CLOCK_REALTIME in
+/// nanoseconds.
 fn sort(ended: &mut [Candidate], now: u64) {
     let lately = |at: u64| now.saturating_sub(at) < CRASH_TIME;
     ended.sort_by_key(|candidate| {
@@ -168,8 +186,8 @@ fn sort(ended: &mut [Candidate], now: u64) {
     });
 }
 
-/// Returns the sessions to remove, from ended sessions in the order of [`sort`]. `name` is that of the session that
-/// begins.
+/// Returns the sessions to remove, from ended sessions in the order of [`sort`]. `name` is that of
+/// the session that begins.
 fn chosen<'a>(ended: &'a [Candidate], name: &str, retention: Retention) -> Vec<&'a Candidate> {
     let is_own = |candidate: &&Candidate| name_of(&candidate.folder) == name;
     let mut excess = ended.iter().filter(is_own).count().saturating_sub(retention.sessions);
@@ -190,10 +208,12 @@ fn chosen<'a>(ended: &'a [Candidate], name: &str, retention: Retention) -> Vec<&
     chosen
 }
 
-/// Notes in the first session of a burst until when the burst lasts, if sessions of its name are removed: later starts do
-/// not see the deaths between it and the newest ones.
+/// Notes in the first session of a burst until when the burst lasts, if sessions of its name are
+/// removed: later starts do not see the deaths between it and the newest ones.
 fn keep_bursts(base: &Base, ended: &[Candidate], chosen: &[&Candidate]) {
-    let loses = |first: &&Candidate| chosen.iter().any(|gone| name_of(&gone.folder) == name_of(&first.folder));
+    let loses = |first: &&Candidate| {
+        chosen.iter().any(|gone| name_of(&gone.folder) == name_of(&first.folder))
+    };
     for first in ended.iter().filter(|candidate| candidate.is_first).filter(loses) {
         let note = |view: &SessionRegion| view.control().burst.fetch_max(first.burst, Relaxed);
         // If it is removed too, or cannot be written, the next deaths begin a burst of their own.
@@ -201,14 +221,22 @@ fn keep_bursts(base: &Base, ended: &[Candidate], chosen: &[&Candidate]) {
     }
 }
 
-/// Returns the ended sessions of this name, and those of all names if the sessions take more than the limit.
+/// Returns the ended sessions of this name, and those of all names if the sessions take more than
+/// the limit.
 fn candidates(base: &Base, name: &str, limit: u64, now: &Now) -> Vec<Candidate> {
     let mut folders = newest_first(base);
     let oldest = folders.split_off(folders.len().min(MOST_SESSIONS));
-    let sized: Vec<(String, u64)> = folders.into_iter().map(|folder| with_bytes(base, folder)).collect();
-    let is_above = sized.iter().map(|(_, bytes)| bytes).fold(0u64, |sum, bytes| sum.saturating_add(*bytes)) > limit;
-    let above_number =
-        oldest.into_iter().rev().take(MOST_LOOKS).map(|folder| with_bytes(base, folder)).collect::<Vec<_>>();
+    let sized: Vec<(String, u64)> =
+        folders.into_iter().map(|folder| with_bytes(base, folder)).collect();
+    let is_above =
+        sized.iter().map(|(_, bytes)| bytes).fold(0u64, |sum, bytes| sum.saturating_add(*bytes))
+            > limit;
+    let above_number = oldest
+        .into_iter()
+        .rev()
+        .take(MOST_LOOKS)
+        .map(|folder| with_bytes(base, folder))
+        .collect::<Vec<_>>();
     let mut own = 0;
     let is_wanted = |(folder, _): &(String, u64)| {
         let is_own = name_of(folder) == name;
@@ -252,17 +280,20 @@ fn candidate(base: &Base, folder: String, bytes: u64, now: &Now) -> Option<Candi
     Some(Candidate { folder, at, died, burst, is_first: false, bytes, joinable })
 }
 
-/// Returns true if no process has the session, or if nothing shows that one has it and the session is silent. Unlike for a
-/// listing, processes of other pid namespaces are not searched for.
+/// Returns true if no process has the session, or if nothing shows that one has it and the session
+/// is silent. Unlike for a listing, processes of other pid namespaces are not searched for.
 fn has_ended(view: &SessionRegion, now: &Now) -> bool {
-    if view.control().finished.load(Acquire) == 1 || liveness::is_other_boot(&view.info.boot_id, &now.boot) {
+    if view.control().finished.load(Acquire) == 1
+        || liveness::is_other_boot(&view.info.boot_id, &now.boot)
+    {
         return true;
     }
     let table = view.table();
-    let life = |(index, process): (usize, liveness::Identity)| match table.judge_here(index, &process).0 {
-        Life::Alive if processes::was_executed_anew(&process, view) => Life::Dead,
-        life => life,
-    };
+    let life =
+        |(index, process): (usize, liveness::Identity)| match table.judge_here(index, &process).0 {
+            Life::Alive if processes::was_executed_anew(&process, view) => Life::Dead,
+            life => life,
+        };
     let lives: Vec<Life> = table.joined().map(life).collect();
     let is_silent = || now.realtime.saturating_sub(ending::read(view).at) > SILENT;
     !lives.contains(&Life::Alive) && (!lives.contains(&Life::Unknown) || is_silent())
@@ -272,7 +303,9 @@ fn has_ended(view: &SessionRegion, now: &Now) -> bool {
 pub fn bytes(view: &SessionRegion) -> u64 {
     let halves = if view.control().snapshot.load(Acquire) == SNAPSHOT_OFF { 1 } else { 2 };
     let of = |(_, c): (u32, &lastwords_abi::session::Channel)| {
-        u64::from(c.streams).saturating_mul(u64::from(c.sub_buffers)).saturating_mul(c.sub_buffer_size)
+        u64::from(c.streams)
+            .saturating_mul(u64::from(c.sub_buffers))
+            .saturating_mul(c.sub_buffer_size)
     };
     view.channels().map(of).fold(0, u64::saturating_add).saturating_mul(halves)
 }
@@ -299,7 +332,15 @@ mod tests {
 
     fn candidate(minutes: u64, died: bool) -> Candidate {
         let folder = format!("app-{minutes}");
-        Candidate { folder, at: NOW - minutes * MINUTE, died, burst: 0, is_first: false, bytes: 1, joinable: false }
+        Candidate {
+            folder,
+            at: NOW - minutes * MINUTE,
+            died,
+            burst: 0,
+            is_first: false,
+            bytes: 1,
+            joinable: false,
+        }
     }
 
     /// Returns the sessions that a start of `app` removes, in order.
@@ -311,8 +352,18 @@ mod tests {
 
     #[test]
     fn what_a_death_ended_lately_goes_last() {
-        let ended = || vec![candidate(70, true), candidate(50, true), candidate(40, false), candidate(5, false)];
-        assert_eq!(gone(ended(), Retention { sessions: 1, bytes: 1 << 30 }), ["app-70", "app-40", "app-5"]);
+        let ended = || {
+            vec![
+                candidate(70, true),
+                candidate(50, true),
+                candidate(40, false),
+                candidate(5, false),
+            ]
+        };
+        assert_eq!(
+            gone(ended(), Retention { sessions: 1, bytes: 1 << 30 }),
+            ["app-70", "app-40", "app-5"]
+        );
         // The limits hold all the same.
         assert_eq!(gone(ended(), Retention { sessions: 0, bytes: 0 }).len(), 4);
         assert_eq!(gone(ended(), Retention { sessions: 4, bytes: 1 }).len(), 3);
@@ -320,13 +371,21 @@ mod tests {
 
     #[test]
     fn the_first_death_of_a_burst_stays_beside_the_newest() {
-        let deaths = || [25, 19, 18, 17, 16, 9, 8].map(|minutes| candidate(minutes, true)).into_iter().collect();
+        let deaths = || {
+            [25, 19, 18, 17, 16, 9, 8].map(|minutes| candidate(minutes, true)).into_iter().collect()
+        };
         let retention = Retention { sessions: 4, bytes: 1 << 30 };
         assert_eq!(gone(deaths(), retention), ["app-19", "app-18", "app-17"]);
         // The deaths in between are gone, but the first session knows until when its burst lasts.
         let later = |burst| {
             let first = Candidate { burst, ..candidate(35, true) };
-            vec![first, candidate(9, true), candidate(8, true), candidate(7, true), candidate(6, true)]
+            vec![
+                first,
+                candidate(9, true),
+                candidate(8, true),
+                candidate(7, true),
+                candidate(6, true),
+            ]
         };
         assert_eq!(gone(later(NOW - 16 * MINUTE), retention), ["app-9"]);
         assert_eq!(gone(later(NOW - 30 * MINUTE), retention), ["app-35"], "it is of another burst");
@@ -335,10 +394,13 @@ mod tests {
     #[test]
     fn a_session_lives_though_no_boot_is_known() {
         let dir = tempfile::tempdir().expect("a folder");
-        let session = Session::builder("no-boot").dir(dir.path()).listen(false).start().expect("it starts");
+        let session =
+            Session::builder("no-boot").dir(dir.path()).listen(false).start().expect("it starts");
         let folder = Folder::open(session.folder().expect("a folder")).expect("it opens");
         let realtime = ClockKind::Realtime.now();
-        let over = |boot| look(&folder, |view| has_ended(view, &Now { boot, realtime })).expect("readable");
+        let over = |boot| {
+            look(&folder, |view| has_ended(view, &Now { boot, realtime })).expect("readable")
+        };
         assert!(!over(liveness::boot_id()), "it is of this boot");
         assert!(!over([0; 16]), "/proc does not tell which boot this is");
         assert!(over([7; 16]), "its boot is over");

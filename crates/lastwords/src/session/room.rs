@@ -1,14 +1,15 @@
-//! Computes the memory that sessions may take, from the memory limits of the process's control groups and from the room
-//! that the file system of the folder of sessions has left. Both are read at the start of a session, never when an
-//! event is recorded.
+//! Computes the memory that sessions may take, from the memory limits of the process's control
+//! groups and from the room that the file system of the folder of sessions has left. Both are read
+//! at the start of a session, never when an event is recorded.
 //!
-//! Memory of sessions in a tmpfs counts for the control group of the process that wrote it first, and stays there after the
-//! process has ended. An allocation above the limit does not fail: the kernel kills a process of the group. So all sessions
-//! of a folder together take at most one part in [`PART`] of the limit, the session that starts has half of that, and no more than a quarter
+//! Memory of sessions in a tmpfs counts for the control group of the process that wrote it first,
+//! and stays there after the process has ended. An allocation above the limit does not fail: the
+//! kernel kills a process of the group. So all sessions of a folder together take at most one part
+//! in [`PART`] of the limit, the session that starts has half of that, and no more than a quarter
 //! of what is left.
 //!
-//! The limits are files of cgroup v1 and v2 (Documentation/admin-guide/cgroup-v1/memory.rst and cgroup-v2.rst of the kernel). A
-//! limit that cannot be read is no limit.
+//! The limits are files of cgroup v1 and v2 (Documentation/admin-guide/cgroup-v1/memory.rst and
+//! cgroup-v2.rst of the kernel). A limit that cannot be read is no limit.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -45,16 +46,18 @@ pub(crate) struct Room {
     disk: Option<(u64, u64)>,
 }
 
-/// Reads the memory limits of this process, and the space of the file system at `path`, if there is one.
+/// Reads the memory limits of this process, and the space of the file system at `path`, if there is
+/// one.
 pub(crate) fn look(path: Option<&Path>) -> Room {
     let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let disk = path.and_then(|path| rustix::fs::statvfs(path).ok()).filter(|stat| stat.f_blocks > 0);
+    let disk =
+        path.and_then(|path| rustix::fs::statvfs(path).ok()).filter(|stat| stat.f_blocks > 0);
     let disk = disk.map(|stat| (free(&stat), stat.f_blocks.saturating_mul(stat.f_frsize)));
     Room { limit: limit(Path::new("/sys/fs/cgroup"), &own), disk }
 }
 
-/// Returns the tightest limit of the control groups that `own`, the text of `/proc/self/cgroup`, names: that which leaves least.
-/// `root` is where the file systems of control groups are mounted.
+/// Returns the tightest limit of the control groups that `own`, the text of `/proc/self/cgroup`,
+/// names: that which leaves least. `root` is where the file systems of control groups are mounted.
 fn limit(root: &Path, own: &str) -> Option<Limit> {
     let group = |line: &str| {
         let mut parts = line.splitn(3, ':');
@@ -62,13 +65,17 @@ fn limit(root: &Path, own: &str) -> Option<Limit> {
         let path = path.trim_start_matches('/');
         match controllers {
             "" => Some((root.to_owned(), path.to_owned(), V2)),
-            _ if controllers.split(',').any(|one| one == "memory") => Some((root.join("memory"), path.to_owned(), V1)),
+            _ if controllers.split(',').any(|one| one == "memory") => {
+                Some((root.join("memory"), path.to_owned(), V1))
+            }
             _ => None,
         }
     };
     let limits = own.lines().filter_map(group).flat_map(|(mount, path, files)| {
-        // In a container, the mount may begin at the process's own group, whose path is that of the host.
-        let groups = Path::new(&path).ancestors().map(|part| mount.join(part)).collect::<Vec<PathBuf>>();
+        // In a container, the mount may begin at the process's own group, whose path is that of the
+        // host.
+        let groups =
+            Path::new(&path).ancestors().map(|part| mount.join(part)).collect::<Vec<PathBuf>>();
         groups.into_iter().filter_map(move |group| files.limit(&group))
     });
     limits.min_by_key(|limit| limit.left())
@@ -91,23 +98,33 @@ const V1: Files = Files {
     usage: "memory.usage_in_bytes",
     caches: ["total_inactive_file", "total_active_file"],
 };
-const V2: Files =
-    Files { limits: &["memory.max", "memory.high"], usage: "memory.current", caches: ["inactive_file", "active_file"] };
+const V2: Files = Files {
+    limits: &["memory.max", "memory.high"],
+    usage: "memory.current",
+    caches: ["inactive_file", "active_file"],
+};
 
 impl Files {
-    /// Reads the limit of one group; none if it has none. A file that is there and cannot be read, as under SELinux, may have any limit: a
-    /// small one is assumed.
+    /// Reads the limit of one group; none if it has none. A file that is there and cannot be read,
+    /// as under SELinux, may have any limit: a small one is assumed.
     fn limit(self, group: &Path) -> Option<Limit> {
         let read = |name: &str| std::fs::read_to_string(group.join(name));
         let number = |name: &str| read(name).ok()?.trim().parse::<u64>().ok();
         let is_hidden = |name: &&str| {
-            read(name).is_err_and(|error| !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory))
+            read(name).is_err_and(|error| {
+                !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
+            })
         };
         if self.limits.iter().any(is_hidden) {
             return Some(Limit { limit: UNREADABLE, used: 0 });
         }
         // The largest number of v1 is a multiple of a page below 2^63; `max` of v2 is not a number.
-        let limit = self.limits.iter().filter_map(|name| number(name)).min().filter(|limit| *limit < 1 << 62)?;
+        let limit = self
+            .limits
+            .iter()
+            .filter_map(|name| number(name))
+            .min()
+            .filter(|limit| *limit < 1 << 62)?;
         let stat = std::fs::read_to_string(group.join("memory.stat")).unwrap_or_default();
         let cache = |line: &str| {
             let (name, bytes) = line.split_once(' ')?;
@@ -148,7 +165,8 @@ impl Room {
         self.own().is_some_and(|own| smallest(builder).is_ok_and(|least| own < least))
     }
 
-    /// Fits the sizes that were not chosen into the room. Returns a note for people, if anything is smaller than usual.
+    /// Fits the sizes that were not chosen into the room. Returns a note for people, if anything is
+    /// smaller than usual.
     ///
     /// # Errors
     /// The memory limit has no room for a session.
@@ -159,8 +177,14 @@ impl Room {
         };
         if let Some(limit) = self.limit.filter(|_| self.is_short(builder)) {
             let (all, left) = (limit.limit, limit.left());
-            let why = format!("the memory limit of the control group is {all} bytes, of which {left} are left");
-            return Err(Error::unsupported("a session", why, "raise the limit, or remove ended sessions"));
+            let why = format!(
+                "the memory limit of the control group is {all} bytes, of which {left} are left"
+            );
+            return Err(Error::unsupported(
+                "a session",
+                why,
+                "raise the limit, or remove ended sessions",
+            ));
         }
         if own < SMALL {
             builder.registry_len = builder.registry_len.min(SMALL_TABLES.0);
@@ -173,7 +197,10 @@ impl Room {
         grow::allow(self.limit.map_or(u64::MAX, |_| all_rings.saturating_sub(first)));
         let is_small = builder.budget < USUAL;
         Ok(is_small.then(|| match self.limit {
-            Some(limit) => format!("rings of {rings} bytes in all, for a memory limit of {} bytes", limit.limit),
+            Some(limit) => format!(
+                "rings of {rings} bytes in all, for a memory limit of {} bytes",
+                limit.limit
+            ),
             None => format!("rings of {rings} bytes in all, because the file system is small"),
         }))
     }
@@ -189,7 +216,11 @@ fn fixed(builder: &Builder) -> Result<u64, Error> {
 fn smallest(builder: &Builder) -> Result<u64, Error> {
     let (registry, spans) = SMALL_TABLES;
     let small = Builder { budget: 0, size_limit: u64::MAX, ..builder.clone() };
-    let small = Builder { registry_len: registry.min(builder.registry_len), spans: spans.min(builder.spans), ..small };
+    let small = Builder {
+        registry_len: registry.min(builder.registry_len),
+        spans: spans.min(builder.spans),
+        ..small
+    };
     Ok(Layout::new(&small, [0; 16])?.first_needs())
 }
 
@@ -200,7 +231,9 @@ mod tests {
     /// Writes the files of a group.
     fn group(dir: &Path, files: &[(&str, &str)]) {
         std::fs::create_dir_all(dir).expect("a folder");
-        files.iter().for_each(|(name, text)| std::fs::write(dir.join(name), text).expect("written"));
+        files
+            .iter()
+            .for_each(|(name, text)| std::fs::write(dir.join(name), text).expect("written"));
     }
 
     const MIB: u64 = 1 << 20;
@@ -209,19 +242,36 @@ mod tests {
     fn the_tightest_limit_of_all_groups_holds() {
         let root = tempfile::tempdir().expect("a folder");
         let own = root.path().join("pod/app");
-        group(&own, &[("memory.max", "max\n"), ("memory.high", "max\n"), ("memory.current", "4096\n")]);
+        group(
+            &own,
+            &[("memory.max", "max\n"), ("memory.high", "max\n"), ("memory.current", "4096\n")],
+        );
         let used = format!("{}\n", 60 * MIB);
-        let stat = format!("anon 1\ninactive_file {}\nactive_file {}\nfile 7\n", 10 * MIB, 20 * MIB);
+        let stat =
+            format!("anon 1\ninactive_file {}\nactive_file {}\nfile 7\n", 10 * MIB, 20 * MIB);
         let max = format!("{}\n", 64 * MIB);
-        group(&root.path().join("pod"), &[("memory.max", &max), ("memory.current", &used), ("memory.stat", &stat)]);
-        group(root.path(), &[("memory.max", &format!("{}\n", 1024 * MIB)), ("memory.current", "0\n")]);
+        group(
+            &root.path().join("pod"),
+            &[("memory.max", &max), ("memory.current", &used), ("memory.stat", &stat)],
+        );
+        group(
+            root.path(),
+            &[("memory.max", &format!("{}\n", 1024 * MIB)), ("memory.current", "0\n")],
+        );
         let found = limit(root.path(), "0::/pod/app\n");
-        assert_eq!(found, Some(Limit { limit: 64 * MIB, used: 30 * MIB }), "caches of files are not in use");
+        assert_eq!(
+            found,
+            Some(Limit { limit: 64 * MIB, used: 30 * MIB }),
+            "caches of files are not in use"
+        );
         // A limit that throttles counts as well.
         std::fs::write(own.join("memory.high"), format!("{}\n", 8 * MIB)).expect("written");
         assert_eq!(limit(root.path(), "0::/pod/app\n"), Some(Limit { limit: 8 * MIB, used: 4096 }));
         // The path of the host leads nowhere here: the mount begins at the group.
-        assert_eq!(limit(root.path(), "0::/kubepods/x/y\n"), Some(Limit { limit: 1024 * MIB, used: 0 }));
+        assert_eq!(
+            limit(root.path(), "0::/kubepods/x/y\n"),
+            Some(Limit { limit: 1024 * MIB, used: 0 })
+        );
         assert_eq!(limit(root.path(), "1:cpu:/pod\nnonsense\n"), None);
     }
 
@@ -237,13 +287,20 @@ mod tests {
     fn limits_of_the_first_version_are_read() {
         let root = tempfile::tempdir().expect("a folder");
         let limit_of = |bytes: u64| format!("{bytes}\n");
-        let files = [("memory.limit_in_bytes", limit_of(24 * MIB)), ("memory.usage_in_bytes", limit_of(8 * MIB))];
-        let stat = format!("inactive_file 1\ntotal_inactive_file {}\ntotal_active_file 0\n", 2 * MIB);
+        let files = [
+            ("memory.limit_in_bytes", limit_of(24 * MIB)),
+            ("memory.usage_in_bytes", limit_of(8 * MIB)),
+        ];
+        let stat =
+            format!("inactive_file 1\ntotal_inactive_file {}\ntotal_active_file 0\n", 2 * MIB);
         let files: Vec<_> = files.iter().map(|(name, text)| (*name, text.as_str())).collect();
         group(&root.path().join("memory/app"), &files);
         group(&root.path().join("memory/app"), &[("memory.stat", &stat)]);
         let all = 9_223_372_036_854_771_712u64.to_string();
-        group(&root.path().join("memory"), &[("memory.limit_in_bytes", &all), ("memory.usage_in_bytes", "1\n")]);
+        group(
+            &root.path().join("memory"),
+            &[("memory.limit_in_bytes", &all), ("memory.usage_in_bytes", "1\n")],
+        );
         let found = limit(root.path(), "5:cpu,memory:/app\n0::/\n");
         assert_eq!(found, Some(Limit { limit: 24 * MIB, used: 6 * MIB }));
         assert_eq!(limit(root.path(), "5:memory:/\n"), None, "the root has no limit");
@@ -251,12 +308,21 @@ mod tests {
 
     #[test]
     fn rings_of_many_cpus_keep_to_their_budget() {
-        for (cpus, least_ring) in [(2, 1 << 20), (64, 128 << 10), (128, 64 << 10), (256, 32 << 10)] {
+        for (cpus, least_ring) in [(2, 1 << 20), (64, 128 << 10), (128, 64 << 10), (256, 32 << 10)]
+        {
             let builder = Builder::new("many".into()).for_cpus(cpus);
             let layout = Layout::new(&builder, [0; 16]).expect("it fits");
             assert!(layout.rings() <= USUAL, "{cpus} CPUs: {} bytes", layout.rings());
-            assert!(layout.channels[0].ring_size() >= least_ring, "{cpus} CPUs: {:?}", layout.channels[0]);
-            assert!(layout.first_needs() <= 2 << 20 || cpus > 64, "{cpus} CPUs: {} bytes", layout.first_needs());
+            assert!(
+                layout.channels[0].ring_size() >= least_ring,
+                "{cpus} CPUs: {:?}",
+                layout.channels[0]
+            );
+            assert!(
+                layout.first_needs() <= 2 << 20 || cpus > 64,
+                "{cpus} CPUs: {} bytes",
+                layout.first_needs()
+            );
         }
     }
 
@@ -277,11 +343,18 @@ mod tests {
             let ended = room(limit, MIB).retention(Retention::default()).bytes;
             let note = room(limit, MIB).fit(&mut builder).expect("it fits");
             let layout = Layout::new(&builder, [0; 16]).expect("a layout");
-            assert!(layout.needs(false) + ended <= limit / 8, "{mib} MiB: {} and {ended}", layout.needs(false));
+            assert!(
+                layout.needs(false) + ended <= limit / 8,
+                "{mib} MiB: {} and {ended}",
+                layout.needs(false)
+            );
             assert_eq!(note.is_some(), builder.budget < USUAL);
         }
         let mut builder = Builder::new("limited".into()).for_cpus(2);
-        let error = room(8 * MIB, 8 * MIB - 4096).fit(&mut builder).expect_err("nothing is left").to_string();
+        let error = room(8 * MIB, 8 * MIB - 4096)
+            .fit(&mut builder)
+            .expect_err("nothing is left")
+            .to_string();
         assert!(error.contains("8388608") && error.contains("4096"), "{error}");
         grow::allow(u64::MAX);
     }

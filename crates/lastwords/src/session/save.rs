@@ -1,9 +1,11 @@
-//! Saves a snapshot as a session of its own, beside the session's folder: `NAME.snapshot-N-UUID`. The copy has the
-//! snapshot's halves as its live ones, and is an ended session, so that every command reads it like any other. Packets
-//! have the session's UUID in them, so that the copy has the same UUID.
+//! Saves a snapshot as a session of its own, beside the session's folder: `NAME.snapshot-N-UUID`.
+//! The copy has the snapshot's halves as its live ones, and is an ended session, so that every
+//! command reads it like any other. Packets have the session's UUID in them, so that the copy has
+//! the same UUID.
 //!
-//! Files are read and written by calls. Regions that change meanwhile are copied as a reader of a living session copies
-//! them: recorders have left the snapshot's halves, and the registry is read up to an end that was stored before.
+//! Files are read and written by calls. Regions that change meanwhile are copied as a reader of a
+//! living session copies them: recorders have left the snapshot's halves, and the registry is read
+//! up to an end that was stored before.
 
 use std::fs::File;
 use std::mem::offset_of;
@@ -12,7 +14,9 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Acquire;
 
-use lastwords_abi::session::{CHANNEL_ADDED, Channel, Control, ENDING_CLOSED, MAX_PROCESSES, Process, SNAPSHOT_OFF};
+use lastwords_abi::session::{
+    CHANNEL_ADDED, Channel, Control, ENDING_CLOSED, MAX_PROCESSES, Process, SNAPSHOT_OFF,
+};
 use lastwords_abi::triggers::Triggers;
 use lastwords_ring::ClockKind;
 use lastwords_ring::backend::{Mapping, open_at};
@@ -45,12 +49,12 @@ pub(crate) struct Saved {
     pub(crate) removed: u32,
 }
 
-/// Saves the snapshot, and frees its rings for the next one. Also returns the errors of folders in which it was to be
-/// saved, in place of which it was saved beside the session.
+/// Saves the snapshot, and frees its rings for the next one. Also returns the errors of folders in
+/// which it was to be saved, in place of which it was saved beside the session.
 ///
 /// # Errors
-/// There is no snapshot or it is being read; the session is in no files; a file cannot be written. The snapshot stays
-/// then.
+/// There is no snapshot or it is being read; the session is in no files; a file cannot be written.
+/// The snapshot stays then.
 pub(crate) fn save(regions: &Regions, folder: &Folder) -> Result<(Vec<Saved>, Vec<Error>), Error> {
     let reader = regions.read_snapshot()?;
     if regions.view.control().snapshot_stream.load(Acquire) != 0 {
@@ -77,7 +81,8 @@ pub(crate) fn save(regions: &Regions, folder: &Folder) -> Result<(Vec<Saved>, Ve
     Ok((saved, failed))
 }
 
-/// Returns the folders in which the snapshot is to be saved; none stands for that of the session's folder.
+/// Returns the folders in which the snapshot is to be saved; none stands for that of the session's
+/// folder.
 fn places(regions: &Regions) -> Vec<Option<PathBuf>> {
     let targets = regions.view.triggers().into_iter().flat_map(|triggers| &triggers.targets);
     let targets = targets.map(|target| target.load(Acquire)).filter(|target| *target != 0);
@@ -92,8 +97,8 @@ fn names_of_copy(regions: &Regions, name: &str, number: u32) -> (String, String)
     (format!("{}{MARK}{number}", cut(name, MOST_NAME)), unique_of(&regions.view.uuid))
 }
 
-/// Returns the number of the snapshot that was taken last, and the folder beside the session in which it is saved; none if it is not
-/// saved there.
+/// Returns the number of the snapshot that was taken last, and the folder beside the session in
+/// which it is saved; none if it is not saved there.
 pub fn newest(regions: &Regions, folder: &Folder) -> Option<(u32, PathBuf)> {
     let number = regions.view.control().snapshots.load(Acquire);
     let (name, unique) = names_of_copy(regions, name_of(&folder.name), number);
@@ -104,21 +109,26 @@ pub fn newest(regions: &Regions, folder: &Folder) -> Option<(u32, PathBuf)> {
 /// Saves the snapshot as a session in this folder.
 fn save_in(regions: &Regions, folder: &Path, name: &str) -> Result<Saved, Error> {
     let base = Base::open(folder)?;
-    let (name_of_copy, unique) = names_of_copy(regions, name, regions.view.control().snapshots.load(Acquire));
+    let (name_of_copy, unique) =
+        names_of_copy(regions, name, regions.view.control().snapshots.load(Acquire));
     let mut copy = base.new_folder(&name_of_copy, &unique)?;
     let written = write(regions, &copy).and_then(|()| copy.publish());
     written.inspect_err(|_| drop(copy.remove()))?;
     Ok(Saved { folder: copy.path, removed: remove_oldest(&base, name) })
 }
 
-/// Removes the oldest saved snapshots of sessions of this name above [`MOST_SAVED`]. Returns how many.
+/// Removes the oldest saved snapshots of sessions of this name above [`MOST_SAVED`]. Returns how
+/// many.
 fn remove_oldest(base: &Base, name: &str) -> u32 {
     let mark = format!("{}{MARK}", cut(name, MOST_NAME));
     let mut copies = base.sessions().unwrap_or_default();
     copies.retain(|folder| name_of(folder).strip_prefix(&mark).is_some_and(is_number));
     copies.sort_by_cached_key(|folder| base.modified(folder));
     let excess = copies.len().saturating_sub(MOST_SAVED);
-    let removed = copies.iter().take(excess).filter(|old| base.folder(old).and_then(|old| old.remove()).is_ok());
+    let removed = copies
+        .iter()
+        .take(excess)
+        .filter(|old| base.folder(old).and_then(|old| old.remove()).is_ok());
     removed.count() as u32
 }
 
@@ -155,8 +165,8 @@ fn write(regions: &Regions, to: &Folder) -> Result<(), Error> {
     Ok(())
 }
 
-/// Returns the channels that were created after the snapshot was taken: it has nothing of them. The snapshot stays while it is
-/// read.
+/// Returns the channels that were created after the snapshot was taken: it has nothing of them. The
+/// snapshot stays while it is read.
 fn later_channels(regions: &Regions) -> Vec<u32> {
     let snapshots = regions.view.control().snapshots.load(Acquire);
     let channels = regions.view.channels();
@@ -166,7 +176,8 @@ fn later_channels(regions: &Regions) -> Vec<u32> {
         .collect()
 }
 
-/// Makes the copy of the session region one of an ended session whose live halves are those of the snapshot.
+/// Makes the copy of the session region one of an ended session whose live halves are those of the
+/// snapshot.
 fn end(regions: &Regions, file: &File) -> std::io::Result<()> {
     let info = &regions.view.info;
     let at = |field: usize| u64::from(info.control_off) + field as u64;
@@ -187,23 +198,40 @@ fn end(regions: &Regions, file: &File) -> std::io::Result<()> {
     let triggers_off = regions.view.triggers_off();
     forget_processes(file, info.control_off, info.processes_off, triggers_off)?;
     let Some(window) = regions.view.triggers().and_then(window::of_snapshot) else { return Ok(()) };
-    let fields =
-        [offset_of!(Triggers, window_begin), offset_of!(Triggers, window_end), offset_of!(Triggers, window_from)];
+    let fields = [
+        offset_of!(Triggers, window_begin),
+        offset_of!(Triggers, window_end),
+        offset_of!(Triggers, window_from),
+    ];
     for (field, word) in fields.into_iter().zip(window) {
         file.write_all_at(&word.to_ne_bytes(), u64::from(triggers_off) + field as u64)?;
     }
-    file.write_all_at(&1u32.to_ne_bytes(), u64::from(triggers_off) + offset_of!(Triggers, is_cut) as u64)
+    file.write_all_at(
+        &1u32.to_ne_bytes(),
+        u64::from(triggers_off) + offset_of!(Triggers, is_cut) as u64,
+    )
 }
 
-/// Removes from the copy of a session region what belongs to processes that have no part in the copy: locks, the table of
-/// processes, and triggers, if the session has them (`triggers_off` is not 0).
-fn forget_processes(file: &File, control_off: u32, processes_off: u32, triggers_off: u32) -> std::io::Result<()> {
+/// Removes from the copy of a session region what belongs to processes that have no part in the
+/// copy: locks, the table of processes, and triggers, if the session has them (`triggers_off` is
+/// not 0).
+fn forget_processes(
+    file: &File,
+    control_off: u32,
+    processes_off: u32,
+    triggers_off: u32,
+) -> std::io::Result<()> {
     let mut places = forgotten(control_off, processes_off, triggers_off);
     places.try_for_each(|(at, length)| file.write_all_at(&vec![0; length], at))
 }
 
-/// Returns the places of what belongs to processes in a session region, as offsets and lengths (`forget_processes`).
-pub fn forgotten(control_off: u32, processes_off: u32, triggers_off: u32) -> impl Iterator<Item = (u64, usize)> {
+/// Returns the places of what belongs to processes in a session region, as offsets and lengths
+/// (`forget_processes`).
+pub fn forgotten(
+    control_off: u32,
+    processes_off: u32,
+    triggers_off: u32,
+) -> impl Iterator<Item = (u64, usize)> {
     let locks = [
         offset_of!(Control, snapshot_lock),
         offset_of!(Control, snapshot_reader),
@@ -237,10 +265,19 @@ pub fn create_file(to: &Folder, name: &str, len: u64) -> Result<File, Error> {
 }
 
 /// Copies two ranges of a region into a file of the region's size. The rest of the file is a hole.
-fn copy_file(from: &Mapping, to: &Folder, name: &str, ranges: [Range<u64>; 2]) -> Result<File, Error> {
+fn copy_file(
+    from: &Mapping,
+    to: &Folder,
+    name: &str,
+    ranges: [Range<u64>; 2],
+) -> Result<File, Error> {
     let Some((path, offset)) = from.place() else {
         let why = "the session is in no file";
-        return Err(Error::unsupported("saving of a snapshot", why, "use shared memory, or read it with --snapshot"));
+        return Err(Error::unsupported(
+            "saving of a snapshot",
+            why,
+            "use shared memory, or read it with --snapshot",
+        ));
     };
     let source = File::open(path).map_err(|error| Error::io("open", path, error))?;
     let shown = to.path.join(name);
@@ -250,7 +287,9 @@ fn copy_file(from: &Mapping, to: &Folder, name: &str, ranges: [Range<u64>; 2]) -
         let mut at = range.start;
         while at < range.end {
             let chunk = &mut buffer[..CHUNK.min((range.end - at) as usize)];
-            source.read_exact_at(chunk, offset + at).map_err(|error| Error::io("read", path, error))?;
+            source
+                .read_exact_at(chunk, offset + at)
+                .map_err(|error| Error::io("read", path, error))?;
             write_sparse(&file, chunk, at).map_err(|error| Error::io("write", &shown, error))?;
             at += chunk.len() as u64;
         }

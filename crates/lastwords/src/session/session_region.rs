@@ -4,7 +4,8 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 use lastwords_abi::region;
 use lastwords_abi::session::{
-    Channel, ClockArea, Control, Filters, Guards, MAX_CHANNELS, MAX_PROCESSES, OwnerLock, Process, SessionInfo, Thread,
+    Channel, ClockArea, Control, Filters, Guards, MAX_CHANNELS, MAX_PROCESSES, OwnerLock, Process,
+    SessionInfo, Thread,
 };
 use lastwords_abi::sync::AtomicU32;
 use lastwords_abi::triggers::{Conditions, Triggers};
@@ -19,8 +20,8 @@ use crate::session::listener;
 use crate::session::liveness::{Identity, Table};
 use crate::session::rules::Tables;
 
-/// The session region. It is accessed through atomics. Fields that are not atomic are written before others see the
-/// region.
+/// The session region. It is accessed through atomics. Fields that are not atomic are written
+/// before others see the region.
 #[derive(Debug)]
 pub struct SessionRegion {
     /// Its memory.
@@ -44,11 +45,22 @@ impl SessionRegion {
     pub(crate) fn new(mapping: Mapping) -> Result<Self, Error> {
         let path = path_of(&mapping);
         // SAFETY: mappings are page-aligned, and readable for their length.
-        let read = unsafe { init::read_region::<SessionInfo>(mapping.as_ptr(), mapping.len(), region::KIND_SESSION) };
-        let (header, info) = read.map_err(|error| Error::region(path, error.offset as u64, error.what))?;
+        let read = unsafe {
+            init::read_region::<SessionInfo>(mapping.as_ptr(), mapping.len(), region::KIND_SESSION)
+        };
+        let (header, info) =
+            read.map_err(|error| Error::region(path, error.offset as u64, error.what))?;
         check_offsets(&info, mapping.len(), path)?;
         let uuid = header.session;
-        let mut view = Self { mapping, info, uuid, filters_off: 0, triggers_off: 0, conditions_off: 0, guards_off: 0 };
+        let mut view = Self {
+            mapping,
+            info,
+            uuid,
+            filters_off: 0,
+            triggers_off: 0,
+            conditions_off: 0,
+            guards_off: 0,
+        };
         view.guards_off = view.area::<Guards>(&view.control().guards_off);
         let rules = &view.control().rules;
         (view.filters_off, view.triggers_off) =
@@ -57,8 +69,8 @@ impl SessionRegion {
         Ok(view)
     }
 
-    /// Returns the offset of an area that version 1.0 does not have; 0 if it has none. The offset is not covered by the
-    /// checksum. A wrong one costs the area.
+    /// Returns the offset of an area that version 1.0 does not have; 0 if it has none. The offset
+    /// is not covered by the checksum. A wrong one costs the area.
     fn area<T>(&self, offset: &AtomicU32) -> u32 {
         let offset = offset.load(Acquire);
         let fits = u64::from(offset) + size_of::<T>() as u64 <= self.mapping.len();
@@ -72,20 +84,24 @@ impl SessionRegion {
 
     /// Returns the conditions of triggers; none in sessions of version 1.0.
     pub(crate) fn conditions(&self) -> Option<&'static Conditions> {
-        // SAFETY: `of` checked that the area is inside the mapping and aligned; everything in it is atomic.
+        // SAFETY: `of` checked that the area is inside the mapping and aligned; everything in it is
+        // atomic.
         (self.conditions_off != 0).then(|| unsafe { &*self.at::<Conditions>(self.conditions_off) })
     }
 
     /// Returns the area of the triggers; none in sessions of version 1.0.
     pub(crate) fn triggers(&self) -> Option<&'static Triggers> {
-        // SAFETY: `of` checked that the area is inside the mapping and aligned; everything in it is atomic.
+        // SAFETY: `of` checked that the area is inside the mapping and aligned; everything in it is
+        // atomic.
         (self.triggers_off != 0).then(|| unsafe { &*self.at::<Triggers>(self.triggers_off) })
     }
 
     /// Returns the rules and their filters.
     pub fn rules(&self) -> Tables<'static> {
-        // SAFETY: `of` checked that the area is inside the mapping and aligned; everything in it is atomic.
-        let filters = (self.filters_off != 0).then(|| unsafe { &*self.at::<Filters>(self.filters_off) });
+        // SAFETY: `of` checked that the area is inside the mapping and aligned; everything in it is
+        // atomic.
+        let filters =
+            (self.filters_off != 0).then(|| unsafe { &*self.at::<Filters>(self.filters_off) });
         Tables { rules: &self.control().rules, filters }
     }
 
@@ -96,8 +112,8 @@ impl SessionRegion {
 
     /// Returns the control words, which change at run time.
     pub fn control(&self) -> &'static Control {
-        // SAFETY: `check_offsets` checked that the area is inside the mapping and aligned; everything in it that
-        // changes is atomic.
+        // SAFETY: `check_offsets` checked that the area is inside the mapping and aligned;
+        // everything in it that changes is atomic.
         unsafe { &*self.at(self.info.control_off) }
     }
 
@@ -114,17 +130,22 @@ impl SessionRegion {
 
     /// Iterates over the channels that are in use, with their ids.
     pub fn channels(&self) -> impl Iterator<Item = (u32, &'static Channel)> + use<> {
-        // SAFETY: the reasons of `control` apply; fields that are not atomics are written before `state` and not
-        // changed.
+        // SAFETY: the reasons of `control` apply; fields that are not atomics are written before
+        // `state` and not changed.
         let table: &'static [Channel] =
             unsafe { core::slice::from_raw_parts(self.at(self.info.channels_off), MAX_CHANNELS) };
-        table.iter().enumerate().filter(|(_, channel)| channel.state.load(Acquire) == 1).map(|(id, c)| (id as u32, c))
+        table
+            .iter()
+            .enumerate()
+            .filter(|(_, channel)| channel.state.load(Acquire) == 1)
+            .map(|(id, c)| (id as u32, c))
     }
 
     /// Returns the first free place of the table of channels.
     pub(crate) fn free_channel(&self) -> Option<u32> {
         // SAFETY: the entry is inside the table, and its state is atomic.
-        let is_free = |id: &u32| unsafe { &(*self.channel_ptr(*id as usize)).state }.load(Acquire) == 0;
+        let is_free =
+            |id: &u32| unsafe { &(*self.channel_ptr(*id as usize)).state }.load(Acquire) == 0;
         (0..MAX_CHANNELS as u32).find(is_free)
     }
 
@@ -143,7 +164,8 @@ impl SessionRegion {
 
     /// Returns the guards of the processes; none in sessions of versions before 1.3.
     pub(crate) fn guards(&self) -> Option<&'static Guards> {
-        // SAFETY: `of` checked that the area is inside the mapping and aligned; everything in it is atomic.
+        // SAFETY: `of` checked that the area is inside the mapping and aligned; everything in it is
+        // atomic.
         (self.guards_off != 0).then(|| unsafe { &*self.at::<Guards>(self.guards_off) })
     }
 
@@ -163,20 +185,22 @@ impl SessionRegion {
 
     /// Returns the parts that recorders need.
     pub fn parts(&self) -> SessionParts {
-        // SAFETY: this is a checked session region, mapped for the life of the process, and `info` is the copy of its
-        // info whose offsets were checked.
+        // SAFETY: this is a checked session region, mapped for the life of the process, and `info`
+        // is the copy of its info whose offsets were checked.
         unsafe { SessionParts::of_region(self.mapping.as_ptr(), &self.info) }
     }
 
-    /// Notes in the session, before this process takes a lock, if the process is not of the creator's pid namespace. A
-    /// forked child may be of another namespace than its parent. Async-signal-safe.
+    /// Notes in the session, before this process takes a lock, if the process is not of the
+    /// creator's pid namespace. A forked child may be of another namespace than its parent.
+    /// Async-signal-safe.
     pub(crate) fn tell_namespace(&self) {
         if self.info.creator_pidns != Identity::current().pidns {
             self.control().namespaces.store(1, Release);
         }
     }
 
-    /// Returns true if processes of another pid namespace may take part. This process cannot interpret their ids.
+    /// Returns true if processes of another pid namespace may take part. This process cannot
+    /// interpret their ids.
     #[cfg(feature = "tracing")]
     pub(crate) fn is_foreign(&self) -> bool {
         self.control().namespaces.load(Acquire) != 0
@@ -191,7 +215,9 @@ impl SessionRegion {
     pub(crate) fn keep_control(&self) {
         if is_persistent(self.info.backend) {
             // SAFETY: this is the control area, which is mapped.
-            unsafe { flush::flush(core::ptr::from_ref(self.control()).cast(), size_of::<Control>()) };
+            unsafe {
+                flush::flush(core::ptr::from_ref(self.control()).cast(), size_of::<Control>())
+            };
             if let Some(filters) = self.rules().filters {
                 // SAFETY: this is the area of the filters, which is mapped.
                 unsafe { flush::flush(core::ptr::from_ref(filters).cast(), size_of::<Filters>()) };
@@ -210,7 +236,11 @@ impl SessionRegion {
 }
 
 /// Runs `change` under a lock of a session. The error is the thread that holds the lock.
-pub(crate) fn locked<T>(lock: &OwnerLock, namespaces: &AtomicU32, change: impl FnOnce() -> T) -> Result<T, u32> {
+pub(crate) fn locked<T>(
+    lock: &OwnerLock,
+    namespaces: &AtomicU32,
+    change: impl FnOnce() -> T,
+) -> Result<T, u32> {
     let mine = lastwords_ring::lock_word();
     if os::lock(lock, mine, || namespaces.load(Acquire) != 0) == Lock::Refused {
         return Err((lock.load(Relaxed) >> 32) as u32);
@@ -239,7 +269,9 @@ pub(crate) fn path_of(mapping: &Mapping) -> &str {
 pub(crate) fn check_header(mapping: &Mapping, kind: u32) -> Result<(), Error> {
     // SAFETY: mappings are page-aligned, and readable for their length.
     let header = unsafe { init::check_header(mapping.as_ptr(), mapping.len(), kind) };
-    header.map(drop).map_err(|error| Error::region(path_of(mapping), error.offset as u64, error.what))
+    header
+        .map(drop)
+        .map_err(|error| Error::region(path_of(mapping), error.offset as u64, error.what))
 }
 
 fn check_offsets(info: &SessionInfo, len: u64, path: &str) -> Result<(), Error> {
@@ -253,7 +285,8 @@ fn check_offsets(info: &SessionInfo, len: u64, path: &str) -> Result<(), Error> 
     ];
     for (name, offset, size) in parts {
         if u64::from(offset) + size > len || offset % 64 != 0 {
-            let what = format!("the {name} at {offset}, {size} bytes, do not lie in the region's {len}");
+            let what =
+                format!("the {name} at {offset}, {size} bytes, do not lie in the region's {len}");
             return Err(Error::region(path, u64::from(region::HEADER_SIZE), what));
         }
     }
@@ -271,11 +304,13 @@ mod tests {
     #[test]
     fn offsets_that_change_after_they_were_checked_are_not_used() {
         let dir = tempfile::tempdir().expect("a folder");
-        let session = crate::Session::builder("offsets").dir(dir.path()).start().expect("a session");
+        let session =
+            crate::Session::builder("offsets").dir(dir.path()).start().expect("a session");
         let folder = session.folder().expect("its folder");
         let regions = Regions::open(&Folder::open(folder).expect("opened")).expect("its regions");
         let before = format!("{:?}", regions.view.parts());
-        let file = std::fs::File::options().write(true).open(folder.join("session")).expect("the region");
+        let file =
+            std::fs::File::options().write(true).open(folder.join("session")).expect("the region");
         for field in [
             offset_of!(SessionInfo, control_off),
             offset_of!(SessionInfo, clock_off),

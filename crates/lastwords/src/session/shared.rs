@@ -1,5 +1,6 @@
-//! The sessions of this process. Closing a session removes its slots and replaces the files by private memory. Its memory and its
-//! handle are freed when no thread can be using them any more (`retired.rs`).
+//! The sessions of this process. Closing a session removes its slots and replaces the files by
+//! private memory. Its memory and its handle are freed when no thread can be using them any more
+//! (`retired.rs`).
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
@@ -17,14 +18,15 @@ use crate::session::dirs::Folder;
 /// Largest number of sessions of a process at a time.
 pub(crate) const MAX_SESSIONS: usize = 32;
 
-/// The list of sessions. The listener, fork handlers and callsites read it; code that starts or closes a session writes
-/// it.
+/// The list of sessions. The listener, fork handlers and callsites read it; code that starts or
+/// closes a session writes it.
 static SESSIONS: [AtomicPtr<SessionShared>; MAX_SESSIONS] =
     [const { AtomicPtr::new(core::ptr::null_mut()) }; MAX_SESSIONS];
 
 /// Value of [`SessionShared::removal`]: the session stays.
 pub(crate) const STAYS: u8 = 0;
-/// Value of [`SessionShared::removal`]: the session is removed if it ends in good order and no panic was noted in it.
+/// Value of [`SessionShared::removal`]: the session is removed if it ends in good order and no
+/// panic was noted in it.
 pub(crate) const GOES: u8 = 1;
 /// Value of [`SessionShared::removal`]: the session is removed.
 pub(crate) const GOES_AT_ONCE: u8 = 2;
@@ -43,14 +45,15 @@ pub struct SessionShared {
     pub(crate) folder: Option<Folder>,
     /// Number of handles of this process. At 0 the session is being closed.
     pub(crate) handles: AtomicUsize,
-    /// The treatment of the files when the session is closed: [`STAYS`], [`GOES`] or [`GOES_AT_ONCE`]. The value only
-    /// grows.
+    /// The treatment of the files when the session is closed: [`STAYS`], [`GOES`] or
+    /// [`GOES_AT_ONCE`]. The value only grows.
     pub(crate) removal: AtomicU8,
-    /// Callsites record in the session. Written by the holder of the callsites' lock (Release): who loads true with Acquire
-    /// finds the slots of the channels that the session had then.
+    /// Callsites record in the session. Written by the holder of the callsites' lock (Release):
+    /// who loads true with Acquire finds the slots of the channels that the session had then.
     pub(crate) records: AtomicBool,
-    /// One more than the index of this process in the session's table of processes; 0 = it is not in the table. Written when
-    /// the process enters the table, also in a forked child, and read by its threads (Relaxed: the index says nothing else).
+    /// One more than the index of this process in the session's table of processes; 0 = it is not
+    /// in the table. Written when the process enters the table, also in a forked child, and read
+    /// by its threads (Relaxed: the index says nothing else).
     entry: AtomicU32,
     /// The table of open spans, if the session has one.
     #[cfg(feature = "tracing")]
@@ -67,17 +70,22 @@ pub(crate) struct SpansTable {
 
 #[cfg(feature = "tracing")]
 impl SpansTable {
-    /// Finds the table in its region, which was checked and initialised, and stays mapped as long as the session is listed.
+    /// Finds the table in its region, which was checked and initialised, and stays mapped as long
+    /// as the session is listed.
     fn from_region(region: &Mapping) -> Option<Self> {
         let most = (region.len() as usize).checked_sub(SPANS_OFF)? / size_of::<Span>();
-        // SAFETY: the region was checked when it was mapped, and is mapped read-write until nobody uses the session any more. Control and
-        // entries are inside it, aligned as the region is. `capacity` was written before; all other fields are atomics.
+        // SAFETY: the region was checked when it was mapped, and is mapped read-write until nobody
+        // uses the session any more. Control and entries are inside it, aligned as the region is.
+        // `capacity` was written before; all other fields are atomics.
         unsafe {
             let control = &*region.as_ptr().add(CONTROL_OFF).cast::<SpansControl>();
             let len = most.min(control.capacity as usize);
             Some(Self {
                 control,
-                entries: std::slice::from_raw_parts(region.as_ptr().add(SPANS_OFF).cast::<Span>(), len),
+                entries: std::slice::from_raw_parts(
+                    region.as_ptr().add(SPANS_OFF).cast::<Span>(),
+                    len,
+                ),
             })
         }
     }
@@ -125,13 +133,16 @@ impl SessionShared {
 
     /// Adds a handle, unless the session is being closed.
     pub(crate) fn add_handle(&self) -> bool {
-        self.handles.fetch_update(AcqRel, Relaxed, |handles| (handles > 0).then_some(handles + 1)).is_ok()
+        self.handles
+            .fetch_update(AcqRel, Relaxed, |handles| (handles > 0).then_some(handles + 1))
+            .is_ok()
     }
 }
 
 /// Returns the session in a slot.
 pub(crate) fn at(slot: usize) -> Option<&'static SessionShared> {
-    // SAFETY: only leaked boxes are stored. They are freed when no thread that has loaded the pointer uses it any more.
+    // SAFETY: only leaked boxes are stored. They are freed when no thread that has loaded the
+    // pointer uses it any more.
     unsafe { SESSIONS.get(slot)?.load(Acquire).as_ref() }
 }
 
@@ -145,8 +156,8 @@ pub(crate) fn publish(session: SessionShared) -> &'static SessionShared {
     let session = Box::leak(Box::new(session));
     let raw = core::ptr::from_mut(session);
     let take = |(at, slot): (usize, &AtomicPtr<_>)| {
-        // This is stored before the session, so that every reader that looks for sessions examines its slot from then
-        // on.
+        // This is stored before the session, so that every reader that looks for sessions examines
+        // its slot from then on.
         USED.fetch_max(at + 1, AcqRel);
         slot.compare_exchange(core::ptr::null_mut(), raw, AcqRel, Acquire).is_ok()
     };
@@ -159,7 +170,11 @@ pub(crate) fn publish(session: SessionShared) -> &'static SessionShared {
 pub(crate) fn check_listed(session: &SessionShared) -> Result<(), Error> {
     let is_listed = all().any(|listed| core::ptr::eq(listed, session));
     let remedy = "close a session of this process";
-    if is_listed { Ok(()) } else { Err(Error::Full { what: "session", limit: MAX_SESSIONS, remedy }) }
+    if is_listed {
+        Ok(())
+    } else {
+        Err(Error::Full { what: "session", limit: MAX_SESSIONS, remedy })
+    }
 }
 
 /// Removes the session from the list.
@@ -174,7 +189,8 @@ pub(crate) fn withdraw(session: &'static SessionShared) {
 /// Frees a session, and unmaps its memory.
 ///
 /// # Safety
-/// The session came from [`publish`], is not listed, and nobody uses it or its memory, now or later.
+/// The session came from [`publish`], is not listed, and nobody uses it or its memory, now or
+/// later.
 pub(crate) unsafe fn free(session: &'static SessionShared) {
     lastwords_ring::note_unmapped();
     // SAFETY: `publish` leaked the box, and the caller guarantees that this is its last user.

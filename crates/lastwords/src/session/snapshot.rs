@@ -1,14 +1,16 @@
-//! Snapshots: each ring has a spare half. Taking a snapshot swaps live and spare halves while recording continues.
+//! Snapshots: each ring has a spare half. Taking a snapshot swaps live and spare halves while
+//! recording continues.
 //!
-//! [`lastwords_abi::session::Control::snapshot`] has the state: off, ready, swapping, taken, reading. All changes are
-//! made under the session's snapshot lock, which dead processes do not keep.
+//! [`lastwords_abi::session::Control::snapshot`] has the state: off, ready, swapping, taken,
+//! reading. All changes are made under the session's snapshot lock, which dead processes do not
+//! keep.
 
 use std::borrow::Cow;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use lastwords_abi::session::{
-    Control, SNAPSHOT_CPU, SNAPSHOT_OFF, SNAPSHOT_READING, SNAPSHOT_READY, SNAPSHOT_SWAPPING, SNAPSHOT_TAKEN,
-    snapshot_has,
+    Control, SNAPSHOT_CPU, SNAPSHOT_OFF, SNAPSHOT_READING, SNAPSHOT_READY, SNAPSHOT_SWAPPING,
+    SNAPSHOT_TAKEN, snapshot_has,
 };
 use lastwords_abi::stream::ANY_CPU;
 use lastwords_ring::swap::{LockHeld, Rest, Swap, close_spare};
@@ -60,11 +62,15 @@ impl Rings {
         let streams = regions.streams.iter().map(|region| &region.stream).enumerate();
         let (chosen, what): (Vec<_>, _) = match self {
             Self::All => return Ok(streams.map(|stream| stream.1).collect()),
-            Self::Stream(only) => {
-                (streams.filter(|stream| stream.0 == only as usize).collect(), format!("stream {only}"))
-            }
+            Self::Stream(only) => (
+                streams.filter(|stream| stream.0 == only as usize).collect(),
+                format!("stream {only}"),
+            ),
             Self::Cpu(ANY_CPU) => (Vec::new(), format!("CPU {ANY_CPU}")),
-            Self::Cpu(only) => (streams.filter(|stream| stream.1.spec().cpu == only).collect(), format!("CPU {only}")),
+            Self::Cpu(only) => (
+                streams.filter(|stream| stream.1.spec().cpu == only).collect(),
+                format!("CPU {only}"),
+            ),
         };
         if chosen.is_empty() {
             let why = format!("no ring of the session is that of {what}");
@@ -84,8 +90,12 @@ impl Regions {
             if control.snapshot.load(Acquire) != SNAPSHOT_OFF {
                 return Ok(());
             }
-            let needs =
-                self.streams.iter().filter(|stream| stream.grows()).map(|stream| stream.stream.half_size()).sum();
+            let needs = self
+                .streams
+                .iter()
+                .filter(|stream| stream.grows())
+                .map(|stream| stream.stream.half_size())
+                .sum();
             if let Some(stream) = self.streams.iter().next() {
                 stream.mapping.check_room(needs)?;
             }
@@ -100,7 +110,8 @@ impl Regions {
         })
     }
 
-    /// Frees the spares and their contents. It frees all of them, or none if a recorder is still in one.
+    /// Frees the spares and their contents. It frees all of them, or none if a recorder is still in
+    /// one.
     ///
     /// # Errors
     /// The snapshot is being read, or a thread is still recording in a spare.
@@ -109,11 +120,13 @@ impl Regions {
             if settled(self, control)? == SNAPSHOT_OFF {
                 return Ok(());
             }
-            // If a swap stopped waiting for a recorder, that recorder would write into pages that belong to others by
-            // then.
+            // If a swap stopped waiting for a recorder, that recorder would write into pages that
+            // belong to others by then.
             let parts = self.view.parts();
-            let closed = self.streams.iter().try_for_each(|stream| close_spare(parts, &stream.stream));
-            closed.map_err(|held| Error::Busy { what: "the spare of a ring", owner: held.owner })?;
+            let closed =
+                self.streams.iter().try_for_each(|stream| close_spare(parts, &stream.stream));
+            closed
+                .map_err(|held| Error::Busy { what: "the spare of a ring", owner: held.owner })?;
             drop_snapshot(self, control);
             control.snapshot.store(SNAPSHOT_OFF, Release);
             self.streams.iter().for_each(|stream| free_spare(self, stream));
@@ -139,8 +152,13 @@ impl Regions {
             let (streams, are_all) = (&*rings.of(self)?, rings == Rings::All);
             match settled(self, control)? {
                 SNAPSHOT_OFF => {
-                    let enable = format!("lastwords snapshot enable --session {}", self.view.name());
-                    return Err(missing(self, "it has no spare rings", format!("enable snapshots first: `{enable}`")));
+                    let enable =
+                        format!("lastwords snapshot enable --session {}", self.view.name());
+                    return Err(missing(
+                        self,
+                        "it has no spare rings",
+                        format!("enable snapshots first: `{enable}`"),
+                    ));
                 }
                 SNAPSHOT_TAKEN | SNAPSHOT_READING if !replaces => {
                     return Err(missing(self, "it has a snapshot", "read it first"));
@@ -152,7 +170,8 @@ impl Regions {
             let is_alone = processes::is_alone(self.view.table());
             let persists = is_persistent(self.view.info.backend);
             let swap = Swap { parts: self.view.parts(), streams, are_all, is_alone, persists };
-            // SAFETY: the state shows that the spares have memory, and the snapshot lock is held, so nobody else swaps.
+            // SAFETY: the state shows that the spares have memory, and the snapshot lock is held,
+            // so nobody else swaps.
             match unsafe { swap.run() } {
                 Ok(rest) => Ok(note(self, control, (rings, cut), dropped, rest)),
                 Err(LockHeld { owner }) => {
@@ -163,7 +182,8 @@ impl Regions {
         })
     }
 
-    /// Marks the snapshot as being read by this process, so that no other snapshot replaces it meanwhile.
+    /// Marks the snapshot as being read by this process, so that no other snapshot replaces it
+    /// meanwhile.
     ///
     /// # Errors
     /// There is no snapshot, or another process reads it.
@@ -184,22 +204,25 @@ impl Regions {
     /// Makes readers skip everything that was recorded until now.
     ///
     /// # Errors
-    /// Another process is changing snapshots. The lock prevents a swap between reading which half is live and the
-    /// store.
+    /// Another process is changing snapshots. The lock prevents a swap between reading which half
+    /// is live and the store.
     pub fn clear(&self) -> Result<(), Error> {
         self.clear_rings(Rings::All, &[])
     }
 
-    /// Makes readers skip everything that was recorded in some rings until now. `channels`: only in rings of these channels; in
-    /// those of all if it is empty.
+    /// Makes readers skip everything that was recorded in some rings until now. `channels`: only in
+    /// rings of these channels; in those of all if it is empty.
     ///
     /// # Errors
     /// There are no such rings; else the same as for [`Regions::clear`].
     pub fn clear_rings(&self, rings: Rings, channels: &[u32]) -> Result<(), Error> {
         locked(self, |_| {
             let mut chosen = rings.of(self)?;
-            chosen.retain(|stream| channels.is_empty() || channels.contains(&stream.spec().channel));
-            let is_chosen = |region: &&StreamRegion| chosen.iter().any(|stream| std::ptr::eq(*stream, &region.stream));
+            chosen
+                .retain(|stream| channels.is_empty() || channels.contains(&stream.spec().channel));
+            let is_chosen = |region: &&StreamRegion| {
+                chosen.iter().any(|stream| std::ptr::eq(*stream, &region.stream))
+            };
             let chosen = self.streams.iter().filter(is_chosen);
             chosen.for_each(|region| region.stream.clear(region.spare(&self.view) ^ 1));
             Ok(())
@@ -207,17 +230,20 @@ impl Regions {
     }
 }
 
-/// Frees the memory of a ring's spare. The caller holds the snapshot lock, and has ensured that no recorder is in the
-/// spare.
+/// Frees the memory of a ring's spare. The caller holds the snapshot lock, and has ensured that no
+/// recorder is in the spare.
 fn free_spare(regions: &Regions, stream: &StreamRegion) {
-    // SAFETY: nobody swaps or reads the spare, because the snapshot lock is held and no reader is marked. Callers
-    // ensure that no recorder is in it.
+    // SAFETY: nobody swaps or reads the spare, because the snapshot lock is held and no reader is
+    // marked. Callers ensure that no recorder is in it.
     unsafe { stream.free(stream.spare(&regions.view)) }
 }
 
-/// Runs `change` under the snapshot lock, when this process has mapped the rings of all channels. Channels are published
-/// under the same lock, so that none is created meanwhile.
-pub fn locked<T>(regions: &Regions, change: impl FnOnce(&Control) -> Result<T, Error>) -> Result<T, Error> {
+/// Runs `change` under the snapshot lock, when this process has mapped the rings of all channels.
+/// Channels are published under the same lock, so that none is created meanwhile.
+pub fn locked<T>(
+    regions: &Regions,
+    change: impl FnOnce(&Control) -> Result<T, Error>,
+) -> Result<T, Error> {
     let control = regions.view.control();
     let busy = |owner| Error::Busy { what: "the session's snapshot", owner };
     let change = || {
@@ -228,10 +254,12 @@ pub fn locked<T>(regions: &Regions, change: impl FnOnce(&Control) -> Result<T, E
     session_region::locked(&control.snapshot_lock, &control.namespaces, change).map_err(busy)?
 }
 
-/// Returns the state of the snapshot, which the caller may change. Returns an error while a living process reads it.
+/// Returns the state of the snapshot, which the caller may change. Returns an error while a living
+/// process reads it.
 fn settled(regions: &Regions, control: &Control) -> Result<u32, Error> {
     match control.snapshot.load(Acquire) {
-        // If the process that swapped has died, recorders may still be leaving the half that will be emptied.
+        // If the process that swapped has died, recorders may still be leaving the half that will
+        // be emptied.
         SNAPSHOT_SWAPPING => drop(os::visit_cpus(0..regions.view.info.cpus)),
         SNAPSHOT_READING => {
             let mark = control.snapshot_reader.load(Acquire);
@@ -246,19 +274,26 @@ fn settled(regions: &Regions, control: &Control) -> Result<u32, Error> {
     Ok(control.snapshot.load(Acquire))
 }
 
-/// Prepares for dropping the unconsumed contents of a snapshot. The rings note the loss for the next reader. Returns
-/// the size in bytes.
+/// Prepares for dropping the unconsumed contents of a snapshot. The rings note the loss for the
+/// next reader. Returns the size in bytes.
 fn drop_snapshot(regions: &Regions, control: &Control) -> u64 {
     if !matches!(control.snapshot.load(Acquire), SNAPSHOT_TAKEN | SNAPSHOT_READING) {
         return 0;
     }
     let of = control.snapshot_stream.load(Relaxed);
     let streams = regions.streams.iter().enumerate();
-    let held = streams.filter(|(index, stream)| snapshot_has(of, *index as u32, stream.stream.spec().cpu));
+    let held =
+        streams.filter(|(index, stream)| snapshot_has(of, *index as u32, stream.stream.spec().cpu));
     held.map(|(_, stream)| stream.stream.drop_spare(stream.spare(&regions.view))).sum()
 }
 
-fn note(regions: &Regions, control: &Control, (rings, cut): (Rings, &Cut), dropped: u64, rest: Rest) -> Taken {
+fn note(
+    regions: &Regions,
+    control: &Control,
+    (rings, cut): (Rings, &Cut),
+    dropped: u64,
+    rest: Rest,
+) -> Taken {
     let clock = regions.view.clock_kind().map_or(0, ClockKind::now_ordered);
     window::note(&regions.view, cut);
     control.snapshot_clock.store(clock, Relaxed);
@@ -296,7 +331,8 @@ impl SnapshotReader<'_> {
         Err(Error::Busy { what: "the session's snapshot", owner: mark as u32 })
     }
 
-    /// Changes the state from `reading` to `state`, unless another process has taken the snapshot over.
+    /// Changes the state from `reading` to `state`, unless another process has taken the snapshot
+    /// over.
     fn end(&self, state: u32) {
         let control = self.regions.view.control();
         if control.snapshot_reader.compare_exchange(self.mark, 0, Release, Relaxed).is_ok() {

@@ -1,8 +1,9 @@
-//! The streams of a session that this process has mapped: those that the session had when it was mapped, and those of
-//! channels that were created later (`create_channel.rs`).
+//! The streams of a session that this process has mapped: those that the session had when it was
+//! mapped, and those of channels that were created later (`create_channel.rs`).
 //!
-//! The list only grows, and a stream stays where it is: signal handlers and recording threads read the list without a
-//! lock. A later channel adds all its streams in one step, so that nobody sees a part of a channel.
+//! The list only grows, and a stream stays where it is: signal handlers and recording threads read
+//! the list without a lock. A later channel adds all its streams in one step, so that nobody sees a
+//! part of a channel.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize};
@@ -38,8 +39,8 @@ pub struct StreamRegion {
 impl Drop for StreamRegion {
     fn drop(&mut self) {
         for half in [0, 1] {
-            // SAFETY: nobody records in a region that is dropped. `give` filled the tables; they are empty except on
-            // the heap.
+            // SAFETY: nobody records in a region that is dropped. `give` filled the tables; they
+            // are empty except on the heap.
             unsafe { free_pages(self.stream.page_table(half)) }
         }
     }
@@ -48,11 +49,13 @@ impl Drop for StreamRegion {
 impl StreamRegion {
     /// Attaches to the stream in a mapping, which must belong to the session.
     pub(crate) fn new(mapping: Mapping, session: &[u8; 16]) -> Result<Self, Error> {
-        // SAFETY: mappings stay until the process ends (a detached one reads as zeroes and its handles are given up
-        // before). If nobody records in them, they stay until their `Regions` are dropped, which own the streams. The
-        // pages in a table belong to this process, because files with tables are refused below.
+        // SAFETY: mappings stay until the process ends (a detached one reads as zeroes and its
+        // handles are given up before). If nobody records in them, they stay until their `Regions`
+        // are dropped, which own the streams. The pages in a table belong to this process, because
+        // files with tables are refused below.
         let attached = unsafe { Stream::attach(mapping.as_ptr(), mapping.len()) };
-        let stream = attached.map_err(|error| Error::region(path_of(&mapping), error.offset as u64, error.what))?;
+        let stream = attached
+            .map_err(|error| Error::region(path_of(&mapping), error.offset as u64, error.what))?;
         let wrong = |offset, what: &str| Err(Error::region(path_of(&mapping), offset, what));
         if stream.spec().session != *session {
             return wrong(40, "it belongs to another session");
@@ -63,19 +66,26 @@ impl StreamRegion {
         Ok(Self { mapping, stream })
     }
 
-    /// Notes in a new ring which part of its data has memory: the first part of the first half if the ring `grows`, else all.
+    /// Notes in a new ring which part of its data has memory: the first part of the first half if
+    /// the ring `grows`, else all.
     pub(crate) fn begin(&self, grows: bool) {
         let spec = self.stream.spec();
         let backed = if grows { [first_backed(spec), 0] } else { [u64::MAX; 2] };
-        backed.into_iter().enumerate().for_each(|(half, bytes)| self.stream.set_backed(half, bytes));
+        backed
+            .into_iter()
+            .enumerate()
+            .for_each(|(half, bytes)| self.stream.set_backed(half, bytes));
     }
 
-    /// Returns true if the ring gets its memory when it is first used. Rings of a version before 1.3 do not.
+    /// Returns true if the ring gets its memory when it is first used. Rings of a version before
+    /// 1.3 do not.
     pub(crate) fn grows(&self) -> bool {
         // SAFETY: mappings are page-aligned, and readable for their length.
-        let header = unsafe { check_header(self.mapping.as_ptr(), self.mapping.len(), KIND_STREAM) };
+        let header =
+            unsafe { check_header(self.mapping.as_ptr(), self.mapping.len(), KIND_STREAM) };
         let is_new = header.is_ok_and(|header| header.minor >= FIRST_MINOR_THAT_GROWS);
-        is_new && self.stream.control().half.iter().any(|half| half.backed.load(Acquire) != u64::MAX)
+        is_new
+            && self.stream.control().half.iter().any(|half| half.backed.load(Acquire) != u64::MAX)
     }
 
     /// Allocates the memory of a half, or the part of it that a growing ring has from the start.
@@ -124,13 +134,14 @@ impl StreamRegion {
 pub struct Streams {
     /// The streams of the channels that the session had when it was mapped.
     first: Vec<StreamRegion>,
-    /// The streams of each later channel. An entry below `later` points to a value that lives as long as the list. Written by
-    /// the holder of `lock`, before `later`.
+    /// The streams of each later channel. An entry below `later` points to a value that lives as
+    /// long as the list. Written by the holder of `lock`, before `later`.
     more: [AtomicPtr<Vec<StreamRegion>>; MAX_CHANNELS],
-    /// Number of later channels. Written by the holder of `lock` (Release): who loads it with Acquire finds the entries.
+    /// Number of later channels. Written by the holder of `lock` (Release): who loads it with
+    /// Acquire finds the entries.
     later: AtomicUsize,
-    /// The thread that adds streams, as `pid << 32 | tid`; 0 = nobody. A forked child takes the lock of a thread that
-    /// exists only in its parent.
+    /// The thread that adds streams, as `pid << 32 | tid`; 0 = nobody. A forked child takes the
+    /// lock of a thread that exists only in its parent.
     lock: AtomicU64,
 }
 
@@ -148,8 +159,11 @@ impl Streams {
 
     /// Iterates over the groups of streams of later channels.
     fn groups(&self) -> impl Iterator<Item = &Vec<StreamRegion>> {
-        // SAFETY: entries below `later` point to leaked boxes, which are freed when the list is dropped.
-        self.more[..self.later.load(Acquire)].iter().filter_map(|group| unsafe { group.load(Acquire).as_ref() })
+        // SAFETY: entries below `later` point to leaked boxes, which are freed when the list is
+        // dropped.
+        self.more[..self.later.load(Acquire)]
+            .iter()
+            .filter_map(|group| unsafe { group.load(Acquire).as_ref() })
     }
 
     /// Returns the number of streams.
@@ -176,9 +190,11 @@ impl Streams {
     /// Adds the streams of a channel. The caller holds the lock.
     pub(crate) fn add(&self, streams: Vec<StreamRegion>) -> Result<(), Error> {
         let later = self.later.load(Relaxed);
-        let full = || Error::Full { what: "channel", limit: MAX_CHANNELS, remedy: "start a session anew" };
+        let full =
+            || Error::Full { what: "channel", limit: MAX_CHANNELS, remedy: "start a session anew" };
         let entry = self.more.get(later).ok_or_else(full)?;
-        // A forked child may find an entry here that a thread of its parent had not published. It is not used, and kept.
+        // A forked child may find an entry here that a thread of its parent had not published. It
+        // is not used, and kept.
         entry.store(Box::into_raw(Box::new(streams)), Release);
         self.later.store(later + 1, Release);
         Ok(())
@@ -186,7 +202,8 @@ impl Streams {
 
     /// Runs `add` while no other thread of this process adds streams.
     pub(crate) fn locked<T>(&self, add: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
-        let busy = || Error::Busy { what: "the list of the session's rings", owner: std::process::id() };
+        let busy =
+            || Error::Busy { what: "the list of the session's rings", owner: std::process::id() };
         let me = self.take(identity().word()).ok_or_else(busy)?;
         let done = add();
         let _ = self.lock.compare_exchange(me, 0, Release, Relaxed);
@@ -210,7 +227,8 @@ impl Streams {
         None
     }
 
-    /// Prevents that streams are added from now on. Returns false if another thread is still adding some.
+    /// Prevents that streams are added from now on. Returns false if another thread is still adding
+    /// some.
     pub(crate) fn seal(&self) -> bool {
         self.lock.load(Relaxed) == SEALED || self.take(SEALED).is_some()
     }
@@ -219,7 +237,8 @@ impl Streams {
 impl Drop for Streams {
     fn drop(&mut self) {
         for group in &mut self.more[..*self.later.get_mut()] {
-            // SAFETY: the entries below `later` came from boxes, and nobody else has the list any more.
+            // SAFETY: the entries below `later` came from boxes, and nobody else has the list any
+            // more.
             drop(unsafe { Box::from_raw(*group.get_mut()) });
         }
     }
@@ -227,7 +246,10 @@ impl Drop for Streams {
 
 /// Returns the number of streams that the channels of a session have.
 pub(crate) fn count(view: &SessionRegion) -> u32 {
-    view.channels().map(|(_, channel)| channel.first_stream.saturating_add(channel.streams)).max().unwrap_or(0)
+    view.channels()
+        .map(|(_, channel)| channel.first_stream.saturating_add(channel.streams))
+        .max()
+        .unwrap_or(0)
 }
 
 /// Maps the streams of a channel.
@@ -246,7 +268,11 @@ pub(crate) fn map(
             == (index, id, channel.sub_buffer_size, channel.sub_buffers);
         if !is_its {
             let what = "it is another stream than that of its channel";
-            return Err(Error::region(folder.path.join(stream_name(index)).to_string_lossy(), 128, what));
+            return Err(Error::region(
+                folder.path.join(stream_name(index)).to_string_lossy(),
+                128,
+                what,
+            ));
         }
         streams.push(region);
     }

@@ -1,10 +1,11 @@
 //! Effects of a trigger on a session: limits, the snapshot, the order to save it.
 //!
-//! A trigger that is called outside of signal handlers swaps the rings itself, so that what was recorded before is in
-//! the snapshot. Conditions on events leave the swap to the listener's thread. The listener's thread saves the snapshot
-//! in a folder of its own (`save.rs`) and frees its rings. A trigger that fires before that is done waits
-//! ([`Triggers::waiting`]): the listener takes its snapshot when the one before is saved. Without a listener the
-//! snapshot stays in the session, where `--snapshot` reads it.
+//! A trigger that is called outside of signal handlers swaps the rings itself, so that what was
+//! recorded before is in the snapshot. Conditions on events leave the swap to the listener's
+//! thread. The listener's thread saves the snapshot in a folder of its own (`save.rs`) and frees
+//! its rings. A trigger that fires before that is done waits ([`Triggers::waiting`]): the listener
+//! takes its snapshot when the one before is saved. Without a listener the snapshot stays in the
+//! session, where `--snapshot` reads it.
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -113,7 +114,8 @@ pub(crate) fn init(view: &SessionRegion, limits: Limits) {
 pub(crate) enum Place {
     /// In a call, perhaps in a signal handler. The snapshot is taken there if that is safe.
     Call,
-    /// In a thread that records an event which fulfils a condition. The session's thread takes the snapshot.
+    /// In a thread that records an event which fulfils a condition. The session's thread takes the
+    /// snapshot.
     Event(Fired),
 }
 
@@ -128,7 +130,8 @@ pub(crate) fn plain(session: &'static SessionShared, outcome: Outcome) -> Decisi
 /// Counts a trigger and decides what it leads to. Async-signal-safe.
 pub(crate) fn decide(session: &'static SessionShared, place: Place) -> Decision {
     let (view, control) = (session.view(), session.view().control());
-    let decision = |outcome, limited| Decision { session, outcome, limited, moment: Moment::default() };
+    let decision =
+        |outcome, limited| Decision { session, outcome, limited, moment: Moment::default() };
     let Some(triggers) = view.triggers() else { return decision(Outcome::NoSnapshots, 0) };
     triggers.fired.fetch_add(1, Relaxed);
     if control.snapshot.load(Acquire) == SNAPSHOT_OFF {
@@ -157,9 +160,14 @@ pub(crate) fn decide(session: &'static SessionShared, place: Place) -> Decision 
     Decision { moment, ..decision(outcome, limited) }
 }
 
-/// Returns true if neither the limit of the condition nor that of the session keeps the trigger from a snapshot. The session's
-/// limit counts snapshots: a trigger that shares one takes no place.
-fn is_wanted_now(view: &SessionRegion, triggers: &Triggers, place: Place, outcome: Outcome) -> bool {
+/// Returns true if neither the limit of the condition nor that of the session keeps the trigger
+/// from a snapshot. The session's limit counts snapshots: a trigger that shares one takes no place.
+fn is_wanted_now(
+    view: &SessionRegion,
+    triggers: &Triggers,
+    place: Place,
+    outcome: Outcome,
+) -> bool {
     let now = ClockKind::Monotonic.now();
     let own = match place {
         Place::Event(fired) => fired.is_within_limit(view, now),
@@ -181,7 +189,8 @@ fn limit(triggers: &Triggers) -> (u32, u64) {
     (triggers.most.load(Relaxed), triggers.period.load(Relaxed))
 }
 
-/// Takes one of `most` places in a period, if there is one. `used_to` is the time up to which places are taken.
+/// Takes one of `most` places in a period, if there is one. `used_to` is the time up to which
+/// places are taken.
 pub(crate) fn is_within_limit((most, period): (u32, u64), used_to: &AtomicU64, now: u64) -> bool {
     let each = period / u64::from(most.max(1));
     let next = |due: u64| {
@@ -232,8 +241,8 @@ pub(crate) enum Done {
     Failed { snapshot: u32, error: Error },
 }
 
-/// The process that saves a snapshot, or 0. The end of a session waits for that. A forked child does not wait for a thread
-/// of its parent.
+/// The process that saves a snapshot, or 0. The end of a session waits for that. A forked child
+/// does not wait for a thread of its parent.
 static SAVING: AtomicU32 = AtomicU32::new(0);
 /// How often [`saving`] looks, once a millisecond.
 const SAVING_LOOKS: u32 = 10_000;
@@ -248,8 +257,8 @@ impl Drop for Saving {
     }
 }
 
-/// Waits, for a bounded time, until no other thread saves a snapshot, and prevents that one does. Returns none if one
-/// still does.
+/// Waits, for a bounded time, until no other thread saves a snapshot, and prevents that one does.
+/// Returns none if one still does.
 pub(crate) fn saving() -> Option<Saving> {
     let me = std::process::id();
     for _ in 0..SAVING_LOOKS {
@@ -275,12 +284,13 @@ fn is_due(view: &SessionRegion, triggers: &Triggers, at_end: bool) -> bool {
     }
 }
 
-/// Saves the snapshot that is to be saved, then takes and saves the snapshot of triggers that wait. `report` gets
-/// what was done. `at_end`: the session ends, and with it all windows.
+/// Saves the snapshot that is to be saved, then takes and saves the snapshot of triggers that wait.
+/// `report` gets what was done. `at_end`: the session ends, and with it all windows.
 pub(crate) fn work(session: &'static SessionShared, at_end: bool, report: &mut dyn FnMut(Done)) {
     let view = session.view();
     let Some(triggers) = view.triggers() else { return };
-    // A trigger that waits, then the snapshot of those that came meanwhile, and no more in one round.
+    // A trigger that waits, then the snapshot of those that came meanwhile, and no more in one
+    // round.
     for _ in 0..3 {
         if !is_wanted(view, triggers, at_end) {
             return;
@@ -310,9 +320,11 @@ pub(crate) fn work(session: &'static SessionShared, at_end: bool, report: &mut d
     }
 }
 
-/// Takes the snapshot of the triggers that wait. Returns false if none could be taken now; then they go on waiting.
+/// Takes the snapshot of the triggers that wait. Returns false if none could be taken now; then
+/// they go on waiting.
 fn take_waiting(session: &SessionShared, triggers: &Triggers) -> bool {
-    // A trigger that shares a snapshot waits after it has seen `booked`, perhaps after this. Then its snapshot has no place yet.
+    // A trigger that shares a snapshot waits after it has seen `booked`, perhaps after this. Then
+    // its snapshot has no place yet.
     let booked = triggers.booked.swap(0, AcqRel);
     let waiting = triggers.waiting.swap(0, AcqRel);
     let taking = window::Taking::all(triggers);
@@ -321,7 +333,8 @@ fn take_waiting(session: &SessionShared, triggers: &Triggers) -> bool {
     let is_taken = is_nothing || take(&session.regions, triggers, &taking.cut(waiting != 0));
     taking.end(is_taken);
     if is_taken && booked == 0 && !is_nothing {
-        // If no place is left, this snapshot is one too many, which happens for a trigger that is due while another's is taken.
+        // If no place is left, this snapshot is one too many, which happens for a trigger that is
+        // due while another's is taken.
         let _ = is_within_limit(limit(triggers), &triggers.due, ClockKind::Monotonic.now());
     }
     if !is_taken {
@@ -332,10 +345,21 @@ fn take_waiting(session: &SessionShared, triggers: &Triggers) -> bool {
 }
 
 /// Saves the snapshot that is there. Returns false if it stays.
-fn try_save(session: &'static SessionShared, triggers: &Triggers, unsaved: u32, report: &mut dyn FnMut(Done)) -> bool {
+fn try_save(
+    session: &'static SessionShared,
+    triggers: &Triggers,
+    unsaved: u32,
+    report: &mut dyn FnMut(Done),
+) -> bool {
     let snapshot = session.view().control().snapshots.load(Acquire);
-    let none = || Error::unsupported("saving of a snapshot", "the session has no folder", "read it in a core");
-    let saved = session.folder.as_ref().ok_or_else(none).and_then(|folder| save::save(&session.regions, folder));
+    let none = || {
+        Error::unsupported("saving of a snapshot", "the session has no folder", "read it in a core")
+    };
+    let saved = session
+        .folder
+        .as_ref()
+        .ok_or_else(none)
+        .and_then(|folder| save::save(&session.regions, folder));
     match saved {
         Ok((saved, failed)) => {
             triggers.saved.fetch_add(1, Relaxed);
@@ -353,7 +377,8 @@ fn try_save(session: &'static SessionShared, triggers: &Triggers, unsaved: u32, 
             false
         }
         Err(error) => {
-            // It is tried again only for triggers that wait, and reported once for each of their snapshots.
+            // It is tried again only for triggers that wait, and reported once for each of their
+            // snapshots.
             if unsaved != 0 {
                 triggers.failed.fetch_add(1, Relaxed);
                 report(Done::Failed { snapshot, error });
@@ -397,19 +422,24 @@ pub(crate) fn request(session: &'static SessionShared) -> Option<Request> {
 }
 
 impl Regions {
-    /// Fires a trigger in a process of the session, as [`crate::trigger`] does there. The name is cut at
-    /// [`NAME_LEN`] bytes.
+    /// Fires a trigger in a process of the session, as [`crate::trigger`] does there. The name is
+    /// cut at [`NAME_LEN`] bytes.
     ///
     /// # Errors
-    /// The session is of version 1.0; no process of the session answers within two seconds; the limit of the session leaves the
-    /// trigger without a snapshot ([`Error::Limited`]), so that its event is all that there is.
+    /// The session is of version 1.0; no process of the session answers within two seconds; the
+    /// limit of the session leaves the trigger without a snapshot ([`Error::Limited`]), so that its
+    /// event is all that there is.
     pub fn fire(&self, name: &str) -> Result<(), Error> {
-        let unsupported = || Error::unsupported("trigger", "the session is of version 1.0", "take a snapshot");
+        let unsupported =
+            || Error::unsupported("trigger", "the session is of version 1.0", "take a snapshot");
         let triggers = self.view.triggers().ok_or_else(unsupported)?;
         let asked = locked(&triggers.lock, &self.view.control().namespaces, || {
             let mut bytes = cut(name, NAME_LEN).bytes();
             for word in &triggers.name {
-                word.store(u64::from_ne_bytes(std::array::from_fn(|_| bytes.next().unwrap_or(0))), Relaxed);
+                word.store(
+                    u64::from_ne_bytes(std::array::from_fn(|_| bytes.next().unwrap_or(0))),
+                    Relaxed,
+                );
             }
             triggers.asked.fetch_add(1, AcqRel).wrapping_add(1)
         });
@@ -424,14 +454,20 @@ impl Regions {
         }
         // Nobody is to fire it later, when it is not expected any more.
         let _ = triggers.answered.compare_exchange(asked.wrapping_sub(1), asked, AcqRel, Relaxed);
-        Err(Error::unsupported("trigger", "no process of the session answers", "use `lastwords snapshot take`"))
+        Err(Error::unsupported(
+            "trigger",
+            "no process of the session answers",
+            "use `lastwords snapshot take`",
+        ))
     }
 
-    /// Waits until a request that is answered was carried out, and returns an error if that led to nothing.
+    /// Waits until a request that is answered was carried out, and returns an error if that led to
+    /// nothing.
     fn outcome(&self, triggers: &Triggers, asked: u32) -> Result<(), Error> {
         for _ in 0..250 {
             let outcome = triggers.outcome.load(Acquire);
-            // The difference of 24 bits: this request, or one behind it that was carried out in its place.
+            // The difference of 24 bits: this request, or one behind it that was carried out in its
+            // place.
             if ((outcome >> 8).wrapping_sub(asked) << 8) as i32 >= 0 {
                 if outcome & 0xff == 0 {
                     return Ok(());
@@ -469,7 +505,8 @@ pub struct Triggered {
     pub saved: u32,
     /// Snapshots that could not be saved.
     pub failed: u32,
-    /// Starts of latencies that were replaced before their end came, because too many waited. They fired nothing.
+    /// Starts of latencies that were replaced before their end came, because too many waited. They
+    /// fired nothing.
     pub replaced: u32,
 }
 
@@ -488,23 +525,33 @@ impl SessionRegion {
     }
 }
 
-/// Carries out the requests of other processes and the work of all sessions. The listener's thread calls it.
+/// Carries out the requests of other processes and the work of all sessions. The listener's thread
+/// calls it.
 pub(crate) fn round() {
     for session in super::shared::all() {
         if let (Some(request), Some(triggers)) = (request(session), session.view().triggers()) {
             let is_limited = (listener::calls().fire)(session, request.name());
             triggers.outcome.store(Request::outcome(request.number, is_limited), Release);
         }
-        orders::carry_out(session, &mut |pattern, outcome| (listener::calls().ordered)(session, pattern, outcome));
-        if session.view().triggers().is_some_and(|triggers| is_wanted(session.view(), triggers, false)) {
+        orders::carry_out(session, &mut |pattern, outcome| {
+            (listener::calls().ordered)(session, pattern, outcome)
+        });
+        if session
+            .view()
+            .triggers()
+            .is_some_and(|triggers| is_wanted(session.view(), triggers, false))
+        {
             let Some(_one) = saving() else { return };
             work(session, false, &mut |done| (listener::calls().saved)(session, done));
         }
     }
 }
 
-/// Returns the nanoseconds until the next window of a trigger ends; none if no trigger waits for that.
+/// Returns the nanoseconds until the next window of a trigger ends; none if no trigger waits for
+/// that.
 pub(crate) fn until_next() -> Option<u64> {
-    let of = |session: &'static SessionShared| window::remaining(session.view(), session.view().triggers()?);
+    let of = |session: &'static SessionShared| {
+        window::remaining(session.view(), session.view().triggers()?)
+    };
     super::shared::all().filter_map(of).min()
 }

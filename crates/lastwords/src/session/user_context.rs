@@ -24,9 +24,9 @@ pub struct UserContext {
 }
 
 impl UserContext {
-    /// Makes a context whose type is only known at run time, for other languages. `read` writes the value to zeroed
-    /// bytes, which have the type's size and are aligned for any type. Returns none if the type has no fixed size. The
-    /// rules of [`UserContext::new`] apply to `read`.
+    /// Makes a context whose type is only known at run time, for other languages. `read` writes the
+    /// value to zeroed bytes, which have the type's size and are aligned for any type. Returns none
+    /// if the type has no fixed size. The rules of [`UserContext::new`] apply to `read`.
     pub fn of_type(
         name: impl Into<Cow<'static, str>>,
         ty: FieldType,
@@ -42,6 +42,9 @@ impl UserContext {
 
 impl fmt::Debug for UserContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("UserContext").field("name", &self.name).field("ty", &self.ty).finish_non_exhaustive()
+        f.debug_struct("UserContext")
+            .field("name", &self.name)
+            .field("ty", &self.ty)
+            .finish_non_exhaustive()
     }
 }

@@ -1,9 +1,10 @@
 //! Windows of triggers: how much ahead of a trigger and behind it a saved snapshot has.
 //!
-//! A trigger whose window ends later than the trigger, or that cannot take its snapshot itself, waits in an entry of
-//! [`Triggers::pending`]. The session's thread takes one snapshot for all that wait, when the last of their windows
-//! ends. The snapshot's window begins where the first of theirs begins. Readers of the saved snapshot show the events of
-//! the window alone; the rings are copied as they are.
+//! A trigger whose window ends later than the trigger, or that cannot take its snapshot itself,
+//! waits in an entry of [`Triggers::pending`]. The session's thread takes one snapshot for all that
+//! wait, when the last of their windows ends. The snapshot's window begins where the first of
+//! theirs begins. Readers of the saved snapshot show the events of the window alone; the rings are
+//! copied as they are.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::time::Duration;
@@ -20,8 +21,8 @@ use super::session_region::SessionRegion;
 pub struct Window {
     /// Time ahead of the trigger. `None`: all that the rings have.
     pub before: Option<Duration>,
-    /// Time behind the trigger. Recording goes on, and the session's thread takes the snapshot when it has passed. Zero: the
-    /// snapshot is taken at once, and nothing is cut at its end.
+    /// Time behind the trigger. Recording goes on, and the session's thread takes the snapshot
+    /// when it has passed. Zero: the snapshot is taken at once, and nothing is cut at its end.
     pub after: Duration,
 }
 
@@ -33,14 +34,18 @@ impl Window {
 
     /// Returns the nanoseconds before and after, as the session has them.
     pub(crate) fn words(self) -> (u64, u64) {
-        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).min(u64::MAX - 1);
+        let nanos =
+            |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).min(u64::MAX - 1);
         // 0 stands for all that the rings have.
         (self.before.map_or(0, |before| nanos(before).max(1)), nanos(self.after))
     }
 
     /// Returns the window of these nanoseconds.
     pub(crate) fn from_times((before, after): (u64, u64)) -> Self {
-        Self { before: (before != 0).then(|| Duration::from_nanos(before)), after: Duration::from_nanos(after) }
+        Self {
+            before: (before != 0).then(|| Duration::from_nanos(before)),
+            after: Duration::from_nanos(after),
+        }
     }
 }
 
@@ -66,9 +71,11 @@ pub(crate) struct Moment {
 }
 
 impl Moment {
-    /// Returns the window of a trigger that fires now, by nanoseconds before and after. Async-signal-safe.
+    /// Returns the window of a trigger that fires now, by nanoseconds before and after.
+    /// Async-signal-safe.
     pub(crate) fn now(view: &SessionRegion, (before, after): (u64, u64), target: u64) -> Self {
-        let begin = if before == 0 { 0 } else { clock(view).saturating_sub(ticks(view, before)).max(1) };
+        let begin =
+            if before == 0 { 0 } else { clock(view).saturating_sub(ticks(view, before)).max(1) };
         Self { begin, after: ticks(view, after), target }
     }
 
@@ -79,12 +86,14 @@ impl Moment {
         Cut { begin: self.begin, end: 0, targets }
     }
 
-    /// Makes the trigger wait for the end of its window, which is counted from now: the trigger's event is recorded, and
-    /// is inside. Without a free entry, or if nothing is to be remembered, the trigger waits without a window.
-    /// Async-signal-safe.
+    /// Makes the trigger wait for the end of its window, which is counted from now: the trigger's
+    /// event is recorded, and is inside. Without a free entry, or if nothing is to be remembered,
+    /// the trigger waits without a window. Async-signal-safe.
     pub(crate) fn wait(self, view: &SessionRegion, triggers: &Triggers) {
         let is_plain = self.begin == 0 && self.after == 0 && self.target == 0;
-        let claim = |entry: &&Pending| entry.due.compare_exchange(0, PENDING_CLAIMED, AcqRel, Relaxed).is_ok();
+        let claim = |entry: &&Pending| {
+            entry.due.compare_exchange(0, PENDING_CLAIMED, AcqRel, Relaxed).is_ok()
+        };
         match triggers.pending.iter().find(|entry| !is_plain && claim(entry)) {
             Some(entry) => {
                 let due = clock(view).saturating_add(self.after).max(PENDING_CLAIMED + 1);
@@ -104,7 +113,8 @@ fn clock(view: &SessionRegion) -> u64 {
 
 /// Returns the ticks of the session's clock in some nanoseconds.
 pub(crate) fn ticks(view: &SessionRegion, nanos: u64) -> u64 {
-    let ticks = u128::from(nanos) * u128::from(view.clock().frequency.load(Relaxed)) / 1_000_000_000;
+    let ticks =
+        u128::from(nanos) * u128::from(view.clock().frequency.load(Relaxed)) / 1_000_000_000;
     u64::try_from(ticks).unwrap_or(u64::MAX)
 }
 
@@ -120,11 +130,13 @@ pub(crate) fn count(triggers: &Triggers) -> u32 {
     waiting(triggers).count() as u32
 }
 
-/// Returns the nanoseconds until the last of the windows ends; 0 if it has ended, none if no trigger waits.
+/// Returns the nanoseconds until the last of the windows ends; 0 if it has ended, none if no
+/// trigger waits.
 pub(crate) fn remaining(view: &SessionRegion, triggers: &Triggers) -> Option<u64> {
     let due = waiting(triggers).map(|(_, due)| due).max()?;
     let ticks = u128::from(due.saturating_sub(clock(view)));
-    let nanos = (ticks * 1_000_000_000).div_ceil(u128::from(view.clock().frequency.load(Relaxed).max(1)));
+    let nanos =
+        (ticks * 1_000_000_000).div_ceil(u128::from(view.clock().frequency.load(Relaxed).max(1)));
     Some(u64::try_from(nanos).unwrap_or(u64::MAX))
 }
 
@@ -134,11 +146,13 @@ pub(crate) struct Taking<'a> {
 }
 
 impl<'a> Taking<'a> {
-    /// Takes out all triggers that wait for the ends of their windows. Other processes do not see them any more.
+    /// Takes out all triggers that wait for the ends of their windows. Other processes do not see
+    /// them any more.
     pub(crate) fn all(triggers: &'a Triggers) -> Self {
         let mut entries = [None; MAX_PENDING];
-        let owned =
-            |(entry, due): &(&Pending, u64)| entry.due.compare_exchange(*due, PENDING_CLAIMED, AcqRel, Acquire).is_ok();
+        let owned = |(entry, due): &(&Pending, u64)| {
+            entry.due.compare_exchange(*due, PENDING_CLAIMED, AcqRel, Acquire).is_ok()
+        };
         for (place, taken) in entries.iter_mut().zip(waiting(triggers).filter(owned)) {
             *place = Some(taken);
         }
@@ -149,17 +163,20 @@ impl<'a> Taking<'a> {
         self.entries[0].is_none()
     }
 
-    /// Returns the window of the snapshot for these triggers: one that contains all their windows. `others` wait without
-    /// one, so that the snapshot is not cut.
+    /// Returns the window of the snapshot for these triggers: one that contains all their windows.
+    /// `others` wait without one, so that the snapshot is not cut.
     pub(crate) fn cut(&self, others: bool) -> Cut {
         let entries = || self.entries.iter().flatten();
-        let words = |word: fn(&Pending) -> &AtomicU64| entries().map(move |(entry, _)| word(entry).load(Relaxed));
+        let words = |word: fn(&Pending) -> &AtomicU64| {
+            entries().map(move |(entry, _)| word(entry).load(Relaxed))
+        };
         // 0 stands for no limit. One trigger without a limit is enough.
         let begin = words(|entry| &entry.begin).min().filter(|_| !others).unwrap_or(0);
         let is_limited = !others && words(|entry| &entry.last).all(|last| last != 0);
         let end = if is_limited { words(|entry| &entry.last).max().unwrap_or(0) } else { 0 };
         let mut cut = Cut { begin, end, targets: [0; MAX_PENDING] };
-        let wanted = entries().map(|(entry, _)| entry.target.load(Relaxed)).chain(others.then_some(0));
+        let wanted =
+            entries().map(|(entry, _)| entry.target.load(Relaxed)).chain(others.then_some(0));
         for target in wanted.map(|target| if target == 0 { TARGET_BESIDE } else { target }) {
             let is_place = |place: &&mut u64| **place == 0 || **place == target;
             cut.targets.iter_mut().find(is_place).into_iter().for_each(|place| *place = target);
@@ -175,7 +192,8 @@ impl<'a> Taking<'a> {
     }
 }
 
-/// Writes the window of a snapshot. The caller holds the snapshot lock, and publishes the snapshot after this.
+/// Writes the window of a snapshot. The caller holds the snapshot lock, and publishes the snapshot
+/// after this.
 pub(crate) fn note(view: &SessionRegion, cut: &Cut) {
     let Some(triggers) = view.triggers() else { return };
     triggers.window_begin.store(cut.begin, Relaxed);
@@ -187,8 +205,10 @@ pub(crate) fn note(view: &SessionRegion, cut: &Cut) {
     }
 }
 
-/// Returns the words of [`Triggers::window_begin`], `window_end` and `window_from`; none if the snapshot is not cut.
+/// Returns the words of [`Triggers::window_begin`], `window_end` and `window_from`; none if the
+/// snapshot is not cut.
 pub(crate) fn of_snapshot(triggers: &Triggers) -> Option<[u64; 3]> {
-    let words = [&triggers.window_begin, &triggers.window_end, &triggers.window_from].map(|word| word.load(Relaxed));
+    let words = [&triggers.window_begin, &triggers.window_end, &triggers.window_from]
+        .map(|word| word.load(Relaxed));
     (words[0] != 0 || words[1] != 0).then_some(words)
 }

@@ -1,5 +1,5 @@
-//! Tests every back-end and every reservation. A reader that shares no code with the recorder must find the recorded
-//! events.
+//! Tests every back-end and every reservation. A reader that shares no code with the recorder must
+//! find the recorded events.
 
 use std::os::unix::fs::MetadataExt as _;
 
@@ -16,7 +16,8 @@ fn every_reservation_in_shared_memory() {
     alone!();
     for reservation in [Reservation::Rseq, Reservation::Lockless, Reservation::Locked] {
         let dir = tempfile::tempdir().expect("a folder");
-        let builder = Session::builder("res").dir(dir.path()).channel(plain("main")).reservation(reservation);
+        let builder =
+            Session::builder("res").dir(dir.path()).channel(plain("main")).reservation(reservation);
         let session = builder.start().expect("it starts");
         record(0..1000);
         assert_eq!(numbers(&folder(&session)), (0..1000).collect::<Vec<_>>(), "{reservation:?}");
@@ -31,7 +32,8 @@ fn every_reservation_in_shared_memory() {
 fn a_memfd() {
     alone!();
     let dir = tempfile::tempdir().expect("a folder");
-    let builder = Session::builder("mem").dir(dir.path()).channel(plain("main")).backend(Memory::Memfd);
+    let builder =
+        Session::builder("mem").dir(dir.path()).channel(plain("main")).backend(Memory::Memfd);
     let session = builder.start().expect("it starts");
     record(0..500);
     let path = places(&folder(&session))[0].path.clone();
@@ -45,7 +47,8 @@ fn a_memfd() {
 fn huge_pages_or_what_the_machine_has() {
     alone!();
     let dir = tempfile::tempdir_in("/dev/shm").expect("a folder");
-    let builder = Session::builder("huge").dir(dir.path()).channel(plain("main")).backend(Memory::Huge);
+    let builder =
+        Session::builder("huge").dir(dir.path()).channel(plain("main")).backend(Memory::Huge);
     let session = builder.start().expect("it starts");
     println!("{}", session.note());
     assert!(session.note().contains("pages"), "{}", session.note());
@@ -87,7 +90,12 @@ fn a_longer_session_before_leaves_nothing_behind() {
     let start = |sub_buffers| {
         let memory = Memory::Dax { path: file.clone(), reuse: true };
         let channel = plain("main").sub_buffers(sub_buffers, 4096);
-        Session::builder("shorter").dir(dir.path()).channel(channel).channel(plain("more")).backend(memory).start()
+        Session::builder("shorter")
+            .dir(dir.path())
+            .channel(channel)
+            .channel(plain("more"))
+            .backend(memory)
+            .start()
     };
     let long = start(32).expect("it starts");
     record(0..10);
@@ -103,10 +111,15 @@ fn a_longer_session_before_leaves_nothing_behind() {
     let after = std::fs::read(&file).expect("the file");
     assert_eq!(after.len(), bytes.len());
     let sessions = |bytes: &[u8]| {
-        let pages = bytes.chunks(4096).filter(|page| page.starts_with(&lastwords_abi::region::MAGIC));
+        let pages =
+            bytes.chunks(4096).filter(|page| page.starts_with(&lastwords_abi::region::MAGIC));
         pages.map(|page| page[40..56].to_vec()).collect::<std::collections::BTreeSet<_>>().len()
     };
-    assert_eq!((sessions(&bytes), sessions(&after)), (1, 1), "no region of the older session is left");
+    assert_eq!(
+        (sessions(&bytes), sessions(&after)),
+        (1, 1),
+        "no region of the older session is left"
+    );
     assert_eq!(numbers_in_file(&file), (100..110).collect::<Vec<_>>());
     short.remove();
 }
@@ -117,7 +130,8 @@ fn policies_of_persistence() {
     let dir = tempfile::tempdir().expect("a folder");
     let start = |persist, reservation| {
         let memory = Memory::Dax { path: dir.path().join("pmem"), reuse: true };
-        let builder = Session::builder("policy").dir(dir.path()).channel(plain("main")).backend(memory);
+        let builder =
+            Session::builder("policy").dir(dir.path()).channel(plain("main")).backend(memory);
         builder.persist(persist).reservation(reservation).start()
     };
     let reservations = [Reservation::Rseq, Reservation::Lockless, Reservation::Locked];
@@ -135,9 +149,18 @@ fn policies_of_persistence() {
             session.remove();
         }
     }
-    let error = Session::builder("policy").dir(dir.path()).persist(Persist::SubBuffer).start().expect_err("refused");
+    let error = Session::builder("policy")
+        .dir(dir.path())
+        .persist(Persist::SubBuffer)
+        .start()
+        .expect_err("refused");
     assert!(error.to_string().contains("does not survive a loss of power"), "{error}");
-    Session::builder("policy").dir(dir.path()).persist(Persist::None).start().expect("it starts").remove();
+    Session::builder("policy")
+        .dir(dir.path())
+        .persist(Persist::None)
+        .start()
+        .expect("it starts")
+        .remove();
 }
 
 #[test]
@@ -156,9 +179,11 @@ fn a_physical_range_in_a_plain_file() {
     let bytes = std::fs::read(&file).expect("the file");
     assert!(bytes[..1 << 20].iter().all(|byte| *byte == 0xa5), "before the range");
     session.remove();
-    for (offset, len, what) in
-        [(1 << 20, 8 << 20, "does not lie"), (5, 4 << 20, "multiple of 4096"), (0, 4096, "fewer or smaller")]
-    {
+    for (offset, len, what) in [
+        (1 << 20, 8 << 20, "does not lie"),
+        (5, 4 << 20, "multiple of 4096"),
+        (0, 4096, "fewer or smaller"),
+    ] {
         let error = start(offset, len).expect_err("refused").to_string();
         assert!(error.contains(what), "{error}");
     }
@@ -169,7 +194,8 @@ fn pages_on_the_heap() {
     alone!();
     let dir = tempfile::tempdir().expect("a folder");
     for reservation in [Reservation::Rseq, Reservation::Lockless, Reservation::Locked] {
-        let builder = Session::builder("heap").dir(dir.path()).channel(plain("main")).backend(Memory::Heap);
+        let builder =
+            Session::builder("heap").dir(dir.path()).channel(plain("main")).backend(Memory::Heap);
         let session = builder.reservation(reservation).snapshot(true).start().expect("it starts");
         record(0..500);
         session.snapshot(lastwords::snapshot::Rings::All).expect("a snapshot");
@@ -187,14 +213,22 @@ fn more_than_the_limit_is_refused() {
     alone!();
     let dir = tempfile::tempdir().expect("a folder");
     let builder = || Session::builder("limit").dir(dir.path()).channel(plain("main"));
-    let Err(Error::TooLarge { needs, limit }) = builder().size_limit(1 << 20).start() else { panic!("it started") };
+    let Err(Error::TooLarge { needs, limit }) = builder().size_limit(1 << 20).start() else {
+        panic!("it started")
+    };
     assert!(needs > limit);
     builder().size_limit(needs).start().expect("what it needs is enough").remove();
-    let Err(Error::TooLarge { needs: with_spare, .. }) = builder().snapshot(true).size_limit(needs).start() else {
+    let Err(Error::TooLarge { needs: with_spare, .. }) =
+        builder().snapshot(true).size_limit(needs).start()
+    else {
         panic!("the spare counts, too")
     };
     assert!(with_spare > needs);
-    assert_eq!(std::fs::read_dir(dir.path()).expect("the folder").count(), 0, "nothing is left behind");
+    assert_eq!(
+        std::fs::read_dir(dir.path()).expect("the folder").count(),
+        0,
+        "nothing is left behind"
+    );
 }
 
 #[test]
@@ -207,12 +241,18 @@ fn names_and_geometry_are_checked() {
     }
     let zero = plain("main").sub_buffers(0, 4096);
     for channel in [zero, plain("main").sub_buffers(3, 4096), plain("main").sub_buffers(4, 100)] {
-        let error = Session::builder("geo").dir(dir.path()).channel(channel).start().expect_err("refused");
+        let error =
+            Session::builder("geo").dir(dir.path()).channel(channel).start().expect_err("refused");
         assert!(matches!(error, Error::Geometry { .. }), "{error}");
     }
-    let many = (0..33).fold(Session::builder("many").dir(dir.path()), |b, i| b.channel(plain(&format!("c{i}"))));
+    let many = (0..33)
+        .fold(Session::builder("many").dir(dir.path()), |b, i| b.channel(plain(&format!("c{i}"))));
     assert!(matches!(many.start(), Err(Error::Full { .. })));
     let twice = Session::builder("twice").dir(dir.path()).channel(plain("a")).channel(plain("a"));
     assert!(matches!(twice.start(), Err(Error::Name { .. })));
-    assert_eq!(std::fs::read_dir(dir.path()).expect("the folder").count(), 0, "nothing is left behind");
+    assert_eq!(
+        std::fs::read_dir(dir.path()).expect("the folder").count(),
+        0,
+        "nothing is left behind"
+    );
 }

@@ -19,8 +19,10 @@ fn record_all() {
 /// Returns the numbers of the events in all streams of a session, sorted.
 fn recorded(folder: &Path) -> Vec<u64> {
     let sessions = naive::read(folder).expect("readable");
-    let number = |body: &[u8]| u64::from_ne_bytes(body[body.len() - 8..].try_into().expect("a number"));
-    let mut numbers: Vec<u64> = sessions[0].events().iter().map(|(_, event)| number(&event.body)).collect();
+    let number =
+        |body: &[u8]| u64::from_ne_bytes(body[body.len() - 8..].try_into().expect("a number"));
+    let mut numbers: Vec<u64> =
+        sessions[0].events().iter().map(|(_, event)| number(&event.body)).collect();
     numbers.sort_unstable();
     numbers
 }
@@ -39,9 +41,10 @@ fn warnings_and_errors_of_what_is_enabled_are_recorded_twice() {
     assert_eq!(recorded(&folder), [1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4, 5, 5]);
     drop(session);
 
-    // Events that no glob enables go nowhere. Events that a glob enables go to channels by their level, whatever rules
-    // for all channels follow.
-    let session = Session::builder("some").dir(dir.path()).events("mine:*").start().expect("it starts");
+    // Events that no glob enables go nowhere. Events that a glob enables go to channels by their
+    // level, whatever rules for all channels follow.
+    let session =
+        Session::builder("some").dir(dir.path()).events("mine:*").start().expect("it starts");
     let folder = session.folder().expect("a folder").to_owned();
     record_all();
     assert_eq!(recorded(&folder), [1, 2, 2, 3, 3]);

@@ -10,10 +10,12 @@ use lastwords_abi::session::{ClockArea, ClockSample};
 
 const SECOND: u64 = 1_000_000_000;
 
-/// Starts a session without a listening thread. A recorder that begins a sub-buffer then refreshes the samples.
+/// Starts a session without a listening thread. A recorder that begins a sub-buffer then refreshes
+/// the samples.
 fn start(dir: &Path, kind: ClockKind) -> (Session, Areas) {
     let channel = plain("main").sub_buffers(2, 4096);
-    let session = Session::builder("clock").dir(dir).channel(channel).clock(kind).listen(false).start();
+    let session =
+        Session::builder("clock").dir(dir).channel(channel).clock(kind).listen(false).start();
     let session = session.expect("it starts");
     let areas = areas(&folder(&session));
     (session, areas)
@@ -31,7 +33,10 @@ fn the_counter_keeps_pace_with_monotonic_time() {
     let reading = || {
         let (session, areas) = start(dir.path(), clock::best());
         let of_sample = |field| areas.get::<8>(sample(&areas, 0, field));
-        let clocks = (of_sample(offset_of!(ClockSample, clock)), of_sample(offset_of!(ClockSample, monotonic)));
+        let clocks = (
+            of_sample(offset_of!(ClockSample, clock)),
+            of_sample(offset_of!(ClockSample, monotonic)),
+        );
         session.remove();
         (areas.get::<8>(areas.clock + offset_of!(ClockArea, frequency) as u64), clocks)
     };
@@ -40,7 +45,10 @@ fn the_counter_keeps_pace_with_monotonic_time() {
     let (_, last) = reading();
     let by_counter = (last.0 - first.0) as f64 / hz as f64;
     let by_clock = (last.1 - first.1) as f64 / SECOND as f64;
-    assert!((by_counter / by_clock - 1.0).abs() < 0.001, "{by_counter} s against {by_clock} s at {hz} Hz");
+    assert!(
+        (by_counter / by_clock - 1.0).abs() < 0.001,
+        "{by_counter} s against {by_clock} s at {hz} Hz"
+    );
 }
 
 #[test]

@@ -32,10 +32,13 @@ fn saved(dir: &Path, number: u32) -> Vec<Vec<u8>> {
 fn of_channel(dir: &Path, number: u32, channel: u32) -> Vec<Vec<u8>> {
     let entries = std::fs::read_dir(dir).expect("readable").map(|entry| entry.expect("an entry"));
     let prefix = format!("cond.snapshot-{number}-");
-    let found = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix)).last();
-    let session = naive::read(&found.expect("the snapshot").path()).expect("readable").swap_remove(0);
+    let found =
+        entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix)).last();
+    let session =
+        naive::read(&found.expect("the snapshot").path()).expect("readable").swap_remove(0);
     let main = session.streams.iter().filter(|stream| stream.channel == channel);
-    let mut events: Vec<_> = main.flat_map(|stream| &stream.live).flat_map(|sub| &sub.events).collect();
+    let mut events: Vec<_> =
+        main.flat_map(|stream| &stream.live).flat_map(|sub| &sub.events).collect();
     events.sort_by_key(|(_, event)| event.clock);
     events.into_iter().map(|(_, event)| event.body.clone()).collect()
 }
@@ -59,7 +62,11 @@ fn a_condition_keeps_the_moments_before_its_event() {
     let first = saved(dir.path(), 1);
     assert_eq!(first[..100], (0..100).map(number).collect::<Vec<_>>());
     assert!(first[101].starts_with(&7u64.to_ne_bytes()), "the event itself is in the snapshot");
-    assert!(first[102].starts_with(b"shop:failed\0event\0snapshot by the session's thread\0"), "{:?}", first.get(102));
+    assert!(
+        first[102].starts_with(b"shop:failed\0event\0snapshot by the session's thread\0"),
+        "{:?}",
+        first.get(102)
+    );
     (100..110u64).for_each(|n| event!(shop, "number", n));
     fail(0, "no memory");
     wait_for_saved(&session, 2);
@@ -93,7 +100,10 @@ fn each_third_event_and_events_of_a_level() {
 fn recording_stops_behind_the_event() {
     alone!();
     let dir = tempfile::tempdir().expect("a folder");
-    let session = builder(dir.path()).trigger_on(Condition::on("shop:last").and_stop()).start().expect("it starts");
+    let session = builder(dir.path())
+        .trigger_on(Condition::on("shop:last").and_stop())
+        .start()
+        .expect("it starts");
     let recorded = || naive::read(&folder(&session)).expect("readable")[0].events().len();
     event!(shop, "first", n = 1u8);
     event!(shop, "last", n = 2u8);
@@ -117,9 +127,12 @@ fn conditions_change_at_run_time() {
     let handle = Handle::open(&folder(&session)).expect("it opens");
     let fail = || event!(shop, "changing", level: ERROR, code = 5u8);
     fail();
-    let condition = Condition::on("shop:chang*").up_to(Level::Warn).with_filter("code == 5").each(2);
+    let condition =
+        Condition::on("shop:chang*").up_to(Level::Warn).with_filter("code == 5").each(2);
     handle.add_condition(&condition).expect("added");
-    handle.add_condition(&Condition { action: Action::Stop, ..Condition::on("none:*") }).expect("added");
+    handle
+        .add_condition(&Condition { action: Action::Stop, ..Condition::on("none:*") })
+        .expect("added");
     assert_eq!(handle.conditions(), [condition.clone(), Condition::on("none:*").and_stop()]);
     wait_for("the application to follow", || {
         fail();
@@ -143,7 +156,13 @@ fn conditions_change_at_run_time() {
     for n in 0..lastwords::condition::MOST {
         handle.add_condition(&Condition::on(format!("a:{n}"))).expect("added");
     }
-    assert!(handle.add_condition(&Condition::on("one:more")).expect_err("full").to_string().contains("16"));
+    assert!(
+        handle
+            .add_condition(&Condition::on("one:more"))
+            .expect_err("full")
+            .to_string()
+            .contains("16")
+    );
     session.remove();
 }
 
@@ -151,7 +170,8 @@ fn conditions_change_at_run_time() {
 fn a_panic_is_an_event_that_fires() {
     alone!();
     let dir = tempfile::tempdir().expect("a folder");
-    let session = builder(dir.path()).trigger_on(Condition::on("crash:panic")).start().expect("it starts");
+    let session =
+        builder(dir.path()).trigger_on(Condition::on("crash:panic")).start().expect("it starts");
     lastwords::crash::install_panic_hook();
     (0..10u64).for_each(|n| event!(shop, "number", n));
     std::thread::spawn(|| panic!("a thread gave up")).join().expect_err("it panics");
@@ -160,16 +180,17 @@ fn a_panic_is_an_event_that_fires() {
     session.remove();
 }
 
-/// One error among a million other events, which lap the ring many times. The moments before the error are in its
-/// snapshot, and the error itself is in the channel for errors, in which no other event laps it.
-/// `LASTWORDS_EVENTS=10000000` tries more events.
+/// One error among a million other events, which lap the ring many times. The moments before the
+/// error are in its snapshot, and the error itself is in the channel for errors, in which no other
+/// event laps it. `LASTWORDS_EVENTS=10000000` tries more events.
 #[test]
 fn one_error_among_many_events_survives() {
     alone!();
     let dir = tempfile::tempdir().expect("a folder");
     let rare = Condition::on("shop:rare");
     let session = builder(dir.path()).errors_channel().trigger_on(rare).start().expect("it starts");
-    let events = std::env::var("LASTWORDS_EVENTS").map_or(1_000_000, |events| events.parse::<u64>().expect("a number"));
+    let events = std::env::var("LASTWORDS_EVENTS")
+        .map_or(1_000_000, |events| events.parse::<u64>().expect("a number"));
     for n in 0..events {
         event!(shop, "many", n);
         if n == 100 {
@@ -186,7 +207,8 @@ fn one_error_among_many_events_survives() {
     assert!(many.len() > 1000, "{} events before the error", many.len());
     assert_eq!(*many.last().expect("events"), 700_000);
     assert!(many.windows(2).all(|pair| pair[0] + 1 == pair[1]), "a gap");
-    // The error of the very start: the snapshot, which was taken long after it, has it in the channel for errors alone.
+    // The error of the very start: the snapshot, which was taken long after it, has it in the
+    // channel for errors alone.
     let has_early = |bodies: &[Vec<u8>]| bodies.iter().any(|body| body.ends_with(&number(100)));
     assert!(has_early(&of_channel(dir.path(), 1, 2)) && !has_early(&kept));
     session.remove();
@@ -218,7 +240,9 @@ fn latencies_match_the_events_that_a_model_matches() {
     let session = builder(dir.path())
         .trigger_limit(1_000_000, Duration::from_secs(1))
         .save_snapshots(false)
-        .trigger_on(Condition::on("shop:begin").then_above("shop:end", Duration::ZERO).on_equal("id"))
+        .trigger_on(
+            Condition::on("shop:begin").then_above("shop:end", Duration::ZERO).on_equal("id"),
+        )
         .trigger_on(Condition::on("shop:begin").then_above("shop:end", day))
         .start()
         .expect("it starts");
@@ -245,7 +269,9 @@ fn latencies_match_the_events_that_a_model_matches() {
     // Texts are matched, too, and a threshold holds.
     handle.remove_conditions(None).expect("removed");
     let slow = Condition::on("shop:begin").with_filter("kind == \"slow\"");
-    handle.add_condition(&slow.then_above("shop:end", Duration::from_millis(20)).on_equal("name")).expect("added");
+    handle
+        .add_condition(&slow.then_above("shop:end", Duration::from_millis(20)).on_equal("name"))
+        .expect("added");
     let request = |kind: &str, name: &str| {
         event!(shop, "begin", kind, name);
         std::thread::sleep(Duration::from_millis(25));
@@ -268,7 +294,8 @@ fn latencies_match_threads_by_default() {
     alone!();
     let dir = tempfile::tempdir().expect("a folder");
     let latency = Condition::on("shop:begin").then_above("shop:end", Duration::ZERO);
-    let session = builder(dir.path()).save_snapshots(false).trigger_on(latency).start().expect("it starts");
+    let session =
+        builder(dir.path()).save_snapshots(false).trigger_on(latency).start().expect("it starts");
     event!(shop, "begin", n = 1u8);
     std::thread::spawn(|| event!(shop, "end", n = 1u8)).join().expect("it ends");
     assert_eq!(triggered(&session).fired, 0, "the end of another thread");
@@ -277,7 +304,9 @@ fn latencies_match_threads_by_default() {
     event!(shop, "end", n = 1u8);
     assert_eq!(triggered(&session).fired, 1, "each start has one end");
     // More starts than the table has room for are counted.
-    (0..200).for_each(|_| std::thread::spawn(|| event!(shop, "begin", n = 1u8)).join().expect("it ends"));
+    (0..200).for_each(|_| {
+        std::thread::spawn(|| event!(shop, "begin", n = 1u8)).join().expect("it ends")
+    });
     assert!(triggered(&session).replaced >= 72, "{:?}", triggered(&session));
     event!(shop, "begin", n = 1u8);
     event!(shop, "end", n = 1u8);
@@ -306,7 +335,8 @@ fn a_condition_has_a_limit_and_a_folder_of_its_own() {
     wait_for_saved(&session, 3);
     assert_eq!((triggered(&session).limited, count(kept.path()), count(dir.path())), (2, 2, 2));
     let handle = Handle::open(&folder(&session)).expect("it opens");
-    // A change of the conditions begins the counts anew. A folder that is gone does not lose the snapshot.
+    // A change of the conditions begins the counts anew. A folder that is gone does not lose the
+    // snapshot.
     let gone = handle.conditions().swap_remove(0);
     assert_eq!(gone.limit, Some((2, hour)));
     handle.remove_conditions(None).expect("removed");
@@ -338,7 +368,8 @@ fn triggers_during_a_window_share_its_snapshot() {
     let dir = tempfile::tempdir().expect("a folder");
     let kept = tempfile::tempdir().expect("another folder");
     let after = Duration::from_millis(100);
-    let (first, second) = (Window::new(Duration::from_secs(9), after), Window { before: None, after });
+    let (first, second) =
+        (Window::new(Duration::from_secs(9), after), Window { before: None, after });
     let session = builder(dir.path())
         .trigger_on(Condition::on("shop:first").with_window(first))
         .trigger_on(Condition::on("shop:second").with_window(second).save_in(kept.path()))
@@ -354,7 +385,11 @@ fn triggers_during_a_window_share_its_snapshot() {
         wait_for_saved(&session, 1);
         let first = saved(dir.path(), 1);
         assert!([0, 1, 2].into_iter().all(|n| first.contains(&number(n))), "{first:?}");
-        assert_eq!(std::fs::read_dir(kept.path()).expect("readable").count(), 1, "it is saved in both folders");
+        assert_eq!(
+            std::fs::read_dir(kept.path()).expect("readable").count(),
+            1,
+            "it is saved in both folders"
+        );
     }
     assert_eq!(lost(&folder(&session)), 0);
     session.remove();
@@ -373,7 +408,9 @@ fn conditions_fire_as_often_as_they_may() {
     }
     // Threads that record at the same time share the firings.
     std::thread::scope(|scope| {
-        (0..4).for_each(|_| drop(scope.spawn(|| (0..500).for_each(|n| event!(shop, "many", n = n as u64)))));
+        (0..4).for_each(|_| {
+            drop(scope.spawn(|| (0..500).for_each(|n| event!(shop, "many", n = n as u64))))
+        });
     });
     assert_eq!(triggered(&session).fired, 102);
     // Other conditions come and go, also those ahead in the list, and the firings stay used.
@@ -396,7 +433,8 @@ fn conditions_fire_as_often_as_they_may() {
     session.remove();
 }
 
-/// Four events start and stop recording, and enable and disable a fifth one. A model says what each leads to.
+/// Four events start and stop recording, and enable and disable a fifth one. A model says what each
+/// leads to.
 #[test]
 fn actions_fire_where_they_change_something() {
     alone!();
@@ -408,11 +446,13 @@ fn actions_fire_where_they_change_something() {
         Condition::on("switch:disable").and_disable("shop:target").times(5),
     ];
     let mut builder = builder(dir.path()).events("shop:*");
-    builder = conditions.into_iter().fold(builder, |builder, condition| builder.trigger_on(condition));
+    builder =
+        conditions.into_iter().fold(builder, |builder, condition| builder.trigger_on(condition));
     let session = builder.start().expect("it starts");
     let handle = Handle::open(&folder(&session)).expect("it opens");
     let recorded = || naive::read(&folder(&session)).expect("readable")[0].events().len();
-    let (mut recording, mut enabled, mut fired, mut left) = (true, true, 0, [Some(4), None, None, Some(5)]);
+    let (mut recording, mut enabled, mut fired, mut left) =
+        (true, true, 0, [Some(4), None, None, Some(5)]);
     let mut seed = 11u64;
     for step in 0..60 {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -423,7 +463,8 @@ fn actions_fire_where_they_change_something() {
             2 => event!(switch, "enable", n = 1u8),
             _ => event!(switch, "disable", n = 1u8),
         }
-        let (state, wanted) = if which < 2 { (&mut recording, which == 0) } else { (&mut enabled, which == 2) };
+        let (state, wanted) =
+            if which < 2 { (&mut recording, which == 0) } else { (&mut enabled, which == 2) };
         if *state != wanted && left[which] != Some(0) {
             *state = wanted;
             fired += 1;
@@ -434,7 +475,11 @@ fn actions_fire_where_they_change_something() {
             (details.recording, handle.takes(0, "shop", "target", 3), triggered(&session).fired)
         };
         wait_for("the action", || is() == (recording, enabled, fired));
-        assert_eq!(handle.conditions().iter().map(|one| one.times).collect::<Vec<_>>(), left, "step {step}");
+        assert_eq!(
+            handle.conditions().iter().map(|one| one.times).collect::<Vec<_>>(),
+            left,
+            "step {step}"
+        );
         wait_for("the application to follow", || {
             let before = recorded();
             (0..3).for_each(|n| event!(shop, "target", n = n as u8));

@@ -1,5 +1,5 @@
-//! Consumers of the live rings and of a snapshot work at the same time. The tests check the bounds and the losses that
-//! each gets, and the effect of a swap.
+//! Consumers of the live rings and of a snapshot work at the same time. The tests check the bounds
+//! and the losses that each gets, and the effect of a swap.
 
 use crate::common::{folder, plain, record};
 use lastwords::{Memory, Session};
@@ -23,7 +23,11 @@ fn of_two_consumers_one_tells_of_what_was_lost() {
     for memory in [Memory::Shm, Memory::Memfd] {
         let dir = tempfile::tempdir().expect("a folder");
         let channel = plain("main").sub_buffers(2, 4096).discard();
-        let builder = Session::builder("lost").dir(dir.path()).channel(channel).snapshot(true).backend(memory);
+        let builder = Session::builder("lost")
+            .dir(dir.path())
+            .channel(channel)
+            .snapshot(true)
+            .backend(memory);
         let session = builder.start().expect("it starts");
         let handle = Handle::open(&folder(&session)).expect("it opens");
         record(0..10_000);

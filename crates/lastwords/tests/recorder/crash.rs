@@ -1,5 +1,5 @@
-//! Tests what is recorded when a process dies of a signal or a panic, and that it dies as it would have done without
-//! us.
+//! Tests what is recorded when a process dies of a signal or a panic, and that it dies as it would
+//! have done without us.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
@@ -29,7 +29,9 @@ fn one(folder: &Path, start: &str) -> String {
 /// Returns the addresses of the backtrace in a line.
 fn frames(line: &str) -> Vec<u64> {
     let list = line.rsplit_once('[').expect("a backtrace").1.trim_end_matches(']');
-    list.split(' ').map(|a| u64::from_str_radix(a.trim_start_matches("0x"), 16).expect("an address")).collect()
+    list.split(' ')
+        .map(|a| u64::from_str_radix(a.trim_start_matches("0x"), 16).expect("an address"))
+        .collect()
 }
 
 #[inline(never)]
@@ -61,7 +63,8 @@ fn segv() {
         .iter()
         .filter(|(kind, _)| *kind == 3)
         .map(|(_, body)| {
-            let word = |at: usize| u64::from_ne_bytes(body[at..at + 8].try_into().expect("eight bytes"));
+            let word =
+                |at: usize| u64::from_ne_bytes(body[at..at + 8].try_into().expect("eight bytes"));
             let path_at = 30 + usize::from(u16::from_ne_bytes([body[28], body[29]])) + 2;
             (word(12), word(20), String::from_utf8_lossy(&body[path_at..]).into_owned())
         })
@@ -69,7 +72,11 @@ fn segv() {
     let module_of = |pc: &u64| modules.iter().find(|(start, end, _)| (start..end).contains(&pc));
     assert!(frames.iter().all(|pc| module_of(pc).is_some()), "{line} {modules:x?}");
     let own = std::env::current_exe().expect("a path");
-    assert_eq!(module_of(&frames[0]).map(|module| module.2.as_str()), own.to_str(), "this program faulted");
+    assert_eq!(
+        module_of(&frames[0]).map(|module| module.2.as_str()),
+        own.to_str(),
+        "this program faulted"
+    );
 }
 
 #[test]
@@ -77,7 +84,8 @@ fn abort_in_a_thread() {
     alone!();
     if let Some(dir) = child_dir() {
         let _session = begin(&dir);
-        let thread = std::thread::Builder::new().name("doomed".into()).spawn(|| std::process::abort());
+        let thread =
+            std::thread::Builder::new().name("doomed".into()).spawn(|| std::process::abort());
         drop(thread.map(std::thread::JoinHandle::join));
         return;
     }
@@ -92,11 +100,15 @@ fn abort_in_a_thread() {
 #[test]
 fn signals_that_are_sent() {
     alone!();
-    // SIGSEGV and SIGBUS are left out: the standard library's handlers catch the first one that is sent and do nothing.
+    // SIGSEGV and SIGBUS are left out: the standard library's handlers catch the first one that is
+    // sent and do nothing.
     const SIGNALS: [i32; 2] = [libc::SIGILL, libc::SIGFPE];
     if let Some(dir) = child_dir() {
         let _session = begin(&dir);
-        let which: usize = std::fs::read_to_string(dir.join("which")).expect("a number").parse().expect("a number");
+        let which: usize = std::fs::read_to_string(dir.join("which"))
+            .expect("a number")
+            .parse()
+            .expect("a number");
         // SAFETY: the call involves no memory.
         unsafe { libc::raise(SIGNALS[which]) };
         return;
@@ -146,7 +158,12 @@ fn the_previous_handler_is_called() {
     alone!();
     if let Some(dir) = child_dir() {
         // SAFETY: the handler records and leaves the process.
-        unsafe { libc::signal(libc::SIGFPE, own_handler as extern "C" fn(libc::c_int) as libc::sighandler_t) };
+        unsafe {
+            libc::signal(
+                libc::SIGFPE,
+                own_handler as extern "C" fn(libc::c_int) as libc::sighandler_t,
+            )
+        };
         let _session = begin(&dir);
         // SAFETY: the call involves no memory.
         unsafe { libc::raise(libc::SIGFPE) };
@@ -165,7 +182,8 @@ fn a_call_to_nowhere() {
     if let Some(dir) = child_dir() {
         let _session = begin(&dir);
         // SAFETY: this is not sound on purpose, because the process must die of it.
-        let nowhere: extern "C" fn() = unsafe { std::mem::transmute(std::hint::black_box(0x10usize)) };
+        let nowhere: extern "C" fn() =
+            unsafe { std::mem::transmute(std::hint::black_box(0x10usize)) };
         return nowhere();
     }
     let dir = tempfile::tempdir().expect("a folder");
@@ -190,11 +208,15 @@ fn a_panic_that_kills() {
     assert_eq!(status.code(), Some(101));
     let line = one(&folder, "crash:panic");
     assert!(line.starts_with("crash:panic message=\"the number is 7\" location=\""), "{line}");
-    assert!(line.contains("crash.rs:") && line.contains(" thread=\"crash::a_panic_that_kills\" "), "{line}");
+    assert!(
+        line.contains("crash.rs:") && line.contains(" thread=\"crash::a_panic_that_kills\" "),
+        "{line}"
+    );
     assert!(frames(&line).len() >= 3, "{line}");
 }
 
-/// Uses channels from one that has room for the whole panic to one that has room for little more than the name.
+/// Uses channels from one that has room for the whole panic to one that has room for little more
+/// than the name.
 #[test]
 fn a_panic_with_a_very_long_message() {
     alone!();
@@ -202,10 +224,16 @@ fn a_panic_with_a_very_long_message() {
     let message = "è".repeat(100_000);
     if let Some(dir) = child_dir() {
         let channel = |size: &u64| {
-            ChannelConfig::new(format!("of_{size}")).contexts(lastwords::Context::ALL).sub_buffers(4, *size)
+            ChannelConfig::new(format!("of_{size}"))
+                .contexts(lastwords::Context::ALL)
+                .sub_buffers(4, *size)
         };
         let builder = Session::builder("crash").dir(&dir);
-        let _session = SIZES.iter().fold(builder, |b, size| b.channel(channel(size))).start().expect("a session");
+        let _session = SIZES
+            .iter()
+            .fold(builder, |b, size| b.channel(channel(size)))
+            .start()
+            .expect("a session");
         crash::install_panic_hook();
         panic!("{message}");
     }

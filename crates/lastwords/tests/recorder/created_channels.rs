@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::common;
 use crate::common::{
-    StopAtEnd, areas, child_dir, folder, kill_self, mount, only_session, plain, spawn, stay_on_one_cpu, unmount,
-    wait_for,
+    StopAtEnd, areas, child_dir, folder, kill_self, mount, only_session, plain, spawn,
+    stay_on_one_cpu, unmount, wait_for,
 };
 use lastwords::rules::RuleSpec;
 use lastwords::snapshot::Rings;
@@ -17,7 +17,8 @@ use lastwords_control::Handle;
 use lastwords_testkit::naive;
 use lastwords_testkit::random::Random;
 
-const RESERVATIONS: [Reservation; 3] = [Reservation::Rseq, Reservation::Lockless, Reservation::Locked];
+const RESERVATIONS: [Reservation; 3] =
+    [Reservation::Rseq, Reservation::Lockless, Reservation::Locked];
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
 fn emit(name: usize, number: u64) {
@@ -28,7 +29,8 @@ fn emit(name: usize, number: u64) {
     }
 }
 
-/// Returns how often each channel has each number, as a reader finds them that shares no code with the recorder.
+/// Returns how often each channel has each number, as a reader finds them that shares no code with
+/// the recorder.
 fn found(folder: &Path) -> BTreeMap<(u64, u32), u64> {
     let sessions = naive::read(folder).expect("the folder is readable");
     assert_eq!(sessions.len(), 1);
@@ -43,7 +45,8 @@ fn count(
     session: &naive::Session,
     events: fn(&naive::Session) -> Vec<(u32, lastwords_testkit::ring::Event)>,
 ) {
-    let channel: BTreeMap<u32, u32> = session.streams.iter().map(|stream| (stream.index, stream.channel)).collect();
+    let channel: BTreeMap<u32, u32> =
+        session.streams.iter().map(|stream| (stream.index, stream.channel)).collect();
     for (stream, event) in events(session) {
         let number = u64::from_ne_bytes(*event.body.first_chunk().expect("a number"));
         *seen.entry((number, channel[&stream])).or_insert(0) += 1;
@@ -69,7 +72,8 @@ fn unattached(folder: &Path, channel: u32) -> u64 {
 
 fn seed() -> u64 {
     let given = std::env::var("LASTWORDS_SEED").ok().and_then(|seed| seed.parse().ok());
-    given.unwrap_or_else(|| std::time::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_nanos() as u64))
+    given
+        .unwrap_or_else(|| std::time::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_nanos() as u64))
 }
 
 /// Sends the events of a name to a channel, in place of all others or besides them.
@@ -81,8 +85,9 @@ fn send(name: usize, to: u32, others: &[u32], is_alone: bool, rule: impl Fn(&Rul
     }
 }
 
-/// Threads record numbered events while channels are created and events are sent there. In each phase between two changes it is known
-/// which channels an event goes to; events that were recorded during a change go where the rules before or after it say.
+/// Threads record numbered events while channels are created and events are sent there. In each
+/// phase between two changes it is known which channels an event goes to; events that were recorded
+/// during a change go where the rules before or after it say.
 #[test]
 fn events_go_where_the_rules_said() {
     alone!();
@@ -91,7 +96,8 @@ fn events_go_where_the_rules_said() {
         let mut random = Random(seed.wrapping_add(round as u64));
         let dir = tempfile::tempdir().expect("a folder");
         let main = plain("main").sub_buffers(8, 256 << 10);
-        let builder = Session::builder("made").dir(dir.path()).channel(main).reservation(reservation);
+        let builder =
+            Session::builder("made").dir(dir.path()).channel(main).reservation(reservation);
         let session = builder.snapshot(random.below(2) == 1).start().expect("it starts");
         let path = folder(&session);
         let (phase, next, stop) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
@@ -118,12 +124,15 @@ fn events_go_where_the_rules_said() {
             let mut ids = vec![0];
             for channel in 0..4 {
                 let until = next.load(Ordering::Relaxed) + random.below(800);
-                while next.load(Ordering::Relaxed) < until && !threads.iter().all(|thread| thread.is_finished()) {
+                while next.load(Ordering::Relaxed) < until
+                    && !threads.iter().all(|thread| thread.is_finished())
+                {
                     std::thread::yield_now();
                 }
                 let mut now = expected[channel].clone();
                 phase.fetch_add(1, Ordering::SeqCst);
-                let id = session.create_channel(&plain(&format!("k{channel}")), None).expect("created");
+                let id =
+                    session.create_channel(&plain(&format!("k{channel}")), None).expect("created");
                 let (name, is_alone) = (random.below(3) as usize, random.below(2) == 1);
                 send(name, id, &ids, is_alone, |rule| session.rule(rule).expect("a rule"));
                 if is_alone {
@@ -134,7 +143,8 @@ fn events_go_where_the_rules_said() {
                 ids.push(id);
                 expected.push(now);
             }
-            recorded = threads.into_iter().flat_map(|thread| thread.join().expect("it ends")).collect();
+            recorded =
+                threads.into_iter().flat_map(|thread| thread.join().expect("it ends")).collect();
         });
         let found = found(&path);
         let what = format!("seed {seed}, {reservation:?}");
@@ -144,16 +154,24 @@ fn events_go_where_the_rules_said() {
         );
         for &(number, name, before, after) in &recorded {
             let channels = channels_of(&found, number);
-            let fits = (before / 2..=after.div_ceil(2)).any(|phase| channels == expected[phase as usize][name]);
-            // In the midst of a change, an event may be in the new channel and in those that are about to lose it.
+            let fits = (before / 2..=after.div_ceil(2))
+                .any(|phase| channels == expected[phase as usize][name]);
+            // In the midst of a change, an event may be in the new channel and in those that are
+            // about to lose it.
             let is_between = !fits && before != after || before % 2 == 1;
-            let some = |phase: u64| expected[phase as usize][name].iter().any(|channel| channels.contains(channel));
+            let some = |phase: u64| {
+                expected[phase as usize][name].iter().any(|channel| channels.contains(channel))
+            };
             assert!(
                 fits || (is_between && (some(before / 2) || some(after.div_ceil(2)))),
                 "{what}: {number} {before} {after} {channels:?}"
             );
         }
-        assert_eq!(found.keys().map(|key| key.0).max(), recorded.iter().map(|event| event.0).max(), "{what}");
+        assert_eq!(
+            found.keys().map(|key| key.0).max(),
+            recorded.iter().map(|event| event.0).max(),
+            "{what}"
+        );
         session.remove();
     }
 }
@@ -180,7 +198,8 @@ fn child_records_until_it_is_killed() {
     kill_self();
 }
 
-/// Another process creates channels and sends events there; the recorder is killed at a random moment.
+/// Another process creates channels and sends events there; the recorder is killed at a random
+/// moment.
 #[test]
 fn a_killed_recorder_leaves_each_event_in_a_channel() {
     alone!();
@@ -188,7 +207,9 @@ fn a_killed_recorder_leaves_each_event_in_a_channel() {
     for _ in 0..4 {
         let dir = tempfile::tempdir().expect("a folder");
         let mut child = spawn("child_records_until_it_is_killed", dir.path(), &[]);
-        wait_for("the session", || lastwords_control::list(Some(dir.path())).is_ok_and(|found| !found.is_empty()));
+        wait_for("the session", || {
+            lastwords_control::list(Some(dir.path())).is_ok_and(|found| !found.is_empty())
+        });
         let path = only_session(dir.path());
         let session = Handle::open(&path).expect("opened");
         wait_for("an event", || session.produced() > 0);
@@ -200,7 +221,8 @@ fn a_killed_recorder_leaves_each_event_in_a_channel() {
         child.wait().expect("it ends");
         let found = found(&path);
         let last = found.keys().map(|key| key.0).max().expect("events");
-        let missing = (0..=last).filter(|number| channels_of(&found, *number).is_empty()).count() as u64;
+        let missing =
+            (0..=last).filter(|number| channels_of(&found, *number).is_empty()).count() as u64;
         assert!(
             missing <= unattached(&path, id),
             "{missing} of {last} are missing, {} are told",
@@ -211,7 +233,8 @@ fn a_killed_recorder_leaves_each_event_in_a_channel() {
     }
 }
 
-/// A child that was forked before has no thread: it counts the events of the channel, until its own thread has mapped it.
+/// A child that was forked before has no thread: it counts the events of the channel, until its own
+/// thread has mapped it.
 #[test]
 fn forked_children_record_in_the_channel_or_count() {
     alone!();
@@ -244,7 +267,10 @@ fn forked_children_record_in_the_channel_or_count() {
         unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) };
     }
     let found = found(&path);
-    assert!((100..200).all(|number| channels_of(&found, number) == [id]), "the child has its parent's channel");
+    assert!(
+        (100..200).all(|number| channels_of(&found, number) == [id]),
+        "the child has its parent's channel"
+    );
     let of_early: Vec<_> = (1000..3000).map(|number| channels_of(&found, number)).collect();
     assert!(
         of_early.iter().all(|channels| channels.is_empty() || *channels == [id]),
@@ -260,18 +286,30 @@ fn what_cannot_be_done_is_refused() {
     alone!();
     let dir = tempfile::tempdir().expect("a folder");
     for memory in [Memory::Heap, Memory::Memfd] {
-        let session = Session::builder("other").dir(dir.path()).backend(memory).start().expect("it starts");
+        let session =
+            Session::builder("other").dir(dir.path()).backend(memory).start().expect("it starts");
         let error = session.create_channel(&plain("k"), None).expect_err("its memory cannot grow");
         assert!(matches!(error, Error::Unsupported { .. }), "{error}");
         session.remove();
     }
-    let session = Session::builder("refusals").dir(dir.path()).channel(plain("main")).start().expect("it starts");
+    let session = Session::builder("refusals")
+        .dir(dir.path())
+        .channel(plain("main"))
+        .start()
+        .expect("it starts");
     let path = folder(&session);
     let files = || std::fs::read_dir(&path).expect("listed").count();
-    let (before, rules) = (files(), Handle::open(&path).expect("opened").summary().details.expect("details").rules);
+    let (before, rules) =
+        (files(), Handle::open(&path).expect("opened").summary().details.expect("details").rules);
     assert!(matches!(session.create_channel(&plain("main"), None), Err(Error::Exists { .. })));
-    assert!(matches!(session.create_channel(&plain("k").sub_buffers(3, 4096), None), Err(Error::Geometry { .. })));
-    assert!(matches!(session.create_channel(&plain("k"), Some("a == ")), Err(Error::Unsupported { .. })));
+    assert!(matches!(
+        session.create_channel(&plain("k").sub_buffers(3, 4096), None),
+        Err(Error::Geometry { .. })
+    ));
+    assert!(matches!(
+        session.create_channel(&plain("k"), Some("a == ")),
+        Err(Error::Unsupported { .. })
+    ));
     assert!(matches!(session.create_channel(&plain("/k"), None), Err(Error::Name { .. })));
     // A process of an older version does not write this word (docs/ABI.md, section 3).
     let features = areas(&path).get::<4>(128 + 68) + 24;
@@ -281,9 +319,13 @@ fn what_cannot_be_done_is_refused() {
     assert!(error.to_string().contains(&std::process::id().to_string()), "{error}");
     areas(&path).put::<8>(features, word);
     assert_eq!(files(), before, "nothing was written");
-    assert_eq!(Handle::open(&path).expect("opened").summary().details.expect("details").rules, rules);
+    assert_eq!(
+        Handle::open(&path).expect("opened").summary().details.expect("details").rules,
+        rules
+    );
     for channel in 1..32 {
-        let made = session.create_channel(&plain(&format!("k{channel}")).sub_buffers(2, 4096), None);
+        let made =
+            session.create_channel(&plain(&format!("k{channel}")).sub_buffers(2, 4096), None);
         assert_eq!(made.expect("created"), channel);
     }
     assert!(matches!(session.create_channel(&plain("k32"), None), Err(Error::Full { .. })));
@@ -299,7 +341,8 @@ fn what_cannot_be_done_is_refused() {
 fn one_of_several_creators_of_a_name_wins() {
     alone!();
     let dir = tempfile::tempdir().expect("a folder");
-    let session = Session::builder("race").dir(dir.path()).channel(plain("main")).start().expect("it starts");
+    let session =
+        Session::builder("race").dir(dir.path()).channel(plain("main")).start().expect("it starts");
     let path = folder(&session);
     let create = || {
         let handle = Handle::open(&path).expect("opened");
@@ -311,10 +354,18 @@ fn one_of_several_creators_of_a_name_wins() {
     };
     let won = std::thread::scope(|scope| {
         let creators: Vec<_> = (0..4).map(|_| scope.spawn(create)).collect();
-        creators.into_iter().filter(|_| true).map(|creator| creator.join().expect("it ends")).filter(|won| *won).count()
+        creators
+            .into_iter()
+            .filter(|_| true)
+            .map(|creator| creator.join().expect("it ends"))
+            .filter(|won| *won)
+            .count()
     });
     assert_eq!(won, 1);
-    assert_eq!(Handle::open(&path).expect("opened").summary().details.expect("details").channels.len(), 2);
+    assert_eq!(
+        Handle::open(&path).expect("opened").summary().details.expect("details").channels.len(),
+        2
+    );
     session.remove();
 }
 
@@ -323,7 +374,8 @@ fn snapshots_have_a_channel_that_was_created_before() {
     alone!();
     for reservation in RESERVATIONS {
         let dir = tempfile::tempdir().expect("a folder");
-        let builder = Session::builder("shot").dir(dir.path()).channel(plain("main")).snapshot(true);
+        let builder =
+            Session::builder("shot").dir(dir.path()).channel(plain("main")).snapshot(true);
         let session = builder.reservation(reservation).start().expect("it starts");
         let path = folder(&session);
         (0..10).for_each(|number| emit(0, number));
@@ -335,13 +387,18 @@ fn snapshots_have_a_channel_that_was_created_before() {
         assert_eq!(common::numbers(&path), (10..30).collect::<Vec<_>>(), "{reservation:?}");
         session.snapshot(Rings::All).expect("taken");
         (30..40).for_each(|number| emit(0, number));
-        assert_eq!(common::snapshot_numbers(&path), (10..30).collect::<Vec<_>>(), "{reservation:?}");
+        assert_eq!(
+            common::snapshot_numbers(&path),
+            (10..30).collect::<Vec<_>>(),
+            "{reservation:?}"
+        );
         assert_eq!(common::numbers(&path), (30..40).collect::<Vec<_>>(), "{reservation:?}");
         session.remove();
     }
 }
 
-/// Runs a forked child up to its system call `calls` in `create_channel`, and kills it there. Returns true if the child had ended before.
+/// Runs a forked child up to its system call `calls` in `create_channel`, and kills it there.
+/// Returns true if the child had ended before.
 fn killed_at(path: &Path, calls: u64) -> bool {
     let handle = Handle::open(path).expect("opened");
     // SAFETY: the child creates a channel and exits. The C library's locks are consistent in it.
@@ -376,8 +433,8 @@ fn killed_at(path: &Path, calls: u64) -> bool {
     false
 }
 
-/// A creator is killed before and after each of its system calls. The session has no channel of the name, or a whole one; the next creator
-/// makes it, or finds it; events go there.
+/// A creator is killed before and after each of its system calls. The session has no channel of the
+/// name, or a whole one; the next creator makes it, or finds it; events go there.
 #[test]
 fn a_killed_creator_leaves_no_channel_or_a_whole_one() {
     alone!();
@@ -414,8 +471,14 @@ fn a_killed_creator_leaves_no_channel_or_a_whole_one() {
         send(0, id, &[0], true, |rule| handle.rule(rule).expect("a rule"));
         wait_for("the channel", || {
             emit(0, 2);
-            channels_of(&found(&path).into_iter().map(|((number, channel), _)| ((number, channel), 1)).collect(), 2)
-                .contains(&id)
+            channels_of(
+                &found(&path)
+                    .into_iter()
+                    .map(|((number, channel), _)| ((number, channel), 1))
+                    .collect(),
+                2,
+            )
+            .contains(&id)
         });
         session.remove();
         if is_over {
@@ -426,9 +489,9 @@ fn a_killed_creator_leaves_no_channel_or_a_whole_one() {
     assert!(none > 5 && whole > 1, "{none} without, {whole} with the channel");
 }
 
-/// Threads record while one process takes snapshots and another thread creates channels and sends events there, besides the first
-/// channel. Rings are large enough for everything, so that each number is in one snapshot or in the live rings, once in each channel that
-/// it went to.
+/// Threads record while one process takes snapshots and another thread creates channels and sends
+/// events there, besides the first channel. Rings are large enough for everything, so that each
+/// number is in one snapshot or in the live rings, once in each channel that it went to.
 #[test]
 fn snapshots_that_race_with_channels_lose_nothing() {
     alone!();
@@ -438,7 +501,8 @@ fn snapshots_that_race_with_channels_lose_nothing() {
         let mut random = Random(seed.wrapping_add(round as u64));
         let dir = tempfile::tempdir().expect("a folder");
         let main = plain("main").sub_buffers(4, 256 << 10);
-        let builder = Session::builder("race").dir(dir.path()).channel(main).reservation(reservation);
+        let builder =
+            Session::builder("race").dir(dir.path()).channel(main).reservation(reservation);
         let session = builder.snapshot(true).start().expect("it starts");
         let path = folder(&session);
         let (next, stop) = (AtomicU64::new(0), AtomicBool::new(false));
@@ -467,7 +531,8 @@ fn snapshots_that_race_with_channels_lose_nothing() {
                     let config = plain(&format!("k{channel}")).sub_buffers(4, 64 << 10);
                     let id = session.create_channel(&config, None).expect("created");
                     send(name, id, &[], false, |rule| session.rule(rule).expect("a rule"));
-                    // Threads that took a number before this may have judged their events before the rule.
+                    // Threads that took a number before this may have judged their events before
+                    // the rule.
                     (id, name, next.load(Ordering::SeqCst))
                 });
                 std::thread::sleep(std::time::Duration::from_micros(random.below(400)));
@@ -479,14 +544,23 @@ fn snapshots_that_race_with_channels_lose_nothing() {
         });
         add(&mut seen, &path, naive::Session::events);
         let all = next.into_inner();
-        assert!(all > 0 && seen.values().all(|count| *count == 1), "{what}: a number is twice in a channel");
+        assert!(
+            all > 0 && seen.values().all(|count| *count == 1),
+            "{what}: a number is twice in a channel"
+        );
         for number in 0..all {
-            assert!(seen.contains_key(&(number, 0)), "{what}: {number} of {all} is not in the first channel");
+            assert!(
+                seen.contains_key(&(number, 0)),
+                "{what}: {number} of {all} is not in the first channel"
+            );
             for &(id, name, from) in &sent_from {
                 let is_there = seen.contains_key(&(number, id));
                 let is_of_name = number % 3 == name as u64;
                 assert!(is_of_name || !is_there, "{what}: {number} is in channel {id}");
-                assert!(!is_of_name || is_there || number <= from, "{what}: {number} of {from}.. is not in {id}");
+                assert!(
+                    !is_of_name || is_there || number <= from,
+                    "{what}: {number} of {from}.. is not in {id}"
+                );
             }
         }
         assert!((1..=6).all(|channel| unattached(&path, channel) == 0), "{what}");
@@ -494,14 +568,17 @@ fn snapshots_that_race_with_channels_lose_nothing() {
     }
 }
 
-/// Adds the numbers that the session in a folder has now, by their channels. A file may get its name while the folder is read.
+/// Adds the numbers that the session in a folder has now, by their channels. A file may get its
+/// name while the folder is read.
 fn add(
     seen: &mut BTreeMap<(u64, u32), u64>,
     folder: &Path,
     events: fn(&naive::Session) -> Vec<(u32, lastwords_testkit::ring::Event)>,
 ) {
-    let sessions =
-        std::iter::repeat_with(|| naive::read(folder)).take(100).find_map(Result::ok).expect("it is readable");
+    let sessions = std::iter::repeat_with(|| naive::read(folder))
+        .take(100)
+        .find_map(Result::ok)
+        .expect("it is readable");
     count(seen, &sessions[0], events);
 }
 
@@ -521,11 +598,16 @@ fn child_on_a_small_disk() {
     let (mut made, mut refused) = (0, 0);
     for round in 0..12u64 {
         let main = plain("main").sub_buffers(2, 16 << 10);
-        let session =
-            Session::builder("small").dir(&dir).channel(main).snapshot(round % 2 == 1).start().expect("it starts");
+        let session = Session::builder("small")
+            .dir(&dir)
+            .channel(main)
+            .snapshot(round % 2 == 1)
+            .start()
+            .expect("it starts");
         let path = folder(&session);
         let left = 4096 * random.below(1024);
-        std::fs::write(dir.join("filling"), vec![1; free(&dir).saturating_sub(left) as usize]).expect("written");
+        std::fs::write(dir.join("filling"), vec![1; free(&dir).saturating_sub(left) as usize])
+            .expect("written");
         let sub_buffers = 2 << random.below(3);
         let config = plain("late").sub_buffers(sub_buffers, 64 << 10);
         let streams = naive::read(&path).expect("readable")[0].streams.len() as u64;
@@ -536,16 +618,29 @@ fn child_on_a_small_disk() {
         let created = session.create_channel(&config, None);
         emit(0, 2);
         match &created {
-            Ok(_) => assert!(room >= needed, "seed {seed}, round {round}: {needed} bytes in {room}"),
+            Ok(_) => {
+                assert!(room >= needed, "seed {seed}, round {round}: {needed} bytes in {room}")
+            }
             Err(error) => {
-                assert!(matches!(error, Error::Backend { .. }), "seed {seed}, round {round}: {error}");
+                assert!(
+                    matches!(error, Error::Backend { .. }),
+                    "seed {seed}, round {round}: {error}"
+                );
                 // Beside the data, each stream has a begin of a few pages.
                 assert!(
                     room < needed + streams * (256 << 10),
                     "seed {seed}, round {round}: {room} bytes for {needed}: {error}"
                 );
-                assert_eq!(std::fs::read_dir(&path).expect("listed").count(), files, "seed {seed}, round {round}");
-                assert_eq!(free(&dir), room, "seed {seed}, round {round}: what was written is removed");
+                assert_eq!(
+                    std::fs::read_dir(&path).expect("listed").count(),
+                    files,
+                    "seed {seed}, round {round}"
+                );
+                assert_eq!(
+                    free(&dir),
+                    room,
+                    "seed {seed}, round {round}: what was written is removed"
+                );
             }
         }
         std::fs::remove_file(dir.join("filling")).expect("removed");
@@ -557,14 +652,16 @@ fn child_on_a_small_disk() {
             }
         }
         emit(0, 3);
-        let numbers: Vec<u64> = found(&path).into_keys().filter(|key| key.1 == 0).map(|key| key.0).collect();
+        let numbers: Vec<u64> =
+            found(&path).into_keys().filter(|key| key.1 == 0).map(|key| key.0).collect();
         assert_eq!(numbers, [1, 2, 3], "seed {seed}, round {round}");
         session.remove();
     }
     assert!(made > 0 && refused > 0, "seed {seed}: {made} were created, {refused} refused");
 }
 
-/// Where a file system has no room for a channel, nothing stays of it, and the session records as before.
+/// Where a file system has no room for a channel, nothing stays of it, and the session records as
+/// before.
 #[test]
 fn a_channel_without_room_leaves_nothing() {
     alone!();

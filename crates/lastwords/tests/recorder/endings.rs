@@ -1,9 +1,12 @@
-//! Tests what remains of an ended session: all recorded events, and how and when it ended, until retention removes it.
+//! Tests what remains of an ended session: all recorded events, and how and when it ended, until
+//! retention removes it.
 
 use std::path::Path;
 use std::process::ExitStatus;
 
-use crate::common::{areas, child_dir, folder, kill_self, numbers, only_session, plain, record, spawn, wait_for};
+use crate::common::{
+    areas, child_dir, folder, kill_self, numbers, only_session, plain, record, spawn, wait_for,
+};
 use lastwords::{Ended, Ending, Memory, Retention, Scope, Session, crash};
 use lastwords_control::{self, Details, State};
 
@@ -12,10 +15,16 @@ fn start(name: &str, dir: &Path) -> Session {
 }
 
 fn users(dir: &Path) -> Session {
-    Session::builder("end").dir(dir).channel(plain("main")).scope(Scope::User).start().expect("it starts")
+    Session::builder("end")
+        .dir(dir)
+        .channel(plain("main"))
+        .scope(Scope::User)
+        .start()
+        .expect("it starts")
 }
 
-/// Imitates a program of tokio whose task fails: the session is dropped, and `main` returns the error.
+/// Imitates a program of tokio whose task fails: the session is dropped, and `main` returns the
+/// error.
 fn work(dir: &Path) -> Result<(), String> {
     let _session = start("end", dir);
     record(0..10);
@@ -126,13 +135,17 @@ fn child_that_is_odd(how: &str, dir: &Path) {
             use std::os::unix::process::CommandExt as _;
             let round = std::env::var("ROUND").map_or(0, |round| round.parse().expect("a number"));
             let builder = Session::builder("end").dir(dir).channel(plain("main"));
-            let session = builder.retention(Retention { sessions: 2, ..Retention::default() }).start();
+            let session =
+                builder.retention(Retention { sessions: 2, ..Retention::default() }).start();
             let _session = session.expect("it starts");
             record(0..10);
             if round < 6 {
                 let this = std::env::current_exe().expect("this program");
                 let mut anew = std::process::Command::new(this);
-                let error = anew.args(std::env::args().skip(1)).env("ROUND", (round + 1u32).to_string()).exec();
+                let error = anew
+                    .args(std::env::args().skip(1))
+                    .env("ROUND", (round + 1u32).to_string())
+                    .exec();
                 panic!("{error}");
             }
             exit(0);
@@ -152,11 +165,14 @@ fn details(folder: &Path) -> Details {
     lastwords_control::Handle::open(folder).expect("it opens").summary().details.expect("details")
 }
 
-/// Starts a child that ends in this way. Returns its status and its session, and checks that the session has all its
-/// events.
+/// Starts a child that ends in this way. Returns its status and its session, and checks that the
+/// session has all its events.
 fn ended(how: &str) -> (ExitStatus, Details) {
     let dir = tempfile::tempdir().expect("a folder");
-    let before = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("a time").as_nanos();
+    let before = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .expect("a time")
+        .as_nanos();
     let status = spawn("child_ends", dir.path(), &[("HOW", how)]).wait().expect("it ends");
     let folder = only_session(dir.path());
     // A record of the crash may follow them.
@@ -190,7 +206,11 @@ fn every_end_leaves_the_session_and_says_how_it_ended() {
             Ending::Exit(_) if !status_known => Ending::Exit(None),
             known => known,
         };
-        assert_eq!((details.ended.map(|ended| ended.how), details.state), (Some(ending), state), "{how}");
+        assert_eq!(
+            (details.ended.map(|ended| ended.how), details.state),
+            (Some(ending), state),
+            "{how}"
+        );
         assert_eq!(details.panics, panics, "{how}");
     }
     let (status, details) = ended("panic-abort");
@@ -218,11 +238,18 @@ fn a_word_that_its_session_outlived_is_not_its_last() {
     assert_eq!(ended(), killed);
     areas.put::<8>(control(offset_of!(Control, ended)), killed.at);
     areas.put::<4>(control(offset_of!(Control, ended_by)), 77);
-    areas.put::<4>(control(offset_of!(Control, ending)), u64::from(ENDING_SIGNAL | ENDING_NUMBER | 11 << 8));
+    areas.put::<4>(
+        control(offset_of!(Control, ending)),
+        u64::from(ENDING_SIGNAL | ENDING_NUMBER | 11 << 8),
+    );
     assert_eq!(ended(), Ended { how: Ending::Signal(11), at: killed.at, pid: 77 });
     let killed = Ended { at: killed.at + 4_000_000_000, ..killed };
     areas.put::<8>(seen, killed.at);
-    assert_eq!(ended(), killed, "a child died of the signal, or a handler of the application went on");
+    assert_eq!(
+        ended(),
+        killed,
+        "a child died of the signal, or a handler of the application went on"
+    );
     areas.put::<4>(control(offset_of!(Control, panics)), 1);
     areas.put::<8>(control(offset_of!(Control, panicked)), killed.at - 1);
     assert_eq!(ended(), killed, "the panic was survived");
@@ -254,11 +281,18 @@ fn the_newest_five_of_a_name_stay() {
     assert_eq!(details(&folder(&session)).removed, 1);
     assert_eq!(numbers(&folders[6]), [6]);
     let found = lastwords_control::list(Some(dir.path())).expect("the list");
-    assert_eq!(found.iter().filter(|summary| summary.name == "other").count(), 1, "of another name");
+    assert_eq!(
+        found.iter().filter(|summary| summary.name == "other").count(),
+        1,
+        "of another name"
+    );
     assert_eq!(details(&folder(&live)).state, State::Live);
     drop(session);
     let builder = Session::builder("five").dir(dir.path()).channel(plain("main"));
-    let session = builder.retention(Retention { sessions: 0, ..Retention::default() }).start().expect("it starts");
+    let session = builder
+        .retention(Retention { sessions: 0, ..Retention::default() })
+        .start()
+        .expect("it starts");
     assert!(folders.iter().all(|folder| !folder.exists()));
     assert_eq!(details(&folder(&session)).removed, 6);
     assert!(folder(&live).exists(), "what lives is not touched");
@@ -279,7 +313,8 @@ fn an_error_is_the_end_of_the_process_that_had_it_alone() {
     alone!();
     let dir = tempfile::tempdir().expect("a folder");
     let session = users(dir.path());
-    let status = spawn("child_ends", dir.path(), &[("HOW", "user-finish")]).wait().expect("it ends");
+    let status =
+        spawn("child_ends", dir.path(), &[("HOW", "user-finish")]).wait().expect("it ends");
     assert_eq!(status.code(), Some(1));
     let folder = folder(&session);
     drop(session);
@@ -319,7 +354,8 @@ fn a_process_that_executes_itself_anew_keeps_as_few_as_others() {
 /// Returns the bytes that the files of a session take.
 fn disk_bytes(folder: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt as _;
-    let files = std::fs::read_dir(folder).expect("a folder").map(|file| file.expect("a file").metadata());
+    let files =
+        std::fs::read_dir(folder).expect("a folder").map(|file| file.expect("a file").metadata());
     files.map(|meta| meta.expect("its size").blocks() * 512).sum()
 }
 
@@ -328,12 +364,23 @@ fn ended_sessions_of_all_names_take_so_many_bytes_at_most() {
     alone!();
     let dir = tempfile::tempdir().expect("a folder");
     let live = start("bytes-live", dir.path());
-    let folders: Vec<_> = (0..4).map(|n| folder(&start(&format!("bytes-{n}"), dir.path()))).collect();
+    let folders: Vec<_> =
+        (0..4).map(|n| folder(&start(&format!("bytes-{n}"), dir.path()))).collect();
     let one = disk_bytes(&folders[0]);
     let builder = Session::builder("bytes").dir(dir.path()).channel(plain("main"));
-    let session = builder.retention(Retention { sessions: 5, bytes: 2 * one + one / 2 }).start().expect("it starts");
-    assert_eq!(folders.iter().map(|folder| folder.exists()).collect::<Vec<_>>(), [false, false, true, true]);
-    assert!(folder(&live).exists() && session.note().contains(&format!("{} bytes", 2 * one)), "{}", session.note());
+    let session = builder
+        .retention(Retention { sessions: 5, bytes: 2 * one + one / 2 })
+        .start()
+        .expect("it starts");
+    assert_eq!(
+        folders.iter().map(|folder| folder.exists()).collect::<Vec<_>>(),
+        [false, false, true, true]
+    );
+    assert!(
+        folder(&live).exists() && session.note().contains(&format!("{} bytes", 2 * one)),
+        "{}",
+        session.note()
+    );
 }
 
 #[test]
@@ -354,7 +401,11 @@ fn one_start_removes_all_that_is_above_the_number() {
     }
     drop(session);
     let found = lastwords_control::list(Some(dir.path())).expect("the list");
-    assert_eq!(found.len(), 5 + 2, "five that had ended, the last, and the one that lived meanwhile");
+    assert_eq!(
+        found.len(),
+        5 + 2,
+        "five that had ended, the last, and the one that lived meanwhile"
+    );
 }
 
 #[test]
@@ -367,7 +418,8 @@ fn what_is_no_session_stays_and_hinders_nobody() {
     std::fs::create_dir(&strange).expect("a folder");
     std::fs::write(strange.join("session"), "precious").expect("a file");
     let builder = Session::builder("odd").dir(dir.path()).channel(plain("main"));
-    let session = builder.retention(Retention { sessions: 0, bytes: 0 }).start().expect("it starts");
+    let session =
+        builder.retention(Retention { sessions: 0, bytes: 0 }).start().expect("it starts");
     assert!(kept.join("session").exists() && strange.join("session").exists());
     assert!(session.note().contains("retention could not remove"), "{}", session.note());
     drop(session);
@@ -388,7 +440,8 @@ fn many_that_begin_at_a_time_all_begin() {
             });
         }
     });
-    // One of the sessions that begin at the same time removes others. Later sessions remove the rest.
+    // One of the sessions that begin at the same time removes others. Later sessions remove the
+    // rest.
     for _ in 0..12 {
         drop(start("race", dir.path()));
     }
@@ -400,7 +453,8 @@ fn many_that_begin_at_a_time_all_begin() {
 fn a_session_goes_at_its_end_where_that_was_asked_for() {
     alone!();
     let dir = tempfile::tempdir().expect("a folder");
-    let builder = || Session::builder("gone").dir(dir.path()).channel(plain("main")).remove_at_end(true);
+    let builder =
+        || Session::builder("gone").dir(dir.path()).channel(plain("main")).remove_at_end(true);
     let path = folder(&builder().start().expect("it starts"));
     assert!(!path.exists(), "it ended in good order");
     let session = builder().start().expect("it starts");
@@ -413,7 +467,11 @@ fn a_session_goes_at_its_end_where_that_was_asked_for() {
     assert!(!path.exists(), "it was removed at once");
     let memory = [Memory::Heap, Memory::Memfd];
     for memory in memory {
-        let session = Session::builder("memory").dir(dir.path()).channel(plain("main")).backend(memory).start();
+        let session = Session::builder("memory")
+            .dir(dir.path())
+            .channel(plain("main"))
+            .backend(memory)
+            .start();
         let path = folder(&session.expect("it starts"));
         assert!(!path.exists(), "its memory is gone");
     }
@@ -423,7 +481,9 @@ fn a_session_goes_at_its_end_where_that_was_asked_for() {
 fn a_users_session_that_ended_is_not_joined_again() {
     alone!();
     let dir = tempfile::tempdir().expect("a folder");
-    let start = || Session::builder("users").dir(dir.path()).channel(plain("main")).scope(Scope::User).start();
+    let start = || {
+        Session::builder("users").dir(dir.path()).channel(plain("main")).scope(Scope::User).start()
+    };
     let first = start().expect("it starts");
     let uuid = first.uuid();
     drop(first);
@@ -439,14 +499,25 @@ fn an_application_starts_without_its_recorder() {
     let file = dir.path().join("file");
     std::fs::write(&file, "no folder").expect("a file");
     let session = Session::builder("off").dir(&file).channel(plain("main")).start_or_disabled();
-    assert!(session.note().starts_with("disabled: ") && session.note().contains("file"), "{}", session.note());
-    assert!(matches!(session.problem(), Some(lastwords::Error::Io { .. })), "{:?}", session.problem());
+    assert!(
+        session.note().starts_with("disabled: ") && session.note().contains("file"),
+        "{}",
+        session.note()
+    );
+    assert!(
+        matches!(session.problem(), Some(lastwords::Error::Io { .. })),
+        "{:?}",
+        session.problem()
+    );
     assert_eq!((session.name().as_str(), session.folder(), session.uuid()), ("off", None, [0; 16]));
     record(0..10);
     session.disable("test:*").expect("nothing to do");
     session.stop();
     session.resume();
-    let error = session.snapshot(lastwords::snapshot::Rings::All).expect_err("nothing is recorded").to_string();
+    let error = session
+        .snapshot(lastwords::snapshot::Rings::All)
+        .expect_err("nothing is recorded")
+        .to_string();
     assert!(error.contains("disabled") && error.contains("file"), "{error}");
     assert_eq!(session.finish(Ok::<_, ()>(7)), Ok(7));
     let session = Session::builder("on").dir(dir.path()).channel(plain("main")).start_or_disabled();
@@ -472,14 +543,17 @@ fn the_environment_enables_sizes_and_retains() {
     let place = tempfile::tempdir().expect("a folder");
     let dir = place.path().join("base");
     std::fs::create_dir(&dir).expect("a folder");
-    std::fs::set_permissions(&dir, std::os::unix::fs::PermissionsExt::from_mode(0o700)).expect("chmod");
+    std::fs::set_permissions(&dir, std::os::unix::fs::PermissionsExt::from_mode(0o700))
+        .expect("chmod");
     let run = |asked: &str| {
         let name = "child_asks_for_what_its_environment_says";
         let status = spawn(name, &dir, &[("LASTWORDS", asked)]).wait().expect("it ends");
         assert!(status.success(), "{asked}: {status}");
         let said = |what: &str| std::fs::read_to_string(dir.with_extension(what)).expect("said");
         let mut found = lastwords_control::list(Some(&dir)).expect("the list");
-        found.sort_by_key(|summary| std::cmp::Reverse(summary.details.as_ref().map_or(0, |details| details.created)));
+        found.sort_by_key(|summary| {
+            std::cmp::Reverse(summary.details.as_ref().map_or(0, |details| details.created))
+        });
         let newest = found[0].details.clone().expect("details");
         (found.len(), newest, said("note"), said("size").parse::<u64>().expect("a number"))
     };
@@ -489,8 +563,12 @@ fn the_environment_enables_sizes_and_retains() {
     assert!(note.contains("\"loud=very\" is ignored") && note.contains("trace"), "{note}");
     assert!(smaller < size, "{smaller} bytes, {size} without");
     assert!(asked.bytes < plain.bytes);
-    let rules: Vec<_> = asked.rules.iter().map(|rule| (rule.enable, rule.pattern.as_str(), rule.level)).collect();
-    assert!(rules.ends_with(&[(false, "*", None), (true, "shop:*", Some(lastwords::Level::Debug))]), "{rules:?}");
+    let rules: Vec<_> =
+        asked.rules.iter().map(|rule| (rule.enable, rule.pattern.as_str(), rule.level)).collect();
+    assert!(
+        rules.ends_with(&[(false, "*", None), (true, "shop:*", Some(lastwords::Level::Debug))]),
+        "{rules:?}"
+    );
     assert_eq!(asked.channels[0].events, 1, "shop:order alone");
     let (sessions, ..) = run("retain=1");
     assert_eq!(sessions, 2, "one that had ended, and the last");
@@ -498,7 +576,8 @@ fn the_environment_enables_sizes_and_retains() {
 
 /// Returns errno of this thread.
 fn errno() -> &'static mut i32 {
-    // SAFETY: the C library provides this address for the thread, and no other reference to it is kept.
+    // SAFETY: the C library provides this address for the thread, and no other reference to it is
+    // kept.
     unsafe { &mut *libc::__errno_location() }
 }
 

@@ -1,8 +1,8 @@
-//! Every system call of a session's life fails in turn. The result must be an error or success, never a panic, a signal
-//! or left-over files.
+//! Every system call of a session's life fails in turn. The result must be an error or success,
+//! never a panic, a signal or left-over files.
 //!
-//! A forked child runs the life of a session. Its parent steps it from one system call to the next and makes the n-th
-//! of those that can fail return an error.
+//! A forked child runs the life of a session. Its parent steps it from one system call to the next
+//! and makes the n-th of those that can fail return an error.
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
 use std::path::{Path, PathBuf};
@@ -22,17 +22,26 @@ const REFUSED_LATER: i32 = 4;
 
 /// Returns the error of a call that must fail; none for other calls.
 fn error_of(call: i64, interrupt: bool) -> Option<i32> {
-    let interruptible = matches!(call, libc::SYS_openat | libc::SYS_ftruncate | libc::SYS_fallocate);
+    let interruptible =
+        matches!(call, libc::SYS_openat | libc::SYS_ftruncate | libc::SYS_fallocate);
     if interrupt {
         return interruptible.then_some(libc::EINTR);
     }
     match call {
         libc::SYS_openat | libc::SYS_open => Some(libc::EMFILE),
-        libc::SYS_ftruncate | libc::SYS_fallocate | libc::SYS_mkdirat | libc::SYS_mkdir => Some(libc::ENOSPC),
+        libc::SYS_ftruncate | libc::SYS_fallocate | libc::SYS_mkdirat | libc::SYS_mkdir => {
+            Some(libc::ENOSPC)
+        }
         libc::SYS_renameat | libc::SYS_renameat2 | libc::SYS_rename => Some(libc::ENOSPC),
-        libc::SYS_mmap | libc::SYS_memfd_create | libc::SYS_madvise | libc::SYS_mremap => Some(libc::ENOMEM),
-        libc::SYS_fstat | libc::SYS_newfstatat | libc::SYS_statx | libc::SYS_flock => Some(libc::EIO),
-        libc::SYS_write | libc::SYS_read | libc::SYS_readlink | libc::SYS_getdents64 => Some(libc::EIO),
+        libc::SYS_mmap | libc::SYS_memfd_create | libc::SYS_madvise | libc::SYS_mremap => {
+            Some(libc::ENOMEM)
+        }
+        libc::SYS_fstat | libc::SYS_newfstatat | libc::SYS_statx | libc::SYS_flock => {
+            Some(libc::EIO)
+        }
+        libc::SYS_write | libc::SYS_read | libc::SYS_readlink | libc::SYS_getdents64 => {
+            Some(libc::EIO)
+        }
         libc::SYS_fcntl | libc::SYS_getrandom | libc::SYS_membarrier => Some(libc::EPERM),
         libc::SYS_sched_setaffinity | libc::SYS_sched_getaffinity => Some(libc::EPERM),
         _ => None,
@@ -41,8 +50,11 @@ fn error_of(call: i64, interrupt: bool) -> Option<i32> {
 
 /// Runs the whole life of a session. Returns the child's exit status.
 fn life(dir: &Path, memory: Memory) -> i32 {
-    let builder =
-        Session::builder("fault").dir(dir).channel(plain("main").sub_buffers(2, 4096)).listen(false).backend(memory);
+    let builder = Session::builder("fault")
+        .dir(dir)
+        .channel(plain("main").sub_buffers(2, 4096))
+        .listen(false)
+        .backend(memory);
     let Ok(session) = builder.start() else { return REFUSED_AT_START };
     record(0..10);
     let later = session.enable_snapshots().is_err()
@@ -56,7 +68,8 @@ fn life(dir: &Path, memory: Memory) -> i32 {
 
 /// Forks a child that stops before it runs `life`.
 fn fork_stopped(dir: &Path, memory: &Memory) -> i32 {
-    // SAFETY: the child allocates and records. The C library's locks are consistent in it. It leaves by `_exit`.
+    // SAFETY: the child allocates and records. The C library's locks are consistent in it. It
+    // leaves by `_exit`.
     unsafe {
         let pid = libc::fork();
         if pid == 0 {
@@ -87,8 +100,8 @@ fn poke(pid: i32, offset: usize, value: i64) {
     unsafe { libc::ptrace(libc::PTRACE_POKEUSER, pid, offset, value) };
 }
 
-/// Runs the child and makes the `nth` of the calls that can fail return an error. Returns the child's exit status (or
-/// minus its signal), and the call that failed.
+/// Runs the child and makes the `nth` of the calls that can fail return an error. Returns the
+/// child's exit status (or minus its signal), and the call that failed.
 fn run(dir: &Path, memory: &Memory, nth: u32, interrupt: bool) -> (i32, Option<i64>) {
     let pid = fork_stopped(dir, memory);
     wait(pid);
@@ -107,8 +120,8 @@ fn run(dir: &Path, memory: &Memory, nth: u32, interrupt: bool) -> (i32, Option<i
             return (-libc::WTERMSIG(status), failed);
         }
         if libc::WSTOPSIG(status) != libc::SIGTRAP | 0x80 {
-            // A signal appears as a stop with its number. It must kill the child here, so that it is not missed.
-            // SAFETY: the child belongs to this test.
+            // A signal appears as a stop with its number. It must kill the child here, so that it
+            // is not missed. SAFETY: the child belongs to this test.
             unsafe { libc::kill(pid, libc::SIGKILL) };
             wait(pid);
             return (-libc::WSTOPSIG(status), failed);
@@ -121,7 +134,8 @@ fn run(dir: &Path, memory: &Memory, nth: u32, interrupt: bool) -> (i32, Option<i
             continue;
         }
         let call = peek(pid, ORIG_RAX);
-        // Memory of the heap does not belong to the session: its failure aborts a Rust program by design.
+        // Memory of the heap does not belong to the session: its failure aborts a Rust program by
+        // design.
         let heap = call == libc::SYS_mmap && peek(pid, R8) as i32 == -1;
         if let Some(error) = error_of(call, interrupt).filter(|_| !heap) {
             seen += 1;
@@ -163,10 +177,13 @@ fn each_call_fails_in_turn() {
             let (ended, failed) = run(&base, &memory, nth, false);
             let what = format!("{memory:?}, call {nth} ({failed:?})");
             assert!([DONE, REFUSED_AT_START, REFUSED_LATER].contains(&ended), "{what}: {ended}");
-            // The clean-up itself may be what failed. If a process cannot find its own pid namespace, it does not count
-            // as the session's owner, and leaves its folder.
-            let cleaning =
-                ended == DONE && matches!(failed, Some(libc::SYS_getdents64 | libc::SYS_openat | libc::SYS_newfstatat));
+            // The clean-up itself may be what failed. If a process cannot find its own pid
+            // namespace, it does not count as the session's owner, and leaves its folder.
+            let cleaning = ended == DONE
+                && matches!(
+                    failed,
+                    Some(libc::SYS_getdents64 | libc::SYS_openat | libc::SYS_newfstatat)
+                );
             let left = left_overs(&base);
             assert!(cleaning || left.is_empty(), "{what}: {left:?}");
             drop(std::fs::remove_dir_all(&base));

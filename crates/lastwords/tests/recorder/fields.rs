@@ -1,5 +1,5 @@
-//! Records every type of field, every size of text, markers, levels, contexts and several sessions, and reads them
-//! back.
+//! Records every type of field, every size of text, markers, levels, contexts and several sessions,
+//! and reads them back.
 
 use crate::support;
 use crate::support::{cut_values, lines, lines_after};
@@ -7,8 +7,10 @@ use lastwords::context::UserContext;
 use lastwords::{ChannelConfig, FieldType, Session, event, hex, mark};
 
 fn session(name: &str, dir: &std::path::Path, glob: &str) -> (Session, std::path::PathBuf) {
-    let channel = ChannelConfig::new("main").sub_buffers(4, 64 << 10).contexts(lastwords::Context::NONE);
-    let session = Session::builder(name).dir(dir).channel(channel).events(glob).start().expect("a session");
+    let channel =
+        ChannelConfig::new("main").sub_buffers(4, 64 << 10).contexts(lastwords::Context::NONE);
+    let session =
+        Session::builder(name).dir(dir).channel(channel).events(glob).start().expect("a session");
     let folder = session.folder().expect("a folder").to_owned();
     (session, folder)
 }
@@ -34,11 +36,25 @@ fn every_type() {
     event!(t1, "unsigned", a = 1u8, b = 2u16, c = 3u32, d = u64::MAX, e = 5usize);
     event!(t1, "signed", a = -1i8, b = -2i16, c = -3i32, d = i64::MIN, e = -5isize);
     event!(t1, "float", a = 0.5f32, b = -1e300f64, yes = true, no = false);
-    event!(t1, "hex", a = hex(0xabu8), b = hex(0xdead_beefu32), c = hex(-1i16), d = [hex(1u16), hex(255)]);
+    event!(
+        t1,
+        "hex",
+        a = hex(0xabu8),
+        b = hex(0xdead_beefu32),
+        c = hex(-1i16),
+        d = [hex(1u16), hex(255)]
+    );
     event!(t1, "hexes", a = &[hex(1u64), hex(u64::MAX)][..]);
     event!(t1, "pointer", p = std::ptr::without_provenance::<u8>(0x1000));
     event!(t1, "arrays", a = [1u16, 2, 3], b = [0.5f64; 2], c = [7u8; 3], none = [0u32; 0]);
-    event!(t1, "slices", a = &[1u32, 2][..], b = vec![-1i64], bytes = &b"\x01\xff"[..], none = &[0u16; 0][..]);
+    event!(
+        t1,
+        "slices",
+        a = &[1u32, 2][..],
+        b = vec![-1i64],
+        bytes = &b"\x01\xff"[..],
+        none = &[0u16; 0][..]
+    );
     let owned = String::from("owned");
     event!(t1, "texts", a = "text", owned, c = std::borrow::Cow::Borrowed("cow"), d = 'é', e = "");
     event!(t1, "labels", a = State::Idle, b = State::Busy, c = Sign::Minus);
@@ -122,7 +138,9 @@ fn markers_and_levels() {
     alone!();
     let dir = tempfile::tempdir().expect("a folder");
     let channel = ChannelConfig::new("main").contexts(lastwords::Context::NONE);
-    let few = ChannelConfig::new("few").contexts(lastwords::Context::NONE).max_level(lastwords::Level::Warn);
+    let few = ChannelConfig::new("few")
+        .contexts(lastwords::Context::NONE)
+        .max_level(lastwords::Level::Warn);
     let builder = Session::builder("marks").dir(dir.path()).channel(channel).channel(few);
     let session = builder.events("marker:t5*").events("t5:*").start().expect("a session");
     let folder = session.folder().expect("a folder").to_owned();
@@ -134,7 +152,13 @@ fn markers_and_levels() {
     event!(t5, "so so", level: WARN);
     event!(t5, "fine", level: DEBUG);
     let shown = support::channel_lines(&folder, 0);
-    let of = |channel| shown.iter().filter(move |e| e.0 == channel).map(|e| (e.1, e.2.as_str())).collect::<Vec<_>>();
+    let of = |channel| {
+        shown
+            .iter()
+            .filter(move |e| e.0 == channel)
+            .map(|e| (e.1, e.2.as_str()))
+            .collect::<Vec<_>>()
+    };
     let main = [
         (3, "marker:t5 nothing"),
         (3, "marker:t5 prev {} next {} arg0=1 arg1=\"two\""),
@@ -151,20 +175,31 @@ fn markers_and_levels() {
 fn contexts_before_the_payload() {
     alone!();
     let dir = tempfile::tempdir().expect("a folder");
-    let channel =
-        ChannelConfig::new("main").contexts(lastwords::Context::ALL).context(UserContext::new("request", || 0x1122u16));
-    let session =
-        Session::builder("contexts").dir(dir.path()).channel(channel).events("t6:*").start().expect("a session");
+    let channel = ChannelConfig::new("main")
+        .contexts(lastwords::Context::ALL)
+        .context(UserContext::new("request", || 0x1122u16));
+    let session = Session::builder("contexts")
+        .dir(dir.path())
+        .channel(channel)
+        .events("t6:*")
+        .start()
+        .expect("a session");
     let folder = session.folder().expect("a folder").to_owned();
     let record = || event!(t6, "one", text = "a text that is longer than sixteen bytes", n = 5u64);
-    std::thread::Builder::new().name("worker".into()).spawn(record).expect("a thread").join().expect("it ends");
+    std::thread::Builder::new()
+        .name("worker".into())
+        .spawn(record)
+        .expect("a thread")
+        .join()
+        .expect("it ends");
     event!(t6, "big", text = "b".repeat(500));
     event!(t6, "huge", text = "c".repeat(5000));
     let shown = lines_after(&folder, 4 + 4 + 16 + 4 + 2);
     assert_eq!(shown[0], "t6:one text=\"a text that is longer than sixteen bytes\" n=5");
     assert_eq!((shown[1].len(), shown[2].len()), (514, 5015));
     let events = lastwords_testkit::naive::read(&folder).expect("readable")[0].events();
-    let first = events.iter().map(|(_, event)| event).min_by_key(|event| event.clock).expect("an event");
+    let first =
+        events.iter().map(|(_, event)| event).min_by_key(|event| event.clock).expect("an event");
     assert_eq!(first.body[..4], std::process::id().to_ne_bytes());
     assert_ne!(first.body[4..8], std::process::id().to_ne_bytes());
     assert_eq!(&first.body[8..24], b"worker\0\0\0\0\0\0\0\0\0\0");
@@ -178,16 +213,21 @@ fn contexts_whose_type_is_known_late() {
     let number = FieldType::Unsigned { bytes: 8, base: 10 };
     let fill = |room: &mut [u8]| room.copy_from_slice(&(room.as_ptr().addr() % 16).to_ne_bytes());
     let number = UserContext::of_type("place", number, fill).expect("a size");
-    let text = UserContext::of_type(String::from("text"), FieldType::Text { bytes: 8 }, |room| room[0] = b'x');
+    let text = UserContext::of_type(String::from("text"), FieldType::Text { bytes: 8 }, |room| {
+        room[0] = b'x'
+    });
     let text = text.expect("a size");
     assert!(UserContext::of_type("none", FieldType::String, |_| ()).is_none());
-    let channel =
-        ChannelConfig::new("main").contexts(lastwords::Context::NONE).context(UserContext::new("all", || u64::MAX));
+    let channel = ChannelConfig::new("main")
+        .contexts(lastwords::Context::NONE)
+        .context(UserContext::new("all", || u64::MAX));
     let channel = channel.context(number).context(text);
     let builder = Session::builder("late").dir(dir.path()).channel(channel).events("late:*");
     let session = builder.start().expect("a session");
     event!(late, "one");
-    let events = lastwords_testkit::naive::read(session.folder().expect("a folder")).expect("readable")[0].events();
+    let events = lastwords_testkit::naive::read(session.folder().expect("a folder"))
+        .expect("readable")[0]
+        .events();
     let expected = [&[0xff; 8][..], &[0; 8], b"x\0\0\0\0\0\0\0"].concat();
     assert_eq!(events.iter().map(|(_, event)| &event.body).collect::<Vec<_>>(), [&expected]);
 }
@@ -197,7 +237,12 @@ fn thread_ids_alone() {
     alone!();
     let dir = tempfile::tempdir().expect("a folder");
     let channel = ChannelConfig::new("main").contexts(lastwords::Context::TID);
-    let session = Session::builder("tids").dir(dir.path()).channel(channel).events("t7:*").start().expect("a session");
+    let session = Session::builder("tids")
+        .dir(dir.path())
+        .channel(channel)
+        .events("t7:*")
+        .start()
+        .expect("a session");
     let folder = session.folder().expect("a folder").to_owned();
     for len in [0, 1, 3, 4, 7, 8, 9, 16, 24, 40, 100, 300, 3000] {
         event!(t7, "text", n = len as u32, s = "q".repeat(len));
@@ -230,7 +275,10 @@ fn several_sessions_take_one_event() {
     second.resume();
     record(5);
     let shown = lines(&second_folder);
-    assert_eq!(shown, ["t8:number n=2 s=\"text\"", "t8:number n=3 s=\"text\"", "t8:number n=5 s=\"text\""]);
+    assert_eq!(
+        shown,
+        ["t8:number n=2 s=\"text\"", "t8:number n=3 s=\"text\"", "t8:number n=5 s=\"text\""]
+    );
     assert!(!first_folder.exists());
 }
 
@@ -299,7 +347,11 @@ fn a_generic_function_has_an_event_for_each_type() {
     alone!();
     let dir = tempfile::tempdir().expect("a folder");
     let channel = ChannelConfig::new("main").contexts(lastwords::Context::NONE);
-    let builder = Session::builder("generic").dir(dir.path()).channel(channel).events("t10:*").events("marker:t10*");
+    let builder = Session::builder("generic")
+        .dir(dir.path())
+        .channel(channel)
+        .events("t10:*")
+        .events("marker:t10*");
     let session = builder.start().expect("a session");
     let folder = session.folder().expect("a folder").to_owned();
     let mut expected = Vec::new();
@@ -368,7 +420,8 @@ fn a_field_that_lies_of_its_size_is_as_large_as_its_type() {
         event!(t11, "liar", liar = Liar);
         event!(t11, "next", n);
     }
-    let expected: Vec<_> = (0..10).flat_map(|n| ["t11:liar liar=lies".into(), format!("t11:next n={n}")]).collect();
+    let expected: Vec<_> =
+        (0..10).flat_map(|n| ["t11:liar liar=lies".into(), format!("t11:next n={n}")]).collect();
     assert_eq!(lines(&folder), expected);
 }
 
@@ -378,7 +431,9 @@ fn an_event_that_cannot_be_made_known_now_is_counted_and_known_later() {
     use std::os::unix::fs::FileExt as _;
     let dir = tempfile::tempdir().expect("a folder");
     let (_session, folder) = session("held", dir.path(), "t12:*");
-    let open = |name: &str| std::fs::File::options().read(true).write(true).open(folder.join(name)).expect("a region");
+    let open = |name: &str| {
+        std::fs::File::options().read(true).write(true).open(folder.join(name)).expect("a region")
+    };
     let registry = open("registry");
     let record = |n: u32| event!(t12, "number", n);
     std::thread::scope(|scope| {
@@ -417,14 +472,50 @@ fn values_of_the_standard_library() {
     let none: Option<u16> = None;
     event!(t13, "options", a = Some(7u8), b = none, c = Some(-1i64), d = Some(true), tail = 9u8);
     let (text, nothing): (Option<&str>, Option<String>) = (Some("None"), None);
-    event!(t13, "texts", text, nothing, owned = Some(String::from("a\0b")), empty = Some(""), tail = 9u8);
-    event!(t13, "times", a = Duration::new(u64::MAX, 999_999_999), b = Duration::from_nanos(5), tail = 9u8);
+    event!(
+        t13,
+        "texts",
+        text,
+        nothing,
+        owned = Some(String::from("a\0b")),
+        empty = Some(""),
+        tail = 9u8
+    );
+    event!(
+        t13,
+        "times",
+        a = Duration::new(u64::MAX, 999_999_999),
+        b = Duration::from_nanos(5),
+        tail = 9u8
+    );
     let before = UNIX_EPOCH - Duration::from_nanos(1);
-    event!(t13, "clocks", a = UNIX_EPOCH + Duration::new(7, 8), b = before, c = UNIX_EPOCH - Duration::from_secs(3));
+    event!(
+        t13,
+        "clocks",
+        a = UNIX_EPOCH + Duration::new(7, 8),
+        b = before,
+        c = UNIX_EPOCH - Duration::from_secs(3)
+    );
     let path = PathBuf::from("/a/path");
-    event!(t13, "paths", path, b = Path::new("b"), c = OsStr::from_bytes(b"\xff"), d = CString::from(c"text"), e = c"");
+    event!(
+        t13,
+        "paths",
+        path,
+        b = Path::new("b"),
+        c = OsStr::from_bytes(b"\xff"),
+        d = CString::from(c"text"),
+        e = c""
+    );
     let (four, six) = (Ipv4Addr::LOCALHOST, Ipv6Addr::LOCALHOST);
-    event!(t13, "addresses", four, six, any = IpAddr::V6(six), socket = SocketAddr::from((four, 80)), tail = 9u8);
+    event!(
+        t13,
+        "addresses",
+        four,
+        six,
+        any = IpAddr::V6(six),
+        socket = SocketAddr::from((four, 80)),
+        tail = 9u8
+    );
     let expected = [
         "t13:options a=[7] b=[] c=[-1] d=[true] tail=9",
         "t13:texts text=\"Some(None)\" nothing=\"None\" owned=\"Some(a\\u{1a}b)\" empty=\"Some()\" tail=9",
@@ -439,7 +530,10 @@ fn values_of_the_standard_library() {
     }
     let long = &lines(&folder)[expected.len()..];
     for (line, len) in long.iter().zip([0, 1, 7, 60, 300, 3000, 9000]) {
-        assert_eq!(*line, format!("t13:long text=\"Some({})\" path={:?}", "x".repeat(len), "y".repeat(len)));
+        assert_eq!(
+            *line,
+            format!("t13:long text=\"Some({})\" path={:?}", "x".repeat(len), "y".repeat(len))
+        );
     }
     assert_eq!(long.len(), 7);
 }
@@ -482,7 +576,12 @@ fn values_that_are_formatted() {
 fn whether_an_event_is_enabled() {
     alone!();
     let dir = tempfile::tempdir().expect("a folder");
-    let asked = || (lastwords::event_enabled!(t15, "asked"), lastwords::event_enabled!("t15", "other", level: DEBUG));
+    let asked = || {
+        (
+            lastwords::event_enabled!(t15, "asked"),
+            lastwords::event_enabled!("t15", "other", level: DEBUG),
+        )
+    };
     assert_eq!(asked(), (false, false), "no session");
     let (session, folder) = session("asked", dir.path(), "t15:*");
     assert_eq!(asked(), (true, true));
@@ -490,17 +589,24 @@ fn whether_an_event_is_enabled() {
     assert_eq!(asked(), (false, true));
     drop(session);
     assert_eq!(asked(), (false, false), "it has ended");
-    assert!(!folder.join("stream-0000").exists() || lines(&folder).is_empty(), "asking records nothing");
+    assert!(
+        !folder.join("stream-0000").exists() || lines(&folder).is_empty(),
+        "asking records nothing"
+    );
 }
 
 /// Returns the compiler's messages for an event with the field, and whether it accepts the event.
 fn compile(statement: &str) -> (bool, String) {
     let tests = std::env::current_exe().expect("this program");
     let deps = tests.parent().expect("a folder");
-    let name = |path: &std::path::Path| path.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
-    let files = std::fs::read_dir(deps).expect("libraries").filter_map(|entry| Some(entry.ok()?.path()));
-    let mut libraries: Vec<_> =
-        files.filter(|path| name(path).starts_with("liblastwords-") && name(path).ends_with(".rlib")).collect();
+    let name = |path: &std::path::Path| {
+        path.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned()
+    };
+    let files =
+        std::fs::read_dir(deps).expect("libraries").filter_map(|entry| Some(entry.ok()?.path()));
+    let mut libraries: Vec<_> = files
+        .filter(|path| name(path).starts_with("liblastwords-") && name(path).ends_with(".rlib"))
+        .collect();
     // The last one is the library that this test was built with, or a newer one.
     libraries.sort_by_key(|path| path.metadata().and_then(|data| data.modified()).ok());
     let library = libraries.last().expect("the library");
@@ -510,14 +616,15 @@ fn compile(statement: &str) -> (bool, String) {
         "#[derive(Debug)] pub struct Own; pub const CONSTANT: u8 = 1; pub fn record(variable: u8) {{ {statement} }}"
     );
     std::fs::write(&source, program).expect("a file");
-    let said = std::process::Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()))
-        .args(["--edition=2024", "--crate-type=lib", "--emit=metadata", "--out-dir"])
-        .arg(dir.path())
-        .arg(format!("--extern=lastwords={}", library.display()))
-        .arg(format!("-Ldependency={}", deps.display()))
-        .arg(&source)
-        .output()
-        .expect("the compiler");
+    let said =
+        std::process::Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()))
+            .args(["--edition=2024", "--crate-type=lib", "--emit=metadata", "--out-dir"])
+            .arg(dir.path())
+            .arg(format!("--extern=lastwords={}", library.display()))
+            .arg(format!("-Ldependency={}", deps.display()))
+            .arg(&source)
+            .output()
+            .expect("the compiler");
     (said.status.success(), String::from_utf8_lossy(&said.stderr).into_owned())
 }
 
@@ -528,7 +635,10 @@ fn a_type_that_is_no_field_is_told_what_to_do() {
     assert!(taken, "{said}");
     let (taken, said) = compile("lastwords::event!(p, \"e\", value = Own);");
     assert!(!taken && said.contains("`Own` cannot be a field of an event"), "{said}");
-    assert!(said.contains("`name = ?value` (`Debug`)") && said.contains("lastwords::labels!"), "{said}");
+    assert!(
+        said.contains("`name = ?value` (`Debug`)") && said.contains("lastwords::labels!"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -567,5 +677,8 @@ fn a_format_string_fits_its_arguments() {
 #[test]
 fn raw_identifiers_name_fields_without_their_mark() {
     alone!();
-    assert_eq!(["r#type", "type", "r"].map(lastwords::__private::plain_name), ["type", "type", "r"]);
+    assert_eq!(
+        ["r#type", "type", "r"].map(lastwords::__private::plain_name),
+        ["type", "type", "r"]
+    );
 }

@@ -1,4 +1,5 @@
-//! Tests filters of rules: which events are recorded, by code that shares nothing with the expressions' own.
+//! Tests filters of rules: which events are recorded, by code that shares nothing with the
+//! expressions' own.
 #![allow(missing_docs, reason = "a test")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -96,7 +97,8 @@ impl Thread {
     fn current() -> Self {
         // SAFETY: the call has no arguments.
         let tid = unsafe { libc::gettid() } as u32;
-        let name = std::fs::read_to_string(format!("/proc/self/task/{tid}/comm")).expect("its name");
+        let name =
+            std::fs::read_to_string(format!("/proc/self/task/{tid}/comm")).expect("its name");
         Self { pid: std::process::id(), tid, name: name.trim_end().to_owned() }
     }
 }
@@ -156,7 +158,10 @@ fn expression(random: &mut Random, thread: &Thread, depth: u64) -> Expr {
     }
     let left = expression(random, thread, depth - 1);
     match random.below(4) {
-        0 => Expr { text: format!("!({})", left.text), judge: Box::new(move |shot| (left.judge)(shot).map(|is| !is)) },
+        0 => Expr {
+            text: format!("!({})", left.text),
+            judge: Box::new(move |shot| (left.judge)(shot).map(|is| !is)),
+        },
         1 => left,
         which => {
             let right = expression(random, thread, depth - 1);
@@ -178,7 +183,11 @@ fn recorded(folder: &Path) -> [BTreeMap<u64, Vec<u8>>; 2] {
     let mut channels = [BTreeMap::new(), BTreeMap::new()];
     for (stream, event) in sessions[0].events() {
         let channel = sessions[0].streams[stream as usize].channel as usize;
-        let seq = event.body.first_chunk::<8>().map(|bytes| u64::from_ne_bytes(*bytes)).expect("a number in front");
+        let seq = event
+            .body
+            .first_chunk::<8>()
+            .map(|bytes| u64::from_ne_bytes(*bytes))
+            .expect("a number in front");
         assert_eq!(channels[channel].insert(seq, event.body), None, "{seq} is there twice");
     }
     channels
@@ -187,7 +196,8 @@ fn recorded(folder: &Path) -> [BTreeMap<u64, Vec<u8>>; 2] {
 /// Makes a session with two channels: a filter is for the first.
 fn begin(dir: &Path, reservation: Option<Reservation>) -> Session {
     let channel = |name| ChannelConfig::new(name).sub_buffers(16, 1 << 20).contexts(Context::NONE);
-    let mut builder = Session::builder("filters").dir(dir).channel(channel("main")).channel(channel("all"));
+    let mut builder =
+        Session::builder("filters").dir(dir).channel(channel("main")).channel(channel("all"));
     builder = reservation.into_iter().fold(builder, lastwords::Builder::reservation);
     builder.start().expect("it starts")
 }
@@ -196,7 +206,8 @@ fn filtered(filter: &str) -> RuleSpec {
     RuleSpec::enable("shop:*").in_channel(0).with_filter(filter)
 }
 
-/// Compares what is in both channels with what the judges say. `rounds` has the first number of each round.
+/// Compares what is in both channels with what the judges say. `rounds` has the first number of
+/// each round.
 fn check(folder: &Path, expressions: &[Expr], events: u64) {
     let [main, all] = recorded(folder);
     let (mut taken, mut refused, mut unknown) = (0, 0, 0);
@@ -205,9 +216,17 @@ fn check(folder: &Path, expressions: &[Expr], events: u64) {
             let shot = Shot::new(seq);
             let result = (expression.judge)(&shot);
             let is_there = main.get(&seq);
-            assert_eq!(is_there.is_some(), result == Some(true), "{:?} of {shot:?} is {result:?}", expression.text);
+            assert_eq!(
+                is_there.is_some(),
+                result == Some(true),
+                "{:?} of {shot:?} is {result:?}",
+                expression.text
+            );
             assert!(all.contains_key(&seq), "the channel without a filter has {seq}");
-            assert!(is_there.is_none_or(|body| all[&seq] == *body), "{seq} has the same values in both");
+            assert!(
+                is_there.is_none_or(|body| all[&seq] == *body),
+                "{seq} has the same values in both"
+            );
             match result {
                 Some(true) => taken += 1,
                 Some(false) => refused += 1,
@@ -247,7 +266,9 @@ fn generated_filters_take_the_events_for_which_they_are_true() {
             .collect();
         for (round, expression) in expressions.iter().enumerate() {
             session.rule(&filtered(&expression.text)).expect("a rule");
-            (0..EVENTS).map(|at| Shot::new(round as u64 * EVENTS + at)).for_each(|shot| shot.record());
+            (0..EVENTS)
+                .map(|at| Shot::new(round as u64 * EVENTS + at))
+                .for_each(|shot| shot.record());
         }
         check(&folder(&session), &expressions, EVENTS);
         session.remove();
@@ -279,7 +300,9 @@ fn another_process_changes_the_filter_at_run_time() {
     alone!();
     let dir = tempfile::tempdir().expect("a folder");
     let mut child = spawn("child_that_records_by_rounds", dir.path(), &[]);
-    wait_for("the child", || std::fs::read(dir.path().join("ready")).is_ok_and(|path| !path.is_empty()));
+    wait_for("the child", || {
+        std::fs::read(dir.path().join("ready")).is_ok_and(|path| !path.is_empty())
+    });
     let session = std::fs::read_to_string(dir.path().join("ready")).expect("a path");
     let handle = Handle::open(Path::new(&session)).expect("it opens");
     let seed = seed();
@@ -298,7 +321,11 @@ fn another_process_changes_the_filter_at_run_time() {
         handle.rule(&filtered(&expression.text)).expect("a rule");
         std::thread::sleep(Duration::from_millis(20));
         let probe = "probe:turn";
-        let rule = if round.is_multiple_of(2) { RuleSpec::disable(probe) } else { RuleSpec::enable(probe) };
+        let rule = if round.is_multiple_of(2) {
+            RuleSpec::disable(probe)
+        } else {
+            RuleSpec::enable(probe)
+        };
         handle.rule(&rule).expect("a rule");
         wait_for("the child's round", || dir.path().join(format!("done-{round}")).exists());
         expressions.push(expression);
@@ -315,7 +342,9 @@ fn rules_without_a_filter_replace_those_with_one() {
     let number = |number: u64| event!(shop, "number", seq = number);
     session.rule(&RuleSpec::enable("shop:*").with_filter("seq >= 100")).expect("a rule");
     (98..102).for_each(number);
-    session.rule(&RuleSpec::enable("shop:*").in_channel(0).with_filter("seq == 200 || nothing")).expect("a rule");
+    session
+        .rule(&RuleSpec::enable("shop:*").in_channel(0).with_filter("seq == 200 || nothing"))
+        .expect("a rule");
     (199..202).for_each(number);
     let handle = Handle::open(&folder(&session)).expect("it opens");
     let rules = handle.summary().details.expect("details").rules;
@@ -323,24 +352,30 @@ fn rules_without_a_filter_replace_those_with_one() {
     assert_eq!(filters, [Some("seq >= 100"), Some("seq == 200 || nothing")]);
     session.enable("*").expect("a rule");
     (300..302).for_each(number);
-    let numbers = |channel: &BTreeMap<u64, Vec<u8>>| channel.keys().copied().collect::<BTreeSet<_>>();
+    let numbers =
+        |channel: &BTreeMap<u64, Vec<u8>>| channel.keys().copied().collect::<BTreeSet<_>>();
     let [main, all] = recorded(&folder(&session));
     assert_eq!(numbers(&main), [100, 101, 200, 300, 301].into());
     assert_eq!(numbers(&all), [100, 101, 199, 200, 201, 300, 301].into());
     assert!(session.rule(&RuleSpec::enable("*").with_filter("a = 1")).is_err(), "no operator");
-    assert!(session.rule(&RuleSpec::disable("*").with_filter("a == 1")).is_err(), "a disabling rule");
+    assert!(
+        session.rule(&RuleSpec::disable("*").with_filter("a == 1")).is_err(),
+        "a disabling rule"
+    );
     session.remove();
 }
 
-/// A payload of more than 2048 bytes is not copied for its filter. A text with a NUL is in pieces there, because each NUL
-/// is replaced, and cannot be compared without memory for all of it.
+/// A payload of more than 2048 bytes is not copied for its filter. A text with a NUL is in pieces
+/// there, because each NUL is replaced, and cannot be compared without memory for all of it.
 #[test]
 fn a_long_text_in_pieces_is_recorded() {
     alone!();
     let dir = tempfile::tempdir().expect("a folder");
     let session = begin(dir.path(), None);
     session.rule(&filtered("path == \"other\" && seq < 10")).expect("a rule");
-    for (seq, path) in [(0u64, "x".repeat(3000)), (1, format!("{}\0y", "x".repeat(3000))), (2, "x\0y".to_owned())] {
+    for (seq, path) in
+        [(0u64, "x".repeat(3000)), (1, format!("{}\0y", "x".repeat(3000))), (2, "x\0y".to_owned())]
+    {
         event!(shop, "long", seq, path);
     }
     let [main, all] = recorded(&folder(&session));
@@ -354,10 +389,14 @@ fn a_session_begins_with_filters_and_reads_contexts_of_the_application() {
     let dir = tempfile::tempdir().expect("a folder");
     static SHARD: std::sync::atomic::AtomicU16 = std::sync::atomic::AtomicU16::new(0);
     let shard = || SHARD.load(std::sync::atomic::Ordering::Relaxed);
-    let context = |name, add: u16| lastwords::context::UserContext::new(name, move || shard() + add);
+    let context =
+        |name, add: u16| lastwords::context::UserContext::new(name, move || shard() + add);
     let channel = ChannelConfig::new("main").contexts(Context::TID).context(context("other", 7));
-    let builder = Session::builder("contexts").dir(dir.path()).channel(channel.context(context("shard", 0)));
-    let session = builder.rule(RuleSpec::enable("shop:*").with_filter("$ctx.shard == 3 && other == 10")).start();
+    let builder =
+        Session::builder("contexts").dir(dir.path()).channel(channel.context(context("shard", 0)));
+    let session = builder
+        .rule(RuleSpec::enable("shop:*").with_filter("$ctx.shard == 3 && other == 10"))
+        .start();
     let session = session.expect("it starts");
     for number in 0..6u16 {
         SHARD.store(number, std::sync::atomic::Ordering::Relaxed);
@@ -366,6 +405,9 @@ fn a_session_begins_with_filters_and_reads_contexts_of_the_application() {
     let sessions = naive::read(&folder(&session)).expect("readable");
     assert_eq!(sessions[0].events().len(), 1);
     session.remove();
-    let wrong = Session::builder("wrong").dir(dir.path()).rule(RuleSpec::enable("*").with_filter("(")).start();
+    let wrong = Session::builder("wrong")
+        .dir(dir.path())
+        .rule(RuleSpec::enable("*").with_filter("("))
+        .start();
     assert!(wrong.expect_err("no expression").to_string().contains("filter"));
 }

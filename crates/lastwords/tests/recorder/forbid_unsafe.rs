@@ -18,7 +18,8 @@ fn macros_expand_to_safe_code() {
     alone!();
     let dir = ::tempfile::tempdir().expect("a folder");
     let channel = ::lastwords::ChannelConfig::new("main").contexts(::lastwords::Context::NONE);
-    let session = Session::builder("safe").dir(dir.path()).channel(channel).start().expect("a session");
+    let session =
+        Session::builder("safe").dir(dir.path()).channel(channel).start().expect("a session");
     let enabled = 1u8;
     event!(safe, "event", enabled, colour = Colour::Red, text = "text");
     mark!("mark {}", enabled);

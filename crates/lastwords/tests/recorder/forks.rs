@@ -1,5 +1,5 @@
-//! Tests forked children: operations that require a process of one thread work there, and changes of rules still reach
-//! them.
+//! Tests forked children: operations that require a process of one thread work there, and changes
+//! of rules still reach them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -14,12 +14,14 @@ fn run(child: &str, variables: &[(&str, &str)]) {
 
 /// Runs `child` in a forked child. Returns its exit status.
 fn fork(child: impl FnOnce() -> i32) -> i32 {
-    // SAFETY: besides the recorder's, this process has only the test's thread, which waits. The child leaves by
-    // `_exit`.
+    // SAFETY: besides the recorder's, this process has only the test's thread, which waits. The
+    // child leaves by `_exit`.
     unsafe {
         let pid = libc::fork();
         if pid == 0 {
-            libc::_exit(std::panic::catch_unwind(std::panic::AssertUnwindSafe(child)).unwrap_or(101));
+            libc::_exit(
+                std::panic::catch_unwind(std::panic::AssertUnwindSafe(child)).unwrap_or(101),
+            );
         }
         let mut status = 0;
         assert_eq!(libc::waitpid(pid, &raw mut status, 0), pid);
@@ -77,7 +79,8 @@ fn child_forks_a_child_that_records() {
         // The first event of the child starts the thread, which then waits for changes.
         assert!(is_recorded(&session, 1) && std::process::id() != parent);
         wait_for("the thread", || threads() == 2);
-        // The same works for another process: the words are shared, and the child sees only what is announced there.
+        // The same works for another process: the words are shared, and the child sees only what is
+        // announced there.
         let mut number = 10;
         let mut follows = |glob: fn(&str) -> lastwords::rules::RuleSpec, wanted: bool| {
             let pid = fork(|| i32::from(handle.rule(&glob("test:*")).is_err()));
@@ -113,7 +116,9 @@ fn child_forks_a_child_that_records_in_handlers() {
     let session = start(&dir);
     record(0..1);
     // SAFETY: the handler records, which is allowed in handlers.
-    unsafe { libc::signal(libc::SIGUSR1, record_in_handler as extern "C" fn(libc::c_int) as usize) };
+    unsafe {
+        libc::signal(libc::SIGUSR1, record_in_handler as extern "C" fn(libc::c_int) as usize)
+    };
     let told = fork(|| {
         let count = || numbers(&folder(&session)).iter().filter(|number| **number == 100).count();
         let handle = lastwords_control::Handle::open(&folder(&session)).expect("it opens");
@@ -173,7 +178,8 @@ fn a_session_follows_rules_where_no_thread_can_be_started() {
     std::os::unix::fs::chown(dir.path(), Some(65534), Some(65534)).expect("given away");
     // The test runs with the C library's restartable sequences, and with an area of our own.
     for variables in [&[][..], &[("GLIBC_TUNABLES", "glibc.pthread.rseq=0")]] {
-        let status = spawn("child_may_have_no_thread", dir.path(), variables).wait().expect("it ends");
+        let status =
+            spawn("child_may_have_no_thread", dir.path(), variables).wait().expect("it ends");
         assert!(status.success(), "{variables:?}: {status}");
     }
 }

@@ -1,5 +1,5 @@
-//! Tests hosts that give a session no memory, or take it back. The application must continue as it would without a
-//! recorder.
+//! Tests hosts that give a session no memory, or take it back. The application must continue as it
+//! would without a recorder.
 
 use std::os::unix::process::ExitStatusExt as _;
 
@@ -20,7 +20,8 @@ fn generic(value: impl lastwords::Field + Copy) {
 #[test]
 fn child_reaches_callsites_without_memory() {
     let Some(dir) = child_dir() else { return };
-    let session = Session::builder("full").dir(&dir).channel(plain("main")).start().expect("it starts");
+    let session =
+        Session::builder("full").dir(&dir).channel(plain("main")).start().expect("it starts");
     generic(1u64);
     limit_address_space(0);
     generic(1u8);
@@ -46,7 +47,10 @@ fn child_has_too_little_memory_for_a_heap_session() {
     let Some(dir) = child_dir() else { return };
     limit_address_space(2 << 20);
     let builder = || Session::builder("heap").dir(&dir).listen(false).backend(Memory::Heap);
-    let error = builder().channel(plain("main").sub_buffers(64, 1 << 20)).start().expect_err("too little memory");
+    let error = builder()
+        .channel(plain("main").sub_buffers(64, 1 << 20))
+        .start()
+        .expect_err("too little memory");
     assert!(error.to_string().contains("ulimit -v"), "{error}");
 }
 
@@ -71,7 +75,10 @@ fn child_loses_the_files_of_its_session() {
     }
     let path = folder(&session);
     record(0..100);
-    let files: Vec<_> = std::fs::read_dir(&path).expect("a folder").map(|entry| entry.expect("one").path()).collect();
+    let files: Vec<_> = std::fs::read_dir(&path)
+        .expect("a folder")
+        .map(|entry| entry.expect("one").path())
+        .collect();
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| record(0..50_000));
@@ -130,7 +137,9 @@ fn a_bus_error_of_the_application_ends_it_as_before() {
     for sent in [None, Some(("SENT", "1"))] {
         let ended = |recorded: Option<(&str, &str)>| {
             let variables: Vec<_> = sent.into_iter().chain(recorded).collect();
-            spawn("child_dies_of_a_bus_error_of_its_own", dir.path(), &variables).wait().expect("it ends")
+            spawn("child_dies_of_a_bus_error_of_its_own", dir.path(), &variables)
+                .wait()
+                .expect("it ends")
         };
         let without = ended(None);
         assert!(!without.success());
@@ -142,9 +151,11 @@ fn a_bus_error_of_the_application_ends_it_as_before() {
 fn a_memfd_of_a_session_cannot_be_truncated() {
     alone!();
     let dir = tempfile::tempdir().expect("a folder");
-    let builder = Session::builder("sealed").dir(dir.path()).channel(plain("main")).backend(Memory::Memfd);
+    let builder =
+        Session::builder("sealed").dir(dir.path()).channel(plain("main")).backend(Memory::Memfd);
     let session = builder.listen(false).start().expect("it starts");
-    let regions = std::fs::read_to_string(folder(&session).join("regions")).expect("where they are");
+    let regions =
+        std::fs::read_to_string(folder(&session).join("regions")).expect("where they are");
     let path = regions.lines().next().and_then(|line| line.split(' ').nth(3)).expect("a path");
     let file = std::fs::File::options().write(true).open(path).expect("it opens");
     let error = file.set_len(4096).expect_err("it is sealed");

@@ -1,15 +1,18 @@
-//! A table of hostile hosts. In each, an application must end as it would without a recorder, and each event must be in
-//! the session or counted. `cargo xtask hosts` prints the table.
+//! A table of hostile hosts. In each, an application must end as it would without a recorder, and
+//! each event must be in the session or counted. `cargo xtask hosts` prints the table.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 
 use crate::common;
-use crate::common::{check, child_dir, filter, limit_address_space, lost, mount, plain, record, spawn, unmount};
+use crate::common::{
+    check, child_dir, filter, limit_address_space, lost, mount, plain, record, spawn, unmount,
+};
 use lastwords::{Scope, Session};
 
-/// A host that is hostile to recorders: its effects on the process before the process begins, and while it runs.
+/// A host that is hostile to recorders: its effects on the process before the process begins, and
+/// while it runs.
 struct Host {
     name: &'static str,
     /// Runs in the child, before anything else.
@@ -25,10 +28,18 @@ const HOSTS: &[Host] = &[
     Host { name: "a full tmpfs", before: |dir| small_tmpfs(dir, "64k"), during: NOTHING },
     Host { name: "a tmpfs that fills up", before: |dir| small_tmpfs(dir, "16m"), during: fill },
     Host { name: "a read-only folder", before: read_only, during: NOTHING },
-    Host { name: "no folder", before: |dir| std::fs::remove_dir(dir).expect("removed"), during: NOTHING },
+    Host {
+        name: "no folder",
+        before: |dir| std::fs::remove_dir(dir).expect("removed"),
+        during: NOTHING,
+    },
     Host { name: "no /proc", before: |_| cover("/proc"), during: NOTHING },
     Host { name: "no /dev/shm", before: |_| cover("/dev/shm"), during: NOTHING },
-    Host { name: "truncated files", before: NOTHING, during: |dir| files(dir).for_each(|file| set_len(&file, 0)) },
+    Host {
+        name: "truncated files",
+        before: NOTHING,
+        during: |dir| files(dir).for_each(|file| set_len(&file, 0)),
+    },
     Host {
         name: "files cut in half",
         before: NOTHING,
@@ -40,11 +51,19 @@ const HOSTS: &[Host] = &[
     Host { name: "RLIMIT_AS", before: |_| limit_address_space(1 << 20), during: NOTHING },
     Host { name: "RLIMIT_AS later", before: NOTHING, during: |_| limit_address_space(0) },
     Host { name: "RLIMIT_NOFILE", before: |_| limit(libc::RLIMIT_NOFILE, 5), during: NOTHING },
-    Host { name: "RLIMIT_NOFILE later", before: NOTHING, during: |_| limit(libc::RLIMIT_NOFILE, 3) },
+    Host {
+        name: "RLIMIT_NOFILE later",
+        before: NOTHING,
+        during: |_| limit(libc::RLIMIT_NOFILE, 3),
+    },
     Host { name: "RLIMIT_NPROC", before: no_processes, during: NOTHING },
     Host { name: "a filter: EPERM", before: |_| forbid(libc::EPERM, UNUSUAL), during: NOTHING },
     Host { name: "a filter: ENOSYS", before: |_| forbid(libc::ENOSYS, UNUSUAL), during: NOTHING },
-    Host { name: "a filter: no mmap later", before: NOTHING, during: |_| forbid(libc::ENOMEM, &[libc::SYS_mmap]) },
+    Host {
+        name: "a filter: no mmap later",
+        before: NOTHING,
+        during: |_| forbid(libc::ENOMEM, &[libc::SYS_mmap]),
+    },
     Host { name: "a filter: write alone", before: NOTHING, during: |_| allow_only_writing() },
     Host { name: "a filter, then a rule", before: NOTHING, during: follow_a_rule_under_a_filter },
     Host { name: "a folder of 2,000 sessions", before: left_over_folders, during: NOTHING },
@@ -70,7 +89,8 @@ const UNUSUAL: &[libc::c_long] = &[
 #[test]
 fn child_is_an_application() {
     let Some(dir) = child_dir() else { return };
-    let host = std::env::var("HOST").ok().and_then(|name| HOSTS.iter().find(|host| host.name == name));
+    let host =
+        std::env::var("HOST").ok().and_then(|name| HOSTS.iter().find(|host| host.name == name));
     let Some(host) = host else { return };
     let place = dir.join("sessions");
     (host.before)(&place);
@@ -92,8 +112,8 @@ fn child_is_an_application() {
     }
     println!("application: {sum}");
     std::io::Write::flush(&mut std::io::stdout()).expect("written");
-    // This ends the process like a crash, and the recorded events are recovered from what is left. SAFETY: the process
-    // ends here.
+    // This ends the process like a crash, and the recorded events are recovered from what is left.
+    // SAFETY: the process ends here.
     unsafe { libc::_exit(7) };
 }
 
@@ -115,7 +135,8 @@ fn hosts_do_not_end_the_application_and_it_records_what_can_be_recorded() {
             let dir = tempfile::tempdir().expect("a folder");
             let place = dir.path().join("sessions");
             std::fs::create_dir(&place).expect("a folder");
-            std::fs::set_permissions(&place, std::fs::Permissions::from_mode(0o700)).expect("chmod");
+            std::fs::set_permissions(&place, std::fs::Permissions::from_mode(0o700))
+                .expect("chmod");
             let mut command = common::test_of_this_module("child_is_an_application");
             command.env(common::DIR, dir.path()).env("HOST", host.name);
             command.env_remove("LASTWORDS_DIR").env_remove("XDG_RUNTIME_DIR");
@@ -124,9 +145,12 @@ fn hosts_do_not_end_the_application_and_it_records_what_can_be_recorded() {
             }
             let out = command.output().expect("it runs");
             let text = String::from_utf8_lossy(&out.stdout);
-            let said: Vec<String> =
-                text.lines().filter_map(|line| Some(line[line.find("application:")?..].to_owned())).collect();
-            let note = String::from_utf8_lossy(&out.stderr).lines().next().unwrap_or_default().to_owned();
+            let said: Vec<String> = text
+                .lines()
+                .filter_map(|line| Some(line[line.find("application:")?..].to_owned()))
+                .collect();
+            let note =
+                String::from_utf8_lossy(&out.stderr).lines().next().unwrap_or_default().to_owned();
             let found = found(&place);
             unmount(&place);
             (out.status, said, note, found)
@@ -138,15 +162,20 @@ fn hosts_do_not_end_the_application_and_it_records_what_can_be_recorded() {
         };
         let (recorded, lost) = with.3;
         let (plain, ours) = (status(without.0), status(with.0));
-        let row = format!("{:28} {plain:>8} {ours:>8} {recorded:>9} {lost:>6}  {}", host.name, with.2);
+        let row =
+            format!("{:28} {plain:>8} {ours:>8} {recorded:>9} {lost:>6}  {}", host.name, with.2);
         println!("{row}");
         let is_same = (without.0, &without.1) == (with.0, &with.1) && with.1.len() == 1;
-        // Every event is there or counted, unless the start reported that nothing is recorded, or the files were
-        // removed.
+        // Every event is there or counted, unless the start reported that nothing is recorded, or
+        // the files were removed.
         let is_told = with.2.starts_with("not recorded") || recorded + lost == EVENTS;
-        let has_files = !["truncated files", "files cut in half", "unlinked files"].contains(&host.name);
+        let has_files =
+            !["truncated files", "files cut in half", "unlinked files"].contains(&host.name);
         if !is_same || (has_files && !is_told) {
-            wrong.push(format!("{row}\n  without: {:?} {}\n  with: {:?}", without.1, without.2, with.1));
+            wrong.push(format!(
+                "{row}\n  without: {:?} {}\n  with: {:?}",
+                without.1, without.2, with.1
+            ));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -154,9 +183,12 @@ fn hosts_do_not_end_the_application_and_it_records_what_can_be_recorded() {
 
 /// Returns the events that are left in the folder's session, and those that are counted as lost.
 fn found(place: &Path) -> (u64, u64) {
-    let own =
-        |path: &std::path::PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("host-"));
-    let Some(folder) = std::fs::read_dir(place).into_iter().flatten().flatten().map(|e| e.path()).find(own) else {
+    let own = |path: &std::path::PathBuf| {
+        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("host-"))
+    };
+    let Some(folder) =
+        std::fs::read_dir(place).into_iter().flatten().flatten().map(|e| e.path()).find(own)
+    else {
         return (0, 0);
     };
     let sessions = lastwords_testkit::naive::read(&folder).unwrap_or_default();
@@ -186,7 +218,13 @@ fn cover(path: &str) {
     unsafe {
         check(libc::unshare(libc::CLONE_NEWNS));
         let private = libc::MS_REC | libc::MS_PRIVATE;
-        check(libc::mount(std::ptr::null(), c"/".as_ptr(), std::ptr::null(), private, std::ptr::null()));
+        check(libc::mount(
+            std::ptr::null(),
+            c"/".as_ptr(),
+            std::ptr::null(),
+            private,
+            std::ptr::null(),
+        ));
     }
     mount(Path::new(path), 0, "size=64k");
 }
@@ -231,16 +269,22 @@ fn forbid(error: libc::c_int, calls: &[libc::c_long]) {
     filter(calls, libc::SECCOMP_RET_ERRNO | error as u32, libc::SECCOMP_RET_ALLOW);
 }
 
-/// Installs a filter under which any system call kills the process, except writing, ending the program and a few others.
-/// Recording needs no system call once a thread has recorded an event from a line.
+/// Installs a filter under which any system call kills the process, except writing, ending the
+/// program and a few others. Recording needs no system call once a thread has recorded an event
+/// from a line.
 fn allow_only_writing() {
-    let needed =
-        [libc::SYS_write, libc::SYS_exit_group, libc::SYS_rt_sigreturn, libc::SYS_futex, libc::SYS_futex_waitv];
+    let needed = [
+        libc::SYS_write,
+        libc::SYS_exit_group,
+        libc::SYS_rt_sigreturn,
+        libc::SYS_futex,
+        libc::SYS_futex_waitv,
+    ];
     filter(&needed, libc::SECCOMP_RET_ALLOW, libc::SECCOMP_RET_KILL_PROCESS);
 }
 
-/// Lets another process add a rule to the session once [`allow_only_writing`] applies, and waits until the session
-/// follows it.
+/// Lets another process add a rule to the session once [`allow_only_writing`] applies, and waits
+/// until the session follows it.
 fn follow_a_rule_under_a_filter(dir: &Path) {
     let mut command = common::test_of_this_module("child_adds_a_rule");
     command.env(common::DIR, dir).env_remove("HOST");
@@ -249,7 +293,8 @@ fn follow_a_rule_under_a_filter(dir: &Path) {
     let mut other = std::mem::ManuallyDrop::new(command.spawn().expect("it starts"));
     let go = other.stdin.as_mut().expect("a pipe");
     let begun = std::time::Instant::now();
-    let is_followed = || !lastwords::event_enabled!(later, "told") || begun.elapsed().as_secs() > 20;
+    let is_followed =
+        || !lastwords::event_enabled!(later, "told") || begun.elapsed().as_secs() > 20;
     let _ = is_followed();
     allow_only_writing();
     std::io::Write::write_all(go, b"go\n").expect("written");
@@ -287,7 +332,8 @@ fn child_begins_and_ends_sessions() {
     let Some(dir) = child_dir() else { return };
     let many = count(150, 5000);
     let once = || {
-        let builder = Session::builder("many").dir(&dir).channel(plain("main").sub_buffers(2, 4096));
+        let builder =
+            Session::builder("many").dir(&dir).channel(plain("main").sub_buffers(2, 4096));
         let session = builder.listen(false).start().expect("it starts");
         record(0..10);
         drop(session);
@@ -321,7 +367,9 @@ fn many_processes_start_at_once() {
     alone!();
     let dir = tempfile::tempdir().expect("a folder");
     let many = count(40, 200);
-    let children: Vec<_> = (0..many).map(|_| spawn("child_joins_and_dies", dir.path(), &[])).collect();
-    let ended: Vec<_> = children.into_iter().map(|mut child| child.wait().expect("it ends").signal()).collect();
+    let children: Vec<_> =
+        (0..many).map(|_| spawn("child_joins_and_dies", dir.path(), &[])).collect();
+    let ended: Vec<_> =
+        children.into_iter().map(|mut child| child.wait().expect("it ends").signal()).collect();
     assert_eq!(ended, vec![Some(libc::SIGKILL); many], "each of them recorded");
 }

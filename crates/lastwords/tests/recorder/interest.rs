@@ -1,5 +1,5 @@
-//! `tracing` remembers whether a callsite is wanted. An event of a wanted callsite is recorded without a question, and what a rule
-//! disables is soon not evaluated any more.
+//! `tracing` remembers whether a callsite is wanted. An event of a wanted callsite is recorded
+//! without a question, and what a rule disables is soon not evaluated any more.
 #![cfg(feature = "tracing")]
 
 use crate::support;
@@ -86,8 +86,10 @@ fn rules_reach_what_tracing_remembers() {
     event();
     assert_eq!(event(), (0, 1), "no session");
     let unrecorded = number.load(Relaxed);
-    let main = ChannelConfig::new("main").contexts(lastwords::Context::NONE).sub_buffers(4, 64 << 10);
-    let session = Session::builder("interest").dir(dir.path()).channel(main).start().expect("a session");
+    let main =
+        ChannelConfig::new("main").contexts(lastwords::Context::NONE).sub_buffers(4, 64 << 10);
+    let session =
+        Session::builder("interest").dir(dir.path()).channel(main).start().expect("a session");
     // The first event after a change is right, whatever `tracing` remembers.
     assert_eq!(event().0, 1, "a session has begun");
     until("a wanted event is recorded without a question", || event() == (1, 0));

@@ -1,5 +1,5 @@
-//! Tests what is recorded of `tracing`, by the layer and by the subscriber: events, spans, types, levels, the log crate, spans open
-//! at death.
+//! Tests what is recorded of `tracing`, by the layer and by the subscriber: events, spans, types,
+//! levels, the log crate, spans open at death.
 #![cfg(feature = "tracing")]
 
 use std::path::Path;
@@ -12,9 +12,15 @@ use tracing::{debug, error, error_span, info, info_span, warn, warn_span};
 use tracing_subscriber::layer::SubscriberExt as _;
 
 fn session(name: &str, dir: &Path) -> (Session, std::path::PathBuf) {
-    let main = ChannelConfig::new("main").contexts(lastwords::Context::NONE).sub_buffers(4, 16 << 10);
+    let main =
+        ChannelConfig::new("main").contexts(lastwords::Context::NONE).sub_buffers(4, 16 << 10);
     let errors = ChannelConfig::errors().contexts(lastwords::Context::NONE);
-    let builder = Session::builder(name).dir(dir).channel(main).channel(errors).events("*layer*:*").events("span:*");
+    let builder = Session::builder(name)
+        .dir(dir)
+        .channel(main)
+        .channel(errors)
+        .events("*layer*:*")
+        .events("span:*");
     let session = builder.start().expect("a session");
     let folder = session.folder().expect("a folder").to_owned();
     (session, folder)
@@ -24,7 +30,10 @@ fn session(name: &str, dir: &Path) -> (Session, std::path::PathBuf) {
 fn recorders(enter_and_exit: bool) -> [tracing::Dispatch; 2] {
     let layer = lastwords::layer::layer().with_enter_and_exit(enter_and_exit);
     let subscriber = lastwords::layer::subscriber().with_enter_and_exit(enter_and_exit);
-    [tracing::Dispatch::new(tracing_subscriber::registry().with(layer)), tracing::Dispatch::new(subscriber)]
+    [
+        tracing::Dispatch::new(tracing_subscriber::registry().with(layer)),
+        tracing::Dispatch::new(subscriber),
+    ]
 }
 
 /// Runs the test with each of the recorders, in a folder of its own.
@@ -41,7 +50,8 @@ fn with_each_of(recorders: [tracing::Dispatch; 2], run: impl Fn(&Path)) {
 
 /// Returns the lines of a channel. Ids of spans are replaced by their order of appearance.
 fn of_channel(folder: &Path, channel: u32) -> Vec<String> {
-    let lines = support::channel_lines(folder, 0).into_iter().filter(|e| e.0 == channel).map(|e| e.2);
+    let lines =
+        support::channel_lines(folder, 0).into_iter().filter(|e| e.0 == channel).map(|e| e.2);
     support::with_ids_renamed(lines)
 }
 
@@ -56,7 +66,15 @@ fn events_with_every_type() {
     alone!();
     with_each(|dir| {
         let (_session, folder) = session("events", dir);
-        info!(a = 1u8, b = -2i64, c = 0.5, d = true, e = "text", "message {}", std::hint::black_box(7));
+        info!(
+            a = 1u8,
+            b = -2i64,
+            c = 0.5,
+            d = true,
+            e = "text",
+            "message {}",
+            std::hint::black_box(7)
+        );
         info!(point = ?Point { x: 3 }, shown = %"displayed", "plain");
         for round in 0..3 {
             let maybe = (round == 1).then_some(5u64);
@@ -112,7 +130,12 @@ fn spans_and_events_inside() {
         // This uses another thread, and a span that is in no table.
         let (inside, subscriber) = (&outer, tracing::dispatcher::get_default(Clone::clone));
         std::thread::scope(|scope| {
-            scope.spawn(move || tracing::dispatcher::with_default(&subscriber, || info!(parent: inside, "elsewhere")));
+            scope.spawn(move || {
+                tracing::dispatcher::with_default(
+                    &subscriber,
+                    || info!(parent: inside, "elsewhere"),
+                )
+            });
         });
         drop(outer);
         let expected = [
@@ -141,7 +164,8 @@ fn entering_and_leaving_is_recorded_on_request() {
     with_each(|dir| {
         let main = ChannelConfig::new("main").contexts(lastwords::Context::NONE);
         let builder = Session::builder("entered").dir(dir).channel(main).spans(0);
-        let session = builder.events("span:*").events("recorder::layer:*").start().expect("a session");
+        let session =
+            builder.events("span:*").events("recorder::layer:*").start().expect("a session");
         info_span!("unseen", n = 1).in_scope(|| info!("inside"));
         let expected = [
             "span:new recorder::layer::unseen n=1 span_id=#1 parent_id=#0",
@@ -172,7 +196,10 @@ fn filters_of_the_layer_alone() {
     };
     let all = || tracing_subscriber::registry().with(LevelFilter::TRACE);
     let filter = EnvFilter::new("recorder::layer=error,layer_out=off");
-    tracing::subscriber::with_default(all().with(lastwords::layer::layer().with_filter(filter)), both);
+    tracing::subscriber::with_default(
+        all().with(lastwords::layer::layer().with_filter(filter)),
+        both,
+    );
     let expected = [
         "span:new recorder::layer::inner span_id=#1 parent_id=#0",
         "recorder::layer:bad span=\"recorder::layer::inner\" span_id=#1",
@@ -201,7 +228,8 @@ fn spans_open_at_death(test: &str, recorder: usize) {
     if let Some(dir) = child_dir() {
         let (_session, _) = session("death", &dir);
         tracing::dispatcher::with_default(&recorders(false)[recorder], || {
-            let outer = info_span!("outer", request = 17, user = "eve", later = tracing::field::Empty);
+            let outer =
+                info_span!("outer", request = 17, user = "eve", later = tracing::field::Empty);
             let _outer = outer.enter();
             let waiting = info_span!("waiting");
             outer.record("later", true);
@@ -221,12 +249,17 @@ fn spans_open_at_death(test: &str, recorder: usize) {
     let (_, folder) = child(test, dir.path());
     assert_eq!(
         open_spans(&folder),
-        ["recorder::layer|outer|request=17 user=eve later=true entered", "recorder::layer|waiting|"]
+        [
+            "recorder::layer|outer|request=17 user=eve later=true entered",
+            "recorder::layer|waiting|"
+        ]
     );
     // The error is in a channel of its own, so the flood has not evicted it.
     assert_eq!(
         of_channel(&folder, 1),
-        ["recorder::layer:rare span=\"recorder::layer::outer{request=17 user=eve later=true}\" span_id=#1"]
+        [
+            "recorder::layer:rare span=\"recorder::layer::outer{request=17 user=eve later=true}\" span_id=#1"
+        ]
     );
     assert!(of_channel(&folder, 0).iter().all(|line| !line.contains("rare")));
 }
@@ -242,7 +275,11 @@ fn spans_of_all_levels_leave_the_errors_alone() {
             let _part = warn_span!("part", n).entered();
         }
         assert_eq!(of_channel(&folder, 1), ["recorder::layer:rare"]);
-        assert!(of_channel(&folder, 0).iter().any(|line| line.starts_with("span:new recorder::layer::request n=")));
+        assert!(
+            of_channel(&folder, 0)
+                .iter()
+                .any(|line| line.starts_with("span:new recorder::layer::request n="))
+        );
     });
 }
 
@@ -257,7 +294,8 @@ fn the_log_crate() {
     alone!();
     if let Some(dir) = child_dir() {
         let main = ChannelConfig::new("main").contexts(lastwords::Context::NONE);
-        let builder = Session::builder("log").dir(&dir).channel(main).events("old_*").events("log:*");
+        let builder =
+            Session::builder("log").dir(&dir).channel(main).events("old_*").events("log:*");
         let _session = builder.start().expect("a session");
         lastwords::layer::init().expect("the first subscriber");
         log::warn!(target: "old_code", "said by {}", "log");
@@ -287,8 +325,13 @@ fn the_log_crate() {
     for (line, start) in lines.iter().zip(starts) {
         assert!(line.2.starts_with(start) && !line.2.contains("log.target"), "{line:?}");
     }
-    assert!(lines[3].2.ends_with("message=\"\" log.module_path=\"recorder::layer\""), "{:?}", lines[3]);
-    let places: Vec<_> = support::places(&folder).into_iter().filter(|(name, _)| name == "again").collect();
+    assert!(
+        lines[3].2.ends_with("message=\"\" log.module_path=\"recorder::layer\""),
+        "{:?}",
+        lines[3]
+    );
+    let places: Vec<_> =
+        support::places(&folder).into_iter().filter(|(name, _)| name == "again").collect();
     assert!(places[0].1.ends_with(&format!("recorder/layer.rs:{}", again())), "{places:?}");
     let last = &lines[lines.len() - 1].2;
     let start = "log:record message=\"made up\" log.target=\"old_1099\" log.module_path=\"recorder::layer\" log.file=";
@@ -332,14 +375,18 @@ fn what_nobody_records_is_not_formatted() {
     let open = tracing_subscriber::registry().with(layer());
     let gated = tracing_subscriber::registry().with(layer()).with(Wanted);
     let own = tracing::Dispatch::new(subscriber());
-    let subscribers = [(1, tracing::Dispatch::new(open)), (0, tracing::Dispatch::new(gated)), (0, own)];
+    let subscribers =
+        [(1, tracing::Dispatch::new(open)), (0, tracing::Dispatch::new(gated)), (0, own)];
     for (evaluated, subscriber) in &subscribers {
         tracing::dispatcher::with_default(subscriber, || {
             let nothing = ((*evaluated, 0), (1, 0));
             assert_eq!(both(), nothing, "no session");
-            let main = ChannelConfig::new("main").contexts(lastwords::Context::NONE).sub_buffers(4, 16 << 10);
+            let main = ChannelConfig::new("main")
+                .contexts(lastwords::Context::NONE)
+                .sub_buffers(4, 16 << 10);
             let builder = Session::builder("costs").dir(dir.path()).channel(main).spans(0);
-            let session = builder.events("recorder::layer:*").events("span:*").start().expect("a session");
+            let session =
+                builder.events("recorder::layer:*").events("span:*").start().expect("a session");
             assert_eq!(both(), ((1, 1), (1, 1)));
             session.disable("recorder::layer:*").expect("disabled");
             assert_eq!(both(), ((*evaluated, 0), (1, 1)), "spans are another matter");
@@ -348,7 +395,11 @@ fn what_nobody_records_is_not_formatted() {
             session.enable("*").expect("enabled");
             assert_eq!(both(), ((1, 1), (1, 1)));
             let lines = support::lines(session.folder().expect("a folder"));
-            assert_eq!(lines.iter().filter(|line| line.contains("x=\"costly\"")).count(), 5, "{lines:?}");
+            assert_eq!(
+                lines.iter().filter(|line| line.contains("x=\"costly\"")).count(),
+                5,
+                "{lines:?}"
+            );
         });
     }
 }
@@ -357,9 +408,14 @@ fn what_nobody_records_is_not_formatted() {
 fn many_threads_find_their_classes() {
     alone!();
     with_each(|dir| {
-        let main = ChannelConfig::new("main").contexts(lastwords::Context::NONE).sub_buffers(8, 1 << 20);
-        let session =
-            Session::builder("threads").dir(dir).channel(main).events("recorder::layer:*").start().expect("a session");
+        let main =
+            ChannelConfig::new("main").contexts(lastwords::Context::NONE).sub_buffers(8, 1 << 20);
+        let session = Session::builder("threads")
+            .dir(dir)
+            .channel(main)
+            .events("recorder::layer:*")
+            .start()
+            .expect("a session");
         std::thread::scope(|scope| {
             for thread in 0..4u64 {
                 let recorder = tracing::dispatcher::get_default(Clone::clone);
@@ -392,7 +448,8 @@ fn names_of_messages() {
     alone!();
     with_each(|dir| {
         let (_session, folder) = session("names", dir);
-        let (user, kind, bytes) = (String::from("eve"), std::hint::black_box("constant"), std::hint::black_box(7));
+        let (user, kind, bytes) =
+            (String::from("eve"), std::hint::black_box("constant"), std::hint::black_box(7));
         info!("ready");
         // Neither a value nor its place among others is a part of the name.
         info!("served {bytes} bytes to {user}");
@@ -412,11 +469,14 @@ fn names_of_messages() {
             info!(message = kind);
         }
         let lines = of_channel(&folder, 0);
-        let names: Vec<_> =
-            lines.iter().map(|line| line.split_once(" message=").map_or(&**line, |parts| parts.0)).collect();
+        let names: Vec<_> = lines
+            .iter()
+            .map(|line| line.split_once(" message=").map_or(&**line, |parts| parts.0))
+            .collect();
         assert_eq!(names[0], "recorder::layer:ready");
         assert!(
-            names.len() == 18 && names[1..].iter().all(|name| name.starts_with("recorder::layer:layer.rs:")),
+            names.len() == 18
+                && names[1..].iter().all(|name| name.starts_with("recorder::layer:layer.rs:")),
             "{names:?}"
         );
     });
@@ -432,7 +492,8 @@ fn spans_left_out_of_order_and_very_deep() {
         let (twice, other, again) = (spans[1].enter(), spans[2].enter(), spans[1].enter());
         drop(twice);
         info!("in 2");
-        let is_entered = |n: u32| open_spans(&folder).contains(&format!("recorder::layer|span|n={n} entered"));
+        let is_entered =
+            |n: u32| open_spans(&folder).contains(&format!("recorder::layer|span|n={n} entered"));
         assert!(is_entered(1) && is_entered(2));
         drop(again);
         assert!(!is_entered(1) && is_entered(2));
@@ -448,17 +509,19 @@ fn spans_left_out_of_order_and_very_deep() {
         info!("in 0");
         drop(first);
         info!("in none");
-        let lines = of_channel(&folder, 0).into_iter().filter(|line| line.starts_with("recorder::layer:"));
-        let lines: Vec<_> = lines.map(|line| line.split(" span_id=").take(1).collect::<String>()).collect();
-        let inside =
-            [2, 2, 0, 0, 199, 0].map(|n| format!("recorder::layer:in {n} span=\"recorder::layer::span{{n={n}}}\""));
+        let lines =
+            of_channel(&folder, 0).into_iter().filter(|line| line.starts_with("recorder::layer:"));
+        let lines: Vec<_> =
+            lines.map(|line| line.split(" span_id=").take(1).collect::<String>()).collect();
+        let inside = [2, 2, 0, 0, 199, 0]
+            .map(|n| format!("recorder::layer:in {n} span=\"recorder::layer::span{{n={n}}}\""));
         assert_eq!(lines[..6], inside);
         assert_eq!(lines[6..], ["recorder::layer:in none"]);
     });
 }
 
-/// Returns the ids that have this name in the registry: the bytes have `thread_ID`, the length of the name and the
-/// name.
+/// Returns the ids that have this name in the registry: the bytes have `thread_ID`, the length of
+/// the name and the name.
 fn threads_named(folder: &Path, name: &str) -> Vec<u32> {
     let bytes = std::fs::read(folder.join("registry")).expect("the registry");
     let key = b"thread_";
@@ -467,7 +530,8 @@ fn threads_named(folder: &Path, name: &str) -> Vec<u32> {
         let rest = &bytes[at + key.len()..];
         let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
         let value = &rest[digits..];
-        let is_it = value[..2] == (name.len() as u16).to_ne_bytes() && value[2..].starts_with(name.as_bytes());
+        let is_it = value[..2] == (name.len() as u16).to_ne_bytes()
+            && value[2..].starts_with(name.as_bytes());
         is_it.then(|| std::str::from_utf8(&rest[..digits]).ok()?.parse().ok()).flatten()
     };
     found.filter_map(id_before_name).collect()
@@ -491,7 +555,11 @@ fn threads_are_named_once_in_each_session() {
         let (_first, first) = session("first", dir);
         let mut others = None;
         let subscriber = tracing::dispatcher::get_default(Clone::clone);
-        let record = || tracing::dispatcher::with_default(&subscriber, || (0..100).for_each(|n| info!(n, "named")));
+        let record = || {
+            tracing::dispatcher::with_default(&subscriber, || {
+                (0..100).for_each(|n| info!(n, "named"))
+            })
+        };
         let silent = in_thread("a thread that records nothing", || ());
         let one = in_thread("a name of more than sixteen bytes", || {
             record();
@@ -503,7 +571,10 @@ fn threads_are_named_once_in_each_session() {
         assert_eq!(threads_named(&first, "a name of more than sixteen bytes"), [one]);
         assert_eq!(threads_named(second, "a name of more than sixteen bytes"), [one]);
         let two = in_thread("two", record);
-        assert_eq!((threads_named(&first, "two"), threads_named(second, "two")), (vec![two], vec![two]));
+        assert_eq!(
+            (threads_named(&first, "two"), threads_named(second, "two")),
+            (vec![two], vec![two])
+        );
         assert_eq!(threads_named(&first, "a thread that records nothing"), [0; 0], "{silent}");
     });
 }
@@ -517,7 +588,8 @@ fn a_thread_that_records_only_when_it_is_nearly_gone_has_a_name() {
         extern "C" fn record() {
             let recorder = RECORDER.lock().expect("nobody panicked").take().expect("set before");
             tracing::dispatcher::with_default(&recorder, || {
-                // The registry of `tracing-subscriber` refuses spans here. The subscriber may forget those that are very deep.
+                // The registry of `tracing-subscriber` refuses spans here. The subscriber may
+                // forget those that are very deep.
                 if recorder.is::<lastwords::layer::LastwordsSubscriber>() {
                     let deep = info_span!("deep").id().expect("enabled");
                     (0..100).for_each(|_| recorder.enter(&deep));
@@ -525,7 +597,8 @@ fn a_thread_that_records_only_when_it_is_nearly_gone_has_a_name() {
                 info!(parent: None, "late");
             });
         }
-        *RECORDER.lock().expect("nobody panicked") = Some(tracing::dispatcher::get_default(Clone::clone));
+        *RECORDER.lock().expect("nobody panicked") =
+            Some(tracing::dispatcher::get_default(Clone::clone));
         at_the_very_end_of_a_thread(|| (), record);
         assert_eq!(threads_named(&folder, "ending").len(), 1);
         assert_eq!(of_channel(&folder, 0).last().expect("an event"), "recorder::layer:late");
@@ -557,8 +630,12 @@ fn names_of_living_threads_that_find_no_room_are_counted() {
                 builder.spawn_scoped(scope, record).expect("a thread");
             }
         });
-        let (dropped, written) = (dropped_names(&folder), threads_named(&folder, &name).len() as u64);
-        assert!(dropped > 0 && written > 0 && dropped + written == threads as u64, "{dropped} + {written}");
+        let (dropped, written) =
+            (dropped_names(&folder), threads_named(&folder, &name).len() as u64);
+        assert!(
+            dropped > 0 && written > 0 && dropped + written == threads as u64,
+            "{dropped} + {written}"
+        );
     });
 }
 
@@ -575,13 +652,16 @@ fn names_of_threads_do_not_end() {
                 record();
                 _ = stopped.recv();
             };
-            let living = std::thread::Builder::new().name("living".into()).spawn_scoped(scope, living);
+            let living =
+                std::thread::Builder::new().name("living".into()).spawn_scoped(scope, living);
             let living = living.expect("a thread");
-            let threads: Vec<u32> = (0..5000).map(|n| in_thread(&format!("worker-{n}"), record)).collect();
+            let threads: Vec<u32> =
+                (0..5000).map(|n| in_thread(&format!("worker-{n}"), record)).collect();
             assert_eq!(dropped_names(&folder), 0);
             for n in [3000, 4998, 4999] {
                 let name = format!("worker-{n}");
-                // If the kernel has given all ids, an id may be that of an earlier thread whose name is gone.
+                // If the kernel has given all ids, an id may be that of an earlier thread whose
+                // name is gone.
                 let unsure = threads_named(&folder, &format!("{name}|..."));
                 assert_eq!([threads_named(&folder, &name), unsure].concat(), [threads[n]], "{n}");
             }
@@ -591,6 +671,11 @@ fn names_of_threads_do_not_end() {
         });
         // The descriptions of events still have room.
         error!("the last");
-        assert!(of_channel(&folder, 1).last().expect("an event").starts_with("recorder::layer:the last"));
+        assert!(
+            of_channel(&folder, 1)
+                .last()
+                .expect("an event")
+                .starts_with("recorder::layer:the last")
+        );
     });
 }

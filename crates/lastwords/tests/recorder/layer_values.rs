@@ -1,6 +1,7 @@
-//! Tests the values of `tracing` in shapes that are rare: optional fields in all combinations, many fields, texts that do not fit, values
-//! in any order, spans of several recorders, and more kinds of events than the registry has room for. What must be recorded is computed
-//! from the values alone.
+//! Tests the values of `tracing` in shapes that are rare: optional fields in all combinations, many
+//! fields, texts that do not fit, values in any order, spans of several recorders, and more kinds
+//! of events than the registry has room for. What must be recorded is computed from the values
+//! alone.
 #![cfg(feature = "tracing")]
 
 use std::collections::BTreeSet;
@@ -16,7 +17,8 @@ use tracing_core::{Interest, Kind, Level, Metadata, identify_callsite};
 use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
 
 fn session(dir: &Path) -> (Session, PathBuf) {
-    let main = ChannelConfig::new("main").contexts(lastwords::Context::NONE).sub_buffers(16, 64 << 10);
+    let main =
+        ChannelConfig::new("main").contexts(lastwords::Context::NONE).sub_buffers(16, 64 << 10);
     let errors = ChannelConfig::errors().contexts(lastwords::Context::NONE);
     let builder = Session::builder("values").dir(dir).channel(main).channel(errors);
     let session = builder.events("*layer*:*").events("span:*").start().expect("a session");
@@ -40,7 +42,8 @@ fn with_each(run: impl Fn(&Path)) {
 
 /// Returns the lines of the main channel.
 fn lines(folder: &Path) -> Vec<String> {
-    let lines = support::channel_lines(folder, 0).into_iter().filter(|line| line.0 == 0).map(|line| line.2);
+    let lines =
+        support::channel_lines(folder, 0).into_iter().filter(|line| line.0 == 0).map(|line| line.2);
     support::with_ids_renamed(lines)
 }
 
@@ -87,9 +90,23 @@ fn optional_fields_in_all_combinations_have_few_classes() {
                 l = has(11).then_some(12u64),
                 "optional"
             );
-            let values = ["1", "-2", "0.5", "true", &format!("{text:?}"), "6", "7", "8", "9", "10", "\"eleven\"", "12"];
+            let values = [
+                "1",
+                "-2",
+                "0.5",
+                "true",
+                &format!("{text:?}"),
+                "6",
+                "7",
+                "8",
+                "9",
+                "10",
+                "\"eleven\"",
+                "12",
+            ];
             let shown = (0..12).zip('a'..).filter(|(bit, _)| has(*bit));
-            let shown: String = shown.map(|(bit, name)| format!(" {name}={}", values[bit as usize])).collect();
+            let shown: String =
+                shown.map(|(bit, name)| format!(" {name}={}", values[bit as usize])).collect();
             expected.push(format!("recorder::layer_values:optional bits={bits}{shown}"));
         }
         assert_eq!(lines(folder), expected);
@@ -117,7 +134,8 @@ fn a_field_of_many_types_keeps_its_values() {
     });
 }
 
-/// Fields whose types change with each event: the values are as they were, whatever class they are in.
+/// Fields whose types change with each event: the values are as they were, whatever class they are
+/// in.
 #[test]
 fn types_that_change_at_random_have_a_limited_number_of_classes() {
     alone!();
@@ -142,17 +160,21 @@ fn types_that_change_at_random_have_a_limited_number_of_classes() {
         let mut expected = Vec::new();
         for _ in 0..1500 {
             let mut kind = || {
-                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                random = random
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1_442_695_040_888_963_407);
                 random >> 50
             };
             let kinds = [kind(), kind(), kind(), kind(), kind()];
             let [a, b, c, d, e] = kinds.map(value);
             info!(a = &*a, b = &*b, c = &*c, d = &*d, e = &*e, "changing");
-            let values = kinds.iter().zip('a'..).map(|(kind, name)| format!("{name}={}", shown(*kind)));
+            let values =
+                kinds.iter().zip('a'..).map(|(kind, name)| format!("{name}={}", shown(*kind)));
             expected.push(values.collect::<Vec<_>>().join(" "));
         }
         // Beyond the limit of classes, numbers are texts.
-        let shown: Vec<_> = lines(folder).iter().map(|line| fields(line).replace('"', "")).collect();
+        let shown: Vec<_> =
+            lines(folder).iter().map(|line| fields(line).replace('"', "")).collect();
         let expected: Vec<_> = expected.iter().map(|line| line.replace('"', "")).collect();
         assert_eq!(shown, expected);
         let classes = classes(folder, "changing");
@@ -175,7 +197,9 @@ impl tracing_core::Callsite for Made {
 fn made(name: &'static str, names: Vec<&'static str>) -> &'static Metadata<'static> {
     let site: &'static Made = Box::leak(Box::new(Made { metadata: std::sync::OnceLock::new() }));
     let fields = FieldSet::new(Vec::leak(names), identify_callsite!(site));
-    site.metadata.get_or_init(|| Metadata::new(name, "layer", Level::INFO, None, None, None, fields, Kind::EVENT))
+    site.metadata.get_or_init(|| {
+        Metadata::new(name, "layer", Level::INFO, None, None, None, fields, Kind::EVENT)
+    })
 }
 
 #[test]
@@ -188,7 +212,8 @@ fn any_number_of_fields() {
                 let metadata = made("many", names);
                 let values: [u64; $count] = std::array::from_fn(|n| n as u64 * 3);
                 let fields: Vec<_> = metadata.fields().iter().collect();
-                let pairs: [_; $count] = std::array::from_fn(|n| (&fields[n], Some(&values[n] as &dyn Value)));
+                let pairs: [_; $count] =
+                    std::array::from_fn(|n| (&fields[n], Some(&values[n] as &dyn Value)));
                 tracing_core::Event::dispatch(metadata, &metadata.fields().value_set(&pairs));
                 let last = lines(folder).pop().expect("an event");
                 let expected: String = (0..$count).map(|n| format!(" f{n}={}", n * 3)).collect();
@@ -211,7 +236,11 @@ fn any_number_of_fields() {
         tracing_core::Event::dispatch(metadata, &metadata.fields().value_set(&pairs));
         let last = lines(folder).pop().expect("an event");
         let recorded = last.matches("=7").count() as u64;
-        assert!(recorded >= 400 && recorded + cut_values(folder) == 600, "{recorded} + {}", cut_values(folder));
+        assert!(
+            recorded >= 400 && recorded + cut_values(folder) == 600,
+            "{recorded} + {}",
+            cut_values(folder)
+        );
     });
 }
 
@@ -226,25 +255,37 @@ fn texts_share_the_room() {
         let lines = lines(folder);
         let body = text(&lines[0], "body");
         assert!(
-            body.len() > 3000 && body.trim_end_matches('…').bytes().all(|byte| byte == b'B') && body.ends_with('…')
+            body.len() > 3000
+                && body.trim_end_matches('…').bytes().all(|byte| byte == b'B')
+                && body.ends_with('…')
         );
-        assert!(lines[0].ends_with(" user=\"ada\" n=7 err=\"Some(\\\"disk full\\\")\""), "{}", lines[0]);
+        assert!(
+            lines[0].ends_with(" user=\"ada\" n=7 err=\"Some(\\\"disk full\\\")\""),
+            "{}",
+            lines[0]
+        );
         let body = text(&lines[1], "body");
-        assert!(body.len() > 3000 && body.trim_end_matches('…').chars().all(|c| c == 'é') && body.ends_with('…'));
+        assert!(
+            body.len() > 3000
+                && body.trim_end_matches('…').chars().all(|c| c == 'é')
+                && body.ends_with('…')
+        );
         assert!(lines[1].contains(" user=\"ada\""));
         assert!(text(&lines[2], "message").ends_with("C…"));
     });
 }
 
-/// Texts of random sizes in random places: those that are not cut are whole, and those that are cut have equal shares, of which no whole
-/// text has more.
+/// Texts of random sizes in random places: those that are not cut are whole, and those that are cut
+/// have equal shares, of which no whole text has more.
 #[test]
 fn shares_are_fair() {
     alone!();
     with_each(|folder| {
         let mut random = 7u64;
         let mut below = |most: usize| {
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             (random >> 33) as usize % most
         };
         let mut cut = 0;
@@ -306,7 +347,10 @@ fn many_fields_of_many_types_have_few_classes() {
         }
         info!("another kind");
         let lines = lines(folder);
-        assert_eq!((lines.len(), lines.last().map(String::as_str)), (151, Some("recorder::layer_values:another kind")));
+        assert_eq!(
+            (lines.len(), lines.last().map(String::as_str)),
+            (151, Some("recorder::layer_values:another kind"))
+        );
         assert!(classes(folder, "wide") < 30, "{}", classes(folder, "wide"));
     });
 }
@@ -319,7 +363,10 @@ fn an_event_keeps_a_name_of_its_own() {
         info!(name: "log event", n = 1);
         assert_eq!(
             lines(folder),
-            ["recorder::layer_values:event horizon message=\"constant\"", "recorder::layer_values:log event n=1"]
+            [
+                "recorder::layer_values:event horizon message=\"constant\"",
+                "recorder::layer_values:log event n=1"
+            ]
         );
     });
 }
@@ -330,7 +377,8 @@ fn the_parent_is_the_nearest_span_that_the_layer_sees() {
     alone!();
     let dir = tempfile::tempdir().expect("a folder");
     let (_session, folder) = session(dir.path());
-    let layer = lastwords::layer::layer().with_filter(tracing_subscriber::filter::LevelFilter::INFO);
+    let layer =
+        lastwords::layer::layer().with_filter(tracing_subscriber::filter::LevelFilter::INFO);
     // The other layer sees all spans.
     let other = tracing_subscriber::layer::Identity::new();
     let recorder = Dispatch::new(tracing_subscriber::registry().with(layer).with(other));
@@ -372,13 +420,19 @@ fn values_in_any_order() {
     });
 }
 
-/// Spans of several recorders have the same ids. Each event must have the span that its own recorder was in.
+/// Spans of several recorders have the same ids. Each event must have the span that its own
+/// recorder was in.
 #[test]
 fn spans_of_several_recorders_are_kept_apart() {
     alone!();
     let dir = tempfile::tempdir().expect("a folder");
     let (_session, folder) = session(dir.path());
-    let recorders = [on_a_registry(), on_a_registry(), Dispatch::new(lastwords::layer::subscriber()), on_a_registry()];
+    let recorders = [
+        on_a_registry(),
+        on_a_registry(),
+        Dispatch::new(lastwords::layer::subscriber()),
+        on_a_registry(),
+    ];
     let names = ["a", "b", "c", "d"];
     let span = |of: usize| {
         tracing::dispatcher::with_default(&recorders[of], || match of {
@@ -392,7 +446,8 @@ fn spans_of_several_recorders_are_kept_apart() {
     let mut expected = Vec::new();
     // Each recorder's events, while the thread is in the spans of some of them.
     for entered in 0..16usize {
-        let inside: Vec<_> = (0..4).filter(|of| entered >> of & 1 == 1).map(|of| spans[of].enter()).collect();
+        let inside: Vec<_> =
+            (0..4).filter(|of| entered >> of & 1 == 1).map(|of| spans[of].enter()).collect();
         for (of, recorder) in recorders.iter().enumerate() {
             tracing::dispatcher::with_default(recorder, || info!(of, entered, "event"));
             let of_span = if entered >> of & 1 == 1 {
@@ -401,7 +456,8 @@ fn spans_of_several_recorders_are_kept_apart() {
             } else {
                 String::new()
             };
-            expected.push(format!("recorder::layer_values:event of={of} entered={entered}{of_span}"));
+            expected
+                .push(format!("recorder::layer_values:event of={of} entered={entered}{of_span}"));
         }
         let open: BTreeSet<String> = open_spans(&folder).into_iter().collect();
         let name = |of: usize| {
@@ -411,8 +467,10 @@ fn spans_of_several_recorders_are_kept_apart() {
         assert_eq!(open, (0..4).map(name).collect(), "{entered:b}");
         drop(inside);
     }
-    let lines = lines(&folder).into_iter().filter(|line| line.starts_with("recorder::layer_values:"));
-    let lines: Vec<_> = lines.map(|line| line.split(" span_id=").take(1).collect::<String>()).collect();
+    let lines =
+        lines(&folder).into_iter().filter(|line| line.starts_with("recorder::layer_values:"));
+    let lines: Vec<_> =
+        lines.map(|line| line.split(" span_id=").take(1).collect::<String>()).collect();
     assert_eq!(lines, expected);
     let mut spans = spans;
     drop(spans.remove(1));
@@ -442,10 +500,16 @@ fn the_last_kinds_of_events_are_errors() {
     }
     let dir = tempfile::tempdir().expect("a folder");
     let (_, folder) = child("the_last_kinds_of_events_are_errors", dir.path());
-    assert_eq!(classes(&folder, &format!("{:0>90}", 5999)) + classes(&folder, "of our own"), 0, "the registry is full");
+    assert_eq!(
+        classes(&folder, &format!("{:0>90}", 5999)) + classes(&folder, "of our own"),
+        0,
+        "the registry is full"
+    );
     let lines = support::channel_lines(&folder, 0);
-    let errors: Vec<_> = lines.iter().filter(|line| line.1 == 1).map(|line| (line.0, &*line.2)).collect();
-    let [own, last] = ["layer:the last of our own x=2", "recorder::layer_values:this is what ended us code=5"];
+    let errors: Vec<_> =
+        lines.iter().filter(|line| line.1 == 1).map(|line| (line.0, &*line.2)).collect();
+    let [own, last] =
+        ["layer:the last of our own x=2", "recorder::layer_values:this is what ended us code=5"];
     assert_eq!(errors, [(0, own), (1, own), (0, last), (1, last)]);
 }
 
@@ -453,18 +517,25 @@ fn the_last_kinds_of_events_are_errors() {
 fn a_filter_knows_which_fields_an_event_lacks() {
     alone!();
     let dir = tempfile::tempdir().expect("a folder");
-    let main = ChannelConfig::new("main").contexts(lastwords::Context::NONE).sub_buffers(4, 64 << 10);
-    let session = Session::builder("filter").dir(dir.path()).channel(main).start().expect("a session");
+    let main =
+        ChannelConfig::new("main").contexts(lastwords::Context::NONE).sub_buffers(4, 64 << 10);
+    let session =
+        Session::builder("filter").dir(dir.path()).channel(main).start().expect("a session");
     let folder = session.folder().expect("a folder").to_owned();
     let wanted = |n: u64| {
-        (n.is_multiple_of(2)).then_some(n).is_some_and(|a| a > 10) || n.is_multiple_of(5) && n.is_multiple_of(3)
+        (n.is_multiple_of(2)).then_some(n).is_some_and(|a| a > 10)
+            || n.is_multiple_of(5) && n.is_multiple_of(3)
     };
-    let rule =
-        lastwords::rules::RuleSpec::enable("recorder::layer*:*").with_filter("a > 10 || b == \"five\" && c == 3");
+    let rule = lastwords::rules::RuleSpec::enable("recorder::layer*:*")
+        .with_filter("a > 10 || b == \"five\" && c == 3");
     session.rule(&rule).expect("a rule");
     tracing::dispatcher::with_default(&Dispatch::new(lastwords::layer::subscriber()), || {
         for n in 0..200u64 {
-            let (a, b, c) = ((n % 2 == 0).then_some(n), (n % 5 == 0).then_some("five"), (n % 3 == 0).then_some(3));
+            let (a, b, c) = (
+                (n % 2 == 0).then_some(n),
+                (n % 5 == 0).then_some("five"),
+                (n % 3 == 0).then_some(3),
+            );
             info!(a, b, n, c, "filtered");
         }
     });
@@ -490,7 +561,8 @@ fn init_with_a_logger_installs_nothing() {
         let _session = session(&dir);
         log::set_logger(&Silent).expect("the first logger");
         lastwords::layer::init().expect_err("there is a logger");
-        tracing::subscriber::set_global_default(tracing_subscriber::registry()).expect("there is no subscriber");
+        tracing::subscriber::set_global_default(tracing_subscriber::registry())
+            .expect("there is no subscriber");
         std::process::exit(7);
     }
     let dir = tempfile::tempdir().expect("a folder");
@@ -502,7 +574,8 @@ fn init_with_a_subscriber_installs_nothing() {
     alone!();
     if let Some(dir) = child_dir() {
         let _session = session(&dir);
-        tracing::subscriber::set_global_default(tracing_subscriber::registry()).expect("there is no subscriber");
+        tracing::subscriber::set_global_default(tracing_subscriber::registry())
+            .expect("there is no subscriber");
         lastwords::layer::init().expect_err("there is a subscriber");
         log::set_logger(&Silent).expect("there is no logger");
         std::process::exit(7);
@@ -517,14 +590,20 @@ fn init_inside_another_subscriber_takes_the_program() {
     if let Some(dir) = child_dir() {
         let _session = session(&dir);
         let own = on_a_registry();
-        tracing::dispatcher::with_default(&own, || lastwords::layer::init().expect("the program has none"));
+        tracing::dispatcher::with_default(&own, || {
+            lastwords::layer::init().expect("the program has none")
+        });
         std::process::exit(7);
     }
     let dir = tempfile::tempdir().expect("a folder");
-    assert_eq!(child("init_inside_another_subscriber_takes_the_program", dir.path()).0.code(), Some(7));
+    assert_eq!(
+        child("init_inside_another_subscriber_takes_the_program", dir.path()).0.code(),
+        Some(7)
+    );
 }
 
-/// The listener's thread has no dispatcher. A renewal there must not make `tracing` cache that nobody records.
+/// The listener's thread has no dispatcher. A renewal there must not make `tracing` cache that
+/// nobody records.
 #[test]
 fn the_only_dispatcher_may_be_one_threads() {
     alone!();

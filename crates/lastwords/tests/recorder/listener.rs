@@ -13,7 +13,10 @@ fn forbid_waiting() {
     let number = libc::SYS_futex_waitv as u32;
     let filter = [
         statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0),
-        libc::sock_filter { jf: 1, ..statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, number) },
+        libc::sock_filter {
+            jf: 1,
+            ..statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, number)
+        },
         statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
         statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW),
     ];
@@ -45,7 +48,8 @@ fn used() -> Duration {
 fn child_that_may_not_wait() {
     let Some(dir) = child_dir() else { return };
     forbid_waiting();
-    let session = Session::builder("filtered").dir(&dir).channel(plain("main")).start().expect("it starts");
+    let session =
+        Session::builder("filtered").dir(&dir).channel(plain("main")).start().expect("it starts");
     let before = used();
     std::thread::sleep(Duration::from_secs(1));
     let idle = used() - before;

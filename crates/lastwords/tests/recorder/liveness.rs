@@ -1,12 +1,15 @@
-//! Tests that a session shows whether its processes live: in containers, without /proc, after `chroot`, `exec` and
-//! `closefrom`, and whichever of its threads and relatives ended first. Retention then holds for all of them.
+//! Tests that a session shows whether its processes live: in containers, without /proc, after
+//! `chroot`, `exec` and `closefrom`, and whichever of its threads and relatives ended first.
+//! Retention then holds for all of them.
 
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use crate::common;
-use crate::common::{child_dir, folder, kill_self, numbers, only_session, plain, record, spawn, wait_for};
+use crate::common::{
+    child_dir, folder, kill_self, numbers, only_session, plain, record, spawn, wait_for,
+};
 use lastwords::{Ending, Retention, Session};
 use lastwords_control::{self, Details, Handle, State};
 use lastwords_control::{Evidence, Life};
@@ -57,7 +60,8 @@ fn must(result: i32) {
 
 /// Closes all descriptors but the standard ones, as `closefrom(3)` does.
 fn close_all() {
-    // SAFETY: the descriptors of the session are not used by other threads. The recorder expects such programs.
+    // SAFETY: the descriptors of the session are not used by other threads. The recorder expects
+    // such programs.
     unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) };
 }
 
@@ -67,7 +71,13 @@ fn unmount_proc() {
     // SAFETY: the paths are NUL-terminated, and the calls involve no other memory.
     unsafe {
         must(libc::unshare(libc::CLONE_NEWNS));
-        must(libc::mount(c"none".as_ptr(), root, core::ptr::null(), libc::MS_REC | libc::MS_PRIVATE, root.cast()));
+        must(libc::mount(
+            c"none".as_ptr(),
+            root,
+            core::ptr::null(),
+            libc::MS_REC | libc::MS_PRIVATE,
+            root.cast(),
+        ));
         must(libc::umount2(proc, libc::MNT_DETACH));
     }
 }
@@ -94,14 +104,22 @@ fn child_lives() {
             stay(&dir);
         }
         "without-thread" => {
-            let _session =
-                Session::builder("life").dir(&dir).channel(plain("main")).listen(false).start().expect("it starts");
+            let _session = Session::builder("life")
+                .dir(&dir)
+                .channel(plain("main"))
+                .listen(false)
+                .start()
+                .expect("it starts");
             record(0..10);
             stay(&dir);
         }
         "closed-without-thread" => {
-            let _session =
-                Session::builder("life").dir(&dir).channel(plain("main")).listen(false).start().expect("it starts");
+            let _session = Session::builder("life")
+                .dir(&dir)
+                .channel(plain("main"))
+                .listen(false)
+                .start()
+                .expect("it starts");
             close_all();
             stay(&dir);
         }
@@ -127,8 +145,8 @@ fn child_lives() {
         }),
         how @ ("orphan" | "silent-orphan") => {
             let _session = start(&dir);
-            // SAFETY: the child records, writes a file and waits. This process has no other thread that holds a lock of the
-            // C library.
+            // SAFETY: the child records, writes a file and waits. This process has no other thread
+            // that holds a lock of the C library.
             if unsafe { libc::fork() } != 0 {
                 kill_self();
             }
@@ -153,12 +171,14 @@ fn child_lives() {
     }
 }
 
-/// Starts a child, in a pid namespace of its own if `contained`. `None` without the right to make namespaces.
+/// Starts a child, in a pid namespace of its own if `contained`. `None` without the right to make
+/// namespaces.
 fn child(how: &str, dir: &Path, contained: bool) -> Option<Child> {
     if !contained {
         return Some(spawn("child_lives", dir, &[("HOW", how)]));
     }
-    let can = Command::new("unshare").args(["--pid", "--fork", "true"]).stderr(Stdio::null()).status();
+    let can =
+        Command::new("unshare").args(["--pid", "--fork", "true"]).stderr(Stdio::null()).status();
     if !can.is_ok_and(|status| status.success()) {
         return None;
     }
@@ -234,7 +254,11 @@ fn a_guard_shows_life_and_death_in_any_namespace() {
             assert_eq!(case.seen(), [(Life::Dead, Evidence::Guard)], "{how} {contained}");
             let details = case.details();
             assert_eq!(details.state, State::LeftOver, "{how} {contained}");
-            assert_eq!(details.ended.map(|ended| ended.how), Some(Ending::Killed), "{how} {contained}");
+            assert_eq!(
+                details.ended.map(|ended| ended.how),
+                Some(Ending::Killed),
+                "{how} {contained}"
+            );
         }
     }
 }
@@ -273,7 +297,10 @@ fn a_program_that_executes_another_one_has_left() {
     let mut case = Case::new("exec", false).expect("a child");
     wait_for("the other program", || case.details().state == State::LeftOver);
     assert_eq!(case.seen(), [(Life::Dead, Evidence::Guard)]);
-    assert!(case.child.try_wait().expect("a state").is_none(), "a process with its id and start time runs");
+    assert!(
+        case.child.try_wait().expect("a state").is_none(),
+        "a process with its id and start time runs"
+    );
     drop(case.child.stdin.take());
     case.child.wait().expect("it ends");
 }
@@ -285,8 +312,17 @@ fn a_guard_that_is_held_in_a_copy_says_nothing() {
     let folder = only_session(&case.dir);
     let copies = case.dir.with_extension("copies");
     let copy = copies.join(folder.file_name().expect("a name"));
-    assert!(Command::new("mkdir").args(["-p", "-m", "700"]).arg(&copies).status().expect("it runs").success());
-    assert!(Command::new("cp").arg("-a").arg(&folder).arg(&copies).status().expect("it runs").success());
+    assert!(
+        Command::new("mkdir")
+            .args(["-p", "-m", "700"])
+            .arg(&copies)
+            .status()
+            .expect("it runs")
+            .success()
+    );
+    assert!(
+        Command::new("cp").arg("-a").arg(&folder).arg(&copies).status().expect("it runs").success()
+    );
     case.end();
     let of_copy = Handle::open(&copy).expect("it opens").summary().details.expect("details");
     assert_eq!(of_copy.processes.len(), 1);
@@ -328,8 +364,12 @@ fn a_session_that_is_closed_after_chroot_was_closed() {
         return;
     }
     assert!(status.success(), "{status}");
-    let details = Handle::open(&only_session(&dir)).expect("it opens").summary().details.expect("details");
-    assert_eq!((details.state, details.ended.expect("ended").how), (State::Finished, Ending::Closed(None)));
+    let details =
+        Handle::open(&only_session(&dir)).expect("it opens").summary().details.expect("details");
+    assert_eq!(
+        (details.state, details.ended.expect("ended").how),
+        (State::Finished, Ending::Closed(None))
+    );
     assert_eq!(details.processes, []);
 }
 
@@ -376,7 +416,9 @@ fn the_first_death_of_a_crash_loop_stays() {
 /// Returns the bytes that the files of ended sessions take.
 fn bytes_of_ended(dir: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt as _;
-    let over = |s: &lastwords_control::Summary| s.details.as_ref().is_ok_and(|details| details.ended.is_some());
+    let over = |s: &lastwords_control::Summary| {
+        s.details.as_ref().is_ok_and(|details| details.ended.is_some())
+    };
     let ended = lastwords_control::list(Some(dir)).expect("the list").into_iter().filter(over);
     let files = ended.flat_map(|summary| std::fs::read_dir(summary.folder).expect("a folder"));
     files.map(|file| file.expect("a file").metadata().expect("its size").blocks() * 512).sum()
@@ -386,14 +428,20 @@ fn bytes_of_ended(dir: &Path) -> u64 {
 fn one_start_gets_below_the_limit_of_bytes() {
     alone!();
     let dir = tempfile::tempdir().expect("a folder");
-    let builder =
-        |name: String| Session::builder(name).dir(dir.path()).channel(plain("main").sub_buffers(2, 4096)).listen(false);
+    let builder = |name: String| {
+        Session::builder(name)
+            .dir(dir.path())
+            .channel(plain("main").sub_buffers(2, 4096))
+            .listen(false)
+    };
     for n in 0..200 {
         drop(builder(format!("many-{n}")).retention(Retention::ALL).start().expect("it starts"));
     }
     let one = bytes_of_ended(dir.path()) / 200;
-    let session =
-        builder("last".into()).retention(Retention { sessions: 5, bytes: 20 * one }).start().expect("it starts");
+    let session = builder("last".into())
+        .retention(Retention { sessions: 5, bytes: 20 * one })
+        .start()
+        .expect("it starts");
     assert!(bytes_of_ended(dir.path()) <= 20 * one, "{} of {one} each", bytes_of_ended(dir.path()));
     assert!(count(dir.path()) > 15, "not more than needed is removed");
     assert!(folder(&session).exists());

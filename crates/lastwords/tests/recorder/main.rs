@@ -1,7 +1,8 @@
 //! The tests of the crate `lastwords`.
 
-/// Makes the test that calls it run in a process of its own: a process records its events in all of its sessions, and forks, signals,
-/// hooks and limits are of a process, too. Tests whose names begin with `child_` are what such processes start, and do nothing else.
+/// Makes the test that calls it run in a process of its own: a process records its events in all of
+/// its sessions, and forks, signals, hooks and limits are of a process, too. Tests whose names
+/// begin with `child_` are what such processes start, and do nothing else.
 macro_rules! alone {
     () => {
         fn here() {}

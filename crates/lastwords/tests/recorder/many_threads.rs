@@ -1,5 +1,5 @@
-//! More threads record than a session without rseq has entries for. Their losses must be cheap, and they must get
-//! entries when other threads end.
+//! More threads record than a session without rseq has entries for. Their losses must be cheap, and
+//! they must get entries when other threads end.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
@@ -20,13 +20,18 @@ fn recorder(recorded: Sender<()>, end: Receiver<()>) {
 fn threads_without_a_place_lose_their_events_at_no_cost() {
     alone!();
     let dir = tempfile::tempdir().expect("a folder");
-    let builder = Session::builder("many").dir(dir.path()).channel(plain("main")).reservation(Reservation::Lockless);
+    let builder = Session::builder("many")
+        .dir(dir.path())
+        .channel(plain("main"))
+        .reservation(Reservation::Lockless);
     let session = builder.start().expect("it starts");
     let (recorded, all) = channel();
     let spawn = || {
         let (end, wait) = channel();
         let recorded = recorded.clone();
-        let thread = std::thread::Builder::new().stack_size(128 << 10).spawn(move || recorder(recorded, wait));
+        let thread = std::thread::Builder::new()
+            .stack_size(128 << 10)
+            .spawn(move || recorder(recorded, wait));
         (thread.expect("a thread"), end)
     };
     let mut threads: Vec<_> = (0..lastwords_abi::session::MAX_THREADS).map(|_| spawn()).collect();

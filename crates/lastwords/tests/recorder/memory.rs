@@ -1,5 +1,5 @@
-//! Tests of how much memory sessions take: at the start, when their rings are used, under memory limits of control groups, and
-//! in file systems that are full.
+//! Tests of how much memory sessions take: at the start, when their rings are used, under memory
+//! limits of control groups, and in file systems that are full.
 #![cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 
 use std::mem::ManuallyDrop;
@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 
 use crate::common;
 use crate::common::{
-    check, child_dir, folder, kill_at_each, lost, mount, numbers, plain, record, spawn, stay_on_one_cpu, unmount,
+    check, child_dir, folder, kill_at_each, lost, mount, numbers, plain, record, spawn,
+    stay_on_one_cpu, unmount,
 };
 use lastwords::{Session, event};
 
@@ -21,7 +22,8 @@ fn resident(folder: &Path) -> u64 {
     entries.map(|entry| entry.metadata().map_or(0, |file| file.blocks() * 512)).sum()
 }
 
-/// Returns the numbers in a session whose events have the id of their thread, which is in front of them.
+/// Returns the numbers in a session whose events have the id of their thread, which is in front of
+/// them.
 fn numbers_with_threads(folder: &Path) -> Vec<u64> {
     numbers(folder).into_iter().map(|words| words >> 32).collect()
 }
@@ -50,11 +52,16 @@ fn a_session_takes_little_memory_on_many_cpus() {
     alone!();
     for (cpus, most) in [(64, 2 * MIB), (128, 4 * MIB)] {
         let dir = in_memory();
-        let session = Session::builder("idle").dir(dir.path()).for_cpus(cpus).start().expect("it starts");
+        let session =
+            Session::builder("idle").dir(dir.path()).for_cpus(cpus).start().expect("it starts");
         let idle = resident(&folder(&session));
         record(0..200_000);
         let busy = resident(&folder(&session));
-        println!("{cpus} CPUs: {} KiB idle, {} KiB after many events on one CPU", idle >> 10, busy >> 10);
+        println!(
+            "{cpus} CPUs: {} KiB idle, {} KiB after many events on one CPU",
+            idle >> 10,
+            busy >> 10
+        );
         assert!(idle <= most, "{cpus} CPUs: {idle} bytes");
         assert_eq!(numbers_with_threads(&folder(&session)).last(), Some(&199_999));
         let files = std::fs::read_dir(folder(&session)).expect("the folder").flatten();
@@ -69,7 +76,8 @@ fn a_session_takes_little_memory_on_many_cpus() {
 fn a_ring_has_all_its_memory_at_the_start_if_the_program_wants_that() {
     alone!();
     let dir = in_memory();
-    let builder = Session::builder("whole").dir(dir.path()).channel(plain("main").sub_buffers(4, 64 << 10));
+    let builder =
+        Session::builder("whole").dir(dir.path()).channel(plain("main").sub_buffers(4, 64 << 10));
     let session = builder.clone().start().expect("it starts");
     let growing = resident(&folder(&session));
     session.remove();
@@ -81,7 +89,8 @@ fn a_ring_has_all_its_memory_at_the_start_if_the_program_wants_that() {
     session.remove();
 }
 
-/// A thread that blocks SIGBUS could not survive a file system that became full, and its children inherit that.
+/// A thread that blocks SIGBUS could not survive a file system that became full, and its children
+/// inherit that.
 #[test]
 fn a_ring_has_all_its_memory_at_the_start_where_the_signal_of_a_full_file_system_is_blocked() {
     alone!();
@@ -95,7 +104,12 @@ fn a_ring_has_all_its_memory_at_the_start_where_the_signal_of_a_full_file_system
         }
     };
     let dir = in_memory();
-    let start = || Session::builder("blocked").dir(dir.path()).channel(plain("main").sub_buffers(4, 64 << 10)).start();
+    let start = || {
+        Session::builder("blocked")
+            .dir(dir.path())
+            .channel(plain("main").sub_buffers(4, 64 << 10))
+            .start()
+    };
     let taken = |session: Session| {
         let bytes = resident(&folder(&session));
         session.remove();
@@ -112,13 +126,20 @@ fn a_ring_has_all_its_memory_at_the_start_where_the_signal_of_a_full_file_system
 fn a_freed_spare_gets_its_memory_again() {
     alone!();
     let dir = in_memory();
-    let session =
-        Session::builder("spare").dir(dir.path()).channel(plain("main")).snapshot(true).start().expect("it starts");
+    let session = Session::builder("spare")
+        .dir(dir.path())
+        .channel(plain("main"))
+        .snapshot(true)
+        .start()
+        .expect("it starts");
     stay_on_one_cpu();
     for round in 0..6 {
         record(round * 1000..(round + 1) * 1000);
         session.snapshot(lastwords::snapshot::Rings::All).expect("a snapshot");
-        assert_eq!(common::snapshot_numbers(&folder(&session)).last(), Some(&((round + 1) * 1000 - 1)));
+        assert_eq!(
+            common::snapshot_numbers(&folder(&session)).last(),
+            Some(&((round + 1) * 1000 - 1))
+        );
         if round % 2 == 1 {
             let before = resident(&folder(&session));
             session.disable_snapshots().expect("disabled");
@@ -133,8 +154,11 @@ fn a_freed_spare_gets_its_memory_again() {
 #[test]
 fn child_records_in_a_full_file_system() {
     let Some(dir) = child_dir() else { return };
-    let session =
-        Session::builder("full").dir(&dir).channel(plain("main").sub_buffers(8, 256 << 10)).start().expect("it starts");
+    let session = Session::builder("full")
+        .dir(&dir)
+        .channel(plain("main").sub_buffers(8, 256 << 10))
+        .start()
+        .expect("it starts");
     record(0..10);
     let _ = std::fs::write(dir.join("filling"), vec![1; 64 << 20]);
     record(10..200_000);
@@ -153,7 +177,8 @@ fn a_full_file_system_costs_no_newest_event_and_not_the_process() {
     }
     let dir = tempfile::tempdir().expect("a folder");
     mount(dir.path(), 0, "size=16m,mode=0700");
-    let status = spawn("child_records_in_a_full_file_system", dir.path(), &[]).wait().expect("it ends");
+    let status =
+        spawn("child_records_in_a_full_file_system", dir.path(), &[]).wait().expect("it ends");
     let sessions = lastwords_control::list(Some(dir.path())).expect("the list");
     let folder = sessions[0].folder.clone();
     let (found, lost) = (numbers(&folder), lost(&folder));
@@ -172,26 +197,35 @@ extern "C" fn give_up(_: libc::c_int) {
 
 /// Makes SIGBUS fatal for the thread, or for the process.
 fn make_fatal(how: &str) {
-    // SAFETY: the set is a local variable that the first call fills; `give_up` has the type of a handler.
+    // SAFETY: the set is a local variable that the first call fills; `give_up` has the type of a
+    // handler.
     unsafe {
         match how {
             "blocked" => {
                 let mut set: libc::sigset_t = std::mem::zeroed();
                 libc::sigfillset(&raw mut set);
-                check(libc::pthread_sigmask(libc::SIG_SETMASK, &raw const set, std::ptr::null_mut()));
+                check(libc::pthread_sigmask(
+                    libc::SIG_SETMASK,
+                    &raw const set,
+                    std::ptr::null_mut(),
+                ));
             }
             "default" => assert_ne!(libc::signal(libc::SIGBUS, libc::SIG_DFL), libc::SIG_ERR),
-            _ => assert_ne!(libc::signal(libc::SIGBUS, give_up as *const () as usize), libc::SIG_ERR),
+            _ => {
+                assert_ne!(libc::signal(libc::SIGBUS, give_up as *const () as usize), libc::SIG_ERR)
+            }
         }
     }
 }
 
-/// Records in a tmpfs that has become full. The thread has made SIGBUS fatal before its first event, or after it.
+/// Records in a tmpfs that has become full. The thread has made SIGBUS fatal before its first
+/// event, or after it.
 #[test]
 fn child_relies_on_no_signal() {
     let (Some(dir), Ok(how)) = (child_dir(), std::env::var("HOW")) else { return };
     let is_late = std::env::var_os("LATE").is_some();
-    let builder = Session::builder("fatal").dir(&dir).channel(plain("main").sub_buffers(8, 256 << 10));
+    let builder =
+        Session::builder("fatal").dir(&dir).channel(plain("main").sub_buffers(8, 256 << 10));
     let session = builder.start().expect("it starts");
     let work = || {
         if !is_late {
@@ -203,7 +237,12 @@ fn child_relies_on_no_signal() {
         }
         let _ = std::fs::write(dir.join("filling"), vec![1; 200 << 20]);
         if std::env::var_os("FILTER").is_some() {
-            kill_at_each(&[libc::SYS_madvise, libc::SYS_rt_sigprocmask, libc::SYS_rt_sigaction, libc::SYS_mmap]);
+            kill_at_each(&[
+                libc::SYS_madvise,
+                libc::SYS_rt_sigprocmask,
+                libc::SYS_rt_sigaction,
+                libc::SYS_mmap,
+            ]);
         }
         record(10..200_000);
         drop(std::fs::remove_file(dir.join("filling")));
@@ -227,7 +266,9 @@ fn a_full_file_system_ends_no_process_that_does_not_handle_its_signal() {
                 let dir = tempfile::tempdir().expect("a folder");
                 mount(dir.path(), 0, size);
                 let variables = [("HOW", how), (order, "1"), (filter, "1")];
-                let status = spawn("child_relies_on_no_signal", dir.path(), &variables).wait().expect("it ends");
+                let status = spawn("child_relies_on_no_signal", dir.path(), &variables)
+                    .wait()
+                    .expect("it ends");
                 let sessions = lastwords_control::list(Some(dir.path())).expect("the list");
                 let folder = sessions[0].folder.clone();
                 let (found, lost) = (numbers(&folder), lost(&folder));
@@ -238,7 +279,10 @@ fn a_full_file_system_ends_no_process_that_does_not_handle_its_signal() {
                     (Some(&199_999), 0),
                     "{variables:?}: the ring for all CPUs has memory"
                 );
-                assert!(found.windows(2).all(|pair| pair[0] < pair[1]), "{variables:?}: no event twice");
+                assert!(
+                    found.windows(2).all(|pair| pair[0] < pair[1]),
+                    "{variables:?}: no event twice"
+                );
             }
         }
     }
@@ -248,7 +292,8 @@ fn a_full_file_system_ends_no_process_that_does_not_handle_its_signal() {
 struct Group(PathBuf);
 
 impl Group {
-    /// Makes a group; none if this is not root, or if the machine has no memory controller of version 1.
+    /// Makes a group; none if this is not root, or if the machine has no memory controller of
+    /// version 1.
     fn new(limit: u64) -> Option<Self> {
         let name = format!("lastwords-test-{}-{limit}", std::process::id());
         let group = Self(Path::new("/sys/fs/cgroup/memory").join(name));
@@ -270,11 +315,13 @@ impl Drop for Group {
     }
 }
 
-/// Enters a control group, records in a session of default size, if one is wanted, and ends as in a crash.
+/// Enters a control group, records in a session of default size, if one is wanted, and ends as in a
+/// crash.
 #[test]
 fn child_lives_in_a_group() {
     let (Some(dir), Some(group)) = (child_dir(), std::env::var_os("GROUP")) else { return };
-    std::fs::write(Path::new(&group).join("cgroup.procs"), std::process::id().to_string()).expect("entered");
+    std::fs::write(Path::new(&group).join("cgroup.procs"), std::process::id().to_string())
+        .expect("entered");
     if std::env::var_os("RECORDED").is_some() {
         // The session stays open, as in a crash.
         let session = ManuallyDrop::new(Session::builder("limited").dir(&dir).start_or_disabled());
@@ -309,10 +356,16 @@ fn a_memory_limit_ends_no_process() {
         let runs: Vec<_> = (0..9).map(|_| run(&[("RECORDED", "1")])).collect();
         let sessions: Vec<_> = lastwords_control::list(Some(&place)).unwrap_or_default();
         let bytes: u64 = sessions.iter().map(|session| resident(&session.folder)).sum();
-        let newest = sessions.iter().map(|session| numbers_with_threads(&session.folder).last().copied()).max();
+        let newest = sessions
+            .iter()
+            .map(|session| numbers_with_threads(&session.folder).last().copied())
+            .max();
         unmount(&place);
         println!("{mib} MB: {} sessions kept, {} KiB in all", sessions.len(), bytes >> 10);
-        assert!(runs.iter().all(|run| *run == without && run.signal().is_none()), "{mib} MB: {without}, {runs:?}");
+        assert!(
+            runs.iter().all(|run| *run == without && run.signal().is_none()),
+            "{mib} MB: {without}, {runs:?}"
+        );
         assert!(bytes <= mib * MIB / 8, "{mib} MB: {bytes} bytes of sessions");
         assert_eq!(newest, Some(Some(99_999)), "{mib} MB: the newest event is there");
     }
@@ -355,7 +408,8 @@ fn child_ends_many_sessions() {
                 let (before, heap_before) = (address_space(), heap());
                 many(30, 400);
                 let (after, heap) = (address_space(), heap().saturating_sub(heap_before));
-                let is_given_back = after.0.saturating_sub(before.0) <= 48 * MIB && after.1 <= before.1 + 40;
+                let is_given_back =
+                    after.0.saturating_sub(before.0) <= 48 * MIB && after.1 <= before.1 + 40;
                 eprintln!("each session that ended keeps {} bytes of the heap", heap / 370);
                 // Only the addresses of the session's recorders stay.
                 (is_given_back && heap / 370 <= 1024, before, after)

@@ -1,5 +1,5 @@
-//! Processes of two pid namespaces record in one session with the `locked` reservation. Neither can know whether the
-//! other lives.
+//! Processes of two pid namespaces record in one session with the `locked` reservation. Neither can
+//! know whether the other lives.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -12,7 +12,8 @@ use lastwords_testkit::layout;
 /// The exit status of a child that may not make namespaces.
 const NO_RIGHT: i32 = 77;
 
-/// Stops and continues the process `of`. Most stops are shorter than the wait for a lock, some are longer.
+/// Stops and continues the process `of`. Most stops are shorter than the wait for a lock, some are
+/// longer.
 fn stop_and_go(of: i32) {
     for round in 0..60 {
         let pause = if round % 10 == 0 { 200 } else { 4 };
@@ -38,17 +39,18 @@ fn record_for(time: Duration, first: u64) -> u64 {
 #[test]
 fn child_in_two_namespaces() {
     let Some(dir) = child_dir() else { return };
-    // Both processes use one CPU, so that they record in one stream, and one is often stopped while it has the lock.
-    // SAFETY: an empty set is valid; it lives until the call returns.
+    // Both processes use one CPU, so that they record in one stream, and one is often stopped while
+    // it has the lock. SAFETY: an empty set is valid; it lives until the call returns.
     unsafe {
         let mut one: libc::cpu_set_t = core::mem::zeroed();
         libc::CPU_SET(0, &mut one);
         libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const one);
     }
     let builder = Session::builder("two").dir(&dir).channel(plain("main").sub_buffers(64, 1 << 20));
-    let _session = builder.reservation(Reservation::Locked).listen(false).start().expect("it starts");
-    // SAFETY: the calls involve no memory. The children end by `_exit`, and record and write files in between. This
-    // process has no other thread that holds a lock of the C library.
+    let _session =
+        builder.reservation(Reservation::Locked).listen(false).start().expect("it starts");
+    // SAFETY: the calls involve no memory. The children end by `_exit`, and record and write files
+    // in between. This process has no other thread that holds a lock of the C library.
     unsafe {
         let me = libc::getpid();
         if libc::fork() == 0 {
@@ -69,10 +71,13 @@ fn child_in_two_namespaces() {
     }
 }
 
-/// Returns the events that were lost because the lock could not be taken, from the counters of the streams.
+/// Returns the events that were lost because the lock could not be taken, from the counters of the
+/// streams.
 fn lost(folder: &Path) -> u64 {
-    let files = std::fs::read_dir(folder).expect("the folder").map(|entry| entry.expect("an entry").path());
-    let streams = files.filter_map(|file| std::fs::read(file).ok()).filter(|bytes| bytes.get(20) == Some(&3));
+    let files =
+        std::fs::read_dir(folder).expect("the folder").map(|entry| entry.expect("an entry").path());
+    let streams =
+        files.filter_map(|file| std::fs::read(file).ok()).filter(|bytes| bytes.get(20) == Some(&3));
     let counter = |bytes: Vec<u8>| {
         let at = layout::stream::CONTROL_AT + layout::stream::LOST_AT + 4 * 8;
         u64::from_ne_bytes(*bytes[at..].first_chunk().expect("a counter"))
@@ -92,7 +97,8 @@ fn every_event_is_there_or_was_counted() {
     let folder = only_session(dir.path());
     let found = numbers(&folder);
     let tried = |first: u64| -> u64 {
-        let text = std::fs::read_to_string(dir.path().join(format!("count-{first}"))).expect("told");
+        let text =
+            std::fs::read_to_string(dir.path().join(format!("count-{first}"))).expect("told");
         text.parse().expect("a number")
     };
     let (mine, theirs) = (tried(0), tried(1 << 40));
@@ -110,8 +116,9 @@ fn every_event_is_there_or_was_counted() {
 #[test]
 fn child_ends_a_session_of_the_same_id() {
     let Some(dir) = child_dir() else { return };
-    // SAFETY: the calls involve no memory. The children end by `_exit`, and this process has no other thread that holds
-    // a lock of the C library. Each child is the first process of a namespace.
+    // SAFETY: the calls involve no memory. The children end by `_exit`, and this process has no
+    // other thread that holds a lock of the C library. Each child is the first process of a
+    // namespace.
     unsafe {
         if libc::unshare(libc::CLONE_NEWPID) != 0 {
             libc::_exit(NO_RIGHT);
@@ -121,7 +128,8 @@ fn child_ends_a_session_of_the_same_id() {
             libc::waitpid(first, core::ptr::null_mut(), 0);
             libc::_exit(0);
         }
-        let session = Session::builder("same").dir(&dir).channel(plain("main")).listen(false).start();
+        let session =
+            Session::builder("same").dir(&dir).channel(plain("main")).listen(false).start();
         let session = session.expect("it starts");
         record(0..10);
         assert_eq!(libc::unshare(libc::CLONE_NEWPID), 0);
@@ -140,13 +148,18 @@ fn child_ends_a_session_of_the_same_id() {
 fn a_child_of_the_same_id_in_its_namespace_does_not_end_the_session() {
     alone!();
     let dir = tempfile::tempdir().expect("a folder");
-    let status = spawn("child_ends_a_session_of_the_same_id", dir.path(), &[]).wait().expect("it ends");
+    let status =
+        spawn("child_ends_a_session_of_the_same_id", dir.path(), &[]).wait().expect("it ends");
     if status.code() == Some(NO_RIGHT) {
         return;
     }
     assert!(status.success(), "{status}");
     let folder = only_session(dir.path());
     assert_eq!(numbers(&folder), (0..20).collect::<Vec<_>>());
-    let details = lastwords_control::Handle::open(&folder).expect("it opens").summary().details.expect("details");
+    let details = lastwords_control::Handle::open(&folder)
+        .expect("it opens")
+        .summary()
+        .details
+        .expect("details");
     assert!(details.recording && details.state != State::Finished, "{details:?}");
 }

@@ -1,11 +1,14 @@
-//! Tests death, forks and other processes: the events of each are found, and no process stops the others.
+//! Tests death, forks and other processes: the events of each are found, and no process stops the
+//! others.
 
 use std::io::Read as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::common;
-use crate::common::{StopAtEnd, child_dir, folder, kill_self, numbers, only_session, plain, record, spawn, wait_for};
+use crate::common::{
+    StopAtEnd, child_dir, folder, kill_self, numbers, only_session, plain, record, spawn, wait_for,
+};
 use lastwords::rules::RuleSpec;
 use lastwords::{Reservation, Scope, Session};
 use lastwords_control::Life;
@@ -80,7 +83,8 @@ fn closed_removed_or_dropped_by_a_panic() {
 
 /// Forks; the child runs `child` and is killed.
 fn fork(child: impl FnOnce()) -> i32 {
-    // SAFETY: the child runs `child`, which allocates and records. The C library's locks are consistent in it.
+    // SAFETY: the child runs `child`, which allocates and records. The C library's locks are
+    // consistent in it.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
         child();
@@ -100,7 +104,10 @@ fn forked_children_record_in_the_same_session() {
     alone!();
     let dir = tempfile::tempdir().expect("a folder");
     for reservation in [Reservation::Rseq, Reservation::Lockless, Reservation::Locked] {
-        let builder = Session::builder("fork").dir(dir.path()).channel(plain("main")).reservation(reservation);
+        let builder = Session::builder("fork")
+            .dir(dir.path())
+            .channel(plain("main"))
+            .reservation(reservation);
         let session = builder.start().expect("it starts");
         record(0..100);
         let pid = fork(|| record(100..200));
@@ -151,12 +158,18 @@ fn child_leaves_a_session_to_its_children() {
     let pid = fork(|| child(&mut session));
     if executed {
         let name = format!("/proc/{pid}/comm");
-        wait_for("the other program", || std::fs::read_to_string(&name).is_ok_and(|name| name == "sleep\n"));
+        wait_for("the other program", || {
+            std::fs::read_to_string(&name).is_ok_and(|name| name == "sleep\n")
+        });
     }
     if let Some(session) = session.take() {
         session.remove();
     }
-    assert_eq!(path.exists(), !executed, "the child still records, but for one that is another program");
+    assert_eq!(
+        path.exists(),
+        !executed,
+        "the child still records, but for one that is another program"
+    );
     if !executed {
         use std::io::Write as _;
         tell.write_all(&[1]).expect("told");
@@ -195,10 +208,13 @@ fn events_are_switched_from_another_process() {
     alone!();
     let dir = tempfile::tempdir().expect("a folder");
     let mut child = spawn("child_records_until_killed", dir.path(), &[]);
-    wait_for("the session", || lastwords_control::list(Some(dir.path())).is_ok_and(|found| found.len() == 1));
+    wait_for("the session", || {
+        lastwords_control::list(Some(dir.path())).is_ok_and(|found| found.len() == 1)
+    });
     let folder = only_session(dir.path());
     let newest = || numbers(&folder).last().copied();
-    // The recorder continues while it is read. A copy may catch it in the middle, so only the change counts.
+    // The recorder continues while it is read. A copy may catch it in the middle, so only the
+    // change counts.
     wait_for("events", || newest().is_some());
     let handle = Handle::open(&folder).expect("it opens");
     handle.rule(&RuleSpec::disable("test:*")).expect("disabled");
@@ -234,21 +250,25 @@ fn child_joins_and_records_when_told() {
     drop(session);
 }
 
-/// Kills writers in tight loops, and checks that the others' events are all there. `LASTWORDS_KILLS` sets how many are
-/// killed for each reservation; the default is 15.
+/// Kills writers in tight loops, and checks that the others' events are all there.
+/// `LASTWORDS_KILLS` sets how many are killed for each reservation; the default is 15.
 #[test]
 fn killed_writers_do_not_stop_the_others() {
     alone!();
-    let kills = std::env::var("LASTWORDS_KILLS").map_or(15, |kills| kills.parse().expect("a number"));
+    let kills =
+        std::env::var("LASTWORDS_KILLS").map_or(15, |kills| kills.parse().expect("a number"));
     for reservation in ["rseq", "lockless", "locked"] {
         let dir = tempfile::tempdir().expect("a folder");
         let variables = [("RESERVATION", reservation)];
         let mut other = spawn("child_joins_and_records_when_told", dir.path(), &variables);
-        wait_for("the session", || lastwords_control::list(Some(dir.path())).is_ok_and(|found| found.len() == 1));
+        wait_for("the session", || {
+            lastwords_control::list(Some(dir.path())).is_ok_and(|found| found.len() == 1)
+        });
         let folder = only_session(dir.path());
         for round in 1..=kills {
             let mut writer = spawn("child_records_until_killed", dir.path(), &variables);
-            let joined = || details_of(&folder).processes.iter().any(|process| process.pid == writer.id());
+            let joined =
+                || details_of(&folder).processes.iter().any(|process| process.pid == writer.id());
             wait_for("the writer", joined);
             std::thread::sleep(std::time::Duration::from_millis(5 + round % 20));
             writer.kill().expect("killed");
@@ -257,8 +277,13 @@ fn killed_writers_do_not_stop_the_others() {
             tell(&mut other, first);
             wait_for("the other's answer", || dir.path().join(format!("done-{first}")).exists());
             let found = numbers(&folder);
-            let theirs: Vec<u64> = found.into_iter().filter(|number| number >> 40 == round).collect();
-            assert_eq!(theirs, (first..first + 100).collect::<Vec<_>>(), "{reservation}, after {round} kills");
+            let theirs: Vec<u64> =
+                found.into_iter().filter(|number| number >> 40 == round).collect();
+            assert_eq!(
+                theirs,
+                (first..first + 100).collect::<Vec<_>>(),
+                "{reservation}, after {round} kills"
+            );
         }
         drop(other.stdin.take());
         assert!(other.wait().expect("it ends").success());
@@ -291,7 +316,11 @@ fn the_last_to_leave_ends_a_users_session() {
     record(10..20);
     let mine = start_users(dir.path());
     record(20..30);
-    assert_eq!(numbers(&folder(&mine)), (0..30).collect::<Vec<_>>(), "each once, however often it was joined");
+    assert_eq!(
+        numbers(&folder(&mine)),
+        (0..30).collect::<Vec<_>>(),
+        "each once, however often it was joined"
+    );
     let mut other = spawn("child_joins_and_records_when_told", dir.path(), &[]);
     wait_for("the other", || details(dir.path()).processes.len() == 2);
     let path = folder(&mine);
@@ -302,7 +331,10 @@ fn the_last_to_leave_ends_a_users_session() {
     assert!(other.wait().expect("it ends").success());
     assert_eq!(details_of(&path).state, State::Finished);
     start_users(dir.path()).remove();
-    assert!(path.exists(), "one that ended is not joined, and what is begun in its place is another");
+    assert!(
+        path.exists(),
+        "one that ended is not joined, and what is begun in its place is another"
+    );
 }
 
 #[test]
@@ -316,23 +348,35 @@ fn who_joins_is_told_what_the_session_does_not_have() {
     let error = joining().channel(plain("rare")).start().expect_err("no such channel").to_string();
     assert!(error.contains("\"rare\"") && error.contains("another session name"), "{error}");
     assert!(first.snapshot(lastwords::snapshot::Rings::All).is_err());
-    let other = joining().channel(plain("main").sub_buffers(2, 4096).discard()).snapshot(true).events("rare:*");
+    let other = joining()
+        .channel(plain("main").sub_buffers(2, 4096).discard())
+        .snapshot(true)
+        .events("rare:*");
     let other = other.reservation(Reservation::Locked).start().expect("it joins");
     let said = "channel main: 4 sub-buffers of 65536 bytes, overwriting; reservation rseq; rules (those of rare:* are not added)";
     assert_eq!(other.note(), format!("joined; it keeps its {said}"));
     first.snapshot(lastwords::snapshot::Rings::All).expect("who joined asked for snapshots");
     drop(other);
     record(0..10);
-    assert_eq!(numbers(&folder(&first)).len(), 10, "the filter of one is not imposed on the others");
+    assert_eq!(
+        numbers(&folder(&first)).len(),
+        10,
+        "the filter of one is not imposed on the others"
+    );
     first.remove();
-    assert_eq!(std::fs::read_dir(dir.path()).expect("the folder").count(), 1, "the lock file: all have left");
+    assert_eq!(
+        std::fs::read_dir(dir.path()).expect("the folder").count(),
+        1,
+        "the lock file: all have left"
+    );
 }
 
 #[test]
 fn a_flood_does_not_evict_an_error() {
     alone!();
     let dir = tempfile::tempdir().expect("a folder");
-    let builder = Session::builder("flood").dir(dir.path()).channel(plain("main").sub_buffers(2, 4096));
+    let builder =
+        Session::builder("flood").dir(dir.path()).channel(plain("main").sub_buffers(2, 4096));
     let session = builder
         .channel(lastwords::ChannelConfig::errors().contexts(lastwords::Context::NONE))
         .start()
@@ -343,14 +387,23 @@ fn a_flood_does_not_evict_an_error() {
     record(300_000..310_000);
     let found = numbers(&folder(&session));
     assert!(found.contains(&u64::MAX), "the error is still there");
-    assert_eq!(found.iter().filter(|number| **number == 309_999).count(), 1, "the newest is in main alone");
+    assert_eq!(
+        found.iter().filter(|number| **number == 309_999).count(),
+        1,
+        "the newest is in main alone"
+    );
 }
 
 #[test]
 fn sessions_and_targets_have_a_limit_that_is_told() {
     alone!();
     let dir = tempfile::tempdir().expect("a folder");
-    let tiny = || Session::builder("many").dir(dir.path()).channel(plain("main").sub_buffers(2, 4096)).spans(0);
+    let tiny = || {
+        Session::builder("many")
+            .dir(dir.path())
+            .channel(plain("main").sub_buffers(2, 4096))
+            .spans(0)
+    };
     let sessions: Vec<_> = (0..32).map(|_| tiny().start().expect("it starts")).collect();
     record(0..10);
     for session in &sessions {
@@ -378,18 +431,23 @@ fn sessions_come_and_go_under_fire() {
             });
         }
         for round in 0..60u32 {
-            let reservation = [Reservation::Rseq, Reservation::Lockless, Reservation::Locked][round as usize % 3];
-            let memory = if round % 2 == 0 { lastwords::Memory::Shm } else { lastwords::Memory::Heap };
-            let builder = Session::builder("fire").dir(dir.path()).channel(plain("main").sub_buffers(2, 4096));
-            let session = builder.reservation(reservation).backend(memory).start().expect("it starts");
+            let reservation =
+                [Reservation::Rseq, Reservation::Lockless, Reservation::Locked][round as usize % 3];
+            let memory =
+                if round % 2 == 0 { lastwords::Memory::Shm } else { lastwords::Memory::Heap };
+            let builder = Session::builder("fire")
+                .dir(dir.path())
+                .channel(plain("main").sub_buffers(2, 4096));
+            let session =
+                builder.reservation(reservation).backend(memory).start().expect("it starts");
             std::thread::sleep(std::time::Duration::from_millis(2));
             drop(session);
         }
     });
 }
 
-/// Runs a program in a namespace like that of a container. From outside, it is seen alive and dead, switched, and
-/// recovered.
+/// Runs a program in a namespace like that of a container. From outside, it is seen alive and dead,
+/// switched, and recovered.
 #[test]
 fn a_process_in_another_pid_namespace() {
     alone!();
@@ -398,7 +456,9 @@ fn a_process_in_another_pid_namespace() {
     let mut unshare = std::process::Command::new("unshare");
     unshare.args(["--pid", "--mount", "--fork", "--mount-proc", "--kill-child"]);
     unshare.arg(records.get_program()).args(records.get_args());
-    let Ok(mut child) = unshare.env(common::DIR, dir.path()).stdout(std::process::Stdio::null()).spawn() else {
+    let Ok(mut child) =
+        unshare.env(common::DIR, dir.path()).stdout(std::process::Stdio::null()).spawn()
+    else {
         return;
     };
     let listed = || lastwords_control::list(Some(dir.path())).is_ok_and(|found| found.len() == 1);
@@ -439,6 +499,11 @@ fn a_process_in_another_pid_namespace() {
     assert!(live[0] > last, "live goes on behind the snapshot: {} and {last}", live[0]);
     let oldest = common::oldest_of_streams(&path);
     for pair in live.windows(2).filter(|pair| pair[1] != pair[0] + 1) {
-        assert!(oldest.contains(&pair[1]), "{} and {} are neighbours in a stream", pair[0], pair[1]);
+        assert!(
+            oldest.contains(&pair[1]),
+            "{} and {} are neighbours in a stream",
+            pair[0],
+            pair[1]
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! Random programs of spans and events of `tracing`, run by several threads: the layer and the subscriber record the same, and it is what
-//! a plain model says.
+//! Random programs of spans and events of `tracing`, run by several threads: the layer and the
+//! subscriber record the same, and it is what a plain model says.
 #![cfg(feature = "tracing")]
 
 use crate::support;
@@ -58,7 +58,8 @@ struct Random(u64);
 
 impl Random {
     fn below(&mut self, n: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) as usize % n
     }
 }
@@ -96,7 +97,8 @@ impl Model {
         span.map_or(0, |number| number + 1)
     }
 
-    /// The innermost span of the thread. One that was entered again counts where it was entered first.
+    /// The innermost span of the thread. One that was entered again counts where it was entered
+    /// first.
     fn top(&self, thread: usize) -> Option<usize> {
         let stack = &self.stacks[thread];
         (0..stack.len()).rev().find(|at| !stack[..*at].contains(&stack[*at])).map(|at| stack[at])
@@ -125,7 +127,10 @@ impl Model {
     fn span_line(&mut self, what: &str, span: usize, fields: &str) {
         if self.enter_and_exit || !["enter", "exit"].contains(&what) {
             let name = self.spans[span].name;
-            self.lines.push(format!("span:{what} recorder::programs::{name}{fields} span_id={}", span + 1));
+            self.lines.push(format!(
+                "span:{what} recorder::programs::{name}{fields} span_id={}",
+                span + 1
+            ));
         }
     }
 
@@ -133,8 +138,16 @@ impl Model {
         let span = self.parent(thread, parent).filter(|number| self.spans[*number].references > 0);
         let inside = span.map(|number| {
             let Modelled { name, fields, is_listed, .. } = &self.spans[number];
-            let fields = if *is_listed && !fields.is_empty() { format!("{{{fields}}}") } else { String::new() };
-            format!(" span={:?} span_id={}", format!("recorder::programs::{name}{fields}"), number + 1)
+            let fields = if *is_listed && !fields.is_empty() {
+                format!("{{{fields}}}")
+            } else {
+                String::new()
+            };
+            format!(
+                " span={:?} span_id={}",
+                format!("recorder::programs::{name}{fields}"),
+                number + 1
+            )
         });
         self.lines.push(format!("recorder::programs:{what}{}", inside.unwrap_or_default()));
     }
@@ -152,9 +165,13 @@ impl Model {
 
     fn end_session(&mut self) {
         let is_inside = |number: usize| self.stacks.iter().any(|stack| stack.contains(&number));
-        let open = self.spans.iter().enumerate().filter(|(_, span)| span.references > 0 && span.is_listed);
+        let open =
+            self.spans.iter().enumerate().filter(|(_, span)| span.references > 0 && span.is_listed);
         let open = open.map(|(number, Modelled { name, fields, .. })| {
-            format!("recorder::programs|{name}|{fields}{}", if is_inside(number) { " entered" } else { "" })
+            format!(
+                "recorder::programs|{name}|{fields}{}",
+                if is_inside(number) { " entered" } else { "" }
+            )
         });
         let open = open.collect();
         self.sessions.push((std::mem::take(&mut self.lines), open));
@@ -175,8 +192,19 @@ impl Model {
                 let held = parent.filter(|number| self.spans[*number].references > 0);
                 held.into_iter().for_each(|number| self.spans[number].references += 1);
                 let (handles, references, is_listed) = (1, 1, true);
-                self.spans.push(Modelled { name, fields, handles, references, parent: held, is_listed, records: 0 });
-                let line = format!("span:new recorder::programs::{name}{shown} span_id={} parent_id={id}", number + 1);
+                self.spans.push(Modelled {
+                    name,
+                    fields,
+                    handles,
+                    references,
+                    parent: held,
+                    is_listed,
+                    records: 0,
+                });
+                let line = format!(
+                    "span:new recorder::programs::{name}{shown} span_id={} parent_id={id}",
+                    number + 1
+                );
                 self.lines.push(line);
             }
             Step::Clone(span) => {
@@ -237,8 +265,10 @@ fn generate(seed: u64) -> (Program, Model) {
         let thread = random.below(THREADS);
         // Handles that are no task's.
         let in_tasks = |span: usize| model.tasks.iter().filter(|task| **task == Some(span)).count();
-        let held: Vec<usize> = (0..model.spans.len()).filter(|n| model.spans[*n].handles > in_tasks(*n)).collect();
-        let tasks: Vec<usize> = (0..model.tasks.len()).filter(|n| model.tasks[*n].is_some()).collect();
+        let held: Vec<usize> =
+            (0..model.spans.len()).filter(|n| model.spans[*n].handles > in_tasks(*n)).collect();
+        let tasks: Vec<usize> =
+            (0..model.tasks.len()).filter(|n| model.tasks[*n].is_some()).collect();
         let of = |random: &mut Random, from: &[usize]| from[random.below(from.len())];
         let parent = match random.below(4) {
             0 => Parent::Root,
@@ -275,8 +305,10 @@ async fn task() {
     loop {
         info!("polled");
         let mut is_polled = false;
-        std::future::poll_fn(|_| if std::mem::replace(&mut is_polled, true) { Poll::Ready(()) } else { Poll::Pending })
-            .await;
+        std::future::poll_fn(|_| {
+            if std::mem::replace(&mut is_polled, true) { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
     }
 }
 
@@ -330,8 +362,12 @@ impl Running {
                 self.spans[span].push(another);
             }
             Step::Drop(span) => drop(self.spans[span].pop()),
-            Step::Enter(span) => self.of(span).with_subscriber(|(id, recorder)| recorder.enter(id)).expect("enabled"),
-            Step::Exit(span) => self.of(span).with_subscriber(|(id, recorder)| recorder.exit(id)).expect("enabled"),
+            Step::Enter(span) => {
+                self.of(span).with_subscriber(|(id, recorder)| recorder.enter(id)).expect("enabled")
+            }
+            Step::Exit(span) => {
+                self.of(span).with_subscriber(|(id, recorder)| recorder.exit(id)).expect("enabled")
+            }
             Step::Record(span, value) => _ = self.of(span).record("later", value),
             Step::FollowsFrom(span, other) => _ = self.of(span).follows_from(self.of(other)),
             Step::Event(n, parent) => match self.parent(parent) {
@@ -353,7 +389,8 @@ impl Running {
 }
 
 fn session(dir: &Path, number: usize) -> Session {
-    let main = ChannelConfig::new("main").contexts(lastwords::Context::NONE).sub_buffers(8, 64 << 10);
+    let main =
+        ChannelConfig::new("main").contexts(lastwords::Context::NONE).sub_buffers(8, 64 << 10);
     let builder = Session::builder(format!("session-{number}")).dir(dir).channel(main).spans(1024);
     builder.listen(false).start().expect("a session")
 }
@@ -391,7 +428,9 @@ fn run(program: &Program, recorder: &Dispatch) -> Vec<(Vec<String>, Vec<String>)
                 now = Some(session(dir.path(), 1));
                 continue;
             }
-            threads[thread].send((step, running.take().expect("it is here"))).expect("the thread waits");
+            threads[thread]
+                .send((step, running.take().expect("it is here")))
+                .expect("the thread waits");
             running = Some(is_ready.recv().expect("the thread takes the step"));
         }
         end(now.take());
@@ -416,7 +455,8 @@ fn layer_and_subscriber_record_what_the_model_says() {
         let (program, model) = generate(seed);
         let on = model.enter_and_exit;
         let registry = tracing_subscriber::registry().with(layer().with_enter_and_exit(on));
-        let recorders = [Dispatch::new(registry), Dispatch::new(subscriber().with_enter_and_exit(on))];
+        let recorders =
+            [Dispatch::new(registry), Dispatch::new(subscriber().with_enter_and_exit(on))];
         for (recorder, name) in recorders.iter().zip(["layer", "subscriber"]) {
             let found = run(&program, recorder);
             let (found_lines, lines) = (renamed(&found), renamed(&model.sessions));
@@ -431,18 +471,21 @@ fn layer_and_subscriber_record_what_the_model_says() {
     }
 }
 
-/// Threads pass spans to each other and drop them whenever they like: each is closed once, by its own id.
+/// Threads pass spans to each other and drop them whenever they like: each is closed once, by its
+/// own id.
 #[test]
 fn spans_that_many_threads_drop_are_closed_once() {
     alone!();
     let dir = tempfile::tempdir().expect("a folder");
-    let main = ChannelConfig::new("main").contexts(lastwords::Context::NONE).sub_buffers(8, 4 << 20);
+    let main =
+        ChannelConfig::new("main").contexts(lastwords::Context::NONE).sub_buffers(8, 4 << 20);
     let builder = Session::builder("many").dir(dir.path()).channel(main).spans(0).listen(false);
     let session = builder.start().expect("a session");
     let recorder = Dispatch::new(lastwords::layer::subscriber());
     let (each, threads) = (5000, 4);
     std::thread::scope(|scope| {
-        let (senders, receivers): (Vec<_>, Vec<_>) = (0..threads).map(|_| mpsc::channel::<Span>()).unzip();
+        let (senders, receivers): (Vec<_>, Vec<_>) =
+            (0..threads).map(|_| mpsc::channel::<Span>()).unzip();
         for (thread, spans) in receivers.into_iter().enumerate() {
             let next = senders[(thread + 1) % threads].clone();
             let recorder = &recorder;
@@ -468,7 +511,9 @@ fn spans_that_many_threads_drop_are_closed_once() {
         let mut words = line.split(' ').filter_map(|word| word.strip_prefix("span_id="));
         words.next().and_then(|id| id.parse().ok()).expect("an id")
     };
-    let of = |what: &str| -> Vec<u64> { lines.iter().filter(|line| line.starts_with(what)).map(id).collect() };
+    let of = |what: &str| -> Vec<u64> {
+        lines.iter().filter(|line| line.starts_with(what)).map(id).collect()
+    };
     let (opened, closed) = (of("span:new"), of("span:close"));
     assert_eq!((opened.len(), closed.len()), (2 * each * threads, 2 * each * threads));
     let [opened, closed] = [opened, closed].map(|ids| ids.into_iter().collect::<BTreeSet<_>>());

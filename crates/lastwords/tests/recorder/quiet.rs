@@ -1,5 +1,5 @@
-//! Tests that recording neither allocates nor calls the system, and that it works inside a signal handler inside a
-//! record, and after a fork.
+//! Tests that recording neither allocates nor calls the system, and that it works inside a signal
+//! handler inside a record, and after a fork.
 
 use crate::support;
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -31,11 +31,13 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// Starts a session with two channels, one plain and one with every context, so that each event is recorded in all
-/// ways.
+/// Starts a session with two channels, one plain and one with every context, so that each event is
+/// recorded in all ways.
 fn session(name: &str, dir: &std::path::Path, glob: &str) -> (Session, std::path::PathBuf) {
-    let plain = ChannelConfig::new("plain").contexts(lastwords::Context::NONE).sub_buffers(4, 64 << 10);
-    let rich = ChannelConfig::new("rich").contexts(lastwords::Context::ALL).sub_buffers(4, 64 << 10);
+    let plain =
+        ChannelConfig::new("plain").contexts(lastwords::Context::NONE).sub_buffers(4, 64 << 10);
+    let rich =
+        ChannelConfig::new("rich").contexts(lastwords::Context::ALL).sub_buffers(4, 64 << 10);
     let builder = Session::builder(name).dir(dir).channel(plain).channel(rich).events(glob);
     let session = builder.listen(false).start().expect("a session");
     let folder = session.folder().expect("a folder").to_owned();
@@ -84,8 +86,9 @@ fn a_first_event_allocates_nothing() {
     assert_eq!(events.len(), 12, "each in two channels");
 }
 
-/// Installs a filter: from here on, any system call of this thread except write and exit kills the process. (Strict
-/// mode would forbid the time stamp counter, too.) Returns false if the kernel has no filters.
+/// Installs a filter: from here on, any system call of this thread except write and exit kills the
+/// process. (Strict mode would forbid the time stamp counter, too.) Returns false if the kernel has
+/// no filters.
 fn forbid_system_calls() -> bool {
     let line = |code: u32, jt: u8, k: u32| libc::sock_filter { code: code as u16, jt, jf: 0, k };
     let is = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
@@ -104,12 +107,14 @@ fn forbid_system_calls() -> bool {
     }
 }
 
-/// Runs `warm`, and then `run` with a filter under which a system call kills, both in a forked child.
+/// Runs `warm`, and then `run` with a filter under which a system call kills, both in a forked
+/// child.
 fn without_system_calls(warm: impl FnOnce(), run: impl FnOnce()) {
     let mut pipe = [0; 2];
     // SAFETY: the array has room for two descriptors.
     assert_eq!(unsafe { libc::pipe(pipe.as_mut_ptr()) }, 0);
-    // SAFETY: the child only records, which is async-signal-safe, and makes system calls; it does not unwind.
+    // SAFETY: the child only records, which is async-signal-safe, and makes system calls; it does
+    // not unwind.
     let child = unsafe {
         match libc::fork() {
             0 => {
@@ -126,8 +131,8 @@ fn without_system_calls(warm: impl FnOnce(), run: impl FnOnce()) {
     };
     let mut said = [0u8; 5];
     let mut end = libc::pollfd { fd: pipe[0], events: libc::POLLIN, revents: 0 };
-    // SAFETY: all arguments belong to this test and are large enough. The child belongs to this test, and its other
-    // threads end with it.
+    // SAFETY: all arguments belong to this test and are large enough. The child belongs to this
+    // test, and its other threads end with it.
     unsafe {
         libc::poll(&raw mut end, 1, 60_000);
         if end.revents & libc::POLLIN != 0 {
@@ -157,13 +162,14 @@ fn recording_calls_no_system() {
 #[cfg(feature = "tracing")]
 fn recorders() -> [tracing::Dispatch; 2] {
     use tracing_subscriber::layer::SubscriberExt as _;
-    let layer = tracing_subscriber::registry().with(lastwords::layer::layer().with_enter_and_exit(true));
+    let layer =
+        tracing_subscriber::registry().with(lastwords::layer::layer().with_enter_and_exit(true));
     let subscriber = lastwords::layer::subscriber().with_enter_and_exit(true);
     [tracing::Dispatch::new(layer), tracing::Dispatch::new(subscriber)]
 }
 
-/// Opens far more spans than the table has entries. A recorder must find out without a system call that there is no
-/// room.
+/// Opens far more spans than the table has entries. A recorder must find out without a system call
+/// that there is no room.
 #[cfg(feature = "tracing")]
 #[test]
 fn spans_without_room_call_no_system() {
@@ -209,7 +215,8 @@ fn spans_allocate_nothing_and_call_no_system() {
                 info!(parent: &again, at = ?(n, "x"), "told");
             }
         };
-        // Other tests of this file begin sessions meanwhile. Then this thread writes its name there once, and that allocates.
+        // Other tests of this file begin sessions meanwhile. Then this thread writes its name there
+        // once, and that allocates.
         let rounds = (0..50).map(|_| {
             let before = ALLOCATIONS.get();
             some(100);
@@ -234,13 +241,16 @@ extern "C" fn on_signal(_: libc::c_int) {
 fn a_handler_records_inside_a_record() {
     alone!();
     let dir = tempfile::tempdir().expect("a folder");
-    let channel = ChannelConfig::new("main").contexts(lastwords::Context::NONE).sub_buffers(8, 1 << 20);
+    let channel =
+        ChannelConfig::new("main").contexts(lastwords::Context::NONE).sub_buffers(8, 1 << 20);
     let builder = Session::builder("nested").dir(dir.path()).channel(channel).events("nested:*");
     let session = builder.start().expect("a session");
     let folder = session.folder().expect("a folder").to_owned();
     on_signal(0);
     // SAFETY: the handler only records.
-    unsafe { libc::signal(libc::SIGUSR2, on_signal as extern "C" fn(libc::c_int) as libc::sighandler_t) };
+    unsafe {
+        libc::signal(libc::SIGUSR2, on_signal as extern "C" fn(libc::c_int) as libc::sighandler_t)
+    };
     // SAFETY: the call has no arguments.
     let me = unsafe { libc::pthread_self() };
     let done = AtomicBool::new(false);
@@ -266,8 +276,14 @@ fn a_handler_records_inside_a_record() {
     let shown = support::lines(&folder);
     let outer: Vec<_> = shown.iter().filter(|line| line.starts_with("nested:outer")).collect();
     assert_eq!(outer.len() as u64, count);
-    assert!(outer.iter().enumerate().all(|(n, line)| **line == format!("nested:outer n={n} s=\"text of the outer\"")));
-    let inside = shown.iter().filter(|line| *line == "nested:handler text=\"inside\"").count() as u64;
+    assert!(
+        outer
+            .iter()
+            .enumerate()
+            .all(|(n, line)| **line == format!("nested:outer n={n} s=\"text of the outer\""))
+    );
+    let inside =
+        shown.iter().filter(|line| *line == "nested:handler text=\"inside\"").count() as u64;
     assert_eq!(inside, HANDLED.load(Ordering::Relaxed).min(10_001));
     assert!(inside > 1);
 }
@@ -276,7 +292,8 @@ fn a_handler_records_inside_a_record() {
 fn a_forked_child_has_ids_of_its_own() {
     alone!();
     let dir = tempfile::tempdir().expect("a folder");
-    let channel = ChannelConfig::new("main").contexts(lastwords::Context::PID | lastwords::Context::TID);
+    let channel =
+        ChannelConfig::new("main").contexts(lastwords::Context::PID | lastwords::Context::TID);
     let builder = Session::builder("forks").dir(dir.path()).channel(channel).events("forks:*");
     let session = builder.start().expect("a session");
     let folder = session.folder().expect("a folder").to_owned();

@@ -1,5 +1,5 @@
-//! Reaches callsites while a registry cannot be written. Events that can be recorded are recorded, and the rest are
-//! counted.
+//! Reaches callsites while a registry cannot be written. Events that can be recorded are recorded,
+//! and the rest are counted.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -36,7 +36,11 @@ impl Held {
             .expect("the test listens");
             stopped.recv().expect_err("nothing is sent");
         });
-        let file = File::options().read(true).write(true).open(folder(session).join("registry")).expect("a registry");
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .open(folder(session).join("registry"))
+            .expect("a registry");
         let owner = tid.recv().expect("a thread") << 32;
         file.write_all_at(&owner.to_ne_bytes(), LOCK_AT).expect("the lock is written");
         Self { file, _stop: stop }
@@ -52,13 +56,16 @@ impl Drop for Held {
 /// Returns a counter of the losses of all streams.
 fn lost(folder: &Path, cause: usize) -> u64 {
     use layout::stream::{CONTROL_AT, LOST_AT};
-    let files = std::fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
-    let streams =
-        files.filter(|path| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"stream")));
+    let files =
+        std::fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
+    let streams = files.filter(|path| {
+        path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"stream"))
+    });
     let counter = |path: std::path::PathBuf| {
         let mut bytes = [0; 8];
         let file = File::open(path).expect("a stream");
-        file.read_exact_at(&mut bytes, (CONTROL_AT + LOST_AT + 8 * cause) as u64).expect("a counter");
+        file.read_exact_at(&mut bytes, (CONTROL_AT + LOST_AT + 8 * cause) as u64)
+            .expect("a counter");
         u64::from_ne_bytes(bytes)
     };
     streams.map(counter).sum()
@@ -75,11 +82,16 @@ fn an_id_that_was_given_beside_a_busy_registry_is_not_used_in_another_session() 
     let late = |number: u64| event!(test, "late", number = number);
     let first = begin("first", dir.path());
     let second = begin("second", dir.path());
-    // Ids are given in the order of the first events: in the first session, `late` has an id that is not 0.
+    // Ids are given in the order of the first events: in the first session, `late` has an id that
+    // is not 0.
     event!(test, "early", number = 0u64);
     let held = Held::new(&second);
     late(1);
-    assert_eq!(numbers(&folder(&first)), [0, 1], "a registry that is busy costs its own session only");
+    assert_eq!(
+        numbers(&folder(&first)),
+        [0, 1],
+        "a registry that is busy costs its own session only"
+    );
     assert_eq!((numbers(&folder(&second)), lost(&folder(&second), 4)), (vec![0], 1));
     drop(first);
     drop(held);
@@ -94,7 +106,8 @@ fn an_id_that_was_given_beside_a_busy_registry_is_not_used_in_another_session() 
 fn events_without_a_description_are_counted() {
     alone!();
     let dir = tempfile::tempdir().expect("a folder");
-    let small = Session::builder("small").dir(dir.path()).channel(plain("main")).registry_size(4096);
+    let small =
+        Session::builder("small").dir(dir.path()).channel(plain("main")).registry_size(4096);
     let session = small.start().expect("a session");
     macro_rules! many {
         ($($name:literal)*) => { $(event!(test, $name, number = 7u64, text = "some text for a longer description");)* };

@@ -10,7 +10,12 @@ use lastwords_testkit::naive;
 
 fn begin(dir: &Path) -> Session {
     let channel = |name| ChannelConfig::new(name).sub_buffers(2, 4096).contexts(Context::NONE);
-    Session::builder("rules").dir(dir).channel(channel("zero")).channel(channel("one")).start().expect("it starts")
+    Session::builder("rules")
+        .dir(dir)
+        .channel(channel("zero"))
+        .channel(channel("one"))
+        .start()
+        .expect("it starts")
 }
 
 /// Makes the session take only events that the pattern matches.
@@ -50,7 +55,8 @@ fn globs() {
         assert!(session.enable(wrong).is_err(), "{wrong:?}");
     }
     session.remove();
-    let nothing = Session::builder("nothing").dir(dir.path()).events("").start().expect("it starts");
+    let nothing =
+        Session::builder("nothing").dir(dir.path()).events("").start().expect("it starts");
     assert!(!event_enabled!("a", "b"), "an empty pattern matches no event");
     nothing.remove();
 }

@@ -1,5 +1,5 @@
-//! Tests folders and files that others prepared: they are refused, never followed, and never block the program. Also
-//! tests file systems that are full.
+//! Tests folders and files that others prepared: they are refused, never followed, and never block
+//! the program. Also tests file systems that are full.
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt as _;
@@ -55,7 +55,11 @@ fn what_stands_in_the_place_of_the_folder() {
 
     std::fs::write(&place, "x").expect("a file");
     assert!(start(&place).is_err(), "a file");
-    assert_eq!(std::fs::read_dir(&real).expect("the folder").count(), 0, "nothing was made behind the link");
+    assert_eq!(
+        std::fs::read_dir(&real).expect("the folder").count(),
+        0,
+        "nothing was made behind the link"
+    );
 }
 
 #[test]
@@ -142,7 +146,8 @@ fn damaged_headers_are_refused_with_their_place() {
     for name in ["session", "stream-0000"] {
         let file = path.join(name);
         let whole = std::fs::read(&file).expect("the region");
-        // The test flips every bit of header and fixed part that the checksum or a comparison covers.
+        // The test flips every bit of header and fixed part that the checksum or a comparison
+        // covers.
         for at in (0..112).chain(128..192) {
             let mut bytes = whole.clone();
             bytes[at] ^= 1 << (at % 8);
@@ -178,16 +183,20 @@ fn links_in_a_session_are_removed_not_followed() {
 fn a_memfd_of_a_reused_process_id_is_not_taken() {
     alone!();
     let dir = tempfile::tempdir().expect("a folder");
-    let builder = || Session::builder("reuse").dir(dir.path()).channel(plain("main")).backend(Memory::Memfd);
-    let (first, second) = (builder().start().expect("it starts"), builder().start().expect("it starts"));
+    let builder =
+        || Session::builder("reuse").dir(dir.path()).channel(plain("main")).backend(Memory::Memfd);
+    let (first, second) =
+        (builder().start().expect("it starts"), builder().start().expect("it starts"));
     let file = |session: &Session| folder(session).join("regions");
     std::fs::copy(file(&second), file(&first)).expect("copied");
     let error = Handle::open(&folder(&first)).expect_err("another session").to_string();
     assert!(error.contains("another"), "{error}");
     // No other file in a line is accepted either.
-    std::fs::write(file(&first), format!("session 0 4096 /proc/{}/fd/0\n", std::process::id())).expect("written");
+    std::fs::write(file(&first), format!("session 0 4096 /proc/{}/fd/0\n", std::process::id()))
+        .expect("written");
     assert!(Handle::open(&folder(&first)).is_err());
-    std::fs::write(file(&first), "session 0 18446744073709551615 /etc/passwd\n\nx y z\n").expect("written");
+    std::fs::write(file(&first), "session 0 18446744073709551615 /etc/passwd\n\nx y z\n")
+        .expect("written");
     assert!(Handle::open(&folder(&first)).is_err());
 }
 
@@ -235,7 +244,11 @@ fn a_full_file_system_is_an_error_at_the_start() {
     assert!(error.contains("make room"), "{error}");
     assert!(session.snapshot(lastwords::snapshot::Rings::All).is_err());
     record(100_000..200_000);
-    assert_eq!(numbers(&folder(&session)).last(), Some(&199_999), "recording goes on in a full file system");
+    assert_eq!(
+        numbers(&folder(&session)).last(),
+        Some(&199_999),
+        "recording goes on in a full file system"
+    );
     for i in 0..=at {
         drop(std::fs::remove_file(dir.join(format!("filler-{i}"))));
     }
@@ -260,7 +273,8 @@ fn child_starts_what_does_not_fit() {
         _ => Memory::Memfd,
     };
     let status = std::fs::read_to_string("/proc/self/statm").expect("statm");
-    let pages: u64 = status.split(' ').next().and_then(|pages| pages.parse().ok()).expect("a number");
+    let pages: u64 =
+        status.split(' ').next().and_then(|pages| pages.parse().ok()).expect("a number");
     let most = pages * 4096 + (128 << 20);
     let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
     // SAFETY: the limit applies to this process only.
@@ -278,8 +292,9 @@ fn a_start_that_failed_gives_its_memory_back() {
     use std::os::unix::process::ExitStatusExt as _;
     for memory in ["heap", "shm", "memfd"] {
         let dir = tempfile::tempdir().expect("a folder");
-        let status =
-            spawn("child_starts_what_does_not_fit", dir.path(), &[("MEMORY", memory)]).wait().expect("it ends");
+        let status = spawn("child_starts_what_does_not_fit", dir.path(), &[("MEMORY", memory)])
+            .wait()
+            .expect("it ends");
         assert_eq!(status.signal(), Some(libc::SIGKILL), "{memory}: {status}");
     }
 }

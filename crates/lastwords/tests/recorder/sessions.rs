@@ -10,8 +10,10 @@ fn descriptors() -> usize {
 }
 
 fn start(name: &str, dir: &Path, memory: Memory) -> Session {
-    let main = ChannelConfig::new("main").sub_buffers(2, 16 << 10).contexts(lastwords::Context::NONE);
-    let other = ChannelConfig::new("other").sub_buffers(2, 16 << 10).contexts(lastwords::Context::NONE);
+    let main =
+        ChannelConfig::new("main").sub_buffers(2, 16 << 10).contexts(lastwords::Context::NONE);
+    let other =
+        ChannelConfig::new("other").sub_buffers(2, 16 << 10).contexts(lastwords::Context::NONE);
     let builder = Session::builder(name).dir(dir).channel(main).channel(other).backend(memory);
     builder.events("s:*").retention(Retention::ALL).start().expect("a session")
 }
@@ -33,7 +35,11 @@ fn sessions_of_many_threads_keep_their_events_apart() {
                 }
             }
             if round % 4 == 3 {
-                kept.lock().expect("a list").push((thread, round, session.folder().expect("a folder").to_owned()));
+                kept.lock().expect("a list").push((
+                    thread,
+                    round,
+                    session.folder().expect("a folder").to_owned(),
+                ));
             }
         }
     };
@@ -44,12 +50,16 @@ fn sessions_of_many_threads_keep_their_events_apart() {
         }
     });
     for (thread, round, folder) in kept.into_inner().expect("a list") {
-        // The events that the others recorded meanwhile are there too, each as one of the four kinds.
+        // The events that the others recorded meanwhile are there too, each as one of the four
+        // kinds.
         let found = lines(&folder);
         let own = |n: u32| {
             let tail = format!("thread={thread} round={round} n={n}");
-            let special =
-                if thread % 2 == 0 { format!("s:even f=1.5 {tail}") } else { format!("s:odd yes=true {tail}") };
+            let special = if thread % 2 == 0 {
+                format!("s:even f=1.5 {tail}")
+            } else {
+                format!("s:odd yes=true {tail}")
+            };
             [format!("s:number {tail}"), format!("s:text text=\"some text\" {tail}"), special]
         };
         for line in (0..20).flat_map(own) {
@@ -63,7 +73,8 @@ fn sessions_of_many_threads_keep_their_events_apart() {
 fn is_one_of_ours(line: &str) -> bool {
     let heads = ["s:number ", "s:text text=\"some text\" ", "s:even f=1.5 ", "s:odd yes=true "];
     let Some(rest) = heads.iter().find_map(|head| line.strip_prefix(head)) else { return false };
-    let numbers: Vec<u32> = rest.split(' ').filter_map(|field| field.split_once('=')?.1.parse().ok()).collect();
+    let numbers: Vec<u32> =
+        rest.split(' ').filter_map(|field| field.split_once('=')?.1.parse().ok()).collect();
     matches!(numbers[..], [0..4, 0..40, 0..20])
 }
 

@@ -1,10 +1,11 @@
-//! Tests snapshots: events before are in, events after are not; one reader at a time; from this process and from
-//! another.
+//! Tests snapshots: events before are in, events after are not; one reader at a time; from this
+//! process and from another.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::common::{
-    StopAtEnd, areas, child_dir, folder, numbers, only_session, plain, record, snapshot_numbers, spawn, wait_for,
+    StopAtEnd, areas, child_dir, folder, numbers, only_session, plain, record, snapshot_numbers,
+    spawn, wait_for,
 };
 use lastwords::snapshot::Rings;
 use lastwords::{ChannelConfig, Error, Memory, Reservation, Session};
@@ -42,10 +43,14 @@ fn one_cpu_is_swapped_in_all_channels() {
     let cpus = cpus();
     let (cpu, other) = (cpus[0], cpus[cpus.len() - 1]);
     let dir = tempfile::tempdir().expect("a folder");
-    let twice = |numbers: std::ops::Range<u64>| numbers.flat_map(|number| [number, number]).collect::<Vec<_>>();
+    let twice = |numbers: std::ops::Range<u64>| {
+        numbers.flat_map(|number| [number, number]).collect::<Vec<_>>()
+    };
     for reservation in ALL {
-        let builder = Session::builder("cpu").dir(dir.path()).reservation(reservation).snapshot(true);
-        let session = builder.channel(plain("main")).channel(plain("rare")).start().expect("it starts");
+        let builder =
+            Session::builder("cpu").dir(dir.path()).reservation(reservation).snapshot(true);
+        let session =
+            builder.channel(plain("main")).channel(plain("rare")).start().expect("it starts");
         let path = folder(&session);
         record_on(cpu, 0..10);
         record_on(other, 10..20);
@@ -74,7 +79,10 @@ fn before_is_in_and_after_is_not() {
     alone!();
     let dir = tempfile::tempdir().expect("a folder");
     for reservation in ALL {
-        let builder = Session::builder("snap").dir(dir.path()).channel(plain("main")).reservation(reservation);
+        let builder = Session::builder("snap")
+            .dir(dir.path())
+            .channel(plain("main"))
+            .reservation(reservation);
         let session = builder.start().expect("it starts");
         record(0..100);
         assert!(matches!(session.snapshot(Rings::All), Err(Error::Snapshot { .. })), "not enabled");
@@ -89,7 +97,10 @@ fn before_is_in_and_after_is_not() {
             let snapshot = snapshot_numbers(&path);
             assert_eq!(snapshot.last(), Some(&(round * 1000 + 199)), "{reservation:?}");
             assert_eq!(snapshot.len(), 200);
-            assert_eq!(numbers(&path), (round * 1000 + 200..round * 1000 + 300).collect::<Vec<_>>());
+            assert_eq!(
+                numbers(&path),
+                (round * 1000 + 200..round * 1000 + 300).collect::<Vec<_>>()
+            );
         }
         session.disable_snapshots().expect("disabled");
         assert!(snapshot_numbers(&path).is_empty());
@@ -102,11 +113,13 @@ fn before_is_in_and_after_is_not() {
     }
 }
 
-/// Returns the bytes that were dropped before the halves of a session's rings, as the halves record them.
+/// Returns the bytes that were dropped before the halves of a session's rings, as the halves record
+/// them.
 fn dropped(path: &std::path::Path) -> u64 {
     use lastwords_testkit::layout::stream as st;
     let entries = std::fs::read_dir(path).expect("the folder").flatten();
-    let streams = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("stream-"));
+    let streams =
+        entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("stream-"));
     let of_half = |bytes: &[u8], half: usize| {
         let at = st::CONTROL_AT + st::HALVES_AT + half * st::HALF_LEN + st::DROPPED_AT;
         u64::from_ne_bytes(bytes[at..at + 8].try_into().expect("8 bytes"))
@@ -118,13 +131,17 @@ fn dropped(path: &std::path::Path) -> u64 {
     streams.map(of_stream).sum()
 }
 
-/// A snapshot is replaced or freed before it was consumed. The next reader must learn how much it contained.
+/// A snapshot is replaced or freed before it was consumed. The next reader must learn how much it
+/// contained.
 #[test]
 fn a_snapshot_that_nobody_consumed_is_missed() {
     alone!();
     let dir = tempfile::tempdir().expect("a folder");
     for reservation in ALL {
-        let builder = Session::builder("gone").dir(dir.path()).channel(plain("main")).reservation(reservation);
+        let builder = Session::builder("gone")
+            .dir(dir.path())
+            .channel(plain("main"))
+            .reservation(reservation);
         let session = builder.snapshot(true).start().expect("it starts");
         let path = folder(&session);
         let take = || session.snapshot(Rings::All).expect("taken").dropped;
@@ -159,7 +176,8 @@ fn a_full_ring_that_discards_records_again_when_it_is_cleared() {
     let dir = tempfile::tempdir().expect("a folder");
     for reservation in ALL {
         let channel = plain("main").sub_buffers(2, 4096).discard();
-        let builder = Session::builder("full").dir(dir.path()).channel(channel).reservation(reservation);
+        let builder =
+            Session::builder("full").dir(dir.path()).channel(channel).reservation(reservation);
         let session = builder.start().expect("it starts");
         let path = folder(&session);
         for round in 1..4u64 {
@@ -170,7 +188,11 @@ fn a_full_ring_that_discards_records_again_when_it_is_cleared() {
             session.clear().expect("cleared");
             assert!(numbers(&path).is_empty());
             record(first + 5000..first + 5010);
-            assert_eq!(numbers(&path), (first + 5000..first + 5010).collect::<Vec<_>>(), "{reservation:?}, {round}");
+            assert_eq!(
+                numbers(&path),
+                (first + 5000..first + 5010).collect::<Vec<_>>(),
+                "{reservation:?}, {round}"
+            );
             record(first + 5010..first + 5100);
             Handle::open(&path).expect("it opens").clear().expect("cleared");
             assert!(numbers(&path).is_empty());
@@ -182,8 +204,12 @@ fn a_full_ring_that_discards_records_again_when_it_is_cleared() {
 fn while_one_is_read_another_is_refused() {
     alone!();
     let dir = tempfile::tempdir().expect("a folder");
-    let session =
-        Session::builder("busy").dir(dir.path()).channel(plain("main")).snapshot(true).start().expect("it starts");
+    let session = Session::builder("busy")
+        .dir(dir.path())
+        .channel(plain("main"))
+        .snapshot(true)
+        .start()
+        .expect("it starts");
     record(0..10);
     session.snapshot(Rings::All).expect("taken");
     let reader = session.read_snapshot().expect("marked");
@@ -212,13 +238,19 @@ fn child_reads_and_dies() {
 fn a_dead_reader_does_not_hold_it() {
     alone!();
     let dir = tempfile::tempdir().expect("a folder");
-    let session =
-        Session::builder("dead").dir(dir.path()).channel(plain("main")).snapshot(true).start().expect("it starts");
+    let session = Session::builder("dead")
+        .dir(dir.path())
+        .channel(plain("main"))
+        .snapshot(true)
+        .start()
+        .expect("it starts");
     record(0..10);
     session.snapshot(Rings::All).expect("taken");
     let mut child = spawn("child_reads_and_dies", dir.path(), &[]);
     wait_for("the mark", || dir.path().join("marked").exists());
-    assert!(matches!(session.snapshot(Rings::All), Err(Error::Busy { owner, .. }) if owner == child.id()));
+    assert!(
+        matches!(session.snapshot(Rings::All), Err(Error::Busy { owner, .. }) if owner == child.id())
+    );
     child.kill().expect("killed");
     child.wait().expect("it ends");
     session.snapshot(Rings::All).expect("its reader is dead");
@@ -227,7 +259,8 @@ fn a_dead_reader_does_not_hold_it() {
 #[test]
 fn child_records() {
     let Some(dir) = child_dir() else { return };
-    let builder = Session::builder("remote").dir(&dir).channel(plain("main").sub_buffers(8, 1 << 20));
+    let builder =
+        Session::builder("remote").dir(&dir).channel(plain("main").sub_buffers(8, 1 << 20));
     let reservation = ALL[std::env::var("WHICH").expect("set").parse::<usize>().expect("a number")];
     let _session = builder.reservation(reservation).start().expect("it starts");
     for number in 0.. {
@@ -244,7 +277,9 @@ fn another_process_takes_it() {
     for which in ["0", "1", "2"] {
         let dir = tempfile::tempdir().expect("a folder");
         let mut child = spawn("child_records", dir.path(), &[("WHICH", which)]);
-        wait_for("the session", || lastwords_control::list(Some(dir.path())).is_ok_and(|found| found.len() == 1));
+        wait_for("the session", || {
+            lastwords_control::list(Some(dir.path())).is_ok_and(|found| found.len() == 1)
+        });
         let path = only_session(dir.path());
         let handle = Handle::open(&path).expect("it opens");
         handle.enable_snapshots().expect("enabled");
@@ -254,7 +289,11 @@ fn another_process_takes_it() {
             std::thread::sleep(std::time::Duration::from_millis(5));
             handle.snapshot(Rings::All).expect("taken");
             let snapshot = snapshot_numbers(&path);
-            assert_eq!(snapshot, (next..next + snapshot.len() as u64).collect::<Vec<_>>(), "nothing is missing");
+            assert_eq!(
+                snapshot,
+                (next..next + snapshot.len() as u64).collect::<Vec<_>>(),
+                "nothing is missing"
+            );
             next += snapshot.len() as u64;
         }
         handle.disable_snapshots().expect("disabled");
@@ -270,7 +309,8 @@ fn threads_record_while_it_is_taken() {
     alone!();
     let dir = tempfile::tempdir().expect("a folder");
     for reservation in ALL {
-        let builder = Session::builder("fire").dir(dir.path()).channel(plain("main").sub_buffers(8, 1 << 20));
+        let builder =
+            Session::builder("fire").dir(dir.path()).channel(plain("main").sub_buffers(8, 1 << 20));
         let session = builder.reservation(reservation).snapshot(true).start().expect("it starts");
         let (done, recorded) = (AtomicBool::new(false), [const { AtomicU64::new(0) }; 3]);
         let path = folder(&session);
@@ -294,16 +334,25 @@ fn threads_record_while_it_is_taken() {
             let mut seen = [0u64; 3];
             for _ in 0..10 {
                 std::thread::sleep(std::time::Duration::from_millis(3));
-                let before: Vec<u64> = recorded.iter().map(|count| count.load(Ordering::Acquire)).collect();
+                let before: Vec<u64> =
+                    recorded.iter().map(|count| count.load(Ordering::Acquire)).collect();
                 session.snapshot(Rings::All).expect("taken");
-                let after: Vec<u64> = recorded.iter().map(|count| count.load(Ordering::Acquire)).collect();
+                let after: Vec<u64> =
+                    recorded.iter().map(|count| count.load(Ordering::Acquire)).collect();
                 let snapshot = snapshot_numbers(&path);
                 for thread in 0..3u64 {
-                    let mut own: Vec<u64> =
-                        snapshot.iter().filter(|n| **n >> 56 == thread).map(|n| n & ((1 << 56) - 1)).collect();
+                    let mut own: Vec<u64> = snapshot
+                        .iter()
+                        .filter(|n| **n >> 56 == thread)
+                        .map(|n| n & ((1 << 56) - 1))
+                        .collect();
                     own.sort_unstable();
                     let first = seen[thread as usize];
-                    assert_eq!(own, (first..first + own.len() as u64).collect::<Vec<_>>(), "{reservation:?}");
+                    assert_eq!(
+                        own,
+                        (first..first + own.len() as u64).collect::<Vec<_>>(),
+                        "{reservation:?}"
+                    );
                     let next = first + own.len() as u64;
                     assert!(next >= before[thread as usize], "what was recorded before is in");
                     assert!(next <= after[thread as usize] + 1, "what was recorded after is not");
@@ -339,8 +388,12 @@ impl Drop for LetGo {
 fn a_spare_in_which_a_thread_records_is_not_freed() {
     alone!();
     let dir = tempfile::tempdir().expect("a folder");
-    let channel = ChannelConfig::new("main").contexts(lastwords::Context::NONE).sub_buffers(4, 1 << 20);
-    let builder = Session::builder("held").dir(dir.path()).channel(channel).reservation(Reservation::Lockless);
+    let channel =
+        ChannelConfig::new("main").contexts(lastwords::Context::NONE).sub_buffers(4, 1 << 20);
+    let builder = Session::builder("held")
+        .dir(dir.path())
+        .channel(channel)
+        .reservation(Reservation::Lockless);
     let session = builder.backend(Memory::Heap).snapshot(true).start().expect("it starts");
     let handler = hold as extern "C" fn(i32);
     // SAFETY: the handler stores, loads and sleeps.
@@ -364,13 +417,18 @@ fn a_spare_in_which_a_thread_records_is_not_freed() {
             ENTERED.store(false, Ordering::Release);
             HELD.store(true, Ordering::Release);
             // SAFETY: the thread lives, because `done` is not set.
-            unsafe { libc::pthread_kill(thread.load(Ordering::Acquire) as libc::pthread_t, libc::SIGUSR1) };
+            unsafe {
+                libc::pthread_kill(thread.load(Ordering::Acquire) as libc::pthread_t, libc::SIGUSR1)
+            };
             wait_for("the handler", || ENTERED.load(Ordering::Acquire));
             session.snapshot(Rings::All).is_ok_and(|taken| taken.rest.in_flight > 0)
         });
         for _ in 0..2 {
             let refused = session.disable_snapshots();
-            assert!(matches!(refused, Err(Error::Busy { owner, .. }) if owner == std::process::id()), "{refused:?}");
+            assert!(
+                matches!(refused, Err(Error::Busy { owner, .. }) if owner == std::process::id()),
+                "{refused:?}"
+            );
         }
         HELD.store(false, Ordering::Release);
         wait_for("the thread to leave the spare", || session.disable_snapshots().is_ok());
@@ -383,9 +441,11 @@ fn a_spare_in_which_a_thread_records_is_not_freed() {
 fn nothing_is_cleared_while_rings_may_be_swapped() {
     alone!();
     let dir = tempfile::tempdir().expect("a folder");
-    let session = Session::builder("clear").dir(dir.path()).listen(false).start().expect("it starts");
+    let session =
+        Session::builder("clear").dir(dir.path()).listen(false).start().expect("it starts");
     let areas = areas(&folder(&session));
-    let lock = areas.control + std::mem::offset_of!(lastwords_abi::session::Control, snapshot_lock) as u64;
+    let lock =
+        areas.control + std::mem::offset_of!(lastwords_abi::session::Control, snapshot_lock) as u64;
     areas.put::<8>(lock, 1 << 32);
     assert!(matches!(session.clear(), Err(Error::Busy { owner: 1, .. })));
     areas.put::<8>(lock, 0);

@@ -6,15 +6,15 @@ use std::time::{Duration, Instant};
 
 use crate::support::end_of_thread::at_the_very_end_of_a_thread;
 use crate::support::{
-    child, child_dir, cut_values, evicted_spans, lines, open_spans, open_spans_and_threads, open_spans_by_time,
-    skipped_values, with_ids_renamed,
+    child, child_dir, cut_values, evicted_spans, lines, open_spans, open_spans_and_threads,
+    open_spans_by_time, skipped_values, with_ids_renamed,
 };
 use lastwords::{ChannelConfig, Session};
 use tracing::{info, info_span};
 use tracing_subscriber::layer::SubscriberExt as _;
 
-/// Starts a session whose table has a page or two. One test runs at a time, because the session takes every test's
-/// spans.
+/// Starts a session whose table has a page or two. One test runs at a time, because the session
+/// takes every test's spans.
 fn alone(dir: &Path) -> (std::sync::MutexGuard<'static, ()>, Session, PathBuf) {
     static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
     let guard = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -23,8 +23,10 @@ fn alone(dir: &Path) -> (std::sync::MutexGuard<'static, ()>, Session, PathBuf) {
 }
 
 fn begin(dir: &Path) -> (Session, PathBuf) {
-    let main = ChannelConfig::new("main").contexts(lastwords::Context::NONE).sub_buffers(4, 16 << 10);
-    let session = Session::builder("spans").dir(dir).channel(main).spans(32).start().expect("a session");
+    let main =
+        ChannelConfig::new("main").contexts(lastwords::Context::NONE).sub_buffers(4, 16 << 10);
+    let session =
+        Session::builder("spans").dir(dir).channel(main).spans(32).start().expect("a session");
     let folder = session.folder().expect("a folder").to_owned();
     (session, folder)
 }
@@ -61,7 +63,8 @@ fn the_longest_idle_spans_make_room_and_entered_ones_stay() {
         let entered: Vec<_> = (0..2).map(|n| info_span!("entered", n)).collect();
         let _inside: Vec<_> = entered.iter().map(|span| span.enter()).collect();
         let used = info_span!("used");
-        let crowd: Vec<_> = (0..500).map(|n| info_span!("crowd", n)).inspect(|_| used.in_scope(|| ())).collect();
+        let crowd: Vec<_> =
+            (0..500).map(|n| info_span!("crowd", n)).inspect(|_| used.in_scope(|| ())).collect();
         let newest = info_span!("newest");
         let _in_newest = newest.enter();
         let spans = open_spans(folder);
@@ -73,8 +76,10 @@ fn the_longest_idle_spans_make_room_and_entered_ones_stay() {
         ] {
             assert!(spans.iter().any(|span| span == wanted), "{wanted}: {spans:?}");
         }
-        let kept: Vec<_> =
-            spans.iter().filter_map(|span| span.strip_prefix("recorder::spans|crowd|n=")?.parse().ok()).collect();
+        let kept: Vec<_> = spans
+            .iter()
+            .filter_map(|span| span.strip_prefix("recorder::spans|crowd|n=")?.parse().ok())
+            .collect();
         let (most, evicted) = (kept.len() as u64, evicted_spans(folder));
         assert_eq!(evicted + most, 500, "each is listed or counted");
         assert!(kept.iter().copied().min() > Some(300u64), "the oldest made room: {kept:?}");
@@ -94,7 +99,9 @@ fn values_that_threads_record_at_a_time_are_all_whole() {
             let span = info_span!("shared", a = Empty, b = Empty, c = Empty);
             let barrier = std::sync::Barrier::new(3);
             std::thread::scope(|scope| {
-                for (field, value) in [("a", "aaaaaaaaaaaaaaa"), ("b", "bbbbbbbbbbb"), ("c", "cccccccccccccccccccc")] {
+                for (field, value) in
+                    [("a", "aaaaaaaaaaaaaaa"), ("b", "bbbbbbbbbbb"), ("c", "cccccccccccccccccccc")]
+                {
                     let (span, barrier, recorder) = (&span, &barrier, &recorder);
                     scope.spawn(move || {
                         barrier.wait();
@@ -108,8 +115,8 @@ fn values_that_threads_record_at_a_time_are_all_whole() {
             fields.sort_unstable();
             let all = ["a=aaaaaaaaaaaaaaa", "b=bbbbbbbbbbb", "c=cccccccccccccccccccc"];
             assert!(fields.iter().all(|field| all.contains(field)), "{spans:?}");
-            // The scheduler may stop a thread while it adds its value. The others do not wait for it for ever, and
-            // count the values that they left out.
+            // The scheduler may stop a thread while it adds its value. The others do not wait for
+            // it for ever, and count the values that they left out.
             missing += (all.len() - fields.len()) as u64;
             assert_eq!(missing, skipped_values(folder), "{spans:?}");
         }
@@ -126,8 +133,7 @@ fn values_of_all_types_are_listed_as_they_are() {
             let error: Box<dyn std::error::Error> = "an error".into();
             let (text, nul, none) = ("né\"", "a\0b", None::<u8>);
             let (small, large) = (i64::MIN, u128::MAX);
-            let span =
-                info_span!("typed", a = u64::MAX, small, c = 0.1, d = true, text, %nul, %large, h = ?none, error);
+            let span = info_span!("typed", a = u64::MAX, small, c = 0.1, d = true, text, %nul, %large, h = ?none, error);
             let expected = format!(
                 "recorder::spans|typed|a={} small={small} c={:?} d=true text={text} nul={nul} large={large} h={none:?} error={error}",
                 u64::MAX,
@@ -153,7 +159,8 @@ fn a_text_that_is_cut_says_so() {
             for span in open_spans(folder) {
                 assert!(span.ends_with("é…") && (178..=184).contains(&span.len()), "{span}");
             }
-            // One when a span opens, two when values are recorded; but not where events have the values.
+            // One when a span opens, two when values are recorded; but not where events have the
+            // values.
             assert_eq!(cut_values(folder), if are_recorded { 0 } else { 3 });
             session.disable("span:*").expect("a rule");
         }
@@ -176,7 +183,8 @@ fn what_the_dead_left_is_taken_over() {
         let left = open_spans(folder);
         assert!(
             left.len() >= 32
-                && left.iter().all(|text| text.starts_with("recorder::spans|left|n=") && text.ends_with(" entered")),
+                && left.iter().all(|text| text.starts_with("recorder::spans|left|n=")
+                    && text.ends_with(" entered")),
             "{left:?}"
         );
         let until = Instant::now() + Duration::from_secs(20);
@@ -188,7 +196,11 @@ fn what_the_dead_left_is_taken_over() {
             assert!(Instant::now() < until, "no room after the death of the one who left no room");
             std::thread::sleep(Duration::from_millis(20));
         }
-        assert_eq!(open_spans(folder).len(), left.len() - 1, "one entry was taken over, and given back");
+        assert_eq!(
+            open_spans(folder).len(),
+            left.len() - 1,
+            "one entry was taken over, and given back"
+        );
     });
 }
 
@@ -200,7 +212,8 @@ fn who_is_in_a_span_that_is_entered_more_than_once() {
     with_each(|folder| {
         let inside = |span: &str| {
             let all = open_spans_and_threads(folder);
-            let found = all.into_iter().find(|(text, ..)| text == &format!("recorder::spans|{span}|"));
+            let found =
+                all.into_iter().find(|(text, ..)| text == &format!("recorder::spans|{span}|"));
             found.map(|(_, thread, count)| (thread, count))
         };
         let (shared, again) = (info_span!("shared"), info_span!("again"));
@@ -238,17 +251,21 @@ fn who_is_in_a_span_that_is_entered_more_than_once() {
     });
 }
 
-/// The note that a thread keeps of its newest span is taken neither for another thread's span nor for a span that is closed.
+/// The note that a thread keeps of its newest span is taken neither for another thread's span nor
+/// for a span that is closed.
 #[test]
 fn another_thread_closes_the_span() {
     alone!();
     with_each(|folder| {
         let recorder = tracing::dispatcher::get_default(Clone::clone);
         let in_other = |run: &(dyn Fn() + Sync)| {
-            std::thread::scope(|scope| _ = scope.spawn(|| tracing::dispatcher::with_default(&recorder, run)));
+            std::thread::scope(|scope| {
+                _ = scope.spawn(|| tracing::dispatcher::with_default(&recorder, run))
+            });
         };
         let made = std::sync::Mutex::new(Some(info_span!("made")));
-        let id = made.lock().expect("no panic").as_ref().and_then(tracing::Span::id).expect("enabled");
+        let id =
+            made.lock().expect("no panic").as_ref().and_then(tracing::Span::id).expect("enabled");
         recorder.enter(&id);
         info!("open");
         in_other(&|| {
@@ -278,15 +295,18 @@ fn another_thread_closes_the_span() {
     });
 }
 
-/// Two registries give their spans the same ids. A thread that is in spans of both does not take one for the other.
+/// Two registries give their spans the same ids. A thread that is in spans of both does not take
+/// one for the other.
 #[test]
 fn two_recorders_have_spans_of_the_same_id() {
     alone!();
     let dir = tempfile::tempdir().expect("a folder");
     let (_alone, _session, folder) = alone(dir.path());
-    let layer = || tracing::Dispatch::new(tracing_subscriber::registry().with(lastwords::layer::layer()));
+    let layer =
+        || tracing::Dispatch::new(tracing_subscriber::registry().with(lastwords::layer::layer()));
     let (one, other) = (layer(), layer());
-    let with = |recorder: &_, run: &mut dyn FnMut()| tracing::dispatcher::with_default(recorder, run);
+    let with =
+        |recorder: &_, run: &mut dyn FnMut()| tracing::dispatcher::with_default(recorder, run);
     let (mut a, mut b) = (None, None);
     with(&one, &mut || a = Some(info_span!("a", n = 1).entered()));
     with(&other, &mut || b = Some(info_span!("b", n = 2)));
@@ -296,7 +316,10 @@ fn two_recorders_have_spans_of_the_same_id() {
     let inside = b.map(tracing::Span::entered);
     with(&other, &mut || info!("in b"));
     with(&one, &mut || info!("in a"));
-    assert_eq!(open_spans(&folder), ["recorder::spans|a|n=1 entered", "recorder::spans|b|n=2 entered"]);
+    assert_eq!(
+        open_spans(&folder),
+        ["recorder::spans|a|n=1 entered", "recorder::spans|b|n=2 entered"]
+    );
     drop(a);
     with(&one, &mut || info!("outside"));
     with(&other, &mut || info!("in b"));
@@ -317,7 +340,8 @@ fn two_recorders_have_spans_of_the_same_id() {
     assert_eq!(events(&folder), expected);
 }
 
-/// A session ends while a thread is in a span, and another one begins, whose table does not have that span.
+/// A session ends while a thread is in a span, and another one begins, whose table does not have
+/// that span.
 #[test]
 fn a_later_session_has_the_spans_of_a_thread_that_was_there_before() {
     alone!();
@@ -351,8 +375,8 @@ fn a_later_session_has_the_spans_of_a_thread_that_was_there_before() {
     }
 }
 
-/// Spans of a thread's last destructors, after what it kept for itself was given back. It is a process of its own: the place where `tracing`
-/// keeps a thread's own recorder is gone then.
+/// Spans of a thread's last destructors, after what it kept for itself was given back. It is a
+/// process of its own: the place where `tracing` keeps a thread's own recorder is gone then.
 #[test]
 fn spans_of_the_last_destructors_are_apart() {
     alone!();
@@ -367,7 +391,8 @@ fn spans_of_the_last_destructors_are_apart() {
     }
     if let Some(dir) = child_dir() {
         let (_session, _) = begin(&dir);
-        tracing::subscriber::set_global_default(lastwords::layer::subscriber()).expect("there is none");
+        tracing::subscriber::set_global_default(lastwords::layer::subscriber())
+            .expect("there is none");
         return at_the_very_end_of_a_thread(|| drop(info_span!("early")), late);
     }
     let dir = tempfile::tempdir().expect("a folder");
@@ -389,8 +414,8 @@ fn spans_of_the_last_destructors_are_apart() {
     assert!(open_spans(&folder).is_empty());
 }
 
-/// A span is opened between the events before and after it, whether its opening is recorded or not. An opening that is recorded has the
-/// same time, if nothing came in between.
+/// A span is opened between the events before and after it, whether its opening is recorded or not.
+/// An opening that is recorded has the same time, if nothing came in between.
 #[test]
 fn the_table_has_the_times_of_openings() {
     alone!();
@@ -405,10 +430,13 @@ fn the_table_has_the_times_of_openings() {
         session.disable("span:*").expect("a rule");
         let not_recorded = pass(&|| info_span!("not recorded"));
         let sessions = lastwords_testkit::naive::read(folder).expect("the folder is readable");
-        let mut events: Vec<u64> = sessions[0].events().into_iter().map(|(_, event)| event.clock).collect();
+        let mut events: Vec<u64> =
+            sessions[0].events().into_iter().map(|(_, event)| event.clock).collect();
         events.sort_unstable();
         let spans = open_spans_by_time(folder);
-        let [before, new, after, before_next, after_next] = events[..] else { panic!("{events:?}") };
+        let [before, new, after, before_next, after_next] = events[..] else {
+            panic!("{events:?}")
+        };
         let [(first, _), (second, _)] = spans[..] else { panic!("{spans:?}") };
         assert!(before < new && (new..after).contains(&first), "{first} is not in {events:?}");
         assert!((before_next + 1..after_next).contains(&second), "{second} is not in {events:?}");

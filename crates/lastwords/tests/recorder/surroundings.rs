@@ -1,5 +1,5 @@
-//! Tests a session against the program around it, in both directions: descriptors closed by the program, limits on
-//! files, folders that are not sessions.
+//! Tests a session against the program around it, in both directions: descriptors closed by the
+//! program, limits on files, folders that are not sessions.
 
 use std::fs::File;
 use std::os::fd::AsRawFd as _;
@@ -19,20 +19,28 @@ fn run(child: &str, dir: &Path, variables: &[(&str, &str)]) {
 
 /// Closes all descriptors from 3 on, as daemons do, and gives their numbers to `file`.
 fn take_all_descriptors(file: &Path) -> Vec<File> {
-    // SAFETY: the call involves no memory. Closing descriptors that other code holds is what is tested.
+    // SAFETY: the call involves no memory. Closing descriptors that other code holds is what is
+    // tested.
     unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) };
-    (0..64).map(|_| File::options().read(true).write(!file.is_dir()).open(file).expect("it opens")).collect()
+    (0..64)
+        .map(|_| File::options().read(true).write(!file.is_dir()).open(file).expect("it opens"))
+        .collect()
 }
 
 #[test]
 fn child_closes_all_descriptors() {
     let Some(dir) = child_dir() else { return };
     let data = dir.join("data");
-    let memory = if std::env::var("MEMORY").as_deref() == Ok("memfd") { Memory::Memfd } else { Memory::Shm };
-    let builder = Session::builder("closed").dir(dir.join("base")).channel(plain("main")).backend(memory.clone());
+    let memory =
+        if std::env::var("MEMORY").as_deref() == Ok("memfd") { Memory::Memfd } else { Memory::Shm };
+    let builder = Session::builder("closed")
+        .dir(dir.join("base"))
+        .channel(plain("main"))
+        .backend(memory.clone());
     let session = builder.snapshot(true).start().expect("it starts");
     let path = folder(&session);
-    let held = take_all_descriptors(&std::env::var("OWN").map_or(data.clone(), |own| data.join(own)));
+    let held =
+        take_all_descriptors(&std::env::var("OWN").map_or(data.clone(), |own| data.join(own)));
     record(0..10);
     session.disable_snapshots().expect("the spare is given back another way");
     let again = session.enable_snapshots();
@@ -57,7 +65,11 @@ fn a_program_that_closes_all_descriptors_keeps_its_files() {
             }
             run("child_closes_all_descriptors", dir.path(), &[("MEMORY", memory), ("OWN", own)]);
             for name in ["db", "session"] {
-                assert_eq!(std::fs::read(data.join(name)).expect("still there"), contents, "{memory}, {own}: {name}");
+                assert_eq!(
+                    std::fs::read(data.join(name)).expect("still there"),
+                    contents,
+                    "{memory}, {own}: {name}"
+                );
             }
         }
     }
@@ -76,13 +88,23 @@ fn child_has_a_limit_on_file_sizes() {
         let channel = plain("main").sub_buffers(2, 4096);
         Session::builder("limit").dir(&base).channel(channel).backend(memory).start().map(drop)
     };
-    for memory in [Memory::Shm, Memory::Memfd, Memory::Huge, Memory::Dax { path: dir.join("dax"), reuse: true }] {
+    for memory in [
+        Memory::Shm,
+        Memory::Memfd,
+        Memory::Huge,
+        Memory::Dax { path: dir.join("dax"), reuse: true },
+    ] {
         let error = start(memory.clone()).expect_err("larger than the limit").to_string();
         assert!(error.contains("ulimit -f"), "{error}");
-        assert_eq!(std::fs::read_dir(&base).expect("the folder").count(), 0, "{memory:?}: nothing is left behind");
+        assert_eq!(
+            std::fs::read_dir(&base).expect("the folder").count(),
+            0,
+            "{memory:?}: nothing is left behind"
+        );
     }
     start(Memory::Heap).expect("no file is as large");
-    start(Memory::Physical { path: physical, offset: 0, len: 8 << 20, reuse: true }).expect("the file is there");
+    start(Memory::Physical { path: physical, offset: 0, len: 8 << 20, reuse: true })
+        .expect("the file is there");
 }
 
 #[test]
@@ -134,7 +156,11 @@ fn the_runtime_folder_is_used_where_it_is_the_users_alone() {
 #[test]
 fn child_records_in_memory_of_its_own() {
     let Some(dir) = child_dir() else { return };
-    let memory = if std::env::var("MEMORY").as_deref() == Ok("memfd") { Memory::Memfd } else { Memory::Heap };
+    let memory = if std::env::var("MEMORY").as_deref() == Ok("memfd") {
+        Memory::Memfd
+    } else {
+        Memory::Heap
+    };
     let builder = Session::builder("memory").dir(&dir).channel(plain("main")).backend(memory);
     let _session = builder.start().expect("it starts");
     drop(std::io::read_to_string(std::io::stdin()));
@@ -146,7 +172,8 @@ fn memory_that_went_with_its_process_is_told_from_memory_that_cannot_be_read() {
     alone!();
     for memory in ["heap", "memfd"] {
         let dir = tempfile::tempdir().expect("a folder");
-        let mut child = spawn("child_records_in_memory_of_its_own", dir.path(), &[("MEMORY", memory)]);
+        let mut child =
+            spawn("child_records_in_memory_of_its_own", dir.path(), &[("MEMORY", memory)]);
         common::wait_for("the session", || {
             lastwords_control::list(Some(dir.path())).is_ok_and(|found| found.len() == 1)
         });
@@ -174,7 +201,11 @@ fn memory_that_went_with_its_process_is_told_from_memory_that_cannot_be_read() {
 fn only_folders_of_sessions_are_removed() {
     alone!();
     let dir = tempfile::tempdir().expect("a folder");
-    for (name, file) in [("keys", "session"), ("keys-0123456789abcdef", "id_rsa"), ("a-0123456789abcdef", "stream-x")] {
+    for (name, file) in [
+        ("keys", "session"),
+        ("keys-0123456789abcdef", "id_rsa"),
+        ("a-0123456789abcdef", "stream-x"),
+    ] {
         let place = dir.path().join(name);
         std::fs::create_dir(&place).expect("a folder");
         std::fs::set_permissions(&place, std::fs::Permissions::from_mode(0o700)).expect("chmod");
@@ -183,10 +214,17 @@ fn only_folders_of_sessions_are_removed() {
         }
         let error = lastwords_control::destroy(&place).expect_err("no session's").to_string();
         assert!(error.contains(name), "{error}");
-        assert_eq!(std::fs::read_dir(&place).expect("it stays").count(), 2, "{name}: all or nothing");
+        assert_eq!(
+            std::fs::read_dir(&place).expect("it stays").count(),
+            2,
+            "{name}: all or nothing"
+        );
     }
-    let session =
-        Session::builder("own").dir(dir.path().join("base")).channel(plain("main")).start().expect("it starts");
+    let session = Session::builder("own")
+        .dir(dir.path().join("base"))
+        .channel(plain("main"))
+        .start()
+        .expect("it starts");
     let path = folder(&session);
     // Regions of later versions have names that this version does not know.
     std::fs::copy(path.join("session"), path.join("sequel")).expect("copied");
@@ -209,7 +247,8 @@ fn a_program_with_the_rights_of_another_ignores_the_environment() {
     std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).expect("chmod");
     let program = dir.path().join("program");
     std::fs::copy(std::env::current_exe().expect("this program"), &program).expect("copied");
-    // Root runs the program with the rights of another user, who may write to the folder for its results.
+    // Root runs the program with the rights of another user, who may write to the folder for its
+    // results.
     std::os::unix::fs::chown(&program, Some(65534), None).expect("given away");
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o4755)).expect("chmod");
     let told = dir.path().join("told");
@@ -217,7 +256,10 @@ fn a_program_with_the_rights_of_another_ignores_the_environment() {
     std::os::unix::fs::chown(&told, Some(65534), None).expect("given away");
     let mut command = std::process::Command::new(&program);
     command.args(common::test_of_this_module("child_says_where_its_sessions_live").get_args());
-    command.env(common::DIR, &told).env("LASTWORDS_DIR", "/tmp/chosen").env("XDG_RUNTIME_DIR", dir.path());
+    command
+        .env(common::DIR, &told)
+        .env("LASTWORDS_DIR", "/tmp/chosen")
+        .env("XDG_RUNTIME_DIR", dir.path());
     let status = command.stdout(std::process::Stdio::null()).status().expect("it runs");
     assert!(status.success(), "{status}");
     let places = std::fs::read_to_string(told.join("places")).expect("told");
@@ -227,7 +269,11 @@ fn a_program_with_the_rights_of_another_ignores_the_environment() {
 #[test]
 fn child_does_as_its_environment_asks() {
     let Some(dir) = child_dir() else { return };
-    let session = Session::builder("asked").dir(dir.join("base")).channel(plain("main")).start().expect("it starts");
+    let session = Session::builder("asked")
+        .dir(dir.join("base"))
+        .channel(plain("main"))
+        .start()
+        .expect("it starts");
     std::fs::write(dir.join("note"), session.note()).expect("told");
 }
 
@@ -243,7 +289,8 @@ fn asked(text: &str) -> (Details, String) {
 #[test]
 fn every_kind_of_directive() {
     alone!();
-    let (details, note) = asked("shop=debug, net::tx ,shop:order=off,WARN,size=64M,retain=2,retain_size=3G,");
+    let (details, note) =
+        asked("shop=debug, net::tx ,shop:order=off,WARN,size=64M,retain=2,retain_size=3G,");
     let rules = [
         RuleSpec::disable("*"),
         RuleSpec::enable("shop:*").up_to(Level::Debug),
@@ -260,7 +307,9 @@ fn every_kind_of_directive() {
 fn the_environment_says_how_many_sessions_stay() {
     alone!();
     let dir = tempfile::tempdir().expect("a folder");
-    for (directives, left) in [("retain=2", [1, 2, 3, 3]), ("retain=9,retain_size=3G", [4, 5, 6, 7])] {
+    for (directives, left) in
+        [("retain=2", [1, 2, 3, 3]), ("retain=9,retain_size=3G", [4, 5, 6, 7])]
+    {
         for left in left {
             run("child_does_as_its_environment_asks", dir.path(), &[("LASTWORDS", directives)]);
             let found = lastwords_control::list(Some(&dir.path().join("base"))).expect("a list");
@@ -271,11 +320,13 @@ fn the_environment_says_how_many_sessions_stay() {
     only_session(&dir.path().join("base"));
 }
 
-/// Returns what a process writes on stderr that starts a session with `text` in its environment, and the session.
+/// Returns what a process writes on stderr that starts a session with `text` in its environment,
+/// and the session.
 fn said(text: &str) -> (String, lastwords_control::Summary) {
     let dir = tempfile::tempdir().expect("a folder");
     let mut command = common::test_of_this_module("child_does_as_its_environment_asks");
-    let out = command.env(common::DIR, dir.path()).env("LASTWORDS", text).output().expect("it runs");
+    let out =
+        command.env(common::DIR, dir.path()).env("LASTWORDS", text).output().expect("it runs");
     let found = lastwords_control::list(Some(&dir.path().join("base"))).expect("a list");
     (String::from_utf8_lossy(&out.stderr).into_owned(), found[0].clone())
 }
@@ -287,8 +338,15 @@ fn a_variable_that_means_nothing_is_reported_where_people_look() {
         let (err, summary) = said(wrong);
         let ignored = format!("LASTWORDS: {wrong:?} is ignored: it is ");
         assert_eq!(err.matches(&ignored).count(), 1, "{wrong}: {err}");
-        assert!(summary.notes.len() == 1 && summary.notes[0].starts_with(&ignored), "{wrong}: {:?}", summary.notes);
-        assert!(summary.details.expect("readable").rules.is_empty(), "{wrong}: the program's own events are recorded");
+        assert!(
+            summary.notes.len() == 1 && summary.notes[0].starts_with(&ignored),
+            "{wrong}: {:?}",
+            summary.notes
+        );
+        assert!(
+            summary.details.expect("readable").rules.is_empty(),
+            "{wrong}: the program's own events are recorded"
+        );
     }
     // Nobody can know at the start that no target has this name.
     let (err, summary) = said("shopp");
@@ -303,7 +361,15 @@ fn a_variable_that_means_nothing_is_reported_where_people_look() {
 fn what_is_wrong_is_told_and_the_rest_is_taken() {
     alone!();
     let problems = |note: &str| note.matches("is ignored").count();
-    for wrong in ["shop=loud", "size=big", "size=99999999999G", "size=G", "retain=-1", "=info", "retain_size="] {
+    for wrong in [
+        "shop=loud",
+        "size=big",
+        "size=99999999999G",
+        "size=G",
+        "retain=-1",
+        "=info",
+        "retain_size=",
+    ] {
         let (details, note) = asked(&format!("{wrong},net=info"));
         let rules = [RuleSpec::disable("*"), RuleSpec::enable("net:*").up_to(Level::Info)];
         assert_eq!(details.rules, rules, "{wrong}");

@@ -28,12 +28,14 @@ fn builder(dir: &Path) -> Builder {
 
 /// Returns the folders of saved snapshots, in the order of their numbers.
 fn saved(dir: &Path) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(dir).expect("readable").map(|entry| entry.expect("an entry").path());
+    let entries =
+        std::fs::read_dir(dir).expect("readable").map(|entry| entry.expect("an entry").path());
     let number = |path: &PathBuf| {
         let (_, rest) = path.to_str()?.split_once("shop.snapshot-")?;
         rest.split_once('-')?.0.parse::<u32>().ok()
     };
-    let mut found: Vec<(u32, PathBuf)> = entries.filter_map(|path| Some((number(&path)?, path))).collect();
+    let mut found: Vec<(u32, PathBuf)> =
+        entries.filter_map(|path| Some((number(&path)?, path))).collect();
     found.sort();
     found.into_iter().map(|(_, path)| path).collect()
 }
@@ -48,7 +50,11 @@ fn wait_for_saved(session: &Session, count: u32) {
 }
 
 /// Returns the payloads of a channel, in order of time.
-fn payloads(folder: &Path, channel: u32, events: impl Fn(&naive::Session) -> Vec<(u32, Event)>) -> Vec<Vec<u8>> {
+fn payloads(
+    folder: &Path,
+    channel: u32,
+    events: impl Fn(&naive::Session) -> Vec<(u32, Event)>,
+) -> Vec<Vec<u8>> {
     let session = naive::read(folder).expect("readable").swap_remove(0);
     let mut events = events(&session);
     events.retain(|(stream, _)| session.streams[*stream as usize].channel == channel);
@@ -67,8 +73,11 @@ fn numbers(folder: &Path) -> Vec<u64> {
 
 /// Returns the texts of the channel `own`: those of triggers' events.
 fn texts(folder: &Path) -> Vec<Vec<String>> {
-    let of =
-        |body: Vec<u8>| body.split(|byte| *byte == 0).map(|text| String::from_utf8_lossy(text).into_owned()).collect();
+    let of = |body: Vec<u8>| {
+        body.split(|byte| *byte == 0)
+            .map(|text| String::from_utf8_lossy(text).into_owned())
+            .collect()
+    };
     payloads(folder, 1, naive::Session::events).into_iter().map(of).collect()
 }
 
@@ -97,10 +106,14 @@ fn each_of_two_errors_leaves_its_own_snapshot() {
         assert_eq!([second, live].concat(), (1000..2500).collect::<Vec<_>>(), "recording goes on");
         assert_eq!(texts(&folders[0])[0][..3], ["first", "call", "snapshot"]);
         let events = [texts(&folders[1]), texts(&folder(&session))].concat();
-        assert!(events.iter().any(|event| event[0] == "second" && event[1] == "call"), "{events:?}");
+        assert!(
+            events.iter().any(|event| event[0] == "second" && event[1] == "call"),
+            "{events:?}"
+        );
         assert_eq!(triggered(&session), Triggered { fired: 2, saved: 2, ..Triggered::default() });
         for copy in &folders {
-            let summary = Handle::open(copy).expect("a session").summary().details.expect("details");
+            let summary =
+                Handle::open(copy).expect("a session").summary().details.expect("details");
             assert_eq!(summary.state, lastwords_control::State::Finished);
             assert_eq!(common::lost(copy), 0);
             lastwords_control::destroy(copy).expect("removed like any session");
@@ -149,7 +162,10 @@ fn a_snapshot_that_nobody_read_is_saved_before_the_next() {
 fn triggers_above_the_limit_are_counted_and_told() {
     alone!();
     let dir = tempfile::tempdir().expect("a folder");
-    let session = builder(dir.path()).trigger_limit(2, Duration::from_millis(1500)).start().expect("it starts");
+    let session = builder(dir.path())
+        .trigger_limit(2, Duration::from_millis(1500))
+        .start()
+        .expect("it starts");
     for saved in [1, 2, 2, 2, 2] {
         lastwords::trigger("storm");
         wait_for_saved(&session, saved);
@@ -157,13 +173,18 @@ fn triggers_above_the_limit_are_counted_and_told() {
     let handle = Handle::open(&folder(&session)).expect("it opens");
     let error = handle.fire("asked for").expect_err("it is limited").to_string();
     assert!(error.contains("took no snapshot: 2 in 1.5s are the most"), "{error}");
-    assert_eq!(triggered(&session), Triggered { fired: 6, limited: 4, saved: 2, ..Triggered::default() });
+    assert_eq!(
+        triggered(&session),
+        Triggered { fired: 6, limited: 4, saved: 2, ..Triggered::default() }
+    );
     std::thread::sleep(Duration::from_millis(1600));
     lastwords::trigger("later");
     wait_for_saved(&session, 3);
     let folders = saved(dir.path());
     let all: Vec<_> = folders.iter().flat_map(|folder| texts(folder)).collect();
-    let of = |name: &str, word: &str| all.iter().filter(|event| event[0] == name && event[2] == word).count();
+    let of = |name: &str, word: &str| {
+        all.iter().filter(|event| event[0] == name && event[2] == word).count()
+    };
     assert_eq!(of("storm", "limited"), 3, "{all:?}");
     let last = all.iter().find(|event| event[0] == "later").expect("its event");
     // The number of the snapshot (3), then that of the limited triggers.
@@ -179,7 +200,11 @@ fn triggers_that_share_a_snapshot_count_once() {
     let minute = Duration::from_secs(60);
     let window = Window::new(minute, Duration::from_millis(300));
     let condition = Condition::on("t:share").with_window(window);
-    let session = builder(dir.path()).trigger_limit(2, minute).trigger_on(condition).start().expect("it starts");
+    let session = builder(dir.path())
+        .trigger_limit(2, minute)
+        .trigger_on(condition)
+        .start()
+        .expect("it starts");
     for _ in 0..6 {
         lastwords::event!(t, "share", n = 1u8);
     }
@@ -188,7 +213,10 @@ fn triggers_that_share_a_snapshot_count_once() {
     wait_for_saved(&session, 2);
     assert_eq!(triggered(&session), Triggered { fired: 7, saved: 2, ..Triggered::default() });
     let second = texts(&saved(dir.path())[1]);
-    assert!(second.iter().any(|event| event[..3] == ["a real error", "call", "snapshot"]), "{second:?}");
+    assert!(
+        second.iter().any(|event| event[..3] == ["a real error", "call", "snapshot"]),
+        "{second:?}"
+    );
     session.remove();
 }
 
@@ -260,8 +288,8 @@ fn the_end_of_a_session_saves_what_waits() {
     assert_eq!(found, (0..60).collect::<Vec<_>>(), "{folders:?}");
 }
 
-/// Fires while threads record. All that a thread had recorded before the call is in the snapshot, each snapshot begins
-/// where the one before ends, and none has a gap.
+/// Fires while threads record. All that a thread had recorded before the call is in the snapshot,
+/// each snapshot begins where the one before ends, and none has a gap.
 #[test]
 fn nothing_that_was_recorded_before_is_missing_under_load() {
     alone!();
@@ -298,12 +326,21 @@ fn nothing_that_was_recorded_before_is_missing_under_load() {
     for (copy, before) in saved(dir.path()).iter().zip(before) {
         let found = numbers(copy);
         for (thread, end) in (0..).zip(&mut ends) {
-            let mut own: Vec<u64> = found.iter().filter(|n| **n >> 56 == thread).map(|n| n & ((1 << 56) - 1)).collect();
+            let mut own: Vec<u64> =
+                found.iter().filter(|n| **n >> 56 == thread).map(|n| n & ((1 << 56) - 1)).collect();
             own.sort_unstable();
-            assert!(own.iter().zip(*end + 1..).all(|(n, expected)| *n == expected), "{}: a gap", copy.display());
+            assert!(
+                own.iter().zip(*end + 1..).all(|(n, expected)| *n == expected),
+                "{}: a gap",
+                copy.display()
+            );
             *end += own.len() as u64;
             let had = before[thread as usize];
-            assert!(*end >= had, "{}: {end} events of thread {thread}, {had} were recorded", copy.display());
+            assert!(
+                *end >= had,
+                "{}: {end} events of thread {thread}, {had} were recorded",
+                copy.display()
+            );
         }
     }
     session.remove();
@@ -319,28 +356,39 @@ fn child_is_the_example() {
     }
 }
 
-/// The program in `examples/errors.rs`: two errors, one during the snapshot of the other, while recording goes on.
+/// The program in `examples/errors.rs`: two errors, one during the snapshot of the other, while
+/// recording goes on.
 #[test]
 fn the_example_keeps_the_moments_before_both_errors() {
     alone!();
     let dir = tempfile::tempdir().expect("a folder");
     let variables = [("LASTWORDS_DIR", dir.path().to_str().expect("a path"))];
-    assert!(spawn("child_is_the_example", dir.path(), &variables).wait().expect("it ends").success());
-    let entries = std::fs::read_dir(dir.path()).expect("readable").flatten().map(|entry| entry.path());
-    let (mut folders, live): (Vec<PathBuf>, Vec<PathBuf>) =
-        entries.filter(|path| path.is_dir()).partition(|path| path.to_string_lossy().contains(".snapshot-"));
+    assert!(
+        spawn("child_is_the_example", dir.path(), &variables).wait().expect("it ends").success()
+    );
+    let entries =
+        std::fs::read_dir(dir.path()).expect("readable").flatten().map(|entry| entry.path());
+    let (mut folders, live): (Vec<PathBuf>, Vec<PathBuf>) = entries
+        .filter(|path| path.is_dir())
+        .partition(|path| path.to_string_lossy().contains(".snapshot-"));
     folders.sort();
     // If the session's thread did not run between the two, they share a snapshot.
     assert!([1, 2].contains(&folders.len()) && live.len() == 1, "{folders:?}");
     let live = &live[0];
-    // Each channel has the thread's id in front. The first event of each class has the id 0 of `shop:request`.
+    // Each channel has the thread's id in front. The first event of each class has the id 0 of
+    // `shop:request`.
     let requests = |folder: &Path| -> Vec<u64> {
-        let of =
-            |body: Vec<u8>| Some(u64::from_ne_bytes(*body.get(4..)?.first_chunk::<8>()?)).filter(|_| body.len() == 12);
+        let of = |body: Vec<u8>| {
+            Some(u64::from_ne_bytes(*body.get(4..)?.first_chunk::<8>()?))
+                .filter(|_| body.len() == 12)
+        };
         payloads(folder, 0, naive::Session::events).into_iter().filter_map(of).collect()
     };
     let mut parts: Vec<_> = folders.iter().map(|folder| requests(folder)).collect();
-    assert!(parts[0].len() > 1000 && parts[0][..=1000].iter().copied().eq(0..=1000), "before the first error");
+    assert!(
+        parts[0].len() > 1000 && parts[0][..=1000].iter().copied().eq(0..=1000),
+        "before the first error"
+    );
     assert!(parts.last().and_then(|part| part.last()) >= Some(&1001), "before the second error");
     parts.push(requests(live));
     assert!(parts.concat().into_iter().eq(0..3000), "recording went on, and nothing is missing");
@@ -348,7 +396,10 @@ fn the_example_keeps_the_moments_before_both_errors() {
     let told = |folder: &PathBuf| payloads(folder, 1, naive::Session::events);
     let told: Vec<Vec<u8>> = folders.iter().flat_map(told).collect();
     for name in [&b"shop:payment\0event\0"[..], b"slow request\0call\0"] {
-        assert!(told.iter().any(|body| body.get(4..).is_some_and(|body| body.starts_with(name))), "{told:?}");
+        assert!(
+            told.iter().any(|body| body.get(4..).is_some_and(|body| body.starts_with(name))),
+            "{told:?}"
+        );
     }
 }
 
@@ -357,7 +408,8 @@ fn the_example_keeps_the_moments_before_both_errors() {
 fn child_that_fires_and_dies() {
     let Some(dir) = child_dir() else { return };
     let session = builder(&dir).listen(false).start().expect("it starts");
-    std::fs::write(dir.join("folder"), folder(&session).to_str().expect("a path")).expect("written");
+    std::fs::write(dir.join("folder"), folder(&session).to_str().expect("a path"))
+        .expect("written");
     record(0..100);
     lastwords::trigger("the last");
     record(100..150);
@@ -368,9 +420,14 @@ fn child_that_fires_and_dies() {
 fn a_snapshot_that_nobody_saved_is_in_the_session() {
     alone!();
     let dir = tempfile::tempdir().expect("a folder");
-    assert!(!spawn("child_that_fires_and_dies", dir.path(), &[]).wait().expect("it ends").success());
+    assert!(
+        !spawn("child_that_fires_and_dies", dir.path(), &[]).wait().expect("it ends").success()
+    );
     let session = std::fs::read_to_string(dir.path().join("folder")).expect("a path");
     let snapshot = payloads(Path::new(&session), 0, naive::Session::snapshot_events);
-    assert_eq!(snapshot.iter().map(|body| number(body)).collect::<Vec<_>>(), (0..100).collect::<Vec<_>>());
+    assert_eq!(
+        snapshot.iter().map(|body| number(body)).collect::<Vec<_>>(),
+        (0..100).collect::<Vec<_>>()
+    );
     assert_eq!(numbers(Path::new(&session)), (100..150).collect::<Vec<_>>());
 }

@@ -1,5 +1,5 @@
-//! The last events of a session are found without reading all of it. The test counts the bytes that this process reads,
-//! so that it is alone in its program.
+//! The last events of a session are found without reading all of it. The test counts the bytes that
+//! this process reads, so that it is alone in its program.
 #![allow(missing_docs, reason = "a test")]
 
 use lastwords::{ChannelConfig, Session, event};
@@ -13,7 +13,8 @@ fn bytes_read() -> u64 {
     line.parse().expect("a number")
 }
 
-/// Returns up to `most` lines, the number of packets that were not read, and the number of bytes that were.
+/// Returns up to `most` lines, the number of packets that were not read, and the number of bytes
+/// that were.
 fn lines(trace: &Trace, selection: &Selection, most: usize) -> (Vec<String>, Option<u64>, u64) {
     let before = bytes_read();
     let mut lines = Vec::new();
@@ -30,11 +31,14 @@ fn a_hundred_events_need_few_bytes() {
     const SIZE: u64 = 16 << 10;
     let place = tempfile::tempdir().expect("a folder");
     let channel = ChannelConfig::new("main").sub_buffers(512, SIZE);
-    let session = Session::builder("long").dir(place.path()).channel(channel).start().expect("a session");
-    (0..150_000u64).for_each(|number| event!(demo, "request", number = number, path = "/index.html"));
+    let session =
+        Session::builder("long").dir(place.path()).channel(channel).start().expect("a session");
+    (0..150_000u64)
+        .for_each(|number| event!(demo, "request", number = number, path = "/index.html"));
     session.close();
     let options = Options { late: true, ..Options::default() };
-    let opened = open(&[place.path().to_str().expect("UTF-8")], &options).expect("no options that fail");
+    let opened =
+        open(&[place.path().to_str().expect("UTF-8")], &options).expect("no options that fail");
     let trace = opened.traces.first().expect("the session");
     let last = Selection { last: Some(100), unread_before: true, ..Selection::default() };
 

@@ -1,12 +1,14 @@
-//! Checks whether a layout matches the tracer modules in an image: pointers must lead back to their origin.
+//! Checks whether a layout matches the tracer modules in an image: pointers must lead back to their
+//! origin.
 
 use super::{Memory, SESSION};
 use crate::{Header, Shape};
 use lastwords_kernel::{Error, Object};
 
-/// Checks the layout: every session's public part must point back to the session, and its cache must have the session's
-/// UUID. The rings of its channels must point back to their channel, and a started packet must begin with a magic.
-/// Structures that the image lacks prove nothing. If there are sessions, at least one must prove the layout.
+/// Checks the layout: every session's public part must point back to the session, and its cache
+/// must have the session's UUID. The rings of its channels must point back to their channel, and a
+/// started packet must begin with a magic. Structures that the image lacks prove nothing. If there
+/// are sessions, at least one must prove the layout.
 pub(super) fn fits(memory: &Memory<'_>, head: u64) -> Result<(), Error> {
     let link = memory.first_member(SESSION, &["node", "list"])?;
     let mut proven = true;
@@ -63,7 +65,8 @@ fn channels(memory: &Memory<'_>, session: &Object<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Checks that a set of pages begins with a packet if anything was written. Sets that the image lacks prove nothing.
+/// Checks that a set of pages begins with a packet if anything was written. Sets that the image
+/// lacks prove nothing.
 fn begins(memory: &Memory<'_>, buffer: &Object<'_>, count: u64) -> Result<(), Error> {
     if buffer.u64("offset")? == 0 {
         return Ok(());
@@ -72,13 +75,16 @@ fn begins(memory: &Memory<'_>, buffer: &Object<'_>, count: u64) -> Result<(), Er
     let shape = Shape { order: kernel.memory.byte_order(), word: kernel.memory.word_size() };
     let mut all_there = true;
     for set in 0..count.min(64) {
-        let page =
-            buffer.element("backend.array", set).and_then(|pages| pages.pointer("")?.element("p", 0)?.address("virt"));
+        let page = buffer
+            .element("backend.array", set)
+            .and_then(|pages| pages.pointer("")?.element("p", 0)?.address("virt"));
         let mut bytes = vec![0; shape.len()];
         let read = page.map(|page| kernel.memory.read(page, &mut bytes).is_ok());
         match (read, Header::parse(&bytes, shape)) {
             // Packets of metadata have another magic and layout.
-            (Ok(true), Ok(header)) if header.has_magic() || header.magic == 0x75d1_1d57 => return Ok(()),
+            (Ok(true), Ok(header)) if header.has_magic() || header.magic == 0x75d1_1d57 => {
+                return Ok(());
+            }
             (Ok(true), _) => {}
             _ => all_there = false,
         }

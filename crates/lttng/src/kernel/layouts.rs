@@ -1,9 +1,11 @@
-//! Structures of known releases of lttng-modules, for images in which the tracer's modules have no types of their own.
+//! Structures of known releases of lttng-modules, for images in which the tracer's modules have no
+//! types of their own.
 //!
-//! A kernel's configuration changes only the sizes of embedded kernel structures, and the kernel's types provide those.
-//! The order of the members changes between releases: the tables below are for 2.13.0 to 2.13.23, and for 2.14.0 to
-//! 2.16 (`include/lttng/events-internal.h`, `events.h`, `include/ringbuffer/{frontend,backend}_types.h`, `config.h`).
-//! Members after the last one that is read are left out if the structure is never embedded or an array element. `cargo
+//! A kernel's configuration changes only the sizes of embedded kernel structures, and the kernel's
+//! types provide those. The order of the members changes between releases: the tables below are for
+//! 2.13.0 to 2.13.23, and for 2.14.0 to 2.16 (`include/lttng/events-internal.h`, `events.h`,
+//! `include/ringbuffer/{frontend,backend}_types.h`, `config.h`). Members after the last one that is
+//! read are left out if the structure is never embedded or an array element. `cargo
 //! xtask lttng-layouts` compares the tables with the modules' own types.
 
 use lastwords_bytes::Budget;
@@ -19,14 +21,17 @@ type Declaration = (&'static str, &'static str);
 pub struct Release {
     /// Names of the releases.
     pub name: &'static str,
-    /// Structures: those of these releases that come first, those common to all releases, and the rest of these
-    /// releases'.
+    /// Structures: those of these releases that come first, those common to all releases, and the
+    /// rest of these releases'.
     structures: [&'static [Declaration]; 3],
 }
 
 /// All known releases, the newest first.
 pub const RELEASES: [Release; 2] = [
-    Release { name: "lttng-modules 2.14 to 2.16", structures: [COUNTERS_2_14, BOTH, SESSIONS_2_14] },
+    Release {
+        name: "lttng-modules 2.14 to 2.16",
+        structures: [COUNTERS_2_14, BOTH, SESSIONS_2_14],
+    },
     Release { name: "lttng-modules 2.13", structures: [COUNTERS_2_13, BOTH, SESSIONS_2_13] },
 ];
 
@@ -58,7 +63,10 @@ impl Release {
     }
 
     fn add_to(&self, builder: &mut Builder) -> Result<(), Error> {
-        self.structures.into_iter().flatten().try_for_each(|(name, members)| builder.structure(name, members))
+        self.structures
+            .into_iter()
+            .flatten()
+            .try_for_each(|(name, members)| builder.structure(name, members))
     }
 }
 
@@ -96,7 +104,8 @@ const BOTH: &[Declaration] = &[
         "u64 timestamp; long header_len; long payload_len; @list_head empty_node; long consumed; long read_offset; \
          long data_size; u32 state; u32 allocated:1",
     ),
-    // The only member is embedded in the next structure; its name differs between releases, its place does not.
+    // The only member is embedded in the next structure; its name differs between releases, its
+    // place does not.
     (
         "lttng_kernel_ring_buffer",
         "long offset; *commit_counters_hot commit_hot; long consumed; u32 record_disabled; lttng_kernel_time time; \
@@ -119,7 +128,10 @@ const BOTH: &[Declaration] = &[
          * priv_ops; * release_priv_ops; lttng_cpuhp_node cpuhp_prepare; lttng_kernel_ring_buffer_config config; \
          @cpumask_var_t cpumask; u8 name[255]",
     ),
-    ("lttng_kernel_ring_buffer_channel", "u32 record_disabled; long commit_count_mask; channel_backend backend"),
+    (
+        "lttng_kernel_ring_buffer_channel",
+        "u32 record_disabled; long commit_count_mask; channel_backend backend",
+    ),
     ("lttng_kernel_session", "*lttng_kernel_session_private priv; int active"),
     ("lttng_kernel_channel_common", "*lttng_kernel_channel_common_private priv; u32 type"),
     ("lttng_event_ht", "@hlist_head table[4096]"),

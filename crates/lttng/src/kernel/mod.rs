@@ -1,8 +1,9 @@
-//! Walks the buffers of LTTng's kernel tracer in a kernel's memory: every session, stopped or recording.
+//! Walks the buffers of LTTng's kernel tracer in a kernel's memory: every session, stopped or
+//! recording.
 //!
-//! The list of sessions is a variable of the module `lttng_tracer`. Everything else is found by the names of members,
-//! with the module's own types. The members show the release: lists are called `chan` and `list` in 2.13, `chan_head`
-//! and `node` from 2.14 on.
+//! The list of sessions is a variable of the module `lttng_tracer`. Everything else is found by the
+//! names of members, with the module's own types. The members show the release: lists are called
+//! `chan` and `list` in 2.13, `chan_head` and `node` from 2.14 on.
 
 mod check;
 pub mod layouts;
@@ -46,9 +47,12 @@ pub enum Source {
 /// Reads all LTTng sessions of a kernel; none if the tracer is not loaded.
 ///
 /// # Errors
-/// The tracer is loaded but matches no known layout, the list of sessions cannot be read, or the budget is spent.
+/// The tracer is loaded but matches no known layout, the list of sessions cannot be read, or the
+/// budget is spent.
 pub fn read(kernel: &Arc<Kernel>, source: &Source) -> Result<Sessions, Error> {
-    let Some(head) = kernel.symbols.find_in(MODULE, "sessions") else { return Ok(Sessions::default()) };
+    let Some(head) = kernel.symbols.find_in(MODULE, "sessions") else {
+        return Ok(Sessions::default());
+    };
     let own = match source {
         Source::Given(types) => Some(Arc::clone(types)),
         Source::Image => kernel.module_types(MODULE),
@@ -64,7 +68,9 @@ pub fn read(kernel: &Arc<Kernel>, source: &Source) -> Result<Sessions, Error> {
             Ok(()) => {
                 let mut found = sessions(&memory, head)?;
                 let name = release.name;
-                found.notes.push(format!("the modules have no types of their own: read by the layouts of {name}"));
+                found.notes.push(format!(
+                    "the modules have no types of their own: read by the layouts of {name}"
+                ));
                 return Ok(found);
             }
             Err(error @ Error::Bytes(_)) => return Err(error),

@@ -20,7 +20,10 @@ struct Channel {
 }
 
 /// Reads the streams of a channel, ordered by CPU, and notes.
-pub(super) fn streams(memory: &Memory<'_>, object: &Object<'_>) -> Result<(Vec<Stream>, Vec<String>), Error> {
+pub(super) fn streams(
+    memory: &Memory<'_>,
+    object: &Object<'_>,
+) -> Result<(Vec<Stream>, Vec<String>), Error> {
     let rb = object.pointer("rb_chan")?;
     let backend = rb.at("backend")?;
     let channel = channel(memory, object, &rb, &backend)?;
@@ -39,11 +42,17 @@ pub(super) fn streams(memory: &Memory<'_>, object: &Object<'_>) -> Result<(Vec<S
     Ok((streams, notes))
 }
 
-fn channel(memory: &Memory<'_>, object: &Object<'_>, rb: &Object<'_>, backend: &Object<'_>) -> Result<Channel, Error> {
+fn channel(
+    memory: &Memory<'_>,
+    object: &Object<'_>,
+    rb: &Object<'_>,
+    backend: &Object<'_>,
+) -> Result<Channel, Error> {
     let size = |member: &str, most: u64| {
         let value = backend.u64(member)?;
         let fits = value.is_power_of_two() && value <= most;
-        let structure = || format!("channel_backend at {:#x} ({member} is {value})", backend.place());
+        let structure =
+            || format!("channel_backend at {:#x} ({member} is {value})", backend.place());
         fits.then_some(value).ok_or_else(|| Error::Shape {
             structure: structure(),
             member: member.to_owned(),
@@ -53,7 +62,11 @@ fn channel(memory: &Memory<'_>, object: &Object<'_>, rb: &Object<'_>, backend: &
     let overwrite = memory.types.enum_value("RING_BUFFER_OVERWRITE").unwrap_or(0).cast_unsigned();
     Ok(Channel {
         id: u32::try_from(object.u64("id")?).unwrap_or(u32::MAX),
-        mode: if backend.u64("config.mode")? == overwrite { Mode::Overwrite } else { Mode::Discard },
+        mode: if backend.u64("config.mode")? == overwrite {
+            Mode::Overwrite
+        } else {
+            Mode::Discard
+        },
         slots: size("num_subbuf", SLOTS_MAX)?,
         sub_buffer_size: size("subbuf_size", SIZE_MAX)?,
         counter_mask: rb.u64("commit_count_mask")?,
@@ -61,11 +74,16 @@ fn channel(memory: &Memory<'_>, object: &Object<'_>, rb: &Object<'_>, backend: &
 }
 
 /// Finds the addresses of the rings: one for each CPU, or one for all CPUs.
-pub(super) fn rings(memory: &Memory<'_>, backend: &Object<'_>) -> Result<Vec<(Option<u32>, u64)>, Error> {
+pub(super) fn rings(
+    memory: &Memory<'_>,
+    backend: &Object<'_>,
+) -> Result<Vec<(Option<u32>, u64)>, Error> {
     let kernel = memory.kernel;
     let per_cpu = memory.types.enum_value("RING_BUFFER_ALLOC_PER_CPU").unwrap_or(0).cast_unsigned();
     let is_per_cpu = backend.u64("config.alloc")? == per_cpu;
-    let pointer = |names: [&'static str; 2]| names.into_iter().find(|name| backend.has(name)).unwrap_or("buf");
+    let pointer = |names: [&'static str; 2]| {
+        names.into_iter().find(|name| backend.has(name)).unwrap_or("buf")
+    };
     if !is_per_cpu {
         return Ok(vec![(None, backend.address(pointer(["global_buf", "buf"]))?)]);
     }
@@ -81,14 +99,21 @@ pub(super) fn rings(memory: &Memory<'_>, backend: &Object<'_>) -> Result<Vec<(Op
     cpus.into_iter().map(|cpu| Ok((Some(cpu), kernel.per_cpu(base, cpu)?))).collect()
 }
 
-fn stream(memory: &Memory<'_>, channel: &Channel, buffer: &Object<'_>, cpu: Option<u32>) -> Result<Stream, Error> {
+fn stream(
+    memory: &Memory<'_>,
+    channel: &Channel,
+    buffer: &Object<'_>,
+    cpu: Option<u32>,
+) -> Result<Stream, Error> {
     let kernel = memory.kernel;
     let word = kernel.memory.word_size();
     let backend = buffer.at("backend")?;
     kernel.budget().steps("slots", channel.slots)?;
     let sets = Sets::read(memory, channel, &backend)?;
     let slot = |n: u64| {
-        let number = |table: Result<Object<'_>, Error>, member: &str| table.and_then(|row| row.u64(member)).ok();
+        let number = |table: Result<Object<'_>, Error>, member: &str| {
+            table.and_then(|row| row.u64(member)).ok()
+        };
         let id = number(backend.element("buf_wsb", n), "id");
         Slot {
             counters: Counters {
@@ -99,7 +124,8 @@ fn stream(memory: &Memory<'_>, channel: &Channel, buffer: &Object<'_>, cpu: Opti
         }
     };
     let is_held = buffer.u64("get_subbuf").unwrap_or(0) != 0;
-    let time = ["last_timestamp", "last_tsc", "time"].into_iter().find_map(|name| buffer.u64(name).ok());
+    let time =
+        ["last_timestamp", "last_tsc", "time"].into_iter().find_map(|name| buffer.u64(name).ok());
     Ok(Stream {
         channel: channel.id,
         channel_name: String::new(),
@@ -153,7 +179,12 @@ impl Sets {
             let set = backend
                 .element("array", index)
                 .and_then(|pointer| pointer.pointer(""))
-                .and_then(|pages| Ok(Set { table: pages.at("p")?.place(), data_size: pages.u64("data_size").ok() }));
+                .and_then(|pages| {
+                    Ok(Set {
+                        table: pages.at("p")?.place(),
+                        data_size: pages.u64("data_size").ok(),
+                    })
+                });
             sets.push(set.ok());
         }
         Ok(Self {
@@ -175,7 +206,8 @@ impl SetData for Sets {
         while done < buf.len() {
             let at = at.saturating_add(done as u64);
             let (page, inside) = (at.checked_div(size).unwrap_or(0), at & size.wrapping_sub(1));
-            let row = set.table.wrapping_add(page.wrapping_mul(self.stride)).wrapping_add(self.pointer);
+            let row =
+                set.table.wrapping_add(page.wrapping_mul(self.stride)).wrapping_add(self.pointer);
             let address = self.kernel.memory.pointer(row)?;
             let len = usize::try_from(size.saturating_sub(inside)).unwrap_or(usize::MAX);
             let len = len.min(buf.len().saturating_sub(done));

@@ -7,7 +7,8 @@ use lastwords_trace::evidence::Evidence;
 
 /// Most channels of a session that are accepted.
 const CHANNELS_MAX: usize = 1 << 12;
-/// `channel_type` of the metadata channel. Its ring has only the last pages of the text in the cache.
+/// `channel_type` of the metadata channel. Its ring has only the last pages of the text in the
+/// cache.
 const METADATA: u64 = 1;
 
 pub(super) fn read(memory: &Memory<'_>, object: &Object<'_>) -> Result<Session, Error> {
@@ -16,16 +17,19 @@ pub(super) fn read(memory: &Memory<'_>, object: &Object<'_>) -> Result<Session, 
     let uuid = object.bytes("uuid")?;
     let public = object.pointer("pub")?;
     let shape = Shape { order: kernel.memory.byte_order(), word: kernel.memory.word_size() };
-    let mut metadata = metadata::read(kernel, object, &mut evidence.notes).or_else(|error| match error {
-        Error::Bytes(_) => Err(error),
-        error => {
-            evidence.notes.push(format!("there is no metadata: {error}"));
-            Ok(Default::default())
-        }
-    })?;
+    let mut metadata =
+        metadata::read(kernel, object, &mut evidence.notes).or_else(|error| match error {
+            Error::Bytes(_) => Err(error),
+            error => {
+                evidence.notes.push(format!("there is no metadata: {error}"));
+                Ok(Default::default())
+            }
+        })?;
     let gone = metadata.cut();
     if gone > 0 {
-        evidence.notes.push(format!("the last {gone} bytes of the metadata are no whole declaration"));
+        evidence
+            .notes
+            .push(format!("the last {gone} bytes of the metadata are no whole declaration"));
     }
     let mut session = Session {
         name: object.text("name")?,
@@ -87,15 +91,20 @@ fn channels(memory: &Memory<'_>, object: &Object<'_>, session: &mut Session) -> 
     Ok(())
 }
 
-/// Reads the streams of a channel, and notes. Returns no streams for the metadata channel and for channels of counters.
-fn streams(memory: &Memory<'_>, channel: &Object<'_>) -> Result<(Vec<crate::Stream>, Vec<String>), Error> {
+/// Reads the streams of a channel, and notes. Returns no streams for the metadata channel and for
+/// channels of counters.
+fn streams(
+    memory: &Memory<'_>,
+    channel: &Object<'_>,
+) -> Result<(Vec<crate::Stream>, Vec<String>), Error> {
     if is_counter(memory, channel)? || channel.u64("channel_type")? == METADATA {
         return Ok(Default::default());
     }
     ring::streams(memory, channel)
 }
 
-/// True for a channel of counters; from 2.14 on these are in the list of channels (`enum lttng_kernel_channel_type`).
+/// True for a channel of counters; from 2.14 on these are in the list of channels (`enum
+/// lttng_kernel_channel_type`).
 pub(super) fn is_counter(memory: &Memory<'_>, channel: &Object<'_>) -> Result<bool, Error> {
     if !channel.has("parent.node") {
         return Ok(false);

@@ -1,12 +1,13 @@
-//! The crash ABI, with which the shared memory of a stream describes itself (`struct lttng_crash_abi` in
-//! `frontend_types.h` of lttng-ust: 0.0 up to 2.14, 1.0 from 2.15 on). Offsets count from the start of the stream's
-//! mapping.
+//! The crash ABI, with which the shared memory of a stream describes itself (`struct
+//! lttng_crash_abi` in `frontend_types.h` of lttng-ust: 0.0 up to 2.14, 1.0 from 2.15 on). Offsets
+//! count from the start of the stream's mapping.
 
 use lastwords_bytes::{ByteOrder, Error, Reader};
 
 /// First bytes of a stream's mapping.
-pub const MAGIC: [u8; 16] =
-    [0x17, 0x7b, 0xf1, 0x77, 0xbf, 0x17, 0x7b, 0xf1, 0x77, 0xbf, 0x17, 0x7b, 0xf1, 0x77, 0xbf, 0x17];
+pub const MAGIC: [u8; 16] = [
+    0x17, 0x7b, 0xf1, 0x77, 0xbf, 0x17, 0x7b, 0xf1, 0x77, 0xbf, 0x17, 0x7b, 0xf1, 0x77, 0xbf, 0x17,
+];
 /// Length of the structure, bytes.
 pub(super) const LEN: usize = 124;
 /// User-space tracer in `enum lttng_crash_type`.
@@ -71,8 +72,11 @@ impl Abi {
             _ => return Ok(None),
         };
         let r = Reader::new(what, bytes, order);
-        let bad = |offset: u64, value: u64, expected: &str| Err(Error::value(what, offset, value, expected));
-        let (major, minor, word, kind) = (r.u16_at(26)?, r.u16_at(28)?, bytes.get(30), bytes.get(31));
+        let bad = |offset: u64, value: u64, expected: &str| {
+            Err(Error::value(what, offset, value, expected))
+        };
+        let (major, minor, word, kind) =
+            (r.u16_at(26)?, r.u16_at(28)?, bytes.get(30), bytes.get(31));
         let (word, kind) = (word.copied().unwrap_or_default(), kind.copied().unwrap_or_default());
         if major > 1 || minor != 0 {
             return bad(26, u64::from(major), "crash ABI 0.0 or 1.0");
@@ -87,12 +91,20 @@ impl Abi {
         let place = |n: usize, len: usize| -> Result<NumberAt, Error> {
             let size = bytes.get(len.saturating_add(76)).copied().unwrap_or_default();
             if !matches!(size, 1 | 2 | 4 | 8) {
-                return Err(Error::value(what, len.saturating_add(76) as u64, size.into(), "1, 2, 4 or 8 bytes"));
+                return Err(Error::value(
+                    what,
+                    len.saturating_add(76) as u64,
+                    size.into(),
+                    "1, 2, 4 or 8 bytes",
+                ));
             }
             Ok(NumberAt { at: offset(n)?, len: size.into() })
         };
         let table = |n: usize, stride: usize| -> Result<Table, Error> {
-            Ok(Table { at: offset(n)?, stride: r.u32_at(stride.saturating_mul(4).saturating_add(84))?.into() })
+            Ok(Table {
+                at: offset(n)?,
+                stride: r.u32_at(stride.saturating_mul(4).saturating_add(84))?.into(),
+            })
         };
         let abi = Self {
             length: r.u64_at(16)?,
@@ -120,7 +132,8 @@ impl Abi {
         if !size.is_power_of_two() || size > SIZE_MAX {
             return bad(104, size, "a power of two up to 1 GiB");
         }
-        if !count.is_power_of_two() || count > SLOTS_MAX || size.saturating_mul(count) > abi.length {
+        if !count.is_power_of_two() || count > SLOTS_MAX || size.saturating_mul(count) > abi.length
+        {
             return bad(112, count, "a power of two of sub-buffers that fit the mapping");
         }
         Ok(Some(abi))
@@ -175,9 +188,18 @@ mod tests {
     fn what_a_stream_says_of_itself() {
         let abi = Abi::parse("s", &sample()).expect("whole").expect("one");
         assert_eq!((abi.length, abi.word, abi.major, abi.minor), (0x15180, 8, 0, 0));
-        assert_eq!((abi.produced, abi.consumed), (NumberAt { at: 0x80, len: 8 }, NumberAt { at: 0x98, len: 8 }));
-        assert_eq!((abi.hot, abi.contiguous), (Table { at: 0x280, stride: 0x80 }, NumberAt { at: 8, len: 8 }));
-        assert_eq!((abi.slots, abi.sets), (Table { at: 0x15140, stride: 8 }, Table { at: 0x6a0, stride: 0x10 }));
+        assert_eq!(
+            (abi.produced, abi.consumed),
+            (NumberAt { at: 0x80, len: 8 }, NumberAt { at: 0x98, len: 8 })
+        );
+        assert_eq!(
+            (abi.hot, abi.contiguous),
+            (Table { at: 0x280, stride: 0x80 }, NumberAt { at: 8, len: 8 })
+        );
+        assert_eq!(
+            (abi.slots, abi.sets),
+            (Table { at: 0x15140, stride: 8 }, Table { at: 0x6a0, stride: 0x10 })
+        );
         assert_eq!((abi.sub_buffer_size, abi.count, abi.is_overwrite), (0x4000, 4, true));
         assert_eq!((abi.counter_mask(), abi.set_count()), (u64::MAX >> 2, 5));
     }

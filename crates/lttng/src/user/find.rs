@@ -1,4 +1,5 @@
-//! Finds streams at page boundaries in memory, and builds sessions from streams found in memory and in folders.
+//! Finds streams at page boundaries in memory, and builds sessions from streams found in memory and
+//! in folders.
 
 use super::stream::{self, Lack, Raw};
 use crate::{Domain, Metadata, NAMELESS, Session, Shape, metadata};
@@ -65,18 +66,23 @@ pub fn image(image: &Arc<dyn Image>, budget: &Budget, watch: Watch<'_>) -> Resul
         if let Some(longest) = texts.iter().position(|text| text.names(&uuid)) {
             group.metadata = texts.remove(longest);
         }
-        group.name = uuid.iter().take(4).fold(NAMELESS.to_owned(), |name, byte| format!("{name}{byte:02x}"));
+        group.name =
+            uuid.iter().take(4).fold(NAMELESS.to_owned(), |name, byte| format!("{name}{byte:02x}"));
         session(group, &mut found, budget)?;
     }
     Ok(found)
 }
 
-/// Finds all streams in `image`, an image of physical memory. The pages of a stream come from the page tables of a
-/// process that has it mapped.
+/// Finds all streams in `image`, an image of physical memory. The pages of a stream come from the
+/// page tables of a process that has it mapped.
 ///
 /// # Errors
 /// The budget is spent.
-pub fn memory(image: &Arc<dyn Image>, budget: &Budget, watch: Watch<'_>) -> Result<Sessions, Error> {
+pub fn memory(
+    image: &Arc<dyn Image>,
+    budget: &Budget,
+    watch: Watch<'_>,
+) -> Result<Sessions, Error> {
     let firsts = beginnings(image, budget, watch)?;
     if firsts.is_empty() || image.is_virtual() {
         return Ok(Sessions::default());
@@ -92,7 +98,8 @@ pub fn memory(image: &Arc<dyn Image>, budget: &Budget, watch: Watch<'_>) -> Resu
         let count = u64::from_le_bytes(length).div_ceil(PAGE).min(left);
         budget.steps("streams", count)?;
         // Of several processes that map the stream, take the first run, which has the most pages.
-        let pages = tables.runs(first, count).into_iter().next().unwrap_or_else(|| vec![Some(first)]);
+        let pages =
+            tables.runs(first, count).into_iter().next().unwrap_or_else(|| vec![Some(first)]);
         left = left.saturating_sub(pages.len() as u64);
         mappings.push(pages);
     }
@@ -111,7 +118,8 @@ pub fn texts(image: &Arc<dyn Image>, budget: &Budget) -> Result<Vec<Metadata>, E
         let mut at = range.address;
         while at < range.end() {
             at = image.next_data(at, range.end());
-            // Read past the piece by the longest start of metadata, so that a start across the boundary is found.
+            // Read past the piece by the longest start of metadata, so that a start across the
+            // boundary is found.
             let want = PIECE.saturating_add(metadata::BEGINNING_MAX);
             budget.bytes(image.name(), want as u64)?;
             let got = read_some(image, at, range.end(), want, &mut bytes);
@@ -129,7 +137,8 @@ pub fn texts(image: &Arc<dyn Image>, budget: &Budget) -> Result<Vec<Metadata>, E
     Ok(texts)
 }
 
-/// Reads the text from `at` on, up to the first byte that is no text or to the start of another text.
+/// Reads the text from `at` on, up to the first byte that is no text or to the start of another
+/// text.
 fn text(image: &Arc<dyn Image>, at: u64, end: u64, budget: &Budget) -> Result<Metadata, Error> {
     let mut metadata = Metadata { text: Vec::new(), is_partial: true };
     let mut bytes = Vec::new();
@@ -159,7 +168,11 @@ fn read_some(image: &Arc<dyn Image>, at: u64, end: u64, want: usize, bytes: &mut
 }
 
 /// Finds the addresses of pages that begin with the magic of a stream.
-fn beginnings(image: &Arc<dyn Image>, budget: &Budget, watch: Watch<'_>) -> Result<Vec<u64>, Error> {
+fn beginnings(
+    image: &Arc<dyn Image>,
+    budget: &Budget,
+    watch: Watch<'_>,
+) -> Result<Vec<u64>, Error> {
     let mut found = Vec::new();
     pieces(&**image, "looking for LTTng's streams", budget, watch, |at, bytes| {
         let pages = bytes.chunks(PAGE_LEN).enumerate();
@@ -174,7 +187,9 @@ fn beginnings(image: &Arc<dyn Image>, budget: &Budget, watch: Watch<'_>) -> Resu
 fn without_packets(raw: &Raw) -> String {
     match raw.stream.ring.produced {
         0 => "a stream in which nothing was recorded".to_owned(),
-        produced => format!("a stream in which {produced} bytes were written; none of its packets is there"),
+        produced => {
+            format!("a stream in which {produced} bytes were written; none of its packets is there")
+        }
     }
 }
 
@@ -190,12 +205,15 @@ fn trace(streams: &[(String, Raw)]) -> Option<([u8; 16], Shape)> {
     Some((uuid, raw.shape))
 }
 
-/// Builds a session from the streams of a trace. If no stream names its trace, only notes are added.
+/// Builds a session from the streams of a trace. If no stream names its trace, only notes are
+/// added.
 pub(super) fn session(group: Group, found: &mut Sessions, budget: &Budget) -> Result<(), Error> {
     let Group { mut streams, mut metadata, name, folder, mut lost } = group;
     let Some((uuid, shape)) = trace(&streams) else {
         found.notes.append(&mut lost);
-        found.notes.extend(streams.iter().map(|(file, raw)| format!("{file}: {}", without_packets(raw))));
+        found
+            .notes
+            .extend(streams.iter().map(|(file, raw)| format!("{file}: {}", without_packets(raw))));
         return Ok(());
     };
     let mut idle = Vec::new();
@@ -206,19 +224,24 @@ pub(super) fn session(group: Group, found: &mut Sessions, budget: &Budget) -> Re
             Some(_) => lost.push(format!("{file}: a stream of another trace")),
             None if raw.stream.ring.produced == 0 && raw.lack.is_none() => idle.push(file.clone()),
             None => {
-                let lack = raw.lack.as_ref().map_or_else(String::new, |lack| format!("{}; ", lack.words));
+                let lack =
+                    raw.lack.as_ref().map_or_else(String::new, |lack| format!("{}; ", lack.words));
                 lost.push(format!("{file}: {lack}{}", without_packets(raw)));
             }
         }
         is_kept
     });
-    streams.sort_by_key(|(_, raw)| (raw.stream.channel, raw.stream.cpu, std::cmp::Reverse(raw.stream.ring.produced)));
+    streams.sort_by_key(|(_, raw)| {
+        (raw.stream.channel, raw.stream.cpu, std::cmp::Reverse(raw.stream.ring.produced))
+    });
     // A process may have mapped a stream twice.
     streams.dedup_by_key(|(file, raw)| (file.clone(), raw.stream.channel, raw.stream.cpu));
     let mut evidence = Evidence::default();
     let gone = metadata.cut();
     if gone > 0 {
-        evidence.notes.push(format!("the last {gone} bytes of the metadata are no whole declaration"));
+        evidence
+            .notes
+            .push(format!("the last {gone} bytes of the metadata are no whole declaration"));
     }
     if !idle.is_empty() {
         evidence.notes.push(format!("nothing was recorded in {}", idle.join(", ")));
@@ -244,7 +267,13 @@ pub(super) fn session(group: Group, found: &mut Sessions, budget: &Budget) -> Re
         session.evidence.notes.append(&mut raw.notes);
         if let Some(Lack { words, bytes }) = raw.lack {
             let stream = Some(session.streams.len());
-            session.evidence.gaps.push(Gap { stream, place: words, cause: Cause::Missing, events: None, bytes });
+            session.evidence.gaps.push(Gap {
+                stream,
+                place: words,
+                cause: Cause::Missing,
+                events: None,
+                bytes,
+            });
         }
         session.add(raw.stream, budget)?;
     }

@@ -1,8 +1,8 @@
-//! Finds streams in the files of a folder, as laid out with `--shm-path`: `ust/uid/0/64-bit/CHANNEL_CPU`, with
-//! `metadata` beside them.
+//! Finds streams in the files of a folder, as laid out with `--shm-path`:
+//! `ust/uid/0/64-bit/CHANNEL_CPU`, with `metadata` beside them.
 //!
-//! Each channel has a stream for every possible CPU of the machine. So the existing streams show which are missing: a
-//! file that is missing, truncated or damaged is a loss of the session.
+//! Each channel has a stream for every possible CPU of the machine. So the existing streams show
+//! which are missing: a file that is missing, truncated or damaged is a loss of the session.
 
 use super::find::{Group, METADATA_MAX, Sessions, session};
 use super::stream::{self, Lack, Raw};
@@ -58,13 +58,17 @@ pub fn folder(root: &Path, budget: &Budget) -> Result<Sessions, Error> {
         }
         let lost = lost(&folder, &files, metadata.channels());
         let (name, below) = names(root, &folder);
-        session(Group { streams: files.streams, metadata, name, folder: below, lost }, &mut found, budget)?;
+        session(
+            Group { streams: files.streams, metadata, name, folder: below, lost },
+            &mut found,
+            budget,
+        )?;
     }
     Ok(found)
 }
 
-/// Returns messages about streams that the other streams imply but that are missing or unreadable. `described` is the
-/// number of channels in the metadata.
+/// Returns messages about streams that the other streams imply but that are missing or unreadable.
+/// `described` is the number of channels in the metadata.
 fn lost(folder: &Path, files: &Files, described: usize) -> Vec<String> {
     let mut lost = files.bad.clone();
     let mut channels: BTreeMap<&str, u64> = BTreeMap::new();
@@ -83,15 +87,18 @@ fn lost(folder: &Path, files: &Files, described: usize) -> Vec<String> {
         let names = (0..cpus).map(|cpu| format!("{channel}_{cpu}"));
         for file in names.filter(|file| !there.contains(file.as_str())) {
             let path = folder.join(&file);
-            lost.entry(file)
-                .or_insert_with(|| format!("{}: {}; {need} bytes are needed", path.display(), fault(&path)));
+            lost.entry(file).or_insert_with(|| {
+                format!("{}: {}; {need} bytes are needed", path.display(), fault(&path))
+            });
         }
     }
     if !channels.is_empty() && channels.len() < described {
         let (folder, found) = (folder.display(), channels.len());
         lost.insert(
             String::new(),
-            format!("{folder}: the metadata describe {described} channels; streams of {found} are there"),
+            format!(
+                "{folder}: the metadata describe {described} channels; streams of {found} are there"
+            ),
         );
     }
     lost.into_values().collect()
@@ -105,14 +112,17 @@ fn of_cpu(file: &str) -> Option<(&str, u32)> {
 
 /// Message with the size of a file.
 fn size(path: &Path) -> String {
-    std::fs::metadata(path).map_or_else(|error| error.to_string(), |meta| format!("the file has {} bytes", meta.len()))
+    std::fs::metadata(path)
+        .map_or_else(|error| error.to_string(), |meta| format!("the file has {} bytes", meta.len()))
 }
 
 /// Message about the file at a path that should be a stream.
 fn fault(path: &Path) -> String {
     let meta = match std::fs::symlink_metadata(path) {
         Ok(meta) => meta,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return "no such file".to_owned(),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            return "no such file".to_owned();
+        }
         Err(error) => return error.to_string(),
     };
     if let Some(what) = irregular(meta.file_type()) {
@@ -124,7 +134,12 @@ fn fault(path: &Path) -> String {
     }
 }
 
-fn list(folder: &Path, depth: usize, files: &mut Vec<PathBuf>, budget: &Budget) -> Result<(), Error> {
+fn list(
+    folder: &Path,
+    depth: usize,
+    files: &mut Vec<PathBuf>,
+    budget: &Budget,
+) -> Result<(), Error> {
     let name = folder.display().to_string();
     let entries = std::fs::read_dir(folder).map_err(|error| Error::io(&name, 0, &error))?;
     for entry in entries {
@@ -134,7 +149,9 @@ fn list(folder: &Path, depth: usize, files: &mut Vec<PathBuf>, budget: &Budget) 
             // A folder that cannot be read counts as empty.
             Ok(kind) if kind.is_dir() && depth < DEPTH_MAX => {
                 let below = list(&entry.path(), depth.saturating_add(1), files, budget);
-                below.or_else(|error| if error.kind == Kind::Budget { Err(error) } else { Ok(()) })?;
+                below.or_else(
+                    |error| if error.kind == Kind::Budget { Err(error) } else { Ok(()) },
+                )?;
             }
             Ok(kind) if kind.is_file() && files.len() < FILES_MAX => files.push(entry.path()),
             _ => {}
@@ -175,7 +192,8 @@ fn read_metadata(path: &Path, budget: &Budget) -> Result<Metadata, Error> {
     Ok(Metadata::of_file(&std::fs::read(path).map_err(io)?))
 }
 
-/// Name of the session, and the folders between its folder and the streams': `SESSION/ust/uid/0/64-bit`.
+/// Name of the session, and the folders between its folder and the streams':
+/// `SESSION/ust/uid/0/64-bit`.
 fn names(root: &Path, folder: &Path) -> (String, String) {
     let absolute = std::path::absolute(root).unwrap_or_else(|_| root.to_path_buf());
     let below = folder.strip_prefix(root).unwrap_or(Path::new(""));

@@ -73,7 +73,12 @@ pub(super) struct Lack {
 ///
 /// # Errors
 /// The stream cannot be decoded, or the budget is spent.
-pub(super) fn read(what: &str, image: &Arc<dyn Image>, at: u64, budget: &Budget) -> Result<Option<Raw>, Error> {
+pub(super) fn read(
+    what: &str,
+    image: &Arc<dyn Image>,
+    at: u64,
+    budget: &Budget,
+) -> Result<Option<Raw>, Error> {
     let mut head = [0u8; LEN];
     if image.read(at, &mut head).is_err() {
         return Ok(None);
@@ -101,8 +106,8 @@ pub(super) fn read(what: &str, image: &Arc<dyn Image>, at: u64, budget: &Budget)
     let set = |id: u64| if abi.has_reader_set() { Mode::Overwrite.set(id, abi.word) } else { id };
     let slot = |n: u64| {
         let contiguous = mapping.row(abi.hot, n, abi.contiguous);
-        // The counter of deliveries is not part of the ABI; the packet header shows whether the sub-buffer was
-        // delivered.
+        // The counter of deliveries is not part of the ABI; the packet header shows whether the
+        // sub-buffer was delivered.
         let counters = Counters { contiguous, delivered: contiguous };
         let id = mapping.row(abi.slots, n, abi.slot_id).map(set);
         Slot { counters, set: id.or_else(|| newest_of_slot(&headers, n, abi.count)) }
@@ -134,7 +139,8 @@ pub(super) fn read(what: &str, image: &Arc<dyn Image>, at: u64, budget: &Budget)
 fn identity(headers: &[(u64, Header)]) -> (Option<[u8; 16]>, u32, Option<u32>) {
     let mut votes: Vec<(usize, [u8; 16], u32, u32)> = Vec::new();
     for &(_, Header { uuid, stream_id, cpu, .. }) in headers {
-        let is_known = votes.iter().position(|vote| (vote.1, vote.2, vote.3) == (uuid, stream_id, cpu));
+        let is_known =
+            votes.iter().position(|vote| (vote.1, vote.2, vote.3) == (uuid, stream_id, cpu));
         if is_known.is_none() && votes.len() < 64 {
             votes.push((0, uuid, stream_id, cpu));
         }
@@ -147,7 +153,8 @@ fn identity(headers: &[(u64, Header)]) -> (Option<[u8; 16]>, u32, Option<u32>) {
     best.map_or((None, 0, None), |(_, uuid, channel, cpu)| (Some(uuid), channel, Some(cpu)))
 }
 
-/// The set with the newest packet of slot `n` of `count`, by packet numbers. Used if the table of slots is missing.
+/// The set with the newest packet of slot `n` of `count`, by packet numbers. Used if the table of
+/// slots is missing.
 fn newest_of_slot(headers: &[(u64, Header)], n: u64, count: u64) -> Option<u64> {
     let own = headers.iter().filter(|(_, header)| header.sequence.checked_rem(count) == Some(n));
     own.max_by_key(|(_, header)| header.sequence).map(|(set, _)| *set)
@@ -162,11 +169,13 @@ struct Sets {
 }
 
 impl Sets {
-    /// Reads the offsets of the sets. If their table is missing, the sets are contiguous from `data` on.
+    /// Reads the offsets of the sets. If their table is missing, the sets are contiguous from
+    /// `data` on.
     fn read(mapping: &Mapping, abi: &Abi, data: Option<u64>) -> Self {
         let place = |set: u64| {
             let pages = mapping.row(abi.sets, set, abi.set_offset)?;
-            mapping.number(NumberAt { at: pages.checked_add(abi.data_offset.at)?, ..abi.data_offset })
+            mapping
+                .number(NumberAt { at: pages.checked_add(abi.data_offset.at)?, ..abi.data_offset })
         };
         let by_order = |set: u64| data?.checked_add(set.checked_mul(abi.sub_buffer_size)?);
         let sets = (0..abi.set_count()).map(|set| place(set).or_else(|| by_order(set))).collect();
@@ -186,8 +195,12 @@ impl Sets {
 
 impl SetData for Sets {
     fn read(&self, set: u64, at: u64, buf: &mut [u8]) -> Result<(), Hole> {
-        let nowhere = Hole { address: self.mapping.at.saturating_add(at), cause: HoleCause::Unmapped };
-        let begin = usize::try_from(set).ok().and_then(|set| self.sets.get(set).copied().flatten()).ok_or(nowhere)?;
+        let nowhere =
+            Hole { address: self.mapping.at.saturating_add(at), cause: HoleCause::Unmapped };
+        let begin = usize::try_from(set)
+            .ok()
+            .and_then(|set| self.sets.get(set).copied().flatten())
+            .ok_or(nowhere)?;
         let end = at.checked_add(buf.len() as u64).ok_or(nowhere)?;
         if end > self.size {
             return Err(nowhere);

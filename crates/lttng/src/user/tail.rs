@@ -1,8 +1,8 @@
-//! Reads fields after the crash ABI in a stream's mapping: the rest of `struct lttng_ust_ring_buffer`
-//! (`frontend_types.h`).
+//! Reads fields after the crash ABI in a stream's mapping: the rest of `struct
+//! lttng_ust_ring_buffer` (`frontend_types.h`).
 //!
-//! These fields are not part of the ABI. They are used only if the reference to the table of slots is at the expected
-//! offset and agrees with the ABI.
+//! These fields are not part of the ABI. They are used only if the reference to the table of slots
+//! is at the expected offset and agrees with the ABI.
 
 use super::abi::{Abi, NumberAt};
 use super::stream::Mapping;
@@ -13,7 +13,8 @@ const PADDING: u64 = 64;
 /// Fields beyond the ABI.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Tail {
-    /// Clock of the newest event, ticks; none if words have 4 bytes, because the field then has only the upper bits.
+    /// Clock of the newest event, ticks; none if words have 4 bytes, because the field then has
+    /// only the upper bits.
     pub(super) last_time: Option<u64>,
     /// The reader's set of pages, in the form of a slot's word.
     pub(super) reader: Option<u64>,
@@ -42,8 +43,8 @@ impl Tail {
             return None;
         }
         let reader = after(slots, 2)?;
-        // Skipped fields: buf_cnt, array, memory_map, chan; then cpu (an int), records_read, allocated (an int),
-        // padding.
+        // Skipped fields: buf_cnt, array, memory_map, chan; then cpu (an int), records_read,
+        // allocated (an int), padding.
         let (sets, data) = (number(after(reader, 4)?), number(after(reader, 6)?));
         let cpu = after(reader, 9)?;
         let read = cpu.checked_add(4)?.checked_next_multiple_of(word)?;
@@ -59,7 +60,8 @@ impl Tail {
         if abi.major == 0 && ends.0 == object && (cold_at..abi.length).contains(&ends.1) {
             readers = after(readers, 2)?;
         }
-        // Skipped fields: active_readers; lost events by cause; records_count, records_overrun; finalized (an int).
+        // Skipped fields: active_readers; lost events by cause; records_count, records_overrun;
+        // finalized (an int).
         let lost = after(readers, 1)?;
         let consumed = after(lost, 5)?.checked_add(4)?.checked_next_multiple_of(word)?;
         let flags = after(consumed, 3)?;

@@ -1,4 +1,5 @@
-//! A packet that was being written, in memory where nothing leads to its ring: commit counters tell where it ends.
+//! A packet that was being written, in memory where nothing leads to its ring: commit counters tell
+//! where it ends.
 #![forbid(unsafe_code)]
 
 use lastwords_bytes::Budget;
@@ -31,8 +32,8 @@ impl Image for Memory {
     }
 }
 
-/// The packet number 5 of a ring of two sub-buffers of 8 KiB: its pages are the fourth and the sixth. `counters`: rows of those
-/// that are in memory, of this ring and of others.
+/// The packet number 5 of a ring of two sub-buffers of 8 KiB: its pages are the fourth and the
+/// sixth. `counters`: rows of those that are in memory, of this ring and of others.
 fn carved(counters: &[[(u64, u64); 2]]) -> Session {
     let mut bytes = vec![0u8; 16 << 12];
     let mut put = |at: usize, raw: &[u8]| bytes[at..at + raw.len()].copy_from_slice(raw);
@@ -49,7 +50,8 @@ fn carved(counters: &[[(u64, u64); 2]]) -> Session {
             put(0x3000 + 0x100 * n + 8 * at, &word.to_le_bytes());
         }
     }
-    let range = Range { address: 0, len: bytes.len() as u64, name: "memory".into(), offset: 0, hole: None };
+    let range =
+        Range { address: 0, len: bytes.len() as u64, name: "memory".into(), offset: 0, hole: None };
     let image: Arc<dyn Image> = Arc::new(Memory(bytes, [range]));
     let mut sessions = carve(&image, &Budget::default(), &unwatched).expect("within the budget");
     assert_eq!(sessions.len(), 1);

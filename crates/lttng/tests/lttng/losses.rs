@@ -3,7 +3,9 @@
 
 use lastwords_bytes::{Budget, ByteOrder};
 use lastwords_image::Hole;
-use lastwords_lttng::{Counters, Domain, Loss, Metadata, Mode, Ring, Session, SetData, Shape, Slot, Stream};
+use lastwords_lttng::{
+    Counters, Domain, Loss, Metadata, Mode, Ring, Session, SetData, Shape, Slot, Stream,
+};
 use lastwords_trace::evidence::{Evidence, Verdict};
 use std::sync::Arc;
 
@@ -36,7 +38,8 @@ fn packet(number: u64, is_open: bool, discarded: u64) -> Vec<u8> {
     bytes
 }
 
-/// A ring of two sub-buffers in discard mode: the second has `inside` bytes, or is full and delivered where these are all.
+/// A ring of two sub-buffers in discard mode: the second has `inside` bytes, or is full and
+/// delivered where these are all.
 fn session(inside: u64, loss: Loss) -> Session {
     let shape = Shape { order: ByteOrder::Little, word: 8 };
     let mut session = Session {
@@ -54,8 +57,14 @@ fn session(inside: u64, loss: Loss) -> Session {
         evidence: Evidence::default(),
     };
     let full = Counters { contiguous: Some(SIZE), delivered: Some(SIZE) };
-    let second = Counters { contiguous: Some(inside), delivered: Some(if inside == SIZE { SIZE } else { 0 }) };
-    let slots = [full, second].into_iter().zip([0, 1]).map(|(counters, set)| Slot { counters, set: Some(set) });
+    let second = Counters {
+        contiguous: Some(inside),
+        delivered: Some(if inside == SIZE { SIZE } else { 0 }),
+    };
+    let slots = [full, second]
+        .into_iter()
+        .zip([0, 1])
+        .map(|(counters, set)| Slot { counters, set: Some(set) });
     let ring = Ring {
         sub_buffer_size: SIZE,
         mode: Mode::Discard,

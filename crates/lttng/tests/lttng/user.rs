@@ -1,5 +1,6 @@
-//! LTTng's user-space streams, made here byte by byte from `frontend_types.h` of lttng-ust: every pattern of holes costs the
-//! holes, no field of a header kills, every cut and every flipped bit leaves the undamaged packets as they were.
+//! LTTng's user-space streams, made here byte by byte from `frontend_types.h` of lttng-ust: every
+//! pattern of holes costs the holes, no field of a header kills, every cut and every flipped bit
+//! leaves the undamaged packets as they were.
 #![forbid(unsafe_code)]
 
 use lastwords_bytes::{Budget, ByteOrder};
@@ -18,8 +19,9 @@ const SETS: usize = 0x500;
 const PAGES: usize = 0x600;
 const DATA: usize = 0x1000;
 const LENGTH: usize = DATA + (COUNT + 1) * SIZE;
-const MAGIC: [u8; 16] =
-    [0x17, 0x7b, 0xf1, 0x77, 0xbf, 0x17, 0x7b, 0xf1, 0x77, 0xbf, 0x17, 0x7b, 0xf1, 0x77, 0xbf, 0x17];
+const MAGIC: [u8; 16] = [
+    0x17, 0x7b, 0xf1, 0x77, 0xbf, 0x17, 0x7b, 0xf1, 0x77, 0xbf, 0x17, 0x7b, 0xf1, 0x77, 0xbf, 0x17,
+];
 
 /// How a stream is made.
 #[derive(Clone, Copy)]
@@ -41,7 +43,8 @@ impl Make {
         }
     }
 
-    /// Sub-buffers 0 to 5 were begun; 5 has 300 bytes, the others are full. The set of slot `n` is `COUNT - 1 - n`.
+    /// Sub-buffers 0 to 5 were begun; 5 has 300 bytes, the others are full. The set of slot `n` is
+    /// `COUNT - 1 - n`.
     fn stream(self) -> Vec<u8> {
         let mut bytes = vec![0; LENGTH];
         let w = self.word;
@@ -55,7 +58,10 @@ impl Make {
         offsets.iter().enumerate().for_each(|(n, at)| put(32 + 4 * n, 4, *at as u64));
         let lengths = [w, w, w, w, w, w, 8, 8];
         lengths.iter().enumerate().for_each(|(n, len)| put(76 + n, 1, *len as u64));
-        [128, w, 2 * w].iter().enumerate().for_each(|(n, stride)| put(84 + 4 * n, 4, *stride as u64));
+        [128, w, 2 * w]
+            .iter()
+            .enumerate()
+            .for_each(|(n, stride)| put(84 + 4 * n, 4, *stride as u64));
         put(96, 8, (COUNT * SIZE) as u64);
         put(104, 8, SIZE as u64);
         put(112, 8, COUNT as u64);
@@ -67,7 +73,8 @@ impl Make {
             let lap = number / COUNT;
             let committed = if number == 5 { 300 } else { SIZE };
             put(HOT + 128 * slot + w, w, (lap * SIZE + committed) as u64);
-            let flags = if self.overwrite || self.major > 0 { 5 << (4 * w + 1) | 1 << (4 * w) } else { 0 };
+            let flags =
+                if self.overwrite || self.major > 0 { 5 << (4 * w + 1) | 1 << (4 * w) } else { 0 };
             put(SLOTS + w * slot, w, flags | (COUNT - 1 - slot) as u64);
             self.packet(&mut put, DATA + (COUNT - 1 - slot) * SIZE, number, committed);
         }
@@ -78,7 +85,13 @@ impl Make {
         bytes
     }
 
-    fn packet(self, put: &mut impl FnMut(usize, usize, u64), at: usize, number: usize, committed: usize) {
+    fn packet(
+        self,
+        put: &mut impl FnMut(usize, usize, u64),
+        at: usize,
+        number: usize,
+        committed: usize,
+    ) {
         let is_open = committed < SIZE;
         let size = if is_open { u64::MAX } else { 8 * SIZE as u64 };
         let content = if is_open { u64::MAX } else { 8 * (SIZE as u64 - 12) };
@@ -102,7 +115,8 @@ struct Memory(Vec<u8>, Vec<Range>);
 
 impl Memory {
     fn image(bytes: Vec<u8>) -> Arc<dyn Image> {
-        let range = Range { address: 0, len: bytes.len() as u64, name: "m".into(), offset: 0, hole: None };
+        let range =
+            Range { address: 0, len: bytes.len() as u64, name: "m".into(), offset: 0, hole: None };
         Arc::new(Self(bytes, vec![range]))
     }
 }
@@ -123,7 +137,10 @@ impl Image for Memory {
     fn read(&self, address: u64, buf: &mut [u8]) -> Result<(), Hole> {
         let all = address.checked_add(buf.len() as u64).filter(|end| *end <= self.0.len() as u64);
         if all.is_none() {
-            return Err(Hole { address: address.max(self.0.len() as u64), cause: HoleCause::Truncated });
+            return Err(Hole {
+                address: address.max(self.0.len() as u64),
+                cause: HoleCause::Truncated,
+            });
         }
         buf.copy_from_slice(&self.0[address as usize..][..buf.len()]);
         Ok(())
@@ -131,7 +148,9 @@ impl Image for Memory {
 }
 
 fn sessions(bytes: Vec<u8>) -> Vec<Session> {
-    user::image(&Memory::image(bytes), &Budget::default(), &unwatched).expect("within the budget").sessions
+    user::image(&Memory::image(bytes), &Budget::default(), &unwatched)
+        .expect("within the budget")
+        .sessions
 }
 
 /// Number and content of each packet.
@@ -164,7 +183,8 @@ fn every_make_gives_what_was_written() {
             for (major, overwrite) in [(0, true), (0, false), (1, true), (1, false)] {
                 let found = all(Make { order, word, major, overwrite }.stream());
                 let end = |number| if number == 5 { 300 } else { SIZE - 12 };
-                let expected: Vec<_> = (2..6).map(|n| (n as u64, payload(n, word, end(n)))).collect();
+                let expected: Vec<_> =
+                    (2..6).map(|n| (n as u64, payload(n, word, end(n)))).collect();
                 assert!(found == expected, "{order:?} {word} {major} {overwrite}");
             }
         }
@@ -177,7 +197,10 @@ fn the_open_packet_has_a_header() {
     let stream = &sessions[0].streams[0];
     let last = stream.packets.last().expect("packets");
     assert_eq!((last.verdict, last.content, last.header.content_bits), (Verdict::Open, 300, 2400));
-    assert_eq!((stream.channel, stream.cpu, last.header.begin, last.header.end), (3, Some(1), 5000, 5000));
+    assert_eq!(
+        (stream.channel, stream.cpu, last.header.begin, last.header.end),
+        (3, Some(1), 5000, 5000)
+    );
     assert!(stream.packets[..3].iter().all(|packet| packet.is_as_delivered));
 }
 
@@ -197,7 +220,8 @@ fn holes_cost_themselves() {
                     USUAL.put(&mut bytes, HOT + 128 * slot + 8, 8, lap as u64);
                 }
             }
-            let left: Vec<_> = whole.iter().filter(|p| pattern >> (p.0 - 2) & 1 == 0).cloned().collect();
+            let left: Vec<_> =
+                whole.iter().filter(|p| pattern >> (p.0 - 2) & 1 == 0).cloned().collect();
             assert!(all(bytes) == left, "pattern {pattern:#b}, torn {torn}");
         }
     }
@@ -206,19 +230,40 @@ fn holes_cost_themselves() {
 /// Each field with edge values, and each pair of fields of the description.
 #[test]
 fn no_field_kills() {
-    let mut fields: Vec<(usize, usize)> = vec![(0, 8), (16, 8), (24, 2), (26, 2), (28, 2), (30, 1), (31, 1)];
+    let mut fields: Vec<(usize, usize)> =
+        vec![(0, 8), (16, 8), (24, 2), (26, 2), (28, 2), (30, 1), (31, 1)];
     fields.extend((0..11).map(|n| (32 + 4 * n, 4)));
     fields.extend((0..8).map(|n| (76 + n, 1)));
     fields.extend((0..3).map(|n| (84 + 4 * n, 4)));
     fields.extend([(96, 8), (104, 8), (112, 8), (120, 4), (0x80, 8), (0x98, 8)]);
     for slot in 0..COUNT {
-        fields.extend([(HOT + 128 * slot + 8, 8), (SLOTS + 8 * slot, 8), (SETS + 16 * slot + 8, 8)]);
+        fields.extend([
+            (HOT + 128 * slot + 8, 8),
+            (SLOTS + 8 * slot, 8),
+            (SETS + 16 * slot + 8, 8),
+        ]);
         fields.push((PAGES + 0x40 * slot + 40, 8));
         let header = [0, 4, 20, 24, 32, 40, 48, 56, 64, 72, 80];
-        fields.extend(header.iter().map(|at| (DATA + SIZE * slot + at, if [0, 20, 80].contains(at) { 4 } else { 8 })));
+        fields.extend(
+            header
+                .iter()
+                .map(|at| (DATA + SIZE * slot + at, if [0, 20, 80].contains(at) { 4 } else { 8 })),
+        );
     }
-    let edges: [u64; 12] =
-        [0, 1, 2, 7, 255, 4096, u64::MAX, u64::MAX - 1, u64::MAX >> 1, 1 << 31, 1 << 32, (1 << 20) + 1];
+    let edges: [u64; 12] = [
+        0,
+        1,
+        2,
+        7,
+        255,
+        4096,
+        u64::MAX,
+        u64::MAX - 1,
+        u64::MAX >> 1,
+        1 << 31,
+        1 << 32,
+        (1 << 20) + 1,
+    ];
     let mut mutants = 0;
     for (n, field) in fields.iter().enumerate() {
         for edge in edges {
@@ -242,7 +287,8 @@ fn metadata_that_begin_again_and_again_cost_no_more_than_their_size() {
     let mut bytes = USUAL.stream();
     bytes.resize(1 << 16, 0);
     bytes.extend(b"/* CTF 1.8 */".repeat(1 << 18));
-    let whole = "/* CTF 1.8 */\n\ntrace {\n\tuuid = \"00010203-0405-0607-0001-020304050607\";\n};\n";
+    let whole =
+        "/* CTF 1.8 */\n\ntrace {\n\tuuid = \"00010203-0405-0607-0001-020304050607\";\n};\n";
     bytes.extend(whole.as_bytes());
     bytes.push(0);
     let begun = std::time::Instant::now();
@@ -269,7 +315,8 @@ fn cut_anywhere() {
     assert_eq!(before, whole.len());
 }
 
-/// A folder of two channels of metadata, each with a stream on two CPUs; `change` is made to it before it is read.
+/// A folder of two channels of metadata, each with a stream on two CPUs; `change` is made to it
+/// before it is read.
 fn folder(change: impl Fn(&std::path::Path)) -> user::Sessions {
     let dir = tempfile::tempdir().expect("a folder");
     for (file, cpu) in [("one_0", 0), ("one_1", 1), ("two_0", 0), ("two_1", 1)] {
@@ -277,7 +324,8 @@ fn folder(change: impl Fn(&std::path::Path)) -> user::Sessions {
         (0..COUNT).for_each(|set| USUAL.put(&mut bytes, DATA + SIZE * set + 84 - 4, 4, cpu));
         std::fs::write(dir.path().join(file), bytes).expect("written");
     }
-    std::fs::write(dir.path().join("metadata"), "trace {\n};\n\nstream {\n};\n\nstream {\n};\n").expect("written");
+    std::fs::write(dir.path().join("metadata"), "trace {\n};\n\nstream {\n};\n\nstream {\n};\n")
+        .expect("written");
     change(dir.path());
     user::folder(dir.path(), &Budget::default()).expect("a folder")
 }
@@ -309,14 +357,23 @@ fn streams_that_the_others_imply_are_lost_where_they_are_not_there() {
         gone(dir);
         std::fs::create_dir(dir.join("one_1")).expect("made");
     };
-    assert_eq!(losses(nested), (3, say(&format!("one_1: a folder, no regular file; {whole} bytes are needed"))));
+    assert_eq!(
+        losses(nested),
+        (3, say(&format!("one_1: a folder, no regular file; {whole} bytes are needed")))
+    );
     let tiny = losses(cut("one_1", 10));
     assert_eq!(
         tiny,
-        (3, say(&format!("one_1: the file has 10 bytes, which are no stream's; {whole} bytes are needed")))
+        (
+            3,
+            say(&format!(
+                "one_1: the file has 10 bytes, which are no stream's; {whole} bytes are needed"
+            ))
+        )
     );
-    let read =
-        format!("one_1: offset 0x80: 0 bytes are left, expected the write position of a mapping of {whole} bytes");
+    let read = format!(
+        "one_1: offset 0x80: 0 bytes are left, expected the write position of a mapping of {whole} bytes"
+    );
     assert_eq!(losses(cut("one_1", 0x80)), (3, say(&format!("{read}; the file has 128 bytes"))));
     let channel = |dir: &std::path::Path| {
         gone(dir);
@@ -337,7 +394,8 @@ fn streams_that_the_others_imply_are_lost_where_they_are_not_there() {
     assert_eq!(losses(other), (3, say("one_1: a stream of another trace")));
 }
 
-/// A file that ends inside the sets of pages: what it has of them is taken, by what the packets say of themselves.
+/// A file that ends inside the sets of pages: what it has of them is taken, by what the packets say
+/// of themselves.
 #[test]
 fn a_cut_file_gives_the_packets_before_the_cut() {
     let at = |len: u64| {
@@ -346,8 +404,13 @@ fn a_cut_file_gives_the_packets_before_the_cut() {
             file.set_len(len).expect("cut");
         });
         let session = found.sessions.into_iter().next().expect("a session");
-        let stream = session.streams.iter().position(|s| (s.channel_name.as_str(), s.cpu) == ("one", Some(1)));
-        let numbers = stream.map(|n| session.streams[n].packets.iter().map(|p| p.header.sequence).collect::<Vec<_>>());
+        let stream = session
+            .streams
+            .iter()
+            .position(|s| (s.channel_name.as_str(), s.cpu) == ("one", Some(1)));
+        let numbers = stream.map(|n| {
+            session.streams[n].packets.iter().map(|p| p.header.sequence).collect::<Vec<_>>()
+        });
         let gap = session.evidence.gaps.iter().find(|gap| gap.cause.is_loss()).cloned();
         (numbers.unwrap_or_default(), gap.expect("a loss"))
     };
@@ -370,7 +433,10 @@ fn streams_without_packets_are_told() {
         })
     };
     let idle = with(0).sessions.pop().expect("a session").evidence;
-    assert!(!idle.has_losses() && idle.notes.contains(&"nothing was recorded in two_1".to_owned()), "{idle:?}");
+    assert!(
+        !idle.has_losses() && idle.notes.contains(&"nothing was recorded in two_1".to_owned()),
+        "{idle:?}"
+    );
     assert!(with(300).sessions.pop().expect("a session").evidence.has_losses());
 }
 
@@ -384,12 +450,21 @@ fn a_fifo_is_not_opened() {
             assert!(made.expect("mkfifo").success());
         }
     });
-    assert!(found.notes[0].ends_with("/metadata: a FIFO, no regular file; it is not read"), "{:?}", found.notes);
-    let lost: Vec<_> = found.sessions[0].evidence.gaps.iter().filter(|gap| gap.cause.is_loss()).collect();
-    assert!(lost[0].place.contains("/one_1: a FIFO, no regular file; 6656 bytes are needed"), "{lost:?}");
+    assert!(
+        found.notes[0].ends_with("/metadata: a FIFO, no regular file; it is not read"),
+        "{:?}",
+        found.notes
+    );
+    let lost: Vec<_> =
+        found.sessions[0].evidence.gaps.iter().filter(|gap| gap.cause.is_loss()).collect();
+    assert!(
+        lost[0].place.contains("/one_1: a FIFO, no regular file; 6656 bytes are needed"),
+        "{lost:?}"
+    );
 }
 
-/// A flipped bit in one packet's header leaves the others as they are, and nothing wrong goes unsaid.
+/// A flipped bit in one packet's header leaves the others as they are, and nothing wrong goes
+/// unsaid.
 #[test]
 fn bits_flipped_in_headers() {
     let whole = all(USUAL.stream());
@@ -401,9 +476,14 @@ fn bits_flipped_in_headers() {
             let sessions = sessions(bytes);
             let found: Vec<_> = sessions.iter().flat_map(packets).collect();
             for packet in whole.iter().filter(|packet| packet.0 != number) {
-                // A time that reaches into its neighbour's cannot be told from a neighbour's that reaches into it.
+                // A time that reaches into its neighbour's cannot be told from a neighbour's that
+                // reaches into it.
                 let is_time = (32 * 8..48 * 8).contains(&bit);
-                assert!(is_time || found.contains(packet), "slot {slot}, bit {bit}, packet {}", packet.0);
+                assert!(
+                    is_time || found.contains(packet),
+                    "slot {slot}, bit {bit}, packet {}",
+                    packet.0
+                );
             }
         }
     }

@@ -87,15 +87,23 @@ pub(super) fn of<'a>(trace: &'a Trace, read: &Read<'_>) -> Option<Report<'a>> {
         EnvValue::Text(text) => Value::Text(text),
         EnvValue::Integer(number) => Value::Integer(*number),
     };
-    let streams: Vec<Stream> =
-        own.streams.iter().zip(&read.tallies).map(|(stream, tally)| stream_report(own, stream, tally)).collect();
+    let streams: Vec<Stream> = own
+        .streams
+        .iter()
+        .zip(&read.tallies)
+        .map(|(stream, tally)| stream_report(own, stream, tally))
+        .collect();
     evidence.add_reading(&totals(&streams));
     Some(Report {
         path: own.path.clone(),
         version: if class.version == 1 { "1.8" } else { "2" },
         uid: class.identity.uid.clone(),
         env: class.env.iter().map(|(key, entry)| (key.as_str(), value(entry))).collect(),
-        clocks: class.clocks.iter().map(|clock| format!("{}: {} Hz", clock.id, clock.frequency)).collect(),
+        clocks: class
+            .clocks
+            .iter()
+            .map(|clock| format!("{}: {} Hz", clock.id, clock.frequency))
+            .collect(),
         streams,
         activity: read.activity.clone(),
         evidence,

@@ -32,7 +32,8 @@ impl Histogram {
             }
             let last = self.first.saturating_add_unsigned(self.bins.len().saturating_sub(1) as u64);
             let first = self.first.min(at);
-            let len = usize::try_from(last.max(at).abs_diff(first)).unwrap_or(MOST).saturating_add(1);
+            let len =
+                usize::try_from(last.max(at).abs_diff(first)).unwrap_or(MOST).saturating_add(1);
             if len <= MOST {
                 let before = usize::try_from(self.first.abs_diff(first)).unwrap_or(0);
                 self.bins.splice(0..0, std::iter::repeat_n(0, before));
@@ -66,7 +67,8 @@ impl Histogram {
         }
     }
 
-    /// Returns the counts in at most `most` columns of equal width from `begin` to `end`, and that width in nanoseconds.
+    /// Returns the counts in at most `most` columns of equal width from `begin` to `end`, and that
+    /// width in nanoseconds.
     pub(super) fn columns(&self, begin: i64, end: i64, most: u64) -> (u64, Vec<u64>) {
         let span = end.abs_diff(begin).saturating_add(1);
         let width = span.div_ceil(most.max(1)).max(1);
@@ -74,7 +76,8 @@ impl Histogram {
         let half = 1i64 << self.shift.min(62) >> 1;
         self.each(|time, count| {
             let middle = time.saturating_add(half).clamp(begin, end);
-            let at = middle.abs_diff(begin).checked_div(width).and_then(|at| usize::try_from(at).ok());
+            let at =
+                middle.abs_diff(begin).checked_div(width).and_then(|at| usize::try_from(at).ok());
             if let Some(column) = at.and_then(|at| columns.get_mut(at)) {
                 *column = column.saturating_add(count);
             }
@@ -100,7 +103,10 @@ mod tests {
     fn counted(times: &[i64], most: u64) -> (u64, Vec<u64>) {
         // Every third event is counted apart, as those of another stream.
         let (mut all, mut other) = (Histogram::default(), Histogram::default());
-        times.iter().enumerate().for_each(|(n, time)| if n % 3 == 0 { &mut other } else { &mut all }.add(*time, 1));
+        times
+            .iter()
+            .enumerate()
+            .for_each(|(n, time)| if n % 3 == 0 { &mut other } else { &mut all }.add(*time, 1));
         all.merge(&other);
         all.columns(*times.iter().min().unwrap(), *times.iter().max().unwrap(), most)
     }
@@ -114,7 +120,8 @@ mod tests {
 
     #[test]
     fn long_spans_lose_no_event_and_few_change_columns() {
-        let times: Vec<i64> = (0..100_000).map(|n: i64| 1_790_000_000_000_000_000 + n * n * 31).collect();
+        let times: Vec<i64> =
+            (0..100_000).map(|n: i64| 1_790_000_000_000_000_000 + n * n * 31).collect();
         let (mut backwards, (width, right)) = (times.clone(), plain(&times, 60));
         backwards.reverse();
         for times in [times, backwards] {
@@ -125,7 +132,8 @@ mod tests {
         }
     }
 
-    /// One event, all at one moment, a span of 1 ns, and events exactly at the first and the last edge of a column.
+    /// One event, all at one moment, a span of 1 ns, and events exactly at the first and the last
+    /// edge of a column.
     #[test]
     fn edges_of_columns_belong_to_one() {
         for (times, expected) in [
@@ -146,7 +154,11 @@ mod tests {
         for times in [&[i64::MIN, i64::MAX][..], &[i64::MAX, i64::MIN], &[i64::MIN, i64::MAX - 1]] {
             let (width, columns) = counted(times, 60);
             assert_eq!((width, columns.len()), (u64::MAX.div_ceil(60), 60));
-            assert_eq!((columns[0], columns[59], columns.iter().sum::<u64>()), (1, 1, 2), "{times:?}: {columns:?}");
+            assert_eq!(
+                (columns[0], columns[59], columns.iter().sum::<u64>()),
+                (1, 1, 2),
+                "{times:?}: {columns:?}"
+            );
         }
     }
 

@@ -65,7 +65,8 @@ pub struct Instance {
     pub live: Vec<Cpu>,
     /// Its snapshot, by CPU, or null if none is allocated.
     pub snapshot: Option<Vec<Cpu>>,
-    /// The events of the ring that is read, the live one or the snapshot, by name and over time, or null if there is none.
+    /// The events of the ring that is read, the live one or the snapshot, by name and over time,
+    /// or null if there is none.
     pub activity: Option<Activity>,
     /// The accounts of the live ring and of the snapshot.
     pub evidence: Vec<Account<'static>>,
@@ -131,9 +132,11 @@ pub(super) fn of<'a>(
     }
 }
 
-/// Returns the reports on the arrays. What is lost of the machine as a whole is in the first one's account.
+/// Returns the reports on the arrays. What is lost of the machine as a whole is in the first one's
+/// account.
 fn instances(tracing: &Tracing, traces: &[(&Trace, Option<&Read<'_>>)]) -> Vec<Instance> {
-    let mut all: Vec<Instance> = traces.iter().filter_map(|(trace, read)| instance(trace, *read)).collect();
+    let mut all: Vec<Instance> =
+        traces.iter().filter_map(|(trace, read)| instance(trace, *read)).collect();
     if let Some(account) = all.first_mut().and_then(|first| first.evidence.first_mut()) {
         account.evidence.to_mut().gaps.splice(0..0, tracing.evidence.gaps.iter().cloned());
     }
@@ -147,9 +150,13 @@ fn instance(trace: &Trace, read: Option<&Read<'_>>) -> Option<Instance> {
             cpu: c.cpu,
             sub_buffers: c.sub_buffers,
             sub_buffer_size: c.sub_buffer_size,
-            // A memory has the kernel's own count. The count in a file may be that of the events still in the kernel's
-            // ring.
-            entries: if machine.kernel.is_some() { c.stats.entries } else { count(machine, ring, at) },
+            // A memory has the kernel's own count. The count in a file may be that of the events
+            // still in the kernel's ring.
+            entries: if machine.kernel.is_some() {
+                c.stats.entries
+            } else {
+                count(machine, ring, at)
+            },
             overrun: c.stats.overrun,
             commit_overrun: c.stats.commit_overrun,
             dropped_events: c.stats.dropped,
@@ -168,7 +175,9 @@ fn instance(trace: &Trace, read: Option<&Read<'_>>) -> Option<Instance> {
         live: cpus(&*array.live),
         snapshot: array.snapshot.as_ref().map(|ring| cpus(&**ring)),
         activity: read.and_then(|read| read.activity.clone()),
-        evidence: rings.map(|(name, ring)| account::of_ring(&name, &**ring, ring.checked())).collect(),
+        evidence: rings
+            .map(|(name, ring)| account::of_ring(&name, &**ring, ring.checked()))
+            .collect(),
     })
 }
 

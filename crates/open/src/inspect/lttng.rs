@@ -72,7 +72,8 @@ pub struct Stream {
 pub(super) fn of<'a>(trace: &'a Trace, read: Option<&Read<'_>>) -> Option<Report<'a>> {
     let session = &trace.lttng()?.session;
     let mut evidence = trace.account();
-    evidence.faults = read.iter().flat_map(|read| &read.tallies).map(|tally| tally.faults.len() as u64).sum();
+    evidence.faults =
+        read.iter().flat_map(|read| &read.tallies).map(|tally| tally.faults.len() as u64).sum();
     Some(Report {
         name: session.name.clone(),
         domain: session.domain.word(),
@@ -81,7 +82,12 @@ pub(super) fn of<'a>(trace: &'a Trace, read: Option<&Read<'_>>) -> Option<Report
         active: session.is_active,
         metadata_bytes: session.metadata.text.len(),
         ctf: if session.metadata.is_ctf2() { 2 } else { 1 },
-        streams: session.streams.iter().enumerate().map(|(index, of)| stream(session, index, of)).collect(),
+        streams: session
+            .streams
+            .iter()
+            .enumerate()
+            .map(|(index, of)| stream(session, index, of))
+            .collect(),
         activity: read.and_then(|read| read.activity.clone()),
         faults: read.map(Read::faults).unwrap_or_default(),
         evidence,

@@ -1,4 +1,5 @@
-//! Reports what is in the inputs, as data. These are the reports of `inspect --json`, which docs/JSON.md describes.
+//! Reports what is in the inputs, as data. These are the reports of `inspect --json`, which
+//! docs/JSON.md describes.
 
 mod activity;
 pub mod ctf;
@@ -43,10 +44,11 @@ pub struct Input<'a> {
 }
 
 impl<'a> Report<'a> {
-    /// Reads the traces of some inputs, once without a selection. `packets` has the packets of each trace, if it has any: of a
-    /// kernel's trace array those that are selected; if there is no selection, those of arrays may be left to `make`, and are dropped when
-    /// they are counted. `selection` is for the counts by event and over time ([`Activity`]) alone.
-    /// `watch` receives the bytes that were read.
+    /// Reads the traces of some inputs, once without a selection. `packets` has the packets of each
+    /// trace, if it has any: of a kernel's trace array those that are selected; if there is no
+    /// selection, those of arrays may be left to `make`, and are dropped when they are counted.
+    /// `selection` is for the counts by event and over time ([`Activity`]) alone. `watch` receives
+    /// the bytes that were read.
     #[must_use]
     pub fn new(
         origins: &'a [Arc<Origin>],
@@ -60,7 +62,8 @@ impl<'a> Report<'a> {
         let read = activity::read(traces, packets, make, selection, watch);
         let all = || traces.iter().zip(&read).map(|(trace, read)| (trace, read.as_ref()));
         for origin in origins {
-            let own: Vec<_> = all().filter(|(trace, _)| Arc::ptr_eq(&trace.origin, origin)).collect();
+            let own: Vec<_> =
+                all().filter(|(trace, _)| Arc::ptr_eq(&trace.origin, origin)).collect();
             let sessions: Vec<lttng::Report<'a>> =
                 own.iter().filter_map(|(trace, read)| lttng::of(trace, *read)).collect();
             if let Some(machine) = &origin.machine {
@@ -79,10 +82,18 @@ impl Report<'_> {
     /// Returns the number of events of all traces, or of those that were selected.
     #[must_use]
     pub fn total(&self) -> u64 {
-        let instances = self.kernels.iter().flat_map(|kernel| &kernel.instances).map(|instance| &instance.activity);
+        let instances = self
+            .kernels
+            .iter()
+            .flat_map(|kernel| &kernel.instances)
+            .map(|instance| &instance.activity);
         let in_kernels = self.kernels.iter().flat_map(|kernel| &kernel.lttng);
-        let lttng =
-            self.inputs.iter().flat_map(|input| &input.sessions).chain(in_kernels).map(|session| &session.activity);
+        let lttng = self
+            .inputs
+            .iter()
+            .flat_map(|input| &input.sessions)
+            .chain(in_kernels)
+            .map(|session| &session.activity);
         let traces = self.traces.iter().map(|trace| &trace.activity);
         let sessions = self.sessions.iter().map(|session| &session.activity);
         let all = instances.chain(lttng).chain(traces).chain(sessions);
@@ -107,8 +118,9 @@ struct AllReports<'r, 'a> {
     faults: &'r [String],
 }
 
-/// Serializes the report of the only kind of trace. If there are several kinds, or if something cannot be read and the
-/// only kind is not folders of CTF, it serializes an object with their reports.
+/// Serializes the report of the only kind of trace. If there are several kinds, or if something
+/// cannot be read and the only kind is not folders of CTF, it serializes an object with their
+/// reports.
 impl Serialize for Report<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
         let Self { kernels, inputs, traces, sessions, faults } = self;
@@ -127,7 +139,8 @@ impl Serialize for Report<'_> {
         });
         match reports.as_slice() {
             [one] if is_all_ctf || faults.is_empty() => one.serialize(serializer),
-            reports => AllReports { schema: "lastwords.inspect-all.v1", reports, faults }.serialize(serializer),
+            reports => AllReports { schema: "lastwords.inspect-all.v1", reports, faults }
+                .serialize(serializer),
         }
     }
 }

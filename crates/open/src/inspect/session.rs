@@ -41,10 +41,11 @@ pub struct Report<'a> {
     pub recording: bool,
     /// The session was ended in good order.
     pub finished: bool,
-    /// The way and time of the session's end. It is null while a process records or may record, and if the session is
-    /// not in its own folder.
+    /// The way and time of the session's end. It is null while a process records or may record,
+    /// and if the session is not in its own folder.
     pub ended: Option<EndedReport>,
-    /// Why it is not known whether the session has ended; left out if that is known, or if the session is in no folder.
+    /// Why it is not known whether the session has ended; left out if that is known, or if the
+    /// session is in no folder.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unknown_end: Option<String>,
     /// The owner of the buffers: `process` or `user`.
@@ -53,7 +54,8 @@ pub struct Report<'a> {
     pub reservation: &'static str,
     /// The kind of memory that has the buffers.
     pub back_end: &'static str,
-    /// The recorder's note on that memory, for example whether it is in huge pages, or outlives a loss of power.
+    /// The recorder's note on that memory, for example whether it is in huge pages, or outlives a
+    /// loss of power.
     pub back_end_note: Option<String>,
     /// The state of the snapshot: `off`, `ready`, `swapping`, `taken`, `reading`.
     pub snapshot: &'static str,
@@ -149,13 +151,15 @@ pub struct Channel {
     pub sub_buffers: u32,
     /// The size of a sub-buffer in bytes.
     pub sub_buffer_size: u64,
-    /// The seconds for which its rings hold events at the observed rate, or null if no ring shows a rate.
+    /// The seconds for which its rings hold events at the observed rate, or null if no ring shows
+    /// a rate.
     pub holds_seconds: Option<f64>,
     /// The observed rate in events per second.
     pub events_per_second: Option<f64>,
     /// The names of its context fields.
     pub contexts: Vec<String>,
-    /// The number of decoded events by `provider:name`. It is 0 if an event is described and none was recovered.
+    /// The number of decoded events by `provider:name`. It is 0 if an event is described and none
+    /// was recovered.
     pub events: BTreeMap<String, u64>,
 }
 
@@ -248,7 +252,8 @@ fn counts(source: &dyn Source, read: &Read<'_>) -> Counts {
     let streams = read.packets.into_iter().flatten().flat_map(|trace| &trace.streams);
     for (stream, Tally { counted, .. }) in streams.zip(&read.tallies) {
         let own = stream.memory.as_ref().and_then(|memory| counts.streams.get_mut(memory.stream));
-        own.into_iter().for_each(|own| *own = Observed { events: counted.events(), span: counted.span });
+        own.into_iter()
+            .for_each(|own| *own = Observed { events: counted.events(), span: counted.span });
         let classes = counts.classes.get_mut(stream.class).into_iter().flatten();
         classes.zip(&counted.classes).for_each(|(sum, count)| *sum = sum.saturating_add(*count));
     }
@@ -258,8 +263,11 @@ fn counts(source: &dyn Source, read: &Read<'_>) -> Counts {
 /// Counts the events in each stream of a session of lastwords. Other traces have no such streams.
 #[must_use]
 pub fn observed(trace: &Trace) -> Vec<Observed> {
-    let (Some(found), Some(packets)) = (trace.session(), trace.packets(Version::V2)) else { return Vec::new() };
-    let tallies = packets.as_ref().map(|packets| tally::all(packets, &read::unwatched)).unwrap_or_default();
+    let (Some(found), Some(packets)) = (trace.session(), trace.packets(Version::V2)) else {
+        return Vec::new();
+    };
+    let tallies =
+        packets.as_ref().map(|packets| tally::all(packets, &read::unwatched)).unwrap_or_default();
     counts(&*found.session, &Read { packets: Some(&packets), tallies, activity: None }).streams
 }
 
@@ -305,7 +313,12 @@ pub(super) fn of<'a>(trace: &'a Trace, read: &Read<'_>) -> Option<Report<'a>> {
         spans_dropped: info.spans_dropped,
         processes: processes(info),
         channels: channels(source, info, &counts),
-        streams: info.streams.iter().enumerate().map(|(i, s)| stream(s, counts.streams.get(i))).collect(),
+        streams: info
+            .streams
+            .iter()
+            .enumerate()
+            .map(|(i, s)| stream(s, counts.streams.get(i)))
+            .collect(),
         modules: modules(info),
         regions: regions(info),
         events: counts.streams.iter().map(|stream| stream.events).fold(0, u64::saturating_add),
@@ -337,7 +350,10 @@ fn process_core(core: &lastwords_image::core::CoreInfo) -> ProcessCore {
 }
 
 fn processes(info: &Info) -> Vec<Process> {
-    info.processes.iter().map(|p| Process { pid: p.pid, start: p.start, pid_namespace: p.pidns }).collect()
+    info.processes
+        .iter()
+        .map(|p| Process { pid: p.pid, start: p.start, pid_namespace: p.pidns })
+        .collect()
 }
 
 fn channels(source: &dyn Source, info: &Info, counts: &Counts) -> Vec<Channel> {
@@ -345,7 +361,8 @@ fn channels(source: &dyn Source, info: &Info, counts: &Counts) -> Vec<Channel> {
     let of = |position: usize, channel: &lastwords_trace::schema::Channel| {
         let facts = info.channels.iter().find(|c| c.id == channel.id).cloned().unwrap_or_default();
         let mut events = BTreeMap::new();
-        for (class, n) in channel.classes().zip(counts.classes.get(position).into_iter().flatten()) {
+        for (class, n) in channel.classes().zip(counts.classes.get(position).into_iter().flatten())
+        {
             let count: &mut u64 = events.entry(class.name.clone()).or_default();
             *count = count.saturating_add(*n);
         }

@@ -1,5 +1,5 @@
-//! Counts the events of streams by class and over time, in one pass: a stream on each CPU, or merged where a selection
-//! needs their order.
+//! Counts the events of streams by class and over time, in one pass: a stream on each CPU, or
+//! merged where a selection needs their order.
 
 use super::histogram::Histogram;
 use crate::counts::fold;
@@ -73,10 +73,16 @@ pub(super) fn all(trace: &Trace, watch: Watch<'_>) -> Vec<Tally> {
     parallel::map(&trace.streams, parallel::cpus(), |_, stream| {
         let tally = Tally { counted: Counted::new(trace, stream.class), ..Tally::default() };
         let reader = Reader::new(trace, stream).rounded(Rounding::Floor).watched(watch);
-        let mut tally = fold(reader, tally, |tally, event, time| tally.counted.add(event.class, time), other);
+        let mut tally =
+            fold(reader, tally, |tally, event, time| tally.counted.add(event.class, time), other);
         let beyond = Some(tally.counted.beyond).filter(|beyond| *beyond > 0);
-        let fault =
-            |beyond| format!("{}: {} outside of the times of 64 bits", stream_name(stream), count(beyond, "event"));
+        let fault = |beyond| {
+            format!(
+                "{}: {} outside of the times of 64 bits",
+                stream_name(stream),
+                count(beyond, "event")
+            )
+        };
         tally.faults.extend(beyond.map(fault));
         tally
     })
@@ -101,7 +107,8 @@ fn other(tally: &mut Tally, next: &Next) {
     *sum = sum.saturating_add(count);
 }
 
-/// Counts the selected events of all traces together. Returns those of each trace, by stream class, and what reading all of them found.
+/// Counts the selected events of all traces together. Returns those of each trace, by stream class,
+/// and what reading all of them found.
 ///
 /// # Errors
 /// There are none so far.
@@ -110,7 +117,9 @@ pub(super) fn selected(
     selection: &Selection,
     watch: Watch<'_>,
 ) -> Result<(Vec<Vec<Counted>>, Totals)> {
-    let of = |trace: &Trace| (0..trace.class().streams.len()).map(|class| Counted::new(trace, class)).collect();
+    let of = |trace: &Trace| {
+        (0..trace.class().streams.len()).map(|class| Counted::new(trace, class)).collect()
+    };
     let mut counting = Counting(traces.iter().map(of).collect());
     let totals = take(traces, selection, watch, &mut counting, &mut |_| {})?;
     Ok((counting.0, totals))

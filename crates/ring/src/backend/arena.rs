@@ -27,7 +27,8 @@ pub(super) fn length(plans: &[Plan], step: u64) -> u64 {
 }
 
 impl Arena<'_> {
-    /// Allocates blocks for the parts that need memory, maps `len` bytes and divides the mapping into regions.
+    /// Allocates blocks for the parts that need memory, maps `len` bytes and divides the mapping
+    /// into regions.
     pub(super) fn allocate(self, len: u64) -> Result<Vec<Mapping>, BackendError> {
         self.back()?;
         let start = self.file.map(self.base, len, MapFlags::SHARED)?;
@@ -38,7 +39,9 @@ impl Arena<'_> {
     pub(super) fn back(&self) -> Result<(), BackendError> {
         let mut at = self.base;
         for plan in self.plans.iter().filter(|_| self.blocks) {
-            for range in [0..plan.sparse.start.min(plan.len), plan.sparse.end.min(plan.len)..plan.len] {
+            for range in
+                [0..plan.sparse.start.min(plan.len), plan.sparse.end.min(plan.len)..plan.len]
+            {
                 self.file.fallocate(at + range.start, range.end - range.start)?;
             }
             at += plan.len;
@@ -52,7 +55,8 @@ impl Arena<'_> {
         let mut at = 0u64;
         let cut = |plan: &Plan| {
             let backing = Some(Backing { file: Arc::clone(&file), offset: self.base + at, blocks });
-            // SAFETY: `at` stays inside the mapping, whose length is at least the sum of the plans' lengths.
+            // SAFETY: `at` stays inside the mapping, whose length is at least the sum of the plans'
+            // lengths.
             let start = unsafe { start.add(at as usize) };
             at += plan.len;
             Mapping { name: plan.name.clone(), start, len: plan.len, backing }
@@ -60,14 +64,22 @@ impl Arena<'_> {
         self.plans.iter().map(cut).collect()
     }
 
-    /// Zeroes a mapping, flushes the zeroes out of the caches and divides the mapping into regions. If the memory
-    /// contains a session, it should be recovered first: without `reuse`, such memory is refused and unmapped. `what`
-    /// describes the chosen memory for people.
+    /// Zeroes a mapping, flushes the zeroes out of the caches and divides the mapping into regions.
+    /// If the memory contains a session, it should be recovered first: without `reuse`, such memory
+    /// is refused and unmapped. `what` describes the chosen memory for people.
     ///
     /// # Safety
-    /// `len` bytes at `start`, at least 4096, are a mapping of the arena's file that nobody else uses.
-    pub(super) unsafe fn overwrite(self, start: NonNull<u8>, len: u64, reuse: bool, what: &str) -> Allocated {
-        // SAFETY: the mapping is longer than a magic, and the caller guarantees that nobody else uses it.
+    /// `len` bytes at `start`, at least 4096, are a mapping of the arena's file that nobody else
+    /// uses.
+    pub(super) unsafe fn overwrite(
+        self,
+        start: NonNull<u8>,
+        len: u64,
+        reuse: bool,
+        what: &str,
+    ) -> Allocated {
+        // SAFETY: the mapping is longer than a magic, and the caller guarantees that nobody else
+        // uses it.
         unsafe {
             if !reuse && start.cast::<[u8; MAGIC.len()]>().read() == MAGIC {
                 let _ = munmap(start.as_ptr().cast(), len as usize);
@@ -82,9 +94,9 @@ impl Arena<'_> {
         Ok((self.cut(start), format!("{what}; {}", flush::way())))
     }
 
-    /// Removes the magic of the regions that an older, longer session has behind the mapping. Otherwise a reader would find
-    /// them as the rest of a damaged session. Regions of a session follow one another, and each header has its region's
-    /// length.
+    /// Removes the magic of the regions that an older, longer session has behind the mapping.
+    /// Otherwise a reader would find them as the rest of a damaged session. Regions of a session
+    /// follow one another, and each header has its region's length.
     ///
     /// # Safety
     /// The conditions of [`Arena::overwrite`] apply.
@@ -100,7 +112,8 @@ impl Arena<'_> {
             at = at.saturating_add(region.size);
         }
         while let Ok(page) = self.file.map_page_inside(self.base.saturating_add(at)) {
-            // SAFETY: the page was just mapped, and nobody else uses it. It is unmapped after its last use.
+            // SAFETY: the page was just mapped, and nobody else uses it. It is unmapped after its
+            // last use.
             let region = unsafe {
                 let region = region_at(page).filter(is_of_it);
                 if region.is_some() {

@@ -1,5 +1,5 @@
-//! Allocates memory that keeps its contents: a file on a DAX file system, a device-DAX node, or a fixed physical range
-//! through a device file, such as memory that the kernel was told not to use.
+//! Allocates memory that keeps its contents: a file on a DAX file system, a device-DAX node, or a
+//! fixed physical range through a device file, such as memory that the kernel was told not to use.
 
 use std::path::Path;
 
@@ -19,7 +19,12 @@ pub(super) fn allocate(path: &Path, reuse: bool, plans: &[Plan]) -> Allocated {
     let stat = file.look()?;
     let is_device = is_device(&stat);
     if !is_device && !is_own(&stat) {
-        return Err(BackendError::invalid(&file.path, 0, 0, "another user's file; name one of your own"));
+        return Err(BackendError::invalid(
+            &file.path,
+            0,
+            0,
+            "another user's file; name one of your own",
+        ));
     }
     let len = length(plans, if is_device { DEVICE_STEP } else { PAGE });
     if !is_device {
@@ -40,27 +45,46 @@ pub(super) fn allocate(path: &Path, reuse: bool, plans: &[Plan]) -> Allocated {
     unsafe { arena.overwrite(start, len, reuse, what) }
 }
 
-/// Allocates all regions in `len` bytes at `offset` of a device file (`/dev/mem`, a UIO or reserved-memory node) or of
-/// a plain file, which must exist.
-pub(super) fn allocate_physical(path: &Path, offset: u64, len: u64, reuse: bool, plans: &[Plan]) -> Allocated {
-    let refused = |what: String| Err(BackendError::invalid(&path.display().to_string(), offset, len, what));
+/// Allocates all regions in `len` bytes at `offset` of a device file (`/dev/mem`, a UIO or
+/// reserved-memory node) or of a plain file, which must exist.
+pub(super) fn allocate_physical(
+    path: &Path,
+    offset: u64,
+    len: u64,
+    reuse: bool,
+    plans: &[Plan],
+) -> Allocated {
+    let refused =
+        |what: String| Err(BackendError::invalid(&path.display().to_string(), offset, len, what));
     if !offset.is_multiple_of(PAGE) {
         return refused("the offset is no multiple of 4096".to_owned());
     }
     let needed = length(plans, PAGE);
     if needed > len {
-        return refused(format!("the session takes {needed} bytes; ask for fewer or smaller sub-buffers"));
+        return refused(format!(
+            "the session takes {needed} bytes; ask for fewer or smaller sub-buffers"
+        ));
     }
     let file = NamedFile::open(Folder::here(), path, OFlags::RDWR)?;
     let stat = file.look()?;
     if !is_device(&stat) {
         if offset.checked_add(len).is_none_or(|end| end > stat.st_size as u64) {
-            return refused(format!("the file has {} bytes; the range does not lie in it", stat.st_size));
+            return refused(format!(
+                "the file has {} bytes; the range does not lie in it",
+                stat.st_size
+            ));
         }
         file.fallocate(offset, len)?;
     }
     let start = file.map(offset, needed, MapFlags::SHARED)?;
     let arena = Arena { plans, file, base: offset, blocks: false };
     // SAFETY: the mapping of `needed` bytes was just made.
-    unsafe { arena.overwrite(start, needed, reuse, &format!("{len} bytes at {offset:#x} of {}", path.display())) }
+    unsafe {
+        arena.overwrite(
+            start,
+            needed,
+            reuse,
+            &format!("{len} bytes at {offset:#x} of {}", path.display()),
+        )
+    }
 }

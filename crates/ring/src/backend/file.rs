@@ -1,4 +1,5 @@
-//! Files that contain regions. This module opens, sizes, allocates and maps them, and its errors name the file.
+//! Files that contain regions. This module opens, sizes, allocates and maps them, and its errors
+//! name the file.
 
 use core::ptr::{NonNull, null_mut};
 use std::ffi::c_void;
@@ -21,8 +22,9 @@ pub(crate) struct NamedFile {
     pub(super) path: String,
 }
 
-/// Calls `openat` with O_CLOEXEC and O_NOFOLLOW, and repeats it after an interruption. A file that it creates has mode
-/// 0600. O_NONBLOCK is set because a FIFO in the place of the file must not block the call.
+/// Calls `openat` with O_CLOEXEC and O_NOFOLLOW, and repeats it after an interruption. A file that
+/// it creates has mode 0600. O_NONBLOCK is set because a FIFO in the place of the file must not
+/// block the call.
 pub fn open_at(folder: impl AsFd, name: impl AsRef<Path>, flags: OFlags) -> Result<OwnedFd, Errno> {
     let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     retry_on_intr(|| fs::openat(&folder, name.as_ref(), flags, Mode::RUSR | Mode::WUSR))
@@ -31,12 +33,17 @@ pub fn open_at(folder: impl AsFd, name: impl AsRef<Path>, flags: OFlags) -> Resu
 impl NamedFile {
     /// Keeps an open file.
     pub(super) fn new(fd: OwnedFd, path: String) -> Result<Self, BackendError> {
-        let fd = VerifiedFile::new(fd).map_err(|error| BackendError::new("stat", &path, 0, 0, error))?;
+        let fd =
+            VerifiedFile::new(fd).map_err(|error| BackendError::new("stat", &path, 0, 0, error))?;
         Ok(Self { fd, path })
     }
 
     /// Opens a file in a folder.
-    pub(super) fn open(folder: Folder<'_>, name: impl AsRef<Path>, flags: OFlags) -> Result<Self, BackendError> {
+    pub(super) fn open(
+        folder: Folder<'_>,
+        name: impl AsRef<Path>,
+        flags: OFlags,
+    ) -> Result<Self, BackendError> {
         let path = folder.shown(name.as_ref());
         let opened = open_at(folder.fd, name.as_ref(), flags);
         Self::new(opened.map_err(|error| BackendError::new("open", &path, 0, 0, error))?, path)
@@ -47,8 +54,8 @@ impl NamedFile {
         Self::open(folder, name, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL)
     }
 
-    /// Calls the system with the file's descriptor, and repeats the call after a signal. If the program has closed the
-    /// descriptor, the file is opened again.
+    /// Calls the system with the file's descriptor, and repeats the call after a signal. If the
+    /// program has closed the descriptor, the file is opened again.
     pub(super) fn call<T>(
         &self,
         call: &'static str,
@@ -60,12 +67,14 @@ impl NamedFile {
         let fd = match self.fd.get() {
             Some(fd) => fd,
             None => {
-                again = open_at(CWD, &self.path, OFlags::RDWR).ok().filter(|fd| self.fd.is(fd.as_fd()));
+                again =
+                    open_at(CWD, &self.path, OFlags::RDWR).ok().filter(|fd| self.fd.is(fd.as_fd()));
                 let what = "the program closed the region's descriptor, and the file is not at its path any more";
                 again.as_ref().ok_or_else(|| BackendError::invalid(&self.path, 0, 0, what))?.as_fd()
             }
         };
-        retry_on_intr(|| ask(fd)).map_err(|error| BackendError::new(call, &self.path, offset, len, error))
+        retry_on_intr(|| ask(fd))
+            .map_err(|error| BackendError::new(call, &self.path, offset, len, error))
     }
 
     /// Reads the file's metadata, and refuses anything that is neither a regular file nor a device.
@@ -73,7 +82,12 @@ impl NamedFile {
         let stat = self.call("stat", 0, 0, |fd| fs::fstat(fd))?;
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile | FileType::CharacterDevice => Ok(stat),
-            _ => Err(BackendError::invalid(&self.path, 0, 0, "not a regular file, and not a device file")),
+            _ => Err(BackendError::invalid(
+                &self.path,
+                0,
+                0,
+                "not a regular file, and not a device file",
+            )),
         }
     }
 
@@ -82,7 +96,8 @@ impl NamedFile {
         self.call("ftruncate", 0, len, |fd| fs::ftruncate(fd, len))
     }
 
-    /// Allocates blocks for a range of the file. If the file system has no fallocate, zeroes are written.
+    /// Allocates blocks for a range of the file. If the file system has no fallocate, zeroes are
+    /// written.
     pub(super) fn fallocate(&self, offset: u64, len: u64) -> Result<(), BackendError> {
         if len == 0 {
             return Ok(());
@@ -108,7 +123,8 @@ impl NamedFile {
             at += self.call("write", at, part.len() as u64, |fd| {
                 // If the page cannot be read, the file has no data there yet.
                 let _ = pread(fd, &mut *part, at);
-                pwrite(fd, part, at).and_then(|wrote| if wrote > 0 { Ok(wrote as u64) } else { Err(Errno::IO) })
+                pwrite(fd, part, at)
+                    .and_then(|wrote| if wrote > 0 { Ok(wrote as u64) } else { Err(Errno::IO) })
             })?;
         }
         Ok(())
@@ -121,8 +137,14 @@ impl NamedFile {
     }
 
     /// Maps a part of the file, readable and writable, with these flags.
-    pub(super) fn map(&self, offset: u64, len: u64, flags: MapFlags) -> Result<NonNull<u8>, BackendError> {
-        // SAFETY: a new mapping at an address of the kernel's choice; no memory of ours is replaced.
+    pub(super) fn map(
+        &self,
+        offset: u64,
+        len: u64,
+        flags: MapFlags,
+    ) -> Result<NonNull<u8>, BackendError> {
+        // SAFETY: a new mapping at an address of the kernel's choice; no memory of ours is
+        // replaced.
         unsafe { self.map_at(null_mut(), offset, len, flags) }
     }
 
@@ -156,8 +178,8 @@ impl NamedFile {
     pub(super) fn map_aligned(&self, len: u64, align: u64) -> Result<NonNull<u8>, BackendError> {
         let area: *mut c_void = self.map(0, len + align, MapFlags::SHARED)?.as_ptr().cast();
         let before = (area as usize).next_multiple_of(align as usize) - area as usize;
-        // SAFETY: the file is mapped again inside an area that nobody uses, and the rest of that area before and after
-        // it is unmapped. If that fails, it only wastes address space.
+        // SAFETY: the file is mapped again inside an area that nobody uses, and the rest of that
+        // area before and after it is unmapped. If that fails, it only wastes address space.
         unsafe {
             let place = area.byte_add(before);
             let start = self.map_at(place, 0, len, MapFlags::SHARED | MapFlags::FIXED);
@@ -168,7 +190,8 @@ impl NamedFile {
         }
     }
 
-    /// Maps a region at `offset`, in pages of `step` bytes. `flags` say whether the mapping is shared.
+    /// Maps a region at `offset`, in pages of `step` bytes. `flags` say whether the mapping is
+    /// shared.
     pub(super) fn region(
         self,
         name: &str,
@@ -197,8 +220,14 @@ pub(super) fn is_own(stat: &Stat) -> bool {
     stat.st_uid == geteuid().as_raw()
 }
 
-/// Refuses a length above the process's limit on file sizes, because the system would kill the process with a signal.
-pub(super) fn check_limit(call: &'static str, path: &str, offset: u64, len: u64) -> Result<(), BackendError> {
+/// Refuses a length above the process's limit on file sizes, because the system would kill the
+/// process with a signal.
+pub(super) fn check_limit(
+    call: &'static str,
+    path: &str,
+    offset: u64,
+    len: u64,
+) -> Result<(), BackendError> {
     match getrlimit(Resource::Fsize).current {
         Some(limit) if offset.saturating_add(len) > limit => {
             Err(BackendError::new(call, path, offset, len, Errno::FBIG))

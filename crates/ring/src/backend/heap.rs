@@ -1,5 +1,5 @@
-//! Allocates pages of private memory, for recovery from a core. There is no large contiguous mapping, and nothing is
-//! outside the process.
+//! Allocates pages of private memory, for recovery from a core. There is no large contiguous
+//! mapping, and nothing is outside the process.
 
 use core::ffi::c_void;
 use core::ptr::NonNull;
@@ -22,7 +22,8 @@ pub(super) fn allocate(plans: &[Plan]) -> Allocated {
 }
 
 fn memory(len: usize) -> Result<NonNull<u8>, BackendError> {
-    private_memory(len).ok_or_else(|| BackendError::new("allocate", "the heap", 0, len as u64, Errno::NOMEM))
+    private_memory(len)
+        .ok_or_else(|| BackendError::new("allocate", "the heap", 0, len as u64, Errno::NOMEM))
 }
 
 /// Enters fresh zeroed pages in a page table where it has none. Pages are mapped in runs of 16.
@@ -49,15 +50,15 @@ pub unsafe fn free_pages(table: &[AtomicU64]) {
         let first = run[0].swap(0, Ordering::AcqRel) as *mut c_void;
         run.iter().for_each(|entry| entry.store(0, Ordering::Release));
         if !first.is_null() {
-            // SAFETY: `fill_pages` mapped the run, and the swap gave its entry to this call only. The caller guarantees
-            // that nobody uses the run.
+            // SAFETY: `fill_pages` mapped the run, and the swap gave its entry to this call only.
+            // The caller guarantees that nobody uses the run.
             let _ = unsafe { munmap(first, len_of(run)) };
         }
     }
 }
 
-/// Gives the memory of a page table's pages back to the system but leaves them mapped, because late recorders may still
-/// write.
+/// Gives the memory of a page table's pages back to the system but leaves them mapped, because late
+/// recorders may still write.
 ///
 /// # Safety
 /// [`fill_pages`] filled the table.
@@ -65,7 +66,8 @@ pub unsafe fn discard_pages(table: &[AtomicU64]) {
     for run in table.chunks(RUN) {
         let first = run[0].load(Ordering::Relaxed) as *mut c_void;
         if !first.is_null() {
-            // SAFETY: `fill_pages` mapped these pages, private and anonymous: they read as zeroes afterwards.
+            // SAFETY: `fill_pages` mapped these pages, private and anonymous: they read as zeroes
+            // afterwards.
             let _ = unsafe { madvise(first, len_of(run), Advice::LinuxDontNeed) };
         }
     }

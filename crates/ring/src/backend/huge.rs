@@ -1,5 +1,5 @@
-//! Allocates huge pages, which cause fewer TLB misses for large rings. It uses hugetlbfs if that has free pages, else
-//! transparent huge pages by advice.
+//! Allocates huge pages, which cause fewer TLB misses for large rings. It uses hugetlbfs if that
+//! has free pages, else transparent huge pages by advice.
 
 use std::path::PathBuf;
 
@@ -31,8 +31,8 @@ fn hugetlb(unique: &str, plans: &[Plan]) -> Result<(Vec<Mapping>, String), Strin
     Ok((mappings, format!("{} KiB pages of hugetlbfs at {}", step >> 10, mount.display())))
 }
 
-/// Allocates the regions. Returns them with the size of a huge page, which a hugetlbfs reports as the block size of its
-/// files.
+/// Allocates the regions. Returns them with the size of a huge page, which a hugetlbfs reports as
+/// the block size of its files.
 fn reserve(file: NamedFile, plans: &[Plan]) -> Result<(Vec<Mapping>, u64), BackendError> {
     let block = file.look()?.st_blksize as u64;
     let step = if block.is_power_of_two() && block >= PAGE { block } else { HUGE };
@@ -52,8 +52,8 @@ fn transparent(folder: Folder<'_>, plans: &[Plan], why_not: &str) -> Allocated {
     let (memory, size) = (start.as_ptr().cast(), len as usize);
     // SAFETY: this is advice on a mapping of our own; it changes no contents.
     if unsafe { madvise(memory, size, Advice::LinuxHugepage) }.is_ok() {
-        // Writing to the pages after the advice allocates huge pages. If it fails, fallocate below returns the reason.
-        // SAFETY: this populates a mapping of our own.
+        // Writing to the pages after the advice allocates huge pages. If it fails, fallocate below
+        // returns the reason. SAFETY: this populates a mapping of our own.
         let _ = unsafe { madvise(memory, size, Advice::LinuxPopulateWrite) };
     }
     // SAFETY: nobody uses the mapping, which would keep its memory after the file is removed.
@@ -61,7 +61,9 @@ fn transparent(folder: Folder<'_>, plans: &[Plan], why_not: &str) -> Allocated {
     let note = match huge_kib(start.as_ptr() as usize) {
         0 => {
             let remedy = "mount the folder's tmpfs with huge=advise";
-            format!("a plain file stands in: {why_not}, and none of it is in transparent huge pages; {remedy}")
+            format!(
+                "a plain file stands in: {why_not}, and none of it is in transparent huge pages; {remedy}"
+            )
         }
         huge => format!("{huge} of {} KiB in transparent huge pages: {why_not}", len >> 10),
     };
@@ -78,12 +80,16 @@ fn hugetlb_mount() -> Option<PathBuf> {
     })
 }
 
-/// Returns how much of the mapping at `start` is in huge pages according to /proc/self/smaps, in KiB.
+/// Returns how much of the mapping at `start` is in huge pages according to /proc/self/smaps, in
+/// KiB.
 fn huge_kib(start: usize) -> u64 {
     let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap_or_default();
     let first = format!("{start:x}-");
     let fields = smaps.lines().skip_while(|line| !line.starts_with(&first)).skip(1);
-    let own = fields.take_while(|line| line.split(' ').next().is_some_and(|key| key.ends_with(':')));
-    let kib = |line: &str| line.strip_prefix("ShmemPmdMapped:")?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok();
+    let own =
+        fields.take_while(|line| line.split(' ').next().is_some_and(|key| key.ends_with(':')));
+    let kib = |line: &str| {
+        line.strip_prefix("ShmemPmdMapped:")?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
+    };
     own.filter_map(kib).sum()
 }

@@ -10,7 +10,8 @@ use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use super::BackendError;
 use super::file::NamedFile;
 
-/// Memory of one region. It is unmapped when the value is dropped, so recorders and readers keep the value.
+/// Memory of one region. It is unmapped when the value is dropped, so recorders and readers keep
+/// the value.
 #[derive(Debug)]
 pub struct Mapping {
     /// Name of the region in its session.
@@ -31,8 +32,8 @@ pub(crate) struct Backing {
     pub(crate) blocks: bool,
 }
 
-// SAFETY: the memory is shared by design, and its users reach it through atomics or raw pointers. The handle itself
-// contains only an address, a length and a file.
+// SAFETY: the memory is shared by design, and its users reach it through atomics or raw pointers.
+// The handle itself contains only an address, a length and a file.
 unsafe impl Send for Mapping {}
 // SAFETY: no method of a shared handle writes to the handle.
 unsafe impl Sync for Mapping {}
@@ -51,29 +52,34 @@ impl Mapping {
         self.len
     }
 
-    /// Returns the path of the file that contains the region and the offset in it, or `None` for the heap.
+    /// Returns the path of the file that contains the region and the offset in it, or `None` for
+    /// the heap.
     #[must_use]
     pub fn place(&self) -> Option<(&str, u64)> {
         self.backing.as_ref().map(|backing| (backing.file.path.as_str(), backing.offset))
     }
 
-    /// Returns the device and the inode of the file that contains the region, or `None` for the heap.
+    /// Returns the device and the inode of the file that contains the region, or `None` for the
+    /// heap.
     #[must_use]
     pub fn identity(&self) -> Option<(u64, u64)> {
         self.backing.as_ref().map(|backing| backing.file.fd.identity())
     }
 
-    /// Takes the record lock of this process on one byte of the region's file, which need not exist. The kernel releases it when
-    /// the process dies, executes another program, or closes any descriptor of the file. A forked child does not have it. If the
-    /// system refuses, nothing is locked. Async-signal-safe.
+    /// Takes the record lock of this process on one byte of the region's file, which need not
+    /// exist. The kernel releases it when the process dies, executes another program, or closes any
+    /// descriptor of the file. A forked child does not have it. If the system refuses, nothing is
+    /// locked. Async-signal-safe.
     pub fn lock_byte(&self, at: u64) {
         let _ = self.record_lock(libc::F_SETLK, at);
     }
 
-    /// Returns true if another process has the record lock on this byte of the region's file. Async-signal-safe.
+    /// Returns true if another process has the record lock on this byte of the region's file.
+    /// Async-signal-safe.
     #[must_use]
     pub fn is_byte_locked(&self, at: u64) -> bool {
-        self.record_lock(libc::F_GETLK, at).is_some_and(|lock| i32::from(lock.l_type) != libc::F_UNLCK)
+        self.record_lock(libc::F_GETLK, at)
+            .is_some_and(|lock| i32::from(lock.l_type) != libc::F_UNLCK)
     }
 
     fn record_lock(&self, command: libc::c_int, at: u64) -> Option<libc::flock> {
@@ -96,48 +102,62 @@ impl Mapping {
     /// # Errors
     /// The file system is full, or refuses.
     pub fn populate(&self, range: Range<u64>) -> Result<(), BackendError> {
-        let Some(backing) = self.backing.as_ref().filter(|backing| backing.blocks) else { return Ok(()) };
+        let Some(backing) = self.backing.as_ref().filter(|backing| backing.blocks) else {
+            return Ok(());
+        };
         let range = self.bounded(range);
         backing.file.fallocate(backing.offset + range.start, range.end - range.start)
     }
 
-    /// Returns the free bytes of the file system of the region's file; the largest number if it has no limit, or does not say.
+    /// Returns the free bytes of the file system of the region's file; the largest number if it has
+    /// no limit, or does not say.
     #[must_use]
     pub fn free(&self) -> u64 {
-        let file = self.backing.as_ref().filter(|backing| backing.blocks).map(|backing| &backing.file);
-        let stat = file.and_then(|file| file.call("statvfs", 0, 0, |fd| rustix::fs::fstatvfs(fd)).ok());
+        let file =
+            self.backing.as_ref().filter(|backing| backing.blocks).map(|backing| &backing.file);
+        let stat =
+            file.and_then(|file| file.call("statvfs", 0, 0, |fd| rustix::fs::fstatvfs(fd)).ok());
         stat.map_or(u64::MAX, |stat| free(&stat))
     }
 
-    /// Returns an error if the file system has less free space than `len` bytes. A file system that does not say how much it
-    /// has passes.
+    /// Returns an error if the file system has less free space than `len` bytes. A file system that
+    /// does not say how much it has passes.
     ///
     /// # Errors
     /// The file system has no room.
     pub fn check_room(&self, len: u64) -> Result<(), BackendError> {
-        let Some(backing) = self.backing.as_ref().filter(|backing| backing.blocks) else { return Ok(()) };
+        let Some(backing) = self.backing.as_ref().filter(|backing| backing.blocks) else {
+            return Ok(());
+        };
         match self.free() < len {
-            true => Err(BackendError::new("fallocate", &backing.file.path, backing.offset, len, Errno::NOSPC)),
+            true => Err(BackendError::new(
+                "fallocate",
+                &backing.file.path,
+                backing.offset,
+                len,
+                Errno::NOSPC,
+            )),
             false => Ok(()),
         }
     }
 
-    /// Frees the memory of `range` if the file supports that. The range reads as zeroes afterwards. Nobody may write
-    /// there during the call.
+    /// Frees the memory of `range` if the file supports that. The range reads as zeroes afterwards.
+    /// Nobody may write there during the call.
     pub fn release(&self, range: Range<u64>) {
         let Some(backing) = &self.backing else { return };
         let range = self.bounded(range);
         let (at, len) = (backing.offset + range.start, range.end - range.start);
         if !backing.blocks || backing.file.punch_hole(at, len).is_err() {
-            // SAFETY: `bounded` keeps the range inside the mapping, which lives as long as the process.
+            // SAFETY: `bounded` keeps the range inside the mapping, which lives as long as the
+            // process.
             unsafe { self.as_ptr().add(range.start as usize).write_bytes(0, len as usize) };
         }
     }
 
-    /// Replaces the region by private zeroed memory, in this process only, and closes the file's descriptor. A ring of
-    /// zeroes is an empty ring, so late recorders write there and do no harm. The file's memory is freed when its last
-    /// name is removed. The kernel merges such ranges, so that ended sessions take address space but no mappings of
-    /// their own. A heap block stays.
+    /// Replaces the region by private zeroed memory, in this process only, and closes the file's
+    /// descriptor. A ring of zeroes is an empty ring, so late recorders write there and do no harm.
+    /// The file's memory is freed when its last name is removed. The kernel merges such ranges, so
+    /// that ended sessions take address space but no mappings of their own. A heap block stays.
     ///
     /// # Safety
     /// No other call for this region, or for one that shares its file, is under way.
@@ -149,8 +169,8 @@ impl Mapping {
         unsafe { backing.file.fd.give_up() }
     }
 
-    /// Unmaps a region that [`Mapping::detach`] has replaced. The handle must be kept for ever, and its address not be used again. A heap
-    /// block stays.
+    /// Unmaps a region that [`Mapping::detach`] has replaced. The handle must be kept for ever, and
+    /// its address not be used again. A heap block stays.
     ///
     /// # Safety
     /// Nobody uses the region's memory, now or later.
@@ -161,8 +181,9 @@ impl Mapping {
         }
     }
 
-    /// Replaces the page at `address`, which the file has lost, by a private zeroed page. Returns false if the address
-    /// is not in the region, or if the system refuses. The function is async-signal-safe.
+    /// Replaces the page at `address`, which the file has lost, by a private zeroed page. Returns
+    /// false if the address is not in the region, or if the system refuses. The function is
+    /// async-signal-safe.
     #[must_use]
     pub fn replace_page(&self, address: usize) -> bool {
         let start = self.as_ptr() as usize;
@@ -175,8 +196,8 @@ impl Mapping {
         self.put_zeroes(self.as_ptr().wrapping_add((address - start) / page * page), page)
     }
 
-    /// Maps private zeroed memory at an address in the region, in one step. Returns false if the system refuses; then
-    /// nothing has changed.
+    /// Maps private zeroed memory at an address in the region, in one step. Returns false if the
+    /// system refuses; then nothing has changed.
     fn put_zeroes(&self, place: *mut u8, len: usize) -> bool {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
@@ -190,7 +211,8 @@ impl Mapping {
     }
 }
 
-/// Returns the free bytes of a file system for this user; the largest number if the file system has no limit.
+/// Returns the free bytes of a file system for this user; the largest number if the file system has
+/// no limit.
 #[must_use]
 pub fn free(stat: &rustix::fs::StatVfs) -> u64 {
     match stat.f_blocks {
@@ -201,8 +223,8 @@ pub fn free(stat: &rustix::fs::StatVfs) -> u64 {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: this is a mapping of our own with this length. Code that has its address has borrowed the handle, or
-        // keeps the handle for ever.
+        // SAFETY: this is a mapping of our own with this length. Code that has its address has
+        // borrowed the handle, or keeps the handle for ever.
         let _ = unsafe { munmap(self.as_ptr().cast(), self.len as usize) };
     }
 }

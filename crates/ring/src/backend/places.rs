@@ -1,4 +1,5 @@
-//! Writes, reads and follows the file that lists the regions that are not files in their session's folder.
+//! Writes, reads and follows the file that lists the regions that are not files in their session's
+//! folder.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -18,19 +19,24 @@ const LONGEST: u64 = 1 << 20;
 ///
 /// # Errors
 /// The error of the system.
-pub fn write_places<'a>(folder: Folder<'_>, mappings: impl Iterator<Item = &'a Mapping>) -> Result<(), BackendError> {
+pub fn write_places<'a>(
+    folder: Folder<'_>,
+    mappings: impl Iterator<Item = &'a Mapping>,
+) -> Result<(), BackendError> {
     let mut text = String::new();
     for mapping in mappings {
         let heap = format!("heap:{}:{:#x}", std::process::id(), mapping.as_ptr() as usize);
         let (path, offset) = mapping.place().unwrap_or((&heap, 0));
-        let place = Place { name: mapping.name.clone(), offset, len: mapping.len(), path: path.to_owned() };
+        let place =
+            Place { name: mapping.name.clone(), offset, len: mapping.len(), path: path.to_owned() };
         text.push_str(&format!("{place}\n"));
     }
     let (path, len) = (folder.shown(PLACES_FILE.as_ref()), text.len() as u64);
     let failed = |call, error| BackendError::new(call, &path, 0, len, error);
     check_limit("write", &path, 0, len)?;
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
-    let file = open_at(folder.fd, PLACES_FILE, flags).map_err(|error| failed("open", error.into()))?;
+    let file =
+        open_at(folder.fd, PLACES_FILE, flags).map_err(|error| failed("open", error.into()))?;
     File::from(file).write_all(text.as_bytes()).map_err(|error| failed("write", error))
 }
 
@@ -39,7 +45,9 @@ pub fn write_places<'a>(folder: Folder<'_>, mappings: impl Iterator<Item = &'a M
 /// # Errors
 /// The error of the system.
 pub fn open_places(folder: Folder<'_>) -> Result<Option<Vec<Place>>, BackendError> {
-    let failed = |call, len, error| BackendError::new(call, &folder.shown(PLACES_FILE.as_ref()), 0, len, error);
+    let failed = |call, len, error| {
+        BackendError::new(call, &folder.shown(PLACES_FILE.as_ref()), 0, len, error)
+    };
     let file = match open_at(folder.fd, PLACES_FILE, OFlags::RDONLY) {
         Err(Errno::NOENT) => return Ok(None),
         opened => opened.map_err(|error| failed("open", 0, error.into()))?,
@@ -65,12 +73,22 @@ pub fn map_place(place: &Place) -> Result<Mapping, BackendError> {
         return Err(BackendError::invalid(name, 0, *len, what));
     }
     let is_link = path.starts_with("/proc/");
-    let file = if is_link { open_link(path)? } else { NamedFile::open(Folder::here(), path, OFlags::RDWR)? };
+    let file = if is_link {
+        open_link(path)?
+    } else {
+        NamedFile::open(Folder::here(), path, OFlags::RDWR)?
+    };
     let stat = file.look()?;
     let (is_device, block) = (is_device(&stat), stat.st_blksize as u64);
-    let fits = *len > 0 && offset.checked_add(*len).is_some_and(|end| is_device || end <= stat.st_size as u64);
+    let fits = *len > 0
+        && offset.checked_add(*len).is_some_and(|end| is_device || end <= stat.st_size as u64);
     if !(fits && (is_device || is_own(&stat))) {
-        return Err(BackendError::invalid(path, *offset, *len, "no region of this user can be there"));
+        return Err(BackendError::invalid(
+            path,
+            *offset,
+            *len,
+            "no region of this user can be there",
+        ));
     }
     // hugetlbfs maps only complete huge pages; its block size is their size.
     let is_huge = !is_device && block.is_power_of_two() && block > 65536;

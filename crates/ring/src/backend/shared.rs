@@ -9,8 +9,8 @@ use super::arena::{Arena, length};
 use super::file::{NamedFile, is_device};
 use super::{Allocated, BackendError, Folder, Mapping, PAGE, Plan};
 
-/// Creates one file for each region in the session's folder, mode 0600. Data that a killed process wrote stays in the
-/// page cache.
+/// Creates one file for each region in the session's folder, mode 0600. Data that a killed process
+/// wrote stays in the page cache.
 pub(super) fn allocate_files(folder: Folder<'_>, plans: &[Plan]) -> Allocated {
     let make = |plan: &Plan| {
         let file = NamedFile::create(folder, &plan.name)?;
@@ -21,8 +21,9 @@ pub(super) fn allocate_files(folder: Folder<'_>, plans: &[Plan]) -> Allocated {
     Ok((mappings.into_iter().flatten().collect(), "one file a region".to_owned()))
 }
 
-/// Creates one memfd for all regions. It has no name in the file system, and a core with the default filter (0x33)
-/// contains it. Other processes open it as `/proc/PID/fd/N` while the process lives.
+/// Creates one memfd for all regions. It has no name in the file system, and a core with the
+/// default filter (0x33) contains it. Other processes open it as `/proc/PID/fd/N` while the process
+/// lives.
 pub(super) fn allocate_memfd(plans: &[Plan]) -> Allocated {
     let fd = memfd_create("lastwords", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
         .map_err(|error| BackendError::new("memfd_create", "memfd", 0, 0, error))?;
@@ -30,16 +31,17 @@ pub(super) fn allocate_memfd(plans: &[Plan]) -> Allocated {
     let file = NamedFile::new(fd, path)?;
     let len = length(plans, PAGE);
     file.truncate(len)?;
-    // The seals make the length permanent, so that a process that opens the memfd through /proc cannot truncate it
-    // while others record. If the kernel or a filter refuses seals, the memfd stays without them.
+    // The seals make the length permanent, so that a process that opens the memfd through /proc
+    // cannot truncate it while others record. If the kernel or a filter refuses seals, the memfd
+    // stays without them.
     let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
     let _ = file.call("seal", 0, len, |fd| fcntl_add_seals(fd, seals));
     let mappings = Arena { plans, file, base: 0, blocks: true }.allocate(len)?;
     Ok((mappings, "one memfd; gone with the last process that has it, kept in its core".to_owned()))
 }
 
-/// Maps a region that another process created as a file in its folder. A file that is not regular, or that is shorter
-/// than a region header, is refused.
+/// Maps a region that another process created as a file in its folder. A file that is not regular,
+/// or that is shorter than a region header, is refused.
 ///
 /// # Errors
 /// The error of the system, or a description of what is wrong with the file.
@@ -47,8 +49,9 @@ pub fn open_region(folder: Folder<'_>, name: &str) -> Result<Mapping, BackendErr
     map_file(NamedFile::open(folder, name, OFlags::RDWR)?, name, MapFlags::SHARED)
 }
 
-/// Maps a region for a caller that only reads it. Unlike [`open_region`], it also works where this process may not write: in a file
-/// system that is mounted read-only, or a file without permission to write.
+/// Maps a region for a caller that only reads it. Unlike [`open_region`], it also works where this
+/// process may not write: in a file system that is mounted read-only, or a file without permission
+/// to write.
 ///
 /// # Errors
 /// Those of [`open_region`].

@@ -1,13 +1,15 @@
 //! Descriptors that stay open for long.
 //!
-//! Programs close descriptors that they did not open (`closefrom` of a daemon), and other files then get the same
-//! numbers. So the file's identity is kept with its descriptor, and checked before each use.
+//! Programs close descriptors that they did not open (`closefrom` of a daemon), and other files
+//! then get the same numbers. So the file's identity is kept with its descriptor, and checked
+//! before each use.
 
 use core::sync::atomic::{AtomicI32, Ordering::Relaxed};
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, FromRawFd as _, IntoRawFd as _, OwnedFd};
 
-/// A descriptor and the identity of its file. Dropping it closes the descriptor if it still refers to that file.
+/// A descriptor and the identity of its file. Dropping it closes the descriptor if it still refers
+/// to that file.
 #[derive(Debug)]
 pub struct VerifiedFile {
     /// The descriptor; -1 after it was given up.
@@ -30,8 +32,9 @@ impl VerifiedFile {
     #[must_use]
     pub fn get(&self) -> Option<BorrowedFd<'_>> {
         let fd = self.fd.load(Relaxed);
-        // SAFETY: the number is not -1. Until `fstat` has confirmed that it is open and refers to our file, it is used
-        // for nothing else. If other code closes it meanwhile, it did not get it from us.
+        // SAFETY: the number is not -1. Until `fstat` has confirmed that it is open and refers to
+        // our file, it is used for nothing else. If other code closes it meanwhile, it did not get
+        // it from us.
         let file = (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) })?;
         self.is(file).then_some(file)
     }
@@ -42,8 +45,8 @@ impl VerifiedFile {
     /// Nobody uses the descriptor that [`VerifiedFile::get`] returned.
     pub unsafe fn give_up(&self) {
         if self.get().is_some() {
-            // SAFETY: this value owns the descriptor, which still refers to the same file. The caller guarantees that
-            // nobody else uses it.
+            // SAFETY: this value owns the descriptor, which still refers to the same file. The
+            // caller guarantees that nobody else uses it.
             drop(unsafe { OwnedFd::from_raw_fd(self.fd.swap(-1, Relaxed)) });
         }
     }

@@ -11,17 +11,17 @@ pub(crate) fn forget() {
     set(None);
 }
 
-/// This uses the initial-exec model: one load in a program, two in a library, and never a call. `std::thread_local!` in
-/// code that may become a library calls `__tls_get_addr`. Values in registers must be saved around that call, even if
-/// the linker removes the call.
+/// This uses the initial-exec model: one load in a program, two in a library, and never a call.
+/// `std::thread_local!` in code that may become a library calls `__tls_get_addr`. Values in
+/// registers must be saved around that call, even if the linker removes the call.
 #[cfg(all(target_arch = "x86_64", not(loom)))]
 mod x86_64 {
     use core::arch::{asm, global_asm};
 
     use crate::reserve::rseq_fast::Lane;
 
-    // The symbol is hidden, so it belongs to this program or library alone. It is weak, so there is one even if the
-    // program contains the crate twice.
+    // The symbol is hidden, so it belongs to this program or library alone. It is weak, so there is
+    // one even if the program contains the crate twice.
     global_asm!(
         ".pushsection .tbss.lastwords_ring_last_lane, \"awT\", @nobits",
         ".weak lastwords_ring_last_lane",
@@ -36,8 +36,8 @@ mod x86_64 {
     #[inline(always)]
     pub(crate) fn get() -> Option<&'static Lane> {
         let lane: *const Lane;
-        // SAFETY: the variable belongs to this thread, has 8 bytes, is zero at first, and only `set` writes it. Reading
-        // it changes nothing. A lane that was set lives for ever.
+        // SAFETY: the variable belongs to this thread, has 8 bytes, is zero at first, and only
+        // `set` writes it. Reading it changes nothing. A lane that was set lives for ever.
         unsafe {
             asm!(
                 "mov {lane}, qword ptr [rip + lastwords_ring_last_lane@GOTTPOFF]",
@@ -50,8 +50,8 @@ mod x86_64 {
     }
 
     pub(crate) fn set(lane: Option<&'static Lane>) {
-        // SAFETY: the variable is the one of `get`. It is one store, so a signal handler sees either the old lane or
-        // the new one.
+        // SAFETY: the variable is the one of `get`. It is one store, so a signal handler sees
+        // either the old lane or the new one.
         unsafe {
             asm!(
                 "mov {at}, qword ptr [rip + lastwords_ring_last_lane@GOTTPOFF]",

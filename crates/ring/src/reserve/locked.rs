@@ -1,9 +1,11 @@
-//! Records with signals blocked, under a lock that names its owner, so that a dead owner does not keep it.
+//! Records with signals blocked, under a lock that names its owner, so that a dead owner does not
+//! keep it.
 //!
-//! One store publishes an event, as in the restartable sequences. So a dead owner leaves only bytes after the produced
-//! position, and the next owner of the lock simply continues. If processes of several pid namespaces record, a recorder
-//! cannot distinguish a dead owner from a stopped one. It takes the lock from either. Nobody records where the previous
-//! owner may still write, until the ring comes round.
+//! One store publishes an event, as in the restartable sequences. So a dead owner leaves only bytes
+//! after the produced position, and the next owner of the lock simply continues. If processes of
+//! several pid namespaces record, a recorder cannot distinguish a dead owner from a stopped one. It
+//! takes the lock from either. Nobody records where the previous owner may still write, until the
+//! ring comes round.
 
 use lastwords_abi::sync::Ordering::{Relaxed, Release};
 
@@ -22,7 +24,11 @@ use crate::threads;
 /// # Errors
 /// The event was lost; the caller counts it.
 #[inline(never)]
-pub(crate) fn record<M: Memory>(channel: &Channel, stream: &Stream, record: &Record<'_>) -> Result<(), Lost> {
+pub(crate) fn record<M: Memory>(
+    channel: &Channel,
+    stream: &Stream,
+    record: &Record<'_>,
+) -> Result<(), Lost> {
     let _signals = os::SignalsBlocked::now();
     let mine = threads::lock_word();
     let before = match os::lock(&stream.control.lock, mine, || channel.parts.is_foreign()) {
@@ -37,7 +43,12 @@ pub(crate) fn record<M: Memory>(channel: &Channel, stream: &Stream, record: &Rec
     done
 }
 
-fn run<M: Memory>(channel: &Channel, stream: &Stream, record: &Record<'_>, mut before: Before) -> Result<(), Lost> {
+fn run<M: Memory>(
+    channel: &Channel,
+    stream: &Stream,
+    record: &Record<'_>,
+    mut before: Before,
+) -> Result<(), Lost> {
     loop {
         match single_writer::step::<M, _>(channel, stream, channel, record, before) {
             Step::Done => return Ok(()),
@@ -56,7 +67,12 @@ fn run<M: Memory>(channel: &Channel, stream: &Stream, record: &Record<'_>, mut b
 
 /// Publishes while it holds the lock.
 impl Publish for Channel {
-    fn publish<M: Memory>(&self, step: &Context<'_, Self, M>, end: u64, chunks: &[Chunk<'_>]) -> Published {
+    fn publish<M: Memory>(
+        &self,
+        step: &Context<'_, Self, M>,
+        end: u64,
+        chunks: &[Chunk<'_>],
+    ) -> Published {
         let control = step.stream.half(step.half);
         if control.reserve.load(Relaxed) != step.position {
             return Err(Step::Aborted);
@@ -69,9 +85,10 @@ impl Publish for Channel {
         let mut each = |p: Piece| {
             point!(Step);
             bytes!(writes, p.dst, p.len);
-            // SAFETY: the lock is held and the position has not changed, so nobody else writes after it. (A recorder
-            // that takes the lock from this one leaves this sub-buffer alone.) `single_writer` ensures that each copy
-            // is between position and end, or in the header of the open sub-buffer. The payload is not ring memory.
+            // SAFETY: the lock is held and the position has not changed, so nobody else writes
+            // after it. (A recorder that takes the lock from this one leaves this sub-buffer
+            // alone.) `single_writer` ensures that each copy is between position and end, or in the
+            // header of the open sub-buffer. The payload is not ring memory.
             unsafe { core::ptr::copy_nonoverlapping(p.src, p.dst, p.len) };
             if each_event {
                 // SAFETY: the copy has just been made there.
@@ -87,8 +104,10 @@ impl Publish for Channel {
             flush::fence();
         }
         point!(Step);
-        // If another recorder took the lock, it has continued from this position. The position must never go back.
-        let is_ours = control.reserve.compare_exchange(step.position, end, Release, Relaxed).is_ok();
+        // If another recorder took the lock, it has continued from this position. The position must
+        // never go back.
+        let is_ours =
+            control.reserve.compare_exchange(step.position, end, Release, Relaxed).is_ok();
         if fault!(Rewind) {
             control.reserve.store(end, Release);
         } else if !is_ours && !fault!(PublishFirst) {

@@ -1,12 +1,14 @@
-//! Restartable sequences: one section copies the whole event, and its last store publishes the event.
+//! Restartable sequences: one section copies the whole event, and its last store publishes the
+//! event.
 //!
-//! The section runs on one CPU and is the only one that runs on it. If a thread is preempted, moved or interrupted by a
-//! signal inside the section, the kernel sends it to its abort handler. So plain stores suffice, a killed thread leaves
-//! only bytes after the produced position, and a signal handler may record in the middle of a record.
+//! The section runs on one CPU and is the only one that runs on it. If a thread is preempted, moved
+//! or interrupted by a signal inside the section, the kernel sends it to its abort handler. So
+//! plain stores suffice, a killed thread leaves only bytes after the produced position, and a
+//! signal handler may record in the middle of a record.
 //!
-//! Everything that the section needs is computed before it, from a produced position that the section checks again. If
-//! the position has not changed, nobody has recorded here in between, and the clock that was read since is not older
-//! than any event's.
+//! Everything that the section needs is computed before it, from a produced position that the
+//! section checks again. If the position has not changed, nobody has recorded here in between, and
+//! the clock that was read since is not older than any event's.
 
 use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering::Relaxed;
@@ -28,17 +30,18 @@ pub(super) mod section;
 #[cfg(loom)]
 pub(super) use crate::model::section;
 
-/// Number of aborts after which an event is recorded in the channel's lockless stream. Under a debugger that steps, or
-/// under valgrind, a section never ends.
+/// Number of aborts after which an event is recorded in the channel's lockless stream. Under a
+/// debugger that steps, or under valgrind, a section never ends.
 const RETRIES: u32 = 16;
 
-/// Largest number of copies of a section, counting parts and page borders together. An event with more is recorded in
-/// the stream that is bound to no CPU, which has no such limit.
+/// Largest number of copies of a section, counting parts and page borders together. An event with
+/// more is recorded in the stream that is bound to no CPU, which has no such limit.
 const MAX_PIECES: usize = 48;
 
 /// The values that a section checks before it copies, and the position that it publishes.
 ///
-/// The sections read it by offset: 0 area, 8 cpu, 12 half, 16 flip, 24 stream's flip, 32 control, 40 position, 48 end.
+/// The sections read it by offset: 0 area, 8 cpu, 12 half, 16 flip, 24 stream's flip, 32 control,
+/// 40 position, 48 end.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Commit<'a> {
@@ -58,7 +61,8 @@ pub(crate) struct Commit<'a> {
 }
 
 #[cfg(not(loom))]
-const _: () = assert!(core::mem::offset_of!(Commit<'_>, end) == 48 || cfg!(not(target_pointer_width = "64")));
+const _: () =
+    assert!(core::mem::offset_of!(Commit<'_>, end) == 48 || cfg!(not(target_pointer_width = "64")));
 
 /// Records on the CPU where the thread runs. Losses are counted here.
 ///
@@ -97,7 +101,12 @@ struct Section<'a> {
 }
 
 impl Publish for Section<'_> {
-    fn publish<M: Memory>(&self, step: &Context<'_, Self, M>, end: u64, chunks: &[Chunk<'_>]) -> Published {
+    fn publish<M: Memory>(
+        &self,
+        step: &Context<'_, Self, M>,
+        end: u64,
+        chunks: &[Chunk<'_>],
+    ) -> Published {
         let mut list = [const { MaybeUninit::<Piece>::uninit() }; MAX_PIECES];
         let mut used = 0;
         let mut add = |piece| {
@@ -121,9 +130,10 @@ impl Publish for Section<'_> {
             position: step.position,
             end,
         };
-        // SAFETY: `single_writer` ensures that each piece's destination is in the half's data between the position and
-        // the end (or in the header of the sub-buffer that contains the position, which a close may rewrite). The
-        // section copies only while this CPU's position has that value.
+        // SAFETY: `single_writer` ensures that each piece's destination is in the half's data
+        // between the position and the end (or in the header of the sub-buffer that contains the
+        // position, which a close may rewrite). The section copies only while this CPU's position
+        // has that value.
         let done = unsafe { section::publish(&commit, pieces) };
         if done { Ok(()) } else { Err(Step::Aborted) }
     }

@@ -1,7 +1,8 @@
 //! The section in aarch64 instructions.
 //!
-//! The rules are those of x86_64 (include/uapi/linux/rseq.h). Other CPUs may see plain stores in another order, so the
-//! commit is a store-release. For this CPU, and for readers after a crash, program order applies.
+//! The rules are those of x86_64 (include/uapi/linux/rseq.h). Other CPUs may see plain stores in
+//! another order, so the commit is a store-release. For this CPU, and for readers after a crash,
+//! program order applies.
 
 use core::arch::asm;
 
@@ -17,12 +18,13 @@ use crate::reserve::rseq_fast::Lane;
 /// Copies the pieces and publishes.
 ///
 /// # Safety
-/// Every destination is writable, and nobody else writes it while `commit`'s position is current on this CPU.
+/// Every destination is writable, and nobody else writes it while `commit`'s position is current on
+/// this CPU.
 pub(super) unsafe fn publish(commit: &Commit<'_>, pieces: &[Piece]) -> bool {
     let done: u64;
-    // SAFETY: the descriptor names exactly the instructions between 71 and 72. Before the commit they write only
-    // unpublished memory, for which the caller gives its guarantee. Both exits leave the section. The instructions read
-    // `commit` by the offsets that its shape asserts.
+    // SAFETY: the descriptor names exactly the instructions between 71 and 72. Before the commit
+    // they write only unpublished memory, for which the caller gives its guarantee. Both exits
+    // leave the section. The instructions read `commit` by the offsets that its shape asserts.
     unsafe {
         asm!(
             ".pushsection __rseq_cs, \"aw\", @progbits",
@@ -94,11 +96,13 @@ pub(super) unsafe fn publish(commit: &Commit<'_>, pieces: &[Piece]) -> bool {
     done != 0
 }
 
-/// Records an event whose payload is the first `len` bytes of `words`. Returns false if the section was aborted, or
-/// cannot record this event. Events with a tail take the general path on this architecture.
+/// Records an event whose payload is the first `len` bytes of `words`. Returns false if the section
+/// was aborted, or cannot record this event. Events with a tail take the general path on this
+/// architecture.
 ///
 /// # Safety
-/// `id` is of a compact header, and `len` is at most `8 * W`. The section writes up to 7 bytes after the event.
+/// `id` is of a compact header, and `len` is at most `8 * W`. The section writes up to 7 bytes
+/// after the event.
 #[inline(always)]
 pub(in crate::reserve) unsafe fn record<const W: usize>(
     lane: &Lane,
@@ -112,7 +116,8 @@ pub(in crate::reserve) unsafe fn record<const W: usize>(
     tail.is_none() && unsafe { copy_words(lane, id, 0, LEN_COMPACT, words.as_ptr(), len) }
 }
 
-/// Records an event whose payload is in memory. Returns false if the section was aborted, or cannot record this event.
+/// Records an event whose payload is in memory. Returns false if the section was aborted, or cannot
+/// record this event.
 ///
 /// # Safety
 /// `tag` and `header`, the length of the header, belong to `id`.
@@ -124,25 +129,34 @@ pub(in crate::reserve) unsafe fn record_padded(
     header: usize,
     payload: Padded<'_>,
 ) -> bool {
-    // SAFETY: the zeros after the payload complete its last word. This architecture loads words at any address.
+    // SAFETY: the zeros after the payload complete its last word. This architecture loads words at
+    // any address.
     unsafe { copy_words(lane, tag, id, header, payload.as_ptr().cast(), payload.payload().len()) }
 }
 
 /// Records an event whose payload is the first `len` bytes at `words`.
 ///
 /// # Safety
-/// `tag` and `header`, the length of the header, belong to `id`. `len` bytes, rounded up to whole words, are readable at
-/// `words`.
+/// `tag` and `header`, the length of the header, belong to `id`. `len` bytes, rounded up to whole
+/// words, are readable at `words`.
 #[inline(always)]
-unsafe fn copy_words(lane: &Lane, tag: u32, id: u16, header: usize, words: *const u64, len: usize) -> bool {
+unsafe fn copy_words(
+    lane: &Lane,
+    tag: u32,
+    id: u16,
+    header: usize,
+    words: *const u64,
+    len: usize,
+) -> bool {
     let area = cpu::area_at(OFFSET.load(Relaxed));
     let total = (header + len) as u64;
     let Some((position, clock)) = place(lane, area, total) else { return false };
     let done: u64;
-    // SAFETY: the reasons of `publish` apply. The event `fits`, with the trailer's 16 bytes after it, and the section
-    // copies only while this CPU's position is the one from which `to` was computed. The copy stops after the word that
-    // contains the last of `len` bytes, and the caller has that word. The id is stored before the payload, which
-    // overwrites it if the header has no id.
+    // SAFETY: the reasons of `publish` apply. The event `fits`, with the trailer's 16 bytes after
+    // it, and the section copies only while this CPU's position is the one from which `to` was
+    // computed. The copy stops after the word that contains the last of `len` bytes, and the caller
+    // has that word. The id is stored before the payload, which overwrites it if the header has no
+    // id.
     unsafe {
         asm!(
             ".pushsection __rseq_cs, \"aw\", @progbits",
@@ -206,18 +220,20 @@ unsafe fn copy_words(lane: &Lane, tag: u32, id: u16, header: usize, words: *cons
         );
     }
     if done != 0 {
-        // The event is committed, so its clock is not newer than the newest, whichever recorder stores last.
+        // The event is committed, so its clock is not newer than the newest, whichever recorder
+        // stores last.
         lane.control.last_clock.store(clock, Release);
     }
     done != 0
 }
 
-/// Returns the position at which an event of `total` bytes would be recorded now, and its clock. Returns `None` if the
-/// section could not record it.
+/// Returns the position at which an event of `total` bytes would be recorded now, and its clock.
+/// Returns `None` if the section could not record it.
 #[inline(always)]
 fn place(lane: &Lane, area: &cpu::Area, total: u64) -> Option<(u64, u64)> {
     let ours = area.cpu_id.load(Relaxed) == lane.cpu;
-    // Acquire: a recorder that sees the flip also sees the reset of the half that happened before it.
+    // Acquire: a recorder that sees the flip also sees the reset of the half that happened before
+    // it.
     let live = (lane.flip.load(Acquire) ^ lane.stream_flip.load(Acquire) ^ lane.half) & 1 == 0;
     let position = lane.control.reserve.load(Relaxed);
     let behind = (position & lane.sub_buffer_mask).wrapping_sub(HEADER_LEN as u64);
@@ -227,11 +243,18 @@ fn place(lane: &Lane, area: &cpu::Area, total: u64) -> Option<(u64, u64)> {
     (ours && live && fits && near).then_some((position, clock))
 }
 
-/// Never records, because this architecture has no section for such texts: the caller measures a text first.
+/// Never records, because this architecture has no section for such texts: the caller measures a
+/// text first.
 ///
 /// # Safety
 /// There are no requirements.
 #[inline(always)]
-pub(in crate::reserve) unsafe fn record_short_text(_: &Lane, _: u32, _: (u64, u64), _: usize, _: ShortText) -> bool {
+pub(in crate::reserve) unsafe fn record_short_text(
+    _: &Lane,
+    _: u32,
+    _: (u64, u64),
+    _: usize,
+    _: ShortText,
+) -> bool {
     false
 }

@@ -1,10 +1,12 @@
-//! The fast path of `rseq`. It records events if the open sub-buffer has room: a payload in words, with or without a
-//! tail, with a compact header, and a payload in memory with any id. [`super::rseq`] records all others.
+//! The fast path of `rseq`. It records events if the open sub-buffer has room: a payload in words,
+//! with or without a tail, with a compact header, and a payload in memory with any id.
+//! [`super::rseq`] records all others.
 //!
-//! On today's processors, `rdtsc` waits for the instructions before it. So the cost of an event is its longest chain of
-//! dependent loads, more than the number of its instructions. Therefore a thread caches the [`Lane`] in which it
-//! recorded last: the addresses of the stream's half that was live, on the CPU where the thread ran. The section checks
-//! the CPU and the half outside of that chain, by predicted branches.
+//! On today's processors, `rdtsc` waits for the instructions before it. So the cost of an event is
+//! its longest chain of dependent loads, more than the number of its instructions. Therefore a
+//! thread caches the [`Lane`] in which it recorded last: the addresses of the stream's half that
+//! was live, on the CPU where the thread ran. The section checks the CPU and the half outside of
+//! that chain, by predicted branches.
 
 #[cfg(not(loom))]
 use core::sync::atomic::AtomicPtr;
@@ -25,7 +27,8 @@ use crate::hooks::fault;
 use crate::record::{Padded, ShortText, Tail, prepend};
 use crate::stream::Stream;
 
-/// The fast path of a channel. The channel is freed when no thread uses it any more, but a thread may still have cached one of its lanes.
+/// The fast path of a channel. The channel is freed when no thread uses it any more, but a thread
+/// may still have cached one of its lanes.
 #[derive(Debug)]
 pub(crate) struct RseqFast {
     /// The lanes by CPU and half; empty if the channel has no fast path.
@@ -34,10 +37,11 @@ pub(crate) struct RseqFast {
 
 type Lanes = alloc::boxed::Box<[[Lane; 2]]>;
 
-/// The lanes of channels that were freed, for new ones. A thread that has cached a lane of a channel reads its `owner` later, so the memory of
-/// a lane always has a lane.
+/// The lanes of channels that were freed, for new ones. A thread that has cached a lane of a
+/// channel reads its `owner` later, so the memory of a lane always has a lane.
 #[cfg(not(loom))]
-static FREED: std::sync::Mutex<alloc::vec::Vec<Lanes>> = std::sync::Mutex::new(alloc::vec::Vec::new());
+static FREED: std::sync::Mutex<alloc::vec::Vec<Lanes>> =
+    std::sync::Mutex::new(alloc::vec::Vec::new());
 
 #[cfg(not(loom))]
 impl Drop for RseqFast {
@@ -58,23 +62,23 @@ fn lanes(new: impl ExactSizeIterator<Item = [Lane; 2]>) -> Lanes {
         let mut freed = FREED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if let Some(at) = freed.iter().position(|lanes| lanes.len() == new.len()) {
             let mut lanes = freed.swap_remove(at);
-            lanes
-                .iter_mut()
-                .zip(new)
-                .for_each(|(old, new)| old.iter_mut().zip(new).for_each(|(old, new)| old.fill(new)));
+            lanes.iter_mut().zip(new).for_each(|(old, new)| {
+                old.iter_mut().zip(new).for_each(|(old, new)| old.fill(new))
+            });
             return lanes;
         }
     }
     new.collect()
 }
 
-/// The destination of a CPU's events while a half is live. Sections read it by offset, except those of the model
-/// checker.
+/// The destination of a CPU's events while a half is live. Sections read it by offset, except those
+/// of the model checker.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub(crate) struct Lane {
-    /// The fast path that owns this lane; stored before a thread caches the lane. A thread compares this pointer with its own
-    /// fast path before it uses the cached lane; the comparison needs no load from the stream.
+    /// The fast path that owns this lane; stored before a thread caches the lane. A thread
+    /// compares this pointer with its own fast path before it uses the cached lane; the comparison
+    /// needs no load from the stream.
     owner: AtomicPtr<RseqFast>,
     pub(crate) cpu: u32,
     pub(crate) half: u32,
@@ -97,18 +101,34 @@ const _: () = {
     assert!(offset_of!(Lane, flip) == 16 && offset_of!(Lane, stream_flip) == 24);
     assert!(offset_of!(Lane, control) == 32 && offset_of!(Lane, data) == 40);
     assert!(
-        offset_of!(Lane, sub_buffer_mask) == 48 && offset_of!(Lane, half_mask) == 56 && offset_of!(Lane, room) == 64
+        offset_of!(Lane, sub_buffer_mask) == 48
+            && offset_of!(Lane, half_mask) == 56
+            && offset_of!(Lane, room) == 64
     );
-    assert!(offset_of!(lastwords_abi::stream::StreamControl, flip) == 0 && offset_of!(HalfControl, reserve) == 0);
+    assert!(
+        offset_of!(lastwords_abi::stream::StreamControl, flip) == 0
+            && offset_of!(HalfControl, reserve) == 0
+    );
     assert!(offset_of!(HalfControl, attempt) == 8 && offset_of!(HalfControl, last_clock) == 16);
 };
 
 impl Lane {
-    /// Takes the values of a new lane without an owner. A thread that has cached this one reads `owner` alone until it finds its own fast path
-    /// there: it found that path after these stores.
+    /// Takes the values of a new lane without an owner. A thread that has cached this one reads
+    /// `owner` alone until it finds its own fast path there: it found that path after these stores.
     #[cfg(not(loom))]
     fn fill(&mut self, new: Self) {
-        let Self { owner, cpu, half, flip, stream_flip, control, data, sub_buffer_mask, half_mask, room } = new;
+        let Self {
+            owner,
+            cpu,
+            half,
+            flip,
+            stream_flip,
+            control,
+            data,
+            sub_buffer_mask,
+            half_mask,
+            room,
+        } = new;
         (self.cpu, self.half, self.flip, self.stream_flip) = (cpu, half, flip, stream_flip);
         (self.control, self.data) = (control, data);
         (self.sub_buffer_mask, self.half_mask, self.room) = (sub_buffer_mask, half_mask, room);
@@ -122,9 +142,10 @@ unsafe impl Send for Lane {}
 // SAFETY: as for `Stream`.
 unsafe impl Sync for Lane {}
 
-/// Runs `$section` with the cached lane if this fast path owns it, else with the lane of this CPU. False if there is no lane,
-/// the event needs another header, or the section did not record. A closure may spill its captures to the stack before it is
-/// inlined, so the section is written out in both branches.
+/// Runs `$section` with the cached lane if this fast path owns it, else with the lane of this CPU.
+/// False if there is no lane, the event needs another header, or the section did not record. A
+/// closure may spill its captures to the stack before it is inlined, so the section is written out
+/// in both branches.
 macro_rules! in_lane {
     ($fast:ident, $id:ident, $words:ident, |$lane:ident, $by:ident| $section:expr) => {
         if $id > MAX_COMPACT_ID {
@@ -140,11 +161,16 @@ macro_rules! in_lane {
 }
 
 impl RseqFast {
-    /// Makes the fast path over `streams`. It is never used if `possible` is false or the streams do not support it.
+    /// Makes the fast path over `streams`. It is never used if `possible` is false or the streams
+    /// do not support it.
     pub(crate) fn new(flip: &'static AtomicU32, streams: &[Stream], possible: bool) -> Self {
         let spec = streams[0].spec;
-        let possible = possible && spec.page_size == 0 && spec.reservation == RESERVATION_RSEQ && cpu::area().is_some();
-        let bound: alloc::vec::Vec<_> = streams.iter().filter(|s| possible && s.spec.cpu != ANY_CPU).collect();
+        let possible = possible
+            && spec.page_size == 0
+            && spec.reservation == RESERVATION_RSEQ
+            && cpu::area().is_some();
+        let bound: alloc::vec::Vec<_> =
+            streams.iter().filter(|s| possible && s.spec.cpu != ANY_CPU).collect();
         let lane = |cpu, stream: &Stream, half: u32| Lane {
             owner: AtomicPtr::new(core::ptr::null_mut()),
             cpu,
@@ -157,14 +183,18 @@ impl RseqFast {
             half_mask: stream.half_size() - 1,
             room: stream.room(),
         };
-        let new = bound.into_iter().enumerate().map(|(cpu, stream)| [0, 1].map(|half| lane(cpu as u32, stream, half)));
+        let new = bound
+            .into_iter()
+            .enumerate()
+            .map(|(cpu, stream)| [0, 1].map(|half| lane(cpu as u32, stream, half)));
         Self { lanes: lanes(new) }
     }
 
-    /// Records an event whose payload is the first `len` bytes of `words`, followed by `tail`. After the event, the
-    /// section may write as many bytes as the trailer of a sub-buffer has, and never publishes them. Returns false if
-    /// nothing was recorded. A tail of fewer than 8 bytes is never recorded here; such bytes belong into the words. Without
-    /// a tail, the words of `most` bytes are stored, which is `len` or up to 7 more.
+    /// Records an event whose payload is the first `len` bytes of `words`, followed by `tail`.
+    /// After the event, the section may write as many bytes as the trailer of a sub-buffer has, and
+    /// never publishes them. Returns false if nothing was recorded. A tail of fewer than 8 bytes is
+    /// never recorded here; such bytes belong into the words. Without a tail, the words of `most`
+    /// bytes are stored, which is `len` or up to 7 more.
     #[inline(always)]
     pub(crate) fn record<const W: usize>(
         &'static self,
@@ -174,28 +204,38 @@ impl RseqFast {
         most: usize,
         tail: Option<Tail<'_>>,
     ) -> bool {
-        if most > 8 * W || most.wrapping_sub(len) > 7 || tail.is_some_and(|tail| tail.bytes().len() < 8) {
+        if most > 8 * W
+            || most.wrapping_sub(len) > 7
+            || tail.is_some_and(|tail| tail.bytes().len() < 8)
+        {
             return false;
         }
-        // SAFETY: the id is of a compact header, the words have `most` bytes, which is near `len`, and a tail has at least 8.
-        in_lane!(self, id, words, |lane, words| unsafe { section::record(lane, u32::from(id), words, len, most, tail) })
+        // SAFETY: the id is of a compact header, the words have `most` bytes, which is near `len`,
+        // and a tail has at least 8.
+        in_lane!(self, id, words, |lane, words| unsafe {
+            section::record(lane, u32::from(id), words, len, most, tail)
+        })
     }
 
-    /// Records an event in the lane that this thread cached. The payload is `first`, if it is given, followed by `bytes`. Returns false if
-    /// nothing was recorded, which is always so for fewer than 8 bytes.
+    /// Records an event in the lane that this thread cached. The payload is `first`, if it is
+    /// given, followed by `bytes`. Returns false if nothing was recorded, which is always so for
+    /// fewer than 8 bytes.
     #[inline(always)]
     pub(crate) fn record_bytes(&'static self, id: u16, first: Option<u32>, bytes: &[u8]) -> bool {
         let lane = self.cached_lane().filter(|_| id <= MAX_COMPACT_ID && bytes.len() >= 8);
         let words = prepend::<1>(first.unwrap_or(0), &[]);
         let len = if first.is_some() { 4 } else { 0 };
         let tail = Some(Tail::Bytes(bytes));
-        // SAFETY: the id is of a compact header, the word has `len` bytes, and the tail has at least 8.
-        lane.is_some_and(|lane| unsafe { section::record(lane, u32::from(id), &words, len, len, tail) })
+        // SAFETY: the id is of a compact header, the word has `len` bytes, and the tail has at
+        // least 8.
+        lane.is_some_and(|lane| unsafe {
+            section::record(lane, u32::from(id), &words, len, len, tail)
+        })
     }
 
-    /// Records an event in the lane that this thread cached. The payload is the first `len` bytes of two words,
-    /// followed by a short text of C. Returns false if nothing was recorded, which is always so on an architecture
-    /// without a section for such texts.
+    /// Records an event in the lane that this thread cached. The payload is the first `len` bytes
+    /// of two words, followed by a short text of C. Returns false if nothing was recorded, which is
+    /// always so on an architecture without a section for such texts.
     ///
     /// # Safety
     /// The text fulfils the conditions of [`ShortText`].
@@ -208,17 +248,22 @@ impl RseqFast {
         text: ShortText,
     ) -> bool {
         let lane = self.cached_lane().filter(|_| id <= MAX_COMPACT_ID && len <= 16);
-        // SAFETY: the id is of a compact header, the words have `len` bytes, and the caller guarantees the text.
-        lane.is_some_and(|lane| unsafe { section::record_short_text(lane, u32::from(id), words, len, text) })
+        // SAFETY: the id is of a compact header, the words have `len` bytes, and the caller
+        // guarantees the text.
+        lane.is_some_and(|lane| unsafe {
+            section::record_short_text(lane, u32::from(id), words, len, text)
+        })
     }
 
-    /// Records an event of any id whose payload is in memory, in the lane that this thread cached. Returns false if nothing
-    /// was recorded.
+    /// Records an event of any id whose payload is in memory, in the lane that this thread cached.
+    /// Returns false if nothing was recorded.
     #[inline(always)]
     pub(crate) fn record_padded(&'static self, id: u16, payload: Padded<'_>) -> bool {
-        let (tag, header) = if id > MAX_COMPACT_ID { (TAG_ID, LEN_ID) } else { (u32::from(id), LEN_COMPACT) };
+        let (tag, header) =
+            if id > MAX_COMPACT_ID { (TAG_ID, LEN_ID) } else { (u32::from(id), LEN_COMPACT) };
         // SAFETY: the tag and the length of the header belong to the id.
-        self.cached_lane().is_some_and(|lane| unsafe { section::record_padded(lane, tag, id, header, payload) })
+        self.cached_lane()
+            .is_some_and(|lane| unsafe { section::record_padded(lane, tag, id, header, payload) })
     }
 
     /// Caches the lane of this CPU, and records there like [`Self::record_padded`].
@@ -230,17 +275,20 @@ impl RseqFast {
     #[inline(always)]
     pub(crate) fn newest_time(&'static self) -> Option<u64> {
         // Relaxed: any newer time is right too. A half that was emptied since has none.
-        self.cached_lane().map(|lane| lane.control.last_clock.load(Relaxed)).filter(|clock| *clock != 0)
+        self.cached_lane()
+            .map(|lane| lane.control.last_clock.load(Relaxed))
+            .filter(|clock| *clock != 0)
     }
 
     /// Returns the lane that this thread cached, if this fast path owns it.
     #[inline(always)]
     fn cached_lane(&'static self) -> Option<&'static Lane> {
-        lane_cache::get().filter(|lane| core::ptr::eq(lane.owner.load(Relaxed), self) || fault!(OtherOwner))
+        lane_cache::get()
+            .filter(|lane| core::ptr::eq(lane.owner.load(Relaxed), self) || fault!(OtherOwner))
     }
 
-    /// Records in the lane of this CPU, and caches that lane. The function is not inlined and takes its arguments by
-    /// value, so that the path of the cached lane keeps them in registers.
+    /// Records in the lane of this CPU, and caches that lane. The function is not inlined and takes
+    /// its arguments by value, so that the path of the cached lane keeps them in registers.
     #[inline(never)]
     fn in_new_lane<const W: usize>(
         &'static self,
@@ -250,8 +298,8 @@ impl RseqFast {
         self.find_lane().is_some_and(|lane| record(lane, &words) || self.aborted())
     }
 
-    /// Handles a section that did not record. The thread may have moved to another CPU, or the other half may be live
-    /// now, so it finds the lane for the next event again.
+    /// Handles a section that did not record. The thread may have moved to another CPU, or the
+    /// other half may be live now, so it finds the lane for the next event again.
     #[cold]
     #[inline(never)]
     fn aborted(&'static self) -> bool {
@@ -259,10 +307,12 @@ impl RseqFast {
         fault!(ForgetAborted)
     }
 
-    /// Finds the lane of this CPU and of the live half, if there is one, and caches it for the thread.
+    /// Finds the lane of this CPU and of the live half, if there is one, and caches it for the
+    /// thread.
     fn find_lane(&'static self) -> Option<&'static Lane> {
         let lanes = self.lanes.get(cpu::area()?.cpu_id.load(Relaxed) as usize)?;
-        // Acquire: a recorder that sees the flip also sees the reset of the half that happened before it.
+        // Acquire: a recorder that sees the flip also sees the reset of the half that happened
+        // before it.
         let half = (lanes[0].flip.load(Acquire) ^ lanes[0].stream_flip.load(Acquire)) & 1;
         let lane = &lanes[half as usize];
         lane.owner.store(core::ptr::from_ref(self).cast_mut(), Relaxed);

@@ -1,4 +1,5 @@
-//! Functions for architectures without a section. They never publish, so every event goes to the lockless stream.
+//! Functions for architectures without a section. They never publish, so every event goes to the
+//! lockless stream.
 
 use super::Commit;
 use crate::record::{Padded, Piece, ShortText, Tail};
@@ -27,12 +28,19 @@ pub(in crate::reserve) unsafe fn record<const W: usize>(
     false
 }
 
-/// Never records, because this architecture has no section for such texts: the caller measures a text first.
+/// Never records, because this architecture has no section for such texts: the caller measures a
+/// text first.
 ///
 /// # Safety
 /// There are no requirements.
 #[inline(always)]
-pub(in crate::reserve) unsafe fn record_short_text(_: &Lane, _: u32, _: (u64, u64), _: usize, _: ShortText) -> bool {
+pub(in crate::reserve) unsafe fn record_short_text(
+    _: &Lane,
+    _: u32,
+    _: (u64, u64),
+    _: usize,
+    _: ShortText,
+) -> bool {
     false
 }
 
@@ -40,6 +48,12 @@ pub(in crate::reserve) unsafe fn record_short_text(_: &Lane, _: u32, _: (u64, u6
 ///
 /// # Safety
 /// There are no requirements.
-pub(in crate::reserve) unsafe fn record_padded(_: &Lane, _: u32, _: u16, _: usize, _: Padded<'_>) -> bool {
+pub(in crate::reserve) unsafe fn record_padded(
+    _: &Lane,
+    _: u32,
+    _: u16,
+    _: usize,
+    _: Padded<'_>,
+) -> bool {
     false
 }

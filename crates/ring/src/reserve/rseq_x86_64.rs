@@ -1,8 +1,9 @@
 //! The section in x86_64 instructions.
 //!
-//! Layout and rules are those of include/uapi/linux/rseq.h of Linux 4.18 and later. The descriptor's address is stored
-//! to `rseq_cs`, and the section begins directly after that store. The signature precedes the abort handler, disguised
-//! as the operand of an undefined instruction. x86 keeps stores in order, so the last store publishes all earlier ones.
+//! Layout and rules are those of include/uapi/linux/rseq.h of Linux 4.18 and later. The
+//! descriptor's address is stored to `rseq_cs`, and the section begins directly after that store.
+//! The signature precedes the abort handler, disguised as the operand of an undefined instruction.
+//! x86 keeps stores in order, so the last store publishes all earlier ones.
 
 use core::arch::asm;
 
@@ -14,8 +15,8 @@ use crate::cpu::OFFSET;
 use crate::record::{Padded, Piece, ShortText, Tail, prepended};
 use crate::reserve::rseq_fast::Lane;
 
-/// The descriptor of the section from 71 to 72 with its abort handler at 74, and the store that arms it. It may use the
-/// register `{t}`.
+/// The descriptor of the section from 71 to 72 with its abort handler at 74, and the store that
+/// arms it. It may use the register `{t}`.
 macro_rules! descriptor {
     () => {
         concat!(
@@ -47,12 +48,13 @@ macro_rules! abort {
 /// Copies the pieces and publishes.
 ///
 /// # Safety
-/// Every destination is writable, and nobody else writes it while `commit`'s position is current on this CPU.
+/// Every destination is writable, and nobody else writes it while `commit`'s position is current on
+/// this CPU.
 pub(super) unsafe fn publish(commit: &Commit<'_>, pieces: &[Piece]) -> bool {
     let done: u64;
-    // SAFETY: the descriptor names exactly the instructions between 71 and 72. Before the commit they write only
-    // unpublished memory, for which the caller gives its guarantee. Both exits leave the section. The instructions read
-    // `commit` by the offsets that its shape asserts.
+    // SAFETY: the descriptor names exactly the instructions between 71 and 72. Before the commit
+    // they write only unpublished memory, for which the caller gives its guarantee. Both exits
+    // leave the section. The instructions read `commit` by the offsets that its shape asserts.
     unsafe {
         asm!(
             descriptor!(),
@@ -107,21 +109,24 @@ pub(super) unsafe fn publish(commit: &Commit<'_>, pieces: &[Piece]) -> bool {
     done != 0
 }
 
-const _: () = assert!(HEADER_LEN == 84 && CLOCK_BITS == 27 && TAG_BITS == 5, "the numbers in `fast_section`");
+const _: () =
+    assert!(HEADER_LEN == 84 && CLOCK_BITS == 27 && TAG_BITS == 5, "the numbers in `fast_section`");
 
-/// The complete section of an event. It checks that the lane is of this CPU and of the live half, reads the clock, and
-/// checks that the event fits and that the clock's 27 bits suffice. `p` then is the position after the event, and
-/// `$end` may reduce it. After that, `to` is the destination of the event, `edx` contains the clock's bits of its
-/// header, and `$copy` copies the event. `rdx` is free once these bits are in the header.
+/// The complete section of an event. It checks that the lane is of this CPU and of the live half,
+/// reads the clock, and checks that the event fits and that the clock's 27 bits suffice. `p` then
+/// is the position after the event, and `$end` may reduce it. After that, `to` is the destination
+/// of the event, `edx` contains the clock's bits of its header, and `$copy` copies the event. `rdx`
+/// is free once these bits are in the header.
 ///
-/// The section reads [`Lane`] by the offsets that it asserts. It uses these registers: `p` is the area's offset, then
-/// the position; `to` is the lane, then the destination of the event; `t` is the half's control; `rax` is the event's
-/// size, then the clock, which stays there.
+/// The section reads [`Lane`] by the offsets that it asserts. It uses these registers: `p` is the
+/// area's offset, then the position; `to` is the lane, then the destination of the event; `t` is
+/// the half's control; `rax` is the event's size, then the clock, which stays there.
 ///
-/// The clock is read late, but before the copies. `rdtsc` waits for the instructions before it, and on Zen 4 it waits
-/// longest for stores: reading it at the section's start costs an event with a text 1 ns more, reading it after the
-/// copies 4 ns. So the chain of dependent loads is short: on Golden Cove, where `rdtsc` waits too, a chain of 25 cycles
-/// costs 2.5 ns and one of 50 cycles 9 ns.
+/// The clock is read late, but before the copies. `rdtsc` waits for the instructions before it, and
+/// on Zen 4 it waits longest for stores: reading it at the section's start costs an event with a
+/// text 1 ns more, reading it after the copies 4 ns. So the chain of dependent loads is short: on
+/// Golden Cove, where `rdtsc` waits too, a chain of 25 cycles costs 2.5 ns and one of 50 cycles 9
+/// ns.
 macro_rules! fast_section {
     ($lane:ident, $total:expr, [$($end:expr),*], [$($copy:expr),* $(,)?], $($operand:tt)*) => {
         asm!(
@@ -182,22 +187,26 @@ macro_rules! fast_section {
     };
 }
 
-/// Number of bytes after the event that a section may write. They end before the end of the trailer, where the room for
-/// events ends.
+/// Number of bytes after the event that a section may write. They end before the end of the
+/// trailer, where the room for events ends.
 const MAX_SPILL: usize = 15;
 const _: () = assert!(MAX_SPILL <= TRAILER_LEN);
-const _: () = assert!(Padded::PADDING == 16 && Padded::PADDING <= TRAILER_LEN, "the block of `record_padded`");
+const _: () = assert!(
+    Padded::PADDING == 16 && Padded::PADDING <= TRAILER_LEN,
+    "the block of `record_padded`"
+);
 
-/// Returns the bytes of payload in a number of words, after the header. A section stores the fewest words that contain
-/// the payload. It finds their number by comparisons, because a jump table would be read before the clock.
+/// Returns the bytes of payload in a number of words, after the header. A section stores the fewest
+/// words that contain the payload. It finds their number by comparisons, because a jump table would
+/// be read before the clock.
 const fn payload_of(words: usize) -> usize {
     8 * words - LEN_COMPACT
 }
 
 const _: () = assert!(Tail::MOST_BEFORE == payload_of(3), "a section with a tail has three words");
 
-/// A section that stores the event's first words from registers: four bytes for the header, followed by the payload. It
-/// stores word 0 and the listed words, then executes `$copy`.
+/// A section that stores the event's first words from registers: four bytes for the header,
+/// followed by the payload. It stores word 0 and the listed words, then executes `$copy`.
 macro_rules! framed_section {
     ($lane:ident, $id:ident, $words:ident, $total:expr, [$($w:ident $index:literal $at:literal),*],
      [$($copy:expr),* $(,)?], $($operand:tt)*) => {
@@ -216,9 +225,9 @@ macro_rules! framed_section {
     };
 }
 
-/// A section of an event with a tail; the arguments are the event's first words. The tail's last bytes are copied
-/// first, in a piece that may overlap those before it. A zero byte follows them. It belongs to a text, and is after the
-/// end of all other tails.
+/// A section of an event with a tail; the arguments are the event's first words. The tail's last
+/// bytes are copied first, in a piece that may overlap those before it. A zero byte follows them.
+/// It belongs to a text, and is after the end of all other tails.
 macro_rules! tail_section {
     ($lane:ident, $id:ident, $words:ident, $len:ident, $tail:ident, [$($w:ident $index:literal $at:literal),*]) => {
         framed_section!(
@@ -257,12 +266,13 @@ macro_rules! tail_section {
     };
 }
 
-/// Records an event whose payload is the first `len` bytes of `words`, followed by `tail`. Without a tail, the words of
-/// `most` bytes are stored. Returns false if the section was aborted, or cannot record this event.
+/// Records an event whose payload is the first `len` bytes of `words`, followed by `tail`. Without
+/// a tail, the words of `most` bytes are stored. Returns false if the section was aborted, or
+/// cannot record this event.
 ///
 /// # Safety
-/// `id` is of a compact header, `most` is at most `8 * W` and at most 7 more than `len`, and a tail has at least 8 bytes.
-/// The section writes up to [`MAX_SPILL`] bytes after the event.
+/// `id` is of a compact header, `most` is at most `8 * W` and at most 7 more than `len`, and a tail
+/// has at least 8 bytes. The section writes up to [`MAX_SPILL`] bytes after the event.
 #[inline(always)]
 pub(in crate::reserve) unsafe fn record<const W: usize>(
     lane: &Lane,
@@ -273,10 +283,10 @@ pub(in crate::reserve) unsafe fn record<const W: usize>(
     tail: Option<Tail<'_>>,
 ) -> bool {
     let total = LEN_COMPACT + len;
-    // SAFETY: as in `publish`, the descriptor names the instructions between 71 and 72. Before the copy, the section
-    // checks that the event ends before the sub-buffer's trailer; the bytes of the trailer take what is written after
-    // the event. The words are stored before a tail, and the tail overwrites what they write after `len`. Reads of the
-    // tail stay in it.
+    // SAFETY: as in `publish`, the descriptor names the instructions between 71 and 72. Before the
+    // copy, the section checks that the event ends before the sub-buffer's trailer; the bytes of
+    // the trailer take what is written after the event. The words are stored before a tail, and the
+    // tail overwrites what they write after `len`. Reads of the tail stay in it.
     unsafe {
         if let Some(tail) = tail {
             if len <= payload_of(1) {
@@ -320,8 +330,8 @@ pub(in crate::reserve) unsafe fn record<const W: usize>(
     true
 }
 
-/// Records an event whose payload is in memory, in blocks of 16 bytes. Returns false if the section was aborted, or
-/// cannot record this event.
+/// Records an event whose payload is in memory, in blocks of 16 bytes. Returns false if the section
+/// was aborted, or cannot record this event.
 ///
 /// # Safety
 /// `tag` and `header`, the length of the header, belong to `id`.
@@ -334,10 +344,11 @@ pub(in crate::reserve) unsafe fn record_padded(
     payload: Padded<'_>,
 ) -> bool {
     let len = payload.payload().len();
-    // SAFETY: the reasons of `record` apply. The section copies at least one block, and at most one that begins before
-    // the payload's end. A block has as many bytes as there are zeros after the payload, so the reads stay in the
-    // slice of `Padded`. The bytes that are written after the event are in the sub-buffer's trailer at the most. The id
-    // is stored before the payload, which overwrites it if the header has no id.
+    // SAFETY: the reasons of `record` apply. The section copies at least one block, and at most one
+    // that begins before the payload's end. A block has as many bytes as there are zeros after the
+    // payload, so the reads stay in the slice of `Padded`. The bytes that are written after the
+    // event are in the sub-buffer's trailer at the most. The id is stored before the payload, which
+    // overwrites it if the header has no id.
     unsafe {
         fast_section!(
             lane, header + len, [],
@@ -365,22 +376,25 @@ pub(in crate::reserve) unsafe fn record_padded(
     true
 }
 
-/// Bytes for the mask of a text in its block. The mask begins at an offset of the size of a block less the length of
-/// the text.
+/// Bytes for the mask of a text in its block. The mask begins at an offset of the size of a block
+/// less the length of the text.
 static KEPT: [[u8; ShortText::BLOCK]; 2] = [[0xff; ShortText::BLOCK], [0; ShortText::BLOCK]];
-const _: () = assert!(ShortText::BLOCK == 32 && LEN_COMPACT == 4, "the numbers in `record_short_text`");
+const _: () =
+    assert!(ShortText::BLOCK == 32 && LEN_COMPACT == 4, "the numbers in `record_short_text`");
 
-/// Records an event whose payload is the first `len` bytes of `words`, followed by a short text of C. Returns false in
-/// the cases of [`record`].
+/// Records an event whose payload is the first `len` bytes of `words`, followed by a short text of
+/// C. Returns false in the cases of [`record`].
 ///
-/// The section checks that there is room for the whole block in which the text ends. It stores that block with zeros
-/// from the NUL on, and publishes the event up to the NUL, which it finds after it has read the clock. It takes the
-/// words by value, and uses few registers, because a function stores the registers that it saves before it reads the
-/// clock. With more saved and spilled registers, an event cost 0.9 ns more on Zen. A processor without `tzcnt` executes
-/// `bsf`, which gives the same result here.
+/// The section checks that there is room for the whole block in which the text ends. It stores that
+/// block with zeros from the NUL on, and publishes the event up to the NUL, which it finds after it
+/// has read the clock. It takes the words by value, and uses few registers, because a function
+/// stores the registers that it saves before it reads the clock. With more saved and spilled
+/// registers, an event cost 0.9 ns more on Zen. A processor without `tzcnt` executes `bsf`, which
+/// gives the same result here.
 ///
 /// # Safety
-/// `id` is of a compact header, `len` is at most 16, and the text fulfils the conditions of [`ShortText`].
+/// `id` is of a compact header, `len` is at most 16, and the text fulfils the conditions of
+/// [`ShortText`].
 #[inline(always)]
 pub(in crate::reserve) unsafe fn record_short_text(
     lane: &Lane,
@@ -389,8 +403,9 @@ pub(in crate::reserve) unsafe fn record_short_text(
     len: usize,
     text: ShortText,
 ) -> bool {
-    // SAFETY: the reasons of `record` apply. The section checks that the block ends before the sub-buffer's trailer.
-    // The words are stored before the block, and the block overwrites what they write after `len`.
+    // SAFETY: the reasons of `record` apply. The section checks that the block ends before the
+    // sub-buffer's trailer. The words are stored before the block, and the block overwrites what
+    // they write after `len`.
     unsafe {
         fast_section!(
             lane, LEN_COMPACT + len + ShortText::BLOCK,

@@ -1,5 +1,5 @@
-//! The common part of `rseq` and `locked`: one recorder at a time works on a half, and a single store publishes its
-//! work.
+//! The common part of `rseq` and `locked`: one recorder at a time works on a half, and a single
+//! store publishes its work.
 
 use lastwords_abi::packet::{CHECK_FROM_END, HEADER_LEN, at};
 use lastwords_abi::stream::HalfControl;
@@ -31,21 +31,27 @@ pub(crate) enum Step {
     Lost(Lost),
 }
 
-/// The result of an attempt to publish. The error is the step that follows if nothing was published.
+/// The result of an attempt to publish. The error is the step that follows if nothing was
+/// published.
 pub(crate) type Published = Result<(), Step>;
 
 /// Copies and publishes if nobody else has recorded since the position was read.
 pub(crate) trait Publish: Sized {
-    /// Copies the chunks into the half and makes `end` the produced position, if the position is still that of the
-    /// step.
+    /// Copies the chunks into the half and makes `end` the produced position, if the position is
+    /// still that of the step.
     ///
     /// # Errors
     /// Nothing was published: [`Step::Aborted`] or [`Step::TooManyPieces`].
-    fn publish<M: Memory>(&self, step: &Context<'_, Self, M>, end: u64, chunks: &[Chunk<'_>]) -> Published;
+    fn publish<M: Memory>(
+        &self,
+        step: &Context<'_, Self, M>,
+        end: u64,
+        chunks: &[Chunk<'_>],
+    ) -> Published;
 }
 
-/// The context of one step: the stream, its live half with its memory, and the position from which the step is
-/// computed.
+/// The context of one step: the stream, its live half with its memory, and the position from which
+/// the step is computed.
 pub(crate) struct Context<'a, P, M> {
     pub(crate) memory: M,
     pub(crate) stream: &'a Stream,
@@ -62,8 +68,8 @@ impl<P: Publish, M: Memory> Context<'_, P, M> {
             return refused;
         }
         if !matches!(done, Step::Progress) || self.place.within == 0 {
-            // The clock belongs to a committed event, so it is not newer than the newest event, whichever recorder
-            // stores last.
+            // The clock belongs to a committed event, so it is not newer than the newest event,
+            // whichever recorder stores last.
             self.stream.half(self.half).last_clock.store(self.clock, Relaxed);
         }
         done
@@ -75,11 +81,11 @@ impl<P: Publish, M: Memory> Context<'_, P, M> {
 pub(crate) enum Before {
     /// The previous recorder is done, or dead.
     Done,
-    /// A recorder that may still live has stopped in the middle, and may still write what it was about to write. The
-    /// rest of the open sub-buffer is left to it.
+    /// A recorder that may still live has stopped in the middle, and may still write what it was
+    /// about to write. The rest of the open sub-buffer is left to it.
     Stopped,
-    /// A recorder has stopped in the middle, and its sub-buffer was left. It may still write an older header where this
-    /// sub-buffer was begun, so the next event has the whole clock.
+    /// A recorder has stopped in the middle, and its sub-buffer was left. It may still write an
+    /// older header where this sub-buffer was begun, so the next event has the whole clock.
     Left,
 }
 
@@ -97,10 +103,11 @@ pub(crate) fn step<M: Memory, P: Publish>(
     let position = control.reserve.load(Acquire);
     let last = control.last_clock.load(Relaxed);
     let clock = super::not_before(channel.clock.now(), last);
-    // SAFETY: `Stream::attach` checked that the data or page table of each half is in the region; callers pass the `M`
-    // of the channel.
+    // SAFETY: `Stream::attach` checked that the data or page table of each half is in the region;
+    // callers pass the `M` of the channel.
     let memory = unsafe { M::at(stream.data[half]) };
-    let context = Context { memory, stream, publish, half, position, place: stream.place(position), clock };
+    let context =
+        Context { memory, stream, publish, half, position, place: stream.place(position), clock };
     if context.place.within < HEADER_LEN as u64 {
         return begin(&context);
     }
@@ -124,17 +131,21 @@ fn begin<M: Memory, P: Publish>(context: &Context<'_, P, M>) -> Step {
     if !stream.grow(context.half, place.sub_buffer + stream.spec.sub_buffer_size) {
         return Step::NoMemory;
     }
-    // Readers of a living session must see the position that gave up the old content before they see the bytes that
-    // replace it.
+    // Readers of a living session must see the position that gave up the old content before they
+    // see the bytes that replace it.
     fence(Release);
     let header = packet::header(&stream.spec, place.number, context.clock, Closing::default());
     let header = Chunk::new(place.sub_buffer, &header);
     context.publish(start + HEADER_LEN as u64, &[header], Step::Progress)
 }
 
-/// Closes the sub-buffer in which the event does not fit, and moves to the start of the next. The same store gives up
-/// the old content of the next sub-buffer.
-fn close<M: Memory, P: Publish>(channel: &Channel, context: &Context<'_, P, M>, record: &Record<'_>) -> Step {
+/// Closes the sub-buffer in which the event does not fit, and moves to the start of the next. The
+/// same store gives up the old content of the next sub-buffer.
+fn close<M: Memory, P: Publish>(
+    channel: &Channel,
+    context: &Context<'_, P, M>,
+    record: &Record<'_>,
+) -> Step {
     let (stream, place) = (context.stream, context.place);
     if stream.is_too_big(record) {
         return Step::Lost(Lost::TooBig);
@@ -144,24 +155,30 @@ fn close<M: Memory, P: Publish>(channel: &Channel, context: &Context<'_, P, M>, 
         return Step::Lost(Lost::Full);
     }
     channel.refresh_clock();
-    // SAFETY: all bytes before the position that `publish` will check are committed, and only closing threads write
-    // them. A close that was computed from another position is not published.
+    // SAFETY: all bytes before the position that `publish` will check are committed, and only
+    // closing threads write them. A close that was computed from another position is not published.
     let (header, sum) = unsafe { stream.closing(context.memory, place, context.clock) };
     let trailer = place.sub_buffer + stream.spec.sub_buffer_size - CHECK_FROM_END as u64;
     let trailer = Chunk::new(trailer, &sum);
-    let header = Chunk::new(place.sub_buffer + at::TIMESTAMP_END as u64, &header[at::TIMESTAMP_END..]);
+    let header =
+        Chunk::new(place.sub_buffer + at::TIMESTAMP_END as u64, &header[at::TIMESTAMP_END..]);
     if channel.persist == Persist::SubBuffer {
         return close_persistently(context, next, &[header, trailer]);
     }
     context.publish(next, &[header, trailer], Step::Progress)
 }
 
-/// Closes the sub-buffer in two steps. The first writes header and trailer, which nobody reads while the sub-buffer is
-/// open, and writes the sub-buffer back. The second moves the position, which declares the sub-buffer closed and gives up
-/// the next one. If anybody records between the two, the second step is refused, and the recorder begins again.
+/// Closes the sub-buffer in two steps. The first writes header and trailer, which nobody reads
+/// while the sub-buffer is open, and writes the sub-buffer back. The second moves the position,
+/// which declares the sub-buffer closed and gives up the next one. If anybody records between the
+/// two, the second step is refused, and the recorder begins again.
 #[cold]
 #[inline(never)]
-fn close_persistently<M: Memory, P: Publish>(context: &Context<'_, P, M>, next: u64, ends: &[Chunk<'_>; 2]) -> Step {
+fn close_persistently<M: Memory, P: Publish>(
+    context: &Context<'_, P, M>,
+    next: u64,
+    ends: &[Chunk<'_>; 2],
+) -> Step {
     let (stream, place) = (context.stream, context.place);
     let written = context.publish(context.position, ends, Step::Progress);
     if !matches!(written, Step::Progress) {

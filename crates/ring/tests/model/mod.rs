@@ -1,9 +1,10 @@
-//! Replaces the kernel for the model checker: clock, identity, death, interruption, restartable sections. It also makes
-//! a session with the types of the model checker. This module of the ring is compiled only under `--cfg loom`, for
-//! `tests/loom_*.rs`, because it uses items of the ring that are not public.
+//! Replaces the kernel for the model checker: clock, identity, death, interruption, restartable
+//! sections. It also makes a session with the types of the model checker. This module of the ring
+//! is compiled only under `--cfg loom`, for `tests/loom_*.rs`, because it uses items of the ring
+//! that are not public.
 //!
-//! The ring's bytes are plain memory. A cell of loom's shadows each two of them: if two threads access the same bytes
-//! without an order between them, the model fails.
+//! The ring's bytes are plain memory. A cell of loom's shadows each two of them: if two threads
+//! access the same bytes without an order between them, the model fails.
 
 use core::cell::Cell;
 use core::sync::atomic::AtomicUsize;
@@ -89,7 +90,8 @@ pub enum Fault {
     StealLock,
     /// Locked: a recorder that lost its lock publishes all the same.
     Rewind,
-    /// Locked: a recorder that takes the lock from an owner that may live continues where that owner may still write.
+    /// Locked: a recorder that takes the lock from an owner that may live continues where that
+    /// owner may still write.
     StayBeside,
     /// A section continues where it was interrupted.
     NoAbort,
@@ -105,7 +107,8 @@ pub enum Fault {
     StaleStart,
     /// The flip words are read without ordering.
     RelaxedFlip,
-    /// A consumer reads up to the produced position, although a recorder may still be writing before it.
+    /// A consumer reads up to the produced position, although a recorder may still be writing
+    /// before it.
     Unsettled,
     /// The begin of a reservation is announced without ordering.
     RelaxedBegin,
@@ -145,8 +148,8 @@ std::thread_local! {
     static AREAS: &'static [Area; MAX_TIDS] = Box::leak(Box::new([const { Area::new(0) }; MAX_TIDS]));
 }
 
-/// Checks all executions of `model`, with at most three preemptions unless `LOOM_MAX_PREEMPTIONS` says otherwise, and returns
-/// how many there were.
+/// Checks all executions of `model`, with at most three preemptions unless `LOOM_MAX_PREEMPTIONS`
+/// says otherwise, and returns how many there were.
 pub fn check(model: impl Fn() + Sync + Send + 'static) -> usize {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = builder.preemption_bound.or(Some(3));
@@ -242,7 +245,9 @@ pub fn point_here(here: Point) {
         }
         Fate::Interrupted(at, 0, handler) if at == here => return with_world(handler),
         Fate::Dies(at, more) if at == here => Fate::Dies(at, more - 1),
-        Fate::Interrupted(at, more, handler) if at == here => Fate::Interrupted(at, more - 1, handler),
+        Fate::Interrupted(at, more, handler) if at == here => {
+            Fate::Interrupted(at, more - 1, handler)
+        }
         other => other,
     };
     ME.with(|me| me.fate.set(next));
@@ -256,7 +261,8 @@ pub(crate) fn aborts() -> bool {
     always
 }
 
-/// Runs `body` as thread `tid` on `cpu`, with this fate. The thread's result is false if it was killed.
+/// Runs `body` as thread `tid` on `cpu`, with this fate. The thread's result is false if it was
+/// killed.
 pub fn spawn(
     world: &Arc<World>,
     tid: u32,

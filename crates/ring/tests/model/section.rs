@@ -1,8 +1,9 @@
-//! Models restartable sections: on each CPU one section runs at a time, and an interrupted section does not continue.
+//! Models restartable sections: on each CPU one section runs at a time, and an interrupted section
+//! does not continue.
 //!
-//! A CPU is a mutex around the number of the section that it runs. Each step of a section takes the mutex, checks
-//! whether the section is still the running one, and does one thing. No other section of that CPU can come in between,
-//! and threads on other CPUs see every state between two steps.
+//! A CPU is a mutex around the number of the section that it runs. Each step of a section takes the
+//! mutex, checks whether the section is still the running one, and does one thing. No other section
+//! of that CPU can come in between, and threads on other CPUs see every state between two steps.
 
 use core::cell::Cell;
 
@@ -34,13 +35,16 @@ impl Running {
         Self { cpu, number }
     }
 
-    /// Does one thing, unless the section was interrupted or the thread moved. Returns true if it was done.
+    /// Does one thing, unless the section was interrupted or the thread moved. Returns true if it
+    /// was done.
     fn step(&self, does: impl FnOnce() -> bool) -> bool {
         point(Point::Step);
         with_world(|w| {
             let running = w.cpus[self.cpu as usize].lock().expect("no panics");
             let goes_on = (*running == self.number && !super::aborts()) || fault!(NoAbort);
-            goes_on && area().cpu_id.load(core::sync::atomic::Ordering::Relaxed) == self.cpu && does()
+            goes_on
+                && area().cpu_id.load(core::sync::atomic::Ordering::Relaxed) == self.cpu
+                && does()
         })
     }
 }
@@ -48,21 +52,25 @@ impl Running {
 /// Copies into the ring, in a step of a section.
 fn copy(piece: Piece) -> bool {
     super::writes(piece.dst, piece.len);
-    // SAFETY: the section that copies has checked that the destination is in the ring of this CPU, whose mutex is held.
+    // SAFETY: the section that copies has checked that the destination is in the ring of this CPU,
+    // whose mutex is held.
     unsafe { core::ptr::copy_nonoverlapping(piece.src, piece.dst, piece.len) };
     true
 }
 
-/// Runs the section. Returns false if it was restarted, or if the values from which it was computed have changed.
+/// Runs the section. Returns false if it was restarted, or if the values from which it was computed
+/// have changed.
 ///
 /// # Safety
-/// The conditions of the modelled sections apply: nobody else writes the destinations while the position is current on
-/// this CPU.
+/// The conditions of the modelled sections apply: nobody else writes the destinations while the
+/// position is current on this CPU.
 pub(crate) unsafe fn publish(section: &Commit<'_>, pieces: &[Piece]) -> bool {
     let running = Running::begin();
     let control = section.control;
-    let live = || (section.half ^ section.flip.load(Relaxed) ^ section.stream_flip.load(Relaxed)) & 1 == 0;
-    let stands = running.step(|| running.cpu == section.cpu && control.reserve.load(Relaxed) == section.position)
+    let live =
+        || (section.half ^ section.flip.load(Relaxed) ^ section.stream_flip.load(Relaxed)) & 1 == 0;
+    let stands = running
+        .step(|| running.cpu == section.cpu && control.reserve.load(Relaxed) == section.position)
         && running.step(live);
     stands
         && running.step(|| {
@@ -76,11 +84,12 @@ pub(crate) unsafe fn publish(section: &Commit<'_>, pieces: &[Piece]) -> bool {
         })
 }
 
-/// Runs the fast path's section: does what its instructions do, in their order. Whole words are stored, and bytes after
-/// `len` are not published.
+/// Runs the fast path's section: does what its instructions do, in their order. Whole words are
+/// stored, and bytes after `len` are not published.
 ///
 /// # Safety
-/// The conditions of the modelled sections apply: `id` is of a compact header, and `len` is at most `8 * W`.
+/// The conditions of the modelled sections apply: `id` is of a compact header, and `len` is at most
+/// `8 * W`.
 pub(crate) unsafe fn record<const W: usize>(
     lane: &Lane,
     id: u32,
@@ -94,7 +103,8 @@ pub(crate) unsafe fn record<const W: usize>(
     let control = lane.control;
     let total = (LEN_COMPACT + len + tail.map_or(0, Tail::size)) as u64;
     let (position, clock) = (Cell::new(0), Cell::new(0));
-    // Acquire: the processor's loads are in order, or the section's caller has loaded the flips with this order.
+    // Acquire: the processor's loads are in order, or the section's caller has loaded the flips
+    // with this order.
     let live = || (lane.flip.load(Acquire) ^ lane.stream_flip.load(Acquire) ^ lane.half) & 1 == 0;
     let fits = || {
         position.set(control.reserve.load(Relaxed));
@@ -104,7 +114,9 @@ pub(crate) unsafe fn record<const W: usize>(
         behind <= lane.room && behind + total <= lane.room && near
     };
     let to = |at: usize| lane.data.wrapping_add((position.get() & lane.half_mask) as usize + at);
-    let put = |at: usize, bytes: &[u8]| copy(Piece { dst: to(at), src: bytes.as_ptr(), len: bytes.len() });
+    let put = |at: usize, bytes: &[u8]| {
+        copy(Piece { dst: to(at), src: bytes.as_ptr(), len: bytes.len() })
+    };
     let done = running.step(|| running.cpu == lane.cpu || fault!(OtherCpu))
         && running.step(|| live() || fault!(OtherHalf))
         && running.step(fits)
@@ -116,7 +128,8 @@ pub(crate) unsafe fn record<const W: usize>(
         && tail.is_none_or(|tail| {
             running.step(|| {
                 put(LEN_COMPACT + len, tail.bytes());
-                tail.size() == tail.bytes().len() || put(LEN_COMPACT + len + tail.bytes().len(), &[0])
+                tail.size() == tail.bytes().len()
+                    || put(LEN_COMPACT + len + tail.bytes().len(), &[0])
             })
         })
         && running.step(|| {
@@ -138,7 +151,13 @@ pub(crate) fn restart_all() {
 ///
 /// # Safety
 /// There are no requirements.
-pub(crate) unsafe fn record_short_text(_: &Lane, _: u32, _: (u64, u64), _: usize, _: ShortText) -> bool {
+pub(crate) unsafe fn record_short_text(
+    _: &Lane,
+    _: u32,
+    _: (u64, u64),
+    _: usize,
+    _: ShortText,
+) -> bool {
     false
 }
 

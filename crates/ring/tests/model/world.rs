@@ -74,8 +74,8 @@ pub struct World {
     slots: Vec<*mut [Slot]>,
 }
 
-// SAFETY: the pointers lead to the world's own allocations, which only `drop` frees; the ring's protocols share
-// everything else.
+// SAFETY: the pointers lead to the world's own allocations, which only `drop` frees; the ring's
+// protocols share everything else.
 unsafe impl Send for World {}
 // SAFETY: as for Send.
 unsafe impl Sync for World {}
@@ -99,7 +99,8 @@ impl Data {
 
 fn leak<T>(value: T) -> (*mut T, &'static T) {
     let raw = Box::into_raw(Box::new(value));
-    // SAFETY: the value was just allocated. It is freed when the world is dropped, after all its users.
+    // SAFETY: the value was just allocated. It is freed when the world is dropped, after all its
+    // users.
     (raw, unsafe { &*raw })
 }
 
@@ -119,17 +120,28 @@ impl World {
         let (threads_raw, threads) = leak_slice::<Thread>(shape.threads);
         let (namespaces_raw, namespaces) = leak(AtomicU32::new(u32::from(shape.foreign)));
         let parts = SessionParts { flip, clock_area: None, threads, namespaces };
-        let mut bound: Vec<(u32, u32)> = (0..shape.cpus).map(|cpu| (cpu, shape.reservation)).collect();
+        let mut bound: Vec<(u32, u32)> =
+            (0..shape.cpus).map(|cpu| (cpu, shape.reservation)).collect();
         if shape.reservation == RESERVATION_RSEQ {
             bound.push((ANY_CPU, RESERVATION_LOCKLESS));
         }
-        let (mut data, mut controls, mut slots, mut streams) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (mut data, mut controls, mut slots, mut streams) =
+            (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for (index, (cpu, reservation)) in bound.into_iter().enumerate() {
-            let half = |at: usize| if at == 0 || shape.spare { shape.sub_buffers as usize } else { 0 };
+            let half =
+                |at: usize| if at == 0 || shape.spare { shape.sub_buffers as usize } else { 0 };
             let halves = [0, 1].map(|at| Data::new(SUB_BUFFER as usize * half(at)));
             let (control_raw, control) = leak(StreamControl::default());
             let tables = [0, 1].map(|at| leak_slice::<Slot>(half(at)));
-            streams.push(stream(&shape, index as u32, cpu, reservation, control, &halves, tables.map(|t| t.1)));
+            streams.push(stream(
+                &shape,
+                index as u32,
+                cpu,
+                reservation,
+                control,
+                &halves,
+                tables.map(|t| t.1),
+            ));
             data.extend(halves);
             controls.push(control_raw);
             slots.extend(tables.map(|t| t.0));
@@ -154,8 +166,8 @@ impl World {
         world
     }
 
-    /// Reports that this thread accesses the bytes. Another thread may access them only if there is an order between
-    /// the two.
+    /// Reports that this thread accesses the bytes. Another thread may access them only if there is
+    /// an order between the two.
     pub(super) fn touch(&self, at: *const u8, len: usize, write: bool) {
         let Some((data, from)) = self.data.iter().find_map(|d| {
             let from = (at as usize).checked_sub(d.base() as usize)?;
@@ -172,12 +184,14 @@ impl World {
         }
     }
 
-    /// Records the event `sequence` of `thread` with a payload of `len` bytes, an even number of at least 6.
+    /// Records the event `sequence` of `thread` with a payload of `len` bytes, an even number of at
+    /// least 6.
     pub fn record(&self, thread: u16, sequence: u16, len: usize) -> Result<(), crate::Lost> {
         self.channel.record_parts(1, &[&payload(thread, sequence, len)])
     }
 
-    /// Makes another channel of the same session with the streams of these indices. It stays for ever.
+    /// Makes another channel of the same session with the streams of these indices. It stays for
+    /// ever.
     pub fn leak_channel(&self, streams: &[usize]) -> &'static Channel {
         let same = |index: &usize| {
             let of = &self.channel.streams()[*index];
@@ -187,11 +201,16 @@ impl World {
         Box::leak(Box::new(Channel::new(self.parts, streams, ClockKind::Monotonic, 0)))
     }
 
-    /// Records an event on the fast path, or in the general way if the fast path does not: a payload of 16 bytes in
-    /// words, or of 40 with a tail.
-    pub fn record_fast(&self, thread: u16, sequence: u16, with_tail: bool) -> Result<(), crate::Lost> {
-        // SAFETY: the world, and its channel with it, is dropped after all uses. Threads that cache its lanes belong to
-        // this execution, and record while they have the world.
+    /// Records an event on the fast path, or in the general way if the fast path does not: a
+    /// payload of 16 bytes in words, or of 40 with a tail.
+    pub fn record_fast(
+        &self,
+        thread: u16,
+        sequence: u16,
+        with_tail: bool,
+    ) -> Result<(), crate::Lost> {
+        // SAFETY: the world, and its channel with it, is dropped after all uses. Threads that cache
+        // its lanes belong to this execution, and record while they have the world.
         let channel: &'static Channel = unsafe { &*core::ptr::from_ref(&self.channel) };
         Self::record_fast_in(channel, thread, sequence, with_tail)
     }
@@ -204,7 +223,8 @@ impl World {
         with_tail: bool,
     ) -> Result<(), crate::Lost> {
         let payload = payload(thread, sequence, if with_tail { 40 } else { 16 });
-        let words = [0, 8].map(|at| u64::from_ne_bytes(payload[at..at + 8].try_into().expect("8 bytes")));
+        let words =
+            [0, 8].map(|at| u64::from_ne_bytes(payload[at..at + 8].try_into().expect("8 bytes")));
         if with_tail {
             channel.record_words(1, words, 16, Some(Tail::Bytes(&payload[16..])))
         } else {
@@ -256,8 +276,8 @@ fn stream(
 impl Drop for World {
     fn drop(&mut self) {
         super::set_world(core::ptr::null());
-        // SAFETY: each pointer came from `Box::into_raw` in `new` and is freed once. The last reference to the world is
-        // gone, and with it every thread that used them.
+        // SAFETY: each pointer came from `Box::into_raw` in `new` and is freed once. The last
+        // reference to the world is gone, and with it every thread that used them.
         unsafe {
             drop(Box::from_raw(self.flip));
             drop(Box::from_raw(self.namespaces));

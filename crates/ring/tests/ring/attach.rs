@@ -40,8 +40,8 @@ fn check_offsets(slots_off: [u64; 2], data_off: [u64; 2]) {
     for half in 0..2 {
         for offset in [0, 8, 1 << 20, u64::MAX - 64, u64::MAX] {
             let region = pages(spec.region_len() as usize);
-            // SAFETY: the region belongs to this test alone, is zeroed, has the length that the specification requires,
-            // and is aligned for both shapes.
+            // SAFETY: the region belongs to this test alone, is zeroed, has the length that the
+            // specification requires, and is aligned for both shapes.
             unsafe {
                 init_stream(region, &spec);
                 let info = &mut *region.add(region::HEADER_SIZE as usize).cast::<StreamInfo>();

@@ -1,10 +1,13 @@
-//! Records generated payloads in each way that leads into a channel. Every way must leave the bytes in the ring that a
-//! naive encoder makes. The encoder knows the format from docs/ABI.md. It takes nothing from the ring except the
-//! clocks, which it checks against readings before and after the call. `LASTWORDS_SEED` repeats a run.
+//! Records generated payloads in each way that leads into a channel. Every way must leave the bytes
+//! in the ring that a naive encoder makes. The encoder knows the format from docs/ABI.md. It takes
+//! nothing from the ring except the clocks, which it checks against readings before and after the
+//! call. `LASTWORDS_SEED` repeats a run.
 
 use crate::common;
 use crate::common::{Shape, bind_to_this_cpu, channel};
-use lastwords_abi::session::{CHANNEL_PAYLOAD_SIZE, RESERVATION_LOCKED, RESERVATION_LOCKLESS, RESERVATION_RSEQ};
+use lastwords_abi::session::{
+    CHANNEL_PAYLOAD_SIZE, RESERVATION_LOCKED, RESERVATION_LOCKLESS, RESERVATION_RSEQ,
+};
 use lastwords_ring::clock::counter;
 use lastwords_ring::{Channel, Lost, Padded, Stream, Tail};
 
@@ -64,7 +67,9 @@ impl Event {
                 let head = if dice.below(4) == 0 { dice.below(257) } else { dice.below(49) };
                 Self { way, id, payload: dice.bytes(head), head }
             }
-            Way::Parts | Way::Padded => Self { way, id, payload: dice.bytes(tail), head: dice.below(tail + 1) },
+            Way::Parts | Way::Padded => {
+                Self { way, id, payload: dice.bytes(tail), head: dice.below(tail + 1) }
+            }
             Way::Text | Way::Bytes => {
                 let head = dice.below(29);
                 let mut payload = dice.bytes(head + tail);
@@ -94,7 +99,10 @@ impl Event {
                 3 => self.with_tail::<3>(channel),
                 _ => self.with_tail::<4>(channel),
             },
-            Way::Parts => channel.record_parts(self.id, &[&self.payload[..self.head], &[], &self.payload[self.head..]]),
+            Way::Parts => channel.record_parts(
+                self.id,
+                &[&self.payload[..self.head], &[], &self.payload[self.head..]],
+            ),
             Way::Padded => {
                 let zeros = [0; Padded::PADDING];
                 let padded = [&self.payload[..], &zeros].concat();
@@ -105,9 +113,12 @@ impl Event {
 
     fn in_words<const W: usize>(&self, channel: &'static Channel) -> Result<(), Lost> {
         match self.way {
-            Way::UpTo => {
-                channel.record_words_up_to(self.id, words::<W>(&self.payload), self.head, self.head.next_multiple_of(8))
-            }
+            Way::UpTo => channel.record_words_up_to(
+                self.id,
+                words::<W>(&self.payload),
+                self.head,
+                self.head.next_multiple_of(8),
+            ),
             _ => channel.record_words(self.id, words::<W>(&self.payload), self.head, None),
         }
     }
@@ -125,7 +136,9 @@ impl Event {
 fn words<const W: usize>(bytes: &[u8]) -> [u64; W] {
     let mut padded = bytes.to_vec();
     padded.resize(8 * W, 0);
-    std::array::from_fn(|n| u64::from_ne_bytes(padded[8 * n..8 * n + 8].try_into().expect("8 bytes")))
+    std::array::from_fn(|n| {
+        u64::from_ne_bytes(padded[8 * n..8 * n + 8].try_into().expect("8 bytes"))
+    })
 }
 
 /// The expected contents of a stream's half.
@@ -140,8 +153,16 @@ struct Model {
 }
 
 impl Model {
-    /// Records the event in the model and compares the ring with it. The call ran from clock `from` to `to`.
-    fn check(&mut self, stream: &Stream, event: &Event, done: Result<(), Lost>, from: u64, to: u64) {
+    /// Records the event in the model and compares the ring with it. The call ran from clock `from`
+    /// to `to`.
+    fn check(
+        &mut self,
+        stream: &Stream,
+        event: &Event,
+        done: Result<(), Lost>,
+        from: u64,
+        to: u64,
+    ) {
         let size = self.shape.sub_buffer_size as usize;
         let lockless = self.shape.reservation == RESERVATION_LOCKLESS;
         let header = |model: &Self, clock: u64, full: bool| {
@@ -165,9 +186,12 @@ impl Model {
         };
         let starts_here = self.open.len() >= 84;
         let clock_at = |model: &Self, number: u64, within: usize| {
-            clock_of(&sub_buffer(stream, number), within, model.last).filter(|clock| (from..=to).contains(clock))
+            clock_of(&sub_buffer(stream, number), within, model.last)
+                .filter(|clock| (from..=to).contains(clock))
         };
-        let fits = |model: &Self, header: &[u8]| model.open.len() + header.len() + event.payload.len() <= size - 16;
+        let fits = |model: &Self, header: &[u8]| {
+            model.open.len() + header.len() + event.payload.len() <= size - 16
+        };
         let number = self.position / size as u64;
         // If an event fits nowhere, the form of its header is not known.
         if done.is_err() {
@@ -175,15 +199,19 @@ impl Model {
             if self.open.is_empty() && stream.position(0) > self.position {
                 self.begin(&sub_buffer(stream, number), number, (from, to));
             }
-            assert_eq!(stream.position(0), self.position, "an event that is too big begins a sub-buffer at most");
+            assert_eq!(
+                stream.position(0),
+                self.position,
+                "an event that is too big begins a sub-buffer at most"
+            );
             self.lost += 1;
             return;
         }
         let here = starts_here.then(|| clock_at(self, number, self.open.len())).flatten();
         let first = lockless && self.open.len() == 84;
         let here = here.map(|clock| (clock, header(self, clock, first)));
-        if let Some((clock, header)) =
-            here.filter(|(_, header)| fits(self, header) && stream.position(0) / size as u64 == number)
+        if let Some((clock, header)) = here
+            .filter(|(_, header)| fits(self, header) && stream.position(0) / size as u64 == number)
         {
             self.append(clock, &header, &event.payload);
         } else {
@@ -200,7 +228,12 @@ impl Model {
         assert_eq!(stream.position(0), self.position, "position");
         let ring = sub_buffer(stream, (self.position - 1) / size as u64);
         let differs = self.open.iter().zip(&ring).position(|(a, b)| a != b);
-        assert_eq!(differs, None, "offset in the sub-buffer; {} bytes are recorded", self.open.len());
+        assert_eq!(
+            differs,
+            None,
+            "offset in the sub-buffer; {} bytes are recorded",
+            self.open.len()
+        );
     }
 
     fn append(&mut self, clock: u64, header: &[u8], payload: &[u8]) {
@@ -224,7 +257,15 @@ impl Model {
         bytes.extend(b"0123456789abcdef");
         bytes.extend(0u32.to_ne_bytes());
         let discarded = if content == 0 { 0 } else { self.lost };
-        let numbers = [u64::from(self.cpu), begin, end, content * 8, self.shape.sub_buffer_size * 8, number, discarded];
+        let numbers = [
+            u64::from(self.cpu),
+            begin,
+            end,
+            content * 8,
+            self.shape.sub_buffer_size * 8,
+            number,
+            discarded,
+        ];
         bytes.extend(numbers.iter().flat_map(|n| n.to_ne_bytes()));
         bytes.extend(self.cpu.to_ne_bytes());
         bytes
@@ -237,7 +278,11 @@ impl Model {
         let mut whole = self.header(number, u64_at(&self.open, 32), end, self.open.len() as u64);
         whole.extend(&self.open[84..]);
         assert!(ring[..whole.len()] == whole, "closed sub-buffer {number}");
-        assert_eq!(u64_at(ring, ring.len() - 8), lastwords_abi::region::checksum(&whole), "its checksum");
+        assert_eq!(
+            u64_at(ring, ring.len() - 8),
+            lastwords_abi::region::checksum(&whole),
+            "its checksum"
+        );
     }
 }
 
@@ -260,14 +305,16 @@ fn clock_of(bytes: &[u8], at: usize, last: u64) -> Option<u64> {
     Some(if clock < last { clock + (1 << 27) } else { clock })
 }
 
-/// Records `count` events in these ways. Returns for how many of them the fast path left its trace (zeros after the event,
-/// up to the next multiple of 8 bytes), and how many it could record with such a trace.
+/// Records `count` events in these ways. Returns for how many of them the fast path left its trace
+/// (zeros after the event, up to the next multiple of 8 bytes), and how many it could record with
+/// such a trace.
 fn run(shape: &Shape, seed: u64, count: usize, ways: &[Way]) -> (usize, usize) {
     let cpu = bind_to_this_cpu();
     let channel = channel(shape);
     let stream = &channel.streams()[cpu];
     let mut dice = Dice(seed);
-    let mut model = Model { shape: *shape, cpu: cpu as u32, position: 0, open: Vec::new(), last: 0, lost: 0 };
+    let mut model =
+        Model { shape: *shape, cpu: cpu as u32, position: 0, open: Vec::new(), last: 0, lost: 0 };
     let (mut traces, mut likely) = (0, 0);
     model.position = stream.position(0);
     for n in 0..count {
@@ -283,13 +330,14 @@ fn run(shape: &Shape, seed: u64, count: usize, ways: &[Way]) -> (usize, usize) {
             event.head,
             event.payload.len() - event.head
         );
-        if let Err(panic) =
-            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| model.check(stream, &event, done, from, to)))
-        {
+        if let Err(panic) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            model.check(stream, &event, done, from, to)
+        })) {
             eprintln!("{shown}");
             std::panic::resume_unwind(panic);
         }
-        // The fast path stores whole words, or whole blocks after the header, and leaves zeros after the event.
+        // The fast path stores whole words, or whole blocks after the header, and leaves zeros
+        // after the event.
         let header = if event.id < 29 { 4 } else { 6 };
         let zeros = match event.way {
             Way::Words | Way::UpTo if event.id < 29 => {
@@ -321,7 +369,9 @@ const FAST: [Way; 5] = [Way::Words, Way::Text, Way::Bytes, Way::Padded, Way::UpT
 fn the_fast_path_stores_every_byte() {
     let seed = seed();
     let mut events = (0, 0);
-    for (n, (sub_buffer_size, sub_buffers)) in [(256, 4), (1024, 2), (4096, 4), (16384, 2)].into_iter().enumerate() {
+    for (n, (sub_buffer_size, sub_buffers)) in
+        [(256, 4), (1024, 2), (4096, 4), (16384, 2)].into_iter().enumerate()
+    {
         let shape = Shape { sub_buffer_size, sub_buffers, ..Shape::default() };
         let (traces, likely) = run(&shape, seed + n as u64, 4000, &FAST);
         events = (events.0 + traces, events.1 + likely);

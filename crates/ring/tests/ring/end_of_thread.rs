@@ -1,5 +1,6 @@
-//! A thread that registered an area of its own for restartable sequences unregisters it before the C library may unmap the
-//! thread's memory. glibc registers areas itself, so the test runs once more without that.
+//! A thread that registered an area of its own for restartable sequences unregisters it before the
+//! C library may unmap the thread's memory. glibc registers areas itself, so the test runs once
+//! more without that.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
@@ -22,7 +23,11 @@ extern "C" fn at_end(value: *mut libc::c_void) {
 fn the_area_is_unregistered_at_the_end_of_a_thread() {
     if std::env::var_os("LASTWORDS_OWN_AREA").is_none() {
         let done = Command::new(std::env::current_exe().expect("this test"))
-            .args(["--exact", "end_of_thread::the_area_is_unregistered_at_the_end_of_a_thread", "--nocapture"])
+            .args([
+                "--exact",
+                "end_of_thread::the_area_is_unregistered_at_the_end_of_a_thread",
+                "--nocapture",
+            ])
             .env("GLIBC_TUNABLES", "glibc.pthread.rseq=0")
             .env("LASTWORDS_OWN_AREA", "1")
             .status();
@@ -35,7 +40,8 @@ fn the_area_is_unregistered_at_the_end_of_a_thread() {
     }
     std::thread::spawn(|| {
         let mut key = 0;
-        // SAFETY: the destructor is a function of this program; its argument is not used as an address.
+        // SAFETY: the destructor is a function of this program; its argument is not used as an
+        // address.
         unsafe {
             assert_eq!(libc::pthread_key_create(&raw mut key, Some(at_end)), 0);
             KEY.store(key, SeqCst);
@@ -45,5 +51,9 @@ fn the_area_is_unregistered_at_the_end_of_a_thread() {
     })
     .join()
     .expect("the thread");
-    assert_eq!((ROUNDS.load(SeqCst), AVAILABLE.load(SeqCst)), (2, 0), "rounds, sections in the last");
+    assert_eq!(
+        (ROUNDS.load(SeqCst), AVAILABLE.load(SeqCst)),
+        (2, 0),
+        "rounds, sections in the last"
+    );
 }

@@ -12,8 +12,8 @@ fn a_process_lives_on_when_its_first_thread_has_ended() {
         unsafe { libc::sleep(60) };
         core::ptr::null_mut()
     }
-    // SAFETY: the child starts one thread and ends its own; it is killed below. The call involves no memory of this
-    // process.
+    // SAFETY: the child starts one thread and ends its own; it is killed below. The call involves
+    // no memory of this process.
     let child = unsafe {
         let child = libc::fork();
         if child == 0 {

@@ -1,9 +1,10 @@
-//! Tests the ring under the C11 memory model, in every execution with up to three preemptions (two in CI). `cargo xtask test --step
-//! loom` runs it.
+//! Tests the ring under the C11 memory model, in every execution with up to three preemptions (two
+//! in CI). `cargo xtask test --step loom` runs it.
 
 use crate::loom_models::{exclusive, fast, lockless, swap};
 use lastwords_ring::model::Point::{
-    Announced, Begun, Closed, Closing, Committed, Copied, Locked, Published, Reserved, Step, Switched, Written,
+    Announced, Begun, Closed, Closing, Committed, Copied, Locked, Published, Reserved, Step,
+    Switched, Written,
 };
 
 macro_rules! models {

@@ -1,5 +1,5 @@
-//! Puts mistakes into the ring on purpose. The model of the property that a mistake breaks must fail. `cargo xtask test
-//! --step loom` runs it.
+//! Puts mistakes into the ring on purpose. The model of the property that a mistake breaks must
+//! fail. `cargo xtask test --step loom` runs it.
 
 use std::panic::{catch_unwind, set_hook};
 use std::sync::Once;

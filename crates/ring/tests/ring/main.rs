@@ -1,4 +1,5 @@
-//! The tests of the crate `ring`. Under `--cfg loom` they are the models of the ring, and else all others.
+//! The tests of the crate `ring`. Under `--cfg loom` they are the models of the ring, and else all
+//! others.
 
 #[cfg(not(loom))]
 mod attach;

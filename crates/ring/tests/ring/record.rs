@@ -1,14 +1,17 @@
-//! Tests each reservation, each memory and each header form: the ring must contain what was recorded.
+//! Tests each reservation, each memory and each header form: the ring must contain what was
+//! recorded.
 
 use std::cmp::Ordering;
 use std::num::NonZeroU32;
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::common::{Shape, bind_to_this_cpu, channel, channel_on, copy, parts, payload, read, read_all, sequence};
+use crate::common::{
+    Shape, bind_to_this_cpu, channel, channel_on, copy, parts, payload, read, read_all, sequence,
+};
 use lastwords_abi::header;
 use lastwords_abi::session::{
-    CHANNEL_FULL_HEADERS, CHANNEL_PAYLOAD_SIZE, MODE_DISCARD, RESERVATION_LOCKED, RESERVATION_LOCKLESS,
-    RESERVATION_RSEQ,
+    CHANNEL_FULL_HEADERS, CHANNEL_PAYLOAD_SIZE, MODE_DISCARD, RESERVATION_LOCKED,
+    RESERVATION_LOCKLESS, RESERVATION_RSEQ,
 };
 use lastwords_ring::{ClockKind, Lost, ShortText, rseq_available};
 
@@ -36,7 +39,10 @@ fn what_fits_is_all_there_in_order() {
                     channel.record_parts((n % 40) as u16, &[&p[..5], &p[5..]]).expect("room");
                 }
                 let events = read_all(channel, 0);
-                assert_eq!(events.iter().map(sequence).collect::<Vec<_>>(), (0..200).collect::<Vec<_>>());
+                assert_eq!(
+                    events.iter().map(sequence).collect::<Vec<_>>(),
+                    (0..200).collect::<Vec<_>>()
+                );
                 assert!(events.iter().all(|e| u32::from(e.id) == sequence(e) % 40));
             }
         }
@@ -66,7 +72,8 @@ fn next_cpu(turn: usize) {
     unsafe {
         let mut may: libc::cpu_set_t = std::mem::zeroed();
         assert_eq!(libc::sched_getaffinity(libc::getpid(), size_of_val(&may), &raw mut may), 0);
-        let cpus: Vec<usize> = (0..libc::CPU_SETSIZE as usize).filter(|&cpu| libc::CPU_ISSET(cpu, &may)).collect();
+        let cpus: Vec<usize> =
+            (0..libc::CPU_SETSIZE as usize).filter(|&cpu| libc::CPU_ISSET(cpu, &may)).collect();
         let mut one: libc::cpu_set_t = std::mem::zeroed();
         libc::CPU_SET(cpus[turn % cpus.len()], &mut one);
         assert_eq!(libc::sched_setaffinity(0, size_of_val(&one), &raw const one), 0);
@@ -87,16 +94,22 @@ fn a_thread_of_two_channels_on_one_cpu_and_the_next() {
         to.record_words::<2>((n % 29) as u16, words(&payload(n, 12)), 12, None).expect("room");
     }
     for (which, channel) in channels.iter().enumerate() {
-        let mut events: Vec<_> = (0..channel.streams().len()).flat_map(|s| read(&channel.streams()[s], 0)).collect();
+        let mut events: Vec<_> =
+            (0..channel.streams().len()).flat_map(|s| read(&channel.streams()[s], 0)).collect();
         events.sort_by_key(sequence);
         let expected = (0..40_000u32).filter(|n| n / 3 % 2 == which as u32);
         assert_eq!(events.iter().map(sequence).collect::<Vec<_>>(), expected.collect::<Vec<_>>());
-        assert!(events.iter().all(|e| u32::from(e.id) == sequence(e) % 29 && e.payload == payload(sequence(e), 12)));
+        assert!(
+            events
+                .iter()
+                .all(|e| u32::from(e.id) == sequence(e) % 29
+                    && e.payload == payload(sequence(e), 12))
+        );
     }
 }
 
-/// Records texts of each length after words of each length, in sub-buffers that they fill. Bytes that follow a text in
-/// the caller's memory must not get into the ring.
+/// Records texts of each length after words of each length, in sub-buffers that they fill. Bytes
+/// that follow a text in the caller's memory must not get into the ring.
 #[test]
 fn short_texts_of_c() {
     const BEHIND: u8 = 0xee;
@@ -113,7 +126,8 @@ fn short_texts_of_c() {
         let mut head: [u8; 16] = std::array::from_fn(|n| 0x80 + n as u8);
         head[..4].copy_from_slice(&((len + end + 1) as u32).to_ne_bytes());
         let [first, second] = words(&head);
-        let short = ShortText { at: block.as_ptr(), zeros: NonZeroU32::new(1 << end).expect("a bit") };
+        let short =
+            ShortText { at: block.as_ptr(), zeros: NonZeroU32::new(1 << end).expect("a bit") };
         // SAFETY: the block is readable, and the bit is that of its zero.
         let is_recorded = unsafe { channel.record_short_text(3, (first, second), len, short) };
         expected.push([&head[..len], &block[..=end]].concat());
@@ -130,7 +144,10 @@ fn short_texts_of_c() {
     assert_eq!(found, expected);
     // SAFETY: the stream is quiet.
     let ring = unsafe { copy(stream, 0, 0, stream.half_size()) };
-    assert!(fast == 0 || !ring.windows(2).any(|two| two == [BEHIND; 2]), "bytes behind a text were copied");
+    assert!(
+        fast == 0 || !ring.windows(2).any(|two| two == [BEHIND; 2]),
+        "bytes behind a text were copied"
+    );
     let has_section = cfg!(target_arch = "x86_64") && rseq_available();
     assert!(!has_section || fast > 380, "{fast} of 416 events took the fast path");
 }
@@ -138,8 +155,13 @@ fn short_texts_of_c() {
 #[test]
 fn payload_sizes_and_events_over_pages() {
     for reservation in RESERVATIONS {
-        let shape =
-            Shape { reservation, paged: true, sub_buffer_size: 65536, flags: CHANNEL_PAYLOAD_SIZE, ..Shape::default() };
+        let shape = Shape {
+            reservation,
+            paged: true,
+            sub_buffer_size: 65536,
+            flags: CHANNEL_PAYLOAD_SIZE,
+            ..Shape::default()
+        };
         let channel = channel(&shape);
         for n in 0..12 {
             channel.record_parts(3, &[&payload(n, 8 + 1500 * n as usize)]).expect("room");
@@ -158,11 +180,17 @@ fn events_of_many_pieces_fit_every_reservation() {
             let shape = Shape { reservation, paged, sub_buffer_size: 1 << 20, ..Shape::default() };
             let channel = channel(&shape);
             for (n, (len, parts)) in
-                [(640, 49), (640, 64), (640, 200), (500_000, 1), (500_000, 100)].into_iter().enumerate()
+                [(640, 49), (640, 64), (640, 200), (500_000, 1), (500_000, 100)]
+                    .into_iter()
+                    .enumerate()
             {
                 let bytes = payload(n as u32, len);
                 let parts: Vec<&[u8]> = bytes.chunks(len.div_ceil(parts)).collect();
-                assert_eq!(channel.record_parts(3, &parts), Ok(()), "reservation {reservation}, {len} bytes");
+                assert_eq!(
+                    channel.record_parts(3, &parts),
+                    Ok(()),
+                    "reservation {reservation}, {len} bytes"
+                );
             }
             assert_eq!(read_all(channel, 0).len(), 5, "reservation {reservation}");
         }
@@ -173,7 +201,8 @@ fn events_of_many_pieces_fit_every_reservation() {
 fn discard_mode_keeps_the_oldest_and_counts_the_rest() {
     for reservation in RESERVATIONS {
         let channel = channel(&Shape { reservation, mode: MODE_DISCARD, ..Shape::default() });
-        let results: Vec<_> = (0..5000u32).map(|n| channel.record_parts(1, &[&payload(n, 64)])).collect();
+        let results: Vec<_> =
+            (0..5000u32).map(|n| channel.record_parts(1, &[&payload(n, 64)])).collect();
         let events = read_all(channel, 0);
         let kept = results.iter().filter(|r| r.is_ok()).count();
         assert_eq!(events.len(), kept, "reservation {reservation}");
@@ -198,10 +227,17 @@ fn header_after(reservation: u32, flags: u32, ago: u64) -> usize {
 #[test]
 fn a_clock_that_overflowed_needs_the_full_header() {
     for reservation in [RESERVATION_LOCKLESS, RESERVATION_LOCKED] {
-        // The 27 bits of the clock overflow after 134 ms, and a busy machine may stop the thread for that long.
-        let found = (0..20).map(|_| header_after(reservation, 0, 0)).find(|len| *len == header::LEN_COMPACT);
+        // The 27 bits of the clock overflow after 134 ms, and a busy machine may stop the thread
+        // for that long.
+        let found = (0..20)
+            .map(|_| header_after(reservation, 0, 0))
+            .find(|len| *len == header::LEN_COMPACT);
         assert_eq!(found, Some(header::LEN_COMPACT), "reservation {reservation}");
-        assert_eq!(header_after(reservation, 0, 1 << 27), header::LEN_FULL, "reservation {reservation}");
+        assert_eq!(
+            header_after(reservation, 0, 1 << 27),
+            header::LEN_FULL,
+            "reservation {reservation}"
+        );
     }
 }
 
@@ -211,7 +247,8 @@ fn each_event_of_a_channel_of_full_headers_has_the_whole_clock() {
     for reservation in RESERVATIONS {
         let flags = CHANNEL_FULL_HEADERS;
         let channel = channel_on(1, parts(), &Shape { reservation, flags, ..Shape::default() });
-        let positions = || channel.streams().iter().map(|stream| stream.position(0)).sum::<u64>() as usize;
+        let positions =
+            || channel.streams().iter().map(|stream| stream.position(0)).sum::<u64>() as usize;
         channel.record_parts(700, &[&payload(0, 8)]).expect("room");
         let begin = positions();
         for n in 1..20 {
@@ -224,14 +261,18 @@ fn each_event_of_a_channel_of_full_headers_has_the_whole_clock() {
         }
         let (ids, found): (Vec<_>, Vec<_>) =
             read_all(channel, 0).into_iter().map(|event| (event.id, event.payload)).unzip();
-        assert_eq!(found, (0..20).map(|n| payload(n, 8)).collect::<Vec<_>>(), "reservation {reservation}");
+        assert_eq!(
+            found,
+            (0..20).map(|n| payload(n, 8)).collect::<Vec<_>>(),
+            "reservation {reservation}"
+        );
         assert_eq!(ids, [700, 7].repeat(10), "reservation {reservation}");
         assert_eq!(positions() - begin, 19 * (header::LEN_FULL + 8), "reservation {reservation}");
     }
 }
 
-/// A recorder may have read a position that the ring has left since, and everything up to the present position was
-/// consumed.
+/// A recorder may have read a position that the ring has left since, and everything up to the
+/// present position was consumed.
 #[test]
 fn a_stale_position_is_not_a_full_ring() {
     let shape = Shape {
@@ -251,7 +292,10 @@ fn a_stale_position_is_not_a_full_ring() {
         stream.consume(0, end);
     }
     fill();
-    assert!((2048 + 3 * 256..=2048 + 4 * 256).contains(&stream.position(0)), "four sub-buffers have room again");
+    assert!(
+        (2048 + 3 * 256..=2048 + 4 * 256).contains(&stream.position(0)),
+        "four sub-buffers have room again"
+    );
     stream.control().half[0].reserve.store(512, Relaxed);
     assert_eq!(channel.record_parts(7, &[&payload(0, 8)]), Ok(()), "the position is stale");
 }
@@ -259,7 +303,8 @@ fn a_stale_position_is_not_a_full_ring() {
 #[test]
 fn threads_on_all_cpus_lose_nothing() {
     for reservation in RESERVATIONS {
-        let shape = Shape { reservation, sub_buffer_size: 1 << 16, sub_buffers: 64, ..Shape::default() };
+        let shape =
+            Shape { reservation, sub_buffer_size: 1 << 16, sub_buffers: 64, ..Shape::default() };
         let channel = channel(&shape);
         std::thread::scope(|scope| {
             for thread in 0..4u32 {
@@ -274,8 +319,13 @@ fn threads_on_all_cpus_lose_nothing() {
         });
         let events = read_all(channel, 0);
         for thread in 0..4 {
-            let of: Vec<u32> = events.iter().filter(|e| e.id == thread).map(|e| sequence(e) & 0xff_ffff).collect();
-            assert_eq!(of, (0..10_000).collect::<Vec<_>>(), "reservation {reservation}, thread {thread}");
+            let of: Vec<u32> =
+                events.iter().filter(|e| e.id == thread).map(|e| sequence(e) & 0xff_ffff).collect();
+            assert_eq!(
+                of,
+                (0..10_000).collect::<Vec<_>>(),
+                "reservation {reservation}, thread {thread}"
+            );
         }
     }
 }

@@ -1,13 +1,17 @@
-//! Records in rings that are so small that even Miri fills them several times. The events have generated sizes; the
-//! test uses each way, reservation and mode, and memory of both kinds. Each event that is read must have the bytes of
-//! its number. The newest events must all be there, and the others must be counted. The thread stays on one CPU: if it
-//! moved, the newest events of each CPU's ring would be there, and they are not the newest of all.
+//! Records in rings that are so small that even Miri fills them several times. The events have
+//! generated sizes; the test uses each way, reservation and mode, and memory of both kinds. Each
+//! event that is read must have the bytes of its number. The newest events must all be there, and
+//! the others must be counted. The thread stays on one CPU: if it moved, the newest events of each
+//! CPU's ring would be there, and they are not the newest of all.
 
 use std::collections::BTreeSet;
 
-use crate::common::{Event, Shape, bind_to_this_cpu, channel, channel_on, parts, payload, read, read_all, sequence};
+use crate::common::{
+    Event, Shape, bind_to_this_cpu, channel, channel_on, parts, payload, read, read_all, sequence,
+};
 use lastwords_abi::session::{
-    CHANNEL_PAYLOAD_SIZE, MODE_DISCARD, MODE_OVERWRITE, RESERVATION_LOCKED, RESERVATION_LOCKLESS, RESERVATION_RSEQ,
+    CHANNEL_PAYLOAD_SIZE, MODE_DISCARD, MODE_OVERWRITE, RESERVATION_LOCKED, RESERVATION_LOCKLESS,
+    RESERVATION_RSEQ,
 };
 use lastwords_ring::swap::Swap;
 use lastwords_ring::{Channel, ClockKind, Lost, Padded, Stream, Tail};
@@ -17,7 +21,8 @@ const SEEDS: u64 = if cfg!(miri) { 2 } else { 200 };
 const EVENTS: u32 = if cfg!(miri) { 24 } else { 300 };
 const RESERVATIONS: [u32; 3] = [RESERVATION_RSEQ, RESERVATION_LOCKLESS, RESERVATION_LOCKED];
 
-/// Returns the next of a sequence of numbers below `limit`: a linear congruential generator with Knuth's factors.
+/// Returns the next of a sequence of numbers below `limit`: a linear congruential generator with
+/// Knuth's factors.
 fn below(state: &mut u64, limit: u64) -> u64 {
     *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     (*state >> 33) % limit
@@ -27,7 +32,9 @@ fn below(state: &mut u64, limit: u64) -> u64 {
 fn words(bytes: &[u8]) -> [u64; 4] {
     let mut padded = [0; 32];
     padded[..bytes.len()].copy_from_slice(bytes);
-    std::array::from_fn(|n| u64::from_ne_bytes(padded[8 * n..8 * n + 8].try_into().expect("8 bytes")))
+    std::array::from_fn(|n| {
+        u64::from_ne_bytes(padded[8 * n..8 * n + 8].try_into().expect("8 bytes"))
+    })
 }
 
 /// Records event `n`, of a generated size, in one of the ways.
@@ -40,7 +47,8 @@ fn record(channel: &'static Channel, state: &mut u64, n: u32) -> Result<(), Lost
         }
         1 => {
             let event = payload(n, 9 + below(state, 60) as usize);
-            let (head, tail) = event.split_at(8 + below(state, 9).min(event.len() as u64 - 8) as usize);
+            let (head, tail) =
+                event.split_at(8 + below(state, 9).min(event.len() as u64 - 8) as usize);
             channel.record_words::<4>(id, words(head), head.len(), Some(Tail::Bytes(tail)))
         }
         2 => {
@@ -77,7 +85,8 @@ fn each_way_and_shape() {
                 ..Shape::default()
             };
             let channel = channel(&shape);
-            let kept: BTreeSet<u32> = (0..EVENTS).filter(|n| record(channel, &mut state, *n).is_ok()).collect();
+            let kept: BTreeSet<u32> =
+                (0..EVENTS).filter(|n| record(channel, &mut state, *n).is_ok()).collect();
             let found: BTreeSet<u32> = read_all(channel, 0).iter().map(sequence).collect();
             let shown = || format!("reservation {reservation}, seed {seed}, found {found:?}");
             if discard {
@@ -96,7 +105,13 @@ fn each_way_and_shape() {
 fn pages_apart() {
     bind_to_this_cpu();
     for reservation in RESERVATIONS {
-        let shape = Shape { reservation, paged: true, sub_buffers: 2, clock: ClockKind::Monotonic, ..Shape::default() };
+        let shape = Shape {
+            reservation,
+            paged: true,
+            sub_buffers: 2,
+            clock: ClockKind::Monotonic,
+            ..Shape::default()
+        };
         let channel = channel(&shape);
         let mut state = u64::from(reservation);
         for n in 0..EVENTS {
@@ -123,12 +138,15 @@ fn two_threads_and_a_swap() {
             for thread in 0..2u32 {
                 scope.spawn(move || {
                     for n in 0..EVENTS {
-                        channel.record_parts(thread as u16, &[&payload(n, 8 + n as usize % 30)]).expect("room");
+                        channel
+                            .record_parts(thread as u16, &[&payload(n, 8 + n as usize % 30)])
+                            .expect("room");
                     }
                 });
             }
             let streams: Vec<&Stream> = channel.streams().iter().collect();
-            let swap = Swap { parts, streams: &streams, are_all: true, is_alone: false, persists: false };
+            let swap =
+                Swap { parts, streams: &streams, are_all: true, is_alone: false, persists: false };
             // SAFETY: both halves have memory, and only this thread swaps.
             unsafe { swap.run() }.expect("locks are free");
         });
@@ -136,7 +154,11 @@ fn two_threads_and_a_swap() {
             let of_thread = |event: &Event| (event.id == thread).then(|| sequence(event));
             let halves = [0, 1].map(|half| read(&channel.streams()[0], half));
             let found: Vec<u32> = halves.iter().flatten().filter_map(of_thread).collect();
-            assert_eq!(found, (0..EVENTS).collect::<Vec<_>>(), "thread {thread}, reservation {reservation}");
+            assert_eq!(
+                found,
+                (0..EVENTS).collect::<Vec<_>>(),
+                "thread {thread}, reservation {reservation}"
+            );
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Takes snapshots while recording continues: each event is in the snapshot taken after it, and in no other.
+//! Takes snapshots while recording continues: each event is in the snapshot taken after it, and in
+//! no other.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 
@@ -20,7 +21,8 @@ impl Drop for Stop<'_> {
 
 fn run(reservation: u32, is_alone: bool, paged: bool) {
     let parts = parts();
-    let shape = Shape { reservation, paged, sub_buffer_size: 1 << 16, sub_buffers: 64, ..Shape::default() };
+    let shape =
+        Shape { reservation, paged, sub_buffer_size: 1 << 16, sub_buffers: 64, ..Shape::default() };
     let channel = channel_in(parts, &shape);
     let streams: Vec<&Stream> = channel.streams().iter().collect();
     let stop = AtomicBool::new(false);
@@ -34,7 +36,9 @@ fn run(reservation: u32, is_alone: bool, paged: bool) {
                     if stop.load(SeqCst) {
                         break;
                     }
-                    channel.record_parts(id as u16, &[&payload(n, 8 + n as usize % 50)]).expect("room");
+                    channel
+                        .record_parts(id as u16, &[&payload(n, 8 + n as usize % 50)])
+                        .expect("room");
                     done.store(n + 1, SeqCst);
                     if n % 8 == 0 {
                         std::thread::sleep(std::time::Duration::from_micros(20));
@@ -54,11 +58,24 @@ fn run(reservation: u32, is_alone: bool, paged: bool) {
             let after = [0, 1, 2].map(|t: usize| done[t].load(SeqCst));
             let events = read_all(channel, old_half);
             for t in 0..3 {
-                let got: Vec<u32> = events.iter().filter(|e| usize::from(e.id) == t).map(sequence).collect();
+                let got: Vec<u32> =
+                    events.iter().filter(|e| usize::from(e.id) == t).map(sequence).collect();
                 let end = next[t] + got.len() as u32;
-                assert_eq!(got, (next[t]..end).collect::<Vec<_>>(), "gapless, from where the last one ended");
-                assert!(end >= before[t], "thread {t}: {end} of {} recorded before the swap", before[t]);
-                assert!(end <= after[t] + 1, "thread {t}: {end} though {} were recorded after it", after[t]);
+                assert_eq!(
+                    got,
+                    (next[t]..end).collect::<Vec<_>>(),
+                    "gapless, from where the last one ended"
+                );
+                assert!(
+                    end >= before[t],
+                    "thread {t}: {end} of {} recorded before the swap",
+                    before[t]
+                );
+                assert!(
+                    end <= after[t] + 1,
+                    "thread {t}: {end} though {} were recorded after it",
+                    after[t]
+                );
                 next[t] = end;
             }
             old_half ^= 1;
@@ -89,13 +106,20 @@ fn locked() {
 #[test]
 fn one_stream_alone() {
     let parts = parts();
-    let channel = channel_in(parts, &Shape { reservation: RESERVATION_LOCKLESS, ..Shape::default() });
+    let channel =
+        channel_in(parts, &Shape { reservation: RESERVATION_LOCKLESS, ..Shape::default() });
     let streams: Vec<&Stream> = channel.streams().iter().collect();
     for n in 0..20 {
         channel.record_parts(0, &[&payload(n, 16)]).expect("room");
     }
     for only in 0..streams.len() {
-        let swap = Swap { parts, streams: &streams[only..=only], are_all: false, is_alone: true, persists: false };
+        let swap = Swap {
+            parts,
+            streams: &streams[only..=only],
+            are_all: false,
+            is_alone: true,
+            persists: false,
+        };
         // SAFETY: all halves have memory, and only this thread swaps.
         unsafe { swap.run() }.expect("no locks");
     }

@@ -1,4 +1,5 @@
-//! Sub-buffers that no region leads to: half-overwritten regions, regions whose pages lie anywhere in raw memory.
+//! Sub-buffers that no region leads to: half-overwritten regions, regions whose pages lie anywhere
+//! in raw memory.
 #![forbid(unsafe_code)]
 
 use lastwords_bytes::Budget;
@@ -38,7 +39,8 @@ fn events(session: &Session) -> (Vec<Event>, BTreeSet<Event>) {
         while let Some(info) = packets.next_packet(&mut bytes) {
             let events = decoder.events(stream.channel, &bytes, info.begin, info.events_at);
             for event in events.map(|event| event.expect("an event")) {
-                let event = (stream.instance, event.clock, bytes[event.context_at..event.end].to_vec());
+                let event =
+                    (stream.instance, event.clock, bytes[event.context_at..event.end].to_vec());
                 closed.extend((info.verdict == Verdict::Committed).then(|| event.clone()));
                 all.push(event);
             }
@@ -96,9 +98,20 @@ fn streams_without_their_heads() {
             truth.len()
         );
         let evidence = found.evidence();
-        assert!(evidence.has_losses() && evidence.gaps.iter().any(|gap| gap.cause == Cause::Missing));
-        assert!(evidence.notes.iter().any(|note| note.contains("proven by their checksums")), "{:?}", evidence.notes);
-        assert!(evidence.sub_buffers.iter().any(|row| row.verdict == Verdict::Open && !row.why.is_empty()));
+        assert!(
+            evidence.has_losses() && evidence.gaps.iter().any(|gap| gap.cause == Cause::Missing)
+        );
+        assert!(
+            evidence.notes.iter().any(|note| note.contains("proven by their checksums")),
+            "{:?}",
+            evidence.notes
+        );
+        assert!(
+            evidence
+                .sub_buffers
+                .iter()
+                .any(|row| row.verdict == Verdict::Open && !row.why.is_empty())
+        );
     }
 }
 
@@ -133,7 +146,8 @@ fn whole_sessions_are_walked_as_ever() {
     assert_eq!(whole.sessions[0].evidence().gaps, found.sessions[0].evidence().gaps);
 }
 
-/// Memory of a machine: the pages of an arena anywhere in it, other bytes between them; page tables where `tables` is set.
+/// Memory of a machine: the pages of an arena anywhere in it, other bytes between them; page tables
+/// where `tables` is set.
 fn scattered(arena: &[u8], tables: bool) -> Vec<u8> {
     let pages = arena.len() / PAGE;
     // Odd multiples modulo a power of two are a permutation.
@@ -143,7 +157,8 @@ fn scattered(arena: &[u8], tables: bool) -> Vec<u8> {
     let mut put = |at: usize, entry: u64| memory[at..at + 8].copy_from_slice(&entry.to_le_bytes());
     // Two tables, so that a region lies in both; the second is named behind the first.
     let first = 512 - pages / 2;
-    let of = |page: usize| if first + page < 512 { (1, first + page) } else { (5, first + page - 512) };
+    let of =
+        |page: usize| if first + page < 512 { (1, first + page) } else { (5, first + page - 512) };
     for page in 0..pages {
         let (table, index) = of(page);
         let entry = 0x8000_0000_0000_0867 | (frame(page) * PAGE) as u64;
@@ -166,8 +181,11 @@ fn scattered_pages_are_put_together_by_page_tables() {
     let found = carve(&scattered(&session.image().arena(), true));
     assert_eq!(found.sessions.len(), 1);
     let (all, _) = events(&found.sessions[0]);
-    let expected: BTreeSet<Event> =
-        session.live_events().into_iter().map(|(stream, event)| (u64::from(stream), event.clock, event.body)).collect();
+    let expected: BTreeSet<Event> = session
+        .live_events()
+        .into_iter()
+        .map(|(stream, event)| (u64::from(stream), event.clock, event.body))
+        .collect();
     assert_eq!(all.iter().cloned().collect::<BTreeSet<_>>(), expected);
     assert_eq!(found.sessions[0].info().name, "one");
     // Without a head the same tables tell which pages a sub-buffer has.
@@ -185,7 +203,12 @@ fn without_page_tables_what_fits_a_page_is_found() {
     let (all, closed) = events(&found.sessions[0]);
     let truth = truth(&session);
     assert!(closed.iter().all(|event| truth.contains(event)), "nothing is invented");
-    assert!(closed.len() * 10 > truth.len() * 3 && !all.is_empty(), "{} of {}", closed.len(), truth.len());
+    assert!(
+        closed.len() * 10 > truth.len() * 3 && !all.is_empty(),
+        "{} of {}",
+        closed.len(),
+        truth.len()
+    );
 }
 
 #[test]
@@ -219,20 +242,26 @@ fn lttng_packet(sequence: u64, pages: usize, is_open: bool) -> Vec<u8> {
 
 #[test]
 fn packets_of_programs_are_put_together_by_page_tables() {
-    let packets =
-        [lttng_packet(4, 4, false), lttng_packet(5, 4, false), lttng_packet(6, 4, true), lttng_packet(2, 1, false)];
+    let packets = [
+        lttng_packet(4, 4, false),
+        lttng_packet(5, 4, false),
+        lttng_packet(6, 4, true),
+        lttng_packet(2, 1, false),
+    ];
     let memory = scattered(&packets.concat(), true);
     let file = tempfile::NamedTempFile::new().expect("a file");
     std::fs::write(file.path(), &memory).expect("written");
     let budget = Budget::default();
     let image = lastwords_image::open(file.path(), &budget, &unwatched).expect("readable").image;
-    let mut sessions = lastwords_lttng::carve(&image, &budget, &unwatched).expect("within the budget");
+    let mut sessions =
+        lastwords_lttng::carve(&image, &budget, &unwatched).expect("within the budget");
     assert_eq!(sessions.len(), 1);
     let session = &mut sessions[0];
     assert_eq!(session.domain.word(), "ust");
     let stream = &session.streams[0];
     assert_eq!((stream.channel, stream.cpu), (3, Some(1)));
-    let found: Vec<(u64, Verdict)> = stream.packets.iter().map(|p| (p.header.sequence, p.verdict)).collect();
+    let found: Vec<(u64, Verdict)> =
+        stream.packets.iter().map(|p| (p.header.sequence, p.verdict)).collect();
     let closed = Verdict::Committed;
     assert_eq!(found, [(2, closed), (4, closed), (5, closed), (6, Verdict::Open)]);
     let mut bytes = Vec::new();

@@ -37,8 +37,11 @@ fn events(session: &Session) -> Vec<(u64, Vec<u8>)> {
     let (mut all, mut bytes) = (Vec::new(), Vec::new());
     let mut packets = session.packets(0);
     while let Some(info) = packets.next_packet(&mut bytes) {
-        let events = decoder.events(session.streams()[0].channel, &bytes, info.begin, info.events_at);
-        all.extend(events.map_while(Result::ok).map(|e| (e.clock, bytes[e.context_at..e.end].to_vec())));
+        let events =
+            decoder.events(session.streams()[0].channel, &bytes, info.begin, info.events_at);
+        all.extend(
+            events.map_while(Result::ok).map(|e| (e.clock, bytes[e.context_at..e.end].to_vec())),
+        );
     }
     all
 }
@@ -49,7 +52,8 @@ fn truth(made: &Made) -> Vec<(u64, Vec<u8>)> {
 
 /// Index of the stream's region, and offset in it of a sub-buffer of the live half.
 fn place(image: &Image, number: u64) -> (usize, usize) {
-    let spot = image.spots.iter().find(|s| s.half == 0 && s.number == number).expect("a sub-buffer");
+    let spot =
+        image.spots.iter().find(|s| s.half == 0 && s.number == number).expect("a sub-buffer");
     (spot.region, spot.at)
 }
 
@@ -74,9 +78,18 @@ fn erased_memory_holds_no_events() {
             bad.regions[region].bytes[at + from..at + SIZE].fill(0);
             let session = recover(&bad);
             let found = events(&session);
-            assert!(found.iter().all(|e| right.contains(e)), "{reservation}: sub-buffer {number} from {from}");
-            assert!(session.evidence().has_losses(), "{reservation}: sub-buffer {number} from {from}");
-            assert!(bytes_lost(&session, Cause::Damaged) > 0, "{reservation}: sub-buffer {number} from {from}");
+            assert!(
+                found.iter().all(|e| right.contains(e)),
+                "{reservation}: sub-buffer {number} from {from}"
+            );
+            assert!(
+                session.evidence().has_losses(),
+                "{reservation}: sub-buffer {number} from {from}"
+            );
+            assert!(
+                bytes_lost(&session, Cause::Damaged) > 0,
+                "{reservation}: sub-buffer {number} from {from}"
+            );
         }
     }
 }
@@ -93,10 +106,21 @@ fn a_stream_cut_behind_its_last_event_has_lost_nothing() {
             bad.regions[region].bytes.truncate(at + cut);
             let session = recover(&bad);
             let found = events(&session);
-            assert!(found.iter().all(|e| right.contains(e)), "{reservation}, {closed} closed, cut at {cut}");
+            assert!(
+                found.iter().all(|e| right.contains(e)),
+                "{reservation}, {closed} closed, cut at {cut}"
+            );
             if closed == 1 {
-                assert_eq!(found.len() == right.len(), cut >= end, "{reservation}: cut at {cut} of {end}");
-                assert_eq!(session.evidence().has_losses(), cut < end, "{reservation}: cut at {cut} of {end}");
+                assert_eq!(
+                    found.len() == right.len(),
+                    cut >= end,
+                    "{reservation}: cut at {cut} of {end}"
+                );
+                assert_eq!(
+                    session.evidence().has_losses(),
+                    cut < end,
+                    "{reservation}: cut at {cut} of {end}"
+                );
             }
         }
     }
@@ -119,10 +143,13 @@ fn a_wrong_number_of_the_only_sub_buffer_costs_nothing() {
     }
 }
 
-/// Each bit of the control words and the slots, and of the header and the trailer of a closed and of the open sub-buffer.
+/// Each bit of the control words and the slots, and of the header and the trailer of a closed and
+/// of the open sub-buffer.
 #[test]
 fn no_bit_invents_an_event() {
-    for (reservation, closed) in [(se::RSEQ, 6), (se::LOCKLESS, 6), (se::LOCKLESS, 1), (se::RSEQ, 0)] {
+    for (reservation, closed) in
+        [(se::RSEQ, 6), (se::LOCKLESS, 6), (se::LOCKLESS, 1), (se::RSEQ, 0)]
+    {
         let made = samples::one_stream(reservation, SIZE as u64, 4, closed);
         let (right, image) = (truth(&made), made.image());
         let known: HashSet<_> = right.iter().collect();
@@ -131,12 +158,16 @@ fn no_bit_invents_an_event() {
         let header = |number: u64| {
             let at = place(&image, number).1;
             // The clock that a header begins with has a test of its own.
-            (at..at + pk::BEGIN_AT).chain(at + pk::END_AT..at + pk::HEADER_LEN).chain(at + SIZE - 16..at + SIZE)
+            (at..at + pk::BEGIN_AT)
+                .chain(at + pk::END_AT..at + pk::HEADER_LEN)
+                .chain(at + SIZE - 16..at + SIZE)
         };
         let bytes = control.chain(header(closed)).chain(header(closed.saturating_sub(1)));
         let folder = tempfile::tempdir().expect("a folder");
         image.write_folder(folder.path()).expect("files");
-        let file = std::fs::File::options().write(true).open(folder.path().join(&image.regions[region].name));
+        let file = std::fs::File::options()
+            .write(true)
+            .open(folder.path().join(&image.regions[region].name));
         let file = file.expect("the stream's file");
         for bit in bytes.flat_map(|byte| byte * 8..byte * 8 + 8) {
             let byte = image.regions[region].bytes[bit / 8];
@@ -144,13 +175,19 @@ fn no_bit_invents_an_event() {
             let found = events(&open(folder.path()));
             file.write_all_at(&[byte], bit as u64 / 8).expect("written");
             let new = found.iter().filter(|e| !known.contains(e)).count();
-            assert_eq!(new, 0, "{reservation}, {closed} closed: offset {} bit {}", bit / 8, bit % 8);
+            assert_eq!(
+                new,
+                0,
+                "{reservation}, {closed} closed: offset {} bit {}",
+                bit / 8,
+                bit % 8
+            );
         }
     }
 }
 
-/// Orders with contexts. The fields are such that other contexts may fit too: a number whose bytes are 0 but for one, and
-/// texts in which an event header and a number find room.
+/// Orders with contexts. The fields are such that other contexts may fit too: a number whose bytes
+/// are 0 but for one, and texts in which an event header and a number find room.
 fn orders(contexts: u32, count: u64, customer: usize, closed: u64) -> Made {
     let mut made = Made::new("shop", se::LOCKLESS);
     let channel = made.channel(ChannelSpec { contexts, ..ChannelSpec::new("main", 1024, 4) });
@@ -160,15 +197,21 @@ fn orders(contexts: u32, count: u64, customer: usize, closed: u64) -> Made {
     let mut n = 0;
     while n < count || made.rings[0].halves[0].position < closed * 1024 + 100 {
         n += 1;
-        let body = (0..contexts.count_ones()).fold(Packed::new(made.order), |body, _| body.u32(20_190));
+        let body =
+            (0..contexts.count_ones()).fold(Packed::new(made.order), |body, _| body.u32(20_190));
         let body = if n % 3 == 2 { body } else { body.u64(n) }.string(&"y".repeat(customer));
-        let event = Event { clock: 1_000_000_000 + n * 3_000, id: u16::from(n % 3 == 2), body: body.done() };
+        let event = Event {
+            clock: 1_000_000_000 + n * 3_000,
+            id: u16::from(n % 3 == 2),
+            body: body.done(),
+        };
         made.rings[0].push(&event);
     }
     made
 }
 
-/// The clock and the payload of each event that is shown must be those of an event that was recorded.
+/// The clock and the payload of each event that is shown must be those of an event that was
+/// recorded.
 #[test]
 fn without_the_contexts_no_field_is_shifted() {
     let mut shown = 0;
@@ -179,8 +222,10 @@ fn without_the_contexts_no_field_is_shifted() {
         {
             let made = orders(contexts, count, customer, closed);
             let skip = contexts.count_ones() as usize * 4;
-            let right: HashSet<_> =
-                truth(&made).into_iter().map(|(clock, body)| (clock, body[skip..].to_vec())).collect();
+            let right: HashSet<_> = truth(&made)
+                .into_iter()
+                .map(|(clock, body)| (clock, body[skip..].to_vec()))
+                .collect();
             let image = made.image();
             let (region, at) = place(&image, closed);
             for cut in [usize::MAX, at + 700, at + 160, at + 90] {
@@ -190,18 +235,24 @@ fn without_the_contexts_no_field_is_shifted() {
                 let session = recover(&bad);
                 let decoder = Decoder::new(session.schema());
                 let (mut packets, mut bytes) = (session.packets(0), Vec::new());
-                let case =
-                    format!("contexts {contexts:#x}, {count}, {closed} closed, text of {customer}, cut at {cut}");
+                let case = format!(
+                    "contexts {contexts:#x}, {count}, {closed} closed, text of {customer}, cut at {cut}"
+                );
                 while let Some(info) = packets.next_packet(&mut bytes) {
-                    for event in decoder.events(0, &bytes, info.begin, info.events_at).map_while(Result::ok) {
+                    for event in
+                        decoder.events(0, &bytes, info.begin, info.events_at).map_while(Result::ok)
+                    {
                         let found = (event.clock, bytes[event.payload_at..event.end].to_vec());
                         assert!(right.contains(&found), "{case}: {found:?}");
                         shown += 1;
                     }
                 }
                 assert!(session.evidence().has_losses(), "{case}");
-                let is_hidden =
-                    session.evidence().gaps.iter().any(|gap| gap.place.contains("its events are not shown"));
+                let is_hidden = session
+                    .evidence()
+                    .gaps
+                    .iter()
+                    .any(|gap| gap.place.contains("its events are not shown"));
                 assert_eq!(is_hidden, session.schema().channels[0].events.is_empty(), "{case}");
             }
         }

@@ -26,7 +26,11 @@ fn events(session: &Session) -> Vec<(u64, Vec<u8>)> {
         let mut bytes = Vec::new();
         while let Some(info) = packets.next_packet(&mut bytes) {
             let events = decoder.events(stream.channel, &bytes, info.begin, info.events_at);
-            all.extend(events.map(|e| e.expect("an event")).map(|e| (e.clock, bytes[e.context_at..e.end].to_vec())));
+            all.extend(
+                events
+                    .map(|e| e.expect("an event"))
+                    .map(|e| (e.clock, bytes[e.context_at..e.end].to_vec())),
+            );
         }
     }
     all
@@ -45,10 +49,13 @@ fn without_the_session_region_events_and_contexts_are_found_out() {
         let whole = recover(&image);
         let lost = recover(&without(&image, "session"));
         let (whole, lost) = (&whole.sessions[0], &lost.sessions[0]);
-        let contexts = |s: &Session| s.schema().channels.iter().map(|c| c.contexts.clone()).collect::<Vec<_>>();
+        let contexts = |s: &Session| {
+            s.schema().channels.iter().map(|c| c.contexts.clone()).collect::<Vec<_>>()
+        };
         let (right, found) = (contexts(whole), contexts(lost));
         assert_eq!(right[0], found[0]);
-        // A process's id and a thread's look the same: no name is better than a wrong one. The registry knows the other.
+        // A process's id and a thread's look the same: no name is better than a wrong one. The
+        // registry knows the other.
         let names = |fields: &[Field]| fields.iter().map(|f| f.name.clone()).collect::<Vec<_>>();
         assert_eq!(
             (names(&right[1]), names(&found[1])),
@@ -71,7 +78,8 @@ fn strings(of: &[&str]) -> Vec<String> {
 /// A gap of this cause, which is a loss, has these words.
 fn said(session: &Session, words: &str, cause: Cause) -> bool {
     let evidence = session.evidence();
-    evidence.has_losses() && evidence.gaps.iter().any(|g| g.cause == cause && g.place.contains(words))
+    evidence.has_losses()
+        && evidence.gaps.iter().any(|g| g.cause == cause && g.place.contains(words))
 }
 
 #[test]
@@ -79,7 +87,11 @@ fn a_session_region_that_is_passed_over_is_a_loss() {
     let mut image = samples::small(Order::Little).image();
     image.regions[0].bytes[400..408].fill(0xff);
     let found = recover(&image);
-    assert!(said(&found.sessions[0], "session+0x0: offset 0x70", Cause::Damaged), "{:?}", found.sessions[0].evidence());
+    assert!(
+        said(&found.sessions[0], "session+0x0: offset 0x70", Cause::Damaged),
+        "{:?}",
+        found.sessions[0].evidence()
+    );
     assert!(found.notes.is_empty(), "{:?}", found.notes);
     image.regions.truncate(2);
     assert!(recover(&image).sessions[0].evidence().has_losses(), "the registry alone");
@@ -99,7 +111,12 @@ fn streams_below_the_highest_index_must_have_been() {
     }
     let count = |cause| session.evidence().gaps.iter().filter(|gap| gap.cause == cause).count();
     // The clock's frequency and its relation to wall time were in the session region.
-    assert_eq!((count(Cause::Missing), count(Cause::Unknown)), (3, 2), "{:?}", session.evidence().gaps);
+    assert_eq!(
+        (count(Cause::Missing), count(Cause::Unknown)),
+        (3, 2),
+        "{:?}",
+        session.evidence().gaps
+    );
     assert_eq!(session.evidence().gaps.len(), 5, "{:?}", session.evidence().gaps);
 }
 
@@ -110,11 +127,13 @@ fn a_file_that_cannot_be_opened_is_a_loss() {
     samples::small(Order::Little).image().write_folder(folder.path()).expect("files");
     let spans = std::fs::read_dir(folder.path()).expect("a folder").flatten().map(|e| e.path());
     let spans = spans.into_iter().find(|p| p.to_string_lossy().contains("spans")).expect("spans");
-    std::fs::set_permissions(&spans, std::os::unix::fs::PermissionsExt::from_mode(0o000)).expect("no rights");
+    std::fs::set_permissions(&spans, std::os::unix::fs::PermissionsExt::from_mode(0o000))
+        .expect("no rights");
     if std::fs::File::open(&spans).is_ok() {
         return; // The superuser reads all.
     }
-    let found = lastwords_session::open(folder.path(), &Options::default()).expect("a readable folder");
+    let found =
+        lastwords_session::open(folder.path(), &Options::default()).expect("a readable folder");
     assert!(said(&found.sessions[0], "spans", Cause::Missing));
 }
 
@@ -168,7 +187,8 @@ fn the_snapshot_stands_beside_the_live_ring() {
     let folder = tempfile::tempdir().expect("a folder");
     samples::small(Order::Little).image().write_folder(folder.path()).expect("files");
     let of = |snapshot| {
-        lastwords_session::open(folder.path(), &Options { snapshot, ..Options::default() }).expect("readable")
+        lastwords_session::open(folder.path(), &Options { snapshot, ..Options::default() })
+            .expect("readable")
     };
     let (live, snapshot) = (of(false), of(true));
     let (live, snapshot) = (events(&live.sessions[0]), events(&snapshot.sessions[0]));
@@ -182,7 +202,12 @@ fn a_part_of_a_header_beside_all_regions_is_no_loss() {
     for order in [Order::Little, Order::Big] {
         let whole = samples::small(order).image();
         let mut image = whole.clone();
-        let mut part = whole.regions.iter().find(|region| region.name.contains("stream")).expect("a stream").clone();
+        let mut part = whole
+            .regions
+            .iter()
+            .find(|region| region.name.contains("stream"))
+            .expect("a stream")
+            .clone();
         part.name = "stack".to_owned();
         part.bytes.truncate(4096);
         part.bytes[0x38..].fill(3);
@@ -190,7 +215,13 @@ fn a_part_of_a_header_beside_all_regions_is_no_loss() {
         let found = recover(&image);
         let (session, right) = (&found.sessions[0], &recover(&whole).sessions[0]);
         assert_eq!(session.evidence().gaps, right.evidence().gaps);
-        assert!(session.evidence().notes.iter().any(|note| note.contains("all regions of the session were found")));
+        assert!(
+            session
+                .evidence()
+                .notes
+                .iter()
+                .any(|note| note.contains("all regions of the session were found"))
+        );
         assert_eq!(events(session), events(right));
         // It is a loss if it may be what is left of a region.
         let mut image = without(&whole, "spans");

@@ -2,7 +2,9 @@
 #![forbid(unsafe_code)]
 
 use lastwords_session::Options;
-use lastwords_testkit::layout::spans::{DROPPED_AT, EVICTED_AT, INSIDE_AT, SKIPPED_AT, SPAN_LEN, SPANS_AT, STATE_AT};
+use lastwords_testkit::layout::spans::{
+    DROPPED_AT, EVICTED_AT, INSIDE_AT, SKIPPED_AT, SPAN_LEN, SPANS_AT, STATE_AT,
+};
 use lastwords_testkit::put::Order;
 use lastwords_testkit::samples;
 use lastwords_trace::source::Source;
@@ -12,14 +14,17 @@ fn spans_that_found_no_room_are_told() {
     for order in [Order::Little, Order::Big] {
         for dropped in [0, 4473] {
             let mut image = samples::small(order).image();
-            let table = image.regions.iter_mut().find(|region| region.name == "spans").expect("a table");
+            let table =
+                image.regions.iter_mut().find(|region| region.name == "spans").expect("a table");
             order.put64(&mut table.bytes, DROPPED_AT, dropped);
             let folder = tempfile::tempdir().expect("a folder");
             image.write_folder(folder.path()).expect("files");
-            let found = lastwords_session::open(folder.path(), &Options::default()).expect("a readable folder");
+            let found = lastwords_session::open(folder.path(), &Options::default())
+                .expect("a readable folder");
             let session = &found.sessions[0];
             assert_eq!((session.open_spans().len(), session.info().spans_dropped), (2, dropped));
-            let told: Vec<&String> = session.evidence().notes.iter().filter(|note| note.contains("no room")).collect();
+            let told: Vec<&String> =
+                session.evidence().notes.iter().filter(|note| note.contains("no room")).collect();
             let expected = "4473 spans found no room among the 15 entries of the table: which of them were still open is not known";
             assert!(told.iter().all(|note| *note == expected), "{told:?}");
             assert_eq!(told.len(), usize::from(dropped > 0));
@@ -30,16 +35,23 @@ fn spans_that_found_no_room_are_told() {
 /// Ids and threads of the open spans of the small sample, and its notes, after `change`.
 fn open(order: Order, change: impl Fn(&mut Vec<u8>)) -> (Vec<(u64, u32)>, Vec<String>) {
     let mut sample = samples::small(order);
-    let newer = lastwords_testkit::session::Span { id: 3, opened: 12_400, ..sample.spans[1].clone() };
+    let newer =
+        lastwords_testkit::session::Span { id: 3, opened: 12_400, ..sample.spans[1].clone() };
     sample.spans.push(newer);
     sample.spans[0].entered = 4242 << 32 | 4244;
     let mut image = sample.image();
-    change(&mut image.regions.iter_mut().find(|region| region.name == "spans").expect("a table").bytes);
+    change(
+        &mut image.regions.iter_mut().find(|region| region.name == "spans").expect("a table").bytes,
+    );
     let folder = tempfile::tempdir().expect("a folder");
     image.write_folder(folder.path()).expect("files");
-    let found = lastwords_session::open(folder.path(), &Options::default()).expect("a readable folder");
+    let found =
+        lastwords_session::open(folder.path(), &Options::default()).expect("a readable folder");
     let session = &found.sessions[0];
-    let spans = session.open_spans().iter().inspect(|span| assert!(span.age > 0 || span.id == 3, "{span:?}"));
+    let spans = session
+        .open_spans()
+        .iter()
+        .inspect(|span| assert!(span.age > 0 || span.id == 3, "{span:?}"));
     (spans.map(|span| (span.id, span.threads)).collect(), session.evidence().notes.clone())
 }
 
@@ -48,7 +60,8 @@ fn entered_spans_come_first_and_then_the_newest() {
     for order in [Order::Little, Order::Big] {
         assert_eq!(open(order, |_| ()).0, [(1, 1), (3, 0), (2, 0)]);
         // A generation and two threads, neither of which came last.
-        let inside = |bytes: &mut Vec<u8>| order.put32(bytes, SPANS_AT + SPAN_LEN + INSIDE_AT, 7 << 16 | 2);
+        let inside =
+            |bytes: &mut Vec<u8>| order.put32(bytes, SPANS_AT + SPAN_LEN + INSIDE_AT, 7 << 16 | 2);
         assert_eq!(open(order, inside).0, [(2, 2), (1, 1), (3, 0)]);
     }
 }
@@ -56,7 +69,9 @@ fn entered_spans_come_first_and_then_the_newest() {
 #[test]
 fn entries_that_are_being_written_are_counted_and_not_listed() {
     for order in [Order::Little, Order::Big] {
-        let writing = |bytes: &mut Vec<u8>| order.put32(bytes, SPANS_AT + SPAN_LEN + INSIDE_AT, 7 << 16 | 0xffff);
+        let writing = |bytes: &mut Vec<u8>| {
+            order.put32(bytes, SPANS_AT + SPAN_LEN + INSIDE_AT, 7 << 16 | 0xffff)
+        };
         let (spans, notes) = open(order, writing);
         assert_eq!(spans, [(1, 1), (3, 0)]);
         let told = "1 entry of the table of open spans was being written and is not listed";

@@ -71,11 +71,13 @@ fn events_that_a_full_registry_kept_out_are_a_loss() {
     let sessions = recover(&image);
     let evidence = sessions[0].evidence();
     assert!(
-        evidence.has_losses() && evidence.gaps.iter().any(|gap| gap.place.contains("7 descriptions found no room"))
+        evidence.has_losses()
+            && evidence.gaps.iter().any(|gap| gap.place.contains("7 descriptions found no room"))
     );
 }
 
-/// A session of a later minor version costs this program the events whose descriptions it does not know, and it says so.
+/// A session of a later minor version costs this program the events whose descriptions it does not
+/// know, and it says so.
 #[test]
 fn records_of_a_later_version_are_named() {
     let order = Order::Little;
@@ -91,7 +93,8 @@ fn records_of_a_later_version_are_named() {
             order.put64(&mut region.bytes, header::CHECK_AT, checksum(&covered));
         }
         let mut records = &mut image.regions[at].bytes[RECORDS..];
-        let len = |records: &[u8]| order.at32(records, layout::RECORD_LEN_AT).expect("a length") as usize;
+        let len =
+            |records: &[u8]| order.at32(records, layout::RECORD_LEN_AT).expect("a length") as usize;
         while records[layout::RECORD_KIND_AT] != layout::EVENT as u8 {
             let next = len(records).next_multiple_of(8);
             records = &mut records[next..];
@@ -107,8 +110,12 @@ fn records_of_a_later_version_are_named() {
         let sessions = recover(&image);
         let evidence = sessions[0].evidence();
         assert_eq!(names(&sessions[0]).len() + 1, right.len());
-        let said = format!("1 record of kind {kind} needs a newer lastwords: the session has format 1.9");
-        assert!(evidence.has_losses() && evidence.gaps.iter().any(|gap| gap.place.contains(&said)), "{evidence:?}");
+        let said =
+            format!("1 record of kind {kind} needs a newer lastwords: the session has format 1.9");
+        assert!(
+            evidence.has_losses() && evidence.gaps.iter().any(|gap| gap.place.contains(&said)),
+            "{evidence:?}"
+        );
         assert!(!evidence.notes.iter().any(|note| note.contains("damaged")), "{evidence:?}");
     }
 }

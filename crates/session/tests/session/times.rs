@@ -13,7 +13,8 @@ use lastwords_trace::source::Source;
 fn recover(image: &Image) -> Session {
     let folder = tempfile::tempdir().expect("a folder");
     image.write_folder(folder.path()).expect("files");
-    let found = lastwords_session::open(folder.path(), &Options::default()).expect("a readable folder");
+    let found =
+        lastwords_session::open(folder.path(), &Options::default()).expect("a readable folder");
     found.sessions.into_iter().next().expect("a session")
 }
 
@@ -23,8 +24,11 @@ fn times(session: &Session) -> Vec<i128> {
     let (mut all, mut bytes) = (Vec::new(), Vec::new());
     let mut packets = session.packets(0);
     while let Some(info) = packets.next_packet(&mut bytes) {
-        let events = decoder.events(session.streams()[0].channel, &bytes, info.begin, info.events_at);
-        all.extend(events.map_while(Result::ok).map(|e| session.schema().clock.nanoseconds(e.clock)));
+        let events =
+            decoder.events(session.streams()[0].channel, &bytes, info.begin, info.events_at);
+        all.extend(
+            events.map_while(Result::ok).map(|e| session.schema().clock.nanoseconds(e.clock)),
+        );
     }
     all
 }
@@ -53,7 +57,9 @@ fn one_bit_of_the_newest_sample_moves_no_event() {
     let right = times(&recover(&image));
     let session = image.regions.iter().position(|r| r.name == "session").expect("a session");
     // Index 1 is the newest; realtime is at 16 of a sample.
-    let area = u32::from_le_bytes(image.regions[session].bytes[188..192].try_into().expect("four bytes")) as usize;
+    let area =
+        u32::from_le_bytes(image.regions[session].bytes[188..192].try_into().expect("four bytes"))
+            as usize;
     let realtime = area + 64 + 32 + 16;
     for bit in 31..63 {
         let mut bad = image.clone();
@@ -61,7 +67,10 @@ fn one_bit_of_the_newest_sample_moves_no_event() {
         let found = recover(&bad);
         assert_eq!(times(&found), right, "bit {bit}");
         let notes = &found.evidence().notes;
-        assert!(notes.iter().any(|n| n.contains("sample 1, offset 16 (realtime)")), "bit {bit}: {notes:?}");
+        assert!(
+            notes.iter().any(|n| n.contains("sample 1, offset 16 (realtime)")),
+            "bit {bit}: {notes:?}"
+        );
     }
 }
 
@@ -71,13 +80,20 @@ fn no_byte_of_the_samples_moves_an_event_by_more_than_they_are_exact() {
     let image = made.image();
     let right = times(&recover(&image));
     let session = image.regions.iter().position(|r| r.name == "session").expect("a session");
-    let area = u32::from_le_bytes(image.regions[session].bytes[188..192].try_into().expect("four bytes")) as usize;
+    let area =
+        u32::from_le_bytes(image.regions[session].bytes[188..192].try_into().expect("four bytes"))
+            as usize;
     for at in 0..96 {
         for flips in [0x01, 0x10, 0x80, 0xff] {
             let mut bad = image.clone();
             bad.regions[session].bytes[area + 64 + at] ^= flips;
             let found = recover(&bad);
-            let moved = times(&found).iter().zip(&right).map(|(is, was)| is.abs_diff(*was)).max().expect("events");
+            let moved = times(&found)
+                .iter()
+                .zip(&right)
+                .map(|(is, was)| is.abs_diff(*was))
+                .max()
+                .expect("events");
             let notes = &found.evidence().notes;
             // What two samples of 50 ns may lie apart, with a microsecond for each.
             assert!(moved <= 2_100, "byte {at}: {flips:#x}: {moved} ns, {notes:?}");

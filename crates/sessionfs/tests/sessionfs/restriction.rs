@@ -1,5 +1,5 @@
-//! `set_event_pid`, `set_event_notrace_pid` and `tracing_cpumask`: generated sequences of writes to these files, to `filter` and to
-//! `enable`, judged by a model that knows nothing of rules.
+//! `set_event_pid`, `set_event_notrace_pid` and `tracing_cpumask`: generated sequences of writes to
+//! these files, to `filter` and to `enable`, judged by a model that knows nothing of rules.
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -14,7 +14,8 @@ const READ: Access = Access { read: true, write: false, truncate: false };
 const APPEND: Access = Access { read: false, write: true, truncate: false };
 const TRUNCATE: Access = Access { read: false, write: true, truncate: true };
 
-/// A thread that records two events for each number that it gets: `pids:one` with the number, `pids:two` with the next one.
+/// A thread that records two events for each number that it gets: `pids:one` with the number,
+/// `pids:two` with the next one.
 struct Worker {
     tid: u32,
     cpu: u32,
@@ -36,7 +37,15 @@ impl Worker {
             for number in requests {
                 event!(pids, "one", number = number, by = "pids");
                 // The names of these fields are those of contexts, which a restriction reads.
-                event!(pids, "two", number = number + 1, by = "pids", vtid = 7u64, cpu_id = 99u64, common_pid = 7u64);
+                event!(
+                    pids,
+                    "two",
+                    number = number + 1,
+                    by = "pids",
+                    vtid = 7u64,
+                    cpu_id = 99u64,
+                    common_pid = 7u64
+                );
                 answer.send(()).expect("the test waits");
             }
         });
@@ -58,9 +67,14 @@ struct Place {
 impl Place {
     fn new(name: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let session = Session::builder(name).dir(dir.path()).events(format!("{name}:*")).start().expect("a session");
+        let session = Session::builder(name)
+            .dir(dir.path())
+            .events(format!("{name}:*"))
+            .start()
+            .expect("a session");
         let programs = Programs { program: "/nonexistent".into(), recorder: vec![], guard: vec![] };
-        let sessions = Sessions::new(Some(dir.path().to_owned()), session.folder().unwrap(), programs);
+        let sessions =
+            Sessions::new(Some(dir.path().to_owned()), session.folder().unwrap(), programs);
         Self { _dir: dir, tree: Tree::new(sessions.expect("the session")), session }
     }
 
@@ -75,19 +89,25 @@ impl Place {
         }
     }
 
-    /// Writes a text, as `echo TEXT > FILE` or `echo TEXT >> FILE` do. The threads of this process follow at once.
+    /// Writes a text, as `echo TEXT > FILE` or `echo TEXT >> FILE` do. The threads of this process
+    /// follow at once.
     fn write(&self, path: &str, access: Access, text: &str) -> Result<(), Errno> {
-        let written = self.tree.open(path, access).and_then(|file| file.write(std::process::id(), text.as_bytes()));
+        let written = self
+            .tree
+            .open(path, access)
+            .and_then(|file| file.write(std::process::id(), text.as_bytes()));
         self.session.resume();
         written.map(drop)
     }
 
-    /// The numbers in `trace`, which is cleared. Where all events are enabled, those of other tests, which run in the same process, are in
-    /// it too.
+    /// The numbers in `trace`, which is cleared. Where all events are enabled, those of other
+    /// tests, which run in the same process, are in it too.
     fn numbers(&self) -> BTreeSet<u64> {
         let text = self.read("trace");
         drop(self.tree.open("trace", TRUNCATE).unwrap());
-        let number = |line: &str| line.split(' ').find_map(|word| word.strip_prefix("number=")?.parse().ok());
+        let number = |line: &str| {
+            line.split(' ').find_map(|word| word.strip_prefix("number=")?.parse().ok())
+        };
         text.lines().filter(|line| line.contains(" by=pids")).filter_map(number).collect()
     }
 }
@@ -142,7 +162,11 @@ fn change(place: &Place, model: &mut Model, workers: &[Worker], random: &mut Ran
     match random.below(7) {
         0 => {
             let (on, whole) = (random.below(2), random.below(3) == 0);
-            let path = if whole { "events/enable".to_owned() } else { format!("events/pids/{}/enable", EVENTS[event]) };
+            let path = if whole {
+                "events/enable".to_owned()
+            } else {
+                format!("events/pids/{}/enable", EVENTS[event])
+            };
             assert_eq!(place.write(&path, TRUNCATE, &on.to_string()), Ok(()), "{path}");
             (0..2).filter(|at| whole || *at == event).for_each(|at| model.enabled[at] = on == 1);
             format!("{on} > {path}")
@@ -150,8 +174,11 @@ fn change(place: &Place, model: &mut Model, workers: &[Worker], random: &mut Ran
         1 | 2 => {
             let filter = random.below(FILTERS.len());
             let whole = random.below(3) == 0;
-            let path =
-                if whole { "events/pids/filter".to_owned() } else { format!("events/pids/{}/filter", EVENTS[event]) };
+            let path = if whole {
+                "events/pids/filter".to_owned()
+            } else {
+                format!("events/pids/{}/filter", EVENTS[event])
+            };
             let written = place.write(&path, TRUNCATE, FILTERS[filter].0);
             if filter == 1 {
                 assert_eq!(written, Err(Errno::INVAL), "there is no such operator");
@@ -165,13 +192,15 @@ fn change(place: &Place, model: &mut Model, workers: &[Worker], random: &mut Ran
             let list = random.below(2);
             let mut words: Vec<String> = Vec::new();
             let access = if random.below(2) == 0 { APPEND } else { TRUNCATE };
-            let mut expected = if access == APPEND { model.lists[list].clone() } else { BTreeSet::new() };
+            let mut expected =
+                if access == APPEND { model.lists[list].clone() } else { BTreeSet::new() };
             for _ in 0..random.below(4) {
                 let id = match random.below(5) {
                     0 => 1 + random.below(5) as u32,
                     _ => workers[random.below(workers.len())].tid,
                 };
-                let forms = [format!("{id}"), format!("0x{id:x}"), format!("0{id:o}"), format!("+{id}")];
+                let forms =
+                    [format!("{id}"), format!("0x{id:x}"), format!("0{id:o}"), format!("+{id}")];
                 words.push(forms[random.below(4)].clone());
                 let _ = expected.insert(id);
             }
@@ -179,7 +208,8 @@ fn change(place: &Place, model: &mut Model, workers: &[Worker], random: &mut Ran
             words.extend(wrong.then(|| "12x".to_owned()));
             let text = words.join(["\n", " ", "  "][random.below(3)]);
             // Truncation empties the list, whatever is written then.
-            let truncated = if access == APPEND { model.lists[list].clone() } else { BTreeSet::new() };
+            let truncated =
+                if access == APPEND { model.lists[list].clone() } else { BTreeSet::new() };
             let result = if wrong { Err(Errno::INVAL) } else { Ok(()) };
             assert_eq!(place.write(LISTS[list], access, &format!("{text}\n")), result, "{text:?}");
             model.lists[list] = if wrong { truncated } else { expected };
@@ -200,29 +230,40 @@ fn writes_lead_to_what_a_model_says() {
     let place = Place::new("pids");
     let allowed = sched_getaffinity(None).unwrap();
     let cpus: Vec<u32> = (0..32).filter(|cpu| allowed.is_set(*cpu as usize)).collect();
-    let workers: Vec<Worker> = (0..4).map(|at| Worker::start(cpus[at % cpus.len().min(2)])).collect();
+    let workers: Vec<Worker> =
+        (0..4).map(|at| Worker::start(cpus[at % cpus.len().min(2)])).collect();
     workers.iter().for_each(|worker| worker.record(0));
     let all = || workers.iter().map(|worker| worker.cpu).collect();
-    let mut model = Model { enabled: [true; 2], filters: [0; 2], lists: Default::default(), cpus: all() };
-    let seed = std::env::var("LASTWORDS_SEED").map_or(20_261_126, |seed| seed.parse().expect("a number"));
+    let mut model =
+        Model { enabled: [true; 2], filters: [0; 2], lists: Default::default(), cpus: all() };
+    let seed =
+        std::env::var("LASTWORDS_SEED").map_or(20_261_126, |seed| seed.parse().expect("a number"));
     let mut random = Random(seed);
     let (mut recorded, mut refused, mut steps) = (0, 0, Vec::new());
     drop(place.numbers());
     for step in 0..250 {
         steps.push(change(&place, &mut model, &workers, &mut random));
-        let told = format!("seed {seed}, step {step}, the last steps {:#?}", &steps[steps.len().saturating_sub(8)..]);
+        let told = format!(
+            "seed {seed}, step {step}, the last steps {:#?}",
+            &steps[steps.len().saturating_sub(8)..]
+        );
         let mut expected = BTreeSet::new();
         for (at, worker) in workers.iter().enumerate() {
             let number = 2 * (at + 4 * random.below(7)) as u64;
             worker.record(number);
             let is_recorded = |event: &usize| model.records(*event, number + *event as u64, worker);
-            let found: Vec<u64> = (0..2usize).filter(is_recorded).map(|event| number + event as u64).collect();
+            let found: Vec<u64> =
+                (0..2usize).filter(is_recorded).map(|event| number + event as u64).collect();
             (recorded, refused) = (recorded + found.len(), refused + 2 - found.len());
             expected.extend(found);
         }
         assert_eq!(place.numbers(), expected, "{told}");
         for (name, ids) in LISTS.iter().zip(&model.lists) {
-            assert_eq!(place.read(name), ids.iter().map(|id| format!("{id}\n")).collect::<String>(), "{told}");
+            assert_eq!(
+                place.read(name),
+                ids.iter().map(|id| format!("{id}\n")).collect::<String>(),
+                "{told}"
+            );
         }
         for (at, event) in EVENTS.iter().enumerate() {
             assert_eq!(
@@ -237,7 +278,8 @@ fn writes_lead_to_what_a_model_says() {
             );
         }
         let mask = u64::from_str_radix(place.read("tracing_cpumask").trim(), 16).unwrap();
-        let shown: BTreeSet<u32> = workers.iter().map(|worker| worker.cpu).filter(|cpu| mask >> cpu & 1 == 1).collect();
+        let shown: BTreeSet<u32> =
+            workers.iter().map(|worker| worker.cpu).filter(|cpu| mask >> cpu & 1 == 1).collect();
         assert_eq!(shown, model.cpus, "{told}");
     }
     assert!(recorded > 150 && refused > 500, "{recorded} recorded, {refused} refused");
@@ -248,7 +290,11 @@ fn writes_lead_to_what_a_model_says() {
     assert_eq!(place.write(LISTS[0], TRUNCATE, "1 2 5"), Ok(()));
     let many: String = (0..400).map(|id| format!("{} ", 100 + 2 * id)).collect();
     assert_eq!(place.write(LISTS[0], APPEND, &many), Err(Errno::NOSPC));
-    assert!(place.read("error_log").contains("set_event_pid: error: the filters of the events leave no room"));
+    assert!(
+        place
+            .read("error_log")
+            .contains("set_event_pid: error: the filters of the events leave no room")
+    );
     assert_eq!(place.read(LISTS[0]), "1\n2\n5\n");
     assert_eq!(place.write(LISTS[0], APPEND, "1073741824"), Err(Errno::PERM));
     assert_eq!(place.write("tracing_cpumask", TRUNCATE, "ffffffff,ffffffff"), Err(Errno::OVERFLOW));
@@ -258,7 +304,9 @@ fn writes_lead_to_what_a_model_says() {
 
     // An event that a trigger enables is restricted, too.
     let (first, second) = (&workers[0], &workers[1]);
-    for (file, text) in [("tracing_cpumask", "3"), (LISTS[1], ""), (LISTS[0], &first.tid.to_string())] {
+    for (file, text) in
+        [("tracing_cpumask", "3"), (LISTS[1], ""), (LISTS[0], &first.tid.to_string())]
+    {
         assert_eq!(place.write(file, TRUNCATE, text), Ok(()), "{file}");
     }
     place.write("events/pids/filter", TRUNCATE, "0").unwrap();
@@ -275,12 +323,16 @@ fn writes_lead_to_what_a_model_says() {
     assert_eq!(place.numbers(), BTreeSet::from([11]));
 }
 
-/// An instance of the machine's tracefs, in which nothing is enabled; none if this is not root or there is no tracefs.
+/// An instance of the machine's tracefs, in which nothing is enabled; none if this is not root or
+/// there is no tracefs.
 struct Kernel(PathBuf);
 
 impl Kernel {
     fn new() -> Option<Self> {
-        let folder = PathBuf::from(format!("/sys/kernel/tracing/instances/lastwords-pids-{}", std::process::id()));
+        let folder = PathBuf::from(format!(
+            "/sys/kernel/tracing/instances/lastwords-pids-{}",
+            std::process::id()
+        ));
         std::fs::create_dir(&folder).ok().map(|()| Self(folder))
     }
 
@@ -289,9 +341,14 @@ impl Kernel {
     }
 
     fn write(&self, file: &str, access: Access, text: &str) -> Result<(), Errno> {
-        let opened = std::fs::OpenOptions::new().write(true).truncate(access.truncate).open(self.0.join(file));
+        let opened = std::fs::OpenOptions::new()
+            .write(true)
+            .truncate(access.truncate)
+            .open(self.0.join(file));
         let written = opened.and_then(|mut file| file.write_all(text.as_bytes()));
-        written.map_err(|error| Errno::from_raw_os_error(error.raw_os_error().expect("an error of the system")))
+        written.map_err(|error| {
+            Errno::from_raw_os_error(error.raw_os_error().expect("an error of the system"))
+        })
     }
 }
 
@@ -309,8 +366,22 @@ fn words_and_errors_are_those_of_the_kernel() {
     let all = place.read("tracing_cpumask");
     // A machine may have room for more CPUs than it has. Then the kernel's masks are longer.
     let is_same_length = kernel.read("tracing_cpumask") == all;
-    let ids =
-        ["1\n", "2 3", "0x10 010", "+7", "\n", "  ", "0", "5 4 5", "x", "1 x", "-1", "08", "1073741823", "1073741824"];
+    let ids = [
+        "1\n",
+        "2 3",
+        "0x10 010",
+        "+7",
+        "\n",
+        "  ",
+        "0",
+        "5 4 5",
+        "x",
+        "1 x",
+        "-1",
+        "08",
+        "1073741823",
+        "1073741824",
+    ];
     let masks = [
         "1\n",
         "0",
@@ -329,9 +400,15 @@ fn words_and_errors_are_those_of_the_kernel() {
         "ffffffff,ffffffff,ffffffff",
     ];
     let percents = ["0\n", "100", "+7", "010", "101", "-1", "x", "0x10", " 5", "5 ", "5\n\n", "\n"];
-    let files: [(&str, &[&str]); 4] =
-        [(LISTS[0], &ids), (LISTS[1], &ids), ("tracing_cpumask", &masks), ("buffer_percent", &percents)];
-    for (file, texts) in files.into_iter().filter(|(file, _)| is_same_length || *file != "tracing_cpumask") {
+    let files: [(&str, &[&str]); 4] = [
+        (LISTS[0], &ids),
+        (LISTS[1], &ids),
+        ("tracing_cpumask", &masks),
+        ("buffer_percent", &percents),
+    ];
+    for (file, texts) in
+        files.into_iter().filter(|(file, _)| is_same_length || *file != "tracing_cpumask")
+    {
         for (access, text) in texts.iter().flat_map(|text| [(TRUNCATE, text), (APPEND, text)]) {
             let told = format!("{text:?} to {file}, {access:?}");
             assert_eq!(place.write(file, access, text), kernel.write(file, access, text), "{told}");

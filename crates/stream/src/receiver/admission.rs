@@ -1,8 +1,9 @@
-//! Admits connections to a receiver: there are limits for all of them, and for each peer, so that no peer keeps the
-//! others out.
+//! Admits connections to a receiver: there are limits for all of them, and for each peer, so that
+//! no peer keeps the others out.
 //!
-//! A connection waits until its stream is described; only then it takes one of the places for streams. A new connection of a peer that has
-//! too many takes the place of the peer's oldest one that waits.
+//! A connection waits until its stream is described; only then it takes one of the places for
+//! streams. A new connection of a peer that has too many takes the place of the peer's oldest one
+//! that waits.
 
 use super::Limits;
 use anyhow::{bail, ensure};
@@ -25,7 +26,8 @@ const WAITING: usize = 2;
 /// Whose connection it is. Connections of a Unix socket are those of this user and of root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Peer {
-    /// An address; of an IPv6 address the first 64 bits, because one host has all addresses of a network.
+    /// An address; of an IPv6 address the first 64 bits, because one host has all addresses of a
+    /// network.
     Ip(IpAddr),
     Vsock(u32),
     Unix,
@@ -35,7 +37,9 @@ impl Peer {
     pub(super) fn from_address(address: &SockAddr) -> Self {
         match (address.as_socket(), address.as_vsock_address()) {
             (Some(address), _) => match address.ip().to_canonical() {
-                IpAddr::V6(ip) => Self::Ip(IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() & u128::MAX << 64))),
+                IpAddr::V6(ip) => {
+                    Self::Ip(IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() & u128::MAX << 64)))
+                }
                 ip => Self::Ip(ip),
             },
             (_, Some((cid, _))) => Self::Vsock(cid),
@@ -86,8 +90,8 @@ pub(super) struct Ticket<'a> {
     peer: Peer,
     number: u64,
     is_stream: bool,
-    /// Set by the thread that accepts, when another connection takes the place; read by the thread of the connection after its socket was shut
-    /// down, which orders the two.
+    /// Set by the thread that accepts, when another connection takes the place; read by the thread
+    /// of the connection after its socket was shut down, which orders the two.
     is_evicted: Arc<AtomicBool>,
 }
 
@@ -107,11 +111,16 @@ impl Admission {
         let now = Instant::now();
         if !state.peers.contains_key(&peer) && state.peers.len() >= MOST_PEERS {
             state.peers.retain(|_, usage| usage.connections > 0 || usage.since.elapsed() < WINDOW);
-            ensure!(state.peers.len() < MOST_PEERS, "{MOST_PEERS} other peers have sent within an hour");
+            ensure!(
+                state.peers.len() < MOST_PEERS,
+                "{MOST_PEERS} other peers have sent within an hour"
+            );
         }
         let has = state.peers.get(&peer).map_or(0, |usage| usage.connections);
         if has >= most && !state.evict(|waiting| waiting.peer == peer) {
-            bail!("{has} connections of this peer are under way, and {most} are the most (--max-per-peer)");
+            bail!(
+                "{has} connections of this peer are under way, and {most} are the most (--max-per-peer)"
+            );
         }
         let waiting = state.waiting.len();
         if waiting >= senders.saturating_mul(WAITING).max(WAITING) && !state.evict(|_| true) {
@@ -119,9 +128,19 @@ impl Admission {
         }
         state.next = state.next.saturating_add(1);
         let (number, is_evicted) = (state.next, Arc::new(AtomicBool::new(false)));
-        let entry = Waiting { peer, since: now, socket: Arc::clone(socket), is_evicted: Arc::clone(&is_evicted) };
+        let entry = Waiting {
+            peer,
+            since: now,
+            socket: Arc::clone(socket),
+            is_evicted: Arc::clone(&is_evicted),
+        };
         state.waiting.insert(number, entry);
-        let usage = state.peers.entry(peer).or_insert(Usage { connections: 0, bytes: 0, files: 0, since: now });
+        let usage = state.peers.entry(peer).or_insert(Usage {
+            connections: 0,
+            bytes: 0,
+            files: 0,
+            since: now,
+        });
         usage.connections = usage.connections.saturating_add(1);
         Ok(Ticket { admission: self, peer, number, is_stream: false, is_evicted })
     }
@@ -134,13 +153,18 @@ impl Admission {
 impl State {
     fn check_room(&self, most: usize) -> anyhow::Result<()> {
         let streams = self.streams;
-        ensure!(streams < most, "{streams} streams are under way, and {most} are the most (--max-senders)");
+        ensure!(
+            streams < most,
+            "{streams} streams are under way, and {most} are the most (--max-senders)"
+        );
         Ok(())
     }
 
-    /// Ends the oldest of these connections that wait, unless it is young. Returns true if one was ended.
+    /// Ends the oldest of these connections that wait, unless it is young. Returns true if one was
+    /// ended.
     fn evict(&mut self, is_it: impl Fn(&Waiting) -> bool) -> bool {
-        let oldest = self.waiting.iter().find(|(_, waiting)| is_it(waiting)).map(|(number, _)| *number);
+        let oldest =
+            self.waiting.iter().find(|(_, waiting)| is_it(waiting)).map(|(number, _)| *number);
         let Some(number) = oldest else { return false };
         if self.waiting.get(&number).is_none_or(|waiting| waiting.since.elapsed() < YOUNG) {
             return false;
@@ -196,7 +220,10 @@ impl Ticket<'_> {
     /// # Errors
     /// Another connection has taken the place of this one.
     pub(super) fn check(&self) -> anyhow::Result<()> {
-        ensure!(!self.is_evicted.load(Relaxed), "another connection of its peer has taken its place");
+        ensure!(
+            !self.is_evicted.load(Relaxed),
+            "another connection of its peer has taken its place"
+        );
         Ok(())
     }
 
@@ -207,7 +234,10 @@ impl Ticket<'_> {
     pub(super) fn spend(&self, bytes: u64, files: u64) -> anyhow::Result<()> {
         let Limits { peer_bytes, peer_files, .. } = self.admission.limits;
         let state = &mut *self.admission.lock();
-        let Some(usage) = state.peers.get_mut(&self.peer).filter(|_| self.peer != Peer::Unix) else { return Ok(()) };
+        let Some(usage) = state.peers.get_mut(&self.peer).filter(|_| self.peer != Peer::Unix)
+        else {
+            return Ok(());
+        };
         if usage.since.elapsed() >= WINDOW {
             (usage.bytes, usage.files, usage.since) = (0, 0, Instant::now());
         }

@@ -73,24 +73,31 @@ impl Connection<'_> {
         match &why {
             Some(why) => refuse(self.socket, why),
             None => {
-                let received = serde_json::to_vec(&Received { bytes: stream.data }).unwrap_or_default();
+                let received =
+                    serde_json::to_vec(&Received { bytes: stream.data }).unwrap_or_default();
                 answer(self.socket, Kind::Received, &received);
             }
         }
         let finished = stream.spool.finish(why.as_deref());
-        tell(saved(finished, spool, why.as_deref().unwrap_or("it is complete"), &|| self.peer.clone()));
+        tell(saved(finished, spool, why.as_deref().unwrap_or("it is complete"), &|| {
+            self.peer.clone()
+        }));
     }
 
     /// Reads who sends, and makes the spool.
     fn begin<'a>(&self, ticket: Ticket<'a>) -> anyhow::Result<(Stream<'a>, String)> {
         let mut magic = MAGIC;
         let deadline = Instant::now().checked_add(self.limits.head);
-        let read =
-            |bytes: &mut [u8]| self.read_until(bytes, deadline).map_err(|error| ticket.check().err().unwrap_or(error));
+        let read = |bytes: &mut [u8]| {
+            self.read_until(bytes, deadline).map_err(|error| ticket.check().err().unwrap_or(error))
+        };
         read(&mut magic)?;
         if !is_known(&magic) {
             let is_other = magic.iter().zip(MAGIC).take(8).all(|(a, b)| *a == b);
-            ensure!(!is_other, "a stream of another version of lastwords; this receiver knows versions 2 and 3");
+            ensure!(
+                !is_other,
+                "a stream of another version of lastwords; this receiver knows versions 2 and 3"
+            );
             bail!("it does not begin like a stream of lastwords");
         }
         let mut order = Order::default();
@@ -111,13 +118,17 @@ impl Connection<'_> {
         answer(self.socket, Kind::Accepted, &[]);
         let rings = Rings::new(spool.path());
         let deadline = Instant::now().checked_add(self.limits.head.saturating_mul(DESCRIPTION));
-        Ok((Stream { ticket, deadline, order, spool, rings, pipe, written, data: 0, packets: 0 }, who.host))
+        Ok((
+            Stream { ticket, deadline, order, spool, rings, pipe, written, data: 0, packets: 0 },
+            who.host,
+        ))
     }
 
     /// Receives all frames.
     fn follow(&self, stream: &mut Stream<'_>) -> anyhow::Result<()> {
         let result = self.frames(stream);
-        // The reason why nothing more can be read is that another connection has taken the place of this one.
+        // The reason why nothing more can be read is that another connection has taken the place of
+        // this one.
         result.map_err(|error| stream.ticket.check().err().unwrap_or(error))
     }
 
@@ -140,13 +151,18 @@ impl Connection<'_> {
             let needed = stream.written.saturating_add(bytes);
             let most = self.limits.size;
             ensure!(needed <= most, "the stream is larger than {most} bytes (--max-size)");
-            stream.ticket.spend(bytes, u64::from(header.kind == Kind::Head && !stream.rings.has(header.cpu)))?;
+            stream.ticket.spend(
+                bytes,
+                u64::from(header.kind == Kind::Head && !stream.rings.has(header.cpu)),
+            )?;
             stream.written = needed;
             match header.kind {
                 Kind::SubBuffers | Kind::Description => {
                     stream.spool.write_all(&header.bytes())?;
                     let Stream { spool, pipe, .. } = stream;
-                    self.move_bytes(pipe, header.length, &mut |pipe, _, moved| spool.take(pipe, moved))?;
+                    self.move_bytes(pipe, header.length, &mut |pipe, _, moved| {
+                        spool.take(pipe, moved)
+                    })?;
                     if header.kind == Kind::SubBuffers {
                         stream.data = stream.data.saturating_add(header.length);
                     }
@@ -155,10 +171,16 @@ impl Connection<'_> {
                 Kind::Open => self.open(stream, header)?,
                 kind => {
                     let deadline = stream.deadline.filter(|_| stream.ticket.is_waiting());
-                    let bytes = content(&|bytes: &mut [u8]| self.read_until(bytes, deadline), header)?;
+                    let bytes =
+                        content(&|bytes: &mut [u8]| self.read_until(bytes, deadline), header)?;
                     match kind {
-                        Kind::Settings => _ = stream.order.settings(&bytes).context("the frame Settings")?,
-                        _ => stream.order.describe(&header, &bytes).with_context(|| format!("the frame {kind:?}"))?,
+                        Kind::Settings => {
+                            _ = stream.order.settings(&bytes).context("the frame Settings")?
+                        }
+                        _ => stream
+                            .order
+                            .describe(&header, &bytes)
+                            .with_context(|| format!("the frame {kind:?}"))?,
                     }
                     match kind {
                         Kind::Head => stream.rings.begin(header.cpu, &Head::read(&bytes)?)?,
@@ -180,16 +202,20 @@ impl Connection<'_> {
         let packet = (header.cpu, u64::from_le_bytes(number));
         let Stream { rings, pipe, .. } = stream;
         rings.admit(packet.0, packet.1, length)?;
-        self.move_bytes(pipe, length, &mut |pipe, before, moved| rings.take(packet, before, pipe, moved))?;
+        self.move_bytes(pipe, length, &mut |pipe, before, moved| {
+            rings.take(packet, before, pipe, moved)
+        })?;
         stream.spool.write_all(&placed(header.cpu, packet.1, length))?;
         stream.data = stream.data.saturating_add(header.length);
         stream.packets = stream.packets.saturating_add(1);
-        // The number counts all packets, so that one that finds no room in the socket is made good by the next.
+        // The number counts all packets, so that one that finds no room in the socket is made good
+        // by the next.
         answer(self.socket, Kind::Confirmed, &stream.packets.to_le_bytes());
         Ok(())
     }
 
-    /// Receives a part of a sub-buffer that is being filled. The spool has it when all of its bytes are in their place.
+    /// Receives a part of a sub-buffer that is being filled. The spool has it when all of its bytes
+    /// are in their place.
     fn open(&self, stream: &mut Stream<'_>, header: Header) -> anyhow::Result<()> {
         let mut words = [0; PART as usize];
         self.read_until(&mut words, None)?;
@@ -215,7 +241,9 @@ impl Connection<'_> {
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => self.wait(begun, deadline)?,
                 Err(error) => return Err(error).context("the connection of the sender is broken"),
-                Ok((0, _)) => bail!("the sender has closed the connection before the end of the stream"),
+                Ok((0, _)) => {
+                    bail!("the sender has closed the connection before the end of the stream")
+                }
                 Ok((read, _)) => bytes = bytes.get_mut(read..).unwrap_or_default(),
             }
             let is_late = deadline.is_some_and(|deadline| Instant::now() > deadline);
@@ -228,7 +256,8 @@ impl Connection<'_> {
     fn wait(&self, begun: Instant, deadline: Option<Instant>) -> anyhow::Result<()> {
         let silence = self.limits.silence;
         let left = silence.saturating_sub(begun.elapsed());
-        let left = deadline.map_or(left, |deadline| left.min(deadline.saturating_duration_since(Instant::now())));
+        let left = deadline
+            .map_or(left, |deadline| left.min(deadline.saturating_duration_since(Instant::now())));
         match io::wait(self.socket.as_fd(), PollFlags::IN, Some(self.ended), left)? {
             Wait::Ended => bail!("the receiver was stopped"),
             Wait::Late if begun.elapsed() >= silence => {
@@ -238,14 +267,21 @@ impl Connection<'_> {
         }
     }
 
-    /// Moves bytes from the socket through the pipe to a file, which `take` does, with the number of bytes that were moved before. The pipe
-    /// is empty before and after. No more bytes are taken from the socket before the file has taken those in the pipe, so that a slow disk
+    /// Moves bytes from the socket through the pipe to a file, which `take` does, with the number
+    /// of bytes that were moved before. The pipe is empty before and after. No more bytes are taken
+    /// from the socket before the file has taken those in the pipe, so that a slow disk
     /// makes the sender wait.
-    fn move_bytes(&self, pipe: &(OwnedFd, OwnedFd), length: u64, take: &mut Take<'_>) -> anyhow::Result<()> {
+    fn move_bytes(
+        &self,
+        pipe: &(OwnedFd, OwnedFd),
+        length: u64,
+        take: &mut Take<'_>,
+    ) -> anyhow::Result<()> {
         let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
         let (mut begun, mut done) = (Instant::now(), 0u64);
         while done < length {
-            let want = usize::try_from(length.saturating_sub(done)).map_or(PIPE, |left| left.min(PIPE));
+            let want =
+                usize::try_from(length.saturating_sub(done)).map_or(PIPE, |left| left.min(PIPE));
             match splice(self.socket, None, &pipe.1, None, want, flags) {
                 Err(Errno::INTR) => continue,
                 Err(Errno::AGAIN) => {
@@ -276,7 +312,8 @@ fn header(read: &Read<'_>, order: &mut Order) -> anyhow::Result<Header> {
     Ok(header)
 }
 
-/// Reads the content of a frame of JSON. Memory grows with what has come, not with what the header claims.
+/// Reads the content of a frame of JSON. Memory grows with what has come, not with what the header
+/// claims.
 fn content(read: &Read<'_>, header: Header) -> anyhow::Result<Vec<u8>> {
     let (mut bytes, mut chunk) = (Vec::new(), vec![0; CHUNK]);
     while (bytes.len() as u64) < header.length {
@@ -289,7 +326,8 @@ fn content(read: &Read<'_>, header: Header) -> anyhow::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Tells a sender why its stream is not taken. A sender that is gone, or whose socket is full, does not hear it.
+/// Tells a sender why its stream is not taken. A sender that is gone, or whose socket is full, does
+/// not hear it.
 pub(super) fn refuse(socket: &Socket, why: &str) {
     answer(socket, Kind::Refused, why.as_bytes());
 }

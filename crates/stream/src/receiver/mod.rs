@@ -32,17 +32,18 @@ const LEFT: &str = "its receiver was killed, or could not save it";
 /// Limits for senders.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Most bytes of one stream. A finished stream takes its size twice for a moment: the spool, and the file that is made of it.
+    /// Most bytes of one stream. A finished stream takes its size twice for a moment: the spool,
+    /// and the file that is made of it.
     pub size: u64,
     /// Most streams at a time.
     pub senders: usize,
     /// The longest time without a byte of a sender.
     pub silence: Duration,
-    /// The longest time until a sender has said who it is. For the description that follows, it has six times as much, and a second more for
-    /// each 64 KiB of it.
+    /// The longest time until a sender has said who it is. For the description that follows, it
+    /// has six times as much, and a second more for each 64 KiB of it.
     pub head: Duration,
-    /// Most connections of a peer at a time: of an IP address, of an IPv6 network of 64 bits, or of a virtual machine. Senders at a Unix
-    /// socket have no limits of a peer.
+    /// Most connections of a peer at a time: of an IP address, of an IPv6 network of 64 bits, or
+    /// of a virtual machine. Senders at a Unix socket have no limits of a peer.
     pub per_peer: usize,
     /// Most bytes of a peer within an hour.
     pub peer_bytes: u64,
@@ -125,8 +126,8 @@ impl Receiver {
     /// Makes the folder, if it does not exist, and listens.
     ///
     /// # Errors
-    /// Other users may write into the folder, the address cannot be used, or other machines can reach it and [`Limits::trusts_network`] is
-    /// not set.
+    /// Other users may write into the folder, the address cannot be used, or other machines can
+    /// reach it and [`Limits::trusts_network`] is not set.
     pub fn new(address: &Address, folder: &Path, limits: Limits) -> anyhow::Result<Self> {
         if !limits.trusts_network && address.is_of_network()? {
             bail!(
@@ -139,8 +140,8 @@ impl Receiver {
         Ok(Self { address: address.bound(&listener), listener, folder: folder.to_owned(), limits })
     }
 
-    /// Saves what a killed receiver has left in the folder, then receives until the other end of `ended` is closed. Streams that are
-    /// under way are then saved as far as they came.
+    /// Saves what a killed receiver has left in the folder, then receives until the other end of
+    /// `ended` is closed. Streams that are under way are then saved as far as they came.
     ///
     /// # Errors
     /// The folder cannot be read, or no connection can be accepted.
@@ -171,9 +172,12 @@ impl Receiver {
                 };
                 let (folder, limits, of) = (&self.folder, self.limits, peer.clone());
                 let work = move || {
-                    Connection { socket: &socket, peer: of, folder, limits, ended }.run(ticket, tell);
+                    Connection { socket: &socket, peer: of, folder, limits, ended }
+                        .run(ticket, tell);
                 };
-                if let Err(error) = std::thread::Builder::new().name("stream".to_owned()).spawn_scoped(scope, work) {
+                if let Err(error) =
+                    std::thread::Builder::new().name("stream".to_owned()).spawn_scoped(scope, work)
+                {
                     refused(format!("no thread: {error}"));
                 }
             }
@@ -189,13 +193,16 @@ impl Receiver {
         match self.listener.accept() {
             Ok(accepted) => Ok(Some(accepted)),
             Err(error) => match error.kind() {
-                ErrorKind::WouldBlock | ErrorKind::Interrupted | ErrorKind::ConnectionAborted => Ok(None),
+                ErrorKind::WouldBlock | ErrorKind::Interrupted | ErrorKind::ConnectionAborted => {
+                    Ok(None)
+                }
                 // No file descriptor or no memory is left until another stream ends.
                 _ if matches!(error.raw_os_error(), Some(12 | 23 | 24 | 105)) => {
                     std::thread::sleep(REST);
                     Ok(None)
                 }
-                _ => Err(error).with_context(|| format!("{}: cannot accept a connection", self.address)),
+                _ => Err(error)
+                    .with_context(|| format!("{}: cannot accept a connection", self.address)),
             },
         }
     }
@@ -215,7 +222,12 @@ impl Receiver {
 }
 
 /// Returns what is told of a stream that is over.
-fn saved(finished: anyhow::Result<Option<Saved>>, spool: PathBuf, why: &str, peer: &dyn Fn() -> String) -> Told {
+fn saved(
+    finished: anyhow::Result<Option<Saved>>,
+    spool: PathBuf,
+    why: &str,
+    peer: &dyn Fn() -> String,
+) -> Told {
     match finished {
         Ok(Some(Saved::Kernel(finished))) => Told::Saved(finished),
         Ok(Some(Saved::Session(session))) => Told::SavedSession(session),

@@ -1,4 +1,5 @@
-//! Peers that want more than their share: connections that are held, heads, gaps, bytes; and a receiver that no peer keeps from the others.
+//! Peers that want more than their share: connections that are held, heads, gaps, bytes; and a
+//! receiver that no peer keeps from the others.
 
 use crate::support::{LIMITS, LONG, Running, files, frame};
 use lastwords_stream::{Address, Limits, Receiver, Told};
@@ -56,11 +57,13 @@ fn why(told: Told) -> String {
     }
 }
 
-/// Each of many connections says who it is and then that it lives, for ever. A sender with a stream is taken all the same.
+/// Each of many connections says who it is and then that it lives, for ever. A sender with a stream
+/// is taken all the same.
 #[test]
 fn held_connections_keep_no_stream_out() {
     let folder = tempfile::tempdir().unwrap();
-    let running = Running::new(&folder.path().join("in"), Limits { senders: 4, per_peer: 4, ..LIMITS });
+    let running =
+        Running::new(&folder.path().join("in"), Limits { senders: 4, per_peer: 4, ..LIMITS });
     let held: Vec<TcpStream> = (0..20)
         .map(|_| {
             let mut socket = running.connect();
@@ -75,7 +78,8 @@ fn held_connections_keep_no_stream_out() {
     // Once they are old, a stream takes the place of the oldest.
     let begun = Instant::now();
     let saved = loop {
-        let answer = String::from_utf8_lossy(&running.send(&[described(), end()].concat())).into_owned();
+        let answer =
+            String::from_utf8_lossy(&running.send(&[described(), end()].concat())).into_owned();
         if !answer.contains("--max-per-peer") {
             break answer;
         }
@@ -169,27 +173,37 @@ fn an_address_that_other_machines_reach_is_refused() {
     for text in ["tcp:0.0.0.0:0", "tcp:[::]:0", "tcp:192.0.2.1:0", "tcp:[::ffff:192.0.2.1]:0"] {
         let address: Address = text.parse().unwrap();
         let error = format!("{:#}", Receiver::new(&address, &target, LIMITS).unwrap_err());
-        assert!(error.contains("--trust-network") && error.contains("ssh") && error.contains("WireGuard"), "{error}");
+        assert!(
+            error.contains("--trust-network")
+                && error.contains("ssh")
+                && error.contains("WireGuard"),
+            "{error}"
+        );
         assert!(!target.exists());
     }
     let unix = format!("unix:{}", folder.path().join("socket").display());
-    for (text, trusts_network) in
-        [("tcp:127.0.0.1:0", false), ("tcp:localhost:0", false), (unix.as_str(), false), ("tcp:0.0.0.0:0", true)]
-    {
+    for (text, trusts_network) in [
+        ("tcp:127.0.0.1:0", false),
+        ("tcp:localhost:0", false),
+        (unix.as_str(), false),
+        ("tcp:0.0.0.0:0", true),
+    ] {
         let address: Address = text.parse().unwrap();
         Receiver::new(&address, &target, Limits { trusts_network, ..LIMITS }).unwrap();
     }
 }
 
-/// The folder is on a file system without room: nothing is left of a stream that could not even begin, and nothing half made of one that
-/// cannot be saved.
+/// The folder is on a file system without room: nothing is left of a stream that could not even
+/// begin, and nothing half made of one that cannot be saved.
 #[test]
 fn a_failed_write_leaves_nothing_half_made() {
     let folder = tempfile::tempdir().unwrap();
     let target = folder.path().join("in");
     let running = Running::new(&target, LIMITS);
     let mut socket = running.connect();
-    socket.write_all(&[described(), frame(9, 0, &head(4096)), packet(0, 0, &[7; 4096])].concat()).unwrap();
+    socket
+        .write_all(&[described(), frame(9, 0, &head(4096)), packet(0, 0, &[7; 4096])].concat())
+        .unwrap();
     let Told::Started { spool, .. } = running.next() else { panic!("it starts") };
     socket.read_exact(&mut [0; 16 + 24]).unwrap();
     // The file of the end cannot be written: a folder has its name.

@@ -1,5 +1,6 @@
-//! Streams of sessions that the tests put together byte by byte: rings of all shapes, packets that are missing, dropped and cut, and
-//! receivers that were killed at any step. Each byte of the rings of the folder is compared with what was sent.
+//! Streams of sessions that the tests put together byte by byte: rings of all shapes, packets that
+//! are missing, dropped and cut, and receivers that were killed at any step. Each byte of the rings
+//! of the folder is compared with what was sent.
 
 use crate::support::{LIMITS, Running, files, frame};
 use lastwords_stream::{Session, Told};
@@ -33,7 +34,8 @@ fn head(size: u64, first: u64, end: u64) -> Vec<u8> {
 
 /// A closed sub-buffer of random bytes, by section 5.
 fn sub_buffer(random: &mut Random, size: u64, number: u64) -> Vec<u8> {
-    let mut bytes: Vec<u8> = (0..size).map(|_| u8::try_from(random.below(255) + 1).unwrap()).collect();
+    let mut bytes: Vec<u8> =
+        (0..size).map(|_| u8::try_from(random.below(255) + 1).unwrap()).collect();
     let content = 100 + random.below(size - 108 + 1);
     put(&mut bytes, 48, &(content * 8).to_le_bytes());
     put(&mut bytes, 64, &number.to_le_bytes());
@@ -114,7 +116,8 @@ impl Stream {
             let index = random.below(300) as u32;
             rings.insert(index, ring(random, index));
         }
-        let shapes = rings.iter().map(|(index, ring)| (*index, (ring.size, ring.first, ring.end))).collect();
+        let shapes =
+            rings.iter().map(|(index, ring)| (*index, (ring.size, ring.first, ring.end))).collect();
         let mut left: Vec<_> = rings.values().map(|ring| ring.frames.clone().into_iter()).collect();
         while !left.is_empty() {
             let at = random.below(left.len() as u64) as usize;
@@ -123,7 +126,11 @@ impl Stream {
                 None => drop(left.remove(at)),
             }
         }
-        frames.extend(rings.iter().map(|(i, ring)| plain(frame(9, *i, &head(ring.size, ring.first, ring.end)))));
+        frames.extend(
+            rings
+                .iter()
+                .map(|(i, ring)| plain(frame(9, *i, &head(ring.size, ring.first, ring.end)))),
+        );
         frames.push(plain(part(1)));
         frames.push(plain(frame(6, 0, br#"{"cpus":[],"bytes":0}"#)));
         Self { frames, rings: shapes }
@@ -152,7 +159,9 @@ impl Stream {
             match does {
                 _ if end > length => break,
                 Does::Nothing => {}
-                Does::Keeps(index, number, bytes) => _ = kept.insert((*index, *number), bytes.clone()),
+                Does::Keeps(index, number, bytes) => {
+                    _ = kept.insert((*index, *number), bytes.clone())
+                }
                 Does::Drops(index, number) => _ = kept.remove(&(*index, *number)),
             }
         }
@@ -189,9 +198,15 @@ impl Stream {
                 assert!(!path.exists(), "{}", path.display());
                 continue;
             }
-            let of: BTreeMap<u64, &Vec<u8>> =
-                kept.iter().filter(|((i, _), _)| i == index).map(|((_, number), bytes)| (*number, bytes)).collect();
-            let last = of.iter().next_back().map_or(*first, |(number, bytes)| number * size + bytes.len() as u64);
+            let of: BTreeMap<u64, &Vec<u8>> = kept
+                .iter()
+                .filter(|((i, _), _)| i == index)
+                .map(|((_, number), bytes)| (*number, bytes))
+                .collect();
+            let last = of
+                .iter()
+                .next_back()
+                .map_or(*first, |(number, bytes)| number * size + bytes.len() as u64);
             // The second head tells the end.
             let told = begun.iter().filter(|begun| *begun == index).count() > 1;
             let end = if told { last.max(*ring_end) } else { last };
@@ -200,9 +215,13 @@ impl Stream {
         }
         assert_eq!(session.lost_sub_buffers, lost, "{session:?}");
         let names = files(&session.path);
-        let others = names.iter().filter(|name| !name.starts_with("stream-") || name.contains("raw"));
-        let expected: &[&str] =
-            if is_complete { &["registry", "session"] } else { &["ended-early", "registry", "session"] };
+        let others =
+            names.iter().filter(|name| !name.starts_with("stream-") || name.contains("raw"));
+        let expected: &[&str] = if is_complete {
+            &["registry", "session"]
+        } else {
+            &["ended-early", "registry", "session"]
+        };
         assert_eq!(others.collect::<Vec<_>>(), expected);
     }
 }
@@ -213,16 +232,28 @@ fn check_ring(bytes: &[u8], size: u64, end: u64, packets: &BTreeMap<u64, &Vec<u8
     assert_eq!(word(bytes, 112), checksum(&[&bytes[..112], &bytes[128..192]].concat()));
     assert!(word(bytes, 384) >= end && word(bytes, 128 + 16) == size);
     let count = u64::from(u32::from_le_bytes(bytes[152..156].try_into().unwrap()));
-    let table = |at: usize, length: u64| word(bytes, at) as usize..(word(bytes, at) + length) as usize;
-    let parts = [table(160, count * 64), table(168, count * 64), table(176, count * size), table(184, count * size)];
+    let table =
+        |at: usize, length: u64| word(bytes, at) as usize..(word(bytes, at) + length) as usize;
+    let parts = [
+        table(160, count * 64),
+        table(168, count * 64),
+        table(176, count * size),
+        table(184, count * size),
+    ];
     for (i, part) in parts.iter().enumerate() {
         assert!(part.start >= 768 && part.end <= bytes.len() && part.start % 64 == 0, "{parts:?}");
-        assert!(parts[..i].iter().all(|other| other.end <= part.start || part.end <= other.start), "{parts:?}");
+        assert!(
+            parts[..i].iter().all(|other| other.end <= part.start || part.end <= other.start),
+            "{parts:?}"
+        );
     }
     let mut data = vec![0; (count * size) as usize];
     for (number, packet) in packets {
         let place = (number % count * size) as usize;
-        assert!(data[place..place + packet.len()].iter().all(|byte| *byte == 0), "two packets at {place}");
+        assert!(
+            data[place..place + packet.len()].iter().all(|byte| *byte == 0),
+            "two packets at {place}"
+        );
         put(&mut data, place, packet);
     }
     assert!(bytes[parts[2].clone()] == data, "{count} sub-buffers of {size} bytes");
@@ -270,7 +301,11 @@ fn each_packet_that_counts_is_in_its_place_and_nothing_else() {
         running.send(&bytes[..length]);
         let made = session(running.over());
         stream.check(&made, length);
-        assert_eq!(files(folder.path()), [made.path.file_name().unwrap().to_str().unwrap()], "seed {seed}");
+        assert_eq!(
+            files(folder.path()),
+            [made.path.file_name().unwrap().to_str().unwrap()],
+            "seed {seed}"
+        );
         drop(running.stop());
     }
 }

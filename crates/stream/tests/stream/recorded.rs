@@ -1,5 +1,6 @@
-//! Sessions that record while they are sent. The death of a sender costs what was recorded since the last flush, and no more; snapshots cost
-//! nothing that the sender has time for, and the rest is told.
+//! Sessions that record while they are sent. The death of a sender costs what was recorded since
+//! the last flush, and no more; snapshots cost nothing that the sender has time for, and the rest
+//! is told.
 #![allow(missing_docs, reason = "a test")]
 
 use crate::support::{LIMITS, Running};
@@ -44,8 +45,12 @@ fn what_was_flushed_is_at_the_receiver() {
         std::fs::create_dir(&sessions).unwrap();
         let running = Running::new(&received, LIMITS);
         let channel = ChannelConfig::new("main").sub_buffers(4, 4096);
-        let recorded =
-            Session::builder("few").dir(&sessions).channel(channel).reservation(reservation).start().unwrap();
+        let recorded = Session::builder("few")
+            .dir(&sessions)
+            .channel(channel)
+            .reservation(reservation)
+            .start()
+            .unwrap();
         (0..30u64).for_each(|n| event!(test, "few", n));
         let from = recorded.folder().unwrap().to_owned();
         let address = format!("tcp:{}", running.address).parse().unwrap();
@@ -83,8 +88,14 @@ struct Got {
     missing: u64,
 }
 
-/// Sends the session that `record` records in, whose rings discard or overwrite, and returns what the receiver has.
-fn stream(reservation: Reservation, discards: bool, from_begin: bool, record: impl FnOnce(&Session)) -> Got {
+/// Sends the session that `record` records in, whose rings discard or overwrite, and returns what
+/// the receiver has.
+fn stream(
+    reservation: Reservation,
+    discards: bool,
+    from_begin: bool,
+    record: impl FnOnce(&Session),
+) -> Got {
     let folder = tempfile::tempdir().unwrap();
     let (received, sessions) = (folder.path().join("in"), folder.path().join("s"));
     std::fs::create_dir(&received).unwrap();
@@ -92,7 +103,11 @@ fn stream(reservation: Reservation, discards: bool, from_begin: bool, record: im
     let running = Running::new(&received, LIMITS);
     let channel = ChannelConfig::new("main").sub_buffers(8, 4096);
     let channel = if discards { channel.discard() } else { channel };
-    let builder = Session::builder("swaps").dir(&sessions).channel(channel).reservation(reservation).snapshot(true);
+    let builder = Session::builder("swaps")
+        .dir(&sessions)
+        .channel(channel)
+        .reservation(reservation)
+        .snapshot(true);
     let recorded = builder.start().unwrap();
     let from = recorded.folder().unwrap().to_owned();
     let address = format!("tcp:{}", running.address).parse().unwrap();
@@ -126,7 +141,9 @@ fn stream(reservation: Reservation, discards: bool, from_begin: bool, record: im
 #[test]
 fn snapshots_cost_a_stream_nothing_that_it_has_time_for() {
     let _alone = alone();
-    for (seed, reservation) in [Reservation::Rseq, Reservation::Lockless, Reservation::Locked].into_iter().enumerate() {
+    for (seed, reservation) in
+        [Reservation::Rseq, Reservation::Lockless, Reservation::Locked].into_iter().enumerate()
+    {
         let random = &mut Random(seed as u64 + 1);
         let mut count = 0;
         let got = stream(reservation, false, true, |session| {
@@ -148,7 +165,11 @@ fn snapshots_cost_a_stream_nothing_that_it_has_time_for() {
         let Got { sent, mut numbers, missing } = got;
         assert_eq!((sent.overwritten, sent.unfinished, missing), (0, 0, 0), "{reservation:?}");
         numbers.sort_unstable();
-        assert!(numbers.iter().copied().eq(0..count), "{reservation:?}: {} of {count}", numbers.len());
+        assert!(
+            numbers.iter().copied().eq(0..count),
+            "{reservation:?}: {} of {count}",
+            numbers.len()
+        );
     }
 }
 
@@ -158,7 +179,8 @@ fn snapshots_that_are_too_fast_are_told() {
     let (mut told, mut whole) = (0, 0);
     for seed in 0..24 {
         let random = &mut Random(seed);
-        let reservation = [Reservation::Rseq, Reservation::Lockless, Reservation::Locked][seed as usize % 3];
+        let reservation =
+            [Reservation::Rseq, Reservation::Lockless, Reservation::Locked][seed as usize % 3];
         let mut count = 0;
         let got = stream(reservation, random.one_in(2), random.one_in(2), |session| {
             for _ in 0..random.below(40) {
@@ -167,7 +189,10 @@ fn snapshots_that_are_too_fast_are_told() {
                     count += 1;
                 }
                 match random.below(8) {
-                    0 => session.disable_snapshots().and_then(|()| session.enable_snapshots()).unwrap(),
+                    0 => session
+                        .disable_snapshots()
+                        .and_then(|()| session.enable_snapshots())
+                        .unwrap(),
                     1 => drop(session.snapshot(Rings::Stream(0)).unwrap()),
                     2..5 => std::thread::sleep(Duration::from_millis(random.below(60))),
                     _ => drop(session.snapshot(Rings::All).unwrap()),
@@ -184,7 +209,10 @@ fn snapshots_that_are_too_fast_are_told() {
         let known = had as u64 + sent.lost_events;
         assert!(known <= count, "seed {seed}: {had} of {count}, {sent:?}");
         if known < count {
-            assert!(sent.overwritten + sent.unfinished > 0 && missing > 0, "seed {seed}: {had} of {count}, {sent:?}");
+            assert!(
+                sent.overwritten + sent.unfinished > 0 && missing > 0,
+                "seed {seed}: {had} of {count}, {sent:?}"
+            );
             told += 1;
         } else {
             whole += 1;

@@ -1,5 +1,6 @@
-//! Receivers that get streams which the tests put together byte by byte, as docs/STREAM.md has them: whole, cut, damaged, too large, too
-//! many, and silent. Nothing here uses the sender of the crate.
+//! Receivers that get streams which the tests put together byte by byte, as docs/STREAM.md has
+//! them: whole, cut, damaged, too large, too many, and silent. Nothing here uses the sender of the
+//! crate.
 
 use crate::support::{LIMITS, LONG, Running, files, frame};
 use lastwords_bytes::Budget;
@@ -25,8 +26,9 @@ fn description() -> Vec<u8> {
     let tree = tempfile::tempdir().unwrap();
     let event = tree.path().join("events/test/number");
     std::fs::create_dir_all(&event).unwrap();
-    let field =
-        |text: &str, offset: u32, size: u32| format!("\tfield:{text};\toffset:{offset};\tsize:{size};\tsigned:0;\n");
+    let field = |text: &str, offset: u32, size: u32| {
+        format!("\tfield:{text};\toffset:{offset};\tsize:{size};\tsigned:0;\n")
+    };
     let format = format!(
         "name: number\nID: 7\nformat:\n{}{}{}{}\n{}\nprint fmt: \"%u\", REC->n\n",
         field("unsigned short common_type", 0, 2),
@@ -69,10 +71,16 @@ fn frames(host: &str, count: u32) -> Vec<Vec<u8>> {
     for number in 0..count {
         frames.push(frame(4, 0, &sub_buffer(number * 3)));
         frames.push(frame(5, 0, &[]));
-        frames.push(frame(4, 2, &[sub_buffer(1_000_000 + number * 6), sub_buffer(1_000_003 + number * 6)].concat()));
+        frames.push(frame(
+            4,
+            2,
+            &[sub_buffer(1_000_000 + number * 6), sub_buffer(1_000_003 + number * 6)].concat(),
+        ));
     }
     let cpu = |cpu: u32, read: u32, overrun: u32| {
-        format!(r#"{{"cpu":{cpu},"entries":0,"overrun":{overrun},"commit_overrun":0,"dropped":0,"read":{read}}}"#)
+        format!(
+            r#"{{"cpu":{cpu},"entries":0,"overrun":{overrun},"commit_overrun":0,"dropped":0,"read":{read}}}"#
+        )
     };
     let bytes = count as usize * 3 * PAGE;
     let cpus = [cpu(0, count * 3, 5), cpu(1, 0, 0), cpu(2, count * 6, 0)].join(",");
@@ -92,7 +100,12 @@ fn numbers(path: &Path) -> BTreeMap<u32, Vec<u32>> {
             let mut bytes = Vec::new();
             for index in 0..cpu.sub_buffers {
                 let info = array.live.sub_buffer(lane, index, &mut bytes);
-                let events = page::Events::new(&bytes, tracing.header_page, tracing.byte_order, info.committed);
+                let events = page::Events::new(
+                    &bytes,
+                    tracing.header_page,
+                    tracing.byte_order,
+                    info.committed,
+                );
                 let number = |event: page::Event| {
                     let data = &bytes[event.payload];
                     u32::from_le_bytes(data[8..12].try_into().unwrap())
@@ -106,7 +119,13 @@ fn numbers(path: &Path) -> BTreeMap<u32, Vec<u32>> {
 }
 
 fn missing(path: &Path) -> Vec<String> {
-    dat::open(path, &Arc::new(Budget::default())).unwrap().evidence.gaps.into_iter().map(|gap| gap.place).collect()
+    dat::open(path, &Arc::new(Budget::default()))
+        .unwrap()
+        .evidence
+        .gaps
+        .into_iter()
+        .map(|gap| gap.place)
+        .collect()
 }
 
 fn saved(told: Told) -> Finished {
@@ -141,7 +160,10 @@ fn streams_of_three_hosts_at_once_become_a_file_each() {
     all.sort_by(|a, b| a.host.cmp(&b.host));
     for (host, finished) in (0u32..).zip(&all) {
         let count = 4 + host;
-        assert_eq!((finished.events, finished.lost, &finished.ended_early), (u64::from(count) * 9, Some(5), &None));
+        assert_eq!(
+            (finished.events, finished.lost, &finished.ended_early),
+            (u64::from(count) * 9, Some(5), &None)
+        );
         let expected = BTreeMap::from([
             (0, (0..count * 3).collect::<Vec<u32>>()),
             (2, (1_000_000..1_000_000 + count * 6).collect()),
@@ -156,7 +178,8 @@ fn streams_of_three_hosts_at_once_become_a_file_each() {
     drop(running.stop());
 }
 
-/// Wherever a stream is cut, the events of all whole sub-buffers before the cut are kept, and the file says that the stream ended early.
+/// Wherever a stream is cut, the events of all whole sub-buffers before the cut are kept, and the
+/// file says that the stream ended early.
 #[test]
 fn a_stream_that_is_cut_is_kept_up_to_the_cut() {
     let folder = tempfile::tempdir().unwrap();
@@ -167,7 +190,11 @@ fn a_stream_that_is_cut_is_kept_up_to_the_cut() {
     let (mut cuts, mut at) = (vec![0, 7], 0);
     for frame in &frames {
         let room = frame.len();
-        cuts.extend([at + 1, at + 15.min(room - 1), at + room / 2, at + room - 1].into_iter().filter(|cut| *cut > at));
+        cuts.extend(
+            [at + 1, at + 15.min(room - 1), at + room / 2, at + room - 1]
+                .into_iter()
+                .filter(|cut| *cut > at),
+        );
         at += room;
     }
     cuts.dedup();
@@ -192,9 +219,14 @@ fn a_stream_that_is_cut_is_kept_up_to_the_cut() {
                 let why = finished.ended_early.expect("it ended early");
                 let place = format!("{}: the stream ended early: {why}", finished.path.display());
                 assert_eq!(missing(&finished.path), [place]);
-                assert_eq!((finished.lost, finished.events), (None, expected.values().flatten().count() as u64));
+                assert_eq!(
+                    (finished.lost, finished.events),
+                    (None, expected.values().flatten().count() as u64)
+                );
             }
-            Told::Empty { .. } | Told::Refused { .. } => assert!(expected.is_empty(), "cut at {cut}"),
+            Told::Empty { .. } | Told::Refused { .. } => {
+                assert!(expected.is_empty(), "cut at {cut}")
+            }
             other => panic!("cut at {cut}: {other:?}"),
         }
         assert!(files(&target).iter().all(|name| name.ends_with(".dat")), "{:?}", files(&target));
@@ -210,8 +242,12 @@ fn mutants_cost_themselves_alone() {
     let running = Running::new(&target, LIMITS);
     let frames = frames("far", 2);
     let whole = frames.concat();
-    let seed = std::env::var("LASTWORDS_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1u64);
-    let count = std::env::var("LASTWORDS_MUTANTS").ok().and_then(|count| count.parse().ok()).unwrap_or(300u64);
+    let seed =
+        std::env::var("LASTWORDS_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1u64);
+    let count = std::env::var("LASTWORDS_MUTANTS")
+        .ok()
+        .and_then(|count| count.parse().ok())
+        .unwrap_or(300u64);
     for seed in seed..seed + count {
         let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         let mut random = |below: usize| {
@@ -225,7 +261,11 @@ fn mutants_cost_themselves_alone() {
             // The headers are few bytes, so that half of the damage is put there.
             let frame = random(frames.len());
             let begin: usize = frames[..frame].iter().map(Vec::len).sum();
-            let at = if random(2) == 0 { begin + random(frames[frame].len().min(48)) } else { random(bytes.len()) };
+            let at = if random(2) == 0 {
+                begin + random(frames[frame].len().min(48))
+            } else {
+                random(bytes.len())
+            };
             let at = at.min(bytes.len() - 1);
             match random(5) {
                 0 => bytes[at] ^= 1 << random(8),
@@ -243,7 +283,9 @@ fn mutants_cost_themselves_alone() {
                 assert!(why.contains(&spool.display().to_string()), "seed {seed}: {why}");
                 assert!(spool.is_file(), "seed {seed}: what arrived is kept");
             }
-            Told::Empty { why, .. } | Told::Refused { why, .. } => assert!(!why.is_empty(), "seed {seed}"),
+            Told::Empty { why, .. } | Told::Refused { why, .. } => {
+                assert!(!why.is_empty(), "seed {seed}")
+            }
             other => panic!("seed {seed}: {other:?}"),
         }
     }
@@ -295,13 +337,20 @@ fn what_no_stream_has_is_refused_with_the_reason() {
         (with(frame(1, 0, b"{}")), "Hello"),
         (with(whole[1].clone()), "second frame Settings"),
         (with([frame(3, 0, &[]), frame(3, 0, &[])].concat()), "more than 2"),
-        ([b"LWSTREAM\x03\0\0\0\0\0\0\0".to_vec(), frame(1, 0, long_name.as_bytes())].concat(), "255 bytes"),
+        (
+            [b"LWSTREAM\x03\0\0\0\0\0\0\0".to_vec(), frame(1, 0, long_name.as_bytes())].concat(),
+            "255 bytes",
+        ),
         ([whole[0].clone(), frame(4, 0, &sub_buffer(0))].concat(), "before Settings"),
         ([whole[0].clone(), frame(6, 0, b"{}")].concat(), "before Description"),
         ([whole[0].clone(), frame(2, 0, b"{}")].concat(), "Settings"),
         ([whole[0].clone(), frame(10, 0, &[0; 92])].concat(), "before Session"),
         (
-            [whole[0].clone(), frame(7, 0, br#"{"uuid":"../../../../../../../../../etc/x","name":"x"}"#)].concat(),
+            [
+                whole[0].clone(),
+                frame(7, 0, br#"{"uuid":"../../../../../../../../../etc/x","name":"x"}"#),
+            ]
+            .concat(),
             "no UUID",
         ),
         (in_session(session.clone()), "second frame Session"),
@@ -312,7 +361,10 @@ fn what_no_stream_has_is_refused_with_the_reason() {
         (in_session(frame(9, 0, &[0; 767])), "767 bytes"),
         (in_session(frame(8, 3, &[0; 9])), "the region 3"),
         (in_session(frame(8, 1, &[0xff; 9])), "is the most"),
-        ([whole[0].clone(), whole[1].clone(), session.clone()].concat(), "in the stream of a kernel"),
+        (
+            [whole[0].clone(), whole[1].clone(), session.clone()].concat(),
+            "in the stream of a kernel",
+        ),
         (settings("[0,1,2]", "[2,1]"), "CPUs"),
         (settings("[0,1,2]", "[0,4000000000]"), "CPU 4000000000"),
         (settings(":4096,\"cpus", ":4095,\"cpus"), "sub-buffers of 4095"),
@@ -355,7 +407,8 @@ fn limits_end_a_stream_and_keep_what_came() {
     let answers = running.send(&whole.concat());
     assert!(String::from_utf8_lossy(&answers).contains("--max-senders"));
     assert!(matches!(running.next(), Told::Refused { .. }));
-    // A receiver that is stopped saves what has come. It has seen all of it, or the sender is told that it was stopped.
+    // A receiver that is stopped saves what has come. It has seen all of it, or the sender is told
+    // that it was stopped.
     let told = running.stop();
     let finished = saved(told.iter().next().unwrap());
     assert!(finished.ended_early.as_ref().unwrap().contains("was stopped"), "{finished:?}");
@@ -381,16 +434,19 @@ fn folders_of_others_are_refused() {
     std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o777)).unwrap();
     std::os::unix::fs::symlink(folder.path(), folder.path().join("link")).unwrap();
     std::fs::write(folder.path().join("file"), "").unwrap();
-    for (name, why) in
-        [("open", "other users"), ("link", "no folder"), ("file", "no folder"), ("no/such", "cannot be made")]
-    {
+    for (name, why) in [
+        ("open", "other users"),
+        ("link", "no folder"),
+        ("file", "no folder"),
+        ("no/such", "cannot be made"),
+    ] {
         let error = Receiver::new(&address, &folder.path().join(name), LIMITS).unwrap_err();
         assert!(format!("{error:#}").contains(why), "{error:#}");
     }
 }
 
-/// The next receiver saves the files of a killed one, whichever of its writes was the last. A spool that a receiver still writes is not
-/// touched.
+/// The next receiver saves the files of a killed one, whichever of its writes was the last. A spool
+/// that a receiver still writes is not touched.
 #[test]
 fn what_a_killed_receiver_left_is_saved_by_the_next() {
     let folder = tempfile::tempdir().unwrap();
@@ -413,7 +469,10 @@ fn what_a_killed_receiver_left_is_saved_by_the_next() {
     for told in &next {
         match told {
             Told::Saved(finished) => {
-                assert_eq!(finished.ended_early.as_deref(), Some("its receiver was killed, or could not save it"));
+                assert_eq!(
+                    finished.ended_early.as_deref(),
+                    Some("its receiver was killed, or could not save it")
+                );
                 events.push(finished.events);
             }
             Told::Empty { .. } => {}
@@ -421,7 +480,8 @@ fn what_a_killed_receiver_left_is_saved_by_the_next() {
         }
     }
     assert_eq!(events, [3, 3, 18], "by the cuts");
-    let left = files(&target).into_iter().filter(|name| name.ends_with(".stream")).collect::<Vec<_>>();
+    let left =
+        files(&target).into_iter().filter(|name| name.ends_with(".stream")).collect::<Vec<_>>();
     assert_eq!(left, [spool.file_name().unwrap().to_str().unwrap()]);
     alive.write_all(&whole[4..].concat()).unwrap();
     assert_eq!(saved(running.over()).events, 18);

@@ -51,8 +51,10 @@ impl<'a> Half<'a> {
         let i = st::INFO_AT;
         let size = region.u64(i + st::SUB_BUFFER_SIZE_AT);
         let count = u64::from(region.u32(i + st::SUB_BUFFERS_AT));
-        let sane =
-            size.is_power_of_two() && (128..1 << 30).contains(&size) && count.is_power_of_two() && count < 1 << 20;
+        let sane = size.is_power_of_two()
+            && (128..1 << 30).contains(&size)
+            && count.is_power_of_two()
+            && count < 1 << 20;
         if !sane {
             return None;
         }
@@ -65,7 +67,9 @@ impl<'a> Half<'a> {
         let succeeded = |f: &&InFlight| {
             let low = f.confirmed & ((1 << st::POSITION_BITS) - 1);
             let tag = f.confirmed >> st::POSITION_BITS;
-            f.target == target && ((f.owner == owner && position == f.end) || (tag == target & 0xfff && low >= f.end))
+            f.target == target
+                && ((f.owner == owner && position == f.end)
+                    || (tag == target & 0xfff && low >= f.end))
         };
         let first = region.u64(at + st::FIRST_AT);
         let end = if lockless { position } else { word };
@@ -96,7 +100,8 @@ impl<'a> Half<'a> {
         let oldest = behind.saturating_sub(self.count).max(self.first / self.size);
         let mut subs: Vec<Sub> = Vec::new();
         for number in oldest..behind {
-            let before = subs.iter().rev().flat_map(|s| s.events.last()).map(|(_, e)| e.clock).next();
+            let before =
+                subs.iter().rev().flat_map(|s| s.events.last()).map(|(_, e)| e.clock).next();
             subs.push(self.sub(number, before.unwrap_or(0)));
         }
         let full = oldest.checked_add(self.count) == Some(behind) && !subs.is_empty();
@@ -130,7 +135,13 @@ impl<'a> Half<'a> {
         if !self.is_last(number) {
             return self.closed_sub(number);
         }
-        self.decoded(number, Verdict::Open, usize::try_from(self.end % self.size).unwrap_or(0), &[], None)
+        self.decoded(
+            number,
+            Verdict::Open,
+            usize::try_from(self.end % self.size).unwrap_or(0),
+            &[],
+            None,
+        )
     }
 
     fn closed_sub(&self, number: u64) -> Sub {
@@ -163,11 +174,18 @@ impl<'a> Half<'a> {
             return self.closed_sub(number);
         }
         let range = number * self.size..(number + 1) * self.size;
-        let here: Vec<&InFlight> =
-            self.in_flight.iter().copied().filter(|f| f.begin < range.end && f.end > range.start).collect();
-        let switch_here = |f: &&&InFlight| f.state == se::STATE_SWITCH && f.begin > range.start && f.begin < range.end;
-        let begun_dead =
-            here.iter().any(|f| f.state == se::STATE_SWITCH && f.end == range.start + pk::HEADER_LEN as u64);
+        let here: Vec<&InFlight> = self
+            .in_flight
+            .iter()
+            .copied()
+            .filter(|f| f.begin < range.end && f.end > range.start)
+            .collect();
+        let switch_here = |f: &&&InFlight| {
+            f.state == se::STATE_SWITCH && f.begin > range.start && f.begin < range.end
+        };
+        let begun_dead = here
+            .iter()
+            .any(|f| f.state == se::STATE_SWITCH && f.end == range.start + pk::HEADER_LEN as u64);
         if !begun_dead && self.header_number(number) != number {
             return Sub { number, verdict: Verdict::Stale, events: Vec::new() };
         }
@@ -179,8 +197,11 @@ impl<'a> Half<'a> {
             None => return Sub { number, verdict: Verdict::Invalid, events: Vec::new() },
         };
         let content = usize::try_from(end - range.start).unwrap_or(0);
-        let holes: Vec<Range<u64>> =
-            here.iter().filter(|f| f.state == se::STATE_RESERVING).map(|f| f.begin..f.end).collect();
+        let holes: Vec<Range<u64>> = here
+            .iter()
+            .filter(|f| f.state == se::STATE_RESERVING)
+            .map(|f| f.begin..f.end)
+            .collect();
         let torn = !holes.is_empty();
         let mut sub = self.decoded(
             number,
@@ -209,7 +230,9 @@ impl<'a> Half<'a> {
             let with: Vec<u64> = sums.iter().map(|s| s.wrapping_sub(n)).collect();
             sums.extend(with);
         };
-        let copied = |f: &&&InFlight| f.state == se::STATE_COPIED && f.end.wrapping_sub(f.begin) <= self.size;
+        let copied = |f: &&&InFlight| {
+            f.state == se::STATE_COPIED && f.end.wrapping_sub(f.begin) <= self.size
+        };
         here.iter().filter(copied).for_each(|f| may(f.end.wrapping_sub(f.begin)));
         if !self.is_last(number) {
             may((self.size - content).wrapping_neg());
@@ -217,8 +240,8 @@ impl<'a> Half<'a> {
         sums.contains(&committed)
     }
 
-    /// Decodes the events up to `content`, or until bytes are invalid. `headless` is the initial clock of a sub-buffer
-    /// without a header.
+    /// Decodes the events up to `content`, or until bytes are invalid. `headless` is the initial
+    /// clock of a sub-buffer without a header.
     fn decoded(
         &self,
         number: u64,
@@ -269,7 +292,8 @@ impl<'a> Half<'a> {
         };
         let from = at + len;
         let body = self.classes.body_len(self.channel, id, bytes.get(from..)?)?;
-        let size = if matches!(tag, hd::FULL | hd::SIZE) { o.at32(bytes, at + 6)? } else { hd::NO_SIZE };
+        let size =
+            if matches!(tag, hd::FULL | hd::SIZE) { o.at32(bytes, at + 6)? } else { hd::NO_SIZE };
         if size != hd::NO_SIZE && size as usize != body {
             return None;
         }

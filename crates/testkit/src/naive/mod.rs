@@ -1,8 +1,8 @@
-//! A second reader of sessions: simple, slow, and written only from docs/ABI.md. It shares no code with the project's
-//! reader, so that the results of both can be compared.
+//! A second reader of sessions: simple, slow, and written only from docs/ABI.md. It shares no code
+//! with the project's reader, so that the results of both can be compared.
 //!
-//! It reads memory that does not change. Regions with a wrong checksum are skipped, and damaged sub-buffers give no
-//! events.
+//! It reads memory that does not change. Regions with a wrong checksum are skipped, and damaged
+//! sub-buffers give no events.
 
 mod half;
 mod registry;
@@ -116,7 +116,8 @@ pub fn read_files(files: &[&[u8]]) -> Vec<Session> {
 /// Function that returns bytes of the writer's memory, by address and length.
 pub type Memory<'a> = dyn Fn(u64, usize) -> Option<&'a [u8]> + 'a;
 
-/// Same as [`read_files`], also for sessions with paged streams; `memory` reads the writer's memory.
+/// Same as [`read_files`], also for sessions with paged streams; `memory` reads the writer's
+/// memory.
 #[must_use]
 pub fn read_memory<'a>(files: &[&'a [u8]], memory: &Memory<'a>) -> Vec<Session> {
     let mut sessions: BTreeMap<[u8; 16], Vec<Found<'a>>> = BTreeMap::new();
@@ -157,12 +158,14 @@ impl<'a> Found<'a> {
         let fixed = usize::try_from(order.at32(bytes, rg::FIXED_LEN_AT)?).ok()?;
         let major = order.at16(bytes, rg::MAJOR_AT)?;
         // Streams of channels that were created while the session recorded have 2.
-        let is_known = major == 1 || (major == 2 && order.at32(bytes, rg::KIND_AT)? == rg::KIND_STREAM);
+        let is_known =
+            major == 1 || (major == 2 && order.at32(bytes, rg::KIND_AT)? == rg::KIND_STREAM);
         if !is_known || size == 0 || size % rg::PAGE != 0 {
             return None;
         }
         let bytes = bytes.get(..size)?;
-        let covered = [bytes.get(..rg::CHECK_AT)?, bytes.get(rg::HEADER_LEN..)?.get(..fixed)?].concat();
+        let covered =
+            [bytes.get(..rg::CHECK_AT)?, bytes.get(rg::HEADER_LEN..)?.get(..fixed)?].concat();
         if order.at64(bytes, rg::CHECK_AT)? != checksum(&covered) {
             return None;
         }
@@ -201,7 +204,9 @@ fn session<'a>(regions: &[Found<'a>], memory: &Memory<'a>) -> Option<Session> {
     let registry = regions.iter().find(|r| r.kind == rg::KIND_REGISTRY)?;
     let info = |at: usize| control.u32(se::INFO_AT + at) as usize;
     let contexts: Vec<u32> = (0..se::CHANNELS_MAX)
-        .map(|c| control.u32(info(se::CHANNELS_OFF_AT) + c * se::CHANNEL_LEN + se::CHANNEL_CONTEXTS_AT))
+        .map(|c| {
+            control.u32(info(se::CHANNELS_OFF_AT) + c * se::CHANNEL_LEN + se::CHANNEL_CONTEXTS_AT)
+        })
         .collect();
     let classes = Classes::read(registry.bytes, registry.order, &contexts);
     let in_flight = in_flight(control, info(se::THREADS_OFF_AT), info(se::THREADS_AT));
@@ -229,14 +234,21 @@ fn session<'a>(regions: &[Found<'a>], memory: &Memory<'a>) -> Option<Session> {
         .collect();
     streams.sort_by_key(|s| s.index);
     streams.dedup_by_key(|s| s.index);
-    Some(Session { uuid: control.session, name: control.text(se::INFO_AT + se::NAME_AT, se::NAME_LEN), streams })
+    Some(Session {
+        uuid: control.session,
+        name: control.text(se::INFO_AT + se::NAME_AT, se::NAME_LEN),
+        streams,
+    })
 }
 
 fn in_flight(control: &Found<'_>, table: usize, threads: usize) -> Vec<InFlight> {
     let fit = control.bytes.len().saturating_sub(table) / se::THREAD_LEN;
     let mut all = Vec::new();
     for index in 0..threads.min(fit) * se::LEVELS {
-        let at = table + index / se::LEVELS * se::THREAD_LEN + se::LEVELS_AT + index % se::LEVELS * se::LEVEL_LEN;
+        let at = table
+            + index / se::LEVELS * se::THREAD_LEN
+            + se::LEVELS_AT
+            + index % se::LEVELS * se::LEVEL_LEN;
         let target = control.u64(at + se::TARGET_AT);
         if target != 0 {
             all.push(InFlight {

@@ -135,7 +135,11 @@ impl Classes {
                 }
             }
             if bits & se::CONTEXT_USER != 0 {
-                sizes.extend(user.iter().filter(|((c, _), _)| usize::from(*c) == channel).map(|(_, s)| s.clone()));
+                sizes.extend(
+                    user.iter()
+                        .filter(|((c, _), _)| usize::from(*c) == channel)
+                        .map(|(_, s)| s.clone()),
+                );
             }
             sizes
         };
@@ -177,7 +181,9 @@ impl Classes {
         Some(match size {
             Size::Fixed(n) => *n,
             Size::String => rest.iter().position(|b| *b == 0)? + 1,
-            Size::Counted(n) => (self.order.at32(rest, 0)? as usize).checked_mul(*n)?.checked_add(4)?,
+            Size::Counted(n) => {
+                (self.order.at32(rest, 0)? as usize).checked_mul(*n)?.checked_add(4)?
+            }
             Size::Optional(_) | Size::Unknown => return None,
         })
     }

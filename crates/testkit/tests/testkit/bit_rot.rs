@@ -1,7 +1,8 @@
-//! Each bit of a 72 KiB image is flipped. Undamaged sub-buffers are identical; nothing wrong is accepted unflagged.
+//! Each bit of a 72 KiB image is flipped. Undamaged sub-buffers are identical; nothing wrong is
+//! accepted unflagged.
 //!
-//! The test compares the clocks and bytes of events. It does not compare wall time, because the relation of the clock
-//! to wall time has no checksum and no second witness.
+//! The test compares the clocks and bytes of events. It does not compare wall time, because the
+//! relation of the clock to wall time has no checksum and no second witness.
 //!
 //! By default, one bit in 29 is flipped. With the variable `LASTWORDS_ALL_BITS` set, every bit is.
 #![forbid(unsafe_code)]
@@ -18,7 +19,8 @@ use lastwords_trace::evidence::Verdict;
 
 /// Bits of the image.
 const BITS: u64 = 589_824;
-/// One in so many bits is flipped by default. It is prime to 8, so that bits of every place in a byte are.
+/// One in so many bits is flipped by default. It is prime to 8, so that bits of every place in a
+/// byte are.
 const SAMPLED: u64 = 29;
 
 /// In one of so many cases, the checksums are compared when packets are delivered, too.
@@ -27,7 +29,8 @@ const LATE: u64 = 11;
 /// Where the sub-buffers of the live halves lie.
 fn live_spots(session: &lastwords_testkit::session::Session) -> Vec<(Range<usize>, Key)> {
     let image = session.image();
-    let live = |s: &&lastwords_testkit::image::Spot| s.half == session.rings[s.stream as usize].live;
+    let live =
+        |s: &&lastwords_testkit::image::Spot| s.half == session.rings[s.stream as usize].live;
     let place = |s: &lastwords_testkit::image::Spot| {
         let at = image.spot_in_arena(s);
         (at..at + s.len, (u64::from(s.stream), s.number))
@@ -35,8 +38,9 @@ fn live_spots(session: &lastwords_testkit::session::Session) -> Vec<(Range<usize
     image.spots.iter().filter(live).map(place).collect()
 }
 
-/// Returns an error if a flipped bit, inside a sub-buffer or elsewhere, led to a wrong result. `all` has the true contents
-/// of both halves: a flipped bit of the control page may lead to the other half.
+/// Returns an error if a flipped bit, inside a sub-buffer or elsewhere, led to a wrong result.
+/// `all` has the true contents of both halves: a flipped bit of the control page may lead to the
+/// other half.
 fn judge(right: &Found, all: &Truth, found: &Found, inside: Option<Key>) -> Result<(), String> {
     let flagged = found.evidence != right.evidence;
     for (key, sub) in &found.subs {
@@ -89,7 +93,9 @@ fn rot(order: Order, step: u64) {
             return Some(format!("byte {at:#x} bit {}, compared late: {why}", bit % 8));
         }
         let inside = spots.iter().find(|(range, _)| range.contains(&at)).map(|(_, key)| *key);
-        judge(&right, &all, &found, inside).err().map(|why| format!("byte {at:#x} bit {}: {why}", bit % 8))
+        judge(&right, &all, &found, inside)
+            .err()
+            .map(|why| format!("byte {at:#x} bit {}: {why}", bit % 8))
     });
     let wrong: Vec<String> = wrong.into_iter().flatten().collect();
     assert!(

@@ -31,7 +31,11 @@ fn regions() {
     }
     for len in [0, 1, 7, 8, 63, 64, 65, 128, 592, 4000] {
         let bytes: Vec<u8> = (0..len).map(|i: usize| (i * 7) as u8).collect();
-        assert_eq!(region::checksum(&bytes), lastwords_testkit::checksum::checksum(&bytes), "{len} bytes");
+        assert_eq!(
+            region::checksum(&bytes),
+            lastwords_testkit::checksum::checksum(&bytes),
+            "{len} bytes"
+        );
     }
 }
 
@@ -96,7 +100,9 @@ fn session_control_and_clock() {
 
 #[test]
 fn triggers() {
-    use abi::triggers::{self as s, Conditions as D, Extra as E, Pending as P, Start as S, Triggers as T};
+    use abi::triggers::{
+        self as s, Conditions as D, Extra as E, Pending as P, Start as S, Triggers as T,
+    };
     same! {
         0 => offset_of!(D, rules), 64 + 2 * 64 * 128 => offset_of!(D, filters), 0 => s::TRIGGER_STOP, 1 => s::TRIGGER_SNAPSHOT,
         64 + 2 * 64 * 128 + 2 * 16384 => offset_of!(D, hits),
@@ -181,7 +187,9 @@ fn packets_and_event_headers() {
 
 #[test]
 fn streams() {
-    use abi::stream::{self as s, HalfControl as H, Slot as L, StreamControl as C, StreamInfo as I};
+    use abi::stream::{
+        self as s, HalfControl as H, Slot as L, StreamControl as C, StreamInfo as I,
+    };
     use layout::stream as l;
     same! {
         l::INFO_AT => abi::region::HEADER_SIZE, l::INFO_LEN => size_of::<I>(), l::CHANNEL_AT => offset_of!(I, channel),

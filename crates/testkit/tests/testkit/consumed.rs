@@ -1,4 +1,5 @@
-//! Consuming reads: wherever one stops, it and the next have each event once, around what the dead left behind.
+//! Consuming reads: wherever one stops, it and the next have each event once, around what the dead
+//! left behind.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -30,7 +31,8 @@ fn read_upto(session: &Session, stream: usize, end: End) -> Found {
     walk_as(&image, &Options { limit, ..Options::default() }).expect("no error")
 }
 
-/// Memory in which writers go on while it is read: after so many reads of sub-buffers it is as `later` has it.
+/// Memory in which writers go on while it is read: after so many reads of sub-buffers it is as
+/// `later` has it.
 struct Moving {
     now: Bytes,
     later: Bytes,
@@ -62,7 +64,8 @@ impl Image for Moving {
 /// Bytes of events that it tells were overwritten before they were consumed.
 fn unread(found: &Found) -> u64 {
     let unread = found.evidence.iter().filter(|said| said.contains("Unread"));
-    let bytes = |said: &String| said.split_once("bytes: Some(")?.1.split_once(')')?.0.parse::<u64>().ok();
+    let bytes =
+        |said: &String| said.split_once("bytes: Some(")?.1.split_once(')')?.0.parse::<u64>().ok();
     unread.map(|said| bytes(said).unwrap_or_else(|| panic!("{said}"))).sum()
 }
 
@@ -76,31 +79,51 @@ fn events(found: Found) -> Vec<Event> {
     found.subs.into_values().flat_map(|sub| sub.events).collect()
 }
 
-/// Reads a stream in two: up to each of its events, then from there. What is cut, and in flight, is the dead's.
+/// Reads a stream in two: up to each of its events, then from there. What is cut, and in flight, is
+/// the dead's.
 fn in_two(name: &str, session: &Session, stream: usize) -> usize {
     let ring = &session.rings[stream];
     let half = &ring.halves[ring.live];
-    let right: Vec<(u64, Event)> = ring.truth(ring.live).into_iter().flat_map(|sub| sub.events).collect();
+    let right: Vec<(u64, Event)> =
+        ring.truth(ring.live).into_iter().flat_map(|sub| sub.events).collect();
     assert!(right.len() > 2, "{name}: {} events", right.len());
     let produced = half.position;
     let holes = in_flight(&read(session, stream, produced));
     for cut in right.iter().map(|(position, _)| *position).chain([produced]) {
         let before = read(session, stream, cut);
-        assert!(!before.evidence.iter().any(|said| said.contains("invalid") || said.contains("Damaged")), "{before:?}");
+        assert!(
+            !before
+                .evidence
+                .iter()
+                .any(|said| said.contains("invalid") || said.contains("Damaged")),
+            "{before:?}"
+        );
         let mut rest = session.clone();
         let half = &mut rest.rings[stream].halves[ring.live];
         (half.first, half.consumed) = (cut, cut);
         let after = read(&rest, stream, produced);
         let consumed = right.iter().filter(|(position, _)| *position < cut).count();
-        assert_eq!(in_flight(&before) + in_flight(&after), holes, "{name}: told once, cut at {cut}");
+        assert_eq!(
+            in_flight(&before) + in_flight(&after),
+            holes,
+            "{name}: told once, cut at {cut}"
+        );
         let begin = Some(Begin { position: cut, skipped: 0 });
-        let followed = read_upto(session, stream, End { half: ring.live, position: produced, begin, ..End::default() });
+        let followed = read_upto(
+            session,
+            stream,
+            End { half: ring.live, position: produced, begin, ..End::default() },
+        );
         assert_eq!(in_flight(&followed), in_flight(&after), "{name}: followed from {cut}");
         let (before, after) = (events(before), events(after));
         assert_eq!(events(followed), after, "{name}: followed from {cut}");
         assert_eq!(before.len(), consumed, "{name}: up to {cut}");
         let both: Vec<&Event> = before.iter().chain(&after).collect();
-        assert_eq!(both, right.iter().map(|(_, event)| event).collect::<Vec<_>>(), "{name}: cut at {cut}");
+        assert_eq!(
+            both,
+            right.iter().map(|(_, event)| event).collect::<Vec<_>>(),
+            "{name}: cut at {cut}"
+        );
         assert!(events(read(&rest, stream, cut)).is_empty(), "{name}: {cut} again");
     }
     right.len()
@@ -110,7 +133,8 @@ fn in_two(name: &str, session: &Session, stream: usize) -> usize {
 fn in_two_by_clock(name: &str, session: &Session, stream: usize) {
     let ring = &session.rings[stream];
     let (half, position) = (ring.live, ring.halves[ring.live].position);
-    let right: Vec<(u64, Event)> = ring.truth(half).into_iter().flat_map(|sub| sub.events).collect();
+    let right: Vec<(u64, Event)> =
+        ring.truth(half).into_iter().flat_map(|sub| sub.events).collect();
     let holes = in_flight(&read(session, stream, position));
     for (at, pair) in right.windows(2).enumerate() {
         let clock = Some(pair[0].1.clock);
@@ -120,11 +144,19 @@ fn in_two_by_clock(name: &str, session: &Session, stream: usize) {
         let words = &mut rest.rings[stream].halves[half];
         (words.first, words.consumed) = (pair[1].0, pair[1].0);
         let after = read(&rest, stream, position);
-        assert_eq!(in_flight(&before) + in_flight(&after), holes, "{name}: told once, up to event {at}");
+        assert_eq!(
+            in_flight(&before) + in_flight(&after),
+            holes,
+            "{name}: told once, up to event {at}"
+        );
         let (before, after) = (events(before), events(after));
         assert_eq!(before.len(), at + 1, "{name}: up to event {at}");
         let both: Vec<&Event> = before.iter().chain(&after).collect();
-        assert_eq!(both, right.iter().map(|(_, event)| event).collect::<Vec<_>>(), "{name}: up to event {at}");
+        assert_eq!(
+            both,
+            right.iter().map(|(_, event)| event).collect::<Vec<_>>(),
+            "{name}: up to event {at}"
+        );
     }
     let clock = Some(0);
     let none = read_upto(session, stream, End { half, position, clock, ..End::default() });
@@ -166,7 +198,13 @@ fn what_was_told_and_had_does_not_come_back_from_a_place_that_was_passed_over() 
         let mut session = samples::one_stream(se::LOCKLESS, 1024, 4, 6);
         let ring = &mut session.rings[0];
         let consumed = ring.halves[ring.live].position;
-        let clock = ring.truth(ring.live).last().and_then(|sub| sub.events.last()).expect("an event").1.clock;
+        let clock = ring
+            .truth(ring.live)
+            .last()
+            .and_then(|sub| sub.events.last())
+            .expect("an event")
+            .1
+            .clock;
         for n in 0..passed {
             ring.pass_over(clock + n + 1);
             samples::record(ring, 2000 + 100 * u32::try_from(n).unwrap(), 3, &[]);
@@ -175,9 +213,18 @@ fn what_was_told_and_had_does_not_come_back_from_a_place_that_was_passed_over() 
         (half.first, half.consumed) = (consumed, consumed);
         let (live, position, lost) = (ring.live, ring.halves[ring.live].position, ring.lost);
         let lost = lost.map(u64::from);
-        let right: Vec<Event> = ring.truth(live).into_iter().flat_map(|s| s.events).map(|(_, event)| event).collect();
-        let found = read_upto(&session, 0, End { half: live, position, lost, told: lost, ..End::default() });
-        assert!(!found.evidence.iter().any(|said| said.contains("Invalid")), "{passed}: {:?}", found.evidence);
+        let right: Vec<Event> =
+            ring.truth(live).into_iter().flat_map(|s| s.events).map(|(_, event)| event).collect();
+        let found = read_upto(
+            &session,
+            0,
+            End { half: live, position, lost, told: lost, ..End::default() },
+        );
+        assert!(
+            !found.evidence.iter().any(|said| said.contains("Invalid")),
+            "{passed}: {:?}",
+            found.evidence
+        );
         assert_eq!(events(found), right, "{passed} passed over");
     }
 }
@@ -210,8 +257,8 @@ fn before_and_after(reservation: u32, more: u32) -> (Session, [Bytes; 2]) {
     (session, images)
 }
 
-/// Reads a session whose memory is as the second image has it from the moment when the reader looks at the end. It must find
-/// what `after` has.
+/// Reads a session whose memory is as the second image has it from the moment when the reader looks
+/// at the end. It must find what `after` has.
 fn check_end_at_look(after: &Session, [now, later]: [Bytes; 2]) {
     let ring = &after.rings[0];
     let (half, position) = (ring.live, ring.halves[ring.live].position);
@@ -223,7 +270,8 @@ fn check_end_at_look(after: &Session, [now, later]: [Bytes; 2]) {
     let image: Arc<dyn Image> = moving.clone();
     let limit = Some(ReadLimit { session: after.uuid, look: &look });
     let found = walk_as(&image, &Options { limit, ..Options::default() }).expect("no error");
-    let right: Vec<Event> = ring.truth(half).into_iter().flat_map(|s| s.events).map(|(_, event)| event).collect();
+    let right: Vec<Event> =
+        ring.truth(half).into_iter().flat_map(|s| s.events).map(|(_, event)| event).collect();
     assert_eq!(events(found), right, "reservation {}", after.reservation);
 }
 
@@ -237,7 +285,8 @@ fn bounds_are_those_of_when_the_rings_are_copied() {
     }
 }
 
-/// An event may be described after the reader has opened the session, and be recorded before the reader looks at the end.
+/// An event may be described after the reader has opened the session, and be recorded before the
+/// reader looks at the end.
 #[test]
 fn descriptions_are_read_after_the_end_is_set() {
     for reservation in [se::RSEQ, se::LOCKED, se::LOCKLESS] {
@@ -253,7 +302,8 @@ fn descriptions_are_read_after_the_end_is_set() {
     }
 }
 
-/// A follower that was overtaken, or whose events were cleared, gets a gap of exactly the bytes that it lacks.
+/// A follower that was overtaken, or whose events were cleared, gets a gap of exactly the bytes
+/// that it lacks.
 #[test]
 fn what_a_follower_missed_is_told_to_the_byte() {
     for reservation in [se::RSEQ, se::LOCKED, se::LOCKLESS] {
@@ -264,26 +314,50 @@ fn what_a_follower_missed_is_told_to_the_byte() {
         let oldest = truth.first().map(|sub| sub.number * 1024).expect("a sub-buffer");
         for begin in [500, 1024, oldest - 1, oldest, oldest + 300, position] {
             let at = Begin { position: begin, skipped: 0 };
-            let found = read_upto(&session, 0, End { half, position, begin: Some(at), ..End::default() });
-            assert_eq!(unread(&found), oldest.saturating_sub(begin), "{reservation}, from {begin}: {found:?}");
-            let wanted = truth.iter().flat_map(|sub| &sub.events).filter(|(place, _)| *place >= begin);
-            assert_eq!(events(found), wanted.map(|(_, event)| event.clone()).collect::<Vec<_>>(), "from {begin}");
+            let found =
+                read_upto(&session, 0, End { half, position, begin: Some(at), ..End::default() });
+            assert_eq!(
+                unread(&found),
+                oldest.saturating_sub(begin),
+                "{reservation}, from {begin}: {found:?}"
+            );
+            let wanted =
+                truth.iter().flat_map(|sub| &sub.events).filter(|(place, _)| *place >= begin);
+            assert_eq!(
+                events(found),
+                wanted.map(|(_, event)| event.clone()).collect::<Vec<_>>(),
+                "from {begin}"
+            );
         }
-        let cut = truth.last().and_then(|sub| sub.events.first()).map(|(place, _)| *place).expect("an event");
+        let cut = truth
+            .last()
+            .and_then(|sub| sub.events.first())
+            .map(|(place, _)| *place)
+            .expect("an event");
         let mut cleared = session.clone();
         cleared.rings[0].halves[half].first = cut;
         for skipped in [0, 77] {
             let at = Begin { position: oldest + 300, skipped };
-            let found = read_upto(&cleared, 0, End { half, position, begin: Some(at), ..End::default() });
-            let gap = format!("cause: Cleared, events: None, bytes: Some({})", cut - at.position + skipped);
-            assert_eq!(found.evidence.iter().filter(|said| said.contains(&gap)).count(), 1, "{found:?}");
+            let found =
+                read_upto(&cleared, 0, End { half, position, begin: Some(at), ..End::default() });
+            let gap = format!(
+                "cause: Cleared, events: None, bytes: Some({})",
+                cut - at.position + skipped
+            );
+            assert_eq!(
+                found.evidence.iter().filter(|said| said.contains(&gap)).count(),
+                1,
+                "{found:?}"
+            );
         }
     }
 }
 
 #[test]
 fn what_writers_overwrite_meanwhile_is_told_to_the_byte() {
-    for (reservation, more) in [se::RSEQ, se::LOCKED, se::LOCKLESS].into_iter().flat_map(|r| [(r, 40), (r, 400)]) {
+    for (reservation, more) in
+        [se::RSEQ, se::LOCKED, se::LOCKLESS].into_iter().flat_map(|r| [(r, 40), (r, 400)])
+    {
         for reads in 0..6 {
             let (session, [now, later]) = before_and_after(reservation, more);
             let ring = &session.rings[0];
@@ -292,14 +366,20 @@ fn what_writers_overwrite_meanwhile_is_told_to_the_byte() {
             let image: Arc<dyn Image> = Arc::new(moving);
             let look = || vec![Some(End { half, position, ..End::default() })];
             let limit = Some(ReadLimit { session: session.uuid, look: &look });
-            let found = walk_as(&image, &Options { limit, ..Options::default() }).expect("no error");
+            let found =
+                walk_as(&image, &Options { limit, ..Options::default() }).expect("no error");
             let name = format!("reservation {reservation}, {more} more after {reads} reads");
-            assert!(!found.evidence.iter().any(|s| s.contains("Missing") || s.contains("Stale")), "{name}: {found:?}");
+            assert!(
+                !found.evidence.iter().any(|s| s.contains("Missing") || s.contains("Stale")),
+                "{name}: {found:?}"
+            );
             // Sub-buffers that were had, and what was lost, are all that was recorded.
             let had: Vec<u64> = found.subs.keys().map(|(_, number)| *number).collect();
-            let bytes: u64 = had.iter().map(|number| position.min((number + 1) * 1024) - number * 1024).sum();
+            let bytes: u64 =
+                had.iter().map(|number| position.min((number + 1) * 1024) - number * 1024).sum();
             assert_eq!(bytes + unread(&found), position, "{name}: {had:?} {:?}", found.evidence);
-            let truth = ring.truth(half).into_iter().flat_map(|sub| sub.events).map(|(_, event)| event);
+            let truth =
+                ring.truth(half).into_iter().flat_map(|sub| sub.events).map(|(_, event)| event);
             let right: Vec<Event> = truth.collect();
             let (got, lost) = (events(found), unread_events(&right, &had, ring.truth(half)));
             assert_eq!(got.len() + lost, right.len(), "{name}");
@@ -310,6 +390,7 @@ fn what_writers_overwrite_meanwhile_is_told_to_the_byte() {
 
 /// Events of sub-buffers that are not among those that were had.
 fn unread_events(right: &[Event], had: &[u64], truth: Vec<lastwords_testkit::ring::Sub>) -> usize {
-    let kept: usize = truth.iter().filter(|sub| had.contains(&sub.number)).map(|sub| sub.events.len()).sum();
+    let kept: usize =
+        truth.iter().filter(|sub| had.contains(&sub.number)).map(|sub| sub.events.len()).sum();
     right.len() - kept
 }

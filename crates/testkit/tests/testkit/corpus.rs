@@ -1,4 +1,5 @@
-//! The corpus of every fuzz target, replayed with the stable toolchain. A file named after a defect is its fixture.
+//! The corpus of every fuzz target, replayed with the stable toolchain. A file named after a defect
+//! is its fixture.
 #![forbid(unsafe_code)]
 
 use std::path::Path;
@@ -16,7 +17,8 @@ fn every_input_of_every_target() {
     let mut inputs = Vec::new();
     for (name, target) in targets::ALL {
         let folder = corpus.join(name);
-        let entries = std::fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
+        let entries =
+            std::fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
         let mut paths: Vec<_> = entries.map(|e| e.expect("an entry").path()).collect();
         paths.sort();
         assert!(!paths.is_empty(), "{name} has no inputs");

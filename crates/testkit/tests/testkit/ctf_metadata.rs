@@ -1,5 +1,5 @@
-//! Tests of the work that short CTF metadata can cause. Each case is expensive for a reader that searches from the
-//! beginning each time, or copies a declaration each time that it is used.
+//! Tests of the work that short CTF metadata can cause. Each case is expensive for a reader that
+//! searches from the beginning each time, or copies a declaration each time that it is used.
 #![forbid(unsafe_code)]
 
 use std::fmt::Write as _;
@@ -39,17 +39,34 @@ fn enumeration(count: usize) -> String {
     format!("enum e : u8 {{ {}}};\n", many(count, |n| format!("l{n} = {}, ", n % 256)))
 }
 
-/// Returns for each case its description, its metadata, and the number of events of the model; none if it is refused.
+/// Returns for each case its description, its metadata, and the number of events of the model; none
+/// if it is refused.
 fn tsdl_cases() -> Vec<(&'static str, String, Option<usize>)> {
     let options = many(10_000, |n| format!("u8 l{n}; "));
     let variant = format!("{}variant v {{ {options}}};\n", enumeration(10_000));
     let long = "n".repeat(500_000);
     vec![
-        ("many events", tsdl(&many(100_000, |n| format!("event {{ id = {n}; name = \"e\"; }};\n"))), Some(100_000)),
-        ("many streams", format!("{HEAD}{}", many(30_000, |n| format!("stream {{ id = {n}; }};\n"))), Some(0)),
+        (
+            "many events",
+            tsdl(&many(100_000, |n| format!("event {{ id = {n}; name = \"e\"; }};\n"))),
+            Some(100_000),
+        ),
+        (
+            "many streams",
+            format!("{HEAD}{}", many(30_000, |n| format!("stream {{ id = {n}; }};\n"))),
+            Some(0),
+        ),
         ("many fields", tsdl(&event(0, &many(100_000, |n| format!("u8 f{n}; ")))), Some(1)),
-        ("many properties", tsdl(&format!("env {{ {}}};\n", many(100_000, |n| format!("a{n} = 1; ")))), Some(0)),
-        ("many plus signs", tsdl(&format!("env {{ a = {}1; }};\n", "+".repeat(1_000_000))), Some(0)),
+        (
+            "many properties",
+            tsdl(&format!("env {{ {}}};\n", many(100_000, |n| format!("a{n} = 1; ")))),
+            Some(0),
+        ),
+        (
+            "many plus signs",
+            tsdl(&format!("env {{ a = {}1; }};\n", "+".repeat(1_000_000))),
+            Some(0),
+        ),
         ("many clocks", tsdl(&many(20_000, |n| format!("clock {{ name = c{n}; }};\n"))), None),
         (
             "a variant that is given a tag again and again",
@@ -69,12 +86,23 @@ fn tsdl_cases() -> Vec<(&'static str, String, Option<usize>)> {
         ),
         (
             "an enumeration of many labels used again and again",
-            { tsdl(&format!("{}{}", enumeration(20_000), many(10_000, |n| event(n, "enum e f; ")))) },
+            {
+                tsdl(&format!(
+                    "{}{}",
+                    enumeration(20_000),
+                    many(10_000, |n| event(n, "enum e f; "))
+                ))
+            },
             None,
         ),
         (
             "a field of a long name used again and again",
-            { tsdl(&format!("struct s {{ u8 {long}; }};\n{}", many(10_000, |n| event(n, "struct s f; ")))) },
+            {
+                tsdl(&format!(
+                    "struct s {{ u8 {long}; }};\n{}",
+                    many(10_000, |n| event(n, "struct s f; "))
+                ))
+            },
             None,
         ),
         (
@@ -97,7 +125,9 @@ fn tsdl_cases() -> Vec<(&'static str, String, Option<usize>)> {
         (
             "structures of structures",
             {
-                let levels = many(30, |n| format!("struct s{} {{ struct s{n} a; struct s{n} b; }};\n", n + 1));
+                let levels = many(30, |n| {
+                    format!("struct s{} {{ struct s{n} a; struct s{n} b; }};\n", n + 1)
+                });
                 tsdl(&format!("{}{levels}{}", structure("s0", 2), event(0, "struct s30 f; ")))
             },
             None,
@@ -131,25 +161,35 @@ fn member(name: &str, class: &str) -> String {
 
 fn ctf2_cases() -> Vec<(&'static str, String, Option<usize>)> {
     let stream = r#"{"type":"data-stream-class"}"#.to_owned();
-    let byte = r#"{"type":"fixed-length-unsigned-integer","length":8,"byte-order":"little-endian"}"#;
+    let byte =
+        r#"{"type":"fixed-length-unsigned-integer","length":8,"byte-order":"little-endian"}"#;
     let with = |fragments: Vec<String>| ctf2(&[vec![stream.clone()], fragments].concat());
     let integer = |more: &str| {
-        format!(r#"{{"type":"fixed-length-unsigned-integer","length":8,"byte-order":"little-endian",{more}}}"#)
+        format!(
+            r#"{{"type":"fixed-length-unsigned-integer","length":8,"byte-order":"little-endian",{more}}}"#
+        )
     };
     let long = "n".repeat(500_000);
     let labels: Vec<String> = (0..20_000).map(|n| format!(r#""l{n}":[[{n},{n}]]"#)).collect();
-    let uses = |class: &str| -> Vec<String> { (0..5_000).map(|n| record(n, &[member("f", class)])).collect() };
+    let uses = |class: &str| -> Vec<String> {
+        (0..5_000).map(|n| record(n, &[member("f", class)])).collect()
+    };
     vec![
         ("many events", with((0..50_000).map(|n| record(n, &[])).collect()), Some(50_000)),
         (
             "many streams",
-            ctf2(&(0..30_000).map(|n| format!(r#"{{"type":"data-stream-class","id":{n}}}"#)).collect::<Vec<_>>()),
+            ctf2(
+                &(0..30_000)
+                    .map(|n| format!(r#"{{"type":"data-stream-class","id":{n}}}"#))
+                    .collect::<Vec<_>>(),
+            ),
             Some(0),
         ),
         (
             "many fields",
             {
-                let members: Vec<String> = (0..50_000).map(|n| member(&format!("f{n}"), "\"u8\"")).collect();
+                let members: Vec<String> =
+                    (0..50_000).map(|n| member(&format!("f{n}"), "\"u8\"")).collect();
                 ctf2(&[alias("u8", byte), stream.clone(), record(0, &members)])
             },
             Some(1),
@@ -173,8 +213,10 @@ fn ctf2_cases() -> Vec<(&'static str, String, Option<usize>)> {
         (
             "fields inside one of a long name",
             {
-                let inner: Vec<String> = (0..30_000).map(|n| member(&format!("f{n}"), "\"u8\"")).collect();
-                let class = format!(r#"{{"type":"structure","member-classes":[{}]}}"#, inner.join(","));
+                let inner: Vec<String> =
+                    (0..30_000).map(|n| member(&format!("f{n}"), "\"u8\"")).collect();
+                let class =
+                    format!(r#"{{"type":"structure","member-classes":[{}]}}"#, inner.join(","));
                 ctf2(&[alias("u8", byte), stream.clone(), record(0, &[member(&long, &class)])])
             },
             None,
@@ -188,8 +230,10 @@ fn short_metadata_costs_little() {
     for (number, (what, text, events)) in tsdl_cases().into_iter().chain(ctf2_cases()).enumerate() {
         watchdog.case(number as u64);
         let read = lastwords_ctf::metadata::parse(Path::new("metadata"), text.as_bytes());
-        let found =
-            read.as_ref().ok().map(|class| class.streams.iter().map(|stream| stream.events.len()).sum::<usize>());
+        let found = read
+            .as_ref()
+            .ok()
+            .map(|class| class.streams.iter().map(|stream| stream.events.len()).sum::<usize>());
         let error = read.err().map(|error| error.to_string());
         assert_eq!(found, events, "{what}: {error:?}");
     }

@@ -1,5 +1,5 @@
-//! An image cut at every length (or at 4,096 of them): the recovered count is monotone in the length, and what is
-//! missing is said.
+//! An image cut at every length (or at 4,096 of them): the recovered count is monotone in the
+//! length, and what is missing is said.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -25,14 +25,21 @@ fn cut(name: &'static str, bytes: &[u8], lengths: &[usize]) {
         let len = lengths[case as usize];
         let found = walk(Bytes::new(shared.clone(), len, None), false).expect("a cut is no error");
         if case % LATE == 0 {
-            assert_eq!(late_differs(Bytes::new(shared.clone(), len, None)), None, "{name}: {len} bytes, compared late");
+            assert_eq!(
+                late_differs(Bytes::new(shared.clone(), len, None)),
+                None,
+                "{name}: {len} bytes, compared late"
+            );
         }
         (found.events(), says_so(&whole, &found))
     });
     let mut most = 0;
     for (len, (events, said)) in lengths.iter().zip(found) {
         assert!(events >= most, "{name}: {events} events of {len} bytes, {most} of fewer");
-        assert!(events == whole.events() || said || events == 0, "{name}: {len} bytes lack events, nothing says so");
+        assert!(
+            events == whole.events() || said || events == 0,
+            "{name}: {len} bytes lack events, nothing says so"
+        );
         most = events;
     }
     assert!(whole.events() > 100, "the image holds events");
@@ -42,9 +49,11 @@ fn cut(name: &'static str, bytes: &[u8], lengths: &[usize]) {
 /// Something is reported that is not there.
 fn says_so(whole: &Found, found: &Found) -> bool {
     let missing = |(key, sub): (&common::Key, &common::Sub)| {
-        sub.verdict == Verdict::Missing || whole.subs.get(key).is_some_and(|w| w.verdict != sub.verdict)
+        sub.verdict == Verdict::Missing
+            || whole.subs.get(key).is_some_and(|w| w.verdict != sub.verdict)
     };
-    found.subs.iter().any(missing) || found.evidence.iter().any(|e| e.starts_with("note") || e.starts_with("gap"))
+    found.subs.iter().any(missing)
+        || found.evidence.iter().any(|e| e.starts_with("note") || e.starts_with("gap"))
 }
 
 #[test]

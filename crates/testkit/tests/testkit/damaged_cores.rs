@@ -1,4 +1,5 @@
-//! Cores cut at 4,096 places, plain and compressed; a page that was left out is not a page of zeroes.
+//! Cores cut at 4,096 places, plain and compressed; a page that was left out is not a page of
+//! zeroes.
 #![forbid(unsafe_code)]
 
 use std::fs::File;
@@ -20,7 +21,8 @@ struct Scratch(PathBuf);
 
 impl Scratch {
     fn new(name: &str, bytes: &[u8]) -> Self {
-        let path = std::env::temp_dir().join(format!("lastwords-p10-{}-{name}", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("lastwords-p10-{}-{name}", std::process::id()));
         std::fs::write(&path, bytes).expect("a scratch file");
         Self(path)
     }
@@ -53,7 +55,10 @@ fn cut(name: &'static str, bytes: &[u8], cuts: usize) {
         let events = found.events();
         assert!(events <= most, "{name}: {events} events of {len} bytes, {most} of more");
         let said = found.evidence != whole.evidence || found.sessions == 0;
-        assert!(events == whole.events() || said, "{name}: {len} bytes lack events, nothing says so");
+        assert!(
+            events == whole.events() || said,
+            "{name}: {len} bytes lack events, nothing says so"
+        );
         most = events;
     }
     assert_eq!(most, 0, "no bytes, no events");
@@ -103,7 +108,11 @@ fn a_page_left_out_is_missing_and_not_zeroes() {
                     assert!(sub.events.is_empty(), "{key:?}: events out of nothing");
                     missing += 1;
                 }
-                sub => assert_eq!((sub.verdict, &sub.events), (*verdict, events), "{key:?} without page {left_out}"),
+                sub => assert_eq!(
+                    (sub.verdict, &sub.events),
+                    (*verdict, events),
+                    "{key:?} without page {left_out}"
+                ),
             }
         }
         assert_eq!(missing, 1, "a page is a sub-buffer here");

@@ -1,4 +1,5 @@
-//! k damaged sub-buffers cost exactly those k, and are reported. All 2^n patterns of n sub-buffers, n from 1 to 12.
+//! k damaged sub-buffers cost exactly those k, and are reported. All 2^n patterns of n sub-buffers,
+//! n from 1 to 12.
 #![forbid(unsafe_code)]
 
 use crate::common;
@@ -43,16 +44,24 @@ fn patterns_of(reservation: u32, n: u32) -> u64 {
         let len = bytes.len();
         let found = walk(Bytes::new(bytes.into(), len, None), false).expect("damage is no error");
         for (key, (verdict, events)) in &right {
-            let sub = found.subs.get(key).unwrap_or_else(|| panic!("{pattern:b}: {key:?} is not reported"));
+            let sub = found
+                .subs
+                .get(key)
+                .unwrap_or_else(|| panic!("{pattern:b}: {key:?} is not reported"));
             if pattern >> key.1 & 1 == 1 {
-                let said = matches!(sub.verdict, Verdict::Invalid | Verdict::Stale | Verdict::Missing);
+                let said =
+                    matches!(sub.verdict, Verdict::Invalid | Verdict::Stale | Verdict::Missing);
                 assert!(said, "{pattern:b}: {key:?} is {}", sub.verdict.word());
             } else {
                 assert_eq!(sub.verdict, *verdict, "{pattern:b}: {key:?}");
                 assert_eq!(&sub.events, events, "{pattern:b}: {key:?}");
             }
         }
-        assert_eq!(found.subs.len(), right.len(), "{pattern:b}: no more sub-buffers than there are");
+        assert_eq!(
+            found.subs.len(),
+            right.len(),
+            "{pattern:b}: no more sub-buffers than there are"
+        );
     });
     cases
 }
@@ -68,8 +77,9 @@ fn damaged_sub_buffers_cost_themselves() {
 
 #[test]
 fn holes_of_dead_recorders_cost_nothing_that_was_committed() {
-    let cases: Vec<(u64, u32)> =
-        (1..=MOST).flat_map(|n| (0..1u32 << n).map(move |pattern| (u64::from(n), pattern))).collect();
+    let cases: Vec<(u64, u32)> = (1..=MOST)
+        .flat_map(|n| (0..1u32 << n).map(move |pattern| (u64::from(n), pattern)))
+        .collect();
     common::parallel(cases.len() as u64, |case| {
         let (n, pattern) = cases[case as usize];
         let session = samples::with_holes(SIZE, 16, n, pattern);
@@ -77,9 +87,16 @@ fn holes_of_dead_recorders_cost_nothing_that_was_committed() {
         let len = arena.len();
         let found = walk(Bytes::new(arena.into(), len, None), false).expect("a hole is no error");
         for (key, (verdict, events)) in truth(&session, |ring| ring.live) {
-            let sub = found.subs.get(&key).unwrap_or_else(|| panic!("{n} {pattern:b}: {key:?} is not reported"));
+            let sub = found
+                .subs
+                .get(&key)
+                .unwrap_or_else(|| panic!("{n} {pattern:b}: {key:?} is not reported"));
             assert_eq!((sub.verdict, &sub.events), (verdict, &events), "{n} {pattern:b}: {key:?}");
-            assert_eq!(sub.verdict == Verdict::Torn, pattern >> key.1 & 1 == 1, "{n} {pattern:b}: {key:?}");
+            assert_eq!(
+                sub.verdict == Verdict::Torn,
+                pattern >> key.1 & 1 == 1,
+                "{n} {pattern:b}: {key:?}"
+            );
         }
     });
     assert!(cases.len() >= 8190);

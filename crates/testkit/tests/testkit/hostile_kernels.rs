@@ -1,7 +1,8 @@
-//! Tests of the readers of kernel memory with damaged and cut inputs: dumps of every container, VMCOREINFO, page
-//! tables, kallsyms, BTF, the kernel's structures, print formats, ring pages. Each reader is a fuzz target. The tests
-//! cut the files of its corpus, set words to edge values, and flip bits. No reader may panic, hang, or allocate more
-//! than 256 MiB. With `LASTWORDS_ALL_BITS`, every place gets every edge value, and every bit is flipped.
+//! Tests of the readers of kernel memory with damaged and cut inputs: dumps of every container,
+//! VMCOREINFO, page tables, kallsyms, BTF, the kernel's structures, print formats, ring pages. Each
+//! reader is a fuzz target. The tests cut the files of its corpus, set words to edge values, and
+//! flip bits. No reader may panic, hang, or allocate more than 256 MiB. With `LASTWORDS_ALL_BITS`,
+//! every place gets every edge value, and every bit is flipped.
 #![forbid(unsafe_code)]
 
 use std::path::{Path, PathBuf};
@@ -34,7 +35,11 @@ fn inputs() -> Vec<Input> {
     for (name, target) in targets::ALL.iter().filter(|(name, _)| NAMES.contains(name)) {
         let entries = std::fs::read_dir(corpus.join(name)).expect("a corpus");
         let paths = entries.map(|entry| entry.expect("an entry").path());
-        all.extend(paths.map(|path| Input { target: *target, bytes: std::fs::read(&path).expect("an input"), path }));
+        all.extend(paths.map(|path| Input {
+            target: *target,
+            bytes: std::fs::read(&path).expect("an input"),
+            path,
+        }));
     }
     all.sort_by(|a, b| a.path.cmp(&b.path));
     assert!(all.len() >= 30, "{} inputs", all.len());
@@ -46,7 +51,12 @@ fn is_long() -> bool {
 }
 
 /// Runs all cases: an input's index, and what is done to its bytes.
-fn run<C: Sync>(name: &'static str, inputs: &[Input], cases: &[(usize, C)], change: impl Fn(&mut Vec<u8>, &C) + Sync) {
+fn run<C: Sync>(
+    name: &'static str,
+    inputs: &[Input],
+    cases: &[(usize, C)],
+    change: impl Fn(&mut Vec<u8>, &C) + Sync,
+) {
     let watchdog = Watchdog::new(name, LIMIT);
     common::parallel(cases.len() as u64, |n| {
         watchdog.case(n);
@@ -74,7 +84,8 @@ fn cut() {
 #[test]
 fn every_place_has_every_edge() {
     let inputs = inputs();
-    // Place, width, edge, and whether the bytes behind it are wounded too: lengths and offsets lie together.
+    // Place, width, edge, and whether the bytes behind it are wounded too: lengths and offsets lie
+    // together.
     let mut cases: Vec<(usize, (usize, usize, usize, bool))> = Vec::new();
     for (n, input) in inputs.iter().enumerate() {
         let mut count = 0;
@@ -93,7 +104,8 @@ fn every_place_has_every_edge() {
     }
     assert!(cases.len() >= 20_000, "{} mutants", cases.len());
     run("p9 kernels", &inputs, &cases, |bytes, (at, width, edge, second)| {
-        let field = Field { name: String::new(), at: *at, width: *width, role: Role::Other, region: 0 };
+        let field =
+            Field { name: String::new(), at: *at, width: *width, role: Role::Other, region: 0 };
         let mut now = [0; 8];
         now[..*width].copy_from_slice(&bytes[*at..*at + *width]);
         let value = field.edge(*edge, u64::from_le_bytes(now), bytes.len() as u64);

@@ -1,6 +1,6 @@
-//! Every field with 12 edge values, every pair of a length and an offset of one region, with and without the
-//! checksums put right. No panic, no hang, no allocation beyond 256 MiB; the result is events and evidence, or a located
-//! error.
+//! Every field with 12 edge values, every pair of a length and an offset of one region, with and
+//! without the checksums put right. No panic, no hang, no allocation beyond 256 MiB; the result is
+//! events and evidence, or a located error.
 #![forbid(unsafe_code)]
 
 use std::time::{Duration, Instant};
@@ -29,7 +29,8 @@ fn mutants(fields: &[Field]) -> Vec<Mutant> {
         }
     }
     for (l, length) in fields.iter().enumerate().filter(|(_, f)| f.role == Role::Length) {
-        let partner = |f: &&(usize, &Field)| f.1.role == Role::Offset && f.1.region == length.region;
+        let partner =
+            |f: &&(usize, &Field)| f.1.role == Role::Offset && f.1.region == length.region;
         for (o, _) in fields.iter().enumerate().filter(|f| partner(&f)) {
             for pair in 0..EDGES * EDGES {
                 all.push(Mutant { set: vec![(l, pair / EDGES), (o, pair % EDGES)], sealed: true });
@@ -72,12 +73,18 @@ fn every_field_and_every_pair_of_length_and_offset() {
                 assert!(found.events() <= hostile.bytes.len(), "{names}: more events than bytes");
                 // A forged checksum makes a forged sub-buffer a sound one.
                 let lost = !mutant.sealed && found.events() < right.events();
-                assert!(!lost || found.evidence != right.evidence, "{names}: fewer events and nothing says so");
+                assert!(
+                    !lost || found.evidence != right.evidence,
+                    "{names}: fewer events and nothing says so"
+                );
             }
-            Err(error) => assert!(error.to_string().contains("image"), "{names}: {error} has no place"),
+            Err(error) => {
+                assert!(error.to_string().contains("image"), "{names}: {error} has no place")
+            }
         }
         if case % LATE == 0
-            && let Some(why) = late_differs(Bytes::new(hostile.bytes.as_slice().into(), hostile.bytes.len(), None))
+            && let Some(why) =
+                late_differs(Bytes::new(hostile.bytes.as_slice().into(), hostile.bytes.len(), None))
         {
             return Some(format!("{names}: compared late, {why}"));
         }

@@ -1,4 +1,5 @@
-//! The naive reader finds what the synthetic writer wrote: both are written from docs/ABI.md, and neither knows the other.
+//! The naive reader finds what the synthetic writer wrote: both are written from docs/ABI.md, and
+//! neither knows the other.
 
 use lastwords_testkit::image::Image;
 use lastwords_testkit::layout::session as se;
@@ -25,7 +26,11 @@ fn event(order: Order, n: u32, clock: u64) -> Event {
         let body = Packed::new(order).u64(u64::from(n)).u32(2).u32(n).u32(!n).done();
         return Event { clock, id: 40, body };
     }
-    Event { clock, id: 0, body: Packed::new(order).u32(n).string(&"x".repeat((n % 50) as usize)).done() }
+    Event {
+        clock,
+        id: 0,
+        body: Packed::new(order).u32(n).string(&"x".repeat((n % 50) as usize)).done(),
+    }
 }
 
 /// Checks that the naive reader finds the truth of the writer, sub-buffer by sub-buffer.
@@ -56,8 +61,14 @@ fn laps_of_every_reservation_and_order() {
             for events in [0, 1, 5, 30, 300, 1000] {
                 let mut s = session(reservation, order);
                 for n in 0..events {
-                    let clock = 1000 + u64::from(n) * 977 + if n % 40 == 0 { u64::from(n) << 28 } else { 0 };
-                    s.rings[(n % 2) as usize].push(&event(order, n, clock.max(u64::from(n / 40 * 40) << 28)));
+                    let clock = 1000
+                        + u64::from(n) * 977
+                        + if n % 40 == 0 { u64::from(n) << 28 } else { 0 };
+                    s.rings[(n % 2) as usize].push(&event(
+                        order,
+                        n,
+                        clock.max(u64::from(n / 40 * 40) << 28),
+                    ));
                 }
                 check(&s);
             }
@@ -72,7 +83,9 @@ fn deaths_at_every_place_of_a_lockless_stream() {
             for kind in 0..7 {
                 let mut s = session(se::LOCKLESS, Order::Little);
                 let ring = &mut s.rings[0];
-                (0..before).for_each(|n| assert!(ring.push(&event(Order::Little, n, 5000 + u64::from(n)))));
+                (0..before).for_each(|n| {
+                    assert!(ring.push(&event(Order::Little, n, 5000 + u64::from(n))))
+                });
                 let at = 6000;
                 match kind {
                     0 => ring.die_with_hole(7, at, 60),
@@ -83,7 +96,9 @@ fn deaths_at_every_place_of_a_lockless_stream() {
                     5 => ring.die_switching(7, at, DeadSwitch::HeaderWritten),
                     _ => ring.die_switching(7, at, DeadSwitch::Left),
                 }
-                (0..after).for_each(|n| assert!(ring.push(&event(Order::Little, n, 7000 + u64::from(n)))));
+                (0..after).for_each(|n| {
+                    assert!(ring.push(&event(Order::Little, n, 7000 + u64::from(n))))
+                });
                 check(&s);
             }
         }
@@ -94,7 +109,8 @@ fn deaths_at_every_place_of_a_lockless_stream() {
 fn deaths_of_exclusive_recorders() {
     for before in [1, 5, 20, 60] {
         let mut s = session(se::RSEQ, Order::Little);
-        (0..before).for_each(|n| assert!(s.rings[0].push(&event(Order::Little, n, 5000 + u64::from(n)))));
+        (0..before)
+            .for_each(|n| assert!(s.rings[0].push(&event(Order::Little, n, 5000 + u64::from(n)))));
         let mut attempting = s.clone();
         attempting.rings[0].die_attempting(40);
         check(&attempting);
@@ -143,7 +159,9 @@ fn discard_mode_keeps_the_oldest() {
         s.event(c, 0, "number", &[("n", Type::U32), ("text", Type::String)]);
         s.event(c, 40, "wide", &[("n", Type::U64), ("list", Type::Sequence(Box::new(Type::U32)))]);
         s.stream(c, 0, reservation);
-        let recorded = (0..200).filter(|n| s.rings[0].push(&event(Order::Little, *n, 100 + u64::from(*n)))).count();
+        let recorded = (0..200)
+            .filter(|n| s.rings[0].push(&event(Order::Little, *n, 100 + u64::from(*n))))
+            .count();
         assert!(recorded < 100);
         check(&s);
         assert_eq!(s.live_events().len(), recorded);
@@ -162,7 +180,9 @@ fn folders_arenas_and_paged_cores() {
     (0..700).for_each(|n| assert!(s.rings[0].push(&event(Order::Little, n, 100 + u64::from(n)))));
     let image: Image = s.image();
     let arena = image.arena();
-    let page = |at: u64, len: usize| image.pages.iter().find(|p| p.0 == at && p.1.len() == len).map(|p| p.1.as_slice());
+    let page = |at: u64, len: usize| {
+        image.pages.iter().find(|p| p.0 == at && p.1.len() == len).map(|p| p.1.as_slice())
+    };
     let found = naive::read_memory(&[&arena], &page);
     assert_eq!(found[0].events(), s.live_events());
     let folder = std::env::temp_dir().join(format!("testkit-naive-{}", std::process::id()));

@@ -1,6 +1,6 @@
-//! Memory and time are in proportion to an input's size, whatever its numbers claim. Crafted dumps, cores, streams of LTTng and
-//! BTF blobs are read as the program reads them: 256 MiB of memory and 10 seconds are enough for each. With `LASTWORDS_ALL_BITS` there
-//! are 20,000 of them.
+//! Memory and time are in proportion to an input's size, whatever its numbers claim. Crafted dumps,
+//! cores, streams of LTTng and BTF blobs are read as the program reads them: 256 MiB of memory and
+//! 10 seconds are enough for each. With `LASTWORDS_ALL_BITS` there are 20,000 of them.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -17,7 +17,8 @@ use lastwords_lttng::kernel::Source;
 use lastwords_lttng::{self as lttng, kernel, user};
 use lastwords_session as session;
 
-/// Longest that one input may take: time on the CPU, and where other work has the CPUs, time that passes.
+/// Longest that one input may take: time on the CPU, and where other work has the CPUs, time that
+/// passes.
 const LIMIT: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Inputs in CI, and in all.
@@ -44,10 +45,15 @@ fn walk(image: &Arc<dyn Image>, budget: &Budget) {
 
 fn dump(bytes: &[u8]) {
     let (file, budget) = (file_of(bytes), Arc::new(Budget::default()));
-    let Ok(Some(physical)) = lastwords_image::vmcore::open_physical(file.path(), &budget, &unwatched) else { return };
+    let Ok(Some(physical)) =
+        lastwords_image::vmcore::open_physical(file.path(), &budget, &unwatched)
+    else {
+        return;
+    };
     if let Ok(found) = find::kernel(&physical, &budget, &unwatched) {
         let memory = Arc::new(found.memory);
-        let opened = Kernel::open(memory.clone(), &found.info, Sources::default(), Arc::clone(&budget));
+        let opened =
+            Kernel::open(memory.clone(), &found.info, Sources::default(), Arc::clone(&budget));
         if let Ok(kernel) = opened.map(Arc::new) {
             let _ = (ftrace::read(&kernel, Some(&memory)), ftrace::carve(&kernel, &memory));
             let _ = kernel::read(&kernel, &Source::Image);
@@ -70,7 +76,9 @@ fn blob(bytes: Vec<u8>) {
     for name in ["outer", "inner_t", "task_struct", "module", "circle"] {
         let Ok(id) = types.id(name) else { continue };
         for path in ["next", "inners[2].level", "mem[1].base", ""] {
-            let _ = types.member_of(id, path).map(|member| (types.target(member.type_id), types.size(member.type_id)));
+            let _ = types
+                .member_of(id, path)
+                .map(|member| (types.target(member.type_id), types.size(member.type_id)));
         }
         let _ = types.members(id).len();
     }
@@ -88,7 +96,11 @@ fn one(parts: &Parts, case: u64) -> String {
         5 => lime(&mut rng, parts),
         6 => btf(&mut rng),
         7 => {
-            let inner = if rng.below(2) == 0 { elf(&mut rng, parts, false) } else { kdump(&mut rng, parts) };
+            let inner = if rng.below(2) == 0 {
+                elf(&mut rng, parts, false)
+            } else {
+                kdump(&mut rng, parts)
+            };
             flattened(&mut rng, &inner)
         }
         _ => {
@@ -112,7 +124,8 @@ fn one(parts: &Parts, case: u64) -> String {
 
 /// How long this thread has run.
 fn on_cpu() -> Duration {
-    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").expect("the time of a thread");
+    let stat =
+        std::fs::read_to_string("/proc/thread-self/schedstat").expect("the time of a thread");
     let ran = stat.split_ascii_whitespace().next().and_then(|ran| ran.parse().ok());
     Duration::from_nanos(ran.expect("nanoseconds"))
 }

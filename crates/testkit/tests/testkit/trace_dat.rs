@@ -1,5 +1,5 @@
-//! Tests of the reader of trace.dat with hostile files, cut files and flipped bits. The files are the corpus of the fuzz
-//! target of that name: `whole-7` has 64 KiB.
+//! Tests of the reader of trace.dat with hostile files, cut files and flipped bits. The files are
+//! the corpus of the fuzz target of that name: `whole-7` has 64 KiB.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeSet;
@@ -73,17 +73,20 @@ fn every_place_has_every_edge() {
         let whole = corpus(name);
         // Descriptions, and the first bytes of each sub-buffer: headers, and the first events.
         let data = whole.len() - 4 * PAGE;
-        let places: Vec<usize> = (0..whole.len() - 8).filter(|at| *at < data || at % PAGE < 64).collect();
+        let places: Vec<usize> =
+            (0..whole.len() - 8).filter(|at| *at < data || at % PAGE < 64).collect();
         let mutants = places.len() as u64 * 3;
         parallel(mutants, |n| {
             watchdog.case(n);
             let at = places[(n / 3) as usize];
             let size = [1, 2, 4, 8][(at + n as usize) % 4];
             let mut bytes = whole.clone();
-            let field = Field { name: String::new(), at, width: size, role: Role::Other, region: 0 };
+            let field =
+                Field { name: String::new(), at, width: size, role: Role::Other, region: 0 };
             let mut now = [0; 8];
             now[..size].copy_from_slice(&whole[at..at + size]);
-            let value = field.edge((at + n as usize) % EDGES, u64::from_le_bytes(now), whole.len() as u64);
+            let value =
+                field.edge((at + n as usize) % EDGES, u64::from_le_bytes(now), whole.len() as u64);
             bytes[at..at + size].copy_from_slice(&value.to_le_bytes()[..size]);
             // Every other with a second wound: lengths and offsets lie together.
             if n % 2 == 1 {
@@ -122,9 +125,13 @@ fn each_bit_is_flipped() {
         bytes[at] ^= 1 << bit;
         let found = lines(&bytes);
         if let Some(page) = at.checked_sub(data).map(|at| at / PAGE) {
-            let found: BTreeSet<String> = found.expect("its descriptions are whole").into_iter().collect();
-            // A message whose line feed rotted runs into the event behind it, in the kernel's text too.
-            let is_there = |line: &str| found.contains(line) || found.iter().any(|whole| whole.ends_with(&line[2..]));
+            let found: BTreeSet<String> =
+                found.expect("its descriptions are whole").into_iter().collect();
+            // A message whose line feed rotted runs into the event behind it, in the kernel's text
+            // too.
+            let is_there = |line: &str| {
+                found.contains(line) || found.iter().any(|whole| whole.ends_with(&line[2..]))
+            };
             let lost = sound.iter().find(|line| !of_page[page].contains(*line) && !is_there(line));
             assert_eq!(lost, None, "bit {bit} of byte {at:#x} cost another sub-buffer's event");
         }

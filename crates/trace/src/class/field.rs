@@ -41,8 +41,8 @@ pub struct Bits {
     pub alignment: u16,
     /// Byte order.
     pub order: ByteOrder,
-    /// The field's first bit is its most significant in little endian, and its least significant in big endian. (CTF
-    /// 2's bit order is then the opposite of the natural one.)
+    /// The field's first bit is its most significant in little endian, and its least significant
+    /// in big endian. (CTF 2's bit order is then the opposite of the natural one.)
     pub reversed: bool,
 }
 
@@ -57,14 +57,15 @@ impl Bits {
 /// An integer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Integer {
-    /// Bits of the integer. For a variable-length integer only the alignment matters, and the length is 64.
+    /// Bits of the integer. For a variable-length integer only the alignment matters, and the
+    /// length is 64.
     pub bits: Bits,
     /// The integer is in two's complement.
     pub signed: bool,
     /// Base in which it is shown: 2, 8, 10 or 16.
     pub base: u8,
-    /// Names of values, for an enumeration, sorted by label. babeltrace2 2.1 has them in the order of its hash table,
-    /// which differs visibly if a value has several names.
+    /// Names of values, for an enumeration, sorted by label. babeltrace2 2.1 has them in the order
+    /// of its hash table, which differs visibly if a value has several names.
     pub mappings: Labels,
     /// Meanings of the number for the decoder.
     pub roles: Vec<Role>,
@@ -76,7 +77,14 @@ impl Integer {
     /// Makes an unsigned or signed integer shown in a base, without mappings and roles.
     #[must_use]
     pub fn new(bits: Bits, signed: bool, base: u8) -> Self {
-        Self { bits, signed, base, mappings: Labels::default(), roles: Vec::new(), attributes: Attributes::default() }
+        Self {
+            bits,
+            signed,
+            base,
+            mappings: Labels::default(),
+            roles: Vec::new(),
+            attributes: Attributes::default(),
+        }
     }
 
     /// Returns true if the integer has this role.
@@ -103,7 +111,8 @@ impl Mapping {
     }
 }
 
-/// Values from `lower` to `upper`, both included. The type can contain signed and unsigned 64-bit values.
+/// Values from `lower` to `upper`, both included. The type can contain signed and unsigned 64-bit
+/// values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Range {
     /// Least value.
@@ -120,7 +129,8 @@ impl Range {
     }
 }
 
-/// The meaning of an integer for the decoder. [`Role::TraceUuid`] is that of an array or BLOB of 16 bytes.
+/// The meaning of an integer for the decoder. [`Role::TraceUuid`] is that of an array or BLOB of 16
+/// bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Role {
     /// Packet header: 0xC1FC1FC1.
@@ -291,12 +301,15 @@ pub struct Optional {
 }
 
 impl FieldClass {
-    /// Returns the alignment of the field's first bit, in bits. CTF2-SPEC-2.0, "alignment requirement of an instance".
+    /// Returns the alignment of the field's first bit, in bits. CTF2-SPEC-2.0, "alignment
+    /// requirement of an instance".
     #[must_use]
     pub fn alignment(&self) -> u64 {
         match self {
             Self::Integer(integer) => u64::from(integer.bits.alignment),
-            Self::Bool(bits) | Self::BitArray(bits) | Self::BitMap(bits, _) => u64::from(bits.alignment),
+            Self::Bool(bits) | Self::BitArray(bits) | Self::BitMap(bits, _) => {
+                u64::from(bits.alignment)
+            }
             Self::Float(float) => u64::from(float.bits.alignment),
             Self::Variable(_) | Self::Text(_) | Self::Blob(_) => 8,
             Self::Struct(of) => of.alignment(),
@@ -307,10 +320,17 @@ impl FieldClass {
 }
 
 impl Struct {
-    /// Returns the alignment of the structure's first bit, in bits: the maximum of its own and its members'.
+    /// Returns the alignment of the structure's first bit, in bits: the maximum of its own and its
+    /// members'.
     #[must_use]
     pub fn alignment(&self) -> u64 {
-        self.fields.iter().map(|field| field.class.alignment()).max().unwrap_or(1).max(self.alignment).max(1)
+        self.fields
+            .iter()
+            .map(|field| field.class.alignment())
+            .max()
+            .unwrap_or(1)
+            .max(self.alignment)
+            .max(1)
     }
 
     /// Returns the paths of lengths and selectors in the structure.
@@ -350,7 +370,10 @@ fn wanted<'a>(class: &'a FieldClass, paths: &mut Vec<&'a Path>, depth: usize) {
         }
         FieldClass::Variant(variant) => {
             paths.push(&variant.selector);
-            variant.options.iter().for_each(|option| wanted(&option.class, paths, depth.saturating_add(1)));
+            variant
+                .options
+                .iter()
+                .for_each(|option| wanted(&option.class, paths, depth.saturating_add(1)));
         }
         FieldClass::Optional(optional) => {
             paths.push(&optional.selector);

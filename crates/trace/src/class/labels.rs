@@ -34,7 +34,8 @@ impl Labels {
     /// Returns the labels that name at least one of the values, in order.
     pub fn of_any(&self, values: impl Iterator<Item = i128>) -> impl Iterator<Item = &Mapping> {
         let index = self.index();
-        let lists = values.flat_map(|value| index.into_iter().flat_map(move |index| index.ranges.of(value)));
+        let lists = values
+            .flat_map(|value| index.into_iter().flat_map(move |index| index.ranges.of(value)));
         let mut positions: Vec<u32> = lists.flatten().copied().collect();
         // The lists are sorted, so this sort merges them.
         positions.sort();
@@ -93,10 +94,13 @@ impl PartialEq for Labels {
 impl Index {
     fn new(mappings: &[Mapping]) -> Self {
         let labels = (0u32..).zip(mappings);
-        let ranges = labels.flat_map(|(label, mapping)| mapping.ranges.iter().map(move |range| (label, *range)));
+        let ranges = labels
+            .flat_map(|(label, mapping)| mapping.ranges.iter().map(move |range| (label, *range)));
         let ranges = RangeIndex::new(ranges);
         let length = |label| {
-            mappings.get(label as usize).map_or(0, |mapping| (mapping.label.len() as u64).saturating_add(QUOTES))
+            mappings
+                .get(label as usize)
+                .map_or(0, |mapping| (mapping.label.len() as u64).saturating_add(QUOTES))
         };
         Self { longest: ranges.heaviest(length), ranges }
     }
@@ -107,29 +111,44 @@ mod tests {
     use super::super::Range;
     use super::*;
 
-    /// Random labels of up to three ranges, some of which overlap, name all the values that their ranges contain, in order.
+    /// Random labels of up to three ranges, some of which overlap, name all the values that their
+    /// ranges contain, in order.
     #[test]
     fn labels_are_those_whose_ranges_contain_the_value() {
         let mut state = 1u64;
         let mut random = |below: i128| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             i128::from(state >> 33) % below
         };
         for count in 0..40 {
             let mut ranges = || {
                 let lower = random(60) - 20;
-                Range { lower, upper: if random(9) == 0 { i128::MAX } else { lower + random(12) - 1 } }
+                Range {
+                    lower,
+                    upper: if random(9) == 0 { i128::MAX } else { lower + random(12) - 1 },
+                }
             };
-            let mapping = |n: i128| Mapping { label: n.to_string(), ranges: (0..n % 4).map(|_| ranges()).collect() };
+            let mapping = |n: i128| Mapping {
+                label: n.to_string(),
+                ranges: (0..n % 4).map(|_| ranges()).collect(),
+            };
             let labels: Labels = (0..count).map(mapping).collect();
             for value in -25..60 {
-                let wanted: Vec<&Mapping> = labels.iter().filter(|mapping| mapping.names(value)).collect();
+                let wanted: Vec<&Mapping> =
+                    labels.iter().filter(|mapping| mapping.names(value)).collect();
                 assert_eq!(labels.of(value).collect::<Vec<_>>(), wanted, "{value} of {labels:?}");
-                assert!(wanted.iter().map(|mapping| mapping.label.len() as u64).sum::<u64>() <= labels.longest());
+                assert!(
+                    wanted.iter().map(|mapping| mapping.label.len() as u64).sum::<u64>()
+                        <= labels.longest()
+                );
                 assert_eq!(labels.first(value), wanted.first().copied());
                 let values = [value, value + 7];
-                let wanted: Vec<&Mapping> =
-                    labels.iter().filter(|mapping| values.iter().any(|value| mapping.names(*value))).collect();
+                let wanted: Vec<&Mapping> = labels
+                    .iter()
+                    .filter(|mapping| values.iter().any(|value| mapping.names(*value)))
+                    .collect();
                 assert_eq!(labels.of_any(values.into_iter()).collect::<Vec<_>>(), wanted);
             }
         }

@@ -6,8 +6,8 @@ mod path;
 mod ranges;
 
 pub use field::{
-    Array, Bits, Blob, Encoding, Field, FieldClass, Float, Integer, Length, Mapping, Optional, Range, Role, Struct,
-    Text, Variant, VariantOption,
+    Array, Bits, Blob, Encoding, Field, FieldClass, Float, Integer, Length, Mapping, Optional,
+    Range, Role, Struct, Text, Variant, VariantOption,
 };
 pub use labels::Labels;
 pub use path::{Path, Scope};
@@ -57,7 +57,8 @@ pub struct TraceClass {
     pub attributes: Attributes,
     /// Attributes and extensions of the preamble.
     pub preamble: Attributes,
-    /// Parts of the metadata that are missing or wrong, one sentence for each. The rest of the class is known without them.
+    /// Parts of the metadata that are missing or wrong, one sentence for each. The rest of the
+    /// class is known without them.
     pub missing: Vec<String>,
 }
 
@@ -68,8 +69,8 @@ impl TraceClass {
         self.env.iter().find(|(name, _)| name == key).map(|(_, value)| value)
     }
 
-    /// Returns the names of threads by their ids, if the properties have them (`thread_ID`). A thread id that was used
-    /// again may have several names, `one|other`.
+    /// Returns the names of threads by their ids, if the properties have them (`thread_ID`). A
+    /// thread id that was used again may have several names, `one|other`.
     #[must_use]
     pub fn thread_names(&self) -> HashMap<i64, &str> {
         let prefix = crate::schema::thread_key("");
@@ -104,8 +105,8 @@ impl TraceClass {
         }
     }
 
-    /// Returns the structure of a scope. `stream` and `event` are the positions of the stream class and the event
-    /// record class, for scopes that belong to these.
+    /// Returns the structure of a scope. `stream` and `event` are the positions of the stream class
+    /// and the event record class, for scopes that belong to these.
     #[must_use]
     pub fn scope(&self, scope: Scope, stream: usize, event: usize) -> Option<&Struct> {
         let of = self.streams.get(stream);
@@ -119,8 +120,8 @@ impl TraceClass {
         }
     }
 
-    /// Returns true if a length or selector in the contexts or the payload of an event record class refers to one of
-    /// `scopes`.
+    /// Returns true if a length or selector in the contexts or the payload of an event record class
+    /// refers to one of `scopes`.
     #[must_use]
     pub fn depends_on(&self, stream: usize, event: usize, scopes: &[Scope]) -> bool {
         [Scope::CommonContext, Scope::SpecificContext, Scope::Payload]
@@ -166,23 +167,26 @@ pub struct Clock {
     pub attributes: Attributes,
 }
 
-/// Clocks whose tick 0 lies before 1971 count from something else than the epoch, if their metadata does not say that they do.
+/// Clocks whose tick 0 lies before 1971 count from something else than the epoch, if their metadata
+/// does not say that they do.
 const EPOCH_MIN: u64 = 365 * 24 * 3600;
 
 impl Clock {
-    /// Returns true if the clock's times are since the epoch: its metadata says so, or its offset is a date, as in
-    /// traces of older releases of LTTng.
+    /// Returns true if the clock's times are since the epoch: its metadata says so, or its offset
+    /// is a date, as in traces of older releases of LTTng.
     #[must_use]
     pub fn is_since_epoch(&self) -> bool {
         match self.origin {
             Origin::UnixEpoch => true,
-            Origin::Unknown => u64::try_from(self.to_clock().offset_seconds).is_ok_and(|begin| begin >= EPOCH_MIN),
+            Origin::Unknown => {
+                u64::try_from(self.to_clock().offset_seconds).is_ok_and(|begin| begin >= EPOCH_MIN)
+            }
             Origin::Custom(_) => false,
         }
     }
 
-    /// Returns the clock in the form for [`crate::clock::Converter`]. Offsets of a second and more in ticks become
-    /// seconds.
+    /// Returns the clock in the form for [`crate::clock::Converter`]. Offsets of a second and more
+    /// in ticks become seconds.
     #[must_use]
     pub fn to_clock(&self) -> crate::clock::Clock {
         let frequency = self.frequency.max(1);

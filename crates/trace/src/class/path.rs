@@ -57,9 +57,10 @@ impl Scope {
     }
 }
 
-/// The path to a field that another field's length or selection refers to: the names of structure members, from the
-/// root of a scope downwards. Arrays, variants and optionals in between have no name here. The path refers to the field
-/// in the element or option that is being decoded, or that was decoded last.
+/// The path to a field that another field's length or selection refers to: the names of structure
+/// members, from the root of a scope downwards. Arrays, variants and optionals in between have no
+/// name here. The path refers to the field in the element or option that is being decoded, or that
+/// was decoded last.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Path {
     /// Scope in which the path begins.

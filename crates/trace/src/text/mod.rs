@@ -1,4 +1,5 @@
-//! What writers of text share: pages of text, numbers without the overhead of `core::fmt`, times in seconds.
+//! What writers of text share: pages of text, numbers without the overhead of `core::fmt`, times in
+//! seconds.
 
 pub mod number;
 pub mod page;

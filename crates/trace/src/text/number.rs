@@ -109,16 +109,16 @@ pub fn unsigned(out: &mut impl Put, value: u64) {
     }
 }
 
-/// Returns the digits of a number under 1000 without leading zeroes, the first digit in the lowest byte, and the number
-/// of digits.
+/// Returns the digits of a number under 1000 without leading zeroes, the first digit in the lowest
+/// byte, and the number of digits.
 #[inline]
 fn up_to_three(number: u32) -> (u64, usize) {
     let leading = if number < 10 { 2 } else { usize::from(number < 100) };
     (three(number) >> leading.wrapping_mul(8), 3usize.wrapping_sub(leading))
 }
 
-/// Appends a number of a million or more. A number of a billion or more is split: nine digits follow the digits of the
-/// quotient.
+/// Appends a number of a million or more. A number of a billion or more is split: nine digits
+/// follow the digits of the quotient.
 fn large(out: &mut impl Put, value: u64) {
     const BILLION: u64 = 1_000_000_000;
     if value >= BILLION {
@@ -139,8 +139,9 @@ pub fn signed(out: &mut impl Put, value: i64) {
     unsigned(out, value.unsigned_abs());
 }
 
-/// Appends a signed decimal number that seldom has more than six digits. A longer number is first written apart: the compiler
-/// keeps the position of a line in a register only if no function that it calls has the line's address.
+/// Appends a signed decimal number that seldom has more than six digits. A longer number is first
+/// written apart: the compiler keeps the position of a line in a register only if no function that
+/// it calls has the line's address.
 #[inline(always)]
 pub fn signed_short(out: &mut impl Put, value: i64) {
     if value < 0 {
@@ -182,8 +183,9 @@ pub fn hex(out: &mut impl Put, value: u64) {
     hexadecimal_digits(out, value, b'a');
 }
 
-/// Appends the digits of a number from its first digit that is not zero. The number is shifted until that digit is the
-/// highest one: a shift of 64 bits is cheaper than one of the 128 bits of the text.
+/// Appends the digits of a number from its first digit that is not zero. The number is shifted
+/// until that digit is the highest one: a shift of 64 bits is cheaper than one of the 128 bits of
+/// the text.
 #[inline(always)]
 fn hexadecimal_digits(out: &mut impl Put, value: u64, ten: u8) {
     if value < 10 {
@@ -197,14 +199,15 @@ fn hexadecimal_digits(out: &mut impl Put, value: u64, ten: u8) {
     }
     let leading = value.leading_zeros() / 4;
     let value = value.wrapping_shl(leading.wrapping_mul(4));
-    let (high, low) = (eight_hexadecimal(low_u32(value >> 32), ten), eight_hexadecimal(low_u32(value), ten));
+    let (high, low) =
+        (eight_hexadecimal(low_u32(value >> 32), ten), eight_hexadecimal(low_u32(value), ten));
     let digits = u128::from(high) | u128::from(low) << 64;
     out.block(&digits.to_le_bytes(), 16usize.wrapping_sub(leading as usize));
 }
 
-/// Returns the eight hexadecimal digits of a number, each in a byte, the first digit in the lowest byte. The function
-/// first puts each half byte into a byte of its own. It then adds an offset to the values over nine, so that they
-/// become the letters from `ten` on.
+/// Returns the eight hexadecimal digits of a number, each in a byte, the first digit in the lowest
+/// byte. The function first puts each half byte into a byte of its own. It then adds an offset to
+/// the values over nine, so that they become the letters from `ten` on.
 #[inline]
 fn eight_hexadecimal(number: u32, ten: u8) -> u64 {
     let mut digits = u64::from(number);
@@ -213,7 +216,10 @@ fn eight_hexadecimal(number: u32, ten: u8) -> u64 {
     digits = (digits | digits << 4) & 0x0f0f_0f0f_0f0f_0f0f;
     // If six is added, the values over nine have the fifth bit set.
     let letters = digits.wrapping_add(0x0606_0606_0606_0606) >> 4 & 0x0101_0101_0101_0101;
-    digits.wrapping_add(ZEROES).wrapping_add(letters.wrapping_mul(u64::from(ten.wrapping_sub(b'0' + 10)))).swap_bytes()
+    digits
+        .wrapping_add(ZEROES)
+        .wrapping_add(letters.wrapping_mul(u64::from(ten.wrapping_sub(b'0' + 10))))
+        .swap_bytes()
 }
 
 /// A constant text that is appended often. A short text is appended with one [`Put::block`].
@@ -242,7 +248,11 @@ impl<const BLOCK: usize> Constant<BLOCK> {
     /// Returns the text.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
-        if self.long.is_empty() { self.block.get(..self.len).unwrap_or_default() } else { &self.long }
+        if self.long.is_empty() {
+            self.block.get(..self.len).unwrap_or_default()
+        } else {
+            &self.long
+        }
     }
 
     #[inline]
@@ -332,19 +342,33 @@ mod tests {
         }
         let mut value = 1u64;
         for _ in 0..100_000 {
-            value = value.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            value = value
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             values.push(value >> (value >> 58));
         }
         for value in values {
             assert_eq!(text(|out| unsigned(out, value)), format!("={value}"));
-            assert_eq!(text(|out| signed(out, value.cast_signed())), format!("={}", value.cast_signed()));
+            assert_eq!(
+                text(|out| signed(out, value.cast_signed())),
+                format!("={}", value.cast_signed())
+            );
             assert_eq!(text(|out| unsigned_short(out, value)), format!("={value}"));
-            assert_eq!(text(|out| signed_short(out, value.cast_signed())), format!("={}", value.cast_signed()));
-            assert_eq!(text(|out| hexadecimal(out, value)), format!("={value:#X}").replace('X', "x"));
+            assert_eq!(
+                text(|out| signed_short(out, value.cast_signed())),
+                format!("={}", value.cast_signed())
+            );
+            assert_eq!(
+                text(|out| hexadecimal(out, value)),
+                format!("={value:#X}").replace('X', "x")
+            );
             assert_eq!(text(|out| hex(out, value)), format!("={value:x}"));
             let small = (value % 1_000_000_000) as u32;
             assert_eq!(nine(small).as_slice(), format!("{small:09}").as_bytes());
-            assert_eq!(nine_before(small, b"] (+0.").as_slice(), format!("{small:09}] (+0.\0").as_bytes());
+            assert_eq!(
+                nine_before(small, b"] (+0.").as_slice(),
+                format!("{small:09}] (+0.\0").as_bytes()
+            );
             let micros = small % 1_000_000;
             assert_eq!(six(micros).as_slice(), format!("{micros:06}").as_bytes());
             assert_eq!(six_before(micros, *b": ").as_slice(), format!("{micros:06}: ").as_bytes());
@@ -355,7 +379,10 @@ mod tests {
     fn constants_are_appended_completely() {
         for len in 0..70 {
             let constant = "x".repeat(len);
-            assert_eq!(text(|out| Constant::<32>::new(constant.as_bytes()).put(out)), format!("={constant}"));
+            assert_eq!(
+                text(|out| Constant::<32>::new(constant.as_bytes()).put(out)),
+                format!("={constant}")
+            );
         }
     }
 }

@@ -5,8 +5,8 @@ const FIRST: usize = 64 << 10;
 
 /// A buffer to which text is appended.
 pub trait Put {
-    /// Appends the first `used` bytes of a block. Implementations copy the whole block, which takes only a few stores;
-    /// the bytes after the first `used` do not become part of the text.
+    /// Appends the first `used` bytes of a block. Implementations copy the whole block, which takes
+    /// only a few stores; the bytes after the first `used` do not become part of the text.
     fn block<const N: usize>(&mut self, block: &[u8; N], used: usize);
 
     /// Appends a text of any length.
@@ -27,7 +27,8 @@ impl Put for Vec<u8> {
     }
 }
 
-/// Text, and free space after it. The space is allocated for many lines at once, not for each piece of a line.
+/// Text, and free space after it. The space is allocated for many lines at once, not for each piece
+/// of a line.
 #[derive(Debug, Default)]
 pub struct Page {
     /// The text, then free space.
@@ -64,8 +65,8 @@ impl Page {
         });
     }
 
-    /// Appends the line that `put` writes. Appends nothing if `put` returns false. If the space is too small, the page
-    /// grows and calls `put` again.
+    /// Appends the line that `put` writes. Appends nothing if `put` returns false. If the space is
+    /// too small, the page grows and calls `put` again.
     #[inline]
     pub fn line(&mut self, mut put: impl FnMut(&mut Line<'_>) -> bool) -> bool {
         loop {

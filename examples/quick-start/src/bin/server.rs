@@ -1,4 +1,5 @@
-//! The tokio service of the README and the book. Each request is a task with a span. It serves until it is killed.
+//! The tokio service of the README and the book. Each request is a task with a span. It serves
+//! until it is killed.
 #![forbid(unsafe_code)]
 
 use std::time::Duration;

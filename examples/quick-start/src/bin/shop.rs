@@ -1,4 +1,5 @@
-//! The Rust program of the README and the book. It records an event for each order until it is killed.
+//! The Rust program of the README and the book. It records an event for each order until it is
+//! killed.
 #![forbid(unsafe_code)]
 
 use lastwords::{Session, event, mark};

@@ -49,7 +49,9 @@ pub(super) fn apply(damage: Damage, region: &mut [u8]) -> Result<()> {
     let middle = cpu.at(used[used.len() / 2]);
     match damage {
         Damage::Nothing => {}
-        Damage::Header => region[middle + 8..middle + 12].copy_from_slice(&0x7777_7777u32.to_le_bytes()),
+        Damage::Header => {
+            region[middle + 8..middle + 12].copy_from_slice(&0x7777_7777u32.to_le_bytes())
+        }
         Damage::Time => region[middle + 5] ^= 1 << 4,
         Damage::Events => region[middle + 1024..middle + 1024 + LINE].fill(0xa5),
         Damage::Magic => region[0..4].fill(0),

@@ -1,5 +1,6 @@
-//! Mutants of a real region: indices, addresses and sizes in its metadata are set to other values. All events of the truth come
-//! back, or a loss is reported; none is invented, none comes twice, and nothing panics.
+//! Mutants of a real region: indices, addresses and sizes in its metadata are set to other values.
+//! All events of the truth come back, or a loss is reported; none is invented, none comes twice,
+//! and nothing panics.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -68,7 +69,8 @@ pub(super) fn run(release: &str, region: &[u8], seed: u64, count: u64) -> Result
     })?;
     let ends = ends.into_inner()?;
     let short = ends.iter().filter(|(end, _)| **end > End::Refused).map(|(_, count)| count).sum();
-    let words: Vec<String> = ends.iter().map(|(end, count)| format!("{count} {end:?}").to_lowercase()).collect();
+    let words: Vec<String> =
+        ends.iter().map(|(end, count)| format!("{count} {end:?}").to_lowercase()).collect();
     let mark = if short == 0 { "ok   " } else { "SHORT" };
     let took = begun.elapsed().as_secs_f64();
     println!(
@@ -122,16 +124,22 @@ fn end(bytes: &[u8], truth: &[Vec<(u64, &[u8])>]) -> End {
 fn compare(bytes: &[u8], truth: &[Vec<(u64, &[u8])>]) -> End {
     let len = bytes.len() as u64;
     let image = lastwords_proof_persistence::image(bytes.to_vec());
-    let Ok(region) = persistent::read(&image, 0, len, &[], &Budget::default()) else { return End::Refused };
+    let Ok(region) = persistent::read(&image, 0, len, &[], &Budget::default()) else {
+        return End::Refused;
+    };
     let mut count = 0;
     let mut page = Vec::new();
     for (cpu, ring) in region.cpus().iter().enumerate() {
         let mut left = truth.get(cpu).into_iter().flatten();
         for number in 0..ring.sub_buffers {
             let info = region.sub_buffer(cpu, number, &mut page);
-            for event in Events::new(&page, region.header_page(), region.layout.byte_order, info.committed) {
+            for event in
+                Events::new(&page, region.header_page(), region.layout.byte_order, info.committed)
+            {
                 let Ok(event) = event else { return End::Invented };
-                if !left.any(|(time, payload)| *time == event.time && *payload == &page[event.payload.clone()]) {
+                if !left.any(|(time, payload)| {
+                    *time == event.time && *payload == &page[event.payload.clone()]
+                }) {
                     return End::Invented;
                 }
                 count += 1;

@@ -1,4 +1,5 @@
-//! Compares names of functions and texts of modules' events with those that the boot printed that recorded them.
+//! Compares names of functions and texts of modules' events with those that the boot printed that
+//! recorded them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -7,7 +8,8 @@ use anyhow::{Context, Result, ensure};
 
 use lastwords_proof_lab::texts::{read, without_task};
 
-/// How many names of functions in one text are those of another: in stack traces, and in fields of events.
+/// How many names of functions in one text are those of another: in stack traces, and in fields of
+/// events.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Names {
     pub(super) right: usize,
@@ -48,8 +50,12 @@ impl Addresses {
             *is_of_module |= words.next().is_some();
         }
         let text = functions.get("_text").and_then(|(addresses, _)| addresses.first().copied());
-        let address =
-            |line: &str| Some((line.split_whitespace().next()?.to_string(), hex(line.split_whitespace().nth(5)?)?));
+        let address = |line: &str| {
+            Some((
+                line.split_whitespace().next()?.to_string(),
+                hex(line.split_whitespace().nth(5)?)?,
+            ))
+        };
         let modules = loaded.lines().filter_map(address).collect();
         Ok(Self { functions, kernel: text.context("kallsyms has no _text")?, modules })
     }
@@ -58,14 +64,19 @@ impl Addresses {
         self.functions.get(name).is_some_and(|(_, is_of_module)| *is_of_module)
     }
 
-    /// The event recorded this address of a function. Only that which the kernel printed is right, and else, where a function
-    /// begins.
+    /// The event recorded this address of a function. Only that which the kernel printed is right,
+    /// and else, where a function begins.
     fn is_at(&self, function: &Function, address: u64) -> bool {
-        let begins = || self.functions.get(&function.name).is_some_and(|(addresses, _)| addresses.contains(&address));
+        let begins = || {
+            self.functions
+                .get(&function.name)
+                .is_some_and(|(addresses, _)| addresses.contains(&address))
+        };
         function.address.map_or_else(begins, |recorded| recorded == address)
     }
 
-    /// Compares the names of functions in a text with those in the text of the boot that recorded the events.
+    /// Compares the names of functions in a text with those in the text of the boot that recorded
+    /// the events.
     pub(super) fn compare(&self, truth: &str, ours: &str) -> Result<Names> {
         let ours = named(ours);
         let mut names = Names::default();
@@ -73,7 +84,10 @@ impl Addresses {
             let found = ours.get(&key);
             for (at, function) in wanted.iter().enumerate() {
                 let is_frame = key.contains("<stack trace>");
-                ensure!(!is_frame || function.address.is_some(), "{key}: the kernel did not print addresses of frames");
+                ensure!(
+                    !is_frame || function.address.is_some(),
+                    "{key}: the kernel did not print addresses of frames"
+                );
                 let is_of_module = self.is_of_module(&function.name);
                 match found.and_then(|found| found.get(at)) {
                     Some(found) if found.name == function.name => {
@@ -81,14 +95,18 @@ impl Addresses {
                         names.of_modules += usize::from(is_of_module);
                     }
                     Some(found)
-                        if is_of_module && hex(&found.name).is_some_and(|found| self.is_at(function, found)) =>
+                        if is_of_module
+                            && hex(&found.name)
+                                .is_some_and(|found| self.is_at(function, found)) =>
                     {
                         names.unnamed += 1;
                     }
                     found => {
                         names.wrong += 1;
                         let found = found.map_or("nothing", |found| &found.name);
-                        names.example.get_or_insert_with(|| format!("{key}: {found} in place of {function:x?}"));
+                        names.example.get_or_insert_with(|| {
+                            format!("{key}: {found} in place of {function:x?}")
+                        });
                     }
                 }
             }
@@ -102,7 +120,8 @@ fn hex(text: &str) -> Option<u64> {
     u64::from_str_radix(text.strip_prefix("0x")?, 16).ok()
 }
 
-/// Functions of the events of a text, by process, CPU, time and name of the event, and by how many such are before it.
+/// Functions of the events of a text, by process, CPU, time and name of the event, and by how many
+/// such are before it.
 fn named(text: &str) -> BTreeMap<String, Vec<Function>> {
     let mut events: BTreeMap<String, Vec<Function>> = BTreeMap::new();
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
@@ -111,14 +130,20 @@ fn named(text: &str) -> BTreeMap<String, Vec<Function>> {
         if let Some(frame) = line.strip_prefix(" => ") {
             // `name`, or `name <address>`.
             let (name, address) = frame.split_once(" <").unwrap_or((frame, ""));
-            let address = address.strip_suffix('>').and_then(|address| u64::from_str_radix(address, 16).ok());
+            let address =
+                address.strip_suffix('>').and_then(|address| u64::from_str_radix(address, 16).ok());
             events.entry(last.clone()).or_default().push(Function { name: name.into(), address });
             continue;
         }
         let Some(event) = without_task(line) else { continue };
         let mut words = event.split_whitespace();
         let (parts, name) = ([words.next(), words.next(), words.nth(1)], event.split(": ").nth(1));
-        let key = parts.into_iter().chain([name]).map(Option::unwrap_or_default).collect::<Vec<_>>().join(" ");
+        let key = parts
+            .into_iter()
+            .chain([name])
+            .map(Option::unwrap_or_default)
+            .collect::<Vec<_>>()
+            .join(" ");
         let count = counts.entry(key.clone()).or_default();
         *count += 1;
         last = format!("{key} #{count}");
@@ -129,10 +154,15 @@ fn named(text: &str) -> BTreeMap<String, Vec<Function>> {
     events
 }
 
-/// Compares the lines of the events of modules, given by name: how many lines of the truth are in a text as they are there, and
-/// one that is not.
-pub(super) fn lines_of(events: &BTreeSet<String>, truth: &str, ours: &str) -> (usize, Option<String>) {
-    let is_wanted = |line: &String| line.split(": ").nth(1).is_some_and(|name| events.contains(name));
+/// Compares the lines of the events of modules, given by name: how many lines of the truth are in a
+/// text as they are there, and one that is not.
+pub(super) fn lines_of(
+    events: &BTreeSet<String>,
+    truth: &str,
+    ours: &str,
+) -> (usize, Option<String>) {
+    let is_wanted =
+        |line: &String| line.split(": ").nth(1).is_some_and(|name| events.contains(name));
     let mut left: BTreeMap<String, usize> = BTreeMap::new();
     for line in ours.lines().filter_map(without_task).filter(is_wanted) {
         *left.entry(line).or_default() += 1;
@@ -170,7 +200,8 @@ mod tests {
 
     fn addresses() -> Addresses {
         let at = |address: u64, is_of_module| (BTreeSet::from([address]), is_of_module);
-        let functions = [("work", at(1, false)), ("g", at(2, false)), ("m", at(0xffff_ffff_c000_0100, true))];
+        let functions =
+            [("work", at(1, false)), ("g", at(2, false)), ("m", at(0xffff_ffff_c000_0100, true))];
         let functions = functions.map(|(name, at)| (name.to_string(), at)).into();
         Addresses { functions, kernel: 0, modules: BTreeMap::new() }
     }
@@ -202,7 +233,9 @@ mod tests {
         assert_eq!(ours("0xffffffffc0000100", "0xffffffffc0000123"), (2, 0, 0, 2));
         assert_eq!(ours("m", ""), (3, 1, 0, 1));
         assert_eq!(ours("", "m"), (3, 1, 0, 1));
-        let kernel = TRUTH.replace("g <ffffffff81000010>", "0xffffffff81000010").replace(" <ffffffffc0000123>", "");
+        let kernel = TRUTH
+            .replace("g <ffffffff81000010>", "0xffffffff81000010")
+            .replace(" <ffffffffc0000123>", "");
         assert_eq!(compare(&kernel), (3, 2, 0, 1), "a function of the kernel must have its name");
     }
 

@@ -1,5 +1,6 @@
-//! A region read by this file alone (`struct ring_buffer_meta`, `struct ring_buffer_cpu_meta` and the events of
-//! `struct buffer_data_page` in the kernel's ring_buffer.c), so that a mistake of the program that is judged is not repeated here.
+//! A region read by this file alone (`struct ring_buffer_meta`, `struct ring_buffer_cpu_meta` and
+//! the events of `struct buffer_data_page` in the kernel's ring_buffer.c), so that a mistake of the
+//! program that is judged is not repeated here.
 
 use std::ops::Range;
 
@@ -46,7 +47,8 @@ fn half(region: &[u8], at: usize) -> Result<usize> {
     Ok(u32::from_le_bytes(bytes.try_into()?) as usize)
 }
 
-/// Each CPU has metadata with marks of its own, as Linux 6.12 writes them. Such a region does not tell where modules were.
+/// Each CPU has metadata with marks of its own, as Linux 6.12 writes them. Such a region does not
+/// tell where modules were.
 pub(super) fn has_own_marks(region: &[u8]) -> Result<bool> {
     Ok(half(region, 4)? == 0x38)
 }
@@ -59,14 +61,28 @@ pub(super) fn cpus(region: &[u8]) -> Result<Vec<Cpu>> {
     let mut cpus = Vec::new();
     for _ in 0..2 {
         let words = if has_own_marks { meta + 24 } else { meta };
-        let (first, head, commit) = (word(region, words)?, word(region, words + 8)?, word(region, words + 16)?);
+        let (first, head, commit) =
+            (word(region, words)?, word(region, words + 8)?, word(region, words + 16)?);
         let (size, count) = (half(region, words + 24)?, half(region, words + 28)?);
-        ensure!(size == 4096 && count > 2, "{count} sub-buffers of {size} bytes in the metadata at {meta:#x}");
+        ensure!(
+            size == 4096 && count > 2,
+            "{count} sub-buffers of {size} bytes in the metadata at {meta:#x}"
+        );
         let table = words + 32;
         let data = (table + 4 * count).next_multiple_of(size);
         let number = |address: u64| usize::try_from((address - first) / 4096);
         let order = (0..count).map(|n| half(region, table + 4 * n)).collect::<Result<Vec<_>>>()?;
-        cpus.push(Cpu { meta, words, table, count, data, size, head: number(head)?, commit: number(commit)?, order });
+        cpus.push(Cpu {
+            meta,
+            words,
+            table,
+            count,
+            data,
+            size,
+            head: number(head)?,
+            commit: number(commit)?,
+            order,
+        });
         meta = data + count * size;
     }
     Ok(cpus)
@@ -92,7 +108,8 @@ impl Cpu {
     }
 }
 
-/// All events of an undamaged region, by CPU, the oldest first: those of the reader's sub-buffer, then those from head to commit.
+/// All events of an undamaged region, by CPU, the oldest first: those of the reader's sub-buffer,
+/// then those from head to commit.
 pub(super) fn events(region: &[u8]) -> Result<Vec<Placed>> {
     let mut all = Vec::new();
     for (index, cpu) in cpus(region)?.iter().enumerate() {
@@ -128,7 +145,10 @@ fn sub_buffer(region: &[u8], cpu: usize, place: Range<usize>, all: &mut Vec<Plac
             _ => time += delta,
         }
         let behind = end.next_multiple_of(4);
-        ensure!(end > begin && behind <= place.end, "an event at {at:#x} of the region, which ends at {end:#x}");
+        ensure!(
+            end > begin && behind <= place.end,
+            "an event at {at:#x} of the region, which ends at {end:#x}"
+        );
         if kind < 29 {
             all.push(Placed { cpu, time, place: at..behind, payload: begin..end });
         }

@@ -1,7 +1,9 @@
-//! A guest in which root has installed the core helper and runs the hooks, and a user attacks all of it: numbers of processes that are used
-//! again, memory that cannot be read, small cores, many crashes at once, folders that all may write to.
+//! A guest in which root has installed the core helper and runs the hooks, and a user attacks all
+//! of it: numbers of processes that are used again, memory that cannot be read, small cores, many
+//! crashes at once, folders that all may write to.
 //!
-//! Nothing of root's may change, and every core arrives as the kernel alone writes it. One boot, all attacks; each is a row.
+//! Nothing of root's may change, and every core arrives as the kernel alone writes it. One boot,
+//! all attacks; each is a row.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -17,7 +19,8 @@ use rig::{make_empty, run_quietly};
 
 /// The name of the scenario, and what it does.
 pub(super) const NAME: &str = "attacks";
-pub(super) const WHAT: &str = "a user attacks the core helper and the hooks, which run as root; every core arrives";
+pub(super) const WHAT: &str =
+    "a user attacks the core helper and the hooks, which run as root; every core arrives";
 
 /// The words of the guest's script, in order, and the seconds that each may take.
 const ATTACKS: &[(&str, u32)] = &[
@@ -38,16 +41,27 @@ const HOOKS: &[&str] = &["hooks/kdump", "hooks/systemd"];
 const LIMIT: Duration = Duration::from_secs(1400);
 
 /// Runs it on one kernel.
-pub(super) fn run(store: &Store, kernel: &Kernel, lastwords: &Path, keep: bool, rows: &mut Rows) -> Result<()> {
+pub(super) fn run(
+    store: &Store,
+    kernel: &Kernel,
+    lastwords: &Path,
+    keep: bool,
+    rows: &mut Rows,
+) -> Result<()> {
     let folder = store.runs().join(format!("{}-{NAME}", kernel.release));
     make_empty(&folder)?;
     let (mut archive, jobs) = jobs::of_script(store, "attacks.sh", ATTACKS)?;
     archive.copy("bin/attack", &attacker(&folder)?)?;
     let setpriv = run_quietly(Command::new("sh").args(["-c", "command -v setpriv"]))?;
-    add_programs(&mut archive, &folder, &[("lastwords", lastwords.into()), ("setpriv", setpriv.trim().into())])?;
+    add_programs(
+        &mut archive,
+        &folder,
+        &[("lastwords", lastwords.into()), ("setpriv", setpriv.trim().into())],
+    )?;
     archive.folder("mod");
     archive.folder("hooks");
-    archive.program("mod/fuse.ko", &kernel.module("fuse")?.context("the kernel has no module fuse")?);
+    archive
+        .program("mod/fuse.ko", &kernel.module("fuse")?.context("the kernel has no module fuse")?);
     for hooks in HOOKS {
         archive.folder(hooks);
         for entry in std::fs::read_dir(rig::root().join(hooks)).context(*hooks)? {
@@ -55,7 +69,12 @@ pub(super) fn run(store: &Store, kernel: &Kernel, lastwords: &Path, keep: bool, 
             archive.copy(&format!("{hooks}/{}", file.file_name().display()), &file.path())?;
         }
     }
-    let machine = Machine { arch: Arch::Amd64, arguments: "loglevel=1 panic=0 no_timer_check", cpus: 2, limit: LIMIT };
+    let machine = Machine {
+        arch: Arch::Amd64,
+        arguments: "loglevel=1 panic=0 no_timer_check",
+        cpus: 2,
+        limit: LIMIT,
+    };
     machine.judged(store, kernel, archive, jobs, &folder, rows)?;
     if !keep && rows.failed == 0 {
         std::fs::remove_dir_all(&folder).with_context(|| folder.display().to_string())?;
@@ -63,7 +82,8 @@ pub(super) fn run(store: &Store, kernel: &Kernel, lastwords: &Path, keep: bool, 
     Ok(())
 }
 
-/// Builds the attacker's program, which also kills processes for other guests: static, so that a guest needs no libraries for it.
+/// Builds the attacker's program, which also kills processes for other guests: static, so that a
+/// guest needs no libraries for it.
 pub(super) fn attacker(folder: &Path) -> Result<PathBuf> {
     let (sources, program) = (rig::root().join("proof/lab/src/attacks"), folder.join("attack"));
     let mut cc = Command::new("cc");

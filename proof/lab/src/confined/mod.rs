@@ -1,8 +1,9 @@
-//! A Debian with systemd as process 1, in which the package is installed: the units in their sandboxes, the core helper, limits of control
-//! groups of version 2, and, in a scenario of its own, SELinux.
+//! A Debian with systemd as process 1, in which the package is installed: the units in their
+//! sandboxes, the core helper, limits of control groups of version 2, and, in a scenario of its
+//! own, SELinux.
 //!
-//! The system is booted as often as a scenario says, by a reset of the machine, over which its memory stays. Each boot runs words of a script, and each word
-//! is a row.
+//! The system is booted as often as a scenario says, by a reset of the machine, over which its
+//! memory stays. Each boot runs words of a script, and each word is a row.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -84,12 +85,24 @@ const MASKED: &[&str] = &[
 ];
 
 /// Runs the scenario of systemd on one kernel.
-pub(super) fn systemd(store: &Store, kernel: &Kernel, lastwords: &Path, keep: bool, rows: &mut Rows) -> Result<()> {
+pub(super) fn systemd(
+    store: &Store,
+    kernel: &Kernel,
+    lastwords: &Path,
+    keep: bool,
+    rows: &mut Rows,
+) -> Result<()> {
     run(&WITH_SYSTEMD, (store, kernel, lastwords), keep, rows)
 }
 
 /// Runs the scenario of SELinux on one kernel.
-pub(super) fn selinux(store: &Store, kernel: &Kernel, lastwords: &Path, keep: bool, rows: &mut Rows) -> Result<()> {
+pub(super) fn selinux(
+    store: &Store,
+    kernel: &Kernel,
+    lastwords: &Path,
+    keep: bool,
+    rows: &mut Rows,
+) -> Result<()> {
     run(&WITH_SELINUX, (store, kernel, lastwords), keep, rows)
 }
 
@@ -100,8 +113,10 @@ fn run(variant: &Variant, of: (&Store, &Kernel, &Path), keep: bool, rows: &mut R
     make_empty(&folder)?;
     let disk = install(variant, kernel, lastwords, &folder)?;
     let initramfs = first_system(store, kernel, &folder)?;
-    let arguments =
-        format!("loglevel=4 panic=0 no_timer_check systemd.show_status=0 fsck.mode=skip {}", variant.arguments);
+    let arguments = format!(
+        "loglevel=4 panic=0 no_timer_check systemd.show_status=0 fsck.mode=skip {}",
+        variant.arguments
+    );
     let program = qemu(store, Arch::Amd64)?;
     let config = Config {
         arguments: &arguments,
@@ -129,7 +144,11 @@ fn install(variant: &Variant, kernel: &Kernel, lastwords: &Path, folder: &Path) 
     let tree = folder.join("tree");
     std::fs::create_dir(&tree)?;
     run_quietly(
-        Command::new("tar").arg("-C").arg(&tree).arg("-xf").arg(debian::tarball("confined", SUITE, PACKAGES)?),
+        Command::new("tar")
+            .arg("-C")
+            .arg(&tree)
+            .arg("-xf")
+            .arg(debian::tarball("confined", SUITE, PACKAGES)?),
     )?;
     kernel.install_modules(&tree)?;
     run_quietly(Command::new("chroot").arg(&tree).args(["depmod", &kernel.release]))?;
@@ -139,7 +158,8 @@ fn install(variant: &Variant, kernel: &Kernel, lastwords: &Path, folder: &Path) 
     surroundings(lastwords, &lab)?;
     std::fs::rename(attacker(folder)?, lab.join("attack"))?;
     let script = rig::root().join("proof/lab/src/guest/confined.sh");
-    std::fs::copy(&script, lab.join("confined.sh")).with_context(|| script.display().to_string())?;
+    std::fs::copy(&script, lab.join("confined.sh"))
+        .with_context(|| script.display().to_string())?;
     for (boot, words) in (1..).zip(variant.boots) {
         let lines = words.iter().map(|(word, seconds)| format!("{word} {seconds}\n"));
         std::fs::write(lab.join(format!("words-{boot}")), lines.collect::<String>())?;
@@ -167,7 +187,8 @@ fn install(variant: &Variant, kernel: &Kernel, lastwords: &Path, folder: &Path) 
     Ok(disk)
 }
 
-/// Adds the table of surroundings, with what it runs, and a user's application that records on its heap.
+/// Adds the table of surroundings, with what it runs, and a user's application that records on its
+/// heap.
 fn surroundings(lastwords: &Path, lab: &Path) -> Result<()> {
     let built = lab.join("built");
     let library = rig::programs::build("lastwords-capi")?.join("liblastwords_c.so");
@@ -178,7 +199,8 @@ fn surroundings(lastwords: &Path, lab: &Path) -> Result<()> {
         let to = built.join(program.file_name().context("a file")?);
         run_quietly(Command::new("strip").arg("-o").arg(to).arg(program))?;
     }
-    run_quietly(Command::new(&table).arg("--built").arg(&built).arg("--compile").arg(&compiled)).map(drop)
+    run_quietly(Command::new(&table).arg("--built").arg(&built).arg("--compile").arg(&compiled))
+        .map(drop)
 }
 
 /// Makes the first file system, which mounts the disk and starts systemd.
@@ -210,7 +232,9 @@ mod tests {
     #[test]
     fn the_script_has_all_words() {
         let script = include_str!("../guest/confined.sh");
-        for (word, _) in [WITH_SYSTEMD, WITH_SELINUX].iter().flat_map(|variant| variant.boots).copied().flatten() {
+        for (word, _) in
+            [WITH_SYSTEMD, WITH_SELINUX].iter().flat_map(|variant| variant.boots).copied().flatten()
+        {
             assert!(script.contains(&format!("\n{word}() {{")), "{word}");
         }
     }

@@ -1,7 +1,9 @@
-//! LTTng for a guest: the kernel's modules, built with the headers and the compiler of its suite, and the suite's daemons.
+//! LTTng for a guest: the kernel's modules, built with the headers and the compiler of its suite,
+//! and the suite's daemons.
 //!
-//! Packages are unpacked into a folder that stands for a root, never installed; the build runs in it. Probes that no scenario
-//! uses are left out: some of them need files that Debian's headers lack.
+//! Packages are unpacked into a folder that stands for a root, never installed; the build runs in
+//! it. Probes that no scenario uses are left out: some of them need files that Debian's headers
+//! lack.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,8 +14,19 @@ use crate::packages::{Kernel, Program, Store};
 use rig::{make_empty, run_quietly};
 
 /// Programs of the build, beside the kernel's headers (which bring the compiler) and LTTng's own.
-const PROGRAMS: &[&str] =
-    &["make", "dwarves", "bash", "coreutils", "sed", "gawk", "grep", "findutils", "kmod", "perl-base", "diffutils"];
+const PROGRAMS: &[&str] = &[
+    "make",
+    "dwarves",
+    "bash",
+    "coreutils",
+    "sed",
+    "gawk",
+    "grep",
+    "findutils",
+    "kmod",
+    "perl-base",
+    "diffutils",
+];
 /// The modules of a suite.
 const MODULES: &str = "lttng-modules-dkms";
 /// Whose modules are tried where those of the kernel's own suite do not build: the newest.
@@ -31,26 +44,28 @@ const PROBES: &[&str] = &[
     "lttng-kretprobes",
     "lttng-uprobes",
 ];
-/// Runs a script in a root of its own, as whom it may be: with the host's devices, as root there and nobody here.
-const IN_ROOT: &str =
-    "mount --rbind /dev \"$1/dev\" && mount --rbind /proc \"$1/proc\" && exec chroot \"$1\" /usr/bin/bash -ec \"$2\"";
+/// Runs a script in a root of its own, as whom it may be: with the host's devices, as root there
+/// and nobody here.
+const IN_ROOT: &str = "mount --rbind /dev \"$1/dev\" && mount --rbind /proc \"$1/proc\" && exec chroot \"$1\" /usr/bin/bash -ec \"$2\"";
 
 /// The parts of LTTng that a guest needs.
 pub(super) struct Tracer {
     /// The folder that stands for the root of programs and libraries.
     pub(super) root: PathBuf,
-    /// `lib/modules/RELEASE` with LTTng's modules and the tables of `depmod`, in a folder of that root.
+    /// `lib/modules/RELEASE` with LTTng's modules and the tables of `depmod`, in a folder of that
+    /// root.
     pub(super) modules: PathBuf,
     /// The tracer's module with debug information and without BTF.
     pub(super) debug: PathBuf,
 }
 
 impl Tracer {
-    /// Builds it for a kernel, or takes what was built before. `given`: the modules' source, a folder or an archive of it, in
-    /// place of the suite's package.
+    /// Builds it for a kernel, or takes what was built before. `given`: the modules' source, a
+    /// folder or an archive of it, in place of the suite's package.
     pub(super) fn prepare(store: &Store, kernel: &Kernel, given: Option<&Path>) -> Result<Self> {
         let root = store.folder("lttng").join(&kernel.release);
-        let guest = given.map_or("guest".to_string(), |path| format!("guest-{}", source_name(path)));
+        let guest =
+            given.map_or("guest".to_string(), |path| format!("guest-{}", source_name(path)));
         let tracer = Self {
             modules: root.join(&guest).join("lib/modules").join(&kernel.release),
             debug: root.join(&guest).join("debug/lttng-tracer.ko"),
@@ -63,7 +78,8 @@ impl Tracer {
             }
             eprintln!("building LTTng's modules for {}", kernel.release);
             let built = match given {
-                Some(path) => take_source(path, &tracer.root).and_then(|source| tracer.build(kernel, &source, &guest)),
+                Some(path) => take_source(path, &tracer.root)
+                    .and_then(|source| tracer.build(kernel, &source, &guest)),
                 None => tracer.build_package(store, suite, kernel, &guest),
             };
             built.with_context(|| format!("LTTng for {}", kernel.release))?;
@@ -77,7 +93,13 @@ impl Tracer {
     }
 
     /// Builds the modules that the suite has, or else the newest.
-    fn build_package(&self, store: &Store, suite: &str, kernel: &Kernel, guest: &str) -> Result<()> {
+    fn build_package(
+        &self,
+        store: &Store,
+        suite: &str,
+        kernel: &Kernel,
+        guest: &str,
+    ) -> Result<()> {
         let mut why = None;
         for suite in [suite, NEWEST] {
             let sources = self.root.join("usr/src");
@@ -172,7 +194,8 @@ fn source_name(path: &Path) -> String {
     name.split(".tar").next().unwrap_or_default().to_string()
 }
 
-/// Lays a folder or an archive of sources beside the root's own; a folder that its release's tag names may be called as it likes.
+/// Lays a folder or an archive of sources beside the root's own; a folder that its release's tag
+/// names may be called as it likes.
 fn take_source(path: &Path, root: &Path) -> Result<PathBuf> {
     // Not called as a package's is, so that neither is taken for the other.
     let to = root.join("usr/src").join(format!("given-{}", source_name(path)));
@@ -190,9 +213,11 @@ fn take_source(path: &Path, root: &Path) -> Result<PathBuf> {
 }
 
 fn one_of(folder: &Path, begin: &str) -> Result<PathBuf> {
-    let entries = std::fs::read_dir(folder).with_context(|| folder.display().to_string())?.flatten();
-    let found =
-        entries.map(|e| e.path()).find(|p| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with(begin)));
+    let entries =
+        std::fs::read_dir(folder).with_context(|| folder.display().to_string())?.flatten();
+    let found = entries
+        .map(|e| e.path())
+        .find(|p| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with(begin)));
     found.with_context(|| format!("{}: nothing called {begin}* in it", folder.display()))
 }
 
@@ -200,7 +225,8 @@ fn one_of(folder: &Path, begin: &str) -> Result<PathBuf> {
 fn choose_probes(folder: &Path) -> Result<()> {
     let path = folder.join("Kbuild");
     let old = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-    let mut new: String = old.split_inclusive('\n').take_while(|line| !line.starts_with("obj-")).collect();
+    let mut new: String =
+        old.split_inclusive('\n').take_while(|line| !line.starts_with("obj-")).collect();
     let mut kept = 0;
     for probe in PROBES.iter().filter(|probe| folder.join(format!("{probe}.c")).is_file()) {
         new += &format!("obj-$(CONFIG_LTTNG) += {probe}.o\n");
@@ -216,7 +242,10 @@ mod tests {
 
     #[test]
     fn names_of_sources() {
-        assert_eq!(source_name(Path::new("/a/lttng-modules-2.15.2.tar.bz2")), "lttng-modules-2.15.2");
+        assert_eq!(
+            source_name(Path::new("/a/lttng-modules-2.15.2.tar.bz2")),
+            "lttng-modules-2.15.2"
+        );
         assert_eq!(source_name(Path::new("lttng-modules-2.14.6/")), "lttng-modules-2.14.6");
     }
 }

@@ -65,24 +65,38 @@ pub(super) fn judge(
     Ok(())
 }
 
-fn compare(rows: &mut Rows, what: &str, truth: &Events, ours: &[String], is_stopped: bool, is_cut: bool) {
-    let (Some(first), Some(last)) = (ours.first().map(|l| time(l)), ours.last().map(|l| time(l))) else {
+fn compare(
+    rows: &mut Rows,
+    what: &str,
+    truth: &Events,
+    ours: &[String],
+    is_stopped: bool,
+    is_cut: bool,
+) {
+    let (Some(first), Some(last)) = (ours.first().map(|l| time(l)), ours.last().map(|l| time(l)))
+    else {
         let ok = truth.lines.is_empty() || is_cut;
         return rows.row(ok, what, &format!("no events, the truth has {}", truth.lines.len()));
     };
     let known: std::collections::HashSet<&str> = truth.lines.iter().map(String::as_str).collect();
     let own: std::collections::HashSet<&str> = ours.iter().map(String::as_str).collect();
     let in_reach = |line: &&String| is_stopped || (first..=last).contains(&time(line));
-    let missing = truth.lines.iter().filter(in_reach).filter(|line| !own.contains(line.as_str())).count();
+    let missing =
+        truth.lines.iter().filter(in_reach).filter(|line| !own.contains(line.as_str())).count();
     // What LTTng gave up after the dump was made, it does not have.
     let begin = truth.lines.first().map_or("", |line| time(line));
-    let invented = |line: &&String| !known.contains(line.as_str()) && (is_stopped || time(line) >= begin);
+    let invented =
+        |line: &&String| !known.contains(line.as_str()) && (is_stopped || time(line) >= begin);
     let invented = if truth.has_lost_packets { 0 } else { ours.iter().filter(invented).count() };
     let ok = (missing == 0 || is_cut) && invented == 0;
     rows.row(
         ok,
         what,
-        &format!("{} events, the truth has {}; missing {missing}, invented {invented}", ours.len(), truth.lines.len()),
+        &format!(
+            "{} events, the truth has {}; missing {missing}, invented {invented}",
+            ours.len(),
+            truth.lines.len()
+        ),
     );
 }
 
@@ -115,7 +129,10 @@ fn streams(folder: &Path) -> Result<BTreeMap<Key, Stream>> {
 fn read(stream: &Stream) -> Result<Events> {
     let alone = std::env::temp_dir().join(format!("lastwords-lab-{}", std::process::id()));
     make_empty(&alone)?;
-    std::os::unix::fs::symlink(std::path::absolute(stream.folder.join("metadata"))?, alone.join("metadata"))?;
+    std::os::unix::fs::symlink(
+        std::path::absolute(stream.folder.join("metadata"))?,
+        alone.join("metadata"),
+    )?;
     std::os::unix::fs::symlink(std::path::absolute(&stream.file)?, alone.join("stream"))?;
     let read = babeltrace(&alone);
     std::fs::remove_dir_all(&alone)?;
@@ -124,13 +141,21 @@ fn read(stream: &Stream) -> Result<Events> {
 
 fn babeltrace(folder: &Path) -> Result<Events> {
     let program = rig::bin().join("babeltrace2.1");
-    let output = Command::new(&program).args(["--no-delta", "--clock-seconds"]).arg(folder).output();
-    let output = output.with_context(|| format!("{}; run `cargo xtask setup`", program.display()))?;
-    anyhow::ensure!(output.status.success(), "babeltrace2: {}", String::from_utf8_lossy(&output.stderr));
+    let output =
+        Command::new(&program).args(["--no-delta", "--clock-seconds"]).arg(folder).output();
+    let output =
+        output.with_context(|| format!("{}; run `cargo xtask setup`", program.display()))?;
+    anyhow::ensure!(
+        output.status.success(),
+        "babeltrace2: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     Ok(Events {
         lines: String::from_utf8_lossy(&output.stdout).lines().map(str::to_string).collect(),
-        has_lost_packets: told.lines().any(|line| line.contains("discarded") && line.contains(" packet")),
+        has_lost_packets: told
+            .lines()
+            .any(|line| line.contains("discarded") && line.contains(" packet")),
     })
 }
 
@@ -142,21 +167,35 @@ fn other_version(rows: &mut Rows, ours: &Ours<'_>, dump: &Dump, out: &Path) -> R
         ours.run("recover", dump, &["-o", &to.display().to_string(), "--to", version])?;
         let after = babeltrace(&to)?.lines;
         let what = format!("{} --to {version}", dump.format);
-        rows.row(before == after, &what, &format!("{} events, {} in the tracer's own", after.len(), before.len()));
+        rows.row(
+            before == after,
+            &what,
+            &format!("{} events, {} in the tracer's own", after.len(), before.len()),
+        );
         std::fs::remove_dir_all(&to)?;
     }
     Ok(())
 }
 
 /// Wherever the types of the tracer's modules come from, the packets are the same.
-fn other_types(rows: &mut Rows, ours: &Ours<'_>, dump: &Dump, out: &Path, module: &Path) -> Result<()> {
+fn other_types(
+    rows: &mut Rows,
+    ours: &Ours<'_>,
+    dump: &Dump,
+    out: &Path,
+    module: &Path,
+) -> Result<()> {
     let module = module.display().to_string();
-    let sources: [(&str, &[&str]); 2] =
-        [("layouts of the releases", &["--known-layouts"]), ("the module's DWARF", &["--module", &module])];
+    let sources: [(&str, &[&str]); 2] = [
+        ("layouts of the releases", &["--known-layouts"]),
+        ("the module's DWARF", &["--module", &module]),
+    ];
     for (name, options) in sources {
         let what = format!("{} by {name}", dump.format);
         let to = out.with_extension("types");
-        if let Err(error) = ours.run("recover", dump, &[&["-o", &to.display().to_string()], options].concat()) {
+        if let Err(error) =
+            ours.run("recover", dump, &[&["-o", &to.display().to_string()], options].concat())
+        {
             rows.row(false, &what, &format!("{error:#}"));
             continue;
         }
@@ -164,7 +203,11 @@ fn other_types(rows: &mut Rows, ours: &Ours<'_>, dump: &Dump, out: &Path, module
         contents(out, out, &mut before)?;
         contents(&to, &to, &mut after)?;
         let files = before.len();
-        rows.row(files > 0 && before == after, &what, &format!("{} files, {files} by the image's types", after.len()));
+        rows.row(
+            files > 0 && before == after,
+            &what,
+            &format!("{} files, {files} by the image's types", after.len()),
+        );
         std::fs::remove_dir_all(&to)?;
     }
     Ok(())
@@ -172,7 +215,8 @@ fn other_types(rows: &mut Rows, ours: &Ours<'_>, dump: &Dump, out: &Path, module
 
 /// All files below a folder, by their paths in it.
 fn contents(root: &Path, folder: &Path, files: &mut BTreeMap<PathBuf, Vec<u8>>) -> Result<()> {
-    for entry in std::fs::read_dir(folder).with_context(|| folder.display().to_string())?.flatten() {
+    for entry in std::fs::read_dir(folder).with_context(|| folder.display().to_string())?.flatten()
+    {
         let path = entry.path();
         if path.is_dir() {
             contents(root, &path, files)?;

@@ -1,5 +1,5 @@
-//! Guests with LTTng's kernel tracer. What is dumped is compared with what LTTng itself records of the very same sessions:
-//! before the crash, or after the machine was stopped, dumped, and went on.
+//! Guests with LTTng's kernel tracer. What is dumped is compared with what LTTng itself records of
+//! the very same sessions: before the crash, or after the machine was stopped, dumped, and went on.
 
 mod build;
 mod judge;
@@ -74,8 +74,11 @@ const FORMATS: &[&str] = &["elf", "kdump-zlib", "d31-zlib"];
 /// Megabytes of memory.
 const MEMORY: u32 = 512;
 /// Programs that the guest runs.
-const PROGRAMS: &[&str] =
-    &["usr/bin/lttng", "usr/bin/lttng-sessiond", "usr/lib/x86_64-linux-gnu/lttng/libexec/lttng-consumerd"];
+const PROGRAMS: &[&str] = &[
+    "usr/bin/lttng",
+    "usr/bin/lttng-sessiond",
+    "usr/lib/x86_64-linux-gnu/lttng/libexec/lttng-consumerd",
+];
 /// The daemon does not begin without it.
 const SCHEMA: &str = "usr/share/xml/lttng/session.xsd";
 
@@ -105,7 +108,10 @@ pub(super) fn run(
     File::create(&disk)?.set_len(DISK)?;
     let disks = [disk.clone()];
     let end = if scenario.is_stopped { "stopped" } else { "paused" };
-    let arguments = format!("loglevel=4 panic=0 lab.scenario={} lab.end={end}{}", scenario.part, scenario.arguments);
+    let arguments = format!(
+        "loglevel=4 panic=0 lab.scenario={} lab.end={end}{}",
+        scenario.part, scenario.arguments
+    );
     let config = Config {
         arguments: &arguments,
         memory: MEMORY,
@@ -128,7 +134,12 @@ pub(super) fn run(
 }
 
 /// Runs the guest to its end; the dumps.
-fn dumps(config: &Config<'_>, store: &Store, scenario: &Scenario, formats: &[&'static Format]) -> Result<Vec<Dump>> {
+fn dumps(
+    config: &Config<'_>,
+    store: &Store,
+    scenario: &Scenario,
+    formats: &[&'static Format],
+) -> Result<Vec<Dump>> {
     let mut guest = boot(config, if scenario.is_stopped { "LAB-TRUTH-DONE" } else { "LAB-PAUSE" })?;
     if scenario.is_stopped {
         guest.wait_for("end Kernel panic", PANIC)?;
@@ -147,7 +158,12 @@ fn dumps(config: &Config<'_>, store: &Store, scenario: &Scenario, formats: &[&'s
 /// The guest's first file system.
 fn archive(store: &Store, kernel: &Kernel, tracer: &Tracer) -> Result<Vec<u8>> {
     let modules = [DISK_MODULES, QEMU_MODULES].concat();
-    let mut archive = guest_base(kernel, &store.busybox(Arch::Amd64)?, include_bytes!("../guest/lttng.sh"), &modules)?;
+    let mut archive = guest_base(
+        kernel,
+        &store.busybox(Arch::Amd64)?,
+        include_bytes!("../guest/lttng.sh"),
+        &modules,
+    )?;
     let release = format!("lib/modules/{}", kernel.release);
     let mut files = Vec::new();
     for program in PROGRAMS {
@@ -171,7 +187,10 @@ fn archive(store: &Store, kernel: &Kernel, tracer: &Tracer) -> Result<Vec<u8>> {
         folders.extend(Path::new(path).ancestors().skip(1).map(|f| f.display().to_string()));
     }
     // Sorted, so that each stands behind the one that it is in; these two are there.
-    folders.iter().filter(|f| !matches!(f.as_str(), "" | "bin" | "mod")).for_each(|folder| archive.folder(folder));
+    folders
+        .iter()
+        .filter(|f| !matches!(f.as_str(), "" | "bin" | "mod"))
+        .for_each(|folder| archive.folder(folder));
     for (path, file) in files {
         archive.copy(&path, &file)?;
     }

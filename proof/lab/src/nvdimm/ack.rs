@@ -1,4 +1,5 @@
-//! The progress of the application: a page that it writes on the DAX file system, and its expected events.
+//! The progress of the application: a page that it writes on the DAX file system, and its expected
+//! events.
 
 use anyhow::{Context, Result, ensure};
 
@@ -44,7 +45,11 @@ impl Ack {
         let mut writers = [Writer::default(); WRITERS];
         for (writer, counts) in writers.iter_mut().enumerate() {
             let (begun, returned) = places(writer);
-            *counts = Writer { begun: word(begun)?, returned: word(returned)?, order: word(returned + 8)? };
+            *counts = Writer {
+                begun: word(begun)?,
+                returned: word(returned)?,
+                order: word(returned + 8)?,
+            };
         }
         Some(Self { boot: word(BOOT)?, ready: word(READY)? == 1, writers })
     }
@@ -75,8 +80,8 @@ pub(super) fn filler(check: u64) -> String {
     (0..check % 60).map(|at| char::from(b'a' + (mix(check ^ at) % 26) as u8)).collect()
 }
 
-/// Compares a text of events with the page: each event whose call returned is there, unless the ring came round to it; each that
-/// is there is whole, and was begun. Returns the events.
+/// Compares a text of events with the page: each event whose call returned is there, unless the
+/// ring came round to it; each that is there is whole, and was begun. Returns the events.
 pub(super) fn judge(ack: &Ack, text: &str, kept_at_least: usize) -> Result<usize> {
     let mut found: [Vec<u64>; WRITERS] = Default::default();
     for line in text.lines().filter(|line| line.contains("nvdimm:step")) {
@@ -86,22 +91,32 @@ pub(super) fn judge(ack: &Ack, text: &str, kept_at_least: usize) -> Result<usize
         };
         let number = |name: &str| value(name).and_then(|word| word.parse::<u64>().ok());
         let (writer, sequence) = (number("writer"), number("sequence"));
-        let (Some(writer), Some(sequence)) = (writer, sequence) else { anyhow::bail!("TORN: {line}") };
-        let sequences = found.get_mut(writer as usize).with_context(|| format!("INVENTED: {line}"))?;
+        let (Some(writer), Some(sequence)) = (writer, sequence) else {
+            anyhow::bail!("TORN: {line}")
+        };
+        let sequences =
+            found.get_mut(writer as usize).with_context(|| format!("INVENTED: {line}"))?;
         let expected = check(writer as usize, sequence);
-        let is_whole = number("check") == Some(expected) && value("filler") == Some(filler(expected));
+        let is_whole =
+            number("check") == Some(expected) && value("filler") == Some(filler(expected));
         ensure!(is_whole, "TORN: {line}");
         sequences.push(sequence);
     }
     let count = found.iter().map(Vec::len).sum();
     let mut came_round = false;
     let newest_order = ack.writers.iter().map(|writer| writer.order).max().unwrap_or(0);
-    for (writer, (sequences, Writer { begun, returned, order })) in found.iter().zip(ack.writers).enumerate() {
-        let (first, newest) = (sequences.first().copied().unwrap_or(0), sequences.last().map_or(0, |last| last + 1));
+    for (writer, (sequences, Writer { begun, returned, order })) in
+        found.iter().zip(ack.writers).enumerate()
+    {
+        let (first, newest) =
+            (sequences.first().copied().unwrap_or(0), sequences.last().map_or(0, |last| last + 1));
         came_round |= first > 0 || sequences.is_empty() && returned > 0;
         let in_order = sequences.iter().zip(first..).all(|(found, expected)| *found == expected);
         ensure!(in_order, "LOST: writer {writer} has gaps in {first}..{newest}");
-        ensure!(newest <= begun, "INVENTED: writer {writer} began {begun} events, {newest} are there");
+        ensure!(
+            newest <= begun,
+            "INVENTED: writer {writer} began {begun} events, {newest} are there"
+        );
         // While a writer waits for its turn, the ring may come round to all of its events.
         let is_overwritten = sequences.is_empty() && newest_order - order >= kept_at_least as u64;
         ensure!(
@@ -109,7 +124,10 @@ pub(super) fn judge(ack: &Ack, text: &str, kept_at_least: usize) -> Result<usize
             "LOST: writer {writer} recorded {returned} events, {newest} are there"
         );
     }
-    ensure!(!came_round || count >= kept_at_least, "LOST: {count} events are there, the ring holds {kept_at_least}");
+    ensure!(
+        !came_round || count >= kept_at_least,
+        "LOST: {count} events are there, the ring holds {kept_at_least}"
+    );
     Ok(count)
 }
 
@@ -120,7 +138,9 @@ mod tests {
     fn line(writer: usize, sequence: u64) -> String {
         let check = check(writer, sequence);
         let filler = filler(check);
-        format!("1 INFO [000] nvdimm:step: writer={writer} sequence={sequence} check={check} filler={filler}\n")
+        format!(
+            "1 INFO [000] nvdimm:step: writer={writer} sequence={sequence} check={check} filler={filler}\n"
+        )
     }
 
     #[test]
@@ -129,15 +149,30 @@ mod tests {
         let ack = Ack { boot: 0, ready: true, writers: [writer(4, 3, 3), writer(1, 1, 0)] };
         let text: String = (0..3).map(|n| line(0, n)).chain([line(1, 0)]).collect();
         assert_eq!(judge(&ack, &text, 1).unwrap(), 4);
-        assert_eq!(judge(&ack, &(text.clone() + &line(0, 3)), 1).unwrap(), 5, "an event in flight may be there");
+        assert_eq!(
+            judge(&ack, &(text.clone() + &line(0, 3)), 1).unwrap(),
+            5,
+            "an event in flight may be there"
+        );
         let error = |text: &str| judge(&ack, text, 1).unwrap_err().to_string();
         assert!(error(&text.replace("sequence=2", "sequence=9")).contains("TORN"));
         assert!(error(&text.replace(&line(0, 2), "")).contains("LOST"));
         assert!(error(&text.replace(&line(0, 1), "")).contains("LOST"));
-        assert!(judge(&ack, &text.replace(&line(1, 0), ""), 4).unwrap_err().to_string().contains("LOST"));
-        assert_eq!(judge(&ack, &text.replace(&line(1, 0), ""), 3).unwrap(), 3, "the ring came round to it");
+        assert!(
+            judge(&ack, &text.replace(&line(1, 0), ""), 4)
+                .unwrap_err()
+                .to_string()
+                .contains("LOST")
+        );
+        assert_eq!(
+            judge(&ack, &text.replace(&line(1, 0), ""), 3).unwrap(),
+            3,
+            "the ring came round to it"
+        );
         assert!(error(&(text.clone() + &line(1, 1))).contains("INVENTED"));
-        assert!(judge(&ack, &text[line(0, 0).len()..], 100).unwrap_err().to_string().contains("LOST"));
+        assert!(
+            judge(&ack, &text[line(0, 0).len()..], 100).unwrap_err().to_string().contains("LOST")
+        );
     }
 
     #[test]

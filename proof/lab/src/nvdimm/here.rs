@@ -1,5 +1,5 @@
-//! The application of `cargo xtask nvdimm`: records in memory that outlives the machine until it is reset or panics, and keeps there
-//! how far it has come.
+//! The application of `cargo xtask nvdimm`: records in memory that outlives the machine until it is
+//! reset or panics, and keeps there how far it has come.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -38,7 +38,13 @@ pub(super) const SUB_BUFFERS: (u32, u64) = (32, 4096);
 /// Records. Returns only an error.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let Places { session, ack: (path, start) } = args.memory.places();
-    let file = File::options().read(true).write(true).create(true).truncate(false).open(path).context(path)?;
+    let file = File::options()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(path)
+        .context(path)?;
     let mut page = vec![0; ack::LEN];
     let is_whole = file.read_at(&mut page, start)? == page.len();
     let last = Ack::parse(&page).filter(|_| is_whole);
@@ -59,8 +65,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         file.sync_all()?;
     }
     let (persist, reservation) = PLANS[boot as usize % PLANS.len()];
-    let channel = ChannelConfig::new("main").sub_buffers(SUB_BUFFERS.0, SUB_BUFFERS.1).contexts(Context::NONE);
-    let builder = Session::builder("nvdimm").dir("/run/lastwords").channel(channel).backend(session);
+    let channel = ChannelConfig::new("main")
+        .sub_buffers(SUB_BUFFERS.0, SUB_BUFFERS.1)
+        .contexts(Context::NONE);
+    let builder =
+        Session::builder("nvdimm").dir("/run/lastwords").channel(channel).backend(session);
     let session = builder.persist(persist).reservation(reservation).start()?;
     file.write_all_at(&1u64.to_le_bytes(), start + READY as u64)?;
     println!("NVDIMM-PLAN {persist:?} {reservation:?}: {}", session.note());
@@ -97,7 +106,14 @@ fn record(file: &File, start: u64, writer: usize) {
             return;
         }
         let order = ORDER.fetch_add(1, Relaxed);
-        event!(nvdimm, "step", writer = writer as u32, sequence = sequence, check = check, filler = filler.as_str());
+        event!(
+            nvdimm,
+            "step",
+            writer = writer as u32,
+            sequence = sequence,
+            check = check,
+            filler = filler.as_str()
+        );
         // An error leaves the older count, which is also true.
         let _ = note(returned, &[sequence + 1, order]);
     }

@@ -1,4 +1,5 @@
-//! The kinds of memory that a guest's application records in: for the kernel's command line, for QEMU, and where the host finds them.
+//! The kinds of memory that a guest's application records in: for the kernel's command line, for
+//! QEMU, and where the host finds them.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -16,9 +17,11 @@ use rig::run_quietly;
 pub(crate) enum Memory {
     /// A file on a DAX file system of an NVDIMM in the mode fsdax.
     Dax,
-    /// The same in memory of the machine that the kernel takes for persistent (`memmap=SIZE!ADDRESS`).
+    /// The same in memory of the machine that the kernel takes for persistent
+    /// (`memmap=SIZE!ADDRESS`).
     Memmap,
-    /// Memory of the machine that the kernel was told not to use (`memmap=SIZE$ADDRESS`), by /dev/mem.
+    /// Memory of the machine that the kernel was told not to use (`memmap=SIZE$ADDRESS`), by
+    /// /dev/mem.
     Physical,
     /// The device node of an NVDIMM in the mode devdax.
     DeviceDax,
@@ -26,7 +29,8 @@ pub(crate) enum Memory {
 
 /// Address of what is taken from the machine's memory.
 pub(super) const PLACE: u64 = 0x1000_0000;
-/// Bytes at that address for the page of acknowledgements, where the session's memory has no place for one.
+/// Bytes at that address for the page of acknowledgements, where the session's memory has no place
+/// for one.
 const ACK: u64 = 2 << 20;
 /// Where the file system begins on an NVDIMM: Linux keeps what it says of the memory before it.
 const DATA: u64 = 2 << 20;
@@ -92,7 +96,10 @@ impl Memory {
             Self::Dax | Self::Memmap => (dax("/pmem/session"), ("/pmem/ack", 0)),
             Self::Physical => {
                 let (path, len) = ("/dev/mem".into(), SIZE - ACK);
-                (Backend::Physical { path, offset: PLACE, len, reuse: true }, ("/dev/mem", PLACE + len))
+                (
+                    Backend::Physical { path, offset: PLACE, len, reuse: true },
+                    ("/dev/mem", PLACE + len),
+                )
             }
             // A device node is not written by calls.
             Self::DeviceDax => (dax("/dev/dax0.0"), ("/dev/mem", PLACE)),
@@ -130,7 +137,13 @@ impl Files {
     /// For QEMU's command line.
     pub(super) fn of_qemu(&self) -> Vec<String> {
         let backend = |id: &str, file: &Path, size: u64| {
-            ["-object".into(), format!("memory-backend-file,id={id},share=on,mem-path={},size={size}", file.display())]
+            [
+                "-object".into(),
+                format!(
+                    "memory-backend-file,id={id},share=on,mem-path={},size={size}",
+                    file.display()
+                ),
+            ]
         };
         let mut words = backend("ram", &self.ram, u64::from(MEMORY) << 20).to_vec();
         if self.kind.has_nvdimm() {
@@ -157,7 +170,9 @@ impl Files {
     /// The bytes that have the page of acknowledgements.
     pub(super) fn acks(&self) -> Result<Vec<u8>> {
         match self.kind {
-            Memory::Dax => std::fs::read(&self.nvdimm).with_context(|| self.nvdimm.display().to_string()),
+            Memory::Dax => {
+                std::fs::read(&self.nvdimm).with_context(|| self.nvdimm.display().to_string())
+            }
             Memory::Memmap | Memory::Physical => part(&self.ram, SIZE),
             Memory::DeviceDax => part(&self.ram, ACK),
         }

@@ -1,10 +1,12 @@
-//! `cargo xtask nvdimm`: an application records in the persistent memory of a guest, which is reset or panics at a random moment.
-//! The session in the memory is recovered, and every event whose call had returned must be there.
+//! `cargo xtask nvdimm`: an application records in the persistent memory of a guest, which is reset
+//! or panics at a random moment. The session in the memory is recovered, and every event whose call
+//! had returned must be there.
 //!
-//! The memory is a file of the host: QEMU's NVDIMM, or a part of the machine's memory. After each end it is read by the same commands on
-//! the host, and in the next boot of the guest, of the device and of the application's file. What they print and recover must
-//! be equal. A guest under QEMU has no cache whose contents a reset could lose: the order in which stores become persistent is
-//! tested by `cargo xtask persistence`.
+//! The memory is a file of the host: QEMU's NVDIMM, or a part of the machine's memory. After each
+//! end it is read by the same commands on the host, and in the next boot of the guest, of the
+//! device and of the application's file. What they print and recover must be equal. A guest under
+//! QEMU has no cache whose contents a reset could lose: the order in which stores become persistent
+//! is tested by `cargo xtask persistence`.
 
 mod ack;
 pub(crate) mod here;
@@ -40,7 +42,8 @@ pub(crate) struct Args {
     /// Begin from this seed; by default the clock's
     #[arg(long)]
     seed: Option<u64>,
-    /// The program `lastwords` that recovers, here and in the guest, in place of the one that is built
+    /// The program `lastwords` that recovers, here and in the guest, in place of the one that is
+    /// built
     #[arg(long, value_name = "FILE")]
     lastwords: Option<PathBuf>,
     /// The part of CI: one reset of its kernel, with the program that the tests have built
@@ -54,8 +57,8 @@ const SIZE: u64 = 64 << 20;
 const MEMORY: u32 = 512;
 /// Until a boot has come as far as it is waited for.
 const BOOT: Duration = Duration::from_secs(600);
-/// Events that a ring which came round holds at least: all sub-buffers but two, each of its size less 160 bytes, of events of at
-/// most 96 bytes.
+/// Events that a ring which came round holds at least: all sub-buffers but two, each of its size
+/// less 160 bytes, of events of at most 96 bytes.
 const KEPT: usize = (here::SUB_BUFFERS.0 as usize - 2) * (here::SUB_BUFFERS.1 as usize - 160) / 96;
 
 /// Runs it.
@@ -63,7 +66,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let since = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
     let seed = args.seed.unwrap_or(since.as_nanos() as u64);
     let store = Store::open()?;
-    let (want, resets) = if args.quick { (super::QUICK.0, 1) } else { (args.kernel.as_str(), args.resets) };
+    let (want, resets) =
+        if args.quick { (super::QUICK.0, 1) } else { (args.kernel.as_str(), args.resets) };
     let kernel = store.kernel(want, Arch::Amd64, None)?;
     let built = if args.quick { rig::programs::tested } else { rig::programs::lastwords };
     let lastwords = args.lastwords.clone().map_or_else(built, Ok)?;
@@ -72,15 +76,31 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let files = Files::make(args.memory, &folder)?;
     let initramfs = initramfs(&store, &kernel, args.memory, &lastwords, &folder)?;
     println!("kernel {}, memory {}, seed {seed}", kernel.release, args.memory.name());
-    let place = Place { lastwords, files, text: folder.join("text"), recovered: folder.join("recovered") };
-    let done = Lab { store: &store, kernel: &kernel, initramfs: &initramfs, folder: &folder, place }.run(resets, seed);
-    done.with_context(|| format!("--seed {seed}; the memory and the console are in {}", folder.display()))?;
+    let place =
+        Place { lastwords, files, text: folder.join("text"), recovered: folder.join("recovered") };
+    let done =
+        Lab { store: &store, kernel: &kernel, initramfs: &initramfs, folder: &folder, place }
+            .run(resets, seed);
+    done.with_context(|| {
+        format!("--seed {seed}; the memory and the console are in {}", folder.display())
+    })?;
     std::fs::remove_dir_all(&folder).with_context(|| folder.display().to_string())
 }
 
 /// The guest's first file system.
-fn initramfs(store: &Store, kernel: &Kernel, memory: Memory, lastwords: &Path, folder: &Path) -> Result<PathBuf> {
-    let mut archive = guest_base(kernel, &store.busybox(Arch::Amd64)?, include_bytes!("../guest/nvdimm.sh"), &[])?;
+fn initramfs(
+    store: &Store,
+    kernel: &Kernel,
+    memory: Memory,
+    lastwords: &Path,
+    folder: &Path,
+) -> Result<PathBuf> {
+    let mut archive = guest_base(
+        kernel,
+        &store.busybox(Arch::Amd64)?,
+        include_bytes!("../guest/nvdimm.sh"),
+        &[],
+    )?;
     let mut modules = Vec::new();
     for name in memory.modules() {
         kernel.add_module(name, &mut modules)?;
@@ -105,7 +125,8 @@ struct Place {
     recovered: PathBuf,
 }
 
-/// A text of events: its lines, and their checksum as `md5sum` prints it; and a checksum of the files that are recovered.
+/// A text of events: its lines, and their checksum as `md5sum` prints it; and a checksum of the
+/// files that are recovered.
 #[derive(Debug, PartialEq, Eq)]
 struct Said {
     lines: usize,
@@ -117,23 +138,36 @@ struct Said {
 const SUM_OF_FILES: &str = "find . -type f | sort | xargs md5sum | md5sum";
 
 impl Place {
-    /// Recovers from the host's file and judges. Returns the page of the application, the events, and the text.
+    /// Recovers from the host's file and judges. Returns the page of the application, the events,
+    /// and the text.
     fn judge(&self) -> Result<(Ack, usize, Said)> {
-        let ack = Ack::find(&self.files.acks()?).context("no page of the application is in the memory")?;
+        let ack = Ack::find(&self.files.acks()?)
+            .context("no page of the application is in the memory")?;
         ensure!(ack.ready, "the session of boot {} has not begun", ack.boot);
         let session = self.files.session()?;
         let mut command = Command::new(&self.lastwords);
-        command.args(["report", "--utc"]).arg(session).stdout(File::create(&self.text)?).stderr(Stdio::piped());
+        command
+            .args(["report", "--utc"])
+            .arg(session)
+            .stdout(File::create(&self.text)?)
+            .stderr(Stdio::piped());
         let output = command.output().context("lastwords report")?;
         let errors = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "lastwords report: {}\n{errors}", output.status);
         let text = std::fs::read_to_string(&self.text)?;
-        let count = ack::judge(&ack, &text, KEPT).with_context(|| format!("boot {}: {ack:?}\n{errors}", ack.boot))?;
+        let count = ack::judge(&ack, &text, KEPT)
+            .with_context(|| format!("boot {}: {ack:?}\n{errors}", ack.boot))?;
         let sum = sum(Command::new("md5sum").arg(&self.text))?;
         if self.recovered.exists() {
             std::fs::remove_dir_all(&self.recovered)?;
         }
-        run_quietly(Command::new(&self.lastwords).arg("recover").arg(session).arg("-o").arg(&self.recovered))?;
+        run_quietly(
+            Command::new(&self.lastwords)
+                .arg("recover")
+                .arg(session)
+                .arg("-o")
+                .arg(&self.recovered),
+        )?;
         let recovered = sum_of_files(&self.recovered)?;
         Ok((ack, count, Said { lines: text.lines().count(), sum, recovered }))
     }
@@ -201,10 +235,17 @@ impl Lab<'_> {
             })?;
             let console = guest.console();
             for (input, said) in reports(&console[before..], kind.inputs()).unwrap_or_default() {
-                ensure!(said == ours, "boot {boot}: {input} has {said:?} in the guest, the host's file {ours:?}");
+                ensure!(
+                    said == ours,
+                    "boot {boot}: {input} has {said:?} in the guest, the host's file {ours:?}"
+                );
             }
             if boot % 10 == 9 {
-                println!("{} ends, {events} events, {:.0} s", boot + 1, begun.elapsed().as_secs_f64());
+                println!(
+                    "{} ends, {events} events, {:.0} s",
+                    boot + 1,
+                    begun.elapsed().as_secs_f64()
+                );
             }
         }
         guest.quit()?;
@@ -224,7 +265,10 @@ fn reports(console: &str, inputs: usize) -> Option<Vec<(String, Said)>> {
     let report = |line: &str| {
         let words: Vec<&str> = line.trim().strip_prefix("NVDIMM-REPORT ")?.split(' ').collect();
         let &[input, "0", lines, sum, recovered] = words.as_slice() else {
-            return Some((line.to_string(), Said { lines: 0, sum: String::new(), recovered: String::new() }));
+            return Some((
+                line.to_string(),
+                Said { lines: 0, sum: String::new(), recovered: String::new() },
+            ));
         };
         let (sum, recovered) = (sum.to_string(), recovered.to_string());
         Some((input.to_string(), Said { lines: lines.parse().ok()?, sum, recovered }))
@@ -239,10 +283,17 @@ mod tests {
 
     #[test]
     fn a_report_that_failed_is_no_text() {
-        let console = "NVDIMM-REPORT /pmem/session 0 12 abc def\r\nNVDIMM-REPORT /dev/pmem0 1 0 d41 d42\r\n";
+        let console =
+            "NVDIMM-REPORT /pmem/session 0 12 abc def\r\nNVDIMM-REPORT /dev/pmem0 1 0 d41 d42\r\n";
         assert_eq!(reports(console, 2), None, "the boot is not done");
         let all = reports(&format!("{console}NVDIMM-REPORTED\r\n"), 2).unwrap();
-        assert_eq!(all[0], ("/pmem/session".into(), Said { lines: 12, sum: "abc".into(), recovered: "def".into() }));
+        assert_eq!(
+            all[0],
+            (
+                "/pmem/session".into(),
+                Said { lines: 12, sum: "abc".into(), recovered: "def".into() }
+            )
+        );
         assert_eq!(all[1].1.lines, 0);
     }
 }

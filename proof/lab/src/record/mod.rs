@@ -1,7 +1,8 @@
-//! `lastwords record` on a kernel that has what it can ask for: probes, synthetic events, tracers, triggers, a receiver over vsock.
+//! `lastwords record` on a kernel that has what it can ask for: probes, synthetic events, tracers,
+//! triggers, a receiver over vsock.
 //!
-//! The guest runs each recording beside what the kernel prints of the same instance, and beside trace-cmd on the same events. Files and
-//! texts come out on a disk and are compared here.
+//! The guest runs each recording beside what the kernel prints of the same instance, and beside
+//! trace-cmd on the same events. Files and texts come out on a disk and are compared here.
 
 mod judge;
 
@@ -31,7 +32,13 @@ const VSOCK: &[&str] = &["vsock", "vmw_vsock_virtio_transport_common", "vsock_lo
 const LIMIT: Duration = Duration::from_secs(2400);
 
 /// Runs it on one kernel.
-pub(super) fn run(store: &Store, kernel: &Kernel, lastwords: &Path, keep: bool, rows: &mut Rows) -> Result<()> {
+pub(super) fn run(
+    store: &Store,
+    kernel: &Kernel,
+    lastwords: &Path,
+    keep: bool,
+    rows: &mut Rows,
+) -> Result<()> {
     let folder = store.runs().join(format!("{}-{NAME}", kernel.release));
     make_empty(&folder)?;
     let initramfs = initramfs(store, kernel, lastwords, &folder)?;
@@ -59,7 +66,12 @@ pub(super) fn run(store: &Store, kernel: &Kernel, lastwords: &Path, keep: bool, 
 
 fn initramfs(store: &Store, kernel: &Kernel, lastwords: &Path, folder: &Path) -> Result<PathBuf> {
     let modules = [DISK_MODULES, VSOCK].concat();
-    let mut archive = guest_base(kernel, &store.busybox(Arch::Amd64)?, include_bytes!("../guest/record.sh"), &modules)?;
+    let mut archive = guest_base(
+        kernel,
+        &store.busybox(Arch::Amd64)?,
+        include_bytes!("../guest/record.sh"),
+        &modules,
+    )?;
     let trace_cmd = run_quietly(Command::new("sh").args(["-c", "command -v trace-cmd"]));
     let trace_cmd = trace_cmd.context("trace-cmd is needed: cargo xtask setup")?;
     let programs = [("lastwords", lastwords.to_path_buf()), ("trace-cmd", trace_cmd.trim().into())];

@@ -2,8 +2,9 @@
 
 use crate::texts::{Events, without_task};
 
-/// Returns the events of a text, sorted. Left out are the names of tasks, which the kernel of another boot does not know, and the flags,
-/// which trace-cmd does not print. Of a number that is there twice, `0x10 (16)`, one is left.
+/// Returns the events of a text, sorted. Left out are the names of tasks, which the kernel of
+/// another boot does not know, and the flags, which trace-cmd does not print. Of a number that is
+/// there twice, `0x10 (16)`, one is left.
 pub(super) fn events(text: &str) -> Vec<String> {
     let mut events: Vec<String> = text.lines().filter_map(event).collect();
     events.sort();
@@ -15,7 +16,8 @@ fn event(line: &str) -> Option<String> {
     let (pid, rest) = line.split_once(" [")?;
     let (cpu, rest) = rest.split_once(']')?;
     let mut words = rest.split_whitespace();
-    let is_time = |word: &&str| word.strip_suffix(':').is_some_and(|time| time.parse::<f64>().is_ok());
+    let is_time =
+        |word: &&str| word.strip_suffix(':').is_some_and(|time| time.parse::<f64>().is_ok());
     let time = words.find(is_time)?;
     let rest = values(words);
     // A marker has the name `print` for trace-cmd and no name for the kernel.
@@ -23,13 +25,14 @@ fn event(line: &str) -> Option<String> {
     Some(format!("{pid} {cpu} {time} {rest}"))
 }
 
-/// Joins the words of an event, with decimal numbers. An address that has no name is shown with the displacement of the boot that prints it by
-/// some kernels, and left out.
+/// Joins the words of an event, with decimal numbers. An address that has no name is shown with the
+/// displacement of the boot that prints it by some kernels, and left out.
 fn values<'a>(words: impl Iterator<Item = &'a str>) -> String {
     let mut joined: Vec<String> = Vec::new();
     let mut was_hex = false;
     for word in words {
-        let twice = word.strip_prefix('(').and_then(|word| word.strip_suffix(')')).filter(|_| was_hex);
+        let twice =
+            word.strip_prefix('(').and_then(|word| word.strip_suffix(')')).filter(|_| was_hex);
         let number = word.split_once('=').and_then(|(name, text)| Some((name, number(text)?)));
         was_hex = word.contains("=0x") && number.is_some();
         match (twice.and_then(|word| word.parse::<i64>().ok()), number, joined.last_mut()) {
@@ -38,7 +41,9 @@ fn values<'a>(words: impl Iterator<Item = &'a str>) -> String {
                 *last = format!("{name}={value}");
             }
             (_, Some((name, value)), _) => joined.push(format!("{name}={value}")),
-            _ if word.starts_with("0xffffffff") && word.ends_with(':') => joined.push("?:".to_string()),
+            _ if word.starts_with("0xffffffff") && word.ends_with(':') => {
+                joined.push("?:".to_string())
+            }
             _ => joined.push(word.to_string()),
         }
     }
@@ -56,22 +61,26 @@ fn number(text: &str) -> Option<i64> {
 
 /// Drops what trace-cmd shows by a name and the kernel by an address: functions.
 pub(super) fn without_functions(events: &[String]) -> Vec<String> {
-    let without =
-        |event: &String| event.split(' ').filter(|word| !word.starts_with("function=")).collect::<Vec<_>>().join(" ");
+    let without = |event: &String| {
+        event.split(' ').filter(|word| !word.starts_with("function=")).collect::<Vec<_>>().join(" ")
+    };
     events.iter().map(without).collect()
 }
 
-/// Names the function that writes markers where the kernel could not. Linux 6.12 does not know the addresses of a boot that itself found
-/// events of an earlier one in the memory. The bundle that is used for a saved file is of the right boot.
+/// Names the function that writes markers where the kernel could not. Linux 6.12 does not know the
+/// addresses of a boot that itself found events of an earlier one in the memory. The bundle that is
+/// used for a saved file is of the right boot.
 pub(super) fn with_named_markers(events: &[String]) -> Vec<String> {
     events.iter().map(|event| event.replacen(" ?: ", " tracing_mark_write: ", 1)).collect()
 }
 
-/// Counts the events of `truth` that are not in `ours`, and the other way round; with an example of each.
+/// Counts the events of `truth` that are not in `ours`, and the other way round; with an example of
+/// each.
 pub(super) fn differ(truth: &[String], ours: &[String]) -> (usize, usize, Vec<String>) {
     let [truth, ours] = [truth, ours].map(|events| events.iter().cloned().collect::<Events>());
     let ((missing, lacks), (invented, has)) = (truth.without(&ours), ours.without(&truth));
-    let example = |what: &str, events: &[&str]| events.first().map(|event| format!("{what} {event}"));
+    let example =
+        |what: &str, events: &[&str]| events.first().map(|event| format!("{what} {event}"));
     let examples = [example("missing", &lacks), example("invented", &has)];
     (missing, invented, examples.into_iter().flatten().collect())
 }
@@ -82,13 +91,13 @@ mod tests {
 
     #[test]
     fn an_event_of_each_writer_is_the_same() {
-        let kernel =
-            "# tracer: nop\n           <...>-74      [001] d.h1.     1.000002: irq_handler_entry: irq=4 name=a b\n";
+        let kernel = "# tracer: nop\n           <...>-74      [001] d.h1.     1.000002: irq_handler_entry: irq=4 name=a b\n";
         let trace_cmd = "cpus=2\n              sh-74    [001]     1.000002: irq_handler_entry:     irq=4 name=a b\n";
         let (truth, ours) = (events(kernel), events(trace_cmd));
         assert_eq!(truth, ["74 001 1.000002: irq_handler_entry: irq=4 name=a b"]);
         assert_eq!(differ(&truth, &ours), (0, 0, vec![]));
-        let (missing, invented, examples) = differ(&truth, &events(&trace_cmd.replace("irq=4", "irq=5")));
+        let (missing, invented, examples) =
+            differ(&truth, &events(&trace_cmd.replace("irq=4", "irq=5")));
         assert_eq!((missing, invented, examples.len()), (1, 1, 2));
         assert_eq!(differ(&[truth.as_slice(), truth.as_slice()].concat(), &ours).0, 1);
     }
@@ -100,8 +109,14 @@ mod tests {
         assert_eq!(events(kernel), events(trace_cmd));
         assert_eq!(events(kernel), ["0 000 1.5: x: pid=18 timer=-140737488355328 s=-1 name=a (b)"]);
         assert_ne!(events(kernel), events(&trace_cmd.replace("pid=18", "pid=19")));
-        assert_eq!(events(kernel), events(&trace_cmd.replace("pid=18", "pid=018").replace("s=-1", "s=(-1)")));
-        assert_eq!(without_functions(&["0 000 1.5: x: function=-5 now=1".into()]), ["0 000 1.5: x: now=1"]);
+        assert_eq!(
+            events(kernel),
+            events(&trace_cmd.replace("pid=18", "pid=018").replace("s=-1", "s=(-1)"))
+        );
+        assert_eq!(
+            without_functions(&["0 000 1.5: x: function=-5 now=1".into()]),
+            ["0 000 1.5: x: now=1"]
+        );
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! Guests that save the trace of the last boot as the units in `hooks/systemd` do.
 //!
-//! One QEMU boots several times, with a reset of the machine between: the memory stays, as it does over a warm reboot. Each boot prints
-//! what the kernel itself kept of its instance, runs what the units run, and then records until it is reset. What was saved is
-//! read by trace-cmd here, and the whole memory of the machine by our program.
+//! One QEMU boots several times, with a reset of the machine between: the memory stays, as it does
+//! over a warm reboot. Each boot prints what the kernel itself kept of its instance, runs what the
+//! units run, and then records until it is reset. What was saved is read by trace-cmd here, and the
+//! whole memory of the machine by our program.
 
 mod judge;
 mod unit;
@@ -25,8 +26,7 @@ use unit::Unit;
 
 /// The name of the scenario, and what it does.
 pub(super) const NAME: &str = "reboot";
-pub(super) const WHAT: &str =
-    "the units of hooks/systemd over resets: the trace of the last boot is saved, and as the kernel has it (6.12)";
+pub(super) const WHAT: &str = "the units of hooks/systemd over resets: the trace of the last boot is saved, and as the kernel has it (6.12)";
 
 /// Megabytes of the guest's memory.
 const MEMORY: u32 = 512;
@@ -53,7 +53,13 @@ struct Variant {
 }
 
 /// Runs all of it on one kernel.
-pub(super) fn run(store: &Store, kernel: &Kernel, lastwords: &Path, keep: bool, rows: &mut Rows) -> Result<()> {
+pub(super) fn run(
+    store: &Store,
+    kernel: &Kernel,
+    lastwords: &Path,
+    keep: bool,
+    rows: &mut Rows,
+) -> Result<()> {
     let folder = store.runs().join(format!("{}-{NAME}", kernel.release));
     make_empty(&folder)?;
     unit::judge(rows, &folder)?;
@@ -85,7 +91,8 @@ struct Lab<'a> {
 impl Lab<'_> {
     fn initramfs(&self) -> Result<PathBuf> {
         let busybox = self.store.busybox(Arch::Amd64)?;
-        let mut archive = guest_base(self.kernel, &busybox, include_bytes!("../guest/units.sh"), DISK_MODULES)?;
+        let mut archive =
+            guest_base(self.kernel, &busybox, include_bytes!("../guest/units.sh"), DISK_MODULES)?;
         add_programs(&mut archive, self.folder, &[("lastwords", self.lastwords.to_path_buf())])?;
         ["usr", "usr/lib", "usr/lib/lastwords"].iter().for_each(|folder| archive.folder(folder));
         for script in unit::SCRIPTS {
@@ -113,8 +120,12 @@ impl Lab<'_> {
             File::create(&disk)?.set_len(FOUND)?;
             disks.push(disk);
         }
-        let arguments = format!("loglevel=4 panic=0 no_timer_check lab.rounds={ROUNDS} {}", variant.arguments);
-        let backend = format!("memory-backend-file,id=ram,share=on,mem-path={},size={MEMORY}M", memory.display());
+        let arguments =
+            format!("loglevel=4 panic=0 no_timer_check lab.rounds={ROUNDS} {}", variant.arguments);
+        let backend = format!(
+            "memory-backend-file,id=ram,share=on,mem-path={},size={MEMORY}M",
+            memory.display()
+        );
         let more = ["-object", &backend, "-machine", "memory-backend=ram"].map(str::to_string);
         let program = qemu(self.store, Arch::Amd64)?;
         let config = Config {
@@ -131,7 +142,11 @@ impl Lab<'_> {
         for boot in 1..=variant.boots {
             guest.wait_for(&format!("LAB-SAVED {boot}."), BOOT)?;
             guest.qmp("stop", json!({}))?;
-            texts.push(if variant.each.is_some() && boot > 1 { Some(self.memory(&memory)?) } else { None });
+            texts.push(if variant.each.is_some() && boot > 1 {
+                Some(self.memory(&memory)?)
+            } else {
+                None
+            });
             guest.qmp("cont", json!({}))?;
             guest.wait_for(&format!("LAB-RECORDS {boot}."), BOOT)?;
             if boot < variant.boots {
@@ -147,7 +162,9 @@ impl Lab<'_> {
             run_quietly(Command::new("tar").arg("-C").arg(parent).arg("-xf").arg(disk))?;
             Boot { variant, number: boot, found }.judge(text, rows)?;
         }
-        disks.iter().try_for_each(|disk| std::fs::remove_file(disk).with_context(|| disk.display().to_string()))
+        disks.iter().try_for_each(|disk| {
+            std::fs::remove_file(disk).with_context(|| disk.display().to_string())
+        })
     }
 
     /// The disk with the state, in which as many traces are as are kept, but for one.
@@ -168,9 +185,15 @@ impl Lab<'_> {
     /// Returns the text that our program prints for the machine's memory, without a given address.
     fn memory(&self, memory: &Path) -> Result<String> {
         let mut command = Command::new(self.lastwords);
-        let output =
-            command.args(["report", "--raw", "--style", "fields", "--instance", "boot_map"]).arg(memory).output()?;
-        ensure!(output.status.success(), "report --raw: {}", String::from_utf8_lossy(&output.stderr));
+        let output = command
+            .args(["report", "--raw", "--style", "fields", "--instance", "boot_map"])
+            .arg(memory)
+            .output()?;
+        ensure!(
+            output.status.success(),
+            "report --raw: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 }
@@ -180,7 +203,10 @@ fn kept() -> Result<usize> {
     let path = rig::root().join("hooks/systemd/save-last-boot");
     let script = read(&path)?;
     let number = script.split_once("LASTWORDS_KEEP:-").and_then(|(_, rest)| rest.split_once('}'));
-    Ok(number.with_context(|| format!("{}: no default of LASTWORDS_KEEP", path.display()))?.0.parse()?)
+    Ok(number
+        .with_context(|| format!("{}: no default of LASTWORDS_KEEP", path.display()))?
+        .0
+        .parse()?)
 }
 
 /// Names of traces of older boots, the oldest first.
@@ -218,14 +244,21 @@ impl Boot<'_> {
     /// The status of a command or unit, and what it said.
     fn status(&self, name: &str) -> Result<(String, String)> {
         let said = self.text(&format!("{name}.errors")).unwrap_or_default();
-        Ok((self.text(&format!("{name}.status"))?.trim().to_string(), said.trim().replace('\n', "; ")))
+        Ok((
+            self.text(&format!("{name}.status"))?.trim().to_string(),
+            said.trim().replace('\n', "; "),
+        ))
     }
 
     /// Returns the result of one check of `doctor`: its status and its words.
     fn finding(&self, name: &str, check: &str) -> Result<(String, String)> {
-        let said: Value = serde_json::from_str(&self.text(name)?).with_context(|| name.to_string())?;
+        let said: Value =
+            serde_json::from_str(&self.text(name)?).with_context(|| name.to_string())?;
         let all = said["checks"].as_array().context("checks of doctor")?;
-        let found = all.iter().find(|found| found["check"] == check).with_context(|| format!("no check {check}"))?;
+        let found = all
+            .iter()
+            .find(|found| found["check"] == check)
+            .with_context(|| format!("no check {check}"))?;
         let word = |key: &str| found[key].as_str().unwrap_or_default().to_string();
         Ok((word("status"), format!("{} {}", word("found"), word("mend"))))
     }
@@ -234,16 +267,25 @@ impl Boot<'_> {
         let (status, words) = self.finding("doctor", "persistent trace")?;
         let arguments = self.text("kernel-args")?.trim().to_string();
         let ok = match self.variant.each {
-            None => status == "partial" && words.contains("no trace instance") && words.ends_with(&arguments),
+            None => {
+                status == "partial"
+                    && words.contains("no trace instance")
+                    && words.ends_with(&arguments)
+            }
             Some(each) => {
-                let expected = format!("boot_map has {} KiB for each of {CPUS} CPUs, at a stable address", each >> 10);
+                let expected = format!(
+                    "boot_map has {} KiB for each of {CPUS} CPUs, at a stable address",
+                    each >> 10
+                );
                 status == "good" && words.contains(&expected)
             }
         };
         self.row(rows, ok, "doctor on the instance", &format!("{status}: {words}"));
-        let is_made = self.status("kernel-args")?.0 == "0" && arguments.contains(" trace_instance=boot_map@");
+        let is_made =
+            self.status("kernel-args")?.0 == "0" && arguments.contains(" trace_instance=boot_map@");
         self.row(rows, is_made, "doctor --kernel-args", &arguments);
-        let (before, after) = (self.finding("doctor", "bundle")?, self.finding("doctor-after", "bundle")?);
+        let (before, after) =
+            (self.finding("doctor", "bundle")?, self.finding("doctor-after", "bundle")?);
         let expected = if self.number == 1 { "partial" } else { "good" };
         let detail = format!("{} before the units, {} after them", before.0, after.0);
         self.row(rows, before.0 == expected && after.0 == "good", "doctor on the bundle", &detail);
@@ -257,8 +299,14 @@ impl Boot<'_> {
         let folder = self.found.join("state/bundles");
         let last = std::fs::read_link(folder.join("last.bundle"))?;
         let names = names(&folder)?;
-        let ok = status == "0" && last == Path::new(&name) && names == [name.as_str(), "last.bundle"];
-        self.row(rows, ok, "the bundle is saved once", &format!("status {status} {said} {names:?}"));
+        let ok =
+            status == "0" && last == Path::new(&name) && names == [name.as_str(), "last.bundle"];
+        self.row(
+            rows,
+            ok,
+            "the bundle is saved once",
+            &format!("status {status} {said} {names:?}"),
+        );
         Ok(())
     }
 
@@ -266,8 +314,9 @@ impl Boot<'_> {
         let (status, _) = self.status("lastwords-last-boot.service")?;
         self.row(rows, status.starts_with("not met: "), "no unit without an instance", &status);
         let (status, said) = self.status("by-hand")?;
-        let ok =
-            status == "0" && said.contains("no persistent trace instance") && said.contains("doctor --kernel-args");
+        let ok = status == "0"
+            && said.contains("no persistent trace instance")
+            && said.contains("doctor --kernel-args");
         self.row(rows, ok, "the script without an instance", &format!("status {status}: {said}"));
         Ok(())
     }
@@ -276,16 +325,23 @@ impl Boot<'_> {
         let (status, said) = self.status("lastwords-last-boot.service")?;
         let kernel = judge::events(&self.text("kernel")?).len();
         let ok = status == "0" && kernel == 0 && said.contains("no events");
-        self.row(rows, ok, "an empty instance", &format!("status {status}: {said}; {kernel} events by the kernel"));
+        self.row(
+            rows,
+            ok,
+            "an empty instance",
+            &format!("status {status}: {said}; {kernel} events by the kernel"),
+        );
         Ok(())
     }
 
-    /// One trace is saved of each boot but the first. When there are more than are kept, the oldest is removed.
+    /// One trace is saved of each boot but the first. When there are more than are kept, the oldest
+    /// is removed.
     fn judge_saved(&self, rows: &mut Rows) -> Result<()> {
         let kept = kept()?;
         let own = self.number as usize - 1;
         let found = names(&self.found.join("state/last-boot"))?;
-        let (new, old): (Vec<&String>, Vec<&String>) = found.iter().partition(|name| !name.starts_with("20200101T"));
+        let (new, old): (Vec<&String>, Vec<&String>) =
+            found.iter().partition(|name| !name.starts_with("20200101T"));
         let expected: Vec<String> = older(kept - 1).skip(own.saturating_sub(1)).collect();
         let ok = new.len() == own && old.iter().copied().eq(&expected);
         let detail = format!("{} new, {} older traces, {kept} are kept", new.len(), old.len());
@@ -293,14 +349,17 @@ impl Boot<'_> {
         Ok(())
     }
 
-    /// The kernel's own text is the truth for the saved file, for the running instance and for the memory of the machine.
+    /// The kernel's own text is the truth for the saved file, for the running instance and for the
+    /// memory of the machine.
     fn judge_texts(&self, memory: &str, rows: &mut Rows) -> Result<()> {
         let (text, live) = (self.text("kernel")?, self.text("live")?);
         let truth = judge::events(&text);
         let of_boot = |boot: u32| text.matches(&format!("boot {boot} marker ")).count();
-        let (last, others) = (of_boot(self.number - 1), (1..self.number - 1).map(of_boot).sum::<usize>());
+        let (last, others) =
+            (of_boot(self.number - 1), (1..self.number - 1).map(of_boot).sum::<usize>());
         let ok = truth.len() >= LEAST && last >= ROUNDS as usize && others == 0;
-        let detail = format!("{} events, {last} markers of the last boot, {others} of others", truth.len());
+        let detail =
+            format!("{} events, {last} markers of the last boot, {others} of others", truth.len());
         self.row(rows, ok, "what the kernel kept", &detail);
         let (status, said) = self.status("lastwords-last-boot.service")?;
         self.row(rows, status == "0", "the unit", &format!("status {status}: {said}"));
@@ -310,10 +369,18 @@ impl Boot<'_> {
         let of_ours = [("live", &live), ("memory of the machine", &memory.into())];
         let ours = of_ours.map(|(what, text)| (what, judge::differ(&truth, &judge::events(text))));
         let named = judge::with_named_markers(&truth);
-        let by_trace_cmd = judge::differ(&judge::without_functions(&named), &judge::without_functions(&saved));
-        for (what, (missing, invented, examples)) in ours.into_iter().chain([("saved, by trace-cmd", by_trace_cmd)]) {
+        let by_trace_cmd =
+            judge::differ(&judge::without_functions(&named), &judge::without_functions(&saved));
+        for (what, (missing, invented, examples)) in
+            ours.into_iter().chain([("saved, by trace-cmd", by_trace_cmd)])
+        {
             let ok = missing == 0 && invented == 0;
-            self.row(rows, ok, what, &format!("{missing} events missing, {invented} invented {}", examples.join("; ")));
+            self.row(
+                rows,
+                ok,
+                what,
+                &format!("{missing} events missing, {invented} invented {}", examples.join("; ")),
+            );
         }
         let same = live == memory;
         self.row(
@@ -328,19 +395,22 @@ impl Boot<'_> {
 
 /// The events of a saved file, as trace-cmd prints their fields.
 fn saved(file: &Path) -> Result<Vec<String>> {
-    let report = |how: &str| run_quietly(Command::new("trace-cmd").args(["report", how, "-i"]).arg(file));
+    let report =
+        |how: &str| run_quietly(Command::new("trace-cmd").args(["report", how, "-i"]).arg(file));
     // Of a marker, the kernel prints no fields.
     let is_marker = |line: &&str| line.contains(": print: ");
     let (fields, markers) = (report("-R")?, report("-N")?);
-    let lines = fields.lines().filter(|line| !is_marker(line)).chain(markers.lines().filter(is_marker));
+    let lines =
+        fields.lines().filter(|line| !is_marker(line)).chain(markers.lines().filter(is_marker));
     Ok(judge::events(&lines.collect::<Vec<_>>().join("\n")))
 }
 
 /// The names in a folder, sorted.
 fn names(folder: &Path) -> Result<Vec<String>> {
     let entries = std::fs::read_dir(folder).with_context(|| folder.display().to_string())?;
-    let mut names: Vec<String> =
-        entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect::<Result<_>>()?;
+    let mut names: Vec<String> = entries
+        .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
+        .collect::<Result<_>>()?;
     names.sort();
     Ok(names)
 }

@@ -1,4 +1,5 @@
-//! The units in `hooks/systemd`: what they run, on which conditions and in which order. systemd itself judges the files.
+//! The units in `hooks/systemd`: what they run, on which conditions and in which order. systemd
+//! itself judges the files.
 
 use std::path::Path;
 use std::process::Command;
@@ -33,12 +34,17 @@ impl Unit {
     /// Parses the text of a unit.
     fn parse(name: &str, text: &str) -> Result<Self> {
         let values = |key: &str| -> Vec<String> {
-            let of_key = text.lines().filter_map(|line| line.trim().strip_prefix(key)?.strip_prefix('='));
+            let of_key =
+                text.lines().filter_map(|line| line.trim().strip_prefix(key)?.strip_prefix('='));
             of_key.flat_map(str::split_whitespace).map(str::to_string).collect()
         };
-        let conditions = text.lines().filter(|line| line.starts_with("Condition")).map(str::to_string).collect();
-        let starts: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("ExecStart=")).collect();
-        let &[start] = starts.as_slice() else { anyhow::bail!("{name} has {} lines ExecStart=", starts.len()) };
+        let conditions =
+            text.lines().filter(|line| line.starts_with("Condition")).map(str::to_string).collect();
+        let starts: Vec<&str> =
+            text.lines().filter_map(|line| line.strip_prefix("ExecStart=")).collect();
+        let &[start] = starts.as_slice() else {
+            anyhow::bail!("{name} has {} lines ExecStart=", starts.len())
+        };
         let (before, after) = (values("Before"), values("After"));
         Ok(Self { name: name.to_string(), conditions, start: start.to_string(), before, after })
     }
@@ -79,25 +85,34 @@ pub(super) fn script(units: &[Unit]) -> String {
     units.iter().map(line).collect()
 }
 
-/// Has systemd judge the units, and the file for tmpfiles.d: what it makes, and what it removes by age.
+/// Has systemd judge the units, and the file for tmpfiles.d: what it makes, and what it removes by
+/// age.
 pub(super) fn judge(rows: &mut Rows, folder: &Path) -> Result<()> {
     let (root, hooks) = (folder.join("root"), rig::root().join("hooks/systemd"));
     make_empty(&root)?;
-    let [scripts, system, tmpfiles] = ["usr/lib/lastwords", "usr/lib/systemd/system", "usr/lib/tmpfiles.d"];
+    let [scripts, system, tmpfiles] =
+        ["usr/lib/lastwords", "usr/lib/systemd/system", "usr/lib/tmpfiles.d"];
     for (to, names) in [(scripts, SCRIPTS), (system, UNITS), (tmpfiles, &[TMPFILES])] {
         std::fs::create_dir_all(root.join(to))?;
         for name in names {
-            std::fs::copy(hooks.join(name), root.join(to).join(name)).with_context(|| (*name).to_string())?;
+            std::fs::copy(hooks.join(name), root.join(to).join(name))
+                .with_context(|| (*name).to_string())?;
         }
     }
-    run_quietly(Command::new("cp").args(["-rn", &format!("{SYSTEM}/."), "."]).current_dir(root.join(system)))?;
+    run_quietly(
+        Command::new("cp")
+            .args(["-rn", &format!("{SYSTEM}/."), "."])
+            .current_dir(root.join(system)),
+    )?;
     let rooted = format!("--root={}", root.display());
-    let output = Command::new("systemd-analyze").args(["verify", "--man=no", &rooted]).args(UNITS).output();
+    let output =
+        Command::new("systemd-analyze").args(["verify", "--man=no", &rooted]).args(UNITS).output();
     let output = output.context("systemd-analyze: package systemd")?;
     let said = [output.stdout, output.stderr].concat();
     let said = String::from_utf8_lossy(&said);
     // systemd-analyze says what it finds of any unit that is loaded with these.
-    let ours: Vec<&str> = said.lines().filter(|line| UNITS.iter().any(|unit| line.contains(unit))).collect();
+    let ours: Vec<&str> =
+        said.lines().filter(|line| UNITS.iter().any(|unit| line.contains(unit))).collect();
     let is_good = output.status.success() && ours.is_empty();
     rows.row(is_good, "systemd-analyze verify", &format!("{} {}", output.status, ours.join("; ")));
     judge_tmpfiles(rows, &root, &rooted)?;
@@ -105,7 +120,8 @@ pub(super) fn judge(rows: &mut Rows, folder: &Path) -> Result<()> {
 }
 
 fn judge_tmpfiles(rows: &mut Rows, root: &Path, rooted: &str) -> Result<()> {
-    let tmpfiles = |verb: &str| run_quietly(Command::new("systemd-tmpfiles").args([verb, rooted, TMPFILES]));
+    let tmpfiles =
+        |verb: &str| run_quietly(Command::new("systemd-tmpfiles").args([verb, rooted, TMPFILES]));
     tmpfiles("--create")?;
     let state = root.join("var/lib/lastwords");
     let mode = |name: &str| {
@@ -133,8 +149,11 @@ fn judge_tmpfiles(rows: &mut Rows, root: &Path, rooted: &str) -> Result<()> {
     make("last-boot/new/trace.dat")?;
     tmpfiles("--clean")?;
     let is_there = |path: &str| state.join(path).exists();
-    let (old, new, bundle) =
-        (is_there("last-boot/old"), is_there("last-boot/new/trace.dat"), is_there("bundles/6.12.bundle"));
+    let (old, new, bundle) = (
+        is_there("last-boot/old"),
+        is_there("last-boot/new/trace.dat"),
+        is_there("bundles/6.12.bundle"),
+    );
     let detail = format!("old trace kept: {old}, new trace kept: {new}, bundle kept: {bundle}");
     rows.row(!old && new && bundle, "systemd-tmpfiles --clean", &detail);
     Ok(())
@@ -149,8 +168,12 @@ mod tests {
         let units = all().unwrap();
         let names: Vec<&str> = units.iter().map(|unit| unit.name.as_str()).collect();
         assert_eq!(names, ["lastwords-last-boot.service", "lastwords-bundle.service"]);
-        let scripts: Vec<&str> = units.iter().filter_map(|unit| unit.start.rsplit('/').next()).collect();
-        assert!(SCRIPTS.iter().all(|script| scripts.contains(script) || *script == "common.sh"), "{scripts:?}");
+        let scripts: Vec<&str> =
+            units.iter().filter_map(|unit| unit.start.rsplit('/').next()).collect();
+        assert!(
+            SCRIPTS.iter().all(|script| scripts.contains(script) || *script == "common.sh"),
+            "{scripts:?}"
+        );
         assert!(script(&units).starts_with(
             "unit 'lastwords-last-boot.service' '/usr/lib/lastwords/save-last-boot' 'ConditionPathExistsGlob="
         ));

@@ -1,5 +1,5 @@
-//! Sections, options and descriptions of a trace.dat file of version 7 (`trace-cmd.dat.v7`): found by the list of options, by code that shares
-//! nothing with the program.
+//! Sections, options and descriptions of a trace.dat file of version 7 (`trace-cmd.dat.v7`): found
+//! by the list of options, by code that shares nothing with the program.
 
 use std::ops::Range;
 
@@ -70,8 +70,12 @@ fn section(bytes: &[u8], at: usize) -> Option<Range<usize>> {
 fn descriptions(bytes: &[u8], section: &Range<usize>) -> Vec<(String, Range<usize>)> {
     const HEAD: &[u8] = b"name: ";
     let text = &bytes[section.clone()];
-    let begins: Vec<usize> =
-        text.windows(HEAD.len()).enumerate().filter(|(_, at)| *at == HEAD).map(|(at, _)| at).collect();
+    let begins: Vec<usize> = text
+        .windows(HEAD.len())
+        .enumerate()
+        .filter(|(_, at)| *at == HEAD)
+        .map(|(at, _)| at)
+        .collect();
     let ends = begins.iter().skip(1).copied().chain([text.len()]);
     let ranges = begins.iter().zip(ends).map(|(begin, end)| {
         let name = text[*begin..end].split(|byte| *byte == b'\n').next().unwrap_or_default();

@@ -31,5 +31,11 @@ pub(crate) fn declarations(bytes: &[u8]) -> Vec<(String, Range<usize>)> {
 }
 
 fn name(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).split_whitespace().collect::<Vec<_>>().join(" ").chars().take(60).collect()
+    String::from_utf8_lossy(bytes)
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ")
+        .chars()
+        .take(60)
+        .collect()
 }

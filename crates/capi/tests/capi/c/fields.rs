@@ -44,7 +44,10 @@ fn of_every_type() {
         lastwords(&["recover", folder, "-o", out.to_str().expect("text")]);
         let printed = run(Command::new("babeltrace2").arg(out));
         let text = String::from_utf8_lossy(&printed.stdout);
-        assert_eq!((text.lines().count(), String::from_utf8_lossy(&printed.stderr).as_ref()), (EVENTS.len(), ""));
+        assert_eq!(
+            (text.lines().count(), String::from_utf8_lossy(&printed.stderr).as_ref()),
+            (EVENTS.len(), "")
+        );
         for wanted in PRINTED {
             assert!(text.contains(wanted), "{wanted}\n{text}");
         }

@@ -1,16 +1,18 @@
-//! Runs a careless program in C and C++: wrong arguments, errno, signals, forks, threads that record while sessions
-//! end, exceptions.
+//! Runs a careless program in C and C++: wrong arguments, errno, signals, forks, threads that
+//! record while sessions end, exceptions.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::{compile, program, reported, run};
 
-/// Compiles `hostile.c` as C, checked for undefined behaviour, and as C++, with optimisation of the whole program.
+/// Compiles `hostile.c` as C, checked for undefined behaviour, and as C++, with optimisation of the
+/// whole program.
 fn programs() -> [std::path::PathBuf; 2] {
     let checked = ["-std=c11", "-O1", "-fsanitize=undefined", "-fno-sanitize-recover=all"];
     let whole = ["-x", "c++", "-std=c++11", "-O3", "-flto"];
-    [("cc", &checked[..]), ("c++", &whole)].map(|(compiler, flags)| compile(compiler, flags, "tests/capi/c/hostile.c"))
+    [("cc", &checked[..]), ("c++", &whole)]
+        .map(|(compiler, flags)| compile(compiler, flags, "tests/capi/c/hostile.c"))
 }
 
 fn runs(what: &str) {
@@ -20,11 +22,13 @@ fn runs(what: &str) {
     }
 }
 
-/// Returns how many events of each name a killed program left, and what it printed after its folder.
+/// Returns how many events of each name a killed program left, and what it printed after its
+/// folder.
 fn left(compiled: &Path, what: &str) -> (BTreeMap<String, usize>, String) {
     let sessions = tempfile::tempdir().expect("a folder");
     let out = program(sessions.path(), compiled).arg(what).output().expect("it runs");
-    let (said, complaint) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    let (said, complaint) =
+        (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
     let (folder, rest) = said.split_once('\n').unwrap_or_else(|| panic!("no folder: {complaint}"));
     let mut counts = BTreeMap::new();
     for line in reported(&[folder]) {
@@ -61,9 +65,15 @@ fn handlers_interrupt_and_children_record() {
         let (ticks, steps) = said.split_once(' ').expect("two numbers");
         let count = |name: &str| counts.get(name).copied().unwrap_or(0).to_string();
         assert_eq!((count("tick").as_str(), count("step").as_str()), (ticks, steps));
-        assert_eq!((count("child"), count("parent"), count("after the end")), ("10".into(), "1".into(), "0".into()));
+        assert_eq!(
+            (count("child"), count("parent"), count("after the end")),
+            ("10".into(), "1".into(), "0".into())
+        );
         // An impossible length is never replaced by another one.
-        assert_eq!(["parts", "wrong", "far too long"].map(count), ["1", "0", "0"].map(str::to_owned));
+        assert_eq!(
+            ["parts", "wrong", "far too long"].map(count),
+            ["1", "0", "0"].map(str::to_owned)
+        );
     }
 }
 

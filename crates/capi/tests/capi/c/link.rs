@@ -1,11 +1,13 @@
-//! Tests the flags of pkg-config: programs that are built with them run, are killed and are read back.
+//! Tests the flags of pkg-config: programs that are built with them run, are killed and are read
+//! back.
 
 use std::path::Path;
 use std::process::Command;
 
 use super::{PREFIX, install, program, run};
 
-/// Builds the example only with the flags of pkg-config for that prefix, kills it, and reads it back.
+/// Builds the example only with the flags of pkg-config for that prefix, kills it, and reads it
+/// back.
 fn killed_and_read_back(prefix: &Path, compiler: &[&str], pkg_config: &[&str]) {
     let flags = run(Command::new("pkg-config")
         .args(pkg_config)
@@ -28,7 +30,8 @@ fn killed_and_read_back(prefix: &Path, compiler: &[&str], pkg_config: &[&str]) {
     let said = String::from_utf8(out.stdout).expect("text");
     let (folder, steps) = said.split_once('\n').expect("a folder and steps");
     let found = lastwords_testkit::naive::read(Path::new(folder)).expect("readable");
-    // The output has every reported step, the four events after them, and the error a second time from its channel.
+    // The output has every reported step, the four events after them, and the error a second time
+    // from its channel.
     assert_eq!(steps.lines().count(), 1000, "{}", String::from_utf8_lossy(&out.stderr));
     assert_eq!(found[0].events().len(), 1005, "{compiler:?}");
 }

@@ -1,5 +1,5 @@
-//! Compiles programs as C and as C++ without a warning against the library as a user would install it, and checks what
-//! is recovered of them.
+//! Compiles programs as C and as C++ without a warning against the library as a user would install
+//! it, and checks what is recovered of them.
 
 mod fields;
 mod hostile;
@@ -19,8 +19,9 @@ fn run(command: &mut Command) -> Output {
     out
 }
 
-/// The folder with the library and the command line, which cargo builds once for all tests. With `--workspace`, what they depend on has
-/// the features that `cargo test --workspace` gave it, and is not built a second time.
+/// The folder with the library and the command line, which cargo builds once for all tests. With
+/// `--workspace`, what they depend on has the features that `cargo test --workspace` gave it, and
+/// is not built a second time.
 static BUILT: LazyLock<PathBuf> = LazyLock::new(|| {
     let target = std::env::current_exe().expect("this program");
     let target = target.ancestors().nth(3).expect("the target folder");
@@ -40,11 +41,14 @@ fn install(name: &str) -> PathBuf {
     if prefix.exists() {
         std::fs::remove_dir_all(&prefix).expect("the folder of an earlier run goes");
     }
-    run(Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("install.sh")).arg(&prefix).arg(&*BUILT));
+    run(Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("install.sh"))
+        .arg(&prefix)
+        .arg(&*BUILT));
     prefix
 }
 
-/// Compiles a source and links it with the installed library. Each program is made once for all tests.
+/// Compiles a source and links it with the installed library. Each program is made once for all
+/// tests.
 fn compile(compiler: &str, flags: &[&str], source: &str) -> PathBuf {
     static MADE: Mutex<Option<HashMap<String, PathBuf>>> = Mutex::new(None);
     let mut made = MADE.lock().expect("no test failed here");
@@ -77,7 +81,9 @@ const COMPILERS: [(&str, &[&str]); 4] = [
 /// Returns the command of a compiled program whose sessions are in the folder.
 fn program(sessions: &Path, program: &Path) -> Command {
     let mut command = Command::new(program);
-    command.env("LD_LIBRARY_PATH", PREFIX.join("lib")).env("LASTWORDS_DIR", sessions.join("sessions"));
+    command
+        .env("LD_LIBRARY_PATH", PREFIX.join("lib"))
+        .env("LASTWORDS_DIR", sessions.join("sessions"));
     command
 }
 

@@ -10,7 +10,11 @@ fn payloads() -> Vec<Vec<u8>> {
     let (a, b, c) = (0x1122_3344_5566_7788u64, 0x99aa_bbcc_ddee_ff01u64, 0x1234_5678_9abc_def0u64);
     let number = |value: u64, bytes: usize| {
         let all = value.to_ne_bytes();
-        if cfg!(target_endian = "little") { all[..bytes].to_vec() } else { all[8 - bytes..].to_vec() }
+        if cfg!(target_endian = "little") {
+            all[..bytes].to_vec()
+        } else {
+            all[8 - bytes..].to_vec()
+        }
     };
     let shapes: [&[(u64, usize)]; 10] = [
         &[(a, 1)],
@@ -24,7 +28,8 @@ fn payloads() -> Vec<Vec<u8>> {
         &[(a, 8), (b, 8), (c, 4)],
         &[(a, 8), (b, 8), (c, 8)],
     ];
-    let bytes = |shape: &[(u64, usize)]| shape.iter().flat_map(|&(v, n)| number(v, n)).collect::<Vec<u8>>();
+    let bytes =
+        |shape: &[(u64, usize)]| shape.iter().flat_map(|&(v, n)| number(v, n)).collect::<Vec<u8>>();
     let mut all: Vec<_> = shapes.iter().chain(&shapes).map(|shape| bytes(shape)).collect();
     for len in 0..=70 {
         let text: Vec<u8> = (78 - len..78).map(|i| b'a' + (i % 26) as u8).chain([0]).collect();
@@ -54,8 +59,8 @@ fn payloads_of_every_shape() {
     }
 }
 
-/// Runs a program that prints the folder of its session. Returns the payloads there, without the first `contexts`
-/// bytes.
+/// Runs a program that prints the folder of its session. Returns the payloads there, without the
+/// first `contexts` bytes.
 fn recorded(program: &mut Command, contexts: usize) -> Vec<Vec<u8>> {
     let folder = String::from_utf8(run(program).stdout).expect("text");
     let sessions = lastwords_testkit::naive::read(Path::new(folder.trim())).expect("readable");
@@ -64,7 +69,8 @@ fn recorded(program: &mut Command, contexts: usize) -> Vec<Vec<u8>> {
     events.iter().map(|(_, event)| event.body[contexts..].to_vec()).collect()
 }
 
-/// Loads a plug-in, whose thread variables are in memory that the C library provides for late libraries.
+/// Loads a plug-in, whose thread variables are in memory that the C library provides for late
+/// libraries.
 #[test]
 fn loaded_late_into_a_thread_that_was_there() {
     let prefix = tempfile::tempdir().expect("a folder");
@@ -72,8 +78,14 @@ fn loaded_late_into_a_thread_that_was_there() {
     let plugin = compile("cc", &plugin, "tests/capi/c/payloads.c");
     let host = compile("cc", &["-std=c11", "-Wl,--as-needed"], "tests/capi/c/late.c");
     let needed = run(Command::new("readelf").arg("-d").arg(&host)).stdout;
-    assert!(!String::from_utf8_lossy(&needed).contains("liblastwords"), "it is there from the start");
-    assert_eq!(recorded(program(prefix.path(), &host).arg(&plugin).arg("0x80000000"), 0), payloads());
+    assert!(
+        !String::from_utf8_lossy(&needed).contains("liblastwords"),
+        "it is there from the start"
+    );
+    assert_eq!(
+        recorded(program(prefix.path(), &host).arg(&plugin).arg("0x80000000"), 0),
+        payloads()
+    );
     assert_eq!(recorded(program(prefix.path(), &host).arg(&plugin).arg("2"), 4), payloads());
 }
 

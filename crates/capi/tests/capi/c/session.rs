@@ -6,8 +6,8 @@ use super::{COMPILERS, compile, lastwords, reported, said};
 
 /// Compiles `session.c` as C and as C++. Returns the programs, and the folder of their sessions.
 fn programs() -> (tempfile::TempDir, Vec<PathBuf>) {
-    let programs =
-        [COMPILERS[0], COMPILERS[2]].map(|(compiler, flags)| compile(compiler, flags, "tests/capi/c/session.c"));
+    let programs = [COMPILERS[0], COMPILERS[2]]
+        .map(|(compiler, flags)| compile(compiler, flags, "tests/capi/c/session.c"));
     (tempfile::tempdir().expect("a folder"), programs.to_vec())
 }
 
@@ -37,23 +37,39 @@ fn options_of_sessions_and_channels() {
         let said = said(prefix.path(), &program, &["options"]);
         let folder = &said[0];
         let inspected = lastwords(&["inspect", "--json", folder]);
-        for wanted in [&format!("\"uuid\": \"{}\"", said[1]), "\"reservation\": \"locked\"", "\"finished\": true"] {
+        for wanted in [
+            &format!("\"uuid\": \"{}\"", said[1]),
+            "\"reservation\": \"locked\"",
+            "\"finished\": true",
+        ] {
             assert!(inspected.contains(wanted), "{wanted}\n{inspected}");
         }
         let out = prefix.path().join("ctf").join(program.file_name().expect("a name"));
         lastwords(&["recover", folder, "-o", out.to_str().expect("text")]);
         let metadata = std::fs::read_to_string(out.join("options/metadata")).expect("its metadata");
-        assert!(metadata.contains("version = \"1.2.3\"") && metadata.contains("flavour = \"sour\""), "{metadata}");
+        assert!(
+            metadata.contains("version = \"1.2.3\"") && metadata.contains("flavour = \"sour\""),
+            "{metadata}"
+        );
         let size = |name: &str| Path::new(folder).join(name).metadata().map(|of| of.len()).ok();
         assert_eq!((size("registry"), size("spans")), (Some(64 << 10), None));
-        // Headers have 10 bytes in the channel that asks for the size of payloads, after the packet's first event, which has the whole
-        // time, and 18 in the other, which asks for full headers.
+        // Headers have 10 bytes in the channel that asks for the size of payloads, after the
+        // packet's first event, which has the whole time, and 18 in the other, which asks for full
+        // headers.
         let session = &lastwords_testkit::naive::read(Path::new(folder)).expect("readable")[0];
         for (channel, each) in [(0, 18), (1, 26)] {
-            let subs =
-                session.streams.iter().filter(|stream| stream.channel == channel).flat_map(|stream| &stream.live);
-            let places: Vec<u64> = subs.flat_map(|sub| &sub.events).map(|(place, _)| *place).collect();
-            assert_eq!((places.len(), places[2] - places[1]), (3, each), "channel {channel}: {places:?}");
+            let subs = session
+                .streams
+                .iter()
+                .filter(|stream| stream.channel == channel)
+                .flat_map(|stream| &stream.live);
+            let places: Vec<u64> =
+                subs.flat_map(|sub| &sub.events).map(|(place, _)| *place).collect();
+            assert_eq!(
+                (places.len(), places[2] - places[1]),
+                (3, each),
+                "channel {channel}: {places:?}"
+            );
         }
     }
 }
@@ -70,7 +86,10 @@ fn memory_that_stays() {
         said(prefix.path(), program, &["memory", &file, "0x100000", "0x600000"]);
         assert_eq!(reported(&[&file]), steps(100..105));
         let bytes = std::fs::read(&file).expect("the file");
-        assert!(bytes[..1 << 20].iter().chain(&bytes[7 << 20..]).all(|byte| *byte == 0xa5), "outside the range");
+        assert!(
+            bytes[..1 << 20].iter().chain(&bytes[7 << 20..]).all(|byte| *byte == 0xa5),
+            "outside the range"
+        );
     }
 }
 
@@ -128,13 +147,15 @@ fn two_triggers_leave_a_snapshot_each() {
     let (prefix, programs) = programs();
     for program in programs {
         let folder = std::path::PathBuf::from(&said(prefix.path(), &program, &["triggers"])[0]);
-        let (name, unique) = folder.to_str().and_then(|path| path.rsplit_once('-')).expect("a name");
+        let (name, unique) =
+            folder.to_str().and_then(|path| path.rsplit_once('-')).expect("a name");
         for (number, taken) in [(1, 0..10), (2, 10..20)] {
             let copy = format!("{name}.snapshot-{number}-{unique}");
             assert_eq!(reported(&[&copy]), steps(taken), "{copy}");
         }
         let listed = lastwords(&["list", folder.to_str().expect("a path")]);
-        // Triggers that share a snapshot count once, so that two are within the limit of two whenever the first one is saved.
+        // Triggers that share a snapshot count once, so that two are within the limit of two
+        // whenever the first one is saved.
         let expected = "triggers fired: 2, 0 above the limit, 0 waiting; snapshots saved: 2; could not be saved: 0";
         assert!(listed.contains(expected), "{listed}");
     }

@@ -1,4 +1,5 @@
-//! Tests what threads share with the process around them: the memory for their variables, and the memory of a parent.
+//! Tests what threads share with the process around them: the memory for their variables, and the
+//! memory of a parent.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -6,10 +7,12 @@ use std::process::Command;
 
 use super::{PREFIX, compile, program, run};
 
-/// A library that is loaded late gets the variables of its threads from 1,664 bytes that all late libraries share.
+/// A library that is loaded late gets the variables of its threads from 1,664 bytes that all late
+/// libraries share.
 #[test]
 fn loaded_late_beside_another_library() {
-    let other = compile("cc", &["-std=c11", "-O2", "-shared", "-fPIC", "-DOTHER"], "tests/capi/c/beside.c");
+    let other =
+        compile("cc", &["-std=c11", "-O2", "-shared", "-fPIC", "-DOTHER"], "tests/capi/c/beside.c");
     let host = compile("cc", &["-std=c11", "-Wl,--as-needed"], "tests/capi/c/beside.c");
     let ours = PREFIX.join("lib/liblastwords.so.0");
     let folder = tempfile::tempdir().expect("a folder");
@@ -18,20 +21,30 @@ fn loaded_late_beside_another_library() {
     }
     let segments = run(Command::new("readelf").arg("-lW").arg(&ours)).stdout;
     let segments = String::from_utf8_lossy(&segments).into_owned();
-    let line = segments.lines().find(|line| line.trim_start().starts_with("TLS")).expect("a segment of threads");
-    let size = line.split_whitespace().nth(5).and_then(|size| size.strip_prefix("0x")).expect("its size in memory");
+    let line = segments
+        .lines()
+        .find(|line| line.trim_start().starts_with("TLS"))
+        .expect("a segment of threads");
+    let size = line
+        .split_whitespace()
+        .nth(5)
+        .and_then(|size| size.strip_prefix("0x"))
+        .expect("its size in memory");
     let size = u64::from_str_radix(size, 16).expect("a number");
     assert!(size < 256, "{size} bytes");
 }
 
-/// Returns the numbers that each recorder's events have, in the order of their clocks, and how many events each recorded.
+/// Returns the numbers that each recorder's events have, in the order of their clocks, and how many
+/// events each recorded.
 fn recorded(way: &str) -> (BTreeMap<u64, Vec<u64>>, [u64; 4]) {
     let folder = tempfile::tempdir().expect("a folder");
     let compiled = compile("cc", &["-std=c11", "-O2"], "tests/capi/c/vfork.c");
     let out = program(folder.path(), &compiled).arg(way).output().expect("it runs");
     let said = String::from_utf8(out.stdout).expect("text");
-    let (session, counts) = said.split_once('\n').unwrap_or_else(|| panic!("{}", String::from_utf8_lossy(&out.stderr)));
-    let counts: Vec<u64> = counts.split_whitespace().map(|count| count.parse().expect("a count")).collect();
+    let (session, counts) =
+        said.split_once('\n').unwrap_or_else(|| panic!("{}", String::from_utf8_lossy(&out.stderr)));
+    let counts: Vec<u64> =
+        counts.split_whitespace().map(|count| count.parse().expect("a count")).collect();
     let session = &lastwords_testkit::naive::read(Path::new(session)).expect("readable")[0];
     let mut events = session.events();
     events.sort_by_key(|(_, event)| event.clock);
@@ -39,12 +52,16 @@ fn recorded(way: &str) -> (BTreeMap<u64, Vec<u64>>, [u64; 4]) {
     for (_, event) in events {
         // The thread's id is in front of the two numbers.
         let numbers = event.body.last_chunk::<16>().expect("two numbers").as_chunks::<8>().0;
-        found.entry(u64::from_ne_bytes(numbers[0])).or_default().push(u64::from_ne_bytes(numbers[1]));
+        found
+            .entry(u64::from_ne_bytes(numbers[0]))
+            .or_default()
+            .push(u64::from_ne_bytes(numbers[1]));
     }
     (found, counts.try_into().expect("four counts"))
 }
 
-/// The child of `vfork` runs in its parent's memory, where the kernel restarts none of its sections.
+/// The child of `vfork` runs in its parent's memory, where the kernel restarts none of its
+/// sections.
 #[test]
 fn children_of_vfork() {
     for way in ["fork", "vfork"] {

@@ -1,9 +1,10 @@
-//! The helper that the kernel runs. It opens the dying process and the file for its core first, has the sessions saved, and
-//! then passes the core on. Whatever goes wrong with the sessions, the core is passed on. What happened is written into the
-//! kernel's log, because a helper has no terminal.
+//! The helper that the kernel runs. It opens the dying process and the file for its core first, has
+//! the sessions saved, and then passes the core on. Whatever goes wrong with the sessions, the core
+//! is passed on. What happened is written into the kernel's log, because a helper has no terminal.
 //!
-//! The helper keeps the kernel's pipe open until the sessions are saved, so that the kernel keeps the process for as
-//! long (with a `core_pipe_limit` above 0). Nothing that a user controls can keep the helper longer than its limits.
+//! The helper keeps the kernel's pipe open until the sessions are saved, so that the kernel keeps
+//! the process for as long (with a `core_pipe_limit` above 0). Nothing that a user controls can
+//! keep the helper longer than its limits.
 
 use super::core_file::CoreFile;
 use super::dying::Process;
@@ -18,7 +19,8 @@ use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
-/// Smallest limit at which the kernel writes a core into a file (`min_coredump` of fs/binfmt_elf.c).
+/// Smallest limit at which the kernel writes a core into a file (`min_coredump` of
+/// fs/binfmt_elf.c).
 const LEAST_CORE: u64 = 4096;
 /// Most bytes of the line in the kernel's log, which has at most about a thousand.
 const MOST_LINE: usize = 900;
@@ -38,13 +40,15 @@ pub(super) fn pipe(args: &Pipe) -> anyhow::Result<Outcome> {
         lastwords_control::dead::keep_file_at_exec(handle);
     }
     let error = Command::new(program).args(arguments).exec();
-    let why = format!("{}: {error}; the core of process {} is lost", program.display(), args.dying.pid);
+    let why =
+        format!("{}: {error}; the core of process {} is lost", program.display(), args.dying.pid);
     crash.notes.push(why.clone());
     crash.log();
     bail!("{why}");
 }
 
-/// Saves the sessions, and writes the core into the file into which the kernel would have written it.
+/// Saves the sessions, and writes the core into the file into which the kernel would have written
+/// it.
 ///
 /// # Errors
 /// The file cannot be written.
@@ -98,8 +102,10 @@ struct Crash<'a> {
 impl<'a> Crash<'a> {
     fn new(dying: &'a Dying) -> Self {
         let state = State::open();
-        let no_state = |error| vec![format!("{}; no sessions are saved", lastwords_open::chain(&error))];
-        let (state, notes) = state.map_or_else(|error| (None, no_state(error)), |state| (Some(state), Vec::new()));
+        let no_state =
+            |error| vec![format!("{}; no sessions are saved", lastwords_open::chain(&error))];
+        let (state, notes) =
+            state.map_or_else(|error| (None, no_state(error)), |state| (Some(state), Vec::new()));
         Self { dying, state, notes }
     }
 
@@ -117,13 +123,14 @@ impl<'a> Crash<'a> {
             Ok(text) => self.notes.extend(text.lines().map(str::to_owned)),
             Err(error) => {
                 let why = lastwords_open::chain(&error);
-                self.notes.push(format!("sessions of process {} are not saved: {why}", self.dying.pid));
+                self.notes
+                    .push(format!("sessions of process {} are not saved: {why}", self.dying.pid));
             }
         }
     }
 
-    /// Writes what there is to say as one line into the kernel's log, and on stderr, where a person has started this. If
-    /// the log cannot be opened, nobody can be told.
+    /// Writes what there is to say as one line into the kernel's log, and on stderr, where a person
+    /// has started this. If the log cannot be opened, nobody can be told.
     fn log(&mut self) {
         let notes = std::mem::take(&mut self.notes);
         if notes.is_empty() {
@@ -136,7 +143,10 @@ impl<'a> Crash<'a> {
             None => 0,
         };
         let mut line = plain(&notes.join("; "));
-        let most = (0..=MOST_LINE.min(line.len())).rev().find(|at| line.is_char_boundary(*at)).unwrap_or(0);
+        let most = (0..=MOST_LINE.min(line.len()))
+            .rev()
+            .find(|at| line.is_char_boundary(*at))
+            .unwrap_or(0);
         line.truncate(most);
         if left_out > 0 {
             line.push_str(&format!(" (left out before: {left_out} lines)"));

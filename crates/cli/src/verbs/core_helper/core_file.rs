@@ -1,8 +1,9 @@
 //! Writes a core into a file, as the kernel would have done it.
 //!
-//! A part of the helper takes the root, the working folder and the rights of the dying process, opens the file before
-//! anything else is done for the process, and writes what the helper passes on. The helper itself, which is root, never
-//! touches a file of the user, and gives up if the file does not take the core.
+//! A part of the helper takes the root, the working folder and the rights of the dying process,
+//! opens the file before anything else is done for the process, and writes what the helper passes
+//! on. The helper itself, which is root, never touches a file of the user, and gives up if the file
+//! does not take the core.
 
 use super::Dying;
 use super::dying::{Owner, Process};
@@ -28,8 +29,9 @@ use std::time::{Duration, Instant};
 pub(super) const VERB: &str = "write";
 /// The bits of a core file's mode that the kernel checks (fs/coredump.c): nobody else may use it.
 const CHECKED_MODE: u32 = 0o677;
-/// How long it may take to open the file, the start of the part included. The kernel itself would wait without a limit; where many processes
-/// crash at once on a slow machine, parts take long to start. Waiting holds up nothing but the process that dies.
+/// How long it may take to open the file, the start of the part included. The kernel itself would
+/// wait without a limit; where many processes crash at once on a slow machine, parts take long to
+/// start. Waiting holds up nothing but the process that dies.
 const OPEN: Duration = Duration::from_secs(120);
 /// Seconds for which the file may take nothing of the core.
 const STALL: i64 = 120;
@@ -59,12 +61,18 @@ impl CoreFile {
     ///
     /// # Errors
     /// The file cannot be opened, or its file system does not answer.
-    pub(super) fn open(process: &Process, dying: &Dying, path: &OsStr, limit: u64) -> anyhow::Result<Self> {
+    pub(super) fn open(
+        process: &Process,
+        dying: &Dying,
+        path: &OsStr,
+        limit: u64,
+    ) -> anyhow::Result<Self> {
         // The core of a process with more rights than its user is root's.
         let owner = if dying.told.dumpable == 1 { Some(process.owner()?) } else { None };
         let (theirs, pipe) = pipe_with(PipeFlags::CLOEXEC).context("a pipe")?;
         let task = Task { owner, path: path.as_bytes().to_vec(), limit };
-        let mut part = Part::start(VERB, &task, &[process.root.as_fd(), process.cwd.as_fd(), theirs.as_fd()])?;
+        let mut part =
+            Part::start(VERB, &task, &[process.root.as_fd(), process.cwd.as_fd(), theirs.as_fd()])?;
         let in_time = part.read(Instant::now() + OPEN, |text| text == OPENED);
         let text = part.text();
         if text.as_bytes() == OPENED {
@@ -94,7 +102,8 @@ impl CoreFile {
     }
 }
 
-/// Moves all bytes from one pipe to another, until the first has no writer any more or the second no reader.
+/// Moves all bytes from one pipe to another, until the first has no writer any more or the second
+/// no reader.
 fn pass(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> anyhow::Result<()> {
     const MOST: usize = 1 << 20;
     loop {
@@ -129,9 +138,9 @@ pub(super) fn run() -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// Creates the core file by the rules of the kernel (`do_coredump` of fs/coredump.c): a new file of the process's user,
-/// in the process's root and working folder. If the process has more rights than its user, it is root's, and its path
-/// has to be absolute, in the root of this process.
+/// Creates the core file by the rules of the kernel (`do_coredump` of fs/coredump.c): a new file of
+/// the process's user, in the process's root and working folder. If the process has more rights
+/// than its user, it is root's, and its path has to be absolute, in the root of this process.
 fn create(task: &Task, root: &OwnedFd, cwd: &OwnedFd) -> anyhow::Result<File> {
     let path = OsString::from_vec(task.path.clone());
     let path = Path::new(&path);
@@ -144,10 +153,14 @@ fn create(task: &Task, root: &OwnedFd, cwd: &OwnedFd) -> anyhow::Result<File> {
         // If a file stays there, the call below fails and reports it.
         let _ = unlink(path);
     } else if !path.is_absolute() {
-        bail!("{}: the process has more rights than its user, and the path is not absolute", shown());
+        bail!(
+            "{}: the process has more rights than its user, and the path is not absolute",
+            shown()
+        );
     }
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file: OwnedFd = openat(rustix::fs::CWD, path, flags, Mode::RUSR | Mode::WUSR).with_context(shown)?;
+    let file: OwnedFd =
+        openat(rustix::fs::CWD, path, flags, Mode::RUSR | Mode::WUSR).with_context(shown)?;
     let stat = fstat(&file).with_context(shown)?;
     if stat.st_uid != geteuid().as_raw() || stat.st_mode & CHECKED_MODE != 0o600 {
         bail!("{}: the file system gave the file another owner or mode", shown());
@@ -155,7 +168,8 @@ fn create(task: &Task, root: &OwnedFd, cwd: &OwnedFd) -> anyhow::Result<File> {
     Ok(file.into())
 }
 
-/// Writes the core into a file, up to the limit. Blocks of zeroes become holes, as in the kernel's own core files.
+/// Writes the core into a file, up to the limit. Blocks of zeroes become holes, as in the kernel's
+/// own core files.
 fn write_core(file: &File, core: File, limit: u64) -> anyhow::Result<()> {
     const BLOCK: usize = 4096;
     let mut core = core.take(limit);

@@ -1,5 +1,5 @@
-//! Installs and removes the helper. The old pattern is kept in a file, and stands in the new pattern too, so that it is
-//! found again if the file is lost.
+//! Installs and removes the helper. The old pattern is kept in a file, and stands in the new
+//! pattern too, so that it is found again if the file is lost.
 
 use super::pattern::{compose, parse};
 use super::pipe_limit::{self, PIPE_LIMIT};
@@ -73,10 +73,17 @@ pub(super) fn install(state: &Path) -> anyhow::Result<Outcome> {
     let old = read_pattern()?;
     if let Some(helper) = Helper::parse(&old) {
         if helper.program == program {
-            say::line(format_args!("{program} is installed already; cores then go to `{}`", helper.old));
+            say::line(format_args!(
+                "{program} is installed already; cores then go to `{}`",
+                helper.old
+            ));
             return Ok(Outcome::Done);
         }
-        bail!("{} is installed as the helper; remove it first: {} core-helper remove", helper.program, helper.program);
+        bail!(
+            "{} is installed as the helper; remove it first: {} core-helper remove",
+            helper.program,
+            helper.program
+        );
     }
     check_program(program)?;
     check_old(&old)?;
@@ -85,7 +92,8 @@ pub(super) fn install(state: &Path) -> anyhow::Result<Outcome> {
     let saved = Saved { schema: SCHEMA.into(), old, installed, old_pipe_limit };
     keep(state, &saved)?;
     // Without the limit, the helper would lose small cores.
-    let limited = if old_pipe_limit.is_some() { pipe_limit::write(pipe_limit::WANTED_LIMIT) } else { Ok(()) };
+    let limited =
+        if old_pipe_limit.is_some() { pipe_limit::write(pipe_limit::WANTED_LIMIT) } else { Ok(()) };
     if let Err(error) = limited.and_then(|()| write_pattern(&saved.installed)) {
         // The first error is reported. If this fails too, the kernel has refused both.
         let _ = write_pattern(&saved.old);
@@ -93,11 +101,15 @@ pub(super) fn install(state: &Path) -> anyhow::Result<Outcome> {
         let _ = fs::remove_file(state.join(STATE));
         return Err(error);
     }
-    say::line(format_args!("{program} is installed until the next boot; cores then go to `{}`", saved.old));
+    say::line(format_args!(
+        "{program} is installed until the next boot; cores then go to `{}`",
+        saved.old
+    ));
     Ok(Outcome::Done)
 }
 
-/// Restores the previous core_pattern and core_pipe_limit. What somebody else has set meanwhile is left as it is.
+/// Restores the previous core_pattern and core_pipe_limit. What somebody else has set meanwhile is
+/// left as it is.
 pub(super) fn remove(state: &Path) -> anyhow::Result<Outcome> {
     must_be_root()?;
     let file = state.join(STATE);
@@ -113,7 +125,9 @@ pub(super) fn remove(state: &Path) -> anyhow::Result<Outcome> {
             write_pattern(old)?;
             say::line(format_args!("core_pattern is `{old}` again"));
         }
-        None => say::line(format_args!("the helper is not installed; core_pattern stays `{pattern}`")),
+        None => {
+            say::line(format_args!("the helper is not installed; core_pattern stays `{pattern}`"))
+        }
     }
     if let Some(saved) = saved {
         saved.old_pipe_limit.map_or(Ok(()), pipe_limit::restore)?;
@@ -131,7 +145,10 @@ pub(super) fn status(json: bool) -> anyhow::Result<Outcome> {
         let report = json!({ "schema": SCHEMA, "installed": helper.is_some(), "program": program, "core_pattern": old.unwrap_or(&pattern) });
         say::json(&report, false)?;
     } else if let Some(helper) = &helper {
-        say::line(format_args!("{} is installed; cores then go to `{}`", helper.program, helper.old));
+        say::line(format_args!(
+            "{} is installed; cores then go to `{}`",
+            helper.program, helper.old
+        ));
     } else {
         say::line(format_args!("the helper is not installed; core_pattern is `{pattern}`"));
     }
@@ -206,7 +223,10 @@ fn keep(folder: &Path, saved: &Saved) -> anyhow::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o755).create(folder).with_context(shown)?;
     let meta = fs::symlink_metadata(folder).with_context(shown)?;
     if !meta.is_dir() || meta.uid() != 0 || meta.mode() & 0o022 != 0 {
-        bail!("{}: it is no folder that only root may change; name another one with --state", folder.display());
+        bail!(
+            "{}: it is no folder that only root may change; name another one with --state",
+            folder.display()
+        );
     }
     let mut file = tempfile::NamedTempFile::new_in(folder).with_context(shown)?;
     file.write_all((serde_json::to_string_pretty(saved)? + "\n").as_bytes())?;

@@ -19,13 +19,20 @@ impl Maps {
 
     /// Returns the lines of the mappings in which sessions can be.
     pub(super) fn of_sessions(&self) -> String {
-        self.0.lines().filter(|line| !is_device(line) && !is_private_file(line)).flat_map(|line| [line, "\n"]).collect()
+        self.0
+            .lines()
+            .filter(|line| !is_device(line) && !is_private_file(line))
+            .flat_map(|line| [line, "\n"])
+            .collect()
     }
 
-    /// Returns the path of the file that is mapped at the address, if this process finds the same file there, so that
-    /// it stays when the process is gone.
+    /// Returns the path of the file that is mapped at the address, if this process finds the same
+    /// file there, so that it stays when the process is gone.
     pub(super) fn lasting_file(&self, address: u64) -> Option<&str> {
-        let line = self.0.lines().find(|line| range(line).is_some_and(|range| range.contains(&address)))?;
+        let line = self
+            .0
+            .lines()
+            .find(|line| range(line).is_some_and(|range| range.contains(&address)))?;
         // START-END PERMISSIONS OFFSET MAJOR:MINOR INODE PATH
         let mut words = line.split_ascii_whitespace();
         let is_shared = words.nth(1)?.ends_with('s');
@@ -41,8 +48,8 @@ impl Maps {
     }
 }
 
-/// Returns true for a line of `maps` of which a device may notice that it is read. Sessions are in none of them, except in
-/// DAX devices, which are memory.
+/// Returns true for a line of `maps` of which a device may notice that it is read. Sessions are in
+/// none of them, except in DAX devices, which are memory.
 fn is_device(line: &str) -> bool {
     const MEMORY: [&str; 4] = ["/dev/shm/", "/dev/hugepages", "/dev/zero", "/dev/dax"];
     const DEVICES: [&str; 4] = ["/dev/", "/sys/", "/proc/", "anon_inode:"];
@@ -51,11 +58,13 @@ fn is_device(line: &str) -> bool {
     DEVICES.iter().any(begins) && !MEMORY.iter().any(begins)
 }
 
-/// Returns true for a private mapping of a file: the data of a program or of a library. Sessions are in shared mappings and
-/// in memory without a file. Reading such a mapping could have to wait for the file system of a user.
+/// Returns true for a private mapping of a file: the data of a program or of a library. Sessions
+/// are in shared mappings and in memory without a file. Reading such a mapping could have to wait
+/// for the file system of a user.
 fn is_private_file(line: &str) -> bool {
     let mut words = line.split_ascii_whitespace();
-    words.nth(1).is_some_and(|permissions| permissions.ends_with('p')) && words.nth(2).is_some_and(|inode| inode != "0")
+    words.nth(1).is_some_and(|permissions| permissions.ends_with('p'))
+        && words.nth(2).is_some_and(|inode| inode != "0")
 }
 
 /// Returns the addresses of a line of `maps`.
@@ -72,12 +81,23 @@ mod tests {
     #[test]
     fn devices_are_not_read() {
         let line = |path: &str| format!("1000-3000 rw-s 0 00:05 12                  {path}");
-        for path in ["/dev/mem", "/dev/dri/card0", "/sys/bus/pci/devices/0/resource0", "anon_inode:[io_uring]"] {
+        for path in [
+            "/dev/mem",
+            "/dev/dri/card0",
+            "/sys/bus/pci/devices/0/resource0",
+            "anon_inode:[io_uring]",
+        ] {
             assert!(is_device(&line(path)), "{path}");
         }
-        for path in
-            ["", "[heap]", "/dev/shm/lastwords-0/a", "/dev/zero (deleted)", "/memfd:x (deleted)", "/dev/dax0.0", "/a"]
-        {
+        for path in [
+            "",
+            "[heap]",
+            "/dev/shm/lastwords-0/a",
+            "/dev/zero (deleted)",
+            "/memfd:x (deleted)",
+            "/dev/dax0.0",
+            "/a",
+        ] {
             assert!(!is_device(&line(path)), "{path}");
         }
     }
@@ -95,7 +115,8 @@ mod tests {
         let path = folder.path().join("a file");
         std::fs::write(&path, "x").unwrap();
         let meta = std::fs::metadata(&path).unwrap();
-        let device = format!("{:02x}:{:02x}", rustix::fs::major(meta.dev()), rustix::fs::minor(meta.dev()));
+        let device =
+            format!("{:02x}:{:02x}", rustix::fs::major(meta.dev()), rustix::fs::minor(meta.dev()));
         let line = |permissions: &str, inode: u64| {
             Maps(format!(
                 "1000-3000 rw-p 0 00:00 0 [heap]\n4000-6000 {permissions} 0 {device} {inode}    {}\n",

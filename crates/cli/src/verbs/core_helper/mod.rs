@@ -1,9 +1,9 @@
-//! Implements `lastwords core-helper`: the helper of the kernel's `core_pattern` that keeps the sessions of processes
-//! which a signal kills, and then gives the core to whom it went before.
+//! Implements `lastwords core-helper`: the helper of the kernel's `core_pattern` that keeps the
+//! sessions of processes which a signal kills, and then gives the core to whom it went before.
 //!
-//! The kernel runs `lastwords core-helper pipe ...` or `file ...` ([`pattern`] composes the line) as root with the core on
-//! stdin, and keeps the dying process until the core is read ([`chain`]). The work is done by parts, each with no more rights
-//! than it needs ([`part`]):
+//! The kernel runs `lastwords core-helper pipe ...` or `file ...` ([`pattern`] composes the line)
+//! as root with the core on stdin, and keeps the dying process until the core is read ([`chain`]).
+//! The work is done by parts, each with no more rights than it needs ([`part`]):
 //!
 //! | part | rights | what it does |
 //! | --- | --- | --- |
@@ -104,9 +104,11 @@ struct Dying {
 /// The kernel's facts about a process besides its id: `%d,%F`, `%d,%F+` or `%d` ([`pattern`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Told {
-    /// 1 if the process's user may see its core; else the process has rights that its user has not.
+    /// 1 if the process's user may see its core; else the process has rights that its user has
+    /// not.
     dumpable: u32,
-    /// The number of the open file that is a handle of the process. Most kernels before 6.16 give none.
+    /// The number of the open file that is a handle of the process. Most kernels before 6.16 give
+    /// none.
     handle: Option<i32>,
     /// The program that gets the core is given the handle too.
     is_shared: bool,
@@ -117,7 +119,8 @@ impl FromStr for Told {
 
     fn from_str(text: &str) -> Result<Self, ParseIntError> {
         let (dumpable, handle) = text.split_once(',').unwrap_or((text, ""));
-        let (number, is_shared) = handle.strip_suffix('+').map_or((handle, false), |number| (number, true));
+        let (number, is_shared) =
+            handle.strip_suffix('+').map_or((handle, false), |number| (number, true));
         let handle = if number.is_empty() { None } else { Some(number.parse()?) };
         Ok(Self { dumpable: dumpable.parse()?, handle, is_shared })
     }
@@ -166,10 +169,15 @@ mod tests {
 
     #[test]
     fn the_kernel_tells_of_a_handle_or_not() {
-        let told = |text: &str| text.parse::<Told>().ok().map(|told| (told.dumpable, told.handle, told.is_shared));
+        let told = |text: &str| {
+            text.parse::<Told>().ok().map(|told| (told.dumpable, told.handle, told.is_shared))
+        };
         assert_eq!(told("1,3"), Some((1, Some(3), false)));
         assert_eq!(told("2,3+"), Some((2, Some(3), true)));
-        assert_eq!([told("1,"), told("1,+"), told("1")], [false, true, false].map(|is| Some((1, None, is))));
+        assert_eq!(
+            [told("1,"), told("1,+"), told("1")],
+            [false, true, false].map(|is| Some((1, None, is)))
+        );
         assert_eq!([told(""), told("1,x"), told(",3")], [None; 3]);
     }
 }

@@ -1,16 +1,18 @@
-//! The parts of the helper: this program, started again, each with rights of its own. A part gets its task and its open
-//! files through a socket that is its stdin, and sends its results through the same socket. It inherits nothing else, and
-//! looks nothing up by the number of the dying process.
+//! The parts of the helper: this program, started again, each with rights of its own. A part gets
+//! its task and its open files through a socket that is its stdin, and sends its results through
+//! the same socket. It inherits nothing else, and looks nothing up by the number of the dying
+//! process.
 //!
-//! A part may hang, or be in a state in which no signal ends it, where a user's file system does not answer. So nobody
-//! waits for a part without a limit of time. A part that cannot be killed is left to the system.
+//! A part may hang, or be in a state in which no signal ends it, where a user's file system does
+//! not answer. So nobody waits for a part without a limit of time. A part that cannot be killed is
+//! left to the system.
 
 use anyhow::{Context, bail};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
-    recvmsg, sendmsg,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 use rustix::process::{Resource, Rlimit, setrlimit};
 use serde::Serialize;
@@ -44,14 +46,19 @@ impl Part {
     ///
     /// # Errors
     /// The part cannot be started, or does not fetch its task.
-    pub(super) fn start<T: Serialize>(verb: &str, task: &T, files: &[BorrowedFd<'_>]) -> anyhow::Result<Self> {
+    pub(super) fn start<T: Serialize>(
+        verb: &str,
+        task: &T,
+        files: &[BorrowedFd<'_>],
+    ) -> anyhow::Result<Self> {
         let (socket, theirs) = UnixStream::pair().context("a socket")?;
         // The program that runs, also where its file has been replaced.
         let mut command = Command::new("/proc/self/exe");
         command.arg0("lastwords").args(["core-helper", verb]);
         command.stdin(OwnedFd::from(theirs)).stdout(Stdio::null()).stderr(Stdio::null());
         let child = command.spawn().context("this program, once more")?;
-        // The command has the part's end of the socket. It has to be closed, so that the end of the part is seen.
+        // The command has the part's end of the socket. It has to be closed, so that the end of the
+        // part is seen.
         drop(command);
         let part = Self { child, socket, text: Vec::new() };
         part.socket.set_write_timeout(Some(SHORT))?;
@@ -63,8 +70,8 @@ impl Part {
         Ok(part)
     }
 
-    /// Reads results until the part closes its socket, or `enough` is true for what it has sent. Returns false if neither
-    /// happens in time.
+    /// Reads results until the part closes its socket, or `enough` is true for what it has sent.
+    /// Returns false if neither happens in time.
     pub(super) fn read(&mut self, until: Instant, enough: impl Fn(&[u8]) -> bool) -> bool {
         while !enough(&self.text) {
             let left = until.saturating_duration_since(Instant::now());
@@ -91,8 +98,8 @@ impl Part {
         String::from_utf8_lossy(&self.text).into_owned()
     }
 
-    /// Gives the part time to end, then kills it. A part that stays after that (it waits for a device or for a file
-    /// system of a user) becomes a child of init when this process ends.
+    /// Gives the part time to end, then kills it. A part that stays after that (it waits for a
+    /// device or for a file system of a user) becomes a child of init when this process ends.
     pub(super) fn end(mut self, until: Instant) {
         if !self.has_ended(until) {
             // If it has ended meanwhile, the call fails.
@@ -134,11 +141,13 @@ fn give(socket: &UnixStream, task: &[u8], files: &[BorrowedFd<'_>]) -> anyhow::R
     (&*socket).write_all(task).context("the task of a part of the helper")
 }
 
-/// In a part: takes the task and the files from stdin, and returns them with the socket for the results.
+/// In a part: takes the task and the files from stdin, and returns them with the socket for the
+/// results.
 ///
 /// # Errors
 /// This process was not started as a part of the helper.
-pub(super) fn receive<T: DeserializeOwned, const N: usize>() -> anyhow::Result<(T, [OwnedFd; N], UnixStream)> {
+pub(super) fn receive<T: DeserializeOwned, const N: usize>()
+-> anyhow::Result<(T, [OwnedFd; N], UnixStream)> {
     const WRONG: &str = "the helper starts this command itself";
     // The descriptors that the helper has inherited are not for the parts that this one starts.
     lastwords_control::dead::close_files_at_exec();
@@ -146,7 +155,8 @@ pub(super) fn receive<T: DeserializeOwned, const N: usize>() -> anyhow::Result<(
     let mut len = [0; 8];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FILES))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
-    let got = recvmsg(&socket, &mut [IoSliceMut::new(&mut len)], &mut control, RecvFlags::CMSG_CLOEXEC);
+    let got =
+        recvmsg(&socket, &mut [IoSliceMut::new(&mut len)], &mut control, RecvFlags::CMSG_CLOEXEC);
     if got.context(WRONG)?.bytes != len.len() {
         bail!(WRONG);
     }
@@ -159,11 +169,14 @@ pub(super) fn receive<T: DeserializeOwned, const N: usize>() -> anyhow::Result<(
     let len = u64::from_ne_bytes(len);
     let mut task = Vec::new();
     let read = (&socket).take(len.min(MOST_TASK)).read_to_end(&mut task).context(WRONG)?;
-    let Some(files) = <[OwnedFd; N]>::try_from(files).ok().filter(|_| read as u64 == len) else { bail!(WRONG) };
+    let Some(files) = <[OwnedFd; N]>::try_from(files).ok().filter(|_| read as u64 == len) else {
+        bail!(WRONG)
+    };
     Ok((serde_json::from_slice(&task).context(WRONG)?, files, socket))
 }
 
-/// Bounds the address space of this process, in bytes. A part that crashes makes no core, and so starts no helper.
+/// Bounds the address space of this process, in bytes. A part that crashes makes no core, and so
+/// starts no helper.
 pub(super) fn limit_memory(bytes: u64) {
     // If a limit cannot be set, the work is the same.
     let _ = setrlimit(Resource::As, Rlimit { current: Some(bytes), maximum: Some(bytes) });

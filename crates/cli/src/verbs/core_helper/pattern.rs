@@ -1,9 +1,10 @@
 //! Composes the helper's `core_pattern`, and finds the old pattern in it.
 //!
-//! The old pattern stands in the new one as it was, behind the helper's own arguments. So the kernel itself splits and
-//! expands it, with the rules of its version (core(5); fs/coredump.c), and the helper gets the words as the old handler
-//! would have got them. The differences are handled here: the kernel appends the process id to names of files
-//! (`core_uses_pid`), and does not split them.
+//! The old pattern stands in the new one as it was, behind the helper's own arguments. So the
+//! kernel itself splits and expands it, with the rules of its version (core(5); fs/coredump.c), and
+//! the helper gets the words as the old handler would have got them. The differences are handled
+//! here: the kernel appends the process id to names of files (`core_uses_pid`), and does not split
+//! them.
 
 use anyhow::bail;
 
@@ -16,8 +17,9 @@ const PIPE: &str = "pipe %P %s %d";
 /// The same if it was the name of a file; handle, `%c` and the process id follow.
 const FILE: &str = "file %P %s %d";
 
-/// The word after `%d`, without a space: whether the kernel gives the helper a handle of the process (a pidfd; Linux 6.16 and newer, and
-/// some older kernels, such as Debian's 6.12). Other kernels put nothing in the place of `%F`, so that one pattern serves all.
+/// The word after `%d`, without a space: whether the kernel gives the helper a handle of the
+/// process (a pidfd; Linux 6.16 and newer, and some older kernels, such as Debian's 6.12). Other
+/// kernels put nothing in the place of `%F`, so that one pattern serves all.
 #[derive(Clone, Copy)]
 enum Handle {
     /// The handle is for the helper.
@@ -46,8 +48,9 @@ impl Handle {
     }
 }
 
-/// The socket of systemd-coredumpd.service (systemd 262 and newer, on Linux 6.19 and newer). Its server takes no connection that another has
-/// accepted. systemd-coredump(8) names the command that stops it; the pattern is then that of systemd's pipe.
+/// The socket of systemd-coredumpd.service (systemd 262 and newer, on Linux 6.19 and newer). Its
+/// server takes no connection that another has accepted. systemd-coredump(8) names the command that
+/// stops it; the pattern is then that of systemd's pipe.
 const COREDUMPD: &str = "@@/run/systemd/coredumpd/kernel";
 
 /// Returns the pattern that runs `program` and chains to `old`.
@@ -61,7 +64,8 @@ pub(super) fn compose(program: &str, old: &str) -> anyhow::Result<String> {
     }
     let with_handle = composed(program, old, Handle::before(old));
     // A handle is worth less than an old pattern that is kept as it is.
-    let pattern = if with_handle.len() > MOST { composed(program, old, Handle::None) } else { with_handle };
+    let pattern =
+        if with_handle.len() > MOST { composed(program, old, Handle::None) } else { with_handle };
     if pattern.len() > MOST {
         bail!(
             "core_pattern would be {} bytes long, and the kernel takes {MOST}: `{pattern}`; copy the program to a shorter path, such as \
@@ -75,7 +79,9 @@ pub(super) fn compose(program: &str, old: &str) -> anyhow::Result<String> {
 fn composed(program: &str, old: &str, handle: Handle) -> String {
     let handle = handle.text();
     match old.strip_prefix('|') {
-        Some(handler) => format!("|{program} {VERB} {PIPE}{handle} {}", handler.trim_matches(is_space)),
+        Some(handler) => {
+            format!("|{program} {VERB} {PIPE}{handle} {}", handler.trim_matches(is_space))
+        }
         None => {
             let pid = if has(old, 'p') { "-" } else { "%p" };
             format!("|{program} {VERB} {FILE}{handle} %c {pid} {old}").trim_end().to_owned()
@@ -83,8 +89,9 @@ fn composed(program: &str, old: &str, handle: Handle) -> String {
     }
 }
 
-/// Refuses a socket (`@PATH`, Linux 6.16; `@@PATH`, 6.17). The kernel connects to it as the dying process, and the server knows the process by
-/// that connection alone (`SO_PEERPIDFD`): a core that a helper passes on would be the helper's own. The server accepts the connection itself,
+/// Refuses a socket (`@PATH`, Linux 6.16; `@@PATH`, 6.17). The kernel connects to it as the dying
+/// process, and the server knows the process by that connection alone (`SO_PEERPIDFD`): a core that
+/// a helper passes on would be the helper's own. The server accepts the connection itself,
 /// so that no helper can act before it.
 fn check_socket(old: &str) -> anyhow::Result<()> {
     if !is_socket(old) {
@@ -124,7 +131,8 @@ fn check_file(old: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns true if the pattern has `%` and this letter. With `%p`, the kernel does not append the process id.
+/// Returns true if the pattern has `%` and this letter. With `%p`, the kernel does not append the
+/// process id.
 fn has(pattern: &str, letter: char) -> bool {
     let mut characters = pattern.chars();
     while let Some(character) = characters.next() {
@@ -135,7 +143,8 @@ fn has(pattern: &str, letter: char) -> bool {
     false
 }
 
-/// Returns the program of a helper's pattern, and the old pattern in it; none if it is the pattern of another.
+/// Returns the program of a helper's pattern, and the old pattern in it; none if it is the pattern
+/// of another.
 pub(super) fn parse(pattern: &str) -> Option<(&str, String)> {
     let (program, rest) = pattern.strip_prefix('|')?.split_once(' ')?;
     let rest = rest.strip_prefix(VERB)?.strip_prefix(' ')?;
@@ -178,13 +187,19 @@ mod tests {
         }
         let file = "|/usr/bin/lastwords core-helper file %P %s %d,%F %c - core.%p";
         assert_eq!(compose(PROGRAM, "core.%p").unwrap(), file);
-        assert!(compose(PROGRAM, "core.%%p").unwrap().contains(" %p core.%%p"), "no process id is in it");
+        assert!(
+            compose(PROGRAM, "core.%%p").unwrap().contains(" %p core.%%p"),
+            "no process id is in it"
+        );
     }
 
     #[test]
     fn a_handle_is_asked_for_where_there_is_room() {
         let of = |old: &str| compose(PROGRAM, old).unwrap();
-        assert!(of("|/bin/handler %P %F").contains(" %d,%F+ /bin/handler"), "the handler gets it too");
+        assert!(
+            of("|/bin/handler %P %F").contains(" %d,%F+ /bin/handler"),
+            "the handler gets it too"
+        );
         assert!(of("|/bin/handler %P %%F").contains(" %d,%F /bin/handler"), "it asks for none");
         for old in [format!("|/{} %p", "x".repeat(76)), format!("/{}.%p", "x".repeat(72))] {
             let composed = of(&old);
@@ -196,7 +211,15 @@ mod tests {
     #[test]
     fn what_cannot_be_chained_is_refused() {
         let long = format!("|/{} %p", "x".repeat(120));
-        for old in ["@/run/coredump.socket", "a\tb", "two  spaces", " core", "core ", "kern-\u{e0}.%p", &long] {
+        for old in [
+            "@/run/coredump.socket",
+            "a\tb",
+            "two  spaces",
+            " core",
+            "core ",
+            "kern-\u{e0}.%p",
+            &long,
+        ] {
             assert!(compose(PROGRAM, old).is_err(), "{old}");
         }
     }
@@ -204,15 +227,25 @@ mod tests {
     #[test]
     fn the_refusal_of_a_socket_says_what_to_do() {
         let why = |old: &str| compose(PROGRAM, old).unwrap_err().to_string();
-        assert!(why(COREDUMPD).contains("`systemctl disable --now systemd-coredumpd.service`"), "{}", why(COREDUMPD));
+        assert!(
+            why(COREDUMPD).contains("`systemctl disable --now systemd-coredumpd.service`"),
+            "{}",
+            why(COREDUMPD)
+        );
         for old in ["@/run/coredump.socket", "@@/run/lastwords"] {
-            assert!(why(old).ends_with("; set core_pattern to a file or a program first"), "{}", why(old));
+            assert!(
+                why(old).ends_with("; set core_pattern to a file or a program first"),
+                "{}",
+                why(old)
+            );
         }
     }
 
     #[test]
     fn other_patterns_are_not_ours() {
-        for pattern in ["core", "|/bin/handler %p", "|/bin/x core-helper", "|/bin/x core-helper remove", ""] {
+        for pattern in
+            ["core", "|/bin/handler %p", "|/bin/x core-helper", "|/bin/x core-helper remove", ""]
+        {
             assert_eq!(parse(pattern), None, "{pattern}");
         }
     }

@@ -1,5 +1,6 @@
-//! The quota of all users together for copies of dead processes' sessions. Each user has a quota too, which the newest
-//! copies keep (`lastwords_control::dead`). Above the quota of all, no copy is made: nobody's crashes remove the copies of others.
+//! The quota of all users together for copies of dead processes' sessions. Each user has a quota
+//! too, which the newest copies keep (`lastwords_control::dead`). Above the quota of all, no copy
+//! is made: nobody's crashes remove the copies of others.
 
 use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, ResolveFlags, openat, openat2, statat};
 use std::fmt;
@@ -41,14 +42,16 @@ impl fmt::Display for Used {
     }
 }
 
-/// Adds up the copies in the folders of all users. Users own these folders, so no link is followed, and no other file
-/// system is entered.
+/// Adds up the copies in the folders of all users. Users own these folders, so no link is followed,
+/// and no other file system is entered.
 pub(super) fn used() -> Used {
     let mut used = Used::default();
     // A kernel before 5.6 has no such call: then there is only the quota of each user.
     if let Ok(shm) = openat(CWD, SHM, FOLDER, Mode::empty()) {
         each(&shm, &mut used, &mut |name, used| {
-            if let Some(user) = name.starts_with("lastwords-").then(|| open_folder(&shm, name)).flatten() {
+            if let Some(user) =
+                name.starts_with("lastwords-").then(|| open_folder(&shm, name)).flatten()
+            {
                 each(&user, used, &mut |name, used| of_copy(&user, name, used));
             }
         });
@@ -57,7 +60,9 @@ pub(super) fn used() -> Used {
 }
 
 fn of_copy(user: &OwnedFd, name: &str, used: &mut Used) {
-    let Some(copy) = name.contains(".dead-").then(|| open_folder(user, name)).flatten() else { return };
+    let Some(copy) = name.contains(".dead-").then(|| open_folder(user, name)).flatten() else {
+        return;
+    };
     used.copies += 1;
     each(&copy, used, &mut |name, used| {
         if let Ok(stat) = statat(&copy, name, AtFlags::SYMLINK_NOFOLLOW) {

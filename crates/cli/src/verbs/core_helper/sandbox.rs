@@ -1,16 +1,19 @@
-//! Takes all rights from the part that reads a dying process's memory. What it reads was written by the process, which may
-//! belong to somebody who wants to harm. The part keeps the files that it got, and can read, compute and answer.
+//! Takes all rights from the part that reads a dying process's memory. What it reads was written by
+//! the process, which may belong to somebody who wants to harm. The part keeps the files that it
+//! got, and can read, compute and answer.
 //!
-//! First it becomes a user who owns nothing. Then, where the kernel has them, Landlock forbids it all files, sockets
-//! and signals, and seccomp all system calls but those that it needs.
+//! First it becomes a user who owns nothing. Then, where the kernel has them, Landlock forbids it
+//! all files, sockets and signals, and seccomp all system calls but those that it needs.
 
 use anyhow::Context;
 use landlock::{ABI, Access as _, AccessFs, AccessNet, Ruleset, RulesetAttr as _, Scope};
 use rustix::fs::{Gid, Uid};
-use rustix::process::{Resource, Rlimit, Signal, geteuid, set_parent_process_death_signal, setrlimit};
+use rustix::process::{
+    Resource, Rlimit, Signal, geteuid, set_parent_process_death_signal, setrlimit,
+};
 use rustix::thread::{
-    CapabilitySet, CapabilitySets, set_capabilities, set_no_new_privs, set_thread_groups, set_thread_res_gid,
-    set_thread_res_uid,
+    CapabilitySet, CapabilitySets, set_capabilities, set_no_new_privs, set_thread_groups,
+    set_thread_res_gid, set_thread_res_uid,
 };
 
 /// The user `nobody`.
@@ -45,7 +48,8 @@ pub(super) fn enter() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Forbids all files that are not open, all connections, and signals to others, as far as the kernel can.
+/// Forbids all files that are not open, all connections, and signals to others, as far as the
+/// kernel can.
 fn forbid_files() -> anyhow::Result<()> {
     let newest = ABI::V6;
     let rules = Ruleset::default()
@@ -62,7 +66,8 @@ fn forbid_calls() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Forbids all system calls but those of a computation that reads open files and answers. A forbidden call gives EPERM.
+/// Forbids all system calls but those of a computation that reads open files and answers. A
+/// forbidden call gives EPERM.
 #[cfg(target_pointer_width = "64")]
 fn forbid_calls() -> anyhow::Result<()> {
     use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
@@ -104,7 +109,8 @@ fn forbid_calls() -> anyhow::Result<()> {
     let rules = calls.into_iter().map(|call| (call, Vec::new())).collect();
     let machine = TargetArch::try_from(std::env::consts::ARCH)?;
     let refused = SeccompAction::Errno(libc::EPERM as u32);
-    let filter: BpfProgram = SeccompFilter::new(rules, refused, SeccompAction::Allow, machine)?.try_into()?;
+    let filter: BpfProgram =
+        SeccompFilter::new(rules, refused, SeccompAction::Allow, machine)?.try_into()?;
     seccompiler::apply_filter(&filter)?;
     Ok(())
 }

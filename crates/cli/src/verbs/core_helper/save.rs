@@ -1,6 +1,7 @@
-//! Saves the sessions of a dying process, as its user. The memory is read by a part without rights ([`super::search`]); what
-//! it finds is checked here, written into the memory of sessions that stay, or copied into files. That memory is reached
-//! through the process's `mem` file in /proc, so that no path of the user is followed.
+//! Saves the sessions of a dying process, as its user. The memory is read by a part without rights
+//! ([`super::search`]); what it finds is checked here, written into the memory of sessions that
+//! stay, or copied into files. That memory is reached through the process's `mem` file in /proc, so
+//! that no path of the user is followed.
 
 use super::dying::{Owner, Process};
 use super::maps::Maps;
@@ -40,7 +41,8 @@ struct Task {
     owner: Option<Owner>,
 }
 
-/// Has the sessions of the process saved by a part that may fail or hang. Returns what it did, one line for each session.
+/// Has the sessions of the process saved by a part that may fail or hang. Returns what it did, one
+/// line for each session.
 ///
 /// # Errors
 /// The part cannot be started.
@@ -48,7 +50,8 @@ pub(super) fn sessions_of(process: &Process, dying: &Dying) -> anyhow::Result<St
     let Death { pid, pid_namespace, signal } = process.death(dying.pid, dying.signal);
     // A process with more rights than its user may have secrets, and its copy is for root.
     let owner = if dying.told.dumpable == 1 { Some(process.owner()?) } else { None };
-    let task = Task { search: search::Task { pid, pid_namespace, signal, most_read: MOST_READ }, owner };
+    let task =
+        Task { search: search::Task { pid, pid_namespace, signal, most_read: MOST_READ }, owner };
     let files = [
         process.file("mem", OFlags::RDWR)?,
         process.file("maps", OFlags::RDONLY)?,
@@ -62,7 +65,9 @@ pub(super) fn sessions_of(process: &Process, dying: &Dying) -> anyhow::Result<St
     part.end(if in_time { Part::soon() } else { deadline });
     if !in_time {
         let (pid, seconds) = (dying.pid, MOST_TIME.as_secs());
-        text.push_str(&format!("sessions of process {pid}: not all are saved, it took more than {seconds} s\n"));
+        text.push_str(&format!(
+            "sessions of process {pid}: not all are saved, it took more than {seconds} s\n"
+        ));
     }
     Ok(text)
 }
@@ -84,7 +89,8 @@ fn work(
 ) -> anyhow::Result<()> {
     // Root alone can look into the folders of all users.
     let of_all = quota::used();
-    let part = Part::start(search::VERB, &task.search, &searched.each_ref().map(|file| file.as_fd()))?;
+    let part =
+        Part::start(search::VERB, &task.search, &searched.each_ref().map(|file| file.as_fd()))?;
     drop(searched);
     if let Some(owner) = &task.owner {
         owner.become_owner()?;
@@ -125,13 +131,19 @@ impl Saver<'_> {
             let facts = match Message::read(results)? {
                 None => return Ok(()),
                 Some(Message::Session(facts)) => facts,
-                Some(Message::Unreadable(why)) => bail!("its memory cannot be searched: {}", plain(&why)),
+                Some(Message::Unreadable(why)) => {
+                    bail!("its memory cannot be searched: {}", plain(&why))
+                }
                 Some(_) => bail!("the search of its memory failed"),
             };
             let line = match self.save(&facts, results, search) {
                 Ok(line) => line,
                 Err(error) => {
-                    format!("session {}: {}", plain(&facts.name), plain(&lastwords_open::chain(&error)))
+                    format!(
+                        "session {}: {}",
+                        plain(&facts.name),
+                        plain(&lastwords_open::chain(&error))
+                    )
                 }
             };
             (&*self.socket).write_all(format!("{line}\n").as_bytes())?;
@@ -139,7 +151,8 @@ impl Saver<'_> {
         Ok(())
     }
 
-    /// Marks the session, and copies it if it does not outlive the process. Returns the line about it.
+    /// Marks the session, and copies it if it does not outlive the process. Returns the line about
+    /// it.
     fn save(
         &self,
         facts: &Facts,
@@ -154,9 +167,13 @@ impl Saver<'_> {
         search.write_all(&[if wants_copy { WANTED } else { 0 }])?;
         let marked = marked.context("the end of the session cannot be written")?;
         if let Some(file) = lasting {
-            let folder = plain(&Path::new(file).parent().unwrap_or(Path::new("/")).display().to_string());
+            let folder =
+                plain(&Path::new(file).parent().unwrap_or(Path::new("/")).display().to_string());
             let done = if marked { "marked with" } else { "left as it is at" };
-            return Ok(format!("session {name} of process {}: {done} {signal} in {folder}", self.death.pid));
+            return Ok(format!(
+                "session {name} of process {}: {done} {signal} in {folder}",
+                self.death.pid
+            ));
         }
         if !wants_copy {
             bail!("not copied: {}", self.of_all);
@@ -166,7 +183,8 @@ impl Saver<'_> {
 
     /// Writes the copy. All its messages are read, also after an error.
     fn copy(&self, facts: &Facts, results: &mut BufReader<UnixStream>) -> anyhow::Result<String> {
-        let mut copy = CopyFolder::new(&facts.uuid, &facts.name, &self.death, &self.limits).map_err(Into::into);
+        let mut copy = CopyFolder::new(&facts.uuid, &facts.name, &self.death, &self.limits)
+            .map_err(Into::into);
         let missing = loop {
             let written = match (Message::read(results)?, &mut copy) {
                 (Some(Message::File { len, name }), Ok(copy)) => copy.create(&name, len),
@@ -192,6 +210,9 @@ impl Saver<'_> {
             0 => String::new(),
             copies => format!("; older copies removed: {copies}"),
         };
-        Ok(format!("session {name} of process {}: copied at {signal} to {folder}{missing}{removed}", self.death.pid))
+        Ok(format!(
+            "session {name} of process {}: copied at {signal} to {folder}{missing}{removed}",
+            self.death.pid
+        ))
     }
 }

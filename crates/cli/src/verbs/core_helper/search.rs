@@ -1,5 +1,6 @@
-//! The part that reads the memory of a dying process: finds its sessions, and sends what is to be known of them and their
-//! copies to the saver. It has no rights ([`super::sandbox`]), because what it reads may have been written to harm it.
+//! The part that reads the memory of a dying process: finds its sessions, and sends what is to be
+//! known of them and their copies to the saver. It has no rights ([`super::sandbox`]), because what
+//! it reads may have been written to harm it.
 
 use super::maps::Maps;
 use super::part::{limit_memory, receive};
@@ -21,8 +22,8 @@ use std::os::unix::net::UnixStream;
 
 /// The verb of the part.
 pub(super) const VERB: &str = "search";
-/// Largest number of bytes of address space that this process takes. What the dying process has in its memory does not
-/// change how much is needed.
+/// Largest number of bytes of address space that this process takes. What the dying process has in
+/// its memory does not change how much is needed.
 const MOST_MEMORY: u64 = 1 << 30;
 /// Largest number of sessions of one process that are saved.
 pub(super) const MOST_SESSIONS: usize = 64;
@@ -62,7 +63,12 @@ fn search(task: &Task, memory: OwnedFd, maps: OwnedFd, socket: &UnixStream) -> a
     let memory = File::from(memory);
     let maps = Maps::read(maps)?.of_sessions();
     let budget = Budget::default();
-    let opened = lastwords_image::process::of_files(memory.try_clone()?, &maps, "the process's memory", &budget)?;
+    let opened = lastwords_image::process::of_files(
+        memory.try_clone()?,
+        &maps,
+        "the process's memory",
+        &budget,
+    )?;
     let mut sessions: BTreeMap<[u8; 16], Vec<Region>> = BTreeMap::new();
     for place in region_places(&*opened.image, &budget, &unwatched)? {
         let RegionPlace { address, len, kind, index, session, fixed } = place;

@@ -1,6 +1,6 @@
-//! State that helpers share which run at the same time, in a folder of root: who may save sessions, and what may be
-//! written into the kernel's log. The kernel starts a helper for each process that crashes, and users can make processes crash
-//! as fast as they like.
+//! State that helpers share which run at the same time, in a folder of root: who may save sessions,
+//! and what may be written into the kernel's log. The kernel starts a helper for each process that
+//! crashes, and users can make processes crash as fast as they like.
 
 use anyhow::{Context, bail};
 use rustix::fs::{CWD, FlockOperation, Mode, OFlags, fchmod, flock, fstat, mkdir, openat};
@@ -76,7 +76,8 @@ impl State {
         None
     }
 
-    /// Takes a slot for a process of this user; none if too many helpers are at work. The process does not wait then.
+    /// Takes a slot for a process of this user; none if too many helpers are at work. The process
+    /// does not wait then.
     pub(super) fn slot(&self, user: u32) -> Option<Slot> {
         let _lock = self.lock()?;
         let (mut free, mut own) = (None, 0);
@@ -93,7 +94,8 @@ impl State {
         Some(Slot(free))
     }
 
-    /// Returns the number of lines that were left out before, if a line may be written into the kernel's log now.
+    /// Returns the number of lines that were left out before, if a line may be written into the
+    /// kernel's log now.
     pub(super) fn line(&self) -> Option<i64> {
         self.line_at(clock_gettime(ClockId::Boottime).tv_sec)
     }
@@ -142,7 +144,9 @@ mod tests {
         assert!(first.iter().all(Option::is_some) && state.slot(7).is_none(), "two of a user");
         let others = [state.slot(8), state.slot(0)];
         assert!(
-            others.iter().all(Option::is_some) && state.slot(0).is_none() && state.slot(9).is_none(),
+            others.iter().all(Option::is_some)
+                && state.slot(0).is_none()
+                && state.slot(9).is_none(),
             "four in all"
         );
         drop(first);
@@ -171,7 +175,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("state");
         std::fs::create_dir(&path).unwrap();
-        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o777))
+            .unwrap();
         assert!(State::open_at(&path).is_err(), "others may write");
         std::fs::remove_dir(&path).unwrap();
         std::os::unix::fs::symlink("/run", &path).unwrap();

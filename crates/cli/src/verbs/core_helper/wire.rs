@@ -1,8 +1,10 @@
-//! The messages from the reader of a dying process's memory to the saver: the facts of each session, and the files of its copy.
-//! After the facts of a session, the saver answers whether it wants the copy.
+//! The messages from the reader of a dying process's memory to the saver: the facts of each
+//! session, and the files of its copy. After the facts of a session, the saver answers whether it
+//! wants the copy.
 //!
-//! A message is a byte of its kind, the length of its body (4 bytes, native order), and the body. The saver trusts none
-//! of it: a body has a largest length, and what it means is checked where it is used.
+//! A message is a byte of its kind, the length of its body (4 bytes, native order), and the body.
+//! The saver trusts none of it: a body has a largest length, and what it means is checked where it
+//! is used.
 
 use anyhow::{Context, bail};
 use lastwords_control::dead::{CopySink, Facts};
@@ -77,9 +79,19 @@ impl Message {
 }
 
 fn of_facts(facts: &Facts) -> Vec<u8> {
-    let Facts { uuid, name, address, control, scope, creator, creator_start, creator_pid_namespace, has_told_its_end } =
-        facts;
-    let long = [*address, *control, *creator_start, *creator_pid_namespace].map(u64::to_ne_bytes).concat();
+    let Facts {
+        uuid,
+        name,
+        address,
+        control,
+        scope,
+        creator,
+        creator_start,
+        creator_pid_namespace,
+        has_told_its_end,
+    } = facts;
+    let long =
+        [*address, *control, *creator_start, *creator_pid_namespace].map(u64::to_ne_bytes).concat();
     let short = [*scope, *creator, u32::from(*has_told_its_end)].map(u32::to_ne_bytes).concat();
     [&uuid[..], &long, &short, name.as_bytes()].concat()
 }
@@ -103,7 +115,8 @@ struct Body<'a>(&'a [u8]);
 
 impl Body<'_> {
     fn take<const N: usize>(&mut self) -> anyhow::Result<[u8; N]> {
-        let (first, rest) = self.0.split_first_chunk::<N>().context("a message that is too short")?;
+        let (first, rest) =
+            self.0.split_first_chunk::<N>().context("a message that is too short")?;
         self.0 = rest;
         Ok(*first)
     }
@@ -118,7 +131,8 @@ pub(super) struct Sender<W>(pub(super) W);
 
 impl<W: Write> Sender<W> {
     fn send(&mut self, message: &Message) -> Result<(), lastwords::Error> {
-        let failed = |source| lastwords::Error::Io { call: "write", path: "the copy".into(), source };
+        let failed =
+            |source| lastwords::Error::Io { call: "write", path: "the copy".into(), source };
         message.write(&mut self.0).map_err(failed)
     }
 }
@@ -130,7 +144,10 @@ impl<W: Write> CopySink for Sender<W> {
 
     fn write(&mut self, at: u64, bytes: &[u8]) -> Result<(), lastwords::Error> {
         for (piece, index) in bytes.chunks(PIECE).zip(0..) {
-            self.send(&Message::Bytes { at: at.saturating_add(index * PIECE as u64), bytes: piece.to_vec() })?;
+            self.send(&Message::Bytes {
+                at: at.saturating_add(index * PIECE as u64),
+                bytes: piece.to_vec(),
+            })?;
         }
         Ok(())
     }

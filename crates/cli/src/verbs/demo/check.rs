@@ -1,8 +1,10 @@
-//! Compares what was recovered with what the child had reported: nothing committed is missing, nothing is invented.
+//! Compares what was recovered with what the child had reported: nothing committed is missing,
+//! nothing is invented.
 //!
-//! The child's threads number their events. Each thread counts from 0, and reports over a pipe how many recording calls
-//! have returned. Rings overwrite their oldest sub-buffers. "Nothing missing" therefore holds only from the time at
-//! which every ring is complete. That is the latest first event of all rings that have overwritten something.
+//! The child's threads number their events. Each thread counts from 0, and reports over a pipe how
+//! many recording calls have returned. Rings overwrite their oldest sub-buffers. "Nothing missing"
+//! therefore holds only from the time at which every ring is complete. That is the latest first
+//! event of all rings that have overwritten something.
 
 use super::child::{self, Report};
 use lastwords_ctf::read::{Due, Member, Reader, Trace, unwatched};
@@ -68,7 +70,10 @@ fn take(reader: &mut Reader<'_>, event: &Due, recovered: &mut Recovered) {
     };
     let [thread, sequence, check] = numbers;
     if check != child::check(thread, sequence) {
-        recovered.wrong.push(format!("event {line}, `{}`: {sequence} of thread {thread} has a wrong sum", name));
+        recovered.wrong.push(format!(
+            "event {line}, `{}`: {sequence} of thread {thread} has a wrong sum",
+            name
+        ));
         return;
     }
     let channel = reader.program().class().streams.get(reader.stream().class);
@@ -95,8 +100,13 @@ fn whole_from(source: &dyn Source) -> u64 {
         let gaps = &source.evidence().gaps;
         gaps.iter().any(|g| g.stream == Some(stream) && g.cause == Cause::Overwritten)
     };
-    let first = |stream: usize| source.packets(stream).next_packet(&mut Vec::new()).map(|p| p.begin);
-    (0..source.streams().len()).filter(|s| overwritten(*s) && !is_copy(*s)).filter_map(first).max().unwrap_or(0)
+    let first =
+        |stream: usize| source.packets(stream).next_packet(&mut Vec::new()).map(|p| p.begin);
+    (0..source.streams().len())
+        .filter(|s| overwritten(*s) && !is_copy(*s))
+        .filter_map(first)
+        .max()
+        .unwrap_or(0)
 }
 
 /// The result of the comparison.
@@ -104,7 +114,8 @@ fn whole_from(source: &dyn Source) -> u64 {
 pub(super) struct Verdict {
     /// Events that were reported as committed and are recovered.
     pub(super) committed: u64,
-    /// Events after the last report: they were recorded, but the child died before it reported them.
+    /// Events after the last report: they were recorded, but the child died before it reported
+    /// them.
     pub(super) unreported: u64,
     /// Committed events that newer ones have overwritten.
     pub(super) overwritten: u64,
@@ -119,7 +130,9 @@ pub(super) fn compare(recovered: &Recovered, reports: &BTreeMap<u64, Report>) ->
         let events = recovered.threads[thread].len() as u64;
         // The thread may have died before it reported its first batch.
         if events > child::BATCH {
-            verdict.faults.push(format!("invented: {events} events of thread {thread}, which never reported"));
+            verdict.faults.push(format!(
+                "invented: {events} events of thread {thread}, which never reported"
+            ));
         }
     }
     for (thread, report) in reports {
@@ -129,25 +142,41 @@ pub(super) fn compare(recovered: &Recovered, reports: &BTreeMap<u64, Report>) ->
     verdict
 }
 
-fn one_thread(thread: u64, report: &Report, seen: &[SeenEvent], whole_from: u64, verdict: &mut Verdict) {
+fn one_thread(
+    thread: u64,
+    report: &Report,
+    seen: &[SeenEvent],
+    whole_from: u64,
+    verdict: &mut Verdict,
+) {
     let faults = &mut verdict.faults;
     for pair in seen.windows(2) {
         let [a, b] = pair else { continue };
         if b.sequence <= a.sequence {
             faults.push(format!("thread {thread}: {} stands behind {}", b.sequence, a.sequence));
         } else if b.sequence > a.sequence + 1 && a.clock >= whole_from {
-            faults.push(format!("thread {thread}: {} to {} are missing", a.sequence + 1, b.sequence - 1));
+            faults.push(format!(
+                "thread {thread}: {} to {} are missing",
+                a.sequence + 1,
+                b.sequence - 1
+            ));
         }
     }
     let newest = seen.last().map(|s| s.sequence + 1).unwrap_or(0);
     if newest < report.committed && report.clock >= whole_from {
-        faults.push(format!("thread {thread}: {newest} to {} were committed and are missing", report.committed - 1));
+        faults.push(format!(
+            "thread {thread}: {newest} to {} were committed and are missing",
+            report.committed - 1
+        ));
     }
     if newest > report.committed + child::BATCH {
         faults.push(format!("thread {thread}: {} was never recorded", newest - 1));
     }
     if whole_from == 0 && newest != seen.len() as u64 {
-        faults.push(format!("thread {thread}: {} of {newest} events, and nothing was overwritten", seen.len()));
+        faults.push(format!(
+            "thread {thread}: {} of {newest} events, and nothing was overwritten",
+            seen.len()
+        ));
     }
     let committed = seen.iter().filter(|s| s.sequence < report.committed).count() as u64;
     verdict.committed += committed;
@@ -160,7 +189,10 @@ mod tests {
     use super::*;
 
     fn recovered(whole_from: u64, sequences: &[u64]) -> Recovered {
-        let seen = sequences.iter().map(|&s| SeenEvent { line: s, clock: 1000 + s, sequence: s }).collect();
+        let seen = sequences
+            .iter()
+            .map(|&s| SeenEvent { line: s, clock: 1000 + s, sequence: s })
+            .collect();
         Recovered { whole_from, threads: BTreeMap::from([(0, seen)]), ..Recovered::default() }
     }
 

@@ -1,4 +1,5 @@
-//! Implements the child of the demo, which records numbered events through the public interface until it is killed.
+//! Implements the child of the demo, which records numbered events through the public interface
+//! until it is killed.
 
 use crate::exit::Outcome;
 use anyhow::{Context, bail};
@@ -65,12 +66,15 @@ impl Report {
 
     /// Parses the number of the thread and its report.
     pub(super) fn from_bytes(bytes: &[u8]) -> (u64, Self) {
-        let word = |i: usize| bytes.get(8 * i..).and_then(|b| b.first_chunk()).map_or(0, |b| u64::from_le_bytes(*b));
+        let word = |i: usize| {
+            bytes.get(8 * i..).and_then(|b| b.first_chunk()).map_or(0, |b| u64::from_le_bytes(*b))
+        };
         (word(0), Self { committed: word(1), clock: word(2) })
     }
 }
 
-/// Returns a check sum of a thread and a number. Their event contains it, so that a torn or invented event is detected.
+/// Returns a check sum of a thread and a number. Their event contains it, so that a torn or
+/// invented event is detected.
 pub(super) fn check(thread: u64, sequence: u64) -> u64 {
     let mut x = (thread << 48 ^ sequence).wrapping_add(0x9e37_79b9_7f4a_7c15);
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -96,8 +100,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     if let Some(how) = args.reservation {
         builder = builder.reservation(how.into());
     }
-    let session =
-        builder.start().context("cannot begin the demo's session; `lastwords doctor` says what is missing")?;
+    let session = builder
+        .start()
+        .context("cannot begin the demo's session; `lastwords doctor` says what is missing")?;
     if let Err(error) = lastwords::layer::init() {
         bail!("cannot install the tracing layer: {error}");
     }
@@ -156,7 +161,12 @@ fn batch(thread: u64, committed: &mut u64, kind: ClockKind) -> u64 {
 fn one(thread: u64, sequence: u64) {
     let sum = check(thread, sequence);
     match sequence % 8 {
-        0 => mark!("worker {thread} did step {sequence}, sum {sum}", thread = thread, sequence = sequence, sum = sum),
+        0 => mark!(
+            "worker {thread} did step {sequence}, sum {sum}",
+            thread = thread,
+            sequence = sequence,
+            sum = sum
+        ),
         1 => event!(
             demo,
             "read",
@@ -166,10 +176,25 @@ fn one(thread: u64, sequence: u64) {
             path = "/etc/hosts",
             bytes = 4096u32
         ),
-        2 => event!(demo, "load", thread = thread, sequence = sequence, sum = hex(sum), share = 0.5f64, busy = true),
+        2 => event!(
+            demo,
+            "load",
+            thread = thread,
+            sequence = sequence,
+            sum = hex(sum),
+            share = 0.5f64,
+            busy = true
+        ),
         3 => {
             let parts = [sequence as u32, 2, 3];
-            event!(demo, "parts", thread = thread, sequence = sequence, sum = hex(sum), parts = parts);
+            event!(
+                demo,
+                "parts",
+                thread = thread,
+                sequence = sequence,
+                sum = hex(sum),
+                parts = parts
+            );
         }
         4 if sequence % 1024 == 4 => {
             event!(demo, "failed", level: ERROR, thread = thread, sequence = sequence, sum = hex(sum), code = -5i32);

@@ -1,4 +1,5 @@
-//! Implements `lastwords demo`: records in a child, kills the child with SIGKILL, recovers its session, and compares.
+//! Implements `lastwords demo`: records in a child, kills the child with SIGKILL, recovers its
+//! session, and compares.
 
 mod check;
 pub(crate) mod child;
@@ -41,7 +42,11 @@ pub(crate) struct Args {
 
 fn seconds(text: &str) -> Result<f64, String> {
     let seconds: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
-    if (0.0..=3600.0).contains(&seconds) { Ok(seconds) } else { Err("not between 0 and 3600".to_owned()) }
+    if (0.0..=3600.0).contains(&seconds) {
+        Ok(seconds)
+    } else {
+        Err("not between 0 and 3600".to_owned())
+    }
 }
 
 /// Records, kills, recovers, compares, and shows the last events.
@@ -78,7 +83,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
 
 /// Compares, and prints the outcome. Returns true if there is no fault.
 fn judge(recovered: &check::Recovered, killed: &parent::Killed) -> bool {
-    let check::Verdict { committed, unreported, overwritten, faults } = check::compare(recovered, &killed.reports);
+    let check::Verdict { committed, unreported, overwritten, faults } =
+        check::compare(recovered, &killed.reports);
     say::own(format_args!(
         "recovered {} events: {committed} that had been reported as committed, {unreported} behind the last report; \
          {overwritten} older ones had been overwritten",
@@ -104,10 +110,13 @@ fn keep(args: &Args, session: &Session, pid: u32) -> anyhow::Result<()> {
     let default = || std::env::temp_dir().join(format!("lastwords-demo-{pid}.ctf"));
     let folder = args.output.clone().unwrap_or_else(default);
     let options = ctf::Options { version: Version::V1_8, count_events: true };
-    let totals =
-        ctf::write(session, &folder, options, &lastwords_ctf::read::unwatched).context("writing the CTF folder")?;
+    let totals = ctf::write(session, &folder, options, &lastwords_ctf::read::unwatched)
+        .context("writing the CTF folder")?;
     let shown = folder.display();
-    say::own(format_args!("\n{} events in {} streams as CTF 1.8 in {shown}", totals.events, totals.streams));
+    say::own(format_args!(
+        "\n{} events in {} streams as CTF 1.8 in {shown}",
+        totals.events, totals.streams
+    ));
     say::own(format_args!("  babeltrace2 {shown}"));
     say::own(format_args!("  Trace Compass: File, Open Trace, {shown}/metadata"));
     Ok(())

@@ -54,8 +54,8 @@ pub(super) fn record_and_kill(args: &Args) -> anyhow::Result<Killed> {
         .with_context(|| format!("{}: cannot start the child", program.display()))?;
     let pid = child.id();
     let Some(mut pipe) = child.stdout.take() else { bail!("the child has no pipe") };
-    // The first byte means that the session has started. Without it, the child has failed and printed the reason on
-    // stderr.
+    // The first byte means that the session has started. Without it, the child has failed and
+    // printed the reason on stderr.
     let mut ready = [0u8; 1];
     if pipe.read_exact(&mut ready).is_err() {
         let status = child.wait().context("cannot wait for the child")?;
@@ -71,7 +71,8 @@ pub(super) fn record_and_kill(args: &Args) -> anyhow::Result<Killed> {
     if status.signal() != Some(9) {
         bail!("the child was to die by SIGKILL: {status}");
     }
-    let reports = reader.join().map_err(|_| anyhow::anyhow!("the reader of the pipe panicked"))??;
+    let reports =
+        reader.join().map_err(|_| anyhow::anyhow!("the reader of the pipe panicked"))??;
     Ok(Killed { pid, session, after, seed, reports })
 }
 

@@ -14,13 +14,23 @@ pub(super) fn last_events(recovered: &check::Recovered, trace: &Trace) -> anyhow
     let lasts: Vec<(u64, Vec<u64>)> = recovered
         .threads
         .iter()
-        .map(|(thread, seen)| (*thread, seen.iter().rev().take(SHOWN).rev().map(|s| s.line).collect()))
+        .map(|(thread, seen)| {
+            (*thread, seen.iter().rev().take(SHOWN).rev().map(|s| s.line).collect())
+        })
         .collect();
     let first = lasts.iter().flat_map(|(_, lines)| lines).min().copied().unwrap_or(0);
     let selection = Selection { last: Some(recovered.events - first), ..Selection::default() };
     let mut text = Vec::new();
     let traces = std::slice::from_ref(trace);
-    text::write(traces, Style::Fields, &selection, &Zone::local(), &mut text, &unwatched, &mut |_| {})?;
+    text::write(
+        traces,
+        Style::Fields,
+        &selection,
+        &Zone::local(),
+        &mut text,
+        &unwatched,
+        &mut |_| {},
+    )?;
     let text = String::from_utf8_lossy(&text);
     let text: Vec<&str> = text.lines().collect();
     for (thread, lines) in lasts {

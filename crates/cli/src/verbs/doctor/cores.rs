@@ -1,5 +1,5 @@
-//! Checks what a process core would keep of a session: where cores go, how large they may be, and which mappings they
-//! have.
+//! Checks what a process core would keep of a session: where cores go, how large they may be, and
+//! which mappings they have.
 
 use super::{Finding, read};
 use crate::verbs::core_helper::{CORE_PATTERN, Helper, PIPE_LIMIT, WANTED_LIMIT, is_socket};
@@ -10,21 +10,27 @@ pub(super) fn check() -> Vec<Finding> {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Core).current;
     let helper = Helper::parse(&pattern);
     let mut findings = vec![self::helper(helper.as_ref(), &read(PIPE_LIMIT).unwrap_or_default())];
-    // Behind the helper, cores go where the old pattern says, with the limit that it means for them.
+    // Behind the helper, cores go where the old pattern says, with the limit that it means for
+    // them.
     let pattern = helper.map_or(pattern, |helper| helper.old);
     findings.extend([target(&pattern), size(&pattern, limit)]);
     let filter = read("/proc/self/coredump_filter").unwrap_or_default();
     match u32::from_str_radix(&filter, 16) {
         Ok(bits) => findings.push(kept(bits)),
         Err(_) => findings.push(
-            Finding::partial("core filter", format!("/proc/self/coredump_filter is {filter:?}: not a number"), "")
-                .without_mend(),
+            Finding::partial(
+                "core filter",
+                format!("/proc/self/coredump_filter is {filter:?}: not a number"),
+                "",
+            )
+            .without_mend(),
         ),
     }
     findings
 }
 
-/// Checks whether the helper is installed that keeps the sessions of processes which a signal kills.
+/// Checks whether the helper is installed that keeps the sessions of processes which a signal
+/// kills.
 fn helper(helper: Option<&Helper>, pipe_limit: &str) -> Finding {
     const CHECK: &str = "core helper";
     match helper {
@@ -55,7 +61,8 @@ fn helper(helper: Option<&Helper>, pipe_limit: &str) -> Finding {
     }
 }
 
-/// Says how many helpers the kernel lets run at the same time, where these are fewer than `install` sets.
+/// Says how many helpers the kernel lets run at the same time, where these are fewer than `install`
+/// sets.
 fn few(pipe_limit: &str) -> String {
     match pipe_limit.parse::<u32>() {
         Ok(limit @ 1..WANTED_LIMIT) => {
@@ -74,7 +81,11 @@ fn target(pattern: &str) -> Finding {
     if let Some(handler) = pattern.strip_prefix('|') {
         let program = handler.split_whitespace().next().unwrap_or_default();
         if !Path::new(program).exists() {
-            return Finding::partial(CHECK, format!("piped to {program}, which is not there: no core is kept"), mend);
+            return Finding::partial(
+                CHECK,
+                format!("piped to {program}, which is not there: no core is kept"),
+                mend,
+            );
         }
         let how = if program.ends_with("systemd-coredump") {
             "take one out with: coredumpctl -o CORE dump PID; and read it, or its .zst, as it is"
@@ -84,27 +95,35 @@ fn target(pattern: &str) -> Finding {
         return Finding::good(CHECK, format!("piped to {program}: {how}"));
     }
     if is_socket(pattern) {
-        let found = format!("sent to the socket {}: see its server's manual", pattern.trim_start_matches('@'));
+        let found = format!(
+            "sent to the socket {}: see its server's manual",
+            pattern.trim_start_matches('@')
+        );
         return Finding::good(CHECK, found);
     }
     if pattern.is_empty() {
         return Finding::partial(CHECK, "core_pattern is empty: no core is written", mend);
     }
-    let parent = Path::new(pattern).parent().filter(|p| pattern.starts_with('/') && !p.to_string_lossy().contains('%'));
+    let parent = Path::new(pattern)
+        .parent()
+        .filter(|p| pattern.starts_with('/') && !p.to_string_lossy().contains('%'));
     match parent {
         Some(parent) if !parent.is_dir() => {
             let found = format!("written to {pattern}, but {} is no folder", parent.display());
             Finding::partial(CHECK, found, format!("mkdir -p {}", parent.display()))
         }
         Some(_) => Finding::good(CHECK, format!("written to {pattern}")),
-        None => Finding::good(CHECK, format!("written to `{pattern}` in the folder the process is in")),
+        None => {
+            Finding::good(CHECK, format!("written to `{pattern}` in the folder the process is in"))
+        }
     }
 }
 
 /// Checks the size limit of core dumps, in bytes. Without a limit, they are unlimited.
 fn size(pattern: &str, limit: Option<u64>) -> Finding {
     const CHECK: &str = "core size";
-    // A handler program receives the whole core whatever the limit is, unless the limit is 1 (core(5)). A socket always does.
+    // A handler program receives the whole core whatever the limit is, unless the limit is 1
+    // (core(5)). A socket always does.
     if is_socket(pattern) || pattern.starts_with('|') && limit != Some(1) {
         return Finding::good(CHECK, "not limited: cores go to a program");
     }
@@ -139,11 +158,19 @@ fn kept(bits: u32) -> Finding {
         if bits >> bit & 1 == 1 { in_core.push(what) } else { out.push(what) }
     }
     let list = |what: &[&str]| if what.is_empty() { "nothing".to_owned() } else { what.join(", ") };
-    let found = format!("{bits:#x}: a core keeps the buffers of: {}; not of: {}", list(&in_core), list(&out));
+    let found = format!(
+        "{bits:#x}: a core keeps the buffers of: {}; not of: {}",
+        list(&in_core),
+        list(&out)
+    );
     if bits & WANTED == WANTED {
         return Finding::good(CHECK, found);
     }
-    Finding::partial(CHECK, found, format!("echo {:#x} > /proc/self/coredump_filter", bits | WANTED))
+    Finding::partial(
+        CHECK,
+        found,
+        format!("echo {:#x} > /proc/self/coredump_filter", bits | WANTED),
+    )
 }
 
 #[cfg(test)]
@@ -155,7 +182,11 @@ mod tests {
     fn the_default_filter_keeps_heap_and_memfd() {
         let finding = kept(0x33);
         assert_eq!(finding.status, Status::Good);
-        assert!(finding.found.contains("keeps the buffers of: heap (private memory), memfd (and unlinked files);"));
+        assert!(
+            finding.found.contains(
+                "keeps the buffers of: heap (private memory), memfd (and unlinked files);"
+            )
+        );
         assert!(finding.found.contains("not of: shared-memory files"));
         assert_eq!(kept(0x31).mend.as_deref(), Some("echo 0x33 > /proc/self/coredump_filter"));
     }
@@ -171,13 +202,20 @@ mod tests {
 
     #[test]
     fn the_helper_is_there_or_not() {
-        let finding =
-            |program: &str, limit: &str| helper(Some(&Helper { program: program.into(), old: "core".into() }), limit);
+        let finding = |program: &str, limit: &str| {
+            helper(Some(&Helper { program: program.into(), old: "core".into() }), limit)
+        };
         assert_eq!(finding("/proc/self/exe", "16").status, Status::Good);
         assert!(finding("/proc/self/exe", "16").found.contains("while 16 helpers run"));
         assert!(!finding("/proc/self/exe", "1024").found.contains("helpers run"));
-        assert_eq!(finding("/proc/self/exe", "0").mend.as_deref(), Some("sysctl -w kernel.core_pipe_limit=1024"));
-        assert_eq!(finding("/no/such/program", "16").mend.as_deref(), Some("lastwords core-helper remove"));
+        assert_eq!(
+            finding("/proc/self/exe", "0").mend.as_deref(),
+            Some("sysctl -w kernel.core_pipe_limit=1024")
+        );
+        assert_eq!(
+            finding("/no/such/program", "16").mend.as_deref(),
+            Some("lastwords core-helper remove")
+        );
         assert_eq!(helper(None, "0").mend.as_deref(), Some("lastwords core-helper install"));
     }
 
@@ -185,8 +223,14 @@ mod tests {
     fn where_cores_go() {
         assert_eq!(target("core").status, Status::Good);
         assert_eq!(target("|/no/such/handler %p").status, Status::Partial);
-        assert_eq!(target("/no/such/folder/core.%p").mend.as_deref(), Some("mkdir -p /no/such/folder"));
+        assert_eq!(
+            target("/no/such/folder/core.%p").mend.as_deref(),
+            Some("mkdir -p /no/such/folder")
+        );
         assert_eq!(target("").status, Status::Partial);
-        assert_eq!(target("@@/run/socket").found, "sent to the socket /run/socket: see its server's manual");
+        assert_eq!(
+            target("@@/run/socket").found,
+            "sent to the socket /run/socket: see its server's manual"
+        );
     }
 }

@@ -1,10 +1,15 @@
-//! Checks what the fast path needs: restartable sequences, a steady counter, resource limits. It also checks huge pages
-//! for the huge back-end.
+//! Checks what the fast path needs: restartable sequences, a steady counter, resource limits. It
+//! also checks huge pages for the huge back-end.
 
 use super::{Finding, read};
 
 pub(super) fn check() -> Vec<Finding> {
-    let mut findings = vec![rseq(), guards(), clock(), huge_pages(read("/proc/meminfo").unwrap_or_default().as_str())];
+    let mut findings = vec![
+        rseq(),
+        guards(),
+        clock(),
+        huge_pages(read("/proc/meminfo").unwrap_or_default().as_str()),
+    ];
     findings.extend(limits());
     findings
 }
@@ -23,7 +28,8 @@ fn rseq() -> Finding {
     if tunables.contains("glibc.pthread.rseq=0") {
         return Finding::partial(CHECK, found, "unset GLIBC_TUNABLES");
     }
-    let mend = "a kernel of 4.18 or newer with CONFIG_RSEQ=y, and no seccomp filter that refuses rseq(2)";
+    let mend =
+        "a kernel of 4.18 or newer with CONFIG_RSEQ=y, and no seccomp filter that refuses rseq(2)";
     Finding::partial(CHECK, found, mend)
 }
 
@@ -31,10 +37,17 @@ fn rseq() -> Finding {
 fn guards() -> Finding {
     const CHECK: &str = "signs of death";
     if lastwords_control::can_be_guarded() {
-        return Finding::good(CHECK, "the kernel marks a session when its process dies, in containers too");
+        return Finding::good(
+            CHECK,
+            "the kernel marks a session when its process dies, in containers too",
+        );
     }
     let found = "no robust futexes: processes of other pid namespaces are shown as unknown";
-    Finding::partial(CHECK, found, "a seccomp filter that allows set_robust_list(2) and get_robust_list(2)")
+    Finding::partial(
+        CHECK,
+        found,
+        "a seccomp filter that allows set_robust_list(2) and get_robust_list(2)",
+    )
 }
 
 fn clock() -> Finding {
@@ -45,20 +58,28 @@ fn clock() -> Finding {
     let flags = read("/proc/cpuinfo").unwrap_or_default();
     let flags = flags.lines().find(|line| line.starts_with("flags")).unwrap_or_default();
     let has = |flag: &str| flags.split_whitespace().any(|word| word == flag);
-    let source = read("/sys/devices/system/clocksource/clocksource0/current_clocksource").unwrap_or_default();
+    let source = read("/sys/devices/system/clocksource/clocksource0/current_clocksource")
+        .unwrap_or_default();
     clock_of(has("constant_tsc") && has("nonstop_tsc"), &source)
 }
 
 fn clock_of(invariant: bool, source: &str) -> Finding {
     const CHECK: &str = "clock";
     if invariant {
-        return Finding::good(CHECK, format!("the time stamp counter is invariant (kernel's clock source: {source})"));
+        return Finding::good(
+            CHECK,
+            format!("the time stamp counter is invariant (kernel's clock source: {source})"),
+        );
     }
     let found = format!(
         "the time stamp counter is not said to be invariant (kernel's clock source: {source}): sessions use \
          CLOCK_MONOTONIC, about 14 ns an event more"
     );
-    Finding::partial(CHECK, found, "in a guest: pass the host's counter through (QEMU: -cpu host,+invtsc)")
+    Finding::partial(
+        CHECK,
+        found,
+        "in a guest: pass the host's counter through (QEMU: -cpu host,+invtsc)",
+    )
 }
 
 fn huge_pages(meminfo: &str) -> Finding {
@@ -106,8 +127,12 @@ mod tests {
 
     #[test]
     fn huge_pages_are_read_from_meminfo() {
-        let some = huge_pages("MemTotal: 1 kB\nHugePages_Free:       3\nHugepagesize:       2048 kB\n");
-        assert_eq!((some.status, some.found.as_str()), (Status::Good, "3 of 2048 KiB are free for the huge back-end"));
+        let some =
+            huge_pages("MemTotal: 1 kB\nHugePages_Free:       3\nHugepagesize:       2048 kB\n");
+        assert_eq!(
+            (some.status, some.found.as_str()),
+            (Status::Good, "3 of 2048 KiB are free for the huge back-end")
+        );
         assert_eq!(huge_pages("HugePages_Free: 0\n").status, Status::Partial);
     }
 

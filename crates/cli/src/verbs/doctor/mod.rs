@@ -1,5 +1,5 @@
-//! Implements `lastwords doctor`: checks what this machine and this shell would keep, and prints how to mend what is
-//! missing.
+//! Implements `lastwords doctor`: checks what this machine and this shell would keep, and prints
+//! how to mend what is missing.
 
 mod cores;
 mod machine;
@@ -90,7 +90,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     findings.extend(persistent::check());
     let good = findings.iter().all(|f| f.status != Status::Bad);
     if args.json {
-        crate::say::json(&Report { schema: "lastwords.doctor.v1", good, checks: &findings }, false)?;
+        crate::say::json(
+            &Report { schema: "lastwords.doctor.v1", good, checks: &findings },
+            false,
+        )?;
     } else {
         crate::say::print(render(&findings));
     }
@@ -105,7 +108,11 @@ fn render(findings: &[Finding]) -> String {
             Status::Partial => paint::warning("partial"),
             Status::Bad => paint::bad("bad    "),
         };
-        text.push_str(&format!("{word}  {}: {}\n", paint::bold(finding.check), plain(&finding.found)));
+        text.push_str(&format!(
+            "{word}  {}: {}\n",
+            paint::bold(finding.check),
+            plain(&finding.found)
+        ));
         if let Some(mend) = &finding.mend {
             text.push_str(&format!("         mend: {}\n", plain(mend)));
         }

@@ -1,5 +1,5 @@
-//! Checks what a reboot would keep of the kernel's trace: a persistent trace instance, a bundle for this kernel, and
-//! persistent memory.
+//! Checks what a reboot would keep of the kernel's trace: a persistent trace instance, a bundle for
+//! this kernel, and persistent memory.
 
 use super::{Finding, read};
 use lastwords_open::{PersistentInstance, bundle_folder, instance_arguments};
@@ -43,24 +43,31 @@ impl PersistentMemory {
             names.sort();
             names
         };
-        let is_dax = |name: &String| read(sys.join("block").join(name).join("queue/dax")).is_none_or(|dax| dax != "0");
+        let is_dax = |name: &String| {
+            read(sys.join("block").join(name).join("queue/dax")).is_none_or(|dax| dax != "0")
+        };
         let (dax, not_dax) = names("block", "pmem").into_iter().partition(is_dax);
         Self { dax, not_dax, nodes: names("bus/dax/drivers/device_dax", "dax") }
     }
 
     fn finding(&self) -> Finding {
         const CHECK: &str = "persistent memory";
-        let list = |names: &[String]| names.iter().map(|name| format!("/dev/{name}")).collect::<Vec<_>>().join(", ");
+        let list = |names: &[String]| {
+            names.iter().map(|name| format!("/dev/{name}")).collect::<Vec<_>>().join(", ")
+        };
         let fsdax = "ndctl create-namespace -f -e NAMESPACE -m fsdax (`ndctl list` has its name), which erases what the namespace holds";
         match self {
             Self { dax, .. } if !dax.is_empty() => {
-                let found =
-                    format!("{}: sessions in a file system that is mounted with `-o dax` outlive a reboot", list(dax));
+                let found = format!(
+                    "{}: sessions in a file system that is mounted with `-o dax` outlive a reboot",
+                    list(dax)
+                );
                 Finding::good(CHECK, found)
             }
-            Self { nodes, .. } if !nodes.is_empty() => {
-                Finding::good(CHECK, format!("{}: a session in a device-DAX node outlives a reboot", list(nodes)))
-            }
+            Self { nodes, .. } if !nodes.is_empty() => Finding::good(
+                CHECK,
+                format!("{}: a session in a device-DAX node outlives a reboot", list(nodes)),
+            ),
             Self { not_dax, .. } if !not_dax.is_empty() => {
                 let found = format!(
                     "{}: no file system there can be mounted with `-o dax`, so sessions end with a reboot",
@@ -119,19 +126,26 @@ fn findings(machine: &Machine) -> Vec<Finding> {
         .collect()
 }
 
-/// Checks what becomes of a persistent instance when another kernel boots: where the layouts of the ring differ, that kernel zeroes it.
+/// Checks what becomes of a persistent instance when another kernel boots: where the layouts of the
+/// ring differ, that kernel zeroes it.
 fn another_kernel(machine: &Machine) -> Option<Finding> {
     const CHECK: &str = "persistent trace of another kernel";
-    let PersistentInstance { name, .. } = PersistentInstance::of_command_line(&machine.command_line)?;
+    let PersistentInstance { name, .. } =
+        PersistentInstance::of_command_line(&machine.command_line)?;
     let backup = format!("trace_instance=backup={name}");
-    if machine.command_line.split_whitespace().any(|word| word.split(',').next() == Some(backup.as_str())) {
+    if machine
+        .command_line
+        .split_whitespace()
+        .any(|word| word.split(',').next() == Some(backup.as_str()))
+    {
         return Some(Finding::good(
             CHECK,
             format!("the kernel copies the events of instance {name} away when it boots"),
         ));
     }
-    let found =
-        format!("the first boot of a kernel with another layout of the ring clears the events of instance {name}");
+    let found = format!(
+        "the first boot of a kernel with another layout of the ring clears the events of instance {name}"
+    );
     let once = "start the other kernel once without trace_instance= and with the same memmap=, and copy the memory \
                 (docs/REBOOT-KERNEL.md)";
     let mend = if version(&machine.release) < FIRST_BACKUP {
@@ -156,12 +170,14 @@ fn instance(machine: &Machine) -> Finding {
     };
     let PersistentInstance { name, place, size, has_stable_address } = instance;
     let Some(size) = size else {
-        let found = format!("instance {name} is to be at {place}, and no reserve_mem= has that name");
+        let found =
+            format!("instance {name} is to be at {place}, and no reserve_mem= has that name");
         return Finding::partial(CHECK, found, mend());
     };
     let each = size.checked_div(machine.cpus).unwrap_or(0);
     if each < SMALL {
-        let found = format!("instance {name} has {} KiB for each of {} CPUs", each >> 10, machine.cpus);
+        let found =
+            format!("instance {name} has {} KiB for each of {} CPUs", each >> 10, machine.cpus);
         return Finding::partial(CHECK, found, mend());
     }
     if !has_stable_address {
@@ -173,13 +189,18 @@ fn instance(machine: &Machine) -> Finding {
     }
     Finding::good(
         CHECK,
-        format!("instance {name} has {} KiB for each of {} CPUs, at a stable address", each >> 10, machine.cpus),
+        format!(
+            "instance {name} has {} KiB for each of {} CPUs, at a stable address",
+            each >> 10,
+            machine.cpus
+        ),
     )
 }
 
 /// Parses the major and minor version of a release.
 fn version(release: &str) -> (u32, u32) {
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse().unwrap_or(0));
+    let mut numbers =
+        release.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse().unwrap_or(0));
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
 }
 
@@ -219,12 +240,17 @@ mod tests {
     fn instances_are_judged_by_the_command_line() {
         let (bad, found) = status(&machine("quiet"));
         assert!(bad == Status::Partial && found.contains("no trace instance"), "{found}");
-        let (random, found) = status(&machine("reserve_mem=12M:4096:trace trace_instance=boot_map@trace"));
+        let (random, found) =
+            status(&machine("reserve_mem=12M:4096:trace trace_instance=boot_map@trace"));
         assert!(random == Status::Partial && found.contains("elsewhere"), "{found}");
-        let fixed = "nokaslr reserve_mem=12M:4096:trace trace_instance=boot_map^traceoff@trace,sched";
+        let fixed =
+            "nokaslr reserve_mem=12M:4096:trace trace_instance=boot_map^traceoff@trace,sched";
         assert_eq!(
             status(&machine(fixed)),
-            (Status::Good, "instance boot_map has 3072 KiB for each of 4 CPUs, at a stable address".into())
+            (
+                Status::Good,
+                "instance boot_map has 3072 KiB for each of 4 CPUs, at a stable address".into()
+            )
         );
         assert_eq!(status(&machine("trace_instance=b@0x284500000:12M")).0, Status::Good);
         let (small, found) = status(&machine("trace_instance=b@0x284500000:0x40000"));
@@ -242,17 +268,31 @@ mod tests {
             assert_eq!(status(&machine(&given)).0, Status::Good);
         }
         let hidden = Machine { iomem: String::new(), cpus: 16, ..machine("") };
-        assert_eq!(status(&Machine { command_line: arguments(&hidden).0, ..hidden }).0, Status::Good);
+        assert_eq!(
+            status(&Machine { command_line: arguments(&hidden).0, ..hidden }).0,
+            Status::Good
+        );
     }
 
     #[test]
     fn what_another_kernel_clears_is_told_with_the_way_that_keeps_it() {
         let line = "memmap=12M$0x284500000 trace_instance=boot_map@0x284500000:12M";
-        let of = |release: &str, line: &str| another_kernel(&Machine { release: release.into(), ..machine(line) });
+        let of = |release: &str, line: &str| {
+            another_kernel(&Machine { release: release.into(), ..machine(line) })
+        };
         assert!(of("6.12.107", "quiet").is_none());
         let old = of("6.12.107", line).unwrap();
-        assert!(old.status == Status::Partial && old.mend.unwrap().starts_with("start the other kernel once without"));
-        assert!(of("7.0.13", line).unwrap().mend.unwrap().contains("restart with trace_instance=backup=boot_map, too"));
+        assert!(
+            old.status == Status::Partial
+                && old.mend.unwrap().starts_with("start the other kernel once without")
+        );
+        assert!(
+            of("7.0.13", line)
+                .unwrap()
+                .mend
+                .unwrap()
+                .contains("restart with trace_instance=backup=boot_map, too")
+        );
         let both = format!("{line} trace_instance=backup=boot_map");
         assert_eq!(of("7.0.13", &both).unwrap().status, Status::Good);
         let given = arguments(&Machine { release: "7.0.13".into(), ..machine("") }).0;
@@ -267,9 +307,9 @@ mod tests {
             bundle.mend.as_deref(),
             Some("lastwords bundle save -o /var/lib/lastwords/bundles/6.12.107-amd64.bundle")
         );
-        assert!(
-            findings.iter().any(|finding| finding.check == "persistent memory" && finding.status == Status::Partial)
-        );
+        assert!(findings.iter().any(
+            |finding| finding.check == "persistent memory" && finding.status == Status::Partial
+        ));
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Checks the folder of sessions: whether it is usable, whether it is memory, and how much room it has.
+//! Checks the folder of sessions: whether it is usable, whether it is memory, and how much room it
+//! has.
 
 use super::{Finding, Status};
 use crate::progress::human_bytes;
@@ -12,8 +13,7 @@ const LITTLE: u64 = 16 << 20;
 /// `f_type` of tmpfs and ramfs (include/uapi/linux/magic.h).
 const MEMORY: [i64; 2] = [0x0102_1994, 0x8584_58f6];
 /// The change that makes sessions outlive their container.
-const MOUNT: &str =
-    "start the container with -v /dev/shm/lastwords:/dev/shm/lastwords; in it: export LASTWORDS_DIR=/dev/shm/lastwords";
+const MOUNT: &str = "start the container with -v /dev/shm/lastwords:/dev/shm/lastwords; in it: export LASTWORDS_DIR=/dev/shm/lastwords";
 
 pub(super) fn check() -> Vec<Finding> {
     let dir = lastwords_live::sessions_dir();
@@ -50,7 +50,8 @@ fn folder(dir: &Path, there: &Path) -> Finding {
             Finding::bad(CHECK, found, elsewhere("/dev/shm/lastwords-$(id -u)-$RANDOM"))
         }
         Ok(meta) if there == dir && meta.mode() & 0o077 != 0 => {
-            let found = format!("{shown} has mode {:o}: others may look into it", meta.mode() & 0o777);
+            let found =
+                format!("{shown} has mode {:o}: others may look into it", meta.mode() & 0o777);
             Finding::partial(CHECK, found, format!("chmod 700 {shown}"))
         }
         Ok(_) if there == dir => Finding::good(CHECK, format!("{shown}")),
@@ -58,9 +59,14 @@ fn folder(dir: &Path, there: &Path) -> Finding {
     }
 }
 
-/// Returns the command that chooses another folder. In a container whose memory ends with it, a mount is needed first.
+/// Returns the command that chooses another folder. In a container whose memory ends with it, a
+/// mount is needed first.
 fn elsewhere(folder: &str) -> String {
-    if ends_with_container(Path::new("/dev/shm")) { MOUNT.into() } else { format!("export LASTWORDS_DIR={folder}") }
+    if ends_with_container(Path::new("/dev/shm")) {
+        MOUNT.into()
+    } else {
+        format!("export LASTWORDS_DIR={folder}")
+    }
 }
 
 fn kind(there: &Path) -> Finding {
@@ -84,7 +90,9 @@ fn kind(there: &Path) -> Finding {
             );
             Finding::partial(CHECK, found, elsewhere("/dev/shm/lastwords-$(id -u)"))
         }
-        Err(error) => Finding::partial(CHECK, format!("{}: {error}", there.display()), "").without_mend(),
+        Err(error) => {
+            Finding::partial(CHECK, format!("{}: {error}", there.display()), "").without_mend()
+        }
     }
 }
 
@@ -106,7 +114,9 @@ fn room(there: &Path) -> Finding {
     const CHECK: &str = "room";
     match statvfs(there) {
         Ok(fs) => room_of(there, free(&fs)),
-        Err(error) => Finding::partial(CHECK, format!("{}: {error}", there.display()), "").without_mend(),
+        Err(error) => {
+            Finding::partial(CHECK, format!("{}: {error}", there.display()), "").without_mend()
+        }
     }
 }
 
@@ -120,7 +130,10 @@ fn room_of(there: &Path, free: u64) -> Finding {
     if free >= LITTLE {
         return Finding::good(CHECK, found);
     }
-    let mend = format!("mount -o remount,size=1G \"$(df --output=target {} | tail -n 1)\"", there.display());
+    let mend = format!(
+        "mount -o remount,size=1G \"$(df --output=target {} | tail -n 1)\"",
+        there.display()
+    );
     let found = format!("{found}: too little for rings of the default size");
     if free == 0 { Finding::bad(CHECK, found, mend) } else { Finding::partial(CHECK, found, mend) }
 }

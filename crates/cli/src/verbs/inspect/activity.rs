@@ -12,28 +12,51 @@ use std::io::{self, Write};
 pub(super) const ROWS: usize = 20;
 
 /// Writes the span of the events, their number and their rate. `indent` precedes each line.
-pub(super) fn write_head(activity: Option<&Activity>, indent: &str, out: &mut dyn Write) -> io::Result<()> {
-    let Some(activity) = activity else { return writeln!(out, "{indent}events     not known: nothing describes them") };
+pub(super) fn write_head(
+    activity: Option<&Activity>,
+    indent: &str,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let Some(activity) = activity else {
+        return writeln!(out, "{indent}events     not known: nothing describes them");
+    };
     if let (Some(begin), Some(end)) = (activity.begin_ns, activity.end_ns) {
         writeln!(out, "{indent}time       {}", times(activity, begin, end))?;
     }
     let names = activity.events.iter().filter(|named| named.count > 0).map(|named| &named.name);
     let names = names.collect::<BTreeSet<_>>().len();
     let of = if names > 1 { format!(" of {names} names") } else { String::new() };
-    let selected = if activity.selected { ", selected by the options; losses and rings are those of all" } else { "" };
+    let selected = if activity.selected {
+        ", selected by the options; losses and rings are those of all"
+    } else {
+        ""
+    };
     writeln!(out, "{indent}events     {}{of}{selected}", activity.total)?;
-    let Some(highest) = activity.histogram.iter().max().filter(|_| activity.histogram.len() > 1) else { return Ok(()) };
+    let Some(highest) = activity.histogram.iter().max().filter(|_| activity.histogram.len() > 1)
+    else {
+        return Ok(());
+    };
     writeln!(out, "{indent}rate       {}", sparkline(&activity.histogram))?;
     let (column, highest) = (length(activity, activity.column_ns), count(*highest, "event"));
     writeln!(out, "{indent}           a column is {column}; the highest has {highest}")
 }
 
 /// Writes a row for each name, the most frequent first: without `all` at most [`ROWS`].
-pub(super) fn write_events(activity: &Activity, all: bool, indent: usize, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn write_events(
+    activity: &Activity,
+    all: bool,
+    indent: usize,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let events = &activity.events;
-    let has_channels = events.first().is_some_and(|first| events.iter().any(|named| named.channel != first.channel));
-    let mut table =
-        if has_channels { Table::new(["COUNT", "EVENT", "CHANNEL"]) } else { Table::new(["COUNT", "EVENT"]) };
+    let has_channels = events
+        .first()
+        .is_some_and(|first| events.iter().any(|named| named.channel != first.channel));
+    let mut table = if has_channels {
+        Table::new(["COUNT", "EVENT", "CHANNEL"])
+    } else {
+        Table::new(["COUNT", "EVENT"])
+    };
     let shown = if all { events.len() } else { ROWS };
     for named in events.iter().take(shown) {
         let channel = has_channels.then(|| named.channel.clone());
@@ -46,11 +69,22 @@ pub(super) fn write_events(activity: &Activity, all: bool, indent: usize, out: &
     write_more(events.len(), shown, "name", &" ".repeat(indent), out)
 }
 
-/// Writes how many rows of `len` were left out after those that are shown. `what` is the word for one.
-pub(super) fn write_more(len: usize, shown: usize, what: &str, indent: &str, out: &mut dyn Write) -> io::Result<()> {
+/// Writes how many rows of `len` were left out after those that are shown. `what` is the word for
+/// one.
+pub(super) fn write_more(
+    len: usize,
+    shown: usize,
+    what: &str,
+    indent: &str,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     match len.checked_sub(shown) {
         None | Some(0) => Ok(()),
-        Some(more) => writeln!(out, "{indent}and {}; --verbose lists all", count(more as u64, &format!("more {what}"))),
+        Some(more) => writeln!(
+            out,
+            "{indent}and {}; --verbose lists all",
+            count(more as u64, &format!("more {what}"))
+        ),
     }
 }
 
@@ -65,8 +99,8 @@ fn length(activity: &Activity, length: u64) -> String {
     if activity.unit == TICKS { count(length, "tick") } else { duration(length as f64 / 1e9) }
 }
 
-/// Formats the times of the first and the last event: as dates, or by a clock of a kernel or one that nothing relates to real time, as
-/// `report` prints it.
+/// Formats the times of the first and the last event: as dates, or by a clock of a kernel or one
+/// that nothing relates to real time, as `report` prints it.
 fn times(activity: &Activity, begin: i64, end: i64) -> String {
     let is_of_clock = !activity.since_epoch || activity.offset_ns != 0;
     let unit = if activity.unit == TICKS {
@@ -89,11 +123,13 @@ fn times(activity: &Activity, begin: i64, end: i64) -> String {
     format!("{first} to {last}{unit} ({took})")
 }
 
-/// Draws numbers as a line of blocks, as high as the numbers are of the greatest one. Zero is a blank.
+/// Draws numbers as a line of blocks, as high as the numbers are of the greatest one. Zero is a
+/// blank.
 fn sparkline(numbers: &[u64]) -> String {
     const BLOCKS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let most = u128::from(numbers.iter().copied().max().unwrap_or(0).max(1));
-    let height = |number: &u64| usize::try_from((u128::from(*number) * 8).div_ceil(most)).unwrap_or(8);
+    let height =
+        |number: &u64| usize::try_from((u128::from(*number) * 8).div_ceil(most)).unwrap_or(8);
     numbers.iter().map(|number| BLOCKS[height(number)]).collect()
 }
 

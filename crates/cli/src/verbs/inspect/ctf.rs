@@ -11,10 +11,18 @@ use std::io::{self, Write};
 /// Writes the report for people.
 pub(super) fn write(trace: &Report<'_>, verbose: bool, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{}: CTF {}", bold(plain(&trace.path.display().to_string())), trace.version)?;
-    for (key, word) in [("hostname", "host"), ("domain", "domain"), ("tracer_name", "tracer"), ("procname", "process")]
-    {
+    for (key, word) in [
+        ("hostname", "host"),
+        ("domain", "domain"),
+        ("tracer_name", "tracer"),
+        ("procname", "process"),
+    ] {
         if let Some(value) = trace.env.get(key).filter(|_| !verbose) {
-            writeln!(out, "  {word:<10} {}", plain(serde_json::to_string(value)?.trim_matches('"')))?;
+            writeln!(
+                out,
+                "  {word:<10} {}",
+                plain(serde_json::to_string(value)?.trim_matches('"'))
+            )?;
         }
     }
     for (key, value) in trace.env.iter().filter(|_| verbose) {

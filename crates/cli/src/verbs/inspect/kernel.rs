@@ -28,9 +28,11 @@ pub(super) fn write(report: &Report<'_>, verbose: bool, out: &mut dyn Write) -> 
         let cpu = report.crash_cpu.map_or_else(String::new, |cpu| format!(" (CPU {cpu})"));
         writeln!(out, "  panic      {}{cpu}", plain(panic))?;
     }
-    let modules = Some(report.modules).filter(|_| report.has_memory).map(|modules| count(modules as u64, "module"));
-    let [tasks, formats] =
-        [(report.tasks, "task"), (report.event_formats, "event format")].map(|(n, of)| count(n as u64, of));
+    let modules = Some(report.modules)
+        .filter(|_| report.has_memory)
+        .map(|modules| count(modules as u64, "module"));
+    let [tasks, formats] = [(report.tasks, "task"), (report.event_formats, "event format")]
+        .map(|(n, of)| count(n as u64, of));
     let there: Vec<String> = [count(report.cpus_online.into(), "CPU") + " online", tasks]
         .into_iter()
         .chain(modules)
@@ -46,11 +48,19 @@ pub(super) fn write(report: &Report<'_>, verbose: bool, out: &mut dyn Write) -> 
 }
 
 fn write_instance(instance: &Instance, verbose: bool, out: &mut dyn Write) -> io::Result<()> {
-    let name =
-        if instance.name.is_empty() { "top level".to_owned() } else { format!("instance {}", plain(&instance.name)) };
+    let name = if instance.name.is_empty() {
+        "top level".to_owned()
+    } else {
+        format!("instance {}", plain(&instance.name))
+    };
     let on = instance.tracing_on.map_or(UNKNOWN, |on| if on { "on" } else { "off" });
     let word = |word: &Option<String>| word.as_deref().map_or_else(|| UNKNOWN.to_owned(), plain);
-    writeln!(out, "\n  {name}: tracer {}, clock {}, tracing {on}", word(&instance.tracer), word(&instance.clock))?;
+    writeln!(
+        out,
+        "\n  {name}: tracer {}, clock {}, tracing {on}",
+        word(&instance.tracer),
+        word(&instance.clock)
+    )?;
     if let Some(activity) = &instance.activity {
         activity::write_head(Some(activity), "    ", out)?;
     }
@@ -62,13 +72,17 @@ fn write_instance(instance: &Instance, verbose: bool, out: &mut dyn Write) -> io
         activity::write_events(activity, verbose, 4, out)?;
     }
     let rings = [("live", Some(&instance.live)), ("snapshot", instance.snapshot.as_ref())];
-    let cpus: Vec<_> =
-        rings.into_iter().flat_map(|(name, cpus)| cpus.into_iter().flatten().map(move |cpu| (name, cpu))).collect();
-    let mut table = Table::new(["RING", "CPU", "SIZE", "EVENTS", "OVERWRITTEN", "DROPPED", "READ"]).indent(4);
+    let cpus: Vec<_> = rings
+        .into_iter()
+        .flat_map(|(name, cpus)| cpus.into_iter().flatten().map(move |cpu| (name, cpu)))
+        .collect();
+    let mut table =
+        Table::new(["RING", "CPU", "SIZE", "EVENTS", "OVERWRITTEN", "DROPPED", "READ"]).indent(4);
     let shown = if verbose { cpus.len() } else { ROWS };
     for (ring, cpu) in cpus.iter().take(shown) {
         let size = (cpu.sub_buffers as u64).saturating_mul(cpu.sub_buffer_size.into());
-        let counts = [cpu.entries, cpu.overrun, cpu.dropped_events, cpu.read_events].map(|n| n.to_string());
+        let counts =
+            [cpu.entries, cpu.overrun, cpu.dropped_events, cpu.read_events].map(|n| n.to_string());
         let sub_buffers = if verbose { format!(" in {}", cpu.sub_buffers) } else { String::new() };
         let begin = [(*ring).to_owned(), cpu.cpu.to_string(), human_bytes(size) + &sub_buffers];
         table.row(begin.into_iter().chain(counts));

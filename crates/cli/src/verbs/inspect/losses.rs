@@ -1,5 +1,5 @@
-//! Prints what a trace has lost, and why, in a line for each ring and cause. Positions, addresses and the verdict on each
-//! sub-buffer are for `--verbose`, which prints the account itself.
+//! Prints what a trace has lost, and why, in a line for each ring and cause. Positions, addresses
+//! and the verdict on each sub-buffer are for `--verbose`, which prints the account itself.
 
 use super::activity::{ROWS, write_more};
 use crate::account::LIMIT;
@@ -11,7 +11,8 @@ use lastwords_trace::evidence::{Cause, Gap, Verdict};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-/// Writes the losses, or with `verbose` the account. `of` is the ring, if a trace has several; `indent` precedes each line.
+/// Writes the losses, or with `verbose` the account. `of` is the ring, if a trace has several;
+/// `indent` precedes each line.
 pub(super) fn write(
     account: &Account<'_>,
     of: Option<&str>,
@@ -36,17 +37,28 @@ pub(super) fn write(
 }
 
 /// Writes the messages about what cannot be read: without `all` at most [`ROWS`].
-pub(super) fn write_faults(faults: &[&String], all: bool, indent: &str, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn write_faults(
+    faults: &[&String],
+    all: bool,
+    indent: &str,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let shown = if all { faults.len() } else { ROWS };
-    faults.iter().take(shown).try_for_each(|fault| writeln!(out, "{indent}not decoded: {}", plain(fault)))?;
+    faults
+        .iter()
+        .take(shown)
+        .try_for_each(|fault| writeln!(out, "{indent}not decoded: {}", plain(fault)))?;
     write_more(faults.len(), shown, "fault", indent, out)
 }
 
-/// Shortens remarks to what is said before the first address or type of the kernel. Equal ones become one.
+/// Shortens remarks to what is said before the first address or type of the kernel. Equal ones
+/// become one.
 pub(super) fn remarks<'n>(notes: impl IntoIterator<Item = &'n String>) -> Vec<String> {
     let mut said: Vec<(String, u64)> = Vec::new();
     for note in notes {
-        let is_internal = |part: &&str| part.contains("0x") || part.contains("struct ") || part.contains("offset ");
+        let is_internal = |part: &&str| {
+            part.contains("0x") || part.contains("struct ") || part.contains("offset ")
+        };
         let parts: Vec<&str> = note.split(": ").take_while(|part| !is_internal(part)).collect();
         let short = if parts.is_empty() { note.clone() } else { parts.join(": ") };
         match said.iter_mut().find(|(known, _)| *known == short) {
@@ -54,7 +66,8 @@ pub(super) fn remarks<'n>(notes: impl IntoIterator<Item = &'n String>) -> Vec<St
             None => said.push((short, 1)),
         }
     }
-    let times = |(short, times)| if times == 1 { short } else { format!("{short} ({times} times)") };
+    let times =
+        |(short, times)| if times == 1 { short } else { format!("{short} ({times} times)") };
     said.into_iter().map(times).collect()
 }
 
@@ -73,18 +86,24 @@ struct Lost {
 
 impl Lost {
     fn add(&mut self, other: &Self) {
-        let sum = |a: Option<u64>, b: Option<u64>| a.map_or(b, |a| Some(a.saturating_add(b.unwrap_or(0))));
+        let sum = |a: Option<u64>, b: Option<u64>| {
+            a.map_or(b, |a| Some(a.saturating_add(b.unwrap_or(0))))
+        };
         (self.events, self.bytes) = (sum(self.events, other.events), sum(self.bytes, other.bytes));
         self.sub_buffers = self.sub_buffers.saturating_add(other.sub_buffers);
     }
 
     fn line(&self, account: &Account<'_>) -> String {
-        let of = self.stream.map_or_else(String::new, |stream| format!("{}: ", account.stream_name(stream)));
+        let of = self
+            .stream
+            .map_or_else(String::new, |stream| format!("{}: ", account.stream_name(stream)));
         let (size, why) = (self.bytes.map(human_bytes), &self.why);
         let older = if why.starts_with("overwritten, because") { "older " } else { "" };
         let amount = match (self.events, size) {
             _ if self.sub_buffers > 0 => count(self.sub_buffers, "sub-buffer"),
-            (Some(events), Some(size)) => format!("{} ({size})", count(events, &format!("{older}event"))),
+            (Some(events), Some(size)) => {
+                format!("{} ({size})", count(events, &format!("{older}event")))
+            }
             (Some(events), None) => count(events, &format!("{older}event")),
             (None, Some(size)) => format!("{size} of {older}events"),
             (None, None) if !older.is_empty() => "older events".to_owned(),
@@ -113,15 +132,18 @@ fn lines(account: &Account<'_>) -> Vec<String> {
         all = summed(all.into_iter().map(|lost| Lost { stream: None, ..lost }));
     }
     all.sort_by_key(|lost| lost.stream);
-    let faults =
-        (account.faults > 0).then(|| format!("{} cannot be decoded to the end", count(account.faults, "packet")));
+    let faults = (account.faults > 0)
+        .then(|| format!("{} cannot be decoded to the end", count(account.faults, "packet")));
     let cut = account.cut();
-    let cut = (cut > 0).then(|| format!("{} cut, because the events had no room for all", count(cut, "value")));
-    let lines = all.iter().map(|lost| lost.line(account)).chain(unknown(account)).chain(cut).chain(faults);
+    let cut = (cut > 0)
+        .then(|| format!("{} cut, because the events had no room for all", count(cut, "value")));
+    let lines =
+        all.iter().map(|lost| lost.line(account)).chain(unknown(account)).chain(cut).chain(faults);
     lines.chain(remarks(&account.evidence.notes)).collect()
 }
 
-/// Returns a line for the facts about each ring that are not known, and one for those about all rings.
+/// Returns a line for the facts about each ring that are not known, and one for those about all
+/// rings.
 fn unknown(account: &Account<'_>) -> Vec<String> {
     let mut facts: BTreeMap<Option<usize>, Vec<String>> = BTreeMap::new();
     for gap in account.evidence.gaps.iter().filter(|gap| gap.cause == Cause::Unknown) {
@@ -132,7 +154,8 @@ fn unknown(account: &Account<'_>) -> Vec<String> {
         }
     }
     let line = |(stream, facts): (Option<usize>, Vec<String>)| {
-        let of = stream.map_or_else(String::new, |stream| format!("{}: ", account.stream_name(stream)));
+        let of =
+            stream.map_or_else(String::new, |stream| format!("{}: ", account.stream_name(stream)));
         format!("{of}not known: {}", facts.join(", "))
     };
     facts.into_iter().map(line).collect()
@@ -152,7 +175,8 @@ fn summed(all: impl Iterator<Item = Lost>) -> Vec<Lost> {
 
 /// Says what happened to events. A place that has no number is a reason; others are positions.
 fn why(gap: &Gap) -> String {
-    let reason = Some(gap.place.trim()).filter(|place| !place.contains(|c: char| c.is_ascii_digit()));
+    let reason =
+        Some(gap.place.trim()).filter(|place| !place.contains(|c: char| c.is_ascii_digit()));
     let because = |words: &str| match reason {
         Some(reason) => format!("{words} ({reason})"),
         None => words.to_owned(),
@@ -179,7 +203,9 @@ fn why(gap: &Gap) -> String {
 fn verdict(verdict: Verdict) -> Option<&'static str> {
     match verdict {
         Verdict::Committed | Verdict::Open => None,
-        Verdict::Torn => Some("with events that were never finished, around which all are recovered"),
+        Verdict::Torn => {
+            Some("with events that were never finished, around which all are recovered")
+        }
         Verdict::Stale => Some("lost, because older contents are in their place"),
         Verdict::Invalid => Some("damaged, of which the undamaged events are recovered"),
         Verdict::Missing => Some("missing in the input, wholly or in part"),
@@ -194,14 +220,28 @@ mod tests {
 
     fn account(gaps: Vec<Gap>, sub_buffers: Vec<SubBuffer>) -> Account<'static> {
         let evidence = Cow::Owned(Evidence { gaps, sub_buffers, notes: Vec::new() });
-        Account { name: "a".into(), uuid: [0; 16], streams: Vec::new(), evidence, spans: Vec::new(), faults: 0 }
+        Account {
+            name: "a".into(),
+            uuid: [0; 16],
+            streams: Vec::new(),
+            evidence,
+            spans: Vec::new(),
+            faults: 0,
+        }
     }
 
-    fn gap(stream: usize, cause: Cause, events: Option<u64>, bytes: Option<u64>, place: &str) -> Gap {
+    fn gap(
+        stream: usize,
+        cause: Cause,
+        events: Option<u64>,
+        bytes: Option<u64>,
+        place: &str,
+    ) -> Gap {
         Gap { stream: Some(stream), place: place.into(), cause, events, bytes }
     }
 
-    /// Each cause and verdict has a line, whatever the number of rings: nothing that is lost is left out.
+    /// Each cause and verdict has a line, whatever the number of rings: nothing that is lost is
+    /// left out.
     #[test]
     fn every_loss_is_said_and_no_position() {
         let causes = [
@@ -219,37 +259,62 @@ mod tests {
             Cause::Undescribed,
         ];
         for rings in [1, 64] {
-            let gaps = |cause| (0..rings).map(move |ring| gap(ring, cause, Some(2), None, "positions 7771 to 7772"));
-            let verdicts = [Verdict::Torn, Verdict::Stale, Verdict::Invalid, Verdict::Missing, Verdict::Open];
-            let sub_buffer =
-                |verdict| SubBuffer { stream: 0, sequence: 7773, verdict, content: 0, why: "0x7774".into() };
-            let account = account(causes.into_iter().flat_map(gaps).collect(), verdicts.map(sub_buffer).to_vec());
+            let gaps = |cause| {
+                (0..rings)
+                    .map(move |ring| gap(ring, cause, Some(2), None, "positions 7771 to 7772"))
+            };
+            let verdicts =
+                [Verdict::Torn, Verdict::Stale, Verdict::Invalid, Verdict::Missing, Verdict::Open];
+            let sub_buffer = |verdict| SubBuffer {
+                stream: 0,
+                sequence: 7773,
+                verdict,
+                content: 0,
+                why: "0x7774".into(),
+            };
+            let account = account(
+                causes.into_iter().flat_map(gaps).collect(),
+                verdicts.map(sub_buffer).to_vec(),
+            );
             let lines = lines(&account);
             assert_eq!(lines.len(), causes.len() + 4, "{lines:#?}");
             assert!(!lines.iter().any(|line| line.contains("777")), "{lines:#?}");
             let count = format!("{} ", 2 * rings);
-            assert_eq!(lines.iter().filter(|line| line.contains(&count)).count(), causes.len(), "{lines:#?}");
+            assert_eq!(
+                lines.iter().filter(|line| line.contains(&count)).count(),
+                causes.len(),
+                "{lines:#?}"
+            );
         }
     }
 
     #[test]
     fn sizes_and_reasons_are_in_words() {
         let line = |gap| lines(&account(vec![gap], Vec::new())).remove(0);
-        let overwritten = gap(0, Cause::Overwritten, None, Some(5_311_174), "positions 1 to 5311175");
-        assert_eq!(line(overwritten), "stream 0: 5.07 MiB of older events overwritten, because the ring was full");
-        let refused = gap(3, Cause::Refused, Some(1), None, "every sub-buffer was still being written");
-        let words =
-            "not recorded, because the recorder could not get room in time (every sub-buffer was still being written)";
+        let overwritten =
+            gap(0, Cause::Overwritten, None, Some(5_311_174), "positions 1 to 5311175");
+        assert_eq!(
+            line(overwritten),
+            "stream 0: 5.07 MiB of older events overwritten, because the ring was full"
+        );
+        let refused =
+            gap(3, Cause::Refused, Some(1), None, "every sub-buffer was still being written");
+        let words = "not recorded, because the recorder could not get room in time (every sub-buffer was still being written)";
         assert_eq!(line(refused), format!("stream 3: 1 event {words}"));
     }
 
     #[test]
     fn remarks_lose_addresses_and_are_said_once() {
         let note = |address: &str| {
-            format!("CPU 1: the reader's sub-buffer is not known: page of struct buffer_page at {address}")
+            format!(
+                "CPU 1: the reader's sub-buffer is not known: page of struct buffer_page at {address}"
+            )
         };
         let notes = [note("0xff3d"), note("0xff3e"), "the stream ended early".to_owned()];
         let said = remarks(&notes);
-        assert_eq!(said, ["CPU 1: the reader's sub-buffer is not known (2 times)", "the stream ended early"]);
+        assert_eq!(
+            said,
+            ["CPU 1: the reader's sub-buffer is not known (2 times)", "the stream ended early"]
+        );
     }
 }

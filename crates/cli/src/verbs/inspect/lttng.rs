@@ -10,11 +10,19 @@ use std::io::{self, Write};
 /// Writes the report for people.
 pub(super) fn write(report: &Report<'_>, verbose: bool, out: &mut dyn Write) -> io::Result<()> {
     let state = report.active.map_or("", |active| if active { ", recording" } else { ", stopped" });
-    let created = if report.created.is_empty() { String::new() } else { format!(", made {}", plain(&report.created)) };
+    let created = if report.created.is_empty() {
+        String::new()
+    } else {
+        format!(", made {}", plain(&report.created))
+    };
     let Report { domain, metadata_bytes, ctf, uuid, .. } = report;
     writeln!(out, "\n  LTTng session {} ({domain}){state}{created}", plain(&report.name))?;
     if verbose {
-        writeln!(out, "    trace {uuid}, metadata of CTF {ctf}: {}", human_bytes(*metadata_bytes as u64))?;
+        writeln!(
+            out,
+            "    trace {uuid}, metadata of CTF {ctf}: {}",
+            human_bytes(*metadata_bytes as u64)
+        )?;
     }
     activity::write_head(report.activity.as_ref(), "    ", out)?;
     losses::write(&report.evidence, None, verbose, "    ", out)?;
@@ -24,12 +32,15 @@ pub(super) fn write(report: &Report<'_>, verbose: bool, out: &mut dyn Write) -> 
     let columns = ["STREAM", "MODE", "RING", "WRITTEN", "PACKETS", "LOST"];
     let mut table = match verbose {
         false => Table::new(columns),
-        true => Table::new(["STREAM", "MODE", "RING", "WRITTEN", "PACKETS", "LOST", "READ", "FIRST", "LAST"]),
+        true => Table::new([
+            "STREAM", "MODE", "RING", "WRITTEN", "PACKETS", "LOST", "READ", "FIRST", "LAST",
+        ]),
     }
     .indent(4);
     let shown = if verbose { report.streams.len() } else { ROWS };
     for stream in report.streams.iter().take(shown) {
-        let lost = stream.lost_full.saturating_add(stream.lost_wrap).saturating_add(stream.lost_big);
+        let lost =
+            stream.lost_full.saturating_add(stream.lost_wrap).saturating_add(stream.lost_big);
         let number = |n: Option<u64>| n.map_or_else(|| "-".to_owned(), |n| n.to_string());
         let cells = [
             plain(&stream.name),
@@ -40,7 +51,8 @@ pub(super) fn write(report: &Report<'_>, verbose: bool, out: &mut dyn Write) -> 
             lost.to_string(),
         ];
         let ends = stream.sequences;
-        let more = [human_bytes(stream.consumed), number(ends.map(|s| s.0)), number(ends.map(|s| s.1))];
+        let more =
+            [human_bytes(stream.consumed), number(ends.map(|s| s.0)), number(ends.map(|s| s.1))];
         table.row(cells.into_iter().chain(more.into_iter().filter(|_| verbose)));
     }
     write!(out, "{}", table.render())?;

@@ -27,7 +27,9 @@ use std::io::{self, Write};
 
 /// The arguments of `inspect`.
 #[derive(Debug, clap::Args)]
-#[command(override_usage = "lastwords inspect [OPTIONS] <INPUT>...\n       lastwords inspect [OPTIONS] --pid <PID>")]
+#[command(
+    override_usage = "lastwords inspect [OPTIONS] <INPUT>...\n       lastwords inspect [OPTIONS] --pid <PID>"
+)]
 pub(crate) struct Args {
     #[command(flatten)]
     input: Input,
@@ -37,7 +39,8 @@ pub(crate) struct Args {
 
     /// Print all events and rings, and internals
     ///
-    /// Internals are what a developer of recorders wants to know: positions, addresses, the clock, how space is reserved.
+    /// Internals are what a developer of recorders wants to know: positions, addresses, the clock,
+    /// how space is reserved.
     #[arg(long, short = 'v')]
     verbose: bool,
 
@@ -69,14 +72,18 @@ fn inspect(args: &Args, traces: &Traces) -> anyhow::Result<Outcome> {
         }
     };
     let bar = Shared::new("inspect", work(traces, &packets, selection.is_some()));
-    let mut report = Report::new(&traces.origins, &traces.all, &packets, &make, selection, &|bytes| bar.add(bytes));
+    let mut report =
+        Report::new(&traces.origins, &traces.all, &packets, &make, selection, &|bytes| {
+            bar.add(bytes)
+        });
     drop(bar);
     failure.into_inner().map_or(Ok(()), Err)?;
     report.faults.clone_from(&traces.faults);
     if traces.symbols {
         report.sessions.iter_mut().for_each(|session| account::name_frames(&mut session.crashes));
     }
-    let unreadable: Vec<String> = traces.origins.iter().filter_map(|origin| no_arrays(origin, &traces.all)).collect();
+    let unreadable: Vec<String> =
+        traces.origins.iter().filter_map(|origin| no_arrays(origin, &traces.all)).collect();
     unreadable.iter().for_each(say::error);
     let failed = report.traces.iter().any(|trace| trace.is_faulty()) || !unreadable.is_empty();
     if args.json {
@@ -100,7 +107,8 @@ fn of_array(trace: &Trace, chosen: &Chosen) -> anyhow::Result<Option<read::Trace
     Ok(found.into_iter().next())
 }
 
-/// Returns the packets of each trace: of a kernel's trace array those that are chosen, and none if nothing is selected.
+/// Returns the packets of each trace: of a kernel's trace array those that are chosen, and none if
+/// nothing is selected.
 fn packets(
     traces: &Traces,
     chosen: &Chosen,
@@ -112,7 +120,8 @@ fn packets(
         return Ok(all);
     }
     // An array without a snapshot has nothing to count if the snapshot is read.
-    let has_ring = |(_, trace): &(usize, &Trace)| matches!(trace.ftrace(), Some(Ftrace { ring: Some(_), .. }));
+    let has_ring =
+        |(_, trace): &(usize, &Trace)| matches!(trace.ftrace(), Some(Ftrace { ring: Some(_), .. }));
     let arrays: Vec<(usize, &Trace)> = traces.all.iter().enumerate().filter(has_ring).collect();
     let own = Traces::new(arrays.iter().map(|(_, trace)| (*trace).clone()).collect());
     // The remarks are about output that this is not.
@@ -126,11 +135,16 @@ fn packets(
     Ok(all)
 }
 
-/// Returns the number of bytes that are read: twice those of all but a kernel's if there is a selection.
+/// Returns the number of bytes that are read: twice those of all but a kernel's if there is a
+/// selection.
 fn work(traces: &Traces, packets: &[Option<Result<read::Trace, Error>>], is_selected: bool) -> u64 {
     let times = |trace: &Trace| if is_selected && trace.ftrace().is_none() { 2 } else { 1 };
     let of_ring = |trace: &Trace| -> u64 {
-        let cpus = trace.ftrace().and_then(|ftrace| ftrace.ring).map(|ring| ring.cpus()).unwrap_or_default();
+        let cpus = trace
+            .ftrace()
+            .and_then(|ftrace| ftrace.ring)
+            .map(|ring| ring.cpus())
+            .unwrap_or_default();
         cpus.iter().map(|cpu| cpu.sub_buffers as u64 * u64::from(cpu.sub_buffer_size)).sum()
     };
     let bytes = |(trace, packets): (&Trace, &Option<Result<read::Trace, Error>>)| match packets {
@@ -138,7 +152,12 @@ fn work(traces: &Traces, packets: &[Option<Result<read::Trace, Error>>], is_sele
         Some(Err(_)) => 0,
         None => of_ring(trace),
     };
-    traces.all.iter().zip(packets).map(|(trace, packets)| times(trace) * bytes((trace, packets))).sum()
+    traces
+        .all
+        .iter()
+        .zip(packets)
+        .map(|(trace, packets)| times(trace) * bytes((trace, packets)))
+        .sum()
 }
 
 /// Writes the reports for people.

@@ -18,7 +18,8 @@ pub(super) fn write(report: &Report<'_>, verbose: bool, out: &mut dyn Write) -> 
     let is_dated = report.activity.as_ref().is_none_or(|activity| activity.since_epoch);
     write_dated_crashes(&report.crashes, is_dated, out)?;
     losses::write_faults(&report.faults.iter().collect::<Vec<_>>(), verbose, "  ", out)?;
-    if let Some(activity) = report.activity.as_ref().filter(|activity| !activity.events.is_empty()) {
+    if let Some(activity) = report.activity.as_ref().filter(|activity| !activity.events.is_empty())
+    {
         writeln!(out, "{}", bold("events"))?;
         activity::write_events(activity, verbose, 2, out)?;
     }
@@ -60,7 +61,8 @@ fn head(data: &Report<'_>, verbose: bool, out: &mut dyn Write) -> io::Result<()>
     )?;
     if let Some(core) = &data.process_core {
         let number = |n: Option<i32>| n.map_or_else(|| "-".to_owned(), |n| n.to_string());
-        let address = core.address.as_deref().map_or_else(String::new, |a| format!(", address {a}"));
+        let address =
+            core.address.as_deref().map_or_else(String::new, |a| format!(", address {a}"));
         writeln!(
             out,
             "  core       of {} (process {}), {} threads, signal {}{address}",
@@ -116,8 +118,15 @@ fn channels(data: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
 }
 
 fn streams(data: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
-    let mut table = Table::new(["STREAM", "CHANNEL", "CPU", "RESERVATION", "EVENTS", "PRODUCED", "LOST"]).indent(2);
-    let name = |id| data.channels.iter().find(|c| c.id == id).map_or_else(|| format!("#{id}"), |c| c.name.clone());
+    let mut table =
+        Table::new(["STREAM", "CHANNEL", "CPU", "RESERVATION", "EVENTS", "PRODUCED", "LOST"])
+            .indent(2);
+    let name = |id| {
+        data.channels
+            .iter()
+            .find(|c| c.id == id)
+            .map_or_else(|| format!("#{id}"), |c| c.name.clone())
+    };
     for s in data.streams.iter().filter(|s| s.produced > 0 || s.events > 0 || total(&s.lost) > 0) {
         table.row([
             s.index.to_string(),
@@ -137,5 +146,7 @@ fn streams(data: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
 }
 
 fn total(lost: &Lost) -> u64 {
-    [lost.full, lost.too_big, lost.no_entry, lost.busy, lost.lock].iter().fold(0, |sum, n| sum.saturating_add(*n))
+    [lost.full, lost.too_big, lost.no_entry, lost.busy, lost.lock]
+        .iter()
+        .fold(0, |sum, n| sum.saturating_add(*n))
 }

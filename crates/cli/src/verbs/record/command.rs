@@ -68,7 +68,8 @@ pub(super) fn start(words: &[OsString], user: Option<&Path>) -> anyhow::Result<O
     command.spawn().map(Some).with_context(|| format!("{}: cannot be run", program.display()))
 }
 
-/// Waits until the command ends, a signal comes, or the recording is over. Returns the status of a command that has ended.
+/// Waits until the command ends, a signal comes, or the recording is over. Returns the status of a
+/// command that has ended.
 pub(super) fn wait(
     signals: &mut Signals,
     child: &mut Option<Child>,
@@ -96,7 +97,10 @@ pub(super) fn end(signals: &mut Signals, mut child: Child) {
     if matches!(child.try_wait(), Ok(None)) && kill_process(pid, Signal::TERM).is_ok() {
         while matches!(child.try_wait(), Ok(None)) {
             if begin.elapsed() > PATIENCE {
-                say::note(format_args!("the command, process {}, still runs: it was sent SIGTERM", child.id()));
+                say::note(format_args!(
+                    "the command, process {}, still runs: it was sent SIGTERM",
+                    child.id()
+                ));
                 return;
             }
             signals.wait();

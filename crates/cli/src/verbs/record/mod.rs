@@ -1,4 +1,5 @@
-//! Implements `record`: the kernel's own tracer, and with a command the applications that it runs, as one recording.
+//! Implements `record`: the kernel's own tracer, and with a command the applications that it runs,
+//! as one recording.
 
 mod command;
 mod options;
@@ -34,8 +35,12 @@ const FLUSH: Duration = Duration::from_secs(1);
 
 /// The arguments of `record`.
 #[derive(Debug, clap::Args)]
-#[command(override_usage = "lastwords record [OPTIONS]\n       lastwords record [OPTIONS] -- <COMMAND> [ARGS]...")]
-#[command(after_help = "Ctrl-C or the end of COMMAND stops the tracing and saves it. The kernel's tracer needs root.")]
+#[command(
+    override_usage = "lastwords record [OPTIONS]\n       lastwords record [OPTIONS] -- <COMMAND> [ARGS]..."
+)]
+#[command(
+    after_help = "Ctrl-C or the end of COMMAND stops the tracing and saves it. The kernel's tracer needs root."
+)]
 #[command(after_long_help = "\
 The rings keep the newest events. Ctrl-C, SIGTERM or the end of COMMAND stops the tracing and saves them. With --stream, all events are \
 written while recording goes on.
@@ -59,13 +64,15 @@ pub(crate) struct Args {
 
     /// Define and record a probe in the kernel
     ///
-    /// PROBE is `p:NAME FUNCTION [ARGS]`, or `r:NAME FUNCTION [ARGS]` at the return of the function.
+    /// PROBE is `p:NAME FUNCTION [ARGS]`, or `r:NAME FUNCTION [ARGS]` at the return of the
+    /// function.
     #[arg(long, value_name = "PROBE")]
     kprobe: Vec<String>,
 
     /// Define and record a probe in a program or library
     ///
-    /// PROBE is `p:NAME /PATH:OFFSET [ARGS]`, or `r:NAME /PATH:OFFSET [ARGS]` at the return of the function.
+    /// PROBE is `p:NAME /PATH:OFFSET [ARGS]`, or `r:NAME /PATH:OFFSET [ARGS]` at the return of the
+    /// function.
     #[arg(long, value_name = "PROBE")]
     uprobe: Vec<String>,
 
@@ -83,8 +90,8 @@ pub(crate) struct Args {
 
     /// The clock of the events
     ///
-    /// Only with mono, mono_raw and boot, events can be shown in one timeline with those of applications. By default, it is mono, or the
-    /// clock of an instance that exists.
+    /// Only with mono, mono_raw and boot, events can be shown in one timeline with those of
+    /// applications. By default, it is mono, or the clock of an instance that exists.
     #[arg(short = 'C', long, value_name = "CLOCK")]
     clock: Option<String>,
 
@@ -100,16 +107,17 @@ pub(crate) struct Args {
 
     /// The file to write, or the address of a receiver
     ///
-    /// An address is tcp:HOST:PORT, vsock:CID:PORT or unix:PATH of a `lastwords receive`, to which all events are sent while recording
-    /// goes on.
+    /// An address is tcp:HOST:PORT, vsock:CID:PORT or unix:PATH of a `lastwords receive`, to which
+    /// all events are sent while recording goes on.
     #[arg(short, long, value_name = "FILE", default_value = "trace.dat", value_hint = ValueHint::FilePath)]
     #[arg(value_parser = OsStringValueParser::new().try_map(output))]
     output: Output,
 
     /// How often a receiver gets what is new: 1s, 100ms, off
     ///
-    /// Sub-buffers are sent when they are full, and what is committed of the others at this interval, so that the death of this process or
-    /// machine costs the events of that time at most. By default, it is 1s.
+    /// Sub-buffers are sent when they are full, and what is committed of the others at this
+    /// interval, so that the death of this process or machine costs the events of that time at
+    /// most. By default, it is 1s.
     #[arg(long, value_name = "TIME", value_parser = flush)]
     flush: Option<Duration>,
 
@@ -122,15 +130,16 @@ pub(crate) struct Args {
 
     /// The name of the kernel's trace instance
     ///
-    /// By default, it is lastwords- and the process ID. An instance that exists is used with its events and settings and those that are
-    /// given here, and its settings are restored at the end. What is in its rings is saved, too, and leaves them.
+    /// By default, it is lastwords- and the process ID. An instance that exists is used with its
+    /// events and settings and those that are given here, and its settings are restored at the
+    /// end. What is in its rings is saved, too, and leaves them.
     #[arg(long, value_name = "NAME")]
     instance: Option<String>,
 
     /// Keep the sessions of COMMAND's applications in FILE.user
     ///
-    /// Applications that use lastwords record into this folder. With an address in place of FILE, their sessions are sent to the
-    /// receiver.
+    /// Applications that use lastwords record into this folder. With an address in place of FILE,
+    /// their sessions are sent to the receiver.
     #[arg(long, requires = "command")]
     user: bool,
 
@@ -179,8 +188,10 @@ fn flush(text: &str) -> Result<Duration, String> {
 
 /// Reads a number of bytes, with K, M or G.
 pub(crate) fn bytes(text: &str) -> Result<u64, String> {
-    let unit = text.chars().last().and_then(|last| Some((last, "KMG".find(last.to_ascii_uppercase())?)));
-    let (digits, shift) = unit.map_or((text, 0), |(last, at)| (text.strip_suffix(last).unwrap_or(text), (at + 1) * 10));
+    let unit =
+        text.chars().last().and_then(|last| Some((last, "KMG".find(last.to_ascii_uppercase())?)));
+    let (digits, shift) = unit
+        .map_or((text, 0), |(last, at)| (text.strip_suffix(last).unwrap_or(text), (at + 1) * 10));
     let number = digits.parse::<u64>().ok().filter(|number| *number > 0);
     let bytes = number.and_then(|number| number.checked_mul(1 << shift));
     bytes.ok_or_else(|| "it is no number of bytes such as 65536, 64M or 1G".to_owned())
@@ -219,7 +230,8 @@ fn send_sessions(args: &Args, user: Option<&Path>) -> anyhow::Result<Option<Sess
     user.map(|folder| Sessions::of_folder(address, folder, args.flush())).transpose()
 }
 
-/// Ends the sending of sessions. Returns true if one could not be sent, and true if events were lost. What arrived is removed here.
+/// Ends the sending of sessions. Returns true if one could not be sent, and true if events were
+/// lost. What arrived is removed here.
 fn finish_sessions(sessions: Option<Sessions>, user: Option<&Path>) -> (bool, bool) {
     let Some(sessions) = sessions else { return (false, false) };
     let sent = sessions.finish();
@@ -276,10 +288,14 @@ fn record(args: &Args, plan: Option<&Plan>, user: Option<&Path>) -> anyhow::Resu
     if child.is_none() {
         let instance = recording.instance();
         match recording.receiver() {
-            Some(receiver) => say::note(format_args!("sending the instance {instance} to {receiver}; Ctrl-C ends it")),
+            Some(receiver) => say::note(format_args!(
+                "sending the instance {instance} to {receiver}; Ctrl-C ends it"
+            )),
             None => {
                 let path = recording.output().display();
-                say::note(format_args!("recording in the instance {instance}; Ctrl-C saves it to {path}"));
+                say::note(format_args!(
+                    "recording in the instance {instance}; Ctrl-C saves it to {path}"
+                ));
             }
         }
     }
@@ -318,18 +334,30 @@ fn broken_output() -> PathBuf {
 
 /// Returns the plan of the recording of the kernel's tracer; none if only sessions are sent.
 fn plan(args: &Args) -> anyhow::Result<Option<Plan>> {
-    let of = |kind, texts: &[String]| texts.iter().map(move |text| (kind, text.clone())).collect::<Vec<_>>();
-    let definitions =
-        [of(Kind::Kprobe, &args.kprobe), of(Kind::Uprobe, &args.uprobe), of(Kind::Synthetic, &args.synthetic)].concat();
+    let of = |kind, texts: &[String]| {
+        texts.iter().map(move |text| (kind, text.clone())).collect::<Vec<_>>()
+    };
+    let definitions = [
+        of(Kind::Kprobe, &args.kprobe),
+        of(Kind::Uprobe, &args.uprobe),
+        of(Kind::Synthetic, &args.synthetic),
+    ]
+    .concat();
     // An instance that exists may have events enabled.
     let is_adopted = args.instance.as_deref().is_some_and(lastwords_tracefs::has_instance);
-    let has_kernel = is_adopted || !args.events.rules.is_empty() || args.plugin.is_some() || !definitions.is_empty();
-    let has_sessions = matches!(args.output, Output::Receiver(_)) && (args.user || args.session.is_some());
+    let has_kernel = is_adopted
+        || !args.events.rules.is_empty()
+        || args.plugin.is_some()
+        || !definitions.is_empty();
+    let has_sessions =
+        matches!(args.output, Output::Receiver(_)) && (args.user || args.session.is_some());
     if !has_kernel && !has_sessions {
         bail!("nothing to record: name events with -e, a tracer with -p, or a probe");
     }
     args.snapshots.check(&args.events.rules)?;
-    if let Some(clock) = args.clock.as_deref().filter(|clock| args.user && !SHARED_CLOCKS.contains(clock)) {
+    if let Some(clock) =
+        args.clock.as_deref().filter(|clock| args.user && !SHARED_CLOCKS.contains(clock))
+    {
         bail!(
             "--user: the clock {clock} cannot be related to those of applications; use one of {}",
             SHARED_CLOCKS.join(", ")
@@ -337,7 +365,9 @@ fn plan(args: &Args) -> anyhow::Result<Option<Plan>> {
     }
     let (receiver, output) = match &args.output {
         Output::File(path) => (None, path.clone()),
-        Output::Receiver(address) if args.force => bail!("--force: there is no file to replace at {address}"),
+        Output::Receiver(address) if args.force => {
+            bail!("--force: there is no file to replace at {address}")
+        }
         // It is written if the stream breaks.
         Output::Receiver(address) => (Some(address.clone()), broken_output()),
     };
@@ -366,7 +396,8 @@ fn plan(args: &Args) -> anyhow::Result<Option<Plan>> {
 fn user_folder(output: &Path) -> anyhow::Result<PathBuf> {
     let mut name = output.as_os_str().to_owned();
     name.push(".user");
-    let folder = std::path::absolute(&name).with_context(|| PathBuf::from(&name).display().to_string())?;
+    let folder =
+        std::path::absolute(&name).with_context(|| PathBuf::from(&name).display().to_string())?;
     let shown = folder.display();
     match folder.read_dir().map(|mut entries| entries.next().is_some()) {
         Ok(true) => bail!("{shown}: it has the sessions of an earlier recording: move it away"),
@@ -382,24 +413,47 @@ fn user_folder(output: &Path) -> anyhow::Result<PathBuf> {
 fn losses(saved: &Saved) -> Losses {
     let lost: Vec<&Gap> = saved.gaps.iter().filter(|gap| saved.is_loss(gap)).collect();
     let (any, more) = (!lost.is_empty(), lost.iter().any(|gap| gap.events.is_none()));
-    let overwritten = saved.gaps.iter().filter(|gap| gap.cause == Cause::Overwritten && !saved.is_loss(gap));
-    Losses { events: saved.lost(), any, more, overwritten: Amount::from_gaps(overwritten), ..Losses::default() }
+    let overwritten =
+        saved.gaps.iter().filter(|gap| gap.cause == Cause::Overwritten && !saved.is_loss(gap));
+    Losses {
+        events: saved.lost(),
+        any,
+        more,
+        overwritten: Amount::from_gaps(overwritten),
+        ..Losses::default()
+    }
 }
 
 /// Prints on stderr what a saved trace has and what was lost.
 pub(crate) fn tell(saved: &Saved) {
-    let (events, cpus, size) =
-        (count(saved.events, "event"), count(saved.cpus.len() as u64, "CPU"), human_bytes(saved.bytes));
-    say::said(format_args!("{}: {events} of {cpus}, {size}; {}", saved.path.display(), losses(saved).words()));
-    let place = saved.gaps.iter().find(|gap| gap.cause == Cause::InFlight).map(|gap| gap.place.as_str());
+    let (events, cpus, size) = (
+        count(saved.events, "event"),
+        count(saved.cpus.len() as u64, "CPU"),
+        human_bytes(saved.bytes),
+    );
+    say::said(format_args!(
+        "{}: {events} of {cpus}, {size}; {}",
+        saved.path.display(),
+        losses(saved).words()
+    ));
+    let place =
+        saved.gaps.iter().find(|gap| gap.cause == Cause::InFlight).map(|gap| gap.place.as_str());
     if let Some(place) = place {
-        say::note(format_args!("{}: {} more events were {place}", saved.path.display(), saved.taken_before()));
+        say::note(format_args!(
+            "{}: {} more events were {place}",
+            saved.path.display(),
+            saved.taken_before()
+        ));
     }
     for gap in saved.gaps.iter().filter(|gap| saved.is_loss(gap)) {
-        let cpu =
-            gap.stream.and_then(|stream| saved.cpus.get(stream)).map_or(String::new(), |cpu| format!("CPU {cpu}: "));
-        let events =
-            gap.events.map_or_else(|| "an unknown number of events".to_owned(), |events| count(events, "event"));
+        let cpu = gap
+            .stream
+            .and_then(|stream| saved.cpus.get(stream))
+            .map_or(String::new(), |cpu| format!("CPU {cpu}: "));
+        let events = gap.events.map_or_else(
+            || "an unknown number of events".to_owned(),
+            |events| count(events, "event"),
+        );
         say::warning(format_args!("{cpu}{events} {}, {}", gap.cause.word(), gap.place));
     }
 }
@@ -410,10 +464,25 @@ mod tests {
 
     #[test]
     fn nothing_is_lost_only_if_nothing_is() {
-        let gap = |cause, events| Gap { stream: Some(0), place: String::new(), cause, events, bytes: None };
+        let gap = |cause, events| Gap {
+            stream: Some(0),
+            place: String::new(),
+            cause,
+            events,
+            bytes: None,
+        };
         let of = |gaps: &[Gap], is_stream| {
             let (path, gaps) = ("t.dat".into(), gaps.to_vec());
-            losses(&Saved { path, bytes: 0, events: 0, cpus: vec![0], gaps, is_stream, snapshots: Vec::new() }).words()
+            losses(&Saved {
+                path,
+                bytes: 0,
+                events: 0,
+                cpus: vec![0],
+                gaps,
+                is_stream,
+                snapshots: Vec::new(),
+            })
+            .words()
         };
         let overwritten = |events| gap(Cause::Overwritten, events);
         for (gaps, of_rings, of_stream) in [

@@ -1,5 +1,5 @@
-//! The options `-e` and `-f` of `record`. A filter belongs to the events before it, as in trace-cmd, so their order on the command
-//! line counts, which clap's derived parsers do not see.
+//! The options `-e` and `-f` of `record`. A filter belongs to the events before it, as in
+//! trace-cmd, so their order on the command line counts, which clap's derived parsers do not see.
 
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Command, Error, FromArgMatches};
@@ -23,8 +23,10 @@ impl FromArgMatches for EventOptions {
             places.zip(texts.cloned()).collect::<Vec<_>>()
         };
         let events = with_places(EVENT);
-        let mut rules: Vec<Rule> =
-            events.iter().map(|(_, pattern)| Rule { pattern: pattern.clone(), ..Rule::default() }).collect();
+        let mut rules: Vec<Rule> = events
+            .iter()
+            .map(|(_, pattern)| Rule { pattern: pattern.clone(), ..Rule::default() })
+            .collect();
         // The rule of the last event before a place.
         let before = |option: &str, place: usize, text: &str| {
             let at = events.iter().rposition(|(event, _)| *event < place);

@@ -1,4 +1,5 @@
-//! Sends sessions of applications to a receiver: a live one, or those that a command's applications begin in a folder.
+//! Sends sessions of applications to a receiver: a live one, or those that a command's applications
+//! begin in a folder.
 
 use crate::progress::human_bytes;
 use crate::say;
@@ -24,9 +25,11 @@ pub(super) struct Sessions {
     address: Address,
     /// The sending ends when this is closed.
     running: Option<UnixStream>,
-    /// Finds sessions in the folder, and starts a thread for each. Returns the results with the folders of the sessions.
+    /// Finds sessions in the folder, and starts a thread for each. Returns the results with the
+    /// folders of the sessions.
     finder: JoinHandle<Vec<(PathBuf, anyhow::Result<Sent>)>>,
-    /// Sessions that are being sent. The finder adds, each thread of a session subtracts. It is a number alone and orders nothing.
+    /// Sessions that are being sent. The finder adds, each thread of a session subtracts. It is a
+    /// number alone and orders nothing.
     under_way: Arc<AtomicUsize>,
 }
 
@@ -54,20 +57,27 @@ impl Sessions {
             counter.fetch_sub(1, Relaxed);
             vec![(folder, sent)]
         };
-        let finder = thread::Builder::new().name("session".to_owned()).spawn(run).context("a thread")?;
+        let finder =
+            thread::Builder::new().name("session".to_owned()).spawn(run).context("a thread")?;
         Ok(Self { address: address.clone(), running: Some(running), finder, under_way })
     }
 
     /// Sends all sessions that begin in a folder.
-    pub(super) fn of_folder(address: &Address, folder: &Path, flush: Duration) -> anyhow::Result<Self> {
-        // A receiver that is not there is told before the command is started. The first session gets this connection.
+    pub(super) fn of_folder(
+        address: &Address,
+        folder: &Path,
+        flush: Duration,
+    ) -> anyhow::Result<Self> {
+        // A receiver that is not there is told before the command is started. The first session
+        // gets this connection.
         let first = Sender::connect(address.clone(), &Hello::of_this_machine(""))?;
         let (ended, running) = UnixStream::pair().context("a pair of sockets")?;
         let ended = Arc::new(ended);
         let under_way = Arc::new(AtomicUsize::new(0));
         let (to, folder, counter) = (address.clone(), folder.to_owned(), Arc::clone(&under_way));
         let run = move || find((&to, flush), first, &folder, &ended, &counter);
-        let finder = thread::Builder::new().name("sessions".to_owned()).spawn(run).context("a thread")?;
+        let finder =
+            thread::Builder::new().name("sessions".to_owned()).spawn(run).context("a thread")?;
         Ok(Self { address: address.clone(), running: Some(running), finder, under_way })
     }
 
@@ -132,18 +142,21 @@ fn find(
             };
             known.insert(path.clone());
             under_way.fetch_add(1, Relaxed);
-            let (to, ended, under_way) = (address.clone(), Arc::clone(ended), Arc::clone(under_way));
+            let (to, ended, under_way) =
+                (address.clone(), Arc::clone(ended), Arc::clone(under_way));
             let connected = first.take().map(Ok);
             let run = move || {
                 let connect = || Sender::connect(to, &Hello::of_this_machine(&source.name()));
                 let sender = connected.unwrap_or_else(connect);
-                let sent = sender.and_then(|sender| session::send(&sender, source, flush, ended.as_fd()));
+                let sent =
+                    sender.and_then(|sender| session::send(&sender, source, flush, ended.as_fd()));
                 under_way.fetch_sub(1, Relaxed);
                 (path, sent)
             };
             match thread::Builder::new().name("session".to_owned()).spawn(run) {
                 Ok(thread) => threads.push(thread),
-                Err(error) => results.push((folder.to_owned(), Err(anyhow::Error::from(error).context("a thread")))),
+                Err(error) => results
+                    .push((folder.to_owned(), Err(anyhow::Error::from(error).context("a thread")))),
             }
         }
         if is_last {
@@ -152,7 +165,8 @@ fn find(
         // A connection that breaks meanwhile is made again for the first session.
         first = first.filter(|first| first.alive(ended.as_fd()).is_ok());
     }
-    let panicked = || (folder.to_owned(), Err(anyhow::anyhow!("a thread that sends a session has panicked")));
+    let panicked =
+        || (folder.to_owned(), Err(anyhow::anyhow!("a thread that sends a session has panicked")));
     results.extend(threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| panicked())));
     results
 }
@@ -171,7 +185,9 @@ fn tell(address: &Address, sent: &Sent) {
     let any = overwritten + unfinished + lost_events > 0;
     let words = if any { "see the losses below" } else { "nothing lost" };
     let size = human_bytes(*bytes);
-    say::said(format_args!("{address}: session {session}: {sub_buffers} sub-buffers, {size}; {words}"));
+    say::said(format_args!(
+        "{address}: session {session}: {sub_buffers} sub-buffers, {size}; {words}"
+    ));
     if *overwritten > 0 {
         say::warning(format_args!(
             "session {session}: {overwritten} sub-buffers were overwritten before they had arrived: use larger rings"
@@ -183,6 +199,8 @@ fn tell(address: &Address, sent: &Sent) {
         ));
     }
     if *lost_events > 0 {
-        say::warning(format_args!("session {session}: {lost_events} events found no room in the rings"));
+        say::warning(format_args!(
+            "session {session}: {lost_events} events found no room in the rings"
+        ));
     }
 }

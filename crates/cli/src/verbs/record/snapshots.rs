@@ -32,7 +32,8 @@ pub(super) struct SnapshotOptions {
 
     /// Run this command for each snapshot that is saved
     ///
-    /// `sh -c` runs it. Its variable LASTWORDS_SNAPSHOT is the folder of the snapshot, LASTWORDS_SESSION the name of the instance.
+    /// `sh -c` runs it. Its variable LASTWORDS_SNAPSHOT is the folder of the snapshot,
+    /// LASTWORDS_SESSION the name of the instance.
     #[arg(long, help_heading = "Snapshots", value_name = "COMMAND")]
     exec: Option<String>,
 }
@@ -57,7 +58,9 @@ impl SnapshotOptions {
         ];
         match given.into_iter().find(|(_, is_given)| *is_given) {
             Some((option, _)) if !rules.iter().any(Rule::takes_snapshots) => {
-                bail!("{option}: it is for snapshots, and no --trigger takes one: `-e EVENT -R snapshot`")
+                bail!(
+                    "{option}: it is for snapshots, and no --trigger takes one: `-e EVENT -R snapshot`"
+                )
             }
             _ => Ok(()),
         }
@@ -70,7 +73,8 @@ impl SnapshotOptions {
         Snapshots { before: self.before, after: self.after.unwrap_or(default.after), limit }
     }
 
-    /// Returns what tells the news of snapshots, and runs the command for each. `failed` is set if a command fails.
+    /// Returns what tells the news of snapshots, and runs the command for each. `failed` is set if
+    /// a command fails.
     pub(super) fn tell(&self, instance: &str, failed: Arc<AtomicBool>) -> Tell {
         let (instance, command) = (instance.to_owned(), self.exec.clone());
         Box::new(move |news: &News| match news {
@@ -86,14 +90,17 @@ impl SnapshotOptions {
                     _ => {}
                 }
             }
-            News::Removed(path) => {
-                say::note(format_args!("{}: removed, because 16 newer snapshots are there", path.display()))
-            }
+            News::Removed(path) => say::note(format_args!(
+                "{}: removed, because 16 newer snapshots are there",
+                path.display()
+            )),
             News::Limited(time) => say::warning(format_args!(
                 "the limit of snapshots is reached: no trigger is set for {}",
                 lastwords_open::duration(time.as_secs_f64())
             )),
-            News::Failed(why) => say::error(format_args!("a snapshot is not saved, and no more are taken: {why}")),
+            News::Failed(why) => {
+                say::error(format_args!("a snapshot is not saved, and no more are taken: {why}"))
+            }
         })
     }
 }

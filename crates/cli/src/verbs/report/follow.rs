@@ -32,7 +32,9 @@ pub(super) fn run(args: &Args, columns: Option<&Columns>) -> anyhow::Result<Outc
         );
     }
     if args.fields.iter().any(|name| name == "delta") {
-        anyhow::bail!("delta is the time since the line before, which each step of --follow would begin anew");
+        anyhow::bail!(
+            "delta is the time since the line before, which each step of --follow would begin anew"
+        );
     }
     let mut following = Following { events: args.events.clone(), ..Following::default() };
     let stop = Stop::on_signals()?;
@@ -57,8 +59,14 @@ struct Following {
 }
 
 impl Following {
-    /// Prints the events of a step, and what was lost since the step before. Returns whether anybody still reads.
-    fn step(&mut self, args: &Args, columns: Option<&Columns>, traces: &mut Traces) -> anyhow::Result<bool> {
+    /// Prints the events of a step, and what was lost since the step before. Returns whether
+    /// anybody still reads.
+    fn step(
+        &mut self,
+        args: &Args,
+        columns: Option<&Columns>,
+        traces: &mut Traces,
+    ) -> anyhow::Result<bool> {
         traces.choose(Arrays::Top)?;
         let chosen = self.events.choose_unchecked(traces)?;
         let no_header = std::mem::replace(&mut self.has_begun, true);
@@ -66,20 +74,25 @@ impl Following {
             if let Err(error) = self.events.check_names(traces) {
                 say::note(format_args!("so far, {error:#}"));
             }
-            for unknown in columns.map_or(Ok(Vec::new()), |columns| unknown_fields(traces, &chosen, columns))? {
+            for unknown in columns
+                .map_or(Ok(Vec::new()), |columns| unknown_fields(traces, &chosen, columns))?
+            {
                 say::note(format_args!("so far, {}", plain(&unknown)));
             }
             self.events = self.events.without_last();
         }
         let mut out = Pager::open(false);
-        let form = Form { style: args.style, columns, zone: zone(args), no_header, ..Form::default() };
+        let form =
+            Form { style: args.style, columns, zone: zone(args), no_header, ..Form::default() };
         let mut lines = Lines::new(&mut out, &args.grep, None);
         let mut result = text::write(traces, &chosen, &form, &mut lines)?;
         let matched = lines.finish()?;
         result.is_closed |= matched.is_none();
         let is_closed = !out.finish()? || result.is_closed;
-        self.printed += if args.grep.is_empty() { result.totals.events } else { matched.unwrap_or(0) };
-        let mut accounts = accounts_after_reading(&traces.all, &result.totals, &result.notes.of_traces);
+        self.printed +=
+            if args.grep.is_empty() { result.totals.events } else { matched.unwrap_or(0) };
+        let mut accounts =
+            accounts_after_reading(&traces.all, &result.totals, &result.notes.of_traces);
         for account in &mut accounts {
             account.spans.clear();
             account
@@ -89,7 +102,9 @@ impl Following {
                 .retain(|note| self.notes.len() < MOST_NOTES && self.notes.insert(note.clone()));
         }
         let has_news = |account: &&Account<'_>| {
-            account.has_losses() || !account.evidence.gaps.is_empty() || !account.evidence.notes.is_empty()
+            account.has_losses()
+                || !account.evidence.gaps.is_empty()
+                || !account.evidence.notes.is_empty()
         };
         for account in accounts.iter().filter(has_news) {
             let mut text = Vec::new();
@@ -104,7 +119,11 @@ impl Following {
     }
 
     fn outcome(&self, args: &Args) -> Outcome {
-        say::note(format_args!("{} printed; {}", count(self.printed, "event"), self.facts.losses.words()));
+        say::note(format_args!(
+            "{} printed; {}",
+            count(self.printed, "event"),
+            self.facts.losses.words()
+        ));
         Facts { strict: args.strict, ..self.facts }.outcome()
     }
 }

@@ -1,4 +1,5 @@
-//! Prints the file `trace` of an instance of the running kernel, where the kernel's memory cannot be read. Reading it consumes nothing.
+//! Prints the file `trace` of an instance of the running kernel, where the kernel's memory cannot
+//! be read. Reading it consumes nothing.
 
 use super::Args;
 use crate::exit::{Facts, Outcome};
@@ -26,7 +27,8 @@ pub(super) fn instance(args: &Args) -> Option<PathBuf> {
 /// # Errors
 /// An option needs the events themselves; the file cannot be read.
 pub(super) fn run(args: &Args, folder: &Path, why: anyhow::Error) -> anyhow::Result<Outcome> {
-    let is_own_text = args.fields.is_empty() && matches!(args.style, None | Some(LineStyle::Ftrace));
+    let is_own_text =
+        args.fields.is_empty() && matches!(args.style, None | Some(LineStyle::Ftrace));
     if !is_own_text || !args.events.is_default() || args.relative || args.with_log {
         return Err(why.context(
             "without the kernel's memory there is the kernel's own text alone, of which these options choose nothing: --consume takes the \
@@ -34,7 +36,9 @@ pub(super) fn run(args: &Args, folder: &Path, why: anyhow::Error) -> anyhow::Res
         ));
     }
     say::note(plain(&lastwords_open::chain(&why)));
-    say::note("this is the kernel's own text; --consume reads the events themselves, and takes them out of the rings");
+    say::note(
+        "this is the kernel's own text; --consume reads the events themselves, and takes them out of the rings",
+    );
     let file = if args.input.snapshot { "snapshot" } else { "trace" };
     let path = folder.join(file);
     let named = || path.display().to_string();
@@ -52,7 +56,10 @@ pub(super) fn run(args: &Args, folder: &Path, why: anyhow::Error) -> anyhow::Res
     out.finish()?;
     let lost = lost(folder).with_context(named)?;
     if lost > 0 {
-        say::warning(format_args!("{} lost in the rings, by the kernel's counters", count(lost, "event")));
+        say::warning(format_args!(
+            "{} lost in the rings, by the kernel's counters",
+            count(lost, "event")
+        ));
     }
     let shown = matched.filter(|_| !args.grep.is_empty()).unwrap_or(events);
     let losses = Losses { events: lost, any: lost > 0, ..Losses::default() };

@@ -1,5 +1,5 @@
-//! Implements `lastwords top`: shows what a session records now: rates by event, how full its rings are and how far back they reach,
-//! losses, and open spans.
+//! Implements `lastwords top`: shows what a session records now: rates by event, how full its rings
+//! are and how far back they reach, losses, and open spans.
 
 mod reading;
 mod screen;
@@ -78,10 +78,15 @@ fn interval(text: &str) -> Result<Duration, String> {
 
 /// Shows the session.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
-    let Some(folder) = choose(args.session.as_deref().or(args.named.as_deref()))? else { return Ok(Outcome::Negative) };
+    let Some(folder) = choose(args.session.as_deref().or(args.named.as_deref()))? else {
+        return Ok(Outcome::Negative);
+    };
     let handle = Handle::open(&folder).with_context(|| folder.display().to_string())?;
     let stop = Stop::on_signals()?;
-    let is_plain = args.once || args.json || !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal();
+    let is_plain = args.once
+        || args.json
+        || !std::io::stdout().is_terminal()
+        || !std::io::stdin().is_terminal();
     if !is_plain {
         return terminal::run(args, &handle, &folder, &stop);
     }
@@ -117,7 +122,8 @@ fn print(args: &Args, reading: &Reading) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// Follows the session of a folder until it has ended, `wait` returns false, or `taken` does, which is called behind each step.
+/// Follows the session of a folder until it has ended, `wait` returns false, or `taken` does, which
+/// is called behind each step.
 fn follow(
     folder: &Path,
     watch: &RefCell<Watch<'_>>,
@@ -159,15 +165,20 @@ fn wait_for_step(watch: &RefCell<Watch<'_>>, mut pause: impl FnMut(Duration) -> 
     true
 }
 
-/// Returns the folder of the session that is meant: among those of a name the live one, else the newest. Without a name, it returns
-/// the newest live session, or prints a list of all sessions and returns none.
+/// Returns the folder of the session that is meant: among those of a name the live one, else the
+/// newest. Without a name, it returns the newest live session, or prints a list of all sessions and
+/// returns none.
 fn choose(word: Option<&str>) -> anyhow::Result<Option<PathBuf>> {
     let is_live = |summary: &&Summary| is_live_summary(summary);
     let Some(word) = word else {
         let summaries = list::newest_first(lastwords_control::list(None)?);
         let live: Vec<&Summary> = summaries.iter().filter(is_live).collect();
         if let [newest, _, ..] = live.as_slice() {
-            say::note(format_args!("{} sessions are live; this is the newest, {}", live.len(), newest.name));
+            say::note(format_args!(
+                "{} sessions are live; this is the newest, {}",
+                live.len(),
+                newest.name
+            ));
         }
         if live.is_empty() {
             say::print(list::table(&summaries));
@@ -178,7 +189,9 @@ fn choose(word: Option<&str>) -> anyhow::Result<Option<PathBuf>> {
     if word.contains('/') {
         let folder = PathBuf::from(word);
         if !folder.is_dir() {
-            bail!("{word}: top shows sessions in their folders; `lastwords inspect` shows what other inputs hold");
+            bail!(
+                "{word}: top shows sessions in their folders; `lastwords inspect` shows what other inputs hold"
+            );
         }
         return Ok(Some(folder));
     }

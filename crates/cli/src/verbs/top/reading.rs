@@ -1,4 +1,5 @@
-//! One reading of a session: counts, rings, losses and open spans, as data that is shown and printed.
+//! One reading of a session: counts, rings, losses and open spans, as data that is shown and
+//! printed.
 
 use lastwords_control::rings::Ring;
 use lastwords_formats::evidence::SpanReport;
@@ -33,7 +34,8 @@ pub(super) struct Reading {
     pub(super) ended: Option<EndedReport>,
     /// Recording is switched on.
     pub(super) recording: bool,
-    /// The moment of the reading, or of the newest event of an ended session, in nanoseconds since the epoch.
+    /// The moment of the reading, or of the newest event of an ended session, in nanoseconds since
+    /// the epoch.
     #[serde(serialize_with = "as_text")]
     pub(super) at_ns: i64,
     /// The length of the newest interval, whose events are counted in `interval`.
@@ -43,7 +45,8 @@ pub(super) struct Reading {
     pub(super) exact: bool,
     /// Every event of the total was counted.
     pub(super) exact_total: bool,
-    /// Bytes that were overwritten, cleared or consumed before their events were counted, since the first reading.
+    /// Bytes that were overwritten, cleared or consumed before their events were counted, since
+    /// the first reading.
     pub(super) uncounted_bytes: u64,
     pub(super) events: Vec<EventRow>,
     pub(super) rings: Vec<RingRow>,
@@ -77,12 +80,15 @@ pub(super) struct RingRow {
     pub(super) held: u64,
     /// Bytes that it has overwritten since it was begun, cleared or consumed.
     pub(super) overwritten: u64,
-    /// Bytes that were written in the newest interval, with headers of sub-buffers; none in a first reading.
+    /// Bytes that were written in the newest interval, with headers of sub-buffers; none in a
+    /// first reading.
     pub(super) written: Option<u64>,
     pub(super) bytes_per_second: Option<f64>,
-    /// Seconds from its oldest event until now, or to the session's newest event if the session has ended.
+    /// Seconds from its oldest event until now, or to the session's newest event if the session
+    /// has ended.
     pub(super) oldest_seconds: Option<f64>,
-    /// Seconds for which the whole ring holds events at the rate of the newest interval; in a first reading, at the rate that it shows.
+    /// Seconds for which the whole ring holds events at the rate of the newest interval; in a
+    /// first reading, at the rate that it shows.
     pub(super) holds_seconds: Option<f64>,
 }
 
@@ -132,7 +138,8 @@ pub(super) fn event_rows(totals: &BTreeMap<Key, [Count; 2]>, interval: Duration)
     rows
 }
 
-/// Returns the row of a ring. `before` is the ring at the last reading, `now` the session's clock, `frequency` its ticks per second.
+/// Returns the row of a ring. `before` is the ring at the last reading, `now` the session's clock,
+/// `frequency` its ticks per second.
 pub(super) fn ring_row(
     channel: String,
     ring: &Ring,
@@ -144,7 +151,8 @@ pub(super) fn ring_row(
     let written = before.map(|before| ring.written_since(before));
     let bytes_per_second = written.map(|written| rate(written, interval));
     let seconds = |ticks: u64| (frequency > 0).then(|| ticks as f64 / frequency as f64);
-    let oldest_seconds = now.zip(ring.oldest).and_then(|(now, oldest)| seconds(now.saturating_sub(oldest)));
+    let oldest_seconds =
+        now.zip(ring.oldest).and_then(|(now, oldest)| seconds(now.saturating_sub(oldest)));
     let shown = || oldest_seconds.map(|seconds| ring.held() as f64 / seconds);
     RingRow {
         channel,
@@ -152,15 +160,21 @@ pub(super) fn ring_row(
         mode: if ring.overwrites { "overwrite" } else { "discard" },
         size: ring.size,
         held: ring.held(),
-        overwritten: ring.begin.saturating_sub(ring.halves.get(ring.live).map_or(0, |half| half.first)),
+        overwritten: ring
+            .begin
+            .saturating_sub(ring.halves.get(ring.live).map_or(0, |half| half.first)),
         written,
         bytes_per_second,
         oldest_seconds,
-        holds_seconds: bytes_per_second.or_else(shown).filter(|rate| *rate > 0.0).map(|rate| ring.size as f64 / rate),
+        holds_seconds: bytes_per_second
+            .or_else(shown)
+            .filter(|rate| *rate > 0.0)
+            .map(|rate| ring.size as f64 / rate),
     }
 }
 
-/// The names of the causes that a ring counts, in the order of [`Ring::lost`]. The last two are no lost events.
+/// The names of the causes that a ring counts, in the order of [`Ring::lost`]. The last two are no
+/// lost events.
 const CAUSES: [&str; 5] = [
     "discarded: the ring was full",
     "larger than a sub-buffer",
@@ -169,18 +183,31 @@ const CAUSES: [&str; 5] = [
     "the lock was held",
 ];
 
-/// Returns the causes that have counted anything. `rings` has each ring with its channel and its state at the last reading.
+/// Returns the causes that have counted anything. `rings` has each ring with its channel and its
+/// state at the last reading.
 pub(super) fn loss_rows(rings: &[(String, &Ring, Option<&Ring>)]) -> Vec<LossRow> {
     let mut rows: Vec<LossRow> = Vec::new();
     for (channel, ring, before) in rings {
-        let counters =
-            |ring: &Ring| ring.lost.iter().take(CAUSES.len()).copied().chain([ring.unattached]).collect::<Vec<u64>>();
+        let counters = |ring: &Ring| {
+            ring.lost
+                .iter()
+                .take(CAUSES.len())
+                .copied()
+                .chain([ring.unattached])
+                .collect::<Vec<u64>>()
+        };
         let (now, before) = (counters(ring), before.map(counters).unwrap_or_default());
         let causes = CAUSES.into_iter().chain(["the process had not mapped the channel"]);
-        for (at, (cause, count)) in causes.zip(now).enumerate().filter(|(_, (_, count))| *count > 0) {
+        for (at, (cause, count)) in causes.zip(now).enumerate().filter(|(_, (_, count))| *count > 0)
+        {
             let interval = before.get(at).map_or(0, |before| count.saturating_sub(*before));
-            match rows.iter_mut().find(|row| row.cause == cause && row.channel.as_ref() == Some(channel)) {
-                Some(row) => (row.count, row.interval) = (row.count + count, row.interval + interval),
+            match rows
+                .iter_mut()
+                .find(|row| row.cause == cause && row.channel.as_ref() == Some(channel))
+            {
+                Some(row) => {
+                    (row.count, row.interval) = (row.count + count, row.interval + interval)
+                }
                 None => {
                     let (channel, what) = (Some(channel.clone()), "events");
                     rows.push(LossRow { channel, cause, what, count, interval });
@@ -291,7 +318,13 @@ pub(super) mod tests {
             holds_seconds: Some(1310.7),
         };
         let full = "discarded: the ring was full";
-        let lost = LossRow { channel: Some("main".to_owned()), cause: full, what: "events", count: 3, interval: 1 };
+        let lost = LossRow {
+            channel: Some("main".to_owned()),
+            cause: full,
+            what: "events",
+            count: 3,
+            interval: 1,
+        };
         let span = SpanReport {
             id: 9,
             parent: 0,
@@ -328,17 +361,24 @@ pub(super) mod tests {
     #[test]
     fn rates_are_counts_by_seconds() {
         let reading = reading();
-        let rates: Vec<(f64, f64)> =
-            reading.events.iter().map(|row| (row.events_per_second, row.bytes_per_second)).collect();
+        let rates: Vec<(f64, f64)> = reading
+            .events
+            .iter()
+            .map(|row| (row.events_per_second, row.bytes_per_second))
+            .collect();
         assert_eq!(rates, [(50.0, 1600.0), (0.5, 12.0)]);
-        assert_eq!(reading.sum(), [Count { events: 101, bytes: 3224 }, Count { events: 1001, bytes: 32024 }]);
+        assert_eq!(
+            reading.sum(),
+            [Count { events: 101, bytes: 3224 }, Count { events: 1001, bytes: 32024 }]
+        );
         assert_eq!(rate(7, Duration::ZERO), 0.0);
         assert_eq!(reading.age(&reading.open_spans[0]), 2.5);
         let ended = Reading { state: State::Ended, ..reading };
         assert_eq!(ended.age(&ended.open_spans[0]), 0.0, "the age at the end");
     }
 
-    /// Names that differ in control characters only are two names as data, and cannot control a terminal.
+    /// Names that differ in control characters only are two names as data, and cannot control a
+    /// terminal.
     #[test]
     fn data_has_exact_names() {
         let names = ["a\u{1}b", "a\u{1b}b"];

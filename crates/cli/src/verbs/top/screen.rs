@@ -24,7 +24,8 @@ pub(super) enum Panel {
     Spans,
 }
 
-/// The columns of a table. Where the terminal is too narrow for all of them, whole columns are left out; only text is cut.
+/// The columns of a table. Where the terminal is too narrow for all of them, whole columns are left
+/// out; only text is cut.
 struct Columns {
     titles: &'static [&'static str],
     /// The column that is cut where it does not fit. It is always shown.
@@ -76,7 +77,8 @@ impl Panel {
 }
 
 impl View {
-    /// Scrolls the table with the focus by some rows. The next drawing limits it to the rows that there are.
+    /// Scrolls the table with the focus by some rows. The next drawing limits it to the rows that
+    /// there are.
     pub(super) fn scroll_by(&mut self, rows: isize) {
         let at = &mut self.scroll[self.panel as usize];
         *at = at.saturating_add_signed(rows);
@@ -112,12 +114,16 @@ pub(super) fn draw(frame: &mut Frame<'_>, reading: Option<&Reading>, view: &mut 
     if view.help {
         return frame.render_widget(Paragraph::new(KEYS), area);
     }
-    let Some(reading) = reading else { return frame.render_widget(Paragraph::new("reading the session ..."), area) };
+    let Some(reading) = reading else {
+        return frame.render_widget(Paragraph::new("reading the session ..."), area);
+    };
     let losses = text::losses(reading);
     let shown = losses.len().min(MOST_LOSSES);
     let (rings, spans) = (text::used(&reading.rings).count(), reading.open_spans.len());
     // A table has its rows and a head; the events get what is left.
-    let rows = |count: usize| if count == 0 || area.height < LOW { 0 } else { length(count + 2).min(area.height / 4) };
+    let rows = |count: usize| {
+        if count == 0 || area.height < LOW { 0 } else { length(count + 2).min(area.height / 4) }
+    };
     let parts = [
         Constraint::Length(2),
         Constraint::Length(length(shown)),
@@ -132,8 +138,11 @@ pub(super) fn draw(frame: &mut Frame<'_>, reading: Option<&Reading>, view: &mut 
     let [name, sums] = top.each_ref().map(|line| fitted(line, area.width));
     frame.render_widget(Paragraph::new(vec![Line::styled(name, bold), Line::raw(sums)]), head);
     let colour = if reading.losses.is_empty() { Color::Green } else { Color::Red };
-    let lines: Vec<Line<'_>> =
-        losses.iter().take(shown).map(|line| Line::styled(fitted(line, area.width), view.style(colour))).collect();
+    let lines: Vec<Line<'_>> = losses
+        .iter()
+        .take(shown)
+        .map(|line| Line::styled(fitted(line, area.width), view.style(colour)))
+        .collect();
     frame.render_widget(Paragraph::new(lines), lost);
     let mut rows = reading.events.clone();
     view.sort.sort(&mut rows);
@@ -148,8 +157,10 @@ pub(super) fn draw(frame: &mut Frame<'_>, reading: Option<&Reading>, view: &mut 
 
 fn footer(view: &View) -> Line<'_> {
     let paused = if view.paused { "HELD (Space goes on)  " } else { "" };
-    let keys =
-        format!("{paused}q quit  Space hold  sorted by {} (r b t n)  Tab, j, k scroll  ? help", view.sort.word());
+    let keys = format!(
+        "{paused}q quit  Space hold  sorted by {} (r b t n)  Tab, j, k scroll  ? help",
+        view.sort.word()
+    );
     Line::styled(view.remark.clone().unwrap_or(keys), Style::new().add_modifier(Modifier::REVERSED))
 }
 
@@ -164,14 +175,17 @@ fn fitted(text: &str, width: u16) -> Cow<'_, str> {
         return text.into();
     }
     let mut cut = text;
-    while let Some((at, _)) = cut.char_indices().next_back().filter(|_| !fits(cut, width.saturating_sub(1))) {
+    while let Some((at, _)) =
+        cut.char_indices().next_back().filter(|_| !fits(cut, width.saturating_sub(1)))
+    {
         cut = cut.get(..at).unwrap_or_default();
     }
     format!("{cut}\u{2026}").into()
 }
 
 impl Columns {
-    /// Returns the columns that are shown in a width, and the width of each. `widths` has those of whole columns.
+    /// Returns the columns that are shown in a width, and the width of each. `widths` has those of
+    /// whole columns.
     fn shown(&self, widths: &[u16], room: u16) -> Vec<(usize, u16)> {
         let width = |column: usize| widths.get(column).copied().unwrap_or(0);
         let mut shown: Vec<usize> = (0..widths.len()).collect();
@@ -186,12 +200,21 @@ impl Columns {
             shown.retain(|own| own != column);
         }
         let left = room.saturating_sub(others(&shown)).min(width(self.text));
-        shown.into_iter().map(|column| (column, if column == self.text { left } else { width(column) })).collect()
+        shown
+            .into_iter()
+            .map(|column| (column, if column == self.text { left } else { width(column) }))
+            .collect()
     }
 }
 
 /// Draws the rows of a table that fit from where it is scrolled to.
-fn panel(frame: &mut Frame<'_>, area: Rect, view: &mut View, panel: Panel, cells: Vec<Vec<String>>) {
+fn panel(
+    frame: &mut Frame<'_>,
+    area: Rect,
+    view: &mut View,
+    panel: Panel,
+    cells: Vec<Vec<String>>,
+) {
     let columns = &COLUMNS[panel as usize];
     // The head takes a row.
     let room = usize::from(area.height.saturating_sub(1));
@@ -201,16 +224,19 @@ fn panel(frame: &mut Frame<'_>, area: Rect, view: &mut View, panel: Panel, cells
     view.rows[panel as usize] = room;
     let is_number = |column: usize| {
         cells.iter().all(|row| {
-            row.get(column).is_some_and(|cell| cell == "-" || cell.starts_with(|c: char| c.is_ascii_digit()))
+            row.get(column)
+                .is_some_and(|cell| cell == "-" || cell.starts_with(|c: char| c.is_ascii_digit()))
         })
     };
     let width = |(column, title): (usize, &&str)| {
-        let of_cells = cells.iter().filter_map(|row| row.get(column)).map(|text| Line::raw(text).width());
+        let of_cells =
+            cells.iter().filter_map(|row| row.get(column)).map(|text| Line::raw(text).width());
         length(of_cells.chain([title.len()]).max().unwrap_or(0))
     };
     let widths: Vec<u16> = columns.titles.iter().enumerate().map(width).collect();
     let shown = columns.shown(&widths, area.width);
-    let right: Vec<bool> = (0..widths.len()).map(|column| !cells.is_empty() && is_number(column)).collect();
+    let right: Vec<bool> =
+        (0..widths.len()).map(|column| !cells.is_empty() && is_number(column)).collect();
     let row = |texts: &[&str]| {
         let cell = |(column, width): &(usize, u16)| {
             let text = texts.get(*column).copied().unwrap_or_default();
@@ -225,7 +251,8 @@ fn panel(frame: &mut Frame<'_>, area: Rect, view: &mut View, panel: Panel, cells
         .take(room)
         .map(|cells| row(&cells.iter().map(String::as_str).collect::<Vec<_>>()))
         .collect();
-    let modifier = if view.panel == panel { Modifier::BOLD | Modifier::UNDERLINED } else { Modifier::BOLD };
+    let modifier =
+        if view.panel == panel { Modifier::BOLD | Modifier::UNDERLINED } else { Modifier::BOLD };
     let titles = row(columns.titles).style(view.style(Color::Cyan).add_modifier(modifier));
     let widths = shown.iter().map(|(_, width)| Constraint::Length(*width));
     frame.render_widget(Table::new(rows, widths).header(titles).column_spacing(SPACING), area);
@@ -242,7 +269,9 @@ mod tests {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
         terminal.draw(|frame| draw(frame, reading, view)).unwrap();
         let buffer = terminal.backend().buffer().clone();
-        let line = |y: u16| (0..width).map(|x| buffer[(x, y)].symbol()).collect::<String>().trim_end().to_owned();
+        let line = |y: u16| {
+            (0..width).map(|x| buffer[(x, y)].symbol()).collect::<String>().trim_end().to_owned()
+        };
         (0..height).map(line).collect::<Vec<_>>().join("\n")
     }
 
@@ -262,7 +291,8 @@ mod tests {
         }
     }
 
-    /// However narrow the terminal is, each number that is shown is whole, and what is cut ends with a sign for that.
+    /// However narrow the terminal is, each number that is shown is whole, and what is cut ends
+    /// with a sign for that.
     #[test]
     fn numbers_are_whole_at_any_width() {
         let mut reading = reading();
@@ -279,11 +309,18 @@ mod tests {
             let text = drawn(width);
             // The last line has the keys.
             for part in text.lines().take(23).flat_map(starts) {
-                assert!(known.contains(&part.as_str()) || part.ends_with('\u{2026}'), "{width}: {part}\n{text}");
+                assert!(
+                    known.contains(&part.as_str()) || part.ends_with('\u{2026}'),
+                    "{width}: {part}\n{text}"
+                );
             }
             assert!(text.contains("shop:") && text.contains("EVENT"), "{width}\n{text}");
         }
-        assert!(drawn(80).contains("87654321  2103703704  87654321  2103703704  main"), "{}", drawn(80));
+        assert!(
+            drawn(80).contains("87654321  2103703704  87654321  2103703704  main"),
+            "{}",
+            drawn(80)
+        );
     }
 
     /// The order changes which event comes first.
@@ -292,7 +329,11 @@ mod tests {
         let first = |sort| {
             let text = drawn(100, 24, Some(&reading()), &mut View { sort, ..View::default() });
             let mut lines = text.lines().skip_while(|line| !line.contains("EVENTS/S")).skip(1);
-            lines.next().and_then(|line| line.split_whitespace().last()).map(str::to_owned).unwrap_or_default()
+            lines
+                .next()
+                .and_then(|line| line.split_whitespace().last())
+                .map(str::to_owned)
+                .unwrap_or_default()
         };
         assert_eq!([Sort::Rate, Sort::Bytes, Sort::Total].map(first), ["shop:order"; 3]);
         assert_eq!(first(Sort::Name), "shop:end");
@@ -301,12 +342,19 @@ mod tests {
     #[test]
     fn any_size_can_be_drawn() {
         let reading = reading();
-        for (width, height) in
-            (0..=12u16).flat_map(|width| (0..=12u16).map(move |height| (width, height))).chain([(1, 200), (400, 1)])
+        for (width, height) in (0..=12u16)
+            .flat_map(|width| (0..=12u16).map(move |height| (width, height)))
+            .chain([(1, 200), (400, 1)])
         {
             for help in [false, true] {
                 for panel in [Panel::Events, Panel::Rings, Panel::Spans] {
-                    let mut view = View { help, panel, scroll: [usize::MAX; 3], coloured: true, ..View::default() };
+                    let mut view = View {
+                        help,
+                        panel,
+                        scroll: [usize::MAX; 3],
+                        coloured: true,
+                        ..View::default()
+                    };
                     drawn(width, height, Some(&reading), &mut view);
                     drawn(width, height, None, &mut view);
                     view.scroll_by(-3);

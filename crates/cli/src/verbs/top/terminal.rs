@@ -1,4 +1,5 @@
-//! Shows readings on a terminal until the user quits. The terminal is restored at the end, after a signal, and in a panic.
+//! Shows readings on a terminal until the user quits. The terminal is restored at the end, after a
+//! signal, and in a panic.
 
 use super::reading::{Reading, Sort, State};
 use super::screen::{View, draw};
@@ -44,11 +45,17 @@ impl Drop for Screen<'_> {
 }
 
 /// Shows the session until the user quits.
-pub(super) fn run(args: &Args, handle: &Handle, folder: &Path, stop: &Stop) -> anyhow::Result<Outcome> {
+pub(super) fn run(
+    args: &Args,
+    handle: &Handle,
+    folder: &Path,
+    stop: &Stop,
+) -> anyhow::Result<Outcome> {
     let view = View { sort: args.sort, coloured: paint::is_coloured(), ..View::default() };
     // This also makes a panic restore the terminal before it prints its message.
     let terminal = ManuallyDrop::new(ratatui::try_init()?);
-    let screen = RefCell::new(Screen { terminal, view, shown: None, stop, quit: false, failed: None });
+    let screen =
+        RefCell::new(Screen { terminal, view, shown: None, stop, quit: false, failed: None });
     screen.borrow_mut().draw();
     let watch = RefCell::new(Watch::new(handle, args.interval));
     let mut has_begun = false;
@@ -63,12 +70,19 @@ pub(super) fn run(args: &Args, handle: &Handle, folder: &Path, stop: &Stop) -> a
         }
         !screen.borrow().quit
     };
-    let followed = follow(folder, &watch, || wait_for_step(&watch, |time| screen.borrow_mut().wait(time)), taken);
+    let followed = follow(
+        folder,
+        &watch,
+        || wait_for_step(&watch, |time| screen.borrow_mut().wait(time)),
+        taken,
+    );
     let (mut screen, mut watch) = (screen.into_inner(), watch.into_inner());
     if followed.is_ok() && screen.goes_on() {
         let (state, news) = (watch.state(), watch.news());
         match screen.shown.take().filter(|_| !is_fresh.into_inner()) {
-            Some(last) => screen.show(Reading { state, ended: watch.ended().map(EndedReport), ..last }, news),
+            Some(last) => {
+                screen.show(Reading { state, ended: watch.ended().map(EndedReport), ..last }, news)
+            }
             None => screen.show(watch.reading(), news),
         }
         while screen.wait(IDLE) {}
@@ -99,8 +113,11 @@ impl Screen<'_> {
             self.view.remark = Some(last);
         }
         if reading.state != State::Live {
-            let what =
-                if reading.state == State::Destroyed { "the session was removed" } else { "the session has ended" };
+            let what = if reading.state == State::Destroyed {
+                "the session was removed"
+            } else {
+                "the session has ended"
+            };
             self.view.remark = Some(format!("{what}; q quits"));
             self.view.paused = false;
         }
@@ -143,7 +160,8 @@ impl Screen<'_> {
     }
 }
 
-/// Waits until there is input, a signal comes, such as that of another size of the terminal, or the time is over.
+/// Waits until there is input, a signal comes, such as that of another size of the terminal, or the
+/// time is over.
 ///
 /// # Errors
 /// The terminal is gone. Crossterm would read its end again and again.
@@ -201,7 +219,11 @@ mod tests {
         };
         use super::super::screen::Panel::{Events, Rings};
         assert_eq!(type_key(KeyCode::Char('?')), (false, Sort::Rate, false, true, Events, 0));
-        assert_eq!(type_key(KeyCode::Esc), (false, Sort::Rate, false, false, Events, 0), "Esc leaves the help first");
+        assert_eq!(
+            type_key(KeyCode::Esc),
+            (false, Sort::Rate, false, false, Events, 0),
+            "Esc leaves the help first"
+        );
         assert_eq!(type_key(KeyCode::Char(' ')), (false, Sort::Rate, true, false, Events, 0));
         assert_eq!(type_key(KeyCode::Char('n')), (false, Sort::Name, true, false, Events, 0));
         assert_eq!(type_key(KeyCode::Tab), (false, Sort::Name, true, false, Rings, 0));

@@ -13,7 +13,8 @@ const MOST_SPANS: usize = 20;
 /// The head of the table of events.
 pub(super) const EVENTS: [&str; 6] = ["EVENTS/S", "BYTES/S", "EVENTS", "BYTES", "CHANNEL", "EVENT"];
 /// The head of the table of rings.
-pub(super) const RINGS: [&str; 8] = ["CHANNEL", "CPU", "MODE", "SIZE", "FULL", "BYTES/S", "OLDEST", "HOLDS"];
+pub(super) const RINGS: [&str; 8] =
+    ["CHANNEL", "CPU", "MODE", "SIZE", "FULL", "BYTES/S", "OLDEST", "HOLDS"];
 /// The head of the table of open spans.
 pub(super) const SPANS: [&str; 4] = ["OPEN FOR", "THREAD", "ID", "SPAN"];
 
@@ -37,7 +38,11 @@ pub(super) fn table(reading: &Reading, sort: Sort) -> String {
         0 => {}
         count => {
             let mut spans = Table::new(SPANS);
-            reading.open_spans.iter().take(MOST_SPANS).for_each(|row| spans.row(span(reading, row)));
+            reading
+                .open_spans
+                .iter()
+                .take(MOST_SPANS)
+                .for_each(|row| spans.row(span(reading, row)));
             let more = count.saturating_sub(MOST_SPANS);
             let more = if more > 0 { format!("... and {more} more\n") } else { String::new() };
             text.push_str(&format!("\n{}{more}", spans.render()));
@@ -121,7 +126,8 @@ pub(super) fn percent(row: &RingRow) -> u64 {
 
 /// Returns the cells of an open span.
 pub(super) fn span(reading: &Reading, row: &SpanReport) -> [String; 4] {
-    let fields = if row.fields.is_empty() { String::new() } else { format!("{{{}}}", plain(&row.fields)) };
+    let fields =
+        if row.fields.is_empty() { String::new() } else { format!("{{{}}}", plain(&row.fields)) };
     let thread = match (row.threads, row.entered_tid) {
         (0, _) | (_, None) => format!("{}", row.tid),
         (_, Some(entered)) => format!("{entered} in it"),
@@ -137,9 +143,15 @@ pub(super) fn span(reading: &Reading, row: &SpanReport) -> [String; 4] {
 /// Returns a line for each loss, or one that says that nothing was lost.
 pub(super) fn losses(reading: &Reading) -> Vec<String> {
     let line = |row: &LossRow| {
-        let new =
-            if row.interval > 0 { format!(" ({} of them in this interval)", row.interval) } else { String::new() };
-        let channel = row.channel.as_ref().map_or_else(String::new, |channel| format!("channel {}: ", plain(channel)));
+        let new = if row.interval > 0 {
+            format!(" ({} of them in this interval)", row.interval)
+        } else {
+            String::new()
+        };
+        let channel = row
+            .channel
+            .as_ref()
+            .map_or_else(String::new, |channel| format!("channel {}: ", plain(channel)));
         format!("lost: {channel}{} {}{new}, {}", row.count, row.what, row.cause)
     };
     let mut lines: Vec<String> = reading.losses.iter().map(line).collect();

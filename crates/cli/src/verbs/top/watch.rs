@@ -1,7 +1,9 @@
-//! Watches a session: counts its events step by step, and makes readings of the counts and of the state of its rings.
+//! Watches a session: counts its events step by step, and makes readings of the counts and of the
+//! state of its rings.
 //!
-//! A step reads what was recorded since the step before, up to a clock, and consumes nothing. If a ring fills fast, steps follow each
-//! other faster than readings, so that no event is overwritten before it is counted. What is overwritten in spite of that is told.
+//! A step reads what was recorded since the step before, up to a clock, and consumes nothing. If a
+//! ring fills fast, steps follow each other faster than readings, so that no event is overwritten
+//! before it is counted. What is overwritten in spite of that is told.
 
 use super::reading::{Key, LossRow, Reading, SCHEMA, State, event_rows, loss_rows, ring_row};
 use crate::table::plain;
@@ -19,7 +21,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
-/// Shortest time between two steps. Copying rings more often would cost the recorded program more than a few counts are worth.
+/// Shortest time between two steps. Copying rings more often would cost the recorded program more
+/// than a few counts are worth.
 pub(super) const STEP: Duration = Duration::from_millis(50);
 
 /// The state of a session immediately before a step.
@@ -59,9 +62,11 @@ pub(super) struct Watch<'h> {
     step: Look,
     /// Before the last step of the newest reading.
     reading: Option<Look>,
-    /// The session's clock up to which the newest step has read, and up to which the newest reading has.
+    /// The session's clock up to which the newest step has read, and up to which the newest
+    /// reading has.
     until: [Option<u64>; 2],
-    /// The time of the newest event in nanoseconds since the epoch, and by the session's clock. Only for an ended session.
+    /// The time of the newest event in nanoseconds since the epoch, and by the session's clock.
+    /// Only for an ended session.
     newest: Option<(i64, u64)>,
     frequency: u64,
     spans: Vec<SpanReport>,
@@ -113,16 +118,20 @@ impl<'h> Watch<'h> {
         self.reading.as_ref().is_none_or(|last| last.at.elapsed() >= self.interval)
     }
 
-    /// Returns true if a ring has overwritten so much since the last step that a step must follow before the interval is over.
+    /// Returns true if a ring has overwritten so much since the last step that a step must follow
+    /// before the interval is over.
     pub(super) fn must_step(&self) -> bool {
         let now = self.handle.rings();
-        let is_full = |(now, before): (&Ring, &Ring)| now.overwrites && now.written_since(before) > now.size / 4;
+        let is_full = |(now, before): (&Ring, &Ring)| {
+            now.overwrites && now.written_since(before) > now.size / 4
+        };
         now.iter().zip(&self.step.rings).any(is_full)
     }
 
     /// Counts the events of a step.
     pub(super) fn take(&mut self, opened: &Opened) {
-        let (notes, failures) = (opened.notes.iter(), opened.failures.iter().map(|failure| &failure.why));
+        let (notes, failures) =
+            (opened.notes.iter(), opened.failures.iter().map(|failure| &failure.why));
         for news in notes.chain(failures) {
             if self.known.insert(news.clone()) {
                 self.news.push(plain(news));
@@ -144,15 +153,27 @@ impl<'h> Watch<'h> {
         self.spans.clone_from(&account.spans);
         self.check_gaps(&account, is_first);
         self.lose("events had no room for all values", "values", account.cut(), false);
-        self.lose("there was no room in the registry", "descriptions of events", info.registry_dropped, false);
-        self.lose("there was no room in the table of open spans", "spans", info.spans_dropped, false);
+        self.lose(
+            "there was no room in the registry",
+            "descriptions of events",
+            info.registry_dropped,
+            false,
+        );
+        self.lose(
+            "there was no room in the table of open spans",
+            "spans",
+            info.spans_dropped,
+            false,
+        );
         let is_ended = is_first && !self.is_live();
         if is_ended {
             let clock = info.streams.iter().filter_map(|stream| Some(stream.clocks?.1)).max();
             self.newest = trace.newest().zip(clock);
         }
         let end = self.newest.map_or(self.step.real, |(newest, _)| newest);
-        let after = is_first.then(|| end.saturating_sub(i64::try_from(self.interval.as_nanos()).unwrap_or(i64::MAX)));
+        let after = is_first.then(|| {
+            end.saturating_sub(i64::try_from(self.interval.as_nanos()).unwrap_or(i64::MAX))
+        });
         let Some(Ok(packets)) = trace.packets(Version::V2) else {
             self.expect(false);
             return;
@@ -162,14 +183,18 @@ impl<'h> Watch<'h> {
             let Some(class) = packets.class().streams.get(stream.class) else { continue };
             // The classes of CTF have names without control characters.
             let own = channels.iter().find(|channel| u64::from(channel.id) == class.id);
-            let names: BTreeMap<u64, &String> =
-                own.into_iter().flat_map(Channel::classes).map(|class| (class.id, &class.name)).collect();
+            let names: BTreeMap<u64, &String> = own
+                .into_iter()
+                .flat_map(Channel::classes)
+                .map(|class| (class.id, &class.name))
+                .collect();
             for (at, event) in class.events.iter().enumerate() {
                 let all = stream.events.get(at).copied().unwrap_or_default();
                 if all.events == 0 {
                     continue;
                 }
-                let new = if is_first { stream.recent.get(at).copied().unwrap_or_default() } else { all };
+                let new =
+                    if is_first { stream.recent.get(at).copied().unwrap_or_default() } else { all };
                 let name = names.get(&event.id).copied().or(event.name.as_ref());
                 let name = name.cloned().unwrap_or_else(|| "<unknown>".to_owned());
                 let [interval, total] = self.totals.entry((class.name.clone(), name)).or_default();
@@ -179,10 +204,13 @@ impl<'h> Watch<'h> {
         }
     }
 
-    /// Notes what was not counted. What a ring had overwritten before the first step was never to be counted.
+    /// Notes what was not counted. What a ring had overwritten before the first step was never to
+    /// be counted.
     fn check_gaps(&mut self, account: &Account<'_>, is_first: bool) {
         let is_uncounted = |cause: Cause| match cause {
-            Cause::Discarded | Cause::TooBig | Cause::Refused | Cause::InFlight | Cause::Cut(_) => false,
+            Cause::Discarded | Cause::TooBig | Cause::Refused | Cause::InFlight | Cause::Cut(_) => {
+                false
+            }
             Cause::Overwritten | Cause::Cleared | Cause::Consumed | Cause::Dropped => !is_first,
             _ => true,
         };
@@ -192,9 +220,12 @@ impl<'h> Watch<'h> {
             match gap.cause {
                 Cause::Damaged => self.lose("damaged", "parts of rings", 1, true),
                 Cause::Missing => self.lose("missing", "parts of rings", 1, true),
-                Cause::Undescribed => {
-                    self.lose("the description of their events is missing", "parts of rings", 1, true)
-                }
+                Cause::Undescribed => self.lose(
+                    "the description of their events is missing",
+                    "parts of rings",
+                    1,
+                    true,
+                ),
                 _ => {}
             }
         }
@@ -210,7 +241,9 @@ impl<'h> Watch<'h> {
         let known = self.lost.iter_mut().find(|row| row.cause == cause);
         match known {
             Some(row) => row.count = if add { row.count.saturating_add(count) } else { count },
-            None if count > 0 => self.lost.push(LossRow { channel: None, cause, what, count, interval: 0 }),
+            None if count > 0 => {
+                self.lost.push(LossRow { channel: None, cause, what, count, interval: 0 })
+            }
             None => {}
         }
     }
@@ -240,18 +273,31 @@ impl<'h> Watch<'h> {
         let details = summary.details.ok();
         let state = self.state();
         let channels = || details.iter().flat_map(|details| &details.channels);
-        let channel =
-            |id: u32| channels().find(|own| own.id == id).map_or_else(|| id.to_string(), |own| own.name.clone());
+        let channel = |id: u32| {
+            channels()
+                .find(|own| own.id == id)
+                .map_or_else(|| id.to_string(), |own| own.name.clone())
+        };
         let interval = self.passed();
         let before = |at: usize| self.reading.as_ref().and_then(|look| look.rings.get(at));
-        let named = || self.step.rings.iter().enumerate().map(|(at, ring)| (channel(ring.channel), ring, before(at)));
+        let named = || {
+            self.step
+                .rings
+                .iter()
+                .enumerate()
+                .map(|(at, ring)| (channel(ring.channel), ring, before(at)))
+        };
         let now = self.newest.map(|(_, clock)| clock).or(self.step.clock);
         // The rings are looked at by a clock of their own.
         let between = self.reading.as_ref().map_or(interval, |last| self.step.at - last.at);
-        let rings =
-            named().map(|(channel, ring, before)| ring_row(channel, ring, before, between, now, self.frequency));
+        let rings = named().map(|(channel, ring, before)| {
+            ring_row(channel, ring, before, between, now, self.frequency)
+        });
         let is_whole = self.reading.is_some() || self.holds_interval();
-        let snapshots = self.reading.as_ref().map_or(0, |last| self.step.snapshots.wrapping_sub(last.snapshots));
+        let snapshots = self
+            .reading
+            .as_ref()
+            .map_or(0, |last| self.step.snapshots.wrapping_sub(last.snapshots));
         let reading = Reading {
             schema: SCHEMA,
             session: plain(&summary.name),
@@ -278,7 +324,8 @@ impl<'h> Watch<'h> {
 
     /// Returns the moment up to which the newest step has read, in nanoseconds since the epoch.
     fn now(&self) -> i64 {
-        let since = self.until[0].zip(self.step.clock).and_then(|(until, clock)| until.checked_sub(clock));
+        let since =
+            self.until[0].zip(self.step.clock).and_then(|(until, clock)| until.checked_sub(clock));
         let since = since.filter(|_| self.frequency > 0).unwrap_or(0);
         let nanoseconds = u128::from(since) * 1_000_000_000 / u128::from(self.frequency.max(1));
         self.step.real.saturating_add(i64::try_from(nanoseconds).unwrap_or(0))
@@ -302,7 +349,8 @@ impl<'h> Watch<'h> {
         let ticks = self.interval.as_nanos() * u128::from(self.frequency) / 1_000_000_000;
         let holds = |ring: &Ring| {
             let is_whole = ring.halves.get(ring.live).is_none_or(|half| half.first >= ring.begin);
-            let age = now.zip(ring.oldest).map(|(now, oldest)| u128::from(now.saturating_sub(oldest)));
+            let age =
+                now.zip(ring.oldest).map(|(now, oldest)| u128::from(now.saturating_sub(oldest)));
             is_whole || age.is_some_and(|age| age >= ticks)
         };
         self.step.rings.iter().all(holds)

@@ -1,6 +1,6 @@
-//! Implements `lastwords trigger watch`: waits for the snapshots that triggers save, and runs a command for each. The
-//! command is run by this process and not by the program that is recorded, which must not find child processes that it did
-//! not start.
+//! Implements `lastwords trigger watch`: waits for the snapshots that triggers save, and runs a
+//! command for each. The command is run by this process and not by the program that is recorded,
+//! which must not find child processes that it did not start.
 
 use crate::control::SessionChoice;
 use crate::exit::Outcome;
@@ -25,7 +25,8 @@ pub(super) struct Args {
 
     /// Run this command for each snapshot
     ///
-    /// `sh -c` runs it. Its variable LASTWORDS_SNAPSHOT is the folder of the snapshot, LASTWORDS_SESSION the name of the session.
+    /// `sh -c` runs it. Its variable LASTWORDS_SNAPSHOT is the folder of the snapshot,
+    /// LASTWORDS_SESSION the name of the session.
     #[arg(long, value_name = "COMMAND")]
     exec: Option<String>,
 
@@ -51,16 +52,24 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Outcome> {
         let now = triggered.saved;
         if triggered.limited > limited {
             let more = triggered.limited - limited;
-            say::warning(format_args!("{}: {more} triggers took no snapshot, because of the limit", plain(&name)));
+            say::warning(format_args!(
+                "{}: {more} triggers took no snapshot, because of the limit",
+                plain(&name)
+            ));
             limited = triggered.limited;
         }
         if now != counted || has_ended {
             counted = now;
-            let new: Vec<PathBuf> = snapshots(&session).into_iter().filter(|one| seen.insert(one.clone())).collect();
+            let new: Vec<PathBuf> =
+                snapshots(&session).into_iter().filter(|one| seen.insert(one.clone())).collect();
             for folder in new {
                 say::line(plain(&folder.to_string_lossy()));
-                failed +=
-                    u64::from(!args.exec.as_deref().map_or(Ok(true), |command| execute(command, &folder, &name))?);
+                failed += u64::from(
+                    !args
+                        .exec
+                        .as_deref()
+                        .map_or(Ok(true), |command| execute(command, &folder, &name))?,
+                );
                 found += 1;
                 if args.count == Some(found) {
                     return outcome(failed, found);
@@ -83,13 +92,13 @@ fn outcome(failed: u64, found: u64) -> anyhow::Result<Outcome> {
 
 /// Returns true if no process records in the session any more.
 fn is_over(session: &Handle) -> bool {
-    session
-        .summary()
-        .details
-        .is_ok_and(|details| matches!(details.state, State::Finished | State::LeftOver | State::Copied))
+    session.summary().details.is_ok_and(|details| {
+        matches!(details.state, State::Finished | State::LeftOver | State::Copied)
+    })
 }
 
-/// Returns the saved snapshots of the session, oldest first: beside the session, and in the folders of its conditions.
+/// Returns the saved snapshots of the session, oldest first: beside the session, and in the folders
+/// of its conditions.
 fn snapshots(session: &Handle) -> Vec<PathBuf> {
     let summary = session.summary();
     let Ok(uuid) = summary.details.as_ref().map(|details| details.uuid) else { return Vec::new() };
@@ -101,7 +110,8 @@ fn snapshots(session: &Handle) -> Vec<PathBuf> {
         .chain([beside])
         .flat_map(|folder| lastwords_control::list(Some(&folder)).unwrap_or_default());
     let is_ours = |other: &lastwords_control::Summary| {
-        other.folder != summary.folder && other.details.as_ref().is_ok_and(|details| details.uuid == uuid)
+        other.folder != summary.folder
+            && other.details.as_ref().is_ok_and(|details| details.uuid == uuid)
     };
     let number = |path: &Path| {
         let name = path.file_name()?.to_str()?.rsplit_once(".snapshot-")?.1;
@@ -115,7 +125,12 @@ fn snapshots(session: &Handle) -> Vec<PathBuf> {
 /// Runs the command for a snapshot. Returns false, after a warning, if it fails.
 pub(in crate::verbs) fn execute(command: &str, folder: &Path, name: &str) -> anyhow::Result<bool> {
     let mut shell = Command::new("sh");
-    shell.arg("-c").arg(command).env("LASTWORDS_SNAPSHOT", folder).env("LASTWORDS_SESSION", name).stdin(Stdio::null());
+    shell
+        .arg("-c")
+        .arg(command)
+        .env("LASTWORDS_SNAPSHOT", folder)
+        .env("LASTWORDS_SESSION", name)
+        .stdin(Stdio::null());
     let status = shell.status().context("sh cannot be run")?;
     if !status.success() {
         say::warning(format_args!("the command for {} ended with {status}", folder.display()));

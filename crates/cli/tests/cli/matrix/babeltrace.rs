@@ -40,12 +40,15 @@ pub(super) fn events_by_clock(folder: &Path) -> Result<Vec<Event>, String> {
 
 fn read(folder: &Path, time: &str) -> Result<Vec<Event>, String> {
     let text = print(folder, &[time, "--names", "context,header,payload,scope"])?;
-    text.lines().map(|line| event(line).ok_or_else(|| format!("babeltrace2 printed {line}"))).collect()
+    text.lines()
+        .map(|line| event(line).ok_or_else(|| format!("babeltrace2 printed {line}")))
+        .collect()
 }
 
 /// `timestamp = 1.5, delta = ..., name = a:b, stream.packet.context = { ... }, ...`
 fn event(line: &str) -> Option<Event> {
-    let mut event = Event { ns: 0, cpu: None, name: String::new(), contexts: Vec::new(), fields: Vec::new() };
+    let mut event =
+        Event { ns: 0, cpu: None, name: String::new(), contexts: Vec::new(), fields: Vec::new() };
     let mut rest = line;
     loop {
         let (name, behind) = rest.split_once(" = ")?;
@@ -53,7 +56,8 @@ fn event(line: &str) -> Option<Event> {
         match name {
             "timestamp" => {
                 let time = bare(&mut rest);
-                event.ns = if time.contains('.') { nanoseconds(time)? } else { time.parse().ok()? };
+                event.ns =
+                    if time.contains('.') { nanoseconds(time)? } else { time.parse().ok()? };
             }
             "name" => event.name = bare(&mut rest).to_owned(),
             "delta" | "trace:hostname" | "trace:vpid" => drop(bare(&mut rest)),
@@ -61,7 +65,9 @@ fn event(line: &str) -> Option<Event> {
                 let Value::Record(members) = value(&mut rest)? else { return None };
                 let cpu = members.into_iter().find(|(name, _)| name == "cpu_id");
                 event.cpu = match cpu {
-                    Some((_, Value::Number(cpu))) => u32::try_from(cpu).ok().filter(|cpu| *cpu != u32::MAX),
+                    Some((_, Value::Number(cpu))) => {
+                        u32::try_from(cpu).ok().filter(|cpu| *cpu != u32::MAX)
+                    }
                     _ => None,
                 };
             }
@@ -85,7 +91,10 @@ fn event(line: &str) -> Option<Event> {
 /// `12.000000345` in nanoseconds.
 pub(super) fn nanoseconds(seconds: &str) -> Option<i128> {
     let (whole, part) = seconds.split_once('.')?;
-    Some(whole.parse::<i128>().ok()? * 1_000_000_000 + part.parse::<i128>().ok().filter(|_| part.len() == 9)?)
+    Some(
+        whole.parse::<i128>().ok()? * 1_000_000_000
+            + part.parse::<i128>().ok().filter(|_| part.len() == 9)?,
+    )
 }
 
 /// All before the next `, ` or ` `.
@@ -109,7 +118,12 @@ fn without_lengths(members: Vec<(String, Value)>) -> Vec<(String, Value)> {
         let next = names.get(at + 1).map(|next| format!("{}_length", next.trim_start_matches('_')));
         next.is_some_and(|next| next == names[at].trim_start_matches('_'))
     };
-    members.into_iter().enumerate().filter(|(at, _)| !is_length(*at)).map(|(_, member)| member).collect()
+    members
+        .into_iter()
+        .enumerate()
+        .filter(|(at, _)| !is_length(*at))
+        .map(|(_, member)| member)
+        .collect()
 }
 
 fn value(rest: &mut &str) -> Option<Value> {
@@ -144,7 +158,9 @@ fn value(rest: &mut &str) -> Option<Value> {
             true => None,
             false => take(rest, "\"").then(|| quoted(rest))?.map(Some)?,
         };
-        let Value::Number(number) = take(rest, " : container = ").then(|| value(rest))?? else { return None };
+        let Value::Number(number) = take(rest, " : container = ").then(|| value(rest))?? else {
+            return None;
+        };
         return take(rest, " )").then_some(Value::Label(label, number));
     }
     let word = bare(rest);

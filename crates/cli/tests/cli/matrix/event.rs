@@ -54,9 +54,12 @@ impl Value {
             (Self::Real(is), Self::Number(found)) => six_digits(*is) == six_digits(*found as f64),
             // Babeltrace prints a whole real as an integer.
             (Self::Number(is), Self::Real(found)) => *is as f64 == *found,
-            (Self::Bytes(is), Self::Text(found)) => is.iter().map(|b| format!("{b:02x}")).collect::<String>() == *found,
+            (Self::Bytes(is), Self::Text(found)) => {
+                is.iter().map(|b| format!("{b:02x}")).collect::<String>() == *found
+            }
             (Self::Bytes(is), Self::List(found)) => {
-                is.len() == found.len() && is.iter().zip(found).all(|(b, found)| Self::Number((*b).into()).is(found))
+                is.len() == found.len()
+                    && is.iter().zip(found).all(|(b, found)| Self::Number((*b).into()).is(found))
             }
             // Babeltrace does not say of a list whether it is of bytes.
             (Self::List(is), Self::Text(found)) => {
@@ -96,20 +99,21 @@ impl Value {
             Self::Text(text) | Self::Label(Some(text), _) => text.clone(),
             Self::Bytes(bytes) => bytes.iter().map(|b| format!("{b:02x}")).collect(),
             Self::List(list) => join(list.iter().map(Self::plain).collect()),
-            Self::Record(members) => {
-                join(members.iter().map(|(name, value)| format!("{name}={}", value.plain())).collect())
-            }
+            Self::Record(members) => join(
+                members.iter().map(|(name, value)| format!("{name}={}", value.plain())).collect(),
+            ),
         }
     }
 }
 
 /// Whether a reader found these values, in this order and under these names.
 fn are(is: &[(String, Value)], found: &[(String, Value)]) -> bool {
-    is.len() == found.len() && is.iter().zip(found).all(|((name, is), (other, found))| name == other && is.is(found))
+    is.len() == found.len()
+        && is.iter().zip(found).all(|((name, is), (other, found))| name == other && is.is(found))
 }
 
-/// Compares the events that a reader found with the truth: none is missing, none is invented, all values are right.
-/// `cpu`: the format says which CPU an event is of.
+/// Compares the events that a reader found with the truth: none is missing, none is invented, all
+/// values are right. `cpu`: the format says which CPU an event is of.
 pub(super) fn compare(mut truth: Vec<Event>, found: &[Event], cpu: bool) -> Result<(), String> {
     if !found.is_sorted_by_key(|event| event.ns) {
         return Err("events are not in the order of their times".into());
@@ -119,7 +123,9 @@ pub(super) fn compare(mut truth: Vec<Event>, found: &[Event], cpu: bool) -> Resu
     let mut found: Vec<&Event> = found.iter().collect();
     found.sort_by_key(|event| key(event));
     for (is, found) in truth.iter().zip(&found) {
-        let is_same = key(is) == key(found) && are(&is.contexts, &found.contexts) && are(&is.fields, &found.fields);
+        let is_same = key(is) == key(found)
+            && are(&is.contexts, &found.contexts)
+            && are(&is.fields, &found.fields);
         if !is_same {
             return Err(format!("the truth is\n  {is:?}\nfound was\n  {found:?}"));
         }

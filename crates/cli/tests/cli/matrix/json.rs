@@ -124,12 +124,14 @@ pub(super) fn trace_of(line: &str) -> Option<usize> {
 pub(super) fn traces(text: &str) -> Option<Vec<Line>> {
     let Value::Record(head) = serde_json::from_str(text.lines().next()?).ok()? else { return None };
     let Value::List(traces) = Line(head).member("traces")?.clone() else { return None };
-    let of_trace = |trace| if let Value::Record(members) = trace { Some(Line(members)) } else { None };
+    let of_trace =
+        |trace| if let Value::Record(members) = trace { Some(Line(members)) } else { None };
     traces.into_iter().map(of_trace).collect()
 }
 
 /// The first line says that a trace lost something.
 pub(super) fn says_losses(text: &str) -> Option<bool> {
-    let losses = |trace: &Line| if let Value::Bool(is) = trace.member("losses")? { Some(*is) } else { None };
+    let losses =
+        |trace: &Line| if let Value::Bool(is) = trace.member("losses")? { Some(*is) } else { None };
     traces(text)?.iter().map(losses).try_fold(false, |any, losses| Some(any | losses?))
 }

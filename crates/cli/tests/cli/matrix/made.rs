@@ -1,4 +1,5 @@
-//! A CTF trace that is written here, by the specifications of CTF 1.8.3 and CTF 2.0, and the events in it.
+//! A CTF trace that is written here, by the specifications of CTF 1.8.3 and CTF 2.0, and the events
+//! in it.
 
 use super::event::{Event, Value, named};
 use std::path::Path;
@@ -81,7 +82,8 @@ const FRAGMENTS: &[&str] = &[
         "payload-field-class":{"type":"structure","member-classes":[{"name":"n","field-class":"u64"}]}}"#,
 ];
 
-/// The metadata of CTF 2: each fragment behind a record separator, field classes in place of their short words.
+/// The metadata of CTF 2: each fragment behind a record separator, field classes in place of their
+/// short words.
 fn fragments() -> String {
     let mut text: String = FRAGMENTS.iter().map(|fragment| format!("\u{1e}{fragment}\n")).collect();
     for (letter, word) in [("u", "unsigned"), ("i", "signed")] {
@@ -99,7 +101,8 @@ fn fragments() -> String {
     text
 }
 
-/// Writes the trace into a new folder; its events. `lost`: events that the packets say were discarded, on each CPU.
+/// Writes the trace into a new folder; its events. `lost`: events that the packets say were
+/// discarded, on each CPU.
 pub(crate) fn write(folder: &Path, version: u8, lost: u64) -> Vec<Event> {
     std::fs::create_dir(folder).unwrap();
     let metadata = if version == 1 { TSDL.to_owned() } else { fragments() };
@@ -164,7 +167,8 @@ fn event(to: &mut Vec<u8>, number: u64, clock: u64, cpu: u32) -> Event {
     list.iter().for_each(|n| to.extend(n.to_le_bytes()));
     to.extend(three);
     point.iter().for_each(|n| to.extend(n.to_le_bytes()));
-    let point = [named("x", Value::Number(point[0].into())), named("y", Value::Number(point[1].into()))];
+    let point =
+        [named("x", Value::Number(point[0].into())), named("y", Value::Number(point[1].into()))];
     event(
         "made:mixed",
         vec![

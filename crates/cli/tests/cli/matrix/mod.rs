@@ -1,5 +1,6 @@
-//! The matrix of sources and formats: each pair is written and equals the truth, as a reader that shares no code with ours finds it, or is
-//! refused before anything is written. The table is `docs/MATRIX.md`. To write it anew:
+//! The matrix of sources and formats: each pair is written and equals the truth, as a reader that
+//! shares no code with ours finds it, or is refused before anything is written. The table is
+//! `docs/MATRIX.md`. To write it anew:
 //!
 //!     LASTWORDS_GOLDEN=write cargo test -p lastwords-cli --test cli matrix
 
@@ -44,7 +45,8 @@ enum Cell {
 
 /// Verbs and formats.
 fn columns() -> Vec<(&'static str, &'static str)> {
-    let both = ["recover", "convert"].into_iter().flat_map(|verb| FORMATS.map(|format| (verb, format)));
+    let both =
+        ["recover", "convert"].into_iter().flat_map(|verb| FORMATS.map(|format| (verb, format)));
     both.chain([("report", "text")]).collect()
 }
 
@@ -61,10 +63,13 @@ fn cell(place: &Place, source: &Source, verb: &str, format: &str) -> Result<Cell
         let is_written = place.at(&out).exists();
         return match ran.out.is_empty() && !is_written {
             true => Ok(Cell::Refused(why(&ran.err))),
-            false => Err(format!("it was refused after something was written: {}{}", ran.out, ran.err)),
+            false => {
+                Err(format!("it was refused after something was written: {}{}", ran.out, ran.err))
+            }
         };
     }
-    let judged = account(source, &ran, verb).and_then(|()| judge(place, source, verb, format, &ran, &out));
+    let judged =
+        account(source, &ran, verb).and_then(|()| judge(place, source, verb, format, &ran, &out));
     if verb != "report" {
         remove(&place.at(&out));
     }
@@ -78,7 +83,14 @@ fn why(said: &str) -> String {
 }
 
 /// Judges what a verb wrote; the readers.
-fn judge(place: &Place, source: &Source, verb: &str, format: &str, ran: &Ran, out: &str) -> Result<String, String> {
+fn judge(
+    place: &Place,
+    source: &Source,
+    verb: &str,
+    format: &str,
+    ran: &Ran,
+    out: &str,
+) -> Result<String, String> {
     let outputs = if verb == "report" {
         let file = place.at("reported");
         std::fs::write(&file, &ran.out).unwrap();
@@ -87,35 +99,52 @@ fn judge(place: &Place, source: &Source, verb: &str, format: &str, ran: &Ran, ou
         outputs(&place.at(out), format)
     };
     if format == "json" {
-        let heads = outputs.iter().map(|file| json::says_losses(&std::fs::read_to_string(file).unwrap()));
-        let losses = heads.map(|losses| losses.ok_or("JSON without a head")).collect::<Result<Vec<_>, _>>()?;
+        let heads =
+            outputs.iter().map(|file| json::says_losses(&std::fs::read_to_string(file).unwrap()));
+        let losses = heads
+            .map(|losses| losses.ok_or("JSON without a head"))
+            .collect::<Result<Vec<_>, _>>()?;
         if losses.contains(&true) != (source.lost > 0) {
-            return Err(format!("{} events are lost, and the heads of JSON say {losses:?}", source.lost));
+            return Err(format!(
+                "{} events are lost, and the heads of JSON say {losses:?}",
+                source.lost
+            ));
         }
     }
-    if let Some(program) = std::env::var_os("LASTWORDS_TRACE_PROCESSOR").filter(|_| format == "perfetto") {
-        outputs.iter().try_for_each(|file| kernel::processor::accepts(Path::new(&program), file))?;
+    if let Some(program) =
+        std::env::var_os("LASTWORDS_TRACE_PROCESSOR").filter(|_| format == "perfetto")
+    {
+        outputs
+            .iter()
+            .try_for_each(|file| kernel::processor::accepts(Path::new(&program), file))?;
     }
     match &source.truth {
-        Truth::Packets(parts) if verb == "recover" || format.starts_with("ctf") && parts.len() > 1 => {
+        Truth::Packets(parts)
+            if verb == "recover" || format.starts_with("ctf") && parts.len() > 1 =>
+        {
             each(place, source, parts, format, &outputs, &place.at(out))
         }
         Truth::Packets(parts) => {
             let events = parts.iter().flat_map(|part| part.events.clone()).collect();
             let style = if parts.len() > 1 { Style::Fields } else { parts[0].style.clone() };
-            one(place, source, &Part { name: "", events, style }, format, &outputs).map(str::to_owned)
+            one(place, source, &Part { name: "", events, style }, format, &outputs)
+                .map(str::to_owned)
         }
         Truth::Kernel(kernel) => kernel::judge(kernel, verb, format, &outputs).map(str::to_owned),
         Truth::Both(_, kernel) if format == "trace-dat" => {
             let is_named = ran.err.contains("error: session some is not in it");
             let reader = kernel::judge(kernel, verb, format, &outputs)?;
-            is_named.then(|| format!("{reader}, without the session")).ok_or("the session is left out silently".into())
+            is_named
+                .then(|| format!("{reader}, without the session"))
+                .ok_or("the session is left out silently".into())
         }
         Truth::Both(part, kernel) => {
             let (of_part, of_kernel) = match (format, outputs.as_slice()) {
                 ("text" | "json", [merged]) => parted(place, part, merged)?,
                 ("perfetto", [merged]) => (vec![merged.clone()], vec![merged.clone()]),
-                (_, outputs) => outputs.iter().cloned().partition(|output| is_of(part, output, &place.at(out))),
+                (_, outputs) => {
+                    outputs.iter().cloned().partition(|output| is_of(part, output, &place.at(out)))
+                }
             };
             let reader = one(place, source, part, format, &of_part)?;
             let mut readers = vec![reader, kernel::judge(kernel, verb, format, &of_kernel)?];
@@ -139,18 +168,21 @@ fn account(source: &Source, ran: &Ran, verb: &str) -> Result<(), String> {
         (lost, _) if is_one => &format!("{lost} events lost"),
         _ => "events lost",
     };
-    // One line of the account tells of a trace, and the instance `extra` of the kernel's trace lost nothing.
+    // One line of the account tells of a trace, and the instance `extra` of the kernel's trace lost
+    // nothing.
     let is_none = |line: &str| line.contains("nothing lost") || line.contains("nothing else lost");
     let is_none_lost = said.lines().any(|line| is_none(line) && !line.contains("extra"));
-    // A trace that was named and is left out is a loss, whose message is judged with what was written.
+    // A trace that was named and is left out is a loss, whose message is judged with what was
+    // written.
     let is_left_out = ran.err.contains(" is not in it: ");
     let status = if source.lost == 0 && !is_left_out { 0 } else { 3 };
     let is_right = said.contains(words) && is_none_lost == (source.lost == 0);
     match ran.status == status && is_right {
         true => Ok(()),
-        false => {
-            Err(format!("{} events are lost, the exit status is {} and not {status}: {said}", source.lost, ran.status))
-        }
+        false => Err(format!(
+            "{} events are lost, the exit status is {} and not {status}: {said}",
+            source.lost, ran.status
+        )),
     }
 }
 
@@ -196,21 +228,29 @@ fn each(
     }
 }
 
-/// Returns true if the output is that of this trace: `recover` and `convert` name it after the trace.
+/// Returns true if the output is that of this trace: `recover` and `convert` name it after the
+/// trace.
 fn is_of(part: &Part, output: &Path, out: &Path) -> bool {
     let below = output.strip_prefix(out).ok().and_then(|below| below.components().next());
     below.is_some_and(|name| Path::new(&name).file_stem().is_some_and(|stem| stem == part.name))
 }
 
-/// The lines of a session in a merged file, and those of a kernel's trace, each as a file. A head of JSON is in both.
-fn parted(place: &Place, part: &Part, merged: &Path) -> Result<(Vec<PathBuf>, Vec<PathBuf>), String> {
+/// The lines of a session in a merged file, and those of a kernel's trace, each as a file. A head
+/// of JSON is in both.
+fn parted(
+    place: &Place,
+    part: &Part,
+    merged: &Path,
+) -> Result<(Vec<PathBuf>, Vec<PathBuf>), String> {
     let text = std::fs::read_to_string(merged).map_err(|e| e.to_string())?;
-    let own = json::traces(&text).and_then(|traces| traces.iter().position(|t| t.text("name") == Some(part.name)));
+    let own = json::traces(&text)
+        .and_then(|traces| traces.iter().position(|t| t.text("name") == Some(part.name)));
     let (mut session, mut kernel) = (String::new(), String::new());
     for (at, line) in text.lines().enumerate() {
         let is_head = own.is_some() && at == 0;
         // In text, the kernel's trace is behind the session.
-        let is_of_session = own.map_or(at < part.events.len(), |own| json::trace_of(line) == Some(own));
+        let is_of_session =
+            own.map_or(at < part.events.len(), |own| json::trace_of(line) == Some(own));
         for (to, has_it) in [(&mut session, is_of_session), (&mut kernel, !is_of_session)] {
             if has_it || is_head {
                 *to += &format!("{line}\n");
@@ -225,8 +265,16 @@ fn parted(place: &Place, part: &Part, merged: &Path) -> Result<(Vec<PathBuf>, Ve
 }
 
 /// Judges the one file or folder that was written of a trace, or of several; the reader.
-fn one(place: &Place, source: &Source, part: &Part, format: &str, outputs: &[PathBuf]) -> Result<&'static str, String> {
-    let [output] = outputs else { return Err(format!("{outputs:?} were written of {}", part.name)) };
+fn one(
+    place: &Place,
+    source: &Source,
+    part: &Part,
+    format: &str,
+    outputs: &[PathBuf],
+) -> Result<&'static str, String> {
+    let [output] = outputs else {
+        return Err(format!("{outputs:?} were written of {}", part.name));
+    };
     let mut truth = part.events.clone();
     let file = || std::fs::read(output).map_err(|e| e.to_string());
     let text = || String::from_utf8(file()?).map_err(|e| e.to_string());
@@ -257,7 +305,10 @@ fn one(place: &Place, source: &Source, part: &Part, format: &str, outputs: &[Pat
             }
             Style::Babeltrace(None) => {
                 let inputs = source.inputs.iter().map(String::as_str);
-                place.ok(&["recover", "-o", "recovered"].into_iter().chain(inputs).collect::<Vec<_>>());
+                place.ok(&["recover", "-o", "recovered"]
+                    .into_iter()
+                    .chain(inputs)
+                    .collect::<Vec<_>>());
                 let expected = babeltrace::text(&outputs_of_one(&place.at("recovered")))?;
                 remove(&place.at("recovered"));
                 same_text(&expected, &text()?)?;
@@ -285,7 +336,8 @@ fn same_text(expected: &str, found: &str) -> Result<(), String> {
     }
 }
 
-/// Compares lines of the style `fields` with those that the truth makes: time, CPU, name, fields and contexts.
+/// Compares lines of the style `fields` with those that the truth makes: time, CPU, name, fields
+/// and contexts.
 fn lines(truth: &[Event], text: &str) -> Result<(), String> {
     let mut sorted: Vec<&Event> = truth.iter().collect();
     sorted.sort_by_key(|event| event.ns);
@@ -298,8 +350,11 @@ fn line(event: &Event) -> String {
     let second = event.ns / 1_000_000_000 % 86_400;
     let (hours, minutes, seconds) = (second / 3600, second / 60 % 60, second % 60);
     let cpu = event.cpu.map_or("---".to_owned(), |cpu| format!("{cpu:03}"));
-    let mut line =
-        format!("{hours:02}:{minutes:02}:{seconds:02}.{:09} [{cpu}] {}:", event.ns % 1_000_000_000, event.name);
+    let mut line = format!(
+        "{hours:02}:{minutes:02}:{seconds:02}.{:09} [{cpu}] {}:",
+        event.ns % 1_000_000_000,
+        event.name
+    );
     for (name, value) in event.fields.iter().chain(&event.contexts) {
         write!(line, " {name}={}", value.plain()).unwrap();
     }
@@ -312,21 +367,29 @@ fn parts(line: &str) -> Result<String, String> {
         let (head, rest) = line.split_once('[')?;
         let (cpu, rest) = rest.split_once("] ")?;
         let time = head.split_whitespace().find(|word| word.contains('.'))?;
-        let name = rest.split_whitespace().position(|word| word.ends_with(':') && word.matches(':').count() == 2)?;
+        let name = rest
+            .split_whitespace()
+            .position(|word| word.ends_with(':') && word.matches(':').count() == 2)?;
         let event = rest.splitn(name + 1, ' ').last()?;
         let mut words = event.split("0x");
         let mut decimal = words.next()?.to_owned();
         for word in words {
             let end = word.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(word.len());
-            write!(decimal, "{}{}", u64::from_str_radix(&word[..end], 16).ok()?, &word[end..]).ok()?;
+            write!(decimal, "{}{}", u64::from_str_radix(&word[..end], 16).ok()?, &word[end..])
+                .ok()?;
         }
         Some(format!("{time} [{cpu}] {decimal}"))
     };
     cut().ok_or_else(|| format!("the line {line}"))
 }
 
-/// Judges all pairs of these sources; what is wrong goes to `wrong`. The rows, by verb and format in the order of [`columns`].
-fn rows(place: &Place, sources: &[Source], wrong: &mut String) -> Vec<(&'static str, Vec<Option<Cell>>)> {
+/// Judges all pairs of these sources; what is wrong goes to `wrong`. The rows, by verb and format
+/// in the order of [`columns`].
+fn rows(
+    place: &Place,
+    sources: &[Source],
+    wrong: &mut String,
+) -> Vec<(&'static str, Vec<Option<Cell>>)> {
     let row = |source: &Source| {
         let cell = |(verb, format)| {
             let cell = cell(place, source, verb, format);
@@ -347,7 +410,8 @@ fn matrix_of_sources_and_formats() {
     for ((name, whole), (_, lossy)) in whole.iter().zip(&lossy) {
         for ((column, whole), lossy) in columns().iter().zip(whole).zip(lossy) {
             if whole != lossy {
-                writeln!(wrong, "== {name}, {column:?}: {whole:?}, and with losses {lossy:?}").unwrap();
+                writeln!(wrong, "== {name}, {column:?}: {whole:?}, and with losses {lossy:?}")
+                    .unwrap();
             }
         }
     }
@@ -355,7 +419,8 @@ fn matrix_of_sources_and_formats() {
     table::compare("made", &whole);
 }
 
-/// The dumps are too large for the repository. Without them, the page must have their rows, with cells of the two kinds.
+/// The dumps are too large for the repository. Without them, the page must have their rows, with
+/// cells of the two kinds.
 #[test]
 fn matrix_of_dumps() {
     let Some(cases) = std::env::var_os("LASTWORDS_CASES") else {

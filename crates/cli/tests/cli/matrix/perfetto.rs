@@ -1,4 +1,5 @@
-//! A reader of Perfetto traces, as far as instants and a kernel's events go. Numbers of fields are those of Perfetto's schema.
+//! A reader of Perfetto traces, as far as instants and a kernel's events go. Numbers of fields are
+//! those of Perfetto's schema.
 
 use super::event::{Event, Value};
 use super::kernel::processor::Slice;
@@ -58,7 +59,9 @@ pub(super) fn fields(mut bytes: &[u8]) -> Vec<(u64, Wire<'_>)> {
         let key = varint(&mut bytes);
         let wire = match key & 7 {
             0 => Wire::Number(varint(&mut bytes)),
-            1 => Wire::Fixed(u64::from_le_bytes(bytes.split_off(..8).expect("eight bytes").try_into().unwrap())),
+            1 => Wire::Fixed(u64::from_le_bytes(
+                bytes.split_off(..8).expect("eight bytes").try_into().unwrap(),
+            )),
             2 => {
                 let length = usize::try_from(varint(&mut bytes)).unwrap();
                 Wire::Bytes(bytes.split_off(..length).expect("a message"))
@@ -105,14 +108,18 @@ pub(crate) fn thread_slices(file: &[u8]) -> Vec<Slice> {
     }
     for kind in [END, BEGIN] {
         edges.extend(
-            of_kind(file, kind).into_iter().map(|(number, track, event)| (event.ns, number, kind, track, event)),
+            of_kind(file, kind)
+                .into_iter()
+                .map(|(number, track, event)| (event.ns, number, kind, track, event)),
         );
     }
     edges.sort_by_key(|(time, number, ..)| (*time, *number));
     let (mut open, mut slices): (BTreeMap<u64, Vec<usize>>, Vec<Slice>) = Default::default();
     for (time, _, kind, track, event) in edges {
         let Some(tid) = threads.get(&track) else { continue };
-        let note = |wanted: &str| event.fields.iter().find(|(name, _)| name == wanted).map(|(_, value)| value);
+        let note = |wanted: &str| {
+            event.fields.iter().find(|(name, _)| name == wanted).map(|(_, value)| value)
+        };
         let words = |wanted| match note(wanted) {
             Some(Value::Text(text)) => text.clone(),
             _ => String::new(),
@@ -122,7 +129,15 @@ pub(crate) fn thread_slices(file: &[u8]) -> Vec<Slice> {
             let Some(Value::Number(span)) = note("span_id") else { panic!("{event:?}") };
             open.entry(track).or_default().push(slices.len());
             let (name, span, begin_note) = (event.name.clone(), *span as u64, words("begin"));
-            slices.push(Slice { tid: *tid, span, name, begin: time, end: None, begin_note, end_note: String::new() });
+            slices.push(Slice {
+                tid: *tid,
+                span,
+                name,
+                begin: time,
+                end: None,
+                begin_note,
+                end_note: String::new(),
+            });
         } else {
             let at = open.get_mut(&track).and_then(Vec::pop).expect("an end of a slice that began");
             slices[at].end = Some(time);

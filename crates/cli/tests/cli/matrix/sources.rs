@@ -67,7 +67,8 @@ pub(super) fn sources(place: &Place, is_lossy: bool) -> Vec<Source> {
     }
     std::fs::write(place.at("core"), core.image().core()).unwrap();
     let lost = if is_lossy { 5 } else { 0 };
-    let [ctf, ctf2] = [("ctf", 1), ("ctf2", 2)].map(|(folder, version)| made::write(&place.at(folder), version, lost));
+    let [ctf, ctf2] = [("ctf", 1), ("ctf2", 2)]
+        .map(|(folder, version)| made::write(&place.at(folder), version, lost));
     let (steps, steps_lost) = lttng::timed_shm(&place.at("shm"), is_lossy);
     let kernel = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/trace_dat");
     let mut kernel = std::fs::read(kernel.join("whole-7")).unwrap();
@@ -76,7 +77,8 @@ pub(super) fn sources(place: &Place, is_lossy: bool) -> Vec<Source> {
     }
     std::fs::write(place.at("kernel.dat"), kernel).unwrap();
     persistent(place, is_lossy);
-    let [session_lost, core_lost, kernel_lost] = [7, 4, 10].map(|lost| if is_lossy { lost } else { 0 });
+    let [session_lost, core_lost, kernel_lost] =
+        [7, 4, 10].map(|lost| if is_lossy { lost } else { 0 });
     let source = |name, inputs: &[&str], lost, truth| {
         let inputs = inputs.iter().map(|input| (*input).to_owned()).collect();
         Source { name, inputs, lost, truth }
@@ -95,19 +97,49 @@ pub(super) fn sources(place: &Place, is_lossy: bool) -> Vec<Source> {
     let steps: Vec<Event> = steps.into_iter().map(step).collect();
     let both = vec![part("some", &session, Style::Fields), part("ctf", &ctf, babeltrace("ctf"))];
     vec![
-        source("a session's folder", &["./session"], session_lost, packets("some", &session, Style::Fields)),
-        source("a process core with a session", &["core"], core_lost, packets("paged", &core, Style::Fields)),
-        source("LTTng's shared memory", &["shm"], steps_lost, packets("shm", &steps, Style::Babeltrace(None))),
+        source(
+            "a session's folder",
+            &["./session"],
+            session_lost,
+            packets("some", &session, Style::Fields),
+        ),
+        source(
+            "a process core with a session",
+            &["core"],
+            core_lost,
+            packets("paged", &core, Style::Fields),
+        ),
+        source(
+            "LTTng's shared memory",
+            &["shm"],
+            steps_lost,
+            packets("shm", &steps, Style::Babeltrace(None)),
+        ),
         source("a folder of CTF 1.8", &["ctf"], 2 * lost, packets("ctf", &ctf, babeltrace("ctf"))),
-        source("a folder of CTF 2", &["ctf2"], 2 * lost, packets("ctf2", &ctf2, babeltrace("ctf2"))),
-        source("a trace.dat file", &["kernel.dat"], kernel_lost, Truth::Kernel(kernel("kernel.dat", false))),
+        source(
+            "a folder of CTF 2",
+            &["ctf2"],
+            2 * lost,
+            packets("ctf2", &ctf2, babeltrace("ctf2")),
+        ),
+        source(
+            "a trace.dat file",
+            &["kernel.dat"],
+            kernel_lost,
+            Truth::Kernel(kernel("kernel.dat", false)),
+        ),
         source(
             "a persistent ring buffer",
             &["region", "--bundle", "bundle"],
             kernel_lost,
             Truth::Kernel(kernel("region.dat", true)),
         ),
-        source("a session and a folder of CTF", &["./session", "ctf"], session_lost + 2 * lost, Truth::Packets(both)),
+        source(
+            "a session and a folder of CTF",
+            &["./session", "ctf"],
+            session_lost + 2 * lost,
+            Truth::Packets(both),
+        ),
         source(
             "a session and a trace.dat file",
             &["./session", "kernel.dat"],
@@ -117,7 +149,8 @@ pub(super) fn sources(place: &Place, is_lossy: bool) -> Vec<Source> {
     ]
 }
 
-/// A persistent ring buffer with the pages of a trace.dat file, of either form, and the bundle that describes it.
+/// A persistent ring buffer with the pages of a trace.dat file, of either form, and the bundle that
+/// describes it.
 fn persistent(place: &Place, is_lossy: bool) {
     let mut file = crate::persistent::file();
     if !is_lossy {
@@ -130,10 +163,13 @@ fn persistent(place: &Place, is_lossy: bool) {
     made.pack(place, "bundle");
 }
 
-/// Takes from a page's header that events were lost before it: `RB_MISSED_EVENTS` and `RB_MISSED_STORED` of `ring_buffer.c`.
+/// Takes from a page's header that events were lost before it: `RB_MISSED_EVENTS` and
+/// `RB_MISSED_STORED` of `ring_buffer.c`.
 fn without_missed(page: &mut [u8]) {
     let commit = page.get(8..16).map(|commit| u64::from_le_bytes(commit.try_into().unwrap()));
-    if let Some(commit) = commit.filter(|commit| commit & MISSED != 0 && (commit & !MISSED) < PAGE as u64) {
+    if let Some(commit) =
+        commit.filter(|commit| commit & MISSED != 0 && (commit & !MISSED) < PAGE as u64)
+    {
         page[8..16].copy_from_slice(&(commit & !MISSED).to_le_bytes());
     }
 }
@@ -147,7 +183,12 @@ fn session(is_lossy: bool) -> Session {
     with_contexts.contexts = se::CONTEXT_PID | se::CONTEXT_USER;
     let errors = session.channel(with_contexts);
     samples::describe(&mut session, errors);
-    session.records.push(Record::Context { channel: 1, index: 0, name: "shard".into(), ty: Type::U32 });
+    session.records.push(Record::Context {
+        channel: 1,
+        index: 0,
+        name: "shard".into(),
+        ty: Type::U32,
+    });
     session.stream(main, 0, se::LOCKLESS);
     session.stream(errors, st::ANY_CPU, se::LOCKLESS);
     samples::record(&mut session.rings[0], 0, 600, &[]);
@@ -182,7 +223,9 @@ fn of_session(session: &Session) -> Vec<Event> {
             (Vec::new(), &event.body[..])
         } else {
             // A process id and a context of its user.
-            let word = |at: usize| Value::Number(u32::from_le_bytes(event.body[at..at + 4].try_into().unwrap()).into());
+            let word = |at: usize| {
+                Value::Number(u32::from_le_bytes(event.body[at..at + 4].try_into().unwrap()).into())
+            };
             (vec![named("vpid", word(0)), named("shard", word(4))], &event.body[8..])
         };
         let (name, fields) = fields(event.id, body);
@@ -202,11 +245,15 @@ fn fields(id: u16, body: &[u8]) -> (&'static str, Vec<(String, Value)>) {
     let number = u32::from_le_bytes(body[..4].try_into().unwrap());
     let n = named("n", Value::Number(number.into()));
     match id {
-        samples::NUMBERED => ("numbered", vec![n, named("text", Value::Text("x".repeat((number * 7 % 40) as usize)))]),
+        samples::NUMBERED => (
+            "numbered",
+            vec![n, named("text", Value::Text("x".repeat((number * 7 % 40) as usize)))],
+        ),
         samples::WIDE => ("wide", vec![n]),
         _ => {
             let (label, kind) = if number.is_multiple_of(2) { ("seven", 7) } else { ("below", -1) };
-            let list = |numbers: &[i128]| Value::List(numbers.iter().map(|n| Value::Number(*n)).collect());
+            let list =
+                |numbers: &[i128]| Value::List(numbers.iter().map(|n| Value::Number(*n)).collect());
             let fields = vec![
                 n,
                 named("kind", Value::Label(Some(label.into()), kind)),

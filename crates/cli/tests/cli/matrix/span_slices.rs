@@ -1,5 +1,6 @@
-//! Slices of threads in Perfetto's traces are compared with the spans that the threads were in. The traces of CTF are made by the
-//! specification: exits in any order, threads that move between CPUs, packets in which events are missing, and missing packets.
+//! Slices of threads in Perfetto's traces are compared with the spans that the threads were in. The
+//! traces of CTF are made by the specification: exits in any order, threads that move between CPUs,
+//! packets in which events are missing, and missing packets.
 
 use super::kernel::processor::{self, Slice};
 use super::perfetto;
@@ -44,16 +45,22 @@ struct Made {
 /// Times in which a thread was in a span: thread, span, begin; the end if it has left.
 type Inside = BTreeMap<(u64, u64, u64), Option<u64>>;
 
-/// Writes a trace. Returns what threads were in, the number of events that are missing, and the times in which they are.
+/// Writes a trace. Returns what threads were in, the number of events that are missing, and the
+/// times in which they are.
 fn write(folder: &Path, random: &mut Random, is_lossy: bool) -> (Inside, u64, Vec<(u64, u64)>) {
     std::fs::create_dir_all(folder).unwrap();
-    std::fs::write(folder.join("metadata"), [TYPES, METADATA[0], PACKET_CONTEXT, METADATA[1]].concat()).unwrap();
+    std::fs::write(
+        folder.join("metadata"),
+        [TYPES, METADATA[0], PACKET_CONTEXT, METADATA[1]].concat(),
+    )
+    .unwrap();
     let mut streams: [Made; STREAMS] = Default::default();
     let (mut inside, mut missing, mut time) = (Inside::new(), 0, 0);
     let mut entered: BTreeMap<(u64, u64), u64> = BTreeMap::new();
     for step in 0..1500 {
         time += 1 + random.below(50);
-        let (thread, span, at) = (random.below(THREADS), random.below(SPANS), random.below(STREAMS as u64) as usize);
+        let (thread, span, at) =
+            (random.below(THREADS), random.below(SPANS), random.below(STREAMS as u64) as usize);
         let is_exit = entered.contains_key(&(thread, span));
         match entered.remove(&(thread, span)) {
             Some(begin) => drop(inside.insert((thread, span, begin), Some(time))),
@@ -68,7 +75,12 @@ fn write(folder: &Path, random: &mut Random, is_lossy: bool) -> (Inside, u64, Ve
             missing += 1;
         } else {
             let id = span as u16 % 2 * 2 + u16::from(is_exit);
-            let event = Packed::new(Order::Little).u16(id).u64(time).u32(10).u32(20 + thread as u32).u64(span);
+            let event = Packed::new(Order::Little)
+                .u16(id)
+                .u64(time)
+                .u32(10)
+                .u32(20 + thread as u32)
+                .u64(span);
             made.stream.put(time, &event.done());
         }
         if random.one_in(12) {
@@ -92,12 +104,14 @@ fn write(folder: &Path, random: &mut Random, is_lossy: bool) -> (Inside, u64, Ve
     (inside, missing, all)
 }
 
-/// Compares a slice with what its thread was in. Returns the part of that which the slice shows as a whole.
+/// Compares a slice with what its thread was in. Returns the part of that which the slice shows as
+/// a whole.
 fn judge(slice: &Slice, inside: &Inside) -> Option<(u64, u64, u64)> {
     let Slice { tid, span, name, begin, end, begin_note, end_note } = slice;
     let (thread, begin) = (tid - 20, begin - BEGIN);
     assert_eq!(name, ["shop::even", "shop::odd"][*span as usize % 2], "{slice:?}");
-    let (key, left) = inside.range(..=(thread, *span, begin)).next_back().unwrap_or_else(|| panic!("{slice:?}"));
+    let (key, left) =
+        inside.range(..=(thread, *span, begin)).next_back().unwrap_or_else(|| panic!("{slice:?}"));
     assert_eq!((key.0, key.1), (thread, *span), "{slice:?}: {key:?}");
     let is_own_begin = begin_note.is_empty();
     if is_own_begin {
@@ -117,8 +131,11 @@ fn judge(slice: &Slice, inside: &Inside) -> Option<(u64, u64, u64)> {
             None
         }
         "may be that of another slice" => {
-            let ends: BTreeSet<_> =
-                inside.iter().filter(|(key, _)| (key.0, key.1) == (thread, *span)).map(|(_, end)| *end).collect();
+            let ends: BTreeSet<_> = inside
+                .iter()
+                .filter(|(key, _)| (key.0, key.1) == (thread, *span))
+                .map(|(_, end)| *end)
+                .collect();
             assert!(ends.contains(&end), "{slice:?}");
             None
         }
@@ -134,35 +151,59 @@ fn what_threads_are_in_is_what_they_were_in() {
     let mut notes = BTreeSet::new();
     for seed in 0..24 {
         let is_lossy = seed % 3 > 0;
-        let (inside, missing, lossy) = write(&place.at(&format!("t{seed}")), &mut Random(seed), is_lossy);
+        let (inside, missing, lossy) =
+            write(&place.at(&format!("t{seed}")), &mut Random(seed), is_lossy);
         let file = format!("{seed}.pftrace");
         place.run(&["convert", &format!("./t{seed}"), "--to", "perfetto", "-o", &file]);
         let file = place.at(&file);
         let slices = perfetto::thread_slices(&std::fs::read(&file).unwrap());
         let whole: BTreeSet<_> = slices.iter().filter_map(|slice| judge(slice, &inside)).collect();
-        notes.extend(slices.iter().flat_map(|slice| [slice.begin_note.clone(), slice.end_note.clone()]));
+        notes.extend(
+            slices.iter().flat_map(|slice| [slice.begin_note.clone(), slice.end_note.clone()]),
+        );
         if !is_lossy {
             // The pieces of what went on in several slices are as long as the whole.
             let mut sums: BTreeMap<(u64, u64), u64> = BTreeMap::new();
             let lengths = slices.iter().filter_map(|slice| Some((slice, slice.end? - slice.begin)));
-            lengths.for_each(|(slice, length)| *sums.entry((slice.tid - 20, slice.span)).or_default() += length);
-            let left = |(key, end): (&(u64, u64, u64), &Option<u64>)| Some(((key.0, key.1), (*end)? - key.2));
+            lengths.for_each(|(slice, length)| {
+                *sums.entry((slice.tid - 20, slice.span)).or_default() += length
+            });
+            let left = |(key, end): (&(u64, u64, u64), &Option<u64>)| {
+                Some(((key.0, key.1), (*end)? - key.2))
+            };
             let mut expected: BTreeMap<(u64, u64), u64> = BTreeMap::new();
-            inside.iter().filter_map(left).for_each(|(key, length)| *expected.entry(key).or_default() += length);
-            // A span that is still open at the end may have pieces that have ended before: it is left out.
-            let open: BTreeSet<_> =
-                inside.iter().filter(|(_, end)| end.is_none()).map(|(key, _)| (key.0, key.1)).collect();
+            inside
+                .iter()
+                .filter_map(left)
+                .for_each(|(key, length)| *expected.entry(key).or_default() += length);
+            // A span that is still open at the end may have pieces that have ended before: it is
+            // left out.
+            let open: BTreeSet<_> = inside
+                .iter()
+                .filter(|(_, end)| end.is_none())
+                .map(|(key, _)| (key.0, key.1))
+                .collect();
             sums.retain(|key, _| !open.contains(key));
             expected.retain(|key, _| !open.contains(key));
             assert_eq!((sums, missing), (expected, 0), "seed {seed}");
         }
-        assert!(whole.len() > inside.len() / 5, "seed {seed}: {} of {} are whole", whole.len(), inside.len());
+        assert!(
+            whole.len() > inside.len() / 5,
+            "seed {seed}: {} of {} are whole",
+            whole.len(),
+            inside.len()
+        );
         // Where no events are missing, the end of a slice is known.
-        let is_known = |(begin, end): (u64, u64)| lossy.iter().all(|(from, until)| *until < begin || end < *from);
+        let is_known = |(begin, end): (u64, u64)| {
+            lossy.iter().all(|(from, until)| *until < begin || end < *from)
+        };
         for slice in slices.iter().filter(|slice| slice.begin_note.is_empty()) {
             let begin = slice.begin - BEGIN;
-            let Some(Some(end)) = inside.get(&(slice.tid - 20, slice.span, begin)) else { continue };
-            let is_end_known = !slice.end_note.starts_with("not recorded") && !slice.end_note.starts_with("may be");
+            let Some(Some(end)) = inside.get(&(slice.tid - 20, slice.span, begin)) else {
+                continue;
+            };
+            let is_end_known = !slice.end_note.starts_with("not recorded")
+                && !slice.end_note.starts_with("may be");
             assert!(is_end_known || !is_known((begin, *end)), "seed {seed}: {slice:?}");
         }
         if let Some(program) = std::env::var_os("LASTWORDS_TRACE_PROCESSOR") {

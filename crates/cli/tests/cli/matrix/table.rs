@@ -23,7 +23,13 @@ fn tables(rows: &[Row]) -> String {
             .map(|(at, (_, format))| (at, format))
             .collect();
         let formats: Vec<&str> = of_verb.iter().map(|(_, format)| *format).collect();
-        writeln!(text, "| `{verb}` | {} |\n|---{}|", formats.join(" | "), "|---".repeat(formats.len())).unwrap();
+        writeln!(
+            text,
+            "| `{verb}` | {} |\n|---{}|",
+            formats.join(" | "),
+            "|---".repeat(formats.len())
+        )
+        .unwrap();
         for (name, cells) in rows {
             write!(text, "| {name} |").unwrap();
             for (at, _) in &of_verb {
@@ -54,24 +60,30 @@ fn tables(rows: &[Row]) -> String {
 /// The document: before the tables `name`, the tables, and behind them.
 fn parts(name: &str) -> [String; 3] {
     let document = std::fs::read_to_string(path()).expect("docs/MATRIX.md");
-    let (before, rest) = document.split_once(&format!("<!-- {name} -->\n")).expect("the mark where the tables begin");
-    let (old, behind) = rest.split_once(&format!("<!-- end of {name} -->")).expect("the mark where the tables end");
+    let (before, rest) = document
+        .split_once(&format!("<!-- {name} -->\n"))
+        .expect("the mark where the tables begin");
+    let (old, behind) =
+        rest.split_once(&format!("<!-- end of {name} -->")).expect("the mark where the tables end");
     [before, old, behind].map(str::to_owned)
 }
 
-/// Checks that the document has `count` sources between the marks `name`, and that each cell is equal or refused.
+/// Checks that the document has `count` sources between the marks `name`, and that each cell is
+/// equal or refused.
 pub(super) fn is_complete(name: &str, count: usize) {
     let [_, tables, _] = parts(name);
     let rows: Vec<&str> = tables.lines().filter(|line| line.starts_with("| a ")).collect();
     assert_eq!(rows.len(), 3 * count, "{tables}");
     for row in rows {
         let cells: Vec<&str> = row.trim_matches('|').split('|').skip(1).map(str::trim).collect();
-        let is_known = |cell: &&str| cell.starts_with("equal: ") || cell.starts_with("refused (note ");
+        let is_known =
+            |cell: &&str| cell.starts_with("equal: ") || cell.starts_with("refused (note ");
         assert!(matches!(cells.len(), 1 | 6) && cells.iter().all(is_known), "{row}");
     }
 }
 
-/// Compares the tables with those between the marks `name` of the document, or puts them there where that was asked for.
+/// Compares the tables with those between the marks `name` of the document, or puts them there
+/// where that was asked for.
 pub(super) fn compare(name: &str, rows: &[Row]) {
     let [before, old, behind] = parts(name);
     let new = format!("\n{}\n", tables(rows));
@@ -81,5 +93,8 @@ pub(super) fn compare(name: &str, rows: &[Row]) {
         return;
     }
     let differ = old.lines().zip(new.lines()).find(|(old, new)| old != new);
-    assert!(old == new, "docs/MATRIX.md: {differ:?} (to accept: the command at the top of this module's mod.rs)");
+    assert!(
+        old == new,
+        "docs/MATRIX.md: {differ:?} (to accept: the command at the top of this module's mod.rs)"
+    );
 }

@@ -1,14 +1,15 @@
 //! Declarations of the fields of one scope in TSDL.
 //!
-//! CTF 2 expresses a field's meaning by roles and refers to fields by location. TSDL does both by names. So each
-//! structure's members get names first ([`Declarer::names`]): a member with a role gets the name of its role, any other
-//! member a name without a meaning. References then use these names.
+//! CTF 2 expresses a field's meaning by roles and refers to fields by location. TSDL does both by
+//! names. So each structure's members get names first ([`Declarer::names`]): a member with a role
+//! gets the name of its role, any other member a name without a meaning. References then use these
+//! names.
 
 use super::tsdl::{is_identifier, member_identifier, order, push, quoted, unique};
 use crate::names::identifier;
 use lastwords_trace::class::{
-    Array, Bits, Encoding, Field, FieldClass, Float, Integer, Length, Mapping, Path, Range, Role, Scope, Struct, Text,
-    Variant,
+    Array, Bits, Encoding, Field, FieldClass, Float, Integer, Length, Mapping, Path, Range, Role,
+    Scope, Struct, Text, Variant,
 };
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::rc::Rc;
@@ -16,7 +17,8 @@ use std::rc::Rc;
 /// A declaration; the error says why there is none, and begins with the field.
 type Declared<T> = Result<T, String>;
 
-/// Names that have a meaning of their own wherever they occur in packet headers, packet contexts and event headers.
+/// Names that have a meaning of their own wherever they occur in packet headers, packet contexts
+/// and event headers.
 const RESERVED: [&str; 12] = [
     "magic",
     "uuid",
@@ -39,7 +41,9 @@ pub(super) fn has_role(root: Option<&Struct>, role: Role) -> bool {
             FieldClass::Integer(integer) | FieldClass::Variable(integer) => integer.has(role),
             FieldClass::Struct(of) => has_role(Some(of), role),
             FieldClass::Array(array) => inside(&array.element, role),
-            FieldClass::Variant(variant) => variant.options.iter().any(|option| inside(&option.class, role)),
+            FieldClass::Variant(variant) => {
+                variant.options.iter().any(|option| inside(&option.class, role))
+            }
             FieldClass::Optional(optional) => inside(&optional.class, role),
             _ => false,
         }
@@ -120,20 +124,25 @@ impl<'a, 'k> Declarer<'a, 'k> {
         Ok(text)
     }
 
-    /// Returns the names of a structure's members. A member with a role gets the name of the role. A name that users
-    /// chose gets an underscore in front.
+    /// Returns the names of a structure's members. A member with a role gets the name of the role.
+    /// A name that users chose gets an underscore in front.
     fn names(&mut self, scope: Scope, of: &'a Struct) -> Rc<Names<'a>> {
         if let Some(names) = self.known.get(&(scope, std::ptr::from_ref(of))) {
             return Rc::clone(names);
         }
         let mut names = Names { shown: Vec::new(), by_name: HashMap::new(), taken: HashSet::new() };
-        let roles: Vec<Option<&str>> = of.fields.iter().map(|field| role_of(scope, &field.class)).collect();
+        let roles: Vec<Option<&str>> =
+            of.fields.iter().map(|field| role_of(scope, &field.class)).collect();
         // Readers remove the first underscore, so names that differ only in it are equal.
         names.taken.extend(roles.iter().flatten().map(|name| (*name).to_owned()));
         for (position, (field, role)) in of.fields.iter().zip(roles).enumerate() {
             names.by_name.entry(&field.name).or_insert(position);
             let shown = role.map_or_else(
-                || unique(escaped(scope, &field.name), |name| names.taken.insert(bare(name).to_owned())),
+                || {
+                    unique(escaped(scope, &field.name), |name| {
+                        names.taken.insert(bare(name).to_owned())
+                    })
+                },
                 str::to_owned,
             );
             names.shown.push(shown);
@@ -161,7 +170,9 @@ impl<'a, 'k> Declarer<'a, 'k> {
             }
         }
         match &field.class {
-            FieldClass::Integer(integer) if integer.has(Role::Magic) && (place > 0 || integer.bits.length != 32) => {
+            FieldClass::Integer(integer)
+                if integer.has(Role::Magic) && (place > 0 || integer.bits.length != 32) =>
+            {
                 Err("CTF 1.8 has the magic number first, of 32 bits".into())
             }
             FieldClass::Blob(blob) if is_uuid && blob.length != Length::Fixed(16) => {
@@ -172,7 +183,12 @@ impl<'a, 'k> Declarer<'a, 'k> {
     }
 
     /// Returns the type of a class, and the text that follows the name.
-    fn class(&mut self, class: &'a FieldClass, parent: Parent, depth: usize) -> Declared<(String, String)> {
+    fn class(
+        &mut self,
+        class: &'a FieldClass,
+        parent: Parent,
+        depth: usize,
+    ) -> Declared<(String, String)> {
         let alone = |text: String| Ok((text, String::new()));
         match class {
             FieldClass::Integer(integer) => alone(self.integer(integer, parent)?),
@@ -206,13 +222,17 @@ impl<'a, 'k> Declarer<'a, 'k> {
         }
         let timed = integer.has(Role::Clock) || integer.has(Role::PacketEnd);
         let is_header = self.scope <= Scope::EventHeader;
-        let by_map = parent == Parent::Option && self.scope == Scope::EventHeader && integer.roles == [Role::Clock];
+        let by_map = parent == Parent::Option
+            && self.scope == Scope::EventHeader
+            && integer.roles == [Role::Clock];
         if is_header && parent != Parent::Member && !integer.roles.is_empty() && !by_map {
             return Err("CTF 1.8 derives the meaning of a field from its name: an option or element has none".into());
         }
         let map = match self.clock {
             Some(clock) if timed && is_header => format!(" map = clock.{clock}.value;"),
-            None if timed && is_header => return Err("CTF 1.8 has no time of a stream without a clock".into()),
+            None if timed && is_header => {
+                return Err("CTF 1.8 has no time of a stream without a clock".into());
+            }
             _ => String::new(),
         };
         let (signed, byte_order) = (integer.signed, order(byte_order));
@@ -240,7 +260,8 @@ impl<'a, 'k> Declarer<'a, 'k> {
             Length::Of(path) => {
                 let (names, class) = self.reference(path)?;
                 let is_number = matches!(class, FieldClass::Integer(integer) if !integer.signed);
-                let wrong = || format!("CTF 1.8 takes lengths from unsigned integers: {path} is none");
+                let wrong =
+                    || format!("CTF 1.8 takes lengths from unsigned integers: {path} is none");
                 if is_number { Ok(format!("[{}]", names.join("."))) } else { Err(wrong()) }
             }
         }
@@ -250,7 +271,9 @@ impl<'a, 'k> Declarer<'a, 'k> {
         let (tag, class) = self.reference(&variant.selector)?;
         let selector = &variant.selector;
         let [tag] = tag.as_slice() else {
-            return Err(format!("CTF 1.8 selects by a field of the structures around a variant: {selector} is none"));
+            return Err(format!(
+                "CTF 1.8 selects by a field of the structures around a variant: {selector} is none"
+            ));
         };
         let FieldClass::Integer(integer) = class else {
             return Err(format!("CTF 1.8 selects by enumerations: {selector} is none"));
@@ -271,31 +294,38 @@ impl<'a, 'k> Declarer<'a, 'k> {
                 format!("CTF 1.8 selects by labels: {selector} has none for the values of the option {:?}", option.name)
             })?;
             taken.insert(bare(label));
-            let (kind, behind) = self.class(&option.class, Parent::Option, depth.saturating_add(1))?;
+            let (kind, behind) =
+                self.class(&option.class, Parent::Option, depth.saturating_add(1))?;
             push(&mut text, format_args!("{tabs}\t{kind} {label}{behind};\n"));
         }
         push(&mut text, format_args!("{tabs}}}"));
         Ok(text)
     }
 
-    /// Returns the reference to a field, and the field's class. The reference starts at the innermost structure that
-    /// contains both fields, or at the root of a scope. Babeltrace 2.0 and 2.1 abort at a reference in an event's own
-    /// context.
+    /// Returns the reference to a field, and the field's class. The reference starts at the
+    /// innermost structure that contains both fields, or at the root of a scope. Babeltrace 2.0 and
+    /// 2.1 abort at a reference in an event's own context.
     fn reference(&mut self, path: &Path) -> Declared<(Vec<String>, &'a FieldClass)> {
         let absent = || format!("CTF 1.8 cannot refer to {path} from here");
         if self.scope == Scope::SpecificContext {
-            return Err(format!("Babeltrace cannot read an event's own context with a length or selector ({path})"));
+            return Err(format!(
+                "Babeltrace cannot read an event's own context with a length or selector ({path})"
+            ));
         }
         if path.scope == self.scope {
             let leads = |depth: usize| {
                 let names = self.names.get(..depth).unwrap_or_default();
-                path.names.len() > depth && names.iter().zip(&path.names).all(|(one, other)| one == other)
+                path.names.len() > depth
+                    && names.iter().zip(&path.names).all(|(one, other)| one == other)
             };
-            let found = self.around.iter().rposition(|(_, depth)| leads(*depth)).ok_or_else(absent)?;
+            let found =
+                self.around.iter().rposition(|(_, depth)| leads(*depth)).ok_or_else(absent)?;
             let Some((root, depth)) = self.around.get(found).copied() else { return Err(absent()) };
-            let inner: Vec<&Struct> = self.around.iter().skip(found.saturating_add(1)).map(|(of, _)| *of).collect();
-            let (names, class) =
-                self.walk(self.scope, root, path.names.get(depth..).unwrap_or_default()).ok_or_else(absent)?;
+            let inner: Vec<&Struct> =
+                self.around.iter().skip(found.saturating_add(1)).map(|(of, _)| *of).collect();
+            let (names, class) = self
+                .walk(self.scope, root, path.names.get(depth..).unwrap_or_default())
+                .ok_or_else(absent)?;
             let mut hidden = false;
             for of in inner {
                 let known = self.names(self.scope, of);
@@ -312,7 +342,12 @@ impl<'a, 'k> Declarer<'a, 'k> {
     }
 
     /// Follows names through structures only.
-    fn walk(&mut self, scope: Scope, root: &'a Struct, names: &[String]) -> Option<(Vec<String>, &'a FieldClass)> {
+    fn walk(
+        &mut self,
+        scope: Scope,
+        root: &'a Struct,
+        names: &[String],
+    ) -> Option<(Vec<String>, &'a FieldClass)> {
         let mut shown = Vec::new();
         let mut of = root;
         let mut names = names.iter();
@@ -338,7 +373,8 @@ fn is_uuid(class: &FieldClass) -> bool {
     }
 }
 
-/// Returns the name by which readers recognize a member's role. In an event header, any integer can carry the time.
+/// Returns the name by which readers recognize a member's role. In an event header, any integer can
+/// carry the time.
 fn role_of(scope: Scope, class: &FieldClass) -> Option<&'static str> {
     if scope == Scope::PacketHeader && is_uuid(class) {
         return Some("uuid");
@@ -377,7 +413,8 @@ fn bare(name: &str) -> &str {
 
 /// Lists the labels of an integer and their values. Ranges are cut to 64 bits.
 fn enumeration(integer: &Integer) -> String {
-    let (least, most) = if integer.signed { (i64::MIN.into(), i64::MAX.into()) } else { (0, u64::MAX.into()) };
+    let (least, most) =
+        if integer.signed { (i64::MIN.into(), i64::MAX.into()) } else { (0, u64::MAX.into()) };
     let mut text = String::new();
     for mapping in integer.mappings.iter() {
         for Range { lower, upper } in &mapping.ranges {
@@ -411,5 +448,7 @@ fn floating(float: &Float) -> Declared<String> {
 }
 
 fn octets(base: u8, encoding: &str) -> String {
-    format!("integer {{ size = 8; align = 8; signed = false; encoding = {encoding}; base = {base}; }}")
+    format!(
+        "integer {{ size = 8; align = 8; signed = false; encoding = {encoding}; base = {base}; }}"
+    )
 }

@@ -1,10 +1,11 @@
-//! CTF 2 metadata of any trace class: a JSON text sequence (RFC 7464). Layout: CTF2-SPEC-2.0, sections 4 and 5.
+//! CTF 2 metadata of any trace class: a JSON text sequence (RFC 7464). Layout: CTF2-SPEC-2.0,
+//! sections 4 and 5.
 
 use crate::names::plain;
 use lastwords_bytes::ByteOrder;
 use lastwords_trace::class::{
-    Attributes, Bits, Clock, Encoding, EventClass, Field, FieldClass, Identity, Integer, Length, Mapping, Origin, Path,
-    Range, Role, StreamClass, Struct, Text, TraceClass, Variant,
+    Attributes, Bits, Clock, Encoding, EventClass, Field, FieldClass, Identity, Integer, Length,
+    Mapping, Origin, Path, Range, Role, StreamClass, Struct, Text, TraceClass, Variant,
 };
 use lastwords_trace::schema::EnvValue;
 use serde_json::{Map, Value, json};
@@ -60,7 +61,8 @@ fn attach(fragment: &mut Value, attributes: &Attributes) {
 }
 
 fn identify(fragment: &mut Value, identity: &Identity) {
-    let parts = [("namespace", &identity.namespace), ("name", &identity.name), ("uid", &identity.uid)];
+    let parts =
+        [("namespace", &identity.namespace), ("name", &identity.name), ("uid", &identity.uid)];
     for (key, part) in parts {
         if let Some(part) = part {
             set(fragment, key, json!(plain(part)));
@@ -88,7 +90,9 @@ fn trace_class(class: &TraceClass) -> Value {
 
 fn clock_class(clock: &Clock) -> Value {
     let frequency = clock.frequency.max(1);
-    let seconds = clock.offset_seconds.saturating_add_unsigned(clock.offset_cycles.checked_div(frequency).unwrap_or(0));
+    let seconds = clock
+        .offset_seconds
+        .saturating_add_unsigned(clock.offset_cycles.checked_div(frequency).unwrap_or(0));
     let mut fragment = json!({
         "type": "clock-class",
         "id": clock.id,
@@ -143,12 +147,16 @@ fn put_scopes(fragment: &mut Value, scopes: &[(&str, &Option<Struct>)]) {
 }
 
 fn event_class(stream: u64, class: &EventClass) -> Value {
-    let mut fragment = json!({ "type": "event-record-class", "data-stream-class-id": stream, "id": class.id });
+    let mut fragment =
+        json!({ "type": "event-record-class", "data-stream-class-id": stream, "id": class.id });
     identify(&mut fragment, &class.identity);
     if let Some(name) = &class.name {
         set(&mut fragment, "name", json!(plain(name)));
     }
-    let scopes = [("specific-context-field-class", &class.specific_context), ("payload-field-class", &class.payload)];
+    let scopes = [
+        ("specific-context-field-class", &class.specific_context),
+        ("payload-field-class", &class.payload),
+    ];
     put_scopes(&mut fragment, &scopes);
     attach(&mut fragment, &class.attributes);
     let known = [
@@ -303,7 +311,8 @@ fn mappings(of: &[Mapping]) -> Value {
     let mut labels: Map<String, Value> = Map::new();
     for mapping in of {
         let Value::Array(more) = ranges(&mapping.ranges) else { continue };
-        if let Value::Array(list) = labels.entry(mapping.label.clone()).or_insert_with(|| json!([])) {
+        if let Value::Array(list) = labels.entry(mapping.label.clone()).or_insert_with(|| json!([]))
+        {
             list.extend(more);
         }
     }
@@ -315,7 +324,8 @@ fn ranges(of: &[Range]) -> Value {
 }
 
 fn number(value: i128) -> Value {
-    i64::try_from(value).map_or_else(|_| json!(u64::try_from(value).unwrap_or(u64::MAX)), |value| json!(value))
+    i64::try_from(value)
+        .map_or_else(|_| json!(u64::try_from(value).unwrap_or(u64::MAX)), |value| json!(value))
 }
 
 fn text(of: &Text) -> Value {

@@ -1,4 +1,5 @@
-//! CTF 1.8 metadata of any trace class. Layout: CTF specification 1.8.3, sections 5 to 7 and appendix C.
+//! CTF 1.8 metadata of any trace class. Layout: CTF specification 1.8.3, sections 5 to 7 and
+//! appendix C.
 
 use super::declare::{Declarer, Known, has_role};
 use crate::error::{Error, Result};
@@ -65,7 +66,9 @@ fn environment(text: &mut String, env: &[(String, EnvValue)]) {
     for (key, value) in env {
         let key = member_identifier(key);
         match value {
-            EnvValue::Text(value) => push(text, format_args!("\t{key} = {};\n", quoted(&plain(value)))),
+            EnvValue::Text(value) => {
+                push(text, format_args!("\t{key} = {};\n", quoted(&plain(value))))
+            }
             EnvValue::Integer(value) => push(text, format_args!("\t{key} = {value};\n")),
         }
     }
@@ -124,12 +127,26 @@ pub(super) fn member_identifier(key: &str) -> String {
 
 fn describe(text: &mut String, clock: &Clock, name: &str) {
     let frequency = clock.frequency.max(1);
-    let seconds = clock.offset_seconds.saturating_add_unsigned(clock.offset_cycles.checked_div(frequency).unwrap_or(0));
+    let seconds = clock
+        .offset_seconds
+        .saturating_add_unsigned(clock.offset_cycles.checked_div(frequency).unwrap_or(0));
     let description = quoted(&plain(&clock.description));
-    let (cycles, absolute) =
-        (clock.offset_cycles.checked_rem(frequency).unwrap_or(0), clock.origin == Origin::UnixEpoch);
-    push(text, format_args!("clock {{\n\tname = \"{name}\";\n\tdescription = {description};\n\tfreq = {frequency};\n"));
-    push(text, format_args!("\toffset_s = {seconds};\n\toffset = {cycles};\n\tabsolute = {absolute};\n}};\n\n"));
+    let (cycles, absolute) = (
+        clock.offset_cycles.checked_rem(frequency).unwrap_or(0),
+        clock.origin == Origin::UnixEpoch,
+    );
+    push(
+        text,
+        format_args!(
+            "clock {{\n\tname = \"{name}\";\n\tdescription = {description};\n\tfreq = {frequency};\n"
+        ),
+    );
+    push(
+        text,
+        format_args!(
+            "\toffset_s = {seconds};\n\toffset = {cycles};\n\tabsolute = {absolute};\n}};\n\n"
+        ),
+    );
 }
 
 struct Writer<'a> {
@@ -144,10 +161,14 @@ impl<'a> Writer<'a> {
     fn stream(&mut self, at: usize) -> Result<()> {
         let Some(class) = self.class.streams.get(at) else { return Ok(()) };
         if !class.name.is_empty() {
-            push(&mut self.text, format_args!("\n/* channel {} */", plain(&class.name).replace("*/", "* /")));
+            push(
+                &mut self.text,
+                format_args!("\n/* channel {} */", plain(&class.name).replace("*/", "* /")),
+            );
         }
         self.text.push_str("\nstream {\n");
-        // Readers refuse ids that no packet or event carries. Without an id, the only class is meant.
+        // Readers refuse ids that no packet or event carries. Without an id, the only class is
+        // meant.
         let (id, words) = (class.id, format!("channel {}", class.id));
         let has_stream = has_role(self.class.header.as_ref(), Role::StreamClassId);
         if has_stream {
@@ -165,8 +186,8 @@ impl<'a> Writer<'a> {
         (0..class.events.len()).try_for_each(|event| self.event(at, event, has_id, has_stream))
     }
 
-    /// Declares an event. `has_id`: event headers carry the id of their class. `has_stream`: packets carry the id of
-    /// their stream class.
+    /// Declares an event. `has_id`: event headers carry the id of their class. `has_stream`:
+    /// packets carry the id of their stream class.
     fn event(&mut self, stream: usize, at: usize, has_id: bool, has_stream: bool) -> Result<()> {
         let Some(class) = self.class.streams.get(stream) else { return Ok(()) };
         let Some(event) = class.events.get(at) else { return Ok(()) };
@@ -185,7 +206,10 @@ impl<'a> Writer<'a> {
             push(&mut self.text, format_args!("\tloglevel = {};\n", level.number()));
         }
         if !event.emf_uri.is_empty() {
-            push(&mut self.text, format_args!("\tmodel.emf.uri = {};\n", quoted(&plain(&event.emf_uri))));
+            push(
+                &mut self.text,
+                format_args!("\tmodel.emf.uri = {};\n", quoted(&plain(&event.emf_uri))),
+            );
         }
         for (word, scope) in [("context", Scope::SpecificContext), ("fields", Scope::Payload)] {
             let words = format!("channel {}, event {name:?}, field", class.id);
@@ -195,11 +219,21 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    fn scope(&mut self, name: &str, scope: Scope, stream: usize, event: usize) -> std::result::Result<(), String> {
+    fn scope(
+        &mut self,
+        name: &str,
+        scope: Scope,
+        stream: usize,
+        event: usize,
+    ) -> std::result::Result<(), String> {
         let Some(root) = self.class.scope(scope, stream, event) else { return Ok(()) };
         let roots = Scope::ALL.map(|scope| self.class.scope(scope, stream, event));
-        let clock =
-            self.class.streams.get(stream).and_then(|stream| stream.clock).filter(|_| scope != Scope::PacketHeader);
+        let clock = self
+            .class
+            .streams
+            .get(stream)
+            .and_then(|stream| stream.clock)
+            .filter(|_| scope != Scope::PacketHeader);
         let clock = clock.and_then(|at| self.clocks.get(at)).map(String::as_str);
         let body = Declarer::new(scope, roots, clock, &mut self.known).root(root)?;
         push(&mut self.text, format_args!("\t{name} := {body};\n"));

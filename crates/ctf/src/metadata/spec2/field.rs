@@ -5,8 +5,8 @@ use crate::program::MAX_ALIGNMENT;
 use lastwords_bytes::{Budget, ByteOrder, low_u8};
 use lastwords_trace::class::MAX_DEPTH;
 use lastwords_trace::class::{
-    Array, Bits, Blob, Encoding, Field, FieldClass, Float, Integer, Labels, Length, Mapping, Optional, Range, Role,
-    Scope, Struct, Text, Variant, VariantOption,
+    Array, Bits, Blob, Encoding, Field, FieldClass, Float, Integer, Labels, Length, Mapping,
+    Optional, Range, Role, Scope, Struct, Text, Variant, VariantOption,
 };
 use serde_json::Value;
 use std::cell::Cell;
@@ -35,7 +35,8 @@ fn weight(value: &Value) -> u64 {
         Value::String(text) => text.len() as u64,
         Value::Array(values) => values.iter().map(weight).fold(0, u64::saturating_add),
         Value::Object(object) => {
-            let weights = object.iter().map(|(key, value)| weight(value).saturating_add(key.len() as u64));
+            let weights =
+                object.iter().map(|(key, value)| weight(value).saturating_add(key.len() as u64));
             weights.fold(0, u64::saturating_add)
         }
         _ => 0,
@@ -45,7 +46,14 @@ fn weight(value: &Value) -> u64 {
 
 impl<'b> Builder<'b> {
     pub(super) fn new(budget: &'b Budget) -> Self {
-        Self { aliases: HashMap::new(), budget, is_spent: Cell::new(false), depth: 0, scope: None, names: Vec::new() }
+        Self {
+            aliases: HashMap::new(),
+            budget,
+            is_spent: Cell::new(false),
+            depth: 0,
+            scope: None,
+            names: Vec::new(),
+        }
     }
 
     fn spend(&self, bytes: u64) -> Result<(), Wrong> {
@@ -91,7 +99,9 @@ impl<'b> Builder<'b> {
         let class = match value {
             Value::String(name) => {
                 let class = self.aliases.get(name).map(Rc::clone);
-                self.class(&*class.ok_or_else(|| format!("field class alias {name:?}: there is none"))?)
+                self.class(
+                    &*class.ok_or_else(|| format!("field class alias {name:?}: there is none"))?,
+                )
             }
             Value::Object(object) => self.object(object),
             other => Err(format!("found {other}, expected a field class")),
@@ -102,7 +112,9 @@ impl<'b> Builder<'b> {
 
     fn object(&mut self, object: &Object) -> Result<FieldClass, Wrong> {
         let kind = text(object, "type")?.ok_or("field class: expected a `type`")?;
-        let kept = ["attributes", "mappings", "flags", "media-type"].iter().filter_map(|key| object.get(*key));
+        let kept = ["attributes", "mappings", "flags", "media-type"]
+            .iter()
+            .filter_map(|key| object.get(*key));
         self.spend(kept.map(weight).sum())?;
         extensions(object)?;
         let attributes = attributes(object)?;
@@ -110,18 +122,29 @@ impl<'b> Builder<'b> {
             "fixed-length-bit-array" => FieldClass::BitArray(bits(object)?),
             "fixed-length-bit-map" => {
                 let bits = bits(object)?;
-                let flags = mappings(object, "flags", &(0..=i128::from(bits.length).saturating_sub(1)))?;
+                let flags =
+                    mappings(object, "flags", &(0..=i128::from(bits.length).saturating_sub(1)))?;
                 if flags.is_empty() {
                     return Err("flags: expected one at least".into());
                 }
                 FieldClass::BitMap(bits, flags)
             }
             "fixed-length-boolean" => FieldClass::Bool(bits(object)?),
-            "fixed-length-unsigned-integer" => FieldClass::Integer(integer(object, bits(object)?, false)?),
-            "fixed-length-signed-integer" => FieldClass::Integer(integer(object, bits(object)?, true)?),
-            "variable-length-unsigned-integer" => FieldClass::Variable(integer(object, leb128(), false)?),
-            "variable-length-signed-integer" => FieldClass::Variable(integer(object, leb128(), true)?),
-            "fixed-length-floating-point-number" => FieldClass::Float(Float { bits: bits(object)?, attributes }),
+            "fixed-length-unsigned-integer" => {
+                FieldClass::Integer(integer(object, bits(object)?, false)?)
+            }
+            "fixed-length-signed-integer" => {
+                FieldClass::Integer(integer(object, bits(object)?, true)?)
+            }
+            "variable-length-unsigned-integer" => {
+                FieldClass::Variable(integer(object, leb128(), false)?)
+            }
+            "variable-length-signed-integer" => {
+                FieldClass::Variable(integer(object, leb128(), true)?)
+            }
+            "fixed-length-floating-point-number" => {
+                FieldClass::Float(Float { bits: bits(object)?, attributes })
+            }
             "null-terminated-string" => {
                 FieldClass::Text(Text { length: None, encoding: encoding(object)?, attributes })
             }
@@ -130,7 +153,8 @@ impl<'b> Builder<'b> {
                 FieldClass::Text(Text { length, encoding: encoding(object)?, attributes })
             }
             "static-length-blob" | "dynamic-length-blob" => {
-                let media_type = text(object, "media-type")?.unwrap_or("application/octet-stream").to_owned();
+                let media_type =
+                    text(object, "media-type")?.unwrap_or("application/octet-stream").to_owned();
                 let is_uuid = roles(object)?.contains(&Role::TraceUuid);
                 let length = self.length(object, kind)?;
                 if is_uuid && length != Length::Fixed(16) {
@@ -141,7 +165,9 @@ impl<'b> Builder<'b> {
             "structure" => FieldClass::Struct(self.structure(object, attributes)?),
             "static-length-array" | "dynamic-length-array" => FieldClass::Array(Box::new(Array {
                 length: self.length(object, kind)?,
-                element: self.class(object.get("element-field-class").ok_or("expected an `element-field-class`")?)?,
+                element: self.class(
+                    object.get("element-field-class").ok_or("expected an `element-field-class`")?,
+                )?,
                 alignment: alignment(object, "minimum-alignment")?,
                 is_uuid: roles(object)?.contains(&Role::TraceUuid),
                 attributes,
@@ -178,12 +204,15 @@ impl<'b> Builder<'b> {
             let member = member.as_object().ok_or("member class: expected an object")?;
             let name = text(member, "name")?.ok_or("member class: expected a `name`")?.to_owned();
             // Each member of this structure keeps the names above it for a while.
-            let above: u64 = self.names.iter().map(|name| name.len() as u64 / 64).fold(0, u64::saturating_add);
+            let above: u64 =
+                self.names.iter().map(|name| name.len() as u64 / 64).fold(0, u64::saturating_add);
             self.spend(above.saturating_add(name.len() as u64))?;
             if !names.insert(name.clone()) {
                 return Err(format!("a second member {name:?}"));
             }
-            let class = member.get("field-class").ok_or_else(|| format!("{name}: expected a `field-class`"))?;
+            let class = member
+                .get("field-class")
+                .ok_or_else(|| format!("{name}: expected a `field-class`"))?;
             self.names.push(name.clone());
             let class = self.class(class).map_err(|what| format!("{name}: {what}"))?;
             self.names.pop();
@@ -200,7 +229,8 @@ impl<'b> Builder<'b> {
         Ok(FieldClass::Optional(Box::new(Optional {
             selector: self.location(object, "selector-field-location")?,
             ranges,
-            class: self.class(object.get("field-class").ok_or("optional: expected a `field-class`")?)?,
+            class: self
+                .class(object.get("field-class").ok_or("optional: expected a `field-class`")?)?,
             attributes,
         })))
     }
@@ -210,10 +240,13 @@ impl<'b> Builder<'b> {
         let (mut options, mut taken): (Vec<_>, Vec<Range>) = Default::default();
         for option in list(object, "options")?.into_iter().flatten() {
             let option = option.as_object().ok_or("option: expected an object")?;
-            let value = option.get("selector-field-ranges").ok_or("option: expected `selector-field-ranges`")?;
+            let value = option
+                .get("selector-field-ranges")
+                .ok_or("option: expected `selector-field-ranges`")?;
             let ranges = ranges(value, &ANY)?;
             taken.extend(&ranges);
-            let class = self.class(option.get("field-class").ok_or("option: expected a `field-class`")?)?;
+            let class =
+                self.class(option.get("field-class").ok_or("option: expected a `field-class`")?)?;
             let name = text(option, "name")?.unwrap_or_default().to_owned();
             options.push(VariantOption { name, ranges, class, attributes: attributes(option)? });
         }
@@ -221,7 +254,9 @@ impl<'b> Builder<'b> {
             return Err("variant: expected options".into());
         }
         taken.sort();
-        if let Some((one, _)) = taken.iter().zip(taken.iter().skip(1)).find(|(one, next)| next.lower <= one.upper) {
+        if let Some((one, _)) =
+            taken.iter().zip(taken.iter().skip(1)).find(|(one, next)| next.lower <= one.upper)
+        {
             return Err(format!("variant: two options for the value {}", one.upper));
         }
         Ok(FieldClass::Variant(Box::new(Variant { selector, options, attributes: attributes_of })))
@@ -243,18 +278,23 @@ fn alignment(object: &Object, key: &str) -> Result<u64, Wrong> {
 }
 
 fn bits(object: &Object) -> Result<Bits, Wrong> {
-    let length = number(object, "length")?.and_then(|bits| u8::try_from(bits).ok()).filter(|bits| *bits > 0);
+    let length =
+        number(object, "length")?.and_then(|bits| u8::try_from(bits).ok()).filter(|bits| *bits > 0);
     let order = match text(object, "byte-order")? {
         Some("little-endian") => ByteOrder::Little,
         Some("big-endian") => ByteOrder::Big,
-        Some(other) => return Err(format!("byte-order {other:?}: expected little-endian or big-endian")),
+        Some(other) => {
+            return Err(format!("byte-order {other:?}: expected little-endian or big-endian"));
+        }
         None => return Err("expected a `byte-order`".into()),
     };
     let natural = if order == ByteOrder::Little { "first-to-last" } else { "last-to-first" };
     let reversed = match text(object, "bit-order")? {
         None => false,
         Some(word @ ("first-to-last" | "last-to-first")) => word != natural,
-        Some(word) => return Err(format!("bit-order {word:?}: expected first-to-last or last-to-first")),
+        Some(word) => {
+            return Err(format!("bit-order {word:?}: expected first-to-last or last-to-first"));
+        }
     };
     let alignment = u16::try_from(alignment(object, "alignment")?).unwrap_or(1);
     Ok(Bits { length: length.ok_or("length: expected 1 to 64 bits")?, alignment, order, reversed })
@@ -264,7 +304,9 @@ fn integer(object: &Object, bits: Bits, signed: bool) -> Result<Integer, Wrong> 
     let base = match number(object, "preferred-display-base")? {
         None => 10,
         Some(base @ (2 | 8 | 10 | 16)) => low_u8(base),
-        Some(base) => return Err(format!("preferred-display-base {base}: expected 2, 8, 10 or 16")),
+        Some(base) => {
+            return Err(format!("preferred-display-base {base}: expected 2, 8, 10 or 16"));
+        }
     };
     let mut integer = Integer::new(bits, signed, base);
     integer.mappings = mappings(object, "mappings", &all_of(signed))?;
@@ -312,7 +354,9 @@ fn encoding(object: &Object) -> Result<Encoding, Wrong> {
         Some("utf-32be") => Encoding::Utf32Be,
         Some("utf-32le") => Encoding::Utf32Le,
         Some(other) => {
-            return Err(format!("encoding {other:?}: expected utf-8, utf-16be, utf-16le, utf-32be or utf-32le"));
+            return Err(format!(
+                "encoding {other:?}: expected utf-8, utf-16be, utf-16le, utf-32be or utf-32le"
+            ));
         }
     })
 }
@@ -341,7 +385,9 @@ fn ranges(value: &Value, bounds: &RangeInclusive<i128>) -> Result<Vec<Range>, Wr
             .map(i128::from)
             .or_else(|| value.as_i64().map(i128::from))
             .filter(|bound| bounds.contains(bound))
-            .ok_or_else(|| format!("range bound {value}: expected {} to {}", bounds.start(), bounds.end()))
+            .ok_or_else(|| {
+                format!("range bound {value}: expected {} to {}", bounds.start(), bounds.end())
+            })
     };
     let list = value.as_array().filter(|list| !list.is_empty()).ok_or("expected ranges")?;
     list.iter()
@@ -349,7 +395,11 @@ fn ranges(value: &Value, bounds: &RangeInclusive<i128>) -> Result<Vec<Range>, Wr
             Value::Array(pair) => match pair.as_slice() {
                 [lower, upper] => {
                     let range = Range { lower: bound(lower)?, upper: bound(upper)? };
-                    if range.lower > range.upper { Err("an empty range".to_owned()) } else { Ok(range) }
+                    if range.lower > range.upper {
+                        Err("an empty range".to_owned())
+                    } else {
+                        Ok(range)
+                    }
                 }
                 _ => Err("range: expected two bounds".to_owned()),
             },

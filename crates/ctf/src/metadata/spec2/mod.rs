@@ -7,7 +7,8 @@ use crate::read::Error;
 use field::Builder;
 use lastwords_bytes::{Budget, ByteOrder};
 use lastwords_trace::class::{
-    Clock, EventClass, Identity, LogLevel, Origin, Path as FieldPath, Scope, StreamClass, Struct, TraceClass,
+    Clock, EventClass, Identity, LogLevel, Origin, Path as FieldPath, Scope, StreamClass, Struct,
+    TraceClass,
 };
 use lastwords_trace::schema::EnvValue;
 use serde_json::{Map, Value};
@@ -18,10 +19,12 @@ type Object = Map<String, Value>;
 /// Describes the error in a fragment.
 type Wrong = String;
 
-/// Reads metadata; `path` is only used in errors. A fragment that is wrong is left out, with those that need it.
+/// Reads metadata; `path` is only used in errors. A fragment that is wrong is left out, with those
+/// that need it.
 ///
 /// # Errors
-/// The trace class is wrong, or there is no stream class: nothing can be read without them. Or the budget is spent.
+/// The trace class is wrong, or there is no stream class: nothing can be read without them. Or the
+/// budget is spent.
 pub(super) fn read(path: &Path, bytes: &[u8], budget: &Budget) -> Result<TraceClass, Error> {
     let mut reader = Reader {
         class: empty(),
@@ -34,7 +37,8 @@ pub(super) fn read(path: &Path, bytes: &[u8], budget: &Budget) -> Result<TraceCl
         twice: Twice::default(),
         missing: Missing::default(),
     };
-    let fragments = bytes.split(|b| *b == 0x1e).map(<[u8]>::trim_ascii).filter(|fragment| !fragment.is_empty());
+    let fragments =
+        bytes.split(|b| *b == 0x1e).map(<[u8]>::trim_ascii).filter(|fragment| !fragment.is_empty());
     for (i, fragment) in fragments.enumerate() {
         let number = i.saturating_add(1);
         let wrong = |what: &str| format!("fragment {number}: {what}");
@@ -55,7 +59,8 @@ pub(super) fn read(path: &Path, bytes: &[u8], budget: &Budget) -> Result<TraceCl
         reader.class.missing.insert(0, "expected a preamble fragment".to_owned());
     }
     if reader.class.streams.is_empty() {
-        let first = reader.class.missing.first().map(|first| format!("; {first}")).unwrap_or_default();
+        let first =
+            reader.class.missing.first().map(|first| format!("; {first}")).unwrap_or_default();
         return Err(Error::metadata(path, 0, format!("expected a data stream class{first}")));
     }
     Ok(reader.class)
@@ -98,7 +103,8 @@ struct Reader<'b> {
     missing: Missing,
 }
 
-/// Ids of stream classes, and of event record classes in them, that are there more than once. Of such classes none is known.
+/// Ids of stream classes, and of event record classes in them, that are there more than once. Of
+/// such classes none is known.
 #[derive(Default)]
 struct Twice {
     streams: HashSet<u64>,
@@ -108,9 +114,13 @@ struct Twice {
 impl Reader<'_> {
     fn read(&mut self, fragment: &[u8]) -> Result<(), WrongFragment> {
         let wrong = |what: Wrong| WrongFragment { what, is_fatal: false };
-        let value: Value = serde_json::from_slice(fragment).map_err(|error| wrong(error.to_string()))?;
-        let Value::Object(object) = value else { return Err(wrong("expected a JSON object".into())) };
-        let is_fatal = matches!(object.get("type").and_then(Value::as_str), Some("preamble" | "trace-class"));
+        let value: Value =
+            serde_json::from_slice(fragment).map_err(|error| wrong(error.to_string()))?;
+        let Value::Object(object) = value else {
+            return Err(wrong("expected a JSON object".into()));
+        };
+        let is_fatal =
+            matches!(object.get("type").and_then(Value::as_str), Some("preamble" | "trace-class"));
         self.fragment(&object).map_err(|what| WrongFragment { what, is_fatal })
     }
 
@@ -143,8 +153,10 @@ impl Reader<'_> {
         }
         extensions(object)?;
         if let Some(list) = list(object, "uuid")? {
-            let bytes: Option<Vec<u8>> =
-                list.iter().map(|byte| byte.as_u64().and_then(|byte| u8::try_from(byte).ok())).collect();
+            let bytes: Option<Vec<u8>> = list
+                .iter()
+                .map(|byte| byte.as_u64().and_then(|byte| u8::try_from(byte).ok()))
+                .collect();
             let uuid = bytes.and_then(|bytes| <[u8; 16]>::try_from(bytes).ok());
             self.class.uuid = Some(uuid.ok_or("uuid: expected 16 bytes")?);
         }
@@ -163,7 +175,9 @@ impl Reader<'_> {
                 Value::String(text) => EnvValue::Text(text.clone()),
                 Value::Number(number) => {
                     let signed = number.as_i64().or_else(|| number.as_u64().map(u64::cast_signed));
-                    EnvValue::Integer(signed.ok_or_else(|| format!("environment, {key}: expected an integer"))?)
+                    EnvValue::Integer(
+                        signed.ok_or_else(|| format!("environment, {key}: expected an integer"))?,
+                    )
                 }
                 _ => return Err(format!("environment, {key}: expected text or an integer")),
             };
@@ -174,20 +188,29 @@ impl Reader<'_> {
     }
 
     fn clock(&mut self, object: &Object) -> Result<(), Wrong> {
-        let id = text(object, "id")?.or(text(object, "name")?).ok_or("clock class: expected an `id`")?.to_owned();
+        let id = text(object, "id")?
+            .or(text(object, "name")?)
+            .ok_or("clock class: expected an `id`")?
+            .to_owned();
         if self.clocks.contains_key(&id) {
             return Err(format!("a second clock class {id:?}"));
         }
-        let frequency = number(object, "frequency")?.filter(|f| *f > 0).ok_or("expected a `frequency` above 0")?;
+        let frequency = number(object, "frequency")?
+            .filter(|f| *f > 0)
+            .ok_or("expected a `frequency` above 0")?;
         let none = Object::new();
         let offset = map(object, "offset-from-origin")?.unwrap_or(&none);
         let seconds = match offset.get("seconds") {
             None => 0,
-            Some(value) => value.as_i64().ok_or_else(|| format!("seconds {value}: expected an integer"))?,
+            Some(value) => {
+                value.as_i64().ok_or_else(|| format!("seconds {value}: expected an integer"))?
+            }
         };
         let cycles = number(offset, "cycles")?.unwrap_or(0);
         if cycles >= frequency {
-            return Err(format!("cycles {cycles}: expected fewer than the frequency of {frequency}"));
+            return Err(format!(
+                "cycles {cycles}: expected fewer than the frequency of {frequency}"
+            ));
         }
         let origin = match object.get("origin") {
             None => Origin::Unknown,
@@ -196,7 +219,9 @@ impl Reader<'_> {
                 known @ Identity { name: Some(_), uid: Some(_), .. } => Origin::Custom(known),
                 _ => return Err("origin: expected a `name` and a `uid`".into()),
             },
-            Some(other) => return Err(format!("origin {other}: expected \"unix-epoch\" or an object")),
+            Some(other) => {
+                return Err(format!("origin {other}: expected \"unix-epoch\" or an object"));
+            }
         };
         let clock = Clock {
             id: id.clone(),
@@ -215,7 +240,8 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Returns the position of a clock. One that is missing counts nanoseconds from an unknown origin.
+    /// Returns the position of a clock. One that is missing counts nanoseconds from an unknown
+    /// origin.
     fn clock_of(&mut self, name: &str, stream: u64) -> usize {
         let next = self.class.clocks.len();
         *self.clocks.entry(name.to_owned()).or_insert_with(|| {
@@ -235,16 +261,29 @@ impl Reader<'_> {
             self.twice.streams.insert(id);
             return Err(format!("a second data stream class of id {id}"));
         }
-        let clock = text(object, "default-clock-class-id")?.or(text(object, "default-clock-class-name")?);
+        let clock =
+            text(object, "default-clock-class-id")?.or(text(object, "default-clock-class-name")?);
         let clock = clock.map(|name| self.clock_of(name, id));
         let stream = StreamClass {
             id,
             name: text(object, "name")?.unwrap_or_default().to_owned(),
             identity: identity(object)?,
             clock,
-            packet_context: self.scope(object, "packet-context-field-class", Scope::PacketContext)?,
-            event_header: self.scope(object, "event-record-header-field-class", Scope::EventHeader)?,
-            common_context: self.scope(object, "event-record-common-context-field-class", Scope::CommonContext)?,
+            packet_context: self.scope(
+                object,
+                "packet-context-field-class",
+                Scope::PacketContext,
+            )?,
+            event_header: self.scope(
+                object,
+                "event-record-header-field-class",
+                Scope::EventHeader,
+            )?,
+            common_context: self.scope(
+                object,
+                "event-record-common-context-field-class",
+                Scope::CommonContext,
+            )?,
             events: Vec::new(),
             attributes: attributes(object)?,
         };
@@ -264,7 +303,11 @@ impl Reader<'_> {
             identity: identity(object)?,
             log_level: word("log-level").and_then(LogLevel::from_name),
             emf_uri: word("emf-uri").unwrap_or_default().to_owned(),
-            specific_context: self.scope(object, "specific-context-field-class", Scope::SpecificContext)?,
+            specific_context: self.scope(
+                object,
+                "specific-context-field-class",
+                Scope::SpecificContext,
+            )?,
             payload: self.scope(object, "payload-field-class", Scope::Payload)?,
             attributes: attributes(object)?,
         };
@@ -274,7 +317,9 @@ impl Reader<'_> {
         };
         if !self.events.insert((stream, id)) {
             self.twice.events.insert((stream, id));
-            return Err(format!("a second event record class of id {id} in data stream class {stream}"));
+            return Err(format!(
+                "a second event record class of id {id} in data stream class {stream}"
+            ));
         }
         class.events.push(event);
         Ok(())
@@ -283,7 +328,9 @@ impl Reader<'_> {
     fn scope(&mut self, object: &Object, key: &str, scope: Scope) -> Result<Option<Struct>, Wrong> {
         match object.get(key) {
             None => Ok(None),
-            Some(class) => self.builder.root(class, scope).map(Some).map_err(|what| format!("{key}: {what}")),
+            Some(class) => {
+                self.builder.root(class, scope).map(Some).map_err(|what| format!("{key}: {what}"))
+            }
         }
     }
 }
@@ -299,7 +346,10 @@ fn text<'a>(object: &'a Object, key: &str) -> Result<Option<&'a str>, Wrong> {
 fn number(object: &Object, key: &str) -> Result<Option<u64>, Wrong> {
     match object.get(key) {
         None => Ok(None),
-        Some(value) => value.as_u64().map(Some).ok_or_else(|| format!("{key} {value}: expected an integer from 0")),
+        Some(value) => value
+            .as_u64()
+            .map(Some)
+            .ok_or_else(|| format!("{key} {value}: expected an integer from 0")),
     }
 }
 
@@ -325,20 +375,35 @@ fn map<'a>(object: &'a Object, key: &str) -> Result<Option<&'a Object>, Wrong> {
 }
 
 fn attributes(object: &Object) -> Result<String, Wrong> {
-    Ok(map(object, "attributes")?.map(|map| Value::Object(map.clone()).to_string()).unwrap_or_default())
+    Ok(map(object, "attributes")?
+        .map(|map| Value::Object(map.clone()).to_string())
+        .unwrap_or_default())
 }
 
 /// Refuses extensions, because none is known.
 fn extensions(object: &Object) -> Result<(), Wrong> {
-    let names: Vec<&str> = map(object, "extensions")?.into_iter().flatten().map(|(name, _)| name.as_str()).collect();
-    if names.is_empty() { Ok(()) } else { Err(format!("extensions {}: none is known", names.join(", "))) }
+    let names: Vec<&str> =
+        map(object, "extensions")?.into_iter().flatten().map(|(name, _)| name.as_str()).collect();
+    if names.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("extensions {}: none is known", names.join(", ")))
+    }
 }
 
-/// Returns the location of a field, as metadata name it. `names` leads to the structure that contains the referring
-/// field.
-fn location(value: Option<&Value>, scope: Scope, names: &[String], key: &str) -> Result<FieldPath, Wrong> {
+/// Returns the location of a field, as metadata name it. `names` leads to the structure that
+/// contains the referring field.
+fn location(
+    value: Option<&Value>,
+    scope: Scope,
+    names: &[String],
+    key: &str,
+) -> Result<FieldPath, Wrong> {
     let object = value.and_then(Value::as_object).ok_or_else(|| format!("expected a `{key}`"))?;
-    let path = object.get("path").and_then(Value::as_array).ok_or_else(|| format!("{key}: expected a `path`"))?;
+    let path = object
+        .get("path")
+        .and_then(Value::as_array)
+        .ok_or_else(|| format!("{key}: expected a `path`"))?;
     let (scope, mut names) = match text(object, "origin")? {
         None => (scope, names.to_vec()),
         Some(origin) => {
@@ -350,7 +415,11 @@ fn location(value: Option<&Value>, scope: Scope, names: &[String], key: &str) ->
         match part {
             Value::String(name) => names.push(name.clone()),
             Value::Null if names.pop().is_some() => {}
-            other => return Err(format!("{key}: found {other}, expected a name, or null below the root")),
+            other => {
+                return Err(format!(
+                    "{key}: found {other}, expected a name, or null below the root"
+                ));
+            }
         }
     }
     Ok(FieldPath { scope, names })

@@ -90,7 +90,9 @@ fn attributes(
 impl Parser<'_> {
     fn type_declaration_in_block(&mut self) -> Result<bool, Wrong> {
         match self.peek() {
-            Word::Name("typealias" | "typedef" | "struct" | "variant" | "enum") => self.type_declaration(),
+            Word::Name("typealias" | "typedef" | "struct" | "variant" | "enum") => {
+                self.type_declaration()
+            }
             _ => Ok(false),
         }
     }
@@ -121,7 +123,9 @@ fn number(right: RightHandSide, line: u32, name: &str) -> Result<u64, Wrong> {
 
 fn text(right: &RightHandSide, line: u32, name: &str) -> Result<String, Wrong> {
     match right {
-        RightHandSide::Value(value) if value.word().is_some() => Ok(value.word().unwrap_or_default().to_owned()),
+        RightHandSide::Value(value) if value.word().is_some() => {
+            Ok(value.word().unwrap_or_default().to_owned())
+        }
         _ => Err(wrong(line, name, "`=` and text")),
     }
 }
@@ -163,7 +167,8 @@ pub(super) fn trace(parser: &mut Parser<'_>) -> Result<Trace, Wrong> {
             "major" => once(&mut major, Some(number(right, line, name)?), line, name)?,
             "minor" => once(&mut minor, Some(number(right, line, name)?), line, name)?,
             "uuid" => {
-                let found = uuid(&text(&right, line, name)?).ok_or_else(|| wrong(line, name, "a UUID"))?;
+                let found =
+                    uuid(&text(&right, line, name)?).ok_or_else(|| wrong(line, name, "a UUID"))?;
                 once(&mut trace.uuid, Some(found), line, name)?;
             }
             "byte_order" => {
@@ -198,7 +203,9 @@ pub(super) fn env(parser: &mut Parser<'_>) -> Result<Vec<(String, EnvValue)>, Wr
             RightHandSide::Value(value @ (Value::Text(_) | Value::Name(_))) => {
                 EnvValue::Text(value.word().unwrap_or("").to_owned())
             }
-            RightHandSide::Value(Value::Number(number, false)) => EnvValue::Integer(number.cast_signed()),
+            RightHandSide::Value(Value::Number(number, false)) => {
+                EnvValue::Integer(number.cast_signed())
+            }
             RightHandSide::Value(value) => {
                 EnvValue::Integer(value.signed().ok_or_else(|| wrong(line, name, "64 bits"))?)
             }
@@ -242,7 +249,8 @@ pub(super) fn clock(parser: &mut Parser<'_>, begin: u32) -> Result<Clock, Wrong>
                 }
             }
             ("offset_s", RightHandSide::Value(value)) => {
-                clock.offset_seconds = value.signed().ok_or_else(|| wrong(line, name, "a number of 64 bits"))?;
+                clock.offset_seconds =
+                    value.signed().ok_or_else(|| wrong(line, name, "a number of 64 bits"))?;
             }
             ("offset", right) => clock.offset_cycles = number(right, line, name)?,
             ("precision", right) => clock.precision = Some(number(right, line, name)?),
@@ -263,9 +271,13 @@ pub(super) fn stream(parser: &mut Parser<'_>, line: u32) -> Result<Stream, Wrong
     let mut stream = Stream { line, ..Stream::default() };
     attributes(parser, |_, name, right, line| match name {
         "id" => once(&mut stream.id, Some(number(right, line, name)?), line, name),
-        "packet.context" => once(&mut stream.packet_context, structure(right, line, name)?, line, name),
+        "packet.context" => {
+            once(&mut stream.packet_context, structure(right, line, name)?, line, name)
+        }
         "event.header" => once(&mut stream.event_header, structure(right, line, name)?, line, name),
-        "event.context" => once(&mut stream.event_context, structure(right, line, name)?, line, name),
+        "event.context" => {
+            once(&mut stream.event_context, structure(right, line, name)?, line, name)
+        }
         _ => Ok(()),
     })?;
     Ok(stream)
@@ -278,7 +290,8 @@ pub(super) fn event(parser: &mut Parser<'_>, line: u32) -> Result<Event, Wrong> 
         "stream_id" => once(&mut event.stream, Some(number(right, line, name)?), line, name),
         "name" => once(&mut event.name, Some(text(&right, line, name)?), line, name),
         "loglevel" => {
-            // babeltrace2 accepts and ignores a name or a number that is too large for it, and so does this parser.
+            // babeltrace2 accepts and ignores a name or a number that is too large for it, and so
+            // does this parser.
             if let RightHandSide::Value(value) = right {
                 event.log_level = value.unsigned().and_then(LogLevel::from_number);
             }

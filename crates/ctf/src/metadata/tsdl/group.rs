@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, HashMap};
 /// Ids of stream classes with their declarations and events.
 pub(super) type Grouped<'a> = Vec<(u64, Option<&'a Stream>, Vec<&'a Event>)>;
 
-/// Returns the stream classes in the order of the metadata, with their events. Of several classes with one id none is known.
+/// Returns the stream classes in the order of the metadata, with their events. Of several classes
+/// with one id none is known.
 pub(super) fn streams<'d>(declared: &'d Declared, missing: &mut Missing) -> Grouped<'d> {
     let mut counts: HashMap<u64, u32> = HashMap::new();
     for stream in &declared.streams {
@@ -23,7 +24,10 @@ pub(super) fn streams<'d>(declared: &'d Declared, missing: &mut Missing) -> Grou
             places.insert(id, grouped.len());
             grouped.push((id, Some(stream), Vec::new()));
         } else {
-            missing.add(Wrong { line: stream.line, what: format!("a second stream class of id {id}") });
+            missing.add(Wrong {
+                line: stream.line,
+                what: format!("a second stream class of id {id}"),
+            });
         }
     }
     // Events that name no stream class have one that is not declared.

@@ -14,7 +14,8 @@ pub(super) enum Word<'a> {
     Text(String),
     /// Punctuation: one character, or `:=`, `...`, `->`.
     Mark(&'static str),
-    /// A part of the text is missing, or is no word, for this reason. Words on both sides of it do not belong together.
+    /// A part of the text is missing, or is no word, for this reason. Words on both sides of it do
+    /// not belong together.
     Lost(String),
     /// The end of the text.
     End,
@@ -34,8 +35,8 @@ impl std::fmt::Display for Word<'_> {
 }
 
 const MARKS: [&str; 24] = [
-    ":=", "...", "->", "{", "}", "(", ")", "[", "]", "<", ">", ";", ":", ",", "=", ".", "*", "+", "-", "&", "|", "!",
-    "~", "/",
+    ":=", "...", "->", "{", "}", "(", ")", "[", "]", "<", ">", ";", ":", ",", "=", ".", "*", "+",
+    "-", "&", "|", "!", "~", "/",
 ];
 
 /// Characters that stand for what is missing: [`HOLE`], and zeros in a file.
@@ -86,7 +87,8 @@ impl<'a> Lexer<'a> {
     /// Skips blanks, comments, and preprocessor lines. An error is skipped, too.
     fn skip_blanks(&mut self) -> Result<(), Wrong> {
         loop {
-            let blanks = self.rest.trim_start_matches([' ', '\t', '\n', '\r', '\x0b', '\x0c']).len();
+            let blanks =
+                self.rest.trim_start_matches([' ', '\t', '\n', '\r', '\x0b', '\x0c']).len();
             self.take(self.rest.len().saturating_sub(blanks));
             if self.rest.starts_with("/*") {
                 let end = self.rest.find(HOLES).unwrap_or(self.rest.len());
@@ -118,8 +120,13 @@ impl<'a> Lexer<'a> {
             return if behind.is_empty() && first == '\0' { Ok(Word::End) } else { Err(wrong) };
         }
         if first.is_ascii_alphabetic() || first == '_' {
-            let end = self.rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(self.rest.len());
-            if self.rest.get(end..).is_some_and(|r| r.starts_with('"')) && self.rest.get(..end) == Some("L") {
+            let end = self
+                .rest
+                .find(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+                .unwrap_or(self.rest.len());
+            if self.rest.get(end..).is_some_and(|r| r.starts_with('"'))
+                && self.rest.get(..end) == Some("L")
+            {
                 self.take(end);
                 return self.text('"').map(Word::Text);
             }
@@ -148,9 +155,12 @@ impl<'a> Lexer<'a> {
         let end = self.rest.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(self.rest.len());
         let text = self.take(end);
         let digits = text.trim_end_matches(['u', 'U', 'l', 'L']);
-        let parsed = if let Some(hexadecimal) = digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X")) {
+        let parsed = if let Some(hexadecimal) =
+            digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X"))
+        {
             u64::from_str_radix(hexadecimal, 16)
-        } else if let Some(binary) = digits.strip_prefix("0b").or_else(|| digits.strip_prefix("0B")) {
+        } else if let Some(binary) = digits.strip_prefix("0b").or_else(|| digits.strip_prefix("0B"))
+        {
             u64::from_str_radix(binary, 2)
         } else if digits.len() > 1 && digits.starts_with('0') {
             u64::from_str_radix(digits, 8)
@@ -184,9 +194,12 @@ impl<'a> Lexer<'a> {
     }
 
     fn escape(&mut self, text: &mut Vec<u8>) -> Result<(), Wrong> {
-        let Some(c) = self.rest.chars().next() else { return Err(self.wrong("text without an end")) };
-        let digits =
-            |rest: &str, radix: u32, most: usize| rest.chars().take(most).take_while(|c| c.is_digit(radix)).count();
+        let Some(c) = self.rest.chars().next() else {
+            return Err(self.wrong("text without an end"));
+        };
+        let digits = |rest: &str, radix: u32, most: usize| {
+            rest.chars().take(most).take_while(|c| c.is_digit(radix)).count()
+        };
         let byte = match c {
             'n' => b'\n',
             't' => b'\t',

@@ -1,5 +1,5 @@
-//! CTF 1.8 metadata: TSDL. This follows CTF 1.8.3, sections 4 to 7 and appendices A to C. Where babeltrace2 2.1.1 reads
-//! it differently, this follows babeltrace2.
+//! CTF 1.8 metadata: TSDL. This follows CTF 1.8.3, sections 4 to 7 and appendices A to C. Where
+//! babeltrace2 2.1.1 reads it differently, this follows babeltrace2.
 
 mod block;
 mod group;

@@ -37,7 +37,8 @@ pub(super) fn declarations(words: &[(Word<'_>, u32)]) -> Result<Declared, Wrong>
         let begin = parser.next;
         parser.fresh.clear();
         if let Err(wrong) = parser.declaration(&mut declared) {
-            if parser.is_block(begin) && matches!(words.get(begin), Some((Word::Name("trace"), _))) {
+            if parser.is_block(begin) && matches!(words.get(begin), Some((Word::Name("trace"), _)))
+            {
                 return Err(wrong);
             }
             declared.missing.add(wrong);
@@ -51,8 +52,9 @@ pub(super) fn declarations(words: &[(Word<'_>, u32)]) -> Result<Declared, Wrong>
 /// Returns the byte order that the trace block names. The block may follow types that use it.
 fn native_order(words: &[(Word<'_>, u32)]) -> ByteOrder {
     let is = |i: usize, name: &str| matches!(words.get(i), Some((Word::Name(n), _)) if *n == name);
-    let begin = (0..words.len())
-        .find(|i| is(*i, "trace") && matches!(words.get(i.saturating_add(1)), Some((Word::Mark("{"), _))));
+    let begin = (0..words.len()).find(|i| {
+        is(*i, "trace") && matches!(words.get(i.saturating_add(1)), Some((Word::Mark("{"), _)))
+    });
     let at = begin.and_then(|begin| (begin..words.len()).find(|i| is(*i, "byte_order")));
     match at.and_then(|at| words.get(at.saturating_add(2))) {
         Some((Word::Name("be" | "network"), _)) => ByteOrder::Big,
@@ -76,7 +78,10 @@ impl<'a> Parser<'a> {
     }
 
     pub(super) fn peek_at(&self, ahead: usize) -> &'a Word<'a> {
-        self.words.get(self.next.saturating_add(ahead)).or(self.words.last()).map_or(&Word::End, |(word, _)| word)
+        self.words
+            .get(self.next.saturating_add(ahead))
+            .or(self.words.last())
+            .map_or(&Word::End, |(word, _)| word)
     }
 
     pub(super) fn line(&self) -> u32 {
@@ -129,7 +134,10 @@ impl<'a> Parser<'a> {
     }
 
     /// Runs `body` one level deeper.
-    pub(super) fn deeper<T>(&mut self, body: impl FnOnce(&mut Self) -> Result<T, Wrong>) -> Result<T, Wrong> {
+    pub(super) fn deeper<T>(
+        &mut self,
+        body: impl FnOnce(&mut Self) -> Result<T, Wrong>,
+    ) -> Result<T, Wrong> {
         if self.depth >= MAX_DEPTH {
             return Err(self.wrong(format!("nested deeper than {MAX_DEPTH}")));
         }
@@ -140,7 +148,10 @@ impl<'a> Parser<'a> {
     }
 
     /// Runs `body` in a new scope of types.
-    pub(super) fn scoped<T>(&mut self, body: impl FnOnce(&mut Self) -> Result<T, Wrong>) -> Result<T, Wrong> {
+    pub(super) fn scoped<T>(
+        &mut self,
+        body: impl FnOnce(&mut Self) -> Result<T, Wrong>,
+    ) -> Result<T, Wrong> {
         self.scopes.push(HashMap::new());
         let done = self.deeper(body);
         self.scopes.pop();
@@ -196,14 +207,17 @@ impl<'a> Parser<'a> {
             "event" => declared.events.push(block::event(self, line)?),
             "callsite" => block::ignored(self)?,
             other => {
-                return Err(Wrong { line, what: format!("found `{other}`, expected a declaration or a block") });
+                return Err(Wrong {
+                    line,
+                    what: format!("found `{other}`, expected a declaration or a block"),
+                });
             }
         }
         self.expect(";")
     }
 
-    /// Parses a typealias, a typedef, or a named structure, variant or enumeration outside of a field. Returns false if
-    /// there is none.
+    /// Parses a typealias, a typedef, or a named structure, variant or enumeration outside of a
+    /// field. Returns false if there is none.
     pub(super) fn type_declaration(&mut self) -> Result<bool, Wrong> {
         match self.peek() {
             Word::Name("typealias") => {

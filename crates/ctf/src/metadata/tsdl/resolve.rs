@@ -9,8 +9,8 @@ use crate::program::MAX_ALIGNMENT;
 use lastwords_bytes::Budget;
 use lastwords_bytes::ByteOrder;
 use lastwords_trace::class::{
-    self, Bits, Clock, Encoding, EventClass, Field, FieldClass, Float, Identity, Labels, Mapping, Origin, Path, Range,
-    Role, Scope, StreamClass, Struct, TraceClass, VariantOption,
+    self, Bits, Clock, Encoding, EventClass, Field, FieldClass, Float, Identity, Labels, Mapping,
+    Origin, Path, Range, Role, Scope, StreamClass, Struct, TraceClass, VariantOption,
 };
 use lastwords_trace::schema::EnvValue;
 use std::cell::Cell;
@@ -25,7 +25,10 @@ const WHAT: &str = "the types that these metadata use";
 pub(super) fn trace_class(mut declared: Declared, budget: &Budget) -> Result<TraceClass, Wrong> {
     let Some((uuid, order)) = declared.trace.as_ref().map(|trace| (trace.uuid, trace.order)) else {
         let first = declared.missing.0.told().into_iter().next().map(|first| format!("; {first}"));
-        return Err(Wrong { line: 1, what: format!("expected a trace block{}", first.unwrap_or_default()) });
+        return Err(Wrong {
+            line: 1,
+            what: format!("expected a trace block{}", first.unwrap_or_default()),
+        });
     };
     if declared.clocks.len() > MAX_CLOCKS {
         return Err(Wrong { line: 1, what: format!("more than {MAX_CLOCKS} clocks") });
@@ -45,13 +48,19 @@ pub(super) fn trace_class(mut declared: Declared, budget: &Budget) -> Result<Tra
         env,
         roots: Default::default(),
     };
-    let header = resolver.scope(Scope::PacketHeader, declared.trace.as_ref().and_then(|trace| trace.header.clone()))?;
+    let header = resolver.scope(
+        Scope::PacketHeader,
+        declared.trace.as_ref().and_then(|trace| trace.header.clone()),
+    )?;
     let mut classes = Vec::new();
     for (id, stream, events) in group::streams(&declared, &mut missing) {
         match resolver.stream(id, stream, &events, &mut missing) {
             Err(wrong) if resolver.is_spent.get() => return Err(wrong),
             Err(Wrong { line, what }) => {
-                missing.add(Wrong { line, what: format!("stream class {id} and its {} events: {what}", events.len()) });
+                missing.add(Wrong {
+                    line,
+                    what: format!("stream class {id} and its {} events: {what}", events.len()),
+                });
             }
             Ok(class) => classes.push(class),
         }
@@ -77,7 +86,8 @@ pub(super) fn trace_class(mut declared: Declared, budget: &Budget) -> Result<Tra
 }
 
 fn is_lttng(declared: &Declared) -> bool {
-    let name = |value: &EnvValue| matches!(value, EnvValue::Text(text) if text.starts_with("lttng"));
+    let name =
+        |value: &EnvValue| matches!(value, EnvValue::Text(text) if text.starts_with("lttng"));
     declared.env.iter().any(|(key, value)| key == "tracer_name" && name(value))
 }
 
@@ -119,8 +129,8 @@ struct TypeLocation<'a> {
     scope: Scope,
     /// The shown names from the scope's root.
     names: Vec<String>,
-    /// The structures around the type. Each has the number of its fields before the type and the number of names that
-    /// lead to it.
+    /// The structures around the type. Each has the number of its fields before the type and the
+    /// number of names that lead to it.
     around: Vec<(&'a [Member], usize, usize)>,
     line: u32,
 }
@@ -141,7 +151,9 @@ impl Resolver<'_> {
         let mut location = TypeLocation { scope, names: Vec::new(), around: Vec::new(), line: 0 };
         match self.class(&root, &mut location)? {
             FieldClass::Struct(of) => Ok(Some(of)),
-            _ => Err(Wrong { line: 0, what: format!("{}: expected a structure", scope.tsdl_name()) }),
+            _ => {
+                Err(Wrong { line: 0, what: format!("{}: expected a structure", scope.tsdl_name()) })
+            }
         }
     }
 
@@ -180,7 +192,10 @@ impl Resolver<'_> {
             let id = event.id.unwrap_or(0);
             let known = match ids.get(&id) {
                 Some(1) => self.event(id, event, class.clock),
-                _ => Err(Wrong { line: event.line, what: format!("a second event of id {id} in its stream class") }),
+                _ => Err(Wrong {
+                    line: event.line,
+                    what: format!("a second event of id {id} in its stream class"),
+                }),
             };
             match known {
                 Ok((event, clock)) => {
@@ -190,8 +205,10 @@ impl Resolver<'_> {
                 Err(wrong) if self.is_spent.get() => return Err(wrong),
                 Err(Wrong { line, what }) => {
                     let name = event.name.as_deref().unwrap_or_default();
-                    missing
-                        .add(Wrong { line, what: format!("event {id} ({name}) of stream class {}: {what}", class.id) });
+                    missing.add(Wrong {
+                        line,
+                        what: format!("event {id} ({name}) of stream class {}: {what}", class.id),
+                    });
                 }
             }
         }
@@ -199,7 +216,12 @@ impl Resolver<'_> {
     }
 
     /// Returns an event class, and the clock of its stream class, which is `clock` so far.
-    fn event(&mut self, id: u64, event: &Event, clock: Option<usize>) -> Result<(EventClass, Option<usize>), Wrong> {
+    fn event(
+        &mut self,
+        id: u64,
+        event: &Event,
+        clock: Option<usize>,
+    ) -> Result<(EventClass, Option<usize>), Wrong> {
         let class = EventClass {
             id,
             name: Some(event.name.clone().unwrap_or_default()),
@@ -238,8 +260,9 @@ impl Resolver<'_> {
         Ok(found)
     }
 
-    /// Returns the position of the named clock, or of the only clock if no name is given. A named clock that is not declared is one whose
-    /// times are not known: it counts nanoseconds from an unknown origin.
+    /// Returns the position of the named clock, or of the only clock if no name is given. A named
+    /// clock that is not declared is one whose times are not known: it counts nanoseconds from an
+    /// unknown origin.
     fn clock(&mut self, name: Option<&str>, line: u32) -> Result<usize, Wrong> {
         match name {
             Some(name) => {
@@ -256,17 +279,26 @@ impl Resolver<'_> {
                 }))
             }
             None if self.clocks.len() == 1 => Ok(0),
-            None => Err(Wrong { line, what: "a timestamp that maps to none of several clocks".into() }),
+            None => {
+                Err(Wrong { line, what: "a timestamp that maps to none of several clocks".into() })
+            }
         }
     }
 
-    fn class(&mut self, of: &Rc<Type>, location: &mut TypeLocation<'_>) -> Result<FieldClass, Wrong> {
+    fn class(
+        &mut self,
+        of: &Rc<Type>,
+        location: &mut TypeLocation<'_>,
+    ) -> Result<FieldClass, Wrong> {
         self.spend(size_of::<Field>().saturating_mul(2), 1, location)?;
         match &**of {
             Type::Integer(integer) => self.integer(integer, location).map(FieldClass::Integer),
             Type::Enum { integer, labels } => {
                 self.spend(
-                    labels.iter().map(|(label, _)| label.len().saturating_add(192)).fold(0, usize::saturating_add),
+                    labels
+                        .iter()
+                        .map(|(label, _)| label.len().saturating_add(192))
+                        .fold(0, usize::saturating_add),
                     labels.len(),
                     location,
                 )?;
@@ -287,19 +319,27 @@ impl Resolver<'_> {
 
     /// Charges the budget for bytes of the model, and for comparisons.
     fn spend(&self, bytes: usize, steps: usize, location: &TypeLocation<'_>) -> Result<(), Wrong> {
-        let done = self.budget.bytes(WHAT, bytes as u64).and_then(|()| self.budget.steps(WHAT, steps as u64));
+        let done = self
+            .budget
+            .bytes(WHAT, bytes as u64)
+            .and_then(|()| self.budget.steps(WHAT, steps as u64));
         done.map_err(|error| {
             self.is_spent.set(true);
             location.wrong(error.to_string())
         })
     }
 
-    fn integer(&mut self, integer: &Integer, location: &TypeLocation<'_>) -> Result<class::Integer, Wrong> {
+    fn integer(
+        &mut self,
+        integer: &Integer,
+        location: &TypeLocation<'_>,
+    ) -> Result<class::Integer, Wrong> {
         let at = bits(integer.length, integer.alignment, integer.order, location)?;
         let mut class = class::Integer::new(at, integer.signed, integer.base);
         let role = role(location);
         check(role, integer, location)?;
-        let clock = if integer.clock.is_some() || is_timestamp(location.scope, location.names.last().map_or("", |n| n))
+        let clock = if integer.clock.is_some()
+            || is_timestamp(location.scope, location.names.last().map_or("", |n| n))
         {
             self.ensure_clock(integer.clock.as_deref());
             self.clock(integer.clock.as_deref(), location.line).map(Some)?
@@ -332,7 +372,9 @@ impl Resolver<'_> {
         location: &mut TypeLocation<'_>,
     ) -> Result<FieldClass, Wrong> {
         if alignment > MAX_ALIGNMENT {
-            return Err(location.wrong(format!("alignment of {alignment} bits: at most {MAX_ALIGNMENT}")));
+            return Err(
+                location.wrong(format!("alignment of {alignment} bits: at most {MAX_ALIGNMENT}"))
+            );
         }
         let mut of = Struct { alignment, ..Struct::default() };
         let above: usize = location.names.iter().map(String::len).fold(0, usize::saturating_add);
@@ -342,9 +384,14 @@ impl Resolver<'_> {
             around.push((fields, before, location.names.len()));
             let mut names = location.names.clone();
             names.push(shown(&member.name).to_owned());
-            let mut inner = TypeLocation { scope: location.scope, names, around, line: member.line };
+            let mut inner =
+                TypeLocation { scope: location.scope, names, around, line: member.line };
             let class = self.class(&member.class, &mut inner)?;
-            of.fields.push(Field { name: shown(&member.name).to_owned(), class, attributes: String::new() });
+            of.fields.push(Field {
+                name: shown(&member.name).to_owned(),
+                class,
+                attributes: String::new(),
+            });
         }
         Ok(FieldClass::Struct(of))
     }
@@ -360,15 +407,21 @@ impl Resolver<'_> {
             Length::Of(reference) if reference.starts_with("env.") => {
                 let known = self.env.get(reference.trim_start_matches("env."));
                 let length = known.ok_or_else(|| {
-                    location.wrong(format!("length {reference}: expected a number of the block `env`"))
+                    location
+                        .wrong(format!("length {reference}: expected a number of the block `env`"))
                 })?;
                 class::Length::Fixed(*length)
             }
             Length::Of(reference) => {
                 let (path, target) = self.find(reference, location)?;
                 match &*target {
-                    Type::Integer(integer) | Type::Enum { integer, .. } if !integer.signed => class::Length::Of(path),
-                    _ => return Err(location.wrong(format!("length {reference}: expected an unsigned integer"))),
+                    Type::Integer(integer) | Type::Enum { integer, .. } if !integer.signed => {
+                        class::Length::Of(path)
+                    }
+                    _ => {
+                        return Err(location
+                            .wrong(format!("length {reference}: expected an unsigned integer")));
+                    }
                 }
             }
         };
@@ -404,7 +457,8 @@ impl Resolver<'_> {
         let Type::Enum { labels, .. } = &*target else {
             return Err(location.wrong(format!("variant: its tag {tag} is no enumeration")));
         };
-        let mut variant = class::Variant { selector, options: Vec::new(), attributes: String::new() };
+        let mut variant =
+            class::Variant { selector, options: Vec::new(), attributes: String::new() };
         self.spend(0, labels.len(), location)?;
         let mut by_label: HashMap<&str, Vec<Range>> = HashMap::new();
         labels.iter().for_each(|(label, range)| by_label.entry(label).or_default().push(*range));
@@ -425,16 +479,25 @@ impl Resolver<'_> {
         Ok(FieldClass::Variant(Box::new(variant)))
     }
 
-    /// Finds the field that a reference means. A reference that begins with the name of a scope starts at its root. Any
-    /// other is looked up in the structures around the referring type, the innermost first.
-    fn find(&self, reference: &str, location: &TypeLocation<'_>) -> Result<(Path, Rc<Type>), Wrong> {
+    /// Finds the field that a reference means. A reference that begins with the name of a scope
+    /// starts at its root. Any other is looked up in the structures around the referring type, the
+    /// innermost first.
+    fn find(
+        &self,
+        reference: &str,
+        location: &TypeLocation<'_>,
+    ) -> Result<(Path, Rc<Type>), Wrong> {
         for (scope, root) in Scope::ALL.iter().zip(&self.roots) {
-            let Some(rest) = reference.strip_prefix(scope.tsdl_name()).and_then(|rest| rest.strip_prefix('.')) else {
+            let Some(rest) =
+                reference.strip_prefix(scope.tsdl_name()).and_then(|rest| rest.strip_prefix('.'))
+            else {
                 continue;
             };
             let tokens: Vec<&str> = rest.split('.').collect();
             if *scope > location.scope {
-                return Err(location.wrong(format!("{reference} comes after the field that refers to it")));
+                return Err(
+                    location.wrong(format!("{reference} comes after the field that refers to it"))
+                );
             }
             if let Some(Type::Struct { fields, .. }) = root.as_deref()
                 && let Some((names, class)) = self.walk(fields, &tokens, Vec::new(), location)?
@@ -479,10 +542,12 @@ impl Resolver<'_> {
             (Type::Array { element, .. }, _) => self.descend(element, tokens, names, location),
             (_, []) => Ok(Some((names, Rc::clone(class)))),
             (Type::Struct { fields, .. }, _) => self.walk(fields, tokens, names, location),
-            (Type::Variant { options, .. }, [first, rest @ ..]) => match self.member(options, first, location)? {
-                Some(option) => self.descend(&option.class, rest, names, location),
-                None => Ok(None),
-            },
+            (Type::Variant { options, .. }, [first, rest @ ..]) => {
+                match self.member(options, first, location)? {
+                    Some(option) => self.descend(&option.class, rest, names, location),
+                    None => Ok(None),
+                }
+            }
             _ => Ok(None),
         }
     }
@@ -501,7 +566,12 @@ impl Resolver<'_> {
 /// The names that lead to a field, and its type; none if there is no such field.
 type Target = Option<(Vec<String>, Rc<Type>)>;
 
-fn bits(length: u64, alignment: u64, order: ByteOrder, location: &TypeLocation<'_>) -> Result<Bits, Wrong> {
+fn bits(
+    length: u64,
+    alignment: u64,
+    order: ByteOrder,
+    location: &TypeLocation<'_>,
+) -> Result<Bits, Wrong> {
     match (u8::try_from(length), u16::try_from(alignment)) {
         (Ok(length), Ok(alignment)) => Ok(Bits { length, alignment, order, reversed: false }),
         _ => Err(location.wrong(format!("alignment of {alignment} bits: at most {MAX_ALIGNMENT}"))),
@@ -514,11 +584,15 @@ fn text(length: Option<class::Length>, encoding: Encoding) -> FieldClass {
 
 /// Returns one mapping for each label, sorted.
 fn mappings(labels: &[(String, Range)]) -> Labels {
-    let mut mappings: std::collections::BTreeMap<&str, Vec<Range>> = std::collections::BTreeMap::new();
+    let mut mappings: std::collections::BTreeMap<&str, Vec<Range>> =
+        std::collections::BTreeMap::new();
     for (label, range) in labels {
         mappings.entry(label).or_default().push(*range);
     }
-    mappings.into_iter().map(|(label, ranges)| Mapping { label: label.to_owned(), ranges }).collect()
+    mappings
+        .into_iter()
+        .map(|(label, ranges)| Mapping { label: label.to_owned(), ranges })
+        .collect()
 }
 
 /// Returns the role that a name gives: CTF 1.8.3, sections 5.1 and 6.1.
@@ -544,7 +618,9 @@ fn role(location: &TypeLocation<'_>) -> Option<Role> {
 fn check(role: Option<Role>, integer: &Integer, location: &TypeLocation<'_>) -> Result<(), Wrong> {
     let name = location.names.last().map_or("", |name| name);
     match role {
-        Some(_) if integer.signed => Err(location.wrong(format!("{name}: expected an unsigned integer"))),
+        Some(_) if integer.signed => {
+            Err(location.wrong(format!("{name}: expected an unsigned integer")))
+        }
         Some(Role::Magic) if integer.length != 32 => Err(location.wrong("magic: expected 32 bits")),
         Some(Role::Magic) if location.around.first().is_none_or(|(_, before, _)| *before != 0) => {
             Err(location.wrong("magic: expected the first field of the packet header"))
@@ -562,17 +638,25 @@ fn is_timestamp(scope: Scope, name: &str) -> bool {
     }
 }
 
-/// Collects the clocks that a type's fields map to, by name. A timestamp without a name maps to the only clock.
+/// Collects the clocks that a type's fields map to, by name. A timestamp without a name maps to the
+/// only clock.
 fn mapped(class: &types::Type, scope: Scope, name: &str, clocks: &mut Vec<Option<String>>) {
     match class {
         Type::Integer(integer) | Type::Enum { integer, .. } => {
             let is_end = scope == Scope::PacketContext && name == "timestamp_end";
-            if (integer.clock.is_some() || is_timestamp(scope, name)) && !is_end && !clocks.contains(&integer.clock) {
+            if (integer.clock.is_some() || is_timestamp(scope, name))
+                && !is_end
+                && !clocks.contains(&integer.clock)
+            {
                 clocks.push(integer.clock.clone());
             }
         }
-        Type::Struct { fields, .. } => fields.iter().for_each(|m| mapped(&m.class, scope, shown(&m.name), clocks)),
-        Type::Variant { options, .. } => options.iter().for_each(|m| mapped(&m.class, scope, shown(&m.name), clocks)),
+        Type::Struct { fields, .. } => {
+            fields.iter().for_each(|m| mapped(&m.class, scope, shown(&m.name), clocks))
+        }
+        Type::Variant { options, .. } => {
+            options.iter().for_each(|m| mapped(&m.class, scope, shown(&m.name), clocks))
+        }
         Type::Array { element, .. } => mapped(element, scope, "", clocks),
         Type::Float { .. } | Type::Text(_) => {}
     }

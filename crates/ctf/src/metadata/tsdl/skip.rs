@@ -11,16 +11,22 @@ impl Parser<'_> {
         self.words.get(at).map_or(&Word::End, |(word, _)| word)
     }
 
-    /// Returns true if a block begins at this word. Blocks are never inside of anything, so this tells the end of a declaration that lacks
-    /// its own. A word behind a loss may be the rest of another.
+    /// Returns true if a block begins at this word. Blocks are never inside of anything, so this
+    /// tells the end of a declaration that lacks its own. A word behind a loss may be the rest of
+    /// another.
     pub(super) fn is_block(&self, at: usize) -> bool {
         let begins = matches!(self.word(at), Word::Name(name) if BLOCKS.contains(name))
             && *self.word(at.saturating_add(1)) == Word::Mark("{");
         let before = at.checked_sub(1).map(|before| self.word(before));
-        begins && !matches!(before, Some(Word::Name("struct" | "variant" | "enum") | Word::Mark(":") | Word::Lost(_)))
+        begins
+            && !matches!(
+                before,
+                Some(Word::Name("struct" | "variant" | "enum") | Word::Mark(":") | Word::Lost(_))
+            )
     }
 
-    /// Goes to the end of the declaration that begins at this word: behind its semicolon, to the next block, or behind a loss.
+    /// Goes to the end of the declaration that begins at this word: behind its semicolon, to the
+    /// next block, or behind a loss.
     pub(super) fn skip(&mut self, begin: usize) {
         let mut depth = 0i64;
         let mut at = begin;
@@ -45,8 +51,8 @@ impl Parser<'_> {
         self.next = at;
     }
 
-    /// Returns the first word behind a loss that certainly begins a declaration. How deep the words behind the loss are is only known
-    /// from the next block, which is inside of nothing.
+    /// Returns the first word behind a loss that certainly begins a declaration. How deep the words
+    /// behind the loss are is only known from the next block, which is inside of nothing.
     fn behind(&self, lost: usize) -> usize {
         let from = lost.saturating_add(1);
         let mut to = from;

@@ -1,4 +1,5 @@
-//! Parses type specifiers: integers, floats, text, enumerations, structures, variants, and names of types.
+//! Parses type specifiers: integers, floats, text, enumerations, structures, variants, and names of
+//! types.
 
 use super::Wrong;
 use super::lex::Word;
@@ -164,7 +165,9 @@ impl Parser<'_> {
                 best = Some((stars.saturating_add(1), class));
             }
         }
-        let Some((words, class)) = best else { return Err(self.unexpected("the name of a type that is declared")) };
+        let Some((words, class)) = best else {
+            return Err(self.unexpected("the name of a type that is declared"));
+        };
         for _ in 0..words {
             self.advance();
         }
@@ -184,8 +187,15 @@ impl Parser<'_> {
         let line = self.line();
         let mut length = None;
         let mut alignment = None;
-        let mut integer =
-            Integer { length: 0, alignment: 0, signed: false, order: self.native, base: 10, text: false, clock: None };
+        let mut integer = Integer {
+            length: 0,
+            alignment: 0,
+            signed: false,
+            order: self.native,
+            base: 10,
+            text: false,
+            clock: None,
+        };
         for (name, value, line) in self.attributes()? {
             let wrong = |what: &str| Wrong { line, what: format!("{name}: expected {what}") };
             match name.as_str() {
@@ -193,33 +203,45 @@ impl Parser<'_> {
                     let bits = value.unsigned().filter(|bits| (1..=64).contains(bits));
                     length = Some(bits.ok_or_else(|| wrong("1 to 64 bits"))?);
                 }
-                "align" => alignment = Some(power_of_two(&value).ok_or_else(|| wrong("a power of two"))?),
+                "align" => {
+                    alignment = Some(power_of_two(&value).ok_or_else(|| wrong("a power of two"))?)
+                }
                 "signed" => integer.signed = value.truth().ok_or_else(|| wrong("true or false"))?,
                 "byte_order" => integer.order = self.order(&value, line)?,
-                "base" => integer.base = base(&value).ok_or_else(|| wrong("a base of 2, 8, 10 or 16"))?,
-                "encoding" => integer.text = is_text(&value).ok_or_else(|| wrong("none, UTF8 or ASCII"))?,
+                "base" => {
+                    integer.base = base(&value).ok_or_else(|| wrong("a base of 2, 8, 10 or 16"))?
+                }
+                "encoding" => {
+                    integer.text = is_text(&value).ok_or_else(|| wrong("none, UTF8 or ASCII"))?
+                }
                 "map" => {
                     let path = value.word().unwrap_or_default();
                     let clock = path.strip_prefix("clock.").and_then(|p| p.strip_suffix(".value"));
-                    integer.clock = Some(clock.ok_or_else(|| wrong("clock.NAME.value"))?.to_owned());
+                    integer.clock =
+                        Some(clock.ok_or_else(|| wrong("clock.NAME.value"))?.to_owned());
                 }
                 _ => {}
             }
         }
-        integer.length = length.ok_or_else(|| Wrong { line, what: "integer: expected a size".into() })?;
-        integer.alignment = alignment.unwrap_or(if integer.length.is_multiple_of(8) { 8 } else { 1 });
+        integer.length =
+            length.ok_or_else(|| Wrong { line, what: "integer: expected a size".into() })?;
+        integer.alignment =
+            alignment.unwrap_or(if integer.length.is_multiple_of(8) { 8 } else { 1 });
         Ok(integer)
     }
 
     fn float(&mut self) -> Result<Type, Wrong> {
         let line = self.line();
-        let (mut exponent, mut mantissa, mut alignment, mut order) = (None, None, None, self.native);
+        let (mut exponent, mut mantissa, mut alignment, mut order) =
+            (None, None, None, self.native);
         for (name, value, line) in self.attributes()? {
             let wrong = |what: &str| Wrong { line, what: format!("{name}: expected {what}") };
             match name.as_str() {
                 "exp_dig" => exponent = value.unsigned(),
                 "mant_dig" => mantissa = value.unsigned(),
-                "align" => alignment = Some(power_of_two(&value).ok_or_else(|| wrong("a power of two"))?),
+                "align" => {
+                    alignment = Some(power_of_two(&value).ok_or_else(|| wrong("a power of two"))?)
+                }
                 "byte_order" => order = self.order(&value, line)?,
                 _ => {}
             }
@@ -230,7 +252,8 @@ impl Parser<'_> {
             (Some(11), Some(53)) => 64,
             (Some(15), Some(113)) => 128,
             _ => {
-                let what = "floating_point: expected exp_dig and mant_dig of IEEE 754 (8, 24 or 11, 53)";
+                let what =
+                    "floating_point: expected exp_dig and mant_dig of IEEE 754 (8, 24 or 11, 53)";
                 return Err(Wrong { line, what: what.into() });
             }
         };
@@ -252,7 +275,8 @@ impl Parser<'_> {
         if !self.is("{") {
             let name = name.ok_or_else(|| self.unexpected("a structure's name or `{`"))?;
             let known = self.lookup(&format!("struct {name}"));
-            return known.ok_or_else(|| Wrong { line, what: format!("struct `{name}` is not declared") });
+            return known
+                .ok_or_else(|| Wrong { line, what: format!("struct `{name}` is not declared") });
         }
         let fields = self.members()?;
         let mut alignment = 1;
@@ -260,7 +284,8 @@ impl Parser<'_> {
             self.advance();
             self.expect("(")?;
             let value = self.value()?;
-            alignment = power_of_two(&value).ok_or_else(|| self.wrong("align: expected a power of two"))?;
+            alignment =
+                power_of_two(&value).ok_or_else(|| self.wrong("align: expected a power of two"))?;
             self.expect(")")?;
         }
         let depth = depth_of(&fields);
@@ -324,11 +349,14 @@ impl Parser<'_> {
         if !self.is("{") {
             let name = name.ok_or_else(|| self.unexpected("a variant's name or `{`"))?;
             let known = self.lookup(&format!("variant {name}"));
-            let known = known.ok_or_else(|| Wrong { line, what: format!("variant `{name}` is not declared") })?;
+            let known = known
+                .ok_or_else(|| Wrong { line, what: format!("variant `{name}` is not declared") })?;
             return match (&*known, tag) {
-                (Type::Variant { options, depth, .. }, Some(tag)) => {
-                    Ok(Rc::new(Type::Variant { tag: Some(tag), options: Rc::clone(options), depth: *depth }))
-                }
+                (Type::Variant { options, depth, .. }, Some(tag)) => Ok(Rc::new(Type::Variant {
+                    tag: Some(tag),
+                    options: Rc::clone(options),
+                    depth: *depth,
+                })),
                 _ => Ok(known),
             };
         }
@@ -351,7 +379,8 @@ impl Parser<'_> {
         if !self.is("{") {
             let name = name.ok_or_else(|| self.unexpected("an enumeration's name or `{`"))?;
             let known = self.lookup(&format!("enum {name}"));
-            return known.ok_or_else(|| Wrong { line, what: format!("enum `{name}` is not declared") });
+            return known
+                .ok_or_else(|| Wrong { line, what: format!("enum `{name}` is not declared") });
         }
         let container = container.or_else(|| self.lookup("int"));
         let Some(Type::Integer(integer)) = container.as_deref() else {
@@ -398,9 +427,11 @@ impl Parser<'_> {
     fn bound(&mut self, signed: bool) -> Result<i128, Wrong> {
         let value = self.value()?;
         let number = match value {
-            Value::Number(number, negative) => {
-                Some(if negative { i128::from(number).saturating_neg() } else { i128::from(number) })
-            }
+            Value::Number(number, negative) => Some(if negative {
+                i128::from(number).saturating_neg()
+            } else {
+                i128::from(number)
+            }),
             _ => None,
         };
         let least = if signed { i128::from(i64::MIN) } else { 0 };

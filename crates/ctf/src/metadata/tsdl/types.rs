@@ -20,7 +20,9 @@ impl Type {
     /// Returns the number of levels of types in this type.
     pub(super) fn depth(&self) -> usize {
         match self {
-            Self::Struct { depth, .. } | Self::Array { depth, .. } | Self::Variant { depth, .. } => *depth,
+            Self::Struct { depth, .. }
+            | Self::Array { depth, .. }
+            | Self::Variant { depth, .. } => *depth,
             _ => 0,
         }
     }

@@ -30,7 +30,8 @@ enum Target {
     Field {
         number: u32,
         kind: Kind,
-        /// The value is the address of a function. The number of its symbol is written if it has one.
+        /// The value is the address of a function. The number of its symbol is written if it has
+        /// one.
         is_symbol: bool,
         /// The value is a device number in the kernel's encoding.
         is_device: bool,
@@ -49,7 +50,8 @@ pub(super) struct Class<'t> {
     /// The event's name, if the message is a `GenericFtraceEvent`.
     pub(super) name: Option<&'t str>,
     pub(super) code: &'t Code,
-    /// The class for texts that are not in the form of atrace, if the event is one of `trace_marker`.
+    /// The class for texts that are not in the form of atrace, if the event is one of
+    /// `trace_marker`.
     pub(super) free: Option<Box<Self>>,
     /// The destination of each node.
     targets: Vec<Target>,
@@ -57,14 +59,27 @@ pub(super) struct Class<'t> {
 }
 
 impl<'t> Class<'t> {
-    pub(super) fn new(event: &'t EventClass, code: &'t Code, tracing: &Tracing, table: &Table) -> Self {
+    pub(super) fn new(
+        event: &'t EventClass,
+        code: &'t Code,
+        tracing: &Tracing,
+        table: &Table,
+    ) -> Self {
         let whole = event.name.as_deref().unwrap_or_default();
         let (system, name) = whole.split_once(':').unwrap_or(("", whole));
         let roles = roles(code);
-        let mut class = Self { number: GENERIC, name: Some(name), code, free: None, targets: Vec::new(), roles };
+        let mut class = Self {
+            number: GENERIC,
+            name: Some(name),
+            code,
+            free: None,
+            targets: Vec::new(),
+            roles,
+        };
         let own = |number, kind| Target::Field { number, kind, is_symbol: false, is_device: false };
         if system == "ftrace" && matches!(name, "print" | "bprint" | "bputs") {
-            let mut free = Self { roles: class.roles.clone(), free: None, targets: Vec::new(), ..class };
+            let mut free =
+                Self { roles: class.roles.clone(), free: None, targets: Vec::new(), ..class };
             free.fill(GENERIC, |_, node| match node.name.as_str() {
                 "msg" => Target::FreeText,
                 _ => Target::Generic { is_function: false },
@@ -86,10 +101,14 @@ impl<'t> Class<'t> {
         } else if let Some((number, known)) = table.find(system, name) {
             let format = u16::try_from(event.id).ok().and_then(|id| tracing.formats.get(&id));
             class.fill(number, |_, node| {
-                known.iter().find(|known| known.name == node.name).map_or(Target::Omitted, |known| slot(known, format))
+                known
+                    .iter()
+                    .find(|known| known.name == node.name)
+                    .map_or(Target::Omitted, |known| slot(known, format))
             });
         } else {
-            let is_function = |name: &str| matches!(name, "ip" | "parent_ip" | "func" | "caller" | "retaddr");
+            let is_function =
+                |name: &str| matches!(name, "ip" | "parent_ip" | "func" | "caller" | "retaddr");
             class.fill(GENERIC, |_, node| Target::Generic {
                 is_function: system == "ftrace" && is_function(&node.name),
             });
@@ -130,7 +149,8 @@ fn call(system: &str, name: &str) -> Option<u32> {
 }
 
 fn slot(known: &KnownField, format: Option<&Format>) -> Target {
-    let field = format.and_then(|format| format.fields.iter().find(|field| field.name == known.name));
+    let field =
+        format.and_then(|format| format.fields.iter().find(|field| field.name == known.name));
     let is_function = matches!(known.name, "func" | "function" | "caller" | "shrink");
     Target::Field {
         number: known.number,
@@ -146,16 +166,23 @@ fn device(kernel: u64) -> u64 {
     minor & 0xff | major << 8 | (minor & !0xff) << 12
 }
 
-/// Returns true for a text that atrace and its users write into `trace_marker`, such as `B|123|name`. Perfetto makes
-/// slices and counters of such texts, and reports other texts as errors. It takes every text that begins with `E` for the
-/// end of a slice (`ParseSystraceTracePoint` in `src/trace_processor/importers/systrace/systrace_parser.h`).
+/// Returns true for a text that atrace and its users write into `trace_marker`, such as
+/// `B|123|name`. Perfetto makes slices and counters of such texts, and reports other texts as
+/// errors. It takes every text that begins with `E` for the end of a slice
+/// (`ParseSystraceTracePoint` in `src/trace_processor/importers/systrace/systrace_parser.h`).
 fn is_of_atrace(text: &[u8]) -> bool {
-    let end = text.iter().rposition(|byte| !matches!(byte, b'\n' | 0)).map_or(0, |last| last.saturating_add(1));
+    let end = text
+        .iter()
+        .rposition(|byte| !matches!(byte, b'\n' | 0))
+        .map_or(0, |last| last.saturating_add(1));
     let mut words = text.get(..end).unwrap_or_default().split(|byte| *byte == b'|');
-    let is_unsigned = |word: &[u8]| !word.is_empty() && word.len() < 10 && word.iter().all(u8::is_ascii_digit);
+    let is_unsigned =
+        |word: &[u8]| !word.is_empty() && word.len() < 10 && word.iter().all(u8::is_ascii_digit);
     let is_number = |word: Option<&[u8]>| {
         let word = word.map(|word| word.strip_prefix(b"-").unwrap_or(word));
-        word.is_some_and(|word| !word.is_empty() && word.len() < 19 && word.iter().all(u8::is_ascii_digit))
+        word.is_some_and(|word| {
+            !word.is_empty() && word.len() < 19 && word.iter().all(u8::is_ascii_digit)
+        })
     };
     let is_name = |word: Option<&[u8]>| word.is_some_and(|word| !word.is_empty());
     let phase = words.next();
@@ -166,7 +193,9 @@ fn is_of_atrace(text: &[u8]) -> bool {
         (Some(b"I"), _) => is_name(words.next()),
         (Some(b"S" | b"F" | b"C"), _) => is_name(words.next()) && is_number(words.next()),
         (Some(b"N"), _) => is_name(words.next()) && is_name(words.next()),
-        (Some(b"G"), _) => is_name(words.next()) && is_name(words.next()) && is_number(words.next()),
+        (Some(b"G"), _) => {
+            is_name(words.next()) && is_name(words.next()) && is_number(words.next())
+        }
         (Some(b"H"), _) => {
             let is_track = is_name(words.next());
             let (first, second) = (words.next(), words.next());
@@ -203,7 +232,11 @@ pub(super) struct Fields<'a, 't> {
 }
 
 impl<'a, 't> Fields<'a, 't> {
-    pub(super) fn new(class: &'a Class<'t>, message: &'a mut Message, symbols: &'a mut Symbols) -> Self {
+    pub(super) fn new(
+        class: &'a Class<'t>,
+        message: &'a mut Message,
+        symbols: &'a mut Symbols,
+    ) -> Self {
         Self { class, message, symbols, array: None, is_free_text: false }
     }
 
@@ -254,7 +287,9 @@ impl Visitor for Fields<'_, '_> {
                 let text = self.symbols.functions(&[value]);
                 self.named(node, |field| field.text(3, &text));
             }
-            Target::Generic { .. } if signed => self.named(node, |field| field.signed(4, value.cast_signed())),
+            Target::Generic { .. } if signed => {
+                self.named(node, |field| field.signed(4, value.cast_signed()))
+            }
             Target::Generic { .. } => self.named(node, |field| field.number(5, value)),
             Target::Field { .. } | Target::FreeText | Target::Omitted => {}
         }
@@ -283,14 +318,17 @@ impl Visitor for Fields<'_, '_> {
         let signed = self.class.is_signed(element);
         match self.class.target(node) {
             Target::Field { number, kind: Kind::Bytes, .. } if is_bytes => {
-                self.message.octets(number, &values.iter().map(|value| low_u8(*value)).collect::<Vec<_>>());
+                self.message
+                    .octets(number, &values.iter().map(|value| low_u8(*value)).collect::<Vec<_>>());
             }
             Target::Field { number, kind: Kind::Unsigned | Kind::Signed, .. } if !is_bytes => {
                 values.iter().for_each(|value| self.put(number, *value, signed));
             }
             Target::Generic { is_function } => {
                 let text = match is_function && !signed {
-                    _ if is_bytes => values.iter().flat_map(|value| octet(low_u8(*value))).collect(),
+                    _ if is_bytes => {
+                        values.iter().flat_map(|value| octet(low_u8(*value))).collect()
+                    }
                     true => self.symbols.functions(&values),
                     false => numbers(&values, signed),
                 };

@@ -1,4 +1,5 @@
-//! Tests that read the output with a separate decoder of protocol buffers, which shares no code with the writer.
+//! Tests that read the output with a separate decoder of protocol buffers, which shares no code
+//! with the writer.
 
 use super::*;
 use crate::events::Note;
@@ -112,36 +113,57 @@ fn bundles_names_and_the_log() {
         log::trace(path, lines, Relation::Ahead(0), &choice, offset).unwrap(),
     ];
     let ring = &*tracing.arrays[0].live;
-    let kernel =
-        Kernel { trace: 0, is_alone: true, tracing: &tracing, ring, tasks: &tasks, clock: "local", boot: Some(-40) };
+    let kernel = Kernel {
+        trace: 0,
+        is_alone: true,
+        tracing: &tracing,
+        ring,
+        tasks: &tasks,
+        clock: "local",
+        boot: Some(-40),
+    };
     let mut out = Vec::new();
-    let totals = write((&traces, Some(&kernel), &[]), &Selection::default(), &mut out, &unwatched, &mut |note| {
-        panic!("{note:?}")
-    })
+    let totals = write(
+        (&traces, Some(&kernel), &[]),
+        &Selection::default(),
+        &mut out,
+        &unwatched,
+        &mut |note| panic!("{note:?}"),
+    )
     .unwrap();
     assert_eq!((totals.events, totals.bytes), (5, out.len() as u64));
     let packets = messages(&read(&out), 1);
     assert!(packets.iter().all(|packet| number(packet, 10) == 1));
     let of = |field| packets.iter().flat_map(|packet| messages(packet, field)).collect::<Vec<_>>();
-    let clocks: Vec<(u64, u64)> = messages(&of(6)[0], 1).iter().map(|c| (number(c, 1), number(c, 2))).collect();
+    let clocks: Vec<(u64, u64)> =
+        messages(&of(6)[0], 1).iter().map(|c| (number(c, 1), number(c, 2))).collect();
     assert_eq!(clocks, [(6, 0), (1, 8_040)], "the boot was 40 ns after time 0 of the clock");
-    let threads: Vec<(u64, u64)> = messages(&of(2)[0], 2).iter().map(|t| (number(t, 1), number(t, 3))).collect();
+    let threads: Vec<(u64, u64)> =
+        messages(&of(2)[0], 2).iter().map(|t| (number(t, 1), number(t, 3))).collect();
     assert_eq!(threads, [(9, 7), (7, 7)]);
     let first = &messages(&of(2)[0], 1)[0];
     let words = [1, 2, 5, 7, 8, 9].map(|word| number(first, word));
     assert_eq!((words, text(first, 3)), ([7, 1, 33, 77, 0, 1], "worker".to_owned()));
     let entry = &of(132)[0];
-    assert_eq!((number(entry, 5), text(entry, 6), text(entry, 7)), (3, "kernel".to_owned(), "bad news".to_owned()));
+    assert_eq!(
+        (number(entry, 5), text(entry, 6), text(entry, 7)),
+        (3, "kernel".to_owned(), "bad news".to_owned())
+    );
     let entered = packets.iter().find(|packet| !all(packet, 132).is_empty()).unwrap();
     assert_eq!((number(entered, 8), number(entered, 58)), (210, 6), "the time since the boot");
     assert!(of(11).is_empty(), "no panic");
 
     let bundles = of(1);
     assert_eq!(bundles.len(), 2);
-    let relations: Vec<_> = bundles.iter().map(|bundle| [5, 6, 7].map(|field| number(bundle, field))).collect();
+    let relations: Vec<_> =
+        bundles.iter().map(|bundle| [5, 6, 7].map(|field| number(bundle, field))).collect();
     assert_eq!(relations, [[3, 41, 1]; 2]);
-    assert!(all(&bundles[0], 3).is_empty() && number(&bundles[1], 3) == 1, "events are missing before the second");
-    let events: Vec<Vec<(u64, Value)>> = bundles.iter().flat_map(|bundle| messages(bundle, 2)).collect();
+    assert!(
+        all(&bundles[0], 3).is_empty() && number(&bundles[1], 3) == 1,
+        "events are missing before the second"
+    );
+    let events: Vec<Vec<(u64, Value)>> =
+        bundles.iter().flat_map(|bundle| messages(bundle, 2)).collect();
     let times: Vec<u64> = events.iter().map(|event| number(event, 1)).collect();
     assert_eq!(times, [100, 200, 300, 400, 500]);
     // Perfetto has no message for the sample's event `sched:wake`.
@@ -152,14 +174,27 @@ fn bundles_names_and_the_log() {
     // A text that is not in the form of atrace.
     let print = &messages(&events[1], 327)[0];
     let buf = &messages(print, 2)[1];
-    assert_eq!((text(print, 1), text(buf, 1), text(buf, 3)), ("print".into(), "buf".to_owned(), "hello\n".to_owned()));
+    assert_eq!(
+        (text(print, 1), text(buf, 1), text(buf, 3)),
+        ("print".into(), "buf".to_owned(), "hello\n".to_owned())
+    );
     let call = &messages(&events[2], 329)[0];
     assert_eq!((number(call, 1), number(call, 2)), (2, 65));
     let entry = &messages(&events[3], 437)[0];
-    let symbols = packets.iter().flat_map(|p| messages(p, 12)).flat_map(|d| messages(&d, 26)).collect::<Vec<_>>();
-    assert_eq!((number(&symbols[0], 1), text(&symbols[0], 2)), (number(entry, 2), "do_work".to_owned()));
+    let symbols = packets
+        .iter()
+        .flat_map(|p| messages(p, 12))
+        .flat_map(|d| messages(&d, 26))
+        .collect::<Vec<_>>();
+    assert_eq!(
+        (number(&symbols[0], 1), text(&symbols[0], 2)),
+        (number(entry, 2), "do_work".to_owned())
+    );
     let function = messages(&messages(&events[4], 327)[0], 2);
-    assert_eq!((text(&function[0], 3), text(&function[1], 3)), ("do_work".to_owned(), "start_work".to_owned()));
+    assert_eq!(
+        (text(&function[0], 3), text(&function[1], 3)),
+        ("do_work".to_owned(), "start_work".to_owned())
+    );
 }
 
 #[test]
@@ -172,21 +207,40 @@ fn a_kernel_and_others_have_one_clock() {
         trace(path, &tracing, 0, &choice, offset, Form::Plain, &Remarks::default()).unwrap(),
     ];
     let ring = &*tracing.arrays[0].live;
-    let kernel =
-        Kernel { trace: 1, is_alone: false, tracing: &tracing, ring, tasks: &[], clock: "global", boot: Some(60) };
+    let kernel = Kernel {
+        trace: 1,
+        is_alone: false,
+        tracing: &tracing,
+        ring,
+        tasks: &[],
+        clock: "global",
+        boot: Some(60),
+    };
     let mut out = Vec::new();
-    write((&traces, Some(&kernel), &[]), &Selection::default(), &mut out, &unwatched, &mut |note| panic!("{note:?}"))
-        .unwrap();
+    write(
+        (&traces, Some(&kernel), &[]),
+        &Selection::default(),
+        &mut out,
+        &unwatched,
+        &mut |note| panic!("{note:?}"),
+    )
+    .unwrap();
     let packets = messages(&read(&out), 1);
     let snapshots: Vec<_> = packets.iter().flat_map(|packet| messages(packet, 6)).collect();
-    assert_eq!((snapshots.len(), number(&snapshots[0], 2)), (1, 1), "the clock of the file is real time");
-    let clocks: Vec<(u64, u64)> = messages(&snapshots[0], 1).iter().map(|c| (number(c, 1), number(c, 2))).collect();
+    assert_eq!(
+        (snapshots.len(), number(&snapshots[0], 2)),
+        (1, 1),
+        "the clock of the file is real time"
+    );
+    let clocks: Vec<(u64, u64)> =
+        messages(&snapshots[0], 1).iter().map(|c| (number(c, 1), number(c, 2))).collect();
     assert_eq!(clocks, [(6, 0), (1, 7_940)]);
     let entered = packets.iter().find(|packet| !all(packet, 132).is_empty()).unwrap();
     assert_eq!((number(entered, 8), number(entered, 58)), (9_250, 1));
     let bundles: Vec<_> = packets.iter().flat_map(|packet| messages(packet, 1)).collect();
     assert_eq!([5, 6, 7].map(|field| number(&bundles[0], field)), [2, 1, 61]);
-    let times: Vec<u64> = bundles.iter().flat_map(|b| messages(b, 2)).map(|event| number(&event, 1)).collect();
+    let times: Vec<u64> =
+        bundles.iter().flat_map(|b| messages(b, 2)).map(|event| number(&event, 1)).collect();
     assert_eq!(times, [100, 200, 300, 400, 500]);
 }
 
@@ -195,12 +249,24 @@ fn clocks_of_one_file_are_related() {
     let tracing = Arc::new(sample());
     let made = |offset| {
         let (path, choice) = (Path::new("vmcore"), Choice::default());
-        [0, 1].map(|array| trace(path, &tracing, array, &choice, offset, Form::Plain, &Remarks::default()).unwrap())
+        [0, 1].map(|array| {
+            trace(path, &tracing, array, &choice, offset, Form::Plain, &Remarks::default()).unwrap()
+        })
     };
     let ring = &*tracing.arrays[0].live;
-    let kernel =
-        |is_alone| Kernel { trace: 0, is_alone, tracing: &tracing, ring, tasks: &[], clock: "local", boot: None };
-    assert!(can_hold(&made(Some(5)), Some(&kernel(false))) && can_hold(&made(None), Some(&kernel(true))));
+    let kernel = |is_alone| Kernel {
+        trace: 0,
+        is_alone,
+        tracing: &tracing,
+        ring,
+        tasks: &[],
+        clock: "local",
+        boot: None,
+    };
+    assert!(
+        can_hold(&made(Some(5)), Some(&kernel(false)))
+            && can_hold(&made(None), Some(&kernel(true)))
+    );
     assert!(!can_hold(&made(None), Some(&kernel(false))));
 }
 
@@ -220,40 +286,81 @@ fn lines_of_the_log_that_stretch_the_view_are_left_out_and_told() {
         log::trace(path, lines, Relation::Ahead(0), &choice, offset).unwrap(),
     ];
     let ring = &*tracing.arrays[0].live;
-    let kernel = Kernel { trace: 0, is_alone: true, tracing: &tracing, ring, tasks: &[], clock: "boot", boot: Some(0) };
+    let kernel = Kernel {
+        trace: 0,
+        is_alone: true,
+        tracing: &tracing,
+        ring,
+        tasks: &[],
+        clock: "boot",
+        boot: Some(0),
+    };
     let (mut out, mut remarks) = (Vec::new(), Vec::new());
-    write((&traces, Some(&kernel), &[]), &Selection::default(), &mut out, &unwatched, &mut |note| remarks.push(note))
-        .unwrap();
+    write(
+        (&traces, Some(&kernel), &[]),
+        &Selection::default(),
+        &mut out,
+        &unwatched,
+        &mut |note| remarks.push(note),
+    )
+    .unwrap();
     let packets = messages(&read(&out), 1);
     let entries: Vec<_> = packets.iter().flat_map(|packet| messages(packet, 132)).collect();
-    assert_eq!(entries.iter().map(|entry| text(entry, 7)).collect::<Vec<_>>(), ["Kernel panic - not syncing: x"]);
+    assert_eq!(
+        entries.iter().map(|entry| text(entry, 7)).collect::<Vec<_>>(),
+        ["Kernel panic - not syncing: x"]
+    );
     let marks: Vec<_> = packets.iter().flat_map(|packet| messages(packet, 11)).collect();
     assert_eq!((marks.len(), text(&marks[0], 23)), (1, "Kernel panic - not syncing: x".to_owned()));
-    assert!(matches!(&remarks[..], [Note::Remark(remark)] if remark.starts_with("3 lines")), "{remarks:?}");
+    assert!(
+        matches!(&remarks[..], [Note::Remark(remark)] if remark.starts_with("3 lines")),
+        "{remarks:?}"
+    );
 
     // Without events, the log is all there is.
     let mut out = Vec::new();
-    write((&traces[1..], None, &[]), &Selection::default(), &mut out, &unwatched, &mut |note| panic!("{note:?}"))
-        .unwrap();
-    assert_eq!(messages(&read(&out), 1).iter().filter(|packet| !all(packet, 132).is_empty()).count(), 4);
+    write((&traces[1..], None, &[]), &Selection::default(), &mut out, &unwatched, &mut |note| {
+        panic!("{note:?}")
+    })
+    .unwrap();
+    assert_eq!(
+        messages(&read(&out), 1).iter().filter(|packet| !all(packet, 132).is_empty()).count(),
+        4
+    );
 }
 
 #[test]
 fn times_before_the_boot_are_not_dropped() {
     let tracing = Arc::new(sample());
     let (path, choice, offset) = (Path::new("vmcore"), Choice::default(), Some(8_000));
-    let traces = [trace(path, &tracing, 0, &choice, offset, Form::Plain, &Remarks::default()).unwrap()];
+    let traces =
+        [trace(path, &tracing, 0, &choice, offset, Form::Plain, &Remarks::default()).unwrap()];
     let ring = &*tracing.arrays[0].live;
     for (boot, is_related) in [(-100, true), (-101, false)] {
-        let kernel =
-            Kernel { trace: 0, is_alone: true, tracing: &tracing, ring, tasks: &[], clock: "local", boot: Some(boot) };
+        let kernel = Kernel {
+            trace: 0,
+            is_alone: true,
+            tracing: &tracing,
+            ring,
+            tasks: &[],
+            clock: "local",
+            boot: Some(boot),
+        };
         let (mut out, mut remarks) = (Vec::new(), Vec::new());
-        write((&traces, Some(&kernel), &[]), &Selection::default(), &mut out, &unwatched, &mut |note| {
-            remarks.push(note)
-        })
+        write(
+            (&traces, Some(&kernel), &[]),
+            &Selection::default(),
+            &mut out,
+            &unwatched,
+            &mut |note| remarks.push(note),
+        )
         .unwrap();
         let packets = messages(&read(&out), 1);
         let bundle = packets.iter().flat_map(|packet| messages(packet, 1)).next().unwrap();
-        assert_eq!((!all(&bundle, 5).is_empty(), remarks.is_empty()), (is_related, is_related), "{remarks:?}");
+        assert_eq!(
+            (!all(&bundle, 5).is_empty(), remarks.is_empty()),
+            (is_related, is_related),
+            "{remarks:?}"
+        );
     }
 }

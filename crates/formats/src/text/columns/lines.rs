@@ -19,7 +19,8 @@ use lastwords_trace::visit::Ignore;
 
 const GIGA: i64 = 1_000_000_000;
 
-/// The thread that recorded an event, and the CPU. The CPU is known from the stream or from the context.
+/// The thread that recorded an event, and the CPU. The CPU is known from the stream or from the
+/// context.
 #[derive(Clone, Copy)]
 struct Origin<'a> {
     name: Option<&'a [u8]>,
@@ -74,8 +75,8 @@ impl<'p, 't> Lines<'p, 't> {
         }
     }
 
-    /// Appends the line of an event whose context fields are at fixed offsets and whose payload has a simple form. Uses
-    /// no visitor. Appends nothing and returns none for other events.
+    /// Appends the line of an event whose context fields are at fixed offsets and whose payload has
+    /// a simple form. Uses no visitor. Appends nothing and returns none for other events.
     #[inline(always)]
     fn put_flat(&mut self, window: &Window, record: &Record, page: &mut Page) -> Option<()> {
         let columns = self.origins.plan.classes.get(window.plan)?;
@@ -103,7 +104,10 @@ impl<'p, 't> Lines<'p, 't> {
         let (layout, bytes) = contexts(columns, window, record)?;
         let payload = bytes.get(layout.len..)?;
         let known = self.origins.of_context(layout, bytes, window);
-        let origin = Origin { name: known.name.or_else(|| self.origins.listed(window, known.thread)), ..known };
+        let origin = Origin {
+            name: known.name.or_else(|| self.origins.listed(window, known.thread)),
+            ..known
+        };
         let timed = (window.is_timed, columns.absolute);
         let put = |line: &mut page::Line<'_>| {
             head(plan.kernel, timed, &mut self.time, record.nanoseconds, line, |line| {
@@ -119,9 +123,15 @@ impl<'p, 't> Lines<'p, 't> {
         page.line(put).then_some(())
     }
 
-    /// Formats the line of any event with visitors, without the line feed. Returns none if the event cannot be read.
+    /// Formats the line of any event with visitors, without the line feed. Returns none if the
+    /// event cannot be read.
     #[inline(never)]
-    fn visit(&mut self, window: &Window, record: &Record, decoder: Option<&mut Decoder>) -> Option<()> {
+    fn visit(
+        &mut self,
+        window: &Window,
+        record: &Record,
+        decoder: Option<&mut Decoder>,
+    ) -> Option<()> {
         let plan = self.origins.plan;
         let columns = plan.classes.get(window.plan)?;
         let class = columns.events.get(record.class as usize)?;
@@ -136,7 +146,10 @@ impl<'p, 't> Lines<'p, 't> {
             (Some((layout, bytes)), _) => {
                 at = at.wrapping_add((layout.len as u64).wrapping_mul(8));
                 let known = self.origins.of_context(layout, bytes, window);
-                Origin { name: known.name.or_else(|| self.origins.listed(window, known.thread)), ..known }
+                Origin {
+                    name: known.name.or_else(|| self.origins.listed(window, known.thread)),
+                    ..known
+                }
             }
             (None, Some(fields)) => {
                 self.context.clear();
@@ -146,7 +159,9 @@ impl<'p, 't> Lines<'p, 't> {
                 let name = self.context.name().or_else(|| self.origins.listed(window, thread));
                 Origin { name, thread, stream: self.origins.cpu(window), cpu: self.context.cpu }
             }
-            (None, None) => Origin { name: None, thread: None, stream: self.origins.cpu(window), cpu: None },
+            (None, None) => {
+                Origin { name: None, thread: None, stream: self.origins.cpu(window), cpu: None }
+            }
         };
         let line = &mut self.line;
         let timed = (window.is_timed, columns.absolute);
@@ -161,7 +176,8 @@ impl<'p, 't> Lines<'p, 't> {
         self.values.clear();
         self.marks.clear();
         if let Some(fields) = &class.payload {
-            let mut values = Values::of_payload(fields, &class.pieces, &mut self.values, &mut self.marks);
+            let mut values =
+                Values::of_payload(fields, &class.pieces, &mut self.values, &mut self.marks);
             program.visit(decoder, fields.code, &window.part(), at, &mut values).ok()?;
         }
         message(line, class, &self.values, &self.marks);
@@ -192,8 +208,8 @@ struct Origins<'p, 't> {
 /// Number of origins in the cache. It must be a power of two.
 const CACHE_SIZE: usize = 64;
 
-/// The key of an origin in the cache. It contains everything that the text depends on if the context has no name: the
-/// stream, the event class, the thread, and the CPU.
+/// The key of an origin in the cache. It contains everything that the text depends on if the
+/// context has no name: the stream, the event class, the thread, and the CPU.
 type Key = (usize, u32, Option<i64>, Option<i64>);
 
 /// An origin in the cache.
@@ -217,8 +233,8 @@ impl<'p, 't> Origins<'p, 't> {
         Some(name.as_bytes())
     }
 
-    /// Reads the origin of an event from its context, which begins at `bytes`. The name is none if the context has
-    /// none.
+    /// Reads the origin of an event from its context, which begins at `bytes`. The name is none if
+    /// the context has none.
     #[inline(always)]
     fn of_context<'a>(&self, layout: &ContextLayout, bytes: &'a [u8], window: &Window) -> Origin<'a>
     where
@@ -229,8 +245,9 @@ impl<'p, 't> Origins<'p, 't> {
         Origin { name, thread, stream: self.cpu(window), cpu }
     }
 
-    /// Returns the text of an origin whose name is not in the context, and the steps for the payload. Takes both from
-    /// the cache, or adds them. Returns none for a payload that has no simple form.
+    /// Returns the text of an origin whose name is not in the context, and the steps for the
+    /// payload. Takes both from the cache, or adds them. Returns none for a payload that has no
+    /// simple form.
     #[inline(always)]
     fn text(
         &mut self,
@@ -253,11 +270,18 @@ impl<'p, 't> Origins<'p, 't> {
     }
 
     #[cold]
-    fn insert(&mut self, at: usize, key: Key, window: &Window, columns: &'p Columns<'t>) -> Option<()> {
+    fn insert(
+        &mut self,
+        at: usize,
+        key: Key,
+        window: &Window,
+        columns: &'p Columns<'t>,
+    ) -> Option<()> {
         let (_, number, thread, cpu) = key;
         let class = columns.events.get(number as usize)?;
         let line = class.line.as_ref()?;
-        let origin = Origin { name: self.listed(window, thread), thread, stream: self.cpu(window), cpu };
+        let origin =
+            Origin { name: self.listed(window, thread), thread, stream: self.cpu(window), cpu };
         let mut text = Vec::new();
         put_origin(self.plan.kernel, class, &origin, &mut text);
         text.extend_from_slice(line.head().bytes());
@@ -294,8 +318,8 @@ fn head<P: Put>(
     origin(line);
 }
 
-/// Returns the layout of an event's context and the bytes from the context on. Returns none if the fields have no fixed
-/// offsets.
+/// Returns the layout of an event's context and the bytes from the context on. Returns none if the
+/// fields have no fixed offsets.
 #[inline]
 fn contexts<'c, 'w>(
     columns: &'c Columns<'_>,
@@ -316,7 +340,9 @@ fn specific_context(
     record: &Record,
 ) -> Option<u64> {
     match &columns.context {
-        Some(fields) => program.visit(decoder, fields.code, &window.part(), record.body, &mut Ignore).ok(),
+        Some(fields) => {
+            program.visit(decoder, fields.code, &window.part(), record.body, &mut Ignore).ok()
+        }
         None => Some(record.body),
     }
 }
@@ -335,7 +361,8 @@ fn others(out: &mut impl Put, layout: &ContextLayout, context: &[u8]) {
 /// Appends `            comm-tid     [cpu] LEVEL`, in the columns of the kernel's `trace` file.
 fn kernel_origin(out: &mut impl Put, class: &Class<'_>, origin: &Origin<'_>) {
     let name = origin.name.unwrap_or(b"<...>");
-    let width = if name.is_ascii() { name.len() } else { String::from_utf8_lossy(name).chars().count() };
+    let width =
+        if name.is_ascii() { name.len() } else { String::from_utf8_lossy(name).chars().count() };
     blanks(out, 16usize.saturating_sub(width));
     bare(out, name);
     out.block(b"-", 1);
@@ -362,7 +389,8 @@ fn kernel_time(out: &mut impl Put, nanoseconds: i64) {
     out.block(b" ", 1);
     signed(out, nanoseconds.div_euclid(GIGA));
     let mut text = *b".000000:";
-    text[1..7].copy_from_slice(&six(low_u32((nanoseconds.rem_euclid(GIGA) / 1000).cast_unsigned())));
+    text[1..7]
+        .copy_from_slice(&six(low_u32((nanoseconds.rem_euclid(GIGA) / 1000).cast_unsigned())));
     out.block(&text, text.len());
 }
 
@@ -410,9 +438,14 @@ fn blanks(out: &mut impl Put, count: usize) {
     out.block(b"                ", count.min(16));
 }
 
-/// Appends the message, and the fields that the message does not show. `values` is the text of all fields, with a mark
-/// for each.
-pub(in super::super) fn message(out: &mut Vec<u8>, class: &Class<'_>, values: &[u8], marks: &[Mark]) {
+/// Appends the message, and the fields that the message does not show. `values` is the text of all
+/// fields, with a mark for each.
+pub(in super::super) fn message(
+    out: &mut Vec<u8>,
+    class: &Class<'_>,
+    values: &[u8],
+    marks: &[Mark],
+) {
     for piece in &class.pieces {
         match piece {
             Piece::Text(text) => text.put(out),
@@ -420,15 +453,17 @@ pub(in super::super) fn message(out: &mut Vec<u8>, class: &Class<'_>, values: &[
                 let Some(mark) = marks.get(*field) else { continue };
                 match mark.number.filter(|_| *base16) {
                     Some((value, length, signed)) => based(out, value, length, signed, 16),
-                    None => {
-                        out.extend_from_slice(values.get(mark.value..end(values, marks, *field)).unwrap_or_default())
-                    }
+                    None => out.extend_from_slice(
+                        values.get(mark.value..end(values, marks, *field)).unwrap_or_default(),
+                    ),
                 }
             }
         }
     }
     for (field, mark) in marks.iter().enumerate().filter(|(_, mark)| !mark.in_message) {
-        out.extend_from_slice(values.get(mark.prefix..end(values, marks, field)).unwrap_or_default());
+        out.extend_from_slice(
+            values.get(mark.prefix..end(values, marks, field)).unwrap_or_default(),
+        );
     }
 }
 

@@ -83,7 +83,12 @@ impl<'a, 't> Values<'a, 't> {
         out: &'a mut Vec<u8>,
         marks: &'a mut Vec<Mark>,
     ) -> Self {
-        Self { fields, out: Out::Payload { pieces, out, marks }, nesting: Nesting::default(), octets: false }
+        Self {
+            fields,
+            out: Out::Payload { pieces, out, marks },
+            nesting: Nesting::default(),
+            octets: false,
+        }
     }
 
     /// Writes one value of the scope, without its name. The caller passes nothing but this value.
@@ -100,8 +105,8 @@ impl<'a, 't> Values<'a, 't> {
         }
     }
 
-    /// Appends the prefix of a field, and returns the format of the value, and true if a message shows the field.
-    /// Returns none if the field is not shown.
+    /// Appends the prefix of a field, and returns the format of the value, and true if a message
+    /// shows the field. Returns none if the field is not shown.
     fn begin_field(&mut self, node: NodeId) -> Option<(ValueFormat<'t>, bool)> {
         let at = node as usize;
         let format = *self.fields.formats.get(at)?;
@@ -124,12 +129,16 @@ impl<'a, 't> Values<'a, 't> {
             bare(out, name.as_bytes());
             out.push(b'=');
         }
-        let Out::Payload { pieces, out, marks } = &mut self.out else { return Some((format, false)) };
+        let Out::Payload { pieces, out, marks } = &mut self.out else {
+            return Some((format, false));
+        };
         if depth != 1 {
             return Some((format, marks.last().is_some_and(|mark| mark.in_message) && depth == 0));
         }
         let field = marks.len();
-        let in_message = pieces.iter().any(|piece| matches!(piece, Piece::Value { field: of, .. } if *of == field));
+        let in_message = pieces
+            .iter()
+            .any(|piece| matches!(piece, Piece::Value { field: of, .. } if *of == field));
         marks.push(Mark { prefix, value: out.len(), in_message, number: None });
         Some((format, in_message))
     }
@@ -138,7 +147,9 @@ impl<'a, 't> Values<'a, 't> {
     fn keep(&mut self, node: NodeId, value: u64) -> bool {
         let (depth, fields) = (self.nesting.depth, self.fields);
         let Out::Context(thread) = &mut self.out else { return false };
-        let Some(of) = fields.code.nodes().get(node as usize).filter(|_| depth == 1) else { return false };
+        let Some(of) = fields.code.nodes().get(node as usize).filter(|_| depth == 1) else {
+            return false;
+        };
         let place = match of.name.as_str() {
             "vtid" | "tid" => &mut thread.tid,
             "cpu" | "cpu_id" => &mut thread.cpu,
@@ -173,7 +184,8 @@ impl Visitor for Values<'_, '_> {
             && top
             && let Some(mark) = marks.last_mut()
         {
-            mark.number = match self.fields.code.nodes().get(node as usize).map(|node| &node.shape) {
+            mark.number = match self.fields.code.nodes().get(node as usize).map(|node| &node.shape)
+            {
                 Some(Shape::Integer { length, signed, .. }) => Some((value, *length, *signed)),
                 _ => None,
             };
@@ -182,7 +194,8 @@ impl Visitor for Values<'_, '_> {
             ValueFormat::Unsigned => unsigned(self.out(), value),
             ValueFormat::Signed => signed(self.out(), value.cast_signed()),
             ValueFormat::Enum(mappings, _, is_signed, _) => {
-                let wide = if is_signed { i128::from(value.cast_signed()) } else { i128::from(value) };
+                let wide =
+                    if is_signed { i128::from(value.cast_signed()) } else { i128::from(value) };
                 match mappings.first(wide) {
                     Some(mapping) => self.put_text(mapping.label.as_bytes(), in_message),
                     None if is_signed => signed(self.out(), value.cast_signed()),
@@ -200,7 +213,9 @@ impl Visitor for Values<'_, '_> {
     }
 
     fn text(&mut self, node: NodeId, bytes: &[u8]) {
-        let named = |name: &str| self.fields.code.nodes().get(node as usize).is_some_and(|node| node.name == name);
+        let named = |name: &str| {
+            self.fields.code.nodes().get(node as usize).is_some_and(|node| node.name == name)
+        };
         if self.nesting.depth == 1 && named("procname") && matches!(self.out, Out::Context(_)) {
             if let Out::Context(thread) = &mut self.out {
                 thread.name = nul::until(bytes).to_vec();

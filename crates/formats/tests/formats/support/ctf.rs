@@ -23,7 +23,15 @@ pub fn report(folder: &Path) -> (String, Vec<String>) {
         Note::Read(..) => {}
     };
     let (zone, watch) = (Zone::utc(), &read::unwatched);
-    let written = text::write(&found.traces, Style::Babeltrace, &selection, &zone, &mut out, watch, &mut notes);
+    let written = text::write(
+        &found.traces,
+        Style::Babeltrace,
+        &selection,
+        &zone,
+        &mut out,
+        watch,
+        &mut notes,
+    );
     assert_eq!(
         written.expect("text").events,
         out.iter().filter(|b| **b == b'\n').count() as u64,
@@ -41,7 +49,8 @@ pub fn folder(metadata: &[u8], streams: &[(&str, &[u8])]) -> tempfile::TempDir {
     folder
 }
 
-/// A trace like LTTng's: compact headers, a packet context, text, a sequence, an enumeration, a variant.
+/// A trace like LTTng's: compact headers, a packet context, text, a sequence, an enumeration, a
+/// variant.
 pub const TSDL: &str = r#"/* CTF 1.8 */
 typealias integer { size = 8; align = 8; signed = false; } := uint8_t;
 typealias integer { size = 16; align = 8; signed = false; } := uint16_t;
@@ -93,7 +102,14 @@ event { name = "a:text"; id = 1; stream_id = 0;
 };
 "#;
 
-pub fn packet(order: bool, begin: u64, end: u64, discarded: u64, events: &[Vec<u8>], padding: usize) -> Vec<u8> {
+pub fn packet(
+    order: bool,
+    begin: u64,
+    end: u64,
+    discarded: u64,
+    events: &[Vec<u8>],
+    padding: usize,
+) -> Vec<u8> {
     let u32b = |v: u32| if order { v.to_be_bytes() } else { v.to_le_bytes() };
     let u64b = |v: u64| if order { v.to_be_bytes() } else { v.to_le_bytes() };
     let content: usize = 52 + events.iter().map(Vec::len).sum::<usize>();
@@ -110,7 +126,11 @@ pub fn packet(order: bool, begin: u64, end: u64, discarded: u64, events: &[Vec<u
 }
 
 pub fn compact(big: bool, id: u32, clock: u32) -> Vec<u8> {
-    if big { (id << 27 | clock).to_be_bytes().to_vec() } else { (clock << 5 | id).to_le_bytes().to_vec() }
+    if big {
+        (id << 27 | clock).to_be_bytes().to_vec()
+    } else {
+        (clock << 5 | id).to_le_bytes().to_vec()
+    }
 }
 
 pub fn ints(big: bool, header: Vec<u8>) -> Vec<u8> {
@@ -121,7 +141,11 @@ pub fn ints(big: bool, header: Vec<u8>) -> Vec<u8> {
     event.push(8);
     // 4 bits with 0b0101, then 12 bits with -5.
     let odd = (-5i16).cast_unsigned() & 0xfff;
-    event.extend(if big { (0b0101 << 12 | odd).to_be_bytes() } else { (odd << 4 | 0b0101).to_le_bytes() });
+    event.extend(if big {
+        (0b0101 << 12 | odd).to_be_bytes()
+    } else {
+        (odd << 4 | 0b0101).to_le_bytes()
+    });
     event.extend(if big { 1.5f32.to_be_bytes() } else { 1.5f32.to_le_bytes() });
     event
 }
@@ -156,7 +180,14 @@ pub fn stream(big: bool) -> Vec<u8> {
         text(big, extended(big, 1, wrapped + 1000), 9, 1),
     ];
     let mut bytes = packet(big, 90, wrapped + 2000, 0, &first, 12);
-    bytes.extend(packet(big, wrapped + 3000, wrapped + 4000, 4, &[text(big, compact(big, 1, 3105), 200, 0)], 0));
+    bytes.extend(packet(
+        big,
+        wrapped + 3000,
+        wrapped + 4000,
+        4,
+        &[text(big, compact(big, 1, 3105), 200, 0)],
+        0,
+    ));
     bytes
 }
 
@@ -177,8 +208,8 @@ pub fn metadata_packets(text: &[u8], big: bool) -> Vec<u8> {
     bytes
 }
 
-/// Optional, boolean, BLOB, variable-length integers, UTF-16, a bit map and a dynamic array, at relative and absolute
-/// positions.
+/// Optional, boolean, BLOB, variable-length integers, UTF-16, a bit map and a dynamic array, at
+/// relative and absolute positions.
 pub const CTF2: &[&str] = &[
     r#"{"type":"preamble","version":2}"#,
     r#"{"type":"field-class-alias","name":"u8","field-class":{"type":"fixed-length-unsigned-integer","length":8,"byte-order":"little-endian","alignment":8}}"#,

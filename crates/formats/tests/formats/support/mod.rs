@@ -1,5 +1,10 @@
 //! Random traces, encoded by code that shares nothing with the code of the crates.
-#![allow(dead_code, unreachable_pub, missing_docs, reason = "test support; each test file uses a part")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    missing_docs,
+    reason = "test support; each test file uses a part"
+)]
 
 pub mod ctf;
 pub mod random;
@@ -68,9 +73,13 @@ impl Reader<'_> {
     }
 }
 
-/// Returns the trace from which text, JSON and Perfetto are written. Names are those in metadata of the given version.
+/// Returns the trace from which text, JSON and Perfetto are written. Names are those in metadata of
+/// the given version.
 pub fn read(memory: &Memory, version: Version) -> Vec<Trace> {
-    vec![lastwords_ctf::session::trace(&Arc::new(memory.clone()), Path::new("memory"), version).expect("a trace")]
+    vec![
+        lastwords_ctf::session::trace(&Arc::new(memory.clone()), Path::new("memory"), version)
+            .expect("a trace"),
+    ]
 }
 
 impl PacketReader for Reader<'_> {

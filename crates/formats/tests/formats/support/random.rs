@@ -57,8 +57,8 @@ pub struct Limits {
     pub unknown_labels: bool,
     /// Text may be empty. babeltrace2 2.0 then prints the text of an earlier event.
     pub empty_text: bool,
-    /// A value may have several labels. babeltrace2 2.1 puts them in braces and, for CTF 2, in the order of a hash
-    /// table.
+    /// A value may have several labels. babeltrace2 2.1 puts them in braces and, for CTF 2, in the
+    /// order of a hash table.
     pub several_labels: bool,
     /// The recorder was a big-endian machine.
     pub big: bool,
@@ -97,9 +97,19 @@ pub fn trace(seed: u64, limits: Limits) -> Memory {
 }
 
 fn schema(r: &mut Random, limits: Limits) -> Schema {
-    let frequency = *r.pick(&[1_000_000_000, 1_000_000_000, 2_500_000_000, 2_394_374_000, 24_000_000, 1_000_000]);
+    let frequency = *r.pick(&[
+        1_000_000_000,
+        1_000_000_000,
+        2_500_000_000,
+        2_394_374_000,
+        24_000_000,
+        1_000_000,
+    ]);
     let mut env = BTreeMap::new();
-    env.insert("hostname".to_owned(), EnvValue::Text((*r.pick(&["box", "host-1.example", "a\"b"])).to_owned()));
+    env.insert(
+        "hostname".to_owned(),
+        EnvValue::Text((*r.pick(&["box", "host-1.example", "a\"b"])).to_owned()),
+    );
     if r.one_in(3) {
         env.insert("procname".to_owned(), EnvValue::Text("demo".to_owned()));
         env.insert("vpid".to_owned(), EnvValue::Integer(r.below(1 << 22) as i64));
@@ -128,15 +138,30 @@ fn schema(r: &mut Random, limits: Limits) -> Schema {
 
 fn channel(r: &mut Random, id: u32, limits: Limits) -> Channel {
     let contexts = (0..r.below(4)).map(|_| field(r, true, limits)).collect();
-    let ids: &[u64] = if r.one_in(2) { &[0, 1, 2, 27, 28, 29, 30, 31, 32, 300, 65_535] } else { &[0, 1, 2, 3, 28, 29] };
+    let ids: &[u64] = if r.one_in(2) {
+        &[0, 1, 2, 27, 28, 29, 30, 31, 32, 300, 65_535]
+    } else {
+        &[0, 1, 2, 3, 28, 29]
+    };
     let events = ids.iter().map(|id| class(r, *id, limits)).collect();
     Channel { id, name: (*r.pick(&["", "default", "errors */ x"])).to_owned(), contexts, events }
 }
 
 fn class(r: &mut Random, id: u64, limits: Limits) -> EventClass {
-    let name = format!("{}:{}", r.pick(&["app", "my\"lib", "größe"]), r.pick(&["start", "stop it", "x\u{1b}[2J", "e"]));
+    let name = format!(
+        "{}:{}",
+        r.pick(&["app", "my\"lib", "größe"]),
+        r.pick(&["start", "stop it", "x\u{1b}[2J", "e"])
+    );
     let fields = (0..r.below(6)).map(|_| field(r, false, limits)).collect();
-    EventClass { id, name, level: r.below(7) as u8, format: String::new(), location: String::new(), fields }
+    EventClass {
+        id,
+        name,
+        level: r.below(7) as u8,
+        format: String::new(),
+        location: String::new(),
+        fields,
+    }
 }
 
 fn field(r: &mut Random, fixed: bool, limits: Limits) -> Field {
@@ -171,7 +196,10 @@ fn enumeration(r: &mut Random, limits: Limits) -> FieldClass {
     let signed = r.one_in(2);
     let mut labels: Vec<(i64, String)> = (0..1 + r.below(4))
         .map(|i| {
-            (limit(r.bits(), size, signed), format!("{}{i}", r.pick(&["IDLE", "run ning", "a\"b\\", "int", "\n"])))
+            (
+                limit(r.bits(), size, signed),
+                format!("{}{i}", r.pick(&["IDLE", "run ning", "a\"b\\", "int", "\n"])),
+            )
         })
         .collect();
     if !limits.several_labels {
@@ -187,7 +215,12 @@ fn limit(raw: u64, size: u8, signed: bool) -> i64 {
     if signed { (raw as i64) << drop >> drop } else { (raw << drop >> drop) as i64 }
 }
 
-fn stream(r: &mut Random, channel: &Channel, origin: u64, limits: Limits) -> Vec<(PacketInfo, Vec<u8>)> {
+fn stream(
+    r: &mut Random,
+    channel: &Channel,
+    origin: u64,
+    limits: Limits,
+) -> Vec<(PacketInfo, Vec<u8>)> {
     if r.one_in(10) {
         return Vec::new();
     }
@@ -202,7 +235,8 @@ fn stream(r: &mut Random, channel: &Channel, origin: u64, limits: Limits) -> Vec
         }
         let end = clock + r.below(1000);
         let mut info = committed(sequence, begin, end, bytes.len());
-        info.verdict = *r.pick(&[Verdict::Committed, Verdict::Committed, Verdict::Open, Verdict::Torn]);
+        info.verdict =
+            *r.pick(&[Verdict::Committed, Verdict::Committed, Verdict::Open, Verdict::Torn]);
         out.push((info, bytes));
         clock = end;
     }
@@ -244,18 +278,24 @@ fn event(r: &mut Random, channel: &Channel, clock: &mut u64, out: &mut Vec<u8>, 
     out.extend(body);
 }
 
-/// Writes a payload: a bit for each optional field, in the order of the byte's bits, then the fields that are present.
+/// Writes a payload: a bit for each optional field, in the order of the byte's bits, then the
+/// fields that are present.
 fn payload(r: &mut Random, class: &EventClass, out: &mut Vec<u8>, limits: Limits) {
     let is_optional = |field: &&Field| matches!(field.class, FieldClass::Optional(_));
-    let present: Vec<bool> = class.fields.iter().filter(is_optional).map(|_| !r.one_in(3)).collect();
+    let present: Vec<bool> =
+        class.fields.iter().filter(is_optional).map(|_| !r.one_in(3)).collect();
     for bits in present.chunks(8) {
         let place = |at: usize| if limits.big { 7 - at } else { at };
-        out.push(bits.iter().enumerate().fold(0, |byte, (at, bit)| byte | u8::from(*bit) << place(at)));
+        out.push(
+            bits.iter().enumerate().fold(0, |byte, (at, bit)| byte | u8::from(*bit) << place(at)),
+        );
     }
     let mut present = present.into_iter();
     for field in &class.fields {
         match &field.class {
-            FieldClass::Optional(inner) if present.next() == Some(true) => value(r, inner, out, limits),
+            FieldClass::Optional(inner) if present.next() == Some(true) => {
+                value(r, inner, out, limits)
+            }
             FieldClass::Optional(_) => {}
             class => value(r, class, out, limits),
         }
@@ -265,7 +305,8 @@ fn payload(r: &mut Random, class: &EventClass, out: &mut Vec<u8>, limits: Limits
 fn value(r: &mut Random, class: &FieldClass, out: &mut Vec<u8>, limits: Limits) {
     match class {
         FieldClass::Integer { size, .. } => {
-            let raw = *r.pick(&[0, 1, u64::MAX, 0x8000_0000_0000_0000, 0x8080_8080_8080_8080, 10, 255]);
+            let raw =
+                *r.pick(&[0, 1, u64::MAX, 0x8000_0000_0000_0000, 0x8080_8080_8080_8080, 10, 255]);
             let raw = if r.one_in(2) { r.bits() } else { raw };
             limits.put(out, raw, usize::from(*size));
         }
@@ -278,7 +319,8 @@ fn value(r: &mut Random, class: &FieldClass, out: &mut Vec<u8>, limits: Limits) 
         }
         FieldClass::Text { size } => {
             let words = ["x", "abcde", "a longer name it is", ""];
-            let mut text = r.pick(&words[..if limits.empty_text { 4 } else { 3 }]).as_bytes().to_vec();
+            let mut text =
+                r.pick(&words[..if limits.empty_text { 4 } else { 3 }]).as_bytes().to_vec();
             text.resize(*size as usize, 0);
             out.extend(text);
         }
@@ -292,18 +334,38 @@ fn value(r: &mut Random, class: &FieldClass, out: &mut Vec<u8>, limits: Limits) 
             limits.put(out, count, 4);
             (0..count).for_each(|_| value(r, element, out, limits));
         }
-        FieldClass::Array { count, element } => (0..*count).for_each(|_| value(r, element, out, limits)),
+        FieldClass::Array { count, element } => {
+            (0..*count).for_each(|_| value(r, element, out, limits))
+        }
         FieldClass::Optional(_) => unreachable!("`payload` writes what is inside"),
         FieldClass::Enum { size, labels, .. } => {
-            let raw = if limits.unknown_labels && r.one_in(3) { r.bits() } else { r.pick(labels).0 as u64 };
+            let raw = if limits.unknown_labels && r.one_in(3) {
+                r.bits()
+            } else {
+                r.pick(labels).0 as u64
+            };
             limits.put(out, raw, usize::from(*size));
         }
     }
 }
 
 fn float(r: &mut Random, size: u8, out: &mut Vec<u8>, limits: Limits) {
-    let plain =
-        [0.0, -0.0, 1.0, 0.1, 1e6, 999_999.5, 123_456.7, 1e-4, 1e-5, f64::INFINITY, f64::MAX, 5e-324, 100_000.0, 2.5];
+    let plain = [
+        0.0,
+        -0.0,
+        1.0,
+        0.1,
+        1e6,
+        999_999.5,
+        123_456.7,
+        1e-4,
+        1e-5,
+        f64::INFINITY,
+        f64::MAX,
+        5e-324,
+        100_000.0,
+        2.5,
+    ];
     let value = match r.below(4) {
         0 => *r.pick(&plain),
         1 => (r.bits() as i64 as f64) / 1e12,

@@ -11,7 +11,8 @@ impl Folder {
     pub fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("lastwords-formats-{}-{number}", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("lastwords-formats-{}-{number}", std::process::id()));
         std::fs::create_dir(&path).expect("a temporary folder");
         Self(path)
     }
@@ -50,13 +51,14 @@ pub fn babeltrace20() -> PathBuf {
     PathBuf::from("babeltrace2")
 }
 
-/// Returns the path of a babeltrace2 of version 2.1 or newer: `$BABELTRACE21`, or else the one that `cargo xtask setup`
-/// unpacked, or else the system's if it is new enough.
+/// Returns the path of a babeltrace2 of version 2.1 or newer: `$BABELTRACE21`, or else the one that
+/// `cargo xtask setup` unpacked, or else the system's if it is new enough.
 pub fn babeltrace21() -> PathBuf {
     if let Some(path) = std::env::var_os("BABELTRACE21") {
         return path.into();
     }
-    let unpacked = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/bin/babeltrace2.1");
+    let unpacked =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/bin/babeltrace2.1");
     if unpacked.exists() {
         return unpacked;
     }

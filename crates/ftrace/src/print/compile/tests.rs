@@ -91,16 +91,24 @@ fn payload() -> Vec<u8> {
 }
 
 fn format(print_format: &str) -> Format {
-    let field = |(declaration, name, offset, size, is_signed): (&str, &str, u32, u32, bool)| Field {
-        declaration: declaration.into(),
-        name: name.into(),
-        offset,
-        size,
-        is_signed,
-        is_common: false,
-    };
+    let field =
+        |(declaration, name, offset, size, is_signed): (&str, &str, u32, u32, bool)| Field {
+            declaration: declaration.into(),
+            name: name.into(),
+            offset,
+            size,
+            is_signed,
+            is_common: false,
+        };
     let fields = FIELDS.into_iter().map(field).collect();
-    Format { id: 1, system: "s".into(), name: "e".into(), fields, print_format: print_format.into(), probed: None }
+    Format {
+        id: 1,
+        system: "s".into(),
+        name: "e".into(),
+        fields,
+        print_format: print_format.into(),
+        probed: None,
+    }
 }
 
 /// Returns the text, or why it is not wholly the kernel's.
@@ -110,11 +118,17 @@ fn run(print_format: &str, payload: &[u8]) -> Result<String, String> {
 }
 
 /// Returns the text, the first fault, and the parts that only the kernel can evaluate.
-fn run_through(print_format: &str, payload: &[u8]) -> Result<(String, Option<Fault>, Vec<Unknown>), String> {
+fn run_through(
+    print_format: &str,
+    payload: &[u8],
+) -> Result<(String, Option<Fault>, Vec<Unknown>), String> {
     print_through(&format(print_format), payload)
 }
 
-fn print_through(format: &Format, payload: &[u8]) -> Result<(String, Option<Fault>, Vec<Unknown>), String> {
+fn print_through(
+    format: &Format,
+    payload: &[u8],
+) -> Result<(String, Option<Fault>, Vec<Unknown>), String> {
     let tracing = tracing();
     let program = compile(format, Machine::from_tracing(&tracing), &*tracing.symbols)?;
     let mut names = Names::new(&tracing, true);
@@ -139,7 +153,10 @@ const SHOWN: [(&str, &str); 31] = [
         r#""%s", __print_array(__get_dynamic_array(list), __get_dynamic_array_len(list) / sizeof(u32), sizeof(u32))"#,
         "{0x7,0x9}",
     ),
-    (r#""%s", __print_flags(REC->b, "|", { 0x80, "A" }, { 0x40, "B" }, { 1 << 0, "C" })"#, "A|B|0x8"),
+    (
+        r#""%s", __print_flags(REC->b, "|", { 0x80, "A" }, { 0x40, "B" }, { 1 << 0, "C" })"#,
+        "A|B|0x8",
+    ),
     (
         r#""%s %8s", __print_symbolic(REC->b, { 200, "two" "hundred" }), __print_symbolic(1, { 2, "x" })"#,
         "twohundred      0x1",
@@ -177,7 +194,10 @@ const SHOWN: [(&str, &str); 31] = [
         "13 47117 b80d0120 00 00 00 00",
     ),
     // A row whose value is a name of unknown value is ignored; the rest is printed.
-    (r#""%s", __print_symbolic(REC->b, { UNKNOWN, "u" }, { (1 << (NOT_KNOWN)), "v" }, { 200, "known" })"#, "known"),
+    (
+        r#""%s", __print_symbolic(REC->b, { UNKNOWN, "u" }, { (1 << (NOT_KNOWN)), "v" }, { 200, "known" })"#,
+        "known",
+    ),
 ];
 
 #[test]
@@ -197,12 +217,24 @@ const PARTLY: [(&str, &str, &str); 17] = [
     ),
     (r#""%s", __print_flags(REC->b, "", { MINE | 1, "x" })"#, "0xc8", "MINE"),
     (r#""%d ms, b=%u", jiffies_to_secs(REC->a), REC->b"#, "-5 ms, b=200", "jiffies_to_secs"),
-    (r#""%s|%u", decode(buf, 500, REC->a, REC->p, REC->a), REC->b"#, "(0xfffffffffffffffb, 0xffff0010)|200", "decode"),
+    (
+        r#""%s|%u", decode(buf, 500, REC->a, REC->p, REC->a), REC->b"#,
+        "(0xfffffffffffffffb, 0xffff0010)|200",
+        "decode",
+    ),
     (r#""%s %u", name_of(p, REC->comm), REC->b"#, "init 200", "name_of"),
     (r#""%s %u", name_of(__get_str(name), ","), REC->b"#, "file 200", "name_of"),
     (r#""%s %u", decode(__get_dynamic_array(list)), REC->b"#, "{0x7,0x9} 200", "decode"),
-    (r#""page=%p b=%u", ((struct page *)base_of_all + REC->b), REC->b"#, "page=0xc8 b=200", "base_of_all"),
-    (r#""page=%p %s", REC->b == 200 ? NULL : base + REC->p, REC->comm"#, "page=0000000000000000 init", "base"),
+    (
+        r#""page=%p b=%u", ((struct page *)base_of_all + REC->b), REC->b"#,
+        "page=0xc8 b=200",
+        "base_of_all",
+    ),
+    (
+        r#""page=%p %s", REC->b == 200 ? NULL : base + REC->p, REC->comm"#,
+        "page=0000000000000000 init",
+        "base",
+    ),
     (r#""%lu,%u", (ticks_now - REC->p) / 250, REC->b"#, "4294901776,200", "ticks_now"),
     (r#""%d %u", REC->none, REC->b"#, "unknown 200", "REC->none"),
     (r#""%d %u", UNKNOWN, REC->b"#, "unknown 200", "UNKNOWN"),
@@ -210,14 +242,19 @@ const PARTLY: [(&str, &str, &str); 17] = [
     (r#""%u %u", REC->b REC->a, REC->b"#, "(0xc8, 0xfffffffffffffffb) 200", "behind an argument"),
     (r#""%*d %u", UNKNOWN, REC->a, REC->b"#, "-5 200", "UNKNOWN"),
     (r#""%s %u", __print_symbolic(REC->b, { UNKNOWN, "u" }), REC->b"#, "0xc8 200", "UNKNOWN"),
-    (r#""%s %u", __print_flags(REC->b, "|", { 0x80, "A" }, { UNKNOWN, "u" }), REC->b"#, "A|0x48 200", "UNKNOWN"),
+    (
+        r#""%s %u", __print_flags(REC->b, "|", { 0x80, "A" }, { UNKNOWN, "u" }), REC->b"#,
+        "A|0x48 200",
+        "UNKNOWN",
+    ),
 ];
 
 #[test]
 fn a_part_that_cannot_be_evaluated_costs_itself() {
     let payload = payload();
     for (print_format, expected, reason) in PARTLY {
-        let (text, fault, unknown) = run_through(print_format, &payload).expect("it has directives and arguments");
+        let (text, fault, unknown) =
+            run_through(print_format, &payload).expect("it has directives and arguments");
         assert_eq!(text, expected, "{print_format}");
         let is_told = unknown.iter().any(|part| format!("{part:?}").contains(reason));
         assert!(is_told, "{print_format}: {unknown:?}");
@@ -230,7 +267,8 @@ fn a_part_that_cannot_be_evaluated_costs_itself() {
 #[test]
 fn a_part_that_lies_outside_the_event_costs_itself() {
     let payload = payload();
-    let print = |print_format, payload: &[u8]| run_through(print_format, payload).expect("it is a format");
+    let print =
+        |print_format, payload: &[u8]| run_through(print_format, payload).expect("it is a format");
     let (text, fault, unknown) = print(r#""%s %u", __get_str(name), REC->b"#, &payload[..58]);
     assert_eq!((text.as_str(), fault, unknown.len()), ("unknown 200", Some(Fault::Outside), 0));
     let (text, fault, _) = print(r#""%u %d %s", REC->b, REC->words[1], REC->comm"#, &payload[..12]);
@@ -241,8 +279,10 @@ fn a_part_that_lies_outside_the_event_costs_itself() {
 
 #[test]
 fn common_fields_and_arrays_of_strings_are_fields() {
-    let common = Field { name: "common_pid".into(), is_common: true, ..format("").fields[0].clone() };
-    let mut all = format(r#""pid: %d %s %s", REC->ent.pid, __get_str(name[0]), __get_str(name[1])"#);
+    let common =
+        Field { name: "common_pid".into(), is_common: true, ..format("").fields[0].clone() };
+    let mut all =
+        format(r#""pid: %d %s %s", REC->ent.pid, __get_str(name[0]), __get_str(name[1])"#);
     all.fields.push(common);
     let mut payload = payload();
     payload[28..32].copy_from_slice(&(4u32 << 16 | 72).to_le_bytes());
@@ -277,11 +317,13 @@ fn statements_have_the_value_of_the_last() {
     ] {
         assert_eq!(run(print_format, &payload).as_deref(), Ok(expected), "{print_format}");
     }
-    let (text, _, unknown) = run_through(r#""%d %u", ({ int x = REC->a; }), REC->b"#, &payload).unwrap();
+    let (text, _, unknown) =
+        run_through(r#""%d %u", ({ int x = REC->a; }), REC->b"#, &payload).unwrap();
     assert_eq!((text.as_str(), unknown.len()), ("-5 200", 1));
 }
 
-/// Stacks in synthetic events: each return address on a line of its own, and nothing between the last and the next field.
+/// Stacks in synthetic events: each return address on a line of its own, and nothing between the
+/// last and the next field.
 #[test]
 fn stacks_of_synthetic_events_are_named() {
     let field = |declaration: &str, name: &str, offset, size| Field {
@@ -292,9 +334,13 @@ fn stacks_of_synthetic_events_are_named() {
         is_signed: false,
         is_common: false,
     };
-    let fields = vec![field("__data_loc unsigned long[] stack", "stack", 8, 8), field("u64 d", "d", 16, 8)];
-    let synthetic =
-        |print_format: &str| Format { system: "synthetic".into(), fields: fields.clone(), ..format(print_format) };
+    let fields =
+        vec![field("__data_loc unsigned long[] stack", "stack", 8, 8), field("u64 d", "d", 16, 8)];
+    let synthetic = |print_format: &str| Format {
+        system: "synthetic".into(),
+        fields: fields.clone(),
+        ..format(print_format)
+    };
     let mut payload = vec![0; 24];
     payload[8..12].copy_from_slice(&(24u32 << 16 | 24).to_le_bytes());
     payload[16..24].copy_from_slice(&7u64.to_le_bytes());
@@ -303,10 +349,21 @@ fn stacks_of_synthetic_events_are_named() {
     }
     let stack = "STACK:\n=> work+0x10/0x100 [mod]\n=> work+0x20/0x100 [mod]\n";
     let text = |print_format| print_through(&synthetic(print_format), &payload).unwrap().0;
-    assert_eq!(text(r#""stack=%s d=%llu", __get_stacktrace(stack), REC->d"#), format!("stack={stack}d=7"));
-    assert_eq!(text(r#""d=%llu, stack=%s", REC->d, __get_stacktrace(stack)"#), format!("d=7 stack={stack}"));
+    assert_eq!(
+        text(r#""stack=%s d=%llu", __get_stacktrace(stack), REC->d"#),
+        format!("stack={stack}d=7")
+    );
+    assert_eq!(
+        text(r#""d=%llu, stack=%s", REC->d, __get_stacktrace(stack)"#),
+        format!("d=7 stack={stack}")
+    );
     payload[8..12].copy_from_slice(&(24u32 << 16 | 25).to_le_bytes());
-    let text = print_through(&synthetic(r#""stack=%s d=%llu", __get_stacktrace(stack), REC->d"#), &payload).unwrap().0;
+    let text = print_through(
+        &synthetic(r#""stack=%s d=%llu", __get_stacktrace(stack), REC->d"#),
+        &payload,
+    )
+    .unwrap()
+    .0;
     assert_eq!(text, "stack=unknownd=7");
 }
 
@@ -314,16 +371,22 @@ fn stacks_of_synthetic_events_are_named() {
 fn ticks_are_milliseconds_where_the_kernels_own_formats_tell_them() {
     let ticks = |text: &str, name: &str| {
         let mut tracing = tracing();
-        tracing.formats.insert(1, Format { name: name.into(), print_format: text.into(), ..format("") });
+        tracing
+            .formats
+            .insert(1, Format { name: name.into(), print_format: text.into(), ..format("") });
         Machine::from_tracing(&tracing).ticks
     };
     let age = r#""age=%lu", (jiffies - REC->dirtied_when) / 250, REC->index"#;
     assert_eq!(ticks(age, "writeback_single_inode_start"), Some(250));
     assert_eq!((ticks(age, "other"), ticks(r#""x""#, "writeback_single_inode")), (None, None));
     let mut tracing = tracing();
-    tracing.formats.insert(1, Format { name: "writeback_single_inode".into(), print_format: age.into(), ..format("") });
+    tracing.formats.insert(
+        1,
+        Format { name: "writeback_single_inode".into(), print_format: age.into(), ..format("") },
+    );
     let of = |text: &str| {
-        let program = compile(&format(text), Machine::from_tracing(&tracing), &*tracing.symbols).unwrap();
+        let program =
+            compile(&format(text), Machine::from_tracing(&tracing), &*tracing.symbols).unwrap();
         let (mut names, payload) = (Names::new(&tracing, true), payload());
         let machine = Machine::from_tracing(&tracing);
         let mut scratch = Vec::new();
@@ -345,7 +408,8 @@ fn text_without_directives_and_arguments_that_belong_together_has_a_reason() {
     assert!(format!("{:?}", run_through(&deep, &payload).unwrap().2).contains("operators"));
     let long = format!("\"%d\", 1{}", "+REC->a".repeat(100_000));
     assert!(run(&long, &payload).is_err());
-    let doubling = (1..64).map(|n| format!("int x{n} = x{} + x{};", n - 1, n - 1)).collect::<String>();
+    let doubling =
+        (1..64).map(|n| format!("int x{n} = x{} + x{};", n - 1, n - 1)).collect::<String>();
     assert!(run(&format!("\"%d\", ({{ int x0 = 1; {doubling} x63; }})"), &payload).is_err());
 }
 

@@ -1,5 +1,5 @@
-//! Tests that arguments shown in one step have the same text as expressions. A width of 1 forces an expression and
-//! changes nothing in the text.
+//! Tests that arguments shown in one step have the same text as expressions. A width of 1 forces an
+//! expression and changes nothing in the text.
 
 use crate::{Field, Format, NoSymbols};
 use proptest::prelude::*;
@@ -26,24 +26,39 @@ const FIELDS: [(&str, &str, u32, u32, bool); 10] = [
 const LENGTH: usize = 61;
 
 fn format(print_format: &str) -> Format {
-    let field = |(declaration, name, offset, size, is_signed): (&str, &str, u32, u32, bool)| Field {
-        declaration: declaration.into(),
-        name: name.into(),
-        offset,
-        size,
-        is_signed,
-        is_common: false,
-    };
+    let field =
+        |(declaration, name, offset, size, is_signed): (&str, &str, u32, u32, bool)| Field {
+            declaration: declaration.into(),
+            name: name.into(),
+            offset,
+            size,
+            is_signed,
+            is_common: false,
+        };
     let fields = FIELDS.into_iter().map(field).collect();
-    Format { id: 1, system: "s".into(), name: "e".into(), fields, print_format: print_format.into(), probed: None }
+    Format {
+        id: 1,
+        system: "s".into(),
+        name: "e".into(),
+        fields,
+        print_format: print_format.into(),
+        probed: None,
+    }
 }
 
 /// Returns the text of [`Program::print`](super::super::Program::print), and of
 /// [`Program::line`](super::super::Program::line) if the program is plain.
-fn texts(print_format: &str, payload: &[u8], machine: Machine) -> (Option<Vec<u8>>, Option<Vec<u8>>) {
-    let program = compile(&format(print_format), machine, &NoSymbols).unwrap().with_prefix(b"event: ");
-    let tracing =
-        samples::tracing(samples::ring(Vec::new(), Default::default()), samples::ring(Vec::new(), Default::default()));
+fn texts(
+    print_format: &str,
+    payload: &[u8],
+    machine: Machine,
+) -> (Option<Vec<u8>>, Option<Vec<u8>>) {
+    let program =
+        compile(&format(print_format), machine, &NoSymbols).unwrap().with_prefix(b"event: ");
+    let tracing = samples::tracing(
+        samples::ring(Vec::new(), Default::default()),
+        samples::ring(Vec::new(), Default::default()),
+    );
     let mut names = Names::new(&tracing, false);
     let mut scratch = Vec::new();
     let mut env = Env::new(payload, machine, &mut scratch, &mut names);

@@ -10,16 +10,34 @@ const USER: u16 = 18;
 
 /// Returns a machine with one CPU that has these events, and a tracer.
 fn traced(tracer: &str, events: &[(u64, Vec<u8>)]) -> Tracing {
-    let mut machine = tracing(ring(vec![vec![page(events, None)]], stats(events.len() as u64, 0)), empty());
+    let mut machine =
+        tracing(ring(vec![vec![page(events, None)]], stats(events.len() as u64, 0)), empty());
     machine.arrays[0].tracer = Some(tracer.into());
     let fields = ["u64 phys:8:8:0", "u64 value:16:8:0", "u64 pc:24:8:0", "int map_id:32:4:1"];
     let ends = ["u8 opcode:36:1:0", "u8 width:37:1:0"];
     let rw = format("ftrace", RW, "mmiotrace_rw", &[&fields[..], &ends].concat(), "\"\"");
-    let places = ["u64 phys:8:8:0", "u64 virt:16:8:0", "u64 len:24:8:0", "int map_id:32:4:1", "u8 opcode:36:1:0"];
+    let places = [
+        "u64 phys:8:8:0",
+        "u64 virt:16:8:0",
+        "u64 len:24:8:0",
+        "int map_id:32:4:1",
+        "u8 opcode:36:1:0",
+    ];
     let map = format("ftrace", MAP, "mmiotrace_map", &places, "\"\"");
-    let names = ["unsigned int line:8:4:0", "char func[31]:12:31:0", "char file[21]:43:21:0", "char correct:64:1:0"];
+    let names = [
+        "unsigned int line:8:4:0",
+        "char func[31]:12:31:0",
+        "char file[21]:43:21:0",
+        "char correct:64:1:0",
+    ];
     let branch = format("ftrace", BRANCH, "branch", &names, "\"\"");
-    let numbers = ["u64 sector:16:8:0", "u32 bytes:24:4:0", "u32 action:28:4:0", "u32 pid:32:4:0", "u32 device:36:4:0"];
+    let numbers = [
+        "u64 sector:16:8:0",
+        "u32 bytes:24:4:0",
+        "u32 action:28:4:0",
+        "u32 pid:32:4:0",
+        "u32 device:36:4:0",
+    ];
     let more = ["u32 cpu:40:4:0", "u16 error:44:2:0", "u16 pdu_len:46:2:0", "char data[]:48:0:0"];
     let block = format("ftrace", BLOCK, "blktrace", &[&numbers[..], &more].concat(), "\"\"");
     let callers = ["unsigned int tgid:8:4:0", "unsigned long caller[8]:16:64:0"];
@@ -67,7 +85,8 @@ fn user_stacks_name_files_that_are_known() {
     let [mine, none] = [[0x1234, 0x9000, 0, 5, 0, 0, 0, 0], [0x1234, 0, 0, 0, 0, 0, 0, 0]];
     let shown = |options: &[&str], process, callers| {
         let mut machine = traced("nop", &[(1_000, stack(process, callers))]);
-        machine.arrays[0].options = Some(options.iter().map(|option| (*option).to_owned()).collect());
+        machine.arrays[0].options =
+            Some(options.iter().map(|option| (*option).to_owned()).collect());
         let (out, summary) = text(&machine, &Options { no_header: true, ..Options::default() });
         (out.split_once("<user stack trace>\n").expect("a stack").1.to_owned(), summary.notes)
     };
@@ -83,7 +102,9 @@ fn user_stacks_name_files_that_are_known() {
     assert_eq!(out, format!("{plain} =>  <0000000000009000>\n"));
     assert_eq!(
         notes,
-        ["user_stack: the files of some addresses are not known (option sym-userobj); addresses stand there"]
+        [
+            "user_stack: the files of some addresses are not known (option sym-userobj); addresses stand there"
+        ]
     );
 }
 
@@ -91,8 +112,12 @@ fn user_stacks_name_files_that_are_known() {
 fn branches() {
     let name = |text: &str, size: usize| [text.as_bytes(), &vec![0; size - text.len()]].concat();
     let rest = [&12u32.to_le_bytes()[..], &name("do_work", 31), &name("work.c", 21), &[1]].concat();
-    let out = text(&traced("branch", &[(1_000, payload(BRANCH, 0, 0, 7, &rest))]), &Options::default()).0;
-    assert!(out.starts_with("# tracer: branch\n#\n#           TASK-PID    CPU#    TIMESTAMP  CORRECT"), "{out}");
+    let out =
+        text(&traced("branch", &[(1_000, payload(BRANCH, 0, 0, 7, &rest))]), &Options::default()).0;
+    assert!(
+        out.starts_with("# tracer: branch\n#\n#           TASK-PID    CPU#    TIMESTAMP  CORRECT"),
+        "{out}"
+    );
     assert!(out.ends_with(": [  ok  ] do_work:work.c:12\n"), "{out}");
 }
 
@@ -111,7 +136,15 @@ fn block_requests() {
         (2_000, of_block(64, [4096, 8 | WRITE], 5, &[])),
         (3_000, of_block(0, [0, 9], 0, &[])),
         (4_000, of_block(0, [0, 10], 0, &3u64.to_be_bytes())),
-        (5_000, of_block(64, [512, 15 | 1 << 16], 0, &[&[0, 16, 0, 1, 0, 0, 0, 0][..], &9u64.to_be_bytes()].concat())),
+        (
+            5_000,
+            of_block(
+                64,
+                [512, 15 | 1 << 16],
+                0,
+                &[&[0, 16, 0, 1, 0, 0, 0, 0][..], &9u64.to_be_bytes()].concat(),
+            ),
+        ),
         (6_000, of_block(64, [36, 7 | 512 << 16], 0, &[0x12, 0, 0, 0])),
         (7_000, of_block(0, [0, 2 | 1024 << 16], 0, b"hello")),
         (8_000, of_block(64, [512, 1 | 256], 0, &[&5u64.to_le_bytes()[..]].concat())),
@@ -129,8 +162,13 @@ fn block_requests() {
         "  8,17  5,0  Q   R 64 + 1 [worker]",
         "Unknown action 10",
     ];
-    let texts = |out: &str| out.lines().map(|l| l.split_once(": ").unwrap().1.to_owned()).collect::<Vec<_>>();
-    assert_eq!(texts(&text(&machine, &Options { no_header: true, ..Options::default() }).0), expected);
+    let texts = |out: &str| {
+        out.lines().map(|l| l.split_once(": ").unwrap().1.to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        texts(&text(&machine, &Options { no_header: true, ..Options::default() }).0),
+        expected
+    );
     machine.arrays[0].tracer_options = vec!["blk_classic".into()];
     machine.arrays[0].options.get_or_insert_default().retain(|o| o != "context-info");
     let out = text(&machine, &Options::default()).0;
@@ -152,12 +190,21 @@ fn tracers_of_latencies_show_their_longest_section() {
     machine.arrays[0].snapshot = Some(ring(vec![vec![page(&kept, None)]], stats(4, 0)));
     assert_eq!(text(&machine, &Options::default()).1.events, 3);
     machine.arrays[0].shows_longest = true;
-    machine.arrays[0].options.get_or_insert_default().extend(["latency-format".into(), "display-graph".into()]);
+    machine.arrays[0]
+        .options
+        .get_or_insert_default()
+        .extend(["latency-format".into(), "display-graph".into()]);
     let out = text(&machine, &Options::default()).0;
-    let columns = "#   REL TIME      CPU  TASK/PID       ||||     DURATION                  FUNCTION CALLS\n";
+    let columns =
+        "#   REL TIME      CPU  TASK/PID       ||||     DURATION                  FUNCTION CALLS\n";
     assert!(out.contains("# wakeup_rt latency trace v1.1.5 on 6.12.0\n"), "{out}");
     assert!(out.contains(columns), "{out}");
-    assert!(out.contains("     5002 us |   0)    worker-7    |  ..... |   1.234 us    |    do_work();\n"), "{out}");
+    assert!(
+        out.contains(
+            "     5002 us |   0)    worker-7    |  ..... |   1.234 us    |    do_work();\n"
+        ),
+        "{out}"
+    );
 }
 
 /// A ring that was reset at a time.
@@ -186,7 +233,8 @@ fn events_older_than_the_reset_are_not_counted() {
     let mut machine = two_cpus();
     machine.arrays[0].live = Arc::new(Since(machine.arrays[0].live.clone(), 1_000_000_500));
     let out = text(&machine, &Options::default()).0;
-    // 5 and 10 events of the CPUs were overwritten; one event of the first CPU is older than the reset.
+    // 5 and 10 events of the CPUs were overwritten; one event of the first CPU is older than the
+    // reset.
     assert!(out.contains("# entries-in-buffer/entries-written: 9/19   #P:2\n"), "{out}");
     machine.arrays[0].live = Arc::new(Since(machine.arrays[0].live.clone(), 1_000_002_000));
     let out = text(&machine, &Options::default()).0;
@@ -215,11 +263,13 @@ fn words_for_preemption() {
 fn contexts_of_a_timer() {
     let fields = ["unsigned int seqnum:8:4:0", "int context:12:4:1", "u64 timer_latency:16:8:0"];
     let event = |context: u64| payload(16, 0, 0, 7, &words(&[context << 32 | 5, 777]));
-    let mut machine = traced("timerlat", &[(1_000, event(0)), (2_000, event(1)), (3_000, event(2))]);
+    let mut machine =
+        traced("timerlat", &[(1_000, event(0)), (2_000, event(1)), (3_000, event(2))]);
     machine.formats.extend([format("ftrace", 16, "timerlat", &fields, "\"\"")]);
     let out = body(&machine);
     let contexts: Vec<&str> = out.lines().filter_map(|l| l.split(" context ").nth(1)).collect();
-    let ends = ["   irq", "thread", "user-ret"].map(|word| format!("{word} timer_latency       777 ns"));
+    let ends =
+        ["   irq", "thread", "user-ret"].map(|word| format!("{word} timer_latency       777 ns"));
     assert_eq!(contexts, ends);
 }
 

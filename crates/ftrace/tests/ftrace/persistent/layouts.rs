@@ -1,5 +1,5 @@
-//! Layouts that no kernel has, with the types that describe them: the events are those that the known layouts give. Damaged types invent
-//! nothing.
+//! Layouts that no kernel has, with the types that describe them: the events are those that the
+//! known layouts give. Damaged types invent nothing.
 
 use super::made::{Event, Made, Random, events, image, make_of, read, read_by};
 use lastwords_bytes::{Budget, ByteOrder};
@@ -56,14 +56,18 @@ fn types_of_known_kernels_give_the_known_layouts() {
 /// `LASTWORDS_LAYOUTS` layouts, from the seed `LASTWORDS_SEED` on.
 #[test]
 fn invented_layouts_are_read_by_their_types() {
-    let number = |name: &str, default: u64| std::env::var(name).map_or(default, |text| text.parse().unwrap());
+    let number = |name: &str, default: u64| {
+        std::env::var(name).map_or(default, |text| text.parse().unwrap())
+    };
     let (count, first) = (number("LASTWORDS_LAYOUTS", 800), number("LASTWORDS_SEED", 0));
     let mut needed = 0;
     for seed in first..first + count {
         let (layout, made) = invent(seed);
-        let members = of_blob(layout.btf()).unwrap_or_else(|why| panic!("{seed}: {why}: {layout:?}"));
+        let members =
+            of_blob(layout.btf()).unwrap_or_else(|why| panic!("{seed}: {why}: {layout:?}"));
         assert!(!members.is_known(), "{seed}");
-        let region = read_by(&made.bytes, &[members]).unwrap_or_else(|why| panic!("{seed}: {why}: {layout:?}"));
+        let region = read_by(&made.bytes, &[members])
+            .unwrap_or_else(|why| panic!("{seed}: {why}: {layout:?}"));
         assert_eq!(region.layout, members, "{seed}");
         let found = events(&region);
         assert!(found.windows(2).all(|two| two[0].0 < two[1].0 || two[0].1 <= two[1].1), "{seed}");
@@ -75,7 +79,12 @@ fn invented_layouts_are_read_by_their_types() {
         assert_eq!(region.boot.text_address, Some(0xffff_ffff_8120_0000 & mask), "{seed}");
         if layout.form == Form::Common {
             assert_eq!(region.boot.clock, Some(7), "{seed}");
-            let modules: Vec<_> = region.boot.modules.iter().map(|module| (module.address, &module.name[..])).collect();
+            let modules: Vec<_> = region
+                .boot
+                .modules
+                .iter()
+                .map(|module| (module.address, &module.name[..]))
+                .collect();
             assert_eq!(modules, [(0xffff_ffff_c000_1000 & mask, "loop")], "{seed}");
         }
         // Without the types it is searched long, so only for some.
@@ -90,7 +99,8 @@ fn invented_layouts_are_read_by_their_types() {
     );
 }
 
-/// Regions of invented layouts in memory, behind bytes that are none, and beside regions of known layouts.
+/// Regions of invented layouts in memory, behind bytes that are none, and beside regions of known
+/// layouts.
 #[test]
 fn regions_of_invented_layouts_are_found_in_memory() {
     for seed in 0..80 {
@@ -117,7 +127,8 @@ fn regions_of_invented_layouts_are_found_in_memory() {
     }
 }
 
-/// A word of the metadata, or all metadata of a CPU, are other bytes in an invented layout: that costs as little as in a known one.
+/// A word of the metadata, or all metadata of a CPU, are other bytes in an invented layout: that
+/// costs as little as in a known one.
 #[test]
 fn damage_in_an_invented_layout_costs_nothing() {
     for seed in 0..160 {
@@ -125,7 +136,8 @@ fn damage_in_an_invented_layout_costs_nothing() {
         let members = of_blob(layout.btf()).unwrap();
         let mut random = Random(seed ^ 0x3333);
         let (meta, data) = made.places[random.below(made.places.len() as u64) as usize];
-        let of_cpu = if layout.form == Form::Common { "ring_buffer_cpu_meta" } else { "ring_buffer_meta" };
+        let of_cpu =
+            if layout.form == Form::Common { "ring_buffer_cpu_meta" } else { "ring_buffer_meta" };
         let sizes = if layout.form == Form::Common { "struct_sizes" } else { "struct_size" };
         let damaged = match seed / 8 % 5 {
             0 => layout.member("ring_buffer_meta", "magic"),
@@ -138,7 +150,12 @@ fn damage_in_an_invented_layout_costs_nothing() {
         made.bytes[damaged.0..damaged.0 + damaged.1].fill(0xf1);
         let region = read_by(&made.bytes, &[members]).unwrap_or_else(|why| panic!("{seed}: {why}"));
         let found: BTreeSet<Event> = events(&region).into_iter().collect();
-        assert!(found == made.events, "{seed}: {} of {}, {damaged:?}", found.len(), made.events.len());
+        assert!(
+            found == made.events,
+            "{seed}: {} of {}, {damaged:?}",
+            found.len(),
+            made.events.len()
+        );
         assert!(!region.evidence().notes.is_empty(), "{seed}");
     }
 }
@@ -156,15 +173,20 @@ fn members_of_a_newer_kernel_are_passed_over() {
     }
 }
 
-/// A scratch area without a clock, which has the same sizes as that of known kernels: only the types can tell. Without them the address of the
-/// code is not made of another word; and the types of such a kernel are not believed of a region that has a clock.
+/// A scratch area without a clock, which has the same sizes as that of known kernels: only the
+/// types can tell. Without them the address of the code is not made of another word; and the types
+/// of such a kernel are not believed of a region that has a clock.
 #[test]
 fn a_scratch_area_without_a_clock_is_told_by_types_alone() {
     let known = Layout::known(Form::Common, 8, false);
     let mut without = known.clone();
-    let own = without.structures.iter_mut().find(|structure| structure.name == "trace_scratch").unwrap();
+    let own =
+        without.structures.iter_mut().find(|structure| structure.name == "trace_scratch").unwrap();
     let (number, rows) = (Type::Number(8), Type::Rows("trace_mod_entry"));
-    *own = Structure::new("trace_scratch", &[("text_addr", number), ("nr_entries", number), ("entries", rows)]);
+    *own = Structure::new(
+        "trace_scratch",
+        &[("text_addr", number), ("nr_entries", number), ("entries", rows)],
+    );
     let types = of_blob(without.btf()).unwrap();
     for seed in 0..20 {
         let (made, of_known) = (make_of(&without, seed), make_of(&known, seed));
@@ -174,15 +196,23 @@ fn a_scratch_area_without_a_clock_is_told_by_types_alone() {
             assert!(events(region).into_iter().collect::<BTreeSet<_>>() == truth.events, "{seed}");
         }
         assert_eq!((right.layout, other.layout.is_known()), (types, true), "{seed}");
-        assert_eq!((right.boot.text_address, right.boot.clock), (Some(0xffff_ffff_8120_0000), None), "{seed}");
+        assert_eq!(
+            (right.boot.text_address, right.boot.clock),
+            (Some(0xffff_ffff_8120_0000), None),
+            "{seed}"
+        );
         assert_eq!(right.boot.modules, other.boot.modules, "{seed}");
         assert!(right.evidence().notes.iter().any(|note| note.contains("not the clock")), "{seed}");
         assert_eq!((bare.boot.text_address, bare.boot.modules.len()), (None, 0), "{seed}");
-        assert!(bare.evidence().notes.iter().any(|note| note.contains("in place of the address")), "{seed}");
+        assert!(
+            bare.evidence().notes.iter().any(|note| note.contains("in place of the address")),
+            "{seed}"
+        );
     }
 }
 
-/// Checks the events that came back by wrong types: each was recorded and comes once, and a loss is told.
+/// Checks the events that came back by wrong types: each was recorded and comes once, and a loss is
+/// told.
 fn judge(made: &Made, members: Members, context: &str) -> bool {
     let Ok(region) = read_by(&made.bytes, &[members]) else { return false };
     let found = events(&region);
@@ -191,7 +221,10 @@ fn judge(made: &Made, members: Members, context: &str) -> bool {
     assert!(set.is_subset(&made.events), "{context}: events are invented");
     let evidence = region.evidence();
     let lost = made.events.len() - set.len();
-    assert!(lost == 0 || evidence.has_losses(), "{context}: {lost} events are lost, and nothing is told: {evidence:?}");
+    assert!(
+        lost == 0 || evidence.has_losses(),
+        "{context}: {lost} events are lost, and nothing is told: {evidence:?}"
+    );
     true
 }
 
@@ -210,10 +243,14 @@ fn damaged_types_invent_nothing() {
             1 => {
                 let other = random.below(structure.members.len() as u64) as usize;
                 let at = structure.members[other].at;
-                structure.members[other].at = std::mem::replace(&mut structure.members[member].at, at);
+                structure.members[other].at =
+                    std::mem::replace(&mut structure.members[member].at, at);
             }
             2 => _ = structure.members.remove(member),
-            3 => structure.members[member].of = Type::Number([1, 2, 4, 8, 16][random.below(5) as usize]),
+            3 => {
+                structure.members[member].of =
+                    Type::Number([1, 2, 4, 8, 16][random.below(5) as usize])
+            }
             4 => structure.size = random.below(2 * structure.size as u64) as usize,
             _ => structure.members[member].at = usize::MAX >> 36,
         }
@@ -235,7 +272,11 @@ fn damaged_blobs_invent_nothing() {
         let (mut blob, mut random) = (layout.btf(), Random(seed ^ 0x1111));
         for _ in 0..1 + random.below(3) {
             let at = random.below(blob.len() as u64) as usize;
-            blob[at] = if random.below(2) == 0 { random.below(256) as u8 } else { blob[at] ^ 1 << random.below(8) };
+            blob[at] = if random.below(2) == 0 {
+                random.below(256) as u8
+            } else {
+                blob[at] ^ 1 << random.below(8)
+            };
         }
         match of_blob(blob) {
             Ok(members) => read += u64::from(judge(&made, members, &format!("{seed}"))),

@@ -28,7 +28,8 @@ pub(crate) struct Made {
     pub(crate) count: usize,
 }
 
-/// The first bytes of an event, the same in both byte orders: an id, flags, a counter, and a process ID.
+/// The first bytes of an event, the same in both byte orders: an id, flags, a counter, and a
+/// process ID.
 fn entry(random: &mut Random) -> [u8; 8] {
     let mut byte = |end| random.below(end) as u8;
     let (id, pid) = (1 + byte(254), byte(0x40));
@@ -36,7 +37,12 @@ fn entry(random: &mut Random) -> [u8; 8] {
 }
 
 /// A sub-buffer that begins at `time`, with some events; the time of the last.
-pub(crate) fn sub_buffer(random: &mut Random, cpu: usize, time: &mut u64, events: &mut BTreeSet<Event>) -> Vec<u8> {
+pub(crate) fn sub_buffer(
+    random: &mut Random,
+    cpu: usize,
+    time: &mut u64,
+    events: &mut BTreeSet<Event>,
+) -> Vec<u8> {
     let mut page = vec![0; SIZE];
     *time += 1 + random.below(1000);
     put(&mut page, 0, *time, 8);
@@ -65,10 +71,14 @@ fn page_of(layout: &Layout, page: &[u8]) -> Vec<u8> {
     let word = |value: u32| if layout.is_big { value.to_be_bytes() } else { value.to_le_bytes() };
     let begin = layout.member("buffer_data_page", "data").0;
     let (time, commit) = ([number(0), number(4)], number(8));
-    let mut other: Vec<u8> = if layout.is_big { [time[1], time[0]] } else { time }.into_iter().flat_map(word).collect();
+    let mut other: Vec<u8> =
+        if layout.is_big { [time[1], time[0]] } else { time }.into_iter().flat_map(word).collect();
     let zeroes = vec![0; layout.word - 4];
     let words = [word(commit).to_vec(), zeroes];
-    other.extend(if layout.is_big { [&words[1][..], &words[0]] } else { [&words[0][..], &words[1]] }.concat());
+    other.extend(
+        if layout.is_big { [&words[1][..], &words[0]] } else { [&words[0][..], &words[1]] }
+            .concat(),
+    );
     other.resize(begin, 0);
     let mut at = 16;
     while at < 16 + commit as usize {
@@ -86,7 +96,8 @@ pub(crate) fn make(form: Form, seed: u64) -> Made {
     make_of(&Layout::known(form, 8, false), seed)
 }
 
-/// A region of a layout: each CPU's ring stands anywhere in its order, and has come round where it is full.
+/// A region of a layout: each CPU's ring stands anywhere in its order, and has come round where it
+/// is full.
 pub(crate) fn make_of(layout: &Layout, seed: u64) -> Made {
     let mut random = Random(seed);
     let (cpus, count) = (1 + random.below(3) as usize, 3 + random.below(9) as usize);
@@ -128,7 +139,8 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Region, String> {
 /// Reads a region by layouts that types gave.
 pub(crate) fn read_by(bytes: &[u8], layouts: &[Members]) -> Result<Region, String> {
     let budget = Budget::default();
-    persistent::read(&image(bytes), 0, bytes.len() as u64, layouts, &budget).map_err(|error| error.to_string())
+    persistent::read(&image(bytes), 0, bytes.len() as u64, layouts, &budget)
+        .map_err(|error| error.to_string())
 }
 
 /// The events of a region, in its order.
@@ -137,7 +149,9 @@ pub(crate) fn events(region: &Region) -> Vec<Event> {
     for (cpu, ring) in region.cpus().iter().enumerate() {
         for number in 0..ring.sub_buffers {
             let info = region.sub_buffer(cpu, number, &mut bytes);
-            for event in Events::new(&bytes, region.header_page(), region.layout.byte_order, info.committed) {
+            for event in
+                Events::new(&bytes, region.header_page(), region.layout.byte_order, info.committed)
+            {
                 let event = event.unwrap();
                 all.push((cpu, event.time, bytes[event.payload].to_vec()));
             }

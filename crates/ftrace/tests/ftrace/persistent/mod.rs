@@ -1,5 +1,5 @@
-//! Persistent ring buffers that are made here, of both layouts, whole and damaged: what comes back is what was put in, and less than that
-//! is told.
+//! Persistent ring buffers that are made here, of both layouts, whole and damaged: what comes back
+//! is what was put in, and less than that is told.
 
 mod layouts;
 mod made;
@@ -16,18 +16,27 @@ use std::collections::BTreeSet;
 
 #[test]
 fn all_events_come_back_in_order() {
-    for (form, seed) in [Form::PerCpu, Form::Common].into_iter().flat_map(|form| (0..150).map(move |seed| (form, seed)))
+    for (form, seed) in [Form::PerCpu, Form::Common]
+        .into_iter()
+        .flat_map(|form| (0..150).map(move |seed| (form, seed)))
     {
         let made = make(form, seed);
         let region = read(&made.bytes).unwrap();
-        let expected = if form == Form::PerCpu { persistent::Form::PerCpu } else { persistent::Form::Common };
+        let expected =
+            if form == Form::PerCpu { persistent::Form::PerCpu } else { persistent::Form::Common };
         assert_eq!((region.layout.form(), region.layout.word_size), (expected, 8));
         let found = events(&region);
-        assert!(found.windows(2).all(|two| two[0].0 < two[1].0 || two[0].1 <= two[1].1), "{form:?} {seed}");
+        assert!(
+            found.windows(2).all(|two| two[0].0 < two[1].0 || two[0].1 <= two[1].1),
+            "{form:?} {seed}"
+        );
         assert_eq!(found.len(), made.events.len(), "{form:?} {seed}");
         assert!(found.into_iter().collect::<BTreeSet<_>>() == made.events, "{form:?} {seed}");
         let evidence = region.evidence();
-        assert!(!evidence.has_losses() && evidence.notes.is_empty(), "{form:?} {seed}: {evidence:?}");
+        assert!(
+            !evidence.has_losses() && evidence.notes.is_empty(),
+            "{form:?} {seed}: {evidence:?}"
+        );
         if form == Form::Common {
             assert_eq!(region.boot.clock, Some(7));
             assert_eq!(
@@ -52,18 +61,26 @@ fn damaged_words_of_metadata_cost_nothing() {
                 put(&mut bytes, meta + word, 0x7fff_fff0 + random.below(9), 4);
                 let region = read(&bytes).unwrap();
                 let found: BTreeSet<Event> = events(&region).into_iter().collect();
-                assert!(found == made.events, "{form:?} {seed} {word}: {} of {}", found.len(), made.events.len());
+                assert!(
+                    found == made.events,
+                    "{form:?} {seed} {word}: {} of {}",
+                    found.len(),
+                    made.events.len()
+                );
                 assert!(!region.evidence().notes.is_empty(), "{form:?} {seed} {word}");
             }
         }
     }
 }
 
-/// Where the head is damaged, nothing says which sub-buffers were written: those that have nothing are told, but for the reader's.
+/// Where the head is damaged, nothing says which sub-buffers were written: those that have nothing
+/// are told, but for the reader's.
 #[test]
 fn blank_sub_buffers_beside_damaged_metadata_are_told() {
     let mut told = BTreeSet::new();
-    for (form, seed) in [Form::PerCpu, Form::Common].into_iter().flat_map(|form| (0..60).map(move |seed| (form, seed)))
+    for (form, seed) in [Form::PerCpu, Form::Common]
+        .into_iter()
+        .flat_map(|form| (0..60).map(move |seed| (form, seed)))
     {
         let made = make(form, seed);
         let mut random = Random(seed ^ 0x7777);
@@ -74,14 +91,18 @@ fn blank_sub_buffers_beside_damaged_metadata_are_told() {
         let gone = random.below(made.count as u64) as usize;
         bytes[data + gone * SIZE..][..SIZE].fill(0);
         let reader = u32::from_le_bytes(bytes[meta + 32..][..4].try_into().unwrap()) as usize;
-        let is_blank = |number: &usize| bytes[data + number * SIZE..][..SIZE].iter().all(|byte| *byte == 0);
+        let is_blank =
+            |number: &usize| bytes[data + number * SIZE..][..SIZE].iter().all(|byte| *byte == 0);
         let expected = (0..made.count).filter(is_blank).filter(|number| *number != reader).count();
         let evidence = read(&bytes).unwrap().evidence();
         let gaps = evidence.gaps.iter().filter(|gap| gap.stream == Some(cpu));
         let found = gaps.filter_map(|gap| {
-            gap.place.split_once(" sub-buffers have nothing").or(gap.place.split_once(" sub-buffer has nothing"))
+            gap.place
+                .split_once(" sub-buffers have nothing")
+                .or(gap.place.split_once(" sub-buffer has nothing"))
         });
-        let found: Vec<usize> = found.map(|(count, _)| count.split(' ').next().unwrap().parse().unwrap()).collect();
+        let found: Vec<usize> =
+            found.map(|(count, _)| count.split(' ').next().unwrap().parse().unwrap()).collect();
         let expected: Vec<usize> = (expected > 0).then_some(expected).into_iter().collect();
         assert_eq!(found, expected, "{form:?} {seed}: {evidence:?}");
         told.extend(found);
@@ -89,9 +110,12 @@ fn blank_sub_buffers_beside_damaged_metadata_are_told() {
     assert!(told.len() > 1, "{told:?}");
 }
 
-/// The events of a sub-buffer as its bytes have them, decoded by this test alone, and whether they end where the header says.
+/// The events of a sub-buffer as its bytes have them, decoded by this test alone, and whether they
+/// end where the header says.
 fn naive(page: &[u8], cpu: usize) -> (BTreeSet<Event>, bool) {
-    let word = |at: usize| page.get(at..at + 4).map_or(0, |bytes| u32::from_le_bytes(bytes.try_into().unwrap()));
+    let word = |at: usize| {
+        page.get(at..at + 4).map_or(0, |bytes| u32::from_le_bytes(bytes.try_into().unwrap()))
+    };
     let (mut time, commit) = (u64::from(word(0)) | u64::from(word(4)) << 32, word(8) & 0x3fff_ffff);
     let mut events = BTreeSet::new();
     if u64::from(word(12)) << 32 != 0 && word(12) != u32::MAX || commit as usize > SIZE - 16 {
@@ -121,7 +145,10 @@ fn naive(page: &[u8], cpu: usize) -> (BTreeSet<Event>, bool) {
         if kind < 29 {
             let begin = if kind == 0 { at + 8 } else { at + 4 };
             // An id is neither 0 nor the highest number, and a process ID is at most 4 Mi.
-            if begin + 8 > at + len || [0, 0xffff].contains(&(word(begin) & 0xffff)) || word(begin + 4) > 1 << 22 {
+            if begin + 8 > at + len
+                || [0, 0xffff].contains(&(word(begin) & 0xffff))
+                || word(begin + 4) > 1 << 22
+            {
                 return (events, false);
             }
             events.insert((cpu, time, page[begin..at + len].to_vec()));
@@ -131,7 +158,8 @@ fn naive(page: &[u8], cpu: usize) -> (BTreeSet<Event>, bool) {
     (events, true)
 }
 
-/// All metadata of a CPU, or the header that all CPUs have in common, are other bytes: the sub-buffers stand in the order of their times.
+/// All metadata of a CPU, or the header that all CPUs have in common, are other bytes: the
+/// sub-buffers stand in the order of their times.
 #[test]
 fn metadata_of_a_cpu_that_is_gone_costs_nothing() {
     for seed in 0..80 {
@@ -150,14 +178,20 @@ fn metadata_of_a_cpu_that_is_gone_costs_nothing() {
             made.bytes[begin..end].fill(fill);
             let region = read(&made.bytes).unwrap();
             let found: BTreeSet<Event> = events(&region).into_iter().collect();
-            assert!(found == made.events, "{form:?} {seed}, CPU {cpu}: {} of {}", found.len(), made.events.len());
+            assert!(
+                found == made.events,
+                "{form:?} {seed}, CPU {cpu}: {} of {}",
+                found.len(),
+                made.events.len()
+            );
             assert!(!region.evidence().notes.is_empty(), "{form:?} {seed}");
         }
     }
 }
 
-/// Whatever bytes of a sub-buffer are damaged: all events of the others come back. Of its own events those come back that its bytes still
-/// have, and a loss is told unless its bytes are a sub-buffer as good as any.
+/// Whatever bytes of a sub-buffer are damaged: all events of the others come back. Of its own
+/// events those come back that its bytes still have, and a loss is told unless its bytes are a
+/// sub-buffer as good as any.
 #[test]
 fn damage_costs_its_own_sub_buffer() {
     for seed in 0..400 {
@@ -169,7 +203,9 @@ fn damage_costs_its_own_sub_buffer() {
         let begin = made.places[cpu].1 + number * SIZE;
         let mut bytes = made.bytes.clone();
         // The header, or anything; a byte, or a line of the cache.
-        let at = begin + if random.below(2) == 0 { random.below(16) } else { random.below(SIZE as u64 / 2) } as usize;
+        let at = begin
+            + if random.below(2) == 0 { random.below(16) } else { random.below(SIZE as u64 / 2) }
+                as usize;
         let end = if random.below(3) == 0 { at / 64 * 64 + 64 } else { at + 1 };
         for byte in &mut bytes[at..end] {
             *byte = random.below(256) as u8;
@@ -183,28 +219,41 @@ fn damage_costs_its_own_sub_buffer() {
         let (readable, is_whole) = naive(&bytes[begin..begin + SIZE], cpu);
         let is_told = region.evidence().has_losses();
         // Where it is told that the times are damaged, others may stand in their place.
-        let has = |event: &Event| readable.contains(event) || is_told && readable.iter().any(|own| own.2 == event.2);
-        let invented: Vec<&Event> = found.iter().filter(|event| !others.contains(event) && !has(event)).collect();
+        let has = |event: &Event| {
+            readable.contains(event) || is_told && readable.iter().any(|own| own.2 == event.2)
+        };
+        let invented: Vec<&Event> =
+            found.iter().filter(|event| !others.contains(event) && !has(event)).collect();
         assert!(invented.is_empty(), "{form:?} {seed}: no bytes have the events {invented:?}");
         let is_chained = made.order[cpu].contains(&number);
-        assert!(is_told || is_whole || !is_chained, "{form:?} {seed}: a sub-buffer is damaged, and nothing is told");
+        assert!(
+            is_told || is_whole || !is_chained,
+            "{form:?} {seed}: a sub-buffer is damaged, and nothing is told"
+        );
         let is_kept = readable.iter().all(|event| found.contains(event));
-        assert!(is_told || is_kept || !is_chained, "{form:?} {seed}: events are missing, and nothing is told");
+        assert!(
+            is_told || is_kept || !is_chained,
+            "{form:?} {seed}: events are missing, and nothing is told"
+        );
     }
 }
 
-/// The committed size of a sub-buffer is damaged that is full and has newer ones behind it: all its events come back, and a loss is told. If
-/// its events do not end at its end, none of them is taken.
+/// The committed size of a sub-buffer is damaged that is full and has newer ones behind it: all its
+/// events come back, and a loss is told. If its events do not end at its end, none of them is
+/// taken.
 #[test]
 fn a_full_sub_buffer_needs_no_committed_size() {
     let mut several = 0;
     for (seed, form) in (0..60).flat_map(|seed| [(seed, Form::PerCpu), (seed, Form::Common)]) {
         let mut made = make(form, seed);
-        let Some(number) = made.order[0].get(1..).filter(|ring| ring.len() > 1).map(|ring| ring[ring.len() - 2]) else {
+        let Some(number) =
+            made.order[0].get(1..).filter(|ring| ring.len() > 1).map(|ring| ring[ring.len() - 2])
+        else {
             continue;
         };
         let begin = made.places[0].1 + number * SIZE;
-        let at = 16 + usize::from(u16::from_le_bytes([made.bytes[begin + 8], made.bytes[begin + 9]]));
+        let at =
+            16 + usize::from(u16::from_le_bytes([made.bytes[begin + 8], made.bytes[begin + 9]]));
         // Padding, as a writer leaves it in front of an event that has no room.
         let is_full = seed % 4 > 0;
         if is_full {
@@ -215,7 +264,12 @@ fn a_full_sub_buffer_needs_no_committed_size() {
         let region = read(&made.bytes).unwrap();
         let found: BTreeSet<Event> = events(&region).into_iter().collect();
         if is_full {
-            assert!(found == made.events, "{form:?} {seed}: {} of {}", found.len(), made.events.len());
+            assert!(
+                found == made.events,
+                "{form:?} {seed}: {} of {}",
+                found.len(),
+                made.events.len()
+            );
         } else {
             assert!(found == &made.events - &made.pages[&(0, number)], "{form:?} {seed}");
         }
@@ -225,8 +279,9 @@ fn a_full_sub_buffer_needs_no_committed_size() {
     assert!(several > 40, "{several}");
 }
 
-/// A bit of the time at the beginning of a sub-buffer between others is flipped: where only this flip explains the damage, all events come
-/// back with their own times. Else none comes back with another time than its own.
+/// A bit of the time at the beginning of a sub-buffer between others is flipped: where only this
+/// flip explains the damage, all events come back with their own times. Else none comes back with
+/// another time than its own.
 #[test]
 fn a_flipped_bit_of_a_time_is_flipped_back() {
     let (mut mended, mut all) = (0, 0);
@@ -253,11 +308,14 @@ fn a_flipped_bit_of_a_time_is_flipped_back() {
     assert!(all > 50 && mended * 10 >= all * 9, "{mended} of {all}");
 }
 
-/// The last sub-buffer that was written, with what its memory had a lap before: its times are older than all others.
+/// The last sub-buffer that was written, with what its memory had a lap before: its times are older
+/// than all others.
 #[test]
 fn an_older_lap_at_the_end_is_stale() {
     let (mut stale, mut kept) = (0, 0);
-    for (form, seed) in [Form::PerCpu, Form::Common].into_iter().flat_map(|form| (0..60).map(move |seed| (form, seed)))
+    for (form, seed) in [Form::PerCpu, Form::Common]
+        .into_iter()
+        .flat_map(|form| (0..60).map(move |seed| (form, seed)))
     {
         let mut made = make(form, seed);
         let mut random = Random(seed ^ 0x77);
@@ -272,7 +330,8 @@ fn an_older_lap_at_the_end_is_stale() {
         let region = read(&made.bytes).unwrap();
         let found: BTreeSet<Event> = events(&region).into_iter().collect();
         let evidence = region.evidence();
-        let verdicts = |verdict| evidence.sub_buffers.iter().filter(|sub| sub.verdict == verdict).count();
+        let verdicts =
+            |verdict| evidence.sub_buffers.iter().filter(|sub| sub.verdict == verdict).count();
         assert!(evidence.has_losses(), "{form:?} {seed}");
         if made.order[cpu].len() > 2 {
             assert!(found == others, "{form:?} {seed}");
@@ -288,14 +347,16 @@ fn an_older_lap_at_the_end_is_stale() {
     assert!(stale > 20 && kept > 5, "{stale} and {kept}");
 }
 
-/// The last cache lines of the sub-buffer that was being written did not reach memory: no event that reaches into them is delivered.
+/// The last cache lines of the sub-buffer that was being written did not reach memory: no event
+/// that reaches into them is delivered.
 #[test]
 fn lost_cache_lines_cost_what_reaches_into_them() {
     for seed in 0..100 {
         let mut made = make(Form::PerCpu, seed);
         let number = *made.order[0].last().unwrap();
         let begin = made.places[0].1 + number * SIZE;
-        let commit = usize::from(u16::from_le_bytes([made.bytes[begin + 8], made.bytes[begin + 9]]));
+        let commit =
+            usize::from(u16::from_le_bytes([made.bytes[begin + 8], made.bytes[begin + 9]]));
         let lines = (16 + commit).div_ceil(64);
         let first = 1 + Random(seed).below(lines as u64) as usize;
         made.bytes[begin + first * 64..begin + (lines * 64).max(first * 64)].fill(0);
@@ -305,14 +366,18 @@ fn lost_cache_lines_cost_what_reaches_into_them() {
         if is_whole && readable == made.pages[&(0, number)] {
             assert!(found == made.events && !region.evidence().has_losses(), "{seed}");
         } else if !is_whole {
-            assert!(found.is_subset(&made.events), "{seed}: an event has bytes of a line that was lost");
+            assert!(
+                found.is_subset(&made.events),
+                "{seed}: an event has bytes of a line that was lost"
+            );
             assert!(region.evidence().has_losses(), "{seed}");
         }
     }
 }
 
-/// The newest cache lines have what another sub-buffer has there: older events can be read in them as if they were new. None of them is
-/// delivered where the damage is seen. A sub-buffer whose first cache line is gone has no events, and the loss is told.
+/// The newest cache lines have what another sub-buffer has there: older events can be read in them
+/// as if they were new. None of them is delivered where the damage is seen. A sub-buffer whose
+/// first cache line is gone has no events, and the loss is told.
 #[test]
 fn older_cache_lines_are_not_taken_for_new() {
     let mut seen = 0;
@@ -320,7 +385,8 @@ fn older_cache_lines_are_not_taken_for_new() {
         let mut made = make(Form::Common, seed);
         let (newest, older) = (*made.order[0].last().unwrap(), made.order[0][0]);
         let begin = made.places[0].1 + newest * SIZE;
-        let commit = usize::from(u16::from_le_bytes([made.bytes[begin + 8], made.bytes[begin + 9]]));
+        let commit =
+            usize::from(u16::from_le_bytes([made.bytes[begin + 8], made.bytes[begin + 9]]));
         let end = (16 + commit).next_multiple_of(64);
         if seed % 4 == 0 {
             made.bytes[begin..begin + 64].fill(0);
@@ -330,8 +396,9 @@ fn older_cache_lines_are_not_taken_for_new() {
             made.bytes.copy_within(from + first..from + end, begin + first);
             made.bytes[begin + end..begin + SIZE].fill(0xa5);
         }
-        let (region, is_told) =
-            read(&made.bytes).map(|region| (events(&region), region.evidence().has_losses())).unwrap();
+        let (region, is_told) = read(&made.bytes)
+            .map(|region| (events(&region), region.evidence().has_losses()))
+            .unwrap();
         let found: BTreeSet<Event> = region.into_iter().collect();
         assert!(found.is_subset(&made.events) || !is_told, "{seed}: an event is invented");
         assert!(is_told || seed % 4 > 0, "{seed}: a header is lost, and nothing is told");
@@ -340,16 +407,20 @@ fn older_cache_lines_are_not_taken_for_new() {
     assert!(seen > 292, "{seen}");
 }
 
-/// Sub-buffers that a reader of the boot before had consumed, which newer kernels leave as they are.
+/// Sub-buffers that a reader of the boot before had consumed, which newer kernels leave as they
+/// are.
 #[test]
 fn what_was_read_before_the_reboot_is_offered_again() {
     let mut several = 0;
     for seed in 0..60 {
         let mut made = make(Form::Common, seed);
         for (cpu, (meta, data)) in made.places.iter().enumerate() {
-            let Some(ring) = made.order[cpu].get(1..).filter(|ring| ring.len() > 2) else { continue };
+            let Some(ring) = made.order[cpu].get(1..).filter(|ring| ring.len() > 2) else {
+                continue;
+            };
             let base = u64::from_le_bytes(made.bytes[*meta..meta + 8].try_into().unwrap());
-            // The reader holds the newest that it has consumed. It stands before the head and behind the consumed ones of the ring.
+            // The reader holds the newest that it has consumed. It stands before the head and
+            // behind the consumed ones of the ring.
             let page = |number: usize| data + number * SIZE;
             let (reader, oldest) = (made.order[cpu][0], ring[0]);
             let of_reader: Vec<u8> = made.bytes[page(reader)..][..SIZE].to_vec();
@@ -367,7 +438,8 @@ fn what_was_read_before_the_reboot_is_offered_again() {
     assert!(several > 20, "{several}");
 }
 
-/// A sub-buffer that Linux 6.12 emptied after a reader had consumed it: its events are not shown, and a note says so.
+/// A sub-buffer that Linux 6.12 emptied after a reader had consumed it: its events are not shown,
+/// and a note says so.
 #[test]
 fn an_emptied_sub_buffer_is_noted() {
     for (seed, form) in (0..40).flat_map(|seed| [(seed, Form::PerCpu), (seed, Form::Common)]) {
@@ -375,7 +447,14 @@ fn an_emptied_sub_buffer_is_noted() {
         let number = made.order[0][1];
         let emptied = made.pages.get(&(0, number)).filter(|events| !events.is_empty());
         let Some(emptied) = emptied.cloned() else { continue };
-        assert!(!read(&made.bytes).unwrap().evidence().notes.iter().any(|note| note.contains("empty header")));
+        assert!(
+            !read(&made.bytes)
+                .unwrap()
+                .evidence()
+                .notes
+                .iter()
+                .any(|note| note.contains("empty header"))
+        );
         let commit = made.places[0].1 + number * SIZE + 8;
         made.bytes[commit..commit + 8].fill(0);
         let region = read(&made.bytes).unwrap();
@@ -389,13 +468,16 @@ fn an_emptied_sub_buffer_is_noted() {
     }
 }
 
-/// A full sub-buffer outside the chain, emptied: its events make a ring of their own and are not among those of the last boot.
+/// A full sub-buffer outside the chain, emptied: its events make a ring of their own and are not
+/// among those of the last boot.
 #[test]
 fn emptied_sub_buffers_are_kept_apart() {
     let mut several = 0;
     for (seed, form) in (0..80).flat_map(|seed| [(seed, Form::PerCpu), (seed, Form::Common)]) {
         let mut made = make(form, seed);
-        let Some(number) = (0..made.count).find(|number| !made.order[0].contains(number)) else { continue };
+        let Some(number) = (0..made.count).find(|number| !made.order[0].contains(number)) else {
+            continue;
+        };
         let mut own = BTreeSet::new();
         let mut page = sub_buffer(&mut Random(seed), 0, &mut 5_000_000, &mut own);
         let at = 16 + usize::from(u16::from_le_bytes([page[8], page[9]]));
@@ -406,19 +488,26 @@ fn emptied_sub_buffers_are_kept_apart() {
         assert!(read(&made.bytes).unwrap().emptied().is_none());
         made.bytes[begin..begin + SIZE].copy_from_slice(&page);
         let region = read(&made.bytes).unwrap();
-        assert!(events(&region).into_iter().collect::<BTreeSet<_>>() == made.events, "{form:?} {seed}");
-        let emptied = region.emptied().map(|region| events(&region).into_iter().collect::<BTreeSet<_>>());
+        assert!(
+            events(&region).into_iter().collect::<BTreeSet<_>>() == made.events,
+            "{form:?} {seed}"
+        );
+        let emptied =
+            region.emptied().map(|region| events(&region).into_iter().collect::<BTreeSet<_>>());
         assert!(emptied == Some(own), "{form:?} {seed}: {emptied:?}");
         several += 1;
     }
     assert!(several > 40, "{several}");
 }
 
-/// Every word of the metadata, one at a time, with random values: all events come back as they were, or a loss is told; none is invented.
-/// `LASTWORDS_MUTANTS` regions of each form, from the seed `LASTWORDS_SEED` on.
+/// Every word of the metadata, one at a time, with random values: all events come back as they
+/// were, or a loss is told; none is invented. `LASTWORDS_MUTANTS` regions of each form, from the
+/// seed `LASTWORDS_SEED` on.
 #[test]
 fn mutated_metadata_invents_nothing() {
-    let number = |name: &str, default: u64| std::env::var(name).map_or(default, |text| text.parse().unwrap());
+    let number = |name: &str, default: u64| {
+        std::env::var(name).map_or(default, |text| text.parse().unwrap())
+    };
     let (count, first) = (number("LASTWORDS_MUTANTS", 400), number("LASTWORDS_SEED", 1));
     for form in [Form::PerCpu, Form::Common] {
         let mut complete = 0;
@@ -448,44 +537,61 @@ fn mutated_metadata_invents_nothing() {
             let Ok(region) = read(&bytes) else { continue };
             let found = events(&region);
             let set: BTreeSet<Event> = found.iter().cloned().collect();
-            let context = format!("{form:?}, seed {seed}: offset {at:#x}, {new:#x} in place of {old:#x}");
+            let context =
+                format!("{form:?}, seed {seed}: offset {at:#x}, {new:#x} in place of {old:#x}");
             assert_eq!(set.len(), found.len(), "{context}: an event comes twice");
             let invented = set.difference(&made.events).count();
             assert_eq!(invented, 0, "{context}: events are invented");
             let evidence = region.evidence();
             let lost = made.events.len() - set.len();
-            assert!(lost == 0 || evidence.has_losses(), "{context}: {lost} events are lost, and nothing is told");
+            assert!(
+                lost == 0 || evidence.has_losses(),
+                "{context}: {lost} events are lost, and nothing is told"
+            );
             complete += u64::from(lost == 0);
         }
-        assert!(complete * 100 >= count * 95, "{form:?}: {complete} of {count} mutants gave all events");
+        assert!(
+            complete * 100 >= count * 95,
+            "{form:?}: {complete} of {count} mutants gave all events"
+        );
     }
 }
 
-/// Regions in memory, at addresses that nothing tells, with other bytes between them; a copy of a magic word alone is no region.
+/// Regions in memory, at addresses that nothing tells, with other bytes between them; a copy of a
+/// magic word alone is no region.
 #[test]
 fn regions_are_found_in_memory() {
     for seed in 0..20 {
         let mut random = Random(seed);
-        let (mut memory, mut expected) = (vec![0x5au8; SIZE * (1 + random.below(5) as usize)], Vec::new());
+        let (mut memory, mut expected) =
+            (vec![0x5au8; SIZE * (1 + random.below(5) as usize)], Vec::new());
         put(&mut memory, 0, 0x38_0bad_feed, 8);
         for (index, form) in [Form::Common, Form::PerCpu, Form::Common].into_iter().enumerate() {
             let made = make(form, seed * 3 + index as u64);
-            expected.push((memory.len() as u64..(memory.len() + made.bytes.len()) as u64, made.events));
+            expected
+                .push((memory.len() as u64..(memory.len() + made.bytes.len()) as u64, made.events));
             memory.extend_from_slice(&made.bytes);
             memory.resize(memory.len() + SIZE * random.below(3) as usize, 0);
         }
         let (image, budget) = (image(&memory), Budget::default());
         let found = persistent::find(image.as_ref(), &[], &budget, &unwatched).unwrap();
-        assert_eq!(found, expected.iter().map(|(place, _)| place.clone()).collect::<Vec<_>>(), "{seed}");
+        assert_eq!(
+            found,
+            expected.iter().map(|(place, _)| place.clone()).collect::<Vec<_>>(),
+            "{seed}"
+        );
         for (place, truth) in expected {
-            let region = persistent::read(&image, place.start, place.end - place.start, &[], &budget).unwrap();
+            let region =
+                persistent::read(&image, place.start, place.end - place.start, &[], &budget)
+                    .unwrap();
             assert!(events(&region).into_iter().collect::<BTreeSet<_>>() == truth, "{seed}");
             assert!(!region.evidence().has_losses(), "{seed}");
         }
     }
 }
 
-/// A region in memory is found at its own place although its first words, or the metadata of one of several CPUs, are damaged.
+/// A region in memory is found at its own place although its first words, or the metadata of one of
+/// several CPUs, are damaged.
 #[test]
 fn damaged_regions_are_found_in_memory() {
     let mut several = [0; 2];
@@ -508,8 +614,13 @@ fn damaged_regions_are_found_in_memory() {
             let found = persistent::find(image.as_ref(), &[], &budget, &unwatched).unwrap();
             let place = begin as u64..(begin + bytes.len()) as u64;
             assert_eq!(found, std::slice::from_ref(&place), "{form:?} {seed} {has_others}");
-            let region = persistent::read(&image, place.start, place.end - place.start, &[], &budget).unwrap();
-            assert!(events(&region).into_iter().collect::<BTreeSet<_>>() == made.events, "{form:?} {seed}");
+            let region =
+                persistent::read(&image, place.start, place.end - place.start, &[], &budget)
+                    .unwrap();
+            assert!(
+                events(&region).into_iter().collect::<BTreeSet<_>>() == made.events,
+                "{form:?} {seed}"
+            );
             several[usize::from(has_others)] += 1;
         }
     }
@@ -524,7 +635,9 @@ fn any_bytes_end_in_an_answer() {
         let mut random = Random(seed);
         for _ in 0..1 + random.below(6) {
             let len = bytes.len() as u64;
-            let at = if random.below(2) == 0 { random.below(256.min(len)) } else { random.below(len) } as usize;
+            let at =
+                if random.below(2) == 0 { random.below(256.min(len)) } else { random.below(len) }
+                    as usize;
             bytes[at] = random.below(256) as u8;
         }
         if random.below(4) == 0 {

@@ -1,5 +1,5 @@
-//! Two words of a region are damaged at once: one of the metadata, and one of a sub-buffer or of another CPU. A fixture here is named after the
-//! defect that mutants of real regions showed.
+//! Two words of a region are damaged at once: one of the metadata, and one of a sub-buffer or of
+//! another CPU. A fixture here is named after the defect that mutants of real regions showed.
 
 use super::made::{Event, Made, events, make, read};
 use lastwords_ftrace::Ring;
@@ -7,7 +7,8 @@ use lastwords_testkit::persistent::{Form, SIZE, put};
 use std::collections::BTreeSet;
 
 fn regions(count: u64) -> impl Iterator<Item = (u64, Form, Made)> {
-    (0..count).flat_map(|seed| [Form::PerCpu, Form::Common].map(|form| (seed, form, make(form, seed))))
+    (0..count)
+        .flat_map(|seed| [Form::PerCpu, Form::Common].map(|form| (seed, form, make(form, seed))))
 }
 
 /// Offset of a sub-buffer of CPU 0.
@@ -23,15 +24,17 @@ fn fill(made: &mut Made, number: usize) {
     put(&mut made.bytes, begin + at + 4, (SIZE - at - 4) as u64, 4);
 }
 
-/// The sizes of all CPUs are damaged, and that of CPU 0 such that its sub-buffers reach up to the end of the region: CPU 0 must not take
-/// the sub-buffers of the others for its own (mutant 2645 of 6.12, 6.18 and 7.2).
+/// The sizes of all CPUs are damaged, and that of CPU 0 such that its sub-buffers reach up to the
+/// end of the region: CPU 0 must not take the sub-buffers of the others for its own (mutant 2645 of
+/// 6.12, 6.18 and 7.2).
 #[test]
 fn sub_buffers_of_others_are_not_taken_by_a_damaged_size() {
     let mut several = 0;
     for (seed, form, made) in regions(150).filter(|(_, _, made)| made.places.len() > 1) {
         let mut bytes = made.bytes.clone();
         for (cpu, (meta, _)) in made.places.iter().enumerate() {
-            let size = if cpu == 0 { SIZE * made.places.len().next_power_of_two() } else { 0x27_a000 };
+            let size =
+                if cpu == 0 { SIZE * made.places.len().next_power_of_two() } else { 0x27_a000 };
             put(&mut bytes, meta + form.addresses() + 24, size as u64, 4);
         }
         let region = read(&bytes).unwrap();
@@ -44,13 +47,16 @@ fn sub_buffers_of_others_are_not_taken_by_a_damaged_size() {
     assert!(several > 100, "{several}");
 }
 
-/// The first event of a sub-buffer whose committed size became zero is a long one at the sub-buffer's own time, so that its first word is zero:
-/// the sub-buffer is not taken for one that was never written (mutants 4498 of 6.18, 5833 and 19453 of 6.12).
+/// The first event of a sub-buffer whose committed size became zero is a long one at the
+/// sub-buffer's own time, so that its first word is zero: the sub-buffer is not taken for one that
+/// was never written (mutants 4498 of 6.18, 5833 and 19453 of 6.12).
 #[test]
 fn a_first_event_whose_first_word_is_zero_is_an_event() {
     let mut several = 0;
     for (seed, form, mut made) in regions(60) {
-        let Some(number) = made.order[0].get(1..).filter(|ring| ring.len() > 1).map(|ring| ring[ring.len() - 2]) else {
+        let Some(number) =
+            made.order[0].get(1..).filter(|ring| ring.len() > 1).map(|ring| ring[ring.len() - 2])
+        else {
             continue;
         };
         // An event with its length in a word of its own takes the place of all events.
@@ -65,16 +71,24 @@ fn a_first_event_whose_first_word_is_zero_is_an_event() {
         for committed in [SIZE - 16, 0] {
             put(&mut made.bytes, begin + 8, committed as u64, 8);
             let region = read(&made.bytes).unwrap();
-            assert!(events(&region).into_iter().collect::<BTreeSet<_>>() == all, "{form:?} {seed} {committed}");
-            assert_eq!(region.evidence().has_losses(), committed == 0, "{form:?} {seed} {committed}");
+            assert!(
+                events(&region).into_iter().collect::<BTreeSet<_>>() == all,
+                "{form:?} {seed} {committed}"
+            );
+            assert_eq!(
+                region.evidence().has_losses(),
+                committed == 0,
+                "{form:?} {seed} {committed}"
+            );
         }
         several += 1;
     }
     assert!(several > 40, "{several}");
 }
 
-/// The head is one of the newest sub-buffers, so that the older ones seem to have been read, and the header of one of these is damaged:
-/// the older ones come back, and the damage is told (mutant 13725 of 6.12 and 7.2).
+/// The head is one of the newest sub-buffers, so that the older ones seem to have been read, and
+/// the header of one of these is damaged: the older ones come back, and the damage is told (mutant
+/// 13725 of 6.12 and 7.2).
 #[test]
 fn a_damaged_sub_buffer_before_a_damaged_head_hides_no_older_ones() {
     let mut several = 0;
@@ -82,8 +96,15 @@ fn a_damaged_sub_buffer_before_a_damaged_head_hides_no_older_ones() {
         let ring = made.order[0].get(1..).unwrap_or_default().to_vec();
         let [_, .., head, _] = ring[..] else { continue };
         let mut moved = made.clone();
-        let base = u64::from_le_bytes(made.bytes[made.places[0].0 + form.addresses()..][..8].try_into().unwrap());
-        put(&mut moved.bytes, made.places[0].0 + form.addresses() + 8, base + (head * SIZE) as u64, 8);
+        let base = u64::from_le_bytes(
+            made.bytes[made.places[0].0 + form.addresses()..][..8].try_into().unwrap(),
+        );
+        put(
+            &mut moved.bytes,
+            made.places[0].0 + form.addresses() + 8,
+            base + (head * SIZE) as u64,
+            8,
+        );
         // The reader's sub-buffer is empty, as in a ring that nobody has read.
         let reader = made.order[0][0];
         let begin = place(&made, reader);
@@ -100,9 +121,14 @@ fn a_damaged_sub_buffer_before_a_damaged_head_hides_no_older_ones() {
                 }
                 let region = read(&damaged.bytes).unwrap();
                 let found = events(&region);
-                assert!(found.windows(2).all(|two| two[0].0 < two[1].0 || two[0].1 <= two[1].1), "{form:?} {seed}");
+                assert!(
+                    found.windows(2).all(|two| two[0].0 < two[1].0 || two[0].1 <= two[1].1),
+                    "{form:?} {seed}"
+                );
                 let found: BTreeSet<Event> = found.into_iter().collect();
-                let context = format!("{form:?} {seed}: sub-buffer {number} of {ring:?}, size {committed:#x}");
+                let context = format!(
+                    "{form:?} {seed}: sub-buffer {number} of {ring:?}, size {committed:#x}"
+                );
                 assert!(found == others, "{context}: {} of {}", found.len(), others.len());
                 assert!(region.evidence().has_losses(), "{context}: nothing is told");
                 several += 1;
@@ -112,7 +138,8 @@ fn a_damaged_sub_buffer_before_a_damaged_head_hides_no_older_ones() {
     assert!(several > 100, "{several}");
 }
 
-/// The table of the order is damaged, and the oldest sub-buffer has a committed size of zero: the head shows that no reader emptied it.
+/// The table of the order is damaged, and the oldest sub-buffer has a committed size of zero: the
+/// head shows that no reader emptied it.
 #[test]
 fn an_empty_header_at_the_head_is_damage_without_a_table_too() {
     let mut several = 0;
@@ -135,8 +162,9 @@ fn an_empty_header_at_the_head_is_damage_without_a_table_too() {
     assert!(several > 40, "{several}");
 }
 
-/// A word of the metadata is damaged so that the times alone give the order, and the committed size of the newest or of the oldest sub-buffer
-/// became zero: its loss is reported (mutants 1045130, 1053229, 1105131 and 1118985 of 6.12).
+/// A word of the metadata is damaged so that the times alone give the order, and the committed size
+/// of the newest or of the oldest sub-buffer became zero: its loss is reported (mutants 1045130,
+/// 1053229, 1105131 and 1118985 of 6.12).
 #[test]
 fn an_empty_header_at_either_end_is_reported_without_metadata() {
     let mut several = 0;
@@ -148,8 +176,15 @@ fn an_empty_header_at_either_end_is_reported_without_metadata() {
         made.bytes[begin..begin + SIZE].fill(0);
         let words = made.places[0].0 + form.addresses();
         let table = made.places[0].0 + form.fixed() + 4;
-        // The first sub-buffer's address, the head, the commit; a number in the table, without which nothing shows the oldest.
-        let damages = [(words, oldest), (words + 8, oldest), (words + 16, newest), (table, newest), (words, newest)];
+        // The first sub-buffer's address, the head, the commit; a number in the table, without
+        // which nothing shows the oldest.
+        let damages = [
+            (words, oldest),
+            (words + 8, oldest),
+            (words + 16, newest),
+            (table, newest),
+            (words, newest),
+        ];
         for (word, number) in damages {
             let mut bytes = made.bytes.clone();
             put(&mut bytes, word, 0x1234_5677, 4);
@@ -157,8 +192,12 @@ fn an_empty_header_at_either_end_is_reported_without_metadata() {
             put(&mut bytes, begin + 8, 0, 8);
             let region = read(&bytes).unwrap();
             let found: BTreeSet<Event> = events(&region).into_iter().collect();
-            let context = format!("{form:?} {seed}: word {word:#x}, sub-buffer {number} of {ring:?}");
-            assert!(found == &(&made.events - &made.pages[&(0, reader)]) - &made.pages[&(0, number)], "{context}");
+            let context =
+                format!("{form:?} {seed}: word {word:#x}, sub-buffer {number} of {ring:?}");
+            assert!(
+                found == &(&made.events - &made.pages[&(0, reader)]) - &made.pages[&(0, number)],
+                "{context}"
+            );
             assert!(region.evidence().has_losses(), "{context}: nothing is reported");
             several += 1;
         }
@@ -166,8 +205,8 @@ fn an_empty_header_at_either_end_is_reported_without_metadata() {
     assert!(several > 200, "{several}");
 }
 
-/// Two neighbours of the table are exchanged, each by another number: they are read in the order of their times, and the contradiction is
-/// reported (mutant 2037827 of 6.12).
+/// Two neighbours of the table are exchanged, each by another number: they are read in the order of
+/// their times, and the contradiction is reported (mutant 2037827 of 6.12).
 #[test]
 fn exchanged_neighbours_of_the_table_come_in_the_order_of_their_times() {
     let mut several = 0;
@@ -190,19 +229,25 @@ fn exchanged_neighbours_of_the_table_come_in_the_order_of_their_times() {
             let region = read(&bytes).unwrap();
             let found = events(&region);
             let context = format!("{form:?} {seed} {index}: {:?}", made.order[0]);
-            assert!(found.windows(2).all(|two| two[0].0 < two[1].0 || two[0].1 <= two[1].1), "{context}");
+            assert!(
+                found.windows(2).all(|two| two[0].0 < two[1].0 || two[0].1 <= two[1].1),
+                "{context}"
+            );
             assert!(found.into_iter().collect::<BTreeSet<_>>() == made.events, "{context}");
             // Where the head is one of the two, the times alone give the order, which a note says.
             let evidence = region.evidence();
-            assert!(evidence.has_losses() || !evidence.notes.is_empty(), "{context}: nothing is reported");
+            assert!(
+                evidence.has_losses() || !evidence.notes.is_empty(),
+                "{context}: nothing is reported"
+            );
             several += 1;
         }
     }
     assert!(several > 60, "{several}");
 }
 
-/// The offset of the metadata of CPU 0 is damaged, and a word of these metadata: no other CPU is taken for CPU 0 (mutants 2021072, 2023230
-/// and 2035121 of 6.18 and 7.2).
+/// The offset of the metadata of CPU 0 is damaged, and a word of these metadata: no other CPU is
+/// taken for CPU 0 (mutants 2021072, 2023230 and 2035121 of 6.18 and 7.2).
 #[test]
 fn damaged_metadata_are_found_where_kernels_place_them() {
     for (seed, form, made) in regions(60).filter(|(_, form, _)| *form == Form::Common) {
@@ -214,7 +259,12 @@ fn damaged_metadata_are_found_where_kernels_place_them() {
             put(&mut bytes, 0x10, meta as u64 + 0x3000, 8);
             let region = read(&bytes).unwrap();
             let found: BTreeSet<Event> = events(&region).into_iter().collect();
-            assert!(found == made.events, "{seed} {word}: {} of {}", found.len(), made.events.len());
+            assert!(
+                found == made.events,
+                "{seed} {word}: {} of {}",
+                found.len(),
+                made.events.len()
+            );
             assert!(!region.evidence().notes.is_empty(), "{seed} {word}");
         }
     }

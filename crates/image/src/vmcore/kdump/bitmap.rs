@@ -57,7 +57,9 @@ impl Bitmap {
             batch.fill(0);
             // Unreadable bits count as zero: those pages are holes.
             let _ = file.read(self.at.saturating_add(done), &mut batch);
-            for chunk in batch.chunks(CHUNK_LEN).take(chunks.saturating_sub(counts.len()).saturating_add(1)) {
+            for chunk in
+                batch.chunks(CHUNK_LEN).take(chunks.saturating_sub(counts.len()).saturating_add(1))
+            {
                 total = total.saturating_add(ones(chunk));
                 counts.push(total);
             }
@@ -68,13 +70,16 @@ impl Bitmap {
     /// The bit of a page frame; none if the file lacks it.
     pub(super) fn is_set(&self, file: &Backing, pfn: u64) -> Option<bool> {
         let mut byte = [0u8; 1];
-        if pfn >= self.len || !matches!(file.read(self.at.saturating_add(pfn >> 3), &mut byte), Got::All) {
+        if pfn >= self.len
+            || !matches!(file.read(self.at.saturating_add(pfn >> 3), &mut byte), Got::All)
+        {
             return None;
         }
         Some(bit(&byte, pfn & 7))
     }
 
-    /// The chunk with the bit of `pfn`, and the page frame of its first bit. Bits past the end are 0.
+    /// The chunk with the bit of `pfn`, and the page frame of its first bit. Bits past the end are
+    /// 0.
     pub(super) fn chunk(&self, file: &Backing, pfn: u64) -> Option<Chunk> {
         let index = pfn / CHUNK_BITS;
         let first = index.saturating_mul(CHUNK_BITS);
@@ -87,7 +92,9 @@ impl Bitmap {
             return Some(known);
         }
         match file.read(self.at.saturating_add(index.saturating_mul(CHUNK)), &mut chunk) {
-            Got::Ended(got) if first.saturating_add((got as u64).saturating_mul(8)) <= pfn => return None,
+            Got::Ended(got) if first.saturating_add((got as u64).saturating_mul(8)) <= pfn => {
+                return None;
+            }
             Got::Failed(_) => return None,
             Got::All | Got::Ended(_) => {}
         }
@@ -95,7 +102,8 @@ impl Bitmap {
         for (i, byte) in chunk.iter_mut().enumerate() {
             let valid = left.saturating_sub((i as u64).saturating_mul(8));
             if valid < 8 {
-                *byte &= 1u8.checked_shl(u32::try_from(valid).unwrap_or(0)).unwrap_or(0).wrapping_sub(1);
+                *byte &=
+                    1u8.checked_shl(u32::try_from(valid).unwrap_or(0)).unwrap_or(0).wrapping_sub(1);
             }
         }
         *last = Some((first, chunk));
@@ -110,7 +118,8 @@ impl Bitmap {
         let (whole, rest) = chunk.split_at_checked(usize::try_from(within >> 3).ok()?)?;
         let byte = rest.first().copied().unwrap_or(0);
         let below = byte & 1u8.checked_shl((within & 7) as u32).unwrap_or(0).wrapping_sub(1);
-        let count = before.saturating_add(ones(whole)).saturating_add(u64::from(below.count_ones()));
+        let count =
+            before.saturating_add(ones(whole)).saturating_add(u64::from(below.count_ones()));
         Some((bit(rest, within & 7), count))
     }
 

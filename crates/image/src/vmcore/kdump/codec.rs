@@ -30,7 +30,12 @@ struct Codec {
 
 impl Codecs {
     /// Decompresses `stored` into `page`; none if the result is not exactly a page.
-    pub(super) fn decompress(&self, descriptor: &Descriptor, stored: &[u8], page: &mut [u8]) -> Option<()> {
+    pub(super) fn decompress(
+        &self,
+        descriptor: &Descriptor,
+        stored: &[u8],
+        page: &mut [u8],
+    ) -> Option<()> {
         let lock = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let spare = lock().pop();
         let mut codec = spare.unwrap_or_else(Codec::new);
@@ -57,7 +62,8 @@ impl Codec {
             }
             ZLIB => {
                 self.zlib.reset(true);
-                let status = self.zlib.decompress(stored, page, flate2::FlushDecompress::Finish).ok()?;
+                let status =
+                    self.zlib.decompress(stored, page, flate2::FlushDecompress::Finish).ok()?;
                 if status != flate2::Status::StreamEnd {
                     return None;
                 }

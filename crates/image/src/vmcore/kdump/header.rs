@@ -1,4 +1,5 @@
-//! Parses the headers of the kdump-compressed format, versions 1 to 6 (makedumpfile's IMPLEMENTATION; 64-bit machines).
+//! Parses the headers of the kdump-compressed format, versions 1 to 6 (makedumpfile's
+//! IMPLEMENTATION; 64-bit machines).
 
 use crate::vmcore::{Machine, foreign};
 use lastwords_bytes::{ByteOrder, Error, Reader};
@@ -84,8 +85,8 @@ impl Header {
     /// Parses the first header.
     pub(super) fn parse(what: &str, bytes: &[u8]) -> Result<Self, Error> {
         use disk_dump_header as at;
-        // The version shows the byte order. The block size cannot: 4096 read in the wrong order is a power of two as
-        // well.
+        // The version shows the byte order. The block size cannot: 4096 read in the wrong order is
+        // a power of two as well.
         let big = Reader::new(what, bytes, ByteOrder::Big);
         let is_big = VERSIONS.contains(&big.u32_at(at::HEADER_VERSION)?);
         let reader = if is_big { big } else { Reader::new(what, bytes, ByteOrder::Little) };
@@ -100,7 +101,8 @@ impl Header {
         }
         let block_size = reader.u32_at(at::BLOCK_SIZE)?;
         if !block_size.is_power_of_two() || !BLOCK_SIZES.contains(&block_size) {
-            let expected = "a power of two from 512 to 2^16 (dumps of 32-bit machines are not read)";
+            let expected =
+                "a power of two from 512 to 2^16 (dumps of 32-bit machines are not read)";
             return Err(Error::value(what, at::BLOCK_SIZE as u64, u64::from(block_size), expected));
         }
         let name = reader.text_at(at::MACHINE, at::NAME_LEN)?;
@@ -155,7 +157,10 @@ impl Header {
     /// Range of the bitmap of RAM.
     pub(super) fn ram_bitmap(&self) -> FileRange {
         let len = (self.bitmap_blocks >> 1).saturating_mul(self.block_size);
-        FileRange { offset: self.sub_header_blocks.saturating_add(1).saturating_mul(self.block_size), len }
+        FileRange {
+            offset: self.sub_header_blocks.saturating_add(1).saturating_mul(self.block_size),
+            len,
+        }
     }
 
     /// Range of the bitmap of dumped pages.
@@ -166,7 +171,10 @@ impl Header {
 
     /// Offset of the page descriptors.
     pub(super) fn descriptors_at(&self) -> u64 {
-        self.sub_header_blocks.saturating_add(self.bitmap_blocks).saturating_add(1).saturating_mul(self.block_size)
+        self.sub_header_blocks
+            .saturating_add(self.bitmap_blocks)
+            .saturating_add(1)
+            .saturating_mul(self.block_size)
     }
 }
 

@@ -1,7 +1,8 @@
-//! Decompresses LZO1X; written from the description of the format in the kernel's Documentation/staging/lzo.rst.
+//! Decompresses LZO1X; written from the description of the format in the kernel's
+//! Documentation/staging/lzo.rst.
 
-/// Decompresses `source` into `target`; none if the result does not fill `target` exactly or `source` is no LZO1X
-/// stream.
+/// Decompresses `source` into `target`; none if the result does not fill `target` exactly or
+/// `source` is no LZO1X stream.
 pub(super) fn decompress(source: &[u8], target: &mut [u8]) -> Option<()> {
     let mut stream = Stream { source, target, from: 0, to: 0 };
     stream.run()?;
@@ -69,7 +70,11 @@ impl Stream<'_> {
                 self.copy((low >> 2).checked_add(1)?, len, low & 3)
             }
             _ => {
-                let len = if code < 128 { (code >> 5 & 1).checked_add(3)? } else { (code >> 5 & 3).checked_add(5)? };
+                let len = if code < 128 {
+                    (code >> 5 & 1).checked_add(3)?
+                } else {
+                    (code >> 5 & 3).checked_add(5)?
+                };
                 let distance = self.high(code >> 2 & 7, 3)?.checked_add(1)?;
                 self.copy(distance, len, code & 3)
             }
@@ -179,11 +184,15 @@ mod tests {
             let (len, low) = match form % 5 {
                 _ if self.plain.is_empty() => return,
                 0 if (1..4).contains(&self.state) && distance <= 1024 => {
-                    self.stream.extend([((distance - 1) as u8 & 3) << 2 | s, ((distance - 1) >> 2) as u8]);
+                    self.stream
+                        .extend([((distance - 1) as u8 & 3) << 2 | s, ((distance - 1) >> 2) as u8]);
                     (2, None)
                 }
                 0 if self.state == 4 && (2049..3073).contains(&distance) => {
-                    self.stream.extend([((distance - 2049) as u8 & 3) << 2 | s, ((distance - 2049) >> 2) as u8]);
+                    self.stream.extend([
+                        ((distance - 2049) as u8 & 3) << 2 | s,
+                        ((distance - 2049) >> 2) as u8,
+                    ]);
                     (3, None)
                 }
                 1 if distance <= 2048 => {

@@ -1,9 +1,10 @@
 //! Reads the kdump-compressed format; pages are decompressed on demand.
 //!
-//! Two bitmaps tell which page frames are RAM, and which of those were dumped. The descriptor of a dumped page is at
-//! the page's rank among the dumped pages. A page of RAM that was not dumped is excluded, not zero. Several descriptors
-//! may share the bytes of one page, as those of zero pages do. A split dump consists of several files; each has all
-//! bitmaps, and the descriptors of its own page frames.
+//! Two bitmaps tell which page frames are RAM, and which of those were dumped. The descriptor of a
+//! dumped page is at the page's rank among the dumped pages. A page of RAM that was not dumped is
+//! excluded, not zero. Several descriptors may share the bytes of one page, as those of zero pages
+//! do. A split dump consists of several files; each has all bitmaps, and the descriptors of its own
+//! page frames.
 
 mod bitmap;
 mod codec;
@@ -18,13 +19,14 @@ use crate::file::{Backing, Got};
 use crate::{Cache, Hole, HoleCause, Image, Range};
 use bitmap::{Bitmap, Counts, bit_of};
 use codec::Codecs;
-use header::{BLOCK_SIZE_AT, DESCRIPTOR_LEN, Descriptor, FileRange, HEADER_LEN, Header, SUB_HEADER_LEN};
+use header::{
+    BLOCK_SIZE_AT, DESCRIPTOR_LEN, Descriptor, FileRange, HEADER_LEN, Header, SUB_HEADER_LEN,
+};
 use lastwords_bytes::{Budget, Error, Reader};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// The end of messages about a file of a split dump whose other files are missing.
-pub(super) const PART: &str =
-    "this is a part of a split dump (makedumpfile --split): name all of its files, with --split before them";
+pub(super) const PART: &str = "this is a part of a split dump (makedumpfile --split): name all of its files, with --split before them";
 /// Most bytes of decompressed pages in the cache.
 const KEPT: u64 = 4 << 20;
 /// Most bytes of notes, and of VMCOREINFO, that are read.
@@ -74,11 +76,17 @@ pub(super) fn open(files: Vec<Backing>, budget: &Budget) -> Result<Physical, Err
     let Some(first) = parts.first() else {
         return Err(Error::short("split dump", 0, 0, "at least one file"));
     };
-    let (page_size, machine, order) = (first.header.block_size, first.header.machine, first.header.order);
+    let (page_size, machine, order) =
+        (first.header.block_size, first.header.machine, first.header.order);
     let foreign = first.header.foreign.clone();
     if let Some(other) = parts.iter().find(|p| p.header.block_size != page_size) {
         let expected = format!("the block size of {}: {page_size}", first.file.name);
-        return Err(Error::value(&other.file.name, BLOCK_SIZE_AT, other.header.block_size, &expected));
+        return Err(Error::value(
+            &other.file.name,
+            BLOCK_SIZE_AT,
+            other.header.block_size,
+            &expected,
+        ));
     }
     remarks.extend(missing_parts(&parts));
     let mut notes = Notes::default();
@@ -95,7 +103,16 @@ pub(super) fn open(files: Vec<Backing>, budget: &Budget) -> Result<Physical, Err
         ranges: OnceLock::new(),
     };
     let image = Arc::new(dump);
-    Ok(Physical { image, format: Format::Kdump, machine, foreign, order, vmcoreinfo, cpus: notes.cpus, notes: remarks })
+    Ok(Physical {
+        image,
+        format: Format::Kdump,
+        machine,
+        foreign,
+        order,
+        vmcoreinfo,
+        cpus: notes.cpus,
+        notes: remarks,
+    })
 }
 
 /// Messages about missing files of a split dump.
@@ -105,12 +122,18 @@ fn missing_parts(parts: &[DumpFile]) -> Vec<String> {
     for part in parts {
         if part.start > next {
             let name = &part.file.name;
-            remarks.push(format!("{name}: page frames {next:#x} to {:#x} are in another file; {PART}", part.start));
+            remarks.push(format!(
+                "{name}: page frames {next:#x} to {:#x} are in another file; {PART}",
+                part.start
+            ));
         }
         next = next.max(part.end);
     }
     if let Some(last) = parts.last().filter(|p| next < p.header.max_pfn) {
-        remarks.push(format!("{}: page frames from {next:#x} on are in another file; {PART}", last.file.name));
+        remarks.push(format!(
+            "{}: page frames from {next:#x} on are in another file; {PART}",
+            last.file.name
+        ));
     }
     remarks
 }
@@ -125,11 +148,17 @@ impl DumpFile {
         file.read_all(header.sub_header_at(), &mut sub)?;
         header.add_sub_header(&file.name, &sub)?;
         if header.incomplete {
-            remarks.push(format!("{}: the dump was cut short when it was written; the rest is missing", file.name));
+            remarks.push(format!(
+                "{}: the dump was cut short when it was written; the rest is missing",
+                file.name
+            ));
         }
         let (ram, dumped) = (header.ram_bitmap(), header.dumped_bitmap());
         if dumped.offset.saturating_add(dumped.len) > file.len {
-            remarks.push(format!("{}: the file ends at {:#x}, inside the bitmaps of pages", file.name, file.len));
+            remarks.push(format!(
+                "{}: the file ends at {:#x}, inside the bitmaps of pages",
+                file.name, file.len
+            ));
         }
         let ram = Bitmap::new(&file, ram, header.max_pfn);
         let dumped = Bitmap::new(&file, dumped, header.max_pfn);
@@ -138,19 +167,29 @@ impl DumpFile {
         let skipped = dumped.rank(&counts, &file, start).map_or(0, |(_, rank)| rank);
         let part = Self { file, header, ram, dumped, counts, start, end, skipped };
         // Pages are compressed, and zero pages are stored once.
-        let pages = part.counts.total().min(part.descriptors()).saturating_mul(part.header.block_size);
+        let pages =
+            part.counts.total().min(part.descriptors()).saturating_mul(part.header.block_size);
         budget.admit(pages.min(part.file.stored().saturating_mul(SMALLEST)));
         if !part.header.incomplete && part.is_cut() {
-            remarks.push(format!("{}: the file ends at {:#x}, inside the pages", part.file.name, part.file.len));
+            remarks.push(format!(
+                "{}: the file ends at {:#x}, inside the pages",
+                part.file.name, part.file.len
+            ));
         }
         Ok(part)
     }
 
     /// Adds the notes; returns the text of VMCOREINFO if the header has its location.
-    fn notes(&self, notes: &mut Notes, budget: &Budget, remarks: &mut Vec<String>) -> Option<Vec<u8>> {
+    fn notes(
+        &self,
+        notes: &mut Notes,
+        budget: &Budget,
+        remarks: &mut Vec<String>,
+    ) -> Option<Vec<u8>> {
         match self.place(self.header.notes, budget) {
             Ok(bytes) => {
-                let reader = Reader::new(&self.file.name, &bytes, self.header.order).based(self.header.notes.offset);
+                let reader = Reader::new(&self.file.name, &bytes, self.header.order)
+                    .based(self.header.notes.offset);
                 notes.add(reader, budget, remarks);
             }
             Err(error) => remarks.push(format!("{error} (notes)")),
@@ -174,7 +213,8 @@ impl DumpFile {
 
     /// Reads a page frame into `page`.
     fn read(&self, pfn: u64, codecs: &Codecs, page: &mut [u8]) -> Result<(), HoleCause> {
-        let (dumped, rank) = self.dumped.rank(&self.counts, &self.file, pfn).ok_or(HoleCause::Truncated)?;
+        let (dumped, rank) =
+            self.dumped.rank(&self.counts, &self.file, pfn).ok_or(HoleCause::Truncated)?;
         if !dumped {
             let ram = self.ram.is_set(&self.file, pfn);
             return Err(if ram == Some(true) { HoleCause::Excluded } else { HoleCause::Unmapped });
@@ -189,11 +229,14 @@ impl DumpFile {
         codecs.decompress(&descriptor, &stored, page).ok_or(HoleCause::Bad)
     }
 
-    /// True if the file ends within the pages. The last descriptors show it, because pages are stored in order.
+    /// True if the file ends within the pages. The last descriptors show it, because pages are
+    /// stored in order.
     fn is_cut(&self) -> bool {
         const LOOKED_AT: u64 = 64;
         let dumped = self.dumped.rank(&self.counts, &self.file, self.end.saturating_sub(1));
-        let count = dumped.map_or(0, |(set, rank)| rank.saturating_add(u64::from(set)).saturating_sub(self.skipped));
+        let count = dumped.map_or(0, |(set, rank)| {
+            rank.saturating_add(u64::from(set)).saturating_sub(self.skipped)
+        });
         (count.saturating_sub(LOOKED_AT)..count).any(|index| match self.descriptor(index) {
             Ok(d) => d.offset.saturating_add(u64::from(d.size)) > self.file.len,
             Err(cause) => cause == HoleCause::Truncated,
@@ -202,12 +245,16 @@ impl DumpFile {
 
     /// Number of descriptors that fit into the file.
     fn descriptors(&self) -> u64 {
-        let room = self.file.len.saturating_sub(self.header.descriptors_at()).min(self.file.stored());
+        let room =
+            self.file.len.saturating_sub(self.header.descriptors_at()).min(self.file.stored());
         room.checked_div(DESCRIPTOR_LEN as u64).unwrap_or(0)
     }
 
     fn descriptor(&self, index: u64) -> Result<Descriptor, HoleCause> {
-        let at = self.header.descriptors_at().saturating_add(index.saturating_mul(DESCRIPTOR_LEN as u64));
+        let at = self
+            .header
+            .descriptors_at()
+            .saturating_add(index.saturating_mul(DESCRIPTOR_LEN as u64));
         let mut raw = [0u8; DESCRIPTOR_LEN];
         cause(self.file.read(at, &mut raw))?;
         let reader = Reader::new(&self.file.name, &raw, self.header.order).based(at);
@@ -229,7 +276,9 @@ impl Dump {
     fn part(&self, pfn: u64) -> Result<&DumpFile, HoleCause> {
         let part = self.parts.iter().find(|p| pfn >= p.start && pfn < p.end);
         part.ok_or_else(|| match self.parts.first() {
-            Some(first) if first.dumped.is_set(&first.file, pfn) == Some(true) => HoleCause::Truncated,
+            Some(first) if first.dumped.is_set(&first.file, pfn) == Some(true) => {
+                HoleCause::Truncated
+            }
             Some(first) if first.ram.is_set(&first.file, pfn) == Some(true) => HoleCause::Excluded,
             _ => HoleCause::Unmapped,
         })
@@ -259,7 +308,8 @@ impl Dump {
                 else {
                     break;
                 };
-                let next = first.saturating_add((dumped.len() as u64).saturating_mul(8)).min(part.end);
+                let next =
+                    first.saturating_add((dumped.len() as u64).saturating_mul(8)).min(part.end);
                 for pfn in at..next {
                     let within = pfn.saturating_sub(first);
                     match (bit_of(&dumped, within), bit_of(&ram, within)) {
@@ -268,7 +318,9 @@ impl Dump {
                             left = left.saturating_sub(1);
                             self.extend(&mut ranges, part, pfn, hole);
                         }
-                        (false, true) => self.extend(&mut ranges, part, pfn, Some(HoleCause::Excluded)),
+                        (false, true) => {
+                            self.extend(&mut ranges, part, pfn, Some(HoleCause::Excluded))
+                        }
                         (false, false) => {}
                     }
                 }
@@ -281,12 +333,20 @@ impl Dump {
     fn extend(&self, ranges: &mut Vec<Range>, part: &DumpFile, pfn: u64, hole: Option<HoleCause>) {
         let Some(address) = pfn.checked_mul(self.page_size) else { return };
         match ranges.last_mut() {
-            Some(last) if last.end() == address && last.hole == hole && last.name == part.file.name => {
+            Some(last)
+                if last.end() == address && last.hole == hole && last.name == part.file.name =>
+            {
                 last.len = last.len.saturating_add(self.page_size);
             }
             _ => {
                 let offset = part.header.descriptors_at();
-                ranges.push(Range { address, len: self.page_size, name: part.file.name.clone(), offset, hole });
+                ranges.push(Range {
+                    address,
+                    len: self.page_size,
+                    name: part.file.name.clone(),
+                    offset,
+                    hole,
+                });
             }
         }
     }
@@ -297,7 +357,8 @@ impl Image for Dump {
         &self.name
     }
 
-    /// Compressed page frames have no offset of their own: `offset` is that of the file's page descriptors.
+    /// Compressed page frames have no offset of their own: `offset` is that of the file's page
+    /// descriptors.
     fn ranges(&self) -> &[Range] {
         self.ranges.get_or_init(|| self.all_ranges())
     }
@@ -313,10 +374,14 @@ impl Image for Dump {
             let at = address.checked_add(done as u64).ok_or(unmapped)?;
             let pfn = at.checked_div(self.page_size).ok_or(unmapped)?;
             let page = self.page(pfn).map_err(|cause| Hole { address: at, cause })?;
-            let within = usize::try_from(at.saturating_sub(pfn.saturating_mul(self.page_size))).unwrap_or(0);
+            let within =
+                usize::try_from(at.saturating_sub(pfn.saturating_mul(self.page_size))).unwrap_or(0);
             let from = page.get(within..).unwrap_or_default();
             let len = from.len().min(buf.len().saturating_sub(done));
-            let to = buf.get_mut(done..done.saturating_add(len)).filter(|to| !to.is_empty()).ok_or(unmapped)?;
+            let to = buf
+                .get_mut(done..done.saturating_add(len))
+                .filter(|to| !to.is_empty())
+                .ok_or(unmapped)?;
             to.copy_from_slice(from.get(..len).unwrap_or_default());
             done = done.saturating_add(len);
         }

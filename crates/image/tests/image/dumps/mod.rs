@@ -1,4 +1,5 @@
-//! Writers of dumps: ELF vmcores as QEMU and the kernel write them, kdump-compressed files, LiME and AVML images.
+//! Writers of dumps: ELF vmcores as QEMU and the kernel write them, kdump-compressed files, LiME
+//! and AVML images.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -29,13 +30,16 @@ pub(crate) struct Kdump {
 
 /// A page of bytes that compress, different for each page frame.
 pub(crate) fn content(pfn: u64, block: usize) -> Vec<u8> {
-    (0..block).map(|i| if i % 16 == 0 { (i / 16) as u8 } else { pfn as u8 ^ (i % 7) as u8 }).collect()
+    (0..block)
+        .map(|i| if i % 16 == 0 { (i / 16) as u8 } else { pfn as u8 ^ (i % 7) as u8 })
+        .collect()
 }
 
 fn compress(flag: u32, bytes: &[u8]) -> Vec<u8> {
     match flag {
         1 => {
-            let mut encoder = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::fast());
+            let mut encoder =
+                flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::fast());
             encoder.write_all(bytes).unwrap();
             encoder.finish().unwrap()
         }
@@ -57,7 +61,17 @@ impl Kdump {
     pub(crate) fn new(block: usize, pages: BTreeMap<u64, Page>) -> Self {
         let vmcoreinfo = b"OSRELEASE=6.12.0\n".to_vec();
         let machine = "x86_64";
-        Self { version: 6, big: false, machine, block, status: 0, vmcoreinfo, notes: Vec::new(), pages, split: None }
+        Self {
+            version: 6,
+            big: false,
+            machine,
+            block,
+            status: 0,
+            vmcoreinfo,
+            notes: Vec::new(),
+            pages,
+            split: None,
+        }
     }
 
     /// The bytes of the file.
@@ -115,23 +129,40 @@ impl Kdump {
             head.extend(field);
         }
         head.resize(408 + 16, 0);
-        let numbers =
-            [self.status, self.block as u32, sub_blocks as u32, bitmap_blocks as u32, max as u32, 0, 0, 0, 0, 2];
+        let numbers = [
+            self.status,
+            self.block as u32,
+            sub_blocks as u32,
+            bitmap_blocks as u32,
+            max as u32,
+            0,
+            0,
+            0,
+            0,
+            2,
+        ];
         numbers.iter().for_each(|n| head.extend(self.u32(*n)));
         head.resize(self.block, 0);
         head
     }
 
     fn sub_header(&self, max: u64, len: usize) -> Vec<u8> {
-        let from = |n: i32, value: u64| if self.version >= n { value } else { 0xdead_beef_dead_beef };
+        let from =
+            |n: i32, value: u64| if self.version >= n { value } else { 0xdead_beef_dead_beef };
         let (start, end) = self.split.unwrap_or((0, 0));
         let text = (self.block + 1024) as u64;
         let mut sub = self.u64(0).to_vec();
         sub.extend(self.u32(31));
         sub.extend(self.u32(if self.version >= 2 { u32::from(self.split.is_some()) } else { 7 }));
         let info = (self.vmcoreinfo.len() as u64, self.notes.len() as u64);
-        let numbers =
-            [from(2, start), from(2, end), from(3, text), from(3, info.0), from(4, text + info.0), from(4, info.1)];
+        let numbers = [
+            from(2, start),
+            from(2, end),
+            from(3, text),
+            from(3, info.0),
+            from(4, text + info.0),
+            from(4, info.1),
+        ];
         let more = [from(5, 0), from(5, 0), from(6, start), from(6, end), from(6, max)];
         numbers.iter().chain(&more).for_each(|n| sub.extend(self.u64(*n)));
         sub.resize(1024, 0);
@@ -168,7 +199,8 @@ pub(crate) fn load(virt: u64, phys: u64, bytes: &[u8]) -> Load {
     Load { virt, phys, bytes: bytes.to_vec(), memory: bytes.len() as u64 }
 }
 
-/// An ELF64 vmcore; with `hypervisor` in the form that QEMU writes: `e_ehsize` 8, section headers before the program headers.
+/// An ELF64 vmcore; with `hypervisor` in the form that QEMU writes: `e_ehsize` 8, section headers
+/// before the program headers.
 pub(crate) fn elf(hypervisor: bool, notes: &[u8], loads: &[Load]) -> Vec<u8> {
     let headers_at = if hypervisor { 192 } else { 64 };
     let data_at = headers_at + 56 * (loads.len() + 1);
@@ -179,7 +211,14 @@ pub(crate) fn elf(hypervisor: bool, notes: &[u8], loads: &[Load]) -> Vec<u8> {
     let sections_at = if hypervisor { 64 } else { 0 };
     [0u64, headers_at as u64, sections_at].iter().for_each(|n| file.extend(n.to_le_bytes()));
     file.extend(0u32.to_le_bytes());
-    let sizes = [if hypervisor { 8 } else { 64 }, 56, loads.len() as u16 + 1, 64, u16::from(hypervisor) * 2, 0];
+    let sizes = [
+        if hypervisor { 8 } else { 64 },
+        56,
+        loads.len() as u16 + 1,
+        64,
+        u16::from(hypervisor) * 2,
+        0,
+    ];
     sizes.iter().for_each(|n: &u16| file.extend(n.to_le_bytes()));
     file.resize(headers_at, 0);
     let mut header = |kind: u32, numbers: [u64; 6]| {
@@ -198,15 +237,21 @@ pub(crate) fn elf(hypervisor: bool, notes: &[u8], loads: &[Load]) -> Vec<u8> {
     file
 }
 
-/// A LiME range, or with `avml` an AVML one whose stream has chunks of `chunk` bytes, every third one plain.
+/// A LiME range, or with `avml` an AVML one whose stream has chunks of `chunk` bytes, every third
+/// one plain.
 pub(crate) fn lime(avml: Option<usize>, start: u64, bytes: &[u8]) -> Vec<u8> {
-    let mut file = if avml.is_some() { b"AVML\x02\0\0\0".to_vec() } else { b"EMiL\x01\0\0\0".to_vec() };
+    let mut file =
+        if avml.is_some() { b"AVML\x02\0\0\0".to_vec() } else { b"EMiL\x01\0\0\0".to_vec() };
     [start, start + bytes.len() as u64 - 1, 0].iter().for_each(|n| file.extend(n.to_le_bytes()));
     let Some(chunk) = avml else { return [file, bytes.to_vec()].concat() };
     let mut stream = b"\xff\x06\0\0sNaPpY".to_vec();
     for (i, part) in bytes.chunks(chunk).enumerate() {
         let plain = i % 3 == 2;
-        let stored = if plain { part.to_vec() } else { snap::raw::Encoder::new().compress_vec(part).unwrap() };
+        let stored = if plain {
+            part.to_vec()
+        } else {
+            snap::raw::Encoder::new().compress_vec(part).unwrap()
+        };
         stream.push(u8::from(plain));
         stream.extend(&(stored.len() as u32 + 4).to_le_bytes()[..3]);
         stream.extend([0; 4]);
@@ -216,7 +261,8 @@ pub(crate) fn lime(avml: Option<usize>, start: u64, bytes: &[u8]) -> Vec<u8> {
     [file, stream, len.to_vec()].concat()
 }
 
-/// makedumpfile's flattened stream of a file, in records of odd sizes, the first bytes written twice.
+/// makedumpfile's flattened stream of a file, in records of odd sizes, the first bytes written
+/// twice.
 pub(crate) fn flattened(bytes: &[u8], end: bool) -> Vec<u8> {
     let mut file = b"makedumpfile\0\0\0\0".to_vec();
     [1u64, 1].iter().for_each(|n| file.extend(n.to_be_bytes()));

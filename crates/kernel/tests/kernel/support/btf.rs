@@ -18,7 +18,12 @@ impl Writer {
     /// Goes on where another blob ends: its next type number and the size of its strings.
     pub(crate) fn split(base: &Self) -> Self {
         let strings = base.strings.len() as u32;
-        Self { types: Vec::new(), strings: Vec::new(), next: base.next, first_string: base.first_string + strings }
+        Self {
+            types: Vec::new(),
+            strings: Vec::new(),
+            next: base.next,
+            first_string: base.first_string + strings,
+        }
     }
 
     fn string(&mut self, text: &str) -> u32 {
@@ -36,7 +41,14 @@ impl Writer {
     }
 
     /// A type of any kind: `info` without the kind.
-    pub(crate) fn kind(&mut self, kind: u32, info: u32, name: &str, size_or_type: u32, body: &[u32]) -> u32 {
+    pub(crate) fn kind(
+        &mut self,
+        kind: u32,
+        info: u32,
+        name: &str,
+        size_or_type: u32,
+        body: &[u32],
+    ) -> u32 {
         let name = self.string(name);
         self.words(&[name, kind << 24 | info, size_or_type]);
         self.words(body);
@@ -64,27 +76,42 @@ impl Writer {
         self.kind(7, 0, name, 0, &[])
     }
 
-    /// A structure (4) or union (5): members as (name, type, bit offset). The flag is set: bits << 24 may be in the offset.
-    pub(crate) fn composite(&mut self, kind: u32, name: &str, size: u32, members: &[(&str, u32, u32)]) -> u32 {
-        let body: Vec<u32> = members.iter().flat_map(|(name, id, offset)| [self.string(name), *id, *offset]).collect();
+    /// A structure (4) or union (5): members as (name, type, bit offset). The flag is set: bits <<
+    /// 24 may be in the offset.
+    pub(crate) fn composite(
+        &mut self,
+        kind: u32,
+        name: &str,
+        size: u32,
+        members: &[(&str, u32, u32)],
+    ) -> u32 {
+        let body: Vec<u32> = members
+            .iter()
+            .flat_map(|(name, id, offset)| [self.string(name), *id, *offset])
+            .collect();
         self.kind(kind, 1 << 31 | members.len() as u32, name, size, &body)
     }
 
     /// A structure: members as (name, type, byte offset).
     pub(crate) fn structure(&mut self, name: &str, size: u32, members: &[(&str, u32, u32)]) -> u32 {
-        let members: Vec<_> = members.iter().map(|(name, id, offset)| (*name, *id, offset * 8)).collect();
+        let members: Vec<_> =
+            members.iter().map(|(name, id, offset)| (*name, *id, offset * 8)).collect();
         self.composite(4, name, size, &members)
     }
 
     pub(crate) fn enumeration(&mut self, name: &str, values: &[(&str, i32)]) -> u32 {
-        let body: Vec<u32> =
-            values.iter().flat_map(|(name, value)| [self.string(name), value.cast_unsigned()]).collect();
+        let body: Vec<u32> = values
+            .iter()
+            .flat_map(|(name, value)| [self.string(name), value.cast_unsigned()])
+            .collect();
         self.kind(6, 1 << 31 | values.len() as u32, name, 4, &body)
     }
 
     pub(crate) fn enumeration64(&mut self, name: &str, values: &[(&str, u64)]) -> u32 {
-        let body: Vec<u32> =
-            values.iter().flat_map(|(name, value)| [self.string(name), *value as u32, (*value >> 32) as u32]).collect();
+        let body: Vec<u32> = values
+            .iter()
+            .flat_map(|(name, value)| [self.string(name), *value as u32, (*value >> 32) as u32])
+            .collect();
         self.kind(19, values.len() as u32, name, 8, &body)
     }
 

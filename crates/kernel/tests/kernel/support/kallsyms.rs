@@ -23,7 +23,8 @@ pub(crate) enum Order {
     OffsetsLast,
 }
 
-/// Puts the tables at `at` and what is behind. Symbols: (address, kind, name), by address. The token 0xff is for `sched_`.
+/// Puts the tables at `at` and what is behind. Symbols: (address, kind, name), by address. The
+/// token 0xff is for `sched_`.
 pub(crate) fn write(
     memory: &mut Regions,
     at: u64,

@@ -1,4 +1,5 @@
-//! A small kernel: types, symbols, two CPUs, three tasks, one module, a log, names that ftrace kept.
+//! A small kernel: types, symbols, two CPUs, three tasks, one module, a log, names that ftrace
+//! kept.
 
 use super::Regions;
 use super::btf::Writer;
@@ -62,7 +63,8 @@ fn types() -> Writer {
     let list = w.structure("list_head", 16, &[("next", long, 0), ("prev", long, 8)]);
     let name = w.array(char, 65);
     let names = ["sysname", "nodename", "release", "version", "machine"];
-    let members: Vec<_> = names.iter().enumerate().map(|(n, field)| (*field, name, n as u32 * 65)).collect();
+    let members: Vec<_> =
+        names.iter().enumerate().map(|(n, field)| (*field, name, n as u32 * 65)).collect();
     let uts = w.structure("new_utsname", 390, &members);
     w.structure("uts_namespace", 400, &[("name", uts, 0)]);
     let words = w.array(long, 16);
@@ -80,29 +82,50 @@ fn types() -> Writer {
     module_types(&mut w, [int, long, char, list]);
     let slots = w.array(int, 0x8001);
     let pids = w.pointer(int);
-    let saved =
-        [("map_pid_to_cmdline", slots, 0), ("map_cmdline_to_pid", pids, 0x2_0008), ("cmdline_num", int, 0x2_0010)];
+    let saved = [
+        ("map_pid_to_cmdline", slots, 0),
+        ("map_cmdline_to_pid", pids, 0x2_0008),
+        ("cmdline_num", int, 0x2_0010),
+    ];
     let rest = w.array(char, 0);
-    w.structure("saved_cmdlines_buffer", 0x2_0018, &[&saved[..], &[("saved_cmdlines", rest, 0x2_0018)]].concat());
+    w.structure(
+        "saved_cmdlines_buffer",
+        0x2_0018,
+        &[&saved[..], &[("saved_cmdlines", rest, 0x2_0018)]].concat(),
+    );
     let span = w.structure("timespec64", 16, &[("tv_sec", long, 0), ("tv_nsec", long, 8)]);
     let clock = w.structure("tk_read_base", 16, &[("xtime_nsec", long, 0), ("shift", int, 8)]);
     let keeper = [("tkr_mono", clock, 0), ("xtime_sec", long, 16), ("wall_to_monotonic", span, 24)];
-    let keeper = w.structure("timekeeper", 64, &[&keeper[..], &[("monotonic_to_boot", span, 40)]].concat());
+    let keeper =
+        w.structure("timekeeper", 64, &[&keeper[..], &[("monotonic_to_boot", span, 40)]].concat());
     w.structure("", 72, &[("seq", int, 0), ("timekeeper", keeper, 8)]);
     w
 }
 
 fn log_types(w: &mut Writer, [int, long, char, short, atomic]: [u32; 5]) {
     let place = w.structure("prb_data_blk_lpos", 16, &[("begin", long, 0), ("next", long, 8)]);
-    let descriptor = w.structure("prb_desc", 24, &[("state_var", atomic, 0), ("text_blk_lpos", place, 8)]);
+    let descriptor =
+        w.structure("prb_desc", 24, &[("state_var", atomic, 0), ("text_blk_lpos", place, 8)]);
     let (level, flags) = (3 << 24 | 165, 5 << 24 | 160);
-    let info = [("seq", long, 0), ("ts_nsec", long, 64), ("text_len", short, 128), ("facility", char, 144)];
-    let info =
-        w.composite(4, "printk_info", 24, &[&info[..], &[("flags", char, flags), ("level", char, level)]].concat());
+    let info = [
+        ("seq", long, 0),
+        ("ts_nsec", long, 64),
+        ("text_len", short, 128),
+        ("facility", char, 144),
+    ];
+    let info = w.composite(
+        4,
+        "printk_info",
+        24,
+        &[&info[..], &[("flags", char, flags), ("level", char, level)]].concat(),
+    );
     let (descriptors, infos) = (w.pointer(descriptor), w.pointer(info));
     let ring = [("count_bits", int, 0), ("descs", descriptors, 8), ("infos", infos, 16)];
-    let ring =
-        w.structure("prb_desc_ring", 40, &[&ring[..], &[("head_id", atomic, 24), ("tail_id", atomic, 32)]].concat());
+    let ring = w.structure(
+        "prb_desc_ring",
+        40,
+        &[&ring[..], &[("head_id", atomic, 24), ("tail_id", atomic, 32)]].concat(),
+    );
     let text = w.pointer(char);
     let data = w.structure("prb_data_ring", 16, &[("size_bits", int, 0), ("data", text, 8)]);
     w.structure("printk_ringbuffer", 56, &[("desc_ring", ring, 0), ("text_data_ring", data, 40)]);
@@ -113,13 +136,24 @@ fn module_types(w: &mut Writer, [int, long, char, list]: [u32; 4]) {
     w.enumeration("mod_mem_type", &[("MOD_TEXT", 0), ("MOD_DATA", 1)]);
     let symbols = w.forward("elf64_sym");
     let (symbols, text) = (w.pointer(symbols), w.pointer(char));
-    let tables = [("symtab", symbols, 0), ("num_symtab", int, 8), ("strtab", text, 16), ("typetab", text, 24)];
+    let tables = [
+        ("symtab", symbols, 0),
+        ("num_symtab", int, 8),
+        ("strtab", text, 16),
+        ("typetab", text, 24),
+    ];
     let tables = w.structure("mod_kallsyms", 32, &tables);
     let tables = w.pointer(tables);
     let part = w.structure("module_memory", 16, &[("base", text, 0), ("size", int, 8)]);
     let parts = w.array(part, 2);
     let name = w.array(char, 56);
-    let head = [("state", int, 0), ("list", list, 8), ("name", name, 24), ("mem", parts, 80), ("taints", long, 112)];
+    let head = [
+        ("state", int, 0),
+        ("list", list, 8),
+        ("name", name, 24),
+        ("mem", parts, 80),
+        ("taints", long, 112),
+    ];
     let tail = [("kallsyms", tables, 120), ("refcnt", int, 128), ("source_list", list, 136)];
     w.structure("module", 160, &[&head[..], &tail].concat());
     w.structure("module_use", 16, &[("source_list", list, 0)]);
@@ -172,7 +206,13 @@ impl Default for Toy {
             tables.offsets,
             tables.relative_base.unwrap(),
         );
-        let mut toy = Self { memory, info: VmcoreInfo::parse(text.as_bytes()), btf_len: len, log_at: 0, records: 0 };
+        let mut toy = Self {
+            memory,
+            info: VmcoreInfo::parse(text.as_bytes()),
+            btf_len: len,
+            log_at: 0,
+            records: 0,
+        };
         toy.system();
         toy.tasks();
         toy.module();
@@ -182,11 +222,12 @@ impl Default for Toy {
 }
 
 impl Toy {
-    /// Takes the addresses of the symbol table out of VMCOREINFO, and makes the table as Linux 5.10 has it, with `count` more
-    /// functions: `added_N`.
+    /// Takes the addresses of the symbol table out of VMCOREINFO, and makes the table as Linux 5.10
+    /// has it, with `count` more functions: `added_N`.
     pub(crate) fn be_of_5_10(&mut self, count: usize) -> Tables {
         let names: Vec<String> = (0..count).map(|n| format!("added_{n}")).collect();
-        let mut rows: Vec<_> = names.iter().enumerate().map(|(n, name)| (added(n), 't', name.as_str())).collect();
+        let mut rows: Vec<_> =
+            names.iter().enumerate().map(|(n, name)| (added(n), 't', name.as_str())).collect();
         rows.extend(symbols(self.btf_len));
         rows.sort_by_key(|row| row.0);
         // VMCOREINFO has the value of `mem_section`, the table its address.
@@ -236,9 +277,12 @@ impl Toy {
 
     fn tasks(&mut self) {
         let places = [INIT_TASK, TASKS, TASKS + TASK, TASKS + 2 * TASK];
-        for (place, (pid, tgid, comm)) in
-            places.iter().zip([(0u32, 0u32, "swapper/0"), (1, 1, "init"), (7, 7, "shell"), (8, 7, "worker")])
-        {
+        for (place, (pid, tgid, comm)) in places.iter().zip([
+            (0u32, 0u32, "swapper/0"),
+            (1, 1, "init"),
+            (7, 7, "shell"),
+            (8, 7, "worker"),
+        ]) {
             self.memory.put_u32(*place, pid);
             self.memory.put_u32(place + 4, tgid);
             self.memory.put(place + 8, comm.as_bytes());
@@ -296,7 +340,8 @@ impl Toy {
         self.memory.put_u32(SLOTS + 0x2_0010, 4);
         // The third was taken by a later task of its slot; the fourth is empty.
         let (third, later) = (7 + 0x8000, 7);
-        for (n, (pid, name)) in [(1u32, "init"), (later, "shell"), (third, "older"), (u32::MAX, "")].iter().enumerate()
+        for (n, (pid, name)) in
+            [(1u32, "init"), (later, "shell"), (third, "older"), (u32::MAX, "")].iter().enumerate()
         {
             self.memory.put_u32(pids + n as u64 * 4, *pid);
             self.memory.put(SLOTS + 0x2_0018 + n as u64 * 16, name.as_bytes());

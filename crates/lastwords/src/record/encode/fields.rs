@@ -116,15 +116,17 @@ copied! {
     };
 }
 
-/// Returns seconds and nanoseconds since 1970. Linux has the seconds in 64 bits, signed, so none of these operations
-/// wraps.
+/// Returns seconds and nanoseconds since 1970. Linux has the seconds in 64 bits, signed, so none of
+/// these operations wraps.
 #[inline]
 fn since_1970(time: SystemTime) -> (u64, u32) {
     match time.duration_since(UNIX_EPOCH) {
         Ok(since) => (since.as_secs(), since.subsec_nanos()),
         Err(before) => match (before.duration().as_secs(), before.duration().subsec_nanos()) {
             (seconds, 0) => (seconds.wrapping_neg(), 0),
-            (seconds, nanoseconds) => (seconds.wrapping_neg().wrapping_sub(1), 1_000_000_000 - nanoseconds),
+            (seconds, nanoseconds) => {
+                (seconds.wrapping_neg().wrapping_sub(1), 1_000_000_000 - nanoseconds)
+            }
         },
     }
 }
@@ -132,8 +134,9 @@ fn since_1970(time: SystemTime) -> (u64, u32) {
 /// Returns the memory of plain elements.
 #[inline(always)]
 pub(crate) fn memory<T: Element>(elements: &[T]) -> &[u8] {
-    // SAFETY: `Plain` is sealed and only implemented for integers (also as `Hex`), floats and bool: all their bytes are
-    // initialised, and u8 has no alignment. The length is that of the slice in bytes, the lifetime that of the slice.
+    // SAFETY: `Plain` is sealed and only implemented for integers (also as `Hex`), floats and bool:
+    // all their bytes are initialised, and u8 has no alignment. The length is that of the slice in
+    // bytes, the lifetime that of the slice.
     unsafe { core::slice::from_raw_parts(elements.as_ptr().cast::<u8>(), size_of_val(elements)) }
 }
 
@@ -159,7 +162,8 @@ impl<T: Element> Field for [T] {
 
     #[inline(always)]
     fn write(&self, out: &mut impl Out) {
-        // A slice with more elements than a u32 can count is larger than any sub-buffer, so the ring refuses it.
+        // A slice with more elements than a u32 can count is larger than any sub-buffer, so the
+        // ring refuses it.
         out.scalar(u64::from(self.len() as u32), 4);
         out.raw(memory(self));
     }

@@ -15,7 +15,8 @@ const ADDRESS_ROOM: usize = 64;
 /// The end of a text that was cut.
 pub(crate) const CUT: &str = "…";
 
-/// Formatted text of at most `N` bytes, on the stack. Text that does not fit is cut at a character, and `…` marks the cut.
+/// Formatted text of at most `N` bytes, on the stack. Text that does not fit is cut at a character,
+/// and `…` marks the cut.
 #[derive(Clone, Copy)]
 pub struct Formatted<const N: usize> {
     bytes: [MaybeUninit<u8>; N],

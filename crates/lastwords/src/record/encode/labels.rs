@@ -2,7 +2,8 @@
 
 use super::Element;
 
-/// An enum without fields, whose values are shown by label. Implemented by [`labels!`](crate::labels).
+/// An enum without fields, whose values are shown by label. Implemented by
+/// [`labels!`](crate::labels).
 pub trait Labeled: Copy {
     /// The integer that is recorded.
     type Repr: Element;

@@ -1,4 +1,5 @@
-//! Turns values into bytes: the types that an event can carry, and the encoding of a payload without allocation.
+//! Turns values into bytes: the types that an event can carry, and the encoding of a payload
+//! without allocation.
 
 mod fields;
 mod formatted;
@@ -32,7 +33,8 @@ pub trait Field {
     const FIXED: Option<usize>;
     /// The value is text, which [`Field::text`] returns.
     const TEXT: bool = false;
-    /// The same value in registers: a number itself, a text as `&str`, anything else as a reference.
+    /// The same value in registers: a number itself, a text as `&str`, anything else as a
+    /// reference.
     type Short<'a>: Field + Copy
     where
         Self: 'a;
@@ -72,8 +74,8 @@ pub trait Field {
     }
 }
 
-/// Defines [`Field::Short`] and [`Field::short`] for a value that is copied, or for one that is passed on as a
-/// reference.
+/// Defines [`Field::Short`] and [`Field::short`] for a value that is copied, or for one that is
+/// passed on as a reference.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __short {
@@ -102,8 +104,8 @@ macro_rules! __short {
 }
 pub(crate) use __short as short;
 
-/// Implements [`Field`] for values that are passed on without changes. The arguments are their type for a reader, their
-/// size in bytes if it is always the same, and how they are written.
+/// Implements [`Field`] for values that are passed on without changes. The arguments are their type
+/// for a reader, their size in bytes if it is always the same, and how they are written.
 macro_rules! copied {
     ($([$($generic:tt)*] $T:ty, $ty:expr, $fixed:expr, |$value:ident, $out:ident| $write:expr;)*) => { $(
         impl<$($generic)*> Field for $T {
@@ -147,8 +149,8 @@ macro_rules! text {
 }
 use text;
 
-/// Implements [`Field`] for values that are passed on as a value of another type. The reader's type and the fixed size
-/// are those of the other type.
+/// Implements [`Field`] for values that are passed on as a value of another type. The reader's type
+/// and the fixed size are those of the other type.
 macro_rules! as_short {
     ($ty:expr, $fixed:expr; $([$($generic:tt)*] $T:ty, $short:ty, |$value:ident| $to_short:expr;)*) => { $(
         impl<$($generic)*> Field for $T {
@@ -216,13 +218,15 @@ pub trait Given<S: Site> {
     const FIELDS: &'static [FieldDesc];
     /// The description of the event.
     const DESC: &'static EventDesc = &EventDesc { fields: Self::FIELDS, ..S::EVENT };
-    /// A number that distinguishes the event from one of the same site whose values have other types.
+    /// A number that distinguishes the event from one of the same site whose values have other
+    /// types.
     const SIGNATURE: u32 = signature::of(Self::FIELDS);
     /// The values in the form in which they are passed on.
     type Short<'a>: Values + Copy
     where
         Self: 'a;
-    /// Returns the values in registers, as far as possible, so that the original values need not be in memory.
+    /// Returns the values in registers, as far as possible, so that the original values need not be
+    /// in memory.
     fn short(&self) -> Self::Short<'_>;
 }
 
@@ -232,8 +236,9 @@ pub trait Values {
     const FIXED: Option<usize> = None;
     /// Bytes before the last value, if that is text and all values before it have fixed sizes.
     const HEAD: Option<usize> = None;
-    /// Copies the values one by one. The copy is passed on in memory and is a separate object, so the original stays in
-    /// registers. (Copying the tuple as a whole does not achieve this: an event with a text takes 15 % longer.)
+    /// Copies the values one by one. The copy is passed on in memory and is a separate object, so
+    /// the original stays in registers. (Copying the tuple as a whole does not achieve this: an
+    /// event with a text takes 15 % longer.)
     #[inline(always)]
     fn again(&self) -> Self
     where

@@ -9,8 +9,8 @@ pub(crate) const INNER_NUL: u8 = 0x1a;
 
 /// Takes the bytes of a payload in order.
 pub trait Out {
-    /// Writes the low `size` bytes (1 to 8) of `value`, in the machine's byte order. The other bytes of `value` are
-    /// zero.
+    /// Writes the low `size` bytes (1 to 8) of `value`, in the machine's byte order. The other
+    /// bytes of `value` are zero.
     #[inline]
     fn scalar(&mut self, value: u64, size: usize) {
         self.raw(in_memory(&value.to_ne_bytes(), size));
@@ -54,13 +54,15 @@ impl Out for Count {
     }
 }
 
-/// Collects a payload in whole words. If the sizes are known at compile time, every index and shift is a constant after
-/// inlining and the words never touch memory before the ring does. The array is separate from the counters, so that
-/// these stay in registers even if the index is only known at run time.
+/// Collects a payload in whole words. If the sizes are known at compile time, every index and shift
+/// is a constant after inlining and the words never touch memory before the ring does. The array is
+/// separate from the counters, so that these stay in registers even if the index is only known at
+/// run time.
 pub(crate) struct Words<'a, const W: usize> {
     words: &'a mut [u64; W],
     index: usize,
-    /// The word in progress. Its lowest `used` bytes are filled, and the lowest is the first in memory.
+    /// The word in progress. Its lowest `used` bytes are filled, and the lowest is the first in
+    /// memory.
     acc: u64,
     used: usize,
 }
@@ -80,8 +82,8 @@ impl<'a, const W: usize> Words<'a, W> {
         }
     }
 
-    /// Appends the low `size` bytes of `bytes`, of which the lowest comes first in memory. The other bytes of `bytes`
-    /// are zero.
+    /// Appends the low `size` bytes of `bytes`, of which the lowest comes first in memory. The
+    /// other bytes of `bytes` are zero.
     #[inline(always)]
     fn push(&mut self, bytes: u64, size: usize) {
         self.acc |= bytes << (self.used * 8);
@@ -111,7 +113,8 @@ fn tail_word(bytes: &[u8]) -> u64 {
     let n = bytes.len();
     if n >= 4 {
         let first = u64::from(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]));
-        let last = u64::from(u32::from_le_bytes([bytes[n - 4], bytes[n - 3], bytes[n - 2], bytes[n - 1]]));
+        let last =
+            u64::from(u32::from_le_bytes([bytes[n - 4], bytes[n - 3], bytes[n - 2], bytes[n - 1]]));
         first | last << ((n - 4) * 8)
     } else if n > 0 {
         let (a, b, c) = (u64::from(bytes[0]), u64::from(bytes[n / 2]), u64::from(bytes[n - 1]));
@@ -137,7 +140,8 @@ fn has_zero(word: u64) -> bool {
     zero_bytes(word) != 0
 }
 
-/// Returns a word whose lowest bit that is set is in the lowest byte of `word` that is zero; 0 if no byte is.
+/// Returns a word whose lowest bit that is set is in the lowest byte of `word` that is zero; 0 if
+/// no byte is.
 #[inline(always)]
 pub(crate) fn zero_bytes(word: u64) -> u64 {
     word.wrapping_sub(0x0101_0101_0101_0101) & !word & 0x8080_8080_8080_8080
@@ -158,10 +162,13 @@ pub(crate) fn has_no_nul(bytes: &[u8]) -> bool {
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn zero_in_16(a: &[u8; 16], b: &[u8; 16]) -> bool {
-    use std::arch::x86_64::{_mm_cmpeq_epi8, _mm_loadu_si128, _mm_min_epu8, _mm_movemask_epi8, _mm_setzero_si128};
+    use std::arch::x86_64::{
+        _mm_cmpeq_epi8, _mm_loadu_si128, _mm_min_epu8, _mm_movemask_epi8, _mm_setzero_si128,
+    };
     // SAFETY: every x86_64 has SSE2; 16 bytes are read of each, at any alignment.
     unsafe {
-        let least = _mm_min_epu8(_mm_loadu_si128(a.as_ptr().cast()), _mm_loadu_si128(b.as_ptr().cast()));
+        let least =
+            _mm_min_epu8(_mm_loadu_si128(a.as_ptr().cast()), _mm_loadu_si128(b.as_ptr().cast()));
         _mm_movemask_epi8(_mm_cmpeq_epi8(least, _mm_setzero_si128())) != 0
     }
 }
@@ -187,7 +194,14 @@ fn replaced(word: u64) -> u64 {
 impl<const W: usize> Out for Words<'_, W> {
     #[inline(always)]
     fn scalar(&mut self, value: u64, size: usize) {
-        self.push(if cfg!(target_endian = "little") { value } else { value.swap_bytes() >> (64 - size * 8) }, size);
+        self.push(
+            if cfg!(target_endian = "little") {
+                value
+            } else {
+                value.swap_bytes() >> (64 - size * 8)
+            },
+            size,
+        );
     }
 
     #[inline(always)]
@@ -220,8 +234,9 @@ fn in_memory(bytes: &[u8; 8], size: usize) -> &[u8] {
     if cfg!(target_endian = "little") { &bytes[..size] } else { &bytes[8 - size..] }
 }
 
-/// Collects a payload on the stack, in memory that need not be zero before. A number is stored as a whole word, whose upper
-/// bytes the next value overwrites. There is no call and nearly no branch, so that all state stays in registers.
+/// Collects a payload on the stack, in memory that need not be zero before. A number is stored as a
+/// whole word, whose upper bytes the next value overwrites. There is no call and nearly no branch,
+/// so that all state stays in registers.
 pub(crate) struct Image<'a, const N: usize> {
     buffer: &'a mut [MaybeUninit<u8>; N],
     /// Number of collected bytes, which are initialised; [`OVERFLOW`] once a value did not fit.
@@ -230,7 +245,8 @@ pub(crate) struct Image<'a, const N: usize> {
     has_nul: bool,
 }
 
-/// Value of [`Image::len`] if a value did not fit. The sum of this and of a length is not over `usize::MAX`.
+/// Value of [`Image::len`] if a value did not fit. The sum of this and of a length is not over
+/// `usize::MAX`.
 const OVERFLOW: usize = usize::MAX / 2;
 
 impl<'a, const N: usize> Image<'a, N> {
@@ -239,8 +255,8 @@ impl<'a, const N: usize> Image<'a, N> {
         Self { buffer, len: 0, has_nul: false }
     }
 
-    /// Returns the payload with zeros after it. Returns none if the payload and the zeros do not fit, or a text contains a
-    /// NUL.
+    /// Returns the payload with zeros after it. Returns none if the payload and the zeros do not
+    /// fit, or a text contains a NUL.
     #[inline(always)]
     pub(crate) fn finish(self) -> Option<Padded<'a>> {
         const { assert!(N > Padded::PADDING) };
@@ -248,8 +264,8 @@ impl<'a, const N: usize> Image<'a, N> {
             return None;
         }
         let at = self.buffer.as_mut_ptr().cast::<u8>();
-        // SAFETY: the zeros fit after the collected bytes, and all these are initialised then. Nobody else uses the buffer
-        // while it is borrowed.
+        // SAFETY: the zeros fit after the collected bytes, and all these are initialised then.
+        // Nobody else uses the buffer while it is borrowed.
         let bytes = unsafe {
             at.add(self.len).cast::<[u8; Padded::PADDING]>().write([0; Padded::PADDING]);
             std::slice::from_raw_parts(at, self.len + Padded::PADDING)
@@ -273,7 +289,8 @@ impl<const N: usize> Out for Image<'_, N> {
     #[inline(always)]
     fn scalar(&mut self, value: u64, size: usize) {
         let Some(to) = self.room(8) else { return };
-        let value = opaque(if cfg!(target_endian = "little") { value } else { value << (64 - size * 8) });
+        let value =
+            opaque(if cfg!(target_endian = "little") { value } else { value << (64 - size * 8) });
         // SAFETY: there is room for 8 bytes.
         unsafe { to.cast::<u64>().write_unaligned(value) };
         self.len += size.min(8);
@@ -296,8 +313,9 @@ impl<const N: usize> Out for Image<'_, N> {
     }
 }
 
-/// Returns the same value, in a register of its own. Otherwise the compiler loads two neighbouring values together, which the caller
-/// has just stored one by one: the processor cannot forward such a load, and waits until the stores before it are in the cache.
+/// Returns the same value, in a register of its own. Otherwise the compiler loads two neighbouring
+/// values together, which the caller has just stored one by one: the processor cannot forward such
+/// a load, and waits until the stores before it are in the cache.
 #[inline(always)]
 fn opaque(value: u64) -> u64 {
     #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
@@ -313,7 +331,8 @@ fn opaque(value: u64) -> u64 {
     value
 }
 
-/// Returns a text of at most seven bytes as a word that ends with its NUL and with zeros; none if the text is longer or contains a NUL.
+/// Returns a text of at most seven bytes as a word that ends with its NUL and with zeros; none if
+/// the text is longer or contains a NUL.
 #[inline(always)]
 pub(crate) fn short_text(text: &[u8]) -> Option<u64> {
     if text.len() > 7 {
@@ -323,14 +342,16 @@ pub(crate) fn short_text(text: &[u8]) -> Option<u64> {
     (!has_zero(word | u64::MAX << (text.len() * 8))).then_some(word)
 }
 
-/// Copies a text, and writes a NUL after it. Returns true if the text contains a NUL, which is copied too.
+/// Copies a text, and writes a NUL after it. Returns true if the text contains a NUL, which is
+/// copied too.
 ///
 /// # Safety
 /// `text` and 8 bytes more are writable at `to`, and are not part of the text.
 #[inline(always)]
 unsafe fn copy_text(text: &[u8], to: *mut u8) -> bool {
     let len = text.len();
-    // SAFETY: what is written ends at the end of the text, or is the word at its beginning, or the NUL.
+    // SAFETY: what is written ends at the end of the text, or is the word at its beginning, or the
+    // NUL.
     unsafe {
         if let (Some(first), Some(last)) = (text.first_chunk(), text.last_chunk()) {
             to.add(len).write(0);
@@ -349,7 +370,8 @@ unsafe fn copy_text(text: &[u8], to: *mut u8) -> bool {
     }
 }
 
-/// Copies a text in blocks, of which the last may overlap the one before. Returns true if the text contains a NUL.
+/// Copies a text in blocks, of which the last may overlap the one before. Returns true if the text
+/// contains a NUL.
 ///
 /// # Safety
 /// `text`, which begins with `first` and ends with `last`, is writable at `to`.
@@ -357,11 +379,14 @@ unsafe fn copy_text(text: &[u8], to: *mut u8) -> bool {
 #[inline(always)]
 unsafe fn copy_blocks(text: &[u8], first: &[u8; 16], last: &[u8; 16], to: *mut u8) -> bool {
     use std::arch::x86_64::{
-        _mm_cmpeq_epi8, _mm_loadu_si128, _mm_min_epu8, _mm_movemask_epi8, _mm_setzero_si128, _mm_storeu_si128,
+        _mm_cmpeq_epi8, _mm_loadu_si128, _mm_min_epu8, _mm_movemask_epi8, _mm_setzero_si128,
+        _mm_storeu_si128,
     };
-    // SAFETY: every x86_64 has SSE2. 16 bytes are read of the text, and written at the same place in `to`.
+    // SAFETY: every x86_64 has SSE2. 16 bytes are read of the text, and written at the same place
+    // in `to`.
     unsafe {
-        let (a, b) = (_mm_loadu_si128(first.as_ptr().cast()), _mm_loadu_si128(last.as_ptr().cast()));
+        let (a, b) =
+            (_mm_loadu_si128(first.as_ptr().cast()), _mm_loadu_si128(last.as_ptr().cast()));
         let mut least = _mm_min_epu8(a, b);
         _mm_storeu_si128(to.cast(), a);
         let mut at = 16;
@@ -407,7 +432,8 @@ impl<'a> Bytes<'a> {
 
     /// Returns the collected bytes. Later bytes are collected after them.
     fn take(&mut self) -> &'a [u8] {
-        let (taken, rest) = std::mem::take(&mut self.buffer).split_at_mut(std::mem::take(&mut self.len));
+        let (taken, rest) =
+            std::mem::take(&mut self.buffer).split_at_mut(std::mem::take(&mut self.len));
         self.buffer = rest;
         taken
     }
@@ -429,8 +455,8 @@ impl Out for Bytes<'_> {
 /// Largest number of pieces of a payload.
 const MAX_PIECES: usize = 64;
 
-/// Collects references to the long values of a payload, so that they are copied once, into the ring. The values between them
-/// are collected in a buffer.
+/// Collects references to the long values of a payload, so that they are copied once, into the
+/// ring. The values between them are collected in a buffer.
 pub struct Pieces<'a> {
     between: Bytes<'a>,
     pieces: [&'a [u8]; MAX_PIECES],
@@ -462,8 +488,8 @@ impl<'a> Pieces<'a> {
         }
     }
 
-    /// Adds text that outlives the call, without its NUL. If the text contains more NULs than there can be pieces, the
-    /// payload is too big.
+    /// Adds text that outlives the call, without its NUL. If the text contains more NULs than there
+    /// can be pieces, the payload is too big.
     pub(crate) fn source_text(&mut self, bytes: &'a [u8]) {
         for run in runs(bytes) {
             if self.between.full {
@@ -491,7 +517,9 @@ mod tests {
         let (lengths, places) = if cfg!(miri) { (45, 17) } else { (1, 1) };
         for len in (0..100).step_by(lengths) {
             for nul in (0..len).step_by(places).map(Some).chain([None]) {
-                let text: Vec<u8> = (0..len).map(|n| if Some(n) == nul { 0 } else { b'a' + (n % 26) as u8 }).collect();
+                let text: Vec<u8> = (0..len)
+                    .map(|n| if Some(n) == nul { 0 } else { b'a' + (n % 26) as u8 })
+                    .collect();
                 let write = |out: &mut dyn FnMut(&[u8], bool)| {
                     out(&[1, 2, 3], false);
                     out(&text, true);
@@ -500,13 +528,20 @@ mod tests {
                 };
                 let (mut buffer, mut bytes) = ([MaybeUninit::uninit(); 512], [0; 512]);
                 let (mut image, mut expected) = (Image::new(&mut buffer), Bytes::new(&mut bytes));
-                write(&mut |part, is_text| if is_text { image.text(part) } else { image.raw(part) });
-                write(&mut |part, is_text| if is_text { expected.text(part) } else { expected.raw(part) });
+                write(&mut |part, is_text| {
+                    if is_text { image.text(part) } else { image.raw(part) }
+                });
+                write(&mut |part, is_text| {
+                    if is_text { expected.text(part) } else { expected.raw(part) }
+                });
                 image.scalar(0x1234, 2);
                 expected.scalar(0x1234, 2);
                 let image = image.finish();
                 assert_eq!(image.is_some(), nul.is_none(), "{len} bytes, NUL at {nul:?}");
-                assert!(image.is_none_or(|image| Some(image.payload()) == expected.finish()), "{len} bytes");
+                assert!(
+                    image.is_none_or(|image| Some(image.payload()) == expected.finish()),
+                    "{len} bytes"
+                );
             }
         }
     }

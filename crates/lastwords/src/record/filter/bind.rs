@@ -1,5 +1,5 @@
-//! Binds a name of a filter to what an event has under it. The order is that of docs/FILTER.md: a field, a context, a
-//! name that means the same for all events.
+//! Binds a name of a filter to what an event has under it. The order is that of docs/FILTER.md: a
+//! field, a context, a name that means the same for all events.
 
 use lastwords_filter::{CodeName, CodeStep};
 
@@ -28,8 +28,8 @@ pub(super) enum Source {
 /// The place of a value among the fields of an event.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Place {
-    /// The field from which readers walk on, and its offset in the payload: the last that always has the same offset, up to
-    /// the wanted one.
+    /// The field from which readers walk on, and its offset in the payload: the last that always
+    /// has the same offset, up to the wanted one.
     pub(super) from: usize,
     pub(super) at: usize,
     /// The wanted field.
@@ -63,7 +63,9 @@ pub(super) fn source(name: &CodeName<'_>, slot: &RecorderSlot, desc: &EventDesc)
         Some("comm") => Source::ThreadName,
         Some("level") => level(desc.level),
         Some("event") => Source::Text(event_name(desc)?),
-        Some("channel") => Source::Text(crate::session::session_region::until_nul(&slot.entry.name)),
+        Some("channel") => {
+            Source::Text(crate::session::session_region::until_nul(&slot.entry.name))
+        }
         _ => Source::Unknown,
     })
 }
@@ -112,7 +114,8 @@ fn mask_len(fields: &[FieldDesc]) -> usize {
     fields.iter().filter(|field| matches!(field.ty, FieldType::Optional(_))).count().div_ceil(8)
 }
 
-/// Returns true if the field has a single value under the name: an array has some for its elements only.
+/// Returns true if the field has a single value under the name: an array has some for its elements
+/// only.
 fn is_value(ty: &FieldType, element: Option<u32>) -> bool {
     match ty {
         FieldType::Array { count, .. } => element.is_some_and(|element| element < *count),
@@ -121,7 +124,8 @@ fn is_value(ty: &FieldType, element: Option<u32>) -> bool {
     }
 }
 
-/// Returns the element that a name means in a field of this name. The name of a field may have dots.
+/// Returns the element that a name means in a field of this name. The name of a field may have
+/// dots.
 fn element_of(name: &CodeName<'_>, field: &str) -> Option<Option<u32>> {
     let mut steps = name.steps();
     let mut rest = field;

@@ -1,10 +1,12 @@
 //! Filters of rules, as callsites evaluate them: before an event is reserved, on its own values.
 //!
-//! The process that adds a rule parses its filter and writes the code into the session. A callsite that is judged copies
-//! the code once a process ([`Program`]) and binds its names to the fields of the event and to contexts ([`Bound`]). Both
-//! are in memory that is never freed and never taken from the heap, because a callsite may be judged in a signal handler.
-//! An event encodes its values on the stack and evaluates the code on them: no allocation, no lock, no system call.
-//! A callsite with a filter records through `Callsite::each_slot`, so that the fast path knows nothing of filters.
+//! The process that adds a rule parses its filter and writes the code into the session. A callsite
+//! that is judged copies the code once a process ([`Program`]) and binds its names to the fields of
+//! the event and to contexts ([`Bound`]). Both are in memory that is never freed and never taken
+//! from the heap, because a callsite may be judged in a signal handler. An event encodes its values
+//! on the stack and evaluates the code on them: no allocation, no lock, no system call. A callsite
+//! with a filter records through `Callsite::each_slot`, so that the fast path knows nothing of
+//! filters.
 
 mod bind;
 mod payload;
@@ -55,16 +57,19 @@ pub(crate) enum Found {
     NoMemory,
 }
 
-/// Looks for the program with these words, which other processes may change meanwhile, and copies them if there is none.
+/// Looks for the program with these words, which other processes may change meanwhile, and copies
+/// them if there is none.
 pub(crate) fn find(words: &[AtomicU64]) -> Found {
     use std::sync::atomic::Ordering::Relaxed;
     let is_same = |program: &&Program| {
-        program.words.len() == words.len() && program.words.iter().zip(words).all(|(a, b)| *a == b.load(Relaxed))
+        program.words.len() == words.len()
+            && program.words.iter().zip(words).all(|(a, b)| *a == b.load(Relaxed))
     };
     if let Some(known) = programs().find(is_same) {
         return Found::Known(known);
     }
-    kept_memory::keep_all(words.iter().map(|word| Some(word.load(Relaxed)))).map_or(Found::NoMemory, Found::New)
+    kept_memory::keep_all(words.iter().map(|word| Some(word.load(Relaxed))))
+        .map_or(Found::NoMemory, Found::New)
 }
 
 fn programs() -> impl Iterator<Item = &'static Program> {
@@ -74,14 +79,16 @@ fn programs() -> impl Iterator<Item = &'static Program> {
 }
 
 impl Found {
-    /// Returns the program, and lists it if it is new; none if there is no memory. The caller holds the callsites' lock.
+    /// Returns the program, and lists it if it is new; none if there is no memory. The caller holds
+    /// the callsites' lock.
     fn program(self) -> Option<&'static Program> {
         let words = match self {
             Self::Known(program) => return Some(program),
             Self::New(words) => words,
             Self::NoMemory => return None,
         };
-        let program = kept_memory::keep(Program { words, code: load(words)?, next: programs().next() })?;
+        let program =
+            kept_memory::keep(Program { words, code: load(words)?, next: programs().next() })?;
         PROGRAMS.store(std::ptr::from_ref(program).cast_mut(), Release);
         Some(program)
     }
@@ -89,11 +96,14 @@ impl Found {
 
 type Loaded = (Code<'static>, &'static [Instruction<'static>]);
 
-/// Returns the code in the words of a filter: none if there is no memory, none inside if it cannot be evaluated.
+/// Returns the code in the words of a filter: none if there is no memory, none inside if it cannot
+/// be evaluated.
 fn load(words: &'static [u64]) -> Option<Option<Loaded>> {
     let Some((head, rest)) = words.split_first() else { return Some(None) };
     let bytes = memory(rest);
-    let Some(code) = rules::parts(*head, bytes).and_then(|(_, code)| Code::new(code)) else { return Some(None) };
+    let Some(code) = rules::parts(*head, bytes).and_then(|(_, code)| Code::new(code)) else {
+        return Some(None);
+    };
     Some(Some((code, kept_memory::keep_all(code.instructions())?)))
 }
 
@@ -121,10 +131,12 @@ pub(crate) struct SiteFilters {
     newest: [AtomicPtr<Bound>; MAX_SLOTS],
     /// The filter that the events of the slot must fulfil; null if the slot takes all.
     current: [AtomicPtr<Bound>; MAX_SLOTS],
-    /// The conditions of the slot's session, at the first slot of the session that takes the event.
+    /// The conditions of the slot's session, at the first slot of the session that takes the
+    /// event.
     conditions: [AtomicPtr<BoundCondition>; MAX_SLOTS],
-    /// The conditions that look at the event while no slot of the session takes it, at the session's first slot. A list stays while it is
-    /// not in use, so that it needs no new memory when it is used again: `watched` has a bit for each slot whose list is in use.
+    /// The conditions that look at the event while no slot of the session takes it, at the
+    /// session's first slot. A list stays while it is not in use, so that it needs no new memory
+    /// when it is used again: `watched` has a bit for each slot whose list is in use.
     watching: [AtomicPtr<BoundCondition>; MAX_SLOTS],
     /// See `watching`. Written under the callsites' lock, after the list (Release).
     watched: AtomicU64,
@@ -162,7 +174,8 @@ impl BoundCondition {
             && self.next.zip(other.next).is_none_or(|(a, b)| a.is_same(b))
     }
 
-    /// Counts an event, and fires the triggers that are due. `ask` returns the answer of a filter or expression.
+    /// Counts an event, and fires the triggers that are due. `ask` returns the answer of a filter
+    /// or expression.
     pub(crate) fn check(&self, slot: &'static RecorderSlot, ask: Ask<'_>) {
         // Another session took the slot meanwhile.
         if !std::ptr::eq(self.slot, slot) {
@@ -204,8 +217,8 @@ pub(crate) enum Question<'a> {
 }
 
 impl Question<'_> {
-    /// Returns the answer for an event with these values. A filter that this version cannot evaluate, or whose values it
-    /// cannot read in one piece, takes the event.
+    /// Returns the answer for an event with these values. A filter that this version cannot
+    /// evaluate, or whose values it cannot read in one piece, takes the event.
     #[inline(never)]
     pub(crate) fn answer<V: Values>(self, slot: &RecorderSlot, values: &V) -> Answer {
         let (Self::Filter(bound) | Self::Key(bound)) = self;
@@ -257,7 +270,11 @@ impl Question<'_> {
     /// Evaluates the code on the pieces of a payload.
     fn decide(self, slot: &RecorderSlot, pieces: &[&[u8]]) -> Answer {
         let (Self::Filter(bound) | Self::Key(bound)) = self;
-        if bound.reads_user { self.decide_with_contexts(slot, pieces) } else { self.decide_with(pieces, &[]) }
+        if bound.reads_user {
+            self.decide_with_contexts(slot, pieces)
+        } else {
+            self.decide_with(pieces, &[])
+        }
     }
 
     #[inline(never)]
@@ -301,7 +318,13 @@ impl SiteFilters {
         let none = || [const { AtomicPtr::new(std::ptr::null_mut()) }; MAX_SLOTS];
         let no_conditions = || [const { AtomicPtr::new(std::ptr::null_mut()) }; MAX_SLOTS];
         let (conditions, watching) = (no_conditions(), no_conditions());
-        kept_memory::keep(Self { newest: none(), current: none(), conditions, watching, watched: AtomicU64::new(0) })
+        kept_memory::keep(Self {
+            newest: none(),
+            current: none(),
+            conditions,
+            watching,
+            watched: AtomicU64::new(0),
+        })
     }
 
     /// Returns the filter of a slot.
@@ -315,15 +338,26 @@ impl SiteFilters {
         self.current[index].store(std::ptr::null_mut(), Release);
     }
 
-    /// Sets the filter of a slot. Returns none if there is no memory. The caller holds the callsites' lock.
-    pub(crate) fn set(&self, index: usize, slot: &'static RecorderSlot, desc: &EventDesc, found: Found) -> Option<()> {
+    /// Sets the filter of a slot. Returns none if there is no memory. The caller holds the
+    /// callsites' lock.
+    pub(crate) fn set(
+        &self,
+        index: usize,
+        slot: &'static RecorderSlot,
+        desc: &EventDesc,
+        found: Found,
+    ) -> Option<()> {
         let bound = self.bound(index, slot, desc, found)?;
         self.current[index].store(std::ptr::from_ref(bound).cast_mut(), Release);
         Some(())
     }
 
     /// Returns the conditions of a slot that takes the event, or of one that does not.
-    pub(crate) fn conditions(&self, index: usize, is_taken: bool) -> Option<&'static BoundCondition> {
+    pub(crate) fn conditions(
+        &self,
+        index: usize,
+        is_taken: bool,
+    ) -> Option<&'static BoundCondition> {
         if !is_taken && self.watched.load(Acquire) >> index & 1 == 0 {
             return None;
         }
@@ -332,8 +366,9 @@ impl SiteFilters {
         unsafe { lists[index].load(Acquire).as_ref() }
     }
 
-    /// Sets the conditions of a slot that takes the event, or of one that does not: those at the places whose bits are set. Returns none
-    /// if there is no memory. The caller holds the callsites' lock.
+    /// Sets the conditions of a slot that takes the event, or of one that does not: those at the
+    /// places whose bits are set. Returns none if there is no memory. The caller holds the
+    /// callsites' lock.
     pub(crate) fn set_conditions(
         &self,
         index: usize,
@@ -360,7 +395,8 @@ impl SiteFilters {
             };
             let (filter, on) = (bound(filter)?, bound(on)?);
             let event = old.map_or_else(|| bind::event_name(desc), |old| Some(old.event))?;
-            let new = BoundCondition { place, each, fired, filter, part, on, slot, event, next: list };
+            let new =
+                BoundCondition { place, each, fired, filter, part, on, slot, event, next: list };
             // The same conditions again take no memory.
             let same = std::iter::successors(old, |old| old.next).find(|old| old.is_same(&new));
             list = Some(match same {
@@ -388,7 +424,8 @@ impl SiteFilters {
         let program = found.program()?;
         // SAFETY: only pointers to kept values are stored.
         let newest = unsafe { self.newest[index].load(Acquire).as_ref::<'static>() };
-        let is_same = |bound: &&Bound| std::ptr::eq(bound.program, program) && std::ptr::eq(bound.slot, slot);
+        let is_same =
+            |bound: &&Bound| std::ptr::eq(bound.program, program) && std::ptr::eq(bound.slot, slot);
         let known = std::iter::successors(newest, |bound| bound.next).find(is_same);
         if known.is_some() {
             return known;
@@ -407,12 +444,22 @@ impl Bound {
         next: Option<&'static Self>,
     ) -> Option<&'static Self> {
         let sources = match &program.code {
-            Some((code, _)) => kept_memory::keep_all(code.names().map(|name| bind::source(&name?, slot, desc)))?,
+            Some((code, _)) => {
+                kept_memory::keep_all(code.names().map(|name| bind::source(&name?, slot, desc)))?
+            }
             None => &[],
         };
         let reads_payload = sources.iter().any(|source| matches!(source, Source::Field(_)));
         let reads_user = sources.iter().any(|source| matches!(source, Source::User(..)));
-        kept_memory::keep(Self { program, slot, sources, fields: desc.fields, reads_payload, reads_user, next })
+        kept_memory::keep(Self {
+            program,
+            slot,
+            sources,
+            fields: desc.fields,
+            reads_payload,
+            reads_user,
+            next,
+        })
     }
 
     /// Evaluates the code on the pieces of a payload.
@@ -458,11 +505,15 @@ impl Bound {
             Source::Field(place) => return Payload(pieces).value(self.fields, place),
             Source::User(at, ty) => return Payload(user).scalar_or_text(*at, ty),
             Source::Text(text) => Some(Value::Text(text)),
-            Source::Level(number, word) => Some(Value::Enum { number: *number, label: Some(word.as_bytes()) }),
+            Source::Level(number, word) => {
+                Some(Value::Enum { number: *number, label: Some(word.as_bytes()) })
+            }
             Source::Cpu => Some(Value::Unsigned(lastwords_ring::current_cpu().into())),
             Source::Pid => Some(Value::Signed(i64::from(me.pid.cast_signed()))),
             Source::Tid => Some(Value::Signed(i64::from(me.tid.cast_signed()))),
-            Source::ThreadName => Some(Value::Text(me.name.split(|byte| *byte == 0).next().unwrap_or_default())),
+            Source::ThreadName => {
+                Some(Value::Text(me.name.split(|byte| *byte == 0).next().unwrap_or_default()))
+            }
         })
     }
 }

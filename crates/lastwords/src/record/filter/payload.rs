@@ -15,9 +15,14 @@ pub(super) struct Payload<'a>(pub(super) &'a [&'a [u8]]);
 
 impl<'a> Payload<'a> {
     /// Returns the value at a place among these fields; none if a sequence has no such element.
-    pub(super) fn value(self, fields: &[FieldDesc], place: &Place) -> Result<Option<Value<'a>>, Unclear> {
+    pub(super) fn value(
+        self,
+        fields: &[FieldDesc],
+        place: &Place,
+    ) -> Result<Option<Value<'a>>, Unclear> {
         let mut at = place.at;
-        let mut has = Present { payload: self, next: optional(fields.get(..place.from).unwrap_or_default()) };
+        let mut has =
+            Present { payload: self, next: optional(fields.get(..place.from).unwrap_or_default()) };
         for field in fields.get(place.from..place.field).unwrap_or_default() {
             let Some(ty) = has.field(&field.ty) else { continue };
             let Some(after) = self.after(at, ty) else { return Ok(None) };
@@ -25,7 +30,9 @@ impl<'a> Payload<'a> {
         }
         let ty = fields.get(place.field).and_then(|field| has.field(&field.ty)).copied();
         match (ty, place.element) {
-            (Some(FieldType::Array { element, .. }), Some(index)) => self.element(at, index, element),
+            (Some(FieldType::Array { element, .. }), Some(index)) => {
+                self.element(at, index, element)
+            }
             (Some(FieldType::Sequence(element)), Some(index)) => self.counted(at, index, element),
             (Some(FieldType::Bytes), Some(index)) => {
                 self.counted(at, index, &FieldType::Unsigned { bytes: 1, base: 16 })
@@ -36,40 +43,67 @@ impl<'a> Payload<'a> {
     }
 
     /// Returns an element of the sequence at an offset.
-    fn counted(self, at: usize, index: u32, element: &FieldType) -> Result<Option<Value<'a>>, Unclear> {
+    fn counted(
+        self,
+        at: usize,
+        index: u32,
+        element: &FieldType,
+    ) -> Result<Option<Value<'a>>, Unclear> {
         match self.count(at) {
             Some(count) if index < count => self.element(at + 4, index, element),
             _ => Ok(None),
         }
     }
 
-    fn element(self, at: usize, index: u32, element: &FieldType) -> Result<Option<Value<'a>>, Unclear> {
+    fn element(
+        self,
+        at: usize,
+        index: u32,
+        element: &FieldType,
+    ) -> Result<Option<Value<'a>>, Unclear> {
         let offset = (index as usize).checked_mul(element.fixed_size().unwrap_or(0));
-        offset.and_then(|offset| at.checked_add(offset)).map_or(Ok(None), |at| self.scalar_or_text(at, element))
+        offset
+            .and_then(|offset| at.checked_add(offset))
+            .map_or(Ok(None), |at| self.scalar_or_text(at, element))
     }
 
     /// Returns the number, truth, label or text at an offset.
-    pub(super) fn scalar_or_text(self, at: usize, ty: &FieldType) -> Result<Option<Value<'a>>, Unclear> {
+    pub(super) fn scalar_or_text(
+        self,
+        at: usize,
+        ty: &FieldType,
+    ) -> Result<Option<Value<'a>>, Unclear> {
         Ok(match *ty {
             FieldType::Unsigned { bytes, .. } => self.unsigned(at, bytes).map(Value::Unsigned),
             FieldType::Signed { bytes, .. } => self.signed(at, bytes).map(Value::Signed),
             FieldType::Float { bytes: 4 } => {
                 self.unsigned(at, 4).map(|bits| Value::Float(f32::from_bits(bits as u32).into()))
             }
-            FieldType::Float { .. } => self.unsigned(at, 8).map(|bits| Value::Float(f64::from_bits(bits))),
+            FieldType::Float { .. } => {
+                self.unsigned(at, 8).map(|bits| Value::Float(f64::from_bits(bits)))
+            }
             FieldType::Bool => self.unsigned(at, 1).map(|value| Value::Bool(value != 0)),
             FieldType::Enum { bytes, signed, labels } => {
-                let value =
-                    if signed { self.signed(at, bytes) } else { self.unsigned(at, bytes).map(u64::cast_signed) };
+                let value = if signed {
+                    self.signed(at, bytes)
+                } else {
+                    self.unsigned(at, bytes).map(u64::cast_signed)
+                };
                 value.map(|value| {
-                    let label = labels.iter().find(|(number, _)| *number == value).map(|(_, label)| label.as_bytes());
+                    let label = labels
+                        .iter()
+                        .find(|(number, _)| *number == value)
+                        .map(|(_, label)| label.as_bytes());
                     let number = if signed { value.into() } else { value.cast_unsigned().into() };
                     Value::Enum { number, label }
                 })
             }
             FieldType::String => Some(Value::Text(self.text(at, None)?)),
             FieldType::Text { bytes } => Some(Value::Text(self.text(at, Some(bytes as usize))?)),
-            FieldType::Sequence(_) | FieldType::Array { .. } | FieldType::Bytes | FieldType::Optional(_) => None,
+            FieldType::Sequence(_)
+            | FieldType::Array { .. }
+            | FieldType::Bytes
+            | FieldType::Optional(_) => None,
         })
     }
 
@@ -77,7 +111,9 @@ impl<'a> Payload<'a> {
     fn after(self, at: usize, ty: &FieldType) -> Option<usize> {
         let size = match ty {
             FieldType::String => self.bytes_from(at).position(|byte| byte == 0)? + 1,
-            FieldType::Sequence(element) => 4 + (self.count(at)? as usize).checked_mul(element.fixed_size()?)?,
+            FieldType::Sequence(element) => {
+                4 + (self.count(at)? as usize).checked_mul(element.fixed_size()?)?
+            }
             FieldType::Bytes => 4 + self.count(at)? as usize,
             _ => ty.fixed_size()?,
         };
@@ -96,7 +132,9 @@ impl<'a> Payload<'a> {
         };
         match self.piece(at) {
             // The value is in one piece.
-            Some(piece) if piece.len() >= place.len() => place.copy_from_slice(&piece[..place.len()]),
+            Some(piece) if piece.len() >= place.len() => {
+                place.copy_from_slice(&piece[..place.len()])
+            }
             _ => {
                 let mut rest = self.bytes_from(at);
                 for byte in place {
@@ -112,14 +150,16 @@ impl<'a> Payload<'a> {
         self.unsigned(at, bytes).map(|value| (value << unused).cast_signed() >> unused)
     }
 
-    /// Returns the text at an offset, up to its NUL: one of at most `most` bytes, or one that has a NUL.
+    /// Returns the text at an offset, up to its NUL: one of at most `most` bytes, or one that has a
+    /// NUL.
     fn text(self, at: usize, most: Option<usize>) -> Result<&'a [u8], Unclear> {
         let piece = self.piece(at).unwrap_or_default();
         let piece = &piece[..most.unwrap_or(piece.len()).min(piece.len())];
         if let Some(end) = piece.iter().position(|byte| *byte == 0) {
             return Ok(&piece[..end]);
         }
-        let is_whole = most == Some(piece.len()) || self.bytes_from(at + piece.len()).next() == Some(0);
+        let is_whole =
+            most == Some(piece.len()) || self.bytes_from(at + piece.len()).next() == Some(0);
         if is_whole { Ok(piece) } else { Err(Unclear) }
     }
 
@@ -175,7 +215,10 @@ mod tests {
     const FIELDS: &[FieldDesc] = &[
         FieldDesc { name: "number", ty: FieldType::Signed { bytes: 2, base: 10 } },
         FieldDesc { name: "text", ty: FieldType::String },
-        FieldDesc { name: "list", ty: FieldType::Sequence(&FieldType::Unsigned { bytes: 4, base: 10 }) },
+        FieldDesc {
+            name: "list",
+            ty: FieldType::Sequence(&FieldType::Unsigned { bytes: 4, base: 10 }),
+        },
         FieldDesc { name: "last", ty: FieldType::Bool },
     ];
 
@@ -223,7 +266,8 @@ mod tests {
                     continue;
                 }
                 let is_present = present >> optional & 1 != 0;
-                let place = if cfg!(target_endian = "little") { optional % 8 } else { 7 - optional % 8 };
+                let place =
+                    if cfg!(target_endian = "little") { optional % 8 } else { 7 - optional % 8 };
                 bits[optional / 8] |= u8::from(is_present) << place;
                 optional += 1;
                 if is_present {
@@ -234,7 +278,11 @@ mod tests {
             let bytes = [&bits[..], &values].concat();
             for (at, expected) in expected.into_iter().enumerate() {
                 let place = Place { from: 0, at: 2, field: at, element: None };
-                assert_eq!(Payload(&[&bytes]).value(&fields, &place), Ok(expected), "{present:b}, field {at}");
+                assert_eq!(
+                    Payload(&[&bytes]).value(&fields, &place),
+                    Ok(expected),
+                    "{present:b}, field {at}"
+                );
             }
         }
     }

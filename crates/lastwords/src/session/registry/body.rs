@@ -1,5 +1,5 @@
-//! Bodies of records. They are written piece by piece to a destination of the caller: into memory, or nowhere, to
-//! measure or compare them.
+//! Bodies of records. They are written piece by piece to a destination of the caller: into memory,
+//! or nowhere, to measure or compare them.
 
 use lastwords_abi::registry::{KIND_EVENT, KIND_EVENT_MANY, field};
 
@@ -90,7 +90,10 @@ pub(super) fn event_body(put: &mut dyn FnMut(&[u8]), channel: u16, id: u16, desc
 }
 
 /// Returns the bodies of the records of a channel's user-defined contexts.
-pub(crate) fn context_bodies(channel: u16, contexts: &[UserContext]) -> impl Iterator<Item = Vec<u8>> {
+pub(crate) fn context_bodies(
+    channel: u16,
+    contexts: &[UserContext],
+) -> impl Iterator<Item = Vec<u8>> {
     let body = move |(index, context): (u16, &UserContext)| {
         body_of(|body| {
             body.u16(channel).u16(index).str(&context.name).field(&context.ty);

@@ -1,15 +1,17 @@
-//! Finds the events' records by a hash of their bodies. The index is in memory of its own, not on the heap.
+//! Finds the events' records by a hash of their bodies. The index is in memory of its own, not on
+//! the heap.
 
 use lastwords_ring::os;
 
 /// Bytes of the registry for each slot: less than half of the smallest record of an event.
 const BYTES_A_SLOT: u64 = 16;
 
-/// A hash table with open addressing. A slot has the hash in its upper half and an eighth of the offset in its lower
-/// half; 0 is empty.
+/// A hash table with open addressing. A slot has the hash in its upper half and an eighth of the
+/// offset in its lower half; 0 is empty.
 #[derive(Debug, Default)]
 pub(super) struct Index {
-    /// The slots: a power of two, or none. [`Index::is_there`] maps them, and dropping this unmaps them.
+    /// The slots: a power of two, or none. [`Index::is_there`] maps them, and dropping this unmaps
+    /// them.
     slots: &'static mut [u64],
     /// Offset up to which records were examined; 0 = none.
     pub(super) scanned: u64,
@@ -21,14 +23,17 @@ impl Index {
         if self.slots.is_empty() {
             let slots = (len / BYTES_A_SLOT).next_power_of_two() as usize;
             if let Some(memory) = os::private_memory(slots * 8) {
-                // SAFETY: this many slots were just mapped, zeroed and page-aligned; they belong to this table alone.
-                self.slots = unsafe { std::slice::from_raw_parts_mut(memory.cast().as_ptr(), slots) };
+                // SAFETY: this many slots were just mapped, zeroed and page-aligned; they belong to
+                // this table alone.
+                self.slots =
+                    unsafe { std::slice::from_raw_parts_mut(memory.cast().as_ptr(), slots) };
             }
         }
         !self.slots.is_empty()
     }
 
-    /// Iterates over the slots that may have a record of this hash, in the order in which they are filled.
+    /// Iterates over the slots that may have a record of this hash, in the order in which they are
+    /// filled.
     fn chain(&self, hash: u32) -> impl Iterator<Item = usize> + use<> {
         let count = self.slots.len();
         (0..count).map(move |step| (hash as usize).wrapping_add(step) & (count - 1))
@@ -44,14 +49,16 @@ impl Index {
     /// Returns the first result of `look` for the offsets of records with this hash.
     pub(super) fn find<T>(&self, hash: u32, mut look: impl FnMut(u64) -> Option<T>) -> Option<T> {
         let used = self.chain(hash).map(|slot| self.slots[slot]).take_while(|slot| *slot != 0);
-        used.filter(|slot| slot >> 32 == u64::from(hash)).find_map(|slot| look((slot & 0xffff_ffff) * 8))
+        used.filter(|slot| slot >> 32 == u64::from(hash))
+            .find_map(|slot| look((slot & 0xffff_ffff) * 8))
     }
 }
 
 impl Drop for Index {
     fn drop(&mut self) {
         if !self.slots.is_empty() {
-            // SAFETY: `is_there` mapped the slots with this length. Their only user is being dropped.
+            // SAFETY: `is_there` mapped the slots with this length. Their only user is being
+            // dropped.
             unsafe { libc::munmap(self.slots.as_mut_ptr().cast(), size_of_val(self.slots)) };
         }
     }

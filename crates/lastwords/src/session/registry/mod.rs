@@ -1,4 +1,5 @@
-//! Descriptions of events: what a callsite knows of its event, and how it is written to a session's registry.
+//! Descriptions of events: what a callsite knows of its event, and how it is written to a session's
+//! registry.
 
 mod body;
 pub(crate) mod fnv;
@@ -12,7 +13,9 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use lastwords_abi::region::{self, REGION_ALIGN};
 use lastwords_abi::registry as abi;
-use lastwords_abi::registry::{RECORD_HEADER_LEN, RECORDS_OFF, RecordHeader, RegistryControl, level};
+use lastwords_abi::registry::{
+    RECORD_HEADER_LEN, RECORDS_OFF, RecordHeader, RegistryControl, level,
+};
 use lastwords_abi::session::Channel;
 use lastwords_abi::sync::AtomicU32;
 use lastwords_ring::backend::Mapping;
@@ -52,7 +55,8 @@ pub struct FieldDesc {
     pub ty: FieldType,
 }
 
-/// Type of a field, which determines how its bytes are read; the same set as [`lastwords_abi::registry::field`].
+/// Type of a field, which determines how its bytes are read; the same set as
+/// [`lastwords_abi::registry::field`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FieldType {
     /// Unsigned integer of 1, 2, 4 or 8 bytes, shown in base 10 or 16.
@@ -103,8 +107,8 @@ pub enum FieldType {
     },
     /// A u32 count, followed by that many bytes, shown in hexadecimal.
     Bytes,
-    /// A number or text that an event may lack. The payload begins with a bit for each optional field, in their order, padded to
-    /// whole bytes. An absent field takes no bytes.
+    /// A number or text that an event may lack. The payload begins with a bit for each optional
+    /// field, in their order, padded to whole bytes. An absent field takes no bytes.
     Optional(&'static FieldType),
 }
 
@@ -125,7 +129,8 @@ impl FieldType {
     }
 }
 
-/// The registry region of a session. It is accessed through atomics, and the holder of its lock writes its records.
+/// The registry region of a session. It is accessed through atomics, and the holder of its lock
+/// writes its records.
 #[derive(Debug)]
 pub struct Registry {
     /// Its memory.
@@ -139,14 +144,16 @@ pub struct Registry {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Busy;
 
-/// Largest number of ids of a channel. The two largest numbers are not ids: callsites use them for events that have
-/// none.
+/// Largest number of ids of a channel. The two largest numbers are not ids: callsites use them for
+/// events that have none.
 pub(crate) const MOST_IDS: u32 = 65_534;
 
 impl Registry {
-    /// Gives access to the registry of a session in a mapped region. The header was checked or will still be written.
+    /// Gives access to the registry of a session in a mapped region. The header was checked or will
+    /// still be written.
     pub(crate) fn new(mapping: Mapping, view: &SessionRegion) -> Self {
-        let (namespaces, persistent) = (&view.control().namespaces, is_persistent(view.info.backend));
+        let (namespaces, persistent) =
+            (&view.control().namespaces, is_persistent(view.info.backend));
         Self { mapping, namespaces, persistent, index: Mutex::new(Index::default()) }
     }
 
@@ -155,7 +162,8 @@ impl Registry {
         unsafe { &*self.mapping.as_ptr().add(abi::CONTROL_OFF).cast() }
     }
 
-    /// Returns the offset behind the last record. Who appends a record stores it last, so that the records before it are whole.
+    /// Returns the offset behind the last record. Who appends a record stores it last, so that the
+    /// records before it are whole.
     pub fn end(&self) -> u64 {
         self.control().end.load(Acquire)
     }
@@ -165,9 +173,11 @@ impl Registry {
         self.control().end.store(RECORDS_OFF as u64, Release);
     }
 
-    /// Appends a record. Returns false if there is no room, or the lock cannot be taken. Allocates nothing.
+    /// Appends a record. Returns false if there is no room, or the lock cannot be taken. Allocates
+    /// nothing.
     pub(crate) fn append(&self, kind: u16, body: &[u8]) -> bool {
-        self.locked(|| self.append_locked(kind, body.len(), self.mapping.len(), |put| put(body))).unwrap_or(false)
+        self.locked(|| self.append_locked(kind, body.len(), self.mapping.len(), |put| put(body)))
+            .unwrap_or(false)
     }
 
     /// Counts values that were cut or left out.
@@ -181,9 +191,15 @@ impl Registry {
         locked(&self.control().lock, self.namespaces, run).map_err(|_| Busy)
     }
 
-    /// Appends a record that ends at the offset `most` at the latest. `fill` writes its body of `len` bytes. The caller holds the
-    /// lock.
-    fn append_locked(&self, kind: u16, len: usize, most: u64, fill: impl FnOnce(&mut dyn FnMut(&[u8]))) -> bool {
+    /// Appends a record that ends at the offset `most` at the latest. `fill` writes its body of
+    /// `len` bytes. The caller holds the lock.
+    fn append_locked(
+        &self,
+        kind: u16,
+        len: usize,
+        most: u64,
+        fill: impl FnOnce(&mut dyn FnMut(&[u8])),
+    ) -> bool {
         let control = self.control();
         let at = control.end.load(Acquire).max(RECORDS_OFF as u64);
         let whole = RECORD_HEADER_LEN + len;
@@ -196,8 +212,8 @@ impl Registry {
             control.dropped.fetch_add(1, Relaxed);
             return false;
         }
-        // SAFETY: `at..end` is inside the region, after all records, and the lock excludes other writers; `at` is a
-        // multiple of 8.
+        // SAFETY: `at..end` is inside the region, after all records, and the lock excludes other
+        // writers; `at` is a multiple of 8.
         unsafe {
             let record = self.mapping.as_ptr().add(at as usize);
             let body = core::slice::from_raw_parts_mut(record.add(RECORD_HEADER_LEN), len);
@@ -207,7 +223,12 @@ impl Registry {
                 let _ = room.write(bytes);
             });
             let check = region::checksum(body);
-            record.cast::<RecordHeader>().write(RecordHeader { len: whole as u32, kind, flags: 0, check });
+            record.cast::<RecordHeader>().write(RecordHeader {
+                len: whole as u32,
+                kind,
+                flags: 0,
+                check,
+            });
         }
         self.persist(at, end - at);
         control.end.store(end, Release);
@@ -215,10 +236,12 @@ impl Registry {
         true
     }
 
-    /// Makes sure that the pages of these bytes have memory, which may be holes in the region's file. Pages before them have some.
+    /// Makes sure that the pages of these bytes have memory, which may be holes in the region's
+    /// file. Pages before them have some.
     fn gets_memory(&self, at: u64, end: u64) -> bool {
         let (from, end) = (at.next_multiple_of(REGION_ALIGN), end.next_multiple_of(REGION_ALIGN));
-        // SAFETY: the bytes are inside the region, whose length is a multiple of a page. Processes that have a session handle SIGBUS.
+        // SAFETY: the bytes are inside the region, whose length is a multiple of a page. Processes
+        // that have a session handle SIGBUS.
         self.persistent
             || from >= end
             || unsafe { grow::give_memory(self.mapping.as_ptr().add(from as usize), end - from) }
@@ -232,11 +255,17 @@ impl Registry {
         }
     }
 
-    /// Returns the id of the event in the channel: that of an equal description, or a new one. Returns `None` if the
-    /// registry or the channel's ids are full. Allocates nothing, because a signal handler may have interrupted
-    /// `malloc`.
-    pub(crate) fn register(&self, channel: u16, ids: &Channel, desc: &EventDesc) -> Result<Option<u16>, Busy> {
-        // If another thread held the mutex at a fork, the child can never take it. Then all records are examined.
+    /// Returns the id of the event in the channel: that of an equal description, or a new one.
+    /// Returns `None` if the registry or the channel's ids are full. Allocates nothing, because a
+    /// signal handler may have interrupted `malloc`.
+    pub(crate) fn register(
+        &self,
+        channel: u16,
+        ids: &Channel,
+        desc: &EventDesc,
+    ) -> Result<Option<u16>, Busy> {
+        // If another thread held the mutex at a fork, the child can never take it. Then all records
+        // are examined.
         let mut index = self.index.try_lock().ok();
         let (mut len, mut hash) = (0, fnv::BASIS);
         let mut measure = |bytes: &[u8]| {
@@ -255,7 +284,9 @@ impl Registry {
             ids.next_id.store(id + 1, Release);
             let id = id as u16;
             let most = room_for(desc.level, self.mapping.len());
-            if !self.append_locked(event_kind(desc), len, most, |put| event_body(put, channel, id, desc)) {
+            if !self.append_locked(event_kind(desc), len, most, |put| {
+                event_body(put, channel, id, desc)
+            }) {
                 ids.next_id.store(u32::from(id), Release);
                 return None;
             }
@@ -265,12 +296,23 @@ impl Registry {
     }
 
     /// Returns the id of an equal description of an event.
-    fn id_of(&self, index: Option<&mut Index>, hash: u32, channel: u16, desc: &EventDesc) -> Option<u16> {
+    fn id_of(
+        &self,
+        index: Option<&mut Index>,
+        hash: u32,
+        channel: u16,
+        desc: &EventDesc,
+    ) -> Option<u16> {
         let equal = |body: &[u8]| {
             let id = event_id(body)?;
             // The bytes that are not compared yet; none after the first difference.
             let mut rest = Some(body);
-            event_body(&mut |bytes| rest = rest.and_then(|rest| rest.strip_prefix(bytes)), channel, id, desc);
+            event_body(
+                &mut |bytes| rest = rest.and_then(|rest| rest.strip_prefix(bytes)),
+                channel,
+                id,
+                desc,
+            );
             rest.is_some_and(<[u8]>::is_empty).then_some(id)
         };
         if let Some(index) = index
@@ -279,7 +321,9 @@ impl Registry {
             self.scan(index);
             return index.find(hash, |at| self.record(at).and_then(|(_, body)| equal(body)));
         }
-        self.records(RECORDS_OFF as u64).filter(|record| is_event(record.1)).find_map(|record| equal(record.2))
+        self.records(RECORDS_OFF as u64)
+            .filter(|record| is_event(record.1))
+            .find_map(|record| equal(record.2))
     }
 
     /// Adds the events that were appended since the last scan.
@@ -305,12 +349,16 @@ impl Registry {
         let of_channel = |(_, kind, body): &(u64, u16, &[u8])| {
             *kind == abi::KIND_CONTEXT && body.starts_with(&channel.to_ne_bytes())
         };
-        self.records(RECORDS_OFF as u64).filter(of_channel).map(|record| record.2.to_vec()).collect()
+        self.records(RECORDS_OFF as u64)
+            .filter(of_channel)
+            .map(|record| record.2.to_vec())
+            .collect()
     }
 
     /// Iterates over keys and values of the properties of the trace.
     pub(crate) fn properties(&self) -> impl Iterator<Item = (String, String)> {
-        let properties = self.records(RECORDS_OFF as u64).filter(|record| record.1 == abi::KIND_ENV);
+        let properties =
+            self.records(RECORDS_OFF as u64).filter(|record| record.1 == abi::KIND_ENV);
         properties.filter_map(|record| env_of(record.2))
     }
 
@@ -331,7 +379,8 @@ impl Registry {
             return None;
         }
         // SAFETY: the header is before `end`, inside the region, on a multiple of 8.
-        let header = unsafe { self.mapping.as_ptr().add(at as usize).cast::<RecordHeader>().read() };
+        let header =
+            unsafe { self.mapping.as_ptr().add(at as usize).cast::<RecordHeader>().read() };
         let len = u64::from(header.len);
         if len < RECORD_HEADER_LEN as u64 || at + len > end {
             return None;
@@ -345,8 +394,9 @@ impl Registry {
     }
 }
 
-/// Returns the part of `all` that descriptions of events of this level may use. The last sixteenth is for errors, and the sixteenth
-/// before it for warnings and errors: a program that has too many kinds of events must not lose the error that ends it.
+/// Returns the part of `all` that descriptions of events of this level may use. The last sixteenth
+/// is for errors, and the sixteenth before it for warnings and errors: a program that has too many
+/// kinds of events must not lose the error that ends it.
 fn room_for(event_level: u8, all: u64) -> u64 {
     match event_level {
         level::ERROR => all,

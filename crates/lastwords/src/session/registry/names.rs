@@ -1,8 +1,9 @@
-//! Names of threads in the registry. They may take half of it. Then the name of a thread that has ended is replaced by the new one, in
-//! place: the newest threads matter most, and those that live keep their names.
+//! Names of threads in the registry. They may take half of it. Then the name of a thread that has
+//! ended is replaced by the new one, in place: the newest threads matter most, and those that live
+//! keep their names.
 //!
-//! A record is replaced under the registry's lock. Its flags say [`abi::REPLACED`] meanwhile, so that a reader, or one after the death
-//! of the writer, does not take the record for damaged.
+//! A record is replaced under the registry's lock. Its flags say [`abi::REPLACED`] meanwhile, so
+//! that a reader, or one after the death of the writer, does not take the record for damaged.
 
 use std::sync::atomic::AtomicU64 as Word;
 use std::sync::atomic::Ordering::{Relaxed, Release};
@@ -20,16 +21,22 @@ const UNIT: usize = 64;
 /// Number of records that are examined for one name.
 const MOST_LOOKS: usize = 512;
 
-const _: () = assert!(std::mem::offset_of!(RecordHeader, len) == 0 && std::mem::offset_of!(RecordHeader, check) == 8);
+const _: () = assert!(
+    std::mem::offset_of!(RecordHeader, len) == 0 && std::mem::offset_of!(RecordHeader, check) == 8
+);
 
 impl Registry {
-    /// Writes a thread's name. The name is left out, and counted, if it would leave less than half of the registry to events and no
-    /// thread of the registry is known to have ended.
+    /// Writes a thread's name. The name is left out, and counted, if it would leave less than half
+    /// of the registry to events and no thread of the registry is known to have ended.
     pub(crate) fn append_thread_name(&self, tid: u32, name: &str) {
         let write = || {
             // An earlier thread may have had the id, whose name is gone.
             let is_unsure = u64::from(tid) <= self.control().names_replaced.load(Relaxed);
-            let body = if is_unsure { name_body(tid, &format!("{name}|...")) } else { name_body(tid, name) };
+            let body = if is_unsure {
+                name_body(tid, &format!("{name}|..."))
+            } else {
+                name_body(tid, name)
+            };
             let whole = (RECORD_HEADER_LEN + body.len()).next_multiple_of(8) as u64;
             let fits = self.control().end.load(Relaxed) + whole <= self.mapping.len() / 2;
             if fits {
@@ -73,10 +80,15 @@ impl Registry {
         false
     }
 
-    /// Replaces the body of the record at an offset by one of equal length. The caller holds the lock.
+    /// Replaces the body of the record at an offset by one of equal length. The caller holds the
+    /// lock.
     fn overwrite(&self, at: u64, body: &[u8]) {
-        let header =
-            RecordHeader { len: (RECORD_HEADER_LEN + body.len()) as u32, kind: abi::KIND_ENV, flags: 0, check: 0 };
+        let header = RecordHeader {
+            len: (RECORD_HEADER_LEN + body.len()) as u32,
+            kind: abi::KIND_ENV,
+            flags: 0,
+            check: 0,
+        };
         let first = |flags: u16| {
             let mut bytes = [0; 8];
             bytes[..4].copy_from_slice(&header.len.to_ne_bytes());
@@ -84,8 +96,9 @@ impl Registry {
             bytes[6..].copy_from_slice(&flags.to_ne_bytes());
             u64::from_ne_bytes(bytes)
         };
-        // SAFETY: `record` has found a record with a body of this length at this offset, a multiple of 8, and the lock excludes other
-        // writers. Readers of this process read the body under the lock; other readers copy the region.
+        // SAFETY: `record` has found a record with a body of this length at this offset, a multiple
+        // of 8, and the lock excludes other writers. Readers of this process read the body under
+        // the lock; other readers copy the region.
         unsafe {
             let record = self.mapping.as_ptr().add(at as usize);
             let words = std::slice::from_raw_parts(record.cast::<Word>(), 2);
@@ -100,7 +113,8 @@ impl Registry {
     }
 }
 
-/// Returns the body of the record of a thread's name. Zeros in front of the id make the size of the record a multiple of [`UNIT`].
+/// Returns the body of the record of a thread's name. Zeros in front of the id make the size of the
+/// record a multiple of [`UNIT`].
 fn name_body(tid: u32, name: &str) -> Vec<u8> {
     let least = RECORD_HEADER_LEN + env_body(&format!("{}{tid}", abi::ENV_THREAD), name).len();
     let zeros = "0".repeat(least.next_multiple_of(UNIT) - least);

@@ -1,4 +1,5 @@
-//! Common code of the tests of sessions: numbered events, a naive reader, and children that run this same test program.
+//! Common code of the tests of sessions: numbered events, a naive reader, and children that run
+//! this same test program.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -39,8 +40,9 @@ pub(crate) fn numbers(folder: &Path) -> Vec<u64> {
     numbers_of(sessions[0].events())
 }
 
-/// Returns the oldest number of each stream that a naive reader finds in a folder. A process that changed the CPU leaves its
-/// older numbers in one stream while it overwrites the numbers behind them in another.
+/// Returns the oldest number of each stream that a naive reader finds in a folder. A process that
+/// changed the CPU leaves its older numbers in one stream while it overwrites the numbers behind
+/// them in another.
 pub(crate) fn oldest_of_streams(folder: &Path) -> BTreeSet<u64> {
     let sessions = naive::read(folder).expect("the folder is readable");
     let mut streams: BTreeMap<u32, Vec<_>> = BTreeMap::new();
@@ -81,11 +83,12 @@ pub(crate) fn spawn(name: &str, dir: &Path, variables: &[(&str, &str)]) -> Child
         .expect("the child starts")
 }
 
-/// Name of the variable with the module of the test that has a process of its own, which its children inherit.
+/// Name of the variable with the module of the test that has a process of its own, which its
+/// children inherit.
 const MODULE: &str = "LASTWORDS_TEST_MODULE";
 
-/// Runs a test, whose path ends with a function's name, in a process of its own, and checks that it passed. Returns false if this is that
-/// process.
+/// Runs a test, whose path ends with a function's name, in a process of its own, and checks that it
+/// passed. Returns false if this is that process.
 pub(crate) fn ran_alone(path: &str) -> bool {
     if std::env::var_os(MODULE).is_some() {
         return false;
@@ -93,8 +96,13 @@ pub(crate) fn ran_alone(path: &str) -> bool {
     let mut parts = path.rsplit("::").skip(1);
     let (name, module) = (parts.next().expect("the test"), parts.next().expect("its module"));
     let run = test(module, name).env(MODULE, module).output().expect("this program starts");
-    let said = format!("{}{}", String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
-    assert!(run.status.success() && said.contains("1 passed"), "in a process of its own: {}\n{said}", run.status);
+    let said =
+        format!("{}{}", String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
+    assert!(
+        run.status.success() && said.contains("1 passed"),
+        "in a process of its own: {}\n{said}",
+        run.status
+    );
     print!("{said}");
     true
 }
@@ -106,7 +114,8 @@ fn test(module: &str, name: &str) -> Command {
     command
 }
 
-/// Returns the command that runs a test of the module of the calling test, which has a process of its own.
+/// Returns the command that runs a test of the module of the calling test, which has a process of
+/// its own.
 pub(crate) fn test_of_this_module(name: &str) -> Command {
     test(&std::env::var(MODULE).expect("a test that called `alone!`"), name)
 }
@@ -153,7 +162,8 @@ pub(crate) fn lost(folder: &Path) -> u64 {
     use lastwords_abi::stream::{CONTROL_OFF, LOST_LOCK, StreamControl};
     let at = CONTROL_OFF + std::mem::offset_of!(StreamControl, lost);
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let streams = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("stream-"));
+    let streams =
+        entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("stream-"));
     let words = |bytes: Vec<u8>| -> u64 {
         let counters = bytes.get(at..at + 8 * (LOST_LOCK + 1)).unwrap_or_default();
         counters.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word)).sum()
@@ -181,9 +191,14 @@ pub(crate) struct Areas {
 pub(crate) fn areas(folder: &Path) -> Areas {
     use lastwords_abi::region::HEADER_SIZE;
     use lastwords_abi::session::SessionInfo;
-    let file = std::fs::File::options().read(true).write(true).open(folder.join("session")).expect("it opens");
+    let file = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open(folder.join("session"))
+        .expect("it opens");
     let mut areas = Areas { file, control: 0, clock: 0 };
-    let offset = |field: usize| u64::from(areas.get::<4>(u64::from(HEADER_SIZE) + field as u64) as u32);
+    let offset =
+        |field: usize| u64::from(areas.get::<4>(u64::from(HEADER_SIZE) + field as u64) as u32);
     let control = offset(std::mem::offset_of!(SessionInfo, control_off));
     let clock = offset(std::mem::offset_of!(SessionInfo, clock_off));
     (areas.control, areas.clock) = (control, clock);
@@ -199,7 +214,8 @@ impl Areas {
         u64::from_le_bytes(bytes)
     }
 
-    /// Writes a number of `N` bytes at an offset of the region, as another process of the session may.
+    /// Writes a number of `N` bytes at an offset of the region, as another process of the session
+    /// may.
     pub(crate) fn put<const N: usize>(&self, at: u64, number: u64) {
         use std::os::unix::fs::FileExt as _;
         self.file.write_all_at(&number.to_le_bytes()[..N], at).expect("writable");
@@ -249,7 +265,11 @@ pub(crate) fn filter(listed: &[libc::c_long], then: u32, other: u32) {
     let mut program = vec![statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0)];
     for (at, call) in listed.iter().enumerate() {
         let to_the_end = (listed.len() - at) as u8;
-        program.push(statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, *call as u32, to_the_end));
+        program.push(statement(
+            libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
+            *call as u32,
+            to_the_end,
+        ));
     }
     program.push(statement(libc::BPF_RET | libc::BPF_K, other, 0));
     program.push(statement(libc::BPF_RET | libc::BPF_K, then, 0));

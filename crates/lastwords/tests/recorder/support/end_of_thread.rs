@@ -1,6 +1,7 @@
 //! The end of a thread. It needs unsafe code, which not all test programs may have.
 
-/// Calls a function in a new thread, and another one in the last round of destructors of its end, when Rust's own thread-local data is gone.
+/// Calls a function in a new thread, and another one in the last round of destructors of its end,
+/// when Rust's own thread-local data is gone.
 pub(crate) fn at_the_very_end_of_a_thread(before: impl FnOnce() + Send, call: extern "C" fn()) {
     use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering::Relaxed};
     static KEY: AtomicU32 = AtomicU32::new(0);
@@ -8,7 +9,8 @@ pub(crate) fn at_the_very_end_of_a_thread(before: impl FnOnce() + Send, call: ex
     extern "C" fn destructor(round: *mut libc::c_void) {
         if round.addr() == 3 {
             // SAFETY: it is the address of such a function, stored below before the thread started.
-            let call = unsafe { std::mem::transmute::<*mut (), extern "C" fn()>(CALL.load(Relaxed)) };
+            let call =
+                unsafe { std::mem::transmute::<*mut (), extern "C" fn()>(CALL.load(Relaxed)) };
             call();
         } else {
             // SAFETY: the key was made below and is never deleted.

@@ -1,5 +1,5 @@
-//! A small reader of descriptions, so that tests compare lines. The naive reader reads the events; names and types come
-//! from the registry file, as docs/ABI.md describes it.
+//! A small reader of descriptions, so that tests compare lines. The naive reader reads the events;
+//! names and types come from the registry file, as docs/ABI.md describes it.
 
 pub(crate) mod end_of_thread;
 
@@ -110,7 +110,9 @@ impl Type {
             Self::Float(_) => f64::from_bits(from.number(8)).to_string(),
             Self::Bool => (from.number(1) == 1).to_string(),
             Self::Text => format!("{:?}", from.text()),
-            Self::FixedText(n) => String::from_utf8_lossy(from.take(*n)).trim_end_matches('\0').to_owned(),
+            Self::FixedText(n) => {
+                String::from_utf8_lossy(from.take(*n)).trim_end_matches('\0').to_owned()
+            }
             Self::Sequence(element) => {
                 let count = from.number(4) as usize;
                 many(count, element, from)
@@ -178,11 +180,15 @@ pub(crate) fn places(folder: &Path) -> Vec<(String, String)> {
         let (_provider, name, _format, file) = (from.str(), from.str(), from.str(), from.str());
         (name, format!("{file}:{}", from.number(4)))
     };
-    records(folder).into_iter().filter(|(kind, _)| *kind == 1).map(|(_, body)| place(body)).collect()
+    records(folder)
+        .into_iter()
+        .filter(|(kind, _)| *kind == 1)
+        .map(|(_, body)| place(body))
+        .collect()
 }
 
-/// Returns the events of the session as `provider:name a=1 b="x"`, in order of time. There are `skip` bytes of contexts
-/// before each payload.
+/// Returns the events of the session as `provider:name a=1 b="x"`, in order of time. There are
+/// `skip` bytes of contexts before each payload.
 pub(crate) fn lines_after(folder: &Path, skip: usize) -> Vec<String> {
     let in_channels = channel_lines(folder, skip);
     in_channels.into_iter().map(|(_, _, line)| line).collect()
@@ -198,7 +204,8 @@ pub(crate) fn channel_lines(folder: &Path, skip: usize) -> Vec<(u32, u64, String
     let classes = classes(folder);
     let sessions = naive::read(folder).expect("the folder is readable");
     assert_eq!(sessions.len(), 1, "{}", folder.display());
-    let channel: BTreeMap<u32, u32> = sessions[0].streams.iter().map(|stream| (stream.index, stream.channel)).collect();
+    let channel: BTreeMap<u32, u32> =
+        sessions[0].streams.iter().map(|stream| (stream.index, stream.channel)).collect();
     let mut events = sessions[0].events();
     events.sort_by_key(|(_, event)| event.clock);
     let mut lines = Vec::new();
@@ -207,7 +214,8 @@ pub(crate) fn channel_lines(folder: &Path, skip: usize) -> Vec<(u32, u64, String
         let mut from = Bytes(&event.body[skip..]);
         let mut line = class.name.clone();
         // A bit for each optional field, padded to whole bytes.
-        let optional = class.fields.iter().filter(|(_, ty)| matches!(ty, Type::Optional(_))).count();
+        let optional =
+            class.fields.iter().filter(|(_, ty)| matches!(ty, Type::Optional(_))).count();
         let bits = from.take(optional.div_ceil(8));
         let mut bits = (0..).map(|at| bits[at / 8] >> (at % 8) & 1 == 1);
         for (name, ty) in &class.fields {
@@ -235,12 +243,17 @@ pub(crate) fn with_ids_renamed(lines: impl IntoIterator<Item = String>) -> Vec<S
         }
         _ => word.to_owned(),
     };
-    lines.into_iter().map(|line| line.split(' ').map(&mut rename).collect::<Vec<_>>().join(" ")).collect()
+    lines
+        .into_iter()
+        .map(|line| line.split(' ').map(&mut rename).collect::<Vec<_>>().join(" "))
+        .collect()
 }
 
-/// Returns the texts of the open spans, and whether they are entered, from the spans file as docs/ABI.md describes it.
+/// Returns the texts of the open spans, and whether they are entered, from the spans file as
+/// docs/ABI.md describes it.
 pub(crate) fn open_spans(folder: &Path) -> Vec<String> {
-    let shown = |(text, _, count): (String, u32, u32)| if count == 0 { text } else { text + " entered" };
+    let shown =
+        |(text, _, count): (String, u32, u32)| if count == 0 { text } else { text + " entered" };
     open_spans_and_threads(folder).into_iter().map(shown).collect()
 }
 
@@ -249,7 +262,8 @@ pub(crate) fn evicted_spans(folder: &Path) -> u64 {
     counter_of_spans(folder, 152)
 }
 
-/// Returns the number of values that were left out of open spans because another thread was adding to the same span.
+/// Returns the number of values that were left out of open spans because another thread was adding
+/// to the same span.
 pub(crate) fn skipped_values(folder: &Path) -> u64 {
     counter_of_spans(folder, 160)
 }
@@ -259,7 +273,8 @@ fn counter_of_spans(folder: &Path, at: usize) -> u64 {
     u64::from_ne_bytes(file[at..at + 8].try_into().expect("eight bytes"))
 }
 
-/// Returns the texts of the open spans, the threads that entered them last, or 0, and how many threads are in them.
+/// Returns the texts of the open spans, the threads that entered them last, or 0, and how many
+/// threads are in them.
 pub(crate) fn open_spans_and_threads(folder: &Path) -> Vec<(String, u32, u32)> {
     open_spans_by_time(folder).into_iter().map(|(_, span)| span).collect()
 }
@@ -282,7 +297,8 @@ pub(crate) fn open_spans_by_time(folder: &Path) -> Vec<(u64, (String, u32, u32))
     spans
 }
 
-/// Runs the test `name` of this program as a child that records in a folder of its own, until it ends.
+/// Runs the test `name` of this program as a child that records in a folder of its own, until it
+/// ends.
 pub(crate) fn child(name: &str, dir: &Path) -> (ExitStatus, PathBuf) {
     let out = crate::common::test_of_this_module(name)
         .env(DIR, dir)

@@ -72,8 +72,8 @@ fn stream(shape: &Shape, index: u32, cpu: u32, reservation: u32) -> Stream {
     };
     let spec = StreamSpec::new(*b"0123456789abcdef", index, info).expect("a ring");
     let region = pages(spec.region_len() as usize);
-    // SAFETY: the pages are new, zeroed, never freed, and have the length that the specification requires. The page
-    // tables are filled with pages that live as long.
+    // SAFETY: the pages are new, zeroed, never freed, and have the length that the specification
+    // requires. The page tables are filled with pages that live as long.
     unsafe {
         init_stream(region, &spec);
         if shape.paged {
@@ -113,9 +113,11 @@ pub(crate) fn channel_in(parts: SessionParts, shape: &Shape) -> &'static Channel
     channel_on(cpus, parts, shape)
 }
 
-/// Makes a channel with streams of its own for this many CPUs. Threads on other CPUs share the last.
+/// Makes a channel with streams of its own for this many CPUs. Threads on other CPUs share the
+/// last.
 pub(crate) fn channel_on(cpus: u32, parts: SessionParts, shape: &Shape) -> &'static Channel {
-    let mut streams: Vec<Stream> = (0..cpus).map(|cpu| stream(shape, cpu, cpu, shape.reservation)).collect();
+    let mut streams: Vec<Stream> =
+        (0..cpus).map(|cpu| stream(shape, cpu, cpu, shape.reservation)).collect();
     if shape.reservation == abi::RESERVATION_RSEQ {
         streams.push(stream(shape, cpus, ANY_CPU, abi::RESERVATION_LOCKLESS));
     }
@@ -138,13 +140,15 @@ pub(crate) fn bind_to_this_cpu() -> usize {
     cpu
 }
 
-/// Copies `len` bytes of a half, from offset `first` on. Both are multiples of the page size if the half is paged.
+/// Copies `len` bytes of a half, from offset `first` on. Both are multiples of the page size if the
+/// half is paged.
 ///
 /// # Safety
 /// The half has memory, and nobody writes these bytes meanwhile.
 pub(crate) unsafe fn copy(stream: &Stream, half: usize, first: u64, len: u64) -> Vec<u8> {
     let base = stream.data(half);
-    // SAFETY: `Stream::attach` has checked the data or page table of the half; the caller guarantees the rest.
+    // SAFETY: `Stream::attach` has checked the data or page table of the half; the caller
+    // guarantees the rest.
     let bytes = |at: *const u8, len: u64| unsafe { std::slice::from_raw_parts(at, len as usize) };
     match u64::from(stream.spec().page_size) {
         0 => bytes(base.wrapping_add(first as usize), len).to_vec(),
@@ -152,8 +156,8 @@ pub(crate) unsafe fn copy(stream: &Stream, half: usize, first: u64, len: u64) ->
             let pages = (first / page_size) as usize..((first + len) / page_size) as usize;
             // SAFETY: the table has an entry for each page.
             let page = |index| unsafe { base.cast::<u64>().add(index).read() } as *const u8;
-            // The half is copied page by page, because recorders continue meanwhile, and could come round to the copied
-            // place.
+            // The half is copied page by page, because recorders continue meanwhile, and could come
+            // round to the copied place.
             pages.map(|index| bytes(page(index), page_size)).collect::<Vec<_>>().concat()
         }
     }
@@ -169,8 +173,8 @@ pub(crate) unsafe fn copy_sub_buffer(stream: &Stream, half: usize, number: u64) 
     unsafe { copy(stream, half, number * size % stream.half_size(), size) }
 }
 
-/// Returns true if sub-buffer `number` is closed: its events and its header are complete, and nobody writes in it until
-/// the ring comes round to its place.
+/// Returns true if sub-buffer `number` is closed: its events and its header are complete, and
+/// nobody writes in it until the ring comes round to its place.
 fn is_closed(stream: &Stream, half: usize, number: u64) -> bool {
     let size = stream.spec().sub_buffer_size;
     if stream.spec().reservation != abi::RESERVATION_LOCKLESS {
@@ -193,7 +197,8 @@ fn u64_at(b: &[u8], at: usize) -> u64 {
     u64::from_ne_bytes(b[at..at + 8].try_into().expect("8 bytes"))
 }
 
-/// Reads the events of one quiet stream's half. Their payloads begin with a u32 that is their length.
+/// Reads the events of one quiet stream's half. Their payloads begin with a u32 that is their
+/// length.
 pub(crate) fn read(stream: &Stream, half: usize) -> Vec<Event> {
     // SAFETY: callers only read quiet streams.
     let bytes = unsafe { copy(stream, half, 0, stream.half_size()) };
@@ -278,8 +283,8 @@ pub(crate) fn sequence(event: &Event) -> u32 {
     u32::from_ne_bytes(event.payload[4..8].try_into().expect("4 bytes"))
 }
 
-/// Reads the events of all streams in order of clock. Checks that the clock of each stream rises and that the payloads
-/// are right.
+/// Reads the events of all streams in order of clock. Checks that the clock of each stream rises
+/// and that the payloads are right.
 pub(crate) fn read_all(channel: &Channel, half: usize) -> Vec<Event> {
     let mut all = Vec::new();
     for stream in channel.streams() {

@@ -18,8 +18,8 @@ fn world(reservation: u32) -> Arc<World> {
     world
 }
 
-/// Two recorders use the lock. All their events are there, complete and in order, and the sub-buffer that one left is
-/// closed. Otherwise the lock could not be taken, and that was counted.
+/// Two recorders use the lock. All their events are there, complete and in order, and the
+/// sub-buffer that one left is closed. Otherwise the lock could not be taken, and that was counted.
 pub(crate) fn locked_two_recorders() {
     model("locked_two_recorders", || {
         let world = world(RESERVATION_LOCKED);
@@ -35,8 +35,8 @@ pub(crate) fn locked_two_recorders() {
     });
 }
 
-/// The lock's owner dies at any point. The next recorder takes the lock, the published events are there, and nothing is
-/// torn.
+/// The lock's owner dies at any point. The next recorder takes the lock, the published events are
+/// there, and nothing is torn.
 pub(crate) fn locked_death_at((point, times): (Point, usize)) {
     model(&format!("locked_death_at {point:?} {times}"), move || {
         let world = world(RESERVATION_LOCKED);
@@ -48,20 +48,28 @@ pub(crate) fn locked_death_at((point, times): (Point, usize)) {
         world.record(1, 2, SMALL).expect("a dead owner does not hold the lock");
         let found = world.read(0, 0);
         assert_eq!(found.of(1), if first { vec![0, 1, 2] } else { vec![0, 2] });
-        let published = point == Point::Published || survived && world.lost(0)[4] == u64::from(!first);
+        let published =
+            point == Point::Published || survived && world.lost(0)[4] == u64::from(!first);
         assert_eq!(found.of(2).len(), usize::from(published), "{found:?}");
     });
 }
 
-/// The recorders cannot know whether an owner lives. An owner stops at any point, another recorder takes its lock, and
-/// the owner continues. The events that either published are there and complete, and unpublished ones were counted.
+/// The recorders cannot know whether an owner lives. An owner stops at any point, another recorder
+/// takes its lock, and the owner continues. The events that either published are there and
+/// complete, and unpublished ones were counted.
 pub(crate) fn locked_usurped_at((point, times): (Point, usize)) {
     model(&format!("locked_usurped_at {point:?} {times}"), move || {
-        let world = World::new(Shape { reservation: RESERVATION_LOCKED, foreign: true, ..Shape::default() });
+        let world = World::new(Shape {
+            reservation: RESERVATION_LOCKED,
+            foreign: true,
+            ..Shape::default()
+        });
         world.record(1, 0, 80).expect("room");
         let shared = Arc::clone(&world);
         let usurp = move |_: &World| {
-            let usurper = spawn(&shared, 2, 0, Fate::Lives, |w| w.record(2, 0, SMALL).expect("the lock is taken"));
+            let usurper = spawn(&shared, 2, 0, Fate::Lives, |w| {
+                w.record(2, 0, SMALL).expect("the lock is taken")
+            });
             usurper.join().expect("no panic");
         };
         run_as(&world, 1, 0, Fate::Interrupted(point, times, Box::new(usurp)), |w| {
@@ -111,8 +119,8 @@ pub(crate) fn owner_lock(dies: bool) {
     });
 }
 
-/// Sections of two threads on one CPU exclude each other. Each event is there once and complete, and the sub-buffer
-/// that one left is closed.
+/// Sections of two threads on one CPU exclude each other. Each event is there once and complete,
+/// and the sub-buffer that one left is closed.
 pub(crate) fn sections_of_two_threads() {
     model("sections_of_two_threads", || {
         let world = world(RESERVATION_RSEQ);
@@ -124,11 +132,16 @@ pub(crate) fn sections_of_two_threads() {
     });
 }
 
-/// A signal handler records in the middle of a section, at any step, beside another thread of that CPU.
+/// A signal handler records in the middle of a section, at any step, beside another thread of that
+/// CPU.
 pub(crate) fn section_interrupted_at(step: usize) {
     model(&format!("section_interrupted_at {step}"), move || {
         let world = world(RESERVATION_RSEQ);
-        let handler = Fate::Interrupted(Point::Step, step, Box::new(|w: &World| w.record(3, 0, SMALL).expect("room")));
+        let handler = Fate::Interrupted(
+            Point::Step,
+            step,
+            Box::new(|w: &World| w.record(3, 0, SMALL).expect("room")),
+        );
         let other = spawn(&world, 2, 0, handler, |w| w.record(2, 0, LARGE).expect("room"));
         world.record(1, 1, SMALL).expect("room");
         other.join().expect("no panic");
@@ -137,7 +150,8 @@ pub(crate) fn section_interrupted_at(step: usize) {
     });
 }
 
-/// A thread is killed in the middle of a section, at any step. It leaves only bytes after the produced position.
+/// A thread is killed in the middle of a section, at any step. It leaves only bytes after the
+/// produced position.
 pub(crate) fn section_death_at(step: usize) {
     model(&format!("section_death_at {step}"), move || {
         let world = world(RESERVATION_RSEQ);
@@ -152,10 +166,12 @@ pub(crate) fn section_death_at(step: usize) {
     });
 }
 
-/// A thread is moved to another CPU between any two steps. It never publishes on the CPU that it left.
+/// A thread is moved to another CPU between any two steps. It never publishes on the CPU that it
+/// left.
 pub(crate) fn section_migrates_at(step: usize) {
     model(&format!("section_migrates_at {step}"), move || {
-        let world = World::new(Shape { reservation: RESERVATION_RSEQ, cpus: 2, ..Shape::default() });
+        let world =
+            World::new(Shape { reservation: RESERVATION_RSEQ, cpus: 2, ..Shape::default() });
         let moves = Fate::Interrupted(Point::Step, step, Box::new(|_: &World| migrate(1)));
         let other = spawn(&world, 2, 0, moves, |w| w.record(2, 0, SMALL).expect("room"));
         world.record(1, 1, SMALL).expect("room");
@@ -165,7 +181,8 @@ pub(crate) fn section_migrates_at(step: usize) {
     });
 }
 
-/// A thread whose sections never end records in the stream that is bound to no CPU. This happens when a debugger steps.
+/// A thread whose sections never end records in the stream that is bound to no CPU. This happens
+/// when a debugger steps.
 pub(crate) fn sections_that_never_end() {
     model("sections_that_never_end", || {
         let world = world(RESERVATION_RSEQ);

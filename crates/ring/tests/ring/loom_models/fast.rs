@@ -1,5 +1,5 @@
-//! The fast path of `rseq`: lanes that threads cache, and what happens to them when the thread moves or a half is
-//! swapped.
+//! The fast path of `rseq`: lanes that threads cache, and what happens to them when the thread
+//! moves or a half is swapped.
 
 use std::sync::Arc;
 
@@ -12,7 +12,8 @@ use super::swap::swap;
 
 /// Makes a world with an event of this thread, which has cached the lane of CPU 0.
 fn world(cpus: u32) -> Arc<World> {
-    let world = World::new(Shape { reservation: RESERVATION_RSEQ, cpus, spare: true, ..Shape::default() });
+    let world =
+        World::new(Shape { reservation: RESERVATION_RSEQ, cpus, spare: true, ..Shape::default() });
     world.record_fast(1, 0, false).expect("room");
     world
 }
@@ -21,7 +22,9 @@ fn world(cpus: u32) -> Arc<World> {
 pub(crate) fn fast_of_two_threads(with_tail: bool) {
     model(&format!("fast_of_two_threads {with_tail}"), move || {
         let world = world(1);
-        let other = spawn(&world, 2, 0, Fate::Lives, move |w| w.record_fast(2, 0, with_tail).expect("room"));
+        let other = spawn(&world, 2, 0, Fate::Lives, move |w| {
+            w.record_fast(2, 0, with_tail).expect("room")
+        });
         world.record_fast(1, 1, with_tail).expect("room");
         other.join().expect("no panic");
         let found = world.read(0, 0);
@@ -42,7 +45,8 @@ pub(crate) fn fast_interrupted_at(step: usize) {
     });
 }
 
-/// A thread is killed at any step of the fast path. It leaves only bytes after the produced position.
+/// A thread is killed at any step of the fast path. It leaves only bytes after the produced
+/// position.
 pub(crate) fn fast_death_at(step: usize) {
     model(&format!("fast_death_at {step}"), move || {
         let world = world(1);
@@ -56,7 +60,8 @@ pub(crate) fn fast_death_at(step: usize) {
     });
 }
 
-/// A thread is moved at any step of the fast path, beside another that stays. It records on one of the two CPUs.
+/// A thread is moved at any step of the fast path, beside another that stays. It records on one of
+/// the two CPUs.
 pub(crate) fn fast_migrates_at(step: usize) {
     model(&format!("fast_migrates_at {step}"), move || {
         let world = world(2);
@@ -70,8 +75,8 @@ pub(crate) fn fast_migrates_at(step: usize) {
     });
 }
 
-/// A thread that was moved between two events has a stale lane. It records on its new CPU, and finds the lane of that
-/// CPU.
+/// A thread that was moved between two events has a stale lane. It records on its new CPU, and
+/// finds the lane of that CPU.
 pub(crate) fn stale_lane() {
     model("stale_lane", || {
         let world = world(2);
@@ -83,8 +88,8 @@ pub(crate) fn stale_lane() {
     });
 }
 
-/// A snapshot is taken while a thread has a cached lane. Each event is in one half, in the new one if it began after
-/// the swap, and the snapshot does not change.
+/// A snapshot is taken while a thread has a cached lane. Each event is in one half, in the new one
+/// if it began after the swap, and the snapshot does not change.
 pub(crate) fn fast_beside_a_swap() {
     model("fast_beside_a_swap", || {
         let world = world(1);
@@ -99,15 +104,19 @@ pub(crate) fn fast_beside_a_swap() {
         world.record_fast(1, 1, false).expect("room");
         other.join().expect("no panic");
         let (old, new) = (world.read_all(0), world.read_all(1));
-        assert_eq!(snapshot.lock().expect("no panics").as_ref(), Some(&old), "the snapshot changed");
-        let right =
-            [vec![(1, 0)], vec![(1, 0), (1, 1)]].contains(&old) && [old.clone(), new.clone()].concat().len() == 2;
+        assert_eq!(
+            snapshot.lock().expect("no panics").as_ref(),
+            Some(&old),
+            "the snapshot changed"
+        );
+        let right = [vec![(1, 0)], vec![(1, 0), (1, 1)]].contains(&old)
+            && [old.clone(), new.clone()].concat().len() == 2;
         assert!(right && (before.is_none() || new == [(1, 1)]), "{old:?} {new:?}");
     });
 }
 
-/// Two snapshots are taken while a thread has a cached lane, whose half is live again but was reset. The event is found
-/// once.
+/// Two snapshots are taken while a thread has a cached lane, whose half is live again but was
+/// reset. The event is found once.
 pub(crate) fn fast_beside_two_swaps() {
     model("fast_beside_two_swaps", || {
         let world = world(1);
@@ -128,7 +137,8 @@ pub(crate) fn fast_beside_two_swaps() {
     });
 }
 
-/// A thread records in two channels alternately. It never uses the cached lane of one for the other.
+/// A thread records in two channels alternately. It never uses the cached lane of one for the
+/// other.
 pub(crate) fn lane_of_another_channel() {
     model("lane_of_another_channel", || {
         let world = world(2);
@@ -141,8 +151,8 @@ pub(crate) fn lane_of_another_channel() {
     });
 }
 
-/// Events that the fast path does not record go into the stream that is bound to no CPU. This happens when a debugger
-/// steps.
+/// Events that the fast path does not record go into the stream that is bound to no CPU. This
+/// happens when a debugger steps.
 pub(crate) fn fast_that_never_ends() {
     model("fast_that_never_ends", || {
         let world = world(1);

@@ -5,14 +5,17 @@ use std::sync::{Arc, Mutex};
 use lastwords_abi::session::MODE_DISCARD;
 use lastwords_abi::stream as abi;
 use lastwords_ring::Lost;
-use lastwords_ring::model::Point::{Announced, Begun, Chosen, Closed, Closing, Committed, Reserved, Switched};
+use lastwords_ring::model::Point::{
+    Announced, Begun, Chosen, Closed, Closing, Committed, Reserved, Switched,
+};
 use lastwords_ring::model::{Fate, Point, Shape, World, run_as, spawn};
 
 use super::{LARGE, SMALL, beside_point, model};
 
 const FOUR: u32 = 4;
 
-/// The events of two recorders are all there and complete, each thread's in order; nothing is lost or in flight.
+/// The events of two recorders are all there and complete, each thread's in order; nothing is lost
+/// or in flight.
 pub(crate) fn two_recorders() {
     model("two_recorders", || {
         let world = World::new(Shape::default());
@@ -25,8 +28,8 @@ pub(crate) fn two_recorders() {
     });
 }
 
-/// One recorder records events that still fit while the other leaves the sub-buffer. The sub-buffer is closed once,
-/// with all events that were reserved in it.
+/// One recorder records events that still fit while the other leaves the sub-buffer. The sub-buffer
+/// is closed once, with all events that were reserved in it.
 pub(crate) fn recorder_and_switch() {
     model("recorder_and_switch", || {
         let world = World::new(Shape { sub_buffers: FOUR, ..Shape::default() });
@@ -55,9 +58,9 @@ pub(crate) fn two_switches() {
     });
 }
 
-/// Other recorders fill and leave a sub-buffer before the recorder that began it has written its header. The sub-buffer
-/// is closed all the same, and the closed header is not overwritten. The others record from a handler at each point of
-/// the first recorder's way.
+/// Other recorders fill and leave a sub-buffer before the recorder that began it has written its
+/// header. The sub-buffer is closed all the same, and the closed header is not overwritten. The
+/// others record from a handler at each point of the first recorder's way.
 pub(crate) fn late_header() {
     for point in [Chosen, Announced, Switched, Begun, Closing, Closed, Reserved, Committed] {
         model(&format!("late_header {point:?}"), move || {
@@ -68,13 +71,17 @@ pub(crate) fn late_header() {
                 w.record(1, 1, LARGE).expect("room");
             });
             let found = world.read(0, 0);
-            assert_eq!((found.of(1), found.of(3), found.closed.len()), (vec![0, 1], vec![0, 1], 3), "{found:?}");
+            assert_eq!(
+                (found.of(1), found.of(3), found.closed.len()),
+                (vec![0, 1], vec![0, 1], 3),
+                "{found:?}"
+            );
         });
     }
 }
 
-/// The ring comes round to a sub-buffer in which a living recorder is not done. Its bytes are not changed, and events
-/// that find no place are counted exactly.
+/// The ring comes round to a sub-buffer in which a living recorder is not done. Its bytes are not
+/// changed, and events that find no place are counted exactly.
 pub(crate) fn wrap_onto_the_living() {
     model("wrap_onto_the_living", || {
         let world = World::new(Shape::default());
@@ -97,24 +104,29 @@ pub(crate) fn wrap_onto_the_living() {
     });
 }
 
-/// With more places, the place of the living recorder is skipped, lap after lap. Nothing is lost, the ring continues,
-/// and the place is used again when it is free.
+/// With more places, the place of the living recorder is skipped, lap after lap. Nothing is lost,
+/// the ring continues, and the place is used again when it is free.
 pub(crate) fn pass_over_the_living() {
     model("pass_over_the_living", || {
         let world = World::new(Shape { sub_buffers: FOUR, ..Shape::default() });
         world.record(1, 0, SMALL).expect("room");
-        let others = |w: &World| (0..9).for_each(|n| w.record(2, n, 120).expect("the next place is free"));
+        let others =
+            |w: &World| (0..9).for_each(|n| w.record(2, n, 120).expect("the next place is free"));
         beside_point(&world, Reserved, others, |w| w.record(1, 1, SMALL).expect("room"));
         (9..14).for_each(|n| world.record(2, n, 120).expect("nobody is in flight"));
         let found = world.read(0, 0);
         assert_eq!((found.of(2), found.holes), (vec![10, 11, 12, 13], 0));
         let lost = world.lost(0);
-        assert!(lost[..=abi::RECLAIMED] == [0; 6] && lost[abi::SKIPPED] <= 3, "nobody died: {lost:?}");
+        assert!(
+            lost[..=abi::RECLAIMED] == [0; 6] && lost[abi::SKIPPED] <= 3,
+            "nobody died: {lost:?}"
+        );
     });
 }
 
-/// A recorder dies at any point beside another. The other's event is there, and the dead one's is there if all its
-/// bytes were. Bytes that the dead one announced without reserving are never taken for a hole.
+/// A recorder dies at any point beside another. The other's event is there, and the dead one's is
+/// there if all its bytes were. Bytes that the dead one announced without reserving are never taken
+/// for a hole.
 pub(crate) fn death_at(point: Point) {
     model(&format!("death_at {point:?}"), move || {
         let world = World::new(Shape { sub_buffers: FOUR, ..Shape::default() });
@@ -150,7 +162,8 @@ pub(crate) fn death_in_switch_at(point: Point) {
     });
 }
 
-/// A dead recorder's hole does not stop others: the ring comes round to it and takes the place, and counts it once.
+/// A dead recorder's hole does not stop others: the ring comes round to it and takes the place, and
+/// counts it once.
 pub(crate) fn wrap_onto_the_dead() {
     model("wrap_onto_the_dead", || {
         let world = World::new(Shape::default());
@@ -168,12 +181,13 @@ pub(crate) fn wrap_onto_the_dead() {
     });
 }
 
-/// Two recorders come round to a dead recorder's hole at once. One takes the place, it is counted once, and both have
-/// room.
+/// Two recorders come round to a dead recorder's hole at once. One takes the place, it is counted
+/// once, and both have room.
 pub(crate) fn two_reclaimers() {
     model("two_reclaimers", || {
         let world = World::new(Shape { threads: 3, ..Shape::default() });
-        let dying = spawn(&world, 3, 0, Fate::Dies(Reserved, 0), |w| w.record(3, 0, SMALL).expect("room"));
+        let dying =
+            spawn(&world, 3, 0, Fate::Dies(Reserved, 0), |w| w.record(3, 0, SMALL).expect("room"));
         assert!(!dying.join().expect("no panic"));
         world.record(1, 0, 130).expect("room");
         let other = spawn(&world, 2, 0, Fate::Lives, |w| w.record(2, 0, 60).expect("room"));
@@ -185,12 +199,14 @@ pub(crate) fn two_reclaimers() {
     });
 }
 
-/// A signal handler records in the middle of a record, beside another recorder: all three events are there.
+/// A signal handler records in the middle of a record, beside another recorder: all three events
+/// are there.
 pub(crate) fn nested_at(point: Point) {
     model(&format!("nested_at {point:?}"), move || {
         let world = World::new(Shape { sub_buffers: FOUR, ..Shape::default() });
         world.record(1, 9, SMALL).expect("room");
-        let handler = Fate::Interrupted(point, 0, Box::new(|w: &World| w.record(3, 0, SMALL).expect("room")));
+        let handler =
+            Fate::Interrupted(point, 0, Box::new(|w: &World| w.record(3, 0, SMALL).expect("room")));
         let other = spawn(&world, 2, 0, handler, |w| w.record(2, 0, SMALL).expect("room"));
         world.record(1, 0, SMALL).expect("room");
         other.join().expect("no panic");
@@ -199,8 +215,9 @@ pub(crate) fn nested_at(point: Point) {
     });
 }
 
-/// In discard mode, a consuming reader and the recorder together lose nothing. The consumed, the remaining and the lost
-/// events are all events, in order, and nobody writes the reader's bytes meanwhile.
+/// In discard mode, a consuming reader and the recorder together lose nothing. The consumed, the
+/// remaining and the lost events are all events, in order, and nobody writes the reader's bytes
+/// meanwhile.
 pub(crate) fn discard_and_consumer() {
     model("discard_and_consumer", || {
         let world = World::new(Shape { mode: MODE_DISCARD, ..Shape::default() });
@@ -221,12 +238,13 @@ pub(crate) fn discard_and_consumer() {
     });
 }
 
-/// Runs a reader that consumes settled events beside `record`. Returns its events and those of the next reader, in
-/// order of thread.
+/// Runs a reader that consumes settled events beside `record`. Returns its events and those of the
+/// next reader, in order of thread.
 fn consumed_beside(world: &Arc<World>, record: impl FnOnce(&Arc<World>)) -> Vec<(u16, u16)> {
     let taken = Arc::new(Mutex::new(Vec::new()));
     let into = Arc::clone(&taken);
-    let reader = spawn(world, 3, 0, Fate::Lives, move |w| *into.lock().expect("one thread") = w.take(0, 0));
+    let reader =
+        spawn(world, 3, 0, Fate::Lives, move |w| *into.lock().expect("one thread") = w.take(0, 0));
     record(world);
     reader.join().expect("no panic");
     let mut events = taken.lock().expect("one thread").clone();
@@ -235,18 +253,20 @@ fn consumed_beside(world: &Arc<World>, record: impl FnOnce(&Arc<World>)) -> Vec<
     events
 }
 
-/// A reader that consumes settled events, and the next reader, get each event of a recorder once and complete, also if
-/// the recorder moves on to the next sub-buffer.
+/// A reader that consumes settled events, and the next reader, get each event of a recorder once
+/// and complete, also if the recorder moves on to the next sub-buffer.
 pub(crate) fn settled_reader() {
     model("settled_reader", || {
         let world = World::new(Shape { sub_buffers: FOUR, threads: 3, ..Shape::default() });
         world.record(1, 9, SMALL).expect("room");
-        let events = consumed_beside(&world, |w| (0..2).for_each(|n| w.record(1, n, LARGE).expect("room")));
+        let events =
+            consumed_beside(&world, |w| (0..2).for_each(|n| w.record(1, n, LARGE).expect("room")));
         assert_eq!(events, [(1, 0), (1, 1), (1, 9)]);
     });
 }
 
-/// This is [`settled_reader`] with two recorders: one may have reserved before the other and commit after it.
+/// This is [`settled_reader`] with two recorders: one may have reserved before the other and commit
+/// after it.
 pub(crate) fn settled_among_two() {
     model("settled_among_two", || {
         let world = World::new(Shape { threads: 3, ..Shape::default() });
@@ -265,7 +285,8 @@ pub(crate) fn settled_over_the_dead() {
     model("settled_over_the_dead", || {
         let world = World::new(Shape { sub_buffers: FOUR, ..Shape::default() });
         world.record(1, 0, SMALL).expect("room");
-        let dying = spawn(&world, 2, 0, Fate::Dies(Reserved, 0), |w| w.record(2, 0, SMALL).expect("room"));
+        let dying =
+            spawn(&world, 2, 0, Fate::Dies(Reserved, 0), |w| w.record(2, 0, SMALL).expect("room"));
         world.record(1, 1, SMALL).expect("room");
         assert!(!dying.join().expect("no panic"));
         let stream = &world.channel.streams()[0];
@@ -273,8 +294,8 @@ pub(crate) fn settled_over_the_dead() {
     });
 }
 
-/// Nothing is settled after a living recorder that has not committed, until the ring has come round to it and skipped
-/// it.
+/// Nothing is settled after a living recorder that has not committed, until the ring has come round
+/// to it and skipped it.
 pub(crate) fn settled_behind_the_living() {
     model("settled_behind_the_living", || {
         let world = World::new(Shape { sub_buffers: FOUR, ..Shape::default() });
@@ -293,7 +314,8 @@ pub(crate) fn settled_behind_the_living() {
     });
 }
 
-/// A reader that copies while the ring continues uses nothing that was overwritten meanwhile, and misses nothing else.
+/// A reader that copies while the ring continues uses nothing that was overwritten meanwhile, and
+/// misses nothing else.
 pub(crate) fn live_reader() {
     model("live_reader", || {
         let world = World::new(Shape::default());
@@ -323,8 +345,8 @@ pub(crate) fn table_full() {
     });
 }
 
-/// Two threads try to take the entry of a dead one. One gets it, and no third takes it from the one that has just got
-/// it.
+/// Two threads try to take the entry of a dead one. One gets it, and no third takes it from the one
+/// that has just got it.
 pub(crate) fn two_claim_the_dead() {
     model("two_claim_the_dead", || {
         let world = World::new(Shape { threads: 1, claimed: false, ..Shape::default() });
@@ -338,7 +360,11 @@ pub(crate) fn two_claim_the_dead() {
         let _ = world.record(1, 0, SMALL);
         other.join().expect("no panic");
         let found = world.read(0, 0);
-        assert_eq!(found.of(1).len() + found.of(2).len() + world.lost(0)[abi::LOST_NO_ENTRY] as usize, 2, "{found:?}");
+        assert_eq!(
+            found.of(1).len() + found.of(2).len() + world.lost(0)[abi::LOST_NO_ENTRY] as usize,
+            2,
+            "{found:?}"
+        );
         assert_eq!(found.of(1).len() + found.of(2).len(), 1, "{found:?}");
     });
 }

@@ -1,5 +1,5 @@
-//! Models of the ring. Each function checks one property in all executions. `loom.rs` runs them without changes,
-//! `loom_faults.rs` with mistakes put into the ring.
+//! Models of the ring. Each function checks one property in all executions. `loom.rs` runs them
+//! without changes, `loom_faults.rs` with mistakes put into the ring.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 pub(crate) mod exclusive;
@@ -24,7 +24,8 @@ pub(crate) fn model(name: &str, body: impl Fn() + Send + Sync + 'static) {
     println!("{name}: {executions} executions, {:.1} s", begin.elapsed().as_secs_f64());
 }
 
-/// Runs `body` in a thread of its own from the moment when this thread reaches that point of `record`.
+/// Runs `body` in a thread of its own from the moment when this thread reaches that point of
+/// `record`.
 pub(crate) fn beside_point(
     world: &Arc<World>,
     point: Point,
@@ -33,7 +34,9 @@ pub(crate) fn beside_point(
 ) {
     let running = Arc::new(Mutex::new(None));
     let (begun, shared) = (Arc::clone(&running), Arc::clone(world));
-    let start = move |_: &World| *begun.lock().expect("one thread") = Some(spawn(&shared, 2, 0, Fate::Lives, body));
+    let start = move |_: &World| {
+        *begun.lock().expect("one thread") = Some(spawn(&shared, 2, 0, Fate::Lives, body))
+    };
     run_as(world, 1, 0, Fate::Interrupted(point, 0, Box::new(start)), record);
     let other = running.lock().expect("one thread").take().expect("the point was passed");
     other.join().expect("no panic");

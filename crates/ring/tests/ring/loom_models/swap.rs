@@ -20,11 +20,21 @@ fn world(reservation: u32) -> Arc<World> {
 pub(crate) fn swap(world: &World) -> Result<Rest, LockHeld> {
     let streams: Vec<&Stream> = world.channel.streams().iter().collect();
     // SAFETY: all halves have memory, and only one thread of the model swaps.
-    unsafe { Swap { parts: world.parts, streams: &streams, are_all: true, is_alone: true, persists: false }.run() }
+    unsafe {
+        Swap {
+            parts: world.parts,
+            streams: &streams,
+            are_all: true,
+            is_alone: true,
+            persists: false,
+        }
+        .run()
+    }
 }
 
-/// An event recorded before the swap is in the snapshot, one recorded after it is not, and one recorded meanwhile is in
-/// exactly one half. Once the swap has returned, the snapshot does not change.
+/// An event recorded before the swap is in the snapshot, one recorded after it is not, and one
+/// recorded meanwhile is in exactly one half. Once the swap has returned, the snapshot does not
+/// change.
 fn recorder_beside_a_swap(reservation: u32) {
     let world = world(reservation);
     let begun = Arc::new(AtomicU32::new(0));
@@ -50,11 +60,13 @@ fn recorder_beside_a_swap(reservation: u32) {
     other.join().expect("no panic");
     let (old, new) = (world.read_all(0), world.read_all(1));
     assert!(!settled || snapshot == old, "the snapshot changed: {snapshot:?} {old:?}");
-    let of = |events: &[(u16, u16)], sequence| events.iter().filter(|e| **e == (2, sequence)).count();
+    let of =
+        |events: &[(u16, u16)], sequence| events.iter().filter(|e| **e == (2, sequence)).count();
     assert!(old.contains(&(1, 0)) && !new.contains(&(1, 0)));
     assert!(!done || of(&old, 0) == 1, "recorded before the swap: {old:?} {new:?}");
     assert!(of(&old, 1) == 0, "recorded after the swap: {old:?}");
-    let lost: u64 = (0..world.channel.streams().len()).map(|s| world.lost(s)[..5].iter().sum::<u64>()).sum();
+    let lost: u64 =
+        (0..world.channel.streams().len()).map(|s| world.lost(s)[..5].iter().sum::<u64>()).sum();
     let all: Vec<_> = old.iter().chain(&new).filter(|e| e.0 == 2).collect();
     assert_eq!(all.len() as u64 + lost, 1, "each in one half: {old:?} {new:?}");
 }
@@ -74,10 +86,10 @@ pub(crate) fn swap_sections() {
     model("swap_sections", || recorder_beside_a_swap(RESERVATION_RSEQ));
 }
 
-/// A recorder reads which half is live before one swap, and continues while the next swap is being prepared. It must
-/// not record in the spare that will be live. An event that it recorded before the second swap is in that snapshot. Two
-/// recorders do this, one in a signal handler of the other: the first begins the sub-buffer, and the second would find
-/// it begun.
+/// A recorder reads which half is live before one swap, and continues while the next swap is being
+/// prepared. It must not record in the spare that will be live. An event that it recorded before
+/// the second swap is in that snapshot. Two recorders do this, one in a signal handler of the
+/// other: the first begins the sub-buffer, and the second would find it begun.
 pub(crate) fn two_swaps() {
     model("two_swaps", || {
         let world = world(RESERVATION_LOCKLESS);
@@ -90,13 +102,16 @@ pub(crate) fn two_swaps() {
         let swaps = move |w: &World| {
             swap(w).expect("nobody is in the spare");
             let look = move |_: &World| seen.store(recorded.load(SeqCst) == 1, Relaxed);
-            let second = spawn(&shared, 2, 0, Fate::Interrupted(Swapping, 0, Box::new(look)), |w| {
-                swap(w).expect("nobody is in the spare");
-            });
+            let second =
+                spawn(&shared, 2, 0, Fate::Interrupted(Swapping, 0, Box::new(look)), |w| {
+                    swap(w).expect("nobody is in the spare");
+                });
             *begun.lock().expect("one thread") = Some(second);
         };
         let handler = |w: &World| {
-            run_as(w, 1, 0, Fate::Interrupted(Chosen, 0, Box::new(swaps)), |w| w.record(3, 0, SMALL).expect("room"));
+            run_as(w, 1, 0, Fate::Interrupted(Chosen, 0, Box::new(swaps)), |w| {
+                w.record(3, 0, SMALL).expect("room")
+            });
         };
         run_as(&world, 1, 0, Fate::Interrupted(Chosen, 0, Box::new(handler)), |w| {
             w.record(1, 0, SMALL).expect("there is a half that is not closed");
@@ -104,13 +119,17 @@ pub(crate) fn two_swaps() {
         });
         running.lock().expect("one thread").take().expect("a swap").join().expect("no panic");
         if known.load(Relaxed) {
-            assert!(world.read_all(1).contains(&(1, 0)), "recorded before the second swap, and not in its snapshot");
+            assert!(
+                world.read_all(1).contains(&(1, 0)),
+                "recorded before the second swap, and not in its snapshot"
+            );
         }
     });
 }
 
-/// A swap must leave the spare alone if a recorder is still at work in it, because the last swap stopped waiting for
-/// that recorder. Here a signal handler takes two snapshots in the middle of a record.
+/// A swap must leave the spare alone if a recorder is still at work in it, because the last swap
+/// stopped waiting for that recorder. Here a signal handler takes two snapshots in the middle of a
+/// record.
 pub(crate) fn spare_in_use() {
     model("spare_in_use", || {
         let world = world(RESERVATION_LOCKLESS);

@@ -5,8 +5,8 @@ use lastwords_sessionfs::Errno;
 
 use super::{Place, READ, TRUNCATE, numbers};
 
-/// An instance that `mkdir` makes has events of the same application, as many as are enabled in it, and nothing that is done in one buffer
-/// changes the other.
+/// An instance that `mkdir` makes has events of the same application, as many as are enabled in it,
+/// and nothing that is done in one buffer changes the other.
 #[test]
 fn an_instance_is_a_second_buffer_of_the_application() {
     let place = Place::new("second", ChannelConfig::new("main"));
@@ -33,17 +33,24 @@ fn an_instance_is_a_second_buffer_of_the_application() {
     assert_eq!(place.read("instances/few/set_event"), "second:rare\n");
     let rare: Vec<u64> = (1020..1030).collect();
     assert_eq!(read("instances/few/trace"), rare);
-    let top = |upto: u64| (0..upto).flat_map(|n| [Some(n), Some(n + 1000).filter(|_| n < 20)]).flatten().collect();
+    let top = |upto: u64| {
+        (0..upto).flat_map(|n| [Some(n), Some(n + 1000).filter(|_| n < 20)]).flatten().collect()
+    };
     let all: Vec<u64> = top(30);
     assert_eq!(read("trace"), all);
-    assert!(place.read("instances/few/trace").contains("# entries-in-buffer/entries-written: 10/10 "));
+    assert!(
+        place.read("instances/few/trace").contains("# entries-in-buffer/entries-written: 10/10 ")
+    );
     // A rule of the top level for all channels is not for the instance.
     place.write("events/second/enable", "1").unwrap();
     place.write("events/second/rare/enable", "0").unwrap();
     assert_eq!(place.read("instances/few/events/second/enable"), "X\n");
     place.write("instances/few/events/second/rare/filter", "number != 1035").unwrap();
     place.write("instances/few/tracing_on", "0").unwrap();
-    assert_eq!((place.read("tracing_on"), place.read("instances/few/tracing_on")), ("1\n".into(), "0\n".into()));
+    assert_eq!(
+        (place.read("tracing_on"), place.read("instances/few/tracing_on")),
+        ("1\n".into(), "0\n".into())
+    );
     record(30..32);
     place.write("instances/few/tracing_on", "1").unwrap();
     record(32..40);
@@ -60,14 +67,19 @@ fn an_instance_is_a_second_buffer_of_the_application() {
     assert_eq!((read("instances/few/trace"), read("trace")), (vec![], vec![42]));
     // The session has one snapshot and one set of triggers.
     assert_eq!(place.write("instances/few/snapshot", "1"), Err(Errno::OPNOTSUPP));
-    assert_eq!(place.write("instances/few/events/second/rare/trigger", "traceoff"), Err(Errno::OPNOTSUPP));
+    assert_eq!(
+        place.write("instances/few/events/second/rare/trigger", "traceoff"),
+        Err(Errno::OPNOTSUPP)
+    );
     record(43..44);
     place.write("snapshot", "1").unwrap();
     assert_eq!((read("instances/few/snapshot"), read("snapshot")), (vec![1043], vec![42, 43]));
     // It is free for the next one when both buffers have consumed their part of it.
     assert_eq!(read("snapshot_pipe"), [42, 43]);
     assert_eq!((read("instances/few/snapshot"), read("snapshot")), (vec![1043], vec![]));
-    let state = || lastwords_control::Handle::open(&place.folder).unwrap().summary().details.unwrap().snapshot;
+    let state = || {
+        lastwords_control::Handle::open(&place.folder).unwrap().summary().details.unwrap().snapshot
+    };
     assert_eq!(state().word(), "taken");
     assert_eq!(read("instances/few/snapshot_pipe"), [1043]);
     assert_eq!(state().word(), "ready");

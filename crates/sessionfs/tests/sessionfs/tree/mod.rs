@@ -14,8 +14,8 @@ const READ: Access = Access { read: true, write: false, truncate: false };
 const WRITE: Access = Access { read: false, write: true, truncate: false };
 const TRUNCATE: Access = Access { read: false, write: true, truncate: true };
 
-/// A session of this process, and its tree. Every session of a process may take all its events: here each enables one provider,
-/// which only its test uses.
+/// A session of this process, and its tree. Every session of a process may take all its events:
+/// here each enables one provider, which only its test uses.
 struct Place {
     _dir: tempfile::TempDir,
     folder: PathBuf,
@@ -26,11 +26,16 @@ struct Place {
 impl Place {
     fn new(name: &str, channel: ChannelConfig) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let session = Session::builder(name).dir(dir.path()).channel(channel).events(format!("{name}:*")).start();
+        let session = Session::builder(name)
+            .dir(dir.path())
+            .channel(channel)
+            .events(format!("{name}:*"))
+            .start();
         let session = session.expect("a session");
         let folder = session.folder().unwrap().to_owned();
         let programs = Programs { program: "/nonexistent".into(), recorder: vec![], guard: vec![] };
-        let sessions = Sessions::new(Some(dir.path().to_owned()), &folder, programs).expect("the session");
+        let sessions =
+            Sessions::new(Some(dir.path().to_owned()), &folder, programs).expect("the session");
         Self { _dir: dir, folder, tree: Tree::new(sessions), _session: session }
     }
 
@@ -51,7 +56,8 @@ impl Place {
         }
     }
 
-    /// The records in a file of all CPUs, with their types, and the events that pages say are missing: none if a number is not known.
+    /// The records in a file of all CPUs, with their types, and the events that pages say are
+    /// missing: none if a number is not known.
     fn records(&self, file: &str) -> (Vec<(u16, Vec<u8>)>, Option<u64>) {
         let order = if cfg!(target_endian = "little") { ByteOrder::Little } else { ByteOrder::Big };
         let layout = HeaderPage::of_word_size(size_of::<usize>() as u8);
@@ -85,19 +91,24 @@ fn what_there_is_and_what_not() {
     let place = Place::new("there", ChannelConfig::new("main"));
     event!(there, "one", number = 1u32);
     mark!("a/b {number}", number = 2u32);
-    let names =
-        |path: &str| -> Vec<String> { place.tree.list(path).unwrap().into_iter().map(|(name, _)| name).collect() };
+    let names = |path: &str| -> Vec<String> {
+        place.tree.list(path).unwrap().into_iter().map(|(name, _)| name).collect()
+    };
     assert!(names("").contains(&"instances".to_owned()) && names("").contains(&"trace".to_owned()));
     assert_eq!(names("events/there"), ["enable", "filter", "one"]);
     assert_eq!(names("instances"), [""; 0]);
-    for path in names("").iter().filter(|name| place.tree.entry(name).is_ok_and(|entry| !entry.is_folder)) {
+    for path in
+        names("").iter().filter(|name| place.tree.entry(name).is_ok_and(|entry| !entry.is_folder))
+    {
         let entry = place.tree.entry(path).unwrap();
         assert_eq!(place.tree.open(path, READ).is_ok(), entry.mode & 0o400 != 0, "{path}");
         assert_eq!(place.tree.open(path, WRITE).is_ok(), entry.mode & 0o200 != 0, "{path}");
     }
-    for (path, expected) in
-        [("nothing", Errno::NOENT), ("events/there/two", Errno::NOENT), ("instances/x", Errno::NOENT)]
-    {
+    for (path, expected) in [
+        ("nothing", Errno::NOENT),
+        ("events/there/two", Errno::NOENT),
+        ("instances/x", Errno::NOENT),
+    ] {
         assert_eq!(place.tree.entry(path), Err(expected), "{path}");
     }
     assert_eq!(place.tree.list("trace").unwrap_err(), Errno::NOTDIR);
@@ -118,13 +129,19 @@ fn trace_is_read_again_and_trace_pipe_once() {
     let place = Place::new("once", ChannelConfig::new("main"));
     (0..1000u64).for_each(|number| event!(once, "tick", number = number));
     let all: Vec<u64> = (0..1000).collect();
-    assert_eq!((numbers(&place.read("trace")), numbers(&place.read("trace"))), (all.clone(), all.clone()));
+    assert_eq!(
+        (numbers(&place.read("trace")), numbers(&place.read("trace"))),
+        (all.clone(), all.clone())
+    );
     let file = place.tree.open("trace", READ).unwrap();
     let first = file.read(0, 5000, true, &|| false).unwrap();
     assert_eq!(file.read(1234, 100, true, &|| false).unwrap(), first[1234..1334]);
     assert_eq!(file.read(1 << 30, 100, true, &|| false).unwrap(), b"");
     // Two readers share the events; what the first leaves, the second has.
-    let (one, two) = (place.tree.open("trace_pipe", READ).unwrap(), place.tree.open("trace_pipe", READ).unwrap());
+    let (one, two) = (
+        place.tree.open("trace_pipe", READ).unwrap(),
+        place.tree.open("trace_pipe", READ).unwrap(),
+    );
     let begin = one.read(0, 10_000, true, &|| false).unwrap();
     let mut rest = two.read(0, 5, true, &|| false).unwrap();
     assert_eq!(rest.len(), 5, "a part of a line");
@@ -135,8 +152,15 @@ fn trace_is_read_again_and_trace_pipe_once() {
     assert_eq!(two.read(0, 100, true, &|| true), Err(Errno::INTR));
     assert_eq!(two.read(0, 100, false, &|| false), Err(Errno::AGAIN));
     place.write("tracing_on", "0\n").unwrap();
-    assert_eq!(two.read(0, 100, true, &|| false), Ok(vec![]), "the end, for a reader that has had something");
-    assert_eq!(place.tree.open("trace_pipe", READ).unwrap().read(0, 100, false, &|| false), Err(Errno::AGAIN));
+    assert_eq!(
+        two.read(0, 100, true, &|| false),
+        Ok(vec![]),
+        "the end, for a reader that has had something"
+    );
+    assert_eq!(
+        place.tree.open("trace_pipe", READ).unwrap().read(0, 100, false, &|| false),
+        Err(Errno::AGAIN)
+    );
 }
 
 #[test]
@@ -145,8 +169,16 @@ fn losses_are_told_where_the_events_are_read() {
     (0..10_000u64).for_each(|number| event!(lossy, "tick", number = number));
     let text = place.read("trace");
     let kept = numbers(&text);
-    assert!(text.contains(&format!("entries-in-buffer/entries-written: {}/10000 ", kept.len())), "{}", &text[..800]);
-    assert!(text.lines().any(|line| line.starts_with('#') && line.contains("discarded")), "{}", &text[..800]);
+    assert!(
+        text.contains(&format!("entries-in-buffer/entries-written: {}/10000 ", kept.len())),
+        "{}",
+        &text[..800]
+    );
+    assert!(
+        text.lines().any(|line| line.starts_with('#') && line.contains("discarded")),
+        "{}",
+        &text[..800]
+    );
     // A CPU's header counts the events of that CPU.
     let mut written = 0;
     for (cpu, _) in place.tree.list("per_cpu").unwrap() {
@@ -168,7 +200,9 @@ fn losses_are_told_where_the_events_are_read() {
         .iter()
         .map(|(cpu, _)| place.read(&format!("per_cpu/{cpu}/stats")))
         .collect();
-    let dropped = stats.lines().filter_map(|line| line.strip_prefix("dropped events: ")?.parse::<usize>().ok());
+    let dropped = stats
+        .lines()
+        .filter_map(|line| line.strip_prefix("dropped events: ")?.parse::<usize>().ok());
     assert_eq!(dropped.sum::<usize>() + kept.len(), 10_000, "{stats}");
 }
 
@@ -195,7 +229,11 @@ fn what_was_overwritten_is_not_known() {
         .collect();
     assert!(stats.contains("overrun: ?\n"), "{stats}");
     let pipe = place.read("trace_pipe");
-    assert!(pipe.contains("[LOST ? EVENTS] channel main: overwritten-unread, "), "{}", &pipe[..300]);
+    assert!(
+        pipe.contains("[LOST ? EVENTS] channel main: overwritten-unread, "),
+        "{}",
+        &pipe[..300]
+    );
     assert_eq!(numbers(&pipe).last(), Some(&9999));
 }
 
@@ -208,8 +246,14 @@ fn a_session_that_another_consumes_is_busy() {
     let file = place.tree.open("trace_pipe", READ).unwrap();
     assert_eq!(file.read(0, 100, true, &|| false), Err(Errno::BUSY));
     drop(consumer);
-    assert_eq!(numbers(&String::from_utf8(file.read(0, 1000, true, &|| false).unwrap()).unwrap()), [1]);
-    assert_eq!((place.write("snapshot", "1"), place.write("snapshot", "x")), (Ok(1), Err(Errno::INVAL)));
+    assert_eq!(
+        numbers(&String::from_utf8(file.read(0, 1000, true, &|| false).unwrap()).unwrap()),
+        [1]
+    );
+    assert_eq!(
+        (place.write("snapshot", "1"), place.write("snapshot", "x")),
+        (Ok(1), Err(Errno::INVAL))
+    );
     let reader = handle.read_snapshot().unwrap();
     assert_eq!(place.write("snapshot", "1"), Err(Errno::BUSY));
     assert_eq!(place.write("snapshot", "0"), Err(Errno::BUSY));
@@ -222,11 +266,15 @@ fn rules_are_read_back() {
     let place = Place::new("rules", ChannelConfig::new("main"));
     event!(rules, "one", number = 1u64);
     event!(rules, "two [x]*", number = 2u64);
-    let enables = || ["events/rules/one/enable", "events/rules/two [x]*/enable"].map(|path| place.read(path));
+    let enables =
+        || ["events/rules/one/enable", "events/rules/two [x]*/enable"].map(|path| place.read(path));
     assert_eq!(enables(), ["1\n", "1\n"]);
     place.write("events/rules/two [x]*/enable", "0").unwrap();
     assert_eq!(enables(), ["1\n", "0\n"]);
-    assert_eq!((place.read("set_event"), place.read("events/rules/enable")), ("rules:one\n".into(), "X\n".into()));
+    assert_eq!(
+        (place.read("set_event"), place.read("events/rules/enable")),
+        ("rules:one\n".into(), "X\n".into())
+    );
     drop(place.tree.open("set_event", TRUNCATE).unwrap());
     assert_eq!(enables(), ["0\n", "0\n"]);
     place.write("set_event", "one rules:two*").unwrap();
@@ -234,7 +282,8 @@ fn rules_are_read_back() {
     assert_eq!(place.write("set_event", "!one nobody"), Err(Errno::INVAL));
     assert_eq!(enables(), ["0\n", "1\n"], "the words before the wrong one are followed");
     // The list of rules has room for 64, and says so when it is full.
-    let results: Vec<_> = (0..70).map(|n| place.write("set_event", &format!("rules:[o{n}]ne"))).collect();
+    let results: Vec<_> =
+        (0..70).map(|n| place.write("set_event", &format!("rules:[o{n}]ne"))).collect();
     assert!(results.contains(&Err(Errno::NOSPC)), "{results:?}");
     assert!(
         place.read("error_log").contains("no room for another rule: 64 is the most"),
@@ -305,7 +354,11 @@ fn pages_tell_their_losses() {
     event!(lossyraw, "large", text = text.as_str());
     event!(lossyraw, "tick", number = 1u64);
     let (records, missed) = place.records("trace_pipe_raw");
-    assert_eq!((records.len(), missed), (1, Some(1)), "a record of 6000 bytes is on no page of 4096");
+    assert_eq!(
+        (records.len(), missed),
+        (1, Some(1)),
+        "a record of 6000 bytes is on no page of 4096"
+    );
 }
 
 #[test]
@@ -322,7 +375,11 @@ fn pages_of_a_snapshot_are_read_again() {
         let (records, missed) = place.records("snapshot_raw");
         assert_eq!((records.len(), missed), (300 + large, Some(1 - large as u64)));
     }
-    assert!(place.read("events/header_page").ends_with("field: char data;\toffset:16;\tsize:8176;\tsigned:0;\n"));
+    assert!(
+        place
+            .read("events/header_page")
+            .ends_with("field: char data;\toffset:16;\tsize:8176;\tsigned:0;\n")
+    );
     for wrong in ["0", "129", "x", "18014398509481984"] {
         assert_eq!(place.write("buffer_subbuf_size_kb", wrong), Err(Errno::INVAL), "{wrong}");
     }
@@ -333,9 +390,14 @@ fn pages_of_a_snapshot_are_read_again() {
 #[test]
 fn a_reader_who_waits_waits_until_the_ring_is_full_enough() {
     let place = Place::new("percent", ChannelConfig::new("main").sub_buffers(4, 4096));
-    let record = |count: u64| on_each_cpu(|_| (0..count).for_each(|number| event!(percent, "tick", number = number)));
+    let record = |count: u64| {
+        on_each_cpu(|_| (0..count).for_each(|number| event!(percent, "tick", number = number)))
+    };
     let first = format!("per_cpu/cpu{}/trace_pipe_raw", record(20)[0]);
-    assert_eq!((place.read("buffer_percent"), place.write("buffer_percent", "50\n")), ("0\n".into(), Ok(3)));
+    assert_eq!(
+        (place.read("buffer_percent"), place.write("buffer_percent", "50\n")),
+        ("0\n".into(), Ok(3))
+    );
     for wrong in ["101", "-1", "x", "0x10"] {
         assert_eq!(place.write("buffer_percent", wrong), Err(Errno::INVAL), "{wrong}");
     }
@@ -348,11 +410,16 @@ fn a_reader_who_waits_waits_until_the_ring_is_full_enough() {
     };
     assert_eq!(read(true), Err(Errno::INTR), "20 records of 16 bytes are less than half of 16 KiB");
     record(600);
-    let pages = std::iter::from_fn(|| read(true).ok()).inspect(|page| assert_eq!(page.len(), 4096)).count();
+    let pages =
+        std::iter::from_fn(|| read(true).ok()).inspect(|page| assert_eq!(page.len(), 4096)).count();
     assert!(pages >= 3, "what is there is read to its end: {pages} pages");
     record(20);
     assert_eq!(read(true), Err(Errno::INTR));
-    assert_eq!(read(false).map(|page| page.len()), Ok(4096), "a reader who does not wait has what is there");
+    assert_eq!(
+        read(false).map(|page| page.len()),
+        Ok(4096),
+        "a reader who does not wait has what is there"
+    );
     record(20);
     place.write("buffer_percent", "0").unwrap();
     assert_eq!(read(true).map(|page| page.len()), Ok(4096));
@@ -368,12 +435,19 @@ fn kinds_of_one_name_have_folders_and_numbers_of_their_own() {
     generic(1u8);
     generic(2u64);
     generic(3i32);
-    let names: Vec<String> = place.tree.list("events/kinds").unwrap().into_iter().map(|(name, _)| name).collect();
+    let names: Vec<String> =
+        place.tree.list("events/kinds").unwrap().into_iter().map(|(name, _)| name).collect();
     assert_eq!(names, ["enable", "filter", "one", "one~2", "one~3"]);
     assert_eq!(place.read("available_events"), "kinds:one\n");
     let (records, _) = place.records("trace_pipe_raw");
-    let fields = ["u8 number;\toffset:8;\tsize:1", "u64 number;\toffset:8;\tsize:8", "s32 number;\toffset:8;\tsize:4"];
-    for ((id, record), (folder, field)) in records.iter().zip(["one", "one~2", "one~3"].into_iter().zip(fields)) {
+    let fields = [
+        "u8 number;\toffset:8;\tsize:1",
+        "u64 number;\toffset:8;\tsize:8",
+        "s32 number;\toffset:8;\tsize:4",
+    ];
+    for ((id, record), (folder, field)) in
+        records.iter().zip(["one", "one~2", "one~3"].into_iter().zip(fields))
+    {
         assert_eq!(place.read(&format!("events/kinds/{folder}/id")), format!("{id}\n"));
         let format = place.read(&format!("events/kinds/{folder}/format"));
         assert!(format.contains(&format!("\nID: {id}\n")) && format.contains(field), "{format}");
@@ -400,7 +474,10 @@ fn a_snapshot_is_consumed_by_its_pipe() {
     let text = String::from_utf8(begin).unwrap() + &place.read("snapshot_pipe");
     assert_eq!(numbers(&text), all);
     assert_eq!(file.read(0, 100, true, &|| false), Ok(vec![]), "the end of the snapshot");
-    assert!(place.read("snapshot").contains("# * Snapshot is allocated *\n"), "nothing is left of it");
+    assert!(
+        place.read("snapshot").contains("# * Snapshot is allocated *\n"),
+        "nothing is left of it"
+    );
     assert_eq!(numbers(&place.read("trace_pipe")), [100]);
     place.write("snapshot_enabled", "0").unwrap();
     assert!(place.read("snapshot").contains("# * Snapshot is freed *\n"));
@@ -424,7 +501,8 @@ fn threads_have_names_and_processes() {
 /// Events of the kernel that do not happen while the test runs, so that no trigger fires.
 const NEVER: [&str; 3] = ["sched_process_hang", "sched_move_numa", "sched_skip_cpuset_numa"];
 
-/// The `trigger` files of the kernel's own events, in an instance that ends with this; none if this is not root or there is no tracefs.
+/// The `trigger` files of the kernel's own events, in an instance that ends with this; none if this
+/// is not root or there is no tracefs.
 struct Kernel {
     folder: PathBuf,
     words: String,
@@ -432,7 +510,10 @@ struct Kernel {
 
 impl Kernel {
     fn new() -> Option<Self> {
-        let folder = PathBuf::from(format!("/sys/kernel/tracing/instances/lastwords-tree-{}", std::process::id()));
+        let folder = PathBuf::from(format!(
+            "/sys/kernel/tracing/instances/lastwords-tree-{}",
+            std::process::id()
+        ));
         std::fs::create_dir(&folder).ok()?;
         let mut kernel = Self { folder, words: String::new() };
         if !NEVER.iter().all(|event| kernel.path(event).is_file()) {
@@ -453,7 +534,8 @@ impl Kernel {
     fn write(&self, event: &str, text: &str) -> Result<usize, Errno> {
         use std::io::Write as _;
         let mut file = std::fs::OpenOptions::new().write(true).open(self.path(event)).unwrap();
-        file.write(text.as_bytes()).map_err(|error| Errno::from_raw_os_error(error.raw_os_error().unwrap()))
+        file.write(text.as_bytes())
+            .map_err(|error| Errno::from_raw_os_error(error.raw_os_error().unwrap()))
     }
 }
 
@@ -469,7 +551,8 @@ impl Drop for Kernel {
     }
 }
 
-/// Texts of counts, with the numbers that they are for an action without an event and for one with an event.
+/// Texts of counts, with the numbers that they are for an action without an event and for one with
+/// an event.
 type Count = Result<Option<u64>, Errno>;
 const COUNTS: [(&str, Count, Count); 13] = [
     ("", Ok(None), Ok(None)),
@@ -496,14 +579,23 @@ const FILTERS: [(&str, Result<&str, Errno>); 6] = [
     (" garbage", Err(Errno::INVAL)),
 ];
 
-/// Generated commands lead to what a model of the kernel's triggers says, and to what the kernel does where it has the trigger.
+/// Generated commands lead to what a model of the kernel's triggers says, and to what the kernel
+/// does where it has the trigger.
 #[test]
 fn triggers_are_those_of_the_kernel() {
     let place = Place::new("sched", ChannelConfig::new("main"));
     event!(sched, "sched_process_hang", pid = 0u32);
     event!(sched, "sched_move_numa", pid = 0u32);
     event!(sched, "sched_skip_cpuset_numa", pid = 0u32);
-    let actions = ["traceon", "traceoff", "snapshot", "enable_event", "disable_event", "traceoff+0", "stacktraces"];
+    let actions = [
+        "traceon",
+        "traceoff",
+        "snapshot",
+        "enable_event",
+        "disable_event",
+        "traceoff+0",
+        "stacktraces",
+    ];
     let kernel = Kernel::new();
     let has = |action: &str| kernel.as_ref().is_some_and(|kernel| kernel.words.contains(action));
     // Of each event: the kind of each trigger, and its line; the newest first.
@@ -514,7 +606,8 @@ fn triggers_are_those_of_the_kernel() {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             (seed >> 33) as usize % most
         };
-        let (at, action, target, count, filter) = (below(3), below(actions.len()), below(4), below(13), below(6));
+        let (at, action, target, count, filter) =
+            (below(3), below(actions.len()), below(4), below(13), below(6));
         // Most commands are right.
         let (count, filter) = (count * below(2), filter * below(2));
         let (is_removal, needs) = (below(3) == 0, actions[action].ends_with("_event"));
@@ -548,12 +641,22 @@ fn triggers_are_those_of_the_kernel() {
         let path = format!("events/sched/{}/trigger", NEVER[at]);
         assert_eq!(place.write(&path, &command), expected, "step {step}: {command:?}");
         let lines: String = model[at].iter().map(|(_, line)| line.as_str()).collect();
-        let none = "# Available triggers:\n# traceon traceoff snapshot enable_event disable_event\n";
-        assert_eq!(place.read(&path), if lines.is_empty() { none } else { &lines }, "step {step}: {command:?}");
+        let none =
+            "# Available triggers:\n# traceon traceoff snapshot enable_event disable_event\n";
+        assert_eq!(
+            place.read(&path),
+            if lines.is_empty() { none } else { &lines },
+            "step {step}: {command:?}"
+        );
         accepted += usize::from(expected.is_ok());
         if let Some(kernel) = kernel.as_ref().filter(|_| action > 4 || has(word)) {
-            assert_eq!(kernel.write(NEVER[at], &command), expected, "the kernel, step {step}: {command:?}");
-            let lines: Vec<&str> = lines.lines().filter(|line| has(line.split(':').next().unwrap())).collect();
+            assert_eq!(
+                kernel.write(NEVER[at], &command),
+                expected,
+                "the kernel, step {step}: {command:?}"
+            );
+            let lines: Vec<&str> =
+                lines.lines().filter(|line| has(line.split(':').next().unwrap())).collect();
             let text = kernel.read(NEVER[at]);
             let own: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
             assert_eq!(own, lines, "the kernel, step {step}: {command:?}");

@@ -29,7 +29,8 @@ pub(crate) const LIMITS: Limits = Limits {
 pub(crate) struct Running {
     pub(crate) address: String,
     pub(crate) told: mpsc::Receiver<Told>,
-    /// The messages that the receiver gave before it listened. They are about streams that an earlier receiver has left.
+    /// The messages that the receiver gave before it listened. They are about streams that an
+    /// earlier receiver has left.
     pub(crate) left: Vec<Told>,
     stop: Option<UnixStream>,
     thread: Option<JoinHandle<()>>,
@@ -43,10 +44,13 @@ impl Running {
         let (ended, stop) = UnixStream::pair().unwrap();
         let run = move || receiver.run(ended.as_fd(), &|what| tell.send(what).unwrap()).unwrap();
         let thread = Some(std::thread::spawn(run));
-        let mut running = Self { address: String::new(), told, left: Vec::new(), stop: Some(stop), thread };
+        let mut running =
+            Self { address: String::new(), told, left: Vec::new(), stop: Some(stop), thread };
         running.address = loop {
             match running.next() {
-                Told::Listening { address } => break address.strip_prefix("tcp:").unwrap().to_owned(),
+                Told::Listening { address } => {
+                    break address.strip_prefix("tcp:").unwrap().to_owned();
+                }
                 told => running.left.push(told),
             }
         };
@@ -98,8 +102,10 @@ pub(crate) fn frame(kind: u32, cpu: u32, content: &[u8]) -> Vec<u8> {
 
 /// The names of the files in a folder.
 pub(crate) fn files(folder: &Path) -> Vec<String> {
-    let mut names: Vec<String> =
-        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    let mut names: Vec<String> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
     names.sort();
     names
 }

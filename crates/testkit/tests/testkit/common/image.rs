@@ -1,4 +1,5 @@
-//! An image in memory, walked by the project's own reader, and what came out in a form that can be compared.
+//! An image in memory, walked by the project's own reader, and what came out in a form that can be
+//! compared.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use std::collections::BTreeMap;
@@ -21,7 +22,8 @@ pub(crate) struct Bytes {
 
 impl Bytes {
     pub(crate) fn new(bytes: Arc<[u8]>, len: usize, changed: Option<(usize, u8)>) -> Self {
-        let range = Range { address: 0, len: len as u64, name: "image".into(), offset: 0, hole: None };
+        let range =
+            Range { address: 0, len: len as u64, name: "image".into(), offset: 0, hole: None };
         Self { bytes, changed, ranges: [range] }
     }
 }
@@ -47,7 +49,11 @@ impl Image for Bytes {
         if let Some((at, byte)) = self.changed.filter(|(at, _)| (from..from + n).contains(at)) {
             buf[at - from] = byte;
         }
-        if n == buf.len() { Ok(()) } else { Err(Hole { address: len, cause: HoleCause::Truncated }) }
+        if n == buf.len() {
+            Ok(())
+        } else {
+            Err(Hole { address: len, cause: HoleCause::Truncated })
+        }
     }
 }
 
@@ -96,7 +102,10 @@ pub(crate) fn walk_image(image: &Arc<dyn Image>, snapshot: bool) -> Result<Found
 }
 
 /// Walks an image of any kind, as `options` say.
-pub(crate) fn walk_as(image: &Arc<dyn Image>, options: &session::Options<'_>) -> Result<Found, Error> {
+pub(crate) fn walk_as(
+    image: &Arc<dyn Image>,
+    options: &session::Options<'_>,
+) -> Result<Found, Error> {
     let found = session::find(image, options, &Budget::default(), &unwatched)?;
     let mut all = Found { sessions: found.sessions.len(), ..Found::default() };
     all.evidence.extend(found.notes.iter().map(|n| format!("note: {n}")));
@@ -143,7 +152,11 @@ pub(crate) fn late_differs(image: Bytes) -> Option<String> {
             return Some("the evidence before reading differs".to_owned());
         }
         let (first, late) = (delivered(first), delivered(late));
-        let parts = [("packets", first.0 == late.0), ("evidence", first.1 == late.1), ("spans", first.2 == late.2)];
+        let parts = [
+            ("packets", first.0 == late.0),
+            ("evidence", first.1 == late.1),
+            ("spans", first.2 == late.2),
+        ];
         parts.iter().find(|(_, is_same)| !is_same).map(|(what, _)| format!("the {what} differ"))
     })
 }
@@ -172,14 +185,17 @@ fn collect(source: &dyn Source, all: &mut Found) {
         let mut bytes = Vec::new();
         while let Some(info) = reader.next_packet(&mut bytes) {
             let sub = all.subs.entry((stream.instance, info.sequence));
-            let sub = sub.or_insert(Sub { verdict: info.verdict, events: Vec::new(), broken: false });
+            let sub =
+                sub.or_insert(Sub { verdict: info.verdict, events: Vec::new(), broken: false });
             assert_eq!(sub.verdict, info.verdict, "evidence and packet say the same");
             assert!(info.packet_len >= bytes.len() as u64, "a packet holds its content");
             for event in decoder.events(stream.channel, &bytes, info.begin, info.events_at) {
                 match event {
-                    Ok(e) => {
-                        sub.events.push(Event { clock: e.clock, id: e.id, body: bytes[e.context_at..e.end].to_vec() })
-                    }
+                    Ok(e) => sub.events.push(Event {
+                        clock: e.clock,
+                        id: e.id,
+                        body: bytes[e.context_at..e.end].to_vec(),
+                    }),
                     Err(_) => sub.broken = true,
                 }
             }

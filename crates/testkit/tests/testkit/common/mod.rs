@@ -21,8 +21,8 @@ pub(crate) const MEMORY: usize = 256 << 20;
 #[global_allocator]
 static ALLOCATOR: Cap<std::alloc::System> = Cap::new(std::alloc::System, MEMORY);
 
-/// Ends the process when one case takes too long, and says which. Only one test at a time has one: these tests use all CPUs and much
-/// memory, and would slow each other's cases.
+/// Ends the process when one case takes too long, and says which. Only one test at a time has one:
+/// these tests use all CPUs and much memory, and would slow each other's cases.
 pub(crate) struct Watchdog {
     case: Arc<AtomicU64>,
     _alone: MutexGuard<'static, ()>,
@@ -44,7 +44,10 @@ impl Watchdog {
                 if now != last {
                     (last, since) = (now, Instant::now());
                 } else if since.elapsed() > limit {
-                    eprintln!("{name}: case {} runs for more than {limit:?}", now.saturating_sub(1));
+                    eprintln!(
+                        "{name}: case {} runs for more than {limit:?}",
+                        now.saturating_sub(1)
+                    );
                     std::process::exit(101);
                 }
                 std::thread::sleep(Duration::from_millis(100));

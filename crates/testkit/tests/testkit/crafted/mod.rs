@@ -1,4 +1,5 @@
-//! Makes inputs whose sizes, counts, repetitions, overlaps and nesting are crafted to cost as much as they can.
+//! Makes inputs whose sizes, counts, repetitions, overlaps and nesting are crafted to cost as much
+//! as they can.
 
 use std::path::Path;
 
@@ -40,8 +41,20 @@ impl Rng {
 
     /// A size or a place that is wrong in a way that costs: for something of `len` bytes.
     fn size(&mut self, len: u64) -> u64 {
-        let wrong =
-            [0, 1, len, len / 2, len.saturating_sub(1), len + 1, 4096, 1 << 20, 1 << 30, 1 << 40, 1 << 62, u64::MAX];
+        let wrong = [
+            0,
+            1,
+            len,
+            len / 2,
+            len.saturating_sub(1),
+            len + 1,
+            4096,
+            1 << 20,
+            1 << 30,
+            1 << 40,
+            1 << 62,
+            u64::MAX,
+        ];
         self.pick(&wrong)
     }
 
@@ -61,8 +74,10 @@ pub(crate) struct Parts {
 impl Parts {
     pub(crate) fn new() -> Self {
         let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/lttng");
-        let mut paths: Vec<_> =
-            std::fs::read_dir(corpus).expect("a corpus").map(|entry| entry.expect("one").path()).collect();
+        let mut paths: Vec<_> = std::fs::read_dir(corpus)
+            .expect("a corpus")
+            .map(|entry| entry.expect("one").path())
+            .collect();
         paths.sort();
         let lttng = paths.iter().map(|path| std::fs::read(path).expect("an input")).collect();
         Self { session: samples::small(Order::Little).image().arena(), lttng }
@@ -107,7 +122,9 @@ impl Parts {
                 bytes.resize(from + rng.pick(&[0, 24]), 0);
                 bytes.extend(INFO.as_bytes());
                 let lines = rng.pick(&[0, 100]);
-                (0..lines).for_each(|n| bytes.extend(format!("SYMBOL(s{n})=ffffffff81{n:06x}\n").as_bytes()));
+                (0..lines).for_each(|n| {
+                    bytes.extend(format!("SYMBOL(s{n})=ffffffff81{n:06x}\n").as_bytes())
+                });
             }
             5 => packet(rng, bytes),
             6 | 7 => {
@@ -131,7 +148,8 @@ impl Parts {
                 return;
             }
             9 => {
-                // Page tables whose entries name pages of this memory, all of them the same or each another.
+                // Page tables whose entries name pages of this memory, all of them the same or each
+                // another.
                 let same = (rng.below(2) == 0).then(|| page(rng));
                 let flags = rng.pick(&[0x67, 0x63, 0x743, 0x3, 0x83]);
                 for _ in 0..PAGE / 8 {
@@ -168,14 +186,17 @@ fn packet(rng: &mut Rng, bytes: &mut Vec<u8>) {
     bytes.extend((rng.below(3) as u32).to_le_bytes());
     bytes.extend((rng.below(3) as u64).to_le_bytes());
     let size = rng.pick(&[8 * 4096, 8 << 20, 8 << 30, u64::MAX]);
-    let numbers = [rng.below(1000) as u64, rng.pick(&[0, 2000]), size, size, rng.below(1000) as u64, 0];
+    let numbers =
+        [rng.below(1000) as u64, rng.pick(&[0, 2000]), size, size, rng.below(1000) as u64, 0];
     numbers.iter().for_each(|n| bytes.extend(n.to_le_bytes()));
     bytes.extend((rng.below(3) as u32).to_le_bytes());
 }
 
 fn note(name: &str, kind: u32, body: &[u8]) -> Vec<u8> {
-    let mut bytes =
-        [name.len() as u32 + 1, body.len() as u32, kind].iter().flat_map(|n| n.to_le_bytes()).collect::<Vec<_>>();
+    let mut bytes = [name.len() as u32 + 1, body.len() as u32, kind]
+        .iter()
+        .flat_map(|n| n.to_le_bytes())
+        .collect::<Vec<_>>();
     bytes.extend(name.as_bytes());
     bytes.push(0);
     bytes.resize(bytes.len().next_multiple_of(4), 0);
@@ -186,7 +207,8 @@ fn note(name: &str, kind: u32, body: &[u8]) -> Vec<u8> {
 
 /// Notes of a core or a dump: some repeated, some with counts that are wrong.
 fn notes(rng: &mut Rng, is_core: bool) -> Vec<u8> {
-    let mut bytes = if is_core { note("CORE", 3, &[0; 136]) } else { note("VMCOREINFO", 0, INFO.as_bytes()) };
+    let mut bytes =
+        if is_core { note("CORE", 3, &[0; 136]) } else { note("VMCOREINFO", 0, INFO.as_bytes()) };
     for _ in 0..rng.count() {
         let count = rng.size(100).to_le_bytes();
         let one = match rng.below(4) {
@@ -237,7 +259,10 @@ pub(crate) fn elf(rng: &mut Rng, parts: &Parts, is_core: bool) -> Vec<u8> {
         let held = if rng.below(20) == 0 { rng.size(len) } else { len - within };
         let more = if rng.below(20) == 0 { rng.size(len) } else { 0 };
         let at = base + n.wrapping_mul(spread);
-        header(1, [data_at as u64 + within, at, if is_core { 0 } else { at }, held, held.max(more), 1]);
+        header(
+            1,
+            [data_at as u64 + within, at, if is_core { 0 } else { at }, held, held.max(more), 1],
+        );
     }
     file.extend(&notes);
     file.resize(data_at, 0);
@@ -275,8 +300,9 @@ pub(crate) fn kdump(rng: &mut Rng, parts: &Parts) -> Vec<u8> {
     file.resize(file.len() + 2 * bitmap, fill);
     let described = rng.pick(&[1usize, 100, 20_000]).min(max);
     let data_at = file.len() + 24 * described;
-    let pages: Vec<Vec<u8>> =
-        (0..1 + rng.below(8)).map(|_| parts.memory(rng, block.div_ceil(PAGE), 0)[..block].to_vec()).collect();
+    let pages: Vec<Vec<u8>> = (0..1 + rng.below(8))
+        .map(|_| parts.memory(rng, block.div_ceil(PAGE), 0)[..block].to_vec())
+        .collect();
     for n in 0..described {
         let at = data_at + n % pages.len() * block;
         let size = if rng.below(1000) == 0 { rng.size(block as u64) as u32 } else { block as u32 };
@@ -320,10 +346,14 @@ pub(crate) fn lime(rng: &mut Rng, parts: &Parts) -> Vec<u8> {
         }
         let pages = rng.pick(&[0, 1, 16]);
         let bytes = parts.memory(rng, pages, 0);
-        let (start, len) =
-            (rng.pick(&[0, n << 12, n << 32]), if rng.below(20) == 0 { rng.size(4096) } else { bytes.len() as u64 });
+        let (start, len) = (
+            rng.pick(&[0, n << 12, n << 32]),
+            if rng.below(20) == 0 { rng.size(4096) } else { bytes.len() as u64 },
+        );
         file.extend(if is_avml { b"AVML\x02\0\0\0" } else { b"EMiL\x01\0\0\0" });
-        [start, start.wrapping_add(len).wrapping_sub(1), 0].iter().for_each(|n| file.extend(n.to_le_bytes()));
+        [start, start.wrapping_add(len).wrapping_sub(1), 0]
+            .iter()
+            .for_each(|n| file.extend(n.to_le_bytes()));
         if !is_avml {
             file.extend(&bytes);
             continue;
@@ -342,7 +372,8 @@ pub(crate) fn lime(rng: &mut Rng, parts: &Parts) -> Vec<u8> {
     file
 }
 
-/// A BTF blob: names without an end, structures in structures, definitions of themselves, counts up to the last.
+/// A BTF blob: names without an end, structures in structures, definitions of themselves, counts up
+/// to the last.
 pub(crate) fn btf(rng: &mut Rng) -> Vec<u8> {
     let mut types = Vec::new();
     let mut strings = vec![0u8];
@@ -364,7 +395,9 @@ pub(crate) fn btf(rng: &mut Rng) -> Vec<u8> {
             4 | 5 | 6 | 13 | 15 | 19 => members,
             _ => 0,
         };
-        [name, kind << 24 | count as u32, target].iter().for_each(|word| types.extend(word.to_le_bytes()));
+        [name, kind << 24 | count as u32, target]
+            .iter()
+            .for_each(|word| types.extend(word.to_le_bytes()));
         let words = match kind {
             3 => vec![target, 1, rng.size(10) as u32],
             6 | 13 => (0..2 * count).map(|_| name).collect(),

@@ -42,7 +42,8 @@ pub(super) struct Kernel {
     pub(super) file: PathBuf,
     /// Functions by address, in order.
     pub(super) symbols: Vec<(u64, String)>,
-    /// The text that the kernel itself printed, by instance; without it, trace-cmd's text is compared.
+    /// The text that the kernel itself printed, by instance; without it, trace-cmd's text is
+    /// compared.
     pub(super) texts: Vec<(&'static str, String)>,
     /// Its file has instances that the source has not.
     pub(super) is_top_alone: bool,
@@ -115,16 +116,27 @@ fn printed(line: &str) -> Option<Printed> {
 }
 
 /// The events of the instances that are in the outputs.
-fn chosen(kernel: &Kernel, args: &[&str], verb: &str, format: &str) -> Result<Vec<Printed>, String> {
+fn chosen(
+    kernel: &Kernel,
+    args: &[&str],
+    verb: &str,
+    format: &str,
+) -> Result<Vec<Printed>, String> {
     let mut all = report(&kernel.file, args)?;
     // One file of most formats has one instance: `--instance` names another.
-    let holds_all = !kernel.is_top_alone && (verb == "recover" || matches!(format, "json" | "trace-dat"));
+    let holds_all =
+        !kernel.is_top_alone && (verb == "recover" || matches!(format, "json" | "trace-dat"));
     all.retain(|event| holds_all || event.instance.is_empty());
     Ok(all)
 }
 
 /// Judges what was written of a kernel's trace; the reader.
-pub(super) fn judge(kernel: &Kernel, verb: &str, format: &str, outputs: &[PathBuf]) -> Result<&'static str, String> {
+pub(super) fn judge(
+    kernel: &Kernel,
+    verb: &str,
+    format: &str,
+    outputs: &[PathBuf],
+) -> Result<&'static str, String> {
     let raw = chosen(kernel, &["-R"], verb, format)?;
     let text = chosen(kernel, &[], verb, format)?;
     match format {
@@ -145,13 +157,18 @@ pub(super) fn judge(kernel: &Kernel, verb: &str, format: &str, outputs: &[PathBu
             Ok(TRACE_CMD)
         }
         _ => {
-            let raw = raw.into_iter().map(|event| without_instance(Printed { comm: String::new(), ..event })).collect();
+            let raw = raw
+                .into_iter()
+                .map(|event| without_instance(Printed { comm: String::new(), ..event }))
+                .collect();
             let mut found = Vec::new();
             if let Some(program) = &kernel.trace_processor {
                 for output in outputs {
                     found.extend(processor::kernel(program, output)?);
                 }
-                same_fields(raw, found, |printed, fields| raw::have(printed, fields, &kernel.symbols))?;
+                same_fields(raw, found, |printed, fields| {
+                    raw::have(printed, fields, &kernel.symbols)
+                })?;
                 return Ok(TRACE_PROCESSOR);
             }
             for output in outputs {
@@ -172,13 +189,22 @@ fn micro(event: Printed) -> Printed {
     Printed { ns: (event.ns + 500) / 1000 * 1000, ..event }
 }
 
-fn judge_json(kernel: &Kernel, raw: Vec<Printed>, text: Vec<Printed>, file: &Path) -> Result<&'static str, String> {
+fn judge_json(
+    kernel: &Kernel,
+    raw: Vec<Printed>,
+    text: Vec<Printed>,
+    file: &Path,
+) -> Result<&'static str, String> {
     let (mut found, mut texts) = (Vec::new(), Vec::new());
     let lines = read(file)?;
     let traces = json::traces(&lines).ok_or("JSON without a head")?;
     for line in json::lines(&lines)? {
         let (event, text) = of_json(&line, &traces).ok_or("JSON lacks a member")?;
-        texts.push(Printed { name: String::new(), rest: text.trim_end().to_owned(), ..event.clone() });
+        texts.push(Printed {
+            name: String::new(),
+            rest: text.trim_end().to_owned(),
+            ..event.clone()
+        });
         found.push(Found { event, fields: with_buf(line.members("fields")) });
     }
     same_fields(raw, found, |printed, fields| raw::are(printed, fields, &kernel.symbols))?;
@@ -190,13 +216,21 @@ fn judge_json(kernel: &Kernel, raw: Vec<Printed>, text: Vec<Printed>, file: &Pat
     Ok(JSON)
 }
 
-fn judge_text(kernel: &Kernel, text: Vec<Printed>, verb: &str, outputs: &[PathBuf]) -> Result<&'static str, String> {
+fn judge_text(
+    kernel: &Kernel,
+    text: Vec<Printed>,
+    verb: &str,
+    outputs: &[PathBuf],
+) -> Result<&'static str, String> {
     if kernel.texts.is_empty() {
         let mut found = Vec::new();
         for output in outputs {
             found.extend(joined(&read(output)?, of_text)?);
         }
-        same(text.into_iter().map(|event| micro(without_instance(as_kernel(event)))).collect(), found)?;
+        same(
+            text.into_iter().map(|event| micro(without_instance(as_kernel(event)))).collect(),
+            found,
+        )?;
         return Ok(TRACE_CMD);
     }
     let count = if verb == "recover" { kernel.texts.len() } else { 1 };
@@ -229,7 +263,10 @@ fn same_fields(
     for (expected, found) in expected.iter().zip(&found) {
         let is_same = found.event == Printed { rest: String::new(), ..expected.clone() };
         if !is_same || !are(&expected.rest, &found.fields) {
-            return Err(format!("trace-cmd has\n  {expected:?}\nfound was\n  {:?}\n  {:?}", found.event, found.fields));
+            return Err(format!(
+                "trace-cmd has\n  {expected:?}\nfound was\n  {:?}\n  {:?}",
+                found.event, found.fields
+            ));
         }
     }
     Ok(())
@@ -240,7 +277,9 @@ fn same(mut expected: Vec<Printed>, mut found: Vec<Printed>) -> Result<(), Strin
     expected.sort_by_key(key);
     found.sort_by_key(key);
     match expected.iter().zip(&found).find(|(expected, found)| expected != found) {
-        Some((expected, found)) => Err(format!("trace-cmd has\n  {expected:?}\nfound was\n  {found:?}")),
+        Some((expected, found)) => {
+            Err(format!("trace-cmd has\n  {expected:?}\nfound was\n  {found:?}"))
+        }
         None if expected.len() != found.len() => {
             Err(format!("{} events were found, trace-cmd has {}", found.len(), expected.len()))
         }
@@ -250,7 +289,8 @@ fn same(mut expected: Vec<Printed>, mut found: Vec<Printed>) -> Result<(), Strin
 
 /// Returns an event as the kernel prints it after the time: of `print` the message alone.
 fn as_kernel(event: Printed) -> Printed {
-    let rest = if event.name == "print" { event.rest } else { format!("{}: {}", event.name, event.rest) };
+    let rest =
+        if event.name == "print" { event.rest } else { format!("{}: {}", event.name, event.rest) };
     Printed { name: String::new(), rest, ..event }
 }
 
@@ -271,8 +311,11 @@ fn with_buf(fields: Vec<(String, Value)>) -> Vec<(String, Value)> {
 }
 
 fn of_ctf(event: Event) -> Found {
-    let context = |name: &str| event.contexts.iter().find(|(other, _)| other == name).map(|(_, value)| value.clone());
-    let (Some(Value::Text(comm)), Some(Value::Number(pid))) = (context("comm"), context("pid")) else {
+    let context = |name: &str| {
+        event.contexts.iter().find(|(other, _)| other == name).map(|(_, value)| value.clone())
+    };
+    let (Some(Value::Text(comm)), Some(Value::Number(pid))) = (context("comm"), context("pid"))
+    else {
         panic!("an event without its task: {event:?}");
     };
     let (instance, name, rest) = (String::new(), name_of(&event.name), String::new());
@@ -281,15 +324,24 @@ fn of_ctf(event: Event) -> Found {
     Found { event: Printed { instance, comm, pid, cpu, ns: event.ns, name, rest }, fields }
 }
 
-/// The event, and what the kernel prints behind its time. `traces`: what the first line says of the trace arrays.
+/// The event, and what the kernel prints behind its time. `traces`: what the first line says of the
+/// trace arrays.
 fn of_json(line: &json::Line, traces: &[json::Line]) -> Option<(Printed, String)> {
     let trace = traces.get(usize::try_from(line.number("trace")?).ok()?)?;
-    let (clock, context, ns) = (trace.object("clock"), line.object("context"), line.number("ticks")?);
+    let (clock, context, ns) =
+        (trace.object("clock"), line.object("context"), line.number("ticks")?);
     let since = clock.number("offset_seconds")? * 1_000_000_000 + clock.number("offset_ticks")?;
-    let time: jiff::Timestamp =
-        line.text("time")?.parse().ok().filter(|_| clock.number("frequency") == Some(1_000_000_000))?;
+    let time: jiff::Timestamp = line
+        .text("time")?
+        .parse()
+        .ok()
+        .filter(|_| clock.number("frequency") == Some(1_000_000_000))?;
     let event = Printed {
-        instance: trace.text("name").filter(|name| *name != "ftrace").unwrap_or_default().to_owned(),
+        instance: trace
+            .text("name")
+            .filter(|name| *name != "ftrace")
+            .unwrap_or_default()
+            .to_owned(),
         comm: context.text("comm")?.to_owned(),
         pid: context.number("pid")?,
         cpu: line.number("cpu")?.try_into().ok()?,
@@ -357,6 +409,7 @@ fn generic_fields(generic: &[(u64, Wire<'_>)]) -> (String, Vec<(String, Value)>)
         };
         (field(&members, 1).expect("a name").text(), value)
     };
-    let all = generic.iter().filter(|(number, _)| *number == 2).map(|(_, wire)| one(*wire)).collect();
+    let all =
+        generic.iter().filter(|(number, _)| *number == 2).map(|(_, wire)| one(*wire)).collect();
     (field(generic, 1).expect("a name").text(), all)
 }

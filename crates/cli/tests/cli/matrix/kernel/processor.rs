@@ -16,18 +16,28 @@ pub(super) fn kernel(program: &Path, file: &Path) -> Result<Vec<Found>, String> 
     let mut last = String::new();
     let ahead = ahead(&std::fs::read(file).map_err(|e| e.to_string())?)?;
     for row in rows(program, QUERY, file)? {
-        let [id, ns, cpu, name, tid, key, value] = &row[..] else { return Err(format!("a row of {row:?}")) };
+        let [id, ns, cpu, name, tid, key, value] = &row[..] else {
+            return Err(format!("a row of {row:?}"));
+        };
         if *id != last {
             let number = |text: &str| text.parse::<i128>().map_err(|e| format!("{text}: {e}"));
             let (instance, comm, rest) = (String::new(), String::new(), String::new());
             let cpu = number(cpu)?.try_into().unwrap_or(u32::MAX);
-            let event =
-                Printed { instance, comm, pid: number(tid)?, cpu, ns: number(ns)? - ahead, name: name.clone(), rest };
+            let event = Printed {
+                instance,
+                comm,
+                pid: number(tid)?,
+                cpu,
+                ns: number(ns)? - ahead,
+                name: name.clone(),
+                rest,
+            };
             events.push(Found { event, fields: Vec::new() });
             last.clone_from(id);
         }
         let value = value.parse().map_or_else(|_| Value::Text(value.clone()), Value::Number);
-        // Of some kinds of events the trace processor has the number of a symbol in place of the function's name.
+        // Of some kinds of events the trace processor has the number of a symbol in place of the
+        // function's name.
         let is_symbol = key == "function" && matches!(value, Value::Number(_));
         let fields = &mut events.last_mut().expect("an event").fields;
         fields.extend((!is_symbol).then(|| (key.clone(), value)));
@@ -35,12 +45,13 @@ pub(super) fn kernel(program: &Path, file: &Path) -> Result<Vec<Found>, String> 
     Ok(events)
 }
 
-/// Nanoseconds that the time since boot is ahead of the clock of a kernel's events, by the readings in the bundles: the
-/// trace processor shows the time since boot.
+/// Nanoseconds that the time since boot is ahead of the clock of a kernel's events, by the readings
+/// in the bundles: the trace processor shows the time since boot.
 fn ahead(file: &[u8]) -> Result<i128, String> {
     let bundles = packets(file).filter_map(|packet| field(&packet, 1)).map(|bundle| {
         let bundle = fields(bundle.bytes());
-        let reading = |number| field(&bundle, number).map_or(0, |wire: Wire<'_>| i128::from(wire.number()));
+        let reading =
+            |number| field(&bundle, number).map_or(0, |wire: Wire<'_>| i128::from(wire.number()));
         reading(7) - reading(6)
     });
     let all: std::collections::BTreeSet<i128> = bundles.collect();
@@ -51,7 +62,8 @@ fn ahead(file: &[u8]) -> Result<i128, String> {
     }
 }
 
-/// Fails if the trace processor finds something wrong in a file. It may say that the trace lost events.
+/// Fails if the trace processor finds something wrong in a file. It may say that the trace lost
+/// events.
 pub(crate) fn accepts(program: &Path, file: &Path) -> Result<(), String> {
     let query = "select name, value from stats where severity = 'error' and value > 0 \
                  or severity = 'data_loss' and value > 0 and name not like 'ftrace_cpu_%';";
@@ -100,7 +112,15 @@ pub(crate) fn thread_slices(program: &Path, file: &Path) -> Result<Vec<Slice>, S
         let number = |text: &str| text.parse::<u64>().map_err(|e| format!("{text}: {e}"));
         let begin = number(&begin)?;
         let end = if length == "-1" { None } else { Some(begin + number(&length)?) };
-        Ok(Slice { tid: number(&tid)?, span: number(&span)?, name, begin, end, begin_note, end_note })
+        Ok(Slice {
+            tid: number(&tid)?,
+            span: number(&span)?,
+            name,
+            begin,
+            end,
+            begin_note,
+            end_note,
+        })
     };
     rows(program, &query, file)?.into_iter().map(slice).collect()
 }

@@ -9,7 +9,8 @@ type Symbols = [(u64, String)];
 pub(super) fn are(printed: &str, fields: &[(String, Value)], symbols: &Symbols) -> bool {
     let mut rest = printed;
     for (at, (name, value)) in fields.iter().enumerate() {
-        let Some(behind) = rest.strip_prefix(name.as_str()).and_then(|rest| rest.strip_prefix('=')) else {
+        let Some(behind) = rest.strip_prefix(name.as_str()).and_then(|rest| rest.strip_prefix('='))
+        else {
             return false;
         };
         let end = match fields.get(at + 1) {
@@ -25,7 +26,8 @@ pub(super) fn are(printed: &str, fields: &[(String, Value)], symbols: &Symbols) 
     rest.is_empty()
 }
 
-/// Whether trace-cmd prints these fields among others, in whatever order: Perfetto's schema has no place for some fields.
+/// Whether trace-cmd prints these fields among others, in whatever order: Perfetto's schema has no
+/// place for some fields.
 pub(super) fn have(printed: &str, fields: &[(String, Value)], symbols: &Symbols) -> bool {
     let has = |(name, value): &(String, Value)| {
         let Some(begin) = format!(" {printed}").find(&format!(" {name}=")) else { return true };
@@ -50,7 +52,9 @@ fn is(shown: &str, value: &Value, symbols: &Symbols) -> bool {
     match value {
         Value::Number(number) => is_number(shown, *number, symbols),
         Value::Bool(is) => shown == if *is { "1" } else { "0" },
-        Value::Text(text) => shown.trim_end() == text.trim_end() || is_function(shown, text, symbols),
+        Value::Text(text) => {
+            shown.trim_end() == text.trim_end() || is_function(shown, text, symbols)
+        }
         Value::List(list) => is_array(shown, list),
         _ => false,
     }
@@ -70,7 +74,8 @@ fn is_number(shown: &str, number: i128, symbols: &Symbols) -> bool {
     }
     if let Some(digits) = shown.strip_prefix("0x") {
         // A negative number has as many digits as its type.
-        let mask = if number < 0 { u64::MAX >> (64 - 4 * digits.len().clamp(1, 16)) } else { u64::MAX };
+        let mask =
+            if number < 0 { u64::MAX >> (64 - 4 * digits.len().clamp(1, 16)) } else { u64::MAX };
         return u64::from_str_radix(digits, 16).is_ok_and(|shown| shown == bits & mask);
     }
     if let Ok(shown) = shown.parse::<i128>() {
@@ -82,23 +87,30 @@ fn is_number(shown: &str, number: i128, symbols: &Symbols) -> bool {
     };
     let before = &symbols[..symbols.partition_point(|(address, _)| *address <= bits)];
     let Some((begin, _)) = before.last() else { return false };
-    let is_offset = |offset| u64::from_str_radix(offset, 16).is_ok_and(|offset| offset == bits - begin);
+    let is_offset =
+        |offset| u64::from_str_radix(offset, 16).is_ok_and(|offset| offset == bits - begin);
     let mut names = before.iter().rev().take_while(|(address, _)| address == begin);
     offset.is_none_or(is_offset) && names.any(|(_, name)| name == function)
 }
 
 /// An array is shown as its bytes: `ARRAY[01, 00, ff, 00]`.
 fn is_array(shown: &str, list: &[Value]) -> bool {
-    let Some(inner) = shown.strip_prefix("ARRAY[").and_then(|shown| shown.strip_suffix(']')) else { return false };
+    let Some(inner) = shown.strip_prefix("ARRAY[").and_then(|shown| shown.strip_suffix(']')) else {
+        return false;
+    };
     let words = inner.split([',', ' ']).filter(|word| !word.is_empty());
-    let Ok(bytes) = words.map(|word| u8::from_str_radix(word, 16)).collect::<Result<Vec<u8>, _>>() else {
+    let Ok(bytes) = words.map(|word| u8::from_str_radix(word, 16)).collect::<Result<Vec<u8>, _>>()
+    else {
         return false;
     };
     let size = bytes.len().checked_div(list.len()).unwrap_or(0);
-    let number = |bytes: &[u8]| bytes.iter().rev().fold(0u64, |number, byte| number << 8 | u64::from(*byte));
+    let number =
+        |bytes: &[u8]| bytes.iter().rev().fold(0u64, |number, byte| number << 8 | u64::from(*byte));
     let is = |(bytes, value): (&[u8], &Value)| {
         let mask = u64::MAX >> (64 - 8 * bytes.len());
         matches!(value, Value::Number(value) if *value as u64 & mask == number(bytes))
     };
-    matches!(size, 1..=8) && size * list.len() == bytes.len() && bytes.chunks(size).zip(list).all(is)
+    matches!(size, 1..=8)
+        && size * list.len() == bytes.len()
+        && bytes.chunks(size).zip(list).all(is)
 }
