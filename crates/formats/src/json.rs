@@ -2,7 +2,9 @@
 
 mod fields;
 
-use crate::events::{self, Chosen, Line, Note, Out, StreamInfo, channel, scope_code, stream_infos};
+use crate::choose::Chosen;
+use crate::events::{self, Line, Note, Out};
+use crate::streams::{StreamInfo, channel, scope_code, stream_infos};
 use crate::select::Selection;
 use crate::text::format_of;
 use crate::text::time::Rfc3339;
@@ -10,7 +12,7 @@ use crate::{Error, Result, Totals};
 pub use fields::{Fields, Plan};
 use lastwords_ctf::read::{Due, Next, Reader, Trace, Watch, readers};
 use lastwords_ctf::uuid_text;
-use lastwords_trace::class::{EventClass, LogLevel, Scope};
+use lastwords_trace::class::{EventClass, Scope};
 use lastwords_trace::clock::Rounding;
 use lastwords_trace::parallel;
 use lastwords_trace::schema::EnvValue;
@@ -115,18 +117,6 @@ fn has_losses(trace: &Trace, watch: Watch<'_>) -> bool {
     lost.into_iter().any(|lost| lost)
 }
 
-/// Returns the word for a severity.
-#[must_use]
-pub fn level(level: LogLevel) -> &'static str {
-    match level.number() {
-        0..=3 => "error",
-        4 => "warn",
-        5 | 6 => "info",
-        13 => "trace",
-        _ => "debug",
-    }
-}
-
 struct Lines<'t> {
     traces: &'t [Trace],
     streams: Vec<Option<Stream<'t>>>,
@@ -197,7 +187,7 @@ fn prepared<'t>(traces: &'t [Trace], facts: &StreamInfo) -> Option<Prepared<'t>>
         let name = event.name.as_deref().unwrap_or("<unknown>");
         let mut head = format!(",\"channel\":{},\"event\":{}", json!(channel(class)), json!(name));
         if let Some(severity) = event.log_level {
-            head.push_str(&format!(",\"level\":\"{}\"", level(severity)));
+            head.push_str(&format!(",\"level\":\"{}\"", severity.word()));
         }
         let format = format_of(event);
         if !format.is_empty() {

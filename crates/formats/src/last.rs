@@ -1,6 +1,6 @@
 //! Finds the last events that a selection wants, and passes over the packets before them.
 
-use crate::events::{Chosen, Filter};
+use crate::choose::{Chosen, Filter, Passed};
 use crate::select::Selection;
 use lastwords_ctf::read::{
     Cut, Due, Error, Loss, Place, Reader, Sink, Skip, Tail, Trace, Watch, run, unwatched,
@@ -9,15 +9,6 @@ use lastwords_trace::clock::Rounding;
 
 /// How many times as much is read if what was read had too few events.
 const MORE: u64 = 8;
-
-/// The packets that are passed over before the last events.
-#[derive(Debug, Default)]
-pub(crate) struct Passed {
-    /// Those of each stream.
-    pub(crate) skips: Vec<Skip>,
-    /// They were read, and they have nothing to tell but events that are not wanted.
-    pub(crate) is_checked: bool,
-}
 
 /// Some traces, and the selection that chooses among their streams.
 #[derive(Clone, Copy)]

@@ -30,6 +30,7 @@
     )
 )]
 
+mod choose;
 mod duplicates;
 pub mod events;
 pub mod evidence;
@@ -41,6 +42,7 @@ pub mod missing;
 pub mod perfetto;
 pub mod select;
 pub mod spans;
+pub mod streams;
 pub mod text;
 
 pub use lastwords_ctf::{Error, Result, Totals, create_file, create_folder, is_empty_folder};

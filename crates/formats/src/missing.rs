@@ -12,7 +12,7 @@
 //! A packet is read when the stream's packet before is used up, which may be long before the events
 //! of other streams reach the loss. So each loss waits until an event comes that is not before it.
 
-use crate::events::StreamInfo;
+use crate::streams::StreamInfo;
 use lastwords_ctf::read::{Loss, Memory, Reader, Trace};
 use lastwords_trace::evidence::{Cause, Evidence, Gap};
 use std::cmp::Reverse;

@@ -3,10 +3,10 @@
 
 use crate::picks::Picks;
 use lastwords_ctf::read::Trace;
-use lastwords_formats::events::{StreamInfo, channel, scope_code};
-use lastwords_formats::json::{self, Plan};
+use lastwords_formats::streams::{StreamInfo, channel, scope_code};
+use lastwords_formats::json::Plan;
 use lastwords_formats::spans::Step;
-use lastwords_trace::class::{EventClass, Scope};
+use lastwords_trace::class::{EventClass, LogLevel, Scope};
 use serde::Serialize;
 
 /// The facts that the page has once for all events of a class.
@@ -121,7 +121,7 @@ pub(crate) fn prepare<'t>(
     let level = if name.starts_with("crash:") {
         "error"
     } else {
-        described.log_level.map_or("", json::level)
+        described.log_level.map_or("", LogLevel::word)
     };
     let (timed, log) = (class.clock.is_some(), trace.is_beside);
     let kind_of = Kind { trace: stream.trace, channel: channel(class), name, level, timed, log };

@@ -2,7 +2,7 @@
 
 use crate::names::NONE;
 use lastwords_ctf::read::{Loss, Reader, Trace};
-use lastwords_formats::events::StreamInfo;
+use lastwords_formats::streams::StreamInfo;
 use lastwords_formats::missing::{Around, Missing, StreamKey, Tail, count, is_before_all, words};
 use lastwords_trace::evidence::{Cause, Evidence};
 use serde::Serialize;

@@ -225,34 +225,67 @@ pub(super) fn have_one_clock(readers: &[(usize, Reader<'_>)]) -> bool {
     clocks.next().flatten().is_some_and(|first| clocks.all(|clock| clock == Some(first)))
 }
 
+/// The merged order of the events of some streams, while they are read.
+pub struct Merge {
+    heads: Vec<Head>,
+    tournament: Tournament,
+}
+
+impl Merge {
+    /// Reads up to the first event of each stream. What surrounds the events goes to `sink`.
+    pub fn new<S: Sink + ?Sized>(readers: &mut [(usize, Reader<'_>)], sink: &mut S) -> Self {
+        let by_ticks = have_one_clock(readers);
+        let head = |floor: i64| Head {
+            events: Vec::with_capacity(AHEAD),
+            next: 0,
+            order: Order { floor, by_ticks },
+            untimed: None,
+            reported_in: None,
+        };
+        let mut heads: Vec<Head> = readers.iter().map(|(_, reader)| head(reader.floor())).collect();
+        for (stream, ((_, reader), head)) in readers.iter_mut().zip(&mut heads).enumerate() {
+            head.read(stream, reader, sink);
+        }
+        let firsts: Vec<Option<i64>> =
+            heads.iter().map(|head| head.due().map(|due| due.place)).collect();
+        let tournament = Tournament::new(&firsts);
+        Self { heads, tournament }
+    }
+
+    /// Returns the event that is due, with the position of its stream. It is in the reader's
+    /// window. Returns none after the last event.
+    #[inline]
+    #[must_use]
+    pub fn due(&self) -> Option<(usize, &Due)> {
+        let stream = self.tournament.first()?;
+        Some((stream, self.heads.get(stream)?.due()?))
+    }
+
+    /// Goes on behind the event that is due. `readers` are those of [`Merge::new`].
+    #[inline]
+    pub fn advance<S: Sink + ?Sized>(
+        &mut self,
+        readers: &mut [(usize, Reader<'_>)],
+        sink: &mut S,
+    ) {
+        let Some(stream) = self.tournament.first() else { return };
+        if let (Some((_, reader)), Some(head)) =
+            (readers.get_mut(stream), self.heads.get_mut(stream))
+        {
+            head.advance(stream, reader, sink);
+            self.tournament.replace(head.due().map(|due| due.place));
+        }
+    }
+}
+
 /// Gives all events to `sink` until it returns false.
 pub fn run<S: Sink + ?Sized>(readers: &mut [(usize, Reader<'_>)], sink: &mut S) {
-    let by_ticks = have_one_clock(readers);
-    let head = |floor: i64| Head {
-        events: Vec::with_capacity(AHEAD),
-        next: 0,
-        order: Order { floor, by_ticks },
-        untimed: None,
-        reported_in: None,
-    };
-    let mut heads: Vec<Head> = readers.iter().map(|(_, reader)| head(reader.floor())).collect();
-    for (stream, ((_, reader), head)) in readers.iter_mut().zip(&mut heads).enumerate() {
-        head.read(stream, reader, sink);
-    }
-    let firsts: Vec<Option<i64>> =
-        heads.iter().map(|head| head.due().map(|due| due.place)).collect();
-    let mut tournament = Tournament::new(&firsts);
-    while let Some(stream) = tournament.first() {
-        let (Some((_, reader)), Some(head)) = (readers.get_mut(stream), heads.get_mut(stream))
-        else {
-            break;
-        };
-        if let Some(due) = head.due()
-            && !sink.event(stream, reader, due)
-        {
+    let mut merge = Merge::new(readers, sink);
+    while let Some((stream, due)) = merge.due() {
+        let Some((_, reader)) = readers.get_mut(stream) else { return };
+        if !sink.event(stream, reader, due) {
             return;
         }
-        head.advance(stream, reader, sink);
-        tournament.replace(head.due().map(|due| due.place));
+        merge.advance(readers, sink);
     }
 }

@@ -25,7 +25,7 @@ pub use cpu::cpu;
 pub use error::Error;
 pub use folder::{Account, Memory, OpenedFolder, Stream, Trace, is_trace, open};
 pub use index::Entry;
-pub use merge::{Due, Place, Sink, readers, run};
+pub use merge::{Due, Merge, Place, Sink, readers, run};
 pub use stream::{Loss, Next, Reader, Watch, unwatched};
 pub use tail::{Cut, Skip, Tail};
 pub use value::{Member, Value};

@@ -7,6 +7,8 @@
 //! `packets` evaluates a filter on decoded events, `crate::ftrace` on the bytes of a kernel's
 //! events.
 
+pub(crate) mod bound;
+pub(crate) mod names;
 mod nearest;
 pub(crate) mod packets;
 
@@ -31,7 +33,7 @@ pub const BUILT_IN: &[&str] =
 /// nearest to it.
 pub fn check(filter: &Filter, traces: &[Trace], kernels: &[&Tracing]) -> Result<(), Error> {
     let is_known = |name: &Name| {
-        packets::is_known(name, traces, false)
+        names::is_known(name, traces, false)
             || kernels.iter().any(|tracing| ftrace::is_known(name, tracing))
     };
     let Some((position, unknown)) =
@@ -56,11 +58,11 @@ pub fn check(filter: &Filter, traces: &[Trace], kernels: &[&Tracing]) -> Result<
 /// Returns the names that are nearest to an unknown one, among those of the traces and `more`.
 fn nearest(unknown: &Name, traces: &[Trace], kernels: &[&Tracing], more: &[&str]) -> Vec<String> {
     let is_known = |name: &Name| {
-        packets::is_known(name, traces, false)
+        names::is_known(name, traces, false)
             || kernels.iter().any(|tracing| ftrace::is_known(name, tracing))
     };
     let mut known = BTreeSet::new();
-    packets::add_names(traces, &mut known);
+    names::add_names(traces, &mut known);
     kernels.iter().for_each(|tracing| ftrace::add_names(tracing, &mut known));
     known.retain(|name| name.starts_with("$ctx.") == unknown.is_context());
     if !unknown.is_context() {
@@ -103,8 +105,12 @@ pub fn unknown_events<'g>(
 
 /// Returns none if an event class of the traces has the name that is all of `filter`. Otherwise it
 /// returns the nearest names.
-pub(crate) fn unknown_names(filter: &Filter, traces: &[Trace]) -> Option<Vec<String>> {
+pub(crate) fn unknown_names(
+    filter: &Filter,
+    traces: &[Trace],
+    more: &[&str],
+) -> Option<Vec<String>> {
     let name = filter.names().first()?;
-    (!packets::is_known(name, traces, true))
-        .then(|| nearest(name, traces, &[], crate::text::chosen::OWN))
+    (!names::is_known(name, traces, true))
+        .then(|| nearest(name, traces, &[], more))
 }

@@ -11,7 +11,7 @@ use lastwords_trace::visit::{NodeId, Visitor};
 
 use super::proto::Message;
 use super::{Timeline, packet, put_packet};
-use crate::events::scope_code;
+use crate::streams::scope_code;
 
 /// Track of the kernel's panic. The ids of other tracks are small.
 const PANIC_TRACK: u64 = 1 << 62;

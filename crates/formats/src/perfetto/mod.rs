@@ -18,7 +18,9 @@ use lastwords_trace::clock::{Converter, Rounding};
 use lastwords_trace::schema::BOOT_ORIGIN;
 use std::io::Write;
 
-use crate::events::{self, Chosen, Line, Note, Out, StreamInfo};
+use crate::choose::Chosen;
+use crate::events::{self, Line, Note, Out};
+use crate::streams::StreamInfo;
 use crate::select::Selection;
 use crate::spans::OpenSpan;
 use crate::{Error, Result, Totals};

@@ -7,10 +7,17 @@
 
 use std::collections::HashMap;
 
+/// The type of a track event: `TrackEvent.Type`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Begin = 1,
+    End = 2,
+    Instant = 3,
+}
+
 use lastwords_trace::class::LogLevel;
 
 use super::proto::Message;
-use super::tracks::Kind;
 use crate::spans::{OpenSpan, SpanKey, Step};
 
 /// Maximum number of spans that are open at a time, and of those that threads are in. Further ones

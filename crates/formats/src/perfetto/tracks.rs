@@ -13,11 +13,11 @@ use lastwords_trace::visit::{NodeId, Shape, Visitor};
 
 use super::losses::{Drawn, Losses, Until};
 use super::proto::Message;
-use super::spans::{Edge, Label, Spans, Stepped};
+use super::spans::{Edge, Kind, Label, Spans, Stepped};
 use super::{Timeline, packet, put_packet};
-use crate::events::{Line, StreamInfo, channel, scope_code};
+use crate::events::Line;
+use crate::streams::{StreamInfo, channel, scope_code};
 use crate::fields::{Nesting, Role, roles};
-use crate::json::level;
 use crate::missing::{Missing, StreamKey, Tail, is_before_all, words};
 use crate::select::Selection;
 use crate::spans::{OpenSpan, Step};
@@ -43,14 +43,6 @@ mod annotation {
 
 /// `TrackEvent.debug_annotations`.
 const ANNOTATIONS: u32 = 4;
-
-/// The type of a track event: `TrackEvent.Type`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    Begin = 1,
-    End = 2,
-    Instant = 3,
-}
 
 /// The first id of a process's track. The ids of threads and streams are smaller.
 const FIRST_PROCESS: u64 = 1 << 32;
@@ -375,7 +367,7 @@ impl<'t> Tracks<'t> {
             if !channel.is_empty() {
                 self.event.text(22, channel.as_bytes());
             }
-            severity.iter().for_each(|severity| self.event.text(22, level(*severity).as_bytes()));
+            severity.iter().for_each(|severity| self.event.text(22, severity.word().as_bytes()));
             self.event.text(23, name.as_bytes());
         }
         self.packet.number(packet::TIMESTAMP, self.timeline.time(nanoseconds));

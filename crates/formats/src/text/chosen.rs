@@ -9,10 +9,13 @@
 use super::Zone;
 use super::columns::{self, Class, Fields, Mark, Values};
 use super::escape::bare;
+use super::one_value::One;
 use super::time::TimeOfDay;
 use crate::Totals;
-use crate::events::{self, Chosen, Line, Note, Out, StreamInfo, scope_code};
-use crate::filter::packets::{SCOPES, Source, Target, Targets, source};
+use crate::choose::Chosen;
+use crate::events::{self, Line, Note, Out};
+use crate::streams::{StreamInfo, scope_code};
+use crate::filter::names::{Lookup, SCOPES, Source, Target, Targets};
 use crate::filter::unknown_names;
 use crate::select::Selection;
 use lastwords_ctf::read::{Due, Reader, Trace, Watch};
@@ -22,7 +25,7 @@ use lastwords_trace::class::{Origin, Scope};
 use lastwords_trace::clock::Rounding;
 use lastwords_trace::text::number::{signed, unsigned};
 use lastwords_trace::text::put_seconds;
-use lastwords_trace::visit::{Ignore, NodeId, Visitor};
+use lastwords_trace::visit::Ignore;
 use std::collections::HashMap;
 use std::io::Write;
 
@@ -100,7 +103,7 @@ impl Columns {
             _ => None,
         });
         let unknown = |(column, filter): (&Column, &Filter)| {
-            let near = unknown_names(filter, traces)?;
+            let near = unknown_names(filter, traces, OWN)?;
             let near = if near.is_empty() {
                 String::new()
             } else {
@@ -315,7 +318,8 @@ fn found<'t>(
         signed(&mut text, number);
         Of::Text(text)
     };
-    match source(name, trace, stream, event, slot, thread, targets) {
+    let class = (stream, event);
+    match (Lookup { trace, class, thread, targets }).name(name, slot) {
         Some(Source::Field) => Of::Field,
         Some(Source::Text(text)) => Of::Text(escaped(text.as_bytes())),
         Some(Source::Integer(value)) => number(value),
@@ -488,118 +492,6 @@ impl Line for Lines<'_> {
         // The reader has accepted the same bytes.
         if self.read(&facts, reader, event).is_some() && self.put(&facts, event, out).is_some() {
             out.push(b'\n');
-        }
-    }
-}
-
-/// Passes on one value of a scope, which may be an array or a structure.
-struct One<'a, 't> {
-    target: &'a Target,
-    values: Values<'a, 't>,
-    /// The position in each array that the decoder is in.
-    elements: Vec<u64>,
-    /// Number of levels of the value that the decoder is in.
-    inside: usize,
-    is_there: bool,
-}
-
-impl One<'_, '_> {
-    /// Returns true if the node is the value, or a part of it.
-    fn takes(&mut self, node: NodeId) -> bool {
-        let is_value =
-            node == self.target.node && self.elements == self.target.elements && self.inside == 0;
-        self.is_there |= is_value;
-        is_value || self.inside > 0
-    }
-
-    fn enter(&mut self, is_taken: bool) {
-        self.inside = self.inside.saturating_add(usize::from(is_taken));
-    }
-
-    /// Leaves a level. Returns true if it is one of the value.
-    fn leave(&mut self) -> bool {
-        let is_inside = self.inside > 0;
-        self.inside = self.inside.saturating_sub(1);
-        is_inside
-    }
-}
-
-impl Visitor for One<'_, '_> {
-    fn integer(&mut self, node: NodeId, value: u64) {
-        if self.takes(node) {
-            self.values.integer(node, value);
-        }
-    }
-
-    fn float(&mut self, node: NodeId, value: f64) {
-        if self.takes(node) {
-            self.values.float(node, value);
-        }
-    }
-
-    fn text(&mut self, node: NodeId, bytes: &[u8]) {
-        if self.takes(node) {
-            self.values.text(node, bytes);
-        }
-    }
-
-    fn blob(&mut self, node: NodeId, bytes: &[u8]) {
-        if self.takes(node) {
-            self.values.blob(node, bytes);
-        }
-    }
-
-    fn begin(&mut self, node: NodeId) {
-        let is_taken = self.takes(node);
-        if is_taken {
-            self.values.begin(node);
-        }
-        self.enter(is_taken);
-    }
-
-    fn end(&mut self, node: NodeId) {
-        if self.leave() {
-            self.values.end(node);
-        }
-    }
-
-    fn begin_array(&mut self, node: NodeId, length: u64) {
-        let is_taken = self.takes(node);
-        if is_taken {
-            self.values.begin_array(node, length);
-        }
-        self.enter(is_taken);
-        self.elements.push(0);
-    }
-
-    fn element(&mut self, index: u64) {
-        if let Some(last) = self.elements.last_mut() {
-            *last = index;
-        }
-        if self.inside > 0 {
-            self.values.element(index);
-        }
-    }
-
-    fn end_array(&mut self, node: NodeId) {
-        self.elements.pop();
-        if self.leave() {
-            self.values.end_array(node);
-        }
-    }
-
-    fn begin_case(&mut self, node: NodeId, case: Option<usize>) {
-        if self.inside > 0 {
-            self.values.begin_case(node, case);
-            // A case that is not there has no end.
-            self.enter(case.is_some());
-        }
-    }
-
-    fn end_case(&mut self, node: NodeId) {
-        if self.inside > 0 {
-            self.leave();
-            self.values.end_case(node);
         }
     }
 }

@@ -8,7 +8,7 @@ use super::escape::bare;
 use super::line::Line;
 use super::message::{self, Piece, pieces, shown_name};
 use super::value_format::ValueFormat;
-use crate::events::{StreamInfo, scope_code};
+use crate::streams::{StreamInfo, scope_code};
 use crate::fields::{self, Role};
 use lastwords_bytes::ByteOrder;
 use lastwords_ctf::program::{Code, Flat};

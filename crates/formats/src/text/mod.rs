@@ -10,6 +10,7 @@ mod columns;
 pub(crate) mod escape;
 mod line;
 mod message;
+mod one_value;
 mod pipeline;
 mod plan;
 mod print;
@@ -19,7 +20,8 @@ mod value;
 mod value_format;
 
 use crate::Totals;
-use crate::events::{Chosen, Note, Out};
+use crate::choose::Chosen;
+use crate::events::{Note, Out};
 use crate::select::Selection;
 use lastwords_ctf::read::{Trace, Watch, unwatched};
 use lastwords_trace::clock::Rounding;

@@ -4,7 +4,7 @@
 use super::escape::bare;
 use super::line::Line;
 use super::value_format::ScopePlan;
-use crate::events::scope_code;
+use crate::streams::scope_code;
 use lastwords_ctf::read::Trace;
 use lastwords_trace::class::{EventClass, Scope, TraceClass};
 use lastwords_trace::schema::EnvValue;

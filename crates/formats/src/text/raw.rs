@@ -2,7 +2,9 @@
 
 use super::escape::bare;
 use crate::Totals;
-use crate::events::{self, Chosen, Line, Note, Out, StreamInfo};
+use crate::choose::Chosen;
+use crate::events::{self, Line, Note, Out};
+use crate::streams::StreamInfo;
 use lastwords_ctf::read::{Due, Reader, Trace};
 use lastwords_trace::class::Scope;
 use lastwords_trace::text::number::{octet, unsigned};

@@ -5,7 +5,7 @@ use super::tally::{self, Counted, Tally};
 use crate::{Trace, unrelated_clocks};
 use lastwords_ctf::read::{self, Watch};
 use lastwords_ctf::{Error, Result, Totals, Version};
-use lastwords_formats::events::channel;
+use lastwords_formats::streams::channel;
 use lastwords_formats::select::Selection;
 use lastwords_ftrace::dat;
 use lastwords_lttng as lttng;

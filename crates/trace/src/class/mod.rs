@@ -271,6 +271,18 @@ impl LogLevel {
         self.0
     }
 
+    /// Returns the word for the level in five steps: `error`, `warn`, `info`, `debug`, `trace`.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self.0 {
+            0..=3 => "error",
+            4 => "warn",
+            5 | 6 => "info",
+            13 => "trace",
+            _ => "debug",
+        }
+    }
+
     /// Returns the name in babeltrace2's text, such as `TRACE_INFO`.
     #[must_use]
     pub fn shown(self) -> &'static str {
