@@ -7,7 +7,7 @@ use crate::select::Chosen;
 use crate::table::plain;
 use crate::text::{log, relation};
 use lastwords_ctf::read::Trace;
-use lastwords_ftrace::ctf::{self, Form, Remarks};
+use lastwords_ftrace::ctf::{Form, Remarks};
 use lastwords_ftrace::log as ftrace_log;
 use lastwords_open::Ftrace;
 use std::sync::{Arc, PoisonError};
@@ -33,22 +33,13 @@ pub(crate) fn kernels(
         else {
             continue;
         };
-        let (tracing, path) = (Arc::new(ftrace.machine.tracing.clone()), &first.origin.path);
+        let path = &first.origin.path;
         let choice = |array: &Ftrace<'_>| chosen.choice(std::slice::from_ref(array));
         for (position, array) in
             arrays.iter().filter_map(|array| Some((traces.position(array), array.ftrace()?)))
         {
             positions.push(position);
-            let offset = array.real_time();
-            found.push(ctf::trace(
-                path,
-                &tracing,
-                array.index,
-                &choice(&array),
-                offset,
-                form,
-                &remarks,
-            )?);
+            found.push(array.packets(path, &choice(&array), form, &remarks)?);
         }
         if with_log {
             let (lines, relation) = (log(first)?, relation(&ftrace));

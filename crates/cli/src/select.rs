@@ -230,7 +230,7 @@ impl Events {
     pub(crate) fn check_names(&self, traces: &Traces) -> anyhow::Result<()> {
         let Some(expression) = &self.filter else { return Ok(()) };
         let kernels =
-            traces.arrays().filter_map(Trace::ftrace).map(|ftrace| &ftrace.machine.tracing);
+            traces.arrays().filter_map(Trace::ftrace).map(|ftrace| &*ftrace.machine.tracing);
         let kernels: Vec<_> = kernels.collect();
         filter::check(expression, &traces.packets(Version::V2)?, &kernels).context("--filter")
     }
@@ -366,7 +366,7 @@ impl Chosen {
         let kernels: Vec<_> = traces
             .arrays()
             .filter_map(Trace::ftrace)
-            .map(|ftrace| &ftrace.machine.tracing)
+            .map(|ftrace| &*ftrace.machine.tracing)
             .collect();
         // The caller reports a trace that has no description.
         let described = traces.packets(Version::V2).unwrap_or_default();

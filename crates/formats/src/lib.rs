@@ -36,6 +36,7 @@ pub mod events;
 pub mod evidence;
 mod fields;
 pub mod filter;
+pub mod iter;
 pub mod json;
 mod last;
 pub mod missing;

@@ -6,13 +6,13 @@
 use crate::escape;
 use crate::symbols::Function;
 use lastwords_ctf::Version;
-use lastwords_ctf::program::Event;
-use lastwords_ctf::read::{Due, Member, Next, Reader, Stream, Trace, Value, unwatched};
-use lastwords_formats::events::each;
+use lastwords_ctf::program;
+use lastwords_ctf::read::{Next, Reader, Stream, Trace, unwatched};
+use lastwords_formats::iter::{EventRef, Events, Field, Ids, Kind, Order, Value};
 use lastwords_formats::select::Selection;
+use lastwords_formats::spans::Step;
 use lastwords_session::Session;
 use lastwords_session::info::{Info, Module};
-use lastwords_trace::class::Scope;
 use lastwords_trace::parallel;
 use serde::Serialize;
 use std::cell::Cell;
@@ -25,9 +25,6 @@ const PROVIDER: &str = "crash:";
 
 /// The name of the event of a panic.
 const PANIC: &str = "crash:panic";
-
-/// Prefixes of the names of events that a thread records when it leaves a span.
-const CLOSINGS: [&str; 2] = ["span:exit ", "span:close "];
 
 /// The signals that say which address the program used.
 const HAVE_ADDRESS: [&str; 4] = ["SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE"];
@@ -127,21 +124,18 @@ pub(crate) fn of(session: &Arc<Session>) -> Vec<Crash> {
     let mut is_searched = has_crash.into_iter();
     searched.streams.retain(|_| is_searched.next() == Some(true));
     let selection = Selection { events: vec![format!("{PROVIDER}*")], ..Selection::default() };
-    let mut seen: Vec<Vec<Member>> = Vec::new();
+    let mut seen: Vec<Vec<Field>> = Vec::new();
     let mut causes = Vec::new();
-    let mut visit = |reader: &mut Reader<'_>, event: &Due| {
-        let members = reader.members(event);
-        let payload: Vec<Member> =
-            members.iter().filter(|member| member.scope == Scope::Payload).cloned().collect();
+    let searched = [searched];
+    let mut events = Events::new(&searched, &selection, Order::Time, &unwatched);
+    each(&mut events, |event| {
+        let fields = event.fields();
         // A channel for errors has a copy of the event.
-        if !seen.contains(&payload) {
-            seen.push(payload);
-            let name =
-                reader.class_of(event).and_then(|class| class.name.clone()).unwrap_or_default();
-            causes.push(cause(name, event, members, &session.info().modules));
+        if !seen.contains(&fields) {
+            seen.push(fields.clone());
+            causes.push(cause(event, fields, &session.info().modules));
         }
-    };
-    each(&[searched], &selection, &unwatched, &mut visit, &mut |_| {});
+    });
     if !causes.is_empty() {
         judge(&mut causes, &[trace], session.info());
     }
@@ -159,7 +153,7 @@ fn has_crash(trace: &Trace, stream: &Stream) -> bool {
     }
     let wants = |class: usize| is_wanted.get(class).copied().unwrap_or(false);
     let found = Cell::new(false);
-    let look = |event: &Event| found.set(found.get() || wants(event.class));
+    let look = |event: &program::Event| found.set(found.get() || wants(event.class));
     let ahead = |reader: &mut Reader<'_>| reader.ahead(usize::MAX, |event, _| look(&event));
     Reader::new(trace, stream).each(ahead, |_, next| {
         if let Next::Event(event) = next {
@@ -183,57 +177,61 @@ fn judge(causes: &mut [Crash], traces: &[Trace], info: &Info) {
     let from = causes.first().map(|cause| cause.nanoseconds);
     let selection = Selection { since: from, deduplicate: true, ..Selection::default() };
     // The number of events by process and by the number of panics and signals before them.
-    let mut events: BTreeMap<(Option<u32>, usize), u64> = BTreeMap::new();
-    let mut visit = |reader: &mut Reader<'_>, event: &Due| {
-        let name =
-            reader.class_of(event).and_then(|class| class.name.as_deref()).unwrap_or_default();
-        if is_crash(name) {
+    let mut counts: BTreeMap<(Option<u32>, usize), u64> = BTreeMap::new();
+    each(&mut Events::new(traces, &selection, Order::Time, &unwatched), |event| {
+        if is_crash(&event.kind().whole_name()) {
             return;
         }
-        let before = causes.partition_point(|cause| Some(cause.nanoseconds) < event.nanoseconds);
-        let may_unwind =
-            before == causes.len() && CLOSINGS.iter().any(|closing| name.starts_with(closing));
+        let time = event.time();
+        let before = causes.partition_point(|cause| Some(cause.nanoseconds) < time);
+        let may_unwind = before == causes.len() && is_closing(event.kind());
         let unwound = unwound.filter(|_| may_unwind);
-        let members =
-            if is_shared || unwound.is_some() { reader.members(event) } else { Vec::new() };
-        let contexts = || members.iter().filter(|member| member.scope != Scope::Payload);
-        let tid = || {
-            contexts().find(|member| member.name == "vtid").and_then(|member| member.value.number())
-        };
+        let ids = if is_shared || unwound.is_some() { event.ids() } else { Ids::default() };
         if unwound.is_some_and(|thread| {
-            tid().is_none_or(|tid| thread.is_none_or(|thread| thread == tid.to_string()))
+            ids.tid.is_none_or(|tid| thread.is_none_or(|thread| thread == tid.to_string()))
         }) {
             return;
         }
-        let pid = contexts().filter_map(pid).next();
-        let count = events.entry((pid, before)).or_default();
+        let pid = ids.pid.filter(|_| is_shared).and_then(|pid| u32::try_from(pid).ok());
+        let count = counts.entry((pid, before)).or_default();
         *count = count.saturating_add(1);
-    };
-    each(traces, &selection, &unwatched, &mut visit, &mut |_| {});
+    });
     for (index, cause) in causes.iter_mut().enumerate() {
         let pid = cause.pid.filter(|_| is_shared);
         let is_known = pid.is_some() || !is_shared;
         let later =
-            events.iter().filter(|((of, before), _)| is_known && *of == pid && *before > index);
+            counts.iter().filter(|((of, before), _)| is_known && *of == pid && *before > index);
         cause.later_events = later.map(|(_, count)| *count).fold(0, u64::saturating_add);
         cause.is_cause_of_death = cause.later_events == 0 && (is_shared || !info.survived());
     }
 }
 
-/// Returns the process ID if the field has it.
-fn pid(member: &Member) -> Option<u32> {
-    let is_pid = member.name == "pid" || member.name == "vpid";
-    member.value.number().filter(|_| is_pid).and_then(|n| u32::try_from(n).ok())
+/// Passes all events to `take`. What cannot be read was told when the session was read.
+fn each(events: &mut Events<'_>, mut take: impl FnMut(&mut EventRef<'_, '_>)) {
+    loop {
+        while let Some(mut event) = events.advance() {
+            take(&mut event);
+        }
+        if events.fault().is_none() {
+            return;
+        }
+    }
 }
 
 fn is_crash(name: &str) -> bool {
     name.starts_with(PROVIDER)
 }
 
-fn cause(name: String, event: &Due, members: Vec<Member>, modules: &[Module]) -> Crash {
-    let nanoseconds = event.nanoseconds.unwrap_or(0);
+/// Returns true for the events that a thread records when it leaves a span.
+fn is_closing(kind: &Kind) -> bool {
+    let step = Step::parse(&kind.whole_name()).map(|(step, _)| step);
+    matches!(step, Some(Step::Exit | Step::Close))
+}
+
+fn cause(event: &mut EventRef<'_, '_>, fields: Vec<Field>, modules: &[Module]) -> Crash {
+    let nanoseconds = event.time().unwrap_or(0);
     let mut cause = Crash {
-        event: name,
+        event: event.kind().whole_name(),
         time_ns: nanoseconds.to_string(),
         fields: Vec::new(),
         later_events: 0,
@@ -242,40 +240,22 @@ fn cause(name: String, event: &Due, members: Vec<Member>, modules: &[Module]) ->
         nanoseconds,
         pid: None,
     };
-    let lengths: Vec<String> =
-        members.iter().map(|member| format!("_{}_length", member.name)).collect();
-    for member in members {
-        cause.pid = pid(&member).or(cause.pid);
-        match member.value {
-            Value::List(addresses) if member.name == "backtrace" => {
+    for Field { name, is_hexadecimal, value } in event.all_contexts().into_iter().chain(fields) {
+        if name == "pid" || name == "vpid" {
+            cause.pid = value.number().and_then(|pid| u32::try_from(pid).ok()).or(cause.pid);
+        }
+        match value {
+            Value::List(addresses) if name == "backtrace" => {
                 let addresses = addresses.iter().filter_map(Value::number);
                 cause.backtrace = addresses.map(|a| frame(a, cause.pid, modules)).collect();
             }
-            _ if lengths.contains(&member.name) => {}
-            Value::Unsigned(value) if member.is_hexadecimal => {
-                cause.fields.push((member.name, format!("{value:#x}")))
+            Value::Unsigned(value) if is_hexadecimal => {
+                cause.fields.push((name, format!("{value:#x}")))
             }
-            value => cause.fields.push((member.name, text(&value))),
+            value => cause.fields.push((name, value.to_string())),
         }
     }
     cause
-}
-
-fn text(value: &Value) -> String {
-    match value {
-        Value::Unsigned(value) => value.to_string(),
-        Value::Signed(value) => value.to_string(),
-        Value::Float(value) => value.to_string(),
-        Value::Bool(value) => value.to_string(),
-        Value::Text(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-        Value::Bytes(bytes) => bytes.iter().map(|b| format!("{b:02x}")).collect(),
-        Value::Enum(value, label) => label.clone().unwrap_or_else(|| value.to_string()),
-        Value::List(elements) => elements.iter().map(text).collect::<Vec<_>>().join(" "),
-        Value::Struct(members) => {
-            members.iter().map(|(_, value)| text(value)).collect::<Vec<_>>().join(" ")
-        }
-        Value::Absent => String::new(),
-    }
 }
 
 fn frame(address: u64, pid: Option<u32>, modules: &[Module]) -> Frame {

@@ -23,7 +23,7 @@ pub struct Machine {
     /// The input is the memory of a machine.
     pub is_memory: bool,
     /// The data of its tracer.
-    pub tracing: Tracing,
+    pub tracing: Arc<Tracing>,
     /// Counts what is read of its rings.
     pub meter: Arc<Meter>,
     /// Remarks on the file.
@@ -37,7 +37,7 @@ impl Machine {
         notes: Vec<String>,
     ) -> Self {
         let meter = Meter::new(&mut tracing);
-        Self { is_memory: kernel.is_some(), kernel, tracing, meter, notes }
+        Self { is_memory: kernel.is_some(), kernel, tracing: Arc::new(tracing), meter, notes }
     }
 
     /// Returns the trace array at a position.

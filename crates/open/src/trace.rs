@@ -8,14 +8,16 @@ use lastwords_ctf::{Error, Version};
 use lastwords_folders::Ended;
 use lastwords_formats::select::Selection;
 use lastwords_formats::{Totals, text};
+use lastwords_ftrace::ctf::{self, Form, Remarks};
 use lastwords_ftrace::log::Log;
 use lastwords_ftrace::page::Events;
 use lastwords_ftrace::text as ftrace;
-use lastwords_ftrace::{Array, Ring};
+use lastwords_ftrace::{Array, Choice, Ring};
 use lastwords_trace::clock::Rounding;
 use lastwords_trace::parallel;
 use std::collections::BTreeSet;
 use std::io::{ErrorKind, Write};
+use std::path::Path;
 use std::sync::Arc;
 
 /// A trace. A clone shares its events.
@@ -123,6 +125,18 @@ impl Trace {
             Body::Ctf(trace) => Some(Ok((**trace).clone())),
             Body::Ftrace { .. } => None,
         }
+    }
+
+    /// Returns the trace as packets that have at least the selected events. Returns none for
+    /// packets without a description.
+    ///
+    /// # Errors
+    /// The description does not decode its events; a time is selected, and nothing relates the
+    /// clock of a kernel's trace to real time.
+    pub(crate) fn selected(&self, selection: &Selection) -> Result<Option<read::Trace>, Error> {
+        let Some(array) = self.ftrace() else { return self.packets(Version::V2).transpose() };
+        let choice = array.choice(selection)?;
+        array.packets(&self.origin.path, &choice, Form::Plain, &Remarks::default()).map(Some)
     }
 
     /// Returns the CPUs of its streams.
@@ -284,6 +298,44 @@ impl Ftrace<'_> {
     #[must_use]
     pub fn real_time(&self) -> Option<i64> {
         self.machine.real_time(self.index)
+    }
+
+    /// Returns the selected events as packets. `path` is the file of the kernel. The caller applies
+    /// [`Choice::last`].
+    ///
+    /// # Errors
+    /// The array has no snapshot, and that is selected.
+    pub fn packets(
+        &self,
+        path: &Path,
+        choice: &Choice,
+        form: Form,
+        remarks: &Remarks,
+    ) -> Result<read::Trace, Error> {
+        let tracing = &self.machine.tracing;
+        ctf::trace(path, tracing, self.index, choice, self.real_time(), form, remarks)
+    }
+
+    /// Returns the choice that selects the same events by the array's clock.
+    ///
+    /// # Errors
+    /// A time is selected, and nothing relates the clock to real time.
+    fn choice(&self, selection: &Selection) -> Result<Choice, Error> {
+        let real_time = self.real_time();
+        let reading = |time: i64| {
+            let why = || Error::Schema("no time can be selected: the clock has none".to_owned());
+            let reading = time.saturating_sub(real_time.ok_or_else(why)?);
+            Ok(u64::try_from(reading).unwrap_or(0))
+        };
+        Ok(Choice {
+            snapshot: self.snapshot,
+            cpus: selection.cpus.clone(),
+            events: selection.events.clone(),
+            filter: selection.filter.clone(),
+            since: selection.since.map(reading).transpose()?,
+            until: selection.until.map(reading).transpose()?,
+            last: None,
+        })
     }
 
     /// Returns true if the array has events, in the live ring or in the snapshot.

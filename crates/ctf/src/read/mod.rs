@@ -18,7 +18,6 @@ mod siblings;
 mod stream;
 mod tail;
 pub mod tournament;
-mod value;
 
 pub use copy::copy;
 pub use cpu::cpu;
@@ -28,4 +27,3 @@ pub use index::Entry;
 pub use merge::{Due, Merge, Place, Sink, readers, run};
 pub use stream::{Loss, Next, Reader, Watch, unwatched};
 pub use tail::{Cut, Skip, Tail};
-pub use value::{Member, Value};

@@ -3,10 +3,10 @@
 use super::error::Error;
 use super::folder::{Stream, Trace};
 use super::index::{Entry, read_at};
-use super::merge::ticks;
+use super::merge::{Due, ticks};
 use super::tail::Skip;
 use crate::program::{Decoder, Event, Expected, Fault, MAX_ALIGNMENT, Packet, PacketPart, Program};
-use lastwords_trace::class::Clock;
+use lastwords_trace::class::{Clock, EventClass};
 use lastwords_trace::clock::{Converter, Rounding};
 use lastwords_trace::source::{Defect, Foretold, PacketInfo, PacketReader};
 use std::collections::VecDeque;
@@ -250,6 +250,12 @@ impl<'t> Reader<'t> {
     #[must_use]
     pub fn windows(&self) -> u64 {
         self.windows
+    }
+
+    /// Returns the class of an event.
+    #[must_use]
+    pub fn class_of(&self, event: &Due) -> Option<&EventClass> {
+        self.program().class().streams.get(self.stream().class)?.events.get(event.class)
     }
 
     /// Returns the bytes in memory, and the program and decoder for them.

@@ -10,6 +10,7 @@ use crate::text::decoded;
 use lastwords_ctf::program::Code;
 use lastwords_ctf::read::{Due, Reader, Trace};
 use lastwords_filter::{Filter, Value};
+use lastwords_trace::class::Scope;
 use lastwords_trace::visit::{Node, NodeId, Shape, Visitor};
 use std::ops::Range;
 
@@ -64,6 +65,13 @@ impl<'t> Bound<'t> {
         let scopes =
             scopes.filter_map(|(scope, targets)| Some((code(scope)?, targets))).collect();
         Self { sources, scopes }
+    }
+
+    /// Returns the nodes of a scope that are read.
+    pub(crate) fn nodes(&self, trace: &Trace, class: (usize, usize), scope: Scope) -> Vec<NodeId> {
+        let Some(code) = scope_code(trace, scope, class.0, class.1) else { return Vec::new() };
+        let own = self.scopes.iter().filter(|(own, _)| std::ptr::eq(*own, code));
+        own.flat_map(|(_, targets)| targets.iter().map(|target| target.node)).collect()
     }
 
     /// Reads the values of an event. Returns false if the event cannot be read.

@@ -7,8 +7,8 @@
 //! event of all rings that have overwritten something.
 
 use super::child::{self, Report};
-use lastwords_ctf::read::{Due, Member, Reader, Trace, unwatched};
-use lastwords_formats::events::{Note, each};
+use lastwords_ctf::read::{Trace, unwatched};
+use lastwords_formats::iter::{Event, Events, Order};
 use lastwords_formats::select::Selection;
 use lastwords_trace::evidence::Cause;
 use lastwords_trace::source::Source;
@@ -44,48 +44,43 @@ pub(super) struct Recovered {
 /// Reads all events of the session.
 pub(super) fn read(source: &dyn Source, trace: &Trace) -> Recovered {
     let mut recovered = Recovered { whole_from: whole_from(source), ..Recovered::default() };
-    let mut faults = Vec::new();
-    let mut visit = |reader: &mut Reader<'_>, event: &Due| {
-        recovered.events += 1;
-        take(reader, event, &mut recovered);
-    };
-    each(std::slice::from_ref(trace), &Selection::default(), &unwatched, &mut visit, &mut |note| {
-        if let Note::Fault(fault) = note {
-            faults.push(fault.to_string());
+    let selection = Selection::default();
+    for event in Events::new(std::slice::from_ref(trace), &selection, Order::Time, &unwatched) {
+        match event {
+            Ok(event) => {
+                recovered.events += 1;
+                take(&event, &mut recovered);
+            }
+            Err(fault) => recovered.wrong.push(fault.to_string()),
         }
-    });
-    recovered.wrong.extend(faults);
+    }
     recovered
 }
 
-fn take(reader: &mut Reader<'_>, event: &Due, recovered: &mut Recovered) {
-    let line = recovered.events - 1;
-    let name = reader.class_of(event).and_then(|class| class.name.clone()).unwrap_or_default();
+fn take(event: &Event, recovered: &mut Recovered) {
+    let (line, name) = (recovered.events - 1, event.kind.whole_name());
     if !child::is_numbered(&name) {
         return;
     }
-    let Some(numbers) = numbers(&reader.members(event)) else {
+    let Some([thread, sequence, check]) = numbers(event) else {
         recovered.wrong.push(format!("event {line}, `{name}`, has no number"));
         return;
     };
-    let [thread, sequence, check] = numbers;
     if check != child::check(thread, sequence) {
         recovered.wrong.push(format!(
-            "event {line}, `{}`: {sequence} of thread {thread} has a wrong sum",
-            name
+            "event {line}, `{name}`: {sequence} of thread {thread} has a wrong sum"
         ));
         return;
     }
-    let channel = reader.program().class().streams.get(reader.stream().class);
-    if !channel.is_some_and(|channel| child::is_copy(&channel.name)) {
-        let seen = SeenEvent { line, clock: event.clock, sequence };
+    if !child::is_copy(&event.kind.channel) {
+        let seen = SeenEvent { line, clock: event.ticks, sequence };
         recovered.threads.entry(thread).or_default().push(seen);
     }
 }
 
 /// Returns the numbers that every event has: thread, sequence, sum.
-fn numbers(members: &[Member]) -> Option<[u64; 3]> {
-    let number = |name: &str| members.iter().find(|member| member.name == name)?.value.number();
+fn numbers(event: &Event) -> Option<[u64; 3]> {
+    let number = |name: &str| event.field(name)?.number();
     Some([number("thread")?, number("sequence")?, number("sum")?])
 }
 

@@ -15,6 +15,7 @@ mod sources;
 mod span_slices;
 mod spans;
 mod table;
+mod typed;
 
 use crate::lttng::files;
 use crate::support::{Place, Ran};

@@ -180,6 +180,20 @@ pub(super) fn judge(
     }
 }
 
+/// Judges the events of one instance; their times are readings of the clock.
+pub(super) fn judge_events(
+    kernel: &Kernel,
+    instance: &str,
+    events: Vec<Event>,
+) -> Result<(), String> {
+    let mut raw = report(&kernel.file, &["-R"])?;
+    let instance = if instance == "top" || kernel.is_top_alone { "" } else { instance };
+    raw.retain(|event| event.instance == instance);
+    let raw = raw.into_iter().map(without_instance).collect();
+    let found = events.into_iter().map(of_ctf).collect();
+    same_fields(raw, found, |printed, fields| raw::are(printed, fields, &kernel.symbols))
+}
+
 fn read(path: &Path) -> Result<String, String> {
     std::fs::read_to_string(path).map_err(|e| e.to_string())
 }
