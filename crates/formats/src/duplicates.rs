@@ -6,8 +6,8 @@
 //! channel, with the same description and payload. If a signal handler records an event between the
 //! two, both are shown. An event that has no copy is never omitted, unless two losses coincide.
 
-use crate::streams::StreamInfo;
 use crate::fields::IntegerField;
+use crate::streams::StreamInfo;
 use lastwords_ctf::read::{Due, Reader, Trace};
 use lastwords_trace::class::{EventClass, Scope, StreamClass};
 use lastwords_trace::visit::{Ignore, NodeId};

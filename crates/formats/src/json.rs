@@ -4,8 +4,8 @@ mod fields;
 
 use crate::choose::Chosen;
 use crate::events::{self, Line, Note, Out};
-use crate::streams::{StreamInfo, channel, scope_code, stream_infos};
 use crate::select::Selection;
+use crate::streams::{StreamInfo, channel, scope_code, stream_infos};
 use crate::text::format_of;
 use crate::text::time::Rfc3339;
 use crate::{Error, Result, Totals};

@@ -2,7 +2,7 @@
 
 use crate::crash::{Crash, Frame};
 use crate::escape;
-use crate::symbols::Function;
+use crate::crash::Function;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 

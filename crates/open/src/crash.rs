@@ -4,7 +4,6 @@
 //! do not count if the panic ended the session.
 
 use crate::escape;
-use crate::symbols::Function;
 use lastwords_ctf::Version;
 use lastwords_ctf::program;
 use lastwords_ctf::read::{Next, Reader, Stream, Trace, unwatched};
@@ -65,6 +64,18 @@ pub struct Frame {
     /// Empty until [`name_frames()`](crate::name_frames) has found them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub functions: Vec<Function>,
+}
+
+/// A function that a frame is in. A frame has several if the compiler inlined a function into
+/// another.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Function {
+    /// Name of the function, demangled, without the hash of Rust's names.
+    pub name: String,
+    /// Source file, as the compiler recorded it.
+    pub file: Option<String>,
+    /// Line in the source file.
+    pub line: Option<u32>,
 }
 
 impl Crash {

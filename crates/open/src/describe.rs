@@ -7,7 +7,8 @@
 //! modules (newer kernels).
 
 use crate::bundle::{self, Bundle};
-use crate::{Options, machine, package};
+use crate::dumped_kernel::kernel;
+use crate::{Options, package};
 use anyhow::{Context, bail, ensure};
 use lastwords_bytes::{Budget, ByteOrder};
 use lastwords_ftrace::page::{self, Events};
@@ -223,7 +224,7 @@ impl Described {
         };
         let found = find::kernel(&physical, &budget, options.watch).with_context(named)?;
         let (kernel, _, notes) =
-            machine::kernel(&physical, found, &options.memory, budget, "").with_context(named)?;
+            kernel(&physical, found, &options.memory, budget, "").with_context(named)?;
         let tracing = lastwords_ftrace::memory::description(&kernel).with_context(named)?;
         let mut described = Self::of_kernel(&kernel, &tracing, source);
         described.notes.splice(0..0, notes);

@@ -1,7 +1,7 @@
 //! Joins or leaves out inputs that have the same events: a session's folder and its copy, a core
 //! and the same core compressed, snapshots of one CTF trace that overlap.
 
-use crate::{Body, Failure, Opened, Severity, Trace, file};
+use crate::{Body, Failure, Opened, Severity, Trace, source};
 use lastwords_bytes::Budget;
 use lastwords_session::Session;
 use lastwords_trace::source::Source;
@@ -33,7 +33,7 @@ pub(super) fn join(opened: &mut Opened, budget: &Budget) {
                 ));
                 let first = Arc::make_mut(first);
                 first.unite(Arc::unwrap_or_clone(part));
-                *name = file::name_of(first);
+                *name = source::name_of(first);
             }
             (_, body) => kept.push(Trace { body, ..trace }),
         }

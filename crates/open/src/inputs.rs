@@ -1,18 +1,22 @@
 //! Inputs: the places of traces that were found at paths, before any of them is read.
 
-use crate::locate::{self, Candidate, Location, LocationKind};
-use crate::{Failure, Opened, Options, Result, Severity, chain, duplicates, file, lttng};
+use crate::candidate::{Candidate, NothingToRecover};
+use crate::locate;
+use crate::places;
+use crate::source::{INSTANCE, Key, Location, Opening};
+use crate::{Failure, Opened, Options, Result, Severity, chain, duplicates, lttng};
 use lastwords_bytes::Budget;
 use lastwords_session::ReadLimit;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Sessions, files and folders that are to be opened, each once.
 #[derive(Debug)]
 pub struct Inputs {
     candidates: Vec<Candidate>,
     /// The index of the candidate of each file or folder.
-    known: HashMap<locate::Key, usize>,
+    known: HashMap<Key, usize>,
     notes: Vec<String>,
 }
 
@@ -73,7 +77,7 @@ impl Inputs {
     /// The process cannot be read.
     pub fn add_process(&mut self, options: &Options<'_>) -> Result<()> {
         if let Some(pid) = options.pid {
-            locate::of_process(pid)?.into_iter().for_each(|candidate| self.add(candidate));
+            places::of_process(pid)?.into_iter().for_each(|candidate| self.add(candidate));
         }
         Ok(())
     }
@@ -136,11 +140,7 @@ impl Inputs {
         let mut instances = Vec::new();
         self.known.clear();
         for mut candidate in std::mem::take(&mut self.candidates) {
-            let instance = candidate
-                .location
-                .as_ref()
-                .ok()
-                .filter(|found| found.kind == LocationKind::Instance);
+            let instance = candidate.location.as_ref().ok().filter(|found| found.is_of(&INSTANCE));
             match instance.map(|found| begin(found.path())) {
                 Some(Ok(instance)) => {
                     instances.extend(instance);
@@ -168,12 +168,15 @@ impl Inputs {
         let metadata = lttng::GivenMetadata::read(options)?;
         for Candidate { location, is_named } in self.candidates {
             let done = location.and_then(|location| {
-                file::open(&location, options, &metadata, limit(&location.shown), &mut opened)
+                let (given, limit) = (&metadata, limit(&location.shown));
+                let budget = Arc::new(Budget::default().times(options.budget));
+                let (location, opened) = (&location, &mut opened);
+                Opening { location, options, given, budget, limit, opened }.open()
             });
             for error in opened.errors.split_off(0).into_iter().chain(done.err()) {
                 let severity = match is_named {
                     true => Severity::Error,
-                    false if error.is::<locate::NothingToRecover>() => Severity::Note,
+                    false if error.is::<NothingToRecover>() => Severity::Note,
                     false => Severity::Loss,
                 };
                 opened.failures.push(Failure { severity, why: chain(&error) });

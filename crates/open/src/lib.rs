@@ -38,37 +38,42 @@
 mod account;
 mod backtrace;
 mod bundle;
-mod carve;
+mod candidate;
 mod container;
 mod counts;
 mod crash;
 mod describe;
+mod dumped_kernel;
 mod duplicates;
 mod ended;
 mod escape;
 mod events;
-mod file;
 mod file_names;
 mod fired;
+mod folder;
 mod holds;
 mod inputs;
 pub mod inspect;
 mod locate;
 mod lttng;
 mod lttng_folder;
+mod lttng_session;
 mod machine;
+mod machine_traces;
 mod memory;
 mod meter;
 mod nothing;
 mod package;
-mod persistent;
 mod placement;
+mod places;
 mod reboot;
 mod relocated;
 mod reserved;
 mod session;
 mod shortage;
 mod sniff;
+mod source;
+mod source_kind;
 mod symbols;
 mod tail;
 mod trace;
@@ -78,20 +83,20 @@ pub use backtrace::write_crashes;
 pub use bundle::{Bundle, folder as bundle_folder, tracefs_folder};
 pub use container::ends_with_container;
 pub use counts::{Count, StreamCounts, counts};
-pub use crash::{Crash, Frame};
+pub use crash::{Crash, Frame, Function};
 pub use ended::EndedReport;
 pub use escape::escape;
 pub use events::Selected;
 pub use file_names::FileNames;
 pub use fired::{Fired, SNAPSHOT_FILE, SNAPSHOT_TRACE};
+pub use folder::is_instance;
 pub use holds::{Holds, Observed, duration};
 pub use inputs::Inputs;
 pub use lastwords_formats::evidence::{Account, Amount, Losses};
 pub use lastwords_formats::iter::{Event, EventRef, Events, Field, Ids, Kind, Order, Value};
 pub use lastwords_formats::select::Selection;
-pub use locate::is_instance;
-pub use lttng::Lttng;
 pub use lttng_folder::LttngFolder;
+pub use lttng_session::Lttng;
 pub use machine::Machine;
 pub use memory::{Memory, RawRun};
 pub use meter::{Meter, Shown};
@@ -100,7 +105,8 @@ pub use reboot::{PersistentInstance, free_range, instance_arguments};
 pub use session::{ENDED_EARLY, FolderState, RecoveredSession};
 pub use shortage::Shortage;
 pub use sniff::is_ctf_stream;
-pub use symbols::{Function, name_frames};
+pub use source_kind::SourceKind;
+pub use symbols::name_frames;
 pub use tail::{TailedInstance, options_on, tracer_real_time};
 pub use trace::{Body, Ftrace, Trace, UnrelatedClock, unrelated_clocks};
 
@@ -210,12 +216,18 @@ pub struct Opened {
 pub struct Origin {
     /// The path that was named, or the file or folder that was found there.
     pub path: PathBuf,
-    /// The kind of the input, in a few words.
-    pub kind: &'static str,
+    /// The kind of the input.
+    pub kind: SourceKind,
     /// The facts about its process that a process core has.
     pub core: Option<CoreInfo>,
     /// The kernel's tracer, if the input is a dump of its memory or a trace.dat file.
     pub machine: Option<Machine>,
+}
+
+impl Origin {
+    pub(crate) fn new(path: &Path, kind: SourceKind) -> Self {
+        Self { path: path.to_owned(), kind, core: None, machine: None }
+    }
 }
 
 /// The severity of a failure, the least severe first.

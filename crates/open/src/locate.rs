@@ -1,123 +1,16 @@
 //! Finds where traces may be: at paths, in folders and in processes.
 
-use crate::fired::{SNAPSHOT_FILE, SNAPSHOT_TRACE};
-use crate::sniff;
-use anyhow::{Context, bail};
-use lastwords_ctf::read::is_trace;
-use lastwords_folders::{PLACES_FILE, is_session_folder, parse_places};
-use rustix::fs::{Mode, OFlags};
-use std::fs::File;
-use std::io::{ErrorKind, Read as _};
-use std::os::fd::IntoRawFd as _;
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use crate::candidate::{Candidate, NothingToRecover};
+use crate::folder::{Folder, is_region};
+use crate::places;
+use crate::sniff::{self, Beginning};
+use crate::source::{CTF, LTTNG, Location, SESSION, Source};
+use lastwords_folders::{PLACES_FILE, is_session_folder};
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
-
-/// The largest places file that is read, in bytes.
-const LONGEST: u64 = 1 << 20;
 
 /// The deepest nesting of folders that is searched.
 const DEPTH_MAX: usize = 32;
-
-/// The kinds of a location, which determine how it is opened.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum LocationKind {
-    /// A session's folder, or its memory elsewhere.
-    Session,
-    /// A file. Its kind is found when it is opened.
-    File,
-    /// The parts of one split dump.
-    Split,
-    /// A folder with shared memory of LTTng's user-space tracer.
-    Lttng,
-    /// A folder of CTF traces.
-    Ctf,
-    /// The folder of a trace instance of the running kernel in tracefs, or its top folder.
-    Instance,
-}
-
-/// What is equal for locations of the same file or folder.
-pub(super) type Key = (Option<String>, Vec<PathBuf>);
-
-/// Something to be opened.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Location {
-    /// The path that is printed for people.
-    pub(super) shown: PathBuf,
-    /// The paths that are opened: one path, or each part of a split dump.
-    pub(super) open: Vec<PathBuf>,
-    /// The kind of the location.
-    pub(super) kind: LocationKind,
-    /// The unique part of the name of the session's folder. It is checked if the opened memory may
-    /// belong to another session by now.
-    pub(super) unique: Option<String>,
-}
-
-impl Location {
-    fn new(path: &Path, kind: LocationKind) -> Self {
-        Self { shown: path.to_path_buf(), open: vec![path.to_path_buf()], kind, unique: None }
-    }
-
-    /// Returns the path that is opened.
-    pub(super) fn path(&self) -> &Path {
-        self.open.first().map_or(&self.shown, PathBuf::as_path)
-    }
-
-    pub(super) fn key(&self) -> Key {
-        let real = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone());
-        (self.unique.clone(), self.open.iter().map(real).collect())
-    }
-}
-
-/// A location for an input, or the reason why there is none.
-#[derive(Debug)]
-pub(super) struct Candidate {
-    /// The location.
-    pub(super) location: anyhow::Result<Location>,
-    /// The location was named. Otherwise it was found in a folder that was named.
-    pub(super) is_named: bool,
-}
-
-impl Candidate {
-    pub(super) fn named(location: anyhow::Result<Location>) -> Self {
-        Self { location, is_named: true }
-    }
-
-    fn found(location: anyhow::Result<Location>) -> Self {
-        Self { location, is_named: false }
-    }
-
-    /// Makes a candidate of the parts of one dump.
-    pub(super) fn split(parts: Vec<PathBuf>) -> Self {
-        let shown = parts.first().cloned().unwrap_or_default();
-        Self::named(Ok(Location { shown, open: parts, kind: LocationKind::Split, unique: None }))
-    }
-
-    fn kind(&self) -> Option<LocationKind> {
-        self.location.as_ref().ok().map(|location| location.kind)
-    }
-
-    pub(super) fn is_nothing(&self) -> bool {
-        self.location.as_ref().is_err_and(|error| error.is::<NothingToRecover>())
-    }
-}
-
-/// An error: the input has nothing to recover, by its kind and not because of damage.
-#[derive(Debug)]
-pub(super) struct NothingToRecover(String);
-
-impl NothingToRecover {
-    pub(super) fn error(why: String) -> anyhow::Error {
-        anyhow::Error::from(Self(why))
-    }
-}
-
-impl std::fmt::Display for NothingToRecover {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for NothingToRecover {}
 
 /// Returns the locations of a path. Remarks are added to `notes`.
 pub(super) fn of_path(path: &Path, notes: &mut Vec<String>) -> Vec<Candidate> {
@@ -130,7 +23,7 @@ pub(super) fn of_path(path: &Path, notes: &mut Vec<String>) -> Vec<Candidate> {
                 "{shown}: a pipe, in which no place can be looked up; write it into a file and name that"
             ))
         }
-        Ok(_) => vec![Candidate::named(Ok(Location::new(path, LocationKind::File)))],
+        Ok(_) => vec![Candidate::named(Ok(Location::new(path, None)))],
         Err(error) => named(anyhow::Error::from(error).context(format!("{shown}: cannot be read"))),
     }
 }
@@ -140,8 +33,7 @@ pub(super) fn of_whole_folder(folder: &Path, notes: &mut Vec<String>) -> Vec<Can
     let mut others = Vec::new();
     let found = of_folder(folder, Candidate::named, 0, &mut others);
     // A folder that is opened as one session reports its own entries.
-    let is_one =
-        |location: &Location| location.kind == LocationKind::Session && location.path() == folder;
+    let is_one = |location: &Location| location.is_of(&SESSION) && location.path() == folder;
     let is_session = found.iter().any(|candidate| candidate.location.as_ref().is_ok_and(is_one));
     if let Some((first, rest)) = others.split_first().filter(|_| !is_session) {
         let more =
@@ -154,13 +46,6 @@ pub(super) fn of_whole_folder(folder: &Path, notes: &mut Vec<String>) -> Vec<Can
     found
 }
 
-/// Returns true if a folder is a trace instance of a running kernel, or the top folder of its
-/// tracefs.
-#[must_use]
-pub fn is_instance(folder: &Path) -> bool {
-    folder.join("per_cpu").is_dir() && folder.join("tracing_on").is_file()
-}
-
 /// Returns the locations in a folder. If the folder is opened as a whole, `as_one` makes its
 /// candidate. Entries that are neither files nor folders are added to `others`.
 fn of_folder(
@@ -170,54 +55,37 @@ fn of_folder(
     others: &mut Vec<PathBuf>,
 ) -> Vec<Candidate> {
     if std::fs::symlink_metadata(folder.join(PLACES_FILE)).is_ok_and(|meta| meta.is_file()) {
-        return match places_of_folder(folder) {
+        return match places::of_folder(folder) {
             Ok(places) => places.into_iter().map(|location| as_one(Ok(location))).collect(),
             Err(error) => vec![as_one(Err(error))],
         };
     }
-    if is_instance(folder) {
-        return vec![as_one(Ok(Location::new(folder, LocationKind::Instance)))];
-    }
-    let Listed { files, folders, others: mut odd } = match listed(folder) {
-        Ok(listed) => listed,
+    let mut looked = match Folder::look(folder) {
+        Ok(looked) => looked,
         Err(error) => return vec![as_one(Err(error))],
     };
-    let whole = |kind| vec![as_one(Ok(Location::new(folder, kind)))];
-    let is_ctf = folder.join("metadata").is_file() && is_trace(folder);
-    // The streams of a folder of CTF may have the names of a session's.
-    let is_session =
-        |file: &PathBuf| is_region(file) && sniff::of_file(file) != Some(sniff::Kind::CtfStream);
-    if !is_ctf && files.iter().any(is_session) {
-        return whole(LocationKind::Session);
+    let whole = |source| vec![as_one(Ok(Location::new(folder, Some(source))))];
+    if let Some(source) = Source::of_folder(&looked) {
+        return whole(source);
     }
-    let kinds: Vec<Option<sniff::Kind>> = files.iter().map(|file| sniff::of_file(file)).collect();
-    if kinds.contains(&Some(sniff::Kind::Lttng)) {
-        return whole(LocationKind::Lttng);
-    }
-    if is_ctf {
-        return whole(LocationKind::Ctf);
-    }
-    others.append(&mut odd);
+    others.append(&mut looked.others);
+    in_folder(&looked, as_one, depth, others)
+}
+
+/// Returns the locations in a folder that is not opened as a whole.
+fn in_folder(
+    looked: &Folder,
+    as_one: fn(anyhow::Result<Location>) -> Candidate,
+    depth: usize,
+    others: &mut Vec<PathBuf>,
+) -> Vec<Candidate> {
+    let (folder, folders) = (&*looked.path, &looked.folders);
     let has_session = folders.iter().any(|folder| is_likely(folder));
+    let has_streams = looked.has(Beginning::CtfStream);
     let mut found = Vec::new();
-    let has_streams = kinds.contains(&Some(sniff::Kind::CtfStream));
     found.extend(has_streams.then(|| undescribed(folder, as_one)));
-    for (path, kind) in files.iter().zip(kinds) {
-        if has_streams && (kind == Some(sniff::Kind::CtfStream) || path.ends_with("metadata")) {
-            continue;
-        }
-        found.push(match kind {
-            Some(kind) if kind.is_input() => {
-                Candidate::found(Ok(Location::new(path, LocationKind::File)))
-            }
-            _ if has_session => stray(path, "it is not the folder of a session"),
-            kind => stray(
-                path,
-                &format!("{}; there is nothing to recover in it", sniff::sentence(kind)),
-            ),
-        });
-    }
-    for path in &folders {
+    found.extend(files(looked, has_streams, has_session));
+    for path in folders {
         if depth >= DEPTH_MAX {
             let why =
                 anyhow::anyhow!("{}: too deep in other folders to be searched", path.display());
@@ -226,8 +94,8 @@ fn of_folder(
         }
         let inside = of_folder(path, Candidate::found, depth.saturating_add(1), others);
         // The folder has another trace, or something damaged.
-        let is_other = |candidate: &Candidate| match candidate.kind() {
-            Some(kind) => kind != LocationKind::Session,
+        let is_other = |candidate: &Candidate| match candidate.source() {
+            Some(source) => source != Some(&SESSION),
             None => !candidate.is_nothing(),
         };
         match has_session && !is_likely(path) && !inside.iter().any(is_other) {
@@ -235,18 +103,55 @@ fn of_folder(
             false => found.extend(inside),
         }
     }
-    let kinds: Vec<LocationKind> = found.iter().filter_map(Candidate::kind).collect();
-    match kinds.first() {
+    as_whole(looked, found, as_one, depth)
+}
+
+/// Returns the candidates for the files of a folder.
+fn files(looked: &Folder, has_streams: bool, has_session: bool) -> Vec<Candidate> {
+    let mut found = Vec::new();
+    for (path, beginning) in looked.beginnings() {
+        let is_stream = *beginning == Some(Beginning::CtfStream) || path.ends_with("metadata");
+        if has_streams && is_stream {
+            continue;
+        }
+        found.push(match beginning {
+            Some(beginning) if beginning.is_input() => {
+                Candidate::found(Ok(Location::new(path, None)))
+            }
+            _ if has_session => stray(path, "it is not the folder of a session"),
+            beginning => stray(
+                path,
+                &format!("{}; there is nothing to recover in it", sniff::sentence(*beginning)),
+            ),
+        });
+    }
+    found
+}
+
+/// Joins what was found in a folder if it is one trace, or if nothing was found.
+fn as_whole(
+    looked: &Folder,
+    mut found: Vec<Candidate>,
+    as_one: fn(anyhow::Result<Location>) -> Candidate,
+    depth: usize,
+) -> Vec<Candidate> {
+    let folder = &*looked.path;
+    let whole = |source| as_one(Ok(Location::new(folder, Some(source))));
+    let has_streams = looked.has(Beginning::CtfStream);
+    let sources: Vec<_> = found.iter().filter_map(Candidate::source).collect();
+    match sources.first() {
         // The folders of one trace are opened together. What cannot be opened is reported
         // separately.
-        Some(kind @ (LocationKind::Lttng | LocationKind::Ctf))
-            if kinds.iter().all(|other| other == kind) && !(has_streams && kinds.len() > 1) =>
+        Some(Some(source))
+            if [&LTTNG, &CTF].contains(source)
+                && sources.iter().all(|other| *other == Some(source))
+                && !(has_streams && sources.len() > 1) =>
         {
             found.retain(|candidate| candidate.location.is_err() && !candidate.is_nothing());
-            whole(*kind).into_iter().chain(found).collect()
+            std::iter::once(whole(source)).chain(found).collect()
         }
         None if !found.iter().all(Candidate::is_nothing) => found,
-        None if depth == 0 || is_likely(folder) => whole(LocationKind::Session),
+        None if depth == 0 || is_likely(folder) => vec![whole(&SESSION)],
         None => vec![stray(folder, "nothing in it can be recovered")],
         _ => found,
     }
@@ -257,7 +162,7 @@ fn of_folder(
 fn undescribed(folder: &Path, as_one: fn(anyhow::Result<Location>) -> Candidate) -> Candidate {
     let metadata = folder.join("metadata");
     if metadata.is_file() {
-        return as_one(Ok(Location::new(folder, LocationKind::Ctf)));
+        return as_one(Ok(Location::new(folder, Some(&CTF))));
     }
     let path = metadata.display();
     let why = anyhow::anyhow!(
@@ -270,200 +175,18 @@ fn stray(path: &Path, what: &str) -> Candidate {
     Candidate::found(Err(NothingToRecover::error(format!("{}: {what}", path.display()))))
 }
 
-/// The entries of a folder that are not hidden, in order.
-#[derive(Default)]
-struct Listed {
-    files: Vec<PathBuf>,
-    folders: Vec<PathBuf>,
-    /// Entries of other kinds: links, pipes, sockets, devices.
-    others: Vec<PathBuf>,
-}
-
-fn listed(folder: &Path) -> anyhow::Result<Listed> {
-    let entries = std::fs::read_dir(folder)
-        .with_context(|| format!("{}: cannot be read", folder.display()))?;
-    let mut found = Listed::default();
-    for entry in entries
-        .filter_map(Result::ok)
-        .filter(|entry| !entry.file_name().as_encoded_bytes().starts_with(b"."))
-    {
-        match entry.file_type() {
-            Ok(kind) if kind.is_file() => found.files.push(entry.path()),
-            Ok(kind) if kind.is_dir() => found.folders.push(entry.path()),
-            _ => found.others.push(entry.path()),
-        }
-    }
-    // The account of a kernel's snapshot belongs to the trace beside it.
-    if found.files.iter().any(|file| file.ends_with(SNAPSHOT_TRACE)) {
-        found.files.retain(|file| !file.ends_with(SNAPSHOT_FILE));
-    }
-    [&mut found.files, &mut found.folders, &mut found.others]
-        .into_iter()
-        .for_each(|paths| paths.sort());
-    Ok(found)
-}
-
-/// Returns true if a file has the name of a session's region.
-fn is_region(file: &Path) -> bool {
-    let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    matches!(name, "session" | "registry" | "spans") || name.starts_with("stream-")
-}
-
 /// Returns true if a folder has the name or the files of a session's folder. If it cannot be
 /// opened, that is a loss.
 pub(super) fn is_likely(folder: &Path) -> bool {
     is_session_folder(folder)
         || folder.join(PLACES_FILE).is_file()
-        || listed(folder).is_ok_and(|listed| listed.files.iter().any(|file| is_region(file)))
-}
-
-/// Returns the locations that the places file of a session's folder names: a memfd of a process, a
-/// device. If the folder belongs to another user, only what belongs to that user is followed: see
-/// [`trusted`].
-fn places_of_folder(folder: &Path) -> anyhow::Result<Vec<Location>> {
-    let path = folder.join(PLACES_FILE);
-    let shown = || path.display().to_string();
-    let mut file = open_regular(&path).with_context(shown)?;
-    let meta = file.metadata().with_context(shown)?;
-    let len = meta.len();
-    if len > LONGEST {
-        bail!("{}: {len} bytes, more than any session's ({LONGEST})", path.display());
-    }
-    let owners = [std::fs::symlink_metadata(folder).with_context(shown)?.uid(), meta.uid()];
-    let mut text = String::new();
-    file.read_to_string(&mut text).with_context(shown)?;
-    let mut files: Vec<String> =
-        parse_places(&text).into_iter().map(|location| opened(location.path)).collect();
-    files.dedup();
-    let unique = folder
-        .file_name()
-        .and_then(|n| n.to_str())
-        .and_then(|n| n.rsplit_once('-'))
-        .map(|(_, u)| u.to_owned());
-    let mut places = Vec::new();
-    let nothing = |why: String| NothingToRecover::error(format!("{}: {why}", folder.display()));
-    for file in files {
-        let mut open = PathBuf::from(&file);
-        if owners.iter().any(|owner| *owner != rustix::process::geteuid().as_raw()) {
-            if owners[0] != owners[1] {
-                bail!(
-                    "{}: another user than the folder's has written it; it is not followed",
-                    path.display()
-                );
-            }
-            open = trusted(&open, owners[0]).with_context(|| {
-                format!(
-                    "{}: names {file}, which is not followed for user {}",
-                    path.display(),
-                    owners[0]
-                )
-            })?;
-        }
-        if !open.exists() {
-            return Err(nothing(format!(
-                "its buffers were in {file}, which is gone; give a core of that process"
-            )));
-        }
-        places.push(Location {
-            shown: folder.to_path_buf(),
-            open: vec![open],
-            kind: LocationKind::Session,
-            unique: unique.clone(),
-        });
-    }
-    if places.is_empty() {
-        bail!("{}: does not give the place of a region; it cannot be read", path.display());
-    }
-    Ok(places)
-}
-
-/// Opens a regular file. It does not follow a link at the path, and does not wait for a FIFO.
-fn open_regular(path: &Path) -> std::io::Result<File> {
-    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
-    match file.metadata()?.is_file() {
-        true => Ok(file),
-        false => Err(std::io::Error::other("not a regular file")),
-    }
-}
-
-/// Checks a path that the folder of `owner`, another user, names as memory of a session. It must be
-/// a regular file of that user, or memory or a memfd of a process of that user. Otherwise a user
-/// could make us read foreign data with our rights, or open a device.
-fn trusted(open: &Path, owner: u32) -> anyhow::Result<PathBuf> {
-    let parts: Vec<&str> = open.to_str().unwrap_or_default().split('/').collect();
-    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let process = match parts.as_slice() {
-        ["", "proc", pid, "mem"] if is_number(pid) => Some(pid),
-        ["", "proc", pid, "fd", number] if is_number(pid) && is_number(number) => Some(pid),
-        _ => None,
-    };
-    if let Some(pid) = process {
-        let status = std::fs::read_to_string(format!("/proc/{pid}/status"));
-        if status.is_ok_and(|status| !runs_as(&status, owner)) {
-            bail!("process {pid} belongs to another user");
-        }
-        let target = if parts.len() == 5 { std::fs::read_link(open).ok() } else { None };
-        if target
-            .is_some_and(|to| !to.as_os_str().as_encoded_bytes().starts_with(b"/memfd:lastwords"))
-        {
-            bail!("no memfd of a session");
-        }
-        return Ok(open.to_path_buf());
-    }
-    let file = match open_regular(open) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(open.to_path_buf()),
-        other => other?,
-    };
-    if file.metadata()?.uid() != owner {
-        bail!("it belongs to another user");
-    }
-    // The file is read through this descriptor, which stays open. Another file may be at the path
-    // by then.
-    Ok(PathBuf::from(format!("/proc/self/fd/{}", file.into_raw_fd())))
-}
-
-/// Returns true if the process of this `/proc/PID/status` has only the rights of `owner`: its real,
-/// effective, saved and file-system user.
-fn runs_as(status: &str, owner: u32) -> bool {
-    let users = status.lines().find_map(|line| line.strip_prefix("Uid:"));
-    users.is_some_and(|users| users.split_ascii_whitespace().all(|user| user.parse() == Ok(owner)))
-}
-
-/// Returns the path to open for a location. For memory on the heap of a process, it is the memory
-/// of the process.
-fn opened(location: String) -> String {
-    let process = location.strip_prefix("heap:").and_then(|rest| rest.split(':').next());
-    process.map(|pid| format!("/proc/{pid}/mem")).unwrap_or(location)
-}
-
-/// Returns the memfds of sessions that a process holds, or its memory if it has none.
-pub(super) fn of_process(pid: u32) -> anyhow::Result<Vec<Candidate>> {
-    let folder = PathBuf::from(format!("/proc/{pid}/fd"));
-    let entries = match std::fs::read_dir(&folder) {
-        Err(error) if error.kind() == ErrorKind::NotFound => bail!("there is no process {pid}"),
-        entries => entries.with_context(|| format!("process {pid}: {}", folder.display()))?,
-    };
-    let is_ours = |path: &PathBuf| {
-        std::fs::read_link(path)
-            .is_ok_and(|to| to.as_os_str().as_encoded_bytes().starts_with(b"/memfd:lastwords"))
-    };
-    let mut paths: Vec<PathBuf> =
-        entries.filter_map(Result::ok).map(|e| e.path()).filter(is_ours).collect();
-    paths.sort();
-    if paths.is_empty() {
-        // Without memfds, the sessions on its heap are read.
-        paths.push(PathBuf::from(format!("/proc/{pid}/mem")));
-    }
-    Ok(paths
-        .iter()
-        .map(|path| Candidate::named(Ok(Location::new(path, LocationKind::Session))))
-        .collect())
+        || Folder::list(folder).is_ok_and(|listed| listed.files.iter().any(|file| is_region(file)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::source::INSTANCE;
 
     fn of(folder: &Path) -> Vec<Candidate> {
         of_folder(folder, Candidate::named, 0, &mut Vec::new())
@@ -487,10 +210,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let instance = dir.path().join("boot_map");
         std::fs::create_dir_all(instance.join("per_cpu/cpu0")).unwrap();
-        assert_ne!(of(&instance).first().and_then(Candidate::kind), Some(LocationKind::Instance));
+        assert_ne!(of(&instance).first().and_then(Candidate::source).flatten(), Some(&INSTANCE));
         std::fs::write(instance.join("tracing_on"), b"1\n").unwrap();
         let found = of(&instance);
-        assert_eq!((found.len(), found[0].kind()), (1, Some(LocationKind::Instance)));
+        assert_eq!((found.len(), found[0].source().flatten()), (1, Some(&INSTANCE)));
     }
 
     /// Some producers leave out the comment that TSDL begins with, and the magic number of packets.
@@ -500,16 +223,16 @@ mod tests {
         std::fs::write(dir.path().join("stream"), [1, 2, 3]).unwrap();
         let kind = |text: &str| {
             std::fs::write(dir.path().join("metadata"), text).unwrap();
-            of(dir.path()).first().and_then(Candidate::kind)
+            of(dir.path()).first().and_then(Candidate::source).flatten()
         };
         for text in [
             "trace { major = 1; };",
             "// by hand\n/* two\nlines */ typealias integer { size = 8; } := u8;",
         ] {
-            assert_eq!(kind(text), Some(LocationKind::Ctf), "{text}");
+            assert_eq!(kind(text), Some(&CTF), "{text}");
         }
         for text in ["trace of a murder {", "/* trace {", "events {", "structure x"] {
-            assert_ne!(kind(text), Some(LocationKind::Ctf), "{text}");
+            assert_ne!(kind(text), Some(&CTF), "{text}");
         }
     }
 
@@ -570,15 +293,6 @@ mod tests {
         assert!(error().to_string().contains("which is gone") && error().is::<NothingToRecover>());
         write("");
         assert!(!error().is::<NothingToRecover>());
-    }
-
-    #[test]
-    fn a_process_with_the_rights_of_another_is_not_its_users() {
-        assert!(runs_as("Name:\tx\nUid:\t1000\t1000\t1000\t1000\nGid:\t0\t0\t0\t0\n", 1000));
-        for users in ["1000 0 0 0", "0 1000 1000 1000", "1000 1000 0 1000", "1000 x"] {
-            assert!(!runs_as(&format!("Uid:\t{users}\n"), 1000), "{users}");
-        }
-        assert!(!runs_as("Name:\tx\n", 1000));
     }
 
     /// Root reads another user's folder. The folder names memory that does not belong to that user.

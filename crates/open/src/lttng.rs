@@ -1,6 +1,6 @@
 //! Opens sessions of LTTng: those of a kernel, those of user space, and those found by carving.
 
-use crate::{Body, Options, sniff};
+use crate::{Body, Lttng, Options, sniff};
 use anyhow::{Context, bail};
 use lastwords_bytes::Budget;
 use lastwords_image::{Image, Kind, Progress, Watch};
@@ -92,32 +92,6 @@ fn take(session: &mut Session, texts: &[Metadata]) {
         session.evidence.notes.push(format!(
             "the metadata, {bytes} bytes, were found in memory: newer events may lack in them"
         ));
-    }
-}
-
-/// A session of LTTng. Each packet is proven by decoding its events.
-pub struct Lttng {
-    /// The session.
-    pub session: Arc<Session>,
-    /// The number of events, or none if the metadata cannot be read.
-    pub events: Option<u64>,
-}
-
-impl Lttng {
-    /// Returns true if the session has packets and nothing describes their events.
-    #[must_use]
-    pub fn is_unreadable(&self) -> bool {
-        self.events.is_none() && self.packets() > 0
-    }
-
-    /// Returns the number of packets.
-    #[must_use]
-    pub fn packets(&self) -> u64 {
-        self.session
-            .streams
-            .iter()
-            .map(|stream| stream.packets.len() as u64)
-            .fold(0, u64::saturating_add)
     }
 }
 

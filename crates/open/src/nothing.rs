@@ -1,7 +1,9 @@
 //! Looks whether a path holds a trace.
 
-use crate::locate::{Candidate, LocationKind, is_likely, of_whole_folder};
+use crate::candidate::Candidate;
+use crate::locate::{is_likely, of_whole_folder};
 use crate::sniff;
+use crate::source::SESSION;
 use std::path::Path;
 
 /// Returns in words what is at a path that certainly holds no trace: an empty folder, a program.
@@ -17,7 +19,7 @@ pub fn what_has_no_trace(path: &Path) -> Option<&'static str> {
             .then_some("a folder without a trace");
     }
     match sniff::of_file(path).filter(|_| meta.is_file())? {
-        sniff::Kind::Other(words) => Some(words),
+        sniff::Beginning::Other(words) => Some(words),
         _ => None,
     }
 }
@@ -26,5 +28,5 @@ pub fn what_has_no_trace(path: &Path) -> Option<&'static str> {
 fn is_nothing(folder: &Path, candidate: &Candidate) -> bool {
     let Ok(location) = &candidate.location else { return candidate.is_nothing() };
     // A folder without anything is opened as a session, so that its error is the one of a session.
-    location.kind == LocationKind::Session && location.path() == folder && !is_likely(folder)
+    location.is_of(&SESSION) && location.path() == folder && !is_likely(folder)
 }

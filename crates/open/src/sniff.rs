@@ -10,9 +10,9 @@ use std::path::Path;
 /// The number of bytes that are read.
 const HEAD: usize = 512;
 
-/// The kinds of files.
+/// The kinds of files, as far as their first bytes tell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum Beginning {
     /// A trace.dat file.
     TraceDat,
     /// A dump of a machine's memory in a container.
@@ -31,7 +31,7 @@ pub(super) enum Kind {
     Other(&'static str),
 }
 
-impl Kind {
+impl Beginning {
     /// Returns true if the file may hold a trace.
     pub(super) fn is_input(self) -> bool {
         !matches!(self, Self::Other(_) | Self::CtfStream)
@@ -39,7 +39,7 @@ impl Kind {
 }
 
 /// Returns the kind of a file. Returns none if the file cannot be read or has an unknown beginning.
-pub(super) fn of_file(path: &Path) -> Option<Kind> {
+pub(super) fn of_file(path: &Path) -> Option<Beginning> {
     // ET_CORE of `e_type`, in either byte order.
     const CORES: [&[u8]; 2] = [&[4, 0], &[0, 4]];
     const OTHERS: [(&[u8], &str); 10] = [
@@ -60,35 +60,35 @@ pub(super) fn of_file(path: &Path) -> Option<Kind> {
     file.take(HEAD as u64).read_to_end(&mut head).ok()?;
     let begins = |magic: &[u8]| head.starts_with(magic);
     if begins(b"\x17\x08\x44tracing") {
-        return Some(Kind::TraceDat);
+        return Some(Beginning::TraceDat);
     }
     if begins(&user::MAGIC) {
-        return Some(Kind::Lttng);
+        return Some(Beginning::Lttng);
     }
     if begins(b"\xc1\x1f\xfc\xc1") || begins(b"\xc1\xfc\x1f\xc1") {
-        return Some(Kind::CtfStream);
+        return Some(Beginning::CtfStream);
     }
     if persistent::is_region(&head, len) {
-        return Some(Kind::Persistent);
+        return Some(Beginning::Persistent);
     }
     if begins(b"\x28\xb5\x2f\xfd") {
-        return Some(Kind::Zstd);
+        return Some(Beginning::Zstd);
     }
     if begins(b"\x7fELF") && head.get(16..18).is_some_and(|kind| CORES.contains(&kind)) {
-        return Some(Kind::Core);
+        return Some(Beginning::Core);
     }
     // What cannot be read is refused with its name when it is opened.
     if MAGICS.iter().any(|magic| begins(magic)) || is_foreign(&head) {
-        return Some(Kind::Dump);
+        return Some(Beginning::Dump);
     }
     if let Some((_, words)) = OTHERS.iter().find(|(magic, _)| begins(magic)) {
-        return Some(Kind::Other(words));
+        return Some(Beginning::Other(words));
     }
     if head.get(257..262).is_some_and(|magic| magic == b"ustar") {
-        return Some(Kind::Other("a tar archive"));
+        return Some(Beginning::Other("a tar archive"));
     }
     if head.is_empty() {
-        return Some(Kind::Other("empty"));
+        return Some(Beginning::Other("empty"));
     }
     let text =
         std::str::from_utf8(&head).map_or_else(|error| error.error_len().is_none(), |_| true);
@@ -96,31 +96,31 @@ pub(super) fn of_file(path: &Path) -> Option<Kind> {
         && !head
             .iter()
             .any(|byte| byte.is_ascii_control() && !b"\t\n\r\x1b\x0c\x1e".contains(byte));
-    is_text.then_some(Kind::Other("text"))
+    is_text.then_some(Beginning::Other("text"))
 }
 
 /// Returns true if the file begins as a stream of LTTng's user-space tracer.
 pub(super) fn is_lttng(path: &Path) -> bool {
-    of_file(path) == Some(Kind::Lttng)
+    of_file(path) == Some(Beginning::Lttng)
 }
 
 /// Returns true if a file begins as a stream of CTF, in either byte order.
 #[must_use]
 pub fn is_ctf_stream(path: &Path) -> bool {
-    of_file(path) == Some(Kind::CtfStream)
+    of_file(path) == Some(Beginning::CtfStream)
 }
 
 /// Says what a file is, as a sentence without its end: `this is text`.
-pub(super) fn sentence(kind: Option<Kind>) -> String {
+pub(super) fn sentence(kind: Option<Beginning>) -> String {
     let words = match kind {
-        Some(Kind::Other(words)) => words,
-        Some(Kind::TraceDat) => "a trace.dat file",
-        Some(Kind::Dump) => "a kernel crash dump",
-        Some(Kind::Core) => "an ELF core",
-        Some(Kind::Zstd) => "zstd data",
-        Some(Kind::Lttng) => "a stream of LTTng",
-        Some(Kind::CtfStream) => "a stream of CTF: name its folder, which has the metadata",
-        Some(Kind::Persistent) => "a persistent ring buffer of ftrace",
+        Some(Beginning::Other(words)) => words,
+        Some(Beginning::TraceDat) => "a trace.dat file",
+        Some(Beginning::Dump) => "a kernel crash dump",
+        Some(Beginning::Core) => "an ELF core",
+        Some(Beginning::Zstd) => "zstd data",
+        Some(Beginning::Lttng) => "a stream of LTTng",
+        Some(Beginning::CtfStream) => "a stream of CTF: name its folder, which has the metadata",
+        Some(Beginning::Persistent) => "a persistent ring buffer of ftrace",
         None => return "its contents match no known format".to_owned(),
     };
     format!("this is {words}")
@@ -139,17 +139,17 @@ mod tests {
             std::fs::write(&path, bytes).unwrap();
             of_file(&path)
         };
-        assert_eq!(of(&elf), Some(Kind::Other("an ELF program")));
+        assert_eq!(of(&elf), Some(Beginning::Other("an ELF program")));
         elf[16] = 4;
-        assert_eq!(of(&elf), Some(Kind::Core));
-        assert_eq!(of(b"\x1f\x8b\x08\0"), Some(Kind::Other("gzip data: decompress it first")));
-        assert_eq!(of("some text, \u{e4} cut".as_bytes()), Some(Kind::Other("text")));
-        assert_eq!(of(b""), Some(Kind::Other("empty")));
-        assert_eq!(of(b"\x17\x08\x44tracing6"), Some(Kind::TraceDat));
-        assert_eq!(of(b"KDUMP   "), Some(Kind::Dump));
+        assert_eq!(of(&elf), Some(Beginning::Core));
+        assert_eq!(of(b"\x1f\x8b\x08\0"), Some(Beginning::Other("gzip data: decompress it first")));
+        assert_eq!(of("some text, \u{e4} cut".as_bytes()), Some(Beginning::Other("text")));
+        assert_eq!(of(b""), Some(Beginning::Other("empty")));
+        assert_eq!(of(b"\x17\x08\x44tracing6"), Some(Beginning::TraceDat));
+        assert_eq!(of(b"KDUMP   "), Some(Beginning::Dump));
         assert_eq!(of(&[0xa5; 600]), None);
         assert_eq!(sentence(None), "its contents match no known format");
-        assert_eq!(sentence(Some(Kind::Other("text"))), "this is text");
+        assert_eq!(sentence(Some(Beginning::Other("text"))), "this is text");
         assert_eq!(of_file(&dir.path().join("none")), None);
     }
 }

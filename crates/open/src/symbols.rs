@@ -5,12 +5,11 @@
 //! was built anew in the meantime gives no wrong names. Debug information in a file of its own is
 //! looked for where distributions install it: `/usr/lib/debug/.build-id/`.
 
-use crate::crash::{Crash, Frame};
+use crate::crash::{Crash, Frame, Function};
 use addr2line::demangle_auto;
 use gimli::{Dwarf, EndianArcSlice, RunTimeEndian, SectionId};
 use object::read::ReadCache;
 use object::{Object, ObjectSection, ObjectSymbol, SymbolKind};
-use serde::Serialize;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -21,18 +20,6 @@ use std::sync::Arc;
 const MOST_BYTES: u64 = 4 << 30;
 
 type Bytes = EndianArcSlice<RunTimeEndian>;
-
-/// A function that a frame is in. A frame has several if the compiler inlined a function into
-/// another.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Function {
-    /// Name of the function, demangled, without the hash of Rust's names.
-    pub name: String,
-    /// Source file, as the compiler recorded it.
-    pub file: Option<String>,
-    /// Line in the source file.
-    pub line: Option<u32>,
-}
 
 /// Names the frames of all backtraces from the files of their modules on this machine. Returns a
 /// remark for each module whose frames cannot be named.

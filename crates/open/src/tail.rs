@@ -7,7 +7,7 @@
 //! before the rings. An event that is later than that reading is kept for the next step, because
 //! another CPU may have earlier ones. Losses are those of the kernel's counters.
 
-use crate::{Bundle, Machine, Opened, Options, Shortage, machine};
+use crate::{Bundle, Machine, Opened, Options, Shortage, SourceKind, machine_traces};
 use anyhow::Context;
 use lastwords_ftrace::dat;
 use lastwords_ftrace::{Array, CpuRing, HeaderPage, Ring, Stats, SubBufferInfo, Tracing, page};
@@ -278,9 +278,9 @@ impl TailedInstance {
             "{}: events leave its ring as they are printed, as with trace_pipe",
             self.name
         )];
-        machine::add(
+        machine_traces::add(
             &self.folder,
-            "an instance of the running kernel",
+            SourceKind::Instance,
             Machine::new(None, tracing, notes),
             Vec::new(),
             options,

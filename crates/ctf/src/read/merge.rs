@@ -263,11 +263,7 @@ impl Merge {
 
     /// Goes on behind the event that is due. `readers` are those of [`Merge::new`].
     #[inline]
-    pub fn advance<S: Sink + ?Sized>(
-        &mut self,
-        readers: &mut [(usize, Reader<'_>)],
-        sink: &mut S,
-    ) {
+    pub fn advance<S: Sink + ?Sized>(&mut self, readers: &mut [(usize, Reader<'_>)], sink: &mut S) {
         let Some(stream) = self.tournament.first() else { return };
         if let (Some((_, reader)), Some(head)) =
             (readers.get_mut(stream), self.heads.get_mut(stream))

@@ -62,8 +62,7 @@ impl<'t> Bound<'t> {
             targets.iter().rposition(|of| !of.is_empty()).map_or(0, |last| last.saturating_add(1));
         let code = |scope| scope_code(trace, scope, class.0, class.1);
         let scopes = SCOPES.into_iter().zip(targets).take(last);
-        let scopes =
-            scopes.filter_map(|(scope, targets)| Some((code(scope)?, targets))).collect();
+        let scopes = scopes.filter_map(|(scope, targets)| Some((code(scope)?, targets))).collect();
         Self { sources, scopes }
     }
 

@@ -111,6 +111,5 @@ pub(crate) fn unknown_names(
     more: &[&str],
 ) -> Option<Vec<String>> {
     let name = filter.names().first()?;
-    (!names::is_known(name, traces, true))
-        .then(|| nearest(name, traces, &[], more))
+    (!names::is_known(name, traces, true)).then(|| nearest(name, traces, &[], more))
 }

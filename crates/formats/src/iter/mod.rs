@@ -16,7 +16,7 @@ use crate::events::Tally;
 use crate::filter::bound::Values;
 use crate::select::Selection;
 use crate::streams::StreamInfo;
-use kind::{CONTEXTS, Class, COMM, PID, TID};
+use kind::{COMM, CONTEXTS, Class, PID, TID};
 use lastwords_ctf::names::is_unsafe;
 use lastwords_ctf::read::{Due, Error, Loss, Merge, Reader, Sink, Trace, Watch};
 use lastwords_filter::Value as Found;
@@ -415,12 +415,7 @@ impl EventRef<'_, '_> {
 }
 
 /// Decodes a scope at a position, and goes on behind it.
-fn decode(
-    reader: &mut Reader<'_>,
-    plan: &Plan<'_>,
-    at: &mut Option<u64>,
-    to: &mut impl Visitor,
-) {
+fn decode(reader: &mut Reader<'_>, plan: &Plan<'_>, at: &mut Option<u64>, to: &mut impl Visitor) {
     let (program, decoder, part) = reader.parts();
     let begin = at.take();
     // The reader has accepted the same bytes.

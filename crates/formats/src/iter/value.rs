@@ -48,9 +48,9 @@ impl Value {
 impl Display for Value {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let list = |f: &mut Formatter<'_>, values: &mut dyn Iterator<Item = &Self>| {
-            values.enumerate().try_for_each(|(at, value)| {
-                write!(f, "{}{value}", if at == 0 { "" } else { " " })
-            })
+            values
+                .enumerate()
+                .try_for_each(|(at, value)| write!(f, "{}{value}", if at == 0 { "" } else { " " }))
         };
         match self {
             Self::Unsigned(value) => value.fmt(f),

@@ -20,9 +20,9 @@ use std::io::Write;
 
 use crate::choose::Chosen;
 use crate::events::{self, Line, Note, Out};
-use crate::streams::StreamInfo;
 use crate::select::Selection;
 use crate::spans::OpenSpan;
+use crate::streams::StreamInfo;
 use crate::{Error, Result, Totals};
 use proto::Message;
 use tracks::Tracks;

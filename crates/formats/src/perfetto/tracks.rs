@@ -16,11 +16,11 @@ use super::proto::Message;
 use super::spans::{Edge, Kind, Label, Spans, Stepped};
 use super::{Timeline, packet, put_packet};
 use crate::events::Line;
-use crate::streams::{StreamInfo, channel, scope_code};
 use crate::fields::{Nesting, Role, roles};
 use crate::missing::{Missing, StreamKey, Tail, is_before_all, words};
 use crate::select::Selection;
 use crate::spans::{OpenSpan, Step};
+use crate::streams::{StreamInfo, channel, scope_code};
 use crate::text::decoded;
 use lastwords_trace::text::number::octet;
 

@@ -112,7 +112,7 @@ pub(super) fn of<'a>(
     notes.extend(kernel.iter().flat_map(|k| k.missing.iter().map(ToString::to_string)));
     Report {
         from: origin.path.clone(),
-        kind: origin.kind,
+        kind: origin.kind.words(),
         has_memory: kernel.is_some(),
         release: tracing.release.clone(),
         uname: tracing.uname.clone(),

@@ -283,7 +283,7 @@ pub(super) fn of<'a>(trace: &'a Trace, read: &Read<'_>) -> Option<Report<'a>> {
         name: info.name.clone(),
         uuid: hexadecimal(&info.uuid),
         from: origin.path.clone(),
-        kind: origin.kind,
+        kind: origin.kind.words(),
         process_core: origin.core.as_ref().map(process_core),
         program: info.program.clone(),
         hostname: info.hostname.clone(),

@@ -67,9 +67,9 @@ fn take(event: &Event, recovered: &mut Recovered) {
         return;
     };
     if check != child::check(thread, sequence) {
-        recovered.wrong.push(format!(
-            "event {line}, `{name}`: {sequence} of thread {thread} has a wrong sum"
-        ));
+        recovered
+            .wrong
+            .push(format!("event {line}, `{name}`: {sequence} of thread {thread} has a wrong sum"));
         return;
     }
     if !child::is_copy(&event.kind.channel) {

@@ -1,12 +1,12 @@
 //! Searches memory for sub-buffers and packets, whether or not a structure leads to them.
 
-use crate::file::{self, Source};
-use crate::locate::Location;
-use crate::lttng::{self, GivenMetadata};
+use super::memory::{Image, image_of};
+use super::{Opening, kernel, persistent};
+use crate::SourceKind;
+use crate::lttng;
 use crate::session::RecoveredSession;
-use crate::{Body, Opened, Options, Origin, chain, machine, persistent};
+use crate::{Body, Origin, chain, machine_traces};
 use anyhow::{Context, bail};
-use lastwords_bytes::Budget;
 use lastwords_image::vmcore::Physical;
 use lastwords_session::{self as session, Session};
 use std::sync::Arc;
@@ -16,23 +16,18 @@ use std::sync::Arc;
 ///
 /// # Errors
 /// The location cannot be read, or nothing is in it.
-pub(super) fn open(
-    location: &Location,
-    options: &Options<'_>,
-    given: &GivenMetadata,
-    budget: &Arc<Budget>,
-    opened: &mut Opened,
-) -> anyhow::Result<()> {
+pub(super) fn open(opening: &mut Opening<'_, '_>) -> anyhow::Result<()> {
+    let Opening { location, options, given, budget, opened, .. } = opening;
     let path = location.path();
     let named = || path.display().to_string();
-    let (kind, core, image, machine) = match file::source(location, options, budget)? {
-        Source::Machine(memory) => {
+    let (kind, core, image, machine) = match image_of(location, options, budget)? {
+        Image::Machine(memory) => {
             let physical = &memory.0;
-            (physical.format.words(), None, Arc::clone(&physical.image), Some(*memory))
+            (SourceKind::Machine(physical.format), None, Arc::clone(&physical.image), Some(*memory))
         }
-        Source::Container(container) => {
+        Image::Container(container) => {
             opened.notes.extend(container.notes);
-            (container.kind.words(), container.core, container.image, None)
+            (SourceKind::Sessions(container.kind), container.core, container.image, None)
         }
     };
     let watch = options.watch;
@@ -55,7 +50,7 @@ pub(super) fn open(
     let packets = packets.into_iter().filter(|session| !ours.contains(&session.uuid));
     bodies.extend(lttng::bodies(packets.collect(), watch));
     let carve = |(physical, found): (Physical, anyhow::Result<_>)| {
-        machine::carve(&physical, found?, &options.memory, Arc::clone(budget))
+        kernel::carve(&physical, found?, &options.memory, Arc::clone(budget))
     };
     let mut regions = Vec::new();
     if let Some((physical, _)) = &machine {
@@ -85,8 +80,8 @@ pub(super) fn open(
             path.display()
         );
     }
-    let origin = Origin { path: path.to_owned(), kind, core, machine };
-    machine::add_carved(origin, bodies, options, opened);
+    let origin = Origin { core, machine, ..Origin::new(path, kind) };
+    machine_traces::add_carved(origin, bodies, options, opened);
     Ok(())
 }
 

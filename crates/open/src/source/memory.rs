@@ -1,75 +1,33 @@
-//! Opens one location. It reads each file once, whatever the file holds.
+//! Opens memory: of a machine or of a process, whatever contains it. It reads each file once.
 
-use crate::locate::{Location, LocationKind};
-use crate::lttng::{self, GivenMetadata};
-use crate::reboot::PersistentInstance;
-use crate::{
-    Body, Opened, Options, Origin, RawRun, carve, chain, machine, persistent, session, sniff, tail,
-};
+use super::lttng::of_user;
+use super::{Location, MEMORY, Opening, kernel, persistent, sessions};
+use crate::{Opened, Options, RawRun, chain, sniff};
 use anyhow::{Context, bail};
 use lastwords_bytes::Budget;
-use lastwords_ctf::read;
 use lastwords_image::vmcore::{self, Physical};
 use lastwords_image::{self as image, Kind};
 use lastwords_kernel::find;
 use lastwords_lttng::user;
-use lastwords_session::ReadLimit;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The memory of the running kernel.
-const KCORE: &str = "/proc/kcore";
-
-/// Opens a location, and adds its traces.
-///
-/// # Errors
-/// The location cannot be read, or nothing is in it.
-pub(super) fn open(
-    location: &Location,
-    options: &Options<'_>,
-    given: &GivenMetadata,
-    limit: Option<ReadLimit<'_>>,
-    opened: &mut Opened,
-) -> anyhow::Result<()> {
-    // All work on a location shares one budget. Each file that is opened adds to it by its size.
-    let budget = &Arc::new(Budget::default().times(options.budget));
-    match location.kind {
-        _ if options.carve => carve::open(location, options, given, budget, opened),
-        LocationKind::File if sniff::of_file(location.path()) == Some(sniff::Kind::TraceDat) => {
-            machine::open_dat(location.path(), options, budget, opened)
-        }
-        LocationKind::File if sniff::of_file(location.path()) == Some(sniff::Kind::Persistent) => {
-            persistent::open(location.path(), options, budget, opened)
-        }
-        LocationKind::File if may_be_region(location, options) => {
-            persistent::open(location.path(), options, budget, opened)
-        }
-        LocationKind::Session | LocationKind::File | LocationKind::Split => {
-            match source(location, options, budget)? {
-                Source::Machine(memory) => {
-                    let (physical, found) = *memory;
-                    let path = &location.shown;
-                    let done = found.and_then(|found| {
-                        of_kernels(path, &physical, found, options, budget, opened)
-                    });
-                    let done = done.or_else(|error| {
-                        without_kernel(path, &physical, error, options, budget, opened)
-                    });
-                    // Pages that are in another part are no damage.
-                    done.map_err(|error| match physical.part_of_split() {
-                        Some(note) => error.context(note.to_owned()),
-                        None => error,
-                    })
-                }
-                Source::Container(container) => {
-                    of_container(location, container, options, given, budget, limit, opened)
-                }
-            }
-        }
-        LocationKind::Instance => of_instance(location, options, budget, opened),
-        LocationKind::Lttng => of_lttng(location, options, given, budget, opened),
-        LocationKind::Ctf => of_ctf(location.path(), options, budget, opened),
-    }
+pub(super) fn open(opening: &mut Opening<'_, '_>) -> anyhow::Result<()> {
+    let Opening { location, options, budget, opened, .. } = opening;
+    let memory = match image_of(location, options, budget)? {
+        Image::Machine(memory) => memory,
+        Image::Container(container) => return of_container(container, opening),
+    };
+    let (physical, found) = *memory;
+    let path = &location.shown;
+    let done = found.and_then(|found| of_kernels(path, &physical, found, options, budget, opened));
+    let done =
+        done.or_else(|error| without_kernel(path, &physical, error, options, budget, opened));
+    // Pages that are in another part are no damage.
+    done.map_err(|error| match physical.part_of_split() {
+        Some(note) => error.context(note.to_owned()),
+        None => error,
+    })
 }
 
 /// Opens the first kernel of a memory whose tracer can be read. Notes name the kernels before it
@@ -92,7 +50,7 @@ fn of_kernels(
         kernel.notes.extend(
             failures.iter().map(|(words, error)| format!("{words} is not read: {}", chain(error))),
         );
-        match machine::open_memory(path, physical, kernel, options, Arc::clone(budget), opened) {
+        match kernel::open(path, physical, kernel, options, Arc::clone(budget), opened) {
             Ok(()) => return Ok(()),
             Err(error) => failures.push((words, error)),
         }
@@ -121,47 +79,6 @@ fn noted(mut found: find::FoundKernel) -> find::FoundKernel {
     found
 }
 
-/// Opens a persistent instance of the running kernel, given by its folder in tracefs. It is read in
-/// memory: `trace` in tracefs does not have the events as they are in memory, and reading
-/// `trace_pipe_raw` consumes them. Memory that the command line keeps from the kernel at an address
-/// is read there, other memory through the kernel's own.
-fn of_instance(
-    location: &Location,
-    options: &Options<'_>,
-    budget: &Arc<Budget>,
-    opened: &mut Opened,
-) -> anyhow::Result<()> {
-    let shown = || {
-        format!(
-            "{}: the instance is read in the kernel's memory, {KCORE}, which root alone may read and not every kernel has",
-            location.shown.display()
-        )
-    };
-    let name = tail::name_of(location.path());
-    let line = std::fs::read_to_string("/proc/cmdline").unwrap_or_default();
-    let reserved = PersistentInstance::all_of_command_line(&line)
-        .into_iter()
-        .find(|instance| instance.name == name);
-    let options = Options { names: vec![name], ..options.clone() };
-    if let Some((address, len)) = reserved.and_then(|instance| instance.address()) {
-        return persistent::open_running(&location.shown, (address, len), &options, budget, opened);
-    }
-    let memory =
-        Location { open: vec![KCORE.into()], kind: LocationKind::File, ..location.clone() };
-    let Source::Machine(machine) = source(&memory, &options, budget).with_context(shown)? else {
-        bail!(shown())
-    };
-    let (physical, found) = *machine;
-    machine::open_memory(
-        &location.shown,
-        &physical,
-        found.with_context(shown)?,
-        &options,
-        Arc::clone(budget),
-        opened,
-    )
-}
-
 /// Reads the persistent ring buffers in a memory without a readable kernel. They do not need the
 /// kernel.
 fn without_kernel(
@@ -183,18 +100,8 @@ fn without_kernel(
     }
 }
 
-/// Returns true if a bundle was given and the file's kind is unknown: it may be a persistent ring
-/// buffer with a damaged beginning.
-fn may_be_region(location: &Location, options: &Options<'_>) -> bool {
-    let is_memory = options.memory.raw.is_some();
-    !options.bundle.is_empty()
-        && !is_memory
-        && location.path().is_file()
-        && sniff::of_file(location.path()).is_none()
-}
-
 /// The image of a location.
-pub(super) enum Source {
+pub(crate) enum Image {
     /// The memory of a machine, with its kernel or the reason why none was found.
     Machine(Box<(Physical, anyhow::Result<find::FoundKernel>)>),
     /// The memory of a process, or regions of sessions.
@@ -206,18 +113,19 @@ pub(super) enum Source {
 ///
 /// # Errors
 /// The files cannot be read.
-pub(super) fn source(
+pub(crate) fn image_of(
     location: &Location,
     options: &Options<'_>,
     budget: &Arc<Budget>,
-) -> anyhow::Result<Source> {
+) -> anyhow::Result<Image> {
     let (path, watch) = (location.path(), options.watch);
     let named = || path.display().to_string();
     let mut physical = None;
-    if location.kind == LocationKind::Split {
+    let is_file = location.source.is_none_or(|source| *source == MEMORY);
+    if location.is_split {
         let parts: Vec<&Path> = location.open.iter().map(PathBuf::as_path).collect();
         physical = Some(vmcore::open_split(&parts, budget)?);
-    } else if location.kind == LocationKind::File && path.is_file() {
+    } else if is_file && path.is_file() {
         if let Some(map) = &options.memory.raw {
             RawRun::check(map).with_context(named)?;
             let memory = match find::raw(path, map, budget, watch) {
@@ -234,27 +142,20 @@ pub(super) fn source(
                     )
                 }
             };
-            return Ok(Source::Machine(Box::new(memory)));
+            return Ok(Image::Machine(Box::new(memory)));
         }
         physical = vmcore::open_physical(path, budget, watch).with_context(named)?;
     }
     if let Some(physical) = physical {
         let found = find::kernel(&physical, budget, watch).map(noted).with_context(named);
-        return Ok(Source::Machine(Box::new((physical, found))));
+        return Ok(Image::Machine(Box::new((physical, found))));
     }
-    Ok(Source::Container(image::open(path, budget, watch).with_context(named)?))
+    Ok(Image::Container(image::open(path, budget, watch).with_context(named)?))
 }
 
 /// Opens a container of a process's memory or of regions. All walkers share its image.
-fn of_container(
-    location: &Location,
-    container: image::Opened,
-    options: &Options<'_>,
-    given: &GivenMetadata,
-    budget: &Arc<Budget>,
-    limit: Option<ReadLimit<'_>>,
-    opened: &mut Opened,
-) -> anyhow::Result<()> {
+fn of_container(container: image::Opened, opening: &mut Opening<'_, '_>) -> anyhow::Result<()> {
+    let Opening { location, options, given, budget, opened, .. } = opening;
     let path = location.path();
     let named = || path.display().to_string();
     let has_streams = match container.kind {
@@ -267,68 +168,7 @@ fn of_container(
         let found = user::image(&container.image, budget, options.watch).with_context(named)?;
         others = of_user(found, given, options, opened);
     }
-    session::add(location, container, others, options, budget, limit, opened)
-}
-
-/// Adds metadata to streams of LTTng's user-space tracer, and returns their traces.
-fn of_user(
-    mut found: user::Sessions,
-    given: &GivenMetadata,
-    options: &Options<'_>,
-    opened: &mut Opened,
-) -> Vec<(String, Body)> {
-    opened.notes.append(&mut found.notes);
-    given.give(&mut found.sessions);
-    lttng::bodies(found.sessions, options.watch)
-}
-
-fn of_lttng(
-    location: &Location,
-    options: &Options<'_>,
-    given: &GivenMetadata,
-    budget: &Budget,
-    opened: &mut Opened,
-) -> anyhow::Result<()> {
-    let bodies = of_user(lttng::of_folder(location.path(), budget)?, given, options, opened);
-    let (path, kind) = (location.shown.clone(), "memory of LTTng's user-space tracer");
-    if bodies.is_empty() {
-        bail!("{}: no stream of LTTng in it can be read", path.display());
-    }
-    opened.add(options, Origin { path, kind, core: None, machine: None }, bodies);
-    Ok(())
-}
-
-fn of_ctf(
-    path: &Path,
-    options: &Options<'_>,
-    budget: &Arc<Budget>,
-    opened: &mut Opened,
-) -> anyhow::Result<()> {
-    let found = read::open(path, budget)?;
-    opened.errors.extend(found.faults.into_iter().map(anyhow::Error::from));
-    if found.traces.is_empty() {
-        return Ok(());
-    }
-    let bodies = found
-        .traces
-        .into_iter()
-        .map(|trace| (name_of(&trace), Body::Ctf(Arc::new(trace))))
-        .collect();
-    opened.add(
-        options,
-        Origin { path: path.to_owned(), kind: "folder of CTF", core: None, machine: None },
-        bodies,
-    );
-    Ok(())
-}
-
-/// Returns the name of a trace in a folder of CTF, or else that of the folder.
-pub(super) fn name_of(trace: &read::Trace) -> String {
-    let path = trace.path.canonicalize().unwrap_or_else(|_| trace.path.clone());
-    match trace.name() {
-        "" => path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned(),
-        name => name.to_owned(),
-    }
+    sessions::add(container, others, opening)
 }
 
 #[cfg(test)]

@@ -1,11 +1,13 @@
 //! Opens ftrace's persistent ring buffers: a copy of one, or all in a machine's memory. A bundle or
 //! the kernel in the same memory describes their events.
 
+use super::Opening;
+use crate::SourceKind;
 use crate::describe::{self, Agreement, Described, TEXT_SYMBOLS};
 use crate::placement::{self, Placement};
 use crate::relocated::RelocatedSymbols;
 use crate::reserved::Reserved;
-use crate::{Machine, Opened, Options, machine};
+use crate::{Machine, Opened, Options, machine_traces};
 use anyhow::{Context, bail};
 use lastwords_bytes::Budget;
 use lastwords_ftrace::dat;
@@ -19,8 +21,6 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The kind of an input, in words.
-const KIND: &str = "persistent ring buffer";
 /// The number of bytes that distinguish a sub-buffer from others: its time, its committed size, and
 /// its first events.
 const HEAD: usize = 64;
@@ -35,12 +35,9 @@ const EMPTIED: &str = "emptied";
 ///
 /// # Errors
 /// The region or the bundle cannot be read.
-pub(super) fn open(
-    path: &Path,
-    options: &Options<'_>,
-    budget: &Arc<Budget>,
-    opened: &mut Opened,
-) -> anyhow::Result<()> {
+pub(super) fn open(opening: &mut Opening<'_, '_>) -> anyhow::Result<()> {
+    let Opening { location, options, budget, opened, .. } = opening;
+    let path = location.path();
     let named = || path.display().to_string();
     let image = image::open(path, budget, options.watch).with_context(named)?.image;
     let len = image.ranges().iter().map(lastwords_image::Range::end).max().unwrap_or(0);
@@ -64,7 +61,14 @@ pub(super) fn open(
     if let Some(emptied) = emptied {
         notes.push(add_emptied(path, emptied, &source, options, opened)?);
     }
-    machine::add(path, KIND, Machine::new(None, tracing, notes), Vec::new(), options, opened);
+    machine_traces::add(
+        path,
+        SourceKind::Persistent,
+        Machine::new(None, tracing, notes),
+        Vec::new(),
+        options,
+        opened,
+    );
     Ok(())
 }
 
@@ -87,7 +91,14 @@ fn add_emptied(
             "these events were read, or discarded by a kernel: they may be of an earlier boot"
                 .to_owned(),
         ];
-        machine::add(path, KIND, Machine::new(None, tracing, notes), Vec::new(), options, opened);
+        machine_traces::add(
+            path,
+            SourceKind::Persistent,
+            Machine::new(None, tracing, notes),
+            Vec::new(),
+            options,
+            opened,
+        );
     }
     Ok(format!(
         "{events} events in memory were read, or discarded by a kernel: `--instance {EMPTIED}` shows them"
@@ -117,7 +128,14 @@ pub(super) fn open_running(
     let region = source.read(&image, 0..len, budget).with_context(named)?;
     let name = options.names.first().cloned().unwrap_or_default();
     let (tracing, notes) = tracing(name, region, &source)?;
-    machine::add(path, KIND, Machine::new(None, tracing, notes), Vec::new(), options, opened);
+    machine_traces::add(
+        path,
+        SourceKind::Persistent,
+        Machine::new(None, tracing, notes),
+        Vec::new(),
+        options,
+        opened,
+    );
     Ok(())
 }
 
@@ -191,7 +209,7 @@ pub(super) fn add(
 ) {
     for FoundRegion { tracing, notes, .. } in found {
         let machine = Machine { is_memory: true, ..Machine::new(None, tracing, notes) };
-        machine::add(path, KIND, machine, Vec::new(), options, opened);
+        machine_traces::add(path, SourceKind::Persistent, machine, Vec::new(), options, opened);
     }
 }
 

@@ -1,0 +1,45 @@
+//! A place that is to be opened.
+
+use super::Source;
+use std::path::{Path, PathBuf};
+
+/// What is equal for locations of the same file or folder.
+pub(crate) type Key = (Option<String>, Vec<PathBuf>);
+
+/// Something to be opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Location {
+    /// The path that is printed for people.
+    pub(crate) shown: PathBuf,
+    /// The paths that are opened: one path, or each part of a split dump.
+    pub(crate) open: Vec<PathBuf>,
+    /// The kind of the location; none for a file, whose kind is found when it is opened.
+    pub(crate) source: Option<&'static Source>,
+    /// It is the parts of one dump.
+    pub(crate) is_split: bool,
+    /// The unique part of the name of the session's folder. It is checked if the opened memory may
+    /// belong to another session by now.
+    pub(crate) unique: Option<String>,
+}
+
+impl Location {
+    pub(crate) fn new(path: &Path, source: Option<&'static Source>) -> Self {
+        let path = path.to_path_buf();
+        Self { shown: path.clone(), open: vec![path], source, is_split: false, unique: None }
+    }
+
+    /// Returns true if the location is of this kind.
+    pub(crate) fn is_of(&self, source: &'static Source) -> bool {
+        self.source == Some(source)
+    }
+
+    /// Returns the path that is opened.
+    pub(crate) fn path(&self) -> &Path {
+        self.open.first().map_or(&self.shown, PathBuf::as_path)
+    }
+
+    pub(crate) fn key(&self) -> Key {
+        let real = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone());
+        (self.unique.clone(), self.open.iter().map(real).collect())
+    }
+}

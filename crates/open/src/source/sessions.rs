@@ -1,0 +1,133 @@
+//! Opens sessions of lastwords, in folders, files and processes.
+
+use super::{Location, Opening};
+use crate::SourceKind;
+use crate::candidate::NothingToRecover;
+use crate::session::{RecoveredSession, cut};
+use crate::{Body, KINDS, Options, Origin, sniff};
+use anyhow::{Context, bail};
+use lastwords_folders::SnapshotState;
+use lastwords_image as image;
+use lastwords_session::{Recovered, Session, sessions};
+use std::sync::Arc;
+
+/// Adds the sessions of an open container. `others` are traces of other kinds in it.
+///
+/// # Errors
+/// The container is empty, or has another session than the expected one.
+pub(super) fn add(
+    container: image::Opened,
+    others: Vec<(String, Body)>,
+    opening: &mut Opening<'_, '_>,
+) -> anyhow::Result<()> {
+    let Opening { location, options, budget, opened, .. } = opening;
+    let limit = opening.limit;
+    let shown = &location.shown;
+    let state = Some(shown).filter(|shown| shown.is_dir()).and_then(|shown| (options.state)(shown));
+    let live = limit.is_none() && state.as_ref().is_some_and(|state| state.is_live);
+    let walk = lastwords_session::Options {
+        snapshot: options.snapshot,
+        limit,
+        live,
+        late: options.late,
+        whole: options.whole,
+    };
+    let found = sessions(container, &walk, budget, options.watch);
+    let mut found = found.with_context(|| location.path().display().to_string())?;
+    // The error that follows says what the file is.
+    let is_empty = found.sessions.is_empty() && others.is_empty();
+    if is_empty
+        && found.kind == image::Kind::Plain
+        && matches!(sniff::of_file(location.path()), Some(sniff::Beginning::Other(_)))
+    {
+        found.notes.clear();
+    }
+    opened.notes.append(&mut found.notes);
+    if is_empty {
+        bail!("{}: {}", shown.display(), why_empty(location, &found));
+    }
+    let Recovered { kind, core, sessions, .. } = found;
+    let mut bodies = Vec::new();
+    let wanted =
+        |session: &Session| location.unique.as_deref().is_none_or(|unique| is_of(session, unique));
+    let mut is_other = !sessions.is_empty();
+    for session in sessions.into_iter().filter(wanted) {
+        is_other = false;
+        let name = session.info().name.clone();
+        if options.wants(&name)
+            && let Err(error) = check_snapshot(location, &session, live, options)
+        {
+            opened.errors.push(error);
+            continue;
+        }
+        let of_it = state.as_ref().filter(|state| state.uuid == session.info().uuid);
+        let ended = of_it.and_then(|state| state.ended);
+        let cut = Some(shown).filter(|shown| shown.is_dir()).and_then(|shown| cut(shown));
+        let unknown_end = of_it.and_then(|state| state.unknown_end.clone());
+        let session =
+            RecoveredSession { unknown_end, ..RecoveredSession::new(session, ended, cut) };
+        bodies.push((name, Body::Session(Arc::new(session))));
+    }
+    if is_other && others.is_empty() {
+        bail!(
+            "{}: what {} holds now is another session; give a core of its process",
+            shown.display(),
+            location.path().display()
+        );
+    }
+    bodies.extend(others);
+    opened.add(options, Origin { core, ..Origin::new(shown, SourceKind::Sessions(kind)) }, bodies);
+    Ok(())
+}
+
+/// Checks that a session holds a snapshot, if snapshots are wanted.
+fn check_snapshot(
+    location: &Location,
+    session: &Session,
+    live: bool,
+    options: &Options<'_>,
+) -> anyhow::Result<()> {
+    let info = session.info();
+    let (name, state) = (&info.name, info.snapshot.state);
+    if options.snapshot && !state.is_there() && state != SnapshotState::Swapping {
+        let advice = match live {
+            true => format!("take one: lastwords snapshot take --session {name}"),
+            false => "leave out --snapshot to read its rings".to_owned(),
+        };
+        let path = location.shown.display();
+        return Err(NothingToRecover::error(format!(
+            "{path}: session {name} has no snapshot; {advice}"
+        )));
+    }
+    Ok(())
+}
+
+/// Returns true if the UUID of the session is the unique part of its folder's name.
+fn is_of(session: &Session, unique: &str) -> bool {
+    let uuid = session.info().uuid;
+    let len = unique.len().checked_div(2).unwrap_or(0);
+    let hexadecimal: String = uuid.iter().take(len).map(|byte| format!("{byte:02x}")).collect();
+    hexadecimal == unique
+}
+
+fn why_empty(location: &Location, found: &Recovered) -> String {
+    use lastwords_image::Kind;
+    let remedy = match found.kind {
+        Kind::Plain => {
+            let looks = sniff::sentence(sniff::of_file(location.path()));
+            return format!("{looks}; no trace is in it. An input is {KINDS}");
+        }
+        Kind::Core | Kind::CompressedCore if found.is_damaged => {
+            "it is cut or damaged (see the notes): what it lacks is in a whole copy of it, or in the session's folder"
+        }
+        Kind::Core | Kind::CompressedCore => {
+            "sessions in shared-memory files are not in a core: `lastwords list` shows them; for memfd and heap sessions \
+             the core filter decides: `lastwords doctor`"
+        }
+        Kind::Folder => {
+            return format!("the folder has no session and no other trace. An input is {KINDS}");
+        }
+        Kind::Process => "`lastwords list` shows the sessions there are",
+    };
+    format!("no session is in this {}; {remedy}", found.kind.words())
+}

@@ -1,0 +1,30 @@
+//! Opens trace.dat files.
+
+use super::Opening;
+use crate::Machine;
+use crate::SourceKind;
+use crate::fired::Fired;
+use crate::machine_traces::add;
+use anyhow::Context as _;
+use lastwords_ftrace::dat;
+
+/// Opens a trace.dat file.
+///
+/// # Errors
+/// The file cannot be read.
+pub(super) fn open(opening: &mut Opening<'_, '_>) -> anyhow::Result<()> {
+    let Opening { location, options, budget, opened, .. } = opening;
+    let path = location.path();
+    let mut tracing = dat::open(path, budget).with_context(|| path.display().to_string())?;
+    let notes = Fired::beside(path)?
+        .map_or_else(Vec::new, |fired| fired.apply(&mut tracing, options.whole));
+    add(
+        path,
+        SourceKind::TraceDat,
+        Machine::new(None, tracing, notes),
+        Vec::new(),
+        options,
+        opened,
+    );
+    Ok(())
+}
