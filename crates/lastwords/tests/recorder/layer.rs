@@ -94,7 +94,7 @@ fn events_with_every_type() {
         let main = of_channel(&folder, 0);
         let place = |back: u32| format!("recorder::layer:layer.rs:{}", line - back);
         let expected = [
-            format!("{} message=\"message 7\" a=1 b=-2 c=0.5 d=true e=\"text\"", place(15)),
+            format!("{} message=\"message 7\" a=1 b=-2 c=0.5 d=true e=\"text\"", place(23)),
             "recorder::layer:plain point=\"Point { x: 3 }\" shown=\"displayed\"".into(),
             "recorder::layer:one callsite, two types".into(),
             "recorder::layer:one callsite, two types maybe=5".into(),

@@ -4,5 +4,6 @@ mod carved;
 mod invented;
 mod lost_regions;
 mod open_spans;
+mod processes;
 mod registry;
 mod times;

@@ -1,0 +1,52 @@
+//! The process of a session's events is told only where no other process can have recorded them.
+
+use lastwords_session::Options;
+use lastwords_testkit::image::Image;
+use lastwords_testkit::layout::session as layout;
+use lastwords_testkit::put::Order;
+use lastwords_testkit::samples;
+use lastwords_trace::schema::EnvValue;
+use lastwords_trace::source::Source as _;
+
+/// The id of the process that created the sample's session, and of another.
+const CREATOR: u32 = 4242;
+const OTHER: u32 = 4243;
+
+fn process(image: &Image) -> Option<EnvValue> {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    image.write_arena(file.path()).expect("written");
+    let found = lastwords_session::open(file.path(), &Options::default()).expect("readable");
+    found.sessions[0].schema().env.get("vpid").cloned()
+}
+
+fn session(image: &mut Image) -> &mut Vec<u8> {
+    let region = image.regions.iter_mut().find(|region| region.name == "session");
+    &mut region.expect("a session").bytes
+}
+
+#[test]
+fn a_session_of_one_process_has_its_id() {
+    let image = samples::small(Order::Little).image();
+    assert_eq!(process(&image), Some(EnvValue::Integer(CREATOR.into())));
+}
+
+#[test]
+fn a_session_of_all_processes_of_a_user_has_none() {
+    let mut image = samples::small(Order::Little).image();
+    let at = layout::INFO_AT + layout::SCOPE_AT;
+    session(&mut image)[at..at + 4].copy_from_slice(&2u32.to_le_bytes());
+    assert_eq!(process(&image), None);
+}
+
+#[test]
+fn a_session_that_another_process_has_joined_has_none() {
+    let mut image = samples::small(Order::Little).image();
+    let bytes = session(&mut image);
+    // Where the table of processes is.
+    let at = layout::INFO_AT + layout::CPUS_AT + 4 * 4;
+    let table = u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
+    assert_eq!(bytes[table..table + 4], CREATOR.to_le_bytes());
+    let second = table + layout::PROCESS_LEN;
+    bytes[second..second + 4].copy_from_slice(&OTHER.to_le_bytes());
+    assert_eq!(process(&image), None);
+}
