@@ -75,33 +75,70 @@ const CASES: &[&str] = &[
     "ust-core",
 ];
 
+/// Test programs that leave a CPU idle for long, and use nothing of the system that the others
+/// change: they run beside these.
+const BESIDE: [&str; 4] = ["recorder", "formats", "image", "testkit"];
+
+/// The programs whose unit tests the gate runs: those of its rigs, and not those of `bench` and
+/// `examples`.
+const GATE_PROGRAMS: [&str; 5] = [
+    "lastwords",
+    "xtask",
+    "lastwords-proof-persistence",
+    "lastwords-proof-shapes",
+    "lastwords-proof-tracing",
+];
+
 /// Runs the tests of all crates.
 fn run_tests() -> Result<()> {
-    run_tests_of(&[])
+    run_tests_of(&["--bins"], &[])
 }
 
-/// Does the same without the unit tests of the rigs that the gate does not run, and of the programs
-/// of `bench` and `examples`. `--workspace` gives the dependencies the same features, so that
-/// nothing is built twice.
+/// Does the same for the programs that the gate needs, and for a sixth of the cases where a test
+/// tries all of many thousands.
 fn run_gate_tests() -> Result<()> {
-    let programs = [
-        "lastwords",
-        "xtask",
-        "lastwords-proof-persistence",
-        "lastwords-proof-shapes",
-        "lastwords-proof-tracing",
-    ];
-    let programs = programs.iter().flat_map(|name| ["--bin", *name]);
-    run_tests_of(&["--lib", "--test", "*"].into_iter().chain(programs).collect::<Vec<_>>())?;
-    run_tests_of(&["--doc"])
+    let programs: Vec<&str> = GATE_PROGRAMS.iter().flat_map(|name| ["--bin", *name]).collect();
+    run_tests_of(&programs, &[("LASTWORDS_SAMPLE", "6")])
 }
 
-/// Runs tests of the workspace. Where the crash cases are, the step `cases` runs those of the
-/// matrix with more inputs and judges.
-fn run_tests_of(which: &[&str]) -> Result<()> {
+/// The arguments of `cargo test` for some tests of the workspace.
+fn test<'a>(which: &[&'a str]) -> Vec<&'a str> {
+    [&["test", "--workspace"], which].concat()
+}
+
+/// Runs the tests of the workspace, and the unit tests of some programs. `--workspace` gives the
+/// dependencies the same features, so that nothing is built twice. Where the crash cases are, the
+/// step `cases` runs those of the matrix with more inputs and judges.
+fn run_tests_of(programs: &[&str], variables: &[(&str, &str)]) -> Result<()> {
     let is_judged_later = rig::beside().join("check-cases").is_file();
     let skipped: &[&str] = if is_judged_later { &["--", "--skip", "matrix::"] } else { &[] };
-    run_cargo(&[], &[&["test", "--workspace"], which, skipped].concat())
+    run_cargo(&[], &test(&[programs, &["--lib", "--test", "*", "--no-run"]].concat()))?;
+    let metadata = rig::programs::metadata()?;
+    let targets = metadata["packages"].as_array().into_iter().flatten();
+    let targets = targets.flat_map(|package| package["targets"].as_array().into_iter().flatten());
+    let tests = targets.filter(|target| target["kind"][0] == "test");
+    let names: Vec<&str> = tests.filter_map(|target| target["name"].as_str()).collect();
+    let named = |wanted: bool| {
+        let names = names.iter().filter(|name| BESIDE.contains(name) == wanted);
+        names.flat_map(|name| ["--test", *name]).collect::<Vec<_>>()
+    };
+    let output = output_of("beside");
+    let mut beside = Command::new(rig::cargo());
+    beside.args(test(&named(true))).envs(variables.iter().copied());
+    let beside = std::thread::spawn({
+        let output = output.clone();
+        move || {
+            let file = std::fs::File::create(&output)?;
+            beside.stdout(file.try_clone()?).stderr(file);
+            run_command(&mut beside, "cargo test")
+        }
+    });
+    let done =
+        run_cargo(variables, &test(&[programs, &["--lib"], &*named(false), skipped].concat()))
+            .and_then(|()| run_cargo(&[], &test(&["--doc"])));
+    let beside = beside.join().unwrap_or_else(|_| bail!("panicked"));
+    print!("{}", std::fs::read_to_string(output)?);
+    done.and(beside)
 }
 
 /// Runs the models of the ring with two preemptions at most, where three take ten times as long:

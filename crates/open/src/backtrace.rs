@@ -1,8 +1,8 @@
 //! Writes panics and signals with their backtraces for people.
 
+use crate::crash::Function;
 use crate::crash::{Crash, Frame};
 use crate::escape;
-use crate::crash::Function;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 

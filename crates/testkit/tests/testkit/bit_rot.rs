@@ -77,7 +77,7 @@ fn rot(order: Order, step: u64) {
         let sub = &right.subs[key];
         assert_eq!((sub.verdict, &sub.events), (*verdict, events), "{key:?}");
     }
-    let watchdog = Watchdog::new("p11", Duration::from_secs(20));
+    let watchdog = Watchdog::new("bits of an image", Duration::from_secs(20));
     let wrong = common::parallel(BITS / step, |case| {
         let bit = (case * step) as usize;
         watchdog.case(case);
@@ -97,7 +97,7 @@ fn rot(order: Order, step: u64) {
             .err()
             .map(|why| format!("byte {at:#x} bit {}: {why}", bit % 8))
     });
-    let wrong: Vec<String> = wrong.into_iter().flatten().collect();
+    let wrong: Vec<String> = wrong.into_iter().filter_map(|(_, why)| why).collect();
     assert!(
         wrong.is_empty(),
         "{} of {} flips:\n{}",

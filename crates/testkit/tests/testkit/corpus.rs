@@ -25,7 +25,7 @@ fn every_input_of_every_target() {
         inputs.extend(paths.into_iter().map(|p| (p, target)));
     }
     assert!(targets::ALL.len() >= 16, "{} targets", targets::ALL.len());
-    let watchdog = Watchdog::new("p8", LIMIT * 2);
+    let watchdog = Watchdog::new("inputs of fuzz targets", LIMIT * 2);
     common::parallel(inputs.len() as u64, |case| {
         let (path, target) = &inputs[case as usize];
         watchdog.case(case);

@@ -226,7 +226,7 @@ fn ctf2_cases() -> Vec<(&'static str, String, Option<usize>)> {
 
 #[test]
 fn short_metadata_costs_little() {
-    let watchdog = Watchdog::new("p9 metadata", LIMIT);
+    let watchdog = Watchdog::new("edges: metadata", LIMIT);
     for (number, (what, text, events)) in tsdl_cases().into_iter().chain(ctf2_cases()).enumerate() {
         watchdog.case(number as u64);
         let read = lastwords_ctf::metadata::parse(Path::new("metadata"), text.as_bytes());

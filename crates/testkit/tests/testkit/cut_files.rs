@@ -20,7 +20,7 @@ fn cut(name: &'static str, bytes: &[u8], lengths: &[usize]) {
     let shared: Arc<[u8]> = bytes.into();
     let watchdog = Watchdog::new(name, Duration::from_secs(20));
     let whole = walk(Bytes::new(shared.clone(), bytes.len(), None), false).expect("a whole image");
-    let found: Vec<(usize, bool)> = common::parallel(lengths.len() as u64, |case| {
+    let found: Vec<(u64, (usize, bool))> = common::parallel(lengths.len() as u64, |case| {
         watchdog.case(case);
         let len = lengths[case as usize];
         let found = walk(Bytes::new(shared.clone(), len, None), false).expect("a cut is no error");
@@ -34,7 +34,8 @@ fn cut(name: &'static str, bytes: &[u8], lengths: &[usize]) {
         (found.events(), says_so(&whole, &found))
     });
     let mut most = 0;
-    for (len, (events, said)) in lengths.iter().zip(found) {
+    for (case, (events, said)) in found {
+        let len = lengths[case as usize];
         assert!(events >= most, "{name}: {events} events of {len} bytes, {most} of fewer");
         assert!(
             events == whole.events() || said || events == 0,

@@ -78,7 +78,7 @@ fn cut() {
         cases.extend((0..input.bytes.len()).step_by(step).map(|length| (n, length)));
     }
     assert!(cases.len() >= 4 * CUTS, "{} cuts", cases.len());
-    run("p10 kernels", &inputs, &cases, |bytes, length| bytes.truncate(*length));
+    run("cut: kernels", &inputs, &cases, |bytes, length| bytes.truncate(*length));
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn every_place_has_every_edge() {
         }
     }
     assert!(cases.len() >= 20_000, "{} mutants", cases.len());
-    run("p9 kernels", &inputs, &cases, |bytes, (at, width, edge, second)| {
+    run("edges: kernels", &inputs, &cases, |bytes, (at, width, edge, second)| {
         let field =
             Field { name: String::new(), at: *at, width: *width, role: Role::Other, region: 0 };
         let mut now = [0; 8];
@@ -125,5 +125,5 @@ fn bits_are_flipped() {
         cases.extend((n % step..input.bytes.len() * 8).step_by(step).map(|bit| (n, bit)));
     }
     assert!(cases.len() * step >= 524_288, "{} bits", cases.len());
-    run("p11 kernels", &inputs, &cases, |bytes, bit| bytes[bit / 8] ^= 1 << (bit % 8));
+    run("bits: kernels", &inputs, &cases, |bytes, bit| bytes[bit / 8] ^= 1 << (bit % 8));
 }

@@ -136,7 +136,7 @@ fn crafted_inputs_cost_no_more_than_their_size() {
     let only = std::env::var("LASTWORDS_CASE").ok().and_then(|case| case.parse::<u64>().ok());
     let count = if std::env::var_os("LASTWORDS_ALL_BITS").is_some() { IN_ALL } else { IN_CI };
     let cases = only.map_or(0..count, |case| case..case + 1);
-    let watchdog = Watchdog::new("p19", PATIENCE);
+    let watchdog = Watchdog::new("crafted inputs", PATIENCE);
     let mut slowest = (Duration::ZERO, String::new());
     for case in cases {
         watchdog.case(case);
