@@ -389,7 +389,21 @@ pub(super) fn stream(
             why,
         });
     }
-    let ring = Ring {
+    Stream {
+        channel,
+        channel_name: String::new(),
+        cpu: Some(cpu),
+        ring: ring(&sets, shape),
+        loss: Loss::default(),
+        last_time: None,
+        packets,
+        data: Arc::new(sets),
+    }
+}
+
+/// Makes the ring of a stream of which only packets are known.
+fn ring(sets: &Sets, shape: Shape) -> Ring {
+    Ring {
         sub_buffer_size: PAGE
             .saturating_mul(sets.sets.iter().map(Vec::len).max().unwrap_or(0) as u64),
         mode: Mode::Overwrite,
@@ -400,16 +414,6 @@ pub(super) fn stream(
         slots: Vec::new(),
         reader: None,
         held: None,
-    };
-    Stream {
-        channel,
-        channel_name: String::new(),
-        cpu: Some(cpu),
-        ring,
-        loss: Loss::default(),
-        last_time: None,
-        packets,
-        data: Arc::new(sets),
     }
 }
 

@@ -8,6 +8,7 @@
 mod abi;
 mod find;
 mod folder;
+mod mapping;
 mod stream;
 mod tail;
 

@@ -5,7 +5,7 @@
 //! is at the expected offset and agrees with the ABI.
 
 use super::abi::{Abi, NumberAt};
-use super::stream::Mapping;
+use super::mapping::Mapping;
 
 /// Length of the padding in `struct lttng_ust_ring_buffer_backend`, bytes.
 const PADDING: u64 = 64;
