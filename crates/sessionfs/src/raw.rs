@@ -80,7 +80,7 @@ pub(crate) fn each(
         let (position, cpu) = (stream.class, stream.memory.as_ref().and_then(|memory| memory.cpu));
         // An event without a time is at that of the event before.
         last = event.nanoseconds.map_or(last, i64::cast_unsigned);
-        let id = reader.class_of(event).map(|class| class.id);
+        let id = reader.class_of(event.class).map(|class| class.id);
         let layout = id.and_then(|id| {
             layouts
                 .entry((position, id))

@@ -1,13 +1,12 @@
 //! Compiles a trace class to its program: the scopes of each stream class and event record class.
 
-use super::compile::{Compiler, Known, Orders};
+use super::compile::{Compiler, Known};
 use super::fault::SchemaError;
-use super::header;
 use super::op::Code;
+use super::orders::Orders;
 use super::slots::{ClassSlots, Place, Slots};
 use super::stride::{Simple, Stride};
-use super::weight;
-use super::{DENSE, EventProgram, NONE, Program, StreamProgram};
+use super::{DENSE, EventProgram, NONE, Program, StreamProgram, header, weight};
 use lastwords_bytes::Budget;
 use lastwords_trace::class::{FieldClass, Role, Scope, Struct, TraceClass};
 use std::collections::HashMap;

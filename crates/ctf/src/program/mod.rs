@@ -7,6 +7,7 @@ mod fault;
 mod flat;
 mod header;
 mod op;
+mod orders;
 mod slots;
 mod stride;
 mod weight;

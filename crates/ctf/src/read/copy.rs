@@ -2,10 +2,10 @@
 //! out; packets in memory are written as their source made them.
 
 use super::error::Error;
-use super::folder::{Stream, Trace};
 use super::index::Entry;
 use super::packet_times::{self, Times};
 use super::stream::{Next, Reader, Watch};
+use super::trace::{Stream, Trace};
 use crate::Totals;
 use crate::metadata::{Version, emit};
 use crate::output::{create_file, create_folder, empty_folder};

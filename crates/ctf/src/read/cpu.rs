@@ -1,7 +1,7 @@
 //! The CPU of a stream, as its packets name it.
 
-use super::folder::{Stream, Trace};
 use super::stream::{Next, Reader};
+use super::trace::{Stream, Trace};
 use lastwords_trace::class::Scope;
 use lastwords_trace::visit::{NodeId, Visitor};
 

@@ -4,9 +4,10 @@
 //! then by the ids of stream class and stream.
 
 use super::error::Error;
-use super::folder::Trace;
-use super::stream::{Loss, Next, Reader, is_time};
+use super::place::{Place, is_time, ticks};
+use super::stream::{Loss, Next, Reader};
 use super::tournament::Tournament;
+use super::trace::Trace;
 use crate::program::{Event, Expected, Fault};
 
 /// An event that is due. Positions are in bits from the packet's beginning.
@@ -25,10 +26,6 @@ pub struct Due {
     /// Key of the event in the merged order.
     place: i64,
 }
-
-/// A place in the merged order of events.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place(pub(super) i64);
 
 impl Due {
     /// Returns true if the event comes behind a place.
@@ -206,12 +203,6 @@ impl Head {
 /// Returns the key of a packet's begin: later events of the stream do not come before it.
 pub(super) fn begin_of(reader: &mut Reader<'_>, begin: u64, by_ticks: bool) -> Option<i64> {
     if by_ticks { Some(ticks(begin)) } else { reader.nanoseconds(begin) }
-}
-
-/// Converts a clock reading to a key of the order.
-#[inline]
-pub(super) fn ticks(clock: u64) -> i64 {
-    i64::try_from(clock).unwrap_or(i64::MAX)
 }
 
 /// Returns true if all streams have one clock, and its times are exact. The order is then that of

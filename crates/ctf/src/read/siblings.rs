@@ -3,8 +3,8 @@
 
 use super::cpu::cpu;
 use super::error::Error;
-use super::folder::Trace;
 use super::index;
+use super::trace::Trace;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Error as IoError;
 
@@ -43,7 +43,7 @@ pub(super) fn missing_files(trace: &Trace) -> Vec<Error> {
 
 /// Returns true if the name of a stream's file has the CPU that its packets have. Files that were
 /// rotated have a number of another kind.
-fn is_of_cpu(trace: &Trace, stream: &super::folder::Stream) -> bool {
+fn is_of_cpu(trace: &Trace, stream: &super::trace::Stream) -> bool {
     let [file] = stream.files.as_slice() else { return false };
     let name = file.file_name().and_then(|name| name.to_str()).and_then(of_cpu);
     name.is_some_and(|(_, number)| cpu(trace, stream).is_none_or(|own| own == number))

@@ -1,10 +1,9 @@
 //! Reads the events of one stream, with a window of one packet in memory.
 
 use super::error::Error;
-use super::folder::{Stream, Trace};
 use super::index::{Entry, read_at};
-use super::merge::{Due, ticks};
-use super::tail::Skip;
+use super::place::{Skip, is_time, ticks};
+use super::trace::{Stream, Trace};
 use crate::program::{Decoder, Event, Expected, Fault, MAX_ALIGNMENT, Packet, PacketPart, Program};
 use lastwords_trace::class::{Clock, EventClass};
 use lastwords_trace::clock::{Converter, Rounding};
@@ -69,13 +68,6 @@ pub type Watch<'w> = &'w (dyn Fn(u64) + Sync);
 
 /// For callers that do not show progress.
 pub fn unwatched(_: u64) {}
-
-/// Returns true if the nanoseconds are a time. The least and the greatest number stand for times
-/// that do not fit 64 bits.
-#[inline]
-pub(super) fn is_time(nanoseconds: &i64) -> bool {
-    !matches!(*nanoseconds, i64::MIN | i64::MAX)
-}
 
 /// Returns a buffer that no caller holds and makes it the window `bytes`. Windows that a caller
 /// still holds are kept in `old`, the oldest first, because the oldest is the first to be released.
@@ -252,10 +244,10 @@ impl<'t> Reader<'t> {
         self.windows
     }
 
-    /// Returns the class of an event.
+    /// Returns the event record class at a position of the stream class.
     #[must_use]
-    pub fn class_of(&self, event: &Due) -> Option<&EventClass> {
-        self.program().class().streams.get(self.stream().class)?.events.get(event.class)
+    pub fn class_of(&self, event: usize) -> Option<&EventClass> {
+        self.program().class().streams.get(self.stream().class)?.events.get(event)
     }
 
     /// Returns the bytes in memory, and the program and decoder for them.

@@ -6,9 +6,10 @@
 //! place. The events behind that place are then the same as without the cut, and in the same order.
 //! Some of the events before it are missing.
 
-use super::folder::{Stream, Trace};
-use super::merge::{Place, begin_of, have_one_clock};
+use super::merge::{begin_of, have_one_clock};
+use super::place::{Place, Skip};
 use super::stream::{Clocks, Next, Reader};
+use super::trace::{Stream, Trace};
 use lastwords_trace::clock::Rounding;
 use lastwords_trace::parallel;
 use lastwords_trace::source::Foretold;
@@ -29,15 +30,6 @@ struct Extent {
 /// packets.
 pub struct Tail {
     streams: Vec<Vec<Extent>>,
-}
-
-/// The first packets of a stream, which are passed over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Skip {
-    /// Their number.
-    pub packets: usize,
-    /// Their bound. No later event of the stream comes before it.
-    pub(super) bound: i64,
 }
 
 /// The packets that are passed over.

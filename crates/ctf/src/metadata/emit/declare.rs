@@ -5,7 +5,7 @@
 //! gets the name of its role, any other member a name without a meaning. References then use these
 //! names.
 
-use super::tsdl::{is_identifier, member_identifier, order, push, quoted, unique};
+use super::tokens::{is_identifier, member_identifier, order, push, quoted, unique};
 use crate::names::identifier;
 use lastwords_trace::class::{
     Array, Bits, Encoding, Field, FieldClass, Float, Integer, Length, Mapping, Path, Range, Role,

@@ -2,6 +2,7 @@
 
 mod declare;
 mod spec2;
+mod tokens;
 mod tsdl;
 
 use super::Version;

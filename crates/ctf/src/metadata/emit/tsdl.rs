@@ -2,13 +2,12 @@
 //! appendix C.
 
 use super::declare::{Declarer, Known, has_role};
+use super::tokens::{member_identifier, order, push, quoted, unique};
 use crate::error::{Error, Result};
 use crate::names::{identifier, plain, uuid_text};
-use lastwords_bytes::ByteOrder;
 use lastwords_trace::class::{Clock, Origin, Role, Scope, TraceClass};
 use lastwords_trace::schema::EnvValue;
 use std::collections::HashSet;
-use std::fmt::Write;
 
 /// Returns the text of the metadata file.
 ///
@@ -41,24 +40,9 @@ fn clock_names(clocks: &[Clock]) -> Vec<String> {
     clocks.iter().map(name).collect()
 }
 
-/// Returns the name, or the first of `name_2`, `name_3`, … that is accepted.
-pub(super) fn unique(name: String, mut accept: impl FnMut(&str) -> bool) -> String {
-    if accept(&name) {
-        return name;
-    }
-    (2u64..).map(|number| format!("{name}_{number}")).find(|name| accept(name)).unwrap_or(name)
-}
-
 fn of(what: &str) -> impl FnOnce(String) -> Error + use<> {
     let what = what.to_owned();
     move |why| Error::Schema(format!("{what}, {why}"))
-}
-
-pub(super) fn order(order: ByteOrder) -> &'static str {
-    match order {
-        ByteOrder::Little => "le",
-        ByteOrder::Big => "be",
-    }
 }
 
 fn environment(text: &mut String, env: &[(String, EnvValue)]) {
@@ -73,56 +57,6 @@ fn environment(text: &mut String, env: &[(String, EnvValue)]) {
         }
     }
     text.push_str("};\n\n");
-}
-
-/// Words that cannot be identifiers in TSDL, and words that name a block.
-const KEYWORDS: [&str; 33] = [
-    "_Bool",
-    "_Complex",
-    "_Imaginary",
-    "align",
-    "callsite",
-    "char",
-    "clock",
-    "const",
-    "double",
-    "enum",
-    "env",
-    "event",
-    "float",
-    "floating_point",
-    "int",
-    "integer",
-    "long",
-    "short",
-    "signed",
-    "stream",
-    "string",
-    "struct",
-    "trace",
-    "typealias",
-    "typedef",
-    "unsigned",
-    "variant",
-    "void",
-    "volatile",
-    "auto",
-    "extern",
-    "static",
-    "inline",
-];
-
-/// Returns true if the text can be used as an identifier without changes.
-pub(super) fn is_identifier(text: &str) -> bool {
-    text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
-        && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
-        && !KEYWORDS.contains(&text)
-}
-
-/// Replaces characters that an identifier cannot have. Puts `_` in front of a keyword or a digit.
-pub(super) fn member_identifier(key: &str) -> String {
-    let key = identifier(key);
-    if is_identifier(&key) { key } else { format!("_{key}") }
 }
 
 fn describe(text: &mut String, clock: &Clock, name: &str) {
@@ -239,24 +173,4 @@ impl<'a> Writer<'a> {
         push(&mut self.text, format_args!("\t{name} := {body};\n"));
         Ok(())
     }
-}
-
-/// Returns the text as a TSDL string literal.
-pub(super) fn quoted(text: &str) -> String {
-    let mut out = String::with_capacity(text.len().saturating_add(2));
-    out.push('"');
-    for c in text.chars() {
-        match c {
-            '"' | '\\' => out.extend(['\\', c]),
-            c if c.is_ascii_control() => push(&mut out, format_args!("\\{:03o}", u32::from(c))),
-            c => out.push(c),
-        }
-    }
-    out.push('"');
-    out
-}
-
-/// Appends formatted text. Appending to a `String` cannot fail.
-pub(super) fn push(text: &mut String, what: std::fmt::Arguments<'_>) {
-    let _ = text.write_fmt(what);
 }

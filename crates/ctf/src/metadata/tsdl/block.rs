@@ -2,9 +2,9 @@
 
 use super::Wrong;
 use super::lex::Word;
-use super::parse::Parser;
-use super::specifier::Value;
+use super::parser::Parser;
 use super::types::Type;
+use super::value::Value;
 use lastwords_bytes::ByteOrder;
 use lastwords_trace::class::LogLevel;
 use lastwords_trace::schema::EnvValue;

@@ -1,7 +1,7 @@
 //! Groups the events by their stream classes.
 
 use super::block::{Event, Stream};
-use super::parse::Declared;
+use super::declared::Declared;
 use super::{Missing, Wrong};
 use std::collections::{BTreeMap, HashMap};
 

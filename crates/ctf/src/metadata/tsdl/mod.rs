@@ -2,13 +2,18 @@
 //! babeltrace2 2.1.1 reads it differently, this follows babeltrace2.
 
 mod block;
+mod declarator;
+mod declared;
 mod group;
 mod lex;
-mod parse;
+mod location;
+mod parser;
 mod resolve;
 mod skip;
 mod specifier;
+mod timestamps;
 mod types;
+mod value;
 
 use lastwords_bytes::Budget;
 use lastwords_trace::class::TraceClass;
@@ -36,5 +41,5 @@ impl Missing {
 /// Reads metadata. A declaration that is wrong or incomplete is left out, with those that need it.
 pub(crate) fn read(text: &str, budget: &Budget) -> Result<TraceClass, Wrong> {
     let words = lex::words(text);
-    resolve::trace_class(parse::declarations(&words)?, budget)
+    resolve::trace_class(declared::declarations(&words)?, budget)
 }

@@ -1,13 +1,14 @@
 //! Turns declarations into the model: resolves references, derives roles from names, finds clocks.
 
 use super::block::{Event, Stream};
-use super::parse::Declared;
-use super::types::{self, Integer, Length, Member, Type, shown};
+use super::declared::Declared;
+use super::location::{TypeLocation, check, role};
+use super::timestamps::{is_timestamp, mapped};
+use super::types::{Integer, Length, Member, Type, shown};
 use super::{Missing, Wrong, group};
 use crate::metadata::unknown_clock;
 use crate::program::MAX_ALIGNMENT;
-use lastwords_bytes::Budget;
-use lastwords_bytes::ByteOrder;
+use lastwords_bytes::{Budget, ByteOrder};
 use lastwords_trace::class::{
     self, Bits, Clock, Encoding, EventClass, Field, FieldClass, Float, Identity, Labels, Mapping,
     Origin, Path, Range, Role, Scope, StreamClass, Struct, TraceClass, VariantOption,
@@ -91,7 +92,7 @@ fn is_lttng(declared: &Declared) -> bool {
     declared.env.iter().any(|(key, value)| key == "tracer_name" && name(value))
 }
 
-fn clocks(declared: &Declared) -> Vec<Clock> {
+pub(super) fn clocks(declared: &Declared) -> Vec<Clock> {
     let clock = |clock: &super::block::Clock| Clock {
         id: clock.name.clone(),
         identity: Identity {
@@ -122,23 +123,6 @@ struct Resolver<'b> {
     env: HashMap<String, u64>,
     /// The types of the scopes that can be referred to, in the order of the scopes.
     roots: [Option<Rc<Type>>; 6],
-}
-
-/// The position of a type in the metadata.
-struct TypeLocation<'a> {
-    scope: Scope,
-    /// The shown names from the scope's root.
-    names: Vec<String>,
-    /// The structures around the type. Each has the number of its fields before the type and the
-    /// number of names that lead to it.
-    around: Vec<(&'a [Member], usize, usize)>,
-    line: u32,
-}
-
-impl TypeLocation<'_> {
-    fn wrong(&self, what: impl Into<String>) -> Wrong {
-        Wrong { line: self.line, what: what.into() }
-    }
 }
 
 impl Resolver<'_> {
@@ -593,71 +577,4 @@ fn mappings(labels: &[(String, Range)]) -> Labels {
         .into_iter()
         .map(|(label, ranges)| Mapping { label: label.to_owned(), ranges })
         .collect()
-}
-
-/// Returns the role that a name gives: CTF 1.8.3, sections 5.1 and 6.1.
-fn role(location: &TypeLocation<'_>) -> Option<Role> {
-    let name = location.names.last()?.as_str();
-    let is_member = location.around.len() == 1;
-    match (location.scope, name) {
-        (Scope::PacketHeader, "magic") if is_member => Some(Role::Magic),
-        (Scope::PacketHeader, "stream_id") if is_member => Some(Role::StreamClassId),
-        (Scope::PacketHeader, "stream_instance_id") if is_member => Some(Role::StreamId),
-        (Scope::PacketContext, "timestamp_begin") if is_member => Some(Role::Clock),
-        (Scope::PacketContext, "timestamp_end") if is_member => Some(Role::PacketEnd),
-        (Scope::PacketContext, "content_size") if is_member => Some(Role::ContentLength),
-        (Scope::PacketContext, "packet_size") if is_member => Some(Role::PacketLength),
-        (Scope::PacketContext, "events_discarded") if is_member => Some(Role::Discarded),
-        (Scope::PacketContext, "packet_seq_num") if is_member => Some(Role::Sequence),
-        (Scope::EventHeader, "id") => Some(Role::EventClassId),
-        _ => None,
-    }
-}
-
-/// Checks that a field whose number has a role is unsigned, and that the magic has 32 bits.
-fn check(role: Option<Role>, integer: &Integer, location: &TypeLocation<'_>) -> Result<(), Wrong> {
-    let name = location.names.last().map_or("", |name| name);
-    match role {
-        Some(_) if integer.signed => {
-            Err(location.wrong(format!("{name}: expected an unsigned integer")))
-        }
-        Some(Role::Magic) if integer.length != 32 => Err(location.wrong("magic: expected 32 bits")),
-        Some(Role::Magic) if location.around.first().is_none_or(|(_, before, _)| *before != 0) => {
-            Err(location.wrong("magic: expected the first field of the packet header"))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Returns true for fields that map to the only clock if the metadata map them to none.
-fn is_timestamp(scope: Scope, name: &str) -> bool {
-    match scope {
-        Scope::PacketContext => matches!(name, "timestamp_begin" | "timestamp_end"),
-        Scope::EventHeader => name == "timestamp",
-        _ => false,
-    }
-}
-
-/// Collects the clocks that a type's fields map to, by name. A timestamp without a name maps to the
-/// only clock.
-fn mapped(class: &types::Type, scope: Scope, name: &str, clocks: &mut Vec<Option<String>>) {
-    match class {
-        Type::Integer(integer) | Type::Enum { integer, .. } => {
-            let is_end = scope == Scope::PacketContext && name == "timestamp_end";
-            if (integer.clock.is_some() || is_timestamp(scope, name))
-                && !is_end
-                && !clocks.contains(&integer.clock)
-            {
-                clocks.push(integer.clock.clone());
-            }
-        }
-        Type::Struct { fields, .. } => {
-            fields.iter().for_each(|m| mapped(&m.class, scope, shown(&m.name), clocks))
-        }
-        Type::Variant { options, .. } => {
-            options.iter().for_each(|m| mapped(&m.class, scope, shown(&m.name), clocks))
-        }
-        Type::Array { element, .. } => mapped(element, scope, "", clocks),
-        Type::Float { .. } | Type::Text(_) => {}
-    }
 }

@@ -1,7 +1,7 @@
 //! Finds where to go on behind a declaration that is wrong, or of which a part is missing.
 
 use super::lex::Word;
-use super::parse::Parser;
+use super::parser::Parser;
 
 /// The names of blocks.
 const BLOCKS: [&str; 6] = ["trace", "env", "clock", "stream", "event", "callsite"];
