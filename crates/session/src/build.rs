@@ -5,17 +5,17 @@ use crate::data::Stream as Data;
 use crate::end::End;
 use crate::find::{self, Rejected};
 use crate::info::{ChannelInfo, Info, RegionInfo, StreamInfo};
-use crate::late::Late;
 use crate::layout::Control;
 use crate::loose::{self, Loose, Pool};
+use crate::outcome::Outcome;
 use crate::packet::Identity;
-use crate::plan::Outcome;
 use crate::planning::Planning;
 use crate::region::Region;
-use crate::schema::Resolved;
+use crate::schema::{self, Resolved};
+use crate::session::Late;
 use crate::session_region::{self, SessionRegion};
-use crate::spans::Spans;
-use crate::{Options, Session, Sessions, added, clock_check, gap, registry, schema, spans};
+use crate::spans::{self, Spans};
+use crate::{Options, Session, Sessions, added, clock_area, gap, registry};
 use lastwords_abi::region as abi;
 use lastwords_abi::stream::ANY_CPU;
 use lastwords_bytes::{Budget, Error};
@@ -127,8 +127,8 @@ impl Regions {
 }
 
 /// Returns when the session was created, by both clocks.
-fn created(info: &Info) -> clock_check::Created {
-    clock_check::Created { realtime: info.created_realtime, monotonic: info.created_monotonic }
+fn created(info: &Info) -> clock_area::Created {
+    clock_area::Created { realtime: info.created_realtime, monotonic: info.created_monotonic }
 }
 
 /// Returns a note on triggers that took no snapshot, if there are any.
@@ -260,7 +260,10 @@ impl<'a> Builder<'a> {
         let Found { regions, session, data, ends, .. } = found;
         let threads = regions.session.as_ref().zip(session.threads);
         let planning = Planning {
-            builder: self,
+            options: self.options,
+            budget: self.budget,
+            watch: self.watch,
+            is_carved: !Arc::ptr_eq(self.image, self.raw),
             info,
             flip: session.flip,
             resolved,
@@ -303,7 +306,7 @@ impl<'a> Builder<'a> {
             found.insert(streams.len(), orphan.loose);
             streams.push(stream_of(&orphan.identity, &resolved.schema));
         }
-        let late = Late::of_plans(self.image, self.options, &planned);
+        let late = Late::from_plans(find, self.image, self.options, &planned);
         let (image, schema, spans) = (Arc::clone(self.raw), resolved.schema, spans.open);
         Session { info, schema, streams, data: planned, loose: found, image, evidence, spans, late }
     }

@@ -1,52 +1,14 @@
 //! Computes the trace's clock from the samples in the session region.
 
-use super::clock_check::Created;
+use super::clock_area::{Clock, Created, NANOSECONDS, Sample};
 use super::info::ClockInfo;
-use lastwords_abi::session as abi;
 use lastwords_trace::clock::Clock as TraceClock;
 use lastwords_trace::evidence::Gap;
 
-/// Frequency of clocks that count nanoseconds.
-const NANOSECONDS: u64 = 1_000_000_000;
 /// The frequency is refined by two samples if they are at least this far apart, ns.
 const MIN_SPAN: u64 = 1_000_000_000;
 
-/// The contents of the clock area.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Clock {
-    pub(crate) kind: u32,
-    pub(crate) newest: u32,
-    pub(crate) frequency: u64,
-    pub(crate) samples: [Sample; 3],
-}
-
-/// Readings of the three clocks at one moment; `monotonic`, `realtime` and `width` in nanoseconds.
-/// `clock` 0 = no sample.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Sample {
-    pub(crate) clock: u64,
-    pub(crate) monotonic: u64,
-    pub(crate) realtime: u64,
-    pub(crate) width: u64,
-}
-
 impl Clock {
-    fn counts_nanoseconds(&self) -> bool {
-        matches!(
-            self.kind,
-            abi::CLOCK_MONOTONIC
-                | abi::CLOCK_MONOTONIC_RAW
-                | abi::CLOCK_BOOTTIME
-                | abi::CLOCK_REALTIME
-        )
-    }
-
-    /// Frequency in ticks per second: fixed for clocks that count nanoseconds, else as in the clock
-    /// area.
-    pub(crate) fn ticks_a_second(&self) -> u64 {
-        if self.counts_nanoseconds() { NANOSECONDS } else { self.frequency }
-    }
-
     /// The sample to use: the newest one, or the valid sample with the greatest clock. The recorder
     /// never names sample 0 the newest.
     fn reference(&self, notes: &mut Vec<String>) -> Option<Sample> {
@@ -174,6 +136,7 @@ fn origin(sample: Sample, frequency: u64) -> Option<(i64, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lastwords_abi::session as abi;
 
     fn tsc(newest: u32, samples: [Sample; 3]) -> Clock {
         Clock { kind: abi::CLOCK_TSC, newest, frequency: 2_500_000_000, samples }

@@ -3,18 +3,8 @@
 //! The clock area has no checksum. Its samples are compared with each other and with the clocks in
 //! the session's identity, which has a checksum.
 
-use super::clock::{Clock, Sample};
+use super::clock_area::{APART, Clock, Created, Sample, wall_difference};
 
-/// CLOCK_REALTIME and CLOCK_MONOTONIC, read one after the other when the session was created; ns. A
-/// checksum covers them.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Created {
-    pub(crate) realtime: u64,
-    pub(crate) monotonic: u64,
-}
-
-/// Largest time between the clock readings of one sample, ns.
-pub(super) const APART: u64 = 1_000_000;
 /// A wall clock is slewed by at most one part in this many.
 const SLEW: u64 = 2000;
 /// The frequency of a counter is known to one part in this many.
@@ -108,10 +98,6 @@ impl Clock {
         }
     }
 
-    pub(super) fn index_of(&self, sample: Sample) -> usize {
-        self.samples.iter().position(|s| s == &sample).unwrap_or(0)
-    }
-
     fn others(&self, newest: Sample) -> impl Iterator<Item = &Sample> {
         let index = self.index_of(newest);
         self.samples
@@ -147,14 +133,6 @@ impl Clock {
     fn is_other(&self, sample: &Sample) -> bool {
         self.samples.get(self.newest as usize) != Some(sample)
     }
-}
-
-/// Change of the difference between wall time and CLOCK_MONOTONIC since the session was created,
-/// ns.
-pub(super) fn wall_difference(sample: Sample, created: Created) -> u64 {
-    let then = i128::from(created.realtime).saturating_sub(i128::from(created.monotonic));
-    let now = i128::from(sample.realtime).saturating_sub(i128::from(sample.monotonic));
-    u64::try_from(then.abs_diff(now)).unwrap_or(u64::MAX)
 }
 
 /// Largest drift since the session's creation of a wall clock that was not set, ns.

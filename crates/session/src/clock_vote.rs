@@ -6,8 +6,7 @@
 //! clock was set or the machine slept, which change more than one byte. A counter has one rate
 //! between all samples. A sample that contradicts the others is rejected, and a note says so.
 
-use super::clock::{Clock, Sample};
-use super::clock_check::{APART, Created, wall_difference};
+use super::clock_area::{APART, Clock, Created, Sample, wall_difference};
 use lastwords_abi::session as abi;
 
 /// The rate of a counter, measured by a clock that is slewed, changes by at most one part in this

@@ -2,6 +2,7 @@
 
 use super::frozen::Frozen;
 use super::layout::{Control, Geometry, SlotState, Slots, slot, slots};
+use super::loaded::Loaded;
 use super::packet::Identity;
 use super::region::Region;
 use super::sparse::{self, Stop};
@@ -22,15 +23,6 @@ pub(crate) struct Stream {
     pub(crate) identity: Identity,
     /// Copy of the stream, if it was being written; then all reads use the copy.
     pub(crate) frozen: Option<Arc<Frozen>>,
-}
-
-/// Result of reading: the number of bytes read, and why there are no more. If nothing is missing,
-/// bytes after those read are zeros: a long hole at the end of a sub-buffer in a sparse file is not
-/// read.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Loaded {
-    pub(crate) got: usize,
-    pub(crate) missing: Option<String>,
 }
 
 impl Stream {
@@ -88,7 +80,7 @@ impl Stream {
         budget: &Budget,
     ) -> bool {
         if let Some(frozen) = &self.frozen {
-            return frozen.is_overtaken(self, half, number);
+            return frozen.is_overtaken(&self.geometry, half, number);
         }
         let Ok(control) = self.control(budget) else { return false };
         let words = control.half.get(half).copied().unwrap_or_default();
@@ -117,7 +109,7 @@ impl Stream {
     /// lacks them.
     pub(crate) fn load(&self, half: usize, number: u64, len: usize, buf: &mut Vec<u8>) -> Loaded {
         if let Some(frozen) = &self.frozen {
-            return frozen.load(self, half, number, len, buf);
+            return frozen.load(&self.geometry, half, number, len, buf);
         }
         let place = self.geometry.place(number);
         if place >= self.places_held(half) {

@@ -1,14 +1,8 @@
-//! Copies halves that are being written. A half is copied as fast as possible before anything in it
-//! is analyzed, so that writers overwrite as little as possible meanwhile. Planning and delivery
-//! then read the copy.
+//! The copy of halves that were being written. Planning and delivery read it in place of the image.
 
-use super::data::{Loaded, Stream};
-use super::layout::{Announced, Control, Slots, ThreadTable, announced, slots};
-use super::packet::Header;
-use super::plan::LISTED;
-use super::region::Region;
-use lastwords_abi::packet::HEADER_LEN;
-use lastwords_bytes::{Budget, Error};
+use super::layout::{Announced, Control, Geometry, Slots};
+use super::loaded::Loaded;
+use lastwords_bytes::Error;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -23,169 +17,50 @@ pub(crate) struct Frozen {
     pub(crate) after: Control,
     /// Announced reservations, read after `control`; an error if the table cannot be read.
     pub(crate) announced: Result<Vec<Announced>, Error>,
-    halves: [Half; 2],
+    pub(super) halves: [Half; 2],
     /// Unlinked temporary file. Each sub-buffer is at the offset of its place; the second half
     /// follows the first.
-    file: Arc<File>,
+    pub(super) file: Arc<File>,
 }
 
 #[derive(Debug, Default)]
-struct Half {
+pub(super) struct Half {
     /// Slots of a lockless half, read before and after the copy; empty if they cannot be read.
-    slots: [Slots; 2],
+    pub(super) slots: [Slots; 2],
     /// Copied places of the half.
-    places: BTreeMap<u64, CopiedSubBuffer>,
+    pub(super) places: BTreeMap<u64, CopiedSubBuffer>,
 }
 
 /// The copy of a sub-buffer's place.
 #[derive(Debug, Clone)]
-struct CopiedSubBuffer {
-    number: u64,
-    loaded: Loaded,
+pub(super) struct CopiedSubBuffer {
+    pub(super) number: u64,
+    pub(super) loaded: Loaded,
     /// Writers reused the place before or during the copy: only a checksum can prove the bytes.
-    is_overtaken: bool,
-}
-
-/// The parts of a stream to copy.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Wanted<'a> {
-    pub(crate) halves: &'a [usize],
-    /// Skip sub-buffers that were consumed or cleared, and those before this position; none to
-    /// copy all.
-    pub(crate) new_from: Option<u64>,
-    /// The session region and its thread table.
-    pub(crate) threads: Option<(&'a Region, ThreadTable)>,
+    pub(super) is_overtaken: bool,
 }
 
 impl Frozen {
-    /// Creates the file for a copy.
-    ///
-    /// # Errors
-    /// No temporary file can be created.
-    pub(crate) fn file() -> Result<Arc<File>, Error> {
-        tempfile::tempfile().map(Arc::new).map_err(|error| failed(&error))
+    pub(super) fn place(&self, g: &Geometry, half: usize, number: u64) -> Option<&CopiedSubBuffer> {
+        self.halves.get(half)?.places.get(&g.place(number))
     }
 
-    /// Copies the halves of a stream into an empty file.
-    ///
-    /// # Errors
-    /// The file system has no room, the control words cannot be read, or the budget is spent.
-    pub(crate) fn take(
-        stream: &Stream,
-        file: &Arc<File>,
-        wanted: &Wanted<'_>,
-        budget: &Budget,
-    ) -> Result<Self, Error> {
-        let file = Arc::clone(file);
-        let control = stream.control(budget)?;
-        let mut frozen = Self {
-            control,
-            after: control,
-            announced: Ok(Vec::new()),
-            halves: Default::default(),
-            file,
-        };
-        let is_lockless = stream.geometry.is_lockless();
-        let slots = |half: usize| match is_lockless {
-            true => slots(&*stream.image, &stream.region, &stream.geometry, half, budget)
-                .unwrap_or_default(),
-            false => Slots::default(),
-        };
-        let before: Vec<_> = wanted.halves.iter().map(|half| slots(*half)).collect();
-        if let Some((region, table)) = wanted.threads.filter(|_| is_lockless) {
-            frozen.announced = announced(&*stream.image, region, table, budget);
-        }
-        for (half, before) in wanted.halves.iter().zip(before) {
-            let places = frozen
-                .copy(stream, *half, wanted.new_from, budget)
-                .map_err(|error| failed(&error))?;
-            if let Some(of) = frozen.halves.get_mut(*half) {
-                *of = Half { slots: [before, slots(*half)], places };
-            }
-        }
-        frozen.after = stream.control(budget)?;
-        Ok(frozen)
-    }
-
-    /// Copies from the oldest sub-buffer on. After the first sub-buffer that writers have
-    /// overtaken, copies from the newest backwards: writers reach those last.
-    fn copy(
-        &self,
-        stream: &Stream,
-        half: usize,
-        new_from: Option<u64>,
-        budget: &Budget,
-    ) -> std::io::Result<BTreeMap<u64, CopiedSubBuffer>> {
-        let g = stream.geometry;
-        let words = self.control.half.get(half).copied().unwrap_or_default();
-        let position = words.position(&g);
-        if words.reserve == 0 && words.attempt == 0 {
-            // The half was never begun.
-            return Ok(BTreeMap::new());
-        }
-        let (mut places, held) = (BTreeMap::new(), stream.places_held(half));
-        // A sub-buffer whose header is not written has not yet overwritten the older one in its
-        // place.
-        let newest = g.number(position).saturating_sub(u64::from(g.within(position) == 0));
-        let mut oldest = newest.saturating_add(1).saturating_sub(g.count);
-        if let Some(from) = new_from {
-            oldest = oldest.max(g.number(words.first.max(from)));
-        }
-        // In a ring that has not wrapped, the places after the current sub-buffer are copied too:
-        // damage shows there.
-        let newest = if new_from.is_some() {
-            newest
-        } else {
-            oldest.saturating_add(g.count).saturating_sub(1)
-        };
-        let mut left = oldest..=newest;
-        let mut is_behind = false;
-        let mut buf = Vec::new();
-        while let Some(number) = if is_behind { left.next_back() } else { left.next() } {
-            let at = g.place(number);
-            // A place in a long hole of the file has nothing to copy.
-            let hole = stream.next_place(half, at, held).saturating_sub(at);
-            if at >= held || hole >= LISTED {
-                if !is_behind {
-                    left = number.saturating_add(hole.max(1))..=*left.end();
-                }
-                continue;
-            }
-            let loaded = stream.load(half, number, usize::try_from(g.size).unwrap_or(0), &mut buf);
-            // `u64::MAX` matches no reserve word: even if the word has not changed, a writer may be
-            // about to reuse the place.
-            let is_overtaken = stream.is_overtaken(half, number, u64::MAX, budget);
-            is_behind |= is_overtaken;
-            // A hole in the file also reads as zeros.
-            if buf.iter().any(|byte| *byte != 0) {
-                self.file.write_all_at(&buf, offset(stream, half, at))?;
-            }
-            places.insert(at, CopiedSubBuffer { number, loaded, is_overtaken });
-        }
-        self.file.set_len(g.half_size().saturating_mul(2))?;
-        Ok(places)
-    }
-
-    fn place(&self, stream: &Stream, half: usize, number: u64) -> Option<&CopiedSubBuffer> {
-        self.halves.get(half)?.places.get(&stream.geometry.place(number))
-    }
-
-    /// Same as [`Stream::load`], but from the copy.
+    /// Same as [`super::data::Stream::load`], but from the copy.
     pub(crate) fn load(
         &self,
-        stream: &Stream,
+        g: &Geometry,
         half: usize,
         number: u64,
         len: usize,
         buf: &mut Vec<u8>,
     ) -> Loaded {
         buf.clear();
-        let Some(CopiedSubBuffer { loaded: kept, .. }) = self.place(stream, half, number) else {
+        let Some(CopiedSubBuffer { loaded: kept, .. }) = self.place(g, half, number) else {
             return Loaded { got: 0, missing: Some("it was not copied".into()) };
         };
         let got = len.min(kept.got);
         buf.resize(got, 0);
-        match self.file.read_exact_at(buf, offset(stream, half, stream.geometry.place(number))) {
+        match self.file.read_exact_at(buf, offset(g, half, g.place(number))) {
             Ok(()) => Loaded { got, missing: kept.missing.clone().filter(|_| got < len) },
             Err(error) => {
                 Loaded { got: 0, missing: Some(format!("its copy cannot be read: {error}")) }
@@ -194,9 +69,8 @@ impl Frozen {
     }
 
     /// True if writers reused the place of this sub-buffer before or during the copy.
-    pub(crate) fn is_overtaken(&self, stream: &Stream, half: usize, number: u64) -> bool {
-        self.place(stream, half, number)
-            .is_some_and(|place| place.is_overtaken || place.number > number)
+    pub(crate) fn is_overtaken(&self, g: &Geometry, half: usize, number: u64) -> bool {
+        self.place(g, half, number).is_some_and(|place| place.is_overtaken || place.number > number)
     }
 
     /// Slots of a half, read before or after the copy.
@@ -209,33 +83,10 @@ impl Frozen {
         let copied = self.halves.get(half).and_then(|half| half.places.range(place..).next());
         copied.map_or(end, |(place, _)| *place).min(end)
     }
-
-    /// True if writers were so fast that the copy has no event of the half up to `clock`, although
-    /// events were recorded since the half's first position and since `from`.
-    pub(crate) fn is_hollow(&self, stream: &Stream, half: usize, from: u64, clock: u64) -> bool {
-        let g = stream.geometry;
-        let words = self.control.half.get(half).copied().unwrap_or_default();
-        let current = g.number(words.position(&g));
-        let oldest = current.saturating_add(1).saturating_sub(g.count);
-        let has_come_round = g.number(words.first.max(from)) < oldest;
-        let mut head = Vec::new();
-        let is_early = |number: u64, head: &mut Vec<u8>| {
-            self.load(stream, half, number, HEADER_LEN, head);
-            let header = Header::parse(head, stream.identity.order);
-            header.is_ok_and(|header| header.begin <= clock)
-                && !self.is_overtaken(stream, half, number)
-        };
-        has_come_round && !(oldest..=current).any(|number| is_early(number, &mut head))
-    }
-}
-
-fn failed(error: &std::io::Error) -> Error {
-    Error::io("a temporary file", 0, error)
 }
 
 /// Offset in the file of a place of a half.
-fn offset(stream: &Stream, half: usize, place: u64) -> u64 {
-    let g = stream.geometry;
+pub(super) fn offset(g: &Geometry, half: usize, place: u64) -> u64 {
     let half = if half == 0 { 0 } else { g.half_size() };
     half.saturating_add(place.saturating_mul(g.size))
 }

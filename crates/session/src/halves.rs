@@ -2,8 +2,9 @@
 
 use super::end::End;
 use super::lockless;
+use super::outcome::{LISTED, Outcome};
 use super::packet::Header;
-use super::plan::{LISTED, Outcome, Planner};
+use super::plan::Planner;
 use lastwords_abi::packet::HEADER_LEN;
 use lastwords_bytes::{Error, Kind};
 use lastwords_trace::evidence::Cause;

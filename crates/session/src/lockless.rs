@@ -442,12 +442,7 @@ impl Planner<'_> {
             && !reclaimed
             && !content.agrees(counted, g.size)
             && !self.is_counting(ring, number);
-        let said = counted.unwrap_or(0).cast_signed();
-        let wrong_count = if ring.lost && number == ring.current {
-            Some(format!("its end is known by the commit counter ({said}) alone"))
-        } else {
-            disagrees.then(|| format!("the commit counter ({said}) does not fit its reservations"))
-        };
+        let wrong_count = wrong_count(ring, number, counted, disagrees);
         let mut not_after = None;
         if disagrees && number == ring.current && content.holes.is_empty() {
             not_after = ring.settle(&g, &mut content);
@@ -529,6 +524,16 @@ impl Planner<'_> {
         let first = pieces.first().and_then(|p| self.buf.get(p.0..p.1)).unwrap_or_default();
         let full = full_clock(first, self.stream.identity.order);
         full.or(self.last.map(|l| l.1))
+    }
+}
+
+/// Returns what is wrong with a sub-buffer because of its commit counter, if anything is.
+fn wrong_count(ring: &Ring, number: u64, counted: Option<u64>, disagrees: bool) -> Option<String> {
+    let said = counted.unwrap_or(0).cast_signed();
+    if ring.lost && number == ring.current {
+        Some(format!("its end is known by the commit counter ({said}) alone"))
+    } else {
+        disagrees.then(|| format!("the commit counter ({said}) does not fit its reservations"))
     }
 }
 

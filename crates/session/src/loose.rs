@@ -3,8 +3,8 @@
 
 use super::data::Stream as Data;
 use super::events::{Walked, walk_while};
+use super::outcome::Outcome;
 use super::packet::{Header, Identity};
-use super::plan::Outcome;
 use lastwords_abi::packet::HEADER_LEN;
 use lastwords_bytes::ByteOrder;
 use lastwords_ctf::session::{ChannelDecoder, TAG_FULL};

@@ -5,6 +5,7 @@ use super::data::Stream;
 use super::end::End;
 use super::events::{Rules, Walked, Zeros, walk};
 use super::layout::{Announced, Control, Half, ThreadTable, announced, lost_events};
+use super::outcome::{LISTED, Outcome, Packet};
 use super::packet::{Header, Judged, judge};
 use super::pieces::{drop_front, offset_of, truncate};
 use super::region::Region;
@@ -12,55 +13,7 @@ use lastwords_abi::packet::HEADER_LEN;
 use lastwords_bytes::{Budget, Error};
 use lastwords_ctf::session::{ChannelDecoder, DecodeError, Expected};
 use lastwords_trace::evidence::{Cause, Gap, SubBuffer, Verdict};
-use lastwords_trace::source::Foretold;
 use std::collections::BTreeMap;
-
-/// Most missing sub-buffers that are listed one by one; further ones make one gap.
-pub(crate) const LISTED: u64 = 1024;
-
-/// One packet to deliver.
-#[derive(Debug, Clone)]
-pub(crate) struct Packet {
-    pub(crate) half: usize,
-    /// The half's reserve word when the packet was planned.
-    pub(crate) reserve: u64,
-    pub(crate) number: u64,
-    pub(crate) verdict: Verdict,
-    /// Runs of bytes (begin, end) of the sub-buffer that contain its events.
-    pub(crate) pieces: Vec<(usize, usize)>,
-    /// The header in memory is correct and is delivered unchanged.
-    pub(crate) as_is: bool,
-    /// The checksum is compared when the packet is delivered ([`super::late`]).
-    pub(crate) is_unchecked: bool,
-    pub(crate) begin: u64,
-    pub(crate) end: u64,
-    pub(crate) discarded: u64,
-}
-
-impl Packet {
-    /// Returns what is known of the packet before it is read.
-    pub(crate) fn foretold(&self) -> Foretold {
-        let size = self
-            .pieces
-            .iter()
-            .map(|(begin, end)| end.saturating_sub(*begin) as u64)
-            .fold(0, u64::saturating_add);
-        Foretold { sequence: self.number, begin: self.begin, end: self.end, size }
-    }
-}
-
-/// The result of planning one stream.
-#[derive(Debug, Default)]
-pub(crate) struct Outcome {
-    pub(crate) packets: Vec<Packet>,
-    pub(crate) sub_buffers: Vec<SubBuffer>,
-    pub(crate) gaps: Vec<Gap>,
-    pub(crate) notes: Vec<String>,
-    pub(crate) produced: u64,
-    /// Position where reading ended before an event that is too late for this read.
-    pub(crate) reached: Option<u64>,
-    pub(crate) control: Control,
-}
 
 /// Plans one stream.
 pub(crate) struct Planner<'a> {
@@ -91,7 +44,7 @@ pub(crate) struct Planner<'a> {
     sure: Option<(u64, u64)>,
     pub(crate) missing_run: u64,
     /// Positions of the newest gap, if [`Self::lost_to_writers`] added it.
-    lost_run: Option<(u64, u64)>,
+    pub(super) lost_run: Option<(u64, u64)>,
 }
 
 /// A sub-buffer whose events have not been walked yet. Its bytes are in the planner's buffer.
@@ -213,71 +166,6 @@ impl<'a> Planner<'a> {
     /// The control words of a half, as last read.
     pub(crate) fn words(&self, half: usize) -> Half {
         self.control.half.get(half).copied().unwrap_or_default()
-    }
-
-    /// Number of the oldest sub-buffer to read, given the current one; adds gaps for overwritten
-    /// and cleared events.
-    pub(crate) fn oldest(&mut self, half: usize, current: u64, first: u64) -> u64 {
-        let g = self.stream.geometry;
-        let kept = current.saturating_add(1).saturating_sub(g.count);
-        let begun = g.number(first);
-        if kept > begun {
-            let bytes = g.start(kept).saturating_sub(first);
-            self.gap(
-                format!("positions {first} to {}", g.start(kept)),
-                self.overwritten(),
-                Some(bytes),
-            );
-        } else {
-            self.cleared(half, kept, begun, first);
-        }
-        kept.max(begun)
-    }
-
-    /// Cause of a gap that writers overwrote; in a consuming or following read, the reader had not
-    /// read it.
-    fn overwritten(&self) -> Cause {
-        if self.end.is_some_and(|end| !end.is_first_followed()) {
-            Cause::Unread
-        } else {
-            Cause::Overwritten
-        }
-    }
-
-    /// Adds a gap for a sub-buffer that writers overwrote while the stream was read. Several in a
-    /// row make one gap.
-    pub(crate) fn lost_to_writers(&mut self, half: usize, number: u64) {
-        let g = self.stream.geometry;
-        let words = self.words(half);
-        let from = g.start(number).max(words.first);
-        let to = g.start(number.saturating_add(1)).min(words.position(&g)).max(from);
-        let run = self.lost_run.filter(|run| run.1 == from);
-        let from = run.map_or(from, |run| run.0);
-        if run.is_some() {
-            self.out.gaps.pop();
-        }
-        let place = format!("positions {from} to {to}, while they were read");
-        self.gap(place, self.overwritten(), Some(to.saturating_sub(from)));
-        self.lost_run = Some((from, to));
-    }
-
-    /// Adds a gap for events before `first` that are still there: they were consumed or cleared.
-    fn cleared(&mut self, half: usize, kept: u64, begun: u64, first: u64) {
-        let g = self.stream.geometry;
-        let here = |planner: &mut Self, n: u64| planner.number_in(half, n) == Some(n);
-        if self.end.is_some() {
-            // An earlier consuming read returned them.
-            return;
-        }
-        let before = (kept..begun).find(|n| here(self, *n));
-        let from = match before {
-            Some(n) => g.start(n),
-            None if g.within(first) > HEADER_LEN as u64 => g.start(begun),
-            None => return,
-        };
-        let cause =
-            if self.words(half).consumed >= first { Cause::Consumed } else { Cause::Cleared };
-        self.gap(format!("positions {from} to {first}"), cause, Some(first.saturating_sub(from)));
     }
 
     /// Delivers a sub-buffer that writers have left, in a stream whose writers leave no sub-buffer
@@ -639,48 +527,6 @@ impl<'a> Planner<'a> {
                 ));
                 Ok(Vec::new())
             }
-        }
-    }
-
-    /// Adds the counters of lost events as gaps.
-    fn lost(&mut self) {
-        use lastwords_abi::stream as abi;
-        let causes = [
-            (abi::LOST_FULL, Cause::Discarded, "no room (discard mode)"),
-            (abi::LOST_TOO_BIG, Cause::TooBig, "larger than a sub-buffer"),
-            (
-                abi::LOST_NO_ENTRY,
-                Cause::Refused,
-                "no free entry for the thread or for the description of the event, or nested too deep",
-            ),
-            (abi::LOST_BUSY, Cause::Refused, self.control.why_busy()),
-            (abi::LOST_LOCK, Cause::Refused, "the lock was not had in bounded time"),
-        ];
-        for (index, cause, place) in causes {
-            let events = self.control.lost.get(index).copied().unwrap_or(0);
-            if events != 0 {
-                let place = place.to_string();
-                self.out.gaps.push(Gap {
-                    stream: Some(self.index),
-                    place,
-                    cause,
-                    events: Some(events),
-                    bytes: None,
-                });
-            }
-        }
-        let count = |index: usize| self.control.lost.get(index).copied().unwrap_or(0);
-        let (reclaimed, skipped) = (count(abi::RECLAIMED), count(abi::SKIPPED));
-        let place = self.stream.region.place();
-        if reclaimed != 0 {
-            self.out
-                .notes
-                .push(format!("{place}: {reclaimed} sub-buffers with reservations of dead threads were overwritten"));
-        }
-        if skipped != 0 {
-            self.out
-                .notes
-                .push(format!("{place}: {skipped} sub-buffers were skipped because a thread was writing in them, or because they got no memory"));
         }
     }
 

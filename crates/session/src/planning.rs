@@ -1,18 +1,20 @@
 //! Plans the streams of a session, in parallel if they are large.
 
-use super::build::Builder;
 use super::data::Stream as Data;
 use super::end::End;
-use super::frozen::{Frozen, Wanted};
+use super::freeze::Wanted;
+use super::frozen::Frozen;
 use super::info::Info;
 use super::layout::{Control, ThreadTable};
-use super::plan::{Outcome, Planner};
+use super::outcome::Outcome;
+use super::plan::Planner;
 use super::region::Region;
 use super::schema;
-use lastwords_bytes::Error;
+use super::session::Options;
+use lastwords_bytes::{Budget, Error};
 use lastwords_ctf::session::ChannelDecoder;
 use lastwords_folders::SnapshotState;
-use lastwords_image::Progress;
+use lastwords_image::{Progress, Watch};
 use lastwords_trace::evidence::Cause;
 use lastwords_trace::parallel;
 use std::sync::Arc;
@@ -25,7 +27,11 @@ type Planned = (Outcome, Option<Arc<Frozen>>);
 
 /// The inputs of planning the streams of a session.
 pub(super) struct Planning<'a> {
-    pub(super) builder: &'a Builder<'a>,
+    pub(super) options: &'a Options<'a>,
+    pub(super) budget: &'a Budget,
+    pub(super) watch: Watch<'a>,
+    /// The places of damaged sub-buffers are filled with those that were found without a region.
+    pub(super) is_carved: bool,
     pub(super) info: &'a Info,
     pub(super) flip: Option<u32>,
     pub(super) resolved: &'a schema::Resolved,
@@ -42,7 +48,7 @@ impl Planning<'_> {
         let total = Some(data.len() as u64);
         let plan = |index: usize, stream: &Data| {
             let outcome = self.one(stream, index);
-            (self.builder.watch)(Progress { what: "checking streams", done: index as u64, total });
+            (self.watch)(Progress { what: "checking streams", done: index as u64, total });
             outcome
         };
         let planned = parallel::map(data, threads, plan);
@@ -64,7 +70,7 @@ impl Planning<'_> {
         let (position, decoder) = self.decoder(stream);
         let thorough =
             position.and_then(|p| self.resolved.thorough.get(p).copied()).unwrap_or(true);
-        Planner::new(stream, index, decoder, thorough, self.threads, self.builder.budget)
+        Planner::new(stream, index, decoder, thorough, self.threads, self.budget)
     }
 
     /// Plans a stream to its newest event.
@@ -78,13 +84,13 @@ impl Planning<'_> {
         let (mut outcome, frozen) = self.uncut(stream, index)?;
         if let Some(window) = &self.info.window {
             let copy = Data { frozen: frozen.clone(), ..stream.clone() };
-            window.cut(&copy, self.decoder(stream).1, &mut outcome, self.builder.budget)?;
+            window.cut(&copy, self.decoder(stream).1, &mut outcome, self.budget)?;
         }
         Ok((outcome, frozen))
     }
 
     fn uncut(&self, stream: &Data, index: usize) -> Result<Planned, Error> {
-        let budget = self.builder.budget;
+        let budget = self.budget;
         if let Some(ends) = &self.ends {
             return Ok((
                 self.planner(stream, index).limit(ends.get(index).copied().flatten())?,
@@ -93,9 +99,8 @@ impl Planning<'_> {
         }
         // Checksums come first where a window cuts packets, and where sub-buffers that were found
         // without a region fill the places of damaged ones.
-        let is_followed = Arc::ptr_eq(self.builder.image, self.builder.raw);
-        let is_late = self.builder.options.late && self.info.window.is_none() && is_followed;
-        if !self.builder.options.live {
+        let is_late = self.options.late && self.info.window.is_none() && !self.is_carved;
+        if !self.options.live {
             let outcome = self.whole(stream, index, is_late)?;
             let now = stream.control(budget).ok();
             let reserves = |c: &Control| c.half.map(|h| h.reserve);
@@ -137,7 +142,7 @@ impl Planning<'_> {
             planner.gap(why, Cause::Damaged, None);
         }
         let (live, other) = if contradicted { (other, live) } else { (live, other) };
-        match (self.builder.options.snapshot, swapping) {
+        match (self.options.snapshot, swapping) {
             (true, _) if self.info.snapshot.holds(stream.region.index, stream.geometry.cpu) => {
                 vec![other]
             }

@@ -3,7 +3,8 @@
 
 use super::data::Stream;
 use super::end::{Begin, End};
-use super::frozen::{Frozen, Wanted};
+use super::freeze::Wanted;
+use super::frozen::Frozen;
 use super::layout::ThreadTable;
 use super::plan::Planner;
 use super::region::Region;

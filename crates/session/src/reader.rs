@@ -1,12 +1,21 @@
 //! Loads the planned packets of a stream on demand.
 
 use super::data::Stream;
-use super::late;
+use super::outcome::Packet;
 use super::packet::{Header, Judged, judge};
-use super::plan::Packet;
 use lastwords_abi::packet::{HEADER_LEN, at};
 use lastwords_bytes::{Budget, ByteOrder};
 use lastwords_trace::source::{Foretold, PacketInfo, PacketReader};
+
+/// The checksums of a stream that are compared when its packets are delivered.
+pub(crate) trait LateChecksums<'a> {
+    /// Says that all packets of the stream were delivered, and that all of their checksums are
+    /// right.
+    fn are_right(&self);
+
+    /// Returns the stream with all checksums compared, and its packets from number `from` on.
+    fn checked_from(&self, from: u64) -> Option<(&'a Stream, std::slice::Iter<'a, Packet>)>;
+}
 
 /// Reads the planned packets of one stream; keeps one sub-buffer in memory.
 pub(crate) struct Reader<'a> {
@@ -15,7 +24,7 @@ pub(crate) struct Reader<'a> {
     pub(crate) budget: Budget,
     pub(crate) buf: Vec<u8>,
     /// The way to compare checksums that were not compared yet.
-    pub(crate) late: Option<late::OfStream<'a>>,
+    pub(crate) late: Option<Box<dyn LateChecksums<'a> + 'a>>,
     /// No packet was passed over.
     pub(crate) is_whole: bool,
 }
@@ -24,7 +33,7 @@ impl PacketReader for Reader<'_> {
     fn next_packet(&mut self, bytes: &mut Vec<u8>) -> Option<PacketInfo> {
         loop {
             let Some(packet) = self.packets.next() else {
-                self.late.iter().filter(|_| self.is_whole).for_each(late::OfStream::is_read);
+                self.late.iter().filter(|_| self.is_whole).for_each(|late| late.are_right());
                 return None;
             };
             if packet.is_unchecked
@@ -33,7 +42,7 @@ impl PacketReader for Reader<'_> {
             {
                 // From here on, the stream is read as it is planned if all checksums are compared
                 // first.
-                (self.stream, self.packets) = late.from(packet.number)?;
+                (self.stream, self.packets) = late.checked_from(packet.number)?;
                 continue;
             }
             if let Some(info) = self.deliver(packet, bytes) {

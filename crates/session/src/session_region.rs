@@ -1,6 +1,6 @@
 //! Reads the session region: identity, control words, clock, channels, processes.
 
-use super::clock::{Clock, Sample};
+use super::clock_area::{Clock, Sample};
 use super::info::{ChannelInfo, Info, Process, Snapshot};
 use super::layout::{ThreadTable, field, part};
 use super::region::Region;

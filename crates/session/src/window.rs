@@ -2,8 +2,8 @@
 
 use super::data::Stream;
 use super::events::{Rules, Zeros, walk};
+use super::outcome::{Outcome, Packet};
 use super::pieces::{drop_front, truncate};
-use super::plan::{Outcome, Packet};
 use lastwords_abi::packet::HEADER_LEN;
 use lastwords_bytes::{Budget, Error};
 use lastwords_ctf::session::ChannelDecoder;
