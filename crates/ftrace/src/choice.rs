@@ -1,11 +1,9 @@
 //! The selection of events of a trace array.
 
-use std::sync::Arc;
-
 use crate::{Ring, Tracing};
 use lastwords_filter::Filter;
-
-use super::text::is_selected;
+use lastwords_glob::is_named;
+use std::sync::Arc;
 
 /// Selects events of a trace array. The default selects all events of the live rings.
 #[derive(Debug, Clone, Default)]
@@ -51,4 +49,10 @@ impl Choice {
 pub(crate) fn selected_lanes(ring: &dyn Ring, cpus: &[u32]) -> Vec<usize> {
     let is_selected = |cpu: u32| cpus.is_empty() || cpus.contains(&cpu);
     ring.cpus().iter().enumerate().filter(|(_, c)| is_selected(c.cpu)).map(|(at, _)| at).collect()
+}
+
+/// Returns true if one of the globs matches the event, or if there are no globs.
+pub(crate) fn is_selected(globs: &[String], system: &str, name: &str) -> bool {
+    let whole = format!("{system}:{name}");
+    globs.is_empty() || globs.iter().any(|glob| is_named(glob, &whole))
 }

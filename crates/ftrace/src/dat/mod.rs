@@ -17,12 +17,14 @@ mod ring;
 mod sections;
 mod symbols;
 mod write;
+mod write_options;
 
 pub use listing::{comms, printk_formats};
 pub use open::{clock, counts_nanoseconds, open, trace_counts_nanoseconds};
 pub use options::counters;
 pub use symbols::Listed;
-pub use write::{DataPosition, InPlace, WriteOptions, write, write_head};
+pub use write::{DataPosition, InPlace, write, write_head};
+pub use write_options::WriteOptions;
 
 /// The magic number of a file.
 const MAGIC: &[u8; 10] = b"\x17\x08\x44tracing";

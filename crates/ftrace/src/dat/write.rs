@@ -1,41 +1,19 @@
 //! Writes files. The layout is computed first, so that nothing is written twice and no sub-buffer
 //! is kept in memory.
 
+use super::parts::{self, Put};
+use super::write_options::WriteOptions;
+use super::{MAGIC, id};
+use crate::page::{Cursor, Events, MISSED_EVENTS, MISSED_STORED, put_native};
+use crate::{Array, Ring, Tracing};
+use lastwords_bytes::{ByteOrder, low_u32};
+use lastwords_ctf::{Error, Result, Totals, create_file};
+use lastwords_trace::evidence::Verdict;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
-
-use crate::{Array, Ring, Tracing};
-use lastwords_bytes::{ByteOrder, low_u32};
-use lastwords_trace::evidence::Verdict;
-
-use super::parts::{self, Put};
-use super::{MAGIC, id};
-use crate::page::{Cursor, Events, MISSED_EVENTS, MISSED_STORED, put_native};
-use lastwords_ctf::Totals;
-use lastwords_ctf::create_file;
-use lastwords_ctf::{Error, Result};
-
-/// Options of a writer.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct WriteOptions {
-    /// Version 6 or 7. The default is 6, which every trace-cmd and KernelShark reads. If arrays
-    /// have sub-buffers of several sizes, the default is 7, because version 6 cannot express them.
-    pub version: Option<u8>,
-    /// Writes the snapshots instead of the live rings. An array without a snapshot gets no events.
-    pub snapshot: bool,
-    /// Positions of the arrays to write; an empty list writes all. The top level is always in the
-    /// file, without events if it is not selected.
-    pub arrays: Vec<usize>,
-    /// Writes all of the kernel's symbols. Without this, sub-buffers are searched for the
-    /// addresses whose symbols are needed.
-    pub all_symbols: bool,
-    /// The parts that the file lacks, on one line, which readers report as a loss; none if it has
-    /// everything.
-    pub missing: Option<String>,
-}
 
 /// An array, and its live ring or snapshot, if it has that.
 struct Source<'a> {

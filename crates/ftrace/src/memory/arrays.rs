@@ -1,20 +1,15 @@
 //! Reads trace arrays: the top level, the instances, their snapshots, options and clocks.
 
-use std::collections::{BTreeMap, HashSet};
-use std::sync::Arc;
-
+use super::memory_ring::{MemoryRing, Role};
+use super::ring::{self, Shape, default_shape};
+use super::{carve, formats, loose, lost};
 use crate::{Array, Clock, Format, HeaderPage, Latency, Ring, UNKNOWN};
 use lastwords_kernel::btf::Kind;
 use lastwords_kernel::virtual_memory::VirtualMemory;
 use lastwords_kernel::{Error, Kernel, Mask, Object};
 use lastwords_trace::evidence::{Evidence, Gap};
-
-use super::carve;
-use super::formats;
-use super::loose;
-use super::lost;
-use super::memory_ring::{MemoryRing, Role};
-use super::ring::{self, Shape};
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 
 /// Bit of `trace_buffer.record_disabled`: `tracing_on` switched recording off.
 const OFF: u64 = 1 << 20;
@@ -39,7 +34,7 @@ pub(super) fn read(
             Ok(_) => {}
             Err(error) => {
                 is_whole = false;
-                evidence.gaps.push(lost::missing(
+                evidence.gaps.push(ring::missing(
                     None,
                     format!("the list of instances ends early: {error}"),
                 ));
@@ -66,7 +61,7 @@ pub(super) fn read(
                 } else {
                     format!("the instance at {address:#x}")
                 };
-                evidence.gaps.push(lost::missing(None, format!("{which}: {error}")));
+                evidence.gaps.push(ring::missing(None, format!("{which}: {error}")));
                 if address == top {
                     drafts.push(Draft::unknown(
                         MemoryRing::new(kernel.clone(), None, default_shape(kernel), Vec::new(), 0),
@@ -123,12 +118,6 @@ fn unknown(
         .map(|fact| Gap::not_known(None, fact))
         .to_vec();
     Draft::unknown(live, name)
-}
-
-/// The shape of sub-buffers where nothing else is known: a page.
-pub(super) fn default_shape(kernel: &Kernel) -> Shape {
-    let header = HeaderPage::of_word_size(kernel.memory.word_size());
-    Shape { size: usize::try_from(kernel.memory.page_size()).unwrap_or(4096), header }
 }
 
 /// A trace array whose rings may still lack sub-buffers.

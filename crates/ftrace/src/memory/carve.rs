@@ -4,39 +4,14 @@
 //! page begins with a time stamp between those of its neighbours in the ring. Its commit word is
 //! valid, its events fill the committed bytes exactly, and no known ring has the page.
 
-use std::collections::{BTreeMap, HashSet};
-use std::sync::Arc;
-
+use super::memory_ring::MemoryRing;
+use super::ring::{Cpu, Shape, SubBufferAt, Where, missing};
+use super::search::{self, Candidate, Window, search};
 use crate::Format;
-use lastwords_image::Image;
 use lastwords_kernel::Kernel;
 use lastwords_kernel::virtual_memory::VirtualMemory;
 use lastwords_trace::evidence::{Cause, Evidence, SubBuffer, Verdict};
-
-use super::loose;
-use super::lost::missing;
-use super::memory_ring::MemoryRing;
-use super::ring::{Break, Cpu, Shape, SubBufferAt, Summary, Where, look};
-
-/// Number of bytes read at once while searching pages.
-const CHUNK: usize = 1 << 20;
-
-/// A page of the image that may be a sub-buffer.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Candidate {
-    pub(super) address: u64,
-    pub(super) look: Summary,
-}
-
-/// A break in a ring, and the times between which the missing sub-buffers must lie.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Window {
-    pub(super) ring: usize,
-    pub(super) cpu: usize,
-    pub(super) at: Break,
-    pub(super) after: u64,
-    pub(super) before: u64,
-}
+use std::collections::{BTreeMap, HashSet};
 
 /// Finds sub-buffers for the breaks of these rings, and returns those that no counter proves to be
 /// a ring's. Reads the whole image if there are breaks.
@@ -75,7 +50,7 @@ pub(super) fn fill(
         let mut bytes = vec![0u8; shape.size];
         found.retain(|candidate| {
             let is_there = memory.physical().read(candidate.address, &mut bytes).is_ok();
-            is_there && loose::are_known(kernel, &bytes, shape, &candidate.look, formats)
+            is_there && search::are_known(kernel, &bytes, shape, &candidate.look, formats)
         });
         assign(rings, &of_size, &found, evidence);
         let mut withdrawn = HashSet::new();
@@ -85,7 +60,7 @@ pub(super) fn fill(
             }
         }
         found.retain(|candidate| {
-            withdrawn.contains(&candidate.address) && candidate.look.events >= loose::EVENTS
+            withdrawn.contains(&candidate.address) && candidate.look.events >= search::EVENTS
         });
         unproven.push((shape, found));
     }
@@ -183,73 +158,6 @@ pub(super) fn known(memory: &VirtualMemory, rings: &mut [&mut MemoryRing]) -> Ha
         .collect()
 }
 
-/// Finds pages that may be sub-buffers in one of the windows.
-///
-/// # Errors
-/// The budget is spent.
-pub(super) fn search(
-    kernel: &Kernel,
-    physical: &Arc<dyn Image>,
-    shape: Shape,
-    windows: &[Window],
-    known: &HashSet<u64>,
-) -> Result<Vec<Candidate>, lastwords_bytes::Error> {
-    let order = kernel.memory.byte_order();
-    let (low, high) = (
-        windows.iter().map(|w| w.after).min().unwrap_or(0),
-        windows.iter().map(|w| w.before).max().unwrap_or(0),
-    );
-    let mut found = Vec::new();
-    let mut chunk = vec![0u8; CHUNK.next_multiple_of(shape.size.max(1))];
-    let size = shape.size as u64;
-    for range in physical.ranges().iter().filter(|r| r.hole.is_none()) {
-        let mut at = range.address.next_multiple_of(size);
-        while at < range.end() {
-            // Skip runs of zeros, as in sparse files.
-            let data = physical.next_data(at, range.end());
-            if data >= at.saturating_add(size) {
-                at = data.saturating_add(1).next_multiple_of(size).saturating_sub(size);
-                continue;
-            }
-            let len = (range.end().saturating_sub(at)).min(chunk.len() as u64);
-            let Some(bytes) = chunk.get_mut(..usize::try_from(len).unwrap_or(0)) else { break };
-            let pages = match physical.read(at, bytes) {
-                Ok(()) => bytes,
-                // Use the bytes before the hole; the search continues after the page with the hole.
-                Err(hole) => {
-                    let held = usize::try_from(hole.address.saturating_sub(at)).unwrap_or(0);
-                    bytes.get_mut(..held).unwrap_or_default()
-                }
-            };
-            let whole = pages.len().checked_div(shape.size).unwrap_or(0);
-            for (n, page) in pages.chunks_exact(shape.size.max(1)).enumerate() {
-                let address = at.saturating_add((n as u64).saturating_mul(size));
-                let stamp = page.first_chunk::<8>().map_or(0, |raw| match order {
-                    lastwords_bytes::ByteOrder::Little => u64::from_le_bytes(*raw),
-                    lastwords_bytes::ByteOrder::Big => u64::from_be_bytes(*raw),
-                });
-                if stamp < low || stamp > high || stamp == 0 || known.contains(&address) {
-                    continue;
-                }
-                if let Ok(look) = look(page, order, shape.header)
-                    && look.events > 0
-                {
-                    found.push(Candidate { address, look });
-                }
-            }
-            let advance = if (whole as u64).saturating_mul(size) >= len {
-                len
-            } else {
-                ((whole as u64).saturating_add(1)).saturating_mul(size)
-            };
-            kernel.budget().bytes(physical.name(), advance.max(size))?;
-            at = at.saturating_add(advance.max(size));
-        }
-    }
-    found.sort_by_key(|c| (c.look.first, c.look.last));
-    Ok(found)
-}
-
 /// Inserts candidates where they fit.
 fn assign(
     rings: &mut [&mut MemoryRing],
@@ -334,6 +242,7 @@ fn insert(cpu: &mut Cpu, stream: usize, at: usize, candidate: &Candidate) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::ring::{Break, Summary};
     use super::*;
 
     fn window(ring: usize, after: u64, before: u64) -> Window {

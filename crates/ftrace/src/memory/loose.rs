@@ -5,28 +5,20 @@
 //! possible tasks. The CPU is derived from tasks that are bound to a CPU and from idle tasks.
 //! Sub-buffers of one ring and CPU follow each other in time; as many rings are made as that needs.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::Arc;
-
-use crate::page::Events;
+use super::lists::{self, CpuHints};
+use super::lost::{bound_tasks, cpu_of};
+use super::memory_ring::MemoryRing;
+use super::ring::{Break, Cpu, Shape, SubBufferAt, Summary, Where, default_shape, missing};
+use super::search::{self, Candidate, EVENTS, Window, are_known};
+use super::{formats, without_arrays};
 use crate::{Array, CpuRing, Format, Stats, Tracing};
 use lastwords_image::Image;
 use lastwords_kernel::virtual_memory::VirtualMemory;
 use lastwords_kernel::{Error, Kernel, Mask};
 use lastwords_trace::evidence::{Gap, SubBuffer, Verdict};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 
-use super::arrays::default_shape;
-use super::carve::{self, Candidate, Window};
-use super::lists::{self, CpuHints};
-use super::lost::{TRACERS, bound_tasks, cpu_of, missing};
-use super::memory_ring::MemoryRing;
-use super::ring::{Break, Cpu, Shape, SubBufferAt, Summary, Where};
-use super::{formats, without_arrays};
-
-/// Fewest events of a sub-buffer that is accepted; fewer prove too little.
-pub(super) const EVENTS: u64 = 4;
-/// Upper limit of task numbers (`PID_MAX_LIMIT`).
-const PIDS: u32 = 1 << 22;
 /// Most sub-buffers of the image that are examined.
 const PAGES_MAX: usize = 1 << 18;
 
@@ -91,7 +83,7 @@ fn search(
     };
     let bound = bound_tasks(kernel);
     let (mut pages, mut bytes, mut seen) = (Vec::new(), vec![0u8; shape.size], HashSet::new());
-    for found in carve::search(kernel, physical, shape, &[any], &HashSet::new())? {
+    for found in search::search(kernel, physical, shape, &[any], &HashSet::new())? {
         let look = found.look;
         if pages.len() >= PAGES_MAX
             || look.events < EVENTS
@@ -149,41 +141,6 @@ pub(super) fn arrays(
 /// Returns the number that stands for an unknown CPU: the first that no CPU has.
 pub(super) fn no_cpu(kernel: &Kernel) -> u32 {
     kernel.cpus(Mask::Possible).into_iter().max().unwrap_or(0).saturating_add(1)
-}
-
-/// True if all events are of kinds that the kernel has, have room for their fields, and name
-/// possible tasks.
-pub(super) fn are_known(
-    kernel: &Kernel,
-    bytes: &[u8],
-    shape: Shape,
-    look: &Summary,
-    formats: &BTreeMap<u16, Format>,
-) -> bool {
-    Events::new(bytes, shape.header, kernel.memory.byte_order(), look.commit).flatten().all(
-        |event| {
-            let Some([a, b, _, _, pid @ ..]) =
-                bytes.get(event.payload.clone()).and_then(|p| p.first_chunk::<8>())
-            else {
-                return false;
-            };
-            let id = u16::from_le_bytes([*a, *b]);
-            let format = formats.get(&id);
-            let ends = |format: &Format| {
-                format
-                    .fields
-                    .iter()
-                    .map(|f| f.offset.saturating_add(f.size) as usize)
-                    .max()
-                    .unwrap_or(8)
-            };
-            // A tracer's own events can be shorter than their format.
-            let fits = |format: &Format| {
-                id < TRACERS || ends(format) <= event.payload.len().next_multiple_of(8)
-            };
-            format.is_some_and(fits) && u32::from_le_bytes(*pid) < PIDS
-        },
-    )
 }
 
 /// Distributes sub-buffers, ordered by time, over as many rings as needed so that no two of the

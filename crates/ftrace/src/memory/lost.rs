@@ -5,20 +5,16 @@
 //! ring's, and the array lost as many rings of this CPU as there are such lists. Other lists become
 //! arrays of their own, whose name is not known.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
-
-use crate::Format;
-use lastwords_kernel::Kernel;
-use lastwords_kernel::virtual_memory::VirtualMemory;
-use lastwords_trace::evidence::{Cause, Evidence, Gap};
-
 use super::carve;
 use super::lists::{self, CpuHints, List, number};
 use super::memory_ring::MemoryRing;
-use super::ring::{self, Cpu, Shape};
-
-/// Lower ids are those of tracers' own events, which every array can have.
-pub(super) const TRACERS: u16 = 20;
+use super::ring::{self, Cpu, Shape, missing};
+use super::search::TRACERS;
+use crate::Format;
+use lastwords_kernel::Kernel;
+use lastwords_kernel::virtual_memory::VirtualMemory;
+use lastwords_trace::evidence::{Evidence, Gap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// A CPU's ring whose list is searched.
 struct Lane {
@@ -129,11 +125,6 @@ impl Unowned {
         }
         (list.shape, found)
     }
-}
-
-/// Returns the account's line on events that are missing, nobody knows how many.
-pub(super) fn missing(stream: Option<usize>, place: String) -> Gap {
-    Gap { stream, place, cause: Cause::Missing, events: None, bytes: None }
 }
 
 fn array_of(rings: &[&mut MemoryRing], lane: &Lane) -> Option<usize> {

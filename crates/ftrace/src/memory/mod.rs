@@ -18,6 +18,7 @@ mod names;
 mod preempt;
 mod printk;
 mod ring;
+mod search;
 
 pub use loose::carve;
 

@@ -1,12 +1,11 @@
 //! Reads one CPU's ring: the reader's sub-buffer first, then those from the head to the one being
 //! committed.
 
+use super::chain::{self, Chain, Chains, Node};
 use crate::page::{self, Events};
 use crate::{CpuRing, HeaderPage, Stats};
 use lastwords_kernel::{Error, Kernel, Object};
 use lastwords_trace::evidence::{Cause, Gap, SubBuffer, Verdict};
-
-use super::chain::{self, Chain, Chains, Node};
 
 /// Most sub-buffers of a CPU that are accepted.
 const SUB_BUFFERS_MAX: u64 = 1 << 24;
@@ -414,4 +413,15 @@ mod tests {
         let look = look(&bytes, order, page).unwrap();
         assert_eq!((look.first, look.last, look.events), (9, 12, 1));
     }
+}
+
+/// Returns the account's line on events that are missing, nobody knows how many.
+pub(super) fn missing(stream: Option<usize>, place: String) -> Gap {
+    Gap { stream, place, cause: Cause::Missing, events: None, bytes: None }
+}
+
+/// The shape of sub-buffers where nothing else is known: a page.
+pub(super) fn default_shape(kernel: &Kernel) -> Shape {
+    let header = HeaderPage::of_word_size(kernel.memory.word_size());
+    Shape { size: usize::try_from(kernel.memory.page_size()).unwrap_or(4096), header }
 }

@@ -1,7 +1,8 @@
 //! Finds persistent ring buffers in memory by their magic word, with no address given.
 
-use super::layout::{self, Extent, Source};
+use super::layout::{self, Extent};
 use super::members::Members;
+use super::source::{self, Source};
 use super::words;
 use lastwords_bytes::{Budget, Error};
 use lastwords_image::process_pages::{PAGE, PAGE_LEN};
@@ -73,7 +74,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    fn source<'b>(&'b self, len: u64, read: layout::Fill<'b>) -> Source<'b> {
+    fn source<'b>(&'b self, len: u64, read: source::Fill<'b>) -> Source<'b> {
         Source { name: self.image.name(), len, read, layouts: self.layouts, budget: self.budget }
     }
 

@@ -6,9 +6,10 @@
 //! sub-buffers; sub-buffers that were written begin with a header, and their other pages do not.
 //! The geometry for which most of this speaks is taken.
 
-use super::layout::{Geometry, Layout, Place, Source};
-use super::members::Members;
-use super::words::{Fixed, PAGE, most, permuted};
+use super::layout::Layout;
+use super::members::{Members, PAGE};
+use super::source::{Geometry, Place, Source, places};
+use super::words::{Fixed, most, permuted};
 use crate::page;
 use lastwords_bytes::Error;
 use lastwords_image::process_pages::PAGE_LEN;
@@ -168,11 +169,4 @@ enum Beginning {
     Unwritten,
     /// No header.
     Other,
-}
-
-/// Where metadata of a CPU may stand: at `first`, or on a page boundary behind.
-pub(super) fn places(source: &Source<'_>, first: u64) -> impl Iterator<Item = u64> {
-    let begin =
-        first.saturating_add(1).checked_next_multiple_of(u64::from(PAGE)).unwrap_or(u64::MAX);
-    std::iter::once(first).chain((begin..source.len).step_by(PAGE_LEN))
 }

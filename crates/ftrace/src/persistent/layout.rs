@@ -3,11 +3,11 @@
 //! All addresses in the metadata are virtual addresses of the boot that wrote them; only their
 //! distance from the first sub-buffer has a meaning later.
 
-use super::geometry::places;
-use super::members::{Common, Form, KNOWN, Members, Number, Scratch};
-use super::words::{Fixed, MAGIC, PAGE, most, permuted, recognise, recognise_within};
+use super::members::{Common, Form, KNOWN, Members, Number, PAGE, Scratch};
+use super::source::{Geometry, Place, Source, places};
+use super::words::{Fixed, MAGIC, most, permuted, recognise, recognise_within};
 use crate::page;
-use lastwords_bytes::{Budget, ByteOrder, Error, Reader};
+use lastwords_bytes::{ByteOrder, Error, Reader};
 
 /// Bytes at the beginning of a region in which the first CPU's metadata is looked for, where its
 /// offset is damaged.
@@ -87,35 +87,9 @@ pub(super) struct Layout {
     begin: Option<u64>,
 }
 
-/// Size and number of a CPU's sub-buffers.
-pub(super) type Geometry = (u32, u32);
-/// Fills a buffer from an offset of the region.
-pub(super) type Fill<'a> = &'a dyn Fn(u64, &mut [u8]) -> Result<(), Error>;
-
-/// The place and geometry of metadata.
-pub(super) type Place = Option<(u64, Geometry)>;
-
-/// Reads metadata at offsets of a region, by one of these layouts.
-pub(super) struct Source<'a> {
-    pub(super) name: &'a str,
-    pub(super) len: u64,
-    pub(super) read: Fill<'a>,
-    pub(super) layouts: &'a [Members],
-    pub(super) budget: &'a Budget,
-}
-
 /// The layouts that are tried: those of given types, then those that are known.
 pub(super) fn with_known(given: &[Members]) -> Vec<Members> {
     given.iter().chain(&KNOWN).copied().collect()
-}
-
-impl Source<'_> {
-    fn bytes(&self, at: u64, len: usize) -> Result<Vec<u8>, Error> {
-        self.budget.bytes(self.name, len as u64)?;
-        let mut bytes = vec![0; len];
-        (self.read)(at, &mut bytes)?;
-        Ok(bytes)
-    }
 }
 
 /// A region in memory.

@@ -5,7 +5,6 @@
 //! `struct buffer_data_page` in `kernel/trace/ring_buffer.c`, and `struct trace_scratch` in
 //! `kernel/trace/trace.h`.
 
-use super::words::PAGE;
 use crate::HeaderPage;
 use lastwords_bytes::{ByteOrder, Reader};
 use lastwords_kernel::Error;
@@ -446,3 +445,6 @@ fn header_page(types: &Types, said: Option<HeaderPage>) -> Result<HeaderPage, Er
     }
     Ok(found)
 }
+
+/// Bytes of a page, the smallest sub-buffer.
+pub(super) const PAGE: u32 = 4096;

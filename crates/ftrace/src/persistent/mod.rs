@@ -20,6 +20,7 @@ mod find;
 mod geometry;
 mod layout;
 mod members;
+mod source;
 mod words;
 
 pub use find::find;
@@ -33,7 +34,8 @@ use chain::{
 use lastwords_bytes::{Budget, ByteOrder, Error, Reader};
 use lastwords_image::Image;
 use lastwords_trace::evidence::{Cause, Evidence, Gap, SubBuffer, Verdict};
-use layout::{CpuMeta, Source};
+use layout::CpuMeta;
+use source::Source;
 use std::sync::Arc;
 
 /// The ring of a region.

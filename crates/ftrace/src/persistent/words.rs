@@ -1,12 +1,10 @@
 //! The words that metadata of a region begins with, and whether they can be metadata.
 
-use super::members::Members;
+use super::members::{Members, PAGE};
 use lastwords_bytes::Reader;
 
 /// First word of the metadata.
 pub(super) const MAGIC: u64 = 0x0bad_feed;
-/// Bytes of a page, the smallest sub-buffer.
-pub(super) const PAGE: u32 = 4096;
 /// Most sub-buffers of a CPU, as an `int` counts them, and far below.
 pub(super) const MOST_SUB_BUFFERS: u32 = 1 << 22;
 

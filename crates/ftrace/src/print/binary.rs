@@ -2,8 +2,7 @@
 
 use super::arith::Int;
 use super::bytes::{Value, read};
-use super::compile::integer;
-use super::directive::{Directive, FormatPart, Kind, Size, next_part};
+use super::directive::{Directive, FormatPart, Kind, Size, integer, next_part};
 use super::number::{self, WIDEST};
 use super::pointer::Pointer;
 use super::{Env, Fault};

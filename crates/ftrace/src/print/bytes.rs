@@ -1,11 +1,10 @@
 //! Values during evaluation, and reads from the payload.
 
-use std::ops::Range;
-
 use super::arith::{Int, Typed};
 use super::tree::Locator;
 use super::{Env, Fault, Machine};
 use lastwords_bytes::ByteOrder;
+use std::ops::Range;
 
 /// A value.
 #[derive(Debug, Clone)]
@@ -106,5 +105,32 @@ impl PayloadRange {
             .and_then(|bytes| self.at.checked_add_signed(bytes))
             .ok_or(Fault::Outside)?;
         if at > self.end { Err(Fault::Outside) } else { Ok(Self { at, ..self }) }
+    }
+}
+
+/// Returns `length` bytes at an address.
+pub(super) fn slice<'a>(
+    value: Value<'_>,
+    env: &Env<'a, '_>,
+    length: u64,
+) -> Result<&'a [u8], Fault> {
+    match value {
+        // A negative length counts as 0, as in the kernel's loop.
+        Value::Payload(_) if length.cast_signed() <= 0 => Ok(&[]),
+        Value::Payload(place) => {
+            place.bytes(env, usize::try_from(length).map_err(|_| Fault::Outside)?)
+        }
+        Value::Int(_) => Err(Fault::KernelPointer),
+        Value::Text(_) | Value::Made(_) => Err(Fault::Kind),
+    }
+}
+
+/// Returns the value of bytes that are an integer of their length.
+pub(crate) fn integer(bytes: &[u8], order: ByteOrder) -> u64 {
+    let join = |sum: u64, byte: &u8| sum << 8 | u64::from(*byte);
+    if order == ByteOrder::Little {
+        bytes.iter().rev().fold(0, join)
+    } else {
+        bytes.iter().fold(0, join)
     }
 }

@@ -1,17 +1,16 @@
 //! Compiles print formats to programs.
 
-use crate::{Format, Symbols};
-use lastwords_bytes::{ByteOrder, low_u8, low_u32};
-
 use super::arith::Int;
 use super::bytes::{Value, locate, read};
-use super::directive::{Directive, FormatPart, Kind, Size, next_part};
+use super::directive::{Directive, FormatPart, Kind, integer, next_part};
 use super::lex::{Token, tokens};
 use super::number::{self, WIDEST};
 use super::parse::Parser;
-use super::plain::{IntegerField, chars, simplify};
+use super::plain::{IntegerField, PlainPiece, chars, shown};
 use super::tree::{Expr, Helper, Locator};
 use super::{Env, Fault, Machine, Show, Unknown, helpers, raw};
+use crate::{Format, Symbols};
+use lastwords_bytes::{ByteOrder, low_u32};
 use lastwords_trace::nul;
 use lastwords_trace::text::number::Constant;
 use lastwords_trace::text::page::Put;
@@ -446,28 +445,6 @@ fn print_value(
     }
 }
 
-/// Appends an integer in the form of the directive.
-pub(crate) fn integer(directive: Directive, value: u64, machine: Machine, out: &mut Vec<u8>) {
-    let of = |size: Size, signed: bool| {
-        let size = if let Size::Bytes(size) = size { size } else { machine.word_size };
-        Int { size, signed }.wrap(value)
-    };
-    match directive.kind {
-        Kind::Signed(size) => {
-            let value = of(size, true).cast_signed();
-            number::number(out, directive.spec, value.unsigned_abs(), value < 0, 10, false);
-        }
-        Kind::Unsigned { size, base, upper } => {
-            let spec = number::Spec { plus: false, space: false, ..directive.spec };
-            number::number(out, spec, of(size, false), false, base, upper);
-        }
-        Kind::Char | Kind::Text | Kind::Pointer(_) => {
-            let spec = number::Spec { precision: None, ..directive.spec };
-            number::text(out, spec, &[low_u8(value)]);
-        }
-    }
-}
-
 fn print_text(
     directive: Directive,
     value: &Expr,
@@ -512,3 +489,33 @@ pub(crate) fn kernel_text(out: &mut Vec<u8>, spec: number::Spec, address: u64, e
 
 #[cfg(test)]
 mod tests;
+
+/// Replaces each plain argument and the text before it by one simple piece with the same output.
+pub(super) fn simplify(pieces: Vec<Piece>, word_size: u8) -> Vec<Piece> {
+    let mut simple: Vec<Piece> = Vec::with_capacity(pieces.len());
+    for piece in pieces {
+        let plain = match &piece {
+            Piece::Show { directive, width: None, precision: None, value } => {
+                shown(*directive, value, word_size)
+            }
+            _ => None,
+        };
+        let Some((text, found)) = plain else {
+            simple.push(piece);
+            continue;
+        };
+        let before = match simple.pop() {
+            Some(Piece::Text(before)) => before,
+            other => {
+                simple.extend(other);
+                Constant::new(b"")
+            }
+        };
+        let before = Constant::new(&[before.bytes(), text].concat());
+        simple.push(match found {
+            PlainPiece::Number(number) => Piece::Number { before, number },
+            PlainPiece::Chars { offset, length } => Piece::Chars { before, offset, length },
+        });
+    }
+    simple
+}

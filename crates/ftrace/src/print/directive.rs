@@ -1,7 +1,10 @@
 //! The directives of printf, parsed as in `lib/vsprintf.c`.
 
-use super::number::Spec;
+use super::Machine;
+use super::arith::Int;
+use super::number::{self, Spec};
 use super::pointer::Pointer;
+use lastwords_bytes::low_u8;
 
 /// Size of an integer argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -136,5 +139,27 @@ fn size(format: &[u8]) -> (Size, usize) {
         [b'l' | b'z' | b'Z' | b't', ..] => (Size::Word, 1),
         [b'L' | b'q' | b'j', ..] => (Size::Bytes(8), 1),
         _ => (Size::Bytes(4), 0),
+    }
+}
+
+/// Appends an integer in the form of the directive.
+pub(crate) fn integer(directive: Directive, value: u64, machine: Machine, out: &mut Vec<u8>) {
+    let of = |size: Size, signed: bool| {
+        let size = if let Size::Bytes(size) = size { size } else { machine.word_size };
+        Int { size, signed }.wrap(value)
+    };
+    match directive.kind {
+        Kind::Signed(size) => {
+            let value = of(size, true).cast_signed();
+            number::number(out, directive.spec, value.unsigned_abs(), value < 0, 10, false);
+        }
+        Kind::Unsigned { size, base, upper } => {
+            let spec = number::Spec { plus: false, space: false, ..directive.spec };
+            number::number(out, spec, of(size, false), false, base, upper);
+        }
+        Kind::Char | Kind::Text | Kind::Pointer(_) => {
+            let spec = number::Spec { precision: None, ..directive.spec };
+            number::text(out, spec, &[low_u8(value)]);
+        }
     }
 }

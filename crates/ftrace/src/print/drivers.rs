@@ -3,8 +3,8 @@
 //! `block/blk-core.c`, `drivers/usb/host/xhci.h`, `drivers/nvme/host/trace.c` and `drivers/scsi/
 //! scsi_trace.c` of Linux 5.10 to 7.3.
 
-use super::bytes::Value;
-use super::helpers::{array, slice};
+use super::array::array;
+use super::bytes::{Value, slice};
 use super::lex::Token;
 use super::parse::{Parsed, Parser};
 use super::tree::{Expr, Helper, Table};

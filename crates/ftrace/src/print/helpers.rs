@@ -1,11 +1,10 @@
 //! The `__print_*` helpers (`trace_output.c`) and bitmaps.
 
-use super::bytes::{Value, locate};
-use super::drivers;
+use super::array::{array, bitmap};
+use super::bytes::{Value, integer, locate, slice};
 use super::number::{Spec, hex, number};
-use super::pointer::{self, integer};
 use super::tree::{Helper, Table};
-use super::{Env, Fault, Machine};
+use super::{Env, Fault, Machine, drivers, pointer};
 use lastwords_bytes::{ByteOrder, low_u32};
 use lastwords_trace::nul;
 
@@ -40,23 +39,6 @@ pub(crate) fn run(helper: &Helper, env: &mut Env<'_, '_>, out: &mut Vec<u8>) -> 
         Helper::Cdb { buffer, length } => drivers::command(buffer, length, env, out)?,
     }
     Ok(())
-}
-
-/// Returns `length` bytes at an address.
-pub(super) fn slice<'a>(
-    value: Value<'_>,
-    env: &Env<'a, '_>,
-    length: u64,
-) -> Result<&'a [u8], Fault> {
-    match value {
-        // A negative length counts as 0, as in the kernel's loop.
-        Value::Payload(_) if length.cast_signed() <= 0 => Ok(&[]),
-        Value::Payload(place) => {
-            place.bytes(env, usize::try_from(length).map_err(|_| Fault::Outside)?)
-        }
-        Value::Int(_) => Err(Fault::KernelPointer),
-        Value::Text(_) | Value::Made(_) => Err(Fault::Kind),
-    }
 }
 
 /// Converts the value to the kernel's `unsigned long` parameter. Tables of `u64` have the same
@@ -108,50 +90,6 @@ fn symbolic(out: &mut Vec<u8>, value: u64, table: &Table, machine: Machine) -> b
             found.is_some()
         }
     }
-}
-
-pub(crate) fn array(out: &mut Vec<u8>, bytes: &[u8], size: u64, machine: Machine) {
-    out.push(b'{');
-    let width =
-        usize::try_from(size).ok().filter(|size| matches!(size, 1 | 2 | 4 | 8)).unwrap_or(1);
-    for (index, element) in bytes.chunks_exact(width).enumerate() {
-        if index > 0 {
-            out.push(b',');
-        }
-        if width as u64 != size {
-            out.extend_from_slice(b"BAD SIZE:");
-            lastwords_trace::text::number::unsigned(out, if index == 0 { size } else { 1 });
-            out.push(b' ');
-        }
-        out.extend_from_slice(b"0x");
-        hex(out, integer(element, machine.order));
-    }
-    out.push(b'}');
-}
-
-/// Appends `%*pb`: words of 32 bits in hexadecimal, the highest first, with commas between.
-pub(crate) fn bitmap(out: &mut Vec<u8>, bytes: &[u8], machine: Machine) {
-    let bits = bytes.len().saturating_mul(8);
-    let groups = bits.div_ceil(32);
-    for group in (0..groups).rev() {
-        let first = group.saturating_add(1) == groups;
-        let digits = if first && !bits.is_multiple_of(32) { bits % 32 } else { 32 }.div_ceil(4);
-        let width = low_u32(digits as u64);
-        let spec = Spec { zero: true, width, ..Spec::default() };
-        if !first {
-            out.push(b',');
-        }
-        number(out, spec, u64::from(group_of(bytes, group, machine)), false, 16, false);
-    }
-}
-
-/// Returns the 32 bits from bit `32 * group` of a bitmap of `long` words.
-pub(crate) fn group_of(bytes: &[u8], group: usize, machine: Machine) -> u32 {
-    let order = machine.order;
-    let swapped = order == ByteOrder::Big && machine.word_size == 8;
-    let at = if swapped { group ^ 1 } else { group }.saturating_mul(4);
-    let raw = bytes.get(at..at.saturating_add(4).min(bytes.len())).unwrap_or_default();
-    low_u32(integer(raw, order))
 }
 
 fn dump(

@@ -6,6 +6,7 @@
 //! helpers; its directives are those of the kernel's `printf` (`lib/vsprintf.c`).
 
 mod arith;
+mod array;
 mod binary;
 mod bytes;
 mod compile;

@@ -1,12 +1,10 @@
 //! Parses expressions by the precedence of their operators. Operands are in `primary.rs`.
 
-use crate::{Format, Symbols};
-
 use super::arith::{self, Op};
 use super::lex::Token;
-use super::statement::Local;
 use super::tree::Expr;
 use super::{Machine, Unknown};
+use crate::{Format, Symbols};
 
 /// Most operators and brackets of one expression. They also limit the depth of its tree.
 const MOST: u32 = 300;
@@ -175,4 +173,13 @@ fn folded(op: Op, left: Expr, right: Expr) -> Parsed<Expr> {
         }
         (left, right) => Ok(Expr::Binary(op, Box::new([left, right]))),
     }
+}
+
+/// A name that a statement has declared.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Local<'a> {
+    pub(super) name: &'a str,
+    /// The tokens at which its type and its value begin.
+    pub(super) kind: usize,
+    pub(super) value: usize,
 }

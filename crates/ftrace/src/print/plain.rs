@@ -3,13 +3,12 @@
 
 use super::Fault;
 use super::arith::Int;
-use super::compile::Piece;
 use super::directive::{Directive, Kind, Size};
 use super::number::Spec;
 use super::tree::Expr;
 use lastwords_bytes::ByteOrder;
 use lastwords_trace::nul;
-use lastwords_trace::text::number::{Constant, hex, signed_short, unsigned_short};
+use lastwords_trace::text::number::{hex, signed_short, unsigned_short};
 use lastwords_trace::text::page::Put;
 
 /// Bytes of a task's name (`TASK_COMM_LEN`), the most frequent text.
@@ -108,43 +107,17 @@ fn converted(field: Int, into: Int) -> Option<Int> {
     }
 }
 
-/// Replaces each plain argument and the text before it by one simple piece with the same output.
-pub(super) fn simplify(pieces: Vec<Piece>, word_size: u8) -> Vec<Piece> {
-    let mut simple: Vec<Piece> = Vec::with_capacity(pieces.len());
-    for piece in pieces {
-        let plain = match &piece {
-            Piece::Show { directive, width: None, precision: None, value } => {
-                shown(*directive, value, word_size)
-            }
-            _ => None,
-        };
-        let Some((text, found)) = plain else {
-            simple.push(piece);
-            continue;
-        };
-        let before = match simple.pop() {
-            Some(Piece::Text(before)) => before,
-            other => {
-                simple.extend(other);
-                Constant::new(b"")
-            }
-        };
-        let before = Constant::new(&[before.bytes(), text].concat());
-        simple.push(match found {
-            PlainPiece::Number(number) => Piece::Number { before, number },
-            PlainPiece::Chars { offset, length } => Piece::Chars { before, offset, length },
-        });
-    }
-    simple
-}
-
-enum PlainPiece {
+pub(super) enum PlainPiece {
     Number(IntegerField),
     Chars { offset: u32, length: u32 },
 }
 
 /// Returns a plain argument, and the constant text at its beginning.
-fn shown(directive: Directive, value: &Expr, word_size: u8) -> Option<(&'static [u8], PlainPiece)> {
+pub(super) fn shown(
+    directive: Directive,
+    value: &Expr,
+    word_size: u8,
+) -> Option<(&'static [u8], PlainPiece)> {
     let prefix = directive.spec.prefix;
     if directive.spec != (Spec { prefix, ..Spec::default() }) {
         return None;

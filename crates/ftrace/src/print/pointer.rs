@@ -1,11 +1,11 @@
 //! Implements `%p` and its extensions (`pointer()` of `lib/vsprintf.c`).
 
-use lastwords_bytes::{ByteOrder, low_u32};
-
-use super::bytes::{PayloadRange, Value};
+use super::array;
+use super::bytes::{PayloadRange, Value, integer};
 use super::number::{self, Spec, number};
 use super::tables::errno;
-use super::{Env, Fault, Show, helpers};
+use super::{Env, Fault, Show};
+use lastwords_bytes::{ByteOrder, low_u32};
 
 /// A kind of `%p`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -177,16 +177,6 @@ fn fixed<const N: usize>(bytes: &[u8]) -> Result<[u8; N], Fault> {
     bytes.try_into().map_err(|_| Fault::Outside)
 }
 
-/// Returns the value of bytes that are an integer of their length.
-pub(crate) fn integer(bytes: &[u8], order: ByteOrder) -> u64 {
-    let join = |sum: u64, byte: &u8| sum << 8 | u64::from(*byte);
-    if order == ByteOrder::Little {
-        bytes.iter().rev().fold(0, join)
-    } else {
-        bytes.iter().fold(0, join)
-    }
-}
-
 fn raw(out: &mut Vec<u8>, spec: Spec, value: u64, env: &Env<'_, '_>) {
     let digits = u32::from(env.machine.word_size) * 2;
     let spec = if spec.width == 0 { Spec { width: digits, zero: true, ..spec } } else { spec };
@@ -256,7 +246,7 @@ fn four_cc(out: &mut Vec<u8>, value: u32) {
 
 fn bitmap(out: &mut Vec<u8>, bytes: &[u8], bits: usize, list: bool, env: &Env<'_, '_>) {
     let is_set = |bit: usize| {
-        bit < bits && helpers::group_of(bytes, bit / 32, env.machine) >> (bit % 32) & 1 == 1
+        bit < bits && array::group_of(bytes, bit / 32, env.machine) >> (bit % 32) & 1 == 1
     };
     if !list {
         let groups = bits.div_ceil(32);
@@ -279,7 +269,7 @@ fn bitmap(out: &mut Vec<u8>, bytes: &[u8], bits: usize, list: bool, env: &Env<'_
             number(
                 out,
                 spec,
-                u64::from(helpers::group_of(bytes, group, env.machine) & mask),
+                u64::from(array::group_of(bytes, group, env.machine) & mask),
                 false,
                 16,
                 false,

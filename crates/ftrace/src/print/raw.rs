@@ -2,16 +2,15 @@
 //! the fields of the event from which the kernel computes it are shown as they are.
 
 use super::arith::Int;
+use super::array::array;
 use super::bytes::Value;
-use super::compile::integer;
-use super::directive::{Directive, Kind};
-use super::helpers::array;
+use super::directive::{Directive, Kind, integer};
 use super::lex::Token;
-use super::number::{Spec, hex};
+use super::number::{self, Spec, hex};
 use super::parse::Parser;
 use super::primary::field_expression;
 use super::tree::Expr;
-use super::{Env, Unknown, number};
+use super::{Env, Unknown};
 use lastwords_trace::nul;
 
 /// Most fields that are shown for one directive.

@@ -4,21 +4,12 @@
 use super::Unknown;
 use super::arith::{Int, named};
 use super::lex::Token;
-use super::parse::{Parsed, Parser};
+use super::parse::{Local, Parsed, Parser};
 use super::primary::static_value;
 use super::tree::Expr;
 
 /// Most names that the statements of one expression declare.
 const MOST: usize = 32;
-
-/// A name that a statement has declared.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Local<'a> {
-    name: &'a str,
-    /// The tokens at which its type and its value begin.
-    kind: usize,
-    value: usize,
-}
 
 impl Parser<'_> {
     /// Parses a statement expression. Its value is that of the last statement.

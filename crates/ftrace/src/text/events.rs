@@ -1,8 +1,6 @@
 //! Prints one event as text (`print_trace_line`).
 
-use crate::{Array, Format, Ring, Tracing, is_since};
-use lastwords_bytes::{ByteOrder, low_u16};
-
+use super::Options;
 use super::arguments::Form;
 use super::context::{self, Common, EventInfo, TaskFields, Tasks};
 use super::fields::{Fields, Since};
@@ -13,9 +11,11 @@ use super::merge::{Merge, NextEvent};
 use super::own::Own;
 use super::own_text::Around;
 use super::syscall::Syscall;
-use super::{Options, is_selected};
+use crate::choice::is_selected;
 use crate::filter::RawFilter;
 use crate::print::{Env, Fault, Machine, Names, Program, Show, Spec, Unknown, compile, number};
+use crate::{Array, Format, Ring, Tracing, is_since};
+use lastwords_bytes::{ByteOrder, low_u16};
 use lastwords_trace::text::number::unsigned;
 use lastwords_trace::text::page::{Page, Put};
 

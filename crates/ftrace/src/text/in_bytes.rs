@@ -2,11 +2,9 @@
 //! are (`print_hex_fmt` and `print_bin_fmt` of `kernel/trace/trace.c`, and the functions `hex` and
 //! `binary` of `trace_output.c`).
 
-use lastwords_bytes::ByteOrder;
-
 use super::context::EventInfo;
-use super::own::Own;
-use super::own_text::state_letter;
+use super::own::{Own, state_letter};
+use lastwords_bytes::ByteOrder;
 use lastwords_trace::text::number::unsigned;
 
 /// A form.

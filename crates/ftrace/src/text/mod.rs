@@ -21,23 +21,21 @@ mod own_text;
 mod slot;
 mod syscall;
 
-use std::io::Write;
-use std::sync::Arc;
-
-use crate::{Array, Ring, Tracing};
-use lastwords_filter::Filter;
+pub(crate) use context::{Common, EventInfo, time_before};
+pub(crate) use events::Printer;
+pub(crate) use merge::Merge;
+pub(crate) use slot::Slot;
 
 use crate::choice::selected_lanes;
 use crate::log::{Log, write_text};
+use crate::{Array, Ring, Tracing};
 use ahead::Ahead;
-pub(crate) use context::{Common, EventInfo, time_before};
-pub(crate) use events::Printer;
 use lastwords_ctf::{Error, Result};
-use lastwords_glob::is_named;
+use lastwords_filter::Filter;
 use lastwords_trace::text::page::Page;
-pub(crate) use merge::Merge;
 use merge::NextEvent;
-pub(crate) use slot::Slot;
+use std::io::Write;
+use std::sync::Arc;
 
 /// Bytes that are collected before they are written.
 const CHUNK: usize = 128 << 10;
@@ -468,12 +466,6 @@ fn count_to_skip(
         merge.advance();
     }
     count.saturating_sub(last)
-}
-
-/// Returns true if one of the globs matches the event, or if there are no globs.
-pub(crate) fn is_selected(globs: &[String], system: &str, name: &str) -> bool {
-    let whole = format!("{system}:{name}");
-    globs.is_empty() || globs.iter().any(|glob| is_named(glob, &whole))
 }
 
 /// Returns the number of events to show and the number of written events, as the header of the text

@@ -1,11 +1,10 @@
 //! ftrace's own entries (`trace_entries.h`, `trace_output.c`).
 
-use crate::Format;
-use lastwords_bytes::ByteOrder;
-
 use super::block::Block;
 use super::memory::Memory;
 use super::slot::Slot;
+use crate::Format;
+use lastwords_bytes::ByteOrder;
 
 /// One of ftrace's own entries, with the positions of its fields.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -195,4 +194,14 @@ fn return_address(format: &Format) -> Slot {
     let size = Slot::find(format, "func").size;
     let is_first = format.name == "fgraph_retaddr_entry" && field.size == 0 && arguments.offset > 0;
     if is_first { Slot { size, ..arguments } } else { field }
+}
+
+/// Letters of task states (`TASK_STATE_TO_CHAR_STR` by index).
+const STATES: &[u8] = b"RSDTtXZPI";
+
+/// Returns the letter of a task's state.
+pub(crate) fn state_letter(state: u64) -> char {
+    char::from(
+        usize::try_from(state).ok().and_then(|state| STATES.get(state)).copied().unwrap_or(b'?'),
+    )
 }

@@ -1,22 +1,19 @@
 //! The text of ftrace's own entries.
 
-use crate::{Mapped, Tracing};
-use lastwords_bytes::{ByteOrder, low_u32};
-
 use super::arguments::Form;
 use super::context::{self, EventInfo, Tasks};
 use super::flags::{Flags, address};
-use super::own::Own;
+use super::own::{Own, state_letter};
 use super::slot::Slot;
 use crate::print::{Env, Spec, hex, number, print_binary};
+use crate::{Mapped, Tracing};
+use lastwords_bytes::{ByteOrder, low_u32};
 use lastwords_trace::text::number::unsigned;
 
 /// Address in a stack that marks a trampoline (`FTRACE_TRAMPOLINE_MARKER`).
 const TRAMPOLINE: u64 = i32::MAX as u64;
 /// Most callers of a user stack (`FTRACE_STACK_ENTRIES`).
 const USER_CALLERS: usize = 8;
-/// Letters of task states (`TASK_STATE_TO_CHAR_STR` by index).
-const STATES: &[u8] = b"RSDTtXZPI";
 
 /// The values that some entries show besides their own bytes.
 pub(crate) struct Around<'a> {
@@ -265,13 +262,6 @@ fn noise(out: &mut Vec<u8>, slots: &[Slot; 8], env: &Env<'_, '_>) {
         "{runtime} {noise:10} {whole:3}.{part:05} {longest:7} {hardware:6} {nmi:6} {irq:6} {softirq:6} {thread:6}\n"
     );
     out.extend_from_slice(line.as_bytes());
-}
-
-/// Returns the letter of a task's state.
-pub(crate) fn state_letter(state: u64) -> char {
-    char::from(
-        usize::try_from(state).ok().and_then(|state| STATES.get(state)).copied().unwrap_or(b'?'),
-    )
 }
 
 /// Appends the form of option `raw`. Returns false for an entry without such a form.
