@@ -193,9 +193,9 @@ pub(crate) fn format(
     (id, format_file::parse(system, &text).expect("a format"))
 }
 
-/// Returns a machine with these rings as the top level and as instance `extra`.
-pub(crate) fn tracing(top: Arc<dyn Ring>, extra: Arc<dyn Ring>) -> Tracing {
-    let formats = [
+/// Returns the formats of the events that samples have.
+fn formats() -> [(u16, lastwords_ftrace::Format); 8] {
+    [
         format(
             "ftrace",
             FUNCTION,
@@ -252,7 +252,11 @@ pub(crate) fn tracing(top: Arc<dyn Ring>, extra: Arc<dyn Ring>) -> Tracing {
             &["int __syscall_nr:8:4:1", "int flags:16:8:0"],
             "\"\"",
         ),
-    ];
+    ]
+}
+
+/// Returns a machine with these rings as the top level and as instance `extra`.
+pub(crate) fn tracing(top: Arc<dyn Ring>, extra: Arc<dyn Ring>) -> Tracing {
     let array = |name: &str, live: Arc<dyn Ring>| Array {
         name: name.into(),
         tracer: Some("nop".into()),
@@ -276,7 +280,7 @@ pub(crate) fn tracing(top: Arc<dyn Ring>, extra: Arc<dyn Ring>) -> Tracing {
         page_size: 4096,
         cpus: 2,
         header_page: HeaderPage::of_word_size(8),
-        formats: formats.into_iter().collect(),
+        formats: formats().into_iter().collect(),
         comms: BTreeMap::from([(7, "worker".to_owned()), (9, "a long name here".to_owned())]),
         learns_comms: false,
         tgids: BTreeMap::from([(7, 5)]),

@@ -303,21 +303,7 @@ fn array(
     let page_size = page_size.clamp(SMALLEST_PAGE, LARGEST_PAGE);
     let (mut cpus, mut data, mut faults) = (Vec::new(), Vec::new(), BTreeMap::new());
     for (cpu, offset, size) in &buffer.cpu_data {
-        let mut there = (*size).min(source.length.saturating_sub(*offset));
-        if there < *size {
-            let place =
-                format!("CPU {cpu}: the file has {there} of {size} bytes at offset {offset:#x}");
-            machine.lose(Cause::Missing, Some(size.saturating_sub(there)), place);
-        }
-        // The data of the CPUs do not overlap, so all together they cannot be larger than the file.
-        if there > source.length.saturating_sub(machine.claimed) {
-            let place = format!(
-                "CPU {cpu}: {there} bytes at offset {offset:#x} overlap the data of other CPUs"
-            );
-            machine.lose(Cause::Damaged, Some(there), place);
-            there = 0;
-        }
-        machine.claimed = machine.claimed.saturating_add(there);
+        let there = claim(source, machine, *cpu, (*offset, *size));
         let chunks = is_compressed.then(|| {
             let (chunks, wrong) = Chunks::read(source, algorithm, page_size, (*offset, there));
             if let Some(error) = wrong {
@@ -368,6 +354,26 @@ fn array(
         live: Arc::new(ring) as Arc<dyn Ring>,
         snapshot: None,
     }
+}
+
+/// Returns how many bytes of a CPU's data the file has, and claims them for this CPU.
+fn claim(source: &Source, machine: &mut Machine, cpu: u32, (offset, size): (u64, u64)) -> u64 {
+    let mut there = size.min(source.length.saturating_sub(offset));
+    if there < size {
+        let place =
+            format!("CPU {cpu}: the file has {there} of {size} bytes at offset {offset:#x}");
+        machine.lose(Cause::Missing, Some(size.saturating_sub(there)), place);
+    }
+    // The data of the CPUs do not overlap, so all together they cannot be larger than the file.
+    if there > source.length.saturating_sub(machine.claimed) {
+        let place = format!(
+            "CPU {cpu}: {there} bytes at offset {offset:#x} overlap the data of other CPUs"
+        );
+        machine.lose(Cause::Damaged, Some(there), place);
+        there = 0;
+    }
+    machine.claimed = machine.claimed.saturating_add(there);
+    there
 }
 
 /// Returns the counters of a CPU. `bytes`: the size of its sub-buffers in the file.

@@ -26,30 +26,7 @@ pub(super) fn read(
     evidence: &mut Evidence,
 ) -> Result<Vec<Array>, Error> {
     let top = kernel.symbol("global_trace")?;
-    let (mut addresses, mut is_whole) = (vec![top], true);
-    let head = kernel.symbol("ftrace_trace_arrays")?;
-    for array in kernel.list(head, "trace_array", "list")? {
-        match array {
-            Ok(array) if !addresses.contains(&array.place()) => addresses.push(array.place()),
-            Ok(_) => {}
-            Err(error) => {
-                is_whole = false;
-                evidence.gaps.push(ring::missing(
-                    None,
-                    format!("the list of instances ends early: {error}"),
-                ));
-                let behind = formats::backwards(kernel, head, ("trace_array", "list"), &[])?;
-                addresses.extend(
-                    behind
-                        .iter()
-                        .map(Object::place)
-                        .filter(|at| !addresses.contains(at))
-                        .collect::<Vec<_>>(),
-                );
-                break;
-            }
-        }
-    }
+    let (addresses, mut is_whole) = addresses(kernel, top, evidence)?;
     let (mut drafts, mut why) = (Vec::new(), None);
     for address in addresses {
         match one(kernel, memory, address, drafts.len()) {
@@ -101,6 +78,40 @@ pub(super) fn read(
         return Ok(arrays);
     }
     Ok(drafts.into_iter().map(Draft::finish).collect())
+}
+
+/// Addresses of the trace arrays, the top level first. The list of instances may end early; then
+/// false is returned too.
+fn addresses(
+    kernel: &Kernel,
+    top: u64,
+    evidence: &mut Evidence,
+) -> Result<(Vec<u64>, bool), Error> {
+    let (mut addresses, mut is_whole) = (vec![top], true);
+    let head = kernel.symbol("ftrace_trace_arrays")?;
+    for array in kernel.list(head, "trace_array", "list")? {
+        match array {
+            Ok(array) if !addresses.contains(&array.place()) => addresses.push(array.place()),
+            Ok(_) => {}
+            Err(error) => {
+                is_whole = false;
+                evidence.gaps.push(ring::missing(
+                    None,
+                    format!("the list of instances ends early: {error}"),
+                ));
+                let behind = formats::backwards(kernel, head, ("trace_array", "list"), &[])?;
+                addresses.extend(
+                    behind
+                        .iter()
+                        .map(Object::place)
+                        .filter(|at| !addresses.contains(at))
+                        .collect::<Vec<_>>(),
+                );
+                break;
+            }
+        }
+    }
+    Ok((addresses, is_whole))
 }
 
 /// Makes an array of a list of which nothing proves whose it is.

@@ -6,7 +6,7 @@
 
 use super::memory_ring::MemoryRing;
 use super::ring::{Cpu, Shape, SubBufferAt, Where, missing};
-use super::search::{self, Candidate, Window, search};
+use super::search::{Candidate, EVENTS, Window, are_known, search};
 use crate::Format;
 use lastwords_kernel::Kernel;
 use lastwords_kernel::virtual_memory::VirtualMemory;
@@ -50,7 +50,7 @@ pub(super) fn fill(
         let mut bytes = vec![0u8; shape.size];
         found.retain(|candidate| {
             let is_there = memory.physical().read(candidate.address, &mut bytes).is_ok();
-            is_there && search::are_known(kernel, &bytes, shape, &candidate.look, formats)
+            is_there && are_known(kernel, &bytes, shape, &candidate.look, formats)
         });
         assign(rings, &of_size, &found, evidence);
         let mut withdrawn = HashSet::new();
@@ -60,7 +60,7 @@ pub(super) fn fill(
             }
         }
         found.retain(|candidate| {
-            withdrawn.contains(&candidate.address) && candidate.look.events >= search::EVENTS
+            withdrawn.contains(&candidate.address) && candidate.look.events >= EVENTS
         });
         unproven.push((shape, found));
     }

@@ -12,7 +12,7 @@
 //! 3. `geometry` derives the size and the number of a CPU's sub-buffers from all evidence, as each
 //!    word of the metadata may be damaged;
 //! 4. `find` looks for regions in an image of memory;
-//! 5. `chain` judges each sub-buffer by its bytes and puts the sub-buffers in order.
+//! 5. `sub_buffer` judges each sub-buffer by its bytes, and `chain` puts the sub-buffers in order.
 
 mod chain;
 mod emptied;
@@ -21,16 +21,16 @@ mod geometry;
 mod layout;
 mod members;
 mod source;
+mod sub_buffer;
 mod words;
 
 pub use find::find;
 pub use layout::{Boot, Module};
 pub use members::{Form, Members};
 
+use self::sub_buffer::SubBuffer as Judged;
 use crate::{CpuRing, HeaderPage, Ring, Stats, SubBufferInfo};
-use chain::{
-    Chain, Fit, SubBuffer as Judged, blank_in_doubt, chain, exchange, fits, oldest_in_doubt,
-};
+use chain::{Chain, Fit, blank_in_doubt, chain, exchange, fits, oldest_in_doubt};
 use lastwords_bytes::{Budget, ByteOrder, Error, Reader};
 use lastwords_image::Image;
 use lastwords_trace::evidence::{Cause, Evidence, Gap, SubBuffer, Verdict};

@@ -121,15 +121,7 @@ impl Block {
         let place = format!("{major:3},{minor:<3} ");
         let line = match group {
             _ if style.classic => {
-                let (seconds, rest) = (at.time / 1_000_000_000, at.time % 1_000_000_000);
-                let (cpu, pid) = (at.cpu, at.common.pid);
-                let mut time =
-                    format!("{:5}.{rest:09}", low_u32(seconds).cast_signed()).into_bytes();
-                if let Some(before) = style.before {
-                    time.clear();
-                    time_before(&mut time, at.time, before, true, 15);
-                }
-                let time = String::from_utf8_lossy(&time);
+                let (cpu, pid, time) = (at.cpu, at.common.pid, classic_time(at.time, style.before));
                 format!("{place}{cpu:2} {time} {pid:5} {name:>2} {kind:>3} ")
             }
             Some(_) if style.group_names => format!("{place}<...> {name:>2} {kind:>3} "),
@@ -167,6 +159,17 @@ impl Block {
         };
         out.extend_from_slice(line.as_bytes());
     }
+}
+
+/// Returns a time as the classic style of lines has it.
+fn classic_time(time: u64, before: Option<i64>) -> String {
+    let (seconds, rest) = (time / 1_000_000_000, time % 1_000_000_000);
+    let Some(before) = before else {
+        return format!("{:5}.{rest:09}", low_u32(seconds).cast_signed());
+    };
+    let mut text = Vec::new();
+    time_before(&mut text, time, before, true, 15);
+    String::from_utf8_lossy(&text).into_owned()
 }
 
 /// Splits the kernel's device number: 12 bits major and 20 bits minor.

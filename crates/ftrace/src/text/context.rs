@@ -1,17 +1,15 @@
 //! The beginning of an event's line: task, CPU, flags, time (`trace_print_context`,
 //! `trace_print_lat_context`).
 
-use std::collections::{BTreeMap, HashMap};
-use std::hash::BuildHasherDefault;
-
-use crate::{FlagColumns, Format, Tracing, is_since};
-use lastwords_bytes::{ByteOrder, low_u8, low_u32};
-
 use super::is_real_time;
 use super::slot::Slot;
 use crate::print::{AddressHasher, Spec, number, padded};
+use crate::{FlagColumns, Format, Tracing, is_since};
+use lastwords_bytes::{ByteOrder, low_u8, low_u32};
 use lastwords_trace::text::number::{digit, six, unsigned};
 use lastwords_trace::text::put_seconds;
+use std::collections::{BTreeMap, HashMap};
+use std::hash::BuildHasherDefault;
 
 /// Most beginnings of lines that are cached.
 const MOST: usize = 1 << 16;
@@ -447,6 +445,19 @@ mod tests {
         ] {
             let of = |(flags, preempt)| shown(release, flags, preempt);
             assert_eq!([(0xff, 0xff), (0x80, 2), (0x09, 1), (0x80, 0)].map(of), texts, "{release}");
+        }
+    }
+}
+
+pub(super) fn lost_line(out: &mut Vec<u8>, cpu: u32, lost: Option<u64>) {
+    out.extend_from_slice(b"CPU:");
+    unsigned(out, u64::from(cpu));
+    match lost {
+        None => out.extend_from_slice(b" [LOST EVENTS]\n"),
+        Some(count) => {
+            out.extend_from_slice(b" [LOST ");
+            unsigned(out, count);
+            out.extend_from_slice(b" EVENTS]\n");
         }
     }
 }

@@ -2,22 +2,24 @@
 
 use super::Options;
 use super::arguments::Form;
-use super::context::{self, Common, EventInfo, TaskFields, Tasks};
+use super::context::{self, Common, EventInfo, TaskFields, Tasks, lost_line};
 use super::fields::{Fields, Since};
 use super::flags::Flags;
 use super::graph::{self, Graph, State};
 use super::head::HeadCache;
 use super::merge::{Merge, NextEvent};
+use super::notes::{FILES_UNKNOWN, faulty, unknown_parts};
 use super::own::Own;
 use super::own_text::Around;
 use super::syscall::Syscall;
 use crate::choice::is_selected;
 use crate::filter::RawFilter;
-use crate::print::{Env, Fault, Machine, Names, Program, Show, Spec, Unknown, compile, number};
+use crate::print::{Env, Fault, Machine, Names, Program, Show, Spec, compile, number};
 use crate::{Array, Format, Ring, Tracing, is_since};
 use lastwords_bytes::{ByteOrder, low_u16};
 use lastwords_trace::text::number::unsigned;
-use lastwords_trace::text::page::{Page, Put};
+use lastwords_trace::text::page::Page;
+use lastwords_trace::text::page::Put;
 
 /// Bytes of the common fields of every event: id, flags, preemption count, pid (`struct
 /// trace_entry`).
@@ -395,18 +397,7 @@ impl<'a> Printer<'a> {
         let order = self.order();
         let id = at.common.id;
         let Some(kind) = self.kinds.get_mut(usize::from(id)).and_then(Option::as_mut) else {
-            out.extend_from_slice(format!("Unknown type {id}").as_bytes());
-            if self.flags.of_last_boot {
-                let fields = payload.get(COMMON..).unwrap_or_default();
-                out.extend_from_slice(
-                    fields
-                        .iter()
-                        .fold(":".to_owned(), |hex, byte| format!("{hex} {byte:02x}"))
-                        .as_bytes(),
-                );
-            }
-            out.push(b'\n');
-            return;
+            return unknown_type(out, id, payload, self.flags.of_last_boot);
         };
         let is_own = kind.format.system == "ftrace";
         match &kind.renderer {
@@ -581,58 +572,14 @@ impl<'a> Printer<'a> {
     }
 }
 
-/// Returns a note on the parts of a print format that only the kernel can evaluate, if there are
-/// any.
-fn unknown_parts(format: &Format, parts: &[Unknown]) -> Option<String> {
-    let kind = |what, of: fn(&Unknown) -> Option<&str>| {
-        let all: Vec<&str> = parts.iter().filter_map(of).collect();
-        let first = all.first_chunk::<3>().map_or(&*all, |first| &first[..]).join(", ");
-        let more = all.len().saturating_sub(3);
-        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        (!all.is_empty()).then(|| format!("{what}{first}{more}"))
-    };
-    let all = [
-        kind("names whose values are not known: ", |part| {
-            if let Unknown::Name(name) = part { Some(name) } else { None }
-        }),
-        kind("functions that only the kernel can run: ", |part| {
-            if let Unknown::Function(name) = part { Some(name) } else { None }
-        }),
-        kind("", |part| if let Unknown::Other(words) = part { Some(words) } else { None }),
-    ];
-    let all: Vec<String> = all.into_iter().flatten().collect();
-    let (system, name) = (&format.system, &format.name);
-    let note = format!(
-        "{system}:{name}: its print format has {}; raw values stand in their place",
-        all.join("; ")
-    );
-    (!parts.is_empty()).then_some(note)
-}
-
-/// The note on user stacks where the option `sym-userobj` is set and memory of processes is not
-/// there.
-const FILES_UNKNOWN: &str =
-    "the files of some addresses are not known (option sym-userobj); addresses stand there";
-
-/// Returns a note on an event of which a part could not be printed.
-fn faulty(format: &Format, fault: &Fault) -> String {
-    let (system, name) = (&format.system, &format.name);
-    let shown =
-        if *fault == Fault::TooLong { "its fields are shown" } else { "raw values stand there" };
-    format!(
-        "{system}:{name}: a part of an event cannot be printed by its format ({fault:?}); {shown}"
-    )
-}
-
-fn lost_line(out: &mut Vec<u8>, cpu: u32, lost: Option<u64>) {
-    out.extend_from_slice(b"CPU:");
-    unsigned(out, u64::from(cpu));
-    match lost {
-        None => out.extend_from_slice(b" [LOST EVENTS]\n"),
-        Some(count) => {
-            out.extend_from_slice(b" [LOST ");
-            unsigned(out, count);
-            out.extend_from_slice(b" EVENTS]\n");
-        }
+/// Appends the text of an event without a format.
+fn unknown_type(out: &mut Vec<u8>, id: u16, payload: &[u8], is_of_last_boot: bool) {
+    out.extend_from_slice(format!("Unknown type {id}").as_bytes());
+    if is_of_last_boot {
+        let fields = payload.get(COMMON..).unwrap_or_default();
+        out.extend_from_slice(
+            fields.iter().fold(":".to_owned(), |hex, byte| format!("{hex} {byte:02x}")).as_bytes(),
+        );
     }
+    out.push(b'\n');
 }

@@ -16,6 +16,7 @@ mod header;
 mod in_bytes;
 mod memory;
 mod merge;
+mod notes;
 mod own;
 mod own_text;
 mod slot;

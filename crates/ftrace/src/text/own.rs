@@ -6,6 +6,31 @@ use super::slot::Slot;
 use crate::Format;
 use lastwords_bytes::ByteOrder;
 
+/// Fields of an entry of the tracer `hwlat`.
+const HARDWARE: [&str; 8] = [
+    "seqnum",
+    "duration",
+    "outer_duration",
+    "tv_sec",
+    "tv_nsec",
+    "count",
+    "nmi_total_ts",
+    "nmi_count",
+];
+/// Fields of an entry of the tracer `osnoise`.
+const NOISE: [&str; 8] = [
+    "runtime",
+    "noise",
+    "max_sample",
+    "hw_count",
+    "nmi_count",
+    "irq_count",
+    "softirq_count",
+    "thread_count",
+];
+/// Letters of task states (`TASK_STATE_TO_CHAR_STR` by index).
+const STATES: &[u8] = b"RSDTtXZPI";
+
 /// One of ftrace's own entries, with the positions of its fields.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Own {
@@ -150,32 +175,8 @@ impl Own {
             "bputs" => Self::Put { ip: slot("ip"), text: slot("str") },
             "print" => Self::Print { ip: slot("ip"), text: slot("buf") },
             "raw_data" => Self::RawData { id: slot("id"), data: slot("buf") },
-            "hwlat" => Self::Hardware(
-                [
-                    "seqnum",
-                    "duration",
-                    "outer_duration",
-                    "tv_sec",
-                    "tv_nsec",
-                    "count",
-                    "nmi_total_ts",
-                    "nmi_count",
-                ]
-                .map(slot),
-            ),
-            "osnoise" => Self::OsNoise(
-                [
-                    "runtime",
-                    "noise",
-                    "max_sample",
-                    "hw_count",
-                    "nmi_count",
-                    "irq_count",
-                    "softirq_count",
-                    "thread_count",
-                ]
-                .map(slot),
-            ),
+            "hwlat" => Self::Hardware(HARDWARE.map(slot)),
+            "osnoise" => Self::OsNoise(NOISE.map(slot)),
             "timerlat" => Self::TimerLatency(["seqnum", "context", "timer_latency"].map(slot)),
             "mmiotrace_rw" | "mmiotrace_map" => Self::Memory(Memory::from_format(format)),
             "branch" => {
@@ -195,9 +196,6 @@ fn return_address(format: &Format) -> Slot {
     let is_first = format.name == "fgraph_retaddr_entry" && field.size == 0 && arguments.offset > 0;
     if is_first { Slot { size, ..arguments } } else { field }
 }
-
-/// Letters of task states (`TASK_STATE_TO_CHAR_STR` by index).
-const STATES: &[u8] = b"RSDTtXZPI";
 
 /// Returns the letter of a task's state.
 pub(crate) fn state_letter(state: u64) -> char {

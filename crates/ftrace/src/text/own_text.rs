@@ -51,18 +51,8 @@ pub(crate) fn write(
             out.extend_from_slice(b")\n");
         }
         Own::Switch { is_wakeup, previous, next, cpu } => {
-            let [pid, priority, state] = previous.map(|s| get(&s));
-            let [next_pid, next_priority, next_state] = next.map(|s| get(&s));
-            let arrow = if *is_wakeup { "  +" } else { "==>" };
-            let letter = |state: u64| state_letter(state);
-            let comm = tasks.comm(low_u32(next_pid));
-            let line = format!(
-                " {pid:7}:{priority:3}:{} {arrow} [{:03}] {next_pid:7}:{next_priority:3}:{} {comm}\n",
-                letter(state),
-                get(cpu),
-                letter(next_state)
-            );
-            out.extend_from_slice(line.as_bytes());
+            let states = [previous, next].map(|slots| slots.map(|slot| get(&slot)));
+            switch(out, *is_wakeup, states, get(cpu), tasks);
         }
         Own::KernelStack { callers } => kernel_stack(out, &mut env, flags, *callers),
         Own::UserStack { process, callers } => {
@@ -110,6 +100,24 @@ pub(crate) fn write(
         Own::GraphEntry(_) | Own::GraphExit(_) => {}
     }
     true
+}
+
+/// Appends the text of a context switch or a wake-up: process, priority and state of the two tasks.
+fn switch(
+    out: &mut Vec<u8>,
+    is_wakeup: bool,
+    [[pid, priority, state], [next_pid, next_priority, next_state]]: [[u64; 3]; 2],
+    cpu: u64,
+    tasks: &Tasks<'_>,
+) {
+    let arrow = if is_wakeup { "  +" } else { "==>" };
+    let comm = tasks.comm(low_u32(next_pid));
+    let line = format!(
+        " {pid:7}:{priority:3}:{} {arrow} [{cpu:03}] {next_pid:7}:{next_priority:3}:{} {comm}\n",
+        state_letter(state),
+        state_letter(next_state)
+    );
+    out.extend_from_slice(line.as_bytes());
 }
 
 fn function(
