@@ -3,7 +3,7 @@
 
 use crate::ended;
 use crate::input::Traces;
-use crate::text::relation;
+use crate::kernel_log::relation;
 use lastwords::{Ended, Ending};
 use lastwords_ftrace::log::Relation;
 use lastwords_open::{Crash, Machine, RecoveredSession, Trace};

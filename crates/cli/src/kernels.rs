@@ -2,10 +2,10 @@
 //! the kernel's own text.
 
 use crate::input::Traces;
+use crate::kernel_log::{log, relation};
 use crate::say;
 use crate::select::Chosen;
 use crate::table::plain;
-use crate::text::{log, relation};
 use lastwords_ctf::read::Trace;
 use lastwords_ftrace::ctf::{Form, Remarks};
 use lastwords_ftrace::log as ftrace_log;

@@ -12,6 +12,7 @@ mod ended;
 mod exit;
 mod help;
 mod input;
+mod kernel_log;
 mod kernels;
 mod lines;
 mod memory;

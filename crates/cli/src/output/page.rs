@@ -3,7 +3,7 @@
 use super::write::Writing;
 use super::{Done, Job, to_file};
 use crate::input::{Arrays, Traces};
-use crate::text::{log_lines, relation};
+use crate::kernel_log::{log_lines, relation};
 use crate::{account, clocks, deaths, say};
 use lastwords_ctf::read;
 use lastwords_ftrace::Choice;

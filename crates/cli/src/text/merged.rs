@@ -2,8 +2,9 @@
 
 use super::arrays::{name, offsets};
 use super::timeline::{self, Lines};
-use super::{Run, TextResult, is_closed, log, timeline_of};
+use super::{Run, TextResult, is_closed};
 use crate::account::Notes;
+use crate::kernel_log::{log, timeline_of};
 use crate::say;
 use crate::table::plain;
 use lastwords_ctf::read;

@@ -4,7 +4,7 @@ use crate::control::SessionOption;
 use crate::exit::Outcome;
 use crate::progress::human_bytes;
 use crate::say;
-use crate::verbs::rule::Level;
+use crate::verbs::level::Level;
 use anyhow::Context;
 use clap::{Subcommand, ValueEnum};
 use lastwords::ChannelConfig;

@@ -9,6 +9,7 @@ mod demo;
 mod destroy;
 mod doctor;
 mod inspect;
+mod level;
 pub(crate) mod list;
 mod man;
 mod mount;

@@ -1,11 +1,11 @@
 //! Implements `lastwords enable` and `disable`: chooses by name and glob which events are recorded,
 //! while the program runs.
 
+use super::level::Level;
 use crate::control::{SessionOption, note_unknown};
 use crate::exit::Outcome;
 use crate::say;
 use anyhow::Context;
-use clap::ValueEnum;
 use lastwords::rules::RuleSpec;
 use lastwords_control::Handle;
 use lastwords_filter::Filter;
@@ -60,30 +60,6 @@ pub(crate) struct Args {
     /// The rule is for events of this level and more severe ones.
     #[arg(long, value_enum, value_name = "LEVEL")]
     level: Option<Level>,
-}
-
-/// A severity.
-#[derive(Debug, Clone, Copy, clap::ValueEnum)]
-pub(crate) enum Level {
-    Error,
-    Warn,
-    Info,
-    Debug,
-    Trace,
-}
-
-impl Level {
-    /// Returns the level of the library.
-    pub(crate) fn of_library(self) -> Option<lastwords::Level> {
-        lastwords::Level::from_number(self as u32 + 1)
-    }
-
-    /// Returns the word of a level of the library, as the command line takes it.
-    pub(crate) fn word(level: lastwords::Level) -> String {
-        let own = Self::value_variants().iter().find(|own| own.of_library() == Some(level));
-        let value = own.and_then(clap::ValueEnum::to_possible_value);
-        value.map_or_else(String::new, |value| value.get_name().to_owned())
-    }
 }
 
 /// Adds rules that enable events.

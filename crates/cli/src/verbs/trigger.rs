@@ -11,7 +11,7 @@ use crate::input::is_name;
 use crate::moment::length_text;
 use crate::say;
 use crate::table::plain;
-use crate::verbs::rule::Level;
+use crate::verbs::level::Level;
 use anyhow::bail;
 use clap::Subcommand;
 use lastwords::Window;

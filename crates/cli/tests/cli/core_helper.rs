@@ -4,7 +4,7 @@
 use crate::child::{EVENTS, Running, THREADS, start, start_in};
 use crate::dying::{CorePattern, Dying, help, help_by, install_program};
 use crate::recovery::assert_whole;
-use crate::support::{Place, tool};
+use crate::support::{Place, Ran, ran, tool};
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
@@ -343,39 +343,80 @@ fn words_of(place: &Place, pid: u32) -> String {
     named.join(" ")
 }
 
+/// The sessions of root. Kernels run a helper without environment, so that it uses the places in
+/// /dev/shm.
+const SESSIONS: &str = "/dev/shm/lastwords-0";
+
+/// The helper and its state, as this machine gets it.
+struct Helper {
+    program: PathBuf,
+    state: PathBuf,
+}
+
+impl Helper {
+    fn run(&self, verb: &str) -> Ran {
+        let mut command = std::process::Command::new(&self.program);
+        command.args(["core-helper", verb]);
+        if verb != "status" {
+            command.arg("--state").arg(&self.state);
+        }
+        ran(command.output().expect("the program starts"))
+    }
+
+    fn succeed(&self, verb: &str) {
+        let ran = self.run(verb);
+        assert_eq!(ran.status, 0, "{}{}", ran.out, ran.err);
+    }
+}
+
+/// The words of a program, and the kernel's handle of the process if it asks for it, are the same
+/// with and without the helper before it.
+fn a_program_gets_the_same_words(helper: &Helper, tools: &Place, kept: &CorePattern) {
+    let handler = tools.at("handler");
+    fs::write(tools.at("handler.text"), HANDLER).unwrap();
+    install_program(tools.at("handler.text").to_str().unwrap(), &handler);
+    for arguments in ["%P  %s%u %g %d %e-%f %E  %c %% x%", "%P %F"] {
+        let pattern = format!("|{} {arguments}", handler.display());
+        kept.set(&pattern);
+        let words = || {
+            let (place, pid) = aborted("memfd");
+            assert_core(&place);
+            copies(Path::new(SESSIONS), pid)
+                .iter()
+                .for_each(|copy| fs::remove_dir_all(copy).unwrap());
+            words_of(&place, pid)
+        };
+        let direct = words();
+        helper.succeed("install");
+        // The state is not needed: the pattern has the old one in it.
+        fs::remove_file(helper.state.join("core-helper.json")).unwrap();
+        assert_eq!(words(), direct, "the words of `{arguments}`");
+        helper.succeed("remove");
+        assert_eq!(CorePattern::now().trim_end(), pattern);
+    }
+}
+
 /// Installs the helper on this machine, for as long as it takes. One test, because there is one
 /// core_pattern.
 #[test]
 fn cores_go_where_they_went_before() {
     let tools = Place::new();
-    let program = tools.at("lastwords");
-    install_program(env!("CARGO_BIN_EXE_lastwords"), &program);
-    let state = tools.at("state");
-    let helper = |verb: &str| {
-        let mut command = std::process::Command::new(&program);
-        command.args(["core-helper", verb]);
-        if verb != "status" {
-            command.arg("--state").arg(&state);
-        }
-        crate::support::ran(command.output().expect("the program starts"))
-    };
-    let installed = |verb: &str| {
-        let ran = helper(verb);
-        assert_eq!(ran.status, 0, "{}{}", ran.out, ran.err);
-    };
-    // Kernels run a helper without environment, so that it uses the places in /dev/shm.
-    let sessions = Path::new("/dev/shm/lastwords-0");
+    let helper = Helper { program: tools.at("lastwords"), state: tools.at("state") };
+    install_program(env!("CARGO_BIN_EXE_lastwords"), &helper.program);
+    let sessions = Path::new(SESSIONS);
     let kept = CorePattern::keep();
     fs::write("/proc/sys/kernel/core_pipe_limit", "0").unwrap();
 
     // A file.
-    assert_eq!(helper("status").status, 1);
-    installed("install");
-    installed("status");
-    installed("install");
+    assert_eq!(helper.run("status").status, 1);
+    helper.succeed("install");
+    helper.succeed("status");
+    helper.succeed("install");
     assert!(
-        CorePattern::now()
-            .starts_with(&format!("|{} core-helper file %P %s %d,%F %c ", program.display()))
+        CorePattern::now().starts_with(&format!(
+            "|{} core-helper file %P %s %d,%F %c ",
+            helper.program.display()
+        ))
     );
     assert_eq!(CorePattern::pipe_limit().trim(), "1024", "the kernel waits for the helper");
     small_cores();
@@ -391,39 +432,18 @@ fn cores_go_where_they_went_before() {
     in_a_container("heap");
     in_a_container("shm");
     fs::write("/proc/sys/kernel/core_pipe_limit", "0").unwrap();
-    assert!(helper("status").err.contains("small cores are lost"));
+    assert!(helper.run("status").err.contains("small cores are lost"));
     fs::write("/proc/sys/kernel/core_pipe_limit", "1024").unwrap();
-    installed("uninstall");
+    helper.succeed("uninstall");
     assert_eq!(CorePattern::now(), kept.before, "exactly the pattern of before");
     assert_eq!(CorePattern::pipe_limit().trim(), "0", "and the limit");
-    installed("remove");
+    helper.succeed("remove");
 
-    // A program: its words, and the kernel's handle of the process if it asks for it, are the same
-    // with and without the helper before it.
-    let handler = tools.at("handler");
-    fs::write(tools.at("handler.text"), HANDLER).unwrap();
-    install_program(tools.at("handler.text").to_str().unwrap(), &handler);
-    for arguments in ["%P  %s%u %g %d %e-%f %E  %c %% x%", "%P %F"] {
-        let pattern = format!("|{} {arguments}", handler.display());
-        kept.set(&pattern);
-        let words = || {
-            let (place, pid) = aborted("memfd");
-            assert_core(&place);
-            copies(sessions, pid).iter().for_each(|copy| fs::remove_dir_all(copy).unwrap());
-            words_of(&place, pid)
-        };
-        let direct = words();
-        installed("install");
-        // The state is not needed: the pattern has the old one in it.
-        fs::remove_file(state.join("core-helper.json")).unwrap();
-        assert_eq!(words(), direct, "the words of `{arguments}`");
-        installed("remove");
-        assert_eq!(CorePattern::now().trim_end(), pattern);
-    }
+    a_program_gets_the_same_words(&helper, &tools, &kept);
 
     // What cannot be chained is refused, and stays.
     kept.set("|/no/such/handler %p");
-    let refused = helper("install");
+    let refused = helper.run("install");
     let pattern = CorePattern::now();
     drop(kept);
     assert!(

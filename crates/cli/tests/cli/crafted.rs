@@ -232,23 +232,29 @@ fn of_many_names(class: &str) -> [String; 2] {
     [variant, bit_map]
 }
 
-/// Metadata of CTF 2 behind its preamble.
-fn ctf2() -> Vec<(&'static str, Vec<String>)> {
-    const STREAM: &str = r#"{"type":"data-stream-class"}"#;
-    let member = |name: &str, class: &str| format!(r#"{{"name":"{name}","field-class":{class}}}"#);
-    let record = |members: &[String]| {
-        let members = members.join(",");
-        format!(
-            r#"{{"type":"event-record-class","payload-field-class":{{"type":"structure","member-classes":[{members}]}}}}"#
-        )
-    };
+/// A member of a structure in CTF 2.
+fn member(name: &str, class: &str) -> String {
+    format!(r#"{{"name":"{name}","field-class":{class}}}"#)
+}
+
+/// An event record class whose payload has these members.
+fn record(members: &[String]) -> String {
+    let members = members.join(",");
+    format!(
+        r#"{{"type":"event-record-class","payload-field-class":{{"type":"structure","member-classes":[{members}]}}}}"#
+    )
+}
+
+/// A data stream class and these fragments.
+fn with(fragments: &[String]) -> Vec<String> {
+    [&[r#"{"type":"data-stream-class"}"#.to_owned()], fragments].concat()
+}
+
+/// Aliases of which each uses the one before.
+fn aliases() -> [(&'static str, Vec<String>); 2] {
     let alias = |n: usize, class: &str| {
         format!(r#"{{"type":"field-class-alias","name":"t{n}","field-class":{class}}}"#)
     };
-    let array = |length: &str, of: &str| {
-        format!(r#"{{"type":"static-length-array","length":{length},"element-field-class":{of}}}"#)
-    };
-    let with = |fragments: &[String]| [&[STREAM.to_owned()], fragments].concat();
     let doubled = |n: usize| {
         let of = format!("\"t{}\"", n - 1);
         alias(
@@ -261,22 +267,7 @@ fn ctf2() -> Vec<(&'static str, Vec<String>)> {
         )
     };
     let last = scale(60_000) - 1;
-    let optional = format!(
-        r#"{{"type":"optional","selector-field-location":{{"path":["n"]}},"selector-field-ranges":[[0,1]],"field-class":{U8}}}"#
-    );
-    let [variant, bit_map] = of_many_names(U8);
-    vec![
-        (
-            "an array of 2^64 elements",
-            with(&[record(&[member("a", &array("18446744073709551615", U8))])]),
-        ),
-        (
-            "many elements of nothing",
-            with(&[record(&[
-                member("n", U8),
-                member("a", &array("4294967295", r#"{"type":"structure"}"#)),
-            ])]),
-        ),
+    [
         (
             "aliases that double",
             with(
@@ -298,6 +289,33 @@ fn ctf2() -> Vec<(&'static str, Vec<String>)> {
                 ]
                 .concat(),
             ),
+        ),
+    ]
+}
+
+/// Metadata of CTF 2 behind its preamble.
+fn ctf2() -> Vec<(&'static str, Vec<String>)> {
+    let array = |length: &str, of: &str| {
+        format!(r#"{{"type":"static-length-array","length":{length},"element-field-class":{of}}}"#)
+    };
+    let optional = format!(
+        r#"{{"type":"optional","selector-field-location":{{"path":["n"]}},"selector-field-ranges":[[0,1]],"field-class":{U8}}}"#
+    );
+    let [variant, bit_map] = of_many_names(U8);
+    let [doubled, chained] = aliases();
+    vec![
+        doubled,
+        chained,
+        (
+            "an array of 2^64 elements",
+            with(&[record(&[member("a", &array("18446744073709551615", U8))])]),
+        ),
+        (
+            "many elements of nothing",
+            with(&[record(&[
+                member("n", U8),
+                member("a", &array("4294967295", r#"{"type":"structure"}"#)),
+            ])]),
         ),
         (
             "lists in each other",

@@ -10,7 +10,6 @@ use lastwords_testkit::trace_cmd::{self, Tracing};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -84,7 +83,7 @@ pub(crate) fn names(folder: &Path) -> Vec<String> {
 }
 
 /// Runs `lastwords record` with these arguments.
-fn record(place: &Place, args: &[&str]) -> Ran {
+pub(super) fn record(place: &Place, args: &[&str]) -> Ran {
     place.run(&[&["record"], args].concat())
 }
 
@@ -427,115 +426,6 @@ fn a_killed_recorder_is_restored_and_its_trace_is_saved() {
         );
         fs::remove_file(place.at("trace.dat")).unwrap();
     }
-}
-
-/// The calls of strace's output that moved bytes: name, arguments, bytes.
-pub(crate) fn calls(text: &str) -> Vec<(&str, &str, u64)> {
-    fn parse(line: &str) -> Option<(&str, &str, u64)> {
-        let (name, rest) = line.split_once('(')?;
-        let (args, result) = rest.rsplit_once(" = ")?;
-        Some((
-            name,
-            args,
-            result.split(' ').next()?.parse::<u64>().ok().filter(|bytes| *bytes > 0)?,
-        ))
-    }
-    text.lines().filter_map(parse).collect()
-}
-
-/// Starts a recorder of these events under strace, which writes the file `calls`, and waits until
-/// it records.
-fn under_strace<'a>(place: &'a Place, options: &[&str], events: &[&str]) -> Recorder<'a> {
-    let mut command = Command::new("strace");
-    // With -D, the process that is started is the recorder, and strace is its grandchild.
-    command
-        .arg("-D")
-        .args(options)
-        .arg("-o")
-        .arg(place.at("calls"))
-        .arg(env!("CARGO_BIN_EXE_lastwords"));
-    command.args(["record", "--stream"]).args(events).args(["--instance", "lastwords_test"]);
-    command.current_dir(place.path()).env("LASTWORDS_DIR", place.sessions()).process_group(0);
-    let child =
-        command.stderr(Stdio::piped()).spawn().expect("strace is needed: cargo xtask setup");
-    let recorder = Recorder::new(child, place);
-    wait_for_instance("lastwords_test");
-    recorder
-}
-
-#[test]
-fn a_stream_is_not_copied_in_user_space() {
-    let Some((_alone, place)) = tracing() else { return };
-    let list =
-        "trace=read,write,pread64,pwrite64,readv,writev,splice,copy_file_range,sendfile,mmap";
-    // With -ff, each thread has a file.
-    let mut recorder = under_strace(
-        &place,
-        &["-ff", "-y", "-s", "0", "-e", list],
-        &["-e", "syscalls:*", "-e", "sched:*"],
-    );
-    // No CPU's file may become so large that it becomes the trace in place, in which case nothing
-    // is copied out of it.
-    tool("find", &["/usr/lib", "-name", "x"]);
-    let ended = recorder.end(Signal::INT);
-    assert_eq!(ended.status, 0, "{}", ended.err);
-    assert!(told(&ended) > 10_000, "{}", ended.err);
-    let logs = names(place.path())
-        .into_iter()
-        .filter(|name| name.starts_with("calls."))
-        .map(|name| place.at(&name));
-    let mut text = String::new();
-    for log in logs {
-        wait_until("strace has ended", || {
-            fs::read_to_string(&log).is_ok_and(|text| text.contains("+++ exited"))
-        });
-        text += &fs::read_to_string(&log).unwrap();
-    }
-    let all = calls(&text);
-    let sum = |name: &str, of: &str| -> u64 {
-        all.iter()
-            .filter(|(call, args, _)| *call == name && args.contains(of))
-            .map(|(.., bytes)| bytes)
-            .sum()
-    };
-    let size = fs::metadata(place.at("trace.dat")).unwrap().len();
-    let (spliced, copied) = (sum("splice", "trace_pipe_raw"), sum("copy_file_range", ".cpu"));
-    // The rest is the head of the file, with kallsyms and formats.
-    assert!(spliced > 1 << 20 && copied >= spliced && size >= copied, "{spliced} {copied} {size}");
-    assert_eq!(sum("splice", ".cpu"), spliced, "all of it went into the files");
-    // `splice` gives full sub-buffers only. The last one of each CPU is read, after the end.
-    let page = u64::try_from(rustix::param::page_size()).unwrap();
-    let cpus = u64::try_from(std::thread::available_parallelism().unwrap().get()).unwrap();
-    let is_data = |args: &str| args.contains("trace_pipe_raw") || args.contains(".cpu");
-    let touched: Vec<_> = all
-        .iter()
-        .filter(|(name, args, _)| !["splice", "copy_file_range"].contains(name) && is_data(args))
-        .collect();
-    assert!(
-        touched.iter().all(|(_, args, bytes)| *bytes <= page && !args.contains(".new")),
-        "{touched:?}"
-    );
-    assert!(touched.len() as u64 <= 2 * cpus, "a read and a write for each CPU: {touched:?}");
-    assert_eq!(copied, spliced + sum("read", "trace_pipe_raw"));
-}
-
-/// The kernel finds no memory for every third read of a ring.
-#[test]
-fn reads_that_find_no_memory_are_made_again() {
-    let Some((_alone, place)) = tracing() else { return };
-    let raw = |cpu| format!("-P{TRACEFS}/instances/lastwords_test/per_cpu/cpu{cpu}/trace_pipe_raw");
-    let paths: Vec<String> =
-        (0..std::thread::available_parallelism().unwrap().get()).map(raw).collect();
-    let mut options =
-        vec!["-f", "-e", "trace=splice,read", "-e", "inject=splice,read:error=ENOMEM:when=1+3"];
-    options.extend(paths.iter().map(String::as_str));
-    let mut recorder = under_strace(&place, &options, &["-e", "syscalls:*"]);
-    tool("find", &["/usr/lib", "-name", "x"]);
-    let ended = recorder.end(Signal::INT);
-    assert_eq!(ended.status, 0, "{}", ended.err);
-    assert!(told(&ended) > 10_000, "{}", ended.err);
-    let failed = fs::read_to_string(place.at("calls")).unwrap().matches("ENOMEM").count();
-    assert!(failed > 2, "{failed} reads found no memory");
 }
 
 /// Started again with this variable set, this program is recorded by the kernel and by itself.

@@ -5,8 +5,7 @@
 //! nothing.
 
 use crate::record::{
-    self, KILLED, KILLS, by_trace_cmd, calls, kills, names, state, told, wait_for_instance,
-    wait_until,
+    self, KILLED, KILLS, by_trace_cmd, kills, names, state, told, wait_for_instance, wait_until,
 };
 use crate::support::{Place, ran, tool};
 use rustix::process::{Pid, Signal, kill_process};
@@ -18,7 +17,6 @@ use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::time::Instant;
 
 /// The user and group `nobody` of every Linux system.
 const NOBODY: u32 = 65534;
@@ -33,7 +31,7 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
-    fn start(command: Command, args: &[&str]) -> Self {
+    pub(super) fn start(command: Command, args: &[&str]) -> Self {
         let mut receiver = Self::start_until(command, args, "listening");
         receiver.address = receiver.first["address"].as_str().unwrap().to_owned();
         receiver
@@ -484,100 +482,6 @@ fn another_user_gives_nothing_and_gets_nothing() {
     assert_eq!(receiver.end(Signal::INT), Some(0));
     assert!(!socket.exists());
     assert_eq!(state(), before);
-}
-
-#[test]
-fn a_stream_is_not_copied_in_user_space_at_either_end() {
-    let Some((_alone, place)) = record::tracing() else { return };
-    let list = "trace=read,write,pread64,pwrite64,readv,writev,splice,copy_file_range,sendfile,sendto,sendmsg,recvfrom,recvmsg";
-    let strace = |log: &str, command: &Command| {
-        let mut strace = Command::new("strace");
-        strace
-            .args(["-D", "-ff", "-y", "-s", "0", "-e", list, "-o"])
-            .arg(place.at(log))
-            .arg(command.get_program());
-        strace.current_dir(place.path()).env("LASTWORDS_DIR", place.sessions()).process_group(0);
-        strace
-    };
-    let mut receiver = Receiver::start(
-        strace("to", &place.command()),
-        &["-d", "in", "--listen", "tcp:127.0.0.1:0"],
-    );
-    let mut command = strace("from", &place.command());
-    command.args([
-        "record",
-        "-e",
-        "syscalls:*",
-        "-e",
-        "sched:*",
-        "--instance",
-        "lastwords_test",
-        "-o",
-        &receiver.address,
-    ]);
-    let begun = Instant::now();
-    let child =
-        command.stderr(Stdio::piped()).spawn().expect("strace is needed: cargo xtask setup");
-    let mut recorder = record::Recorder::new(child, &place);
-    wait_for_instance("lastwords_test");
-    for _ in 0..4 {
-        tool("find", &["/usr/lib", "-name", "x"]);
-    }
-    let ended = recorder.end(Signal::INT);
-    let seconds = begun.elapsed().as_secs() + 1;
-    assert!(ended.status == 0 && told(&ended) > 10_000, "{}", ended.err);
-    let saved = receiver.next("saved");
-    receiver.end(Signal::INT);
-    let text = |log: &str| -> String {
-        let logs = names(place.path())
-            .into_iter()
-            .filter(|name| name.starts_with(log))
-            .map(|name| place.at(&name));
-        let ended = |log: PathBuf| {
-            wait_until("strace has ended", || {
-                fs::read_to_string(&log).is_ok_and(|text| text.contains("+++ exited"))
-            });
-            fs::read_to_string(log).unwrap()
-        };
-        logs.map(ended).collect()
-    };
-    let (from, to) = (text("from."), text("to."));
-    let sum = |text: &str, name: &str, first: &str| -> u64 {
-        let of = |args: &str| args.split('>').next().is_some_and(|args| args.contains(first));
-        calls(text)
-            .iter()
-            .filter(|(call, args, _)| *call == name && of(args))
-            .map(|(.., bytes)| bytes)
-            .sum()
-    };
-    let all = |text: &str, names: &[&str], first: &str| {
-        names.iter().map(|name| sum(text, name, first)).sum::<u64>()
-    };
-    let page = u64::try_from(rustix::param::page_size()).unwrap();
-    let cpus = u64::try_from(std::thread::available_parallelism().unwrap().get()).unwrap();
-    let spliced = sum(&from, "splice", "trace_pipe_raw");
-    assert!(spliced > 1 << 20, "{spliced}");
-    // `splice` gives full sub-buffers only. The last one of each CPU is read, after the end; and at
-    // each flush the one that is being filled, and later its rest. Besides, descriptions are sent:
-    // what the calls of the sender send is what is no sub-buffer.
-    let read = all(&from, &["read", "pread64", "readv"], "trace_pipe_raw");
-    assert!(read <= page * cpus * (2 * seconds + 1), "{read} in {seconds} s");
-    let data = spliced + read;
-    let size = fs::metadata(path(&place, &saved)).unwrap().len();
-    assert!(size >= data, "{size} {data}");
-    // What goes into the pipe comes out of it, to the socket.
-    assert_eq!(sum(&from, "splice", "pipe:"), spliced);
-    // The receiver reads headers and JSON alone, and writes the same into the spool; all else is
-    // spliced and copied by the kernel. Some versions of strace name a socket by its protocol.
-    let of_socket = |name: &str| sum(&to, name, "TCP") + sum(&to, name, "socket:");
-    let (taken, moved, touched) =
-        (of_socket("splice"), sum(&to, "copy_file_range", ".stream"), of_socket("recvfrom"));
-    assert!(taken >= data && moved == data, "{taken} {moved} {data}");
-    // A frame has a header of 16 bytes and one sub-buffer at least; the settings and the account
-    // are JSON.
-    let most = data / page * 16 + 20_000;
-    assert!(touched < most, "{touched} bytes of headers, of {data}");
-    assert!(all(&to, &["write", "pwrite64"], ".stream") < most);
 }
 
 /// Calls `kill` with the numbers from 1000000 + `begin` on.

@@ -4,7 +4,8 @@
 
 use crate::child;
 use crate::consume::field;
-use crate::record::{calls, names, wait_until};
+use crate::copies::calls;
+use crate::record::{names, wait_until};
 use crate::stream::{Receiver, path};
 use crate::support::{Place, Ran, ran};
 use lastwords::{ChannelConfig, Session, event};

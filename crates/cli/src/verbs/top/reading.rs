@@ -376,16 +376,4 @@ pub(super) mod tests {
         let ended = Reading { state: State::Ended, ..reading };
         assert_eq!(ended.age(&ended.open_spans[0]), 0.0, "the age at the end");
     }
-
-    /// Names that differ in control characters only are two names as data, and cannot control a
-    /// terminal.
-    #[test]
-    fn data_has_exact_names() {
-        let names = ["a\u{1}b", "a\u{1b}b"];
-        let count = [Count { events: 1, bytes: 8 }; 2];
-        let totals = names.map(|name| (("main".to_owned(), name.to_owned()), count)).into();
-        let rows = event_rows(&totals, Duration::from_secs(1));
-        assert_eq!([&rows[0].event, &rows[1].event], names);
-        assert_eq!(crate::verbs::top::text::event(&rows[1])[5], "a\\u{1b}b");
-    }
 }

@@ -171,3 +171,23 @@ pub(super) fn losses(reading: &Reading) -> Vec<String> {
 pub(super) fn number(rate: f64) -> String {
     if rate > 0.0 && rate < 99.95 { format!("{rate:.1}") } else { format!("{rate:.0}") }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::verbs::top::reading::event_rows;
+    use lastwords_open::Count;
+    use std::time::Duration;
+
+    /// Names that differ in control characters only are two names as data, and cannot control a
+    /// terminal.
+    #[test]
+    fn data_has_exact_names() {
+        let names = ["a\u{1}b", "a\u{1b}b"];
+        let count = [Count { events: 1, bytes: 8 }; 2];
+        let totals = names.map(|name| (("main".to_owned(), name.to_owned()), count)).into();
+        let rows = event_rows(&totals, Duration::from_secs(1));
+        assert_eq!([&rows[0].event, &rows[1].event], names);
+        assert_eq!(event(&rows[1])[5], "a\\u{1b}b");
+    }
+}

@@ -70,12 +70,7 @@ pub(super) fn sources(place: &Place, is_lossy: bool) -> Vec<Source> {
     let [ctf, ctf2] = [("ctf", 1), ("ctf2", 2)]
         .map(|(folder, version)| made::write(&place.at(folder), version, lost));
     let (steps, steps_lost) = lttng::timed_shm(&place.at("shm"), is_lossy);
-    let kernel = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/trace_dat");
-    let mut kernel = std::fs::read(kernel.join("whole-7")).unwrap();
-    if !is_lossy {
-        kernel.chunks_mut(PAGE).for_each(without_missed);
-    }
-    std::fs::write(place.at("kernel.dat"), kernel).unwrap();
+    trace_dat(place, is_lossy);
     persistent(place, is_lossy);
     let [session_lost, core_lost, kernel_lost] =
         [7, 4, 10].map(|lost| if is_lossy { lost } else { 0 });
@@ -83,13 +78,7 @@ pub(super) fn sources(place: &Place, is_lossy: bool) -> Vec<Source> {
         let inputs = inputs.iter().map(|input| (*input).to_owned()).collect();
         Source { name, inputs, lost, truth }
     };
-    let kernel = |file, is_top_alone| Kernel {
-        file: place.at(file),
-        is_top_alone,
-        symbols: vec![(0xffff_ffff_8100_0000, "do_work".into())],
-        texts: Vec::new(),
-        trace_processor: None,
-    };
+    let kernel = |file, is_top_alone| kernel(place.at(file), is_top_alone);
     let part = |name, events: &[Event], style| Part { name, events: events.to_vec(), style };
     let packets = |name, events: &[Event], style| Truth::Packets(vec![part(name, events, style)]);
     let babeltrace = |folder: &str| Style::Babeltrace(Some(place.at(folder)));
@@ -147,6 +136,27 @@ pub(super) fn sources(place: &Place, is_lossy: bool) -> Vec<Source> {
             Truth::Both(part("some", &session, Style::Fields), kernel("kernel.dat", false)),
         ),
     ]
+}
+
+/// What is known of the kernel whose trace a file has.
+fn kernel(file: PathBuf, is_top_alone: bool) -> Kernel {
+    Kernel {
+        file,
+        is_top_alone,
+        symbols: vec![(0xffff_ffff_8100_0000, "do_work".into())],
+        texts: Vec::new(),
+        trace_processor: None,
+    }
+}
+
+/// A trace.dat file.
+fn trace_dat(place: &Place, is_lossy: bool) {
+    let kernel = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/trace_dat");
+    let mut kernel = std::fs::read(kernel.join("whole-7")).unwrap();
+    if !is_lossy {
+        kernel.chunks_mut(PAGE).for_each(without_missed);
+    }
+    std::fs::write(place.at("kernel.dat"), kernel).unwrap();
 }
 
 /// A persistent ring buffer with the pages of a trace.dat file, of either form, and the bundle that
