@@ -336,6 +336,17 @@ fn in_flight(found: &mut Cpu, object: &Object<'_>, index: usize) {
     }
 }
 
+/// Returns the account's line on events that are missing, nobody knows how many.
+pub(super) fn missing(stream: Option<usize>, place: String) -> Gap {
+    Gap { stream, place, cause: Cause::Missing, events: None, bytes: None }
+}
+
+/// The shape of sub-buffers where nothing else is known: a page.
+pub(super) fn default_shape(kernel: &Kernel) -> Shape {
+    let header = HeaderPage::of_word_size(kernel.memory.word_size());
+    Shape { size: usize::try_from(kernel.memory.page_size()).unwrap_or(4096), header }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -413,15 +424,4 @@ mod tests {
         let look = look(&bytes, order, page).unwrap();
         assert_eq!((look.first, look.last, look.events), (9, 12, 1));
     }
-}
-
-/// Returns the account's line on events that are missing, nobody knows how many.
-pub(super) fn missing(stream: Option<usize>, place: String) -> Gap {
-    Gap { stream, place, cause: Cause::Missing, events: None, bytes: None }
-}
-
-/// The shape of sub-buffers where nothing else is known: a page.
-pub(super) fn default_shape(kernel: &Kernel) -> Shape {
-    let header = HeaderPage::of_word_size(kernel.memory.word_size());
-    Shape { size: usize::try_from(kernel.memory.page_size()).unwrap_or(4096), header }
 }

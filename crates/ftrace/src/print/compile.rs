@@ -487,9 +487,6 @@ pub(crate) fn kernel_text(out: &mut Vec<u8>, spec: number::Spec, address: u64, e
     }
 }
 
-#[cfg(test)]
-mod tests;
-
 /// Replaces each plain argument and the text before it by one simple piece with the same output.
 pub(super) fn simplify(pieces: Vec<Piece>, word_size: u8) -> Vec<Piece> {
     let mut simple: Vec<Piece> = Vec::with_capacity(pieces.len());
@@ -519,3 +516,6 @@ pub(super) fn simplify(pieces: Vec<Piece>, word_size: u8) -> Vec<Piece> {
     }
     simple
 }
+
+#[cfg(test)]
+mod tests;

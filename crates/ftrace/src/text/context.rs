@@ -396,6 +396,19 @@ pub(crate) fn latency_time(
     out.extend_from_slice(text.as_bytes());
 }
 
+pub(super) fn lost_line(out: &mut Vec<u8>, cpu: u32, lost: Option<u64>) {
+    out.extend_from_slice(b"CPU:");
+    unsigned(out, u64::from(cpu));
+    match lost {
+        None => out.extend_from_slice(b" [LOST EVENTS]\n"),
+        Some(count) => {
+            out.extend_from_slice(b" [LOST ");
+            unsigned(out, count);
+            out.extend_from_slice(b" EVENTS]\n");
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -445,19 +458,6 @@ mod tests {
         ] {
             let of = |(flags, preempt)| shown(release, flags, preempt);
             assert_eq!([(0xff, 0xff), (0x80, 2), (0x09, 1), (0x80, 0)].map(of), texts, "{release}");
-        }
-    }
-}
-
-pub(super) fn lost_line(out: &mut Vec<u8>, cpu: u32, lost: Option<u64>) {
-    out.extend_from_slice(b"CPU:");
-    unsigned(out, u64::from(cpu));
-    match lost {
-        None => out.extend_from_slice(b" [LOST EVENTS]\n"),
-        Some(count) => {
-            out.extend_from_slice(b" [LOST ");
-            unsigned(out, count);
-            out.extend_from_slice(b" EVENTS]\n");
         }
     }
 }
