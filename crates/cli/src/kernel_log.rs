@@ -1,7 +1,7 @@
 //! The log of a kernel, beside its trace.
 
-use super::say;
-use super::table::plain;
+use crate::say;
+use crate::table::plain;
 use anyhow::bail;
 use lastwords_ftrace::log::{Log, LogLine, Relation};
 use lastwords_open::{Ftrace, Machine, Trace};

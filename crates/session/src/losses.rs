@@ -1,10 +1,10 @@
 //! Adds what a stream lost to its plan, as gaps.
 
-use crate::plan::Planner;
+use super::plan::Planner;
 use lastwords_abi::packet::HEADER_LEN;
 use lastwords_trace::evidence::{Cause, Gap};
 
-impl<'a> Planner<'a> {
+impl Planner<'_> {
     /// Number of the oldest sub-buffer to read, given the current one; adds gaps for overwritten
     /// and cleared events.
     pub(crate) fn oldest(&mut self, half: usize, current: u64, first: u64) -> u64 {

@@ -1,10 +1,10 @@
 //! Implements `lastwords enable` and `disable`: chooses by name and glob which events are recorded,
 //! while the program runs.
 
-use super::level::Level;
 use crate::control::{SessionOption, note_unknown};
 use crate::exit::Outcome;
 use crate::say;
+use crate::verbs::level::Level;
 use anyhow::Context;
 use lastwords::rules::RuleSpec;
 use lastwords_control::Handle;

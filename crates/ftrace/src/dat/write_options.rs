@@ -1,4 +1,4 @@
-//! Options of a writer.
+//! What the writer of a file is told.
 
 /// Options of a writer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

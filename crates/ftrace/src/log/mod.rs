@@ -4,8 +4,8 @@ mod trace;
 
 pub use trace::trace;
 
-use super::Array;
-use super::text::time_before;
+use crate::Array;
+use crate::text::time_before;
 use std::io::Write;
 
 /// A record of the kernel's log.

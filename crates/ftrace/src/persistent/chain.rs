@@ -1,11 +1,10 @@
-//! Judges the sub-buffers of one CPU by their bytes, and puts them in the order of their events.
+//! Puts the sub-buffers of one CPU in the order of their events.
 //!
 //! The order is that of the metadata. If the metadata contradict themselves or the sub-buffers, the
 //! time stamps decide. Sub-buffers of an older lap at the end are stale, because a reset loses
 //! cache lines. If two sub-buffers contradict each other, both are delivered, with a verdict. A
 //! wrong time is corrected if a single flipped bit explains it; otherwise the sub-buffer's events
-//! are left out and the loss is reported. A damaged committed size costs nothing if the events end
-//! where the sub-buffer ends.
+//! are left out and the loss is reported.
 
 use super::layout::CpuMeta;
 use super::sub_buffer::SubBuffer;

@@ -1,4 +1,6 @@
 //! Judges a sub-buffer by its bytes.
+//!
+//! A damaged committed size costs nothing if the events end where the sub-buffer ends.
 
 use crate::HeaderPage;
 use crate::page::{self, Events};

@@ -6,7 +6,7 @@ use super::parser::{MAX_DEPTH, Parser};
 use super::types::{Length, Member, Type};
 use std::rc::Rc;
 
-impl<'a> Parser<'a> {
+impl Parser<'_> {
     /// Parses a typealias, a typedef, or a named structure, variant or enumeration outside of a
     /// field. Returns false if there is none.
     pub(super) fn type_declaration(&mut self) -> Result<bool, Wrong> {

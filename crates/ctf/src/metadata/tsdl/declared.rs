@@ -56,7 +56,7 @@ fn native_order(words: &[(Word<'_>, u32)]) -> ByteOrder {
     }
 }
 
-impl<'a> Parser<'a> {
+impl Parser<'_> {
     fn declaration(&mut self, declared: &mut Declared) -> Result<(), Wrong> {
         if self.accept(";") || self.type_declaration()? {
             return Ok(());
