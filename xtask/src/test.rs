@@ -4,7 +4,7 @@
 //! A step is a row of [`steps`]. A peer tool that is missing fails the step that needs it; no step
 //! is passed over silently.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -122,6 +122,9 @@ fn run_tests_of(programs: &[&str], variables: &[(&str, &str)]) -> Result<()> {
         let names = names.iter().filter(|name| BESIDE.contains(name) == wanted);
         names.flat_map(|name| ["--test", *name]).collect::<Vec<_>>()
     };
+    let scratch = scratch()?;
+    let mut variables = variables.to_vec();
+    variables.extend(scratch.as_deref().and_then(Path::to_str).map(|path| ("TMPDIR", path)));
     let output = output_of("beside");
     let mut beside = Command::new(rig::cargo());
     beside.args(test(&named(true))).envs(variables.iter().copied());
@@ -134,11 +137,30 @@ fn run_tests_of(programs: &[&str], variables: &[(&str, &str)]) -> Result<()> {
         }
     });
     let done =
-        run_cargo(variables, &test(&[programs, &["--lib"], &*named(false), skipped].concat()))
+        run_cargo(&variables, &test(&[programs, &["--lib"], &*named(false), skipped].concat()))
             .and_then(|()| run_cargo(&[], &test(&["--doc"])));
     let beside = beside.join().unwrap_or_else(|_| bail!("panicked"));
     print!("{}", std::fs::read_to_string(output)?);
+    scratch.map_or(Ok(()), std::fs::remove_dir_all)?;
     done.and(beside)
+}
+
+/// Makes a folder in memory for the files of tests, of which there are hundreds of thousands.
+/// Returns none where there is little memory.
+fn scratch() -> Result<Option<PathBuf>> {
+    const SHM: &str = "/dev/shm";
+    const LEAST_KIB: u64 = 8 << 20;
+    let mounts = std::fs::read_to_string("/proc/mounts")?;
+    let is_mounted = mounts.lines().any(|line| line.starts_with(&format!("tmpfs {SHM} ")));
+    let memory = std::fs::read_to_string("/proc/meminfo")?;
+    let available = memory.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let available = available.and_then(|kib| kib.split_whitespace().next()?.parse().ok());
+    if !is_mounted || available < Some(LEAST_KIB) {
+        return Ok(None);
+    }
+    let folder = Path::new(SHM).join(format!("lastwords-tests-{}", std::process::id()));
+    std::fs::create_dir(&folder).with_context(|| folder.display().to_string())?;
+    Ok(Some(folder))
 }
 
 /// Runs the models of the ring with two preemptions at most, where three take ten times as long:
