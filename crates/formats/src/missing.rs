@@ -178,6 +178,11 @@ impl Default for Missing {
     }
 }
 
+/// Returns how much a count has grown, as far as both are known.
+fn increase(last: Option<u64>, next: Option<u64>) -> u64 {
+    next.zip(last).map_or(0, |(next, last)| next.saturating_sub(last))
+}
+
 impl Missing {
     /// Notes the begin of a packet, which is [`Reader::packet`].
     pub fn packet(
@@ -205,9 +210,6 @@ impl Missing {
             last.as_ref().map_or((None, true), |last| (last.open, last.end.is_some()));
         // Without times, nothing tells in which of two packets events are missing.
         let goes_on = opened.is_some() && !is_ended && begin.is_none();
-        let increase = |last: Option<u64>, next: Option<u64>| {
-            next.zip(last).map_or(0, |(n, l)| n.saturating_sub(l))
-        };
         let packets =
             last.as_ref().map_or(0, |last| increase(last.sequence, sequence).saturating_sub(1));
         // Events that were discarded before the first packet that is there are counted by it as

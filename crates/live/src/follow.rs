@@ -49,14 +49,7 @@ pub fn follow<W: AsRef<str>>(
             Err(error) => inputs.refuse(&folder, &error),
         }
     }
-    let sessions: Vec<FollowedSession<'_>> = handles
-        .iter()
-        .map(|(folder, handle)| FollowedSession {
-            folder,
-            handle,
-            follower: Mutex::new(handle.follow()),
-        })
-        .collect();
+    let sessions: Vec<FollowedSession<'_>> = handles.iter().map(FollowedSession::new).collect();
     let is_alone = instances.len().saturating_add(sessions.len()) == 1;
     if let Some(instance) = instances.iter().find(|instance| !is_alone && !instance.has_real_time())
     {
@@ -145,6 +138,10 @@ struct FollowedSession<'a> {
 }
 
 impl<'a> FollowedSession<'a> {
+    fn new((folder, handle): &'a (PathBuf, Handle)) -> Self {
+        Self { folder, handle, follower: Mutex::new(handle.follow()) }
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, Follower<'a>> {
         self.follower.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -3,6 +3,7 @@
 //! A file is a sequence of `TracePacket`s. The messages and the numbers of their fields come from
 //! Perfetto's public schema (`protos/perfetto/trace/*.proto` of <https://github.com/google/perfetto> at ec5d16b14b, 2026-08-22).
 
+mod annotations;
 mod ftrace;
 mod log;
 mod losses;

@@ -1,8 +1,11 @@
 //! Converts random traces of CTF 2 to CTF 1.8. Either both versions of babeltrace2 print what the
 //! generator wrote, or the conversion is refused before anything is written.
 
+mod encoder;
+
 use crate::support::ctf::folder;
 use crate::support::tools::{babeltrace, babeltrace20, babeltrace21};
+use encoder::Encoder;
 use lastwords_ctf::{Version, read};
 use lastwords_testkit::random::Random;
 use serde_json::{Map, Value, json};
@@ -186,6 +189,11 @@ impl Class {
     }
 }
 
+/// Returns an unsigned integer of at most a byte.
+fn small(length: u64, align: u64, small: bool, labels: Vec<(String, i64, i64)>) -> Class {
+    Class::Int { length, align, big: false, signed: false, small, labels, role: "" }
+}
+
 /// Makes the classes of one scope.
 struct Maker<'r> {
     rng: &'r mut Random,
@@ -240,25 +248,18 @@ impl Maker<'_> {
         match self.rng.below(kinds) {
             0..=2 => {
                 let length = *self.rng.pick(&[8, 16, 32, 64]);
+                let (big, signed) = (self.rng.one_in(2), self.rng.one_in(3));
                 Class::Int {
                     length,
                     align: 8,
-                    big: self.rng.one_in(2),
-                    signed: self.rng.one_in(3),
+                    big,
+                    signed,
                     small: false,
                     labels: Vec::new(),
                     role: "",
                 }
             }
-            3 => Class::Int {
-                length: 8,
-                align: 8,
-                big: false,
-                signed: false,
-                small: true,
-                labels: Vec::new(),
-                role: "",
-            },
+            3 => small(8, 8, true, Vec::new()),
             4 => {
                 let names = ["low", "mid", "high", "_x", "two words", "int"];
                 let labels = (0..3).map(|n| {
@@ -277,28 +278,12 @@ impl Maker<'_> {
                 let mut labels: Vec<_> =
                     labels.into_iter().map(|(name, (low, high))| (name, low, high)).collect();
                 labels.sort();
-                Class::Int {
-                    length: 8,
-                    align: 8,
-                    big: false,
-                    signed: false,
-                    small: true,
-                    labels,
-                    role: "",
-                }
+                small(8, 8, true, labels)
             }
             5 => Class::Float { length: *self.rng.pick(&[32, 64]) },
             6 => Class::Text,
             7 if self.rng.one_in(4) => Class::Bool,
-            7 => Class::Int {
-                length: 1 + self.rng.below(7),
-                align: 1,
-                big: false,
-                signed: false,
-                small: false,
-                labels: Vec::new(),
-                role: "",
-            },
+            7 => small(1 + self.rng.below(7), 1, false, Vec::new()),
             8 => Class::Bytes {
                 kind: if self.rng.one_in(3) { "blob" } else { "string" },
                 length: self.length(),
@@ -331,152 +316,6 @@ impl Maker<'_> {
             }
         }
     }
-}
-
-/// Writes fields, and collects the text that a reader must show for them.
-#[derive(Default)]
-struct Encoder {
-    bytes: Vec<u8>,
-    bits: u64,
-    values: HashMap<Place, i64>,
-    scope: usize,
-    names: Vec<String>,
-    roles: HashMap<&'static str, u64>,
-}
-
-impl Encoder {
-    fn pad(&mut self, align: u64) {
-        self.bits = self.bits.next_multiple_of(align);
-        self.bytes.resize(self.bits.div_ceil(8) as usize, 0);
-    }
-
-    fn put(&mut self, raw: &[u8]) {
-        self.pad(8);
-        self.bytes.extend(raw);
-        self.bits += 8 * raw.len() as u64;
-    }
-
-    fn length(&self, length: &Result<u64, Place>) -> u64 {
-        length.clone().unwrap_or_else(|place| self.values[&place] as u64)
-    }
-
-    fn integer(&mut self, r: &mut Random, class: &Class) -> String {
-        let Class::Int { length, align, big, signed, small, labels, role } = class else {
-            return String::new();
-        };
-        self.pad(*align);
-        let value = if *small {
-            r.below(4)
-        } else {
-            self.roles.get(role).copied().unwrap_or_else(|| r.bits())
-        };
-        let value = value & (u64::MAX >> (64 - length));
-        if *align == 1 {
-            (0..*length).for_each(|bit| {
-                self.bytes.resize((self.bits / 8 + 1) as usize, 0);
-                self.bytes[(self.bits / 8) as usize] |=
-                    ((value >> bit & 1) as u8) << (self.bits % 8);
-                self.bits += 1;
-            });
-        } else {
-            let mut raw = value.to_le_bytes()[..(length / 8) as usize].to_vec();
-            if *big {
-                raw.reverse();
-            }
-            self.put(&raw);
-        }
-        self.values.insert((self.scope, self.names.clone()), value as i64);
-        let shown = if *signed {
-            ((value << (64 - length)) as i64 >> (64 - length)).to_string()
-        } else {
-            value.to_string()
-        };
-        if labels.is_empty() {
-            return shown;
-        }
-        let label = labels.iter().find(|(_, low, high)| (*low..=*high).contains(&(value as i64)));
-        let label = label.map_or("<unknown>".to_owned(), |(label, ..)| format!("\"{label}\""));
-        format!("( {label} : container = {shown} )")
-    }
-
-    fn class(&mut self, r: &mut Random, class: &Class) -> String {
-        match class {
-            Class::Int { .. } => self.integer(r, class),
-            Class::Float { length } => {
-                let value = r.below(64) as f64 / 8.0;
-                let raw = if *length == 32 {
-                    (value as f32).to_le_bytes().to_vec()
-                } else {
-                    value.to_le_bytes().to_vec()
-                };
-                self.put(&raw);
-                format!("{value}")
-            }
-            Class::Text => {
-                let text = *r.pick(&["x", "a text", "tab"]);
-                self.put(text.as_bytes());
-                self.put(&[0]);
-                format!("\"{text}\"")
-            }
-            Class::Bytes { kind, length } => {
-                let raw: Vec<u8> =
-                    (0..self.length(length)).map(|_| b'a' + r.below(26) as u8).collect();
-                self.put(&raw);
-                if *kind == "string" {
-                    return format!("\"{}\"", String::from_utf8_lossy(&raw));
-                }
-                list(raw.iter().map(|byte| format!("0x{byte:X}")).collect())
-            }
-            Class::Bool => {
-                let value = r.below(2) as u8;
-                self.put(&[value]);
-                value.to_string()
-            }
-            Class::Array { length, element } => {
-                self.pad(element.align());
-                let elements = (0..self.length(length)).map(|_| self.class(r, element)).collect();
-                list(elements)
-            }
-            Class::Struct { members, .. } => {
-                self.pad(class.align());
-                let mut shown = Vec::new();
-                for (name, class) in members {
-                    self.names.push(name.clone());
-                    shown.push(format!("{name} = {}", self.class(r, class)));
-                    self.names.pop();
-                }
-                if shown.is_empty() {
-                    "{ }".to_owned()
-                } else {
-                    format!("{{ {} }}", shown.join(", "))
-                }
-            }
-            Class::Variant { selector, options } => {
-                let value = self.values[selector];
-                let option = options
-                    .iter()
-                    .find(|(_, low, high, _)| (*low..=*high).contains(&value))
-                    .expect("an option");
-                format!("{{ {} }}", self.class(r, &option.3))
-            }
-            Class::Optional { selector, class } => {
-                if (1..=9).contains(&self.values[selector]) {
-                    self.class(r, class)
-                } else {
-                    "<none>".into()
-                }
-            }
-        }
-    }
-}
-
-fn list(elements: Vec<String>) -> String {
-    if elements.is_empty() {
-        return "[ ]".into();
-    }
-    let numbered: Vec<String> =
-        elements.iter().enumerate().map(|(n, element)| format!("[{n}] = {element}")).collect();
-    format!("[ {} ]", numbered.join(", "))
 }
 
 /// The classes of a trace: of its scopes, and of the specific contexts and payloads of its events.
@@ -550,6 +389,18 @@ fn classes(rng: &mut Random) -> Classes {
             [specific, Some(payload)]
         })
         .collect();
+    let scopes = [header, context, event_header, common];
+    let metadata = metadata(&scopes, &events, id, ids);
+    Classes { metadata, scopes, events, id, ids }
+}
+
+/// Returns the metadata of these classes.
+fn metadata(
+    [header, context, event_header, common]: &[Option<Class>; 4],
+    events: &[[Option<Class>; 2]],
+    id: u64,
+    ids: [u64; 2],
+) -> String {
     let with = |mut fragment: Value, scopes: &[(&str, &Option<Class>)]| {
         for (key, class) in scopes {
             if let Some(class) = class {
@@ -560,13 +411,13 @@ fn classes(rng: &mut Random) -> Classes {
     };
     let mut fragments = vec![
         json!({ "type": "preamble", "version": 2, "uuid": uuid() }),
-        with(json!({ "type": "trace-class" }), &[("packet-header-field-class", &header)]),
+        with(json!({ "type": "trace-class" }), &[("packet-header-field-class", header)]),
         with(
             json!({ "type": "data-stream-class", "id": id }),
             &[
-                ("packet-context-field-class", &context),
-                ("event-record-header-field-class", &event_header),
-                ("event-record-common-context-field-class", &common),
+                ("packet-context-field-class", context),
+                ("event-record-header-field-class", event_header),
+                ("event-record-common-context-field-class", common),
             ],
         ),
     ];
@@ -577,8 +428,7 @@ fn classes(rng: &mut Random) -> Classes {
             &[("specific-context-field-class", specific), ("payload-field-class", payload)],
         ));
     }
-    let metadata: String = fragments.iter().map(|fragment| format!("\u{1e}{fragment}\n")).collect();
-    Classes { metadata, scopes: [header, context, event_header, common], events, id, ids }
+    fragments.iter().map(|fragment| format!("\u{1e}{fragment}\n")).collect()
 }
 
 /// Returns metadata, a stream, and the text that must be shown for each event after the names of

@@ -153,7 +153,11 @@ fn bundles_names_and_the_log() {
     assert_eq!((number(entered, 8), number(entered, 58)), (210, 6), "the time since the boot");
     assert!(of(11).is_empty(), "no panic");
 
-    let bundles = of(1);
+    judge_bundles(&packets, &of(1));
+}
+
+/// Judges the two bundles of [`sample`].
+fn judge_bundles(packets: &[Vec<(u64, Value)>], bundles: &[Vec<(u64, Value)>]) {
     assert_eq!(bundles.len(), 2);
     let relations: Vec<_> =
         bundles.iter().map(|bundle| [5, 6, 7].map(|field| number(bundle, field))).collect();
