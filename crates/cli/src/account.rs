@@ -1,8 +1,8 @@
 //! Prints the account of each trace on stderr: what was found and what was lost. The form is the
 //! same for all kinds of traces. For a session, the recorded end is printed too.
 
-use crate::input::Traces;
 use crate::table::plain;
+use crate::traces::Traces;
 use crate::{ended, say};
 use anyhow::bail;
 use lastwords_ctf::{Totals, read};

@@ -1,10 +1,10 @@
 //! Handles clocks that nothing relates to real time. Events cannot be merged or selected by such a
 //! clock.
 
-use crate::input::Traces;
 use crate::moment::{Moment, out_of_range};
 use crate::say;
 use crate::table::plain;
+use crate::traces::Traces;
 use anyhow::bail;
 use lastwords_open::{Body, Trace, UnrelatedClock, unrelated_clocks};
 

@@ -1,8 +1,9 @@
 //! Finds the session that a control verb is for, by its name or its folder.
 
-use crate::input::{Input, Traces};
+use crate::input::Input;
 use crate::say;
 use crate::table::plain;
+use crate::traces::Traces;
 use anyhow::{Context, bail};
 use lastwords_control::{self, Handle, State, Summary};
 use lastwords_ctf::Version;

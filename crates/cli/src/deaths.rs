@@ -2,8 +2,8 @@
 //! handlers or by the way in which it ended.
 
 use crate::ended;
-use crate::input::Traces;
 use crate::kernel_log::relation;
+use crate::traces::Traces;
 use lastwords::{Ended, Ending};
 use lastwords_ftrace::log::Relation;
 use lastwords_open::{Crash, Machine, RecoveredSession, Trace};

@@ -1,11 +1,11 @@
 //! Presents the trace arrays of kernels as packets, for output that is made of events and not of
 //! the kernel's own text.
 
-use crate::input::Traces;
 use crate::kernel_log::{log, relation};
 use crate::say;
 use crate::select::Chosen;
 use crate::table::plain;
+use crate::traces::Traces;
 use lastwords_ctf::read::Trace;
 use lastwords_ftrace::ctf::{Form, Remarks};
 use lastwords_ftrace::log as ftrace_log;

@@ -26,6 +26,8 @@ mod select;
 mod stop;
 mod table;
 mod text;
+mod traces;
+mod value;
 mod verbs;
 
 use std::process::ExitCode;

@@ -2,10 +2,11 @@
 
 use crate::clocks;
 use crate::ended;
-use crate::input::{Traces, glob};
 use crate::moment::Moment;
 use crate::say;
 use crate::table::plain;
+use crate::traces::Traces;
+use crate::value::{glob, number};
 use anyhow::{Context, bail};
 use lastwords_ctf::Version;
 use lastwords_filter::Filter;
@@ -15,8 +16,6 @@ use lastwords_ftrace::Choice;
 use lastwords_open::{Ftrace, Trace};
 use lastwords_trace::source::Source;
 use std::collections::BTreeSet;
-use std::fmt::Display;
-use std::ops::{Bound, RangeBounds};
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -74,33 +73,6 @@ pub(crate) struct Events {
     /// do not take this option: add `--to json`, `text` or `perfetto`.
     #[arg(long, value_name = "N", value_parser = number::<u64>)]
     last: Option<u64>,
-}
-
-/// Parses a number of the command line.
-pub(crate) fn number<T: FromStr>(text: &str) -> Result<T, String> {
-    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let why = if is_number { "it is too large" } else { "not a number: give one such as 20" };
-    text.parse().map_err(|_| why.to_owned())
-}
-
-/// Returns a parser of the numbers in a range, which has a first number.
-pub(crate) fn within<T>(
-    range: impl RangeBounds<T> + Clone,
-) -> impl Fn(&str) -> Result<T, String> + Clone
-where
-    T: FromStr + PartialOrd + Display,
-{
-    move |text| {
-        let number = number(text)?;
-        match (range.contains(&number), range.start_bound(), range.end_bound()) {
-            (true, ..) => Ok(number),
-            (_, Bound::Included(first), Bound::Included(last)) => {
-                Err(format!("give a number from {first} to {last}"))
-            }
-            (_, Bound::Included(first), _) => Err(format!("give {first} or more")),
-            _ => Err("it is out of range".to_owned()),
-        }
-    }
 }
 
 pub(crate) fn expression(text: &str) -> Result<Arc<Filter>, lastwords_filter::Error> {

@@ -3,9 +3,9 @@
 use super::write::Writing;
 use super::{Done, Family, Job, folder, lttng};
 use crate::account;
-use crate::input::{Arrays, Traces};
 use crate::say;
 use crate::select::Chosen;
+use crate::traces::{Arrays, Traces};
 use lastwords_open::{Account, FileNames, Origin, Trace, chain};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,8 +1,8 @@
 //! Writes sessions of LTTng that were recovered: a CTF folder for each.
 
 use super::{Done, Format, Job, Line};
-use crate::input::Traces;
 use crate::progress::Shared;
+use crate::traces::Traces;
 use lastwords_formats::Totals;
 use lastwords_lttng::Session;
 use lastwords_open::{FileNames, Losses, LttngFolder};

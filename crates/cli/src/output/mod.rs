@@ -8,10 +8,10 @@ mod room;
 mod write;
 
 use crate::account;
-use crate::input::Traces;
 use crate::say;
 use crate::select::Events;
 use crate::table::plain;
+use crate::traces::Traces;
 use anyhow::{Context, bail};
 use lastwords_ctf::Version;
 use lastwords_formats::missing::count;

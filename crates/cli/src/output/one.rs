@@ -3,8 +3,8 @@
 
 use super::write::Writing;
 use super::{Done, Format, Job, folder, is_stdout, lttng};
-use crate::input::{Arrays, Traces};
 use crate::select::Chosen;
+use crate::traces::{Arrays, Traces};
 use crate::{account, clocks};
 use anyhow::bail;
 use lastwords_open::{Body, FileNames, Trace};

@@ -2,8 +2,8 @@
 
 use super::write::Writing;
 use super::{Done, Job, to_file};
-use crate::input::{Arrays, Traces};
 use crate::kernel_log::{log_lines, relation};
+use crate::traces::{Arrays, Traces};
 use crate::{account, clocks, deaths, say};
 use lastwords_ctf::read;
 use lastwords_ftrace::Choice;

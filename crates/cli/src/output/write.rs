@@ -2,12 +2,12 @@
 
 use super::{Format, Job, Line, Merged, is_stdout, to_file};
 use crate::account::Notes;
-use crate::input::Traces;
 use crate::kernels::{Kernels, kernels, print_remarks};
 use crate::progress::{Progress, Shared};
 use crate::say;
 use crate::select::Chosen;
 use crate::text::{self, bytes};
+use crate::traces::Traces;
 use anyhow::{Context, bail};
 use lastwords_ctf::read::{self, Trace};
 use lastwords_ctf::{Version, write};

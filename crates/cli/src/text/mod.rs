@@ -6,13 +6,13 @@ mod merged;
 mod timeline;
 
 use crate::account::Notes;
-use crate::input::Traces;
 use crate::kernel_log::{log, timeline_of};
 use crate::kernels::{kernels, print_remarks};
 use crate::progress::{Progress, Shared};
 use crate::say;
 use crate::select::Chosen;
 use crate::table::plain;
+use crate::traces::Traces;
 use anyhow::bail;
 use lastwords_ctf::{Version, read};
 use lastwords_formats::select::Selection;

@@ -3,9 +3,10 @@
 use crate::control::{self, state_word};
 use crate::ended::{self, short_time, time};
 use crate::exit::Outcome;
-use crate::input::{Input, Traces};
+use crate::input::Input;
 use crate::progress::human_bytes;
 use crate::table::{Table, plain};
+use crate::traces::Traces;
 use anyhow::Context;
 use lastwords::Ending;
 use lastwords::Triggered;

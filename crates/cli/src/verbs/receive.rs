@@ -66,14 +66,14 @@ pub(crate) struct Args {
     max_size: u64,
 
     /// The most streams at a time
-    #[arg(long, value_name = "NUMBER", default_value_t = 64, value_parser = crate::select::within(1_u16..))]
+    #[arg(long, value_name = "NUMBER", default_value_t = 64, value_parser = crate::value::within(1_u16..))]
     max_senders: u16,
 
     /// The most connections of a peer at a time
     ///
     /// A new connection takes the place of the peer's oldest one whose stream is not described
     /// yet.
-    #[arg(long, value_name = "NUMBER", default_value_t = 16, value_parser = crate::select::within(1_u16..))]
+    #[arg(long, value_name = "NUMBER", default_value_t = 16, value_parser = crate::value::within(1_u16..))]
     max_per_peer: u16,
 
     /// The most that a peer may send within an hour
@@ -83,20 +83,20 @@ pub(crate) struct Args {
     /// The most files made for a peer within an hour
     ///
     /// A stream makes one, and that of a session one more for each of its rings.
-    #[arg(long, value_name = "NUMBER", default_value_t = 16_384, value_parser = crate::select::within(1_u32..))]
+    #[arg(long, value_name = "NUMBER", default_value_t = 16_384, value_parser = crate::value::within(1_u32..))]
     max_peer_files: u32,
 
     /// The time in which a sender must say who it is
     ///
     /// For the description of its events it has six times as much, and a second more for each 64
     /// KiB.
-    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = crate::select::within(1_u32..=86_400))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = crate::value::within(1_u32..=86_400))]
     head_timeout: u32,
 
     /// End a stream if nothing comes for this time
     ///
     /// A sender without events sends a sign of life every 5 seconds.
-    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = crate::select::within(1_u32..=86_400))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = crate::value::within(1_u32..=86_400))]
     timeout: u32,
 
     /// Print JSON, a line for each thing that happens

@@ -2,9 +2,10 @@
 //! prints a line for each.
 
 use crate::exit::{Facts, Outcome};
-use crate::input::{Input, Search, Traces};
+use crate::input::{Input, Search};
 use crate::output::{self, Format, Job};
 use crate::select::Events;
+use crate::traces::Traces;
 use crate::verbs::finish_consuming;
 use lastwords_open::FileNames;
 use std::path::{Path, PathBuf};

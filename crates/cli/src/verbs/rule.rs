@@ -45,7 +45,7 @@ pub(crate) struct Args {
     ///
     /// A glob may have `*`, `?`, `[a-z]` and `[!a-z]`. It matches the whole `provider:name`, or
     /// the part after the last colon.
-    #[arg(value_name = "EVENT", required = true, value_parser = crate::input::glob)]
+    #[arg(value_name = "EVENT", required = true, value_parser = crate::value::glob)]
     events: Vec<String>,
 
     #[command(flatten)]
@@ -122,7 +122,7 @@ pub(crate) fn disable(args: &Args) -> anyhow::Result<Outcome> {
 /// match nothing.
 fn check_order(verb: &str, args: &Args) -> anyhow::Result<()> {
     let is_session = |word: &&String| {
-        crate::input::is_name(word) && !lastwords_live::folders_of(word).is_empty()
+        crate::value::is_name(word) && !lastwords_live::folders_of(word).is_empty()
     };
     let Some(name) = args.events.iter().find(is_session).filter(|_| args.events.len() > 1) else {
         return Ok(());
@@ -145,7 +145,7 @@ fn add(session: &Handle, events: &[String], spec: &RuleSpec) -> anyhow::Result<(
     for word in events {
         let is_whole = word.contains(':') || word == "*";
         let part = (!is_whole).then(|| format!("*:{word}"));
-        let whole = (!crate::input::is_name(word)).then(|| word.clone());
+        let whole = (!crate::value::is_name(word)).then(|| word.clone());
         for pattern in whole.into_iter().chain(part) {
             let rule = RuleSpec { pattern, ..spec.clone() };
             session.rule(&rule).with_context(|| format!("rule for {word:?}"))?;

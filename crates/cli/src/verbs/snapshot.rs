@@ -40,13 +40,13 @@ struct Take {
     /// Only the streams of this CPU, in all channels
     ///
     /// By default, the snapshot has all streams.
-    #[arg(long, value_name = "N", conflicts_with = "stream", value_parser = crate::select::number::<u32>)]
+    #[arg(long, value_name = "N", conflicts_with = "stream", value_parser = crate::value::number::<u32>)]
     cpu: Option<u32>,
 
     /// Only the stream with this index
     ///
     /// A stream is the ring of one channel on one CPU. `lastwords inspect --verbose` lists them.
-    #[arg(long, value_name = "N", value_parser = crate::select::number::<u32>)]
+    #[arg(long, value_name = "N", value_parser = crate::value::number::<u32>)]
     stream: Option<u32>,
 }
 

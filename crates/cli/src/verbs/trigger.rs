@@ -7,10 +7,10 @@ pub(super) use watch::execute;
 
 use crate::control::{SessionChoice, SessionOption, note_unknown};
 use crate::exit::Outcome;
-use crate::input::is_name;
 use crate::moment::length_text;
 use crate::say;
 use crate::table::plain;
+use crate::value::is_name;
 use crate::verbs::level::Level;
 use anyhow::bail;
 use clap::Subcommand;
@@ -64,7 +64,7 @@ struct Add {
     ///
     /// The glob may have `*`, `?`, `[a-z]` and `[!a-z]`. It matches the whole `provider:name`, or
     /// the part after the last colon, of events that are recorded.
-    #[arg(value_name = "EVENT", value_parser = crate::input::event_glob)]
+    #[arg(value_name = "EVENT", value_parser = crate::value::event_glob)]
     event: String,
 
     #[command(flatten)]
@@ -83,13 +83,13 @@ struct Add {
     level: Option<Level>,
 
     /// Fire at each N-th event that matches
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = crate::select::within(1_u32..))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = crate::value::within(1_u32..))]
     count: u32,
 
     /// Fire at most N times
     ///
     /// The actions `start`, `stop`, `enable` and `disable` fire only if they change something.
-    #[arg(long, value_name = "N", value_parser = crate::select::number::<u64>)]
+    #[arg(long, value_name = "N", value_parser = crate::value::number::<u64>)]
     times: Option<u64>,
 
     /// Fire also at events that are not recorded
@@ -129,7 +129,7 @@ struct Add {
     ///
     /// The trigger fires at an event that matches this glob and comes later after one of EVENT
     /// than the time of --above.
-    #[arg(long, value_name = "EVENT", value_parser = crate::input::event_glob, requires = "above")]
+    #[arg(long, value_name = "EVENT", value_parser = crate::value::event_glob, requires = "above")]
     then: Option<String>,
 
     /// The time above which --then fires, such as 5ms
@@ -159,8 +159,8 @@ fn action(text: &str) -> Result<Do, String> {
         None if text == "snapshot" => Ok(Do::Snapshot),
         None if text == "stop" => Ok(Do::Stop),
         None if text == "start" => Ok(Do::Start),
-        Some(("enable", events)) => crate::input::event_glob(events).map(Do::Enable),
-        Some(("disable", events)) => crate::input::event_glob(events).map(Do::Disable),
+        Some(("enable", events)) => crate::value::event_glob(events).map(Do::Enable),
+        Some(("disable", events)) => crate::value::event_glob(events).map(Do::Disable),
         Some(("save", folder)) if !folder.is_empty() => {
             let path =
                 std::fs::canonicalize(folder).map_err(|error| format!("{folder}: {error}"))?;

@@ -1,10 +1,11 @@
 //! Implements `lastwords view`: writes all traces as one HTML page, and opens it in a browser.
 
 use crate::exit::{Facts, Outcome};
-use crate::input::{Input, Search, Traces};
+use crate::input::{Input, Search};
 use crate::output::{self, Job};
 use crate::say;
 use crate::select::Events;
+use crate::traces::Traces;
 use anyhow::Context;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -30,7 +31,7 @@ pub(crate) struct Args {
     output: Option<PathBuf>,
 
     /// The most events of the page; it keeps the newest
-    #[arg(long, value_name = "N", default_value_t = 2_000_000, value_parser = crate::select::within(1..=100_000_000_u64))]
+    #[arg(long, value_name = "N", default_value_t = 2_000_000, value_parser = crate::value::within(1..=100_000_000_u64))]
     limit: u64,
 
     /// Replace an existing file

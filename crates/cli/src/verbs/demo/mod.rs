@@ -22,7 +22,7 @@ pub(crate) struct Args {
     output: Option<PathBuf>,
 
     /// The number of threads that record
-    #[arg(long, default_value_t = 4, value_name = "N", value_parser = crate::select::within(1_u64..=64))]
+    #[arg(long, default_value_t = 4, value_name = "N", value_parser = crate::value::within(1_u64..=64))]
     threads: u64,
 
     /// Kill the child at a random moment within this time
@@ -36,7 +36,7 @@ pub(crate) struct Args {
     reservation: Option<child::ReservationChoice>,
 
     /// The seed of the random moment; by default, from the clock
-    #[arg(long, value_name = "N", value_parser = crate::select::number::<u64>)]
+    #[arg(long, value_name = "N", value_parser = crate::value::number::<u64>)]
     seed: Option<u64>,
 }
 

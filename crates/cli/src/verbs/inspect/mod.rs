@@ -11,13 +11,14 @@ pub(crate) use activity::span;
 
 use crate::account;
 use crate::exit::{Facts, Outcome};
-use crate::input::{Input, Traces, no_arrays, no_snapshot};
+use crate::input::Input;
 use crate::kernels::kernels;
 use crate::paint::bold;
 use crate::progress::Shared;
 use crate::say;
 use crate::select::{Chosen, Events};
 use crate::table::plain;
+use crate::traces::{Traces, no_arrays, no_snapshot};
 use lastwords_ctf::{Error, Version, read};
 use lastwords_ftrace::ctf::Form;
 use lastwords_open::inspect::Report;

@@ -3,7 +3,7 @@
 use super::{Args, zone};
 use crate::account::LIMIT;
 use crate::exit::{Facts, Outcome};
-use crate::input::{Arrays, MOST_NOTES, Traces};
+use crate::input::MOST_NOTES;
 use crate::lines::Lines;
 use crate::pager::Pager;
 use crate::say;
@@ -11,6 +11,7 @@ use crate::select::Events;
 use crate::stop::Stop;
 use crate::table::plain;
 use crate::text::{self, Form, LineStyle, unknown_fields};
+use crate::traces::{Arrays, Traces};
 use lastwords_formats::missing::count;
 use lastwords_formats::text::chosen::Columns;
 use lastwords_open::{Account, Losses, accounts_after_reading};

@@ -31,7 +31,7 @@ pub(super) struct Args {
     exec: Option<String>,
 
     /// End after this number of snapshots
-    #[arg(long, value_name = "N", value_parser = crate::select::within(1_u64..))]
+    #[arg(long, value_name = "N", value_parser = crate::value::within(1_u64..))]
     count: Option<u64>,
 }
 
