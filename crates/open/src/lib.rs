@@ -5,20 +5,19 @@
 //! ([`Opened::notes`], [`Opened::failures`]), and a callback receives the progress of long work
 //! ([`Options::watch`]).
 //!
-//! A tool that prints the last 100 events of each trace in any dump:
+//! A tool that prints the last 100 events of any input:
 //!
 //! ```no_run
-//! use lastwords_formats::select::Selection;
-//! use lastwords_open::{Options, open};
+//! use lastwords_open::{Options, Order, Selection, open};
 //!
-//! let dump = std::env::args().nth(1).expect("a file or folder");
-//! let opened = open(&[dump], &Options::default()).expect("options that hold");
+//! let input = std::env::args().nth(1).expect("a file or folder");
+//! let opened = open(&[input], &Options::default())?;
 //! let last = Selection { last: Some(100), ..Selection::default() };
-//! for trace in &opened.traces {
-//!     println!("{} of {} ({})", trace.name, trace.origin.path.display(), trace.origin.kind);
-//!     trace.write_text(&last, &mut std::io::stdout()).expect("stdout");
+//! for event in opened.select(last)?.events(Order::Time) {
+//!     println!("{}", event?);
 //! }
 //! opened.failures.iter().for_each(|failure| eprintln!("{}", failure.why));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 #![forbid(unsafe_code)]
 #![cfg_attr(
