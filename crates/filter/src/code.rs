@@ -125,7 +125,7 @@ impl Encoder {
 }
 
 /// Returns the encoded expression; none if it exceeds [`MAX_CODE`] or [`MAX_CODE_HEIGHT`].
-pub(crate) fn encode(filter: &Filter) -> Option<Vec<u8>> {
+fn encode(filter: &Filter) -> Option<Vec<u8>> {
     if filter.height > MAX_CODE_HEIGHT {
         return None;
     }
@@ -369,5 +369,14 @@ fn step<'a>(bytes: &mut &'a [u8]) -> Option<CodeStep<'a>> {
             Some(CodeStep::Element(u64::from_ne_bytes(*index)))
         }
         _ => None,
+    }
+}
+
+impl Filter {
+    /// Returns the compiled expression as bytes for [`Code::new`](crate::Code::new); none if it has
+    /// more than [`MAX_CODE`](crate::MAX_CODE) bytes or is nested too deeply.
+    #[must_use]
+    pub fn encode(&self) -> Option<Vec<u8>> {
+        encode(self)
     }
 }

@@ -10,15 +10,6 @@ const SMALL: usize = 8;
 /// Most values that wait for their operator at a time.
 pub(crate) const MAX_HEIGHT: usize = 128;
 
-#[inline]
-pub(crate) fn eval<'v>(
-    filter: &'v Filter,
-    value: &mut impl FnMut(usize) -> Option<Value<'v>>,
-) -> Option<bool> {
-    let step = &mut |at| filter.ops.get(at).map(|op| filter.step(*op));
-    if filter.height <= SMALL { run::<SMALL>(step, value) } else { run::<MAX_HEIGHT>(step, value) }
-}
-
 /// An operation with its operand.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Step<'v> {
@@ -42,6 +33,21 @@ pub(crate) enum Step<'v> {
 }
 
 impl Filter {
+    /// Evaluates the expression. `value` returns the value of the name at a position in
+    /// [`Filter::names`], or `None` if the event does not have it; it is not called for names that
+    /// cannot change the result any more. The result is `None` if it depends on a value that is not
+    /// there; such an event does not match.
+    #[inline]
+    #[must_use]
+    pub fn eval<'v>(&'v self, value: &mut impl FnMut(usize) -> Option<Value<'v>>) -> Option<bool> {
+        let step = &mut |at| self.ops.get(at).map(|op| self.step(*op));
+        if self.height <= SMALL {
+            run::<SMALL>(step, value)
+        } else {
+            run::<MAX_HEIGHT>(step, value)
+        }
+    }
+
     #[inline]
     fn step(&self, op: Op) -> Step<'_> {
         match op {

@@ -1,11 +1,12 @@
 //! Parses an expression by the precedence of its operators, and compiles it on the way.
 
-use crate::error::quoted;
+use crate::error::{Error, quoted};
 use crate::eval::MAX_HEIGHT;
 use crate::lex::{Lexer, Operand, Operator, Result};
 use crate::name::Name;
 use crate::program::{Binary, Constant, EQUALITY, Filter, ORDER, Op, Unary};
 use crate::{MAX_LENGTH, MAX_NESTING};
+use std::str::FromStr;
 
 /// An operand that was parsed: its place and its kind.
 #[derive(Debug, Clone, Copy)]
@@ -43,7 +44,7 @@ struct Parser<'s> {
     next: Option<(usize, Operator)>,
 }
 
-pub(crate) fn parse(text: &str) -> Result<Filter> {
+fn parse(text: &str) -> Result<Filter> {
     let lexer = Lexer::new(text);
     if text.len() > MAX_LENGTH {
         let at = (0..=MAX_LENGTH).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
@@ -339,5 +340,24 @@ impl Parser<'_> {
             ),
             _ => Ok(()),
         }
+    }
+}
+
+impl Filter {
+    /// Compiles an expression.
+    ///
+    /// # Errors
+    /// The expression does not follow the grammar, or exceeds a limit. The error has the place,
+    /// what was found there and what was expected.
+    pub fn parse(expression: &str) -> std::result::Result<Self, Error> {
+        parse(expression).map_err(|error| *error)
+    }
+}
+
+impl FromStr for Filter {
+    type Err = Error;
+
+    fn from_str(expression: &str) -> std::result::Result<Self, Error> {
+        Self::parse(expression)
     }
 }

@@ -2,9 +2,6 @@
 
 use crate::error::{Error, quoted};
 use crate::name::Name;
-use crate::value::Value;
-use crate::{code, eval, parse};
-use std::str::FromStr;
 
 /// A compiled expression. Two are equal if they have the same operations on the same names and
 /// constants.
@@ -142,37 +139,11 @@ impl Unary {
 }
 
 impl Filter {
-    /// Compiles an expression.
-    ///
-    /// # Errors
-    /// The expression does not follow the grammar, or exceeds a limit. The error has the place,
-    /// what was found there and what was expected.
-    pub fn parse(expression: &str) -> Result<Self, Error> {
-        parse::parse(expression).map_err(|error| *error)
-    }
-
     /// Returns the names that the expression reads, each once. [`Filter::eval`] asks for values by
     /// positions in this list.
     #[must_use]
     pub fn names(&self) -> &[Name] {
         &self.names
-    }
-
-    /// Evaluates the expression. `value` returns the value of the name at a position in
-    /// [`Filter::names`], or `None` if the event does not have it; it is not called for names that
-    /// cannot change the result any more. The result is `None` if it depends on a value that is not
-    /// there; such an event does not match.
-    #[inline]
-    #[must_use]
-    pub fn eval<'v>(&'v self, value: &mut impl FnMut(usize) -> Option<Value<'v>>) -> Option<bool> {
-        eval::eval(self, value)
-    }
-
-    /// Returns the compiled expression as bytes for [`Code::new`](crate::Code::new); none if it has
-    /// more than [`MAX_CODE`](crate::MAX_CODE) bytes or is nested too deeply.
-    #[must_use]
-    pub fn encode(&self) -> Option<Vec<u8>> {
-        code::encode(self)
     }
 
     /// Returns the expression as it was written.
@@ -200,11 +171,3 @@ impl PartialEq for Filter {
 
 // No constant is NaN.
 impl Eq for Filter {}
-
-impl FromStr for Filter {
-    type Err = Error;
-
-    fn from_str(expression: &str) -> Result<Self, Error> {
-        Self::parse(expression)
-    }
-}
