@@ -13,6 +13,7 @@
 
 mod args;
 mod builder;
+mod channel;
 mod context;
 mod desc;
 mod error;

@@ -7,7 +7,7 @@ use lastwords::rules::RuleSpec;
 use lastwords::{Level, Session};
 
 use crate::args::{Growing, given, sized, text};
-use crate::builder::{config, lw_channel};
+use crate::channel::{config, lw_channel};
 use crate::error::{Failure, Outcome, end};
 
 #[derive(Debug)]
