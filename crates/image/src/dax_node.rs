@@ -3,8 +3,9 @@
 //! and no signal.
 
 use crate::file::Backing;
+use crate::opened::{Kind, Opened};
 use crate::segments::{Segment, Segments};
-use crate::{Hole, HoleCause, Image, Kind, Opened, Range};
+use crate::{Hole, HoleCause, Image, Range};
 use lastwords_bytes::{Budget, Error};
 use memmap2::{MmapOptions, MmapRaw};
 use rustix::fs::{major, minor};

@@ -1,12 +1,13 @@
 //! Files that are read with `pread`.
 
-use crate::flattened::Index;
+use crate::flattened::{Flattened, Stream};
+use crate::got::{Got, read_at};
 use crate::pages::{PAGE, Pages};
 use lastwords_bytes::{Budget, Error, irregular};
 use rustix::fs::{Mode, OFlags, PROC_SUPER_MAGIC, fstatfs};
 use std::fs::File;
 use std::io::{ErrorKind, Seek, SeekFrom};
-use std::os::unix::fs::{FileExt, FileTypeExt};
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -16,19 +17,10 @@ pub(crate) struct Backing {
     pub(crate) file: File,
     pub(crate) len: u64,
     pub(crate) name: Arc<str>,
-    /// For a flattened stream: the index of the file in it, and the stream.
-    flattened: Option<Box<(Index, Backing)>>,
+    /// For a flattened stream: the stream, with the index of the file in it.
+    flattened: Option<Box<Flattened>>,
     /// Cached pages, if the file cannot change while it is read.
     pages: Option<Box<Pages>>,
-}
-
-/// Result of a read.
-pub(crate) enum Got {
-    All,
-    /// The file ended after this many bytes.
-    Ended(usize),
-    /// Reading failed after this many bytes.
-    Failed(usize),
 }
 
 impl Backing {
@@ -78,10 +70,11 @@ impl Backing {
 
     /// Opens the file inside a flattened stream.
     pub(crate) fn flattened(self, budget: &Budget, notes: &mut Vec<String>) -> Result<Self, Error> {
-        let index = Index::read(&self, budget, notes)?;
         let file = self.file.try_clone().map_err(|e| Error::io(&self.name, 0, &e))?;
-        let (len, name) = (index.len, self.name.clone());
-        Ok(Self { file, len, name, flattened: Some(Box::new((index, self))), pages: None })
+        let name = self.name.clone();
+        let stream = Stream { file: self.file, len: self.len, name: self.name };
+        let flattened = Box::new(Flattened::new(stream, budget, notes)?);
+        Ok(Self { file, len: flattened.len(), name, flattened: Some(flattened), pages: None })
     }
 
     /// Caches pages of a dump, for small reads. Devices and `/proc/kcore` are left as they are:
@@ -99,11 +92,11 @@ impl Backing {
     /// Number of bytes stored, without the holes of a sparse file; for a flattened stream, those of
     /// the stream.
     pub(crate) fn stored(&self) -> u64 {
-        let of = self.flattened.as_ref().map_or(self, |flattened| &flattened.1);
-        match of.file.metadata() {
-            Ok(data) if data.is_file() && !of.is_of_proc() => lastwords_bytes::stored(&data),
+        let len = self.flattened.as_ref().map_or(self.len, |flattened| flattened.stream.len);
+        match self.file.metadata() {
+            Ok(data) if data.is_file() && !self.is_of_proc() => lastwords_bytes::stored(&data),
             // A device has no holes. A file of /proc has no blocks.
-            _ => of.len,
+            _ => len,
         }
     }
 
@@ -123,43 +116,22 @@ impl Backing {
 
     fn read_uncached(&self, offset: u64, buf: &mut [u8]) -> Got {
         if let Some(flattened) = &self.flattened {
-            return flattened.0.fill(&flattened.1, offset, buf);
+            return flattened.fill(offset, buf);
         }
-        let mut done = 0usize;
-        while done < buf.len() {
-            let at = offset.saturating_add(done as u64);
-            let Some(rest) = buf.get_mut(done..) else { break };
-            match self.file.read_at(rest, at) {
-                Ok(0) => return Got::Ended(done),
-                Ok(n) => done = done.saturating_add(n),
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(_) => return Got::Failed(done),
-            }
-        }
-        Got::All
+        read_at(&self.file, offset, buf)
     }
 
     /// Fills `buf` from `offset` on, or returns an error.
     pub(crate) fn read_all(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
         let len = buf.len();
-        match self.read(offset, buf) {
-            Got::All => Ok(()),
-            Got::Ended(got) => {
-                Err(Error::short(&self.name, offset, got as u64, &format!("{len} bytes")))
-            }
-            Got::Failed(_) => Err(Error::io(
-                &self.name,
-                offset,
-                &std::io::Error::other(format!("{len} bytes cannot be read")),
-            )),
-        }
+        self.read(offset, buf).all(&self.name, offset, len)
     }
 
     /// First offset at or after `offset` that is not in a hole of a sparse file.
     pub(crate) fn next_data(&self, offset: u64) -> u64 {
         use rustix::fs::{SeekFrom as To, seek};
         if let Some(flattened) = &self.flattened {
-            return flattened.0.next_data(offset);
+            return flattened.next_data(offset);
         }
         match seek(&self.file, To::Data(offset)) {
             Ok(data) => data.max(offset),

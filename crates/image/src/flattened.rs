@@ -5,9 +5,11 @@
 //! end record shows that the stream is complete. Without one, bytes that no record wrote are
 //! missing, not zero.
 
-use crate::file::{Backing, Got};
+use crate::got::{Got, read_at};
 use lastwords_bytes::{Budget, ByteOrder, Error, Reader};
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::sync::Arc;
 
 /// The first bytes of the stream.
 pub(crate) const MAGIC: [u8; 16] = *b"makedumpfile\0\0\0\0";
@@ -26,26 +28,70 @@ struct Extent {
     at: u64,
 }
 
+/// The file that holds the stream.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    pub(crate) file: File,
+    pub(crate) len: u64,
+    pub(crate) name: Arc<str>,
+}
+
+impl Stream {
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Got {
+        read_at(&self.file, offset, buf)
+    }
+}
+
+/// A stream, and the inner file in it.
+#[derive(Debug)]
+pub(crate) struct Flattened {
+    pub(crate) stream: Stream,
+    index: Index,
+}
+
+impl Flattened {
+    /// Reads the heads of all records. Missing or damaged parts are reported in `notes`.
+    pub(crate) fn new(
+        stream: Stream,
+        budget: &Budget,
+        notes: &mut Vec<String>,
+    ) -> Result<Self, Error> {
+        let index = Index::read(&stream, budget, notes)?;
+        Ok(Self { stream, index })
+    }
+
+    /// Returns the length of the inner file, bytes.
+    pub(crate) fn len(&self) -> u64 {
+        self.index.len
+    }
+
+    /// First offset at or after `offset` that some record wrote; the end of the inner file if there
+    /// is none.
+    pub(crate) fn next_data(&self, offset: u64) -> u64 {
+        self.index.next_data(offset)
+    }
+
+    /// Fills `buf` from `offset` of the inner file on.
+    pub(crate) fn fill(&self, offset: u64, buf: &mut [u8]) -> Got {
+        self.index.fill(&self.stream, offset, buf)
+    }
+}
+
 /// Location of each part of the inner file.
 #[derive(Debug)]
-pub(crate) struct Index {
+struct Index {
     /// Sorted by `start`, without overlap.
     extents: Vec<Extent>,
     /// Length of the inner file, bytes.
-    pub(crate) len: u64,
+    len: u64,
     /// True if the end record was found.
     complete: bool,
 }
 
 impl Index {
-    /// Reads the heads of all records. Missing or damaged parts are reported in `notes`.
-    pub(crate) fn read(
-        stream: &Backing,
-        budget: &Budget,
-        notes: &mut Vec<String>,
-    ) -> Result<Self, Error> {
+    fn read(stream: &Stream, budget: &Budget, notes: &mut Vec<String>) -> Result<Self, Error> {
         let mut head = [0u8; 32];
-        stream.read_all(0, &mut head)?;
+        stream.read(0, &mut head).all(&stream.name, 0, 32)?;
         let kind = Reader::new(&stream.name, &head, ByteOrder::Big).u64_at(16)?;
         if kind != FLATTENED {
             return Err(Error::value(&stream.name, 16, kind, "type 1 (flattened)"));
@@ -84,15 +130,12 @@ impl Index {
         Ok(Self { extents, len, complete })
     }
 
-    /// First offset at or after `offset` that some record wrote; the end of the inner file if there
-    /// is none.
-    pub(crate) fn next_data(&self, offset: u64) -> u64 {
+    fn next_data(&self, offset: u64) -> u64 {
         let behind = self.extents.partition_point(|e| e.start.saturating_add(e.len) <= offset);
         self.extents.get(behind).map_or(self.len.max(offset), |extent| extent.start.max(offset))
     }
 
-    /// Fills `buf` from `offset` of the inner file on.
-    pub(crate) fn fill(&self, stream: &Backing, offset: u64, buf: &mut [u8]) -> Got {
+    fn fill(&self, stream: &Stream, offset: u64, buf: &mut [u8]) -> Got {
         let (mut done, mut window) =
             (0usize, Window { at: 0, bytes: Vec::new(), next: Window::LEAST });
         let mut next = self.extents.partition_point(|e| e.start <= offset);
@@ -145,7 +188,7 @@ impl Window {
     const LEAST: usize = 512;
     const MOST: usize = 1 << 16;
 
-    fn read(&mut self, stream: &Backing, at: u64, buf: &mut [u8]) -> Got {
+    fn read(&mut self, stream: &Stream, at: u64, buf: &mut [u8]) -> Got {
         if buf.len() >= Self::LEAST {
             return stream.read(at, buf);
         }
@@ -227,10 +270,10 @@ mod tests {
         bytes
     }
 
-    fn backing(bytes: &[u8]) -> Backing {
+    fn stored(bytes: &[u8]) -> Stream {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(bytes).unwrap();
-        Backing::from_file(file, "s").unwrap()
+        Stream { file, len: bytes.len() as u64, name: "s".into() }
     }
 
     proptest! {
@@ -252,7 +295,7 @@ mod tests {
                 }
                 place += data.len();
             }
-            let file = backing(&bytes);
+            let file = stored(&bytes);
             let mut notes = Vec::new();
             let index = Index::read(&file, &Budget::default(), &mut notes).unwrap();
             prop_assert_eq!(notes.is_empty(), end);
@@ -281,7 +324,7 @@ mod tests {
         fn any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
             let mut all = stream(&[(0, vec![1; 30])], false);
             all.extend(bytes);
-            let file = backing(&all);
+            let file = stored(&all);
             let index = Index::read(&file, &Budget::default(), &mut Vec::new()).unwrap();
             let mut buf = [0u8; 100];
             let _ = index.fill(&file, 0, &mut buf);

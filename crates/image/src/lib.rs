@@ -41,7 +41,9 @@ pub mod decompress;
 mod elf;
 mod file;
 mod flattened;
+mod got;
 mod open;
+mod opened;
 mod orphans;
 mod pages;
 pub mod process;
@@ -51,7 +53,8 @@ mod segments;
 pub mod vmcore;
 
 pub use cache::Cache;
-pub use open::{Kind, Opened, open};
+pub use open::open;
+pub use opened::{Kind, Opened};
 
 use std::fmt;
 

@@ -7,7 +7,8 @@
 //! addresses that no process has.
 
 use crate::HoleCause;
-use crate::file::{Backing, Got};
+use crate::file::Backing;
+use crate::got::Got;
 use crate::segments::Segment;
 
 /// Smallest page size of Linux.

@@ -6,7 +6,7 @@
 //! cached. An incomplete or unreadable page is read from the file each time, so that the reader
 //! gets the same bytes and the same error as without a cache.
 
-use crate::file::Got;
+use crate::got::Got;
 use std::sync::{Mutex, PoisonError};
 
 /// Size of a page, bytes.

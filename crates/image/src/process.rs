@@ -2,7 +2,7 @@
 
 use crate::HoleCause;
 use crate::file::Backing;
-use crate::open::{Kind, Opened};
+use crate::opened::{Kind, Opened};
 use crate::segments::{Segment, Segments};
 use lastwords_bytes::{Budget, Error};
 use std::fs::File;

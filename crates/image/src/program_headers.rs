@@ -8,7 +8,8 @@ use crate::HoleCause;
 use crate::elf::{
     FileHeader, HEADER_LEN, MAX_PROGRAM_HEADERS, PROGRAM_HEADER_LEN, PT_LOAD, ProgramHeader,
 };
-use crate::file::{Backing, Got};
+use crate::file::Backing;
+use crate::got::Got;
 use crate::orphans;
 use crate::segments::Segment;
 use lastwords_bytes::{Budget, Error, Reader};

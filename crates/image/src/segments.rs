@@ -1,6 +1,7 @@
 //! An [`Image`] of address ranges that are stored in files.
 
-use crate::file::{Backing, Got};
+use crate::file::Backing;
+use crate::got::Got;
 use crate::{Hole, HoleCause, Image, Range};
 
 /// A range of addresses whose first `held` bytes are in a file.

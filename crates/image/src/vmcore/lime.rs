@@ -5,7 +5,8 @@
 //! stream.
 
 use super::{Format, Physical};
-use crate::file::{Backing, Got};
+use crate::file::Backing;
+use crate::got::Got;
 use crate::{Cache, Hole, HoleCause, Image, Range};
 use lastwords_bytes::{Budget, ByteOrder, Error, Reader};
 use std::sync::{Arc, Mutex, PoisonError};

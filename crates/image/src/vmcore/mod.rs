@@ -8,7 +8,8 @@ mod foreign;
 mod kdump;
 mod lime;
 
-use crate::file::{Backing, Got};
+use crate::file::Backing;
+use crate::got::Got;
 use crate::segments::{Segment, Segments};
 use crate::{HoleCause, Image, Watch, compressed, flattened};
 use lastwords_bytes::{Budget, ByteOrder, Error};

@@ -1,7 +1,8 @@
 //! Bitmaps of page frames; chunks are read on demand.
 
 use super::header::FileRange;
-use crate::file::{Backing, Got};
+use crate::file::Backing;
+use crate::got::Got;
 use lastwords_bytes::{Budget, Error};
 use std::sync::{Mutex, PoisonError};
 

@@ -15,7 +15,8 @@ pub(crate) use header::MAGIC;
 
 use super::elf::Notes;
 use super::{Format, Physical};
-use crate::file::{Backing, Got};
+use crate::file::Backing;
+use crate::got::Got;
 use crate::{Cache, Hole, HoleCause, Image, Range};
 use bitmap::{Bitmap, Counts, bit_of};
 use codec::Codecs;
