@@ -34,6 +34,7 @@ pub mod memory;
 pub mod modules;
 pub mod notes;
 mod object;
+mod open;
 pub mod paging;
 mod sources;
 pub mod symbols;

@@ -1,12 +1,15 @@
 //! The kernel's doubly linked lists.
 
-use crate::{Error, Kernel};
+use crate::Error;
+use crate::memory::Memory;
+use lastwords_bytes::Budget;
 
 /// Iterates over the addresses of a list's entries, in order. The iteration ends at the head, at
 /// the first error, or at an entry that was seen before. Loops are found with Brent's algorithm:
 /// the entry kept for comparison is replaced at every power of two.
 pub struct List<'k> {
-    kernel: &'k Kernel,
+    memory: &'k dyn Memory,
+    budget: &'k Budget,
     head: u64,
     at: u64,
     /// Offset of the links in an entry, bytes.
@@ -18,13 +21,23 @@ pub struct List<'k> {
 }
 
 impl<'k> List<'k> {
-    pub(crate) fn new(kernel: &'k Kernel, head: u64, offset: u64) -> Self {
-        Self { kernel, head, at: head, offset, kept: head, passed: 0, keep_at: 1, ended: false }
+    pub(crate) fn new(memory: &'k dyn Memory, budget: &'k Budget, head: u64, offset: u64) -> Self {
+        Self {
+            memory,
+            budget,
+            head,
+            at: head,
+            offset,
+            kept: head,
+            passed: 0,
+            keep_at: 1,
+            ended: false,
+        }
     }
 
     fn step(&mut self) -> Result<Option<u64>, Error> {
-        self.kernel.budget().steps("list", 1)?;
-        let next = self.kernel.memory.pointer(self.at).map_err(Error::hole("list"))?;
+        self.budget.steps("list", 1)?;
+        let next = self.memory.pointer(self.at).map_err(Error::hole("list"))?;
         if next == self.head {
             return Ok(None);
         }

@@ -1,13 +1,12 @@
 //! The build id in the kernel's ELF notes, which `/sys/kernel/notes` has too.
 
-use crate::{Error, Kernel};
 use lastwords_bytes::ByteOrder;
 use object::Endianness;
 use object::elf::{FileHeader64, NT_GNU_BUILD_ID};
 use object::read::elf::{FileHeader, NoteIterator};
 
 /// Most bytes of the notes that are read; kernels have 500.
-const NOTES_MAX: u64 = 64 << 10;
+pub(crate) const NOTES_MAX: u64 = 64 << 10;
 
 /// Returns the build id in ELF notes, in hexadecimal. Returns none if they have none.
 #[must_use]
@@ -27,22 +26,6 @@ pub(crate) fn of_notes<E: FileHeader>(
         }
     }
     None
-}
-
-impl Kernel {
-    /// The build id of the kernel, in hexadecimal. None if the kernel has none or the image lacks
-    /// it.
-    #[must_use]
-    pub fn build_id(&self) -> Option<String> {
-        let read = || -> Result<Vec<u8>, Error> {
-            let begin = self.symbol("__start_notes")?;
-            let len = self.symbol("__stop_notes")?.saturating_sub(begin).min(NOTES_MAX);
-            let mut notes = vec![0; usize::try_from(len).unwrap_or_default()];
-            self.memory.read(begin, &mut notes).map_err(Error::hole("notes"))?;
-            Ok(notes)
-        };
-        build_id(&read().ok()?, self.memory.byte_order())
-    }
 }
 
 #[cfg(test)]

@@ -1,8 +1,6 @@
 //! Reads the symbols of one module from the ELF symbol table that the kernel keeps.
 
-use super::Region;
 use crate::memory::Memory;
-use crate::{Error, Kernel, Object};
 use lastwords_bytes::Reader;
 use lastwords_trace::symbols::SymbolRow;
 use std::collections::HashMap;
@@ -15,22 +13,22 @@ const PIECE: usize = 4096;
 
 /// Addresses of a module's tables.
 pub(super) struct Tables {
-    symtab: u64,
-    count: u64,
-    strtab: u64,
-    typetab: u64,
+    pub(super) symtab: u64,
+    pub(super) count: u64,
+    pub(super) strtab: u64,
+    pub(super) typetab: u64,
     /// Layout of a symbol.
-    entry: Entry,
+    pub(super) entry: Entry,
     /// Names of exported symbols, by address.
-    exported: HashMap<u64, Vec<String>>,
+    pub(super) exported: HashMap<u64, Vec<String>>,
 }
 
 /// Layout of an ELF symbol: its size, and the offsets of section and value.
 #[derive(Debug, Clone, Copy)]
-struct Entry {
-    size: usize,
-    section: usize,
-    value: usize,
+pub(super) struct Entry {
+    pub(super) size: usize,
+    pub(super) section: usize,
+    pub(super) value: usize,
 }
 
 /// One symbol.
@@ -52,32 +50,6 @@ pub struct ModuleSymbols {
 }
 
 impl Tables {
-    /// Finds a module's tables. `left` is the number of symbols that may still be read, for all
-    /// modules together.
-    pub(super) fn from_module(
-        kernel: &Kernel,
-        module: Object<'_>,
-        regions: &[Region],
-        left: &mut u64,
-    ) -> Result<Self, Error> {
-        let tables = module.pointer("kallsyms")?;
-        let entry = match kernel.memory.word_size() {
-            8 => Entry { size: 24, section: 6, value: 8 },
-            _ => Entry { size: 16, section: 14, value: 4 },
-        };
-        let count = take(left, tables.u64("num_symtab")?);
-        kernel.budget().steps("symbols of a module", count)?;
-        Ok(Self {
-            symtab: tables.address("symtab")?,
-            count,
-            strtab: tables.address("strtab")?,
-            // Before Linux 5.2, the kind was in the symbol itself.
-            typetab: tables.address("typetab").unwrap_or_default(),
-            entry,
-            exported: exported(kernel, module, regions, left),
-        })
-    }
-
     /// Reads the table; entries that the image lacks are left out.
     pub(super) fn read(&self, memory: &dyn Memory) -> ModuleSymbols {
         let count = usize::try_from(self.count).unwrap_or_default();
@@ -180,13 +152,6 @@ impl ModuleSymbols {
     }
 }
 
-/// Takes up to `count` from `left`; returns the number taken.
-fn take(left: &mut u64, count: u64) -> u64 {
-    let taken = count.min(*left);
-    *left = left.saturating_sub(taken);
-    taken
-}
-
 /// True for marks of compilers and assemblers, which the kernel ignores when it names an address:
 /// `.L…`, `L0…`, `$x`, `$d`, ….
 fn is_mark(name: &[u8]) -> bool {
@@ -212,44 +177,4 @@ fn read_up_to(memory: &dyn Memory, address: u64, len: usize) -> Vec<u8> {
         }
     }
     bytes
-}
-
-/// Reads the addresses and names of a module's exported symbols. On most machines the members are
-/// offsets from their own address.
-fn exported(
-    kernel: &Kernel,
-    module: Object<'_>,
-    regions: &[Region],
-    left: &mut u64,
-) -> HashMap<u64, Vec<String>> {
-    let mut found: HashMap<u64, Vec<String>> = HashMap::new();
-    // Until Linux 7.0, symbols exported only to GPL modules are in a separate table, which
-    // /proc/kallsyms does not use.
-    let count = take(left, module.u64("num_syms").unwrap_or_default());
-    for index in 0..count {
-        let Ok(symbol) = module.element("syms", index) else { break };
-        let inside = |region: &Region| region.range.contains(&symbol.place());
-        if !regions.iter().any(inside) || kernel.budget().steps("exported symbols", 1).is_err() {
-            break;
-        }
-        if let Ok((value, name)) = export(kernel, symbol) {
-            found.entry(value).or_default().push(name);
-        }
-    }
-    found
-}
-
-fn export(kernel: &Kernel, symbol: Object<'_>) -> Result<(u64, String), Error> {
-    if !symbol.has("value_offset") {
-        return Ok((symbol.u64("value")?, symbol.text("name")?));
-    }
-    let target = |path: &str| -> Result<u64, Error> {
-        let place = symbol.at(path)?.place();
-        Ok(place.wrapping_add_signed(symbol.i64(path)?))
-    };
-    let name = kernel
-        .memory
-        .text(target("name_offset")?, 512)
-        .map_err(Error::hole("name of an exported symbol"))?;
-    Ok((target("value_offset")?, name))
 }
