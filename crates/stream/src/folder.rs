@@ -7,7 +7,8 @@
 
 use crate::head::Head;
 use crate::packets::Packets;
-use crate::rings::{self, Arrived, MOST_GAPS, copy};
+use crate::rings::{self, Arrived, MOST_GAPS};
+use crate::transfer::copy;
 use crate::wire::{End, HEADER, Header, Hello, Kind, MAGIC, NUMBER, Order, SessionInfo};
 use anyhow::{Context, ensure};
 use serde::Serialize;

@@ -52,6 +52,7 @@ mod rings;
 mod sender;
 pub mod session;
 pub mod spool;
+mod transfer;
 pub mod wire;
 
 pub use address::Address;

@@ -8,9 +8,9 @@
 
 use crate::head::{DATA_OFF, Head, Region};
 use crate::packets::Packets;
-use crate::spool;
+use crate::transfer::{NOFOLLOW, copy, take};
 use anyhow::{Context, ensure};
-use rustix::fs::{FallocateFlags, copy_file_range, fallocate};
+use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -25,8 +25,6 @@ pub(crate) const ENDING: &str = "rings";
 const MOST_OPEN: usize = 64;
 /// Most gaps between the packets of a stream, which its tables grow with.
 pub(crate) const MOST_GAPS: usize = 1 << 20;
-/// Most bytes of one call that copies.
-const CHUNK: u64 = 1 << 30;
 /// Bytes that are written at a time where a file system makes no holes.
 static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
 
@@ -141,7 +139,7 @@ impl Rings {
                 none.insert(options.open(path()).with_context(named)?)
             }
         };
-        spool::take(file, Some(at), pipe, moved).with_context(named)
+        take(file, Some(at), pipe, moved).with_context(named)
     }
 
     /// Admits `length` bytes at `offset` of the sub-buffer that is being filled.
@@ -181,7 +179,7 @@ impl Rings {
         let options =
             OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).clone();
         let file = options.open(&path).with_context(named)?;
-        spool::take(&file, Some(offset), pipe, moved).with_context(named)
+        take(&file, Some(offset), pipe, moved).with_context(named)
     }
 
     /// Closes all files if there are as many as may be open at a time.
@@ -233,17 +231,14 @@ pub(crate) fn place_open(
     }
     let named = || path.display().to_string();
     let from = open(folder, index);
-    let from = OpenOptions::new()
-        .read(true)
-        .custom_flags(spool::NOFOLLOW)
-        .open(&from)
-        .with_context(named)?;
+    let from =
+        OpenOptions::new().read(true).custom_flags(NOFOLLOW).open(&from).with_context(named)?;
     let options = OpenOptions::new()
         .write(true)
         .create(true)
         .truncate(false)
         .mode(0o600)
-        .custom_flags(spool::NOFOLLOW)
+        .custom_flags(NOFOLLOW)
         .clone();
     let to = options.open(&path).with_context(named)?;
     copy(&from, 0, &to, place(number, head.begin(), head.size)?, length).with_context(named)
@@ -304,7 +299,7 @@ impl Arrived {
             let file = match OpenOptions::new()
                 .read(true)
                 .write(true)
-                .custom_flags(spool::NOFOLLOW)
+                .custom_flags(NOFOLLOW)
                 .open(&path)
             {
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,
@@ -398,30 +393,6 @@ fn clear(file: &File, offset: u64, length: u64) -> std::io::Result<()> {
         let left = usize::try_from(end.saturating_sub(at)).unwrap_or(usize::MAX).min(ZEROS.len());
         file.write_all_at(ZEROS.get(..left).unwrap_or_default(), at)?;
         at = at.saturating_add(left as u64);
-    }
-    Ok(())
-}
-
-/// Copies bytes of a file to another.
-///
-/// # Errors
-/// They are not there, or cannot be written.
-pub(crate) fn copy(
-    from: &File,
-    offset: u64,
-    to: &File,
-    place: u64,
-    length: u64,
-) -> anyhow::Result<()> {
-    let (mut at, mut place, end) = (offset, place, offset.saturating_add(length));
-    while at < end {
-        let left = usize::try_from(end.saturating_sub(at).min(CHUNK))?;
-        match copy_file_range(from, Some(&mut at), to, Some(&mut place), left) {
-            Err(Errno::INTR) => {}
-            Err(error) => return Err(error).context("what arrived cannot be copied"),
-            Ok(0) => anyhow::bail!("the last {left} bytes of what arrived are gone"),
-            Ok(_) => {}
-        }
     }
     Ok(())
 }

@@ -6,7 +6,8 @@
 //! a folder beside it (`rings.rs`).
 
 use crate::folder;
-use crate::rings::{self, copy};
+use crate::rings;
+use crate::transfer::{NOFOLLOW, copy, take};
 use crate::wire::{Counters, End, HEADER, Header, Hello, Kind, MAGIC, Order, Settings, is_known};
 use anyhow::{Context, bail, ensure};
 use lastwords_bytes::{Budget, ByteOrder, Limits};
@@ -17,8 +18,6 @@ use lastwords_ftrace::{
 use lastwords_open::Bundle;
 use lastwords_trace::evidence::{Cause, Evidence, Gap};
 use rustix::fs::{FlockOperation, flock};
-use rustix::io::Errno;
-use rustix::pipe::{SpliceFlags, splice};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -34,8 +33,6 @@ const ENDING: &str = "stream";
 const MOST_NAME: usize = 64;
 /// Most bytes of the files in a description. A kernel with all modules loaded has 20 MiB.
 const MOST_DESCRIPTION: u64 = 256 << 20;
-/// `O_NOFOLLOW`.
-pub(crate) const NOFOLLOW: i32 = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
 /// Held while a description is in memory, so that many streams that end at a time need the memory
 /// of one. Data are copied without it.
 static DESCRIBING: Mutex<()> = Mutex::new(());
@@ -446,23 +443,6 @@ impl Spool {
         }
         Ok(())
     }
-}
-
-/// Moves bytes from a pipe into a file: to an offset, or to where it is written next.
-pub(crate) fn take(
-    file: &File,
-    mut at: Option<u64>,
-    pipe: BorrowedFd<'_>,
-    mut left: usize,
-) -> anyhow::Result<()> {
-    while left > 0 {
-        match splice(pipe, None, file, at.as_mut(), left, SpliceFlags::MOVE) {
-            Err(Errno::INTR) => {}
-            Ok(moved) if moved > 0 => left = left.saturating_sub(moved),
-            written => return Err(written.err().unwrap_or(Errno::IO)).context("cannot be written"),
-        }
-    }
-    Ok(())
 }
 
 fn array(settings: &Settings, live: Arc<dyn Ring>) -> Array {
