@@ -1,7 +1,7 @@
 //! Layouts of the metadata of ftrace's persistent ring buffer: those of real kernels, and invented
 //! ones; and the types that describe them.
 
-use crate::persistent::Form;
+use crate::form::Form;
 
 /// A type of a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,6 +8,7 @@
 pub mod checksum;
 pub mod ctf;
 pub mod elf;
+pub mod form;
 pub mod image;
 pub mod json;
 pub mod layout;

@@ -1,6 +1,7 @@
 //! Writes the memory of ftrace's persistent ring buffer, as the kernel lays it out
 //! (`rb_range_meta_init` in `kernel/trace/ring_buffer.c`).
 
+use crate::form::Form;
 use crate::layouts::Layout;
 use std::collections::BTreeMap;
 
@@ -12,30 +13,6 @@ pub const MAGIC: u32 = 0x0bad_feed;
 const BASES: [(usize, u64); 2] = [(8, 0xffff_8880_0100_0000), (4, 0xc100_0000)];
 /// Modules for which the scratch area has room.
 const ROOM: usize = 128;
-
-/// The form of the metadata.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Form {
-    /// Linux 6.12: each CPU has a magic word.
-    PerCpu,
-    /// Linux 6.15 and newer: all CPUs have one header.
-    Common,
-}
-
-impl Form {
-    /// Bytes of a CPU's metadata before the table of the order.
-    #[must_use]
-    pub fn fixed(self) -> usize {
-        if self == Self::PerCpu { 0x38 } else { 0x20 }
-    }
-
-    /// Offset in a CPU's metadata of the addresses of the first sub-buffer, of the head and of the
-    /// commit.
-    #[must_use]
-    pub fn addresses(self) -> usize {
-        if self == Self::PerCpu { 24 } else { 0 }
-    }
-}
 
 /// The boot that writes.
 #[derive(Debug, Clone, Default)]

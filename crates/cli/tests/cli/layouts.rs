@@ -3,8 +3,9 @@
 
 use crate::persistent::{Made, events, file};
 use crate::support::{Place, Ran, ran};
+use lastwords_testkit::form::Form;
 use lastwords_testkit::layouts::Layout;
-use lastwords_testkit::persistent::{Form, SIZE};
+use lastwords_testkit::persistent::SIZE;
 
 /// A layout that no kernel has.
 fn invented(form: Form, seed: u64) -> Layout {

@@ -3,8 +3,9 @@
 
 use crate::lttng::files;
 use crate::support::{Place, ran};
+use lastwords_testkit::form::Form;
 use lastwords_testkit::layouts::Layout;
-use lastwords_testkit::persistent::{Boot, Cpu, Form, Region, SIZE, region_of};
+use lastwords_testkit::persistent::{Boot, Cpu, Region, SIZE, region_of};
 use std::path::Path;
 
 /// Address of the symbol `do_work`, whose events the file has.

@@ -174,7 +174,8 @@ fn of_container(container: image::Opened, opening: &mut Opening<'_, '_>) -> anyh
 #[cfg(test)]
 mod tests {
     use crate::{Memory, Options, open};
-    use lastwords_testkit::persistent::{Boot, Cpu, Form, SIZE, put, region};
+    use lastwords_testkit::form::Form;
+    use lastwords_testkit::persistent::{Boot, Cpu, SIZE, put, region};
 
     /// Raw memory with two kernels that have no tracer: both are tried, and the error names both
     /// with the places of their VMCOREINFO.

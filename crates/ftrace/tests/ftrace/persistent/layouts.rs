@@ -7,8 +7,8 @@ use lastwords_ftrace::Ring;
 use lastwords_ftrace::persistent::{self, Members};
 use lastwords_image::unwatched;
 use lastwords_kernel::btf::{Btf, Types};
+use lastwords_testkit::form::Form;
 use lastwords_testkit::layouts::{Layout, Structure, Type};
-use lastwords_testkit::persistent::Form;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 

@@ -10,7 +10,8 @@ use lastwords_bytes::Budget;
 use lastwords_ftrace::Ring;
 use lastwords_ftrace::persistent;
 use lastwords_image::unwatched;
-use lastwords_testkit::persistent::{Form, SIZE, put};
+use lastwords_testkit::form::Form;
+use lastwords_testkit::persistent::{SIZE, put};
 use made::{Event, Random, events, image, make, read, sub_buffer};
 use std::collections::BTreeSet;
 

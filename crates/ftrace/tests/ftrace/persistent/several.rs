@@ -3,7 +3,8 @@
 
 use super::made::{Event, Made, events, make, read};
 use lastwords_ftrace::Ring;
-use lastwords_testkit::persistent::{Form, SIZE, put};
+use lastwords_testkit::form::Form;
+use lastwords_testkit::persistent::{SIZE, put};
 use std::collections::BTreeSet;
 
 fn regions(count: u64) -> impl Iterator<Item = (u64, Form, Made)> {
