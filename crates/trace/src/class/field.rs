@@ -1,6 +1,8 @@
 //! Field classes.
 
-use super::{Attributes, Labels, Path, Scope};
+use super::labels::Labels;
+use super::ranges::Range;
+use super::{Attributes, Path, Scope};
 use lastwords_bytes::ByteOrder;
 
 /// The type of a field.
@@ -91,41 +93,6 @@ impl Integer {
     #[must_use]
     pub fn has(&self, role: Role) -> bool {
         self.roles.contains(&role)
-    }
-}
-
-/// A label and the values that it names.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mapping {
-    /// Label.
-    pub label: String,
-    /// Values, or positions of bits.
-    pub ranges: Vec<Range>,
-}
-
-impl Mapping {
-    /// Returns true if the label names this value.
-    #[must_use]
-    pub fn names(&self, value: i128) -> bool {
-        self.ranges.iter().any(|range| range.contains(value))
-    }
-}
-
-/// Values from `lower` to `upper`, both included. The type can contain signed and unsigned 64-bit
-/// values.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Range {
-    /// Least value.
-    pub lower: i128,
-    /// Greatest value.
-    pub upper: i128,
-}
-
-impl Range {
-    /// Returns true if the range contains the value.
-    #[must_use]
-    pub fn contains(&self, value: i128) -> bool {
-        (self.lower..=self.upper).contains(&value)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The labels of an enumeration or a bit map, and the search for the labels of a value.
 
-use super::{Mapping, RangeIndex};
+use super::ranges::{Range, RangeIndex};
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
@@ -106,9 +106,25 @@ impl Index {
     }
 }
 
+/// A label and the values that it names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mapping {
+    /// Label.
+    pub label: String,
+    /// Values, or positions of bits.
+    pub ranges: Vec<Range>,
+}
+
+impl Mapping {
+    /// Returns true if the label names this value.
+    #[must_use]
+    pub fn names(&self, value: i128) -> bool {
+        self.ranges.iter().any(|range| range.contains(value))
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::Range;
     use super::*;
 
     /// Random labels of up to three ranges, some of which overlap, name all the values that their

@@ -6,12 +6,12 @@ mod path;
 mod ranges;
 
 pub use field::{
-    Array, Bits, Blob, Encoding, Field, FieldClass, Float, Integer, Length, Mapping, Optional,
-    Range, Role, Struct, Text, Variant, VariantOption,
+    Array, Bits, Blob, Encoding, Field, FieldClass, Float, Integer, Length, Optional, Role, Struct,
+    Text, Variant, VariantOption,
 };
-pub use labels::Labels;
+pub use labels::{Labels, Mapping};
 pub use path::{Path, Scope};
-pub use ranges::RangeIndex;
+pub use ranges::{Range, RangeIndex};
 
 use crate::schema::EnvValue;
 use lastwords_bytes::ByteOrder;

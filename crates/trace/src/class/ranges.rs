@@ -1,7 +1,5 @@
 //! Finds those of many ranges that contain a value.
 
-use super::Range;
-
 /// Finds the ranges that contain a value in logarithmic time, however they overlap, with a segment
 /// tree. Each range has the position of its owner.
 #[derive(Debug, Clone, Default)]
@@ -84,5 +82,23 @@ impl RangeIndex {
             );
         }
         sums.into_iter().max().unwrap_or(0)
+    }
+}
+
+/// Values from `lower` to `upper`, both included. The type can contain signed and unsigned 64-bit
+/// values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Range {
+    /// Least value.
+    pub lower: i128,
+    /// Greatest value.
+    pub upper: i128,
+}
+
+impl Range {
+    /// Returns true if the range contains the value.
+    #[must_use]
+    pub fn contains(&self, value: i128) -> bool {
+        (self.lower..=self.upper).contains(&value)
     }
 }
