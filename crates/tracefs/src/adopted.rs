@@ -1,9 +1,10 @@
 //! An instance that existed before the recording: its settings, which the recording leaves as it
 //! found them.
 
-use crate::events::{self, Rule};
+use crate::events;
 use crate::instance::Instance;
-use crate::recording::{Plan, kib as size_text};
+use crate::plan::{Plan, kib as size_text};
+use crate::rule::Rule;
 use anyhow::{Context, bail};
 use lastwords_ftrace::Stats;
 use lastwords_stream::wire::Counters;

@@ -1,29 +1,10 @@
 //! Chooses events by names and globs, and enables them with their filters.
 
 use crate::instance::Instance;
+use crate::rule::Rule;
 use crate::triggers;
 use anyhow::{Context, bail};
 use std::collections::BTreeMap;
-
-/// Events to record.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Rule {
-    /// `SYSTEM:EVENT`, where both may be globs; or one glob, for the name of a system or of an
-    /// event; or `all`.
-    pub pattern: String,
-    /// The kernel's filter expression; empty for none.
-    pub filter: String,
-    /// The kernel's triggers for each of the events, in the order in which they are set.
-    pub triggers: Vec<String>,
-}
-
-impl Rule {
-    /// Returns true if a trigger of the rule takes snapshots.
-    #[must_use]
-    pub fn takes_snapshots(&self) -> bool {
-        triggers::has(std::slice::from_ref(self), "snapshot")
-    }
-}
 
 /// The events that can be enabled, by system.
 pub(crate) type Events = BTreeMap<String, Vec<String>>;

@@ -5,7 +5,9 @@
 //! again when its snapshot was taken out of the spare ring.
 
 use crate::changes::Changes;
-use crate::events::{self, Rule};
+use crate::events;
+use crate::plan::Snapshots;
+use crate::rule::Rule;
 use crate::save::Saved;
 use crate::snapshot::{self, Taken};
 use crate::triggers::{self, Snapshot};
@@ -24,30 +26,6 @@ const AT_ONCE: u32 = 8;
 
 /// Snapshots of a recording that stay. Older ones are removed.
 const KEPT: usize = 16;
-
-/// Which events the snapshots have, and how many there may be.
-#[derive(Debug, Clone)]
-pub struct Snapshots {
-    /// The time before the trigger; none for all that the rings have.
-    pub before: Option<Duration>,
-    /// The time behind the trigger; zero: nothing is cut at the end.
-    pub after: Duration,
-    /// At most so many snapshots in any such time; none: no limit.
-    pub limit: Option<(u32, Duration)>,
-}
-
-impl Default for Snapshots {
-    fn default() -> Self {
-        Self { before: None, after: Duration::ZERO, limit: Some((4, Duration::from_secs(60))) }
-    }
-}
-
-impl Snapshots {
-    /// Returns true if the snapshots are cut.
-    pub(crate) fn has_window(&self) -> bool {
-        self.before.is_some() || !self.after.is_zero()
-    }
-}
 
 /// News of the snapshots of a recording.
 #[derive(Debug)]

@@ -6,7 +6,7 @@
 
 use crate::adopted::Adopted;
 use crate::definitions::Definition;
-use crate::recording::Plan;
+use crate::plan::Plan;
 use crate::triggers;
 use anyhow::{Context, bail, ensure};
 use lastwords_ring::os;

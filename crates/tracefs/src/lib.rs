@@ -36,18 +36,21 @@ mod events;
 mod firings;
 mod instance;
 pub mod journal;
+mod plan;
 mod recording;
 mod restore;
+mod rule;
 mod save;
 mod send;
 mod snapshot;
 mod triggers;
 
 pub use definitions::{Definition, Kind};
-pub use events::Rule;
-pub use firings::{News, Snapshots, Tell};
-pub use recording::{Plan, Recording};
+pub use firings::{News, Tell};
+pub use plan::{Plan, Snapshots};
+pub use recording::Recording;
 pub use restore::{Restored, restore};
+pub use rule::Rule;
 pub use save::Saved;
 
 /// Returns true if an instance of this name exists, so that a recording may use it.

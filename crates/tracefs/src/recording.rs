@@ -2,12 +2,14 @@
 
 use crate::adopted::Adopted;
 use crate::changes::Changes;
-use crate::definitions::{Definition, Kind};
+use crate::definitions::Definition;
 use crate::drain::Drain;
-use crate::events::{self, Rule};
-use crate::firings::{Firings, Snapshots, Tell};
+use crate::events;
+use crate::firings::{Firings, Tell};
 use crate::instance::Instance;
 use crate::journal::Journal;
+use crate::plan::{Plan, Snapshots, kib};
+use crate::rule::Rule;
 use crate::save::{self, Saved};
 use crate::send;
 use crate::{snapshot, triggers};
@@ -17,11 +19,10 @@ use lastwords_stream::{Address, Sender};
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
 /// The part of a ring in percent that must be filled before a stream is woken. The rest is for
 /// events that come until it runs.
@@ -29,50 +30,6 @@ const STREAM_AT: &str = "25";
 
 /// Bytes of the ring of each CPU by default.
 const SIZE: u64 = 8 << 20;
-
-/// The settings of a recording.
-#[derive(Debug, Clone, Default)]
-pub struct Plan {
-    /// The name of the instance; none for `lastwords-PID`. One that exists keeps its settings but
-    /// for those that are given here, and is left as it was found.
-    pub instance: Option<String>,
-    /// The events to record.
-    pub events: Vec<Rule>,
-    /// The tracer, such as `function`; none for no tracer.
-    pub tracer: Option<String>,
-    /// Events to define and record, with their kinds and the user's texts.
-    pub definitions: Vec<(Kind, String)>,
-    /// Bytes of the ring of each CPU; none for 8 MiB, or the rings of an instance that exists.
-    pub size: Option<u64>,
-    /// The clock; none for `mono`, or the clock of an instance that exists. Only `mono`,
-    /// `mono_raw`, `boot` and `tai` can be related to clocks of user space.
-    pub clock: Option<String>,
-    /// A full ring refuses new events. By default, it overwrites the oldest.
-    pub discard: bool,
-    /// Events are moved to files while recording goes on. By default, the rings keep the newest.
-    pub stream: bool,
-    /// The receiver to send events to while recording goes on; none to save the trace in a file.
-    pub receiver: Option<Address>,
-    /// How often a receiver gets the events of sub-buffers that are not full; zero: when they are
-    /// full, or at the end.
-    pub flush: Duration,
-    /// Which events the snapshots of triggers have, and how many there may be.
-    pub snapshots: Snapshots,
-    /// The file to save the trace as. With a receiver, it is written only if the stream breaks,
-    /// and gets what could not be sent.
-    pub output: PathBuf,
-    /// An existing file is replaced.
-    pub force: bool,
-    /// The folder for the journal, which must exist and belong to the user alone.
-    pub journals: PathBuf,
-}
-
-impl Plan {
-    /// Returns the clock of an instance that the recording makes.
-    pub(crate) fn clock(&self) -> &str {
-        self.clock.as_deref().unwrap_or("mono")
-    }
-}
 
 /// A recording that was set up. If it is dropped, all that it added is removed and nothing is
 /// saved.
@@ -439,11 +396,6 @@ impl Drop for Recording {
             let _ = self.changes.undo();
         }
     }
-}
-
-/// Returns the text of `buffer_size_kb` for a ring of so many bytes.
-pub(crate) fn kib(bytes: u64) -> String {
-    bytes.div_ceil(1024).max(1).to_string()
 }
 
 /// Checks that the clock counts nanoseconds if snapshots are cut by time.

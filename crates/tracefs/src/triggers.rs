@@ -5,8 +5,8 @@
 //! in two of them: the snapshots that `snapshot` takes are saved beside the trace
 //! ([`crate::firings`]), and `traceoff` ends a recording without a command.
 
-use crate::events::Rule;
 use crate::instance::Instance;
+use crate::rule::Rule;
 use anyhow::bail;
 
 /// The first kernel whose `traceon`, `traceoff` and `stacktrace` work on the instance. Before it
@@ -146,6 +146,14 @@ fn version(release: &str) -> Option<(u32, u32)> {
     let mut numbers =
         release.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse().ok());
     Some((numbers.next()??, numbers.next()??))
+}
+
+impl Rule {
+    /// Returns true if a trigger of the rule takes snapshots.
+    #[must_use]
+    pub fn takes_snapshots(&self) -> bool {
+        has(std::slice::from_ref(self), "snapshot")
+    }
 }
 
 #[cfg(test)]
