@@ -2,19 +2,22 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use lastwords_control::{Details, Handle, State};
+use lastwords::rules::RuleSpec;
+use lastwords_control::{ChannelSummary, Details, Handle, State};
 use lastwords_open::{Options, Trace};
 use rustix::io::Errno;
 
 use crate::catalog::Catalog;
+use crate::errno::errno_of;
 use crate::error_log::{ErrorLog, Refusal};
-use crate::filter::Filters;
+use crate::filters::Filters;
 use crate::kinds::Kinds;
+use crate::mutex::guard;
 use crate::pipe::Pipe;
 use crate::raw;
-use crate::view::View;
+use crate::view::{Part, View, added_ids};
 
 /// A session.
 #[derive(Debug)]
@@ -163,22 +166,66 @@ pub(crate) fn read_trace<T>(
     done.map_err(|_| Errno::IO)
 }
 
-/// Locks a mutex. What it protects stays consistent if a thread panics.
-pub(crate) fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
+impl Buffer {
+    /// Returns the channels that the folder shows.
+    pub(crate) fn channels(&self) -> Result<Vec<ChannelSummary>, Errno> {
+        let details = self.details()?;
+        Ok(details
+            .channels
+            .iter()
+            .filter(|channel| self.view.has(&details, channel))
+            .cloned()
+            .collect())
+    }
 
-/// Returns the error number that fits an error of the library.
-pub(crate) fn errno_of(error: &lastwords::Error) -> Errno {
-    use lastwords::Error;
-    match error {
-        Error::Io { source, .. } => {
-            source.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error)
+    /// Returns the events that the folder shows, of a CPU or of all.
+    pub(crate) fn part(&self, cpu: Option<u32>) -> Result<Part, Errno> {
+        let details = self.details()?;
+        let own: Vec<&ChannelSummary> =
+            details.channels.iter().filter(|channel| self.view.has(&details, channel)).collect();
+        if own.len() == details.channels.len() {
+            return Ok(Part { cpu, ..Part::default() });
         }
-        Error::Untrusted { .. } => Errno::PERM,
-        Error::TooLarge { .. } => Errno::NOMEM,
-        Error::Full { .. } => Errno::NOSPC,
-        Error::Busy { .. } => Errno::BUSY,
-        _ => Errno::INVAL,
+        let names = own.iter().map(|channel| channel.name.clone()).collect();
+        Ok(Part { cpu, channels: own.iter().map(|channel| channel.id).collect(), names })
+    }
+
+    /// Returns true if events are recorded that the folder shows.
+    pub(crate) fn is_recording(&self) -> Result<bool, Errno> {
+        Ok(self.details()?.recording && self.channels()?.iter().any(|channel| channel.recording))
+    }
+
+    /// Switches the recording of the events that the folder shows on or off.
+    pub(crate) fn set_recording(&self, on: bool) -> Result<(), Errno> {
+        let part = self.part(None)?;
+        if part.channels.is_empty() || on && self.view == View::Start {
+            self.handle.set_recording(None, on);
+        }
+        let own = self.channels()?;
+        let is_due =
+            |channel: &&ChannelSummary| on || !part.channels.is_empty() && channel.recording;
+        own.iter()
+            .filter(is_due)
+            .for_each(|channel| self.handle.set_recording(Some(channel.id), on));
+        Ok(())
+    }
+
+    /// Returns the rules for the events that the folder shows, as if the session had no other
+    /// channels.
+    pub(crate) fn rules(&self) -> Result<Vec<RuleSpec>, Errno> {
+        let details = self.details()?;
+        Ok(self.view.rules(&details.rules, &added_ids(&details)))
+    }
+
+    /// Changes these rules in one step.
+    ///
+    /// # Errors
+    /// The list of rules is full or held, or a rule is not valid. Nothing has changed then.
+    pub(crate) fn change_rules(
+        &self,
+        edit: impl FnOnce(&mut Vec<RuleSpec>),
+    ) -> Result<(), lastwords::Error> {
+        let added = self.details().map(|details| added_ids(&details)).unwrap_or_default();
+        self.handle.change_rules(|rules| self.view.change_rules(rules, &added, edit))
     }
 }

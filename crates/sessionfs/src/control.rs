@@ -10,8 +10,8 @@ use rustix::io::Errno;
 use crate::buffer::Buffer;
 use crate::catalog::{Catalog, Event, MARKER};
 use crate::error_log::Refusal;
-use crate::filter;
 use crate::names;
+use crate::patterns::{matches_rule, pattern_of};
 use crate::restriction::{self, Restriction};
 use crate::trigger;
 
@@ -28,16 +28,6 @@ fn is_enabled(buffer: &Buffer, channels: &[u32], event: &Event) -> bool {
     channels
         .iter()
         .any(|channel| buffer.handle.takes(*channel, &event.provider, &event.name, event.level))
-}
-
-/// Returns the glob that matches the event alone.
-pub(crate) fn pattern_of(event: &Event) -> String {
-    format!("{}:{}", names::glob_of(&event.provider), names::glob_of(&event.name))
-}
-
-/// Returns true if a rule for all channels matches the event.
-pub(crate) fn matches_rule(rule: &RuleSpec, event: &Event) -> bool {
-    rule.channel.is_none() && rule.matches(&event.provider, &event.name, event.level)
 }
 
 fn channels(buffer: &Buffer) -> Result<Vec<u32>, Errno> {
@@ -90,7 +80,7 @@ pub(crate) fn enable(
 
 /// Returns the rule that enables an event, with the filter that is remembered for it.
 fn rule_of(buffer: &Buffer, event: &Event) -> RuleSpec {
-    RuleSpec { filter: filter::kept(buffer, event), ..RuleSpec::enable(pattern_of(event)) }
+    RuleSpec { filter: buffer.filters.kept(event), ..RuleSpec::enable(pattern_of(event)) }
 }
 
 /// Gives those of the events that are enabled the filters that are remembered for them.
@@ -122,7 +112,7 @@ fn add(
     let change = |_: &mut Restriction, rules: &mut Vec<RuleSpec>| {
         let matching = catalog.of_applications().filter(|event| matches_rule(&rule, event));
         let filtered: Vec<&Event> =
-            matching.filter(|event| filter::remember(buffer, rules, event)).collect();
+            matching.filter(|event| buffer.filters.remember(rules, event)).collect();
         rule.clone().add_to(rules);
         filtered
             .into_iter()

@@ -15,11 +15,12 @@ use lastwords_open::Trace;
 use lastwords_trace::evidence::Cause;
 use rustix::io::Errno;
 
-use crate::buffer::{Buffer, guard, read_trace};
+use crate::buffer::{Buffer, read_trace};
 use crate::catalog::Catalog;
 use crate::control::{self, Which};
 use crate::error_log::Refusal;
 use crate::kernel_line::Names;
+use crate::mutex::guard;
 use crate::path::{File, Of};
 use crate::restriction::{self, List};
 use crate::view::{Part, View};

@@ -17,7 +17,7 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::process::{getegid, geteuid};
 
-use crate::buffer::guard;
+use crate::mutex::guard;
 use crate::tree::{Access, Entry, OpenFile, Tree};
 
 /// Nothing is cached: events, sessions and their state change without the kernel's knowledge.

@@ -18,9 +18,9 @@ use lastwords::{ChannelConfig, Scope, Session, event};
 use lastwords_control::Handle;
 use rustix::io::Errno;
 
-use crate::buffer::guard;
 use crate::catalog::MARKER;
 use crate::error_log::Refusal;
+use crate::mutex::guard;
 
 /// How the program starts the processes that a mount needs. What is appended: for the recorder,
 /// `make` or `join` and the session's name; for the guard, the folder of the mount.

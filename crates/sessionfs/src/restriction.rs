@@ -14,11 +14,12 @@ use lastwords::condition::Action;
 use lastwords::rules::RuleSpec;
 use rustix::io::Errno;
 
-use crate::buffer::{Buffer, errno_of};
+use crate::buffer::Buffer;
 use crate::catalog::{Event, MARKER};
-use crate::control;
+use crate::errno::errno_of;
 use crate::error_log::Refusal;
 use crate::number;
+use crate::patterns::{matches_rule, pattern_of};
 
 /// The contexts that a restriction reads. An event has them, whatever its fields are called and its
 /// channel records.
@@ -202,11 +203,11 @@ fn is_for_markers(rule: &RuleSpec) -> bool {
 /// trigger that enables the event only removes the last one, so that the event has the restriction
 /// then.
 fn leave_behind(rules: &mut Vec<RuleSpec>, event: &Event) {
-    let decides = rules.iter().rev().find(|rule| control::matches_rule(rule, event));
+    let decides = rules.iter().rev().find(|rule| matches_rule(rule, event));
     if decides.is_none_or(|rule| rule.enable) {
         return;
     }
-    let pattern = control::pattern_of(event);
+    let pattern = pattern_of(event);
     let is_own =
         |rule: &RuleSpec| rule.pattern == pattern && rule.level.is_none() && rule.channel.is_none();
     let filter = rules
@@ -239,10 +240,8 @@ pub(crate) fn change(
         .filter_map(|one| one.events)
         .collect();
     let catalog = buffer.catalog().unwrap_or_default();
-    let targets: Vec<&Event> = catalog
-        .of_applications()
-        .filter(|event| enabled.contains(&control::pattern_of(event)))
-        .collect();
+    let targets: Vec<&Event> =
+        catalog.of_applications().filter(|event| enabled.contains(&pattern_of(event))).collect();
     buffer.change_rules(|rules| {
         let mut restriction = Restriction::take(rules);
         edit(&mut restriction, rules);

@@ -13,8 +13,10 @@ use lastwords::snapshot::Rings;
 use lastwords_control::{self, Summary};
 use rustix::io::Errno;
 
-use crate::buffer::{Buffer, errno_of, guard};
+use crate::buffer::Buffer;
+use crate::errno::errno_of;
 use crate::error_log::Refusal;
+use crate::mutex::guard;
 use crate::recorder::{Programs, Recorder};
 use crate::view::{self, View};
 

@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex};
 
 use rustix::io::Errno;
 
-use crate::buffer::{Buffer, guard};
+use crate::buffer::Buffer;
 use crate::file;
+use crate::mutex::guard;
 use crate::path::{File, Folder, Of, Place, place};
-use crate::pipe::{self, Reader};
+use crate::pipe_reader::{self, Reader};
 use crate::recorder::{MOST, Recorder};
 use crate::sessions::Sessions;
 use crate::text::TextStream;
@@ -262,7 +263,9 @@ impl OpenFile {
                             format!("{} {}\n", self.sessions.waiting(), std::process::id())
                                 .into_bytes()
                         }
-                        (File::SnapshotRaw, Some(cpu)) => pipe::snapshot_pages(&self.buffer, cpu)?,
+                        (File::SnapshotRaw, Some(cpu)) => {
+                            pipe_reader::snapshot_pages(&self.buffer, cpu)?
+                        }
                         _ => file::read(&self.buffer, self.file, &self.of)?.into_bytes(),
                     };
                 }

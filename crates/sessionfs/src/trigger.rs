@@ -9,11 +9,11 @@ use rustix::io::Errno;
 
 use crate::buffer::Buffer;
 use crate::catalog::{Catalog, Event};
-use crate::control;
 use crate::error_log::Refusal;
-use crate::filter;
+use crate::expression;
 use crate::names;
 use crate::number;
+use crate::patterns::pattern_of;
 use crate::restriction;
 use crate::view::View;
 
@@ -110,7 +110,7 @@ fn of_event(buffer: &Buffer, event: &Event) -> Vec<Condition> {
     if buffer.view != View::Start {
         return Vec::new();
     }
-    let pattern = control::pattern_of(event);
+    let pattern = pattern_of(event);
     let mut found = buffer.handle.conditions();
     found.retain(|one| one.pattern == pattern && one.latency.is_none());
     found.reverse();
@@ -119,7 +119,7 @@ fn of_event(buffer: &Buffer, event: &Event) -> Vec<Condition> {
 
 /// Returns true if a trigger enables or disables the event.
 pub(crate) fn is_target(buffer: &Buffer, event: &Event) -> bool {
-    let pattern = control::pattern_of(event);
+    let pattern = pattern_of(event);
     let is_its = |one: &Condition| one.events.as_ref() == Some(&pattern);
     buffer.view == View::Start && buffer.handle.conditions().iter().any(is_its)
 }
@@ -136,7 +136,7 @@ fn line(condition: &Condition, catalog: &Catalog) -> String {
     let word =
         WORDS.iter().find(|(_, action)| *action == condition.action).map_or("", |(word, _)| *word);
     let name = |events: &String| {
-        let of_pattern = |event: &&Event| control::pattern_of(event) == *events;
+        let of_pattern = |event: &&Event| pattern_of(event) == *events;
         let folders = catalog.of_applications().find(of_pattern).map(|event| &event.kind.folders);
         folders.map_or_else(
             || format!(":{events}"),
@@ -168,7 +168,7 @@ pub(crate) fn set(buffer: &Buffer, event: &Event, bytes: &[u8]) -> Result<(), Er
     let catalog = buffer.catalog()?;
     let (target, times) = match command.action {
         Action::Enable | Action::Disable => match command.target(&catalog) {
-            Some((target, times)) => (Some(control::pattern_of(target)), times),
+            Some((target, times)) => (Some(pattern_of(target)), times),
             None => {
                 return refuse(
                     Errno::INVAL,
@@ -178,7 +178,7 @@ pub(crate) fn set(buffer: &Buffer, event: &Event, bytes: &[u8]) -> Result<(), Er
         },
         _ => (None, command.argument),
     };
-    let pattern = control::pattern_of(event);
+    let pattern = pattern_of(event);
     let is_same = |one: &Condition| {
         one.pattern == pattern
             && one.latency.is_none()
@@ -224,8 +224,8 @@ fn filter_of(
             &Refusal::new("trigger", "a filter is `if EXPRESSION`"),
         ));
     };
-    let refusal = filter::parse(text)
-        .map(|filter| filter::unknown_name(&filter, text, event))
+    let refusal = expression::parse(text)
+        .map(|filter| expression::unknown_name(&filter, text, event))
         .unwrap_or_else(Some);
     let Some(refusal) = refusal else { return Ok(text.to_owned()) };
     let command = String::from_utf8_lossy(bytes);

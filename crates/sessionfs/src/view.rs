@@ -7,9 +7,6 @@ use lastwords::rules::RuleSpec;
 use lastwords_control::{ChannelSummary, Details};
 use lastwords_formats::evidence::{Account, StreamName};
 use lastwords_formats::select::Selection;
-use rustix::io::Errno;
-
-use crate::buffer::Buffer;
 
 /// The channels of a session that a folder shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,7 +18,7 @@ pub(crate) enum View {
 }
 
 impl View {
-    fn has(self, details: &Details, channel: &ChannelSummary) -> bool {
+    pub(crate) fn has(self, details: &Details, channel: &ChannelSummary) -> bool {
         match self {
             Self::Start => !is_apart(details, channel),
             Self::Added(id) => channel.id == id,
@@ -79,7 +76,7 @@ pub(crate) fn added(details: &Details) -> impl Iterator<Item = (&str, u32)> {
     added.map(|channel| (channel.name.as_str(), channel.id))
 }
 
-fn added_ids(details: &Details) -> Vec<u32> {
+pub(crate) fn added_ids(details: &Details) -> Vec<u32> {
     added(details).map(|(_, id)| id).collect()
 }
 
@@ -91,7 +88,7 @@ pub(crate) struct Part {
     /// The ids of the channels; all channels if it is empty.
     pub(crate) channels: Vec<u32>,
     /// The names of the channels.
-    names: Vec<String>,
+    pub(crate) names: Vec<String>,
 }
 
 impl Part {
@@ -122,70 +119,6 @@ impl Part {
             evidence.sub_buffers.retain(|row| is_own(row.stream));
         }
         account
-    }
-}
-
-impl Buffer {
-    /// Returns the channels that the folder shows.
-    pub(crate) fn channels(&self) -> Result<Vec<ChannelSummary>, Errno> {
-        let details = self.details()?;
-        Ok(details
-            .channels
-            .iter()
-            .filter(|channel| self.view.has(&details, channel))
-            .cloned()
-            .collect())
-    }
-
-    /// Returns the events that the folder shows, of a CPU or of all.
-    pub(crate) fn part(&self, cpu: Option<u32>) -> Result<Part, Errno> {
-        let details = self.details()?;
-        let own: Vec<&ChannelSummary> =
-            details.channels.iter().filter(|channel| self.view.has(&details, channel)).collect();
-        if own.len() == details.channels.len() {
-            return Ok(Part { cpu, ..Part::default() });
-        }
-        let names = own.iter().map(|channel| channel.name.clone()).collect();
-        Ok(Part { cpu, channels: own.iter().map(|channel| channel.id).collect(), names })
-    }
-
-    /// Returns true if events are recorded that the folder shows.
-    pub(crate) fn is_recording(&self) -> Result<bool, Errno> {
-        Ok(self.details()?.recording && self.channels()?.iter().any(|channel| channel.recording))
-    }
-
-    /// Switches the recording of the events that the folder shows on or off.
-    pub(crate) fn set_recording(&self, on: bool) -> Result<(), Errno> {
-        let part = self.part(None)?;
-        if part.channels.is_empty() || on && self.view == View::Start {
-            self.handle.set_recording(None, on);
-        }
-        let own = self.channels()?;
-        let is_due =
-            |channel: &&ChannelSummary| on || !part.channels.is_empty() && channel.recording;
-        own.iter()
-            .filter(is_due)
-            .for_each(|channel| self.handle.set_recording(Some(channel.id), on));
-        Ok(())
-    }
-
-    /// Returns the rules for the events that the folder shows, as if the session had no other
-    /// channels.
-    pub(crate) fn rules(&self) -> Result<Vec<RuleSpec>, Errno> {
-        let details = self.details()?;
-        Ok(self.view.rules(&details.rules, &added_ids(&details)))
-    }
-
-    /// Changes these rules in one step.
-    ///
-    /// # Errors
-    /// The list of rules is full or held, or a rule is not valid. Nothing has changed then.
-    pub(crate) fn change_rules(
-        &self,
-        edit: impl FnOnce(&mut Vec<RuleSpec>),
-    ) -> Result<(), lastwords::Error> {
-        let added = self.details().map(|details| added_ids(&details)).unwrap_or_default();
-        self.handle.change_rules(|rules| self.view.change_rules(rules, &added, edit))
     }
 }
 
