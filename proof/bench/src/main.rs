@@ -27,6 +27,7 @@ mod record_kernel;
 mod record_user;
 mod recover;
 mod report;
+mod results;
 mod shapes;
 mod stats;
 mod stopwatch;

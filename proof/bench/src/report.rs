@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::contenders::Payload;
 use super::floors::{Limit, Verdict};
-use super::record::{Results, Samples};
+use super::results::{Results, Samples};
 use super::stats::Spread;
 
 /// Everything that `bench record` prints.

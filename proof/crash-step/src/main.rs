@@ -20,6 +20,7 @@ mod lockless;
 mod machine;
 mod naive;
 mod oracle;
+mod read;
 mod scenario;
 mod sections;
 #[allow(unsafe_code)]
