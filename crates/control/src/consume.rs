@@ -11,9 +11,8 @@ use lastwords_abi::session::{CHANNEL_ADDED, Channel, snapshot_has};
 use lastwords_abi::sync::AtomicU64;
 use lastwords_ring::ClockKind;
 
-use crate::sessions::Handle;
 use lastwords::Error;
-use lastwords::internals::dirs::Lock;
+use lastwords::internals::dirs::{Folder, Lock};
 use lastwords::internals::regions::{Regions, StreamRegion};
 use lastwords::internals::snapshot::{self, SnapshotReader};
 
@@ -68,10 +67,10 @@ impl<'a> Consumer<'a> {
     /// Makes a consumer. `reader` is the snapshot, if it is consumed. Without it, the live halves
     /// are.
     pub(crate) fn new(
-        session: &'a Handle,
+        regions: &'a Regions,
+        folder: &Folder,
         reader: Option<SnapshotReader<'a>>,
     ) -> Result<Self, Error> {
-        let Handle { regions, folder } = session;
         let held = || Error::Busy { what: "the consuming of the session's events", owner: 0 };
         let _lock = if reader.is_some() { None } else { Some(folder.lock()?.ok_or_else(held)?) };
         let teller = folder.lock_losses()?;

@@ -40,9 +40,9 @@ pub use folder::{Copied, CopyFolder, CopyLimits};
 use lastwords::Error;
 use lastwords::internals::config::check_name;
 use lastwords::internals::dirs::Base;
-use lastwords::internals::layout::{REGISTRY, SESSION, SPANS, stream_name};
+use lastwords::internals::region_names::{REGISTRY, SESSION, SPANS, stream_name};
 use lastwords::internals::save::{BLOCK, forgotten, is_number};
-use lastwords::internals::session_region::text;
+use lastwords::internals::text::text;
 use lastwords_folders::name_of;
 
 /// Between the session's name and the process id, in the name of a copy.

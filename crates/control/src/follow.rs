@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use lastwords_abi::session::{Control, SNAPSHOT_SWAPPING};
 
 use crate::consume::{Bound, bound, clock_before};
-use crate::sessions::Handle;
+
 use lastwords::Error;
 use lastwords::internals::regions::{Regions, StreamRegion};
 
@@ -70,8 +70,7 @@ impl Swapping {
 }
 
 impl<'a> Follower<'a> {
-    pub(crate) fn new(session: &'a Handle) -> Self {
-        let regions = &session.regions;
+    pub(crate) fn new(regions: &'a Regions) -> Self {
         Self {
             regions,
             progress: vec![None; regions.streams.len()],

@@ -14,13 +14,15 @@ use lastwords_ring::os;
 
 use crate::consume::Consumer;
 use crate::follow::Follower;
+use lastwords::internals::backends::is_persistent;
 use lastwords::internals::dirs::{self, Base, Folder};
 use lastwords::internals::liveness::{self, Identity};
 pub use lastwords::internals::liveness::{Evidence, Life};
 pub use lastwords::internals::regions::Regions;
-use lastwords::internals::regions::{is_persistent, look};
+use lastwords::internals::regions::look;
 use lastwords::internals::rules::{self, RuleSpec};
-use lastwords::internals::session_region::{SessionRegion, text};
+use lastwords::internals::session_region::SessionRegion;
+use lastwords::internals::text::text;
 use lastwords::internals::trigger::Triggered;
 use lastwords::internals::{ending, environment, retention, save, wipe};
 use lastwords::{ChannelConfig, Ended, Ending, Error};
@@ -348,13 +350,13 @@ impl Handle {
     /// # Errors
     /// Another process consumes them, or the folder cannot be locked.
     pub fn consume_live(&self) -> Result<Consumer<'_>, Error> {
-        Consumer::new(self, None)
+        Consumer::new(&self.regions, &self.folder, None)
     }
 
     /// Makes a reader that follows the live rings and consumes nothing.
     #[must_use]
     pub fn follow(&self) -> Follower<'_> {
-        Follower::new(self)
+        Follower::new(&self.regions)
     }
 
     /// Makes a consumer of the snapshot.
@@ -362,7 +364,7 @@ impl Handle {
     /// # Errors
     /// There is no snapshot, or another process reads it.
     pub fn consume_snapshot(&self) -> Result<Consumer<'_>, Error> {
-        Consumer::new(self, Some(self.regions.read_snapshot()?))
+        Consumer::new(&self.regions, &self.folder, Some(self.regions.read_snapshot()?))
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use lastwords_abi::session::{BACKEND_HEAP, BACKEND_MEMFD, ENDING_ERROR, SCOPE_USER};
 
-use crate::record::{callsite, slot};
+use crate::record::{attach, callsite, slot};
 use crate::session::dirs::Base;
 use crate::session::rules::RuleSpec;
 use crate::session::shared::{self, GOES, GOES_AT_ONCE, STAYS, SessionShared};
@@ -166,7 +166,7 @@ impl Session {
         filter: Option<&str>,
     ) -> Result<u32, Error> {
         let session = self.shared()?;
-        slot::check_free()?;
+        attach::check_free()?;
         let none = || {
             Error::unsupported(
                 "a channel in a session that records",
@@ -176,7 +176,7 @@ impl Session {
         };
         let folder = session.folder.as_ref().ok_or_else(none)?;
         let id = session.regions.create_channel(folder, channel, filter)?;
-        slot::attach(session)?;
+        attach::attach(session)?;
         Ok(id)
     }
 
@@ -299,7 +299,7 @@ fn close(session: &'static SessionShared, how: Ending, unwanted: bool) {
     if saving.is_some() {
         trigger::work(session, true, &mut |done| crate::trigger::report(session, done));
     }
-    let slots = slot::remove(session);
+    let slots = attach::remove(session);
     guard::release(session);
     processes::leave(session);
     let is_left = processes::is_left(view);

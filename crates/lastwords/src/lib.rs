@@ -112,7 +112,7 @@ pub use lastwords_ring::{ClockKind, Persist, rseq_available};
 pub use process::clock;
 pub use record::context;
 pub use record::encode::{Element, Field, Hex, Integer, Labeled, Out, hex};
-pub use session::registry::{EventDesc, FieldDesc, FieldType};
+pub use session::desc::{EventDesc, FieldDesc, FieldType};
 pub use session::trigger::Triggered;
 pub use session::{
     Builder, ChannelConfig, Context, Ended, Ending, Error, Level, Memory, Reservation, Retention,
@@ -122,7 +122,8 @@ pub use trigger::trigger;
 
 /// Conditions on events, which fire triggers.
 pub mod condition {
-    pub use crate::session::condition::{Action, Condition, Latency, MOST};
+    pub use crate::session::action::Action;
+    pub use crate::session::condition::{Condition, Latency, MOST};
 }
 
 /// Rules: which events a channel takes.
@@ -141,8 +142,9 @@ pub mod snapshot {
 pub mod internals {
     pub use crate::process::cut;
     pub use crate::session::{
-        config, create, dirs, ending, environment, layout, liveness, processes, regions, registry,
-        retention, rules, save, session_region, shared, snapshot, streams, trigger, window, wipe,
+        backends, config, create, dirs, ending, environment, liveness, processes, region_names,
+        regions, registry, retention, rules, save, session_region, shared, snapshot, streams, text,
+        trigger, window, wipe,
     };
 }
 

@@ -1,17 +1,17 @@
 //! Starts a session: creates or joins it, and makes callsites record in it.
 
 use lastwords_abi::session::MAX_CHANNELS;
-use lastwords_ring::{grow, os};
+use lastwords_ring::{forks, grow};
 
 use crate::handle::Session;
-use crate::record::{callsite, slot};
+use crate::record::{attach, callsite};
 use crate::session::builder::Builder;
 use crate::session::config::{ChannelConfig, Memory, Scope, check_name};
 use crate::session::create::create;
 use crate::session::dirs::{self, Base};
 use crate::session::join::{check_contexts, find, join, note, ours};
 use crate::session::shared::{self, SessionShared};
-use crate::session::{Error, ending, environment, listener, lost_memory, processes};
+use crate::session::{Error, calls, ending, environment, listener, lost_memory, processes};
 
 /// Makes all events look for changes, also those that no session wants, because no thread does.
 fn watch() {
@@ -29,9 +29,9 @@ fn each_round() {
 }
 
 /// The functions of the layers above that sessions call.
-const CALLS: listener::Calls = listener::Calls {
+const CALLS: calls::Calls = calls::Calls {
     before: crate::crash::note_modules,
-    attach: slot::attach_all,
+    attach: attach::attach_all,
     changed: callsite::refresh_all,
     #[cfg(feature = "tracing")]
     after: crate::layer::refresh,
@@ -78,8 +78,8 @@ impl Builder {
             return Err(Error::Name { name: channel.name.clone(), why: "two channels have it" });
         }
         lost_memory::watch();
-        os::call_in_child(processes::in_child);
-        listener::set_calls(CALLS);
+        forks::call_in_child(processes::in_child);
+        calls::set_calls(CALLS);
         ending::watch_exit();
         let (shared, is_new, made) = self.join_or_create()?;
         let is_made = made.is_some();
@@ -118,10 +118,10 @@ impl Builder {
             regions.enable_snapshots()?;
         }
         if is_new {
-            slot::install(session, contexts)?;
+            attach::install(session, contexts)?;
             // A channel may have been created since the session was mapped. The session's thread
             // tries again.
-            drop(slot::attach(session));
+            drop(attach::attach(session));
         }
         if is_new && self.listen {
             listener::start();

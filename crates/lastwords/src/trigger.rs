@@ -8,11 +8,12 @@ use crate::record::callsite;
 use crate::record::dispatch::record_to;
 use crate::record::encode::Values as _;
 use crate::record::filter::Answer;
-use crate::session::condition::Action;
+use crate::session::action::Action;
 use crate::session::extra::Fired;
 use crate::session::orders;
+use crate::session::outcome::{Done, Outcome};
 use crate::session::shared::{self, MAX_SESSIONS, SessionShared};
-use crate::session::trigger::{Decision, Done, NAME_LEN, Outcome, Place, act, decide, plain};
+use crate::session::trigger::{Decision, NAME_LEN, Place, act, decide, plain};
 
 crate::__site!(
     ("lastwords"),

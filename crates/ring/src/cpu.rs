@@ -7,7 +7,11 @@
 //! the memory of a detached thread before that.
 
 use core::cell::{Cell, UnsafeCell};
+use core::ptr::null_mut;
 use core::sync::atomic::{AtomicI64, AtomicIsize, AtomicU32, Ordering::Relaxed};
+use std::io::Error;
+
+use crate::errno::ErrnoKept;
 
 /// The signature that precedes every abort handler. It is the value that glibc registers.
 const SIGNATURE: u32 = if cfg!(target_arch = "x86_64") { 0x5305_3053 } else { 0xd428_bc00 };
@@ -142,7 +146,7 @@ pub(crate) fn register_thread() -> bool {
 fn register(area: &Area) -> bool {
     let Ok(key) = libc::pthread_key_t::try_from(END_OF_THREAD.load(Relaxed)) else { return false };
     let at = core::ptr::from_ref(area);
-    let _errno = crate::os::ErrnoKept::now();
+    let _errno = ErrnoKept::now();
     // SAFETY: the key was created. The area is 32-aligned and 32 bytes long. It is registered only
     // until `unregister`, which the C library calls before it frees the thread's memory.
     unsafe {
@@ -259,4 +263,18 @@ fn symbols() -> [*mut u8; 2] {
         }
     }
     [offset, size]
+}
+
+/// Returns true if a new thread can start. If glibc has registered the restartable-sequence area of
+/// the first thread, it aborts the process when it cannot register the area of another thread. That
+/// happens if a filter of system calls that refuses `rseq` was installed meanwhile. This function
+/// calls `rseq` with an invalid length. The kernel refuses the call with EINVAL; a filter, or a
+/// kernel without the call, gives another error.
+#[must_use]
+pub fn threads_can_start() -> bool {
+    let _errno = ErrnoKept::now();
+    // SAFETY: the kernel refuses a length of 0 before it looks at the area.
+    let done = unsafe { libc::syscall(libc::SYS_rseq, null_mut::<u8>(), 0u32, 0, 0) };
+    let is_known = done == 0 || Error::last_os_error().raw_os_error() == Some(libc::EINVAL);
+    is_known || offset_of_libc().is_none()
 }

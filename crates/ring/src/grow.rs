@@ -37,10 +37,10 @@ use std::sync::OnceLock;
 
 use lastwords_abi::sync::Ordering::{AcqRel, Acquire, Release};
 
+use crate::errno::ErrnoKept;
 use crate::memory::PAGE;
-use crate::os::ErrnoKept;
 use crate::stream::Stream;
-use crate::threads::thread_cells;
+use crate::thread_cells::thread_cells;
 
 /// Bytes that the rings of this process may still take; `u64::MAX` if there is no limit. Each
 /// access is complete in itself: the word orders no other memory.

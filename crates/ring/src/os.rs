@@ -12,6 +12,7 @@ use rustix::io::{read, retry_on_intr};
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 use rustix::thread::{CpuSet, MembarrierCommand, membarrier, sched_getaffinity, sched_setaffinity};
 
+use crate::errno::ErrnoKept;
 use crate::hooks::fault;
 
 /// Returns the thread id in this pid namespace.
@@ -222,134 +223,6 @@ pub fn pause(round: u32) {
         std::thread::sleep(Duration::from_micros(50));
     }
 }
-
-/// Returns true if a new thread can start. If glibc has registered the restartable-sequence area of
-/// the first thread, it aborts the process when it cannot register the area of another thread. That
-/// happens if a filter of system calls that refuses `rseq` was installed meanwhile. This function
-/// calls `rseq` with an invalid length. The kernel refuses the call with EINVAL; a filter, or a
-/// kernel without the call, gives another error.
-#[must_use]
-pub fn threads_can_start() -> bool {
-    let _errno = ErrnoKept::now();
-    // SAFETY: the kernel refuses a length of 0 before it looks at the area.
-    let done = unsafe { libc::syscall(libc::SYS_rseq, null_mut::<u8>(), 0u32, 0, 0) };
-    let is_known = done == 0 || Error::last_os_error().raw_os_error() == Some(libc::EINVAL);
-    is_known || crate::cpu::offset_of_libc().is_none()
-}
-
-/// Saves `errno` of this thread and restores it when the value is dropped. For the application,
-/// recording an event is not a call of the C library. So every path on which an event may call the
-/// system restores `errno`.
-#[derive(Debug)]
-pub struct ErrnoKept(i32);
-
-impl ErrnoKept {
-    /// Saves the value. The function is async-signal-safe.
-    #[must_use]
-    pub fn now() -> Self {
-        // SAFETY: the address belongs to this thread and is valid as long as the thread lives.
-        Self(unsafe { *libc::__errno_location() })
-    }
-}
-
-impl Drop for ErrnoKept {
-    fn drop(&mut self) {
-        // SAFETY: as in `now`.
-        unsafe { *libc::__errno_location() = self.0 };
-    }
-}
-
-/// Blocks all signals of this thread while the value lives, except SIGBUS. If a page of a session's
-/// file is lost, the kernel sends SIGBUS, and it ends the process if that signal is blocked. Miri
-/// has no signals, so nothing is blocked there.
-#[derive(Debug)]
-pub struct SignalsBlocked {
-    before: libc::sigset_t,
-}
-
-impl SignalsBlocked {
-    /// Blocks all signals of this thread. The function is async-signal-safe.
-    #[must_use]
-    pub fn now() -> Self {
-        // SAFETY: both sets are local variables that the calls fill; an all-zero set is valid.
-        unsafe {
-            let mut all: libc::sigset_t = core::mem::zeroed();
-            let mut before: libc::sigset_t = core::mem::zeroed();
-            if !cfg!(miri) {
-                libc::sigfillset(&raw mut all);
-                libc::sigdelset(&raw mut all, libc::SIGBUS);
-                libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
-                crate::grow::look_again(&before);
-            }
-            Self { before }
-        }
-    }
-}
-
-impl Drop for SignalsBlocked {
-    fn drop(&mut self) {
-        if !cfg!(miri) {
-            // SAFETY: `now` had the set filled.
-            unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.before, null_mut()) };
-        }
-    }
-}
-
-/// One more than the number of forks since the process that first called [`prepare_process`]. Only
-/// [`in_child`] writes it, while the child has one thread. Code that keeps state which a fork
-/// invalidates reads it.
-static FORKS: core::sync::atomic::AtomicU32 = core::sync::atomic::AtomicU32::new(NOT_FORKED);
-/// Value of [`FORKS`] in a process that is no forked child.
-const NOT_FORKED: u32 = 1;
-/// The function that a forked child calls. It is set once.
-static IN_CHILD: std::sync::OnceLock<fn()> = std::sync::OnceLock::new();
-
-/// Returns a number that differs between a forked child and its parent and is never 0. This works
-/// after [`prepare_process`] was called.
-#[inline]
-#[must_use]
-pub fn forks() -> u32 {
-    FORKS.load(core::sync::atomic::Ordering::Relaxed)
-}
-
-/// Returns true in a forked child. This works after [`prepare_process`] was called in the parent.
-#[must_use]
-pub fn is_forked() -> bool {
-    forks() != NOT_FORKED
-}
-
-/// Registers `call`, which must be async-signal-safe, to be called in forked children. Only the
-/// first registered function is used.
-pub fn call_in_child(call: fn()) {
-    // If another thread was faster, it has registered the same function.
-    let _ = IN_CHILD.set(call);
-    prepare_process();
-}
-
-/// Prepares a process for recording. A forked child must forget what its parent's thread had
-/// claimed, and a snapshot must be able to restart sections.
-pub fn prepare_process() {
-    static ONCE: std::sync::Once = std::sync::Once::new();
-    ONCE.call_once(|| {
-        // SAFETY: the handler is an `extern "C"` function that stays as long as the process. If the
-        // call fails, only programs that fork are affected.
-        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
-        // A kernel that refuses this call also refuses `restart_sections`, which reports it. Miri
-        // does not know the call.
-        if !cfg!(miri) {
-            let _ = membarrier(MembarrierCommand::RegisterPrivateExpeditedRseq);
-        }
-    });
-}
-
-extern "C" fn in_child() {
-    FORKS.fetch_add(1, core::sync::atomic::Ordering::Relaxed);
-    crate::threads::forget_in_child();
-    if let Some(call) = IN_CHILD.get() {
-        call();
-    }
-}
-
 /// Restarts every section of this process that runs now. Returns false if the kernel cannot do that
 /// (before Linux 5.10).
 #[must_use]

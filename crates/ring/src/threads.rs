@@ -10,6 +10,7 @@ use lastwords_abi::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::clock::ClockKind;
 use crate::hooks::{fault, point};
 use crate::os;
+use crate::thread_cells::thread_cells;
 
 /// Number of sessions whose entry a thread remembers. With more sessions, it must claim its entries
 /// again. The cells of a thread are few and small, because a library that is loaded late gets them
@@ -79,19 +80,6 @@ impl Refusal {
 }
 
 const SECOND: u64 = 1_000_000_000;
-
-/// Cells of each thread. The model checker's threads are not threads of the system and get their
-/// cells from it.
-macro_rules! thread_cells {
-    ($($name:ident: $type:ty = $first:expr;)*) => {
-        #[cfg(not(loom))]
-        std::thread_local! { $(static $name: $type = const { $first };)* }
-        #[cfg(loom)]
-        loom::thread_local! { $(static $name: $type = $first;)* }
-    };
-}
-
-pub(crate) use thread_cells;
 
 thread_cells! {
     CLAIMS: [Cell<Claim>; REMEMBERED] = [const { Cell::new(Claim::NONE) }; REMEMBERED];

@@ -14,7 +14,7 @@ use lastwords::Error;
 use lastwords::internals::config::check_name;
 use lastwords::internals::cut;
 use lastwords::internals::dirs::{Base, Folder, base_path};
-use lastwords::internals::layout::{REGISTRY, SESSION, SPANS, stream_name, stream_of_file};
+use lastwords::internals::region_names::{REGISTRY, SESSION, SPANS, stream_name, stream_of_file};
 use lastwords::internals::save::{MOST_NAME, create_file};
 use lastwords_folders::unique_of;
 

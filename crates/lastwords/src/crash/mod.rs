@@ -14,6 +14,7 @@
 //! Readers find names for addresses with the modules in the session's registry. Modules are noted
 //! when handlers are installed, when a session begins, and by [`refresh_modules`].
 
+mod fault;
 mod modules;
 mod panic;
 mod signal;
@@ -28,7 +29,7 @@ pub use self::signal::{
 };
 
 use crate::record::encode::{Field, Out, copied, short};
-use crate::session::registry::FieldType;
+use crate::session::desc::FieldType;
 
 /// Largest number of addresses of a backtrace.
 const MAX_FRAMES: usize = 64;

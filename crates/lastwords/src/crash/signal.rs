@@ -5,10 +5,11 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32};
 use std::time::Duration;
 
+use super::fault::Fault;
 use super::stack;
 use super::unwind::{Frames, Registers, interrupted};
 use super::{MAX_FRAMES, ThreadName};
-use lastwords_ring::os::ErrnoKept;
+use lastwords_ring::errno::ErrnoKept;
 
 use crate::process::identity;
 use crate::process::signals::Handler;
@@ -140,14 +141,6 @@ pub fn prepare_thread() -> Result<(), InstallError> {
         }
     }
     Ok(())
-}
-
-/// A fatal signal, as its handler received it.
-pub(super) struct Fault {
-    signal: c_int,
-    code: i32,
-    address: u64,
-    at: Registers,
 }
 
 /// Thread id of the thread whose fault is being recorded, or 0. One fault is recorded at a time;

@@ -8,7 +8,7 @@
 use std::arch::naked_asm;
 use std::cell::UnsafeCell;
 
-use super::signal::Fault;
+use super::fault::Fault;
 
 const LEN: usize = 128 << 10;
 

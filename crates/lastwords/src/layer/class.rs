@@ -2,102 +2,33 @@
 //! events that may lack some of them, so that optional fields do not multiply the classes. A class
 //! is never removed.
 
-use tracing_core::Metadata;
-
-use super::payload::{Form, Payload};
-use super::signature::{Shape, Type};
-use super::site::{Kind, Site};
-use super::threads;
+use super::signature::{Shape, Signature};
 use crate::record::callsite::Callsite;
 use crate::record::dispatch;
 use crate::record::encode::Parts;
 use crate::record::filter::Question;
-use crate::record::slot::{self, RecorderSlot};
-use crate::session::registry::{EventDesc, FieldDesc, FieldType};
-
-/// Largest number of classes of a site beyond those that its fields need if each has one type.
-/// Values that would need more are recorded as text.
-const MOST_CLASSES: usize = 32;
-/// Largest number of fields in the descriptions of a site's classes, in round numbers: a site of
-/// many fields whose types change must not fill the registry.
-const MOST_DESCRIBED: usize = 4096;
+use crate::record::slot::RecorderSlot;
+use crate::session::desc::EventDesc;
 
 pub(super) struct Class {
-    shape: Shape,
-    form: Form,
-    callsite: Callsite,
-    desc: EventDesc,
-}
-
-/// The slot in which an event was recorded, if its channel knows the time.
-pub(super) type Timed = Option<&'static RecorderSlot>;
-
-/// The site has too many classes: the values must be recorded as text.
-#[derive(Debug)]
-pub(super) struct TooMany;
-
-/// Records the payload as an event of the site. All events and spans come through one copy of this
-/// code: where the rest of a program does much, its own instructions are in the caches, and each
-/// copy must be read from further away.
-///
-/// The newest class takes nearly all events. If it has no optional fields, an event takes the
-/// shortest way.
-///
-/// Returns the slot whose channel knows the time of the event, if one does
-/// ([`dispatch::record_bytes`]).
-#[inline(never)]
-pub(super) fn record(payload: &mut Payload) -> Result<Timed, TooMany> {
-    threads::write_name();
-    if let Some(class) = payload.site.classes.iter().next()
-        && class.form == payload.form
-        && class.shape.is_exactly(&payload.signature)
-        && let Some((slot, id)) = class.callsite.only()
-    {
-        return Ok(dispatch::record_bytes(slot, id, payload.all_values()).then_some(slot));
-    }
-    record_in_any(payload)
-}
-
-/// Records the payload as an event of the class that has its fields, and makes the class if there
-/// is none.
-#[inline(never)]
-fn record_in_any(payload: &mut Payload) -> Result<Timed, TooMany> {
-    let site = payload.site;
-    let class = match site.classes.iter().find(|class| class.fits(payload)) {
-        Some(class) => class,
-        None => add(site, payload)?,
-    };
-    let lost = payload.lost;
-    let bytes = payload.finish(&class.shape);
-    if lost > 0 {
-        record_counting(class, bytes, lost);
-    } else if let Some((slot, id)) = class.callsite.only() {
-        return Ok(dispatch::record_bytes(slot, id, bytes).then_some(slot));
-    } else if class.callsite.enabled() != 0 {
-        class.record(bytes, &mut |_| ());
-    }
-    Ok(None)
-}
-
-/// Records an event whose values were cut or left out, and counts them once in each session that
-/// takes the event.
-#[cold]
-#[inline(never)]
-fn record_counting(class: &'static Class, bytes: &[u8], lost: u32) {
-    class.record(bytes, &mut slot::once_a_session(lost));
+    pub(super) shape: Shape,
+    pub(super) form: Form,
+    pub(super) callsite: Callsite,
+    pub(super) desc: EventDesc,
 }
 
 impl Class {
+    /// Returns true if events of this form, with values of these types, are of the class.
     #[inline]
-    fn fits(&self, payload: &Payload) -> bool {
-        self.form == payload.form.of_class() && self.shape.fits(&payload.signature)
+    pub(super) fn fits(&self, form: Form, signature: &Signature) -> bool {
+        self.form == form.of_class() && self.shape.fits(signature)
     }
 
-    fn is_same(&self, other: &Self) -> bool {
+    pub(super) fn is_same(&self, other: &Self) -> bool {
         self.form == other.form && self.shape == other.shape
     }
 
-    fn record(&'static self, bytes: &[u8], see: &mut dyn FnMut(&'static RecorderSlot)) {
+    pub(super) fn record(&'static self, bytes: &[u8], see: &mut dyn FnMut(&'static RecorderSlot)) {
         let ask = &mut |question: Question<'_>, slot: &RecorderSlot| {
             question.answer(slot, &Parts(&[bytes]))
         };
@@ -108,46 +39,30 @@ impl Class {
     }
 }
 
-/// Adds a class for the payload: the newest one whose fields have the same types, with this event's
-/// fields, or one for the event alone.
-#[cold]
-#[inline(never)]
-fn add(site: &'static Site, payload: &Payload) -> Result<&'static Class, TooMany> {
-    let known = || site.classes.iter().filter(|class| class.form == payload.form.of_class());
-    let wider = known().find_map(|class| class.shape.with(&payload.signature));
-    // Each wider class makes a field optional or adds one, so that there are few of them.
-    let are_too_many = || {
-        let described = known().count() * site.fields;
-        described >= MOST_DESCRIBED.max(site.fields)
-            || site.classes.iter().count() >= MOST_CLASSES + 2 * site.fields
-    };
-    if wider.is_none() && !payload.is_text() && are_too_many() {
-        return Err(TooMany);
-    }
-    let shape = wider.unwrap_or_else(|| Shape::exact(&payload.signature));
-    let desc = describe(site, &shape, payload);
-    let class = Class { shape, form: payload.form.of_class(), callsite: Callsite::new(), desc };
-    Ok(site.classes.add(Class::is_same, class))
-}
+/// Facts of an event that choose its class beside the types of its values. They are in one byte,
+/// because a CPU waits where it reads several bytes of which it has just written one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Form(pub(super) u8);
 
-fn describe(site: &Site, shape: &Shape, payload: &Payload) -> EventDesc {
-    let metadata: &'static Metadata<'static> = site.metadata;
-    let ty = |(ty, is_optional): (Type, bool)| match is_optional {
-        true => FieldType::Optional(ty.field()),
-        false => *ty.field(),
-    };
-    let own = metadata.fields().iter();
-    let own =
-        own.filter_map(|f| Some(FieldDesc { name: f.name(), ty: ty(shape.field(f.index())?) }));
-    let id = |name| FieldDesc { name, ty: FieldType::Unsigned { bytes: 8, base: 10 } };
-    let behind = match site.kind {
-        Kind::Event if payload.form.has(Form::HAS_SPAN) => {
-            vec![FieldDesc { name: "span", ty: FieldType::String }, id("span_id")]
-        }
-        Kind::Event => Vec::new(),
-        Kind::New => vec![id("span_id"), id("parent_id")],
-        _ => vec![id("span_id")],
-    };
-    let name = if payload.form.has(Form::IS_NAMED) { site.desc.name } else { site.other_name };
-    EventDesc { name, fields: Vec::leak(own.chain(behind).collect()), ..site.desc }
+impl Form {
+    /// The event has a span.
+    pub(super) const HAS_SPAN: Self = Self(1);
+    /// The message is the name of the event, and no field.
+    pub(super) const IS_NAMED: Self = Self(2);
+    /// Values were cut or left out. No class has this fact.
+    pub(super) const HAS_LOST: Self = Self(4);
+
+    #[inline(always)]
+    pub(super) fn set(&mut self, fact: Self) {
+        self.0 |= fact.0;
+    }
+
+    pub(super) fn has(self, fact: Self) -> bool {
+        self.0 & fact.0 != 0
+    }
+
+    /// Returns the facts that choose a class.
+    pub(super) fn of_class(self) -> Self {
+        Self(self.0 & !Self::HAS_LOST.0)
+    }
 }

@@ -9,11 +9,10 @@ use std::sync::OnceLock;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-use lastwords_ring::{ClockKind, os};
+use lastwords_ring::{ClockKind, forks};
 use tracing_core::subscriber::{Interest, NoSubscriber};
 use tracing_core::{Metadata, dispatcher};
 
-use super::site;
 use crate::session::listener;
 
 /// The function that makes `tracing` ask again; none before it has asked once. So a library that
@@ -29,10 +28,13 @@ static NOT_BEFORE: AtomicU64 = AtomicU64::new(0);
 /// it starts.
 const LEAST: u64 = 200_000_000;
 
-/// Returns the answer for a callsite.
-pub(super) fn in_callsite(metadata: &'static Metadata<'static>) -> Interest {
+/// Returns the answer for a callsite. `is_wanted_now` is asked for events, once changes are noted.
+pub(super) fn in_callsite(
+    metadata: &'static Metadata<'static>,
+    is_wanted_now: impl FnOnce(&'static Metadata<'static>) -> bool,
+) -> Interest {
     ASK_AGAIN.get_or_init(|| ask_again);
-    match !metadata.is_event() || site::is_wanted_now(metadata) {
+    match !metadata.is_event() || is_wanted_now(metadata) {
         true => Interest::always(),
         false => Interest::sometimes(),
     }
@@ -63,7 +65,7 @@ pub(crate) fn renew() {
 /// calling thread's subscriber alone, and this thread has none.
 fn ask_again() {
     let now = ClockKind::Monotonic.now();
-    if now < NOT_BEFORE.load(Relaxed) || os::is_forked() {
+    if now < NOT_BEFORE.load(Relaxed) || forks::is_forked() {
         return;
     }
     if dispatcher::get_default(|of| of.is::<NoSubscriber>()) {

@@ -52,6 +52,7 @@
 //! that they do not evict the errors from there.
 
 mod class;
+mod classify;
 mod current;
 mod domain;
 mod interest;
@@ -59,6 +60,7 @@ mod message;
 mod payload;
 mod recording;
 mod shares;
+mod shown;
 mod signature;
 mod site;
 mod slab;

@@ -9,9 +9,10 @@
 use std::fmt::{self, Write as _};
 use std::mem::MaybeUninit;
 
+use super::class::Form;
+use super::shown::{SHOWN_LEN, ShownRoom, replace_nuls};
 use super::signature::{A_WORD, MASK_ROOM, MOST_FIELDS, Shape, Signature, Type};
 use super::site::Site;
-use super::span_text::{SHOWN_LEN, ShownRoom, replace_nuls};
 use crate::process::cut_len;
 use crate::record::encode::CUT;
 use crate::record::encode::writer::has_no_nul;
@@ -31,34 +32,6 @@ const _: () = assert!(
     size_of::<Payload>() < 4096 && VALUES_ROOM >= 3072 + 8 * 32,
     "texts of 3 KiB are not cut"
 );
-
-/// Facts of an event that choose its class beside the types of its values. They are in one byte,
-/// because a CPU waits where it reads several bytes of which it has just written one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Form(u8);
-
-impl Form {
-    /// The event has a span.
-    pub(super) const HAS_SPAN: Self = Self(1);
-    /// The message is the name of the event, and no field.
-    pub(super) const IS_NAMED: Self = Self(2);
-    /// Values were cut or left out. No class has this fact.
-    const HAS_LOST: Self = Self(4);
-
-    #[inline(always)]
-    pub(super) fn set(&mut self, fact: Self) {
-        self.0 |= fact.0;
-    }
-
-    pub(super) fn has(self, fact: Self) -> bool {
-        self.0 & fact.0 != 0
-    }
-
-    /// Returns the facts that choose a class.
-    pub(super) fn of_class(self) -> Self {
-        Self(self.0 & !Self::HAS_LOST.0)
-    }
-}
 
 /// Payload bytes under construction, and their types.
 pub(super) struct Payload {

@@ -6,7 +6,7 @@ use tracing_core::field::Visit;
 use tracing_core::span::{Attributes, Id, Record};
 use tracing_core::{Event, Metadata};
 
-use super::class::{self, Timed};
+use super::classify::{self, Timed};
 use super::current;
 use super::domain::Domain;
 use super::payload::Payload;
@@ -60,7 +60,7 @@ fn commit(
 ) -> Timed {
     if !payload.is_full {
         rest(payload);
-        if let Ok(timed) = class::record(payload) {
+        if let Ok(timed) = classify::record(payload) {
             return timed;
         }
     }
@@ -82,7 +82,7 @@ fn commit_again(
             payload.set_share(share, is_text);
             values(payload);
             rest(payload);
-            class::record(payload).is_ok()
+            classify::record(payload).is_ok()
         })
     };
     if !(is_full && try_as(false)) {

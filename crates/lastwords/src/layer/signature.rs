@@ -2,7 +2,7 @@
 
 use std::mem::MaybeUninit;
 
-use crate::session::registry::FieldType;
+use crate::session::desc::FieldType;
 
 /// Largest number of a callsite's fields that are recorded. The values of later fields are counted
 /// as left out.

@@ -20,9 +20,9 @@ use super::span_text::SpanHead;
 use super::table::{Chain, Table};
 use super::threads;
 use crate::record::callsite::Guard;
-use crate::record::slot;
+use crate::record::takes;
+use crate::session::desc::EventDesc;
 use crate::session::listener;
-use crate::session::registry::EventDesc;
 
 /// The kinds of events of a callsite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -134,8 +134,8 @@ impl Site {
     /// Evaluates whether a session wants the site's events. The caller holds the lock.
     fn judge(&self) {
         let other = EventDesc { name: self.other_name, ..self.desc };
-        let wanted = slot::any_takes(&self.desc)
-            || (self.message_at != NO_MESSAGE && slot::any_takes(&other));
+        let wanted = takes::any_takes(&self.desc)
+            || (self.message_at != NO_MESSAGE && takes::any_takes(&other));
         let wanted = wanted || listener::is_missing();
         if self.wanted.swap(wanted, Relaxed) != wanted {
             interest::changed();
@@ -200,7 +200,7 @@ pub(super) fn is_wanted_now(metadata: &'static Metadata<'static>) -> bool {
         return !site.is_log && site.if_wanted().is_some();
     }
     let (provider, name, level) = (metadata.target(), metadata.name(), level_of(metadata));
-    slot::any_takes(&EventDesc {
+    takes::any_takes(&EventDesc {
         provider,
         name,
         level,

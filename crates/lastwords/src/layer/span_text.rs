@@ -11,16 +11,10 @@ use tracing_core::field::{Field, Visit};
 use tracing_core::span::Record;
 
 use super::payload::Payload;
+use super::shown::{ShownRoom, replace_nuls};
 use crate::process::cut;
-use crate::record::encode::writer::{INNER_NUL, zero_bytes};
+use crate::record::encode::writer::zero_bytes;
 use crate::record::encode::{CUT, Formatted};
-
-/// Bytes that [`show`] may write: the longest text, two bytes for `::` and braces, and the rest of
-/// a word.
-pub(super) const SHOWN_LEN: usize = TEXT_LEN + 16;
-/// Room for a span's text in an event.
-pub(super) type ShownRoom = [MaybeUninit<u8>; SHOWN_LEN];
-
 /// The beginnings of a span's texts, before the fields. All spans of a callsite have the same ones.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct SpanHead {
@@ -322,18 +316,6 @@ fn show_head(head: &SpanHead, to: &mut ShownRoom) -> usize {
     shown.len()
 }
 
-/// Replaces NULs in initialised bytes.
-#[cold]
-#[inline(never)]
-pub(super) fn replace_nuls(bytes: &mut [MaybeUninit<u8>]) {
-    for byte in bytes {
-        // SAFETY: the caller has initialised the bytes.
-        if unsafe { byte.assume_init() } == 0 {
-            byte.write(INNER_NUL);
-        }
-    }
-}
-
 /// Returns the decimal digits of the number, without the formatting machinery.
 fn decimal(mut value: u64, digits: &mut [u8; 20]) -> &[u8] {
     let mut at = digits.len();
@@ -349,6 +331,7 @@ fn decimal(mut value: u64, digits: &mut [u8; 20]) -> &[u8] {
 
 #[cfg(test)]
 mod tests {
+    use super::super::shown::SHOWN_LEN;
     use super::*;
 
     /// Returns what [`show`] writes for a span, and the table's text. The bytes behind the text are

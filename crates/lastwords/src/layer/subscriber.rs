@@ -6,7 +6,7 @@ use tracing_core::{Event, Metadata, Subscriber};
 
 use super::domain::Domain;
 use super::wanted::Wanted;
-use super::{current, interest, recording, slab};
+use super::{current, interest, recording, site, slab};
 use crate::record::spans;
 
 /// Id of a span for which there is no memory.
@@ -50,7 +50,7 @@ pub fn subscriber() -> LastwordsSubscriber {
 
 impl Subscriber for LastwordsSubscriber {
     fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
-        interest::in_callsite(metadata)
+        interest::in_callsite(metadata, site::is_wanted_now)
     }
 
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {

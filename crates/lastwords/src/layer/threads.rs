@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
-use lastwords_ring::os;
+use lastwords_ring::forks;
 
 use crate::process::identity::{Identity, NAME_LEN, identity};
 use crate::session::shared::{self, MAX_SESSIONS};
@@ -32,7 +32,7 @@ thread_local! {
 /// Returns a number that changes with the set of sessions and with each fork. Both parts only grow.
 #[inline]
 fn state() -> u32 {
-    CHANGES.load(Relaxed).wrapping_add(os::forks())
+    CHANGES.load(Relaxed).wrapping_add(forks::forks())
 }
 
 /// Makes each thread look for new sessions at its next event. Async-signal-safe.

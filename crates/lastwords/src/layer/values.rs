@@ -4,8 +4,9 @@ use std::fmt::{self, Write as _};
 
 use tracing_core::field::{Field, Visit};
 
+use super::class::Form;
 use super::message;
-use super::payload::{Form, Payload};
+use super::payload::Payload;
 use super::signature::Type;
 
 impl Payload {

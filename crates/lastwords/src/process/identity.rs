@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 
-use lastwords_ring::os;
+use lastwords_ring::{forks, os};
 
 /// Bytes of a thread's name.
 pub(crate) const NAME_LEN: usize = 16;
@@ -11,7 +11,7 @@ pub(crate) const NAME_LEN: usize = 16;
 /// The identity of a thread, as its events show it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Identity {
-    /// Value of [`os::forks`] for which this is valid; 0 = not read yet.
+    /// Value of [`forks::forks`] for which this is valid; 0 = not read yet.
     forks: u32,
     /// Process id, as the process sees it.
     pub pid: u32,
@@ -38,7 +38,7 @@ thread_local! {
 #[inline]
 pub(crate) fn identity() -> Identity {
     let cached = IDENTITY.get();
-    if cached.forks == os::forks() { cached } else { read_identity() }
+    if cached.forks == forks::forks() { cached } else { read_identity() }
 }
 
 /// Returns the id of this thread. An event needs no more, and a copy of the whole identity would
@@ -46,7 +46,7 @@ pub(crate) fn identity() -> Identity {
 #[inline(always)]
 pub(crate) fn tid() -> u32 {
     let cached = IDENTITY.get();
-    if cached.forks == os::forks() { cached.tid } else { read_identity().tid }
+    if cached.forks == forks::forks() { cached.tid } else { read_identity().tid }
 }
 
 /// Returns [`Identity::word`] of this thread, without a copy of the whole identity.
@@ -54,7 +54,7 @@ pub(crate) fn tid() -> u32 {
 #[inline(always)]
 pub(crate) fn word() -> u64 {
     let cached = IDENTITY.get();
-    if cached.forks == os::forks() { cached.word() } else { read_identity().word() }
+    if cached.forks == forks::forks() { cached.word() } else { read_identity().word() }
 }
 
 #[cold]
@@ -63,7 +63,8 @@ fn read_identity() -> Identity {
     let mut name = [0u8; NAME_LEN];
     // SAFETY: PR_GET_NAME writes at most 16 bytes to the buffer given.
     unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) };
-    let identity = Identity { forks: os::forks(), pid: std::process::id(), tid: os::tid(), name };
+    let identity =
+        Identity { forks: forks::forks(), pid: std::process::id(), tid: os::tid(), name };
     IDENTITY.set(identity);
     identity
 }
@@ -76,7 +77,7 @@ pub(crate) fn process_start() -> u64 {
     use std::sync::atomic::{AtomicU32, AtomicU64};
     static START: AtomicU64 = AtomicU64::new(0);
     static READ: AtomicU32 = AtomicU32::new(0);
-    let forks = os::forks();
+    let forks = forks::forks();
     if READ.load(Acquire) != forks {
         START.store(os::start_time(identity().pid), Relaxed);
         READ.store(forks, Release);

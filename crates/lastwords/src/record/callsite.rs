@@ -9,7 +9,9 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64};
 
 use lastwords_abi::stream::LOST_NO_ENTRY;
-use lastwords_ring::os::{ErrnoKept, SignalsBlocked, pause};
+use lastwords_ring::errno::ErrnoKept;
+use lastwords_ring::os::pause;
+use lastwords_ring::signals::SignalsBlocked;
 
 use crate::process::{identity, kept_memory};
 use crate::record::dispatch::record_to;
@@ -17,9 +19,11 @@ use crate::record::encode::{Given, Site, Values};
 use crate::record::filter::{Ask, Bound, BoundCondition, Found, Question, SiteFilters};
 use crate::record::signature;
 use crate::record::slot::{self, MAX_SLOTS, RecorderSlot, SLOTS};
-use crate::session::listener;
-use crate::session::registry::{Busy, EventDesc, MOST_IDS};
+use crate::record::takes;
+use crate::session::desc::EventDesc;
+use crate::session::registry::{Busy, MOST_IDS};
 use crate::session::rules::Verdict;
+use crate::session::{calls, listener, listener_thread};
 
 /// Value of [`Callsite::enabled`] while it is not known which channels take the event. The bit
 /// belongs to no slot.
@@ -143,7 +147,7 @@ impl Callsite {
     ) -> Option<bool> {
         // SAFETY: only pointers to values that live for ever are stored.
         let filters = unsafe { self.filters.load(Relaxed).as_ref::<'static>() };
-        let places = slot::conditions(slot, desc, is_taken);
+        let places = takes::conditions(slot, desc, is_taken);
         if places != 0 || filters.is_some() {
             let kept = filters.or_else(SiteFilters::keep)?;
             kept.set_conditions(index, slot, desc, places, is_taken)?;
@@ -257,9 +261,9 @@ impl Callsite {
             self.watch(mask, ask);
         }
         if mask & UNKNOWN != 0 {
-            slot::count_unregistered(Some(desc), mask);
+            takes::count_unregistered(Some(desc), mask);
         } else if mask & MISSED != 0 {
-            slot::count_missed(Some(desc), mask, epoch);
+            takes::count_missed(Some(desc), mask, epoch);
         }
     }
 
@@ -314,7 +318,7 @@ impl Callsite {
                 self.ids[index].store(NO_ID, Relaxed);
                 continue;
             };
-            let filter = match slot::judge(slot, desc) {
+            let filter = match takes::judge(slot, desc) {
                 Verdict::Refused => {
                     enabled |= match self.set_conditions(index, slot, desc, false) {
                         Some(true) => WATCHED,
@@ -339,7 +343,7 @@ impl Callsite {
                 Err(Busy) => enabled |= UNKNOWN,
             }
         }
-        if slot::is_missed(desc) {
+        if takes::is_missed(desc) {
             enabled |= MISSED;
         }
         if listener::is_missing() {
@@ -410,7 +414,7 @@ fn listed() -> impl Iterator<Item = &'static Callsite> {
 /// a slot that is emptied here has no ids when it is filled again. Returns false, and changes
 /// nothing, if the lock could not be taken.
 pub(crate) fn change(change: impl FnOnce()) -> bool {
-    (listener::calls().before)();
+    (calls::calls().before)();
     let Some(_guard) = Guard::take() else { return false };
     change();
     for site in listed() {
@@ -420,7 +424,7 @@ pub(crate) fn change(change: impl FnOnce()) -> bool {
         site.refresh(desc);
     }
     slot::all_evaluated();
-    (listener::calls().after)();
+    (calls::calls().after)();
     true
 }
 
@@ -437,7 +441,7 @@ impl Guard {
     /// refresh), or if the owner keeps it for a second.
     pub(crate) fn take() -> Option<Self> {
         let me = identity::identity().word();
-        let signals = (!listener::is_thread(me)).then(SignalsBlocked::now);
+        let signals = (!listener_thread::is_thread(me)).then(SignalsBlocked::now);
         for round in 0..20_000 {
             let owner = LOCK.load(Relaxed);
             // The lock is free, or its owner is a thread of the process that was forked. That
@@ -508,6 +512,6 @@ fn record_cold<S: Site, V: Given<S>, W: Values + Copy>(site: &'static Callsite, 
                 count(slot);
             });
         }
-        None => slot::count_unregistered(Some(desc), 0),
+        None => takes::count_unregistered(Some(desc), 0),
     }
 }

@@ -10,7 +10,7 @@ use lastwords_ring::{Tail, prepend};
 
 use crate::process::identity;
 use crate::record::context;
-use crate::record::encode::writer::{Bytes, Image, Words, has_no_nul, short_text};
+use crate::record::encode::writer::{Bytes, Image, ON_STACK, Words, has_no_nul, short_text};
 use crate::record::encode::{Out, Parts, Pieces, Values, add};
 use crate::record::slot::RecorderSlot;
 
@@ -234,9 +234,6 @@ impl<V: Values> Values for WithContexts<'_, V> {
 fn record_with_contexts<V: Values>(slot: &'static RecorderSlot, id: u16, values: V) {
     record_sized(slot, id, WithContexts(slot, values));
 }
-
-/// Bytes of the stack in which a payload is collected before it is copied into the ring.
-pub(crate) const ON_STACK: usize = 1024;
 
 /// Records a payload of any shape with any id. It takes a copy of the references, so that those of
 /// the fast path need no memory.

@@ -9,8 +9,9 @@ use crate::process::keep_loaded;
 use crate::record::callsite::Callsite;
 use crate::record::dispatch;
 use crate::record::encode::{Parts, memory};
-use crate::record::slot::{self, RecorderSlot};
-use crate::session::registry::EventDesc;
+use crate::record::slot::RecorderSlot;
+use crate::record::takes;
+use crate::session::desc::EventDesc;
 
 /// Makes the event's description when it is needed; returns none if there is no memory for it.
 pub trait Describe: FnOnce() -> Option<&'static EventDesc> {}
@@ -172,7 +173,7 @@ fn each_slot<P: AsRef<[u8]>>(
         Some(desc) => {
             site.each_slot(desc, &mut |question, slot| question.answer(slot, &payload), record)
         }
-        None => slot::count_unregistered(None, 0),
+        None => takes::count_unregistered(None, 0),
     }
 }
 

@@ -1,6 +1,7 @@
 //! The path from a callsite to the ring: selects the channels that want an event, turns its values
 //! into bytes, and copies them.
 
+pub(crate) mod attach;
 pub(crate) mod callsite;
 pub mod context;
 pub(crate) mod dispatch;
@@ -11,3 +12,4 @@ pub(crate) mod signature;
 pub(crate) mod slot;
 #[cfg(feature = "tracing")]
 pub(crate) mod spans;
+pub(crate) mod takes;

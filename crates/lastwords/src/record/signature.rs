@@ -1,7 +1,7 @@
 //! A number that distinguishes the types of a callsite's values from other types.
 
+use crate::session::desc::{FieldDesc, FieldType};
 use crate::session::registry::fnv::{BASIS, with_byte};
-use crate::session::registry::{FieldDesc, FieldType};
 
 /// Returns the signature of the types of these fields; it is never 0.
 pub(crate) const fn of(fields: &[FieldDesc]) -> u32 {

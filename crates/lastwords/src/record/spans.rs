@@ -18,8 +18,9 @@ use lastwords_ring::ClockKind;
 pub(crate) use self::dead::look as look_for_dead;
 use crate::process::{cut_len, identity};
 use crate::record::encode::CUT;
-use crate::record::slot::{self, RecorderSlot};
-use crate::session::registry::EventDesc;
+use crate::record::slot::RecorderSlot;
+use crate::record::takes;
+use crate::session::desc::EventDesc;
 use crate::session::shared::{self, SessionShared, SpansTable as Table};
 
 /// Number of entries that may contain one id.
@@ -146,7 +147,7 @@ pub(crate) fn append(id: u64, text: &[u8], event: Option<&EventDesc>) {
 /// Counts a text that was cut, unless the session takes the event.
 #[cold]
 fn count_cut(session: &SessionShared, event: Option<&EventDesc>) {
-    if !event.is_some_and(|event| slot::is_taken_in(session, event)) {
+    if !event.is_some_and(|event| takes::is_taken_in(session, event)) {
         session.regions.registry.count_cut(1);
     }
 }

@@ -7,10 +7,10 @@ use lastwords_ring::{ClockKind, Persist, flush, rseq_available};
 
 use super::condition::Condition;
 use super::config::setters;
-use super::layout;
+use super::cpus;
+use super::limits::Limits;
 use super::rules::RuleSpec;
-use super::trigger::Limits;
-use super::{ChannelConfig, Error, Memory, Reservation, Retention, Scope, Window, room};
+use super::{ChannelConfig, Error, Memory, Reservation, Retention, Scope, Window};
 
 /// Configures a session. [`Builder::start`] starts it. A builder that [`crate::Session::builder`]
 /// did not make has no name, and cannot start a session.
@@ -58,7 +58,7 @@ impl Builder {
             listen: true,
             registry_len: 512 << 10,
             spans: 512,
-            budget: room::USUAL,
+            budget: USUAL,
             ..Self::default()
         }
     }
@@ -242,7 +242,7 @@ impl Builder {
 
     /// Returns the number of CPUs that the session is made for.
     pub(crate) fn cpus(&self) -> u32 {
-        self.cpus.unwrap_or_else(layout::cpus)
+        self.cpus.unwrap_or_else(cpus::cpus)
     }
 
     /// Returns the policy of writing back in memory that is `persistent` or not. Returns an error
@@ -304,3 +304,6 @@ fn fit(channels: &mut [ChannelConfig], budget: u64, rings: u64) {
         channel.shrink_to(u64::try_from(bytes).unwrap_or(u64::MAX));
     }
 }
+
+/// Bytes that the rings take together by default, on a machine of any number of CPUs.
+pub(crate) const USUAL: u64 = 16 << 20;

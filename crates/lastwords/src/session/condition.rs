@@ -11,71 +11,25 @@ use std::time::Duration;
 use lastwords_abi::session::Rule;
 use lastwords_abi::sync::AtomicU64;
 use lastwords_abi::triggers::{
-    CONDITION_ALWAYS, CONDITION_LATENCY, Conditions, Extra, MAX_CONDITIONS, TRIGGER_DISABLE,
-    TRIGGER_ENABLE, TRIGGER_SNAPSHOT, TRIGGER_START,
+    CONDITION_ALWAYS, CONDITION_LATENCY, Conditions, Extra, MAX_CONDITIONS, TRIGGER_SNAPSHOT,
 };
 use lastwords_filter::Filter;
 
 use super::Error;
+use super::action::Action;
 use super::config::{Level, setters};
+use super::counter::{Counter, MOST_TIMES};
+use super::desc::EventDesc;
 use super::dirs::Base;
 use super::extra::{self, FOLDER_LEN, Fired, Own, bytes_of, words_of};
 use super::latency::Part;
-use super::orders::{self, Counter};
 use super::regions::Regions;
-use super::registry::EventDesc;
 use super::rules::{self, Current, Line, Named, RuleSpec, Tables};
 use super::session_region::{SessionRegion, locked};
 use super::window::Window;
 
 /// Largest number of conditions of a session.
 pub const MOST: usize = MAX_CONDITIONS;
-
-/// The action of a condition when it fires.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Action {
-    /// A snapshot, which is saved, as [`crate::trigger`] describes.
-    Snapshot,
-    /// Recording stops behind the event, in all processes of the session, until `lastwords start`
-    /// or [`Session::resume`](crate::Session::resume).
-    Stop,
-    /// Recording starts. The session's thread does it, within milliseconds.
-    Start,
-    /// The events of [`Condition::events`] are enabled. The session's thread does it, within
-    /// milliseconds.
-    Enable,
-    /// The events of [`Condition::events`] are disabled, likewise.
-    Disable,
-}
-
-impl Action {
-    /// Returns true if the session's thread carries out the action and counts the firing.
-    pub(crate) fn is_order(self) -> bool {
-        matches!(self, Self::Start | Self::Enable | Self::Disable)
-    }
-
-    /// Returns the word of the action in [`Extra::flags`]; 0 for those that the rule of the
-    /// condition has.
-    fn word(self) -> u32 {
-        match self {
-            Self::Snapshot | Self::Stop => 0,
-            Self::Start => TRIGGER_START,
-            Self::Enable => TRIGGER_ENABLE,
-            Self::Disable => TRIGGER_DISABLE,
-        }
-    }
-
-    /// Returns the action by that word. `is_snapshot`: the rule of the condition says so.
-    fn from_word(word: u32, is_snapshot: bool) -> Self {
-        match word {
-            TRIGGER_START => Self::Start,
-            TRIGGER_ENABLE => Self::Enable,
-            TRIGGER_DISABLE => Self::Disable,
-            _ if is_snapshot => Self::Snapshot,
-            _ => Self::Stop,
-        }
-    }
-}
 
 /// A condition on events that fires triggers.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -239,7 +193,7 @@ impl Condition {
                 "give the glob with that action alone",
             ));
         }
-        if self.times.is_some_and(|times| times >= orders::MOST_TIMES) {
+        if self.times.is_some_and(|times| times >= MOST_TIMES) {
             return Err(wrong("it fires too often", "use a number below 2^48 - 1, or none"));
         }
         if self.limit.is_some_and(|(most, period)| most == 0 || period.is_zero()) {
@@ -369,7 +323,7 @@ fn write(area: &Conditions, lines: &[(Line, Own)]) -> Result<(), Error> {
     check_count(lines.len())?;
     let (lines, mut owns): (Vec<Line>, Vec<Own>) = lines.iter().cloned().unzip();
     rules::check(tables(area), &lines)?;
-    orders::give_counters(area, &mut owns);
+    extra::give_counters(area, &mut owns);
     extra::write(area, &owns);
     rules::write(tables(area), &lines)
 }

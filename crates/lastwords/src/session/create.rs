@@ -16,8 +16,10 @@ use lastwords_ring::init::{init_stream, write_region};
 use lastwords_ring::{ClockKind, StreamSpec, flush};
 use rustix::process::geteuid;
 
+use super::backends::is_persistent;
 use super::layout::{Layout, Shape};
-use super::regions::{Regions, StreamRegion, is_persistent};
+use super::limits;
+use super::regions::{Regions, StreamRegion};
 use super::session_region::SessionRegion;
 use super::shared::SessionShared;
 use super::streams::Streams;
@@ -32,7 +34,6 @@ use crate::session::registry::{Registry, context_bodies, env_body};
 use crate::session::retention::{self, Retention};
 use crate::session::room;
 use crate::session::rules::{self, Line, RuleSpec};
-use crate::session::trigger;
 use lastwords_folders::unique_of;
 
 /// Creates the session that `builder` requests, in a folder of `base`. Also returns notes for
@@ -237,7 +238,7 @@ fn fill_tables(builder: &Builder, view: &SessionRegion, layout: &Layout) -> Resu
     let rules =
         first_rules(builder, layout).iter().map(Line::new).collect::<Result<Vec<_>, _>>()?;
     rules::write(view.rules(), &rules)?;
-    trigger::init(view, builder.triggers);
+    limits::init(view, builder.triggers);
     condition::init(view, &builder.conditions)?;
     clock::init(view.clock(), builder.clock.unwrap_or_else(clock::best));
     view.note_place();

@@ -30,13 +30,14 @@ use lastwords_ring::init::init_added_stream;
 
 use super::create::padded;
 use super::dirs::Folder;
-use super::layout::{
-    ChannelPlace, stream_name, stream_of_file, stream_plan, unfinished_stream_name,
-};
+use super::layout::{ChannelPlace, stream_plan};
 use super::liveness::{self, Life};
+use super::region_names::{stream_name, stream_of_file, unfinished_stream_name};
 use super::regions::{Regions, StreamRegion};
-use super::rules::{self, RuleSpec};
-use super::session_region::{locked, text};
+use super::rule_changes;
+use super::rules::RuleSpec;
+use super::session_region::locked;
+use super::text::text;
 use super::{ChannelConfig, Error, Memory, Scope, processes, snapshot, streams};
 
 /// The name of the request in messages that refuse it.
@@ -151,7 +152,7 @@ fn create(
     regions.attach(Some(folder))?;
     remove_leftovers(regions, folder, &place)?;
     let made = make_streams(regions, folder, &specs).and_then(|streams| {
-        rules::begin_channel(view, id, &before, &behind)?;
+        rule_changes::begin_channel(view, id, &before, &behind)?;
         snapshot::locked(regions, |control| {
             publish(regions, folder, (config, &place), &streams, control)
         })
@@ -159,7 +160,7 @@ fn create(
     if let Err(error) = made {
         // The next creator removes what cannot be removed now.
         drop(remove_leftovers(regions, folder, &place));
-        drop(rules::begin_channel(view, id, &[], &[]));
+        drop(rule_changes::begin_channel(view, id, &[], &[]));
         return Err(error);
     }
     Ok(id)

@@ -29,7 +29,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::process;
 use crate::session::Error;
-use crate::session::layout::{SESSION, is_file};
+use crate::session::region_names::{SESSION, is_file};
 
 /// Beginning of the names of folders that are being created.
 const UNFINISHED: &str = ".new-";

@@ -17,8 +17,8 @@ use lastwords_ring::{ClockKind, os};
 use rustix::fs::{Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-use super::layout::SESSION;
 use super::liveness::Identity;
+use super::region_names::SESSION;
 use super::session_region::SessionRegion;
 use super::shared::{self, SessionShared};
 use crate::process::keep_loaded;

@@ -9,14 +9,16 @@ use std::sync::atomic::fence;
 
 use lastwords_abi::sync::AtomicU64;
 use lastwords_abi::triggers::{
-    CONDITION_ALWAYS, CONDITION_LATENCY, Conditions, EXTRA_WORDS, Extra,
+    CONDITION_ALWAYS, CONDITION_LATENCY, Conditions, EXTRA_WORDS, Extra, FIRES_UNLIMITED,
+    MAX_CONDITIONS,
 };
 
-use super::condition::Action;
-use super::orders::Counter;
+use super::action::Action;
+use super::counter::{Counter, TAG_SHIFT};
+use super::limits::is_within_limit;
 use super::rules::PATTERN_LEN;
-use super::session_region::{SessionRegion, locked, until_nul};
-use super::trigger::is_within_limit;
+use super::session_region::{SessionRegion, locked};
+use super::text::until_nul;
 
 /// Largest size of the folder of a condition, in bytes.
 pub(crate) const FOLDER_LEN: usize = EXTRA_WORDS * 8;
@@ -213,4 +215,26 @@ pub(crate) fn folder(view: &SessionRegion, target: u64) -> Option<PathBuf> {
         .ok()?
         .filter(|folder| !folder.is_empty())
         .map(|folder| PathBuf::from(OsStr::from_bytes(&folder)))
+}
+
+/// Gives counters to the conditions that need one and have none. The caller holds the lock, or
+/// nobody else sees the session yet.
+pub(crate) fn give_counters(area: &Conditions, owns: &mut [Own]) {
+    for at in 0..owns.len() {
+        if owns[at].counter.is_some() || owns[at].times.is_none() && owns[at].action == 0 {
+            continue;
+        }
+        let is_free = |place: &usize| {
+            owns.iter().flat_map(|own| own.counter).all(|counter| counter.place != *place)
+        };
+        // There are as many counters as conditions.
+        let Some(place) = (0..MAX_CONDITIONS).find(is_free) else { return };
+        let tag = ((area.firings[place].load(Relaxed) >> TAG_SHIFT) as u16).wrapping_add(1);
+        let counter = Counter { place, tag };
+        area.orders[place].store(0, Relaxed);
+        // Release: a thread that sees the new tag sees no order of the condition before.
+        area.firings[place]
+            .store(counter.order(owns[at].times.unwrap_or(FIRES_UNLIMITED)), Release);
+        owns[at].counter = Some(counter);
+    }
 }

@@ -20,7 +20,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicIsize, AtomicPtr, AtomicU32, AtomicUsize};
 
 use lastwords_abi::session::Guard;
-use lastwords_ring::os;
+use lastwords_ring::{forks, os};
 
 use crate::session::shared::{self, MAX_SESSIONS, SessionShared};
 
@@ -46,18 +46,18 @@ static HEAD: Head = Head {
 /// Links are made from this table: those in the sessions' memory could be damaged.
 static ENTRIES: [AtomicPtr<Guard>; MAX_SESSIONS] =
     [const { AtomicPtr::new(null_mut()) }; MAX_SESSIONS];
-/// The value of [`os::forks`] for which [`HEAD`] and [`ENTRIES`] are valid; 0: for none. In a
+/// The value of [`forks::forks`] for which [`HEAD`] and [`ENTRIES`] are valid; 0: for none. In a
 /// forked child they are those of its parent. Written by the holder of [`LOCK`].
 static VALID: AtomicU32 = AtomicU32::new(0);
 /// Id of the thread whose list this is. Kept, because the application may forbid system calls
 /// later. Written by the holder of [`LOCK`] before `VALID`.
 static THREAD: AtomicU32 = AtomicU32::new(0);
-/// 0 or the value of [`os::forks`] in the process whose thread holds the lock. What a forked child
+/// 0 or the value of [`forks::forks`] in the process whose thread holds the lock. What a forked child
 /// inherits is not held.
 static LOCK: AtomicU32 = AtomicU32::new(0);
 
 fn locked<T>(change: impl FnOnce() -> T) -> T {
-    let (mine, mut round) = (os::forks(), 0);
+    let (mine, mut round) = (forks::forks(), 0);
     let is_held = |holder: u32| holder == mine;
     while LOCK.fetch_update(AcqRel, Acquire, |holder| (!is_held(holder)).then_some(mine)).is_err() {
         os::pause(round);
@@ -80,7 +80,7 @@ pub(crate) fn begin() {
         let registered =
             unsafe { libc::syscall(libc::SYS_set_robust_list, &raw const HEAD, size_of::<Head>()) }
                 == 0;
-        VALID.store(if registered { os::forks() } else { 0 }, Relaxed);
+        VALID.store(if registered { forks::forks() } else { 0 }, Relaxed);
     });
 }
 
@@ -115,7 +115,7 @@ fn guard_of(session: &SessionShared) -> Option<&'static Guard> {
 /// Holds the guards of all sessions of this process. Only the listener's thread calls it.
 pub(crate) fn hold() {
     locked(|| {
-        if VALID.load(Relaxed) != os::forks() {
+        if VALID.load(Relaxed) != forks::forks() {
             return;
         }
         let thread = THREAD.load(Relaxed);
@@ -138,7 +138,7 @@ pub(crate) fn hold() {
 pub(crate) fn release(session: &SessionShared) {
     let Some(guard) = guard_of(session) else { return };
     locked(|| {
-        if VALID.load(Relaxed) == os::forks() {
+        if VALID.load(Relaxed) == forks::forks() {
             let raw = core::ptr::from_ref(guard).cast_mut();
             ENTRIES
                 .iter()

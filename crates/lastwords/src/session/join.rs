@@ -7,8 +7,9 @@ use lastwords_abi::session::{
 };
 
 use super::regions::{Regions, look};
-use super::session_region::{SessionRegion, text};
+use super::session_region::SessionRegion;
 use super::shared::{self, SessionShared};
+use super::text::text;
 use super::user_context::UserContext;
 use super::{Builder, ChannelConfig, Error, Scope};
 use crate::session::dirs::{Base, Folder};

@@ -1,6 +1,5 @@
 //! The geometry of a session: its regions, and the layout of the session region.
 
-use std::fs;
 use std::mem::offset_of;
 
 use lastwords_abi::region::{HEADER_SIZE, REGION_ALIGN, RegionHeader};
@@ -11,55 +10,16 @@ use lastwords_abi::session::{
 use lastwords_abi::spans::{SPANS_OFF, Span};
 use lastwords_abi::stream::{ANY_CPU, StreamInfo};
 use lastwords_abi::triggers::{Conditions, Triggers};
-use lastwords_folders::PLACES_FILE;
-use lastwords_ring::backend::{ARENA_FILE, Plan};
+use lastwords_ring::backend::Plan;
 use lastwords_ring::{Persist, StreamSpec};
 
-use super::regions::is_persistent;
+use super::backends::is_persistent;
+use super::region_names::{REGISTRY, SESSION, SPANS, stream_name};
+use super::streams::first_backed;
 use super::{Builder, ChannelConfig, Error};
 use crate::process::signals;
-
-/// Names of the regions, which are also the names of their files.
-pub const SESSION: &str = "session";
-/// Name of the region of the registry.
-pub const REGISTRY: &str = "registry";
-/// Name of the region of open spans.
-pub const SPANS: &str = "spans";
 /// Bytes of the registry that have memory from the start, if the rest gets it when it is used.
 const REGISTRY_FIRST: u64 = 32 << 10;
-/// Largest number of CPUs that get a stream of their own.
-const MOST_CPUS: u32 = 4096;
-
-/// Returns the name of a stream's region.
-pub fn stream_name(index: u32) -> String {
-    format!("stream-{index:04}")
-}
-
-/// Beginning of the names of files of streams whose channel is being created.
-const UNFINISHED: &str = ".new-";
-
-/// Returns the name of a stream's file while its channel is being created.
-pub(crate) fn unfinished_stream_name(index: u32) -> String {
-    format!("{UNFINISHED}{}", stream_name(index))
-}
-
-/// Returns the index of the stream whose file has this name, and whether its channel was still
-/// being created.
-pub fn stream_of_file(name: &str) -> Option<(u32, bool)> {
-    let (name, is_unfinished) =
-        name.strip_prefix(UNFINISHED).map_or((name, false), |name| (name, true));
-    let digits = name
-        .strip_prefix("stream-")
-        .filter(|index| index.bytes().all(|byte| byte.is_ascii_digit()))?;
-    Some((digits.parse().ok()?, is_unfinished))
-}
-
-/// Returns true if a file of this name in a session's folder belongs to the session.
-pub(crate) fn is_file(name: &str) -> bool {
-    let stream = || stream_of_file(name).is_some();
-    [SESSION, REGISTRY, SPANS, PLACES_FILE, ARENA_FILE].contains(&name) || stream()
-}
-
 /// The session region as this version lays it out. Readers use the offsets in [`SessionInfo`].
 #[repr(C)]
 #[allow(dead_code, reason = "only offsets and the size are asked for")]
@@ -230,25 +190,4 @@ pub(crate) fn stream_plan(spec: &StreamSpec, name: String, snapshot: bool, grows
         _ => return Plan::whole(name, spec.region_len()),
     };
     Plan { name, len: spec.region_len(), sparse }
-}
-
-/// Returns the bytes of a growing ring's first half that have memory from the start: two
-/// sub-buffers of the ring that is bound to no CPU, which also takes the events of CPUs whose ring
-/// gets no memory; nothing of other rings.
-pub(crate) fn first_backed(spec: &StreamSpec) -> u64 {
-    if spec.cpu == ANY_CPU { spec.half_size().min(2 * spec.sub_buffer_size) } else { 0 }
-}
-
-/// Returns one more than the highest CPU that exists, or that can be plugged in without a new
-/// board.
-pub(crate) fn cpus() -> u32 {
-    let listed = fs::read_to_string("/sys/devices/system/cpu/present").ok();
-    let highest = listed
-        .as_deref()
-        .and_then(|list| list.trim().rsplit([',', '-']).next()?.parse::<u32>().ok());
-    // SAFETY: no memory is involved.
-    let configured = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
-    let count =
-        highest.map_or_else(|| u32::try_from(configured).unwrap_or(1), |highest| highest + 1);
-    count.clamp(1, MOST_CPUS)
 }

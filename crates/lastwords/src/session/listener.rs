@@ -15,23 +15,25 @@
 //! keep the clocks' calibration up to date, and to look for dead processes if spans find no room.
 //! All its signals are blocked, so that no handler of the application ever runs on it.
 
-use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::time::Duration;
 
 use lastwords_abi::sync;
 use lastwords_ring::ClockKind;
+use lastwords_ring::errno::ErrnoKept;
 use lastwords_ring::grow;
-use lastwords_ring::os::{self, ErrnoKept, SignalsBlocked};
+use lastwords_ring::signals::SignalsBlocked;
 use rustix::io::Errno;
 use rustix::thread::futex::{self, Flags, Wait, WaitFlags, WaitPtr, WaitvFlags};
 use rustix::thread::{ClockId, Timespec};
 
-use crate::process::{identity, signals};
-use crate::session::extra::Fired;
+use crate::process::signals;
+use crate::session::backends::clock_refresh;
+use crate::session::calls::calls;
 use crate::session::guard;
-use crate::session::regions::clock_refresh;
+use crate::session::listener_thread;
+use crate::session::session_region::wake;
 use crate::session::shared::{self, MAX_SESSIONS, SessionShared};
 use crate::session::trigger;
 
@@ -43,10 +45,6 @@ const NONE: u32 = 0;
 const STARTING: u32 = 1;
 /// The thread waits for changes, and calls the kernel only for that.
 const RUNS: u32 = 2;
-/// The thread, as [`identity::Identity::word`] names it; 0 before the first. The thread writes it
-/// at its start. A forked child has another process id, so the word of its parent's thread matches
-/// no thread of the child.
-static THREAD: AtomicU64 = AtomicU64::new(0);
 /// Rounds that the thread has begun.
 static ROUNDS: AtomicU64 = AtomicU64::new(0);
 /// Number of changes of the set of sessions. The thread waits on it, too.
@@ -73,61 +71,6 @@ static POLLED: AtomicU32 = AtomicU32::new(0);
 static NEXT_TRY: AtomicU64 = AtomicU64::new(0);
 /// Time between two such tries, in nanoseconds.
 const RETRY: u64 = 20_000_000;
-
-/// The functions of the layers above that sessions call.
-#[derive(Debug)]
-pub(crate) struct Calls {
-    /// Called before the callsites are evaluated again, without a lock.
-    pub(crate) before: fn(),
-    /// Called before that by the listener's thread, and each second, to map channels that were
-    /// created.
-    pub(crate) attach: fn(),
-    /// Called after a change of rules, channels or sessions, to evaluate the callsites again.
-    pub(crate) changed: fn(),
-    /// Called after the callsites were evaluated again, under their lock.
-    pub(crate) after: fn(),
-    /// Called in each round of the thread, once a second at least.
-    pub(crate) each_round: fn(),
-    /// Called for a trigger that another process asks for, with its name. Returns true if the
-    /// limit leaves it without a snapshot.
-    pub(crate) fire: fn(&'static SessionShared, &[u8]) -> bool,
-    /// Called in the recording thread for an event that fulfils a condition, with the event's
-    /// name. Async-signal-safe.
-    pub(crate) fulfilled: fn(&'static SessionShared, &'static [u8], Fired),
-    /// Called when the thread has carried out the action of a condition, with its glob.
-    pub(crate) ordered: fn(&'static SessionShared, &str, trigger::Outcome),
-    /// Called when the snapshot of a trigger was saved, or could not be saved.
-    pub(crate) saved: fn(&'static SessionShared, trigger::Done),
-    /// Called if there is no thread, also in forked children: every event must call [`poll`] from
-    /// now on.
-    pub(crate) watch: fn(),
-}
-
-/// The functions. They are written at the start of the first session, before any is called.
-static CALLS: OnceLock<Calls> = OnceLock::new();
-const NO_CALLS: Calls = Calls {
-    before: || (),
-    attach: || (),
-    changed: || (),
-    after: || (),
-    each_round: || (),
-    fire: |_, _| false,
-    fulfilled: |_, _, _| (),
-    ordered: |_, _, _| (),
-    saved: |_, _| (),
-    watch: || (),
-};
-
-/// Sets the functions. The first ones stay; each start of a session sets the same.
-pub(crate) fn set_calls(calls: Calls) {
-    let _ = CALLS.set(calls);
-}
-
-/// Returns the functions, which do nothing before the first session.
-pub(crate) fn calls() -> &'static Calls {
-    CALLS.get().unwrap_or(&NO_CALLS)
-}
-
 /// Starts the thread, or tells the running thread that the sessions changed. Async-signal-safe
 /// except for `pthread_create`.
 pub(crate) fn start() {
@@ -136,7 +79,7 @@ pub(crate) fn start() {
     IS_MISSING.store(0, SeqCst);
     if RUNNING.compare_exchange(NONE, STARTING, SeqCst, SeqCst).is_err() {
         tell();
-    } else if os::threads_can_start() && spawn() {
+    } else if lastwords_ring::threads_can_start() && spawn() {
         wait_until_it_runs();
     } else {
         RUNNING.store(NONE, SeqCst);
@@ -155,18 +98,6 @@ fn wait_until_it_runs() {
             return;
         }
     }
-}
-
-/// Returns true if the word names the listener's thread. That thread's signals are blocked for its
-/// whole life.
-pub(crate) fn is_thread(word: u64) -> bool {
-    THREAD.load(Relaxed) == word
-}
-
-/// Returns true if this is the id of the listener's thread of this process.
-pub(crate) fn is_thread_id(tid: u32) -> bool {
-    let word = THREAD.load(Relaxed);
-    word >> 32 == u64::from(std::process::id()) && word as u32 == tid
 }
 
 /// Returns the number of rounds that the thread has begun.
@@ -239,11 +170,6 @@ pub(crate) fn note_fork() {
     }
 }
 
-/// Wakes the threads of all processes that wait on a word.
-pub(crate) fn wake(word: &AtomicU32) {
-    let _ = futex::wake(word, Flags::empty(), i32::MAX as u32);
-}
-
 fn spawn() -> bool {
     // SAFETY: the attributes are local, and the calls initialise them before they are used. `run`
     // has the required type and takes no argument.
@@ -270,7 +196,7 @@ fn spawn() -> bool {
 
 extern "C" fn run(_argument: *mut libc::c_void) -> *mut libc::c_void {
     let _ = rustix::thread::set_name(c"lastwords");
-    THREAD.store(identity::identity().word(), Relaxed);
+    listener_thread::begin();
     guard::begin();
     grow::look();
     // The first round also comes before the application can forbid system calls.

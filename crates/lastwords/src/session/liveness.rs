@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use lastwords_abi::session::{GUARD_DIED, GUARD_THREAD, Guard, Guards, Process, features_word};
 use lastwords_ring::backend::Mapping;
-use lastwords_ring::os;
+use lastwords_ring::{forks, os};
 use rustix::io::Errno;
 use rustix::process::{Pid, geteuid, test_kill_process};
 
@@ -73,7 +73,7 @@ const UNKNOWN: Judgement = (Life::Unknown, Evidence::None);
 const ALIVE: Judgement = (Life::Alive, Evidence::Proc);
 const DEAD: Judgement = (Life::Dead, Evidence::Proc);
 
-/// This process's [`Identity`], once it was read, and the value of [`os::forks`] for which it was.
+/// This process's [`Identity`], once it was read, and the value of [`forks::forks`] for which it was.
 /// A process reads it when it starts its first session, and keeps it: after `chroot` there is no
 /// /proc. Written by any thread, `READ` last (Release); all threads write the same values.
 static PID: AtomicU32 = AtomicU32::new(0);
@@ -84,7 +84,7 @@ static READ: AtomicU32 = AtomicU32::new(0);
 impl Identity {
     /// Returns the identity of this process. Async-signal-safe.
     pub fn current() -> Self {
-        let (pid, forks) = (std::process::id(), os::forks());
+        let (pid, forks) = (std::process::id(), forks::forks());
         if READ.load(Acquire) == forks && PID.load(Relaxed) == pid {
             return Self { pid, start: START.load(Relaxed), pidns: PIDNS.load(Relaxed) };
         }

@@ -17,8 +17,8 @@
 
 use std::ffi::{c_int, c_void};
 
+use lastwords_ring::errno::ErrnoKept;
 use lastwords_ring::grow;
-use lastwords_ring::os::ErrnoKept;
 
 use crate::process::signals::{self, Handler};
 use crate::session::shared;

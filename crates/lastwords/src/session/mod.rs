@@ -1,11 +1,17 @@
 //! Sessions: their folders and regions, rules, snapshots and processes. This layer knows nothing of
 //! callsites and events.
 
+pub(crate) mod action;
+pub mod backends;
 pub(crate) mod builder;
+pub(crate) mod calls;
 pub(crate) mod condition;
 pub mod config;
+pub(crate) mod counter;
+pub(crate) mod cpus;
 pub mod create;
 pub(crate) mod create_channel;
+pub(crate) mod desc;
 pub mod dirs;
 pub mod ending;
 pub mod environment;
@@ -14,25 +20,31 @@ pub(crate) mod extra;
 pub(crate) mod guard;
 pub(crate) mod join;
 pub(crate) mod latency;
-pub mod layout;
+pub(crate) mod layout;
+pub(crate) mod limits;
 pub(crate) mod listener;
+pub(crate) mod listener_thread;
 pub mod liveness;
 pub(crate) mod lost_memory;
 pub(crate) mod operations;
 pub(crate) mod orders;
+pub(crate) mod outcome;
 pub mod processes;
 pub(crate) mod rate;
+pub mod region_names;
 pub mod regions;
 pub mod registry;
 pub mod retention;
 pub(crate) mod retired;
 pub(crate) mod room;
+pub(crate) mod rule_changes;
 pub mod rules;
 pub mod save;
 pub mod session_region;
 pub mod shared;
 pub mod snapshot;
 pub mod streams;
+pub mod text;
 pub mod trigger;
 pub(crate) mod user_context;
 pub mod window;
@@ -59,7 +71,7 @@ pub(crate) fn remove(session: &SessionShared) {
 
 /// Removes the magic of a session in persistent memory, so that its memory can be used again.
 pub fn wipe(regions: &regions::Regions) {
-    if !regions::is_persistent(regions.view.info.backend) {
+    if !backends::is_persistent(regions.view.info.backend) {
         return;
     }
     for mapping in regions.mappings() {

@@ -7,8 +7,9 @@ use lastwords_ring::ClockKind;
 
 use crate::session::Error;
 use crate::session::regions::{Regions, StreamRegion};
+use crate::session::rule_changes;
 use crate::session::rules::{self, Named, RuleSpec};
-use crate::session::session_region::text;
+use crate::session::text::text;
 
 /// The operations that both a process of the session and any other process of its user can use.
 impl Regions {
@@ -54,7 +55,7 @@ impl Regions {
     /// # Errors
     /// The list of rules is full or held, or the filter is not valid.
     pub fn rule(&self, rule: &RuleSpec) -> Result<(), Error> {
-        rules::add(&self.view, rule)
+        rule_changes::add(&self.view, rule)
     }
 
     /// Replaces the rules in one step by those that `edit` makes of them. The processes of the
@@ -63,7 +64,7 @@ impl Regions {
     /// # Errors
     /// The list of rules is full or held, or a rule is not valid. Nothing has changed then.
     pub fn change_rules(&self, edit: impl FnOnce(&mut Vec<RuleSpec>)) -> Result<(), Error> {
-        rules::change(&self.view, edit)
+        rule_changes::change(&self.view, edit)
     }
 
     /// Switches recording on or off, for the session or for one channel.

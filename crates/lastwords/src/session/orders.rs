@@ -1,105 +1,24 @@
-//! The counters of conditions that fire a limited number of times, and the actions that recording
-//! threads leave to the session's thread.
-//!
-//! A condition that fires a limited number of times, or whose action the session's thread carries
-//! out, has a counter. The counter stays with its condition while other conditions come and go. A
-//! tag tells a counter from the one that another condition had there before, because threads still
-//! record by earlier conditions for some milliseconds.
+//! The actions of conditions that recording threads leave to the session's thread.
 //!
 //! A change of a session's rules takes a lock. So a recording thread only notes an order and wakes
 //! the session's thread. Repeated orders cost the recording thread some loads while there is
 //! nothing to change.
 
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use lastwords_abi::session::Control;
-use lastwords_abi::triggers::{
-    Conditions, Extra, FIRES_UNLIMITED, MAX_CONDITIONS, ORDER_ASKED, ORDER_DONE,
-};
+use lastwords_abi::triggers::{Conditions, FIRES_UNLIMITED, ORDER_ASKED, ORDER_DONE};
 
 use super::Error;
-use super::condition::{self, Action, Condition};
-use super::extra::{Fired, Own};
-use super::listener;
+use super::action::Action;
+use super::calls;
+use super::condition::{self, Condition};
+use super::counter::{Counter, TAG_SHIFT};
+use super::extra::Fired;
+use super::outcome::Outcome;
 use super::rules::{self, Line, RuleSpec};
 use super::session_region::{SessionRegion, locked};
 use super::shared::SessionShared;
-use super::trigger::Outcome;
-
-/// A condition fires less often than this, or without limit.
-pub(crate) const MOST_TIMES: u64 = FIRES_UNLIMITED;
-/// Bits of a counter below its tag.
-const TAG_SHIFT: u32 = 48;
-
-/// The counter of a condition: its place in [`Conditions::firings`] and its tag.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Counter {
-    place: usize,
-    tag: u16,
-}
-
-impl Counter {
-    /// Returns the counter of a condition.
-    pub(crate) fn from_extra(extra: &Extra) -> Option<Self> {
-        let word = extra.counter.load(Relaxed);
-        let place =
-            usize::from(word as u16).checked_sub(1).filter(|place| *place < MAX_CONDITIONS)?;
-        Some(Self { place, tag: (word >> 16) as u16 })
-    }
-
-    /// Returns the word of [`Extra::counter`].
-    pub(crate) fn word(self) -> u64 {
-        u64::from(self.tag) << 16 | (self.place as u64 + 1)
-    }
-
-    /// Returns how often the condition still fires; none: without limit.
-    pub(crate) fn left(self, area: &Conditions) -> Option<u64> {
-        let word = area.firings[self.place].load(Acquire);
-        let left = if (word >> TAG_SHIFT) as u16 == self.tag { word & FIRES_UNLIMITED } else { 0 };
-        (left != FIRES_UNLIMITED).then_some(left)
-    }
-
-    /// Takes one firing. Returns false if none is left, or the condition is gone.
-    /// Async-signal-safe.
-    fn take(self, area: &Conditions) -> bool {
-        let next = |word: u64| {
-            let is_own = (word >> TAG_SHIFT) as u16 == self.tag;
-            match word & FIRES_UNLIMITED {
-                FIRES_UNLIMITED => is_own.then_some(word),
-                left => (is_own && left > 0).then(|| word - 1),
-            }
-        };
-        area.firings[self.place].fetch_update(AcqRel, Acquire, next).is_ok()
-    }
-
-    /// Returns the word of an order with this state.
-    fn order(self, state: u64) -> u64 {
-        u64::from(self.tag) << TAG_SHIFT | state
-    }
-}
-
-/// Gives counters to the conditions that need one and have none. The caller holds the lock, or
-/// nobody else sees the session yet.
-pub(crate) fn give_counters(area: &Conditions, owns: &mut [Own]) {
-    for at in 0..owns.len() {
-        if owns[at].counter.is_some() || owns[at].times.is_none() && owns[at].action == 0 {
-            continue;
-        }
-        let is_free = |place: &usize| {
-            owns.iter().flat_map(|own| own.counter).all(|counter| counter.place != *place)
-        };
-        // There are as many counters as conditions.
-        let Some(place) = (0..MAX_CONDITIONS).find(is_free) else { return };
-        let tag = ((area.firings[place].load(Relaxed) >> TAG_SHIFT) as u16).wrapping_add(1);
-        let counter = Counter { place, tag };
-        area.orders[place].store(0, Relaxed);
-        // Release: a thread that sees the new tag sees no order of the condition before.
-        area.firings[place]
-            .store(counter.order(owns[at].times.unwrap_or(FIRES_UNLIMITED)), Release);
-        owns[at].counter = Some(counter);
-    }
-}
-
 impl Fired {
     /// Takes one of the times that the condition fires. A condition that stops recording does not
     /// fire where recording is off. Async-signal-safe.
@@ -154,7 +73,7 @@ pub(crate) fn carry_out(session: &'static SessionShared, report: &mut dyn FnMut(
         if let Ok(Some((pattern, outcome))) = fired {
             view.announce();
             // The report is an event, which recording may have to start for.
-            (listener::calls().changed)();
+            (calls::calls().changed)();
             report(&pattern, outcome);
         }
     }

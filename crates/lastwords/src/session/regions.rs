@@ -4,18 +4,16 @@
 use std::io::ErrorKind;
 
 use lastwords_abi::region::{KIND_REGISTRY, KIND_SPANS};
-use lastwords_abi::session::{BACKEND_DAX, BACKEND_PHYSICAL, ClockArea};
 use lastwords_folders::{Place, unique_of};
 use lastwords_ring::backend::{
     self, BackendError, Mapping, map_place, open_region, open_region_to_read,
 };
 
 use super::error::Error;
-use super::layout::{REGISTRY, SESSION, SPANS, stream_name};
+use super::region_names::{REGISTRY, SESSION, SPANS, stream_name};
 use super::session_region::{SessionRegion, check_header};
 pub use super::streams::StreamRegion;
 use super::streams::{self, Streams};
-use crate::process::clock;
 use crate::session::dirs::Folder;
 use crate::session::registry::Registry;
 
@@ -184,14 +182,4 @@ impl Regions {
             Ok(())
         })
     }
-}
-
-/// Returns the function that takes a new sample of the clock in memory of this back-end.
-pub(crate) fn clock_refresh(backend: u32) -> fn(&ClockArea) {
-    if is_persistent(backend) { clock::refresh_persistent } else { clock::refresh }
-}
-
-/// Returns true if a back-end's memory needs flushes to be kept.
-pub fn is_persistent(backend: u32) -> bool {
-    matches!(backend, BACKEND_DAX | BACKEND_PHYSICAL)
 }

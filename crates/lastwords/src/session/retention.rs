@@ -12,12 +12,13 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use lastwords_abi::session::{SCOPE_USER, SNAPSHOT_OFF};
 use lastwords_ring::ClockKind;
 
+use super::backends::is_persistent;
 use super::dirs::{Base, Folder};
 use super::ending::{self, Ended, Ending};
 use super::error::Error;
 use super::liveness::{self, Life};
 use super::processes;
-use super::regions::{is_persistent, look};
+use super::regions::look;
 use super::session_region::SessionRegion;
 use lastwords_folders::name_of;
 

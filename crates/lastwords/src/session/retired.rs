@@ -17,8 +17,8 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use super::listener;
 use super::shared::{self, SessionShared};
+use super::{listener, listener_thread};
 use crate::process::identity;
 
 /// Number of the sessions that ended last, which keep their address space and structures.
@@ -57,8 +57,10 @@ fn threads() -> Option<Vec<u32>> {
 pub(crate) fn retire(session: &'static SessionShared, free: Box<dyn FnOnce() + Send>) {
     let Some(now) = threads() else { return };
     let mut retired = RETIRED.lock().unwrap_or_else(PoisonError::into_inner);
-    let others =
-        now.iter().copied().filter(|tid| *tid != identity::tid() && !listener::is_thread_id(*tid));
+    let others = now
+        .iter()
+        .copied()
+        .filter(|tid| *tid != identity::tid() && !listener_thread::is_thread_id(*tid));
     let pid = std::process::id();
     retired.retain(|old| old.pid == pid);
     retired.push(Retired {

@@ -17,11 +17,9 @@ use std::path::{Path, PathBuf};
 use lastwords_ring::backend::free;
 use lastwords_ring::grow;
 
+use super::builder::USUAL;
 use super::layout::Layout;
 use super::{Builder, Error, Retention};
-
-/// Bytes that the rings take together by default, on a machine of any number of CPUs.
-pub(crate) const USUAL: u64 = 16 << 20;
 /// All sessions of a folder take at most one part in so many of the memory limit.
 const PART: u64 = 8;
 /// Below this many bytes for a session, its tables are smaller.

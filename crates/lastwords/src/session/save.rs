@@ -24,7 +24,7 @@ use rustix::fs::OFlags;
 
 use super::Error;
 use super::dirs::{Base, Folder};
-use super::layout::{REGISTRY, SESSION, stream_name};
+use super::region_names::{REGISTRY, SESSION, stream_name};
 use super::regions::Regions;
 use super::{extra, window};
 use crate::process::cut;

@@ -13,12 +13,13 @@ use lastwords_ring::SessionParts;
 use lastwords_ring::backend::Mapping;
 use lastwords_ring::os::{self, Lock};
 use lastwords_ring::{ClockKind, flush, init};
+use rustix::thread::futex::{self, Flags};
 
+use super::backends::is_persistent;
 use super::error::Error;
-use super::regions::is_persistent;
-use crate::session::listener;
 use crate::session::liveness::{Identity, Table};
 use crate::session::rules::Tables;
+use crate::session::text::text;
 
 /// The session region. It is accessed through atomics. Fields that are not atomic are written
 /// before others see the region.
@@ -231,7 +232,7 @@ impl SessionRegion {
         self.keep_control();
         let generation = &self.control().generation;
         generation.fetch_add(1, SeqCst);
-        listener::wake(generation);
+        wake(generation);
     }
 }
 
@@ -248,16 +249,6 @@ pub(crate) fn locked<T>(
     let done = change();
     os::unlock(lock, mine);
     Ok(done)
-}
-
-/// Returns the text of a NUL-padded field.
-pub fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(until_nul(bytes)).into_owned()
-}
-
-/// Returns the bytes before the first NUL.
-pub(crate) fn until_nul(bytes: &[u8]) -> &[u8] {
-    bytes.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
 /// Returns the file of a region, for messages; the region's name if it is in no file.
@@ -291,6 +282,11 @@ fn check_offsets(info: &SessionInfo, len: u64, path: &str) -> Result<(), Error> 
         }
     }
     Ok(())
+}
+
+/// Wakes the threads of all processes that wait on a word.
+pub(crate) fn wake(word: &AtomicU32) {
+    let _ = futex::wake(word, Flags::empty(), i32::MAX as u32);
 }
 
 #[cfg(test)]

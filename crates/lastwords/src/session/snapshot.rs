@@ -17,9 +17,10 @@ use lastwords_ring::swap::{LockHeld, Rest, Swap, close_spare};
 use lastwords_ring::{ClockKind, Stream, os};
 
 use crate::session::Error;
+use crate::session::backends::is_persistent;
 use crate::session::liveness::Identity;
 use crate::session::processes;
-use crate::session::regions::{Regions, StreamRegion, is_persistent};
+use crate::session::regions::{Regions, StreamRegion};
 use crate::session::session_region;
 use crate::session::window::{self, Cut};
 

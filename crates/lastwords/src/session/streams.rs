@@ -10,13 +10,14 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize};
 
 use lastwords_abi::region::KIND_STREAM;
 use lastwords_abi::session::{Channel, MAX_CHANNELS};
+use lastwords_abi::stream::ANY_CPU;
 use lastwords_ring::backend::{Mapping, fill_pages, free_pages, open_region};
 use lastwords_ring::init::check_header;
-use lastwords_ring::{Stream, os};
+use lastwords_ring::{Stream, StreamSpec, os};
 
 use super::Error;
 use super::dirs::Folder;
-use super::layout::{first_backed, stream_name};
+use super::region_names::stream_name;
 use super::session_region::{SessionRegion, path_of};
 use crate::process::identity::identity;
 
@@ -277,4 +278,11 @@ pub(crate) fn map(
         streams.push(region);
     }
     Ok(streams)
+}
+
+/// Returns the bytes of a growing ring's first half that have memory from the start: two
+/// sub-buffers of the ring that is bound to no CPU, which also takes the events of CPUs whose ring
+/// gets no memory; nothing of other rings.
+pub(crate) fn first_backed(spec: &StreamSpec) -> u64 {
+    if spec.cpu == ANY_CPU { spec.half_size().min(2 * spec.sub_buffer_size) } else { 0 }
 }

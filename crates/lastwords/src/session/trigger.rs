@@ -7,85 +7,29 @@
 //! takes its snapshot when the one before is saved. Without a listener the snapshot stays in the
 //! session, where `--snapshot` reads it.
 
-use std::path::PathBuf;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::time::Duration;
 
 use lastwords_abi::session::{SNAPSHOT_OFF, SNAPSHOT_READY};
-use lastwords_abi::sync::{AtomicU32, AtomicU64};
+use lastwords_abi::sync::AtomicU32;
 use lastwords_abi::triggers::Triggers;
 use lastwords_ring::ClockKind;
 
 use super::extra::Fired;
+use super::limits::{is_within_limit, limit};
+use super::outcome::{Done, Outcome};
 use super::save::{self, Saved};
-use super::session_region::{SessionRegion, locked, until_nul};
+use super::session_region::{SessionRegion, locked};
 use super::shared::SessionShared;
-use super::window::{self, Cut, Moment, Window};
-use super::{Error, listener, orders};
+use super::text::until_nul;
+use super::window::{self, Cut, Moment};
+use super::{Error, calls, listener_thread, orders};
 use crate::process::identity::identity;
 use crate::process::{cut, signals};
 use crate::session::regions::Regions;
 
 /// Largest size of a trigger's name, in bytes.
 pub const NAME_LEN: usize = 64;
-
-/// How many snapshots the triggers of a session may take, and whether these are saved.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Limits {
-    pub(crate) most: u32,
-    pub(crate) period: Duration,
-    pub(crate) saves: bool,
-    pub(crate) window: Window,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self { most: 4, period: Duration::from_secs(60), saves: true, window: Window::default() }
-    }
-}
-
-/// The effect of a trigger on a session.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    /// A snapshot.
-    Snapshot,
-    /// A snapshot that the session's thread takes, as soon as the one before is saved.
-    Waits,
-    /// A snapshot that the session's thread takes when the trigger's window ends.
-    Later,
-    /// Nothing: too many snapshots were taken in a short time.
-    Limited,
-    /// Nothing: snapshots are not enabled, or the session is of version 1.0.
-    NoSnapshots,
-    /// Recording stops.
-    Stop,
-    /// Recording starts.
-    Start,
-    /// Events are enabled.
-    Enable,
-    /// Events are disabled.
-    Disable,
-    /// Nothing: the rules of the session could not be changed.
-    NoRules,
-}
-
-impl Outcome {
-    /// Returns the word that the trigger's event has.
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Self::Snapshot => "snapshot",
-            Self::Waits => "snapshot by the session's thread",
-            Self::Later => "snapshot at the end of the window",
-            Self::Limited => "limited",
-            Self::NoSnapshots => "snapshots are not enabled",
-            Self::Stop => "recording stops",
-            Self::Start => "recording starts",
-            Self::Enable => "events are enabled",
-            Self::Disable => "events are disabled",
-            Self::NoRules => "the rules could not be changed",
-        }
-    }
-}
 
 /// The decision on a trigger in a session.
 #[derive(Debug, Clone, Copy)]
@@ -95,18 +39,6 @@ pub(crate) struct Decision {
     /// Triggers since the last that was not limited, which the limit left without a snapshot.
     pub(crate) limited: u32,
     moment: Moment,
-}
-
-/// Writes the limits of a new session.
-pub(crate) fn init(view: &SessionRegion, limits: Limits) {
-    if let Some(triggers) = view.triggers() {
-        triggers.most.store(limits.most.max(1), Relaxed);
-        triggers.period.store(limits.period.as_nanos().try_into().unwrap_or(u64::MAX), Relaxed);
-        triggers.saves.store(u32::from(limits.saves), Relaxed);
-        let (before, after) = limits.window.words();
-        triggers.before.store(before, Relaxed);
-        triggers.after.store(after, Relaxed);
-    }
 }
 
 /// Where a trigger fires.
@@ -145,7 +77,8 @@ pub(crate) fn decide(session: &'static SessionShared, place: Place) -> Decision 
     let is_free = control.snapshot.load(Acquire) == SNAPSHOT_READY
         && triggers.waiting.load(Relaxed) == 0
         && window::count(triggers) == 0;
-    let is_safe = || listener::is_thread(identity().word()) || signals::is_outside_handlers();
+    let is_safe =
+        || listener_thread::is_thread(identity().word()) || signals::is_outside_handlers();
     let outcome = match place {
         _ if moment.after != 0 => Outcome::Later,
         Place::Call if is_free && is_safe() => Outcome::Snapshot,
@@ -184,24 +117,6 @@ fn is_wanted_now(
     is_within
 }
 
-/// Returns the number of snapshots and the nanoseconds of the session's limit.
-fn limit(triggers: &Triggers) -> (u32, u64) {
-    (triggers.most.load(Relaxed), triggers.period.load(Relaxed))
-}
-
-/// Takes one of `most` places in a period, if there is one. `used_to` is the time up to which
-/// places are taken.
-pub(crate) fn is_within_limit((most, period): (u32, u64), used_to: &AtomicU64, now: u64) -> bool {
-    let each = period / u64::from(most.max(1));
-    let next = |due: u64| {
-        // A time that is too far ahead is that of another boot.
-        let due = if due > now.saturating_add(period) { now } else { due.max(now) };
-        let next = due.saturating_add(each);
-        (next - now <= period).then_some(next)
-    };
-    used_to.fetch_update(AcqRel, Acquire, next).is_ok()
-}
-
 /// Does what was decided, after the trigger's event was recorded.
 pub(crate) fn act(decision: Decision) {
     let Decision { session, outcome, moment, .. } = decision;
@@ -232,13 +147,6 @@ fn take(regions: &Regions, triggers: &Triggers, cut: &Cut) -> bool {
         }
         Err(_) => false,
     }
-}
-
-/// The outcome of the listener's work, for the event that reports it.
-#[derive(Debug)]
-pub(crate) enum Done {
-    Saved { folder: PathBuf, snapshot: u32, removed: u32 },
-    Failed { snapshot: u32, error: Error },
 }
 
 /// The process that saves a snapshot, or 0. The end of a session waits for that. A forked child
@@ -530,11 +438,11 @@ impl SessionRegion {
 pub(crate) fn round() {
     for session in super::shared::all() {
         if let (Some(request), Some(triggers)) = (request(session), session.view().triggers()) {
-            let is_limited = (listener::calls().fire)(session, request.name());
+            let is_limited = (calls::calls().fire)(session, request.name());
             triggers.outcome.store(Request::outcome(request.number, is_limited), Release);
         }
         orders::carry_out(session, &mut |pattern, outcome| {
-            (listener::calls().ordered)(session, pattern, outcome)
+            (calls::calls().ordered)(session, pattern, outcome)
         });
         if session
             .view()
@@ -542,7 +450,7 @@ pub(crate) fn round() {
             .is_some_and(|triggers| is_wanted(session.view(), triggers, false))
         {
             let Some(_one) = saving() else { return };
-            work(session, false, &mut |done| (listener::calls().saved)(session, done));
+            work(session, false, &mut |done| (calls::calls().saved)(session, done));
         }
     }
 }

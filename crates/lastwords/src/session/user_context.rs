@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-use super::registry::FieldType;
+use super::desc::FieldType;
 
 /// Largest size of the contexts of a channel, in bytes.
 pub(crate) const MAX_LEN: usize = 192;

@@ -5,14 +5,12 @@ use core::ptr::{NonNull, null_mut};
 use std::ffi::c_void;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::sync::Arc;
 
 use rustix::fs::{self, CWD, FallocateFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::{Errno, pread, pwrite, retry_on_intr};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::process::{Resource, geteuid, getrlimit};
 
-use super::mapping::{Backing, Mapping};
 use super::{BackendError, Folder, PAGE, VerifiedFile};
 
 /// A file, and the path that errors show. The descriptor stays open while regions are in the file.
@@ -188,25 +186,6 @@ impl NamedFile {
             let _ = munmap(place.byte_add(len as usize), align as usize - before);
             Ok(start)
         }
-    }
-
-    /// Maps a region at `offset`, in pages of `step` bytes. `flags` say whether the mapping is
-    /// shared.
-    pub(super) fn region(
-        self,
-        name: &str,
-        offset: u64,
-        len: u64,
-        step: u64,
-        flags: MapFlags,
-    ) -> Result<Mapping, BackendError> {
-        let blocks = !is_device(&self.look()?) && step == PAGE;
-        let before = offset % step;
-        let start = self.map(offset - before, (before + len).next_multiple_of(step), flags)?;
-        // SAFETY: `before` is less than the mapping's length.
-        let start = unsafe { start.add(before as usize) };
-        let backing = Backing { file: Arc::new(self), offset, blocks };
-        Ok(Mapping { name: name.to_owned(), start, len, backing: Some(backing) })
     }
 }
 

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
-use super::BackendError;
-use super::file::NamedFile;
+use super::file::{NamedFile, is_device};
+use super::{BackendError, PAGE};
 
 /// Memory of one region. It is unmapped when the value is dropped, so recorders and readers keep
 /// the value.
@@ -84,7 +84,7 @@ impl Mapping {
 
     fn record_lock(&self, command: libc::c_int, at: u64) -> Option<libc::flock> {
         use std::os::fd::AsRawFd as _;
-        let _errno = crate::os::ErrnoKept::now();
+        let _errno = crate::errno::ErrnoKept::now();
         let file = self.backing.as_ref().filter(|backing| backing.blocks)?.file.fd.get()?;
         // SAFETY: an all-zero `flock` is valid.
         let mut lock: libc::flock = unsafe { core::mem::zeroed() };
@@ -226,5 +226,26 @@ impl Drop for Mapping {
         // SAFETY: this is a mapping of our own with this length. Code that has its address has
         // borrowed the handle, or keeps the handle for ever.
         let _ = unsafe { munmap(self.as_ptr().cast(), self.len as usize) };
+    }
+}
+
+impl NamedFile {
+    /// Maps a region at `offset`, in pages of `step` bytes. `flags` say whether the mapping is
+    /// shared.
+    pub(super) fn region(
+        self,
+        name: &str,
+        offset: u64,
+        len: u64,
+        step: u64,
+        flags: MapFlags,
+    ) -> Result<Mapping, BackendError> {
+        let blocks = !is_device(&self.look()?) && step == PAGE;
+        let before = offset % step;
+        let start = self.map(offset - before, (before + len).next_multiple_of(step), flags)?;
+        // SAFETY: `before` is less than the mapping's length.
+        let start = unsafe { start.add(before as usize) };
+        let backing = Backing { file: Arc::new(self), offset, blocks };
+        Ok(Mapping { name: name.to_owned(), start, len, backing: Some(backing) })
     }
 }

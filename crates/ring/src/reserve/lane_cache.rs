@@ -18,7 +18,7 @@ pub(crate) fn forget() {
 mod x86_64 {
     use core::arch::{asm, global_asm};
 
-    use crate::reserve::rseq_fast::Lane;
+    use crate::reserve::lane::Lane;
 
     // The symbol is hidden, so it belongs to this program or library alone. It is weak, so there is
     // one even if the program contains the crate twice.
@@ -68,8 +68,8 @@ mod x86_64 {
 mod general {
     use core::cell::Cell;
 
-    use crate::reserve::rseq_fast::Lane;
-    use crate::threads::thread_cells;
+    use crate::reserve::lane::Lane;
+    use crate::thread_cells::thread_cells;
 
     thread_cells! {
         LAST: Cell<Option<&'static Lane>> = Cell::new(None);

@@ -16,6 +16,7 @@ use crate::hooks::{bytes, fault, point};
 use crate::memory::Memory;
 use crate::os::{self, Lock};
 use crate::record::{Chunk, Lost, Piece, Record};
+use crate::signals::SignalsBlocked;
 use crate::stream::Stream;
 use crate::threads;
 
@@ -29,7 +30,7 @@ pub(crate) fn record<M: Memory>(
     stream: &Stream,
     record: &Record<'_>,
 ) -> Result<(), Lost> {
-    let _signals = os::SignalsBlocked::now();
+    let _signals = SignalsBlocked::now();
     let mine = threads::lock_word();
     let before = match os::lock(&stream.control.lock, mine, || channel.parts.is_foreign()) {
         Lock::Refused => return Err(Lost::Lock),

@@ -4,6 +4,7 @@
 //! any later instruction. Otherwise it returns why the event was lost. [`crate::Channel`] calls
 //! them directly: the fast path has no call through a table.
 
+pub(crate) mod lane;
 mod lane_cache;
 pub(crate) mod locked;
 pub(crate) mod lockless;

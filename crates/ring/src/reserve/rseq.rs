@@ -13,9 +13,11 @@
 use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering::Relaxed;
 
+use lastwords_abi::session::RESERVATION_LOCKLESS;
 use lastwords_abi::stream::HalfControl;
 use lastwords_abi::sync::AtomicU32;
 
+use super::lockless;
 use super::single_writer::{self, Before, Context, Publish, Published, Step};
 use crate::channel::Channel;
 use crate::cpu::{self, Area};
@@ -71,7 +73,7 @@ const _: () =
 #[inline(never)]
 pub(crate) fn record<M: Memory>(channel: &Channel, record: &Record<'_>) -> Result<(), Lost> {
     let Some(area) = cpu::area().filter(|_| cpu::register_thread()) else {
-        return channel.record_unbound::<M>(record);
+        return record_unbound::<M>(channel, record);
     };
     let mut retries = 0;
     while retries < RETRIES {
@@ -90,7 +92,15 @@ pub(crate) fn record<M: Memory>(channel: &Channel, record: &Record<'_>) -> Resul
             }
         }
     }
-    channel.record_unbound::<M>(record)
+    record_unbound::<M>(channel, record)
+}
+
+/// Records in the stream that is bound to no CPU, for a thread in which no section completes.
+#[cold]
+fn record_unbound<M: Memory>(channel: &Channel, record: &Record<'_>) -> Result<(), Lost> {
+    let last = &channel.streams[channel.streams.len() - 1];
+    debug_assert!(last.spec.reservation == RESERVATION_LOCKLESS);
+    lockless::record::<M>(channel, last, record).inspect_err(|cause| last.count(*cause))
 }
 
 /// Publishes in a section on this CPU.

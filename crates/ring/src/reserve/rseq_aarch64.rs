@@ -13,7 +13,7 @@ use lastwords_abi::sync::Ordering::{Acquire, Relaxed, Release};
 use super::Commit;
 use crate::cpu::{self, OFFSET};
 use crate::record::{Padded, Piece, ShortText, Tail};
-use crate::reserve::rseq_fast::Lane;
+use crate::reserve::lane::Lane;
 
 /// Copies the pieces and publishes.
 ///

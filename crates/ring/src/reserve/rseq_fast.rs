@@ -15,10 +15,11 @@ use loom::sync::atomic::AtomicPtr;
 
 use lastwords_abi::header::{LEN_COMPACT, LEN_ID, MAX_COMPACT_ID, TAG_ID};
 use lastwords_abi::session::RESERVATION_RSEQ;
-use lastwords_abi::stream::{ANY_CPU, HalfControl};
+use lastwords_abi::stream::ANY_CPU;
 use lastwords_abi::sync::AtomicU32;
 use lastwords_abi::sync::Ordering::{Acquire, Relaxed};
 
+use super::lane::Lane;
 use super::lane_cache;
 use super::rseq::section;
 use crate::cpu;
@@ -70,77 +71,6 @@ fn lanes(new: impl ExactSizeIterator<Item = [Lane; 2]>) -> Lanes {
     }
     new.collect()
 }
-
-/// The destination of a CPU's events while a half is live. Sections read it by offset, except those
-/// of the model checker.
-#[repr(C, align(64))]
-#[derive(Debug)]
-pub(crate) struct Lane {
-    /// The fast path that owns this lane; stored before a thread caches the lane. A thread
-    /// compares this pointer with its own fast path before it uses the cached lane; the comparison
-    /// needs no load from the stream.
-    owner: AtomicPtr<RseqFast>,
-    pub(crate) cpu: u32,
-    pub(crate) half: u32,
-    /// The session's flip word.
-    pub(crate) flip: &'static AtomicU32,
-    /// The stream's flip word.
-    pub(crate) stream_flip: &'static AtomicU32,
-    pub(crate) control: &'static HalfControl,
-    pub(crate) data: *mut u8,
-    pub(crate) sub_buffer_mask: u64,
-    pub(crate) half_mask: u64,
-    /// Bytes of a sub-buffer between the packet header and the trailer.
-    pub(crate) room: u64,
-}
-
-#[cfg(all(target_pointer_width = "64", not(loom)))]
-const _: () = {
-    use core::mem::offset_of;
-    assert!(offset_of!(Lane, cpu) == 8 && offset_of!(Lane, half) == 12);
-    assert!(offset_of!(Lane, flip) == 16 && offset_of!(Lane, stream_flip) == 24);
-    assert!(offset_of!(Lane, control) == 32 && offset_of!(Lane, data) == 40);
-    assert!(
-        offset_of!(Lane, sub_buffer_mask) == 48
-            && offset_of!(Lane, half_mask) == 56
-            && offset_of!(Lane, room) == 64
-    );
-    assert!(
-        offset_of!(lastwords_abi::stream::StreamControl, flip) == 0
-            && offset_of!(HalfControl, reserve) == 0
-    );
-    assert!(offset_of!(HalfControl, attempt) == 8 && offset_of!(HalfControl, last_clock) == 16);
-};
-
-impl Lane {
-    /// Takes the values of a new lane without an owner. A thread that has cached this one reads
-    /// `owner` alone until it finds its own fast path there: it found that path after these stores.
-    #[cfg(not(loom))]
-    fn fill(&mut self, new: Self) {
-        let Self {
-            owner,
-            cpu,
-            half,
-            flip,
-            stream_flip,
-            control,
-            data,
-            sub_buffer_mask,
-            half_mask,
-            room,
-        } = new;
-        (self.cpu, self.half, self.flip, self.stream_flip) = (cpu, half, flip, stream_flip);
-        (self.control, self.data) = (control, data);
-        (self.sub_buffer_mask, self.half_mask, self.room) = (sub_buffer_mask, half_mask, room);
-        // Relaxed: `find_lane` stores the owner later.
-        self.owner.store(owner.into_inner(), Relaxed);
-    }
-}
-
-// SAFETY: as for `Stream`, whose pointers these are.
-unsafe impl Send for Lane {}
-// SAFETY: as for `Stream`.
-unsafe impl Sync for Lane {}
 
 /// Runs `$section` with the cached lane if this fast path owns it, else with the lane of this CPU.
 /// False if there is no lane, the event needs another header, or the section did not record. A
@@ -280,11 +210,17 @@ impl RseqFast {
             .filter(|clock| *clock != 0)
     }
 
+    /// Returns the address that the lanes of this fast path have as their owner.
+    #[inline(always)]
+    fn address(&self) -> *mut () {
+        core::ptr::from_ref(self).cast_mut().cast()
+    }
+
     /// Returns the lane that this thread cached, if this fast path owns it.
     #[inline(always)]
     fn cached_lane(&'static self) -> Option<&'static Lane> {
         lane_cache::get()
-            .filter(|lane| core::ptr::eq(lane.owner.load(Relaxed), self) || fault!(OtherOwner))
+            .filter(|lane| lane.owner.load(Relaxed) == self.address() || fault!(OtherOwner))
     }
 
     /// Records in the lane of this CPU, and caches that lane. The function is not inlined and takes
@@ -315,7 +251,7 @@ impl RseqFast {
         // before it.
         let half = (lanes[0].flip.load(Acquire) ^ lanes[0].stream_flip.load(Acquire)) & 1;
         let lane = &lanes[half as usize];
-        lane.owner.store(core::ptr::from_ref(self).cast_mut(), Relaxed);
+        lane.owner.store(self.address(), Relaxed);
         lane_cache::set(Some(lane));
         grow::look();
         Some(lane)

@@ -3,7 +3,7 @@
 
 use super::Commit;
 use crate::record::{Padded, Piece, ShortText, Tail};
-use crate::reserve::rseq_fast::Lane;
+use crate::reserve::lane::Lane;
 
 /// Never publishes.
 ///

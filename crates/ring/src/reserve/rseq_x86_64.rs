@@ -13,7 +13,7 @@ use lastwords_abi::packet::{HEADER_LEN, TRAILER_LEN};
 use super::Commit;
 use crate::cpu::OFFSET;
 use crate::record::{Padded, Piece, ShortText, Tail, prepended};
-use crate::reserve::rseq_fast::Lane;
+use crate::reserve::lane::Lane;
 
 /// The descriptor of the section from 71 to 72 with its abort handler at 74, and the store that
 /// arms it. It may use the register `{t}`.

@@ -14,8 +14,8 @@ use lastwords_abi::sync::Ordering::{Acquire, Relaxed, Release};
 use super::{Point, area, point, tick, with_world};
 use crate::hooks::fault;
 use crate::record::{Padded, Piece, ShortText, Tail};
+use crate::reserve::lane::Lane;
 use crate::reserve::rseq::Commit;
-use crate::reserve::rseq_fast::Lane;
 
 std::thread_local! {
     static NUMBER: Cell<u64> = const { Cell::new(0) };

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::writer::runs;
 use super::{Field, Out, Pieces, as_short, copied, short, text};
-use crate::session::registry::FieldType;
+use crate::session::desc::FieldType;
 
 mod sealed {
     /// Plain memory: every byte is initialised, and there is no padding.

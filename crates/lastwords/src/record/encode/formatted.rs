@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV
 
 use super::{Field, Out, as_short, short, text};
 use crate::process::cut_len;
-use crate::session::registry::FieldType;
+use crate::session::desc::FieldType;
 
 /// Largest size of the text of `?value` and `%value`, in bytes.
 const ROOM: usize = 256;

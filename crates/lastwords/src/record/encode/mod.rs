@@ -17,7 +17,7 @@ pub(crate) use self::writer::Pieces;
 
 use self::writer::Count;
 use crate::record::signature;
-use crate::session::registry::{EventDesc, FieldDesc, FieldType};
+use crate::session::desc::{EventDesc, FieldDesc, FieldType};
 
 /// A value that an event can carry.
 #[diagnostic::on_unimplemented(

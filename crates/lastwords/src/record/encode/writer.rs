@@ -506,6 +506,9 @@ impl Out for Pieces<'_> {
     }
 }
 
+/// Bytes of the stack in which a payload is collected before it is copied into the ring.
+pub(crate) const ON_STACK: usize = 1024;
+
 #[cfg(test)]
 mod tests {
     use super::*;

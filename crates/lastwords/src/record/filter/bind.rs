@@ -5,7 +5,7 @@ use lastwords_filter::{CodeName, CodeStep};
 
 use crate::process::kept_memory;
 use crate::record::slot::RecorderSlot;
-use crate::session::registry::{EventDesc, FieldDesc, FieldType};
+use crate::session::desc::{EventDesc, FieldDesc, FieldType};
 
 /// Where the value of a name comes from.
 #[derive(Debug, Clone, Copy)]
@@ -63,9 +63,7 @@ pub(super) fn source(name: &CodeName<'_>, slot: &RecorderSlot, desc: &EventDesc)
         Some("comm") => Source::ThreadName,
         Some("level") => level(desc.level),
         Some("event") => Source::Text(event_name(desc)?),
-        Some("channel") => {
-            Source::Text(crate::session::session_region::until_nul(&slot.entry.name))
-        }
+        Some("channel") => Source::Text(crate::session::text::until_nul(&slot.entry.name)),
         _ => Source::Unknown,
     })
 }

@@ -24,16 +24,15 @@ use self::payload::{Payload, Unclear};
 use crate::process::identity::{self, Identity};
 use crate::process::kept_memory;
 use crate::record::context;
-use crate::record::dispatch::ON_STACK;
-use crate::record::encode::writer::{Bytes, Image};
+use crate::record::encode::writer::{Bytes, Image, ON_STACK};
 use crate::record::encode::{Pieces, Values, memory};
 use crate::record::slot::{MAX_SLOTS, RecorderSlot};
 use crate::session::condition::{self, Match};
+use crate::session::desc::EventDesc;
 use crate::session::extra::Fired;
 use crate::session::latency::{self, Part};
-use crate::session::registry::EventDesc;
 use crate::session::user_context::MAX_LEN;
-use crate::session::{listener, rules};
+use crate::session::{calls, rules};
 
 /// The code of a filter, once in a process.
 #[derive(Debug)]
@@ -114,7 +113,7 @@ pub(crate) struct Bound {
     slot: *const RecorderSlot,
     /// The source of each name. If the program cannot be evaluated there are none.
     sources: &'static [Source],
-    fields: &'static [crate::session::registry::FieldDesc],
+    fields: &'static [crate::session::desc::FieldDesc],
     reads_payload: bool,
     reads_user: bool,
     /// Filters that the callsite had before.
@@ -184,7 +183,7 @@ impl BoundCondition {
         let view = slot.session.view();
         for one in std::iter::successors(Some(self), |one| one.next) {
             if one.is_fulfilled(slot, ask) && condition::hit(view, one.place, one.each) {
-                (listener::calls().fulfilled)(slot.session, one.event, one.fired);
+                (calls::calls().fulfilled)(slot.session, one.event, one.fired);
             }
         }
     }

@@ -3,7 +3,7 @@
 use lastwords_filter::Value;
 
 use super::bind::Place;
-use crate::session::registry::{FieldDesc, FieldType};
+use crate::session::desc::{FieldDesc, FieldType};
 
 /// A value is there, but its text is not in one piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

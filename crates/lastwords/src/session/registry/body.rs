@@ -3,8 +3,8 @@
 
 use lastwords_abi::registry::{KIND_EVENT, KIND_EVENT_MANY, field};
 
-use super::{EventDesc, FieldType};
 use crate::process::cut;
+use crate::session::desc::{EventDesc, FieldType};
 use crate::session::user_context::UserContext;
 
 /// Body of a record under construction. It passes its bytes on, one piece after the other.
