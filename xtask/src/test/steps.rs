@@ -18,8 +18,18 @@ const FEATURES: &[&str] =
     &["clippy", "-p", "lastwords", "--no-default-features", "--", "-D", "warnings"];
 const DOC: &[&str] =
     &["doc", "--workspace", "--no-deps", "--exclude", "lastwords-cli", "--exclude", "xtask"];
-const RECOVERY: &[&str] =
-    &["test", "--quiet", "--workspace", "--test", "recorder", "--", "sessions::", "fields::"];
+const RECOVERY: &[&str] = &[
+    "test",
+    "--quiet",
+    "--workspace",
+    "--test",
+    "recorder",
+    "--",
+    "sessions::",
+    "fields::",
+    "std_values::",
+    "compiled::",
+];
 
 /// The steps that check, build and test the code by itself.
 const CODE: &[Step] = &[

@@ -7,8 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::common;
 use crate::common::{
-    StopAtEnd, areas, child_dir, folder, kill_self, mount, only_session, plain, spawn,
-    stay_on_one_cpu, unmount, wait_for,
+    StopAtEnd, areas, child_dir, folder, kill_self, only_session, plain, spawn, wait_for,
 };
 use lastwords::rules::RuleSpec;
 use lastwords::snapshot::Rings;
@@ -21,7 +20,7 @@ const RESERVATIONS: [Reservation; 3] =
     [Reservation::Rseq, Reservation::Lockless, Reservation::Locked];
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
-fn emit(name: usize, number: u64) {
+pub(crate) fn emit(name: usize, number: u64) {
     match name {
         0 => event!(made, "a", number = number),
         1 => event!(made, "b", number = number),
@@ -31,7 +30,7 @@ fn emit(name: usize, number: u64) {
 
 /// Returns how often each channel has each number, as a reader finds them that shares no code with
 /// the recorder.
-fn found(folder: &Path) -> BTreeMap<(u64, u32), u64> {
+pub(crate) fn found(folder: &Path) -> BTreeMap<(u64, u32), u64> {
     let sessions = naive::read(folder).expect("the folder is readable");
     assert_eq!(sessions.len(), 1);
     let mut found = BTreeMap::new();
@@ -54,7 +53,7 @@ fn count(
 }
 
 /// Returns the number of channels that have the event, each once.
-fn channels_of(found: &BTreeMap<(u64, u32), u64>, number: u64) -> Vec<u32> {
+pub(crate) fn channels_of(found: &BTreeMap<(u64, u32), u64>, number: u64) -> Vec<u32> {
     let of: Vec<_> = found.range((number, 0)..=(number, u32::MAX)).collect();
     assert!(of.iter().all(|(_, count)| **count == 1), "number {number}: {of:?}");
     of.iter().map(|((_, channel), _)| *channel).collect()
@@ -70,19 +69,42 @@ fn unattached(folder: &Path, channel: u32) -> u64 {
     areas(folder).get::<8>(entry_at(folder, channel) + 48)
 }
 
-fn seed() -> u64 {
+pub(crate) fn seed() -> u64 {
     let given = std::env::var("LASTWORDS_SEED").ok().and_then(|seed| seed.parse().ok());
     given
         .unwrap_or_else(|| std::time::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_nanos() as u64))
 }
 
 /// Sends the events of a name to a channel, in place of all others or besides them.
-fn send(name: usize, to: u32, others: &[u32], is_alone: bool, rule: impl Fn(&RuleSpec)) {
+pub(crate) fn send(name: usize, to: u32, others: &[u32], is_alone: bool, rule: impl Fn(&RuleSpec)) {
     let pattern = format!("made:{}", NAMES[name]);
     rule(&RuleSpec::enable(&pattern).in_channel(to));
     for other in others.iter().filter(|other| is_alone && **other != to) {
         rule(&RuleSpec::disable(&pattern).in_channel(*other));
     }
+}
+
+/// Checks that an event is in the channels of its name in the phases in which it was recorded:
+/// `(number, name, phase before, phase after)`.
+fn check_channels(
+    found: &BTreeMap<(u64, u32), u64>,
+    expected: &[[Vec<u32>; 3]],
+    &(number, name, before, after): &(u64, usize, u64, u64),
+    what: &str,
+) {
+    let channels = channels_of(found, number);
+    let fits =
+        (before / 2..=after.div_ceil(2)).any(|phase| channels == expected[phase as usize][name]);
+    // In the midst of a change, an event may be in the new channel and in those that are
+    // about to lose it.
+    let is_between = !fits && before != after || before % 2 == 1;
+    let some = |phase: u64| {
+        expected[phase as usize][name].iter().any(|channel| channels.contains(channel))
+    };
+    assert!(
+        fits || (is_between && (some(before / 2) || some(after.div_ceil(2)))),
+        "{what}: {number} {before} {after} {channels:?}"
+    );
 }
 
 /// Threads record numbered events while channels are created and events are sent there. In each
@@ -152,20 +174,8 @@ fn events_go_where_the_rules_said() {
             (1..=4).all(|channel| unattached(&path, channel) == 0),
             "{what}: nothing was sent to an unmapped channel"
         );
-        for &(number, name, before, after) in &recorded {
-            let channels = channels_of(&found, number);
-            let fits = (before / 2..=after.div_ceil(2))
-                .any(|phase| channels == expected[phase as usize][name]);
-            // In the midst of a change, an event may be in the new channel and in those that are
-            // about to lose it.
-            let is_between = !fits && before != after || before % 2 == 1;
-            let some = |phase: u64| {
-                expected[phase as usize][name].iter().any(|channel| channels.contains(channel))
-            };
-            assert!(
-                fits || (is_between && (some(before / 2) || some(after.div_ceil(2)))),
-                "{what}: {number} {before} {after} {channels:?}"
-            );
+        for event in &recorded {
+            check_channels(&found, &expected, event, &what);
         }
         assert_eq!(
             found.keys().map(|key| key.0).max(),
@@ -397,98 +407,6 @@ fn snapshots_have_a_channel_that_was_created_before() {
     }
 }
 
-/// Runs a forked child up to its system call `calls` in `create_channel`, and kills it there.
-/// Returns true if the child had ended before.
-fn killed_at(path: &Path, calls: u64) -> bool {
-    let handle = Handle::open(path).expect("opened");
-    // SAFETY: the child creates a channel and exits. The C library's locks are consistent in it.
-    let pid = unsafe { libc::fork() };
-    if pid == 0 {
-        // SAFETY: the calls involve no memory of ours. The parent traces the child from here.
-        unsafe {
-            libc::alarm(30);
-            libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0);
-            libc::raise(libc::SIGSTOP);
-        }
-        let made = handle.create_channel(&plain("late").sub_buffers(2, 4096), None);
-        // SAFETY: the call ends the child.
-        unsafe { libc::_exit(i32::from(made.is_err())) };
-    }
-    let mut status = 0;
-    // SAFETY: the status is a local number.
-    let wait = |status: &mut i32| unsafe { libc::waitpid(pid, status, 0) };
-    wait(&mut status);
-    for _ in 0..calls {
-        // SAFETY: the child is stopped, and traced by this thread.
-        unsafe { libc::ptrace(libc::PTRACE_SYSCALL, pid, 0, 0) };
-        wait(&mut status);
-        if libc::WIFEXITED(status) {
-            assert_eq!(libc::WEXITSTATUS(status), 0, "the channel is created");
-            return true;
-        }
-    }
-    // SAFETY: the child is ours.
-    unsafe { libc::kill(pid, libc::SIGKILL) };
-    wait(&mut status);
-    false
-}
-
-/// A creator is killed before and after each of its system calls. The session has no channel of the
-/// name, or a whole one; the next creator makes it, or finds it; events go there.
-#[test]
-fn a_killed_creator_leaves_no_channel_or_a_whole_one() {
-    alone!();
-    let (mut none, mut whole) = (0, 0);
-    let mut calls = Random(seed()).below(3);
-    loop {
-        let dir = tempfile::tempdir().expect("a folder");
-        let session = Session::builder("killed")
-            .dir(dir.path())
-            .channel(plain("main").sub_buffers(2, 4096))
-            .start()
-            .expect("it starts");
-        let path = folder(&session);
-        emit(0, 1);
-        let is_over = killed_at(&path, calls);
-        naive::read(&path).expect("readable");
-        let handle = Handle::open(&path).expect("it opens after any step");
-        let id = match session.create_channel(&plain("late").sub_buffers(2, 4096), None) {
-            Ok(id) => {
-                none += 1;
-                id
-            }
-            Err(Error::Exists { .. }) => {
-                whole += 1;
-                session.channel("late").expect("a channel")
-            }
-            Err(error) => panic!("after {calls} calls: {error}"),
-        };
-        let left = std::fs::read_dir(&path)
-            .expect("listed")
-            .flatten()
-            .filter(|file| file.file_name().to_string_lossy().starts_with(".new"));
-        assert_eq!(left.count(), 0, "after {calls} calls");
-        send(0, id, &[0], true, |rule| handle.rule(rule).expect("a rule"));
-        wait_for("the channel", || {
-            emit(0, 2);
-            channels_of(
-                &found(&path)
-                    .into_iter()
-                    .map(|((number, channel), _)| ((number, channel), 1))
-                    .collect(),
-                2,
-            )
-            .contains(&id)
-        });
-        session.remove();
-        if is_over {
-            break;
-        }
-        calls += 3;
-    }
-    assert!(none > 5 && whole > 1, "{none} without, {whole} with the channel");
-}
-
 /// Threads record while one process takes snapshots and another thread creates channels and sends
 /// events there, besides the first channel. Rings are large enough for everything, so that each
 /// number is in one snapshot or in the live rings, once in each channel that it went to.
@@ -580,98 +498,4 @@ fn add(
         .find_map(Result::ok)
         .expect("it is readable");
     count(seen, &sessions[0], events);
-}
-
-/// Bytes that are free in the file system of a folder.
-fn free(dir: &Path) -> u64 {
-    let space = rustix::fs::statvfs(dir).expect("statvfs");
-    space.f_bfree * space.f_frsize
-}
-
-#[test]
-fn child_on_a_small_disk() {
-    let Some(dir) = child_dir() else { return };
-    mount(&dir, 0, "size=16m,mode=0700");
-    stay_on_one_cpu();
-    let seed = seed();
-    let mut random = Random(seed);
-    let (mut made, mut refused) = (0, 0);
-    for round in 0..12u64 {
-        let main = plain("main").sub_buffers(2, 16 << 10);
-        let session = Session::builder("small")
-            .dir(&dir)
-            .channel(main)
-            .snapshot(round % 2 == 1)
-            .start()
-            .expect("it starts");
-        let path = folder(&session);
-        let left = 4096 * random.below(1024);
-        std::fs::write(dir.join("filling"), vec![1; free(&dir).saturating_sub(left) as usize])
-            .expect("written");
-        let sub_buffers = 2 << random.below(3);
-        let config = plain("late").sub_buffers(sub_buffers, 64 << 10);
-        let streams = naive::read(&path).expect("readable")[0].streams.len() as u64;
-        let needed = streams * u64::from(sub_buffers) * (64 << 10) * (1 + round % 2);
-        // The ring of this CPU gets its memory with its first event.
-        emit(0, 1);
-        let (files, room) = (std::fs::read_dir(&path).expect("listed").count(), free(&dir));
-        let created = session.create_channel(&config, None);
-        emit(0, 2);
-        match &created {
-            Ok(_) => {
-                assert!(room >= needed, "seed {seed}, round {round}: {needed} bytes in {room}")
-            }
-            Err(error) => {
-                assert!(
-                    matches!(error, Error::Backend { .. }),
-                    "seed {seed}, round {round}: {error}"
-                );
-                // Beside the data, each stream has a begin of a few pages.
-                assert!(
-                    room < needed + streams * (256 << 10),
-                    "seed {seed}, round {round}: {room} bytes for {needed}: {error}"
-                );
-                assert_eq!(
-                    std::fs::read_dir(&path).expect("listed").count(),
-                    files,
-                    "seed {seed}, round {round}"
-                );
-                assert_eq!(
-                    free(&dir),
-                    room,
-                    "seed {seed}, round {round}: what was written is removed"
-                );
-            }
-        }
-        std::fs::remove_file(dir.join("filling")).expect("removed");
-        match created {
-            Ok(_) => made += 1,
-            Err(_) => {
-                refused += 1;
-                session.create_channel(&config, None).expect("there is room now");
-            }
-        }
-        emit(0, 3);
-        let numbers: Vec<u64> =
-            found(&path).into_keys().filter(|key| key.1 == 0).map(|key| key.0).collect();
-        assert_eq!(numbers, [1, 2, 3], "seed {seed}, round {round}");
-        session.remove();
-    }
-    assert!(made > 0 && refused > 0, "seed {seed}: {made} were created, {refused} refused");
-}
-
-/// Where a file system has no room for a channel, nothing stays of it, and the session records as
-/// before.
-#[test]
-fn a_channel_without_room_leaves_nothing() {
-    alone!();
-    // SAFETY: geteuid cannot fail.
-    if unsafe { libc::geteuid() } != 0 {
-        eprintln!("only root can mount");
-        return;
-    }
-    let dir = tempfile::tempdir().expect("a folder");
-    let status = spawn("child_on_a_small_disk", dir.path(), &[]).wait().expect("it ends");
-    unmount(dir.path());
-    assert!(status.success(), "{status}");
 }

@@ -2,11 +2,15 @@
 //! and reads them back.
 
 use crate::support;
-use crate::support::{cut_values, lines, lines_after};
+use crate::support::{lines, lines_after};
 use lastwords::context::UserContext;
 use lastwords::{ChannelConfig, FieldType, Session, event, hex, mark};
 
-fn session(name: &str, dir: &std::path::Path, glob: &str) -> (Session, std::path::PathBuf) {
+pub(crate) fn session(
+    name: &str,
+    dir: &std::path::Path,
+    glob: &str,
+) -> (Session, std::path::PathBuf) {
     let channel =
         ChannelConfig::new("main").sub_buffers(4, 64 << 10).contexts(lastwords::Context::NONE);
     let session =
@@ -460,119 +464,6 @@ fn an_event_that_cannot_be_made_known_now_is_counted_and_known_later() {
 }
 
 #[test]
-fn values_of_the_standard_library() {
-    alone!();
-    use std::ffi::{CString, OsStr};
-    use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-    use std::os::unix::ffi::OsStrExt as _;
-    use std::path::{Path, PathBuf};
-    use std::time::{Duration, UNIX_EPOCH};
-    let dir = tempfile::tempdir().expect("a folder");
-    let (_session, folder) = session("library", dir.path(), "t13:*");
-    let none: Option<u16> = None;
-    event!(t13, "options", a = Some(7u8), b = none, c = Some(-1i64), d = Some(true), tail = 9u8);
-    let (text, nothing): (Option<&str>, Option<String>) = (Some("None"), None);
-    event!(
-        t13,
-        "texts",
-        text,
-        nothing,
-        owned = Some(String::from("a\0b")),
-        empty = Some(""),
-        tail = 9u8
-    );
-    event!(
-        t13,
-        "times",
-        a = Duration::new(u64::MAX, 999_999_999),
-        b = Duration::from_nanos(5),
-        tail = 9u8
-    );
-    let before = UNIX_EPOCH - Duration::from_nanos(1);
-    event!(
-        t13,
-        "clocks",
-        a = UNIX_EPOCH + Duration::new(7, 8),
-        b = before,
-        c = UNIX_EPOCH - Duration::from_secs(3)
-    );
-    let path = PathBuf::from("/a/path");
-    event!(
-        t13,
-        "paths",
-        path,
-        b = Path::new("b"),
-        c = OsStr::from_bytes(b"\xff"),
-        d = CString::from(c"text"),
-        e = c""
-    );
-    let (four, six) = (Ipv4Addr::LOCALHOST, Ipv6Addr::LOCALHOST);
-    event!(
-        t13,
-        "addresses",
-        four,
-        six,
-        any = IpAddr::V6(six),
-        socket = SocketAddr::from((four, 80)),
-        tail = 9u8
-    );
-    let expected = [
-        "t13:options a=[7] b=[] c=[-1] d=[true] tail=9",
-        "t13:texts text=\"Some(None)\" nothing=\"None\" owned=\"Some(a\\u{1a}b)\" empty=\"Some()\" tail=9",
-        "t13:times a=[18446744073709551615 999999999] b=[0 5] tail=9",
-        "t13:clocks a=[7 8] b=[-1 999999999] c=[-3 0]",
-        "t13:paths path=\"/a/path\" b=\"b\" c=\"\u{fffd}\" d=\"text\" e=\"\"",
-        "t13:addresses four=\"127.0.0.1\" six=\"::1\" any=\"::1\" socket=\"127.0.0.1:80\" tail=9",
-    ];
-    assert_eq!(lines(&folder), expected);
-    for len in [0, 1, 7, 60, 300, 3000, 9000] {
-        event!(t13, "long", text = Some("x".repeat(len)), path = Path::new(&"y".repeat(len)));
-    }
-    let long = &lines(&folder)[expected.len()..];
-    for (line, len) in long.iter().zip([0, 1, 7, 60, 300, 3000, 9000]) {
-        assert_eq!(
-            *line,
-            format!("t13:long text=\"Some({})\" path={:?}", "x".repeat(len), "y".repeat(len))
-        );
-    }
-    assert_eq!(long.len(), 7);
-}
-
-#[test]
-fn values_that_are_formatted() {
-    alone!();
-    #[derive(Debug)]
-    struct Point {
-        x: i32,
-    }
-    let dir = tempfile::tempdir().expect("a folder");
-    let (_session, folder) = session("formatted", dir.path(), "t14:*");
-    let (point, number, raw) = (Point { x: 3 }, 7u128, "a\0b");
-    event!(t14, "both", ?point, again = ?&point, %number, shown = %number + 1, plain = 5u8, raw = %raw,);
-    event!(t14, "level", level: WARN, inner = ?point.x, number = number as u64);
-    for len in [250, 253, 254, 300] {
-        event!(t14, "cut", ascii = %"a".repeat(len), wide = %"é".repeat(len / 2), tail = 9u8);
-    }
-    let cut = |text: String| match text.len() {
-        ..=253 => format!("{text:?}"),
-        // Each character has two bytes. A character that would not fit completely is left out.
-        _ if text.starts_with('é') => format!("\"{}…\"", &text[..252]),
-        _ => format!("\"{}…\"", &text[..253]),
-    };
-    let mut expected = vec![
-        "t14:both point=\"Point { x: 3 }\" again=\"Point { x: 3 }\" number=\"7\" shown=\"8\" plain=5 raw=\"a\\u{1a}b\""
-            .to_owned(),
-        "t14:level inner=\"3\" number=7".into(),
-    ];
-    for len in [250, 253, 254, 300] {
-        let (ascii, wide) = (cut("a".repeat(len)), cut("é".repeat(len / 2)));
-        expected.push(format!("t14:cut ascii={ascii} wide={wide} tail=9"));
-    }
-    assert_eq!(lines(&folder), expected);
-    assert_eq!(cut_values(&folder), 4, "two values of two events");
-}
-
-#[test]
 fn whether_an_event_is_enabled() {
     alone!();
     let dir = tempfile::tempdir().expect("a folder");
@@ -593,85 +484,6 @@ fn whether_an_event_is_enabled() {
         !folder.join("stream-0000").exists() || lines(&folder).is_empty(),
         "asking records nothing"
     );
-}
-
-/// Returns the compiler's messages for an event with the field, and whether it accepts the event.
-fn compile(statement: &str) -> (bool, String) {
-    let tests = std::env::current_exe().expect("this program");
-    let deps = tests.parent().expect("a folder");
-    let name = |path: &std::path::Path| {
-        path.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned()
-    };
-    let files =
-        std::fs::read_dir(deps).expect("libraries").filter_map(|entry| Some(entry.ok()?.path()));
-    let mut libraries: Vec<_> = files
-        .filter(|path| name(path).starts_with("liblastwords-") && name(path).ends_with(".rlib"))
-        .collect();
-    // The last one is the library that this test was built with, or a newer one.
-    libraries.sort_by_key(|path| path.metadata().and_then(|data| data.modified()).ok());
-    let library = libraries.last().expect("the library");
-    let dir = tempfile::tempdir().expect("a folder");
-    let source = dir.path().join("field.rs");
-    let program = format!(
-        "#[derive(Debug)] pub struct Own; pub const CONSTANT: u8 = 1; pub fn record(variable: u8) {{ {statement} }}"
-    );
-    std::fs::write(&source, program).expect("a file");
-    let said =
-        std::process::Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()))
-            .args(["--edition=2024", "--crate-type=lib", "--emit=metadata", "--out-dir"])
-            .arg(dir.path())
-            .arg(format!("--extern=lastwords={}", library.display()))
-            .arg(format!("-Ldependency={}", deps.display()))
-            .arg(&source)
-            .output()
-            .expect("the compiler");
-    (said.status.success(), String::from_utf8_lossy(&said.stderr).into_owned())
-}
-
-#[test]
-fn a_type_that_is_no_field_is_told_what_to_do() {
-    alone!();
-    let (taken, said) = compile("lastwords::event!(p, \"e\", value = ?Own);");
-    assert!(taken, "{said}");
-    let (taken, said) = compile("lastwords::event!(p, \"e\", value = Own);");
-    assert!(!taken && said.contains("`Own` cannot be a field of an event"), "{said}");
-    assert!(
-        said.contains("`name = ?value` (`Debug`)") && said.contains("lastwords::labels!"),
-        "{said}"
-    );
-}
-
-#[test]
-fn a_format_string_fits_its_arguments() {
-    alone!();
-    let mark = |arguments: &&str| format!("lastwords::mark!({arguments});");
-    let fit = [
-        r#""nothing""#,
-        r#""{} and {:x}", variable, 2u8"#,
-        r#""{1} before {0}", 1u8, 2u8"#,
-        r#""{{}} {}", 1u8"#,
-        r#""{{{}}}", 1u8"#,
-        r#""{name} {}", 1u8, name = "n""#,
-        r#""{} {name}", name = "n", 1u8"#,
-        r#""{name:#x} {type}", name = 1u8, r#type = 2u8"#,
-        r#""not shown", name = 1u8"#,
-    ];
-    let (taken, said) = compile(&fit.iter().map(mark).collect::<String>());
-    assert!(taken && said.is_empty(), "{said}");
-    let unfit = [
-        r#""{} and {}", 1u8"#,
-        r#""{}", 1u8, 2u8"#,
-        r#""{name}""#,
-        r#""{variable}""#,
-        r#""{CONSTANT}""#,
-        r#""{nam}", name = 1u8"#,
-        r#""{""#,
-        r#""{1}", 1u8"#,
-    ];
-    for arguments in unfit {
-        let (taken, said) = compile(&mark(&arguments));
-        assert!(!taken, "{arguments}: {said}");
-    }
 }
 
 #[test]

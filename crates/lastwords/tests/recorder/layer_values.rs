@@ -16,7 +16,7 @@ use tracing_core::field::{FieldSet, Value};
 use tracing_core::{Interest, Kind, Level, Metadata, identify_callsite};
 use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
 
-fn session(dir: &Path) -> (Session, PathBuf) {
+pub(crate) fn session(dir: &Path) -> (Session, PathBuf) {
     let main =
         ChannelConfig::new("main").contexts(lastwords::Context::NONE).sub_buffers(16, 64 << 10);
     let errors = ChannelConfig::errors().contexts(lastwords::Context::NONE);
@@ -26,7 +26,7 @@ fn session(dir: &Path) -> (Session, PathBuf) {
     (session, folder)
 }
 
-fn on_a_registry() -> Dispatch {
+pub(crate) fn on_a_registry() -> Dispatch {
     Dispatch::new(tracing_subscriber::registry().with(lastwords::layer::layer()))
 }
 
@@ -41,7 +41,7 @@ fn with_each(run: impl Fn(&Path)) {
 }
 
 /// Returns the lines of the main channel.
-fn lines(folder: &Path) -> Vec<String> {
+pub(crate) fn lines(folder: &Path) -> Vec<String> {
     let lines =
         support::channel_lines(folder, 0).into_iter().filter(|line| line.0 == 0).map(|line| line.2);
     support::with_ids_renamed(lines)
@@ -542,80 +542,4 @@ fn a_filter_knows_which_fields_an_event_lacks() {
     let number = |line: &String| line.split(" n=").nth(1)?.split(' ').next()?.parse().ok();
     let found: Vec<u64> = lines(&folder).iter().filter_map(number).collect();
     assert_eq!(found, (0..200).filter(|n| wanted(*n)).collect::<Vec<_>>());
-}
-
-struct Silent;
-
-impl log::Log for Silent {
-    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
-        true
-    }
-    fn log(&self, _: &log::Record<'_>) {}
-    fn flush(&self) {}
-}
-
-#[test]
-fn init_with_a_logger_installs_nothing() {
-    alone!();
-    if let Some(dir) = child_dir() {
-        let _session = session(&dir);
-        log::set_logger(&Silent).expect("the first logger");
-        lastwords::layer::init().expect_err("there is a logger");
-        tracing::subscriber::set_global_default(tracing_subscriber::registry())
-            .expect("there is no subscriber");
-        std::process::exit(7);
-    }
-    let dir = tempfile::tempdir().expect("a folder");
-    assert_eq!(child("init_with_a_logger_installs_nothing", dir.path()).0.code(), Some(7));
-}
-
-#[test]
-fn init_with_a_subscriber_installs_nothing() {
-    alone!();
-    if let Some(dir) = child_dir() {
-        let _session = session(&dir);
-        tracing::subscriber::set_global_default(tracing_subscriber::registry())
-            .expect("there is no subscriber");
-        lastwords::layer::init().expect_err("there is a subscriber");
-        log::set_logger(&Silent).expect("there is no logger");
-        std::process::exit(7);
-    }
-    let dir = tempfile::tempdir().expect("a folder");
-    assert_eq!(child("init_with_a_subscriber_installs_nothing", dir.path()).0.code(), Some(7));
-}
-
-#[test]
-fn init_inside_another_subscriber_takes_the_program() {
-    alone!();
-    if let Some(dir) = child_dir() {
-        let _session = session(&dir);
-        let own = on_a_registry();
-        tracing::dispatcher::with_default(&own, || {
-            lastwords::layer::init().expect("the program has none")
-        });
-        std::process::exit(7);
-    }
-    let dir = tempfile::tempdir().expect("a folder");
-    assert_eq!(
-        child("init_inside_another_subscriber_takes_the_program", dir.path()).0.code(),
-        Some(7)
-    );
-}
-
-/// The listener's thread has no dispatcher. A renewal there must not make `tracing` cache that
-/// nobody records.
-#[test]
-fn the_only_dispatcher_may_be_one_threads() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
-    let (_session, folder) = session(dir.path());
-    let dispatch = Dispatch::new(lastwords::layer::subscriber());
-    tracing::dispatcher::with_default(&dispatch, || {
-        for n in 0..6 {
-            info!(n, "scoped");
-            // The thread has a round each second, and one after a callsite was first reached.
-            std::thread::sleep(std::time::Duration::from_millis(400));
-        }
-    });
-    assert_eq!(lines(&folder).len(), 6);
 }
