@@ -7,7 +7,8 @@
 //! before the number of symbols. The table of expansions is found first, because the tokens of the
 //! digits expand to themselves.
 
-use super::{Around, BLOCK, Kallsyms, Tables, name_len};
+use super::names::{BLOCK, name_len};
+use super::{Around, Kallsyms, Tables};
 use crate::Error;
 use crate::memory::Memory;
 use crate::vmcoreinfo::VmcoreInfo;

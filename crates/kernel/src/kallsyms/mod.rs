@@ -6,7 +6,9 @@
 //! addresses, `find` finds the tables by their contents.
 
 pub(crate) mod find;
+mod names;
 
+use self::names::{NO_PLACE, name_len, read_names};
 use crate::Error;
 use crate::memory::Memory;
 use crate::vmcoreinfo::VmcoreInfo;
@@ -19,14 +21,8 @@ use std::sync::OnceLock;
 const WHAT: &str = "kallsyms";
 /// Most symbols that are accepted; real kernels have 200 thousand.
 const SYMBOLS_MAX: u64 = 1 << 22;
-/// Most bytes of packed names that are accepted; real kernels have 3 MB.
-const NAMES_MAX: u64 = 64 << 20;
 /// Number of bytes read at once; the bytes before a hole are kept.
 const PIECE: usize = 64 << 10;
-/// Number of symbols for which `kallsyms_markers` has one offset.
-const BLOCK: usize = 256;
-/// Stands for the place of a name that is not known.
-const NO_PLACE: u32 = u32::MAX;
 /// Longest name (`KSYM_NAME_LEN` is 512).
 const NAME_MAX: usize = 1024;
 
@@ -291,164 +287,6 @@ impl Kallsyms {
             .collect();
         rows.sort_unstable();
         rows
-    }
-}
-
-/// Length of a packed name, and the bytes from its tokens on.
-pub(crate) fn name_len(packed: &[u8]) -> Option<(usize, &[u8])> {
-    let (first, rest) = packed.split_first()?;
-    if first & 0x80 == 0 {
-        return Some((usize::from(*first), rest));
-    }
-    let (second, rest) = rest.split_first()?;
-    Some((usize::from(first & 0x7f) | usize::from(*second) << 7, rest))
-}
-
-/// Packed names, and the offset of each, or [`NO_PLACE`].
-#[derive(Default)]
-struct Names {
-    packed: Vec<u8>,
-    places: Vec<u32>,
-}
-
-/// Reads the packed names. A name has no length of 0, so that a part that reads as zero is one that
-/// is missing. Behind a missing part, the names go on at the next of the kernel's markers.
-fn read_names(
-    memory: &dyn Memory,
-    tables: &Tables,
-    count: usize,
-    budget: &Budget,
-    missing: &mut Option<Error>,
-) -> Result<Names, Error> {
-    // The tokens follow the names in memory. If they do not, the names end after the counted
-    // number.
-    let bound = tables.token_table.checked_sub(tables.names).unwrap_or(NAMES_MAX).min(NAMES_MAX);
-    let (mut names, mut places) = (Around::default(), Vec::new());
-    let mut markers: Option<Markers> = None;
-    let mut at = 0usize;
-    while places.len() < count {
-        if places.len().is_multiple_of(BLOCK) && !places.is_empty() {
-            // After a damaged length, each name would be taken for that of another symbol. The
-            // marker of the next block shows that.
-            let markers =
-                markers.get_or_insert_with(|| Markers::read(memory, tables, count, &places));
-            if let Some(next) = markers.of(places.len() / BLOCK).filter(|next| *next != at) {
-                forget_last(&mut places, BLOCK);
-                at = next;
-            }
-        }
-        let rest = names.bytes.get(at..).unwrap_or_default();
-        let packed = name_len(rest);
-        let size_of_len = packed.map_or(1, |(_, tokens)| rest.len().saturating_sub(tokens.len()));
-        let is_missing = names.lacking(at, at.saturating_add(size_of_len)).is_some();
-        match packed {
-            Some((len, tokens)) if len > 0 && tokens.len() >= len && !is_missing => {
-                let end = at.saturating_add(size_of_len).saturating_add(len);
-                let is_there = names.lacking(at, end).is_none();
-                places.push(if is_there {
-                    u32::try_from(at).unwrap_or(NO_PLACE)
-                } else {
-                    NO_PLACE
-                });
-                at = end;
-            }
-            Some((len, tokens))
-                if len == 0
-                    || is_missing
-                    || (tokens.len() < len && names.bytes.len() as u64 >= bound) =>
-            {
-                if !is_missing {
-                    // The name before a part of zeros may end in it, and a damaged length may have
-                    // led here.
-                    let unfinished = places.len() % BLOCK;
-                    forget_last(&mut places, unfinished.max(1));
-                }
-                let markers =
-                    markers.get_or_insert_with(|| Markers::read(memory, tables, count, &places));
-                let block = (places.len() / BLOCK).saturating_add(1);
-                let Some(next) = markers.of(block).filter(|_| block.saturating_mul(BLOCK) < count)
-                else {
-                    break;
-                };
-                places.resize(block.saturating_mul(BLOCK), NO_PLACE);
-                at = next;
-            }
-            _ if names.bytes.len() as u64 >= bound => {
-                let unfinished = places.len() % BLOCK;
-                forget_last(&mut places, unfinished);
-                break;
-            }
-            _ => {
-                let left = usize::try_from(bound.saturating_sub(names.bytes.len() as u64))
-                    .unwrap_or(PIECE);
-                budget.bytes(WHAT, PIECE as u64)?;
-                let from = tables.names.wrapping_add(names.bytes.len() as u64);
-                names.read_on(memory, from, left.min(PIECE), "kallsyms_names", missing);
-            }
-        }
-    }
-    if places.len() == count {
-        let markers = markers.get_or_insert_with(|| Markers::read(memory, tables, count, &places));
-        if !markers.end_at(at) {
-            let others = count.saturating_sub(1) % BLOCK;
-            forget_last(&mut places, others.saturating_add(1));
-        }
-    }
-    match missing.take() {
-        Some(error) if places.iter().all(|place| *place == NO_PLACE) => Err(error),
-        error => {
-            *missing = error;
-            Ok(Names { packed: names.bytes, places })
-        }
-    }
-}
-
-/// Forgets the last `count` names.
-fn forget_last(places: &mut [u32], count: usize) {
-    let from = places.len().saturating_sub(count);
-    places.iter_mut().skip(from).for_each(|place| *place = NO_PLACE);
-}
-
-/// `kallsyms_markers`: the offset of each 256th name. They stand between the names and the tokens.
-#[derive(Default)]
-struct Markers {
-    /// Empty if they are not known.
-    offsets: Vec<u32>,
-    /// Offset from the names of the first marker.
-    place: u64,
-}
-
-impl Markers {
-    /// Reads them. There are none if the numbers there are not those of the names that are known.
-    fn read(memory: &dyn Memory, tables: &Tables, count: usize, places: &[u32]) -> Self {
-        let size = (count.div_ceil(BLOCK) as u64).saturating_mul(4);
-        let read = |alignment| {
-            let at = tables.token_table.wrapping_sub(size.next_multiple_of(alignment));
-            let number = |index: u64| memory.number(at.wrapping_add(index.saturating_mul(4)), 4);
-            let offsets: Result<Vec<u32>, _> = (0..size / 4)
-                .map(|index| number(index).map(|n| u32::try_from(n).unwrap_or(NO_PLACE)))
-                .collect();
-            let (offsets, place) = (offsets.ok()?, at.checked_sub(tables.names)?);
-            let mut known =
-                places.iter().step_by(BLOCK).zip(&offsets).filter(|(place, _)| **place != NO_PLACE);
-            let is_right = offsets.first() == Some(&0)
-                && offsets.is_sorted_by(|a, b| a < b)
-                && offsets.last().is_some_and(|last| u64::from(*last) < place)
-                && known.all(|(place, marker)| place == marker);
-            is_right.then_some(Self { offsets, place })
-        };
-        read(8).or_else(|| read(4)).unwrap_or_default()
-    }
-
-    /// The offset of a block's first name, if it is known.
-    fn of(&self, block: usize) -> Option<usize> {
-        self.offsets.get(block).map(|offset| *offset as usize)
-    }
-
-    /// True if the names may end at `end`: the markers follow, at a multiple of 8 bytes at most.
-    fn end_at(&self, end: usize) -> bool {
-        self.offsets.is_empty()
-            || self.place.checked_sub(end as u64).is_some_and(|padding| padding < 8)
     }
 }
 
