@@ -41,14 +41,7 @@ pub fn follow<W: AsRef<str>>(
     let options = &knowing(options);
     let mut inputs = inputs(words, options)?;
     let mut instances = inputs.take_instances(|folder| begin(folder, options));
-    let mut handles: Vec<(PathBuf, Handle)> = Vec::new();
-    for folder in inputs.paths() {
-        match open(&folder, "followed") {
-            Ok(handle) if options.wants(&handle.name()) => handles.push((folder, handle)),
-            Ok(_) => {}
-            Err(error) => inputs.refuse(&folder, &error),
-        }
-    }
+    let handles = wanted(&mut inputs, options);
     let sessions: Vec<FollowedSession<'_>> = handles.iter().map(FollowedSession::new).collect();
     let is_alone = instances.len().saturating_add(sessions.len()) == 1;
     if let Some(instance) = instances.iter().find(|instance| !is_alone && !instance.has_real_time())
@@ -104,6 +97,19 @@ pub fn follow<W: AsRef<str>>(
         is_first = false;
         is_last = !is_over && !wait();
     }
+}
+
+/// Opens the sessions of inputs that are wanted.
+fn wanted(inputs: &mut Inputs, options: &Options<'_>) -> Vec<(PathBuf, Handle)> {
+    let mut handles = Vec::new();
+    for folder in inputs.paths() {
+        match open(&folder, "followed") {
+            Ok(handle) if options.wants(&handle.name()) => handles.push((folder, handle)),
+            Ok(_) => {}
+            Err(error) => inputs.refuse(&folder, &error),
+        }
+    }
+    handles
 }
 
 /// Begins to follow an instance of the running kernel, if it is wanted.
