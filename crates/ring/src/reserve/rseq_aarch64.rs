@@ -15,6 +15,38 @@ use crate::cpu::{self, OFFSET};
 use crate::record::{Padded, Piece, ShortText, Tail};
 use crate::reserve::lane::Lane;
 
+/// The descriptor of a section, from 71 to 72, whose address is then in `t`.
+macro_rules! descriptor {
+    () => {
+        concat!(
+            ".pushsection __rseq_cs, \"aw\", @progbits\n",
+            ".balign 32\n",
+            "77: .long 0, 0\n",
+            ".quad 71f, 72f - 71f, 74f\n",
+            ".popsection\n",
+            "adrp {t}, 77b\n",
+            "add {t}, {t}, :lo12:77b",
+        )
+    };
+}
+
+/// The end of a section: `t` is 1 behind its commit, and 0 behind an abort or a branch to 75.
+macro_rules! exits {
+    () => {
+        concat!(
+            "72:\n",
+            "mov {t}, #1\n",
+            "b 79f\n",
+            ".pushsection .text.rseq_abort, \"ax\", @progbits\n",
+            ".inst 0xd428bc00\n",
+            "74: b 75f\n",
+            ".popsection\n",
+            "75: mov {t}, #0\n",
+            "79:",
+        )
+    };
+}
+
 /// Copies the pieces and publishes.
 ///
 /// # Safety
@@ -27,13 +59,7 @@ pub(super) unsafe fn publish(commit: &Commit<'_>, pieces: &[Piece]) -> bool {
     // leave the section. The instructions read `commit` by the offsets that its shape asserts.
     unsafe {
         asm!(
-            ".pushsection __rseq_cs, \"aw\", @progbits",
-            ".balign 32",
-            "77: .long 0, 0",
-            ".quad 71f, 72f - 71f, 74f",
-            ".popsection",
-            "adrp {t}, 77b",
-            "add {t}, {t}, :lo12:77b",
+            descriptor!(),
             "ldr {a}, [{commit}]",
             "str {t}, [{a}, #8]",
             "71:",
@@ -72,15 +98,7 @@ pub(super) unsafe fn publish(commit: &Commit<'_>, pieces: &[Piece]) -> bool {
             "b 76b",
             "78:",
             "stlr {end}, [{control}]",
-            "72:",
-            "mov {t}, #1",
-            "b 79f",
-            ".pushsection .text.rseq_abort, \"ax\", @progbits",
-            ".inst 0xd428bc00",
-            "74: b 75f",
-            ".popsection",
-            "75: mov {t}, #0",
-            "79:",
+            exits!(),
             t = out(reg) done,
             u = out(reg) _,
             a = out(reg) _,
@@ -159,13 +177,7 @@ unsafe fn copy_words(
     // id.
     unsafe {
         asm!(
-            ".pushsection __rseq_cs, \"aw\", @progbits",
-            ".balign 32",
-            "77: .long 0, 0",
-            ".quad 71f, 72f - 71f, 74f",
-            ".popsection",
-            "adrp {t}, 77b",
-            "add {t}, {t}, :lo12:77b",
+            descriptor!(),
             "str {t}, [{area}, #8]",
             "71:",
             "ldr {t:w}, [{area}, #4]",
@@ -191,15 +203,7 @@ unsafe fn copy_words(
             "b 76b",
             "78:",
             "stlr {end}, [{control}]",
-            "72:",
-            "mov {t}, #1",
-            "b 79f",
-            ".pushsection .text.rseq_abort, \"ax\", @progbits",
-            ".inst 0xd428bc00",
-            "74: b 75f",
-            ".popsection",
-            "75: mov {t}, #0",
-            "79:",
+            exits!(),
             t = out(reg) done,
             u = out(reg) _,
             area = in(reg) core::ptr::from_ref(area),
