@@ -2,7 +2,7 @@
 //! the total of the last packet contains later losses, and sub-buffers are damaged. Other traces
 //! have packets that cannot be decoded, or that have no times.
 
-use crate::collect::Collected;
+use crate::collected::Collected;
 use crate::losses_tests::{assert_true, collected, collected_of, slices, write};
 use lastwords_ctf::read::{Memory, Stream, Trace, open};
 use lastwords_testkit::ctf::Stream as Made;

@@ -2,7 +2,8 @@
 
 use crate::blocks::Blocks;
 use crate::classes::{Class, Kind, Meaning, prepare};
-use crate::gaps::{Gap, Gaps};
+use crate::collected::{Collected, Columns, LogRow, Options};
+use crate::gaps::Gaps;
 use crate::machines::{machines, processes};
 use crate::names::{Cpu, NONE, Names, Owner};
 use crate::picks::{Number, Picked, Picking, Words};
@@ -12,9 +13,9 @@ use crate::span_lanes::SpanLanes;
 use lastwords_ctf::read::{Due, Loss, Reader, Trace, Watch};
 use lastwords_formats::events::{self, Note, Take};
 use lastwords_formats::json::Fields;
-use lastwords_formats::missing::{Edge, StreamKey, count};
+use lastwords_formats::missing::{Edge, StreamKey};
 use lastwords_formats::select::Selection;
-use lastwords_formats::spans::{OpenSpan, Step};
+use lastwords_formats::spans::Step;
 use lastwords_formats::streams::{StreamInfo, channel};
 use lastwords_formats::{Result, Totals};
 use std::collections::HashMap;
@@ -22,109 +23,6 @@ use std::rc::Rc;
 
 /// Most lines of a kernel's log that the page lists.
 const MAX_LOG: usize = 1 << 15;
-
-/// How events are collected.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// Most events of the page: it keeps the newest.
-    pub limit: u64,
-    /// Spans that were open, as the accounts have them. Those whose opening is not among the
-    /// events are drawn from here.
-    pub open_spans: Vec<OpenSpan>,
-    /// The tasks of kernels by trace, with the thread groups that their events do not have.
-    pub tasks: Vec<(usize, Task)>,
-}
-
-/// A task of a kernel.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Task {
-    /// Id of the task.
-    pub pid: u32,
-    /// Id of its thread group.
-    pub tgid: u32,
-    /// Name of the task.
-    pub comm: String,
-}
-
-/// The columns: a row for each event.
-#[derive(Default)]
-pub(crate) struct Columns {
-    pub(crate) times: Vec<i64>,
-    pub(crate) kinds: Vec<u32>,
-    pub(crate) threads: Vec<u32>,
-    pub(crate) cpus: Vec<u32>,
-}
-
-impl Columns {
-    fn drop_first(&mut self, count: usize) {
-        self.times.drain(..count);
-        self.kinds.drain(..count);
-        self.threads.drain(..count);
-        self.cpus.drain(..count);
-    }
-}
-
-/// A line of a kernel's log.
-pub(crate) struct LogRow {
-    pub(crate) event: u64,
-    pub(crate) level: u64,
-    pub(crate) text: String,
-}
-
-/// Events that were read, ready to be written as a page.
-pub struct Collected {
-    pub(crate) columns: Columns,
-    /// Number of events before the first row.
-    pub(crate) dropped: u64,
-    /// Number of the events of all traces, lines of logs not counted.
-    pub(crate) counted: u64,
-    pub(crate) limit: u64,
-    pub(crate) kinds: Vec<Kind>,
-    pub(crate) names: Names,
-    pub(crate) slices: Slices,
-    pub(crate) gaps: Vec<Gap>,
-    /// Number of slices of CPUs and of system calls that are left out, because another trace has
-    /// the same CPU.
-    pub(crate) repeated: u64,
-    pub(crate) blocks: Blocks,
-    pub(crate) log: Vec<LogRow>,
-    /// Machine, id and program of processes that created sessions.
-    pub(crate) processes: Vec<(u32, i64, String)>,
-    pub(crate) machines: Vec<String>,
-    /// The machine of each trace.
-    pub(crate) machine_of: Vec<u32>,
-    pub(crate) traces: Vec<String>,
-    /// All times count from the epoch.
-    pub(crate) absolute: bool,
-    /// Slices that found no place, because too many are open or nested.
-    pub(crate) slices_not_drawn: u64,
-}
-
-impl Collected {
-    /// Returns the number of events that the page will have, lines of logs not counted, and the
-    /// number that were read.
-    #[must_use]
-    pub fn counts(&self) -> (u64, u64) {
-        let is_log = |kind: &&u32| self.kinds.get(**kind as usize).is_some_and(|kind| kind.log);
-        let lines = self.columns.kinds.iter().filter(is_log).count();
-        (self.columns.kinds.len().saturating_sub(lines) as u64, self.counted)
-    }
-
-    /// Returns what the page does not show, in words.
-    #[must_use]
-    pub fn remarks(&self) -> Vec<String> {
-        let repeated = (self.repeated > 0).then(|| {
-            let slices = count(self.repeated, "slice");
-            format!("{slices} of running threads, interrupts and system calls not drawn: another trace has the same CPU at the same time")
-        });
-        let merged = self.gaps.iter().filter(|gap| gap.number > 1);
-        let number: u64 = merged.clone().map(|gap| gap.number).sum();
-        let merged = (number > 0).then(|| {
-            format!("{} drawn as {}: there are too many", count(number, "gap"), merged.count())
-        });
-        repeated.into_iter().chain(merged).collect()
-    }
-}
 
 /// Reads the selected events of `traces`, merged by time. Errors of reading go to `notes`. `watch`
 /// receives the number of bytes that were read. Returns the events, and the totals for the account.
@@ -378,23 +276,13 @@ impl<'t> Collector<'t> {
             Meaning::Interrupt => {
                 let number = picked.number(Number::Irq).unwrap_or(0);
                 let name = picked.words(Words::Name).unwrap_or_default();
-                let label = self.names.label(format!("irq {number} {name}").trim_end());
-                self.scheduling.interrupt(
-                    &mut self.slices,
-                    cpu,
-                    number,
-                    of_cpu(begun(label, thread)),
-                );
+                let shown = format!("irq {number} {name}");
+                self.interrupt(cpu, number, shown.trim_end(), of_cpu(begun(0, thread)));
             }
             Meaning::SoftInterrupt => {
                 let vector = picked.number(Number::Vector).unwrap_or(0);
-                let label = self.names.label(&soft_interrupt(vector));
-                self.scheduling.interrupt(
-                    &mut self.slices,
-                    cpu,
-                    soft_id(vector),
-                    of_cpu(begun(label, thread)),
-                );
+                let (id, name) = (soft_id(vector), soft_interrupt(vector));
+                self.interrupt(cpu, id, &name, of_cpu(begun(0, thread)));
             }
             Meaning::InterruptEnd { is_soft } => {
                 let id = match is_soft {
@@ -428,6 +316,12 @@ impl<'t> Collector<'t> {
             }
             Meaning::SystemCall(_) | Meaning::Span(..) => {}
         }
+    }
+
+    /// A CPU begins to serve an interrupt. `begun` has the time and the event.
+    fn interrupt(&mut self, cpu: u32, id: u64, name: &str, begun: Begun) {
+        let label = self.names.label(name);
+        self.scheduling.interrupt(&mut self.slices, cpu, id, Begun { label, ..begun });
     }
 
     /// Returns the id of a system call, and the number of its text. Calls whose events have no name

@@ -28,6 +28,7 @@ mod account_tests;
 mod blocks;
 mod classes;
 mod collect;
+mod collected;
 mod gaps;
 mod html;
 #[cfg(test)]
@@ -40,5 +41,6 @@ mod scheduling;
 mod slices;
 mod span_lanes;
 
-pub use collect::{Collected, Options, Task, collect};
+pub use collect::collect;
+pub use collected::{Collected, Options, Task};
 pub use page::{Death, Facts, write};

@@ -2,7 +2,8 @@
 //! packets in which events are missing, missing packets, streams whose first packets are missing,
 //! and exits that are missing.
 
-use crate::collect::{Collected, Options, collect};
+use crate::collect::collect;
+use crate::collected::{Collected, Options};
 use crate::slices::{NO_BEGIN, NO_END, Of, UNSURE};
 use lastwords_ctf::read::Trace;
 use lastwords_formats::select::Selection;
@@ -133,6 +134,23 @@ pub(crate) fn write(
             cpus[1].streams.iter_mut().for_each(|made| made.stream.overwrite());
         }
     }
+    end(folder, &mut cpus, calls, &mut lasted);
+    let all = cpus
+        .iter()
+        .flat_map(|cpu| &cpu.streams)
+        .flat_map(|made| made.stream.missing.clone())
+        .collect();
+    let [first, second] = cpus.map(|cpu| cpu.streams[0].stream.missing.clone());
+    (lasted, [first, second, all])
+}
+
+/// Writes the files of the CPUs, and adds what still lasts: it has no end.
+fn end(
+    folder: &Path,
+    cpus: &mut [Cpu],
+    calls: BTreeMap<u64, (u64, u64)>,
+    lasted: &mut BTreeMap<Key, u64>,
+) {
     for (at, cpu) in cpus.iter_mut().enumerate() {
         let open = cpu.switched.map(|begin| (format!("running {at} {}", 10 + cpu.thread), begin));
         lasted.extend(open.map(|key| (key, u64::MAX)));
@@ -148,13 +166,6 @@ pub(crate) fn write(
             u64::MAX,
         );
     }
-    let all = cpus
-        .iter()
-        .flat_map(|cpu| &cpu.streams)
-        .flat_map(|made| made.stream.missing.clone())
-        .collect();
-    let [first, second] = cpus.map(|cpu| cpu.streams[0].stream.missing.clone());
-    (lasted, [first, second, all])
 }
 
 pub(crate) fn collected(folders: &[&Path]) -> Collected {

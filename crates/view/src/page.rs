@@ -1,7 +1,7 @@
 //! Writes the page: columns and slices as compressed binary data, everything else as JSON.
 
 use crate::blocks::{BLOCK, compressed};
-use crate::collect::{Collected, Columns};
+use crate::collected::{Collected, Columns};
 use crate::html::Html;
 use crate::names::{Cpu, NONE, Thread};
 use crate::slices::{Slice, Track};
@@ -179,9 +179,7 @@ pub fn write(mut collected: Collected, facts: &Facts, out: &mut dyn Write) -> io
     html.json("head", &head)?;
     html.program()?;
     html.bytes("times", &compressed(&times, LEVEL))?;
-    html.bytes("kinds", &compressed(&words(columns.kinds.iter().copied()), LEVEL))?;
-    html.bytes("threads", &compressed(&words(columns.threads.iter().copied()), LEVEL))?;
-    html.bytes("cpus", &compressed(&words(columns.cpus.iter().copied()), LEVEL))?;
+    put_columns(&mut html, &columns)?;
     if let Some(order) = &order {
         html.bytes("order", &compressed(&words(order.row.iter().copied()), LEVEL))?;
     }
@@ -196,6 +194,12 @@ pub fn write(mut collected: Collected, facts: &Facts, out: &mut dyn Write) -> io
 
 /// How well columns are compressed.
 const LEVEL: Compression = Compression::new(3);
+
+fn put_columns(html: &mut Html<'_>, columns: &Columns) -> io::Result<()> {
+    html.bytes("kinds", &compressed(&words(columns.kinds.iter().copied()), LEVEL))?;
+    html.bytes("threads", &compressed(&words(columns.threads.iter().copied()), LEVEL))?;
+    html.bytes("cpus", &compressed(&words(columns.cpus.iter().copied()), LEVEL))
+}
 
 fn put_slices(
     html: &mut Html<'_>,
