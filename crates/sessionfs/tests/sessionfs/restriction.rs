@@ -225,6 +225,73 @@ fn change(place: &Place, model: &mut Model, workers: &[Worker], random: &mut Ran
     }
 }
 
+/// Checks that the files show what the model has.
+fn check_files(place: &Place, model: &Model, workers: &[Worker], told: &str) {
+    for (name, ids) in LISTS.iter().zip(&model.lists) {
+        assert_eq!(
+            place.read(name),
+            ids.iter().map(|id| format!("{id}\n")).collect::<String>(),
+            "{told}"
+        );
+    }
+    for (at, event) in EVENTS.iter().enumerate() {
+        assert_eq!(
+            place.read(&format!("events/pids/{event}/enable")),
+            format!("{}\n", u8::from(model.enabled[at])),
+            "{told}"
+        );
+        assert_eq!(
+            place.read(&format!("events/pids/{event}/filter")),
+            format!("{}\n", FILTERS[model.filters[at]].0),
+            "{told}"
+        );
+    }
+    let mask = u64::from_str_radix(place.read("tracing_cpumask").trim(), 16).unwrap();
+    let shown: BTreeSet<u32> =
+        workers.iter().map(|worker| worker.cpu).filter(|cpu| mask >> cpu & 1 == 1).collect();
+    assert_eq!(shown, model.cpus, "{told}");
+}
+
+/// A list that is too long is refused, and changes nothing.
+fn refuses_what_is_too_long(place: &Place) {
+    drop(place.tree.open(LISTS[0], TRUNCATE).unwrap());
+    assert_eq!(place.write(LISTS[0], TRUNCATE, "1 2 5"), Ok(()));
+    let many: String = (0..400).map(|id| format!("{} ", 100 + 2 * id)).collect();
+    assert_eq!(place.write(LISTS[0], APPEND, &many), Err(Errno::NOSPC));
+    assert!(
+        place
+            .read("error_log")
+            .contains("set_event_pid: error: the filters of the events leave no room")
+    );
+    assert_eq!(place.read(LISTS[0]), "1\n2\n5\n");
+    assert_eq!(place.write(LISTS[0], APPEND, "1073741824"), Err(Errno::PERM));
+    assert_eq!(place.write("tracing_cpumask", TRUNCATE, "ffffffff,ffffffff"), Err(Errno::OVERFLOW));
+    assert_eq!(place.write("tracing_cpumask", TRUNCATE, "x"), Err(Errno::INVAL));
+    assert_eq!(place.write("options/event-fork", TRUNCATE, "1"), Err(Errno::OPNOTSUPP));
+    assert_eq!(place.write("options/event-fork", TRUNCATE, "0"), Ok(()));
+}
+
+/// An event that a trigger enables is restricted, too.
+fn restricts_what_a_trigger_enables(place: &Place, first: &Worker, second: &Worker) {
+    for (file, text) in
+        [("tracing_cpumask", "3"), (LISTS[1], ""), (LISTS[0], &first.tid.to_string())]
+    {
+        assert_eq!(place.write(file, TRUNCATE, text), Ok(()), "{file}");
+    }
+    place.write("events/pids/filter", TRUNCATE, "0").unwrap();
+    place.write("events/enable", TRUNCATE, "0").unwrap();
+    place.write("events/pids/one/trigger", TRUNCATE, "enable_event:pids:two").unwrap();
+    second.record(2);
+    while place.read("events/pids/two/enable") != "1*\n" {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    drop(place.numbers());
+    place.session.resume();
+    first.record(10);
+    second.record(20);
+    assert_eq!(place.numbers(), BTreeSet::from([11]));
+}
+
 #[test]
 fn writes_lead_to_what_a_model_says() {
     let place = Place::new("pids");
@@ -258,69 +325,12 @@ fn writes_lead_to_what_a_model_says() {
             expected.extend(found);
         }
         assert_eq!(place.numbers(), expected, "{told}");
-        for (name, ids) in LISTS.iter().zip(&model.lists) {
-            assert_eq!(
-                place.read(name),
-                ids.iter().map(|id| format!("{id}\n")).collect::<String>(),
-                "{told}"
-            );
-        }
-        for (at, event) in EVENTS.iter().enumerate() {
-            assert_eq!(
-                place.read(&format!("events/pids/{event}/enable")),
-                format!("{}\n", u8::from(model.enabled[at])),
-                "{told}"
-            );
-            assert_eq!(
-                place.read(&format!("events/pids/{event}/filter")),
-                format!("{}\n", FILTERS[model.filters[at]].0),
-                "{told}"
-            );
-        }
-        let mask = u64::from_str_radix(place.read("tracing_cpumask").trim(), 16).unwrap();
-        let shown: BTreeSet<u32> =
-            workers.iter().map(|worker| worker.cpu).filter(|cpu| mask >> cpu & 1 == 1).collect();
-        assert_eq!(shown, model.cpus, "{told}");
+        check_files(&place, &model, &workers, &told);
     }
     assert!(recorded > 150 && refused > 500, "{recorded} recorded, {refused} refused");
     println!("{recorded} events recorded, {refused} refused");
-
-    // A list that is too long is refused, and changes nothing.
-    drop(place.tree.open(LISTS[0], TRUNCATE).unwrap());
-    assert_eq!(place.write(LISTS[0], TRUNCATE, "1 2 5"), Ok(()));
-    let many: String = (0..400).map(|id| format!("{} ", 100 + 2 * id)).collect();
-    assert_eq!(place.write(LISTS[0], APPEND, &many), Err(Errno::NOSPC));
-    assert!(
-        place
-            .read("error_log")
-            .contains("set_event_pid: error: the filters of the events leave no room")
-    );
-    assert_eq!(place.read(LISTS[0]), "1\n2\n5\n");
-    assert_eq!(place.write(LISTS[0], APPEND, "1073741824"), Err(Errno::PERM));
-    assert_eq!(place.write("tracing_cpumask", TRUNCATE, "ffffffff,ffffffff"), Err(Errno::OVERFLOW));
-    assert_eq!(place.write("tracing_cpumask", TRUNCATE, "x"), Err(Errno::INVAL));
-    assert_eq!(place.write("options/event-fork", TRUNCATE, "1"), Err(Errno::OPNOTSUPP));
-    assert_eq!(place.write("options/event-fork", TRUNCATE, "0"), Ok(()));
-
-    // An event that a trigger enables is restricted, too.
-    let (first, second) = (&workers[0], &workers[1]);
-    for (file, text) in
-        [("tracing_cpumask", "3"), (LISTS[1], ""), (LISTS[0], &first.tid.to_string())]
-    {
-        assert_eq!(place.write(file, TRUNCATE, text), Ok(()), "{file}");
-    }
-    place.write("events/pids/filter", TRUNCATE, "0").unwrap();
-    place.write("events/enable", TRUNCATE, "0").unwrap();
-    place.write("events/pids/one/trigger", TRUNCATE, "enable_event:pids:two").unwrap();
-    second.record(2);
-    while place.read("events/pids/two/enable") != "1*\n" {
-        std::thread::sleep(std::time::Duration::from_millis(1));
-    }
-    drop(place.numbers());
-    place.session.resume();
-    first.record(10);
-    second.record(20);
-    assert_eq!(place.numbers(), BTreeSet::from([11]));
+    refuses_what_is_too_long(&place);
+    restricts_what_a_trigger_enables(&place, &workers[0], &workers[1]);
 }
 
 /// An instance of the machine's tracefs, in which nothing is enabled; none if this is not root or

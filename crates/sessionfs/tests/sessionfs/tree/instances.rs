@@ -5,6 +5,44 @@ use lastwords_sessionfs::Errno;
 
 use super::{Place, READ, TRUNCATE, numbers};
 
+/// The session has one snapshot and one set of triggers.
+fn shares_snapshot_and_triggers(place: &Place, record: &dyn Fn(std::ops::Range<u64>)) {
+    let read = |path: &str| numbers(&place.read(path));
+    assert_eq!(place.write("instances/few/snapshot", "1"), Err(Errno::OPNOTSUPP));
+    assert_eq!(
+        place.write("instances/few/events/second/rare/trigger", "traceoff"),
+        Err(Errno::OPNOTSUPP)
+    );
+    record(43..44);
+    place.write("snapshot", "1").unwrap();
+    assert_eq!((read("instances/few/snapshot"), read("snapshot")), (vec![1043], vec![42, 43]));
+    // It is free for the next one when both buffers have consumed their part of it.
+    assert_eq!(read("snapshot_pipe"), [42, 43]);
+    assert_eq!((read("instances/few/snapshot"), read("snapshot")), (vec![1043], vec![]));
+    let state = || {
+        lastwords_control::Handle::open(&place.folder).unwrap().summary().details.unwrap().snapshot
+    };
+    assert_eq!(state().word(), "taken");
+    assert_eq!(read("instances/few/snapshot_pipe"), [1043]);
+    assert_eq!(state().word(), "ready");
+}
+
+/// An instance goes, and comes again empty.
+fn goes_and_comes_again_empty(place: &Place, record: &dyn Fn(std::ops::Range<u64>)) {
+    let read = |path: &str| numbers(&place.read(path));
+    let open = place.tree.open("instances/few/trace", READ).unwrap();
+    assert_eq!(place.tree.remove_folder("instances/few"), Err(Errno::BUSY));
+    drop(open);
+    record(44..45);
+    assert_eq!(place.tree.remove_folder("instances/few"), Ok(()));
+    assert_eq!(place.tree.entry("instances/few"), Err(Errno::NOENT));
+    record(45..46);
+    assert_eq!(place.tree.make_folder("instances/few"), Ok(()));
+    assert_eq!(place.read("instances/few/events/second/enable"), "0\n");
+    record(46..47);
+    assert_eq!((read("instances/few/trace"), read("trace")), (vec![], vec![44, 45, 46]));
+}
+
 /// An instance that `mkdir` makes has events of the same application, as many as are enabled in it,
 /// and nothing that is done in one buffer changes the other.
 #[test]
@@ -65,34 +103,6 @@ fn an_instance_is_a_second_buffer_of_the_application() {
     record(42..43);
     drop(place.tree.open("instances/few/trace", TRUNCATE).unwrap());
     assert_eq!((read("instances/few/trace"), read("trace")), (vec![], vec![42]));
-    // The session has one snapshot and one set of triggers.
-    assert_eq!(place.write("instances/few/snapshot", "1"), Err(Errno::OPNOTSUPP));
-    assert_eq!(
-        place.write("instances/few/events/second/rare/trigger", "traceoff"),
-        Err(Errno::OPNOTSUPP)
-    );
-    record(43..44);
-    place.write("snapshot", "1").unwrap();
-    assert_eq!((read("instances/few/snapshot"), read("snapshot")), (vec![1043], vec![42, 43]));
-    // It is free for the next one when both buffers have consumed their part of it.
-    assert_eq!(read("snapshot_pipe"), [42, 43]);
-    assert_eq!((read("instances/few/snapshot"), read("snapshot")), (vec![1043], vec![]));
-    let state = || {
-        lastwords_control::Handle::open(&place.folder).unwrap().summary().details.unwrap().snapshot
-    };
-    assert_eq!(state().word(), "taken");
-    assert_eq!(read("instances/few/snapshot_pipe"), [1043]);
-    assert_eq!(state().word(), "ready");
-    // It goes, and comes again empty.
-    let open = place.tree.open("instances/few/trace", READ).unwrap();
-    assert_eq!(place.tree.remove_folder("instances/few"), Err(Errno::BUSY));
-    drop(open);
-    record(44..45);
-    assert_eq!(place.tree.remove_folder("instances/few"), Ok(()));
-    assert_eq!(place.tree.entry("instances/few"), Err(Errno::NOENT));
-    record(45..46);
-    assert_eq!(place.tree.make_folder("instances/few"), Ok(()));
-    assert_eq!(place.read("instances/few/events/second/enable"), "0\n");
-    record(46..47);
-    assert_eq!((read("instances/few/trace"), read("trace")), (vec![], vec![44, 45, 46]));
+    shares_snapshot_and_triggers(&place, &record);
+    goes_and_comes_again_empty(&place, &record);
 }
