@@ -1,4 +1,4 @@
-//! `lastwords_fuzz::targets::btf`.
+//! `lastwords_fuzz::kernels::btf`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| lastwords_fuzz::targets::btf(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| lastwords_fuzz::kernels::btf(data));

@@ -1,4 +1,4 @@
-//! `lastwords_fuzz::targets::kernel`.
+//! `lastwords_fuzz::kernels::kernel`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| lastwords_fuzz::targets::kernel(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| lastwords_fuzz::kernels::kernel(data));

@@ -1,4 +1,4 @@
-//! `lastwords_fuzz::targets::kernel_memory`.
+//! `lastwords_fuzz::kernels::kernel_memory`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| lastwords_fuzz::targets::kernel_memory(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| lastwords_fuzz::kernels::kernel_memory(data));

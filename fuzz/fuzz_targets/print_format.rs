@@ -1,4 +1,4 @@
-//! `lastwords_fuzz::targets::print_format`.
+//! `lastwords_fuzz::kernels::print_format`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| lastwords_fuzz::targets::print_format(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| lastwords_fuzz::kernels::print_format(data));

@@ -1,4 +1,4 @@
-//! `lastwords_fuzz::targets::ring_page`.
+//! `lastwords_fuzz::kernels::ring_page`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| lastwords_fuzz::targets::ring_page(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| lastwords_fuzz::kernels::ring_page(data));

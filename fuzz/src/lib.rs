@@ -4,6 +4,8 @@
 pub mod ctf;
 #[path = "../../crates/testkit/tests/testkit/common/image.rs"]
 pub mod image;
+pub mod kernels;
 pub mod regions;
+mod scratch;
 pub mod script;
 pub mod targets;

@@ -39,12 +39,11 @@ fn enumeration(count: usize) -> String {
     format!("enum e : u8 {{ {}}};\n", many(count, |n| format!("l{n} = {}, ", n % 256)))
 }
 
-/// Returns for each case its description, its metadata, and the number of events of the model; none
-/// if it is refused.
-fn tsdl_cases() -> Vec<(&'static str, String, Option<usize>)> {
-    let options = many(10_000, |n| format!("u8 l{n}; "));
-    let variant = format!("{}variant v {{ {options}}};\n", enumeration(10_000));
-    let long = "n".repeat(500_000);
+/// A description, metadata, and the number of events of the model; none if it is refused.
+type Case = (&'static str, String, Option<usize>);
+
+/// Returns metadata that have much of one thing.
+fn tsdl_of_many() -> Vec<Case> {
     vec![
         (
             "many events",
@@ -68,6 +67,15 @@ fn tsdl_cases() -> Vec<(&'static str, String, Option<usize>)> {
             Some(0),
         ),
         ("many clocks", tsdl(&many(20_000, |n| format!("clock {{ name = c{n}; }};\n"))), None),
+    ]
+}
+
+/// Returns metadata in which something large is used again and again.
+fn tsdl_of_uses() -> Vec<Case> {
+    let options = many(10_000, |n| format!("u8 l{n}; "));
+    let variant = format!("{}variant v {{ {options}}};\n", enumeration(10_000));
+    let long = "n".repeat(500_000);
+    vec![
         (
             "a variant that is given a tag again and again",
             {
@@ -135,6 +143,10 @@ fn tsdl_cases() -> Vec<(&'static str, String, Option<usize>)> {
     ]
 }
 
+fn tsdl_cases() -> Vec<Case> {
+    [tsdl_of_many(), tsdl_of_uses()].concat()
+}
+
 /// CTF 2 with these fragments behind the preamble.
 fn ctf2(fragments: &[String]) -> String {
     let preamble = r#"{"type":"preamble","version":2}"#.to_owned();
@@ -159,7 +171,7 @@ fn member(name: &str, class: &str) -> String {
     format!(r#"{{"name":"{name}","field-class":{class}}}"#)
 }
 
-fn ctf2_cases() -> Vec<(&'static str, String, Option<usize>)> {
+fn ctf2_cases() -> Vec<Case> {
     let stream = r#"{"type":"data-stream-class"}"#.to_owned();
     let byte =
         r#"{"type":"fixed-length-unsigned-integer","length":8,"byte-order":"little-endian"}"#;

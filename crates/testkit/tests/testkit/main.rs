@@ -15,11 +15,17 @@ mod damaged_cores;
 mod holes;
 mod hostile_kernels;
 mod hostile_traces;
+#[path = "../../../../fuzz/src/kernels.rs"]
+#[allow(dead_code, unreachable_pub, reason = "shared with the fuzz targets")]
+mod kernels;
 mod naive;
 mod proportion;
 #[path = "../../../../fuzz/src/regions.rs"]
 #[allow(dead_code, unreachable_pub, reason = "shared with the fuzz targets")]
 mod regions;
+#[path = "../../../../fuzz/src/scratch.rs"]
+#[allow(dead_code, unreachable_pub, reason = "shared with the fuzz targets")]
+mod scratch;
 #[path = "../../../../fuzz/src/script.rs"]
 #[allow(dead_code, unreachable_pub, reason = "shared with the fuzz targets")]
 mod script;
