@@ -53,38 +53,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let trace = scratch.path().join("trace");
     eprintln!("writing {} events", args.events);
     write_trace(&trace, args.events)?;
-    let (ours, theirs) = (lastwords.as_os_str(), OsStr::new("babeltrace2"));
     let (copy, their_copy) = (scratch.path().join("copy"), scratch.path().join("their-copy"));
-    let word = OsStr::new;
-    let commands: [(&str, Vec<&OsStr>); 6] = [
-        ("text", vec![ours, word("report"), trace.as_os_str()]),
-        ("babeltrace2: text", vec![theirs, trace.as_os_str()]),
-        ("counting", vec![ours, word("inspect"), trace.as_os_str()]),
-        ("babeltrace2: dummy", vec![theirs, trace.as_os_str(), word("-o"), word("dummy")]),
-        (
-            "to CTF",
-            vec![
-                ours,
-                word("convert"),
-                trace.as_os_str(),
-                word("-o"),
-                copy.as_os_str(),
-                word("--to"),
-                word("ctf"),
-            ],
-        ),
-        (
-            "babeltrace2: to CTF",
-            vec![
-                theirs,
-                trace.as_os_str(),
-                word("-o"),
-                word("ctf"),
-                word("-w"),
-                their_copy.as_os_str(),
-            ],
-        ),
-    ];
+    let commands = commands(lastwords.as_os_str(), &trace, &copy, &their_copy);
     let mut laps = [const { None }; 6].map(|_: Option<Laps>| Laps::default());
     for _ in 0..args.rounds.max(1) {
         for (lap, (name, command)) in laps.iter_mut().zip(&commands) {
@@ -123,6 +93,28 @@ pub(super) fn run(args: &Args) -> Result<()> {
         .map(|(name, rate, rss)| json!({"name": name, "million_events_s": rate, "peak_rss": rss}))
         .collect();
     args.judging.end(json!({ "events": args.events, "rows": data }), &verdicts)
+}
+
+/// The programs to compare: what each does, and its command. Ours and theirs take turns.
+fn commands<'a>(
+    ours: &'a OsStr,
+    trace: &'a Path,
+    copy: &'a Path,
+    their_copy: &'a Path,
+) -> [(&'static str, Vec<&'a OsStr>); 6] {
+    let (word, trace) = (OsStr::new, trace.as_os_str());
+    let theirs = word("babeltrace2");
+    let (copy, their_copy) = (copy.as_os_str(), their_copy.as_os_str());
+    let convert = vec![ours, word("convert"), trace, word("-o"), copy, word("--to"), word("ctf")];
+    let their_convert = vec![theirs, trace, word("-o"), word("ctf"), word("-w"), their_copy];
+    [
+        ("text", vec![ours, word("report"), trace]),
+        ("babeltrace2: text", vec![theirs, trace]),
+        ("counting", vec![ours, word("inspect"), trace]),
+        ("babeltrace2: dummy", vec![theirs, trace, word("-o"), word("dummy")]),
+        ("to CTF", convert),
+        ("babeltrace2: to CTF", their_convert),
+    ]
 }
 
 /// LTTng's metadata of such a trace, shortened.

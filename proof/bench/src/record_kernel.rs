@@ -111,23 +111,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
             ran.with_context(|| contender.name)?;
         }
     }
-    println!(
-        "{:<26} {:>8} {:>8} {:>14} {:>10} {:>12}",
-        "", "wall s", "CPU s", "receiver CPU s", "MB", "overwritten"
-    );
-    let median =
-        |values: &[f64]| Spread::from_samples(values).map_or(f64::NAN, |spread| spread.median);
-    for Contender { name, wall, cpu, receiver_cpu, last, .. } in &all {
-        let (wall, cpu, megabytes) = (median(wall), median(cpu), last.0 as f64 / 1e6);
-        let received = receiver_cpu
-            .is_empty()
-            .then(String::new)
-            .unwrap_or_else(|| format!("{:.3}", median(receiver_cpu)));
-        println!(
-            "{name:<26} {wall:>8.3} {cpu:>8.3} {received:>14} {megabytes:>10.1} {:>12}",
-            last.1
-        );
-    }
+    print(&all);
     let ratio =
         |of: fn(&Contender) -> &Vec<f64>, by: usize| median(of(&all[0])) / median(of(&all[by]));
     let mut verdicts = vec![
@@ -145,6 +129,29 @@ pub(super) fn run(args: &Args) -> Result<()> {
         json!({"calls": args.calls, "contenders": all.iter().map(row).collect::<Vec<_>>()}),
         &verdicts,
     )
+}
+
+fn median(values: &[f64]) -> f64 {
+    Spread::from_samples(values).map_or(f64::NAN, |spread| spread.median)
+}
+
+/// Prints a line for each recorder.
+fn print(all: &[Contender]) {
+    println!(
+        "{:<26} {:>8} {:>8} {:>14} {:>10} {:>12}",
+        "", "wall s", "CPU s", "receiver CPU s", "MB", "overwritten"
+    );
+    for Contender { name, wall, cpu, receiver_cpu, last, .. } in all {
+        let (wall, cpu, megabytes) = (median(wall), median(cpu), last.0 as f64 / 1e6);
+        let received = receiver_cpu
+            .is_empty()
+            .then(String::new)
+            .unwrap_or_else(|| format!("{:.3}", median(receiver_cpu)));
+        println!(
+            "{name:<26} {wall:>8.3} {cpu:>8.3} {received:>14} {megabytes:>10.1} {:>12}",
+            last.1
+        );
+    }
 }
 
 /// Starts the recorder, runs the load, and ends the recorder as Ctrl-C does.

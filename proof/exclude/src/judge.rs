@@ -30,6 +30,64 @@ impl Verdict {
         self.refused += other.refused;
         self.wrong.extend(other.wrong);
     }
+
+    /// Judges the lines of an array.
+    fn judge_lines(&mut self, array: &Array, truth: &mut Truth<'_>, knows_cpu: bool) {
+        let shown = |line: &Line| {
+            format!("{}-{} [{}] {}: {}", line.task, line.flags, line.cpu, line.time, line.text)
+        };
+        let mut wrong = 0u64;
+        for line in &array.lines {
+            match truth.take(line, knows_cpu) {
+                Some(true) => {}
+                Some(false) if array.has_losses || array.has_notes => self.partly += 1,
+                Some(false) => {
+                    wrong += 1;
+                    if wrong == 1 {
+                        self.wrong.push(format!("NOT TOLD: {:?} has {}", array.name, shown(line)));
+                    }
+                }
+                None => {
+                    wrong += 1;
+                    if wrong == 1 {
+                        let near = truth
+                            .0
+                            .get(&line.time)
+                            .and_then(|lines| lines.first())
+                            .map(|line| shown(line));
+                        self.wrong.push(format!(
+                            "INVENTED: {:?} has {}\n      near: {near:?}",
+                            array.name,
+                            shown(line)
+                        ));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Judges the facts of an array that is `own` in the whole image.
+    fn judge_facts(&mut self, array: &Array, own: &Array) {
+        for ((fact, truth), what) in
+            array.facts.iter().zip(&own.facts).zip(["tracer", "clock", "state"])
+        {
+            match (fact, truth) {
+                (Some(fact), Some(truth)) if fact != truth => {
+                    self.wrong.push(format!(
+                        "FACT: the {what} of {:?} is {fact}, expected {truth}",
+                        own.name
+                    ));
+                }
+                (None, Some(_)) => {
+                    self.unknown += 1;
+                    if !array.has_losses {
+                        self.wrong.push(format!("NOT TOLD: the {what} of {:?}", own.name));
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
 }
 
 /// The lines of the whole image by array, or of all together.
@@ -122,41 +180,7 @@ pub(crate) fn judge(whole: &[Array], found: &[Array]) -> Verdict {
         let snapshots = whole.iter().filter(|_| own.is_none()).flat_map(|other| &other.snapshot);
         let lines = lines.chain(snapshots);
         let mut truth = Truth::by_time(lines);
-        let shown = |line: &Line| {
-            format!("{}-{} [{}] {}: {}", line.task, line.flags, line.cpu, line.time, line.text)
-        };
-        let mut wrong = 0u64;
-        for line in &array.lines {
-            match truth.take(line, own.is_some()) {
-                Some(true) => {}
-                Some(false) if array.has_losses || array.has_notes => verdict.partly += 1,
-                Some(false) => {
-                    wrong += 1;
-                    if wrong == 1 {
-                        verdict.wrong.push(format!(
-                            "NOT TOLD: {:?} has {}",
-                            array.name,
-                            shown(line)
-                        ));
-                    }
-                }
-                None => {
-                    wrong += 1;
-                    if wrong == 1 {
-                        let near = truth
-                            .0
-                            .get(&line.time)
-                            .and_then(|lines| lines.first())
-                            .map(|line| shown(line));
-                        verdict.wrong.push(format!(
-                            "INVENTED: {:?} has {}\n      near: {near:?}",
-                            array.name,
-                            shown(line)
-                        ));
-                    }
-                }
-            }
-        }
+        verdict.judge_lines(array, &mut truth, own.is_some());
         let Some(own) = own else {
             verdict.unattributed += array.lines.len() as u64;
             if !array.has_losses {
@@ -173,25 +197,7 @@ pub(crate) fn judge(whole: &[Array], found: &[Array]) -> Verdict {
                 own.lines.len()
             ));
         }
-        for ((fact, truth), what) in
-            array.facts.iter().zip(&own.facts).zip(["tracer", "clock", "state"])
-        {
-            match (fact, truth) {
-                (Some(fact), Some(truth)) if fact != truth => {
-                    verdict.wrong.push(format!(
-                        "FACT: the {what} of {:?} is {fact}, expected {truth}",
-                        own.name
-                    ));
-                }
-                (None, Some(_)) => {
-                    verdict.unknown += 1;
-                    if !array.has_losses {
-                        verdict.wrong.push(format!("NOT TOLD: the {what} of {:?}", own.name));
-                    }
-                }
-                _ => {}
-            }
-        }
+        verdict.judge_facts(array, own);
     }
     for lost in whole
         .iter()

@@ -192,13 +192,15 @@ const PANIC: Duration = Duration::from_secs(300);
 /// Size of a disk that takes what the guest sends, bytes; sparse.
 const DISK: u64 = 1 << 30;
 
-/// Runs it.
-fn run(args: &Args) -> Result<()> {
-    if args.list {
-        list();
-        return Ok(());
-    }
-    let formats = args.format.iter().map(|f| dump::find(f)).collect::<Result<Vec<_>>>()?;
+/// What is to run, by its kind.
+struct Chosen {
+    scenarios: Vec<&'static Scenario>,
+    of_lttng: Vec<&'static lttng::Scenario>,
+    others: Vec<&'static Other>,
+}
+
+/// Returns what was asked for by name; without names, CI's scenario or all.
+fn choose(args: &Args) -> Result<Chosen> {
     let (mut scenarios, mut of_lttng, mut others) = (Vec::new(), Vec::new(), Vec::new());
     for name in &args.scenario {
         if let Some(other) = OTHERS.iter().find(|other| other.name == name) {
@@ -221,6 +223,17 @@ fn run(args: &Args) -> Result<()> {
         scenarios
             .extend(SCENARIOS.iter().filter(|s| args.arch == Arch::Amd64 || s.end != End::Kdump));
     }
+    Ok(Chosen { scenarios, of_lttng, others })
+}
+
+/// Runs it.
+fn run(args: &Args) -> Result<()> {
+    if args.list {
+        list();
+        return Ok(());
+    }
+    let formats = args.format.iter().map(|f| dump::find(f)).collect::<Result<Vec<_>>>()?;
+    let Chosen { scenarios, of_lttng, others } = choose(args)?;
     let store = Store::open()?;
     let program = match &args.lastwords {
         Some(program) => program.clone(),

@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 
+use super::form::Form;
 use super::shape::{CLOCKS, Class, Memory, Shape};
-use super::value::{self, Form, Scalar, Text};
+use super::value::{self, Scalar, Text};
 
 const SUPPORT: &str = include_str!("support.h");
 

@@ -3,9 +3,9 @@
 use anyhow::{Context as _, Result, bail, ensure};
 use lastwords_testkit::json::{self, Json};
 
+use super::form::Form;
 use super::found::{Event, Found};
 use super::shape::Shape;
-use super::value::Form;
 
 /// The events of a file.
 pub(super) fn read(shape: &Shape, bytes: &[u8]) -> Result<Vec<Event>> {

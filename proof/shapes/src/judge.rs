@@ -6,9 +6,10 @@ use std::ops::Range;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
+use super::form::{Form, revealed};
 use super::found::{Event, Found, built_in};
 use super::shape::{Format, Shape, class_of};
-use super::value::{Form, Value, key, revealed};
+use super::value::{Value, key};
 
 /// Two threads, and a signal handler on each.
 pub(super) const WRITERS: usize = 4;

@@ -2,9 +2,9 @@
 
 use anyhow::{Context as _, Result, bail, ensure};
 
+use super::form::Form;
 use super::found::{Event, Found, built_in};
 use super::shape::{Field, Format, Shape};
-use super::value::Form;
 
 /// The rest of a line.
 struct Rest<'a>(&'a [u8]);

@@ -10,6 +10,7 @@
 
 mod build;
 mod c;
+mod form;
 mod found;
 mod json;
 mod judge;

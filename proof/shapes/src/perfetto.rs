@@ -3,9 +3,9 @@
 use anyhow::{Context as _, Result, bail};
 use lastwords_testkit::wire::{self, Wire};
 
+use super::form::Form;
 use super::found::{Event, Found};
 use super::shape::Shape;
-use super::value::Form;
 
 /// The end of the names of tracks that say what is missing.
 const LOSSES: &str = ": missing events";

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 
 use super::build::Programs;
+use super::form::Form;
 use super::judge::{Report, Sum, WRITERS, judge};
 use super::shape::{Format, Memory, Shape};
-use super::value::Form;
 use super::{json, lines, pages, perfetto};
 
 /// Longest wait for a program.

@@ -3,8 +3,9 @@
 
 use std::fmt::Write as _;
 
+use super::form::{Form, Standard};
 use super::shape::{CLOCKS, CPU, Class, Memory, NAME, PID, Shape, TID};
-use super::value::{self, Form, Scalar, Standard, Text};
+use super::value::{self, Scalar, Text};
 
 const SUPPORT: &str = include_str!("support.rs.in");
 

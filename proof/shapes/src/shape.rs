@@ -2,7 +2,7 @@
 
 use lastwords_testkit::random::{Random, mix};
 
-use super::value::Form;
+use super::form::Form;
 
 /// The language of the program that records a shape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -27,6 +27,19 @@ pub(super) enum Memory {
     Huge,
     Dax,
     Physical,
+}
+
+impl Memory {
+    fn random(rng: &mut Random) -> Self {
+        match rng.below(12) {
+            0 => Self::Memfd,
+            1 => Self::Heap,
+            2 => Self::Huge,
+            3 => Self::Dax,
+            4 => Self::Physical,
+            _ => Self::Shm,
+        }
+    }
 }
 
 /// How the trace is read back.
@@ -167,14 +180,7 @@ impl Shape {
             8..12 => Language::C,
             _ => Language::Cpp,
         };
-        let memory = match rng.below(12) {
-            0 => Memory::Memfd,
-            1 => Memory::Heap,
-            2 => Memory::Huge,
-            3 => Memory::Dax,
-            4 => Memory::Physical,
-            _ => Memory::Shm,
-        };
+        let memory = Memory::random(rng);
         let persistent = matches!(memory, Memory::Dax | Memory::Physical);
         let reservation = match rng.below(if persistent { 2 } else { 4 }) {
             0 => "locked",
