@@ -4,13 +4,17 @@
 use core::ffi::CStr;
 use core::ptr::{NonNull, null_mut};
 use core::time::Duration;
-use std::io::{Error, Write as _};
+#[cfg(not(loom))]
+use std::io::Error;
+use std::io::Write as _;
 
 use lastwords_abi::sync::{AtomicU64, Ordering};
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::{read, retry_on_intr};
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
-use rustix::thread::{CpuSet, MembarrierCommand, membarrier, sched_getaffinity, sched_setaffinity};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+#[cfg(not(loom))]
+use rustix::thread::{MembarrierCommand, membarrier};
 
 use crate::errno::ErrnoKept;
 use crate::hooks::fault;

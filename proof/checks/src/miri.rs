@@ -3,9 +3,9 @@
 //!
 //! Miri interprets a program of another machine as well. On riscv64 the recorder has no assembly,
 //! so that all of the code that runs there is checked. Calls that Miri does not know (`membarrier`,
-//! `tkill`, `sched_getcpu`, masks of signals) are left out by `cfg!(miri)` in
-//! `crates/ring/src/os.rs` and `cpu.rs`; files that are mapped, and so whole sessions, cannot be
-//! had there.
+//! `tkill`, `sched_getcpu`, masks of signals) are left out by `cfg!(miri)` in `os.rs`, `cpu.rs`,
+//! `forks.rs` and `signals.rs` of `crates/ring/src`; files that are mapped, and so whole sessions,
+//! cannot be had there.
 
 use std::process::Command;
 
