@@ -2,7 +2,8 @@
 
 use super::made::{Event, Random, events, make, read, sub_buffer};
 use lastwords_ftrace::Ring;
-use lastwords_testkit::persistent::{Form, SIZE, put};
+use lastwords_testkit::form::Form;
+use lastwords_testkit::persistent::{SIZE, put};
 use lastwords_trace::evidence::Verdict;
 use std::collections::BTreeSet;
 
