@@ -413,9 +413,9 @@ fn check_lines(frames: &[Value]) {
         (Some(file), None) => format!("{file}:?"),
         _ => "??:?".to_owned(),
     };
-    for (frame, theirs) in
-        own.iter().zip(&theirs).filter(|(_, theirs)| theirs[0] != "??:?" && theirs[0] != "??:0")
-    {
+    // A function of which no line is known may have the name of its part of the program there.
+    let has_line = |theirs: &[String]| !theirs[0].ends_with(":?") && theirs[0] != "??:0";
+    for (frame, theirs) in own.iter().zip(&theirs).filter(|(_, theirs)| has_line(theirs)) {
         let ours: Vec<String> =
             frame["functions"].as_array().into_iter().flatten().map(line).collect();
         assert_eq!(&ours, theirs, "{frame}");
