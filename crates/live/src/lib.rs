@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod consume;
+mod error;
 mod follow;
 mod inputs;
 mod named;
@@ -10,6 +11,7 @@ mod snapshot;
 mod state;
 
 pub use consume::{Consumed, consume, consume_session};
+pub use error::{Error, Result};
 pub use follow::{Pace, follow};
 pub use inputs::{inputs, instance_folder, open};
 pub use lastwords_open::Options;

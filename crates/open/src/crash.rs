@@ -7,7 +7,7 @@ use crate::escape;
 use lastwords_ctf::Version;
 use lastwords_ctf::program;
 use lastwords_ctf::read::{Next, Reader, Stream, Trace, unwatched};
-use lastwords_formats::iter::{EventRef, Events, Field, Ids, Kind, Order, Value};
+use lastwords_formats::iter::{EventKind, EventRef, Events, Field, Ids, Order, Value};
 use lastwords_formats::select::Selection;
 use lastwords_formats::spans::Step;
 use lastwords_session::Session;
@@ -234,7 +234,7 @@ fn is_crash(name: &str) -> bool {
 }
 
 /// Returns true for the events that a thread records when it leaves a span.
-fn is_closing(kind: &Kind) -> bool {
+fn is_closing(kind: &EventKind) -> bool {
     let step = Step::parse(&kind.whole_name()).map(|(step, _)| step);
     matches!(step, Some(Step::Exit | Step::Close))
 }

@@ -124,6 +124,11 @@ impl TailedInstance {
         self.is_over
     }
 
+    /// Returns its folder in tracefs.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// Returns true if the instance's clock can be related to those of others.
     pub fn has_real_time(&self) -> bool {
         tracer_real_time(&self.array.clock).is_some()
