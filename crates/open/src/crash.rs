@@ -124,7 +124,7 @@ impl Crash {
 }
 
 /// Returns all panics and signals that were recorded, in order of time.
-pub(crate) fn of(session: &Arc<Session>) -> Vec<Crash> {
+pub(crate) fn find(session: &Arc<Session>) -> Vec<Crash> {
     // A session that cannot be read as a trace was reported when it was written.
     let Ok(trace) = lastwords_ctf::session::trace(session, Path::new(""), Version::V2) else {
         return Vec::new();

@@ -394,7 +394,7 @@ impl Source {
         notes.append(&mut described.notes);
         describe::drop_misfits(&mut described, region, notes);
         let mut boot = region.boot.clone();
-        match placement::of(&described, region) {
+        match placement::find(&described, region) {
             Placement::Saved => {}
             Placement::Described => {
                 boot.text_address = described.landmarks.text.into_iter().flatten().next();
