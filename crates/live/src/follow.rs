@@ -3,11 +3,12 @@
 
 use crate::consume::{end_of, open, stopped};
 use crate::inputs::{inputs, knowing};
+use crate::tail::TailedInstance;
 use crate::{Error, Result, is_live_summary};
 use anyhow::{Context as _, bail};
 use lastwords_control::follow::{Follower, Range};
 use lastwords_control::{Handle, dirs};
-use lastwords_open::{Inputs, Opened, Options, TailedInstance, Trace};
+use lastwords_open::{Inputs, Opened, Options, Trace};
 use lastwords_session::{Begin, End, ReadLimit};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

@@ -9,6 +9,7 @@ mod named;
 mod same_name;
 mod snapshot;
 mod state;
+mod tail;
 
 pub use consume::{Consumed, consume, consume_session};
 pub use error::{Error, Result};

@@ -68,13 +68,13 @@ mod places;
 mod reboot;
 mod relocated;
 mod reserved;
+mod running;
 mod session;
 mod shortage;
 mod sniff;
 mod source;
 mod source_kind;
 mod symbols;
-mod tail;
 mod trace;
 
 pub use account::{accounts, accounts_after_reading};
@@ -106,7 +106,7 @@ pub use shortage::Shortage;
 pub use sniff::is_ctf_stream;
 pub use source_kind::SourceKind;
 pub use symbols::name_frames;
-pub use tail::{TailedInstance, options_on, tracer_real_time};
+pub use running::{instance_name, options_on, tracer_real_time};
 pub use trace::{Body, Ftrace, Trace, UnrelatedClock, unrelated_clocks};
 
 use lastwords_image::core::CoreInfo;
