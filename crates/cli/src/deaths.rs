@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 /// Returns what died, kernels first. A session that its program ended in good order is left out.
 /// With `symbols`, the frames of backtraces are named, for which the files of programs are read.
-pub(crate) fn of(traces: &Traces, symbols: bool) -> Vec<Death> {
+pub(crate) fn find(traces: &Traces, symbols: bool) -> Vec<Death> {
     let sessions = traces.all.iter().filter_map(|trace| Some((trace, trace.session()?)));
     of_kernels(traces)
         .chain(sessions.flat_map(|(trace, found)| session_deaths(trace, found, symbols)))

@@ -2,11 +2,11 @@
 //! session. After everything was written, the consumer marks the events as consumed.
 
 use crate::inputs::{inputs, knowing};
-use crate::is_live_summary;
+use crate::{Result, is_live_summary};
 use anyhow::{Context, bail};
 use lastwords_control::Handle;
 use lastwords_control::consume::{Bound, Consumer};
-use lastwords_open::{Inputs, Opened, Options, Result, Trace};
+use lastwords_open::{Inputs, Opened, Options, Trace};
 use lastwords_session::{End, ReadLimit};
 use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};

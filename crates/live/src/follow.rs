@@ -3,11 +3,12 @@
 
 use crate::consume::{end_of, open, stopped};
 use crate::inputs::{inputs, knowing};
-use crate::is_live_summary;
+use crate::tail::TailedInstance;
+use crate::{Error, Result, is_live_summary};
 use anyhow::{Context as _, bail};
 use lastwords_control::follow::{Follower, Range};
 use lastwords_control::{Handle, dirs};
-use lastwords_open::{Inputs, Opened, Options, Result, TailedInstance, Trace};
+use lastwords_open::{Inputs, Opened, Options, Trace};
 use lastwords_session::{Begin, End, ReadLimit};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -46,7 +47,7 @@ pub fn follow<W: AsRef<str>>(
     let is_alone = instances.len().saturating_add(sessions.len()) == 1;
     if let Some(instance) = instances.iter().find(|instance| !is_alone && !instance.has_real_time())
     {
-        return Err(instance.unrelated().into());
+        return Err(Error::followed(instance.folder(), &instance.unrelated()));
     }
     // Each step opens the sessions anew. The first one tells of all other inputs, too.
     let again = inputs.only(|_| true);
@@ -64,7 +65,8 @@ pub fn follow<W: AsRef<str>>(
         // Each is looked at, also after one that has news. What an instance has was recorded before
         // its look, and so are sessions read up to a later time.
         for instance in &mut instances {
-            has_news |= instance.look(is_last)?;
+            let looked = instance.look(is_last);
+            has_news |= looked.map_err(|why| Error::followed(instance.folder(), &why))?;
         }
         for ((session, over), ended) in sessions.iter().zip(&over).zip(&mut ended) {
             let has_own = !*ended && session.look()?;
@@ -80,7 +82,10 @@ pub fn follow<W: AsRef<str>>(
             let mut opened = step(now, &sessions, options)?;
             opened.read_until =
                 sessions.first().filter(|_| is_alone).and_then(|session| session.lock().clock());
-            instances.iter_mut().try_for_each(|instance| instance.step(options, &mut opened))?;
+            for instance in &mut instances {
+                let done = instance.step(options, &mut opened);
+                done.map_err(|why| Error::followed(instance.folder(), &why))?;
+            }
             let (traces, is_wanted) = read(opened);
             if !is_wanted {
                 return Ok(());
@@ -129,11 +134,12 @@ fn begin(folder: &Path, options: &Options<'_>) -> anyhow::Result<Option<TailedIn
 fn step(inputs: Inputs, sessions: &[FollowedSession<'_>], options: &Options<'_>) -> Result<Opened> {
     let looks: Vec<Box<dyn Fn() -> Vec<Option<End>> + Sync + '_>> =
         sessions.iter().map(|session| Box::new(|| session.ends()) as Box<_>).collect();
-    inputs.open(options, &|folder| {
+    let opened = inputs.open(options, &|folder| {
         let (session, look) =
             sessions.iter().zip(&looks).find(|(session, _)| session.folder == folder)?;
         Some(ReadLimit { session: session.lock().session(), look: &**look })
-    })
+    });
+    Ok(opened?)
 }
 
 /// A session that is followed.
@@ -160,7 +166,8 @@ impl<'a> FollowedSession<'a> {
     /// Looks at the rings; returns true if there is anything new.
     fn look(&self) -> Result<bool> {
         let mut follower = self.lock();
-        follower.look().with_context(|| self.folder.display().to_string())?;
+        let looked = follower.look().with_context(|| self.folder.display().to_string());
+        looked.map_err(|why| Error::followed(self.folder, &why))?;
         Ok(follower.has_news())
     }
 

@@ -1,9 +1,10 @@
 //! Words of a command line as inputs: paths, names of sessions, names of instances of the running
 //! kernel.
 
+use crate::Result;
 use crate::named::of_name;
 use crate::same_name::session_instead_of;
-use lastwords_open::{Inputs, Opened, Options, Result, tracefs_folder};
+use lastwords_open::{Inputs, Opened, Options, tracefs_folder};
 use std::path::{Path, PathBuf};
 
 /// Opens the files and folders of all paths, and the sessions of all names. An unreadable or empty
@@ -13,7 +14,7 @@ use std::path::{Path, PathBuf};
 /// The same as for [`lastwords_open::open()`].
 pub fn open<W: AsRef<str>>(words: &[W], options: &Options<'_>) -> Result<Opened> {
     let options = knowing(options);
-    inputs(words, &options)?.open(&options, &|_| None)
+    Ok(inputs(words, &options)?.open(&options, &|_| None)?)
 }
 
 /// Returns the options with what this machine knows of the state of sessions.
@@ -28,7 +29,7 @@ pub(crate) fn knowing<'a>(options: &Options<'a>) -> Options<'a> {
 pub fn inputs<W: AsRef<str>>(words: &[W], options: &Options<'_>) -> Result<Inputs> {
     let words = words.iter().map(AsRef::as_ref);
     if options.memory.split {
-        return Inputs::find(&words.collect::<Vec<&str>>(), options);
+        return Ok(Inputs::find(&words.collect::<Vec<&str>>(), options)?);
     }
     let mut inputs = Inputs::new();
     words.for_each(|word| add(&mut inputs, word));

@@ -2,14 +2,17 @@
 #![forbid(unsafe_code)]
 
 mod consume;
+mod error;
 mod follow;
 mod inputs;
 mod named;
 mod same_name;
 mod snapshot;
 mod state;
+mod tail;
 
 pub use consume::{Consumed, consume, consume_session};
+pub use error::{Error, Result};
 pub use follow::{Pace, follow};
 pub use inputs::{inputs, instance_folder, open};
 pub use lastwords_open::Options;

@@ -1,9 +1,9 @@
 //! Reads snapshots of live sessions, which no process replaces meanwhile.
 
 use crate::inputs::{inputs, knowing};
-use crate::is_live;
+use crate::{Result, is_live};
 use lastwords_control::Handle;
-use lastwords_open::{Error, Opened, Options, Result};
+use lastwords_open::{Opened, Options};
 
 /// Opens inputs as [`crate::open()`] does, and calls `read` with the result. In the meantime,
 /// snapshots of live sessions are marked as being read, so that no process replaces them.
@@ -17,12 +17,11 @@ pub fn read<W: AsRef<str>, T>(
 ) -> Result<T> {
     let options = knowing(options);
     let inputs = inputs(words, &options)?;
-    let error = |error: lastwords::Error| Error::from(anyhow::Error::from(error));
     let mut handles = Vec::new();
     for folder in
         inputs.paths().iter().filter(|path| options.snapshot && path.is_dir() && is_live(path))
     {
-        handles.push(Handle::open(folder).map_err(error)?);
+        handles.push(Handle::open(folder)?);
     }
     let mut readers = Vec::new();
     for handle in &handles {
@@ -30,7 +29,7 @@ pub fn read<W: AsRef<str>, T>(
             Ok(reader) => readers.push(reader),
             // The session has no snapshot. This is reported for each session later.
             Err(lastwords::Error::Snapshot { .. }) => {}
-            Err(why) => return Err(error(why)),
+            Err(why) => return Err(why.into()),
         }
     }
     let done = read(inputs.open(&options, &|_| None)?);

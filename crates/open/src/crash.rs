@@ -7,7 +7,7 @@ use crate::escape;
 use lastwords_ctf::Version;
 use lastwords_ctf::program;
 use lastwords_ctf::read::{Next, Reader, Stream, Trace, unwatched};
-use lastwords_formats::iter::{EventRef, Events, Field, Ids, Kind, Order, Value};
+use lastwords_formats::iter::{EventKind, EventRef, Events, Field, Ids, Order, Value};
 use lastwords_formats::select::Selection;
 use lastwords_formats::spans::Step;
 use lastwords_session::Session;
@@ -124,7 +124,7 @@ impl Crash {
 }
 
 /// Returns all panics and signals that were recorded, in order of time.
-pub(crate) fn of(session: &Arc<Session>) -> Vec<Crash> {
+pub(crate) fn find(session: &Arc<Session>) -> Vec<Crash> {
     // A session that cannot be read as a trace was reported when it was written.
     let Ok(trace) = lastwords_ctf::session::trace(session, Path::new(""), Version::V2) else {
         return Vec::new();
@@ -234,7 +234,7 @@ fn is_crash(name: &str) -> bool {
 }
 
 /// Returns true for the events that a thread records when it leaves a span.
-fn is_closing(kind: &Kind) -> bool {
+fn is_closing(kind: &EventKind) -> bool {
     let step = Step::parse(&kind.whole_name()).map(|(step, _)| step);
     matches!(step, Some(Step::Exit | Step::Close))
 }

@@ -4,7 +4,7 @@ use crate::candidate::{Candidate, NothingToRecover};
 use crate::locate;
 use crate::places;
 use crate::source::{INSTANCE, Key, Location, Opening};
-use crate::{Failure, Opened, Options, Result, Severity, chain, duplicates, lttng};
+use crate::{Error, Failure, Opened, Options, Result, Severity, chain, duplicates, lttng};
 use lastwords_bytes::Budget;
 use lastwords_session::ReadLimit;
 use std::collections::HashMap;
@@ -77,7 +77,9 @@ impl Inputs {
     /// The process cannot be read.
     pub fn add_process(&mut self, options: &Options<'_>) -> Result<()> {
         if let Some(pid) = options.pid {
-            places::of_process(pid)?.into_iter().for_each(|candidate| self.add(candidate));
+            let wrong = |why| Error::Process { pid, why: chain(&why) };
+            let found = places::of_process(pid).map_err(wrong)?;
+            found.into_iter().for_each(|candidate| self.add(candidate));
         }
         Ok(())
     }
@@ -165,7 +167,10 @@ impl Inputs {
         limit: &dyn Fn(&Path) -> Option<ReadLimit<'u>>,
     ) -> Result<Opened> {
         let mut opened = Opened { notes: self.notes, ..Opened::default() };
-        let metadata = lttng::GivenMetadata::read(options)?;
+        let metadata = lttng::GivenMetadata::read(options).map_err(|why| {
+            let path = options.metadata.clone().unwrap_or_default();
+            Error::Metadata { path, why: chain(&why) }
+        })?;
         for Candidate { location, is_named } in self.candidates {
             let done = location.and_then(|location| {
                 let (given, limit) = (&metadata, limit(&location.shown));

@@ -68,13 +68,13 @@ mod places;
 mod reboot;
 mod relocated;
 mod reserved;
+mod running;
 mod session;
 mod shortage;
 mod sniff;
 mod source;
 mod source_kind;
 mod symbols;
-mod tail;
 mod trace;
 
 pub use account::{accounts, accounts_after_reading};
@@ -92,7 +92,7 @@ pub use folder::is_instance;
 pub use holds::{Holds, Observed, duration};
 pub use inputs::Inputs;
 pub use lastwords_formats::evidence::{Account, Amount, Losses};
-pub use lastwords_formats::iter::{Event, EventRef, Events, Field, Ids, Kind, Order, Value};
+pub use lastwords_formats::iter::{Event, EventKind, EventRef, Events, Field, Ids, Order, Value};
 pub use lastwords_formats::select::Selection;
 pub use lttng_folder::LttngFolder;
 pub use lttng_session::Lttng;
@@ -106,12 +106,11 @@ pub use shortage::Shortage;
 pub use sniff::is_ctf_stream;
 pub use source_kind::SourceKind;
 pub use symbols::name_frames;
-pub use tail::{TailedInstance, options_on, tracer_real_time};
+pub use running::{instance_name, options_on, tracer_real_time};
 pub use trace::{Body, Ftrace, Trace, UnrelatedClock, unrelated_clocks};
 
 use lastwords_image::core::CoreInfo;
 use lastwords_image::{Watch, unwatched};
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -249,22 +248,27 @@ pub struct Failure {
     pub why: String,
 }
 
-/// The reason why inputs cannot be opened with the given options.
-#[derive(Debug)]
-pub struct Error(String);
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Error {}
-
-impl From<anyhow::Error> for Error {
-    fn from(error: anyhow::Error) -> Self {
-        Self(chain(&error))
-    }
+/// The reason why inputs cannot be opened with the given options. An input that cannot be read is
+/// none: it is a [`Failure`] of what is opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The process of [`Options::pid`] cannot be read.
+    #[error("{why}")]
+    Process {
+        /// Its number.
+        pid: u32,
+        /// The reason, one sentence.
+        why: String,
+    },
+    /// The file of [`Options::metadata`] cannot be read, or is no metadata.
+    #[error("{why}")]
+    Metadata {
+        /// The file.
+        path: PathBuf,
+        /// The path and the reason, one sentence.
+        why: String,
+    },
 }
 
 /// The result of opening.

@@ -1,7 +1,7 @@
 //! Adds the traces of a machine.
 
 use crate::{Body, Machine, Opened, Options, Origin, SourceKind, lttng};
-use lastwords_ftrace::Array;
+use lastwords_ftrace::{Array, Tracing};
 use lastwords_lttng::Session;
 use std::path::Path;
 
@@ -31,6 +31,20 @@ fn arrays(origin: &Origin, options: &Options<'_>) -> Vec<(String, Body)> {
     let arrays =
         origin.machine.iter().flat_map(|machine| machine.tracing.arrays.iter().enumerate());
     arrays.map(|(index, array)| (name(array), Body::Ftrace { array: index, snapshot })).collect()
+}
+
+impl Opened {
+    /// Adds the trace of an instance of the running kernel, whose events were read from its files.
+    pub fn add_instance(
+        &mut self,
+        folder: &Path,
+        tracing: Tracing,
+        notes: Vec<String>,
+        options: &Options<'_>,
+    ) {
+        let machine = Machine::new(None, tracing, notes);
+        add(folder, SourceKind::Instance, machine, Vec::new(), options, self);
+    }
 }
 
 /// Adds the traces that carving found.

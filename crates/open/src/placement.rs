@@ -34,7 +34,7 @@ pub(super) enum Placement {
 }
 
 /// Finds the boot by whose addresses the events of a region can be named.
-pub(super) fn of(described: &Described, region: &Region) -> Placement {
+pub(super) fn find(described: &Described, region: &Region) -> Placement {
     let marks = &described.landmarks;
     let is_known = region.layout.form() == Form::PerCpu && region.layout.word_size == 8;
     let ([Some(code), Some(begin)], Some(end), Some(saved)) =

@@ -61,6 +61,6 @@ impl RecoveredSession {
     /// time.
     #[must_use]
     pub fn crashes(&self) -> Vec<Crash> {
-        crash::of(&self.session)
+        crash::find(&self.session)
     }
 }

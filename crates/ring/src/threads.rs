@@ -57,7 +57,7 @@ impl Refusal {
     const LONGEST: u64 = 6;
 
     /// Returns the refusal if it is of this table.
-    fn of(self, table: usize) -> Option<Self> {
+    fn for_table(self, table: usize) -> Option<Self> {
         (self.0 >> Claim::ENTRY == table as u64 >> 6).then_some(self)
     }
 
@@ -241,7 +241,7 @@ fn entry_slow(threads: &[Thread], table: usize, is_over: IsOver<'_>) -> Option<u
     let entry = REFUSALS.with(|refusals| {
         // Two tables may share a cell. Then each makes the thread forget the refusal of the other.
         let cell = &refusals[(table >> 12) % REFUSED];
-        let before = cell.get().of(table);
+        let before = cell.get().for_table(table);
         let now = || ClockKind::Monotonic.now() / SECOND;
         if before.is_some_and(|before| before.waits(now())) {
             return None;
@@ -371,9 +371,9 @@ mod tests {
         let mut now = 1_000_000;
         for wait in [1, 2, 4, 8, 16, 32, 64, 64] {
             let next = Refusal::again(refusal, table, now);
-            assert!(next.of(other).is_none() && next.waits(now) && next.waits(now + wait - 1));
+            assert!(next.for_table(other).is_none() && next.waits(now) && next.waits(now + wait - 1));
             assert!(!next.waits(now + wait) && !next.waits(now + wait + 100));
-            (refusal, now) = (next.of(table), now + wait);
+            (refusal, now) = (next.for_table(table), now + wait);
         }
     }
 }

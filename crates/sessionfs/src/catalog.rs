@@ -48,7 +48,7 @@ pub(crate) struct Catalog {
 impl Event {
     /// Makes an event of a severity of 3.
     pub(crate) fn made(provider: &str, name: &str, fields: Vec<Field>) -> Self {
-        let kind = Kinds::default().of(&format!("{provider}:{name}"), &fields);
+        let kind = Kinds::default().kind(&format!("{provider}:{name}"), &fields);
         Self {
             provider: provider.into(),
             name: name.into(),
@@ -106,7 +106,7 @@ impl Catalog {
     /// Adds an event. One that several channels take is one kind.
     fn add(&mut self, class: &EventClass, kinds: &mut Kinds) {
         let (provider, name) = names::split(&class.name).unwrap_or(("", &class.name));
-        let kind = kinds.of(&class.name, &class.fields);
+        let kind = kinds.kind(&class.name, &class.fields);
         let (folder, folder_of_event) = kind.folders.clone();
         self.providers.entry(folder).or_default().entry(folder_of_event).or_insert_with(|| Event {
             provider: provider.to_owned(),

@@ -17,7 +17,7 @@ pub(crate) fn text(buffer: &Buffer, event: &Event) -> Result<String, Errno> {
     let (_, rules) = restriction::read(buffer)?;
     Ok(buffer
         .filters
-        .of(&rules, event)
+        .find(&rules, event)
         .map_or_else(|| "none\n".to_owned(), |filter| format!("{filter}\n")))
 }
 

@@ -20,7 +20,7 @@ pub(crate) struct Filters(Mutex<BTreeMap<String, String>>);
 impl Filters {
     /// Returns the filter of an event: that of the rule that decides on it, else the one that waits for
     /// it to be enabled.
-    pub(crate) fn of(&self, rules: &[RuleSpec], event: &Event) -> Option<String> {
+    pub(crate) fn find(&self, rules: &[RuleSpec], event: &Event) -> Option<String> {
         let decides = rules.iter().rev().find(|rule| matches_rule(rule, event));
         let active = decides.filter(|rule| rule.enable).and_then(|rule| rule.filter.clone());
         // A trigger that disables the event leaves the rule with its filter behind.
@@ -38,7 +38,7 @@ impl Filters {
 
     /// Remembers the filter that an event has now, before rules change. Returns whether it has one.
     pub(crate) fn remember(&self, rules: &[RuleSpec], event: &Event) -> bool {
-        let filter = self.of(rules, event);
+        let filter = self.find(rules, event);
         let has_filter = filter.is_some();
         self.keep(event, filter);
         has_filter

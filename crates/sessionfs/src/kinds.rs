@@ -41,7 +41,7 @@ pub(crate) struct Kind {
 impl Kinds {
     /// Returns the kind of an event class with this full name and these fields, and numbers it if
     /// it is new.
-    pub(crate) fn of(&mut self, name: &str, fields: &[Field]) -> Kind {
+    pub(crate) fn kind(&mut self, name: &str, fields: &[Field]) -> Kind {
         let key = (name.to_owned(), fields.to_vec());
         if let Some(kind) = self.known.get(&key) {
             return kind.clone();
@@ -80,17 +80,17 @@ mod tests {
     fn a_kind_keeps_its_number_and_its_names() {
         let mut kinds = Kinds::default();
         let fields = vec![Field { name: "a".into(), class: FieldClass::Bool }];
-        let first = kinds.of("shop:sale", &[]);
-        let second = kinds.of("shop:sale", &fields);
-        let marker = kinds.of("marker:a {x}", &[]);
-        let other = kinds.of("marker:a_{x}", &[]);
+        let first = kinds.kind("shop:sale", &[]);
+        let second = kinds.kind("shop:sale", &fields);
+        let marker = kinds.kind("marker:a {x}", &[]);
+        let other = kinds.kind("marker:a_{x}", &[]);
         assert_eq!((first.id, second.id, marker.id), (Some(32), Some(33), Some(34)));
         assert_eq!((first.folders.1.as_str(), second.folders.1.as_str()), ("sale", "sale~2"));
         assert_eq!((marker.identifier.as_str(), other.identifier.as_str()), ("a__x_", "a__x__2"));
-        assert_eq!(kinds.of("shop:sale", &fields), second);
+        assert_eq!(kinds.kind("shop:sale", &fields), second);
         let cut = (
-            kinds.of(&format!("p:{}", "x".repeat(300)), &[]),
-            kinds.of(&format!("p:{}", "x".repeat(301)), &[]),
+            kinds.kind(&format!("p:{}", "x".repeat(300)), &[]),
+            kinds.kind(&format!("p:{}", "x".repeat(301)), &[]),
         );
         assert_ne!(cut.0.folders, cut.1.folders);
         assert!(cut.1.folders.1.len() <= 255 && cut.1.folders.1.ends_with("~2"));
@@ -100,7 +100,7 @@ mod tests {
     fn numbers_end_with_16_bits() {
         let mut kinds = Kinds::default();
         let ids: Vec<Option<u16>> =
-            (0..65_600).map(|number| kinds.of(&format!("p:{number}"), &[]).id).collect();
+            (0..65_600).map(|number| kinds.kind(&format!("p:{number}"), &[]).id).collect();
         assert_eq!((ids[65_503], ids[65_504], ids[65_599]), (Some(u16::MAX), None, None));
     }
 }

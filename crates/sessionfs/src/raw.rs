@@ -102,7 +102,7 @@ fn layout_of(schema: &Schema, position: usize, id: u64, kinds: &mut Kinds) -> Op
     let class = schema.channels.get(position)?.events.iter().find(|class| class.id == id)?;
     let classes: Vec<FieldClass> = class.fields.iter().map(|field| field.class.clone()).collect();
     let fixed = COMMON_LEN + classes.iter().map(record_size).sum::<usize>();
-    Some(Layout { id: kinds.of(&class.name, &class.fields).id?, classes, fixed })
+    Some(Layout { id: kinds.kind(&class.name, &class.fields).id?, classes, fixed })
 }
 
 /// Returns the bytes of a field among the fields of a fixed size: its own, or a word with an offset

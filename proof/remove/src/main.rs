@@ -79,7 +79,7 @@ fn all(args: &Args, trace: &Path) -> Result<bool> {
         }
         Outcome::Refused(why) => bail!("{}: {why}", trace.display()),
     };
-    let parts = parts::of(trace)?;
+    let parts = parts::find(trace)?;
     println!("{}: {} events, {} parts", trace.display(), whole.events.len(), parts.len());
     let range = args.image.map_or(0..args.images, |image| image..image + 1);
     let next = AtomicU64::new(range.start);

@@ -50,7 +50,7 @@ pub(crate) enum Loss {
 }
 
 /// Returns the parts of a trace.
-pub(crate) fn of(trace: &Path) -> Result<Vec<Part>> {
+pub(crate) fn find(trace: &Path) -> Result<Vec<Part>> {
     let mut parts = Vec::new();
     for file in files(trace)? {
         let bytes = std::fs::read(place(trace, &file))?;

@@ -357,7 +357,7 @@ const EXAMPLES: &[(&str, &[Example])] = &[
 ];
 
 /// Returns the examples of a verb.
-pub(crate) fn of(verb: &str) -> &'static [Example] {
+pub(crate) fn for_verb(verb: &str) -> &'static [Example] {
     EXAMPLES.iter().find(|(name, _)| *name == verb).map_or(&[], |(_, examples)| examples)
 }
 
@@ -409,7 +409,7 @@ mod tests {
         let mut verbs = Vec::new();
         paths(&crate::args::described(), "", &mut verbs);
         for verb in &verbs {
-            assert!((1..=3).contains(&of(verb).len()), "examples of {verb:?}");
+            assert!((1..=3).contains(&for_verb(verb).len()), "examples of {verb:?}");
         }
         for (verb, _) in EXAMPLES {
             assert!(verbs.iter().any(|known| known == verb), "there is no verb {verb:?}");

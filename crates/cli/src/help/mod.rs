@@ -187,7 +187,7 @@ pub(crate) fn complete(command: Command) -> Command {
 }
 
 fn complete_verb(mut command: Command, verb: &str) -> Command {
-    let examples = examples::of(verb);
+    let examples = examples::for_verb(verb);
     if examples.is_empty() {
         return command;
     }

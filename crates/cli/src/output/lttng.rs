@@ -18,7 +18,7 @@ struct SessionFolders<'a> {
 
 impl SessionFolders<'_> {
     /// Returns the folder of a trace, relative to the output.
-    fn of(&mut self, session: &Session) -> String {
+    fn name(&mut self, session: &Session) -> String {
         let below = format!("{}/{}", session.domain.word(), session.folder);
         let existing = self.by_session.get_mut(&session.name);
         let shared = existing
@@ -50,7 +50,7 @@ pub(super) fn write(
         let mut account = trace.account();
         let bar = Shared::new(&session.name, session.bytes());
         let written =
-            lttng.write_folder(folder, &folders.of(session), version, &|bytes| bar.add(bytes))?;
+            lttng.write_folder(folder, &folders.name(session), version, &|bytes| bar.add(bytes))?;
         drop(bar);
         let LttngFolder { path, totals, version_error } = written;
         if let Some(error) = version_error {

@@ -119,7 +119,7 @@ fn facts(traces: &Traces, accounts: &[Account<'_>], notes: Vec<String>, output: 
     let from = from.unwrap_or_else(|| output.display().to_string());
     Facts {
         title: format!("{} - {from} - lastwords", names.join(", ")),
-        deaths: deaths::of(traces, traces.symbols),
+        deaths: deaths::find(traces, traces.symbols),
         machine,
         accounts: traces.all.iter().zip(accounts).map(text).collect(),
         losses: traces.all.iter().zip(accounts).filter_map(line).collect(),

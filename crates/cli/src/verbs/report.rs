@@ -260,7 +260,7 @@ fn write_head(
     let each: Vec<(usize, Totals)> = read.iter().enumerate().filter_map(totals).collect();
     let accounts = accounts_after_reading(&traces.all, &Totals::default(), &each);
     // These lines have no backtraces.
-    for death in deaths::of(traces, false) {
+    for death in deaths::find(traces, false) {
         lines.put(format_args!("# {}, {}\n", plain(&death.why), plain(&death.when)))?;
     }
     for (read, account) in read.iter().zip(accounts) {

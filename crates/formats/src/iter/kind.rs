@@ -11,8 +11,8 @@ use lastwords_trace::visit::NodeId;
 use std::sync::Arc;
 
 /// The kind of an event: what all events of its class have in common.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Kind {
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct EventKind {
     /// The name of the channel. If it has none, its number.
     pub channel: String,
     /// What defines the event: a provider of the application or of LTTng, a subsystem of the
@@ -24,7 +24,7 @@ pub struct Kind {
     pub level: Option<LogLevel>,
 }
 
-impl Kind {
+impl EventKind {
     fn new(class: &StreamClass, event: &EventClass) -> Self {
         let whole = event.name.as_deref().unwrap_or("<unknown>");
         let (provider, name) = match whole.split_once(':') {
@@ -56,7 +56,7 @@ pub(super) const CONTEXTS: [Scope; 2] = [Scope::CommonContext, Scope::SpecificCo
 
 /// An event class, prepared for reading many events.
 pub(super) struct Class<'t> {
-    pub(super) kind: Arc<Kind>,
+    pub(super) kind: Arc<EventKind>,
     /// The events have times.
     pub(super) is_timed: bool,
     /// The process, the thread and its name.
@@ -87,7 +87,7 @@ impl<'t> Class<'t> {
         let ids = Bound::new(trace, class, COUNT, find);
         let known = CONTEXTS.map(|scope| ids.nodes(trace, class, scope));
         Some(Self {
-            kind: Arc::new(Kind::new(stream, event)),
+            kind: Arc::new(EventKind::new(stream, event)),
             is_timed: stream.clock.is_some(),
             ids,
             contexts: CONTEXTS.map(plan),

@@ -7,7 +7,7 @@
 mod kind;
 mod value;
 
-pub use kind::Kind;
+pub use kind::EventKind;
 pub use value::{Field, Value};
 
 use crate::Totals;
@@ -60,7 +60,7 @@ pub struct Event {
     /// The reading of the clock, in ticks.
     pub ticks: u64,
     /// What all events of its class have in common.
-    pub kind: Arc<Kind>,
+    pub kind: Arc<EventKind>,
     /// The process; none if it is not known.
     pub pid: Option<i64>,
     /// The thread; none if it is not known.
@@ -321,7 +321,7 @@ impl EventRef<'_, '_> {
 
     /// Returns what all events of its class have in common.
     #[must_use]
-    pub fn kind(&self) -> &Arc<Kind> {
+    pub fn kind(&self) -> &Arc<EventKind> {
         &self.class.kind
     }
 

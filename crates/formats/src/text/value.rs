@@ -128,7 +128,7 @@ pub(super) fn number(out: &mut impl Put, format: ValueFormat<'_>, value: u64) {
         ValueFormat::Enum(mappings, length, is_signed, base) => {
             let wide = if is_signed { i128::from(value.cast_signed()) } else { i128::from(value) };
             out.text(b"( ");
-            let mut matching = mappings.of(wide);
+            let mut matching = mappings.containing(wide);
             match (matching.next(), matching.next()) {
                 (None, _) => out.text(b"<unknown>"),
                 (Some(only), None) => quoted(out, only.label.as_bytes()),

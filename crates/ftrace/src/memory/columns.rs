@@ -17,7 +17,7 @@ const STEP: usize = 1 << 20;
 
 /// The flags that the kernel shows. Where its types and constants do not tell, those of its
 /// version.
-pub(super) fn of(kernel: &Kernel) -> FlagColumns {
+pub(super) fn read(kernel: &Kernel) -> FlagColumns {
     let of_release = FlagColumns::of_release(&kernel.uname().unwrap_or_default().release);
     let has = |name| kernel.types.enum_value(name).is_some();
     choose(has(ANY_FLAG).then(|| has(BOTTOM_HALVES)), || prints(kernel, MIGRATION), of_release)

@@ -112,7 +112,7 @@ pub fn without_arrays(kernel: &Arc<Kernel>) -> Tracing {
         symbols: Arc::new(names::Names::new(kernel.clone())),
         pointer_key,
         preempt_voluntary: preempt::is_voluntary(kernel, &uname.machine),
-        flag_columns: columns::of(kernel),
+        flag_columns: columns::read(kernel),
         machine: uname.machine,
         preempt_dynamic_mode: kernel
             .number("preempt_dynamic_mode", 4)

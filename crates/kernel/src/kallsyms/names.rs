@@ -59,7 +59,7 @@ impl Reading<'_> {
             return;
         }
         let (block, at) = (self.places.len() / BLOCK, self.at);
-        if let Some(next) = self.markers().of(block).filter(|next| *next != at) {
+        if let Some(next) = self.markers().offset(block).filter(|next| *next != at) {
             forget_last(&mut self.places, BLOCK);
             self.at = next;
         }
@@ -76,7 +76,7 @@ impl Reading<'_> {
         }
         let block = (self.places.len() / BLOCK).saturating_add(1);
         let is_inside = block.saturating_mul(BLOCK) < self.count;
-        let Some(next) = self.markers().of(block).filter(|_| is_inside) else { return false };
+        let Some(next) = self.markers().offset(block).filter(|_| is_inside) else { return false };
         self.places.resize(block.saturating_mul(BLOCK), NO_PLACE);
         self.at = next;
         true
@@ -190,7 +190,7 @@ impl Markers {
     }
 
     /// The offset of a block's first name, if it is known.
-    fn of(&self, block: usize) -> Option<usize> {
+    fn offset(&self, block: usize) -> Option<usize> {
         self.offsets.get(block).map(|offset| *offset as usize)
     }
 

@@ -32,7 +32,7 @@ const WHAT: &str = "kernel image";
 /// The bytes are no kernel image for x86-64, the image has no symbol table or no BTF, or the budget
 /// is spent.
 pub fn open(bytes: Vec<u8>, budget: Arc<Budget>) -> Result<Kernel, Error> {
-    let bytes = payload::of(bytes, &budget)?;
+    let bytes = payload::find(bytes, &budget)?;
     budget.admit(bytes.len() as u64);
     let header = FileHeader64::<Endianness>::parse(bytes.as_slice()).map_err(elf)?;
     let endian = header.endian().map_err(elf)?;

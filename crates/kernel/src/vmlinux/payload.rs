@@ -29,7 +29,7 @@ pub(super) fn is_bz_image(head: &[u8]) -> bool {
 
 /// Returns the ELF file of a kernel image: the bytes themselves, or the decompressed payload of a
 /// bzImage.
-pub(super) fn of(bytes: Vec<u8>, budget: &Budget) -> Result<Vec<u8>, Error> {
+pub(super) fn find(bytes: Vec<u8>, budget: &Budget) -> Result<Vec<u8>, Error> {
     if bytes.starts_with(&object::elf::ELFMAG) {
         return Ok(bytes);
     }

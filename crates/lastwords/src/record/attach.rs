@@ -21,7 +21,7 @@ pub(crate) fn install(
     // From now on there are fork and signal handlers, a listening thread, and callsites on a list.
     keep_loaded::library_of(core::ptr::from_ref(&SLOTS).cast());
     let is_mapped = |(_, entry): &(u32, &'static ChannelEntry)| {
-        entry.flags & CHANNEL_ADDED == 0 || session.regions.streams.of(entry).is_some()
+        entry.flags & CHANNEL_ADDED == 0 || session.regions.streams.of_channel(entry).is_some()
     };
     let new = |(id, entry): (u32, &'static ChannelEntry)| {
         let slot = RecorderSlot::new(session, id, entry, &contexts(&text(&entry.name)))?;
@@ -80,7 +80,7 @@ pub(crate) fn attach(session: &'static SessionShared) -> Result<(), Error> {
     // A channel is mapped before the first one that cannot be.
     let attached = session.regions.attach(session.folder.as_ref());
     let is_mapped =
-        |(_, entry): &(u32, &'static ChannelEntry)| session.regions.streams.of(entry).is_some();
+        |(_, entry): &(u32, &'static ChannelEntry)| session.regions.streams.of_channel(entry).is_some();
     let new = |(id, entry)| Ok(Box::new(RecorderSlot::new(session, id, entry, &[])?));
     let mut slots =
         unattached(session).filter(is_mapped).map(new).collect::<Result<Vec<_>, Error>>()?;

@@ -126,7 +126,7 @@ impl Callsite {
     /// Returns the filter of a slot.
     fn filter(&self, index: usize) -> Option<&'static Bound> {
         // SAFETY: only pointers to values that live for ever are stored.
-        unsafe { self.filters.load(Acquire).as_ref::<'static>() }?.of(index)
+        unsafe { self.filters.load(Acquire).as_ref::<'static>() }?.at(index)
     }
 
     /// Returns the conditions of the session of a slot that takes the event, or of one that does
@@ -300,7 +300,7 @@ impl Callsite {
             // later removes the ids of all callsites on the list.
             self.next.store(LIST.load(Relaxed), Relaxed);
             LIST.store(std::ptr::from_ref(self).cast_mut(), Release);
-            self.known.store(signature::of(desc.fields), Release);
+            self.known.store(signature::from_fields(desc.fields), Release);
         }
         if self.enabled.load(Acquire) & UNKNOWN != 0 {
             self.refresh(desc);

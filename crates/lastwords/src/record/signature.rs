@@ -4,7 +4,7 @@ use crate::session::desc::{FieldDesc, FieldType};
 use crate::session::registry::fnv::{BASIS, with_byte};
 
 /// Returns the signature of the types of these fields; it is never 0.
-pub(crate) const fn of(fields: &[FieldDesc]) -> u32 {
+pub(crate) const fn from_fields(fields: &[FieldDesc]) -> u32 {
     let (mut hash, mut rest) = (BASIS, fields);
     while let [first, others @ ..] = rest {
         hash = of_type(hash, &first.ty);

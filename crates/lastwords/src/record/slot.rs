@@ -60,7 +60,7 @@ impl RecorderSlot {
         user: &[UserContext],
     ) -> Result<Self, Error> {
         let view = session.view();
-        let own = session.regions.streams.of(entry).unwrap_or_default();
+        let own = session.regions.streams.of_channel(entry).unwrap_or_default();
         let streams: Vec<_> = own.iter().map(|region| region.stream.clone()).collect();
         if streams.is_empty() {
             return Err(Error::region(view.name(), 0, format!("channel {id} has no streams")));

@@ -59,7 +59,7 @@ impl Rings {
     }
 
     /// Returns these streams.
-    fn of(self, regions: &Regions) -> Result<Vec<&Stream>, Error> {
+    fn chosen(self, regions: &Regions) -> Result<Vec<&Stream>, Error> {
         let streams = regions.streams.iter().map(|region| &region.stream).enumerate();
         let (chosen, what): (Vec<_>, _) = match self {
             Self::All => return Ok(streams.map(|stream| stream.1).collect()),
@@ -150,7 +150,7 @@ impl Regions {
 
     fn swap(&self, rings: Rings, replaces: bool, cut: &Cut) -> Result<Taken, Error> {
         locked(self, |control| {
-            let (streams, are_all) = (&*rings.of(self)?, rings == Rings::All);
+            let (streams, are_all) = (&*rings.chosen(self)?, rings == Rings::All);
             match settled(self, control)? {
                 SNAPSHOT_OFF => {
                     let enable =
@@ -218,7 +218,7 @@ impl Regions {
     /// There are no such rings; else the same as for [`Regions::clear`].
     pub fn clear_rings(&self, rings: Rings, channels: &[u32]) -> Result<(), Error> {
         locked(self, |_| {
-            let mut chosen = rings.of(self)?;
+            let mut chosen = rings.chosen(self)?;
             chosen
                 .retain(|stream| channels.is_empty() || channels.contains(&stream.spec().channel));
             let is_chosen = |region: &&StreamRegion| {

@@ -174,7 +174,7 @@ impl Streams {
     }
 
     /// Returns the streams of a channel; none if they are not mapped.
-    pub(crate) fn of(&self, channel: &Channel) -> Option<&[StreamRegion]> {
+    pub(crate) fn of_channel(&self, channel: &Channel) -> Option<&[StreamRegion]> {
         let (first, count) = (channel.first_stream as usize, channel.streams as usize);
         let mut begin = 0;
         for group in std::iter::once(&self.first).chain(self.groups()) {

@@ -2,7 +2,7 @@
 
 use super::{Location, MEMORY, Opening, kernel, memory, persistent};
 use crate::reboot::PersistentInstance;
-use crate::{Options, tail};
+use crate::{Options, running};
 use anyhow::{Context, bail};
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub(super) fn open(opening: &mut Opening<'_, '_>) -> anyhow::Result<()> {
             location.shown.display()
         )
     };
-    let name = tail::name_of(location.path());
+    let name = running::instance_name(location.path());
     let line = std::fs::read_to_string("/proc/cmdline").unwrap_or_default();
     let reserved = PersistentInstance::all_of_command_line(&line)
         .into_iter()

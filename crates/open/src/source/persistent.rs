@@ -61,14 +61,7 @@ pub(super) fn open(opening: &mut Opening<'_, '_>) -> anyhow::Result<()> {
     if let Some(emptied) = emptied {
         notes.push(add_emptied(path, emptied, &source, options, opened)?);
     }
-    machine_traces::add(
-        path,
-        SourceKind::Persistent,
-        Machine::new(None, tracing, notes),
-        Vec::new(),
-        options,
-        opened,
-    );
+    add_tracing(path, tracing, notes, options, opened);
     Ok(())
 }
 
@@ -91,14 +84,7 @@ fn add_emptied(
             "these events were read, or discarded by a kernel: they may be of an earlier boot"
                 .to_owned(),
         ];
-        machine_traces::add(
-            path,
-            SourceKind::Persistent,
-            Machine::new(None, tracing, notes),
-            Vec::new(),
-            options,
-            opened,
-        );
+        add_tracing(path, tracing, notes, options, opened);
     }
     Ok(format!(
         "{events} events in memory were read, or discarded by a kernel: `--instance {EMPTIED}` shows them"
@@ -128,14 +114,7 @@ pub(super) fn open_running(
     let region = source.read(&image, 0..len, budget).with_context(named)?;
     let name = options.names.first().cloned().unwrap_or_default();
     let (tracing, notes) = tracing(name, region, &source)?;
-    machine_traces::add(
-        path,
-        SourceKind::Persistent,
-        Machine::new(None, tracing, notes),
-        Vec::new(),
-        options,
-        opened,
-    );
+    add_tracing(path, tracing, notes, options, opened);
     Ok(())
 }
 
@@ -198,6 +177,18 @@ pub(super) fn find(
         (None, _) => {}
     }
     Ok(all)
+}
+
+/// Adds the traces of a region.
+fn add_tracing(
+    path: &Path,
+    tracing: Tracing,
+    notes: Vec<String>,
+    options: &Options<'_>,
+    opened: &mut Opened,
+) {
+    let machine = Machine::new(None, tracing, notes);
+    machine_traces::add(path, SourceKind::Persistent, machine, Vec::new(), options, opened);
 }
 
 /// Adds the regions of a machine's memory.
@@ -403,7 +394,7 @@ impl Source {
         notes.append(&mut described.notes);
         describe::drop_misfits(&mut described, region, notes);
         let mut boot = region.boot.clone();
-        match placement::of(&described, region) {
+        match placement::find(&described, region) {
             Placement::Saved => {}
             Placement::Described => {
                 boot.text_address = described.landmarks.text.into_iter().flatten().next();

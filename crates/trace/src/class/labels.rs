@@ -27,7 +27,7 @@ struct Shared {
 
 impl Labels {
     /// Returns the labels of a value, in order.
-    pub fn of(&self, value: i128) -> impl Iterator<Item = &Mapping> {
+    pub fn containing(&self, value: i128) -> impl Iterator<Item = &Mapping> {
         self.of_any(std::iter::once(value))
     }
 
@@ -35,7 +35,7 @@ impl Labels {
     pub fn of_any(&self, values: impl Iterator<Item = i128>) -> impl Iterator<Item = &Mapping> {
         let index = self.index();
         let lists = values
-            .flat_map(|value| index.into_iter().flat_map(move |index| index.ranges.of(value)));
+            .flat_map(|value| index.into_iter().flat_map(move |index| index.ranges.containing(value)));
         let mut positions: Vec<u32> = lists.flatten().copied().collect();
         // The lists are sorted, so this sort merges them.
         positions.sort();
@@ -154,7 +154,7 @@ mod tests {
             for value in -25..60 {
                 let wanted: Vec<&Mapping> =
                     labels.iter().filter(|mapping| mapping.names(value)).collect();
-                assert_eq!(labels.of(value).collect::<Vec<_>>(), wanted, "{value} of {labels:?}");
+                assert_eq!(labels.containing(value).collect::<Vec<_>>(), wanted, "{value} of {labels:?}");
                 assert!(
                     wanted.iter().map(|mapping| mapping.label.len() as u64).sum::<u64>()
                         <= labels.longest()

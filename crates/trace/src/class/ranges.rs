@@ -55,7 +55,7 @@ impl RangeIndex {
 
     /// Returns the positions whose ranges contain a value, as lists that are each in ascending
     /// order.
-    pub fn of(&self, value: i128) -> impl Iterator<Item = &[u32]> {
+    pub fn containing(&self, value: i128) -> impl Iterator<Item = &[u32]> {
         let segment = self.bounds.partition_point(|bound| *bound <= value).checked_sub(1);
         let leaf = segment.and_then(|segment| segment.checked_add(self.bounds.len()));
         let path = std::iter::successors(leaf, |node| Some(node / 2)).take_while(|node| *node > 0);
@@ -67,7 +67,7 @@ impl RangeIndex {
     /// Returns the first position whose ranges contain a value.
     #[must_use]
     pub fn first(&self, value: i128) -> Option<u32> {
-        self.of(value).filter_map(|list| list.first()).min().copied()
+        self.containing(value).filter_map(|list| list.first()).min().copied()
     }
 
     /// Returns the greatest sum of weights of positions whose ranges contain one value. A position

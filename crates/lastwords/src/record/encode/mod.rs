@@ -220,7 +220,7 @@ pub trait Given<S: Site> {
     const DESC: &'static EventDesc = &EventDesc { fields: Self::FIELDS, ..S::EVENT };
     /// A number that distinguishes the event from one of the same site whose values have other
     /// types.
-    const SIGNATURE: u32 = signature::of(Self::FIELDS);
+    const SIGNATURE: u32 = signature::from_fields(Self::FIELDS);
     /// The values in the form in which they are passed on.
     type Short<'a>: Values + Copy
     where

@@ -327,7 +327,7 @@ impl SiteFilters {
     }
 
     /// Returns the filter of a slot.
-    pub(crate) fn of(&self, index: usize) -> Option<&'static Bound> {
+    pub(crate) fn at(&self, index: usize) -> Option<&'static Bound> {
         // SAFETY: only pointers to kept values are stored.
         unsafe { self.current[index].load(Acquire).as_ref() }
     }

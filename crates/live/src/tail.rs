@@ -7,12 +7,13 @@
 //! before the rings. An event that is later than that reading is kept for the next step, because
 //! another CPU may have earlier ones. Losses are those of the kernel's counters.
 
-use crate::{Bundle, Machine, Opened, Options, Shortage, SourceKind, machine_traces};
 use anyhow::Context;
 use lastwords_ftrace::dat;
 use lastwords_ftrace::{Array, CpuRing, HeaderPage, Ring, Stats, SubBufferInfo, Tracing, page};
+use lastwords_open::{
+    Bundle, Opened, Options, Shortage, instance_name, options_on, tracefs_folder, tracer_real_time,
+};
 use lastwords_trace::evidence::{Cause, Evidence, Gap, Verdict};
-use rustix::time::{ClockId, clock_gettime};
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read as _};
@@ -23,8 +24,6 @@ use std::sync::Arc;
 /// Most bytes of sub-buffers that a step reads of a CPU. The rest stays in the ring until the next
 /// step.
 const MOST: usize = 16 << 20;
-/// Number of readings of two clocks. The pair with the shortest duration is used.
-const TRIES: usize = 5;
 /// `O_NONBLOCK`.
 const NONBLOCK: i32 = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
 
@@ -80,7 +79,7 @@ impl TailedInstance {
     /// # Errors
     /// Its files cannot be read.
     pub fn begin(folder: &Path) -> anyhow::Result<Self> {
-        let name = name_of(folder);
+        let name = instance_name(folder);
         let mut instance = Self {
             folder: folder.to_owned(),
             name,
@@ -122,6 +121,11 @@ impl TailedInstance {
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.is_over
+    }
+
+    /// Returns its folder in tracefs.
+    pub fn folder(&self) -> &Path {
+        &self.folder
     }
 
     /// Returns true if the instance's clock can be related to those of others.
@@ -249,7 +253,7 @@ impl TailedInstance {
         if ring.has_other_events(&self.tracing) && !self.is_over {
             self.tracing = Bundle::of_running_tracer(None)?.tracing();
         }
-        if let Ok(comms) = std::fs::read_to_string(crate::tracefs_folder()?.join("saved_cmdlines"))
+        if let Ok(comms) = std::fs::read_to_string(tracefs_folder()?.join("saved_cmdlines"))
         {
             self.tracing.comms = dat::comms(&comms);
         }
@@ -278,14 +282,7 @@ impl TailedInstance {
             "{}: events leave its ring as they are printed, as with trace_pipe",
             self.name
         )];
-        machine_traces::add(
-            &self.folder,
-            SourceKind::Instance,
-            Machine::new(None, tracing, notes),
-            Vec::new(),
-            options,
-            opened,
-        );
+        opened.add_instance(&self.folder, tracing, notes, options);
         Ok(())
     }
 
@@ -450,49 +447,4 @@ impl Ring for StepRing {
         let rows = self.overwritten.iter().enumerate();
         Evidence { gaps: rows.filter_map(gap).collect(), ..Evidence::default() }
     }
-}
-
-/// Returns the options that are on in the text of `trace_options`. An option that is off has `no`
-/// before its name.
-#[must_use]
-pub fn options_on(text: &str) -> Vec<String> {
-    text.lines().filter(|line| !line.starts_with("no")).map(str::to_owned).collect()
-}
-
-/// Returns the name of the instance in a folder of tracefs; `top` for the top level.
-pub(crate) fn name_of(folder: &Path) -> String {
-    let is_instance =
-        folder.parent().and_then(Path::file_name).is_some_and(|name| name == "instances");
-    let name = folder.file_name().filter(|_| is_instance);
-    name.map_or_else(|| "top".to_owned(), |name| name.to_string_lossy().into_owned())
-}
-
-/// Returns the clock of user space that a clock of the kernel's tracer follows.
-fn clock_id(clock: &str) -> Option<ClockId> {
-    match clock {
-        "mono" => Some(ClockId::Monotonic),
-        "mono_raw" => Some(ClockId::MonotonicRaw),
-        "boot" => Some(ClockId::Boottime),
-        _ => None,
-    }
-}
-
-/// Returns the nanoseconds to add to readings of a clock of the kernel's tracer to get the time
-/// since the epoch; none if user space cannot read that clock. A trace.dat file has whole
-/// microseconds, so the nearest one is returned.
-#[must_use]
-pub fn tracer_real_time(clock: &str) -> Option<i64> {
-    let id = clock_id(clock)?;
-    let now = |id| {
-        let time = clock_gettime(id);
-        time.tv_sec.saturating_mul(1_000_000_000).saturating_add(time.tv_nsec)
-    };
-    let pair = |_| {
-        let before = now(id);
-        let wall = now(ClockId::Realtime);
-        let width = now(id).saturating_sub(before);
-        (width, wall.saturating_sub(before.saturating_add(width / 2)))
-    };
-    let (_, offset) = (0..TRIES).map(pair).min()?;
-    Some(offset.saturating_add(500).div_euclid(1000).saturating_mul(1000))
 }
