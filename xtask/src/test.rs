@@ -108,11 +108,8 @@ fn test<'a>(which: &[&'a str]) -> Vec<&'a str> {
 }
 
 /// Runs the tests of the workspace, and the unit tests of some programs. `--workspace` gives the
-/// dependencies the same features, so that nothing is built twice. Where the crash cases are, the
-/// step `cases` runs those of the matrix with more inputs and judges.
+/// dependencies the same features, so that nothing is built twice.
 fn run_tests_of(programs: &[&str], variables: &[(&str, &str)]) -> Result<()> {
-    let is_judged_later = rig::beside().join("check-cases").is_file();
-    let skipped: &[&str] = if is_judged_later { &["--", "--skip", "matrix::"] } else { &[] };
     run_cargo(&[], &test(&[programs, &["--lib", "--test", "*", "--no-run"]].concat()))?;
     let metadata = rig::programs::metadata()?;
     let targets = metadata["packages"].as_array().into_iter().flatten();
@@ -135,7 +132,7 @@ fn run_tests_of(programs: &[&str], variables: &[(&str, &str)]) -> Result<()> {
                 run_command(&mut command, "cargo test")
             })
         });
-        let which = [programs, &["--lib"], &*others, skipped].concat();
+        let which = [programs, &["--lib"], &*others].concat();
         let done =
             run_cargo(variables, &test(&which)).and_then(|()| run_cargo(&[], &test(&["--doc"])));
         (done, beside.join().unwrap_or_else(|_| bail!("panicked")))

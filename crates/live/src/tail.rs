@@ -28,7 +28,7 @@ const MOST: usize = 16 << 20;
 const NONBLOCK: i32 = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
 
 /// An instance that is followed.
-pub struct TailedInstance {
+pub(crate) struct TailedInstance {
     folder: PathBuf,
     name: String,
     /// The description of the events, without arrays.
@@ -78,7 +78,7 @@ impl TailedInstance {
     ///
     /// # Errors
     /// Its files cannot be read.
-    pub fn begin(folder: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn begin(folder: &Path) -> anyhow::Result<Self> {
         let name = instance_name(folder);
         let mut instance = Self {
             folder: folder.to_owned(),
@@ -113,28 +113,28 @@ impl TailedInstance {
 
     /// Returns the name of the instance; `top` of the top folder.
     #[must_use]
-    pub fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
     /// Returns true if the instance is gone.
     #[must_use]
-    pub fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.is_over
     }
 
     /// Returns its folder in tracefs.
-    pub fn folder(&self) -> &Path {
+    pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }
 
     /// Returns true if the instance's clock can be related to those of others.
-    pub fn has_real_time(&self) -> bool {
+    pub(crate) fn has_real_time(&self) -> bool {
         tracer_real_time(&self.array.clock).is_some()
     }
 
     /// Returns the error of an instance that cannot be followed together with others.
-    pub fn unrelated(&self) -> anyhow::Error {
+    pub(crate) fn unrelated(&self) -> anyhow::Error {
         let (name, clock, file) = (&self.name, &self.array.clock, self.folder.join("trace_clock"));
         anyhow::anyhow!(
             "instance {name}: nothing relates its clock {clock} to those of the others: follow it alone, or choose another clock with `echo mono > {}`, which empties its ring",
@@ -166,7 +166,7 @@ impl TailedInstance {
     ///
     /// # Errors
     /// A ring cannot be read.
-    pub fn look(&mut self, is_last: bool) -> anyhow::Result<bool> {
+    pub(crate) fn look(&mut self, is_last: bool) -> anyhow::Result<bool> {
         if !self.folder.join("per_cpu").is_dir() {
             self.is_over = true;
         }
@@ -248,13 +248,16 @@ impl TailedInstance {
     ///
     /// # Errors
     /// The description of new events cannot be read.
-    pub fn step(&mut self, options: &Options<'_>, opened: &mut Opened) -> anyhow::Result<()> {
+    pub(crate) fn step(
+        &mut self,
+        options: &Options<'_>,
+        opened: &mut Opened,
+    ) -> anyhow::Result<()> {
         let ring = self.ring();
         if ring.has_other_events(&self.tracing) && !self.is_over {
             self.tracing = Bundle::of_running_tracer(None)?.tracing();
         }
-        if let Ok(comms) = std::fs::read_to_string(tracefs_folder()?.join("saved_cmdlines"))
-        {
+        if let Ok(comms) = std::fs::read_to_string(tracefs_folder()?.join("saved_cmdlines")) {
             self.tracing.comms = dat::comms(&comms);
         }
         if let Ok(settings) = self.settings() {
@@ -321,7 +324,7 @@ impl TailedInstance {
     }
 
     /// Drops what was delivered.
-    pub fn done(&mut self) {
+    pub(crate) fn done(&mut self) {
         let (layout, order, bound) =
             (self.tracing.header_page, self.tracing.byte_order, self.bound);
         for cpu in &mut self.cpus {

@@ -101,12 +101,12 @@ pub use memory::{Memory, RawRun};
 pub use meter::{Meter, Shown};
 pub use nothing::what_has_no_trace;
 pub use reboot::{PersistentInstance, free_range, instance_arguments};
+pub use running::{instance_name, options_on, tracer_real_time};
 pub use session::{ENDED_EARLY, FolderState, RecoveredSession};
 pub use shortage::Shortage;
 pub use sniff::is_ctf_stream;
 pub use source_kind::SourceKind;
 pub use symbols::name_frames;
-pub use running::{instance_name, options_on, tracer_real_time};
 pub use trace::{Body, Ftrace, Trace, UnrelatedClock, unrelated_clocks};
 
 use lastwords_image::core::CoreInfo;

@@ -371,7 +371,9 @@ mod tests {
         let mut now = 1_000_000;
         for wait in [1, 2, 4, 8, 16, 32, 64, 64] {
             let next = Refusal::again(refusal, table, now);
-            assert!(next.for_table(other).is_none() && next.waits(now) && next.waits(now + wait - 1));
+            assert!(
+                next.for_table(other).is_none() && next.waits(now) && next.waits(now + wait - 1)
+            );
             assert!(!next.waits(now + wait) && !next.waits(now + wait + 100));
             (refusal, now) = (next.for_table(table), now + wait);
         }

@@ -29,7 +29,7 @@ pub(super) const GRAPH: &[(&str, &[&str])] = &[
         ],
     ),
     ("view", &["bytes", "trace", "ctf", "formats"]),
-    ("live", &["folders", "lastwords", "control", "trace", "ftrace", "session", "open"]),
+    ("live", &["folders", "lastwords", "control", "bytes", "trace", "ftrace", "session", "open"]),
     (
         "sessionfs",
         &[

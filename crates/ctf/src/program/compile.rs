@@ -372,7 +372,7 @@ impl<'a> Compiler<'a> {
     fn count(&self, length: &Length) -> Result<Count, SchemaError> {
         Ok(match length {
             Length::Fixed(count) => Count::Fixed(*count),
-            Length::Of(path) => Count::Slot(self.slots.find(path)?.slot, 0),
+            Length::Of(path) => Count::Slot(self.slots.need(path)?.slot, 0),
         })
     }
 
@@ -463,7 +463,7 @@ impl<'a> Compiler<'a> {
             _ => return Ok(()),
         };
         let node = self.node(name, position, shown, || shape)?;
-        let target = self.slots.find(selector)?;
+        let target = self.slots.need(selector)?;
         let at = self.code.ops.len();
         let number = self.code.choices.len();
         let choice = u32::try_from(number).map_err(|_| SchemaError::TooMany("choices"))?;

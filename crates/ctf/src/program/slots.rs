@@ -120,7 +120,7 @@ impl<'a> ClassSlots<'a> {
         self.slots.budget
     }
 
-    pub(super) fn find(&self, path: &Path) -> Result<Target, SchemaError> {
+    pub(super) fn need(&self, path: &Path) -> Result<Target, SchemaError> {
         self.find(path).ok_or_else(|| SchemaError::NoTarget(path.clone()))
     }
 
@@ -215,7 +215,7 @@ mod tests {
         let took = used(begin) - before;
         assert_eq!(slots.len(), 60_000);
         let path = Path { scope: Scope::Payload, names: vec!["length 7".into()] };
-        assert!(slots.seen_by(class).find(&path).unwrap().signed);
+        assert!(slots.seen_by(class).need(&path).unwrap().signed);
         assert!(took < Duration::from_millis(1500), "{took:?}");
     }
 }

@@ -79,8 +79,9 @@ pub(crate) fn attach(session: &'static SessionShared) -> Result<(), Error> {
     }
     // A channel is mapped before the first one that cannot be.
     let attached = session.regions.attach(session.folder.as_ref());
-    let is_mapped =
-        |(_, entry): &(u32, &'static ChannelEntry)| session.regions.streams.of_channel(entry).is_some();
+    let is_mapped = |(_, entry): &(u32, &'static ChannelEntry)| {
+        session.regions.streams.of_channel(entry).is_some()
+    };
     let new = |(id, entry)| Ok(Box::new(RecorderSlot::new(session, id, entry, &[])?));
     let mut slots =
         unattached(session).filter(is_mapped).map(new).collect::<Result<Vec<_>, Error>>()?;

@@ -34,8 +34,9 @@ impl Labels {
     /// Returns the labels that name at least one of the values, in order.
     pub fn of_any(&self, values: impl Iterator<Item = i128>) -> impl Iterator<Item = &Mapping> {
         let index = self.index();
-        let lists = values
-            .flat_map(|value| index.into_iter().flat_map(move |index| index.ranges.containing(value)));
+        let lists = values.flat_map(|value| {
+            index.into_iter().flat_map(move |index| index.ranges.containing(value))
+        });
         let mut positions: Vec<u32> = lists.flatten().copied().collect();
         // The lists are sorted, so this sort merges them.
         positions.sort();
@@ -154,7 +155,11 @@ mod tests {
             for value in -25..60 {
                 let wanted: Vec<&Mapping> =
                     labels.iter().filter(|mapping| mapping.names(value)).collect();
-                assert_eq!(labels.containing(value).collect::<Vec<_>>(), wanted, "{value} of {labels:?}");
+                assert_eq!(
+                    labels.containing(value).collect::<Vec<_>>(),
+                    wanted,
+                    "{value} of {labels:?}"
+                );
                 assert!(
                     wanted.iter().map(|mapping| mapping.label.len() as u64).sum::<u64>()
                         <= labels.longest()
