@@ -75,10 +75,8 @@ const CASES: &[&str] = &[
     "ust-core",
 ];
 
-/// Test programs that leave a CPU idle for long, and use nothing of the system that the others
-/// change: they run beside these. First those that need files of a disk, then those that write
-/// hundreds of thousands of files, for which memory does.
-const BESIDE: [&[&str]; 2] = [&["recorder"], &["formats", "image", "testkit"]];
+/// Test programs that write hundreds of thousands of files, for which memory does.
+const IN_MEMORY: [&str; 3] = ["formats", "image", "testkit"];
 
 /// The programs whose unit tests the gate runs: those of its rigs, and not those of `bench` and
 /// `examples`.
@@ -116,30 +114,18 @@ fn run_tests_of(programs: &[&str], variables: &[(&str, &str)]) -> Result<()> {
     let targets = targets.flat_map(|package| package["targets"].as_array().into_iter().flatten());
     let tests = targets.filter(|target| target["kind"][0] == "test");
     let names: Vec<&str> = tests.filter_map(|target| target["name"].as_str()).collect();
-    let beside = BESIDE.concat();
-    let others = names.iter().filter(|name| !beside.contains(name));
-    let others: Vec<&str> = others.flat_map(|name| ["--test", *name]).collect();
-    let (output, scratch) = (output_of("beside"), scratch()?);
-    let (done, beside) = std::thread::scope(|scope| {
-        let beside = scope.spawn(|| {
-            let file = std::fs::File::create(&output)?;
-            BESIDE.iter().enumerate().try_for_each(|(at, names)| {
-                let which: Vec<&str> = names.iter().flat_map(|name| ["--test", *name]).collect();
-                let mut command = Command::new(rig::cargo());
-                command.args(test(&which)).envs(variables.iter().copied());
-                command.envs(scratch.iter().filter(|_| at > 0).map(|folder| ("TMPDIR", folder)));
-                command.stdout(file.try_clone()?).stderr(file.try_clone()?);
-                run_command(&mut command, "cargo test")
-            })
-        });
-        let which = [programs, &["--lib"], &*others].concat();
-        let done =
-            run_cargo(variables, &test(&which)).and_then(|()| run_cargo(&[], &test(&["--doc"])));
-        (done, beside.join().unwrap_or_else(|_| bail!("panicked")))
-    });
-    print!("{}", std::fs::read_to_string(output)?);
+    let named = |in_memory: bool| {
+        let names = names.iter().filter(|name| IN_MEMORY.contains(name) == in_memory);
+        names.flat_map(|name| ["--test", *name]).collect::<Vec<&str>>()
+    };
+    run_cargo(variables, &test(&[programs, &["--lib"], &*named(false)].concat()))?;
+    run_cargo(&[], &test(&["--doc"]))?;
+    let scratch = scratch()?;
+    let mut variables = variables.to_vec();
+    variables.extend(scratch.as_deref().and_then(Path::to_str).map(|folder| ("TMPDIR", folder)));
+    let done = run_cargo(&variables, &test(&named(true)));
     scratch.map_or(Ok(()), std::fs::remove_dir_all)?;
-    done.and(beside)
+    done
 }
 
 /// Makes a folder in memory for the files of tests, of which there are hundreds of thousands.
