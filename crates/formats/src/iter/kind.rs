@@ -1,4 +1,4 @@
-//! What all events of a class have in common, and where their contexts are.
+//! Describes event classes: their names, and where their contexts are.
 
 use super::value::Plan;
 use crate::filter::bound::Bound;
@@ -10,13 +10,13 @@ use lastwords_trace::class::{EventClass, LogLevel, Scope, StreamClass};
 use lastwords_trace::visit::NodeId;
 use std::sync::Arc;
 
-/// The kind of an event: what all events of its class have in common.
+/// The kind of an event. All events of a class have the same.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct EventKind {
     /// The name of the channel. If it has none, its number.
     pub channel: String,
-    /// What defines the event: a provider of the application or of LTTng, a subsystem of the
-    /// kernel. None if the name has no such part.
+    /// The provider: of the application, of LTTng, or a subsystem of the kernel. None if the name
+    /// has no such part.
     pub provider: Option<String>,
     /// The name without the provider.
     pub name: String,

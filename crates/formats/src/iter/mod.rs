@@ -31,7 +31,7 @@ use value::{Collector, Plan};
 
 const SECOND: i64 = 1_000_000_000;
 
-/// What ftrace prints for a thread whose name it does not know.
+/// The text that ftrace prints in place of an unknown name of a thread.
 const NAMELESS: &[u8] = b"<...>";
 
 /// The order in which events come.
@@ -59,7 +59,7 @@ pub struct Event {
     pub time: Option<i64>,
     /// The reading of the clock, in ticks.
     pub ticks: u64,
-    /// What all events of its class have in common.
+    /// The kind: channel, provider, name and severity.
     pub kind: Arc<EventKind>,
     /// The process; none if it is not known.
     pub pid: Option<i64>,
@@ -122,12 +122,15 @@ pub struct Events<'t> {
     merge: Option<Merge>,
     /// The event that is due was returned.
     is_taken: bool,
-    classes: HashMap<(usize, usize, usize), Option<Class<'t>>>,
+    /// The position of each stream's class in `classes`.
+    kinds: Vec<usize>,
+    /// The event classes of each stream class. One is prepared when its first event is read.
+    classes: Vec<Vec<Option<Class<'t>>>>,
     values: Values<'t>,
     around: Around,
 }
 
-/// What was read around the events.
+/// Counts packets and losses, and keeps errors, while events are read.
 struct Around {
     tally: Tally,
     /// Position of the first stream that is merged now.
@@ -168,8 +171,21 @@ impl<'t> Events<'t> {
         let Chosen { readers, facts, filter, passed, .. } =
             Chosen::last(traces, selection, Rounding::Floor, watch);
         let tally = Tally::new(&facts, &passed);
+        let (mut known, mut classes) = (HashMap::new(), Vec::new());
+        let mut kind = |facts: &StreamInfo| {
+            *known.entry((facts.trace, facts.class)).or_insert_with(|| {
+                let trace = traces.get(facts.trace);
+                let class = trace.and_then(|trace| trace.class().streams.get(facts.class));
+                let count = class.map_or(0, |class| class.events.len());
+                classes.push(std::iter::repeat_with(|| None).take(count).collect());
+                classes.len().saturating_sub(1)
+            })
+        };
+        let kinds = facts.iter().map(&mut kind).collect();
         Self {
             traces,
+            kinds,
+            classes,
             merged: 0..0,
             order: if needs_time { Order::Time } else { order },
             readers,
@@ -177,7 +193,6 @@ impl<'t> Events<'t> {
             filter,
             merge: None,
             is_taken: false,
-            classes: HashMap::new(),
             values: Values::default(),
             around: Around { tally, first: 0, faults: VecDeque::new() },
         }
@@ -189,12 +204,11 @@ impl<'t> Events<'t> {
         let (stream, due) = self.find()?;
         let facts = self.facts.get(stream)?;
         let trace = self.traces.get(facts.trace)?;
-        let class = (facts.class, due.class);
-        let class = self
-            .classes
-            .entry((facts.trace, class.0, class.1))
-            .or_insert_with(|| Class::new(trace, class))
-            .as_ref()?;
+        let place = self.classes.get_mut(*self.kinds.get(stream)?)?.get_mut(due.class)?;
+        if place.is_none() {
+            *place = Class::new(trace, (facts.class, due.class));
+        }
+        let class = place.as_ref()?;
         let (_, reader) = self.readers.get_mut(stream)?;
         Some(EventRef { facts, class, reader, due, values: &mut self.values })
     }
@@ -319,7 +333,7 @@ impl EventRef<'_, '_> {
         self.due.clock
     }
 
-    /// Returns what all events of its class have in common.
+    /// Returns the kind: channel, provider, name and severity.
     #[must_use]
     pub fn kind(&self) -> &Arc<EventKind> {
         &self.class.kind

@@ -26,7 +26,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// What a place looks like before it is opened.
+/// A place before it is opened.
 pub(crate) enum Look<'l> {
     /// A file, by its first bytes.
     File(&'l Path, Option<Beginning>),
