@@ -12,7 +12,7 @@ use lastwords_ctf::{Version, read};
 use lastwords_formats::{json, perfetto};
 use lastwords_ftrace::ctf::{Form, Remarks, trace};
 use lastwords_ftrace::{
-    Choice, HeaderPage, NoSymbols, Symbols, Tracing, dat, format_file, page, print,
+    Choice, HeaderPage, NoSymbols, Recording, Symbols, Tracing, dat, format_file, page, print,
     text as ftrace_text,
 };
 use lastwords_image::vmcore::{Machine, open_physical};
@@ -192,15 +192,8 @@ pub fn trace_dat(data: &[u8]) {
         assert!(text.lines().all(|l| l.starts_with('{') && l.ends_with('}')), "one object a line");
         let Some(ring) = tracing.arrays.first().map(|array| &*array.live) else { continue };
         let (clock, boot, tasks) = ("local", Some(7), &[]);
-        let kernel = perfetto::Kernel {
-            trace: 0,
-            is_alone: true,
-            tracing: &tracing,
-            ring,
-            tasks,
-            clock,
-            boot,
-        };
+        let tracer = &Recording { tracing: &tracing, ring };
+        let kernel = perfetto::Kernel { trace: 0, is_alone: true, tracer, tasks, clock, boot };
         let _ = perfetto::write(
             (&traces, Some(&kernel), &[]),
             &all,

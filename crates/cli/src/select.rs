@@ -9,7 +9,7 @@ use crate::traces::Traces;
 use crate::value::{glob, number};
 use anyhow::{Context, bail};
 use lastwords_ctf::Version;
-use lastwords_filter::Filter;
+use lastwords_filter::{Described, Filter};
 use lastwords_formats::filter;
 use lastwords_formats::select::{Selection, matches};
 use lastwords_ftrace::Choice;
@@ -201,10 +201,8 @@ impl Events {
     /// No event has one of the names.
     pub(crate) fn check_names(&self, traces: &Traces) -> anyhow::Result<()> {
         let Some(expression) = &self.filter else { return Ok(()) };
-        let kernels =
-            traces.arrays().filter_map(Trace::ftrace).map(|ftrace| &*ftrace.machine.tracing);
-        let kernels: Vec<_> = kernels.collect();
-        filter::check(expression, &traces.packets(Version::V2)?, &kernels).context("--filter")
+        let traces = (traces.packets(Version::V2)?, kernels(traces));
+        filter::check(expression, &traces.0, &traces.1).context("--filter")
     }
 
     fn cpus(&self, traces: &Traces) -> anyhow::Result<Vec<u32>> {
@@ -229,6 +227,12 @@ impl Events {
         }
         Ok(there.iter().filter(wanted).copied().collect())
     }
+}
+
+/// Returns what kernels describe.
+fn kernels(traces: &Traces) -> Vec<&dyn Described> {
+    let arrays = traces.arrays().filter_map(Trace::ftrace);
+    arrays.map(|ftrace| &*ftrace.machine.tracing as &dyn Described).collect()
 }
 
 /// Formats the CPUs for a message: `CPUs 0-1,4`.
@@ -335,14 +339,9 @@ impl Chosen {
     /// Prints why events may be missing: a glob that matches no event or channel, or a selection
     /// that left no event. Returns true if the selection left no event.
     pub(crate) fn report_empty(&self, traces: &Traces, shown: u64) -> bool {
-        let kernels: Vec<_> = traces
-            .arrays()
-            .filter_map(Trace::ftrace)
-            .map(|ftrace| &*ftrace.machine.tracing)
-            .collect();
         // The caller reports a trace that has no description.
         let described = traces.packets(Version::V2).unwrap_or_default();
-        let unknown = filter::unknown_events(&self.events, &described, &kernels);
+        let unknown = filter::unknown_events(&self.events, &described, &kernels(traces));
         for (glob, near) in &unknown {
             let advice = match near.is_empty() {
                 true => "; `lastwords inspect` lists those there are".to_owned(),

@@ -66,6 +66,7 @@
 
 mod built_in;
 mod code;
+mod described;
 mod error;
 mod eval;
 mod lex;
@@ -77,6 +78,7 @@ mod value;
 
 pub use built_in::BuiltIn;
 pub use code::{Code, CodeName, CodeStep, Instruction, MAX_CODE, MAX_CODE_HEIGHT, eval};
+pub use described::Described;
 pub use error::Error;
 pub use name::{Name, Step};
 pub use program::Filter;

@@ -1,7 +1,8 @@
 //! Writes text, JSON lines and Perfetto traces, and the evidence as text and as data.
 //!
 //! A writer takes [`lastwords_ctf::read::Trace`]s, selects their events, merges these by time, and
-//! returns [`Totals`]. [`lastwords_ftrace::ctf`] converts a kernel's trace array to such a trace.
+//! returns [`Totals`]. It knows no source: what it asks of a kernel besides the packets of its tracer
+//! is a [`lastwords_trace::tracer::Tracer`] and a [`lastwords_filter::Described`].
 //!
 //! ```no_run
 //! use lastwords_formats::{json, select::Selection};

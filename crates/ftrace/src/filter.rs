@@ -178,13 +178,13 @@ fn number<'p>(of: Element, index: u64, bytes: &[u8], order: ByteOrder) -> Option
 }
 
 /// Returns true if an event of the kernel has a value of this name.
-pub fn is_known(name: &Name, tracing: &Tracing) -> bool {
+pub(crate) fn is_known(name: &Name, tracing: &Tracing) -> bool {
     source(name, None, tracing).is_some()
         || tracing.formats.values().any(|format| source(name, Some(format), tracing).is_some())
 }
 
 /// Adds the names of all fields. Contexts are added with `$ctx.` before them.
-pub fn add_names(tracing: &Tracing, names: &mut BTreeSet<String>) {
+pub(crate) fn add_names(tracing: &Tracing, names: &mut BTreeSet<String>) {
     for format in tracing.formats.values() {
         for field in &format.fields {
             names.insert(field.name.clone());

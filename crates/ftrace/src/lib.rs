@@ -26,7 +26,7 @@
 mod choice;
 pub mod ctf;
 pub mod dat;
-pub mod filter;
+mod filter;
 mod format;
 pub mod format_file;
 pub mod log;
@@ -35,6 +35,7 @@ mod model;
 pub mod page;
 pub mod persistent;
 pub mod print;
+mod recording;
 mod retime;
 pub mod text;
 mod values;
@@ -45,15 +46,19 @@ pub use format::{Field, Format, HeaderPage};
 pub use lastwords_trace::symbols::{
     Mapped, NoSymbols, Parameter, ParameterKind, Symbol, SymbolRow, Symbols,
 };
+pub use lastwords_trace::tracer::{Stats, UNKNOWN};
 pub use model::{
-    Array, Clock, CpuRing, FlagColumns, Latency, Ring, Stats, SubBufferInfo, Tracing, UNKNOWN,
-    counters, counters_of, is_since,
+    Array, Clock, CpuRing, FlagColumns, Latency, Ring, SubBufferInfo, Tracing, counters,
+    counters_of, is_since,
 };
+pub use recording::Recording;
 pub use retime::retime;
 pub use windowed::Windowed;
 
 #[cfg(test)]
 extern crate self as lastwords_ftrace;
+#[cfg(test)]
+mod perfetto_tests;
 #[cfg(test)]
 mod samples;
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use lastwords_bytes::ByteOrder;
 use lastwords_trace::evidence::{Cause, Evidence, Gap};
+use lastwords_trace::tracer::{Stats, UNKNOWN};
 
 /// The complete ftrace data of one kernel.
 #[derive(Clone)]
@@ -125,9 +126,6 @@ pub struct Array {
     /// The spare, if a snapshot is allocated.
     pub snapshot: Option<Arc<dyn Ring>>,
 }
-
-/// The word for a fact that is not known.
-pub const UNKNOWN: &str = "unknown";
 
 /// The clock of a trace array.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -266,23 +264,6 @@ pub struct CpuRing {
     pub sub_buffer_size: u32,
     /// Counters as `stats` has them.
     pub stats: Stats,
-}
-
-/// Counters of a CPU's ring, as in `per_cpu/cpuN/stats`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Stats {
-    /// Events written and neither overwritten nor read.
-    pub entries: u64,
-    /// Events overwritten.
-    pub overrun: u64,
-    /// Events lost because the writer came round to a page that was being committed.
-    pub commit_overrun: u64,
-    /// Bytes written and neither overwritten nor read.
-    pub bytes: u64,
-    /// Events dropped because the ring was full and overwriting off.
-    pub dropped: u64,
-    /// Events read by a consumer.
-    pub read: u64,
 }
 
 /// The state of one sub-buffer.

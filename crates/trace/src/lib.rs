@@ -48,6 +48,7 @@ pub mod schema;
 pub mod source;
 pub mod symbols;
 pub mod text;
+pub mod tracer;
 pub mod visit;
 
 /// The examples of the README are tests.

@@ -5,11 +5,11 @@ use crate::changes::Changes;
 use crate::drain::Drain;
 use crate::save::{self, Saved};
 use anyhow::Context;
-use lastwords_ftrace::dat;
 use lastwords_ftrace::{CpuRing, Stats, counters_of};
 use lastwords_open::{Bundle, tracer_real_time};
 use lastwords_stream::Sender;
 use lastwords_stream::wire::{Counters, End, Settings};
+use lastwords_trace::tracer::counts_nanoseconds;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,7 +42,7 @@ pub(crate) fn begin(
         sub_buffer_size: size,
         cpus: cpus.clone(),
         clock: clock.clone(),
-        clock_in_ns: dat::counts_nanoseconds(clock),
+        clock_in_ns: counts_nanoseconds(clock),
         tracer: instance.read("current_tracer")?.trim().to_owned(),
         real_time: tracer_real_time(clock),
     })?;

@@ -20,7 +20,7 @@ pub(super) const GRAPH: &[(&str, &[&str])] = &[
     ("session", &["folders", "ctf", "image", "abi", "trace", "bytes"]),
     ("lttng", &["ctf", "kernel", "image", "trace", "bytes"]),
     ("ftrace", &["filter", "glob", "bytes", "image", "trace", "kernel", "ctf"]),
-    ("formats", &["ftrace", "ctf", "trace", "filter", "glob", "bytes"]),
+    ("formats", &["ctf", "trace", "filter", "glob", "bytes"]),
     (
         "open",
         &[

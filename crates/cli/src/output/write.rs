@@ -16,6 +16,7 @@ use lastwords_formats::perfetto;
 use lastwords_formats::select::Selection;
 use lastwords_formats::text::Zone;
 use lastwords_formats::{Totals, json};
+use lastwords_ftrace::Recording;
 use lastwords_ftrace::ctf::Form;
 use lastwords_ftrace::dat;
 use lastwords_open::{Account, Body, Ftrace, Losses, RecoveredSession, accounts_after_reading};
@@ -84,13 +85,16 @@ impl<'t> Writing<'_, 't> {
         let tasks = kernel.as_ref().map_or_else(Vec::new, |ftrace| ftrace.machine.tasks());
         let is_alone = self.traces.is_ftrace();
         let open_spans = self.traces.open_spans();
+        let tracer = kernel.as_ref().and_then(|ftrace| {
+            Some(Recording { tracing: &ftrace.machine.tracing, ring: &**ftrace.ring? })
+        });
         self.events(Form::Plain, false, &self.chosen.once(), |traces, selection, watch, take| {
             let kernel = kernel.as_ref().and_then(|ftrace| {
                 // The trace array and the log come after the packets.
                 let trace = traces.len().checked_sub(1 + usize::from(self.job.with_log))?;
-                let (tracing, ring) = (&ftrace.machine.tracing, &**ftrace.ring?);
+                let tracer = tracer.as_ref()?;
                 let (clock, boot) = (ftrace.array.clock_name(), ftrace.machine.boot_time(ftrace.index));
-                Some(perfetto::Kernel { trace, is_alone, tracing, ring, clock, boot, tasks: &tasks })
+                Some(perfetto::Kernel { trace, is_alone, tracer, clock, boot, tasks: &tasks })
             });
             if !perfetto::can_hold(traces, kernel.as_ref()) {
                 bail!(

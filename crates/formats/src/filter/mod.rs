@@ -4,8 +4,8 @@
 //! names in [`BUILT_IN`]. `CPU` and `COMM` are always the CPU and the name of the task, as in the
 //! kernel; `$ctx.NAME` is only a context.
 //!
-//! `packets` evaluates a filter on decoded events, `crate::ftrace` on the bytes of a kernel's
-//! events.
+//! `packets` evaluates a filter on decoded events. A source that evaluates it on its own bytes is a
+//! [`Described`].
 
 pub(crate) mod bound;
 pub(crate) mod names;
@@ -13,9 +13,7 @@ mod nearest;
 pub(crate) mod packets;
 
 use lastwords_ctf::read::Trace;
-use lastwords_filter::{Error, Filter, Name};
-use lastwords_ftrace::Tracing;
-use lastwords_ftrace::filter as ftrace;
+use lastwords_filter::{Described, Error, Filter, Name};
 use lastwords_glob::is_named;
 use std::collections::BTreeSet;
 
@@ -25,23 +23,22 @@ use std::collections::BTreeSet;
 pub const BUILT_IN: &[&str] =
     &["cpu", "CPU", "comm", "COMM", "pid", "tid", "level", "event", "channel"];
 
-/// Checks that an event class of these traces has each name that the filter reads. `kernels`
-/// describe trace arrays.
+/// Checks that an event class of these traces, or an event that others describe, has each name that
+/// the filter reads.
 ///
 /// # Errors
 /// No event class has a name. The error points at it in the expression, and has the names that are
 /// nearest to it.
-pub fn check(filter: &Filter, traces: &[Trace], kernels: &[&Tracing]) -> Result<(), Error> {
+pub fn check(filter: &Filter, traces: &[Trace], others: &[&dyn Described]) -> Result<(), Error> {
     let is_known = |name: &Name| {
-        names::is_known(name, traces, false)
-            || kernels.iter().any(|tracing| ftrace::is_known(name, tracing))
+        names::is_known(name, traces, false) || others.iter().any(|other| other.has(name))
     };
     let Some((position, unknown)) =
         filter.names().iter().enumerate().find(|(_, name)| !is_known(name))
     else {
         return Ok(());
     };
-    let near = nearest(unknown, traces, kernels, &[]);
+    let near = nearest(unknown, traces, others, &[]);
     let what = if unknown.is_context() { "a context" } else { "a field, a context" };
     let expected = match near.as_slice() {
         [] if unknown.is_context() => {
@@ -56,14 +53,18 @@ pub fn check(filter: &Filter, traces: &[Trace], kernels: &[&Tracing]) -> Result<
 }
 
 /// Returns the names that are nearest to an unknown one, among those of the traces and `more`.
-fn nearest(unknown: &Name, traces: &[Trace], kernels: &[&Tracing], more: &[&str]) -> Vec<String> {
+fn nearest(
+    unknown: &Name,
+    traces: &[Trace],
+    others: &[&dyn Described],
+    more: &[&str],
+) -> Vec<String> {
     let is_known = |name: &Name| {
-        names::is_known(name, traces, false)
-            || kernels.iter().any(|tracing| ftrace::is_known(name, tracing))
+        names::is_known(name, traces, false) || others.iter().any(|other| other.has(name))
     };
     let mut known = BTreeSet::new();
     names::add_names(traces, &mut known);
-    kernels.iter().for_each(|tracing| ftrace::add_names(tracing, &mut known));
+    others.iter().for_each(|other| other.add_names(&mut known));
     known.retain(|name| name.starts_with("$ctx.") == unknown.is_context());
     if !unknown.is_context() {
         known.extend(BUILT_IN.iter().filter_map(|name| {
@@ -75,13 +76,13 @@ fn nearest(unknown: &Name, traces: &[Trace], kernels: &[&Tracing], more: &[&str]
     nearest::names(&unknown.to_string(), &known)
 }
 
-/// Returns the globs that match no event that the traces or kernels describe. Each has the names of
+/// Returns the globs that match no event that the traces or others describe. Each has the names of
 /// events that are nearest to it.
 #[must_use]
 pub fn unknown_events<'g>(
     globs: &'g [String],
     traces: &[Trace],
-    kernels: &[&Tracing],
+    others: &[&dyn Described],
 ) -> Vec<(&'g str, Vec<String>)> {
     let mut known = BTreeSet::new();
     for class in
@@ -89,9 +90,7 @@ pub fn unknown_events<'g>(
     {
         known.extend(class.name.clone());
     }
-    for format in kernels.iter().flat_map(|tracing| tracing.formats.values()) {
-        known.insert(format!("{}:{}", format.system, format.name));
-    }
+    others.iter().for_each(|other| other.add_events(&mut known));
     let unknown = globs.iter().filter(|glob| !known.iter().any(|name| is_named(glob, name)));
     let last = |name: &String| {
         name.rsplit_once(':').map_or_else(|| name.clone(), |(_, last)| last.to_owned())

@@ -11,6 +11,7 @@ use std::collections::HashMap;
 
 use lastwords_ctf::read::{Due, Reader, Trace};
 use lastwords_trace::class::Scope;
+use lastwords_trace::tracer::{Addresses, Thread};
 use lastwords_trace::visit::NodeId;
 
 use super::proto::{Message, put_message};
@@ -18,7 +19,6 @@ use super::table::Table;
 use super::{FtraceClock, Kernel, NEEDS_STATE, Process, STATE_CLEARED, packet, put_packet};
 use crate::fields::IntegerField;
 use class::{Class, Fields};
-use lastwords_ftrace::print::{Names, Show};
 
 /// Number of bytes of events from which on a bundle is written.
 const BUNDLE: usize = 64 << 10;
@@ -56,7 +56,7 @@ pub(super) struct Events<'t> {
 
 /// The names of functions.
 struct Symbols {
-    names: Names,
+    names: Box<dyn Addresses>,
     /// The number of each address in the interned data; none if the address has no symbol.
     numbers: HashMap<u64, Option<u64>>,
     /// `InternedData` that is not yet written.
@@ -93,7 +93,7 @@ impl Symbols {
             if index > 0 {
                 text.extend_from_slice(b" <- ");
             }
-            self.names.show(&mut text, *address, Show::Bare);
+            self.names.show(&mut text, *address);
         }
         text
     }
@@ -116,7 +116,7 @@ impl<'t> Events<'t> {
             table: Table::new(),
             classes: Vec::new(),
             symbols: Symbols {
-                names: Names::new(kernel.tracing, false),
+                names: kernel.tracer.addresses(),
                 numbers: HashMap::new(),
                 interned: Message::default(),
             },
@@ -134,38 +134,33 @@ impl<'t> Events<'t> {
 
     /// Appends packets that describe the machine, the tasks and the counters of the ring buffer.
     pub(super) fn head(&mut self, out: &mut Vec<u8>) {
-        let Kernel { tracing, ring, .. } = self.kernel;
+        let machine = self.kernel.tracer.machine();
         // The text of uname: system, host, release, version (several words), machine.
-        let version =
-            tracing.uname.split_once(&tracing.release).map_or("", |(_, rest)| rest.trim());
-        let version = version.strip_suffix(&tracing.machine).unwrap_or(version).trim();
+        let version = machine.uname.split_once(machine.release).map_or("", |(_, rest)| rest.trim());
+        let version = version.strip_suffix(machine.name).unwrap_or(version).trim();
         self.packet.nested(packet::SYSTEM_INFO, |info| {
             info.nested(1, |uname| {
                 uname.text(1, b"Linux");
                 uname.text(2, version.as_bytes());
-                uname.text(3, tracing.release.as_bytes());
-                uname.text(4, tracing.machine.as_bytes());
+                uname.text(3, machine.release.as_bytes());
+                uname.text(4, machine.name.as_bytes());
             });
-            info.number(6, u64::from(tracing.page_size));
-            info.number(8, u64::from(tracing.cpus));
+            info.number(6, u64::from(machine.page_size));
+            info.number(8, u64::from(machine.cpus));
         });
         self.packet.number(packet::SEQUENCE_FLAGS, STATE_CLEARED);
         put_packet(out, &mut self.packet);
         self.tasks(out);
         self.packet.nested(packet::FTRACE_STATS, |stats| {
             stats.number(1, 2);
-            for cpu in ring.cpus() {
+            for (cpu, counted) in self.kernel.tracer.counters() {
                 stats.nested(2, |of| {
-                    let numbers = [
-                        u64::from(cpu.cpu),
-                        cpu.stats.entries,
-                        cpu.stats.overrun,
-                        cpu.stats.commit_overrun,
-                    ];
+                    let numbers =
+                        [u64::from(cpu), counted.entries, counted.overrun, counted.commit_overrun];
                     (1u32..).zip(numbers).for_each(|(field, number)| of.number(field, number));
-                    of.number(5, cpu.stats.bytes);
-                    of.number(8, cpu.stats.dropped);
-                    of.number(9, cpu.stats.read);
+                    of.number(5, counted.bytes);
+                    of.number(8, counted.dropped);
+                    of.number(9, counted.read);
                 });
             }
         });
@@ -173,13 +168,12 @@ impl<'t> Events<'t> {
     }
 
     /// Appends `ProcessTree`: the tasks in the kernel's memory, and the tasks whose thread group
-    /// ftrace saved.
+    /// the tracer saved.
     fn tasks(&mut self, out: &mut Vec<u8>) {
-        let Kernel { tracing, tasks, .. } = self.kernel;
-        let mut groups: HashMap<u32, (u32, &str)> = HashMap::new();
-        for (pid, tgid) in &tracing.tgids {
-            groups.insert(*pid, (*tgid, tracing.comms.get(pid).map_or("", String::as_str)));
-        }
+        let Kernel { tracer, tasks, .. } = self.kernel;
+        let saved = tracer.threads().into_iter();
+        let mut groups: HashMap<u32, (u32, &str)> =
+            saved.map(|Thread { pid, tgid, comm }| (pid, (tgid, comm))).collect();
         groups.extend(tasks.iter().map(|task| (task.pid, (task.tgid, task.comm.as_str()))));
         let processes: HashMap<u32, Process> =
             tasks.iter().filter_map(|task| Some((task.pid, task.process?))).collect();
@@ -266,7 +260,7 @@ impl<'t> Events<'t> {
             self.classes.resize_with(due.class.saturating_add(1), || None);
         }
         let Some(place) = self.classes.get_mut(due.class) else { return false };
-        let made = || Class::new(described, code, self.kernel.tracing, &self.table);
+        let made = || Class::new(described, code, self.kernel.tracer, &self.table);
         let class = &*place.get_or_insert_with(made);
         class.name.iter().for_each(|name| self.inner.text(1, name.as_bytes()));
         let (_, decoder, part) = reader.parts();
@@ -327,6 +321,3 @@ impl<'t> Events<'t> {
         put_packet(out, &mut self.packet);
     }
 }
-
-#[cfg(test)]
-mod tests;

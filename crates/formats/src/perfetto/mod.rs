@@ -13,10 +13,10 @@ mod table;
 mod tracks;
 
 use lastwords_ctf::read::{Due, Loss, Reader, Trace, Watch};
-use lastwords_ftrace::{Ring, Tracing, page};
 use lastwords_trace::class::{Clock, Origin};
 use lastwords_trace::clock::{Converter, Rounding};
 use lastwords_trace::schema::BOOT_ORIGIN;
+use lastwords_trace::tracer::Tracer;
 use std::io::Write;
 
 use crate::choose::Chosen;
@@ -57,15 +57,12 @@ pub struct Process {
 /// Facts about a trace array of a kernel that its trace does not contain.
 #[derive(Clone, Copy)]
 pub struct Kernel<'a> {
-    /// Position of its trace among all traces. [`lastwords_ftrace::ctf::trace`] must have made the
-    /// trace in the form `Plain`.
+    /// Position of its trace among all traces. The context of its events must not have their text.
     pub trace: usize,
     /// All other traces are from the same kernel: its log.
     pub is_alone: bool,
-    /// The kernel's ftrace: formats, tasks and clocks.
-    pub tracing: &'a Tracing,
-    /// The ring buffer.
-    pub ring: &'a dyn Ring,
+    /// The kernel's tracer.
+    pub tracer: &'a dyn Tracer,
     /// Name of the array's clock: `local`, `boot`, ….
     pub clock: &'a str,
     /// Nanoseconds that `CLOCK_BOOTTIME` is ahead of the array's clock, if this is known.
@@ -104,7 +101,9 @@ impl FtraceClock {
     /// timekeeper does.
     fn from_kernel(kernel: &Kernel<'_>) -> (Option<Self>, Option<String>) {
         let Some(ahead) = kernel.boot.filter(|ahead| *ahead != 0) else { return (None, None) };
-        if i64::try_from(kernel.earliest()).is_ok_and(|first| first.saturating_add(ahead) < 0) {
+        if i64::try_from(kernel.tracer.earliest())
+            .is_ok_and(|first| first.saturating_add(ahead) < 0)
+        {
             let remark = format!(
                 "Perfetto has no times before the boot: times of the clock {} are written as times since the boot, from which they differ by \
                  {} ns",
@@ -124,23 +123,6 @@ impl FtraceClock {
     fn pair(self) -> (u64, u64) {
         let own = 1i64.max(1i64.saturating_sub(self.ahead));
         (own.unsigned_abs(), own.saturating_add(self.ahead).unsigned_abs())
-    }
-}
-
-impl Kernel<'_> {
-    /// Returns the clock's reading at the oldest event.
-    fn earliest(&self) -> u64 {
-        let mut bytes = Vec::new();
-        let first = |cpu: usize| {
-            let info = self.ring.sub_buffer(cpu, 0, &mut bytes);
-            let tracing = self.tracing;
-            let mut events =
-                page::Events::new(&bytes, tracing.header_page, tracing.byte_order, info.committed);
-            let _first = events.next()?;
-            Some(events.time())
-        };
-        let cpus = self.ring.cpus().iter().enumerate().filter(|(_, cpu)| cpu.sub_buffers > 0);
-        cpus.map(|(at, _)| at).filter_map(first).min().unwrap_or(0)
     }
 }
 

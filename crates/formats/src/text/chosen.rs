@@ -20,7 +20,6 @@ use crate::select::Selection;
 use crate::streams::{StreamInfo, scope_code};
 use lastwords_ctf::read::{Due, Reader, Trace, Watch};
 use lastwords_filter::{Filter, Name};
-use lastwords_ftrace::dat::trace_counts_nanoseconds;
 use lastwords_trace::class::{Origin, Scope};
 use lastwords_trace::clock::Rounding;
 use lastwords_trace::text::number::{signed, unsigned};
@@ -235,7 +234,7 @@ impl<'t> Bound<'t> {
         let count = columns.columns.len();
         let mut has_message = false;
         let mut of = Vec::new();
-        let in_ticks = !trace_counts_nanoseconds(trace.class());
+        let in_ticks = !trace.class().counts_nanoseconds();
         for (slot, column) in columns.columns.iter().enumerate() {
             of.push(match &column.kind {
                 Kind::Time if in_ticks => Of::Ticks,

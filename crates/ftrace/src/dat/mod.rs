@@ -20,7 +20,7 @@ mod write;
 mod write_options;
 
 pub use listing::{comms, printk_formats};
-pub use open::{clock, counts_nanoseconds, open, trace_counts_nanoseconds};
+pub use open::{clock, open};
 pub use options::counters;
 pub use symbols::Listed;
 pub use write::{DataPosition, InPlace, write, write_head};

@@ -6,9 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use crate::{Array, Clock, CpuRing, FlagColumns, HeaderPage, Ring, Stats, Tracing, UNKNOWN};
 use lastwords_bytes::{Budget, ByteOrder, Error as Located, Kind};
-use lastwords_trace::class::TraceClass;
 use lastwords_trace::evidence::{Cause, Evidence, SubBuffer, Verdict};
-use lastwords_trace::schema::EnvValue;
+use lastwords_trace::tracer::counts_nanoseconds;
 
 use super::MAGIC;
 use super::chunks::{Algorithm, Chunks};
@@ -25,8 +24,6 @@ const SMALLEST_PAGE: u32 = 1 << 12;
 const LARGEST_PAGE: u32 = 1 << 20;
 /// Most bytes of a list of clocks.
 const LONGEST_CLOCKS: u64 = 1 << 12;
-/// Clocks that do not count nanoseconds.
-const PLAIN_CLOCKS: [&str; 3] = ["counter", "uptime", "x86-tsc"];
 /// Options with which trace-cmd shows entries of the function graph tracer. A file does not name
 /// the tracer that wrote them.
 const GRAPH_OPTIONS: [&str; 3] = ["funcgraph-duration", "funcgraph-overhead", "funcgraph-irqs"];
@@ -41,23 +38,10 @@ struct FileHeader {
     algorithm: Algorithm,
 }
 
-/// Returns false if the clock of the kernel's tracer with this name counts something else than
-/// nanoseconds.
-#[must_use]
-pub fn counts_nanoseconds(clock: &str) -> bool {
-    clock != UNKNOWN && !PLAIN_CLOCKS.contains(&clock)
-}
-
 /// Returns the clock with this name; none for [`UNKNOWN`].
 #[must_use]
 pub fn clock(name: &str) -> Option<Clock> {
     (name != UNKNOWN).then(|| Clock { name: name.to_owned(), is_in_ns: counts_nanoseconds(name) })
-}
-
-/// Returns false if a trace is of such a clock, by its environment (`trace_clock`).
-#[must_use]
-pub fn trace_counts_nanoseconds(class: &TraceClass) -> bool {
-    !matches!(class.property("trace_clock"), Some(EnvValue::Text(clock)) if !counts_nanoseconds(clock))
 }
 
 /// Opens a trace.dat file of version 6 or 7. Descriptions are read at once; sub-buffers are read

@@ -7,7 +7,6 @@ use lastwords_ctf::read::{self, Watch};
 use lastwords_ctf::{Error, Result, Totals, Version};
 use lastwords_formats::select::Selection;
 use lastwords_formats::streams::channel;
-use lastwords_ftrace::dat;
 use lastwords_lttng as lttng;
 use lastwords_trace::class::StreamClass;
 use serde::{Serialize, Serializer};
@@ -66,7 +65,7 @@ pub struct Named {
 fn counts_nanoseconds(trace: &Trace) -> bool {
     match trace.ftrace() {
         Some(ftrace) => ftrace.array.is_in_ns(),
-        None => trace.ctf().is_none_or(|ctf| dat::trace_counts_nanoseconds(ctf.class())),
+        None => trace.ctf().is_none_or(|ctf| ctf.class().counts_nanoseconds()),
     }
 }
 

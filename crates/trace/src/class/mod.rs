@@ -14,6 +14,7 @@ pub use path::{Path, Scope};
 pub use ranges::{Range, RangeIndex};
 
 use crate::schema::EnvValue;
+use crate::tracer::counts_nanoseconds;
 use lastwords_bytes::ByteOrder;
 use std::collections::HashMap;
 
@@ -94,6 +95,12 @@ impl TraceClass {
     #[must_use]
     pub fn is_ftrace(&self) -> bool {
         self.text("tracer_name") == Some("ftrace")
+    }
+
+    /// Returns false if a kernel's clock counted something else than nanoseconds.
+    #[must_use]
+    pub fn counts_nanoseconds(&self) -> bool {
+        self.text("trace_clock").is_none_or(counts_nanoseconds)
     }
 
     /// Returns a property that is a number.

@@ -2,8 +2,8 @@
 
 use lastwords_bytes::low_u8;
 use lastwords_ctf::program::Code;
-use lastwords_ftrace::{Format, Tracing};
 use lastwords_trace::class::EventClass;
+use lastwords_trace::tracer::Tracer;
 use lastwords_trace::visit::{Node, NodeId, Shape, Visitor};
 
 use super::Symbols;
@@ -62,7 +62,7 @@ impl<'t> Class<'t> {
     pub(super) fn new(
         event: &'t EventClass,
         code: &'t Code,
-        tracing: &Tracing,
+        tracer: &dyn Tracer,
         table: &Table,
     ) -> Self {
         let whole = event.name.as_deref().unwrap_or_default();
@@ -99,12 +99,12 @@ impl<'t> Class<'t> {
                 _ => Target::Omitted,
             });
         } else if let Some((number, known)) = table.find(system, name) {
-            let format = u16::try_from(event.id).ok().and_then(|id| tracing.formats.get(&id));
+            let declaration = |field: &str| tracer.declaration(event.id, field);
             class.fill(number, |_, node| {
                 known
                     .iter()
                     .find(|known| known.name == node.name)
-                    .map_or(Target::Omitted, |known| slot(known, format))
+                    .map_or(Target::Omitted, |known| slot(known, declaration(known.name)))
             });
         } else {
             let is_function =
@@ -148,15 +148,13 @@ fn call(system: &str, name: &str) -> Option<u32> {
     }
 }
 
-fn slot(known: &KnownField, format: Option<&Format>) -> Target {
-    let field =
-        format.and_then(|format| format.fields.iter().find(|field| field.name == known.name));
+fn slot(known: &KnownField, declaration: Option<&str>) -> Target {
     let is_function = matches!(known.name, "func" | "function" | "caller" | "shrink");
     Target::Field {
         number: known.number,
         kind: known.kind,
         is_symbol: known.kind == Kind::Unsigned && is_function,
-        is_device: field.is_some_and(|field| field.declaration.starts_with("dev_t ")),
+        is_device: declaration.is_some_and(|declaration| declaration.starts_with("dev_t ")),
     }
 }
 

@@ -1,21 +1,16 @@
-//! Tests that read the output with a separate decoder of protocol buffers, which shares no code
-//! with the writer.
+//! Tests that read Perfetto's traces of a kernel with a separate decoder of protocol buffers, which
+//! shares no code with the writer.
 
-use super::*;
-use crate::events::Note;
-use crate::perfetto::{Process, Task, can_hold, write};
-use crate::select::Selection;
+use crate::ctf::{Form, Remarks, trace};
+use crate::log::{self, LogLine, Relation};
+use crate::samples::{ENTRY, FUNCTION, OPEN, PRINT, page, payload, ring, tracing, wake, words};
+use crate::{Choice, Recording, Stats, Tracing};
 use lastwords_ctf::read::unwatched;
-use lastwords_ftrace::Choice;
-use lastwords_ftrace::ctf::{Form, Remarks, trace};
-use lastwords_ftrace::log::{self, LogLine, Relation};
-use lastwords_ftrace::{Stats, Tracing};
-use samples::{ENTRY, FUNCTION, OPEN, PRINT, page, payload, ring, tracing, wake, words};
+use lastwords_formats::events::Note;
+use lastwords_formats::perfetto::{Kernel, Process, Task, can_hold, write};
+use lastwords_formats::select::Selection;
 use std::path::Path;
 use std::sync::Arc;
-
-#[path = "../../../../ftrace/src/samples.rs"]
-mod samples;
 
 /// The value of a field: its bytes, if it is a message or text, or its number.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -112,16 +107,9 @@ fn bundles_names_and_the_log() {
         trace(path, &tracing, 0, &choice, offset, Form::Plain, &Remarks::default()).unwrap(),
         log::trace(path, lines, Relation::Ahead(0), &choice, offset).unwrap(),
     ];
-    let ring = &*tracing.arrays[0].live;
-    let kernel = Kernel {
-        trace: 0,
-        is_alone: true,
-        tracing: &tracing,
-        ring,
-        tasks: &tasks,
-        clock: "local",
-        boot: Some(-40),
-    };
+    let tracer = &Recording { tracing: &tracing, ring: &*tracing.arrays[0].live };
+    let kernel =
+        Kernel { trace: 0, is_alone: true, tracer, tasks: &tasks, clock: "local", boot: Some(-40) };
     let mut out = Vec::new();
     let totals = write(
         (&traces, Some(&kernel), &[]),
@@ -210,16 +198,9 @@ fn a_kernel_and_others_have_one_clock() {
         log::trace(path, lines, Relation::Ahead(0), &choice, Some(9_000)).unwrap(),
         trace(path, &tracing, 0, &choice, offset, Form::Plain, &Remarks::default()).unwrap(),
     ];
-    let ring = &*tracing.arrays[0].live;
-    let kernel = Kernel {
-        trace: 1,
-        is_alone: false,
-        tracing: &tracing,
-        ring,
-        tasks: &[],
-        clock: "global",
-        boot: Some(60),
-    };
+    let tracer = &Recording { tracing: &tracing, ring: &*tracing.arrays[0].live };
+    let kernel =
+        Kernel { trace: 1, is_alone: false, tracer, tasks: &[], clock: "global", boot: Some(60) };
     let mut out = Vec::new();
     write(
         (&traces, Some(&kernel), &[]),
@@ -257,16 +238,9 @@ fn clocks_of_one_file_are_related() {
             trace(path, &tracing, array, &choice, offset, Form::Plain, &Remarks::default()).unwrap()
         })
     };
-    let ring = &*tracing.arrays[0].live;
-    let kernel = |is_alone| Kernel {
-        trace: 0,
-        is_alone,
-        tracing: &tracing,
-        ring,
-        tasks: &[],
-        clock: "local",
-        boot: None,
-    };
+    let tracer = &Recording { tracing: &tracing, ring: &*tracing.arrays[0].live };
+    let kernel =
+        |is_alone| Kernel { trace: 0, is_alone, tracer, tasks: &[], clock: "local", boot: None };
     assert!(
         can_hold(&made(Some(5)), Some(&kernel(false)))
             && can_hold(&made(None), Some(&kernel(true)))
@@ -289,16 +263,9 @@ fn lines_of_the_log_that_stretch_the_view_are_left_out_and_told() {
         trace(path, &tracing, 0, &choice, offset, Form::Plain, &Remarks::default()).unwrap(),
         log::trace(path, lines, Relation::Ahead(0), &choice, offset).unwrap(),
     ];
-    let ring = &*tracing.arrays[0].live;
-    let kernel = Kernel {
-        trace: 0,
-        is_alone: true,
-        tracing: &tracing,
-        ring,
-        tasks: &[],
-        clock: "boot",
-        boot: Some(0),
-    };
+    let tracer = &Recording { tracing: &tracing, ring: &*tracing.arrays[0].live };
+    let kernel =
+        Kernel { trace: 0, is_alone: true, tracer, tasks: &[], clock: "boot", boot: Some(0) };
     let (mut out, mut remarks) = (Vec::new(), Vec::new());
     write(
         (&traces, Some(&kernel), &[]),
@@ -339,13 +306,12 @@ fn times_before_the_boot_are_not_dropped() {
     let (path, choice, offset) = (Path::new("vmcore"), Choice::default(), Some(8_000));
     let traces =
         [trace(path, &tracing, 0, &choice, offset, Form::Plain, &Remarks::default()).unwrap()];
-    let ring = &*tracing.arrays[0].live;
+    let tracer = &Recording { tracing: &tracing, ring: &*tracing.arrays[0].live };
     for (boot, is_related) in [(-100, true), (-101, false)] {
         let kernel = Kernel {
             trace: 0,
             is_alone: true,
-            tracing: &tracing,
-            ring,
+            tracer,
             tasks: &[],
             clock: "local",
             boot: Some(boot),
