@@ -7,16 +7,12 @@ use lastwords_ctf::read::{self, Reader};
 use lastwords_ctf::{Error, Version};
 use lastwords_folders::Ended;
 use lastwords_formats::select::Selection;
-use lastwords_formats::{Totals, text};
 use lastwords_ftrace::ctf::{self, Form, Remarks};
-use lastwords_ftrace::log::Log;
 use lastwords_ftrace::page::Events;
-use lastwords_ftrace::text as ftrace;
 use lastwords_ftrace::{Array, Choice, Ring};
 use lastwords_trace::clock::Rounding;
 use lastwords_trace::parallel;
 use std::collections::BTreeSet;
-use std::io::{ErrorKind, Write};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -192,107 +188,9 @@ impl Trace {
             parallel::map(&trace.streams, parallel::cpus(), |_, stream| newest_of(&trace, stream));
         newest.into_iter().flatten().max()
     }
-
-    /// Writes the selected events as text, in the form that is usual for the kind of trace.
-    ///
-    /// # Errors
-    /// The events cannot be decoded; `out` cannot be written.
-    pub fn write_text(&self, selection: &Selection, out: &mut dyn Write) -> Result<Totals, Error> {
-        let (zone, style) = (text::Zone::utc(), text::Style::Fields);
-        if let Some(trace) = self.packets(Version::V2) {
-            return text::write(
-                &[trace?],
-                style,
-                selection,
-                &zone,
-                out,
-                &read::unwatched,
-                &mut |_| {},
-            );
-        }
-        let Some(array) = self.ftrace() else { return Ok(Totals::default()) };
-        let summary = ftrace::write_trace(
-            out,
-            &array.machine.tracing,
-            array.index,
-            &array.options(selection),
-        )?;
-        Ok(totals(&summary))
-    }
-
-    /// Passes the line of each selected event, as [`Self::write_text`] writes it, to `take`, with
-    /// the event's time in nanoseconds (of a kernel's trace, with the reading of its clock). If
-    /// `take` returns false, nothing more is read. Returns the counts, unless `take` did that.
-    ///
-    /// With [`Selection::unread_before`] and [`Options::late`](crate::Options::late), only the
-    /// packets with the last events are read. This works for sessions, LTTng's memory and folders
-    /// of CTF, whose packets have the time of their end.
-    ///
-    /// # Errors
-    /// The events cannot be decoded.
-    pub fn each_line(
-        &self,
-        selection: &Selection,
-        take: &mut dyn FnMut(i64, &[u8]) -> bool,
-    ) -> Result<Option<Totals>, Error> {
-        let read = if let Some(trace) = self.packets(Version::V2) {
-            text::each(
-                &[trace?],
-                text::Style::Fields,
-                selection,
-                &text::Zone::utc(),
-                take,
-                &mut |_| {},
-            )
-        } else if let Some(array) = self.ftrace() {
-            let mut put = |clock: u64, line: &[u8]| match take(
-                i64::try_from(clock).unwrap_or(i64::MAX),
-                line,
-            ) {
-                true => Ok(()),
-                false => Err(ErrorKind::BrokenPipe.into()),
-            };
-            let summary = ftrace::each(
-                &mut put,
-                &array.machine.tracing,
-                array.index,
-                &array.options(selection),
-                Log::none(),
-            );
-            summary.map(|summary| totals(&summary))
-        } else {
-            Ok(Totals::default())
-        };
-        match read {
-            Err(error) if error.is_closed_pipe() => Ok(None),
-            read => read.map(Some),
-        }
-    }
-}
-
-fn totals(summary: &ftrace::Summary) -> Totals {
-    Totals {
-        events: summary.events,
-        bytes: summary.bytes,
-        faults: summary.faults,
-        ..Totals::default()
-    }
 }
 
 impl Ftrace<'_> {
-    /// Returns the options with which the kernel's own text has the selected events.
-    fn options(&self, selection: &Selection) -> ftrace::Options {
-        let (events, filter, last) =
-            (selection.events.clone(), selection.filter.clone(), selection.last);
-        ftrace::Options {
-            events,
-            filter,
-            last,
-            snapshot: self.snapshot,
-            ..ftrace::Options::default()
-        }
-    }
-
     /// Returns the offset to add to readings of its clock, to get nanoseconds since the epoch.
     /// Returns none if it is not known.
     #[must_use]

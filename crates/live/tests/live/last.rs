@@ -3,7 +3,9 @@
 #![allow(missing_docs, reason = "a test")]
 
 use lastwords::{ChannelConfig, Session, event};
+use lastwords_ctf::Version;
 use lastwords_formats::select::Selection;
+use lastwords_formats::text;
 use lastwords_open::{Options, Trace, open};
 
 /// Returns the number of bytes that this process has read so far.
@@ -22,8 +24,13 @@ fn lines(trace: &Trace, selection: &Selection, most: usize) -> (Vec<String>, Opt
         lines.push(String::from_utf8_lossy(line).into_owned());
         lines.len() < most
     };
-    let totals = trace.each_line(selection, &mut take).expect("a session");
-    (lines, totals.map(|totals| totals.unread), bytes_read() - before)
+    let packets = trace.packets(Version::V2).expect("a session").expect("its description");
+    let (style, zone) = (text::Style::Fields, text::Zone::utc());
+    let read = match text::each(&[packets], style, selection, &zone, &mut take, &mut |_| {}) {
+        Err(error) if error.is_closed_pipe() => None,
+        read => Some(read.expect("events that can be decoded").unread),
+    };
+    (lines, read, bytes_read() - before)
 }
 
 #[test]
