@@ -9,7 +9,6 @@ use crate::scratch::file_of;
 use crate::script::Input;
 use lastwords_bytes::{Budget, ByteOrder};
 use lastwords_ctf::{Version, read};
-use lastwords_formats::{json, perfetto};
 use lastwords_ftrace::ctf::{Form, Remarks, trace};
 use lastwords_ftrace::{
     Choice, HeaderPage, NoSymbols, Recording, Symbols, Tracing, dat, format_file, page, print,
@@ -22,6 +21,7 @@ use lastwords_kernel::{
     Kernel, Mask, Sources, find, memory::Memory, virtual_memory::VirtualMemory,
     vmcoreinfo::VmcoreInfo,
 };
+use lastwords_render::{json, perfetto};
 
 /// A dump of physical memory, of any container: the corpus has one of each.
 pub fn vmcore(data: &[u8]) {
@@ -181,7 +181,7 @@ pub fn trace_dat(data: &[u8]) {
         let (path, choice, remarks) = (scratch.path(), Choice::default(), Remarks::default());
         let of = |array| trace(path, &tracing, array, &choice, None, form, &remarks).ok();
         let traces: Vec<_> = (0..tracing.arrays.len().min(8)).filter_map(of).collect();
-        let (mut out, all) = (Vec::new(), lastwords_formats::select::Selection::default());
+        let (mut out, all) = (Vec::new(), lastwords_render::select::Selection::default());
         let mut decoded = |note| {
             // What is made of pages decodes, but for times that do not fit.
             let note = format!("{note:?}");

@@ -10,9 +10,9 @@ use crate::script::{self, Area, Input};
 use lastwords_bytes::{Budget, ByteOrder};
 use lastwords_ctf::session::Decoder;
 use lastwords_ctf::{Version, read, write as ctf};
-use lastwords_formats::{evidence, json, perfetto, text};
 use lastwords_image::{Image, unwatched};
 use lastwords_lttng::{self as lttng, user};
+use lastwords_render::{evidence, json, perfetto, text};
 use lastwords_session as session;
 use lastwords_testkit::elf::{self, Segment};
 use lastwords_testkit::naive;
@@ -317,7 +317,7 @@ fn traces_of(sessions: Vec<lastwords_session::Session>) -> Vec<read::Trace> {
 pub fn json_end_to_end(data: &[u8]) {
     let sessions = own_sessions(&script::arena(data, Area::Arena));
     let (mut out, traces) = (Vec::new(), traces_of(sessions));
-    let all = lastwords_formats::select::Selection::default();
+    let all = lastwords_render::select::Selection::default();
     let _ = json::write(&traces, &all, &mut out, &read::unwatched, &mut |_| ());
     let _ = perfetto::write((&traces, None, &[]), &all, &mut sink(), &read::unwatched, &mut |_| ());
     let text = String::from_utf8(out).expect("JSON is UTF-8");
@@ -329,7 +329,7 @@ pub fn text_end_to_end(data: &[u8]) {
     let sessions = own_sessions(&script::arena(data, Area::Arena));
     sessions.iter().for_each(|source| drop(evidence::Account::new(source).write(100, &mut sink())));
     let traces = traces_of(sessions);
-    let selection = lastwords_formats::select::Selection::default();
+    let selection = lastwords_render::select::Selection::default();
     for style in [text::Style::Babeltrace, text::Style::Fields, text::Style::Raw] {
         let zone = text::Zone::utc();
         let _ = text::write(

@@ -76,7 +76,7 @@ const CASES: &[&str] = &[
 ];
 
 /// Test programs that write hundreds of thousands of files, for which memory does.
-const IN_MEMORY: [&str; 3] = ["formats", "image", "testkit"];
+const IN_MEMORY: [&str; 3] = ["render", "image", "testkit"];
 
 /// The programs whose unit tests the gate runs: those of its rigs, and not those of `bench` and
 /// `examples`.

@@ -6,8 +6,8 @@ use crate::traces::Traces;
 use crate::{ended, say};
 use anyhow::bail;
 use lastwords_ctf::{Totals, read};
-use lastwords_formats::events::Note;
 use lastwords_open::{Account, Crash, Losses, Lttng, Trace, write_crashes};
+use lastwords_render::events::Note;
 use std::io::{self, Write};
 
 /// The number of lines of each kind that is printed for people. `inspect --json` has all of them.

@@ -8,8 +8,8 @@ use anyhow::{Context, bail};
 use lastwords_control::{self, Handle, State, Summary};
 use lastwords_ctf::Version;
 use lastwords_filter::{Filter, Name};
-use lastwords_formats::filter::{self, BUILT_IN, unknown_events};
 use lastwords_live::{is_live, is_live_summary};
+use lastwords_render::filter::{self, BUILT_IN, unknown_events};
 use std::path::PathBuf;
 
 /// The session of a control verb, given by `--session` alone, because the verb's other words have

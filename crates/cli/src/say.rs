@@ -36,7 +36,7 @@ pub(crate) fn json(value: &impl Serialize, is_compact: bool) -> anyhow::Result<(
     } else {
         serde_json::to_string_pretty(value)?
     };
-    print(lastwords_formats::json::safe(&text) + "\n");
+    print(lastwords_render::json::safe(&text) + "\n");
     Ok(())
 }
 

@@ -4,8 +4,8 @@ use crate::say;
 use crate::table::plain;
 use anyhow::bail;
 use lastwords_ctf::{Version, read};
-use lastwords_formats::spans::OpenSpan;
 use lastwords_open::{self as open, Account, Origin, RecoveredSession, Severity, Trace};
+use lastwords_render::spans::OpenSpan;
 use std::sync::Arc;
 
 /// The traces of all inputs.

@@ -1,6 +1,6 @@
 //! Parses values of options: numbers, ranges, globs.
 
-use lastwords_formats::select::is_well_formed;
+use lastwords_render::select::is_well_formed;
 use std::fmt::Display;
 use std::ops::{Bound, RangeBounds};
 use std::str::FromStr;

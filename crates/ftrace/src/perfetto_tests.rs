@@ -6,9 +6,9 @@ use crate::log::{self, LogLine, Relation};
 use crate::samples::{ENTRY, FUNCTION, OPEN, PRINT, page, payload, ring, tracing, wake, words};
 use crate::{Choice, Recording, Stats, Tracing};
 use lastwords_ctf::read::unwatched;
-use lastwords_formats::events::Note;
-use lastwords_formats::perfetto::{Kernel, Process, Task, can_hold, write};
-use lastwords_formats::select::Selection;
+use lastwords_render::events::Note;
+use lastwords_render::perfetto::{Kernel, Process, Task, can_hold, write};
+use lastwords_render::select::Selection;
 use std::path::Path;
 use std::sync::Arc;
 

@@ -3,9 +3,9 @@
 
 use crate::{Ftrace, RecoveredSession, Trace};
 use lastwords_ctf::{Totals, read};
-use lastwords_formats::evidence::{Account, StreamName};
 use lastwords_ftrace::{Ring, counters};
 use lastwords_lttng as lttng;
+use lastwords_render::evidence::{Account, StreamName};
 use lastwords_trace::evidence::{Cause, Evidence, Gap, SubBuffer, Verdict};
 use std::borrow::Cow;
 use std::collections::BTreeSet;

@@ -2,13 +2,13 @@
 
 use crate::{Opened, Trace};
 use lastwords_ctf::{Error, read};
-use lastwords_formats::iter::{Events, Order};
-use lastwords_formats::select::Selection;
+use lastwords_render::iter::{Events, Order};
+use lastwords_render::select::Selection;
 
 /// The selected events of some traces.
 ///
 /// ```no_run
-/// use lastwords_formats::{iter::Order, select::Selection};
+/// use lastwords_render::{iter::Order, select::Selection};
 /// use lastwords_open::{Options, open};
 ///
 /// let opened = open(&["vmcore"], &Options::default())?;

@@ -4,8 +4,8 @@ use crate::{FileNames, Lttng};
 use anyhow::Context;
 use lastwords_ctf::write::lttng::{self as folder, Entry, StreamWriter};
 use lastwords_ctf::{Version, emit};
-use lastwords_formats::Totals;
 use lastwords_lttng::{Metadata, Packet};
+use lastwords_render::Totals;
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 

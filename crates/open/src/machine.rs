@@ -1,9 +1,9 @@
 //! Opens inputs with a kernel's tracer: dumps of a machine's memory, and trace.dat files.
 
 use crate::Meter;
-use lastwords_formats::perfetto::{Process, Task};
 use lastwords_ftrace::{Array, Tracing};
 use lastwords_kernel::{Kernel, Time, tasks};
+use lastwords_render::perfetto::{Process, Task};
 use std::sync::Arc;
 
 /// A kernel's tracer.

@@ -9,9 +9,9 @@ use lastwords_control::ChannelSummary;
 use lastwords_ctf::Version;
 use lastwords_ctf::read::unwatched;
 use lastwords_folders::SnapshotState;
-use lastwords_formats::events;
 use lastwords_ftrace::format_file;
 use lastwords_open::Trace;
+use lastwords_render::events;
 use lastwords_trace::evidence::Cause;
 use rustix::io::Errno;
 

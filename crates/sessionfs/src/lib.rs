@@ -5,7 +5,7 @@
 //! docs/MOUNT.md describes each file.
 //!
 //! Nothing here decodes or prints events, or changes a session by itself: reading is
-//! [`lastwords_open`], the text is [`lastwords_formats`], control is [`lastwords_control`].
+//! [`lastwords_open`], the text is [`lastwords_render`], control is [`lastwords_control`].
 //!
 //! The crate has no features.
 #![doc = include_str!("../README.md")]

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use lastwords_ctf::Version;
 use lastwords_folders::SnapshotState;
-use lastwords_formats::evidence::Account;
-use lastwords_formats::text::{self, Style, Zone};
 use lastwords_live::consume_session;
 use lastwords_open::{Opened, Options, Trace};
+use lastwords_render::evidence::Account;
+use lastwords_render::text::{self, Style, Zone};
 use rustix::io::Errno;
 
 use crate::buffer::Buffer;

@@ -12,10 +12,10 @@
 use std::collections::HashMap;
 
 use lastwords_ctf::read::{Due, Reader, unwatched};
-use lastwords_formats::events;
 use lastwords_ftrace::HeaderPage;
 use lastwords_ftrace::page::{MISSED_EVENTS, MISSED_STORED};
 use lastwords_open::Trace;
+use lastwords_render::events;
 use lastwords_trace::schema::{Channel, FieldClass, Schema};
 use lastwords_trace::source::Source as _;
 

@@ -6,10 +6,10 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use lastwords_ctf::Version;
 use lastwords_ctf::read::unwatched;
-use lastwords_formats::events;
-use lastwords_formats::evidence::Account;
-use lastwords_formats::text::{self, Style, Zone};
 use lastwords_open::{Trace, accounts_after_reading};
+use lastwords_render::events;
+use lastwords_render::evidence::Account;
+use lastwords_render::text::{self, Style, Zone};
 use lastwords_trace::evidence::{Cause, Gap};
 use rustix::io::Errno;
 

@@ -5,8 +5,8 @@
 
 use lastwords::rules::RuleSpec;
 use lastwords_control::{ChannelSummary, Details};
-use lastwords_formats::evidence::{Account, StreamName};
-use lastwords_formats::select::Selection;
+use lastwords_render::evidence::{Account, StreamName};
+use lastwords_render::select::Selection;
 
 /// The channels of a session that a folder shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

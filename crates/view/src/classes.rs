@@ -3,9 +3,9 @@
 
 use crate::picks::Picks;
 use lastwords_ctf::read::Trace;
-use lastwords_formats::json::Plan;
-use lastwords_formats::spans::Step;
-use lastwords_formats::streams::{StreamInfo, channel, scope_code};
+use lastwords_render::json::Plan;
+use lastwords_render::spans::Step;
+use lastwords_render::streams::{StreamInfo, channel, scope_code};
 use lastwords_trace::class::{EventClass, LogLevel, Scope};
 use serde::Serialize;
 

@@ -5,8 +5,8 @@ use crate::classes::Kind;
 use crate::gaps::Gap;
 use crate::names::Names;
 use crate::slices::Slices;
-use lastwords_formats::missing::count;
-use lastwords_formats::spans::OpenSpan;
+use lastwords_render::missing::count;
+use lastwords_render::spans::OpenSpan;
 
 /// How events are collected.
 #[derive(Debug, Clone)]

@@ -2,8 +2,8 @@
 
 use crate::names::NONE;
 use lastwords_ctf::read::{Loss, Reader, Trace};
-use lastwords_formats::missing::{Around, Missing, StreamKey, Tail, count, is_before_all, words};
-use lastwords_formats::streams::StreamInfo;
+use lastwords_render::missing::{Around, Missing, StreamKey, Tail, count, is_before_all, words};
+use lastwords_render::streams::StreamInfo;
 use lastwords_trace::evidence::{Cause, Evidence};
 use serde::Serialize;
 use std::collections::HashMap;

@@ -6,7 +6,7 @@ use crate::collect::collect;
 use crate::collected::{Collected, Options};
 use crate::slices::{NO_BEGIN, NO_END, Of, UNSURE};
 use lastwords_ctf::read::Trace;
-use lastwords_formats::select::Selection;
+use lastwords_render::select::Selection;
 use lastwords_testkit::ctf::{PACKET_CONTEXT, Stream, TYPES};
 use lastwords_testkit::put::{Order, Packed};
 use lastwords_testkit::random::Random;

@@ -3,7 +3,7 @@
 
 use crate::names::NONE;
 use crate::slices::{Begun, NO_END, Of, Slices, Track, UNSURE};
-use lastwords_formats::missing::StreamKey;
+use lastwords_render::missing::StreamKey;
 use std::collections::HashMap;
 
 /// Deepest nesting of interrupts and of what a thread is in.

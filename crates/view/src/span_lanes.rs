@@ -2,7 +2,7 @@
 //! the first free lane of its process below the lane of its parent.
 
 use crate::slices::{Begun, NO_END, Of, Slices, Track};
-use lastwords_formats::spans::SpanKey;
+use lastwords_render::spans::SpanKey;
 use std::collections::{BTreeSet, HashMap};
 
 /// Most spans that are open at a time. Further ones are not drawn.

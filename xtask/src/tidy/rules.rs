@@ -20,15 +20,15 @@ pub(super) const GRAPH: &[(&str, &[&str])] = &[
     ("session", &["folders", "ctf", "image", "abi", "trace", "bytes"]),
     ("lttng", &["ctf", "kernel", "image", "trace", "bytes"]),
     ("ftrace", &["filter", "glob", "bytes", "image", "trace", "kernel", "ctf"]),
-    ("formats", &["ctf", "trace", "filter", "glob", "bytes"]),
+    ("render", &["ctf", "trace", "filter", "glob", "bytes"]),
     (
         "open",
         &[
             "folders", "glob", "filter", "bytes", "image", "kernel", "trace", "ctf", "session",
-            "lttng", "ftrace", "formats",
+            "lttng", "ftrace", "render",
         ],
     ),
-    ("view", &["bytes", "trace", "ctf", "formats"]),
+    ("view", &["bytes", "trace", "ctf", "render"]),
     ("live", &["folders", "lastwords", "control", "bytes", "trace", "ftrace", "session", "open"]),
     (
         "sessionfs",
@@ -41,13 +41,13 @@ pub(super) const GRAPH: &[(&str, &[&str])] = &[
             "trace",
             "ctf",
             "ftrace",
-            "formats",
+            "render",
             "open",
             "live",
         ],
     ),
-    ("stream", &["abi", "lastwords", "control", "bytes", "trace", "ftrace", "formats", "open"]),
-    ("tracefs", &["glob", "ring", "bytes", "trace", "ftrace", "formats", "open", "stream"]),
+    ("stream", &["abi", "lastwords", "control", "bytes", "trace", "ftrace", "render", "open"]),
+    ("tracefs", &["glob", "ring", "bytes", "trace", "ftrace", "render", "open", "stream"]),
     (
         "cli",
         &[
@@ -66,7 +66,7 @@ pub(super) const GRAPH: &[(&str, &[&str])] = &[
             "session",
             "lttng",
             "ftrace",
-            "formats",
+            "render",
             "open",
             "live",
             "sessionfs",
@@ -87,7 +87,7 @@ pub(super) const GRAPH: &[(&str, &[&str])] = &[
             "kernel",
             "trace",
             "session",
-            "formats",
+            "render",
             "testkit",
         ],
     ),
@@ -143,7 +143,7 @@ pub(super) const LAYERS: &[(&str, &[&str])] = &[
 
 /// Crates that read bytes of others: damaged memory, files of other programs.
 pub(super) const READERS: &[&str] = &[
-    "filter", "bytes", "image", "trace", "kernel", "ctf", "session", "lttng", "ftrace", "formats",
+    "filter", "bytes", "image", "trace", "kernel", "ctf", "session", "lttng", "ftrace", "render",
     "view", "open", "stream",
 ];
 /// Lints of clippy that the roots of [`READERS`] deny outside of tests. Cargo's `[workspace.lints]`

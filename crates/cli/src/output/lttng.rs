@@ -3,9 +3,9 @@
 use super::{Done, Format, Job, Line};
 use crate::progress::Shared;
 use crate::traces::Traces;
-use lastwords_formats::Totals;
 use lastwords_lttng::Session;
 use lastwords_open::{FileNames, Losses, LttngFolder};
+use lastwords_render::Totals;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 

@@ -7,8 +7,8 @@
 
 use super::{Format, Job, is_stdout};
 use anyhow::{Context, bail};
-use lastwords_formats::is_empty_folder;
 use lastwords_open::is_ctf_stream;
+use lastwords_render::is_empty_folder;
 use std::fs::Metadata;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;

@@ -8,12 +8,12 @@ use crate::kernel_log::{log, timeline_of};
 use crate::say;
 use crate::table::plain;
 use lastwords_ctf::read;
-use lastwords_formats::Totals;
-use lastwords_formats::select::Selection;
-use lastwords_formats::text::{self, Style, Zone};
 use lastwords_ftrace::log::LogLine;
 use lastwords_ftrace::text as ftrace;
 use lastwords_open::{Ftrace, Trace};
+use lastwords_render::Totals;
+use lastwords_render::select::Selection;
+use lastwords_render::text::{self, Style, Zone};
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -15,12 +15,12 @@ use crate::table::plain;
 use crate::traces::Traces;
 use anyhow::bail;
 use lastwords_ctf::{Version, read};
-use lastwords_formats::select::Selection;
-use lastwords_formats::text::chosen::{self, Columns};
-use lastwords_formats::text::{self, Style, Zone};
-use lastwords_formats::{Error, Totals};
 use lastwords_ftrace::{ctf as ftrace_ctf, text as ftrace};
 use lastwords_open::{Ftrace, Trace};
+use lastwords_render::select::Selection;
+use lastwords_render::text::chosen::{self, Columns};
+use lastwords_render::text::{self, Style, Zone};
+use lastwords_render::{Error, Totals};
 use std::io::{self, Write};
 use std::sync::Arc;
 

@@ -17,12 +17,12 @@ use crate::text::{self, Form, LineStyle, unknown_fields};
 use crate::traces::{Arrays, Traces};
 use crate::verbs::finish_consuming;
 use crate::verbs::inspect::span;
-use lastwords_formats::Totals;
-use lastwords_formats::missing::count;
-use lastwords_formats::text::Zone;
-use lastwords_formats::text::chosen::Columns;
 use lastwords_open::inspect::Activity;
 use lastwords_open::{Trace, accounts_after_reading, unrelated_clocks};
+use lastwords_render::Totals;
+use lastwords_render::missing::count;
+use lastwords_render::text::Zone;
+use lastwords_render::text::chosen::Columns;
 use regex::bytes::Regex;
 use std::io::IsTerminal;
 

@@ -9,8 +9,8 @@ use crate::samples::{FUNCTION, OPEN, PRINT, STACK, page, payload, ring, tracing,
 use crate::values::tests as values;
 use lastwords_ctf::Totals;
 use lastwords_ctf::read::{copy, unwatched};
-use lastwords_formats::events::Note;
-use lastwords_formats::select::Selection;
+use lastwords_render::events::Note;
+use lastwords_render::select::Selection;
 use serde_json::{Value, json};
 
 fn traced(tracing: &Arc<Tracing>, array: usize, choice: &Choice, form: Form) -> Trace {
@@ -164,7 +164,7 @@ fn lines(
         .unwrap(),
     );
     let (mut out, mut faults) = (Vec::new(), Vec::new());
-    lastwords_formats::json::write(
+    lastwords_render::json::write(
         &traces,
         selection,
         &mut out,

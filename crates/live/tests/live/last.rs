@@ -4,9 +4,9 @@
 
 use lastwords::{ChannelConfig, Session, event};
 use lastwords_ctf::Version;
-use lastwords_formats::select::Selection;
-use lastwords_formats::text;
 use lastwords_open::{Options, Trace, open};
+use lastwords_render::select::Selection;
+use lastwords_render::text;
 
 /// Returns the number of bytes that this process has read so far.
 fn bytes_read() -> u64 {

@@ -2,9 +2,9 @@
 
 use super::activity::{Activity, Read};
 use crate::{Ftrace, Machine, Origin, Trace, account};
-use lastwords_formats::evidence::Account;
 use lastwords_ftrace::page::Events;
 use lastwords_ftrace::{CpuRing, Ring, Tracing};
+use lastwords_render::evidence::Account;
 use serde::Serialize;
 use std::path::PathBuf;
 

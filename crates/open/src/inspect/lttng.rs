@@ -2,8 +2,8 @@
 
 use super::activity::{Activity, Read};
 use crate::Trace;
-use lastwords_formats::evidence::Account;
 use lastwords_lttng::{self as lttng, Session};
+use lastwords_render::evidence::Account;
 use serde::Serialize;
 
 /// One session.

@@ -14,7 +14,7 @@ pub use activity::{Activity, Make, Named, TICKS};
 use crate::{Origin, Trace};
 use lastwords_ctf::Result;
 use lastwords_ctf::read::{self, Watch};
-use lastwords_formats::select::Selection;
+use lastwords_render::select::Selection;
 use serde::{Serialize, Serializer};
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -4,7 +4,7 @@ use super::activity::{Activity, Read};
 use super::tally::{self, Tally};
 use crate::{Crash, EndedReport, Holds, Observed, RecoveredSession, Trace};
 use lastwords_ctf::{Version, read};
-use lastwords_formats::evidence::Account;
+use lastwords_render::evidence::Account;
 use lastwords_session::info::{Info, StreamInfo, mode_word, reservation_word};
 use lastwords_trace::schema::EnvValue;
 use lastwords_trace::source::Source;

@@ -5,10 +5,10 @@ use super::histogram::Histogram;
 use crate::counts::fold;
 use lastwords_ctf::read::{Due, Next, Reader, Stream, Trace, Watch};
 use lastwords_ctf::{Result, Totals};
-use lastwords_formats::events::{Take, take};
-use lastwords_formats::missing::count;
-use lastwords_formats::select::Selection;
-use lastwords_formats::streams::StreamInfo;
+use lastwords_render::events::{Take, take};
+use lastwords_render::missing::count;
+use lastwords_render::select::Selection;
+use lastwords_render::streams::StreamInfo;
 use lastwords_trace::clock::Rounding;
 use lastwords_trace::parallel;
 

@@ -8,8 +8,8 @@
 
 use super::child::{self, Report};
 use lastwords_ctf::read::{Trace, unwatched};
-use lastwords_formats::iter::{Event, Events, Order};
-use lastwords_formats::select::Selection;
+use lastwords_render::iter::{Event, Events, Order};
+use lastwords_render::select::Selection;
 use lastwords_trace::evidence::Cause;
 use lastwords_trace::source::Source;
 use std::collections::BTreeMap;

@@ -3,8 +3,8 @@
 use super::check;
 use crate::{paint, say};
 use lastwords_ctf::read::{Trace, unwatched};
-use lastwords_formats::select::Selection;
-use lastwords_formats::text::{self, Style, Zone};
+use lastwords_render::select::Selection;
+use lastwords_render::text::{self, Style, Zone};
 
 /// The number of events that are shown of each thread.
 const SHOWN: usize = 3;

@@ -2,9 +2,9 @@
 
 use crate::ended;
 use crate::table::Table;
-use lastwords_formats::missing::count;
 use lastwords_open::duration;
 use lastwords_open::inspect::{Activity, TICKS};
+use lastwords_render::missing::count;
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 

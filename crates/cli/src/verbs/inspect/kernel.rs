@@ -5,9 +5,9 @@ use super::losses;
 use crate::paint::bold;
 use crate::progress::human_bytes;
 use crate::table::{Table, plain};
-use lastwords_formats::missing::count;
 use lastwords_ftrace::UNKNOWN;
 use lastwords_open::inspect::kernel::{Instance, Report};
+use lastwords_render::missing::count;
 use std::io::{self, Write};
 
 /// Writes the report for people.

@@ -12,9 +12,9 @@ use crate::stop::Stop;
 use crate::table::plain;
 use crate::text::{self, Form, LineStyle, unknown_fields};
 use crate::traces::{Arrays, Traces};
-use lastwords_formats::missing::count;
-use lastwords_formats::text::chosen::Columns;
 use lastwords_open::{Account, Losses, accounts_after_reading};
+use lastwords_render::missing::count;
+use lastwords_render::text::chosen::Columns;
 use std::collections::BTreeSet;
 use std::time::Duration;
 

@@ -2,8 +2,8 @@
 //! printed.
 
 use lastwords_control::rings::Ring;
-use lastwords_formats::evidence::SpanReport;
 use lastwords_open::{Count, EndedReport};
+use lastwords_render::evidence::SpanReport;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -4,8 +4,8 @@ use super::reading::{EventRow, LossRow, Reading, RingRow, Sort, State};
 use crate::ended;
 use crate::progress::human_bytes;
 use crate::table::{Table, plain};
-use lastwords_formats::evidence::SpanReport;
 use lastwords_open::duration;
+use lastwords_render::evidence::SpanReport;
 
 /// Most open spans in a table.
 const MOST_SPANS: usize = 20;

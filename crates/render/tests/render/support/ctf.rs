@@ -1,9 +1,9 @@
 //! Handmade CTF traces, and functions that read them.
 
 use lastwords_ctf::read;
-use lastwords_formats::events::Note;
-use lastwords_formats::select::Selection;
-use lastwords_formats::text::{self, Style, Zone};
+use lastwords_render::events::Note;
+use lastwords_render::select::Selection;
+use lastwords_render::text::{self, Style, Zone};
 use std::path::Path;
 use std::sync::Arc;
 

@@ -5,7 +5,7 @@
 //! is a [`lastwords_trace::tracer::Tracer`] and a [`lastwords_filter::Described`].
 //!
 //! ```no_run
-//! use lastwords_formats::{json, select::Selection};
+//! use lastwords_render::{json, select::Selection};
 //!
 //! // The last 100 events of a folder of CTF, as JSON lines.
 //! let folder = lastwords_ctf::read::open("trace".as_ref(), &Default::default())?;

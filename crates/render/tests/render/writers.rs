@@ -9,12 +9,12 @@ use lastwords_bytes::ByteOrder;
 use lastwords_ctf::Version;
 use lastwords_ctf::read::unwatched;
 use lastwords_ctf::write::{self as ctf, Options};
-use lastwords_formats::evidence;
-use lastwords_formats::json;
-use lastwords_formats::perfetto;
-use lastwords_formats::select::Selection;
-use lastwords_formats::text::{self, Style, Zone};
-use lastwords_formats::{Error, Totals};
+use lastwords_render::evidence;
+use lastwords_render::json;
+use lastwords_render::perfetto;
+use lastwords_render::select::Selection;
+use lastwords_render::text::{self, Style, Zone};
+use lastwords_render::{Error, Totals};
 use lastwords_testkit::random::Random;
 use lastwords_trace::clock::Clock;
 use lastwords_trace::evidence::{Cause, Evidence, Gap, SubBuffer, Verdict};
@@ -281,7 +281,7 @@ fn files_are_private_and_nothing_is_overwritten() {
     );
     let link = folder.0.join("link");
     std::os::unix::fs::symlink("/nonexistent/target", &link).expect("a link");
-    assert!(lastwords_formats::create_file(&link).is_err());
+    assert!(lastwords_render::create_file(&link).is_err());
     assert!(ctf::write(&memory, &link, COUNTED, &unwatched).is_err());
 }
 

@@ -1,4 +1,4 @@
-//! The tests of the crate `formats`.
+//! The tests of the crate `render`.
 
 mod babeltrace;
 mod ctf2_selectors;

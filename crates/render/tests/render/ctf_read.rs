@@ -7,10 +7,10 @@ use crate::support::ctf::{
 };
 use lastwords_ctf::Version;
 use lastwords_ctf::read;
-use lastwords_formats::events::Note;
-use lastwords_formats::json;
-use lastwords_formats::select::Selection;
-use lastwords_formats::text::{self, Style, Zone};
+use lastwords_render::events::Note;
+use lastwords_render::json;
+use lastwords_render::select::Selection;
+use lastwords_render::text::{self, Style, Zone};
 use proptest::prelude::*;
 use std::path::Path;
 use std::sync::Arc;

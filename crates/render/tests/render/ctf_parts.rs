@@ -212,9 +212,9 @@ fn streams_keep_their_numbers_beside_one_without_class() {
     (first.class, first.packets) = (usize::MAX, Vec::new());
     traces[0].streams.insert(0, first);
     let mut out = Vec::new();
-    let selection = lastwords_formats::select::Selection::default();
+    let selection = lastwords_render::select::Selection::default();
     let watch = lastwords_ctf::read::unwatched;
-    lastwords_formats::json::write(&traces, &selection, &mut out, &watch, &mut |_| {})
+    lastwords_render::json::write(&traces, &selection, &mut out, &watch, &mut |_| {})
         .expect("written");
     let text = String::from_utf8(out).expect("text");
     let numbers: Vec<_> =

@@ -1,12 +1,12 @@
 //! Measures the writers on a synthetic trace of four streams:
-//! `cargo run --release -p lastwords-formats --example text_speed`.
+//! `cargo run --release -p lastwords-render --example text_speed`.
 
 use lastwords_bytes::ByteOrder;
 use lastwords_ctf::read::unwatched;
 use lastwords_ctf::{Version, write as ctf};
-use lastwords_formats::select::Selection;
-use lastwords_formats::text::{Style, Zone};
-use lastwords_formats::{Error, Totals, json, text};
+use lastwords_render::select::Selection;
+use lastwords_render::text::{Style, Zone};
+use lastwords_render::{Error, Totals, json, text};
 use lastwords_trace::clock::Clock;
 use lastwords_trace::evidence::{Evidence, Verdict};
 use lastwords_trace::schema::{Channel, EnvValue, EventClass, Field, FieldClass, Schema};

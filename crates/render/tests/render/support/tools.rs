@@ -12,7 +12,7 @@ impl Folder {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let path =
-            std::env::temp_dir().join(format!("lastwords-formats-{}-{number}", std::process::id()));
+            std::env::temp_dir().join(format!("lastwords-render-{}-{number}", std::process::id()));
         std::fs::create_dir(&path).expect("a temporary folder");
         Self(path)
     }
