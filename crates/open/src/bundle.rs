@@ -6,7 +6,6 @@
 //! `printk_formats`, `saved_cmdlines`, `saved_tgids`, `trace_clock`, `uname`, `notes` (the kernel's
 //! ELF notes with its build id), `btf/vmlinux`.
 
-use anyhow::{Context, bail, ensure};
 use lastwords_bytes::{Budget, ByteOrder};
 use lastwords_ftrace::{FlagColumns, Format, HeaderPage, Tracing};
 use lastwords_ftrace::{dat, format_file};
@@ -53,14 +52,55 @@ pub fn folder() -> PathBuf {
 ///
 /// # Errors
 /// It is not mounted, or this user may not enter it.
-pub fn tracefs_folder() -> anyhow::Result<&'static Path> {
-    let places = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"].map(Path::new);
-    let Some(found) = places.into_iter().find(|path| path.join("events").is_dir()) else {
-        bail!(
-            "/sys/kernel/tracing: tracefs is not there, or not for this user: `mount -t tracefs nodev /sys/kernel/tracing`"
-        );
-    };
-    Ok(found)
+pub fn tracefs_folder() -> Result<&'static Path, BundleError> {
+    let mut places =
+        ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"].map(Path::new).into_iter();
+    places.find(|path| path.join("events").is_dir()).ok_or(BundleError::NoTracefs)
+}
+
+/// The reason why a bundle cannot be made, read or written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BundleError {
+    /// tracefs is not mounted, or this user may not enter it.
+    #[error(
+        "/sys/kernel/tracing: tracefs is not there, or not for this user: `mount -t tracefs nodev /sys/kernel/tracing`"
+    )]
+    NoTracefs,
+    /// A file or folder cannot be read or written.
+    #[error("{}", path.display())]
+    File {
+        /// Its path.
+        path: PathBuf,
+        /// The reason.
+        #[source]
+        error: std::io::Error,
+    },
+    /// There is no format of an event.
+    #[error("{from}: no format of an event is in it (events/SYSTEM/NAME/format)")]
+    NoFormat {
+        /// The folder, or the name of the bundle.
+        from: String,
+    },
+    /// The bytes are not those of a bundle.
+    #[error("{from}: no bundle of lastwords")]
+    NoBundle {
+        /// The name of the bundle.
+        from: String,
+        /// The reason.
+        #[source]
+        error: std::io::Error,
+    },
+    /// The budget is spent.
+    #[error(transparent)]
+    Budget(#[from] lastwords_bytes::Error),
+}
+
+impl BundleError {
+    /// A file cannot be used, because of an error.
+    fn file(path: &Path, error: std::io::Error) -> Self {
+        Self::File { path: path.to_owned(), error }
+    }
 }
 
 /// A bundle in memory.
@@ -77,7 +117,7 @@ impl Bundle {
     ///
     /// # Errors
     /// The folder cannot be read, or has no format of an event.
-    pub fn of_tree(tree: &Path) -> anyhow::Result<Self> {
+    pub fn of_tree(tree: &Path) -> Result<Self, BundleError> {
         let mut bundle = Self::default();
         bundle.add_events(&tree.join("events"), None)?;
         for name in FILES {
@@ -92,7 +132,7 @@ impl Bundle {
     ///
     /// # Errors
     /// tracefs is not mounted, or cannot be read.
-    pub fn of_running_kernel() -> anyhow::Result<Self> {
+    pub fn of_running_kernel() -> Result<Self, BundleError> {
         let mut bundle = Self::of_running_tracer(None)?;
         bundle.add("notes", Path::new("/sys/kernel/notes"));
         bundle.add("btf/vmlinux", Path::new("/sys/kernel/btf/vmlinux"));
@@ -107,7 +147,7 @@ impl Bundle {
     ///
     /// # Errors
     /// tracefs is not mounted, or cannot be read.
-    pub fn of_running_tracer(recorded: Option<&BTreeSet<String>>) -> anyhow::Result<Self> {
+    pub fn of_running_tracer(recorded: Option<&BTreeSet<String>>) -> Result<Self, BundleError> {
         let tracefs = tracefs_folder()?;
         let mut bundle = Self::default();
         bundle.add_events(&tracefs.join("events"), recorded)?;
@@ -133,7 +173,7 @@ impl Bundle {
     ///
     /// # Errors
     /// tracefs is not mounted, or cannot be read.
-    pub fn of_changes(modules: &[(String, u64)]) -> anyhow::Result<Self> {
+    pub fn of_changes(modules: &[(String, u64)]) -> Result<Self, BundleError> {
         let tracefs = tracefs_folder()?;
         let mut bundle = Self::default();
         bundle.add("modules", Path::new("/proc/modules"));
@@ -146,13 +186,11 @@ impl Bundle {
         Ok(bundle)
     }
 
-    fn check(&self, from: &Path) -> anyhow::Result<()> {
-        ensure!(
-            self.files.keys().any(|name| name.ends_with("/format")),
-            "{}: no format of an event is in it (events/SYSTEM/NAME/format)",
-            from.display()
-        );
-        Ok(())
+    fn check(&self, from: &Path) -> Result<(), BundleError> {
+        match self.files.keys().any(|name| name.ends_with("/format")) {
+            true => Ok(()),
+            false => Err(BundleError::NoFormat { from: from.display().to_string() }),
+        }
     }
 
     /// Adds the formats of all events, or of some and of those of the system `ftrace`, and the
@@ -161,9 +199,10 @@ impl Bundle {
         &mut self,
         events: &Path,
         recorded: Option<&BTreeSet<String>>,
-    ) -> anyhow::Result<()> {
-        let folders = |path: &Path| -> anyhow::Result<Vec<PathBuf>> {
-            let entries = std::fs::read_dir(path).with_context(|| path.display().to_string())?;
+    ) -> Result<(), BundleError> {
+        let folders = |path: &Path| -> Result<Vec<PathBuf>, BundleError> {
+            let entries =
+                std::fs::read_dir(path).map_err(|error| BundleError::file(path, error))?;
             let mut paths: Vec<PathBuf> =
                 entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
             paths.retain(|path| path.is_dir());
@@ -205,11 +244,11 @@ impl Bundle {
     ///
     /// # Errors
     /// The file exists, or cannot be written.
-    pub fn write(&self, path: &Path) -> anyhow::Result<()> {
-        let named = || path.display().to_string();
-        let file = File::create_new(path).with_context(named)?;
-        let mut out = self.write_to(BufWriter::new(file), LEVEL).with_context(named)?;
-        out.flush().and_then(|()| out.get_ref().sync_all()).with_context(named)
+    pub fn write(&self, path: &Path) -> Result<(), BundleError> {
+        let named = |error| BundleError::file(path, error);
+        let file = File::create_new(path).map_err(named)?;
+        let mut out = self.write_to(BufWriter::new(file), LEVEL).map_err(named)?;
+        out.flush().and_then(|()| out.get_ref().sync_all()).map_err(named)
     }
 
     /// Writes the archive of the bundle, compressed by a level of zstd, and returns what it was
@@ -232,9 +271,9 @@ impl Bundle {
     ///
     /// # Errors
     /// The file is not a bundle, or the budget is spent.
-    pub fn read(path: &Path, budget: &Budget) -> anyhow::Result<Self> {
+    pub fn read(path: &Path, budget: &Budget) -> Result<Self, BundleError> {
         let name = path.display().to_string();
-        let file = File::open(path).with_context(|| name.clone())?;
+        let file = File::open(path).map_err(|error| BundleError::file(path, error))?;
         budget.admit(file.metadata().map_or(0, |metadata| lastwords_bytes::stored(&metadata)));
         Self::read_from(&name, file, budget)
     }
@@ -247,7 +286,7 @@ impl Bundle {
         from: &str,
         bytes: impl std::io::Read,
         budget: &Budget,
-    ) -> anyhow::Result<Self> {
+    ) -> Result<Self, BundleError> {
         let mut bundle = Self::default();
         bundle.update_from(from, bytes, budget)?;
         bundle.check(Path::new(from))?;
@@ -264,16 +303,16 @@ impl Bundle {
         from: &str,
         bytes: impl std::io::Read,
         budget: &Budget,
-    ) -> anyhow::Result<()> {
-        let named = || format!("{from}: no bundle of lastwords");
+    ) -> Result<(), BundleError> {
+        let named = |error| BundleError::NoBundle { from: from.to_owned(), error };
         let mut archive =
-            tar::Archive::new(decompress::reader(from, bytes, budget).with_context(named)?);
-        for entry in archive.entries().with_context(named)? {
-            let mut entry = entry.with_context(named)?;
+            tar::Archive::new(decompress::reader(from, bytes, budget).map_err(named)?);
+        for entry in archive.entries().map_err(named)? {
+            let mut entry = entry.map_err(named)?;
             budget.steps(from, 1)?;
-            let name = entry.path().with_context(named)?.display().to_string();
+            let name = entry.path().map_err(named)?.display().to_string();
             let mut bytes = Vec::new();
-            entry.read_to_end(&mut bytes).with_context(named)?;
+            entry.read_to_end(&mut bytes).map_err(named)?;
             self.files.insert(name, bytes);
         }
         Ok(())

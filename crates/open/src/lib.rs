@@ -79,7 +79,7 @@ mod trace;
 
 pub use account::{accounts, accounts_after_reading};
 pub use backtrace::write_crashes;
-pub use bundle::{Bundle, folder as bundle_folder, tracefs_folder};
+pub use bundle::{Bundle, BundleError, folder as bundle_folder, tracefs_folder};
 pub use container::ends_with_container;
 pub use counts::{Count, StreamCounts, counts};
 pub use crash::{Crash, Frame, Function};

@@ -1,5 +1,6 @@
 //! Addresses of receivers: TCP, vsock (between a virtual machine and its host) or a Unix socket.
 
+use crate::error::Error;
 use anyhow::{Context, bail};
 use rustix::net::sockopt::socket_peercred;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
@@ -38,7 +39,7 @@ impl Address {
     ///
     /// # Errors
     /// The name begins like an address, and is none.
-    pub fn of_output(name: &OsStr) -> anyhow::Result<Option<Self>> {
+    pub fn of_output(name: &OsStr) -> crate::Result<Option<Self>> {
         let is_address = ["tcp:", "vsock:", "unix:"]
             .iter()
             .any(|kind| name.as_bytes().starts_with(kind.as_bytes()));
@@ -50,11 +51,12 @@ impl Address {
     ///
     /// # Errors
     /// The host's name leads to no address.
-    pub fn is_of_network(&self) -> anyhow::Result<bool> {
+    pub fn is_of_network(&self) -> crate::Result<bool> {
         let is_beyond = |address: &SockAddr| {
             address.as_socket().is_some_and(|address| !address.ip().to_canonical().is_loopback())
         };
-        Ok(self.resolved()?.iter().any(|(_, _, address)| is_beyond(address)))
+        let resolved = self.resolved().map_err(|why| Error::no_host(self, &why))?;
+        Ok(resolved.iter().any(|(_, _, address)| is_beyond(address)))
     }
 
     /// Connects to the receiver.
@@ -167,31 +169,31 @@ pub(crate) fn check_peer(socket: &impl AsFd) -> anyhow::Result<()> {
     Ok(())
 }
 
-impl FromStr for Address {
-    type Err = anyhow::Error;
-
-    fn from_str(text: &str) -> anyhow::Result<Self> {
-        let wrong =
-            || format!("{text}: no address such as tcp:HOST:PORT, vsock:CID:PORT or unix:PATH");
-        let (kind, rest) = text.split_once(':').with_context(wrong)?;
-        match kind {
-            "tcp" => {
-                let (host, port) = rest.rsplit_once(':').with_context(wrong)?;
-                let is_bare = host.contains(':') && !(host.starts_with('[') && host.ends_with(']'));
-                if host.is_empty() || is_bare || port.parse::<u16>().is_err() {
-                    bail!(wrong());
-                }
-                Ok(Self::Tcp(rest.to_owned()))
-            }
-            "vsock" => {
-                let (cid, port) = rest.split_once(':').with_context(wrong)?;
-                let cid =
-                    if cid == "any" { ANY_CID } else { cid.parse().ok().with_context(wrong)? };
-                Ok(Self::Vsock(cid, port.parse().ok().with_context(wrong)?))
-            }
-            "unix" if !rest.is_empty() => Ok(Self::Unix(rest.into())),
-            _ => bail!(wrong()),
+/// Reads an address; none if the text is no address.
+fn parse(text: &str) -> Option<Address> {
+    let (kind, rest) = text.split_once(':')?;
+    match kind {
+        "tcp" => {
+            let (host, port) = rest.rsplit_once(':')?;
+            let is_bare = host.contains(':') && !(host.starts_with('[') && host.ends_with(']'));
+            let is_host = !host.is_empty() && !is_bare && port.parse::<u16>().is_ok();
+            is_host.then(|| Address::Tcp(rest.to_owned()))
         }
+        "vsock" => {
+            let (cid, port) = rest.split_once(':')?;
+            let cid = if cid == "any" { ANY_CID } else { cid.parse().ok()? };
+            Some(Address::Vsock(cid, port.parse().ok()?))
+        }
+        "unix" if !rest.is_empty() => Some(Address::Unix(rest.into())),
+        _ => None,
+    }
+}
+
+impl FromStr for Address {
+    type Err = Error;
+
+    fn from_str(text: &str) -> crate::Result<Self> {
+        parse(text).ok_or_else(|| Error::NoAddress { text: text.to_owned() })
     }
 }
 

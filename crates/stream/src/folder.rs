@@ -244,7 +244,7 @@ impl Contents {
             let mut bytes = [0; HEADER];
             spool.read_exact_at(&mut bytes, at)?;
             let offset = at.saturating_add(HEADER as u64);
-            let taken = Header::read(bytes).and_then(|header| {
+            let taken = Header::read(bytes).map_err(anyhow::Error::from).and_then(|header| {
                 order.admit(&header)?;
                 let packet = Part { offset, length: header.length };
                 let is_whole = offset.saturating_add(header.length) <= length;

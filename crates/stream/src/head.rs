@@ -1,6 +1,7 @@
 //! The begin of a stream's region of a session, as docs/ABI.md has it: its header, geometry and
 //! control words.
 
+use crate::error::{WireError, check, refuse};
 use anyhow::ensure;
 use lastwords_abi::packet;
 use lastwords_abi::region::{
@@ -46,8 +47,9 @@ impl Head {
     ///
     /// # Errors
     /// It is none of a stream, or one that no recorder makes.
-    pub(crate) fn read(bytes: &[u8]) -> anyhow::Result<Self> {
-        ensure!(
+    pub(crate) fn read(bytes: &[u8]) -> Result<Self, WireError> {
+        check!(
+            Content,
             bytes.len() == HEAD && bytes.starts_with(&MAGIC),
             "the bytes are not the begin of a region"
         );
@@ -55,11 +57,12 @@ impl Head {
         let order = match mark {
             Some(BYTE_ORDER_MARK) => ByteOrder::Little,
             Some(mark) if mark.swap_bytes() == BYTE_ORDER_MARK => ByteOrder::Big,
-            mark => anyhow::bail!("a region of the byte order {mark:x?}"),
+            mark => refuse!(Content, "a region of the byte order {mark:x?}"),
         };
         let number = |at: usize| word(bytes, at, order);
         let size = number(INFO.saturating_add(offset_of!(StreamInfo, sub_buffer_size)));
-        ensure!(
+        check!(
+            Content,
             size.is_power_of_two() && (128..=1 << 30).contains(&size),
             "sub-buffers of {size} bytes"
         );

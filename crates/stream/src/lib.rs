@@ -20,7 +20,7 @@
 //! assert_eq!(address, Address::Tcp("127.0.0.1:7117".into()));
 //! // The name of a file is no address.
 //! assert_eq!(Address::of_output("trace.dat".as_ref())?, None);
-//! # Ok::<(), anyhow::Error>(())
+//! # Ok::<(), lastwords_stream::Error>(())
 //! ```
 //!
 //! The crate has no features.
@@ -42,6 +42,7 @@
 )]
 
 mod address;
+mod error;
 mod flush;
 mod folder;
 mod head;
@@ -56,6 +57,7 @@ mod transfer;
 pub mod wire;
 
 pub use address::Address;
+pub use error::{Error, Result, WireError};
 pub use flush::Flush;
 pub use folder::Session;
 pub use receiver::{Limits, Receiver, Told};

@@ -1,6 +1,7 @@
 //! The sending end of a stream, which the threads of all CPUs share.
 
 use crate::address::Address;
+use crate::error::{Error, Result};
 use crate::io::{self, Wait};
 use crate::wire::{End, HEADER, Header, Hello, Kind, MAGIC, NUMBER, Received, Settings};
 use anyhow::{Context, anyhow, bail, ensure};
@@ -83,16 +84,17 @@ impl Sender {
     ///
     /// # Errors
     /// Nobody listens there, or the receiver refuses.
-    pub fn connect(address: Address, hello: &Hello) -> anyhow::Result<Self> {
-        let socket = address.connect()?;
+    pub fn connect(address: Address, hello: &Hello) -> Result<Self> {
+        let connected = address.connect();
+        let socket = connected.map_err(|why| Error::connection(&address, &why))?;
         let state = Mutex::new(State { broken: None, last: Instant::now(), bytes: 0 });
         let sender = Self { address, socket, state };
         let begun = sender.send(&mut sender.lock(), &MAGIC, true, &mut Patience::new(None));
-        begun.map_err(|error| sender.reason(error))?;
+        begun.map_err(|error| sender.error(&sender.reason(error)))?;
         sender.json(Kind::Hello, hello)?;
         match sender.answer()? {
             (Kind::Accepted, _) => Ok(sender),
-            (kind, _) => bail!("{}: it answers {kind:?}, as no receiver does", sender.address),
+            (kind, _) => Err(sender.unexpected(kind)),
         }
     }
 
@@ -106,7 +108,7 @@ impl Sender {
     ///
     /// # Errors
     /// The connection is broken.
-    pub fn settings(&self, settings: &Settings) -> anyhow::Result<()> {
+    pub fn settings(&self, settings: &Settings) -> Result<()> {
         self.json(Kind::Settings, settings)
     }
 
@@ -114,9 +116,10 @@ impl Sender {
     ///
     /// # Errors
     /// As for [`Self::settings`].
-    pub fn description(&self, bundle: &Bundle) -> anyhow::Result<()> {
+    pub fn description(&self, bundle: &Bundle) -> Result<()> {
         let mut archive = Vec::new();
-        bundle.write_to(&mut archive, LEVEL).context("a description of the events")?;
+        let written = bundle.write_to(&mut archive, LEVEL).context("a description of the events");
+        written.map_err(|why| self.error(&why))?;
         self.frame(Kind::Description, 0, &archive, None)
     }
 
@@ -131,7 +134,7 @@ impl Sender {
         pipe: BorrowedFd<'_>,
         length: usize,
         ended: Option<BorrowedFd<'_>>,
-    ) -> anyhow::Result<()> {
+    ) -> Result<()> {
         let mut state = self.lock();
         let mut patience = Patience::new(ended);
         let header = Header { kind: Kind::SubBuffers, cpu, length: length as u64 };
@@ -145,12 +148,7 @@ impl Sender {
     ///
     /// # Errors
     /// As for [`Self::settings`].
-    pub fn from_memory(
-        &self,
-        cpu: u32,
-        bytes: &[u8],
-        ended: Option<BorrowedFd<'_>>,
-    ) -> anyhow::Result<()> {
+    pub fn from_memory(&self, cpu: u32, bytes: &[u8], ended: Option<BorrowedFd<'_>>) -> Result<()> {
         self.frame(Kind::SubBuffers, cpu, bytes, ended)
     }
 
@@ -166,7 +164,7 @@ impl Sender {
         mut offset: u64,
         length: u64,
         ended: Option<BorrowedFd<'_>>,
-    ) -> anyhow::Result<()> {
+    ) -> Result<()> {
         let mut state = self.lock();
         let mut patience = Patience::new(ended);
         let header =
@@ -194,28 +192,31 @@ impl Sender {
     ///
     /// # Errors
     /// The receiver takes no more, or the connection is broken.
-    pub(crate) fn confirmed(&self, wait: Duration) -> anyhow::Result<Option<u64>> {
-        if io::wait(self.socket.as_fd(), PollFlags::IN, None, wait)? != Wait::Ready {
+    pub(crate) fn confirmed(&self, wait: Duration) -> Result<Option<u64>> {
+        let waited = io::wait(self.socket.as_fd(), PollFlags::IN, None, wait);
+        if waited.map_err(|why| self.error(&why))? != Wait::Ready {
             return Ok(None);
         }
         match self.answer()? {
             (Kind::Confirmed, bytes) => {
                 Ok(Some(bytes.first_chunk::<8>().map_or(0, |count| u64::from_le_bytes(*count))))
             }
-            (kind, _) => bail!("{}: it says {kind:?} in the midst of the stream", self.address),
+            (kind, _) => Err(self
+                .error(&anyhow!("{}: it says {kind:?} in the midst of the stream", self.address))),
         }
     }
 
     /// Returns true if the other end of `ended` is closed.
-    pub(crate) fn is_ended(&self, ended: BorrowedFd<'_>) -> anyhow::Result<bool> {
-        Ok(io::wait(ended, PollFlags::IN, None, Duration::ZERO)? == Wait::Ready)
+    pub(crate) fn is_ended(&self, ended: BorrowedFd<'_>) -> Result<bool> {
+        let waited = io::wait(ended, PollFlags::IN, None, Duration::ZERO);
+        Ok(waited.map_err(|why| self.error(&why))? == Wait::Ready)
     }
 
     /// Sends a sign of life, if nothing was sent for a while.
     ///
     /// # Errors
     /// As for [`Self::settings`].
-    pub fn alive(&self, ended: BorrowedFd<'_>) -> anyhow::Result<()> {
+    pub fn alive(&self, ended: BorrowedFd<'_>) -> Result<()> {
         // Whoever has the lock is sending.
         let is_quiet = self.state.try_lock().is_ok_and(|state| state.last.elapsed() > ALIVE);
         if is_quiet { self.frame(Kind::Alive, 0, &[], Some(ended)) } else { Ok(()) }
@@ -225,7 +226,7 @@ impl Sender {
     ///
     /// # Errors
     /// Always: with the reason.
-    pub fn interrupted(&self) -> anyhow::Result<()> {
+    pub fn interrupted(&self) -> Result<()> {
         let mut state = self.lock();
         let error = anyhow!("the receiver has closed the connection");
         let header = Header { kind: Kind::Alive, cpu: 0, length: 0 };
@@ -242,34 +243,41 @@ impl Sender {
     ///
     /// # Errors
     /// The connection is broken, or the receiver does not have all of it.
-    pub fn end(&self, end: &End) -> anyhow::Result<()> {
+    pub fn end(&self, end: &End) -> Result<()> {
         self.json(Kind::End, end)?;
         // The receiver knows the end by the frame. A connection that cannot be half closed is no
         // harm.
         let _ = self.socket.shutdown(Shutdown::Write);
         match self.answer()? {
             (Kind::Received, bytes) => {
-                let received: Received =
-                    serde_json::from_slice(&bytes).with_context(|| self.address.to_string())?;
-                ensure!(
-                    received.bytes == end.bytes,
-                    "{}: the receiver has {} of {} bytes",
-                    self.address,
-                    received.bytes,
-                    end.bytes
-                );
-                Ok(())
+                let read = serde_json::from_slice(&bytes).with_context(|| self.address.to_string());
+                let Received { bytes } = read.map_err(|why| self.error(&why))?;
+                if bytes == end.bytes {
+                    return Ok(());
+                }
+                let (address, all) = (&self.address, end.bytes);
+                Err(self.error(&anyhow!("{address}: the receiver has {bytes} of {all} bytes")))
             }
-            (kind, _) => bail!("{}: it answers {kind:?}, as no receiver does", self.address),
+            (kind, _) => Err(self.unexpected(kind)),
         }
+    }
+
+    /// The connection cannot be used, because of `why`.
+    pub(crate) fn error(&self, why: &anyhow::Error) -> Error {
+        Error::connection(&self.address, why)
+    }
+
+    fn unexpected(&self, kind: Kind) -> Error {
+        self.error(&anyhow!("{}: it answers {kind:?}, as no receiver does", self.address))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn json(&self, kind: Kind, value: &impl serde::Serialize) -> anyhow::Result<()> {
-        self.frame(kind, 0, &serde_json::to_vec(value).context("a frame")?, None)
+    pub(crate) fn json(&self, kind: Kind, value: &impl serde::Serialize) -> Result<()> {
+        let bytes = serde_json::to_vec(value).context("a frame");
+        self.frame(kind, 0, &bytes.map_err(|why| self.error(&why))?, None)
     }
 
     pub(crate) fn frame(
@@ -278,11 +286,12 @@ impl Sender {
         cpu: u32,
         bytes: &[u8],
         ended: Option<BorrowedFd<'_>>,
-    ) -> anyhow::Result<()> {
+    ) -> Result<()> {
         let mut state = self.lock();
         let header = Header { kind, cpu, length: bytes.len() as u64 };
         // A frame that no receiver would take is refused here, with the same words.
-        Header::read(header.bytes()).with_context(|| self.address.to_string())?;
+        let read = Header::read(header.bytes()).with_context(|| self.address.to_string());
+        read.map_err(|why| self.error(&why))?;
         let mut patience = Patience::new(ended);
         let sent = self.send(&mut state, &header.bytes(), !bytes.is_empty(), &mut patience);
         let sent = sent.and_then(|()| self.send(&mut state, bytes, false, &mut patience));
@@ -291,12 +300,7 @@ impl Sender {
 
     /// Notes that a frame was sent, or that the connection is broken. An error has the reason that
     /// the receiver gives.
-    fn sent(
-        &self,
-        state: &mut State,
-        header: Header,
-        sent: anyhow::Result<()>,
-    ) -> anyhow::Result<()> {
+    fn sent(&self, state: &mut State, header: Header, sent: anyhow::Result<()>) -> Result<()> {
         match sent {
             Ok(()) => {
                 state.last = Instant::now();
@@ -311,7 +315,7 @@ impl Sender {
                 let broken =
                     state.broken.take().unwrap_or_else(|| format!("{:#}", self.reason(error)));
                 state.broken = Some(broken.clone());
-                Err(anyhow!(broken))
+                Err(self.error(&anyhow!(broken)))
             }
         }
     }
@@ -384,10 +388,12 @@ impl Sender {
     }
 
     /// Reads an answer. The receiver's refusal is an error.
-    fn answer(&self) -> anyhow::Result<(Kind, Vec<u8>)> {
-        match self.receive(ANSWER).with_context(|| format!("{}: no answer", self.address))? {
+    fn answer(&self) -> Result<(Kind, Vec<u8>)> {
+        let answer = self.receive(ANSWER).with_context(|| format!("{}: no answer", self.address));
+        match answer.map_err(|why| self.error(&why))? {
             (Kind::Refused, text) => {
-                bail!("{}: the receiver says: {}", self.address, String::from_utf8_lossy(&text))
+                let (address, text) = (&self.address, String::from_utf8_lossy(&text));
+                Err(self.error(&anyhow!("{address}: the receiver says: {text}")))
             }
             answer => Ok(answer),
         }

@@ -4,10 +4,11 @@
 //! sent. A packet counts only after the receiver has confirmed it and its place in the ring is
 //! still the packet's ([`Source::is_kept`]); otherwise a frame tells the receiver to drop it.
 
+use crate::error::{Error, Result};
 use crate::flush::Flush;
 use crate::sender::Sender;
 use crate::wire::{End, Kind, SessionInfo};
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, anyhow};
 use lastwords_control::stream_out::{Bytes, Ready, Source};
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::BorrowedFd;
@@ -76,6 +77,16 @@ struct Work<'a> {
 /// The session cannot be read any more, the connection is broken, or the receiver does not have all
 /// of it.
 pub fn send(
+    sender: &Sender,
+    source: Source,
+    flush: Duration,
+    ended: BorrowedFd<'_>,
+) -> Result<Sent> {
+    let name = source.name();
+    send_all(sender, source, flush, ended).map_err(|error| Error::session(&name, error))
+}
+
+fn send_all(
     sender: &Sender,
     source: Source,
     flush: Duration,
@@ -268,11 +279,11 @@ impl Work<'_> {
         while let Some(count) = self.sender.confirmed(wait)? {
             wait = Duration::ZERO;
             let sent = self.confirmed.saturating_add(self.pending.len() as u64);
-            ensure!(
-                count <= sent,
-                "{}: it confirms {count} of {sent} packets",
-                self.sender.address()
-            );
+            if count > sent {
+                let address = self.sender.address();
+                let why = anyhow!("{address}: it confirms {count} of {sent} packets");
+                return Err(self.sender.error(&why).into());
+            }
             while self.confirmed < count {
                 let Some(Pending { stream, number, length }) = self.pending.pop_front() else {
                     break;
@@ -314,11 +325,9 @@ impl Work<'_> {
         while !self.pending.is_empty() {
             let left = CONFIRM.saturating_sub(begun.elapsed());
             if left.is_zero() {
-                bail!(
-                    "{}: {} packets are not confirmed",
-                    self.sender.address(),
-                    self.pending.len()
-                );
+                let (address, left) = (self.sender.address(), self.pending.len());
+                let why = anyhow!("{address}: {left} packets are not confirmed");
+                return Err(self.sender.error(&why).into());
             }
             self.confirm(left)?;
         }

@@ -5,6 +5,7 @@
 //! In place of the bytes of a session's packet it has their number: the bytes are in
 //! a folder beside it (`rings.rs`).
 
+use crate::error::Error;
 use crate::folder;
 use crate::rings;
 use crate::transfer::{NOFOLLOW, copy, take};
@@ -126,8 +127,10 @@ impl Ring for Rings {
 ///
 /// # Errors
 /// The folder cannot be read.
-pub fn left(folder: &Path) -> anyhow::Result<Vec<Spool>> {
-    let entries = fs::read_dir(folder).with_context(|| folder.display().to_string())?;
+pub fn left(folder: &Path) -> crate::Result<Vec<Spool>> {
+    let entries = fs::read_dir(folder)
+        .with_context(|| folder.display().to_string())
+        .map_err(|why| Error::folder(folder, &why))?;
     let mut paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
     paths.retain(|path| path.extension().is_some_and(|ending| ending == ENDING));
     paths.sort();
@@ -199,7 +202,11 @@ impl Spool {
     ///
     /// # Errors
     /// The spool is no stream, or the file cannot be written. The spool stays then.
-    pub fn finish(self, why: Option<&str>) -> anyhow::Result<Option<Saved>> {
+    pub fn finish(self, why: Option<&str>) -> crate::Result<Option<Saved>> {
+        self.save(why).map_err(|why| Error::unsaved(&self.path, &why))
+    }
+
+    fn save(&self, why: Option<&str>) -> anyhow::Result<Option<Saved>> {
         let named =
             || format!("{}: what arrived is kept there, and is no trace yet", self.path.display());
         let made = match folder::make(&self.file, &self.path, why).with_context(named)? {

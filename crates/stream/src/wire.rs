@@ -8,8 +8,8 @@
 //! After [`Hello`], a stream is one of the kernel's tracer, which begins with [`Settings`], or one
 //! of a session, which begins with [`SessionInfo`].
 
+use crate::error::{WireError, check, refuse};
 use crate::head::{HEAD, Head};
-use anyhow::{bail, ensure};
 use lastwords_bytes::ByteOrder;
 use lastwords_ftrace::Stats;
 use serde::{Deserialize, Serialize};
@@ -150,13 +150,13 @@ impl Header {
     ///
     /// # Errors
     /// No frame has such a kind, or one of the kind is never that long.
-    pub fn read(bytes: [u8; HEADER]) -> anyhow::Result<Self> {
+    pub fn read(bytes: [u8; HEADER]) -> Result<Self, WireError> {
         let [k0, k1, k2, k3, c0, c1, c2, c3, rest @ ..] = bytes;
         let (number, cpu) =
             (u32::from_le_bytes([k0, k1, k2, k3]), u32::from_le_bytes([c0, c1, c2, c3]));
         let length = u64::from_le_bytes(rest);
         let Some(kind) = Kind::from_number(number) else {
-            bail!("a frame of kind {number}, which does not exist")
+            refuse!(Header, "a frame of kind {number}, which does not exist")
         };
         let most = match kind {
             Kind::Alive | Kind::Accepted => 0,
@@ -167,10 +167,10 @@ impl Header {
             Kind::Overwritten | Kind::Confirmed => NUMBER,
             _ => MOST_TEXT,
         };
-        ensure!(length <= most, "a frame {kind:?} of {length} bytes; {most} is the most");
+        check!(Header, length <= most, "a frame {kind:?} of {length} bytes; {most} is the most");
         let of_streams = matches!(kind, Kind::Head | Kind::Packet | Kind::Overwritten | Kind::Open);
         let has_cpu = of_streams || matches!(kind, Kind::SubBuffers | Kind::Region);
-        ensure!(has_cpu || cpu == 0, "a frame {kind:?} of CPU {cpu}");
+        check!(Header, has_cpu || cpu == 0, "a frame {kind:?} of CPU {cpu}");
         Ok(Self { kind, cpu, length })
     }
 }
@@ -199,9 +199,10 @@ impl Hello {
     ///
     /// # Errors
     /// They are longer.
-    pub fn check(&self) -> anyhow::Result<()> {
+    pub fn check(&self) -> Result<(), WireError> {
         let is_name = |text: &str| text.len() <= MOST_NAME;
-        ensure!(
+        check!(
+            Content,
             is_name(&self.host) && is_name(&self.instance),
             "a name of more than {MOST_NAME} bytes in the frame Hello"
         );
@@ -242,17 +243,26 @@ impl Settings {
     ///
     /// # Errors
     /// It cannot.
-    pub fn check(&self) -> anyhow::Result<()> {
+    pub fn check(&self) -> Result<(), WireError> {
         let is_size = |size: u32| size.is_power_of_two() && (4096..=1 << 20).contains(&size);
-        ensure!(is_size(self.page_size), "pages of {} bytes", self.page_size);
-        ensure!(is_size(self.sub_buffer_size), "sub-buffers of {} bytes", self.sub_buffer_size);
+        check!(Content, is_size(self.page_size), "pages of {} bytes", self.page_size);
+        check!(
+            Content,
+            is_size(self.sub_buffer_size),
+            "sub-buffers of {} bytes",
+            self.sub_buffer_size
+        );
         let (count, last) = (self.cpus.len(), self.cpus.last().copied().unwrap_or(0));
         let is_rising = self.cpus.iter().zip(self.cpus.iter().skip(1)).all(|(a, b)| a < b);
-        ensure!(count > 0 && is_rising, "the list of {count} CPUs is empty or does not rise");
-        ensure!((last as usize) < MOST_CPUS, "CPU {last}; Linux has {MOST_CPUS} at most");
+        check!(
+            Content,
+            count > 0 && is_rising,
+            "the list of {count} CPUs is empty or does not rise"
+        );
+        check!(Content, (last as usize) < MOST_CPUS, "CPU {last}; Linux has {MOST_CPUS} at most");
         let is_plain = |text: &str| text.len() <= 64 && text.chars().all(|c| c.is_ascii_graphic());
-        ensure!(is_plain(&self.clock), "the clock {:?}", self.clock);
-        ensure!(is_plain(&self.tracer), "the tracer {:?}", self.tracer);
+        check!(Content, is_plain(&self.clock), "the clock {:?}", self.clock);
+        check!(Content, is_plain(&self.tracer), "the tracer {:?}", self.tracer);
         Ok(())
     }
 }
@@ -304,11 +314,12 @@ impl SessionInfo {
     ///
     /// # Errors
     /// They are not.
-    pub fn check(&self) -> anyhow::Result<()> {
+    pub fn check(&self) -> Result<(), WireError> {
         let is_uuid = self.uuid.len() == 32
             && self.uuid.bytes().all(|c| matches!(c, b'0'..=b'9' | b'a'..=b'f'));
-        ensure!(is_uuid, "{:?}: no UUID of a session", self.uuid);
-        ensure!(
+        check!(Content, is_uuid, "{:?}: no UUID of a session", self.uuid);
+        check!(
+            Content,
             self.name.len() <= MOST_NAME,
             "a name of more than {MOST_NAME} bytes in the frame Session"
         );
@@ -353,30 +364,40 @@ impl Order {
     ///
     /// # Errors
     /// It may not stand here.
-    pub fn admit(&mut self, header: &Header) -> anyhow::Result<()> {
+    pub fn admit(&mut self, header: &Header) -> Result<(), WireError> {
         let Header { kind, cpu, length } = *header;
-        ensure!(!self.is_over, "a frame {kind:?} after the end");
-        ensure!(
+        check!(Order, !self.is_over, "a frame {kind:?} after the end");
+        check!(
+            Order,
             self.has_hello == (kind != Kind::Hello),
             "a frame {kind:?}, where the first and no other is Hello"
         );
         match kind {
             Kind::Hello => self.has_hello = true,
             Kind::Settings => {
-                ensure!(self.settings.is_none(), "the second frame Settings");
-                ensure!(self.session.is_none(), "a frame {kind:?} in the stream of a session");
+                check!(Order, self.settings.is_none(), "the second frame Settings");
+                check!(
+                    Order,
+                    self.session.is_none(),
+                    "a frame {kind:?} in the stream of a session"
+                );
             }
             Kind::Session => {
-                ensure!(self.session.is_none(), "the second frame Session");
-                ensure!(self.settings.is_none(), "a frame {kind:?} in the stream of a kernel");
+                check!(Order, self.session.is_none(), "the second frame Session");
+                check!(
+                    Order,
+                    self.settings.is_none(),
+                    "a frame {kind:?} in the stream of a kernel"
+                );
             }
             Kind::Region | Kind::Head | Kind::Packet | Kind::Overwritten | Kind::Open => {
                 self.admit_session(header)?
             }
             Kind::Description => {
-                ensure!(self.settings.is_some(), "a frame {kind:?} before Settings");
+                check!(Order, self.settings.is_some(), "a frame {kind:?} before Settings");
                 self.descriptions = self.descriptions.saturating_add(1);
-                ensure!(
+                check!(
+                    Order,
                     self.descriptions <= MOST_DESCRIPTIONS,
                     "more than {MOST_DESCRIPTIONS} frames {kind:?}"
                 );
@@ -384,47 +405,51 @@ impl Order {
             Kind::SubBuffers => {
                 let Some(settings) = self.settings.as_ref().filter(|_| self.descriptions > 0)
                 else {
-                    bail!("a frame {kind:?} before Settings and Description");
+                    refuse!(Order, "a frame {kind:?} before Settings and Description");
                 };
                 let size = u64::from(settings.sub_buffer_size);
                 let is_whole = length > 0 && length.checked_rem(size) == Some(0);
-                ensure!(is_whole, "{length} bytes of sub-buffers, each of which has {size}");
-                ensure!(
+                check!(Order, is_whole, "{length} bytes of sub-buffers, each of which has {size}");
+                check!(
+                    Order,
                     settings.cpus.binary_search(&cpu).is_ok(),
                     "CPU {cpu}, which is not in Settings"
                 );
             }
             Kind::Alive => {}
             Kind::End => {
-                ensure!(
+                check!(
+                    Order,
                     self.descriptions > 0 || self.session.is_some(),
                     "a frame {kind:?} before Description"
                 );
                 self.is_over = true;
             }
             Kind::Accepted | Kind::Refused | Kind::Received | Kind::Confirmed => {
-                bail!("a frame {kind:?}, which is of receivers")
+                refuse!(Order, "a frame {kind:?}, which is of receivers")
             }
         }
         Ok(())
     }
 
     /// Admits a frame of a session's stream.
-    fn admit_session(&self, header: &Header) -> anyhow::Result<()> {
+    fn admit_session(&self, header: &Header) -> Result<(), WireError> {
         let Header { kind, cpu, length } = *header;
-        ensure!(self.session.is_some(), "a frame {kind:?} before Session");
+        check!(Order, self.session.is_some(), "a frame {kind:?} before Session");
         match kind {
-            Kind::Region => ensure!(
+            Kind::Region => check!(
+                Order,
                 (1..=2).contains(&cpu) && length > NUMBER,
                 "{length} bytes of the region {cpu}"
             ),
-            Kind::Head => ensure!(
+            Kind::Head => check!(
+                Order,
                 length == HEAD as u64 && cpu < MOST_STREAMS,
                 "{length} bytes of the stream {cpu}"
             ),
             _ => {
                 let Some((size, _)) = self.rings.get(&cpu) else {
-                    bail!("a frame {kind:?} of stream {cpu} before its Head")
+                    refuse!(Order, "a frame {kind:?} of stream {cpu} before its Head")
                 };
                 let is_packet = kind == Kind::Packet
                     && length > NUMBER
@@ -432,7 +457,11 @@ impl Order {
                 let is_number = kind == Kind::Overwritten && length == NUMBER;
                 let is_open =
                     kind == Kind::Open && length > PART && length.saturating_sub(PART) <= *size;
-                ensure!(is_packet || is_number || is_open, "{length} bytes of a frame {kind:?}");
+                check!(
+                    Order,
+                    is_packet || is_number || is_open,
+                    "{length} bytes of a frame {kind:?}"
+                );
             }
         }
         Ok(())
@@ -442,7 +471,7 @@ impl Order {
     ///
     /// # Errors
     /// No session has such a description.
-    pub fn describe(&mut self, header: &Header, bytes: &[u8]) -> anyhow::Result<()> {
+    pub fn describe(&mut self, header: &Header, bytes: &[u8]) -> Result<(), WireError> {
         match header.kind {
             Kind::Session => {
                 let info: SessionInfo = serde_json::from_slice(bytes)?;
@@ -453,9 +482,17 @@ impl Order {
                 let offset =
                     bytes.first_chunk::<8>().map_or(u64::MAX, |offset| u64::from_le_bytes(*offset));
                 let end = offset.saturating_add(header.length);
-                ensure!(end <= MOST_REGION, "a region of {end} bytes; {MOST_REGION} is the most");
+                check!(
+                    Content,
+                    end <= MOST_REGION,
+                    "a region of {end} bytes; {MOST_REGION} is the most"
+                );
                 self.parts = self.parts.saturating_add(1);
-                ensure!(self.parts <= MOST_PARTS, "more than {MOST_PARTS} parts of regions");
+                check!(
+                    Content,
+                    self.parts <= MOST_PARTS,
+                    "more than {MOST_PARTS} parts of regions"
+                );
                 let [session, registry] = &mut self.regions;
                 *(if header.cpu == 1 { session } else { registry }) = true;
             }
@@ -463,14 +500,16 @@ impl Order {
                 let head = Head::read(bytes)?;
                 let (size, begin) =
                     *self.rings.entry(header.cpu).or_insert((head.size, head.begin()));
-                ensure!(
+                check!(
+                    Content,
                     size == head.size,
                     "stream {}: sub-buffers of {} and {size} bytes",
                     header.cpu,
                     head.size
                 );
                 let other = head.begin();
-                ensure!(
+                check!(
+                    Content,
                     begin == other,
                     "stream {}: it begins with the sub-buffers {begin} and {other}",
                     header.cpu
@@ -497,7 +536,7 @@ impl Order {
     ///
     /// # Errors
     /// It has none that a kernel can have.
-    pub fn settings(&mut self, bytes: &[u8]) -> anyhow::Result<Settings> {
+    pub fn settings(&mut self, bytes: &[u8]) -> Result<Settings, WireError> {
         let settings: Settings = serde_json::from_slice(bytes)?;
         settings.check()?;
         self.settings = Some(settings.clone());

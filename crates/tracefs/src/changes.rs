@@ -1,5 +1,6 @@
 //! The additions of a recording to the machine's tracing, and their removal.
 
+use crate::error::Error;
 use crate::instance::Instance;
 use crate::journal::Journal;
 use lastwords_ftrace::Stats;
@@ -59,12 +60,12 @@ impl Changes {
     /// Removes all that was added, and the journal if all of it could be removed. Returns what was
     /// removed and what could not be. Parts that no longer exist are skipped, so the function can
     /// be called again.
-    pub(crate) fn undo(&self) -> (Vec<String>, Vec<anyhow::Error>) {
+    pub(crate) fn undo(&self) -> (Vec<String>, Vec<Error>) {
         let (mut done, mut errors) = (Vec::new(), Vec::new());
         let mut note = |what: String, result: anyhow::Result<bool>| match result {
             Ok(true) => done.push(what),
             Ok(false) => {}
-            Err(error) => errors.push(error),
+            Err(why) => errors.push(Error::left(self, &why)),
         };
         let Journal { instance, definitions, .. } = &self.journal;
         if let (Some(adopted), true) = (&self.journal.adopted, self.has_instance()) {
@@ -91,9 +92,9 @@ impl Changes {
         }
         if errors.is_empty()
             && self.journal.path(&self.journals).exists()
-            && let Err(error) = self.journal.remove(&self.journals)
+            && let Err(why) = self.journal.remove(&self.journals)
         {
-            errors.push(error);
+            errors.push(Error::left(self, &why));
         }
         (done, errors)
     }

@@ -6,6 +6,7 @@
 
 use crate::adopted::Adopted;
 use crate::definitions::Definition;
+use crate::error::{Error, Result};
 use crate::plan::Plan;
 use crate::triggers;
 use anyhow::{Context, bail, ensure};
@@ -187,7 +188,11 @@ impl Journal {
 ///
 /// # Errors
 /// The folder or a journal cannot be read.
-pub fn list(folder: &Path) -> anyhow::Result<Vec<Journal>> {
+pub fn list(folder: &Path) -> Result<Vec<Journal>> {
+    read_all(folder).map_err(|why| Error::journal(folder, &why))
+}
+
+fn read_all(folder: &Path) -> anyhow::Result<Vec<Journal>> {
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries.with_context(|| folder.display().to_string())?,

@@ -32,6 +32,7 @@ mod adopted;
 mod changes;
 mod definitions;
 mod drain;
+mod error;
 mod events;
 mod firings;
 mod instance;
@@ -46,6 +47,7 @@ mod snapshot;
 mod triggers;
 
 pub use definitions::{Definition, Kind};
+pub use error::{Error, Result};
 pub use firings::{News, Tell};
 pub use plan::{Plan, Snapshots};
 pub use recording::Recording;

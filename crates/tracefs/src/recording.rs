@@ -4,6 +4,7 @@ use crate::adopted::Adopted;
 use crate::changes::Changes;
 use crate::definitions::Definition;
 use crate::drain::Drain;
+use crate::error::{Error, Result};
 use crate::events;
 use crate::firings::{Firings, Tell};
 use crate::instance::Instance;
@@ -19,7 +20,7 @@ use lastwords_stream::{Address, Sender};
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::{self, JoinHandle};
@@ -64,58 +65,15 @@ impl Recording {
     /// tracefs is not mounted, the output exists, a name is taken or not known, no receiver takes
     /// the stream, or the kernel refuses a setting. Then everything is as
     /// it was before.
-    pub fn begin(plan: &Plan) -> anyhow::Result<Self> {
+    pub fn begin(plan: &Plan) -> Result<Self> {
         let tracefs = lastwords_open::tracefs_folder()?.to_owned();
-        let top = Instance::top(&tracefs);
-        let output =
-            std::path::absolute(&plan.output).with_context(|| plan.output.display().to_string())?;
-        check_output(&output, plan.force)?;
-        check_known(&top, "trace_clock", plan.clock(), "clock")?;
-        if let Some(tracer) = &plan.tracer {
-            check_known(&top, "available_tracers", tracer, "tracer")?;
-        }
-        let known = events::list(&top)?;
-        plan.events.iter().try_for_each(|rule| events::select(&known, &rule.pattern).map(drop))?;
-        let release = rustix::system::uname().release().to_string_lossy().into_owned();
-        triggers::check(&plan.events, &top, plan.stream || plan.receiver.is_some(), &release)?;
-        let pid = std::process::id();
-        let instance = plan.instance.clone().unwrap_or_else(|| format!("lastwords-{pid}"));
-        if instance.is_empty() || instance.contains('/') || instance.starts_with('.') {
-            bail!("instance {instance:?}: this is no name of a folder");
-        }
-        let group = format!("lastwords_{pid}");
-        let definitions: Vec<Definition> = plan
-            .definitions
-            .iter()
-            .enumerate()
-            .map(|(number, (kind, text))| Definition::parse(*kind, text, &group, number))
-            .collect::<anyhow::Result<_>>()?;
-        definitions.iter().try_for_each(|definition| definition.check(&top))?;
-        let mut journal = Journal::new(plan, instance, definitions, output);
-        let own = Instance::named(&tracefs, &journal.instance);
-        if plan.instance.is_some() && own.exists() {
-            journal.adopted = Some(Adopted::new(&own, &top, plan)?);
-            journal.inode = own.inode();
-            if plan.clock.is_none() {
-                journal.clock = own.clock()?;
-            }
-        }
-        if journal.snapshots {
-            snapshot::make_room(&journal.output, plan.force)?;
-            check_window(plan, &journal.clock)?;
-        }
-        let changes = Changes { tracefs, journals: plan.journals.clone(), journal };
-        if let Some((_, path)) = changes.parts().first() {
-            bail!(
-                "{}: a recorder that was killed has left it: run `lastwords restore`, or move it away",
-                path.display()
-            );
-        }
+        let changes = check(plan, tracefs).map_err(|why| Error::plan(&why))?;
         let connect = |address: &Address| {
             Sender::connect(address.clone(), &Hello::of_this_machine(&changes.journal.instance))
         };
         let sender = plan.receiver.as_ref().map(connect).transpose()?.map(Arc::new);
-        changes.journal.write_new(&plan.journals)?;
+        let written = changes.journal.write_new(&plan.journals);
+        written.map_err(|why| Error::journal(&plan.journals, &why))?;
         let mut recording = Self {
             changes,
             sender,
@@ -135,7 +93,8 @@ impl Recording {
             is_over: false,
         };
         // If this fails, the recording is dropped, which undoes what was done.
-        recording.set_up(plan)?;
+        let done = recording.set_up(plan);
+        done.map_err(|error| Error::instance(&recording.changes, error))?;
         Ok(recording)
     }
 
@@ -270,7 +229,11 @@ impl Recording {
     ///
     /// # Errors
     /// The kernel refuses.
-    pub fn start(&mut self, tell: Tell) -> anyhow::Result<()> {
+    pub fn start(&mut self, tell: Tell) -> Result<()> {
+        self.switch_on(tell).map_err(|error| Error::instance(&self.changes, error))
+    }
+
+    fn switch_on(&mut self, tell: Tell) -> anyhow::Result<()> {
         let instance = self.changes.instance();
         instance.write("tracing_on", "1")?;
         events::set_triggers(&self.changes.top(), &instance, &self.triggered)?;
@@ -292,8 +255,9 @@ impl Recording {
     ///
     /// # Errors
     /// The kernel refuses.
-    pub fn stop(&self) -> anyhow::Result<()> {
-        self.changes.instance().write("tracing_on", "0")
+    pub fn stop(&self) -> Result<()> {
+        let written = self.changes.instance().write("tracing_on", "0");
+        written.map_err(|error| Error::instance(&self.changes, error))
     }
 
     /// Stops tracing, saves the rings or sends what is left in them, and removes all that was
@@ -303,7 +267,7 @@ impl Recording {
     /// # Errors
     /// The trace cannot be saved. Then the instance and the files that it was moved to stay, for
     /// [`crate::restore`].
-    pub fn finish(mut self) -> anyhow::Result<(Saved, Vec<anyhow::Error>)> {
+    pub fn finish(mut self) -> Result<(Saved, Vec<Error>)> {
         self.is_over = true;
         let mut errors = Vec::new();
         let (snapshots, why) = self.end_snapshots();
@@ -312,21 +276,25 @@ impl Recording {
                 // The threads have closed their rings by now, so that what is left can be read
                 // again.
                 let saved = save::save(&self.changes, save::open_drains(&self.changes)?, None);
-                errors.push(self.broken(error, &sender, saved.as_ref().ok()));
+                let why = self.broken(error, &sender, saved.as_ref().ok());
+                errors.push(Error::broken(&self.changes, &why));
                 saved
             }),
             None => self.save(),
         };
-        let saved = saved.with_context(|| {
+        let mut saved = saved.map_err(|error| {
             let path = self.changes.journal.output.display();
-            format!("{path}: the trace is not saved; it is kept in the instance and beside the file: `lastwords restore` tries again")
+            let why = error.context(format!(
+                "{path}: the trace is not saved; it is kept in the instance and beside the file: `lastwords restore` tries again"
+            ));
+            Error::unsaved(&self.changes, &why)
         })?;
-        let mut saved = saved;
         saved.snapshots = snapshots;
         if let Some(error) = why {
-            errors.push(
-                error.context("a snapshot is not saved; `lastwords restore` saves what the instance still has of it"),
+            let why = error.context(
+                "a snapshot is not saved; `lastwords restore` saves what the instance still has of it",
             );
+            errors.push(Error::snapshot(&self.changes, &why));
             return Ok((saved, errors));
         }
         errors.extend(self.changes.undo().1);
@@ -338,7 +306,7 @@ impl Recording {
         let Some(firings) = self.firings.take() else { return (Vec::new(), None) };
         let stopped = self.stop();
         let (saved, why) = firings.finish();
-        (saved, why.or(stopped.err()))
+        (saved, why.or(stopped.err().map(anyhow::Error::from)))
     }
 
     fn send(&mut self, sender: &Sender) -> anyhow::Result<Saved> {
@@ -396,6 +364,56 @@ impl Drop for Recording {
             let _ = self.changes.undo();
         }
     }
+}
+
+/// Checks that the machine can record as planned, and returns what will be changed.
+fn check(plan: &Plan, tracefs: PathBuf) -> anyhow::Result<Changes> {
+    let top = Instance::top(&tracefs);
+    let output =
+        std::path::absolute(&plan.output).with_context(|| plan.output.display().to_string())?;
+    check_output(&output, plan.force)?;
+    check_known(&top, "trace_clock", plan.clock(), "clock")?;
+    if let Some(tracer) = &plan.tracer {
+        check_known(&top, "available_tracers", tracer, "tracer")?;
+    }
+    let known = events::list(&top)?;
+    plan.events.iter().try_for_each(|rule| events::select(&known, &rule.pattern).map(drop))?;
+    let release = rustix::system::uname().release().to_string_lossy().into_owned();
+    triggers::check(&plan.events, &top, plan.stream || plan.receiver.is_some(), &release)?;
+    let pid = std::process::id();
+    let instance = plan.instance.clone().unwrap_or_else(|| format!("lastwords-{pid}"));
+    if instance.is_empty() || instance.contains('/') || instance.starts_with('.') {
+        bail!("instance {instance:?}: this is no name of a folder");
+    }
+    let group = format!("lastwords_{pid}");
+    let definitions: Vec<Definition> = plan
+        .definitions
+        .iter()
+        .enumerate()
+        .map(|(number, (kind, text))| Definition::parse(*kind, text, &group, number))
+        .collect::<anyhow::Result<_>>()?;
+    definitions.iter().try_for_each(|definition| definition.check(&top))?;
+    let mut journal = Journal::new(plan, instance, definitions, output);
+    let own = Instance::named(&tracefs, &journal.instance);
+    if plan.instance.is_some() && own.exists() {
+        journal.adopted = Some(Adopted::new(&own, &top, plan)?);
+        journal.inode = own.inode();
+        if plan.clock.is_none() {
+            journal.clock = own.clock()?;
+        }
+    }
+    if journal.snapshots {
+        snapshot::make_room(&journal.output, plan.force)?;
+        check_window(plan, &journal.clock)?;
+    }
+    let changes = Changes { tracefs, journals: plan.journals.clone(), journal };
+    if let Some((_, path)) = changes.parts().first() {
+        bail!(
+            "{}: a recorder that was killed has left it: run `lastwords restore`, or move it away",
+            path.display()
+        );
+    }
+    Ok(changes)
 }
 
 /// Checks that the clock counts nanoseconds if snapshots are cut by time.

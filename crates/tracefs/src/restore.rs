@@ -1,6 +1,7 @@
 //! Cleans up after recorders that were killed.
 
 use crate::changes::Changes;
+use crate::error::{Error, Result};
 use crate::journal::{self, Owner};
 use crate::save::{self, Saved};
 use crate::snapshot;
@@ -21,7 +22,7 @@ pub struct Restored {
     /// The removed parts, in words.
     pub done: Vec<String>,
     /// The errors. If there are any, the journal is kept, so that the work can be tried again.
-    pub errors: Vec<anyhow::Error>,
+    pub errors: Vec<Error>,
 }
 
 /// Saves the traces of killed recorders and removes what they added, by the journals in a folder.
@@ -33,7 +34,7 @@ pub struct Restored {
 ///
 /// # Errors
 /// tracefs is not mounted, or a journal cannot be read.
-pub fn restore(journals: &Path, discard: bool) -> anyhow::Result<Vec<Restored>> {
+pub fn restore(journals: &Path, discard: bool) -> Result<Vec<Restored>> {
     let found = journal::list(journals)?;
     if found.is_empty() {
         return Ok(Vec::new());
@@ -60,11 +61,8 @@ fn one(changes: &Changes, discard: bool) -> Restored {
     };
     match journal.owner() {
         Owner::Alive => {
-            let why = format!(
-                "instance {}: its recorder, process {pid}, still runs: end that with Ctrl-C or `kill {pid}`",
-                journal.instance
-            );
-            restored.errors.push(anyhow::Error::msg(why));
+            let instance = journal.instance.clone();
+            restored.errors.push(Error::Running { instance, pid });
             return restored;
         }
         // tracefs is empty after a boot.
@@ -72,7 +70,8 @@ fn one(changes: &Changes, discard: bool) -> Restored {
             restored
                 .done
                 .push("the machine was booted since; removed the journal alone".to_owned());
-            restored.errors.extend(journal.remove(&changes.journals).err());
+            let removed = journal.remove(&changes.journals);
+            restored.errors.extend(removed.err().map(|why| Error::left(changes, &why)));
             return restored;
         }
         Owner::Dead => {}
@@ -93,7 +92,7 @@ fn one(changes: &Changes, discard: bool) -> Restored {
                     "instance {}: its trace cannot be saved; --discard removes it unsaved",
                     journal.instance
                 );
-                restored.errors.push(error.context(why));
+                restored.errors.push(Error::unsaved(changes, &error.context(why)));
                 return restored;
             }
         }
@@ -106,7 +105,7 @@ fn one(changes: &Changes, discard: bool) -> Restored {
                     "instance {}: its snapshot cannot be saved; --discard removes it unsaved",
                     journal.instance
                 );
-                restored.errors.push(error.context(why));
+                restored.errors.push(Error::snapshot(changes, &error.context(why)));
                 return restored;
             }
         }

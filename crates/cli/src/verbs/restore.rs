@@ -37,7 +37,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
                 say::line(format_args!("instance {}: {done}", restored.instance));
             }
             failed |= !restored.errors.is_empty();
-            restored.errors.iter().for_each(|error| say::error(lastwords_open::chain(error)));
+            restored.errors.iter().for_each(say::error);
         }
     }
     Ok(if failed { Outcome::Negative } else { Outcome::Done })

@@ -4,6 +4,7 @@ mod admission;
 mod connection;
 
 use crate::address::{Address, check_peer};
+use crate::error::{Error, Result};
 use crate::folder;
 use crate::io::{self, Wait};
 use crate::spool::{self, Finished, Saved};
@@ -128,15 +129,12 @@ impl Receiver {
     /// # Errors
     /// Other users may write into the folder, the address cannot be used, or other machines can
     /// reach it and [`Limits::trusts_network`] is not set.
-    pub fn new(address: &Address, folder: &Path, limits: Limits) -> anyhow::Result<Self> {
+    pub fn new(address: &Address, folder: &Path, limits: Limits) -> Result<Self> {
         if !limits.trusts_network && address.is_of_network()? {
-            bail!(
-                "{address}: everybody in the network could send here, and read and change what others send. To listen at this address \
-                 all the same, add --trust-network; to receive through ssh or WireGuard, see docs/STREAM.md"
-            );
+            return Err(Error::Network { address: address.clone() });
         }
-        check_folder(folder)?;
-        let listener = address.listen()?;
+        check_folder(folder).map_err(|why| Error::folder(folder, &why))?;
+        let listener = address.listen().map_err(|why| Error::listen(address, &why))?;
         Ok(Self { address: address.bound(&listener), listener, folder: folder.to_owned(), limits })
     }
 
@@ -145,14 +143,14 @@ impl Receiver {
     ///
     /// # Errors
     /// The folder cannot be read, or no connection can be accepted.
-    pub fn run(&self, ended: BorrowedFd<'_>, tell: &(dyn Fn(Told) + Sync)) -> anyhow::Result<()> {
+    pub fn run(&self, ended: BorrowedFd<'_>, tell: &(dyn Fn(Told) + Sync)) -> Result<()> {
         for left in spool::left(&self.folder)? {
             let path = left.path().to_owned();
             tell(saved(left.finish(Some(LEFT)), path, LEFT, &|| "an earlier receiver".to_owned()));
         }
         tell(Told::Listening { address: self.address.to_string() });
         let admission = Admission::new(self.limits);
-        let result = std::thread::scope(|scope| {
+        let result: anyhow::Result<()> = std::thread::scope(|scope| {
             loop {
                 match io::wait(self.listener.as_fd(), PollFlags::IN, Some(ended), TICK)? {
                     Wait::Ended => return Ok(()),
@@ -185,7 +183,7 @@ impl Receiver {
         if let Address::Unix(path) = &self.address {
             let _ = std::fs::remove_file(path);
         }
-        result
+        result.map_err(|why| Error::listen(&self.address, &why))
     }
 
     /// Accepts a connection; none if the peer has gone or the kernel has no more for this process.
@@ -223,7 +221,7 @@ impl Receiver {
 
 /// Returns what is told of a stream that is over.
 fn saved(
-    finished: anyhow::Result<Option<Saved>>,
+    finished: Result<Option<Saved>>,
     spool: PathBuf,
     why: &str,
     peer: &dyn Fn() -> String,
@@ -232,7 +230,7 @@ fn saved(
         Ok(Some(Saved::Kernel(finished))) => Told::Saved(finished),
         Ok(Some(Saved::Session(session))) => Told::SavedSession(session),
         Ok(None) => Told::Empty { peer: peer(), why: why.to_owned() },
-        Err(error) => Told::Failed { spool, why: lastwords_open::chain(&error) },
+        Err(error) => Told::Failed { spool, why: error.to_string() },
     }
 }
 

@@ -317,7 +317,7 @@ fn record(args: &Args, plan: Option<&Plan>, user: Option<&Path>) -> anyhow::Resu
     if takes_snapshots && saved.snapshots.is_empty() {
         say::note("no trigger took a snapshot");
     }
-    errors.iter().for_each(|error| say::error(lastwords_open::chain(error)));
+    errors.iter().for_each(say::error);
     if let (Some(folder), Output::File(path)) = (user, &args.output) {
         let shown = format!("lastwords report {} {}", path.display(), folder.display());
         say::note(format_args!("both in one timeline: {shown}"));

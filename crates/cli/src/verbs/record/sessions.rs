@@ -53,7 +53,8 @@ impl Sessions {
         let under_way = Arc::new(AtomicUsize::new(1));
         let counter = Arc::clone(&under_way);
         let run = move || {
-            let sent = session::send(&sender, source, flush, ended.as_fd());
+            let sent =
+                session::send(&sender, source, flush, ended.as_fd()).map_err(anyhow::Error::from);
             counter.fetch_sub(1, Relaxed);
             vec![(folder, sent)]
         };
@@ -150,6 +151,7 @@ fn find(
                 let sender = connected.unwrap_or_else(connect);
                 let sent =
                     sender.and_then(|sender| session::send(&sender, source, flush, ended.as_fd()));
+                let sent = sent.map_err(anyhow::Error::from);
                 under_way.fetch_sub(1, Relaxed);
                 (path, sent)
             };

@@ -1,0 +1,123 @@
+//! Why a recording cannot be made, saved or cleaned up.
+
+use crate::changes::Changes;
+use lastwords_open::{BundleError, chain};
+use std::path::{Path, PathBuf};
+
+/// The reason why a recording cannot be made, saved or cleaned up.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// tracefs is not mounted, or this user may not enter it.
+    #[error(transparent)]
+    Tracefs(#[from] BundleError),
+    /// A receiver does not take the events.
+    #[error(transparent)]
+    Stream(#[from] lastwords_stream::Error),
+    /// This machine cannot record so: the output exists, a name is taken or not known, or a text
+    /// is wrong.
+    #[error("{why}")]
+    Plan {
+        /// The reason, one sentence.
+        why: String,
+    },
+    /// A journal cannot be read or written.
+    #[error("{why}")]
+    Journal {
+        /// The folder of the journals.
+        folder: PathBuf,
+        /// The file and the reason, one sentence.
+        why: String,
+    },
+    /// The kernel refuses a setting, or its rings cannot be read.
+    #[error("{why}")]
+    Instance {
+        /// The name of the instance.
+        instance: String,
+        /// The reason, one sentence.
+        why: String,
+    },
+    /// The stream to a receiver broke. What the rings still had is in the output.
+    #[error("{why}")]
+    Broken {
+        /// The name of the instance.
+        instance: String,
+        /// The reason, one sentence.
+        why: String,
+    },
+    /// The trace is not saved. What has it is kept.
+    #[error("{why}")]
+    Unsaved {
+        /// The name of the instance.
+        instance: String,
+        /// The output, or the instance, and the reason, one sentence.
+        why: String,
+    },
+    /// A snapshot is not saved. The instance still has it.
+    #[error("{why}")]
+    Snapshot {
+        /// The name of the instance.
+        instance: String,
+        /// The reason, one sentence.
+        why: String,
+    },
+    /// A recorder still runs, so that what it added is not touched.
+    #[error(
+        "instance {instance}: its recorder, process {pid}, still runs: end that with Ctrl-C or `kill {pid}`"
+    )]
+    Running {
+        /// The name of the instance.
+        instance: String,
+        /// Process ID of the recorder.
+        pid: u32,
+    },
+    /// Something that was added cannot be removed, or a setting not be restored.
+    #[error("{why}")]
+    Left {
+        /// The name of the instance.
+        instance: String,
+        /// What it is and the reason, one sentence.
+        why: String,
+    },
+}
+
+/// The result of recording.
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    pub(crate) fn plan(why: &anyhow::Error) -> Self {
+        Self::Plan { why: chain(why) }
+    }
+
+    pub(crate) fn journal(folder: &Path, why: &anyhow::Error) -> Self {
+        Self::Journal { folder: folder.to_owned(), why: chain(why) }
+    }
+
+    /// The reason of a step that works with an instance and sends what that has.
+    pub(crate) fn instance(changes: &Changes, error: anyhow::Error) -> Self {
+        error.downcast().map_or_else(
+            |why| Self::Instance { instance: instance(changes), why: chain(&why) },
+            Self::Stream,
+        )
+    }
+
+    pub(crate) fn broken(changes: &Changes, why: &anyhow::Error) -> Self {
+        Self::Broken { instance: instance(changes), why: chain(why) }
+    }
+
+    pub(crate) fn unsaved(changes: &Changes, why: &anyhow::Error) -> Self {
+        Self::Unsaved { instance: instance(changes), why: chain(why) }
+    }
+
+    pub(crate) fn snapshot(changes: &Changes, why: &anyhow::Error) -> Self {
+        Self::Snapshot { instance: instance(changes), why: chain(why) }
+    }
+
+    pub(crate) fn left(changes: &Changes, why: &anyhow::Error) -> Self {
+        Self::Left { instance: instance(changes), why: chain(why) }
+    }
+}
+
+fn instance(changes: &Changes) -> String {
+    changes.journal.instance.clone()
+}
