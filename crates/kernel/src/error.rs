@@ -49,6 +49,8 @@ pub enum Error {
         /// The entry that came twice, or the entry at which the count reached the limit.
         at: u64,
     },
+    /// The kernel's BTF cannot be read, or the file of it that was given.
+    Btf(lastwords_bytes::Error),
     /// Invalid bytes, or a spent budget.
     Bytes(lastwords_bytes::Error),
 }
@@ -81,7 +83,7 @@ impl fmt::Display for Error {
             Self::Loop { head, at } => {
                 write!(f, "the list at {head:#x} does not close: it goes wrong at {at:#x}")
             }
-            Self::Bytes(error) => error.fmt(f),
+            Self::Btf(error) | Self::Bytes(error) => error.fmt(f),
         }
     }
 }

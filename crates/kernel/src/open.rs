@@ -38,7 +38,8 @@ impl Kernel {
             Some(blob) => blob,
             None => read_btf(&*memory, &kallsyms)?,
         };
-        let types = Arc::new(Types::new(Arc::new(Btf::parse(blob, None, &budget)?)));
+        let btf = Btf::parse(blob, None, &budget).map_err(Error::Btf)?;
+        let types = Arc::new(Types::new(Arc::new(btf)));
         let has_own_types = !sources.is_foreign;
         let modules: Arc<[Module]> = Arc::new([]);
         let symbols = Arc::new(SymbolTable::new(&kallsyms, &modules, &memory, &types, info));

@@ -22,8 +22,7 @@ pub(super) fn kernel(
     let (sources, given) = (memory.sources(&found.info)?, memory.btf.as_ref());
     let memory = Arc::new(found.memory);
     let kernel = Kernel::open(memory.clone(), &found.info, sources, budget).map_err(|error| {
-        let is_of_file =
-            matches!(&error, lastwords_kernel::Error::Bytes(error) if &*error.what == "BTF");
+        let is_of_file = matches!(&error, lastwords_kernel::Error::Btf(_));
         let error = missing_part(error, physical, advice);
         match given.filter(|_| is_of_file) {
             Some(path) => error.context(crate::memory::given("--btf", path)),
