@@ -29,7 +29,8 @@ fn seen_at(ended: &Ended, at: &str) -> String {
 /// Returns how a session ended in one or two words.
 pub(crate) fn how(ended: &Ended) -> String {
     match ended.how {
-        Ending::Signal(number) => signal_name(number),
+        Ending::Signal(Some(number)) => signal_name(number),
+        Ending::Signal(None) => "unknown signal".to_owned(),
         Ending::Exit(Some(status)) | Ending::Closed(Some(status)) if status > 0 => {
             format!("exit {status}")
         }

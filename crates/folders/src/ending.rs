@@ -13,8 +13,8 @@ pub enum Ending {
     Error,
     /// A panic dropped its last handle, or ended the process.
     Panic,
-    /// A fatal signal ended it. The value is the number of the signal.
-    Signal(u8),
+    /// A fatal signal ended it. The value is the number of the signal, if it is known.
+    Signal(Option<u8>),
     /// The process exited while the session was open. The value is the exit status, if the C
     /// library provides it.
     Exit(Option<u8>),
@@ -46,7 +46,7 @@ impl Ending {
             Self::Closed(status) => abi::ENDING_CLOSED | number(status),
             Self::Error => abi::ENDING_ERROR,
             Self::Panic => abi::ENDING_PANIC,
-            Self::Signal(signal) => abi::ENDING_SIGNAL | number(Some(signal)),
+            Self::Signal(signal) => abi::ENDING_SIGNAL | number(signal),
             Self::Exit(status) => abi::ENDING_EXIT | number(status),
         }
     }
@@ -68,8 +68,7 @@ impl Ending {
     #[must_use]
     pub fn number(self) -> Option<u8> {
         match self {
-            Self::Closed(number) | Self::Exit(number) => number,
-            Self::Signal(number) => Some(number),
+            Self::Closed(number) | Self::Signal(number) | Self::Exit(number) => number,
             Self::Error | Self::Panic | Self::Killed => None,
         }
     }
@@ -82,7 +81,7 @@ impl Ending {
             Self::Closed(number),
             Self::Error,
             Self::Panic,
-            Self::Signal(number.unwrap_or(0)),
+            Self::Signal(number),
             Self::Exit(number),
         ];
         known.into_iter().find(|how| how.word() & 0xff == word & 0xff)
@@ -96,14 +95,15 @@ mod tests {
     #[test]
     fn each_ending_comes_back_from_its_word() {
         let numbers = [None, Some(0), Some(1), Some(255)];
-        let closed =
-            numbers.iter().flat_map(|number| [Ending::Closed(*number), Ending::Exit(*number)]);
-        let all =
-            closed.chain([Ending::Error, Ending::Panic, Ending::Signal(0), Ending::Signal(64)]);
+        let numbered = numbers.iter().flat_map(|number| {
+            [Ending::Closed, Ending::Signal, Ending::Exit].map(|how| how(*number))
+        });
+        let all = numbered.chain([Ending::Error, Ending::Panic]);
         for how in all {
             assert_eq!(Ending::from_word(how.word()), Some(how));
         }
         assert_eq!(Ending::from_word(Ending::Killed.word()), None);
         assert_eq!(Ending::from_word(0x7f), None, "a later version's");
+        assert_eq!(Ending::from_word(abi::ENDING_SIGNAL), Some(Ending::Signal(None)));
     }
 }

@@ -47,7 +47,7 @@ mod tests {
 
     #[test]
     fn an_end_as_data() {
-        let ended = Ended { how: Ending::Signal(11), at: u64::MAX, pid: 7 };
+        let ended = Ended { how: Ending::Signal(Some(11)), at: u64::MAX, pid: 7 };
         let expected = r#"{"how":"signal","at_ns":"18446744073709551615","pid":7,"number":11}"#;
         assert_eq!(serde_json::to_string(&EndedReport(ended)).unwrap(), expected);
     }

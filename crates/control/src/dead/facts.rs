@@ -74,7 +74,7 @@ impl Facts {
 
 /// Returns offsets in the control area, and the bytes to write there, in this order.
 pub(super) fn ending(death: &Death) -> [(u64, Vec<u8>); 3] {
-    let ending = Ending::Signal(death.signal).word().to_ne_bytes().to_vec();
+    let ending = Ending::Signal(Some(death.signal)).word().to_ne_bytes().to_vec();
     [
         (offset_of!(Control, ended) as u64, ClockKind::Realtime.now().to_ne_bytes().to_vec()),
         (offset_of!(Control, ended_by) as u64, death.pid.to_ne_bytes().to_vec()),

@@ -137,7 +137,7 @@ fn the_pages_of_a_heap_become_the_data_of_regions() {
         let opened =
             Regions::open(&Folder::open(&copied.folder).expect("opened")).expect("a session");
         let ended = ending::read(&opened.view);
-        assert_eq!((ended.how, ended.pid), (Ending::Signal(11), 77));
+        assert_eq!((ended.how, ended.pid), (Ending::Signal(Some(11)), 77));
         assert_eq!(opened.streams.len(), regions.streams.len());
         for (copy, region) in opened.streams.iter().zip(regions.streams.iter()) {
             let at = |region: &lastwords::internals::regions::StreamRegion| {

@@ -222,7 +222,7 @@ fn claim(tid: u32) -> bool {
 
 /// Marks the sessions with the signal and records it.
 fn end(fault: &Fault) {
-    ending::mark_all(Ending::Signal(fault.signal as u8));
+    ending::mark_all(Ending::Signal(Some(fault.signal as u8)));
     let Some(signal) = Signal::from_number(fault.signal) else { return };
     let me = identity::identity();
     let mut room = [hex(0); MAX_FRAMES];

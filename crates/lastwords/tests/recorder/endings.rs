@@ -194,7 +194,7 @@ fn every_end_leaves_the_session_and_says_how_it_ended() {
         ("exit", Ending::Exit(Some(0)), State::LeftOver, 0),
         ("fork", Ending::Killed, State::LeftOver, 0),
         ("limit", Ending::Closed(Some(3)), State::Finished, 0),
-        ("abort", Ending::Signal(libc::SIGABRT as u8), State::LeftOver, 0),
+        ("abort", Ending::Signal(Some(libc::SIGABRT as u8)), State::LeftOver, 0),
         ("kill", Ending::Killed, State::LeftOver, 0),
     ];
     for (how, ending, state, panics) in cases {
@@ -242,7 +242,7 @@ fn a_word_that_its_session_outlived_is_not_its_last() {
         control(offset_of!(Control, ending)),
         u64::from(ENDING_SIGNAL | ENDING_NUMBER | 11 << 8),
     );
-    assert_eq!(ended(), Ended { how: Ending::Signal(11), at: killed.at, pid: 77 });
+    assert_eq!(ended(), Ended { how: Ending::Signal(Some(11)), at: killed.at, pid: 77 });
     let killed = Ended { at: killed.at + 4_000_000_000, ..killed };
     areas.put::<8>(seen, killed.at);
     assert_eq!(
