@@ -11,7 +11,7 @@ use lastwords_render::iter::{EventKind, EventRef, Events, Field, Ids, Order, Val
 use lastwords_render::select::Selection;
 use lastwords_render::spans::Step;
 use lastwords_session::Session;
-use lastwords_session::info::{Info, Module};
+use lastwords_session::info::{Info, Module, SessionScope};
 use lastwords_trace::parallel;
 use serde::Serialize;
 use std::cell::Cell;
@@ -178,7 +178,7 @@ fn has_crash(trace: &Trace, stream: &Stream) -> bool {
 /// Counts the events that each process recorded after its panics and signals. In a session of
 /// several processes, events without a process ID in their contexts are not counted.
 fn judge(causes: &mut [Crash], traces: &[Trace], info: &Info) {
-    let is_shared = info.scope_word() != "process";
+    let is_shared = info.scope != SessionScope::Process;
     // The last panic ended the session: its thread closed its spans afterwards. A panic that was
     // caught did not.
     let unwound = causes

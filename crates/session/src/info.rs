@@ -27,8 +27,8 @@ pub struct Info {
     pub reservation: u32,
     /// A `BACKEND_` number; see [`Info::backend_word`].
     pub backend: u32,
-    /// A `SCOPE_` number; see [`Info::scope_word`].
-    pub scope: u32,
+    /// Whose buffers they are.
+    pub scope: SessionScope,
     /// Number of CPUs that have their own stream in each channel.
     pub cpus: u32,
     /// Boot id of the machine.
@@ -261,14 +261,38 @@ impl Info {
     pub fn panicked(&self) -> bool {
         self.ending & 0xff == abi::ENDING_PANIC
     }
+}
 
-    /// Name of the session's scope: buffers of one process, or of all processes of a user.
+/// Whose buffers a session has.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum SessionScope {
+    /// Those of one process.
+    Process,
+    /// Those of all processes of a user.
+    User,
+    /// The session does not say it, or in the words of a later version.
+    #[default]
+    Unknown,
+}
+
+impl SessionScope {
+    /// Reads a `SCOPE_` number.
     #[must_use]
-    pub fn scope_word(&self) -> &'static str {
-        match self.scope {
-            abi::SCOPE_PROCESS => "process",
-            abi::SCOPE_USER => "user",
-            _ => "unknown",
+    pub fn from_number(number: u32) -> Self {
+        match number {
+            abi::SCOPE_PROCESS => Self::Process,
+            abi::SCOPE_USER => Self::User,
+            _ => Self::Unknown,
+        }
+    }
+
+    /// Returns the scope in one word.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Process => "process",
+            Self::User => "user",
+            Self::Unknown => "unknown",
         }
     }
 }

@@ -5,12 +5,12 @@
 use super::common_context;
 use super::data::Stream;
 use super::events::{Rules, Zeros, walk};
-use super::info::{ChannelInfo, Info};
+use super::info::{ChannelInfo, Info, SessionScope};
 use super::loose::Pool;
 use super::packet::{Judged, judge};
 use super::registry::Registry;
 use lastwords_abi::packet::HEADER_LEN;
-use lastwords_abi::session::{SCOPE_PROCESS, context};
+use lastwords_abi::session::context;
 use lastwords_bytes::{Budget, ByteOrder};
 use lastwords_ctf::program;
 use lastwords_ctf::session::{ChannelDecoder, DecodeError, Expected, Position};
@@ -107,7 +107,7 @@ fn env(info: &Info, registry: &Registry) -> BTreeMap<String, EnvValue> {
         }
     }
     // Other processes that record in the session have other ids.
-    let is_alone = info.scope == SCOPE_PROCESS
+    let is_alone = info.scope == SessionScope::Process
         && info.processes.iter().all(|process| process.pid == info.creator_pid);
     if info.creator_pid != 0 && is_alone {
         env.insert("vpid".into(), EnvValue::Integer(i64::from(info.creator_pid)));

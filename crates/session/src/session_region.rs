@@ -1,7 +1,7 @@
 //! Reads the session region: identity, control words, clock, channels, processes.
 
 use super::clock_area::{Clock, Sample};
-use super::info::{ChannelInfo, Info, Process, Snapshot};
+use super::info::{ChannelInfo, Info, Process, SessionScope, Snapshot};
 use super::layout::{ThreadTable, field, part};
 use super::region::Region;
 use super::window::Window;
@@ -74,7 +74,7 @@ fn identity(region: &Region, info: &mut Info) -> Result<Parts, Error> {
     info.uid = field!(r, 0, S, uid, u32_at)?;
     info.reservation = field!(r, 0, S, reservation, u32_at)?;
     info.backend = field!(r, 0, S, backend, u32_at)?;
-    info.scope = field!(r, 0, S, scope, u32_at)?;
+    info.scope = SessionScope::from_number(field!(r, 0, S, scope, u32_at)?);
     info.cpus = field!(r, 0, S, cpus, u32_at)?;
     info.boot_id = field!(r, 0, S, boot_id, array_at)?;
     info.name = field!(r, 0, S, name, text_at, 64)?;

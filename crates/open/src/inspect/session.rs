@@ -4,11 +4,12 @@ use super::activity::{Activity, Read};
 use super::tally::{self, Tally};
 use crate::{Crash, EndedReport, Holds, Observed, RecoveredSession, Trace};
 use lastwords_ctf::{Version, read};
+use lastwords_folders::SnapshotState;
 use lastwords_render::evidence::Account;
 use lastwords_session::info::{Info, StreamInfo, mode_word, reservation_word};
 use lastwords_trace::schema::EnvValue;
 use lastwords_trace::source::Source;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -58,7 +59,8 @@ pub struct Report<'a> {
     /// loss of power.
     pub back_end_note: Option<String>,
     /// The state of the snapshot: `off`, `ready`, `swapping`, `taken`, `reading`.
-    pub snapshot: &'static str,
+    #[serde(serialize_with = "word")]
+    pub snapshot: SnapshotState,
     /// The number of snapshots that were taken.
     pub snapshots_taken: u32,
     /// Its clock.
@@ -295,11 +297,11 @@ pub(super) fn of<'a>(trace: &'a Trace, read: &Read<'_>) -> Option<Report<'a>> {
         finished: info.finished,
         ended: trace.ended().map(EndedReport),
         unknown_end: found.unknown_end.clone(),
-        scope: info.scope_word(),
+        scope: info.scope.word(),
         reservation: info.reservation_word(),
         back_end: info.backend_word(),
         back_end_note: back_end_note(source),
-        snapshot: info.snapshot.state.word(),
+        snapshot: info.snapshot.state,
         snapshots_taken: info.snapshot.taken,
         clock: Clock {
             name: info.clock.word(),
@@ -327,6 +329,10 @@ pub(super) fn of<'a>(trace: &'a Trace, read: &Read<'_>) -> Option<Report<'a>> {
         crashes: found.crashes(),
         evidence,
     })
+}
+
+fn word<S: Serializer>(state: &SnapshotState, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(state.word())
 }
 
 /// Returns the recorder's note on the memory. The registry has it under the name `backend`.

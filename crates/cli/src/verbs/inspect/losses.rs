@@ -78,6 +78,8 @@ struct Lost {
     stream: Option<usize>,
     /// The words between amount and end.
     why: String,
+    /// The ring overwrote them, as a flight recorder does: they are the oldest ones.
+    is_overwritten: bool,
     events: Option<u64>,
     bytes: Option<u64>,
     /// The number of sub-buffers, if they are what is lost.
@@ -98,7 +100,7 @@ impl Lost {
             .stream
             .map_or_else(String::new, |stream| format!("{}: ", account.stream_name(stream)));
         let (size, why) = (self.bytes.map(human_bytes), &self.why);
-        let older = if why.starts_with("overwritten, because") { "older " } else { "" };
+        let older = if self.is_overwritten { "older " } else { "" };
         let amount = match (self.events, size) {
             _ if self.sub_buffers > 0 => count(self.sub_buffers, "sub-buffer"),
             (Some(events), Some(size)) => {
@@ -119,6 +121,7 @@ fn lines(account: &Account<'_>) -> Vec<String> {
     let gaps = account.evidence.gaps.iter().filter(|gap| !has_own_line(gap)).map(|gap| Lost {
         stream: gap.stream,
         why: why(gap),
+        is_overwritten: gap.cause == Cause::Overwritten,
         events: gap.events,
         bytes: gap.bytes,
         sub_buffers: 0,

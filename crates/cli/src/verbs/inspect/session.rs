@@ -6,6 +6,7 @@ use crate::ended;
 use crate::paint::bold;
 use crate::progress::human_bytes;
 use crate::table::{Table, plain};
+use lastwords_folders::SnapshotState;
 use lastwords_open::Holds;
 use lastwords_open::inspect::session::{Lost, Report};
 use std::io::{self, Write};
@@ -50,8 +51,8 @@ fn head(data: &Report<'_>, verbose: bool, out: &mut dyn Write) -> io::Result<()>
     } else if let Some(note) = data.back_end_note.as_ref().filter(|_| data.back_end != "shm") {
         writeln!(out, "  memory     {}", plain(note))?;
     }
-    if verbose || data.snapshot != "off" {
-        writeln!(out, "  snapshot   {}, {} taken", data.snapshot, data.snapshots_taken)?;
+    if verbose || data.snapshot != SnapshotState::Off {
+        writeln!(out, "  snapshot   {}, {} taken", data.snapshot.word(), data.snapshots_taken)?;
     }
     let pids: Vec<String> = data.processes.iter().map(|p| p.pid.to_string()).collect();
     writeln!(
