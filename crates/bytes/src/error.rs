@@ -4,7 +4,7 @@ use std::fmt;
 
 /// Kind of an [`Error`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum ErrorKind {
     /// The bytes end too early.
     Short,
     /// A value is invalid.
@@ -24,10 +24,10 @@ pub struct Error {
     pub offset: u64,
     /// The value found, if it is a number.
     pub value: Option<u64>,
-    /// Description of the expected value; for [`Kind::Io`], the system's message.
+    /// Description of the expected value; for [`ErrorKind::Io`], the system's message.
     pub expected: String,
     /// Kind of the error.
-    pub kind: Kind,
+    pub kind: ErrorKind,
 }
 
 impl Error {
@@ -39,7 +39,7 @@ impl Error {
             offset,
             value: Some(value),
             expected: expected.into(),
-            kind: Kind::Value,
+            kind: ErrorKind::Value,
         }
     }
 
@@ -51,7 +51,7 @@ impl Error {
             offset,
             value: Some(left),
             expected: expected.into(),
-            kind: Kind::Short,
+            kind: ErrorKind::Short,
         }
     }
 
@@ -63,14 +63,20 @@ impl Error {
             offset: 0,
             value: Some(value),
             expected: limit.into(),
-            kind: Kind::Budget,
+            kind: ErrorKind::Budget,
         }
     }
 
     /// Error of the operating system.
     #[must_use]
     pub fn io(what: &str, offset: u64, error: &std::io::Error) -> Self {
-        Self { what: what.into(), offset, value: None, expected: error.to_string(), kind: Kind::Io }
+        Self {
+            what: what.into(),
+            offset,
+            value: None,
+            expected: error.to_string(),
+            kind: ErrorKind::Io,
+        }
     }
 }
 
@@ -79,18 +85,18 @@ impl fmt::Display for Error {
         let Self { what, offset, value, expected, kind } = self;
         let value = value.unwrap_or_default();
         match kind {
-            Kind::Short => {
+            ErrorKind::Short => {
                 write!(f, "{what}: offset {offset:#x}: {value} bytes are left, expected {expected}")
             }
-            Kind::Value => {
+            ErrorKind::Value => {
                 write!(f, "{what}: offset {offset:#x}: found {value:#x}, expected {expected}")
             }
-            Kind::Budget => write!(
+            ErrorKind::Budget => write!(
                 f,
                 "{what}: {value} more {expected} would exceed the limit; raise it to go on"
             ),
-            Kind::Io if *offset == 0 => write!(f, "{what}: {expected}"),
-            Kind::Io => write!(f, "{what}: offset {offset:#x}: {expected}"),
+            ErrorKind::Io if *offset == 0 => write!(f, "{what}: {expected}"),
+            ErrorKind::Io => write!(f, "{what}: offset {offset:#x}: {expected}"),
         }
     }
 }

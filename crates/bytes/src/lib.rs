@@ -36,7 +36,7 @@ mod reader;
 mod stored;
 
 pub use budget::{Budget, Limits};
-pub use error::{Error, Kind};
+pub use error::{Error, ErrorKind};
 pub use irregular::irregular;
 pub use low::{low_u8, low_u16, low_u32};
 pub use reader::{ByteOrder, Reader};

@@ -212,7 +212,7 @@ mod tests {
         assert_eq!(error.to_string(), "f: offset 0x104: 1 bytes are left, expected u16");
         assert_eq!(sub.left(), 1);
         assert_eq!(reader.left(), 1);
-        assert_eq!(reader.sub(2).unwrap_err().kind, crate::Kind::Short);
+        assert_eq!(reader.sub(2).unwrap_err().kind, crate::ErrorKind::Short);
     }
 
     proptest! {

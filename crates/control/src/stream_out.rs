@@ -2,16 +2,16 @@
 //! files while recording goes on.
 //!
 //! A sub-buffer of a ring in overwrite mode cannot be claimed, because the recorder never waits. So
-//! a sender works in this order: it looks at the rings ([`Source::look`]), sends a closed
+//! a sender works in this order: it looks at the rings ([`SentSession::look`]), sends a closed
 //! sub-buffer from the session's file, and waits until the receiver has confirmed that it has the
 //! bytes. Only then it asks whether the recorder had come round to that sub-buffer meanwhile
-//! ([`Source::is_kept`]). If it had, the bytes that arrived may be of any age, and the sender tells
+//! ([`SentSession::is_kept`]). If it had, the bytes that arrived may be of any age, and the sender tells
 //! the receiver to drop them. In discard mode, the recorder does not come round before the reader
-//! has consumed ([`Source::consume`]).
+//! has consumed ([`SentSession::consume`]).
 //!
 //! A snapshot swaps the halves of a ring. The sender sends the half that was swapped out to its
-//! end, closes its last sub-buffer in a copy ([`Source::rest`]), and goes on with the other half
-//! ([`Source::turn`]). The numbers that it sends go on without a gap, where those of the halves are
+//! end, closes its last sub-buffer in a copy ([`SentSession::rest`]), and goes on with the other half
+//! ([`SentSession::turn`]). The numbers that it sends go on without a gap, where those of the halves are
 //! far apart (docs/ABI.md, section 8).
 
 use std::fs::File;
@@ -63,7 +63,7 @@ pub struct Ready {
     /// Bytes in that sub-buffer up to which everything is committed.
     pub rest: u64,
     /// A snapshot has swapped out the half that has these sub-buffers, and nothing more is
-    /// recorded in it. What comes after them is sent after [`Source::turn`].
+    /// recorded in it. What comes after them is sent after [`SentSession::turn`].
     pub is_last: bool,
 }
 
@@ -78,7 +78,7 @@ pub enum Bytes<'a> {
 
 /// A session whose sub-buffers are sent.
 #[derive(Debug)]
-pub struct Source {
+pub struct SentSession {
     handle: Handle,
     lanes: Vec<Lane>,
     session: (File, u64),
@@ -88,7 +88,7 @@ pub struct Source {
     swapping: Swapping,
 }
 
-impl Source {
+impl SentSession {
     /// Opens the session in a folder. `from_begin`: all that was ever recorded is to be sent, and
     /// what the rings have overwritten before is lost. Otherwise the stream begins with what the
     /// rings have now.
@@ -274,7 +274,7 @@ impl Source {
 
     /// Returns the sub-buffer that was not closed when a snapshot swapped its half out, closed as a
     /// recorder would have: it ends at [`Ready::rest`], where all of it is committed. Returns none
-    /// if it is not ([`Source::is_whole`]).
+    /// if it is not ([`SentSession::is_whole`]).
     ///
     /// # Errors
     /// The file cannot be read.

@@ -3,7 +3,7 @@
 //! and no signal.
 
 use crate::file::Backing;
-use crate::opened::{Kind, Opened};
+use crate::opened::{ImageKind, Opened};
 use crate::segments::{Segment, Segments};
 use crate::{Hole, HoleCause, Image, Range};
 use lastwords_bytes::{Budget, Error};
@@ -29,7 +29,13 @@ pub(crate) fn open(path: &Path, budget: &Budget) -> Result<Option<Opened>, Error
         File::options().read(true).write(true).open(path).map_err(|e| Error::io(&name, 0, &e))?;
     budget.admit(len);
     let image = Arc::new(Node::new(&node, len, &name)?);
-    Ok(Some(Opened { image, kind: Kind::Plain, core: None, is_damaged: false, notes: Vec::new() }))
+    Ok(Some(Opened {
+        image,
+        kind: ImageKind::Plain,
+        core: None,
+        is_damaged: false,
+        notes: Vec::new(),
+    }))
 }
 
 /// Returns the length of a device-DAX node in bytes, as a folder like `/sys` has it; none for any

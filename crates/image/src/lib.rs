@@ -9,11 +9,11 @@
 //!
 //! ```
 //! use lastwords_bytes::Budget;
-//! use lastwords_image::{Kind, open, unwatched};
+//! use lastwords_image::{ImageKind, open, unwatched};
 //!
 //! // This program is neither a core nor a folder of regions: its file is one range.
 //! let opened = open(&std::env::current_exe()?, &Budget::default(), &unwatched)?;
-//! assert!(opened.kind == Kind::Plain && opened.image.ranges().len() == 1);
+//! assert!(opened.kind == ImageKind::Plain && opened.image.ranges().len() == 1);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -54,7 +54,7 @@ pub mod vmcore;
 
 pub use cache::Cache;
 pub use open::open;
-pub use opened::{Kind, Opened};
+pub use opened::{ImageKind, Opened};
 
 use std::fmt;
 

@@ -4,7 +4,7 @@ use crate::core::CoreInfo;
 use crate::elf::{self, FileHeader, PT_LOAD, PT_NOTE, ProgramHeader};
 use crate::file::Backing;
 use crate::got::Got;
-use crate::opened::{Kind, Opened};
+use crate::opened::{ImageKind, Opened};
 use crate::program_headers::Table;
 use crate::segments::{Segment, Segments};
 use crate::{HoleCause, Watch, compressed, dax_node, orphans, process};
@@ -43,8 +43,8 @@ pub fn open(path: &Path, budget: &Budget, watch: Watch<'_>) -> Result<Opened, Er
         let file = compressed::decompress(&file, budget, watch, &mut notes)?;
         let mut opened = of_file(file, &name, budget)?;
         opened.notes.splice(0..0, notes);
-        if opened.kind == Kind::Core {
-            opened.kind = Kind::CompressedCore;
+        if opened.kind == ImageKind::Core {
+            opened.kind = ImageKind::CompressedCore;
         }
         return Ok(opened);
     }
@@ -69,7 +69,7 @@ fn plain(file: Backing, name: &str, notes: Vec<String>) -> Opened {
     let segment =
         Segment { address: 0, len, held: len, file: 0, offset: 0, rest: HoleCause::Truncated };
     let (image, _) = Segments::new(name, vec![file], vec![segment], false);
-    Opened { image: Arc::new(image), kind: Kind::Plain, core: None, is_damaged: false, notes }
+    Opened { image: Arc::new(image), kind: ImageKind::Plain, core: None, is_damaged: false, notes }
 }
 
 /// Opens an ELF file whose header says that it is no core. In case it was one, its pages are mapped
@@ -79,7 +79,7 @@ fn headless(file: Backing, name: &str, notes: Vec<String>) -> Opened {
     let segments =
         orphans::segments(&file, &[(head, file.len.saturating_sub(head))], std::iter::empty());
     let (image, _) = Segments::new(name, vec![file], segments, false);
-    Opened { image: Arc::new(image), kind: Kind::Plain, core: None, is_damaged: true, notes }
+    Opened { image: Arc::new(image), kind: ImageKind::Plain, core: None, is_damaged: true, notes }
 }
 
 fn folder(path: &Path, name: &str, budget: &Budget) -> Result<Opened, Error> {
@@ -118,7 +118,13 @@ fn folder(path: &Path, name: &str, budget: &Budget) -> Result<Opened, Error> {
         }
     }
     let (image, _) = Segments::new(name, files, segments, false);
-    Ok(Opened { image: Arc::new(image), kind: Kind::Folder, core: None, is_damaged: false, notes })
+    Ok(Opened {
+        image: Arc::new(image),
+        kind: ImageKind::Folder,
+        core: None,
+        is_damaged: false,
+        notes,
+    })
 }
 
 /// A core that is being opened.
@@ -142,7 +148,13 @@ fn core(file: Backing, name: &str, header: FileHeader, budget: &Budget) -> Resul
     if overlaps > 0 {
         notes.push(format!("{name}: {overlaps} program headers overlap others and were cut"));
     }
-    Ok(Opened { image: Arc::new(image), kind: Kind::Core, core: Some(info), is_damaged, notes })
+    Ok(Opened {
+        image: Arc::new(image),
+        kind: ImageKind::Core,
+        core: Some(info),
+        is_damaged,
+        notes,
+    })
 }
 
 impl Core<'_> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 /// Kind of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum ImageKind {
     /// A folder of region files.
     Folder,
     /// A process core.
@@ -19,7 +19,7 @@ pub enum Kind {
     Plain,
 }
 
-impl Kind {
+impl ImageKind {
     /// Name of the kind in messages.
     #[must_use]
     pub fn words(self) -> &'static str {
@@ -39,7 +39,7 @@ pub struct Opened {
     /// The image.
     pub image: Arc<dyn Image>,
     /// Kind of the path.
-    pub kind: Kind,
+    pub kind: ImageKind,
     /// For a core: facts about the process.
     pub core: Option<CoreInfo>,
     /// True if the container is truncated, or its own structures are damaged.

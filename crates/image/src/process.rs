@@ -2,7 +2,7 @@
 
 use crate::HoleCause;
 use crate::file::Backing;
-use crate::opened::{Kind, Opened};
+use crate::opened::{ImageKind, Opened};
 use crate::segments::{Segment, Segments};
 use lastwords_bytes::{Budget, Error};
 use std::fs::File;
@@ -43,7 +43,7 @@ pub fn of_files(memory: File, maps: &str, name: &str, budget: &Budget) -> Result
     let (image, _) = Segments::new(name, vec![Backing::of_memory(memory, name)], segments, true);
     Ok(Opened {
         image: Arc::new(image),
-        kind: Kind::Process,
+        kind: ImageKind::Process,
         core: None,
         is_damaged: false,
         notes: Vec::new(),

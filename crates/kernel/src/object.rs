@@ -1,7 +1,7 @@
 //! Reads structures in the image by the names of their members.
 
 use crate::Error;
-use crate::btf::{Kind, Member, TypeId, Types};
+use crate::btf::{Member, MemberKind, TypeId, Types};
 use crate::memory::Memory;
 use lastwords_bytes::ByteOrder;
 
@@ -118,8 +118,8 @@ impl<'k> Object<'k> {
         }
         // Types such as atomic_t and kref are structures that contain only a number.
         let size = match member.kind {
-            Kind::Number { .. } | Kind::Pointer => member.size,
-            Kind::Structure if matches!(member.size, 1 | 2 | 4 | 8) => member.size,
+            MemberKind::Number { .. } | MemberKind::Pointer => member.size,
+            MemberKind::Structure if matches!(member.size, 1 | 2 | 4 | 8) => member.size,
             _ => return Err(self.shape(path, "a number")),
         };
         let size = usize::try_from(size).ok().filter(|size| matches!(size, 1 | 2 | 4 | 8));
@@ -180,7 +180,7 @@ impl<'k> Object<'k> {
     /// Same as [`Object::pointer`], except for NULL.
     pub fn pointer_or_null(&self, path: &str) -> Result<Option<Self>, Error> {
         let member = self.member(path)?;
-        if member.kind != Kind::Pointer {
+        if member.kind != MemberKind::Pointer {
             return Err(self.shape(path, "a pointer"));
         }
         let target = self
@@ -201,10 +201,10 @@ impl<'k> Object<'k> {
         let target =
             self.types.target(member.type_id).ok_or_else(|| self.shape(path, "an array"))?;
         let base = match member.kind {
-            Kind::Array { count, .. } if count == 0 || index < count => {
+            MemberKind::Array { count, .. } if count == 0 || index < count => {
                 self.place.wrapping_add(member.offset)
             }
-            Kind::Pointer => self.pointer(path)?.place,
+            MemberKind::Pointer => self.pointer(path)?.place,
             _ => return Err(self.shape(path, "an array that long")),
         };
         let place = base.wrapping_add(index.wrapping_mul(self.types.size(target)));
@@ -217,7 +217,7 @@ impl<'k> Object<'k> {
     /// There is no such member, or it is no array.
     pub fn count(&self, path: &str) -> Result<u64, Error> {
         match self.member(path)?.kind {
-            Kind::Array { count, .. } => Ok(count),
+            MemberKind::Array { count, .. } => Ok(count),
             _ => Err(self.shape(path, "an array")),
         }
     }
@@ -230,10 +230,10 @@ impl<'k> Object<'k> {
     pub fn text(&self, path: &str) -> Result<String, Error> {
         let member = self.member(path)?;
         let (place, most) = match member.kind {
-            Kind::Array { count, element_size: 1 } => {
+            MemberKind::Array { count, element_size: 1 } => {
                 (self.place.wrapping_add(member.offset), if count == 0 { BYTES_MAX } else { count })
             }
-            Kind::Pointer => match self.address(path)? {
+            MemberKind::Pointer => match self.address(path)? {
                 0 => return Ok(String::new()),
                 place => (place, BYTES_MAX),
             },

@@ -133,7 +133,7 @@ fn problem(expected: String) -> Error {
         offset: 0,
         value: None,
         expected,
-        kind: lastwords_bytes::Kind::Io,
+        kind: lastwords_bytes::ErrorKind::Io,
     }
 }
 

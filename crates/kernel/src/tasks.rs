@@ -1,6 +1,6 @@
 //! Reads the tasks that existed, and the task names that ftrace saved.
 
-use crate::btf::Kind;
+use crate::btf::MemberKind;
 use crate::{Error, Kernel, Object};
 use lastwords_bytes::Error as BytesError;
 use std::collections::HashSet;
@@ -137,7 +137,7 @@ impl Kernel {
         };
         // From Linux 6.9 on, the names are an array at the end of the structure.
         let names = match table.member("saved_cmdlines")?.kind {
-            Kind::Pointer => table.address("saved_cmdlines")?,
+            MemberKind::Pointer => table.address("saved_cmdlines")?,
             _ => table.at("saved_cmdlines")?.place(),
         };
         let name_len = self.types.member("task_struct", "comm")?.size;

@@ -3,10 +3,10 @@
 use crate::{Body, Lttng, Options, sniff};
 use anyhow::{Context, bail};
 use lastwords_bytes::Budget;
-use lastwords_image::{Image, Kind, Progress, Watch};
+use lastwords_image::{Image, ImageKind, Progress, Watch};
 use lastwords_kernel::Kernel;
 use lastwords_kernel::virtual_memory::VirtualMemory;
-use lastwords_lttng::kernel::{self, Source};
+use lastwords_lttng::kernel::{self, ModuleTypes};
 use lastwords_lttng::user;
 use lastwords_lttng::{Metadata, Session, Stream, complete, texts};
 use lastwords_trace::evidence::{Cause, Gap};
@@ -22,7 +22,7 @@ const METADATA_MAX: u64 = 256 << 20;
 pub(super) fn of_kernel(
     kernel: &Arc<Kernel>,
     memory: &VirtualMemory,
-    source: &Source,
+    source: &ModuleTypes,
     watch: Watch<'_>,
     notes: &mut Vec<String>,
 ) -> Vec<Session> {
@@ -139,7 +139,7 @@ impl GivenMetadata {
         let named = || path.display().to_string();
         let budget = Budget::default().times(options.budget);
         let opened = lastwords_image::open(path, &budget, options.watch).with_context(named)?;
-        if opened.kind != Kind::Plain {
+        if opened.kind != ImageKind::Plain {
             return Ok(Self(Some(user::texts(&opened.image, &budget).with_context(named)?)));
         }
         let mut file = Vec::new();

@@ -5,7 +5,7 @@ use lastwords_bytes::Budget;
 use lastwords_image::vmcore::RawRange;
 use lastwords_kernel::vmcoreinfo::VmcoreInfo;
 use lastwords_kernel::{Kernel, Sources, btf};
-use lastwords_lttng::kernel::Source;
+use lastwords_lttng::kernel::ModuleTypes;
 use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -34,13 +34,13 @@ pub struct Memory {
 
 impl Memory {
     /// Returns the source of the types of LTTng's modules.
-    pub(super) fn lttng(&self, kernel: &Kernel) -> anyhow::Result<Source> {
+    pub(super) fn lttng(&self, kernel: &Kernel) -> anyhow::Result<ModuleTypes> {
         let Some(path) = &self.module else {
-            return Ok(if self.known_layouts { Source::Releases } else { Source::Image });
+            return Ok(if self.known_layouts { ModuleTypes::Releases } else { ModuleTypes::Image });
         };
         let file = open_whole(path).with_context(|| given("--module", path))?;
         let types = btf::of_module(&given("--module", path), file, &kernel.types, kernel.budget())?;
-        Ok(Source::Given(Arc::new(types)))
+        Ok(ModuleTypes::Given(Arc::new(types)))
     }
 
     /// Reads the symbols and types in the given files.

@@ -1,13 +1,13 @@
 //! The kinds of inputs.
 
-use lastwords_image::{Kind, vmcore};
+use lastwords_image::{ImageKind, vmcore};
 use std::fmt;
 
 /// The kind of an input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SourceKind {
     /// Sessions of lastwords, and streams of LTTng, in a container of a process's memory.
-    Sessions(Kind),
+    Sessions(ImageKind),
     /// The memory of a machine.
     Machine(vmcore::Format),
     /// A trace.dat file.

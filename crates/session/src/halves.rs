@@ -6,7 +6,7 @@ use super::outcome::{LISTED, Outcome};
 use super::packet::Header;
 use super::plan::Planner;
 use lastwords_abi::packet::HEADER_LEN;
-use lastwords_bytes::{Error, Kind};
+use lastwords_bytes::{Error, ErrorKind};
 use lastwords_trace::evidence::Cause;
 
 impl Planner<'_> {
@@ -35,7 +35,7 @@ impl Planner<'_> {
             };
             match planned {
                 // This ring costs too much. Others are read.
-                Err(error) if error.kind == Kind::Budget => {
+                Err(error) if error.kind == ErrorKind::Budget => {
                     self.out.notes.push(format!("{error}: the rest of the ring is not read"));
                     self.gap("the rest of the ring".into(), Cause::Missing, None);
                     break;

@@ -57,7 +57,7 @@ pub(crate) fn half(planner: &mut Planner<'_>, half: usize, words: Half) -> Resul
     let position = words.lockless_position();
     let slots = match stream.slots(half, planner.budget) {
         Ok(slots) => slots,
-        Err(error) if error.kind == lastwords_bytes::Kind::Budget => return Err(error),
+        Err(error) if error.kind == lastwords_bytes::ErrorKind::Budget => return Err(error),
         Err(error) => {
             planner.out.notes.push(format!("{error}: the commit counters are not known"));
             Slots::default()

@@ -2,7 +2,7 @@
 
 use crate::{Options, Session};
 use lastwords_bytes::{Budget, Error};
-use lastwords_image::{Kind, Opened, Watch, core::CoreInfo, unwatched};
+use lastwords_image::{ImageKind, Opened, Watch, core::CoreInfo, unwatched};
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use std::path::Path;
 #[derive(Debug)]
 pub struct Recovered {
     /// Kind of file that the path is.
-    pub kind: Kind,
+    pub kind: ImageKind,
     /// For a core: information about its process.
     pub core: Option<CoreInfo>,
     /// True if the container is truncated or its own structures are damaged.
@@ -54,10 +54,10 @@ pub fn sessions(
     budget: &Budget,
     watch: Watch<'_>,
 ) -> Result<Recovered, Error> {
-    let options = Options { live: options.live || opened.kind == Kind::Process, ..*options };
+    let options = Options { live: options.live || opened.kind == ImageKind::Process, ..*options };
     let mut found = crate::find(&opened.image, &options, budget, watch)?;
     let mut notes = opened.notes;
-    if opened.kind == Kind::Folder && !found.sessions.is_empty() {
+    if opened.kind == ImageKind::Folder && !found.sessions.is_empty() {
         // A file of the folder that cannot be opened is one of the session's regions.
         for file in notes.drain(..) {
             found.sessions.iter_mut().for_each(|session| session.lacks(&file));

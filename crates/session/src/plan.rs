@@ -117,7 +117,7 @@ impl<'a> Planner<'a> {
     pub(crate) fn read_control(&mut self) -> Result<bool, Error> {
         match self.stream.control(self.budget) {
             Ok(control) => self.control = control,
-            Err(error) if error.kind == lastwords_bytes::Kind::Budget => return Err(error),
+            Err(error) if error.kind == lastwords_bytes::ErrorKind::Budget => return Err(error),
             Err(error) => {
                 self.out.notes.push(format!("{error}: nothing of the stream can be read"));
                 self.gap("the whole stream".into(), Cause::Missing, None);
@@ -520,7 +520,7 @@ impl<'a> Planner<'a> {
         };
         match announced {
             Ok(found) => Ok(found),
-            Err(error) if error.kind == lastwords_bytes::Kind::Budget => Err(error),
+            Err(error) if error.kind == lastwords_bytes::ErrorKind::Budget => Err(error),
             Err(error) => {
                 self.out.notes.push(format!(
                     "{error}: reservations in flight cannot be distinguished from events"

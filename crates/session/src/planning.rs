@@ -110,13 +110,14 @@ impl Planning<'_> {
         }
         // The stream is being written: plan and deliver a copy.
         let wanted = Wanted { halves: &[0, 1], new_from: None, threads: self.threads };
-        let frozen =
-            match Frozen::file().and_then(|file| Frozen::take(stream, &file, &wanted, budget)) {
-                Ok(frozen) => Some(Arc::new(frozen)),
-                Err(error) if error.kind == lastwords_bytes::Kind::Budget => return Err(error),
-                // Without a copy, sub-buffers that writers overwrite before delivery are lost.
-                Err(_) => None,
-            };
+        let frozen = match Frozen::file()
+            .and_then(|file| Frozen::take(stream, &file, &wanted, budget))
+        {
+            Ok(frozen) => Some(Arc::new(frozen)),
+            Err(error) if error.kind == lastwords_bytes::ErrorKind::Budget => return Err(error),
+            // Without a copy, sub-buffers that writers overwrite before delivery are lost.
+            Err(_) => None,
+        };
         let copy = Data { frozen, ..stream.clone() };
         Ok((self.whole(&copy, index, false)?, copy.frozen))
     }

@@ -81,7 +81,7 @@ impl ReadLimit<'_> {
                     Wanted { halves: &[end.half], new_from: Some(end.begin_position()), threads };
                 let frozen = match Frozen::take(stream, file, &wanted, budget) {
                     // Planning finds the same error and reports it.
-                    Err(error) if error.kind == lastwords_bytes::Kind::Short => {
+                    Err(error) if error.kind == lastwords_bytes::ErrorKind::Short => {
                         return Ok((None, false));
                     }
                     frozen => frozen?,

@@ -6,7 +6,7 @@ use lastwords_open::Trace;
 use lastwords_trace::schema::{EventClass, Field, FieldClass};
 use lastwords_trace::source::Source as _;
 
-use crate::kinds::{Kind, Kinds};
+use crate::kinds::{EventKind, Kinds};
 use crate::names;
 
 /// The provider of the events that `trace_marker` records, as in the kernel. They are always
@@ -23,7 +23,7 @@ pub(crate) struct Event {
     /// Severity, 1 (error) to 5 (trace).
     pub(crate) level: u8,
     /// The number and the names of the event in the files.
-    pub(crate) kind: Kind,
+    pub(crate) kind: EventKind,
     /// Format string of a marker; empty for other events.
     pub(crate) format: String,
     /// The payload.

@@ -19,7 +19,7 @@ const FIRST: u16 = 32;
 /// The kinds that are known.
 #[derive(Debug, Default)]
 pub(crate) struct Kinds {
-    known: HashMap<(String, Vec<Field>), Kind>,
+    known: HashMap<(String, Vec<Field>), EventKind>,
     /// The folders that are taken, each with the folder of its provider.
     folders: HashSet<(String, String)>,
     /// The identifiers that are taken.
@@ -28,7 +28,7 @@ pub(crate) struct Kinds {
 
 /// A kind of events.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Kind {
+pub(crate) struct EventKind {
     /// The number (`common_type`); none if 16 bits have no more.
     pub(crate) id: Option<u16>,
     /// The folders of the provider and of the event. Of several kinds of one name, the second has
@@ -41,7 +41,7 @@ pub(crate) struct Kind {
 impl Kinds {
     /// Returns the kind of an event class with this full name and these fields, and numbers it if
     /// it is new.
-    pub(crate) fn kind(&mut self, name: &str, fields: &[Field]) -> Kind {
+    pub(crate) fn kind(&mut self, name: &str, fields: &[Field]) -> EventKind {
         let key = (name.to_owned(), fields.to_vec());
         if let Some(kind) = self.known.get(&key) {
             return kind.clone();
@@ -51,7 +51,7 @@ impl Kinds {
         let folder = unique(&mut self.folders, &provider, &names::folder(event), '~');
         let identifier = unique(&mut self.identifiers, &provider, &names::identifier(event), '_');
         let id = u16::try_from(self.known.len()).ok().and_then(|number| FIRST.checked_add(number));
-        let kind = Kind { id, folders: (provider, folder), identifier };
+        let kind = EventKind { id, folders: (provider, folder), identifier };
         self.known.insert(key, kind.clone());
         kind
     }

@@ -9,7 +9,7 @@ use crate::head::Head;
 use crate::packets::Packets;
 use crate::rings::{self, Arrived, MOST_GAPS};
 use crate::transfer::copy;
-use crate::wire::{End, HEADER, Header, Hello, Kind, MAGIC, NUMBER, Order, SessionInfo};
+use crate::wire::{End, FrameKind, HEADER, Header, Hello, MAGIC, NUMBER, Order, SessionInfo};
 use anyhow::{Context, ensure};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -282,21 +282,21 @@ impl Contents {
             length: content.length.saturating_sub(NUMBER),
         };
         match header.kind {
-            Kind::Hello => {
+            FrameKind::Hello => {
                 self.hello =
                     Some(serde_json::from_slice(&read(header.length)?).context("the frame Hello")?)
             }
-            Kind::Session => {
+            FrameKind::Session => {
                 order.describe(header, &read(header.length)?).context("the frame Session")?;
                 self.session = order.session().cloned();
             }
-            Kind::Region => self.regions.push((header.cpu, number()?, rest)),
-            Kind::Head => {
+            FrameKind::Region => self.regions.push((header.cpu, number()?, rest)),
+            FrameKind::Head => {
                 let bytes = read(header.length)?;
                 order.describe(header, &bytes).context("the frame Head")?;
                 self.rings.entry(header.cpu).or_default().head = Some(Head::read(&bytes)?);
             }
-            Kind::Packet => {
+            FrameKind::Packet => {
                 ensure!(
                     content.length == PLACED,
                     "a packet of {} bytes in the spool of an older receiver",
@@ -308,7 +308,7 @@ impl Contents {
                 let size = ring.head.as_ref().map_or(length, |head| head.size);
                 ring.packets.insert(number()?, length, size, MOST_GAPS)?;
             }
-            Kind::Open => {
+            FrameKind::Open => {
                 ensure!(
                     content.length == PLACED_OPEN,
                     "a part of {} bytes in the spool",
@@ -324,10 +324,10 @@ impl Contents {
                 ring.open = (offset <= before)
                     .then_some((number, before.max(offset.saturating_add(length))));
             }
-            Kind::Overwritten => {
+            FrameKind::Overwritten => {
                 self.rings.entry(header.cpu).or_default().packets.remove(number()?);
             }
-            Kind::End => {
+            FrameKind::End => {
                 self.end =
                     Some(serde_json::from_slice(&read(header.length)?).context("the frame End")?)
             }
@@ -381,14 +381,14 @@ fn create(path: &Path) -> anyhow::Result<File> {
 
 /// Returns what the spool has of a packet in place of its bytes: its number and its length.
 pub(crate) fn placed(cpu: u32, number: u64, length: u64) -> Vec<u8> {
-    let header = Header { kind: Kind::Packet, cpu, length: PLACED };
+    let header = Header { kind: FrameKind::Packet, cpu, length: PLACED };
     [&header.bytes()[..], &number.to_le_bytes(), &length.to_le_bytes()].concat()
 }
 
 /// Returns what the spool has of a part of a sub-buffer that is being filled: its number, the
 /// offset of the part and its length.
 pub(crate) fn placed_open(cpu: u32, number: u64, offset: u64, length: u64) -> Vec<u8> {
-    let header = Header { kind: Kind::Open, cpu, length: PLACED_OPEN };
+    let header = Header { kind: FrameKind::Open, cpu, length: PLACED_OPEN };
     let words = [number, offset, length].map(u64::to_le_bytes);
     [&header.bytes()[..], &words.concat()].concat()
 }

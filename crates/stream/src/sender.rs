@@ -3,7 +3,7 @@
 use crate::address::Address;
 use crate::error::{Error, Result};
 use crate::io::{self, Wait};
-use crate::wire::{End, HEADER, Header, Hello, Kind, MAGIC, NUMBER, Received, Settings};
+use crate::wire::{End, FrameKind, HEADER, Header, Hello, MAGIC, NUMBER, Received, Settings};
 use anyhow::{Context, anyhow, bail, ensure};
 use lastwords_open::Bundle;
 use rustix::event::PollFlags;
@@ -91,9 +91,9 @@ impl Sender {
         let sender = Self { address, socket, state };
         let begun = sender.send(&mut sender.lock(), &MAGIC, true, &mut Patience::new(None));
         begun.map_err(|error| sender.error(&sender.reason(error)))?;
-        sender.json(Kind::Hello, hello)?;
+        sender.json(FrameKind::Hello, hello)?;
         match sender.answer()? {
-            (Kind::Accepted, _) => Ok(sender),
+            (FrameKind::Accepted, _) => Ok(sender),
             (kind, _) => Err(sender.unexpected(kind)),
         }
     }
@@ -109,7 +109,7 @@ impl Sender {
     /// # Errors
     /// The connection is broken.
     pub fn settings(&self, settings: &Settings) -> Result<()> {
-        self.json(Kind::Settings, settings)
+        self.json(FrameKind::Settings, settings)
     }
 
     /// Sends what describes the events.
@@ -120,7 +120,7 @@ impl Sender {
         let mut archive = Vec::new();
         let written = bundle.write_to(&mut archive, LEVEL).context("a description of the events");
         written.map_err(|why| self.error(&why))?;
-        self.frame(Kind::Description, 0, &archive, None)
+        self.frame(FrameKind::Description, 0, &archive, None)
     }
 
     /// Sends sub-buffers of a CPU that are in a pipe, without a copy in user space. A slow receiver
@@ -137,7 +137,7 @@ impl Sender {
     ) -> Result<()> {
         let mut state = self.lock();
         let mut patience = Patience::new(ended);
-        let header = Header { kind: Kind::SubBuffers, cpu, length: length as u64 };
+        let header = Header { kind: FrameKind::SubBuffers, cpu, length: length as u64 };
         let sent = self.send(&mut state, &header.bytes(), true, &mut patience);
         let sent = sent.and_then(|()| self.splice(pipe, length, &mut patience));
         self.sent(&mut state, header, sent)
@@ -149,7 +149,7 @@ impl Sender {
     /// # Errors
     /// As for [`Self::settings`].
     pub fn from_memory(&self, cpu: u32, bytes: &[u8], ended: Option<BorrowedFd<'_>>) -> Result<()> {
-        self.frame(Kind::SubBuffers, cpu, bytes, ended)
+        self.frame(FrameKind::SubBuffers, cpu, bytes, ended)
     }
 
     /// Sends a sub-buffer of a session that is in a file, without a copy in user space. `packet` is
@@ -167,8 +167,11 @@ impl Sender {
     ) -> Result<()> {
         let mut state = self.lock();
         let mut patience = Patience::new(ended);
-        let header =
-            Header { kind: Kind::Packet, cpu: packet.0, length: length.saturating_add(NUMBER) };
+        let header = Header {
+            kind: FrameKind::Packet,
+            cpu: packet.0,
+            length: length.saturating_add(NUMBER),
+        };
         let begin = [&header.bytes()[..], &packet.1.to_le_bytes()].concat();
         let mut sent = self.send(&mut state, &begin, true, &mut patience);
         let end = offset.saturating_add(length);
@@ -198,7 +201,7 @@ impl Sender {
             return Ok(None);
         }
         match self.answer()? {
-            (Kind::Confirmed, bytes) => {
+            (FrameKind::Confirmed, bytes) => {
                 Ok(Some(bytes.first_chunk::<8>().map_or(0, |count| u64::from_le_bytes(*count))))
             }
             (kind, _) => Err(self
@@ -219,7 +222,7 @@ impl Sender {
     pub fn alive(&self, ended: BorrowedFd<'_>) -> Result<()> {
         // Whoever has the lock is sending.
         let is_quiet = self.state.try_lock().is_ok_and(|state| state.last.elapsed() > ALIVE);
-        if is_quiet { self.frame(Kind::Alive, 0, &[], Some(ended)) } else { Ok(()) }
+        if is_quiet { self.frame(FrameKind::Alive, 0, &[], Some(ended)) } else { Ok(()) }
     }
 
     /// Reads what the receiver has said in the midst of the stream, which is why it takes no more.
@@ -229,7 +232,7 @@ impl Sender {
     pub fn interrupted(&self) -> Result<()> {
         let mut state = self.lock();
         let error = anyhow!("the receiver has closed the connection");
-        let header = Header { kind: Kind::Alive, cpu: 0, length: 0 };
+        let header = Header { kind: FrameKind::Alive, cpu: 0, length: 0 };
         self.sent(&mut state, header, Err(error))
     }
 
@@ -244,12 +247,12 @@ impl Sender {
     /// # Errors
     /// The connection is broken, or the receiver does not have all of it.
     pub fn end(&self, end: &End) -> Result<()> {
-        self.json(Kind::End, end)?;
+        self.json(FrameKind::End, end)?;
         // The receiver knows the end by the frame. A connection that cannot be half closed is no
         // harm.
         let _ = self.socket.shutdown(Shutdown::Write);
         match self.answer()? {
-            (Kind::Received, bytes) => {
+            (FrameKind::Received, bytes) => {
                 let read = serde_json::from_slice(&bytes).with_context(|| self.address.to_string());
                 let Received { bytes } = read.map_err(|why| self.error(&why))?;
                 if bytes == end.bytes {
@@ -267,7 +270,7 @@ impl Sender {
         Error::connection(&self.address, why)
     }
 
-    fn unexpected(&self, kind: Kind) -> Error {
+    fn unexpected(&self, kind: FrameKind) -> Error {
         self.error(&anyhow!("{}: it answers {kind:?}, as no receiver does", self.address))
     }
 
@@ -275,14 +278,14 @@ impl Sender {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn json(&self, kind: Kind, value: &impl serde::Serialize) -> Result<()> {
+    pub(crate) fn json(&self, kind: FrameKind, value: &impl serde::Serialize) -> Result<()> {
         let bytes = serde_json::to_vec(value).context("a frame");
         self.frame(kind, 0, &bytes.map_err(|why| self.error(&why))?, None)
     }
 
     pub(crate) fn frame(
         &self,
-        kind: Kind,
+        kind: FrameKind,
         cpu: u32,
         bytes: &[u8],
         ended: Option<BorrowedFd<'_>>,
@@ -304,7 +307,7 @@ impl Sender {
         match sent {
             Ok(()) => {
                 state.last = Instant::now();
-                if matches!(header.kind, Kind::SubBuffers | Kind::Packet) {
+                if matches!(header.kind, FrameKind::SubBuffers | FrameKind::Packet) {
                     state.bytes = state.bytes.saturating_add(header.length);
                 }
                 Ok(())
@@ -380,7 +383,7 @@ impl Sender {
     fn reason(&self, error: anyhow::Error) -> anyhow::Error {
         let named = |text: String| anyhow!("{}: {text}", self.address);
         match self.receive(REASON) {
-            Ok((Kind::Refused, text)) => {
+            Ok((FrameKind::Refused, text)) => {
                 named(format!("the receiver says: {}", String::from_utf8_lossy(&text)))
             }
             _ => named(format!("{error:#}")),
@@ -388,10 +391,10 @@ impl Sender {
     }
 
     /// Reads an answer. The receiver's refusal is an error.
-    fn answer(&self) -> Result<(Kind, Vec<u8>)> {
+    fn answer(&self) -> Result<(FrameKind, Vec<u8>)> {
         let answer = self.receive(ANSWER).with_context(|| format!("{}: no answer", self.address));
         match answer.map_err(|why| self.error(&why))? {
-            (Kind::Refused, text) => {
+            (FrameKind::Refused, text) => {
                 let (address, text) = (&self.address, String::from_utf8_lossy(&text));
                 Err(self.error(&anyhow!("{address}: the receiver says: {text}")))
             }
@@ -399,13 +402,13 @@ impl Sender {
         }
     }
 
-    fn receive(&self, timeout: Duration) -> anyhow::Result<(Kind, Vec<u8>)> {
+    fn receive(&self, timeout: Duration) -> anyhow::Result<(FrameKind, Vec<u8>)> {
         let until = Instant::now().checked_add(timeout).context("a time limit")?;
         let mut header = [0; HEADER];
         self.receive_all(&mut header, until)?;
         let header = Header::read(header)?;
         ensure!(
-            header.kind as u32 >= Kind::Accepted as u32,
+            header.kind as u32 >= FrameKind::Accepted as u32,
             "it sends {:?}, as senders do",
             header.kind
         );

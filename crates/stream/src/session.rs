@@ -2,14 +2,14 @@
 //!
 //! The recorder does not wait for the sender, so that a sub-buffer may be overwritten while it is
 //! sent. A packet counts only after the receiver has confirmed it and its place in the ring is
-//! still the packet's ([`Source::is_kept`]); otherwise a frame tells the receiver to drop it.
+//! still the packet's ([`SentSession::is_kept`]); otherwise a frame tells the receiver to drop it.
 
 use crate::error::{Error, Result};
 use crate::flush::Flush;
 use crate::sender::Sender;
-use crate::wire::{End, Kind, SessionInfo};
+use crate::wire::{End, FrameKind, SessionInfo};
 use anyhow::{Context, anyhow};
-use lastwords_control::stream_out::{Bytes, Ready, Source};
+use lastwords_control::stream_out::{Bytes, Ready, SentSession};
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -52,7 +52,7 @@ struct Pending {
 
 /// The state of the work.
 struct Work<'a> {
-    source: Source,
+    source: SentSession,
     sender: &'a Sender,
     sent: Sent,
     /// Number of the next sub-buffer of each stream.
@@ -78,7 +78,7 @@ struct Work<'a> {
 /// of it.
 pub fn send(
     sender: &Sender,
-    source: Source,
+    source: SentSession,
     flush: Duration,
     ended: BorrowedFd<'_>,
 ) -> Result<Sent> {
@@ -88,13 +88,13 @@ pub fn send(
 
 fn send_all(
     sender: &Sender,
-    source: Source,
+    source: SentSession,
     flush: Duration,
     ended: BorrowedFd<'_>,
 ) -> anyhow::Result<Sent> {
     let sent = Sent { session: source.name(), ..Sent::default() };
     let uuid = source.uuid().iter().map(|byte| format!("{byte:02x}")).collect();
-    sender.json(Kind::Session, &SessionInfo { uuid, name: source.name() })?;
+    sender.json(FrameKind::Session, &SessionInfo { uuid, name: source.name() })?;
     let (next, pending, open) = (BTreeMap::new(), VecDeque::new(), BTreeMap::new());
     let flush = Flush::each(flush);
     let mut work =
@@ -135,7 +135,7 @@ impl Work<'_> {
         let mut at = offset;
         for bytes in bytes.chunks(PART) {
             self.sender.frame(
-                Kind::Region,
+                FrameKind::Region,
                 kind,
                 &[&at.to_le_bytes()[..], bytes].concat(),
                 None,
@@ -204,7 +204,7 @@ impl Work<'_> {
     /// Announces a stream, and returns the number of its first sub-buffer.
     fn begin(&self, stream: &Ready) -> anyhow::Result<u64> {
         let head = self.source.head(stream.stream, None).context("a stream")?;
-        self.sender.frame(Kind::Head, stream.stream, &head, None)?;
+        self.sender.frame(FrameKind::Head, stream.stream, &head, None)?;
         Ok(crate::head::Head::read(&head)?.begin())
     }
 
@@ -233,7 +233,7 @@ impl Work<'_> {
         ended: Option<BorrowedFd<'_>>,
     ) -> anyhow::Result<()> {
         self.sender.frame(
-            Kind::Packet,
+            FrameKind::Packet,
             stream,
             &[&number.to_le_bytes()[..], bytes].concat(),
             ended,
@@ -266,7 +266,7 @@ impl Work<'_> {
                 continue;
             };
             let begin = [closed, from].map(u64::to_le_bytes).concat();
-            self.sender.frame(Kind::Open, index, &[begin, bytes].concat(), Some(ended))?;
+            self.sender.frame(FrameKind::Open, index, &[begin, bytes].concat(), Some(ended))?;
             self.open.insert(index, (closed, rest));
         }
         Ok(is_all)
@@ -297,7 +297,12 @@ impl Work<'_> {
                         .context("a ring in discard mode")?;
                 } else {
                     self.sent.overwritten = self.sent.overwritten.saturating_add(1);
-                    self.sender.frame(Kind::Overwritten, stream, &number.to_le_bytes(), None)?;
+                    self.sender.frame(
+                        FrameKind::Overwritten,
+                        stream,
+                        &number.to_le_bytes(),
+                        None,
+                    )?;
                 }
             }
         }
@@ -333,7 +338,7 @@ impl Work<'_> {
         }
         for (index, end) in ends {
             let head = self.source.head(index, Some(end)).context("a stream")?;
-            self.sender.frame(Kind::Head, index, &head, None)?;
+            self.sender.frame(FrameKind::Head, index, &head, None)?;
             let lost = crate::head::Head::read(&head)?.lost;
             self.sent.lost_events = self.sent.lost_events.saturating_add(lost);
         }

@@ -9,7 +9,9 @@ use crate::error::Error;
 use crate::folder;
 use crate::rings;
 use crate::transfer::{NOFOLLOW, copy, take};
-use crate::wire::{Counters, End, HEADER, Header, Hello, Kind, MAGIC, Order, Settings, is_known};
+use crate::wire::{
+    Counters, End, FrameKind, HEADER, Header, Hello, MAGIC, Order, Settings, is_known,
+};
 use anyhow::{Context, bail, ensure};
 use lastwords_bytes::{Budget, ByteOrder, Limits};
 use lastwords_ftrace::dat::{self, DataPosition, WriteOptions};
@@ -302,7 +304,7 @@ impl Spool {
             let is_whole = has == header.length;
             let json = || self.read(content, has);
             match header.kind {
-                Kind::SubBuffers => {
+                FrameKind::SubBuffers => {
                     let size = settings
                         .as_ref()
                         .map_or(1, |settings: &Settings| u64::from(settings.sub_buffer_size));
@@ -312,15 +314,15 @@ impl Spool {
                         .extend((whole > 0).then_some((content, whole)));
                 }
                 _ if !is_whole => break,
-                Kind::Hello => {
+                FrameKind::Hello => {
                     hello =
                         Some(serde_json::from_slice::<Hello>(&json()?).context("the frame Hello")?)
                 }
-                Kind::Settings => {
+                FrameKind::Settings => {
                     settings = Some(order.settings(&json()?).context("the frame Settings")?)
                 }
-                Kind::Description => descriptions.push((content, has)),
-                Kind::End => match serde_json::from_slice::<End>(&json()?) {
+                FrameKind::Description => descriptions.push((content, has)),
+                FrameKind::End => match serde_json::from_slice::<End>(&json()?) {
                     Ok(read) => end = Some(read),
                     Err(error) => why = Some(format!("the frame End: {error}")),
                 },
@@ -505,14 +507,16 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let _other = DESCRIBING.lock().unwrap();
         let mut spool = Spool::create(folder.path(), "host").unwrap();
-        let frame = |kind: Kind, bytes: &[u8]| {
+        let frame = |kind: FrameKind, bytes: &[u8]| {
             [&Header { kind, cpu: 0, length: bytes.len() as u64 }.bytes()[..], bytes].concat()
         };
-        let hello = frame(Kind::Hello, br#"{"host":"host","instance":"app"}"#);
-        let session =
-            frame(Kind::Session, br#"{"uuid":"000102030405060708090a0b0c0d0e0f","name":"app"}"#);
+        let hello = frame(FrameKind::Hello, br#"{"host":"host","instance":"app"}"#);
+        let session = frame(
+            FrameKind::Session,
+            br#"{"uuid":"000102030405060708090a0b0c0d0e0f","name":"app"}"#,
+        );
         let part = |cpu: u32| {
-            [&Header { kind: Kind::Region, cpu, length: 72 }.bytes()[..], &[0; 72]].concat()
+            [&Header { kind: FrameKind::Region, cpu, length: 72 }.bytes()[..], &[0; 72]].concat()
         };
         spool.write_all(&[&MAGIC[..], &hello, &session, &part(1), &part(2)].concat()).unwrap();
         assert!(matches!(spool.finish(Some("cut")), Ok(Some(Saved::Session(_)))));

@@ -57,7 +57,7 @@ const MOST_DESCRIPTIONS: usize = 2;
 /// The kind of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
-pub enum Kind {
+pub enum FrameKind {
     /// [`Hello`], the first frame. The receiver answers it.
     Hello = 1,
     /// [`Settings`], before the first sub-buffers.
@@ -71,7 +71,7 @@ pub enum Kind {
     Alive = 5,
     /// [`End`], the last frame. The receiver answers it.
     End = 6,
-    /// [`SessionInfo`], the first frame of a session's stream after [`Kind::Hello`].
+    /// [`SessionInfo`], the first frame of a session's stream after [`FrameKind::Hello`].
     Session = 7,
     /// A part of the session's region (CPU 1) or of its registry (CPU 2), which replaces what came
     /// before for that place: an offset (`u64`) and bytes.
@@ -81,7 +81,7 @@ pub enum Kind {
     Head = 9,
     /// One sub-buffer of the stream whose index is in the place of the CPU: its number (`u64`) and
     /// its bytes. The last one of a stream may be shorter. The receiver answers
-    /// [`Kind::Confirmed`].
+    /// [`FrameKind::Confirmed`].
     Packet = 10,
     /// The packet of this number (`u64`) may have been overwritten while it was sent, and is
     /// dropped. In the place of the CPU is the index of its stream.
@@ -94,13 +94,13 @@ pub enum Kind {
     Accepted = 16,
     /// Of the receiver: it does not take the stream, or no more of it. A text says why.
     Refused = 17,
-    /// Of the receiver: [`Received`], after [`Kind::End`].
+    /// Of the receiver: [`Received`], after [`FrameKind::End`].
     Received = 18,
-    /// Of the receiver: the number (`u64`) of frames [`Kind::Packet`] that it has.
+    /// Of the receiver: the number (`u64`) of frames [`FrameKind::Packet`] that it has.
     Confirmed = 19,
 }
 
-impl Kind {
+impl FrameKind {
     fn from_number(number: u32) -> Option<Self> {
         let all = [
             Self::Hello,
@@ -128,7 +128,7 @@ impl Kind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
     /// The kind.
-    pub kind: Kind,
+    pub kind: FrameKind,
     /// The CPU of sub-buffers; 0 in all other frames.
     pub cpu: u32,
     /// Bytes behind the header.
@@ -155,21 +155,24 @@ impl Header {
         let (number, cpu) =
             (u32::from_le_bytes([k0, k1, k2, k3]), u32::from_le_bytes([c0, c1, c2, c3]));
         let length = u64::from_le_bytes(rest);
-        let Some(kind) = Kind::from_number(number) else {
+        let Some(kind) = FrameKind::from_number(number) else {
             refuse!(Header, "a frame of kind {number}, which does not exist")
         };
         let most = match kind {
-            Kind::Alive | Kind::Accepted => 0,
-            Kind::Description => MOST_DESCRIPTION,
-            Kind::SubBuffers => MOST_DATA,
-            Kind::Packet | Kind::Open => MOST_PACKET,
-            Kind::Head => HEAD as u64,
-            Kind::Overwritten | Kind::Confirmed => NUMBER,
+            FrameKind::Alive | FrameKind::Accepted => 0,
+            FrameKind::Description => MOST_DESCRIPTION,
+            FrameKind::SubBuffers => MOST_DATA,
+            FrameKind::Packet | FrameKind::Open => MOST_PACKET,
+            FrameKind::Head => HEAD as u64,
+            FrameKind::Overwritten | FrameKind::Confirmed => NUMBER,
             _ => MOST_TEXT,
         };
         check!(Header, length <= most, "a frame {kind:?} of {length} bytes; {most} is the most");
-        let of_streams = matches!(kind, Kind::Head | Kind::Packet | Kind::Overwritten | Kind::Open);
-        let has_cpu = of_streams || matches!(kind, Kind::SubBuffers | Kind::Region);
+        let of_streams = matches!(
+            kind,
+            FrameKind::Head | FrameKind::Packet | FrameKind::Overwritten | FrameKind::Open
+        );
+        let has_cpu = of_streams || matches!(kind, FrameKind::SubBuffers | FrameKind::Region);
         check!(Header, has_cpu || cpu == 0, "a frame {kind:?} of CPU {cpu}");
         Ok(Self { kind, cpu, length })
     }
@@ -369,12 +372,12 @@ impl Order {
         check!(Order, !self.is_over, "a frame {kind:?} after the end");
         check!(
             Order,
-            self.has_hello == (kind != Kind::Hello),
+            self.has_hello == (kind != FrameKind::Hello),
             "a frame {kind:?}, where the first and no other is Hello"
         );
         match kind {
-            Kind::Hello => self.has_hello = true,
-            Kind::Settings => {
+            FrameKind::Hello => self.has_hello = true,
+            FrameKind::Settings => {
                 check!(Order, self.settings.is_none(), "the second frame Settings");
                 check!(
                     Order,
@@ -382,7 +385,7 @@ impl Order {
                     "a frame {kind:?} in the stream of a session"
                 );
             }
-            Kind::Session => {
+            FrameKind::Session => {
                 check!(Order, self.session.is_none(), "the second frame Session");
                 check!(
                     Order,
@@ -390,10 +393,12 @@ impl Order {
                     "a frame {kind:?} in the stream of a kernel"
                 );
             }
-            Kind::Region | Kind::Head | Kind::Packet | Kind::Overwritten | Kind::Open => {
-                self.admit_session(header)?
-            }
-            Kind::Description => {
+            FrameKind::Region
+            | FrameKind::Head
+            | FrameKind::Packet
+            | FrameKind::Overwritten
+            | FrameKind::Open => self.admit_session(header)?,
+            FrameKind::Description => {
                 check!(Order, self.settings.is_some(), "a frame {kind:?} before Settings");
                 self.descriptions = self.descriptions.saturating_add(1);
                 check!(
@@ -402,7 +407,7 @@ impl Order {
                     "more than {MOST_DESCRIPTIONS} frames {kind:?}"
                 );
             }
-            Kind::SubBuffers => {
+            FrameKind::SubBuffers => {
                 let Some(settings) = self.settings.as_ref().filter(|_| self.descriptions > 0)
                 else {
                     refuse!(Order, "a frame {kind:?} before Settings and Description");
@@ -416,8 +421,8 @@ impl Order {
                     "CPU {cpu}, which is not in Settings"
                 );
             }
-            Kind::Alive => {}
-            Kind::End => {
+            FrameKind::Alive => {}
+            FrameKind::End => {
                 check!(
                     Order,
                     self.descriptions > 0 || self.session.is_some(),
@@ -425,7 +430,10 @@ impl Order {
                 );
                 self.is_over = true;
             }
-            Kind::Accepted | Kind::Refused | Kind::Received | Kind::Confirmed => {
+            FrameKind::Accepted
+            | FrameKind::Refused
+            | FrameKind::Received
+            | FrameKind::Confirmed => {
                 refuse!(Order, "a frame {kind:?}, which is of receivers")
             }
         }
@@ -437,12 +445,12 @@ impl Order {
         let Header { kind, cpu, length } = *header;
         check!(Order, self.session.is_some(), "a frame {kind:?} before Session");
         match kind {
-            Kind::Region => check!(
+            FrameKind::Region => check!(
                 Order,
                 (1..=2).contains(&cpu) && length > NUMBER,
                 "{length} bytes of the region {cpu}"
             ),
-            Kind::Head => check!(
+            FrameKind::Head => check!(
                 Order,
                 length == HEAD as u64 && cpu < MOST_STREAMS,
                 "{length} bytes of the stream {cpu}"
@@ -451,12 +459,13 @@ impl Order {
                 let Some((size, _)) = self.rings.get(&cpu) else {
                     refuse!(Order, "a frame {kind:?} of stream {cpu} before its Head")
                 };
-                let is_packet = kind == Kind::Packet
+                let is_packet = kind == FrameKind::Packet
                     && length > NUMBER
                     && length.saturating_sub(NUMBER) <= *size;
-                let is_number = kind == Kind::Overwritten && length == NUMBER;
-                let is_open =
-                    kind == Kind::Open && length > PART && length.saturating_sub(PART) <= *size;
+                let is_number = kind == FrameKind::Overwritten && length == NUMBER;
+                let is_open = kind == FrameKind::Open
+                    && length > PART
+                    && length.saturating_sub(PART) <= *size;
                 check!(
                     Order,
                     is_packet || is_number || is_open,
@@ -473,12 +482,12 @@ impl Order {
     /// No session has such a description.
     pub fn describe(&mut self, header: &Header, bytes: &[u8]) -> Result<(), WireError> {
         match header.kind {
-            Kind::Session => {
+            FrameKind::Session => {
                 let info: SessionInfo = serde_json::from_slice(bytes)?;
                 info.check()?;
                 self.session = Some(info);
             }
-            Kind::Region => {
+            FrameKind::Region => {
                 let offset =
                     bytes.first_chunk::<8>().map_or(u64::MAX, |offset| u64::from_le_bytes(*offset));
                 let end = offset.saturating_add(header.length);
@@ -496,7 +505,7 @@ impl Order {
                 let [session, registry] = &mut self.regions;
                 *(if header.cpu == 1 { session } else { registry }) = true;
             }
-            Kind::Head => {
+            FrameKind::Head => {
                 let head = Head::read(bytes)?;
                 let (size, begin) =
                     *self.rings.entry(header.cpu).or_insert((head.size, head.begin()));

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 /// The kind of a definition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub enum DefinitionKind {
     /// A probe in the kernel: `p:NAME SYMBOL[+OFFSET] [ARGS]` or `r:NAME SYMBOL [ARGS]`.
     Kprobe,
     /// A probe in a program or library: `p:NAME PATH:OFFSET [ARGS]` or `r:NAME PATH:OFFSET [ARGS]`.
@@ -20,7 +20,7 @@ pub enum Kind {
     Synthetic,
 }
 
-impl Kind {
+impl DefinitionKind {
     /// Returns the file that a kernel has if it supports such definitions.
     fn file(self) -> &'static str {
         match self {
@@ -43,7 +43,7 @@ impl Kind {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Definition {
     /// The kind.
-    pub kind: Kind,
+    pub kind: DefinitionKind,
     /// The system of the event.
     pub system: String,
     /// The name of the event.
@@ -57,9 +57,9 @@ impl Definition {
     /// called `probe_N` by its number.
     ///
     /// # Errors
-    /// The text does not have the form of [`Kind`], or it names a group.
+    /// The text does not have the form of [`DefinitionKind`], or it names a group.
     pub(crate) fn parse(
-        kind: Kind,
+        kind: DefinitionKind,
         text: &str,
         group: &str,
         number: usize,
@@ -70,7 +70,7 @@ impl Definition {
         if head.contains('\n') || rest.contains('\n') || rest.is_empty() {
             bail!("{option} {text:?}: it must be one line: a name, and what the event is made of");
         }
-        if kind == Kind::Synthetic {
+        if kind == DefinitionKind::Synthetic {
             let name = head.strip_prefix("s:").unwrap_or(head);
             check_name(option, name)?;
             let (system, line) = ("synthetic".to_owned(), format!("s:{name} {rest}"));
@@ -93,10 +93,10 @@ impl Definition {
         }
         let is_path = rest.starts_with('/');
         match kind {
-            Kind::Kprobe if is_path => {
+            DefinitionKind::Kprobe if is_path => {
                 bail!("{option} {text:?}: a probe in a program or library is given by --uprobe")
             }
-            Kind::Uprobe if !is_path => {
+            DefinitionKind::Uprobe if !is_path => {
                 bail!(
                     "{option} {text:?}: the place is /PATH:OFFSET; a function of the kernel is given by --kprobe"
                 )
@@ -188,14 +188,20 @@ mod tests {
         let line = |kind, text| {
             Definition::parse(kind, text, "lw_7", 3).map(|d| d.line).map_err(|e| e.to_string())
         };
-        let kprobe = |text| line(Kind::Kprobe, text);
+        let kprobe = |text| line(DefinitionKind::Kprobe, text);
         assert_eq!(
             kprobe("p:opened do_sys_openat2 dfd=%di").unwrap(),
             "p:lw_7/opened do_sys_openat2 dfd=%di"
         );
         assert_eq!(kprobe("r16 do_exit $retval").unwrap(), "r16:lw_7/probe_3 do_exit $retval");
-        assert_eq!(line(Kind::Uprobe, "p:m /lib/x.so:0x10").unwrap(), "p:lw_7/m /lib/x.so:0x10");
-        assert_eq!(line(Kind::Synthetic, "lat u64 t; int cpu").unwrap(), "s:lat u64 t; int cpu");
+        assert_eq!(
+            line(DefinitionKind::Uprobe, "p:m /lib/x.so:0x10").unwrap(),
+            "p:lw_7/m /lib/x.so:0x10"
+        );
+        assert_eq!(
+            line(DefinitionKind::Synthetic, "lat u64 t; int cpu").unwrap(),
+            "s:lat u64 t; int cpu"
+        );
         for wrong in [
             "p:g/opened do_exit",
             "-:opened x",
@@ -207,18 +213,18 @@ mod tests {
         ] {
             assert!(kprobe(wrong).is_err(), "{wrong}");
         }
-        assert!(line(Kind::Uprobe, "p:m do_exit").is_err());
+        assert!(line(DefinitionKind::Uprobe, "p:m do_exit").is_err());
     }
 
     #[test]
     fn only_the_lines_of_the_event_are_its_own() {
         let of = |kind, text| Definition::parse(kind, text, "lw_7", 0).unwrap();
-        let probe = of(Kind::Kprobe, "p:opened do_exit");
+        let probe = of(DefinitionKind::Kprobe, "p:opened do_exit");
         assert!(probe.is_line("p:lw_7/opened do_exit"));
         assert!(
             !probe.is_line("p:lw_77/opened do_exit") && !probe.is_line("p:lw_7/opened2 do_exit")
         );
-        let synthetic = of(Kind::Synthetic, "lat u64 t");
+        let synthetic = of(DefinitionKind::Synthetic, "lat u64 t");
         assert!(synthetic.is_line("s:synthetic/lat\tu64 t") && synthetic.is_line("s:lat u64 t"));
         assert!(!synthetic.is_line("p:lat/lat do_exit"));
     }

@@ -44,7 +44,7 @@ pub enum News {
 pub type Tell = Box<dyn Fn(&News) + Send>;
 
 /// An event whose trigger takes snapshots.
-struct Source {
+struct SnapshotEvent {
     /// `SYSTEM/EVENT`.
     event: String,
     filter: String,
@@ -82,7 +82,7 @@ impl Firings {
             {
                 let Snapshot { times, filter } = trigger?;
                 let selected = events::select(&all, &rule.pattern)?;
-                sources.extend(events::pairs(&selected).map(|(system, event)| Source {
+                sources.extend(events::pairs(&selected).map(|(system, event)| SnapshotEvent {
                     event: format!("{system}/{event}"),
                     filter: filter.clone(),
                     left: times,
@@ -133,7 +133,7 @@ struct Work {
     changes: Changes,
     plan: Snapshots,
     tell: Tell,
-    sources: Vec<Source>,
+    sources: Vec<SnapshotEvent>,
     saved: Vec<Saved>,
     /// When the last snapshots were taken, as far as the limit counts them.
     taken: VecDeque<Instant>,
@@ -178,7 +178,7 @@ impl Work {
         Ok(false)
     }
 
-    fn has_fired(&self, source: &Source) -> anyhow::Result<bool> {
+    fn has_fired(&self, source: &SnapshotEvent) -> anyhow::Result<bool> {
         let text = self.changes.instance().read(&format!("events/{}/trigger", source.event))?;
         Ok(triggers::has_fired(&text))
     }

@@ -46,7 +46,7 @@ mod send;
 mod snapshot;
 mod triggers;
 
-pub use definitions::{Definition, Kind};
+pub use definitions::{Definition, DefinitionKind};
 pub use error::{Error, Result};
 pub use firings::{News, Tell};
 pub use plan::{Plan, Snapshots};

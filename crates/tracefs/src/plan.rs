@@ -1,6 +1,6 @@
 //! What a recording is to do.
 
-use crate::definitions::Kind;
+use crate::definitions::DefinitionKind;
 use crate::rule::Rule;
 use lastwords_stream::Address;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ pub struct Plan {
     /// The tracer, such as `function`; none for no tracer.
     pub tracer: Option<String>,
     /// Events to define and record, with their kinds and the user's texts.
-    pub definitions: Vec<(Kind, String)>,
+    pub definitions: Vec<(DefinitionKind, String)>,
     /// Bytes of the ring of each CPU; none for 8 MiB, or the rings of an instance that exists.
     pub size: Option<u64>,
     /// The clock; none for `mono`, or the clock of an instance that exists. Only `mono`,

@@ -47,7 +47,9 @@ pub(super) fn words(dump: &Path) -> Result<Vec<u64>> {
             }
         }
     }
-    for session in kernel::read(&kernel, &kernel::Source::Image).with_context(context)?.sessions {
+    for session in
+        kernel::read(&kernel, &kernel::ModuleTypes::Image).with_context(context)?.sessions
+    {
         for (at, stream) in session.streams.iter().enumerate() {
             for packet in 0..stream.packets.len() {
                 let _ = session.packet(at, packet, &mut bytes);

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use crate::{Array, Clock, CpuRing, FlagColumns, HeaderPage, Ring, Stats, Tracing, UNKNOWN};
-use lastwords_bytes::{Budget, ByteOrder, Error as Located, Kind};
+use lastwords_bytes::{Budget, ByteOrder, Error as Located, ErrorKind};
 use lastwords_trace::evidence::{Cause, Evidence, SubBuffer, Verdict};
 use lastwords_trace::tracer::counts_nanoseconds;
 
@@ -179,7 +179,7 @@ fn version_6(
         // The table of an instance follows the data of the buffers before it.
         buffer.cpu_data = match instance_table(&mut at, cpus) {
             Ok(cpu_data) => cpu_data,
-            Err(error) if error.kind == Kind::Budget => return Err(error),
+            Err(error) if error.kind == ErrorKind::Budget => return Err(error),
             Err(error) => {
                 machine.lose(
                     Cause::Missing,
@@ -216,7 +216,7 @@ fn descriptions(
     };
     let end = from.offset();
     let (why, error) = match read {
-        Err((_, error)) if error.kind == Kind::Budget => return Err(error),
+        Err((_, error)) if error.kind == ErrorKind::Budget => return Err(error),
         Err(wrong) => wrong,
         Ok(()) => {
             let behind =

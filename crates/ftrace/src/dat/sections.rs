@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use lastwords_bytes::{Error, Kind};
+use lastwords_bytes::{Error, ErrorKind};
 use lastwords_trace::evidence::Cause;
 
 use super::chunks::{Algorithm, Unpacker};
@@ -103,7 +103,7 @@ pub(super) fn options(
         };
         match outcome {
             Ok(behind) => (read, next) = (next, behind),
-            Err(why) if next == first || why.kind == Kind::Budget => return Err(why),
+            Err(why) if next == first || why.kind == ErrorKind::Budget => return Err(why),
             Err(why) => return Ok(Some(Truncation { read, missing: next, why })),
         }
     }

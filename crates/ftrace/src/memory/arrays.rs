@@ -4,7 +4,7 @@ use super::memory_ring::{MemoryRing, Role};
 use super::ring::{self, Shape, default_shape};
 use super::{carve, formats, loose, lost};
 use crate::{Array, Clock, Format, HeaderPage, Latency, Ring, UNKNOWN};
-use lastwords_kernel::btf::Kind;
+use lastwords_kernel::btf::MemberKind;
 use lastwords_kernel::virtual_memory::VirtualMemory;
 use lastwords_kernel::{Error, Kernel, Mask, Object};
 use lastwords_trace::evidence::{Evidence, Gap};
@@ -459,7 +459,7 @@ fn enabled(kernel: &Kernel, array: &Object<'_>) -> Result<HashSet<u16>, Error> {
 /// where it reads as zero.
 fn cpus_with_ring(kernel: &Kernel, buffer: &Object<'_>) -> Vec<u32> {
     let place = match buffer.member("cpumask") {
-        Ok(member) if member.kind == Kind::Pointer => buffer.address("cpumask").ok(),
+        Ok(member) if member.kind == MemberKind::Pointer => buffer.address("cpumask").ok(),
         _ => buffer.at("cpumask").ok().map(|mask| mask.place()),
     };
     let cpus = place.map_or_else(Vec::new, |place| kernel.mask(place));
@@ -470,7 +470,7 @@ fn cpus_with_ring(kernel: &Kernel, buffer: &Object<'_>) -> Vec<u32> {
 fn per_cpu_ring(kernel: &Kernel, buffer: &Object<'_>, cpu: u32) -> Result<u64, Error> {
     let word = u64::from(kernel.memory.word_size());
     let table = match buffer.member("buffers")?.kind {
-        Kind::Array { .. } => buffer.at("buffers")?.place(),
+        MemberKind::Array { .. } => buffer.at("buffers")?.place(),
         _ => buffer.address("buffers")?,
     };
     pointer(kernel, table.wrapping_add(word.saturating_mul(cpu.into())))

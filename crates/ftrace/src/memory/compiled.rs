@@ -234,7 +234,7 @@ fn common(kernel: &Kernel) -> Result<Vec<Field>, Error> {
     let mut fields = Vec::new();
     for member in kernel.types.members(id) {
         let found = kernel.types.member_of(id, &member)?;
-        let is_signed = found.kind == lastwords_kernel::btf::Kind::Number { signed: true };
+        let is_signed = found.kind == lastwords_kernel::btf::MemberKind::Number { signed: true };
         let type_name = match (found.size, is_signed) {
             (1, false) => "unsigned char",
             (2, false) => "unsigned short",

@@ -8,7 +8,7 @@
 use crate::HeaderPage;
 use lastwords_bytes::{ByteOrder, Reader};
 use lastwords_kernel::Error;
-use lastwords_kernel::btf::{Kind, Member, TypeId, Types};
+use lastwords_kernel::btf::{Member, MemberKind, TypeId, Types};
 use std::ops::Range;
 
 /// Modules for which a kernel leaves room in the scratch area.
@@ -356,7 +356,7 @@ impl<'a> Structure<'a> {
 
     fn number(&mut self, name: &str) -> Result<Number, Error> {
         let member = self.member(name)?;
-        if !matches!(member.kind, Kind::Number { .. }) {
+        if !matches!(member.kind, MemberKind::Number { .. }) {
             return Err(self.shape(name, "a number"));
         }
         self.place(name, member)
@@ -373,7 +373,7 @@ impl<'a> Structure<'a> {
     /// The array at the end of the structure: its offset, and its elements' type and bytes.
     fn tail(&mut self, name: &str) -> Result<(u32, TypeId, u64), Error> {
         let member = self.member(name)?;
-        let (Kind::Array { element_size, .. }, Some(element)) =
+        let (MemberKind::Array { element_size, .. }, Some(element)) =
             (member.kind, self.types.target(member.type_id))
         else {
             return Err(self.shape(name, "an array"));
@@ -388,7 +388,7 @@ fn cpu(mut own: Structure<'_>) -> Result<Cpu, Error> {
     let (size, count) = (own.number("subbuf_size")?, own.number("nr_subbufs")?);
     let (text, data) = (own.any_number("text_addr")?, own.any_number("data_addr")?);
     let (at, element, bytes) = own.tail("buffers")?;
-    let is_number = matches!(own.types.kind(element), Kind::Number { .. });
+    let is_number = matches!(own.types.kind(element), MemberKind::Number { .. });
     let bytes = u8::try_from(bytes).ok().filter(|bytes| is_number && matches!(bytes, 4 | 8));
     let table = Number {
         at,
@@ -407,7 +407,7 @@ fn scratch(types: &Types) -> Result<Option<Scratch>, Error> {
         let (at, entry, _) = own.tail("entries")?;
         let mut entry = Structure::new(types, entry)?;
         let (address, name) = (entry.number("mod_addr")?, entry.member("mod_name")?);
-        if !matches!(name.kind, Kind::Array { element_size: 1, .. }) {
+        if !matches!(name.kind, MemberKind::Array { element_size: 1, .. }) {
             return Err(entry.shape("mod_name", "an array of characters"));
         }
         let name_len = u32::try_from(name.size).unwrap_or(u32::MAX);

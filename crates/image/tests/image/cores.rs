@@ -1,8 +1,8 @@
 //! Cores as kernels, gcore and systemd-coredump leave them, written by the testkit.
 #![forbid(unsafe_code)]
 
-use lastwords_bytes::{Budget, Kind as ErrorKind, Limits};
-use lastwords_image::{Hole, HoleCause, Kind, Opened, open, unwatched};
+use lastwords_bytes::{Budget, ErrorKind, Limits};
+use lastwords_image::{Hole, HoleCause, ImageKind, Opened, open, unwatched};
 use lastwords_testkit::elf::{self, Segment};
 use lastwords_testkit::put::Order;
 
@@ -21,7 +21,7 @@ fn segments() -> Vec<Segment> {
 fn segments_holes_and_byte_orders() {
     for order in [Order::Little, Order::Big] {
         let core = opened(&elf::core(order, &segments()));
-        assert_eq!(core.kind, Kind::Core);
+        assert_eq!(core.kind, ImageKind::Core);
         assert!(core.image.is_virtual());
         let mut two = [0u8; 8192];
         core.image.read(0x1000, &mut two).expect("neighbours are read as one");
@@ -45,13 +45,16 @@ fn every_cut_of_a_core_is_read() {
         let held = |o: &Opened| {
             o.image.ranges().iter().filter(|r| r.hole.is_none()).map(|r| r.len).sum::<u64>()
         };
-        if core.kind == Kind::Core {
+        if core.kind == ImageKind::Core {
             assert!(held(&core) >= before, "cut at {len}");
             before = held(&core);
         }
         let cut = core.image.ranges().iter().any(|r| r.hole == Some(HoleCause::Truncated));
         assert!(
-            core.kind == Kind::Plain || cut || !core.notes.is_empty() || len + 4096 > whole.len(),
+            core.kind == ImageKind::Plain
+                || cut
+                || !core.notes.is_empty()
+                || len + 4096 > whole.len(),
             "cut at {len}"
         );
     }
@@ -165,7 +168,7 @@ fn a_compressed_core_is_the_same_core() {
     let core = elf::core(Order::Little, &segments());
     let packed = elf::zstd(&core);
     let found = opened(&packed);
-    assert_eq!(found.kind, Kind::CompressedCore);
+    assert_eq!(found.kind, ImageKind::CompressedCore);
     assert_eq!(found.image.ranges().len(), opened(&core).image.ranges().len());
     let cut = opened(&packed[..packed.len() - 100]);
     assert!(cut.notes.iter().any(|n| n.contains("decompression stops")), "{:?}", cut.notes);
@@ -256,7 +259,7 @@ fn folders_take_regular_files_alone() {
     std::os::unix::fs::symlink("a", folder.path().join("b")).expect("linked");
     std::fs::create_dir(folder.path().join("c")).expect("made");
     let found = open(folder.path(), &Budget::default(), &unwatched).expect("readable");
-    assert_eq!(found.kind, Kind::Folder);
+    assert_eq!(found.kind, ImageKind::Folder);
     assert_eq!(found.image.ranges().len(), 1);
     let link = folder.path().join("b");
     assert_eq!(

@@ -161,15 +161,15 @@ impl Types {
     }
 
     fn align_within(&self, id: TypeId, depth: usize) -> u64 {
-        use super::Kind;
+        use super::MemberKind;
         match self.kind(id) {
-            Kind::Array { .. } => {
+            MemberKind::Array { .. } => {
                 let element = self.target(id);
                 element
                     .filter(|_| depth > 0)
                     .map_or(1, |id| self.align_within(id, depth.saturating_sub(1)))
             }
-            Kind::Structure => {
+            MemberKind::Structure => {
                 let members = self.member_types(id).into_iter().take(256);
                 let below =
                     |id| if depth > 0 { self.align_within(id, depth.saturating_sub(1)) } else { 1 };

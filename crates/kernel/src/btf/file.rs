@@ -3,7 +3,7 @@
 use super::{Btf, Types};
 use crate::dwarf;
 use crate::sources::len_of;
-use lastwords_bytes::{Budget, Error, Kind};
+use lastwords_bytes::{Budget, Error, ErrorKind};
 use object::elf::{FileHeader32, FileHeader64};
 use object::read::elf::{FileHeader, SectionHeader};
 use object::{Endianness, FileKind, ReadCache};
@@ -75,5 +75,11 @@ fn sections<H: FileHeader<Endian = Endianness>, F: Read + Seek>(
 }
 
 fn problem(what: &str, expected: &str) -> Error {
-    Error { what: what.into(), offset: 0, value: None, expected: expected.into(), kind: Kind::Io }
+    Error {
+        what: what.into(),
+        offset: 0,
+        value: None,
+        expected: expected.into(),
+        kind: ErrorKind::Io,
+    }
 }

@@ -12,7 +12,7 @@ mod types;
 
 pub use build::Builder;
 pub use file::of_module;
-pub use types::{Kind, Member, TypeId, Types};
+pub use types::{Member, MemberKind, TypeId, Types};
 
 use lastwords_bytes::{Budget, ByteOrder, Error, Reader};
 use std::sync::{Arc, OnceLock};

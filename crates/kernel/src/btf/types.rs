@@ -24,7 +24,7 @@ pub struct TypeId(pub u32);
 
 /// The kind of a member's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum MemberKind {
     /// An integer, a character, a boolean or an enumerator.
     Number {
         /// True for a signed number.
@@ -55,7 +55,7 @@ pub struct Member {
     /// For a bit field: its first bit, counted from [`Member::offset`], and its number of bits.
     pub bits: Option<(u8, u8)>,
     /// Kind of the member's value.
-    pub kind: Kind,
+    pub kind: MemberKind,
     /// Type of the member, without type definitions and qualifiers.
     pub type_id: TypeId,
 }
@@ -275,18 +275,18 @@ impl Types {
 
     /// Kind of a type's values.
     #[must_use]
-    pub fn kind(&self, id: TypeId) -> Kind {
-        let Some(raw) = self.btf.raw(self.strip(id.0)) else { return Kind::Other };
+    pub fn kind(&self, id: TypeId) -> MemberKind {
+        let Some(raw) = self.btf.raw(self.strip(id.0)) else { return MemberKind::Other };
         match raw.kind {
-            INT => Kind::Number { signed: raw.int().is_some_and(|int| int.0) },
-            ENUM | ENUM64 => Kind::Number { signed: raw.flag },
-            POINTER => Kind::Pointer,
-            STRUCT | UNION => Kind::Structure,
+            INT => MemberKind::Number { signed: raw.int().is_some_and(|int| int.0) },
+            ENUM | ENUM64 => MemberKind::Number { signed: raw.flag },
+            POINTER => MemberKind::Pointer,
+            STRUCT | UNION => MemberKind::Structure,
             ARRAY => {
                 let (element, count) = raw.array().unwrap_or_default();
-                Kind::Array { count: count.into(), element_size: self.size(TypeId(element)) }
+                MemberKind::Array { count: count.into(), element_size: self.size(TypeId(element)) }
             }
-            _ => Kind::Other,
+            _ => MemberKind::Other,
         }
     }
 

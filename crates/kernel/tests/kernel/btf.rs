@@ -2,7 +2,7 @@
 
 use crate::support::btf::Writer;
 use lastwords_bytes::{Budget, Limits};
-use lastwords_kernel::btf::{Btf, Kind, Types};
+use lastwords_kernel::btf::{Btf, MemberKind, Types};
 use proptest::prelude::*;
 use std::sync::Arc;
 
@@ -44,9 +44,9 @@ fn members_are_found_through_what_has_no_name() {
     assert_eq!(types.member("inner_t", "address").unwrap().offset, 16);
     assert_eq!(
         types.member("outer", "inners").unwrap().kind,
-        Kind::Array { count: 3, element_size: 24 }
+        MemberKind::Array { count: 3, element_size: 24 }
     );
-    assert_eq!(types.member("outer", "count").unwrap().kind, Kind::Number { signed: true });
+    assert_eq!(types.member("outer", "count").unwrap().kind, MemberKind::Number { signed: true });
     assert_eq!((types.size_of("inner_t").unwrap(), types.size_of("outer").unwrap()), (24, 88));
     assert_eq!(types.members(types.id("inner").unwrap()), ["name", "address", "level", "flags"]);
     // The second structure of the name has it.
@@ -58,7 +58,7 @@ fn members_are_found_through_what_has_no_name() {
 fn a_pointer_to_what_is_only_announced_leads_to_the_whole() {
     let types = types(&sample());
     let next = types.member("outer", "next").unwrap();
-    assert_eq!((next.kind, next.size), (Kind::Pointer, 8));
+    assert_eq!((next.kind, next.size), (MemberKind::Pointer, 8));
     let target = types.target(next.type_id).unwrap();
     assert_eq!((types.name(target).as_str(), types.size(target)), ("outer", 88));
 }

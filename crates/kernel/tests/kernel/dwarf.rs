@@ -4,7 +4,7 @@
 
 use lastwords_bytes::{Budget, Limits};
 use lastwords_kernel::Sources;
-use lastwords_kernel::btf::{Btf, Kind, Types, of_module};
+use lastwords_kernel::btf::{Btf, MemberKind, Types, of_module};
 use lastwords_kernel::vmcoreinfo::VmcoreInfo;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -123,10 +123,10 @@ fn check(types: &Types, truth: &BTreeMap<String, (u64, u64)>) {
     // An announced structure is found by its name, whichever way it is referred to.
     let next = types.target(member("next").type_id).unwrap();
     assert_eq!((types.name(next).as_str(), types.size(next)), ("later", 24));
-    assert_eq!(types.member_of(next, "self").unwrap().kind, Kind::Pointer);
-    assert_eq!(member("tail").kind, Kind::Array { count: 0, element_size: 1 });
-    assert_eq!(member("grid").kind, Kind::Array { count: 6, element_size: 2 });
-    assert_eq!(member("count.counter").kind, Kind::Number { signed: true });
+    assert_eq!(types.member_of(next, "self").unwrap().kind, MemberKind::Pointer);
+    assert_eq!(member("tail").kind, MemberKind::Array { count: 0, element_size: 1 });
+    assert_eq!(member("grid").kind, MemberKind::Array { count: 6, element_size: 2 });
+    assert_eq!(member("count.counter").kind, MemberKind::Number { signed: true });
     assert_eq!(types.enum_value("GREEN"), Some(-2));
     assert_eq!(types.enum_value("FAR"), Some(300));
     // Most of the kernel's flags are of enumerations without a name.

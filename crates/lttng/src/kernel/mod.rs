@@ -34,7 +34,7 @@ pub struct Sessions {
 
 /// Source of the types of the tracer's modules.
 #[derive(Debug, Clone, Default)]
-pub enum Source {
+pub enum ModuleTypes {
     /// The image, or the known releases if the image has no types.
     #[default]
     Image,
@@ -49,14 +49,14 @@ pub enum Source {
 /// # Errors
 /// The tracer is loaded but matches no known layout, the list of sessions cannot be read, or the
 /// budget is spent.
-pub fn read(kernel: &Arc<Kernel>, source: &Source) -> Result<Sessions, Error> {
+pub fn read(kernel: &Arc<Kernel>, source: &ModuleTypes) -> Result<Sessions, Error> {
     let Some(head) = kernel.symbols.find_in(MODULE, "sessions") else {
         return Ok(Sessions::default());
     };
     let own = match source {
-        Source::Given(types) => Some(Arc::clone(types)),
-        Source::Image => kernel.module_types(MODULE),
-        Source::Releases => None,
+        ModuleTypes::Given(types) => Some(Arc::clone(types)),
+        ModuleTypes::Image => kernel.module_types(MODULE),
+        ModuleTypes::Releases => None,
     };
     if let Some(types) = own {
         return sessions(&Memory { kernel, types }, head);

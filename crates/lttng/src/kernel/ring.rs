@@ -89,7 +89,7 @@ pub(super) fn rings(
     }
     let base = backend.address(pointer(["percpu_buf", "buf"]))?;
     let mask = match backend.member("cpumask")?.kind {
-        lastwords_kernel::btf::Kind::Pointer => backend.address("cpumask")?,
+        lastwords_kernel::btf::MemberKind::Pointer => backend.address("cpumask")?,
         _ => backend.at("cpumask")?.place(),
     };
     let mut cpus = kernel.mask(mask);

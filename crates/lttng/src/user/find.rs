@@ -53,7 +53,7 @@ pub fn image(image: &Arc<dyn Image>, budget: &Budget, watch: Watch<'_>) -> Resul
                 None => found.notes.push(format!("{what}: {}", without_packets(&raw))),
             },
             Ok(None) => {}
-            Err(error) if error.kind == lastwords_bytes::Kind::Budget => return Err(error),
+            Err(error) if error.kind == lastwords_bytes::ErrorKind::Budget => return Err(error),
             Err(error) => found.notes.push(error.to_string()),
         }
     }

@@ -7,7 +7,7 @@
 use super::find::{Group, METADATA_MAX, Sessions, session};
 use super::stream::{self, Lack, Raw};
 use crate::Metadata;
-use lastwords_bytes::{Budget, Error, Kind, irregular};
+use lastwords_bytes::{Budget, Error, ErrorKind, irregular};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -43,7 +43,7 @@ pub fn folder(root: &Path, budget: &Budget) -> Result<Sessions, Error> {
         match of_file(&path, budget) {
             Ok(Some(raw)) => files.streams.push((name, raw)),
             Ok(None) => files.other.push(name),
-            Err(error) if error.kind == Kind::Budget => return Err(error),
+            Err(error) if error.kind == ErrorKind::Budget => return Err(error),
             Err(error) => drop(files.bad.insert(name, format!("{error}; {}", size(&path)))),
         }
     }
@@ -150,7 +150,7 @@ fn list(
             Ok(kind) if kind.is_dir() && depth < DEPTH_MAX => {
                 let below = list(&entry.path(), depth.saturating_add(1), files, budget);
                 below.or_else(
-                    |error| if error.kind == Kind::Budget { Err(error) } else { Ok(()) },
+                    |error| if error.kind == ErrorKind::Budget { Err(error) } else { Ok(()) },
                 )?;
             }
             Ok(kind) if kind.is_file() && files.len() < FILES_MAX => files.push(entry.path()),

@@ -6,7 +6,7 @@ use crate::{Opened, Options, RawRun, chain, sniff};
 use anyhow::{Context, bail};
 use lastwords_bytes::Budget;
 use lastwords_image::vmcore::{self, Physical};
-use lastwords_image::{self as image, Kind};
+use lastwords_image::{self as image, ImageKind};
 use lastwords_kernel::find;
 use lastwords_lttng::user;
 use std::path::{Path, PathBuf};
@@ -159,9 +159,9 @@ fn of_container(container: image::Opened, opening: &mut Opening<'_, '_>) -> anyh
     let path = location.path();
     let named = || path.display().to_string();
     let has_streams = match container.kind {
-        Kind::Core | Kind::CompressedCore => true,
-        Kind::Plain => sniff::is_lttng(path),
-        Kind::Folder | Kind::Process => false,
+        ImageKind::Core | ImageKind::CompressedCore => true,
+        ImageKind::Plain => sniff::is_lttng(path),
+        ImageKind::Folder | ImageKind::Process => false,
     };
     let mut others = Vec::new();
     if has_streams {

@@ -316,7 +316,7 @@ impl Source {
 
     /// Says what is needed to read a region whose layout is not known.
     fn unreadable(&self, error: lastwords_bytes::Error) -> anyhow::Error {
-        if error.kind == lastwords_bytes::Kind::Budget {
+        if error.kind == lastwords_bytes::ErrorKind::Budget {
             return error.into();
         }
         let mut why = error.to_string();

@@ -37,7 +37,7 @@ pub(super) fn add(
     // The error that follows says what the file is.
     let is_empty = found.sessions.is_empty() && others.is_empty();
     if is_empty
-        && found.kind == image::Kind::Plain
+        && found.kind == image::ImageKind::Plain
         && matches!(sniff::of_file(location.path()), Some(sniff::Beginning::Other(_)))
     {
         found.notes.clear();
@@ -111,23 +111,23 @@ fn is_of(session: &Session, unique: &str) -> bool {
 }
 
 fn why_empty(location: &Location, found: &Recovered) -> String {
-    use lastwords_image::Kind;
+    use lastwords_image::ImageKind;
     let remedy = match found.kind {
-        Kind::Plain => {
+        ImageKind::Plain => {
             let looks = sniff::sentence(sniff::of_file(location.path()));
             return format!("{looks}; no trace is in it. An input is {KINDS}");
         }
-        Kind::Core | Kind::CompressedCore if found.is_damaged => {
+        ImageKind::Core | ImageKind::CompressedCore if found.is_damaged => {
             "it is cut or damaged (see the notes): what it lacks is in a whole copy of it, or in the session's folder"
         }
-        Kind::Core | Kind::CompressedCore => {
+        ImageKind::Core | ImageKind::CompressedCore => {
             "sessions in shared-memory files are not in a core: `lastwords list` shows them; for memfd and heap sessions \
              the core filter decides: `lastwords doctor`"
         }
-        Kind::Folder => {
+        ImageKind::Folder => {
             return format!("the folder has no session and no other trace. An input is {KINDS}");
         }
-        Kind::Process => "`lastwords list` shows the sessions there are",
+        ImageKind::Process => "`lastwords list` shows the sessions there are",
     };
     format!("no session is in this {}; {remedy}", found.kind.words())
 }

@@ -7,7 +7,9 @@ use crate::head::Head;
 use crate::io::{self, PIPE, Wait};
 use crate::rings::Rings;
 use crate::spool::Spool;
-use crate::wire::{HEADER, Header, Hello, Kind, MAGIC, NUMBER, Order, PART, Received, is_known};
+use crate::wire::{
+    FrameKind, HEADER, Header, Hello, MAGIC, NUMBER, Order, PART, Received, is_known,
+};
 use anyhow::{Context, bail, ensure};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
@@ -75,7 +77,7 @@ impl Connection<'_> {
             None => {
                 let received =
                     serde_json::to_vec(&Received { bytes: stream.data }).unwrap_or_default();
-                answer(self.socket, Kind::Received, &received);
+                answer(self.socket, FrameKind::Received, &received);
             }
         }
         let finished = stream.spool.finish(why.as_deref());
@@ -115,7 +117,7 @@ impl Connection<'_> {
             return Err(error);
         }
         let written = first.len() as u64;
-        answer(self.socket, Kind::Accepted, &[]);
+        answer(self.socket, FrameKind::Accepted, &[]);
         let rings = Rings::new(spool.path());
         let deadline = Instant::now().checked_add(self.limits.head.saturating_mul(DESCRIPTION));
         Ok((
@@ -140,41 +142,42 @@ impl Connection<'_> {
             let deadline = stream.deadline.filter(|_| stream.ticket.is_waiting());
             let read = |bytes: &mut [u8]| self.read_until(bytes, deadline);
             let header = header(&read, &mut stream.order)?;
-            if header.kind == Kind::Alive {
+            if header.kind == FrameKind::Alive {
                 continue;
             }
             let more = Duration::from_secs(header.length.checked_div(PER_SECOND).unwrap_or(0));
             stream.deadline = stream.deadline.and_then(|deadline| deadline.checked_add(more));
             // In the spool, a packet has a frame of its own beside its bytes.
-            let beside = if matches!(header.kind, Kind::Packet | Kind::Open) { PLACED } else { 0 };
+            let beside =
+                if matches!(header.kind, FrameKind::Packet | FrameKind::Open) { PLACED } else { 0 };
             let bytes = header.length.saturating_add(HEADER as u64).saturating_add(beside);
             let needed = stream.written.saturating_add(bytes);
             let most = self.limits.size;
             ensure!(needed <= most, "the stream is larger than {most} bytes (--max-size)");
             stream.ticket.spend(
                 bytes,
-                u64::from(header.kind == Kind::Head && !stream.rings.has(header.cpu)),
+                u64::from(header.kind == FrameKind::Head && !stream.rings.has(header.cpu)),
             )?;
             stream.written = needed;
             match header.kind {
-                Kind::SubBuffers | Kind::Description => {
+                FrameKind::SubBuffers | FrameKind::Description => {
                     stream.spool.write_all(&header.bytes())?;
                     let Stream { spool, pipe, .. } = stream;
                     self.move_bytes(pipe, header.length, &mut |pipe, _, moved| {
                         spool.take(pipe, moved)
                     })?;
-                    if header.kind == Kind::SubBuffers {
+                    if header.kind == FrameKind::SubBuffers {
                         stream.data = stream.data.saturating_add(header.length);
                     }
                 }
-                Kind::Packet => self.packet(stream, header)?,
-                Kind::Open => self.open(stream, header)?,
+                FrameKind::Packet => self.packet(stream, header)?,
+                FrameKind::Open => self.open(stream, header)?,
                 kind => {
                     let deadline = stream.deadline.filter(|_| stream.ticket.is_waiting());
                     let bytes =
                         content(&|bytes: &mut [u8]| self.read_until(bytes, deadline), header)?;
                     match kind {
-                        Kind::Settings => {
+                        FrameKind::Settings => {
                             _ = stream.order.settings(&bytes).context("the frame Settings")?
                         }
                         _ => stream
@@ -183,8 +186,8 @@ impl Connection<'_> {
                             .with_context(|| format!("the frame {kind:?}"))?,
                     }
                     match kind {
-                        Kind::Head => stream.rings.begin(header.cpu, &Head::read(&bytes)?)?,
-                        Kind::Overwritten => stream.rings.add_gap()?,
+                        FrameKind::Head => stream.rings.begin(header.cpu, &Head::read(&bytes)?)?,
+                        FrameKind::Overwritten => stream.rings.add_gap()?,
                         _ => {}
                     }
                     stream.spool.write_all(&[&header.bytes()[..], &bytes].concat())?;
@@ -210,7 +213,7 @@ impl Connection<'_> {
         stream.packets = stream.packets.saturating_add(1);
         // The number counts all packets, so that one that finds no room in the socket is made good
         // by the next.
-        answer(self.socket, Kind::Confirmed, &stream.packets.to_le_bytes());
+        answer(self.socket, FrameKind::Confirmed, &stream.packets.to_le_bytes());
         Ok(())
     }
 
@@ -329,10 +332,10 @@ fn content(read: &Read<'_>, header: Header) -> anyhow::Result<Vec<u8>> {
 /// Tells a sender why its stream is not taken. A sender that is gone, or whose socket is full, does
 /// not hear it.
 pub(super) fn refuse(socket: &Socket, why: &str) {
-    answer(socket, Kind::Refused, why.as_bytes());
+    answer(socket, FrameKind::Refused, why.as_bytes());
 }
 
-fn answer(socket: &Socket, kind: Kind, bytes: &[u8]) {
+fn answer(socket: &Socket, kind: FrameKind, bytes: &[u8]) {
     let header = Header { kind, cpu: 0, length: bytes.len() as u64 };
     // It is short, and the first that is sent, so that it fits into the socket as a whole.
     let _ = send(socket, &[&header.bytes()[..], bytes].concat(), SendFlags::NOSIGNAL);

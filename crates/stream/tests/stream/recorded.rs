@@ -6,7 +6,7 @@
 use crate::support::{LIMITS, Running};
 use lastwords::snapshot::Rings;
 use lastwords::{ChannelConfig, Reservation, Session, event};
-use lastwords_control::stream_out::Source;
+use lastwords_control::stream_out::SentSession;
 use lastwords_stream::session::Sent;
 use lastwords_stream::wire::Hello;
 use lastwords_stream::{Sender, Told, session};
@@ -57,7 +57,7 @@ fn what_was_flushed_is_at_the_receiver() {
         let (ended, end) = UnixStream::pair().unwrap();
         let sending = std::thread::spawn(move || {
             let sender = Sender::connect(address, &Hello::of_this_machine("few")).unwrap();
-            let source = Source::open(&from, false).unwrap();
+            let source = SentSession::open(&from, false).unwrap();
             session::send(&sender, source, Duration::from_millis(50), ended.as_fd())
         });
         std::thread::sleep(Duration::from_millis(400));
@@ -115,7 +115,7 @@ fn stream(
     let (opened, is_open) = std::sync::mpsc::channel();
     let sending = std::thread::spawn(move || {
         let sender = Sender::connect(address, &Hello::of_this_machine("swaps")).unwrap();
-        let source = Source::open(&from, from_begin).unwrap();
+        let source = SentSession::open(&from, from_begin).unwrap();
         opened.send(()).unwrap();
         session::send(&sender, source, Duration::from_millis(50), ended.as_fd()).unwrap()
     });

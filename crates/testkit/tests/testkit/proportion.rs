@@ -13,7 +13,7 @@ use lastwords_ftrace::memory as ftrace;
 use lastwords_image::{Image, unwatched};
 use lastwords_kernel::btf::{Btf, Types};
 use lastwords_kernel::{Kernel, Sources, find};
-use lastwords_lttng::kernel::Source;
+use lastwords_lttng::kernel::ModuleTypes;
 use lastwords_lttng::{self as lttng, kernel, user};
 use lastwords_session as session;
 
@@ -56,7 +56,7 @@ fn dump(bytes: &[u8]) {
             Kernel::open(memory.clone(), &found.info, Sources::default(), Arc::clone(&budget));
         if let Ok(kernel) = opened.map(Arc::new) {
             let _ = (ftrace::read(&kernel, Some(&memory)), ftrace::carve(&kernel, &memory));
-            let _ = kernel::read(&kernel, &Source::Image);
+            let _ = kernel::read(&kernel, &ModuleTypes::Image);
         }
     }
     walk(&physical.image, &budget);

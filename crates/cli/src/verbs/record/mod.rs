@@ -17,7 +17,7 @@ use lastwords_render::evidence::{Amount, Losses};
 use lastwords_render::missing::count;
 use lastwords_stream::Address;
 use lastwords_trace::evidence::{Cause, Gap};
-use lastwords_tracefs::{Kind, Plan, Recording, Saved};
+use lastwords_tracefs::{DefinitionKind, Plan, Recording, Saved};
 use options::EventOptions;
 use sessions::Sessions;
 use snapshots::SnapshotOptions;
@@ -338,9 +338,9 @@ fn plan(args: &Args) -> anyhow::Result<Option<Plan>> {
         texts.iter().map(move |text| (kind, text.clone())).collect::<Vec<_>>()
     };
     let definitions = [
-        of(Kind::Kprobe, &args.kprobe),
-        of(Kind::Uprobe, &args.uprobe),
-        of(Kind::Synthetic, &args.synthetic),
+        of(DefinitionKind::Kprobe, &args.kprobe),
+        of(DefinitionKind::Uprobe, &args.uprobe),
+        of(DefinitionKind::Synthetic, &args.synthetic),
     ]
     .concat();
     // An instance that exists may have events enabled.

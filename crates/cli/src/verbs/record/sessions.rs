@@ -4,7 +4,7 @@
 use crate::progress::human_bytes;
 use crate::say;
 use anyhow::Context;
-use lastwords_control::stream_out::Source;
+use lastwords_control::stream_out::SentSession;
 use lastwords_stream::session::{self, Sent};
 use lastwords_stream::wire::Hello;
 use lastwords_stream::{Address, Sender};
@@ -47,7 +47,8 @@ pub(super) struct Result {
 impl Sessions {
     /// Sends a session that exists.
     pub(super) fn one(address: &Address, folder: PathBuf, flush: Duration) -> anyhow::Result<Self> {
-        let source = Source::open(&folder, false).with_context(|| folder.display().to_string())?;
+        let source =
+            SentSession::open(&folder, false).with_context(|| folder.display().to_string())?;
         let sender = Sender::connect(address.clone(), &Hello::of_this_machine(&source.name()))?;
         let (ended, running) = UnixStream::pair().context("a pair of sockets")?;
         let under_way = Arc::new(AtomicUsize::new(1));
@@ -131,7 +132,7 @@ fn find(
             if known.contains(&path) || !lastwords_folders::is_session_folder(&path) {
                 continue;
             }
-            let source = match Source::open(&path, true) {
+            let source = match SentSession::open(&path, true) {
                 Ok(source) => source,
                 // It may not be complete yet.
                 Err(_) if !is_last => continue,
