@@ -1,6 +1,6 @@
 //! A place in which a trace may be.
 
-use crate::source::{Location, MEMORY, Source};
+use crate::source::{Location, MEMORY, PlaceKind};
 use std::path::PathBuf;
 
 /// A location for an input, or the reason why there is none.
@@ -29,7 +29,7 @@ impl Candidate {
     }
 
     /// Returns the kind of the location: none inside if it is a file.
-    pub(super) fn source(&self) -> Option<Option<&'static Source>> {
+    pub(super) fn source(&self) -> Option<Option<&'static PlaceKind>> {
         self.location.as_ref().ok().map(|location| location.source)
     }
 

@@ -4,7 +4,7 @@ use crate::candidate::{Candidate, NothingToRecover};
 use crate::folder::{Folder, is_region};
 use crate::places;
 use crate::sniff::{self, Beginning};
-use crate::source::{CTF, LTTNG, Location, SESSION, Source};
+use crate::source::{CTF, LTTNG, Location, PlaceKind, SESSION};
 use lastwords_folders::{PLACES_FILE, is_session_folder};
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
@@ -65,7 +65,7 @@ fn of_folder(
         Err(error) => return vec![as_one(Err(error))],
     };
     let whole = |source| vec![as_one(Ok(Location::new(folder, Some(source))))];
-    if let Some(source) = Source::of_folder(&looked) {
+    if let Some(source) = PlaceKind::of_folder(&looked) {
         return whole(source);
     }
     others.append(&mut looked.others);
@@ -188,12 +188,12 @@ mod tests {
     use super::*;
     use crate::source::INSTANCE;
 
-    fn of(folder: &Path) -> Vec<Candidate> {
+    fn candidates(folder: &Path) -> Vec<Candidate> {
         of_folder(folder, Candidate::named, 0, &mut Vec::new())
     }
 
     fn shown(folder: &Path) -> Vec<PathBuf> {
-        of(folder)
+        candidates(folder)
             .into_iter()
             .filter_map(|candidate| candidate.location.ok())
             .map(|location| location.shown)
@@ -210,9 +210,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let instance = dir.path().join("boot_map");
         std::fs::create_dir_all(instance.join("per_cpu/cpu0")).unwrap();
-        assert_ne!(of(&instance).first().and_then(Candidate::source).flatten(), Some(&INSTANCE));
+        assert_ne!(
+            candidates(&instance).first().and_then(Candidate::source).flatten(),
+            Some(&INSTANCE)
+        );
         std::fs::write(instance.join("tracing_on"), b"1\n").unwrap();
-        let found = of(&instance);
+        let found = candidates(&instance);
         assert_eq!((found.len(), found[0].source().flatten()), (1, Some(&INSTANCE)));
     }
 
@@ -223,7 +226,7 @@ mod tests {
         std::fs::write(dir.path().join("stream"), [1, 2, 3]).unwrap();
         let kind = |text: &str| {
             std::fs::write(dir.path().join("metadata"), text).unwrap();
-            of(dir.path()).first().and_then(Candidate::source).flatten()
+            candidates(dir.path()).first().and_then(Candidate::source).flatten()
         };
         for text in [
             "trace { major = 1; };",
@@ -242,7 +245,7 @@ mod tests {
         ["b-0", "a-0", ".new-0"].iter().for_each(|name| session(&dir.path().join(name)));
         std::fs::write(dir.path().join(".lock"), b"").unwrap();
         assert_eq!(shown(dir.path()), [dir.path().join("a-0"), dir.path().join("b-0")]);
-        assert_eq!(of(&dir.path().join("a-0")).len(), 1);
+        assert_eq!(candidates(&dir.path().join("a-0")).len(), 1);
         // Other entries have nothing to recover. A folder with the name of a session's folder
         // should have something.
         std::fs::write(dir.path().join("README"), b"").unwrap();
@@ -253,7 +256,7 @@ mod tests {
             ["a-0", "b-0", "c-0123456789abcdef"].map(|name| dir.path().join(name))
         );
         let stray: Vec<anyhow::Error> =
-            of(dir.path()).into_iter().filter_map(|found| found.location.err()).collect();
+            candidates(dir.path()).into_iter().filter_map(|found| found.location.err()).collect();
         assert!(
             stray.len() == 2 && stray.iter().all(|error| error.is::<NothingToRecover>()),
             "{stray:?}"
@@ -269,9 +272,9 @@ mod tests {
         let folder = dir.path().join("app-0123456789abcdef");
         std::fs::create_dir(&folder).unwrap();
         let write = |text: &str| std::fs::write(folder.join(PLACES_FILE), text).unwrap();
-        let error = || of(&folder).pop().unwrap().location.unwrap_err();
+        let error = || candidates(&folder).pop().unwrap().location.unwrap_err();
         write("session 0 4096 /proc/self/exe\nregistry 4096 4096 /proc/self/exe\n");
-        let places = of(&folder);
+        let places = candidates(&folder);
         assert_eq!(places.len(), 1);
         assert_eq!(
             places[0].location.as_ref().unwrap().unique.as_deref(),
@@ -279,7 +282,7 @@ mod tests {
         );
         // For several regions on a heap, the process is opened once.
         write("session 0 4096 heap:1:0x1000\nregistry 0 4096 heap:1:0x9000\n");
-        let places = of(&folder);
+        let places = candidates(&folder);
         assert_eq!(
             (places.len(), places[0].location.as_ref().unwrap().path()),
             (1, Path::new("/proc/1/mem"))
@@ -316,7 +319,7 @@ mod tests {
         let lead = |to: &str| {
             std::fs::write(&places, format!("session 0 4096 {to}\n")).unwrap();
             give(&places);
-            of(&folder).pop().unwrap().location
+            candidates(&folder).pop().unwrap().location
         };
         let hostile = [
             format!("heap:{}:0x0", std::process::id()),

@@ -21,13 +21,13 @@ use crate::control::{self, Which};
 use crate::error_log::Refusal;
 use crate::kernel_line::Names;
 use crate::mutex::guard;
-use crate::path::{File, Of};
+use crate::path::{File, Subject};
 use crate::restriction::{self, List};
 use crate::view::{Part, View};
 use crate::{filter, format, number, raw, readme, text, trigger};
 
 /// Returns the content of a file.
-pub(crate) fn read(buffer: &Buffer, file: File, of: &Of) -> Result<String, Errno> {
+pub(crate) fn read(buffer: &Buffer, file: File, of: &Subject) -> Result<String, Errno> {
     Ok(match file {
         File::AvailableEvents => control::available(&*buffer.catalog()?),
         File::AvailableTracers | File::CurrentTracer => "nop\n".to_owned(),
@@ -39,7 +39,7 @@ pub(crate) fn read(buffer: &Buffer, file: File, of: &Of) -> Result<String, Errno
         File::Enable => control::enabled(buffer, which(of))?,
         File::ErrorLog => buffer.errors.text(),
         File::Filter => match of {
-            Of::Event(..) => event(buffer, of, |event| filter::text(buffer, event))??,
+            Subject::Event(..) => event(buffer, of, |event| filter::text(buffer, event))??,
             _ => filter::PROVIDER_FILTER.to_owned(),
         },
         File::Format => event(buffer, of, format::text)?.ok_or(Errno::OVERFLOW)?,
@@ -83,7 +83,7 @@ pub(crate) fn read(buffer: &Buffer, file: File, of: &Of) -> Result<String, Errno
 }
 
 /// Follows a write to a file.
-pub(crate) fn write(buffer: &Buffer, file: File, of: &Of, bytes: &[u8]) -> Result<(), Errno> {
+pub(crate) fn write(buffer: &Buffer, file: File, of: &Subject, bytes: &[u8]) -> Result<(), Errno> {
     match file {
         // Truncation clears these files when they are opened; what is written is ignored.
         File::Trace | File::FreeBuffer => Ok(()),
@@ -119,8 +119,10 @@ pub(crate) fn write(buffer: &Buffer, file: File, of: &Of, bytes: &[u8]) -> Resul
         File::Filter => {
             let catalog = buffer.catalog()?;
             let events: Vec<_> = match of {
-                Of::Event(provider, name) => catalog.event(provider, name).into_iter().collect(),
-                Of::Provider(provider) => catalog.events(Some(provider)).collect(),
+                Subject::Event(provider, name) => {
+                    catalog.event(provider, name).into_iter().collect()
+                }
+                Subject::Provider(provider) => catalog.events(Some(provider)).collect(),
                 _ => Vec::new(),
             };
             filter::set(buffer, &events, bytes)
@@ -157,7 +159,7 @@ pub(crate) fn write(buffer: &Buffer, file: File, of: &Of, bytes: &[u8]) -> Resul
 }
 
 /// Follows a write to a file whose value is fixed.
-fn write_fixed(buffer: &Buffer, file: File, of: &Of, bytes: &[u8]) -> Result<(), Errno> {
+fn write_fixed(buffer: &Buffer, file: File, of: &Subject, bytes: &[u8]) -> Result<(), Errno> {
     match file {
         // [`new_size`] looks for another size of the rings of all CPUs.
         File::BufferSize => {
@@ -200,10 +202,10 @@ fn write_fixed(buffer: &Buffer, file: File, of: &Of, bytes: &[u8]) -> Result<(),
 pub(crate) fn new_size(
     buffer: &Buffer,
     file: File,
-    of: &Of,
+    of: &Subject,
     bytes: &[u8],
 ) -> Result<Option<u64>, Errno> {
-    if (file, of) != (File::BufferSize, &Of::Session) {
+    if (file, of) != (File::BufferSize, &Subject::Session) {
         return Ok(None);
     }
     let size = number::written(bytes)?
@@ -215,7 +217,7 @@ pub(crate) fn new_size(
 }
 
 /// Follows the opening of a file for writing with truncation.
-pub(crate) fn truncate(buffer: &Buffer, file: File, of: &Of) -> Result<(), Errno> {
+pub(crate) fn truncate(buffer: &Buffer, file: File, of: &Subject) -> Result<(), Errno> {
     match file {
         File::Trace => {
             let cleared = buffer.handle.clear_rings(rings(cpu(of)), &buffer.part(None)?.channels);
@@ -235,7 +237,7 @@ pub(crate) fn truncate(buffer: &Buffer, file: File, of: &Of) -> Result<(), Errno
 
 /// Clears the session's rings, as closing `free_buffer` does.
 pub(crate) fn free(buffer: &Buffer) {
-    let _ = truncate(buffer, File::Trace, &Of::Session);
+    let _ = truncate(buffer, File::Trace, &Subject::Session);
 }
 
 /// Accepts a write that changes nothing, and refuses any other.
@@ -341,24 +343,24 @@ fn rings(cpu: Option<u32>) -> Rings {
     cpu.map_or(Rings::All, Rings::Cpu)
 }
 
-fn cpu(of: &Of) -> Option<u32> {
-    if let Of::Cpu(cpu) = of { Some(*cpu) } else { None }
+fn cpu(of: &Subject) -> Option<u32> {
+    if let Subject::Cpu(cpu) = of { Some(*cpu) } else { None }
 }
 
-fn which(of: &Of) -> Which<'_> {
+fn which(of: &Subject) -> Which<'_> {
     match of {
-        Of::Provider(provider) => Which::Provider(provider),
-        Of::Event(provider, event) => Which::Event(provider, event),
+        Subject::Provider(provider) => Which::Provider(provider),
+        Subject::Event(provider, event) => Which::Event(provider, event),
         _ => Which::All,
     }
 }
 
 fn event<T>(
     buffer: &Buffer,
-    of: &Of,
+    of: &Subject,
     use_it: impl Fn(&crate::catalog::Event) -> T,
 ) -> Result<T, Errno> {
-    let Of::Event(provider, name) = of else { return Err(Errno::NOENT) };
+    let Subject::Event(provider, name) = of else { return Err(Errno::NOENT) };
     buffer.catalog()?.event(provider, name).map(use_it).ok_or(Errno::NOENT)
 }
 

@@ -6,7 +6,7 @@ use crate::catalog::MARKER;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Place {
     Folder(Folder),
-    File(File, Of),
+    File(File, Subject),
 }
 
 /// A folder.
@@ -24,7 +24,7 @@ pub(crate) enum Folder {
 
 /// The subject of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Of {
+pub(crate) enum Subject {
     Session,
     Cpu(u32),
     Provider(String),
@@ -149,12 +149,12 @@ impl Folder {
         }
     }
 
-    pub(crate) fn of(&self) -> Of {
+    pub(crate) fn subject(&self) -> Subject {
         match self {
-            Self::Provider(provider) => Of::Provider(provider.clone()),
-            Self::Event(provider, event) => Of::Event(provider.clone(), event.clone()),
-            Self::Cpu(cpu) => Of::Cpu(*cpu),
-            _ => Of::Session,
+            Self::Provider(provider) => Subject::Provider(provider.clone()),
+            Self::Event(provider, event) => Subject::Event(provider.clone(), event.clone()),
+            Self::Cpu(cpu) => Subject::Cpu(*cpu),
+            _ => Subject::Session,
         }
     }
 }
@@ -190,8 +190,10 @@ impl Place {
     /// disables them.
     pub(crate) fn is_hidden(&self) -> bool {
         match self {
-            Self::File(File::Enable | File::Filter, Of::Provider(provider)) => provider == MARKER,
-            Self::File(File::Enable, Of::Event(provider, _)) => provider == MARKER,
+            Self::File(File::Enable | File::Filter, Subject::Provider(provider)) => {
+                provider == MARKER
+            }
+            Self::File(File::Enable, Subject::Event(provider, _)) => provider == MARKER,
             _ => false,
         }
     }
@@ -203,7 +205,7 @@ pub(crate) fn place(parts: &[&str]) -> Option<Place> {
     let mut folder = Folder::Session;
     for (at, part) in parts.iter().enumerate() {
         if let Some((_, file)) = folder.files().iter().find(|(name, _)| name == part) {
-            return (at + 1 == parts.len()).then(|| Place::File(*file, folder.of()));
+            return (at + 1 == parts.len()).then(|| Place::File(*file, folder.subject()));
         }
         folder = match (folder, *part) {
             (Folder::Session, "events") => Folder::Events,
@@ -230,20 +232,20 @@ mod tests {
         let of = |path: &str| {
             place(&path.split('/').filter(|part| !part.is_empty()).collect::<Vec<_>>())
         };
-        let event = || Of::Event("a".into(), "b".into());
+        let event = || Subject::Event("a".into(), "b".into());
         for (path, expected) in [
             ("", Some(Place::Folder(Folder::Session))),
-            ("trace", Some(Place::File(File::Trace, Of::Session))),
+            ("trace", Some(Place::File(File::Trace, Subject::Session))),
             ("trace/x", None),
             ("nothing", None),
-            ("events/enable", Some(Place::File(File::Enable, Of::Session))),
+            ("events/enable", Some(Place::File(File::Enable, Subject::Session))),
             ("events/a", Some(Place::Folder(Folder::Provider("a".into())))),
             ("events/a/b/format", Some(Place::File(File::Format, event()))),
             ("events/a/b/nothing", None),
-            ("per_cpu/cpu12/stats", Some(Place::File(File::Stats, Of::Cpu(12)))),
+            ("per_cpu/cpu12/stats", Some(Place::File(File::Stats, Subject::Cpu(12)))),
             ("per_cpu/cpu012", None),
             ("per_cpu/x", None),
-            ("options/overwrite", Some(Place::File(File::OptionOverwrite, Of::Session))),
+            ("options/overwrite", Some(Place::File(File::OptionOverwrite, Subject::Session))),
             ("instances", None),
         ] {
             assert_eq!(of(path), expected, "{path}");

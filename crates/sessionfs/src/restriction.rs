@@ -369,7 +369,7 @@ fn set(
 mod tests {
     use super::*;
 
-    fn of(only: &[u32], never: &[u32], cpus: &[u32]) -> Restriction {
+    fn restriction(only: &[u32], never: &[u32], cpus: &[u32]) -> Restriction {
         let set = |ids: &[u32]| ids.iter().copied().collect();
         Restriction { only: set(only), never: set(never), cpus: set(cpus) }
     }
@@ -377,17 +377,17 @@ mod tests {
     #[test]
     fn a_restriction_is_found_again_in_a_filter() {
         assert_eq!(
-            of(&[1, 2, 3, 7], &[5], &[0]).expression().as_deref(),
+            restriction(&[1, 2, 3, 7], &[5], &[0]).expression().as_deref(),
             Some(
                 "(($ctx.vtid >= 1 && $ctx.vtid <= 3 || $ctx.vtid == 7) && !($ctx.vtid == 5) && ($ctx.cpu_id == 0))"
             )
         );
-        assert_eq!(of(&[], &[], &[]).expression(), None);
+        assert_eq!(restriction(&[], &[], &[]).expression(), None);
         for one in [
-            of(&[9], &[], &[]),
-            of(&[], &[9, 10], &[]),
-            of(&[4], &[6], &[NO_CPU]),
-            of(&[], &[], &[0, 2]),
+            restriction(&[9], &[], &[]),
+            restriction(&[], &[9, 10], &[]),
+            restriction(&[4], &[6], &[NO_CPU]),
+            restriction(&[], &[], &[0, 2]),
         ] {
             let own = one.expression().expect("it restricts");
             assert!(lastwords_filter::Filter::parse(&own).is_ok(), "{own}");

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use crate::buffer::Buffer;
 use crate::file;
 use crate::mutex::guard;
-use crate::path::{File, Folder, Of, Place, place};
+use crate::path::{File, Folder, Place, Subject, place};
 use crate::pipe_reader::{self, Reader};
 use crate::recorder::{MOST, Recorder};
 use crate::sessions::Sessions;
@@ -56,7 +56,7 @@ pub struct OpenFile {
     sessions: Arc<Sessions>,
     buffer: Arc<Buffer>,
     file: File,
-    of: Of,
+    of: Subject,
     state: State,
 }
 
@@ -113,7 +113,8 @@ impl Tree {
         let of_file = |(name, file): &(&str, File)| {
             ((*name).to_owned(), Entry { is_folder: false, mode: file.mode() })
         };
-        let is_shown = |(_, file): &&(&str, File)| !Place::File(*file, folder.of()).is_hidden();
+        let is_shown =
+            |(_, file): &&(&str, File)| !Place::File(*file, folder.subject()).is_hidden();
         let mut found: Vec<(String, Entry)> =
             folder.files().iter().filter(is_shown).map(of_file).collect();
         let inner = match &folder {
@@ -146,7 +147,7 @@ impl Tree {
             [UNREAD] => {
                 return Ok(Target::In(
                     Arc::clone(self.sessions.top()),
-                    Place::File(File::Unread, Of::Session),
+                    Place::File(File::Unread, Subject::Session),
                 ));
             }
             [INSTANCES, name, rest @ ..] => (self.sessions.instance(name)?, rest),
@@ -154,16 +155,17 @@ impl Tree {
         };
         let place = place(parts).filter(|place| !place.is_hidden()).ok_or(Errno::NOENT)?;
         let exists = match &place {
-            Place::File(_, Of::Session)
+            Place::File(_, Subject::Session)
             | Place::Folder(Folder::Session | Folder::Options | Folder::PerCpu) => true,
             Place::Folder(Folder::Events) => true,
-            Place::File(_, Of::Cpu(cpu)) | Place::Folder(Folder::Cpu(cpu)) => {
+            Place::File(_, Subject::Cpu(cpu)) | Place::Folder(Folder::Cpu(cpu)) => {
                 buffer.catalog()?.cpus.contains(cpu)
             }
-            Place::File(_, Of::Provider(provider)) | Place::Folder(Folder::Provider(provider)) => {
+            Place::File(_, Subject::Provider(provider))
+            | Place::Folder(Folder::Provider(provider)) => {
                 buffer.catalog()?.providers.contains_key(provider)
             }
-            Place::File(_, Of::Event(provider, name))
+            Place::File(_, Subject::Event(provider, name))
             | Place::Folder(Folder::Event(provider, name)) => {
                 buffer.catalog()?.event(provider, name).is_some()
             }
@@ -299,7 +301,7 @@ impl OpenFile {
     }
 
     fn cpu(&self) -> Option<u32> {
-        if let Of::Cpu(cpu) = self.of { Some(cpu) } else { None }
+        if let Subject::Cpu(cpu) = self.of { Some(cpu) } else { None }
     }
 
     /// Follows a write of the process `pid`. Each call is a command of its own. Returns the number

@@ -36,12 +36,12 @@ pub(super) fn of_trace(class: &TraceClass) -> u64 {
 
 /// Returns the bytes of text of an array's element.
 pub(super) fn of_element(array: &Array) -> u64 {
-    of(&array.element, 0)
+    class_weight(&array.element, 0)
 }
 
 /// Returns true if elements of this many bits need not be paid for.
 pub(super) fn is_element_free(class: &FieldClass, bits: u64) -> bool {
-    of(class, 0) <= bits.saturating_mul(FREE_A_BIT)
+    class_weight(class, 0) <= bits.saturating_mul(FREE_A_BIT)
 }
 
 /// Returns true if events of this many bits need not be paid for, whatever packet contains them.
@@ -68,11 +68,12 @@ pub(super) fn pay(budget: &Budget, weight: u64, at: u64, bits: u64) -> Result<u6
 }
 
 fn structure(fields: &Struct, depth: usize) -> u64 {
-    let field = |field: &Field| of(&field.class, depth).saturating_add(field.name.len() as u64);
+    let field =
+        |field: &Field| class_weight(&field.class, depth).saturating_add(field.name.len() as u64);
     fields.fields.iter().map(field).fold(0, u64::saturating_add)
 }
 
-fn of(class: &FieldClass, depth: usize) -> u64 {
+fn class_weight(class: &FieldClass, depth: usize) -> u64 {
     if depth > MAX_DEPTH {
         return FIELD;
     }
@@ -85,17 +86,19 @@ fn of(class: &FieldClass, depth: usize) -> u64 {
         }
         FieldClass::Struct(fields) => structure(fields, next),
         FieldClass::Array(array) => match array.length {
-            Length::Fixed(count) => of(&array.element, next).saturating_mul(count),
+            Length::Fixed(count) => class_weight(&array.element, next).saturating_mul(count),
             Length::Of(_) => 0,
         },
         FieldClass::Variant(variant) => {
             let options = variant.options.iter();
             options
-                .map(|option| of(&option.class, next).saturating_add(option.name.len() as u64))
+                .map(|option| {
+                    class_weight(&option.class, next).saturating_add(option.name.len() as u64)
+                })
                 .max()
                 .unwrap_or(0)
         }
-        FieldClass::Optional(optional) => of(&optional.class, next),
+        FieldClass::Optional(optional) => class_weight(&optional.class, next),
         _ => 0,
     };
     more.saturating_add(FIELD)

@@ -3,7 +3,7 @@
 use lastwords_filter::{Filter, MAX_LENGTH, MAX_NESTING, Value};
 
 /// The result for an event with these fields.
-fn of(text: &str, fields: &[(&str, Value<'_>)]) -> Option<bool> {
+fn holds(text: &str, fields: &[(&str, Value<'_>)]) -> Option<bool> {
     let filter = Filter::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
     let names: Vec<String> = filter.names().iter().map(ToString::to_string).collect();
     filter
@@ -57,22 +57,26 @@ fn three_valued_logic() {
                 .into_iter()
                 .filter_map(|(name, value)| Some((name, Value::Bool(value?))))
                 .collect();
-            assert_eq!(of(text, &fields), expected, "{text} of {a:?}, {b:?}");
+            assert_eq!(holds(text, &fields), expected, "{text} of {a:?}, {b:?}");
             assert_eq!(
-                of(&format!("!({text})"), &fields),
+                holds(&format!("!({text})"), &fields),
                 expected.map(|value| !value),
                 "!({text}) of {a:?}, {b:?}"
             );
             // De Morgan.
             let other = if text.contains("&&") { "!a || !b" } else { "!a && !b" };
-            assert_eq!(of(other, &fields), expected.map(|value| !value), "{other} of {a:?}, {b:?}");
+            assert_eq!(
+                holds(other, &fields),
+                expected.map(|value| !value),
+                "{other} of {a:?}, {b:?}"
+            );
         }
     }
-    assert_eq!(of("!a", &[]), None);
+    assert_eq!(holds("!a", &[]), None);
     for text in
         ["a == 1", "a != 1", "a ~ \"x\"", "a !~ \"x\"", "a & 1", "-a", "~a", "a << 1", "a == a"]
     {
-        assert_eq!(of(text, &[]), None, "{text}");
+        assert_eq!(holds(text, &[]), None, "{text}");
     }
 }
 
@@ -93,38 +97,38 @@ fn shortcuts() {
 #[test]
 fn integers_compare_without_wrapping() {
     let a = |value| [("a", value)];
-    assert_eq!(of("a < 0", &a(Value::Signed(-1))), Some(true));
-    assert_eq!(of("a == -1", &a(Value::Unsigned(u64::MAX))), Some(false));
-    assert_eq!(of("a == 18446744073709551615", &a(Value::Unsigned(u64::MAX))), Some(true));
-    assert_eq!(of("a > 18446744073709551615", &a(Value::Signed(i64::MAX))), Some(false));
-    assert_eq!(of("a == -9223372036854775808", &a(Value::Signed(i64::MIN))), Some(true));
-    assert_eq!(of("a < -9223372036854775808", &a(Value::Signed(i64::MIN))), Some(false));
-    assert_eq!(of("a == 0xffffffffffffffff", &a(Value::Signed(-1))), Some(false));
-    assert_eq!(of("a & 0xffffffffffffffff", &a(Value::Signed(-1))), Some(true));
-    assert_eq!(of("(a & ~3) == 4", &a(Value::Unsigned(7))), Some(true));
-    assert_eq!(of("(a & ~3) == 0xfffffffffffffffc", &a(Value::Unsigned(u64::MAX))), Some(true));
-    assert_eq!(of("a << 63 == 0x8000000000000000", &a(Value::Unsigned(3))), Some(true));
-    assert_eq!(of("a >> 63 == -1", &a(Value::Signed(-5))), Some(true));
-    assert_eq!(of("a << 64", &a(Value::Unsigned(1))), None);
-    assert_eq!(of("1 << a", &a(Value::Signed(-1))), None);
+    assert_eq!(holds("a < 0", &a(Value::Signed(-1))), Some(true));
+    assert_eq!(holds("a == -1", &a(Value::Unsigned(u64::MAX))), Some(false));
+    assert_eq!(holds("a == 18446744073709551615", &a(Value::Unsigned(u64::MAX))), Some(true));
+    assert_eq!(holds("a > 18446744073709551615", &a(Value::Signed(i64::MAX))), Some(false));
+    assert_eq!(holds("a == -9223372036854775808", &a(Value::Signed(i64::MIN))), Some(true));
+    assert_eq!(holds("a < -9223372036854775808", &a(Value::Signed(i64::MIN))), Some(false));
+    assert_eq!(holds("a == 0xffffffffffffffff", &a(Value::Signed(-1))), Some(false));
+    assert_eq!(holds("a & 0xffffffffffffffff", &a(Value::Signed(-1))), Some(true));
+    assert_eq!(holds("(a & ~3) == 4", &a(Value::Unsigned(7))), Some(true));
+    assert_eq!(holds("(a & ~3) == 0xfffffffffffffffc", &a(Value::Unsigned(u64::MAX))), Some(true));
+    assert_eq!(holds("a << 63 == 0x8000000000000000", &a(Value::Unsigned(3))), Some(true));
+    assert_eq!(holds("a >> 63 == -1", &a(Value::Signed(-5))), Some(true));
+    assert_eq!(holds("a << 64", &a(Value::Unsigned(1))), None);
+    assert_eq!(holds("1 << a", &a(Value::Signed(-1))), None);
 }
 
 #[test]
 fn floats_compare_exactly() {
     let a = |value| [("a", Value::Float(value))];
     for text in ["a == 0", "a < 0", "a > 0", "a <= a", "a >= 1.5", "a == a"] {
-        assert_eq!(of(text, &a(f64::NAN)), Some(false), "{text}");
+        assert_eq!(holds(text, &a(f64::NAN)), Some(false), "{text}");
     }
-    assert_eq!(of("a != a && a != 0", &a(f64::NAN)), Some(true));
-    assert_eq!(of("a == 0 && a == -0.0", &a(-0.0)), Some(true));
-    assert_eq!(of("a > 18446744073709551615", &a(f64::INFINITY)), Some(true));
-    assert_eq!(of("a < -18446744073709551615", &a(f64::NEG_INFINITY)), Some(true));
+    assert_eq!(holds("a != a && a != 0", &a(f64::NAN)), Some(true));
+    assert_eq!(holds("a == 0 && a == -0.0", &a(-0.0)), Some(true));
+    assert_eq!(holds("a > 18446744073709551615", &a(f64::INFINITY)), Some(true));
+    assert_eq!(holds("a < -18446744073709551615", &a(f64::NEG_INFINITY)), Some(true));
     // 2^53 + 1 is no float.
-    assert_eq!(of("9007199254740993 > a", &a(9_007_199_254_740_992.0)), Some(true));
-    assert_eq!(of("a == 18446744073709551615", &a(18_446_744_073_709_551_616.0)), Some(false));
-    assert_eq!(of("a > 1 && a < 2", &a(1.5)), Some(true));
-    assert_eq!(of("a < -1 && a > -2", &a(-1.5)), Some(true));
-    assert_eq!(of("a & 1", &a(1.0)), None);
+    assert_eq!(holds("9007199254740993 > a", &a(9_007_199_254_740_992.0)), Some(true));
+    assert_eq!(holds("a == 18446744073709551615", &a(18_446_744_073_709_551_616.0)), Some(false));
+    assert_eq!(holds("a > 1 && a < 2", &a(1.5)), Some(true));
+    assert_eq!(holds("a < -1 && a > -2", &a(-1.5)), Some(true));
+    assert_eq!(holds("a & 1", &a(1.0)), None);
 }
 
 #[test]
@@ -145,7 +149,7 @@ fn text_and_enumerations() {
         r#"odd == 9 && odd != "STOPPED" && odd !~ "*""#,
         r#"comm~"[jk]w*"&&!(comm~"[!k]*")"#,
     ] {
-        assert_eq!(of(text, &fields), Some(true), "{text}");
+        assert_eq!(holds(text, &fields), Some(true), "{text}");
     }
     for text in [
         "comm == 1",
@@ -157,7 +161,7 @@ fn text_and_enumerations() {
         "comm == 1.5",
         "odd < comm",
     ] {
-        assert_eq!(of(text, &fields), None, "{text}");
+        assert_eq!(holds(text, &fields), None, "{text}");
     }
 }
 
@@ -265,14 +269,14 @@ fn limits() {
     assert!(error(&"(".repeat(4000)).1.contains("at most 64 parentheses"));
     assert!(Filter::parse(&format!("{}a", "!".repeat(MAX_LENGTH - 1))).is_ok());
     let chain = format!("a{}", " || a".repeat((MAX_LENGTH - 1) / 5));
-    assert_eq!(of(&chain, &[("a", Value::Bool(false))]), Some(false));
+    assert_eq!(holds(&chain, &[("a", Value::Bool(false))]), Some(false));
     assert!(error(&format!("{}a", " ".repeat(MAX_LENGTH))).1.contains("at most 4096 bytes"));
     assert!(error(&"\u{fc}".repeat(MAX_LENGTH)).1.contains("at most 4096 bytes"));
     // The right operand waits for all operators before it.
     let deep = |count: usize| format!("{}a{}", "a || b && (".repeat(count), ")".repeat(count));
     let ladder = deep(60);
-    assert_eq!(of(&ladder, &[("a", Value::Bool(false)), ("b", Value::Bool(true))]), Some(false));
-    assert_eq!(of(&ladder, &[("a", Value::Bool(true))]), Some(true));
+    assert_eq!(holds(&ladder, &[("a", Value::Bool(false)), ("b", Value::Bool(true))]), Some(false));
+    assert_eq!(holds(&ladder, &[("a", Value::Bool(true))]), Some(true));
     let steep = format!("{}a{}", "a || b && c | d ^ e & f << (".repeat(60), ")".repeat(60));
     assert!(error(&steep).1.contains("at most 128"));
 }

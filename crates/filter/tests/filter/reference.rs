@@ -102,15 +102,17 @@ fn exact(integer: i128, float: f64) -> Option<std::cmp::Ordering> {
 
 /// `*` and `?` alone.
 pub(crate) fn glob_matches(glob: &str, text: &[u8]) -> bool {
-    fn of(glob: &[char], text: &[char]) -> bool {
+    fn matches(glob: &[char], text: &[char]) -> bool {
         match (glob.first(), text.first()) {
             (None, None) => true,
-            (Some('*'), _) => of(&glob[1..], text) || !text.is_empty() && of(glob, &text[1..]),
-            (Some('?'), Some(_)) => of(&glob[1..], &text[1..]),
-            (Some(g), Some(t)) => g == t && of(&glob[1..], &text[1..]),
+            (Some('*'), _) => {
+                matches(&glob[1..], text) || !text.is_empty() && matches(glob, &text[1..])
+            }
+            (Some('?'), Some(_)) => matches(&glob[1..], &text[1..]),
+            (Some(g), Some(t)) => g == t && matches(&glob[1..], &text[1..]),
             _ => false,
         }
     }
     let text: Vec<char> = String::from_utf8_lossy(text).chars().collect();
-    of(&glob.chars().collect::<Vec<_>>(), &text)
+    matches(&glob.chars().collect::<Vec<_>>(), &text)
 }

@@ -338,7 +338,7 @@ fn open(kind: usize, number: usize, parent: Option<Option<&Span>>) -> Span {
 }
 
 impl Running {
-    fn of(&self, span: usize) -> &Span {
+    fn span(&self, span: usize) -> &Span {
         self.spans[span].last().expect("a handle")
     }
 
@@ -346,7 +346,7 @@ impl Running {
         match parent {
             Parent::Contextual => None,
             Parent::Root => Some(None),
-            Parent::Span(span) => Some(Some(self.of(span))),
+            Parent::Span(span) => Some(Some(self.span(span))),
         }
     }
 
@@ -358,18 +358,20 @@ impl Running {
                 self.spans.push(vec![span]);
             }
             Step::Clone(span) => {
-                let another = self.of(span).clone();
+                let another = self.span(span).clone();
                 self.spans[span].push(another);
             }
             Step::Drop(span) => drop(self.spans[span].pop()),
-            Step::Enter(span) => {
-                self.of(span).with_subscriber(|(id, recorder)| recorder.enter(id)).expect("enabled")
-            }
-            Step::Exit(span) => {
-                self.of(span).with_subscriber(|(id, recorder)| recorder.exit(id)).expect("enabled")
-            }
-            Step::Record(span, value) => _ = self.of(span).record("later", value),
-            Step::FollowsFrom(span, other) => _ = self.of(span).follows_from(self.of(other)),
+            Step::Enter(span) => self
+                .span(span)
+                .with_subscriber(|(id, recorder)| recorder.enter(id))
+                .expect("enabled"),
+            Step::Exit(span) => self
+                .span(span)
+                .with_subscriber(|(id, recorder)| recorder.exit(id))
+                .expect("enabled"),
+            Step::Record(span, value) => _ = self.span(span).record("later", value),
+            Step::FollowsFrom(span, other) => _ = self.span(span).follows_from(self.span(other)),
             Step::Event(n, parent) => match self.parent(parent) {
                 None => info!(n, "tick"),
                 Some(parent) => warn!(parent: parent.and_then(Span::id), n, "tick"),

@@ -1,6 +1,6 @@
 //! A place that is to be opened.
 
-use super::Source;
+use super::PlaceKind;
 use std::path::{Path, PathBuf};
 
 /// What is equal for locations of the same file or folder.
@@ -14,7 +14,7 @@ pub(crate) struct Location {
     /// The paths that are opened: one path, or each part of a split dump.
     pub(crate) open: Vec<PathBuf>,
     /// The kind of the location; none for a file, whose kind is found when it is opened.
-    pub(crate) source: Option<&'static Source>,
+    pub(crate) source: Option<&'static PlaceKind>,
     /// It is the parts of one dump.
     pub(crate) is_split: bool,
     /// The unique part of the name of the session's folder. It is checked if the opened memory may
@@ -23,13 +23,13 @@ pub(crate) struct Location {
 }
 
 impl Location {
-    pub(crate) fn new(path: &Path, source: Option<&'static Source>) -> Self {
+    pub(crate) fn new(path: &Path, source: Option<&'static PlaceKind>) -> Self {
         let path = path.to_path_buf();
         Self { shown: path.clone(), open: vec![path], source, is_split: false, unique: None }
     }
 
     /// Returns true if the location is of this kind.
-    pub(crate) fn is_of(&self, source: &'static Source) -> bool {
+    pub(crate) fn is_of(&self, source: &'static PlaceKind) -> bool {
         self.source == Some(source)
     }
 

@@ -41,7 +41,7 @@ impl Look<'_> {
 }
 
 /// A kind of place in which traces are.
-pub(crate) struct Source {
+pub(crate) struct PlaceKind {
     /// Returns true if a place is of this kind.
     recognise: fn(&Look<'_>) -> bool,
     /// Opens a location, and adds its traces. An error says that it cannot be read, or that nothing
@@ -51,45 +51,45 @@ pub(crate) struct Source {
 
 /// All kinds of places. A place is of the first kind that recognises it; a file that none
 /// recognises is looked into as memory.
-static SOURCES: [&Source; 6] = [&INSTANCE, &SESSION, &LTTNG, &CTF, &TRACE_DAT, &PERSISTENT];
+static SOURCES: [&PlaceKind; 6] = [&INSTANCE, &SESSION, &LTTNG, &CTF, &TRACE_DAT, &PERSISTENT];
 
 /// A trace instance of the running kernel.
-pub(crate) static INSTANCE: Source = Source {
+pub(crate) static INSTANCE: PlaceKind = PlaceKind {
     recognise: |look| matches!(look, Look::Folder(folder) if is_instance(&folder.path)),
     open: instance::open,
 };
 
 /// A session's folder, or its memory elsewhere.
-pub(crate) static SESSION: Source = Source {
+pub(crate) static SESSION: PlaceKind = PlaceKind {
     recognise: |look| matches!(look, Look::Folder(folder) if folder.has_regions()),
     open: memory::open,
 };
 
 /// Shared memory of LTTng's user-space tracer.
-pub(crate) static LTTNG: Source = Source {
+pub(crate) static LTTNG: PlaceKind = PlaceKind {
     recognise: |look| matches!(look, Look::Folder(folder) if folder.has(Beginning::Lttng)),
     open: lttng::open,
 };
 
 /// Traces of CTF.
-pub(crate) static CTF: Source = Source {
+pub(crate) static CTF: PlaceKind = PlaceKind {
     recognise: |look| matches!(look, Look::Folder(folder) if folder.is_ctf),
     open: ctf::open,
 };
 
-static TRACE_DAT: Source =
-    Source { recognise: |look| look.begins(Beginning::TraceDat), open: trace_dat::open };
+static TRACE_DAT: PlaceKind =
+    PlaceKind { recognise: |look| look.begins(Beginning::TraceDat), open: trace_dat::open };
 
-static PERSISTENT: Source =
-    Source { recognise: |look| look.begins(Beginning::Persistent), open: persistent::open };
+static PERSISTENT: PlaceKind =
+    PlaceKind { recognise: |look| look.begins(Beginning::Persistent), open: persistent::open };
 
 /// Memory of a machine or of a process, whatever contains it: what every other file is taken for.
-pub(crate) static MEMORY: Source = Source { recognise: |_| false, open: memory::open };
+pub(crate) static MEMORY: PlaceKind = PlaceKind { recognise: |_| false, open: memory::open };
 
 /// Finds sub-buffers and packets in all memory, whatever leads to them.
-static CARVED: Source = Source { recognise: |_| false, open: carve::open };
+static CARVED: PlaceKind = PlaceKind { recognise: |_| false, open: carve::open };
 
-impl Source {
+impl PlaceKind {
     /// Returns the kind of a folder, if it is opened as a whole.
     pub(crate) fn of_folder(folder: &Folder) -> Option<&'static Self> {
         SOURCES.into_iter().find(|source| (source.recognise)(&Look::Folder(folder)))
@@ -108,18 +108,18 @@ impl Source {
     }
 }
 
-impl PartialEq for Source {
+impl PartialEq for PlaceKind {
     /// Two kinds are equal if they are one row.
     fn eq(&self, other: &Self) -> bool {
         std::ptr::eq(self, other)
     }
 }
 
-impl Eq for Source {}
+impl Eq for PlaceKind {}
 
-impl fmt::Debug for Source {
+impl fmt::Debug for PlaceKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Source")
+        f.write_str("PlaceKind")
     }
 }
 
@@ -148,7 +148,7 @@ impl Opening<'_, '_> {
         let source = match self.location.source {
             _ if self.options.carve => &CARVED,
             Some(source) => source,
-            None => Source::of_file(self.location.path(), self.options),
+            None => PlaceKind::of_file(self.location.path(), self.options),
         };
         (source.open)(self)
     }

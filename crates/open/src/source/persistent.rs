@@ -41,7 +41,7 @@ pub(super) fn open(opening: &mut Opening<'_, '_>) -> anyhow::Result<()> {
     let named = || path.display().to_string();
     let image = image::open(path, budget, options.watch).with_context(named)?.image;
     let len = image.ranges().iter().map(lastwords_image::Range::end).max().unwrap_or(0);
-    let source = Source::open(options, None)?;
+    let source = Descriptions::open(options, None)?;
     let region = source.read(&image, 0..len, budget);
     // Raw memory may begin with the remains of a region, and have whole ones behind them.
     if !region.as_ref().is_ok_and(|region| region.cpus().iter().any(|cpu| cpu.stats.entries > 0)) {
@@ -71,7 +71,7 @@ pub(super) fn open(opening: &mut Opening<'_, '_>) -> anyhow::Result<()> {
 fn add_emptied(
     path: &Path,
     emptied: Region,
-    source: &Source,
+    source: &Descriptions,
     options: &Options<'_>,
     opened: &mut Opened,
 ) -> anyhow::Result<String> {
@@ -110,7 +110,7 @@ pub(super) fn open_running(
         )
     };
     let image: Arc<dyn Image> = Arc::new(Reserved::copy(address, len, budget).with_context(named)?);
-    let source = Source::of_running(options)?;
+    let source = Descriptions::of_running(options)?;
     let region = source.read(&image, 0..len, budget).with_context(named)?;
     let name = options.names.first().cloned().unwrap_or_default();
     let (tracing, notes) = tracing(name, region, &source)?;
@@ -149,7 +149,7 @@ pub(super) fn find(
     if !has_room && options.bundle.is_empty() {
         return Ok(all);
     }
-    let source = Source::open(options, kernel)?;
+    let source = Descriptions::open(options, kernel)?;
     for place in persistent::find(image.as_ref(), &source.layouts(), budget, options.watch)? {
         let region = match source.read(image, place.clone(), budget) {
             Err(error) if budget.bytes(image.name(), 0).is_ok() => {
@@ -242,7 +242,7 @@ fn array_of_region(region: &Region, tracing: &Tracing) -> Option<usize> {
 }
 
 /// The sources of formats and symbols of a region.
-struct Source {
+struct Descriptions {
     /// The sources that the user named.
     named: Vec<Described>,
     /// The kernel in the same memory.
@@ -251,7 +251,7 @@ struct Source {
     here: Vec<Described>,
 }
 
-impl Source {
+impl Descriptions {
     fn open(options: &Options<'_>, kernel: Option<(&Kernel, &Tracing)>) -> anyhow::Result<Self> {
         let named = Described::named(options)?;
         let of_kernel = |(kernel, tracing)| {
@@ -417,7 +417,7 @@ impl Source {
 fn tracing(
     name: String,
     region: Region,
-    source: &Source,
+    source: &Descriptions,
 ) -> anyhow::Result<(Tracing, Vec<String>)> {
     let mut notes = Vec::new();
     let described = source.described(&region, &mut notes)?;

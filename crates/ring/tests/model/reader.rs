@@ -21,7 +21,7 @@ pub struct Found {
 impl Found {
     /// Returns the sequences of a thread's events, in order of position.
     #[must_use]
-    pub fn of(&self, thread: u16) -> Vec<u16> {
+    pub fn thread(&self, thread: u16) -> Vec<u16> {
         self.events.iter().filter(|e| e.0 == thread).map(|e| e.1).collect()
     }
 }

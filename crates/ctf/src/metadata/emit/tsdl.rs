@@ -21,7 +21,9 @@ pub(super) fn metadata(class: &TraceClass) -> Result<String> {
     push(&mut text, format_args!("\tbyte_order = {};\n", order(class.order)));
     let clocks = clock_names(&class.clocks);
     let mut writer = Writer { text, class, clocks: &clocks, known: Known::new() };
-    writer.scope("packet.header", Scope::PacketHeader, 0, 0).map_err(of("packet header"))?;
+    writer
+        .scope("packet.header", Scope::PacketHeader, 0, 0)
+        .map_err(schema_error("packet header"))?;
     writer.text.push_str("};\n\n");
     environment(&mut writer.text, &class.env);
     for (clock, name) in class.clocks.iter().zip(&clocks) {
@@ -40,7 +42,7 @@ fn clock_names(clocks: &[Clock]) -> Vec<String> {
     clocks.iter().map(name).collect()
 }
 
-fn of(what: &str) -> impl FnOnce(String) -> Error + use<> {
+fn schema_error(what: &str) -> impl FnOnce(String) -> Error + use<> {
     let what = what.to_owned();
     move |why| Error::Schema(format!("{what}, {why}"))
 }
@@ -113,7 +115,7 @@ impl<'a> Writer<'a> {
             ("event.header", Scope::EventHeader, "event header"),
             ("event.context", Scope::CommonContext, "context"),
         ] {
-            self.scope(name, scope, at, 0).map_err(of(&format!("{words}, {what}")))?;
+            self.scope(name, scope, at, 0).map_err(schema_error(&format!("{words}, {what}")))?;
         }
         self.text.push_str("};\n");
         let has_id = has_role(class.event_header.as_ref(), Role::EventClassId);
@@ -147,7 +149,7 @@ impl<'a> Writer<'a> {
         }
         for (word, scope) in [("context", Scope::SpecificContext), ("fields", Scope::Payload)] {
             let words = format!("channel {}, event {name:?}, field", class.id);
-            self.scope(word, scope, stream, at).map_err(of(&words))?;
+            self.scope(word, scope, stream, at).map_err(schema_error(&words))?;
         }
         self.text.push_str("};\n");
         Ok(())

@@ -29,7 +29,7 @@ pub(crate) fn locked_two_recorders() {
         let mine = world.record(1, 1, LARGE).is_ok();
         other.join().expect("no panic");
         let found = world.read(0, 0);
-        assert_eq!(found.of(1), if mine { vec![0, 1] } else { vec![0] });
+        assert_eq!(found.thread(1), if mine { vec![0, 1] } else { vec![0] });
         let lost: u64 = world.lost(0).iter().sum();
         assert_eq!((found.events.len() as u64 + lost, lost), (3, world.lost(0)[4]), "{found:?}");
     });
@@ -47,10 +47,10 @@ pub(crate) fn locked_death_at((point, times): (Point, usize)) {
         let survived = other.join().expect("no panic");
         world.record(1, 2, SMALL).expect("a dead owner does not hold the lock");
         let found = world.read(0, 0);
-        assert_eq!(found.of(1), if first { vec![0, 1, 2] } else { vec![0, 2] });
+        assert_eq!(found.thread(1), if first { vec![0, 1, 2] } else { vec![0, 2] });
         let published =
             point == Point::Published || survived && world.lost(0)[4] == u64::from(!first);
-        assert_eq!(found.of(2).len(), usize::from(published), "{found:?}");
+        assert_eq!(found.thread(2).len(), usize::from(published), "{found:?}");
     });
 }
 
@@ -78,8 +78,12 @@ pub(crate) fn locked_usurped_at((point, times): (Point, usize)) {
         world.record(1, 2, SMALL).expect("nobody has the lock");
         let found = world.read(0, 0);
         let lost: u64 = world.lost(0).iter().sum();
-        assert_eq!((found.of(2), lost), (vec![0], world.lost(0)[4]), "{found:?}");
-        assert_eq!(found.of(1), if lost == 0 { vec![0, 1, 2] } else { vec![0, 2] }, "{found:?}");
+        assert_eq!((found.thread(2), lost), (vec![0], world.lost(0)[4]), "{found:?}");
+        assert_eq!(
+            found.thread(1),
+            if lost == 0 { vec![0, 1, 2] } else { vec![0, 2] },
+            "{found:?}"
+        );
     });
 }
 
@@ -128,7 +132,10 @@ pub(crate) fn sections_of_two_threads() {
         world.record(1, 1, LARGE).expect("room");
         other.join().expect("no panic");
         let found = world.read(0, 0);
-        assert_eq!((found.of(1), found.of(2), found.closed), (vec![0, 1], vec![0], vec![0]));
+        assert_eq!(
+            (found.thread(1), found.thread(2), found.closed),
+            (vec![0, 1], vec![0], vec![0])
+        );
     });
 }
 
@@ -146,7 +153,10 @@ pub(crate) fn section_interrupted_at(step: usize) {
         world.record(1, 1, SMALL).expect("room");
         other.join().expect("no panic");
         let found = world.read(0, 0);
-        assert_eq!((found.of(1), found.of(2), found.of(3)), (vec![0, 1], vec![0], vec![0]));
+        assert_eq!(
+            (found.thread(1), found.thread(2), found.thread(3)),
+            (vec![0, 1], vec![0], vec![0])
+        );
     });
 }
 
@@ -162,7 +172,10 @@ pub(crate) fn section_death_at(step: usize) {
         let survived = other.join().expect("no panic");
         world.record(1, 2, SMALL).expect("room");
         let found = world.read(0, 0);
-        assert_eq!((found.of(1), found.of(2).len()), (vec![0, 1, 2], usize::from(survived)));
+        assert_eq!(
+            (found.thread(1), found.thread(2).len()),
+            (vec![0, 1, 2], usize::from(survived))
+        );
     });
 }
 
@@ -189,6 +202,6 @@ pub(crate) fn sections_that_never_end() {
         let other = spawn(&world, 2, 0, Fate::Lives, |w| w.record(2, 0, SMALL).expect("room"));
         run_as(&world, 1, 0, Fate::AlwaysAborted, |w| w.record(1, 1, SMALL).expect("room"));
         other.join().expect("no panic");
-        assert_eq!((world.read(0, 0).of(2), world.read(1, 0).of(1)), (vec![0], vec![1]));
+        assert_eq!((world.read(0, 0).thread(2), world.read(1, 0).thread(1)), (vec![0], vec![1]));
     });
 }

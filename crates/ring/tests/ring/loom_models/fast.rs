@@ -28,7 +28,7 @@ pub(crate) fn fast_of_two_threads(with_tail: bool) {
         world.record_fast(1, 1, with_tail).expect("room");
         other.join().expect("no panic");
         let found = world.read(0, 0);
-        assert_eq!((found.of(1), found.of(2)), (vec![0, 1], vec![0]), "{found:?}");
+        assert_eq!((found.thread(1), found.thread(2)), (vec![0, 1], vec![0]), "{found:?}");
     });
 }
 
@@ -41,7 +41,7 @@ pub(crate) fn fast_interrupted_at(step: usize) {
             w.record_fast(1, 1, true).expect("room");
         });
         let found = world.read(0, 0);
-        assert_eq!((found.of(1), found.of(3)), (vec![0, 1], vec![0]), "{found:?}");
+        assert_eq!((found.thread(1), found.thread(3)), (vec![0, 1], vec![0]), "{found:?}");
     });
 }
 
@@ -56,7 +56,7 @@ pub(crate) fn fast_death_at(step: usize) {
         assert!(!survived);
         run_as(&world, 2, 0, Fate::Lives, |w| w.record_fast(2, 0, false).expect("room"));
         let found = world.read(0, 0);
-        assert_eq!((found.of(1), found.of(2)), (vec![0], vec![0]), "{found:?}");
+        assert_eq!((found.thread(1), found.thread(2)), (vec![0], vec![0]), "{found:?}");
     });
 }
 
@@ -84,7 +84,7 @@ pub(crate) fn stale_lane() {
         migrate(1);
         (1..3).for_each(|n| world.record_fast(1, n, false).expect("room"));
         other.join().expect("no panic");
-        assert_eq!((world.read(0, 0).of(2), world.read(1, 0).of(1)), (vec![0], vec![1, 2]));
+        assert_eq!((world.read(0, 0).thread(2), world.read(1, 0).thread(1)), (vec![0], vec![1, 2]));
     });
 }
 
@@ -147,7 +147,10 @@ pub(crate) fn lane_of_another_channel() {
             World::record_fast_in(other, 2, n, false).expect("room");
             world.record_fast(1, n, false).expect("room");
         }
-        assert_eq!((world.read(0, 0).of(1), world.read(1, 0).of(2)), (vec![0, 1, 2], vec![1, 2]));
+        assert_eq!(
+            (world.read(0, 0).thread(1), world.read(1, 0).thread(2)),
+            (vec![0, 1, 2], vec![1, 2])
+        );
     });
 }
 
@@ -157,6 +160,6 @@ pub(crate) fn fast_that_never_ends() {
     model("fast_that_never_ends", || {
         let world = world(1);
         run_as(&world, 1, 0, Fate::AlwaysAborted, |w| w.record_fast(1, 1, true).expect("room"));
-        assert_eq!((world.read(0, 0).of(1), world.read(1, 0).of(1)), (vec![0], vec![1]));
+        assert_eq!((world.read(0, 0).thread(1), world.read(1, 0).thread(1)), (vec![0], vec![1]));
     });
 }

@@ -23,7 +23,7 @@ pub(crate) fn two_recorders() {
         world.record(1, 0, SMALL).expect("room");
         other.join().expect("no panic");
         let found = world.read(0, 0);
-        assert_eq!((found.of(1), found.of(2), found.holes), (vec![0], vec![0], 0));
+        assert_eq!((found.thread(1), found.thread(2), found.holes), (vec![0], vec![0], 0));
         assert_eq!(world.lost(0), [0; 7]);
     });
 }
@@ -38,7 +38,7 @@ pub(crate) fn recorder_and_switch() {
         world.record(1, 1, LARGE).expect("room");
         other.join().expect("no panic");
         let found = world.read(0, 0);
-        assert_eq!((found.of(1), found.of(2), found.holes), (vec![0, 1], vec![0], 0));
+        assert_eq!((found.thread(1), found.thread(2), found.holes), (vec![0, 1], vec![0], 0));
         assert_eq!(found.closed, [0]);
         assert_eq!(world.lost(0), [0; 7]);
     });
@@ -53,7 +53,10 @@ pub(crate) fn two_switches() {
         world.record(1, 1, LARGE).expect("room");
         other.join().expect("no panic");
         let found = world.read(0, 0);
-        assert_eq!((found.of(1), found.of(2), found.closed), (vec![0, 1], vec![0], vec![0, 1]));
+        assert_eq!(
+            (found.thread(1), found.thread(2), found.closed),
+            (vec![0, 1], vec![0], vec![0, 1])
+        );
         assert_eq!(world.lost(0), [0; 7]);
     });
 }
@@ -72,7 +75,7 @@ pub(crate) fn late_header() {
             });
             let found = world.read(0, 0);
             assert_eq!(
-                (found.of(1), found.of(3), found.closed.len()),
+                (found.thread(1), found.thread(3), found.closed.len()),
                 (vec![0, 1], vec![0, 1], 3),
                 "{found:?}"
             );
@@ -100,7 +103,7 @@ pub(crate) fn wrap_onto_the_living() {
         assert_eq!(world.lost(0), expected);
         let found = world.read(0, 0);
         let right = if done[1].is_ok() { (vec![], vec![0, 1]) } else { (vec![0, 1], vec![0]) };
-        assert_eq!(((found.of(1), found.of(2)), found.holes), (right, 0));
+        assert_eq!(((found.thread(1), found.thread(2)), found.holes), (right, 0));
     });
 }
 
@@ -115,7 +118,7 @@ pub(crate) fn pass_over_the_living() {
         beside_point(&world, Reserved, others, |w| w.record(1, 1, SMALL).expect("room"));
         (9..14).for_each(|n| world.record(2, n, 120).expect("nobody is in flight"));
         let found = world.read(0, 0);
-        assert_eq!((found.of(2), found.holes), (vec![10, 11, 12, 13], 0));
+        assert_eq!((found.thread(2), found.holes), (vec![10, 11, 12, 13], 0));
         let lost = world.lost(0);
         assert!(
             lost[..=abi::RECLAIMED] == [0; 6] && lost[abi::SKIPPED] <= 3,
@@ -138,9 +141,9 @@ pub(crate) fn death_at(point: Point) {
         let survived = other.join().expect("no panic");
         world.record(1, 2, SMALL).expect("room");
         let found = world.read(0, 0);
-        assert_eq!(found.of(1), [0, 1, 2]);
-        assert!(found.holes <= 1 && found.of(2).len() + found.holes <= 1, "{found:?}");
-        assert!(!survived || found.of(2) == [0]);
+        assert_eq!(found.thread(1), [0, 1, 2]);
+        assert!(found.holes <= 1 && found.thread(2).len() + found.holes <= 1, "{found:?}");
+        assert!(!survived || found.thread(2) == [0]);
     });
 }
 
@@ -156,9 +159,9 @@ pub(crate) fn death_in_switch_at(point: Point) {
         let survived = other.join().expect("no panic");
         world.record(1, 2, LARGE).expect("room");
         let found = world.read(0, 0);
-        assert_eq!(found.of(1), [0, 1, 2]);
-        assert!(found.holes <= 1 && found.of(2).len() + found.holes <= 1, "{found:?}");
-        assert!(!survived || found.of(2) == [0]);
+        assert_eq!(found.thread(1), [0, 1, 2]);
+        assert!(found.holes <= 1 && found.thread(2).len() + found.holes <= 1, "{found:?}");
+        assert!(!survived || found.thread(2) == [0]);
     });
 }
 
@@ -176,7 +179,7 @@ pub(crate) fn wrap_onto_the_dead() {
         done.extend((1..4).map(|n| world.record(1, n, 120).is_ok()));
         assert!(done.iter().all(|ok| *ok), "nobody living is in flight: {done:?}");
         let found = world.read(0, 0);
-        assert_eq!((found.of(1), found.holes), (vec![2, 3], 0));
+        assert_eq!((found.thread(1), found.holes), (vec![2, 3], 0));
         assert!(world.lost(0)[abi::RECLAIMED] <= 1);
     });
 }
@@ -195,7 +198,7 @@ pub(crate) fn two_reclaimers() {
         other.join().expect("no panic");
         let found = world.read(0, 0);
         assert_eq!(world.lost(0), [0, 0, 0, 0, 0, 1, 0]);
-        assert_eq!((found.of(1), found.of(2), found.holes), (vec![0, 1], vec![0], 0));
+        assert_eq!((found.thread(1), found.thread(2), found.holes), (vec![0, 1], vec![0], 0));
     });
 }
 
@@ -211,7 +214,10 @@ pub(crate) fn nested_at(point: Point) {
         world.record(1, 0, SMALL).expect("room");
         other.join().expect("no panic");
         let found = world.read(0, 0);
-        assert_eq!((found.of(1), found.of(2), found.of(3)), (vec![9, 0], vec![0], vec![0]));
+        assert_eq!(
+            (found.thread(1), found.thread(2), found.thread(3)),
+            (vec![9, 0], vec![0], vec![0])
+        );
     });
 }
 
@@ -232,7 +238,7 @@ pub(crate) fn discard_and_consumer() {
         let full = done.iter().filter(|r| **r == Err(Lost::Full)).count();
         assert!(done.iter().all(|r| matches!(r, Ok(()) | Err(Lost::Full))), "{done:?}");
         assert_eq!(world.lost(0), [full as u64, 0, 0, 0, 0, 0, 0]);
-        let rest = world.read(0, 0).of(1);
+        let rest = world.read(0, 0).thread(1);
         let recorded: Vec<u16> = (2..4).filter(|&n| done[usize::from(n) - 2].is_ok()).collect();
         assert!(rest.ends_with(&recorded) && rest.contains(&1), "{rest:?}, recorded {recorded:?}");
     });
@@ -361,10 +367,12 @@ pub(crate) fn two_claim_the_dead() {
         other.join().expect("no panic");
         let found = world.read(0, 0);
         assert_eq!(
-            found.of(1).len() + found.of(2).len() + world.lost(0)[abi::LOST_NO_ENTRY] as usize,
+            found.thread(1).len()
+                + found.thread(2).len()
+                + world.lost(0)[abi::LOST_NO_ENTRY] as usize,
             2,
             "{found:?}"
         );
-        assert_eq!(found.of(1).len() + found.of(2).len(), 1, "{found:?}");
+        assert_eq!(found.thread(1).len() + found.thread(2).len(), 1, "{found:?}");
     });
 }
