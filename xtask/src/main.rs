@@ -10,7 +10,6 @@ use anyhow::Result;
 use args::Given;
 
 mod args;
-mod deny;
 mod rigs;
 mod setup;
 mod test;
@@ -25,13 +24,8 @@ const VERBS: &[Verb] = &[
         "Check what the compiler does not: the crate graph, sizes, where `unsafe` stands, left-overs\n\nUsage: cargo xtask tidy",
         |_| tidy::run(),
     ),
-    ("setup", setup::HELP, |given| setup::run(given.has("check"), true)),
+    ("setup", setup::HELP, |given| setup::run(given.has("check"), false)),
     ("test", test::HELP, test::run),
-    (
-        "deny",
-        "Check licences, sources and advisories of all crates (cargo-deny)\n\nUsage: cargo xtask deny",
-        |_| deny::run(),
-    ),
 ];
 
 fn main() -> ExitCode {

@@ -15,9 +15,11 @@ const RIGS: &str = "\
 arm64          lab           Build the recorder for aarch64, kill it on a kernel of Debian under QEMU, and recover there what it left
 bench          bench         Measure recording and recovering beside the peers
 book           book          Build the book, check its links, run the commands of the book and of the README
+cases          checks        Compare what is recovered of the crash dumps beside the repository with what their kernels printed
 compare        compare       Give damaged inputs to ours and to a peer
 crash-step     crash-step    Kill the recorder at every instruction and recover what it leaves
 crates         dist          Check what crates.io would get of each crate
+deny           checks        Check licences, sources and advisories of all crates (cargo-deny)
 dist           dist          Make what users install, in `target/dist`: packages, static tarballs, a bill of materials, checksums
 exclude        exclude       Take pages out of dumps, and judge what is read of the rest
 ftracetest     ftracetest    Run the kernel's own tests of tracefs against `lastwords mount`
@@ -27,6 +29,7 @@ hosts          checks        Run an application on hosts that are hostile to rec
 hotplug        lab           Kill processes that record while CPUs of a guest go offline and come online, and recover there
 kills          kills         Kill processes that record, at random times, and recover what they leave
 lab            lab           Crash kernels of Debian under QEMU and compare what is recovered with what they printed
+loom           checks        Run the models of the ring under the C11 memory model; find the mistakes put there on purpose
 lttng-layouts  compare       Compare the layouts of LTTng's releases with the types of its modules
 matrix         checks        Judge each pair of source and format of docs/MATRIX.md, also of the crash dumps beside the repository
 miri           checks        Interpret the recorder's tests with Miri, which finds undefined behaviour
@@ -82,12 +85,12 @@ fn build(words: &[OsString]) -> Result<Command> {
 }
 
 /// Runs the rig of a verb beside the programs that the tests have built: a step of CI.
-pub(crate) fn run(words: &[&str]) -> Result<()> {
+pub(crate) fn run(words: &str) -> Result<()> {
     run_with(words, |_| Ok(()))
 }
 
 /// Does the same, with what the rig prints in a file.
-pub(crate) fn run_into(words: &[&str], output: &Path) -> Result<()> {
+pub(crate) fn run_into(words: &str, output: &Path) -> Result<()> {
     let file = File::create(output).with_context(|| output.display().to_string())?;
     run_with(words, |command| {
         command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
@@ -95,12 +98,12 @@ pub(crate) fn run_into(words: &[&str], output: &Path) -> Result<()> {
     })
 }
 
-fn run_with(words: &[&str], change: impl FnOnce(&mut Command) -> Result<()>) -> Result<()> {
+fn run_with(words: &str, change: impl FnOnce(&mut Command) -> Result<()>) -> Result<()> {
     rig::programs::debug()?;
-    let mut command = build(&words.iter().map(Into::into).collect::<Vec<_>>())?;
+    let mut command = build(&words.split_ascii_whitespace().map(Into::into).collect::<Vec<_>>())?;
     change(&mut command)?;
     let status = command.status().with_context(|| rig::shown(&command))?;
-    ensure!(status.success(), "{}: {status}", words.first().copied().unwrap_or_default());
+    ensure!(status.success(), "{words}: {status}");
     Ok(())
 }
 

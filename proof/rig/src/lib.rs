@@ -10,12 +10,14 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context, Result, bail};
 
 pub mod apt;
+pub mod babeltrace;
 pub mod debian;
 pub mod elf;
 pub mod ended;
 pub mod mirror;
 pub mod programs;
 pub mod scratch;
+pub mod version;
 pub mod wheel;
 
 /// Ends a program: prints the error, if there is one.

@@ -32,9 +32,9 @@ fn parse(text: &str) -> Times {
 }
 
 /// Prints what the steps will install and how long they take.
-pub(super) fn announce(names: &[&str]) {
+pub(super) fn announce(names: &[&str], is_gate: bool) {
     if names.contains(&"setup") {
-        let missing = crate::setup::missing();
+        let missing = crate::setup::missing(is_gate);
         match missing.is_empty() {
             true => println!("Nothing has to be installed."),
             false => println!("The step `setup` will install:\n    {}", missing.join("\n    ")),

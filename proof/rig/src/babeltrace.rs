@@ -11,38 +11,38 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use super::tools::{self, State};
-use rig::apt::{self, Apt};
-use rig::mirror::{Mirror, System};
-use rig::{make_empty, run_quietly};
+use crate::apt::{self, Apt};
+use crate::mirror::{Mirror, System};
+use crate::version::{State, Version, state as probe};
+use crate::{make_empty, run_quietly};
 
 /// The name by which the tests call it.
-pub(super) const NAME: &str = "babeltrace2.1";
-const LEAST: (u32, u32, u32) = (2, 1, 0);
+pub const NAME: &str = "babeltrace2.1";
+const LEAST: Version = (2, 1, 0);
 
 /// By system: the suite that has it, and the components to look in.
 const SUITES: &[(&str, &str, &str)] =
     &[("debian", "trixie", "main"), ("ubuntu", "resolute", "main universe")];
 
 /// Where it is laid out.
-pub(super) fn folder() -> PathBuf {
-    rig::tools()
+fn folder() -> PathBuf {
+    crate::tools()
 }
 
 /// Found, with its version, or not.
-pub(super) fn state() -> State {
+pub fn state() -> State {
     let wrapper = folder().join("bin").join(NAME);
-    tools::state(&[&wrapper.to_string_lossy(), "--version"], Some(LEAST))
+    probe(&format!("'{}' --version", wrapper.display()), Some(LEAST))
 }
 
 /// Lays it out, unless it is there.
-pub(super) fn install() -> Result<()> {
+pub fn install() -> Result<()> {
     if state().is_found() {
         return Ok(());
     }
     let folder = folder();
     std::fs::create_dir_all(folder.join("bin")).with_context(|| folder.display().to_string())?;
-    if tools::state(&["babeltrace2", "--version"], Some(LEAST)).is_found() {
+    if probe("babeltrace2 --version", Some(LEAST)).is_found() {
         write_wrapper(&folder, SYSTEMS_OWN)?;
     } else {
         let unpacked = unpack(&folder)
