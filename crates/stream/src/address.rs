@@ -1,7 +1,7 @@
 //! Addresses of receivers: TCP, vsock (between a virtual machine and its host) or a Unix socket.
 
-use crate::error::Error;
 use anyhow::{Context, bail};
+use lastwords_open::chain;
 use rustix::net::sockopt::socket_peercred;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use std::ffi::OsStr;
@@ -33,13 +33,33 @@ pub enum Address {
     Unix(PathBuf),
 }
 
+/// The reason why an address cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AddressError {
+    /// A text is no address.
+    #[error("{text}: no address such as tcp:HOST:PORT, vsock:CID:PORT or unix:PATH")]
+    NoAddress {
+        /// The text.
+        text: String,
+    },
+    /// The host of an address is not known.
+    #[error("{why}")]
+    NoHost {
+        /// The address.
+        address: Address,
+        /// The address and the reason, one sentence.
+        why: String,
+    },
+}
+
 impl Address {
     /// Returns the address that the name of an output stands for; none for the name of a file. A
     /// file whose name begins like an address is named with its folder, as in `./tcp:x`.
     ///
     /// # Errors
     /// The name begins like an address, and is none.
-    pub fn of_output(name: &OsStr) -> crate::Result<Option<Self>> {
+    pub fn of_output(name: &OsStr) -> Result<Option<Self>, AddressError> {
         let is_address = ["tcp:", "vsock:", "unix:"]
             .iter()
             .any(|kind| name.as_bytes().starts_with(kind.as_bytes()));
@@ -51,11 +71,12 @@ impl Address {
     ///
     /// # Errors
     /// The host's name leads to no address.
-    pub fn is_of_network(&self) -> crate::Result<bool> {
+    pub fn is_of_network(&self) -> Result<bool, AddressError> {
         let is_beyond = |address: &SockAddr| {
             address.as_socket().is_some_and(|address| !address.ip().to_canonical().is_loopback())
         };
-        let resolved = self.resolved().map_err(|why| Error::no_host(self, &why))?;
+        let no_host = |why| AddressError::NoHost { address: self.clone(), why: chain(&why) };
+        let resolved = self.resolved().map_err(no_host)?;
         Ok(resolved.iter().any(|(_, _, address)| is_beyond(address)))
     }
 
@@ -190,10 +211,10 @@ fn parse(text: &str) -> Option<Address> {
 }
 
 impl FromStr for Address {
-    type Err = Error;
+    type Err = AddressError;
 
-    fn from_str(text: &str) -> crate::Result<Self> {
-        parse(text).ok_or_else(|| Error::NoAddress { text: text.to_owned() })
+    fn from_str(text: &str) -> Result<Self, AddressError> {
+        parse(text).ok_or_else(|| AddressError::NoAddress { text: text.to_owned() })
     }
 }
 

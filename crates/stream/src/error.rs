@@ -1,6 +1,6 @@
 //! Why streams cannot be sent, received or saved.
 
-use crate::address::Address;
+use crate::address::{Address, AddressError};
 use lastwords_open::chain;
 use std::path::{Path, PathBuf};
 
@@ -9,20 +9,9 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A text is no address.
-    #[error("{text}: no address such as tcp:HOST:PORT, vsock:CID:PORT or unix:PATH")]
-    NoAddress {
-        /// The text.
-        text: String,
-    },
-    /// The host of an address is not known.
-    #[error("{why}")]
-    NoHost {
-        /// The address.
-        address: Address,
-        /// The address and the reason, one sentence.
-        why: String,
-    },
+    /// A text is no address, or its host is not known.
+    #[error(transparent)]
+    Address(#[from] AddressError),
     /// Other machines can reach an address, and [`Limits::trusts_network`] is not set.
     ///
     /// [`Limits::trusts_network`]: crate::Limits::trusts_network
@@ -80,10 +69,6 @@ pub enum Error {
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    pub(crate) fn no_host(address: &Address, why: &anyhow::Error) -> Self {
-        Self::NoHost { address: address.clone(), why: chain(why) }
-    }
-
     pub(crate) fn listen(address: &Address, why: &anyhow::Error) -> Self {
         Self::Listen { address: address.clone(), why: chain(why) }
     }

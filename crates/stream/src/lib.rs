@@ -20,7 +20,7 @@
 //! assert_eq!(address, Address::Tcp("127.0.0.1:7117".into()));
 //! // The name of a file is no address.
 //! assert_eq!(Address::of_output("trace.dat".as_ref())?, None);
-//! # Ok::<(), lastwords_stream::Error>(())
+//! # Ok::<(), lastwords_stream::AddressError>(())
 //! ```
 //!
 //! The crate has no features.
@@ -56,7 +56,7 @@ pub mod spool;
 mod transfer;
 pub mod wire;
 
-pub use address::Address;
+pub use address::{Address, AddressError};
 pub use error::{Error, Result, WireError};
 pub use flush::Flush;
 pub use folder::Session;

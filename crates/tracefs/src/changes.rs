@@ -65,7 +65,7 @@ impl Changes {
         let mut note = |what: String, result: anyhow::Result<bool>| match result {
             Ok(true) => done.push(what),
             Ok(false) => {}
-            Err(why) => errors.push(Error::left(self, &why)),
+            Err(why) => errors.push(Error::left(&self.journal.instance, &why)),
         };
         let Journal { instance, definitions, .. } = &self.journal;
         if let (Some(adopted), true) = (&self.journal.adopted, self.has_instance()) {
@@ -94,7 +94,7 @@ impl Changes {
             && self.journal.path(&self.journals).exists()
             && let Err(why) = self.journal.remove(&self.journals)
         {
-            errors.push(Error::left(self, &why));
+            errors.push(Error::left(&self.journal.instance, &why));
         }
         (done, errors)
     }

@@ -1,6 +1,5 @@
 //! Why a recording cannot be made, saved or cleaned up.
 
-use crate::changes::Changes;
 use lastwords_open::{BundleError, chain};
 use std::path::{Path, PathBuf};
 
@@ -94,30 +93,26 @@ impl Error {
     }
 
     /// The reason of a step that works with an instance and sends what that has.
-    pub(crate) fn instance(changes: &Changes, error: anyhow::Error) -> Self {
+    pub(crate) fn instance(instance: &str, error: anyhow::Error) -> Self {
         error.downcast().map_or_else(
-            |why| Self::Instance { instance: instance(changes), why: chain(&why) },
+            |why| Self::Instance { instance: instance.to_owned(), why: chain(&why) },
             Self::Stream,
         )
     }
 
-    pub(crate) fn broken(changes: &Changes, why: &anyhow::Error) -> Self {
-        Self::Broken { instance: instance(changes), why: chain(why) }
+    pub(crate) fn broken(instance: &str, why: &anyhow::Error) -> Self {
+        Self::Broken { instance: instance.to_owned(), why: chain(why) }
     }
 
-    pub(crate) fn unsaved(changes: &Changes, why: &anyhow::Error) -> Self {
-        Self::Unsaved { instance: instance(changes), why: chain(why) }
+    pub(crate) fn unsaved(instance: &str, why: &anyhow::Error) -> Self {
+        Self::Unsaved { instance: instance.to_owned(), why: chain(why) }
     }
 
-    pub(crate) fn snapshot(changes: &Changes, why: &anyhow::Error) -> Self {
-        Self::Snapshot { instance: instance(changes), why: chain(why) }
+    pub(crate) fn snapshot(instance: &str, why: &anyhow::Error) -> Self {
+        Self::Snapshot { instance: instance.to_owned(), why: chain(why) }
     }
 
-    pub(crate) fn left(changes: &Changes, why: &anyhow::Error) -> Self {
-        Self::Left { instance: instance(changes), why: chain(why) }
+    pub(crate) fn left(instance: &str, why: &anyhow::Error) -> Self {
+        Self::Left { instance: instance.to_owned(), why: chain(why) }
     }
-}
-
-fn instance(changes: &Changes) -> String {
-    changes.journal.instance.clone()
 }

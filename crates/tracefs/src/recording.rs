@@ -94,7 +94,7 @@ impl Recording {
         };
         // If this fails, the recording is dropped, which undoes what was done.
         let done = recording.set_up(plan);
-        done.map_err(|error| Error::instance(&recording.changes, error))?;
+        done.map_err(|error| Error::instance(&recording.changes.journal.instance, error))?;
         Ok(recording)
     }
 
@@ -230,7 +230,7 @@ impl Recording {
     /// # Errors
     /// The kernel refuses.
     pub fn start(&mut self, tell: Tell) -> Result<()> {
-        self.switch_on(tell).map_err(|error| Error::instance(&self.changes, error))
+        self.switch_on(tell).map_err(|error| Error::instance(&self.changes.journal.instance, error))
     }
 
     fn switch_on(&mut self, tell: Tell) -> anyhow::Result<()> {
@@ -257,7 +257,7 @@ impl Recording {
     /// The kernel refuses.
     pub fn stop(&self) -> Result<()> {
         let written = self.changes.instance().write("tracing_on", "0");
-        written.map_err(|error| Error::instance(&self.changes, error))
+        written.map_err(|error| Error::instance(&self.changes.journal.instance, error))
     }
 
     /// Stops tracing, saves the rings or sends what is left in them, and removes all that was
@@ -277,7 +277,7 @@ impl Recording {
                 // again.
                 let saved = save::save(&self.changes, save::open_drains(&self.changes)?, None);
                 let why = self.broken(error, &sender, saved.as_ref().ok());
-                errors.push(Error::broken(&self.changes, &why));
+                errors.push(Error::broken(&self.changes.journal.instance, &why));
                 saved
             }),
             None => self.save(),
@@ -287,14 +287,14 @@ impl Recording {
             let why = error.context(format!(
                 "{path}: the trace is not saved; it is kept in the instance and beside the file: `lastwords restore` tries again"
             ));
-            Error::unsaved(&self.changes, &why)
+            Error::unsaved(&self.changes.journal.instance, &why)
         })?;
         saved.snapshots = snapshots;
         if let Some(error) = why {
             let why = error.context(
                 "a snapshot is not saved; `lastwords restore` saves what the instance still has of it",
             );
-            errors.push(Error::snapshot(&self.changes, &why));
+            errors.push(Error::snapshot(&self.changes.journal.instance, &why));
             return Ok((saved, errors));
         }
         errors.extend(self.changes.undo().1);

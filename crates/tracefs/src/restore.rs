@@ -71,7 +71,9 @@ fn one(changes: &Changes, discard: bool) -> Restored {
                 .done
                 .push("the machine was booted since; removed the journal alone".to_owned());
             let removed = journal.remove(&changes.journals);
-            restored.errors.extend(removed.err().map(|why| Error::left(changes, &why)));
+            restored
+                .errors
+                .extend(removed.err().map(|why| Error::left(&changes.journal.instance, &why)));
             return restored;
         }
         Owner::Dead => {}
@@ -92,7 +94,9 @@ fn one(changes: &Changes, discard: bool) -> Restored {
                     "instance {}: its trace cannot be saved; --discard removes it unsaved",
                     journal.instance
                 );
-                restored.errors.push(Error::unsaved(changes, &error.context(why)));
+                restored
+                    .errors
+                    .push(Error::unsaved(&changes.journal.instance, &error.context(why)));
                 return restored;
             }
         }
@@ -105,7 +109,9 @@ fn one(changes: &Changes, discard: bool) -> Restored {
                     "instance {}: its snapshot cannot be saved; --discard removes it unsaved",
                     journal.instance
                 );
-                restored.errors.push(Error::snapshot(changes, &error.context(why)));
+                restored
+                    .errors
+                    .push(Error::snapshot(&changes.journal.instance, &error.context(why)));
                 return restored;
             }
         }

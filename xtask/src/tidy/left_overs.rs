@@ -38,8 +38,20 @@ pub(super) fn check(text: &Text<'_>, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Searches Rust code for tests that are not run. (clippy denies `todo!` and `unimplemented!`.)
+/// Searches Rust code for calls of `todo!` and `unimplemented!`, and for tests that are not run.
 pub(super) fn check_tokens(text: &Text<'_>, tokens: &TokenStream, findings: &mut Vec<Finding>) {
+    walk(tokens.clone(), &mut |here, rest| {
+        let TokenTree::Ident(ident) = here else { return };
+        let line = ident.span().start().line;
+        let called = matches!(rest.first(), Some(TokenTree::Punct(p)) if p.as_char() == '!');
+        if called && (ident == "todo" || ident == "unimplemented") {
+            findings.push(Finding::new(
+                text.path,
+                line,
+                format!("`{ident}!`: do it, or return an error"),
+            ));
+        }
+    });
     walk(tokens.clone(), &mut |here, rest| {
         let (TokenTree::Punct(hash), Some(TokenTree::Group(attribute))) = (here, rest.first())
         else {
@@ -116,6 +128,18 @@ mod tests {
             assert_eq!(lines("a.rs", &format!("// {note}S and A{note}\n")), [0; 0]);
             assert_eq!(lines("fixture.bin", note), [0; 0]);
         }
+    }
+
+    #[test]
+    fn unfinished_macros() {
+        assert_eq!(
+            lines("a.rs", "fn a() {\n    todo!()\n}\nfn b() {\n    c(unimplemented!(\"d\"));\n}\n"),
+            [2, 5]
+        );
+        assert_eq!(
+            lines("a.rs", "// todo!()\nconst A: &str = \"todo!()\";\nfn todo() {}\n"),
+            [0; 0]
+        );
     }
 
     #[test]
