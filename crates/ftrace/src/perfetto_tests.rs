@@ -5,7 +5,8 @@ use crate::ctf::{Form, Remarks, trace};
 use crate::log::{self, LogLine, Relation};
 use crate::samples::{ENTRY, FUNCTION, OPEN, PRINT, page, payload, ring, tracing, wake, words};
 use crate::{Choice, Recording, Stats, Tracing};
-use lastwords_ctf::read::unwatched;
+use lastwords_ctf::Totals;
+use lastwords_ctf::read::{Trace, unwatched};
 use lastwords_render::events::Note;
 use lastwords_render::perfetto::{Kernel, Process, Task, can_hold, write};
 use lastwords_render::select::Selection;
@@ -77,6 +78,19 @@ fn text(fields: &[(u64, Value)], of: u64) -> String {
     }
 }
 
+/// Returns all events of these traces as Perfetto has them, with what the writer tells.
+fn written(traces: &[Trace], kernel: &Kernel<'_>) -> (Totals, Vec<u8>, Vec<Note>) {
+    let (mut out, mut notes) = (Vec::new(), Vec::new());
+    let totals = write(
+        (traces, Some(kernel), &[]),
+        &Selection::default(),
+        &mut out,
+        &unwatched,
+        &mut |note| notes.push(note),
+    );
+    (totals.unwrap(), out, notes)
+}
+
 fn sample() -> Tracing {
     let stats = Stats { entries: 6, overrun: 3, ..Stats::default() };
     let function = 0xffff_ffff_8100_0100u64;
@@ -110,15 +124,8 @@ fn bundles_names_and_the_log() {
     let tracer = &Recording { tracing: &tracing, ring: &*tracing.arrays[0].live };
     let kernel =
         Kernel { trace: 0, is_alone: true, tracer, tasks: &tasks, clock: "local", boot: Some(-40) };
-    let mut out = Vec::new();
-    let totals = write(
-        (&traces, Some(&kernel), &[]),
-        &Selection::default(),
-        &mut out,
-        &unwatched,
-        &mut |note| panic!("{note:?}"),
-    )
-    .unwrap();
+    let (totals, out, remarks) = written(&traces, &kernel);
+    assert!(remarks.is_empty(), "{remarks:?}");
     assert_eq!((totals.events, totals.bytes), (5, out.len() as u64));
     let packets = messages(&read(&out), 1);
     assert!(packets.iter().all(|packet| number(packet, 10) == 1));
@@ -201,15 +208,8 @@ fn a_kernel_and_others_have_one_clock() {
     let tracer = &Recording { tracing: &tracing, ring: &*tracing.arrays[0].live };
     let kernel =
         Kernel { trace: 1, is_alone: false, tracer, tasks: &[], clock: "global", boot: Some(60) };
-    let mut out = Vec::new();
-    write(
-        (&traces, Some(&kernel), &[]),
-        &Selection::default(),
-        &mut out,
-        &unwatched,
-        &mut |note| panic!("{note:?}"),
-    )
-    .unwrap();
+    let (_, out, remarks) = written(&traces, &kernel);
+    assert!(remarks.is_empty(), "{remarks:?}");
     let packets = messages(&read(&out), 1);
     let snapshots: Vec<_> = packets.iter().flat_map(|packet| messages(packet, 6)).collect();
     assert_eq!(
@@ -266,15 +266,7 @@ fn lines_of_the_log_that_stretch_the_view_are_left_out_and_told() {
     let tracer = &Recording { tracing: &tracing, ring: &*tracing.arrays[0].live };
     let kernel =
         Kernel { trace: 0, is_alone: true, tracer, tasks: &[], clock: "boot", boot: Some(0) };
-    let (mut out, mut remarks) = (Vec::new(), Vec::new());
-    write(
-        (&traces, Some(&kernel), &[]),
-        &Selection::default(),
-        &mut out,
-        &unwatched,
-        &mut |note| remarks.push(note),
-    )
-    .unwrap();
+    let (_, out, remarks) = written(&traces, &kernel);
     let packets = messages(&read(&out), 1);
     let entries: Vec<_> = packets.iter().flat_map(|packet| messages(packet, 132)).collect();
     assert_eq!(
@@ -316,15 +308,7 @@ fn times_before_the_boot_are_not_dropped() {
             clock: "local",
             boot: Some(boot),
         };
-        let (mut out, mut remarks) = (Vec::new(), Vec::new());
-        write(
-            (&traces, Some(&kernel), &[]),
-            &Selection::default(),
-            &mut out,
-            &unwatched,
-            &mut |note| remarks.push(note),
-        )
-        .unwrap();
+        let (_, out, remarks) = written(&traces, &kernel);
         let packets = messages(&read(&out), 1);
         let bundle = packets.iter().flat_map(|packet| messages(packet, 1)).next().unwrap();
         assert_eq!(

@@ -49,7 +49,7 @@ pub enum Error {
         /// The entry that came twice, or the entry at which the count reached the limit.
         at: u64,
     },
-    /// The kernel's BTF cannot be read, or the file of it that was given.
+    /// The kernel's BTF, or the given file with it, cannot be read.
     Btf(lastwords_bytes::Error),
     /// Invalid bytes, or a spent budget.
     Bytes(lastwords_bytes::Error),

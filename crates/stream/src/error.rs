@@ -55,7 +55,7 @@ pub enum Error {
         /// The reason, one sentence.
         why: String,
     },
-    /// What arrived of a stream cannot be saved, and stays in its spool.
+    /// The part of a stream that arrived cannot be saved. It stays in its spool.
     #[error("{why}")]
     Unsaved {
         /// The spool.

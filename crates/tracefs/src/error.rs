@@ -44,7 +44,7 @@ pub enum Error {
         /// The reason, one sentence.
         why: String,
     },
-    /// The trace is not saved. What has it is kept.
+    /// The trace is not saved. It is kept in the instance and beside the file.
     #[error("{why}")]
     Unsaved {
         /// The name of the instance.
@@ -75,7 +75,7 @@ pub enum Error {
     Left {
         /// The name of the instance.
         instance: String,
-        /// What it is and the reason, one sentence.
+        /// The file or setting, and the reason, one sentence.
         why: String,
     },
 }
