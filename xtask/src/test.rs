@@ -4,8 +4,9 @@
 //! A step is a row of [`steps`]. A peer tool that is missing fails the step that needs it; no step
 //! is passed over silently.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -344,10 +345,21 @@ fn split(words: &str) -> Vec<&str> {
     words.split_ascii_whitespace().collect()
 }
 
-/// Runs a rig whose output goes to a file.
+/// Runs a rig, or `cargo` with a target folder of its own, whose output goes to a file. The
+/// processors are its own only while the tests wait.
 fn run_beside(does: &Does, output: &Path) -> Result<()> {
-    let Does::Rig(words) = does else { bail!("only rigs run beside others") };
-    crate::rigs::run_into(words, output)
+    match does {
+        Does::Rig(words) => crate::rigs::run_into(words, output),
+        Does::Cargo(words) => {
+            let file = File::create(output).with_context(|| output.display().to_string())?;
+            let mut command = Command::new("nice");
+            command.args(["-n", "19"]).arg(rig::cargo()).args(split(words));
+            command.env("CARGO_TARGET_DIR", rig::root().join("target/beside"));
+            command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
+            run_command(&mut command, &format!("cargo {words}"))
+        }
+        _ => bail!("only rigs and cargo run beside others"),
+    }
 }
 
 /// Runs a program of the repository.

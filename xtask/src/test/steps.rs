@@ -39,7 +39,7 @@ const CODE: &[Step] = &[
         "licences, sources and bans of all crates; advisories where they can be had",
     ),
     step("fmt", Same, Cargo("fmt --all --check"), "formatting"),
-    step("clippy", Same, Cargo(CLIPPY), "lints"),
+    step("clippy", Beside, Cargo(CLIPPY), "lints"),
     step("features", Never, Cargo(FEATURES), "lints of the library without its features"),
     step(
         "test",
