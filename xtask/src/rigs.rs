@@ -86,22 +86,36 @@ fn build(words: &[OsString]) -> Result<Command> {
 
 /// Runs the rig of a verb beside the programs that the tests have built: a step of CI.
 pub(crate) fn run(words: &str) -> Result<()> {
-    run_with(words, |_| Ok(()))
+    run_with(words, Ok)
 }
 
-/// Does the same, with what the rig prints in a file.
-pub(crate) fn run_into(words: &str, output: &Path) -> Result<()> {
-    let file = File::create(output).with_context(|| output.display().to_string())?;
+/// Does the same while others run, with what the rig prints in a file. A guest keeps its share of the
+/// processors, because it has time limits.
+pub(crate) fn run_beside(words: &str, output: &Path) -> Result<()> {
     run_with(words, |command| {
-        command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
-        Ok(())
+        let command = if words.starts_with("lab") { command } else { yielding(&command) };
+        into_file(command, output)
     })
 }
 
-fn run_with(words: &str, change: impl FnOnce(&mut Command) -> Result<()>) -> Result<()> {
+/// The command with what it prints in a file.
+pub(crate) fn into_file(mut command: Command, output: &Path) -> Result<Command> {
+    let file = File::create(output).with_context(|| output.display().to_string())?;
+    command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
+    Ok(command)
+}
+
+/// The command with the processors only while nobody else wants them.
+pub(crate) fn yielding(command: &Command) -> Command {
+    let mut nice = Command::new("nice");
+    nice.args(["-n", "19"]).arg(command.get_program()).args(command.get_args());
+    nice
+}
+
+fn run_with(words: &str, change: impl FnOnce(Command) -> Result<Command>) -> Result<()> {
     rig::programs::debug()?;
-    let mut command = build(&words.split_ascii_whitespace().map(Into::into).collect::<Vec<_>>())?;
-    change(&mut command)?;
+    let command = build(&words.split_ascii_whitespace().map(Into::into).collect::<Vec<_>>())?;
+    let mut command = change(command)?;
     let status = command.status().with_context(|| rig::shown(&command))?;
     ensure!(status.success(), "{words}: {status}");
     Ok(())

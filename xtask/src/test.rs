@@ -4,9 +4,8 @@
 //! A step is a row of [`steps`]. A peer tool that is missing fails the step that needs it; no step
 //! is passed over silently.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -47,6 +46,8 @@ enum Gate {
     Less(Does),
     /// The same, beside the builds and tests.
     Beside,
+    /// Less, beside them.
+    LessBeside(Does),
     Never,
 }
 
@@ -76,6 +77,9 @@ const GATE_PROGRAMS: [&str; 5] = [
     "lastwords-proof-tracing",
 ];
 
+/// Tests for each processor that run at once: many wait for other processes.
+const TESTS_AT_ONCE: usize = 2;
+
 /// Runs the tests of all crates.
 fn run_tests() -> Result<()> {
     run_tests_of(&["--bins"], &[])
@@ -102,14 +106,18 @@ fn run_tests_of(programs: &[&str], variables: &[(&str, &str)]) -> Result<()> {
     let targets = targets.flat_map(|package| package["targets"].as_array().into_iter().flatten());
     let tests = targets.filter(|target| target["kind"][0] == "test");
     let names: Vec<&str> = tests.filter_map(|target| target["name"].as_str()).collect();
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = std::env::var("RUST_TEST_THREADS")
+        .unwrap_or_else(|_| (TESTS_AT_ONCE * processors).to_string());
+    let variables = [variables, &[("RUST_TEST_THREADS", threads.as_str())]].concat();
     let named = |in_memory: bool| {
         let names = names.iter().filter(|name| IN_MEMORY.contains(name) == in_memory);
         names.flat_map(|name| ["--test", *name]).collect::<Vec<&str>>()
     };
-    run_cargo(variables, &test(&[programs, &["--lib"], &*named(false)].concat()))?;
+    run_cargo(&variables, &test(&[programs, &["--lib"], &*named(false)].concat()))?;
     run_cargo(&[], &test(&["--doc"]))?;
     let scratch = scratch()?;
-    let mut variables = variables.to_vec();
+    let mut variables = variables;
     variables.extend(scratch.as_deref().and_then(Path::to_str).map(|folder| ("TMPDIR", folder)));
     let done = run_cargo(&variables, &test(&named(true)));
     scratch.map_or(Ok(()), std::fs::remove_dir_all)?;
@@ -151,7 +159,7 @@ pub(crate) fn run(given: &Given) -> Result<()> {
     let passed_before =
         if given.has("full") && !given.has("again") { plan::passed_here()? } else { Vec::new() };
     let mut results: Vec<(&str, bool, Duration)> = Vec::new();
-    let mut beside: Vec<(&Step, JoinHandle<Timed>)> = Vec::new();
+    let mut beside: Vec<(&Step, Way, JoinHandle<Timed>)> = Vec::new();
     for (step, way) in &steps {
         if passed_before.iter().any(|name| name == step.name) {
             println!("==> {}: has passed at this commit\n", step.name);
@@ -160,7 +168,7 @@ pub(crate) fn run(given: &Given) -> Result<()> {
         }
         println!("==> {}: {}", step.name, way.does(step).shown(step.name));
         if matches!(way, Way::Beside) {
-            let does = &step.does;
+            let does = way.does(step);
             println!(
                 "==> {}: begun; what it prints is in {}\n",
                 step.name,
@@ -168,6 +176,7 @@ pub(crate) fn run(given: &Given) -> Result<()> {
             );
             beside.push((
                 step,
+                *way,
                 std::thread::spawn(|| timed(|| run_beside(does, &output_of(step.name)))),
             ));
             continue;
@@ -178,11 +187,11 @@ pub(crate) fn run(given: &Given) -> Result<()> {
             break;
         }
     }
-    for (step, thread) in beside {
+    for (step, way, thread) in beside {
         let (done, took) =
             thread.join().unwrap_or_else(|_| (Err(anyhow::anyhow!("panicked")), Duration::ZERO));
         print!("{}", std::fs::read_to_string(output_of(step.name)).unwrap_or_default());
-        told(step, &done, took, true, &mut results)?;
+        told(step, &done, took, way.is_whole(step), &mut results)?;
     }
     plan::remember(
         results.iter().filter(|(_, passed, _)| *passed).map(|(name, _, took)| (*name, *took)),
@@ -200,12 +209,15 @@ enum Way {
 
 impl Way {
     fn is_whole(self, step: &Step) -> bool {
-        !matches!((self, &step.gate), (Self::InPart, Gate::Less(_)))
+        !matches!(
+            (self, &step.gate),
+            (Self::InPart | Self::Beside, Gate::Less(_) | Gate::LessBeside(_))
+        )
     }
 
     fn does(self, step: &Step) -> &Does {
         match (self, &step.gate) {
-            (Self::InPart, Gate::Less(part)) => part,
+            (Self::InPart | Self::Beside, Gate::Less(part) | Gate::LessBeside(part)) => part,
             _ => &step.does,
         }
     }
@@ -269,7 +281,7 @@ fn chosen(given: &Given) -> Result<Vec<(&'static Step, Way)>> {
     let way = |step: &Step| match step.gate {
         _ if given.has("full") => Some(Way::Whole),
         Gate::Same | Gate::Less(_) => Some(Way::InPart),
-        Gate::Beside => Some(Way::Beside),
+        Gate::Beside | Gate::LessBeside(_) => Some(Way::Beside),
         Gate::Never => None,
     };
     let mut chosen: Vec<_> = all().filter_map(|step| Some((step, way(step)?))).collect();
@@ -345,17 +357,15 @@ fn split(words: &str) -> Vec<&str> {
     words.split_ascii_whitespace().collect()
 }
 
-/// Runs a rig, or `cargo` with a target folder of its own, whose output goes to a file. The
-/// processors are its own only while the tests wait.
+/// Runs a rig, or `cargo` with a target folder of its own, whose output goes to a file.
 fn run_beside(does: &Does, output: &Path) -> Result<()> {
     match does {
-        Does::Rig(words) => crate::rigs::run_into(words, output),
+        Does::Rig(words) => crate::rigs::run_beside(words, output),
         Does::Cargo(words) => {
-            let file = File::create(output).with_context(|| output.display().to_string())?;
-            let mut command = Command::new("nice");
-            command.args(["-n", "19"]).arg(rig::cargo()).args(split(words));
+            let mut cargo = Command::new(rig::cargo());
+            let mut command = crate::rigs::yielding(cargo.args(split(words)));
             command.env("CARGO_TARGET_DIR", rig::root().join("target/beside"));
-            command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
+            let mut command = crate::rigs::into_file(command, output)?;
             run_command(&mut command, &format!("cargo {words}"))
         }
         _ => bail!("only rigs and cargo run beside others"),

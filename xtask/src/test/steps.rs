@@ -1,7 +1,7 @@
 //! The steps of `cargo xtask test`. To add one, add a row.
 
 use super::Does::{self, Cargo, CargoWith, Script, Verb};
-use super::Gate::{self, Beside, Less, Never, Same};
+use super::Gate::{self, Beside, Less, LessBeside, Never, Same};
 use super::{Step, run_demo, run_gate_tests, run_tests};
 use crate::{setup, tidy};
 
@@ -34,7 +34,7 @@ const CODE: &[Step] = &[
     step("tidy", Same, Verb(tidy::run), "crate graph, sizes, where unsafe stands"),
     rig(
         "deny",
-        Same,
+        Beside,
         "deny",
         "licences, sources and bans of all crates; advisories where they can be had",
     ),
@@ -87,13 +87,13 @@ const RIGS: &[Step] = &[
     ),
     rig(
         "crash-step",
-        Same,
+        Beside,
         "crash-step --quick",
         "the recorder killed at instruction after instruction",
     ),
     rig(
         "persistence",
-        Same,
+        Beside,
         "persistence --quick",
         "what a loss of power leaves in persistent memory",
     ),
@@ -121,7 +121,7 @@ const RIGS: &[Step] = &[
     rig("proof-remove", Never, "remove --quick", "traces of which parts are taken out"),
     rig(
         "cases",
-        Less(Does::Rig("cases --quick")),
+        LessBeside(Does::Rig("cases --quick")),
         "cases",
         "crash dumps of real kernels beside the repository",
     ),
