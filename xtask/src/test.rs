@@ -85,11 +85,11 @@ fn run_tests() -> Result<()> {
     run_tests_of(&["--bins"], &[])
 }
 
-/// Does the same for the programs that the gate needs, and for a sixth of the cases where a test
+/// Does the same for the programs that the gate needs, and for a twelfth of the cases where a test
 /// tries all of many thousands.
 fn run_gate_tests() -> Result<()> {
     let programs: Vec<&str> = GATE_PROGRAMS.iter().flat_map(|name| ["--bin", *name]).collect();
-    run_tests_of(&programs, &[("LASTWORDS_SAMPLE", "6")])
+    run_tests_of(&programs, &[("LASTWORDS_SAMPLE", "12")])
 }
 
 /// The arguments of `cargo test` for some tests of the workspace.

@@ -268,7 +268,7 @@ impl Boot<'_> {
         let arguments = self.text("kernel-args")?.trim().to_string();
         let ok = match self.variant.each {
             None => {
-                status == "partial"
+                status == "off"
                     && words.contains("no trace instance")
                     && words.ends_with(&arguments)
             }

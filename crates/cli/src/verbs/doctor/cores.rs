@@ -53,7 +53,7 @@ fn helper(helper: Option<&Helper>, pipe_limit: &str) -> Finding {
                 few(pipe_limit)
             ),
         ),
-        None => Finding::partial(
+        None => Finding::off(
             CHECK,
             "not installed: heap and memfd sessions of a killed process are only in its core; those in shared memory stay",
             "lastwords core-helper install",
@@ -102,7 +102,7 @@ fn target(pattern: &str) -> Finding {
         return Finding::good(CHECK, found);
     }
     if pattern.is_empty() {
-        return Finding::partial(CHECK, "core_pattern is empty: no core is written", mend);
+        return Finding::off(CHECK, "core_pattern is empty: no core is written", mend);
     }
     let parent = Path::new(pattern)
         .parent()
@@ -129,7 +129,7 @@ fn size(pattern: &str, limit: Option<u64>) -> Finding {
     }
     match limit {
         None => Finding::good(CHECK, "unlimited"),
-        Some(limit) => Finding::partial(
+        Some(limit) => Finding::off(
             CHECK,
             format!(
                 "limited to {limit} bytes in this shell: heap and memfd sessions of what it starts would not be in a \
@@ -193,10 +193,10 @@ mod tests {
 
     #[test]
     fn a_limit_counts_for_files_not_for_handlers() {
-        assert_eq!(size("core", Some(0)).status, Status::Partial);
+        assert_eq!(size("core", Some(0)).status, Status::Off);
         assert_eq!(size("core", None).status, Status::Good);
         assert_eq!(size("|/bin/cat", Some(0)).status, Status::Good);
-        assert_eq!(size("|/bin/cat", Some(1)).status, Status::Partial);
+        assert_eq!(size("|/bin/cat", Some(1)).status, Status::Off);
         assert_eq!(size("@@/run/socket", Some(0)).status, Status::Good);
     }
 
@@ -216,6 +216,7 @@ mod tests {
             finding("/no/such/program", "16").mend.as_deref(),
             Some("lastwords core-helper remove")
         );
+        assert_eq!(helper(None, "0").status, Status::Off);
         assert_eq!(helper(None, "0").mend.as_deref(), Some("lastwords core-helper install"));
     }
 
@@ -227,7 +228,7 @@ mod tests {
             target("/no/such/folder/core.%p").mend.as_deref(),
             Some("mkdir -p /no/such/folder")
         );
-        assert_eq!(target("").status, Status::Partial);
+        assert_eq!(target("").status, Status::Off);
         assert_eq!(
             target("@@/run/socket").found,
             "sent to the socket /run/socket: see its server's manual"

@@ -1,5 +1,5 @@
 //! Implements `lastwords doctor`: checks what this machine and this shell would keep, and prints
-//! how to mend what is missing.
+//! how to fix what is missing.
 
 mod cores;
 mod machine;
@@ -32,6 +32,8 @@ pub(crate) struct Args {
 enum Status {
     /// Nothing is missing.
     Good,
+    /// Something that one may have is not in use.
+    Off,
     /// Something is missing for some back-ends or some ways of recovery.
     Partial,
     /// Nothing can be recorded.
@@ -45,7 +47,7 @@ struct Finding {
     status: Status,
     /// The state of the machine, and its consequence.
     found: String,
-    /// The command or change that mends it.
+    /// The command or change that fixes it.
     #[serde(skip_serializing_if = "Option::is_none")]
     mend: Option<String>,
 }
@@ -53,6 +55,10 @@ struct Finding {
 impl Finding {
     fn good(check: &'static str, found: impl Into<String>) -> Self {
         Self { check, status: Status::Good, found: found.into(), mend: None }
+    }
+
+    fn off(check: &'static str, found: impl Into<String>, mend: impl Into<String>) -> Self {
+        Self { check, status: Status::Off, found: found.into(), mend: Some(mend.into()) }
     }
 
     fn partial(check: &'static str, found: impl Into<String>, mend: impl Into<String>) -> Self {
@@ -69,12 +75,23 @@ impl Finding {
     }
 }
 
+/// A finding as data.
+#[derive(Serialize)]
+struct Check<'a> {
+    section: &'static str,
+    #[serde(flatten)]
+    finding: &'a Finding,
+}
+
 #[derive(Serialize)]
 struct Report<'a> {
     schema: &'static str,
     good: bool,
-    checks: &'a [Finding],
+    checks: Vec<Check<'a>>,
 }
+
+/// What is checked together, with its title.
+type Section = (&'static str, Vec<Finding>);
 
 /// Runs all checks and prints their results.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
@@ -84,40 +101,47 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         crate::say::note(remark);
         return Ok(Outcome::Done);
     }
-    let mut findings = room::check();
-    findings.extend(machine::check());
-    findings.extend(cores::check());
-    findings.extend(persistent::check());
-    let good = findings.iter().all(|f| f.status != Status::Bad);
+    let sections: [Section; 4] = [
+        ("Sessions of applications", room::check()),
+        ("Recording", machine::check()),
+        ("Cores, for sessions outside of shared memory", cores::check()),
+        ("Traces and sessions that outlive a reboot", persistent::check()),
+    ];
+    let good = sections.iter().flat_map(|(_, findings)| findings).all(|f| f.status != Status::Bad);
     if args.json {
-        crate::say::json(
-            &Report { schema: "lastwords.doctor.v1", good, checks: &findings },
-            false,
-        )?;
+        let check = |section| move |finding| Check { section, finding };
+        let checks = sections.iter().flat_map(|(title, found)| found.iter().map(check(*title)));
+        let checks = checks.collect();
+        crate::say::json(&Report { schema: "lastwords.doctor.v1", good, checks }, false)?;
     } else {
-        crate::say::print(render(&findings));
+        crate::say::print(render(&sections));
     }
     Ok(if good { Outcome::Done } else { Outcome::Negative })
 }
 
-fn render(findings: &[Finding]) -> String {
+fn render(sections: &[Section]) -> String {
     let mut text = String::new();
-    for finding in findings {
-        let word = match finding.status {
-            Status::Good => paint::good("good   "),
-            Status::Partial => paint::warning("partial"),
-            Status::Bad => paint::bad("bad    "),
-        };
-        text.push_str(&format!(
-            "{word}  {}: {}\n",
-            paint::bold(finding.check),
-            plain(&finding.found)
-        ));
-        if let Some(mend) = &finding.mend {
-            text.push_str(&format!("         mend: {}\n", plain(mend)));
-        }
+    for (title, findings) in sections {
+        let gap = if text.is_empty() { "" } else { "\n" };
+        text.push_str(&format!("{gap}{}\n", paint::bold(title)));
+        findings.iter().for_each(|finding| text.push_str(&lines(finding)));
     }
     text
+}
+
+fn lines(finding: &Finding) -> String {
+    let word = match finding.status {
+        Status::Good => paint::good("good   "),
+        Status::Off => "off    ".to_owned(),
+        Status::Partial => paint::warning("partial"),
+        Status::Bad => paint::bad("bad    "),
+    };
+    let advice = if finding.status == Status::Off { "to use it" } else { "fix" };
+    let line = format!("{word}  {}: {}\n", finding.check, plain(&finding.found));
+    match &finding.mend {
+        Some(mend) => format!("{line}         {advice}: {}\n", plain(mend)),
+        None => line,
+    }
 }
 
 /// Reads a file of /proc or /sys and trims its end. Returns none if the file cannot be read.

@@ -75,7 +75,7 @@ impl PersistentMemory {
                 );
                 Finding::partial(CHECK, found, fsdax)
             }
-            _ => Finding::partial(
+            _ => Finding::off(
                 CHECK,
                 "/dev has no pmem device: sessions in memory end with a reboot",
                 "an NVDIMM, or the kernel argument memmap=SIZE!ADDRESS, which makes RAM a pmem device",
@@ -110,9 +110,11 @@ pub(super) fn kernel_args() -> (String, &'static str) {
 fn findings(machine: &Machine) -> Vec<Finding> {
     let bundles = bundle_folder();
     let bundles = bundles.display();
+    let has_instance = PersistentInstance::of_command_line(&machine.command_line).is_some();
+    let missing = if has_instance { Finding::partial } else { Finding::off };
     let bundle = match machine.has_bundle {
         true => Finding::good("bundle", format!("{bundles} has one for this kernel")),
-        false => Finding::partial(
+        false => missing(
             "bundle",
             format!(
                 "{bundles} has none for this kernel: after a reboot into another kernel, events have no formats and no symbols"
@@ -148,44 +150,42 @@ fn another_kernel(machine: &Machine) -> Option<Finding> {
     );
     let once = "start the other kernel once without trace_instance= and with the same memmap=, and copy the memory \
                 (docs/REBOOT-KERNEL.md)";
-    let mend = if version(&machine.release) < FIRST_BACKUP {
-        once.to_owned()
-    } else {
-        format!("restart with {backup}, too; or {once}")
-    };
-    Some(Finding::partial(CHECK, found, mend))
+    if version(&machine.release) < FIRST_BACKUP {
+        return Some(Finding::off(CHECK, found, once));
+    }
+    Some(Finding::partial(CHECK, found, format!("restart with {backup}, too; or {once}")))
 }
 
 /// Checks the persistent trace instance that the kernel was started with.
 fn instance(machine: &Machine) -> Finding {
     const CHECK: &str = "persistent trace";
-    let mend = || format!("restart with: {}", arguments(machine).0);
+    let fix = || format!("restart with: {}", arguments(machine).0);
     if version(&machine.release) < FIRST {
         let (major, minor) = FIRST;
         let found = format!("Linux {} keeps no trace across a reboot", machine.release);
-        return Finding::partial(CHECK, found, format!("Linux {major}.{minor} or newer"));
+        return Finding::off(CHECK, found, format!("Linux {major}.{minor} or newer"));
     }
     let Some(instance) = PersistentInstance::of_command_line(&machine.command_line) else {
-        return Finding::partial(CHECK, "no trace instance outlives a reboot", mend());
+        return Finding::off(CHECK, "no trace instance outlives a reboot", fix());
     };
     let PersistentInstance { name, place, size, has_stable_address } = instance;
     let Some(size) = size else {
         let found =
             format!("instance {name} is to be at {place}, and no reserve_mem= has that name");
-        return Finding::partial(CHECK, found, mend());
+        return Finding::partial(CHECK, found, fix());
     };
     let each = size.checked_div(machine.cpus).unwrap_or(0);
     if each < SMALL {
         let found =
             format!("instance {name} has {} KiB for each of {} CPUs", each >> 10, machine.cpus);
-        return Finding::partial(CHECK, found, mend());
+        return Finding::partial(CHECK, found, fix());
     }
     if !has_stable_address {
         let found = format!(
             "instance {name} is in memory that the kernel reserves again at each boot. If the kernel loads at a random address, the memory can be elsewhere, \
              and the events are not found"
         );
-        return Finding::partial(CHECK, found, mend());
+        return Finding::partial(CHECK, found, fix());
     }
     Finding::good(
         CHECK,
@@ -239,7 +239,7 @@ mod tests {
     #[test]
     fn instances_are_judged_by_the_command_line() {
         let (bad, found) = status(&machine("quiet"));
-        assert!(bad == Status::Partial && found.contains("no trace instance"), "{found}");
+        assert!(bad == Status::Off && found.contains("no trace instance"), "{found}");
         let (random, found) =
             status(&machine("reserve_mem=12M:4096:trace trace_instance=boot_map@trace"));
         assert!(random == Status::Partial && found.contains("elsewhere"), "{found}");
@@ -283,7 +283,7 @@ mod tests {
         assert!(of("6.12.107", "quiet").is_none());
         let old = of("6.12.107", line).unwrap();
         assert!(
-            old.status == Status::Partial
+            old.status == Status::Off
                 && old.mend.unwrap().starts_with("start the other kernel once without")
         );
         assert!(
@@ -301,15 +301,20 @@ mod tests {
 
     #[test]
     fn a_missing_bundle_is_told_with_its_command() {
-        let findings = findings(&machine(""));
-        let bundle = findings.iter().find(|finding| finding.check == "bundle").unwrap();
+        let of = |line: &str| findings(&machine(line));
+        let bundle = |line: &str| of(line).into_iter().find(|f| f.check == "bundle").unwrap();
+        let with_instance = "trace_instance=b@0x284500000:12M";
+        assert_eq!(bundle(with_instance).status, Status::Partial);
+        assert_eq!(bundle("").status, Status::Off);
         assert_eq!(
-            bundle.mend.as_deref(),
+            bundle("").mend.as_deref(),
             Some("lastwords bundle save -o /var/lib/lastwords/bundles/6.12.107-amd64.bundle")
         );
-        assert!(findings.iter().any(
-            |finding| finding.check == "persistent memory" && finding.status == Status::Partial
-        ));
+        assert!(
+            of("").iter().any(
+                |finding| finding.check == "persistent memory" && finding.status == Status::Off
+            )
+        );
     }
 
     #[test]
