@@ -4,18 +4,19 @@
 //!
 //! # Quick start
 //!
-//! Start a session, keep it until the program ends, and record:
+//! Start, and record until the process ends:
 //!
-//! ```
-//! use lastwords::{Session, event, mark};
+//! ```no_run
+//! use lastwords::{event, mark};
 //!
-//! let session = Session::builder("shop").start()?;
+//! lastwords::start("shop");
 //! event!(shop, "order", id = 7u64, items = 3u32, customer = "Ada");
 //! event!(shop, "slow_payment", level: WARN, id = 7u64, millis = 740u32);
 //! mark!("the cache has {} entries", 12u32);
-//! # session.remove();
-//! # Ok::<(), lastwords::Error>(())
 //! ```
+//!
+//! [`start`](fn@start) records panics and fatal signals too, and never stops the program.
+//! [`Session::builder`] has sessions with settings of their own.
 //!
 //! Nothing has to be flushed, and no daemon has to run. However the program ends, its events are
 //! there:
@@ -27,21 +28,24 @@
 //! lastwords report shop --follow   events of a running program as they are recorded
 //! ```
 //!
-//! A program that uses `tracing`, such as a server with tokio, needs two lines. All its spans and
-//! events are recorded from then on:
+//! A program that uses `tracing`, such as a server with tokio, adds the layer to its subscriber. All
+//! its spans and events are recorded from then on:
 //!
 //! ```no_run
-//! let _session = lastwords::Session::builder("server").start()?;
-//! # #[cfg(feature = "tracing")]
-//! lastwords::layer::init()?;
-//! # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+//! # #[cfg(feature = "tracing")] {
+//! use tracing_subscriber::{layer::SubscriberExt as _, util::SubscriberInitExt as _};
+//!
+//! lastwords::start("server");
+//! let log = tracing_subscriber::fmt::layer();
+//! tracing_subscriber::registry().with(log).with(lastwords::layer()).init();
+//! # }
 //! ```
 //!
 //! | you want | see |
 //! | --- | --- |
 //! | events, and fields of all types | [`event!`], [`mark!`], [`Field`] |
 //! | size, channels, kind of memory | [`Builder`], [`ChannelConfig`], [`Memory`] |
-//! | spans and events of `tracing`, records of `log` | module `layer` |
+//! | spans and events of `tracing`, records of `log` | [`layer()`](fn@layer), module `layer` |
 //! | panics and signals with a backtrace | [`crash`] |
 //! | to keep the moments before an error while the program goes on | [`trigger()`], [`condition`] |
 //! | values that each event has, such as a request id | [`context`] |
@@ -109,6 +113,8 @@ mod start;
 mod trigger;
 
 pub use lastwords_ring::{ClockKind, Persist, rseq_available};
+#[cfg(feature = "tracing")]
+pub use layer::layer;
 pub use process::clock;
 pub use record::context;
 pub use record::encode::{Element, Field, Hex, Integer, Labeled, Out, hex};
@@ -118,6 +124,7 @@ pub use session::{
     Builder, ChannelConfig, Context, Ended, Ending, Error, Level, Memory, Reservation, Retention,
     Scope, Session, Window,
 };
+pub use start::start;
 pub use trigger::trigger;
 
 /// Conditions on events, which fire triggers.
@@ -153,11 +160,13 @@ pub mod internals {
 pub mod __private {
     pub use crate::process::keep_loaded::library_of;
     pub use crate::process::kept_memory::{keep, keep_all};
-    pub use crate::record::callsite::{Callsite, is_enabled, record};
+    pub use crate::record::callsite::{Callsite, is_enabled};
     pub use crate::record::encode::{Debugged, Displayed, Formatted, Out, Site, plain_name};
     pub use crate::record::from_c::{
         Part, record_parts, record_short, record_short_text, record_text, would_record,
     };
+    pub use crate::record::in_span::record;
+    pub use crate::start::start_without_tracing;
     pub use lastwords_abi::registry::level;
     pub use lastwords_ring::ShortText;
 }

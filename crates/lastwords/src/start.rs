@@ -1,9 +1,13 @@
 //! Starts a session: creates or joins it, and makes callsites record in it.
 
+use std::sync::OnceLock;
+
 use lastwords_abi::session::MAX_CHANNELS;
 use lastwords_ring::{forks, grow};
 
+use crate::crash;
 use crate::handle::Session;
+use crate::process::say;
 use crate::record::{attach, callsite};
 use crate::session::builder::Builder;
 use crate::session::config::{ChannelConfig, Memory, Scope, check_name};
@@ -12,6 +16,66 @@ use crate::session::dirs::{self, Base};
 use crate::session::join::{check_contexts, find, join, note, ours};
 use crate::session::shared::{self, SessionShared};
 use crate::session::{Error, calls, ending, environment, listener, lost_memory, processes};
+
+/// Records this program from now on until the process ends, however it ends. One call does what
+/// most programs need:
+///
+/// - It starts a session of this name, as [`Builder::start_or_disabled`] does. If that fails, the
+///   program goes on without recording, and a line on stderr says why.
+/// - It records panics ([`crash::install_panic_hook`]) and the signals that kill
+///   ([`crash::install_default_signal_handlers`]) with their backtraces. Hooks and handlers that
+///   were installed before are called afterwards, and those that are installed later may call ours.
+/// - It records the events and spans of `tracing`, if the program has no subscriber and no logger
+///   when it reaches the first of them. A subscriber of the program is never replaced: give it
+///   [`layer()`](fn@crate::layer), before or after this call. If it lacks the layer, a line on
+///   stderr says so.
+///
+/// The session stays open until the process ends. What the function returns need not be kept. A
+/// second call returns the first session.
+///
+/// ```no_run
+/// # #[cfg(feature = "tracing")] {
+/// use tracing_subscriber::{layer::SubscriberExt as _, util::SubscriberInitExt as _};
+///
+/// lastwords::start("shop");
+/// tracing_subscriber::registry()
+///     // .with(tracing_subscriber::fmt::layer()), as before
+///     .with(lastwords::layer())
+///     .init();
+/// # }
+/// ```
+///
+/// A program that uses [`event!`](crate::event) alone needs the first line only.
+///
+/// # Errors
+/// There are none. [`Session::problem`] returns why nothing is recorded, if that is so.
+pub fn start(name: impl Into<String>) -> &'static Session {
+    static FIRST: OnceLock<Session> = OnceLock::new();
+    FIRST.get_or_init(|| {
+        let session = start_without_tracing(name.into());
+        #[cfg(feature = "tracing")]
+        if session.problem().is_none() {
+            crate::layer::adopt();
+        }
+        session
+    })
+}
+
+/// Does what [`start`] does, except for `tracing`. A library for C does not contain the layer,
+/// which takes static thread-local storage. The caller keeps the session for ever.
+#[doc(hidden)]
+pub fn start_without_tracing(name: String) -> Session {
+    let session = Session::builder(name).start_or_disabled();
+    if let Some(problem) = session.problem() {
+        say(format_args!("{} is not recorded: {problem}", session.name()));
+        return session;
+    }
+    crash::install_panic_hook();
+    if let Err(error) = crash::install_default_signal_handlers() {
+        say(format_args!("signals are not recorded: {error}"));
+    }
+    session
+}
 
 /// Makes all events look for changes, also those that no session wants, because no thread does.
 fn watch() {

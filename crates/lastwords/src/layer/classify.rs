@@ -10,6 +10,7 @@ use super::site::{Kind, Site};
 use super::threads;
 use crate::record::callsite::Callsite;
 use crate::record::dispatch;
+use crate::record::in_span;
 use crate::record::slot::{self, RecorderSlot};
 use crate::session::desc::{EventDesc, FieldDesc, FieldType};
 
@@ -113,9 +114,7 @@ fn describe(site: &Site, shape: &Shape, payload: &Payload) -> EventDesc {
         own.filter_map(|f| Some(FieldDesc { name: f.name(), ty: ty(shape.field(f.index())?) }));
     let id = |name| FieldDesc { name, ty: FieldType::Unsigned { bytes: 8, base: 10 } };
     let behind = match site.kind {
-        Kind::Event if payload.form.has(Form::HAS_SPAN) => {
-            vec![FieldDesc { name: "span", ty: FieldType::String }, id("span_id")]
-        }
+        Kind::Event if payload.form.has(Form::HAS_SPAN) => in_span::FIELDS.to_vec(),
         Kind::Event => Vec::new(),
         Kind::New => vec![id("span_id"), id("parent_id")],
         _ => vec![id("span_id")],

@@ -80,12 +80,32 @@ pub(super) fn top(owner: u32) -> u64 {
 pub(super) fn top_known(owner: u32) -> (u64, Known) {
     STACK.with(|stack| {
         if stack.deep.get() > 0
-            && let Some(id) = deep_top(owner)
+            && let Some((_, id)) = deep_top(|of| of == owner)
         {
             return (id, None);
         }
         stack.top(owner).map_or((0, None), |place| (place.id.get(), place.site.get()))
     })
+}
+
+/// Returns the recorder and the id of the innermost span of all recorders, and its site.
+pub(super) fn innermost() -> Option<(u32, u64, Known)> {
+    STACK.with(|stack| {
+        if stack.deep.get() > 0
+            && let Some((owner, id)) = deep_top(|_| true)
+        {
+            return Some((owner, id, None));
+        }
+        let is_top = |place: &&Place| place.mark.get() != 0 && place.mark.get() & IS_AGAIN == 0;
+        let place = stack.places[..stack.depth.get().min(MOST)].iter().rfind(is_top)?;
+        Some(((place.mark.get() >> 1) as u32 - 1, place.id.get(), place.site.get()))
+    })
+}
+
+/// Returns true if this thread is in a span of any recorder.
+#[inline]
+pub(super) fn is_in_any() -> bool {
+    STACK.with(|stack| stack.depth.get() > 0)
 }
 
 /// Notes the site of a new span, until this thread notes another one. The ids of the recorder must
@@ -246,9 +266,9 @@ impl Stack {
 
 #[cold]
 #[inline(never)]
-fn deep_top(owner: u32) -> Option<u64> {
-    let is_top = |((of, _), is_again): &&(Span, bool)| *of == owner && !is_again;
-    DEEP.try_with(|deep| Some(deep.try_borrow().ok()?.iter().rev().find(is_top)?.0.1)).ok()?
+fn deep_top(is_owner: impl Fn(u32) -> bool) -> Option<Span> {
+    let is_top = |((of, _), is_again): &&(Span, bool)| is_owner(*of) && !is_again;
+    DEEP.try_with(|deep| Some(deep.try_borrow().ok()?.iter().rev().find(is_top)?.0)).ok()?
 }
 
 #[cold]

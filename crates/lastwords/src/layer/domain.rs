@@ -17,7 +17,11 @@ pub(super) struct Domain {
 
 impl Domain {
     pub(super) fn new() -> Self {
-        let number = RECORDERS.fetch_add(1, Relaxed);
+        Self::numbered(RECORDERS.fetch_add(1, Relaxed))
+    }
+
+    /// Returns the recorder of this number.
+    pub(super) fn numbered(number: u32) -> Self {
         Self { number, mix: mixed(number) }
     }
 

@@ -56,8 +56,10 @@ mod classify;
 mod current;
 mod domain;
 mod interest;
+mod logger;
 mod message;
 mod payload;
+mod program;
 mod recording;
 mod shares;
 mod shown;
@@ -79,6 +81,9 @@ use tracing_subscriber::{Layer, Registry};
 
 use self::domain::Domain;
 pub(crate) use self::interest::renew;
+pub use self::logger::{Logger, init_logger, logger};
+pub(crate) use self::program::adopt;
+pub use self::program::init;
 pub(crate) use self::site::{refresh, watch};
 pub use self::subscriber::{LastwordsSubscriber, subscriber};
 pub use self::wanted::Wanted;
@@ -106,39 +111,32 @@ impl LastwordsLayer {
     }
 }
 
-/// Returns the layer.
+/// Returns the layer, which also is `lastwords::layer()`. It works beside the layers of `fmt`,
+/// `tracing-error`, OpenTelemetry and others, in any order, and before the first session starts:
+///
+/// ```
+/// # #[cfg(feature = "tracing")] {
+/// use tracing_subscriber::layer::SubscriberExt as _;
+///
+/// let subscriber = tracing_subscriber::registry()
+///     // .with(tracing_subscriber::fmt::layer())
+///     .with(lastwords::layer());
+/// # drop(subscriber);
+/// # }
+/// ```
+///
+/// A filter that is a layer, such as `registry().with(EnvFilter::from_default_env())`, decides for
+/// all layers, so that this one records what the filter lets through. A filter of another layer,
+/// `fmt::layer().with_filter(EnvFilter::from_default_env())`, decides for that layer alone, and
+/// this one records everything.
 #[must_use]
 pub fn layer() -> LastwordsLayer {
     LastwordsLayer::default()
 }
 
-/// Installs [`subscriber`] for the whole program, and sends the records of the `log` crate there
-/// too.
-///
-/// # Errors
-/// The program already has a subscriber or a logger. Then neither is installed.
-pub fn init() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    // A logger stays for the life of the program, so the subscriber's place is examined first.
-    if !has_subscriber() {
-        tracing_log::LogTracer::init()?;
-    }
-    tracing_core::dispatcher::set_global_default(tracing_core::Dispatch::new(subscriber()))?;
-    Ok(())
-}
-
-/// Returns true if the whole program has a subscriber.
-fn has_subscriber() -> bool {
-    let has_default = || {
-        !tracing_core::dispatcher::get_default(|of| {
-            of.is::<tracing_core::subscriber::NoSubscriber>()
-        })
-    };
-    // This thread may have a default of its own. A new thread has that of the program.
-    has_default() && std::thread::spawn(has_default).join().unwrap_or(true)
-}
-
 impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for LastwordsLayer {
     fn on_layer(&mut self, subscriber: &mut S) {
+        program::is_used();
         let subscriber: &dyn Subscriber = subscriber;
         self.are_ids_own = subscriber.is::<Registry>();
     }

@@ -152,16 +152,16 @@ impl Payload {
     }
 
     /// Appends the span in which an event happened: its text, and its id. `write` writes the text
-    /// into the room by [`show`](super::span_text::show), and returns its length; none if the event
-    /// is in no span.
+    /// into the room by [`show`](super::span_text::show), and returns its length and the id; none
+    /// if the event is in no span.
     #[inline]
-    pub(super) fn span(&mut self, id: u64, write: impl FnOnce(&mut ShownRoom) -> Option<usize>) {
+    pub(super) fn span(&mut self, write: impl FnOnce(&mut ShownRoom) -> Option<(usize, u64)>) {
         // There always is room: see `END`.
         let Some(room) = self.bytes.get_mut(self.len..).and_then(|room| room.first_chunk_mut())
         else {
             return;
         };
-        let Some(len) = write(room) else { return };
+        let Some((len, id)) = write(room) else { return };
         self.len += len;
         self.put(&[0], ROOM);
         self.number(id);

@@ -11,9 +11,10 @@ use super::current;
 use super::domain::Domain;
 use super::payload::Payload;
 use super::shares;
+use super::shown::ShownRoom;
 use super::site::{self, Kind, Site};
 use super::span_text::{self, NewSpan, SpanText};
-use crate::record::spans;
+use crate::record::{in_span, spans};
 
 /// Returns the span that contains an event or a new span: the named one, otherwise the innermost of
 /// the thread; 0 if there is none.
@@ -46,6 +47,20 @@ pub(super) fn event(
                 put_span(payload, domain.key(span), known, || span_of(span))
             }),
         };
+    });
+}
+
+/// Records an event that no dispatcher was asked about. It has the span of [`in_span::show`].
+pub(super) fn event_of_thread(event: &Event<'_>) {
+    let Some(site) = site::of_event(event) else { return };
+    let values = |visitor: &mut dyn Visit| event.record(visitor);
+    Payload::with(site, |payload| {
+        event.record(payload);
+        commit(payload, &values, |payload| {
+            if in_span::shown_by().is_some() {
+                payload.span(show_innermost);
+            }
+        });
     });
 }
 
@@ -102,12 +117,23 @@ fn put_span(
     known: Option<&'static Site>,
     open: impl Fn() -> Option<&'static Site>,
 ) {
-    payload.span(key, |room| {
+    payload.span(|room| {
         let site = known.or_else(&open)?;
         let listed =
             spans::read_text(key, |words, len| span_text::show(&site.span_head, words, len, room));
-        listed.or_else(|| Some(span_text::show(&open()?.span_head, &[], 0, room)))
+        let len = listed.or_else(|| Some(span_text::show(&open()?.span_head, &[], 0, room)))?;
+        Some((len, key))
     });
+}
+
+/// Shows the innermost span of this thread, whatever recorder it is of: see
+/// [`in_span::Show`]. A span that is in no table is shown by its name, if this thread made it.
+fn show_innermost(room: &mut ShownRoom) -> Option<(usize, u64)> {
+    let (owner, id, known) = current::innermost()?;
+    let key = Domain::numbered(owner).key(id);
+    let listed = spans::read_text(key, |words, len| span_text::show_listed(words, len, room));
+    let len = listed.or_else(|| Some(span_text::show(&known?.span_head, &[], 0, room)))?;
+    Some((len, key))
 }
 
 /// Returns the site of new spans from the callsite.
@@ -190,6 +216,7 @@ pub(super) fn enter(domain: &Domain, id: u64, metadata: Option<&'static Metadata
     if current::push(domain.number, id) {
         spans::enter(domain.key(id));
     }
+    in_span::set(Some(show_innermost));
     if let Some(metadata) = metadata {
         span_event(domain, Kind::Enter, id, metadata, &|_| ());
     }
@@ -199,6 +226,9 @@ pub(super) fn enter(domain: &Domain, id: u64, metadata: Option<&'static Metadata
 pub(super) fn exit(domain: &Domain, id: u64, metadata: Option<&'static Metadata<'static>>) {
     if current::pop(domain.number, id) {
         spans::leave(domain.key(id));
+    }
+    if !current::is_in_any() {
+        in_span::set(None);
     }
     if let Some(metadata) = metadata {
         span_event(domain, Kind::Exit, id, metadata, &|_| ());

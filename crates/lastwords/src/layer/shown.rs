@@ -2,16 +2,8 @@
 
 use std::mem::MaybeUninit;
 
-use lastwords_abi::spans::TEXT_LEN;
-
 use crate::record::encode::writer::INNER_NUL;
-
-/// Bytes that [`show`](super::span_text::show) may write: the longest text, two bytes for `::` and braces, and the rest of
-/// a word.
-pub(super) const SHOWN_LEN: usize = TEXT_LEN + 16;
-
-/// Room for a span's text in an event.
-pub(super) type ShownRoom = [MaybeUninit<u8>; SHOWN_LEN];
+pub(super) use crate::record::in_span::{SHOWN_LEN, ShownRoom};
 
 /// Replaces NULs in initialised bytes.
 #[cold]

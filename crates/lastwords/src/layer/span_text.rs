@@ -13,7 +13,7 @@ use tracing_core::span::Record;
 use super::payload::Payload;
 use super::shown::{ShownRoom, replace_nuls};
 use crate::process::cut;
-use crate::record::encode::writer::zero_bytes;
+use crate::record::encode::writer::{INNER_NUL, zero_bytes};
 use crate::record::encode::{CUT, Formatted};
 /// The beginnings of a span's texts, before the fields. All spans of a callsite have the same ones.
 #[derive(Debug, Clone, Copy, Default)]
@@ -298,6 +298,33 @@ pub(super) fn show(head: &SpanHead, words: &[AtomicU64], len: usize, to: &mut Sh
     len + 2
 }
 
+/// Does what [`show`] does for a span whose head is not known.
+pub(super) fn show_listed(words: &[AtomicU64], len: usize, to: &mut ShownRoom) -> usize {
+    let (mut at, mut separators, mut has_fields) = (0, 0, false);
+    let mut put = |bytes: &[u8]| {
+        for byte in bytes {
+            to[at].write(if *byte == 0 { INNER_NUL } else { *byte });
+            at += 1;
+        }
+    };
+    for byte in words.iter().flat_map(|word| word.load(Relaxed).to_ne_bytes()).take(len) {
+        if byte == 0x1f && separators < 2 {
+            put([&b"::"[..], b""][separators]);
+            separators += 1;
+            continue;
+        }
+        if separators == 2 && !has_fields {
+            put(b"{");
+            has_fields = true;
+        }
+        put(&[byte]);
+    }
+    if has_fields {
+        put(b"}");
+    }
+    at
+}
+
 /// Writes a word of the table's text, and returns it. Its lowest byte is the first.
 #[inline(always)]
 fn copy_word(words: &[AtomicU64], at: usize, to: &mut ShownRoom) -> u64 {
@@ -354,8 +381,14 @@ mod tests {
             .collect();
         let mut room = [MaybeUninit::new(b'?'); SHOWN_LEN];
         let len = show(&head, &words, text.len(), &mut room);
-        // SAFETY: all bytes are initialised above.
-        (room[..len].iter().map(|byte| unsafe { byte.assume_init() }).collect(), text.to_vec())
+        // SAFETY: all bytes of the rooms are initialised.
+        let bytes = |room: &ShownRoom, len| -> Vec<u8> {
+            room[..len].iter().map(|byte| unsafe { byte.assume_init() }).collect()
+        };
+        let shown = bytes(&room, len);
+        let len = show_listed(&words, text.len(), &mut room);
+        assert_eq!(bytes(&room, len), shown, "without the head");
+        (shown, text.to_vec())
     }
 
     /// Returns what events must show of the table's text: the first two separators are replaced,

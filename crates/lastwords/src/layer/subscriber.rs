@@ -6,7 +6,7 @@ use tracing_core::{Event, Metadata, Subscriber};
 
 use super::domain::Domain;
 use super::wanted::Wanted;
-use super::{current, interest, recording, site, slab};
+use super::{current, interest, program, recording, site, slab};
 use crate::record::spans;
 
 /// Id of a span for which there is no memory.
@@ -45,11 +45,13 @@ impl LastwordsSubscriber {
 /// does that, and takes the records of the `log` crate too.
 #[must_use]
 pub fn subscriber() -> LastwordsSubscriber {
+    program::is_used();
     LastwordsSubscriber::default()
 }
 
 impl Subscriber for LastwordsSubscriber {
     fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
+        program::settle();
         interest::in_callsite(metadata, site::is_wanted_now)
     }
 

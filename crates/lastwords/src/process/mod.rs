@@ -1,12 +1,19 @@
 //! The process that records: its identity, memory that it never frees, libraries that it keeps
 //! loaded, its handlers of signals, its clock. This layer uses none of the others.
 
+use std::io::Write as _;
+
 pub mod clock;
 pub(crate) mod identity;
 pub(crate) mod keep_loaded;
 pub(crate) mod kept_memory;
 pub(crate) mod loaded;
 pub(crate) mod signals;
+
+/// Prints a line for people on stderr. An application without stderr goes on.
+pub(crate) fn say(line: std::fmt::Arguments<'_>) {
+    let _ = writeln!(std::io::stderr(), "lastwords: {line}");
+}
 
 /// Cuts the text to at most `most` bytes, at a character.
 #[inline]

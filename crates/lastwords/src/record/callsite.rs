@@ -20,7 +20,7 @@ use crate::record::filter::{Ask, Bound, BoundCondition, Found, Question, SiteFil
 use crate::record::signature;
 use crate::record::slot::{self, MAX_SLOTS, RecorderSlot, SLOTS};
 use crate::record::takes;
-use crate::session::desc::EventDesc;
+use crate::session::desc::{EventDesc, FieldDesc};
 use crate::session::registry::{Busy, MOST_IDS};
 use crate::session::rules::Verdict;
 use crate::session::{calls, listener, listener_thread};
@@ -201,6 +201,30 @@ impl Callsite {
                 _ => site = site.other()?,
             }
         }
+    }
+
+    /// Returns the callsite for values of this description that are followed by others, and its
+    /// description, like [`Callsite::of_types`]. `signature` is that of both together.
+    pub(super) fn followed_by(
+        &'static self,
+        after: &'static [FieldDesc],
+        desc: &'static EventDesc,
+        signature: u32,
+    ) -> Option<(&'static Self, &'static EventDesc)> {
+        // SAFETY: pointers stored there are to values that live for ever.
+        let next = |site: &&'static Self| unsafe { site.other.load(Acquire).as_ref() };
+        let known = std::iter::successors(Some(self), next)
+            .find(|site| site.known.load(Acquire) == signature);
+        if let Some(known) = known {
+            return Some((known, known.desc()?));
+        }
+        // This callsite stays that of the values alone, which take the fast path here.
+        self.of_types(desc, signature::from_fields(desc.fields))?;
+        let (own, count) = (desc.fields, desc.fields.len() + after.len());
+        let field = |at: usize| own.get(at).or_else(|| after.get(at - own.len())).copied();
+        let fields = kept_memory::keep_all((0..count).map(field))?;
+        let desc = kept_memory::keep(EventDesc { fields, ..*desc })?;
+        Some((self.of_types(desc, signature)?, desc))
     }
 
     /// Returns the next callsite of the chain, and makes it if there is none; `None` if there is no
@@ -466,9 +490,9 @@ impl Drop for Guard {
     }
 }
 
-/// Records the values of a callsite. The macros call it when `enabled` is not 0.
+/// Records the values of a callsite, of which `enabled` is not 0.
 #[inline(always)]
-pub fn record<S: Site, V: Given<S>>(_: &S, site: &'static Callsite, values: V) {
+pub(crate) fn record<S: Site, V: Given<S>>(_: &S, site: &'static Callsite, values: V) {
     if site.known.load(Relaxed) == const { V::SIGNATURE }
         && let Some((slot, id)) = site.only()
     {
@@ -500,7 +524,10 @@ pub fn is_enabled<S: Site>(_: &S, site: &'static Callsite) -> bool {
 /// Records in several slots, or for the first time.
 #[cold]
 #[inline(never)]
-fn record_cold<S: Site, V: Given<S>, W: Values + Copy>(site: &'static Callsite, values: W) {
+pub(super) fn record_cold<S: Site, V: Given<S>, W: Values + Copy>(
+    site: &'static Callsite,
+    values: W,
+) {
     let desc = V::DESC;
     match site.of_types(desc, const { V::SIGNATURE }) {
         Some(site) => {

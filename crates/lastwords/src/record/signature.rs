@@ -5,12 +5,22 @@ use crate::session::registry::fnv::{BASIS, with_byte};
 
 /// Returns the signature of the types of these fields; it is never 0.
 pub(crate) const fn from_fields(fields: &[FieldDesc]) -> u32 {
-    let (mut hash, mut rest) = (BASIS, fields);
+    from_both(fields, &[])
+}
+
+/// Returns the signature of the types of these fields and of those after them; it is never 0.
+pub(crate) const fn from_both(fields: &[FieldDesc], after: &[FieldDesc]) -> u32 {
+    let hash = of_types(of_types(BASIS, fields), after);
+    if hash == 0 { 1 } else { hash }
+}
+
+const fn of_types(mut hash: u32, fields: &[FieldDesc]) -> u32 {
+    let mut rest = fields;
     while let [first, others @ ..] = rest {
         hash = of_type(hash, &first.ty);
         rest = others;
     }
-    if hash == 0 { 1 } else { hash }
+    hash
 }
 
 const fn of_type(hash: u32, ty: &FieldType) -> u32 {

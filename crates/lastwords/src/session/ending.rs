@@ -6,8 +6,8 @@
 use core::ffi::c_int;
 use core::ffi::c_void;
 use std::ffi::CString;
-use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Mutex, Once, PoisonError};
 
 use lastwords_abi::session as abi;
@@ -21,7 +21,7 @@ use super::liveness::Identity;
 use super::region_names::SESSION;
 use super::session_region::SessionRegion;
 use super::shared::{self, SessionShared};
-use crate::process::keep_loaded;
+use crate::process::{identity, keep_loaded};
 
 /// Writes how the session ends. Async-signal-safe.
 pub(crate) fn mark(view: &SessionRegion, how: Ending) {
@@ -53,8 +53,15 @@ pub(crate) fn is_ours(view: &SessionRegion) -> bool {
         && os::is_process_alive(info.creator_pid, info.creator_start as u32))
 }
 
+/// True if the newest panic was one of the main thread. [`note_panic`] writes it, and [`at_exit`]
+/// reads it, mostly in the same thread. It orders no other memory.
+static MAIN_PANICKED: AtomicBool = AtomicBool::new(false);
+/// The status with which Rust's runtime ends a process whose `main` panicked.
+const MAIN_PANICKED_STATUS: u8 = 101;
+
 /// Notes a panic, which the process survives unless it `aborts`.
 pub(crate) fn note_panic(aborts: bool) {
+    MAIN_PANICKED.store(is_main_thread(), Relaxed);
     if aborts {
         mark_all(Ending::Panic);
     }
@@ -151,12 +158,17 @@ impl Closed {
     }
 }
 
-/// Marks the end when the process exits, by `exit` or because `main` returns.
+fn is_main_thread() -> bool {
+    identity::tid() == std::process::id()
+}
+
+/// Marks the end when the process exits, by `exit` or because `main` returns or panics.
 fn at_exit(status: Option<u8>) {
     // If a closed session has another pid, this process is a forked child of the one that closed
     // it.
     let pid = std::process::id();
-    mark_all(Ending::Exit(status));
+    let panicked = status == Some(MAIN_PANICKED_STATUS) && MAIN_PANICKED.load(Relaxed);
+    mark_all(if panicked && is_main_thread() { Ending::Panic } else { Ending::Exit(status) });
     // If a signal handler called `exit`, the interrupted code may hold the lock.
     if let Ok(closed) = CLOSED.try_lock() {
         closed

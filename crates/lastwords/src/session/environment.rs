@@ -21,7 +21,6 @@
 //! switch other programs' settings on or off (`1`, `true`, `all`) and paths are wrong directives,
 //! not targets.
 
-use std::io::Write as _;
 use std::sync::Once;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -33,7 +32,7 @@ use super::registry::Registry;
 use super::rules::{PATTERN_LEN, RuleSpec};
 use super::session_region::SessionRegion;
 use super::{Builder, Level};
-use crate::process::is_secure;
+use crate::process::{is_secure, say};
 use crate::session::dirs::Folder;
 use crate::session::regions;
 
@@ -51,8 +50,7 @@ const ON: usize = 5;
 fn complain(problems: &[String]) {
     static ONCE: Once = Once::new();
     if !problems.is_empty() {
-        // An application without stderr goes on.
-        ONCE.call_once(|| _ = writeln!(std::io::stderr(), "lastwords: {}", problems.join("; ")));
+        ONCE.call_once(|| say(format_args!("{}", problems.join("; "))));
     }
 }
 
