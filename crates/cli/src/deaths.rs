@@ -77,6 +77,34 @@ fn kernel_death(machine: &Machine, array: Option<&Trace>) -> Option<Death> {
     })
 }
 
+/// Returns the panics and signals that processes of sessions survived. With `symbols`, the frames of
+/// backtraces are named.
+pub(crate) fn survived(traces: &Traces, symbols: bool) -> Vec<Death> {
+    let sessions = traces.all.iter().filter_map(|trace| trace.session());
+    let of = |found: &RecoveredSession| {
+        let crashes = found.crashes().into_iter().filter(|crash| !crash.is_cause_of_death);
+        let mut survived: Vec<Crash> = crashes.collect();
+        if symbols {
+            let _ = lastwords_open::name_frames(&mut survived);
+        }
+        let name = &found.session.info().name;
+        survived.into_iter().map(|crash| crash_death(name, crash, " survived")).collect::<Vec<_>>()
+    };
+    sessions.flat_map(of).collect()
+}
+
+/// Returns what the record of a crash handler says.
+fn crash_death(name: &str, crash: Crash, fate: &str) -> Death {
+    Death {
+        what: format!("session {name}"),
+        word: format!("{}{fate}", crash.event.rsplit(':').next().unwrap_or("end")),
+        when: u64::try_from(crash.nanoseconds()).map_or_else(|_| String::new(), ended::utc),
+        time: Some(crash.time_ns.clone()),
+        why: format!("{name}{fate}: {}", crash.summary()),
+        details: crash.backtrace_lines(),
+    }
+}
+
 /// Returns the causes of death of a session's processes, or how the session ended.
 fn session_deaths(trace: &Trace, found: &RecoveredSession, symbols: bool) -> Vec<Death> {
     let name = &found.session.info().name;
@@ -103,13 +131,5 @@ fn session_deaths(trace: &Trace, found: &RecoveredSession, symbols: bool) -> Vec
         };
         return trace.ended().filter(|ended| !is_wanted(ended)).map(death).into_iter().collect();
     }
-    let death = |crash: Crash| Death {
-        what: format!("session {name}"),
-        word: crash.event.rsplit(':').next().unwrap_or("end").to_owned(),
-        when: u64::try_from(crash.nanoseconds()).map_or_else(|_| String::new(), ended::utc),
-        time: Some(crash.time_ns.clone()),
-        why: format!("{name}: {}", crash.summary()),
-        details: crash.backtrace_lines(),
-    };
-    fatal.into_iter().map(death).collect()
+    fatal.into_iter().map(|crash| crash_death(name, crash, "")).collect()
 }

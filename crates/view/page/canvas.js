@@ -71,8 +71,8 @@ export function fitted(context, whole, width) {
 }
 
 // Draws the slices of a track. `scale` has `from`, `to`, `left`, `width` and `x(time)`; `styleOf(slice)` returns the
-// colour, the colour of the text, and the text.
-export function drawSlices(context, slices, track, scale, y, height, styleOf) {
+// colour, the colour of the text, and the text; `textOf(slice)`, if it is there, returns a longer text.
+export function drawSlices(context, slices, track, scale, y, height, styleOf, textOf) {
   const { items, ends } = track;
   const perPixel = (scale.to - scale.from) / scale.width;
   let at = ends.lower(scale.from);
@@ -103,7 +103,8 @@ export function drawSlices(context, slices, track, scale, y, height, styleOf) {
       last = null;
     }
     if (text && height >= 10) {
-      const shown = fitted(context, text, right - left - 6);
+      const width = right - left - 6;
+      const shown = fitted(context, textOf && width > 40 ? textOf(slice) : text, width);
       if (shown) {
         context.fillStyle = last = ink;
         context.fillText(shown, left + 3, y + height / 2 + 0.5);

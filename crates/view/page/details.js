@@ -2,22 +2,23 @@
 
 import { enumeration, members, NO_BEGIN, NO_END, NONE, numberText, UNSURE } from "view/data.js";
 import { byId, make, table } from "view/dom.js";
+import { endingElements } from "view/ending.js";
+import { quoted } from "view/filter.js";
 import { machineName, onMachine, threadName } from "view/rows.js";
-import { quoted } from "view/search.js";
-import { duration } from "view/time.js";
+import { duration, short } from "view/time.js";
 
-const TABS = [["details", "Details"], ["statistics", "Statistics"], ["log", "Kernel log"], ["about", "Account of losses"]];
+const TABS = [["ending", "At the death"], ["details", "Details"], ["statistics", "Statistics"], ["log", "Kernel log"], ["about", "Account of losses"]];
 
 export class Panel {
   constructor(app) {
     this.app = app;
     this.open = "details";
     this.asked = 0;
-    const tabs = TABS.filter(([key]) => key !== "log" || app.data.head.log.length > 0);
+    const tabs = TABS.filter(([key]) => key !== "log" || app.data.head.log.length > 0).map(([key, text]) => [key, key === "ending" && app.deaths.length === 0 ? "At the end" : text]);
     byId("tabs").replaceChildren(...tabs.map(([key, text]) => make("button", { type: "button", role: "tab", id: `tab-${key}`, "aria-controls": "content", onclick: () => this.show(key) }, text)));
     byId("tabs").addEventListener("keydown", (event) => this.moveTab(event));
     this.details = () => [make("p", { class: "soft" }, "Click an event or a slice for all its fields. Drag over the timeline for the statistics of a range.")];
-    this.show("statistics");
+    this.show("ending");
   }
 
   show(key) {
@@ -29,7 +30,7 @@ export class Panel {
       tab.tabIndex = isOpen ? 0 : -1;
     }
     byId("content").setAttribute("aria-labelledby", `tab-${key}`);
-    const contents = { details: this.details, statistics: () => this.statistics(), log: () => this.log(), about: () => this.about() };
+    const contents = { ending: () => endingElements(this.app), details: this.details, statistics: () => this.statistics(), log: () => this.log(), about: () => this.about() };
     byId("content").replaceChildren(...contents[key]());
   }
 
@@ -90,12 +91,17 @@ export class Panel {
     return [...parts, make("div", { class: "columns" }, ...columns)];
   }
 
-  slice(slice) {
-    this.asked++;
+  async slice(slice) {
+    const asked = ++this.asked;
+    const { slices, fields } = this.app.data;
+    const opening = slices.openings[slice];
     this.setDetails(() => this.sliceDetails(slice));
+    if (opening === NONE) return;
+    const event = await fields.of(opening).catch(() => null);
+    if (event && asked === this.asked) this.setDetails(() => this.sliceDetails(slice, event.value));
   }
 
-  sliceDetails(slice) {
+  sliceDetails(slice, event) {
     const { app } = this;
     const { slices, head } = app.data;
     const track = head.tracks[slices.tracks[slice]];
@@ -114,9 +120,13 @@ export class Panel {
     if (track.of === "running" || track.of === "interrupts") rows.push(["CPU", String(head.cpus[track.owner]?.cpu)]);
     if (thread) rows.push(["Thread", threadName(thread)]);
     rows.push(...machineFact(head, machineOf(head, track)));
-    const event = slices.events[slice];
-    const more = event !== NONE ? make("button", { type: "button", onclick: () => app.goTo(event) }, "The event that began it") : null;
-    return [make("h2", {}, name), valueTable("Slice", rows), ...(more ? [more] : [])];
+    const begun = slices.events[slice];
+    const more = begun !== NONE ? make("button", { type: "button", onclick: () => app.goTo(begun) }, "The event that began it") : null;
+    const known = app.texts.texts.get(slice);
+    const columns = [valueTable("Slice", rows)];
+    if (known) columns.push(valueTable("At the end of recording", [["Fields", known]]));
+    if (event) columns.push(valueTable("Fields", members(event.fields).map(([own, value]) => [own, valueText(value)])));
+    return [make("h2", {}, name), make("div", { class: "columns" }, ...columns), ...(more ? [more] : [])];
   }
 
   gap(gap) {
@@ -151,12 +161,12 @@ export class Panel {
     if (names.length > 0) tables.push(table("Events", ["Name", "Count"], names.map(([text, { count }]) => [text, count]), (at) => this.filterBy(names[at][1].name)));
     tables.push(...this.durations(from, to));
     if (head.rows === 0) return [make("h2", {}, "No events")];
-    const summary = `${title}: ${duration(to - from)}, from ${app.times.full(from)} to ${app.times.full(to)}; ${(last - first).toLocaleString("en")} events`;
+    const summary = `${title}: ${short(to - from)}, from ${app.times.full(from)} to ${app.times.full(to)}; ${(last - first).toLocaleString("en")} events`;
     return [make("h2", {}, summary), make("div", { class: "columns", id: "statistics" }, ...tables)];
   }
 
   filterBy(name) {
-    byId("filter").value = /^[\w:.-]+$/.test(name) && !isPartOfOther(name, this.app.data.head.kinds) ? name : quoted(name);
+    byId("filter").value = `event == ${quoted(name)}`;
     this.app.search.filter(byId("filter").value);
   }
 
@@ -191,10 +201,10 @@ export class Panel {
     return Object.entries(sums).filter(([, sum]) => sum.size > 0).map(([of, sum]) => {
       const rows = [...sum.values()].sort((a, b) => b.total - a.total).slice(0, 200);
       const number = (text) => ({ number: text });
-      const mean = ({ count, others, whole }) => (count > others ? duration(whole / (count - others)) : "-");
+      const mean = ({ count, others, whole }) => (count > others ? short(whole / (count - others)) : "-");
       // A slice whose end may be that of another may be shorter.
-      const total = ({ unsure, others, total }) => `${unsure > 0 ? "about " : others > 0 ? "at least " : ""}${duration(total)}`;
-      const cells = (own) => [own.name, own.count, number(total(own)), number(mean(own)), number(own.count > own.others ? duration(own.most) : "-"), own.others];
+      const total = ({ unsure, others, total }) => `${unsure > 0 ? "about " : others > 0 ? "at least " : ""}${short(total)}`;
+      const cells = (own) => [own.name, own.count, number(total(own)), number(mean(own)), number(own.count > own.others ? short(own.most) : "-"), own.others];
       return table(titles[of], ["Name", "Count", "Total", "Mean", "Longest", "Not whole"], rows.map(cells));
     });
   }
@@ -233,14 +243,11 @@ const FTRACE = /^flags,pid,(tgid,)?comm,lost,text$/;
 
 // Returns the text that the kernel prints of an event, and the rest of the context. Other contexts have no such text,
 // even if one of their fields has its name.
-function message(context) {
+export function message(context) {
   const { text, ...others } = context;
   const isMessage = typeof text === "string" && FTRACE.test(Object.keys(context).join());
   return isMessage ? [text, others] : ["", context];
 }
-
-// Returns true if a name as a filter would let other events pass, too: those that have it behind their last colon.
-const isPartOfOther = (name, kinds) => kinds.some((kind) => kind.name.endsWith(`:${name}`));
 
 // Returns how much of a slice lies in a range.
 function timeIn({ begins, ends, lengthOf }, slice, from, to) {
@@ -268,13 +275,19 @@ const machineOf = (head, { of, owner }) => (of === "running" || of === "interrup
 
 const machineFact = (head, machine) => (head.machines.length > 1 ? [["Machine", machineName(head, machine)]] : []);
 
-// Returns how long a slice took, as far as that is known.
-export function lengthText(slices, slice) {
+// Returns how long a slice took, as far as that is known: to the nanosecond, or with another form.
+export function lengthText(slices, slice, form = exactly) {
   const flags = slices.flags[slice];
-  const text = duration(slices.lengthOf(slice));
+  const text = form(slices.lengthOf(slice));
   if (flags & UNSURE && flags & (NO_BEGIN | NO_END)) return `about ${text}: events are missing`;
   if (flags & (NO_BEGIN | NO_END)) return `at least ${text}`;
   return flags & UNSURE ? `${text}, if its end is its own` : text;
+}
+
+// Returns a duration as people read it, and to the nanosecond where that is more.
+function exactly(time) {
+  const [readable, exact] = [short(time), duration(time)];
+  return readable === exact ? exact : `${readable} (${exact})`;
 }
 
 function valueTable(caption, rows) {

@@ -22,16 +22,14 @@ export function make(name, properties = {}, ...children) {
 
 // Returns a table. A cell that is a number is aligned to the right. `pick` takes the number of a row that is chosen.
 export function table(caption, heads, rows, pick) {
-  const cell = (value, name = "td") => make(name, { class: typeof value === "number" || value?.number ? "number" : "" }, value?.number ?? (typeof value === "number" ? value.toLocaleString("en") : value));
+  const textOf = (value) => value?.number ?? (typeof value === "number" ? value.toLocaleString("en") : value);
+  const cell = (...content) => make("td", { class: typeof content[0] === "number" || content[0]?.number ? "number" : "" }, ...content.map(textOf));
   const body = rows.map((row, at) => {
-    const line = make("tr", {}, ...row.map((value) => cell(value)));
-    if (pick) {
-      line.className = "link";
-      line.tabIndex = 0;
-      line.addEventListener("click", () => pick(at));
-      line.addEventListener("keydown", (event) => event.key === "Enter" && pick(at));
-    }
-    return line;
+    if (!pick) return make("tr", {}, ...row.map((value) => cell(value)));
+    // The button is for the keyboard and for screen readers; the mouse has all of the row.
+    const [first, ...others] = row;
+    const button = make("button", { type: "button", class: "plain" }, textOf(first));
+    return make("tr", { class: "link", onclick: () => pick(at) }, cell(button), ...others.map((value) => cell(value)));
   });
   const sample = rows[0] ?? [];
   const head = heads.map((text, at) => make("th", { scope: "col", class: typeof sample[at] === "number" || sample[at]?.number ? "number" : "" }, text));

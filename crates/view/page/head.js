@@ -12,14 +12,24 @@ function inexact(head) {
   return `${rounded}; ${exact}${except}`;
 }
 
+// Most banners of what was survived.
+const BANNERS = 3;
+
+// Returns the banner of a death, or of what a process survived.
+function banner(death, kind, heading) {
+  const parts = [make(heading, {}, death.why), make("p", {}, [death.what, death.when].filter(Boolean).join(", "))];
+  if (death.details.length > 0) parts.push(make("details", {}, make("summary", {}, "Backtrace and cause"), make("pre", {}, death.details.join("\n"))));
+  return make("div", { class: kind }, ...parts);
+}
+
 export function showHead(head, times) {
-  const deaths = head.deaths.map((death) => {
-    const parts = [make("h1", {}, death.why), make("p", {}, [death.what, death.when].filter(Boolean).join(", "))];
-    if (death.details.length > 0) parts.push(make("details", {}, make("summary", {}, "Backtrace and cause"), make("pre", {}, death.details.join("\n"))));
-    return make("div", { class: "death" }, ...parts);
-  });
+  const deaths = head.deaths.map((death) => banner(death, "death", "h1"));
   const alive = make("div", { class: "alive" }, make("h1", {}, head.title));
-  byId("died").replaceChildren(...(deaths.length > 0 ? deaths : [alive]));
+  // The newest have banners of their own.
+  const survived = head.survived.slice(-BANNERS).reverse().map((one) => banner(one, "survived", "h2"));
+  const others = head.survived.slice(0, -BANNERS).reverse().map(({ why, when }) => `${when}: ${why}`);
+  if (others.length > 0) survived.push(make("details", { class: "survived" }, make("summary", {}, `${others.length} more survived before`), make("pre", {}, others.join("\n"))));
+  byId("died").replaceChildren(...(deaths.length > 0 ? deaths : [alive]), ...survived);
   const number = (value) => value.toLocaleString("en");
   const parts = [make("span", { id: "count" }, `${number(head.counted)} events`)];
   if (head.counted < head.read) parts.push(make("span", { class: "lost", id: "limit" }, `the newest of ${number(head.read)}: older ones are left out (--limit)`));

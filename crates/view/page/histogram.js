@@ -42,9 +42,9 @@ export class Histogram {
     context.fillStyle = colours.soft;
     const span = most > 0 ? ` in ${this.app.span((scale.to - scale.from) / bins)}` : "";
     context.fillText(`highest: ${most.toLocaleString("en")}${span}`, 8, 32);
-    for (const death of this.app.deaths) {
-      context.fillStyle = colours.bad;
-      context.fillRect(scale.x(death.time) - 1, 0, 2, height);
+    for (const { time, tone } of this.app.flags) {
+      context.fillStyle = colours[tone];
+      context.fillRect(scale.x(time) - 1, 0, 2, height);
     }
   }
 

@@ -9,13 +9,16 @@ const HELP = [
   ["Enter, Space", "open or close the group of the row, or choose what the row shows first; again: what is nested in it"],
   ["Page up, Page down", "scroll the rows"],
   ["0, Home", "show all events"],
+  ["E, End", "show the death, or the end"],
   ["F", "show what is chosen, or the chosen range, in full width"],
   [".  ,", "choose the next event or slice of the same row, the one before"],
   ["/", "search; Enter and Shift+Enter, or ] and [, go to the next result and to the one before"],
   ["T", "times by the clock, before the death or the last event, since the start"],
-  ["Esc", "choose nothing"],
+  ["L", "the legend"],
+  ["Esc", "close what is open: this help, the legend, an error, details; then choose nothing"],
   ["?", "this help"],
-  ["Mouse", "drag: choose a range for its statistics; Shift and drag: move; wheel: scroll the rows; Ctrl and wheel: zoom; click: all fields of an event; double click: a slice in full width; drag in the histogram: what is shown"],
+  ["In the list", "\u2191, \u2193, Page up, Page down, Home, End: choose an event, which the timeline shows"],
+  ["Mouse", "drag: choose a range for its statistics; Shift and drag: move; wheel: scroll the rows; Ctrl and wheel: zoom; click: all fields of an event; double click: a slice in full width; drag in the histogram: what is shown; click in the list: the timeline shows the event"],
 ];
 
 const MOVES = { w: ["zoom", -1], s: ["zoom", 1], a: ["pan", -1], d: ["pan", 1], arrowleft: ["pan", -1], arrowright: ["pan", 1] };
@@ -30,6 +33,11 @@ export function listen(app) {
     if (held.size > 0) requestAnimationFrame(frame);
   };
   const press = (event) => {
+    if (event.key === "Escape") {
+      event.preventDefault();
+      escape(app, event.target);
+      return;
+    }
     if (isTyped(event)) return;
     const key = event.key.toLowerCase();
     if (MOVES[key] && !event.ctrlKey && !event.metaKey && !event.altKey) {
@@ -50,6 +58,24 @@ export function listen(app) {
   document.addEventListener("keyup", (event) => held.delete(event.key.toLowerCase()));
   window.addEventListener("blur", () => held.clear());
   byId("help").addEventListener("click", help);
+  byId("legend-button").addEventListener("click", () => showLegend(byId("legend").hidden));
+}
+
+// Closes what is open, one thing at a time; then chooses nothing.
+function escape(app, target) {
+  const details = [...document.querySelectorAll("#header details[open]")].at(-1);
+  if (byId("keys").open) byId("keys").close();
+  else if (!byId("legend").hidden) showLegend(false);
+  else if (!byId("filter-error").hidden) byId("filter-error").hidden = true;
+  else if (!byId("tip").hidden) byId("tip").hidden = true;
+  else if (target.matches?.("input, select")) target.blur();
+  else if (details) details.open = false;
+  else app.clear();
+}
+
+function showLegend(isShown) {
+  byId("legend").hidden = !isShown;
+  byId("legend-button").setAttribute("aria-expanded", String(isShown));
 }
 
 // Moves as far as a key that was held for so many milliseconds.
@@ -60,10 +86,9 @@ function move(app, what, passed) {
 
 function isTyped(event) {
   const { target } = event;
-  if (event.key === "Escape") target.blur?.();
   if (target.matches?.("input, select, textarea")) return true;
   if (target.matches?.("button, tr, summary") && ["Enter", " "].includes(event.key)) return true;
-  return target.closest?.("dialog, #content, #header, #tabs") && SCROLLING.test(event.key);
+  return target.closest?.("dialog, #content, #header, #tabs, #legend, #list") && SCROLLING.test(event.key);
 }
 
 // The keys that scroll what has the focus.
@@ -79,6 +104,9 @@ function actions(app) {
     pagedown: () => app.scroll(400),
     "0": () => app.showAll(),
     home: () => app.showAll(),
+    end: () => app.showEnd(),
+    e: () => app.showEnd(),
+    l: () => showLegend(byId("legend").hidden),
     f: () => app.fit(),
     ".": () => app.step(1),
     ",": () => app.step(-1),
@@ -86,7 +114,6 @@ function actions(app) {
     "]": () => app.search.step(1),
     "[": () => app.search.step(-1),
     t: () => app.nextTimes(),
-    escape: () => app.clear(),
     "?": help,
   };
 }

@@ -2,15 +2,18 @@
 
 import { theme } from "view/canvas.js";
 import { Cursor, groupsOf, step } from "view/cursor.js";
-import { head as readHead, load } from "view/data.js";
+import { head as readHead, load, NONE } from "view/data.js";
 import { lengthText, Panel } from "view/details.js";
 import { byId, visible } from "view/dom.js";
+import { openingRange } from "view/ending.js";
 import { showHead } from "view/head.js";
 import { Histogram, preview } from "view/histogram.js";
 import { listen } from "view/keys.js";
-import { Marks, rowsOf, Slices, threadName } from "view/rows.js";
+import { List } from "view/list.js";
+import { chosen, Marks, rowsOf, Slices, threadName } from "view/rows.js";
 import { Search } from "view/search.js";
-import { duration, Times } from "view/time.js";
+import { Texts } from "view/texts.js";
+import { short, Times } from "view/time.js";
 import { SHORTEST, Timeline } from "view/timeline.js";
 
 class App {
@@ -18,7 +21,9 @@ class App {
     const { head } = data;
     Object.assign(this, { data, times, results: null, visible: null, collapsed: new Set() });
     this.log = new Map(head.log.map(([row, level, text]) => [row, { level, text }]));
-    this.deaths = head.deaths.filter((death) => death.offset !== null).map((death) => ({ time: death.offset, word: death.word }));
+    const timed = (deaths, tone) => deaths.filter(({ offset }) => offset !== null).map(({ offset, word }) => ({ time: offset, word, tone }));
+    this.deaths = timed(head.deaths, "bad");
+    this.flags = [...this.deaths, ...timed(head.survived, "warn")];
     const [from, to] = head.home;
     const margin = Math.max((to - from) * 0.01, SHORTEST);
     this.whole = [from - margin, to + margin];
@@ -26,17 +31,24 @@ class App {
     this.outer = [Math.min(0, from) - margin, Math.max(head.end, to) + margin];
     // Pixels of a shorter range would be one and the same of JavaScript's numbers.
     this.shortest = Math.max(SHORTEST, ...this.outer.map((time) => Math.abs(time) * 2 ** -49));
-    this.view = { from: this.whole[0], to: this.whole[1] };
     this.machineOf = (row) => head.machine_of[head.kinds[data.kinds[row]].trace];
-    this.marks = new Marks(data, null, this.machineOf);
+    this.marks = this.everything = new Marks(data, null, this.machineOf);
+    const [begin, end] = this.opening = openingRange(this);
+    const more = (end - begin) * 0.01;
+    this.outer = [Math.min(this.outer[0], begin - more), Math.max(this.outer[1], end + more)];
+    this.view = { from: begin, to: end };
     this.slices = new Slices(data);
+    this.texts = new Texts(data, this.log, () => this.textsArrived());
     this.cursor = new Cursor(this);
     this.timeline = new Timeline(byId("timeline"), this);
     this.histogram = new Histogram(byId("histogram"), this);
     this.colours = theme();
     this.search = new Search(this);
     this.setRows();
+    this.list = new List(this);
+    this.setList();
     this.panel = new Panel(this);
+    this.list.showEnd(this.deaths[0]?.time ?? head.last);
     listen(this);
     this.controls();
   }
@@ -45,6 +57,8 @@ class App {
     byId("zoom-in").addEventListener("click", () => this.zoom(1 / 1.5));
     byId("zoom-out").addEventListener("click", () => this.zoom(1.5));
     byId("fit").addEventListener("click", () => this.showAll());
+    byId("to-end").addEventListener("click", () => this.showEnd());
+    byId("to-end").textContent = this.deaths.length > 0 ? "Death" : "End";
     const select = byId("times-as");
     if (!this.data.head.absolute) select.options[0].textContent = "by the trace's clock";
     select.options[1].textContent = this.times.before;
@@ -78,6 +92,24 @@ class App {
     this.timeline.setRows(rowsOf(this.data, this.marks, this.slices, this.collapsed));
   }
 
+  // Lists the events that are visible, and the lines of the kernel's log among them.
+  setList() {
+    this.list.setItems(chosen(this.data.times.length, (row) => this.isVisible(row)));
+  }
+
+  // Lines that were asked for are there.
+  textsArrived() {
+    this.redraw();
+    // What the keyboard is at stays.
+    const focused = document.activeElement;
+    const at = [...byId("content").querySelectorAll("button")].indexOf(focused);
+    if (this.panel.open !== "ending" || !this.endingWaits) return;
+    const { scrollTop } = byId("content");
+    this.panel.show("ending");
+    byId("content").scrollTop = scrollTop;
+    if (at >= 0) byId("content").querySelectorAll("button")[at]?.focus();
+  }
+
   redraw() {
     if (this.asked) return;
     this.asked = true;
@@ -90,6 +122,7 @@ class App {
   draw() {
     this.timeline.draw(this.colours);
     this.histogram.draw(this.colours);
+    this.list.draw();
     this.frames = (this.frames ?? 0) + 1;
   }
 
@@ -132,6 +165,12 @@ class App {
     this.show(...this.whole);
   }
 
+  // Shows the death, or the end, as the page does when it opens.
+  showEnd() {
+    this.show(...this.opening);
+    this.list.showEnd(this.deaths[0]?.time ?? this.data.head.last);
+  }
+
   // Shows a time, in the middle if it was not shown.
   reveal(time) {
     const { from, to } = this.view;
@@ -149,6 +188,16 @@ class App {
     return chosen;
   }
 
+  // Chooses a slice, and shows its begin and its row.
+  goToSlice(slice) {
+    this.reveal(this.data.slices.begins[slice]);
+    const isOpened = groupsOf(this, { slice }).map((group) => this.collapsed.delete(group)).includes(true);
+    if (isOpened) this.setRows();
+    this.chooseSlice(slice);
+    const { shownAt } = this.timeline;
+    if (shownAt) this.timeline.showRow(shownAt.row);
+  }
+
   fit() {
     const { range, chosen } = this.timeline;
     const [from, to] = range ?? (chosen ? [chosen.begin, chosen.end] : this.whole);
@@ -156,16 +205,26 @@ class App {
     this.show(from - margin, to + margin);
   }
 
-  choose(hit) {
+  // Chooses what was clicked on. Where there is nothing, the list goes to the time.
+  choose(hit, time) {
     if (hit.gap) return this.chooseGap(hit.gap);
     if (hit.slice !== undefined) return this.chooseSlice(hit.slice);
     if (hit.event !== undefined) return this.chooseEvent(hit.event);
-    return this.clear();
+    this.clear();
+    if (time !== null) this.list.followTime(time);
+    return undefined;
+  }
+
+  // Says to a screen reader what was chosen.
+  say(hit) {
+    byId("said").textContent = visible(this.tipText(hit));
   }
 
   chooseEvent(row) {
     const time = this.data.times[row];
     this.timeline.choose({ begin: time, end: time, row });
+    this.list.follow(row);
+    this.say({ event: row });
     this.redraw();
     return this.panel.event(row);
   }
@@ -173,7 +232,11 @@ class App {
   chooseSlice(slice) {
     const { begins, ends } = this.data.slices;
     this.timeline.choose({ begin: begins[slice], end: ends[slice], slice });
+    const event = this.data.slices.events[slice];
+    if (event === NONE) this.list.followTime(begins[slice]);
+    else this.list.follow(event);
     this.panel.slice(slice);
+    this.say({ slice });
     this.redraw();
   }
 
@@ -181,6 +244,8 @@ class App {
     this.timeline.choose({ begin: gap.begin ?? this.outer[0], end: gap.end ?? this.outer[1], gap });
     this.panel.gap(gap);
     if (gap.begin !== null) this.reveal(gap.begin);
+    this.list.followTime(gap.begin ?? this.outer[0]);
+    this.say({ gap });
     this.redraw();
   }
 
@@ -198,6 +263,7 @@ class App {
   clear() {
     this.timeline.range = null;
     this.timeline.choose(null);
+    this.list.clear();
     if (this.panel.open === "statistics") this.panel.show("statistics");
     this.redraw();
   }
@@ -222,6 +288,7 @@ class App {
     this.visible = visible;
     this.marks = new Marks(this.data, visible, this.machineOf);
     this.setRows();
+    this.setList();
     if (this.panel.open === "statistics") this.panel.show("statistics");
     this.redraw();
     if (this.search.text) await this.search.find(this.search.text, false);
@@ -245,16 +312,13 @@ class App {
   }
 
   span(time) {
-    if (time < 1) return `${Number(time.toPrecision(1))} ns`;
-    // Three digits are enough here.
-    const digit = 10 ** Math.max(0, Math.floor(Math.log10(Math.max(time, 1))) - 2);
-    return duration(Math.round(time / digit) * digit);
+    return time < 1 ? `${Number(time.toPrecision(1))} ns` : short(time);
   }
 
   // Returns a time in all forms.
   timeRows(time, timed) {
     if (!timed) return [["Time", "none: its stream has no clock"]];
-    return [["Time", this.times.clock(time)], [`Before the ${this.times.origin}`, this.times.beforeEnd(time)], ["Since the start", this.times.sinceStart(time)]];
+    return [["Time", this.times.clock(time)], [`Before the ${this.times.origin}`, `${this.times.beforeEndShort(time)} (${this.times.beforeEnd(time)})`], ["Since the start", this.times.sinceStart(time)]];
   }
 
   // Shows what is under the mouse.
@@ -277,11 +341,13 @@ class App {
     if (slice !== undefined) {
       const track = head.tracks[slices.tracks[slice]];
       const name = track.of === "running" ? threadName(head.threads[slices.threads[slice]]) : head.labels[slices.labels[slice]];
-      return `${name}\n${lengthText(slices, slice)} from ${this.times.full(slices.beginOf(slice))}`;
+      const named = track.of === "running" || track.of === "interrupts" ? name : this.texts.named(slice);
+      return `${named}\n${lengthText(slices, slice, short)} from ${this.times.full(slices.beginOf(slice))}`;
     }
     if (event !== undefined) {
       const line = this.log.get(event);
-      return `${line ? line.text : head.kinds[kinds[event]].name}\n${this.times.full(timeOf(event))}`;
+      const fields = line ? "" : this.texts.get(event);
+      return `${line ? line.text : head.kinds[kinds[event]].name}${fields ? ` ${fields.slice(0, 500)}` : ""}\n${this.times.full(timeOf(event))}`;
     }
     return row && isNamed ? row.title : "";
   }
@@ -304,7 +370,7 @@ async function start() {
   const head = readHead();
   const begin = BigInt(head.start);
   head.last = head.home[1];
-  for (const death of head.deaths) death.offset = death.time === null ? null : Number(BigInt(death.time) - begin);
+  for (const death of [...head.deaths, ...head.survived]) death.offset = death.time === null ? null : Number(BigInt(death.time) - begin);
   const times = new Times(head);
   const death = head.deaths.find(({ time }) => time !== null);
   if (death) Object.assign(times, { end: fromStart(BigInt(death.time) - begin), origin: death.word });

@@ -61,7 +61,7 @@ function grouped(items, keys, count) {
 }
 
 // Returns those numbers below `count` for which `wanted` holds.
-function chosen(count, wanted) {
+export function chosen(count, wanted) {
   const items = new Uint32Array(count);
   let next = 0;
   for (let at = 0; at < count; at++) if (wanted(at)) items[next++] = at;

@@ -1,101 +1,12 @@
 // Searches and filters events. Names are looked at first; fields are decompressed block by block, in the background.
 
-import { enumeration, keyOf, members, numberText, parse } from "view/data.js";
+import { members, parse } from "view/data.js";
 import { valueText } from "view/details.js";
-import { byId, visible } from "view/dom.js";
-import { compare, isNumber } from "view/numbers.js";
+import { byId, make, visible } from "view/dom.js";
+import { bind } from "view/fields.js";
+import { FilterError, parseFilter, quoted } from "view/filter.js";
+import { holds } from "view/judge.js";
 import { Index } from "view/rows.js";
-
-// Returns a test of texts for a glob: `*`, `?`, `[a-z]`, `[!a-z]`.
-export function glob(text) {
-  const escaped = text.replace(/\[!/g, "[^").replace(/[.+^${}()|\\]/g, (sign, at, all) => (sign === "^" && all[at - 1] === "[" ? "^" : `\\${sign}`));
-  const pattern = escaped.replace(/\*/g, ".*").replace(/\?/g, ".");
-  try {
-    return new RegExp(`^(?:${pattern})$`, "s");
-  } catch {
-    return null;
-  }
-}
-
-// Returns a test of an event's name: a glob matches the whole name or the part after the last colon.
-function named(text) {
-  const pattern = glob(text);
-  return pattern && ((name) => pattern.test(name) || pattern.test(name.slice(name.lastIndexOf(":") + 1)));
-}
-
-const FIELD = /^([^=!<>~]+)(==|!=|>=|<=|=|~|>|<)(.*)$/s;
-// A word of a filter, and the parts of a word: those in quotes, in which a backslash may stand before a sign, and others.
-const WORD = /(?:[^\s"]|"(?:[^"\\]|\\[^])*(?:"|\\?$))+/g;
-const PART = /"((?:[^"\\]|\\[^])*)(?:"|\\?$)|[^"]+/g;
-
-// Parses a filter: words are globs of names, of which one must match; conditions on fields must all hold. A word in
-// quotes is a name as it is. Quotes in a condition keep its value together.
-export function parseFilter(text) {
-  const [globs, conditions, wrong] = [[], [], []];
-  for (const word of text.match(WORD) ?? []) {
-    const { plain, bare, isQuoted } = unquoted(word);
-    const field = FIELD.exec(bare);
-    const at = field ? field[1].length : 0;
-    const made = field ? condition(plain.slice(0, at), field[2], plain.slice(at + field[2].length)) : isQuoted ? (name) => name === plain : named(plain);
-    if (!made) wrong.push(word);
-    else (field ? conditions : globs).push(made);
-  }
-  return { globs, conditions, wrong };
-}
-
-// Returns a word without its quotes; the same with a letter in place of each sign that was in quotes, so that these are
-// no operators; and whether all of it was in quotes.
-function unquoted(word) {
-  const parts = [...word.matchAll(PART)].map(([part, inside]) => (inside === undefined ? { plain: part, bare: part } : hidden(inside)));
-  const joined = (key) => parts.map((part) => part[key]).join("");
-  return { plain: joined("plain"), bare: joined("bare"), isQuoted: parts.length === 1 && word.startsWith("\"") };
-}
-
-function hidden(inside) {
-  const plain = inside.replace(/\\(?:u([0-9a-f]{4})|(["\\]))/g, (_, code, sign) => sign ?? String.fromCharCode(parseInt(code, 16)));
-  return { plain, bare: "q".repeat(plain.length) };
-}
-
-// Returns a name in quotes, which a filter reads as the name again. An input field would drop the ends of lines.
-export function quoted(name) {
-  const code = (sign) => `\\u${sign.charCodeAt(0).toString(16).padStart(4, "0")}`;
-  return `"${name.replace(/["\\]/g, "\\$&").replace(/[\0-\x1f\x7f-\x9f\u2028\u2029]/g, code)}"`;
-}
-
-// Returns a test of the values that a field has, or null if the condition has no meaning. Numbers compare exactly, and
-// only numbers are smaller or larger.
-function condition(name, operator, wanted) {
-  const pattern = operator === "~" ? glob(wanted) : null;
-  if (operator === "~" ? !pattern : /[<>]/.test(operator) && !isNumber(wanted)) return null;
-  const order = (value) => compare(numberText(value) ?? "", wanted);
-  const isEqual = (value) => (numberText(value) !== null && isNumber(wanted) ? order(value) === 0 : valueText(value) === wanted);
-  const tests = {
-    "=": isEqual,
-    "==": isEqual,
-    "!=": (value) => !isEqual(value),
-    "~": (value) => pattern.test(valueText(value)),
-    ">": (value) => order(value) > 0,
-    "<": (value) => order(value) < 0,
-    ">=": (value) => order(value) >= 0,
-    "<=": (value) => order(value) <= 0,
-  };
-  return { name, key: keyOf(name), isKnown: false, isForAll: operator === "!=", test: tests[operator] };
-}
-
-// Returns the values of a field: of the payload first, then of the context. An enumeration has a number and a label.
-function valuesOf(event, key) {
-  const parts = [event.fields, event.context ?? {}, event.specific ?? {}];
-  const part = parts.find((part) => Object.hasOwn(part, key));
-  if (part === undefined) return [];
-  return enumeration(part[key]) ?? [part[key]];
-}
-
-// Returns true if a condition holds for an event. Notes in the condition that an event has its field.
-export function holds(condition, event) {
-  const values = valuesOf(event, condition.key);
-  condition.isKnown ||= values.length > 0;
-  return condition.isForAll ? values.length > 0 && values.every(condition.test) : values.some(condition.test);
-}
 
 // An event whose fields are not on the page.
 const CUT = /"cut":\d+\}$/;
@@ -224,40 +135,85 @@ export class Search {
     this.app.goTo(row);
   }
 
-  // Hides all events for which the filter does not hold.
+  // Hides all events for which the filter is not true.
   async filter(text) {
     if (text === this.filterText) return;
     const run = ++this.filterRun;
     this.filterText = text;
     const { data } = this.app;
     const output = byId("filtered");
-    const { globs, conditions, wrong } = parseFilter(text);
-    if (wrong.length > 0) {
-      output.textContent = `not understood: ${wrong.join(" ")}`;
-      return;
-    }
-    if (globs.length === 0 && conditions.length === 0) {
+    showError(null);
+    if (text.trim() === "") {
       output.textContent = "";
       await this.app.setVisible(null);
       return;
     }
-    const byKind = data.head.kinds.map((kind) => globs.length === 0 || globs.some((test) => test(kind.name)));
-    const visible = new Uint8Array(data.times.length);
-    const isNamed = (row) => byKind[data.kinds[row]];
-    if (conditions.length === 0) {
-      for (let row = 0; row < visible.length; row++) visible[row] = isNamed(row) ? 1 : 0;
-    } else {
-      const visit = (row, line) => {
-        const event = parse(line);
-        if (conditions.every((condition) => holds(condition, event))) visible[row] = 1;
-      };
-      const progress = (part) => { output.textContent = `${Math.round(part * 100)} % filtered`; };
-      await eachRow(data, isNamed, visit, progress, () => run !== this.filterRun);
-      if (run !== this.filterRun) return;
+    let judge;
+    try {
+      judge = new Judge(data, parseFilter(text));
+    } catch (error) {
+      if (!(error instanceof FilterError)) throw error;
+      output.textContent = "not applied";
+      showError(error);
+      return;
     }
+    const visible = new Uint8Array(data.times.length);
+    for (let row = 0; row < visible.length; row++) visible[row] = judge.byKind[data.kinds[row]] === true ? 1 : 0;
+    const isOpen = (row) => judge.byKind[data.kinds[row]] === undefined;
+    const visit = (row, line) => { visible[row] = judge.isTrue(row, line) ? 1 : 0; };
+    const progress = (part) => { output.textContent = `${Math.round(part * 100)} % filtered`; };
+    if (judge.readsFields) await eachRow(data, isOpen, visit, progress, () => run !== this.filterRun);
+    else for (let row = 0; row < visible.length; row++) if (isOpen(row)) visit(row, null);
+    if (run !== this.filterRun) return;
     const searched = this.app.setVisible(visible);
-    const unknown = conditions.filter(({ isKnown }) => !isKnown).map(({ name }) => `; no event that was looked at has the field ${name}`);
-    output.textContent = `${this.app.counted().toLocaleString("en")} of ${data.head.counted.toLocaleString("en")} events${unknown.join("")}`;
+    output.textContent = `${this.app.counted().toLocaleString("en")} of ${data.head.counted.toLocaleString("en")} events${judge.remarks()}`;
     await searched;
   }
+}
+
+// A filter that is bound to the events of the page.
+class Judge {
+  constructor(data, filter) {
+    const { head } = data;
+    Object.assign(this, { data, filter, bound: bind(data, filter), cut: 0 });
+    this.isKnown = filter.names.map(() => false);
+    // What is not decided without the fields of an event stays unknown: more values never change what is known.
+    this.byKind = head.kinds.map((_, kind) => holds(filter, (place) => this.bound.read(place, kind, null, null)));
+    this.readsFields = this.bound.sources.some((own, kind) => this.byKind[kind] === undefined && own.some((source) => source?.paths));
+    this.isLookedAt = false;
+  }
+
+  // Returns true if the filter is true for an event. `line` has its fields, if they are read.
+  isTrue(row, line) {
+    this.isLookedAt = true;
+    const event = line === null ? null : parse(line);
+    const kind = this.data.kinds[row];
+    const verdict = holds(this.filter, (place) => {
+      const value = this.bound.read(place, kind, row, event);
+      if (value !== undefined) this.isKnown[place] = true;
+      return value;
+    });
+    if (verdict === undefined && event?.cut && this.bound.sources[kind].some((source) => source?.paths)) this.cut++;
+    return verdict === true;
+  }
+
+  // Returns what is to be said of the result.
+  remarks() {
+    const { names } = this.filter;
+    const unknown = this.isLookedAt ? names.filter((_, place) => !this.isKnown[place]) : [];
+    const cut = this.cut > 0 ? `; not judged: ${this.cut.toLocaleString("en")} whose fields are not on the page` : "";
+    return cut + unknown.map(({ text }) => `; no event that was looked at has a value of ${text}`).join("");
+  }
+}
+
+// Shows why a filter is refused, or hides that.
+function showError(error) {
+  const box = byId("filter-error");
+  box.hidden = error === null;
+  byId("filter").setAttribute("aria-invalid", String(error !== null));
+  if (error === null) return;
+  // A glob alone is no expression, as people may think.
+  const [glob] = /^[\w:.-]*[*?[]\S*/.exec(error.expression.trim()) ?? [];
+  const hint = glob ? [make("p", {}, `Events by their names: event ~ ${quoted(glob)}`)] : [];
+  box.replaceChildren(make("p", {}, error.message), make("pre", {}, error.caret), ...hint);
 }

@@ -42,6 +42,19 @@ export class Times {
     return signed(time, true);
   }
 
+  // Returns how long before the end a time is, as people read it.
+  beforeEndShort(time) {
+    const passed = later(time, -this.end);
+    return passed > 0 ? `${short(passed)} after it` : short(-passed);
+  }
+
+  // Returns a time in the form that was chosen, as the list of events has it.
+  inList(time) {
+    if (this.as === "clock") return this.tick(time, 1000);
+    const passed = this.as === "end" ? later(time, -this.end) : time;
+    return `${passed < 0 ? "\u2212" : passed > 0 ? "+" : ""}${short(passed < 0 ? -passed : passed)}`;
+  }
+
   // Returns a time in the form that was chosen, with as many digits as a step of the axis needs.
   tick(time, step) {
     if (this.as === "end") return signed(Number(later(time, -this.end)), false, step);
@@ -91,6 +104,26 @@ export function duration(time) {
   const digits = String(size).length - 1;
   const part = String(nanoseconds % BigInt(size)).padStart(digits, "0").replace(/0+$/, "");
   return `${nanoseconds / BigInt(size)}${part && "."}${part} ${unit}`;
+}
+
+// Units above the second, with the number of the next smaller unit in each.
+const LONG_UNITS = [["d", 86400, "h", 3600], ["h", 3600, "min", 60], ["min", 60, "s", 1]];
+
+// Returns a duration as people read it: three digits of one unit, or two units above a minute: `4.86 s`, `12 ms`, `2 min 5 s`.
+export function short(time) {
+  const number = Number(time);
+  const seconds = Math.round(number / 1e9);
+  const long = LONG_UNITS.find(([, size]) => seconds >= size);
+  if (number >= 60e9 && long) {
+    const [unit, size, smaller, part] = long;
+    const rest = Math.floor((seconds % size) / part);
+    return `${Math.floor(seconds / size)} ${unit}${rest > 0 ? ` ${rest} ${smaller}` : ""}`;
+  }
+  const at = UNITS.findIndex(([, size]) => number >= size);
+  const [[unit, size], larger] = at < 0 ? [UNITS[3]] : [UNITS[at], UNITS[at - 1]];
+  const digits = Number((number / size).toPrecision(3));
+  // 999.9 ms are 1 s.
+  return digits >= 1000 && larger ? `1 ${larger[0]}` : `${digits} ${unit}`;
 }
 
 function rounded(time, step) {

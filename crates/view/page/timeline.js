@@ -4,7 +4,8 @@ import { drawGaps, drawMarks, drawSlices, fitted, gapPixels, hash, paletteOf, se
 import { placeOf } from "view/cursor.js";
 import { byId } from "view/dom.js";
 import { threadName } from "view/rows.js";
-import { duration, stepOf } from "view/time.js";
+import { lastPart } from "view/texts.js";
+import { short, stepOf } from "view/time.js";
 
 const LABELS = 210;
 const AXIS = 24;
@@ -24,7 +25,7 @@ export class Timeline {
     // The row and the part of it that show what is chosen.
     this.shownAt = null;
     const { labels, threads } = app.data.head;
-    this.labelStyles = labels.map((text) => [...paletteOf(hash(text)), text]);
+    this.labelStyles = labels.map((text) => [...paletteOf(hash(text)), lastPart(text)]);
     this.threadStyles = threads.map((thread) => [...paletteOf(hash(`${thread.pid ?? thread.tid}${thread.name}`)), threadName(thread)]);
     canvas.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
     canvas.addEventListener("pointerdown", (event) => this.down(event));
@@ -157,7 +158,7 @@ export class Timeline {
     const nameOf = (row) => head.kinds[kinds[row]].name;
     switch (part.kind) {
       case "running": return drawSlices(context, slices, part.track, scale, y, part.height, byThread);
-      case "slices": return drawSlices(context, slices, part.track, scale, y, part.height, byLabel);
+      case "slices": return drawSlices(context, slices, part.track, scale, y, part.height, byLabel, (slice) => this.app.texts.named(slice, true));
       case "strip": {
         const style = [colours.accent, colours.ink, ""];
         return drawSlices(context, slices, part.track, scale, y, part.height, () => style);
@@ -182,10 +183,10 @@ export class Timeline {
     context.beginPath();
     context.rect(scale.left, AXIS, scale.width, height);
     context.clip();
-    for (const death of this.app.deaths) {
-      const x = scale.x(death.time);
+    for (const { time, tone } of this.app.flags) {
+      const x = scale.x(time);
       if (x < scale.left - 200 || x > edge) continue;
-      context.fillStyle = colours.bad;
+      context.fillStyle = colours[tone];
       context.fillRect(x - 1, AXIS, 2, height);
     }
     if (this.range) {
@@ -227,7 +228,7 @@ export class Timeline {
     context.fillStyle = colours.line;
     context.fillRect(0, AXIS - 0.5, width, 0.5);
     context.fillStyle = colours.soft;
-    const shown = this.app.data.head.rows === 0 ? "no events" : `${duration(scale.to - scale.from)} shown`;
+    const shown = this.app.data.head.rows === 0 ? "no events" : `${short(scale.to - scale.from)} shown`;
     context.fillText(fitted(context, shown, LABELS - 16), 8, AXIS / 2);
     context.fillStyle = colours.ink;
     let last = LABELS - 40;
@@ -240,19 +241,19 @@ export class Timeline {
       last = x + half;
     }
     if (results) this.results(scale, results);
-    for (const death of this.app.deaths) {
-      const x = scale.x(death.time);
-      if (x >= scale.left && x <= width) this.flag(x, death.word, colours);
+    for (const { time, word, tone } of this.app.flags) {
+      const x = scale.x(time);
+      if (x >= scale.left && x <= width) this.flag(x, word, colours[tone], colours.paper);
     }
   }
 
-  flag(x, word, colours) {
+  flag(x, word, colour, paper) {
     const { context, width } = this.surface;
     const size = context.measureText(word).width + 10;
     const left = Math.min(x - 1, width - size);
-    context.fillStyle = colours.bad;
+    context.fillStyle = colour;
     context.fillRect(left, 3, size, AXIS - 6);
-    context.fillStyle = colours.paper;
+    context.fillStyle = paper;
     context.fillText(word, left + 5, AXIS / 2);
   }
 
@@ -358,7 +359,7 @@ export class Timeline {
     }
     const hit = this.at(x, y);
     if (hit?.row?.group !== null && hit?.row && x < LABELS) this.app.toggle(hit.row.group);
-    else if (hit) this.app.choose(hit);
+    else if (hit) this.app.choose(hit, x >= LABELS ? this.time(x) : null);
     event.preventDefault();
   }
 

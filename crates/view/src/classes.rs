@@ -2,6 +2,7 @@
 //! timeline.
 
 use crate::picks::Picks;
+use crate::shapes::Shapes;
 use lastwords_ctf::read::Trace;
 use lastwords_render::json::Plan;
 use lastwords_render::spans::Step;
@@ -22,6 +23,10 @@ pub(crate) struct Kind {
     pub(crate) timed: bool,
     /// The events are lines of a kernel's log, which are not counted.
     pub(crate) log: bool,
+    /// Number and word of the level, for filters.
+    pub(crate) severity: Option<(u8, &'static str)>,
+    /// The numbers of the shapes of the common context, the specific context and the payload.
+    pub(crate) scopes: [Option<u32>; 3],
 }
 
 /// The way in which an event changes the timeline.
@@ -107,15 +112,19 @@ pub(crate) fn prepare<'t>(
     trace: &'t Trace,
     stream: &StreamInfo,
     event: usize,
-    kind: u32,
+    (kind, shapes): (u32, &mut Shapes),
 ) -> Option<(Class<'t>, Kind)> {
     let class = trace.class().streams.get(stream.class)?;
     let described: &EventClass = class.events.get(event)?;
     let name = described.name.as_deref().unwrap_or("<unknown>").to_owned();
     let ftrace = trace.class().is_ftrace();
-    let scopes = [Scope::CommonContext, Scope::SpecificContext, Scope::Payload].map(|scope| {
+    let all = [Scope::CommonContext, Scope::SpecificContext, Scope::Payload];
+    let scopes = all.map(|scope| {
         let code = scope_code(trace, scope, stream.class, event)?;
         Some((Plan::new(code), Picks::new(code, scope != Scope::Payload, ftrace)))
+    });
+    let shapes = all.map(|scope| {
+        trace.class().scope(scope, stream.class, event).map(|root| shapes.number(root))
     });
     let meaning = Meaning::from_name(&name, trace);
     let level = if name.starts_with("crash:") {
@@ -124,7 +133,16 @@ pub(crate) fn prepare<'t>(
         described.log_level.map_or("", LogLevel::word)
     };
     let (timed, log) = (class.clock.is_some(), trace.is_beside);
-    let kind_of = Kind { trace: stream.trace, channel: channel(class), name, level, timed, log };
+    let kind_of = Kind {
+        trace: stream.trace,
+        channel: channel(class),
+        name,
+        level,
+        timed,
+        log,
+        severity: described.log_level.map(|level| (level.number(), level.word())),
+        scopes: shapes,
+    };
     Some((Class { kind, meaning, scopes }, kind_of))
 }
 

@@ -2,13 +2,14 @@
 
 use crate::blocks::Blocks;
 use crate::classes::{Class, Kind, Meaning, prepare};
-use crate::collected::{Collected, Columns, LogRow, Options};
+use crate::collected::{Collected, Columns, FilterFacts, LogRow, Options};
 use crate::gaps::Gaps;
 use crate::machines::{machines, processes};
 use crate::names::{Cpu, NONE, Names, Owner};
 use crate::picks::{Number, Picked, Picking, Words};
 use crate::scheduling::{CallId, Scheduling};
-use crate::slices::{Begun, NO_BEGIN, Slices, UNSURE};
+use crate::shapes::Shapes;
+use crate::slices::{Begun, NO_BEGIN, Slices, SpanEnd, SpanOf, UNSURE};
 use crate::span_lanes::SpanLanes;
 use lastwords_ctf::read::{Due, Loss, Reader, Trace, Watch};
 use lastwords_render::events::{self, Note, Take};
@@ -66,6 +67,7 @@ struct Collector<'t> {
     tgids: HashMap<(u32, i64), i64>,
     classes: HashMap<ClassKey, Rc<Class<'t>>>,
     kinds: Vec<Kind>,
+    shapes: Shapes,
     names: Names,
     columns: Columns,
     dropped: u64,
@@ -108,6 +110,7 @@ impl<'t> Collector<'t> {
             tgids,
             classes: HashMap::new(),
             kinds: Vec::new(),
+            shapes: Shapes::default(),
             names,
             columns: Columns::default(),
             dropped: 0,
@@ -136,7 +139,7 @@ impl<'t> Collector<'t> {
             return Some(Rc::clone(class));
         }
         let number = u32::try_from(self.kinds.len()).unwrap_or(NONE);
-        let (class, kind) = prepare(trace, stream, event, number)?;
+        let (class, kind) = prepare(trace, stream, event, (number, &mut self.shapes))?;
         self.kinds.push(kind);
         let class = Rc::new(class);
         self.classes.insert(key, Rc::clone(&class));
@@ -259,6 +262,7 @@ impl<'t> Collector<'t> {
             thread,
             event,
             flags,
+            span: None,
         };
         // Other streams have no events of what a stream tells of its CPU.
         let is_lossy = self.gaps.missing.is_in((trace, stream.number));
@@ -369,7 +373,10 @@ impl<'t> Collector<'t> {
                 self.spans.open(key, picked.number(Number::Parent).unwrap_or(0), process, begun);
             }
             Step::Close => self.spans.close(slices, key, begun.begin),
-            Step::Enter => self.scheduling.enter(begun.thread, id, begun),
+            Step::Enter => {
+                let span = Some(self.spans.span(key));
+                self.scheduling.enter(begun.thread, id, Begun { span, ..begun });
+            }
             Step::Exit => self.scheduling.exit(slices, begun.thread, id, begun.begin, 0),
         }
     }
@@ -399,7 +406,9 @@ impl<'t> Collector<'t> {
         for span in &options.open_spans {
             // Where events name no process, nor the session who created it, its spans have none.
             let keys = [Some(i64::from(span.pid)), None].map(|pid| (span.trace, pid, span.id));
-            if keys.iter().any(|key| self.spans.is_open(*key)) {
+            let inside = options.inside.get(&(span.trace, span.pid, span.id)).copied();
+            let end = SpanEnd { fields: self.names.label(&span.fields), inside };
+            if keys.iter().any(|key| self.spans.describe(*key, end)) {
                 continue;
             }
             let machine = self.machine_of.get(span.trace).copied().unwrap_or(0);
@@ -414,6 +423,12 @@ impl<'t> Collector<'t> {
                 thread,
                 event: u64::MAX,
                 flags: 0,
+                span: Some(SpanOf {
+                    id: span.id,
+                    parent: span.parent,
+                    opening: u64::MAX,
+                    end: Some(end),
+                }),
             };
             let process = process(&self.names, thread);
             self.spans.open(keys[0], span.parent, process, begun);
@@ -430,7 +445,7 @@ impl<'t> Collector<'t> {
             .finish(&mut self.slices, end_of, |begun| selection.has_both_ends(name(begun)));
         let is_closed =
             |begun: &Begun| selection.wants_name(&format!("span:close {}", name(begun)));
-        let spans_end = |begun: &Begun| if is_closed(begun) { end_of(begun) } else { begun.begin };
+        let spans_end = |begun: &Begun| is_closed(begun).then(|| end_of(begun));
         self.spans.finish(&mut self.slices, spans_end);
         let repeated = repeated.saturating_add(self.slices.drop_repeated());
         let gaps = self.gaps.finish(self.traces);
@@ -446,6 +461,8 @@ impl<'t> Collector<'t> {
             counted,
             limit: self.limit as u64,
             kinds: self.kinds,
+            shapes: self.shapes.all,
+            filter_of: self.traces.iter().map(FilterFacts::new).collect(),
             names: self.names,
             slices: self.slices,
             gaps,

@@ -5,8 +5,12 @@ use crate::classes::Kind;
 use crate::gaps::Gap;
 use crate::names::Names;
 use crate::slices::Slices;
+use lastwords_ctf::read::Trace;
 use lastwords_render::missing::count;
 use lastwords_render::spans::OpenSpan;
+use lastwords_trace::schema::EnvValue;
+use serde::Serialize;
+use std::collections::HashMap;
 
 /// How events are collected.
 #[derive(Debug, Clone)]
@@ -16,8 +20,19 @@ pub struct Options {
     /// Spans that were open, as the accounts have them. Those whose opening is not among the
     /// events are drawn from here.
     pub open_spans: Vec<OpenSpan>,
+    /// The threads that were in open spans, by trace, process and id.
+    pub inside: HashMap<(usize, u32, u64), Inside>,
     /// The tasks of kernels by trace, with the thread groups that their events do not have.
     pub tasks: Vec<(usize, Task)>,
+}
+
+/// The threads that were in a span when recording ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Inside {
+    /// Number of threads.
+    pub threads: u32,
+    /// The thread that entered it last, if it was still in it.
+    pub last: Option<u32>,
 }
 
 /// A task of a kernel.
@@ -56,6 +71,31 @@ pub(crate) struct LogRow {
     pub(crate) text: String,
 }
 
+/// The facts of a trace that filters read, besides the fields of its events.
+#[derive(Debug, Serialize)]
+pub(crate) struct FilterFacts {
+    ftrace: bool,
+    /// The process, if the properties of the trace have it.
+    pid: Option<String>,
+    /// Ids and names of threads that the properties have.
+    threads: Vec<(String, String)>,
+}
+
+impl FilterFacts {
+    pub(crate) fn new(trace: &Trace) -> Self {
+        let class = trace.class();
+        let pid = match class.property("vpid").or_else(|| class.property("pid")) {
+            Some(EnvValue::Integer(pid)) => Some(pid.to_string()),
+            _ => None,
+        };
+        let names = class.thread_names().into_iter();
+        let mut threads: Vec<_> =
+            names.map(|(tid, name)| (tid.to_string(), name.to_owned())).collect();
+        threads.sort();
+        Self { ftrace: class.is_ftrace(), pid, threads }
+    }
+}
+
 /// Events that were read, ready to be written as a page.
 pub struct Collected {
     pub(crate) columns: Columns,
@@ -65,6 +105,8 @@ pub struct Collected {
     pub(crate) counted: u64,
     pub(crate) limit: u64,
     pub(crate) kinds: Vec<Kind>,
+    pub(crate) shapes: Vec<serde_json::Value>,
+    pub(crate) filter_of: Vec<FilterFacts>,
     pub(crate) names: Names,
     pub(crate) slices: Slices,
     pub(crate) gaps: Vec<Gap>,

@@ -38,9 +38,10 @@ mod names;
 mod page;
 mod picks;
 mod scheduling;
+mod shapes;
 mod slices;
 mod span_lanes;
 
 pub use collect::collect;
-pub use collected::{Collected, Options, Task};
+pub use collected::{Collected, Inside, Options, Task};
 pub use page::{Death, Facts, write};

@@ -1,10 +1,10 @@
 //! Writes the page: columns and slices as compressed binary data, everything else as JSON.
 
 use crate::blocks::{BLOCK, compressed};
-use crate::collected::{Collected, Columns};
+use crate::collected::{Collected, Columns, FilterFacts};
 use crate::html::Html;
-use crate::names::{Cpu, NONE, Thread};
-use crate::slices::{Slice, Track};
+use crate::names::{Cpu, NONE, Names, Thread};
+use crate::slices::{Slice, Slices, Track};
 use crate::{classes::Kind, gaps};
 use flate2::Compression;
 use serde::Serialize;
@@ -34,6 +34,8 @@ pub struct Facts {
     pub title: String,
     /// The deaths, the most important first.
     pub deaths: Vec<Death>,
+    /// Panics and signals that the process survived.
+    pub survived: Vec<Death>,
     /// Lines about the machine and the inputs.
     pub machine: Vec<String>,
     /// The account of each trace, in the words of `report`.
@@ -70,6 +72,10 @@ struct Head<'a> {
     blocks: usize,
     skip: u64,
     kinds: &'a [Kind],
+    /// The fields of structures, for filters.
+    shapes: &'a [serde_json::Value],
+    /// The facts of each trace, for filters.
+    filter_of: &'a [FilterFacts],
     /// Number of events of each kind.
     counts: Vec<u64>,
     traces: &'a [String],
@@ -82,6 +88,8 @@ struct Head<'a> {
     labels: &'a [String],
     tracks: &'a [Track],
     slices: usize,
+    /// The slices that were open when recording ended.
+    open: Vec<Open<'a>>,
     gaps: Vec<gaps::Row<'a>>,
     log: Vec<(u64, u64, &'a str)>,
     /// Rows whose time is more than 32 bits of nanoseconds behind the row before: row and
@@ -98,6 +106,40 @@ struct Head<'a> {
     without_row: u64,
     /// Number of events whose fields are too long for the page.
     cut: u64,
+}
+
+/// A slice that was open when recording ended.
+#[derive(Serialize)]
+struct Open<'a> {
+    slice: usize,
+    /// Ids of its span and of the span's parent as text; none if it is of no span, 0 if there is no
+    /// parent.
+    span: Option<String>,
+    parent: Option<String>,
+    /// The fields that the span had at the end, if they are known.
+    text: &'a str,
+    /// Number of threads that were in the span, if it is known, and the one that entered it last.
+    threads: Option<u32>,
+    last: Option<u32>,
+}
+
+/// Returns the slices that were open when recording ended, in their order.
+fn open<'a>(slices: &Slices, names: &'a Names) -> Vec<Open<'a>> {
+    let one = |(at, slice): (usize, &Slice)| {
+        let span = *slices.open.get(slice.open as usize)?;
+        let end = span.and_then(|span| span.end);
+        let text = end.and_then(|end| names.labels.get(end.fields as usize));
+        let inside = end.and_then(|end| end.inside);
+        Some(Open {
+            slice: at,
+            span: span.map(|span| span.id.to_string()),
+            parent: span.map(|span| span.parent.to_string()),
+            text: text.map_or("", String::as_str),
+            threads: inside.map(|inside| inside.threads),
+            last: inside.and_then(|inside| inside.last),
+        })
+    };
+    slices.all.iter().enumerate().filter_map(one).collect()
 }
 
 /// Number of parts of the preview.
@@ -121,10 +163,8 @@ pub fn write(mut collected: Collected, facts: &Facts, out: &mut dyn Write) -> io
     let home = home(&collected, end);
     let (read, (counted, _)) = (collected.counted, collected.counts());
     let Collected { columns, names, mut slices, gaps, blocks, log, dropped, .. } = collected;
-    let cut = blocks.cut;
-    let (blocks, first) = blocks.finish();
-    // The slices of a track do not overlap. One without a length comes before the one that begins
-    // where it ends.
+    let (cut, (blocks, first)) = (blocks.cut, blocks.finish());
+    // A slice without a length comes before the one of its track that begins where it ends.
     slices.all.sort_by_key(|slice| (slice.track, slice.begin, slice.end));
     let row = |event: u64| -> Option<u64> {
         let row = event.checked_sub(dropped)?;
@@ -152,6 +192,8 @@ pub fn write(mut collected: Collected, facts: &Facts, out: &mut dyn Write) -> io
         blocks: blocks.len(),
         skip: dropped.saturating_sub(first),
         kinds: &collected.kinds,
+        shapes: &collected.shapes,
+        filter_of: &collected.filter_of,
         counts: counts(&columns.kinds, collected.kinds.len()),
         traces: &collected.traces,
         machines: &collected.machines,
@@ -162,6 +204,7 @@ pub fn write(mut collected: Collected, facts: &Facts, out: &mut dyn Write) -> io
         labels: &names.labels,
         tracks: &slices.tracks,
         slices: slices.all.len(),
+        open: open(&slices, &names),
         gaps: gaps.iter().map(|gap| gap.row(offset)).collect(),
         log: log
             .iter()
@@ -207,12 +250,14 @@ fn put_slices(
     row: impl Fn(u64) -> Option<u64>,
 ) -> io::Result<()> {
     let of = |number: fn(&Slice) -> u32| words(slices.iter().map(number));
-    let event =
-        |slice: &Slice| row(slice.event).and_then(|row| u32::try_from(row).ok()).unwrap_or(NONE);
+    let place = |event: u64| row(event).and_then(|row| u32::try_from(row).ok()).unwrap_or(NONE);
+    let event = |slice: &Slice| place(slice.event);
+    let opening = |slice: &Slice| place(slice.opening);
     html.bytes("slice-tracks", &compressed(&of(|slice| slice.track), LEVEL))?;
     html.bytes("slice-labels", &compressed(&of(|slice| slice.label), LEVEL))?;
     html.bytes("slice-threads", &compressed(&of(|slice| slice.thread), LEVEL))?;
     html.bytes("slice-events", &compressed(&words(slices.iter().map(event)), LEVEL))?;
+    html.bytes("slice-openings", &compressed(&words(slices.iter().map(opening)), LEVEL))?;
     html.bytes(
         "slice-flags",
         &compressed(&slices.iter().map(|slice| slice.flags).collect::<Vec<_>>(), LEVEL),

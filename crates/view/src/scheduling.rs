@@ -229,7 +229,7 @@ impl Scheduling {
         has_exits: impl Fn(&Begun) -> bool,
     ) {
         for ((_, cpu), begun) in self.running {
-            slices.add(nested(Of::Running, cpu, 0), begun, end_of(&begun), NO_END);
+            slices.add_open(nested(Of::Running, cpu, 0), begun, Some(end_of(&begun)));
         }
         let interrupts =
             self.interrupts.into_iter().map(|((_, cpu), stack)| (Of::Interrupts, cpu, stack));
@@ -241,12 +241,8 @@ impl Scheduling {
                     _ if id == CALL => self.has_call_ends,
                     _ => has_exits(&begun),
                 };
-                slices.add(
-                    nested(of, owner, depth),
-                    begun,
-                    if has_end { end_of(&begun) } else { begun.begin },
-                    NO_END,
-                );
+                let end = has_end.then(|| end_of(&begun));
+                slices.add_open(nested(of, owner, depth), begun, end);
             }
         }
     }

@@ -1,5 +1,7 @@
 //! The slices of the timeline: what began, ended, and was nested.
 
+use crate::collected::Inside;
+use crate::names::NONE;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 
@@ -51,6 +53,29 @@ pub(crate) struct Slice {
     pub(crate) flags: u8,
     /// Position of the trace.
     pub(crate) trace: u32,
+    /// Number of the event that opened its span; `u64::MAX` if there is none.
+    pub(crate) opening: u64,
+    /// Position in [`Slices::open`]; [`NONE`] if the slice has ended, or may have.
+    pub(crate) open: u32,
+}
+
+/// The span that a slice is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SpanOf {
+    pub(crate) id: u64,
+    pub(crate) parent: u64,
+    /// Number of the event that opened it; `u64::MAX` if there is none.
+    pub(crate) opening: u64,
+    /// Its state at the end, if the account has it.
+    pub(crate) end: Option<SpanEnd>,
+}
+
+/// The state of a span at the end, as the account has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SpanEnd {
+    /// Number of the text of its fields.
+    pub(crate) fields: u32,
+    pub(crate) inside: Option<Inside>,
 }
 
 /// A slice that has begun.
@@ -65,6 +90,7 @@ pub(crate) struct Begun {
     pub(crate) thread: u32,
     pub(crate) event: u64,
     pub(crate) flags: u8,
+    pub(crate) span: Option<SpanOf>,
 }
 
 /// All slices.
@@ -72,6 +98,8 @@ pub(crate) struct Begun {
 pub(crate) struct Slices {
     pub(crate) all: Vec<Slice>,
     pub(crate) tracks: Vec<Track>,
+    /// The spans of the slices that were open when recording ended; none for slices of no span.
+    pub(crate) open: Vec<Option<SpanOf>>,
     by_track: HashMap<Track, u32>,
 }
 
@@ -83,7 +111,7 @@ impl Slices {
         if at == next {
             self.tracks.push(track);
         }
-        let Begun { begin, label, thread, event, flags: own, trace, .. } = begun;
+        let Begun { begin, label, thread, event, flags: own, trace, span, .. } = begun;
         let (flags, trace) = (own | flags, u32::try_from(trace).unwrap_or(u32::MAX));
         self.all.push(Slice {
             track: at,
@@ -94,7 +122,19 @@ impl Slices {
             event,
             flags,
             trace,
+            opening: span.map_or(u64::MAX, |span| span.opening),
+            open: NONE,
         });
+    }
+
+    /// Ends a slice at the end of its trace. It was open then, unless its end cannot be known.
+    pub(crate) fn add_open(&mut self, track: Track, begun: Begun, end: Option<i64>) {
+        self.add(track, begun, end.unwrap_or(begun.begin), NO_END);
+        let next = u32::try_from(self.open.len()).unwrap_or(NONE);
+        if let Some(slice) = self.all.last_mut().filter(|_| end.is_some()) {
+            slice.open = next;
+            self.open.push(begun.span);
+        }
     }
 
     /// Drops what one trace says of a CPU where an earlier one has its own slices of the same kind.
@@ -148,7 +188,7 @@ mod tests {
     use crate::span_lanes::SpanLanes;
 
     fn begun(begin: i64) -> Begun {
-        Begun { trace: 0, stream: 0, begin, label: 0, thread: 1, event: 0, flags: 0 }
+        Begun { trace: 0, stream: 0, begin, label: 0, thread: 1, event: 0, flags: 0, span: None }
     }
 
     /// Track, begin, end and flags of each slice.
@@ -322,7 +362,7 @@ mod tests {
         lanes.close(&mut slices, (0, None, 2), 4);
         lanes.open((0, None, 4), 1, 5, begun(5));
         lanes.close(&mut slices, (0, None, 9), 6);
-        lanes.finish(&mut slices, |_| 10);
+        lanes.finish(&mut slices, |_| Some(10));
         let expected = [(0, 1, 10, NO_END), (1, 2, 4, 0), (1, 5, 10, NO_END), (2, 3, 10, NO_END)];
         assert_eq!(
             all(&slices),

@@ -1,7 +1,7 @@
 //! Makes slices of spans from their opening to their end. Spans overlap as they like; each takes
 //! the first free lane of its process below the lane of its parent.
 
-use crate::slices::{Begun, NO_END, Of, Slices, Track};
+use crate::slices::{Begun, Of, Slices, SpanEnd, SpanOf, Track};
 use lastwords_render::spans::SpanKey;
 use std::collections::{BTreeSet, HashMap};
 
@@ -31,6 +31,8 @@ impl SpanLanes {
         if self.open.contains_key(&key) {
             return;
         }
+        let span = SpanOf { id: key.2, parent, opening: begun.event, end: None };
+        let begun = Begun { span: begun.span.or(Some(span)), ..begun };
         let below = self.open.get(&(key.0, key.1, parent)).filter(|open| open.process == process);
         let first = below.map_or(0, |open| open.lane.saturating_add(1));
         let used = self.used.entry(process).or_default();
@@ -45,9 +47,20 @@ impl SpanLanes {
         self.open.insert(key, Open { process, lane, begun });
     }
 
-    /// Returns true if the span was opened in the traces and has not ended.
-    pub(crate) fn is_open(&self, key: SpanKey) -> bool {
-        self.open.contains_key(&key)
+    /// Returns the span with this key for a slice of it. What opened it may not be known.
+    pub(crate) fn span(&self, key: SpanKey) -> SpanOf {
+        let known = self.open.get(&key).and_then(|open| open.begun.span);
+        known.unwrap_or(SpanOf { id: key.2, parent: 0, opening: u64::MAX, end: None })
+    }
+
+    /// Sets the state of a span at the end. Returns false if the span was not opened in the traces,
+    /// or has ended.
+    pub(crate) fn describe(&mut self, key: SpanKey, end: SpanEnd) -> bool {
+        let Some(open) = self.open.get_mut(&key) else { return false };
+        if let Some(span) = &mut open.begun.span {
+            span.end = Some(end);
+        }
+        true
     }
 
     /// Ends a span.
@@ -58,10 +71,11 @@ impl SpanLanes {
         }
     }
 
-    /// Ends the spans that are open at the end of their traces.
-    pub(crate) fn finish(self, slices: &mut Slices, end_of: impl Fn(&Begun) -> i64) {
+    /// Ends the spans that are open at the end of their traces. `end_of` returns none for a span
+    /// whose end is not among the events that were read.
+    pub(crate) fn finish(self, slices: &mut Slices, end_of: impl Fn(&Begun) -> Option<i64>) {
         for open in self.open.into_values() {
-            slices.add(track(&open), open.begun, end_of(&open.begun), NO_END);
+            slices.add_open(track(&open), open.begun, end_of(&open.begun));
         }
     }
 }

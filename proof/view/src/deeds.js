@@ -111,7 +111,7 @@ function mouse() {
 async function results() {
   await app.search.find("syscall");
   const { length } = app.results.items;
-  await app.search.filter("syscall_exit_read");
+  await app.search.filter("event == \"syscall_exit_read\"");
   const { items } = app.results;
   check("the results of a search are visible", items.every((row) => app.isVisible(row)) && items.length > 0 && items.length < length, true);
   await app.search.find("");

@@ -10,6 +10,8 @@ use anyhow::Result;
 use lastwords_testkit::ctf::{PACKET_CONTEXT, Stream, TYPES};
 use lastwords_testkit::random::Random;
 
+use super::filters::Words;
+
 /// Number of CPUs.
 pub(super) const CPUS: usize = 4;
 /// Events that are lost on CPU 1, in the middle.
@@ -52,6 +54,67 @@ const NAMES: [&str; 7] = [
     "app:request",
     "app:failure",
 ];
+
+/// The names and values of the trace, of which filters are made.
+pub(super) const WORDS: Words<'static> = Words {
+    names: &[
+        "prev_tid",
+        "next_tid",
+        "next_comm",
+        "fd",
+        "count",
+        "ret",
+        "path",
+        "bytes",
+        "irq",
+        "name",
+        "number",
+        "tid",
+        "pid",
+        "procname",
+        "comm",
+        "cpu",
+        "CPU",
+        "COMM",
+        "level",
+        "event",
+        "channel",
+        "$ctx.tid",
+        "common_pid",
+        "text",
+    ],
+    texts: &[
+        r#""server""#,
+        r#""worker-1""#,
+        r#""virtio0-input""#,
+        r#""sched_switch""#,
+        r#""error""#,
+        r#""info""#,
+    ],
+    globs: &[
+        r#""*""#,
+        r#""work*""#,
+        r#""/orders/?[0-4]*""#,
+        r#""app:*""#,
+        r#""*_[re]*""#,
+        r#""</script>*""#,
+    ],
+    numbers: &[
+        "0",
+        "1",
+        "2",
+        "3",
+        "6",
+        "30",
+        "100",
+        "101",
+        "200",
+        "2048",
+        "500000",
+        "9223372036854775808",
+        "1.5",
+    ],
+};
 
 /// Something that lasted: a thread in a call (`thread TID`), on a CPU (`running CPU TID`), or an
 /// interrupt (`interrupts CPU`).

@@ -3,12 +3,15 @@
 #![forbid(unsafe_code)]
 
 mod browser;
+mod filters;
 mod made;
 mod odd;
+mod service;
+mod sessions;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Parser;
@@ -26,6 +29,9 @@ struct Args {
     /// Also a made trace of so many events, whose times are measured
     #[arg(long, value_name = "N")]
     events: Option<u64>,
+    /// Compare so many generated filters with the command line's
+    #[arg(long, value_name = "N", default_value_t = 20_000)]
+    filters: usize,
     /// Also pages of these inputs
     #[arg(long = "input", value_name = "INPUT")]
     inputs: Vec<PathBuf>,
@@ -49,6 +55,9 @@ struct Run<'a> {
 }
 
 fn main() -> ExitCode {
+    if std::env::var_os(service::ENV).is_some() {
+        return rig::exit(service::run());
+    }
     rig::exit(run(&Args::parse()))
 }
 
@@ -62,8 +71,11 @@ fn run(args: &Args) -> Result<()> {
         run.made(events).with_context(|| format!("a made trace of {events} events"))?;
     }
     run.script(include_str!("modules.js")).context("the modules of a page")?;
+    filters::expressions(args.filters, |script, arguments| run.browser.script(script, arguments))
+        .context("generated filters")?;
     run.odd().context("a trace of odd values")?;
     run.session().context("a session with spans")?;
+    run.death().context("a service that died in a request")?;
     run.limited().context("more events than the page may have")?;
     run.injected().context("a page with scripts of others")?;
     for input in &args.inputs {
@@ -140,6 +152,7 @@ impl Run<'_> {
         odd::write(&folder)?;
         self.open(&self.page(&folder, "odd", &[])?.0, "odd values")?;
         self.script(include_str!("odd.js"))?;
+        self.chosen(&folder, &odd::WORDS, 60)?;
         // With two machines, each row says whose it is.
         let other = self.folder.join("made-1000").display().to_string();
         self.open(&self.page(&folder, "machines", &[&other])?.0, "two machines")?;
@@ -168,6 +181,13 @@ impl Run<'_> {
         Ok(())
     }
 
+    /// Compares the events that filters choose with those of the command line.
+    fn chosen(&self, input: &Path, words: &filters::Words<'_>, count: usize) -> Result<()> {
+        filters::rows(&self.lastwords, input, words, count, |script, arguments| {
+            self.browser.script(script, arguments)
+        })
+    }
+
     /// Returns the region of a canvas.
     fn region(&self, element: &str) -> Result<Region> {
         let script = "const r = document.getElementById(arguments[0]).getBoundingClientRect(); \
@@ -188,7 +208,7 @@ impl Run<'_> {
 
     /// Returns the counts of events by name, as the table of statistics shows them.
     fn counts(&self) -> Result<BTreeMap<String, u64>> {
-        let script = "window.lastwords.panel.show('statistics'); \
+        let script = "window.lastwords.showAll(); window.lastwords.panel.show('statistics'); \
             return [...document.querySelector('#statistics table').tBodies[0].rows].map((row) => [...row.cells].map((cell) => cell.textContent))";
         let rows = self.browser.script(script, json!([]))?;
         let rows = rows.as_array().context("rows")?.iter();
@@ -230,7 +250,9 @@ impl Run<'_> {
             );
             ensure!(colours(&picture, region) > 4, "nothing is drawn");
         }
-        self.rows(&picture, canvas)?;
+        self.script(include_str!("opening.js")).context("the page as it opens")?;
+        self.browser.press("0", 0)?;
+        self.rows(&self.picture(&format!("{name} all"))?, canvas)?;
         self.exact(&made)?;
         self.slices(&made)?;
         self.zoom(&name, canvas)?;
@@ -238,6 +260,9 @@ impl Run<'_> {
         self.filter(&made)?;
         self.range(canvas)?;
         self.script(include_str!("deeds.js")).context("keys, rows and mouse")?;
+        if events == 1000 {
+            self.chosen(&folder, &made::WORDS, 150)?;
+        }
         if Some(events) == self.args.events || events >= 100_000 {
             self.speed(&name)?;
         }
@@ -380,12 +405,15 @@ impl Run<'_> {
     /// Filters by glob and field.
     fn filter(&self, made: &made::Made) -> Result<()> {
         let count = |name: &str| made.counts.get(name).copied().unwrap_or(0);
-        self.browser.write("#filter", "syscall_*\u{e007}")?;
+        self.browser.write("#filter", "event ~ \"syscall_*\"\u{e007}")?;
         let calls = count("syscall_entry_read") + count("syscall_exit_read");
         self.browser.wait("/ of /.test(document.getElementById('filtered').textContent)")?;
         let shown = self.text("#filtered")?.replace(',', "");
         ensure!(shown.starts_with(&format!("{calls} of ")), "filtered: {shown}, expected {calls}");
-        self.browser.write("#filter", "sched_switch prev_tid=100 next_tid!=100\u{e007}")?;
+        self.browser.write(
+            "#filter",
+            "event == \"sched_switch\" && prev_tid == 100 && next_tid != 100\u{e007}",
+        )?;
         let own = "const { data, marks } = window.lastwords; const rows = marks.every.all.items; \
             return [rows.length, [...rows].every((row) => data.head.threads[data.threads[row]].tid === 100)]";
         self.browser.wait("window.lastwords.marks.every.all.items.length < window.lastwords.data.head.counted / 10")?;
@@ -422,41 +450,6 @@ impl Run<'_> {
             app.timeline.surface.context.getImageData(0, 0, 1, 1); return frames * 1000 / (performance.now() - begun)";
         let frames = self.browser.script(script, json!([]))?.as_f64().context("frames")?;
         println!("{name}: {frames:.0} frames a second while zooming");
-        Ok(())
-    }
-
-    /// Judges the page of a session with spans, whose process was killed.
-    fn session(&self) -> Result<()> {
-        let program = rig::programs::debug()?.join("tokio-app");
-        let sessions = self.folder.join("sessions");
-        std::fs::create_dir_all(&sessions)?;
-        let mut app =
-            Command::new(program).env("LASTWORDS_DIR", &sessions).stdout(Stdio::null()).spawn()?;
-        std::thread::sleep(std::time::Duration::from_millis(600));
-        app.kill()?;
-        app.wait()?;
-        let (page, _) = self.page(Path::new("tokio-app"), "session", &[])?;
-        self.open(&page, "session")?;
-        let died = self.text("#died")?;
-        ensure!(died.contains("tokio-app: killed"), "died: {died}");
-        let labels = "return window.lastwords.timeline.rows.map((row) => row.label)";
-        let labels = self.browser.script(labels, json!([]))?.to_string();
-        ensure!(labels.contains("Spans") && labels.contains("tokio-rt-worker"), "rows: {labels}");
-        // The spans `batch` lie in `server`: their lanes are below.
-        let nested = "const { data } = window.lastwords; const { head, slices } = data; const depth = (name) => [...slices.tracks.keys()] \
-            .filter((slice) => head.labels[slices.labels[slice]] === name).map((slice) => head.tracks[slices.tracks[slice]].depth); \
-            return [Math.min(...depth('tokio_app::server')), Math.min(...depth('tokio_app::batch'))]";
-        let depths = self.browser.script(nested, json!([]))?;
-        ensure!(depths[0].as_u64() < depths[1].as_u64(), "lanes: {depths}");
-        self.browser.press("t", 0)?;
-        // Times count from the death, whose word the page has.
-        let script = "const { times, data } = window.lastwords; const { time, word } = data.head.deaths[0]; \
-            return time === null || (String(times.exact(times.end)) === time && times.before === `before the ${word}`)";
-        ensure!(
-            self.browser.script(script, json!([]))? == json!(true),
-            "times do not count from the death"
-        );
-        self.picture("session before the end")?;
         Ok(())
     }
 

@@ -6,13 +6,13 @@ const check = (what, actual, expected) => {
 };
 
 async function run() {
-  const [data, time, search, details, numbers, canvas] = await Promise.all(["data", "time", "search", "details", "numbers", "canvas"].map((name) => import(`view/${name}.js`)));
+  const [data, time, search, details, filter, judge, canvas] = await Promise.all(["data", "time", "search", "details", "filter", "judge", "canvas"].map((name) => import(`view/${name}.js`)));
   sums(data);
   times(time);
-  filters(search);
+  filters(filter, judge);
   searches(search);
   values(data, details);
-  comparisons(numbers);
+  comparisons(filter, judge);
   texts(canvas);
   ends(data, details);
   return wrong;
@@ -34,7 +34,7 @@ function sums({ sum }) {
 
 const NONE = 0xffffffff;
 
-function times({ Times, duration }) {
+function times({ Times, duration, short }) {
   const clock = (start) => new Times({ start, absolute: false, home: [0, 0], last: 0 }).clock(0);
   check("a time before zero", clock("-9500000000"), "-9.500000000 s");
   check("a nanosecond before zero", clock("-1"), "-0.000000001 s");
@@ -42,20 +42,25 @@ function times({ Times, duration }) {
   const epoch = new Times({ start: "-1", absolute: true, last: 0 });
   check("a nanosecond before the epoch", epoch.clock(0), "1969-12-31 23:59:59.999999999 UTC");
   for (const [size, text] of [[0, "0 ns"], [1500, "1.5 \u00b5s"], [1e9, "1 s"], [9007199254740993n, "9007199.254740993 s"]]) check("a duration", duration(size), text);
+  const readable = [
+    [0, "0 ns"], [999, "999 ns"], [1234, "1.23 \u00b5s"], [12_000_000, "12 ms"], [999_999_999, "1 s"], [4_863_217_123n, "4.86 s"], [59_999_999_999, "60 s"], [125e9, "2 min 5 s"],
+    [7200e9, "2 h"], [90061e9, "1 d 1 h"],
+  ];
+  for (const [size, text] of readable) check(`a duration of ${size} ns for people`, short(size), text);
 }
 
 // What `quoted` makes of a name lets this name pass and no other.
-function filters({ parseFilter, quoted }) {
-  const names = ["a", "x:a", "a b", "std::vector<int>", "k=v", "[x]", "[!", "a*", "", "\"", "b\\s", "b\\\\s", "new\nline", "\\u0041", "A"];
+function filters({ parseFilter, quoted }, { holds }) {
+  const names = ["a", "x:a", "a b", "std::vector<int>", "k=v", "[x]", "[!", "a*", "", "\"", "b\\s", "b\\\\s", "new\nline", "\\u0041", "A", "\u2028", "\x7f"];
   for (const name of names) {
-    const { globs, conditions, wrong } = parseFilter(quoted(name));
-    const passed = names.filter((other) => globs.length === 1 && globs[0](other));
-    check(`the filter ${quoted(name)}`, JSON.stringify([passed, conditions.length, wrong.length]), JSON.stringify([[name], 0, 0]));
+    const filter = parseFilter(`event == ${quoted(name)}`);
+    check(`the filter ${quoted(name)}`, JSON.stringify(names.filter((other) => holds(filter, () => other))), JSON.stringify([name]));
+    check(`the filter ${quoted(name)} in one line`, /[\n\r\u2028]/.test(quoted(name)), false);
   }
-  const { conditions } = parseFilter("comm=\"a b\" path~\"/x *\" \"odd=name\"=1");
-  check("conditions", conditions.map(({ name }) => name), "comm,path,odd=name");
-  check("a value with a space", conditions[0].test("a b"), true);
-  check("a glob with a space", conditions[1].test("/x y"), true);
+  const { names: read } = parseFilter('comm == "a b" && path ~ "/x *" || odd.name[2] == 1 && $ctx.tid > 4 && comm != "x"');
+  check("the names of a filter", read.map(({ text }) => text), "comm,path,odd.name[2],$ctx.tid");
+  check("a value with a space", holds(parseFilter('comm == "a b"'), () => "a b"), true);
+  check("a glob with a space", holds(parseFilter('path ~ "/x *"'), () => "/x y"), true);
 }
 
 // A search finds names and values of fields, not the JSON around them.
@@ -82,11 +87,19 @@ function values({ parse, members }, { valueText }) {
   check("fields in the order of the trace", members(parse('{"10":1,"a":1,"2":1,"1":1}')).map(([name]) => name), "10,a,2,1");
 }
 
-function comparisons({ compare, isNumber }) {
-  const order = ["-inf", "-9007199254740993", "-1e15", "-0.5", "-0", "1e-300", "0.1", "5", "9007199254740992", "9007199254740992.5", "9007199254740993", "1e22", "inf"];
-  order.forEach((a, at) => order.forEach((b, other) => check(`${a} compared with ${b}`, Math.sign(compare(a, b)), Math.sign(at - other))));
-  check("equal numbers", [compare("5", "5.0"), compare("-0.0", "0"), compare("1e3", "1000"), compare("inf", "inf")], "0,0,0,0");
-  for (const text of ["", "x", "0x10", "NaN", "5 ", "."]) check(`the text ${text} as a number`, [isNumber(text), compare(text, "1")], "false,NaN");
+// Integers and floats compare exactly.
+function comparisons({ parseFilter }, { holds }) {
+  const order = [-Infinity, -9007199254740993n, -1e15, -0.5, 0n, 1e-300, 0.1, 5n, 9007199254740992, 9007199254740993n, 1e22, Infinity];
+  const judge = (sign, a, b) => holds(parseFilter(`a ${sign} b`), (place) => [a, b][place]);
+  order.forEach((a, at) => order.forEach((b, other) => {
+    check(`${a} compared with ${b}`, ["<", "<=", "==", "!=", ">=", ">"].map((sign) => judge(sign, a, b)), [at < other, at <= other, at === other, at !== other, at >= other, at > other]);
+  }));
+  check("equal numbers", [judge("==", 5n, 5), judge("==", -0, 0n), judge("==", 1000, 1000n), judge("==", true, 1n)], "true,true,true,true");
+  check("a NaN", ["<", "<=", "==", ">=", ">", "!="].map((sign) => judge(sign, NaN, 1n)), "false,false,false,false,false,true");
+  check("a number and a text", ["<", "==", "!="].map((sign) => String(judge(sign, 5n, "5"))), "undefined,undefined,undefined");
+  check("an enumeration", [judge("==", { number: 2n, label: "A" }, 2n), judge("==", { number: 2n, label: "A" }, "A"), String(judge("<", { number: 2n, label: "A" }, "A"))], "true,true,undefined");
+  check("bytes that the page does not have", String(judge("==", { lossy: "a\ufffd" }, { lossy: "a\ufffd", bytes: Uint8Array.of(97, 255) })), "undefined");
+  check("other bytes", [judge("==", { lossy: "b\ufffd" }, "b"), judge("!=", { lossy: "b\ufffd" }, "b")], "false,true");
 }
 
 // A text that is cut has whole characters.

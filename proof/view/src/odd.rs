@@ -6,6 +6,8 @@ use anyhow::Result;
 
 use lastwords_testkit::ctf::{PACKET_CONTEXT, Stream, TYPES};
 
+use super::filters::Words;
+
 /// The metadata, behind the types and with the context of packets in `stream`.
 const METADATA: [&str; 2] = [
     r#"
@@ -27,6 +29,37 @@ event { name = "syscall_entry_read"; id = 2; stream_id = 0; fields := struct { u
 event { name = "syscall_exit_read"; id = 3; stream_id = 0; fields := struct { u64 ret; }; };
 "#,
 ];
+
+/// The names and values of the trace, of which filters are made. The text of the long event is not
+/// on the page.
+pub(super) const WORDS: Words<'static> = Words {
+    names: &[
+        "kind",
+        "same.value",
+        "same.label",
+        "d",
+        "large",
+        "fd",
+        "ret",
+        "tid",
+        "procname",
+        "event",
+    ],
+    texts: &[r#""A""#, r#""x y""#, r#""lab""#, r#""odd""#, "\"a\u{202e}b\""],
+    globs: &[r#""*""#, r#""l?b""#, r#""[!A]*""#, r#""syscall_*""#, r#""a*b""#],
+    numbers: &[
+        "0",
+        "1",
+        "2",
+        "3",
+        "5",
+        "7",
+        "9007199254740992",
+        "9007199254740992.5",
+        "1e22",
+        "true",
+    ],
+};
 
 /// Writes the trace into a new folder. `odd.js` knows what is in it.
 pub(super) fn write(folder: &Path) -> Result<()> {

@@ -53,7 +53,7 @@ pub(super) const GRAPH: &[(&str, &str)] = &[
     ("proof-shapes", "proof-rig testkit"),
     ("proof-surroundings", "proof-rig"),
     ("proof-tracing", "proof-rig lastwords testkit"),
-    ("proof-view", "proof-rig testkit"),
+    ("proof-view", "filter lastwords proof-rig testkit"),
     ("xtask", "proof-rig"),
 ];
 

@@ -9,8 +9,10 @@ use lastwords_ctf::read;
 use lastwords_ftrace::Choice;
 use lastwords_ftrace::ctf::Form;
 use lastwords_ftrace::log::{self, Relation};
-use lastwords_open::{Account, Losses, Trace};
-use lastwords_view::{Collected, Facts, Options, Task, collect};
+use lastwords_open::{Account, Losses, RecoveredSession, Trace};
+use lastwords_trace::source::{OpenSpan, Source};
+use lastwords_view::{Collected, Facts, Inside, Options, Task, collect};
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -33,8 +35,12 @@ pub(crate) fn page(mut job: Job<'_>, limit: u64) -> anyhow::Result<Done> {
     let mut collected = None;
     let (totals, read) =
         writing.events(Form::Lines, false, &chosen.once(), |traces, selection, watch, take| {
-            let options =
-                Options { limit, open_spans: job.traces.open_spans(), tasks: tasks(job.traces) };
+            let options = Options {
+                limit,
+                open_spans: job.traces.open_spans(),
+                inside: inside(job.traces),
+                tasks: tasks(job.traces),
+            };
             let all = [traces, &loose_logs(job.traces)?].concat();
             let (events, totals) = collect(&all, selection, &options, watch, take)?;
             collected = Some(events);
@@ -79,6 +85,21 @@ fn has_log(array: &Trace) -> bool {
     array.ftrace().is_some_and(|ftrace| ftrace.machine.kernel.is_some())
 }
 
+/// Returns the threads that were in open spans, by the position of the trace, the process and the id.
+fn inside(traces: &Traces) -> HashMap<(usize, u32, u64), Inside> {
+    let packets = traces.all.iter().filter(|trace| trace.has_packets()).enumerate();
+    let sessions = packets.filter_map(|(at, trace)| Some((at, trace.session()?)));
+    let of = |(at, found): (usize, &RecoveredSession)| {
+        let spans = found.session.open_spans().iter();
+        let one = |span: &OpenSpan| {
+            let last = span.entered.map(|(_, tid)| tid);
+            ((at, span.opener.0, span.id), Inside { threads: span.threads, last })
+        };
+        spans.map(one).collect::<Vec<_>>()
+    };
+    sessions.flat_map(of).collect()
+}
+
 /// Returns the tasks of kernels, with the positions of their first trace arrays behind the packets.
 fn tasks(traces: &Traces) -> Vec<(usize, Task)> {
     let first = traces.of_packets().len();
@@ -120,6 +141,7 @@ fn facts(traces: &Traces, accounts: &[Account<'_>], notes: Vec<String>, output: 
     Facts {
         title: format!("{} - {from} - lastwords", names.join(", ")),
         deaths: deaths::find(traces, traces.symbols),
+        survived: deaths::survived(traces, traces.symbols),
         machine,
         accounts: traces.all.iter().zip(accounts).map(text).collect(),
         losses: traces.all.iter().zip(accounts).filter_map(line).collect(),

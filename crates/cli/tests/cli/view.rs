@@ -136,6 +136,23 @@ fn outputs_of_view() {
     assert!(place.run(&["view", "app", "--limit", "0", "-o", "x.html"]).status == 2);
 }
 
+/// A panic that the process survived is no death, and is on the page.
+#[test]
+fn a_page_has_the_panics_that_were_survived() {
+    let place = Place::new();
+    start(&place, "shm", "panic").ended();
+    place.ok(&["view", "app", "-o", "page.html"]);
+    let head = head(&std::fs::read_to_string(place.at("page.html")).unwrap());
+    let survived = head["survived"].as_array().expect("a list");
+    let [panic] = survived.as_slice() else { panic!("{survived:?}") };
+    let why = panic["why"].as_str().unwrap();
+    assert!(why.starts_with("app survived: panic in thread "), "{why}");
+    assert_eq!(panic["word"], "panic survived");
+    assert!(!panic["details"].as_array().unwrap().is_empty(), "{panic}");
+    let deaths = head["deaths"].as_array().expect("a list");
+    assert!(deaths.iter().all(|death| !death["why"].to_string().contains("panic")), "{deaths:?}");
+}
+
 /// Without a file, the page is one that only its user can read, and xdg-open gets its path.
 #[test]
 fn without_a_file_a_browser_is_opened() {
