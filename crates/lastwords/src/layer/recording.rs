@@ -50,14 +50,15 @@ pub(super) fn event(
     });
 }
 
-/// Records an event that no dispatcher was asked about. It has the span of [`in_span::show`].
+/// Records an event that no dispatcher was asked about. It has the innermost span of the thread,
+/// whatever recorder that is of.
 pub(super) fn event_of_thread(event: &Event<'_>) {
     let Some(site) = site::of_event(event) else { return };
     let values = |visitor: &mut dyn Visit| event.record(visitor);
     Payload::with(site, |payload| {
         event.record(payload);
         commit(payload, &values, |payload| {
-            if in_span::shown_by().is_some() {
+            if in_span::is_inside() {
                 payload.span(show_innermost);
             }
         });
@@ -216,7 +217,7 @@ pub(super) fn enter(domain: &Domain, id: u64, metadata: Option<&'static Metadata
     if current::push(domain.number, id) {
         spans::enter(domain.key(id));
     }
-    in_span::set(Some(show_innermost));
+    in_span::note(true, show_innermost);
     if let Some(metadata) = metadata {
         span_event(domain, Kind::Enter, id, metadata, &|_| ());
     }
@@ -227,9 +228,7 @@ pub(super) fn exit(domain: &Domain, id: u64, metadata: Option<&'static Metadata<
     if current::pop(domain.number, id) {
         spans::leave(domain.key(id));
     }
-    if !current::is_in_any() {
-        in_span::set(None);
-    }
+    in_span::note(current::is_in_any(), show_innermost);
     if let Some(metadata) = metadata {
         span_event(domain, Kind::Exit, id, metadata, &|_| ());
     }

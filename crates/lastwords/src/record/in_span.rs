@@ -1,8 +1,10 @@
-//! The span of `tracing` in which the events of `event!` and `mark!` happen. The layer knows it.
-//! While a thread is in a span, the layer leaves a function here that shows the span, so that an
-//! event outside of spans costs one load and one branch more.
+//! The span of `tracing` in which the events of `event!` and `mark!` happen. The layer knows it. It
+//! notes here whether a thread is in a span, so that an event outside of spans costs one load and
+//! one branch more. The note takes a byte, because a library that is loaded late gets little memory
+//! for its threads.
 
 use std::mem::MaybeUninit;
+use std::sync::OnceLock;
 
 use lastwords_abi::spans::TEXT_LEN;
 
@@ -31,25 +33,29 @@ pub(crate) const FIELDS: [FieldDesc; 2] = [
     FieldDesc { name: "span_id", ty: FieldType::Unsigned { bytes: 8, base: 10 } },
 ];
 
+/// The layer's function, once a thread was in a span.
+static SHOW: OnceLock<Show> = OnceLock::new();
+
 #[cfg(feature = "tracing")]
 thread_local! {
-    static SHOW: std::cell::Cell<Option<Show>> = const { std::cell::Cell::new(None) };
+    static IS_INSIDE: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
-/// Returns the function that shows the span in which this thread is, if it is in one.
+/// Returns true if this thread is in a span.
 #[inline(always)]
-pub(crate) fn shown_by() -> Option<Show> {
+pub(crate) fn is_inside() -> bool {
     #[cfg(feature = "tracing")]
-    return SHOW.get();
+    return IS_INSIDE.get();
     #[cfg(not(feature = "tracing"))]
-    None
+    false
 }
 
-/// Sets the function while this thread is in a span.
+/// Notes whether this thread is in a span, which `show` shows.
 #[cfg(feature = "tracing")]
 #[inline(always)]
-pub(crate) fn set(show: Option<Show>) {
-    SHOW.set(show);
+pub(crate) fn note(is_inside: bool, show: Show) {
+    SHOW.get_or_init(|| show);
+    IS_INSIDE.set(is_inside);
 }
 
 /// Returns the first `len` bytes of the room.
@@ -66,23 +72,19 @@ unsafe fn text(room: &ShownRoom, len: usize) -> &[u8] {
 /// the callsite's `enabled` is not 0.
 #[inline(always)]
 pub fn record<S: Site, V: Given<S>>(of: &S, site: &'static Callsite, values: V) {
-    match shown_by() {
-        None => callsite::record(of, site, values),
-        Some(show) => record_with::<S, V, _>(site, values.short(), show),
+    match is_inside() {
+        false => callsite::record(of, site, values),
+        true => record_with::<S, V, _>(site, values.short()),
     }
 }
 
-/// Records the values and the span that `show` shows. The event lacks the span if its text is not
+/// Records the values and the span that [`SHOW`] shows. The event lacks the span if its text is not
 /// known, or if the values are too large to be collected with it.
 #[cold]
 #[inline(never)]
-fn record_with<S: Site, V: Given<S>, W: Values + Copy>(
-    site: &'static Callsite,
-    values: W,
-    show: Show,
-) {
+fn record_with<S: Site, V: Given<S>, W: Values + Copy>(site: &'static Callsite, values: W) {
     let mut room = [const { MaybeUninit::uninit() }; SHOWN_LEN];
-    let shown = show(&mut room);
+    let shown = SHOW.get().and_then(|show| show(&mut room));
     let mut buffer = [0; 1024];
     let mut pieces = Pieces::new(&mut buffer);
     if let Some((len, id)) = shown {
