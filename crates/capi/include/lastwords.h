@@ -5,12 +5,8 @@
  *
  *     int main(void)
  *     {
- *         struct lw_session *session = lw_session_begin("shop");
- *         if (!session)
- *             fprintf(stderr, "not recorded: %s\n", lw_error());
- *         lw_install_signal_handlers(NULL, 0);
+ *         lw_start("shop");
  *         LW_EVENT("shop", "order", lw_u64(id, 7), lw_str(customer, "nobody"));
- *         lw_session_end(session);
  *     }
  *
  *     cc shop.c $(pkg-config --cflags --libs lastwords)                        with the shared library
@@ -358,6 +354,16 @@ struct lw_rule {
      * Default: all events that match are taken. */
     const char *filter;
 };
+
+/*
+ * Records this program from now on until the process ends, however it ends: starts a session of this name with all defaults, and
+ * installs the handlers of lw_install_signal_handlers. The program goes on if that fails: a line on stderr says why, and
+ * lw_session_problem too. Never NULL. The session cannot be ended, and what the function returns need not be kept; a second call
+ * returns the first session.
+ *
+ *     lw_start("shop");
+ */
+const struct lw_session *lw_start(const char *name);
 
 /* Begins a session of that name with all defaults. Errors: those of lw_builder_start. */
 struct lw_session *lw_session_begin(const char *name);

@@ -2,13 +2,19 @@
 
 use std::ffi::{CString, c_char, c_int};
 use std::os::unix::ffi::OsStrExt as _;
+use std::panic::catch_unwind;
+use std::sync::OnceLock;
 
+use lastwords::__private::start_without_tracing;
 use lastwords::rules::RuleSpec;
 use lastwords::{Level, Session};
 
 use crate::args::{Growing, given, sized, text};
 use crate::channel::{config, lw_channel};
 use crate::error::{Failure, Outcome, end};
+
+/// The session of `lw_start`, which C cannot end.
+static STARTED: OnceLock<lw_session> = OnceLock::new();
 
 #[derive(Debug)]
 pub(crate) struct lw_session {
@@ -139,21 +145,42 @@ unsafe extern "C" fn lw_session_reservation(session: *const lw_session) -> u32 {
 }
 
 #[unsafe(no_mangle)]
+unsafe extern "C" fn lw_start(name: *const c_char) -> *const lw_session {
+    STARTED.get_or_init(|| {
+        // SAFETY: C passes null or a text that ends with a NUL.
+        let name = unsafe { text(name, "the session's name") }.unwrap_or_default();
+        let made = catch_unwind(|| start_without_tracing(name.to_owned()));
+        lw_session::new(made.unwrap_or_else(|_| Session::builder("").start_or_disabled()))
+    })
+}
+
+/// Takes a session back from C and passes it to `how`. The session of `lw_start` stays.
+///
+/// # Safety
+/// `session` is null or came from a function of this library, and C does not use it afterwards.
+unsafe fn end_by(session: *mut lw_session, how: impl FnOnce(Session)) {
+    if !STARTED.get().is_some_and(|started| std::ptr::eq(started, session)) {
+        // SAFETY: the caller guarantees the pointer.
+        unsafe { end(session, |held| how(held.session)) }
+    }
+}
+
+#[unsafe(no_mangle)]
 unsafe extern "C" fn lw_session_end(session: *mut lw_session) {
     // SAFETY: C does not use the session afterwards.
-    unsafe { end(session, |held| drop(held.session)) }
+    unsafe { end_by(session, drop) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn lw_session_finish(session: *mut lw_session, exit_status: c_int) -> c_int {
     let result = if exit_status == 0 { Ok(()) } else { Err(()) };
     // SAFETY: C does not use the session afterwards. `finish` returns the result that it received.
-    unsafe { end(session, |held| _ = held.session.finish(result)) }
+    unsafe { end_by(session, |held| _ = held.finish(result)) }
     exit_status
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn lw_session_remove(session: *mut lw_session) {
     // SAFETY: C does not use the session afterwards.
-    unsafe { end(session, |held| held.session.remove()) }
+    unsafe { end_by(session, Session::remove) }
 }

@@ -388,6 +388,21 @@ static void crash(void)
     lw_session_end(session);
 }
 
+/* The one call: nothing ends its session before the process. */
+static void one_call(const char *name)
+{
+    const struct lw_session *session = lw_start(name);
+
+    CHECK(session && lw_start("another") == session);
+    lw_session_end((struct lw_session *)session);
+    lw_session_remove((struct lw_session *)session);
+    CHECK(lw_session_finish((struct lw_session *)session, 3) == 3);
+    printf("%s\n%s\n", lw_session_folder(session), lw_session_problem(session));
+    fflush(stdout);
+    steps(0, 5);
+    abort();
+}
+
 /* Sessions that end in each way. The status of the last is the program's. */
 static int finish(void)
 {
@@ -421,6 +436,8 @@ int main(int argc, char **argv)
         triggers();
     else if (!strcmp(what, "crash"))
         crash();
+    else if (!strcmp(what, "start"))
+        one_call(argc > 2 ? argv[2] : NULL);
     else if (!strcmp(what, "finish"))
         return finish();
     else

@@ -162,6 +162,32 @@ fn two_triggers_leave_a_snapshot_each() {
 }
 
 #[test]
+fn one_call_records_until_the_process_dies() {
+    use std::os::unix::process::ExitStatusExt as _;
+    let (_, programs) = programs();
+    for (program, name) in programs.iter().flat_map(|program| [(program, "shop"), (program, "a/b")])
+    {
+        let place = tempfile::tempdir().expect("a folder");
+        let out = super::program(place.path(), program).args(["start", name]).output();
+        let out = out.expect("it starts");
+        assert_eq!(out.status.signal(), Some(6), "{out:?}");
+        let (said, complaint) =
+            (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+        let [folder, problem] = said.lines().collect::<Vec<_>>()[..] else { panic!("{out:?}") };
+        if name == "shop" {
+            assert_eq!((problem, &*complaint), ("", ""));
+            let reported = reported(&[folder]);
+            assert_eq!(reported[..5], steps(0..5));
+            assert!(reported[5].starts_with("crash:signal: signal=SIGABRT "), "{reported:?}");
+            assert!(lastwords(&["list", folder]).contains(": SIGABRT"));
+        } else {
+            assert!(folder.is_empty() && problem.contains("a/b"), "{out:?}");
+            assert_eq!(complaint, format!("lastwords: a/b is not recorded: {problem}\n"));
+        }
+    }
+}
+
+#[test]
 fn what_was_ended_stays() {
     let (prefix, programs) = programs();
     for program in programs {
