@@ -33,7 +33,7 @@ use rig::scratch::Scratch;
 /// Pages that run at a time. They wait more than they compute.
 const AT_A_TIME: usize = 4;
 /// The programs that pages may run: those of the repository.
-const PROGRAMS: &[&str] = &["lastwords", "shop", "server", "layers", "triggers", "heap"];
+const PROGRAMS: &[&str] = &["lastwords", "shop", "server", "layers", "logging", "triggers", "heap"];
 
 #[derive(Parser)]
 #[command(

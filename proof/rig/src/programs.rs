@@ -7,8 +7,17 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 /// The names of the programs that the tests and the rigs run, besides the rigs themselves.
-const TESTED: &[&str] =
-    &["lastwords", "shop", "server", "layers", "triggers", "heap", "rust-app", "tokio-app"];
+const TESTED: &[&str] = &[
+    "lastwords",
+    "shop",
+    "server",
+    "layers",
+    "logging",
+    "triggers",
+    "heap",
+    "rust-app",
+    "tokio-app",
+];
 
 /// Builds a package for release; the folder where its programs and libraries are then.
 pub fn build(package: &str) -> Result<PathBuf> {

@@ -1,15 +1,14 @@
-//! The program of the book's chapter on `tracing`: the layer of lastwords beside another layer.
+//! The program of the book's chapter on `tracing`: it logs warnings, and records everything.
 #![forbid(unsafe_code)]
 
-use lastwords::Session;
 use tracing::{info, info_span};
-use tracing_subscriber::layer::SubscriberExt;
-use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::prelude::*;
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
-    lastwords::crash::install_panic_hook();
-    let _session = Session::builder("layers").errors_channel().start()?;
-    tracing_subscriber::registry().with(lastwords::layer::layer()).init();
+fn main() {
+    lastwords::start("layers");
+    let log = tracing_subscriber::fmt::layer().with_filter(LevelFilter::WARN);
+    tracing_subscriber::registry().with(log).with(lastwords::layer()).init();
 
     let _import = info_span!("import", file = "orders.csv").entered();
     for line in 1u64..=1000 {

@@ -1,19 +1,21 @@
-//! The tokio service of the README and the book. Each request is a task with a span. It serves
-//! until it is killed.
+//! The tokio service of the README and the book. Each request is a task with a span. It logs with
+//! `fmt`, and serves until it is killed.
 #![forbid(unsafe_code)]
 
 use std::time::Duration;
 use tracing::{Instrument, info, info_span, warn};
+use tracing_subscriber::prelude::*;
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    let _session = lastwords::Session::builder("server").start()?;
-    lastwords::layer::init()?;
+async fn main() {
+    lastwords::start("server");
+    let log = tracing_subscriber::fmt::layer();
+    tracing_subscriber::registry().with(log).with(lastwords::layer()).init();
+
     for id in 1u64.. {
         tokio::spawn(request(id).instrument(info_span!("request", id)));
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    Ok(())
 }
 
 async fn request(id: u64) {

@@ -2,11 +2,11 @@
 //! killed.
 #![forbid(unsafe_code)]
 
-use lastwords::{Session, event, mark};
+use lastwords::{event, mark};
 use std::time::Duration;
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let _session = Session::builder("shop").start()?;
+fn main() {
+    lastwords::start("shop");
     for id in 1u64.. {
         event!(shop, "order", id = id, items = 3u32, customer = "Ada");
         if id % 50 == 0 {
@@ -15,5 +15,4 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
         std::thread::sleep(Duration::from_millis(1));
     }
-    Ok(())
 }

@@ -5,6 +5,7 @@ mod fields;
 mod hostile;
 mod link;
 mod record;
+mod services;
 mod session;
 mod threads;
 
@@ -19,14 +20,19 @@ fn run(command: &mut Command) -> Output {
     out
 }
 
-/// The folder with the library and the command line, which cargo builds once for all tests. With
+/// The programs that the tests run: the command line, and those of the guides.
+const PROGRAMS: [&str; 4] = ["lastwords", "shop", "server", "logging"];
+
+/// The folder with the library and the programs, which cargo builds once for all tests. With
 /// `--workspace`, what they depend on has the features that `cargo test --workspace` gave it, and
 /// is not built a second time.
 static BUILT: LazyLock<PathBuf> = LazyLock::new(|| {
     let target = std::env::current_exe().expect("this program");
     let target = target.ancestors().nth(3).expect("the target folder");
     run(Command::new(env!("CARGO"))
-        .args(["build", "--workspace", "--lib", "--bin", "lastwords", "--target-dir"])
+        .args(["build", "--workspace", "--lib"])
+        .args(PROGRAMS.iter().flat_map(|name| ["--bin", name]))
+        .arg("--target-dir")
         .arg(target)
         .current_dir(env!("CARGO_MANIFEST_DIR")));
     target.join("debug")
