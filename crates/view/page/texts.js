@@ -8,6 +8,15 @@ const [KEPT, WAITING] = [20_000, 1000];
 // The fields of spans that only lead to other spans.
 const IDS = new Set(["span_id", "parent_id"]);
 
+// Returns the name of a span or an event without the paths of modules: `service:charging`, `span:new charge`.
+export const lastPart = (name) => name.replace(/(?:[A-Za-z_]\w*::)+/g, "");
+
+// Most elements of an array in a line: backtraces have many.
+const ELEMENTS = 8;
+const shortText = (value) => (Array.isArray(value) && value.length > ELEMENTS ? `[${value.length} values]` : valueText(value));
+// Returns the text of a span without the path of its name.
+const shortSpan = (text) => valueText(text).replace(/^[^{]*/, lastPart);
+
 // Returns the fields of an event as one line: its message first.
 export function lineOf({ context = {}, fields, cut }, isOfSpan) {
   const [text] = message(context);
@@ -17,12 +26,9 @@ export function lineOf({ context = {}, fields, cut }, isOfSpan) {
   const isMessage = typeof own === "string";
   // The id of a span is of no use beside its text.
   const hidesIds = isOfSpan || typeof fields.span === "string";
-  const rest = members(isMessage ? others : fields).filter(([name]) => !hidesIds || !IDS.has(name)).map(([name, value]) => `${name}=${valueText(value)}`);
+  const rest = members(isMessage ? others : fields).filter(([name]) => !hidesIds || !IDS.has(name)).map(([name, value]) => `${name}=${name === "span" && hidesIds ? shortSpan(value) : shortText(value)}`);
   return [...(isMessage ? [own] : []), ...rest].join(" ");
 }
-
-// Returns the name of a span or an event without the paths of modules: `service:charging`, `span:new charge`.
-export const lastPart = (name) => name.replace(/(?:[A-Za-z_]\w*::)+/g, "");
 
 export class Texts {
   // `arrived` is called when lines that were asked for are there.
