@@ -85,6 +85,22 @@ impl Crash {
         self.nanoseconds
     }
 
+    /// Makes a crash for tests.
+    #[cfg(test)]
+    pub(crate) fn made(event: &str, fields: &[(&str, &str)], at: i64, later_events: u64) -> Self {
+        let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        Self {
+            event: event.to_owned(),
+            time_ns: at.to_string(),
+            fields: fields.iter().map(own).collect(),
+            later_events,
+            is_cause_of_death: later_events == 0,
+            backtrace: Vec::new(),
+            nanoseconds: at,
+            pid: None,
+        }
+    }
+
     /// Returns the thread, if it is known.
     fn tid(&self) -> Option<&str> {
         let is_tid = |name: &str| name == "tid" || name == "vtid";

@@ -42,6 +42,7 @@ mod container;
 mod counts;
 mod crash;
 mod describe;
+pub mod diff;
 mod dumped_kernel;
 mod duplicates;
 mod ended;
@@ -76,6 +77,7 @@ mod source;
 mod source_kind;
 mod symbols;
 mod trace;
+pub mod why;
 
 pub use account::{accounts, accounts_after_reading};
 pub use backtrace::write_crashes;

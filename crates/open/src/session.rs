@@ -32,6 +32,9 @@ pub struct RecoveredSession {
     /// Why it is not known whether the session has ended; none if that is known, or if the session
     /// is in no folder.
     pub unknown_end: Option<String>,
+    /// A process of the session lives and may record, or that is unknown and
+    /// [`Self::unknown_end`] says why.
+    pub is_live: bool,
     /// Why the stream from which the session was received ended early; none if it did not.
     pub cut: Option<String>,
     /// The time of its newest event, once all events were read for it.
@@ -54,7 +57,8 @@ pub(crate) fn cut(folder: &Path) -> Option<String> {
 
 impl RecoveredSession {
     pub(crate) fn new(session: Session, ended: Option<Ended>, cut: Option<String>) -> Self {
-        Self { session: Arc::new(session), ended, unknown_end: None, cut, newest: OnceLock::new() }
+        let (session, newest) = (Arc::new(session), OnceLock::new());
+        Self { session, ended, unknown_end: None, is_live: false, cut, newest }
     }
 
     /// Returns the panics and signals that hooks and handlers of its program recorded, in order of

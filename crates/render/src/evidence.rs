@@ -512,6 +512,14 @@ impl Losses {
     }
 }
 
+/// Writes spans that were open for people, at most `limit` lines: see [`Account::write_spans`].
+///
+/// # Errors
+/// `out` cannot be written.
+pub fn write_spans(spans: &[SpanReport], limit: usize, out: &mut dyn Write) -> io::Result<()> {
+    spans::write(spans, limit, out)
+}
+
 fn sub_buffer_report(sub_buffer: &SubBuffer) -> SubBufferReport {
     SubBufferReport {
         sequence: sub_buffer.sequence,

@@ -1,0 +1,206 @@
+//! Verdicts on sessions, from facts that are made up.
+
+use super::*;
+
+/// When the session was last seen alive, or ended.
+const END: u64 = 1_700_000_000 * SECOND;
+/// When the machine was started.
+const BOOT: u64 = END - 1000 * SECOND;
+const PID: u32 = 4242;
+
+fn outside() -> Outside {
+    Outside { boot_id: Some([1; 16]), hostname: "host".into(), ..Outside::default() }
+}
+
+fn killed_line(after: i64, text: &str) -> KernelLine {
+    let time = (END - BOOT).saturating_add_signed(after);
+    KernelLine { time, text: text.to_owned() }
+}
+
+fn oom(pid: u32) -> String {
+    format!("Memory cgroup out of memory: Killed process {pid} (shop) total-vm:1kB")
+}
+
+fn panic_of(tid: u32, later: u64) -> Crash {
+    let tid = tid.to_string();
+    let fields = [("vtid", tid.as_str()), ("message", "no such item"), ("thread", "main")];
+    Crash::made("crash:panic", &fields, END.cast_signed(), later)
+}
+
+fn signal_of(tid: u32, name: &str) -> Crash {
+    let tid = tid.to_string();
+    let fields = [("vtid", tid.as_str()), ("signal", name)];
+    Crash::made("crash:signal", &fields, END.cast_signed(), 0)
+}
+
+fn ended(how: Ending) -> State<'static> {
+    State::Ended(Ended { how, at: END, pid: PID })
+}
+
+/// Judges, after `change` has changed the facts of a process that is gone without a record.
+fn judge(
+    state: State<'_>,
+    crashes: &[Crash],
+    outside: &Outside,
+    change: impl Fn(&mut Facts<'_>),
+) -> Verdict {
+    let mut facts = Facts {
+        state,
+        crashes,
+        pids: vec![PID],
+        is_shared: false,
+        boot: Boot::This,
+        is_in_initial_namespace: true,
+        boot_real_time: Some(BOOT.cast_signed()),
+        has_thread: &|tid| tid == 4250,
+        outside,
+    };
+    change(&mut facts);
+    facts.judge()
+}
+
+fn cause(state: State<'_>, crashes: &[Crash]) -> Cause {
+    judge(state, crashes, &outside(), |_| ()).cause
+}
+
+#[test]
+fn an_exit_record_is_the_cause() {
+    let (segv, abrt) = (signal_of(PID, "SIGSEGV"), signal_of(PID, "SIGABRT"));
+    assert_eq!(cause(ended(Ending::Closed(None)), &[]), Cause::GoodOrder);
+    assert_eq!(cause(ended(Ending::Closed(Some(0))), &[]), Cause::GoodOrder);
+    assert_eq!(cause(ended(Ending::Exit(Some(0))), &[]), Cause::GoodOrder);
+    assert_eq!(cause(ended(Ending::Exit(None)), &[]), Cause::Unknown);
+    assert_eq!(cause(ended(Ending::Exit(Some(3))), &[]), Cause::Exit(3));
+    assert_eq!(cause(ended(Ending::Error), &[]), Cause::Error);
+    assert_eq!(cause(ended(Ending::Panic), &[]), Cause::Panic);
+    assert_eq!(cause(ended(Ending::Signal(Some(11))), &[segv]), Cause::Signal(Some(11)));
+    assert_eq!(cause(ended(Ending::Signal(Some(6))), &[abrt]), Cause::Signal(Some(6)));
+    assert_eq!(cause(ended(Ending::Signal(None)), &[]), Cause::Signal(None));
+    assert_eq!(cause(State::Alive(Witness::Processes, ""), &[]), Cause::Alive);
+    assert_eq!(cause(State::Unknown("a copy".into()), &[]), Cause::Unknown);
+}
+
+#[test]
+fn a_panic_is_the_cause_if_its_own_thread_aborts_or_the_status_says_it() {
+    let crashes = [panic_of(7, 0), signal_of(7, "SIGABRT")];
+    let verdict = judge(ended(Ending::Signal(Some(6))), &crashes, &outside(), |_| ());
+    assert_eq!(verdict.cause, Cause::Panic);
+    assert!(verdict.sentence.contains("no such item") && verdict.hints.is_empty(), "{verdict:?}");
+    // Another thread aborts: the panic was caught.
+    let other = [panic_of(7, 0), signal_of(8, "SIGABRT")];
+    let verdict = judge(ended(Ending::Signal(Some(6))), &other, &outside(), |_| ());
+    assert_eq!(verdict.cause, Cause::Signal(Some(6)));
+    assert!(verdict.hints[0].contains("no such item"), "{verdict:?}");
+    // The thread went on before it aborted.
+    let late = [panic_of(7, 3), signal_of(7, "SIGABRT")];
+    assert_eq!(cause(ended(Ending::Signal(Some(6))), &late), Cause::Signal(Some(6)));
+    // 101 is the status of a program whose main thread panicked.
+    assert_eq!(cause(ended(Ending::Exit(Some(101))), &[panic_of(PID, 2)]), Cause::Panic);
+    assert_eq!(cause(ended(Ending::Exit(Some(101))), &[panic_of(7, 0)]), Cause::Exit(101));
+    assert_eq!(cause(ended(Ending::Exit(Some(1))), &[panic_of(PID, 0)]), Cause::Exit(1));
+}
+
+#[test]
+fn no_record_is_unknown_whatever_was_recorded_before() {
+    let killed = || ended(Ending::Killed);
+    for crashes in [&[][..], &[panic_of(7, 0)], &[signal_of(7, "SIGSEGV")], &[panic_of(7, 9)]] {
+        let verdict = judge(killed(), crashes, &outside(), |_| ());
+        assert_eq!((verdict.cause, verdict.is_last_seen), (Cause::Unknown, true));
+        assert_eq!(verdict.hints.len(), crashes.len(), "{verdict:?}");
+    }
+    let sentence = |boot| judge(killed(), &[], &outside(), |facts| facts.boot = boot).sentence;
+    assert!(sentence(Boot::This).contains("SIGKILL"));
+    assert!(sentence(Boot::Earlier).contains("loss of power"));
+    assert_eq!(sentence(Boot::Unknown), "killed or lost power: unknown which");
+}
+
+#[test]
+fn the_log_of_the_kernel_counts_if_process_and_time_agree() {
+    let second = SECOND.cast_signed();
+    let with = |lines: &[KernelLine], change: &dyn Fn(&mut Facts<'_>)| {
+        let outside = Outside { kernel_log: lines.to_vec(), ..outside() };
+        judge(ended(Ending::Killed), &[], &outside, change)
+    };
+    let at = |after, text: &str| with(&[killed_line(after, text)], &|_| ());
+    let verdict = at(second / 2, &oom(PID));
+    assert_eq!((verdict.cause, verdict.is_last_seen), (Cause::OutOfMemory, false));
+    assert_eq!(verdict.at, Some(END + SECOND / 2));
+    let fault = |tid: u32| format!("shop[{tid}]: segfault at 0 ip 1 sp 2 error 4");
+    assert_eq!(at(0, &fault(PID)).cause, Cause::Signal(Some(11)));
+    assert_eq!(at(0, &fault(4250)).cause, Cause::Signal(Some(11)), "one of its threads");
+    // Another process, at the same time: a hint.
+    for text in [oom(PID + 1), fault(4251)] {
+        let other = at(0, &text);
+        assert_eq!(other.cause, Cause::Unknown);
+        assert!(other.hints.iter().any(|hint| hint.contains(&text)), "{other:?}");
+    }
+    // The same id at another time: another process had it.
+    for after in [-2 * second, 8 * second, -900 * second] {
+        let verdict = at(after, &oom(PID));
+        assert_eq!((verdict.cause, verdict.hints.len()), (Cause::Unknown, 0), "{after}");
+    }
+    // The ids of another pid namespace, the log of another boot, several processes.
+    let line = [killed_line(0, &oom(PID))];
+    let unknown: [&dyn Fn(&mut Facts<'_>); 4] = [
+        &|facts| facts.is_in_initial_namespace = false,
+        &|facts| facts.boot = Boot::Earlier,
+        &|facts| facts.boot_real_time = None,
+        &|facts| facts.pids.push(5),
+    ];
+    for change in unknown {
+        assert_eq!(with(&line, change).cause, Cause::Unknown);
+    }
+    // Two causes prove neither.
+    let both = [killed_line(0, &oom(PID)), killed_line(1, &fault(PID))];
+    assert_eq!(with(&both, &|_| ()).cause, Cause::Unknown);
+    // A record of the end outweighs the log.
+    let outside = Outside { kernel_log: line.to_vec(), ..outside() };
+    assert_eq!(judge(ended(Ending::Exit(Some(3))), &[], &outside, |_| ()).cause, Cause::Exit(3));
+}
+
+#[test]
+fn a_given_log_counts_by_its_times() {
+    let given = |after| Outside { given_log: vec![killed_line(after, &oom(PID))], ..outside() };
+    let cause = |after| {
+        judge(ended(Ending::Killed), &[], &given(after), |facts| facts.boot = Boot::Unknown).cause
+    };
+    assert_eq!(cause(0), Cause::OutOfMemory);
+    assert_eq!(cause(60 * SECOND.cast_signed()), Cause::Unknown);
+}
+
+#[test]
+fn pstore_counts_after_a_reboot_at_the_time_of_the_end() {
+    let record = |after: u64| PstoreRecord {
+        name: "dmesg-efi-1".into(),
+        written: Some(END + after),
+        text: "Panic#1 Part1\n<0>[  9.1] Kernel panic - not syncing: Fatal exception\n".into(),
+    };
+    let with = |record, boot| {
+        let outside = Outside { pstore: vec![record], ..outside() };
+        judge(ended(Ending::Killed), &[], &outside, |facts| facts.boot = boot)
+    };
+    let verdict = with(record(SECOND), Boot::Earlier);
+    assert_eq!((verdict.cause, verdict.at), (Cause::KernelPanic, Some(END + SECOND)));
+    for (after, boot) in
+        [(SECOND, Boot::This), (SECOND, Boot::Unknown), (60 * SECOND, Boot::Earlier)]
+    {
+        assert_eq!(with(record(after), boot).cause, Cause::Unknown);
+    }
+}
+
+#[test]
+fn a_core_names_its_signal_unless_a_debugger_may_have_made_it() {
+    let core =
+        |signal| CoreInfo { signal, pid: Some(9), comm: "shop".into(), ..CoreInfo::default() };
+    let judged = |signal, crashes: &[Crash]| {
+        let core = core(signal);
+        judge(State::Core(&core), crashes, &outside(), |_| ())
+    };
+    assert_eq!(judged(Some(11), &[]).cause, Cause::Signal(Some(11)));
+    let crashes = [panic_of(7, 0), signal_of(7, "SIGABRT")];
+    assert_eq!(judged(Some(6), &crashes).cause, Cause::Panic);
+    assert_eq!(judged(Some(6), &[panic_of(7, 0)]).cause, Cause::Signal(Some(6)));
+    for signal in [None, Some(0), Some(5), Some(19), Some(-1), Some(300)] {
+        assert_eq!(judged(signal, &[]).cause, Cause::Unknown, "{signal:?}");
+    }
+}
