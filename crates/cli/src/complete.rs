@@ -47,7 +47,7 @@ fn with_completers(command: Command) -> Command {
     let command = command.mut_args(|arg| {
         let value = arg.get_value_names().and_then(|names| names.first()).map(ToString::to_string);
         match (value.as_deref(), arg.get_id().as_str()) {
-            (Some("INPUT"), _) => arg.add(ArgValueCompleter::new(inputs)),
+            (Some("INPUT" | "GOOD" | "BAD"), _) => arg.add(ArgValueCompleter::new(inputs)),
             (Some("SESSION"), _) => arg.add(ArgValueCandidates::new(sessions)),
             (Some("GLOB"), "sessions") => arg.add(ArgValueCandidates::new(names)),
             _ => arg,

@@ -80,6 +80,11 @@ pub(crate) fn utc(nanoseconds: u64) -> String {
     in_zone(nanoseconds, "%F %T UTC", TimeZone::UTC)
 }
 
+/// Formats nanoseconds since the epoch as date and time of day in milliseconds, in UTC.
+pub(crate) fn precise_utc(nanoseconds: u64) -> String {
+    in_zone(nanoseconds, "%F %T%.3f UTC", TimeZone::UTC)
+}
+
 fn formatted(nanoseconds: u64, format: &str) -> String {
     in_zone(nanoseconds, format, TimeZone::try_system().unwrap_or(TimeZone::UTC))
 }

@@ -86,6 +86,24 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         ],
     ),
     (
+        "why",
+        &[
+            ("lastwords why shop", "what the newest session of this name died of"),
+            ("lastwords why vmcore --json | jq .inputs[].verdict", "a kernel's cause, as data"),
+            (
+                "lastwords why evidence --kernel-log dmesg.txt",
+                "a copy of a session, and the log of its machine",
+            ),
+        ],
+    ),
+    (
+        "diff",
+        &[
+            ("lastwords diff good bad", "two sessions, by their folders or names"),
+            ("lastwords diff good bad -e 'shop:*' --json", "only these events, as data"),
+        ],
+    ),
+    (
         "record",
         &[
             ("lastwords record -e sched -e irq", "record until Ctrl-C, then write trace.dat"),

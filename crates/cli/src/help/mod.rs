@@ -116,6 +116,8 @@ const RELATED: &[(&str, &[&str])] = &[
     ("report", &["recover", "inspect", "view", "list"]),
     ("view", &["report", "convert", "inspect"]),
     ("inspect", &["report", "recover", "list"]),
+    ("why", &["report", "view", "diff"]),
+    ("diff", &["why", "report", "inspect"]),
     ("record", &["receive", "restore", "report", "view"]),
     ("receive", &["record", "report"]),
     ("restore", &["record", "report"]),

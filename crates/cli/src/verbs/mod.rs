@@ -7,6 +7,7 @@ mod completions;
 pub(crate) mod core_helper;
 mod demo;
 mod destroy;
+mod diff;
 mod doctor;
 mod inspect;
 mod level;
@@ -24,6 +25,7 @@ mod snapshot;
 mod top;
 mod trigger;
 mod view;
+mod why;
 
 use crate::exit::Outcome;
 use crate::say;
@@ -49,6 +51,14 @@ pub(crate) enum Verb {
     /// Options that select events, such as `--event` and `--since`, select those that are counted.
     /// Losses and rings are those of all events.
     Inspect(inspect::Args),
+    /// Print on one page what died, when, why, and with which evidence
+    ///
+    /// A cause is named only if something proves it: the exit record in the session, a crash that
+    /// was recorded and not survived, the signal in a core, or a line of the kernel's log that
+    /// names the process at the time of its end. Otherwise the cause is unknown.
+    Why(why::Args),
+    /// Compare a run that ended well with one that did not
+    Diff(diff::Args),
     /// Record with the kernel's own tracer, and the applications that a command runs
     Record(record::Args),
     /// Receive the streams of `record -o tcp:HOST:PORT` from many hosts
@@ -115,6 +125,8 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Outcome> {
         Verb::Report(args) => report::run(&args),
         Verb::View(args) => view::run(&args),
         Verb::Inspect(args) => inspect::run(&args),
+        Verb::Why(args) => why::run(&args),
+        Verb::Diff(args) => diff::run(&args),
         Verb::Record(args) => record::run(&args),
         Verb::Receive(args) => receive::run(&args),
         Verb::Restore(args) => restore::run(&args),

@@ -6,7 +6,7 @@ use crate::support::{Place, tool};
 use std::path::PathBuf;
 
 /// The core that the kernel left in the place.
-fn core_of(place: &Place) -> PathBuf {
+pub(crate) fn core_of(place: &Place) -> PathBuf {
     let is_core =
         |path: &PathBuf| path.file_name().is_some_and(|n| n.to_string_lossy().starts_with("core"));
     let found = std::fs::read_dir(place.path()).unwrap().map(|e| e.unwrap().path()).find(is_core);

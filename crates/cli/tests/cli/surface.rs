@@ -47,6 +47,7 @@ fn usage_says_what_must_be_named() {
         ("report", "", "INPUT", "--pid <PID>"),
         ("inspect", "", "INPUT", "--pid <PID>"),
         ("view", "", "INPUT", "--pid <PID>"),
+        ("why", "", "INPUT", "--pid <PID>"),
         ("recover", " --output <OUT>", "INPUT", "--pid <PID>"),
         ("convert", " --output <OUT>", "INPUT", "--pid <PID>"),
         ("destroy", "", "SESSION", "--left-over"),
@@ -102,6 +103,8 @@ fn help_names_every_verb() {
         "report",
         "inspect",
         "view",
+        "why",
+        "diff",
         "list",
         "top",
         "enable",
@@ -153,6 +156,8 @@ fn shells_complete_verbs_sessions_and_paths() {
     assert_eq!(complete(&["reco"]), words(&["record", "recover"]));
     assert_eq!(complete(&["report", "--rela"]), words(&["--relative"]));
     assert_eq!(complete(&["report", "sho"]), words(&["shopping", "shop.dat"]));
+    assert_eq!(complete(&["diff", "sho"]), words(&["shopping", "shop.dat"]));
+    assert_eq!(complete(&["diff", "a", "sho"]), words(&["shopping", "shop.dat"]));
     assert_eq!(complete(&["top", "sho"]), words(&["shopping"]));
     assert_eq!(complete(&["snapshot", "take", "-s", "sho"]), words(&["shopping"]));
     assert_eq!(complete(&["inspect", "--session", "sho"]), words(&["shopping"]));

@@ -1,0 +1,288 @@
+//! Implements `lastwords why`: prints on one page what died, when, why, and with which evidence.
+
+mod outside;
+mod page;
+
+use crate::deaths;
+use crate::exit::{Facts, Outcome};
+use crate::input::{Input, Search};
+use crate::say;
+use crate::select::expression;
+use crate::table::plain;
+use crate::traces::Traces;
+use lastwords_open::inspect::Activity;
+use lastwords_open::why::{self, Cause, Outside, Verdict, Witness};
+use lastwords_open::{
+    Account, Event, Losses, Order, Origin, Selected, Selection, Trace, accounts_after_reading,
+};
+use lastwords_render::Totals;
+use lastwords_render::evidence::SpanReport;
+use serde::Serialize;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Name of the format of `--json`.
+const SCHEMA: &str = "lastwords.why.v1";
+/// Number of last events that are shown.
+const EVENTS: u64 = 5;
+/// Number of last errors that are looked at to find one that is no crash.
+const ERRORS: u64 = 16;
+/// The provider of the events of crashes, which the verdict shows.
+const CRASHES: &str = "crash:";
+
+/// The arguments of `why`.
+#[derive(Debug, clap::Args)]
+#[command(
+    override_usage = "lastwords why [OPTIONS] <INPUT>...\n       lastwords why [OPTIONS] --pid <PID>"
+)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    input: Input,
+
+    /// Look for the cause in this log of the kernel, too
+    ///
+    /// FILE has what `dmesg` or `journalctl -k -o short-monotonic` prints. A line of it is the
+    /// cause only if it names the process of the session, at the time of its end. The log of the
+    /// running kernel is read without this option, if the user may read it.
+    #[arg(long, value_name = "FILE")]
+    kernel_log: Option<PathBuf>,
+
+    /// Print data instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+/// All that is printed.
+#[derive(Serialize)]
+struct Report {
+    schema: &'static str,
+    inputs: Vec<Why>,
+}
+
+/// What one session or kernel died of.
+#[derive(Serialize)]
+struct Why {
+    /// `session` or `kernel`, or `trace` if it is neither.
+    what: &'static str,
+    name: String,
+    from: String,
+    kind: String,
+    /// The program and host of a session.
+    program: Option<String>,
+    hostname: Option<String>,
+    verdict: Verdict,
+    /// The last event of level error that is no crash.
+    last_error: Option<Line>,
+    last_events: Vec<Line>,
+    open_spans: Vec<SpanReport>,
+    #[serde(flatten)]
+    losses: Losses,
+    /// What was lost, in words.
+    lost: String,
+    /// Commands that show more.
+    next: Vec<Next>,
+}
+
+/// An event for people.
+#[derive(Serialize)]
+struct Line {
+    /// Nanoseconds since the epoch as text, or since the origin of the clock.
+    time_ns: Option<String>,
+    /// The time is since the epoch.
+    since_epoch: bool,
+    level: Option<&'static str>,
+    pid: Option<i64>,
+    tid: Option<i64>,
+    event: String,
+    /// The fields as `name=value`.
+    fields: String,
+}
+
+/// A command, and what it shows.
+#[derive(Serialize)]
+struct Next {
+    command: String,
+    shows: &'static str,
+}
+
+/// Runs `why`.
+pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
+    let outside = outside::read(args.kernel_log.as_deref())?;
+    args.input.read(Search::Late, |traces| explain(args, &traces, &outside))
+}
+
+fn explain(args: &Args, traces: &Traces, outside: &Outside) -> anyhow::Result<Outcome> {
+    let mut inputs: Vec<Why> = Vec::new();
+    for origin in &traces.origins {
+        let own = |trace: &&Trace| Arc::ptr_eq(&trace.origin, origin);
+        let (sessions, others): (Vec<&Trace>, Vec<&Trace>) =
+            traces.all.iter().filter(own).partition(|trace| trace.session().is_some());
+        for session in &sessions {
+            inputs.extend(of_session(session, outside, traces.symbols));
+        }
+        if sessions.is_empty() || !others.is_empty() {
+            inputs.push(of_others(origin, &others, outside));
+        }
+    }
+    if args.json {
+        say::json(&Report { schema: SCHEMA, inputs }, false)?;
+    } else {
+        page::print(&inputs);
+    }
+    Ok(Facts { worst_failure: traces.worst_failure, ..Facts::default() }.outcome())
+}
+
+/// Explains the end of a session.
+fn of_session(trace: &Trace, outside: &Outside, symbols: bool) -> Option<Why> {
+    let mut verdict = why::session(trace, outside)?;
+    if let Some(crash) = verdict.crash.as_mut().filter(|_| symbols) {
+        crate::account::name_frames(std::slice::from_mut(crash));
+    }
+    let info = trace.session()?.session.info();
+    let path = trace.origin.path.display().to_string();
+    let next = next_of_session(&verdict, &path, info.processes.first().map(|own| own.pid));
+    let own = std::slice::from_ref(trace);
+    let account = account(trace);
+    Some(Why {
+        what: "session",
+        name: trace.name.clone(),
+        from: path,
+        kind: trace.origin.kind.to_string(),
+        program: Some(info.program.clone()).filter(|program| !program.is_empty()),
+        hostname: Some(info.hostname.clone()).filter(|host| !host.is_empty()),
+        last_error: last_error(own),
+        last_events: last_events(own),
+        losses: Losses::from_accounts([&account]),
+        lost: account.words(),
+        open_spans: account.spans,
+        verdict,
+        next,
+    })
+}
+
+/// Returns the account after all events were read, because reading finds losses.
+fn account(trace: &Trace) -> Account<'_> {
+    let traces = std::slice::from_ref(trace);
+    let read: Vec<(usize, Totals)> =
+        Activity::once(trace).map(|(_, totals)| (0, totals)).into_iter().collect();
+    let account = accounts_after_reading(traces, &Totals::default(), &read).pop();
+    account.unwrap_or_else(|| trace.account())
+}
+
+/// Explains the end of a kernel, or of what recorded a trace that is no session.
+fn of_others(origin: &Arc<Origin>, traces: &[&Trace], outside: &Outside) -> Why {
+    let machine = origin.machine.as_ref();
+    let offset = machine.and_then(deaths::log_real_time);
+    let at = |time: u64| {
+        let time = i64::try_from(time).ok()?.checked_add(offset?)?;
+        u64::try_from(time).ok()
+    };
+    let of_kernel = machine.and_then(|machine| why::kernel(machine, at));
+    let is_kernel = of_kernel.is_some();
+    let verdict = of_kernel.unwrap_or_else(|| why::of_trace_alone(origin.kind, outside));
+    let path = origin.path.display().to_string();
+    let release = machine.map(|machine| machine.tracing.release.clone());
+    let name = release.filter(|name| !name.is_empty());
+    // The clocks of several arrays may not be related.
+    let has_events = |trace: &&&Trace| match trace.ftrace() {
+        Some(ftrace) => ftrace.ring.is_some() && ftrace.has_events(),
+        None => true,
+    };
+    let first = traces.iter().find(has_events).map(|trace| std::slice::from_ref(*trace));
+    let accounts: Vec<Account<'_>> = traces.iter().map(|trace| account(trace)).collect();
+    let losses = Losses::from_accounts(&accounts);
+    Why {
+        what: if is_kernel { "kernel" } else { "trace" },
+        name: name.or_else(|| Some(traces.first()?.name.clone())).unwrap_or_default(),
+        kind: origin.kind.to_string(),
+        program: None,
+        hostname: None,
+        last_error: first.filter(|_| machine.is_none()).and_then(last_error),
+        last_events: first.map(last_events).unwrap_or_default(),
+        open_spans: Vec::new(),
+        lost: losses.words(),
+        losses,
+        next: next_of_kernel(is_kernel, &path),
+        from: path,
+        verdict,
+    }
+}
+
+fn last_error(traces: &[Trace]) -> Option<Line> {
+    let filter = expression("level <= 3").ok()?;
+    let selection = Selection { filter: Some(filter), last: Some(ERRORS), ..Selection::default() };
+    lines(traces, selection).into_iter().rfind(|line| !line.event.starts_with(CRASHES))
+}
+
+fn last_events(traces: &[Trace]) -> Vec<Line> {
+    lines(traces, Selection { last: Some(EVENTS), ..Selection::default() })
+}
+
+/// Returns the selected events of traces. What cannot be read is left out; the account has it.
+fn lines(traces: &[Trace], selection: Selection) -> Vec<Line> {
+    let selection = Selection { deduplicate: true, ..selection };
+    let is_dated = traces.iter().all(|trace| trace.unrelated_clock().is_none());
+    let Ok(selected) = Selected::new(traces, selection) else { return Vec::new() };
+    selected
+        .events(Order::Time)
+        .filter_map(Result::ok)
+        .map(|event| line(&event, is_dated))
+        .collect()
+}
+
+fn line(event: &Event, since_epoch: bool) -> Line {
+    let fields: Vec<String> = event.fields.iter().map(ToString::to_string).collect();
+    Line {
+        time_ns: event.time.map(|time| time.to_string()),
+        since_epoch,
+        level: event.kind.level.map(lastwords_trace::class::LogLevel::word),
+        pid: event.pid,
+        tid: event.tid,
+        event: event.kind.whole_name(),
+        fields: fields.join(" "),
+    }
+}
+
+/// Returns the commands that show more of a session.
+fn next_of_session(verdict: &Verdict, path: &str, pid: Option<u32>) -> Vec<Next> {
+    let path = quoted(path);
+    let mut next = Vec::new();
+    let mut add = |command: String, shows| next.push(Next { command, shows });
+    match verdict.cause {
+        Cause::Alive => add(format!("lastwords top {path}"), "what it records now"),
+        Cause::Signal(_) => {
+            let pid = pid.map_or_else(String::new, |pid| format!(" {pid}"));
+            add(format!("coredumpctl info{pid}"), "the core, if systemd-coredump kept one");
+        }
+        Cause::Unknown if !verdict.evidence.iter().any(|own| own.from == Witness::Core) => add(
+            "journalctl -k -o short-monotonic".to_owned(),
+            "the kernel's log at that time: OOM kills, faults, resets",
+        ),
+        _ => {}
+    }
+    add(format!("lastwords report {path} --last 50"), "the last events");
+    add(format!("lastwords view {path}"), "the page, which shows what led to the end");
+    next
+}
+
+/// Returns the commands that show more of a kernel or trace.
+fn next_of_kernel(is_kernel: bool, path: &str) -> Vec<Next> {
+    let path = quoted(path);
+    let log = if is_kernel { " --with-log" } else { "" };
+    let shows =
+        if is_kernel { "the last events among the kernel's log" } else { "the last events" };
+    vec![
+        Next { command: format!("lastwords report {path}{log} --last 50"), shows },
+        Next { command: format!("lastwords view {path}"), shows: "the page" },
+    ]
+}
+
+/// Returns a path as a shell takes it.
+fn quoted(path: &str) -> String {
+    let path = plain(path);
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%,".contains(c);
+    match path.chars().all(is_plain) {
+        true => path,
+        false => format!("'{}'", path.replace('\'', "'\\''")),
+    }
+}

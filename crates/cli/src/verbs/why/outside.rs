@@ -1,0 +1,120 @@
+//! Reads what this machine knows besides the input: its boot, the kernel's log, pstore.
+
+use anyhow::Context;
+use lastwords_open::why::{KernelLine, Outside, PstoreRecord};
+use rustix::fs::{Mode, OFlags};
+use std::fs;
+use std::io::Read as _;
+use std::path::Path;
+use std::time::UNIX_EPOCH;
+
+/// The kernel's log, a record for each read.
+const KMSG: &str = "/dev/kmsg";
+/// What the kernel kept for this boot.
+const PSTORE: &str = "/sys/fs/pstore";
+/// The longest record of [`KMSG`] (`PRINTKRB_RECORD_MAX` and its head), bytes.
+const RECORD: usize = 8192;
+/// Most records that are read.
+const MOST_RECORDS: usize = 1 << 20;
+/// Most bytes of a record of pstore that are read.
+const MOST_PSTORE: u64 = 1 << 20;
+
+/// Reads what is known.
+///
+/// # Errors
+/// The given log cannot be read.
+pub(super) fn read(log: Option<&Path>) -> anyhow::Result<Outside> {
+    let given = log.map(|path| {
+        let bytes = fs::read(path).with_context(|| path.display().to_string())?;
+        let lines = KernelLine::parse_all(&String::from_utf8_lossy(&bytes));
+        let why = "no line begins with a time since boot; `dmesg` or `journalctl -k -o short-monotonic` prints it";
+        anyhow::ensure!(!lines.is_empty(), "{}: {why}", path.display());
+        anyhow::Ok(lines)
+    });
+    let boot_id = lastwords::internals::liveness::boot_id();
+    let (kernel_log, no_kernel_log) = match kernel_log() {
+        Ok(lines) => (lines, None),
+        Err(error) => (Vec::new(), Some(format!("{KMSG}: {error}"))),
+    };
+    Ok(Outside {
+        boot_id: Some(boot_id).filter(|id| *id != [0; 16]),
+        hostname: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+        kernel_log,
+        no_kernel_log,
+        given_log: given.transpose()?.unwrap_or_default(),
+        pstore: pstore(Path::new(PSTORE)),
+    })
+}
+
+/// Reads the log of the running kernel.
+fn kernel_log() -> std::io::Result<Vec<KernelLine>> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = rustix::fs::open(KMSG, flags, Mode::empty())?;
+    let (mut record, mut text) = (vec![0; RECORD], String::new());
+    for _ in 0..MOST_RECORDS {
+        match rustix::io::read(&file, &mut record) {
+            Ok(len) => {
+                text.push_str(&String::from_utf8_lossy(&record[..len]));
+                text.push('\n');
+            }
+            // Records were overwritten while this one was to be read.
+            Err(rustix::io::Errno::PIPE) => {}
+            Err(rustix::io::Errno::AGAIN) => break,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(KernelLine::parse_all(&text))
+}
+
+/// Reads the records of pstore. Those that cannot be read are left out.
+fn pstore(folder: &Path) -> Vec<PstoreRecord> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let record = |entry: fs::DirEntry| {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let file = fs::File::open(entry.path()).ok()?;
+        let written = file.metadata().ok()?.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
+        let mut text = Vec::new();
+        file.take(MOST_PSTORE).read_to_end(&mut text).ok()?;
+        Some(PstoreRecord {
+            name,
+            written: u64::try_from(written.as_nanos()).ok(),
+            text: String::from_utf8_lossy(&text).into_owned(),
+        })
+    };
+    let mut records: Vec<PstoreRecord> = entries.filter_map(record).collect();
+    records.sort_by(|a, b| a.name.cmp(&b.name));
+    records
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_of_pstore() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = "Panic#1 Part1\n<0>[ 9.1] Kernel panic - not syncing: x\n";
+        fs::write(folder.path().join("dmesg-efi-2"), text).unwrap();
+        fs::write(folder.path().join("dmesg-efi-1"), "Oops#1 Part1\n").unwrap();
+        let records = pstore(folder.path());
+        assert_eq!(
+            records.iter().map(|r| r.name.as_str()).collect::<Vec<_>>(),
+            ["dmesg-efi-1", "dmesg-efi-2"]
+        );
+        assert_eq!(records[1].reason(), Some("Kernel panic - not syncing: x"));
+        assert_eq!(records[0].reason(), None);
+        assert!(records[0].written.is_some());
+        assert!(pstore(Path::new("/nowhere")).is_empty());
+    }
+
+    #[test]
+    fn a_given_log_must_have_times() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), "Nov 29 09:00:00 host kernel: x\n").unwrap();
+        let error = read(Some(file.path())).unwrap_err().to_string();
+        assert!(error.contains("short-monotonic"), "{error}");
+        fs::write(file.path(), "[    1.000000] x\n").unwrap();
+        assert_eq!(read(Some(file.path())).unwrap().given_log.len(), 1);
+        assert!(read(Some(Path::new("/nowhere"))).is_err());
+    }
+}

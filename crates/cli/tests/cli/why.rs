@@ -1,0 +1,377 @@
+//! `why`: the cause of an end, for programs that end in each way, and for other inputs.
+
+use crate::child::{start as start_app, wait_for};
+use crate::cores::core_of;
+use crate::dying::lock;
+use crate::support::{Place, small, tool};
+use lastwords::{Session, event};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::fs;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// The variable that has the child's task.
+const HOW: &str = "LASTWORDS_TEST_WHY";
+/// Bytes that the child of the cgroup may use, and those that it takes.
+const LIMIT: usize = 64 << 20;
+const TAKEN: usize = 4 * LIMIT;
+
+/// Started again with [`HOW`] set, this is the program that ends; else it is nothing.
+#[test]
+fn child() {
+    let Ok(how) = std::env::var(HOW) else { return };
+    let (how, ready) = how.split_once(' ').expect("a task and a file");
+    let session = Session::builder("shop").start().expect("a session");
+    if !how.starts_with("bare") {
+        lastwords::crash::install_panic_hook();
+        lastwords::crash::install_default_signal_handlers().expect("handlers");
+    }
+    event!(shop, "order", id = 1u64);
+    event!(shop, "failed", level: ERROR, code = -5i32, text = "\u{1b}[2Jno\nstock");
+    for id in 2u64..9 {
+        event!(shop, "order", id = id);
+    }
+    fs::write(ready, "ready").expect("the ready file");
+    match how {
+        "closes" => drop(session),
+        "exit_0" => std::process::exit(0),
+        "exit_3" => std::process::exit(3),
+        "closes,_exit_4" => {
+            drop(session);
+            std::process::exit(4);
+        }
+        "error" => drop(session.finish(Err::<(), _>("no stock"))),
+        "panic" => panic!("no such item: {}", 7),
+        "caught" => {
+            let _ = std::panic::catch_unwind(|| panic!("it was caught"));
+            event!(shop, "order", id = 9u64);
+            std::process::exit(3);
+        }
+        "fault" | "bare_fault" => fault(),
+        "abort" | "bare_abort" => std::process::abort(),
+        "bare_memory" => {
+            // The parent puts this process into a cgroup first.
+            wait_for(&Path::new(ready).with_extension("go"));
+            let mut taken: Vec<Vec<u8>> = Vec::new();
+            (0..TAKEN >> 20).for_each(|n| taken.push(vec![n as u8 | 1; 1 << 20]));
+            std::hint::black_box(&taken);
+        }
+        _ => std::thread::sleep(std::time::Duration::from_secs(60)),
+    }
+}
+
+/// Reads where no memory is, without unsafe code: writes another address over a pointer.
+fn fault() {
+    let value = Box::new(7u64);
+    let place = std::ptr::from_ref(&value).addr() as u64;
+    let memory = fs::File::options().write(true).open("/proc/self/mem").expect("its memory");
+    memory.write_all_at(&16u64.to_ne_bytes(), place).expect("written");
+    println!("{}", std::hint::black_box(&value));
+}
+
+/// Starts a child of this task, and waits until it has recorded.
+fn start(place: &Place, how: &str) -> Child {
+    let ready = place.at("ready");
+    let child = Command::new(std::env::current_exe().expect("this program's file"))
+        .args(["--exact", "why::child", "--nocapture"])
+        .current_dir(place.path())
+        .env("LASTWORDS_DIR", place.sessions())
+        .env(HOW, format!("{how} {}", ready.display()))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the child starts");
+    wait_for(&ready);
+    child
+}
+
+/// A place with the session of a child that has ended by itself, or by a signal from outside.
+fn ended(how: &str, signal: Option<Signal>) -> Place {
+    let place = Place::new();
+    let mut child = start(&place, how);
+    if let Some(signal) = signal {
+        let pid = Pid::from_child(&child);
+        kill_process(pid, signal).expect("it is sent");
+    }
+    child.wait().expect("it ends");
+    place
+}
+
+/// What `why` says of the only session of a place.
+fn why(place: &Place, args: &[&str]) -> Value {
+    let report = place.json(&[&["why", "shop", "--json"], args].concat());
+    assert_eq!(report["schema"], "lastwords.why.v1");
+    let [session] = report["inputs"].as_array().expect("a list").as_slice() else {
+        panic!("{report}")
+    };
+    session.clone()
+}
+
+#[test]
+fn each_end_has_its_cause() {
+    let killed =
+        "killed by SIGKILL or by a signal without a handler, or left by _exit: unknown which";
+    let table = [
+        ("closes", None, "good-order", None, "the process exited with status 0"),
+        ("exit_0", None, "good-order", Some(0), "the process exited with status 0"),
+        ("exit_3", None, "exit", Some(3), "the process exited with status 3"),
+        ("closes,_exit_4", None, "exit", Some(4), "the process exited with status 4"),
+        ("error", None, "error", None, "the program ended the session with an error"),
+        ("panic", None, "panic", None, "panic in thread "),
+        ("caught", None, "exit", Some(3), "the process exited with status 3"),
+        ("abort", None, "signal", Some(6), "SIGABRT in thread "),
+        ("fault", None, "signal", Some(11), "SIGSEGV in thread "),
+        ("wait", Some(Signal::FPE), "signal", Some(8), "SIGFPE in thread "),
+        ("wait", Some(Signal::TERM), "unknown", None, killed),
+        ("wait", Some(Signal::KILL), "unknown", None, killed),
+        ("bare_wait", Some(Signal::USR1), "unknown", None, killed),
+        ("bare_abort", None, "unknown", None, killed),
+    ];
+    // A core helper that another test installs writes exit records for processes that cannot.
+    let _alone = lock();
+    for (how, signal, cause, number, sentence) in table {
+        let place = ended(how, signal);
+        let session = why(&place, &[]);
+        let verdict = &session["verdict"];
+        let row = format!("{how} {signal:?}: {verdict:#}");
+        assert_eq!(verdict["cause"], cause, "{row}");
+        if cause != "good-order" {
+            assert_eq!(verdict["number"], number.map_or(Value::Null, Value::from), "{row}");
+        }
+        let said = verdict["sentence"].as_str().expect("a sentence");
+        assert!(said.contains(sentence), "{row}");
+        assert_eq!(verdict["last_seen"], cause == "unknown", "{row}");
+        assert!(verdict["at_ns"].as_str().expect("a time").len() == 19, "{row}");
+        assert_eq!(verdict["evidence"][0]["from"], "exit-record", "{row}");
+        // A panic that was caught is a hint.
+        let hints = verdict["hints"].to_string();
+        assert_eq!(hints.contains("it was caught"), how == "caught", "{row}");
+        assert_eq!(session["last_error"]["event"], "shop:failed", "{session:#}");
+        assert_eq!(session["lost"], "nothing lost");
+    }
+}
+
+#[test]
+fn a_page_for_a_ticket() {
+    let place = ended("panic", None);
+    let page = place.ok(&["why", "shop"]);
+    let lines: Vec<&str> = page.lines().collect();
+    assert!(lines[0].starts_with("session shop: panic in thread "), "{page}");
+    assert!(lines[0].contains("no such item: 7 (crates/cli/tests/cli/why.rs:"), "{page}");
+    assert!(lines[1].starts_with("  at 20") && lines[1].ends_with(" UTC"), "{page}");
+    for head in
+        ["evidence", "backtrace", "last error", "last events", "spans at work", "lost", "look next"]
+    {
+        assert!(lines.contains(&head), "{head} is not in\n{page}");
+    }
+    assert!(
+        lines.iter().any(|line| line.starts_with("  exit record   `panic` by process ")),
+        "{page}"
+    );
+    let after = |head: &str| lines[lines.iter().position(|line| *line == head).unwrap() + 1];
+    let error = after("last error");
+    assert!(
+        error.contains(" UTC ERROR [") && error.contains("] shop:failed: code=-5 text="),
+        "{page}"
+    );
+    assert!(!page.contains('\u{1b}'), "an event steers the terminal");
+    assert!(page.contains("why::child"), "the backtrace names functions\n{page}");
+    assert!(lines.last().unwrap().starts_with("  lastwords view /"), "{page}");
+    assert!(lines.len() < 60, "it is one page\n{page}");
+}
+
+#[test]
+fn a_living_session_lives() {
+    let place = Place::new();
+    let mut child = start(&place, "wait");
+    let session = why(&place, &[]);
+    assert_eq!(session["verdict"]["cause"], "alive", "{session:#}");
+    assert!(place.ok(&["why", "shop"]).starts_with("session shop: it lives\n"));
+    // Of a copy of its files nothing shows whether it had ended.
+    let folder =
+        fs::read_dir(place.sessions()).unwrap().map(|e| e.unwrap().path()).find(|p| p.is_dir());
+    let copy = place.at("copy");
+    let copied = Command::new("cp").arg("-a").arg(folder.unwrap()).arg(&copy).status().unwrap();
+    assert!(copied.success());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let report = place.json(&["why", copy.to_str().unwrap(), "--json"]);
+    let verdict = &report["inputs"][0]["verdict"];
+    assert_eq!(verdict["cause"], "unknown", "{verdict:#}");
+    assert!(verdict["sentence"].as_str().unwrap().contains("these copied files do not show"));
+    assert_eq!(why(&place, &[])["verdict"]["cause"], "unknown");
+}
+
+/// A cgroup with a limit of memory, removed when dropped.
+struct Cgroup(PathBuf);
+
+impl Cgroup {
+    /// Makes one; none where this user may not, or where there is no such controller.
+    fn with_limit(bytes: usize) -> Option<Self> {
+        let root = Path::new("/sys/fs/cgroup");
+        let (parent, limit) = match root.join("memory/memory.limit_in_bytes").exists() {
+            true => (root.join("memory"), "memory.limit_in_bytes"),
+            false => (root.to_path_buf(), "memory.max"),
+        };
+        let own = parent.join(format!("lastwords-test-{}", std::process::id()));
+        fs::create_dir(&own).ok()?;
+        let cgroup = Self(own);
+        fs::write(cgroup.0.join(limit), bytes.to_string()).ok()?;
+        // Memory in swap would not count.
+        let _ = fs::write(cgroup.0.join("memory.swap.max"), "0");
+        let _ = fs::write(cgroup.0.join("memory.memsw.limit_in_bytes"), bytes.to_string());
+        Some(cgroup)
+    }
+
+    fn add(&self, pid: u32) {
+        fs::write(self.0.join("cgroup.procs"), pid.to_string()).expect("it is added");
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+/// Returns true if the kernel's log can be read and its process ids are those of this namespace.
+fn can_read_log() -> bool {
+    let is_initial =
+        fs::read_link("/proc/self/ns/pid").is_ok_and(|own| own.ends_with("pid:[4026531836]"));
+    is_initial && fs::File::open("/dev/kmsg").is_ok()
+}
+
+#[test]
+fn the_oom_killer_is_found_in_the_log_of_the_kernel() {
+    let Some(cgroup) = Cgroup::with_limit(LIMIT).filter(|_| can_read_log()) else {
+        eprintln!("only root can limit memory with a cgroup and read the log of the kernel");
+        return;
+    };
+    let (place, other) = (Place::new(), Place::new());
+    let mut child = start(&place, "bare_memory");
+    // One that is killed at the same time, by a user.
+    let mut beside = start(&other, "wait");
+    cgroup.add(child.id());
+    fs::write(place.at("ready.go"), "go").unwrap();
+    assert!(!child.wait().expect("it ends").success());
+    beside.kill().unwrap();
+    beside.wait().unwrap();
+    let session = why(&place, &[]);
+    let verdict = &session["verdict"];
+    assert_eq!(verdict["cause"], "out-of-memory", "{verdict:#}");
+    let line = verdict["evidence"][1]["text"].as_str().expect("a line of the log");
+    assert!(line.contains(&format!("Killed process {} (", child.id())), "{verdict:#}");
+    assert_eq!(
+        (&verdict["evidence"][1]["from"], &verdict["last_seen"]),
+        (&"kernel-log".into(), &false.into())
+    );
+    // The other one has the line as a hint, and not as its cause.
+    let verdict = &why(&other, &[])["verdict"];
+    assert_eq!(verdict["cause"], "unknown", "{verdict:#}");
+    assert!(verdict["hints"].to_string().contains(line), "{verdict:#}");
+}
+
+/// On x86, the kernel's log has faults that nobody handled.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn a_fault_without_a_handler_is_found_in_the_log_of_the_kernel() {
+    let is_logged =
+        fs::read_to_string("/proc/sys/debug/exception-trace").is_ok_and(|on| on.trim() == "1");
+    if !is_logged || !can_read_log() {
+        eprintln!("the kernel does not log faults, or only root can read them");
+        return;
+    }
+    let _alone = lock();
+    let place = ended("bare_fault", None);
+    let verdict = &why(&place, &[])["verdict"];
+    assert_eq!(
+        (&verdict["cause"], &verdict["number"]),
+        (&"signal".into(), &11.into()),
+        "{verdict:#}"
+    );
+    assert_eq!(verdict["evidence"][1]["from"], "kernel-log", "{verdict:#}");
+    assert!(
+        verdict["evidence"][1]["text"].to_string().contains("]: segfault at 10 "),
+        "{verdict:#}"
+    );
+}
+
+#[test]
+fn a_given_log_counts_if_process_and_time_agree() {
+    let place = ended("wait", Some(Signal::KILL));
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let inspected = place.json(&["inspect", "shop", "--json"]);
+    let session = &inspected["sessions"][0];
+    let pid = session["creator"].as_u64().unwrap();
+    let log = |pid: u64, seconds: i64| {
+        let text = format!(
+            "[{:5}.{:06}] Out of memory: Killed process {pid} (shop) total-vm:1kB\n",
+            now.tv_sec + seconds,
+            now.tv_nsec / 1000
+        );
+        fs::write(place.at("dmesg"), text).unwrap();
+        let verdict = why(&place, &["--kernel-log", "dmesg"])["verdict"].clone();
+        verdict["cause"].as_str().unwrap().to_owned()
+    };
+    if can_read_log() {
+        assert_eq!(log(pid, 0), "out-of-memory");
+    }
+    assert_eq!(log(pid + 1, 0), "unknown");
+    assert_eq!(log(pid, 3600), "unknown");
+    let ran = place.run(&["why", "shop", "--kernel-log", "/nowhere"]);
+    assert!(ran.status == 1 && ran.err.contains("/nowhere"), "{}", ran.err);
+    fs::write(place.at("dmesg"), "Nov 29 09:00:00 host kernel: x\n").unwrap();
+    let ran = place.run(&["why", "shop", "--kernel-log", "dmesg"]);
+    assert!(ran.status == 1 && ran.err.contains("short-monotonic"), "{}", ran.err);
+}
+
+#[test]
+fn inputs_that_do_not_show_an_end_are_unknown() {
+    let place = Place::new();
+    fs::write(place.at("core"), small(&place, "session", 0).core()).unwrap();
+    place.ok(&["recover", "session", "-o", "ctf"]);
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/trace_dat/small-7");
+    fs::copy(corpus, place.at("k.dat")).unwrap();
+    for (input, what) in [("core", "session"), ("ctf", "trace"), ("k.dat", "trace")] {
+        let report = place.json(&["why", input, "--json"]);
+        let own = &report["inputs"][0];
+        assert_eq!(
+            (&own["what"], &own["verdict"]["cause"]),
+            (&what.into(), &"unknown".into()),
+            "{report:#}"
+        );
+        assert!(!own["last_events"].as_array().unwrap().is_empty(), "{input}: {own:#}");
+        let page = place.ok(&["why", input]);
+        assert!(page.starts_with(&format!("{what} ")) && page.contains("unknown"), "{page}");
+    }
+    let ran = place.run(&["why", "nothing"]);
+    assert!(ran.status == 1 && ran.out.is_empty(), "{}", ran.err);
+}
+
+#[test]
+fn a_core_names_its_signal_unless_a_debugger_may_have_made_it() {
+    let _alone = lock();
+    let place = Place::new();
+    start_app(&place, "memfd", "abort").ended();
+    let verdict = |core: &Path| {
+        let report = place.json(&["why", core.to_str().unwrap(), "--json"]);
+        report["inputs"][0]["verdict"].clone()
+    };
+    let aborted = verdict(&core_of(&place));
+    assert_eq!(
+        (&aborted["cause"], &aborted["number"]),
+        (&"signal".into(), &6.into()),
+        "{aborted:#}"
+    );
+    assert_eq!(aborted["evidence"][0]["from"], "core");
+    let living = Place::new();
+    let running = start_app(&living, "memfd", "wait");
+    let core = living.at("copy");
+    tool("gcore", &["-o", core.to_str().unwrap(), &running.pid().to_string()]);
+    let core = PathBuf::from(format!("{}.{}", core.display(), running.pid()));
+    let living = verdict(&core);
+    assert_eq!(living["cause"], "unknown", "{living:#}");
+    assert!(living["sentence"].as_str().unwrap().contains("a debugger"), "{living:#}");
+}
