@@ -33,7 +33,8 @@
 //!
 //! Operands are numbers (`10`, `0x1f`, `017`, `0b101`, `1.5`, `'a'`), text (`"a\tb\x01"`), `true`
 //! and `false`, and names: `a`, `a.b`, `a[3].b`, `$ctx.NAME`. A condition that is only a value
-//! holds if the value is not zero.
+//! holds if the value is not zero. Compared with `level`, the words `error`, `warn`, `info`,
+//! `debug` and `trace` are severities: `level <= warn` holds for warnings and errors.
 //!
 //! # Values
 //!
@@ -74,6 +75,7 @@ mod name;
 mod parse;
 mod print;
 mod program;
+mod severity;
 mod value;
 
 pub use built_in::BuiltIn;
@@ -82,6 +84,7 @@ pub use described::Described;
 pub use error::Error;
 pub use name::{Name, Step};
 pub use program::Filter;
+pub use severity::LEVEL_WORDS;
 pub use value::Value;
 
 /// Most bytes of an expression.

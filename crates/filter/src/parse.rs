@@ -5,7 +5,7 @@ use crate::eval::MAX_HEIGHT;
 use crate::lex::{Lexer, Operand, Operator, Result};
 use crate::name::Name;
 use crate::program::{Binary, Constant, EQUALITY, Filter, ORDER, Op, Unary};
-use crate::{MAX_LENGTH, MAX_NESTING};
+use crate::{MAX_LENGTH, MAX_NESTING, severity};
 use std::str::FromStr;
 
 /// An operand that was parsed: its place and its kind.
@@ -145,7 +145,9 @@ impl Parser<'_> {
                 )?;
             }
         }
-        self.put_binary(operator);
+        let named =
+            if matches!(level, EQUALITY | ORDER) { self.level_word(operator) } else { None };
+        self.put_binary(named.unwrap_or(operator));
         if !matches!(level, EQUALITY | ORDER) {
             return Ok(Kind::Other);
         }
@@ -153,6 +155,47 @@ impl Parser<'_> {
             .iter()
             .all(|side| matches!(side.kind, Kind::Text | Kind::Float | Kind::Constant));
         Ok(Kind::Comparison { level, is_constant })
+    }
+
+    /// Replaces the word of a severity that is compared with `level`, as in `level <= warn`, by what
+    /// it means. Returns the operator of the comparison then.
+    fn level_word(&mut self, operator: Binary) -> Option<Binary> {
+        let [.., Op::Name(left), Op::Name(right)] = *self.filter.ops else { return None };
+        let plain = |at: u16| {
+            let name = self.filter.names.get(usize::from(at))?;
+            name.plain().filter(|_| !name.is_context())
+        };
+        let is_left = plain(left) == Some("level");
+        if !is_left && plain(right) != Some("level") {
+            return None;
+        }
+        let word = if is_left { right } else { left };
+        let wanted = if is_left { operator } else { operator.flipped() };
+        let (found, constant) = severity::comparison(wanted, plain(word)?)?;
+        let place = position(self.filter.constants.len());
+        self.filter.constants.push(constant);
+        let behind = if is_left { 1 } else { 2 };
+        let at = self.filter.ops.len().saturating_sub(behind);
+        *self.filter.ops.get_mut(at)? = Op::Constant(place);
+        self.forget(word);
+        Some(if is_left { found } else { found.flipped() })
+    }
+
+    /// Removes a name that no operation reads any more.
+    fn forget(&mut self, name: u16) {
+        let filter = &mut self.filter;
+        if filter.ops.contains(&Op::Name(name)) {
+            return;
+        }
+        filter.names.remove(name.into());
+        filter.places.remove(name.into());
+        for op in &mut filter.ops {
+            if let Op::Name(position) = op
+                && *position > name
+            {
+                *position = position.saturating_sub(1);
+            }
+        }
     }
 
     /// Parses `left ~ "glob"` behind the operator.

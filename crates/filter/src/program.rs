@@ -101,6 +101,17 @@ impl Binary {
         }
     }
 
+    /// Returns the comparison that has its operands in the other order.
+    pub(crate) fn flipped(self) -> Self {
+        match self {
+            Self::Less => Self::Greater,
+            Self::LessEqual => Self::GreaterEqual,
+            Self::Greater => Self::Less,
+            Self::GreaterEqual => Self::LessEqual,
+            other => other,
+        }
+    }
+
     pub(crate) fn symbol(self) -> &'static str {
         match self {
             Self::Or => "||",

@@ -320,3 +320,58 @@ fn each_pair_of_operators_groups_as_in_c() {
         }
     }
 }
+
+/// A comparison of `level` with a word holds for the severities that the order of the words says,
+/// whatever their numbers are.
+#[test]
+fn words_of_severities() {
+    // The word of each of LTTng's numbers.
+    let word = |number: u64| match number {
+        0..=3 => "error",
+        4 => "warn",
+        5 | 6 => "info",
+        13 => "trace",
+        _ => "debug",
+    };
+    let words = ["error", "warn", "info", "debug", "trace"];
+    let rank = |word: &str| words.iter().position(|known| *known == word).expect("a word");
+    for number in 0..15u64 {
+        let label = Some(word(number).as_bytes());
+        let level = [("level", Value::Enum { number: number.into(), label })];
+        for wanted in words {
+            let (own, other) = (rank(word(number)), rank(wanted));
+            for (operator, flipped, expected) in [
+                ("==", "==", own == other),
+                ("!=", "!=", own != other),
+                ("<", ">", own < other),
+                ("<=", ">=", own <= other),
+                (">", "<", own > other),
+                (">=", "<=", own >= other),
+            ] {
+                for text in [
+                    format!("level {operator} {wanted}"),
+                    format!("level {operator} {}", wanted.to_uppercase()),
+                    format!("{wanted} {flipped} level"),
+                    format!("(level) {operator} {wanted} && level == level"),
+                ] {
+                    assert_eq!(holds(&text, &level), Some(expected), "{text} of {number}");
+                    let printed = Filter::parse(&text).unwrap().to_string();
+                    assert_eq!(holds(&printed, &level), Some(expected), "{printed} of {number}");
+                }
+            }
+        }
+    }
+    // Elsewhere, the words are names.
+    let names = |text: &str| -> Vec<String> {
+        Filter::parse(text).unwrap().names().iter().map(ToString::to_string).collect()
+    };
+    assert_eq!(names("level <= warn"), ["level"]);
+    assert_eq!(names("a == 1 && warn >= level && b < 2"), ["a", "level", "b"]);
+    assert_eq!(names("warn == 1 || level == warn && c"), ["warn", "level", "c"]);
+    assert_eq!(names("$ctx.level == warn"), ["$ctx.level", "warn"]);
+    assert_eq!(names("level & 4 == warn"), ["level", "warn"]);
+    assert_eq!(names("level == wran"), ["level", "wran"]);
+    let fields =
+        [("warn", Value::Unsigned(1)), ("level", Value::Unsigned(4)), ("c", Value::Unsigned(1))];
+    assert_eq!(holds("warn == 1 && level <= warn && c == 1", &fields), Some(true));
+}
