@@ -47,6 +47,7 @@ pub mod parallel;
 pub mod schema;
 pub mod source;
 pub mod symbols;
+pub mod syscalls;
 pub mod text;
 pub mod tracer;
 pub mod visit;
