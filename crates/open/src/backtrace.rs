@@ -8,6 +8,8 @@ use std::io::{self, Write};
 
 /// The lines of a backtrace that are written.
 const SHOWN: usize = 30;
+/// The frames of a recursion that are looked for.
+const MOST_REPEATED: usize = 8;
 /// The addresses in the command line for `addr2line`.
 const ADDRESSES: usize = 20;
 
@@ -30,12 +32,12 @@ const RUNTIME: [&str; 12] = [
 /// Beginnings of the file names of modules whose functions are part of the runtime.
 const RUNTIME_MODULES: [&str; 4] = ["libc.so", "libpthread.so", "ld-linux", "libgcc_s.so"];
 
-/// Writes panics and signals for people. One that the process survived is one line. The others
-/// follow with their backtraces, and the causes of death come last. `time` formats nanoseconds
-/// since the epoch.
+/// Writes panics and signals for people, with their backtraces: first those that the process
+/// survived. The causes of death come last. `time` formats nanoseconds since the epoch.
 ///
-/// Frames of the runtime between others share a line, except the innermost frame. Frames without
-/// names are followed by the command that names them.
+/// Frames of the runtime between others share a line, except the innermost frame, and frames that
+/// repeat themselves are written once, with their number. Frames without names are followed by the
+/// command that names them.
 ///
 /// # Errors
 /// `out` cannot be written.
@@ -47,6 +49,13 @@ pub fn write_crashes(
     let (fatal, survived): (Vec<&Crash>, Vec<&Crash>) =
         causes.iter().partition(|cause| cause.is_cause_of_death);
     let headline = |cause: &Crash| format!("{}, at {}", cause.summary(), time(cause.nanoseconds()));
+    let put_backtrace = |cause: &Crash, out: &mut dyn Write| {
+        if cause.backtrace.is_empty() {
+            return Ok(());
+        }
+        writeln!(out, "  backtrace of {}, innermost first:", cause.event)?;
+        cause.backtrace_lines().iter().try_for_each(|line| writeln!(out, "  {line}"))
+    };
     for cause in survived {
         let how = match cause.later_events {
             0 => "the session was ended in good order afterwards".to_owned(),
@@ -54,12 +63,10 @@ pub fn write_crashes(
             events => format!("the process went on for {events} events"),
         };
         writeln!(out, "  {}; {how}", headline(cause))?;
+        put_backtrace(cause, out)?;
     }
     for cause in &fatal {
-        if !cause.backtrace.is_empty() {
-            writeln!(out, "  backtrace of {}, innermost first:", cause.event)?;
-            cause.backtrace_lines().iter().try_for_each(|line| writeln!(out, "  {line}"))?;
-        }
+        put_backtrace(cause, out)?;
     }
     fatal.iter().try_for_each(|cause| writeln!(out, "  cause of death: {}", headline(cause)))
 }
@@ -82,6 +89,13 @@ fn lines(frames: &[Frame], keeps_first: bool) -> Vec<String> {
         if (depth > 0 || !keeps_first) && folded > 1 {
             lines.push(format!("      ... {folded} frames of the runtime"));
             depth = depth.saturating_add(folded);
+        } else if let Some((period, times)) = repeated(frames, depth) {
+            for (at, frame) in frames.iter().enumerate().skip(depth).take(period) {
+                lines.extend(of_frame(at, frame));
+            }
+            let what = if period == 1 { "frame".to_owned() } else { format!("{period} frames") };
+            lines.push(format!("      ... {what} repeated {times} times"));
+            depth = depth.saturating_add(period.saturating_mul(times));
         } else {
             lines.extend(of_frame(depth, frame));
             depth = depth.saturating_add(1);
@@ -94,6 +108,28 @@ fn lines(frames: &[Frame], keeps_first: bool) -> Vec<String> {
     }
     lines.extend(commands(frames).into_iter().map(|command| format!("  {command}")));
     lines
+}
+
+/// Returns how many frames from a depth on repeat themselves, and how many times they are there: a
+/// recursion. Fewer than three times are no repetition.
+fn repeated(frames: &[Frame], depth: usize) -> Option<(usize, usize)> {
+    let rest = frames.get(depth..)?;
+    (1..=MOST_REPEATED).find_map(|period| {
+        let first = rest.get(..period)?;
+        let times = rest
+            .chunks_exact(period)
+            .take_while(|next| first.iter().zip(*next).all(|(one, other)| is_equal(one, other)));
+        let times = times.count();
+        (times > 2).then_some((period, times))
+    })
+}
+
+/// Returns true if a reader sees no difference between two frames but their depth.
+fn is_equal(one: &Frame, other: &Frame) -> bool {
+    match one.functions.is_empty() {
+        true => one.address == other.address && other.functions.is_empty(),
+        false => one.module == other.module && one.functions == other.functions,
+    }
 }
 
 /// Returns the lines of a frame: one for each function that it is in.
@@ -197,6 +233,26 @@ mod tests {
             written(&["app", "main"], true).contains("main"),
             "a program in C has its own main"
         );
+    }
+
+    #[test]
+    fn frames_of_a_recursion_are_counted() {
+        let text = |names: &[&str]| written(names, true);
+        let deep = ["svc::deep"; 30];
+        let text_of = text(&[&["svc::leaf"], deep.as_slice(), &["svc::main"]].concat());
+        let expected = "     0  svc::leaf\n     1  svc::deep\n      ... frame repeated 30 times\n    31  svc::main\n";
+        assert_eq!(text_of.replace("\n  ", "\n").trim_start(), expected.trim_start());
+        let mutual = ["svc::even", "svc::odd"].repeat(10);
+        let text_of = text(&mutual);
+        assert!(text_of.contains("... 2 frames repeated 10 times"), "{text_of}");
+        assert_eq!(text_of.matches("svc::odd").count(), 1, "{text_of}");
+        // Two equal frames are no recursion, and frames of several lines are several frames.
+        assert!(!text(&["svc::a", "svc::a", "svc::b"]).contains("repeated"));
+        let mut frames: Vec<Frame> = ["svc::a"; 5].map(frame).to_vec();
+        for (line, frame) in (1..).zip(&mut frames) {
+            frame.functions[0].line = Some(line);
+        }
+        assert_eq!(lines(&frames, true).len(), 5);
     }
 
     #[test]
