@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 use lastwords_control::{self, Handle, State, Summary};
 use lastwords_ctf::Version;
 use lastwords_filter::{Filter, Name};
-use lastwords_live::{is_live, is_live_summary};
+use lastwords_live::{did_you_mean, is_live, is_live_summary};
 use lastwords_render::filter::{self, BUILT_IN, unknown_events};
 use std::path::PathBuf;
 
@@ -57,8 +57,13 @@ pub(crate) fn note_unknown(session: &Handle, globs: &[String], filter: Option<&F
         return;
     };
     let name = plain(&name);
-    for (glob, _) in unknown_events(globs, &described, &[]) {
-        say::note(format_args!("no event of session {name} is called {} so far", plain(glob)));
+    for (glob, near) in unknown_events(globs, &described, &[]) {
+        let near = match near.is_empty() {
+            true => String::new(),
+            false => format!("; did you mean {}?", plain(&near.join(", "))),
+        };
+        let glob = plain(glob);
+        say::note(format_args!("no event of session {name} is called {glob} so far{near}"));
     }
     let names = filter.iter().flat_map(|filter| filter.names());
     // The application knows these values of every event.
@@ -91,9 +96,7 @@ pub(crate) fn folder(word: &str) -> anyhow::Result<PathBuf> {
     }
     let folders = lastwords_live::folders_of(word);
     match folders.as_slice() {
-        [] => {
-            bail!("{word}: no session of that name; `lastwords list` shows the sessions there are")
-        }
+        [] => Err(no_session(word)),
         [one] => Ok(one.clone()),
         several => {
             let live: Vec<&PathBuf> = several.iter().filter(|f| is_live(f)).collect();
@@ -107,6 +110,30 @@ pub(crate) fn folder(word: &str) -> anyhow::Result<PathBuf> {
             }
         }
     }
+}
+
+/// Returns the folder of a name or path, for a verb that changes nothing. If several sessions have
+/// the name, it returns the newest, as readers do, and prints a note.
+pub(crate) fn newest_folder(word: &str) -> anyhow::Result<PathBuf> {
+    if word.contains('/') {
+        return Ok(PathBuf::from(word));
+    }
+    let folders = lastwords_live::folders_of(word);
+    let newest = folders.first().ok_or_else(|| no_session(word))?;
+    if folders.len() > 1 {
+        let (count, word) = (folders.len(), plain(word));
+        let newest = plain(&newest.display().to_string());
+        say::note(format_args!("{count} sessions are called {word}; this is the newest: {newest}"));
+    }
+    Ok(newest.clone())
+}
+
+/// Returns the error for a name that no session has.
+pub(crate) fn no_session(word: &str) -> anyhow::Error {
+    let near = did_you_mean(word);
+    anyhow::anyhow!(
+        "{word}: no session of that name{near}; `lastwords list` shows the sessions there are"
+    )
 }
 
 /// Returns the folder of the only live session.

@@ -1,5 +1,7 @@
 //! Parses moments of the command line: `--since` and `--until`.
 
+use crate::say;
+use crate::table::plain;
 use jiff::civil::{DateTime, Time};
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
@@ -70,6 +72,18 @@ static ZONE: OnceLock<TimeZone> = OnceLock::new();
 pub(crate) fn read_as_utc() {
     // No other code sets the zone, so this cannot fail.
     let _ = ZONE.set(TimeZone::UTC);
+}
+
+/// Prints a note if the environment names a time zone that this machine does not know: times are
+/// UTC then.
+pub(crate) fn note_unknown_zone() {
+    let named = std::env::var("TZ").unwrap_or_default();
+    // UTC needs no zone data.
+    let is_utc = named.is_empty() || ["UTC", "Etc/UTC"].contains(&named.as_str());
+    if !is_utc && ZONE.get().is_none() && TimeZone::try_system().is_err() {
+        let named = plain(&named);
+        say::note(format_args!("TZ: {named} is no time zone of this machine: times are UTC"));
+    }
 }
 
 fn zone() -> TimeZone {

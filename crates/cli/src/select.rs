@@ -7,6 +7,7 @@ use crate::say;
 use crate::table::plain;
 use crate::traces::Traces;
 use crate::value::{glob, number};
+use crate::verbs::level::Level;
 use anyhow::{Context, bail};
 use lastwords_ctf::Version;
 use lastwords_filter::{Described, Filter};
@@ -20,7 +21,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 /// The options of [`Events`], for messages.
-const OPTIONS: &str = "--cpu, --channel, --event, --filter, --since, --until and --last";
+const OPTIONS: &str = "--cpu, --channel, --event, --level, --filter, --since, --until and --last";
 
 /// The options that select events.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -45,11 +46,17 @@ pub(crate) struct Events {
     #[arg(short = 'e', long = "event", value_name = "GLOB", value_parser = glob)]
     events: Vec<String>,
 
+    /// Only events of this severity and more severe ones
+    ///
+    /// An event that has no severity, such as most of a kernel's, is not selected.
+    #[arg(long, value_enum, value_name = "LEVEL")]
+    level: Option<Level>,
+
     /// Only events for which EXPR is true
     ///
     /// Expressions are those of the filters of ftrace and LTTng: `prev_comm ~ "kworker/*" &&
     /// prev_prio < 100`. Names are those of fields and contexts, and cpu, comm, pid, tid, level,
-    /// event, channel. As in C, `&` is weaker than `==`: write `(flags & 4) == 4`. docs/FILTER.md
+    /// event, channel. `level <= warn` holds for warnings and errors. As in C, `&` is weaker than `==`: write `(flags & 4) == 4`. docs/FILTER.md
     /// has the grammar.
     #[arg(long, value_name = "EXPR", value_parser = expression, allow_hyphen_values = true)]
     filter: Option<Arc<Filter>>,
@@ -108,7 +115,10 @@ pub(crate) struct Chosen {
     pub(crate) cpus: Vec<u32>,
     channels: Vec<String>,
     events: Vec<String>,
+    /// The expression of `--filter` and the severity of `--level`.
     filter: Option<Arc<Filter>>,
+    /// The options that the expression is of.
+    filtered_by: &'static [&'static str],
     since: Option<Moment>,
     until: Option<Moment>,
     pub(crate) last: Option<u64>,
@@ -124,7 +134,7 @@ impl Events {
             self.since.is_some() || self.until.is_some(),
             !self.cpus.is_empty() || !self.channels.is_empty(),
         );
-        let events = !self.events.is_empty() || self.filter.is_some();
+        let events = !self.events.is_empty() || self.filter.is_some() || self.level.is_some();
         !moments && !streams && !events && self.last.is_none()
     }
 
@@ -177,7 +187,13 @@ impl Events {
             cpus: self.cpus(traces)?,
             channels: self.channels.clone(),
             events: self.events.clone(),
-            filter: self.filter.clone(),
+            filter: self.whole_filter()?,
+            filtered_by: match (self.level, &self.filter) {
+                (None, None) => &[],
+                (Some(_), None) => &["--level"],
+                (None, Some(_)) => &["--filter"],
+                (Some(_), Some(_)) => &["--level", "--filter"],
+            },
             since: self.since,
             until: self.until,
             last: self.last,
@@ -195,14 +211,36 @@ impl Events {
         Self { last: None, ..self.clone() }
     }
 
+    /// Returns the expression of both `--level` and `--filter`.
+    ///
+    /// # Errors
+    /// Together they are longer than an expression may be.
+    fn whole_filter(&self) -> anyhow::Result<Option<Arc<Filter>>> {
+        let level = self.level.map(|level| format!("level <= {}", level.name()));
+        let text = match (level, &self.filter) {
+            (None, filter) => return Ok(filter.clone()),
+            (Some(level), None) => level,
+            (Some(level), Some(filter)) => format!("{level} && ({})", filter.text()),
+        };
+        Ok(Some(expression(&text).context("--level and --filter")?))
+    }
+
     /// Checks that some event has each name that the filter reads.
     ///
     /// # Errors
     /// No event has one of the names.
     pub(crate) fn check_names(&self, traces: &Traces) -> anyhow::Result<()> {
+        if self.filter.is_none() && self.level.is_none() {
+            return Ok(());
+        }
+        let (packets, kernels) = (traces.packets(Version::V2)?, kernels(traces));
+        if self.level.is_some()
+            && filter::check(&*expression("level")?, &packets, &kernels).is_err()
+        {
+            bail!("--level: no event of the input has a severity");
+        }
         let Some(expression) = &self.filter else { return Ok(()) };
-        let traces = (traces.packets(Version::V2)?, kernels(traces));
-        filter::check(expression, &traces.0, &traces.1).context("--filter")
+        filter::check(expression, &packets, &kernels).context("--filter")
     }
 
     fn cpus(&self, traces: &Traces) -> anyhow::Result<Vec<u32>> {
@@ -324,12 +362,13 @@ impl Chosen {
     /// Returns a remark if the selection leaves begins without their ends, so that `view` does not
     /// draw what lasts.
     pub(crate) fn undrawn(&self) -> Option<String> {
-        let what = match (&self.filter, self.cpus.is_empty()) {
-            (Some(_), _) => {
-                "--filter may leave begins without ends: scheduling, interrupts, system calls and spans are not drawn as slices"
-            }
+        let what = match (self.filtered_by.first(), self.cpus.is_empty()) {
+            (Some(option), _) => format!(
+                "{option} may leave begins without ends: scheduling, interrupts, system calls and spans are not drawn as slices"
+            ),
             (None, false) => {
                 "--cpu leaves begins without ends: system calls and spans are not drawn as slices"
+                    .to_owned()
             }
             (None, true) => return None,
         };
@@ -385,7 +424,8 @@ impl Chosen {
             (!self.cpus.is_empty(), "--cpu"),
             (!self.channels.is_empty(), "--channel"),
             (!self.events.is_empty(), "--event"),
-            (self.filter.is_some(), "--filter"),
+            (self.filtered_by.contains(&"--level"), "--level"),
+            (self.filtered_by.contains(&"--filter"), "--filter"),
             (self.since.is_some(), "--since"),
             (self.until.is_some(), "--until"),
             (self.last.is_some(), "--last"),

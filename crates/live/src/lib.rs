@@ -16,6 +16,6 @@ pub use error::{Error, Result};
 pub use follow::{Pace, follow};
 pub use inputs::{inputs, instance_folder, open};
 pub use lastwords_open::Options;
-pub use named::folders_of;
+pub use named::{did_you_mean, folders_of};
 pub use snapshot::read;
 pub use state::{is_live, is_live_summary, sessions_dir, state, unknown_end};

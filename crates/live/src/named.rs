@@ -3,6 +3,7 @@
 use anyhow::bail;
 use lastwords_control::dirs;
 use lastwords_folders::name_of;
+use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -29,6 +30,24 @@ pub fn folders_of(name: &str) -> Vec<PathBuf> {
     found.into_iter().rev().map(|(_, path)| path).collect()
 }
 
+/// Returns text that proposes the names of sessions that are nearest to one that no session has:
+/// `; did you mean shop?`. It is empty if none is near.
+#[must_use]
+pub fn did_you_mean(name: &str) -> String {
+    let mut known = BTreeSet::new();
+    for base in dirs::candidates() {
+        for entry in std::fs::read_dir(&base).into_iter().flatten().filter_map(Result::ok) {
+            if let Some(folder) = entry.file_name().to_str()
+                && entry.file_type().is_ok_and(|t| t.is_dir())
+            {
+                known.insert(name_of(folder).to_owned());
+            }
+        }
+    }
+    let near = lastwords_open::nearest_names(name, &known);
+    if near.is_empty() { String::new() } else { format!("; did you mean {}?", near.join(", ")) }
+}
+
 /// Describes a place that has been searched, with the reason if that was not possible.
 fn searched(base: &Path) -> String {
     match std::fs::read_dir(base) {
@@ -50,8 +69,9 @@ pub(crate) fn of_name(name: &str, notes: &mut Vec<String>) -> anyhow::Result<Pat
     let Some((newest, older)) = folders.split_first() else {
         let bases: Vec<String> = dirs::candidates().iter().map(|base| searched(base)).collect();
         bail!(
-            "{name}: no such file, and no session of that name in {}; `lastwords list` shows the sessions there are",
-            bases.join(", ")
+            "{name}: no such file, and no session of that name in {}{}; `lastwords list` shows the sessions there are",
+            bases.join(", "),
+            did_you_mean(name)
         );
     };
     if !older.is_empty() {

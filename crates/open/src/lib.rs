@@ -94,6 +94,7 @@ pub use folder::is_instance;
 pub use holds::{Holds, Observed, duration};
 pub use inputs::Inputs;
 pub use lastwords_render::evidence::{Account, Amount, Losses};
+pub use lastwords_render::filter::nearest_names;
 pub use lastwords_render::iter::{Event, EventKind, EventRef, Events, Field, Ids, Order, Value};
 pub use lastwords_render::select::Selection;
 pub use lttng_folder::LttngFolder;

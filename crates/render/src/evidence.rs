@@ -3,6 +3,8 @@
 
 mod spans;
 
+pub(crate) use spans::seconds;
+
 use crate::missing::count;
 use lastwords_ctf::Totals;
 use lastwords_ctf::names::plain;

@@ -114,6 +114,11 @@ pub trait Packets: Send + Sync {
 pub trait Told: Send + Sync {
     /// Returns the evidence. It may first read what was not checked yet.
     fn told(&self) -> &Evidence;
+
+    /// Returns the spans that were open, if the source records them.
+    fn told_spans(&self) -> &[OpenSpan] {
+        &[]
+    }
 }
 
 impl Told for Evidence {
@@ -125,6 +130,10 @@ impl Told for Evidence {
 impl<S: Source> Told for S {
     fn told(&self) -> &Evidence {
         self.evidence()
+    }
+
+    fn told_spans(&self) -> &[OpenSpan] {
+        self.open_spans()
     }
 }
 

@@ -13,7 +13,7 @@ use lastwords_ftrace::text as ftrace;
 use lastwords_open::{Ftrace, Trace};
 use lastwords_render::Totals;
 use lastwords_render::select::Selection;
-use lastwords_render::text::{self, Style, Zone};
+use lastwords_render::text::{self, Style, TimeOfDay, Zone};
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -53,6 +53,7 @@ impl Run<'_> {
                 array,
                 position,
                 name,
+                time: self.time_of_day(),
                 options,
                 offset,
                 lines,
@@ -74,6 +75,17 @@ impl Run<'_> {
             ));
         }
         self.kernels(&untimed, out)
+    }
+}
+
+impl Run<'_> {
+    /// Returns what writes the times with which a kernel's lines begin: those of events of sessions
+    /// and CTF are times of day, and a kernel's own are seconds since its boot.
+    fn time_of_day(&self) -> Option<TimeOfDay> {
+        let are_of_day =
+            matches!(self.style, Style::Fields | Style::FieldsWithIds | Style::Babeltrace);
+        let is_mixed = !self.packets.is_empty() && are_of_day && self.form.before.is_none();
+        is_mixed.then(|| TimeOfDay::new(&self.form.zone, b"", b" "))
     }
 }
 
@@ -124,6 +136,8 @@ struct Kernel<'a> {
     position: Option<usize>,
     /// The name with which its lines begin.
     name: Option<String>,
+    /// Writes the times of day with which its lines begin.
+    time: Option<TimeOfDay>,
     options: ftrace::Options,
     /// The offset to add to readings of its clock, to get the times by which lines are merged.
     offset: i64,
@@ -140,10 +154,20 @@ impl timeline::Source for Kernel<'_> {
         let mut put = |clock: u64, text: &[u8]| {
             let time =
                 i64::try_from(clock).map_or(timeline::END, |clock| clock.saturating_add(offset));
-            let Some(name) = &self.name else { return out.put(time, text) };
+            if self.name.is_none() && self.time.is_none() {
+                return out.put(time, text);
+            }
             named.clear();
             for line in text.split_inclusive(|byte| *byte == b'\n') {
-                named.extend([name.as_bytes(), b": ", line].concat());
+                // The lines of a stack belong to the line before them.
+                let is_stack = line.starts_with(b" => ") || line.starts_with(b"=> ");
+                if time != timeline::END && !is_stack {
+                    self.time.iter_mut().for_each(|of_day| of_day.put(time, &mut named));
+                }
+                if let Some(name) = &self.name {
+                    named.extend([name.as_bytes(), b": "].concat());
+                }
+                named.extend_from_slice(line);
             }
             out.put(time, &named)
         };

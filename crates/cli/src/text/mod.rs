@@ -27,7 +27,7 @@ use std::sync::Arc;
 /// The styles of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum LineStyle {
-    /// Time, level, CPU, thread, name, then the message or the fields
+    /// Time, level, CPU, thread, spans, name, then the message or the fields
     Fields,
     /// The form of the kernel's `trace` file
     Ftrace,
@@ -45,6 +45,8 @@ pub(crate) struct Form<'a> {
     /// The style of lines. Without one, sessions have fields, CTF looks as in babeltrace2, and a
     /// kernel's trace follows its own options.
     pub(crate) style: Option<LineStyle>,
+    /// Lines of sessions have the ids of spans, and all that is left out otherwise.
+    pub(crate) verbose: bool,
     /// The fields that lines have in place of a style.
     pub(crate) columns: Option<&'a Columns>,
     /// The time zone of times of day.
@@ -134,6 +136,10 @@ pub(crate) fn write(
     }
     let style =
         if traces.is_ftrace() { Style::Fields } else { LineStyle::of_packets(form.style, traces)? };
+    let style = match style {
+        Style::Fields if form.verbose => Style::FieldsWithIds,
+        style => style,
+    };
     if traces.has_arrays() {
         LineStyle::of_kernel(form.style)?;
     }
@@ -218,7 +224,7 @@ impl Run<'_> {
     /// Returns the selection for the style. In styles for people, an event that several channels
     /// have appears once.
     fn selection(chosen: &Chosen, style: Style) -> Selection {
-        if matches!(style, Style::Fields | Style::Ftrace) {
+        if matches!(style, Style::Fields | Style::FieldsWithIds | Style::Ftrace) {
             chosen.once()
         } else {
             chosen.selection()

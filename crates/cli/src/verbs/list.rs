@@ -28,6 +28,8 @@ STATE is live, or how the session ended. SINCE is when the session began to be i
 ended or was last seen alive.")]
 pub(crate) struct Args {
     /// A session whose channels, rules and events are printed
+    ///
+    /// If several sessions have the name, it is the newest one.
     #[arg(value_name = "SESSION", conflicts_with = "named")]
     session: Option<String>,
 
@@ -51,7 +53,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let wanted = args.session.as_ref().or(args.named.as_ref());
     let summaries = match wanted {
         Some(word) => {
-            let folder = control::folder(word)?;
+            let folder = control::newest_folder(word)?;
             vec![Handle::open(&folder).with_context(|| folder.display().to_string())?.summary()]
         }
         None => {

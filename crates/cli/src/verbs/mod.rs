@@ -10,7 +10,7 @@ mod destroy;
 mod diff;
 mod doctor;
 mod inspect;
-mod level;
+pub(crate) mod level;
 pub(crate) mod list;
 mod man;
 mod mount;

@@ -83,7 +83,7 @@ pub(crate) struct Args {
     ///
     /// The next run with --consume begins after them, and a session in discard mode has room for
     /// new events again. This works for sessions in their folders.
-    #[arg(long, conflicts_with_all = ["pid", "metadata", "with_log", "carve", "cpus", "channels", "events", "filter", "since", "until", "last"])]
+    #[arg(long, conflicts_with_all = ["pid", "metadata", "with_log", "carve", "cpus", "channels", "events", "level", "filter", "since", "until", "last"])]
     consume: bool,
 
     /// Do not count the events of CTF

@@ -9,6 +9,7 @@ use crate::deaths;
 use crate::exit::{Facts, Outcome};
 use crate::input::{Input, Search};
 use crate::lines::{Lines, expression};
+use crate::moment;
 use crate::pager::Pager;
 use crate::say;
 use crate::select::{Chosen, Events};
@@ -49,12 +50,23 @@ pub(crate) struct Args {
     #[arg(long, value_enum, value_name = "STYLE")]
     style: Option<LineStyle>,
 
+    /// Print the ids of spans, whole names and all addresses
+    ///
+    /// This is for sessions in the style fields, whose lines are as short as those of the
+    /// program's own log otherwise: the spans around an event, such as
+    /// `order{id=202}:charge{order=202}:`, its name, its message and its fields. A span or a time
+    /// that cannot be recovered is `?`.
+    #[arg(short = 'v', long, conflicts_with = "fields")]
+    verbose: bool,
+
     /// Print these fields, in this order, in place of a style
     ///
     /// An example is `time,cpu,event,id,customer`. Names are those of fields and contexts, and
     /// cpu, comm, pid, tid, level, event, channel, as in --filter. Other names are time, delta
     /// (seconds since the line before), ticks (the reading of the clock), trace (the session or
-    /// instance) and message (what follows the event's name in the other styles). `args[0]` and
+    /// instance), message (what follows the event's name in the other styles), file and line (the
+    /// place in the source that the event comes from) and syscall (the name of the system call of
+    /// an event of raw_syscalls). `args[0]` and
     /// `request.path` are parts of fields, `$ctx.NAME` is a context, `$fields.NAME` a field. If an
     /// event lacks a field, a hyphen is printed.
     #[arg(short = 'F', long, value_name = "LIST", value_delimiter = ',', value_parser = field, conflicts_with = "style")]
@@ -103,7 +115,7 @@ pub(crate) struct Args {
     /// for new events again. This works for sessions in their folders, and always for all events
     /// of a session. The events of a trace instance of the running kernel leave its rings, as with
     /// trace_pipe.
-    #[arg(long, conflicts_with_all = ["pid", "metadata", "with_log", "cpus", "channels", "events", "filter", "since", "until", "last"])]
+    #[arg(long, conflicts_with_all = ["pid", "metadata", "with_log", "cpus", "channels", "events", "level", "filter", "since", "until", "last"])]
     consume: bool,
 
     /// Go on, and print events as they are recorded
@@ -139,6 +151,7 @@ fn separator(text: &str) -> Result<String, String> {
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let columns = args.columns().map_err(anyhow::Error::msg)?;
     let columns = columns.as_ref();
+    moment::note_unknown_zone();
     if args.follow {
         return follow::run(args, columns);
     }
@@ -206,6 +219,7 @@ fn report(
     let before = if args.relative { newest(args, traces)? } else { None };
     let form = Form {
         style: args.style,
+        verbose: args.verbose,
         columns,
         zone: before.map_or_else(|| zone(args), |newest| zone(args).before(newest)),
         with_log: args.with_log,
@@ -274,7 +288,7 @@ fn write_head(
         lines.put(format_args!("# {}\n", columns.head()))?;
     } else if has_columns && traces.sessions().next().is_some() {
         let time = if args.relative { "SECONDS BEFORE THE END" } else { "TIME" };
-        lines.put(format_args!("# {time} LEVEL [CPU] THREAD EVENT: FIELDS\n"))?;
+        lines.put(format_args!("# {time} LEVEL [CPU] THREAD SPANS: EVENT: FIELDS\n"))?;
     }
     Ok(())
 }

@@ -84,3 +84,39 @@ fn a_date_is_refused_where_a_clock_is_not_related_to_it() {
         ran.err
     );
 }
+
+/// Lines of a kernel and of an application on one timeline begin with times of one form: the time
+/// of day. What follows is the kernel's own text.
+#[test]
+fn a_merge_has_times_of_one_form() {
+    let place = Place::new();
+    small(&place, "a", 0);
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/trace_dat/small-7");
+    let mut kernel = std::fs::read(corpus).unwrap();
+    // In place of the option with the writer's version, one with the time at which the kernel's
+    // clock was zero: 1,700,000,000 s, in microseconds.
+    let (version, date) =
+        (b"\x09\0\x10\0\0\0lastwords 0.1.0\0", b"\x01\0\x10\0\0\x000x60a24181e4000\0");
+    let at = kernel.windows(version.len()).position(|part| part == version).expect("the option");
+    kernel[at..at + date.len()].copy_from_slice(date);
+    std::fs::write(place.at("k.dat"), kernel).unwrap();
+    let alone = place.ok(&["report", "k.dat"]);
+    let merged = place.ok(&["report", "a", "k.dat", "--utc"]);
+    let events: Vec<&str> = alone.lines().filter(|line| !line.starts_with('#')).collect();
+    assert!(!events.is_empty());
+    for line in events {
+        let head = line.split(": ").next().and_then(|head| head.rsplit(' ').next()).expect(line);
+        let Some((seconds, micros)) = head.split_once('.') else {
+            // The number of lost events has no time of its own.
+            assert!(merged.lines().any(|found| found.get(19..) == Some(line)), "{line}\n{merged}");
+            continue;
+        };
+        let of_day = 1_700_000_000 % 86_400 + seconds.parse::<u64>().expect(line);
+        let (hour, minute, second) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
+        let time = format!("{hour:02}:{minute:02}:{second:02}.{micros}");
+        let is_it = |found: &str| found.starts_with(&time) && found.get(19..) == Some(line);
+        assert!(merged.lines().any(is_it), "{time} {line}\n{merged}");
+    }
+    let is_of_day = |line: &str| line.get(2..3) == Some(":") && line.get(8..9) == Some(".");
+    assert!(merged.lines().all(is_of_day), "{merged}");
+}

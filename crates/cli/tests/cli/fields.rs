@@ -272,3 +272,42 @@ fn a_follower_prints_fields() {
     let ran = place.run(&["report", "app", "--follow", "-F", "delta"]);
     assert!(ran.status == 1 && ran.err.contains("would begin anew"), "{}", ran.err);
 }
+
+/// The number of a system call is shown by its name, if the machine has a call of that number.
+#[test]
+fn system_calls_by_name() {
+    let place = Place::new();
+    let long = "integer { size = 64; align = 8; signed = true; }";
+    let event = |id: u16, name: &str| {
+        format!("event {{ name = \"{name}\"; id = {id}; fields := struct {{ {long} id; }}; }};\n")
+    };
+    let write = |folder: &str, machine: &str| {
+        let metadata = format!(
+            "/* CTF 1.8 */ trace {{ major = 1; minor = 8; byte_order = le; }};
+            env {{ machine = \"{machine}\"; }};
+            clock {{ name = mono; freq = 1000000000; absolute = TRUE; }};
+            stream {{ event.header := struct {{ integer {{ size = 16; align = 8; }} id;
+                integer {{ size = 64; align = 8; map = clock.mono.value; }} timestamp; }}; }};
+            {}{}{}",
+            event(0, "raw_syscalls:sys_enter"),
+            event(1, "raw_syscalls:sys_exit"),
+            event(2, "other:sys_enter")
+        );
+        let calls = [(0u16, 61i64), (1, 257), (0, 100_000), (1, -1), (2, 61)];
+        let bytes = (1u64..).zip(calls).flat_map(|(time, (id, call))| {
+            [&id.to_le_bytes()[..], &time.to_le_bytes(), &call.to_le_bytes()].concat()
+        });
+        std::fs::create_dir(place.at(folder)).unwrap();
+        std::fs::write(place.at(folder).join("metadata"), metadata).unwrap();
+        std::fs::write(place.at(folder).join("stream"), bytes.collect::<Vec<u8>>()).unwrap();
+    };
+    write("x86", "x86_64");
+    write("arm", "aarch64");
+    write("s390", "s390x");
+    let calls =
+        |folder: &str| place.ok(&["report", folder, "-F", "syscall,id", "--separator", " "]);
+    let rest = "100000 100000\n-1 -1\n- 61\n";
+    assert_eq!(calls("x86"), format!("wait4 61\nopenat 257\n{rest}"));
+    assert_eq!(calls("arm"), format!("getdents64 61\n257 257\n{rest}"));
+    assert_eq!(calls("s390"), format!("61 61\n257 257\n{rest}"));
+}

@@ -29,6 +29,7 @@ mod kinds;
 mod layouts;
 mod lines;
 mod live_kernel;
+mod log_lines;
 mod lttng;
 mod matrix;
 mod mistakes;

@@ -381,3 +381,52 @@ fn nobody_is_told_to_remove_a_folder_that_is_no_sessions() {
         }
     }
 }
+
+/// Returns the commands that a text advises: a verb and the word behind it, where `lastwords` begins
+/// a command.
+fn advised(text: &str) -> impl Iterator<Item = (String, String)> {
+    let begins = ["`lastwords ", "\"lastwords ", "$ lastwords ", ": lastwords ", "    lastwords "];
+    let behind = begins.into_iter().flat_map(|begin| text.split(begin).skip(1));
+    behind.filter_map(|rest| {
+        let word = |text: &str| -> String {
+            text.chars().take_while(|c| c.is_ascii_lowercase() || *c == '-').collect()
+        };
+        let verb = word(rest);
+        let next = rest.get(verb.len()..)?.strip_prefix(' ').map(word).unwrap_or_default();
+        (!verb.is_empty() && !verb.starts_with('-') && !verb.ends_with('-')).then_some((verb, next))
+    })
+}
+
+/// Each command in a message, a manual or a page exists.
+#[test]
+fn advised_commands_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut commands: BTreeSet<(String, String)> = BTreeSet::new();
+    let mut folders =
+        ["crates", "docs", "book/src", "hooks", "examples"].map(|name| root.join(name)).to_vec();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                let is_text = !path.ends_with("tests") && !path.ends_with("target");
+                folders.extend(Some(path).filter(|_| is_text));
+            } else if !path.ends_with("Cargo.toml")
+                && let Ok(text) = std::fs::read_to_string(&path)
+            {
+                commands.extend(advised(&text));
+            }
+        }
+    }
+    commands.extend(advised(&std::fs::read_to_string(root.join("README.md")).expect("the README")));
+    assert!(commands.contains(&("snapshot".to_owned(), "take".to_owned())), "{commands:?}");
+    let place = Place::new();
+    for (verb, next) in commands.iter().filter(|(verb, _)| verb != "help") {
+        let help = place.run(&["help", verb]);
+        assert_eq!(help.status, 0, "lastwords {verb} {next}: {}", help.err);
+        if help.out.contains("\nCommands:\n") && !next.is_empty() && !next.starts_with('-') {
+            assert_eq!(place.run(&["help", verb, next]).status, 0, "lastwords {verb} {next}");
+        }
+    }
+    let wrong = advised("; free it: `lastwords snapshot off`").next().expect("a command");
+    assert_eq!(place.run(&["help", &wrong.0, &wrong.1]).status, 2);
+}

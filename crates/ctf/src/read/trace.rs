@@ -5,7 +5,7 @@ use crate::program::{Program, SchemaError};
 use lastwords_bytes::Budget;
 use lastwords_trace::class::{EventClass, StreamClass, TraceClass};
 use lastwords_trace::evidence::Evidence;
-use lastwords_trace::source::{Packets, Told};
+use lastwords_trace::source::{OpenSpan, Packets, Told};
 use std::collections::HashMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -45,6 +45,12 @@ impl Account {
     #[must_use]
     pub fn evidence(&self) -> &Evidence {
         self.0.told()
+    }
+
+    /// Returns the spans that were open when recording ended.
+    #[must_use]
+    pub fn open_spans(&self) -> &[OpenSpan] {
+        self.0.told_spans()
     }
 }
 

@@ -57,12 +57,12 @@ fn group_line(group: &[&SpanReport], all: &[SpanReport]) -> String {
                 }
                 (threads, None) => format!(", {threads} threads are in it"),
             };
-            line(span, "", &format!("id {}", span.id), &seconds(&span.age_ns), &inside, all)
+            line(span, "", &format!("id {}", span.id), &age(span), &inside, all)
         });
     };
     let many = format!("{} times ", group.len());
     let ids = format!("ids {} to {}", oldest.id.min(newest.id), newest.id.max(oldest.id));
-    let ages = format!("{} to {}", seconds(&newest.age_ns), seconds(&oldest.age_ns));
+    let ages = format!("{} to {}", age(newest), age(oldest));
     line(newest, &many, &ids, &ages, "", all)
 }
 
@@ -92,10 +92,13 @@ fn name(span: &SpanReport) -> String {
     format!("{}::{}", plain(&span.target), plain(&span.name))
 }
 
+fn age(span: &SpanReport) -> String {
+    seconds(span.age_ns.parse().unwrap_or(0))
+}
+
 /// Formats a time in nanoseconds as seconds with three decimals. A time under 10 ms is formatted as
 /// milliseconds with three decimals.
-fn seconds(nanoseconds: &str) -> String {
-    let nanoseconds: u64 = nanoseconds.parse().unwrap_or(0);
+pub(crate) fn seconds(nanoseconds: u64) -> String {
     if nanoseconds < 10_000_000 {
         format!("{}.{:03} ms", nanoseconds / 1_000_000, nanoseconds / 1000 % 1000)
     } else {

@@ -38,7 +38,9 @@ pub fn check(filter: &Filter, traces: &[Trace], others: &[&dyn Described]) -> Re
     else {
         return Ok(());
     };
-    let near = nearest(unknown, traces, others, &[]);
+    let reads_level = filter.names().iter().any(|name| name.plain() == Some("level"));
+    let words = if reads_level { lastwords_filter::LEVEL_WORDS } else { &[] };
+    let near = nearest(unknown, traces, others, words);
     let what = if unknown.is_context() { "a context" } else { "a field, a context" };
     let expected = match near.as_slice() {
         [] if unknown.is_context() => {
@@ -74,6 +76,12 @@ fn nearest(
         known.extend(more.iter().map(|name| (*name).to_owned()));
     }
     nearest::names(&unknown.to_string(), &known)
+}
+
+/// Returns the known names that are nearest to `wanted`, the nearest first; none if no name is near.
+#[must_use]
+pub fn nearest_names(wanted: &str, known: &BTreeSet<String>) -> Vec<String> {
+    nearest::names(wanted, known)
 }
 
 /// Returns the globs that match no event that the traces or others describe. Each has the names of

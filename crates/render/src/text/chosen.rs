@@ -7,8 +7,9 @@
 //! quotes.
 
 use super::Zone;
-use super::columns::{self, Class, Fields, Mark, Values};
+use super::columns::{self, Class, Fields, Form, Mark, Values, Writing};
 use super::escape::bare;
+use super::message;
 use super::one_value::One;
 use super::time::TimeOfDay;
 use crate::Totals;
@@ -20,8 +21,9 @@ use crate::select::Selection;
 use crate::streams::{StreamInfo, scope_code};
 use lastwords_ctf::read::{Due, Reader, Trace, Watch};
 use lastwords_filter::{Filter, Name};
-use lastwords_trace::class::{Origin, Scope};
+use lastwords_trace::class::{EventClass, Origin, Scope};
 use lastwords_trace::clock::Rounding;
+use lastwords_trace::syscalls;
 use lastwords_trace::text::number::{signed, unsigned};
 use lastwords_trace::text::put_seconds;
 use lastwords_trace::visit::Ignore;
@@ -32,6 +34,13 @@ use std::io::Write;
 /// reading, the name of the session or instance, and what follows the event's name in the other
 /// styles.
 pub const OWN: &[&str] = &["time", "delta", "ticks", "trace", "message"];
+
+/// Names of the place in the source that an event comes from: its file and its line.
+pub const PLACE: &[&str] = &["file", "line"];
+
+/// The name of the system call that an event of `raw_syscalls` enters or leaves, which has only its
+/// number.
+pub const SYSCALL: &str = "syscall";
 
 /// Most columns of a line.
 const MOST: usize = 256;
@@ -101,8 +110,15 @@ impl Columns {
             Kind::Name(filter) | Kind::Field(filter) => Some((column, filter)),
             _ => None,
         });
+        let has_place = any_class(traces, |class| message::place(class).is_some());
+        let has_raw_syscalls = any_class(traces, |class| is_raw_syscall(class.name.as_deref()));
+        let own = [OWN, if has_place { PLACE } else { &[] }].concat();
         let unknown = |(column, filter): (&Column, &Filter)| {
-            let near = unknown_names(filter, traces, OWN)?;
+            let near = unknown_names(filter, traces, &own)?;
+            let name = column.name.as_str();
+            if has_place && PLACE.contains(&name) || has_raw_syscalls && name == SYSCALL {
+                return None;
+            }
             let near = if near.is_empty() {
                 String::new()
             } else {
@@ -216,6 +232,8 @@ enum Of<'t> {
     ThreadName(HashMap<i64, &'t str>),
     /// The fields in the form of a message.
     Message,
+    /// The system call whose number a visitor has written, on this machine.
+    Syscall(&'t str),
     None,
 }
 
@@ -243,7 +261,15 @@ impl<'t> Bound<'t> {
                 Kind::Delta => Of::Delta,
                 Kind::Ticks => Of::Ticks,
                 Kind::Trace => Of::Text(escaped(name_of(trace).as_bytes())),
-                Kind::Name(filter) => found(filter, trace, stream, event, [slot, count], &mut targets),
+                Kind::Name(filter) => {
+                    match found(filter, trace, stream, event, [slot, count], &mut targets) {
+                        Of::None if column.name == SYSCALL => {
+                            syscall(trace, stream, event, [slot, count], &mut targets)
+                        }
+                        Of::None => place(&column.name, trace, stream, event),
+                        found => found,
+                    }
+                }
                 Kind::Field(filter) => {
                     let [common, specific, payload] = &targets.of;
                     let before = [common.len(), specific.len(), payload.len()];
@@ -296,7 +322,8 @@ impl<'t> Bound<'t> {
             .get(stream)
             .and_then(|class| class.events.get(event))
             .filter(|_| has_message);
-        let message = class.map(|class| columns::of_event(class, None, scope(Scope::Payload), b""));
+        let message = class
+            .map(|class| columns::of_event(class, None, scope(Scope::Payload), b"", Form::Plain));
         Self { of, scopes, message }
     }
 }
@@ -327,6 +354,43 @@ fn found<'t>(
         Some(Source::ThreadName(names)) => Of::ThreadName(names),
         None => Of::None,
     }
+}
+
+/// Finds the number of the system call in events that all calls share.
+fn syscall<'t>(
+    trace: &'t Trace,
+    stream: usize,
+    event: usize,
+    at: [usize; 2],
+    targets: &mut Targets,
+) -> Of<'t> {
+    let class = trace.class().streams.get(stream).and_then(|class| class.events.get(event));
+    let is_raw = class.is_some_and(|class| is_raw_syscall(class.name.as_deref()));
+    let (Some(machine), true) = (trace.class().text("machine"), is_raw) else { return Of::None };
+    let Ok(number) = Filter::parse("id") else { return Of::None };
+    match found(&number, trace, stream, event, at, targets) {
+        Of::Field => Of::Syscall(machine),
+        _ => Of::None,
+    }
+}
+
+fn is_raw_syscall(name: Option<&str>) -> bool {
+    matches!(name, Some("raw_syscalls:sys_enter" | "raw_syscalls:sys_exit"))
+}
+
+fn any_class(traces: &[Trace], is: impl Fn(&EventClass) -> bool) -> bool {
+    let mut streams = traces.iter().flat_map(|trace| &trace.class().streams);
+    streams.any(|stream| stream.events.iter().any(&is))
+}
+
+/// Returns the file or the line from which the events of a class come.
+fn place<'t>(name: &str, trace: &Trace, stream: usize, event: usize) -> Of<'t> {
+    let class = trace.class().streams.get(stream).and_then(|class| class.events.get(event));
+    let Some(at) = class.filter(|_| PLACE.contains(&name)).and_then(message::place) else {
+        return Of::None;
+    };
+    let (file, line) = at.rsplit_once(':').unwrap_or((&at, ""));
+    Of::Text(escaped(if name == "line" { line } else { file }.as_bytes()))
 }
 
 fn escaped(text: &[u8]) -> Vec<u8> {
@@ -387,12 +451,8 @@ impl<'t> Lines<'t> {
             if let Some(class) = bound.message.as_ref().filter(|_| is_last)
                 && let Some(payload) = &class.payload
             {
-                let mut values = Values::of_payload(
-                    payload,
-                    &class.pieces,
-                    &mut self.values_of_message,
-                    &mut self.marks,
-                );
+                let writing = Writing { out: &mut self.values_of_message, marks: &mut self.marks };
+                let mut values = Values::of_payload(payload, class, writing);
                 program.visit(decoder, payload.code, &part, begin, &mut values).ok()?;
             }
         }
@@ -444,6 +504,12 @@ impl<'t> Lines<'t> {
                     let value = self.values.get(at).filter(|value| value.is_there);
                     is_text = value.is_some();
                     value.into_iter().for_each(|value| out.extend_from_slice(&value.text));
+                }
+                Of::Syscall(machine) => {
+                    let value = self.values.get(at).filter(|value| value.is_there);
+                    let text = value.map_or("", |value| str::from_utf8(&value.text).unwrap_or(""));
+                    let name = text.parse().ok().and_then(|number| syscalls::name(machine, number));
+                    out.extend_from_slice(name.unwrap_or(text).as_bytes());
                 }
                 Of::Message => {
                     is_text = true;

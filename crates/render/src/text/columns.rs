@@ -4,11 +4,13 @@
 mod lines;
 mod values;
 
+use super::chains::{Chains, Pid, SpanEvent, SpanFields, is_ours};
 use super::escape::bare;
 use super::line::Line;
 use super::message::{self, Piece, pieces, shown_name};
 use super::value_format::ValueFormat;
 use crate::fields::{self, Role};
+use crate::spans::Step;
 use crate::streams::{StreamInfo, scope_code};
 use lastwords_bytes::ByteOrder;
 use lastwords_ctf::program::{Code, Flat};
@@ -16,15 +18,32 @@ use lastwords_ctf::read::Trace;
 use lastwords_trace::class::{EventClass, LogLevel, Origin as ClockOrigin, Scope, StreamClass};
 use lastwords_trace::integer::{extend, take_integer};
 use lastwords_trace::text::number::Constant;
-use lastwords_trace::visit::{Node, NodeId};
+use lastwords_trace::visit::{Node, NodeId, Shape};
 use std::collections::HashMap;
 
 pub(super) use lines::{Lines, message};
-pub(super) use values::{Mark, Values};
+pub(super) use values::{Mark, Values, Writing};
+
+/// The forms of lines in columns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    /// The layout of the kernel's `trace` file.
+    Kernel,
+    /// The layout of lastwords. Sessions of lastwords read like the log of their program: the spans
+    /// around an event stand before its name, and a message before the other fields.
+    Own {
+        /// The fields of an event include the ids of spans, and are all shown.
+        with_ids: bool,
+    },
+    /// Name and fields, as an event of any other source has them.
+    Plain,
+}
 
 /// The layout of the lines of all traces, which is computed before the first event.
 pub(super) struct Plan<'t> {
     kernel: bool,
+    /// The spans of all traces.
+    chains: Chains,
     /// The stream classes of all traces, trace after trace.
     classes: Vec<Columns<'t>>,
     /// The thread names of each trace by thread id. They serve events whose contexts have no name.
@@ -44,6 +63,8 @@ struct Columns<'t> {
     /// keep, and the payload.
     frequent: bool,
     events: Vec<Class<'t>>,
+    /// Where events have their process, for events inside spans.
+    pid: Pid,
 }
 
 /// The fields of a scope.
@@ -53,9 +74,27 @@ pub(super) struct Fields<'t> {
     prefixes: Vec<Option<Constant>>,
     formats: Vec<ValueFormat<'t>>,
     roles: Vec<Role>,
+    /// An array of which only the number of elements is shown.
+    counted: Option<NodeId>,
 }
 
 impl Fields<'_> {
+    /// Returns the members of the outermost structure that are shown.
+    pub(super) fn members(&self) -> impl Iterator<Item = NodeId> {
+        let nodes = (0..).zip(self.code.nodes()).zip(&self.roles);
+        let own = nodes.filter(|((_, node), role)| {
+            node.depth == 1 && !node.name.is_empty() && **role != Role::Hidden
+        });
+        own.map(|((id, _), _)| id)
+    }
+
+    /// Returns the member of this name, if it is shown.
+    fn member(&self, name: &str) -> Option<(NodeId, &Node)> {
+        let mut members =
+            self.members().filter_map(|id| Some((id, self.code.nodes().get(id as usize)?)));
+        members.find(|(_, node)| node.name == name)
+    }
+
     /// Returns true if the node is shown.
     pub(super) fn shows(&self, node: NodeId) -> bool {
         self.roles.get(node as usize).is_some_and(|role| *role != Role::Hidden)
@@ -70,6 +109,7 @@ struct ContextLayout {
     /// Offset and size of the thread's name.
     name: Option<(usize, usize)>,
     thread: Option<IntegerLayout>,
+    process: Option<IntegerLayout>,
     cpu: Option<IntegerLayout>,
     /// The fields that have no column, each with the text ` name=`.
     others: Vec<(Constant, IntegerLayout)>,
@@ -94,6 +134,12 @@ pub(super) struct Class<'t> {
     name: Constant,
     /// The pieces of the message, if the event class has a format string.
     pub(super) pieces: Vec<Piece>,
+    /// A field whose text stands before the other fields, without its name.
+    message: Option<NodeId>,
+    /// The fields that are not shown with their names.
+    pub(super) taken: Vec<NodeId>,
+    /// The fields that lead to the spans around the event.
+    pub(super) span: Option<SpanFields>,
     specific: Option<Fields<'t>>,
     pub(super) payload: Option<Fields<'t>>,
     /// Formats the name and the payload without a visitor; none if a field has no simple form or a
@@ -114,23 +160,26 @@ fn level(level: Option<LogLevel>) -> &'static [u8; 5] {
 }
 
 impl<'t> Plan<'t> {
-    /// Computes the layout. If `kernel` is true, lines have the layout of the kernel's `trace`
-    /// file.
-    pub(super) fn new(traces: &'t [Trace], streams: &[StreamInfo], kernel: bool) -> Self {
+    /// Computes the layout. Lines of traces that are not ours have no form [`Form::Own`].
+    pub(super) fn new(traces: &'t [Trace], streams: &[StreamInfo], form: Form) -> Self {
         let cpu = |facts: &StreamInfo| {
             facts.cpu.map(|cpu| Constant::new(format!("{cpu:03}]").as_bytes()))
         };
+        let of =
+            |trace: &Trace| if form == Form::Kernel || is_ours(trace) { form } else { Form::Plain };
         Self {
-            kernel,
-            classes: traces.iter().flat_map(|trace| columns(trace, kernel)).collect(),
+            kernel: form == Form::Kernel,
+            chains: if form == Form::Kernel { Chains::default() } else { Chains::new(traces) },
+            classes: traces.iter().flat_map(|trace| columns(trace, of(trace))).collect(),
             names: traces.iter().map(|trace| trace.class().thread_names()).collect(),
             cpus: streams.iter().map(cpu).collect(),
         }
     }
 }
 
-fn columns(trace: &Trace, kernel: bool) -> Vec<Columns<'_>> {
+fn columns(trace: &Trace, form: Form) -> Vec<Columns<'_>> {
     let class = trace.class();
+    let kernel = form == Form::Kernel;
     let of = |(position, stream): (usize, &StreamClass)| {
         let clock = stream.clock.and_then(|clock| class.clocks.get(clock));
         let scope = |scope, event| scope_code(trace, scope, position, event).map(fields);
@@ -154,13 +203,14 @@ fn columns(trace: &Trace, kernel: bool) -> Vec<Columns<'_>> {
                 && layout.as_ref().is_some_and(|layout| layout.name.is_none()),
             layout,
             context,
+            pid: Pid::new(trace, (position, 0)),
             events: stream
                 .events
                 .iter()
                 .enumerate()
                 .map(|(at, event)| {
                     let specific = scope(Scope::SpecificContext, at);
-                    of_event(event, specific, scope(Scope::Payload, at), tail)
+                    of_event(event, specific, scope(Scope::Payload, at), tail, form)
                 })
                 .collect(),
         }
@@ -184,46 +234,105 @@ pub(super) fn fields(code: &Code) -> Fields<'_> {
         prefixes: code.nodes().iter().zip(&roles).map(prefix).collect(),
         formats: code.nodes().iter().zip(&roles).map(format).collect(),
         roles,
+        counted: None,
     }
 }
 
 pub(super) fn of_event<'t>(
     event: &EventClass,
     specific: Option<Fields<'t>>,
-    payload: Option<Fields<'t>>,
+    mut payload: Option<Fields<'t>>,
     tail: &[u8],
+    form: Form,
 ) -> Class<'t> {
     let event_name = event.name.as_deref().unwrap_or("<unknown>");
     let format = message::format(event);
-    let mut name = vec![b' '];
-    bare(&mut name, shown_name(event_name, &format).as_bytes());
-    name.push(b':');
+    let mut own = match (form, &mut payload) {
+        (Form::Own { with_ids }, Some(fields)) => OwnForm::new(event, fields, with_ids),
+        _ => OwnForm::default(),
+    };
     let shown = payload.as_ref().map_or_else(Vec::new, members);
     let pieces = pieces(&format, &shown);
+    if !pieces.is_empty() {
+        own.message = None;
+    }
+    own.taken.extend(own.message);
+    let mut name = vec![b' '];
+    bare(&mut name, own.name.as_deref().unwrap_or(shown_name(event_name, &format)).as_bytes());
+    if !own.is_bare {
+        name.push(b':');
+    }
     let level = level(event.log_level);
     let mut before_cpu = *b" -     [";
     before_cpu[1..6].copy_from_slice(level);
+    let is_simple =
+        pieces.is_empty() && specific.is_none() && own.taken.is_empty() && own.span.is_none();
     let line = match &payload {
-        Some(fields) if pieces.is_empty() && specific.is_none() => {
+        Some(fields) if is_simple => {
             Line::of_columns(&name, fields.code, &fields.prefixes, &fields.formats, tail)
         }
         _ => None,
     };
-    Class { level, before_cpu, name: Constant::new(&name), pieces, specific, payload, line }
+    let OwnForm { message, taken, span, .. } = own;
+    let name = Constant::new(&name);
+    Class { level, before_cpu, name, pieces, message, taken, span, specific, payload, line }
+}
+
+/// How an event of ours differs from those of others.
+#[derive(Default)]
+struct OwnForm {
+    /// The name that is shown.
+    name: Option<String>,
+    /// No colon follows the name, because no fields follow.
+    is_bare: bool,
+    message: Option<NodeId>,
+    taken: Vec<NodeId>,
+    span: Option<SpanFields>,
+}
+
+impl OwnForm {
+    fn new(event: &EventClass, payload: &mut Fields<'_>, with_ids: bool) -> Self {
+        let name = event.name.as_deref().unwrap_or_default();
+        let mut own = Self { span: SpanFields::new(name, payload), ..Self::default() };
+        own.taken.extend(own.span.as_ref().and_then(|span| span.text));
+        let is_text = |(_, node): &(NodeId, &Node)| matches!(node.shape, Shape::Text(_));
+        own.message = payload.member("message").filter(is_text).map(|(id, _)| id);
+        if with_ids {
+            return own;
+        }
+        if let Some(provider) = message::provider_of_place(event).filter(|_| own.message.is_some())
+        {
+            own.name = Some(provider.to_owned());
+        }
+        if name.starts_with("crash:") {
+            let backtrace = payload.member("backtrace");
+            payload.counted =
+                backtrace.filter(|(_, node)| matches!(node.shape, Shape::Array)).map(|(id, _)| id);
+        }
+        let Some(span) = &own.span else { return own };
+        own.taken.extend([Some(span.id), span.parent].into_iter().flatten());
+        if let Some(event) = span.event {
+            own.name = name.split(' ').next().map(str::to_owned);
+            own.is_bare = event != SpanEvent::Record;
+        }
+        if matches!(span.event, Some(SpanEvent::Step(Step::New))) {
+            // The chain has the fields.
+            own.taken = payload.members().collect();
+            own.message = None;
+        }
+        own
+    }
 }
 
 /// Returns the names of the members of the outermost structure that are shown.
 fn members<'f>(fields: &Fields<'f>) -> Vec<&'f str> {
-    let nodes = fields.code.nodes().iter().zip(&fields.roles);
-    let own = nodes
-        .filter(|(node, role)| node.depth == 1 && !node.name.is_empty() && **role != Role::Hidden);
-    own.map(|(node, _)| node.name.as_str()).collect()
+    let nodes = fields.code.nodes();
+    fields.members().filter_map(|id| Some(nodes.get(id as usize)?.name.as_str())).collect()
 }
 
 /// Returns the layout of a context, or none if a field has no fixed offset.
 fn context_layout(context: &Fields<'_>) -> Option<ContextLayout> {
     let mut layout = ContextLayout::default();
-    let mut process = None;
     for (number, flat) in context.code.flat()?.into_iter().enumerate() {
         let offset = layout.len;
         match flat {
@@ -249,7 +358,7 @@ fn context_layout(context: &Fields<'_>) -> Option<ContextLayout> {
                     "cpu" | "cpu_id" => layout.cpu = Some(place),
                     name => {
                         if matches!(name, "vpid" | "pid") {
-                            process = Some(place);
+                            layout.process = Some(place);
                         }
                         match (context.prefixes.get(at)?, context.formats.get(at)?) {
                             (Some(prefix), ValueFormat::Signed | ValueFormat::Unsigned) => {
@@ -264,7 +373,7 @@ fn context_layout(context: &Fields<'_>) -> Option<ContextLayout> {
             }
         }
     }
-    layout.thread = layout.thread.or(process);
+    layout.thread = layout.thread.or(layout.process);
     Some(layout)
 }
 

@@ -29,6 +29,20 @@ pub(crate) fn format(class: &EventClass) -> String {
     format.unwrap_or_default().to_owned()
 }
 
+/// Returns the provider of an event that is named by its place in the source (`main.rs:71`); none
+/// for events with other names.
+pub(super) fn provider_of_place(class: &EventClass) -> Option<&str> {
+    let location = place(class)?;
+    let place = location.rsplit(['/', '\\']).next()?;
+    class.name.as_deref()?.strip_suffix(place)?.strip_suffix(':')
+}
+
+/// Returns the place of an event class in the source, `src/main.rs:71`, if its attributes have it.
+pub(crate) fn place(class: &EventClass) -> Option<String> {
+    let attributes: Value = serde_json::from_str(&class.attributes).ok()?;
+    Some(attributes.get("lastwords")?.get("location")?.as_str()?.to_owned())
+}
+
 /// Returns the name of an event. If the name ends with the marker's format string, returns only the
 /// provider.
 pub(super) fn shown_name<'n>(name: &'n str, format: &str) -> &'n str {

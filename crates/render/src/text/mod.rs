@@ -5,6 +5,7 @@
 
 mod babeltrace;
 mod batch;
+mod chains;
 pub mod chosen;
 mod columns;
 pub(crate) mod escape;
@@ -29,7 +30,7 @@ use std::io::Write;
 
 pub use lastwords_ctf::names::is_unsafe;
 pub(crate) use message::format as format_of;
-pub use time::Zone;
+pub use time::{TimeOfDay, Zone};
 pub(crate) use value::decoded;
 
 /// The layout of a line.
@@ -41,9 +42,12 @@ pub enum Style {
     /// The layout of the kernel's `trace` file: `comm-tid [cpu] level secs.usecs: provider:name:
     /// a=1 b=2`.
     Ftrace,
-    /// A layout for people: time, level, CPU, thread, name, and the message of a marker or the
-    /// fields.
+    /// A layout for people: time, level, CPU, thread, the spans around the event, name, and the
+    /// message or the fields. Spans are shown as `tracing_subscriber::fmt` shows them,
+    /// `order{id=202}:charge{order=202}:`; `?` is what is not recovered.
     Fields,
+    /// The same with the ids of spans, all fields, and all addresses of backtraces.
+    FieldsWithIds,
     /// A layout for debugging a trace: ticks, position, ids, and the bytes in hexadecimal.
     Raw,
 }

@@ -87,8 +87,11 @@ pub(super) fn print<'o>(
     let classes = Classes::new(traces);
     let plans: Vec<StreamPlan<'_>> =
         if style.is_babeltrace() { traces.iter().flat_map(plan).collect() } else { Vec::new() };
-    let columns = (!style.is_babeltrace())
-        .then(|| columns::Plan::new(traces, &facts, style == Style::Ftrace));
+    let form = match style {
+        Style::Ftrace => columns::Form::Kernel,
+        _ => columns::Form::Own { with_ids: style == Style::FieldsWithIds },
+    };
+    let columns = (!style.is_babeltrace()).then(|| columns::Plan::new(traces, &facts, form));
     let formatter = || match &columns {
         Some(plan) => Formatter::Columns(columns::Lines::new(plan, traces, zone)),
         None => Formatter::Babeltrace(babeltrace::Lines::new(&plans, traces, zone)),

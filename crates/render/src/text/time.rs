@@ -63,7 +63,7 @@ impl Zone {
 
 /// Writes times of day: `HH:MM:SS.nnnnnnnnn`.
 #[derive(Debug)]
-pub(crate) struct TimeOfDay {
+pub struct TimeOfDay {
     zone: Zone,
     /// First nanosecond of the second in `second`.
     begin: i64,
@@ -79,7 +79,8 @@ pub(crate) struct TimeOfDay {
 impl TimeOfDay {
     /// Sets the texts before each time, of at most eight bytes, and after it, of at most seven
     /// bytes.
-    pub(crate) fn new(zone: &Zone, before: &[u8], behind: &[u8]) -> Self {
+    #[must_use]
+    pub fn new(zone: &Zone, before: &[u8], behind: &[u8]) -> Self {
         let mut second = [0; MAX_BEFORE + TO_SECOND];
         second
             .iter_mut()
@@ -98,7 +99,7 @@ impl TimeOfDay {
 
     /// Appends the time of day. A time before 1970 is appended as seconds: `-S.nnnnnnnnn`.
     #[inline]
-    pub(crate) fn put(&mut self, nanoseconds: i64, out: &mut impl Put) {
+    pub fn put(&mut self, nanoseconds: i64, out: &mut impl Put) {
         let (behind, length) = self.behind;
         let mut within = nanoseconds.wrapping_sub(self.begin).cast_unsigned();
         if !self.known || within >= NANOSECONDS {

@@ -11,5 +11,6 @@ mod ctf_read;
 mod ctf_versions;
 mod duplicates;
 mod last;
+mod spans;
 mod support;
 mod writers;

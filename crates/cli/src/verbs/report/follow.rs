@@ -83,8 +83,14 @@ impl Following {
             self.events = self.events.without_last();
         }
         let mut out = Pager::open(false);
-        let form =
-            Form { style: args.style, columns, zone: zone(args), no_header, ..Form::default() };
+        let form = Form {
+            style: args.style,
+            verbose: args.verbose,
+            columns,
+            zone: zone(args),
+            no_header,
+            ..Form::default()
+        };
         let mut lines = Lines::new(&mut out, &args.grep, None);
         let mut result = text::write(traces, &chosen, &form, &mut lines)?;
         let matched = lines.finish()?;

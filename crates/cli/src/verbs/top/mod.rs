@@ -7,6 +7,7 @@ mod terminal;
 mod text;
 mod watch;
 
+use crate::control;
 use crate::exit::Outcome;
 use crate::moment;
 use crate::say;
@@ -197,7 +198,7 @@ fn choose(word: Option<&str>) -> anyhow::Result<Option<PathBuf>> {
     }
     let folders = lastwords_live::folders_of(word);
     let Some(newest) = folders.first() else {
-        bail!("{word}: no session of that name; `lastwords list` shows the sessions there are");
+        return Err(control::no_session(word));
     };
     let live = folders.iter().find(|folder| lastwords_live::is_live(folder));
     if live.is_none() && folders.len() > 1 {

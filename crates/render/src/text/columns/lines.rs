@@ -1,13 +1,16 @@
 //! Formats the lines of events in columns.
 
 use super::super::batch::{Batch, Record, Window};
+use super::super::chains::{Chains, SpanEvent, SpanFields, SpanIds, short_name};
 use super::super::escape::bare;
 use super::super::line::Line;
 use super::super::message::Piece;
 use super::super::time::{TimeOfDay, Zone};
 use super::super::value::based;
-use super::values::{Mark, Thread, Values};
+use super::values::{Mark, Thread, Values, Writing};
 use super::{Class, Columns, ContextLayout, Plan};
+use crate::evidence::seconds;
+use crate::spans::Step;
 use lastwords_bytes::low_u32;
 use lastwords_ctf::program::{Decoder, Program};
 use lastwords_ctf::read::Trace;
@@ -15,7 +18,7 @@ use lastwords_trace::nul;
 use lastwords_trace::text::number::{Constant, signed, six, unsigned};
 use lastwords_trace::text::page::{self, Page, Put};
 use lastwords_trace::text::put_seconds;
-use lastwords_trace::visit::Ignore;
+use lastwords_trace::visit::{Ignore, NodeId};
 
 const GIGA: i64 = 1_000_000_000;
 
@@ -142,14 +145,12 @@ impl<'p, 't> Lines<'p, 't> {
         };
         let layout = contexts(columns, window, record);
         let mut at = record.body;
-        let origin = match (layout, &columns.context) {
+        let (origin, pid) = match (layout, &columns.context) {
             (Some((layout, bytes)), _) => {
                 at = at.wrapping_add((layout.len as u64).wrapping_mul(8));
                 let known = self.origins.of_context(layout, bytes, window);
-                Origin {
-                    name: known.name.or_else(|| self.origins.listed(window, known.thread)),
-                    ..known
-                }
+                let name = known.name.or_else(|| self.origins.listed(window, known.thread));
+                (Origin { name, ..known }, layout.process.and_then(|pid| pid.integer(bytes)))
             }
             (None, Some(fields)) => {
                 self.context.clear();
@@ -157,18 +158,14 @@ impl<'p, 't> Lines<'p, 't> {
                 at = program.visit(decoder, fields.code, &window.part(), at, &mut values).ok()?;
                 let thread = self.context.thread();
                 let name = self.context.name().or_else(|| self.origins.listed(window, thread));
-                Origin { name, thread, stream: self.origins.cpu(window), cpu: self.context.cpu }
+                let stream = self.origins.cpu(window);
+                (Origin { name, thread, stream, cpu: self.context.cpu }, self.context.pid)
             }
             (None, None) => {
-                Origin { name: None, thread: None, stream: self.origins.cpu(window), cpu: None }
+                let stream = self.origins.cpu(window);
+                (Origin { name: None, thread: None, stream, cpu: None }, None)
             }
         };
-        let line = &mut self.line;
-        let timed = (window.is_timed, columns.absolute);
-        head(plan.kernel, timed, &mut self.time, record.nanoseconds, line, |line| {
-            put_origin(plan.kernel, class, &origin, line);
-        });
-        class.name.put(line);
         if let Some(fields) = &class.specific {
             // The specific context is shown after the payload, with the other contexts.
             at = program.visit(decoder, fields.code, &window.part(), at, &mut Ignore).ok()?;
@@ -176,11 +173,26 @@ impl<'p, 't> Lines<'p, 't> {
         self.values.clear();
         self.marks.clear();
         if let Some(fields) = &class.payload {
-            let mut values =
-                Values::of_payload(fields, &class.pieces, &mut self.values, &mut self.marks);
+            let writing = Writing { out: &mut self.values, marks: &mut self.marks };
+            let mut values = Values::of_payload(fields, class, writing);
             program.visit(decoder, fields.code, &window.part(), at, &mut values).ok()?;
         }
-        message(line, class, &self.values, &self.marks);
+        let line = &mut self.line;
+        let timed = (window.is_timed, columns.absolute);
+        head(plan.kernel, timed, &mut self.time, record.nanoseconds, line, |line| {
+            put_origin(plan.kernel, class, &origin, line);
+        });
+        let (values, marks) = (self.values.as_slice(), self.marks.as_slice());
+        let chain = class.span.as_ref().map(|span| {
+            let id = span_id(span, marks);
+            let pid = columns.pid.of_event(pid);
+            let key = pid.zip(id).map(|(pid, id)| SpanIds { trace: window.trace, pid, id });
+            Chain { chains: &plan.chains, span, key, time: record.nanoseconds }
+        });
+        chain.iter().for_each(|chain| chain.put(values, marks, line));
+        class.name.put(line);
+        chain.iter().for_each(|chain| chain.put_age(line));
+        message(line, class, values, marks);
         if !plan.kernel {
             match (layout, &columns.context) {
                 (Some((layout, bytes)), _) => others(line, layout, bytes),
@@ -460,6 +472,10 @@ pub(in super::super) fn message(
             }
         }
     }
+    if let Some(text) = class.message.and_then(|node| value_of(values, marks, node)) {
+        out.push(b' ');
+        out.extend_from_slice(text);
+    }
     for (field, mark) in marks.iter().enumerate().filter(|(_, mark)| !mark.in_message) {
         out.extend_from_slice(
             values.get(mark.prefix..end(values, marks, field)).unwrap_or_default(),
@@ -470,4 +486,48 @@ pub(in super::super) fn message(
 /// Returns the end of a field in the text of all fields.
 fn end(values: &[u8], marks: &[Mark], field: usize) -> usize {
     marks.get(field.wrapping_add(1)).map_or(values.len(), |next| next.prefix)
+}
+
+/// Returns the text of the value of a field; none if the event does not have the field.
+fn value_of<'v>(values: &'v [u8], marks: &[Mark], node: NodeId) -> Option<&'v [u8]> {
+    let at = marks.iter().position(|mark| mark.node == node)?;
+    values.get(marks.get(at)?.value..end(values, marks, at))
+}
+
+/// Returns the id of the span that an event names.
+fn span_id(span: &SpanFields, marks: &[Mark]) -> Option<u64> {
+    let mark = marks.iter().find(|mark| mark.node == span.id)?;
+    mark.number.map(|(id, ..)| id)
+}
+
+/// The spans around an event.
+struct Chain<'a> {
+    chains: &'a Chains,
+    span: &'a SpanFields,
+    key: Option<SpanIds>,
+    time: i64,
+}
+
+impl Chain<'_> {
+    /// Appends the spans, the outermost first.
+    fn put(&self, values: &[u8], marks: &[Mark], line: &mut Vec<u8>) {
+        let own = self.span.text.and_then(|node| value_of(values, marks, node)).map(|text| {
+            let head = text.iter().position(|byte| *byte == b'{').unwrap_or(text.len());
+            let (head, fields) = text.split_at_checked(head).unwrap_or((text, b""));
+            [short_name(head), fields].concat()
+        });
+        self.chains.put(self.key, self.time, (own.as_deref(), &self.span.name), line);
+    }
+
+    /// Appends how long a span was open that is closed.
+    fn put_age(&self, line: &mut Vec<u8>) {
+        if self.span.event != Some(SpanEvent::Step(Step::Close)) {
+            return;
+        }
+        line.extend_from_slice(b" after ");
+        match self.chains.age(self.key, self.time) {
+            Some(age) => line.extend_from_slice(seconds(age).as_bytes()),
+            None => line.push(b'?'),
+        }
+    }
 }

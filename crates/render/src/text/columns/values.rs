@@ -5,7 +5,7 @@ use super::super::line::word;
 use super::super::message::Piece;
 use super::super::value::{decoded, number};
 use super::super::value_format::ValueFormat;
-use super::Fields;
+use super::{Class, Fields};
 use crate::fields::{Nesting, Role};
 use lastwords_bytes::low_u8;
 use lastwords_trace::nul;
@@ -15,21 +15,23 @@ use lastwords_trace::visit::{NodeId, Shape, Visitor};
 /// Positions of a payload field in the text of all values.
 #[derive(Debug, Clone, Copy)]
 pub(in super::super) struct Mark {
+    /// The field.
+    pub(in super::super) node: NodeId,
     /// Where ` name=` begins.
-    pub(super) prefix: usize,
+    pub(in super::super) prefix: usize,
     /// Where the value begins.
-    pub(super) value: usize,
-    /// The message shows the field.
+    pub(in super::super) value: usize,
+    /// The message shows the field, or it is not shown with its name.
     pub(super) in_message: bool,
     /// The value if it is an integer, its length in bits, and true if it is signed.
-    pub(super) number: Option<(u64, u8, bool)>,
+    pub(in super::super) number: Option<(u64, u8, bool)>,
 }
 
 /// The thread that a context names, and the other fields of the context.
 #[derive(Debug, Default)]
 pub(super) struct Thread {
     tid: Option<i64>,
-    pid: Option<i64>,
+    pub(super) pid: Option<i64>,
     pub(super) cpu: Option<i64>,
     name: Vec<u8>,
     /// ` name=value` for each field that has no column.
@@ -65,11 +67,18 @@ enum Out<'a> {
     Context(&'a mut Thread),
     Payload {
         pieces: &'a [Piece],
+        taken: &'a [NodeId],
         out: &'a mut Vec<u8>,
         marks: &'a mut Vec<Mark>,
     },
     /// One value, without its name.
     Value(&'a mut Vec<u8>),
+}
+
+/// Where the values of a payload are written.
+pub(in super::super) struct Writing<'a> {
+    pub(in super::super) out: &'a mut Vec<u8>,
+    pub(in super::super) marks: &'a mut Vec<Mark>,
 }
 
 impl<'a, 't> Values<'a, 't> {
@@ -79,13 +88,13 @@ impl<'a, 't> Values<'a, 't> {
 
     pub(in super::super) fn of_payload(
         fields: &'a Fields<'t>,
-        pieces: &'a [Piece],
-        out: &'a mut Vec<u8>,
-        marks: &'a mut Vec<Mark>,
+        class: &'a Class<'_>,
+        Writing { out, marks }: Writing<'a>,
     ) -> Self {
+        let (pieces, taken) = (class.pieces.as_slice(), class.taken.as_slice());
         Self {
             fields,
-            out: Out::Payload { pieces, out, marks },
+            out: Out::Payload { pieces, taken, out, marks },
             nesting: Nesting::default(),
             octets: false,
         }
@@ -129,17 +138,18 @@ impl<'a, 't> Values<'a, 't> {
             bare(out, name.as_bytes());
             out.push(b'=');
         }
-        let Out::Payload { pieces, out, marks } = &mut self.out else {
+        let Out::Payload { pieces, taken, out, marks } = &mut self.out else {
             return Some((format, false));
         };
         if depth != 1 {
             return Some((format, marks.last().is_some_and(|mark| mark.in_message) && depth == 0));
         }
         let field = marks.len();
-        let in_message = pieces
-            .iter()
-            .any(|piece| matches!(piece, Piece::Value { field: of, .. } if *of == field));
-        marks.push(Mark { prefix, value: out.len(), in_message, number: None });
+        let in_message = taken.contains(&node)
+            || pieces
+                .iter()
+                .any(|piece| matches!(piece, Piece::Value { field: of, .. } if *of == field));
+        marks.push(Mark { node, prefix, value: out.len(), in_message, number: None });
         Some((format, in_message))
     }
 
@@ -248,10 +258,16 @@ impl Visitor for Values<'_, '_> {
         }
     }
 
-    fn begin_array(&mut self, node: NodeId, _: u64) {
+    fn begin_array(&mut self, node: NodeId, count: u64) {
         let role = self.fields.roles.get(node as usize).copied();
-        let is_shown = self.begin_field(node).is_some();
-        if is_shown {
+        let mut is_shown = self.begin_field(node).is_some();
+        if is_shown && self.fields.counted == Some(node) {
+            is_shown = false;
+            self.out().push(b'{');
+            unsigned(self.out(), count);
+            let what: &[u8] = if count == 1 { b" address}" } else { b" addresses}" };
+            self.out().extend_from_slice(what);
+        } else if is_shown {
             self.octets = role == Some(Role::Bytes);
             if !self.octets {
                 self.out().push(b'{');

@@ -1,0 +1,434 @@
+//! Lines of sessions read like the log of their program: the spans around an event, its message.
+
+use crate::support::{HEADER, Memory, committed};
+use lastwords_bytes::ByteOrder;
+use lastwords_ctf::Version;
+use lastwords_ctf::read::unwatched;
+use lastwords_render::select::Selection;
+use lastwords_render::text::{self, Style, Zone};
+use lastwords_testkit::random::Random;
+use lastwords_trace::clock::Clock;
+use lastwords_trace::evidence::Evidence;
+use lastwords_trace::schema::{Channel, EnvValue, EventClass, Field, FieldClass, Schema};
+use lastwords_trace::source::{OpenSpan, PacketReader, Source, Stream};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A session, and the spans that were open at its end.
+struct Recorded(Memory, Vec<OpenSpan>);
+
+impl Source for Recorded {
+    fn schema(&self) -> &Schema {
+        self.0.schema()
+    }
+    fn streams(&self) -> &[Stream] {
+        self.0.streams()
+    }
+    fn packets(&self, stream: usize) -> Box<dyn PacketReader + '_> {
+        self.0.packets(stream)
+    }
+    fn evidence(&self) -> &Evidence {
+        self.0.evidence()
+    }
+    fn open_spans(&self) -> &[OpenSpan] {
+        &self.1
+    }
+}
+
+const PID: i64 = 70;
+/// The names of spans with their targets.
+const NAMES: [(&str, &str); 2] = [("svc", "order"), ("svc::db", "query")];
+
+fn number(name: &str, size: u8) -> Field {
+    let class = FieldClass::Integer { size, signed: false, base: 10 };
+    Field { name: name.to_owned(), class }
+}
+
+fn string(name: &str) -> Field {
+    Field { name: name.to_owned(), class: FieldClass::String }
+}
+
+fn class(id: u64, name: &str, fields: Vec<Field>) -> EventClass {
+    let (name, location) = (name.to_owned(), "src/main.rs:71".to_owned());
+    EventClass { id, name, level: 3, format: String::new(), location, fields }
+}
+
+/// A session with streams of two CPUs and these events. Their threads are 77.
+fn session(events: Vec<EventClass>) -> Memory {
+    let thread = Field {
+        name: "vtid".to_owned(),
+        class: FieldClass::Integer { size: 4, signed: true, base: 10 },
+    };
+    let clock = Clock {
+        name: "monotonic".to_owned(),
+        description: String::new(),
+        frequency: 1_000_000_000,
+        offset_seconds: 1_795_000_000,
+        offset_ticks: 0,
+        absolute: true,
+    };
+    let env = [
+        ("tracer_name".to_owned(), EnvValue::Text("lastwords".to_owned())),
+        ("vpid".to_owned(), EnvValue::Integer(PID)),
+    ];
+    let schema = Schema {
+        uuid: *b"0123456789abcdef",
+        name: "session".to_owned(),
+        byte_order: ByteOrder::Little,
+        env: env.into(),
+        clock,
+        channels: vec![Channel { id: 0, name: "main".to_owned(), contexts: vec![thread], events }],
+    };
+    let stream = |cpu: u32| Stream { channel: 0, instance: cpu.into(), cpu: Some(cpu) };
+    Memory {
+        schema,
+        streams: vec![stream(0), stream(1)],
+        packets: vec![Vec::new(), Vec::new()],
+        evidence: Evidence::default(),
+    }
+}
+
+/// The events of two streams, as bytes.
+struct Written {
+    streams: [Vec<u8>; 2],
+    end: u64,
+}
+
+impl Written {
+    fn new() -> Self {
+        Self { streams: [vec![0; HEADER], vec![0; HEADER]], end: 0 }
+    }
+
+    fn put(&mut self, stream: usize, id: u16, clock: u64, payload: &[&[u8]]) {
+        let bytes = &mut self.streams[stream];
+        bytes.extend(((clock as u32) << 5 | 29).to_le_bytes());
+        bytes.extend(id.to_le_bytes());
+        bytes.extend(u32::MAX.to_le_bytes());
+        bytes.extend(clock.to_le_bytes());
+        bytes.extend(77i32.to_le_bytes());
+        payload.iter().for_each(|part| bytes.extend(*part));
+        self.end = clock;
+    }
+
+    fn into_session(self, mut memory: Memory) -> Memory {
+        for (stream, bytes) in self.streams.into_iter().enumerate() {
+            memory.packets[stream].push((committed(0, 1, self.end, bytes.len()), bytes));
+        }
+        memory
+    }
+}
+
+/// Returns the lines behind the thread.
+fn lines(memory: Memory, open: Vec<OpenSpan>, style: Style, selection: &Selection) -> Vec<String> {
+    let source = Arc::new(Recorded(memory, open));
+    let trace = lastwords_ctf::session::trace(&source, Path::new("memory"), Version::V2);
+    let mut out = Vec::new();
+    let traces = [trace.expect("a trace")];
+    text::write(&traces, style, selection, &Zone::utc(), &mut out, &unwatched, &mut |_| {})
+        .expect("text");
+    let text = String::from_utf8(out).expect("UTF-8");
+    text.lines().map(|line| line.split_once("] 77 ").expect(line).1.to_owned()).collect()
+}
+
+/// A span, as the oracle knows it.
+#[derive(Clone)]
+struct Span {
+    name: usize,
+    parent: u64,
+    opened: u64,
+    n: u64,
+    /// The values of `later`, with the times at which they were recorded.
+    later: Vec<(u64, u64)>,
+    is_open: bool,
+    /// The event of the opening is recovered.
+    is_recovered: bool,
+    /// The list of open spans has it.
+    is_listed: bool,
+}
+
+impl Span {
+    fn is_known(&self) -> bool {
+        self.is_recovered || self.is_listed
+    }
+
+    /// The text that the recorder gives an event at a time.
+    fn text(&self, time: u64) -> String {
+        let later = self.later.iter().rfind(|(at, _)| *at <= time);
+        let later = later.map_or_else(String::new, |(_, value)| format!(" later={value}"));
+        format!("n={} text=two words{later}", self.n)
+    }
+
+    /// What can be known of its text at a time.
+    fn known_text(&self, time: u64) -> String {
+        let name = NAMES[self.name].1;
+        if self.is_recovered {
+            format!("{name}{{{}}}", self.text(time))
+        } else if self.later.iter().any(|(at, _)| *at > time) {
+            format!("{name}{{?}}")
+        } else {
+            format!("{name}{{{}}}", self.text(u64::MAX))
+        }
+    }
+}
+
+/// Returns the chain of an event at a time in a span whose own text is given.
+fn chain(spans: &BTreeMap<u64, Span>, id: u64, own: String, time: u64) -> String {
+    let mut texts = vec![own];
+    let mut inner = &spans[&id];
+    while !inner.is_known() || inner.parent != 0 {
+        let parent =
+            spans.get(&inner.parent).filter(|parent| inner.is_known() && parent.is_known());
+        let Some(parent) = parent else {
+            texts.push("?".to_owned());
+            break;
+        };
+        texts.push(parent.known_text(time));
+        inner = parent;
+    }
+    texts.reverse();
+    texts.join(":") + ":"
+}
+
+/// What happens at a time.
+#[derive(Clone, Copy)]
+enum Step {
+    New(u64),
+    Record(u64, u64),
+    Close(u64),
+    Event(u64),
+}
+
+/// Random spans in each other, on two CPUs. Some openings are not recovered, and some of the spans
+/// that were open at the end are not listed.
+#[test]
+fn chains_are_those_that_can_be_known() {
+    for seed in 1..=60 {
+        let mut random = Random(seed);
+        let mut spans: BTreeMap<u64, Span> = BTreeMap::new();
+        let mut steps = Vec::new();
+        let (mut time, mut next) = (1000, 1);
+        for _ in 0..150 {
+            time += 1 + random.below(3_000_000);
+            let open: Vec<u64> =
+                spans.iter().filter(|(_, span)| span.is_open).map(|(id, _)| *id).collect();
+            let any = |random: &mut Random| open[random.below(open.len() as u64) as usize];
+            let step = match random.below(8) {
+                0 | 1 => {
+                    let parent =
+                        if open.is_empty() || random.below(4) == 0 { 0 } else { any(&mut random) };
+                    let span = Span {
+                        name: random.below(2) as usize,
+                        parent,
+                        opened: time,
+                        n: random.below(1000),
+                        later: Vec::new(),
+                        is_open: true,
+                        is_recovered: random.below(3) > 0,
+                        is_listed: false,
+                    };
+                    next += 1 + random.below(1 << 50);
+                    spans.insert(next, span);
+                    Step::New(next)
+                }
+                _ if open.is_empty() => continue,
+                2 => {
+                    let (id, value) = (any(&mut random), random.below(100));
+                    spans.get_mut(&id).expect("a span").later.push((time, value));
+                    Step::Record(id, value)
+                }
+                3 => {
+                    let id = any(&mut random);
+                    if spans.values().any(|span| span.is_open && span.parent == id) {
+                        continue;
+                    }
+                    spans.get_mut(&id).expect("a span").is_open = false;
+                    Step::Close(id)
+                }
+                _ => Step::Event(any(&mut random)),
+            };
+            steps.push((time, step));
+        }
+        for span in spans.values_mut().filter(|span| span.is_open) {
+            span.is_listed = random.below(4) > 0;
+        }
+        check(seed, &mut random, &spans, &steps);
+    }
+}
+
+/// The classes of the events of [`Step`]s: one for events in spans, and for each name one for each
+/// change of a span.
+fn classes() -> Vec<EventClass> {
+    let with_ids = |fields: Vec<Field>| [fields, vec![number("span_id", 8)]].concat();
+    let mut events = vec![class(0, "app:work", with_ids(vec![number("n", 4), string("span")]))];
+    for (at, (target, name)) in (0..).zip(NAMES) {
+        let fields = [with_ids(vec![number("n", 4), string("text")]), vec![number("parent_id", 8)]];
+        events.push(class(1 + at, &format!("span:new {target}::{name}"), fields.concat()));
+        let later = with_ids(vec![number("later", 4)]);
+        events.push(class(3 + at, &format!("span:record {target}::{name}"), later));
+        events.push(class(5 + at, &format!("span:close {target}::{name}"), with_ids(Vec::new())));
+    }
+    events.sort_by_key(|event| event.id);
+    events
+}
+
+/// The list of the spans that were open at the end.
+fn listed(spans: &BTreeMap<u64, Span>) -> Vec<OpenSpan> {
+    let listed = spans.iter().filter(|(_, span)| span.is_listed);
+    let open = listed.map(|(id, span)| OpenSpan {
+        id: *id,
+        parent: span.parent,
+        opened: span.opened,
+        age: 0,
+        opener: (PID as u32, 77),
+        entered: None,
+        threads: 0,
+        level: 3,
+        target: NAMES[span.name].0.to_owned(),
+        name: NAMES[span.name].1.to_owned(),
+        fields: span.text(u64::MAX),
+    });
+    open.collect()
+}
+
+fn check(seed: u64, random: &mut Random, spans: &BTreeMap<u64, Span>, steps: &[(u64, Step)]) {
+    let (mut written, mut expected) = (Written::new(), Vec::new());
+    for (time, step) in steps {
+        let (time, stream) = (*time, random.below(2) as usize);
+        let four = |number: u64| (number as u32).to_le_bytes();
+        // A span whose opening and list entry are lost has only its name.
+        let own = |id: u64| {
+            let span = &spans[&id];
+            let is_known = span.is_known();
+            if is_known { span.known_text(time) } else { format!("{}{{?}}", NAMES[span.name].1) }
+        };
+        match *step {
+            Step::New(id) => {
+                let span = &spans[&id];
+                if !span.is_recovered {
+                    continue;
+                }
+                let payload: [&[u8]; 4] =
+                    [&four(span.n), b"two words\0", &id.to_le_bytes(), &span.parent.to_le_bytes()];
+                written.put(stream, 1 + span.name as u16, time, &payload);
+                expected.push(format!("{} span:new", chain(spans, id, own(id), time)));
+            }
+            Step::Record(id, value) => {
+                let event = 3 + spans[&id].name as u16;
+                written.put(stream, event, time, &[&four(value), &id.to_le_bytes()]);
+                let chain = chain(spans, id, own(id), time);
+                expected.push(format!("{chain} span:record: later={value}"));
+            }
+            Step::Close(id) => {
+                let span = &spans[&id];
+                written.put(stream, 5 + span.name as u16, time, &[&id.to_le_bytes()]);
+                let age = time - span.opened;
+                let age = match span.is_known() {
+                    false => "?".to_owned(),
+                    true if age < 10_000_000 => {
+                        format!("{}.{:03} ms", age / 1_000_000, age / 1000 % 1000)
+                    }
+                    true => format!("0.{:03} s", age / 1_000_000),
+                };
+                expected
+                    .push(format!("{} span:close after {age}", chain(spans, id, own(id), time)));
+            }
+            Step::Event(id) => {
+                let span = &spans[&id];
+                let (target, name) = NAMES[span.name];
+                let text = format!("{target}::{name}{{{}}}\0", span.text(time));
+                written.put(stream, 0, time, &[&four(5), text.as_bytes(), &id.to_le_bytes()]);
+                let own = format!("{name}{{{}}}", span.text(time));
+                expected.push(format!("{} app:work: n=5", chain(spans, id, own, time)));
+            }
+        }
+    }
+    let (open, memory) = (listed(spans), written.into_session(session(classes())));
+    let all = lines(memory.clone(), open.clone(), Style::Fields, &Selection::default());
+    let differ = all.iter().zip(&expected).find(|(found, expected)| found != expected);
+    assert_eq!(differ, None, "seed {seed}");
+    assert_eq!(all.len(), expected.len(), "seed {seed}");
+    // The same chains, where a report begins in the middle or shows some of the events.
+    let last = Selection { last: Some(7), ..Selection::default() };
+    let found = lines(memory.clone(), open.clone(), Style::Fields, &last);
+    assert_eq!(found, expected[expected.len().saturating_sub(7)..], "seed {seed}");
+    let work = Selection { events: vec!["app:work".to_owned()], ..Selection::default() };
+    expected.retain(|line| line.ends_with("app:work: n=5"));
+    assert_eq!(lines(memory, open, Style::Fields, &work), expected, "seed {seed}");
+}
+
+/// A message stands without its name, an event that is named by its place is shown by its target,
+/// and the addresses of a backtrace are counted. With ids, nothing is left out.
+#[test]
+fn messages_targets_and_backtraces() {
+    let addresses = FieldClass::Integer { size: 8, signed: false, base: 16 };
+    let backtrace =
+        Field { name: "backtrace".to_owned(), class: FieldClass::Sequence(Box::new(addresses)) };
+    let span = || vec![string("span"), number("span_id", 8)];
+    let events = vec![
+        class(
+            0,
+            "orders:main.rs:71",
+            [vec![string("message"), number("amount", 4)], span()].concat(),
+        ),
+        class(1, "orders:paid", [vec![string("message")], span()].concat()),
+        class(2, "crash:panic", vec![string("message"), string("location"), backtrace]),
+        class(3, "orders:main.rs:72", vec![string("message")]),
+        class(4, "orders:flat", vec![number("span_id", 8)]),
+    ];
+    let mut written = Written::new();
+    let id = 7u64.to_le_bytes();
+    written.put(
+        0,
+        0,
+        10,
+        &[b"order 202 charged\0", &5u32.to_le_bytes(), b"orders::charge{order=202}\0", &id],
+    );
+    written.put(0, 1, 20, &[b"two\nlines\0", b"orders::charge\0", &id]);
+    let mut frames = 3u32.to_le_bytes().to_vec();
+    (1..4u64).for_each(|frame| frames.extend((0x1000 * frame).to_le_bytes()));
+    written.put(0, 2, 30, &[b"gone\0", b"src/main.rs:7:8\0", &frames]);
+    written.put(0, 3, 40, &[b"of another line\0"]);
+    written.put(0, 4, 50, &[&id]);
+    let memory = written.into_session(session(events));
+    let open = vec![OpenSpan {
+        id: 7,
+        parent: 0,
+        opened: 5,
+        age: 0,
+        opener: (PID as u32, 77),
+        entered: None,
+        threads: 0,
+        level: 3,
+        target: "orders".to_owned(),
+        name: "charge".to_owned(),
+        fields: "order=202".to_owned(),
+    }];
+    let all = Selection::default();
+    assert_eq!(
+        lines(memory.clone(), open.clone(), Style::Fields, &all),
+        [
+            "charge{order=202}: orders: order 202 charged amount=5",
+            "charge: orders:paid: two\\nlines",
+            "crash:panic: gone location=src/main.rs:7:8 backtrace={3 addresses}",
+            "orders:main.rs:72: of another line",
+            "orders:flat: span_id=7",
+        ]
+    );
+    assert_eq!(
+        lines(memory.clone(), open.clone(), Style::FieldsWithIds, &all),
+        [
+            "charge{order=202}: orders:main.rs:71: order 202 charged amount=5 span_id=7",
+            "charge: orders:paid: two\\nlines span_id=7",
+            "crash:panic: gone location=src/main.rs:7:8 backtrace={0x1000,0x2000,0x3000}",
+            "orders:main.rs:72: of another line",
+            "orders:flat: span_id=7",
+        ]
+    );
+    // Traces of others keep their names and fields.
+    let mut other = memory;
+    other.schema.env.clear();
+    let line = &lines(other, open, Style::Fields, &all)[0];
+    let span = "span=\"orders::charge{order=202}\" span_id=7";
+    assert_eq!(*line, format!("orders:main.rs:71: message=\"order 202 charged\" amount=5 {span}"));
+}
