@@ -223,28 +223,9 @@ pub fn print_format(data: &[u8]) {
 /// A kernel of which nothing is known.
 fn tracing() -> Tracing {
     Tracing {
-        release: String::new(),
-        uname: String::new(),
         machine: "x86_64".into(),
-        byte_order: ByteOrder::Little,
-        word_size: 8,
-        page_size: 4096,
         cpus: 1,
-        header_page: HeaderPage::of_word_size(8),
-        formats: BTreeMap::new(),
-        comms: BTreeMap::new(),
-        learns_comms: false,
-        tgids: BTreeMap::new(),
-        printk_formats: BTreeMap::new(),
-        symbols: Arc::new(NoSymbols),
-        pointer_key: None,
-        flag_columns: lastwords_ftrace::FlagColumns::of_release(""),
-        preempt_dynamic_mode: None,
-        preempt_voluntary: false,
-        clocks: String::new(),
-        real_time: None,
-        arrays: Vec::new(),
-        evidence: lastwords_trace::evidence::Evidence::default(),
+        ..Tracing::from_uname("", HeaderPage::of_word_size(8), ByteOrder::Little)
     }
 }
 

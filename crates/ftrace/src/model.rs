@@ -1,7 +1,7 @@
 //! The common model of ftrace. Readers produce it (of kernel images and trace.dat files), and
 //! writers take it (of the kernel's text, trace.dat and CTF).
 
-use crate::{Format, HeaderPage, Symbols};
+use crate::{Format, HeaderPage, NoSymbols, Symbols};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -64,6 +64,43 @@ pub struct Tracing {
     pub arrays: Vec<Array>,
     /// Evidence that concerns all arrays together.
     pub evidence: Evidence,
+}
+
+impl Tracing {
+    /// Returns the tracer of a machine of which only the words of `uname -a` and the layout of
+    /// sub-buffers are known. It has pages of 4096 bytes, no CPUs and no trace arrays.
+    #[must_use]
+    pub fn from_uname(uname: &str, header_page: HeaderPage, byte_order: ByteOrder) -> Self {
+        let words: Vec<&str> = uname.split_whitespace().collect();
+        let release = words.get(2).copied().unwrap_or_default();
+        // `uname -a` ends with the name of the operating system; trace-cmd's form ends with the
+        // machine.
+        let machine = words.iter().rev().find(|word| **word != "GNU/Linux");
+        Self {
+            release: release.to_owned(),
+            uname: uname.to_owned(),
+            machine: machine.copied().unwrap_or_default().to_owned(),
+            byte_order,
+            word_size: header_page.commit_size,
+            page_size: 4096,
+            cpus: 0,
+            header_page,
+            formats: BTreeMap::new(),
+            comms: BTreeMap::new(),
+            learns_comms: false,
+            tgids: BTreeMap::new(),
+            printk_formats: BTreeMap::new(),
+            symbols: Arc::new(NoSymbols),
+            pointer_key: None,
+            preempt_dynamic_mode: None,
+            preempt_voluntary: false,
+            flag_columns: FlagColumns::of_release(release),
+            clocks: String::new(),
+            real_time: None,
+            arrays: Vec::new(),
+            evidence: Evidence::default(),
+        }
+    }
 }
 
 /// The flags in a line of the kernel's text that not all kernels show.
@@ -137,6 +174,23 @@ pub struct Clock {
 }
 
 impl Array {
+    /// Returns an array of which only the ring is known.
+    #[must_use]
+    pub fn unknown(name: impl Into<String>, live: Arc<dyn Ring>) -> Self {
+        Self {
+            name: name.into(),
+            tracer: None,
+            clock: None,
+            options: None,
+            tracer_options: Vec::new(),
+            shows_longest: false,
+            is_of_last_boot: false,
+            is_on: None,
+            live,
+            snapshot: None,
+        }
+    }
+
     /// Returns the name of the tracer, or [`UNKNOWN`].
     #[must_use]
     pub fn tracer_name(&self) -> &str {
@@ -217,12 +271,8 @@ pub fn counters_of(cpus: &[CpuRing]) -> impl Iterator<Item = Gap> {
             (stats.dropped, Cause::Discarded),
         ];
         let place = || "by the ring's counters".to_owned();
-        counts.into_iter().filter(|(events, _)| *events > 0).map(move |(events, cause)| Gap {
-            stream: Some(stream),
-            place: place(),
-            cause,
-            events: Some(events),
-            bytes: None,
+        counts.into_iter().filter(|(events, _)| *events > 0).map(move |(events, cause)| {
+            Gap::new(Some(stream), cause, place()).with_events(Some(events))
         })
     };
     cpus.iter().enumerate().flat_map(gaps)

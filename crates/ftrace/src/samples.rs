@@ -193,6 +193,30 @@ pub(crate) fn format(
     (id, format_file::parse(system, &text).expect("a format"))
 }
 
+/// Declaration, name, offset, size and sign of a field.
+pub(crate) type Declared = (&'static str, &'static str, u32, u32, bool);
+
+/// Returns a format with this print format and these fields of its own.
+pub(crate) fn printed(fields: &[Declared], print_format: &str) -> lastwords_ftrace::Format {
+    let field =
+        |&(declaration, name, offset, size, is_signed): &Declared| lastwords_ftrace::Field {
+            declaration: declaration.into(),
+            name: name.into(),
+            offset,
+            size,
+            is_signed,
+            is_common: false,
+        };
+    lastwords_ftrace::Format {
+        id: 1,
+        system: "s".into(),
+        name: "e".into(),
+        fields: fields.iter().map(field).collect(),
+        print_format: print_format.into(),
+        probed: None,
+    }
+}
+
 /// Returns the formats of the events that samples have.
 fn formats() -> [(u16, lastwords_ftrace::Format); 8] {
     [
@@ -258,42 +282,29 @@ fn formats() -> [(u16, lastwords_ftrace::Format); 8] {
 /// Returns a machine with these rings as the top level and as instance `extra`.
 pub(crate) fn tracing(top: Arc<dyn Ring>, extra: Arc<dyn Ring>) -> Tracing {
     let array = |name: &str, live: Arc<dyn Ring>| Array {
-        name: name.into(),
         tracer: Some("nop".into()),
         clock: Some(Clock { name: "local".into(), is_in_ns: true }),
         options: Some(
             ["print-parent", "annotate", "context-info", "irq-info"].map(str::to_owned).to_vec(),
         ),
-        tracer_options: Vec::new(),
-        shows_longest: false,
-        is_of_last_boot: false,
         is_on: Some(false),
-        live,
-        snapshot: None,
+        ..Array::unknown(name, live)
     };
     Tracing {
-        release: "6.12.0".into(),
-        uname: "Linux (none) 6.12.0 x86_64".into(),
-        machine: "x86_64".into(),
-        byte_order: ByteOrder::Little,
-        word_size: 8,
-        page_size: 4096,
         cpus: 2,
-        header_page: HeaderPage::of_word_size(8),
         formats: formats().into_iter().collect(),
         comms: BTreeMap::from([(7, "worker".to_owned()), (9, "a long name here".to_owned())]),
-        learns_comms: false,
         tgids: BTreeMap::from([(7, 5)]),
         printk_formats: BTreeMap::from([(0xffff_ffff_8200_0000, "step \"%d\"\n".to_owned())]),
         symbols: Arc::new(Functions),
-        pointer_key: None,
-        preempt_dynamic_mode: None,
-        preempt_voluntary: false,
         flag_columns: FlagColumns::of_release(""),
         clocks: "[local] global counter".into(),
-        real_time: None,
         arrays: vec![array("", top), array("extra", extra)],
-        evidence: Evidence::default(),
+        ..Tracing::from_uname(
+            "Linux (none) 6.12.0 x86_64",
+            HeaderPage::of_word_size(8),
+            ByteOrder::Little,
+        )
     }
 }
 

@@ -33,12 +33,12 @@ impl Windowed {
         let mut windowed = Self { ring, header_page, order, window, gaps: Vec::new() };
         let has_lost = |stream: &usize| windowed.has_lost_begin(*stream);
         let lost: Vec<usize> = (0..windowed.ring.cpus().len()).filter(has_lost).collect();
-        windowed.gaps.extend(lost.into_iter().map(|stream| Gap {
-            stream: Some(stream),
-            place: "in the window, before its first event".to_owned(),
-            cause: Cause::Unread,
-            events: None,
-            bytes: None,
+        windowed.gaps.extend(lost.into_iter().map(|stream| {
+            Gap::new(
+                Some(stream),
+                Cause::Unread,
+                "in the window, before its first event".to_owned(),
+            )
         }));
         windowed
     }

@@ -265,16 +265,12 @@ impl TailedInstance {
         }
         let Settings { tracer, clock, options: set } = &self.array;
         let array = Array {
-            name: self.name.clone(),
             tracer: Some(tracer.clone()),
             clock: dat::clock(clock),
             options: Some(set.clone()),
             tracer_options: set.clone(),
-            shows_longest: false,
-            is_of_last_boot: false,
             is_on: Some(true),
-            live: Arc::new(ring),
-            snapshot: None,
+            ..Array::unknown(&self.name, Arc::new(ring))
         };
         let tracing = Tracing {
             arrays: vec![array],
@@ -438,13 +434,7 @@ impl Ring for StepRing {
     fn evidence(&self) -> Evidence {
         let gap = |(stream, events): (usize, &u64)| {
             let place = "before they could be read".to_owned();
-            let gap = Gap {
-                stream: Some(stream),
-                place,
-                cause: Cause::Unread,
-                events: Some(*events),
-                bytes: None,
-            };
+            let gap = Gap::new(Some(stream), Cause::Unread, place).with_events(Some(*events));
             Some(gap).filter(|_| *events > 0)
         };
         let rows = self.overwritten.iter().enumerate();

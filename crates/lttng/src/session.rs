@@ -186,24 +186,12 @@ impl Session {
 
     /// Adds a gap for a part of the session that is not in the image.
     pub(crate) fn lose(&mut self, place: String) {
-        self.evidence.gaps.push(Gap {
-            stream: None,
-            place,
-            cause: Cause::Missing,
-            events: None,
-            bytes: None,
-        });
+        self.evidence.gaps.push(Gap::new(None, Cause::Missing, place));
     }
 
     /// Adds a gap of a stream.
     pub(super) fn gap(&mut self, stream: usize, place: String, cause: Cause) {
-        self.evidence.gaps.push(Gap {
-            stream: Some(stream),
-            place,
-            cause,
-            events: None,
-            bytes: None,
-        });
+        self.evidence.gaps.push(Gap::new(Some(stream), cause, place));
     }
 
     /// Names a nameless session by the `trace_name` in its metadata.

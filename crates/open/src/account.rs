@@ -22,12 +22,12 @@ impl Trace {
     fn account_of(&self, with_machine: bool) -> Account<'_> {
         if let Some(RecoveredSession { session, cut, .. }) = self.session() {
             let mut account = Account::new(&**session);
-            let missing = cut.as_ref().map(|why| Gap {
-                stream: None,
-                place: format!("{}: the stream ended early: {why}", self.origin.path.display()),
-                cause: Cause::Missing,
-                events: None,
-                bytes: None,
+            let missing = cut.as_ref().map(|why| {
+                Gap::new(
+                    None,
+                    Cause::Missing,
+                    format!("{}: the stream ended early: {why}", self.origin.path.display()),
+                )
             });
             if let Some(missing) = missing {
                 // It is the cause of others, and they may be many.

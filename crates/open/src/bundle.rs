@@ -7,7 +7,7 @@
 //! ELF notes with its build id), `btf/vmlinux`.
 
 use lastwords_bytes::{Budget, ByteOrder};
-use lastwords_ftrace::{FlagColumns, Format, HeaderPage, Tracing};
+use lastwords_ftrace::{Format, HeaderPage, Tracing};
 use lastwords_ftrace::{dat, format_file};
 use lastwords_image::decompress;
 use lastwords_kernel::notes;
@@ -334,41 +334,21 @@ impl Bundle {
         let (formats, notes) = self.formats();
         let uname = self.uname();
         let header_page = self.header_page().unwrap_or(HeaderPage::of_word_size(8));
-        let word = |at: usize| uname.split_whitespace().nth(at).unwrap_or_default().to_owned();
-        let machine = uname
-            .split_whitespace()
-            .rev()
-            .find(|word| *word != "GNU/Linux")
-            .unwrap_or_default()
-            .to_owned();
+        let byte_order =
+            if cfg!(target_endian = "big") { ByteOrder::Big } else { ByteOrder::Little };
         Tracing {
-            release: word(2),
-            machine,
-            byte_order: if cfg!(target_endian = "big") {
-                ByteOrder::Big
-            } else {
-                ByteOrder::Little
-            },
-            word_size: header_page.commit_size,
             page_size: u32::try_from(rustix::param::page_size()).unwrap_or(4096),
             cpus: std::thread::available_parallelism()
                 .map_or(1, |cpus| u32::try_from(cpus.get()).unwrap_or(1)),
-            header_page,
             formats,
             comms: self.comms(),
             learns_comms: true,
             tgids: self.tgids(),
             printk_formats: self.printk_formats(),
             symbols: Arc::new(self.kallsyms()),
-            pointer_key: None,
-            preempt_dynamic_mode: None,
-            preempt_voluntary: false,
-            flag_columns: FlagColumns::of_release(&word(2)),
             clocks: self.clocks(),
-            real_time: None,
-            arrays: Vec::new(),
             evidence: Evidence { notes, ..Evidence::default() },
-            uname,
+            ..Tracing::from_uname(&uname, header_page, byte_order)
         }
     }
 

@@ -113,14 +113,11 @@ pub(super) fn bodies(sessions: Vec<Session>, watch: Watch<'_>) -> Vec<(String, B
 
 /// Returns the packets of each stream as a gap, because the description of their events is missing.
 fn undescribed(streams: &[Stream]) -> Vec<Gap> {
-    let gap = |(index, stream): (usize, &Stream)| Gap {
-        stream: Some(index),
-        place: format!("{} packets", stream.packets.len()),
-        cause: Cause::Undescribed,
-        events: None,
-        bytes: Some(
-            stream.packets.iter().map(|packet| packet.content).fold(0, u64::saturating_add),
-        ),
+    let gap = |(index, stream): (usize, &Stream)| {
+        Gap::new(Some(index), Cause::Undescribed, format!("{} packets", stream.packets.len()))
+            .with_bytes(Some(
+                stream.packets.iter().map(|packet| packet.content).fold(0, u64::saturating_add),
+            ))
     };
     streams.iter().enumerate().filter(|(_, stream)| !stream.packets.is_empty()).map(gap).collect()
 }

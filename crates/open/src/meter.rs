@@ -148,18 +148,7 @@ mod tests {
         let cpu =
             |cpu| CpuRing { cpu, sub_buffers: 3, sub_buffer_size: 4096, stats: Stats::default() };
         let ring = || -> Arc<dyn Ring> { Arc::new(Two([cpu(0), cpu(1)])) };
-        let array = Array {
-            name: String::new(),
-            tracer: None,
-            clock: None,
-            options: None,
-            tracer_options: Vec::new(),
-            shows_longest: false,
-            is_of_last_boot: false,
-            is_on: None,
-            live: ring(),
-            snapshot: Some(ring()),
-        };
+        let array = Array { snapshot: Some(ring()), ..Array::unknown("", ring()) };
         let meter = Arc::new(Meter::default());
         let watched =
             |ring: &Arc<dyn Ring>| Watched { ring: Arc::clone(ring), meter: Arc::clone(&meter) };

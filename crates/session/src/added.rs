@@ -76,13 +76,7 @@ pub(super) fn tell<'a>(
         if lost > 0 {
             let place =
                 format!("channel {id} ({name}), in processes that had not mapped its rings");
-            evidence.gaps.push(Gap {
-                stream: None,
-                place,
-                cause: Cause::Refused,
-                events: Some(lost),
-                bytes: None,
-            });
+            evidence.gaps.push(Gap::new(None, Cause::Refused, place).with_events(Some(lost)));
         }
     }
 }

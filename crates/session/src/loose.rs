@@ -248,13 +248,7 @@ impl Orphan {
             if let Some(next) = next.filter(|next| *next < number) {
                 let place =
                     format!("sub-buffers {next} to {}: not found", number.saturating_sub(1));
-                evidence.gaps.push(Gap {
-                    stream: Some(stream),
-                    place,
-                    cause: Cause::Missing,
-                    events: None,
-                    bytes: None,
-                });
+                evidence.gaps.push(Gap::new(Some(stream), Cause::Missing, place));
             }
             next = number.checked_add(1);
             let why = match loose.verdict {
@@ -275,13 +269,7 @@ impl Orphan {
         }
         let place =
             "its control words: what was lost, cleared or overwritten is not known".to_owned();
-        evidence.gaps.push(Gap {
-            stream: Some(stream),
-            place,
-            cause: Cause::Missing,
-            events: None,
-            bytes: None,
-        });
+        evidence.gaps.push(Gap::new(Some(stream), Cause::Missing, place));
         let closed = self.loose.iter().filter(|loose| loose.verdict == Verdict::Committed).count();
         evidence.notes.push(format!(
             "stream {index}: no region describes it; {} sub-buffers were found by themselves, {closed} are proven by their checksums",
@@ -353,13 +341,7 @@ mod tests {
     }
 
     fn gap(place: &str) -> Gap {
-        Gap {
-            stream: Some(0),
-            place: place.to_owned(),
-            cause: Cause::Missing,
-            events: None,
-            bytes: None,
-        }
+        Gap::new(Some(0), Cause::Missing, place.to_owned())
     }
 
     fn row(sequence: u64, verdict: Verdict) -> SubBuffer {

@@ -88,13 +88,9 @@ impl Planner<'_> {
             let events = self.control.lost.get(index).copied().unwrap_or(0);
             if events != 0 {
                 let place = place.to_string();
-                self.out.gaps.push(Gap {
-                    stream: Some(self.index),
-                    place,
-                    cause,
-                    events: Some(events),
-                    bytes: None,
-                });
+                self.out
+                    .gaps
+                    .push(Gap::new(Some(self.index), cause, place).with_events(Some(events)));
             }
         }
         let count = |index: usize| self.control.lost.get(index).copied().unwrap_or(0);

@@ -268,13 +268,7 @@ impl Resolver<'_> {
             }
         } else {
             let place = format!("channel {id}: {said}, {how}; its events are not shown");
-            self.gaps.push(Gap {
-                stream: None,
-                place,
-                cause: Cause::Missing,
-                events: None,
-                bytes: None,
-            });
+            self.gaps.push(Gap::new(None, Cause::Missing, place));
         }
         fields
     }

@@ -115,13 +115,7 @@ impl Window {
             let place = format!(
                 "the first {missing} of the window, up to the snapshot before, which has them"
             );
-            evidence.gaps.push(Gap {
-                stream: None,
-                place,
-                cause: Cause::Consumed,
-                events: None,
-                bytes: None,
-            });
+            evidence.gaps.push(Gap::new(None, Cause::Consumed, place));
         }
     }
 }

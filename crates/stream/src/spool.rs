@@ -456,28 +456,18 @@ impl Spool {
 
 fn array(settings: &Settings, live: Arc<dyn Ring>) -> Array {
     Array {
-        name: String::new(),
         tracer: Some(settings.tracer.clone()),
         clock: Some(Clock { name: settings.clock.clone(), is_in_ns: settings.clock_in_ns }),
-        options: None,
-        tracer_options: Vec::new(),
-        shows_longest: false,
-        is_of_last_boot: false,
-        is_on: None,
-        live,
-        snapshot: None,
+        ..Array::unknown("", live)
     }
 }
 
 /// Returns the events that the kernel still counted as unread when all was sent.
 fn left_behind(rings: &Rings) -> Vec<Gap> {
     let gap = |(stream, cpu): (usize, &CpuRing)| {
-        (cpu.stats.entries > 0).then(|| Gap {
-            stream: Some(stream),
-            place: String::new(),
-            cause: Cause::Missing,
-            events: Some(cpu.stats.entries),
-            bytes: None,
+        (cpu.stats.entries > 0).then(|| {
+            Gap::new(Some(stream), Cause::Missing, String::new())
+                .with_events(Some(cpu.stats.entries))
         })
     };
     rings.0.iter().enumerate().filter_map(gap).collect()

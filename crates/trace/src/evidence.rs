@@ -142,10 +142,28 @@ pub struct Gap {
 }
 
 impl Gap {
+    /// Returns a gap of unknown size.
+    #[must_use]
+    pub fn new(stream: Option<usize>, cause: Cause, place: impl Into<String>) -> Self {
+        Self { stream, place: place.into(), cause, events: None, bytes: None }
+    }
+
+    /// Sets the number of lost events, if it is known.
+    #[must_use]
+    pub fn with_events(self, events: Option<u64>) -> Self {
+        Self { events, ..self }
+    }
+
+    /// Sets the number of lost bytes, if it is known.
+    #[must_use]
+    pub fn with_bytes(self, bytes: Option<u64>) -> Self {
+        Self { bytes, ..self }
+    }
+
     /// Returns the account's line on a fact that is not known. It costs no event.
     #[must_use]
     pub fn not_known(stream: Option<usize>, fact: &str) -> Self {
-        Self { stream, place: fact.to_owned(), cause: Cause::Unknown, events: Some(0), bytes: None }
+        Self::new(stream, Cause::Unknown, fact).with_events(Some(0))
     }
 }
 

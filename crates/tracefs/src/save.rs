@@ -233,13 +233,7 @@ pub(crate) fn save(
 }
 
 fn gap(stream: usize, cause: Cause, events: u64, place: &str) -> Option<Gap> {
-    (events > 0).then(|| Gap {
-        stream: Some(stream),
-        place: place.to_owned(),
-        cause,
-        events: Some(events),
-        bytes: None,
-    })
+    (events > 0).then(|| Gap::new(Some(stream), cause, place.to_owned()).with_events(Some(events)))
 }
 
 /// Returns the events that the kernel still counts as unread after all was read.
@@ -267,16 +261,11 @@ fn not_written(ring: &Parts, place: &str) -> Vec<Gap> {
 
 pub(crate) fn array(instance: &Instance, clock: &str, ring: Arc<Parts>) -> anyhow::Result<Array> {
     Ok(Array {
-        name: String::new(),
         tracer: Some(instance.read("current_tracer")?.trim().to_owned()),
         clock: dat::clock(clock),
         options: Some(instance.options()?),
-        tracer_options: Vec::new(),
-        shows_longest: false,
-        is_of_last_boot: false,
         is_on: Some(false),
-        live: ring,
-        snapshot: None,
+        ..Array::unknown("", ring)
     })
 }
 

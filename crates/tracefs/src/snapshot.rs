@@ -236,12 +236,9 @@ fn count(ring: &Parts, at: usize) -> Counted {
             is_known &= number.is_some();
         }
     }
-    let gap = (missed > 0 || !is_known).then(|| Gap {
-        stream: Some(at),
-        place: "before the snapshot".to_owned(),
-        cause: Cause::Overwritten,
-        events: is_known.then_some(missed),
-        bytes: None,
+    let gap = (missed > 0 || !is_known).then(|| {
+        Gap::new(Some(at), Cause::Overwritten, "before the snapshot".to_owned())
+            .with_events(is_known.then_some(missed))
     });
     Counted { events, gap }
 }

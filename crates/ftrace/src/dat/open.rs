@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use crate::{Array, Clock, CpuRing, FlagColumns, HeaderPage, Ring, Stats, Tracing, UNKNOWN};
+use crate::{Array, Clock, CpuRing, HeaderPage, Stats, Tracing, UNKNOWN};
 use lastwords_bytes::{Budget, ByteOrder, Error as Located, ErrorKind};
 use lastwords_trace::evidence::{Cause, Evidence, SubBuffer, Verdict};
 use lastwords_trace::tracer::counts_nanoseconds;
@@ -327,16 +327,10 @@ fn array(
         inexact: Mutex::default(),
     };
     Array {
-        name: buffer.name.clone(),
         tracer: Some("nop".to_owned()),
         clock: clock(&options.clock(buffer)),
-        options: None,
         tracer_options: GRAPH_OPTIONS.map(str::to_owned).to_vec(),
-        shows_longest: false,
-        is_of_last_boot: false,
-        is_on: None,
-        live: Arc::new(ring) as Arc<dyn Ring>,
-        snapshot: None,
+        ..Array::unknown(&buffer.name, Arc::new(ring))
     }
 }
 
@@ -408,11 +402,6 @@ fn tracing(
         .flat_map(|a| a.live.cpus().iter().map(|c| c.cpu.saturating_add(1)))
         .max()
         .unwrap_or(0);
-    let word = |at: usize| options.uname.split_whitespace().nth(at).unwrap_or_default().to_owned();
-    // `uname -a` ends with the name of the operating system; trace-cmd's form ends with the
-    // machine.
-    let words = || options.uname.split_whitespace().rev().filter(|w| *w != "GNU/Linux");
-    let machine_name = words().next().unwrap_or_default().to_owned();
     if let Some(top) = arrays.iter().position(|a| a.name.is_empty()) {
         arrays.swap(0, top);
     }
@@ -421,30 +410,19 @@ fn tracing(
         machine.notes.push(format!("{} more remarks like these", machine.more_notes));
     }
     Tracing {
-        release: word(2),
-        uname: options.uname.clone(),
-        machine: machine_name,
-        byte_order: source.order,
-        // The kernel's word size, which may be larger than that of the user space, which the file
-        // has.
-        word_size: header_page.commit_size,
         page_size: begin.page_size.min(LARGEST_PAGE),
         cpus: if options.cpus > 0 { options.cpus } else { highest },
-        header_page,
         formats: machine.formats,
         comms: machine.comms,
         learns_comms: true,
-        tgids: std::collections::BTreeMap::new(),
         printk_formats: machine.printk_formats,
         symbols: Arc::new(machine.symbols),
-        pointer_key: None,
-        preempt_dynamic_mode: None,
-        preempt_voluntary: false,
-        flag_columns: FlagColumns::of_release(&word(2)),
         clocks: options.clocks.clone(),
         real_time: options.real_time,
         arrays,
         evidence: Evidence { notes: machine.notes, gaps: machine.gaps, ..Evidence::default() },
+        // The kernel's word size may be larger than that of the user space, which the file has.
+        ..Tracing::from_uname(&options.uname, header_page, source.order)
     }
 }
 

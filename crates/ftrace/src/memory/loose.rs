@@ -181,18 +181,7 @@ fn array(
     ring.recount();
     ring.facts =
         ["its tracer", "its clock", "its options"].map(|fact| Gap::not_known(None, fact)).to_vec();
-    Array {
-        name,
-        tracer: None,
-        clock: None,
-        options: None,
-        tracer_options: Vec::new(),
-        shows_longest: false,
-        is_of_last_boot: false,
-        is_on: None,
-        live: Arc::new(ring),
-        snapshot: None,
-    }
+    Array::unknown(name, Arc::new(ring))
 }
 
 fn of_row(cpu: u32, stream: usize, row: &Row, shape: Shape) -> Cpu {

@@ -98,15 +98,10 @@ pub fn without_arrays(kernel: &Arc<Kernel>) -> Tracing {
             uname.system, uname.node, uname.release, uname.version, uname.machine
         ),
         release: uname.release,
-        byte_order: virtual_memory.byte_order(),
-        word_size: virtual_memory.word_size(),
         page_size: u32::try_from(virtual_memory.page_size()).unwrap_or(4096),
         cpus,
-        header_page: HeaderPage::of_word_size(virtual_memory.word_size()),
-        formats: BTreeMap::new(),
         comms,
         // The kernel keeps these only if the option record-tgid was ever on.
-        learns_comms: false,
         tgids: kernel.saved_tgids().map(BTreeMap::from_iter).unwrap_or_default(),
         printk_formats,
         symbols: Arc::new(names::Names::new(kernel.clone())),
@@ -118,10 +113,12 @@ pub fn without_arrays(kernel: &Arc<Kernel>) -> Tracing {
             .number("preempt_dynamic_mode", 4)
             .ok()
             .and_then(|mode| u8::try_from(mode).ok()),
-        clocks: String::new(),
-        real_time: None,
-        arrays: Vec::new(),
         evidence,
+        ..Tracing::from_uname(
+            "",
+            HeaderPage::of_word_size(virtual_memory.word_size()),
+            virtual_memory.byte_order(),
+        )
     }
 }
 

@@ -326,13 +326,7 @@ fn in_flight(found: &mut Cpu, object: &Object<'_>, index: usize) {
     if object.u64("committing").unwrap_or(0) != 0 && write > commit {
         let bytes = Some(write.saturating_sub(commit));
         let place = format!("CPU {}: behind the committed position {commit}", found.ring.cpu);
-        found.gaps.push(Gap {
-            stream: Some(index),
-            place,
-            cause: Cause::InFlight,
-            events: None,
-            bytes,
-        });
+        found.gaps.push(Gap::new(Some(index), Cause::InFlight, place).with_bytes(bytes));
     }
 }
 

@@ -99,13 +99,7 @@ pub fn read(
             "offsets {begin:#x} to {end:#x} of the region: no metadata of a CPU can be read there"
         );
         let bytes = Some(end.saturating_sub(begin));
-        region.evidence.gaps.push(Gap {
-            stream: None,
-            place,
-            cause: Cause::Damaged,
-            events: None,
-            bytes,
-        });
+        region.evidence.gaps.push(Gap::new(None, Cause::Damaged, place).with_bytes(bytes));
     }
     Ok(region)
 }
@@ -328,13 +322,7 @@ impl Region {
             "sub-buffer {number} in memory, offsets {begin:#x} to {end:#x} of the region: {}",
             sub.why
         );
-        self.evidence.gaps.push(Gap {
-            stream: Some(stream),
-            place,
-            cause,
-            events: None,
-            bytes: Some(lost),
-        });
+        self.evidence.gaps.push(Gap::new(Some(stream), cause, place).with_bytes(Some(lost)));
     }
 
     /// Reports an emptied sub-buffer as lost, because damage of its header may have emptied it.
@@ -348,13 +336,7 @@ impl Region {
             sub.number
         );
         let bytes = Some(end.saturating_sub(begin));
-        self.evidence.gaps.push(Gap {
-            stream: Some(stream),
-            place,
-            cause: Cause::Damaged,
-            events: None,
-            bytes,
-        });
+        self.evidence.gaps.push(Gap::new(Some(stream), Cause::Damaged, place).with_bytes(bytes));
     }
 
     /// Reports sub-buffers as lost that have nothing: they were never written, or what they had is
@@ -365,13 +347,7 @@ impl Region {
             let place = format!(
                 "{count} {have} nothing, and the metadata do not say whether something was recorded there"
             );
-            self.evidence.gaps.push(Gap {
-                stream: Some(stream),
-                place,
-                cause: Cause::Damaged,
-                events: None,
-                bytes: None,
-            });
+            self.evidence.gaps.push(Gap::new(Some(stream), Cause::Damaged, place));
         }
     }
 

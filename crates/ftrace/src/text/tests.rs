@@ -177,24 +177,32 @@ fn options_of_the_array() {
     ));
 }
 
-/// A ring whose tracer measures latencies.
-struct Measured(Arc<dyn Ring>, Latency);
+/// A ring that was reset at a time, and whose tracer measures latencies.
+struct Told {
+    ring: Arc<dyn Ring>,
+    since: u64,
+    latency: Latency,
+}
 
-impl Ring for Measured {
+impl Ring for Told {
     fn cpus(&self) -> &[CpuRing] {
-        self.0.cpus()
+        self.ring.cpus()
     }
 
     fn sub_buffer(&self, cpu: usize, index: usize, bytes: &mut Vec<u8>) -> SubBufferInfo {
-        self.0.sub_buffer(cpu, index, bytes)
+        self.ring.sub_buffer(cpu, index, bytes)
     }
 
     fn evidence(&self) -> Evidence {
-        self.0.evidence()
+        self.ring.evidence()
+    }
+
+    fn time_start(&self) -> u64 {
+        self.since
     }
 
     fn latency(&self) -> Latency {
-        self.1.clone()
+        self.latency.clone()
     }
 }
 
@@ -213,7 +221,8 @@ fn the_latency_format_begins_with_the_longest() {
         rt_priority: 50,
         section: (WORK, IRQ + 4),
     };
-    tracing.arrays[0].live = Arc::new(Measured(tracing.arrays[0].live.clone(), latency));
+    let ring = tracing.arrays[0].live.clone();
+    tracing.arrays[0].live = Arc::new(Told { ring, since: 0, latency });
     let (out, _) = text(&tracing, &Options::default());
     assert!(out.contains("# latency: 12 us, #10/30, CPU#1 | (M:"), "{out}");
     assert!(

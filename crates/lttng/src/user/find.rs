@@ -267,13 +267,7 @@ pub(super) fn session(group: Group, found: &mut Sessions, budget: &Budget) -> Re
         session.evidence.notes.append(&mut raw.notes);
         if let Some(Lack { words, bytes }) = raw.lack {
             let stream = Some(session.streams.len());
-            session.evidence.gaps.push(Gap {
-                stream,
-                place: words,
-                cause: Cause::Missing,
-                events: None,
-                bytes,
-            });
+            session.evidence.gaps.push(Gap::new(stream, Cause::Missing, words).with_bytes(bytes));
         }
         session.add(raw.stream, budget)?;
     }

@@ -12,7 +12,7 @@ use anyhow::{Context, bail};
 use lastwords_bytes::Budget;
 use lastwords_ftrace::dat;
 use lastwords_ftrace::persistent::{self, Boot, Members, Region};
-use lastwords_ftrace::{Array, FlagColumns, NoSymbols, Ring, Symbols, Tracing};
+use lastwords_ftrace::{Array, NoSymbols, Ring, Tracing};
 use lastwords_image::{self as image, Image};
 use lastwords_kernel::Kernel;
 use lastwords_trace::evidence::Evidence;
@@ -370,7 +370,7 @@ impl Descriptions {
     }
 
     /// Returns formats and symbols, with addresses of the boot that wrote the region.
-    fn described(&self, region: &Region, notes: &mut Vec<String>) -> anyhow::Result<Description> {
+    fn described(&self, region: &Region, notes: &mut Vec<String>) -> anyhow::Result<Tracing> {
         let header_page = region.header_page();
         let Some(mut described) = self.chosen(region, notes)? else {
             if self.kernel.is_none() {
@@ -380,7 +380,7 @@ impl Descriptions {
                 );
             }
             let symbols = Arc::new(RelocatedSymbols::unknown(&region.boot));
-            return Ok(Description { symbols, ..Description::default() });
+            return Ok(Tracing { symbols, ..base(region, "") });
         };
         let (source, page) = (&described.source, described.header_page.unwrap_or(header_page));
         if described.byte_order != region.layout.byte_order {
@@ -407,10 +407,10 @@ impl Descriptions {
                 notes.push(format!(
                     "addresses have no names: {count} are outside of the kernel as the region places it. A later boot went on recording in the region, which does not save that boot's address: give a bundle that was saved in that boot"
                 ));
-                return Ok(Description::without_names(described, &boot));
+                return Ok(without_names(described, &boot, region));
             }
         }
-        Ok(Description::new(described, &boot, notes))
+        Ok(with_names(described, &boot, region, notes))
     }
 }
 
@@ -422,109 +422,58 @@ fn tracing(
     let mut notes = Vec::new();
     let described = source.described(&region, &mut notes)?;
     let unknown_formats = describe::unknown_formats(&described.formats, &region);
-    let header_page = region.header_page();
     let clock =
         region.boot.clock.and_then(|clock| CLOCKS.get(clock as usize).copied()).unwrap_or("local");
     let cpus = u32::try_from(region.cpus().len()).unwrap_or(u32::MAX);
     // A sub-buffer of these rings is one page.
     let page_size = region.cpus().first().map_or(4096, |cpu| cpu.sub_buffer_size);
-    let (byte_order, word_size) = (region.layout.byte_order, region.layout.word_size);
-    let words: Vec<&str> = described.uname.split_whitespace().collect();
-    let word = |at: usize| words.get(at).copied().unwrap_or_default().to_owned();
-    let machine = words
-        .iter()
-        .rev()
-        .find(|word| **word != "GNU/Linux")
-        .copied()
-        .unwrap_or_default()
-        .to_owned();
     let array = Array {
-        name,
         tracer: Some("nop".to_owned()),
         clock: dat::clock(clock),
-        options: None,
-        tracer_options: Vec::new(),
-        shows_longest: false,
         is_of_last_boot: true,
         is_on: Some(false),
-        live: Arc::new(region),
-        snapshot: None,
+        ..Array::unknown(name, Arc::new(region))
     };
     let tracing = Tracing {
-        release: word(2),
-        machine,
-        uname: described.uname.clone(),
-        byte_order,
-        word_size,
         page_size,
         cpus,
-        header_page,
-        formats: described.formats,
-        comms: described.comms,
         learns_comms: true,
-        tgids: described.tgids,
-        printk_formats: described.printk_formats,
-        symbols: described.symbols,
-        pointer_key: None,
-        preempt_dynamic_mode: None,
-        preempt_voluntary: false,
-        flag_columns: FlagColumns::of_release(&word(2)),
-        clocks: described.clocks,
-        real_time: None,
         arrays: vec![array],
         evidence: Evidence { gaps: unknown_formats, ..Evidence::default() },
+        ..described
     };
     Ok((tracing, notes))
 }
 
-/// The description of a region's events, with addresses of the boot that wrote the region.
-struct Description {
-    uname: String,
-    formats: BTreeMap<u16, lastwords_ftrace::Format>,
-    comms: BTreeMap<u32, String>,
-    tgids: BTreeMap<u32, u32>,
-    printk_formats: BTreeMap<u64, String>,
-    symbols: Arc<dyn Symbols>,
-    clocks: String,
-}
-
-impl Default for Description {
-    fn default() -> Self {
-        Self {
-            uname: String::new(),
-            formats: BTreeMap::new(),
-            comms: BTreeMap::new(),
-            tgids: BTreeMap::new(),
-            printk_formats: BTreeMap::new(),
-            symbols: Arc::new(NoSymbols),
-            clocks: String::new(),
-        }
+/// The tracer of a region of which nothing but the words of `uname -a` are known.
+fn base(region: &Region, uname: &str) -> Tracing {
+    Tracing {
+        word_size: region.layout.word_size,
+        ..Tracing::from_uname(uname, region.header_page(), region.layout.byte_order)
     }
 }
 
-impl Description {
-    /// Makes a description without anything that depends on addresses or on the boot.
-    fn without_names(of: Described, boot: &Boot) -> Self {
-        let symbols = Arc::new(RelocatedSymbols::unknown(boot));
-        Self { uname: of.uname, formats: of.formats, clocks: of.clocks, symbols, ..Self::default() }
-    }
+/// Makes a description without anything that depends on addresses or on the boot.
+fn without_names(of: Described, boot: &Boot, region: &Region) -> Tracing {
+    let symbols = Arc::new(RelocatedSymbols::unknown(boot));
+    Tracing { formats: of.formats, clocks: of.clocks, symbols, ..base(region, &of.uname) }
+}
 
-    /// Makes a description with addresses of the boot that wrote the region. Names of process IDs
-    /// are left out if the boot is another one.
-    fn new(of: Described, boot: &Boot, notes: &mut Vec<String>) -> Self {
-        let symbols = RelocatedSymbols::new(of.symbols, of.landmarks, of.modules, boot, notes);
-        let is_same_boot = symbols.are_of_the_boot();
-        let printk = of.printk_formats.into_iter();
-        let printk_formats =
-            printk.map(|(address, text)| (symbols.kernel_address(address), text)).collect();
-        Self {
-            uname: of.uname,
-            formats: of.formats,
-            comms: if is_same_boot { of.comms } else { BTreeMap::new() },
-            tgids: if is_same_boot { of.tgids } else { BTreeMap::new() },
-            printk_formats,
-            symbols: Arc::new(symbols),
-            clocks: of.clocks,
-        }
+/// Makes a description with addresses of the boot that wrote the region. Names of process IDs are
+/// left out if the boot is another one.
+fn with_names(of: Described, boot: &Boot, region: &Region, notes: &mut Vec<String>) -> Tracing {
+    let symbols = RelocatedSymbols::new(of.symbols, of.landmarks, of.modules, boot, notes);
+    let is_same_boot = symbols.are_of_the_boot();
+    let printk = of.printk_formats.into_iter();
+    let printk_formats =
+        printk.map(|(address, text)| (symbols.kernel_address(address), text)).collect();
+    Tracing {
+        formats: of.formats,
+        comms: if is_same_boot { of.comms } else { BTreeMap::new() },
+        tgids: if is_same_boot { of.tgids } else { BTreeMap::new() },
+        printk_formats,
+        symbols: Arc::new(symbols),
+        clocks: of.clocks,
+        ..base(region, &of.uname)
     }
 }

@@ -464,13 +464,7 @@ mod tests {
 
     #[test]
     fn nothing_is_lost_only_if_nothing_is() {
-        let gap = |cause, events| Gap {
-            stream: Some(0),
-            place: String::new(),
-            cause,
-            events,
-            bytes: None,
-        };
+        let gap = |cause, events| Gap::new(Some(0), cause, String::new()).with_events(events);
         let of = |gaps: &[Gap], is_stream| {
             let (path, gaps) = ("t.dat".into(), gaps.to_vec());
             losses(&Saved {

@@ -1,9 +1,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::samples::{self, Declared};
 use crate::{Field, HeaderPage, Symbol, SymbolRow, Symbols, Tracing};
 use lastwords_bytes::ByteOrder;
-use lastwords_trace::evidence::Evidence;
 use proptest::prelude::*;
 
 use super::super::Names;
@@ -31,32 +31,16 @@ impl Symbols for Some2 {
 
 fn tracing() -> Tracing {
     Tracing {
-        release: String::new(),
-        uname: String::new(),
         machine: "x86_64".into(),
-        byte_order: ByteOrder::Little,
-        word_size: 8,
-        page_size: 4096,
         cpus: 1,
-        header_page: HeaderPage::of_word_size(8),
-        formats: BTreeMap::new(),
-        comms: BTreeMap::new(),
-        learns_comms: false,
-        tgids: BTreeMap::new(),
         printk_formats: BTreeMap::from([(0x1234, "known".to_owned())]),
         symbols: Arc::new(Some2),
         pointer_key: Some([1, 2]),
-        preempt_dynamic_mode: None,
-        preempt_voluntary: false,
-        flag_columns: crate::FlagColumns::of_release(""),
-        clocks: String::new(),
-        real_time: None,
-        arrays: Vec::new(),
-        evidence: Evidence::default(),
+        ..Tracing::from_uname("", HeaderPage::of_word_size(8), ByteOrder::Little)
     }
 }
 
-const FIELDS: [(&str, &str, u32, u32, bool); 13] = [
+const FIELDS: [Declared; 13] = [
     ("int a", "a", 0, 4, true),
     ("u8 b", "b", 4, 1, false),
     ("char comm[8]", "comm", 8, 8, true),
@@ -91,24 +75,7 @@ fn payload() -> Vec<u8> {
 }
 
 fn format(print_format: &str) -> Format {
-    let field =
-        |(declaration, name, offset, size, is_signed): (&str, &str, u32, u32, bool)| Field {
-            declaration: declaration.into(),
-            name: name.into(),
-            offset,
-            size,
-            is_signed,
-            is_common: false,
-        };
-    let fields = FIELDS.into_iter().map(field).collect();
-    Format {
-        id: 1,
-        system: "s".into(),
-        name: "e".into(),
-        fields,
-        print_format: print_format.into(),
-        probed: None,
-    }
+    samples::printed(&FIELDS, print_format)
 }
 
 /// Returns the text, or why it is not wholly the kernel's.
@@ -326,20 +293,11 @@ fn statements_have_the_value_of_the_last() {
 /// last and the next field.
 #[test]
 fn stacks_of_synthetic_events_are_named() {
-    let field = |declaration: &str, name: &str, offset, size| Field {
-        declaration: declaration.into(),
-        name: name.into(),
-        offset,
-        size,
-        is_signed: false,
-        is_common: false,
-    };
     let fields =
-        vec![field("__data_loc unsigned long[] stack", "stack", 8, 8), field("u64 d", "d", 16, 8)];
+        [("__data_loc unsigned long[] stack", "stack", 8, 8, false), ("u64 d", "d", 16, 8, false)];
     let synthetic = |print_format: &str| Format {
         system: "synthetic".into(),
-        fields: fields.clone(),
-        ..format(print_format)
+        ..samples::printed(&fields, print_format)
     };
     let mut payload = vec![0; 24];
     payload[8..12].copy_from_slice(&(24u32 << 16 | 24).to_le_bytes());

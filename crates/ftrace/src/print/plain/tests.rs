@@ -1,17 +1,16 @@
 //! Tests that arguments shown in one step have the same text as expressions. A width of 1 forces an
 //! expression and changes nothing in the text.
 
-use crate::{Field, Format, NoSymbols};
+use crate::{Format, NoSymbols};
 use proptest::prelude::*;
 
 use super::super::{Machine, compile};
 use super::*;
 use crate::print::{Env, Names};
-use crate::samples;
+use crate::samples::{self, Declared};
 use lastwords_trace::text::page::Page;
 
-/// Declaration, name, offset, size and sign.
-const FIELDS: [(&str, &str, u32, u32, bool); 10] = [
+const FIELDS: [Declared; 10] = [
     ("u8 a", "a", 8, 1, false),
     ("s8 b", "b", 9, 1, true),
     ("u16 c", "c", 10, 2, false),
@@ -26,24 +25,7 @@ const FIELDS: [(&str, &str, u32, u32, bool); 10] = [
 const LENGTH: usize = 61;
 
 fn format(print_format: &str) -> Format {
-    let field =
-        |(declaration, name, offset, size, is_signed): (&str, &str, u32, u32, bool)| Field {
-            declaration: declaration.into(),
-            name: name.into(),
-            offset,
-            size,
-            is_signed,
-            is_common: false,
-        };
-    let fields = FIELDS.into_iter().map(field).collect();
-    Format {
-        id: 1,
-        system: "s".into(),
-        name: "e".into(),
-        fields,
-        print_format: print_format.into(),
-        probed: None,
-    }
+    samples::printed(&FIELDS, print_format)
 }
 
 /// Returns the text of [`Program::print`](super::super::Program::print), and of

@@ -207,36 +207,19 @@ fn tracers_of_latencies_show_their_longest_section() {
     );
 }
 
-/// A ring that was reset at a time.
-struct Since(Arc<dyn Ring>, u64);
-
-impl Ring for Since {
-    fn cpus(&self) -> &[CpuRing] {
-        self.0.cpus()
-    }
-
-    fn sub_buffer(&self, cpu: usize, index: usize, bytes: &mut Vec<u8>) -> SubBufferInfo {
-        self.0.sub_buffer(cpu, index, bytes)
-    }
-
-    fn evidence(&self) -> Evidence {
-        self.0.evidence()
-    }
-
-    fn time_start(&self) -> u64 {
-        self.1
-    }
+fn reset_at(ring: &Arc<dyn Ring>, since: u64) -> Arc<dyn Ring> {
+    Arc::new(Told { ring: ring.clone(), since, latency: Latency::default() })
 }
 
 #[test]
 fn events_older_than_the_reset_are_not_counted() {
     let mut machine = two_cpus();
-    machine.arrays[0].live = Arc::new(Since(machine.arrays[0].live.clone(), 1_000_000_500));
+    machine.arrays[0].live = reset_at(&machine.arrays[0].live, 1_000_000_500);
     let out = text(&machine, &Options::default()).0;
     // 5 and 10 events of the CPUs were overwritten; one event of the first CPU is older than the
     // reset.
     assert!(out.contains("# entries-in-buffer/entries-written: 9/19   #P:2\n"), "{out}");
-    machine.arrays[0].live = Arc::new(Since(machine.arrays[0].live.clone(), 1_000_002_000));
+    machine.arrays[0].live = reset_at(&machine.arrays[0].live, 1_000_002_000);
     let out = text(&machine, &Options::default()).0;
     assert!(out.contains("# entries-in-buffer/entries-written: 7/7   #P:2\n"), "{out}");
     assert!(!out.contains("buffer started"), "{out}");

@@ -57,12 +57,8 @@ fn evidence_as_text_and_data() {
         sub_buffer(2, Verdict::Torn, "a thread died in it"),
         sub_buffer(3, Verdict::Open, ""),
     ];
-    let gap = |stream, cause, events, bytes| Gap {
-        stream,
-        place: "position 4096".to_owned(),
-        cause,
-        events,
-        bytes,
+    let gap = |stream, cause, events, bytes| {
+        Gap::new(stream, cause, "position 4096".to_owned()).with_events(events).with_bytes(bytes)
     };
     memory.evidence.gaps = vec![
         gap(Some(0), Cause::InFlight, Some(1), Some(32)),
