@@ -1,16 +1,18 @@
 //! Errors about the kernel in an image.
 
 use lastwords_image::Hole;
-use std::fmt;
 
 /// The reason why a fact about the kernel is unknown.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The kernel has no symbol of that name.
+    #[error("the kernel has no symbol {0}")]
     NoSymbol(String),
     /// The kernel's types have no structure, union, enumeration or type definition of that name.
+    #[error("the kernel's types have no {0}")]
     NoType(String),
     /// The structure has no such member.
+    #[error("struct {structure} has no member {member}{}", lacking(.member, .part))]
     NoMember {
         /// Name of the structure.
         structure: String,
@@ -20,6 +22,7 @@ pub enum Error {
         part: String,
     },
     /// The member is of another kind than requested.
+    #[error("member {member} of struct {structure} is not {expected}")]
     Shape {
         /// Name of the structure.
         structure: String,
@@ -29,6 +32,7 @@ pub enum Error {
         expected: &'static str,
     },
     /// The pointer is NULL.
+    #[error("member {member} of struct {structure} is NULL")]
     Null {
         /// Name of the structure.
         structure: String,
@@ -36,6 +40,7 @@ pub enum Error {
         member: String,
     },
     /// The image lacks the bytes.
+    #[error("{what}: {hole}")]
     Hole {
         /// Description of the data.
         what: String,
@@ -43,6 +48,7 @@ pub enum Error {
         hole: Hole,
     },
     /// A list does not return to its head: it loops, or has too many entries.
+    #[error("the list at {head:#x} does not close: it goes wrong at {at:#x}")]
     Loop {
         /// Address of the list's head.
         head: u64,
@@ -50,9 +56,11 @@ pub enum Error {
         at: u64,
     },
     /// The kernel's BTF, or the given file with it, cannot be read.
+    #[error(transparent)]
     Btf(lastwords_bytes::Error),
     /// Invalid bytes, or a spent budget.
-    Bytes(lastwords_bytes::Error),
+    #[error(transparent)]
+    Bytes(#[from] lastwords_bytes::Error),
 }
 
 impl Error {
@@ -62,36 +70,7 @@ impl Error {
     }
 }
 
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoSymbol(name) => write!(f, "the kernel has no symbol {name}"),
-            Self::NoType(name) => write!(f, "the kernel's types have no {name}"),
-            Self::NoMember { structure, member, part } if member == part => {
-                write!(f, "struct {structure} has no member {member}")
-            }
-            Self::NoMember { structure, member, part } => {
-                write!(f, "struct {structure} has no member {member}: no {part}")
-            }
-            Self::Shape { structure, member, expected } => {
-                write!(f, "member {member} of struct {structure} is not {expected}")
-            }
-            Self::Null { structure, member } => {
-                write!(f, "member {member} of struct {structure} is NULL")
-            }
-            Self::Hole { what, hole } => write!(f, "{what}: {hole}"),
-            Self::Loop { head, at } => {
-                write!(f, "the list at {head:#x} does not close: it goes wrong at {at:#x}")
-            }
-            Self::Btf(error) | Self::Bytes(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for Error {}
-
-impl From<lastwords_bytes::Error> for Error {
-    fn from(error: lastwords_bytes::Error) -> Self {
-        Self::Bytes(error)
-    }
+/// The end of the message about a member, if only a part of the path to it is missing.
+fn lacking(member: &str, part: &str) -> String {
+    if member == part { String::new() } else { format!(": no {part}") }
 }

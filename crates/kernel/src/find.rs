@@ -10,7 +10,6 @@ use crate::vmcoreinfo::{self, VmcoreInfo};
 use lastwords_bytes::Budget;
 use lastwords_image::vmcore::{Machine, Physical, RawRange, open_raw};
 use lastwords_image::{Image, Progress, Watch};
-use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -80,9 +79,10 @@ impl FoundKernel {
 }
 
 /// The reason why no kernel was found.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The image has no note, and its memory has no valid VMCOREINFO.
+    #[error("{image}: {}", no_info(.rejected))]
     Nothing {
         /// Name of the image.
         image: String,
@@ -90,11 +90,17 @@ pub enum Error {
         rejected: usize,
     },
     /// Neither the container nor VMCOREINFO names a known machine.
+    #[error("{image}: a machine that is neither x86_64 nor aarch64")]
     Machine {
         /// Name of the image.
         image: String,
     },
     /// The container is of a machine whose kernels are not supported.
+    // The name comes from the file and may contain any character.
+    #[error(
+        "{image}: a dump of a machine of architecture {}: only x86_64 and aarch64 are read",
+        .machine.escape_debug()
+    )]
     Foreign {
         /// Name of the image.
         image: String,
@@ -102,54 +108,20 @@ pub enum Error {
         machine: String,
     },
     /// VMCOREINFO does not lead to page tables.
-    Paging(paging::Error),
+    #[error(transparent)]
+    Paging(#[from] paging::Error),
     /// The budget is spent.
-    Bytes(lastwords_bytes::Error),
+    #[error(transparent)]
+    Bytes(#[from] lastwords_bytes::Error),
 }
 
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Nothing { image, rejected: 0 } => {
-                write!(
-                    f,
-                    "{image}: no VMCOREINFO, neither as a note nor anywhere in memory: no Linux kernel is found"
-                )
-            }
-            Self::Nothing { image, rejected } => {
-                write!(
-                    f,
-                    "{image}: no VMCOREINFO note, and none of {rejected} found in memory holds of that memory"
-                )
-            }
-            Self::Machine { image } => {
-                write!(f, "{image}: a machine that is neither x86_64 nor aarch64")
-            }
-            Self::Foreign { image, machine } => {
-                // The name comes from the file and may contain any character.
-                let machine = machine.escape_debug();
-                write!(
-                    f,
-                    "{image}: a dump of a machine of architecture {machine}: only x86_64 and aarch64 are read"
-                )
-            }
-            Self::Paging(error) => error.fmt(f),
-            Self::Bytes(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for Error {}
-
-impl From<paging::Error> for Error {
-    fn from(error: paging::Error) -> Self {
-        Self::Paging(error)
-    }
-}
-
-impl From<lastwords_bytes::Error> for Error {
-    fn from(error: lastwords_bytes::Error) -> Self {
-        Self::Bytes(error)
+fn no_info(rejected: &usize) -> String {
+    match rejected {
+        0 => "no VMCOREINFO, neither as a note nor anywhere in memory: no Linux kernel is found"
+            .into(),
+        _ => format!(
+            "no VMCOREINFO note, and none of {rejected} found in memory holds of that memory"
+        ),
     }
 }
 

@@ -4,77 +4,50 @@ use lastwords_trace::class::Path;
 use std::fmt;
 
 /// Reasons why metadata cannot be compiled to a decoder.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SchemaError {
     /// A path begins in a structure that does not exist.
+    #[error("{path}: there is no {name}", path = .0, name = .0.scope.tsdl_name())]
     NoScope(Path),
     /// A path does not lead to an integer or boolean.
+    #[error("{0}: there is no integer of this name before its use")]
     NoTarget(Path),
     /// An alignment, in bits, is not a power of two or too large.
+    #[error("alignment of {0} bits: expected a power of two up to {max}", max = super::MAX_ALIGNMENT)]
     Alignment(u64),
     /// A fixed-length field has a number of bits that is not supported.
+    #[error("field of {0} bits: expected 1 to 64, and of a float 16, 32, 64 or 128")]
     Length(u8),
     /// An array has more elements than can be counted in bits.
+    #[error("array of {0} elements: too long")]
     TooLong(u64),
     /// Too many of something.
+    #[error("too many {0}")]
     TooMany(&'static str),
     /// A selector that is not signed has an option for negative values.
+    #[error("{0} is never negative: an option for negative values cannot be selected")]
     Negative(Path),
     /// There are far more fields than the trace has bytes. Fields of contexts count for each event
     /// record class.
+    #[error("far more fields than the trace has bytes")]
     Budget,
     /// Fields are nested too deep.
+    #[error("fields are nested deeper than {}", lastwords_trace::class::MAX_DEPTH)]
     TooDeep,
     /// There are several stream classes (if the id is none), or several event record classes of the
     /// stream class with this id, and no field selects one.
+    #[error("{}", no_id(.0))]
     NoId(Option<u64>),
 }
 
-impl fmt::Display for SchemaError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoScope(path) => write!(f, "{path}: there is no {}", path.scope.tsdl_name()),
-            Self::NoTarget(path) => {
-                write!(f, "{path}: there is no integer of this name before its use")
-            }
-            Self::Alignment(bits) => {
-                write!(
-                    f,
-                    "alignment of {bits} bits: expected a power of two up to {}",
-                    super::MAX_ALIGNMENT
-                )
-            }
-            Self::Length(bits) => write!(
-                f,
-                "field of {bits} bits: expected 1 to 64, and of a float 16, 32, 64 or 128"
-            ),
-            Self::TooLong(count) => write!(f, "array of {count} elements: too long"),
-            Self::TooMany(what) => write!(f, "too many {what}"),
-            Self::Negative(path) => {
-                write!(
-                    f,
-                    "{path} is never negative: an option for negative values cannot be selected"
-                )
-            }
-            Self::Budget => write!(f, "far more fields than the trace has bytes"),
-            Self::TooDeep => {
-                write!(f, "fields are nested deeper than {}", lastwords_trace::class::MAX_DEPTH)
-            }
-            Self::NoId(None) => write!(
-                f,
-                "several stream classes, and no field of the packet header identifies them"
-            ),
-            Self::NoId(Some(id)) => {
-                write!(
-                    f,
-                    "stream class {id}: several event classes, and no field of the event header identifies them"
-                )
-            }
-        }
+fn no_id(stream_class: &Option<u64>) -> String {
+    match stream_class {
+        None => "several stream classes, and no field of the packet header identifies them".into(),
+        Some(id) => format!(
+            "stream class {id}: several event classes, and no field of the event header identifies them"
+        ),
     }
 }
-
-impl std::error::Error for SchemaError {}
 
 /// The value or condition that the decoder expected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,7 +6,6 @@ mod x86_64;
 use crate::vmcoreinfo::VmcoreInfo;
 use lastwords_image::vmcore::Machine;
 use lastwords_image::{Cache, Hole, HoleCause, Image};
-use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Number of bytes of page tables that are read and cached at a time.
@@ -17,14 +16,16 @@ const PARTS: usize = 1024;
 const MAX_LEVELS: usize = 5;
 
 /// The reason why page tables cannot be walked.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// VMCOREINFO lacks a fact that the walk needs.
+    #[error("VMCOREINFO has no {key}, so that virtual addresses cannot be followed")]
     Missing {
         /// The missing key.
         key: &'static str,
     },
     /// VMCOREINFO has a value that no machine has.
+    #[error("VMCOREINFO says {key}={value:#x}, expected {expected}")]
     Value {
         /// The key.
         key: &'static str,
@@ -34,21 +35,6 @@ pub enum Error {
         expected: &'static str,
     },
 }
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Missing { key } => {
-                write!(f, "VMCOREINFO has no {key}, so that virtual addresses cannot be followed")
-            }
-            Self::Value { key, value, expected } => {
-                write!(f, "VMCOREINFO says {key}={value:#x}, expected {expected}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for Error {}
 
 /// The mapping of a virtual address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
