@@ -209,20 +209,15 @@ pub fn decoder(data: &[u8]) {
     let class = |id: usize, fields: Vec<Field>| EventClass {
         id: id as u64 * 7,
         name: "p:e".into(),
-        level: 0,
-        format: String::new(),
-        location: String::new(),
         fields,
+        ..EventClass::default()
     };
     let events = (0..classes).map(|id| class(id, fields(&mut input))).collect();
     let channel = Channel { id: 0, name: String::new(), contexts, events };
     let clock = lastwords_trace::clock::Clock {
         name: "c".into(),
-        description: String::new(),
         frequency: input.u64(),
-        offset_seconds: 0,
-        offset_ticks: 0,
-        absolute: false,
+        ..lastwords_trace::clock::Clock::default()
     };
     let schema = Schema {
         uuid: [0; 16],

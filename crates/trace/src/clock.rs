@@ -4,7 +4,7 @@
 const GIGA: u64 = 1_000_000_000;
 
 /// A clock: its ticks, and their relation to wall time.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Clock {
     /// `tsc`, `monotonic`, ...
     pub name: String,

@@ -74,7 +74,7 @@ impl Channel {
 }
 
 /// An event class.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct EventClass {
     /// Id in its channel.
     pub id: u64,

@@ -18,14 +18,7 @@ fn integer(size: u8) -> FieldClass {
 
 fn class(id: u64, fields: Vec<FieldClass>) -> EventClass {
     let fields = fields.into_iter().map(|class| field("f", class)).collect();
-    EventClass {
-        id,
-        name: format!("test:e{id}"),
-        level: 0,
-        format: String::new(),
-        location: String::new(),
-        fields,
-    }
+    EventClass { id, name: format!("test:e{id}"), fields, ..EventClass::default() }
 }
 
 fn schema(byte_order: ByteOrder) -> Schema {
@@ -41,14 +34,7 @@ fn schema(byte_order: ByteOrder) -> Schema {
     ];
     let channel =
         Channel { id: 0, name: String::new(), contexts: vec![field("vtid", integer(4))], events };
-    let clock = Clock {
-        name: "test".to_owned(),
-        description: String::new(),
-        frequency: 1_000_000_000,
-        offset_seconds: 0,
-        offset_ticks: 0,
-        absolute: false,
-    };
+    let clock = Clock { name: "test".to_owned(), frequency: 1_000_000_000, ..Clock::default() };
     Schema {
         uuid: [0; 16],
         name: String::new(),

@@ -77,10 +77,8 @@ fn source(r: &mut Random, uuid: u8) -> (Memory, Vec<Vec<u64>>) {
         .map(|id| EventClass {
             id,
             name: "test:e".to_owned(),
-            level: 0,
-            format: String::new(),
-            location: String::new(),
             fields: Vec::new(),
+            ..EventClass::default()
         })
         .collect();
     let frequency = [1_000_000_000, 2_400_000_000, 1_000_000][r.below(3) as usize];

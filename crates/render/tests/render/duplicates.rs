@@ -46,11 +46,9 @@ fn memory(contexts: &[Field]) -> Memory {
     };
     let clock = Clock {
         name: "monotonic".to_owned(),
-        description: String::new(),
         frequency: 1_000_000_000,
-        offset_seconds: 0,
-        offset_ticks: 0,
         absolute: true,
+        ..Clock::default()
     };
     let schema = Schema {
         uuid: *b"0123456789abcdef",

@@ -84,9 +84,8 @@ fn memory(r: &mut Random, kind: Kind, uuid: u8) -> Memory {
         id,
         name: name.to_owned(),
         level: 1,
-        format: String::new(),
-        location: String::new(),
         fields,
+        ..EventClass::default()
     };
     let text = Field { name: "s".to_owned(), class: FieldClass::String };
     let bytes = Field { name: "b".to_owned(), class: FieldClass::Bytes };
@@ -105,11 +104,10 @@ fn memory(r: &mut Random, kind: Kind, uuid: u8) -> Memory {
     let frequency = *r.pick(&[1_000_000_000, 1_000_000_000, 1_000_000, 2_400_000_000]);
     let clock = Clock {
         name: "monotonic".to_owned(),
-        description: String::new(),
         frequency,
         offset_seconds: 100,
-        offset_ticks: 0,
         absolute: true,
+        ..Clock::default()
     };
     let schema = Schema {
         uuid: [uuid; 16],

@@ -154,14 +154,7 @@ fn class(r: &mut Random, id: u64, limits: Limits) -> EventClass {
         r.pick(&["start", "stop it", "x\u{1b}[2J", "e"])
     );
     let fields = (0..r.below(6)).map(|_| field(r, false, limits)).collect();
-    EventClass {
-        id,
-        name,
-        level: r.below(7) as u8,
-        format: String::new(),
-        location: String::new(),
-        fields,
-    }
+    EventClass { id, name, level: r.below(7) as u8, fields, ..EventClass::default() }
 }
 
 fn field(r: &mut Random, fixed: bool, limits: Limits) -> Field {
