@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use lastwords::{Ended, Ending};
+pub(crate) use lastwords_open::why::signal_name;
 
 /// Returns one line: `ended 2026-11-23 23:39:32 by process 12: SIGSEGV`.
 pub(crate) fn line(ended: &Ended) -> String {
@@ -36,24 +37,6 @@ pub(crate) fn how(ended: &Ended) -> String {
         }
         how => how.name().to_owned(),
     }
-}
-
-/// Returns the name of a signal that ends a process with a core; others have only their number.
-pub(crate) fn signal_name(number: u8) -> String {
-    let names = [
-        (3, "SIGQUIT"),
-        (4, "SIGILL"),
-        (5, "SIGTRAP"),
-        (6, "SIGABRT"),
-        (7, "SIGBUS"),
-        (8, "SIGFPE"),
-        (11, "SIGSEGV"),
-        (24, "SIGXCPU"),
-        (25, "SIGXFSZ"),
-        (31, "SIGSYS"),
-    ];
-    let known = names.iter().find(|(known, _)| *known == number);
-    known.map_or_else(|| format!("signal {number}"), |(_, name)| (*name).to_owned())
 }
 
 /// Formats nanoseconds since the epoch as date and time of day in the system's time zone.

@@ -271,6 +271,14 @@ fn the_oom_killer_is_found_in_the_log_of_the_kernel() {
     let verdict = &why(&other, &[])["verdict"];
     assert_eq!(verdict["cause"], "unknown", "{verdict:#}");
     assert!(verdict["hints"].to_string().contains(line), "{verdict:#}");
+    // The counter of the group does not say which process it was.
+    let folder = cgroup.0.to_str().unwrap();
+    let verdict = &why(&other, &["--cgroup", folder])["verdict"];
+    assert_eq!(verdict["cause"], "unknown", "{verdict:#}");
+    let hint = format!("{folder}: 1 process of this control group was killed");
+    assert!(verdict["hints"].to_string().contains(&hint), "{verdict:#}");
+    let ran = other.run(&["why", "shop", "--cgroup", "/proc"]);
+    assert!(ran.status == 1 && ran.err.contains("/proc: no control group"), "{}", ran.err);
 }
 
 /// On x86, the kernel's log has faults that nobody handled.

@@ -12,7 +12,7 @@ mod session;
 
 pub use kernel::kernel;
 pub use kernel_log::KernelLine;
-pub use outside::{Outside, PstoreRecord};
+pub use outside::{OomKills, Outside, PstoreRecord};
 pub use session::session;
 
 use crate::{Crash, SourceKind};

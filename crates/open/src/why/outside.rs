@@ -17,6 +17,45 @@ pub struct Outside {
     pub given_log: Vec<KernelLine>,
     /// What the kernel kept for the next boot.
     pub pstore: Vec<PstoreRecord>,
+    /// The OOM kills in the control group that a user named.
+    pub cgroup: Option<OomKills>,
+}
+
+/// The OOM kills in a control group, as its counter has them. It does not say which processes they
+/// were.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OomKills {
+    /// The folder of the group.
+    pub cgroup: String,
+    /// Number of kills since the group was made.
+    pub kills: u64,
+}
+
+impl OomKills {
+    /// Finds the counter in the text of `memory.events` (version 2) or `memory.oom_control`
+    /// (version 1).
+    #[must_use]
+    pub fn parse(cgroup: &str, text: &str) -> Option<Self> {
+        let kills = text.lines().find_map(|line| line.strip_prefix("oom_kill "))?;
+        Some(Self { cgroup: cgroup.to_owned(), kills: kills.trim().parse().ok()? })
+    }
+
+    /// Returns what it shows, in words.
+    pub(super) fn hint(&self) -> String {
+        let cgroup = crate::escape(&self.cgroup);
+        match self.kills {
+            0 => format!(
+                "{cgroup}: no process of this control group was killed because memory ran out"
+            ),
+            kills => {
+                let (processes, were) =
+                    if kills == 1 { ("process", "was") } else { ("processes", "were") };
+                format!(
+                    "{cgroup}: {kills} {processes} of this control group {were} killed because memory ran out; its counter does not say which"
+                )
+            }
+        }
+    }
 }
 
 /// A record in pstore.

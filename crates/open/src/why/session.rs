@@ -437,6 +437,7 @@ impl Facts<'_> {
             }
             _ => {}
         }
+        verdict.hints.extend(self.outside.cgroup.as_ref().map(super::OomKills::hint));
         let records = self.outside.pstore.iter().filter(|record| is_near(record, ended));
         verdict.hints.extend(records.map(|record| format!("pstore has {}", escape(&record.name))));
     }

@@ -47,6 +47,13 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     kernel_log: Option<PathBuf>,
 
+    /// Show how many processes of this control group the OOM killer killed
+    ///
+    /// DIR is the folder of the group. Its counter (`memory.events`, or `memory.oom_control` of
+    /// version 1) does not say which processes they were, so that it is a hint and no proof.
+    #[arg(long, value_name = "DIR")]
+    cgroup: Option<PathBuf>,
+
     /// Print data instead of text
     #[arg(long)]
     json: bool,
@@ -107,7 +114,7 @@ struct Next {
 
 /// Runs `why`.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
-    let outside = outside::read(args.kernel_log.as_deref())?;
+    let outside = outside::read(args.kernel_log.as_deref(), args.cgroup.as_deref())?;
     args.input.read(Search::Late, |traces| explain(args, &traces, &outside))
 }
 

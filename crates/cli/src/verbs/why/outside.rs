@@ -1,7 +1,7 @@
 //! Reads what this machine knows besides the input: its boot, the kernel's log, pstore.
 
 use anyhow::Context;
-use lastwords_open::why::{KernelLine, Outside, PstoreRecord};
+use lastwords_open::why::{KernelLine, OomKills, Outside, PstoreRecord};
 use rustix::fs::{Mode, OFlags};
 use std::fs;
 use std::io::Read as _;
@@ -12,6 +12,8 @@ use std::time::UNIX_EPOCH;
 const KMSG: &str = "/dev/kmsg";
 /// What the kernel kept for this boot.
 const PSTORE: &str = "/sys/fs/pstore";
+/// The files of a control group that may have the counter of OOM kills.
+const COUNTERS: [&str; 2] = ["memory.events", "memory.oom_control"];
 /// The longest record of [`KMSG`] (`PRINTKRB_RECORD_MAX` and its head), bytes.
 const RECORD: usize = 8192;
 /// Most records that are read.
@@ -22,8 +24,8 @@ const MOST_PSTORE: u64 = 1 << 20;
 /// Reads what is known.
 ///
 /// # Errors
-/// The given log cannot be read.
-pub(super) fn read(log: Option<&Path>) -> anyhow::Result<Outside> {
+/// The given log or control group cannot be read.
+pub(super) fn read(log: Option<&Path>, cgroup: Option<&Path>) -> anyhow::Result<Outside> {
     let given = log.map(|path| {
         let bytes = fs::read(path).with_context(|| path.display().to_string())?;
         let lines = KernelLine::parse_all(&String::from_utf8_lossy(&bytes));
@@ -43,7 +45,16 @@ pub(super) fn read(log: Option<&Path>) -> anyhow::Result<Outside> {
         no_kernel_log,
         given_log: given.transpose()?.unwrap_or_default(),
         pstore: pstore(Path::new(PSTORE)),
+        cgroup: cgroup.map(oom_kills).transpose()?,
     })
+}
+
+/// Reads the counter of a control group, of either version.
+fn oom_kills(folder: &Path) -> anyhow::Result<OomKills> {
+    let name = folder.display().to_string();
+    let texts = COUNTERS.iter().filter_map(|file| fs::read_to_string(folder.join(file)).ok());
+    let found = texts.into_iter().find_map(|text| OomKills::parse(&name, &text));
+    found.with_context(|| format!("{name}: no control group whose OOM kills are counted"))
 }
 
 /// Reads the log of the running kernel.
@@ -111,10 +122,10 @@ mod tests {
     fn a_given_log_must_have_times() {
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(file.path(), "Nov 29 09:00:00 host kernel: x\n").unwrap();
-        let error = read(Some(file.path())).unwrap_err().to_string();
+        let error = read(Some(file.path()), None).unwrap_err().to_string();
         assert!(error.contains("short-monotonic"), "{error}");
         fs::write(file.path(), "[    1.000000] x\n").unwrap();
-        assert_eq!(read(Some(file.path())).unwrap().given_log.len(), 1);
-        assert!(read(Some(Path::new("/nowhere"))).is_err());
+        assert_eq!(read(Some(file.path()), None).unwrap().given_log.len(), 1);
+        assert!(read(Some(Path::new("/nowhere")), None).is_err());
     }
 }

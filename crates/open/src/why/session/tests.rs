@@ -204,3 +204,17 @@ fn a_core_names_its_signal_unless_a_debugger_may_have_made_it() {
         assert_eq!(judged(signal, &[]).cause, Cause::Unknown, "{signal:?}");
     }
 }
+
+#[test]
+fn the_counter_of_a_control_group_is_a_hint() {
+    let texts =
+        ["low 0\noom 3\noom_kill 2\noom_group_kill 0\n", "oom_kill_disable 0\noom_kill 0\n"];
+    let [two, none] = texts.map(|text| super::super::OomKills::parse("/cg", text));
+    assert_eq!(super::super::OomKills::parse("/cg", "oom_kill_disable 0\n"), None);
+    for (cgroup, words) in [(two, "2 processes of this"), (none, "no process of this")] {
+        let outside = Outside { cgroup, ..outside() };
+        let verdict = judge(ended(Ending::Killed), &[], &outside, |_| ());
+        assert_eq!(verdict.cause, Cause::Unknown);
+        assert!(verdict.hints[0].contains(words), "{verdict:?}");
+    }
+}
