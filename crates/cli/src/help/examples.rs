@@ -89,10 +89,10 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         "why",
         &[
             ("lastwords why shop", "what the newest session of this name died of"),
-            ("lastwords why vmcore --json | jq .inputs[].verdict", "a kernel's cause, as data"),
+            ("lastwords why vmcore --json | jq '.inputs[].verdict'", "a kernel's cause, as data"),
             (
                 "lastwords why evidence --kernel-log dmesg.txt",
-                "a copy of a session, and the log of its machine",
+                "a copied session, its machine's log",
             ),
         ],
     ),
