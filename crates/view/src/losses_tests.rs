@@ -174,7 +174,12 @@ pub(crate) fn collected(folders: &[&Path]) -> Collected {
 }
 
 pub(crate) fn collected_of(traces: &[Trace]) -> Collected {
-    let options = Options { limit: 1 << 20, open_spans: Vec::new(), tasks: Vec::new() };
+    let options = Options {
+        limit: 1 << 20,
+        open_spans: Vec::new(),
+        inside: std::collections::HashMap::new(),
+        tasks: Vec::new(),
+    };
     collect(traces, &Selection::default(), &options, &|_| {}, &mut |_| {}).unwrap().0
 }
 

@@ -408,6 +408,8 @@ mod tests {
             level: "",
             timed: true,
             log,
+            severity: None,
+            scopes: [None; 3],
         };
         let columns = Columns {
             kinds: vec![0, 1, 0, 1, 0],
