@@ -23,4 +23,5 @@ pub mod samples;
 pub mod schema;
 pub mod session;
 pub mod trace_cmd;
+pub mod trace_dat;
 pub mod wire;

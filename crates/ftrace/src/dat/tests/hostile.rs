@@ -3,51 +3,18 @@
 use super::*;
 use crate::text::{Options, write_trace};
 use lastwords_bytes::{Budget, Limits};
+use lastwords_testkit::trace_dat::version_7;
 use proptest::prelude::*;
 
-/// Returns a file of version 7 with arbitrary sub-buffer sizes and CPU positions.
+/// Returns a file of version 7 with arbitrary sub-buffer sizes and CPU positions. It is flagged as
+/// compressed unless it has no compression.
 fn hostile_file(
     algorithm: &str,
     page_size: u32,
     buffers: &[Vec<(u64, u64)>],
     body: &[u8],
 ) -> Vec<u8> {
-    let mut file =
-        [&MAGIC[..], b"7\0\0\x08", &page_size.to_le_bytes(), algorithm.as_bytes(), b"\0\0"]
-            .concat();
-    let first = file.len() as u64 + 8;
-    file.extend(first.to_le_bytes());
-    let mut options = Vec::new();
-    let mut option = |id: u16, data: &[u8]| {
-        options.extend([&id.to_le_bytes()[..], &(data.len() as u32).to_le_bytes(), data].concat());
-    };
-    let mut section = |offset: u64, places: &[(u64, u64)]| {
-        let mut data =
-            [&offset.to_le_bytes()[..], b"extra\0local\0", &page_size.to_le_bytes()].concat();
-        data.extend((places.len() as u32).to_le_bytes());
-        for (cpu, (offset, size)) in places.iter().enumerate() {
-            data.extend(
-                [&(cpu as u32).to_le_bytes()[..], &offset.to_le_bytes(), &size.to_le_bytes()]
-                    .concat(),
-            );
-        }
-        option(id::BUFFER, &data);
-    };
-    // The header of the buffers' section is at the end. It is flagged as compressed unless the file
-    // has no compression.
-    let lens: usize = buffers.iter().map(|places| 6 + 8 + 12 + 4 + 4 + 20 * places.len()).sum();
-    let behind = first + 16 + lens as u64 + 14;
-    buffers.iter().for_each(|places| section(behind, places));
-    option(id::DONE, &[0; 8]);
-    file.extend(
-        [&id::DONE.to_le_bytes()[..], &[0; 6], &(options.len() as u64).to_le_bytes(), &options]
-            .concat(),
-    );
-    assert_eq!(file.len() as u64, behind);
-    let flags = u16::from(algorithm != "none");
-    file.extend([&id::BUFFER.to_le_bytes()[..], &flags.to_le_bytes(), &[0; 12]].concat());
-    file.extend(body);
-    file
+    version_7(algorithm, page_size, buffers, algorithm != "none", body)
 }
 
 /// Returns the bytes that the sub-buffers of a file take, the bytes that are written from them, and
