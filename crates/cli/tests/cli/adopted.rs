@@ -70,7 +70,7 @@ fn an_instance_that_exists_is_used_and_left_as_it_was() {
             KILLS,
         ];
         let done = place.run(&[&["record"], how, &end].concat());
-        assert_eq!(done.status, 0, "{}", done.err);
+        done.has_status(0);
         let file = place.at(output);
         assert_eq!(kills(&file), (0..20_000).collect::<Vec<_>>(), "{}", done.err);
         let text = place.ok(&["report", file.to_str().unwrap()]);
@@ -92,11 +92,7 @@ fn an_instance_that_exists_is_used_and_left_as_it_was() {
         "-o",
         "x.dat",
     ]);
-    assert!(
-        refused.status == 1 && refused.err.contains("triggers need an instance"),
-        "{}",
-        refused.err
-    );
+    refused.has_status(1).says("triggers need an instance");
     assert_eq!(own.settings(), before);
 }
 
@@ -137,13 +133,13 @@ fn an_instance_is_read_from_its_files_where_the_kernels_memory_cannot_be() {
     for word in [own.0.to_str().unwrap(), "instances/lastwords_text"] {
         let done = without_kcore(&place, &["report", word]);
         assert_eq!((done.status, unnamed(&done.out)), (0, unnamed(&text)), "{word}: {}", done.err);
-        assert!(done.err.contains("the kernel's own text"), "{}", done.err);
+        done.says("the kernel's own text");
     }
     let refused =
         without_kcore(&place, &["report", "instances/lastwords_text", "--event", "print"]);
-    assert!(refused.status == 1 && refused.err.contains("--consume"), "{}", refused.err);
+    refused.has_status(1).says("--consume");
     assert_eq!(unnamed(&read()), unnamed(&text), "nothing was consumed");
     let done = without_kcore(&place, &["report", "instances/lastwords_text", "--consume"]);
-    assert!(done.status == 0 && done.out.contains("one mark"), "{}{}", done.out, done.err);
+    done.has_status(0).prints("one mark");
     assert!(!read().contains("one mark"), "it has left the ring");
 }

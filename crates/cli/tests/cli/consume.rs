@@ -1,7 +1,7 @@
 //! Consuming reads: what one has had, the next is not given; beside recorders, in each reservation.
 
 use crate::child::{self, Running, run};
-use crate::support::{Place, Ran, small};
+use crate::support::{Place, Ran, ran, small};
 use lastwords::{ChannelConfig, Session, event};
 use lastwords_control::Handle;
 use std::collections::BTreeMap;
@@ -157,7 +157,7 @@ impl Had {
 
     /// Takes in a report, which must have gone well.
     pub(crate) fn take(&mut self, ran: &Ran) {
-        assert_eq!(ran.status, 0, "{}", ran.err);
+        ran.has_status(0);
         self.reads += 1;
         self.full += usize::from(!ran.out.is_empty());
         for line in ran.out.lines() {
@@ -222,7 +222,7 @@ fn every_event_is_had_once_beside_recorders() {
         assert_eq!(place.run(&CONSUME).out, "");
         let ran = place.run(&["report", "app"]);
         assert_eq!(ran.out, "");
-        assert!(ran.err.contains(" consumed") && ran.err.contains("nothing lost"), "{}", ran.err);
+        ran.says(" consumed").says("nothing lost");
     }
 }
 
@@ -241,11 +241,7 @@ fn a_ring_that_discards_has_room_again() {
             "{reservation}: {} reads",
             had.reads
         );
-        assert_eq!(
-            place.run(&["report", "app", "--consume", "--strict"]).status,
-            0,
-            "told once, not again"
-        );
+        place.run(&["report", "app", "--consume", "--strict"]).has_status(0);
     }
 }
 
@@ -255,7 +251,7 @@ fn what_was_overwritten_before_it_was_consumed_is_a_loss() {
     let recorder = Recorder::start(&place, "rseq", "overwrite");
     recorder.wait();
     let ran = place.run(&["report", "app", "--consume", "--strict"]);
-    assert_eq!(ran.status, 3, "{}", ran.err);
+    ran.has_status(3);
     assert!(ran.err.contains(" overwritten-unread (") && !ran.out.is_empty(), "{}", ran.err);
     assert!(ran.err.contains("; with losses"), "the heading says so too: {}", ran.err);
     let again = place.run(&["report", "app", "--consume", "--strict"]);
@@ -322,8 +318,7 @@ fn recovered_is_consumed_when_it_is_written() {
     let recorder = Recorder::start(&place, "rseq", "large");
     recorder.wait();
     std::fs::write(place.at("file"), "in the way").unwrap();
-    let ran = place.run(&["recover", "app", "-o", "file", "--consume"]);
-    assert_eq!(ran.status, 1, "{}", ran.out);
+    place.run(&["recover", "app", "-o", "file", "--consume"]).has_status(1);
     let line = place.ok(&["recover", "app", "-o", "out", "--consume"]);
     assert!(line.contains(&format!("{} events", THREADS * EVENTS)), "{line}");
     assert_eq!(place.ok(&["report", "out/app"]).lines().count() as u64, THREADS * EVENTS);
@@ -337,35 +332,24 @@ fn what_was_not_read_is_not_consumed() {
     recorder.wait();
     let program = env!("CARGO_BIN_EXE_lastwords");
     let pipe = format!("{program} report app --consume | head -1; exit ${{PIPESTATUS[0]}}");
-    let sessions = place.sessions();
-    let ran = Command::new("bash")
-        .args(["-c", &pipe])
-        .env("LASTWORDS_DIR", &sessions)
-        .output()
-        .expect("bash");
-    assert_eq!(ran.status.code(), Some(1));
-    let said = String::from_utf8_lossy(&ran.stderr).into_owned();
-    assert!(said.contains("nothing is consumed"), "{said}");
-    let full = format!("{program} report app --consume > /dev/full");
-    let ran = Command::new("bash")
-        .args(["-c", &full])
-        .env("LASTWORDS_DIR", &sessions)
-        .output()
-        .expect("bash");
-    assert_eq!(ran.status.code(), Some(1));
+    let bash = |script: &str| {
+        let sessions = place.sessions();
+        let mut bash = Command::new("bash");
+        ran(bash.args(["-c", script]).env("LASTWORDS_DIR", sessions).output().expect("bash"))
+    };
+    bash(&pipe).has_status(1).says("nothing is consumed");
+    bash(&format!("{program} report app --consume > /dev/full")).has_status(1);
+    for (folder, option) in [("out", ""), ("out2", "--json")] {
+        let folder = place.at(folder).display().to_string();
+        let full = format!("{program} recover app -o {folder} --consume {option} > /dev/full");
+        bash(&full).has_status(1).says("nothing is consumed");
+    }
     assert_eq!(place.ok(&["report", "app"]).lines().count() as u64, THREADS * EVENTS);
 
     // One consumer at a time; who only reads is not kept from it, and the dead keep nobody.
-    let folder = std::fs::read_dir(&sessions)
-        .unwrap()
-        .filter_map(Result::ok)
-        .find(|e| e.path().is_dir())
-        .unwrap();
-    let handle = Handle::open(&folder.path()).unwrap();
+    let handle = Handle::open(&place.session()).unwrap();
     let consumer = handle.consume_live().unwrap();
-    let ran = place.run(&CONSUME);
-    assert_eq!(ran.status, 1);
-    assert!(ran.err.contains("held by another process"), "{}", ran.err);
+    place.run(&CONSUME).has_status(1).says("held by another process");
     assert_eq!(place.ok(&["report", "app"]).lines().count() as u64, THREADS * EVENTS);
     drop(consumer);
     drop(recorder);
@@ -376,36 +360,12 @@ fn what_was_not_read_is_not_consumed() {
 }
 
 #[test]
-fn what_was_recovered_and_not_told_is_not_consumed() {
-    let place = Place::new();
-    let recorder = Recorder::start(&place, "rseq", "large");
-    recorder.wait();
-    let program = env!("CARGO_BIN_EXE_lastwords");
-    for (folder, option) in [("out", ""), ("out2", "--json")] {
-        let full = format!(
-            "{program} recover app -o {} --consume {option} > /dev/full",
-            place.at(folder).display()
-        );
-        let ran = Command::new("bash")
-            .args(["-c", &full])
-            .env("LASTWORDS_DIR", place.sessions())
-            .output()
-            .expect("bash");
-        assert_eq!(ran.status.code(), Some(1));
-        let said = String::from_utf8_lossy(&ran.stderr).into_owned();
-        assert!(said.contains("nothing is consumed"), "{said}");
-    }
-    assert_eq!(place.ok(&["report", "app"]).lines().count() as u64, THREADS * EVENTS);
-}
-
-#[test]
 fn only_sessions_in_their_folders_are_consumed() {
     let place = Place::new();
     let image = small(&place, "copy", 0);
     image.write_arena(&place.at("memory")).unwrap();
     let ran = place.run(&["report", "memory", "--consume"]);
-    assert_eq!(ran.status, 1);
-    assert!(ran.err.contains("only sessions in their folders are consumed"), "{}", ran.err);
+    ran.has_status(1).says("only sessions in their folders are consumed");
     for option in [
         &["--last", "3"][..],
         &["--cpu", "0"],
@@ -416,5 +376,5 @@ fn only_sessions_in_their_folders_are_consumed() {
         let ran = place.run(&[&["report", "copy", "--consume"], option].concat());
         assert_eq!(ran.status, 2, "{option:?}: {}", ran.err);
     }
-    assert_eq!(place.run(&["recover", "copy", "-o", "out", "--consume", "--carve"]).status, 2);
+    place.run(&["recover", "copy", "-o", "out", "--consume", "--carve"]).has_status(2);
 }

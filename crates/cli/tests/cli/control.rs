@@ -24,14 +24,12 @@ fn live_then_left_over_then_gone() {
     assert_eq!(list["sessions"][0]["processes"][0]["known_by"], "guard");
     let text = place.ok(&["list", "app"]);
     assert!(text.contains("test:tick") && text.contains("main"), "{text}");
-    let ran = place.run(&["destroy", "app"]);
-    assert_eq!(ran.status, 1);
-    assert!(ran.err.contains("--force"), "{}", ran.err);
+    place.run(&["destroy", "app"]).has_status(1).says("--force");
     child.kill();
     assert!(place.ok(&["list"]).contains("killed"));
     assert!(place.ok(&["destroy", "--left-over"]).contains("app-"));
     assert!(place.ok(&["list"]).starts_with("no sessions in "));
-    assert_eq!(place.run(&["report", "app"]).status, 1);
+    place.run(&["report", "app"]).has_status(1);
 }
 
 #[test]
@@ -58,9 +56,7 @@ fn disable_and_enable_from_outside() {
     place.ok(&["enable", "test:*", "-s", "app", "-c", "main"]);
     pause();
     assert!(count(&place, &["-e", "test:tick"]) > ticks);
-    let ran = place.run(&["enable", "x", "-c", "none"]);
-    assert_eq!(ran.status, 1);
-    assert!(ran.err.contains("no channel none") && ran.err.contains("main"), "{}", ran.err);
+    place.run(&["enable", "x", "-c", "none"]).has_status(1).says("no channel none").says("main");
 }
 
 #[test]
@@ -90,12 +86,7 @@ fn names_of_events_need_no_provider() {
     // The order of lttng: a session, then the events.
     for words in [["app", "*"], ["test:*", "app"]] {
         let ran = place.run(&[&["disable"], &words[..]].concat());
-        assert_eq!(ran.status, 1);
-        assert!(
-            ran.err.contains("app is the name of a session. Write: lastwords disable '"),
-            "{}",
-            ran.err
-        );
+        ran.has_status(1).says("app is the name of a session. Write: lastwords disable '");
     }
     assert_eq!(rules(&place).len(), before.len() + 3);
     place.ok(&["trigger", "add", "tock"]);
@@ -137,9 +128,7 @@ fn time(text: &str) -> u64 {
 fn a_snapshot_stays_while_recording_goes_on() {
     let place = Place::new();
     let _child = start(&place, "shm", "tick");
-    let ran = place.run(&["snapshot", "take"]);
-    assert_eq!(ran.status, 1);
-    assert!(ran.err.contains("enable snapshots first"), "{}", ran.err);
+    place.run(&["snapshot", "take"]).has_status(1).says("enable snapshots first");
     place.ok(&["snapshot", "enable"]);
     assert_eq!(place.ok(&["snapshot", "take", "app"]), "snapshot 1\n");
     let first = place.ok(&["report", "app", "--snapshot"]);
@@ -159,14 +148,9 @@ fn a_snapshot_stays_while_recording_goes_on() {
     assert!(count(&place, &[]) > 0, "nothing was recorded behind the snapshot");
     let out = place.at("out");
     let ran = place.run(&["snapshot", "record", "-o", out.to_str().unwrap()]);
-    let line = ran.out;
-    assert!(
-        ran.err.contains("snapshot 1 is replaced, of which nobody had consumed "),
-        "{}",
-        ran.err
-    );
-    assert!(ran.err.contains("snapshots before it that nobody consumed: dropped"), "{}", ran.err);
-    assert!(line.contains("of snapshots dropped unread, nothing else lost"), "{line}");
+    ran.says("snapshot 1 is replaced, of which nobody had consumed ")
+        .says("snapshots before it that nobody consumed: dropped")
+        .prints("of snapshots dropped unread, nothing else lost");
     // The recorder is on one CPU or another: all that is not in the one's snapshot is live.
     let inspected = place.json(&["inspect", "app", "--json"]);
     let streams = inspected["sessions"][0]["streams"].as_array().unwrap();
@@ -182,12 +166,10 @@ fn a_snapshot_stays_while_recording_goes_on() {
     assert!(all > 0);
     for wrong in [&["--cpu", "70000"][..], &["--stream", "70000"]] {
         let ran = place.run(&[&["snapshot", "take", "app"], wrong].concat());
-        assert!(ran.status == 1 && ran.err.contains("no ring of the session"), "{}", ran.err);
+        ran.has_status(1).says("no ring of the session");
     }
     place.ok(&["snapshot", "disable"]);
-    let ran = place.run(&["report", "app", "--snapshot"]);
-    assert_eq!(ran.status, 1);
-    assert!(ran.err.contains("snapshot"), "{}", ran.err);
+    place.run(&["report", "app", "--snapshot"]).has_status(1).says("snapshot");
 }
 
 #[test]

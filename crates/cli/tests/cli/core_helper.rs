@@ -20,7 +20,7 @@ fn save(place: &Place, dying: &Dying<'_>, signal: u8) -> String {
         &["pipe", &dying.pid().to_string(), &signal.to_string(), "1", "/bin/true"],
         &[],
     );
-    assert_eq!(ran.status, 0, "{}", ran.err);
+    ran.has_status(0);
     ran.err
 }
 
@@ -161,8 +161,7 @@ fn nothing_is_written_where_the_user_may_not_write() {
     for sessions in [&roots, &link] {
         let mut command = place.command();
         command.args(["core-helper", "pipe", &child.pid().to_string(), "11", "1", "/bin/true"]);
-        let ran = help_by(command.env("LASTWORDS_DIR", sessions));
-        assert!(ran.status == 0 && ran.err.contains("session app: "), "{}", ran.err);
+        help_by(command.env("LASTWORDS_DIR", sessions)).has_status(0).says("session app: ");
     }
     assert_eq!(fs::read_dir(&roots).unwrap().count(), 0);
 }
@@ -252,7 +251,7 @@ fn assert_core(place: &Place) {
         std::thread::sleep(std::time::Duration::from_millis(20));
         ran = place.run(&["report", core.to_str().unwrap(), "--strict"]);
     }
-    assert_eq!(ran.status, 0, "{}", ran.err);
+    ran.has_status(0);
     assert_whole(&ran.out);
 }
 
@@ -364,8 +363,7 @@ impl Helper {
     }
 
     fn succeed(&self, verb: &str) {
-        let ran = self.run(verb);
-        assert_eq!(ran.status, 0, "{}{}", ran.out, ran.err);
+        self.run(verb).has_status(0);
     }
 }
 
@@ -446,10 +444,6 @@ fn cores_go_where_they_went_before() {
     let refused = helper.run("install");
     let pattern = CorePattern::now();
     drop(kept);
-    assert!(
-        refused.status == 1 && refused.err.contains("no program `/no/such/handler`"),
-        "{}",
-        refused.err
-    );
+    refused.has_status(1).says("no program `/no/such/handler`");
     assert_eq!(pattern.trim_end(), "|/no/such/handler %p");
 }

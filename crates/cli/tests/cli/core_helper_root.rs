@@ -84,7 +84,7 @@ fn a_process_that_is_not_dumped_gets_no_core() {
     );
     living.kill().expect("killed");
     living.wait().expect("it ends");
-    assert!(ran.status == 1 && ran.err.contains("not dumping"), "{}", ran.err);
+    ran.has_status(1).says("not dumping");
     assert!(!place.at("core").exists());
 }
 
@@ -101,7 +101,7 @@ fn a_core_is_written_though_the_first_thread_has_ended() {
         &["file", &dying.pid().to_string(), "6", "1", "1000000", "-", "core"],
         &core(),
     );
-    assert_eq!(ran.status, 0, "{}", ran.err);
+    ran.has_status(0);
     assert!(fs::read(place.at("core")).expect("a core") == core());
 }
 
@@ -157,7 +157,7 @@ fn memory_that_cannot_be_read_does_not_keep_the_core() {
     )
     .end(&core());
     assert!(begun.elapsed() < Duration::from_secs(40), "{:?}", begun.elapsed());
-    assert!(ran.status == 0 && ran.err.contains("it took more than 20 s"), "{}", ran.err);
+    ran.has_status(0).says("it took more than 20 s");
     assert!(fs::read(place.at("core")).expect("a core") == core());
 }
 
@@ -175,8 +175,7 @@ fn memory_is_read_without_rights() {
     );
     assert_no_rights(helper.part("search"));
     drop(silent);
-    let ran = helper.end(&core());
-    assert_eq!(ran.status, 0, "{}", ran.err);
+    helper.end(&core()).has_status(0);
     assert!(fs::read(&path).expect("a core") == core());
 }
 
@@ -198,7 +197,7 @@ fn more_than_four_helpers_do_not_keep_the_core() {
         .collect();
     let ran = Helper::start(&place, &["file", &pid, "6", "1", "1000000", "-", "core"]).end(&core());
     drop(slots);
-    assert!(ran.status == 0 && ran.err.contains("other helpers are at work"), "{}", ran.err);
+    ran.has_status(0).says("other helpers are at work");
     assert!(fs::read(place.at("core")).expect("a core") == core());
 }
 

@@ -21,9 +21,9 @@ pub(crate) fn core_of(place: &Place) -> PathBuf {
 
 fn reported(place: &Place, core: &str) {
     let ran = place.run(&["report", core]);
-    assert_eq!(ran.status, 0, "{}", ran.err);
+    ran.has_status(0);
     assert_whole(&ran.out);
-    assert!(ran.err.contains("nothing lost"), "{}", ran.err);
+    ran.says("nothing lost");
 }
 
 #[test]
@@ -42,12 +42,10 @@ fn kernel_core_of_a_memfd_session_plain_and_compressed() {
     reported(&place, &format!("{core}.zst"));
     // Both hold the same: it is shown once.
     let ran = place.run(&["report", core, &format!("{core}.zst"), "--strict"]);
-    assert!(ran.status == 0 && ran.err.contains("note: session app is in "), "{}", ran.err);
+    ran.has_status(0).says("note: session app is in ");
     assert_whole(&ran.out);
     // The folder knows that the memory is gone.
-    let ran = place.run(&["report", "app"]);
-    assert_eq!(ran.status, 1);
-    assert!(ran.err.contains("give a core"), "{}", ran.err);
+    place.run(&["report", "app"]).has_status(1).says("give a core");
 }
 
 #[test]
@@ -83,7 +81,7 @@ fn a_live_session_in_memory_is_read_through_proc() {
         tool("gcore", &["-o", place.at("taken").to_str().unwrap(), &pid]);
         assert_whole(&place.ok(&["report", "app", &format!("taken.{pid}"), "--pid", &pid]));
         let ran = place.run(&["report", "--pid", &pid]);
-        assert_eq!(ran.status, 0, "{}", ran.err);
+        ran.has_status(0);
         assert_whole(&ran.out);
     }
 }
@@ -95,8 +93,7 @@ fn a_process_without_sessions_says_so() {
     let ran = place.run(&["report", "--pid", &child.id().to_string()]);
     child.kill().unwrap();
     child.wait().unwrap();
-    assert_eq!(ran.status, 1);
-    assert!(ran.err.contains("mem: no session is in this process; "), "{}", ran.err);
+    ran.has_status(1).says("mem: no session is in this process; ");
 }
 
 #[test]
@@ -108,6 +105,5 @@ fn a_core_without_sessions_says_why() {
     let ran = place.run(&["inspect", &format!("{}.{}", taken.display(), child.id())]);
     child.kill().unwrap();
     child.wait().unwrap();
-    assert_eq!(ran.status, 1);
-    assert!(ran.err.contains("no session is in this process core"), "{}", ran.err);
+    ran.has_status(1).says("no session is in this process core");
 }

@@ -158,7 +158,7 @@ impl Helper {
         writer.join().expect("written");
         let mut err = String::new();
         self.child.stderr.take().expect("a pipe").read_to_string(&mut err).expect("text");
-        Ran { status: status.code().unwrap_or(-1), out: String::new(), err }
+        Ran { args: String::new(), status: status.code().unwrap_or(-1), out: String::new(), err }
     }
 
     /// Waits until the helper has a part of this name, and returns its process id.

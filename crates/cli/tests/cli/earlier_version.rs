@@ -58,12 +58,12 @@ fn in_todays_form(text: &str) -> String {
 
 fn same_text(place: &Place, folder: &str, text: &str) {
     let ran = place.run(&["report", "--utc", "--style", "fields", folder]);
-    assert_eq!(ran.status, 0, "{}", ran.err);
+    ran.has_status(0);
     let text = in_todays_form(&std::fs::read_to_string(stored(text)).unwrap());
     let different = text.lines().zip(ran.out.lines()).find(|(was, is)| was != is);
     assert_eq!(different, None);
     assert_eq!(text.lines().count(), ran.out.lines().count());
-    assert!(ran.err.contains("nothing lost"), "{}", ran.err);
+    ran.says("nothing lost");
 }
 
 #[test]

@@ -93,12 +93,11 @@ fn a_channel_is_created(place: &Place, round: usize, record: &dyn Fn(usize)) {
     let made =
         place.ok(&["channel", "create", "later", "-s", "app", "--size", "1M", "--mode", "discard"]);
     assert!(made.starts_with("channel later: ") && made.contains("8 sub-buffers"), "{made}");
-    let ran = place.run(&["channel", "create", "later"]);
-    assert!(ran.status == 1 && ran.err.contains("already"), "{}", ran.err);
+    place.run(&["channel", "create", "later"]).has_status(1).says("already");
     for bad in
         [&["channel", "create", "/x"][..], &["channel", "create", "odd", "--subbuf-size", "5000"]]
     {
-        assert_eq!(place.run(bad).status, 1, "{bad:?}");
+        place.run(bad).has_status(1);
     }
     place.ok(&["enable", "shop:rare", "--to", "later"]);
     record(round);
@@ -186,13 +185,13 @@ fn the_application_records_what_a_reader_selects() {
     record(round + 1);
     assert_eq!(counts(round + 1), [EVENTS + 10, EVENTS + EVENTS / 5]);
     a_channel_is_created(&place, round + 2, &record);
-    assert_eq!(place.run(&["enable", "a:b", "--to", "none"]).status, 1);
+    place.run(&["enable", "a:b", "--to", "none"]).has_status(1);
     place.ok(&["enable", "shop:*", "-c", "main"]);
     assert!(
         place.ok(&["list", "app"]).contains("rule: enable shop:* in main\n"),
         "the filter is gone"
     );
     let ran = place.run(&["enable", "shop:*", "--filter", "bytes >"]);
-    assert_eq!(ran.status, 2);
+    ran.has_status(2);
     assert!(ran.err.contains("an operand") || ran.err.contains("expected"), "{}", ran.err);
 }

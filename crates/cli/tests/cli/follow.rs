@@ -103,11 +103,7 @@ fn every_event_is_printed_once_while_it_is_recorded() {
         had.take(&ran);
         had.check_all();
         check_order(&ran);
-        assert!(
-            ran.err.contains(&format!("{} events printed; nothing lost", THREADS * EVENTS)),
-            "{}",
-            ran.err
-        );
+        ran.says(&format!("{} events printed; nothing lost", THREADS * EVENTS));
         let live = lines.iter().filter(|(at, _)| *at < done).count();
         assert!(live > 0, "{reservation}: no line before all was recorded");
         assert_eq!(
@@ -158,11 +154,7 @@ fn what_was_overwritten_before_it_was_printed_is_a_loss() {
         drop(recorder);
         let (_, ran) = follower.end();
         assert_eq!(ran.status, 3, "{reservation}: {}", ran.err);
-        assert!(
-            ran.err.contains(" overwritten-unread (") && ran.err.contains("with losses"),
-            "{}",
-            ran.err
-        );
+        ran.says(" overwritten-unread (").says("with losses");
         let mut had = Had::default();
         had.take(&Ran { status: 0, ..ran });
         had.check_once();
@@ -196,7 +188,7 @@ fn a_selection_holds_in_each_step() {
     recorder.wait();
     drop(recorder);
     let (_, ran) = follower.end();
-    assert_eq!(ran.status, 0, "{}", ran.err);
+    ran.has_status(0);
     let printed: Vec<String> = ran
         .out
         .lines()
@@ -221,12 +213,11 @@ fn what_cannot_be_followed_is_refused() {
     let place = Place::new();
     std::fs::write(place.at("file"), "no session").expect("a file");
     let ran = place.run(&["report", "file", "--follow"]);
-    assert_eq!(ran.status, 1);
-    assert!(ran.err.contains("only sessions in their folders are followed"), "{}", ran.err);
+    ran.has_status(1).says("only sessions in their folders are followed");
     for option in [&["--consume"][..], &["--since", "-1s"], &["--with-log"], &["--snapshot"]] {
         let ran = place.run(&[&["report", "app", "--follow"], option].concat());
         assert_eq!(ran.status, 2, "{option:?}: {}", ran.err);
     }
     let ran = place.run(&["report", "app", "--follow", "--style", "babeltrace"]);
-    assert!(ran.status == 1 && ran.err.contains("fields, ftrace and raw do not"), "{}", ran.err);
+    ran.has_status(1).says("fields, ftrace and raw do not");
 }

@@ -37,7 +37,7 @@ fn compare(name: &str, text: &str) {
 /// Runs the program; its stdout and stderr have to be those of the files.
 fn golden(place: &Place, name: &str, args: &[&str]) {
     let ran = place.run(args);
-    assert_eq!(ran.status, 0, "{args:?}\n{}", ran.err);
+    ran.has_status(0);
     compare(&format!("{name}.out"), &ran.out);
     compare(&format!("{name}.err"), &ran.err);
 }

@@ -233,7 +233,7 @@ fn what_is_in_a_users_folder_is_read_with_that_users_rights() {
             "retain",
             &[("LASTWORDS_PLACES", places), ("LASTWORDS_PROGRAM", &program)],
         );
-        assert_eq!(ran.status, 0, "{ran:?}");
+        ran.has_status(0);
         fs::read_to_string(log).unwrap()
     };
     // As /run/user/UID/lastwords: the user may mount a file system there, which says that it is
@@ -282,8 +282,7 @@ fn nothing_is_saved_where_another_user_could_have_made_the_folder() {
     }
     // Root's own folder, and root's link to it, are good.
     symlink(place.at("private"), place.at("own-link")).unwrap();
-    let ran = unit(&place, "collect", &[("LASTWORDS_REPORTS", &place.at("own-link/reports"))]);
-    assert_eq!(ran.status, 0, "{ran:?}");
+    unit(&place, "collect", &[("LASTWORDS_REPORTS", &place.at("own-link/reports"))]).has_status(0);
     is_roots_alone(&place.at("private/reports"));
 }
 

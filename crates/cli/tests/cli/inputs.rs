@@ -2,26 +2,10 @@
 
 use crate::child::{EVENTS, THREADS, start};
 use crate::matrix::made;
-use crate::recovery::assert_whole;
+use crate::recovery::{assert_whole, killed};
 use crate::support::{Place, small, tool};
 
 const ALL: usize = (THREADS * EVENTS) as usize;
-
-/// A killed session in the folder of sessions.
-fn killed() -> Place {
-    let place = Place::new();
-    start(&place, "shm", "wait").kill();
-    place
-}
-
-/// The only session's folder.
-fn folder(place: &Place) -> String {
-    let found = std::fs::read_dir(place.sessions())
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .find(|path| path.is_dir());
-    found.unwrap().to_str().unwrap().to_owned()
-}
 
 #[test]
 fn one_that_is_bad_denies_no_other() {
@@ -36,25 +20,17 @@ fn one_that_is_bad_denies_no_other() {
             [(&["report"][..], 3), (&["recover", "-o", "out"], 3), (&["inspect"], 0)]
         {
             let ran = place.run(&[verb, &["sessions"]].concat());
-            assert_eq!(ran.status, 0, "{verb:?}: {}", ran.err);
-            assert!(
-                ran.err.contains("error: sessions/zzz-0123456789abcdef: the folder has no session"),
-                "{}",
-                ran.err
-            );
+            ran.has_status(0)
+                .says("error: sessions/zzz-0123456789abcdef: the folder has no session");
             let _ = std::fs::remove_dir_all(place.at("out"));
             if strict == 3 {
-                assert_eq!(
-                    place.run(&[verb, &["sessions", "--strict"]].concat()).status,
-                    3,
-                    "{verb:?}"
-                );
+                place.run(&[verb, &["sessions", "--strict"]].concat()).has_status(3);
                 let _ = std::fs::remove_dir_all(place.at("out"));
             }
         }
         assert_whole(&place.ok(&["report", "sessions"]));
     }
-    assert_eq!(place.run(&["report", "sessions/zzz-0123456789abcdef"]).status, 1);
+    place.run(&["report", "sessions/zzz-0123456789abcdef"]).has_status(1);
 }
 
 #[test]
@@ -65,26 +41,22 @@ fn what_has_nothing_to_recover_is_a_note() {
     std::fs::create_dir(&gone).unwrap();
     std::fs::write(gone.join("regions"), "session 0 4096 /proc/0/fd/3\n").unwrap();
     let ran = place.run(&["report", "sessions", "--strict"]);
-    assert_eq!(ran.status, 0, "{}", ran.err);
+    ran.has_status(0);
     assert_whole(&ran.out);
     for remark in [
         "note: skipped: sessions/README: it is not the folder of a session",
         "note: skipped: sessions/gone-",
     ] {
-        assert!(ran.err.contains(remark), "{}", ran.err);
+        ran.says(remark);
     }
     // Asked for by name, it is a loss; alone it is an error.
     for (args, status) in
         [(&["app", "gone"][..], 1), (&["gone", "app", "--strict"], 3), (&["sessions", "gone"], 1)]
     {
         let ran = place.run(&[&["report"], args].concat());
-        assert_eq!(ran.status, status, "{args:?}: {}", ran.err);
+        ran.has_status(status);
         assert_whole(&ran.out);
-        assert!(
-            ran.err.contains("error: ") && ran.err.contains("which is gone"),
-            "{args:?}: {}",
-            ran.err
-        );
+        ran.says("error: ").says("which is gone");
     }
     let ran = place.run(&["report", "gone"]);
     assert!(ran.status == 1 && ran.err.matches("which is gone").count() == 1, "{}", ran.err);
@@ -116,10 +88,10 @@ fn a_session_goes_before_a_path_of_its_name_that_has_no_trace() {
     }
     // A path that may hold a trace is read.
     std::fs::remove_dir_all(place.at("app")).unwrap();
-    std::fs::rename(folder(&place), place.at("app")).unwrap();
+    std::fs::rename(place.session(), place.at("app")).unwrap();
     start(&place, "shm", "wait").kill();
     let ran = place.run(&["report", "app"]);
-    assert!(ran.status == 0 && !ran.err.contains(note), "{}", ran.err);
+    ran.has_status(0).does_not_say(note);
     assert_whole(&ran.out);
 }
 
@@ -133,12 +105,11 @@ fn what_is_named_and_not_there_costs_nothing_else() {
     .unwrap();
     for words in [["app", "core"], ["core", "app"], ["app", "/no/such/core"]] {
         let ran = place.run(&[&["report"], &words[..]].concat());
-        assert_eq!(ran.status, 1, "{words:?}: {}", ran.err);
+        ran.has_status(1);
         assert_whole(&ran.out);
-        assert!(ran.err.contains("error: "), "{words:?}: {}", ran.err);
+        ran.says("error: ");
     }
-    let ran = place.run(&["inspect", "app", "core", "--json"]);
-    assert!(ran.status == 1 && ran.out.contains("\"name\": \"app\""), "{}", ran.err);
+    place.run(&["inspect", "app", "core", "--json"]).has_status(1).prints("\"name\": \"app\"");
     let ran = place.run(&["report", "core", "/no/such/core"]);
     assert!(
         ran.status == 1 && ran.out.is_empty() && ran.err.matches("error: ").count() == 2,
@@ -150,7 +121,7 @@ fn what_is_named_and_not_there_costs_nothing_else() {
 #[test]
 fn a_session_given_twice_is_read_once() {
     let place = killed();
-    let folder = folder(&place);
+    let folder = place.session().display().to_string();
     let name = folder.rsplit('/').next().unwrap();
     tool("cp", &["-r", &folder, place.at("copy").to_str().unwrap()]);
     for words in [
@@ -160,7 +131,7 @@ fn a_session_given_twice_is_read_once() {
         [&format!("sessions/./{name}"), "sessions"],
     ] {
         let ran = place.run(&[&["report", "--strict"], &words[..]].concat());
-        assert_eq!(ran.status, 0, "{words:?}: {}", ran.err);
+        ran.has_status(0);
         assert_whole(&ran.out);
     }
     // A copy elsewhere, and one that has less; the better one is read, whichever comes first.
@@ -174,9 +145,9 @@ fn a_session_given_twice_is_read_once() {
         }
         for words in [["app", "copy"], ["copy", "app"]] {
             let ran = place.run(&[&["report", "--strict"], &words[..]].concat());
-            assert_eq!(ran.status, 0, "{words:?}: {}", ran.err);
+            ran.has_status(0);
             assert_whole(&ran.out);
-            assert!(ran.err.contains("note: session app is in "), "{}", ran.err);
+            ran.says("note: session app is in ");
             let report = place.json(&["inspect", words[0], words[1], "--json"]);
             assert_eq!(report["sessions"].as_array().unwrap().len(), 1);
         }
@@ -195,13 +166,7 @@ fn copies_that_differ_are_both_kept_and_told() {
     let count = |words: &[&str]| place.ok(&[&["report"], words].concat()).lines().count();
     assert_eq!(count(&["a", "b"]), count(&["a"]) + count(&["b"]));
     let ran = place.run(&["inspect", "a", "b"]);
-    assert!(
-        ran.err.contains(
-            "session small is in a and in b, and each has events that the other does not have"
-        ),
-        "{}",
-        ran.err
-    );
+    ran.says("session small is in a and in b, and each has events that the other does not have");
 }
 
 #[test]
@@ -212,20 +177,14 @@ fn a_snapshot_is_told_of_where_it_is_not_shown() {
     place.ok(&["snapshot", "take"]);
     child.kill();
     for args in [&["report", "app"][..], &["recover", "app", "-o", "out"]] {
-        let ran = place.run(args);
-        assert!(
-            ran.err.contains("note: session app holds a snapshot")
-                && ran.err.contains("--snapshot"),
-            "{}",
-            ran.err
-        );
+        place.run(args).says("note: session app holds a snapshot").says("--snapshot");
     }
-    assert!(!place.run(&["report", "app", "--snapshot"]).err.contains("holds a snapshot"));
+    place.run(&["report", "app", "--snapshot"]).does_not_say("holds a snapshot");
     // Of several sessions, those that hold one are shown.
     std::fs::remove_file(place.at("ready")).unwrap();
     start(&place, "shm", "wait").kill();
     let ran = place.run(&["report", "sessions", "--snapshot", "--strict"]);
-    assert!(ran.status == 0 && ran.err.contains("note: skipped: sessions/app-"), "{}", ran.err);
+    ran.has_status(0).says("note: skipped: sessions/app-");
     assert!(ran.out.lines().count() < ALL && ran.out.contains("test:tick"), "{}", ran.out);
 }
 
@@ -262,7 +221,7 @@ fn each_trace_has_its_own_account() {
         &["convert", "whole", "lossy", "-o", "merged.txt"],
     ] {
         let ran = place.run(&[args, &["--strict"]].concat());
-        assert_eq!(ran.status, 3, "{args:?}: {}", ran.err);
+        ran.has_status(3);
         let account = |name: &str| {
             let heading = format!("{name}: sub-buffers: 6 committed; ");
             ran.err
@@ -289,7 +248,7 @@ fn data_of_inputs_some_of_which_cannot_be_had_keep_their_layout() {
     place.ok(&["convert", "a", "-o", "ctf"]);
     let report = |inputs: &[&str]| -> serde_json::Value {
         let ran = place.run(&[&["inspect", "--json"], inputs].concat());
-        assert!(ran.err.contains("nosuch: no such file"), "{}", ran.err);
+        ran.says("nosuch: no such file");
         serde_json::from_str(&ran.out).unwrap_or_else(|error| panic!("{error}: {}", ran.out))
     };
     let schemas = |report: &serde_json::Value| -> Vec<String> {
@@ -328,11 +287,7 @@ fn every_name_that_there_is_can_be_given() {
     }
     for inputs in [&["all"][..], &["all/one", "all/two/."]] {
         let ran = place.run(&[&["report", "-s", "zzz"], inputs].concat());
-        assert!(
-            ran.status == 1 && ran.err.contains("no session is called zzz; there are: one, two\n"),
-            "{}",
-            ran.err
-        );
+        ran.has_status(1).says("no session is called zzz; there are: one, two\n");
         assert_eq!(
             place.ok(&[&["report", "-s", "two"], inputs].concat()).lines().count(),
             3,
@@ -353,7 +308,7 @@ fn the_accounts_of_several_kernels_say_whose_they_are() {
     for account in ["\none.dat: top: with losses\n", "\ntwo.dat: top: with losses\n"] {
         assert_eq!(ran.err.matches(account).count(), 1, "{}", ran.err);
     }
-    assert!(place.run(&["report", "one.dat"]).err.contains("\ntop: with losses\n"));
+    place.run(&["report", "one.dat"]).says("\ntop: with losses\n");
 }
 
 #[test]
@@ -379,7 +334,7 @@ fn a_sub_buffer_that_cannot_be_decoded_is_of_its_own_instance() {
     ] {
         let ran = place.run(args);
         for account in ["top: nothing lost", "extra: sub-buffers: 1 invalid; with losses"] {
-            assert!(ran.err.contains(account), "{args:?}: {}", ran.err);
+            ran.says(account);
         }
     }
 }
@@ -394,13 +349,7 @@ fn all_sessions_of_a_name_are_read_from_their_folder() {
     let one = place.run(&["report", "small"]);
     let folder = place.sessions().display().to_string();
     let way = format!("(all that are there: {folder} --session small)");
-    assert!(
-        one.status == 0
-            && one.err.contains("2 sessions are called small")
-            && one.err.contains(&way),
-        "{}",
-        one.err
-    );
+    one.has_status(0).says("2 sessions are called small").says(&way);
     let all = place.ok(&["report", &folder, "--session", "small"]);
     assert_eq!(all.lines().count(), 2 * one.out.lines().count());
 }

@@ -65,6 +65,5 @@ fn the_events_of_the_window_are_shown_and_all_with_whole() {
         assert_eq!(told.contains("only the window"), begin.is_some() || end.is_some(), "{told}");
     }
     fs::write(folder.join("snapshot.json"), "{}").unwrap();
-    let damaged = place.run(&["report", folder.to_str().unwrap()]);
-    assert!(damaged.status == 1 && damaged.err.contains("snapshot.json: "), "{}", damaged.err);
+    place.run(&["report", folder.to_str().unwrap()]).has_status(1).says("snapshot.json: ");
 }

@@ -77,10 +77,10 @@ fn a_session_and_ctf_are_merged_by_time() {
 fn a_kernel_whose_time_is_not_known_stands_behind_the_others() {
     let place = place();
     let ran = place.run(&["report", "k.dat", "a", "--utc"]);
-    assert_eq!(ran.status, 0, "{}", ran.err);
+    ran.has_status(0);
     let [own, kernel] = ["a", "k.dat"].map(|input| place.ok(&["report", input, "--utc"]));
     assert_eq!(ran.out, own + &kernel);
-    assert!(ran.err.contains("note: instance top follows the others"), "{}", ran.err);
+    ran.says("note: instance top follows the others");
     for account in ["small: sub-buffers: ", "top: with losses\n"] {
         assert_eq!(ran.err.matches(account).count(), 1, "{}", ran.err);
     }
@@ -92,8 +92,7 @@ fn a_folder_is_searched_for_every_kind() {
     std::fs::write(place.at("notes.txt"), "of mine").unwrap();
     std::fs::remove_dir_all(place.at("made")).unwrap();
     let ran = place.run(&["inspect", ".", "--json"]);
-    assert_eq!(ran.status, 0, "{}", ran.err);
-    assert!(ran.err.contains("note: skipped: ./notes.txt"), "{}", ran.err);
+    ran.has_status(0).says("note: skipped: ./notes.txt");
     let report: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
     let schemas: Vec<_> =
         report["reports"].as_array().unwrap().iter().map(|report| &report["schema"]).collect();
@@ -112,8 +111,7 @@ fn a_folder_is_searched_for_every_kind() {
     std::fs::create_dir_all(place.at("deep/er/empty")).unwrap();
     std::fs::rename(place.at("k.dat"), place.at("deep/er/k.dat")).unwrap();
     assert_eq!(of("deep"), of("out/trace.dat"));
-    let ran = place.run(&["report", "deep/er/empty"]);
-    assert!(ran.status == 1 && ran.err.contains("a kernel crash dump"), "{}", ran.err);
+    place.run(&["report", "deep/er/empty"]).has_status(1).says("a kernel crash dump");
 }
 
 #[test]
@@ -125,7 +123,7 @@ fn what_a_format_does_not_hold_is_named_or_refused_before_it_is_written() {
         let note = format!(
             "error: {name} is not in it: a session, of LTTng too, or a CTF trace is written as"
         );
-        assert!(ran.err.contains(&note), "{}", ran.err);
+        ran.says(&note);
     }
     assert_eq!(
         std::fs::read_dir(place.at("some")).unwrap().count(),
@@ -153,8 +151,7 @@ fn what_a_format_does_not_hold_is_named_or_refused_before_it_is_written() {
         (&["recover", "a", "k.dat", "-o", "no", "--cpu", "99"], "packet by packet"),
         (&["convert", "k.dat", "-o", "no", "--last", "3"], "CTF is written packet by packet"),
     ] {
-        let ran = place.run(args);
-        assert!(ran.status == 1 && ran.err.contains(why), "{args:?}: {}", ran.err);
+        place.run(args).has_status(1).says(why);
         assert!(!place.at("no").exists() && !place.at(args.last().unwrap()).exists(), "{args:?}");
     }
 }
@@ -174,7 +171,7 @@ fn the_ending_of_the_output_names_the_format() {
             assert!(made.starts_with(begin.as_bytes()), "{verb} {out}");
             let ran = place.run(&[verb, "a", "-o", out]);
             let told = format!("{out} exists: choose another name or pass --force");
-            assert!(ran.status == 1 && ran.err.contains(&told), "{verb}: {}", ran.err);
+            ran.has_status(1).says(&told);
             place.ok(&[verb, "a", "-o", out, "--force"]);
             assert!(std::fs::read(place.at(out)).unwrap() == made, "{verb} {out}");
             std::fs::remove_file(place.at(out)).unwrap();
@@ -190,7 +187,7 @@ fn the_ending_of_the_output_names_the_format() {
     // Only what this program writes is replaced.
     std::fs::create_dir(place.at("mine")).unwrap();
     std::fs::write(place.at("mine/file"), "mine").unwrap();
-    assert_eq!(place.run(&["convert", "a", "-o", "mine", "--force"]).status, 1);
+    place.run(&["convert", "a", "-o", "mine", "--force"]).has_status(1);
     assert!(place.at("mine/file").is_file());
     place.ok(&["convert", "a", "-o", "folder", "--force"]);
 }
@@ -220,27 +217,19 @@ fn force_replaces_neither_inputs_nor_what_is_not_ours() {
         ["convert", "k.dat", "-o", "k.dat"],
     ] {
         let ran = place.run(&[&args[..], &["--force"]].concat());
-        assert!(
-            ran.status == 1 && ran.err.contains("does not replace the input"),
-            "{args:?}: {}",
-            ran.err
-        );
+        ran.has_status(1).says("does not replace the input");
         assert!(all("in/ctf") == before && place.at("k.dat").is_file(), "{args:?}");
     }
     // A command that is refused for another reason leaves the file that is in the way.
     std::fs::copy(place.at("k.dat"), place.at("k2.dat")).unwrap();
     std::fs::write(place.at("old.dat"), "old").unwrap();
-    assert_eq!(place.run(&["convert", "k.dat", "k2.dat", "-o", "old.dat", "--force"]).status, 1);
+    place.run(&["convert", "k.dat", "k2.dat", "-o", "old.dat", "--force"]).has_status(1);
     assert_eq!(std::fs::read(place.at("old.dat")).unwrap(), b"old");
     // A folder with something else beside metadata and streams.
     place.ok(&["convert", "a", "-o", "home"]);
     std::fs::write(place.at("home/thesis"), "mine").unwrap();
     let ran = place.run(&["convert", "a", "-o", "home", "--force"]);
-    assert!(
-        ran.status == 1 && ran.err.contains("thesis in it is no part of a CTF trace"),
-        "{}",
-        ran.err
-    );
+    ran.has_status(1).says("thesis in it is no part of a CTF trace");
     assert!(place.at("home/thesis").is_file() && place.at("home/metadata").is_file());
     // A FIFO is written into, and stays one.
     let fifo = place.at("fifo");
@@ -253,11 +242,7 @@ fn force_replaces_neither_inputs_nor_what_is_not_ours() {
     assert!(reader.join().unwrap().starts_with(b"{\"schema\""));
     assert!(std::os::unix::fs::FileTypeExt::is_fifo(&fifo.symlink_metadata().unwrap().file_type()));
     let ran = place.run(&["convert", "k.dat", "-o", "fifo", "--force"]);
-    assert!(
-        ran.status == 1 && ran.err.contains("a device or a FIFO takes text, json and perfetto"),
-        "{}",
-        ran.err
-    );
+    ran.has_status(1).says("a device or a FIFO takes text, json and perfetto");
 }
 
 #[test]
@@ -273,17 +258,12 @@ fn other_files_are_told_by_what_they_look_like() {
             [&["report"][..], &["inspect"], &["recover", "-o", "no"], &["convert", "-o", "no"]]
         {
             let ran = place.run(&[verb, &["file"]].concat());
-            assert!(
-                ran.status == 1 && ran.err.contains(&format!("file: this is {words}")),
-                "{verb:?}: {}",
-                ran.err
-            );
+            ran.has_status(1).says(&format!("file: this is {words}"));
             assert!(ran.err.contains("a folder of CTF") && !place.at("no").exists(), "{}", ran.err);
         }
     }
     let program = env!("CARGO_BIN_EXE_lastwords");
-    let ran = place.run(&["report", program]);
-    assert!(ran.status == 1 && ran.err.contains("this is an ELF program"), "{}", ran.err);
+    place.run(&["report", program]).has_status(1).says("this is an ELF program");
 }
 
 #[test]
@@ -299,16 +279,10 @@ fn one_selection_for_all_kinds() {
     assert_eq!(count(&["a", "--cpu", "0"]), count(&["a", "--cpu", "0-3"]));
     for input in ["a", "ctf", "k.dat"] {
         let ran = place.run(&["report", input, "--cpu", "99"]);
-        assert!(ran.status == 1 && ran.out.is_empty(), "{input}: {}", ran.out);
-        assert!(ran.err.contains("there is no CPU 99, only CPU"), "{input}: {}", ran.err);
-        let ran = place.run(&["report", input, "-e", "nothing"]);
-        assert!(ran.status == 1 && ran.err.contains("note: no event "), "{input}: {}", ran.err);
+        ran.has_status(1).prints_nothing().says("there is no CPU 99, only CPU");
+        place.run(&["report", input, "-e", "nothing"]).has_status(1).says("note: no event ");
         for wrong in [["-e", "[a"], ["--session", "x["], ["--cpu", "3-1"]] {
-            assert_eq!(
-                place.run(&[&["report", input], &wrong[..]].concat()).status,
-                2,
-                "{wrong:?}"
-            );
+            place.run(&[&["report", input], &wrong[..]].concat()).has_status(2);
         }
     }
     // A time as it is printed.
@@ -324,8 +298,7 @@ fn one_selection_for_all_kinds() {
         from.len() < events.len() && events.ends_with(&from) && time(from[0]) == since,
         "{since}: {from:?}"
     );
-    let ran = place.run(&["report", "k.dat", "--since", "99999999"]);
-    assert!(ran.status == 1 && ran.err.contains("no event is left"), "{}", ran.err);
+    place.run(&["report", "k.dat", "--since", "99999999"]).has_status(1).says("no event is left");
 }
 
 #[test]
@@ -333,14 +306,13 @@ fn an_instance_without_a_snapshot_says_so() {
     let place = place();
     for verb in [&["report"][..], &["recover", "-o", "no"], &["convert", "-o", "no.txt"]] {
         let ran = place.run(&[verb, &["k.dat", "--snapshot", "--instance", "top"]].concat());
-        assert!(ran.status == 1 && ran.out.is_empty(), "{verb:?}: {}", ran.out);
-        assert!(ran.err.contains("instance top has no snapshot"), "{verb:?}: {}", ran.err);
+        ran.has_status(1).prints_nothing().says("instance top has no snapshot");
     }
     // The events of the rings are printed nevertheless.
     let ran = place.run(&["inspect", "k.dat", "--snapshot"]);
-    assert!(ran.status == 1 && ran.err.contains("instance top has no snapshot"), "{}", ran.err);
+    ran.has_status(1).says("instance top has no snapshot");
     assert!(!place.at("no").exists() && !place.at("no.txt").exists());
-    assert_eq!(place.run(&["report", "k.dat", "--raw", "--split"]).status, 2);
+    place.run(&["report", "k.dat", "--raw", "--split"]).has_status(2);
 }
 
 #[test]
@@ -417,8 +389,7 @@ fn the_last_events_of_several_instances_are_those_of_all() {
     std::fs::copy(place.at("k.dat"), place.at("other.dat")).unwrap();
     let ran = place.run(&["report", "k.dat", "other.dat", "--last", "1"]);
     assert_eq!(ran.out.lines().filter(|line| line.contains(" wake: ")).count(), 2, "{}", ran.out);
-    assert!(ran.out.contains("# instance: other.dat: top\n"), "{}", ran.out);
-    assert!(ran.err.contains("--last 1 applies to each of them"), "{}", ran.err);
+    ran.prints("# instance: other.dat: top\n").says("--last 1 applies to each of them");
 }
 
 #[test]

@@ -43,7 +43,7 @@ fn expected(form: Form) -> String {
         ran.out,
         ran.err
     );
-    assert!(!ran.err.contains("not used"), "{}", ran.err);
+    ran.does_not_say("not used");
     ran.out
 }
 
@@ -120,16 +120,11 @@ fn a_bundle_of_another_layout_is_not_used() {
         let (place, expected) = (Place::new(), expected(form));
         write(&place, &Layout::known(form, 8, false), Some(&invented(form, 3)));
         let ran = report(&place);
-        assert_eq!(ran.status, 0, "{}", ran.err);
-        assert!(
-            ran.err.contains(
-                "bundle is not used: its kernel writes persistent ring buffers of another layout"
-            ),
-            "{}",
-            ran.err
+        ran.has_status(0).says(
+            "bundle is not used: its kernel writes persistent ring buffers of another layout",
         );
         assert_eq!(events(&ran.out).len(), events(&expected).len());
-        assert!(!ran.out.contains("do_work"), "{}", ran.out);
+        ran.does_not_print("do_work");
     }
 }
 
@@ -166,10 +161,5 @@ fn a_saved_bundle_tells_the_layout_if_it_is_proven_to_be_right() {
         }
     }
     made.pack(&place, "other");
-    let unused = saved("other");
-    assert!(
-        unused.status == 1 && unused.out.is_empty() && unused.err.contains("--bundle FILE"),
-        "{}",
-        unused.err
-    );
+    saved("other").has_status(1).prints_nothing().says("--bundle FILE");
 }

@@ -21,12 +21,8 @@ fn grep_prints_the_lines_that_grep_prints() {
     assert_eq!(lines(&place, &["-g", "7$", "-g", "^[0-9:.]+ "]), sevens);
     let none = place.run(&["report", "app", "--grep", "no such text"]);
     assert_eq!((none.status, none.out.as_str()), (1, ""), "{}", none.err);
-    assert!(
-        none.err.contains(&format!("none of {} events matches --grep", all.len())),
-        "{}",
-        none.err
-    );
-    assert_eq!(place.run(&["report", "app", "--grep", "("]).status, 2);
+    none.says(&format!("none of {} events matches --grep", all.len()));
+    place.run(&["report", "app", "--grep", "("]).has_status(2);
     let coloured = place.ok(&["--color", "always", "report", "app", "--utc", "-g", "7$"]);
     let lines: Vec<&str> = coloured.lines().collect();
     assert_eq!(lines.len(), sevens.len());

@@ -20,9 +20,7 @@ fn a_trigger_ends_a_recording() {
         fs::read_to_string(&trigger).is_ok_and(|text| text.contains("traceoff:unlimited"))
     });
     tool("bash", &["-c", KILLS]);
-    let ended = recorder.wait();
-    assert_eq!(ended.status, 0, "{}", ended.err);
-    assert!(ended.err.contains("a trigger has switched the tracing off"), "{}", ended.err);
+    recorder.wait().has_status(0).says("a trigger has switched the tracing off");
     assert_eq!(kills(&place.at("trace.dat")), (0..8).collect::<Vec<_>>());
     assert_eq!(state(), before);
     for (more, why) in [
@@ -34,16 +32,11 @@ fn a_trigger_ends_a_recording() {
         ),
     ] {
         let refused = place.run(&[&["record", "--force"], more, &["--", "true"]].concat());
-        assert_eq!(refused.status, 1, "{}", refused.err);
-        assert!(refused.err.contains(why), "{}", refused.err);
+        refused.has_status(1).says(why);
         assert_eq!(state(), before, "{why}");
     }
     let refused = place.run(&["record", "-R", "traceoff", "-e", "sched"]);
-    assert!(
-        refused.status == 2 && refused.err.contains("has no --event before it"),
-        "{}",
-        refused.err
-    );
+    refused.has_status(2).says("has no --event before it");
 }
 
 /// An instance of the test's own, which is removed at the end.
@@ -78,7 +71,7 @@ fn record_turns(place: &Place) {
         .env("LASTWORDS_DIR", place.sessions())
         .output()
         .expect("this program"));
-    assert_eq!(done.status, 0, "{}{}", done.out, done.err);
+    done.has_status(0);
 }
 
 /// Follows until `enough` says so of the text, then ends by Ctrl-C. Returns the text and what was
@@ -156,11 +149,5 @@ fn a_clock_that_nothing_relates_is_refused_beside_a_session() {
     let Some((_alone, place)) = tracing() else { return };
     let _instance = Instance::new("local");
     record_turns(&place);
-    let refused = place.run(&["report", "--follow", "turns", "lastwords_test"]);
-    assert!(
-        refused.status == 1 && refused.err.contains("echo mono >"),
-        "{}{}",
-        refused.out,
-        refused.err
-    );
+    place.run(&["report", "--follow", "turns", "lastwords_test"]).has_status(1).says("echo mono >");
 }

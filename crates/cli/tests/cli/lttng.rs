@@ -115,10 +115,10 @@ fn report_and_recover_call_the_same_a_loss() {
             [&["recover", "shm", "--strict", "-o", &out][..], &["report", "shm", "--strict"]]
         {
             let ran = place.run(args);
-            assert_eq!(ran.status, expected, "{args:?}: {}", ran.err);
+            ran.has_status(expected);
             assert_eq!(ran.err.contains("sub-buffer 1: invalid"), damaged, "{args:?}: {}", ran.err);
         }
-        assert_eq!(place.run(&["report", "shm"]).status, 0);
+        place.run(&["report", "shm"]).has_status(0);
     }
 }
 
@@ -247,11 +247,7 @@ fn events_without_a_description_are_told_and_kept() {
     ] {
         let ran = place.run(args);
         assert_eq!((ran.status, &*ran.out), (1, ""), "{args:?}: {}", ran.err);
-        assert!(
-            ran.err.contains(unread) && ran.err.contains("--metadata gives it"),
-            "{args:?}: {}",
-            ran.err
-        );
+        ran.says(unread).says("--metadata gives it");
     }
     assert_eq!(
         [files(&place.at("r")), files(&place.at("c")), files(&place.at("d"))],
@@ -259,14 +255,7 @@ fn events_without_a_description_are_told_and_kept() {
     );
     // The packets are kept, for whoever finds the description.
     let ran = place.run(&["recover", "shm", "-o", "kept"]);
-    assert_eq!(ran.status, 1);
-    assert!(
-        ran.err.contains(unread)
-            && ran.out.contains("events not counted, 2 streams, at least 18 events lost"),
-        "{}{}",
-        ran.out,
-        ran.err
-    );
+    ran.has_status(1).says(unread).prints("events not counted, 2 streams, at least 18 events lost");
     assert_eq!(files(&place.at("kept")).len(), 2);
     for args in [&["report", "shm"][..], &["convert", "shm", "--to", "text", "-o", "-"]] {
         let text = place.ok(&[args, &["--metadata", "description"]].concat());
@@ -284,18 +273,14 @@ fn events_without_a_description_are_a_loss_of_the_account() {
     small(&place, "session", 0);
     for args in [&["report", "shm", "session"][..], &["recover", "shm", "-o", "out"]] {
         let ran = place.run(args);
-        assert_eq!(ran.status, 1, "{args:?}: {}", ran.err);
+        ran.has_status(1);
         let heading = ran
             .err
             .lines()
             .find(|line| line.contains("sub-buffers: 4 committed"))
             .expect("an account");
         assert!(heading.ends_with("; with losses"), "{args:?}: {heading}");
-        assert!(
-            ran.err.contains("CPU 0, 4 packets: undescribed (400 bytes"),
-            "{args:?}: {}",
-            ran.err
-        );
+        ran.says("CPU 0, 4 packets: undescribed (400 bytes");
     }
     let report = place.json(&["inspect", "--json", "shm"]);
     let evidence = &report["inputs"][0]["sessions"][0]["evidence"];

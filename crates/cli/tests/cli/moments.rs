@@ -69,8 +69,7 @@ fn errors_of_applications_and_of_the_kernel_leave_their_moments() {
     wait_for_session(&place, "shop.snapshot-1");
 
     for recorder in &mut recorders {
-        let ran = recorder.end(Signal::INT);
-        assert_eq!(ran.status, 0, "{}", ran.err);
+        recorder.end(Signal::INT).has_status(0);
     }
     let names = ["lw_before", "lw_error_one", "lw_between", "lw_error_two", "lw_after"];
     let seen = |file: &str| {

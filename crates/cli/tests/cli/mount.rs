@@ -166,7 +166,7 @@ fn trace_pipe_gives_each_event_once_to_one_reader_after_the_other() {
     let error = std::io::Read::read(&mut &file, &mut [0; 100]).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
     let began = Instant::now();
-    assert_eq!(mount.sh("timeout 0.5 cat trace_pipe").status, 124);
+    mount.sh("timeout 0.5 cat trace_pipe").has_status(124);
     assert!(began.elapsed() < Duration::from_secs(5), "a reader that waits can be ended");
 }
 
@@ -247,7 +247,7 @@ fn events_are_enabled_and_disabled() {
     }
     let format = mount.ok("cat events/test/tick/format");
     assert!(format.contains("\tfield:u64 sequence;\toffset:16;\tsize:8;\tsigned:0;\n"), "{format}");
-    assert_eq!(mount.sh("echo x > nothing").status, 2);
+    mount.sh("echo x > nothing").has_status(2);
     assert_eq!(mount.ok("cat tracing_on; echo 0 > tracing_on; cat tracing_on"), "1\n0\n");
     assert!(place.ok(&["list"]).contains("stopped"));
 }
@@ -294,7 +294,7 @@ fn mkdir_makes_a_second_buffer_of_an_application() {
     assert!(text.contains(" test:tick: ") && !text.contains(" test:tock: "), "{text}");
     let text = mount.ok("timeout 1 cat instances/tocks/trace_pipe || true");
     assert!(events(&text).len() > 10 && !text.contains(" test:tick: "), "{text}");
-    assert!(mount.sh("mkdir instances/tocks").err.contains("File exists"));
+    mount.sh("mkdir instances/tocks").says("File exists");
     assert!(mount.refused("mkdir 'instances/a b'").contains("mkdir: error: "));
     assert_eq!(mount.ok("rmdir instances/tocks; ls instances"), "");
 }
@@ -317,10 +317,10 @@ fn mkdir_makes_a_session_of_the_user_and_rmdir_ends_it() {
     );
     assert!(!mount.ok("cat trace").contains("hello"));
     assert_eq!(mount.ok("echo 0 > instances/one/events/enable; echo again > instances/one/trace_marker; cat instances/one/trace | grep -c tracing_mark_write:"), "2\n");
-    assert!(mount.sh("mkdir instances/one").err.contains("File exists"));
-    assert!(mount.sh("mkdir instances/app").err.contains("File exists"));
-    assert!(mount.sh("mkdir other").err.contains("not permitted"));
-    assert!(mount.sh("exec 3< instances/one/trace; rmdir instances/one").err.contains("busy"));
+    mount.sh("mkdir instances/one").says("File exists");
+    mount.sh("mkdir instances/app").says("File exists");
+    mount.sh("mkdir other").says("not permitted");
+    mount.sh("exec 3< instances/one/trace; rmdir instances/one").says("busy");
     assert!(place.ok(&["list"]).contains("one-"));
     assert_eq!(mount.ok("rmdir instances/one; ls instances"), "");
     assert!(!place.ok(&["list"]).contains("one-"));
@@ -337,7 +337,7 @@ fn other_sessions_are_instances() {
     // Both are called `app`: the one that began first is the instance, under that name.
     assert_eq!(mount.ok("ls instances"), "app\n");
     assert_eq!(events(&mount.ok("cat instances/app/trace")).len() as u64, THREADS * EVENTS);
-    assert!(mount.sh("rmdir instances/app").err.contains("busy"));
+    mount.sh("rmdir instances/app").says("busy");
     let _ = mount.ok("echo 0 > instances/app/tracing_on; test $(cat tracing_on) = 1");
 }
 
@@ -355,17 +355,11 @@ fn a_mount_ends_with_its_process_however_that_ends() {
     }
     let mut mount = Mount::start(&place);
     let file = std::fs::File::open(mount.at("trace")).unwrap();
-    let busy = place.run(&["umount", "m"]);
-    assert!(busy.status == 1 && busy.err.contains("busy"), "{}", busy.err);
+    place.run(&["umount", "m"]).has_status(1).says("busy");
     drop(file);
     umount(&place);
     mount.wait_until_gone();
-    let again = place.run(&["umount", "m"]);
-    assert!(
-        again.status == 1 && again.err.contains("no mount of lastwords is here"),
-        "{}",
-        again.err
-    );
+    place.run(&["umount", "m"]).has_status(1).says("no mount of lastwords is here");
     // In the background, the command returns when the folder is mounted.
     assert!(place.ok(&["mount", "m"]).starts_with("m: "));
     assert!(std::fs::read_to_string(place.at("m/trace")).unwrap().contains("test:tick"));
@@ -384,8 +378,7 @@ fn unmounted(command: impl FnMut() -> Ran) -> Ran {
 
 /// Unmounts `m` by the program.
 fn umount(place: &Place) {
-    let ran = unmounted(|| place.run(&["umount", "m"]));
-    assert_eq!(ran.status, 0, "{}", ran.err);
+    unmounted(|| place.run(&["umount", "m"])).has_status(0);
 }
 
 /// The guard of a mount that has ended must not unmount the next one, which may have the same
@@ -447,11 +440,7 @@ fn what_nobody_has_read_is_told_when_the_mount_ends() {
         .err
         .split_once("m: ")
         .and_then(|(_, rest)| rest.split(' ').next()?.parse::<u64>().ok());
-    assert!(
-        ended.status == 0 && ended.err.contains("events are lost: trace_pipe had consumed"),
-        "{}",
-        ended.err
-    );
+    ended.has_status(0).says("events are lost: trace_pipe had consumed");
     let had = begin.out.matches('\n').count() as u64;
     // `head` has read more than it has printed.
     assert!(
@@ -516,8 +505,7 @@ fn nobody_else_may_look() {
         .find(|path| path.is_dir())
         .unwrap();
     std::os::unix::fs::chown(&session, Some(65534), None).unwrap();
-    let refused = place.run(&["mount", "m", session.to_str().unwrap()]);
-    assert!(refused.status == 1 && refused.err.contains("belongs to"), "{}", refused.err);
+    place.run(&["mount", "m", session.to_str().unwrap()]).has_status(1).says("belongs to");
 }
 
 /// The rings of a session that `mkdir` made change their size: no event is lost, and each is read

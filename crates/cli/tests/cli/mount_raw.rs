@@ -98,8 +98,7 @@ fn trace_cmd_records_from_a_mount() {
     let [program, words @ ..] = trace_cmd::words(Tracing::Folder(&place.at("m")));
     let mut command = Command::new(program);
     command.args(words).args(["record", "-q", "-o", "record.dat", "-e", "test", "sleep", "0.3"]);
-    let recorded = ran(command.current_dir(place.path()).output().expect("unshare"));
-    assert_eq!(recorded.status, 0, "{}{}", recorded.out, recorded.err);
+    ran(command.current_dir(place.path()).output().expect("unshare")).has_status(0);
     let text = tool("trace-cmd", &["report", "-i", place.at("record.dat").to_str().unwrap()]).out;
     let ticks = text.lines().filter(|line| line.contains("] ")).filter_map(|line| {
         assert!(line.contains("thread=0 sequence="), "{line}");

@@ -1,21 +1,14 @@
 //! Tests of the paths of outputs, and of requests that are refused before any work is done.
 
-use crate::child::start;
-use crate::recovery::assert_whole;
+use crate::recovery::{assert_whole, killed};
 use crate::support::{Place, small};
 use std::process::Stdio;
-
-fn killed() -> Place {
-    let place = Place::new();
-    start(&place, "shm", "wait").kill();
-    place
-}
 
 #[test]
 fn stdout_takes_what_is_one_stream() {
     let place = killed();
     let ran = place.run(&["convert", "app", "--to", "text", "-o", "-"]);
-    assert_eq!(ran.status, 0, "{}", ran.err);
+    ran.has_status(0);
     assert_whole(&ran.out);
     assert!(!place.at("-").exists());
     for (to, file) in [("json", "x.jsonl"), ("perfetto", "x.perfetto-trace")] {
@@ -35,11 +28,7 @@ fn stdout_takes_what_is_one_stream() {
         &["--to", "text", "--json"],
     ] {
         let ran = place.run(&[&["convert", "app", "-o", "-"], args].concat());
-        assert!(
-            ran.status == 1 && ran.out.is_empty() && ran.err.contains("stdout"),
-            "{args:?}: {}",
-            ran.err
-        );
+        ran.has_status(1).prints_nothing().says("stdout");
     }
     let ran = place.run(&["recover", "app", "-o", "-"]);
     assert!(
@@ -88,32 +77,16 @@ fn options_of_other_inputs_are_refused() {
     for verb in verbs.iter().chain(&[&["convert", "app", "--to", "json", "-o", "out"][..]]) {
         for option in ["--vmlinux", "--system-map", "--btf", "--module"] {
             let ran = place.run(&[verb, &[option, file][..]].concat());
-            assert!(
-                ran.status == 1 && ran.err.contains(&format!("{option} is for a kernel's memory")),
-                "{}",
-                ran.err
-            );
+            ran.has_status(1).says(&format!("{option} is for a kernel's memory"));
         }
         let ran = place.run(&[verb, &["--raw"][..]].concat());
-        assert!(
-            ran.status == 1 && ran.err.contains("--raw is for a kernel's memory"),
-            "{verb:?}: {}",
-            ran.err
-        );
+        ran.has_status(1).says("--raw is for a kernel's memory");
     }
     for verb in &verbs[..2] {
         let ran = place.run(&[verb, &["--metadata", file][..]].concat());
-        assert!(
-            ran.status == 1 && ran.err.contains("this is text, no metadata of CTF"),
-            "{verb:?}: {}",
-            ran.err
-        );
+        ran.has_status(1).says("this is text, no metadata of CTF");
         let ran = place.run(&[verb, &["--bundle", file][..]].concat());
-        assert!(
-            ran.status == 1 && ran.err.contains("--bundle is for ftrace's persistent ring buffers"),
-            "{}",
-            ran.err
-        );
+        ran.has_status(1).says("--bundle is for ftrace's persistent ring buffers");
     }
     assert!(!place.at("out").exists());
 }
@@ -165,14 +138,14 @@ fn a_selection_that_leaves_nothing_is_told() {
             ran.err
         );
         let _ = std::fs::remove_file(place.at("1"));
-        assert!(!place.run(&[verb, &["-e", "*:t[!e]ck"][..]].concat()).err.contains("no event"));
+        place.run(&[verb, &["-e", "*:t[!e]ck"][..]].concat()).does_not_say("no event");
     }
     let count = |glob: &str| place.ok(&["report", "app", "-e", glob]).lines().count();
     assert!(count("test:t[a-j]*") > 0);
     assert_eq!(count("test:t[a-j]*"), count("test:tick") + count("test:text"));
     place.ok(&["recover", "app", "-o", "out"]);
     let ran = place.run(&["report", "out/app", "-e", "none"]);
-    assert!(ran.err.contains("no event is called none; `lastwords inspect` lists"), "{}", ran.err);
+    ran.says("no event is called none; `lastwords inspect` lists");
 }
 
 #[test]
@@ -226,13 +199,7 @@ fn moments_that_are_too_far_are_told_so() {
         [("@99999999999.5", 2), ("-9999999999h", 2), ("@99999999999", 1), ("99999999999", 1)]
     {
         let ran = place.run(&["report", "./a", "--since", moment]);
-        assert!(
-            ran.status == status
-                && ran.err.contains("out of range")
-                && !ran.err.contains("not a moment"),
-            "{}",
-            ran.err
-        );
+        ran.has_status(status).says("out of range").does_not_say("not a moment");
     }
 }
 
@@ -244,15 +211,9 @@ fn a_session_that_cannot_be_written_costs_the_others_nothing() {
     std::fs::create_dir_all(place.at("out/small")).unwrap();
     std::fs::write(place.at("out/small/mine"), "in the way").unwrap();
     let ran = place.run(&["recover", "a", "b", "-o", "out"]);
-    assert_eq!(ran.status, 1);
-    assert!(
-        ran.err.contains("out/small") && ran.out.contains("out/small-2"),
-        "{}{}",
-        ran.out,
-        ran.err
-    );
+    ran.has_status(1).says("out/small").prints("out/small-2");
     assert!(place.at("out/small-2/metadata").is_file());
-    assert_eq!(place.run(&["recover", "a", "-o", "out"]).status, 1);
+    place.run(&["recover", "a", "-o", "out"]).has_status(1);
 }
 
 #[test]
@@ -265,7 +226,7 @@ fn channels_are_selected_by_name() {
     assert!(main > 0 && errors > 0 && main + errors == all, "{main} + {errors}, {all}");
     assert_eq!(count(&["--channel", "main", "--channel", "errors"]), all);
     let ran = place.run(&["report", "copy", "--channel", "none"]);
-    assert!(ran.out.is_empty() && ran.err.contains("no channel is called none"), "{}", ran.err);
+    ran.prints_nothing().says("no channel is called none");
     place.ok(&["convert", "copy", "--to", "json", "-o", "j", "--channel", "errors"]);
     let lines = std::fs::read_to_string(place.at("j")).unwrap();
     assert_eq!(
@@ -273,10 +234,7 @@ fn channels_are_selected_by_name() {
         errors,
         "{lines}"
     );
-    assert_eq!(
-        place.run(&["convert", "copy", "--to", "ctf", "-o", "c", "--channel", "errors"]).status,
-        1
-    );
+    place.run(&["convert", "copy", "--to", "ctf", "-o", "c", "--channel", "errors"]).has_status(1);
 }
 
 #[test]
@@ -313,8 +271,8 @@ fn threads_have_the_names_that_the_registry_has() {
     std::os::unix::fs::FileExt::write_all_at(&file, &3u64.to_ne_bytes(), 128 + 24)
         .expect("written");
     let ran = place.run(&["report", "one", "--style", "fields"]);
-    assert!(ran.out.contains(&format!("] worker 1|...-{thread} names:it")), "{}", ran.out);
-    assert!(ran.err.contains("3 threads found no room for their names"), "{}", ran.err);
+    ran.prints(&format!("] worker 1|...-{thread} names:it"))
+        .says("3 threads found no room for their names");
 }
 
 #[test]
@@ -341,13 +299,7 @@ fn every_instance_of_a_trace_dat_is_counted_and_told() {
             assert_eq!((shown > 0, entries.sum::<u64>()), (true, shown as u64), "{file}, {name}");
         }
         let ran = place.run(&["report", &file]);
-        assert!(
-            ran.err.contains(
-                "also has the instance extra, which is not shown; `--instance extra` shows it"
-            ),
-            "{}",
-            ran.err
-        );
+        ran.says("also has the instance extra, which is not shown; `--instance extra` shows it");
         // A file with nothing at the top level, as `trace-cmd record -B extra` writes.
         let only = format!("only-{file}");
         place.ok(&["convert", &file, "--instance", "extra", "--to", "trace-dat", "-o", &only]);
@@ -378,15 +330,14 @@ fn an_empty_folder_is_written_into() {
             place.ok(&["convert", "a", "--to", to, "-o", &new]);
             assert!(place.ok(&["report", trace]) == place.ok(&["report", &new]), "{verb} {to}");
             // A folder that is not empty stays as it is.
-            let ran = place.run(&["convert", "a", "--to", to, "-o", trace]);
-            assert!(ran.status == 1 && ran.err.contains("exists"), "{}", ran.err);
+            place.run(&["convert", "a", "--to", to, "-o", trace]).has_status(1).says("exists");
             std::fs::remove_dir_all(place.at("empty")).unwrap();
         }
     }
     // A link to an empty folder is none.
     std::fs::create_dir(place.at("other")).unwrap();
     std::os::unix::fs::symlink("other", place.at("link")).unwrap();
-    assert_eq!(place.run(&["convert", "a", "-o", "link"]).status, 1);
+    place.run(&["convert", "a", "-o", "link"]).has_status(1);
 }
 
 #[test]
@@ -411,8 +362,5 @@ fn extensions_in_capitals_are_extensions() {
     assert!(std::fs::read(place.at("a.JSON")).unwrap().starts_with(b"{\"schema\""));
     place.ok(&["view", "./a", "-o", "a.HTML"]);
     let ran = place.run(&["convert", "./a", "-o", "a.dat"]);
-    assert!(
-        ran.status == 1 && ran.err.contains("nothing in the input can be written as trace-dat: "),
-        "{ran:?}"
-    );
+    ran.has_status(1).says("nothing in the input can be written as trace-dat: ");
 }

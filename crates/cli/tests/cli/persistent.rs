@@ -195,7 +195,7 @@ fn a_later_boot_is_not_named_by_the_address_of_an_earlier_one() {
     };
     repack(&place, "kallsyms", "own", &with_end(0));
     let own = place.run(&["report", "region", "--bundle", "own"]);
-    assert!(own.err.contains("named as those of the boot of"), "{}", own.err);
+    own.says("named as those of the boot of");
     assert_eq!(events(&own.out), events(&wanted));
     let moved = Made::new(&file(), Form::PerCpu, 0x0340_0000);
     moved.pack(&place, "bundle-of-another-boot");
@@ -205,7 +205,7 @@ fn a_later_boot_is_not_named_by_the_address_of_an_earlier_one() {
     std::fs::write(&kallsyms, with_end(0x0340_0000)(text)).unwrap();
     place.ok(&["bundle", "pack", "other-tree", "-o", "other"]);
     let other = place.run(&["report", "region", "--bundle", "other"]);
-    assert!(other.err.contains("addresses have no names"), "{}", other.err);
+    other.says("addresses have no names");
     assert_eq!(events(&other.out).len(), events(&wanted).len());
     assert!(wanted.contains("do_work") && !other.out.contains("do_work"), "{}", other.out);
 }
@@ -218,15 +218,9 @@ fn what_nothing_describes_is_shown_raw() {
     let mut made = made(&place, Form::Common, 0);
     let bare = place.run(&["report", "region"]);
     let with = place.ok(&["report", "region", "--bundle", "bundle"]);
-    assert_eq!(bare.status, 0, "{}", bare.err);
+    bare.has_status(0);
     assert_eq!(events(&bare.out).len(), events(&with).len());
-    assert!(
-        bare.out.contains(": Unknown type 5: ") && bare.err.contains("--bundle FILE"),
-        "{}{}",
-        bare.out,
-        bare.err
-    );
-    assert!(!bare.out.contains("do_work"));
+    bare.prints(": Unknown type 5: ").says("--bundle FILE").does_not_print("do_work");
     // Addresses in `do_work` and the bytes behind it, which the module takes.
     let of = |address: u64| address.to_le_bytes()[2..].to_vec();
     for at in 0..made.region.bytes.len() - 6 {
@@ -239,7 +233,7 @@ fn what_nothing_describes_is_shown_raw() {
     let is_from_base = |line: &&str| line.contains(": 0xffffffffc0000000+0x");
     let lines = events(&ran.out);
     assert!(lines.iter().filter(|line| is_from_base(line)).count() > 100, "{lines:?}");
-    assert!(ran.err.contains("module loop at 0xffffffffc0000000"), "{}", ran.err);
+    ran.says("module loop at 0xffffffffc0000000");
 }
 
 #[test]
@@ -251,11 +245,11 @@ fn a_damaged_sub_buffer_is_a_loss_with_a_reason() {
     made.region.bytes[second + 8..second + 12].fill(0xff);
     std::fs::write(place.at("region"), &made.region.bytes).unwrap();
     let ran = place.run(&["report", "--strict", "region", "--bundle", "bundle"]);
-    assert_eq!(ran.status, 3, "{}", ran.err);
+    ran.has_status(3);
     let all = events(&whole);
     assert!(!events(&ran.out).is_empty() && events(&ran.out).iter().all(|line| all.contains(line)));
     let range = format!("offsets {:#x} to {:#x} of the region", second + 16, second + SIZE);
-    assert!(ran.err.contains(&range), "{}", ran.err);
+    ran.says(&range);
     let recover = &["recover", "--strict", "region", "-o", "out"][..];
     for (status, args) in [
         (0, &["inspect", "--verbose", "region"][..]),
@@ -263,7 +257,7 @@ fn a_damaged_sub_buffer_is_a_loss_with_a_reason() {
         (3, recover),
     ] {
         let ran = place.run(&[args, &["--bundle", "bundle"]].concat());
-        assert_eq!(ran.status, status, "{args:?}: {}", ran.err);
+        ran.has_status(status);
         assert!((ran.out + &ran.err).contains(&range), "{args:?}");
     }
 }
@@ -276,7 +270,7 @@ fn a_region_in_raw_memory_is_found_without_an_address() {
     let memory = [&vec![0; 5 * SIZE][..], &made.region.bytes, &vec![0xa5; 3 * SIZE]].concat();
     std::fs::write(place.at("memory"), memory).unwrap();
     let ran = place.run(&["report", "memory", "--raw", "--bundle", "bundle"]);
-    assert_eq!(ran.status, 0, "{}", ran.err);
+    ran.has_status(0);
     assert_eq!(events(&ran.out), events(&expected));
     let args = ["memory", "--raw", "--carve", "--bundle", "bundle", "--to", "text", "-o", "carved"];
     place.ok(&[&["recover"], &args[..]].concat());
@@ -332,17 +326,9 @@ fn a_bundle_of_another_build_is_told_and_not_preferred() {
     let expected = place.ok(&["report", "region", "--bundle", "bundle"]);
     repack(&place, "kallsyms", "other", &of_another_build);
     let alone = place.run(&["report", "region", "--bundle", "other"]);
-    assert!(
-        alone.status == 0 && alone.err.contains("other is of another build than"),
-        "{}",
-        alone.err
-    );
+    alone.has_status(0).says("other is of another build than");
     let both = place.run(&["report", "region", "--bundle", "other", "--bundle", "bundle"]);
-    assert!(
-        both.status == 0 && both.err.contains("other is not used: it is of another build"),
-        "{}",
-        both.err
-    );
+    both.has_status(0).says("other is not used: it is of another build");
     assert_eq!(both.out, expected);
 }
 
@@ -356,11 +342,7 @@ fn two_builds_are_refused_where_the_region_does_not_tell() {
         repack(&place, "notes", name, &|_| notes.clone());
     }
     let ran = place.run(&["report", "region", "--bundle", "one", "--bundle", "two"]);
-    assert!(
-        ran.status == 1 && ran.err.contains("one is of build 01010101 and two of build 02020202"),
-        "{}",
-        ran.err
-    );
+    ran.has_status(1).says("one is of build 01010101 and two of build 02020202");
     place.ok(&["report", "region", "--bundle", "one", "--bundle", "again"]);
 }
 
@@ -394,12 +376,7 @@ fn a_saved_bundle_is_used_if_it_is_proven_to_be_right() {
             used.err
         );
         repack(&place, "kallsyms", "other", &of_another_build);
-        let unused = saved("other");
-        assert!(
-            unused.out.contains(": Unknown type 5: ") && unused.err.contains("--bundle FILE"),
-            "{}",
-            unused.err
-        );
+        saved("other").prints(": Unknown type 5: ").says("--bundle FILE");
     }
 }
 
@@ -423,7 +400,7 @@ fn a_format_of_other_lengths_is_not_used() {
     let before = place.ok(&["report", "region", "--bundle", "bundle"]);
     let ran = place.run(&["report", "region", "--bundle", "grown"]);
     assert!(before.contains(": wake: ") && !ran.out.contains(": wake: "), "{}", ran.out);
-    assert!(ran.err.contains("other lengths than sched:wake"), "{}", ran.err);
+    ran.says("other lengths than sched:wake");
     assert_eq!(events(&ran.out).len(), events(&before).len());
 }
 
@@ -433,7 +410,7 @@ fn what_is_no_bundle_is_refused() {
     made(&place, Form::PerCpu, 0);
     std::fs::write(place.at("text"), "no bundle").unwrap();
     let ran = place.run(&["report", "region", "--bundle", "text"]);
-    assert!(ran.status == 1 && ran.err.contains("text: no bundle of lastwords"), "{}", ran.err);
+    ran.has_status(1).says("text: no bundle of lastwords");
     let ran = place.run(&["bundle", "pack", "sessions", "-o", "new"]);
     assert!(ran.status == 1 && !place.at("new").exists(), "{}", ran.err);
     let ran = place.run(&["bundle", "pack", "bundle-tree", "-o", "bundle"]);

@@ -146,11 +146,11 @@ fn events_are_those_of_trace_cmd() {
         let both =
             ran(command.output().expect("unshare and trace-cmd are needed: cargo xtask setup"));
         let _ = fs::remove_dir(instance);
-        assert_eq!(both.status, 0, "{}{}", both.out, both.err);
+        both.has_status(0);
         let pid: u32 = fs::read_to_string(&pid).unwrap().trim().parse().unwrap();
         let all = by_trace_cmd(&ours);
         assert_eq!(told(&both), all.len(), "{}", both.err);
-        assert!(both.err.contains("nothing lost"), "{}", both.err);
+        both.says("nothing lost");
         // Both trace the whole of what the second program of the process does.
         // The name of the task is left out: trace-cmd may have read the kernel's table before the
         // name changed.
@@ -214,7 +214,7 @@ fn every_event_is_saved_or_told() {
         let args =
             ["-e", "syscalls:sys_enter_kill", "-f", KILLED, "--strict", "--force", "-o", "k.dat"];
         let ran = record(&place, &[how, &args, &["--", "bash", "-c", &script]].concat());
-        assert_eq!(ran.status, status, "{}", ran.err);
+        ran.has_status(status);
         let numbers = kills(&file);
         assert_eq!(told(&ran), numbers.len(), "{}", ran.err);
         let gap = numbers.windows(2).find(|pair| pair[0] + 1 != pair[1]);
@@ -337,8 +337,7 @@ fn the_machine_is_left_as_it_was_found() {
             "{files:?} after {what}"
         );
     };
-    let done = record(&place, &[&with_probe[..], &["--", "sh", "-c", "exit 7"]].concat());
-    assert_eq!(done.status, 7, "{}", done.err);
+    record(&place, &[&with_probe[..], &["--", "sh", "-c", "exit 7"]].concat()).has_status(7);
     assert!(by_trace_cmd(&place.at("trace.dat")).iter().any(|(_, line)| line.contains("started:")));
     check("a command that fails");
     let done = record(&place, &[&with_probe[..], &["--", "sh", "-c", "kill -9 $$"]].concat());
@@ -365,9 +364,7 @@ fn the_machine_is_left_as_it_was_found() {
         (&["--force", "-e", "sched", "-o", "/no/such/folder/x.dat"], "its folder does not exist"),
         (&["--force", "-e", "sched", "--instance", "a/b"], "no name of a folder"),
     ] {
-        let done = record(&place, args);
-        assert_eq!(done.status, 1, "{args:?} {}", done.err);
-        assert!(done.err.contains(why), "{args:?} {}", done.err);
+        record(&place, args).has_status(1).says(why);
         check(why);
     }
     assert_eq!(record(&place, &["-f", "x", "-e", "sched"]).status, 2);
@@ -406,10 +403,9 @@ fn a_killed_recorder_is_restored_and_its_trace_is_saved() {
         assert!(refused.err.contains("still runs") && state() == at_work, "{}", refused.err);
         assert_eq!(child.end(Signal::KILL).status, -1);
         assert!(instance.is_dir(), "the instance outlives its recorder");
-        let again = record(&place, &args);
-        assert!(again.status == 1 && again.err.contains("lastwords restore"), "{}", again.err);
+        record(&place, &args).has_status(1).says("lastwords restore");
         let restored = place.run(&["restore"]);
-        assert_eq!(restored.status, 0, "{}", restored.err);
+        restored.has_status(0);
         for what in
             ["saved ", "removed the instance lastwords_test", "removed the event lastwords_"]
         {
@@ -471,7 +467,7 @@ fn applications_and_the_kernel_stand_in_one_timeline() {
         .arg(this);
     command.args(["--exact", "record::child_takes_turns_with_the_kernel"]).env(TURNS, "1");
     let recorded = ran(command.output().unwrap());
-    assert_eq!(recorded.status, 0, "{}{}", recorded.out, recorded.err);
+    recorded.has_status(0);
     let said = recorded
         .err
         .lines()

@@ -33,18 +33,14 @@ pub(crate) fn killed() -> Place {
 fn a_killed_program_is_reported_whole() {
     let place = killed();
     let ran = place.run(&["report", "app"]);
-    assert_eq!(ran.status, 0, "{}", ran.err);
+    ran.has_status(0);
     assert_whole(&ran.out);
-    assert!(ran.err.contains("nothing lost"), "{}", ran.err);
+    ran.says("nothing lost");
     assert!(!ran.out.contains('\u{1b}'), "an event steers the terminal");
     // The same by folder, and by the folder of all sessions.
     let folder = place.sessions();
     assert_eq!(place.ok(&["report", folder.to_str().unwrap()]), ran.out);
-    let session = std::fs::read_dir(&folder)
-        .unwrap()
-        .map(|e| e.unwrap().path())
-        .find(|p| p.is_dir())
-        .unwrap();
+    let session = place.session();
     assert_eq!(place.ok(&["report", session.to_str().unwrap(), "--strict"]), ran.out);
 }
 
@@ -54,11 +50,7 @@ fn a_killed_program_is_reported_whole() {
 fn a_folder_under_another_name_tells_its_end() {
     let place = Place::new();
     let mut running = start(&place, "shm", "wait");
-    let session = std::fs::read_dir(place.sessions())
-        .unwrap()
-        .map(|e| e.unwrap().path())
-        .find(|p| p.is_dir())
-        .unwrap();
+    let session = place.session();
     let copy = |name: &str| {
         let to = place.at(name);
         std::fs::create_dir_all(to.parent().unwrap()).unwrap();
@@ -126,14 +118,9 @@ fn selections() {
     );
     assert!(!place.ok(&["report", "app", "--since", "-0"]).is_empty());
     let ran = place.run(&["report", "app", "-s", "other"]);
-    assert_eq!(ran.status, 1);
-    assert!(
-        ran.err.contains("no session is called other") && ran.err.contains("app"),
-        "{}",
-        ran.err
-    );
+    ran.has_status(1).says("no session is called other").says("app");
     let ran = place.run(&["report", "app", "--snapshot"]);
-    assert_eq!(ran.status, 1);
+    ran.has_status(1);
     // A dead session takes none.
     assert!(
         ran.err.ends_with("session app has no snapshot; leave out --snapshot to read its rings\n"),
@@ -160,7 +147,7 @@ fn outputs_tell_what_was_overwritten() {
         let sum: u64 = ran.err.lines().filter_map(bytes).sum();
         let words = format!(", {sum} bytes overwritten, nothing else lost\n");
         assert!(sum > 0 && ran.out.ends_with(&words), "{args:?}: {}{}", ran.out, ran.err);
-        assert!(!ran.err.contains("as they were recorded"), "{}", ran.err);
+        ran.does_not_say("as they were recorded");
     }
     // The clock of one packet goes back, which CTF cannot hold.
     let ran = place.run(&["convert", "--to", "ctf", "-o", "ctf", "./one"]);
@@ -212,7 +199,7 @@ fn every_format_is_written_once() {
         assert!(out.join(name).exists(), "{format}");
         let again = place.run(&["recover", "app", "-o", out.to_str().unwrap(), "--to", format]);
         assert_eq!(again.status, 1, "{format} is written over");
-        assert!(again.err.contains("exists: choose another name or pass --force"), "{}", again.err);
+        again.says("exists: choose another name or pass --force");
     }
     let lines = std::fs::read_to_string(place.at("json").join("app.jsonl")).unwrap();
     assert_eq!(lines.lines().count() as u64, THREADS * EVENTS + 1);
@@ -240,9 +227,8 @@ fn a_session_is_converted() {
     assert_eq!(events("ctf2", "app.ctf", &[]), all);
     assert_eq!(events("text", "last.txt", &["--last", "3"]), 3);
     let log = place.run(&["convert", "app", "-o", "x", "--to", "text", "--with-log"]);
-    assert!(log.status == 1 && log.err.contains("--with-log"), "{}", log.err);
-    let dat = place.run(&["convert", "app", "-o", "x", "--to", "trace-dat"]);
-    assert!(dat.status == 1 && dat.err.contains("trace-dat"), "{}", dat.err);
+    log.has_status(1).says("--with-log");
+    place.run(&["convert", "app", "-o", "x", "--to", "trace-dat"]).has_status(1).says("trace-dat");
 }
 
 #[test]
@@ -318,22 +304,16 @@ fn inspect_counts_and_describes() {
 #[test]
 fn damage_is_told_and_strict_says_3() {
     let place = killed();
-    let folder = std::fs::read_dir(place.sessions())
-        .unwrap()
-        .map(|e| e.unwrap().path())
-        .find(|p| p.is_dir())
-        .unwrap();
+    let folder = place.session();
     let streams = std::fs::read_dir(&folder).unwrap().map(|e| e.unwrap().path());
     for path in streams.filter(|p| p.file_name().unwrap().to_str().unwrap().starts_with("stream")) {
         // What tells of the stream stays, its data goes.
         std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(4096).unwrap();
     }
-    let ran = place.run(&["report", "app", "--strict"]);
-    assert_eq!(ran.status, 3, "{}", ran.err);
-    assert!(ran.err.contains("with losses") && ran.err.contains("missing"), "{}", ran.err);
-    assert_eq!(place.run(&["report", "app"]).status, 0);
+    place.run(&["report", "app", "--strict"]).has_status(3).says("with losses").says("missing");
+    place.run(&["report", "app"]).has_status(0);
     let ran = place.run(&["recover", "app", "-o", place.at("out").to_str().unwrap(), "--strict"]);
-    assert_eq!(ran.status, 3, "{}", ran.err);
+    ran.has_status(3);
 }
 
 #[test]
@@ -443,12 +423,7 @@ fn spans_that_a_panic_closes_are_no_survival() {
         "{}",
         ran.out
     );
-    assert!(
-        ran.err.contains("backtrace of crash:panic")
-            && ran.err.contains("cause of death: panic in thread "),
-        "{}",
-        ran.err
-    );
+    ran.says("backtrace of crash:panic").says("cause of death: panic in thread ");
 }
 
 #[test]
@@ -461,7 +436,7 @@ fn what_the_process_survived_is_no_cause_of_death() {
         (&false.into(), &(THREADS * EVENTS).into())
     );
     let ran = place.run(&["report", "app", "--last", "1"]);
-    assert!(!ran.err.contains("cause of death"), "{}", ran.err);
+    ran.does_not_say("cause of death");
     // It died of SIGABRT, which nobody handled: what is left says that it is gone, and since when.
     let heading = ran.err.lines().next().unwrap_or_default();
     assert!(
@@ -493,11 +468,7 @@ fn files_whose_heads_are_overwritten_are_carved() {
     let whole = place.at("whole");
     place.ok(&["recover", "app", "-o", whole.to_str().unwrap()]);
     let whole = fields(&tool("babeltrace2", &[whole.to_str().unwrap()]).out);
-    let session = std::fs::read_dir(place.sessions())
-        .unwrap()
-        .map(|e| e.unwrap().path())
-        .find(|p| p.is_dir())
-        .unwrap();
+    let session = place.session();
     for file in
         std::fs::read_dir(&session).unwrap().map(|e| e.unwrap().path()).filter(|p| p.is_file())
     {
@@ -510,9 +481,9 @@ fn files_whose_heads_are_overwritten_are_carved() {
     let out = place.at("out");
     let ran =
         place.run(&["recover", "--carve", session.to_str().unwrap(), "-o", out.to_str().unwrap()]);
-    assert_eq!(ran.status, 0, "{}", ran.err);
-    assert!(ran.out.contains(&format!("{} events", THREADS * EVENTS)), "{}{}", ran.out, ran.err);
-    assert!(ran.err.contains("no region describes it"), "{}", ran.err);
+    ran.has_status(0)
+        .prints(&format!("{} events", THREADS * EVENTS))
+        .says("no region describes it");
     let ran = tool("babeltrace2", &[out.to_str().unwrap()]);
     assert_eq!((ran.err.as_str(), fields(&ran.out)), ("", whole));
 }
@@ -570,11 +541,7 @@ fn selections_of_ctf() {
     let one = place.ok(&["report", "out", "--utc", "--cpu", cpu]);
     assert_eq!(one.lines().count(), all.lines().filter(|line| of_cpu(line, cpu)).count());
     let none = place.run(&["report", "out", "--cpu", "9999"]);
-    assert!(
-        none.status == 1 && none.out.is_empty() && none.err.contains("no CPU 9999"),
-        "{}",
-        none.err
-    );
+    none.has_status(1).prints_nothing().says("no CPU 9999");
     let last = place.ok(&["report", "out", "--utc", "--last", "7"]);
     let expected: Vec<&str> = all.lines().skip(all.lines().count() - 7).collect();
     assert!(last.contains("] (+?.?????????) "), "{last}");

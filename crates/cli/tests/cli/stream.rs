@@ -117,18 +117,14 @@ fn what_arrives_is_what_a_file_of_the_same_run_has() {
         &receiver.address,
     ]);
     let both = ran(command.args(["--", "bash", "-c", KILLS]).output().unwrap());
-    assert_eq!(both.status, 0, "{}", both.err);
+    both.has_status(0);
     let saved = receiver.next("saved");
     let received = path(&place, &saved);
     assert_eq!((&saved["lost"], &saved["ended_early"]), (&Value::from(0), &Value::Null), "{saved}");
     check_all(kills(&received));
     let (ours, theirs) = (by_trace_cmd(&place.at("ours.dat")), by_trace_cmd(&received));
     assert_eq!(saved["events"].as_u64().unwrap() as usize, theirs.len());
-    assert!(
-        both.err.contains(&format!("{}: {} events of ", receiver.address, theirs.len())),
-        "{}",
-        both.err
-    );
+    both.says(&format!("{}: {} events of ", receiver.address, theirs.len()));
     // The file is the longer one: it has the begin and the end of the process that sends, too. Each
     // instance reads the clock for itself, so that events of different CPUs may change places.
     let (ours, theirs) = (by_cpu(ours), by_cpu(theirs));
@@ -259,12 +255,12 @@ fn a_sender_that_is_killed_loses_nothing_that_it_sent() {
     let arrived = kills(&received);
     assert_eq!(saved["events"].as_u64().unwrap() as usize, arrived.len());
     let report = place.run(&["report", received.to_str().unwrap(), "--strict"]);
-    assert!(report.status == 3 && report.err.contains("the stream ended early"), "{}", report.err);
+    report.has_status(3).says("the stream ended early");
     let restored = place.run(&["restore"]);
-    assert_eq!(restored.status, 0, "{}", restored.err);
+    restored.has_status(0);
     let sent =
         format!("{} more events were taken from the ring before, and sent to {to}", arrived.len());
-    assert!(restored.err.contains(&sent), "{}", restored.err);
+    restored.says(&sent);
     assert_eq!(state(), before);
     let rest = names(place.path())
         .into_iter()
@@ -282,8 +278,7 @@ fn a_receiver_that_is_killed_ends_the_recording_and_nothing_that_arrived_is_lost
     let to = receiver.address.clone();
     receiver.end(Signal::KILL);
     let ended = recorder.wait();
-    assert_eq!(ended.status, 1, "{}", ended.err);
-    assert!(ended.err.contains(&to) && ended.err.contains("keeps what arrived"), "{}", ended.err);
+    ended.has_status(1).says(&to).says("keeps what arrived");
     assert_eq!(state(), before);
     let rest = names(place.path())
         .into_iter()
@@ -299,11 +294,7 @@ fn a_receiver_that_is_killed_ends_the_recording_and_nothing_that_arrived_is_lost
     check_all([arrived, rest].concat());
     // Nobody listens: nothing is changed.
     let refused = place.run(&[&["record", "-o", &to][..], &KILL, &["--", "true"]].concat());
-    assert!(
-        refused.status == 1 && refused.err.contains("lastwords receive --listen"),
-        "{}",
-        refused.err
-    );
+    refused.has_status(1).says("lastwords receive --listen");
     assert_eq!(state(), before);
 }
 
@@ -364,8 +355,7 @@ fn a_full_disk_is_told_to_both_ends_and_what_arrived_is_saved_later() {
     while instance.is_dir() {
         tool("dd", &["if=/dev/zero", "of=/dev/null", "bs=1", "count=20000"]);
     }
-    let ended = recorder.wait();
-    assert!(ended.status == 1 && ended.err.contains("No space left on device"), "{}", ended.err);
+    recorder.wait().has_status(1).says("No space left on device");
     assert_eq!(state(), before);
     let failed = receiver.next("failed");
     assert!(failed["why"].as_str().unwrap().contains("what arrived is kept there"), "{failed}");
@@ -401,13 +391,7 @@ fn addresses_with_options_of_files_are_refused() {
         (&["-o", "tcp:127.0.0.1:1", "--user", "--", "true"], 1, "lastwords receive --listen"),
         (&["-o", "x.dat", "--session", "app"], 1, "--session"),
     ] {
-        let ran = place.run(&[&["record"], args].concat());
-        assert!(
-            ran.status == status && ran.err.contains(why),
-            "{args:?}: {} {}",
-            ran.status,
-            ran.err
-        );
+        place.run(&[&["record"], args].concat()).has_status(status).says(why);
     }
     assert_eq!(names(place.path()), ["sessions"]);
 }
@@ -446,28 +430,20 @@ fn another_user_gives_nothing_and_gets_nothing() {
     let args = ["-d", folder.to_str().unwrap(), "--listen", &listen];
     let mut receiver = Receiver::start(as_nobody(&place, &program), &args);
     let refused = place.run(&[&["record", "-o", &listen][..], &KILL, &["--", "true"]].concat());
-    assert!(
-        refused.status == 1 && refused.err.contains("the peer is of user 65534"),
-        "{}",
-        refused.err
-    );
+    refused.has_status(1).says("the peer is of user 65534");
     assert_eq!(receiver.end(Signal::INT), Some(0));
     assert_eq!(names(&folder), Vec::<String>::new());
 
     // Its folder is none for root's streams, and root's folder and files give it nothing.
     let refused =
         place.run(&["receive", "-d", folder.to_str().unwrap(), "--listen", "tcp:127.0.0.1:0"]);
-    assert!(
-        refused.status == 1 && refused.err.contains("other users could change"),
-        "{}",
-        refused.err
-    );
+    refused.has_status(1).says("other users could change");
     let socket = place.at("socket");
     let listen = format!("unix:{}", socket.display());
     let mut receiver = Receiver::start(place.command(), &["-d", "in", "--listen", &listen]);
     let done =
         place.run(&[&["record", "-o", &listen][..], &KILL, &["--", "bash", "-c", KILLS]].concat());
-    assert_eq!(done.status, 0, "{}", done.err);
+    done.has_status(0);
     let file = path(&place, &receiver.next("saved"));
     let read = as_nobody(&place, &program).arg("report").arg(&file).output().unwrap();
     assert!(read.stdout.is_empty() && !read.status.success(), "nobody reads root's stream");
@@ -476,8 +452,7 @@ fn another_user_gives_nothing_and_gets_nothing() {
     let script = "import socket,sys; s=socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); print(s.recv(999))";
     let mut python = Command::new("python3");
     python.args(["-c", script]).arg(&socket).uid(NOBODY).gid(NOBODY).current_dir("/");
-    let said = ran(python.output().expect("python3 is needed: cargo xtask setup"));
-    assert!(said.out.contains("user 65534"), "{}{}", said.out, said.err);
+    ran(python.output().expect("python3 is needed: cargo xtask setup")).prints("user 65534");
     assert!(receiver.next("refused")["why"].as_str().unwrap().contains("user 65534"));
     assert_eq!(receiver.end(Signal::INT), Some(0));
     assert!(!socket.exists());
@@ -535,7 +510,7 @@ fn flushes_send_each_event_once() {
         children.into_iter().for_each(|mut child| _ = child.wait());
         let arrived = kills(&path(&place, &receiver.next("saved")));
         let restored = place.run(&["restore"]);
-        assert_eq!(restored.status, 0, "{}", restored.err);
+        restored.has_status(0);
         let rest = names(place.path())
             .into_iter()
             .find(|name| name.starts_with("lastwords-") && name.ends_with(".dat"));

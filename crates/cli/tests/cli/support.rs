@@ -11,9 +11,11 @@ pub(crate) struct Place {
     dir: tempfile::TempDir,
 }
 
-/// How a run of the program ended.
+/// How a run of a program ended.
 #[derive(Debug)]
 pub(crate) struct Ran {
+    /// The program's arguments, for messages of tests that fail.
+    pub(crate) args: String,
     pub(crate) status: i32,
     pub(crate) out: String,
     pub(crate) err: String,
@@ -40,6 +42,12 @@ impl Place {
         self.at("sessions")
     }
 
+    /// The folder of its only session.
+    pub(crate) fn session(&self) -> PathBuf {
+        let entries = std::fs::read_dir(self.sessions()).unwrap();
+        entries.map(|entry| entry.unwrap().path()).find(|path| path.is_dir()).expect("a session")
+    }
+
     /// The program, with this place's sessions and no terminal.
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_lastwords"));
@@ -53,7 +61,8 @@ impl Place {
 
     /// Runs the program.
     pub(crate) fn run(&self, args: &[&str]) -> Ran {
-        ran(self.command().args(args).output().expect("the program starts"))
+        let ran = ran(self.command().args(args).output().expect("the program starts"));
+        Ran { args: format!("{args:?}"), ..ran }
     }
 
     /// Runs the program, which must end with 0; its stdout.
@@ -69,6 +78,55 @@ impl Place {
     }
 }
 
+impl Ran {
+    fn shown(&self) -> String {
+        let Self { args, status, out, err } = self;
+        format!("{args}: status {status}\n{out}\n{err}")
+    }
+
+    /// Fails unless the program ended with this status.
+    #[track_caller]
+    pub(crate) fn has_status(&self, status: i32) -> &Self {
+        assert_eq!(self.status, status, "{}", self.shown());
+        self
+    }
+
+    /// Fails unless the program wrote these words to stderr.
+    #[track_caller]
+    pub(crate) fn says(&self, words: &str) -> &Self {
+        assert!(self.err.contains(words), "{words:?} is missing: {}", self.shown());
+        self
+    }
+
+    /// Fails if the program wrote these words to stderr.
+    #[track_caller]
+    pub(crate) fn does_not_say(&self, words: &str) -> &Self {
+        assert!(!self.err.contains(words), "{words:?} is there: {}", self.shown());
+        self
+    }
+
+    /// Fails unless the program wrote these words to stdout.
+    #[track_caller]
+    pub(crate) fn prints(&self, words: &str) -> &Self {
+        assert!(self.out.contains(words), "{words:?} is missing: {}", self.shown());
+        self
+    }
+
+    /// Fails if the program wrote these words to stdout.
+    #[track_caller]
+    pub(crate) fn does_not_print(&self, words: &str) -> &Self {
+        assert!(!self.out.contains(words), "{words:?} is there: {}", self.shown());
+        self
+    }
+
+    /// Fails if the program wrote to stdout.
+    #[track_caller]
+    pub(crate) fn prints_nothing(&self) -> &Self {
+        assert!(self.out.is_empty(), "{}", self.shown());
+        self
+    }
+}
+
 /// Writes testkit's sample session into a folder of the place; `number` tells it from others of its
 /// kind.
 pub(crate) fn small(place: &Place, folder: &str, number: u8) -> Image {
@@ -80,6 +138,7 @@ pub(crate) fn small(place: &Place, folder: &str, number: u8) -> Image {
 /// Returns the status and the output of a finished command.
 pub(crate) fn ran(output: Output) -> Ran {
     Ran {
+        args: String::new(),
         status: output.status.code().unwrap_or(-1),
         out: String::from_utf8_lossy(&output.stdout).into_owned(),
         err: String::from_utf8_lossy(&output.stderr).into_owned(),

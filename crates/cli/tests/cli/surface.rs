@@ -21,7 +21,7 @@ fn usage_errors_are_2_and_on_stderr() {
         &["destroy"],
     ] {
         let ran = place.run(args);
-        assert_eq!(ran.status, 2, "{args:?}: {}", ran.err);
+        ran.has_status(2);
         assert!(ran.out.is_empty() && !ran.err.is_empty(), "{args:?}");
     }
 }
@@ -32,9 +32,7 @@ fn errors_are_1_and_name_file_and_remedy() {
     let ran = place.run(&["report", "/no/such/core"]);
     assert_eq!((ran.status, ran.out.as_str()), (1, ""));
     assert!(ran.err.starts_with("error: /no/such/core: "), "{}", ran.err);
-    let ran = place.run(&["inspect", "nothing"]);
-    assert_eq!(ran.status, 1);
-    assert!(ran.err.contains("nothing") && ran.err.contains("lastwords list"), "{}", ran.err);
+    place.run(&["inspect", "nothing"]).has_status(1).says("nothing").says("lastwords list");
 }
 
 /// Required arguments have no brackets in the help and in the manual.
@@ -272,7 +270,7 @@ fn help_is_a_verb_too() {
             "{verb:?}"
         );
     }
-    assert_eq!(place.run(&["help", "no-such-verb"]).status, 2);
+    place.run(&["help", "no-such-verb"]).has_status(2);
 }
 
 #[test]
@@ -375,9 +373,7 @@ fn nobody_is_told_to_remove_a_folder_that_is_no_sessions() {
     for mode in [0o755, 0o777, 0o700] {
         std::fs::set_permissions(place.at("mine"), std::fs::Permissions::from_mode(mode)).unwrap();
         for verb in ["list", "stop"] {
-            let ran = place.run(&[verb, "./mine"]);
-            assert_eq!(ran.status, 1, "{}", ran.err);
-            assert!(ran.err.contains("mine") && !ran.err.contains("remove it"), "{}", ran.err);
+            place.run(&[verb, "./mine"]).has_status(1).says("mine").does_not_say("remove it");
         }
     }
 }

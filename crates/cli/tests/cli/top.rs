@@ -72,7 +72,7 @@ fn touch(place: &Place, name: &str) {
 }
 
 fn json(ran: &Ran) -> Value {
-    assert_eq!(ran.status, 0, "{}", ran.err);
+    ran.has_status(0);
     serde_json::from_str(&ran.out).expect("JSON")
 }
 
@@ -467,25 +467,17 @@ fn without_a_session_there_is_a_list() {
     let place = Place::new();
     let ran = place.run(&["top"]);
     assert!(ran.status == 1 && ran.out.starts_with("no sessions in "), "{}{}", ran.out, ran.err);
-    let ran = place.run(&["top", "nobody"]);
-    assert!(ran.status == 1 && ran.err.contains("nobody: no session of that name"), "{}", ran.err);
-    let ran = place.run(&["top", "/dev/null"]);
-    assert!(ran.status == 1 && ran.err.contains("lastwords inspect"), "{}", ran.err);
+    place.run(&["top", "nobody"]).has_status(1).says("nobody: no session of that name");
+    place.run(&["top", "/dev/null"]).has_status(1).says("lastwords inspect");
     for wrong in [
         &["top", "--interval", "1ms"][..],
         &["top", "--interval", "soon"],
         &["top", "a", "-s", "a"],
         &["top", "--sort", "size"],
     ] {
-        assert_eq!(place.run(wrong).status, 2, "{wrong:?}");
+        place.run(wrong).has_status(2);
     }
     let mut child = start(&place, "plain");
     child.kill();
-    let ran = place.run(&["top"]);
-    assert!(
-        ran.status == 1 && ran.out.contains("killed") && ran.err.contains("no session is live"),
-        "{}{}",
-        ran.out,
-        ran.err
-    );
+    place.run(&["top"]).has_status(1).prints("killed").says("no session is live");
 }

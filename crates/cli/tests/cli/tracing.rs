@@ -109,12 +109,11 @@ fn optional_fields_are_shown_if_the_event_has_them() {
 fn cut_values_are_reported() {
     let place = recorded("cut");
     let report = place.run(&["report", "app", "--strict"]);
-    assert_eq!(report.status, 3, "{}", report.err);
-    assert!(report.err.contains("no event lost, 1 value cut"), "{}", report.err);
+    report.has_status(3).says("no event lost, 1 value cut");
     let inspect = place.ok(&["inspect", "app"]);
     assert!(inspect.contains("1 value cut, because the events had no room for all"), "{inspect}");
     let last = found(&place, &["app"]).pop().expect("an event");
     let body = last["body"].as_str().expect("a text");
     assert!(body.len() > 3000 && body.ends_with("b…") && last["user"] == "ada");
-    assert_eq!(place.run(&["report", "app", "--last", "1"]).status, 0);
+    place.run(&["report", "app", "--last", "1"]).has_status(0);
 }

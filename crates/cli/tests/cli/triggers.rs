@@ -118,8 +118,7 @@ fn each_of_two_errors_leaves_its_moments_while_recording_goes_on() {
     ]);
     assert!(told.contains("name = \"shop:failed\"") || told.contains("shop:failed"), "{told}");
     assert!(told.contains("by hand"), "{told}");
-    let ran = place.run(&["report", "shop.snapshot-1", "--strict"]);
-    assert_eq!(ran.status, 0, "{}{}", ran.out, ran.err);
+    place.run(&["report", "shop.snapshot-1", "--strict"]).has_status(0);
     let listed = place.ok(&["list", "shop"]);
     assert!(
         listed.contains("triggers fired: 3, 0 above the limit, 0 waiting; snapshots saved: 3; could not be saved: 0"),
@@ -135,16 +134,12 @@ fn each_of_two_errors_leaves_its_moments_while_recording_goes_on() {
     assert_eq!(shop["triggers"]["saved"], 3, "{shop}");
     place.ok(&["trigger", "remove", "shop:failed"]);
     let ran = place.run(&["trigger", "remove", "shop:failed"]);
-    assert!(
-        ran.status == 1 && ran.err.contains("no condition is called shop:failed"),
-        "{}",
-        ran.err
-    );
+    ran.has_status(1).says("no condition is called shop:failed");
     // The copies outlive the program, and are removed like any ended session.
     child.kill();
     assert!(requests(&place, "shop.snapshot-2").contains(&second) || second < first + 50);
     place.ok(&["destroy", "shop.snapshot-1"]);
-    assert_eq!(place.run(&["report", "shop.snapshot-1"]).status, 1);
+    place.run(&["report", "shop.snapshot-1"]).has_status(1);
 }
 
 #[test]
@@ -158,14 +153,9 @@ fn a_trigger_that_is_limited_says_so() {
         .map(|_| place.run(&["trigger", "fire", "by hand", "-s", "shop"]))
         .find(|ran| ran.status != 0);
     let refused = refused.expect("the limit of 4 snapshots");
-    assert!(
-        refused.status == 1 && refused.err.contains("took no snapshot: 4 in 60s are the most"),
-        "{}",
-        refused.err
-    );
+    refused.has_status(1).says("took no snapshot: 4 in 60s are the most");
     let reported = place.run(&["report", "shop", "--event", "lastwords:trigger"]);
-    assert!(reported.out.contains("limited"), "{}", reported.out);
-    assert!(reported.err.contains("1 trigger took no snapshot"), "{}", reported.err);
+    reported.prints("limited").says("1 trigger took no snapshot");
     child.kill();
 }
 
@@ -178,7 +168,6 @@ fn wrong_triggers_are_refused() {
         (vec!["trigger", "add", "a:b", "--filter", "a ="], "expected"),
         (vec!["trigger", "remove"], "<EVENT>"),
     ] {
-        let ran = place.run(&args);
-        assert!(ran.status == 2 && ran.err.contains(said), "{args:?}: {}", ran.err);
+        place.run(&args).has_status(2).says(said);
     }
 }

@@ -65,7 +65,7 @@ fn script(place: &Place, script: &str) -> String {
         .stdin(Stdio::null());
     command.env("LASTWORDS_DIR", place.sessions()).env("PROGRAM", env!("CARGO_BIN_EXE_lastwords"));
     let ran = ran(command.output().expect("unshare"));
-    assert_eq!(ran.status, 0, "{}\n{}", ran.out, ran.err);
+    ran.has_status(0);
     ran.out
 }
 

@@ -208,13 +208,9 @@ fn what_is_overwritten_while_it_is_sent_is_told_and_never_wrong() {
     let saved = receiver.next("saved-session");
     let lost = saved["lost_sub_buffers"].as_u64().unwrap();
     assert!(ended.status == 3 && lost > 10, "{} {saved}", ended.err);
-    assert!(
-        ended.err.contains(&format!("{lost} sub-buffers were overwritten before they had arrived")),
-        "{}",
-        ended.err
-    );
+    ended.says(&format!("{lost} sub-buffers were overwritten before they had arrived"));
     let (threads, report) = events(&place, &path(&place, &saved));
-    assert_eq!(report.status, 3, "{}", report.err);
+    report.has_status(3);
     let received: usize = threads.values().map(Vec::len).sum();
     let recorded = THREADS as usize * 201_000;
     // The newest events are never overwritten.
@@ -257,22 +253,29 @@ fn a_ring_that_discards_counts_what_did_not_arrive() {
     assert_eq!(receiver.end(Signal::INT), Some(0));
 }
 
+/// Starts the application without a sender.
+fn start_application(place: &Place, reservation: &str, end: &str) -> child::Running {
+    let words = application_command(place, reservation, end);
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]).env("LASTWORDS_DIR", place.sessions());
+    let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
+    child::Running::new(child)
+}
+
+/// Starts to send the application's session.
+fn start_sender(place: &Place, address: &str) -> Child {
+    let mut command = place.command();
+    command.args(["record", "--session", "app", "-o", address]).stderr(Stdio::piped());
+    command.spawn().expect("it starts")
+}
+
 #[test]
 fn a_sender_of_a_session_that_is_killed_keeps_what_arrived() {
     let place = Place::new();
     let mut receiver = Receiver::at(&place);
-    let words = application_command(&place, "rseq", "lives");
-    let mut application = Command::new(&words[0]);
-    application
-        .args(&words[1..])
-        .env("LASTWORDS_DIR", place.sessions())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
-    let mut application = application.spawn().expect("it starts");
+    let mut application = start_application(&place, "rseq", "lives");
     wait_until("the session lives", || place.ok(&["list"]).contains("live"));
-    let mut command = place.command();
-    command.args(["record", "--session", "app", "-o", &receiver.address]).stderr(Stdio::null());
-    let mut sender = command.spawn().expect("it starts");
+    let mut sender = start_sender(&place, &receiver.address);
     receiver.next("started");
     wait_until("everything is recorded", || place.at("done").exists());
     sender.kill().unwrap();
@@ -280,18 +283,15 @@ fn a_sender_of_a_session_that_is_killed_keeps_what_arrived() {
     let saved = receiver.next("saved-session");
     assert!(saved["ended_early"].as_str().unwrap().contains("the connection"), "{saved}");
     let (threads, report) = events(&place, &path(&place, &saved));
-    assert!(report.status == 3 && report.err.contains("the stream ended early"), "{}", report.err);
+    report.has_status(3).says("the stream ended early");
     assert!(threads.values().all(|numbers| numbers.len() > 1000), "{}", report.err);
     // The session still has its events, and another stream of it ends with it.
-    let mut command = place.command();
-    command.args(["record", "--session", "app", "-o", &receiver.address]).stderr(Stdio::piped());
-    let sender = command.spawn().expect("it starts");
+    let sender = start_sender(&place, &receiver.address);
     receiver.next("started");
-    application.kill().unwrap();
-    application.wait().unwrap();
+    application.kill();
     let ended = ended(sender);
     // What the rings had overwritten before is not part of this stream.
-    assert!(ended.status == 0 && ended.err.contains("nothing lost"), "{}", ended.err);
+    ended.has_status(0).says("nothing lost");
     let saved = receiver.next("saved-session");
     assert_eq!(
         (&saved["lost_sub_buffers"], &saved["ended_early"]),
@@ -323,7 +323,7 @@ fn the_sender_of_a_session_neither_reads_nor_writes_its_events() {
     strace.current_dir(place.path()).env("LASTWORDS_DIR", place.sessions()).stdout(Stdio::null());
     let ended =
         ran(strace.stderr(Stdio::piped()).output().expect("strace is needed: cargo xtask setup"));
-    assert_eq!(ended.status, 0, "{}", ended.err);
+    ended.has_status(0);
     let saved = receiver.next("saved-session");
     let bytes = saved["bytes"].as_u64().unwrap();
     let logs = names(place.path()).into_iter().filter(|name| name.starts_with("from."));
@@ -344,18 +344,9 @@ fn few_events_of_a_session_outlive_the_sender() {
     for reservation in ["rseq", "lockless", "locked"] {
         let place = Place::new();
         let mut receiver = Receiver::at(&place);
-        let words = application_command(&place, reservation, "few");
-        let mut application = Command::new(&words[0]);
-        application
-            .args(&words[1..])
-            .env("LASTWORDS_DIR", place.sessions())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
-        let mut application = application.spawn().expect("it starts");
+        let mut application = start_application(&place, reservation, "few");
         wait_until("everything is recorded", || place.at("done").exists());
-        let mut command = place.command();
-        command.args(["record", "--session", "app", "-o", &receiver.address]).stderr(Stdio::null());
-        let mut sender = command.spawn().expect("it starts");
+        let mut sender = start_sender(&place, &receiver.address);
         receiver.next("started");
         std::thread::sleep(Duration::from_millis(1500));
         sender.kill().unwrap();
@@ -369,13 +360,8 @@ fn few_events_of_a_session_outlive_the_sender() {
             "{reservation}: {threads:?} {}",
             report.err
         );
-        assert!(
-            report.status == 3 && report.err.contains("the stream ended early"),
-            "{}",
-            report.err
-        );
-        application.kill().unwrap();
-        application.wait().unwrap();
+        report.has_status(3).says("the stream ended early");
+        application.kill();
         assert_eq!(receiver.end(Signal::INT), Some(0));
     }
 }

@@ -48,8 +48,7 @@ fn a_page_has_the_events_of_the_report() {
     let place = Place::new();
     start(&place, "shm", "wait").kill();
     let reported_run = place.run(&["report", "app"]);
-    let ran = place.run(&["view", "app", "-o", "page.html"]);
-    assert_eq!(ran.status, 0, "{}", ran.err);
+    place.run(&["view", "app", "-o", "page.html"]).has_status(0);
     let page = std::fs::read_to_string(place.at("page.html")).unwrap();
     let head = head(&page);
     let own = counts(&head);
@@ -106,7 +105,7 @@ fn a_page_with_a_limit_says_so() {
     let place = Place::new();
     start(&place, "shm", "wait").kill();
     let ran = place.run(&["view", "app", "--limit", "100", "-o", "page.html"]);
-    assert!(ran.status == 0 && ran.err.contains("the newest 100 of 1000 events"), "{}", ran.err);
+    ran.has_status(0).says("the newest 100 of 1000 events");
     let head = head(&std::fs::read_to_string(place.at("page.html")).unwrap());
     assert_eq!(
         (&head["counted"], &head["read"], &head["rows"]),
@@ -124,15 +123,11 @@ fn outputs_of_view() {
     assert!(page.starts_with("<!doctype html>") && page.trim_end().ends_with("</html>"));
     std::fs::write(place.at("there.html"), "x").unwrap();
     let ran = place.run(&["view", "app", "-o", "there.html"]);
-    assert!(
-        ran.status == 1 && ran.err.contains("there.html") && ran.err.contains("--force"),
-        "{}",
-        ran.err
-    );
+    ran.has_status(1).says("there.html").says("--force");
     place.ok(&["view", "app", "-o", "there.html", "--force"]);
     assert!(std::fs::read_to_string(place.at("there.html")).unwrap().ends_with("</html>\n"));
     let ran = place.run(&["view", "app", "-e", "no:such", "-o", "none.html"]);
-    assert!(ran.status == 1 && ran.err.contains("no event is called no:such"), "{}", ran.err);
+    ran.has_status(1).says("no event is called no:such");
     assert!(place.run(&["view", "app", "--limit", "0", "-o", "x.html"]).status == 2);
 }
 
@@ -192,5 +187,5 @@ fn without_a_file_a_browser_is_opened() {
             .output()
             .unwrap(),
     );
-    assert!(ran.status == 0 && ran.err.contains("xdg-open cannot be started"), "{}", ran.err);
+    ran.has_status(0).says("xdg-open cannot be started");
 }

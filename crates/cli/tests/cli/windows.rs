@@ -177,12 +177,7 @@ fn a_snapshot_has_the_events_of_its_window_and_no_other() {
     assert!(events.iter().all(|told| rest.contains(&(told.thread, told.number))
         != whole.contains(&(told.thread, told.number))));
     let ran = place.run(&["report", "win.snapshot-1", "--strict"]);
-    assert!(
-        ran.status == 0 && ran.err.contains("only the window of the trigger is shown"),
-        "{}{}",
-        ran.out,
-        ran.err
-    );
+    ran.has_status(0).says("only the window of the trigger is shown");
     assert!(
         ran.out.contains("snapshot at the end of the window"),
         "the trigger's event is inside: {}",
@@ -206,11 +201,7 @@ fn what_the_ring_no_longer_had_of_the_window_is_a_loss() {
     let place = Place::new();
     record(&place, "small");
     let ran = place.run(&["report", "win.snapshot-1", "--strict"]);
-    assert!(
-        ran.status == 3 && ran.err.contains("the window of the trigger may begin in them"),
-        "{}",
-        ran.err
-    );
+    ran.has_status(3).says("the window of the trigger may begin in them");
 }
 
 #[test]
@@ -233,8 +224,8 @@ fn what_the_snapshot_before_has_of_the_window_is_told() {
         |number: u64| place.run(&["report", &format!("twice.snapshot-{number}"), "--strict"]);
     let (first, second) = (told(1), told(2));
     let there = "up to the snapshot before, which has them";
-    assert!(first.status == 0 && !first.err.contains(there), "{}", first.err);
-    assert!(second.status == 0 && second.err.contains(there), "{}", second.err);
+    first.has_status(0).does_not_say(there);
+    second.has_status(0).says(there);
     session.remove();
 }
 
@@ -274,15 +265,14 @@ fn conditions_are_listed_as_they_are_added() {
         (vec!["--before", "ten"], "number and a unit"),
     ] {
         let ran = place.run(&[&["trigger", "add", "a:b", "-s", "listed"], &args[..]].concat());
-        assert!(ran.status == 2 && ran.err.contains(said), "{args:?}: {}", ran.err);
+        ran.has_status(2).says(said);
     }
     for args in [
         vec!["--do", "stop", "--before", "1s"],
         vec!["--then", "c:d", "--above", "1s", "--on", "x + 1"],
         vec!["--then", "c:d", "--above", "1s", "--on", "x == 1"],
     ] {
-        let ran = place.run(&[&["trigger", "add", "a:b", "-s", "listed"], &args[..]].concat());
-        assert!(ran.status == 1, "{args:?}: {}", ran.err);
+        place.run(&[&["trigger", "add", "a:b", "-s", "listed"], &args[..]].concat()).has_status(1);
     }
     session.remove();
 }
@@ -333,10 +323,6 @@ fn a_watcher_runs_its_command_for_each_snapshot() {
         "{folders:?}"
     );
     assert!(is_in(folders[1], place.sessions()), "{folders:?}");
-    let reported = place.run(&["report", folders[0]]);
-    assert!(
-        reported.out.contains("watched:bad") && !reported.err.contains("window"),
-        "{reported:?}"
-    );
+    place.run(&["report", folders[0]]).prints("watched:bad").does_not_say("window");
     session.remove();
 }
