@@ -64,12 +64,6 @@ impl VmcoreInfo {
         hexadecimal(self.text("KERNELOFFSET")?)
     }
 
-    /// Time of the crash, seconds since 1970; only a kdump has it.
-    #[must_use]
-    pub fn crash_time(&self) -> Option<u64> {
-        self.text("CRASHTIME")?.parse().ok()
-    }
-
     /// The address of a symbol.
     #[must_use]
     pub fn symbol(&self, name: &str) -> Option<u64> {
@@ -175,10 +169,7 @@ mod tests {
             info.number("VMALLOC_START").map(i64::cast_unsigned),
             Some(0xff50_464b_0000_0000)
         );
-        assert_eq!(
-            (info.kernel_offset(), info.crash_time()),
-            (Some(0x340_0000), Some(1_700_000_000))
-        );
+        assert_eq!(info.kernel_offset(), Some(0x340_0000));
         assert_eq!((info.symbol("none"), info.number("page")), (None, None));
     }
 

@@ -12,7 +12,6 @@ const LANES: [u64; 8] = [
 ];
 
 /// The checksum of `bytes`.
-#[must_use]
 pub fn checksum(bytes: &[u8]) -> u64 {
     let mut lanes = LANES;
     let words = bytes.len().div_ceil(64) * 8;

@@ -16,7 +16,6 @@ pub struct Segment {
 
 impl Segment {
     /// A segment that is stored completely in the file.
-    #[must_use]
     pub fn new(address: u64, bytes: &[u8]) -> Self {
         Self { address, bytes: bytes.to_vec(), memory: bytes.len() as u64 }
     }
@@ -28,7 +27,6 @@ const PT_LOAD: u32 = 1;
 const PT_NOTE: u32 = 4;
 
 /// Writes a core file of these segments, with one note of an unknown kind.
-#[must_use]
 pub fn core(order: Order, segments: &[Segment]) -> Vec<u8> {
     let o = order;
     let mut f = vec![0u8; EHDR];
@@ -91,7 +89,6 @@ fn note(o: Order) -> Vec<u8> {
 }
 
 /// Writes a zstd frame of raw blocks, and of run-length blocks where all bytes are equal.
-#[must_use]
 pub fn zstd(bytes: &[u8]) -> Vec<u8> {
     const BLOCK: usize = 64 * 1024;
     let mut f = vec![0x28, 0xb5, 0x2f, 0xfd, 0xe0];

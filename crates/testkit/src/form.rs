@@ -11,14 +11,12 @@ pub enum Form {
 
 impl Form {
     /// Bytes of a CPU's metadata before the table of the order.
-    #[must_use]
     pub fn fixed(self) -> usize {
         if self == Self::PerCpu { 0x38 } else { 0x20 }
     }
 
     /// Offset in a CPU's metadata of the addresses of the first sub-buffer, of the head and of the
     /// commit.
-    #[must_use]
     pub fn addresses(self) -> usize {
         if self == Self::PerCpu { 24 } else { 0 }
     }

@@ -54,19 +54,16 @@ const HEAP_BASE: u64 = 0x5600_0000_0000;
 
 impl Image {
     /// All regions, concatenated.
-    #[must_use]
     pub fn arena(&self) -> Vec<u8> {
         self.regions.iter().flat_map(|r| r.bytes.iter().copied()).collect()
     }
 
     /// Offset of a region in the arena.
-    #[must_use]
     pub fn offset_of(&self, region: usize) -> usize {
         self.regions[..region].iter().map(|r| r.bytes.len()).sum()
     }
 
     /// Offset of a sub-buffer in the arena.
-    #[must_use]
     pub fn spot_in_arena(&self, spot: &Spot) -> usize {
         self.offset_of(spot.region) + spot.at
     }
@@ -90,7 +87,6 @@ impl Image {
 
     /// A core of the process: the regions in separate mappings, the pages of the heap, and
     /// unrelated memory.
-    #[must_use]
     pub fn core(&self) -> Vec<u8> {
         let mut segments = vec![Segment::new(0x40_0000, &[0x90; 5000])];
         let mut heap: Vec<Segment> =

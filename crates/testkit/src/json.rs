@@ -19,14 +19,12 @@ pub enum Json {
 
 impl Json {
     /// Returns the member of this name.
-    #[must_use]
     pub fn get(&self, name: &str) -> Option<&Self> {
         let Self::Object(members) = self else { return None };
         members.iter().find(|(key, _)| key == name).map(|(_, value)| value)
     }
 
     /// Returns the text of a string.
-    #[must_use]
     pub fn text(&self) -> Option<&str> {
         if let Self::Text(text) = self { Some(text) } else { None }
     }

@@ -60,7 +60,6 @@ pub type Choose<'a> = &'a mut dyn FnMut(usize) -> usize;
 
 impl Structure {
     /// Lays members out as a compiler does.
-    #[must_use]
     pub fn new(name: &str, members: &[(&str, Type)]) -> Self {
         Self::spread(name, members, &mut |_| 0)
     }
@@ -90,7 +89,6 @@ impl Structure {
 impl Layout {
     /// The layout of Linux 6.12, or that of Linux 6.16 to 7.3, as `pahole` shows it in the types of
     /// Debian's kernels.
-    #[must_use]
     pub fn known(form: Form, word: usize, is_big: bool) -> Self {
         let members = Self::declared(form, word, 4, 64 - word);
         let structures =
@@ -100,7 +98,6 @@ impl Layout {
 
     /// The layout of a kernel after Linux 7.3: a CPU has two more numbers before the table of the
     /// order.
-    #[must_use]
     pub fn newer() -> Self {
         let mut layout = Self::known(Form::Common, 8, false);
         let own =
@@ -122,7 +119,6 @@ impl Layout {
 
     /// A layout that no kernel has: its members are in any order, with gaps between them and more
     /// members, and of other sizes.
-    #[must_use]
     pub fn invented(form: Form, word: usize, is_big: bool, choose: Choose<'_>) -> Self {
         let (number, text) = (4 + 4 * choose(2), 16 + 4 * choose(13));
         let mut structures = Vec::new();
@@ -187,7 +183,6 @@ impl Layout {
     ///
     /// # Panics
     /// There is none.
-    #[must_use]
     pub fn structure(&self, name: &str) -> &Structure {
         self.structures
             .iter()
@@ -196,7 +191,6 @@ impl Layout {
     }
 
     /// A structure has a member.
-    #[must_use]
     pub fn has(&self, structure: &str, name: &str) -> bool {
         self.structure(structure).members.iter().any(|member| member.name == name)
     }
@@ -205,7 +199,6 @@ impl Layout {
     ///
     /// # Panics
     /// There is none.
-    #[must_use]
     pub fn member(&self, structure: &str, name: &str) -> (usize, usize) {
         let found = self.structure(structure).members.iter().find(|member| member.name == name);
         let Member { at, of, .. } = found.expect("a member of the structure");
@@ -218,7 +211,6 @@ impl Layout {
     }
 
     /// The types of the kernel, as a BTF blob (`include/uapi/linux/btf.h`).
-    #[must_use]
     pub fn btf(&self) -> Vec<u8> {
         let mut blob = Blob { is_big: self.is_big, types: Vec::new(), count: 0, strings: vec![0] };
         // A kernel's blob has `unsigned long` among its first types: it tells the size of a

@@ -38,7 +38,6 @@ pub const EDGES: usize = 12;
 
 impl Field {
     /// Edge value number `n`, given the current value and the length of the region.
-    #[must_use]
     pub fn edge(&self, n: usize, now: u64, region: u64) -> u64 {
         let top = u64::MAX >> (64 - 8 * self.width);
         let value = match n {
@@ -73,7 +72,6 @@ pub struct Arena {
 
 impl Arena {
     /// Copies the arena of an image.
-    #[must_use]
     pub fn new(image: &Image) -> Self {
         let fixed = |bytes: &[u8]| image.order.at32(bytes, rg::FIXED_LEN_AT).unwrap_or(0) as usize;
         let regions = image.regions.iter().enumerate();
@@ -83,7 +81,6 @@ impl Arena {
     }
 
     /// The value of a field.
-    #[must_use]
     pub fn value(&self, field: &Field) -> u64 {
         let o = self.order;
         let value = match field.width {
@@ -107,7 +104,6 @@ impl Arena {
     }
 
     /// Edge value number `n` of a field.
-    #[must_use]
     pub fn edge(&self, field: &Field, n: usize) -> u64 {
         field.edge(n, self.value(field), self.regions[field.region].1 as u64)
     }
@@ -305,7 +301,6 @@ const SPAN: &[(&str, usize, usize, Role)] = &[
 
 /// Lists every field of an image that a reader uses. Of tables, only the first entries and those in
 /// use are listed.
-#[must_use]
 pub fn fields(image: &Image) -> Vec<Field> {
     let arena = Arena::new(image);
     let mut fields = Vec::new();

@@ -54,7 +54,6 @@ pub fn put(bytes: &mut [u8], at: usize, value: u64, len: usize) {
 
 /// Writes a region of the layout of 64-bit little-endian kernels. All CPUs must have as many
 /// sub-buffers.
-#[must_use]
 pub fn region(form: Form, boot: &Boot, cpus: &[Cpu]) -> Region {
     region_of(&Layout::known(form, 8, false), boot, cpus)
 }
@@ -63,7 +62,6 @@ pub fn region(form: Form, boot: &Boot, cpus: &[Cpu]) -> Region {
 ///
 /// # Panics
 /// The layout lacks a structure or a member.
-#[must_use]
 pub fn region_of(layout: &Layout, boot: &Boot, cpus: &[Cpu]) -> Region {
     let mut region = Writer { layout, bytes: Vec::new() };
     let is_common = layout.form == Form::Common;

@@ -11,7 +11,6 @@ pub enum Order {
 
 impl Order {
     /// The two bytes of `v`.
-    #[must_use]
     pub fn u16(self, v: u16) -> [u8; 2] {
         match self {
             Self::Little => v.to_le_bytes(),
@@ -20,7 +19,6 @@ impl Order {
     }
 
     /// The four bytes of `v`.
-    #[must_use]
     pub fn u32(self, v: u32) -> [u8; 4] {
         match self {
             Self::Little => v.to_le_bytes(),
@@ -29,7 +27,6 @@ impl Order {
     }
 
     /// The eight bytes of `v`.
-    #[must_use]
     pub fn u64(self, v: u64) -> [u8; 8] {
         match self {
             Self::Little => v.to_le_bytes(),
@@ -53,21 +50,18 @@ impl Order {
     }
 
     /// The u16 at `at`, if the bytes are long enough.
-    #[must_use]
     pub fn at16(self, bytes: &[u8], at: usize) -> Option<u16> {
         let raw = bytes.get(at..)?.get(..2)?.try_into().ok()?;
         Some(if self == Self::Little { u16::from_le_bytes(raw) } else { u16::from_be_bytes(raw) })
     }
 
     /// The u32 at `at`, if the bytes are long enough.
-    #[must_use]
     pub fn at32(self, bytes: &[u8], at: usize) -> Option<u32> {
         let raw = bytes.get(at..)?.get(..4)?.try_into().ok()?;
         Some(if self == Self::Little { u32::from_le_bytes(raw) } else { u32::from_be_bytes(raw) })
     }
 
     /// The u64 at `at`, if the bytes are long enough.
-    #[must_use]
     pub fn at64(self, bytes: &[u8], at: usize) -> Option<u64> {
         let raw = bytes.get(at..)?.get(..8)?.try_into().ok()?;
         Some(if self == Self::Little { u64::from_le_bytes(raw) } else { u64::from_be_bytes(raw) })
@@ -83,54 +77,46 @@ pub struct Packed {
 
 impl Packed {
     /// Starts with no bytes.
-    #[must_use]
     pub fn new(order: Order) -> Self {
         Self { order, bytes: Vec::new() }
     }
 
     /// Adds one byte.
-    #[must_use]
     pub fn u8(mut self, v: u8) -> Self {
         self.bytes.push(v);
         self
     }
 
     /// Adds two bytes.
-    #[must_use]
     pub fn u16(mut self, v: u16) -> Self {
         self.bytes.extend(self.order.u16(v));
         self
     }
 
     /// Adds four bytes.
-    #[must_use]
     pub fn u32(mut self, v: u32) -> Self {
         self.bytes.extend(self.order.u32(v));
         self
     }
 
     /// Adds eight bytes.
-    #[must_use]
     pub fn u64(mut self, v: u64) -> Self {
         self.bytes.extend(self.order.u64(v));
         self
     }
 
     /// Adds bytes unchanged.
-    #[must_use]
     pub fn raw(mut self, v: &[u8]) -> Self {
         self.bytes.extend(v);
         self
     }
 
     /// Adds text and a NUL.
-    #[must_use]
     pub fn string(self, v: &str) -> Self {
         self.raw(v.as_bytes()).u8(0)
     }
 
     /// Adds text in a field of `size` bytes, truncated or padded with NULs.
-    #[must_use]
     pub fn text(mut self, v: &str, size: usize) -> Self {
         let end = self.bytes.len() + size;
         self.bytes.extend(v.bytes().take(size));
@@ -139,26 +125,22 @@ impl Packed {
     }
 
     /// Adds a u32 count and the bytes.
-    #[must_use]
     pub fn counted(self, v: &[u8]) -> Self {
         self.u32(u32::try_from(v.len()).unwrap_or(u32::MAX)).raw(v)
     }
 
     /// Adds a `str` of the registry: u16 length and the bytes.
-    #[must_use]
     pub fn str16(self, v: &[u8]) -> Self {
         self.u16(u16::try_from(v.len()).unwrap_or(u16::MAX)).raw(v)
     }
 
     /// Returns the bytes.
-    #[must_use]
     pub fn done(self) -> Vec<u8> {
         self.bytes
     }
 }
 
 /// Returns 128 KiB of memory with the given little-endian words at the given addresses.
-#[must_use]
 pub fn words(words: &[(u64, u64)]) -> Vec<u8> {
     let mut bytes = vec![0u8; 32 << 12];
     for (at, word) in words {

@@ -28,7 +28,6 @@ impl Random {
 }
 
 /// Returns one number made of another: different ones of different ones.
-#[must_use]
 pub fn mix(n: u64) -> u64 {
     let n = (n ^ (n >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let n = (n ^ (n >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -161,7 +161,6 @@ pub struct Ring {
 
 impl Ring {
     /// Creates an empty ring.
-    #[must_use]
     pub fn new(spec: Spec) -> Self {
         let half = Half::new(&spec, 0);
         Self {
@@ -174,7 +173,6 @@ impl Ring {
     }
 
     /// Length of a half's data, bytes.
-    #[must_use]
     pub fn half_len(&self) -> u64 {
         self.spec.size * self.spec.count
     }
@@ -237,7 +235,6 @@ impl Ring {
 
     /// The expected contents of a half: the sub-buffers in its window, in order, without cleared
     /// events.
-    #[must_use]
     pub fn truth(&self, half: usize) -> Vec<Sub> {
         let (h, size) = (&self.halves[half], self.spec.size);
         let end = h.position.div_ceil(size);

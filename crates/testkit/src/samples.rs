@@ -39,7 +39,6 @@ pub fn describe(session: &mut Session, channel: u32) {
 }
 
 /// Event number `n` of a stream, with the given context bytes. Forms and lengths vary with `n`.
-#[must_use]
 pub fn event(order: Order, n: u32, clock: u64, contexts: &[u8]) -> Event {
     let body = Packed::new(order).raw(contexts);
     match n % 5 {
@@ -82,13 +81,11 @@ pub fn record(ring: &mut Ring, from: u32, count: u32, contexts: &[u8]) {
 
 /// A session of exactly 72 KiB: an exclusive stream with a snapshot, a lockless stream with dead
 /// recorders, open spans.
-#[must_use]
 pub fn small(order: Order) -> Session {
     numbered(order, 0)
 }
 
 /// The same session with another UUID for each number.
-#[must_use]
 pub fn numbered(order: Order, number: u8) -> Session {
     let mut s = Session::new("small", se::RSEQ);
     s.uuid[15] ^= number;
@@ -134,7 +131,6 @@ fn span(id: u64, parent: u64, name: &str) -> Span {
 
 /// A session with one stream of `count` places of `size` bytes; `closed` sub-buffers are closed and
 /// one is open.
-#[must_use]
 pub fn one_stream(reservation: u32, size: u64, count: u64, closed: u64) -> Session {
     let mut s = Session::new("one", reservation);
     s.threads = 16;
@@ -152,7 +148,6 @@ pub fn one_stream(reservation: u32, size: u64, count: u64, closed: u64) -> Sessi
 
 /// Same as [`one_stream`], lockless, with a dead recorder's hole in each sub-buffer whose bit in
 /// `holes` is set.
-#[must_use]
 pub fn with_holes(size: u64, count: u64, closed: u64, holes: u32) -> Session {
     let mut s = Session::new("holes", se::LOCKLESS);
     s.threads = 16;
@@ -175,7 +170,6 @@ pub fn with_holes(size: u64, count: u64, closed: u64, holes: u32) -> Session {
 }
 
 /// A lockless session whose recorder died while it switched to the next sub-buffer.
-#[must_use]
 pub fn dead_switch(how: DeadSwitch, after: u32) -> Session {
     let mut s = one_stream(se::LOCKLESS, 1024, 4, 2);
     let clock = s.rings[0].halves[0].last_clock + 10;
@@ -185,7 +179,6 @@ pub fn dead_switch(how: DeadSwitch, after: u32) -> Session {
 }
 
 /// A session whose streams have their data in pages on the heap, for [`crate::image::Image::core`].
-#[must_use]
 pub fn paged() -> Session {
     let mut s = Session::new("paged", se::LOCKED);
     let mut spec = ChannelSpec::new("main", 4096, 4);

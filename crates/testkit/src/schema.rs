@@ -142,7 +142,6 @@ pub enum Record {
 
 impl Record {
     /// Encodes header, body and padding.
-    #[must_use]
     pub fn encode(&self, order: Order) -> Vec<u8> {
         let (kind, body) = self.body(Packed::new(order));
         raw_record(order, kind, &body.done())
@@ -173,7 +172,6 @@ impl Record {
 }
 
 /// Encodes a record of any kind and body, padded to a multiple of 8 bytes.
-#[must_use]
 pub fn raw_record(order: Order, kind: u16, body: &[u8]) -> Vec<u8> {
     let len = u32::try_from(at::RECORD_HEADER_LEN + body.len()).unwrap_or(u32::MAX);
     let mut record =

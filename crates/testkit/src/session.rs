@@ -3,9 +3,7 @@
 
 use crate::checksum::checksum;
 use crate::image::{Image, Region, Spot};
-use crate::layout::{
-    header as hd, region as rg, registry as rc, session as se, spans as sp, stream as st,
-};
+use crate::layout::{region as rg, registry as rc, session as se, spans as sp, stream as st};
 use crate::put::Order;
 use crate::ring::{Event, Ring, Spec};
 use crate::schema::{Record, Type};
@@ -31,7 +29,6 @@ pub struct ChannelSpec {
 
 impl ChannelSpec {
     /// A channel in overwrite mode without contexts.
-    #[must_use]
     pub fn new(name: &str, size: u64, count: u64) -> Self {
         Self {
             name: name.into(),
@@ -125,7 +122,6 @@ pub struct Session {
 
 impl Session {
     /// An empty session.
-    #[must_use]
     pub fn new(name: &str, reservation: u32) -> Self {
         Self {
             order: Order::Little,
@@ -193,13 +189,11 @@ impl Session {
     }
 
     /// All events that a correct reader finds in the live halves, with the index of their stream.
-    #[must_use]
     pub fn live_events(&self) -> Vec<(u32, Event)> {
         self.events(|ring| ring.live)
     }
 
     /// All events of the snapshot, with the index of their stream.
-    #[must_use]
     pub fn snapshot_events(&self) -> Vec<(u32, Event)> {
         self.events(|ring| ring.live ^ 1)
     }
@@ -216,7 +210,6 @@ impl Session {
     }
 
     /// Builds the regions.
-    #[must_use]
     pub fn image(&self) -> Image {
         let mut image =
             Image { order: self.order, regions: Vec::new(), pages: Vec::new(), spots: Vec::new() };
@@ -460,10 +453,4 @@ pub fn seal(region: &mut [u8], order: Order, fixed_len: usize) {
 
 fn put_text(r: &mut [u8], at: usize, text: &str) {
     r[at..at + text.len()].copy_from_slice(text.as_bytes());
-}
-
-/// Length of the longest event header, bytes.
-#[must_use]
-pub fn longest_header() -> usize {
-    hd::FULL_LEN
 }

@@ -45,7 +45,6 @@ const FOLDER: &str = r#"
 /// let words = words(Tracing::Folder("/tmp/t".as_ref()));
 /// assert_eq!((words[0].as_str(), words[5].as_str()), ("unshare", "/tmp/t"));
 /// ```
-#[must_use]
 pub fn words(tracing: Tracing<'_>) -> [String; 6] {
     let (script, folder) = match tracing {
         Tracing::Instance(folder) => (INSTANCE, folder),

@@ -373,10 +373,4 @@ impl World {
             .flat_map(|stream| self.read(stream, half).events)
             .collect()
     }
-
-    /// Returns the number of events of all streams in a half that nobody writes; 0 if somebody may.
-    #[must_use]
-    pub fn read_quiet(&self, half: usize, quiet: bool) -> usize {
-        if quiet { self.read_all(half).len() } else { 0 }
-    }
 }

@@ -72,14 +72,12 @@ pub struct Session {
 
 impl Session {
     /// All events of the live halves, with the index of their stream.
-    #[must_use]
     pub fn events(&self) -> Vec<(u32, Event)> {
         let of = |s: &Stream| flat(s.index, &s.live);
         self.streams.iter().flat_map(of).collect()
     }
 
     /// All events of the snapshot, with the index of their stream.
-    #[must_use]
     pub fn snapshot_events(&self) -> Vec<(u32, Event)> {
         let of = |s: &Stream| flat(s.index, &s.snapshot);
         self.streams.iter().flat_map(of).collect()
@@ -108,7 +106,6 @@ pub fn read(folder: &Path) -> io::Result<Vec<Session>> {
 }
 
 /// Reads the sessions whose regions are at multiples of 4096 in these files (or pieces of memory).
-#[must_use]
 pub fn read_files(files: &[&[u8]]) -> Vec<Session> {
     read_memory(files, &|_, _| None)
 }
@@ -118,7 +115,6 @@ pub type Memory<'a> = dyn Fn(u64, usize) -> Option<&'a [u8]> + 'a;
 
 /// Same as [`read_files`], also for sessions with paged streams; `memory` reads the writer's
 /// memory.
-#[must_use]
 pub fn read_memory<'a>(files: &[&'a [u8]], memory: &Memory<'a>) -> Vec<Session> {
     let mut sessions: BTreeMap<[u8; 16], Vec<Found<'a>>> = BTreeMap::new();
     for file in files {

@@ -95,7 +95,6 @@ impl<'a> Body<'a> {
 
 impl Classes {
     /// Reads a registry region. `contexts` has the context bits of each channel.
-    #[must_use]
     pub fn read(region: &[u8], order: Order, contexts: &[u32]) -> Self {
         let mut user: BTreeMap<(u16, u16), Size> = BTreeMap::new();
         let mut fields = BTreeMap::new();
@@ -147,7 +146,6 @@ impl Classes {
     }
 
     /// Length of an event's contexts and fields, bytes; `bytes` begins after the event header.
-    #[must_use]
     pub fn body_len(&self, channel: u32, id: u16, bytes: &[u8]) -> Option<usize> {
         let contexts = self.contexts.get(channel as usize)?;
         let fields = self.fields.get(&(u16::try_from(channel).ok()?, id))?;
