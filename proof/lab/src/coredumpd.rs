@@ -4,17 +4,15 @@
 //! The guest's first program does what the units do. `install` refuses the socket and says what to
 //! do; the guest does that, and every core arrives where it arrived before.
 
-use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use super::attacks::attacker;
 use super::compare::Rows;
-use super::jobs::{self, Machine};
-use super::packages::{Kernel, Program, Store};
-use super::{Arch, add_programs};
-use rig::make_empty;
+use super::jobs;
+use super::packages::Program;
+use super::{Setup, add_programs};
 
 /// The name of the scenario, and what it does.
 pub(super) const NAME: &str = "coredumpd";
@@ -42,19 +40,12 @@ const SYSCTL: &str = "usr/lib/sysctl.d/50-coredump.conf";
 const LIMIT: Duration = Duration::from_secs(1400);
 
 /// Runs it on one kernel.
-pub(super) fn run(
-    store: &Store,
-    kernel: &Kernel,
-    lastwords: &Path,
-    keep: bool,
-    rows: &mut Rows,
-) -> Result<()> {
-    let folder = store.runs().join(format!("{}-{NAME}", kernel.release));
-    make_empty(&folder)?;
+pub(super) fn run(setup: &Setup<'_>, rows: &mut Rows) -> Result<()> {
+    let Setup { store, lastwords, folder, .. } = *setup;
     let (mut archive, jobs) = jobs::of_script(store, "coredumpd.sh", WORDS)?;
-    archive.copy("bin/attack", &attacker(&folder)?)?;
+    archive.copy("bin/attack", &attacker(folder)?)?;
     let heap = rig::programs::debug()?.join("heap");
-    add_programs(&mut archive, &folder, &[("lastwords", lastwords.into()), ("heap", heap)])?;
+    add_programs(&mut archive, folder, &[("lastwords", lastwords.into()), ("heap", heap)])?;
     let root = store.program(PACKAGE, SUITE, PROGRAMS[0])?.root;
     // A library of sid takes the place of the same one of this machine: it serves older programs
     // too.
@@ -64,15 +55,5 @@ pub(super) fn run(
         }
     }
     archive.copy("50-coredump.conf", &root.join(SYSCTL))?;
-    let machine = Machine {
-        arch: Arch::Amd64,
-        arguments: "loglevel=1 panic=0 no_timer_check",
-        cpus: 2,
-        limit: LIMIT,
-    };
-    machine.judged(store, kernel, archive, jobs, &folder, rows)?;
-    if !keep && rows.failed == 0 {
-        std::fs::remove_dir_all(&folder).with_context(|| folder.display().to_string())?;
-    }
-    Ok(())
+    jobs::judge_script(setup, archive, jobs, LIMIT, rows)
 }

@@ -14,7 +14,7 @@ use super::dump::Dump;
 use super::packages::{Kernel, Store};
 use super::qemu::{Config, Guest};
 use super::texts::read;
-use super::{Arch, qemu};
+use super::{Arch, Setup, qemu};
 use rig::{debian, is_root, make_empty, run_quietly};
 
 /// The name of the scenario, and what it does.
@@ -45,23 +45,13 @@ const UNITS: &str = "etc/systemd/system";
 const WAYS: [&str; 2] = ["initramfs-tools", "dracut"];
 
 /// Runs it on one kernel.
-pub(super) fn run(
-    store: &Store,
-    kernel: &Kernel,
-    lastwords: &Path,
-    keep: bool,
-    rows: &mut Rows,
-) -> Result<()> {
+pub(super) fn run(setup: &Setup<'_>, rows: &mut Rows) -> Result<()> {
+    let Setup { store, kernel, lastwords, folder } = *setup;
     ensure!(is_root(), "the installed system is made by root: run this command as root");
-    let folder = store.runs().join(format!("{}-{NAME}", kernel.release));
-    make_empty(&folder)?;
-    let system = System::install(store, kernel, lastwords, &folder)?;
+    let system = System::install(store, kernel, lastwords, folder)?;
     for by in WAYS {
         let out = system.crash(store, kernel, by)?;
         judge(rows, lastwords, by, &out)?;
-    }
-    if !keep && rows.failed == 0 {
-        std::fs::remove_dir_all(&folder).with_context(|| folder.display().to_string())?;
     }
     Ok(())
 }

@@ -9,7 +9,7 @@ use super::compare::Rows;
 use super::initramfs::Archive;
 use super::packages::{Kernel, Store};
 use super::qemu::{Config, Guest};
-use super::{Arch, qemu};
+use super::{Arch, Setup, qemu};
 
 /// Megabytes.
 const MEMORY: u32 = 2048;
@@ -97,6 +97,19 @@ pub(super) fn of_script(
     let mut archive = base(store, Arch::Amd64, &jobs)?;
     archive.copy("script", &rig::root().join("proof/lab/src/guest").join(script))?;
     Ok((archive, jobs.len()))
+}
+
+/// Boots a guest whose jobs are words of a script, and adds a row for each.
+pub(super) fn judge_script(
+    setup: &Setup<'_>,
+    archive: Archive,
+    jobs: usize,
+    limit: Duration,
+    rows: &mut Rows,
+) -> Result<()> {
+    let arguments = "loglevel=1 panic=0 no_timer_check";
+    let machine = Machine { arch: Arch::Amd64, arguments, cpus: 2, limit };
+    machine.judged(setup.store, setup.kernel, archive, jobs, setup.folder, rows)
 }
 
 /// Adds the rows of a console.

@@ -153,7 +153,18 @@ impl Arch {
 struct Other {
     name: &'static str,
     what: &'static str,
-    run: fn(&Store, &Kernel, &Path, bool, &mut Rows) -> Result<()>,
+    run: fn(&Setup<'_>, &mut Rows) -> Result<()>,
+}
+
+/// The resources of such a scenario.
+#[derive(Clone, Copy)]
+struct Setup<'a> {
+    store: &'a Store,
+    kernel: &'a Kernel,
+    /// The program to judge.
+    lastwords: &'a Path,
+    /// Empty when the scenario begins.
+    folder: &'a Path,
 }
 
 const OTHERS: &[Other] = &[
@@ -248,41 +259,36 @@ fn run(args: &Args) -> Result<()> {
     let mut summary = Vec::new();
     for want in wanted {
         let kernel = store.kernel(want, args.arch, args.flavour.as_deref())?;
-        for scenario in &scenarios {
-            let (given, keep) = (args.lastwords.is_some(), args.keep);
-            let lab = Lab {
-                store: &store,
-                kernel: &kernel,
-                arch: args.arch,
-                program: &program,
-                given,
-                keep,
-            };
+        let mut judge = |name: &str, run: &dyn Fn(&Path, &mut Rows) -> Result<()>| {
             let begin = Instant::now();
-            let mut rows = Rows::new(format!("{} {}", kernel.release, scenario.name));
-            if let Err(error) = lab.run(scenario, &formats, &mut rows) {
+            let mut rows = Rows::new(format!("{} {name}", kernel.release));
+            let folder = store.runs().join(rows.name.replace(' ', "-"));
+            let ran = make_empty(&folder).and_then(|()| run(&folder, &mut rows));
+            let ran = ran.and_then(|()| match args.keep || rows.failed > 0 {
+                true => Ok(()),
+                false => Ok(std::fs::remove_dir_all(&folder)?),
+            });
+            if let Err(error) = ran {
                 rows.row(false, "run", &format!("{error:#}"));
             }
             summary.push((rows, begin.elapsed()));
+        };
+        let given = args.lastwords.is_some();
+        let lab = Lab { store: &store, kernel: &kernel, arch: args.arch, program: &program, given };
+        for scenario in &scenarios {
+            judge(scenario.name, &|folder, rows| lab.run(scenario, &formats, folder, rows));
         }
         for scenario in &of_lttng {
-            let begin = Instant::now();
-            let mut rows = Rows::new(format!("{} {}", kernel.release, scenario.name));
             let guest = (&store, &kernel, args.lttng_modules.as_deref());
-            if let Err(error) =
-                lttng::run(guest, scenario, &program, &formats, args.keep, &mut rows)
-            {
-                rows.row(false, "run", &format!("{error:#}"));
-            }
-            summary.push((rows, begin.elapsed()));
+            judge(scenario.name, &|folder, rows| {
+                lttng::run(guest, scenario, &program, &formats, folder, rows)
+            });
         }
         for other in &others {
-            let begin = Instant::now();
-            let mut rows = Rows::new(format!("{} {}", kernel.release, other.name));
-            if let Err(error) = (other.run)(&store, &kernel, &program, args.keep, &mut rows) {
-                rows.row(false, "run", &format!("{error:#}"));
-            }
-            summary.push((rows, begin.elapsed()));
+            judge(other.name, &|folder, rows| {
+                let setup = Setup { store: &store, kernel: &kernel, lastwords: &program, folder };
+                (other.run)(&setup, rows)
+            });
         }
     }
     summarize(&summary)
@@ -436,7 +442,6 @@ struct Lab<'a> {
     program: &'a Path,
     /// The program is the user's choice.
     given: bool,
-    keep: bool,
 }
 
 impl Lab<'_> {
@@ -444,14 +449,13 @@ impl Lab<'_> {
         &self,
         scenario: &'static Scenario,
         formats: &[&'static Format],
+        folder: &Path,
         rows: &mut Rows,
     ) -> Result<()> {
         rows.unlike = if scenario.is_wide { wide::UNLIKE } else { &[] };
         let own = scenario.formats.iter().map(|f| dump::find(f)).collect::<Result<Vec<_>>>()?;
         let formats = if formats.is_empty() || scenario.end == End::Kdump { &own } else { formats };
-        let folder = self.store.runs().join(format!("{}-{}", self.kernel.release, scenario.name));
-        make_empty(&folder)?;
-        let initramfs = self.initramfs(scenario, &folder)?;
+        let initramfs = self.initramfs(scenario, folder)?;
         let disks = [folder.join("truth.tar"), folder.join("saved.tar")];
         for disk in &disks {
             File::create(disk)?.set_len(DISK)?;
@@ -470,7 +474,7 @@ impl Lab<'_> {
             arguments += &format!(" crashkernel={}", kdump::CRASH_MEMORY);
         }
         let qemu = qemu(self.store, self.arch)?;
-        let more = if scenario.is_wide { wide::devices(self.store, &folder)? } else { Vec::new() };
+        let more = if scenario.is_wide { wide::devices(self.store, folder)? } else { Vec::new() };
         let config = Config {
             arguments: &arguments,
             more: &more,
@@ -479,24 +483,20 @@ impl Lab<'_> {
             more_cpu: scenario.more_cpu,
             pause_at_panic: scenario.end == End::Live,
             disks: &disks,
-            ..Config::new(self.arch, &qemu, [&self.kernel.image, &initramfs, &folder])
+            ..Config::new(self.arch, &qemu, [&self.kernel.image, &initramfs, folder])
         };
         let ready = if scenario.end == End::Live { "LAB-CRASHES" } else { "LAB-TRUTH-DONE" };
         let mut guest = boot(&config, ready)?;
-        let (dumps, console) = self.crash(&mut guest, scenario, formats, &folder)?;
+        let (dumps, console) = self.crash(&mut guest, scenario, formats, folder)?;
         guest.quit()?;
         std::fs::remove_file(&initramfs)?;
         for disk in &disks {
             if scenario.end != End::Live && (scenario.end == End::Kdump || disk == &disks[0]) {
-                run_quietly(Command::new("tar").arg("-C").arg(&folder).arg("-xf").arg(disk))?;
+                run_quietly(Command::new("tar").arg("-C").arg(folder).arg("-xf").arg(disk))?;
             }
             std::fs::remove_file(disk)?;
         }
-        self.judge(scenario, &dumps, &console, &folder, rows)?;
-        if !self.keep && rows.failed == 0 {
-            std::fs::remove_dir_all(&folder)?;
-        }
-        Ok(())
+        self.judge(scenario, &dumps, &console, folder, rows)
     }
 
     fn initramfs(&self, scenario: &Scenario, folder: &Path) -> Result<PathBuf> {

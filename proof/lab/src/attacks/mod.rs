@@ -9,13 +9,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context as _, Result};
 
 use super::compare::Rows;
-use super::jobs::{self, Machine};
-use super::packages::{Kernel, Store};
-use super::{Arch, add_programs};
-use rig::{make_empty, run_quietly};
+use super::jobs;
+use super::{Setup, add_programs};
+use rig::run_quietly;
 
 /// The name of the scenario, and what it does.
 pub(super) const NAME: &str = "attacks";
@@ -41,21 +40,14 @@ const HOOKS: &[&str] = &["hooks/kdump", "hooks/systemd"];
 const LIMIT: Duration = Duration::from_secs(1400);
 
 /// Runs it on one kernel.
-pub(super) fn run(
-    store: &Store,
-    kernel: &Kernel,
-    lastwords: &Path,
-    keep: bool,
-    rows: &mut Rows,
-) -> Result<()> {
-    let folder = store.runs().join(format!("{}-{NAME}", kernel.release));
-    make_empty(&folder)?;
+pub(super) fn run(setup: &Setup<'_>, rows: &mut Rows) -> Result<()> {
+    let Setup { store, kernel, lastwords, folder } = *setup;
     let (mut archive, jobs) = jobs::of_script(store, "attacks.sh", ATTACKS)?;
-    archive.copy("bin/attack", &attacker(&folder)?)?;
+    archive.copy("bin/attack", &attacker(folder)?)?;
     let setpriv = run_quietly(Command::new("sh").args(["-c", "command -v setpriv"]))?;
     add_programs(
         &mut archive,
-        &folder,
+        folder,
         &[("lastwords", lastwords.into()), ("setpriv", setpriv.trim().into())],
     )?;
     archive.folder("mod");
@@ -69,17 +61,7 @@ pub(super) fn run(
             archive.copy(&format!("{hooks}/{}", file.file_name().display()), &file.path())?;
         }
     }
-    let machine = Machine {
-        arch: Arch::Amd64,
-        arguments: "loglevel=1 panic=0 no_timer_check",
-        cpus: 2,
-        limit: LIMIT,
-    };
-    machine.judged(store, kernel, archive, jobs, &folder, rows)?;
-    if !keep && rows.failed == 0 {
-        std::fs::remove_dir_all(&folder).with_context(|| folder.display().to_string())?;
-    }
-    Ok(())
+    jobs::judge_script(setup, archive, jobs, LIMIT, rows)
 }
 
 /// Builds the attacker's program, which also kills processes for other guests: static, so that a

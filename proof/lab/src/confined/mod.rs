@@ -17,8 +17,8 @@ use super::compare::Rows;
 use super::initramfs::Archive;
 use super::packages::{Kernel, Store};
 use super::qemu::{Config, Guest};
-use super::{Arch, DISK_MODULES, jobs, qemu};
-use rig::{debian, is_root, make_empty, run_quietly};
+use super::{Arch, DISK_MODULES, Setup, jobs, qemu};
+use rig::{debian, is_root, run_quietly};
 
 /// The names of the scenarios, and what they do.
 pub(super) const SYSTEMD: &str = "systemd";
@@ -28,7 +28,6 @@ pub(super) const OF_SELINUX: &str = "the same Debian with its policy of SELinux,
 
 /// The settings by which the two scenarios differ.
 struct Variant {
-    name: &'static str,
     /// For the kernel's command line.
     arguments: &'static str,
     /// The words of each boot, in order, and the seconds that each may take.
@@ -38,7 +37,6 @@ struct Variant {
 }
 
 const WITH_SYSTEMD: Variant = Variant {
-    name: SYSTEMD,
     // The trace of a boot is kept in memory for the next one.
     arguments: "memmap=12M$0x10000000 trace_instance=boot_map@0x10000000:12M",
     boots: &[
@@ -55,7 +53,6 @@ const WITH_SYSTEMD: Variant = Variant {
     is_labelled: false,
 };
 const WITH_SELINUX: Variant = Variant {
-    name: SELINUX,
     arguments: "security=selinux selinux=1 enforcing=0 audit_backlog_limit=8192",
     boots: &[&[("install", 600), ("permissive", 600), ("enforcing", 600), ("units", 600)]],
     is_labelled: true,
@@ -85,34 +82,20 @@ const MASKED: &[&str] = &[
 ];
 
 /// Runs the scenario of systemd on one kernel.
-pub(super) fn systemd(
-    store: &Store,
-    kernel: &Kernel,
-    lastwords: &Path,
-    keep: bool,
-    rows: &mut Rows,
-) -> Result<()> {
-    run(&WITH_SYSTEMD, (store, kernel, lastwords), keep, rows)
+pub(super) fn systemd(setup: &Setup<'_>, rows: &mut Rows) -> Result<()> {
+    run(&WITH_SYSTEMD, setup, rows)
 }
 
 /// Runs the scenario of SELinux on one kernel.
-pub(super) fn selinux(
-    store: &Store,
-    kernel: &Kernel,
-    lastwords: &Path,
-    keep: bool,
-    rows: &mut Rows,
-) -> Result<()> {
-    run(&WITH_SELINUX, (store, kernel, lastwords), keep, rows)
+pub(super) fn selinux(setup: &Setup<'_>, rows: &mut Rows) -> Result<()> {
+    run(&WITH_SELINUX, setup, rows)
 }
 
-fn run(variant: &Variant, of: (&Store, &Kernel, &Path), keep: bool, rows: &mut Rows) -> Result<()> {
+fn run(variant: &Variant, setup: &Setup<'_>, rows: &mut Rows) -> Result<()> {
     ensure!(is_root(), "the system is made by root: run this command as root");
-    let (store, kernel, lastwords) = of;
-    let folder = store.runs().join(format!("{}-{}", kernel.release, variant.name));
-    make_empty(&folder)?;
-    let disk = install(variant, kernel, lastwords, &folder)?;
-    let initramfs = first_system(store, kernel, &folder)?;
+    let Setup { store, kernel, lastwords, folder } = *setup;
+    let disk = install(variant, kernel, lastwords, folder)?;
+    let initramfs = first_system(store, kernel, folder)?;
     let arguments = format!(
         "loglevel=4 panic=0 no_timer_check systemd.show_status=0 fsck.mode=skip {}",
         variant.arguments
@@ -124,7 +107,7 @@ fn run(variant: &Variant, of: (&Store, &Kernel, &Path), keep: bool, rows: &mut R
         cpus: CPUS,
         reboots: true,
         disks: std::slice::from_ref(&disk),
-        ..Config::new(Arch::Amd64, &program, [&kernel.image, &initramfs, &folder])
+        ..Config::new(Arch::Amd64, &program, [&kernel.image, &initramfs, folder])
     };
     let mut guest = Guest::start(&config)?;
     for boot in 1..=variant.boots.len() {
@@ -132,11 +115,7 @@ fn run(variant: &Variant, of: (&Store, &Kernel, &Path), keep: bool, rows: &mut R
     }
     let console = guest.console().replace('\r', "");
     guest.quit()?;
-    jobs::judge(&console, variant.boots.iter().map(|words| words.len()).sum(), rows)?;
-    if !keep && rows.failed == 0 {
-        std::fs::remove_dir_all(&folder).with_context(|| folder.display().to_string())?;
-    }
-    Ok(())
+    jobs::judge(&console, variant.boots.iter().map(|words| words.len()).sum(), rows)
 }
 
 /// Makes the disk: the system, the package, and what the script needs.

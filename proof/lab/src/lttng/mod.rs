@@ -17,7 +17,7 @@ use super::packages::{Kernel, Store};
 use super::qemu::Config;
 use super::{Arch, DISK, DISK_MODULES, PANIC, QEMU_MODULES, TRUTH, boot, guest_base};
 use build::Tracer;
-use rig::{make_empty, run_quietly};
+use rig::run_quietly;
 
 /// A row of [`SCENARIOS`].
 pub(super) struct Scenario {
@@ -93,15 +93,13 @@ pub(super) fn run(
     scenario: &Scenario,
     program: &Path,
     formats: &[&'static Format],
-    keep: bool,
+    folder: &Path,
     rows: &mut Rows,
 ) -> Result<()> {
     let own = FORMATS.iter().map(|name| dump::find(name)).collect::<Result<Vec<_>>>()?;
     let formats = if formats.is_empty() { &own } else { formats };
     let tracer = Tracer::prepare(store, kernel, modules)?;
     let qemu = super::qemu(store, Arch::Amd64)?;
-    let folder = store.runs().join(format!("{}-{}", kernel.release, scenario.name));
-    make_empty(&folder)?;
     let initramfs = folder.join("initramfs");
     std::fs::write(&initramfs, archive(store, kernel, &tracer)?)?;
     let disk = folder.join("truth.tar");
@@ -117,18 +115,15 @@ pub(super) fn run(
         memory: MEMORY,
         cpus: scenario.cpus,
         disks: &disks,
-        ..Config::new(Arch::Amd64, &qemu, [&kernel.image, &initramfs, &folder])
+        ..Config::new(Arch::Amd64, &qemu, [&kernel.image, &initramfs, folder])
     };
     let dumps = dumps(&config, store, scenario, formats)?;
     std::fs::remove_file(&initramfs)?;
-    run_quietly(Command::new("tar").arg("-C").arg(&folder).arg("-xf").arg(&disk))?;
+    run_quietly(Command::new("tar").arg("-C").arg(folder).arg("-xf").arg(&disk))?;
     std::fs::remove_file(&disk)?;
     for dump in &dumps {
         let ours = Ours { program };
         judge::judge(rows, &ours, dump, &folder.join("truth"), scenario.is_stopped, &tracer.debug)?;
-    }
-    if !keep && rows.failed == 0 {
-        std::fs::remove_dir_all(&folder)?;
     }
     Ok(())
 }

@@ -16,8 +16,8 @@ use anyhow::{Context, Result};
 use super::compare::Rows;
 use super::packages::{Kernel, Store};
 use super::qemu::{Config, Guest};
-use super::{Arch, DISK, DISK_MODULES, add_programs, guest_base, qemu};
-use rig::{make_empty, run_quietly};
+use super::{Arch, DISK, DISK_MODULES, Setup, add_programs, guest_base, qemu};
+use rig::run_quietly;
 
 /// The name of the scenario, and what it does.
 pub(super) const NAME: &str = "record";
@@ -32,16 +32,9 @@ const VSOCK: &[&str] = &["vsock", "vmw_vsock_virtio_transport_common", "vsock_lo
 const LIMIT: Duration = Duration::from_secs(2400);
 
 /// Runs it on one kernel.
-pub(super) fn run(
-    store: &Store,
-    kernel: &Kernel,
-    lastwords: &Path,
-    keep: bool,
-    rows: &mut Rows,
-) -> Result<()> {
-    let folder = store.runs().join(format!("{}-{NAME}", kernel.release));
-    make_empty(&folder)?;
-    let initramfs = initramfs(store, kernel, lastwords, &folder)?;
+pub(super) fn run(setup: &Setup<'_>, rows: &mut Rows) -> Result<()> {
+    let Setup { store, kernel, lastwords, folder } = *setup;
+    let initramfs = initramfs(store, kernel, lastwords, folder)?;
     let disk = folder.join("out.tar");
     File::create(&disk)?.set_len(DISK)?;
     let program = qemu(store, Arch::Amd64)?;
@@ -55,13 +48,9 @@ pub(super) fn run(
     let mut guest = Guest::start(&config)?;
     guest.wait_for("LAB-TRUTH-DONE", LIMIT)?;
     guest.quit()?;
-    run_quietly(Command::new("tar").arg("-C").arg(&folder).arg("-xf").arg(&disk))?;
+    run_quietly(Command::new("tar").arg("-C").arg(folder).arg("-xf").arg(&disk))?;
     std::fs::remove_file(&disk).with_context(|| disk.display().to_string())?;
-    judge::all(&folder.join("out"), lastwords, rows)?;
-    if !keep && rows.failed == 0 {
-        std::fs::remove_dir_all(&folder).with_context(|| folder.display().to_string())?;
-    }
-    Ok(())
+    judge::all(&folder.join("out"), lastwords, rows)
 }
 
 fn initramfs(store: &Store, kernel: &Kernel, lastwords: &Path, folder: &Path) -> Result<PathBuf> {

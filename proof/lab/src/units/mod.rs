@@ -20,7 +20,7 @@ use super::compare::Rows;
 use super::packages::{Kernel, Store};
 use super::qemu::{Config, Guest};
 use super::texts::read;
-use super::{Arch, DISK_MODULES, add_programs, guest_base, qemu};
+use super::{Arch, DISK_MODULES, Setup, add_programs, guest_base, qemu};
 use rig::{make_empty, run_quietly};
 use unit::Unit;
 
@@ -53,16 +53,9 @@ struct Variant {
 }
 
 /// Runs all of it on one kernel.
-pub(super) fn run(
-    store: &Store,
-    kernel: &Kernel,
-    lastwords: &Path,
-    keep: bool,
-    rows: &mut Rows,
-) -> Result<()> {
-    let folder = store.runs().join(format!("{}-{NAME}", kernel.release));
-    make_empty(&folder)?;
-    unit::judge(rows, &folder)?;
+pub(super) fn run(setup: &Setup<'_>, rows: &mut Rows) -> Result<()> {
+    let Setup { store, kernel, lastwords, folder } = *setup;
+    unit::judge(rows, folder)?;
     let lab = Lab { store, kernel, lastwords, units: unit::all()?, folder: &folder };
     let initramfs = lab.initramfs()?;
     let none = Variant { name: "no instance", arguments: String::new(), boots: 1, each: None };
@@ -73,9 +66,6 @@ pub(super) fn run(
     let fixed = "memmap=12M$0x10000000 trace_instance=boot_map@0x10000000:12M";
     for variant in [of("memmap", fixed.into(), 3), of("kernel-args", arguments, 2)] {
         lab.run(&variant, &initramfs, rows)?;
-    }
-    if !keep && rows.failed == 0 {
-        std::fs::remove_dir_all(&folder).with_context(|| folder.display().to_string())?;
     }
     Ok(())
 }
