@@ -54,14 +54,20 @@ impl Row {
     }
 }
 
-const fn row(
-    test: &'static str,
-    top: Verdict,
-    instance: Verdict,
-    slow: bool,
-    why: &'static str,
-) -> Row {
-    Row { test, top, instance, slow, why }
+const fn row(test: &'static str, top: Verdict, instance: Verdict, why: &'static str) -> Row {
+    Row { test, top, instance, slow: false, why }
+}
+
+const fn passes(test: &'static str, instance: Verdict) -> Row {
+    row(test, Pass, instance, "")
+}
+
+const fn slow(of: Row) -> Row {
+    Row { slow: true, ..of }
+}
+
+const fn not_run(test: &'static str, why: &'static str) -> Row {
+    row(test, NotRun, NotRun, why)
 }
 
 use Verdict::{Fail, NotRun, Pass, Unsupported};
@@ -71,112 +77,72 @@ const EVENT_FORK: &str = "the parts about the lists pass; then `options/event-fo
 
 const LONG_MARK: &str = "6.12: a write of up to 16 KiB is one event and one line; the test expects that it is broken at the size of a sub-buffer";
 
+const HISTOGRAMS: &str = "there are no histograms";
+
+const NO_APPLICATION: &str =
+    "an instance that `mkdir` makes has no application that records such events";
+
 /// All tests of 6.1 and 6.12, those of a folder in one row where none of them applies. A source has
 /// the tests of its release.
 pub(super) const TABLE: &[Row] = &[
-    row("00basic/basic1.tc", Pass, NotRun, false, ""),
-    row("00basic/basic2.tc", Pass, Pass, false, ""),
-    row("00basic/basic3.tc", Pass, Pass, false, ""),
-    row("00basic/basic4.tc", Pass, NotRun, false, ""),
-    row("00basic/mount_options.tc", Unsupported, NotRun, false, "6.12: the mount has no options"),
+    passes("00basic/basic1.tc", NotRun),
+    passes("00basic/basic2.tc", Pass),
+    passes("00basic/basic3.tc", Pass),
+    passes("00basic/basic4.tc", NotRun),
+    row("00basic/mount_options.tc", Unsupported, NotRun, "6.12: the mount has no options"),
     row(
         "00basic/ringbuffer_size.tc",
         Fail,
         Fail,
-        false,
         "the program that started the session chose the size; in an instance, the size of all CPUs changes, but not that of one",
     ),
-    row("00basic/ringbuffer_subbuf_size.tc", Fail, Fail, false, LONG_MARK),
-    row("00basic/snapshot.tc", Pass, Pass, false, ""),
-    row("00basic/snapshot1.tc", Pass, Pass, false, ""),
-    row("00basic/test_ownership.tc", Unsupported, NotRun, false, "6.12: the mount has no options"),
-    row("00basic/trace_marker.tc", Fail, Fail, false, LONG_MARK),
-    row("00basic/trace_pipe.tc", Pass, Pass, false, ""),
-    row(
-        "event/event-enable.tc",
-        Pass,
-        Unsupported,
-        false,
-        "an instance that `mkdir` makes has no application that records such events",
-    ),
-    row("event/event-no-pid.tc", Fail, Unsupported, false, EVENT_FORK),
-    row("event/event-pid.tc", Fail, Unsupported, false, EVENT_FORK),
-    row(
-        "event/subsystem-enable.tc",
-        Pass,
-        Unsupported,
-        false,
-        "an instance that `mkdir` makes has no application that records such events",
-    ),
-    row("event/toplevel-enable.tc", Pass, NotRun, false, ""),
-    row(
-        "filter/event-filter-incomplete.tc",
-        Pass,
-        Unsupported,
-        false,
-        "a new instance has no events",
-    ),
+    row("00basic/ringbuffer_subbuf_size.tc", Fail, Fail, LONG_MARK),
+    passes("00basic/snapshot.tc", Pass),
+    passes("00basic/snapshot1.tc", Pass),
+    row("00basic/test_ownership.tc", Unsupported, NotRun, "6.12: the mount has no options"),
+    row("00basic/trace_marker.tc", Fail, Fail, LONG_MARK),
+    passes("00basic/trace_pipe.tc", Pass),
+    row("event/event-enable.tc", Pass, Unsupported, NO_APPLICATION),
+    row("event/event-no-pid.tc", Fail, Unsupported, EVENT_FORK),
+    row("event/event-pid.tc", Fail, Unsupported, EVENT_FORK),
+    row("event/subsystem-enable.tc", Pass, Unsupported, NO_APPLICATION),
+    passes("event/toplevel-enable.tc", NotRun),
+    row("filter/event-filter-incomplete.tc", Pass, Unsupported, "a new instance has no events"),
     row(
         "filter/event-filter-function.tc",
         Unsupported,
         Unsupported,
-        false,
         "6.12: there are no functions of the kernel",
     ),
-    row("ftrace/tracing-error-log.tc", Pass, NotRun, false, ""),
-    row("instances/instance-event.tc", Pass, NotRun, true, ""),
-    row("instances/instance.tc", Pass, NotRun, true, ""),
-    row("trigger/trigger-eventonoff.tc", Pass, Unsupported, false, "a new instance has no events"),
+    passes("ftrace/tracing-error-log.tc", NotRun),
+    slow(passes("instances/instance-event.tc", NotRun)),
+    slow(passes("instances/instance.tc", NotRun)),
+    row("trigger/trigger-eventonoff.tc", Pass, Unsupported, "a new instance has no events"),
     row(
         "trigger/trigger-filter.tc",
         Fail,
         Unsupported,
-        false,
         "the test expects that two fields cannot be compared; here they can",
     ),
-    row("trigger/trigger-hist-mod.tc", Unsupported, Unsupported, false, "there are no histograms"),
-    row(
-        "trigger/trigger-hist-syntax-errors.tc",
-        Unsupported,
-        NotRun,
-        false,
-        "there are no histograms",
-    ),
-    row("trigger/trigger-hist.tc", Unsupported, Unsupported, false, "there are no histograms"),
-    row("trigger/trigger-multihist.tc", Unsupported, Unsupported, false, "there are no histograms"),
-    row("trigger/trigger-snapshot.tc", Pass, NotRun, false, ""),
-    row(
-        "trigger/trigger-stacktrace.tc",
-        Fail,
-        NotRun,
-        false,
-        "there are no triggers that record a stack",
-    ),
-    row(
-        "trigger/trigger-trace-marker-hist.tc",
-        Unsupported,
-        Unsupported,
-        false,
-        "there are no histograms",
-    ),
-    row("trigger/trigger-trace-marker-snapshot.tc", Pass, Pass, true, ""),
-    row("trigger/trigger-traceonoff.tc", Pass, NotRun, false, ""),
-    row("direct", NotRun, NotRun, false, "not run: kprobes and direct calls of kernel functions"),
-    row("dynevent", NotRun, NotRun, false, "not run: kprobes, event probes and synthetic events"),
-    row("ftrace", NotRun, NotRun, false, "not run: function tracers (all but the test above)"),
-    row("kprobe", NotRun, NotRun, false, "not run: kprobes and uprobes"),
-    row("preemptirq", NotRun, NotRun, false, "not run: tracers of latencies"),
-    row("tracer", NotRun, NotRun, false, "not run: tracers of wake-ups"),
-    row("trigger/inter-event", NotRun, NotRun, false, "not run: histograms and synthetic events"),
-    row("event/trace_printk.tc", NotRun, NotRun, false, "not run: a kernel module"),
-    row(
-        "trigger/trigger-trace-marker-synthetic*",
-        NotRun,
-        NotRun,
-        false,
-        "not run: synthetic events",
-    ),
-    row("selftest", NotRun, NotRun, false, "not run: the scripts themselves"),
+    row("trigger/trigger-hist-mod.tc", Unsupported, Unsupported, HISTOGRAMS),
+    row("trigger/trigger-hist-syntax-errors.tc", Unsupported, NotRun, HISTOGRAMS),
+    row("trigger/trigger-hist.tc", Unsupported, Unsupported, HISTOGRAMS),
+    row("trigger/trigger-multihist.tc", Unsupported, Unsupported, HISTOGRAMS),
+    passes("trigger/trigger-snapshot.tc", NotRun),
+    row("trigger/trigger-stacktrace.tc", Fail, NotRun, "there are no triggers that record a stack"),
+    row("trigger/trigger-trace-marker-hist.tc", Unsupported, Unsupported, HISTOGRAMS),
+    slow(passes("trigger/trigger-trace-marker-snapshot.tc", Pass)),
+    passes("trigger/trigger-traceonoff.tc", NotRun),
+    not_run("direct", "not run: kprobes and direct calls of kernel functions"),
+    not_run("dynevent", "not run: kprobes, event probes and synthetic events"),
+    not_run("ftrace", "not run: function tracers (all but the test above)"),
+    not_run("kprobe", "not run: kprobes and uprobes"),
+    not_run("preemptirq", "not run: tracers of latencies"),
+    not_run("tracer", "not run: tracers of wake-ups"),
+    not_run("trigger/inter-event", "not run: histograms and synthetic events"),
+    not_run("event/trace_printk.tc", "not run: a kernel module"),
+    not_run("trigger/trigger-trace-marker-synthetic*", "not run: synthetic events"),
+    not_run("selftest", "not run: the scripts themselves"),
 ];
 
 /// Returns the table of docs/MOUNT.md.

@@ -80,6 +80,11 @@ const fn stopped(
     }
 }
 
+/// One that is dumped in one form.
+const fn one(name: &'static str, arrays: &'static [&'static str], what: &'static str) -> Scenario {
+    Scenario { formats: ONE, ..stopped(name, arrays, what) }
+}
+
 /// All of them.
 pub(super) const SCENARIOS: &[Scenario] = &[
     stopped("nop", &["top"], "events of most subsystems, the ring wrapped"),
@@ -102,115 +107,71 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         snapshots: &["top", "held"],
         ..stopped("snapshot", &["top", "held"], "snapshots of the top level and of an instance")
     },
+    one("all", &["top"], "every event that the kernel has, in one large ring"),
+    one(
+        "options",
+        &["top", "latency", "verbose", "symbols", "bare"],
+        "trace options that shape the text",
+    ),
+    one(
+        "probes",
+        &["top"],
+        "kprobes, uprobes, fprobes, event probes, synthetic events, raw markers",
+    ),
+    one("clocks", &["top", "counter", "boot"], "an instance with each clock"),
+    one(
+        "arguments",
+        &["top"],
+        "the function tracer with arguments, where the kernel has them (from 6.15 on)",
+    ),
+    one("graph-options", &["top"], "the function_graph tracer with all of its options"),
+    one("stacks", &["top"], "the function tracer with a stack for each function"),
     Scenario {
-        formats: ONE,
-        ..stopped("all", &["top"], "every event that the kernel has, in one large ring")
-    },
-    Scenario {
-        formats: ONE,
-        ..stopped(
-            "options",
-            &["top", "latency", "verbose", "symbols", "bare"],
-            "trace options that shape the text",
-        )
-    },
-    Scenario {
-        formats: ONE,
-        ..stopped(
-            "probes",
-            &["top"],
-            "kprobes, uprobes, fprobes, event probes, synthetic events, raw markers",
-        )
-    },
-    Scenario {
-        formats: ONE,
-        ..stopped("clocks", &["top", "counter", "boot"], "an instance with each clock")
-    },
-    Scenario {
-        formats: ONE,
-        ..stopped(
-            "arguments",
-            &["top"],
-            "the function tracer with arguments, where the kernel has them (from 6.15 on)",
-        )
-    },
-    Scenario {
-        formats: ONE,
-        ..stopped("graph-options", &["top"], "the function_graph tracer with all of its options")
-    },
-    Scenario {
-        formats: ONE,
-        ..stopped("stacks", &["top"], "the function tracer with a stack for each function")
-    },
-    Scenario {
-        formats: ONE,
         modules: &["xfs", "kvm", "btrfs"],
-        ..stopped("modules", &["top"], "events and functions of modules")
+        ..one("modules", &["top"], "events and functions of modules")
     },
     Scenario {
-        formats: ONE,
         memory: 2048,
         modules: super::wide::MODULES,
         is_wide: true,
-        ..stopped(
+        ..one(
             "wide",
             &["top", "rare"],
             "every event that the kernel and its drivers have, with their devices (flavour amd64)",
         )
     },
     Scenario {
-        formats: ONE,
         cpus: 4,
-        ..stopped("unplugged", &["top"], "four CPUs, one of them taken offline before the crash")
+        ..one("unplugged", &["top"], "four CPUs, one of them taken offline before the crash")
     },
+    Scenario { arguments: "nokaslr", ..one("nokaslr", &["top"], "a kernel where it was linked") },
     Scenario {
-        formats: ONE,
-        arguments: "nokaslr",
-        ..stopped("nokaslr", &["top"], "a kernel where it was linked")
-    },
-    Scenario {
-        formats: ONE,
         more_cpu: ",la57=off",
         memory: 5120,
-        ..stopped(
+        ..one(
             "large",
             &["top"],
             "memory above 4 GB, page tables of four levels (else there are five)",
         )
     },
+    one("latency", &["top"], "the tracers wakeup_rt, osnoise and hwlat (flavour rt-amd64)"),
+    one("timerlat", &["top"], "the tracer timerlat (flavour rt-amd64)"),
+    one("block", &["top", "plain"], "the tracer blk"),
+    one("block-classic", &["top"], "the tracer blk with its own lines"),
+    one("mmiotrace", &["top"], "the tracer mmiotrace"),
     Scenario {
-        formats: ONE,
-        ..stopped(
-            "latency",
-            &["top"],
-            "the tracers wakeup_rt, osnoise and hwlat (flavour rt-amd64)",
-        )
-    },
-    Scenario {
-        formats: ONE,
-        ..stopped("timerlat", &["top"], "the tracer timerlat (flavour rt-amd64)")
-    },
-    Scenario { formats: ONE, ..stopped("block", &["top", "plain"], "the tracer blk") },
-    Scenario {
-        formats: ONE,
-        ..stopped("block-classic", &["top"], "the tracer blk with its own lines")
-    },
-    Scenario { formats: ONE, ..stopped("mmiotrace", &["top"], "the tracer mmiotrace") },
-    Scenario {
-        formats: ONE,
         memory: 512,
         cpus: 8,
-        ..stopped(
+        ..one(
             "sizes",
             &["top", "tiny", "uneven", "masked", "mine", "refusing", "paused"],
             "rings of one page to 64 MB, on eight CPUs",
         )
     },
     Scenario {
-        formats: ONE,
         cpus: 1,
         arguments: BOOT,
-        ..stopped(
+        ..one(
             "boot",
             &["top"],
             "one CPU, tracing from the boot on, with an instance where the kernel has them (from 6.4 on)",
@@ -234,8 +195,8 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         end: End::Kcore,
-        formats: ONE,
-        ..stopped("kcore", &["top"], "the static program on the running kernel's /proc/kcore")
+
+        ..one("kcore", &["top"], "the static program on the running kernel's /proc/kcore")
     },
     Scenario {
         end: End::Kdump,

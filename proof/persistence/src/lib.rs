@@ -12,7 +12,6 @@ struct Bytes {
 }
 
 /// Bytes as an image from address 0 on.
-#[must_use]
 pub fn image(bytes: Vec<u8>) -> Arc<dyn Image> {
     let range =
         Range { address: 0, len: bytes.len() as u64, name: "memory".into(), offset: 0, hole: None };

@@ -66,43 +66,17 @@ struct Scenario {
     nested: u64,
 }
 
+const fn row(persist: Persist, reservation: Reservation, nested: u64) -> Scenario {
+    Scenario { persist, reservation, geometry: (4, 1024), nested }
+}
+
 const SCENARIOS: &[Scenario] = &[
-    Scenario {
-        persist: Persist::Event,
-        reservation: Reservation::Locked,
-        geometry: (4, 1024),
-        nested: 0,
-    },
-    Scenario {
-        persist: Persist::Event,
-        reservation: Reservation::Lockless,
-        geometry: (4, 1024),
-        nested: 0,
-    },
-    Scenario {
-        persist: Persist::Event,
-        reservation: Reservation::Lockless,
-        geometry: (4, 1024),
-        nested: 6,
-    },
-    Scenario {
-        persist: Persist::SubBuffer,
-        reservation: Reservation::Locked,
-        geometry: (4, 1024),
-        nested: 0,
-    },
-    Scenario {
-        persist: Persist::SubBuffer,
-        reservation: Reservation::Lockless,
-        geometry: (4, 1024),
-        nested: 0,
-    },
-    Scenario {
-        persist: Persist::SubBuffer,
-        reservation: Reservation::Rseq,
-        geometry: (4, 1024),
-        nested: 0,
-    },
+    row(Persist::Event, Reservation::Locked, 0),
+    row(Persist::Event, Reservation::Lockless, 0),
+    row(Persist::Event, Reservation::Lockless, 6),
+    row(Persist::SubBuffer, Reservation::Locked, 0),
+    row(Persist::SubBuffer, Reservation::Lockless, 0),
+    row(Persist::SubBuffer, Reservation::Rseq, 0),
 ];
 /// Memories of one flush or fence, and of one where few are asked for.
 const EACH: (usize, usize) = (96, 12);
