@@ -285,16 +285,25 @@ fn child_dies() {
     match how.as_str() {
         "SIGSEGV" => fault(),
         "abort" => std::process::abort(),
-        // SAFETY: the calls involve no memory.
-        "SIGTERM" => unsafe { _ = libc::raise(libc::SIGTERM) },
+        "SIGTERM" => {
+            // SAFETY: the call involves no memory.
+            unsafe { libc::raise(libc::SIGTERM) };
+        }
         "exit" => std::process::exit(3),
-        "_exit" => unsafe { libc::_exit(3) },
-        "a later handler" => unsafe {
-            libc::sigaction(libc::SIGFPE, std::ptr::null(), &raw mut PREVIOUS);
-            let handler: extern "C" fn(libc::c_int) = later_handler;
-            libc::signal(libc::SIGFPE, handler as libc::sighandler_t);
-            libc::raise(libc::SIGFPE);
-        },
+        "_exit" => {
+            // SAFETY: the process ends here.
+            unsafe { libc::_exit(3) }
+        }
+        "a later handler" => {
+            // SAFETY: no other thread uses the static, and the handler has the type that the
+            // call requires.
+            unsafe {
+                libc::sigaction(libc::SIGFPE, std::ptr::null(), &raw mut PREVIOUS);
+                let handler: extern "C" fn(libc::c_int) = later_handler;
+                libc::signal(libc::SIGFPE, handler as libc::sighandler_t);
+                libc::raise(libc::SIGFPE);
+            }
+        }
         "a task panics" => {
             let previous = std::panic::take_hook();
             std::panic::set_hook(Box::new(move |info| {
