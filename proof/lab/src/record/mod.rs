@@ -43,7 +43,7 @@ pub(super) fn run(setup: &Setup<'_>, rows: &mut Rows) -> Result<()> {
         memory: MEMORY,
         cpus: CPUS,
         disks: std::slice::from_ref(&disk),
-        ..Config::new(Arch::Amd64, &program, [&kernel.image, &initramfs, &folder])
+        ..Config::new(Arch::Amd64, &program, [&kernel.image, &initramfs, folder])
     };
     let mut guest = Guest::start(&config)?;
     guest.wait_for("LAB-TRUTH-DONE", LIMIT)?;

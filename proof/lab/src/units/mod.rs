@@ -56,7 +56,7 @@ struct Variant {
 pub(super) fn run(setup: &Setup<'_>, rows: &mut Rows) -> Result<()> {
     let Setup { store, kernel, lastwords, folder } = *setup;
     unit::judge(rows, folder)?;
-    let lab = Lab { store, kernel, lastwords, units: unit::all()?, folder: &folder };
+    let lab = Lab { store, kernel, lastwords, units: unit::all()?, folder };
     let initramfs = lab.initramfs()?;
     let none = Variant { name: "no instance", arguments: String::new(), boots: 1, each: None };
     lab.run(&none, &initramfs, rows)?;
