@@ -344,10 +344,10 @@ pub(super) struct Words<'a> {
 }
 
 /// Compares the events that filters choose with those of `lastwords convert`. The page of the trace
-/// is open.
+/// is open, written with the same options.
 pub(super) fn rows(
-    lastwords: &Path,
-    input: &Path,
+    (lastwords, sessions): (&Path, &Path),
+    (input, options): (&Path, &[&str]),
     words: &Words<'_>,
     count: usize,
     call: impl Fn(&str, Json) -> Result<Json>,
@@ -360,7 +360,9 @@ pub(super) fn rows(
         let text = maker.expression(depth);
         let output = Command::new(lastwords)
             .args(["convert", "--to", "json", "-o", "-", &format!("--filter={text}")])
+            .args(options)
             .arg(input)
+            .env("LASTWORDS_DIR", sessions)
             .output()
             .context("lastwords")?;
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -379,6 +381,7 @@ pub(super) fn rows(
             refused += 1;
             continue;
         }
+        ensure!(!output.stdout.is_empty(), "{text:?}: {said}");
         let ticks = |line: &str| -> Option<Json> {
             let event: Json = serde_json::from_str(line).ok()?;
             Some(json!(event.get("ticks")?.as_u64()?.to_string()))

@@ -152,7 +152,7 @@ impl Run<'_> {
         odd::write(&folder)?;
         self.open(&self.page(&folder, "odd", &[])?.0, "odd values")?;
         self.script(include_str!("odd.js"))?;
-        self.chosen(&folder, &odd::WORDS, 60)?;
+        self.chosen(&folder, &[], &odd::WORDS, 60)?;
         // With two machines, each row says whose it is.
         let other = self.folder.join("made-1000").display().to_string();
         self.open(&self.page(&folder, "machines", &[&other])?.0, "two machines")?;
@@ -182,8 +182,16 @@ impl Run<'_> {
     }
 
     /// Compares the events that filters choose with those of the command line.
-    fn chosen(&self, input: &Path, words: &filters::Words<'_>, count: usize) -> Result<()> {
-        filters::rows(&self.lastwords, input, words, count, |script, arguments| {
+    fn chosen(
+        &self,
+        input: &Path,
+        options: &[&str],
+        words: &filters::Words<'_>,
+        count: usize,
+    ) -> Result<()> {
+        let sessions = self.folder.join("sessions");
+        let programs = (self.lastwords.as_path(), sessions.as_path());
+        filters::rows(programs, (input, options), words, count, |script, arguments| {
             self.browser.script(script, arguments)
         })
     }
@@ -261,7 +269,7 @@ impl Run<'_> {
         self.range(canvas)?;
         self.script(include_str!("deeds.js")).context("keys, rows and mouse")?;
         if events == 1000 {
-            self.chosen(&folder, &made::WORDS, 150)?;
+            self.chosen(&folder, &[], &made::WORDS, 150)?;
         }
         if Some(events) == self.args.events || events >= 100_000 {
             self.speed(&name)?;

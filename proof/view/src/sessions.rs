@@ -66,6 +66,10 @@ impl Run<'_> {
         self.script(include_str!("death.js"))?;
         self.browser.wait("!window.lastwords.texts.isReading")?;
         self.picture("death")?;
-        self.chosen(&sessions.join("orders"), &service::WORDS, 60)
+        // Errors are in two channels: `convert` and `view` have them once, unless all are asked for.
+        let all = ["--channel", "*"];
+        let (page, _) = self.page(Path::new("orders"), "channels", &all)?;
+        self.open(&page, "all channels")?;
+        self.chosen(Path::new("orders"), &all, &service::WORDS, 60)
     }
 }
