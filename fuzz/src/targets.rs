@@ -12,7 +12,7 @@ use lastwords_ctf::session::Decoder;
 use lastwords_ctf::{Version, read, write as ctf};
 use lastwords_image::{Image, unwatched};
 use lastwords_lttng::{self as lttng, user};
-use lastwords_render::{evidence, json, perfetto, text};
+use lastwords_render::{evidence, json, otlp, perfetto, text};
 use lastwords_session as session;
 use lastwords_testkit::elf::{self, Segment};
 use lastwords_testkit::naive;
@@ -308,13 +308,15 @@ fn traces_of(sessions: Vec<lastwords_session::Session>) -> Vec<read::Trace> {
     sessions.into_iter().filter_map(trace).collect()
 }
 
-/// Writes the recovered sessions as JSON lines and as a Perfetto trace.
+/// Writes the recovered sessions as JSON lines, as a Perfetto trace and as OTLP.
 pub fn json_end_to_end(data: &[u8]) {
     let sessions = own_sessions(&script::arena(data, Area::Arena));
     let (mut out, traces) = (Vec::new(), traces_of(sessions));
     let all = lastwords_render::select::Selection::default();
     let _ = json::write(&traces, &all, &mut out, &read::unwatched, &mut |_| ());
     let _ = perfetto::write((&traces, None, &[]), &all, &mut sink(), &read::unwatched, &mut |_| ());
+    let input = otlp::Input { traces: &traces, open_spans: &[], ended: &[] };
+    let _ = otlp::write(input, &all, &mut out, &read::unwatched, &mut |_| ());
     let text = String::from_utf8(out).expect("JSON is UTF-8");
     assert!(text.lines().all(|l| l.starts_with('{') && l.ends_with('}')), "one object a line");
 }

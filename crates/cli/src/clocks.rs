@@ -14,6 +14,18 @@ pub(crate) fn note_merged(traces: &Traces, with_arrays: bool) {
     merged(traces, with_arrays).iter().for_each(say::note);
 }
 
+/// Prints a note for each trace whose clock nothing relates to real time, for a format whose times
+/// are dates.
+pub(crate) fn note_undated(traces: &Traces) {
+    for (trace, clock) in traces.all.iter().filter_map(|t| Some((t, t.unrelated_clock()?))) {
+        say::note(format_args!(
+            "{}: the relation of its clock {} to real time is not known: its records have no time, and readings of that clock instead",
+            name(trace),
+            plain(&clock.name)
+        ));
+    }
+}
+
 /// Returns these notes.
 pub(crate) fn merged(traces: &Traces, with_arrays: bool) -> Vec<String> {
     let unrelated = unrelated_clocks(&traces.all).into_iter();

@@ -19,6 +19,15 @@ pub(crate) fn find(traces: &Traces, symbols: bool) -> Vec<Death> {
         .collect()
 }
 
+/// Returns what died of one trace, the cause of death last.
+pub(crate) fn of_trace(trace: &Trace, symbols: bool) -> Vec<Death> {
+    if let Some(found) = trace.session() {
+        return session_deaths(trace, found, symbols);
+    }
+    let machine = trace.ftrace().map(|ftrace| ftrace.machine);
+    machine.and_then(|machine| kernel_death(machine, Some(trace))).into_iter().collect()
+}
+
 /// Returns the kernels that died.
 pub(crate) fn of_kernels(traces: &Traces) -> impl Iterator<Item = Death> {
     traces.origins.iter().filter_map(|origin| {

@@ -29,6 +29,7 @@ mod text;
 mod traces;
 mod value;
 mod verbs;
+mod verdict;
 
 use std::process::ExitCode;
 

@@ -41,8 +41,8 @@ pub(crate) struct Events {
     ///
     /// GLOB may have `*`, `?`, `[a-z]` and `[!a-z]`. It matches the whole `provider:name`, or the
     /// part after the last colon. In `recover` and `convert`, trace.dat, and CTF of all but a
-    /// kernel's trace, copy whole packets and take no selection: add `--to json`, `text` or
-    /// `perfetto`.
+    /// kernel's trace, copy whole packets and take no selection: add `--to json`, `text`,
+    /// `perfetto` or `otlp`.
     #[arg(short = 'e', long = "event", value_name = "GLOB", value_parser = glob)]
     events: Vec<String>,
 
@@ -77,7 +77,7 @@ pub(crate) struct Events {
     ///
     /// If nothing relates the clocks of instances or kernels, a note says so, and N events of each
     /// of them are selected. In `recover` and `convert`, trace.dat and CTF copy whole packets and
-    /// do not take this option: add `--to json`, `text` or `perfetto`.
+    /// do not take this option: add `--to json`, `text`, `perfetto` or `otlp`.
     #[arg(long, value_name = "N", value_parser = number::<u64>)]
     last: Option<u64>,
 }

@@ -264,7 +264,7 @@ fn octets(out: &mut Vec<u8>, bytes: &[u8]) {
 
 /// Appends a JSON string. Bytes that are not UTF-8 become U+FFFD. In addition to what JSON
 /// requires, all characters that could control a terminal are escaped.
-fn text(out: &mut Vec<u8>, text: &[u8]) {
+pub(crate) fn text(out: &mut Vec<u8>, text: &[u8]) {
     out.push(b'"');
     // Most text needs no escapes.
     let (plain, rest) = text.split_at_checked(plain(text)).unwrap_or((&[], text));

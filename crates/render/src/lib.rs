@@ -1,4 +1,4 @@
-//! Writes text, JSON lines and Perfetto traces, and the evidence as text and as data.
+//! Writes text, JSON lines, Perfetto traces and OTLP, and the evidence as text and as data.
 //!
 //! A writer takes [`lastwords_ctf::read::Trace`]s, selects their events, merges these by time, and
 //! returns [`Totals`]. It knows no source: what it asks of a kernel besides the packets of its tracer
@@ -41,6 +41,7 @@ pub mod iter;
 pub mod json;
 mod last;
 pub mod missing;
+pub mod otlp;
 pub mod perfetto;
 pub mod select;
 pub mod spans;

@@ -378,6 +378,7 @@ impl<'t> Collector<'t> {
                 self.scheduling.enter(begun.thread, id, Begun { span, ..begun });
             }
             Step::Exit => self.scheduling.exit(slices, begun.thread, id, begun.begin, 0),
+            Step::Record => {}
         }
     }
 

@@ -41,6 +41,7 @@ const EXAMPLES: &[(&str, &[Example])] = &[
                 "lastwords convert vmcore shop -o all.perfetto-trace",
                 "the kernel and a program, for ui.perfetto.dev",
             ),
+            ("lastwords convert shop -o shop.otlp", "logs and spans for OpenTelemetry's collector"),
         ],
     ),
     (

@@ -3,6 +3,7 @@
 mod each;
 mod lttng;
 mod one;
+mod otlp;
 mod page;
 mod room;
 mod write;
@@ -43,6 +44,8 @@ pub(crate) enum Format {
     TraceDat,
     /// A Perfetto trace: ui.perfetto.dev, trace_processor
     Perfetto,
+    /// OTLP as JSON lines: OpenTelemetry's collector
+    Otlp,
 }
 
 impl Format {
@@ -54,6 +57,7 @@ impl Format {
             Self::Text => Some("txt"),
             Self::TraceDat => Some("dat"),
             Self::Perfetto => Some("perfetto-trace"),
+            Self::Otlp => Some("otlp"),
         }
     }
 
@@ -80,6 +84,7 @@ impl Format {
             "txt" => Self::Text,
             "dat" => Self::TraceDat,
             "perfetto-trace" | "pftrace" => Self::Perfetto,
+            "otlp" => Self::Otlp,
             _ => return None,
         })
     }
@@ -95,8 +100,8 @@ impl Format {
         }
         match foreign_extension(path, &["ctf", "d"]) {
             Some(extension) => bail!(
-                "{}: no format has the extension .{extension}: name one by --to, or use .json, .jsonl, .txt, .dat, .perfetto-trace or \
-                 .pftrace",
+                "{}: no format has the extension .{extension}: name one by --to, or use .json, .jsonl, .txt, .dat, \
+                 .perfetto-trace, .pftrace or .otlp",
                 path.display()
             ),
             None => Ok(Self::Ctf),
@@ -112,17 +117,18 @@ impl Format {
             Self::Text => "text",
             Self::TraceDat => "trace-dat",
             Self::Perfetto => "perfetto",
+            Self::Otlp => "otlp",
         }
     }
 
     /// Returns true if one file holds all arrays of a machine.
     fn holds_all(self) -> bool {
-        matches!(self, Self::TraceDat | Self::Json)
+        matches!(self, Self::TraceDat | Self::Json | Self::Otlp)
     }
 
     /// Returns true if the kernel's log can appear among the events.
     fn has_log(self) -> bool {
-        matches!(self, Self::Text | Self::Json | Self::Perfetto)
+        matches!(self, Self::Text | Self::Json | Self::Perfetto | Self::Otlp)
     }
 }
 
@@ -140,10 +146,10 @@ impl Family {
 
     /// Returns the formats as which a trace of this kind can be written.
     fn formats(self) -> &'static [Format] {
-        use Format::{Ctf, Ctf2, Json, Perfetto, Text, TraceDat};
+        use Format::{Ctf, Ctf2, Json, Otlp, Perfetto, Text, TraceDat};
         match self {
-            Self::Packets => &[Ctf, Ctf2, Json, Text, Perfetto],
-            Self::Ftrace => &[TraceDat, Text, Json, Perfetto, Ctf, Ctf2],
+            Self::Packets => &[Ctf, Ctf2, Json, Text, Perfetto, Otlp],
+            Self::Ftrace => &[TraceDat, Text, Json, Perfetto, Otlp, Ctf, Ctf2],
         }
     }
 
@@ -246,12 +252,14 @@ impl Job<'_> {
         for family in held {
             match self.format(family) {
                 Format::Ctf | Format::Ctf2 if family != Family::Ftrace => {
-                    self.events
-                        .refuse("CTF is copied packet by packet", "text, json and perfetto")?;
+                    self.events.refuse(
+                        "CTF is copied packet by packet",
+                        "text, json, perfetto and otlp",
+                    )?;
                 }
                 Format::TraceDat => self.events.refuse(
                     "a trace.dat file is written whole",
-                    "text, json, perfetto, ctf and ctf2",
+                    "text, json, perfetto, otlp, ctf and ctf2",
                 )?,
                 _ => {}
             }
@@ -261,7 +269,7 @@ impl Job<'_> {
                 bail!("--with-log is for a kernel's memory; a session has no log");
             }
             if !self.format(Family::Ftrace).has_log() {
-                bail!("--with-log is for text, json and perfetto");
+                bail!("--with-log is for text, json, perfetto and otlp");
             }
         }
         Ok(())

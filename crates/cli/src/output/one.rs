@@ -28,6 +28,7 @@ pub(crate) fn one(mut job: Job<'_>) -> anyhow::Result<Done> {
         Format::Ctf | Format::Ctf2 | Format::TraceDat => {}
         Format::Text => clocks::note_merged(job.traces, false),
         Format::Json | Format::Perfetto => clocks::note_merged(job.traces, true),
+        Format::Otlp => clocks::note_undated(job.traces),
     }
     if format.ctf_version().is_some() {
         folders(&job, &chosen, format, &mut done)?;
@@ -49,7 +50,7 @@ fn check_stdout(job: &Job<'_>, format: Format) -> anyhow::Result<()> {
     }
     if matches!(format, Format::Ctf | Format::Ctf2 | Format::TraceDat) {
         bail!(
-            "-: stdout takes text, json and perfetto; other formats are folders and files: name one (./- for one called so)"
+            "-: stdout takes text, json, perfetto and otlp; other formats are folders and files: name one (./- for one called so)"
         );
     }
     if job.json {

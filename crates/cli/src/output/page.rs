@@ -33,8 +33,11 @@ pub(crate) fn page(mut job: Job<'_>, limit: u64) -> anyhow::Result<Done> {
     job.make_room(job.output)?;
     let writing = Writing { job: &job, chosen: &chosen, traces: job.traces, path: job.output };
     let mut collected = None;
-    let (totals, read) =
-        writing.events(Form::Lines, false, &chosen.once(), |traces, selection, watch, take| {
+    let (totals, read) = writing.events(
+        Form::Lines,
+        false,
+        &chosen.once(),
+        |traces, _, selection, watch, take| {
             let options = Options {
                 limit,
                 open_spans: job.traces.open_spans(),
@@ -45,7 +48,8 @@ pub(crate) fn page(mut job: Job<'_>, limit: u64) -> anyhow::Result<Done> {
             let (events, totals) = collect(&all, selection, &options, watch, take)?;
             collected = Some(events);
             Ok(totals)
-        })?;
+        },
+    )?;
     read.print_undecoded();
     let (mut line, accounts) = writing.line(&totals, &read, true);
     if let Some(collected) = collected {

@@ -32,7 +32,7 @@ pub(super) struct Writing<'a, 't> {
 }
 
 /// Totals, and what reading reported besides events.
-type Written = anyhow::Result<(Totals, Notes)>;
+pub(super) type Written = anyhow::Result<(Totals, Notes)>;
 
 impl<'t> Writing<'_, 't> {
     /// Writes the traces. Returns the facts about the output and the accounts of the traces.
@@ -45,6 +45,7 @@ impl<'t> Writing<'_, 't> {
             Format::Text => self.text()?,
             Format::Json => self.json()?,
             Format::Perfetto => self.perfetto()?,
+            Format::Otlp => self.otlp()?,
             Format::Ctf => self.ctf(Version::V1_8)?,
             Format::Ctf2 => self.ctf(Version::V2)?,
             Format::TraceDat => self.trace_dat()?,
@@ -74,7 +75,7 @@ impl<'t> Writing<'_, 't> {
             Form::Lines,
             true,
             &self.chosen.selection(),
-            |traces, selection, watch, take| {
+            |traces, _, selection, watch, take| {
                 to_file(self.path, |out| Ok(json::write(traces, selection, out, watch, take)?))
             },
         )
@@ -88,7 +89,7 @@ impl<'t> Writing<'_, 't> {
         let tracer = kernel.as_ref().and_then(|ftrace| {
             Some(Recording { tracing: &ftrace.machine.tracing, ring: &**ftrace.ring? })
         });
-        self.events(Form::Plain, false, &self.chosen.once(), |traces, selection, watch, take| {
+        self.events(Form::Plain, false, &self.chosen.once(), |traces, _, selection, watch, take| {
             let kernel = kernel.as_ref().and_then(|ftrace| {
                 // The trace array and the log come after the packets.
                 let trace = traces.len().checked_sub(1 + usize::from(self.job.with_log))?;
@@ -117,7 +118,7 @@ impl<'t> Writing<'_, 't> {
             if totals.faults > 0 {
                 say::warning(format_args!(
                     "{}: some packets are not as they were recorded: what cannot be decoded is left out, and times that go back are \
-                     raised; text, json and perfetto have the events as they were",
+                     raised; text, json, perfetto and otlp have the events as they were",
                     self.path.display()
                 ));
             }
@@ -174,7 +175,8 @@ impl<'t> Writing<'_, 't> {
 
     /// Runs a writer over all traces. Those of ftrace have the given form and only the selected
     /// events. With `twice`, traces without an account are read twice: once for their losses, once
-    /// for their events.
+    /// for their events. The writer gets the position of each trace among all traces, or none for
+    /// a kernel's log.
     pub(super) fn events(
         &self,
         form: Form,
@@ -182,6 +184,7 @@ impl<'t> Writing<'_, 't> {
         selection: &Selection,
         write: impl FnOnce(
             &[Trace],
+            &[Option<usize>],
             &Selection,
             read::Watch<'_>,
             &mut dyn FnMut(Note),
@@ -193,10 +196,12 @@ impl<'t> Writing<'_, 't> {
         let total = again.fold(bytes(&packets), u64::saturating_add);
         let (kernels, positions, remarks) = self.kernels(form)?;
         let all = [packets, kernels].concat();
+        let positions = [self.traces.of_packets(), positions].concat();
         let mut notes = Notes::default();
-        let totals = self
-            .watched(total, |watch| write(&all, selection, watch, &mut |note| notes.add(note)))?;
-        notes.renumber(&[self.traces.of_packets(), positions].concat());
+        let totals = self.watched(total, |watch| {
+            write(&all, &positions, selection, watch, &mut |note| notes.add(note))
+        })?;
+        notes.renumber(&positions);
         print_remarks(&remarks);
         Ok((totals, notes))
     }

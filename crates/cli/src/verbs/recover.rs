@@ -19,8 +19,8 @@ struct Common {
     /// The format
     ///
     /// By default, the extension of OUT names the format (.json, .jsonl, .txt, .dat,
-    /// .perfetto-trace, .pftrace). Without such an extension, it is ctf, and trace-dat for a
-    /// kernel's trace.
+    /// .perfetto-trace, .pftrace, .otlp). Without such an extension, it is ctf, and trace-dat for
+    /// a kernel's trace.
     #[arg(long, value_enum, value_name = "FORMAT")]
     to: Option<Format>,
 
@@ -29,7 +29,7 @@ struct Common {
 
     /// Write the kernel's log among the events
     ///
-    /// The input must be the kernel's memory, and the format text, json or perfetto.
+    /// The input must be the kernel's memory, and the format text, json, perfetto or otlp.
     #[arg(long)]
     with_log: bool,
 
@@ -104,7 +104,7 @@ pub(crate) struct Convert {
 
     /// The file to write, with all traces merged by time
     ///
-    /// `-` is stdout, for text, json and perfetto. For CTF, OUT is a folder.
+    /// `-` is stdout, for text, json, perfetto and otlp. For CTF, OUT is a folder.
     #[arg(short, long, value_name = "OUT")]
     output: PathBuf,
 }

@@ -176,6 +176,11 @@ impl Running {
         let _ = self.child.wait();
     }
 
+    /// Waits until it has ended, however that is.
+    pub(crate) fn wait(&mut self) {
+        self.child.wait().expect("the child ends");
+    }
+
     /// Waits until it has ended by itself.
     pub(crate) fn ended(mut self) {
         let status = self.child.wait().expect("the child ends");

@@ -340,11 +340,14 @@ fn filters_that_cannot_be_used() {
     }
     // Packets and pages are copied as they are.
     for (args, formats) in [
-        (["recover", "a", "--to", "ctf"], "are for other formats: text, json and perfetto"),
-        (["convert", "ctf", "--to", "ctf2"], "are for other formats: text, json and perfetto"),
+        (["recover", "a", "--to", "ctf"], "are for other formats: text, json, perfetto and otlp"),
+        (
+            ["convert", "ctf", "--to", "ctf2"],
+            "are for other formats: text, json, perfetto and otlp",
+        ),
         (
             ["recover", "k.dat", "--to", "trace-dat"],
-            "are for other formats: text, json, perfetto, ctf and ctf2",
+            "are for other formats: text, json, perfetto, otlp, ctf and ctf2",
         ),
     ] {
         let ran = place.run(&[&args[..], &["-o", "out", "--filter", "cpu == 0"]].concat());

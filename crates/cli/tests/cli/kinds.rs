@@ -139,9 +139,12 @@ fn what_a_format_does_not_hold_is_named_or_refused_before_it_is_written() {
     for (args, why) in [
         (
             &["recover", "a", "ctf", "--to", "trace-dat", "-o", "no"][..],
-            "a CTF trace is written as ctf, ctf2, json, text or perfetto",
+            "a CTF trace is written as ctf, ctf2, json, text, perfetto or otlp",
         ),
-        (&["convert", "ctf", "-o", "no.dat"], "is written as ctf, ctf2, json, text or perfetto"),
+        (
+            &["convert", "ctf", "-o", "no.dat"],
+            "is written as ctf, ctf2, json, text, perfetto or otlp",
+        ),
         (
             &["convert", "a", "k.dat", "-o", "no.perfetto-trace"],
             "its clock's relation to real time is not known",
@@ -242,7 +245,7 @@ fn force_replaces_neither_inputs_nor_what_is_not_ours() {
     assert!(reader.join().unwrap().starts_with(b"{\"schema\""));
     assert!(std::os::unix::fs::FileTypeExt::is_fifo(&fifo.symlink_metadata().unwrap().file_type()));
     let ran = place.run(&["convert", "k.dat", "-o", "fifo", "--force"]);
-    ran.has_status(1).says("a device or a FIFO takes text, json and perfetto");
+    ran.has_status(1).says("a device or a FIFO takes text, json, perfetto and otlp");
 }
 
 #[test]

@@ -38,6 +38,7 @@ mod mount;
 mod mount_raw;
 mod mount_triggers;
 mod mutants;
+mod otlp;
 mod outputs;
 mod parts;
 mod persistent;

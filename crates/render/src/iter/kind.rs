@@ -4,6 +4,7 @@ use super::value::Plan;
 use crate::filter::bound::Bound;
 use crate::filter::names::{Lookup, Source};
 use crate::streams::{channel, scope_code};
+use crate::text::format_of;
 use lastwords_ctf::read::Trace;
 use lastwords_filter::BuiltIn;
 use lastwords_trace::class::{EventClass, LogLevel, Scope, StreamClass};
@@ -22,17 +23,32 @@ pub struct EventKind {
     pub name: String,
     /// The severity.
     pub level: Option<LogLevel>,
+    /// The format string of a marker, or empty.
+    pub format: String,
+}
+
+/// Splits `provider:name`. A provider may be a path of Rust, with `::` in it.
+fn split(whole: &str) -> Option<(&str, &str)> {
+    let mut rest = whole;
+    loop {
+        let (_, behind) = rest.split_once(':')?;
+        let Some(further) = behind.strip_prefix(':') else {
+            let provider = whole.len().checked_sub(behind.len())?.checked_sub(1)?;
+            return Some((whole.get(..provider)?, behind));
+        };
+        rest = further;
+    }
 }
 
 impl EventKind {
     fn new(class: &StreamClass, event: &EventClass) -> Self {
         let whole = event.name.as_deref().unwrap_or("<unknown>");
-        let (provider, name) = match whole.split_once(':') {
+        let (provider, name) = match split(whole) {
             Some((provider, name)) => (Some(provider.to_owned()), name),
             None => (None, whole),
         };
         let (channel, name) = (channel(class), name.to_owned());
-        Self { channel, provider, name, level: event.log_level }
+        Self { channel, provider, name, level: event.log_level, format: format_of(event) }
     }
 
     /// Returns `provider:name`.
@@ -95,5 +111,18 @@ impl<'t> Class<'t> {
             payload: plan(Scope::Payload),
             is_ftrace,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::split;
+
+    #[test]
+    fn a_path_is_a_provider() {
+        assert_eq!(split("shop:order"), Some(("shop", "order")));
+        assert_eq!(split("a::b::c:ready: yes"), Some(("a::b::c", "ready: yes")));
+        assert_eq!(split("span:new a::b"), Some(("span", "new a::b")));
+        assert_eq!((split("alone"), split("a::b"), split(":x")), (None, None, Some(("", "x"))));
     }
 }

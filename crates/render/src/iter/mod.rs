@@ -12,7 +12,7 @@ pub use value::{Field, Value};
 
 use crate::Totals;
 use crate::choose::{Chosen, Filter};
-use crate::events::Tally;
+use crate::events::{Note, Tally};
 use crate::filter::bound::Values;
 use crate::select::Selection;
 use crate::streams::StreamInfo;
@@ -25,6 +25,7 @@ use lastwords_trace::clock::Rounding;
 use lastwords_trace::visit::{Ignore, Visitor};
 use std::collections::{HashMap, VecDeque};
 use std::fmt::{self, Write as _};
+use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 use value::{Collector, Plan};
@@ -261,6 +262,20 @@ impl<'t> Events<'t> {
     /// Takes the oldest error of reading that was not taken yet.
     pub fn fault(&mut self) -> Option<Error> {
         self.around.faults.pop_front()
+    }
+
+    /// Reports the losses and faults of each trace to `notes`, and returns the counts of all
+    /// traces. `bytes` is the number of bytes written.
+    ///
+    /// # Errors
+    /// Writing has failed with the error `failed`.
+    pub(crate) fn finish(
+        self,
+        failed: Option<io::Error>,
+        bytes: u64,
+        notes: &mut dyn FnMut(Note),
+    ) -> crate::Result<Totals> {
+        self.around.tally.finish(failed, bytes, notes)
     }
 
     /// Returns the counts of what was read so far, losses and faults among them.

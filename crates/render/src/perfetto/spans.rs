@@ -18,11 +18,8 @@ pub(super) enum Kind {
 use lastwords_trace::class::LogLevel;
 
 use super::proto::Message;
-use crate::spans::{OpenSpan, SpanKey, Step};
+use crate::spans::{MAX_OPEN, OpenSpan, Opened, SpanKey, Step};
 
-/// Maximum number of spans that are open at a time, and of those that threads are in. Further ones
-/// are not drawn.
-const MAX_OPEN: usize = 1 << 16;
 /// The first id of a lane. The ids of other tracks are smaller.
 const FIRST_LANE: u64 = 1 << 40;
 
@@ -104,7 +101,7 @@ const UNSURE: &str = "may be that of another slice: events are missing here";
 /// The spans of all traces.
 #[derive(Default)]
 pub(super) struct Spans {
-    open: HashMap<SpanKey, Open>,
+    open: Opened<Open>,
     /// The lanes that no span uses.
     free: HashMap<LaneKey, Vec<u64>>,
     lanes: u64,
@@ -123,17 +120,17 @@ impl Spans {
         let edge =
             |kind, track, fields| Edge { fields, ..Edge::new(kind, track, label.clone(), time) };
         match step {
-            Step::New if self.open.contains_key(&key) => Vec::new(),
-            Step::New if self.open.len() < MAX_OPEN => {
+            Step::New if self.open.has(&key) => Vec::new(),
+            Step::New if self.open.has_room() => {
                 let lane_key = (process, label.name.clone());
                 let free = self.free.get_mut(&lane_key).and_then(Vec::pop);
                 let (lane, described) =
                     free.map_or_else(|| self.lane(&label.name, process), |lane| (lane, None));
-                self.open.insert(key, Open { lane, key: lane_key, fields: fields.to_vec() });
+                self.open.open(key, Open { lane, key: lane_key, fields: fields.to_vec() });
                 vec![Edge { described, ..edge(Kind::Begin, lane, fields.to_vec()) }]
             }
             Step::Close => {
-                let Some(Open { lane, key, .. }) = self.open.remove(&key) else {
+                let Some(Open { lane, key, .. }) = self.open.close(&key) else {
                     return Vec::new();
                 };
                 self.free.entry(key).or_default().push(lane);
@@ -148,6 +145,7 @@ impl Spans {
                 self.entered.entry(thread).or_default().push(entered);
                 vec![edge(Kind::Begin, thread, fields)]
             }
+            Step::Record => Vec::new(),
             Step::New | Step::Enter => {
                 self.not_drawn = self.not_drawn.saturating_add(1);
                 Vec::new()
@@ -219,17 +217,16 @@ impl Spans {
     /// opening was overwritten, or is not selected. It has a lane of its own, because other spans
     /// have used the other lanes since it was opened.
     pub(super) fn begun_before(&mut self, span: &OpenSpan, process: u64) -> Option<Edge> {
-        // Where events name no process, nor the session who created it, its spans have none.
-        let keys = [Some(i64::from(span.pid)), None].map(|pid| (span.trace, pid, span.id));
-        if keys.iter().any(|key| self.open.contains_key(key)) {
+        let keys = span.keys();
+        if keys.iter().any(|key| self.open.has(key)) {
             return None;
         }
-        if self.open.len() >= MAX_OPEN {
+        if !self.open.has_room() {
             self.not_drawn = self.not_drawn.saturating_add(1);
             return None;
         }
         let (track, described) = self.lane(&span.name, process);
-        self.open.insert(
+        self.open.open(
             keys[0],
             Open { lane: track, key: (process, span.name.clone()), fields: Vec::new() },
         );

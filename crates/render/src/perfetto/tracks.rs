@@ -106,7 +106,8 @@ impl Line for Tracks<'_> {
         let (level, time) = (described.log_level, event.nanoseconds);
         self.put_event(out, (Kind::Instant, track), name, (&channel, level), time);
         let Some(((step, span_name), id)) = step else { return };
-        if matches!(step, Step::Enter | Step::Exit) && !self.selection.has_both_ends(span_name) {
+        let is_of_thread = matches!(step, Step::Enter | Step::Exit);
+        if step == Step::Record || is_of_thread && !self.selection.has_both_ends(span_name) {
             return;
         }
         let process = self.process(out, facts.trace, thread.pid);

@@ -1,9 +1,10 @@
 //! Messages of markers. A marker has a format string that names fields.
 
 use super::escape::bare;
+use crate::iter::{Field, Value};
 use lastwords_trace::class::EventClass;
 use lastwords_trace::text::number::Constant;
-use serde_json::Value;
+use serde_json::Value as Json;
 
 /// Maximum number of pieces of a message. It limits the cost of a format string from a hostile
 /// image.
@@ -23,7 +24,7 @@ pub(super) enum Piece {
 /// Returns the format string of a marker from the attributes of its class, or nothing if there is
 /// none.
 pub(crate) fn format(class: &EventClass) -> String {
-    let attributes: Option<Value> = serde_json::from_str(&class.attributes).ok();
+    let attributes: Option<Json> = serde_json::from_str(&class.attributes).ok();
     let format =
         attributes.as_ref().and_then(|value| value.get("lastwords")?.get("format")?.as_str());
     format.unwrap_or_default().to_owned()
@@ -54,8 +55,33 @@ pub(super) fn shown_name<'n>(name: &'n str, format: &str) -> &'n str {
 
 /// Parses the format string of a marker. `{name}` is the field of that name, `{0}` is the field
 /// `arg0`, and `{}` is the next field that the string does not name. `{{` and `}}` are braces.
-/// `fields` are the names of the fields that are shown.
+/// `fields` are the names of the fields that are shown. Text is escaped.
 pub(super) fn pieces(format: &str, fields: &[&str]) -> Vec<Piece> {
+    parse(format, fields, bare)
+}
+
+/// Returns the message of a marker as it is, without escapes.
+pub(crate) fn message(format: &str, fields: &[Field]) -> String {
+    let names: Vec<&str> = fields.iter().map(|field| field.name.as_str()).collect();
+    let mut message = String::new();
+    for piece in parse(format, &names, |text, bytes| text.extend_from_slice(bytes)) {
+        match piece {
+            Piece::Text(text) => message.push_str(&String::from_utf8_lossy(text.bytes())),
+            Piece::Value { field, base16 } => {
+                let value = fields.get(field).map(|field| match &field.value {
+                    Value::Unsigned(number) if base16 => format!("{number:#x}"),
+                    value => value.to_string(),
+                });
+                message.push_str(&value.unwrap_or_default());
+            }
+        }
+    }
+    // In a line, a blank divides the message from the name.
+    message.strip_prefix(' ').map(str::to_owned).unwrap_or(message)
+}
+
+/// Does the same as [`pieces`], and appends text with `put`.
+fn parse(format: &str, fields: &[&str], put: fn(&mut Vec<u8>, &[u8])) -> Vec<Piece> {
     let mut pieces = Vec::new();
     let mut text: Vec<u8> = Vec::new();
     let mut rest = format;
@@ -69,7 +95,7 @@ pub(super) fn pieces(format: &str, fields: &[&str]) -> Vec<Piece> {
     }
     while let Some(at) = rest.find(['{', '}']) {
         let (before, from) = rest.split_at(at);
-        bare(&mut text, before.as_bytes());
+        put(&mut text, before.as_bytes());
         let end = from.find('}').filter(|_| from.starts_with('{'));
         if from.starts_with("{{") || from.starts_with("}}") {
             text.extend(from.bytes().next());
@@ -83,7 +109,7 @@ pub(super) fn pieces(format: &str, fields: &[&str]) -> Vec<Piece> {
                     pieces.push(Piece::Text(Constant::new(&std::mem::take(&mut text))));
                     pieces.push(Piece::Value { field, base16: spec.ends_with(['x', 'X']) });
                 }
-                None => bare(&mut text, from.as_bytes().get(..=end).unwrap_or_default()),
+                None => put(&mut text, from.as_bytes().get(..=end).unwrap_or_default()),
             }
             rest = &from[end.saturating_add(1)..];
         } else {
@@ -91,7 +117,7 @@ pub(super) fn pieces(format: &str, fields: &[&str]) -> Vec<Piece> {
             rest = from.get(1..).unwrap_or_default();
         }
     }
-    bare(&mut text, rest.as_bytes());
+    put(&mut text, rest.as_bytes());
     if !text.is_empty() {
         pieces.push(Piece::Text(Constant::new(&text)));
     }

@@ -29,7 +29,7 @@ use lastwords_trace::clock::Rounding;
 use std::io::Write;
 
 pub use lastwords_ctf::names::is_unsafe;
-pub(crate) use message::format as format_of;
+pub(crate) use message::{format as format_of, message as message_of};
 pub use time::{TimeOfDay, Zone};
 pub(crate) use value::decoded;
 

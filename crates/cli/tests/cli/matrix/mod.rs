@@ -10,6 +10,7 @@ mod event;
 mod json;
 mod kernel;
 pub(crate) mod made;
+mod otlp;
 pub(crate) mod perfetto;
 mod sources;
 mod span_slices;
@@ -24,7 +25,7 @@ use sources::{Part, Source, Style, Truth, sources};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-const FORMATS: [&str; 6] = ["ctf", "ctf2", "json", "text", "trace-dat", "perfetto"];
+const FORMATS: [&str; 7] = ["ctf", "ctf2", "json", "text", "trace-dat", "perfetto", "otlp"];
 
 /// Readers, as the table names them.
 const BABELTRACE: &str = "babeltrace2";
@@ -34,6 +35,7 @@ const TRACE_PROCESSOR: &str = "trace_processor";
 const JSON: &str = "serde_json";
 const PROTOBUF: &str = "protobuf";
 const LINES: &str = "lines";
+const OPENTELEMETRY: &str = "opentelemetry-proto";
 
 /// A pair of source and format.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -112,6 +114,9 @@ fn judge(
             ));
         }
     }
+    if format == "otlp" && otlp::says_losses(&outputs)? != (source.lost > 0) {
+        return Err(format!("{} events are lost, and the verdicts of OTLP differ", source.lost));
+    }
     if let Some(program) =
         std::env::var_os("LASTWORDS_TRACE_PROCESSOR").filter(|_| format == "perfetto")
     {
@@ -142,7 +147,7 @@ fn judge(
         Truth::Both(part, kernel) => {
             let (of_part, of_kernel) = match (format, outputs.as_slice()) {
                 ("text" | "json", [merged]) => parted(place, part, merged)?,
-                ("perfetto", [merged]) => (vec![merged.clone()], vec![merged.clone()]),
+                ("perfetto" | "otlp", [merged]) => (vec![merged.clone()], vec![merged.clone()]),
                 (_, outputs) => {
                     outputs.iter().cloned().partition(|output| is_of(part, output, &place.at(out)))
                 }
@@ -287,6 +292,10 @@ fn one(
         "json" => {
             compare(truth, &json::events(&text()?)?, true)?;
             Ok(JSON)
+        }
+        "otlp" => {
+            otlp::compare_packets(truth, outputs)?;
+            Ok(OPENTELEMETRY)
         }
         "perfetto" => {
             for event in &mut truth {

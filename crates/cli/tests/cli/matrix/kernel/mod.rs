@@ -6,7 +6,9 @@ mod raw;
 use super::babeltrace::{self, nanoseconds};
 use super::event::{Event, Value, named};
 use super::perfetto::{self, Wire, field, fields};
-use super::{BABELTRACE, JSON, KERNEL, PROTOBUF, TRACE_CMD, TRACE_PROCESSOR, json};
+use super::{
+    BABELTRACE, JSON, KERNEL, OPENTELEMETRY, PROTOBUF, TRACE_CMD, TRACE_PROCESSOR, json, otlp,
+};
 use crate::support::tool;
 use std::path::{Path, PathBuf};
 
@@ -124,8 +126,8 @@ fn chosen(
 ) -> Result<Vec<Printed>, String> {
     let mut all = report(&kernel.file, args)?;
     // One file of most formats has one instance: `--instance` names another.
-    let holds_all =
-        !kernel.is_top_alone && (verb == "recover" || matches!(format, "json" | "trace-dat"));
+    let holds_all = !kernel.is_top_alone
+        && (verb == "recover" || matches!(format, "json" | "trace-dat" | "otlp"));
     all.retain(|event| holds_all || event.instance.is_empty());
     Ok(all)
 }
@@ -150,6 +152,7 @@ pub(super) fn judge(
             Ok(BABELTRACE)
         }
         "json" => judge_json(kernel, raw, text, &outputs[0]),
+        "otlp" => judge_otlp(kernel, raw, text, outputs),
         "text" => judge_text(kernel, text, verb, outputs),
         "trace-dat" => {
             same(raw, report(&outputs[0], &["-R"])?)?;
@@ -228,6 +231,44 @@ fn judge_json(
     }
     same(kernel.printed()?, texts.into_iter().map(micro).collect())?;
     Ok(JSON)
+}
+
+fn judge_otlp(
+    kernel: &Kernel,
+    raw: Vec<Printed>,
+    text: Vec<Printed>,
+    outputs: &[PathBuf],
+) -> Result<&'static str, String> {
+    let all = otlp::of_kernel(outputs).ok_or("OTLP lacks an attribute")?;
+    // Dates differ from readings of the clock by the same.
+    let first = |times: &mut dyn Iterator<Item = i128>| times.min().unwrap_or(0);
+    let is_dated = all.first().is_some_and(|event| event.is_dated);
+    let begun = [
+        first(&mut all.iter().map(|event| event.ns)),
+        first(&mut raw.iter().map(|event| event.ns)),
+    ];
+    let since = if is_dated { begun[0] - begun[1] } else { 0 };
+    let (mut found, mut texts) = (Vec::new(), Vec::new());
+    for otlp::OfKernel { instance, comm, pid, cpu, ns, is_dated: of, name, fields, text } in all {
+        if of != is_dated {
+            return Err("some events of a kernel have dates, others have none".into());
+        }
+        let (name, rest) = (name_of(&name), String::new());
+        let event = Printed { instance, comm, pid, cpu, ns: ns - since, name, rest };
+        texts.push(Printed {
+            name: String::new(),
+            rest: text.trim_end().to_owned(),
+            ..event.clone()
+        });
+        found.push(Found { event, fields: with_buf(fields) });
+    }
+    same_fields(raw, found, |printed, fields| raw::are(printed, fields, &kernel.symbols))?;
+    if kernel.texts.is_empty() {
+        same(text.into_iter().map(as_kernel).collect(), texts)?;
+    } else {
+        same(kernel.printed()?, texts.into_iter().map(micro).collect())?;
+    }
+    Ok(OPENTELEMETRY)
 }
 
 fn judge_text(
