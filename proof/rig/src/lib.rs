@@ -14,6 +14,7 @@ pub mod babeltrace;
 pub mod debian;
 pub mod elf;
 pub mod ended;
+pub mod lines;
 pub mod mirror;
 pub mod programs;
 pub mod scratch;
@@ -21,7 +22,6 @@ pub mod version;
 pub mod wheel;
 
 /// Ends a program: prints the error, if there is one.
-#[must_use]
 pub fn exit(result: Result<()>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -33,14 +33,12 @@ pub fn exit(result: Result<()>) -> ExitCode {
 }
 
 /// This very program, also when its file was built anew since it was started.
-#[must_use]
 pub fn own_program() -> PathBuf {
     format!("/proc/{}/exe", std::process::id()).into()
 }
 
 /// The top folder of the workspace: the nearest folder with a lock file above the package that
 /// cargo runs, or above this one.
-#[must_use]
 pub fn root() -> PathBuf {
     let package =
         std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
@@ -50,31 +48,26 @@ pub fn root() -> PathBuf {
 }
 
 /// The cargo that runs us.
-#[must_use]
 pub fn cargo() -> String {
     std::env::var("CARGO").unwrap_or_else(|_| "cargo".into())
 }
 
 /// The folder beside the repository that keeps crash cases, where there is one.
-#[must_use]
 pub fn beside() -> PathBuf {
     root().join("../shared")
 }
 
 /// The folder of the tools that are laid out beside the system's own.
-#[must_use]
 pub fn tools() -> PathBuf {
     root().join("target/tools")
 }
 
 /// Where the tools that are laid out beside the system's own have their programs.
-#[must_use]
 pub fn bin() -> PathBuf {
     tools().join("bin")
 }
 
 /// True if root runs this.
-#[must_use]
 pub fn is_root() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     status
@@ -102,7 +95,6 @@ pub fn run_quietly(command: &mut Command) -> Result<String> {
 }
 
 /// A command as a user would type it.
-#[must_use]
 pub fn shown(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     words.map(|w| w.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")

@@ -25,7 +25,6 @@ impl Scratch {
     }
 
     /// The folder.
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.0
     }

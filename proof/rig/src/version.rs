@@ -24,7 +24,6 @@ pub enum State {
 
 impl State {
     /// It is here and new enough.
-    #[must_use]
     pub fn is_found(&self) -> bool {
         matches!(self, Self::Found(_))
     }
@@ -44,7 +43,6 @@ impl fmt::Display for State {
 }
 
 /// Runs a line of a shell, and judges the version that it prints.
-#[must_use]
 pub fn state(probe: &str, least: Option<Version>) -> State {
     match Command::new("sh").args(["-c", probe]).stdin(Stdio::null()).output() {
         Ok(output) if output.status.success() => {

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::form::Form;
 use super::shape::{CLOCKS, Class, Memory, Shape};
-use super::value::{self, Scalar, Text};
+use super::value::{self, Scalar, Text, type_name as suffix};
 
 const SUPPORT: &str = include_str!("support.h");
 
@@ -88,15 +88,6 @@ fn line_of(text: &mut String, shape: &Shape, number: usize, class: &Class) {
             class.level
         ),
     };
-}
-
-fn suffix(of: Scalar) -> String {
-    match of {
-        Scalar::Integer { bits, signed } => format!("{}{bits}", if signed { 'i' } else { 'u' }),
-        Scalar::Single => "f32".into(),
-        Scalar::Double => "f64".into(),
-        Scalar::Bool => "bool".into(),
-    }
 }
 
 fn c_type(of: Scalar) -> String {

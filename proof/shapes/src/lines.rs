@@ -1,85 +1,14 @@
 //! Lines of text: Babeltrace's, and those of `report`. The fields of a class say what comes next.
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
+use rig::lines::Rest;
 
 use super::form::Form;
 use super::found::{Event, Found, built_in};
 use super::shape::{Field, Format, Shape};
 
-/// The rest of a line.
-struct Rest<'a>(&'a [u8]);
-
-impl<'a> Rest<'a> {
-    fn take(&mut self, prefix: &str) -> bool {
-        let found = self.0.strip_prefix(prefix.as_bytes());
-        self.0 = found.unwrap_or(self.0);
-        found.is_some()
-    }
-
-    fn expect(&mut self, prefix: &str) -> Result<()> {
-        let begin = String::from_utf8_lossy(&self.0[..self.0.len().min(60)]).into_owned();
-        ensure!(self.take(prefix), "expected {prefix:?} before {begin:?}");
-        Ok(())
-    }
-
-    /// All up to one of these bytes, or to the end.
-    fn until(&mut self, ends: &[u8]) -> &'a [u8] {
-        let end = self.0.iter().position(|byte| ends.contains(byte)).unwrap_or(self.0.len());
-        let (before, rest) = self.0.split_at(end);
-        self.0 = rest;
-        before
-    }
-
-    fn token(&mut self, ends: &[u8]) -> Found {
-        Found::Token(String::from_utf8_lossy(self.until(ends)).into_owned())
-    }
-
-    /// A text in quotes.
-    fn quoted(&mut self) -> Result<Vec<u8>> {
-        self.expect("\"")?;
-        let text = self.escaped(b'"')?;
-        self.expect("\"")?;
-        Ok(text)
-    }
-
-    /// Escaped text up to a byte.
-    fn escaped(&mut self, end: u8) -> Result<Vec<u8>> {
-        let mut text = Vec::new();
-        loop {
-            match *self.0 {
-                [byte, ..] if byte == end => return Ok(text),
-                [b'\\', b'x', ref rest @ ..] => {
-                    let digits = rest
-                        .get(..2)
-                        .and_then(|digits| std::str::from_utf8(digits).ok())
-                        .context("digits")?;
-                    text.push(u8::from_str_radix(digits, 16)?);
-                    self.0 = &rest[2..];
-                }
-                [b'\\', escaped, ref rest @ ..] => {
-                    let plain = match escaped {
-                        b'\\' | b'\'' | b'"' | b'?' => escaped,
-                        b'a' => 7,
-                        b'b' => 8,
-                        b'e' => 0x1b,
-                        b'f' => 12,
-                        b'n' => b'\n',
-                        b'r' => b'\r',
-                        b't' => b'\t',
-                        b'v' => 11,
-                        _ => bail!("the escape \\{}", char::from(escaped)),
-                    };
-                    text.push(plain);
-                    self.0 = rest;
-                }
-                [byte, ref rest @ ..] => {
-                    text.push(byte);
-                    self.0 = rest;
-                }
-                [] => bail!("a text without an end"),
-            }
-        }
-    }
+fn token(rest: &mut Rest<'_>, ends: &[u8]) -> Found {
+    Found::Token(String::from_utf8_lossy(rest.until(ends)).into_owned())
 }
 
 /// The events in what Babeltrace printed, or `report --style babeltrace`.
@@ -114,7 +43,7 @@ fn pretty(shape: &Shape, format: Format, needles: &[Vec<u8>], line: &[u8]) -> Re
             member(&mut rest, name, contexts.is_empty())?;
             let value = match name {
                 "procname" => Found::Text(rest.quoted()?),
-                _ => rest.token(b", "),
+                _ => token(&mut rest, b", "),
             };
             contexts.push((name.to_owned(), value));
         }
@@ -154,7 +83,7 @@ fn pretty_field(rest: &mut Rest<'_>, field: &Field, format: Format, first: bool)
     let mut count = None;
     if field.form.is_counted() && (format != Format::Ctf2 || has_length(rest, &field.name, first)) {
         member(rest, &format!("{}_length", field.name.trim_start_matches('_')), first)?;
-        count = rest.token(b", ").integer();
+        count = token(rest, b", ").integer();
     }
     member(rest, &field.name, first && count.is_none())?;
     let value = match &field.form {
@@ -166,11 +95,11 @@ fn pretty_field(rest: &mut Rest<'_>, field: &Field, format: Format, first: bool)
             rest.expect("( ")?;
             let label = if rest.take("<unknown>") { None } else { Some(rest.quoted()?) };
             rest.expect(" : container = ")?;
-            let number = rest.token(b" ");
+            let number = token(rest, b" ");
             rest.expect(" )")?;
             Found::Label(label, Box::new(number))
         }
-        _ => rest.token(b", "),
+        _ => token(rest, b", "),
     };
     if let (Some(count), Found::List(list)) = (count, &value) {
         ensure!(count == list.len() as i128, "{count} elements are told, {} are there", list.len());
@@ -201,7 +130,7 @@ fn list(rest: &mut Rest<'_>) -> Result<Found> {
             rest.expect(",")?;
         }
         rest.expect(&format!(" [{}] = ", list.len()))?;
-        list.push(rest.token(b", "));
+        list.push(token(rest, b", "));
     }
     Ok(Found::List(list))
 }
@@ -229,7 +158,7 @@ fn columns(shape: &Shape, needles: &[Vec<u8>], line: &[u8]) -> Result<Event> {
     let mut head = Rest(&line[..line.len() - rest.0.len() - needles[class].len()]);
     head.until(b"[");
     head.expect("[")?;
-    let cpu = head.token(b"]").integer();
+    let cpu = token(&mut head, b"]").integer();
     head.expect("]")?;
     let mut contexts = Vec::new();
     let names = built_in(shape);
@@ -262,7 +191,7 @@ fn columns(shape: &Shape, needles: &[Vec<u8>], line: &[u8]) -> Result<Event> {
     }
     if names.contains(&"vpid") {
         rest.expect(" vpid=")?;
-        contexts.push(("vpid".to_owned(), rest.token(b" ")));
+        contexts.push(("vpid".to_owned(), token(&mut rest, b" ")));
     }
     for field in &shape.user_contexts {
         rest.expect(&format!(" {}=", field.name))?;
@@ -293,11 +222,11 @@ fn value(rest: &mut Rest<'_>, form: &Form, in_message: bool) -> Result<Found> {
             let mut list = Vec::new();
             while !rest.take("}") {
                 ensure!(list.is_empty() || rest.take(","), "no comma");
-                list.push(rest.token(b",}"));
+                list.push(token(rest, b",}"));
             }
             Found::List(list)
         }
-        _ => rest.token(ends),
+        _ => token(rest, ends),
     })
 }
 

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use super::form::{Form, Standard};
 use super::shape::{CLOCKS, CPU, Class, Memory, NAME, PID, Shape, TID};
-use super::value::{self, Scalar, Text};
+use super::value::{self, Scalar, Text, type_name as scalar};
 
 const SUPPORT: &str = include_str!("support.rs.in");
 
@@ -102,15 +102,6 @@ fn line_of(text: &mut String, shape: &Shape, number: usize, class: &Class) {
                 "    lastwords::event!({provider}, \"c{number}\"{level}{fields});\n}}"
             );
         }
-    }
-}
-
-fn scalar(of: Scalar) -> String {
-    match of {
-        Scalar::Integer { bits, signed } => format!("{}{bits}", if signed { 'i' } else { 'u' }),
-        Scalar::Single => "f32".into(),
-        Scalar::Double => "f64".into(),
-        Scalar::Bool => "bool".into(),
     }
 }
 

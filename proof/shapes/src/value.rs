@@ -28,6 +28,16 @@ pub(super) enum Scalar {
     Bool,
 }
 
+/// The type in Rust, and the end of names in the header for C.
+pub(super) fn type_name(of: Scalar) -> String {
+    match of {
+        Scalar::Integer { bits, signed } => format!("{}{bits}", if signed { 'i' } else { 'u' }),
+        Scalar::Single => "f32".into(),
+        Scalar::Double => "f64".into(),
+        Scalar::Bool => "bool".into(),
+    }
+}
+
 /// How a text comes about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Text {

@@ -1,93 +1,42 @@
 //! Lines of text: Babeltrace's, and those of `lastwords recover --to text`.
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use lastwords_testkit::json::Json;
+use rig::lines::Rest;
 
 use crate::found::Event;
 
-/// The rest of a line.
-struct Rest<'a>(&'a [u8]);
+/// All up to this text, which is taken too.
+fn before<'a>(rest: &mut Rest<'a>, end: &str) -> Result<&'a str> {
+    let at = rest.0.windows(end.len()).position(|window| window == end.as_bytes());
+    let at = at.with_context(|| format!("no {end:?}"))?;
+    let before = std::str::from_utf8(&rest.0[..at])?;
+    rest.0 = &rest.0[at + end.len()..];
+    Ok(before)
+}
 
-impl<'a> Rest<'a> {
-    fn take(&mut self, prefix: &str) -> bool {
-        let found = self.0.strip_prefix(prefix.as_bytes());
-        self.0 = found.unwrap_or(self.0);
-        found.is_some()
+/// A text in quotes, or a token up to one of these bytes.
+fn value(rest: &mut Rest<'_>, ends: &[u8]) -> Result<Json> {
+    if rest.0.starts_with(b"\"") {
+        return Ok(Json::Text(String::from_utf8(rest.quoted()?)?));
     }
+    Ok(Json::Number(String::from_utf8(rest.until(ends).to_vec())?))
+}
 
-    fn expect(&mut self, prefix: &str) -> Result<()> {
-        let begin = String::from_utf8_lossy(&self.0[..self.0.len().min(60)]).into_owned();
-        ensure!(self.take(prefix), "expected {prefix:?} before {begin:?}");
-        Ok(())
+/// A value, or an option: `{ value }`, or `{ { } }` if there is none.
+fn optional(rest: &mut Rest<'_>) -> Result<Option<Json>> {
+    if rest.take("( ") {
+        return Ok(Some(Json::Number(before(rest, " )")?.to_owned())));
     }
-
-    /// All up to this text, which is taken too.
-    fn before(&mut self, end: &str) -> Result<&'a str> {
-        let at = self.0.windows(end.len()).position(|window| window == end.as_bytes());
-        let at = at.with_context(|| format!("no {end:?}"))?;
-        let before = std::str::from_utf8(&self.0[..at])?;
-        self.0 = &self.0[at + end.len()..];
-        Ok(before)
+    if !rest.take("{ ") {
+        return value(rest, b" ,").map(Some);
     }
-
-    /// A text in quotes, or a token up to one of these bytes.
-    fn value(&mut self, ends: &[u8]) -> Result<Json> {
-        if self.take("\"") {
-            return Ok(Json::Text(self.quoted()?));
-        }
-        let end = self.0.iter().position(|byte| ends.contains(byte)).unwrap_or(self.0.len());
-        let (token, rest) = self.0.split_at(end);
-        self.0 = rest;
-        Ok(Json::Number(String::from_utf8(token.to_vec())?))
+    if rest.take("{ } }") {
+        return Ok(None);
     }
-
-    /// A value, or an option: `{ value }`, or `{ { } }` if there is none.
-    fn optional(&mut self) -> Result<Option<Json>> {
-        if self.take("( ") {
-            return Ok(Some(Json::Number(self.before(" )")?.to_owned())));
-        }
-        if !self.take("{ ") {
-            return self.value(b" ,").map(Some);
-        }
-        if self.take("{ } }") {
-            return Ok(None);
-        }
-        let value = self.value(b" ,")?;
-        self.expect(" }")?;
-        Ok(Some(value))
-    }
-
-    /// A text up to the closing quote, which is taken too.
-    fn quoted(&mut self) -> Result<String> {
-        let mut text = Vec::new();
-        loop {
-            match *self.0 {
-                [b'"', ref rest @ ..] => {
-                    self.0 = rest;
-                    return Ok(String::from_utf8(text)?);
-                }
-                [b'\\', b'x', ref rest @ ..] => {
-                    let digits = rest
-                        .get(..2)
-                        .and_then(|digits| std::str::from_utf8(digits).ok())
-                        .context("digits")?;
-                    text.push(u8::from_str_radix(digits, 16)?);
-                    self.0 = &rest[2..];
-                }
-                [b'\\', escaped, ref rest @ ..] => {
-                    let at = br#"abefnrtv\'"?"#.iter().position(|known| *known == escaped);
-                    let at = at.with_context(|| format!("the escape \\{}", char::from(escaped)))?;
-                    text.push(b"\x07\x08\x1b\x0c\n\r\t\x0b\\'\"?"[at]);
-                    self.0 = rest;
-                }
-                [byte, ref rest @ ..] => {
-                    text.push(byte);
-                    self.0 = rest;
-                }
-                [] => bail!("a text without an end"),
-            }
-        }
-    }
+    let value = value(rest, b" ,")?;
+    rest.expect(" }")?;
+    Ok(Some(value))
 }
 
 fn all(bytes: &[u8], of: impl Fn(&mut Rest<'_>) -> Result<Event>) -> Result<Vec<Event>> {
@@ -104,17 +53,17 @@ fn all(bytes: &[u8], of: impl Fn(&mut Rest<'_>) -> Result<Event>) -> Result<Vec<
 /// The events that Babeltrace printed.
 pub(crate) fn babeltrace(bytes: &[u8]) -> Result<Vec<Event>> {
     all(bytes, |rest| {
-        rest.before(") ")?;
-        rest.before(") ")?;
-        let name = rest.before(": { cpu_id = ")?.to_owned();
-        rest.before(" }, { vtid = ")?;
-        let tid = rest.before(" }, {")?.parse()?;
+        before(rest, ") ")?;
+        before(rest, ") ")?;
+        let name = before(rest, ": { cpu_id = ")?.to_owned();
+        before(rest, " }, { vtid = ")?;
+        let tid = before(rest, " }, {")?.parse()?;
         let mut fields = Vec::new();
         while !rest.take(" }") {
             ensure!(fields.is_empty() || rest.take(","), "no comma");
             rest.expect(" ")?;
-            let field = rest.before(" = ")?.to_owned();
-            if let Some(value) = rest.optional()? {
+            let field = before(rest, " = ")?.to_owned();
+            if let Some(value) = optional(rest)? {
                 fields.push((field, value));
             }
         }
@@ -127,19 +76,19 @@ pub(crate) fn babeltrace(bytes: &[u8]) -> Result<Vec<Event>> {
 /// The events of a text.
 pub(crate) fn text(bytes: &[u8]) -> Result<Vec<Event>> {
     all(bytes, |rest| {
-        rest.before("] ")?;
+        before(rest, "] ")?;
         // The thread's name has no blanks here.
-        let thread = rest.before(" ")?;
+        let thread = before(rest, " ")?;
         let (_, tid) = thread.rsplit_once('-').context("a thread")?;
         let tid = tid.parse()?;
         let line = std::str::from_utf8(rest.0)?;
         // The name ends where fields begin; it has colons of its own.
-        let name = rest.before(": ").unwrap_or(line).trim_end_matches(':').to_owned();
+        let name = before(rest, ": ").unwrap_or(line).trim_end_matches(':').to_owned();
         let mut fields = Vec::new();
         while !rest.0.is_empty() && name.len() < line.trim_end_matches(':').len() {
             ensure!(fields.is_empty() || rest.take(" "), "no blank");
-            let field = rest.before("=")?.to_owned();
-            fields.push((field, rest.value(b" ")?));
+            let field = before(rest, "=")?.to_owned();
+            fields.push((field, value(rest, b" ")?));
         }
         Ok(Event { name, tid, fields })
     })
