@@ -79,6 +79,8 @@ const fn floor(what: &'static str, time: Row, by: Row, limit: Limit) -> Floor {
     Floor { what, time, by, limit }
 }
 
+use Limit::{AtLeast, AtMost, Reported};
+
 const F: Row = ("floor", A, 1);
 const F2: Row = ("floor", A, 2);
 const RSEQ_A: Row = ("lastwords-rseq", A, 1);
@@ -86,75 +88,60 @@ const RSEQ_B: Row = ("lastwords-rseq", B, 1);
 
 /// The floors of `bench record`.
 pub(super) const RECORD: &[Floor] = &[
-    floor("event! with rseq, to F", RSEQ_A, F, Limit::AtMost(1.35)),
-    floor("the same with a string", RSEQ_B, F, Limit::AtMost(1.65)),
-    floor("lockless, to F", ("lastwords-lockless", A, 1), F, Limit::AtMost(3.5)),
-    floor("an event of tracing, to F", ("lastwords-tracing", A, 1), F, Limit::AtMost(4.5)),
-    floor(
-        "a span of tracing entered and left, to F",
-        ("lastwords-span", A, 1),
-        F,
-        Limit::AtMost(6.0),
-    ),
+    floor("event! with rseq, to F", RSEQ_A, F, AtMost(1.35)),
+    floor("the same with a string", RSEQ_B, F, AtMost(1.65)),
+    floor("lockless, to F", ("lastwords-lockless", A, 1), F, AtMost(3.5)),
+    floor("an event of tracing, to F", ("lastwords-tracing", A, 1), F, AtMost(4.5)),
+    floor("a span of tracing entered and left, to F", ("lastwords-span", A, 1), F, AtMost(6.0)),
     floor(
         "an event of tracing, our subscriber, to F",
         ("lastwords-tracing-event", A, 1),
         F,
-        Limit::AtMost(3.0),
+        AtMost(3.0),
     ),
-    floor("the same under with_default", ("lastwords-tracing-scoped", A, 1), F, Limit::AtMost(4.5)),
+    floor("the same under with_default", ("lastwords-tracing-scoped", A, 1), F, AtMost(4.5)),
     floor(
         "a span of tracing with an event, our subscriber, to F",
         ("lastwords-tracing-span", A, 1),
         F,
-        Limit::AtMost(16.0),
+        AtMost(16.0),
     ),
     floor(
         "the same, our layer on a registry",
         ("lastwords-tracing-span-layer", A, 1),
         F,
-        Limit::AtMost(20.0),
+        AtMost(20.0),
     ),
     floor(
         "12 optional fields of tracing, to F",
         ("lastwords-tracing-optional", A, 1),
         F,
-        Limit::AtMost(12.0),
+        AtMost(12.0),
     ),
     floor(
         "the registry alone under with_default, to F",
         ("tracing-registry-scoped", A, 1),
         F,
-        Limit::Reported,
+        Reported,
     ),
-    floor("the registry alone, a span, to F", ("tracing-registry-span", A, 1), F, Limit::Reported),
-    floor(
-        "the registry that frees spans, to F",
-        ("tracing-registry-closing", A, 1),
-        F,
-        Limit::Reported,
-    ),
-    floor(
-        "an event of tracing that is only read, to F",
-        ("tracing-reads", A, 1),
-        F,
-        Limit::Reported,
-    ),
-    floor("the same with 12 optional fields", ("tracing-reads-optional", A, 1), F, Limit::Reported),
-    floor("disabled, to F", ("lastwords-off", A, 1), F, Limit::AtMost(0.1)),
-    floor("two threads, to F of two", ("lastwords-rseq", A, 2), F2, Limit::AtMost(1.4)),
-    floor("LTTng-UST, to ours", ("lttng", A, 1), RSEQ_A, Limit::Reported),
-    floor("LTTng-UST with a string, to ours", ("lttng", B, 1), RSEQ_B, Limit::Reported),
-    floor("backbeat with its TSC clock, to ours", ("backbeat-tsc", A, 1), RSEQ_A, Limit::Reported),
-    floor("the same with a string", ("backbeat-tsc", B, 1), RSEQ_B, Limit::Reported),
+    floor("the registry alone, a span, to F", ("tracing-registry-span", A, 1), F, Reported),
+    floor("the registry that frees spans, to F", ("tracing-registry-closing", A, 1), F, Reported),
+    floor("an event of tracing that is only read, to F", ("tracing-reads", A, 1), F, Reported),
+    floor("the same with 12 optional fields", ("tracing-reads-optional", A, 1), F, Reported),
+    floor("disabled, to F", ("lastwords-off", A, 1), F, AtMost(0.1)),
+    floor("two threads, to F of two", ("lastwords-rseq", A, 2), F2, AtMost(1.4)),
+    floor("LTTng-UST, to ours", ("lttng", A, 1), RSEQ_A, Reported),
+    floor("LTTng-UST with a string, to ours", ("lttng", B, 1), RSEQ_B, Reported),
+    floor("backbeat with its TSC clock, to ours", ("backbeat-tsc", A, 1), RSEQ_A, Reported),
+    floor("the same with a string", ("backbeat-tsc", B, 1), RSEQ_B, Reported),
     floor(
         "tracing-flight-recorder, to our layer",
         ("tracing-flight-recorder", A, 1),
         ("lastwords-tracing", A, 1),
-        Limit::AtLeast(4.0),
+        AtLeast(4.0),
     ),
-    floor("from C, to Rust", ("lastwords-c", A, 1), RSEQ_A, Limit::AtMost(1.1)),
-    floor("from C with a string, to Rust", ("lastwords-c", B, 1), RSEQ_B, Limit::AtMost(1.1)),
+    floor("from C, to Rust", ("lastwords-c", A, 1), RSEQ_A, AtMost(1.1)),
+    floor("from C with a string, to Rust", ("lastwords-c", B, 1), RSEQ_B, AtMost(1.1)),
 ];
 
 #[cfg(test)]

@@ -40,122 +40,52 @@ const READ_ONLY: &[&str] = &[
     "sh",
 ];
 
+/// A row that CI runs.
+const fn quick(name: &'static str, check: fn(&Bench, &Path) -> Result<()>) -> Row {
+    Row { name, check, quick: true }
+}
+
+/// A row of the whole table alone.
+const fn slow(name: &'static str, check: fn(&Bench, &Path) -> Result<()>) -> Row {
+    Row { name, check, quick: false }
+}
+
 pub(crate) const ROWS: &[Row] = &[
-    Row {
-        name: "nothing unusual",
-        check: |bench, dir| lives_and_dies(bench, dir, &[], ""),
-        quick: true,
-    },
-    Row { name: "12 deaths", check: |bench, dir| deaths(bench, dir, &[], 12), quick: false },
-    Row {
-        name: "12 deaths in containers",
-        check: |bench, dir| deaths(bench, dir, CONTAINER, 12),
-        quick: true,
-    },
-    Row {
-        name: "180 deaths in containers",
-        check: |bench, dir| deaths(bench, dir, CONTAINER, 180),
-        quick: false,
-    },
-    Row {
-        name: "12 deaths in containers of a user",
-        check: |b, dir| deaths(b, dir, OF_A_USER, 12),
-        quick: false,
-    },
-    Row { name: "40 deaths in containers at once", check: at_once, quick: false },
-    Row { name: "a container", check: |b, dir| lives_and_dies(b, dir, CONTAINER, ""), quick: true },
-    Row {
-        name: "a container of a user",
-        check: |b, dir| lives_and_dies(b, dir, OF_A_USER, ""),
-        quick: false,
-    },
-    Row { name: "a container after another", check: reused, quick: true },
-    Row { name: "read in another container", check: read_elsewhere, quick: true },
-    Row { name: "read where nothing can be written", check: read_only, quick: true },
-    Row {
-        name: "no /proc",
-        check: |bench, dir| lives_and_dies(bench, dir, WITHOUT_PROC, ""),
-        quick: true,
-    },
-    Row {
-        name: "12 deaths without /proc",
-        check: |b, dir| deaths(b, dir, WITHOUT_PROC, 12),
-        quick: false,
-    },
-    Row {
-        name: "chroot",
-        check: |bench, dir| lives_and_dies(bench, dir, &[], "chroot"),
-        quick: true,
-    },
-    Row {
-        name: "closefrom",
-        check: |bench, dir| lives_and_dies(bench, dir, &[], "closefrom"),
-        quick: true,
-    },
-    Row {
-        name: "the main thread ends first",
-        check: |b, dir| lives_and_dies(b, dir, &[], "thread"),
-        quick: true,
-    },
-    Row {
-        name: "a fork whose parent dies first",
-        check: |b, dir| lives_and_dies(b, dir, &[], "fork"),
-        quick: true,
-    },
-    Row { name: "exec", check: exec, quick: true },
-    Row { name: "vfork", check: |b, dir| shares_memory(b, dir, APP, "vfork"), quick: false },
-    Row {
-        name: "vfork, the recorder loaded late",
-        check: |b, dir| shares_memory(b, dir, LATE, "vfork"),
-        quick: false,
-    },
-    Row {
-        name: "clone with the same memory",
-        check: |b, dir| shares_memory(b, dir, APP, "clone"),
-        quick: false,
-    },
-    Row { name: "a crash loop", check: crash_loop, quick: false },
-    Row {
-        name: "a limit of 8 MB",
-        check: |bench, dir| memory::limit(bench, dir, At::Max, 8),
-        quick: true,
-    },
-    Row {
-        name: "a limit of 16 MB",
-        check: |bench, dir| memory::limit(bench, dir, At::Max, 16),
-        quick: false,
-    },
-    Row {
-        name: "a limit of 24 MB",
-        check: |bench, dir| memory::limit(bench, dir, At::Max, 24),
-        quick: true,
-    },
-    Row {
-        name: "a limit of 64 MB",
-        check: |bench, dir| memory::limit(bench, dir, At::Max, 64),
-        quick: false,
-    },
-    Row {
-        name: "a limit of 24 MB above the group",
-        check: |b, dir| memory::limit(b, dir, At::Above, 24),
-        quick: true,
-    },
-    Row { name: "128 CPUs", check: memory::many_cpus, quick: true },
-    Row { name: "a limit of 24 MB on another folder", check: memory::limit_inside, quick: false },
+    quick("nothing unusual", |b, dir| lives_and_dies(b, dir, &[], "")),
+    slow("12 deaths", |b, dir| deaths(b, dir, &[], 12)),
+    quick("12 deaths in containers", |b, dir| deaths(b, dir, CONTAINER, 12)),
+    slow("180 deaths in containers", |b, dir| deaths(b, dir, CONTAINER, 180)),
+    slow("12 deaths in containers of a user", |b, dir| deaths(b, dir, OF_A_USER, 12)),
+    slow("40 deaths in containers at once", at_once),
+    quick("a container", |b, dir| lives_and_dies(b, dir, CONTAINER, "")),
+    slow("a container of a user", |b, dir| lives_and_dies(b, dir, OF_A_USER, "")),
+    quick("a container after another", reused),
+    quick("read in another container", read_elsewhere),
+    quick("read where nothing can be written", read_only),
+    quick("no /proc", |b, dir| lives_and_dies(b, dir, WITHOUT_PROC, "")),
+    slow("12 deaths without /proc", |b, dir| deaths(b, dir, WITHOUT_PROC, 12)),
+    quick("chroot", |b, dir| lives_and_dies(b, dir, &[], "chroot")),
+    quick("closefrom", |b, dir| lives_and_dies(b, dir, &[], "closefrom")),
+    quick("the main thread ends first", |b, dir| lives_and_dies(b, dir, &[], "thread")),
+    quick("a fork whose parent dies first", |b, dir| lives_and_dies(b, dir, &[], "fork")),
+    quick("exec", exec),
+    slow("vfork", |b, dir| shares_memory(b, dir, APP, "vfork")),
+    slow("vfork, the recorder loaded late", |b, dir| shares_memory(b, dir, LATE, "vfork")),
+    slow("clone with the same memory", |b, dir| shares_memory(b, dir, APP, "clone")),
+    slow("a crash loop", crash_loop),
+    quick("a limit of 8 MB", |b, dir| memory::limit(b, dir, At::Max, 8)),
+    slow("a limit of 16 MB", |b, dir| memory::limit(b, dir, At::Max, 16)),
+    quick("a limit of 24 MB", |b, dir| memory::limit(b, dir, At::Max, 24)),
+    slow("a limit of 64 MB", |b, dir| memory::limit(b, dir, At::Max, 64)),
+    quick("a limit of 24 MB above the group", |b, dir| memory::limit(b, dir, At::Above, 24)),
+    quick("128 CPUs", memory::many_cpus),
+    slow("a limit of 24 MB on another folder", memory::limit_inside),
 ];
 
 /// The rows that need control groups of version 2.
 pub(crate) const OF_VERSION_2: &[Row] = &[
-    Row {
-        name: "memory.high of 16 MB",
-        check: |bench, dir| memory::limit(bench, dir, At::High, 16),
-        quick: true,
-    },
-    Row {
-        name: "memory.high of 64 MB",
-        check: |bench, dir| memory::limit(bench, dir, At::High, 64),
-        quick: true,
-    },
+    quick("memory.high of 16 MB", |b, dir| memory::limit(b, dir, At::High, 16)),
+    quick("memory.high of 64 MB", |b, dir| memory::limit(b, dir, At::High, 64)),
 ];
 
 /// The readers of a session.
