@@ -195,10 +195,10 @@ impl Maker<'_> {
                 (0..=text.len()).filter(|at| text.is_char_boundary(*at)).collect();
             let at = *self.random.pick(&places);
             match self.random.below(3) {
-                0 => text.insert_str(at, *self.random.pick::<&str>(PIECES)),
+                0 => text.insert_str(at, self.random.pick::<&str>(PIECES)),
                 1 => text.truncate(at),
                 _ if at < text.len() => drop(text.remove(at)),
-                _ => text.insert_str(at, *self.random.pick::<&str>(SIGNS)),
+                _ => text.insert_str(at, self.random.pick::<&str>(SIGNS)),
             }
         }
         text
@@ -260,7 +260,7 @@ fn value(random: &mut Random) -> Option<Value<'static>> {
             number: i128::from(random.below(4)),
             label: Some(*random.pick(BYTES)).filter(|_| !random.one_in(3)),
         },
-        _ => Value::Text(*random.pick::<&[u8]>(BYTES)),
+        _ => Value::Text(random.pick::<&[u8]>(BYTES)),
     })
 }
 

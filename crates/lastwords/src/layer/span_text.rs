@@ -381,8 +381,8 @@ mod tests {
             .collect();
         let mut room = [MaybeUninit::new(b'?'); SHOWN_LEN];
         let len = show(&head, &words, text.len(), &mut room);
-        // SAFETY: all bytes of the rooms are initialised.
         let bytes = |room: &ShownRoom, len| -> Vec<u8> {
+            // SAFETY: all bytes of the rooms are initialised.
             room[..len].iter().map(|byte| unsafe { byte.assume_init() }).collect()
         };
         let shown = bytes(&room, len);

@@ -215,7 +215,7 @@ impl Run {
                     self.spans.push(SpanUse { name, begin: None, end: time, is_open: false });
                 }
             },
-            Step::Enter | Step::Exit => {}
+            Step::Enter | Step::Exit | Step::Record => {}
         }
     }
 

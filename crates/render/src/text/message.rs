@@ -40,7 +40,7 @@ pub(super) fn provider_of_place(class: &EventClass) -> Option<&str> {
 
 /// Returns the place of an event class in the source, `src/main.rs:71`, if its attributes have it.
 pub(crate) fn place(class: &EventClass) -> Option<String> {
-    let attributes: Value = serde_json::from_str(&class.attributes).ok()?;
+    let attributes: Json = serde_json::from_str(&class.attributes).ok()?;
     Some(attributes.get("lastwords")?.get("location")?.as_str()?.to_owned())
 }
 
