@@ -35,8 +35,7 @@ const EXAMPLES: &[(&str, &[Example])] = &[
     (
         "convert",
         &[
-            ("lastwords convert shop -o shop.jsonl", "JSON lines; the extension names the format"),
-            ("lastwords convert shop -o - --to json | jq .event", "the same on stdout"),
+            ("lastwords convert shop -o - --to json | jq .event", "JSON lines on stdout"),
             (
                 "lastwords convert vmcore shop -o all.perfetto-trace",
                 "the kernel and a program, for ui.perfetto.dev",

@@ -16,7 +16,7 @@ struct Common {
     #[command(flatten)]
     input: Input,
 
-    /// The format
+    /// Format
     ///
     /// By default, the extension of OUT names the format (.json, .jsonl, .txt, .dat,
     /// .perfetto-trace, .pftrace, .otlp). Without such an extension, it is ctf, and trace-dat for

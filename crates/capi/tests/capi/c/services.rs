@@ -35,11 +35,13 @@ fn kill(child: &mut Child, signal: &str) {
     }
 }
 
-/// Returns the numbers after the last `before` in each line that has it.
+/// Returns the number after the first `before` in each line that has it. Lines of a span are those
+/// of its opening.
 fn numbers(lines: &[String], before: &str) -> Vec<u64> {
+    let is_opening = |line: &&String| !before.contains('{') || line.ends_with(": span:new");
     let digits = |text: &str| text.chars().take_while(char::is_ascii_digit).collect::<String>();
     let number = |line: &String| digits(line.split_once(before)?.1).parse().ok();
-    lines.iter().filter_map(number).collect()
+    lines.iter().filter(is_opening).filter_map(number).collect()
 }
 
 /// Kills a service in each way. Each of its events has a number behind `before`, from 1 on.
@@ -102,8 +104,8 @@ fn services_that_are_killed() {
     };
     let services = [
         ("shop", rust("shop"), "shop:order: id="),
-        ("server", rust("server"), "span:new server::request: id="),
-        ("logging", rust("logging"), "message=\"order "),
+        ("server", rust("server"), "request{id="),
+        ("logging", rust("logging"), "logging: order "),
         ("c-shop", in_c(0, "shop.c"), "shop:order: id="),
         ("cpp-shop", in_c(2, "shop.cpp"), "shop:order: id="),
     ];
