@@ -29,6 +29,9 @@ const RUNTIME: [&str; 12] = [
     "start_thread",
     "__clone",
 ];
+/// Beginnings of the places of sources, as [`place`] returns them, whose functions are part of the
+/// runtime: many have names without a path.
+const RUNTIME_SOURCES: [&str; 2] = ["library/", "tokio-1."];
 /// Beginnings of the file names of modules whose functions are part of the runtime.
 const RUNTIME_MODULES: [&str; 4] = ["libc.so", "libpthread.so", "ld-linux", "libgcc_s.so"];
 
@@ -145,12 +148,26 @@ fn of_frame(depth: usize, frame: &Frame) -> Vec<String> {
         let number = if position == 0 { format!("{depth:>4}") } else { "    ".to_owned() };
         let mut line = format!("{number}  {}", escape(&function.name));
         if let Some(file) = &function.file {
-            let _ = write!(line, " at {}", escape(file));
+            let _ = write!(line, " at {}", escape(place(file)));
             let _ = function.line.map(|number| write!(line, ":{number}"));
         }
         line
     };
     frame.functions.iter().enumerate().map(line).collect()
+}
+
+/// Returns the place of a source in its crate or in the compiler's library: the path without the
+/// folders of cargo's registry, or of the compiler's build.
+fn place(file: &str) -> &str {
+    let registry = file.split_once("/registry/src/").map(|(_, rest)| rest);
+    let inside = registry.or_else(|| file.strip_prefix("/rustc/"));
+    inside.and_then(|rest| rest.split_once('/')).map_or(file, |(_, place)| place)
+}
+
+/// Returns true if a source is of the standard library or of tokio.
+fn is_of_runtime(file: &str) -> bool {
+    let place = place(file);
+    place != file && RUNTIME_SOURCES.iter().any(|beginning| place.starts_with(beginning))
 }
 
 /// Returns true if no reader of a backtrace looks for the frame at a depth.
@@ -163,6 +180,7 @@ fn is_runtime(frames: &[Frame], depth: usize) -> bool {
         let name =
             function.name.trim_start_matches(['<', '&', '(', '*']).trim_start_matches("dyn ");
         RUNTIME.iter().any(|beginning| name.starts_with(beginning))
+            || function.file.as_deref().is_some_and(is_of_runtime)
     };
     is_library
         || is_shim(frames, depth)
@@ -232,6 +250,27 @@ mod tests {
         assert!(
             written(&["app", "main"], true).contains("main"),
             "a program in C has its own main"
+        );
+    }
+
+    #[test]
+    fn sources_are_named_by_their_crates() {
+        let tokio = "/root/.cargo/registry/src/index.crates.io-19/tokio-1.54.1/src/park.rs";
+        let from = |file: &str| {
+            let mut frame = frame("block_on<svc::main>");
+            frame.functions[0].file = Some(file.to_owned());
+            frame
+        };
+        let axum = from("/home/a/registry/src/mirror-1/axum-0.8.1/src/serve.rs");
+        let own = from("/home/a/tokio-1.0/src/main.rs");
+        let frames = [from(tokio), from("/rustc/59807/library/core/src/f.rs"), axum, own];
+        assert_eq!(
+            lines(&frames, false),
+            [
+                "      ... 2 frames of the runtime",
+                "   2  block_on<svc::main> at axum-0.8.1/src/serve.rs",
+                "   3  block_on<svc::main> at /home/a/tokio-1.0/src/main.rs",
+            ]
         );
     }
 

@@ -173,9 +173,14 @@ fn a_page_for_a_ticket() {
     let after = |head: &str| lines[lines.iter().position(|line| *line == head).unwrap() + 1];
     let error = after("last error");
     assert!(
-        error.contains(" UTC ERROR [") && error.contains("] shop:failed: code=-5 text="),
+        error.contains(" ERROR [") && error.contains(" shop:failed: code=-5 text="),
         "{page}"
     );
+    let report = place.ok(&["report", "shop", "--utc", "--last", "5"]);
+    let shown: Vec<&str> = report.lines().map(str::trim).collect();
+    let at = lines.iter().position(|line| *line == "last events").unwrap();
+    let last = lines[at + 1..][..shown.len()].iter().map(|line| line.trim());
+    assert_eq!(last.collect::<Vec<_>>(), shown, "as in the report");
     assert!(!page.contains('\u{1b}'), "an event steers the terminal");
     assert!(page.contains("why::child"), "the backtrace names functions\n{page}");
     assert!(lines.last().unwrap().starts_with("  lastwords view /"), "{page}");

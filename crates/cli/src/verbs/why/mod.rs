@@ -10,6 +10,8 @@ use crate::say;
 use crate::select::expression;
 use crate::table::plain;
 use crate::traces::Traces;
+use lastwords_ctf::Version;
+use lastwords_ctf::read::unwatched;
 use lastwords_open::inspect::Activity;
 use lastwords_open::why::{self, Cause, Outside, Verdict, Witness};
 use lastwords_open::{
@@ -17,6 +19,7 @@ use lastwords_open::{
 };
 use lastwords_render::Totals;
 use lastwords_render::evidence::SpanReport;
+use lastwords_render::text::{self, Style, Zone};
 use serde::Serialize;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -103,6 +106,9 @@ struct Line {
     event: String,
     /// The fields as `name=value`.
     fields: String,
+    /// The line that `report` prints of an event of a session.
+    #[serde(skip)]
+    shown: Option<String>,
 }
 
 /// A command, and what it shows.
@@ -229,12 +235,35 @@ fn last_events(traces: &[Trace]) -> Vec<Line> {
 fn lines(traces: &[Trace], selection: Selection) -> Vec<Line> {
     let selection = Selection { deduplicate: true, ..selection };
     let is_dated = traces.iter().all(|trace| trace.unrelated_clock().is_none());
-    let Ok(selected) = Selected::new(traces, selection) else { return Vec::new() };
-    selected
-        .events(Order::Time)
-        .filter_map(Result::ok)
-        .map(|event| line(&event, is_dated))
-        .collect()
+    let Ok(selected) = Selected::new(traces, selection.clone()) else { return Vec::new() };
+    let events = selected.events(Order::Time).filter_map(Result::ok);
+    let mut lines: Vec<Line> = events.map(|event| line(&event, is_dated)).collect();
+    let shown = match traces {
+        [trace] if trace.session().is_some() => as_in_report(trace, &selection),
+        _ => Vec::new(),
+    };
+    if shown.len() == lines.len() {
+        lines.iter_mut().zip(shown).for_each(|(line, shown)| line.shown = Some(shown));
+    }
+    lines
+}
+
+/// Returns the selected events of a session as `report` prints them, in UTC.
+fn as_in_report(trace: &Trace, selection: &Selection) -> Vec<String> {
+    let Some(Ok(packets)) = trace.packets(Version::V2) else { return Vec::new() };
+    let mut text = Vec::new();
+    let zone = Zone::utc();
+    // A vector takes all that is written, and the account has what cannot be read.
+    let _ = text::write(
+        &[packets],
+        Style::Fields,
+        selection,
+        &zone,
+        &mut text,
+        &unwatched,
+        &mut |_| {},
+    );
+    String::from_utf8_lossy(&text).lines().map(str::to_owned).collect()
 }
 
 fn line(event: &Event, since_epoch: bool) -> Line {
@@ -247,6 +276,7 @@ fn line(event: &Event, since_epoch: bool) -> Line {
         tid: event.tid,
         event: event.kind.whole_name(),
         fields: fields.join(" "),
+        shown: None,
     }
 }
 

@@ -91,8 +91,12 @@ fn head(words: &str, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{}", bold(words))
 }
 
-/// Writes an event: `2026-11-29 09:00:00.123 UTC ERROR shop:failed: code=5`.
+/// Writes an event: a session's as `report` does, others as
+/// `2026-11-29 09:00:00.123 UTC ERROR shop:failed: code=5`.
 fn write_line(line: &Line, out: &mut dyn Write) -> io::Result<()> {
+    if let Some(shown) = &line.shown {
+        return writeln!(out, "  {shown}");
+    }
     let time = line.time_ns.as_ref().and_then(|time| time.parse::<i128>().ok());
     let time = match time {
         Some(time) if line.since_epoch => precise(time),
