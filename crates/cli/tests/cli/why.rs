@@ -172,10 +172,7 @@ fn a_page_for_a_ticket() {
     );
     let after = |head: &str| lines[lines.iter().position(|line| *line == head).unwrap() + 1];
     let error = after("last error");
-    assert!(
-        error.contains(" ERROR [") && error.contains(" shop:failed: code=-5 text="),
-        "{page}"
-    );
+    assert!(error.contains(" ERROR [") && error.contains(" shop:failed: code=-5 text="), "{page}");
     let report = place.ok(&["report", "shop", "--utc", "--last", "5"]);
     let shown: Vec<&str> = report.lines().map(str::trim).collect();
     let at = lines.iter().position(|line| *line == "last events").unwrap();
