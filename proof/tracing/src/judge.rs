@@ -33,7 +33,6 @@ pub(crate) enum Format {
     Json,
     Ctf,
     Perfetto,
-    Text,
 }
 
 impl Format {
@@ -272,29 +271,19 @@ impl Judge<'_> {
             };
             match value {
                 Value::Message((text, _)) | Value::Of(Expected::Text(text)) => {
-                    texts.check(name, text, self.format, found_value)?;
+                    texts.check(name, text, found_value)?;
                 }
                 Value::Of(other) if wanted.is_any && matches!(found_value, Json::Text(_)) => {
-                    let begin =
-                        text_of(self.format, found_value).unwrap_or_default().trim_end_matches(CUT);
+                    let begin = text_of(found_value).unwrap_or_default().trim_end_matches(CUT);
                     let shown = shown(other);
                     let text =
                         shown.iter().find(|text| text.starts_with(begin)).unwrap_or(&shown[0]);
-                    texts.check(name, text, self.format, found_value)?;
+                    texts.check(name, text, found_value)?;
                 }
                 Value::Of(other) => {
                     let is_right = is(other, found_value, self.format);
                     ensure!(is_right, "WRONG: field {name} is {found_value:?}, expected {other:?}");
-                    // Lines of text do not show whether a number was recorded as text, which may
-                    // take more room.
-                    match wanted.is_any && self.format == Format::Text {
-                        true => {
-                            let len =
-                                shown(other).map(|text| text.len()).into_iter().max().unwrap_or(0);
-                            texts.all.push(Text { name: name.into(), len, kept: None });
-                        }
-                        false => numbers += 1,
-                    }
+                    numbers += 1;
                 }
             }
         }
@@ -325,7 +314,7 @@ impl Judge<'_> {
             What::Event(Some(span)) => {
                 let id = id("span_id")?.context("SPAN: none, but the event was in one")?;
                 let text = take_last(fields, "span", format)
-                    .and_then(|text| text_of(self.format, text))
+                    .and_then(|text| text_of(text))
                     .context("SPAN: no text")?;
                 self.learn(span, id);
                 let known = self.ids.get(&span);
@@ -404,9 +393,8 @@ struct Texts {
 }
 
 impl Texts {
-    fn check(&mut self, name: &str, expected: &str, format: Format, found: &Json) -> Result<()> {
-        let found =
-            text_of(format, found).with_context(|| format!("WRONG: field {name} is {found:?}"))?;
+    fn check(&mut self, name: &str, expected: &str, found: &Json) -> Result<()> {
+        let found = text_of(found).with_context(|| format!("WRONG: field {name} is {found:?}"))?;
         let expected = stored(expected);
         let len = expected.len();
         if found == expected {
@@ -448,11 +436,10 @@ impl Texts {
     }
 }
 
-/// The text of a value. Lines of text have words without quotes.
-fn text_of(format: Format, value: &Json) -> Option<&str> {
+/// The text of a value.
+fn text_of(value: &Json) -> Option<&str> {
     match value {
         Json::Text(text) => Some(text),
-        Json::Number(word) if format == Format::Text => Some(word),
         _ => None,
     }
 }
@@ -553,7 +540,7 @@ mod tests {
 
     fn check(expected: &str, found: &str) -> Result<Texts> {
         let mut texts = Texts::default();
-        texts.check("a", expected, Format::Json, &Json::Text(found.into()))?;
+        texts.check("a", expected, &Json::Text(found.into()))?;
         Ok(texts)
     }
 

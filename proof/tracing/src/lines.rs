@@ -1,4 +1,4 @@
-//! Lines of text: Babeltrace's, and those of `lastwords recover --to text`.
+//! Lines of text as Babeltrace prints them, and `lastwords report --style babeltrace`.
 
 use anyhow::{Context as _, Result, ensure};
 use lastwords_testkit::json::Json;
@@ -50,7 +50,7 @@ fn all(bytes: &[u8], of: impl Fn(&mut Rest<'_>) -> Result<Event>) -> Result<Vec<
     lines.map(read).collect()
 }
 
-/// The events that Babeltrace printed.
+/// The events of such lines.
 pub(crate) fn babeltrace(bytes: &[u8]) -> Result<Vec<Event>> {
     all(bytes, |rest| {
         before(rest, ") ")?;
@@ -69,27 +69,6 @@ pub(crate) fn babeltrace(bytes: &[u8]) -> Result<Vec<Event>> {
         }
         // Enumerations say which optional fields are there, and a number fills their last byte.
         fields.retain(|(field, _)| !field.starts_with("_") || !field.contains("present"));
-        Ok(Event { name, tid, fields })
-    })
-}
-
-/// The events of a text.
-pub(crate) fn text(bytes: &[u8]) -> Result<Vec<Event>> {
-    all(bytes, |rest| {
-        before(rest, "] ")?;
-        // The thread's name has no blanks here.
-        let thread = before(rest, " ")?;
-        let (_, tid) = thread.rsplit_once('-').context("a thread")?;
-        let tid = tid.parse()?;
-        let line = std::str::from_utf8(rest.0)?;
-        // The name ends where fields begin; it has colons of its own.
-        let name = before(rest, ": ").unwrap_or(line).trim_end_matches(':').to_owned();
-        let mut fields = Vec::new();
-        while !rest.0.is_empty() && name.len() < line.trim_end_matches(':').len() {
-            ensure!(fields.is_empty() || rest.take(" "), "no blank");
-            let field = before(rest, "=")?.to_owned();
-            fields.push((field, value(rest, b" ")?));
-        }
         Ok(Event { name, tid, fields })
     })
 }
@@ -117,24 +96,5 @@ mod tests {
                 .fields,
             []
         );
-    }
-
-    #[test]
-    fn lines_of_text() {
-        let events = text(
-            "06:44:58.5 INFO  [000] thread-0-23700 p:up.rs:1: a=1 b=\"x \\n\" c=<,\n".as_bytes(),
-        )
-        .unwrap();
-        let fields = [
-            ("a".into(), Json::Number("1".into())),
-            ("b".into(), Json::Text("x \n".into())),
-            ("c".into(), Json::Number("<,".into())),
-        ];
-        assert_eq!(
-            (&*events[0].name, events[0].tid, &events[0].fields[..]),
-            ("p:up.rs:1", 23700, &fields[..])
-        );
-        let events = text(b"06:44:58.5 INFO  [000] main-7 p:ready\n").unwrap();
-        assert_eq!((&*events[0].name, events[0].tid, events[0].fields.len()), ("p:ready", 7, 0));
     }
 }

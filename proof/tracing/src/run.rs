@@ -109,16 +109,15 @@ impl Reader<'_> {
             0 => (Format::Perfetto, perfetto::read(&self.recover("perfetto")?)?),
             1 => {
                 let bytes = self.recover("text")?;
-                if shape.is_odd {
-                    // Names have the characters that separate the words of a line.
-                    let lines = bytes
-                        .split(|byte| *byte == b'\n')
-                        .filter(|line| !line.is_empty() && line[0] != b'#')
-                        .count();
-                    ensure!(lines == count, "LOST: {lines} lines of text, {count} events");
-                    return Ok(sum);
-                }
-                (Format::Text, lines::text(&bytes)?)
+                let lines = bytes
+                    .split(|byte| *byte == b'\n')
+                    .filter(|line| !line.is_empty() && line[0] != b'#')
+                    .count();
+                ensure!(lines == count, "LOST: {lines} lines of text, {count} events");
+                // Lines for people have no ids, and texts without quotes.
+                let report = ["report", "--no-pager", "--style", "babeltrace"];
+                let printed = output(Command::new(self.lastwords).args(report).arg(self.session))?;
+                (Format::Ctf, lines::babeltrace(&printed)?)
             }
             _ => match self.babeltrace {
                 Some(babeltrace) => {
