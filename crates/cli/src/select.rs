@@ -46,7 +46,7 @@ pub(crate) struct Events {
     #[arg(short = 'e', long = "event", value_name = "GLOB", value_parser = glob)]
     events: Vec<String>,
 
-    /// Only events of this severity and more severe ones
+    /// At least this severe
     ///
     /// An event that has no severity, such as most of a kernel's, is not selected.
     #[arg(long, value_enum, value_name = "LEVEL")]
