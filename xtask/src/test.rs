@@ -77,9 +77,6 @@ const GATE_PROGRAMS: [&str; 5] = [
     "lastwords-proof-tracing",
 ];
 
-/// Tests for each processor that run at once: many wait for other processes.
-const TESTS_AT_ONCE: usize = 2;
-
 /// Runs the tests of all crates.
 fn run_tests() -> Result<()> {
     run_tests_of(&["--bins"], &[])
@@ -106,18 +103,14 @@ fn run_tests_of(programs: &[&str], variables: &[(&str, &str)]) -> Result<()> {
     let targets = targets.flat_map(|package| package["targets"].as_array().into_iter().flatten());
     let tests = targets.filter(|target| target["kind"][0] == "test");
     let names: Vec<&str> = tests.filter_map(|target| target["name"].as_str()).collect();
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = std::env::var("RUST_TEST_THREADS")
-        .unwrap_or_else(|_| (TESTS_AT_ONCE * processors).to_string());
-    let variables = [variables, &[("RUST_TEST_THREADS", threads.as_str())]].concat();
     let named = |in_memory: bool| {
         let names = names.iter().filter(|name| IN_MEMORY.contains(name) == in_memory);
         names.flat_map(|name| ["--test", *name]).collect::<Vec<&str>>()
     };
-    run_cargo(&variables, &test(&[programs, &["--lib"], &*named(false)].concat()))?;
+    run_cargo(variables, &test(&[programs, &["--lib"], &*named(false)].concat()))?;
     run_cargo(&[], &test(&["--doc"]))?;
     let scratch = scratch()?;
-    let mut variables = variables;
+    let mut variables = variables.to_vec();
     variables.extend(scratch.as_deref().and_then(Path::to_str).map(|folder| ("TMPDIR", folder)));
     let done = run_cargo(&variables, &test(&named(true)));
     scratch.map_or(Ok(()), std::fs::remove_dir_all)?;

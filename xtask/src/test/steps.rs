@@ -87,7 +87,7 @@ const RIGS: &[Step] = &[
     ),
     rig(
         "crash-step",
-        Beside,
+        Same,
         "crash-step --quick",
         "the recorder killed at instruction after instruction",
     ),
