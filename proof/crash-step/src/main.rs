@@ -90,7 +90,7 @@ fn main() -> ExitCode {
 /// From so many points on, what a scenario is for must have happened in it.
 const PROVES: u64 = 12_000;
 /// How many times as long a scenario goes on where what it is for did not happen.
-const LONGER: u64 = 40;
+const LONGER: u64 = 10;
 /// Kill points of `--quick`.
 const QUICK: u64 = 450_000;
 
