@@ -61,46 +61,48 @@ def pairs(attributes):
     return made
 
 
-def logs(data):
-    for resource in data.resource_logs:
+def scopes(resources, name):
+    for resource in resources:
         of = pairs(resource.resource.attributes)
-        for scope in resource.scope_logs:
+        for scope in getattr(resource, name):
             assert scope.scope.name == "lastwords" and scope.scope.version, scope.scope
-            for record in scope.log_records:
-                assert record.observed_time_unix_nano == record.time_unix_nano
-                yield {
-                    "kind": "log",
-                    "resource": of,
-                    "time": record.time_unix_nano,
-                    "severity": record.severity_number,
-                    "severity_text": record.severity_text,
-                    "name": record.event_name,
-                    "body": plain(record.body),
-                    "attributes": pairs(record.attributes),
-                    "trace": record.trace_id.hex(),
-                    "span": record.span_id.hex(),
-                }
+            yield of, scope
+
+
+def logs(data):
+    for of, scope in scopes(data.resource_logs, "scope_logs"):
+        for record in scope.log_records:
+            assert record.observed_time_unix_nano == record.time_unix_nano
+            yield {
+                "kind": "log",
+                "resource": of,
+                "time": record.time_unix_nano,
+                "severity": record.severity_number,
+                "severity_text": record.severity_text,
+                "name": record.event_name,
+                "body": plain(record.body),
+                "attributes": pairs(record.attributes),
+                "trace": record.trace_id.hex(),
+                "span": record.span_id.hex(),
+            }
 
 
 def spans(data):
-    for resource in data.resource_spans:
-        of = pairs(resource.resource.attributes)
-        for scope in resource.scope_spans:
-            assert scope.scope.name == "lastwords" and scope.scope.version, scope.scope
-            for span in scope.spans:
-                yield {
-                    "kind": "span",
-                    "resource": of,
-                    "time": span.start_time_unix_nano,
-                    "end": span.end_time_unix_nano,
-                    "name": span.name,
-                    "attributes": pairs(span.attributes),
-                    "trace": span.trace_id.hex(),
-                    "span": span.span_id.hex(),
-                    "parent": span.parent_span_id.hex(),
-                    "span_kind": span.kind,
-                    "status": span.status.code,
-                }
+    for of, scope in scopes(data.resource_spans, "scope_spans"):
+        for span in scope.spans:
+            yield {
+                "kind": "span",
+                "resource": of,
+                "time": span.start_time_unix_nano,
+                "end": span.end_time_unix_nano,
+                "name": span.name,
+                "attributes": pairs(span.attributes),
+                "trace": span.trace_id.hex(),
+                "span": span.span_id.hex(),
+                "parent": span.parent_span_id.hex(),
+                "span_kind": span.kind,
+                "status": span.status.code,
+            }
 
 
 for path in sys.argv[1:]:

@@ -40,7 +40,7 @@ fn recorder() {
     std::process::abort();
 }
 
-/// What a thread does: the same for each seed, apart from the planted divergence.
+/// Records the events of a thread: the same for each seed, apart from the planted divergence.
 fn act(seed: u64, thread: u64, planted: &str, at: (u64, u64)) {
     let mut random = Random(seed * 100 + thread);
     for step in 0..STEPS {
@@ -81,7 +81,7 @@ fn record(place: &Place, name: &str, seed: u64, planted: &str, at: (u64, u64), k
     run(place, "diff::recorder", HOW, &how).ended();
 }
 
-/// What a comparison reports, in words.
+/// Returns the findings of a comparison in words.
 fn findings(diff: &Value) -> Vec<String> {
     let rows = |of: &Value| of.as_array().expect("a list").clone();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();

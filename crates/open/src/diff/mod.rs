@@ -58,7 +58,7 @@ pub struct Side {
     pub from_beginning: bool,
     /// Events are lost by the rules of `--strict`, so that an event that is not there is unknown.
     pub losses: bool,
-    /// What was lost, in words.
+    /// The losses in words.
     pub lost: String,
 }
 

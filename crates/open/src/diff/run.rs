@@ -4,7 +4,7 @@ use crate::{Losses, Trace, accounts_after_reading};
 use lastwords_ctf::{Error, Version};
 use lastwords_render::iter::{EventRef, Order};
 use lastwords_render::select::Selection;
-use lastwords_render::spans::Step;
+use lastwords_render::spans::{OpenSpan, Step};
 use lastwords_session::info::SessionScope;
 use lastwords_trace::evidence::Cause;
 use std::collections::{BTreeSet, HashMap};
@@ -223,13 +223,12 @@ impl Run {
     /// is overwritten.
     fn end_spans(&mut self, traces: &[Trace], names: &mut Names) {
         for (at, trace) in traces.iter().enumerate() {
-            for span in trace.account().spans {
-                let ids = [None, Some(i64::from(span.pid))].map(|pid| (at, pid, span.id));
-                if ids.iter().any(|key| self.open_spans.contains_key(key)) {
+            let Some(found) = trace.session() else { continue };
+            for span in OpenSpan::all(&*found.session, at) {
+                if span.keys().iter().any(|key| self.open_spans.contains_key(key)) {
                     continue;
                 }
-                let name = names.number(&format!("{}::{}", span.target, span.name));
-                let begin = span.opened_ns.parse().ok();
+                let (name, begin) = (names.number(&span.name), Some(span.opened));
                 self.spans.push(SpanUse { name, begin, end: None, is_open: true });
             }
         }

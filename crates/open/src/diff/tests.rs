@@ -134,7 +134,7 @@ fn plant(planted: Planted, good: &Program, random: &mut Random) -> (Program, usi
     (bad, thread)
 }
 
-/// What a comparison reports, in words.
+/// Returns the findings of a comparison in words.
 fn findings(diff: &Diff) -> Vec<String> {
     let events =
         diff.events.iter().filter_map(|row| Some(format!("{:?} {}", row.finding?, row.name)));

@@ -29,25 +29,6 @@ const BETWEEN: u8 = 0x1f;
 /// What is not known.
 const UNKNOWN: &[u8] = b"?";
 
-/// What an event of a span reports.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum SpanEvent {
-    /// The span changes.
-    Step(Step),
-    /// The span gets more fields.
-    Record,
-}
-
-impl SpanEvent {
-    /// Returns what an event of this name reports, and the name of the span with its target.
-    pub(super) fn parse(event: &str) -> Option<(Self, &str)> {
-        match event.strip_prefix("span:record ") {
-            Some(name) => Some((Self::Record, name)),
-            None => Step::parse(event).map(|(step, name)| (Self::Step(step), name)),
-        }
-    }
-}
-
 /// Returns the name of a span behind its target: `request` of `server::request`.
 pub(super) fn short_name(name: &[u8]) -> &[u8] {
     let at = name.windows(2).rposition(|two| two == b"::");
@@ -95,7 +76,7 @@ pub(super) struct Chains {
 
 /// An event class that reports openings, later fields or closings.
 struct Reporting<'t> {
-    event: SpanEvent,
+    event: Step,
     class: Class<'t>,
     payload: Fields<'t>,
     name: Range<usize>,
@@ -327,7 +308,7 @@ pub(super) fn is_ours(trace: &Trace) -> bool {
 fn has_spans(trace: &Trace) -> bool {
     let mut events = trace.class().streams.iter().flat_map(|stream| &stream.events);
     events.any(|event| {
-        event.name.as_deref().is_some_and(|name| SpanEvent::parse(name).is_some())
+        event.name.as_deref().is_some_and(|name| Step::parse(name).is_some())
             || event.payload.as_ref().is_some_and(|payload| {
                 payload.fields.iter().any(|field| field.name.starts_with("span_id"))
             })
@@ -373,8 +354,8 @@ struct Buffers {
 impl<'t> Reporting<'t> {
     fn new(trace: &'t Trace, class: (usize, usize), texts: &mut Chains) -> Option<Self> {
         let described = trace.class().streams.get(class.0)?.events.get(class.1)?;
-        let (event, name) = SpanEvent::parse(described.name.as_deref()?)?;
-        if matches!(event, SpanEvent::Step(Step::Enter | Step::Exit)) {
+        let (event, name) = Step::parse(described.name.as_deref()?)?;
+        if matches!(event, Step::Enter | Step::Exit) {
             return None;
         }
         let payload = || scope_code(trace, Scope::Payload, class.0, class.1).map(fields);
@@ -424,11 +405,9 @@ impl Chains {
             mark.number.map(|(value, ..)| value)
         };
         let what = match class.event {
-            SpanEvent::Step(Step::New) => {
-                What::Opened { parent: number(span.parent)?, is_of_end: false }
-            }
-            SpanEvent::Step(_) => What::Closed,
-            SpanEvent::Record => What::Recorded,
+            Step::New => What::Opened { parent: number(span.parent)?, is_of_end: false },
+            Step::Record => What::Recorded,
+            _ => What::Closed,
         };
         let begin = self.texts.len();
         let end_of = |at: usize| {
@@ -456,7 +435,7 @@ impl Chains {
 #[derive(Debug, Clone)]
 pub(super) struct SpanFields {
     /// What the event reports of the span; none for an event inside it.
-    pub(super) event: Option<SpanEvent>,
+    pub(super) event: Option<Step>,
     /// The name of the span without its target, escaped; empty for an event inside it.
     pub(super) name: Vec<u8>,
     pub(super) id: NodeId,
@@ -485,9 +464,9 @@ impl SpanFields {
                 })
                 .map(|(id, _)| id)
         };
-        let step = SpanEvent::parse(event);
+        let step = Step::parse(event);
         let (parent, text) = match step {
-            Some((SpanEvent::Step(Step::New), _)) => (Some(number(1, "parent_id")?), None),
+            Some((Step::New, _)) => (Some(number(1, "parent_id")?), None),
             Some(_) => (None, None),
             None => {
                 let text = node(2, "span").filter(|(_, shape)| matches!(shape, Shape::Text(_)))?;

@@ -4,7 +4,7 @@
 mod lines;
 mod values;
 
-use super::chains::{Chains, Pid, SpanEvent, SpanFields, is_ours};
+use super::chains::{Chains, Pid, SpanFields, is_ours};
 use super::escape::bare;
 use super::line::Line;
 use super::message::{self, Piece, pieces, shown_name};
@@ -313,9 +313,9 @@ impl OwnForm {
         own.taken.extend([Some(span.id), span.parent].into_iter().flatten());
         if let Some(event) = span.event {
             own.name = name.split(' ').next().map(str::to_owned);
-            own.is_bare = event != SpanEvent::Record;
+            own.is_bare = event != Step::Record;
         }
-        if matches!(span.event, Some(SpanEvent::Step(Step::New))) {
+        if matches!(span.event, Some(Step::New)) {
             // The chain has the fields.
             own.taken = payload.members().collect();
             own.message = None;

@@ -23,7 +23,7 @@ pub(super) fn check() -> Vec<Finding> {
                 format!("/proc/self/coredump_filter is {filter:?}: not a number"),
                 "",
             )
-            .without_mend(),
+            .without_fix(),
         ),
     }
     findings
@@ -77,14 +77,14 @@ fn few(pipe_limit: &str) -> String {
 /// Checks where core dumps are written (core(5)).
 fn target(pattern: &str) -> Finding {
     const CHECK: &str = "cores";
-    let mend = "sysctl -w kernel.core_pattern=/var/crash/core.%e.%p (sessions in shared memory need no core)";
+    let fix = "sysctl -w kernel.core_pattern=/var/crash/core.%e.%p (sessions in shared memory need no core)";
     if let Some(handler) = pattern.strip_prefix('|') {
         let program = handler.split_whitespace().next().unwrap_or_default();
         if !Path::new(program).exists() {
             return Finding::partial(
                 CHECK,
                 format!("piped to {program}, which is not there: no core is kept"),
-                mend,
+                fix,
             );
         }
         let how = if program.ends_with("systemd-coredump") {
@@ -102,7 +102,7 @@ fn target(pattern: &str) -> Finding {
         return Finding::good(CHECK, found);
     }
     if pattern.is_empty() {
-        return Finding::off(CHECK, "core_pattern is empty: no core is written", mend);
+        return Finding::off(CHECK, "core_pattern is empty: no core is written", fix);
     }
     let parent = Path::new(pattern)
         .parent()
@@ -188,7 +188,7 @@ mod tests {
             )
         );
         assert!(finding.found.contains("not of: shared-memory files"));
-        assert_eq!(kept(0x31).mend.as_deref(), Some("echo 0x33 > /proc/self/coredump_filter"));
+        assert_eq!(kept(0x31).fix.as_deref(), Some("echo 0x33 > /proc/self/coredump_filter"));
     }
 
     #[test]
@@ -209,15 +209,15 @@ mod tests {
         assert!(finding("/proc/self/exe", "16").found.contains("while 16 helpers run"));
         assert!(!finding("/proc/self/exe", "1024").found.contains("helpers run"));
         assert_eq!(
-            finding("/proc/self/exe", "0").mend.as_deref(),
+            finding("/proc/self/exe", "0").fix.as_deref(),
             Some("sysctl -w kernel.core_pipe_limit=1024")
         );
         assert_eq!(
-            finding("/no/such/program", "16").mend.as_deref(),
+            finding("/no/such/program", "16").fix.as_deref(),
             Some("lastwords core-helper remove")
         );
         assert_eq!(helper(None, "0").status, Status::Off);
-        assert_eq!(helper(None, "0").mend.as_deref(), Some("lastwords core-helper install"));
+        assert_eq!(helper(None, "0").fix.as_deref(), Some("lastwords core-helper install"));
     }
 
     #[test]
@@ -225,7 +225,7 @@ mod tests {
         assert_eq!(target("core").status, Status::Good);
         assert_eq!(target("|/no/such/handler %p").status, Status::Partial);
         assert_eq!(
-            target("/no/such/folder/core.%p").mend.as_deref(),
+            target("/no/such/folder/core.%p").fix.as_deref(),
             Some("mkdir -p /no/such/folder")
         );
         assert_eq!(target("").status, Status::Off);

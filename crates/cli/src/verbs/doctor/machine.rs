@@ -18,7 +18,7 @@ fn rseq() -> Finding {
     const CHECK: &str = "restartable sequences";
     if !cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) {
         let found = "not written for this architecture: sessions use the lockless reservation";
-        return Finding::partial(CHECK, found, "").without_mend();
+        return Finding::partial(CHECK, found, "").without_fix();
     }
     if lastwords::rseq_available() {
         return Finding::good(CHECK, "registered: the fast reservation works");
@@ -28,9 +28,9 @@ fn rseq() -> Finding {
     if tunables.contains("glibc.pthread.rseq=0") {
         return Finding::partial(CHECK, found, "unset GLIBC_TUNABLES");
     }
-    let mend =
+    let fix =
         "a kernel of 4.18 or newer with CONFIG_RSEQ=y, and no seccomp filter that refuses rseq(2)";
-    Finding::partial(CHECK, found, mend)
+    Finding::partial(CHECK, found, fix)
 }
 
 /// Checks whether the kernel marks the sessions of a process that dies.
@@ -139,6 +139,6 @@ mod tests {
     #[test]
     fn a_counter_that_may_stop_is_told() {
         assert_eq!(clock_of(true, "tsc").status, Status::Good);
-        assert!(clock_of(false, "hpet").mend.is_some());
+        assert!(clock_of(false, "hpet").fix.is_some());
     }
 }

@@ -48,29 +48,29 @@ struct Finding {
     /// The state of the machine, and its consequence.
     found: String,
     /// The command or change that fixes it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    mend: Option<String>,
+    #[serde(rename = "mend", skip_serializing_if = "Option::is_none")]
+    fix: Option<String>,
 }
 
 impl Finding {
     fn good(check: &'static str, found: impl Into<String>) -> Self {
-        Self { check, status: Status::Good, found: found.into(), mend: None }
+        Self { check, status: Status::Good, found: found.into(), fix: None }
     }
 
-    fn off(check: &'static str, found: impl Into<String>, mend: impl Into<String>) -> Self {
-        Self { check, status: Status::Off, found: found.into(), mend: Some(mend.into()) }
+    fn off(check: &'static str, found: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self { check, status: Status::Off, found: found.into(), fix: Some(fix.into()) }
     }
 
-    fn partial(check: &'static str, found: impl Into<String>, mend: impl Into<String>) -> Self {
-        Self { check, status: Status::Partial, found: found.into(), mend: Some(mend.into()) }
+    fn partial(check: &'static str, found: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self { check, status: Status::Partial, found: found.into(), fix: Some(fix.into()) }
     }
 
-    fn bad(check: &'static str, found: impl Into<String>, mend: impl Into<String>) -> Self {
-        Self { check, status: Status::Bad, found: found.into(), mend: Some(mend.into()) }
+    fn bad(check: &'static str, found: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self { check, status: Status::Bad, found: found.into(), fix: Some(fix.into()) }
     }
 
-    fn without_mend(mut self) -> Self {
-        self.mend = None;
+    fn without_fix(mut self) -> Self {
+        self.fix = None;
         self
     }
 }
@@ -90,7 +90,7 @@ struct Report<'a> {
     checks: Vec<Check<'a>>,
 }
 
-/// What is checked together, with its title.
+/// A title and the checks under it.
 type Section = (&'static str, Vec<Finding>);
 
 /// Runs all checks and prints their results.
@@ -138,8 +138,8 @@ fn lines(finding: &Finding) -> String {
     };
     let advice = if finding.status == Status::Off { "to use it" } else { "fix" };
     let line = format!("{word}  {}: {}\n", finding.check, plain(&finding.found));
-    match &finding.mend {
-        Some(mend) => format!("{line}         {advice}: {}\n", plain(mend)),
+    match &finding.fix {
+        Some(fix) => format!("{line}         {advice}: {}\n", plain(fix)),
         None => line,
     }
 }

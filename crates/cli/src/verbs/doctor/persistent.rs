@@ -284,12 +284,12 @@ mod tests {
         let old = of("6.12.107", line).unwrap();
         assert!(
             old.status == Status::Off
-                && old.mend.unwrap().starts_with("start the other kernel once without")
+                && old.fix.unwrap().starts_with("start the other kernel once without")
         );
         assert!(
             of("7.0.13", line)
                 .unwrap()
-                .mend
+                .fix
                 .unwrap()
                 .contains("restart with trace_instance=backup=boot_map, too")
         );
@@ -307,7 +307,7 @@ mod tests {
         assert_eq!(bundle(with_instance).status, Status::Partial);
         assert_eq!(bundle("").status, Status::Off);
         assert_eq!(
-            bundle("").mend.as_deref(),
+            bundle("").fix.as_deref(),
             Some("lastwords bundle save -o /var/lib/lastwords/bundles/6.12.107-amd64.bundle")
         );
         assert!(
@@ -332,7 +332,7 @@ mod tests {
         queue("pmem0", "0\n");
         assert_eq!(finding().status, Status::Partial);
         assert!(finding().found.contains("/dev/pmem0: no file system"));
-        assert!(finding().mend.unwrap().contains("fsdax"));
+        assert!(finding().fix.unwrap().contains("fsdax"));
         std::fs::create_dir_all(sys.join("bus/dax/drivers/device_dax/dax1.0")).unwrap();
         assert!(finding().found.contains("/dev/dax1.0: a session in a device-DAX node"));
         queue("pmem1", "1\n");

@@ -91,7 +91,7 @@ fn kind(there: &Path) -> Finding {
             Finding::partial(CHECK, found, elsewhere("/dev/shm/lastwords-$(id -u)"))
         }
         Err(error) => {
-            Finding::partial(CHECK, format!("{}: {error}", there.display()), "").without_mend()
+            Finding::partial(CHECK, format!("{}: {error}", there.display()), "").without_fix()
         }
     }
 }
@@ -115,7 +115,7 @@ fn room(there: &Path) -> Finding {
     match statvfs(there) {
         Ok(fs) => room_of(there, free(&fs)),
         Err(error) => {
-            Finding::partial(CHECK, format!("{}: {error}", there.display()), "").without_mend()
+            Finding::partial(CHECK, format!("{}: {error}", there.display()), "").without_fix()
         }
     }
 }
@@ -130,12 +130,12 @@ fn room_of(there: &Path, free: u64) -> Finding {
     if free >= LITTLE {
         return Finding::good(CHECK, found);
     }
-    let mend = format!(
+    let fix = format!(
         "mount -o remount,size=1G \"$(df --output=target {} | tail -n 1)\"",
         there.display()
     );
     let found = format!("{found}: too little for rings of the default size");
-    if free == 0 { Finding::bad(CHECK, found, mend) } else { Finding::partial(CHECK, found, mend) }
+    if free == 0 { Finding::bad(CHECK, found, fix) } else { Finding::partial(CHECK, found, fix) }
 }
 
 #[cfg(test)]
@@ -143,13 +143,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn little_room_is_told_with_the_line_that_mends_it() {
+    fn little_room_is_told_with_the_line_that_fixes_it() {
         let here = Path::new("/dev/shm");
         assert_eq!(room_of(here, 1 << 30).status, Status::Good);
         assert_eq!(room_of(here, 1 << 20).status, Status::Partial);
         let none = room_of(here, 0);
         assert_eq!(none.status, Status::Bad);
-        assert!(none.mend.unwrap().contains("remount"));
+        assert!(none.fix.unwrap().contains("remount"));
     }
 
     #[test]

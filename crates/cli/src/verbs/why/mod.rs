@@ -69,7 +69,7 @@ struct Report {
     inputs: Vec<Why>,
 }
 
-/// What one session or kernel died of.
+/// The explanation of how one session or kernel ended.
 #[derive(Serialize)]
 struct Why {
     /// `session` or `kernel`, or `trace` if it is neither.
@@ -87,7 +87,7 @@ struct Why {
     open_spans: Vec<SpanReport>,
     #[serde(flatten)]
     losses: Losses,
-    /// What was lost, in words.
+    /// The losses in words.
     lost: String,
     /// Commands that show more.
     next: Vec<Next>,

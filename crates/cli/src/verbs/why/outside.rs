@@ -10,7 +10,7 @@ use std::time::UNIX_EPOCH;
 
 /// The kernel's log, a record for each read.
 const KMSG: &str = "/dev/kmsg";
-/// What the kernel kept for this boot.
+/// The folder of the records that an earlier boot left.
 const PSTORE: &str = "/sys/fs/pstore";
 /// The files of a control group that may have the counter of OOM kills.
 const COUNTERS: [&str; 2] = ["memory.events", "memory.oom_control"];

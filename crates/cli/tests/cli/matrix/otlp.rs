@@ -35,7 +35,7 @@ fn typed(value: Value) -> Value {
     }
 }
 
-/// What files say of the traces in them: the records of events, and the verdicts.
+/// Returns the records of events in files, and the verdicts.
 pub(super) fn read(files: &[PathBuf]) -> (Vec<Decoded>, Vec<Decoded>) {
     let all = decode(files).into_iter().flatten();
     let (verdicts, events): (Vec<Decoded>, Vec<Decoded>) = all.partition(Decoded::is_verdict);
@@ -132,7 +132,7 @@ pub(super) struct OfKernel {
     pub(super) is_dated: bool,
     pub(super) name: String,
     pub(super) fields: Vec<(String, Value)>,
-    /// What the kernel prints of it.
+    /// The text that the kernel prints of it.
     pub(super) text: String,
 }
 

@@ -1,4 +1,4 @@
-//! What a thread did, by its own account.
+//! The account that a thread keeps of what it does.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -16,7 +16,7 @@ use tracing::span::EnteredSpan;
 const HOW: &str = "LASTWORDS_TEST_OTLP";
 /// Threads that record.
 pub(super) const THREADS: u64 = 2;
-/// What each thread does at most. The rings have room for all.
+/// The most events and spans of a thread. The rings have room for all.
 const MOST: u64 = 2000;
 /// The deepest nesting of spans.
 const DEEP: usize = 4;
@@ -47,7 +47,7 @@ fn recorder() {
     let worker = std::thread::spawn(move || {
         let mut thread = Thread::new(1, seed);
         thread.work(MOST);
-        // Whoever dies closes no span.
+        // A thread that dies closes no span.
         let _: &mut Thread = Box::leak(Box::new(thread));
     });
     let mut random = Random(seed ^ 0xdead);

@@ -89,7 +89,7 @@ fn judge(seed: u64, place: &Place, pid: u32, found: &[Decoded]) -> [u64; 4] {
         let n = one.attribute("n").and_then(number).and_then(|n| u64::try_from(n).ok());
         match n {
             None if one.is_verdict() => verdicts.push(one),
-            // What the handlers recorded.
+            // The handlers recorded it.
             None => assert!(one.text("name").starts_with("crash:"), "seed {seed}: {one:?}"),
             Some(n) if one.is_span() => run.spans.entry(n).or_default().push(one),
             Some(n) => run.records.entry(n).or_default().push(one),

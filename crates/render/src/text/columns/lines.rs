@@ -1,7 +1,7 @@
 //! Formats the lines of events in columns.
 
 use super::super::batch::{Batch, Record, Window};
-use super::super::chains::{Chains, SpanEvent, SpanFields, SpanIds, short_name};
+use super::super::chains::{Chains, SpanFields, SpanIds, short_name};
 use super::super::escape::bare;
 use super::super::line::Line;
 use super::super::message::Piece;
@@ -521,7 +521,7 @@ impl Chain<'_> {
 
     /// Appends how long a span was open that is closed.
     fn put_age(&self, line: &mut Vec<u8>) {
-        if self.span.event != Some(SpanEvent::Step(Step::Close)) {
+        if self.span.event != Some(Step::Close) {
             return;
         }
         line.extend_from_slice(b" after ");
