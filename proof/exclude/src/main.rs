@@ -39,7 +39,7 @@ struct Args {
     /// Dumps of kernels with ftrace
     #[arg(required_unless_present = "quick")]
     dumps: Vec<PathBuf>,
-    /// Images that are made of each dump
+    /// Images that are made of each dump; with `--quick` of all dumps together
     #[arg(long, default_value_t = 200)]
     images: u64,
     /// The first seed
@@ -48,17 +48,17 @@ struct Args {
     /// This image alone
     #[arg(long)]
     image: Option<u64>,
-    /// The part of CI: fewer images, of the dumps that are kept beside the repository
-    #[arg(long, conflicts_with_all = ["dumps", "images", "image"])]
+    /// The part of CI: images of the dumps that are kept beside the repository
+    #[arg(long, conflicts_with_all = ["dumps", "image"])]
     quick: bool,
 }
 
-/// The dumps of `--quick`, and the images that are made of each: a new kernel's instances, an
-/// aarch64's, one that is compressed.
+/// The dumps of `--quick`, and the tenths of its images that are made of each: a new kernel's
+/// instances, an aarch64's, one that is compressed.
 const QUICK: &[(&str, u64)] = &[
-    ("ftrace-6.12-basic/memory.elf.zst", 100),
-    ("ftrace-6.12-arm64/memory.elf.zst", 60),
-    ("ftrace-6.12-live-crash/makedumpfile-1.7.2-d31.kdump", 40),
+    ("ftrace-6.12-basic/memory.elf.zst", 5),
+    ("ftrace-6.12-arm64/memory.elf.zst", 3),
+    ("ftrace-6.12-live-crash/makedumpfile-1.7.2-d31.kdump", 2),
 ];
 
 /// A dump, and what is read of it.
@@ -84,7 +84,8 @@ fn run(args: &Args) -> Result<()> {
             println!("no crash cases beside the repository: nothing is taken out");
             return Ok(());
         }
-        dumps.extend(QUICK.iter().map(|(dump, images)| (cases.join(dump), *images)));
+        let part = |tenths: u64| (args.images * tenths).div_ceil(10);
+        dumps.extend(QUICK.iter().map(|(dump, tenths)| (cases.join(dump), part(*tenths))));
     }
     let right = dumps
         .iter()

@@ -117,7 +117,12 @@ const RIGS: &[Step] = &[
         "surroundings --quick",
         "an application in containers and limits",
     ),
-    rig("proof-exclude", Never, "exclude --quick", "dumps of which pages are taken out"),
+    rig(
+        "proof-exclude",
+        LessBeside(Does::Rig("exclude --quick")),
+        "exclude --quick --images 2000",
+        "dumps of which pages are taken out",
+    ),
     rig("proof-remove", Never, "remove --quick", "traces of which parts are taken out"),
     rig(
         "cases",
