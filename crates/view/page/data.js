@@ -142,10 +142,15 @@ class Fields {
     return lines;
   }
 
-  // Decompresses a block into its lines, each of which ends with a line feed.
+  // Decompresses a block into its lines.
   async read(block) {
+    return (await this.text(block)).split("\n");
+  }
+
+  // Decompresses a block into its text, in which each line ends with a line feed, but for the last.
+  async text(block) {
     const element = await arrived(() => document.getElementsByClassName("block")[block]);
-    return new TextDecoder().decode(await inflated(element.textContent)).slice(0, -1).split("\n");
+    return new TextDecoder().decode(await inflated(element.textContent)).slice(0, -1);
   }
 
   // Returns the place of a row: its block, and its line there.

@@ -9,10 +9,11 @@ import { holds } from "view/judge.js";
 import { Index } from "view/rows.js";
 
 // An event whose fields are not on the page.
-const CUT = /"cut":\d+\}$/;
+const CUT = /"cut":\d+\}$/m;
 
-// Returns a test of the text of an event's fields: whether a name or a value contains a text in small letters. Most
-// events are judged by their JSON as it is; the others are parsed, and judged by what the page shows of them.
+// Returns two tests of the fields of events: whether a name or a value of an event contains a text in small letters, and
+// whether one of several events may. Most events are judged by their JSON as it is; the others are parsed, and judged by
+// what the page shows of them.
 export function contains(wanted) {
   // In the text of the fields, quotes, backslashes and characters that control a terminal are escaped.
   const code = (sign) => `\\u${sign.charCodeAt(0).toString(16).padStart(4, "0")}`;
@@ -22,29 +23,32 @@ export function contains(wanted) {
   // Such a text may be a part of the JSON, or of what is shown in place of the JSON: `A (0)`.
   const isPlain = !/[(){}[\]:,"\\]| $/.test(wanted);
   const isSyntax = ["context", "specific", "fields", "cut"].some((word) => word.includes(wanted));
-  return (line) => {
+  const mayShowOthers = (lines) => !isPlain && (lines.includes("\\") || lines.includes('{"":'));
+  const isOf = (line) => {
     const text = line.toLowerCase();
-    const hasOthers = line.includes("\\") || line.includes('{"":');
     // The clock's reading is the first member.
     const isThere = text.includes(escaped) && text.includes(escaped, text.indexOf(","));
-    if (!isThere && (isPlain || !hasOthers)) return false;
+    if (!isThere && !mayShowOthers(line)) return false;
     return (isThere && isPlain && !isSyntax && !line.includes("\\")) || isShown(parse(line));
   };
+  return { isOf, mayBeIn: (lines) => lines.toLowerCase().includes(escaped) || mayShowOthers(lines) };
 }
 
-// Calls `visit` with the row and the text of the fields of each wanted event, and now and then lets the page go on.
-async function eachRow(data, wanted, visit, progress, isOver) {
+// Calls `visit` with the row and the text of the fields of each wanted event, and now and then lets the page go on. In place
+// of the text is null where `isToRead` refuses the text of all events of a block.
+async function eachRow(data, wanted, isToRead, visit, progress, isOver) {
   const { fields, times } = data;
   let shown = performance.now();
   for (let block = 0; block < fields.count && !isOver(); block++) {
     const first = block * fields.size - fields.skip;
     if (data.order === null && !any(first, Math.min(first + fields.size, times.length), wanted)) continue;
-    const lines = await fields.read(block);
-    for (let line = 0; line < lines.length; line++) {
+    const text = await fields.text(block);
+    const lines = isToRead(text) ? text.split("\n") : null;
+    for (let line = 0; line < fields.size; line++) {
       const place = first + line;
       if (place < 0 || place >= times.length) continue;
       const row = data.places ? data.places[place] : place;
-      if (wanted(row)) visit(row, lines[line]);
+      if (wanted(row)) visit(row, lines && lines[line]);
     }
     if (performance.now() - shown < 40) continue;
     progress(block / fields.count);
@@ -99,7 +103,8 @@ export class Search {
       return;
     }
     const wanted = text.toLowerCase();
-    const isInFields = contains(wanted);
+    const { isOf, mayBeIn } = contains(wanted);
+    const isToRead = (lines) => mayBeIn(lines) || CUT.test(lines);
     const byName = data.head.kinds.map(({ name }) => [name, visible(name)].some((shown) => shown.toLowerCase().includes(wanted)));
     const rows = [];
     let cut = 0;
@@ -107,10 +112,10 @@ export class Search {
     const say = (more) => { byId("found").textContent = `${rows.length.toLocaleString("en")} found${more}${this.unsearched}`; };
     const seen = (row) => this.app.isVisible(row);
     const visit = (row, line) => {
-      if (byName[data.kinds[row]] || isInFields(line)) rows.push(row);
-      else if (CUT.test(line)) cut++;
+      if (byName[data.kinds[row]] || (line !== null && isOf(line))) rows.push(row);
+      else if (line !== null && CUT.test(line)) cut++;
     };
-    await eachRow(data, seen, visit, (part) => say(`, ${Math.round(part * 100)} % searched`), () => run !== this.run);
+    await eachRow(data, seen, isToRead, visit, (part) => say(`, ${Math.round(part * 100)} % searched`), () => run !== this.run);
     if (run !== this.run) return;
     rows.sort((a, b) => a - b);
     this.app.setResults(new Index(Uint32Array.from(rows), data.times));
@@ -162,7 +167,7 @@ export class Search {
     const isOpen = (row) => judge.byKind[data.kinds[row]] === undefined;
     const visit = (row, line) => { visible[row] = judge.isTrue(row, line) ? 1 : 0; };
     const progress = (part) => { output.textContent = `${Math.round(part * 100)} % filtered`; };
-    if (judge.readsFields) await eachRow(data, isOpen, visit, progress, () => run !== this.filterRun);
+    if (judge.readsFields) await eachRow(data, isOpen, () => true, visit, progress, () => run !== this.filterRun);
     else for (let row = 0; row < visible.length; row++) if (isOpen(row)) visit(row, null);
     if (run !== this.filterRun) return;
     const searched = this.app.setVisible(visible);
