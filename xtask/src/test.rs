@@ -107,10 +107,14 @@ fn run_tests_of(programs: &[&str], variables: &[(&str, &str)]) -> Result<()> {
         let names = names.iter().filter(|name| IN_MEMORY.contains(name) == in_memory);
         names.flat_map(|name| ["--test", *name]).collect::<Vec<&str>>()
     };
-    run_cargo(variables, &test(&[programs, &["--lib"], &*named(false)].concat()))?;
+    // They wait for other processes half of the time.
+    let threads = 2 * std::thread::available_parallelism()?.get();
+    let threads = threads.to_string();
+    let variables = [variables, &[("RUST_TEST_THREADS", threads.as_str())]].concat();
+    run_cargo(&variables, &test(&[programs, &["--lib"], &*named(false)].concat()))?;
     run_cargo(&[], &test(&["--doc"]))?;
     let scratch = scratch()?;
-    let mut variables = variables.to_vec();
+    let mut variables = variables.clone();
     variables.extend(scratch.as_deref().and_then(Path::to_str).map(|folder| ("TMPDIR", folder)));
     let done = run_cargo(&variables, &test(&named(true)));
     scratch.map_or(Ok(()), std::fs::remove_dir_all)?;

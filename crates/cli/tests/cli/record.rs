@@ -133,7 +133,8 @@ fn events_are_those_of_trace_cmd() {
         let [program, words @ ..] = trace_cmd::words(Tracing::Instance(&instance));
         let mut command = Command::new(program);
         command.args(words).args(["record", "-q", "-B", "lastwords_peer"]).args(rules);
-        command.args(["-b", "8192", "-C", "mono", "-o"]).arg(&theirs);
+        // Where much runs beside, its readers come late: what they read last must not be overwritten.
+        command.args(["-b", "65536", "-C", "mono", "-o"]).arg(&theirs);
         command
             .arg(env!("CARGO_BIN_EXE_lastwords"))
             .arg("record")
