@@ -81,12 +81,17 @@ impl Refusal {
 
 const SECOND: u64 = 1_000_000_000;
 
+/// Bits of the thread's id in `IDENTITY`, below its start time in ticks. The kernel gives no larger
+/// ids (`PID_MAX_LIMIT`), and the bits above are enough for a thousand years of ticks.
+#[cfg(not(loom))]
+const TID_BITS: u32 = 22;
+
 thread_cells! {
     CLAIMS: [Cell<Claim>; REMEMBERED] = [const { Cell::new(Claim::NONE) }; REMEMBERED];
     NEXT: Cell<u8> = Cell::new(0);
     REFUSALS: [Cell<Refusal>; REFUSED] = [const { Cell::new(Refusal::NONE) }; REFUSED];
     LEVEL: Cell<u8> = Cell::new(0);
-    IDENTITY: Cell<(u32, u64)> = Cell::new((0, 0));
+    IDENTITY: Cell<u64> = Cell::new(0);
 }
 
 /// Number of times that tables were unmapped. Who unmaps one adds 1 before (Release); a thread that
@@ -127,7 +132,7 @@ fn forget_tables() {
 /// Forgets in a forked child what the thread remembers, because the child is another thread.
 pub(crate) fn forget_in_child() {
     forget_tables();
-    IDENTITY.with(|identity| identity.set((0, 0)));
+    IDENTITY.with(|identity| identity.set(0));
 }
 
 /// Returns the number of nested records in which this thread is.
@@ -155,12 +160,13 @@ fn identity() -> (u32, u64) {
     return (crate::model::tid(), crate::model::start_of(crate::model::tid()));
     #[cfg(not(loom))]
     {
-        if IDENTITY.get().0 == 0 {
+        if IDENTITY.get() == 0 {
             let tid = os::tid();
-            IDENTITY.set((tid, os::start_time(tid)));
+            IDENTITY.set(os::start_time(tid) << TID_BITS | u64::from(tid));
             crate::grow::look();
         }
-        IDENTITY.get()
+        let identity = IDENTITY.get();
+        ((identity & ((1 << TID_BITS) - 1)) as u32, identity >> TID_BITS)
     }
 }
 

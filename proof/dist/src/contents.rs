@@ -208,6 +208,7 @@ pub(super) fn library(
     std::fs::remove_dir_all(whole.root())?;
     let shared = format!("{folder}/liblastwords.so.{}", super::version()?);
     run_time.strip(&shared, "--strip-unneeded")?;
+    check_static_tls(&run_time.root().join(&shared))?;
     // Debian's libraries are not executable; rpm finds the dependencies of executable files only.
     run_time.set_mode(&shared, if system == System::Debian { FILE } else { PROGRAM })?;
     let archive = format!("{folder}/liblastwords.a");
@@ -230,6 +231,28 @@ pub(super) fn library(
     }
     development.copy(example, FILE, &rig::root().join("crates/capi/examples/hello.c"))?;
     Ok(())
+}
+
+/// Largest size of the library's thread-local variables, in bytes. If a program loads the library
+/// late, they are in 1,664 bytes that all such libraries share.
+const MOST_TLS: u64 = 255;
+
+/// Checks that a program can load the library late beside others.
+fn check_static_tls(library: &Path) -> Result<()> {
+    let segments = run_quietly(Command::new("readelf").arg("-lW").arg(library))?;
+    let size = static_tls(&segments).context("readelf shows no segment TLS")?;
+    ensure!(
+        size <= MOST_TLS,
+        "{}: {size} bytes of thread-local variables, {MOST_TLS} at most",
+        library.display()
+    );
+    Ok(())
+}
+
+/// Returns the size in memory of the segment TLS, in the text of `readelf -lW`.
+fn static_tls(segments: &str) -> Option<u64> {
+    let line = segments.lines().find(|line| line.trim_start().starts_with("TLS "))?;
+    u64::from_str_radix(line.split_whitespace().nth(5)?.strip_prefix("0x")?, 16).ok()
 }
 
 /// Every package has the licences and the change log.

@@ -24,6 +24,22 @@ use crate::cpu::{self, Area};
 use crate::memory::Memory;
 use crate::record::{Chunk, Lost, Piece, Record};
 
+/// Gives the next number to the descriptor and the abort handler of a section. They are in ELF
+/// sections of this number. So the linker can remove them together with their function. In ELF
+/// sections that all functions share, each function would keep all others of its object file, and
+/// their thread-local variables.
+#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(loom)))]
+macro_rules! number {
+    () => {
+        concat!(
+            ".ifndef .Llastwords_rseq\n",
+            ".set .Llastwords_rseq, 0\n",
+            ".endif\n",
+            ".set .Llastwords_rseq, .Llastwords_rseq + 1\n",
+        )
+    };
+}
+
 #[cfg(not(loom))]
 #[cfg_attr(target_arch = "x86_64", path = "rseq_x86_64.rs")]
 #[cfg_attr(target_arch = "aarch64", path = "rseq_aarch64.rs")]

@@ -19,7 +19,8 @@ use crate::reserve::lane::Lane;
 macro_rules! descriptor {
     () => {
         concat!(
-            ".pushsection __rseq_cs, \"aw\", @progbits\n",
+            number!(),
+            ".pushsection __rseq_cs, \"aw\", @progbits, unique, .Llastwords_rseq\n",
             ".balign 32\n",
             "77: .long 0, 0\n",
             ".quad 71f, 72f - 71f, 74f\n",
@@ -37,7 +38,7 @@ macro_rules! exits {
             "72:\n",
             "mov {t}, #1\n",
             "b 79f\n",
-            ".pushsection .text.rseq_abort, \"ax\", @progbits\n",
+            ".pushsection .text.rseq_abort, \"ax\", @progbits, unique, .Llastwords_rseq\n",
             ".inst 0xd428bc00\n",
             "74: b 75f\n",
             ".popsection\n",

@@ -20,7 +20,8 @@ use crate::reserve::lane::Lane;
 macro_rules! descriptor {
     () => {
         concat!(
-            ".pushsection __rseq_cs, \"aw\", @progbits\n",
+            number!(),
+            ".pushsection __rseq_cs, \"aw\", @progbits, unique, .Llastwords_rseq\n",
             ".balign 32\n",
             "77: .long 0, 0\n",
             ".quad 71f, 72f - 71f, 74f\n",
@@ -34,7 +35,7 @@ macro_rules! descriptor {
 macro_rules! abort {
     ($to:literal) => {
         concat!(
-            ".pushsection .text.rseq_abort, \"ax\", @progbits\n",
+            ".pushsection .text.rseq_abort, \"ax\", @progbits, unique, .Llastwords_rseq\n",
             ".byte 0x0f, 0xb9, 0x3d\n",
             ".long 0x53053053\n",
             "74: jmp ",

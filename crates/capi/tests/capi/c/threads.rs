@@ -34,6 +34,21 @@ fn loaded_late_beside_another_library() {
     assert!(size < 256, "{size} bytes");
 }
 
+/// The linker removes each function that is not used, with its thread-local variables, so that the
+/// library of a release fits too: the parts of a restartable section share no ELF section with
+/// those of another function, which would keep it. A descriptor has 32 bytes.
+#[test]
+fn descriptors_do_not_keep_other_functions() {
+    let library = PREFIX.join("lib/liblastwords.a");
+    let sections = run(Command::new("readelf").arg("-SW").arg(&library)).stdout;
+    let sections = String::from_utf8_lossy(&sections).into_owned();
+    let columns = sections.lines().filter_map(|line| line.split_once(" __rseq_cs "));
+    let sizes: Vec<&str> = columns
+        .filter_map(|(_, columns)| columns.split_whitespace().nth(3))
+        .collect();
+    assert!(sizes.len() > 1 && sizes.iter().all(|size| *size == "000020"), "{sizes:?}");
+}
+
 /// Returns the numbers that each recorder's events have, in the order of their clocks, and how many
 /// events each recorded.
 fn recorded(way: &str) -> (BTreeMap<u64, Vec<u64>>, [u64; 4]) {
