@@ -43,9 +43,8 @@ fn descriptors_do_not_keep_other_functions() {
     let sections = run(Command::new("readelf").arg("-SW").arg(&library)).stdout;
     let sections = String::from_utf8_lossy(&sections).into_owned();
     let columns = sections.lines().filter_map(|line| line.split_once(" __rseq_cs "));
-    let sizes: Vec<&str> = columns
-        .filter_map(|(_, columns)| columns.split_whitespace().nth(3))
-        .collect();
+    let sizes: Vec<&str> =
+        columns.filter_map(|(_, columns)| columns.split_whitespace().nth(3)).collect();
     assert!(sizes.len() > 1 && sizes.iter().all(|size| *size == "000020"), "{sizes:?}");
 }
 
