@@ -31,6 +31,19 @@ impl Channel {
         self.record_in_parts(id, words, len, tail)
     }
 
+    /// Records an event on the fast path, if that is possible now. The payload is the first `len`
+    /// bytes of `words`, in memory order. Returns false if nothing was recorded.
+    #[inline(always)]
+    #[must_use]
+    pub fn record_number_words<const W: usize>(
+        &'static self,
+        id: u16,
+        words: [u64; W],
+        len: usize,
+    ) -> bool {
+        self.fast.record(id, &words, len, len, None)
+    }
+
     /// Records like [`Channel::record_words`] an event without a tail whose payload has at most
     /// `most` bytes, and at most 7 fewer. The length need not be known to the compiler: all words
     /// of `most` bytes are stored.

@@ -51,6 +51,20 @@ pub(super) fn record(payload: &mut Payload) -> Result<Timed, TooMany> {
     record_in_any(payload)
 }
 
+/// Records an event without values of a site of spans, whose payload is these numbers: the key of
+/// the span, and its parent's if the site is of new spans. Returns none, and records nothing, unless
+/// one slot takes such events and there was one before.
+#[inline(never)]
+pub(super) fn record_numbers<const N: usize, const W: usize>(
+    site: &'static Site,
+    numbers: [u64; N],
+) -> Option<Timed> {
+    threads::write_name();
+    let class = site.classes.iter().next().filter(|class| class.shape.is_empty())?;
+    let (slot, id) = class.callsite.only()?;
+    Some(dispatch::record_numbers::<N, W>(slot, id, numbers).then_some(slot))
+}
+
 /// Records the payload as an event of the class that has its fields, and makes the class if there
 /// is none.
 #[inline(never)]

@@ -9,14 +9,15 @@
 //! behind, and does not see half of a span. Where a span is moved, its old place keeps it until the
 //! new one is marked.
 //!
-//! Beside an id is the span's site, if it is known. So the layer need not ask the registry for a
-//! span that this thread has made and entered.
+//! Beside an id is what is known of a span that this thread has made: its site, for which the layer
+//! need not ask the registry then, and its entry in the table of open spans.
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::compiler_fence;
 
 use super::site::Site;
+use crate::record::spans::{Hint, NO_HINT};
 
 /// Number of spans that need no memory of the heap.
 const MOST: usize = 64;
@@ -24,8 +25,22 @@ const MOST: usize = 64;
 /// A span: the number of its recorder, and its id there.
 type Span = (u32, u64);
 
-/// A site, if it is known.
-type Known = Option<&'static Site>;
+/// A span that this thread has made.
+#[derive(Clone, Copy)]
+pub(super) struct Made {
+    pub(super) site: &'static Site,
+    /// The number of its entry in the table of open spans.
+    pub(super) entry: Hint,
+}
+
+/// What is known of a span, if it is one that this thread has made.
+pub(super) type Known = Option<Made>;
+
+/// Returns the number of the span's entry, if it is known.
+#[inline(always)]
+pub(super) fn entry_of(known: Known) -> Hint {
+    known.map_or(NO_HINT, |made| made.entry)
+}
 
 /// Room for a span that the thread is in.
 struct Place {
@@ -33,7 +48,7 @@ struct Place {
     /// members count only if this is not 0.
     mark: Cell<u64>,
     id: Cell<u64>,
-    site: Cell<Known>,
+    known: Cell<Known>,
 }
 
 /// Bit of a mark: the thread is in the span further outside too.
@@ -51,7 +66,7 @@ struct Stack {
     depth: Cell<usize>,
     /// Number of spans in [`DEEP`].
     deep: Cell<usize>,
-    /// The newest span whose site was noted.
+    /// The newest span that was noted.
     newest: Cell<(Span, Known)>,
     /// True while `newest` is used. A signal handler that comes then does not use it.
     is_busy: Cell<bool>,
@@ -59,7 +74,7 @@ struct Stack {
 
 thread_local! {
     static STACK: Stack = const {
-        let places = [const { Place { mark: Cell::new(0), id: Cell::new(0), site: Cell::new(None) } }; MOST];
+        let places = [const { Place { mark: Cell::new(0), id: Cell::new(0), known: Cell::new(None) } }; MOST];
         let newest = Cell::new(((0, 0), None));
         Stack { places, depth: Cell::new(0), deep: Cell::new(0), newest, is_busy: Cell::new(false) }
     };
@@ -72,23 +87,16 @@ thread_local! {
 /// inside of those that were entered meanwhile, as with `tracing-subscriber`.
 #[inline]
 pub(super) fn top(owner: u32) -> u64 {
-    top_known(owner).0
+    STACK.with(|stack| if stack.is_empty() { 0 } else { stack.top_known(owner).0 })
 }
 
-/// Returns what [`top`] does, and the site of the span.
+/// Returns what [`top`] does, and what is known of the span.
 #[inline]
 pub(super) fn top_known(owner: u32) -> (u64, Known) {
-    STACK.with(|stack| {
-        if stack.deep.get() > 0
-            && let Some((_, id)) = deep_top(|of| of == owner)
-        {
-            return (id, None);
-        }
-        stack.top(owner).map_or((0, None), |place| (place.id.get(), place.site.get()))
-    })
+    STACK.with(|stack| if stack.is_empty() { (0, None) } else { stack.top_known(owner) })
 }
 
-/// Returns the recorder and the id of the innermost span of all recorders, and its site.
+/// Returns the recorder and the id of the innermost span of all recorders, and what is known of it.
 pub(super) fn innermost() -> Option<(u32, u64, Known)> {
     STACK.with(|stack| {
         if stack.deep.get() > 0
@@ -98,7 +106,7 @@ pub(super) fn innermost() -> Option<(u32, u64, Known)> {
         }
         let is_top = |place: &&Place| place.mark.get() != 0 && place.mark.get() & IS_AGAIN == 0;
         let place = stack.places[..stack.depth.get().min(MOST)].iter().rfind(is_top)?;
-        Some(((place.mark.get() >> 1) as u32 - 1, place.id.get(), place.site.get()))
+        Some(((place.mark.get() >> 1) as u32 - 1, place.id.get(), place.known.get()))
     })
 }
 
@@ -108,58 +116,33 @@ pub(super) fn is_in_any() -> bool {
     STACK.with(|stack| stack.depth.get() > 0)
 }
 
-/// Notes the site of a new span, until this thread notes another one. The ids of the recorder must
-/// be such that no other thread gives one that this thread has given.
+/// Notes a new span, until this thread notes another one. The ids of the recorder must be such that
+/// no other thread gives one that this thread has given.
 #[inline]
-pub(super) fn note(owner: u32, id: u64, site: &'static Site) {
+pub(super) fn note(owner: u32, id: u64, made: Made) {
     STACK.with(|stack| {
-        stack.with_newest(|newest| newest.set(((owner, id), Some(site))));
+        stack.with_newest(|newest| newest.set(((owner, id), Some(made))));
     });
 }
 
-/// Returns the site of the span, if it was the newest that this thread noted.
+/// Returns what is known of the span, if it was the newest that this thread noted.
 #[inline]
 pub(super) fn noted(owner: u32, id: u64) -> Known {
     STACK.with(|stack| stack.noted((owner, id)))
 }
 
-/// Enters the span. Returns true if this thread was not in it.
+/// Enters the span. Returns the number of its entry, if that is known; none if this thread was in
+/// the span already.
 #[inline]
-pub(super) fn push(owner: u32, id: u64) -> bool {
-    STACK.with(|stack| {
-        let depth = stack.depth.get();
-        let is_again = stack.find((owner, id)).is_some();
-        if depth == MOST {
-            return push_deep(stack, (owner, id), is_again);
-        }
-        stack.enter((owner, id), is_again, stack.noted((owner, id)));
-        !is_again
-    })
+pub(super) fn push(owner: u32, id: u64) -> Option<Hint> {
+    STACK.with(|stack| stack.push((owner, id)))
 }
 
-/// Leaves the span, which nearly always is the innermost. Returns true if this thread was in it,
-/// and no longer is.
+/// Leaves the span, which nearly always is the innermost. Returns the number of its entry, if that
+/// is known; none if this thread was not in the span, or still is.
 #[inline]
-pub(super) fn pop(owner: u32, id: u64) -> bool {
-    let span = (owner, id);
-    STACK.with(|stack| {
-        if stack.deep.get() > 0
-            && let Some(is_out) = pop_deep(stack, span)
-        {
-            return is_out;
-        }
-        if stack.is_simple_top(span) {
-            stack.drop_last();
-            return true;
-        }
-        let Some(at) = stack.find(span) else { return false };
-        let is_again = stack.places[at].mark.get() & IS_AGAIN != 0;
-        stack.remove(at);
-        if stack.deep.get() > 0 {
-            move_up(stack);
-        }
-        !is_again
-    })
+pub(super) fn pop(owner: u32, id: u64) -> Option<Hint> {
+    STACK.with(|stack| stack.pop((owner, id)))
 }
 
 /// Keeps the stores before it in front of those after it, for signal handlers of this thread.
@@ -174,11 +157,11 @@ impl Place {
     /// Writes a span into this place, which is taken. A place without a mark has no span, whatever
     /// is written there.
     #[inline(always)]
-    fn write(&self, id: u64, site: Known, mark: u64) {
+    fn write(&self, id: u64, known: Known, mark: u64) {
         self.mark.set(0);
         keep_order();
         self.id.set(id);
-        self.site.set(site);
+        self.known.set(known);
         keep_order();
         self.mark.set(mark);
     }
@@ -191,21 +174,77 @@ impl Place {
 }
 
 impl Stack {
-    /// Returns the place of the recorder's innermost span.
-    #[inline]
-    fn top(&self, owner: u32) -> Option<&Place> {
-        self.places[..self.depth.get().min(MOST)]
-            .iter()
-            .rfind(|place| place.mark.get() == mark(owner))
+    #[inline(always)]
+    fn is_empty(&self) -> bool {
+        self.depth.get() == 0 && self.deep.get() == 0
+    }
+
+    /// Returns the recorder's innermost span, and what is known of it.
+    #[inline(always)]
+    fn top_known(&self, owner: u32) -> (u64, Known) {
+        let is_top = |place: &&Place| place.mark.get() == mark(owner);
+        let used = &self.places[..self.depth.get().min(MOST)];
+        // Nearly always it is the last.
+        match used.last().filter(is_top).filter(|_| self.deep.get() == 0) {
+            Some(place) => (place.id.get(), place.known.get()),
+            None => self.top_further_outside(owner),
+        }
+    }
+
+    #[inline(never)]
+    fn top_further_outside(&self, owner: u32) -> (u64, Known) {
+        if self.deep.get() > 0
+            && let Some((_, id)) = deep_top(|of| of == owner)
+        {
+            return (id, None);
+        }
+        let used = &self.places[..self.depth.get().min(MOST)];
+        let top = used.iter().rfind(|place| place.mark.get() == mark(owner));
+        top.map_or((0, None), |place| (place.id.get(), place.known.get()))
+    }
+
+    /// Does what [`push`] does. It is not inlined: the library function that finds the thread's
+    /// variable would not be inlined with it.
+    #[inline(never)]
+    fn push(&self, span: Span) -> Option<Hint> {
+        let is_again = self.find(span).is_some();
+        if self.depth.get() == MOST {
+            return push_deep(self, span, is_again).then_some(NO_HINT);
+        }
+        let known = self.noted(span);
+        self.enter(span, is_again, known);
+        (!is_again).then_some(entry_of(known))
+    }
+
+    /// Does what [`pop`] does.
+    #[inline(never)]
+    fn pop(&self, span: Span) -> Option<Hint> {
+        if self.deep.get() > 0
+            && let Some(is_out) = pop_deep(self, span)
+        {
+            return is_out.then_some(NO_HINT);
+        }
+        if let Some(place) = self.simple_top(span) {
+            let known = place.known.get();
+            self.drop_last();
+            return Some(entry_of(known));
+        }
+        let at = self.find(span)?;
+        let is_again = self.places[at].mark.get() & IS_AGAIN != 0;
+        self.remove(at);
+        if self.deep.get() > 0 {
+            move_up(self);
+        }
+        (!is_again).then_some(NO_HINT)
     }
 
     /// Puts the span into the next place, which is free.
     #[inline]
-    fn enter(&self, (owner, id): Span, is_again: bool, site: Known) {
+    fn enter(&self, (owner, id): Span, is_again: bool, known: Known) {
         let at = self.depth.get();
         self.depth.set(at + 1);
         keep_order();
-        self.places[at].write(id, site, mark(owner) | u64::from(is_again));
+        self.places[at].write(id, known, mark(owner) | u64::from(is_again));
     }
 
     /// Frees the last place.
@@ -217,12 +256,13 @@ impl Stack {
         self.depth.set(last);
     }
 
-    /// Returns true if the span is the innermost, and the thread is in it once.
+    /// Returns the place of the span, if it is the innermost, and the thread is in it once.
     #[inline]
-    fn is_simple_top(&self, (owner, id): Span) -> bool {
+    fn simple_top(&self, (owner, id): Span) -> Option<&Place> {
         let last = self.depth.get().checked_sub(1).and_then(|last| self.places.get(last));
-        self.deep.get() == 0
-            && last.is_some_and(|place| place.mark.get() == mark(owner) && place.id.get() == id)
+        last.filter(|place| {
+            self.deep.get() == 0 && place.mark.get() == mark(owner) && place.id.get() == id
+        })
     }
 
     /// Returns where the span is, innermost first.
@@ -237,7 +277,7 @@ impl Stack {
     fn remove(&self, at: usize) {
         let last = self.depth.get() - 1;
         for (place, next) in self.places[at..last].iter().zip(&self.places[at + 1..]) {
-            place.write(next.id.get(), next.site.get(), next.mark.get());
+            place.write(next.id.get(), next.known.get(), next.mark.get());
             keep_order();
         }
         self.drop_last();
@@ -259,8 +299,8 @@ impl Stack {
 
     #[inline]
     fn noted(&self, span: Span) -> Known {
-        let (newest, site) = self.with_newest(Cell::get)?;
-        site.filter(|_| newest == span)
+        let (newest, known) = self.with_newest(Cell::get)?;
+        known.filter(|_| newest == span)
     }
 }
 
@@ -317,6 +357,14 @@ fn move_up(stack: &Stack) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn push(owner: u32, id: u64) -> bool {
+        super::push(owner, id).is_some()
+    }
+
+    fn pop(owner: u32, id: u64) -> bool {
+        super::pop(owner, id).is_some()
+    }
 
     thread_local! {
         /// Called by [`keep_order`], as a signal handler that comes there.
@@ -378,25 +426,29 @@ mod tests {
         interrupted(|| assert!(pop(4, 9)), (0, 9), (0, 0));
     }
 
-    /// The site that was noted last is known, unless it is being used.
+    /// The span that was noted last is known, unless the note is being used. What is known of a span
+    /// when it is entered is known until it is left.
     #[test]
     fn a_note_counts_for_its_span_alone() {
         use crate::layer::site::tests::any;
-        let (one, other) = (any(), any());
+        let [one, other] = [5, 6].map(|entry| Made { site: any(), entry });
+        let is = |known: Known, made: Made| {
+            known.is_some_and(|known| {
+                std::ptr::eq(known.site, made.site) && known.entry == made.entry
+            })
+        };
         note(3, 7, one);
-        assert!(noted(3, 7).is_some_and(|site| std::ptr::eq(site, one)));
+        assert!(is(noted(3, 7), one));
         assert!(noted(3, 8).is_none() && noted(4, 7).is_none());
-        assert!(push(3, 7) && top_known(3).1.is_some());
+        assert!(push(3, 7) && is(top_known(3).1, one));
         note(3, 8, other);
-        assert!(
-            noted(3, 7).is_none() && top_known(3).1.is_some_and(|site| std::ptr::eq(site, one))
-        );
+        assert!(noted(3, 7).is_none() && is(top_known(3).1, one));
         STACK.with(|stack| stack.is_busy.set(true));
         note(3, 9, one);
         assert!(noted(3, 8).is_none() && push(3, 8) && top_known(3).1.is_none() && pop(3, 8));
         STACK.with(|stack| stack.is_busy.set(false));
-        assert!(noted(3, 9).is_none() && noted(3, 8).is_some_and(|site| std::ptr::eq(site, other)));
-        assert!(pop(3, 7));
+        assert!(noted(3, 9).is_none() && is(noted(3, 8), other));
+        assert_eq!(super::pop(3, 7), Some(one.entry));
     }
 
     /// Random steps of two recorders with the same ids, beside a list that only does what the words

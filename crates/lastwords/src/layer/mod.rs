@@ -79,6 +79,7 @@ use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::{Layer, Registry};
 
+use self::current::Made;
 use self::domain::Domain;
 pub(crate) use self::interest::renew;
 pub use self::logger::{Logger, init_logger, logger};
@@ -158,10 +159,10 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for LastwordsLayer {
             named => recording::parent(&self.domain, named, attributes.is_root()),
         };
         let site = recording::site_of_new(attributes.metadata());
+        let entry = recording::new_span(&self.domain, site, attributes, id.into_u64(), parent);
         if self.are_ids_own {
-            current::note(self.domain.number, id.into_u64(), site);
+            current::note(self.domain.number, id.into_u64(), Made { site, entry });
         }
-        recording::new_span(&self.domain, site, attributes, id.into_u64(), parent);
     }
 
     fn on_record(&self, id: &Id, values: &Record<'_>, context: Context<'_, S>) {
@@ -179,8 +180,6 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for LastwordsLayer {
     }
 
     fn on_close(&self, id: Id, context: Context<'_, S>) {
-        let noted = current::noted(self.domain.number, id.into_u64());
-        let metadata = noted.map_or_else(|| context.metadata(&id), |site| Some(site.metadata));
-        recording::close(&self.domain, id.into_u64(), metadata);
+        recording::close(&self.domain, id.into_u64(), || context.metadata(&id));
     }
 }

@@ -7,14 +7,15 @@ use tracing_core::span::{Attributes, Id, Record};
 use tracing_core::{Event, Metadata};
 
 use super::classify::{self, Timed};
-use super::current;
+use super::current::{self, Known, entry_of};
 use super::domain::Domain;
 use super::payload::Payload;
 use super::shares;
 use super::shown::ShownRoom;
 use super::site::{self, Kind, Site};
 use super::span_text::{self, NewSpan, SpanText};
-use crate::record::{in_span, spans};
+use crate::record::in_span;
+use crate::record::spans::{self, Hint, NO_HINT};
 
 /// Returns the span that contains an event or a new span: the named one, otherwise the innermost of
 /// the thread; 0 if there is none.
@@ -110,18 +111,19 @@ fn commit_again(
 /// Appends the span in which an event happened, as the table of open spans has it. Only the name is
 /// appended if no session has a table, or if the span found no room there. A span that is in no
 /// table may have been closed by another thread, so that its site counts only if `open` still
-/// returns it; `known` is the site where this thread knows it.
+/// returns it; `known` is what this thread knows of the span.
 #[inline]
 fn put_span(
     payload: &mut Payload,
     key: u64,
-    known: Option<&'static Site>,
+    known: Known,
     open: impl Fn() -> Option<&'static Site>,
 ) {
     payload.span(|room| {
-        let site = known.or_else(&open)?;
-        let listed =
-            spans::read_text(key, |words, len| span_text::show(&site.span_head, words, len, room));
+        let site = known.map(|made| made.site).or_else(&open)?;
+        let listed = spans::read_text(key, entry_of(known), |words, len| {
+            span_text::show(&site.span_head, words, len, room)
+        });
         let len = listed.or_else(|| Some(span_text::show(&open()?.span_head, &[], 0, room)))?;
         Some((len, key))
     });
@@ -132,8 +134,10 @@ fn put_span(
 fn show_innermost(room: &mut ShownRoom) -> Option<(usize, u64)> {
     let (owner, id, known) = current::innermost()?;
     let key = Domain::numbered(owner).key(id);
-    let listed = spans::read_text(key, |words, len| span_text::show_listed(words, len, room));
-    let len = listed.or_else(|| Some(span_text::show(&known?.span_head, &[], 0, room)))?;
+    let listed = spans::read_text(key, entry_of(known), |words, len| {
+        span_text::show_listed(words, len, room)
+    });
+    let len = listed.or_else(|| Some(span_text::show(&known?.site.span_head, &[], 0, room)))?;
     Some((len, key))
 }
 
@@ -143,36 +147,44 @@ pub(super) fn site_of_new(metadata: &'static Metadata<'static>) -> &'static Site
     site::of_span(metadata, Kind::New)
 }
 
-/// Records a new span of the site.
+/// Records a new span of the site. Returns the number of its entry in the table of open spans.
 pub(super) fn new_span(
     domain: &Domain,
     site: &'static Site,
     attributes: &Attributes<'_>,
     id: u64,
     parent: u64,
-) {
+) -> Hint {
     let (key, parent) = (domain.key(id), domain.key(parent));
-    let level = site::level_of(site.metadata);
+    // A span without fields needs no room for them.
+    if site.fields == 0
+        && let Some(text) = site.span_head.alone()
+        && site.if_wanted().is_some()
+        && let Some(timed) = classify::record_numbers::<2, 3>(site, [key, parent])
+    {
+        return spans::open(key, parent, site.level, timed, text, None);
+    }
+    new_span_with_values(site, attributes, key, parent)
+}
+
+#[inline(never)]
+fn new_span_with_values(
+    site: &'static Site,
+    attributes: &Attributes<'_>,
+    key: u64,
+    parent: u64,
+) -> Hint {
     let list = |text: &SpanText, timed: Timed| {
-        spans::open(
-            key,
-            parent,
-            level,
-            timed,
-            text.as_bytes(),
-            text.is_cut().then_some(&site.desc),
-        );
+        let cut = text.is_cut().then_some(&site.desc);
+        spans::open(key, parent, site.level, timed, text.as_bytes(), cut)
     };
     let text_alone = || {
         let mut text = SpanText::new(&site.span_head);
         attributes.record(&mut text);
-        list(&text, None);
+        list(&text, None)
     };
     if site.if_wanted().is_none() {
-        if spans::are_listed() {
-            text_alone();
-        }
-        return;
+        return if spans::are_listed() { text_alone() } else { NO_HINT };
     }
     Payload::with(site, |payload| {
         // The text is made where it stays.
@@ -190,7 +202,7 @@ pub(super) fn new_span(
             // The text lacks the values after the one that found no room.
             true => text_alone(),
         }
-    });
+    })
 }
 
 pub(super) fn values(
@@ -208,54 +220,61 @@ pub(super) fn values(
         }
     }
     if let Some(metadata) = metadata {
-        span_event(domain, Kind::Record, id, metadata, &|visitor| values.record(visitor));
+        let site = site::of_span(metadata, Kind::Record);
+        if site.if_wanted().is_some() {
+            span_event(site, domain.key(id), &|visitor| values.record(visitor));
+        }
     }
 }
 
 /// Enters the span. It is recorded as an event if the description is given.
 pub(super) fn enter(domain: &Domain, id: u64, metadata: Option<&'static Metadata<'static>>) {
-    if current::push(domain.number, id) {
-        spans::enter(domain.key(id));
+    if let Some(entry) = current::push(domain.number, id) {
+        spans::enter(domain.key(id), entry);
     }
     in_span::note(true, show_innermost);
     if let Some(metadata) = metadata {
-        span_event(domain, Kind::Enter, id, metadata, &|_| ());
+        bare_event(domain, Kind::Enter, id, metadata);
     }
 }
 
 /// Leaves the span. It is recorded as an event if the description is given.
 pub(super) fn exit(domain: &Domain, id: u64, metadata: Option<&'static Metadata<'static>>) {
-    if current::pop(domain.number, id) {
-        spans::leave(domain.key(id));
+    if let Some(entry) = current::pop(domain.number, id) {
+        spans::leave(domain.key(id), entry);
     }
     in_span::note(current::is_in_any(), show_innermost);
     if let Some(metadata) = metadata {
-        span_event(domain, Kind::Exit, id, metadata, &|_| ());
+        bare_event(domain, Kind::Exit, id, metadata);
     }
 }
 
-pub(super) fn close(domain: &Domain, id: u64, metadata: Option<&'static Metadata<'static>>) {
-    if let Some(metadata) = metadata {
-        span_event(domain, Kind::Close, id, metadata, &|_| ());
-    }
-    spans::close(domain.key(id));
-}
-
-#[inline]
-fn span_event(
+/// Closes the span. `metadata` returns its description, if this thread does not know the span.
+pub(super) fn close(
     domain: &Domain,
-    kind: Kind,
     id: u64,
-    metadata: &'static Metadata<'static>,
-    values: &dyn Fn(&mut dyn Visit),
+    metadata: impl FnOnce() -> Option<&'static Metadata<'static>>,
 ) {
-    let site = site::of_span(metadata, kind);
-    if site.if_wanted().is_none() {
-        return;
+    let known = current::noted(domain.number, id);
+    if let Some(metadata) = known.map_or_else(metadata, |made| Some(made.site.metadata)) {
+        bare_event(domain, Kind::Close, id, metadata);
     }
+    spans::close(domain.key(id), entry_of(known));
+}
+
+/// Records an event of a span that has no values.
+#[inline]
+fn bare_event(domain: &Domain, kind: Kind, id: u64, metadata: &'static Metadata<'static>) {
+    let (site, key) = (site::of_span(metadata, kind), domain.key(id));
+    if site.if_wanted().is_some() && classify::record_numbers::<1, 2>(site, [key]).is_none() {
+        span_event(site, key, &|_| ());
+    }
+}
+
+#[inline(never)]
+fn span_event(site: &'static Site, key: u64, values: &dyn Fn(&mut dyn Visit)) {
     Payload::with(site, |payload| {
         values(payload);
-        let key = domain.key(id);
         commit(payload, values, |payload| payload.number(key));
     });
 }

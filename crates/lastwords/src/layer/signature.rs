@@ -232,6 +232,12 @@ impl Shape {
         self.exact == signature.first
     }
 
+    /// Returns true if the events have no values.
+    #[inline(always)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.exact == 0
+    }
+
     /// Returns true if an event with these values has this shape.
     #[inline(always)]
     pub(super) fn fits(&self, signature: &Signature) -> bool {

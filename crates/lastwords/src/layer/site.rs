@@ -70,6 +70,8 @@ pub(super) struct Site {
     pub(super) span_head: SpanHead,
     /// Number of fields of the callsite.
     pub(super) fields: usize,
+    /// Level of the callsite, as the registry has it.
+    pub(super) level: u8,
     /// The callsite.
     pub(super) metadata: &'static Metadata<'static>,
     /// The classes of events from here.
@@ -95,6 +97,7 @@ impl Site {
             other_name: desc.name,
             span_head: SpanHead::default(),
             fields: metadata.fields().len(),
+            level: level_of(metadata),
             metadata,
             classes: Chain::new(),
             wanted: AtomicBool::new(true),

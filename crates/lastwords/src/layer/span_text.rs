@@ -43,6 +43,12 @@ impl SpanHead {
         let shown = String::leak(shown.replace('\0', "\x1a") + "{");
         Self { in_table, shown, fields_at: if fits { in_table.len() } else { TEXT_LEN } }
     }
+
+    /// Returns the table's text of a span without fields, if the table has room for it.
+    #[inline]
+    pub(super) fn alone(&self) -> Option<&'static [u8]> {
+        (self.fields_at < TEXT_LEN).then(|| self.in_table.as_bytes())
+    }
 }
 
 /// The text of a span in the table: `target`, 0x1f, `name`, 0x1f, and `key=value` fields joined by

@@ -4,6 +4,7 @@ use tracing_core::span::{Attributes, Current, Id, Record};
 use tracing_core::subscriber::Interest;
 use tracing_core::{Event, Metadata, Subscriber};
 
+use super::current::Made;
 use super::domain::Domain;
 use super::wanted::Wanted;
 use super::{current, interest, program, recording, site, slab};
@@ -70,7 +71,8 @@ impl Subscriber for LastwordsSubscriber {
             spans::count_dropped();
             return Id::from_u64(NOT_KEPT);
         };
-        recording::new_span(&self.domain, site, attributes, id, parent);
+        let entry = recording::new_span(&self.domain, site, attributes, id, parent);
+        current::note(self.domain.number, id, Made { site, entry });
         Id::from_u64(id)
     }
 
@@ -99,7 +101,7 @@ impl Subscriber for LastwordsSubscriber {
         let mut id = id.into_u64();
         let mut is_closed = false;
         while let Some(closed) = slab::release(id) {
-            recording::close(&self.domain, id, Some(closed.site.metadata));
+            recording::close(&self.domain, id, || Some(closed.site.metadata));
             is_closed = true;
             id = closed.parent;
         }

@@ -37,6 +37,27 @@ pub(crate) fn record_bytes(slot: &'static RecorderSlot, id: u16, bytes: &[u8]) -
     slot.channel.record_bytes(id, first, bytes) || record_bytes_elsewhere(slot, id, bytes)
 }
 
+/// Records a payload of `N` numbers as [`record_bytes`] does. With the thread id, they are in `W`
+/// words.
+#[cfg(feature = "tracing")]
+#[inline(always)]
+pub(crate) fn record_numbers<const N: usize, const W: usize>(
+    slot: &'static RecorderSlot,
+    id: u16,
+    numbers: [u64; N],
+) -> bool {
+    const { assert!(W == N + 1) };
+    let is_recorded = match slot.contexts {
+        0 => slot.channel.record_number_words(id, numbers, 8 * N),
+        bits::TID => {
+            let words = prepend::<W>(identity::tid(), &numbers);
+            slot.channel.record_number_words(id, words, 8 * N + 4)
+        }
+        _ => false,
+    };
+    is_recorded || record_bytes_elsewhere(slot, id, numbers.map(u64::to_ne_bytes).as_flattened())
+}
+
 /// Records a payload that [`record_bytes`] has not recorded in the lane of this thread. Returns
 /// false, because the time of the event is not known.
 #[inline(never)]

@@ -37,6 +37,12 @@ const MOST_TEXT: usize = TEXT_LEN - CUT.len();
 /// Increment for one generation in [`Span::inside`].
 const GENERATION: u32 = WRITING + 1;
 
+/// The number of the entry that a span has in a table. It is looked at before the hash: a number of
+/// another table, or of an entry that was evicted since, costs time alone.
+pub(crate) type Hint = u32;
+/// No number is known.
+pub(crate) const NO_HINT: Hint = Hint::MAX;
+
 /// Returns true if a session of this process has a table.
 pub(crate) fn are_listed() -> bool {
     tables().next().is_some()
@@ -51,6 +57,8 @@ pub(crate) fn are_listed() -> bool {
 ///
 /// `cut` is given if the text was cut: the event that has the whole values. A session that does not
 /// take it counts the cut.
+///
+/// Returns the number of the entry.
 pub(crate) fn open(
     id: u64,
     parent: u64,
@@ -58,8 +66,8 @@ pub(crate) fn open(
     timed: Option<&'static RecorderSlot>,
     text: &[u8],
     cut: Option<&EventDesc>,
-) {
-    let me = identity::word();
+) -> Hint {
+    let (me, mut hint) = (identity::word(), NO_HINT);
     for (session, table) in tables() {
         let recorded = timed.filter(|slot| std::ptr::eq(slot.session, session));
         let recorded = recorded.and_then(|slot| slot.channel.newest_time());
@@ -79,17 +87,19 @@ pub(crate) fn open(
         entry.text_len.store(put_text(entry, 0, text) as u32, Relaxed);
         entry.state.store(SPAN_OPEN, Relaxed);
         entry.inside.store(generation, Release);
+        hint = table.number_of(entry);
         if let Some(event) = cut {
             count_cut(session, Some(event));
         }
     }
+    hint
 }
 
 /// Notes that this thread has entered the span, which it was not in before.
 #[inline]
-pub(crate) fn enter(id: u64) {
+pub(crate) fn enter(id: u64, hint: Hint) {
     let me = identity::word();
-    each_entry(id, me, |entry| {
+    each_entry(id, me, hint, |entry| {
         if count(entry, id, |inside| inside + 1) {
             entry.entered.store(me, Relaxed);
         }
@@ -98,9 +108,9 @@ pub(crate) fn enter(id: u64) {
 
 /// Notes that this thread has left the span.
 #[inline]
-pub(crate) fn leave(id: u64) {
+pub(crate) fn leave(id: u64, hint: Hint) {
     let me = identity::word();
-    each_entry(id, me, |entry| {
+    each_entry(id, me, hint, |entry| {
         // If another thread enters in between, its name is lost, but it is counted.
         if entry.entered.load(Relaxed) == me {
             entry.entered.store(0, Relaxed);
@@ -114,7 +124,7 @@ pub(crate) fn leave(id: u64) {
 /// takes `event`, which has them too.
 pub(crate) fn append(id: u64, text: &[u8], event: Option<&EventDesc>) {
     for (session, table) in tables() {
-        let Some(entry) = table.find(id, identity::word()) else { continue };
+        let Some(entry) = table.find(id, identity::word(), NO_HINT) else { continue };
         // An entry that threads are in cannot be evicted.
         if !count(entry, id, |inside| inside + 1) {
             continue;
@@ -155,9 +165,13 @@ fn count_cut(session: &SessionShared, event: Option<&EventDesc>) {
 /// Reads the text of an open span of this process: `read` gets its words, and its length in bytes.
 /// Returns what `read` returns; none if the span is in no table.
 #[inline]
-pub(crate) fn read_text<T>(id: u64, read: impl FnOnce(&[AtomicU64], usize) -> T) -> Option<T> {
+pub(crate) fn read_text<T>(
+    id: u64,
+    hint: Hint,
+    read: impl FnOnce(&[AtomicU64], usize) -> T,
+) -> Option<T> {
     let me = identity::word();
-    let entry = tables().find_map(|(_, table)| table.find(id, me))?;
+    let entry = tables().find_map(|(_, table)| table.find(id, me, hint))?;
     let before = entry.inside.load(Acquire);
     let len = (entry.text_len.load(Acquire) as usize).min(TEXT_LEN);
     let read = read(&entry.text, len);
@@ -174,8 +188,8 @@ pub(crate) fn count_dropped() {
 
 /// Removes the span from the tables.
 #[inline]
-pub(crate) fn close(id: u64) {
-    each_entry(id, identity::word(), |entry| {
+pub(crate) fn close(id: u64, hint: Hint) {
+    each_entry(id, identity::word(), hint, |entry| {
         // A thread that never left does not keep the entry in use.
         if update(entry, id, |inside| inside | WRITING) {
             entry.state.store(0, Relaxed);
@@ -200,8 +214,8 @@ fn update(entry: &Span, id: u64, change: impl Fn(u32) -> u32) -> bool {
 }
 
 #[inline]
-fn each_entry(id: u64, me: u64, act: impl Fn(&Span)) {
-    tables().filter_map(|(_, table)| table.find(id, me)).for_each(act);
+fn each_entry(id: u64, me: u64, hint: Hint, act: impl Fn(&Span)) {
+    tables().filter_map(|(_, table)| table.find(id, me, hint)).for_each(act);
 }
 
 /// Returns the process id in the word of a thread.
@@ -221,16 +235,22 @@ fn has_fields(entry: &Span, len: usize) -> bool {
 /// Writes the bytes at offset `at`, and returns the new end of the text. Text that does not fit is
 /// cut at a character, and the cut is marked once. Only the caller writes the entry's text
 /// meanwhile.
+#[inline(always)]
 fn put_text(entry: &Span, at: usize, bytes: &[u8]) -> usize {
     // The text was cut already, here or before it came here.
     if at > MOST_TEXT || (at == MOST_TEXT && ends_with_mark(entry, at)) {
         return at;
     }
     let most = MOST_TEXT - at;
-    let (len, mark) =
-        if bytes.len() <= most { (bytes.len(), "") } else { (cut_len(bytes, most), CUT) };
-    let end = put_bytes(entry, at, &bytes[..len]);
-    put_bytes(entry, end, mark.as_bytes())
+    if bytes.len() > most { put_cut(entry, at, bytes, most) } else { put_bytes(entry, at, bytes) }
+}
+
+/// Writes as much of the bytes as there is room for, and the mark of the cut.
+#[cold]
+#[inline(never)]
+fn put_cut(entry: &Span, at: usize, bytes: &[u8], most: usize) -> usize {
+    let end = put_bytes(entry, at, &bytes[..cut_len(bytes, most)]);
+    put_bytes(entry, end, CUT.as_bytes())
 }
 
 /// Returns true if the text before this offset ends with the mark of a cut.
@@ -240,6 +260,7 @@ fn ends_with_mark(entry: &Span, end: usize) -> bool {
 }
 
 /// Writes bytes for which there is room, in whole words, and returns the end of the text.
+#[inline(always)]
 fn put_bytes(entry: &Span, at: usize, bytes: &[u8]) -> usize {
     let (word, inside) = (at / 8, at % 8);
     let (first, rest) = bytes.split_at(bytes.len().min((8 - inside) % 8));
@@ -282,10 +303,24 @@ impl Table {
         (0..PROBES.min(len)).filter_map(move |step| entries.get(at(step)))
     }
 
-    /// Returns the entry of the span of this process, which nearly always is the first that may
-    /// contain it. `me` is this thread's word.
+    /// Returns the number of an entry of this table.
     #[inline]
-    fn find(&self, id: u64, me: u64) -> Option<&'static Span> {
+    fn number_of(&self, entry: &Span) -> Hint {
+        let offset = std::ptr::from_ref(entry).addr() - self.entries.as_ptr().addr();
+        (offset / size_of::<Span>()) as Hint
+    }
+
+    /// Returns the entry of the span of this process. `me` is this thread's word.
+    #[inline]
+    fn find(&self, id: u64, me: u64, hint: Hint) -> Option<&'static Span> {
+        let hinted = self.entries.get(hint as usize).filter(|entry| is_of(entry, id, me));
+        hinted.or_else(|| self.find_by_hash(id, me))
+    }
+
+    /// Returns the entry of the span of this process, which nearly always is the first that may
+    /// contain it.
+    #[inline(never)]
+    fn find_by_hash(&self, id: u64, me: u64) -> Option<&'static Span> {
         let first =
             self.entries.get(self.place(id, pid_of(me))).filter(|entry| is_of(entry, id, me));
         first.or_else(|| self.find_behind(id, me))

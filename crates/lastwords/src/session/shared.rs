@@ -141,14 +141,19 @@ impl SessionShared {
 
 /// Returns the session in a slot.
 pub(crate) fn at(slot: usize) -> Option<&'static SessionShared> {
+    session_in(SESSIONS.get(slot)?)
+}
+
+#[inline]
+fn session_in(slot: &AtomicPtr<SessionShared>) -> Option<&'static SessionShared> {
     // SAFETY: only leaked boxes are stored. They are freed when no thread that has loaded the
     // pointer uses it any more.
-    unsafe { SESSIONS.get(slot)?.load(Acquire).as_ref() }
+    unsafe { slot.load(Acquire).as_ref() }
 }
 
 /// Iterates over the sessions of this process. Async-signal-safe.
 pub(crate) fn all() -> impl Iterator<Item = &'static SessionShared> {
-    (0..USED.load(Acquire)).filter_map(at)
+    SESSIONS[..USED.load(Acquire).min(MAX_SESSIONS)].iter().filter_map(session_in)
 }
 
 /// Keeps the session until it is [`free`]d, and lists it, if the list is not full.
