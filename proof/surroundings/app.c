@@ -144,6 +144,8 @@ int main(int argc, char **argv)
     const char *how = argc > 1 ? argv[1] : "", *then = argc > 2 ? argv[2] : "exit";
     struct rlimit no_core = { 0, 0 };
     pthread_t thread;
+    sigset_t signals;
+    int which;
     setrlimit(RLIMIT_CORE, &no_core);
     begin(how);
     record(1000);
@@ -172,7 +174,17 @@ int main(int argc, char **argv)
         vforks();
     } else if (!strcmp(how, "clone")) {
         clones();
-    } else if (!strcmp(how, "many")) {
+    } else if (!strcmp(how, "many") || !strcmp(how, "later")) {
+        if (how[0] == 'l') {
+            /* Its surrounding changes until SIGUSR1. */
+            sigemptyset(&signals);
+            sigaddset(&signals, SIGUSR1);
+            sigprocmask(SIG_BLOCK, &signals, NULL);
+            /* Nobody reads what it says later. */
+            signal(SIGPIPE, SIG_IGN);
+            tell();
+            sigwait(&signals, &which);
+        }
         for (int round = 0; round < 3000; round++)
             record(100);
     }

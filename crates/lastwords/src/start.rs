@@ -15,7 +15,7 @@ use crate::session::create::create;
 use crate::session::dirs::{self, Base};
 use crate::session::join::{check_contexts, find, join, note, ours};
 use crate::session::shared::{self, SessionShared};
-use crate::session::{Error, calls, ending, environment, listener, lost_memory, processes};
+use crate::session::{Error, calls, ending, environment, listener, lost_memory, processes, room};
 
 /// Records this program from now on until the process ends, however it ends. One call does what
 /// most programs need:
@@ -210,7 +210,10 @@ impl Builder {
         if let Some(folder) = shares.map(|base| find(base, &self.name)).transpose()?.flatten() {
             return match ours(&folder) {
                 Some(session) => Ok((session, false, None)),
-                None => Ok((shared::publish(join(folder)?), true, None)),
+                None => {
+                    room::look(None).join();
+                    Ok((shared::publish(join(folder)?), true, None))
+                }
             };
         }
         let (session, note) = create(self, base.as_ref(), shares.is_some())?;

@@ -28,7 +28,9 @@
 //! or else counted as lost.
 //!
 //! Processes limit how much memory their rings take in all ([`allow`]), because an allocation at
-//! the limit of a control group does not fail: the kernel kills a process.
+//! the limit of a control group does not fail: the kernel kills a process. What the limit leaves
+//! changes while a process records, so a thread that records no events reads it again and again,
+//! and says how much of it the rings may take until its next look ([`leave`]).
 
 use core::cell::Cell;
 use core::sync::atomic::Ordering::Relaxed;
@@ -46,6 +48,10 @@ use crate::thread_cells::thread_cells;
 /// access is complete in itself: the word orders no other memory.
 static ALLOWED: AtomicU64 = AtomicU64::new(u64::MAX);
 
+/// Bytes that the rings of this process may take until the memory limit is read again; `u64::MAX` if
+/// nobody reads it. Relaxed, as for [`ALLOWED`].
+static LEFT: AtomicU64 = AtomicU64::new(u64::MAX);
+
 /// Attempts to get memory that fail at once, because one has failed before: each would be a signal.
 /// Relaxed: it orders no other memory, and a lost update only changes how many attempts are left
 /// out.
@@ -57,13 +63,26 @@ const LEFT_OUT: u32 = 1024;
 /// limit.
 pub fn allow(bytes: u64) {
     ALLOWED.store(bytes, Relaxed);
+    LEFT.store(u64::MAX, Relaxed);
+}
+
+/// Returns the bytes that the rings of this process may still take; `u64::MAX` if there is no limit.
+#[must_use]
+pub fn allowed() -> u64 {
+    ALLOWED.load(Relaxed)
+}
+
+/// Limits the memory that the rings of this process take until the next call, in bytes, besides
+/// what they are allowed in all.
+pub fn leave(bytes: u64) {
+    LEFT.store(bytes, Relaxed);
 }
 
 /// Takes bytes of what is allowed. Returns false if so many are not allowed. Async-signal-safe.
 fn take(bytes: u64) -> bool {
-    let rest =
-        |allowed: u64| if allowed == u64::MAX { Some(allowed) } else { allowed.checked_sub(bytes) };
-    ALLOWED.fetch_update(Relaxed, Relaxed, rest).is_ok()
+    let rest = |left: u64| if left == u64::MAX { Some(left) } else { left.checked_sub(bytes) };
+    // If only the second refuses, the first is too small until the limit is read again.
+    [&LEFT, &ALLOWED].iter().all(|left| left.fetch_update(Relaxed, Relaxed, rest).is_ok())
 }
 
 /// Below so many free bytes of the file system at the start of a session, no thread of the process

@@ -25,7 +25,7 @@ pub(crate) const APP: &str = "app";
 /// The same, loaded by a program that knows nothing of a recorder.
 pub(crate) const LATE: &str = "late";
 /// The same without a recorder.
-const PLAIN: &str = "plain";
+pub(crate) const PLAIN: &str = "plain";
 
 /// A session, as `lastwords list --json` shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -155,7 +155,18 @@ impl Bench {
 
     /// Starts the application, which stays; returns when it has recorded.
     pub(crate) fn stay(&self, dir: &Path, wrapper: &[&str], words: &[&str]) -> Result<Staying> {
-        let mut command = self.app(APP, dir, wrapper, words);
+        self.stay_as(APP, dir, wrapper, words)
+    }
+
+    /// Does the same with the application of this name.
+    pub(crate) fn stay_as(
+        &self,
+        name: &str,
+        dir: &Path,
+        wrapper: &[&str],
+        words: &[&str],
+    ) -> Result<Staying> {
+        let mut command = self.app(name, dir, wrapper, words);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
         let mut line = String::new();
         BufReader::new(child.stdout.take().context("a pipe")?).read_line(&mut line)?;
@@ -246,6 +257,13 @@ impl Session {
 }
 
 impl Staying {
+    /// Lets an application go on that waits for SIGUSR1, and returns how it ends.
+    pub(crate) fn go_on(&mut self) -> Result<ExitStatus> {
+        output(Command::new("kill").args(["-USR1", &self.pid.to_string()]))?;
+        self.ended = true;
+        Ok(self.child.wait()?)
+    }
+
     /// Ends the process by SIGKILL, and what wraps it.
     pub(crate) fn kill(&mut self) -> Result<()> {
         if std::mem::replace(&mut self.ended, true) {

@@ -1,13 +1,18 @@
 //! Limits on memory. Sessions in memory count for the limit of those who record them.
 
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::bench::Bench;
+use crate::bench::{APP, Bench, PLAIN};
 
 /// Applications that run one after another under a limit.
 const RUNS: usize = 9;
+/// KB that a limit leaves after it was lowered.
+const SPARE: u64 = 100;
 
 /// Where a limit is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,7 +28,10 @@ pub(crate) enum At {
 
 /// A cgroup of ours, which goes with this, as does the one above it.
 struct Cgroup {
+    /// The application's.
     group: PathBuf,
+    /// The one that has the limit.
+    limited: PathBuf,
     above: Option<PathBuf>,
 }
 
@@ -59,7 +67,7 @@ impl Cgroup {
         let limited = parent.join(name);
         std::fs::create_dir(&limited)
             .with_context(|| format!("{}: as root only", limited.display()))?;
-        let mut made = Self { group: limited.clone(), above: None };
+        let mut made = Self { group: limited.clone(), limited: limited.clone(), above: None };
         std::fs::write(
             limited.join(if at == At::High { "memory.high" } else { max }),
             (limit << 20).to_string(),
@@ -74,6 +82,25 @@ impl Cgroup {
             made.above = Some(limited);
         }
         Ok(made)
+    }
+
+    /// Lowers the limit to so many KB above what the group uses and cannot free.
+    fn lower(&self, spare: u64) -> Result<()> {
+        let (max, usage, caches) = if is_version_2() {
+            ("memory.max", "memory.current", ["inactive_file ", "active_file "])
+        } else {
+            let caches = ["total_inactive_file ", "total_active_file "];
+            ("memory.limit_in_bytes", "memory.usage_in_bytes", caches)
+        };
+        let read = |name: &str| std::fs::read_to_string(self.limited.join(name)).context("read");
+        let stat = read("memory.stat")?;
+        let cache = |line: &str| {
+            caches.iter().find_map(|name| line.strip_prefix(name)?.parse::<u64>().ok())
+        };
+        let caches: u64 = stat.lines().filter_map(cache).sum();
+        let used = read(usage)?.trim().parse::<u64>()?.saturating_sub(caches);
+        let limit = (used + (spare << 10)).to_string();
+        std::fs::write(self.limited.join(max), &limit).with_context(|| format!("{max}: {limit}"))
     }
 
     /// The words that put a program there.
@@ -125,6 +152,34 @@ pub(crate) fn limit(bench: &Bench, dir: &Path, at: At, megabytes: u64) -> Result
     let sessions = sessions?;
     ensure!(used <= (megabytes << 20) / 2, "sessions keep {used} bytes of {megabytes} MB");
     ensure!(megabytes < 24 || !sessions.is_empty(), "nothing was recorded");
+    Ok(())
+}
+
+/// The application waits while its limit is lowered until almost nothing is left, and records much
+/// then. `wait` is the time after which its recorder must have seen that.
+pub(crate) fn lowered(
+    bench: &Bench,
+    dir: &Path,
+    at: At,
+    megabytes: u64,
+    wait: Duration,
+) -> Result<()> {
+    let run = |name: &str| -> Result<ExitStatus> {
+        let group = Cgroup::new(at, megabytes)?;
+        let wrapper = group.wrapper();
+        let wrapper: Vec<&str> = wrapper.iter().map(String::as_str).collect();
+        let mut staying = bench.stay_as(name, dir, &wrapper, &["later", "exit"])?;
+        group.lower(SPARE)?;
+        std::thread::sleep(wait);
+        let status = staying.go_on();
+        // The pages go before their group does.
+        std::fs::remove_dir_all(dir)?;
+        std::fs::DirBuilder::new().mode(0o700).create(dir)?;
+        status
+    };
+    let (expected, status) = (run(PLAIN)?, run(APP)?);
+    ensure!(expected.code() == Some(7), "without a recorder, it ended with {expected}");
+    ensure!(status == expected, "it ended with {status}, without a recorder {expected}");
     Ok(())
 }
 

@@ -78,6 +78,11 @@ pub(crate) const ROWS: &[Row] = &[
     quick("a limit of 24 MB", |b, dir| memory::limit(b, dir, At::Max, 24)),
     slow("a limit of 64 MB", |b, dir| memory::limit(b, dir, At::Max, 64)),
     quick("a limit of 24 MB above the group", |b, dir| memory::limit(b, dir, At::Above, 24)),
+    quick("a limit of 24 MB is lowered", |b, dir| memory::lowered(b, dir, At::Max, 24, NOW)),
+    quick("a limit of 512 MB is lowered", |b, dir| memory::lowered(b, dir, At::Max, 512, SEEN)),
+    slow("a limit of 64 MB above is lowered", |b, dir| {
+        memory::lowered(b, dir, At::Above, 64, SEEN)
+    }),
     quick("128 CPUs", memory::many_cpus),
     slow("a limit of 24 MB on another folder", memory::limit_inside),
 ];
@@ -87,6 +92,11 @@ pub(crate) const OF_VERSION_2: &[Row] = &[
     quick("memory.high of 16 MB", |b, dir| memory::limit(b, dir, At::High, 16)),
     quick("memory.high of 64 MB", |b, dir| memory::limit(b, dir, At::High, 64)),
 ];
+
+/// The recorder need not see a change: a small session got all its memory at the start.
+const NOW: Duration = Duration::ZERO;
+/// It has seen a change by then.
+const SEEN: Duration = Duration::from_millis(2500);
 
 /// The readers of a session.
 const READERS: &[(&str, &[&str])] =

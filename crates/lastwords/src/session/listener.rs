@@ -12,7 +12,9 @@
 //! created.
 //!
 //! The thread sleeps on the generation of every session (a shared futex). It wakes once a second to
-//! keep the clocks' calibration up to date, and to look for dead processes if spans find no room.
+//! keep the clocks' calibration up to date, to look for dead processes if spans find no room, and to
+//! read the memory limit of the process's control group as long as rings may grow in it
+//! ([`room::look_again`]).
 //! All its signals are blocked, so that no handler of the application ever runs on it.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
@@ -33,6 +35,7 @@ use crate::session::backends::clock_refresh;
 use crate::session::calls::calls;
 use crate::session::guard;
 use crate::session::listener_thread;
+use crate::session::room;
 use crate::session::session_region::wake;
 use crate::session::shared::{self, MAX_SESSIONS, SessionShared};
 use crate::session::trigger;
@@ -210,6 +213,7 @@ extern "C" fn run(_argument: *mut libc::c_void) -> *mut libc::c_void {
         shared::all()
             .map(SessionShared::view)
             .for_each(|view| clock_refresh(view.info.backend)(view.clock()));
+        room::look_again();
         (calls().each_round)();
         seen = follow(&seen);
         // A panic there must not end the application.

@@ -2,6 +2,12 @@
 //! groups and from the room that the file system of the folder of sessions has left. Both are read
 //! at the start of a session, never when an event is recorded.
 //!
+//! A limit may be lowered while a session records, and the application may come near to it. So a
+//! session of at most [`AT_START`] bytes in a limited group gets all its memory at the start. The
+//! rings of a larger one grow, and the listener's thread reads the limits again in each of its
+//! rounds ([`look_again`]). The files stay open from the start on, because the application may
+//! forbid `open` later, or change its root.
+//!
 //! Memory of sessions in a tmpfs counts for the control group of the process that wrote it first,
 //! and stays there after the process has ended. An allocation above the limit does not fail: the
 //! kernel kills a process of the group. So all sessions of a folder together take at most one part
@@ -11,8 +17,10 @@
 //! The limits are files of cgroup v1 and v2 (Documentation/admin-guide/cgroup-v1/memory.rst and
 //! cgroup-v2.rst of the kernel). A limit that cannot be read is no limit.
 
+use std::fs::File;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use lastwords_ring::backend::free;
 use lastwords_ring::grow;
@@ -22,6 +30,10 @@ use super::layout::Layout;
 use super::{Builder, Error, Retention};
 /// All sessions of a folder take at most one part in so many of the memory limit.
 const PART: u64 = 8;
+/// The rings take at most one part in so many of the memory that is left.
+const PART_LEFT: u64 = 4;
+/// A session in a limited group that takes no more bytes gets its memory at the start.
+const AT_START: u64 = 2 << 20;
 /// Below this many bytes for a session, its tables are smaller.
 const SMALL: u64 = 2 << 20;
 /// Sizes of the tables then: bytes for descriptions of events, and open spans.
@@ -37,9 +49,11 @@ struct Limit {
 }
 
 /// The memory that sessions may take. `None` is no limit.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Room {
     limit: Option<Limit>,
+    /// The groups that have a limit.
+    groups: Vec<(PathBuf, Files)>,
     /// Free bytes and all bytes of the file system.
     disk: Option<(u64, u64)>,
 }
@@ -51,12 +65,13 @@ pub(crate) fn look(path: Option<&Path>) -> Room {
     let disk =
         path.and_then(|path| rustix::fs::statvfs(path).ok()).filter(|stat| stat.f_blocks > 0);
     let disk = disk.map(|stat| (free(&stat), stat.f_blocks.saturating_mul(stat.f_frsize)));
-    Room { limit: limit(Path::new("/sys/fs/cgroup"), &own), disk }
+    Room { disk, ..limits(Path::new("/sys/fs/cgroup"), &own) }
 }
 
-/// Returns the tightest limit of the control groups that `own`, the text of `/proc/self/cgroup`,
-/// names: that which leaves least. `root` is where the file systems of control groups are mounted.
-fn limit(root: &Path, own: &str) -> Option<Limit> {
+/// Returns the limits of the control groups that `own`, the text of `/proc/self/cgroup`, names. The
+/// tightest is that which leaves least. `root` is where the file systems of control groups are
+/// mounted.
+fn limits(root: &Path, own: &str) -> Room {
     let group = |line: &str| {
         let mut parts = line.splitn(3, ':');
         let (_, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
@@ -69,14 +84,15 @@ fn limit(root: &Path, own: &str) -> Option<Limit> {
             _ => None,
         }
     };
-    let limits = own.lines().filter_map(group).flat_map(|(mount, path, files)| {
+    let found = own.lines().filter_map(group).flat_map(|(mount, path, files)| {
         // In a container, the mount may begin at the process's own group, whose path is that of the
         // host.
         let groups =
             Path::new(&path).ancestors().map(|part| mount.join(part)).collect::<Vec<PathBuf>>();
-        groups.into_iter().filter_map(move |group| files.limit(&group))
+        groups.into_iter().filter_map(move |group| Some((files.limit(&group)?, (group, files))))
     });
-    limits.min_by_key(|limit| limit.left())
+    let (limits, groups): (Vec<Limit>, Vec<_>) = found.unzip();
+    Room { limit: limits.into_iter().min_by_key(Limit::left), groups, disk: None }
 }
 
 /// The limit that is assumed where one cannot be read, in bytes.
@@ -91,6 +107,7 @@ struct Files {
     caches: [&'static str; 2],
 }
 
+const STAT: &str = "memory.stat";
 const V1: Files = Files {
     limits: &["memory.limit_in_bytes"],
     usage: "memory.usage_in_bytes",
@@ -123,13 +140,17 @@ impl Files {
             .filter_map(|name| number(name))
             .min()
             .filter(|limit| *limit < 1 << 62)?;
-        let stat = std::fs::read_to_string(group.join("memory.stat")).unwrap_or_default();
+        let stat = std::fs::read_to_string(group.join(STAT)).unwrap_or_default();
+        Some(Limit { limit, used: number(self.usage)?.saturating_sub(self.cached(&stat)) })
+    }
+
+    /// Returns the bytes of the caches of files, of the text of `memory.stat`.
+    fn cached(self, stat: &str) -> u64 {
         let cache = |line: &str| {
             let (name, bytes) = line.split_once(' ')?;
             self.caches.contains(&name).then(|| bytes.trim().parse::<u64>().ok())?
         };
-        let caches = stat.lines().filter_map(cache).fold(0, u64::saturating_add);
-        Some(Limit { limit, used: number(self.usage)?.saturating_sub(caches) })
+        stat.lines().filter_map(cache).fold(0, u64::saturating_add)
     }
 }
 
@@ -142,7 +163,8 @@ impl Limit {
 impl Room {
     /// Returns the bytes that one session may take; none if nothing limits it.
     fn own(&self) -> Option<u64> {
-        let by_limit = self.limit.map(|limit| (limit.limit / PART / 2).min(limit.left() / 4));
+        let by_limit =
+            self.limit.map(|limit| (limit.limit / PART / 2).min(limit.left() / PART_LEFT));
         let by_disk = self.disk.map(|(free, _)| free / 4);
         by_limit.into_iter().chain(by_disk).min()
     }
@@ -155,6 +177,14 @@ impl Room {
             asked
         } else {
             Retention { bytes: asked.bytes.min(by_limit).min(by_disk), ..asked }
+        }
+    }
+
+    /// Limits what the rings of a session take that another process has created.
+    pub(crate) fn join(&self) {
+        if let Some(own) = self.own() {
+            grow::allow(own);
+            watch(&self.groups);
         }
     }
 
@@ -191,8 +221,15 @@ impl Room {
         let all_rings = own.saturating_sub(fixed(builder)?);
         let rings = all_rings / if builder.snapshot { 2 } else { 1 };
         builder.budget = rings.min(USUAL);
-        let first = Layout::new(builder, [0; 16])?.first_backed();
+        let layout = Layout::new(builder, [0; 16])?;
+        if self.limit.is_some() && layout.needs(builder.snapshot) <= own.min(AT_START) {
+            builder.preallocate = true;
+        }
+        let first = if builder.preallocate { layout.rings() } else { layout.first_backed() };
         grow::allow(self.limit.map_or(u64::MAX, |_| all_rings.saturating_sub(first)));
+        if !builder.preallocate {
+            watch(&self.groups);
+        }
         let is_small = builder.budget < USUAL;
         Ok(is_small.then(|| match self.limit {
             Some(limit) => format!(
@@ -202,6 +239,77 @@ impl Room {
             None => format!("rings of {rings} bytes in all, because the file system is small"),
         }))
     }
+}
+
+/// A control group whose limit the listener's thread reads again. Its descriptors are never closed:
+/// the application may have closed them, and got their numbers for files of its own.
+struct Watched {
+    limits: Vec<File>,
+    usage: File,
+    stat: File,
+    files: Files,
+}
+
+/// The groups whose limits are read again: those of the process's first session that grows in a
+/// limited group.
+static WATCHED: OnceLock<Vec<Watched>> = OnceLock::new();
+/// Groups that are watched at most.
+const GROUPS: usize = 4;
+
+/// Opens the files of the groups for [`look_again`]. A group whose files cannot be opened is not
+/// watched.
+fn watch(groups: &[(PathBuf, Files)]) {
+    if !groups.is_empty() {
+        WATCHED.get_or_init(|| {
+            groups.iter().filter_map(|(group, files)| files.open(group)).take(GROUPS).collect()
+        });
+    }
+}
+
+/// Reads the limits of the watched groups again, if rings may still grow, and sets how much they
+/// may take until the next call. Allocates no memory, and calls the kernel by `pread64` alone.
+pub(crate) fn look_again() {
+    let allowed = grow::allowed();
+    if allowed == 0 || allowed == u64::MAX {
+        return;
+    }
+    let left = WATCHED.get().into_iter().flatten().filter_map(|group| group.left(allowed)).min();
+    if let Some(left) = left {
+        grow::leave(left / PART_LEFT);
+    }
+}
+
+impl Files {
+    fn open(self, group: &Path) -> Option<Watched> {
+        let open = |name: &str| File::open(group.join(name)).ok();
+        let limits = self.limits.iter().filter_map(|name| open(name)).collect();
+        Some(Watched { limits, usage: open(self.usage)?, stat: open(STAT)?, files: self })
+    }
+}
+
+impl Watched {
+    /// Returns the bytes that the limit leaves; none if there is no limit now, or if what is read
+    /// is no number: then the descriptor is another file's. Caches are only subtracted where less
+    /// than `enough` would be left.
+    fn left(&self, enough: u64) -> Option<u64> {
+        let limit = self.limits.iter().filter_map(number).min().filter(|limit| *limit < 1 << 62)?;
+        let used = number(&self.usage)?;
+        let is_enough = limit.saturating_sub(used) / PART_LEFT >= enough;
+        let mut stat = [0; 8192];
+        let caches = if is_enough { 0 } else { self.files.cached(text(&self.stat, &mut stat)?) };
+        Some(Limit { limit, used: used.saturating_sub(caches) }.left())
+    }
+}
+
+/// Reads the number that a file has.
+fn number(file: &File) -> Option<u64> {
+    text(file, &mut [0; 32])?.trim().parse().ok()
+}
+
+/// Reads the text of a file, as far as `buffer` has room.
+fn text<'a>(file: &File, buffer: &'a mut [u8]) -> Option<&'a str> {
+    let read = rustix::io::pread(file, &mut *buffer, 0).ok()?;
+    str::from_utf8(buffer.get(..read)?).ok()
 }
 
 /// Returns the bytes that the session takes besides the rings.
@@ -235,6 +343,40 @@ mod tests {
     }
 
     const MIB: u64 = 1 << 20;
+
+    fn limit(root: &Path, own: &str) -> Option<Limit> {
+        limits(root, own).limit
+    }
+
+    #[test]
+    fn a_limit_is_read_again() {
+        let root = tempfile::tempdir().expect("a folder");
+        let bytes = |bytes: u64| format!("{bytes}\n");
+        for (files, caches) in [(V1, "total_inactive_file"), (V2, "inactive_file")] {
+            let dir = root.path().join(caches);
+            let max = files.limits[0];
+            let stat = format!("{caches} {}\n", 2 * MIB);
+            group(&dir, &[(max, &bytes(64 * MIB)), (files.usage, &bytes(20 * MIB)), (STAT, &stat)]);
+            let watched = files.open(&dir).expect("the files are there");
+            let set =
+                |name: &str, text: &str| std::fs::write(dir.join(name), text).expect("written");
+            assert_eq!(watched.left(4 * MIB), Some(44 * MIB), "enough without the caches");
+            set(max, &bytes(24 * MIB));
+            assert_eq!(watched.left(4 * MIB), Some(6 * MIB), "caches are not in use");
+            set(files.usage, &bytes(30 * MIB));
+            assert_eq!(watched.left(4 * MIB), Some(0));
+            // Another limit of the group is lower, where it has two.
+            set(files.usage, &bytes(4 * MIB));
+            let last = files.limits.last().expect("a limit");
+            set(last, &bytes(8 * MIB));
+            assert_eq!(files.open(&dir).and_then(|now| now.left(4 * MIB)), Some(6 * MIB));
+            set(max, "max\n");
+            set(last, "max\n");
+            assert_eq!(watched.left(4 * MIB), None, "no limit any more");
+            set(files.usage, "what another file has");
+            assert_eq!(watched.left(4 * MIB), None);
+        }
+    }
 
     #[test]
     fn the_tightest_limit_of_all_groups_holds() {
@@ -334,7 +476,8 @@ mod tests {
 
     #[test]
     fn a_session_and_the_ended_ones_share_a_part_of_the_limit() {
-        let room = |limit: u64, used: u64| Room { limit: Some(Limit { limit, used }), disk: None };
+        let room =
+            |limit: u64, used: u64| Room { limit: Some(Limit { limit, used }), ..Room::default() };
         for mib in [8, 16, 24, 64, 512] {
             let limit = mib * MIB;
             let mut builder = Builder::new("limited".into()).for_cpus(2);
@@ -347,6 +490,7 @@ mod tests {
                 layout.needs(false)
             );
             assert_eq!(note.is_some(), builder.budget < USUAL);
+            assert_eq!(builder.preallocate, mib < 64, "{mib} MiB: memory at the start");
         }
         let mut builder = Builder::new("limited".into()).for_cpus(2);
         let error = room(8 * MIB, 8 * MIB - 4096)
