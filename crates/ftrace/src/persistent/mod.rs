@@ -90,8 +90,23 @@ pub fn read(
         emptied: Vec::new(),
         evidence: Evidence { notes: layout.notes, ..Evidence::default() },
     };
+    let mut is_unused = layout.unread.is_none();
+    for meta in &layout.cpus {
+        is_unused = is_unused && region.is_unused(meta, budget)?;
+    }
     for meta in layout.cpus {
-        region.add_cpu(meta, budget)?;
+        if is_unused {
+            region.add(meta, Vec::new(), Vec::new());
+        } else {
+            region.add_cpu(meta, budget)?;
+        }
+    }
+    if is_unused {
+        region.evidence.notes.push(
+            "a kernel has cleared this memory when it started, as it does after a loss of power, and nothing was recorded since: it has \
+             nothing of an earlier boot"
+                .into(),
+        );
     }
     if let Some(unread) = layout.unread {
         let (begin, end) = (unread.start, unread.end);
@@ -135,6 +150,29 @@ impl Region {
             judged.why = "the image does not have it whole".into();
         }
         judged
+    }
+
+    /// Returns true if a CPU's memory is as a kernel leaves it that does not find the region of an
+    /// earlier boot (`rb_range_meta_init`): all sub-buffers are zero and in the order of their
+    /// numbers, and the first one behind the reader's is the head and the commit. Such a CPU alone
+    /// proves nothing, because a reset can lose the few cache lines that an idle CPU has written.
+    fn is_unused(&self, meta: &CpuMeta, budget: &Budget) -> Result<bool, Error> {
+        let is_first = |place: Option<u32>| place == Some(1);
+        let is_new = meta.faults.is_empty()
+            && is_first(meta.head)
+            && is_first(meta.commit)
+            && meta.order.iter().zip(0..).all(|(number, place)| *number == place);
+        let mut bytes = Vec::new();
+        for number in 0..u32::try_from(meta.order.len()).unwrap_or(0) {
+            if !is_new {
+                return Ok(false);
+            }
+            budget.bytes(self.image.name(), u64::from(meta.sub_buffer_size))?;
+            if !self.load(meta, number, &mut bytes) || bytes.iter().any(|byte| *byte != 0) {
+                return Ok(false);
+            }
+        }
+        Ok(is_new)
     }
 
     /// Looks at all sub-buffers of a CPU and plans what is delivered: all of the chain, in its
@@ -181,6 +219,12 @@ impl Region {
         self.tell_blank(stream, blank_in_doubt(&meta, &order, &all));
         let emptied = self.emptied_of(&meta, &all);
         self.tell_damage_elsewhere(stream, &order.numbers, &all, emptied.len());
+        self.add(meta, planned, emptied);
+        Ok(())
+    }
+
+    /// Adds the ring of a CPU.
+    fn add(&mut self, meta: CpuMeta, planned: Vec<Judged>, emptied: Vec<Judged>) {
         let total =
             |of: &dyn Fn(&Judged) -> u64| planned.iter().map(of).fold(0, u64::saturating_add);
         let stats = Stats {
@@ -188,12 +232,11 @@ impl Region {
             bytes: total(&|sub| sub.committed as u64),
             ..Stats::default()
         };
-        let cpu = u32::try_from(stream).unwrap_or(u32::MAX);
+        let cpu = u32::try_from(self.cpus.len()).unwrap_or(u32::MAX);
         let (sub_buffers, sub_buffer_size) = (planned.len(), meta.sub_buffer_size);
         self.cpus.push(CpuRing { cpu, sub_buffers, sub_buffer_size, stats });
         self.emptied.push((meta.clone(), emptied));
         self.planned.push((meta, planned));
-        Ok(())
     }
 
     /// Judges chained sub-buffers once more, with what the chain says of them: takes the events of

@@ -11,7 +11,7 @@ use lastwords_ftrace::Ring;
 use lastwords_ftrace::persistent;
 use lastwords_image::unwatched;
 use lastwords_testkit::form::Form;
-use lastwords_testkit::persistent::{SIZE, put};
+use lastwords_testkit::persistent::{Boot, Cpu, SIZE, put, region};
 use made::{Event, Random, events, image, make, read, sub_buffer};
 use std::collections::BTreeSet;
 
@@ -44,6 +44,32 @@ fn all_events_come_back_in_order() {
                 region.boot.modules.first().map(|module| (module.address, module.name.as_str())),
                 Some((0xffff_ffff_c000_1000, "loop"))
             );
+        }
+    }
+}
+
+/// What a kernel makes of memory that holds nothing of an earlier boot, as after a loss of power: no
+/// events, and no loss. One word that is not as the kernel leaves it is a loss or an event.
+#[test]
+fn memory_that_a_kernel_has_cleared_has_no_loss() {
+    for form in [Form::PerCpu, Form::Common] {
+        let cpu = Cpu { order: (0..8).collect(), head: 1, commit: 1, ..Cpu::default() };
+        let made = region(form, &Boot::default(), &[cpu.clone(), cpu]);
+        let unused = read(&made.bytes).unwrap();
+        let evidence = unused.evidence();
+        assert!(events(&unused).is_empty() && !evidence.has_losses(), "{form:?}: {evidence:?}");
+        assert!(evidence.sub_buffers.is_empty(), "{form:?}: {evidence:?}");
+        let is_told = evidence.notes.iter().any(|note| note.contains("nothing of an earlier boot"));
+        assert!(is_told, "{form:?}: {evidence:?}");
+        let (meta, data) = made.places[1];
+        let meta = meta + form.addresses();
+        // A sub-buffer that has a time but no size; a head that went on; another order.
+        for (place, value) in [(data + SIZE, 7), (meta + 8, 3), (meta + 32, 1)] {
+            let mut bytes = made.bytes.clone();
+            put(&mut bytes, place, value, 4);
+            let damaged = read(&bytes).unwrap().evidence();
+            let is_told = damaged.notes.iter().any(|note| note.contains("of an earlier boot"));
+            assert!(!is_told && damaged.has_losses(), "{form:?} {place}: {damaged:?}");
         }
     }
 }
