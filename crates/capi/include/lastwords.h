@@ -310,6 +310,12 @@ int lw_builder_dir(struct lw_builder *builder, const char *folder);
  * called several times. Default: all events are enabled. */
 int lw_builder_events(struct lw_builder *builder, const char *glob);
 
+/* Hides the values of fields whose names match a glob, in all events of the process: "<secret>" is recorded in place of them, or a
+ * hash with a random key of the process, such as "#1f3a9c04d2e85b67". Both may be called several times; secret takes precedence. A
+ * value that is part of another text is not found. Environment: LASTWORDS_SECRET and LASTWORDS_HASHED, globs with commas between. */
+int lw_builder_secret(struct lw_builder *builder, const char *glob);
+int lw_builder_hashed(struct lw_builder *builder, const char *glob);
+
 /* Adds a property of the trace, such as the program's version. */
 int lw_builder_env(struct lw_builder *builder, const char *key, const char *value);
 
@@ -518,6 +524,7 @@ static inline int lw_session_snapshot_stream(const struct lw_session *session, u
 struct lw_callsite {
     uint64_t enabled;
     uint32_t known;
+    uint32_t hides;
     void *only;
     uint16_t ids[32];
     void *desc;

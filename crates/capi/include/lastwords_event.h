@@ -45,7 +45,7 @@ extern "C" {
 /* The static data of a callsite that was not reached yet. */
 #define LW_P_NO_IDS 0xffffu, 0xffffu, 0xffffu, 0xffffu, 0xffffu, 0xffffu, 0xffffu, 0xffffu
 #define LW_P_CALLSITE \
-    { (uint64_t)1 << 32, 0, 0, { LW_P_NO_IDS, LW_P_NO_IDS, LW_P_NO_IDS, LW_P_NO_IDS }, 0, 0, 0, 0 }
+    { (uint64_t)1 << 32, 0, 0, 0, { LW_P_NO_IDS, LW_P_NO_IDS, LW_P_NO_IDS, LW_P_NO_IDS }, 0, 0, 0, 0 }
 
 /* Payloads up to this many bytes are put together in words. */
 #define LW_P_WORDS 32

@@ -74,6 +74,8 @@ options! {
     fn lw_builder_shared(builder) = builder.scope(Scope::User);
     fn lw_builder_dir(builder, folder: *const c_char) = builder.dir(path(folder)?);
     fn lw_builder_events(builder, glob: *const c_char) = builder.events(text(glob, "the glob")?);
+    fn lw_builder_secret(builder, glob: *const c_char) = builder.secret(text(glob, "the glob")?);
+    fn lw_builder_hashed(builder, glob: *const c_char) = builder.hashed(text(glob, "the glob")?);
     fn lw_builder_env(builder, key: *const c_char, value: *const c_char) =
         builder.env(text(key, "the property's name")?, text(value, "its value")?);
     fn lw_builder_snapshot(builder) = builder.snapshot(true);

@@ -14,6 +14,7 @@ use crate::text;
 pub struct lw_callsite {
     pub enabled: u64,
     pub known: u32,
+    pub hides: u32,
     pub only: *mut c_void,
     pub ids: [u16; 32],
     pub desc: *mut c_void,

@@ -49,6 +49,7 @@
 //! | panics and signals with a backtrace | [`crash`] |
 //! | to keep the moments before an error while the program goes on | [`trigger()`], [`condition`] |
 //! | values that each event has, such as a request id | [`context`] |
+//! | to keep values out of the session | [`secret()`], [`hashed()`], [`Builder::secret`] |
 //!
 //! # Features
 //!
@@ -100,6 +101,10 @@
 //! The last directive that matches an event decides. A wrong directive is ignored, and
 //! [`Session::note`] reports it. The variable is ignored in secure execution (set-user-ID
 //! programs).
+//!
+//! `LASTWORDS_SECRET` and `LASTWORDS_HASHED` have globs over the names of fields whose values are
+//! hidden, such as `password,*.token`: see [`Builder::secret`], [`Builder::hashed`], and
+//! [`secret()`] and [`hashed()`] for single values.
 
 pub mod crash;
 mod handle;
@@ -117,7 +122,9 @@ pub use lastwords_ring::{ClockKind, Persist, rseq_available};
 pub use layer::layer;
 pub use process::clock;
 pub use record::context;
-pub use record::encode::{Element, Field, Hex, Integer, Labeled, Out, hex};
+pub use record::encode::{
+    Element, Field, Hashed, Hex, Integer, Labeled, Out, Secret, hashed, hex, secret,
+};
 pub use session::desc::{EventDesc, FieldDesc, FieldType};
 pub use session::trigger::Triggered;
 pub use session::{

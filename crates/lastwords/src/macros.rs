@@ -31,6 +31,7 @@
 /// | `Duration`, `SystemTime` (since 1970) | two numbers: whole seconds, and nanoseconds to add |
 /// | `Option` of a number | a sequence of one element, or of none |
 /// | `Option` of `&str` or `String` | text: `None`, or `Some(TEXT)` |
+/// | [`secret(x)`](crate::secret()), [`hashed(x)`](crate::hashed()) | text instead of the value: `<secret>`, or a keyed hash |
 ///
 /// A disabled event is one load and one branch. Recording neither allocates nor locks nor calls the
 /// system. Only when a callsite is reached for the first time, it registers itself under a lock.

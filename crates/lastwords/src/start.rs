@@ -15,7 +15,9 @@ use crate::session::create::create;
 use crate::session::dirs::{self, Base};
 use crate::session::join::{check_contexts, find, join, note, ours};
 use crate::session::shared::{self, SessionShared};
-use crate::session::{Error, calls, ending, environment, listener, lost_memory, processes, room};
+use crate::session::{
+    Error, calls, ending, environment, hidden, listener, lost_memory, processes, room,
+};
 
 /// Records this program from now on until the process ends, however it ends. One call does what
 /// most programs need:
@@ -126,6 +128,7 @@ impl Builder {
     /// A name, geometry or size is not valid, a folder cannot be created or trusted, or there is
     /// not enough memory.
     pub fn start(mut self) -> Result<Session, Error> {
+        calls::set_calls(CALLS);
         let problems = environment::apply(&mut self);
         check_name(&self.name)?;
         let channels = self.channels();
@@ -141,9 +144,12 @@ impl Builder {
         if let Some(channel) = channels.iter().find(twice) {
             return Err(Error::Name { name: channel.name.clone(), why: "two channels have it" });
         }
+        if hidden::add(&self) {
+            // Callsites hide the fields before the session gets events.
+            callsite::refresh_all();
+        }
         lost_memory::watch();
         forks::call_in_child(processes::in_child);
-        calls::set_calls(CALLS);
         ending::watch_exit();
         let (shared, is_new, made) = self.join_or_create()?;
         let is_made = made.is_some();

@@ -55,6 +55,7 @@ mod class;
 mod classify;
 mod current;
 mod domain;
+mod hiding;
 mod interest;
 mod logger;
 mod message;

@@ -9,6 +9,7 @@ use tracing_core::{Event, Metadata};
 use super::classify::{self, Timed};
 use super::current::{self, Known, entry_of};
 use super::domain::Domain;
+use super::hiding;
 use super::payload::Payload;
 use super::shares;
 use super::shown::ShownRoom;
@@ -35,13 +36,13 @@ pub(super) fn event(
     span_of: impl Fn(u64) -> Option<&'static Site>,
 ) {
     let Some(site) = site::of_event(event) else { return };
+    let values = |visitor: &mut dyn Visit| hiding::values(site, visitor, |to| event.record(to));
     Payload::with(site, |payload| {
-        event.record(payload);
+        values(payload);
         let (span, known) = match event.parent() {
             None if !event.is_root() => current::top_known(domain.number),
             named => (named.map_or(0, Id::into_u64), None),
         };
-        let values = |visitor: &mut dyn Visit| event.record(visitor);
         match span {
             0 => commit(payload, &values, |_| ()),
             _ => commit(payload, &values, |payload| {
@@ -55,9 +56,9 @@ pub(super) fn event(
 /// whatever recorder that is of.
 pub(super) fn event_of_thread(event: &Event<'_>) {
     let Some(site) = site::of_event(event) else { return };
-    let values = |visitor: &mut dyn Visit| event.record(visitor);
+    let values = |visitor: &mut dyn Visit| hiding::values(site, visitor, |to| event.record(to));
     Payload::with(site, |payload| {
-        event.record(payload);
+        values(payload);
         commit(payload, &values, |payload| {
             if in_span::is_inside() {
                 payload.span(show_innermost);
@@ -178,9 +179,11 @@ fn new_span_with_values(
         let cut = text.is_cut().then_some(&site.desc);
         spans::open(key, parent, site.level, timed, text.as_bytes(), cut)
     };
+    let values =
+        |visitor: &mut dyn Visit| hiding::values(site, visitor, |to| attributes.record(to));
     let text_alone = || {
         let mut text = SpanText::new(&site.span_head);
-        attributes.record(&mut text);
+        values(&mut text);
         list(&text, None)
     };
     if site.if_wanted().is_none() {
@@ -190,13 +193,13 @@ fn new_span_with_values(
         // The text is made where it stays.
         let mut new = NewSpan { payload, text: SpanText::empty() };
         new.text.start(&site.span_head);
-        attributes.record(&mut new);
+        values(&mut new);
         let is_full = new.payload.is_full;
         let ids = |payload: &mut Payload| {
             payload.number(key);
             payload.number(parent);
         };
-        let timed = commit(new.payload, &|visitor| attributes.record(visitor), ids);
+        let timed = commit(new.payload, &values, ids);
         match is_full {
             false => list(&new.text, timed),
             // The text lacks the values after the one that found no room.
@@ -212,18 +215,19 @@ pub(super) fn values(
     metadata_of: impl FnOnce(u64) -> Option<&'static Metadata<'static>>,
 ) {
     let metadata = metadata_of(id);
+    let site = metadata.map(|metadata| site::of_span(metadata, Kind::Record));
+    let values = |visitor: &mut dyn Visit| match site {
+        Some(site) => hiding::values(site, visitor, |to| values.record(to)),
+        None => hiding::values_by_name(visitor, |to| values.record(to)),
+    };
     if spans::are_listed() {
-        let text = span_text::more(values);
+        let text = span_text::more(&values);
         if !text.as_bytes().is_empty() {
-            let site = metadata.map(|metadata| site::of_span(metadata, Kind::Record));
             spans::append(domain.key(id), text.as_bytes(), site.map(|site| &site.desc));
         }
     }
-    if let Some(metadata) = metadata {
-        let site = site::of_span(metadata, Kind::Record);
-        if site.if_wanted().is_some() {
-            span_event(site, domain.key(id), &|visitor| values.record(visitor));
-        }
+    if let Some(site) = site.filter(|site| site.if_wanted().is_some()) {
+        span_event(site, domain.key(id), &values);
     }
 }
 

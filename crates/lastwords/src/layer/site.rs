@@ -5,14 +5,15 @@
 //! one callsite for each level. There, each place in the source has a site, so that the description
 //! contains target, file and line once.
 
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize};
 
 use lastwords_abi::registry::level;
 use tracing_core::{Event, Level, Metadata};
 use tracing_log::NormalizeEvent as _;
 
 use super::class::Class;
+use super::hiding::{self, Ways};
 use super::interest;
 use super::message;
 use super::signature::A_WORD;
@@ -78,6 +79,9 @@ pub(super) struct Site {
     pub(super) classes: Chain<Class>,
     /// True if a session records the site's events. It is written under the lock of the callsites.
     wanted: AtomicBool,
+    /// How the fields are hidden, if one is; else null. It is written under the lock of the
+    /// callsites (Release) after the memory that it points to.
+    hides: AtomicPtr<Ways>,
 }
 
 static SITES: Table<Site> = Table::new();
@@ -101,6 +105,7 @@ impl Site {
             metadata,
             classes: Chain::new(),
             wanted: AtomicBool::new(true),
+            hides: AtomicPtr::new(kept(hiding::ways(metadata))),
         }
     }
 
@@ -134,8 +139,20 @@ impl Site {
         (self.desc.provider, self.module, self.desc.file, self.desc.line)
     }
 
-    /// Evaluates whether a session wants the site's events. The caller holds the lock.
+    /// Returns how the fields are hidden, if one is.
+    #[inline]
+    pub(super) fn hides(&self) -> Option<Ways> {
+        // SAFETY: only pointers to values that live for ever are stored.
+        unsafe { self.hides.load(Acquire).as_ref() }.copied()
+    }
+
+    /// Evaluates whether a session wants the site's events, and which fields are hidden. The caller
+    /// holds the lock.
     fn judge(&self) {
+        let hides = hiding::ways(self.metadata);
+        if hides != self.hides() {
+            self.hides.store(kept(hides), Release);
+        }
         let other = EventDesc { name: self.other_name, ..self.desc };
         let wanted = takes::any_takes(&self.desc)
             || (self.message_at != NO_MESSAGE && takes::any_takes(&other));
@@ -150,6 +167,11 @@ impl Site {
     pub(super) fn if_wanted(&self) -> Option<&Self> {
         self.wanted.load(Relaxed).then_some(self)
     }
+}
+
+/// Keeps the ways for ever; null if there are none.
+fn kept(ways: Option<Ways>) -> *mut Ways {
+    ways.map_or(std::ptr::null_mut(), |ways| Box::into_raw(Box::new(ways)))
 }
 
 /// Returns true if the name is the one that the macros make for events without one: `event

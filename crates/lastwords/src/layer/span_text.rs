@@ -8,7 +8,6 @@ use std::sync::atomic::Ordering::Relaxed;
 use lastwords_abi::spans::TEXT_LEN;
 use lastwords_abi::sync::AtomicU64;
 use tracing_core::field::{Field, Visit};
-use tracing_core::span::Record;
 
 use super::payload::Payload;
 use super::shown::{ShownRoom, replace_nuls};
@@ -141,9 +140,9 @@ impl Visit for SpanText {
 
 /// Returns the text of the fields that a span gets later: in the order in which the callsite has
 /// them, each once. The last value of a field counts.
-pub(super) fn more(values: &Record<'_>) -> SpanText {
+pub(super) fn more(values: &dyn Fn(&mut dyn Visit)) -> SpanText {
     let mut more = MoreText { text: SpanText::empty(), next: 0, are_unordered: false };
-    values.record(&mut more);
+    values(&mut more);
     if more.are_unordered { in_order(values, more.next) } else { more.text }
 }
 
@@ -151,11 +150,11 @@ pub(super) fn more(values: &Record<'_>) -> SpanText {
 /// programs nearly always pass the values in order.
 #[cold]
 #[inline(never)]
-fn in_order(values: &Record<'_>, count: usize) -> SpanText {
+fn in_order(values: &dyn Fn(&mut dyn Visit), count: usize) -> SpanText {
     let mut sorted = SpanText::empty();
     for index in 0..count {
         let mut one = OneField { index, text: SpanText::empty() };
-        values.record(&mut one);
+        values(&mut one);
         if one.text.separate {
             sorted.separator();
             sorted.text.push(one.text.as_bytes());

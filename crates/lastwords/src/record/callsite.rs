@@ -15,8 +15,10 @@ use lastwords_ring::signals::SignalsBlocked;
 
 use crate::process::{identity, kept_memory};
 use crate::record::dispatch::record_to;
-use crate::record::encode::{Given, Site, Values};
+use crate::record::encode::writer::ON_STACK;
+use crate::record::encode::{Given, Pieces, Site, Values};
 use crate::record::filter::{Ask, Bound, BoundCondition, Found, Question, SiteFilters};
+use crate::record::hiding;
 use crate::record::signature;
 use crate::record::slot::{self, MAX_SLOTS, RecorderSlot, SLOTS};
 use crate::record::takes;
@@ -28,7 +30,7 @@ use crate::session::{calls, listener, listener_thread};
 /// Value of [`Callsite::enabled`] while it is not known which channels take the event. The bit
 /// belongs to no slot.
 const UNKNOWN: u64 = 1 << MAX_SLOTS;
-const _: () = assert!(MAX_SLOTS + 3 < u64::BITS as usize, "a slot for each bit below UNKNOWN");
+const _: () = assert!(MAX_SLOTS + 4 < u64::BITS as usize, "a slot for each bit below UNKNOWN");
 /// Set in [`Callsite::enabled`] while only the events themselves look for changes of rules: see
 /// [`listener::poll`].
 const POLLS: u64 = UNKNOWN << 1;
@@ -38,6 +40,8 @@ const WATCHED: u64 = POLLS << 1;
 /// Set in [`Callsite::enabled`] while the rules send the event to a channel whose rings this
 /// process has not mapped.
 const MISSED: u64 = WATCHED << 1;
+/// Set in [`Callsite::enabled`] if rules hide fields of the event: see [`hiding`].
+const HIDES: u64 = MISSED << 1;
 /// Entry of an id that was not assigned yet.
 const NO_ID: u16 = u16::MAX;
 /// Entry of an id that cannot be assigned, because the session's registry is full.
@@ -57,7 +61,10 @@ pub struct Callsite {
     enabled: AtomicU64,
     /// The [`signature`] of its values once `desc` and `next` are valid, 0 before. It is written
     /// under [`LOCK`].
-    known: AtomicU32,
+    pub(super) known: AtomicU32,
+    /// 0 if the values are as the program gave them. Otherwise values are hidden in them already,
+    /// and no rule hides more.
+    pub(super) hides: u32,
     /// If exactly one slot takes the event, and without a filter: the slot, with the event's id
     /// there in the bits above the address; null otherwise. One load from here leads to the slot:
     /// `rseq_fast.rs` in the crate `ring` explains why that matters. It is written under [`LOCK`],
@@ -69,7 +76,7 @@ pub struct Callsite {
     next: AtomicPtr<Callsite>,
     /// The callsite of the same place with values of other types: a generic function has one
     /// static for all its types.
-    other: AtomicPtr<Callsite>,
+    pub(super) other: AtomicPtr<Callsite>,
     /// The filters of its slots; null before the first. It is written under [`LOCK`].
     filters: AtomicPtr<SiteFilters>,
 }
@@ -86,6 +93,7 @@ impl Callsite {
         Self {
             enabled: AtomicU64::new(UNKNOWN),
             known: AtomicU32::new(0),
+            hides: 0,
             only: AtomicPtr::new(std::ptr::null_mut()),
             ids: [const { AtomicU16::new(NO_ID) }; MAX_SLOTS],
             desc: AtomicPtr::new(std::ptr::null_mut()),
@@ -93,6 +101,19 @@ impl Callsite {
             other: AtomicPtr::new(std::ptr::null_mut()),
             filters: AtomicPtr::new(std::ptr::null_mut()),
         }
+    }
+
+    /// A bit of [`Callsite::hides`] that is set if values are hidden.
+    pub(crate) const HIDES_SOME: u32 = 1;
+
+    /// Makes a callsite in whose values those are hidden already that rules hide. `hides` is not 0.
+    pub(crate) const fn hidden(hides: u32) -> Self {
+        Self { hides, ..Self::new() }
+    }
+
+    /// Returns true if rules hide fields of the event, so that [`hiding::record`] records it.
+    pub(super) fn hides_fields(&'static self, desc: &'static EventDesc) -> bool {
+        self.judged(desc) & HIDES != 0
     }
 
     /// Returns a value other than 0 if the event must be recorded, or was never reached.
@@ -197,7 +218,7 @@ impl Callsite {
             }
             match site.known.load(Acquire) {
                 0 => return None,
-                known if known == signature => return Some(site),
+                known if known == signature && site.hides == 0 => return Some(site),
                 _ => site = site.other()?,
             }
         }
@@ -214,7 +235,7 @@ impl Callsite {
         // SAFETY: pointers stored there are to values that live for ever.
         let next = |site: &&'static Self| unsafe { site.other.load(Acquire).as_ref() };
         let known = std::iter::successors(Some(self), next)
-            .find(|site| site.known.load(Acquire) == signature);
+            .find(|site| site.known.load(Acquire) == signature && site.hides == 0);
         if let Some(known) = known {
             return Some((known, known.desc()?));
         }
@@ -265,6 +286,10 @@ impl Callsite {
         }
         let epoch = slot::epoch();
         let mask = self.judged(desc);
+        if mask & HIDES != 0 {
+            // The rule was added after the caller had looked for it.
+            return takes::count_unregistered(Some(desc), 0);
+        }
         let mut rest = mask & !(UNKNOWN | POLLS | WATCHED | MISSED);
         while rest != 0 {
             let index = rest.trailing_zeros() as usize;
@@ -315,7 +340,7 @@ impl Callsite {
 
     /// Puts the callsite on the list and evaluates it, if that was not done yet. Does nothing if
     /// the lock cannot be taken.
-    fn register(&'static self, desc: &'static EventDesc) {
+    pub(super) fn register(&'static self, desc: &'static EventDesc) {
         let _errno = ErrnoKept::now();
         let Some(_guard) = Guard::take() else { return };
         if self.known.load(Acquire) == 0 {
@@ -335,6 +360,12 @@ impl Callsite {
     /// cannot be taken, the mask keeps [`UNKNOWN`] beside the slots whose ids are known, and the
     /// next event tries again.
     fn refresh(&self, desc: &EventDesc) {
+        if self.hides == 0 && hiding::applies(desc) {
+            // What becomes of the event is decided where its hidden form is recorded.
+            self.only.store(std::ptr::null_mut(), Release);
+            let is_wanted = listener::is_missing() || takes::any_takes(desc);
+            return self.enabled.store(if is_wanted { HIDES } else { 0 }, Release);
+        }
         let mut enabled = 0u64;
         let mut only = std::ptr::null_mut();
         for index in 0..MAX_SLOTS {
@@ -530,6 +561,15 @@ pub(super) fn record_cold<S: Site, V: Given<S>, W: Values + Copy>(
 ) {
     let desc = V::DESC;
     match site.of_types(desc, const { V::SIGNATURE }) {
+        Some(site) if site.hides_fields(desc) => {
+            let mut buffer = [0; ON_STACK];
+            let mut pieces = Pieces::new(&mut buffer);
+            values.pieces(&mut pieces);
+            match pieces.finish() {
+                Some(parts) => hiding::record(site, desc, parts, values.cut()),
+                None => takes::count_unregistered(Some(desc), 0),
+            }
+        }
         Some(site) => {
             let ask =
                 &mut |question: Question<'_>, slot: &RecorderSlot| question.answer(slot, &values);

@@ -9,6 +9,7 @@ use crate::process::keep_loaded;
 use crate::record::callsite::Callsite;
 use crate::record::dispatch;
 use crate::record::encode::{Parts, memory};
+use crate::record::hiding;
 use crate::record::slot::RecorderSlot;
 use crate::record::takes;
 use crate::session::desc::EventDesc;
@@ -170,6 +171,7 @@ fn each_slot<P: AsRef<[u8]>>(
         return record(slot, id);
     }
     match described(site, describe) {
+        Some(desc) if site.hides_fields(desc) => hiding::record(site, desc, payload.0, 0),
         Some(desc) => {
             site.each_slot(desc, &mut |question, slot| question.answer(slot, &payload), record)
         }

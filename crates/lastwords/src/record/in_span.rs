@@ -9,11 +9,8 @@ use std::sync::OnceLock;
 use lastwords_abi::spans::TEXT_LEN;
 
 use crate::record::callsite::{self, Callsite, record_cold};
-use crate::record::dispatch::record_to;
-use crate::record::encode::{Given, Out as _, Parts, Pieces, Site, Values};
-use crate::record::filter::Question;
-use crate::record::slot::{self, RecorderSlot};
-use crate::record::{signature, takes};
+use crate::record::encode::{Given, Out as _, Pieces, Site, Values};
+use crate::record::{hiding, signature, takes};
 use crate::session::desc::{EventDesc, FieldDesc, FieldType};
 
 /// Bytes that a span's text takes at most: the longest text of the table, two bytes for `::` and
@@ -112,11 +109,8 @@ fn record_parts(
     let Some((site, desc)) = site.followed_by(&FIELDS, desc, signature) else {
         return takes::count_unregistered(Some(desc), 0);
     };
-    let payload = Parts(parts);
-    let ask = &mut |question: Question<'_>, slot: &RecorderSlot| question.answer(slot, &payload);
-    let mut count = slot::once_a_session(cut);
-    site.each_slot(desc, ask, &mut |slot, id| {
-        record_to(slot, id, payload);
-        count(slot);
-    });
+    match site.hides_fields(desc) {
+        true => hiding::record(site, desc, parts, cut),
+        false => hiding::record_parts(site, desc, parts, cut),
+    }
 }

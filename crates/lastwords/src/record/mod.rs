@@ -8,6 +8,7 @@ pub(crate) mod dispatch;
 pub(crate) mod encode;
 pub(crate) mod filter;
 pub(crate) mod from_c;
+pub(crate) mod hiding;
 pub(crate) mod in_span;
 pub(crate) mod signature;
 pub(crate) mod slot;

@@ -121,7 +121,6 @@ pub(crate) fn is_taken_in(session: &SessionShared, desc: &EventDesc) -> bool {
 
 /// Returns true if any slot takes the event, a condition looks at it, or a channel that has no slot
 /// takes it.
-#[cfg(feature = "tracing")]
 pub(crate) fn any_takes(desc: &EventDesc) -> bool {
     let takes = |slot| enabled(slot, desc) || conditions(slot, desc, false) != 0;
     (0..MAX_SLOTS).filter_map(at).any(takes) || is_missed(desc)

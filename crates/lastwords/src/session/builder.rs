@@ -8,6 +8,7 @@ use lastwords_ring::{ClockKind, Persist, flush, rseq_available};
 use super::condition::Condition;
 use super::config::setters;
 use super::cpus;
+use super::hidden::Way;
 use super::limits::Limits;
 use super::rules::RuleSpec;
 use super::{ChannelConfig, Error, Memory, Reservation, Retention, Scope, Window};
@@ -33,6 +34,8 @@ pub struct Builder {
     pub(crate) listen: bool,
     pub(crate) events: Vec<String>,
     pub(crate) env: Vec<(String, String)>,
+    /// Globs over the names of fields, and how their values are hidden.
+    pub(crate) hidden: Vec<(String, Way)>,
     pub(crate) registry_len: u64,
     pub(crate) spans: u32,
     pub(crate) size: Option<u64>,
@@ -203,6 +206,22 @@ impl Builder {
 
         /// Adds a property of the trace, such as a version.
         env(it, key: impl Into<String>, value: impl Into<String>) => it.env.push((key.into(), value.into()));
+
+        /// Hides the values of fields whose names match a glob: `<secret>` is recorded instead of them. The rule holds for
+        /// all events and spans of the process, also in other sessions, from this session's start on: of `tracing`, `event!`, `mark!` and C,
+        /// fields that a span gets later included. A value that is formatted into a message or into another field is not found, and
+        /// contexts and names are no fields. The variable `LASTWORDS_SECRET` adds globs. See [`secret`](crate::secret()) for a single value.
+        ///
+        /// ```
+        /// let builder = lastwords::Session::builder("doc-secret").secret("password").secret("*.token").hashed("user");
+        /// # builder.start()?.remove();
+        /// # Ok::<(), lastwords::Error>(())
+        /// ```
+        secret(it, glob: impl Into<String>) => it.hidden.push((glob.into(), Way::Secret));
+
+        /// Replaces the values of fields whose names match a glob by keyed hashes, as [`hashed`](crate::hashed()) does. In all
+        /// else it is as [`Builder::secret`], which takes precedence; the variable is `LASTWORDS_HASHED`.
+        hashed(it, glob: impl Into<String>) => it.hidden.push((glob.into(), Way::Hashed));
 
         /// Sets the bytes for descriptions of events. Default: 512 KiB.
         registry_size(it, bytes: u64) => it.registry_len = bytes.clamp(4096, 1 << 30);

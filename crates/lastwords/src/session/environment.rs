@@ -1,6 +1,7 @@
 //! The environment's settings for every session of this process: the variable `LASTWORDS`. Like
-//! `RUST_LOG`, it is for the people who run a program. It is ignored in secure execution
-//! (`AT_SECURE`), where the caller cannot be trusted.
+//! `RUST_LOG`, it is for the people who run a program. `LASTWORDS_SECRET` and `LASTWORDS_HASHED` have
+//! globs over the names of fields whose values are hidden, separated by commas. All of them are
+//! ignored in secure execution (`AT_SECURE`), where the caller cannot be trusted.
 //!
 //! ```text
 //! LASTWORDS  = directive ("," directive)*
@@ -28,6 +29,7 @@ use lastwords_abi::registry::{ENV_ASKED, ENV_IGNORED};
 use lastwords_abi::session::PERSIST_WORDS;
 use lastwords_ring::Persist;
 
+use super::hidden::Way;
 use super::registry::Registry;
 use super::rules::{PATTERN_LEN, RuleSpec};
 use super::session_region::SessionRegion;
@@ -38,6 +40,9 @@ use crate::session::regions;
 
 /// Name of the variable.
 const NAME: &str = "LASTWORDS";
+/// The variables with globs over the names of fields, and how the values of these are hidden.
+const HIDDEN: [(&str, Way); 2] =
+    [("LASTWORDS_SECRET", Way::Secret), ("LASTWORDS_HASHED", Way::Hashed)];
 /// Largest number of directives for events; a session has room for 64 rules.
 const MOST_RULES: usize = 32;
 
@@ -80,8 +85,19 @@ pub(crate) fn apply(builder: &mut Builder) -> Vec<String> {
         builder.env.push((ENV_IGNORED.to_owned(), problems.join("; ")));
     }
     builder.rules.extend(rules);
+    hide(builder);
     complain(&problems);
     problems
+}
+
+/// Adds the globs of the variables [`HIDDEN`].
+fn hide(builder: &mut Builder) {
+    for (name, way) in HIDDEN {
+        let globs = std::env::var_os(name).filter(|_| !is_secure()).unwrap_or_default();
+        let globs = globs.to_string_lossy();
+        let globs = globs.split(',').map(str::trim).filter(|glob| !glob.is_empty());
+        builder.hidden.extend(globs.map(|glob| (glob.to_owned(), way)));
+    }
 }
 
 /// Applies a directive. Returns its rule if it is one for events.

@@ -18,6 +18,7 @@ pub mod environment;
 mod error;
 pub(crate) mod extra;
 pub(crate) mod guard;
+pub(crate) mod hidden;
 pub(crate) mod join;
 pub(crate) mod latency;
 pub(crate) mod layout;

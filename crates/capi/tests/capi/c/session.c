@@ -184,6 +184,28 @@ static void options(void)
     lw_session_end(session);
 }
 
+/* Fields whose values are hidden by their names. */
+
+static void hidden(void)
+{
+    const char *password = "canary-ZYXWVUTSRQPONM", *user = "canary-ABCDEFGHIJKLM", *other = "canary-ABCDEFGHIJKLM";
+    const uint64_t token = UINT64_C(0x7a59585756555453);
+    struct lw_channel channel = plain();
+    struct lw_builder *builder = with_channel("hidden", &channel);
+    struct lw_session *session;
+
+    CHECK(lw_builder_secret(builder, "password") == 0 && lw_builder_secret(builder, "tok*") == 0);
+    CHECK(lw_builder_hashed(builder, "user") == 0);
+    CHECK(lw_builder_secret(builder, NULL) != 0);
+    session = start(builder);
+    LW_EVENT("s", "short", lw_u64(token));
+    LW_EVENT("s", "text", lw_u32(n, 1), lw_str(password));
+    LW_EVENT("s", "middle", lw_str(password), lw_u64(token), lw_str(user), lw_u32(n, 2));
+    LW_EVENT("s", "equal", lw_u32(n, 3), lw_str(user, other));
+    LW_EVENT("s", "shown", lw_u32(n, 4), lw_str(name, "a name"));
+    lw_session_end(session);
+}
+
 /* Memory that stays: argv is the file, where its range begins, how long that is. */
 
 static void memory(char **argv)
@@ -426,6 +448,8 @@ int main(int argc, char **argv)
         contexts();
     else if (!strcmp(what, "options"))
         options();
+    else if (!strcmp(what, "hidden"))
+        hidden();
     else if (!strcmp(what, "memory") && argc > 2)
         memory(argv + 2);
     else if (!strcmp(what, "control"))

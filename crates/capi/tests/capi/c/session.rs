@@ -205,3 +205,28 @@ fn a_plug_in_that_gives_a_context_is_closed() {
     let folder = &said(prefix.path(), &host, &[library.to_str().expect("text")])[0];
     assert_eq!(reported(&[folder]), ["host:closed: n=8 answer=42"]);
 }
+
+#[test]
+fn fields_that_rules_hide() {
+    let (prefix, programs) = programs();
+    for program in programs {
+        let folder = &said(prefix.path(), &program, &["hidden"])[0];
+        let reported = reported(&[folder]);
+        let hash = reported[3].strip_prefix("s:equal: n=3 user=").expect("a hash");
+        assert!(hash.contains('#') && hash.trim_matches('"').len() == 17, "{hash}");
+        let expected = [
+            "s:short: token=<secret>".to_owned(),
+            "s:text: n=1 password=<secret>".to_owned(),
+            format!("s:middle: password=<secret> token=<secret> user={hash} n=2"),
+            format!("s:equal: n=3 user={hash}"),
+            "s:shown: n=4 name=\"a name\"".to_owned(),
+        ];
+        assert_eq!(reported, expected);
+        for file in std::fs::read_dir(folder).expect("a folder") {
+            let bytes = std::fs::read(file.expect("a file").path()).expect("readable");
+            for canary in [&b"canary-"[..], b"\x53\x54\x55\x56\x57\x58\x59\x7a"] {
+                assert!(!bytes.windows(canary.len()).any(|window| window == canary));
+            }
+        }
+    }
+}

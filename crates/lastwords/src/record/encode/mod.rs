@@ -3,6 +3,7 @@
 
 mod fields;
 mod formatted;
+mod hidden;
 mod labels;
 pub(crate) mod writer;
 
@@ -11,6 +12,7 @@ pub(crate) use self::fields::{Joined, memory};
 #[cfg(feature = "tracing")]
 pub(crate) use self::formatted::CUT;
 pub use self::formatted::{Debugged, Displayed, Formatted};
+pub use self::hidden::{Hashed, Secret, hashed, secret};
 pub use self::labels::Labeled;
 pub use self::writer::Out;
 pub(crate) use self::writer::Pieces;
