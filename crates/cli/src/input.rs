@@ -10,7 +10,7 @@ use crate::value::glob;
 use anyhow::bail;
 use lastwords_image::unwatched;
 use lastwords_live as live;
-use lastwords_open::{self as open, Body, Opened, Options, Origin, Severity, Trace};
+use lastwords_open::{self as open, Body, Opened, Options, Origin, Redaction, Severity, Trace};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -70,6 +70,26 @@ pub(crate) struct Input {
     #[arg(long, value_name = "FILE")]
     bundle: Vec<PathBuf>,
 
+    /// Hide the values of fields that match (GLOB or EVENT/GLOB)
+    ///
+    /// `<redacted>` is written in place of the value of each field whose name matches, in events
+    /// and in spans, where the fields after it are hidden too. GLOB may have `*`, `?` and `[a-z]`;
+    /// with an EVENT in front, which is a glob as in --event, it is for fields of these events.
+    /// Several are separated by commas. Filters see what is written. A value that is part of a
+    /// message, of another field or of the kernel's log is not found: hide `message` too if it may
+    /// be. Names of hosts, programs, processes, threads and files stay. trace.dat, CTF, `--style
+    /// raw` and the kernel's own text are copies, and are refused.
+    #[arg(long, value_name = "GLOBS", value_delimiter = ',', value_parser = glob)]
+    redact: Vec<String>,
+
+    /// Write hashes in place of the values of fields that match
+    ///
+    /// As --redact, with a hash such as `#1f3a9c04d2e85b67` in place of each value: equal values
+    /// have equal hashes. The key of the hashes is random and known to nobody, so that hashes of
+    /// two runs cannot be compared.
+    #[arg(long, value_name = "GLOBS", value_delimiter = ',', value_parser = glob)]
+    redact_hash: Vec<String>,
+
     /// Print addresses in place of the names of functions
     ///
     /// The files of programs and libraries are not searched for the names then.
@@ -100,6 +120,15 @@ impl Input {
         Self { inputs: vec![word.to_owned()], snapshot, ..Self::default() }
     }
 
+    /// Returns true if values are to be hidden.
+    pub(crate) fn hides_fields(&self) -> bool {
+        !self.redact.is_empty() || !self.redact_hash.is_empty()
+    }
+
+    fn redaction(&self) -> Redaction {
+        Redaction::new(&self.redact, &self.redact_hash)
+    }
+
     fn options<'a>(&self, search: Search, watch: lastwords_image::Watch<'a>) -> Options<'a> {
         Options {
             snapshot: self.snapshot,
@@ -112,6 +141,7 @@ impl Input {
             budget: self.budget.max(1),
             carve: search == Search::Carved,
             late: search == Search::Late,
+            redaction: Arc::new(self.redaction()),
             watch,
             ..Options::default()
         }
@@ -129,11 +159,20 @@ impl Input {
     ) -> anyhow::Result<T> {
         let spinner = Spinner::new();
         let watch = |progress: lastwords_image::Progress<'_>| spinner.show(progress);
-        live::read(&self.inputs, &self.options(search, &watch), |opened| {
+        let options = self.options(search, &watch);
+        let redaction = Arc::clone(&options.redaction);
+        live::read(&self.inputs, &options, |opened| {
             spinner.end();
             let traces = self.traces(opened)?;
             traces.all.iter().filter(|_| !self.snapshot).for_each(note_snapshot);
-            use_it(traces)
+            let done = use_it(traces)?;
+            for rule in redaction.unused() {
+                say::note(format_args!(
+                    "no field is named {}, so nothing is hidden by it",
+                    plain(rule)
+                ));
+            }
+            Ok(done)
         })?
     }
 

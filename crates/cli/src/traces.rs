@@ -76,6 +76,17 @@ impl Traces {
         self.arrays().next().is_some()
     }
 
+    /// Refuses to copy hidden fields. `what` would copy them, and `others` would not.
+    ///
+    /// # Errors
+    /// Fields are hidden.
+    pub(crate) fn refuse_redacted(&self, what: &str, others: &str) -> anyhow::Result<()> {
+        if self.all.iter().any(Trace::is_redacted) {
+            bail!("--redact and --redact-hash are not for {what}; they are for {others}");
+        }
+        Ok(())
+    }
+
     /// Returns true if all traces are trace arrays.
     pub(crate) fn is_ftrace(&self) -> bool {
         self.all.iter().all(|trace| trace.ftrace().is_some())

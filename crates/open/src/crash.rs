@@ -4,10 +4,12 @@
 //! do not count if the panic ended the session.
 
 use crate::escape;
+use crate::trace::hiding;
 use lastwords_ctf::Version;
 use lastwords_ctf::program;
 use lastwords_ctf::read::{Next, Reader, Stream, Trace, unwatched};
 use lastwords_render::iter::{EventKind, EventRef, Events, Field, Ids, Order, Value};
+use lastwords_render::redact::Redaction;
 use lastwords_render::select::Selection;
 use lastwords_render::spans::Step;
 use lastwords_session::Session;
@@ -140,9 +142,10 @@ impl Crash {
 }
 
 /// Returns all panics and signals that were recorded, in order of time.
-pub(crate) fn find(session: &Arc<Session>) -> Vec<Crash> {
+pub(crate) fn find(session: &Arc<Session>, redaction: &Redaction) -> Vec<Crash> {
     // A session that cannot be read as a trace was reported when it was written.
-    let Ok(trace) = lastwords_ctf::session::trace(session, Path::new(""), Version::V2) else {
+    let trace = lastwords_ctf::session::trace(session, Path::new(""), Version::V2);
+    let Ok(trace) = trace.and_then(|trace| hiding(trace, redaction)) else {
         return Vec::new();
     };
     let has_crash =

@@ -26,7 +26,7 @@ pub(super) fn join(opened: &mut Opened, budget: &Budget) {
             })
         };
         match (kept.iter_mut().find(&mut is_part), trace.body) {
-            (Some(Trace { name, origin, body: Body::Ctf(first) }), Body::Ctf(part)) => {
+            (Some(Trace { name, origin, body: Body::Ctf(first), .. }), Body::Ctf(part)) => {
                 let (origin, path) = (origin.path.display(), trace.origin.path.display());
                 opened.notes.push(format!(
                     "{path} is a part of the trace in {origin}: both are read as one trace"

@@ -96,6 +96,7 @@ pub use inputs::Inputs;
 pub use lastwords_render::evidence::{Account, Amount, Losses};
 pub use lastwords_render::filter::nearest_names;
 pub use lastwords_render::iter::{Event, EventKind, EventRef, Events, Field, Ids, Order, Value};
+pub use lastwords_render::redact::Redaction;
 pub use lastwords_render::select::Selection;
 pub use lttng_folder::LttngFolder;
 pub use lttng_session::Lttng;
@@ -156,6 +157,8 @@ pub struct Options<'a> {
     /// Reading is faster, and accounts are complete in any case
     /// ([`lastwords_session::Options::late`]). It has no effect with [`Self::carve`].
     pub late: bool,
+    /// The fields whose values are hidden in everything that is read from the traces.
+    pub redaction: Arc<Redaction>,
     /// Tells what is known of a session that is in its folder: whether processes still record in
     /// it. Without it, nothing is.
     pub state: StateOf<'a>,
@@ -178,6 +181,7 @@ impl Default for Options<'_> {
             budget: 1,
             carve: false,
             late: false,
+            redaction: Arc::default(),
             state: &|_| None,
             watch,
         }
@@ -290,7 +294,8 @@ impl Opened {
         self.origins.push(Arc::clone(&origin));
         for (name, body) in bodies {
             if options.wants(&name) {
-                self.traces.push(Trace { name, origin: Arc::clone(&origin), body });
+                let redaction = Arc::clone(&options.redaction);
+                self.traces.push(Trace { name, origin: Arc::clone(&origin), body, redaction });
             } else {
                 // The name of a session can be lost; then its path names it.
                 self.unwanted.push(if name.is_empty() {

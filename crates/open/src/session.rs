@@ -2,7 +2,8 @@
 
 use crate::crash::{self, Crash};
 use lastwords_folders::Ended;
-use lastwords_session::Session;
+use lastwords_render::redact::Redaction;
+use lastwords_session::{Session, ShowSpan};
 use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
@@ -37,6 +38,8 @@ pub struct RecoveredSession {
     pub is_live: bool,
     /// Why the stream from which the session was received ended early; none if it did not.
     pub cut: Option<String>,
+    /// The fields whose values are hidden.
+    pub(crate) redaction: Arc<Redaction>,
     /// The time of its newest event, once all events were read for it.
     pub(crate) newest: OnceLock<Option<i64>>,
 }
@@ -56,15 +59,25 @@ pub(crate) fn cut(folder: &Path) -> Option<String> {
 }
 
 impl RecoveredSession {
-    pub(crate) fn new(session: Session, ended: Option<Ended>, cut: Option<String>) -> Self {
-        let (session, newest) = (Arc::new(session), OnceLock::new());
-        Self { session, ended, unknown_end: None, is_live: false, cut, newest }
+    pub(crate) fn new(
+        mut session: Session,
+        (ended, cut): (Option<Ended>, Option<String>),
+        redaction: &Arc<Redaction>,
+    ) -> Self {
+        if !redaction.is_empty() {
+            let of_spans = Arc::clone(redaction);
+            let show: ShowSpan = Arc::new(move |span| of_spans.span(span));
+            session.show_spans(&show);
+        }
+        let (session, newest, redaction) =
+            (Arc::new(session), OnceLock::new(), Arc::clone(redaction));
+        Self { session, ended, unknown_end: None, is_live: false, cut, redaction, newest }
     }
 
     /// Returns the panics and signals that hooks and handlers of its program recorded, in order of
     /// time.
     #[must_use]
     pub fn crashes(&self) -> Vec<Crash> {
-        crash::find(&self.session)
+        crash::find(&self.session, &self.redaction)
     }
 }

@@ -9,6 +9,7 @@ use lastwords_folders::Ended;
 use lastwords_ftrace::ctf::{self, Form, Remarks};
 use lastwords_ftrace::page::Events;
 use lastwords_ftrace::{Array, Choice, Ring};
+use lastwords_render::redact::Redaction;
 use lastwords_render::select::Selection;
 use lastwords_trace::clock::Rounding;
 use lastwords_trace::parallel;
@@ -25,6 +26,8 @@ pub struct Trace {
     pub origin: Arc<Origin>,
     /// Its events.
     pub body: Body,
+    /// The fields whose values are hidden.
+    pub(crate) redaction: Arc<Redaction>,
 }
 
 /// The events of a trace.
@@ -67,6 +70,8 @@ pub struct Ftrace<'a> {
     pub snapshot: bool,
     /// The ring that is read: the live one or the snapshot. It is none if there is no snapshot.
     pub ring: Option<&'a Arc<dyn Ring>>,
+    /// The fields whose values are hidden.
+    redaction: &'a Redaction,
 }
 
 impl Trace {
@@ -94,7 +99,14 @@ impl Trace {
         let Body::Ftrace { array: index, snapshot } = self.body else { return None };
         let machine = self.origin.machine.as_ref()?;
         let array = machine.array(index)?;
-        Some(Ftrace { machine, index, array, snapshot, ring: array.shown(snapshot) })
+        let (ring, redaction) = (array.shown(snapshot), &*self.redaction);
+        Some(Ftrace { machine, index, array, snapshot, ring, redaction })
+    }
+
+    /// Returns true if fields are hidden. What copies packets or pages would show them.
+    #[must_use]
+    pub fn is_redacted(&self) -> bool {
+        !self.redaction.is_empty()
     }
 
     /// Returns true if [`Trace::packets`] can return the trace as packets.
@@ -112,15 +124,17 @@ impl Trace {
     #[must_use]
     pub fn packets(&self, version: Version) -> Option<Result<read::Trace, Error>> {
         let path = &self.origin.path;
-        match &self.body {
+        let trace = match &self.body {
             Body::Session(found) => {
                 Some(lastwords_ctf::session::trace(&found.session, path, version))
             }
             _ if !self.has_packets() => None,
             Body::Lttng(lttng) => Some(lttng.session.trace(path)),
-            Body::Ctf(trace) => Some(Ok((**trace).clone())),
+            // It was opened with the hidden fields.
+            Body::Ctf(trace) => return Some(Ok((**trace).clone())),
             Body::Ftrace { .. } => None,
-        }
+        };
+        Some(trace?.and_then(|trace| hiding(trace, &self.redaction)))
     }
 
     /// Returns the trace as packets that have at least the selected events. Returns none for
@@ -211,7 +225,9 @@ impl Ftrace<'_> {
         remarks: &Remarks,
     ) -> Result<read::Trace, Error> {
         let tracing = &self.machine.tracing;
-        ctf::trace(path, tracing, self.index, choice, self.real_time(), form, remarks)
+        let real_time = self.real_time();
+        let trace = ctf::trace(path, tracing, self.index, choice, real_time, form, remarks)?;
+        hiding(trace, self.redaction)
     }
 
     /// Returns the choice that selects the same events by the array's clock.
@@ -257,6 +273,14 @@ impl Ftrace<'_> {
         }
         i64::try_from(newest).unwrap_or(i64::MAX)
     }
+}
+
+/// Returns the trace with the hidden fields.
+pub(crate) fn hiding(trace: read::Trace, redaction: &Redaction) -> Result<read::Trace, Error> {
+    if redaction.is_empty() {
+        return Ok(trace);
+    }
+    trace.hiding(redaction).map_err(|error| Error::Schema(error.to_string()))
 }
 
 /// Returns the traces that cannot be merged with the others by time, each with its clock. Nothing

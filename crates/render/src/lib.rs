@@ -43,6 +43,7 @@ mod last;
 pub mod missing;
 pub mod otlp;
 pub mod perfetto;
+pub mod redact;
 pub mod select;
 pub mod spans;
 pub mod streams;

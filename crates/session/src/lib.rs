@@ -78,7 +78,7 @@ pub use end::{Begin, End};
 pub use open::{Recovered, open, open_with, sessions};
 pub use places::{RegionPlace, region_places};
 pub use read_limit::ReadLimit;
-pub use session::{Options, Session, Sessions};
+pub use session::{Options, Session, Sessions, ShowSpan};
 pub use window::Window;
 
 use lastwords_trace::evidence::{Cause, Gap};

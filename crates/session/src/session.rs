@@ -60,6 +60,9 @@ pub struct Session {
     pub(crate) late: Option<Late>,
 }
 
+/// Changes what is shown of an open span.
+pub type ShowSpan = Arc<dyn Fn(&mut OpenSpan) + Send + Sync>;
+
 impl std::fmt::Debug for Session {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Session")
@@ -74,6 +77,12 @@ impl Session {
     #[must_use]
     pub fn info(&self) -> &Info {
         &self.info
+    }
+
+    /// Changes what is shown of the open spans.
+    pub fn show_spans(&mut self, show: &ShowSpan) {
+        self.spans.iter_mut().for_each(|span| show(span));
+        self.late.iter_mut().for_each(|late| late.show = Some(Arc::clone(show)));
     }
 
     /// Adds a gap: `what` names a part of the image that cannot be read.
@@ -186,6 +195,8 @@ pub(crate) struct Late {
     right: Vec<AtomicBool>,
     /// Parts of the image that cannot be read.
     lacking: Vec<Gap>,
+    /// What changes the open spans that are shown.
+    show: Option<ShowSpan>,
     /// The session with all checksums compared.
     again: OnceLock<Box<Session>>,
 }
@@ -213,6 +224,7 @@ impl Late {
             whole,
             right,
             lacking: Vec::new(),
+            show: None,
             again: OnceLock::new(),
         })
     }
@@ -238,6 +250,7 @@ impl Late {
         Some(self.again.get_or_init(|| {
             let mut again = Box::new(self.find(session));
             again.evidence.gaps.extend(self.lacking.iter().cloned());
+            self.show.iter().for_each(|show| again.show_spans(show));
             again
         }))
     }

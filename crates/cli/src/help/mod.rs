@@ -19,6 +19,10 @@ pub(crate) const ENVIRONMENT: &[(&str, &str)] = &[
         "LASTWORDS",
         "Settings of the sessions that programs begin, such as shop=warn,size=16M. Programs read it; this command does not.",
     ),
+    (
+        "LASTWORDS_SECRET, LASTWORDS_HASHED",
+        "Globs over the names of fields whose values programs hide. Programs read them; this command does not.",
+    ),
     ("LASTWORDS_STATE", "The folder of saved bundles; /var/lib/lastwords by default."),
     (
         "PAGER, LESS",

@@ -12,6 +12,7 @@ use crate::account;
 use crate::say;
 use crate::select::Events;
 use crate::table::plain;
+use crate::text::KERNEL_TEXT;
 use crate::traces::Traces;
 use anyhow::{Context, bail};
 use lastwords_ctf::Version;
@@ -250,6 +251,7 @@ impl Job<'_> {
             }
         }
         for family in held {
+            self.check_redacted(family)?;
             match self.format(family) {
                 Format::Ctf | Format::Ctf2 if family != Family::Ftrace => {
                     self.events.refuse(
@@ -273,6 +275,17 @@ impl Job<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Refuses a format that is a copy, if fields are hidden.
+    fn check_redacted(&self, family: Family) -> anyhow::Result<()> {
+        let what = match (self.format(family), family) {
+            (Format::Ctf | Format::Ctf2, _) => "ctf and ctf2, which copy packets",
+            (Format::TraceDat, _) => "trace-dat, which is a copy",
+            (Format::Text, Family::Ftrace) => KERNEL_TEXT,
+            _ => return Ok(()),
+        };
+        self.traces.refuse_redacted(what, "json, perfetto, otlp, and text of sessions and of CTF")
     }
 
     /// Prints the line of an output that was written, and adds it to the result.

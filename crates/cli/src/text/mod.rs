@@ -62,6 +62,9 @@ pub(crate) struct Form<'a> {
     pub(crate) before: Option<i64>,
 }
 
+/// The text of trace arrays, for messages.
+pub(crate) const KERNEL_TEXT: &str = "the text of a kernel's trace, which is the kernel's own";
+
 /// The result of writing text.
 #[derive(Debug, Default)]
 pub(crate) struct TextResult {
@@ -142,6 +145,10 @@ pub(crate) fn write(
     };
     if traces.has_arrays() {
         LineStyle::of_kernel(form.style)?;
+        traces.refuse_redacted(KERNEL_TEXT, "-F LIST, json, perfetto, otlp and view")?;
+    }
+    if style == Style::Raw {
+        traces.refuse_redacted("--style raw, which prints bytes", "the other styles")?;
     }
     // babeltrace2 prints what `recover` writes: CTF 1.8.
     let version = if style == Style::Babeltrace { Version::V1_8 } else { Version::V2 };

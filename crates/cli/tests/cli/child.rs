@@ -136,7 +136,8 @@ pub(crate) fn run(place: &Place, test: &str, how: &str, what: &str) -> Running {
     run_in(place, "ulimit -c unlimited; exec \"$@\"", test, how, what)
 }
 
-fn run_in(place: &Place, script: &str, test: &str, how: &str, what: &str) -> Running {
+/// Like [`run`], by a shell script that gets the command as its arguments.
+pub(crate) fn run_in(place: &Place, script: &str, test: &str, how: &str, what: &str) -> Running {
     let program = std::env::current_exe().expect("this program's file");
     let child = Command::new("/bin/sh")
         .args(["-c", script, "sh"])

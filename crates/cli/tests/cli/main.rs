@@ -2,6 +2,7 @@
 //! sessions that are recorded, killed and recovered.
 
 mod adopted;
+mod canaries;
 mod child;
 mod clocks;
 mod consume;

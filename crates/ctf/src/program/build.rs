@@ -2,6 +2,7 @@
 
 use super::compile::{Compiler, Known};
 use super::fault::SchemaError;
+use super::hide::Hides;
 use super::op::Code;
 use super::orders::Orders;
 use super::slots::{ClassSlots, Place, Slots};
@@ -12,10 +13,18 @@ use lastwords_trace::class::{FieldClass, Role, Scope, Struct, TraceClass};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Compiles a trace class.
-pub(super) fn program(class: TraceClass, budget: &Arc<Budget>) -> Result<Program, SchemaError> {
+/// The name of any event, for fields that all events have.
+const ANY: &str = "*";
+
+/// Compiles a trace class. `hides` chooses hidden fields of events.
+pub(super) fn program(
+    class: TraceClass,
+    budget: &Arc<Budget>,
+    hides: Option<&dyn Hides>,
+) -> Result<Program, SchemaError> {
     let slots = collect(&class, budget)?;
-    let header = visited(slots.seen_by(Place::TRACE), Scope::PacketHeader, class.header.as_ref())?;
+    let header =
+        visited(slots.seen_by(Place::TRACE), Scope::PacketHeader, class.header.as_ref(), None)?;
     if class.streams.len() > 1
         && !class.header.as_ref().is_some_and(|h| has_role(h, Role::StreamClassId))
     {
@@ -24,7 +33,7 @@ pub(super) fn program(class: TraceClass, budget: &Arc<Budget>) -> Result<Program
     let mut streams = Vec::new();
     let mut by_id = HashMap::new();
     for position in 0..class.streams.len() {
-        streams.push(stream(&class, position, &slots)?);
+        streams.push(stream(&class, position, &slots, hides)?);
         let id = class.streams.get(position).map_or(0, |stream| stream.id);
         by_id.entry(id).or_insert(position);
     }
@@ -58,21 +67,23 @@ fn visited(
     slots: ClassSlots<'_>,
     scope: Scope,
     root: Option<&Struct>,
+    hides: Option<(&dyn Hides, &str)>,
 ) -> Result<Code, SchemaError> {
-    root.map_or_else(|| Ok(Code::default()), |root| Compiler::visited(slots, scope, root))
+    root.map_or_else(|| Ok(Code::default()), |root| Compiler::visited(slots, scope, root, hides))
 }
 
 fn stream(
     class: &TraceClass,
     position: usize,
     all: &Slots<'_>,
+    hides: Option<&dyn Hides>,
 ) -> Result<StreamProgram, SchemaError> {
     let slots = all.seen_by(Place::stream(position));
     let Some(stream) = class.streams.get(position) else {
         return Err(SchemaError::TooMany("stream classes"));
     };
     let root = stream.event_header.as_ref();
-    let header = visited(slots, Scope::EventHeader, root)?;
+    let header = visited(slots, Scope::EventHeader, root, None)?;
     let (_, known) = Compiler::merged(slots, &[(Scope::EventHeader, root)], Known::NOTHING, false)?;
     if stream.events.len() > 1 && !root.is_some_and(|h| has_role(h, Role::EventClassId)) {
         return Err(SchemaError::NoId(Some(stream.id)));
@@ -80,11 +91,17 @@ fn stream(
     let wants_header =
         (0..stream.events.len()).any(|n| class.depends_on(position, n, &[Scope::EventHeader]));
     let mut program = StreamProgram {
-        context: visited(slots, Scope::PacketContext, stream.packet_context.as_ref())?,
+        context: visited(slots, Scope::PacketContext, stream.packet_context.as_ref(), None)?,
         context_weight: weight::of_scope(stream.packet_context.as_ref()),
         word: root.and_then(header::word).filter(|_| !wants_header),
         header,
-        common: visited(slots, Scope::CommonContext, stream.common_context.as_ref())?,
+        common: visited(
+            slots,
+            Scope::CommonContext,
+            stream.common_context.as_ref(),
+            // The contexts are of all events of the stream.
+            hides.map(|hides| (hides, ANY)),
+        )?,
         events: Vec::new(),
         dense: Vec::new(),
         simple: Vec::new(),
@@ -94,6 +111,7 @@ fn stream(
     let orders = Orders::default().and(root).and(stream.common_context.as_ref());
     for (number, event) in stream.events.iter().enumerate() {
         let slots = all.seen_by(Place { stream: position, event: number });
+        let hides = hides.map(|hides| (hides, event.name.as_deref().unwrap_or_default()));
         let orders = orders.and(event.specific_context.as_ref()).and(event.payload.as_ref());
         let scopes = [
             (Scope::CommonContext, stream.common_context.as_ref()),
@@ -105,8 +123,13 @@ fn stream(
         let of_scopes = scopes.iter().map(|(_, root)| weight::of_scope(*root));
         let weight = of_scopes.fold(of_all.saturating_add(name), u64::saturating_add);
         program.events.push(EventProgram {
-            specific: visited(slots, Scope::SpecificContext, event.specific_context.as_ref())?,
-            payload: visited(slots, Scope::Payload, event.payload.as_ref())?,
+            specific: visited(
+                slots,
+                Scope::SpecificContext,
+                event.specific_context.as_ref(),
+                hides,
+            )?,
+            payload: visited(slots, Scope::Payload, event.payload.as_ref(), hides)?,
             stride: Stride::new(&merged)
                 .filter(|stride| weight::is_event_free(weight, stride.least())),
             weight,

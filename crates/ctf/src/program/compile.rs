@@ -1,7 +1,10 @@
 //! Compiles field classes to flat code: once with every field, for visitors, and once with runs of
 //! fixed size merged.
 
+mod hidden;
+
 use super::fault::SchemaError;
+use super::hide::{Hides, How};
 use super::op::{Choice, Code, Count, Kind, Op};
 use super::orders::inside_bytes;
 use super::slots::{ClassSlots, Target};
@@ -66,16 +69,22 @@ pub(super) struct Compiler<'a> {
     mixed: bool,
     known: Known,
     depth: usize,
+    /// What chooses the hidden fields, and the name of the event.
+    hides: Option<(&'a dyn Hides, &'a str)>,
+    /// The value of the optional field that is being compiled is hidden.
+    within: Option<How>,
 }
 
 impl<'a> Compiler<'a> {
-    /// Compiles every field of `root`.
+    /// Compiles every field of `root`. `hides` chooses hidden fields of the event that it names.
     pub(super) fn visited(
         slots: ClassSlots<'a>,
         scope: Scope,
         root: &Struct,
+        hides: Option<(&'a dyn Hides, &'a str)>,
     ) -> Result<Code, SchemaError> {
         let mut compiler = Self::new(slots, scope, false, Known::NOTHING);
+        compiler.hides = hides;
         compiler.root(root)?;
         Ok(compiler.code)
     }
@@ -110,6 +119,8 @@ impl<'a> Compiler<'a> {
             mixed: false,
             known,
             depth: 0,
+            hides: None,
+            within: None,
         }
     }
 
@@ -195,7 +206,7 @@ impl<'a> Compiler<'a> {
         for field in &of.fields {
             let shown = is_shown(&field.class);
             self.names.push(field.name.clone());
-            self.field(&field.class, &field.name, position, shown)?;
+            self.member(&field.class, &field.name, position, shown)?;
             self.names.pop();
             position = position.saturating_add(usize::from(shown));
         }
@@ -485,7 +496,12 @@ impl<'a> Compiler<'a> {
             }
             self.known = before;
             let begin = self.here();
-            self.deeper(|this| this.field(class, "", 0, true))?;
+            let within = self.within.take();
+            self.deeper(|this| match within.clone() {
+                Some(how) => this.hidden(class, "", 0, true, how),
+                None => this.field(class, "", 0, true),
+            })?;
+            self.within = within;
             self.seal();
             let end = self.here();
             after = Some(after.map_or(self.known, |known| known.meet(self.known)));

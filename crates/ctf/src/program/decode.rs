@@ -1,6 +1,7 @@
 //! Runs compiled field classes over the bytes of a packet.
 
 use super::fault::{Expected, Fault};
+use super::hide::{Gathered, Hidden};
 use super::op::{Choice, Code, Count, Kind, Op};
 use lastwords_bytes::{ByteOrder, low_u16, low_u32};
 use lastwords_trace::class::Role;
@@ -133,6 +134,11 @@ impl<V: Visitor> Runner<'_, '_, V> {
                 Op::Text { node, unit } => self.text(node, unit)?,
                 Op::Run { node, count, text } => self.length(node, count, text)?,
                 Op::Stride { count, bits } => self.stride(count, bits)?,
+                Op::Hide { node, hidden } => {
+                    if let Some(hidden) = code.hidden.get(hidden as usize) {
+                        self.hide(node, hidden)?;
+                    }
+                }
                 Op::Begin(node) => self.visitor.begin(node),
                 Op::End(node) => self.visitor.end(node),
                 Op::Loop { node, count, end } => {
@@ -358,6 +364,23 @@ impl<V: Visitor> Runner<'_, '_, V> {
         } else {
             self.visitor.blob(node, bytes);
         }
+        Ok(())
+    }
+
+    #[cold]
+    fn hide(&mut self, node: NodeId, hidden: &Hidden) -> Result<(), Fault> {
+        let mut gathered = Gathered::new(hidden);
+        let (window, at) = (self.window, self.at);
+        let mut runner = Runner {
+            code: &hidden.code,
+            window,
+            state: &mut *self.state,
+            visitor: &mut gathered,
+            at,
+        };
+        runner.run()?;
+        self.at = runner.at;
+        self.visitor.text(node, gathered.shown(&hidden.how).as_bytes());
         Ok(())
     }
 

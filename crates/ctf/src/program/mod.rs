@@ -6,6 +6,7 @@ mod decode;
 mod fault;
 mod flat;
 mod header;
+mod hide;
 mod op;
 mod orders;
 mod slots;
@@ -14,6 +15,7 @@ mod weight;
 
 pub use fault::{Expected, Fault, SchemaError};
 pub use flat::Flat;
+pub use hide::{Hides, How, REDACTED, hash};
 pub use op::Code;
 
 use decode::{Runner, State, Window, load, updated_clock};
@@ -189,7 +191,7 @@ impl Program {
     /// # Errors
     /// The class cannot be compiled to a decoder of packets.
     pub fn new(class: TraceClass, budget: &Arc<Budget>) -> Result<Self, SchemaError> {
-        build::program(class, budget)
+        build::program(class, budget, None)
     }
 
     /// Returns the trace class.

@@ -1,5 +1,6 @@
 //! The compiled form of field classes: a flat list of steps.
 
+use super::hide::Hidden;
 use lastwords_bytes::ByteOrder;
 use lastwords_trace::class::{Bits, Range, RangeIndex, Role};
 use lastwords_trace::visit::{Node, NodeId};
@@ -44,6 +45,8 @@ pub(super) enum Op {
     End(NodeId),
     /// Run the ops up to `end` as often as `count` says.
     Loop { node: NodeId, count: Count, end: u32 },
+    /// A hidden field: its position among [`Code::hidden`].
+    Hide { node: NodeId, hidden: u32 },
     /// Run one of the cases of a choice, then continue at `end`, after all cases.
     Choose { node: NodeId, slot: u16, choice: u32, end: u32 },
 }
@@ -101,6 +104,7 @@ pub struct Code {
     pub(super) ops: Vec<Op>,
     pub(super) choices: Vec<Choice>,
     pub(super) nodes: Vec<Node>,
+    pub(super) hidden: Vec<Hidden>,
     /// The field of a packet header that has the metadata's UUID.
     pub(super) uuid: Option<NodeId>,
 }

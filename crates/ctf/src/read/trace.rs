@@ -1,7 +1,7 @@
 //! Traces and their streams: from a folder, from several that are parts of one trace, or in memory.
 
 use super::index::Entry;
-use crate::program::{Program, SchemaError};
+use crate::program::{Hides, Program, SchemaError};
 use lastwords_bytes::Budget;
 use lastwords_trace::class::{EventClass, StreamClass, TraceClass};
 use lastwords_trace::evidence::Evidence;
@@ -142,6 +142,14 @@ impl Trace {
             unread: 0,
             name,
         })
+    }
+
+    /// Returns the same trace with hidden fields: see [`Program::hiding`].
+    ///
+    /// # Errors
+    /// The budget is spent.
+    pub fn hiding(self, hides: &dyn Hides) -> Result<Self, SchemaError> {
+        Ok(Self { program: Arc::new(self.program.hiding(hides)?), ..self })
     }
 
     /// Returns the bytes of the packets of all streams.

@@ -40,7 +40,9 @@ pub(super) fn open(opening: &mut Opening<'_, '_>) -> anyhow::Result<()> {
     opened.notes.append(&mut own.notes);
     let ours: Vec<[u8; 16]> = own.sessions.iter().map(|session| session.info().uuid).collect();
     let found = |session| {
-        (name_of(&session), Body::Session(Arc::new(RecoveredSession::new(session, None, None))))
+        let name = name_of(&session);
+        let session = RecoveredSession::new(session, (None, None), &options.redaction);
+        (name, Body::Session(Arc::new(session)))
     };
     let mut bodies: Vec<(String, Body)> = own.sessions.into_iter().map(found).collect();
     let packets =

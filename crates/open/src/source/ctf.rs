@@ -2,6 +2,7 @@
 
 use super::Opening;
 use crate::SourceKind;
+use crate::trace::hiding;
 use crate::{Body, Origin};
 use lastwords_ctf::read;
 use std::sync::Arc;
@@ -14,8 +15,11 @@ pub(super) fn open(opening: &mut Opening<'_, '_>) -> anyhow::Result<()> {
     if found.traces.is_empty() {
         return Ok(());
     }
-    let body = |trace| (name_of(&trace), Body::Ctf(Arc::new(trace)));
-    let bodies = found.traces.into_iter().map(body).collect();
+    let body = |trace: read::Trace| {
+        let name = name_of(&trace);
+        Ok((name, Body::Ctf(Arc::new(hiding(trace, &options.redaction)?))))
+    };
+    let bodies = found.traces.into_iter().map(body).collect::<anyhow::Result<_>>()?;
     opened.add(options, Origin::new(path, SourceKind::Ctf), bodies);
     Ok(())
 }

@@ -65,8 +65,11 @@ pub(super) fn add(
         let cut = Some(shown).filter(|shown| shown.is_dir()).and_then(|shown| cut(shown));
         let unknown_end = of_it.and_then(|state| state.unknown_end.clone());
         let is_live = of_it.is_some_and(|state| state.is_live);
-        let session =
-            RecoveredSession { unknown_end, is_live, ..RecoveredSession::new(session, ended, cut) };
+        let session = RecoveredSession {
+            unknown_end,
+            is_live,
+            ..RecoveredSession::new(session, (ended, cut), &options.redaction)
+        };
         bodies.push((name, Body::Session(Arc::new(session))));
     }
     if is_other && others.is_empty() {

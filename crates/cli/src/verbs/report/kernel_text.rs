@@ -29,7 +29,12 @@ pub(super) fn instance(args: &Args) -> Option<PathBuf> {
 pub(super) fn run(args: &Args, folder: &Path, why: anyhow::Error) -> anyhow::Result<Outcome> {
     let is_own_text =
         args.fields.is_empty() && matches!(args.style, None | Some(LineStyle::Ftrace));
-    if !is_own_text || !args.events.is_default() || args.relative || args.with_log {
+    if args.input.hides_fields()
+        || !is_own_text
+        || !args.events.is_default()
+        || args.relative
+        || args.with_log
+    {
         return Err(why.context(
             "without the kernel's memory there is the kernel's own text alone, of which these options choose nothing: --consume takes the \
              events out of the rings and reads them",
