@@ -6,7 +6,8 @@ use crate::traces::Traces;
 use crate::{ended, say};
 use anyhow::bail;
 use lastwords_ctf::{Totals, read};
-use lastwords_open::{Account, Crash, Losses, Lttng, Trace, write_crashes};
+use lastwords_open::why::Verdict;
+use lastwords_open::{Account, Losses, Lttng, Trace, write_verdict};
 use lastwords_render::events::Note;
 use std::io::{self, Write};
 
@@ -19,7 +20,7 @@ pub(crate) fn print(traces: &Traces, accounts: &[Account<'_>], quiet: bool) -> L
     for (trace, account) in traces.all.iter().zip(accounts) {
         if !quiet {
             let mut text = Vec::new();
-            match write_with_end(trace, account, traces.symbols, &mut text) {
+            match write_with_end(traces, trace, account, &mut text) {
                 Ok(()) => say::remark(text),
                 Err(error) => say::error(error),
             }
@@ -61,9 +62,9 @@ pub(crate) fn check_readable(traces: &Traces) -> anyhow::Result<()> {
 
 /// Writes the account of a trace, and how a session ended.
 pub(crate) fn write_with_end(
+    traces: &Traces,
     trace: &Trace,
     account: &Account<'_>,
-    symbols: bool,
     text: &mut Vec<u8>,
 ) -> io::Result<()> {
     let Some(found) = trace.session() else { return account.write(LIMIT, text) };
@@ -73,41 +74,21 @@ pub(crate) fn write_with_end(
     if let Some(why) = &found.unknown_end {
         writeln!(text, "{}: end unknown: {}", plain(&account.name), plain(why))?;
     }
-    let mut crashes = found.crashes();
-    if symbols {
-        name_frames(&mut crashes);
-    }
-    let is_dated = trace.unrelated_clock().is_none();
-    write_session(account, &crashes, is_dated, LIMIT, text)
+    account.write(LIMIT, text)?;
+    let Some(verdict) = traces.named_verdict(trace) else { return Ok(()) };
+    write_dated_verdict(&verdict, trace.unrelated_clock().is_none(), text)
 }
 
-/// Names the frames of backtraces. Modules whose frames cannot be named are reported on stderr.
-pub(crate) fn name_frames(crashes: &mut [Crash]) {
-    lastwords_open::name_frames(crashes).iter().for_each(|remark| say::note(plain(remark)));
-}
-
-/// Writes the account of a session for people, at most `limit` lines of each kind. Crashes have a
-/// time of day if times are related to real time (`is_dated`).
-pub(crate) fn write_session(
-    account: &Account<'_>,
-    crashes: &[Crash],
-    is_dated: bool,
-    limit: usize,
-    out: &mut dyn Write,
-) -> io::Result<()> {
-    account.write(limit, out)?;
-    write_dated_crashes(crashes, is_dated, out)
-}
-
-/// Writes crashes for people: with a time of day if times are related to real time.
-pub(crate) fn write_dated_crashes(
-    crashes: &[Crash],
+/// Writes a verdict for people. Crashes have a time of day if times are related to real time
+/// (`is_dated`).
+pub(crate) fn write_dated_verdict(
+    verdict: &Verdict,
     is_dated: bool,
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let of_clock = |time: i64| format!("{}.{:09}", time / 1_000_000_000, time % 1_000_000_000);
     let time: &dyn Fn(i64) -> String = if is_dated { &ended::precise_time } else { &of_clock };
-    write_crashes(crashes, time, out)
+    write_verdict(verdict, time, out)
 }
 
 /// Remarks, losses and faults that reading has reported besides events.

@@ -1,39 +1,55 @@
-//! Finds out what died, when and why: a kernel by its log, a session by the records of its crash
-//! handlers or by the way in which it ended.
+//! Says what died, when and why: a kernel by its log, a session by the verdict of
+//! [`lastwords_open::why`].
 
 use crate::ended;
 use crate::kernel_log::relation;
 use crate::traces::Traces;
-use lastwords::{Ended, Ending};
+use lastwords::Ending;
 use lastwords_ftrace::log::Relation;
+use lastwords_open::why::{self, OtherCrash, Verdict};
 use lastwords_open::{Crash, Machine, RecoveredSession, Trace};
 use lastwords_view::Death;
 use std::sync::Arc;
 
 /// Returns what died, kernels first. A session that its program ended in good order is left out.
-/// With `symbols`, the frames of backtraces are named, for which the files of programs are read.
-pub(crate) fn find(traces: &Traces, symbols: bool) -> Vec<Death> {
+/// With `has_frames`, the frames of backtraces are named, for which the files of programs are read.
+pub(crate) fn find(traces: &Traces, has_frames: bool) -> Vec<Death> {
     let sessions = traces.all.iter().filter_map(|trace| Some((trace, trace.session()?)));
-    of_kernels(traces)
-        .chain(sessions.flat_map(|(trace, found)| session_deaths(trace, found, symbols)))
-        .collect()
+    let deaths =
+        sessions.filter_map(|(trace, found)| session_death(traces, trace, found, has_frames));
+    of_kernels(traces).chain(deaths).collect()
 }
 
-/// Returns what died of one trace, the cause of death last.
-pub(crate) fn of_trace(trace: &Trace, symbols: bool) -> Vec<Death> {
+/// Returns what died of one trace.
+pub(crate) fn of_trace(traces: &Traces, trace: &Trace, has_frames: bool) -> Option<Death> {
     if let Some(found) = trace.session() {
-        return session_deaths(trace, found, symbols);
+        return session_death(traces, trace, found, has_frames);
     }
-    let machine = trace.ftrace().map(|ftrace| ftrace.machine);
-    machine.and_then(|machine| kernel_death(machine, Some(trace))).into_iter().collect()
+    let machine = trace.ftrace().map(|ftrace| ftrace.machine)?;
+    kernel_death(machine, Some(trace)).filter(|_| has_died(machine))
 }
 
 /// Returns the kernels that died.
 pub(crate) fn of_kernels(traces: &Traces) -> impl Iterator<Item = Death> {
-    traces.origins.iter().filter_map(|origin| {
+    kernels(traces, has_died)
+}
+
+/// Returns what the logs of kernels have of oopses that nothing proves to be the end.
+pub(crate) fn survived_by_kernels(traces: &Traces) -> impl Iterator<Item = Death> {
+    let all = kernels(traces, |machine| !has_died(machine));
+    all.map(|death| Death { why: format!("{}; a kernel may survive it", death.why), ..death })
+}
+
+fn kernels(traces: &Traces, is_wanted: impl Fn(&Machine) -> bool) -> impl Iterator<Item = Death> {
+    traces.origins.iter().filter_map(move |origin| {
         let own = traces.arrays().find(|array| Arc::ptr_eq(&array.origin, origin));
-        kernel_death(origin.machine.as_ref()?, own)
+        kernel_death(origin.machine.as_ref().filter(|machine| is_wanted(machine))?, own)
     })
+}
+
+/// Returns true if it is proven that a kernel died.
+fn has_died(machine: &Machine) -> bool {
+    why::kernel(machine, |_| None).is_some_and(|verdict| verdict.is_death())
 }
 
 /// Returns the offset to add to times of a kernel's log, to get nanoseconds since the epoch, if it
@@ -51,7 +67,7 @@ pub(crate) fn log_real_time(machine: &Machine) -> Option<i64> {
     )
 }
 
-/// Returns why a kernel died, if its log says so.
+/// Describes the panic or the oops in a kernel's log.
 fn kernel_death(machine: &Machine, array: Option<&Trace>) -> Option<Death> {
     let kernel = machine.kernel.as_ref()?;
     let crash = kernel.crash(&kernel.log().rows);
@@ -86,59 +102,69 @@ fn kernel_death(machine: &Machine, array: Option<&Trace>) -> Option<Death> {
     })
 }
 
-/// Returns the panics and signals that processes of sessions survived. With `symbols`, the frames of
-/// backtraces are named.
-pub(crate) fn survived(traces: &Traces, symbols: bool) -> Vec<Death> {
-    let sessions = traces.all.iter().filter_map(|trace| trace.session());
-    let of = |found: &RecoveredSession| {
-        let crashes = found.crashes().into_iter().filter(|crash| !crash.is_cause_of_death);
-        let mut survived: Vec<Crash> = crashes.collect();
-        if symbols {
-            let _ = lastwords_open::name_frames(&mut survived);
-        }
+/// Returns the panics and signals that are not proven to be the end, with names of the frames of
+/// backtraces: most of them were survived.
+pub(crate) fn survived(traces: &Traces) -> Vec<Death> {
+    let verdicts = traces
+        .all
+        .iter()
+        .filter_map(|trace| Some((trace.session()?, traces.named_verdict(trace)?)));
+    let others = |(found, verdict): (&RecoveredSession, Verdict)| {
         let name = &found.session.info().name;
-        survived.into_iter().map(|crash| crash_death(name, crash, " survived")).collect::<Vec<_>>()
+        let is_evidence = |other: &OtherCrash| verdict.has_evidence(&other.crash);
+        let others = verdict.others.iter().filter(|other| !is_evidence(other));
+        others.map(|other| other_crash(name, other)).collect::<Vec<_>>()
     };
-    sessions.flat_map(of).collect()
+    survived_by_kernels(traces).chain(verdicts.flat_map(others)).collect()
 }
 
-/// Returns what the record of a crash handler says.
-fn crash_death(name: &str, crash: Crash, fate: &str) -> Death {
+/// Describes a crash that is not the cause of death.
+fn other_crash(name: &str, OtherCrash { crash, fate, is_survived }: &OtherCrash) -> Death {
+    let word = crash.event.rsplit(':').next().unwrap_or("end");
+    let (word, why) = match is_survived {
+        true => (format!("{word} survived"), format!("{name} survived: {}", crash.summary())),
+        false => (word.to_owned(), format!("{name}: {}; {fate}", crash.summary())),
+    };
     Death {
         what: format!("session {name}"),
-        word: format!("{}{fate}", crash.event.rsplit(':').next().unwrap_or("end")),
+        word,
         when: u64::try_from(crash.nanoseconds()).map_or_else(|_| String::new(), ended::utc),
         time: Some(crash.time_ns.clone()),
-        why: format!("{name}{fate}: {}", crash.summary()),
+        why,
         details: crash.backtrace_lines(),
     }
 }
 
-/// Returns the causes of death of a session's processes, or how the session ended.
-fn session_deaths(trace: &Trace, found: &RecoveredSession, symbols: bool) -> Vec<Death> {
+/// Returns what the verdict on a session says, if it has died.
+fn session_death(
+    traces: &Traces,
+    trace: &Trace,
+    found: &RecoveredSession,
+    has_frames: bool,
+) -> Option<Death> {
+    let verdict = if has_frames { traces.named_verdict(trace) } else { traces.verdict(trace) };
+    let verdict = verdict.filter(Verdict::is_death)?;
     let name = &found.session.info().name;
-    let mut fatal: Vec<Crash> =
-        found.crashes().into_iter().filter(|crash| crash.is_cause_of_death).collect();
-    if symbols {
-        // The account reports the modules whose frames cannot be named.
-        let _ = lastwords_open::name_frames(&mut fatal);
-    }
-    if fatal.is_empty() {
-        let death = |ended: Ended| Death {
-            what: format!("session {name}"),
-            word: "end".to_owned(),
-            when: ended::when_in_utc(&ended),
-            // A process that was killed went on after it was last seen.
-            time: Some(ended.at.to_string()).filter(|_| ended.how != Ending::Killed),
-            why: format!("{name}: {}", ended::how(&ended)),
-            details: Vec::new(),
-        };
-        // A program that ended as it wanted to has not died.
-        let is_wanted = |ended: &Ended| {
-            matches!(ended.how, Ending::Closed(_) | Ending::Exit(_))
-                && ended.how.number().unwrap_or(0) == 0
-        };
-        return trace.ended().filter(|ended| !is_wanted(ended)).map(death).into_iter().collect();
-    }
-    fatal.into_iter().map(|crash| crash_death(name, crash, "")).collect()
+    let when = match (&verdict.crash, verdict.at, trace.ended()) {
+        (None, _, Some(ended)) if verdict.is_last_seen || ended.how != Ending::Killed => {
+            ended::when_in_utc(&ended)
+        }
+        (_, at, _) => at.map_or_else(String::new, ended::utc),
+    };
+    let event = verdict.crash.as_ref().and_then(|crash| crash.event.rsplit(':').next());
+    let raised = verdict.others.iter().filter(|other| verdict.has_evidence(&other.crash));
+    let raised = raised.map(|other| format!("{}; {}", other.crash.summary(), other.fate));
+    let frames = verdict.crash.iter().flat_map(Crash::backtrace_lines);
+    Some(Death {
+        what: format!("session {name}"),
+        word: event.unwrap_or("end").to_owned(),
+        when,
+        // A process that was killed went on after it was last seen.
+        time: match &verdict.crash {
+            Some(crash) => Some(crash.time_ns.clone()),
+            None => verdict.at.filter(|_| !verdict.is_last_seen).map(|at| at.to_string()),
+        },
+        why: format!("{name}: {}", verdict.sentence),
+        details: frames.chain(raised).collect(),
+    })
 }

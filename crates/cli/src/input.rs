@@ -10,10 +10,12 @@ use crate::value::glob;
 use anyhow::bail;
 use lastwords_image::unwatched;
 use lastwords_live as live;
-use lastwords_open::{self as open, Body, Opened, Options, Origin, Redaction, Severity, Trace};
+use lastwords_open::{
+    self as open, Body, Opened, Options, Origin, Redaction, Severity, Symbolizer, Trace,
+};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Most different remarks that are printed while sessions are followed.
 pub(crate) const MOST_NOTES: usize = 1000;
@@ -312,7 +314,8 @@ impl Input {
                 .map(|f| f.why.clone())
                 .collect(),
             is_named: !self.sessions.is_empty(),
-            symbols: !self.no_symbols,
+            symbolizer: (!self.no_symbols).then(Symbolizer::default),
+            outside: OnceLock::new(),
         })
     }
 }

@@ -18,6 +18,7 @@ mod lines;
 mod memory;
 mod moment;
 mod output;
+mod outside;
 mod pager;
 mod paint;
 mod progress;

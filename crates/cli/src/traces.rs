@@ -1,12 +1,15 @@
 //! The traces of all inputs.
 
-use crate::say;
 use crate::table::plain;
+use crate::{outside, say};
 use anyhow::bail;
+use lastwords::Ending;
 use lastwords_ctf::{Version, read};
-use lastwords_open::{self as open, Account, Origin, RecoveredSession, Severity, Trace};
+use lastwords_open::why::{self, Outside, Verdict};
+use lastwords_open::{self as open, Account, Crash, Origin, RecoveredSession, Severity};
+use lastwords_open::{Symbolizer, Trace};
 use lastwords_render::spans::OpenSpan;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// The traces of all inputs.
 #[derive(Default)]
@@ -22,8 +25,10 @@ pub(crate) struct Traces {
     pub(crate) faults: Vec<String>,
     /// The command line names sessions or instances.
     pub(crate) is_named: bool,
-    /// The frames of backtraces are to be named.
-    pub(crate) symbols: bool,
+    /// Names the frames of backtraces; none if they are not to be named.
+    pub(crate) symbolizer: Option<Symbolizer>,
+    /// What is known besides the inputs, once a verdict needs it.
+    pub(crate) outside: OnceLock<Outside>,
 }
 
 /// The trace arrays of a kernel that are wanted if the command line names none.
@@ -119,6 +124,35 @@ impl Traces {
             self.all.iter().filter(|trace| trace.has_packets()).map(open::Trace::session);
         let sessions = sessions.enumerate().filter_map(|(at, found)| Some((at, found?)));
         sessions.flat_map(|(at, found)| OpenSpan::all(&*found.session, at)).collect()
+    }
+
+    /// Returns what is known besides the inputs. Only the end of a process that was killed needs it.
+    pub(crate) fn outside(&self) -> &Outside {
+        let is_killed =
+            |found: &RecoveredSession| found.ended.is_some_and(|ended| ended.how == Ending::Killed);
+        self.outside.get_or_init(|| match self.sessions().any(is_killed) {
+            true => outside::here(),
+            false => Outside::default(),
+        })
+    }
+
+    /// Returns the verdict on the end of a session.
+    pub(crate) fn verdict(&self, trace: &Trace) -> Option<Verdict> {
+        why::session(trace, self.outside())
+    }
+
+    /// Returns the verdict on the end of a session, with names of the frames of backtraces.
+    pub(crate) fn named_verdict(&self, trace: &Trace) -> Option<Verdict> {
+        let mut verdict = self.verdict(trace)?;
+        self.name_frames(verdict.crashes_mut());
+        Some(verdict)
+    }
+
+    /// Names the frames of backtraces, if they are to be named. Each module whose frames cannot be
+    /// named is reported once on stderr.
+    pub(crate) fn name_frames<'c>(&self, crashes: impl IntoIterator<Item = &'c mut Crash>) {
+        let Some(symbolizer) = &self.symbolizer else { return };
+        symbolizer.name_frames(crashes).iter().for_each(|remark| say::note(plain(remark)));
     }
 
     /// Returns the account of each trace.

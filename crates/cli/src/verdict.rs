@@ -1,26 +1,30 @@
 //! The verdict on a trace, for formats that have a record of it: how what recorded it ended, and
 //! what is missing.
 
+use crate::traces::Traces;
 use crate::{deaths, ended};
-use lastwords::Ending;
+use lastwords::{Ended, Ending};
+use lastwords_open::why;
 use lastwords_open::{Account, Losses, Trace, Value};
 use lastwords_render::otlp::{self, Verdict};
 
 /// Returns true if the trace is one of a session that is known to have ended.
-pub(crate) fn has_ended(trace: &Trace) -> bool {
-    trace.ended().is_some() || !deaths::of_trace(trace, false).is_empty()
+pub(crate) fn has_ended(traces: &Traces, trace: &Trace) -> bool {
+    trace.ended().is_some() || deaths::of_trace(traces, trace, false).is_some()
 }
 
 fn text(text: &str) -> Value {
     Value::Text(text.as_bytes().to_vec())
 }
 
-/// Returns the verdict. With `symbols`, the frames of backtraces are named.
-pub(crate) fn verdict(trace: &Trace, account: &Account<'_>, symbols: bool) -> Verdict {
+/// Returns the verdict, with names of the frames of backtraces.
+pub(crate) fn verdict(traces: &Traces, trace: &Trace, account: &Account<'_>) -> Verdict {
     let mut facts = Vec::new();
-    let verdict = match deaths::of_trace(trace, symbols).pop() {
+    let judged = traces.verdict(trace);
+    facts.extend(judged.as_ref().map(|own| ("lastwords.cause", text(own.cause.word()))));
+    let verdict = match deaths::of_trace(traces, trace, true) {
         Some(death) => {
-            let is_crash = trace.ftrace().is_some() || death.word != "end";
+            let is_crash = judged.as_ref().is_none_or(|own| own.crash.is_some());
             if is_crash {
                 facts.push(("exception.type", text(&death.word)));
                 facts.push(("exception.message", text(&death.why)));
@@ -37,7 +41,7 @@ pub(crate) fn verdict(trace: &Trace, account: &Account<'_>, symbols: bool) -> Ve
         }
         None => match trace.ended() {
             Some(ended) => Verdict {
-                text: format!("{}: {}", trace.name, ended::how(&ended)),
+                text: format!("{}: {}", trace.name, how(judged.as_ref(), &ended)),
                 ending: otlp::Ending::Well,
                 time: i64::try_from(ended.at).ok(),
                 facts: Vec::new(),
@@ -53,6 +57,11 @@ pub(crate) fn verdict(trace: &Trace, account: &Account<'_>, symbols: bool) -> Ve
     facts.extend(end(trace));
     facts.extend(losses(account));
     Verdict { facts, ..verdict }
+}
+
+/// Returns how a session ended, in the words of the verdict.
+fn how(judged: Option<&why::Verdict>, ended: &Ended) -> String {
+    judged.map_or_else(|| ended::how(ended), |own| own.sentence.clone())
 }
 
 /// Returns how a session ended.

@@ -3,6 +3,7 @@
 use crate::crash::Function;
 use crate::crash::{Crash, Frame};
 use crate::escape;
+use crate::why::{Cause, OtherCrash, Verdict};
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
@@ -35,8 +36,8 @@ const RUNTIME_SOURCES: [&str; 2] = ["library/", "tokio-1."];
 /// Beginnings of the file names of modules whose functions are part of the runtime.
 const RUNTIME_MODULES: [&str; 4] = ["libc.so", "libpthread.so", "ld-linux", "libgcc_s.so"];
 
-/// Writes panics and signals for people, with their backtraces: first those that the process
-/// survived. The causes of death come last. `time` formats nanoseconds since the epoch.
+/// Writes a verdict on a session for people: the crashes that were recorded, with their backtraces,
+/// then the cause of death in one line. `time` formats nanoseconds since the epoch.
 ///
 /// Frames of the runtime between others share a line, except the innermost frame, and frames that
 /// repeat themselves are written once, with their number. Frames without names are followed by the
@@ -44,34 +45,30 @@ const RUNTIME_MODULES: [&str; 4] = ["libc.so", "libpthread.so", "ld-linux", "lib
 ///
 /// # Errors
 /// `out` cannot be written.
-pub fn write_crashes(
-    causes: &[Crash],
+pub fn write_verdict(
+    verdict: &Verdict,
     time: &dyn Fn(i64) -> String,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let (fatal, survived): (Vec<&Crash>, Vec<&Crash>) =
-        causes.iter().partition(|cause| cause.is_cause_of_death);
-    let headline = |cause: &Crash| format!("{}, at {}", cause.summary(), time(cause.nanoseconds()));
-    let put_backtrace = |cause: &Crash, out: &mut dyn Write| {
-        if cause.backtrace.is_empty() {
+    let at = |crash: &Crash| format!(", at {}", time(crash.nanoseconds()));
+    let put_backtrace = |crash: &Crash, out: &mut dyn Write| {
+        if crash.backtrace.is_empty() {
             return Ok(());
         }
-        writeln!(out, "  backtrace of {}, innermost first:", cause.event)?;
-        cause.backtrace_lines().iter().try_for_each(|line| writeln!(out, "  {line}"))
+        writeln!(out, "  backtrace of {}, innermost first:", crash.event)?;
+        crash.backtrace_lines().iter().try_for_each(|line| writeln!(out, "  {line}"))
     };
-    for cause in survived {
-        let how = match cause.later_events {
-            0 => "the session was ended in good order afterwards".to_owned(),
-            1 => "the process went on for 1 event".to_owned(),
-            events => format!("the process went on for {events} events"),
-        };
-        writeln!(out, "  {}; {how}", headline(cause))?;
-        put_backtrace(cause, out)?;
+    for OtherCrash { crash, fate, .. } in &verdict.others {
+        writeln!(out, "  {}{}; {fate}", crash.summary(), at(crash))?;
+        put_backtrace(crash, out)?;
     }
-    for cause in &fatal {
-        put_backtrace(cause, out)?;
+    verdict.crash.iter().try_for_each(|crash| put_backtrace(crash, out))?;
+    if !verdict.is_death() {
+        return Ok(());
     }
-    fatal.iter().try_for_each(|cause| writeln!(out, "  cause of death: {}", headline(cause)))
+    let what = if verdict.cause == Cause::Unknown { "cause unknown" } else { "cause of death" };
+    let at = verdict.crash.as_ref().map_or_else(String::new, at);
+    writeln!(out, "  {what}: {}{at}", verdict.sentence)
 }
 
 impl Crash {

@@ -1,7 +1,8 @@
 //! Finds the panics and signals that hooks and handlers recorded, and names their addresses by the
-//! modules that were mapped. The last panic or signal of a process is its cause of death, unless
-//! the process recorded events afterwards. The closings of spans while a panic unwinds the thread
-//! do not count if the panic ended the session.
+//! modules that were mapped. Counts the events that the process recorded afterwards. The closings of
+//! spans while a panic unwinds the thread do not count if the panic ended the session.
+//!
+//! None of this proves that a crash was the end: [`crate::why::session()`] decides that.
 
 use crate::escape;
 use crate::trace::hiding;
@@ -41,7 +42,7 @@ pub struct Crash {
     pub fields: Vec<(String, String)>,
     /// The number of events that the process recorded later.
     pub later_events: u64,
-    /// Nothing shows that the process survived.
+    /// The crash is proven to be the cause of death. [`crate::why::session()`] decides it.
     pub is_cause_of_death: bool,
     /// The addresses of the call stack, innermost first.
     pub backtrace: Vec<Frame>,
@@ -63,7 +64,7 @@ pub struct Frame {
     /// The module's build ID.
     pub build_id: Option<String>,
     /// The functions that the address is in: the innermost of those that were inlined comes first.
-    /// Empty until [`name_frames()`](crate::name_frames) has found them.
+    /// Empty until a [`Symbolizer`](crate::Symbolizer) has found them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub functions: Vec<Function>,
 }
@@ -96,7 +97,7 @@ impl Crash {
             time_ns: at.to_string(),
             fields: fields.iter().map(own).collect(),
             later_events,
-            is_cause_of_death: later_events == 0,
+            is_cause_of_death: false,
             backtrace: Vec::new(),
             nanoseconds: at,
             pid: None,
@@ -167,7 +168,7 @@ pub(crate) fn find(session: &Arc<Session>, redaction: &Redaction) -> Vec<Crash> 
         }
     });
     if !causes.is_empty() {
-        judge(&mut causes, &[trace], session.info());
+        count_later(&mut causes, &[trace], session.info());
     }
     causes
 }
@@ -196,7 +197,7 @@ fn has_crash(trace: &Trace, stream: &Stream) -> bool {
 
 /// Counts the events that each process recorded after its panics and signals. In a session of
 /// several processes, events without a process ID in their contexts are not counted.
-fn judge(causes: &mut [Crash], traces: &[Trace], info: &Info) {
+fn count_later(causes: &mut [Crash], traces: &[Trace], info: &Info) {
     let is_shared = info.scope != SessionScope::Process;
     // The last panic ended the session: its thread closed its spans afterwards. A panic that was
     // caught did not.
@@ -232,7 +233,6 @@ fn judge(causes: &mut [Crash], traces: &[Trace], info: &Info) {
         let later =
             counts.iter().filter(|((of, before), _)| is_known && *of == pid && *before > index);
         cause.later_events = later.map(|(_, count)| *count).fold(0, u64::saturating_add);
-        cause.is_cause_of_death = cause.later_events == 0 && (is_shared || !info.survived());
     }
 }
 
@@ -265,7 +265,7 @@ fn cause(event: &mut EventRef<'_, '_>, fields: Vec<Field>, modules: &[Module]) -
         time_ns: nanoseconds.to_string(),
         fields: Vec::new(),
         later_events: 0,
-        is_cause_of_death: true,
+        is_cause_of_death: false,
         backtrace: Vec::new(),
         nanoseconds,
         pid: None,

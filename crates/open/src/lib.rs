@@ -80,7 +80,7 @@ mod trace;
 pub mod why;
 
 pub use account::{accounts, accounts_after_reading};
-pub use backtrace::write_crashes;
+pub use backtrace::write_verdict;
 pub use bundle::{Bundle, BundleError, folder as bundle_folder, tracefs_folder};
 pub use container::ends_with_container;
 pub use counts::{Count, StreamCounts, counts};
@@ -110,7 +110,7 @@ pub use session::{ENDED_EARLY, FolderState, RecoveredSession};
 pub use shortage::Shortage;
 pub use sniff::is_ctf_stream;
 pub use source_kind::SourceKind;
-pub use symbols::name_frames;
+pub use symbols::{DebugFile, Fetch, Symbolizer, check_build_id};
 pub use trace::{Body, Ftrace, Trace, UnrelatedClock, unrelated_clocks};
 
 use lastwords_image::core::CoreInfo;

@@ -42,6 +42,8 @@ pub struct RecoveredSession {
     pub(crate) redaction: Arc<Redaction>,
     /// The time of its newest event, once all events were read for it.
     pub(crate) newest: OnceLock<Option<i64>>,
+    /// Its crashes, once they were looked for.
+    pub(crate) crashes: OnceLock<Vec<Crash>>,
 }
 
 /// The file in a folder of a session that was received over a network whose stream ended early. It
@@ -69,15 +71,22 @@ impl RecoveredSession {
             let show: ShowSpan = Arc::new(move |span| of_spans.span(span));
             session.show_spans(&show);
         }
-        let (session, newest, redaction) =
-            (Arc::new(session), OnceLock::new(), Arc::clone(redaction));
-        Self { session, ended, unknown_end: None, is_live: false, cut, redaction, newest }
+        Self {
+            session: Arc::new(session),
+            ended,
+            unknown_end: None,
+            is_live: false,
+            cut,
+            redaction: Arc::clone(redaction),
+            newest: OnceLock::new(),
+            crashes: OnceLock::new(),
+        }
     }
 
     /// Returns the panics and signals that hooks and handlers of its program recorded, in order of
-    /// time.
+    /// time. The first call reads the events.
     #[must_use]
-    pub fn crashes(&self) -> Vec<Crash> {
-        crash::find(&self.session, &self.redaction)
+    pub fn crashes(&self) -> &[Crash] {
+        self.crashes.get_or_init(|| crash::find(&self.session, &self.redaction))
     }
 }

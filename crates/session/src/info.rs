@@ -249,13 +249,6 @@ impl Info {
         abi::word_of(&abi::BACKEND_WORDS, self.backend)
     }
 
-    /// True if the owner ended the session in good order, and neither a panic nor a signal ended
-    /// it.
-    #[must_use]
-    pub fn survived(&self) -> bool {
-        self.finished && !matches!(self.ending & 0xff, abi::ENDING_PANIC | abi::ENDING_SIGNAL)
-    }
-
     /// True if a panic ended the session.
     #[must_use]
     pub fn panicked(&self) -> bool {

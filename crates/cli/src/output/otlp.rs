@@ -16,8 +16,9 @@ impl Writing<'_, '_> {
         let selection = self.chosen.once();
         self.events(Form::Lines, false, &selection, |traces, positions, selection, watch, take| {
             let trace = |at: &Option<usize>| at.and_then(|at| all.get(at));
+            let is_ended = |trace| has_ended(self.traces, trace);
             let ended: Vec<bool> =
-                positions.iter().map(|at| trace(at).is_some_and(has_ended)).collect();
+                positions.iter().map(|at| trace(at).is_some_and(is_ended)).collect();
             let input = Input { traces, open_spans: &open_spans, ended: &ended };
             to_file(self.path, |out| {
                 let (mut unreadable, mut read) = (0, Vec::new());
@@ -39,7 +40,7 @@ impl Writing<'_, '_> {
                 for (at, position) in positions.iter().enumerate() {
                     let of = position.and_then(|at| Some((all.get(at)?, accounts.get(at)?)));
                     let Some((trace, account)) = of else { continue };
-                    let verdict = verdict(trace, account, self.traces.symbols);
+                    let verdict = verdict(self.traces, trace, account);
                     written.verdict(at, &verdict, out)?;
                 }
                 Ok(written.totals)

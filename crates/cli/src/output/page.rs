@@ -129,7 +129,7 @@ fn facts(traces: &Traces, accounts: &[Account<'_>], notes: Vec<String>, output: 
     let text = |(trace, account): (&Trace, &Account<'_>)| {
         let mut text = Vec::new();
         // A vector takes all that is written.
-        let _ = account::write_with_end(trace, account, traces.symbols, &mut text);
+        let _ = account::write_with_end(traces, trace, account, &mut text);
         String::from_utf8_lossy(&text).into_owned()
     };
     // The first line of an account sums it up.
@@ -144,8 +144,8 @@ fn facts(traces: &Traces, accounts: &[Account<'_>], notes: Vec<String>, output: 
     let from = from.unwrap_or_else(|| output.display().to_string());
     Facts {
         title: format!("{} - {from} - lastwords", names.join(", ")),
-        deaths: deaths::find(traces, traces.symbols),
-        survived: deaths::survived(traces, traces.symbols),
+        deaths: deaths::find(traces, true),
+        survived: deaths::survived(traces),
         machine,
         accounts: traces.all.iter().zip(accounts).map(text).collect(),
         losses: traces.all.iter().zip(accounts).filter_map(line).collect(),

@@ -239,7 +239,7 @@ fn report(
     let accounts = accounts_after_reading(&traces.all, &result.totals, &result.notes.of_traces);
     let losses = account::print(traces, &accounts, false);
     result.notes.print_undecoded();
-    for death in deaths::of_kernels(traces) {
+    for death in deaths::of_kernels(traces).chain(deaths::survived_by_kernels(traces)) {
         say::remark(format!(
             "{}: {}, {}\n",
             plain(&death.what),

@@ -138,11 +138,11 @@ fn words_that_are_no_values_are_wrong_usage() {
 #[test]
 fn a_terminal_gets_the_end_first() {
     let place = killed();
-    let report = Terminal::start(&place, &["report", "app", "--last", "2", "--no-pager"], 24, 100);
+    let report = Terminal::start(&place, &["report", "app", "--last", "2", "--no-pager"], 24, 200);
     let screen = report.wait("the events", |screen| screen.lines().count() > 4);
     let head: Vec<&str> = screen.lines().take(3).collect();
     assert!(
-        head[0].starts_with("# app: killed, last seen alive ")
+        head[0].starts_with("# app: killed by SIGKILL or by a signal without a handler, ")
             && head[2].starts_with("# TIME LEVEL "),
         "{screen}"
     );

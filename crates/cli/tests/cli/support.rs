@@ -55,6 +55,7 @@ impl Place {
             .current_dir(self.path())
             .env("LASTWORDS_DIR", self.sessions())
             .env("TZ", "UTC")
+            .env_remove("DEBUGINFOD_URLS")
             .env_remove("PAGER");
         command
     }

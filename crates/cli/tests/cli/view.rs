@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 
 /// The JSON of a page. It ends at the first `<`: whatever the texts of the trace are, none of them
 /// ends it earlier.
-fn head(page: &str) -> serde_json::Value {
+pub(crate) fn head(page: &str) -> serde_json::Value {
     let (_, rest) = page
         .split_once("<script type=\"application/json\" id=\"head\">")
         .expect("the JSON of the page");

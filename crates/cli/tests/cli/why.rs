@@ -4,6 +4,7 @@ use crate::child::{start as start_app, wait_for};
 use crate::cores::core_of;
 use crate::dying::lock;
 use crate::support::{Place, small, tool};
+use crate::view::head;
 use lastwords::{Session, event};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -150,7 +151,60 @@ fn each_end_has_its_cause() {
         assert_eq!(hints.contains("it was caught"), how == "caught", "{row}");
         assert_eq!(session["last_error"]["event"], "shop:failed", "{session:#}");
         assert_eq!(session["lost"], "nothing lost");
+        others_agree(&place, verdict, &row);
     }
+}
+
+/// Checks that `inspect`, `report`, the page and OTLP have the cause that `why` has.
+fn others_agree(place: &Place, verdict: &Value, row: &str) {
+    let (cause, sentence) =
+        (verdict["cause"].as_str().unwrap(), verdict["sentence"].as_str().unwrap());
+    let is_death = cause != "good-order";
+    let inspected = place.json(&["inspect", "shop", "--json"]);
+    assert_eq!(&inspected["sessions"][0]["verdict"], verdict, "inspect of {row}");
+    let crashes = inspected["sessions"][0]["crashes"].as_array().expect("a list");
+    let deadly = crashes.iter().filter(|crash| crash["is_cause_of_death"] == true).count();
+    assert_eq!(deadly, usize::from(!verdict["crash"].is_null()), "inspect of {row}");
+    let ran = place.run(&["report", "shop", "--last", "1"]);
+    let last = ran.err.lines().last().unwrap_or_default();
+    let what = if cause == "unknown" { "cause unknown" } else { "cause of death" };
+    let said = last.strip_prefix(&format!("  {what}: {sentence}"));
+    assert!(
+        said.is_some_and(|at| at.is_empty() || at.starts_with(", at ")) == is_death,
+        "{row}\n{}",
+        ran.err
+    );
+    assert_eq!(ran.err.matches("  cause ").count(), usize::from(is_death), "{row}\n{}", ran.err);
+    place.ok(&["view", "shop", "-o", "page.html"]);
+    let head = head(&fs::read_to_string(place.at("page.html")).unwrap());
+    let whys: Vec<&Value> = head["deaths"].as_array().unwrap().iter().map(|d| &d["why"]).collect();
+    let expected = Value::from(format!("shop: {sentence}"));
+    assert_eq!(whys, if is_death { vec![&expected] } else { vec![] }, "page of {row}");
+    place.ok(&["convert", "shop", "--to", "otlp", "-o", "shop.otlp"]);
+    let (body, said) = otlp_verdict(&fs::read_to_string(place.at("shop.otlp")).unwrap());
+    assert!(body.starts_with(&format!("shop: {sentence}")), "OTLP of {row}: {body}");
+    assert_eq!(said, cause, "OTLP of {row}");
+}
+
+/// Returns body and cause of the only record in OTLP that has a cause.
+fn otlp_verdict(lines: &str) -> (String, String) {
+    let list = |value: &Value, name: &str| value[name].as_array().cloned().unwrap_or_default();
+    let cause = |record: &Value| {
+        let attributes = list(record, "attributes");
+        let own = attributes.iter().find(|own| own["key"] == "lastwords.cause")?;
+        Some(own["value"]["stringValue"].as_str()?.to_owned())
+    };
+    let records = lines
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).expect("JSON"))
+        .flat_map(|line| list(&line, "resourceLogs"))
+        .flat_map(|logs| list(&logs, "scopeLogs"))
+        .flat_map(|logs| list(&logs, "logRecords"));
+    let found: Vec<(String, String)> = records
+        .filter_map(|one| Some((one["body"]["stringValue"].as_str()?.to_owned(), cause(&one)?)))
+        .collect();
+    let [one] = found.as_slice() else { panic!("{found:?}") };
+    one.clone()
 }
 
 #[test]

@@ -11,6 +11,7 @@ mod tally;
 
 pub use activity::{Activity, Make, Named, TICKS};
 
+use crate::why::Outside;
 use crate::{Origin, Trace};
 use lastwords_ctf::Result;
 use lastwords_ctf::read::{self, Watch};
@@ -48,7 +49,7 @@ impl<'a> Report<'a> {
     /// trace, if it has any: of a kernel's trace array those that are selected; if there is no
     /// selection, those of arrays may be left to `make`, and are dropped when they are counted.
     /// `selection` is for the counts by event and over time ([`Activity`]) alone. `watch` receives
-    /// the bytes that were read.
+    /// the bytes that were read. `outside` has what is known besides the inputs, for verdicts.
     #[must_use]
     pub fn new(
         origins: &'a [Arc<Origin>],
@@ -57,6 +58,7 @@ impl<'a> Report<'a> {
         make: Make<'_>,
         selection: Option<&Selection>,
         watch: Watch<'_>,
+        outside: &Outside,
     ) -> Self {
         let mut report = Self::default();
         let read = activity::read(traces, packets, make, selection, watch);
@@ -73,7 +75,8 @@ impl<'a> Report<'a> {
             }
         }
         report.traces = all().filter_map(|(trace, read)| ctf::of(trace, read?)).collect();
-        report.sessions = all().filter_map(|(trace, read)| session::of(trace, read?)).collect();
+        report.sessions =
+            all().filter_map(|(trace, read)| session::of(trace, read?, outside)).collect();
         report
     }
 }

@@ -2,6 +2,7 @@
 
 use super::activity::{Activity, Read};
 use super::tally::{self, Tally};
+use crate::why::{self, Outside, Verdict};
 use crate::{Crash, EndedReport, Holds, Observed, RecoveredSession, Trace};
 use lastwords_ctf::{Version, read};
 use lastwords_folders::SnapshotState;
@@ -89,7 +90,9 @@ pub struct Report<'a> {
     pub activity: Option<Activity>,
     /// Packets that could not be decoded to their end, as messages.
     pub faults: Vec<String>,
-    /// Causes of death that the program recorded.
+    /// The cause of the end, as `why` has it.
+    pub verdict: Verdict,
+    /// Panics and signals that the program recorded.
     pub crashes: Vec<Crash>,
     /// The account.
     pub evidence: Account<'a>,
@@ -274,13 +277,14 @@ pub fn observed(trace: &Trace) -> Vec<Observed> {
 }
 
 /// Returns the report on a session of lastwords, or none for other traces.
-pub(super) fn of<'a>(trace: &'a Trace, read: &Read<'_>) -> Option<Report<'a>> {
+pub(super) fn of<'a>(trace: &'a Trace, read: &Read<'_>, outside: &Outside) -> Option<Report<'a>> {
     let found = trace.session()?;
     let RecoveredSession { session, newest, .. } = found;
     let (source, info, origin): (&dyn Source, _, _) = (&**session, session.info(), &trace.origin);
     let (counts, faults) = (counts(source, read), read.faults());
     let _ = newest.set(counts.streams.iter().filter_map(|stream| Some(stream.span?.1)).max());
     let evidence = Account { faults: faults.len() as u64, ..trace.account() };
+    let verdict = why::session(trace, outside)?;
     Some(Report {
         name: info.name.clone(),
         uuid: hexadecimal(&info.uuid),
@@ -326,7 +330,8 @@ pub(super) fn of<'a>(trace: &'a Trace, read: &Read<'_>) -> Option<Report<'a>> {
         events: counts.streams.iter().map(|stream| stream.events).fold(0, u64::saturating_add),
         activity: read.activity.clone(),
         faults,
-        crashes: found.crashes(),
+        crashes: verdict.crashes(),
+        verdict,
         evidence,
     })
 }

@@ -141,6 +141,19 @@ pub struct Verdict {
     pub hints: Vec<String>,
     /// The crash that was recorded, if it is the cause.
     pub crash: Option<Crash>,
+    /// The other crashes that were recorded, in order of time.
+    pub others: Vec<OtherCrash>,
+}
+
+/// A crash that was recorded and is not the cause.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OtherCrash {
+    /// The crash.
+    pub crash: Crash,
+    /// What followed it, in words.
+    pub fate: String,
+    /// The process went on, or ended in good order.
+    pub is_survived: bool,
 }
 
 impl Verdict {
@@ -153,7 +166,40 @@ impl Verdict {
             evidence: Vec::new(),
             hints: Vec::new(),
             crash: None,
+            others: Vec::new(),
         }
+    }
+
+    /// Returns true if something died: it neither lives nor ended as it wanted, and if the cause is
+    /// unknown, it is known that the process is gone.
+    #[must_use]
+    pub fn is_death(&self) -> bool {
+        match self.cause {
+            Cause::Alive | Cause::GoodOrder => false,
+            Cause::Unknown => self.is_last_seen,
+            _ => true,
+        }
+    }
+
+    /// Returns true if a crash is evidence for the cause.
+    #[must_use]
+    pub fn has_evidence(&self, crash: &Crash) -> bool {
+        let summary = crash.summary();
+        crash.later_events == 0 && self.evidence.iter().any(|own| own.text == summary)
+    }
+
+    /// Returns all crashes that were recorded, in order of time.
+    #[must_use]
+    pub fn crashes(&self) -> Vec<Crash> {
+        let others = self.others.iter().map(|other| &other.crash);
+        let mut all: Vec<Crash> = others.chain(&self.crash).cloned().collect();
+        all.sort_by_key(Crash::nanoseconds);
+        all
+    }
+
+    /// Returns all crashes that were recorded, to name the frames of their backtraces.
+    pub fn crashes_mut(&mut self) -> impl Iterator<Item = &mut Crash> {
+        self.others.iter_mut().map(|other| &mut other.crash).chain(&mut self.crash)
     }
 
     fn with(mut self, from: Witness, text: impl Into<String>) -> Self {

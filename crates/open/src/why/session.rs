@@ -1,7 +1,9 @@
 //! The verdict on the end of a session.
 
 use super::kernel_log::{Told, shown, told};
-use super::{Cause, Evidence, KernelLine, Outside, PstoreRecord, Verdict, Witness, signal_name};
+use super::{
+    Cause, Evidence, KernelLine, OtherCrash, Outside, PstoreRecord, Verdict, Witness, signal_name,
+};
 use crate::{Crash, RecoveredSession, Selection, SourceKind, Trace, escape};
 use lastwords_folders::{Ended, Ending};
 use lastwords_image::ImageKind;
@@ -34,11 +36,10 @@ const DEADLY: [u8; 9] = [3, 4, 6, 7, 8, 11, 24, 25, 31];
 pub fn session(trace: &Trace, outside: &Outside) -> Option<Verdict> {
     let found = trace.session()?;
     let info = found.session.info();
-    let crashes = found.crashes();
     let ended = trace.ended();
     let facts = Facts {
         state: state(trace, found, ended),
-        crashes: &crashes,
+        crashes: found.crashes(),
         pids: pids(info),
         is_shared: info.scope != SessionScope::Process,
         boot: boot(info, outside),
@@ -182,7 +183,9 @@ impl Facts<'_> {
             State::Core(core) => self.of_core(core),
             State::Ended(ended) => self.of_ended(ended),
         };
+        self.add_crashes(&mut verdict);
         self.add_hints(&mut verdict);
+        verdict.crash.iter_mut().for_each(|crash| crash.is_cause_of_death = true);
         verdict
     }
 
@@ -397,27 +400,37 @@ impl Facts<'_> {
         Some(Verdict { at: Some(written), ..verdict })
     }
 
-    /// Adds what may have to do with the end.
-    fn add_hints(&self, verdict: &mut Verdict) {
-        for crash in self.crashes {
-            if verdict.crash.as_ref() == Some(crash) {
-                continue;
-            }
-            let is_known = verdict.evidence.iter().any(|own| own.text == crash.summary());
-            let later = match (crash.later_events, &self.state) {
-                _ if is_known => continue,
-                (0, State::Ended(Ended { how: Ending::Killed, .. })) => {
+    /// Adds the crashes that are not the cause. Each of them is a hint, unless it is evidence.
+    fn add_crashes(&self, verdict: &mut Verdict) {
+        for crash in self.crashes.iter().filter(|crash| verdict.crash.as_ref() != Some(crash)) {
+            let summary = crash.summary();
+            let is_evidence = verdict.has_evidence(crash);
+            let is_gone = matches!(&self.state, State::Ended(Ended { how: Ending::Killed, .. }));
+            let fate = match crash.later_events {
+                0 if is_evidence => "it ended the process".to_owned(),
+                0 if is_gone => {
                     "nothing was recorded after it, but nothing proves that it was the end"
                         .to_owned()
                 }
-                (0, _) => "nothing was recorded after it".to_owned(),
-                (later, _) => format!(
-                    "the process went on for {}",
-                    lastwords_render::missing::count(later, "event")
-                ),
+                0 if verdict.cause == Cause::GoodOrder => {
+                    "the session was ended in good order afterwards".to_owned()
+                }
+                0 => "nothing was recorded after it".to_owned(),
+                later => {
+                    let events = lastwords_render::missing::count(later, "event");
+                    format!("the process went on for {events}")
+                }
             };
-            verdict.hints.push(format!("{}; {later}", crash.summary()));
+            if !is_evidence {
+                verdict.hints.push(format!("{summary}; {fate}"));
+            }
+            let is_survived = crash.later_events > 0 || verdict.cause == Cause::GoodOrder;
+            verdict.others.push(OtherCrash { crash: crash.clone(), fate, is_survived });
         }
+    }
+
+    /// Adds what may have to do with the end.
+    fn add_hints(&self, verdict: &mut Verdict) {
         let State::Ended(ended) = &self.state else { return };
         if ended.how != Ending::Killed || verdict.cause != Cause::Unknown {
             return;

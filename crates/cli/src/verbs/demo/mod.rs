@@ -70,7 +70,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     show::last_events(&recovered, &packets)?;
     say::own(format_args!("\n{}", paint::bold("evidence")));
     let mut text = Vec::new();
-    account::write_session(&input.account(), &found.crashes(), true, account::LIMIT, &mut text)?;
+    account::write_with_end(&traces, input, &input.account(), &mut text)?;
     say::print(text);
     keep(args, &found.session, killed.pid)?;
     if passed {

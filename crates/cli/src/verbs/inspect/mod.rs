@@ -9,7 +9,6 @@ mod session;
 
 pub(crate) use activity::span;
 
-use crate::account;
 use crate::exit::{Facts, Outcome};
 use crate::input::Input;
 use crate::kernels::kernels;
@@ -73,15 +72,20 @@ fn inspect(args: &Args, traces: &Traces) -> anyhow::Result<Outcome> {
         }
     };
     let bar = Shared::new("inspect", work(traces, &packets, selection.is_some()));
-    let mut report =
-        Report::new(&traces.origins, &traces.all, &packets, &make, selection, &|bytes| {
-            bar.add(bytes)
-        });
+    let mut report = Report::new(
+        &traces.origins,
+        &traces.all,
+        &packets,
+        &make,
+        selection,
+        &|bytes| bar.add(bytes),
+        traces.outside(),
+    );
     drop(bar);
     failure.into_inner().map_or(Ok(()), Err)?;
     report.faults.clone_from(&traces.faults);
-    if traces.symbols {
-        report.sessions.iter_mut().for_each(|session| account::name_frames(&mut session.crashes));
+    for session in &mut report.sessions {
+        traces.name_frames(session.crashes.iter_mut().chain(session.verdict.crashes_mut()));
     }
     let unreadable: Vec<String> =
         traces.origins.iter().filter_map(|origin| no_arrays(origin, &traces.all)).collect();

@@ -1,7 +1,7 @@
 //! Prints the report of `inspect` on sessions of lastwords for people.
 
 use super::{activity, losses};
-use crate::account::write_dated_crashes;
+use crate::account::write_dated_verdict;
 use crate::ended;
 use crate::paint::bold;
 use crate::progress::human_bytes;
@@ -17,7 +17,7 @@ pub(super) fn write(report: &Report<'_>, verbose: bool, out: &mut dyn Write) -> 
     activity::write_head(report.activity.as_ref(), "  ", out)?;
     losses::write(&report.evidence, None, verbose, "  ", out)?;
     let is_dated = report.activity.as_ref().is_none_or(|activity| activity.since_epoch);
-    write_dated_crashes(&report.crashes, is_dated, out)?;
+    write_dated_verdict(&report.verdict, is_dated, out)?;
     losses::write_faults(&report.faults.iter().collect::<Vec<_>>(), verbose, "  ", out)?;
     if let Some(activity) = report.activity.as_ref().filter(|activity| !activity.events.is_empty())
     {

@@ -1,15 +1,14 @@
 //! Implements `lastwords why`: prints on one page what died, when, why, and with which evidence.
 
-mod outside;
 mod page;
 
-use crate::deaths;
 use crate::exit::{Facts, Outcome};
 use crate::input::{Input, Search};
 use crate::say;
 use crate::select::expression;
 use crate::table::plain;
 use crate::traces::Traces;
+use crate::{deaths, outside};
 use lastwords_ctf::Version;
 use lastwords_ctf::read::unwatched;
 use lastwords_open::inspect::Activity;
@@ -131,7 +130,7 @@ fn explain(args: &Args, traces: &Traces, outside: &Outside) -> anyhow::Result<Ou
         let (sessions, others): (Vec<&Trace>, Vec<&Trace>) =
             traces.all.iter().filter(own).partition(|trace| trace.session().is_some());
         for session in &sessions {
-            inputs.extend(of_session(session, outside, traces.symbols));
+            inputs.extend(of_session(traces, session, outside));
         }
         if sessions.is_empty() || !others.is_empty() {
             inputs.push(of_others(origin, &others, outside));
@@ -146,11 +145,9 @@ fn explain(args: &Args, traces: &Traces, outside: &Outside) -> anyhow::Result<Ou
 }
 
 /// Explains the end of a session.
-fn of_session(trace: &Trace, outside: &Outside, symbols: bool) -> Option<Why> {
+fn of_session(traces: &Traces, trace: &Trace, outside: &Outside) -> Option<Why> {
     let mut verdict = why::session(trace, outside)?;
-    if let Some(crash) = verdict.crash.as_mut().filter(|_| symbols) {
-        crate::account::name_frames(std::slice::from_mut(crash));
-    }
+    traces.name_frames(verdict.crashes_mut());
     let info = trace.session()?.session.info();
     let path = trace.origin.path.display().to_string();
     let next = next_of_session(&verdict, &path, info.processes.first().map(|own| own.pid));

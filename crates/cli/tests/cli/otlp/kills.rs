@@ -128,12 +128,12 @@ fn judge_verdict(seed: u64, verdict: &Decoded, [_, closed, open, _]: [u64; 4]) {
         "abort" => "SIGABRT",
         "fpe" => "SIGFPE",
         "panic" => "the order has no items",
-        "exit" => "exit 3",
+        "exit" => "exited with status 3",
         other => {
             if other == "kill" {
                 "killed"
             } else {
-                "closed"
+                "exited with status 0"
             }
         }
     };

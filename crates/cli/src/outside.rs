@@ -21,11 +21,28 @@ const MOST_RECORDS: usize = 1 << 20;
 /// Most bytes of a record of pstore that are read.
 const MOST_PSTORE: u64 = 1 << 20;
 
-/// Reads what is known.
+/// Reads what is known of this machine.
+pub(crate) fn here() -> Outside {
+    let boot_id = lastwords::internals::liveness::boot_id();
+    let (kernel_log, no_kernel_log) = match kernel_log() {
+        Ok(lines) => (lines, None),
+        Err(error) => (Vec::new(), Some(format!("{KMSG}: {error}"))),
+    };
+    Outside {
+        boot_id: Some(boot_id).filter(|id| *id != [0; 16]),
+        hostname: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+        kernel_log,
+        no_kernel_log,
+        pstore: pstore(Path::new(PSTORE)),
+        ..Outside::default()
+    }
+}
+
+/// Reads what is known of this machine, and what a user names besides.
 ///
 /// # Errors
 /// The given log or control group cannot be read.
-pub(super) fn read(log: Option<&Path>, cgroup: Option<&Path>) -> anyhow::Result<Outside> {
+pub(crate) fn read(log: Option<&Path>, cgroup: Option<&Path>) -> anyhow::Result<Outside> {
     let given = log.map(|path| {
         let bytes = fs::read(path).with_context(|| path.display().to_string())?;
         let lines = KernelLine::parse_all(&String::from_utf8_lossy(&bytes));
@@ -33,20 +50,9 @@ pub(super) fn read(log: Option<&Path>, cgroup: Option<&Path>) -> anyhow::Result<
         anyhow::ensure!(!lines.is_empty(), "{}: {why}", path.display());
         anyhow::Ok(lines)
     });
-    let boot_id = lastwords::internals::liveness::boot_id();
-    let (kernel_log, no_kernel_log) = match kernel_log() {
-        Ok(lines) => (lines, None),
-        Err(error) => (Vec::new(), Some(format!("{KMSG}: {error}"))),
-    };
-    Ok(Outside {
-        boot_id: Some(boot_id).filter(|id| *id != [0; 16]),
-        hostname: rustix::system::uname().nodename().to_string_lossy().into_owned(),
-        kernel_log,
-        no_kernel_log,
-        given_log: given.transpose()?.unwrap_or_default(),
-        pstore: pstore(Path::new(PSTORE)),
-        cgroup: cgroup.map(oom_kills).transpose()?,
-    })
+    let (given_log, cgroup) =
+        (given.transpose()?.unwrap_or_default(), cgroup.map(oom_kills).transpose()?);
+    Ok(Outside { given_log, cgroup, ..here() })
 }
 
 /// Reads the counter of a control group, of either version.
