@@ -91,6 +91,15 @@ pub(crate) struct Input {
     /// two runs cannot be compared.
     #[arg(long, value_name = "GLOBS", value_delimiter = ',', value_parser = glob)]
     redact_hash: Vec<String>,
+    /// Look for debug information in this folder, too
+    ///
+    /// It names the frames of backtraces. DIR has files as distributions or debuginfod name them,
+    /// `.build-id/12/3456.debug` or `buildid/123456/debuginfo`, or with the name of the program or
+    /// library. A file whose build ID is another one is not used. The option may be repeated.
+    /// Servers of debuginfod are asked if DEBUGINFOD_URLS names them; its other variables and its
+    /// cache are those of elfutils.
+    #[arg(long, value_name = "DIR", conflicts_with = "no_symbols")]
+    symbols: Vec<PathBuf>,
 
     /// Print addresses in place of the names of functions
     ///
@@ -257,6 +266,30 @@ impl Input {
         result
     }
 
+    /// Returns what names the frames of backtraces; none if they are not to be named.
+    ///
+    /// # Errors
+    /// A folder of debug information is none.
+    fn symbolizer(&self) -> anyhow::Result<Option<Symbolizer>> {
+        if self.no_symbols {
+            return Ok(None);
+        }
+        let folder = |path: &PathBuf| {
+            if !path.is_dir() {
+                bail!("--symbols: {}: no such folder", plain(&path.display().to_string()));
+            }
+            Ok(std::path::absolute(path)?)
+        };
+        let folders: Vec<PathBuf> = self.symbols.iter().map(folder).collect::<Result<_, _>>()?;
+        #[cfg(feature = "debuginfod")]
+        let fetch = crate::debuginfod::Client::from_environment().map(|mut client| {
+            Box::new(move |id: &str, file| client.get(id, file)) as lastwords_open::Fetch
+        });
+        #[cfg(not(feature = "debuginfod"))]
+        let fetch = None;
+        Ok(Some(Symbolizer::new(folders, fetch)))
+    }
+
     /// Prints the notes and failures of opening, and sorts the traces.
     fn traces(&self, opened: Opened) -> anyhow::Result<Traces> {
         opened.notes.iter().for_each(|note| say::note(plain(note)));
@@ -314,7 +347,7 @@ impl Input {
                 .map(|f| f.why.clone())
                 .collect(),
             is_named: !self.sessions.is_empty(),
-            symbolizer: (!self.no_symbols).then(Symbolizer::default),
+            symbolizer: self.symbolizer()?,
             outside: OnceLock::new(),
         })
     }

@@ -8,6 +8,8 @@ mod clocks;
 mod complete;
 mod control;
 mod deaths;
+#[cfg(feature = "debuginfod")]
+mod debuginfod;
 mod ended;
 mod exit;
 mod help;

@@ -41,6 +41,8 @@ pub fn build(target: Option<&str>) -> Result<PathBuf> {
             "rustc",
             "--release",
             "--quiet",
+            // A crash kernel has no network.
+            "--no-default-features",
             "-p",
             "lastwords-cli",
             "--bin",

@@ -17,7 +17,7 @@ const fn rig(name: &'static str, gate: Gate, words: &'static str, what: &'static
 }
 
 const CLIPPY: &str = "clippy --workspace --all-targets -- -D warnings";
-const FEATURES: &str = "clippy -p lastwords --no-default-features -- -D warnings";
+const FEATURES: &str = "clippy -p lastwords -p lastwords-cli --no-default-features -- -D warnings";
 const DOC: &str = "doc --workspace --no-deps --exclude lastwords-cli --exclude xtask";
 const RECOVERY: &str =
     "test --quiet --workspace --test recorder -- sessions:: fields:: std_values:: compiled::";

@@ -23,6 +23,10 @@ pub(crate) const ENVIRONMENT: &[(&str, &str)] = &[
         "LASTWORDS_SECRET, LASTWORDS_HASHED",
         "Globs over the names of fields whose values programs hide. Programs read them; this command does not.",
     ),
+    (
+        "DEBUGINFOD_URLS, DEBUGINFOD_CACHE_PATH, DEBUGINFOD_TIMEOUT, DEBUGINFOD_MAXTIME, DEBUGINFOD_MAXSIZE",
+        "The servers that are asked for debug information, the cache, and limits, as debuginfod-find(1) has them. Without DEBUGINFOD_URLS, no server is asked.",
+    ),
     ("LASTWORDS_STATE", "The folder of saved bundles; /var/lib/lastwords by default."),
     (
         "PAGER, LESS",

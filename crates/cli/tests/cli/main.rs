@@ -51,6 +51,7 @@ mod sparse;
 mod stream;
 mod support;
 mod surface;
+mod symbols;
 mod terminal;
 mod top;
 mod tracing;

@@ -64,7 +64,7 @@ fn child() {
 }
 
 /// Reads where no memory is, without unsafe code: writes another address over a pointer.
-fn fault() {
+pub(crate) fn fault() {
     let value = Box::new(7u64);
     let place = std::ptr::from_ref(&value).addr() as u64;
     let memory = fs::File::options().write(true).open("/proc/self/mem").expect("its memory");
