@@ -4,6 +4,7 @@
 pub mod consume;
 pub mod dead;
 pub mod follow;
+pub mod namespaces;
 pub mod rings;
 mod sessions;
 pub mod stream_out;

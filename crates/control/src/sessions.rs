@@ -109,6 +109,8 @@ pub struct Details {
 pub struct ProcessSummary {
     /// Id of the process in its own pid namespace.
     pub pid: u32,
+    /// Inode of its pid namespace; 0 when unknown.
+    pub namespace: u64,
     /// The process is of the pid namespace of the caller, where it has that id, too.
     pub is_here: bool,
     /// Whether the process lives.
@@ -224,7 +226,8 @@ fn state(view: &SessionRegion) -> (State, Vec<ProcessSummary>) {
             (false, false) => (Life::Dead, Evidence::Boot),
         };
         let is_here = identity.pidns != 0 && identity.pidns == Identity::current().pidns;
-        ProcessSummary { pid: identity.pid, is_here, life: judged.0, evidence: judged.1 }
+        let Identity { pid, pidns, .. } = identity;
+        ProcessSummary { pid, namespace: pidns, is_here, life: judged.0, evidence: judged.1 }
     };
     let processes: Vec<_> = table.joined().map(process).collect();
     let any = |wanted| processes.iter().any(|process| process.life == wanted);
@@ -242,7 +245,7 @@ fn state(view: &SessionRegion) -> (State, Vec<ProcessSummary>) {
     (state, processes)
 }
 
-fn details(view: &SessionRegion) -> Details {
+pub(crate) fn details(view: &SessionRegion) -> Details {
     let (info, control) = (&view.info, view.control());
     let (state, processes) = state(view);
     Details {

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod ending;
+pub mod inside;
 mod name;
 mod places;
 mod snapshot;

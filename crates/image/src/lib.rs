@@ -53,7 +53,7 @@ mod segments;
 pub mod vmcore;
 
 pub use cache::Cache;
-pub use open::open;
+pub use open::{open, open_files};
 pub use opened::{ImageKind, Opened};
 
 use std::fmt;

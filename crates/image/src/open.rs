@@ -96,10 +96,40 @@ fn folder(path: &Path, name: &str, budget: &Budget) -> Result<Opened, Error> {
     }
     paths.sort();
     budget.steps(name, paths.len() as u64)?;
+    let files = paths.iter().map(|path| Backing::open(path, false, budget));
+    Ok(of_files(name, files, notes))
+}
+
+/// Opens files as those of a session's folder. Each has the path that is opened, and the path that
+/// is shown. The caller vouches for the paths: links in them are followed.
+///
+/// # Errors
+/// The budget is spent.
+pub fn open_files(
+    name: &Path,
+    files: &[(PathBuf, PathBuf)],
+    budget: &Budget,
+) -> Result<Opened, Error> {
+    let name = name.display().to_string();
+    budget.steps(&name, files.len() as u64)?;
+    let files = files.iter().map(|(path, shown)| {
+        let mut file = Backing::open(path, true, budget)?;
+        file.name = shown.display().to_string().into();
+        Ok(file)
+    });
+    Ok(of_files(&name, files, Vec::new()))
+}
+
+/// Puts files side by side in one image. Files that cannot be opened become notes.
+fn of_files(
+    name: &str,
+    opened: impl Iterator<Item = Result<Backing, Error>>,
+    mut notes: Vec<String>,
+) -> Opened {
     let (mut files, mut segments) = (Vec::new(), Vec::new());
     let mut address = 0u64;
-    for path in paths {
-        match Backing::open(&path, false, budget) {
+    for file in opened {
+        match file {
             Ok(file) => {
                 let (len, index) = (file.len, files.len());
                 segments.push(Segment {
@@ -118,13 +148,7 @@ fn folder(path: &Path, name: &str, budget: &Budget) -> Result<Opened, Error> {
         }
     }
     let (image, _) = Segments::new(name, files, segments, false);
-    Ok(Opened {
-        image: Arc::new(image),
-        kind: ImageKind::Folder,
-        core: None,
-        is_damaged: false,
-        notes,
-    })
+    Opened { image: Arc::new(image), kind: ImageKind::Folder, core: None, is_damaged: false, notes }
 }
 
 /// A core that is being opened.

@@ -1,13 +1,17 @@
 //! The state of sessions: whether processes record in them.
 
-use lastwords_control::{Details, Handle, Life, State, Summary, dirs};
+use lastwords_control::{Details, Handle, Life, State, Summary, dirs, namespaces};
 use lastwords_open::FolderState;
 use std::path::{Path, PathBuf};
 
 /// Returns what is known of the session in a folder; none if the folder cannot be read or trusted.
 #[must_use]
 pub fn state(folder: &Path) -> Option<FolderState> {
-    let summary = Handle::open(folder).ok()?.summary();
+    let summary = match Handle::open(folder) {
+        Ok(handle) => handle.summary(),
+        // Root looks at sessions of others, which it does not map.
+        Err(_) => namespaces::look(folder).ok()?.summary,
+    };
     let is_live = is_live_summary(&summary);
     let details = summary.details.ok()?;
     let unknown_end = unknown_end(&details);

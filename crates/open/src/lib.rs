@@ -53,6 +53,7 @@ mod fired;
 mod folder;
 mod holds;
 mod inputs;
+mod inside_root;
 pub mod inspect;
 mod locate;
 mod lttng;

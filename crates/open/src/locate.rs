@@ -2,10 +2,11 @@
 
 use crate::candidate::{Candidate, NothingToRecover};
 use crate::folder::{Folder, is_region};
+use crate::inside_root;
 use crate::places;
 use crate::sniff::{self, Beginning};
 use crate::source::{CTF, LTTNG, Location, PlaceKind, SESSION};
-use lastwords_folders::{PLACES_FILE, is_session_folder};
+use lastwords_folders::{PLACES_FILE, inside, is_session_folder};
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
@@ -14,6 +15,9 @@ const DEPTH_MAX: usize = 32;
 
 /// Returns the locations of a path. Remarks are added to `notes`.
 pub(super) fn of_path(path: &Path, notes: &mut Vec<String>) -> Vec<Candidate> {
+    if let Some((pid, rest)) = inside::split(path) {
+        return inside_root::of_path(path, (pid, rest), notes);
+    }
     let shown = path.display();
     let named = |error| vec![Candidate::named(Err(error))];
     match std::fs::metadata(path) {

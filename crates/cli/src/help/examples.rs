@@ -139,7 +139,7 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         &[
             ("lastwords list", "all sessions, and how each ended"),
             ("lastwords list shop", "channels, rules and events of a session"),
-            ("lastwords list --json | jq '.sessions[].name'", "the names of all sessions"),
+            ("sudo lastwords list --all-namespaces", "the sessions of all users and containers"),
         ],
     ),
     (

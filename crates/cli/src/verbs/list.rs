@@ -1,5 +1,7 @@
 //! Implements `lastwords list`: prints the sessions of this user, live and left over.
 
+mod namespaces;
+
 use crate::control::{self, state_word};
 use crate::ended::{self, short_time, time};
 use crate::exit::Outcome;
@@ -11,6 +13,7 @@ use anyhow::Context;
 use lastwords::Ending;
 use lastwords::Triggered;
 use lastwords::rules::RuleSpec;
+use lastwords_control::namespaces::look;
 use lastwords_control::{self, ChannelSummary, Details, Handle, ProcessSummary, Summary};
 use lastwords_control::{Evidence, Life};
 use lastwords_live::unknown_end;
@@ -37,6 +40,15 @@ pub(crate) struct Args {
     #[arg(short = 's', long = "session", value_name = "SESSION")]
     named: Option<String>,
 
+    /// The sessions of all containers: of every mount namespace
+    ///
+    /// The roots of all processes of /proc are searched, as far as this user may look into them:
+    /// root sees all. In each, sessions are looked for in /dev/shm, in /run/user, and where the
+    /// environment of its processes says (`LASTWORDS_DIR`, `XDG_RUNTIME_DIR`). `report`, `why`,
+    /// `inspect` and `view` read a session by the path that is printed.
+    #[arg(long, conflicts_with_all = ["session", "named"])]
+    all_namespaces: bool,
+
     /// Print data instead of text
     #[arg(long)]
     json: bool,
@@ -50,11 +62,19 @@ struct Report {
 
 /// Lists the sessions.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
+    if args.all_namespaces {
+        return namespaces::run(args.json);
+    }
     let wanted = args.session.as_ref().or(args.named.as_ref());
     let summaries = match wanted {
         Some(word) => {
             let folder = control::newest_folder(word)?;
-            vec![Handle::open(&folder).with_context(|| folder.display().to_string())?.summary()]
+            let shown = || folder.display().to_string();
+            if lastwords_folders::inside::split(&folder).is_some() {
+                vec![look(&folder).with_context(shown)?.summary]
+            } else {
+                vec![Handle::open(&folder).with_context(shown)?.summary()]
+            }
         }
         None => {
             if let Some(place) = lastwords_control::dirs::taken_by_another() {

@@ -39,6 +39,7 @@ mod mount;
 mod mount_raw;
 mod mount_triggers;
 mod mutants;
+mod namespaces;
 mod otlp;
 mod outputs;
 mod parts;

@@ -295,6 +295,12 @@ impl Folder {
 
     /// Opens the folder of a session by its path.
     pub fn open(path: &Path) -> Result<Self, Error> {
+        if lastwords_folders::inside::split(path).is_some() {
+            // Its real path would be one in this process's own root.
+            let what = "it is in the root of another process".to_owned();
+            let remedy = "sessions of other namespaces are only read (`list`, `report`, `why`, `inspect`, `view`)";
+            return Err(Error::Untrusted { path: path.to_owned(), what, remedy });
+        }
         let absolute = fs::canonicalize(
             path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new(".")),
         )

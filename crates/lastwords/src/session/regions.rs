@@ -2,6 +2,7 @@
 //! in the session's folder.
 
 use std::io::ErrorKind;
+use std::os::fd::OwnedFd;
 
 use lastwords_abi::region::{KIND_REGISTRY, KIND_SPANS};
 use lastwords_folders::{Place, unique_of};
@@ -76,6 +77,16 @@ fn open_to_look(folder: backend::Folder<'_>, name: &str) -> Result<Mapping, Back
 pub fn look<T>(folder: &Folder, look: impl FnOnce(&SessionRegion) -> T) -> Result<T, Error> {
     // Callers copy the values that they read.
     open_view(folder, folder.places()?.as_deref(), open_to_look).map(|view| look(&view))
+}
+
+/// Copies the session region in a file, and passes the copy to `look`: for files of users that this
+/// process does not trust.
+pub fn look_at_copy<T>(
+    file: OwnedFd,
+    path: &str,
+    look: impl FnOnce(&SessionRegion) -> T,
+) -> Result<T, Error> {
+    Ok(look(&SessionRegion::new(backend::copy_region(file, path, SESSION)?)?))
 }
 
 /// Maps the session region and the registry, and passes them to `look`.

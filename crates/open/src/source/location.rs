@@ -17,6 +17,8 @@ pub(crate) struct Location {
     pub(crate) source: Option<&'static PlaceKind>,
     /// It is the parts of one dump.
     pub(crate) is_split: bool,
+    /// The paths in `open` are open files of a session's folder, which are shown by these paths.
+    pub(crate) files: Vec<PathBuf>,
     /// The unique part of the name of the session's folder. It is checked if the opened memory may
     /// belong to another session by now.
     pub(crate) unique: Option<String>,
@@ -25,12 +27,18 @@ pub(crate) struct Location {
 impl Location {
     pub(crate) fn new(path: &Path, source: Option<&'static PlaceKind>) -> Self {
         let path = path.to_path_buf();
-        Self { shown: path.clone(), open: vec![path], source, is_split: false, unique: None }
+        let (shown, open) = (path.clone(), vec![path]);
+        Self { shown, open, source, is_split: false, files: Vec::new(), unique: None }
     }
 
     /// Returns true if the location is of this kind.
     pub(crate) fn is_of(&self, source: &'static PlaceKind) -> bool {
         self.source == Some(source)
+    }
+
+    /// Returns true if the location is the folder of a session.
+    pub(crate) fn is_folder(&self) -> bool {
+        !self.files.is_empty() || self.shown.is_dir()
     }
 
     /// Returns the path that is opened.

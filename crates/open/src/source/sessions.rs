@@ -23,7 +23,7 @@ pub(super) fn add(
     let Opening { location, options, budget, opened, .. } = opening;
     let limit = opening.limit;
     let shown = &location.shown;
-    let state = Some(shown).filter(|shown| shown.is_dir()).and_then(|shown| (options.state)(shown));
+    let state = location.is_folder().then(|| (options.state)(shown)).flatten();
     let live = limit.is_none() && state.as_ref().is_some_and(|state| state.is_live);
     let walk = lastwords_session::Options {
         snapshot: options.snapshot,
@@ -33,7 +33,7 @@ pub(super) fn add(
         whole: options.whole,
     };
     let found = sessions(container, &walk, budget, options.watch);
-    let mut found = found.with_context(|| location.path().display().to_string())?;
+    let mut found = found.with_context(|| shown.display().to_string())?;
     // The error that follows says what the file is.
     let is_empty = found.sessions.is_empty() && others.is_empty();
     if is_empty
@@ -62,7 +62,9 @@ pub(super) fn add(
         }
         let of_it = state.as_ref().filter(|state| state.uuid == session.info().uuid);
         let ended = of_it.and_then(|state| state.ended);
-        let cut = Some(shown).filter(|shown| shown.is_dir()).and_then(|shown| cut(shown));
+        // A folder whose files were opened before is one that is not looked into by its path.
+        let is_plain = location.files.is_empty() && shown.is_dir();
+        let cut = is_plain.then(|| cut(shown)).flatten();
         let unknown_end = of_it.and_then(|state| state.unknown_end.clone());
         let is_live = of_it.is_some_and(|state| state.is_live);
         let session = RecoveredSession {

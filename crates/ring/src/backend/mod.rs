@@ -29,7 +29,7 @@ pub use heap::{discard_pages, fill_pages, free_pages};
 pub use huge::ARENA_FILE;
 pub use mapping::{Mapping, free};
 pub use places::{map_place, open_places, write_places};
-pub use shared::{open_region, open_region_to_read};
+pub use shared::{copy_region, open_region, open_region_to_read};
 pub use verified_file::VerifiedFile;
 
 /// A request for one region.

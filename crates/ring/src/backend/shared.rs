@@ -1,13 +1,17 @@
 //! Allocates memory that other processes map: files in the session's folder, or one memfd.
 
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use rustix::fs::{MemfdFlags, OFlags, SealFlags, fcntl_add_seals, memfd_create};
+use rustix::io::{Errno, pread};
 use rustix::mm::MapFlags;
 
 use super::arena::{Arena, length};
 use super::file::{NamedFile, is_device};
+use super::mapping::Backing;
 use super::{Allocated, BackendError, Folder, Mapping, PAGE, Plan};
+use crate::os::private_memory;
 
 /// Creates one file for each region in the session's folder, mode 0600. Data that a killed process
 /// wrote stays in the page cache.
@@ -60,7 +64,47 @@ pub fn open_region_to_read(folder: Folder<'_>, name: &str) -> Result<Mapping, Ba
     map_file(NamedFile::open(folder, name, OFlags::RDONLY)?, name, MapFlags::PRIVATE)
 }
 
+/// The longest region that [`copy_region`] copies, in bytes.
+const LONGEST_COPY: u64 = 64 << 20;
+
+/// Copies a region into private memory, for a caller that does not trust the owner of the file: the
+/// owner may change or truncate it meanwhile, and a mapping of a truncated file raises SIGBUS. The
+/// record locks and the identity are those of the file.
+///
+/// # Errors
+/// The error of the system, or a description of what is wrong with the file.
+pub fn copy_region(file: OwnedFd, path: &str, name: &str) -> Result<Mapping, BackendError> {
+    let file = NamedFile::new(file, path.to_owned())?;
+    let len = length_of_region(&file)?;
+    if len > LONGEST_COPY {
+        return Err(BackendError::invalid(path, 0, len, "too long for a region of a session"));
+    }
+    let failed = |error: Errno| BackendError::new("read", path, 0, len, error);
+    let start = private_memory(len as usize).ok_or_else(|| failed(Errno::NOMEM))?;
+    // From here on, the value frees the memory.
+    let backing = Some(Backing { file: Arc::new(file), offset: 0, blocks: true });
+    let copy = Mapping { name: name.to_owned(), start, len, backing };
+    // SAFETY: this is new, zeroed, writable memory of that length, and nobody else has its address.
+    let bytes = unsafe { core::slice::from_raw_parts_mut(start.as_ptr(), len as usize) };
+    let backing = copy.backing.as_ref().map(|backing| &backing.file);
+    let mut at = 0;
+    while at < bytes.len() {
+        let read = |fd: BorrowedFd<'_>| pread(fd, &mut bytes[at..], at as u64);
+        match backing.map_or(Ok(0), |file| file.call("read", at as u64, len, read))? {
+            // The file is shorter by now.
+            0 => break,
+            read => at += read,
+        }
+    }
+    Ok(copy)
+}
+
 fn map_file(file: NamedFile, name: &str, flags: MapFlags) -> Result<Mapping, BackendError> {
+    let len = length_of_region(&file)?;
+    file.region(name, 0, len, PAGE, flags)
+}
+
+fn length_of_region(file: &NamedFile) -> Result<u64, BackendError> {
     let stat = file.look()?;
     let len = stat.st_size as u64;
     if is_device(&stat) {
@@ -69,5 +113,5 @@ fn map_file(file: NamedFile, name: &str, flags: MapFlags) -> Result<Mapping, Bac
     if len < PAGE || !len.is_multiple_of(PAGE) {
         return Err(BackendError::invalid(&file.path, 0, len, "not the length of a region"));
     }
-    file.region(name, 0, len, PAGE, flags)
+    Ok(len)
 }
