@@ -27,6 +27,8 @@ const DRIFT: u64 = 20_000;
 const PANICKED: u8 = 101;
 /// SIGABRT, as `panic = "abort"` raises it.
 const ABORT: u8 = 6;
+/// SIGSEGV.
+const FAULT: u8 = 11;
 /// The signals of a core that end a process. SIGTRAP and SIGSTOP are also in cores that a debugger
 /// makes of a process that goes on.
 const DEADLY: [u8; 9] = [3, 4, 6, 7, 8, 11, 24, 25, 31];
@@ -210,7 +212,7 @@ impl Facts<'_> {
                 Verdict::new(Cause::Error, "the program ended the session with an error")
             }
             Ending::Panic => self.of_panic(),
-            Ending::Signal(number) => self.of_signal(number),
+            Ending::Signal(number) => self.of_signal_record(number),
             Ending::Killed => return self.of_killed(ended),
         };
         let number = ended.how.number().map_or_else(String::new, |number| format!(" {number}"));
@@ -244,6 +246,32 @@ impl Facts<'_> {
                 "a panic; its message is not recorded (no panic hook, or the event is lost)",
             ),
         }
+    }
+
+    /// Returns the verdict on a session whose exit record has a signal.
+    fn of_signal_record(&self, number: Option<u8>) -> Verdict {
+        match self.is_abort_of_first(number) {
+            true => self.of_signal(Some(ABORT)).with(
+                Witness::CrashEvent,
+                "SIGSEGV right after it: process 1 of a pid namespace gets no SIGABRT, so that `abort` ends it in this way",
+            ),
+            false => self.of_signal(number),
+        }
+    }
+
+    /// Returns true if process 1 of a container called `abort`. The kernel does not deliver the
+    /// SIGABRT without a handler that `abort` then raises to process 1 of a pid namespace, and
+    /// `abort` ends the process by an instruction that faults.
+    fn is_abort_of_first(&self, number: Option<u8>) -> bool {
+        let [.., abort, fault] = self.crashes else { return false };
+        number == Some(FAULT)
+            && !self.is_in_initial_namespace
+            && self.pids.contains(&1)
+            && tid(abort).is_some()
+            && tid(abort) == tid(fault)
+            && is_signal(abort, ABORT)
+            && is_signal(fault, FAULT)
+            && abort.later_events == 0
     }
 
     /// Returns the verdict on a session that a signal ended.

@@ -100,6 +100,25 @@ fn a_panic_is_the_cause_if_its_own_thread_aborts_or_the_status_says_it() {
     assert_eq!(cause(ended(Ending::Exit(Some(1))), &[panic_of(PID, 0)]), Cause::Exit(1));
 }
 
+/// The kernel gives process 1 of a container no SIGABRT that has no handler: `abort` then faults.
+#[test]
+fn process_1_that_aborts_dies_of_a_fault() {
+    let crashes = [panic_of(1, 0), signal_of(1, "SIGABRT"), signal_of(1, "SIGSEGV")];
+    let of = |crashes: &[Crash], change: fn(&mut Facts<'_>)| {
+        judge(ended(Ending::Signal(Some(11))), crashes, &outside(), change).cause
+    };
+    let contain = |facts: &mut Facts<'_>| {
+        (facts.pids, facts.is_in_initial_namespace) = (vec![1], false);
+    };
+    assert_eq!(of(&crashes[1..], contain), Cause::Signal(Some(6)));
+    assert_eq!(of(&crashes, contain), Cause::Panic);
+    // A fault in another process, in another thread, or later is one.
+    assert_eq!(of(&crashes[1..], |_| ()), Cause::Signal(Some(11)));
+    let other = [signal_of(2, "SIGABRT"), signal_of(1, "SIGSEGV")];
+    assert_eq!(of(&other, contain), Cause::Signal(Some(11)));
+    assert_eq!(of(&crashes[2..], contain), Cause::Signal(Some(11)));
+}
+
 #[test]
 fn no_record_is_unknown_whatever_was_recorded_before() {
     let killed = || ended(Ending::Killed);
