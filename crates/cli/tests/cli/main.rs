@@ -45,6 +45,7 @@ mod outputs;
 mod parts;
 mod persistent;
 mod pipes;
+mod pods;
 mod record;
 mod recovery;
 mod silent;

@@ -12,11 +12,12 @@ use std::fs;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The variable that has the child's task.
-const HOW: &str = "LASTWORDS_TEST_WHY";
+pub(crate) const HOW: &str = "LASTWORDS_TEST_WHY";
 /// Bytes that the child of the cgroup may use, and those that it takes.
-const LIMIT: usize = 64 << 20;
+pub(crate) const LIMIT: usize = 64 << 20;
 const TAKEN: usize = 4 * LIMIT;
 
 /// Started again with [`HOW`] set, this is the program that ends; else it is nothing.
@@ -33,6 +34,10 @@ fn child() {
     event!(shop, "failed", level: ERROR, code = -5i32, text = "\u{1b}[2Jno\nstock");
     for id in 2u64..9 {
         event!(shop, "order", id = id);
+    }
+    if how == "large" {
+        let text = "x".repeat(8000);
+        (0..60u64).for_each(|id| event!(shop, "large", id = id, text = text.as_str()));
     }
     fs::write(ready, "ready").expect("the ready file");
     match how {
@@ -89,7 +94,7 @@ fn start(place: &Place, how: &str) -> Child {
 }
 
 /// A place with the session of a child that has ended by itself, or by a signal from outside.
-fn ended(how: &str, signal: Option<Signal>) -> Place {
+pub(crate) fn ended(how: &str, signal: Option<Signal>) -> Place {
     let place = Place::new();
     let mut child = start(&place, how);
     if let Some(signal) = signal {
@@ -261,17 +266,20 @@ fn a_living_session_lives() {
 }
 
 /// A cgroup with a limit of memory, removed when dropped.
-struct Cgroup(PathBuf);
+pub(crate) struct Cgroup(pub(crate) PathBuf);
 
 impl Cgroup {
     /// Makes one; none where this user may not, or where there is no such controller.
-    fn with_limit(bytes: usize) -> Option<Self> {
+    pub(crate) fn with_limit(bytes: usize) -> Option<Self> {
         let root = Path::new("/sys/fs/cgroup");
         let (parent, limit) = match root.join("memory/memory.limit_in_bytes").exists() {
             true => (root.join("memory"), "memory.limit_in_bytes"),
             false => (root.to_path_buf(), "memory.max"),
         };
-        let own = parent.join(format!("lastwords-test-{}", std::process::id()));
+        // Each test has its own.
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let own = parent.join(format!("lastwords-test-{}-{number}", std::process::id()));
         fs::create_dir(&own).ok()?;
         let cgroup = Self(own);
         fs::write(cgroup.0.join(limit), bytes.to_string()).ok()?;
