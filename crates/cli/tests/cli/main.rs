@@ -25,6 +25,7 @@ mod golden;
 mod hooks;
 mod inputs;
 mod inspect;
+mod journal;
 mod kernel_snapshots;
 mod kinds;
 mod layouts;

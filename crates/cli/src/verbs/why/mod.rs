@@ -1,5 +1,6 @@
 //! Implements `lastwords why`: prints on one page what died, when, why, and with which evidence.
 
+mod journal;
 mod page;
 
 use crate::exit::{Facts, Outcome};
@@ -56,6 +57,18 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR")]
     cgroup: Option<PathBuf>,
 
+    /// Write it to the system's journal, too
+    ///
+    /// An entry for each input, by journald's native protocol, as systemd-coredump writes them: the
+    /// verdict and the last 50 events as the message, and in fields (`LASTWORDS_CAUSE`,
+    /// `LASTWORDS_SESSION`, `LASTWORDS_LAST_EVENTS` and others).
+    #[arg(long)]
+    journal: bool,
+
+    /// The socket of journald
+    #[arg(long, hide = true, value_name = "PATH", default_value = journal::SOCKET)]
+    journal_socket: PathBuf,
+
     /// Print data instead of text
     #[arg(long)]
     json: bool,
@@ -79,6 +92,11 @@ struct Why {
     /// The program and host of a session.
     program: Option<String>,
     hostname: Option<String>,
+    /// The process and the user of a session, for the journal.
+    #[serde(skip)]
+    pid: Option<u32>,
+    #[serde(skip)]
+    uid: Option<u32>,
     verdict: Verdict,
     /// The last event of level error that is no crash.
     last_error: Option<Line>,
@@ -124,17 +142,25 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
 }
 
 fn explain(args: &Args, traces: &Traces, outside: &Outside) -> anyhow::Result<Outcome> {
+    let events = if args.journal { journal::EVENTS } else { EVENTS };
     let mut inputs: Vec<Why> = Vec::new();
     for origin in &traces.origins {
         let own = |trace: &&Trace| Arc::ptr_eq(&trace.origin, origin);
         let (sessions, others): (Vec<&Trace>, Vec<&Trace>) =
             traces.all.iter().filter(own).partition(|trace| trace.session().is_some());
         for session in &sessions {
-            inputs.extend(of_session(traces, session, outside));
+            inputs.extend(of_session(traces, session, outside, events));
         }
         if sessions.is_empty() || !others.is_empty() {
-            inputs.push(of_others(origin, &others, outside));
+            inputs.push(of_others(origin, &others, outside, events));
         }
+    }
+    if args.journal {
+        journal::write(&inputs, &args.journal_socket)?;
+        let shown = |why: &mut Why| {
+            why.last_events.drain(..why.last_events.len().saturating_sub(EVENTS as usize));
+        };
+        inputs.iter_mut().for_each(shown);
     }
     if args.json {
         say::json(&Report { schema: SCHEMA, inputs }, false)?;
@@ -145,12 +171,13 @@ fn explain(args: &Args, traces: &Traces, outside: &Outside) -> anyhow::Result<Ou
 }
 
 /// Explains the end of a session.
-fn of_session(traces: &Traces, trace: &Trace, outside: &Outside) -> Option<Why> {
+fn of_session(traces: &Traces, trace: &Trace, outside: &Outside, events: u64) -> Option<Why> {
     let mut verdict = why::session(trace, outside)?;
     traces.name_frames(verdict.crashes_mut());
     let info = trace.session()?.session.info();
     let path = trace.origin.path.display().to_string();
-    let next = next_of_session(&verdict, &path, info.processes.first().map(|own| own.pid));
+    let pid = info.processes.first().map(|own| own.pid);
+    let next = next_of_session(&verdict, &path, pid);
     let own = std::slice::from_ref(trace);
     let account = account(trace);
     Some(Why {
@@ -160,8 +187,10 @@ fn of_session(traces: &Traces, trace: &Trace, outside: &Outside) -> Option<Why> 
         kind: trace.origin.kind.to_string(),
         program: Some(info.program.clone()).filter(|program| !program.is_empty()),
         hostname: Some(info.hostname.clone()).filter(|host| !host.is_empty()),
+        pid: pid.or(Some(info.creator_pid)).filter(|pid| *pid != 0),
+        uid: Some(info.uid),
         last_error: last_error(own),
-        last_events: last_events(own),
+        last_events: last_events(own, events),
         losses: Losses::from_accounts([&account]),
         lost: account.words(),
         open_spans: account.spans,
@@ -180,7 +209,7 @@ fn account(trace: &Trace) -> Account<'_> {
 }
 
 /// Explains the end of a kernel, or of what recorded a trace that is no session.
-fn of_others(origin: &Arc<Origin>, traces: &[&Trace], outside: &Outside) -> Why {
+fn of_others(origin: &Arc<Origin>, traces: &[&Trace], outside: &Outside, events: u64) -> Why {
     let machine = origin.machine.as_ref();
     let offset = machine.and_then(deaths::log_real_time);
     let at = |time: u64| {
@@ -207,8 +236,10 @@ fn of_others(origin: &Arc<Origin>, traces: &[&Trace], outside: &Outside) -> Why 
         kind: origin.kind.to_string(),
         program: None,
         hostname: None,
+        pid: None,
+        uid: None,
         last_error: first.filter(|_| machine.is_none()).and_then(last_error),
-        last_events: first.map(last_events).unwrap_or_default(),
+        last_events: first.map(|first| last_events(first, events)).unwrap_or_default(),
         open_spans: Vec::new(),
         lost: losses.words(),
         losses,
@@ -224,8 +255,8 @@ fn last_error(traces: &[Trace]) -> Option<Line> {
     lines(traces, selection).into_iter().rfind(|line| !line.event.starts_with(CRASHES))
 }
 
-fn last_events(traces: &[Trace]) -> Vec<Line> {
-    lines(traces, Selection { last: Some(EVENTS), ..Selection::default() })
+fn last_events(traces: &[Trace], events: u64) -> Vec<Line> {
+    lines(traces, Selection { last: Some(events), ..Selection::default() })
 }
 
 /// Returns the selected events of traces. What cannot be read is left out; the account has it.

@@ -91,11 +91,15 @@ fn head(words: &str, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{}", bold(words))
 }
 
-/// Writes an event: a session's as `report` does, others as
-/// `2026-11-29 09:00:00.123 UTC ERROR shop:failed: code=5`.
 fn write_line(line: &Line, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "  {}", line_of(line))
+}
+
+/// Returns the line of an event: a session's as `report` has it, others as
+/// `2026-11-29 09:00:00.123 UTC ERROR shop:failed: code=5`.
+pub(super) fn line_of(line: &Line) -> String {
     if let Some(shown) = &line.shown {
-        return writeln!(out, "  {shown}");
+        return shown.clone();
     }
     let time = line.time_ns.as_ref().and_then(|time| time.parse::<i128>().ok());
     let time = match time {
@@ -108,7 +112,7 @@ fn write_line(line: &Line, out: &mut dyn Write) -> io::Result<()> {
     let fields: String = plain(&line.fields).chars().take(FIELDS).collect();
     let cut = if line.fields.chars().count() > FIELDS { " ..." } else { "" };
     let text = format!("{time}{level}{thread} {}: {fields}{cut}", plain(&line.event));
-    writeln!(out, "  {}", text.trim_end_matches([' ', ':']))
+    text.trim_end_matches([' ', ':']).to_owned()
 }
 
 fn precise(nanoseconds: i128) -> String {
