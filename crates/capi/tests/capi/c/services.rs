@@ -22,6 +22,9 @@ const SIGNALS: [(&str, &str); 9] = [
     ("FPE", "SIGFPE"),
 ];
 
+/// A library that others load, and a program that loads it.
+const LOADED: &str = "tests/capi/c/loaded.c";
+
 /// Sends the signal until the process is dead: the handlers of Rust's standard library let a
 /// process live on after the first SIGSEGV or SIGBUS that was sent.
 fn kill(child: &mut Child, signal: &str) {
@@ -102,12 +105,19 @@ fn services_that_are_killed() {
     let in_c = |at: usize, file: &str| -> PathBuf {
         compile(COMPILERS[at].0, COMPILERS[at].1, &format!("../../examples/quick-start/{file}"))
     };
+    let library = compile("cc", &["-std=c99", "-O2", "-shared", "-fPIC"], LOADED);
+    let library = format!("-DLIBRARY=\"{}\"", library.display());
+    let loads = compile("cc", &["-std=c99", "-O2", "-Wl,--as-needed", &library], LOADED);
+    let needs = run(std::process::Command::new("readelf").arg("-d").arg(&loads));
+    let needs = String::from_utf8_lossy(&needs.stdout);
+    assert!(needs.contains("libc.so") && !needs.contains("liblastwords"), "{needs}");
     let services = [
         ("shop", rust("shop"), "shop:order: id="),
         ("server", rust("server"), "request{id="),
         ("logging", rust("logging"), "logging: order "),
         ("c-shop", in_c(0, "shop.c"), "shop:order: id="),
         ("cpp-shop", in_c(2, "shop.cpp"), "shop:order: id="),
+        ("payment", loads, "payment:charge: id="),
     ];
     std::thread::scope(|scope| {
         for (name, service, before) in &services {
