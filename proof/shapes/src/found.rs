@@ -30,7 +30,7 @@ pub(super) struct Event {
     pub(super) fields: Vec<(String, Found)>,
 }
 
-/// `value` as `%g` prints it: what CTF's readers and text show of a float.
+/// `value` as `%g` prints it: what CTF's readers show of a float.
 pub(super) fn general(value: f64) -> String {
     let sign = if value.is_sign_negative() { "-" } else { "" };
     let value = value.abs();
@@ -83,7 +83,7 @@ impl Found {
             },
             (Value::Double(value), found) => found.is_double(*value, format),
             (Value::Single(value), Self::Token(token))
-                if format == Format::Json && value.is_finite() =>
+                if matches!(format, Format::Json | Format::Text) && value.is_finite() =>
             {
                 token.parse::<f32>().is_ok_and(|found| found.to_bits() == value.to_bits())
             }
@@ -126,7 +126,7 @@ impl Found {
             (Self::Double(found), _) => {
                 found.to_bits() == value.to_bits() || (found.is_nan() && value.is_nan())
             }
-            (Self::Token(token), Format::Json) => {
+            (Self::Token(token), Format::Json | Format::Text) if value.is_finite() => {
                 token.parse::<f64>().is_ok_and(|found| found.to_bits() == value.to_bits())
             }
             (Self::Text(text), Format::Json) => {

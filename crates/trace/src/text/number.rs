@@ -280,6 +280,25 @@ pub fn general(out: &mut Vec<u8>, value: f64) {
     }
 }
 
+/// Appends a number so that the same number is read back: in the format of `%g` if its six digits
+/// suffice, else with the least digits that do. If `is_short`, the number has 32 bits.
+pub fn exact(out: &mut Vec<u8>, value: f64, is_short: bool) {
+    let begin = out.len();
+    general(out, value);
+    #[allow(clippy::cast_possible_truncation, reason = "a float of 32 bits was made larger")]
+    let short = value as f32;
+    let shown =
+        out.get(begin..).and_then(|text| std::str::from_utf8(text).ok()).unwrap_or_default();
+    let is_exact = match is_short {
+        true => shown.parse().is_ok_and(|found: f32| found == short),
+        false => shown.parse().is_ok_and(|found: f64| found == value),
+    };
+    if value.is_finite() && !is_exact {
+        out.truncate(begin);
+        let _ = if is_short { write!(out, "{short:?}") } else { write!(out, "{value:?}") };
+    }
+}
+
 fn general_finite(out: &mut Vec<u8>, value: f64) {
     let mut text = [0u8; 32];
     let mut rest = text.as_mut_slice();
@@ -372,6 +391,38 @@ mod tests {
             let micros = small % 1_000_000;
             assert_eq!(six(micros).as_slice(), format!("{micros:06}").as_bytes());
             assert_eq!(six_before(micros, *b": ").as_slice(), format!("{micros:06}: ").as_bytes());
+        }
+    }
+
+    #[test]
+    fn floats_are_read_back_as_they_were() {
+        let cases = [
+            (1.5, "=1.5"),
+            (1e6, "=1e+06"),
+            (123_456_789.25, "=123456789.25"),
+            (f64::MAX, "=1.7976931348623157e308"),
+            (5e-324, "=4.94066e-324"),
+            (-1.0 / 3.0, "=-0.3333333333333333"),
+            (-0.0, "=-0"),
+            (f64::NAN, "=nan"),
+            (f64::NEG_INFINITY, "=-inf"),
+        ];
+        for (value, expected) in cases {
+            assert_eq!(text(|out| exact(out, value, false)), expected);
+        }
+        assert_eq!(text(|out| exact(out, f64::from(0.1f32), true)), "=0.1");
+        assert_eq!(text(|out| exact(out, f64::from(16_777_215f32), true)), "=16777215.0");
+        let mut bits = 1u64;
+        for _ in 0..20_000 {
+            bits = bits
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            let (value, short) = (f64::from_bits(bits), f32::from_bits((bits >> 32) as u32));
+            let read = text(|out| exact(out, value, false))[1..].parse::<f64>().expect("a number");
+            assert!(read == value || value.is_nan(), "{value:?} is {read:?}");
+            let shown = text(|out| exact(out, f64::from(short), true));
+            let read = shown[1..].parse::<f32>().expect("a number");
+            assert!(read == short || short.is_nan(), "{short:?} is {read:?}");
         }
     }
 

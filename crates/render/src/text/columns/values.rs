@@ -9,7 +9,7 @@ use super::{Class, Fields};
 use crate::fields::{Nesting, Role};
 use lastwords_bytes::low_u8;
 use lastwords_trace::nul;
-use lastwords_trace::text::number::{general, octet, signed, unsigned};
+use lastwords_trace::text::number::{exact, octet, signed, unsigned};
 use lastwords_trace::visit::{NodeId, Shape, Visitor};
 
 /// Positions of a payload field in the text of all values.
@@ -218,7 +218,8 @@ impl Visitor for Values<'_, '_> {
 
     fn float(&mut self, node: NodeId, value: f64) {
         if self.begin_field(node).is_some() {
-            general(self.out(), value);
+            let shape = self.fields.code.nodes().get(node as usize).map(|node| &node.shape);
+            exact(self.out(), value, matches!(shape, Some(Shape::Float(32))));
         }
     }
 
