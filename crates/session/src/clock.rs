@@ -4,7 +4,10 @@ use super::clock_area::{Clock, Created, NANOSECONDS, Sample};
 use super::info::ClockInfo;
 use lastwords_trace::clock::Clock as TraceClock;
 use lastwords_trace::evidence::Gap;
+use std::ops::RangeInclusive;
 
+/// The frequencies, in ticks a second, that a counter may have. Another one is damage.
+const FREQUENCIES: RangeInclusive<u64> = 1_000..=100_000_000_000;
 /// The frequency is refined by two samples if they are at least this far apart, ns.
 const MIN_SPAN: u64 = 1_000_000_000;
 
@@ -67,21 +70,28 @@ impl Clock {
                 ));
                 (ticks.max(1), span)
             }
+            Some((ticks, span)) if !FREQUENCIES.contains(&said) => {
+                notes.push(format!(
+                    "clock: offset 8 (frequency): found {said}, which no counter has: the samples tell {ticks}, which is used"
+                ));
+                (ticks.max(1), span)
+            }
             Some((ticks, _)) => {
                 notes.push(format!(
                     "clock: the samples tell a frequency of {ticks}, the clock area {said}; the latter is used"
                 ));
                 (said, 0)
             }
-            None if said == 0 => (NANOSECONDS, 0),
-            None => (said, 0),
+            None if FREQUENCIES.contains(&said) => (said, 0),
+            None => (NANOSECONDS, 0),
         }
     }
 
     /// Returns the account's lines on what is not known of a clock that was resolved.
     pub(crate) fn not_known(&self, resolved: &TraceClock) -> Vec<Gap> {
-        let is_counted =
-            self.counts_nanoseconds() || self.frequency != 0 || resolved.frequency != NANOSECONDS;
+        let is_counted = self.counts_nanoseconds()
+            || FREQUENCIES.contains(&self.frequency)
+            || resolved.frequency != NANOSECONDS;
         let frequency = "clock: its frequency; its ticks are shown as nanoseconds";
         let relation = "clock: its relation to wall time; there is no sample of both";
         let all = [(!is_counted).then_some(frequency), (!resolved.absolute).then_some(relation)];
@@ -185,6 +195,30 @@ mod tests {
             );
             assert_eq!(notes.len(), 1, "{notes:?}");
         }
+    }
+
+    /// Nothing but the samples can judge a frequency, and they are too close here.
+    #[test]
+    fn a_frequency_that_no_counter_has_is_unknown() {
+        let first = sample(1_000, 5_000_000_000, 1_700_000_000_000_000_000);
+        for frequency in [1, 999, 100_000_000_001, 2_500_000_000 | 0xff << 40, u64::MAX] {
+            let mut area = tsc(0, [first, Sample::default(), Sample::default()]);
+            area.frequency = frequency;
+            let (clock, _) = area.resolve(Created::default(), &mut Vec::new());
+            assert_eq!(clock.frequency, NANOSECONDS, "{frequency}");
+            let gaps = area.not_known(&clock);
+            assert!(
+                gaps.iter().any(|gap| gap.place.contains("frequency")),
+                "{frequency}: {gaps:?}"
+            );
+        }
+        let newest = sample(1_000 + 25_000_100_000, 15_000_000_000, 1_700_000_010_000_000_000);
+        let mut area = tsc(2, [first, Sample::default(), newest]);
+        area.frequency = 0xff << 40;
+        let mut notes = Vec::new();
+        let (clock, _) = area.resolve(Created::default(), &mut notes);
+        assert_eq!((clock.frequency, notes.len()), (2_500_010_000, 1), "{notes:?}");
+        assert!(area.not_known(&clock).is_empty());
     }
 
     #[test]

@@ -162,13 +162,13 @@ impl Resolver<'_> {
         streams: &[Stream],
         pool: &Pool<'_>,
     ) -> Channel {
+        let name = described.map(|described| self.name(described)).unwrap_or_default();
         let events = self
             .registry
             .events
             .iter()
             .filter(|(key, _)| key.0 == self.id)
             .map(|(_, class)| class.clone());
-        let name = described.map(|c| c.name.clone()).unwrap_or_default();
         let mut channel =
             Channel { id: self.id, name, contexts: Vec::new(), events: events.collect() };
         let declared = described.map(|c| c.contexts);
@@ -188,6 +188,18 @@ impl Resolver<'_> {
             }
         };
         channel
+    }
+
+    /// Returns the channel's name, or nothing if no channel can have that name: no checksum covers it.
+    fn name(&mut self, described: &ChannelInfo) -> String {
+        let name = described.name.as_str();
+        let is_allowed = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+        if !name.is_empty() && name.chars().all(is_allowed) {
+            return name.to_owned();
+        }
+        let fact = format!("channel {}: its name; found {name:?}, which no channel has", self.id);
+        self.gaps.push(Gap::not_known(None, &fact));
+        String::new()
     }
 
     /// True if something may have been recorded in the channel.

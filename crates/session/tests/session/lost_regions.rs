@@ -5,6 +5,7 @@ use lastwords_ctf::session::Decoder;
 use lastwords_session::Session;
 use lastwords_session::{Options, Recovered};
 use lastwords_testkit::image::Image;
+use lastwords_testkit::layout::session as layout;
 use lastwords_testkit::put::Order;
 use lastwords_testkit::samples;
 use lastwords_trace::evidence::{Cause, Verdict};
@@ -118,6 +119,27 @@ fn streams_below_the_highest_index_must_have_been() {
         session.evidence().gaps
     );
     assert_eq!(session.evidence().gaps.len(), 5, "{:?}", session.evidence().gaps);
+}
+
+/// No checksum covers the names of channels.
+#[test]
+fn a_name_that_no_channel_has_is_unknown() {
+    let image = samples::small(Order::Little).image();
+    let whole = recover(&image);
+    for damage in [&b"\xff"[..], b"a b\x01", b"\0", b"err\xff\xff\xff"] {
+        let mut image = image.clone();
+        let region = image.regions.iter_mut().find(|region| region.name == "session");
+        let bytes = &mut region.expect("a session").bytes;
+        let at = layout::INFO_AT + layout::CHANNELS_OFF_AT;
+        let table = u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
+        let name = table + layout::CHANNEL_NAME_AT;
+        bytes[name..name + damage.len()].copy_from_slice(damage);
+        let found = recover(&image);
+        let (session, whole) = (&found.sessions[0], &whole.sessions[0]);
+        assert_eq!(session.schema().channels[0].name, "", "{damage:?}");
+        assert!(said(session, "channel 0: its name", Cause::Unknown), "{damage:?}");
+        assert_eq!(events(session), events(whole), "{damage:?}");
+    }
 }
 
 #[cfg(unix)]
