@@ -222,12 +222,13 @@ impl Chains {
     }
 
     /// Appends the chain of an event: the spans around its own span, and `own`, which is the text of
-    /// that one. Without a text, the span is shown as its changes have it; `name` is its name.
+    /// that one. Without a text, the span is shown as its changes have it; `name` is its name. If
+    /// `is_root`, the event itself says that no span is around its own.
     pub(super) fn put(
         &self,
         key: Option<SpanIds>,
         time: i64,
-        (own, name): (Option<&[u8]>, &[u8]),
+        (own, name, is_root): (Option<&[u8]>, &[u8], bool),
         out: &mut Vec<u8>,
     ) {
         let found = key.and_then(|key| self.span_at(key, time));
@@ -238,7 +239,7 @@ impl Chains {
             (None, None) => [name, b"{?}"].concat(),
         });
         let mut next = found.and_then(|changes| changes.first());
-        loop {
+        while !is_root {
             let parent = match next.map(|change| change.what) {
                 Some(What::Opened { parent: 0, .. }) => break,
                 Some(What::Opened { parent, .. }) => parent,

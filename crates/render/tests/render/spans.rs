@@ -357,6 +357,27 @@ fn check(seed: u64, random: &mut Random, spans: &BTreeMap<u64, Span>, steps: &[(
     assert_eq!(lines(memory, open, Style::Fields, &work), expected, "seed {seed}");
 }
 
+/// If several processes may have recorded, and no context says which one an event is of, its span's
+/// texts are unknown, but not the values that the event itself has.
+#[test]
+fn an_opening_shows_its_own_values() {
+    let mut written = Written::new();
+    let ids = [7u64, 0, 8, 7].map(u64::to_le_bytes);
+    written.put(0, 1, 10, &[&5u32.to_le_bytes(), b"two words\0", &ids[0], &ids[1]]);
+    written.put(0, 2, 20, &[&6u32.to_le_bytes(), b"x\0", &ids[2], &ids[3]]);
+    written.put(0, 3, 30, &[&9u32.to_le_bytes(), &ids[0]]);
+    let mut memory = written.into_session(session(classes()));
+    memory.schema.env.remove("vpid");
+    assert_eq!(
+        lines(memory, Vec::new(), Style::Fields, &Selection::default()),
+        [
+            "order{n=5 text=two words}: span:new",
+            "?:query{n=6 text=x}: span:new",
+            "?:order{?}: span:record: later=9",
+        ]
+    );
+}
+
 /// A message stands without its name, an event that is named by its place is shown by its target,
 /// and the addresses of a backtrace are counted. With ids, nothing is left out.
 #[test]

@@ -184,7 +184,7 @@ impl<'p, 't> Lines<'p, 't> {
         });
         let (values, marks) = (self.values.as_slice(), self.marks.as_slice());
         let chain = class.span.as_ref().map(|span| {
-            let id = span_id(span, marks);
+            let id = number_of(Some(span.id), marks);
             let pid = columns.pid.of_event(pid);
             let key = pid.zip(id).map(|(pid, id)| SpanIds { trace: window.trace, pid, id });
             Chain { chains: &plan.chains, span, key, time: record.nanoseconds }
@@ -494,10 +494,10 @@ fn value_of<'v>(values: &'v [u8], marks: &[Mark], node: NodeId) -> Option<&'v [u
     values.get(marks.get(at)?.value..end(values, marks, at))
 }
 
-/// Returns the id of the span that an event names.
-fn span_id(span: &SpanFields, marks: &[Mark]) -> Option<u64> {
-    let mark = marks.iter().find(|mark| mark.node == span.id)?;
-    mark.number.map(|(id, ..)| id)
+/// Returns the number in a field of an event; none if the event does not have the field.
+fn number_of(field: Option<NodeId>, marks: &[Mark]) -> Option<u64> {
+    let mark = marks.iter().find(|mark| Some(mark.node) == field)?;
+    mark.number.map(|(number, ..)| number)
 }
 
 /// The spans around an event.
@@ -516,7 +516,26 @@ impl Chain<'_> {
             let (head, fields) = text.split_at_checked(head).unwrap_or((text, b""));
             [short_name(head), fields].concat()
         });
-        self.chains.put(self.key, self.time, (own.as_deref(), &self.span.name), line);
+        let own = own.or_else(|| self.opened(values, marks));
+        let is_root = number_of(self.span.parent, marks) == Some(0);
+        self.chains.put(self.key, self.time, (own.as_deref(), &self.span.name, is_root), line);
+    }
+
+    /// Returns the text of a span that the event itself opens: `order{id=202}`. It is known even if
+    /// the process is not, on which all other texts of spans depend.
+    fn opened(&self, values: &[u8], marks: &[Mark]) -> Option<Vec<u8>> {
+        let parent = self.span.parent?;
+        let is_field = |mark: &Mark| mark.node != self.span.id && mark.node != parent;
+        let fields: Vec<&[u8]> = marks
+            .iter()
+            .enumerate()
+            .filter(|(_, mark)| is_field(mark))
+            // The prefix begins with a blank.
+            .filter_map(|(at, mark)| values.get(mark.prefix..end(values, marks, at))?.get(1..))
+            .collect();
+        let (begin, end): (&[u8], &[u8]) =
+            if fields.is_empty() { (b"", b"") } else { (b"{", b"}") };
+        Some([&self.span.name, begin, &fields.join(&b' '), end].concat())
     }
 
     /// Appends how long a span was open that is closed.
