@@ -50,6 +50,9 @@ pub struct Crash {
     nanoseconds: i64,
     #[serde(skip)]
     pid: Option<u32>,
+    /// Other threads recorded events later, and nothing shows whether they are of this process.
+    #[serde(skip)]
+    others_went_on: bool,
 }
 
 /// A frame of a backtrace.
@@ -101,7 +104,21 @@ impl Crash {
             backtrace: Vec::new(),
             nanoseconds: at,
             pid: None,
+            others_went_on: false,
         }
+    }
+
+    /// Returns true if other threads recorded events later, and nothing shows whether they are of
+    /// the same process.
+    pub(crate) fn others_went_on(&self) -> bool {
+        self.others_went_on
+    }
+
+    /// Returns the process, if it is known.
+    #[must_use]
+    pub fn pid(&self) -> Option<u32> {
+        let field = self.fields.iter().find(|(name, _)| name == "pid");
+        field.and_then(|(_, value)| value.parse().ok()).or(self.pid)
     }
 
     /// Returns the thread, if it is known.
@@ -154,18 +171,15 @@ pub(crate) fn find(session: &Arc<Session>, redaction: &Redaction) -> Vec<Crash> 
     let mut searched = trace.clone();
     let mut is_searched = has_crash.into_iter();
     searched.streams.retain(|_| is_searched.next() == Some(true));
-    let selection = Selection { events: vec![format!("{PROVIDER}*")], ..Selection::default() };
-    let mut seen: Vec<Vec<Field>> = Vec::new();
+    // A channel for errors has copies of the events. A thread may panic again in the same words.
+    let events = vec![format!("{PROVIDER}*")];
+    let selection = Selection { events, deduplicate: true, ..Selection::default() };
     let mut causes = Vec::new();
     let searched = [searched];
     let mut events = Events::new(&searched, &selection, Order::Time, &unwatched);
     each(&mut events, |event| {
         let fields = event.fields();
-        // A channel for errors has a copy of the event.
-        if !seen.contains(&fields) {
-            seen.push(fields.clone());
-            causes.push(cause(event, fields, &session.info().modules));
-        }
+        causes.push(cause(event, fields, &session.info().modules));
     });
     if !causes.is_empty() {
         count_later(&mut causes, &[trace], session.info());
@@ -196,9 +210,11 @@ fn has_crash(trace: &Trace, stream: &Stream) -> bool {
 }
 
 /// Counts the events that each process recorded after its panics and signals. In a session of
-/// several processes, events without a process ID in their contexts are not counted.
+/// several processes, events without a process ID in their contexts are not counted. If a program
+/// has forked, its events do not say which process they are of, so those of the thread count.
 fn count_later(causes: &mut [Crash], traces: &[Trace], info: &Info) {
     let is_shared = info.scope != SessionScope::Process;
+    let is_forked = !is_shared && info.processes.iter().any(|own| own.pid != info.creator_pid);
     // The last panic ended the session: its thread closed its spans afterwards. A panic that was
     // caught did not.
     let unwound = causes
@@ -207,7 +223,8 @@ fn count_later(causes: &mut [Crash], traces: &[Trace], info: &Info) {
         .map(Crash::tid);
     let from = causes.first().map(|cause| cause.nanoseconds);
     let selection = Selection { since: from, deduplicate: true, ..Selection::default() };
-    // The number of events by process and by the number of panics and signals before them.
+    // The number of events by process or thread and by the number of panics and signals before
+    // them.
     let mut counts: BTreeMap<(Option<u32>, usize), u64> = BTreeMap::new();
     each(&mut Events::new(traces, &selection, Order::Time, &unwatched), |event| {
         if is_crash(&event.kind().whole_name()) {
@@ -217,22 +234,28 @@ fn count_later(causes: &mut [Crash], traces: &[Trace], info: &Info) {
         let before = causes.partition_point(|cause| Some(cause.nanoseconds) < time);
         let may_unwind = before == causes.len() && is_closing(event.kind());
         let unwound = unwound.filter(|_| may_unwind);
-        let ids = if is_shared || unwound.is_some() { event.ids() } else { Ids::default() };
+        let needs_ids = is_shared || is_forked || unwound.is_some();
+        let ids = if needs_ids { event.ids() } else { Ids::default() };
         if unwound.is_some_and(|thread| {
             ids.tid.is_none_or(|tid| thread.is_none_or(|thread| thread == tid.to_string()))
         }) {
             return;
         }
-        let pid = ids.pid.filter(|_| is_shared).and_then(|pid| u32::try_from(pid).ok());
-        let count = counts.entry((pid, before)).or_default();
+        let of = if is_forked { ids.tid } else { ids.pid.filter(|_| is_shared) };
+        let of = of.and_then(|id| u32::try_from(id).ok());
+        let count = counts.entry((of, before)).or_default();
         *count = count.saturating_add(1);
     });
     for (index, cause) in causes.iter_mut().enumerate() {
-        let pid = cause.pid.filter(|_| is_shared);
-        let is_known = pid.is_some() || !is_shared;
+        let thread = || cause.tid().and_then(|tid| tid.parse().ok());
+        let own = if is_forked { thread() } else { cause.pid.filter(|_| is_shared) };
+        let is_known = own.is_some() || !(is_shared || is_forked);
         let later =
-            counts.iter().filter(|((of, before), _)| is_known && *of == pid && *before > index);
+            counts.iter().filter(|((of, before), _)| is_known && *of == own && *before > index);
         cause.later_events = later.map(|(_, count)| *count).fold(0, u64::saturating_add);
+        cause.others_went_on = is_forked
+            && cause.later_events == 0
+            && counts.keys().any(|(_, before)| *before > index);
     }
 }
 
@@ -269,6 +292,7 @@ fn cause(event: &mut EventRef<'_, '_>, fields: Vec<Field>, modules: &[Module]) -
         backtrace: Vec::new(),
         nanoseconds,
         pid: None,
+        others_went_on: false,
     };
     for Field { name, is_hexadecimal, value } in event.all_contexts().into_iter().chain(fields) {
         if name == "pid" || name == "vpid" {

@@ -5,6 +5,9 @@
 //! time with another timestamp. Therefore the copy is the next event of the same thread, in a later
 //! channel, with the same description and payload. If a signal handler records an event between the
 //! two, both are shown. An event that has no copy is never omitted, unless two losses coincide.
+//!
+//! A panic's message is cut to the room of each channel, so its copies may differ in what was cut
+//! off.
 
 use crate::fields::IntegerField;
 use crate::streams::StreamInfo;
@@ -40,6 +43,7 @@ struct SharedClass {
     first: ClassPosition,
     /// The last channel that has the class.
     last_channel: usize,
+    is_panic: bool,
 }
 
 /// Position of a trace, and id of a thread in it.
@@ -105,10 +109,13 @@ impl<'t> Deduplicator<'t> {
         let last = self.pending.iter().position(|pending| pending.thread == thread);
         let last = last.map(|last| self.pending.remove(last));
         let is_first = self.late.as_mut().is_some_and(|threads| threads.insert(thread));
-        let Some(SharedClass { first, last_channel }) = shared else { return false };
+        let Some(SharedClass { first, last_channel, is_panic }) = shared else { return false };
         self.is_doubtful = is_first && first.0 < channel;
         let is_copy = last.is_some_and(|last| {
-            last.class == first && last.channel < channel && last.payload == payload
+            let is_same = last.payload == payload;
+            last.class == first
+                && last.channel < channel
+                && (is_same || is_panic && is_cut_panic(&last.payload, &payload))
         });
         if channel < last_channel {
             self.pending.truncate(MAX_PENDING - 1);
@@ -155,13 +162,40 @@ fn shared_classes(channels: &[StreamClass]) -> Vec<Vec<Option<SharedClass>>> {
             continue;
         };
         for (channel, class) in positions.iter().filter(|_| first.0 != *last_channel) {
+            let described = channels.get(*channel).and_then(|of| of.events.get(*class));
+            let is_panic = described.is_some_and(|of| of.name.as_deref() == Some("crash:panic"));
             let slot = shared.get_mut(*channel).and_then(|of| of.get_mut(*class));
             slot.into_iter().for_each(|slot| {
-                *slot = Some(SharedClass { first: *first, last_channel: *last_channel })
+                let (first, last_channel) = (*first, *last_channel);
+                *slot = Some(SharedClass { first, last_channel, is_panic });
             });
         }
     }
     shared
+}
+
+/// Returns true if the second payload of a `crash:panic` is the first one, of which less fitted: the
+/// message ends with the recorder's note of what was cut off, and there may be fewer addresses.
+fn is_cut_panic(whole: &[u8], cut: &[u8]) -> bool {
+    const NOTE: (&[u8], &[u8]) = ("… (".as_bytes(), b" bytes were cut off)");
+    fn message(payload: &[u8]) -> Option<(&[u8], &[u8])> {
+        payload.split_at_checked(payload.iter().position(|byte| *byte == 0)?)
+    }
+    // Location and thread, which end with NULs, and the addresses after their number.
+    fn rest(rest: &[u8]) -> Option<(&[u8], &[u8])> {
+        let (end, _) = rest.iter().enumerate().filter(|(_, byte)| **byte == 0).nth(2)?;
+        let (texts, backtrace) = rest.split_at_checked(end)?;
+        Some((texts, backtrace.get(size_of::<u8>() + size_of::<u32>()..)?))
+    }
+    let is_cut = || {
+        let ((whole, whole_rest), (cut, cut_rest)) = (message(whole)?, message(cut)?);
+        let before = cut.strip_suffix(NOTE.1)?;
+        let at = before.windows(NOTE.0.len()).rposition(|part| part == NOTE.0)?;
+        let (whole_rest, cut_rest) = (rest(whole_rest)?, rest(cut_rest)?);
+        let is_begin = whole.starts_with(before.get(..at)?) && whole.len() > at;
+        Some(is_begin && whole_rest.0 == cut_rest.0 && whole_rest.1.starts_with(cut_rest.1))
+    };
+    is_cut().unwrap_or(false)
 }
 
 /// Returns the part of a description that is the same in every channel. The event id differs: each
@@ -169,4 +203,40 @@ fn shared_classes(channels: &[StreamClass]) -> Vec<Vec<Option<SharedClass>>> {
 fn without_id(class: &EventClass) -> (Option<&str>, Option<u8>, &str, String) {
     let level = class.log_level.map(|level| level.number());
     (class.name.as_deref(), level, &class.attributes, format!("{:?}", class.payload))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_cut_panic;
+
+    fn panic(message: &str, location: &str, addresses: &[u64]) -> Vec<u8> {
+        let count = u32::try_from(addresses.len()).expect("few").to_le_bytes();
+        let texts = [message, "\0", location, "\0main\0"].concat();
+        let addresses: Vec<u8> = addresses.iter().flat_map(|at| at.to_le_bytes()).collect();
+        [texts.as_bytes(), &count, &addresses].concat()
+    }
+
+    #[test]
+    fn what_was_cut_off_makes_no_other_panic() {
+        let whole = panic(&"é\n".repeat(100), "a.rs:1:1", &[1, 2, 3]);
+        let cut = format!("{}… (291 bytes were cut off)", "é\n".repeat(3));
+        assert!(is_cut_panic(&whole, &panic(&cut, "a.rs:1:1", &[1, 2, 3])));
+        assert!(is_cut_panic(&whole, &panic(&cut, "a.rs:1:1", &[1])));
+        // Both are cut.
+        let less = format!("{}… (240 bytes were cut off)", "é\n".repeat(20));
+        assert!(is_cut_panic(&panic(&less, "a.rs:1:1", &[1]), &panic(&cut, "a.rs:1:1", &[])));
+        let others = [
+            panic(&cut, "a.rs:1:2", &[1, 2, 3]),
+            panic(&cut, "a.rs:1:1", &[1, 3]),
+            panic(&cut.replacen('é', "e", 1), "a.rs:1:1", &[1, 2, 3]),
+            panic("é\n", "a.rs:1:1", &[1, 2, 3]),
+            panic("", "a.rs:1:1", &[]),
+            Vec::new(),
+            vec![0; 3],
+        ];
+        for other in others {
+            assert!(!is_cut_panic(&whole, &other), "{other:?}");
+        }
+        assert!(!is_cut_panic(&panic(&cut, "a.rs:1:1", &[]), &whole));
+    }
 }

@@ -55,6 +55,18 @@ fn child() {
             event!(shop, "order", id = 9u64);
             std::process::exit(3);
         }
+        "again" => {
+            for _ in 0..3 {
+                let _ = std::panic::catch_unwind(|| panic!("in the same words"));
+            }
+            std::process::exit(3);
+        }
+        "long" => panic!("{}", "é\n".repeat(100_000)),
+        "thread" => {
+            let _ = std::thread::spawn(|| panic!("it ends its thread")).join();
+            event!(shop, "order", id = 9u64);
+            std::process::exit(3);
+        }
         "fault" | "bare_fault" => fault(),
         "abort" | "bare_abort" => std::process::abort(),
         "bare_memory" => {
@@ -210,6 +222,55 @@ fn otlp_verdict(lines: &str) -> (String, String) {
         .collect();
     let [one] = found.as_slice() else { panic!("{found:?}") };
     one.clone()
+}
+
+/// The panics and signals of the only session of a place.
+fn crashes(place: &Place) -> Vec<Value> {
+    let report = place.json(&["inspect", "shop", "--json"]);
+    report["sessions"][0]["crashes"].as_array().expect("a list").clone()
+}
+
+/// A panic whose message is cut to the room of each channel is one, and panics in the same words
+/// are several.
+#[test]
+fn each_panic_counts_once() {
+    let place = ended("again", None);
+    assert_eq!(crashes(&place).len(), 3);
+    let place = ended("long", None);
+    let [crash] = crashes(&place).try_into().expect("one panic");
+    assert_eq!(crash["is_cause_of_death"], true, "{crash}");
+    let text = place.ok(&["report", "shop", "-e", "crash:panic"]);
+    assert_eq!(text.lines().count(), 1, "the copy in the other channel is shorter");
+    assert!(text.len() > 100_000, "the longer one is shown");
+}
+
+/// If a program forked, events do not say which of its processes they are of. Those of other
+/// threads do not show that the process of a crash went on.
+#[test]
+fn other_threads_of_a_forked_program_prove_no_survival() {
+    let place = ended("thread", None);
+    assert_eq!(crashes(&place)[0]["later_events"], 1, "of the only process");
+    add_process(&place);
+    let [crash] = crashes(&place).try_into().expect("one panic");
+    assert_eq!((&crash["later_events"], &crash["is_cause_of_death"]), (&0.into(), &false.into()));
+    let told = place.run(&["report", "shop"]).err;
+    assert!(told.contains("other threads went on, of this or another process"), "{told}");
+    let place = ended("caught", None);
+    add_process(&place);
+    assert_eq!(crashes(&place)[0]["later_events"], 1, "of the same thread");
+}
+
+/// Adds a process to the table of the only session of a place, as a fork does.
+fn add_process(place: &Place) {
+    use lastwords_testkit::layout::session as layout;
+    let options = fs::File::options().read(true).write(true).open(place.session().join("session"));
+    let file = options.expect("the session");
+    let mut four = [0; 4];
+    // Where the table of processes is.
+    let at = (layout::INFO_AT + layout::CPUS_AT + 4 * 4) as u64;
+    file.read_exact_at(&mut four, at).expect("its place");
+    let second = u64::from(u32::from_ne_bytes(four)) + layout::PROCESS_LEN as u64;
+    file.write_all_at(&1u32.to_ne_bytes(), second).expect("written");
 }
 
 #[test]

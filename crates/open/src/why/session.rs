@@ -436,6 +436,9 @@ impl Facts<'_> {
             let is_gone = matches!(&self.state, State::Ended(Ended { how: Ending::Killed, .. }));
             let fate = match crash.later_events {
                 0 if is_evidence => "it ended the process".to_owned(),
+                0 if crash.others_went_on() => {
+                    "other threads went on, of this or another process".to_owned()
+                }
                 0 if is_gone => {
                     "nothing was recorded after it, but nothing proves that it was the end"
                         .to_owned()

@@ -176,7 +176,11 @@ fn of_session(traces: &Traces, trace: &Trace, outside: &Outside, events: u64) ->
     traces.name_frames(verdict.crashes_mut());
     let info = trace.session()?.session.info();
     let path = trace.origin.path.display().to_string();
-    let pid = info.processes.first().map(|own| own.pid);
+    let pid = match (&verdict.crash, info.processes.as_slice()) {
+        (Some(crash), _) => crash.pid(),
+        (None, [only]) => Some(only.pid),
+        (None, _) => None,
+    };
     let next = next_of_session(&verdict, &path, pid);
     let own = std::slice::from_ref(trace);
     let account = account(trace);
