@@ -310,26 +310,19 @@ impl Table {
         (offset / size_of::<Span>()) as Hint
     }
 
-    /// Returns the entry of the span of this process. `me` is this thread's word.
+    /// Returns the entry of the span of this process. Without a hint, it nearly always is the first
+    /// that may contain the span. `me` is this thread's word.
     #[inline]
     fn find(&self, id: u64, me: u64, hint: Hint) -> Option<&'static Span> {
-        let hinted = self.entries.get(hint as usize).filter(|entry| is_of(entry, id, me));
-        hinted.or_else(|| self.find_by_hash(id, me))
-    }
-
-    /// Returns the entry of the span of this process, which nearly always is the first that may
-    /// contain it.
-    #[inline(never)]
-    fn find_by_hash(&self, id: u64, me: u64) -> Option<&'static Span> {
-        let first =
-            self.entries.get(self.place(id, pid_of(me))).filter(|entry| is_of(entry, id, me));
-        first.or_else(|| self.find_behind(id, me))
+        let at = if hint == NO_HINT { self.place(id, pid_of(me)) } else { hint as usize };
+        let found = self.entries.get(at).filter(|entry| is_of(entry, id, me));
+        found.or_else(|| self.find_elsewhere(id, me))
     }
 
     #[cold]
     #[inline(never)]
-    fn find_behind(&self, id: u64, me: u64) -> Option<&'static Span> {
-        self.probe(id, pid_of(me)).skip(1).find(|entry| is_of(entry, id, me))
+    fn find_elsewhere(&self, id: u64, me: u64) -> Option<&'static Span> {
+        self.probe(id, pid_of(me)).find(|entry| is_of(entry, id, me))
     }
 
     /// Returns an entry for the id, marked as being written, and the value of `inside` for when it
