@@ -71,6 +71,9 @@
 //!   handler, or lets the signal kill the process as it would have.
 //! - *fork.* A forked child records in the session of its parent. The end of the child is not the
 //!   end of the session while the parent records in it.
+//! - *Threads that outlive `main`.* If `main` ends by `pthread_exit`, the process ends within about
+//!   two seconds after its last thread, with status 0. The session's own thread does not keep it
+//!   alive, if the thread of `main` started the session and `/proc` is there.
 //! - *dlopen.* A library that records stays in memory when it is closed, because its memory
 //!   contains the descriptions of its events.
 //! - *The end.* A session stays when it ends, with how and when it ended ([`Ended`]), until

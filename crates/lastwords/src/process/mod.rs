@@ -10,9 +10,15 @@ pub(crate) mod kept_memory;
 pub(crate) mod loaded;
 pub(crate) mod signals;
 
-/// Prints a line for people on stderr. An application without stderr goes on.
+/// Prints a line for people on stderr. An application without stderr goes on. Control characters,
+/// which a name or a variable may contain, are escaped.
 pub(crate) fn say(line: std::fmt::Arguments<'_>) {
-    let _ = writeln!(std::io::stderr(), "lastwords: {line}");
+    let _ = writeln!(std::io::stderr(), "lastwords: {}", one_line(&line.to_string()));
+}
+
+fn one_line(text: &str) -> String {
+    let escaped = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.into() };
+    text.chars().map(escaped).collect()
 }
 
 /// Cuts the text to at most `most` bytes, at a character.
@@ -37,4 +43,13 @@ pub(crate) fn cut_len(text: &[u8], most: usize) -> usize {
 pub(crate) fn is_secure() -> bool {
     // SAFETY: no memory is involved.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn what_is_said_is_one_line() {
+        let line = super::one_line("a/b\n\u{1b}[31mé \"x\"\u{9b}");
+        assert_eq!(line, "a/b\\n\\u{1b}[31mé \"x\"\\u{9b}");
+    }
 }

@@ -158,7 +158,7 @@ impl Closed {
     }
 }
 
-fn is_main_thread() -> bool {
+pub(crate) fn is_main_thread() -> bool {
     identity::tid() == std::process::id()
 }
 

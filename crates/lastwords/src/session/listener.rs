@@ -14,8 +14,8 @@
 //! The thread sleeps on the generation of every session (a shared futex). It wakes once a second to
 //! keep the clocks' calibration up to date, to look for dead processes if spans find no room, and to
 //! read the memory limit of the process's control group as long as rings may grow in it
-//! ([`room::look_again`]).
-//! All its signals are blocked, so that no handler of the application ever runs on it.
+//! ([`room::look_again`]). All its signals are blocked, so that no handler of the application ever
+//! runs on it. It does not keep a process alive whose other threads have ended ([`last_thread`]).
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -34,6 +34,7 @@ use crate::process::signals;
 use crate::session::backends::clock_refresh;
 use crate::session::calls::calls;
 use crate::session::guard;
+use crate::session::last_thread;
 use crate::session::listener_thread;
 use crate::session::room;
 use crate::session::session_region::wake;
@@ -80,6 +81,7 @@ pub(crate) fn start() {
     // This is stored before the thread runs, because the thread first evaluates the callsites
     // again, which then need not poll any more.
     IS_MISSING.store(0, SeqCst);
+    last_thread::watch();
     if RUNNING.compare_exchange(NONE, STARTING, SeqCst, SeqCst).is_err() {
         tell();
     } else if lastwords_ring::threads_can_start() && spawn() {
@@ -166,6 +168,7 @@ pub(crate) fn tell() {
 /// Notes in a forked child that the thread is missing if the parent had one. The child has only the
 /// thread that forked. Async-signal-safe.
 pub(crate) fn note_fork() {
+    last_thread::note_fork();
     if RUNNING.swap(NONE, SeqCst) != NONE {
         // The first event may start the thread.
         miss();
@@ -215,6 +218,7 @@ extern "C" fn run(_argument: *mut libc::c_void) -> *mut libc::c_void {
             .for_each(|view| clock_refresh(view.info.backend)(view.clock()));
         room::look_again();
         (calls().each_round)();
+        last_thread::round();
         seen = follow(&seen);
         // A panic there must not end the application.
         drop(std::panic::catch_unwind(trigger::round));

@@ -20,6 +20,7 @@ pub(crate) mod extra;
 pub(crate) mod guard;
 pub(crate) mod hidden;
 pub(crate) mod join;
+pub(crate) mod last_thread;
 pub(crate) mod latency;
 pub(crate) mod layout;
 pub(crate) mod limits;

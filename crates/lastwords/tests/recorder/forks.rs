@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::common::{child_dir, folder, numbers, plain, record, spawn, wait_for};
+use crate::common::{child_dir, folder, numbers, only_session, plain, record, spawn, wait_for};
 use lastwords::Session;
 
 fn run(child: &str, variables: &[(&str, &str)]) {
@@ -182,4 +182,62 @@ fn a_session_follows_rules_where_no_thread_can_be_started() {
             spawn("child_may_have_no_thread", dir.path(), variables).wait().expect("it ends");
         assert!(status.success(), "{variables:?}: {status}");
     }
+}
+
+#[test]
+fn a_process_whose_threads_have_ended_ends() {
+    alone!();
+    run("child_forks_a_child_whose_threads_end", &[]);
+}
+
+/// The thread of `main` of the forked child ends, then its last own thread. Without a session, the
+/// process ends then.
+#[test]
+fn child_forks_a_child_whose_threads_end() {
+    let Some(dir) = child_dir() else { return };
+    static DIR: std::sync::OnceLock<std::path::PathBuf> = std::sync::OnceLock::new();
+    DIR.set(dir.clone()).expect("it is set once");
+    extern "C" fn last(_: *mut libc::c_void) -> *mut libc::c_void {
+        std::thread::sleep(std::time::Duration::from_millis(1500));
+        record(10..20);
+        std::ptr::null_mut()
+    }
+    fn thread(run: extern "C" fn(*mut libc::c_void) -> *mut libc::c_void) -> libc::pthread_t {
+        // SAFETY: `pthread_t` is a number; all arguments are valid, and `run` takes no argument.
+        unsafe {
+            let mut thread: libc::pthread_t = std::mem::zeroed();
+            let nothing = std::ptr::null_mut();
+            assert_eq!(libc::pthread_create(&raw mut thread, std::ptr::null(), run, nothing), 0);
+            thread
+        }
+    }
+    /// Forks. In the child, the thread that forked is that of `main`. When it returns, it ends as by
+    /// `pthread_exit`.
+    extern "C" fn main(_: *mut libc::c_void) -> *mut libc::c_void {
+        // SAFETY: the child's only thread goes on as any program does. The process has no others
+        // that hold locks: the test's thread waits.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            std::mem::forget(start(DIR.get().expect("it is set")));
+            record(0..10);
+            thread(last);
+        }
+        std::ptr::without_provenance_mut(child as usize)
+    }
+    let mut child = std::ptr::null_mut();
+    // SAFETY: the thread was made above, and is joined once.
+    assert_eq!(unsafe { libc::pthread_join(thread(main), &raw mut child) }, 0);
+    let (child, mut status) = (child.addr() as libc::pid_t, 0);
+    let begin = std::time::Instant::now();
+    // SAFETY: the child is ours, and `status` is valid memory.
+    while unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) } == 0 {
+        if begin.elapsed().as_secs() > 20 {
+            // SAFETY: no memory is involved, and the child is ours.
+            unsafe { libc::kill(child, libc::SIGKILL) };
+            panic!("the process lives on without a thread of its own");
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, "status {status:#x}");
+    assert_eq!(numbers(&only_session(&dir)), (0..20).collect::<Vec<_>>());
 }
