@@ -177,6 +177,7 @@ fn shared_classes(channels: &[StreamClass]) -> Vec<Vec<Option<SharedClass>>> {
 /// Returns true if the second payload of a `crash:panic` is the first one, of which less fitted: the
 /// message ends with the recorder's note of what was cut off, and there may be fewer addresses.
 fn is_cut_panic(whole: &[u8], cut: &[u8]) -> bool {
+    const NUL_AND_NUMBER: usize = 1 + size_of::<u32>();
     const NOTE: (&[u8], &[u8]) = ("… (".as_bytes(), b" bytes were cut off)");
     fn message(payload: &[u8]) -> Option<(&[u8], &[u8])> {
         payload.split_at_checked(payload.iter().position(|byte| *byte == 0)?)
@@ -185,7 +186,7 @@ fn is_cut_panic(whole: &[u8], cut: &[u8]) -> bool {
     fn rest(rest: &[u8]) -> Option<(&[u8], &[u8])> {
         let (end, _) = rest.iter().enumerate().filter(|(_, byte)| **byte == 0).nth(2)?;
         let (texts, backtrace) = rest.split_at_checked(end)?;
-        Some((texts, backtrace.get(size_of::<u8>() + size_of::<u32>()..)?))
+        Some((texts, backtrace.get(NUL_AND_NUMBER..)?))
     }
     let is_cut = || {
         let ((whole, whole_rest), (cut, cut_rest)) = (message(whole)?, message(cut)?);

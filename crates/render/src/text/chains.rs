@@ -239,8 +239,9 @@ impl Chains {
             (None, None) => [name, b"{?}"].concat(),
         });
         let mut next = found.and_then(|changes| changes.first());
-        while !is_root {
+        loop {
             let parent = match next.map(|change| change.what) {
+                _ if is_root => break,
                 Some(What::Opened { parent: 0, .. }) => break,
                 Some(What::Opened { parent, .. }) => parent,
                 _ => 0,
