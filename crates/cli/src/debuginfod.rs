@@ -15,7 +15,8 @@ use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
-use tempfile::NamedTempFile;
+use tempfile::{NamedTempFile, TempDir};
+use ureq::tls::{RootCerts, TlsConfig};
 
 /// The servers, separated by spaces.
 const URLS: &str = "DEBUGINFOD_URLS";
@@ -40,6 +41,8 @@ const CHUNK: usize = 64 << 10;
 pub(crate) struct Client {
     urls: Vec<String>,
     cache: PathBuf,
+    /// The folder of the cache, if it is removed when the program ends.
+    _own: Option<TempDir>,
     timeout: Duration,
     max_time: Option<Duration>,
     max_size: u64,
@@ -70,9 +73,13 @@ impl Client {
         let urls: Vec<String> = urls.split_whitespace().map(str::to_owned).collect();
         let number = |name: &str| env::var(name).ok()?.trim().parse::<u64>().ok();
         let positive = |name: &str| number(name).filter(|number| *number > 0);
+        // Nobody else can have made a file in a folder of our own.
+        let own = cache().is_none().then(tempfile::tempdir).transpose().ok()?;
+        let cache = cache().or_else(|| Some(own.as_ref()?.path().to_owned()))?;
         (!urls.is_empty()).then(|| Self {
             urls,
-            cache: cache(),
+            cache,
+            _own: own,
             timeout: Duration::from_secs(positive(TIMEOUT).unwrap_or(DEFAULT_TIMEOUT)),
             max_time: positive(MAX_TIME).map(Duration::from_secs),
             max_size: positive(MAX_SIZE).unwrap_or(DEFAULT_MAX_SIZE),
@@ -203,15 +210,12 @@ impl Client {
     }
 }
 
-/// Returns the folder of the cache, as elfutils chooses it.
-fn cache() -> PathBuf {
+/// Returns the folder of the cache, as elfutils chooses it; none if the user has no home.
+fn cache() -> Option<PathBuf> {
     let named = |name: &str| env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from);
-    if let Some(path) = named(CACHE) {
-        return path;
-    }
     let home = || named("HOME").map(|home| home.join(".cache"));
-    let base = named("XDG_CACHE_HOME").or_else(home).unwrap_or_else(env::temp_dir);
-    base.join("debuginfod_client")
+    let base = || named("XDG_CACHE_HOME").or_else(home);
+    named(CACHE).or_else(|| Some(base()?.join("debuginfod_client")))
 }
 
 /// Returns true if the server could not be reached: it would not answer the next question either.
@@ -231,7 +235,11 @@ fn download(
     mut to: NamedTempFile,
     tell: &SyncSender<Step>,
 ) -> anyhow::Result<Option<NamedTempFile>> {
+    // Fails only if a provider is installed already.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let tls = TlsConfig::builder().root_certs(RootCerts::PlatformVerifier).build();
     let config = ureq::Agent::config_builder()
+        .tls_config(tls)
         .timeout_connect(Some(timeout))
         .timeout_recv_response(Some(timeout))
         .http_status_as_error(false)

@@ -46,7 +46,7 @@ impl SpanHead {
     /// Returns the table's text of a span without fields, if the table has room for it.
     #[inline]
     pub(super) fn alone(&self) -> Option<&'static [u8]> {
-        (self.fields_at < TEXT_LEN).then(|| self.in_table.as_bytes())
+        (self.fields_at < TEXT_LEN).then_some(self.in_table.as_bytes())
     }
 }
 

@@ -218,7 +218,7 @@ fn child_forks_a_child_whose_threads_end() {
         // that hold locks: the test's thread waits.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            std::mem::forget(start(DIR.get().expect("it is set")));
+            let _stays = std::mem::ManuallyDrop::new(start(DIR.get().expect("it is set")));
             record(0..10);
             thread(last);
         }
