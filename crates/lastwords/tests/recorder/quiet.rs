@@ -133,16 +133,19 @@ fn without_system_calls(warm: impl FnOnce(), run: impl FnOnce()) {
     let mut end = libc::pollfd { fd: pipe[0], events: libc::POLLIN, revents: 0 };
     // SAFETY: all arguments belong to this test and are large enough. The child belongs to this
     // test, and its other threads end with it.
-    unsafe {
-        libc::poll(&raw mut end, 1, 60_000);
+    let ended = unsafe {
+        // The child has the other end alone: its death is seen.
+        libc::close(pipe[1]);
+        let ended = libc::poll(&raw mut end, 1, 120_000);
         if end.revents & libc::POLLIN != 0 {
             libc::read(pipe[0], said.as_mut_ptr().cast(), said.len());
         }
         libc::kill(child, libc::SIGKILL);
         libc::waitpid(child, std::ptr::null_mut(), 0);
         libc::close(pipe[0]);
-        libc::close(pipe[1]);
-    }
+        ended
+    };
+    assert_eq!(ended, 1, "the child neither ended nor was killed in 120 s");
     assert_ne!(said, [0; 5], "a system call was made while recording");
 }
 

@@ -3,7 +3,7 @@
 //! record it.
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::{BUILT, COMPILERS, compile, lastwords, program, reported, run};
@@ -22,6 +22,9 @@ const SIGNALS: [(&str, &str); 9] = [
     ("FPE", "SIGFPE"),
 ];
 
+/// The number of events after which a service is killed.
+const ENOUGH: usize = 20;
+
 /// A library that others load, and a program that loads it.
 const LOADED: &str = "tests/capi/c/loaded.c";
 
@@ -33,7 +36,7 @@ fn kill(child: &mut Child, signal: &str) {
         assert!(start.elapsed() < Duration::from_secs(20), "it does not die of {signal}");
         let pid = child.id().to_string();
         // The process may have died meanwhile.
-        let _ = std::process::Command::new("kill").args(["-s", signal, &pid]).output();
+        let _ = Command::new("kill").args(["-s", signal, &pid]).output();
         std::thread::sleep(Duration::from_millis(30));
     }
 }
@@ -47,6 +50,31 @@ fn numbers(lines: &[String], before: &str) -> Vec<u64> {
     lines.iter().filter(is_opening).filter_map(number).collect()
 }
 
+/// Waits until a service has recorded enough events. Returns the folder of its session.
+fn once_it_records(name: &str, place: &Path, child: &mut Child, before: &str) -> PathBuf {
+    let start = Instant::now();
+    loop {
+        std::thread::sleep(Duration::from_millis(200));
+        assert!(child.try_wait().expect("a child").is_none(), "{name}: it ended by itself");
+        let sessions = std::fs::read_dir(place.join("sessions")).into_iter().flatten();
+        let is_own = |path: &PathBuf| {
+            path.file_name().is_some_and(|file| file.to_string_lossy().starts_with(name))
+        };
+        let session = sessions.map(|entry| entry.expect("an entry").path()).find(is_own);
+        let recorded = session.filter(|folder| {
+            // A session that is being made cannot be read yet.
+            let report = Command::new(BUILT.join("lastwords")).arg("report").arg(folder).output();
+            let text = String::from_utf8(report.expect("it runs").stdout).expect("text");
+            let lines: Vec<String> = text.lines().map(str::to_owned).collect();
+            numbers(&lines, before).len() > ENOUGH
+        });
+        if let Some(folder) = recorded {
+            return folder;
+        }
+        assert!(start.elapsed() < Duration::from_secs(30), "{name} does not record");
+    }
+}
+
 /// Kills a service in each way. Each of its events has a number behind `before`, from 1 on.
 fn kill_in_each_way(name: &str, service: &Path, before: &str) {
     for (signal, how) in SIGNALS {
@@ -58,16 +86,8 @@ fn kill_in_each_way(name: &str, service: &Path, before: &str) {
             .stderr(Stdio::null())
             .spawn()
             .expect("it starts");
-        std::thread::sleep(Duration::from_millis(400));
-        assert!(child.try_wait().expect("a child").is_none(), "{name}: it ended by itself");
+        let session = once_it_records(name, place.path(), &mut child, before);
         kill(&mut child, signal);
-        let sessions = std::fs::read_dir(place.path().join("sessions")).expect("sessions");
-        let session = sessions
-            .map(|entry| entry.expect("an entry").path())
-            .find(|path| {
-                path.file_name().is_some_and(|file| file.to_string_lossy().starts_with(name))
-            })
-            .expect("its session");
         let folder = session.to_str().expect("text");
         let at = format!("{name}, SIG{signal}");
         let listed = lastwords(&["list", folder]);
@@ -77,7 +97,7 @@ fn kill_in_each_way(name: &str, service: &Path, before: &str) {
         assert_eq!(crash, usize::from(how != "killed"), "{at}: {lines:#?}");
         let found = numbers(&lines, before);
         let expected: Vec<u64> = (1..).take(found.len()).collect();
-        assert!(found.len() > 20, "{at}: {lines:#?}");
+        assert!(found.len() > ENOUGH, "{at}: {lines:#?}");
         assert_eq!(found, expected, "{at}");
         if name == "server" {
             logs_and_spans(&at, &log, folder, &lines);
@@ -94,7 +114,7 @@ fn logs_and_spans(at: &str, log: &Path, folder: &str, lines: &[String]) {
     let recorded = lines.iter().filter(is_logged).count();
     // Each thread may have died between the two.
     assert!(logged.abs_diff(recorded) <= 8, "{at}: {logged} logged, {recorded} recorded");
-    let report = run(std::process::Command::new(BUILT.join("lastwords")).args(["report", folder]));
+    let report = run(Command::new(BUILT.join("lastwords")).args(["report", folder]));
     let account = String::from_utf8_lossy(&report.stderr);
     assert!(account.contains("request{id="), "{at}: no open span in {account}");
 }
@@ -108,7 +128,7 @@ fn services_that_are_killed() {
     let library = compile("cc", &["-std=c99", "-O2", "-shared", "-fPIC"], LOADED);
     let library = format!("-DLIBRARY=\"{}\"", library.display());
     let loads = compile("cc", &["-std=c99", "-O2", "-Wl,--as-needed", &library], LOADED);
-    let needs = run(std::process::Command::new("readelf").arg("-d").arg(&loads));
+    let needs = run(Command::new("readelf").arg("-d").arg(&loads));
     let needs = String::from_utf8_lossy(&needs.stdout);
     assert!(needs.contains("libc.so") && !needs.contains("liblastwords"), "{needs}");
     let services = [
