@@ -62,8 +62,8 @@ pub struct Callsite {
     /// The [`signature`] of its values once `desc` and `next` are valid, 0 before. It is written
     /// under [`LOCK`].
     pub(super) known: AtomicU32,
-    /// 0 if the values are as the program gave them. Otherwise values are hidden in them already,
-    /// and no rule hides more.
+    /// 0 if the values are as the program gave them. Otherwise the number of the rules that have
+    /// hidden values in them already, and no rule hides more.
     pub(super) hides: u32,
     /// If exactly one slot takes the event, and without a filter: the slot, with the event's id
     /// there in the bits above the address; null otherwise. One load from here leads to the slot:
@@ -103,10 +103,8 @@ impl Callsite {
         }
     }
 
-    /// A bit of [`Callsite::hides`] that is set if values are hidden.
-    pub(crate) const HIDES_SOME: u32 = 1;
-
-    /// Makes a callsite in whose values those are hidden already that rules hide. `hides` is not 0.
+    /// Makes a callsite in whose values those are hidden already that rules hide: the first rules,
+    /// `hides` of them, which are not 0.
     pub(crate) const fn hidden(hides: u32) -> Self {
         Self { hides, ..Self::new() }
     }

@@ -33,11 +33,14 @@ pub(crate) fn record<P: AsRef<[u8]>>(
     parts: &[P],
     cut: u32,
 ) {
+    // A rule that is added meanwhile is for later events: payload and description must agree.
+    let turn = hidden::turn();
     let mut buffer = [0; 2048];
     let mut pieces = Pieces::new(&mut buffer);
     let mut cursor = Cursor { parts, at: 0 };
-    let is_whole = desc.fields.iter().try_for_each(|field| put(field, &mut cursor, &mut pieces));
-    let hidden = site.hiding(desc);
+    let is_whole =
+        desc.fields.iter().try_for_each(|field| put(field, turn, &mut cursor, &mut pieces));
+    let hidden = site.hiding(desc, turn);
     let (Some(()), Some((site, desc)), Some(parts)) = (is_whole, hidden, pieces.finish()) else {
         return takes::count_unregistered(Some(desc), 0);
     };
@@ -64,10 +67,11 @@ pub(super) fn record_parts(
 /// none if the payload does not have it.
 fn put<'a, P: AsRef<[u8]>>(
     field: &FieldDesc,
+    turn: u32,
     from: &mut Cursor<'a, P>,
     to: &mut Pieces<'a>,
 ) -> Option<()> {
-    match hidden::way(field.name) {
+    match hidden::way_by(turn, field.name) {
         None => from.value(&field.ty, &mut |bytes| match bytes.len() {
             // References to long values; the others are copied.
             64.. => to.source(bytes),
@@ -201,29 +205,33 @@ fn write_number(to: &mut Hashing, ty: &FieldType, word: [u8; 8], len: usize) -> 
 
 impl Callsite {
     /// Returns the callsite for the events of this one with hidden fields, and its description.
-    /// Makes it if there is none for the present rules. Returns none if there is no memory, or if
-    /// it cannot be registered now.
+    /// Makes it if there is none for the first rules, `turn` of them. Returns none if there is no
+    /// memory, or if it cannot be registered now.
     fn hiding(
         &'static self,
         desc: &'static EventDesc,
+        turn: u32,
     ) -> Option<(&'static Self, &'static EventDesc)> {
-        // The values of a place may have several combinations of types, each of which has a
-        // callsite. The turn distinguishes callsites that were made when there were fewer rules.
-        let hides = self.known.load(Acquire).rotate_left(16) ^ hidden::turn() | Self::HIDES_SOME;
         let mut site = self;
         loop {
             // SAFETY: pointers stored there are to values that live for ever.
             let next = unsafe { site.other.load(Acquire).as_ref::<'static>() };
             match next {
-                Some(next) if next.hides == hides => {
+                Some(next) if next.hides == turn => {
                     if next.desc().is_none() {
-                        next.register(hidden_desc(desc)?);
+                        next.register(hidden_desc(desc, turn)?);
                     }
-                    return Some((next, next.desc()?));
+                    let hidden = next.desc()?;
+                    // The values of a place may have several combinations of types.
+                    let fields = desc.fields.iter().map(|own| shown(own, turn));
+                    if fields.eq(hidden.fields.iter().copied()) {
+                        return Some((next, hidden));
+                    }
+                    site = next;
                 }
                 Some(next) => site = next,
                 None => {
-                    let new = kept_memory::keep(Self::hidden(hides))?;
+                    let new = kept_memory::keep(Self::hidden(turn))?;
                     let new = std::ptr::from_ref(new).cast_mut();
                     // If another thread was faster, the loop goes on with what that one made.
                     let _ = site.other.compare_exchange(std::ptr::null_mut(), new, AcqRel, Acquire);
@@ -233,12 +241,16 @@ impl Callsite {
     }
 }
 
-/// Returns the description with a text for each hidden field; none if there is no memory.
-fn hidden_desc(desc: &EventDesc) -> Option<&'static EventDesc> {
-    let field = |field: &FieldDesc| match hidden::way(field.name) {
+/// Returns the field as its values are recorded: a text, if one of the first rules hides it.
+fn shown(field: &FieldDesc, turn: u32) -> FieldDesc {
+    match hidden::way_by(turn, field.name) {
         Some(_) => FieldDesc { ty: FieldType::String, ..*field },
         None => *field,
-    };
-    let fields = kept_memory::keep_all(desc.fields.iter().map(|own| Some(field(own))))?;
-    kept_memory::keep(EventDesc { fields, ..*desc })
+    }
+}
+
+/// Returns the description with a text for each hidden field; none if there is no memory.
+fn hidden_desc(desc: &EventDesc, turn: u32) -> Option<&'static EventDesc> {
+    let fields = desc.fields.iter().map(|field| Some(shown(field, turn)));
+    kept_memory::keep(EventDesc { fields: kept_memory::keep_all(fields)?, ..*desc })
 }

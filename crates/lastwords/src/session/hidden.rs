@@ -71,7 +71,13 @@ pub(crate) fn turn() -> u32 {
 
 /// Returns how the values of a field are hidden, if a rule hides them.
 pub(crate) fn way(field: &str) -> Option<Way> {
-    rules().filter(|rule| lastwords_glob::matches(&rule.glob, field)).map(|rule| rule.way).max()
+    way_by(turn(), field)
+}
+
+/// Does the same by the first rules, `turn` of them.
+pub(crate) fn way_by(turn: u32, field: &str) -> Option<Way> {
+    let first = rules().filter(|rule| rule.turn <= turn);
+    first.filter(|rule| lastwords_glob::matches(&rule.glob, field)).map(|rule| rule.way).max()
 }
 
 /// The text of a secret value.

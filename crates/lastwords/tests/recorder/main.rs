@@ -30,6 +30,7 @@ mod fields;
 mod filters;
 mod forbid_unsafe;
 mod forks;
+mod hidden;
 mod hosts;
 mod hosts_table;
 mod interest;
