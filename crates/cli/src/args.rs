@@ -3,8 +3,10 @@
 use crate::help;
 use crate::moment;
 use crate::paint::When;
+use crate::say;
 use crate::verbs::Verb;
 use clap::{Command, CommandFactory, FromArgMatches, Parser};
+use std::io::Write as _;
 
 /// The whole command line.
 #[derive(Debug, Parser)]
@@ -36,14 +38,28 @@ Sessions live under $LASTWORDS_DIR, else $XDG_RUNTIME_DIR/lastwords, else /dev/s
 With several inputs, unreadable ones are reported on stderr and the rest are read. A trace in a folder that cannot \
 be read counts as a loss. A file in a folder that has nothing to recover gets a note.";
 
-/// Parses the process's arguments. Wrong arguments end the process with status 2.
+/// Parses the process's arguments. Wrong arguments end the process with status 2, and a help that
+/// cannot be written with 1.
 pub(crate) fn parse() -> Args {
     // Clap parses values one by one, so the time zone must be known before it parses a moment.
     if std::env::args_os().any(|word| word == "--utc") {
         moment::read_as_utc();
     }
-    let matches = command().get_matches();
-    Args::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut command()).exit())
+    let matches = command().try_get_matches().unwrap_or_else(|error| end(&error));
+    Args::from_arg_matches(&matches).unwrap_or_else(|error| end(&error.format(&mut command())))
+}
+
+/// Prints a help, or what is wrong with the arguments, and ends the process.
+fn end(error: &clap::Error) -> ! {
+    let written = error.print().and_then(|()| std::io::stdout().flush());
+    let status = match say::failure(written) {
+        None => error.exit_code(),
+        Some(why) => {
+            say::error(format_args!("cannot write to stdout: {why}"));
+            1
+        }
+    };
+    std::process::exit(status)
 }
 
 /// Returns the command with its whole help.

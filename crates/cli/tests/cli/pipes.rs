@@ -57,6 +57,17 @@ fn all_is_written_though_nobody_reads_of_it() {
 }
 
 #[test]
+fn a_help_that_is_not_written_is_an_error() {
+    let place = Place::new();
+    for args in [&["--help"][..], &["--version"], &["help", "report"], &["list", "-h"]] {
+        assert_eq!(status(&place, args, full(), Stdio::null()), 1, "{args:?}");
+        assert_eq!(status(&place, args, closed(), Stdio::null()), 0, "{args:?}");
+        assert_eq!(status(&place, args, Stdio::null(), Stdio::null()), 0, "{args:?}");
+    }
+    assert_eq!(status(&place, &["no-verb"], full(), Stdio::null()), 2);
+}
+
+#[test]
 fn all_are_destroyed_though_nobody_reads_of_it() {
     let place = Place::new();
     for _ in 0..2 {
