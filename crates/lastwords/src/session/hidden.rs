@@ -6,10 +6,13 @@
 //! applies them when it is evaluated, not for each event.
 
 use std::fmt::{self, Display, Write as _};
-use std::hash::{BuildHasher as _, DefaultHasher, Hasher as _, RandomState};
+#[allow(deprecated, reason = "no other hasher of the standard library takes a key")]
+use std::hash::{Hasher as _, SipHasher};
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
+
+use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::Builder;
 
@@ -36,8 +39,17 @@ struct Rule {
 /// read them (Acquire).
 static RULES: AtomicPtr<Rule> = AtomicPtr::new(std::ptr::null_mut());
 
-/// The key of the hashes. It is only in the memory of this process, and of its forked children.
-static KEY: OnceLock<RandomState> = OnceLock::new();
+/// The key of the hashes; none if the system gives no random bytes (seccomp). It is only in the
+/// memory of this process, and of its forked children.
+static KEY: OnceLock<Option<[u64; 2]>> = OnceLock::new();
+
+fn key() -> Option<[u64; 2]> {
+    *KEY.get_or_init(|| {
+        let mut words = [[0; 8]; 2];
+        let read = getrandom(words.as_flattened_mut(), GetRandomFlags::empty());
+        (read == Ok(16)).then(|| words.map(u64::from_ne_bytes))
+    })
+}
 
 fn rules() -> impl Iterator<Item = &'static Rule> {
     // SAFETY: only pointers to rules that live for ever are stored.
@@ -48,7 +60,7 @@ fn rules() -> impl Iterator<Item = &'static Rule> {
 /// Adds the rules of a builder that are new. Returns true if there were any. It also makes the key,
 /// so that no event has to.
 pub(crate) fn add(builder: &Builder) -> bool {
-    KEY.get_or_init(RandomState::new);
+    key();
     let mut is_new = false;
     for (glob, way) in &builder.hidden {
         while !rules().any(|rule| rule.glob == *glob && rule.way == *way) {
@@ -123,20 +135,25 @@ impl Mark {
 }
 
 /// A keyed hash (SipHash) of a text that comes in pieces. It depends on the text alone, not on the
-/// pieces.
-pub(crate) struct Hashing(DefaultHasher);
+/// pieces. Without a key, the text is as secret as others.
+#[allow(deprecated, reason = "no other hasher of the standard library takes a key")]
+pub(crate) struct Hashing(Option<SipHasher>);
 
 impl Hashing {
+    #[allow(deprecated, reason = "no other hasher of the standard library takes a key")]
     pub(crate) fn new() -> Self {
-        Self(KEY.get_or_init(RandomState::new).build_hasher())
+        Self(key().map(|[one, other]| SipHasher::new_with_keys(one, other)))
     }
 
     pub(crate) fn add(&mut self, bytes: &[u8]) {
-        self.0.write(bytes);
+        if let Some(hasher) = &mut self.0 {
+            hasher.write(bytes);
+        }
     }
 
     pub(crate) fn mark(&self) -> Mark {
-        let (hash, mut text) = (self.0.finish(), [b'#'; HASH_LEN]);
+        let Some(hasher) = &self.0 else { return Mark::secret() };
+        let (hash, mut text) = (hasher.finish(), [b'#'; HASH_LEN]);
         for (digit, at) in text[1..].iter_mut().zip((0..16).rev()) {
             *digit = b"0123456789abcdef"[(hash >> (4 * at)) as usize & 0xf];
         }
@@ -173,7 +190,7 @@ mod tests {
         assert_ne!(other.as_str(), whole.as_str());
         assert_eq!(Mark::new(Way::Secret, format_args!("x")).as_str(), "<secret>");
         // Without the key, nobody computes the hash.
-        let mut unkeyed = DefaultHasher::new();
+        let mut unkeyed = std::hash::DefaultHasher::new();
         unkeyed.write(b"Ada Lovelace");
         assert_ne!(whole.as_str(), format!("#{:016x}", unkeyed.finish()));
     }

@@ -296,6 +296,9 @@ pub fn exact(out: &mut Vec<u8>, value: f64, is_short: bool) {
     if value.is_finite() && !is_exact {
         out.truncate(begin);
         let _ = if is_short { write!(out, "{short:?}") } else { write!(out, "{value:?}") };
+        if out.ends_with(b".0") {
+            out.truncate(out.len().saturating_sub(2));
+        }
     }
 }
 

@@ -23,8 +23,8 @@ fn contexts_of_the_application() {
         let folder = &said(prefix.path(), &program, &["contexts"])[0];
         let expected = [
             "s:first: phase=idle load={0.5,0} customer=nobody request=0",
-            "s:second: n=2 phase=busy load={0.5,1.09951e+12} customer=\"a long name\" request=1099511627776",
-            "s:in a thread: text=\"a text\" phase=3 load={0.5,1.09951e+12} customer=\"a far too lo\" request=1099511627776",
+            "s:second: n=2 phase=busy load={0.5,1099511627776} customer=\"a long name\" request=1099511627776",
+            "s:in a thread: text=\"a text\" phase=3 load={0.5,1099511627776} customer=\"a far too lo\" request=1099511627776",
         ];
         assert_eq!(reported(&[folder]), expected);
     }

@@ -40,7 +40,8 @@ pub fn secret<T>(_value: T) -> Secret {
 /// The hash is SipHash with a random key, which is in the memory of the process and of its forked
 /// children only. So hashes can be compared within all sessions and snapshots of one process, and
 /// not with those of another process or of a later run. A core dump of the process has the key (and
-/// probably the values). The text is that of `Display`: `hashed(7)` equals `hashed("7")`.
+/// probably the values). If the system gives no random bytes, `<secret>` is recorded instead. The
+/// text is that of `Display`: `hashed(7)` equals `hashed("7")`.
 #[inline]
 pub fn hashed<T: Display>(value: T) -> Hashed {
     Hashed(Mark::new(Way::Hashed, format_args!("{value}")))
