@@ -23,7 +23,7 @@ fn rules_added_one_by_one() {
         record(u16::from(turn));
         for _ in 0..2 {
             let fields = ["a", "b", "c", "d"].map(|name| match hidden.contains(name) {
-                true => format!("turn_{name}=<secret>"),
+                true => format!("turn_{name}=\"<secret>\""),
                 false => format!("turn_{name}={turn}"),
             });
             expected.push(format!("t9:turns {}", fields.join(" ")));
