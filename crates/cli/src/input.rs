@@ -81,7 +81,7 @@ pub(crate) struct Input {
     /// message, of another field or of the kernel's log is not found: hide `message` too if it may
     /// be. Names of hosts, programs, processes, threads and files stay. trace.dat, CTF, `--style
     /// raw` and the kernel's own text are copies, and are refused.
-    #[arg(long, value_name = "GLOBS", value_delimiter = ',', value_parser = glob)]
+    #[arg(long, value_name = "GLOB", value_delimiter = ',', value_parser = glob)]
     redact: Vec<String>,
 
     /// Write hashes in place of the values of fields that match
@@ -89,7 +89,7 @@ pub(crate) struct Input {
     /// As --redact, with a hash such as `#1f3a9c04d2e85b67` in place of each value: equal values
     /// have equal hashes. The key of the hashes is random and known to nobody, so that hashes of
     /// two runs cannot be compared.
-    #[arg(long, value_name = "GLOBS", value_delimiter = ',', value_parser = glob)]
+    #[arg(long, value_name = "GLOB", value_delimiter = ',', value_parser = glob)]
     redact_hash: Vec<String>,
     /// Look for debug information in this folder, too
     ///

@@ -139,7 +139,7 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         &[
             ("lastwords list", "all sessions, and how each ended"),
             ("lastwords list shop", "channels, rules and events of a session"),
-            ("sudo lastwords list --all-namespaces", "the sessions of all users and containers"),
+            ("lastwords list --all-namespaces", "the sessions of all users and containers"),
         ],
     ),
     (

@@ -21,7 +21,7 @@ struct Common {
     /// By default, the extension of OUT names the format (.json, .jsonl, .txt, .dat,
     /// .perfetto-trace, .pftrace, .otlp). Without such an extension, it is ctf, and trace-dat for
     /// a kernel's trace.
-    #[arg(long, value_enum, value_name = "FORMAT")]
+    #[arg(long, value_enum, value_name = "FORMAT", help = "As")]
     to: Option<Format>,
 
     #[command(flatten)]

@@ -31,7 +31,7 @@ fn rules_added_one_by_one() {
         if let Some(name) = ["a", "b", "c", "d"].get(usize::from(turn)) {
             hidden.push_str(name);
             let builder = Session::builder("other").dir(dir.path()).events("none:*");
-            others.push(builder.secret(&format!("turn_{name}")).start().expect("a session"));
+            others.push(builder.secret(format!("turn_{name}")).start().expect("a session"));
         }
     }
     assert_eq!(lines(&folder), expected);

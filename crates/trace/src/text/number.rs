@@ -414,7 +414,7 @@ mod tests {
             assert_eq!(text(|out| exact(out, value, false)), expected);
         }
         assert_eq!(text(|out| exact(out, f64::from(0.1f32), true)), "=0.1");
-        assert_eq!(text(|out| exact(out, f64::from(16_777_215f32), true)), "=16777215.0");
+        assert_eq!(text(|out| exact(out, f64::from(16_777_215f32), true)), "=16777215");
         let mut bits = 1u64;
         for _ in 0..20_000 {
             bits = bits
