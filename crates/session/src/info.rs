@@ -41,7 +41,7 @@ pub struct Info {
     pub recording: bool,
     /// True if the owner ended the session in good order.
     pub finished: bool,
-    /// The way the session ended, as recorded in [`abi::Control::ending`]; see [`Info::survived`].
+    /// The way the session ended, as recorded in [`abi::Control::ending`].
     pub ending: u32,
     /// A process creates a channel, or died while it did.
     pub creates_channel: bool,

@@ -165,8 +165,8 @@ fn kind(
         ("rust" | "c", None) => {
             bail!("a program without `<!-- book: file PATH -->`: nothing compiles it")
         }
-        ("text" | "json" | "toml", None) => Kind::Shown,
-        _ => bail!("a block of `{language}`: expected console, sh, rust, c, text, json or toml"),
+        ("text" | "json" | "toml" | "yaml", None) => Kind::Shown,
+        _ => bail!("a block of `{language}`: expected console, sh, rust, c, text, json, toml or yaml"),
     })
 }
 
