@@ -166,7 +166,9 @@ fn kind(
             bail!("a program without `<!-- book: file PATH -->`: nothing compiles it")
         }
         ("text" | "json" | "toml" | "yaml", None) => Kind::Shown,
-        _ => bail!("a block of `{language}`: expected console, sh, rust, c, text, json, toml or yaml"),
+        _ => bail!(
+            "a block of `{language}`: expected console, sh, rust, c, text, json, toml or yaml"
+        ),
     })
 }
 

@@ -66,12 +66,17 @@ function filters({ parseFilter, quoted }, { holds }) {
 // A search finds names and values of fields, not the JSON around them.
 function searches({ contains }) {
   const line = '{"ticks":1029,"context":{"tid":7},"specific":{"tid":8},"fields":{"state":{"":[1,"RUNNING"]},"say":"a \\"b\\", c"}}';
-  for (const text of ["running", "state", "tid", "a \"b\", c"]) check(`a search for ${text}`, contains(text)(line), true);
-  for (const text of ["ticks", "1029", "fields", "context", "specific", "value", "label", "},", "\":"]) check(`a search for ${text}`, contains(text)(line), false);
-  for (const [text, isFound] of [["running (1)", true], ["(1)", true], ["running (2)", false], ["b\", c", true]]) check(`a search for ${text}`, contains(text)(line), isFound);
+  const isIn = (text, line) => {
+    const { isOf, mayBeIn } = contains(text);
+    if (isOf(line)) check(`lines with ${text}`, mayBeIn(`{}\n${line}\n{}`), true);
+    return isOf(line);
+  };
+  for (const text of ["running", "state", "tid", "a \"b\", c"]) check(`a search for ${text}`, isIn(text, line), true);
+  for (const text of ["ticks", "1029", "fields", "context", "specific", "value", "label", "},", "\":"]) check(`a search for ${text}`, isIn(text, line), false);
+  for (const [text, isFound] of [["running (1)", true], ["(1)", true], ["running (2)", false], ["b\", c", true]]) check(`a search for ${text}`, isIn(text, line), isFound);
   const escaped = '{"ticks":1,"fields":{"a":"\\u001b[1m","b":"x\\u202ey"}}';
-  for (const [text, isFound] of [["u001b", false], ["[1m", true], ["u202e", false], ["x\\u{202e}y", true]]) check(`a search for ${text}`, contains(text)(escaped), isFound);
-  check("a search for a field's name", contains("value")('{"ticks":1,"fields":{"value":2}}'), true);
+  for (const [text, isFound] of [["u001b", false], ["[1m", true], ["u202e", false], ["x\\u{202e}y", true]]) check(`a search for ${text}`, isIn(text, escaped), isFound);
+  check("a search for a field's name", isIn("value", '{"ticks":1,"fields":{"value":2}}'), true);
 }
 
 function values({ parse, members }, { valueText }) {
