@@ -108,13 +108,13 @@ fn run_tests_of(programs: &[&str], variables: &[(&str, &str)]) -> Result<()> {
         names.flat_map(|name| ["--test", *name]).collect::<Vec<&str>>()
     };
     // They wait for other processes half of the time.
-    let threads = 2 * std::thread::available_parallelism()?.get();
-    let threads = threads.to_string();
+    let twice = || (2 * std::thread::available_parallelism().map_or(1, usize::from)).to_string();
+    let threads = std::env::var("RUST_TEST_THREADS").unwrap_or_else(|_| twice());
     let variables = [variables, &[("RUST_TEST_THREADS", threads.as_str())]].concat();
     run_cargo(&variables, &test(&[programs, &["--lib"], &*named(false)].concat()))?;
     run_cargo(&[], &test(&["--doc"]))?;
     let scratch = scratch()?;
-    let mut variables = variables.clone();
+    let mut variables = variables;
     variables.extend(scratch.as_deref().and_then(Path::to_str).map(|folder| ("TMPDIR", folder)));
     let done = run_cargo(&variables, &test(&named(true)));
     scratch.map_or(Ok(()), std::fs::remove_dir_all)?;

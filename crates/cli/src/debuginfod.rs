@@ -46,13 +46,13 @@ pub(crate) struct Client {
     timeout: Duration,
     max_time: Option<Duration>,
     max_size: u64,
-    /// What was asked for, and the answer.
+    /// The files that were asked for, with the answers.
     answers: BTreeMap<(String, DebugFile), Result<Option<PathBuf>, String>>,
     /// Positions of the servers that cannot be reached, or do not answer in time.
     silent: BTreeSet<usize>,
 }
 
-/// What the thread of a download tells.
+/// A message of the thread of a download.
 enum Step {
     /// The server has no such file.
     NotFound,

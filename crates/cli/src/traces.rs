@@ -27,7 +27,7 @@ pub(crate) struct Traces {
     pub(crate) is_named: bool,
     /// Names the frames of backtraces; none if they are not to be named.
     pub(crate) symbolizer: Option<Symbolizer>,
-    /// What is known besides the inputs, once a verdict needs it.
+    /// The facts besides the inputs, read when a verdict needs them.
     pub(crate) outside: OnceLock<Outside>,
 }
 

@@ -56,7 +56,7 @@ pub struct Namespace {
     pub cgroup: Option<String>,
     /// The sessions that were not found in a namespace before this one.
     pub sessions: Vec<Found>,
-    /// What could not be read.
+    /// The parts that could not be read, with the reasons.
     pub notes: Vec<String>,
 }
 
@@ -72,7 +72,7 @@ pub struct Found {
     pub pids: BTreeMap<u32, u32>,
 }
 
-/// What [`list`] found.
+/// The result of [`list`].
 #[derive(Debug, Clone, Default)]
 pub struct Namespaces {
     /// All namespaces; this process's own is the first.
@@ -146,7 +146,7 @@ pub fn look(path: &Path) -> io::Result<Found> {
     session(&base, path, Path::new(name), &Outside::new())
 }
 
-/// What tells a namespace, and a root in it, from others.
+/// The identity of a namespace, and of a root in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Key {
     mount: u64,

@@ -85,7 +85,7 @@ impl Redaction {
             let starts = before.match_indices([' ', '{']).map(|(at, _)| at.saturating_add(1));
             for start in std::iter::once(0).chain(starts) {
                 let Some(key) = before.get(start..) else { continue };
-                if let Some(how) = self.of(&event, key) {
+                if let Some(how) = self.how(&event, key) {
                     let (_, value) = fields.split_at(equals.saturating_add(1));
                     return format!("{before}={}", how.text(value));
                 }
@@ -105,7 +105,7 @@ impl Redaction {
         }
     }
 
-    fn of(&self, event: &str, field: &str) -> Option<How> {
+    fn how(&self, event: &str, field: &str) -> Option<How> {
         let matching = self.rules.iter().filter(|rule| rule.matches(event, field));
         // All rules that match are used. A rule that drops comes before one that hashes.
         let first = matching.fold(None, |first, rule| first.or(Some(rule)))?;
@@ -119,7 +119,7 @@ impl Hides for Redaction {
             let all = self.clone();
             How::Rewrite(Arc::new(move |shown| all.shown_span(shown)))
         };
-        self.of(event, field).or_else(|| (field == "span").then(of_span))
+        self.how(event, field).or_else(|| (field == "span").then(of_span))
     }
 }
 

@@ -22,6 +22,7 @@ use lastwords_open::{EndedReport, Holds, chain, duration};
 use lastwords_trace::source::Source as _;
 use serde::Serialize;
 use serde_json::{Value, json};
+use std::cmp::Reverse;
 use std::path::Path;
 
 /// The arguments of `list`.
@@ -144,9 +145,14 @@ pub(crate) fn table(summaries: &[Summary]) -> String {
 /// Sorts sessions: live ones, ended ones, unreadable ones. Live and ended sessions are sorted from
 /// the newest to the oldest.
 pub(crate) fn newest_first(mut summaries: Vec<Summary>) -> Vec<Summary> {
-    let key = |s: &Summary| s.details.as_ref().map(|d| (d.ended.is_none(), since(d))).ok();
-    summaries.sort_by_key(|summary| std::cmp::Reverse(key(summary)));
+    summaries.sort_by_key(rank);
     summaries
+}
+
+/// Returns the key by which sessions are sorted: live ones first, then the newest.
+fn rank(summary: &Summary) -> Reverse<Option<(bool, u64)>> {
+    let details = summary.details.as_ref();
+    Reverse(details.map(|details| (details.ended.is_none(), since(details))).ok())
 }
 
 /// Returns when a session ended, or when it was created if it is live. The time is CLOCK_REALTIME

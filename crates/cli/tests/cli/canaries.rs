@@ -195,7 +195,7 @@ fn unpacked(bytes: &[u8]) -> Vec<u8> {
     for part in packed.find_iter(bytes) {
         let decoded = STANDARD.decode(part.as_bytes()).unwrap_or_default();
         for at in (0..decoded.len()).filter(|at| decoded[*at] == 0x78) {
-            // What is no compressed data is an error, which adds nothing.
+            // Bytes that are not compressed give an error, which adds nothing.
             let _ = flate2::read::ZlibDecoder::new(&decoded[at..]).read_to_end(&mut all);
         }
         all.extend(decoded);

@@ -129,7 +129,7 @@ fn sessions_of_containers_are_listed_and_read() {
             assert_eq!(why["inputs"][0]["verdict"]["cause"], cause, "{why}");
             let shown = one.ok(&["list", path]);
             assert!(shown.contains("app::test: tick") || shown.contains("test:tick"), "{shown}");
-            // What belongs to a container is only read.
+            // A container's session is only read.
             one.run(&["stop", path]).has_status(1).says("only read");
         }
         // The folder of sessions is an input, too.

@@ -149,7 +149,7 @@ fn a_pod_in_a_crash_loop() {
         assert!(verdict["evidence"][0]["text"].as_str().unwrap().starts_with("`signal 11`"));
         assert!(verdict["evidence"].to_string().contains("gets no SIGABRT"), "{verdict:#}");
     }
-    // What a DaemonSet runs on the host's folder of the volumes.
+    // A DaemonSet runs this on the host's folder of the volumes.
     let host = Place::new();
     let hooks = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../hooks").canonicalize().unwrap();
     let mut collect = Command::new("sh");

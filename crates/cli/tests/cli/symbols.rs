@@ -99,7 +99,7 @@ impl Dead {
         name.to_owned()
     }
 
-    /// What `report`, `why` and the page say, with the notes of each.
+    /// Returns the output of `report`, `why` and the page, with the notes of each.
     fn said(&self, args: &[&str], variables: &[(&str, &str)]) -> [String; 3] {
         let run = |verb: &[&str]| {
             let ran = self.run(&[verb, args].concat(), variables);
@@ -115,7 +115,7 @@ impl Dead {
     }
 }
 
-/// What a server answers to a question for the debug information of [`Dead`].
+/// The answer of a server that is asked for the debug information of [`Dead`].
 #[derive(Clone)]
 enum Answer {
     File(PathBuf),
@@ -170,7 +170,7 @@ impl Server {
         Self { url, asked }
     }
 
-    /// What was asked since the last call, of one build.
+    /// Returns the requests since the last call, for one build.
     fn asked(&self, id: &str) -> Vec<String> {
         let mut asked = self.asked.lock().unwrap();
         asked.drain(..).filter(|path| path.contains(id)).collect()

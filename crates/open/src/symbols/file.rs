@@ -105,22 +105,12 @@ pub(super) struct Symbols {
 }
 
 impl Symbols {
-    /// Reads a file of this machine.
-    pub(super) fn read(path: &Path, build_id: &str) -> Result<Self, Why> {
-        let read = |object: &object::File<'_, &ReadCache<File>>, size| Self {
-            lines: lines(object, size, false),
+    /// Reads a file. Less is believed of one that a server sent (`is_foreign`).
+    pub(super) fn read(path: &Path, build_id: &str, is_foreign: bool) -> Result<Self, Why> {
+        opened(path, build_id, |object, size| Self {
+            lines: lines(object, size, is_foreign),
             table: table(object, size),
-        };
-        opened(path, build_id, read)
-    }
-
-    /// Reads a file that somebody else made.
-    pub(super) fn read_foreign(path: &Path, build_id: &str) -> Result<Self, Why> {
-        let read = |object: &object::File<'_, &ReadCache<File>>, size| Self {
-            lines: lines(object, size, true),
-            table: table(object, size),
-        };
-        opened(path, build_id, read)
+        })
     }
 
     /// Returns true if it has debug information.
@@ -252,10 +242,10 @@ mod tests {
     #[test]
     fn a_file_of_another_build_gives_no_names() {
         let program = std::env::current_exe().unwrap();
-        let why = Symbols::read(&program, "00ff").err().unwrap().to_string();
+        let why = Symbols::read(&program, "00ff", false).err().unwrap().to_string();
         assert!(why.contains("the file is another now"), "{why}");
         for path in ["/dev/null", "relative", "/"] {
-            assert!(Symbols::read(Path::new(path), "00ff").is_err(), "{path}");
+            assert!(Symbols::read(Path::new(path), "00ff", false).is_err(), "{path}");
         }
     }
 }

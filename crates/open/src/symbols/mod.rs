@@ -78,14 +78,14 @@ impl Symbolizer {
         };
         let mut best: Option<Symbols> = None;
         let mut reasons = Vec::new();
-        let own = Symbols::read(Path::new(path), id);
+        let own = Symbols::read(Path::new(path), id, false);
         let is_there = own.is_ok();
         best = take(best, own.map_err(|why| reasons.push(why.to_string())).ok());
         for file in self.candidates(path, id) {
             if best.as_ref().is_some_and(Symbols::has_lines) {
                 return best;
             }
-            match Symbols::read(&file, id) {
+            match Symbols::read(&file, id, false) {
                 Ok(found) => best = take(best, Some(found)),
                 Err(Why::Missing(_)) => {}
                 Err(why) => {
@@ -137,9 +137,7 @@ impl Symbolizer {
         let Some(fetch) = &self.fetch else { return Ok(None) };
         let mut fetch = fetch.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(path) = fetch(id, file)? else { return Ok(None) };
-        Symbols::read_foreign(&path, id)
-            .map(Some)
-            .map_err(|why| format!("{}: {why}", path.display()))
+        Symbols::read(&path, id, true).map(Some).map_err(|why| format!("{}: {why}", path.display()))
     }
 }
 

@@ -1,19 +1,20 @@
 //! `list --all-namespaces`: the sessions of all containers.
 
-use super::{data, newest_first, since, state_text};
+use super::{data, rank, since, state_text};
 use crate::ended::short_time;
 use crate::exit::Outcome;
 use crate::progress::human_bytes;
 use crate::say;
 use crate::table::{Table, plain};
 use lastwords_control::namespaces::{self, Found, Namespace, Namespaces};
+use lastwords_render::missing::count;
 use serde_json::{Value, json};
 
 /// Prints the sessions of all mount namespaces.
 pub(super) fn run(as_json: bool) -> anyhow::Result<Outcome> {
     let mut found = namespaces::list()?;
     for namespace in &mut found.all {
-        sort(&mut namespace.sessions);
+        namespace.sessions.sort_by_key(|found| rank(&found.summary));
     }
     if as_json {
         say::json(&report(&found), false)?;
@@ -34,13 +35,6 @@ pub(super) fn run(as_json: bool) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// Sorts sessions as `list` does.
-fn sort(sessions: &mut [Found]) {
-    let order = newest_first(sessions.iter().map(|found| found.summary.clone()).collect());
-    let place = |found: &Found| order.iter().position(|own| own.folder == found.summary.folder);
-    sessions.sort_by_cached_key(place);
-}
-
 fn text(found: &Namespaces) -> String {
     let mut text = String::new();
     let is_shown = |own: &&Namespace| !own.sessions.is_empty() || !own.notes.is_empty();
@@ -58,9 +52,9 @@ fn text(found: &Namespaces) -> String {
         }
         text.push('\n');
     }
-    let (all, sessions) = (found.all.len(), found.all.iter().map(|own| own.sessions.len()).sum());
-    let count = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
-    let (all, sessions) = (count(all, "mount namespace"), count(sessions, "session"));
+    let (all, sessions) =
+        (found.all.len(), found.all.iter().map(|own| own.sessions.len() as u64).sum());
+    let (all, sessions) = (count(all as u64, "mount namespace"), count(sessions, "session"));
     format!("{text}{sessions} in {all}; `lastwords why PATH` explains the end of one\n")
 }
 
