@@ -2,8 +2,8 @@
 //! in raw memory.
 #![forbid(unsafe_code)]
 
+use crate::support;
 use lastwords_bytes::Budget;
-use lastwords_ctf::session::Decoder;
 use lastwords_image::unwatched;
 use lastwords_session::Options;
 use lastwords_session::{self as session, Session};
@@ -31,19 +31,13 @@ fn carve(memory: &[u8]) -> session::Sessions {
 
 /// The events of all streams, and of those of sub-buffers that were closed alone.
 fn events(session: &Session) -> (Vec<Event>, BTreeSet<Event>) {
-    let decoder = Decoder::new(session.schema());
     let (mut all, mut closed) = (Vec::new(), BTreeSet::new());
     for (index, stream) in session.streams().iter().enumerate() {
-        let mut packets = session.packets(index);
-        let mut bytes = Vec::new();
-        while let Some(info) = packets.next_packet(&mut bytes) {
-            let events = decoder.events(stream.channel, &bytes, info.begin, info.events_at);
-            for event in events.map(|event| event.expect("an event")) {
-                let event =
-                    (stream.instance, event.clock, bytes[event.context_at..event.end].to_vec());
-                closed.extend((info.verdict == Verdict::Committed).then(|| event.clone()));
-                all.push(event);
-            }
+        for (verdict, event) in support::events(session, index) {
+            let (clock, bytes) = event.expect("an event");
+            let event = (stream.instance, clock, bytes);
+            closed.extend((verdict == Verdict::Committed).then(|| event.clone()));
+            all.push(event);
         }
     }
     (all, closed)
@@ -138,9 +132,7 @@ fn a_program_that_waited_long_in_its_first_lap() {
 #[test]
 fn whole_sessions_are_walked_as_ever() {
     let session = samples::small(Order::Little);
-    let folder = tempfile::tempdir().expect("a folder");
-    session.image().write_folder(folder.path()).expect("files");
-    let whole = lastwords_session::open(folder.path(), &Options::default()).expect("readable");
+    let whole = support::recover(&session.image());
     let found = carve(&session.image().arena());
     assert_eq!(events(&whole.sessions[0]), events(&found.sessions[0]));
     assert_eq!(whole.sessions[0].evidence().gaps, found.sessions[0].evidence().gaps);

@@ -1,8 +1,8 @@
 //! Damage costs events, and makes none: whatever is wrong, each event that is found was recorded.
 #![forbid(unsafe_code)]
 
+use crate::support::{self, first, open};
 use lastwords_ctf::session::Decoder;
-use lastwords_session::Options;
 use lastwords_session::Session;
 use lastwords_testkit::image::Image;
 use lastwords_testkit::layout::{packet as pk, session as se, stream as st};
@@ -15,39 +15,17 @@ use lastwords_trace::evidence::Cause;
 use lastwords_trace::source::Source;
 use std::collections::HashSet;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
 
 /// Bytes of a sub-buffer.
 const SIZE: usize = 2048;
 
-fn recover(image: &Image) -> Session {
-    let folder = tempfile::tempdir().expect("a folder");
-    image.write_folder(folder.path()).expect("files");
-    open(folder.path())
-}
-
-fn open(folder: &Path) -> Session {
-    let found = lastwords_session::open(folder, &Options::default()).expect("a readable folder");
-    found.sessions.into_iter().next().expect("a session")
-}
-
 /// Clock and bytes of all events of the first stream.
-fn events(session: &Session) -> Vec<(u64, Vec<u8>)> {
-    let decoder = Decoder::new(session.schema());
-    let (mut all, mut bytes) = (Vec::new(), Vec::new());
-    let mut packets = session.packets(0);
-    while let Some(info) = packets.next_packet(&mut bytes) {
-        let events =
-            decoder.events(session.streams()[0].channel, &bytes, info.begin, info.events_at);
-        all.extend(
-            events.map_while(Result::ok).map(|e| (e.clock, bytes[e.context_at..e.end].to_vec())),
-        );
-    }
-    all
+fn events(session: &Session) -> Vec<support::Event> {
+    support::events(session, 0).into_iter().filter_map(|(_, event)| event.ok()).collect()
 }
 
-fn truth(made: &Made) -> Vec<(u64, Vec<u8>)> {
-    made.live_events().into_iter().map(|(_, Event { clock, body, .. })| (clock, body)).collect()
+fn truth(made: &Made) -> Vec<support::Event> {
+    made.live_events().into_iter().map(|(_, event)| (event.clock, event.body)).collect()
 }
 
 /// Index of the stream's region, and offset in it of a sub-buffer of the live half.
@@ -76,7 +54,7 @@ fn erased_memory_holds_no_events() {
             let mut bad = image.clone();
             let (region, at) = place(&bad, number);
             bad.regions[region].bytes[at + from..at + SIZE].fill(0);
-            let session = recover(&bad);
+            let session = first(&bad);
             let found = events(&session);
             assert!(
                 found.iter().all(|e| right.contains(e)),
@@ -104,7 +82,7 @@ fn a_stream_cut_behind_its_last_event_has_lost_nothing() {
         for cut in [end + 300, end, end - 1, end - 60] {
             let mut bad = image.clone();
             bad.regions[region].bytes.truncate(at + cut);
-            let session = recover(&bad);
+            let session = first(&bad);
             let found = events(&session);
             assert!(
                 found.iter().all(|e| right.contains(e)),
@@ -135,7 +113,7 @@ fn a_wrong_number_of_the_only_sub_buffer_costs_nothing() {
             let mut bad = image.clone();
             let (region, at) = place(&bad, 0);
             bad.regions[region].bytes[at + pk::SEQ_NUM_AT + bit / 8] ^= 1 << (bit % 8);
-            let session = recover(&bad);
+            let session = first(&bad);
             assert_eq!(events(&session), right, "{reservation}: bit {bit}");
             assert_eq!(session.evidence().sub_buffers.len(), 1, "{reservation}: bit {bit}");
             assert!(session.evidence().has_losses(), "{reservation}: bit {bit}");
@@ -172,7 +150,7 @@ fn no_bit_invents_an_event() {
         for bit in bytes.flat_map(|byte| byte * 8..byte * 8 + 8) {
             let byte = image.regions[region].bytes[bit / 8];
             file.write_all_at(&[byte ^ 1 << (bit % 8)], bit as u64 / 8).expect("written");
-            let found = events(&open(folder.path()));
+            let found = events(&open(folder.path()).sessions[0]);
             file.write_all_at(&[byte], bit as u64 / 8).expect("written");
             let new = found.iter().filter(|e| !known.contains(e)).count();
             assert_eq!(
@@ -232,7 +210,7 @@ fn without_the_contexts_no_field_is_shifted() {
                 let mut bad = image.clone();
                 bad.regions[region].bytes.truncate(cut);
                 bad.regions.retain(|region| !region.name.contains("session"));
-                let session = recover(&bad);
+                let session = first(&bad);
                 let decoder = Decoder::new(session.schema());
                 let (mut packets, mut bytes) = (session.packets(0), Vec::new());
                 let case = format!(

@@ -1,9 +1,8 @@
 //! Tests of sessions that lost a region: only the contents of that region are missing.
 #![forbid(unsafe_code)]
 
-use lastwords_ctf::session::Decoder;
-use lastwords_session::Session;
-use lastwords_session::{Options, Recovered};
+use crate::support::{self, Event, open, recover};
+use lastwords_session::{Options, Session};
 use lastwords_testkit::image::Image;
 use lastwords_testkit::layout::session as layout;
 use lastwords_testkit::put::Order;
@@ -12,29 +11,10 @@ use lastwords_trace::evidence::{Cause, Verdict};
 use lastwords_trace::schema::Field;
 use lastwords_trace::source::Source;
 
-fn recover(image: &Image) -> Recovered {
-    let folder = tempfile::tempdir().expect("a folder");
-    image.write_folder(folder.path()).expect("files");
-    lastwords_session::open(folder.path(), &Options::default()).expect("a readable folder")
-}
-
 /// Clock and bytes of all events of all streams.
-fn events(session: &Session) -> Vec<(u64, Vec<u8>)> {
-    let decoder = Decoder::new(session.schema());
-    let mut all = Vec::new();
-    for (index, stream) in session.streams().iter().enumerate() {
-        let mut packets = session.packets(index);
-        let mut bytes = Vec::new();
-        while let Some(info) = packets.next_packet(&mut bytes) {
-            let events = decoder.events(stream.channel, &bytes, info.begin, info.events_at);
-            all.extend(
-                events
-                    .map(|e| e.expect("an event"))
-                    .map(|e| (e.clock, bytes[e.context_at..e.end].to_vec())),
-            );
-        }
-    }
-    all
+fn events(session: &Session) -> Vec<Event> {
+    let streams = (0..session.streams().len()).flat_map(|stream| support::events(session, stream));
+    streams.map(|(_, event)| event.expect("an event")).collect()
 }
 
 fn without(image: &Image, name: &str) -> Image {
@@ -154,8 +134,7 @@ fn a_file_that_cannot_be_opened_is_a_loss() {
     if std::fs::File::open(&spans).is_ok() {
         return; // The superuser reads all.
     }
-    let found =
-        lastwords_session::open(folder.path(), &Options::default()).expect("a readable folder");
+    let found = open(folder.path());
     assert!(said(&found.sessions[0], "spans", Cause::Missing));
 }
 
@@ -195,12 +174,12 @@ fn two_sessions_in_one_arena() {
     arena.extend(second.image().arena());
     let file = tempfile::NamedTempFile::new().expect("a file");
     std::fs::write(file.path(), &arena).expect("written");
-    let found = lastwords_session::open(file.path(), &Options::default()).expect("readable");
+    let found = open(file.path());
     let same = first.image().regions[0].bytes[40..56] == second.image().regions[0].bytes[40..56];
     assert_eq!(found.sessions.len(), if same { 1 } else { 2 });
     let alone = &arena[..before];
     std::fs::write(file.path(), alone).expect("written");
-    let found = lastwords_session::open(file.path(), &Options::default()).expect("readable");
+    let found = open(file.path());
     assert_eq!(found.sessions.len(), 1);
 }
 

@@ -6,4 +6,5 @@ mod lost_regions;
 mod open_spans;
 mod processes;
 mod registry;
+mod support;
 mod times;

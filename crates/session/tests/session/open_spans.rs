@@ -1,7 +1,7 @@
 //! Tests of the reports about the table of open spans.
 #![forbid(unsafe_code)]
 
-use lastwords_session::Options;
+use crate::support::first;
 use lastwords_testkit::layout::spans::{
     DROPPED_AT, EVICTED_AT, INSIDE_AT, SKIPPED_AT, SPAN_LEN, SPANS_AT, STATE_AT,
 };
@@ -17,11 +17,7 @@ fn spans_that_found_no_room_are_told() {
             let table =
                 image.regions.iter_mut().find(|region| region.name == "spans").expect("a table");
             order.put64(&mut table.bytes, DROPPED_AT, dropped);
-            let folder = tempfile::tempdir().expect("a folder");
-            image.write_folder(folder.path()).expect("files");
-            let found = lastwords_session::open(folder.path(), &Options::default())
-                .expect("a readable folder");
-            let session = &found.sessions[0];
+            let session = first(&image);
             assert_eq!((session.open_spans().len(), session.info().spans_dropped), (2, dropped));
             let told: Vec<&String> =
                 session.evidence().notes.iter().filter(|note| note.contains("no room")).collect();
@@ -43,11 +39,7 @@ fn open(order: Order, change: impl Fn(&mut Vec<u8>)) -> (Vec<(u64, u32)>, Vec<St
     change(
         &mut image.regions.iter_mut().find(|region| region.name == "spans").expect("a table").bytes,
     );
-    let folder = tempfile::tempdir().expect("a folder");
-    image.write_folder(folder.path()).expect("files");
-    let found =
-        lastwords_session::open(folder.path(), &Options::default()).expect("a readable folder");
-    let session = &found.sessions[0];
+    let session = first(&image);
     let spans = session
         .open_spans()
         .iter()

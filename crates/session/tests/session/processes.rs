@@ -1,6 +1,6 @@
 //! The process of a session's events is told only where no other process can have recorded them.
 
-use lastwords_session::Options;
+use crate::support::recover_arena;
 use lastwords_testkit::image::Image;
 use lastwords_testkit::layout::session as layout;
 use lastwords_testkit::put::Order;
@@ -13,10 +13,7 @@ const CREATOR: u32 = 4242;
 const OTHER: u32 = 4243;
 
 fn process(image: &Image) -> Option<EnvValue> {
-    let file = tempfile::NamedTempFile::new().expect("a file");
-    image.write_arena(file.path()).expect("written");
-    let found = lastwords_session::open(file.path(), &Options::default()).expect("readable");
-    found.sessions[0].schema().env.get("vpid").cloned()
+    recover_arena(image).sessions[0].schema().env.get("vpid").cloned()
 }
 
 fn session(image: &mut Image) -> &mut Vec<u8> {

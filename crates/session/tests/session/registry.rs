@@ -1,7 +1,7 @@
 //! Damage in the registry costs the descriptions it hits.
 #![forbid(unsafe_code)]
 
-use lastwords_session::Options;
+use crate::support::recover_arena;
 use lastwords_session::Session;
 use lastwords_testkit::checksum::checksum;
 use lastwords_testkit::image::Image;
@@ -15,9 +15,7 @@ use proptest::prelude::*;
 const RECORDS: usize = 192;
 
 fn recover(image: &Image) -> Vec<Session> {
-    let file = tempfile::NamedTempFile::new().expect("a file");
-    image.write_arena(file.path()).expect("written");
-    lastwords_session::open(file.path(), &Options::default()).expect("readable").sessions
+    recover_arena(image).sessions
 }
 
 fn registry(image: &Image) -> usize {

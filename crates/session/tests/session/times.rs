@@ -1,36 +1,17 @@
 //! Tests of one flipped bit in a clock value that other data of the session can correct.
 #![forbid(unsafe_code)]
 
-use lastwords_ctf::session::Decoder;
-use lastwords_session::Options;
+use crate::support::{events, first};
 use lastwords_session::Session;
-use lastwords_testkit::image::Image;
 use lastwords_testkit::layout::{packet as pk, session as se};
 use lastwords_testkit::put::Order;
 use lastwords_testkit::samples;
 use lastwords_trace::source::Source;
 
-fn recover(image: &Image) -> Session {
-    let folder = tempfile::tempdir().expect("a folder");
-    image.write_folder(folder.path()).expect("files");
-    let found =
-        lastwords_session::open(folder.path(), &Options::default()).expect("a readable folder");
-    found.sessions.into_iter().next().expect("a session")
-}
-
 /// Nanoseconds since the epoch of the events of the first stream.
 fn times(session: &Session) -> Vec<i128> {
-    let decoder = Decoder::new(session.schema());
-    let (mut all, mut bytes) = (Vec::new(), Vec::new());
-    let mut packets = session.packets(0);
-    while let Some(info) = packets.next_packet(&mut bytes) {
-        let events =
-            decoder.events(session.streams()[0].channel, &bytes, info.begin, info.events_at);
-        all.extend(
-            events.map_while(Result::ok).map(|e| session.schema().clock.nanoseconds(e.clock)),
-        );
-    }
-    all
+    let clocks = events(session, 0).into_iter().filter_map(|(_, event)| Some(event.ok()?.0));
+    clocks.map(|clock| session.schema().clock.nanoseconds(clock)).collect()
 }
 
 #[test]
@@ -39,12 +20,12 @@ fn when_an_open_sub_buffer_was_begun_its_events_and_the_control_words_tell() {
         let mut made = samples::one_stream(reservation, 2048, 4, 0);
         samples::record(&mut made.rings[0], 3_000_000, 2, &[]);
         let image = made.image();
-        let right = times(&recover(&image));
+        let right = times(&first(&image));
         let spot = image.spots.iter().find(|s| s.half == 0 && s.number == 0).expect("a sub-buffer");
         for bit in 0..64 {
             let mut bad = image.clone();
             bad.regions[spot.region].bytes[spot.at + pk::BEGIN_AT + bit / 8] ^= 1 << (bit % 8);
-            let session = recover(&bad);
+            let session = first(&bad);
             assert_eq!(times(&session), right, "{reservation}: bit {bit}");
         }
     }
@@ -54,7 +35,7 @@ fn when_an_open_sub_buffer_was_begun_its_events_and_the_control_words_tell() {
 fn one_bit_of_the_newest_sample_moves_no_event() {
     let made = samples::small(Order::Little);
     let image = made.image();
-    let right = times(&recover(&image));
+    let right = times(&first(&image));
     let session = image.regions.iter().position(|r| r.name == "session").expect("a session");
     // Index 1 is the newest; realtime is at 16 of a sample.
     let area =
@@ -64,7 +45,7 @@ fn one_bit_of_the_newest_sample_moves_no_event() {
     for bit in 31..63 {
         let mut bad = image.clone();
         bad.regions[session].bytes[realtime + bit / 8] ^= 1 << (bit % 8);
-        let found = recover(&bad);
+        let found = first(&bad);
         assert_eq!(times(&found), right, "bit {bit}");
         let notes = &found.evidence().notes;
         assert!(
@@ -78,7 +59,7 @@ fn one_bit_of_the_newest_sample_moves_no_event() {
 fn no_byte_of_the_samples_moves_an_event_by_more_than_they_are_exact() {
     let made = samples::small(Order::Little);
     let image = made.image();
-    let right = times(&recover(&image));
+    let right = times(&first(&image));
     let session = image.regions.iter().position(|r| r.name == "session").expect("a session");
     let area =
         u32::from_le_bytes(image.regions[session].bytes[188..192].try_into().expect("four bytes"))
@@ -87,7 +68,7 @@ fn no_byte_of_the_samples_moves_an_event_by_more_than_they_are_exact() {
         for flips in [0x01, 0x10, 0x80, 0xff] {
             let mut bad = image.clone();
             bad.regions[session].bytes[area + 64 + at] ^= flips;
-            let found = recover(&bad);
+            let found = first(&bad);
             let moved = times(&found)
                 .iter()
                 .zip(&right)
