@@ -30,8 +30,7 @@ fn every_reservation_in_shared_memory() {
 
 #[test]
 fn a_memfd() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let builder =
         Session::builder("mem").dir(dir.path()).channel(plain("main")).backend(Memory::Memfd);
     let session = builder.start().expect("it starts");
@@ -63,8 +62,7 @@ fn huge_pages_or_what_the_machine_has() {
 
 #[test]
 fn a_dax_file_is_not_overwritten_unasked() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let file = dir.path().join("pmem");
     let start = |reuse| {
         let memory = Memory::Dax { path: file.clone(), reuse };
@@ -84,8 +82,7 @@ fn a_dax_file_is_not_overwritten_unasked() {
 
 #[test]
 fn a_longer_session_before_leaves_nothing_behind() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let file = dir.path().join("pmem");
     let start = |sub_buffers| {
         let memory = Memory::Dax { path: file.clone(), reuse: true };
@@ -126,8 +123,7 @@ fn a_longer_session_before_leaves_nothing_behind() {
 
 #[test]
 fn policies_of_persistence() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let start = |persist, reservation| {
         let memory = Memory::Dax { path: dir.path().join("pmem"), reuse: true };
         let builder =
@@ -165,8 +161,7 @@ fn policies_of_persistence() {
 
 #[test]
 fn a_physical_range_in_a_plain_file() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let file = dir.path().join("mem");
     std::fs::write(&file, vec![0xa5u8; 8 << 20]).expect("the file");
     let start = |offset, len| {
@@ -191,8 +186,7 @@ fn a_physical_range_in_a_plain_file() {
 
 #[test]
 fn pages_on_the_heap() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     for reservation in [Reservation::Rseq, Reservation::Lockless, Reservation::Locked] {
         let builder =
             Session::builder("heap").dir(dir.path()).channel(plain("main")).backend(Memory::Heap);
@@ -210,8 +204,7 @@ fn pages_on_the_heap() {
 
 #[test]
 fn more_than_the_limit_is_refused() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let builder = || Session::builder("limit").dir(dir.path()).channel(plain("main"));
     let Err(Error::TooLarge { needs, limit }) = builder().size_limit(1 << 20).start() else {
         panic!("it started")
@@ -233,8 +226,7 @@ fn more_than_the_limit_is_refused() {
 
 #[test]
 fn names_and_geometry_are_checked() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     for name in ["", "a/b", "..", "-x", "a b", &"x".repeat(48)] {
         let error = Session::builder(name).dir(dir.path()).start().expect_err("refused");
         assert!(matches!(error, Error::Name { .. }), "{error}");

@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use crate::common::start;
 use lastwords::rules::RuleSpec;
 use lastwords::{Session, event};
 use lastwords_testkit::naive;
@@ -29,8 +30,7 @@ fn recorded(folder: &Path) -> Vec<u64> {
 
 #[test]
 fn warnings_and_errors_of_what_is_enabled_are_recorded_twice() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let session = Session::builder("all").dir(dir.path()).start().expect("it starts");
     assert!(session.channel("main").is_some() && session.channel("errors").is_some());
     record_all();
@@ -43,9 +43,7 @@ fn warnings_and_errors_of_what_is_enabled_are_recorded_twice() {
 
     // Events that no glob enables go nowhere. Events that a glob enables go to channels by their
     // level, whatever rules for all channels follow.
-    let session =
-        Session::builder("some").dir(dir.path()).events("mine:*").start().expect("it starts");
-    let folder = session.folder().expect("a folder").to_owned();
+    let (session, folder) = start(Session::builder("some").dir(dir.path()).events("mine:*"));
     record_all();
     assert_eq!(recorded(&folder), [1, 2, 2, 3, 3]);
     session.enable("*").expect("a rule");

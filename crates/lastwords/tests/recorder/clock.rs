@@ -28,8 +28,7 @@ fn sample(areas: &Areas, index: usize, field: usize) -> u64 {
 
 #[test]
 fn the_counter_keeps_pace_with_monotonic_time() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let reading = || {
         let (session, areas) = start(dir.path(), clock::best());
         let of_sample = |field| areas.get::<8>(sample(&areas, 0, field));
@@ -53,8 +52,7 @@ fn the_counter_keeps_pace_with_monotonic_time() {
 
 #[test]
 fn samples_are_refreshed_and_a_dead_refresher_does_not_stop_it() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let (session, areas) = start(dir.path(), ClockKind::Monotonic);
     let begin_sub_buffers = || record(0..1000);
     let newest = || areas.get::<4>(areas.clock + offset_of!(ClockArea, newest) as u64);

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use crate::common::{folder, lost, plain, stay_on_one_cpu, wait_for};
+use crate::common::{folder, lost, plain, stay_on_one_cpu, triggered, wait_for, wait_for_saved};
 use lastwords::condition::{Action, Condition};
 use lastwords::{Builder, Level, Session, Triggered, Window, event};
 use lastwords_control::Handle;
@@ -14,14 +14,6 @@ fn builder(dir: &Path) -> Builder {
     // Two channels take each event: a condition is evaluated once.
     let builder = Session::builder("cond").dir(dir).channel(plain("main")).channel(plain("other"));
     builder.snapshot(true).trigger_limit(100, Duration::from_secs(1))
-}
-
-fn triggered(session: &Session) -> Triggered {
-    Handle::open(&folder(session)).expect("it opens").triggered().expect("of this version")
-}
-
-fn wait_for_saved(session: &Session, count: u32) {
-    wait_for("saved snapshots", || triggered(session).saved == count);
 }
 
 /// Returns the payloads of the channel `main` in the saved snapshot of a number.
@@ -49,8 +41,7 @@ fn number(n: u64) -> Vec<u8> {
 
 #[test]
 fn a_condition_keeps_the_moments_before_its_event() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let failed = Condition::on("shop:failed").with_filter("code == 7 || reason ~ \"no *\"");
     let session = builder(dir.path()).trigger_on(failed).start().expect("it starts");
     let fail = |code: u64, reason: &str| event!(shop, "failed", code, reason);
@@ -78,8 +69,7 @@ fn a_condition_keeps_the_moments_before_its_event() {
 
 #[test]
 fn each_third_event_and_events_of_a_level() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let session = builder(dir.path())
         .trigger_on(Condition::on("shop:third").each(3))
         .trigger_on(Condition::on("*").up_to(Level::Error))
@@ -98,8 +88,7 @@ fn each_third_event_and_events_of_a_level() {
 
 #[test]
 fn recording_stops_behind_the_event() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let session = builder(dir.path())
         .trigger_on(Condition::on("shop:last").and_stop())
         .start()
@@ -121,8 +110,7 @@ fn recording_stops_behind_the_event() {
 
 #[test]
 fn conditions_change_at_run_time() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let session = builder(dir.path()).start().expect("it starts");
     let handle = Handle::open(&folder(&session)).expect("it opens");
     let fail = || event!(shop, "changing", level: ERROR, code = 5u8);
@@ -168,8 +156,7 @@ fn conditions_change_at_run_time() {
 
 #[test]
 fn a_panic_is_an_event_that_fires() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let session =
         builder(dir.path()).trigger_on(Condition::on("crash:panic")).start().expect("it starts");
     lastwords::crash::install_panic_hook();
@@ -185,8 +172,7 @@ fn a_panic_is_an_event_that_fires() {
 /// event laps it. `LASTWORDS_EVENTS=10000000` tries more events.
 #[test]
 fn one_error_among_many_events_survives() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let rare = Condition::on("shop:rare");
     let session = builder(dir.path()).errors_channel().trigger_on(rare).start().expect("it starts");
     // Each CPU's ring keeps its own newest events, so that those of a thread that moves have gaps.
@@ -235,8 +221,7 @@ impl Model {
 
 #[test]
 fn latencies_match_the_events_that_a_model_matches() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     // Every latency is above nothing, and none is above a day.
     let day = Duration::from_secs(86400);
     let session = builder(dir.path())
@@ -293,8 +278,7 @@ fn latencies_match_the_events_that_a_model_matches() {
 
 #[test]
 fn latencies_match_threads_by_default() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let latency = Condition::on("shop:begin").then_above("shop:end", Duration::ZERO);
     let session =
         builder(dir.path()).save_snapshots(false).trigger_on(latency).start().expect("it starts");
@@ -318,8 +302,7 @@ fn latencies_match_threads_by_default() {
 
 #[test]
 fn a_condition_has_a_limit_and_a_folder_of_its_own() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let kept = tempfile::tempdir().expect("another folder");
     let hour = Duration::from_secs(3600);
     let session = builder(dir.path())
@@ -366,8 +349,7 @@ fn a_condition_has_a_limit_and_a_folder_of_its_own() {
 
 #[test]
 fn triggers_during_a_window_share_its_snapshot() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let kept = tempfile::tempdir().expect("another folder");
     let after = Duration::from_millis(100);
     let (first, second) =
@@ -399,8 +381,7 @@ fn triggers_during_a_window_share_its_snapshot() {
 
 #[test]
 fn conditions_fire_as_often_as_they_may() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let (few, many) = (Condition::on("shop:few").times(2), Condition::on("shop:many").times(100));
     let session = builder(dir.path()).trigger_on(few).trigger_on(many).start().expect("it starts");
     let handle = Handle::open(&folder(&session)).expect("it opens");
@@ -439,8 +420,7 @@ fn conditions_fire_as_often_as_they_may() {
 /// leads to.
 #[test]
 fn actions_fire_where_they_change_something() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let conditions = [
         Condition::on("switch:start").and_start().times(4),
         Condition::on("switch:stop").and_stop().always(),

@@ -58,8 +58,7 @@ fn of_two_consumers_one_tells_of_what_was_lost() {
 
 #[test]
 fn a_ring_that_was_swapped_twice_was_in_a_snapshot() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let builder = Session::builder("swapped").dir(dir.path()).channel(plain("main")).snapshot(true);
     let session = builder.start().expect("it starts");
     let handle = Handle::open(&folder(&session)).expect("it opens");

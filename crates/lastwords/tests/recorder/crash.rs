@@ -4,8 +4,9 @@
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 
+use crate::common::child_dir;
 use crate::support;
-use crate::support::{child, child_dir, lines};
+use crate::support::{child, lines};
 use lastwords::{ChannelConfig, Session, crash, event};
 
 fn begin(dir: &Path) -> Session {

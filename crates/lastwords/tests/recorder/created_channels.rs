@@ -247,8 +247,7 @@ fn a_killed_recorder_leaves_each_event_in_a_channel() {
 /// thread has mapped it.
 #[test]
 fn forked_children_record_in_the_channel_or_count() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let builder = Session::builder("forked").dir(dir.path()).channel(plain("main"));
     let session = builder.start().expect("it starts");
     let path = folder(&session);
@@ -293,8 +292,7 @@ fn forked_children_record_in_the_channel_or_count() {
 
 #[test]
 fn what_cannot_be_done_is_refused() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     for memory in [Memory::Heap, Memory::Memfd] {
         let session =
             Session::builder("other").dir(dir.path()).backend(memory).start().expect("it starts");
@@ -349,8 +347,7 @@ fn what_cannot_be_done_is_refused() {
 
 #[test]
 fn one_of_several_creators_of_a_name_wins() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let session =
         Session::builder("race").dir(dir.path()).channel(plain("main")).start().expect("it starts");
     let path = folder(&session);

@@ -261,8 +261,7 @@ fn a_word_that_its_session_outlived_is_not_its_last() {
 
 #[test]
 fn the_newest_five_of_a_name_stay() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     drop(start("other", dir.path()));
     let live = start("five", dir.path());
     let folders: Vec<_> = (0..7)
@@ -300,8 +299,7 @@ fn the_newest_five_of_a_name_stay() {
 
 #[test]
 fn a_users_session_that_a_panic_ended_is_joined_and_records() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     for how in ["user-unwind", "user"] {
         spawn("child_ends", dir.path(), &[("HOW", how)]).wait().expect("it ends");
     }
@@ -310,8 +308,7 @@ fn a_users_session_that_a_panic_ended_is_joined_and_records() {
 
 #[test]
 fn an_error_is_the_end_of_the_process_that_had_it_alone() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let session = users(dir.path());
     let status =
         spawn("child_ends", dir.path(), &[("HOW", "user-finish")]).wait().expect("it ends");
@@ -324,8 +321,7 @@ fn an_error_is_the_end_of_the_process_that_had_it_alone() {
 
 #[test]
 fn a_session_that_was_closed_by_one_and_lost_another_was_not_closed() {
-    alone!();
-    let place = tempfile::tempdir().expect("a folder");
+    alone!(in place);
     let dir = place.path().join("base");
     let session = users(&dir);
     let mut child = spawn("child_ends", &dir, &[("HOW", "user-kill")]);
@@ -340,8 +336,7 @@ fn a_session_that_was_closed_by_one_and_lost_another_was_not_closed() {
 
 #[test]
 fn a_process_that_executes_itself_anew_keeps_as_few_as_others() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let status = spawn("child_ends", dir.path(), &[("HOW", "anew")]).wait().expect("it ends");
     assert!(status.success(), "{status}");
     assert_eq!(
@@ -361,8 +356,7 @@ fn disk_bytes(folder: &Path) -> u64 {
 
 #[test]
 fn ended_sessions_of_all_names_take_so_many_bytes_at_most() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let live = start("bytes-live", dir.path());
     let folders: Vec<_> =
         (0..4).map(|n| folder(&start(&format!("bytes-{n}"), dir.path()))).collect();
@@ -385,8 +379,7 @@ fn ended_sessions_of_all_names_take_so_many_bytes_at_most() {
 
 #[test]
 fn one_start_removes_all_that_is_above_the_number() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let builder = || Session::builder("many").dir(dir.path()).channel(plain("main")).listen(false);
     for _ in 0..30 {
         drop(builder().retention(Retention::ALL).start().expect("it starts"));
@@ -410,8 +403,7 @@ fn one_start_removes_all_that_is_above_the_number() {
 
 #[test]
 fn what_is_no_session_stays_and_hinders_nobody() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let kept = folder(&start("odd", dir.path()));
     std::fs::create_dir(kept.join("notes")).expect("a folder in it");
     let strange = dir.path().join("odd-0123456789abcdef");
@@ -427,8 +419,7 @@ fn what_is_no_session_stays_and_hinders_nobody() {
 
 #[test]
 fn many_that_begin_at_a_time_all_begin() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     std::thread::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(|| {
@@ -451,8 +442,7 @@ fn many_that_begin_at_a_time_all_begin() {
 
 #[test]
 fn a_session_goes_at_its_end_where_that_was_asked_for() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let builder =
         || Session::builder("gone").dir(dir.path()).channel(plain("main")).remove_at_end(true);
     let path = folder(&builder().start().expect("it starts"));
@@ -479,8 +469,7 @@ fn a_session_goes_at_its_end_where_that_was_asked_for() {
 
 #[test]
 fn a_users_session_that_ended_is_not_joined_again() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let start = || {
         Session::builder("users").dir(dir.path()).channel(plain("main")).scope(Scope::User).start()
     };

@@ -6,8 +6,7 @@ use crate::endings::start;
 use lastwords::Session;
 #[test]
 fn an_application_starts_without_its_recorder() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let file = dir.path().join("file");
     std::fs::write(&file, "no folder").expect("a file");
     let session = Session::builder("off").dir(&file).channel(plain("main")).start_or_disabled();
@@ -51,8 +50,7 @@ fn child_asks_for_what_its_environment_says() {
 
 #[test]
 fn the_environment_enables_sizes_and_retains() {
-    alone!();
-    let place = tempfile::tempdir().expect("a folder");
+    alone!(in place);
     let dir = place.path().join("base");
     std::fs::create_dir(&dir).expect("a folder");
     std::fs::set_permissions(&dir, std::os::unix::fs::PermissionsExt::from_mode(0o700))
@@ -95,8 +93,7 @@ fn errno() -> &'static mut i32 {
 
 #[test]
 fn recording_leaves_errno_as_it_was() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let session = start("errno", dir.path());
     extern "C" fn handler(_signal: i32) {
         lastwords::event!(test, "handled", number = 7u64);

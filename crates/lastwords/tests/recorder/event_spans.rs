@@ -48,8 +48,7 @@ fn recorded(session: &Session) -> Vec<String> {
 
 #[test]
 fn events_have_the_innermost_span_of_any_recorder() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let session = Session::builder("spans").dir(dir.path()).channel(plain("main"));
     let session = session.start().expect("a session");
     let layer = Dispatch::new(registry().with(lastwords::layer()));
@@ -86,8 +85,7 @@ fn events_have_the_innermost_span_of_any_recorder() {
 /// is known by its name, and that of another thread is not known.
 #[test]
 fn a_span_in_no_table() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let session = Session::builder("spans").dir(dir.path()).channel(plain("main")).spans(0);
     let session = session.start().expect("a session");
     let layer = Dispatch::new(registry().with(lastwords::layer()));

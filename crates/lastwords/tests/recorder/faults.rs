@@ -168,8 +168,7 @@ fn left_overs(base: &Path) -> Vec<PathBuf> {
 
 #[test]
 fn each_call_fails_in_turn() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let mut failures = 0;
     for memory in back_ends(dir.path()) {
         let base = dir.path().join("base");
@@ -199,8 +198,7 @@ fn each_call_fails_in_turn() {
 
 #[test]
 fn interrupted_calls_are_repeated() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let base = dir.path().join("base");
     for nth in 1.. {
         let (ended, failed) = run(&base, &Memory::Shm, nth, true);

@@ -1,6 +1,7 @@
 //! Records every type of field, every size of text, markers, levels, contexts and several sessions,
 //! and reads them back.
 
+use crate::common::{plain, start};
 use crate::support;
 use crate::support::{lines, lines_after};
 use lastwords::context::UserContext;
@@ -11,12 +12,8 @@ pub(crate) fn session(
     dir: &std::path::Path,
     glob: &str,
 ) -> (Session, std::path::PathBuf) {
-    let channel =
-        ChannelConfig::new("main").sub_buffers(4, 64 << 10).contexts(lastwords::Context::NONE);
-    let session =
-        Session::builder(name).dir(dir).channel(channel).events(glob).start().expect("a session");
-    let folder = session.folder().expect("a folder").to_owned();
-    (session, folder)
+    let channel = plain("main");
+    start(Session::builder(name).dir(dir).channel(channel).events(glob))
 }
 
 #[derive(Clone, Copy)]
@@ -34,8 +31,7 @@ lastwords::labels!(Sign as i16 { Minus => "minus" });
 
 #[test]
 fn every_type() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let (_session, folder) = session("types", dir.path(), "t1:*");
     event!(t1, "unsigned", a = 1u8, b = 2u16, c = 3u32, d = u64::MAX, e = 5usize);
     event!(t1, "signed", a = -1i8, b = -2i16, c = -3i32, d = i64::MIN, e = -5isize);
@@ -83,8 +79,7 @@ fn every_type() {
 
 #[test]
 fn texts_of_every_length() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let (_session, folder) = session("texts", dir.path(), "t2:*");
     let mut expected = Vec::new();
     let lengths = (0..140).chain([250, 255, 256, 257, 300, 2040, 2047, 2048, 2049, 5000]);
@@ -100,8 +95,7 @@ fn texts_of_every_length() {
 
 #[test]
 fn inner_nuls_become_sub() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let (_session, folder) = session("nuls", dir.path(), "t3:*");
     let mut expected = Vec::new();
     for len in [1, 2, 7, 8, 9, 15, 16, 17, 40, 100, 300, 3000] {
@@ -118,8 +112,7 @@ fn inner_nuls_become_sub() {
 
 #[test]
 fn long_payloads_and_too_long_ones() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let (_session, folder) = session("long", dir.path(), "t4:*");
     let slice: Vec<u64> = (0..4000).collect();
     let text = "y".repeat(10_000);
@@ -139,15 +132,13 @@ fn long_payloads_and_too_long_ones() {
 
 #[test]
 fn markers_and_levels() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let channel = ChannelConfig::new("main").contexts(lastwords::Context::NONE);
     let few = ChannelConfig::new("few")
         .contexts(lastwords::Context::NONE)
         .max_level(lastwords::Level::Warn);
     let builder = Session::builder("marks").dir(dir.path()).channel(channel).channel(few);
-    let session = builder.events("marker:t5*").events("t5:*").start().expect("a session");
-    let folder = session.folder().expect("a folder").to_owned();
+    let (_session, folder) = start(builder.events("marker:t5*").events("t5:*"));
     let (prev, next) = (1u32, "two");
     mark!("t5 nothing");
     mark!("t5 prev {} next {}", prev, next);
@@ -177,18 +168,12 @@ fn markers_and_levels() {
 
 #[test]
 fn contexts_before_the_payload() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let channel = ChannelConfig::new("main")
         .contexts(lastwords::Context::ALL)
         .context(UserContext::new("request", || 0x1122u16));
-    let session = Session::builder("contexts")
-        .dir(dir.path())
-        .channel(channel)
-        .events("t6:*")
-        .start()
-        .expect("a session");
-    let folder = session.folder().expect("a folder").to_owned();
+    let (_session, folder) =
+        start(Session::builder("contexts").dir(dir.path()).channel(channel).events("t6:*"));
     let record = || event!(t6, "one", text = "a text that is longer than sixteen bytes", n = 5u64);
     std::thread::Builder::new()
         .name("worker".into())
@@ -212,8 +197,7 @@ fn contexts_before_the_payload() {
 
 #[test]
 fn contexts_whose_type_is_known_late() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let number = FieldType::Unsigned { bytes: 8, base: 10 };
     let fill = |room: &mut [u8]| room.copy_from_slice(&(room.as_ptr().addr() % 16).to_ne_bytes());
     let number = UserContext::of_type("place", number, fill).expect("a size");
@@ -238,16 +222,10 @@ fn contexts_whose_type_is_known_late() {
 
 #[test]
 fn thread_ids_alone() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let channel = ChannelConfig::new("main").contexts(lastwords::Context::TID);
-    let session = Session::builder("tids")
-        .dir(dir.path())
-        .channel(channel)
-        .events("t7:*")
-        .start()
-        .expect("a session");
-    let folder = session.folder().expect("a folder").to_owned();
+    let (_session, folder) =
+        start(Session::builder("tids").dir(dir.path()).channel(channel).events("t7:*"));
     for len in [0, 1, 3, 4, 7, 8, 9, 16, 24, 40, 100, 300, 3000] {
         event!(t7, "text", n = len as u32, s = "q".repeat(len));
         event!(t7, "fixed", n = len as u64);
@@ -263,8 +241,7 @@ fn thread_ids_alone() {
 
 #[test]
 fn several_sessions_take_one_event() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let (first, first_folder) = session("first", dir.path(), "t8:*");
     let record = |n: u32| event!(t8, "number", n, s = "text");
     record(1);
@@ -288,8 +265,7 @@ fn several_sessions_take_one_event() {
 
 #[test]
 fn disabled_values_are_not_evaluated() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let (session, folder) = session("lazy", dir.path(), "t9:*");
     session.disable("t9:*").expect("a rule");
     let mut evaluated = 0;
@@ -348,16 +324,14 @@ lastwords::labels!(OneAsB as u8 { One => "b" });
 
 #[test]
 fn a_generic_function_has_an_event_for_each_type() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let channel = ChannelConfig::new("main").contexts(lastwords::Context::NONE);
     let builder = Session::builder("generic")
         .dir(dir.path())
         .channel(channel)
         .events("t10:*")
         .events("marker:t10*");
-    let session = builder.start().expect("a session");
-    let folder = session.folder().expect("a folder").to_owned();
+    let (session, folder) = start(builder);
     let mut expected = Vec::new();
     let many = format!("[{}]", ["1"; 258].join(" "));
     for round in 0..3u16 {
@@ -417,8 +391,7 @@ impl lastwords::Field for Liar {
 
 #[test]
 fn a_field_that_lies_of_its_size_is_as_large_as_its_type() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let (_session, folder) = session("liar", dir.path(), "t11:*");
     for n in 0..10u32 {
         event!(t11, "liar", liar = Liar);
@@ -465,8 +438,7 @@ fn an_event_that_cannot_be_made_known_now_is_counted_and_known_later() {
 
 #[test]
 fn whether_an_event_is_enabled() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let asked = || {
         (
             lastwords::event_enabled!(t15, "asked"),

@@ -297,8 +297,7 @@ fn child_that_records_by_rounds() {
 
 #[test]
 fn another_process_changes_the_filter_at_run_time() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let mut child = spawn("child_that_records_by_rounds", dir.path(), &[]);
     wait_for("the child", || {
         std::fs::read(dir.path().join("ready")).is_ok_and(|path| !path.is_empty())
@@ -336,8 +335,7 @@ fn another_process_changes_the_filter_at_run_time() {
 
 #[test]
 fn rules_without_a_filter_replace_those_with_one() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let session = begin(dir.path(), None);
     let number = |number: u64| event!(shop, "number", seq = number);
     session.rule(&RuleSpec::enable("shop:*").with_filter("seq >= 100")).expect("a rule");
@@ -369,8 +367,7 @@ fn rules_without_a_filter_replace_those_with_one() {
 /// there, because each NUL is replaced, and cannot be compared without memory for all of it.
 #[test]
 fn a_long_text_in_pieces_is_recorded() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let session = begin(dir.path(), None);
     session.rule(&filtered("path == \"other\" && seq < 10")).expect("a rule");
     for (seq, path) in
@@ -385,8 +382,7 @@ fn a_long_text_in_pieces_is_recorded() {
 
 #[test]
 fn a_session_begins_with_filters_and_reads_contexts_of_the_application() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     static SHARD: std::sync::atomic::AtomicU16 = std::sync::atomic::AtomicU16::new(0);
     let shard = || SHARD.load(std::sync::atomic::Ordering::Relaxed);
     let context =

@@ -12,8 +12,7 @@ fn record<T: lastwords::Field + Copy>(value: T) {
 /// Each rule holds for what is recorded after it, and leaves the other fields as they are.
 #[test]
 fn rules_added_one_by_one() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let (_session, folder) = session("turns", dir.path(), "t9:*");
     let mut others = Vec::new();
     let mut expected = Vec::new();

@@ -132,8 +132,7 @@ fn child_dies_of_a_bus_error_of_its_own() {
 
 #[test]
 fn a_bus_error_of_the_application_ends_it_as_before() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     for sent in [None, Some(("SENT", "1"))] {
         let ended = |recorded: Option<(&str, &str)>| {
             let variables: Vec<_> = sent.into_iter().chain(recorded).collect();
@@ -149,8 +148,7 @@ fn a_bus_error_of_the_application_ends_it_as_before() {
 
 #[test]
 fn a_memfd_of_a_session_cannot_be_truncated() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let builder =
         Session::builder("sealed").dir(dir.path()).channel(plain("main")).backend(Memory::Memfd);
     let session = builder.listen(false).start().expect("it starts");

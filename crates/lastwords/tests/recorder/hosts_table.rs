@@ -347,8 +347,7 @@ fn child_begins_and_ends_sessions() {
 
 #[test]
 fn sessions_that_ended_keep_no_mappings() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let status = spawn("child_begins_and_ends_sessions", dir.path(), &[]).wait().expect("it ends");
     assert!(status.success(), "{status}");
 }
@@ -364,8 +363,7 @@ fn child_joins_and_dies() {
 
 #[test]
 fn many_processes_start_at_once() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let many = count(40, 200);
     let children: Vec<_> =
         (0..many).map(|_| spawn("child_joins_and_dies", dir.path(), &[])).collect();

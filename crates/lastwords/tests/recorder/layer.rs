@@ -4,15 +4,15 @@
 
 use std::path::Path;
 
+use crate::common::{child_dir, plain, start};
 use crate::support;
-use crate::support::{child, child_dir, open_spans};
+use crate::support::{child, open_spans};
 use lastwords::{ChannelConfig, Session};
 use tracing::{debug, error, error_span, info, info_span, warn, warn_span};
 use tracing_subscriber::layer::SubscriberExt as _;
 
 pub(crate) fn session(name: &str, dir: &Path) -> (Session, std::path::PathBuf) {
-    let main =
-        ChannelConfig::new("main").contexts(lastwords::Context::NONE).sub_buffers(4, 16 << 10);
+    let main = plain("main").sub_buffers(4, 16 << 10);
     let errors = ChannelConfig::errors().contexts(lastwords::Context::NONE);
     let builder = Session::builder(name)
         .dir(dir)
@@ -20,9 +20,7 @@ pub(crate) fn session(name: &str, dir: &Path) -> (Session, std::path::PathBuf) {
         .channel(errors)
         .events("*layer*:*")
         .events("span:*");
-    let session = builder.start().expect("a session");
-    let folder = session.folder().expect("a folder").to_owned();
-    (session, folder)
+    start(builder)
 }
 
 /// Returns the recorders of `tracing`: the layer and the subscriber.
@@ -380,9 +378,7 @@ fn what_nobody_records_is_not_formatted() {
         tracing::dispatcher::with_default(subscriber, || {
             let nothing = ((*evaluated, 0), (1, 0));
             assert_eq!(both(), nothing, "no session");
-            let main = ChannelConfig::new("main")
-                .contexts(lastwords::Context::NONE)
-                .sub_buffers(4, 16 << 10);
+            let main = plain("main").sub_buffers(4, 16 << 10);
             let builder = Session::builder("costs").dir(dir.path()).channel(main).spans(0);
             let session =
                 builder.events("recorder::layer:*").events("span:*").start().expect("a session");
@@ -407,8 +403,7 @@ fn what_nobody_records_is_not_formatted() {
 fn many_threads_find_their_classes() {
     alone!();
     with_each(|dir| {
-        let main =
-            ChannelConfig::new("main").contexts(lastwords::Context::NONE).sub_buffers(8, 1 << 20);
+        let main = plain("main").sub_buffers(8, 1 << 20);
         let session = Session::builder("threads")
             .dir(dir)
             .channel(main)

@@ -1,8 +1,9 @@
 //! Tests who becomes the subscriber of a program, and of one thread.
 #![cfg(feature = "tracing")]
 
+use crate::common::child_dir;
 use crate::layer_values::{lines, on_a_registry, session};
-use crate::support::{child, child_dir};
+use crate::support::child;
 use tracing::{Dispatch, info};
 
 struct Silent;
@@ -67,8 +68,7 @@ fn init_inside_another_subscriber_takes_the_program() {
 /// nobody records.
 #[test]
 fn the_only_dispatcher_may_be_one_threads() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let (_session, folder) = session(dir.path());
     let dispatch = Dispatch::new(lastwords::layer::subscriber());
     tracing::dispatcher::with_default(&dispatch, || {

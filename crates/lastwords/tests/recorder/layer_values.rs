@@ -7,8 +7,9 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use crate::common::{child_dir, plain, start};
 use crate::support;
-use crate::support::{child, child_dir, cut_values, open_spans};
+use crate::support::{child, cut_values, open_spans};
 use lastwords::{ChannelConfig, Session};
 use tracing::field::Empty;
 use tracing::{Dispatch, error, info, info_span};
@@ -17,13 +18,10 @@ use tracing_core::{Interest, Kind, Level, Metadata, identify_callsite};
 use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
 
 pub(crate) fn session(dir: &Path) -> (Session, PathBuf) {
-    let main =
-        ChannelConfig::new("main").contexts(lastwords::Context::NONE).sub_buffers(16, 64 << 10);
+    let main = plain("main").sub_buffers(16, 64 << 10);
     let errors = ChannelConfig::errors().contexts(lastwords::Context::NONE);
     let builder = Session::builder("values").dir(dir).channel(main).channel(errors);
-    let session = builder.events("*layer*:*").events("span:*").start().expect("a session");
-    let folder = session.folder().expect("a folder").to_owned();
-    (session, folder)
+    start(builder.events("*layer*:*").events("span:*"))
 }
 
 pub(crate) fn on_a_registry() -> Dispatch {
@@ -374,8 +372,7 @@ fn an_event_keeps_a_name_of_its_own() {
 /// A span that a filter hides from the layer is no parent.
 #[test]
 fn the_parent_is_the_nearest_span_that_the_layer_sees() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let (_session, folder) = session(dir.path());
     let layer =
         lastwords::layer::layer().with_filter(tracing_subscriber::filter::LevelFilter::INFO);
@@ -424,8 +421,7 @@ fn values_in_any_order() {
 /// recorder was in.
 #[test]
 fn spans_of_several_recorders_are_kept_apart() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let (_session, folder) = session(dir.path());
     let recorders = [
         on_a_registry(),
@@ -515,13 +511,9 @@ fn the_last_kinds_of_events_are_errors() {
 
 #[test]
 fn a_filter_knows_which_fields_an_event_lacks() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
-    let main =
-        ChannelConfig::new("main").contexts(lastwords::Context::NONE).sub_buffers(4, 64 << 10);
-    let session =
-        Session::builder("filter").dir(dir.path()).channel(main).start().expect("a session");
-    let folder = session.folder().expect("a folder").to_owned();
+    alone!(in dir);
+    let main = plain("main");
+    let (session, folder) = start(Session::builder("filter").dir(dir.path()).channel(main));
     let wanted = |n: u64| {
         (n.is_multiple_of(2)).then_some(n).is_some_and(|a| a > 10)
             || n.is_multiple_of(5) && n.is_multiple_of(3)

@@ -67,8 +67,7 @@ fn child_that_may_not_wait() {
 
 #[test]
 fn a_filter_of_system_calls_does_not_make_it_spin() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let status = spawn("child_that_may_not_wait", dir.path(), &[]).wait().expect("it ends");
     assert!(status.success(), "{status}");
 }

@@ -355,8 +355,7 @@ fn a_namespace_whose_inode_is_used_again_is_another_one() {
 
 #[test]
 fn a_session_that_is_closed_after_chroot_was_closed() {
-    alone!();
-    let place = tempfile::tempdir().expect("a folder");
+    alone!(in place);
     let dir = place.path().join("base");
     std::fs::create_dir(dir.with_extension("jail")).expect("a folder");
     let status = spawn("child_lives", &dir, &[("HOW", "chroot")]).wait().expect("it ends");
@@ -380,8 +379,7 @@ fn count(dir: &Path) -> usize {
 
 #[test]
 fn retention_holds_for_containers() {
-    alone!();
-    let place = tempfile::tempdir().expect("a folder");
+    alone!(in place);
     let dir = place.path().join("base");
     for _ in 0..12 {
         let Some(mut child) = child("killed", &dir, true) else { return };
@@ -401,8 +399,7 @@ fn retention_holds_for_containers() {
 
 #[test]
 fn the_first_death_of_a_crash_loop_stays() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let mut first = None;
     for _ in 0..9 {
         spawn("child_lives", dir.path(), &[("HOW", "killed")]).wait().expect("it ends");
@@ -426,8 +423,7 @@ fn bytes_of_ended(dir: &Path) -> u64 {
 
 #[test]
 fn one_start_gets_below_the_limit_of_bytes() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let builder = |name: String| {
         Session::builder(name)
             .dir(dir.path())

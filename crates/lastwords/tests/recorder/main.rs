@@ -2,8 +2,13 @@
 
 /// Makes the test that calls it run in a process of its own: a process records its events in all of
 /// its sessions, and forks, signals, hooks and limits are of a process, too. Tests whose names
-/// begin with `child_` are what such processes start, and do nothing else.
+/// begin with `child_` are what such processes start, and do nothing else. `alone!(in dir)` also
+/// makes a temporary folder `dir`.
 macro_rules! alone {
+    (in $dir:ident) => {
+        alone!();
+        let $dir = tempfile::tempdir().expect("a folder");
+    };
     () => {
         fn here() {}
         if crate::common::ran_alone(::std::any::type_name_of_val(&here)) {

@@ -18,8 +18,7 @@ fn recorder(recorded: Sender<()>, end: Receiver<()>) {
 
 #[test]
 fn threads_without_a_place_lose_their_events_at_no_cost() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let builder = Session::builder("many")
         .dir(dir.path())
         .channel(plain("main"))

@@ -87,8 +87,7 @@ fn lost(folder: &Path) -> u64 {
 
 #[test]
 fn every_event_is_there_or_was_counted() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let status = spawn("child_in_two_namespaces", dir.path(), &[]).wait().expect("it ends");
     if status.code() == Some(NO_RIGHT) {
         return;
@@ -146,8 +145,7 @@ fn child_ends_a_session_of_the_same_id() {
 
 #[test]
 fn a_child_of_the_same_id_in_its_namespace_does_not_end_the_session() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let status =
         spawn("child_ends_a_session_of_the_same_id", dir.path(), &[]).wait().expect("it ends");
     if status.code() == Some(NO_RIGHT) {

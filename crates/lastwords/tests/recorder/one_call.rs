@@ -379,8 +379,7 @@ fn child_has_no_folder() {
 
 #[test]
 fn a_program_without_a_folder_for_sessions_goes_on() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let file = dir.path().join("file");
     std::fs::write(&file, "").expect("written");
     let (status, _, stderr) = run_in(&file, "child_has_no_folder", "any");

@@ -45,8 +45,7 @@ fn child_killed() {
 
 #[test]
 fn a_killed_process_leaves_its_events() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let status = spawn("child_killed", dir.path(), &[]).wait().expect("it ends");
     assert!(!status.success());
     let folder = only_session(dir.path());
@@ -61,8 +60,7 @@ fn a_killed_process_leaves_its_events() {
 
 #[test]
 fn closed_removed_or_dropped_by_a_panic() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let session = start(dir.path());
     let path = folder(&session);
     assert_eq!(details(dir.path()).state, State::Live);
@@ -101,8 +99,7 @@ fn wait(pid: i32) {
 
 #[test]
 fn forked_children_record_in_the_same_session() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     for reservation in [Reservation::Rseq, Reservation::Lockless, Reservation::Locked] {
         let builder = Session::builder("fork")
             .dir(dir.path())
@@ -205,8 +202,7 @@ fn child_records_until_killed() {
 
 #[test]
 fn events_are_switched_from_another_process() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let mut child = spawn("child_records_until_killed", dir.path(), &[]);
     wait_for("the session", || {
         lastwords_control::list(Some(dir.path())).is_ok_and(|found| found.len() == 1)
@@ -305,8 +301,7 @@ fn tell(child: &mut std::process::Child, number: u64) {
 
 #[test]
 fn the_last_to_leave_ends_a_users_session() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let mine = start_users(dir.path());
     let again = start_users(dir.path());
     assert_eq!(mine.uuid(), again.uuid(), "joined");
@@ -339,8 +334,7 @@ fn the_last_to_leave_ends_a_users_session() {
 
 #[test]
 fn who_joins_is_told_what_the_session_does_not_have() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let first = start_users(dir.path());
     let joining = || Session::builder("users").dir(dir.path()).scope(Scope::User);
     assert_eq!(joining().start().expect("it joins").note(), "joined");
@@ -373,8 +367,7 @@ fn who_joins_is_told_what_the_session_does_not_have() {
 
 #[test]
 fn a_flood_does_not_evict_an_error() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let builder =
         Session::builder("flood").dir(dir.path()).channel(plain("main").sub_buffers(2, 4096));
     let session = builder
@@ -396,8 +389,7 @@ fn a_flood_does_not_evict_an_error() {
 
 #[test]
 fn sessions_and_targets_have_a_limit_that_is_told() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let tiny = || {
         Session::builder("many")
             .dir(dir.path())
@@ -418,8 +410,7 @@ fn sessions_and_targets_have_a_limit_that_is_told() {
 
 #[test]
 fn sessions_come_and_go_under_fire() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let done = &AtomicBool::new(false);
     std::thread::scope(|scope| {
         let _stop = StopAtEnd(done);
@@ -450,8 +441,7 @@ fn sessions_come_and_go_under_fire() {
 /// switched, and recovered.
 #[test]
 fn a_process_in_another_pid_namespace() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let records = common::test_of_this_module("child_records_until_killed");
     let mut unshare = std::process::Command::new("unshare");
     unshare.args(["--pid", "--mount", "--fork", "--mount-proc", "--kill-child"]);

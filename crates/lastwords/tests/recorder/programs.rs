@@ -477,8 +477,7 @@ fn layer_and_subscriber_record_what_the_model_says() {
 /// own id.
 #[test]
 fn spans_that_many_threads_drop_are_closed_once() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let main =
         ChannelConfig::new("main").contexts(lastwords::Context::NONE).sub_buffers(8, 4 << 20);
     let builder = Session::builder("many").dir(dir.path()).channel(main).spans(0).listen(false);

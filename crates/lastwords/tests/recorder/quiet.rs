@@ -1,6 +1,7 @@
 //! Tests that recording neither allocates nor calls the system, and that it works inside a signal
 //! handler inside a record, and after a fork.
 
+use crate::common::{plain, start};
 use crate::support;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -34,14 +35,11 @@ static COUNTING: Counting = Counting;
 /// Starts a session with two channels, one plain and one with every context, so that each event is
 /// recorded in all ways.
 fn session(name: &str, dir: &std::path::Path, glob: &str) -> (Session, std::path::PathBuf) {
-    let plain =
-        ChannelConfig::new("plain").contexts(lastwords::Context::NONE).sub_buffers(4, 64 << 10);
+    let plain = plain("plain");
     let rich =
         ChannelConfig::new("rich").contexts(lastwords::Context::ALL).sub_buffers(4, 64 << 10);
     let builder = Session::builder(name).dir(dir).channel(plain).channel(rich).events(glob);
-    let session = builder.listen(false).start().expect("a session");
-    let folder = session.folder().expect("a folder").to_owned();
-    (session, folder)
+    start(builder.listen(false))
 }
 
 fn record(n: u64, long: &str) {
@@ -53,8 +51,7 @@ fn record(n: u64, long: &str) {
 
 #[test]
 fn recording_allocates_nothing() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let (_session, _) = session("allocations", dir.path(), "*");
     let long = "l".repeat(3000);
     record(0, &long);
@@ -67,8 +64,7 @@ fn recording_allocates_nothing() {
 
 #[test]
 fn a_first_event_allocates_nothing() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let (_session, folder) = session("first", dir.path(), "first:*");
     fn of_each_type<T: lastwords::Field>(value: T) {
         event!(first, "value", value);
@@ -151,8 +147,7 @@ fn without_system_calls(warm: impl FnOnce(), run: impl FnOnce()) {
 
 #[test]
 fn recording_calls_no_system() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let (_session, folder) = session("syscalls", dir.path(), "*");
     let long = "l".repeat(3000);
     record(0, &long);
@@ -242,13 +237,10 @@ extern "C" fn on_signal(_: libc::c_int) {
 
 #[test]
 fn a_handler_records_inside_a_record() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
-    let channel =
-        ChannelConfig::new("main").contexts(lastwords::Context::NONE).sub_buffers(8, 1 << 20);
+    alone!(in dir);
+    let channel = plain("main").sub_buffers(8, 1 << 20);
     let builder = Session::builder("nested").dir(dir.path()).channel(channel).events("nested:*");
-    let session = builder.start().expect("a session");
-    let folder = session.folder().expect("a folder").to_owned();
+    let (_session, folder) = start(builder);
     on_signal(0);
     // SAFETY: the handler only records.
     unsafe {
@@ -293,13 +285,11 @@ fn a_handler_records_inside_a_record() {
 
 #[test]
 fn a_forked_child_has_ids_of_its_own() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let channel =
         ChannelConfig::new("main").contexts(lastwords::Context::PID | lastwords::Context::TID);
     let builder = Session::builder("forks").dir(dir.path()).channel(channel).events("forks:*");
-    let session = builder.start().expect("a session");
-    let folder = session.folder().expect("a folder").to_owned();
+    let (_session, folder) = start(builder);
     let record = |n: u32| event!(forks, "number", n);
     record(1);
     // SAFETY: the child records and leaves.

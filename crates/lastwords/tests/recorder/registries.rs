@@ -77,8 +77,7 @@ fn begin(name: &str, dir: &Path) -> Session {
 
 #[test]
 fn an_id_that_was_given_beside_a_busy_registry_is_not_used_in_another_session() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let late = |number: u64| event!(test, "late", number = number);
     let first = begin("first", dir.path());
     let second = begin("second", dir.path());
@@ -104,8 +103,7 @@ fn an_id_that_was_given_beside_a_busy_registry_is_not_used_in_another_session() 
 
 #[test]
 fn events_without_a_description_are_counted() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let small =
         Session::builder("small").dir(dir.path()).channel(plain("main")).registry_size(4096);
     let session = small.start().expect("a session");

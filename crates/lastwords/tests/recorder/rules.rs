@@ -26,8 +26,7 @@ fn choose(session: &Session, pattern: &str) {
 
 #[test]
 fn globs() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let session = begin(dir.path());
     macro_rules! cases {
         ($($pattern:literal, $provider:literal, $name:literal, $expected:literal;)*) => { $(
@@ -91,8 +90,7 @@ fn channels(session: &Session) -> Vec<u32> {
 
 #[test]
 fn the_last_match_decides_and_levels_hold() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let session = begin(dir.path());
     event!(p, "b", level: TRACE);
     assert_eq!(channels(&session), [0, 1], "without rules all events are taken");

@@ -25,8 +25,7 @@ fn shape(session: &Session) -> (u64, u64) {
 
 #[test]
 fn a_rate_that_is_given() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     for (rate, seconds, expected) in
         [(1 << 20, 10, 4 << 20), (1000, 3, 4096), (100_000, 2, 128 << 10)]
     {
@@ -42,8 +41,7 @@ fn a_rate_that_is_given() {
 
 #[test]
 fn the_rate_of_the_session_before() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let first = builder(dir.path()).seconds(2).start().expect("a session");
     assert_eq!(shape(&first), (4, 16 << 10), "nothing was measured yet");
     let begun = Instant::now();

@@ -32,8 +32,7 @@ fn is_root() -> bool {
 
 #[test]
 fn what_stands_in_the_place_of_the_folder() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let real = dir.path().join("real");
     std::fs::create_dir(&real).expect("a folder");
     mode(&real, 0o700);
@@ -64,8 +63,7 @@ fn what_stands_in_the_place_of_the_folder() {
 
 #[test]
 fn a_folder_that_others_may_write() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     for bits in [0o777, 0o770, 0o1777, 0o702] {
         mode(dir.path(), bits);
         let error = start(dir.path()).expect_err("others may write it");
@@ -92,8 +90,7 @@ fn another_users_folder() {
 
 #[test]
 fn a_base_folder_is_made_private() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let place = dir.path().join("place");
     let session = start(&place).expect("it starts");
     assert_eq!(std::fs::metadata(&place).expect("made").permissions().mode() & 0o777, 0o700);
@@ -104,8 +101,7 @@ fn a_base_folder_is_made_private() {
 
 #[test]
 fn what_stands_in_the_place_of_a_region() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let session = start(dir.path()).expect("it starts");
     let path = folder(&session);
     let secret = dir.path().join("secret");
@@ -138,8 +134,7 @@ fn what_stands_in_the_place_of_a_region() {
 
 #[test]
 fn damaged_headers_are_refused_with_their_place() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let session = start(dir.path()).expect("it starts");
     let path = folder(&session);
     drop(session);
@@ -162,8 +157,7 @@ fn damaged_headers_are_refused_with_their_place() {
 
 #[test]
 fn links_in_a_session_are_removed_not_followed() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let precious = dir.path().join("precious");
     std::fs::create_dir(&precious).expect("a folder");
     std::fs::write(precious.join("file"), "x").expect("a file");
@@ -181,8 +175,7 @@ fn links_in_a_session_are_removed_not_followed() {
 
 #[test]
 fn a_memfd_of_a_reused_process_id_is_not_taken() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let builder =
         || Session::builder("reuse").dir(dir.path()).channel(plain("main")).backend(Memory::Memfd);
     let (first, second) =

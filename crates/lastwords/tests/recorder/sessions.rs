@@ -20,8 +20,7 @@ fn start(name: &str, dir: &Path, memory: Memory) -> Session {
 
 #[test]
 fn sessions_of_many_threads_keep_their_events_apart() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let kept = std::sync::Mutex::new(Vec::new());
     let run = |thread: u32| {
         for round in 0..40u32 {
@@ -80,8 +79,7 @@ fn is_one_of_ours(line: &str) -> bool {
 
 #[test]
 fn what_ends_gives_its_descriptors_back() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     for memory in [Memory::Shm, Memory::Memfd, Memory::Heap] {
         start("first", dir.path(), memory.clone()).close();
         let before = descriptors();
@@ -100,8 +98,7 @@ fn mappings() -> usize {
 
 #[test]
 fn looking_at_sessions_leaves_nothing_behind() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let session = start("looked-at", dir.path(), Memory::Shm);
     let folder = session.folder().expect("a folder");
     let (stream, aside) = (folder.join("stream-0000"), folder.join("aside"));

@@ -76,8 +76,7 @@ fn one_cpu_is_swapped_in_all_channels() {
 
 #[test]
 fn before_is_in_and_after_is_not() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     for reservation in ALL {
         let builder = Session::builder("snap")
             .dir(dir.path())
@@ -135,8 +134,7 @@ fn dropped(path: &std::path::Path) -> u64 {
 /// contained.
 #[test]
 fn a_snapshot_that_nobody_consumed_is_missed() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     for reservation in ALL {
         let builder = Session::builder("gone")
             .dir(dir.path())
@@ -172,8 +170,7 @@ fn a_snapshot_that_nobody_consumed_is_missed() {
 
 #[test]
 fn a_full_ring_that_discards_records_again_when_it_is_cleared() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     for reservation in ALL {
         let channel = plain("main").sub_buffers(2, 4096).discard();
         let builder =
@@ -202,8 +199,7 @@ fn a_full_ring_that_discards_records_again_when_it_is_cleared() {
 
 #[test]
 fn while_one_is_read_another_is_refused() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let session = Session::builder("busy")
         .dir(dir.path())
         .channel(plain("main"))
@@ -236,8 +232,7 @@ fn child_reads_and_dies() {
 
 #[test]
 fn a_dead_reader_does_not_hold_it() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let session = Session::builder("dead")
         .dir(dir.path())
         .channel(plain("main"))
@@ -306,8 +301,7 @@ fn another_process_takes_it() {
 
 #[test]
 fn threads_record_while_it_is_taken() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     for reservation in ALL {
         let builder =
             Session::builder("fire").dir(dir.path()).channel(plain("main").sub_buffers(8, 1 << 20));
@@ -386,8 +380,7 @@ impl Drop for LetGo {
 
 #[test]
 fn a_spare_in_which_a_thread_records_is_not_freed() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let channel =
         ChannelConfig::new("main").contexts(lastwords::Context::NONE).sub_buffers(4, 1 << 20);
     let builder = Session::builder("held")
@@ -439,8 +432,7 @@ fn a_spare_in_which_a_thread_records_is_not_freed() {
 
 #[test]
 fn nothing_is_cleared_while_rings_may_be_swapped() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let session =
         Session::builder("clear").dir(dir.path()).listen(false).start().expect("it starts");
     let areas = areas(&folder(&session));

@@ -4,12 +4,13 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use crate::common::{child_dir, plain, start};
 use crate::support::end_of_thread::at_the_very_end_of_a_thread;
 use crate::support::{
-    child, child_dir, cut_values, evicted_spans, lines, open_spans, open_spans_and_threads,
+    child, cut_values, evicted_spans, lines, open_spans, open_spans_and_threads,
     open_spans_by_time, skipped_values, with_ids_renamed,
 };
-use lastwords::{ChannelConfig, Session};
+use lastwords::Session;
 use tracing::{info, info_span};
 use tracing_subscriber::layer::SubscriberExt as _;
 
@@ -23,12 +24,8 @@ fn alone(dir: &Path) -> (std::sync::MutexGuard<'static, ()>, Session, PathBuf) {
 }
 
 fn begin(dir: &Path) -> (Session, PathBuf) {
-    let main =
-        ChannelConfig::new("main").contexts(lastwords::Context::NONE).sub_buffers(4, 16 << 10);
-    let session =
-        Session::builder("spans").dir(dir).channel(main).spans(32).start().expect("a session");
-    let folder = session.folder().expect("a folder").to_owned();
-    (session, folder)
+    let main = plain("main").sub_buffers(4, 16 << 10);
+    start(Session::builder("spans").dir(dir).channel(main).spans(32))
 }
 
 /// Returns the events, with ids of spans by their order of appearance.
@@ -299,8 +296,7 @@ fn another_thread_closes_the_span() {
 /// one for the other.
 #[test]
 fn two_recorders_have_spans_of_the_same_id() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let (_alone, _session, folder) = alone(dir.path());
     let layer =
         || tracing::Dispatch::new(tracing_subscriber::registry().with(lastwords::layer::layer()));

@@ -109,8 +109,7 @@ fn child_has_a_limit_on_file_sizes() {
 
 #[test]
 fn a_limit_on_file_sizes_is_an_error_at_the_start() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     run("child_has_a_limit_on_file_sizes", dir.path(), &[]);
 }
 
@@ -125,8 +124,7 @@ fn child_says_where_its_sessions_live() {
 
 #[test]
 fn the_runtime_folder_is_used_where_it_is_the_users_alone() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let runtime = dir.path().join("run");
     std::fs::create_dir(&runtime).expect("a folder");
     let path = runtime.display().to_string();
@@ -199,8 +197,7 @@ fn memory_that_went_with_its_process_is_told_from_memory_that_cannot_be_read() {
 
 #[test]
 fn only_folders_of_sessions_are_removed() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     for (name, file) in [
         ("keys", "session"),
         ("keys-0123456789abcdef", "id_rsa"),
@@ -305,8 +302,7 @@ fn every_kind_of_directive() {
 
 #[test]
 fn the_environment_says_how_many_sessions_stay() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     for (directives, left) in
         [("retain=2", [1, 2, 3, 3]), ("retain=9,retain_size=3G", [4, 5, 6, 7])]
     {

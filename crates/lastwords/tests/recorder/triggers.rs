@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::common;
-use crate::common::{StopAtEnd, child_dir, folder, plain, record, spawn, wait_for};
+use crate::common::{
+    StopAtEnd, child_dir, folder, plain, record, spawn, triggered, wait_for_saved,
+};
 use lastwords::condition::Condition;
 use lastwords::{Builder, Reservation, Session, Triggered, Window};
 use lastwords_control::Handle;
@@ -38,15 +40,6 @@ fn saved(dir: &Path) -> Vec<PathBuf> {
         entries.filter_map(|path| Some((number(&path)?, path))).collect();
     found.sort();
     found.into_iter().map(|(_, path)| path).collect()
-}
-
-fn triggered(session: &Session) -> Triggered {
-    Handle::open(&folder(session)).expect("it opens").triggered().expect("of this version")
-}
-
-/// Waits until so many snapshots are saved.
-fn wait_for_saved(session: &Session, count: u32) {
-    wait_for("saved snapshots", || triggered(session).saved == count);
 }
 
 /// Returns the payloads of a channel, in order of time.
@@ -124,8 +117,7 @@ fn each_of_two_errors_leaves_its_own_snapshot() {
 
 #[test]
 fn an_error_waits_for_a_snapshot_that_is_being_read() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let session = builder(dir.path()).start().expect("it starts");
     record(0..10);
     session.snapshot(lastwords::snapshot::Rings::All).expect("taken");
@@ -144,8 +136,7 @@ fn an_error_waits_for_a_snapshot_that_is_being_read() {
 
 #[test]
 fn a_snapshot_that_nobody_read_is_saved_before_the_next() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let session = builder(dir.path()).start().expect("it starts");
     record(0..10);
     session.snapshot(lastwords::snapshot::Rings::All).expect("taken");
@@ -160,8 +151,7 @@ fn a_snapshot_that_nobody_read_is_saved_before_the_next() {
 
 #[test]
 fn triggers_above_the_limit_are_counted_and_told() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let session = builder(dir.path())
         .trigger_limit(2, Duration::from_millis(1500))
         .start()
@@ -195,8 +185,7 @@ fn triggers_above_the_limit_are_counted_and_told() {
 
 #[test]
 fn triggers_that_share_a_snapshot_count_once() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let minute = Duration::from_secs(60);
     let window = Window::new(minute, Duration::from_millis(300));
     let condition = Condition::on("t:share").with_window(window);
@@ -222,8 +211,7 @@ fn triggers_that_share_a_snapshot_count_once() {
 
 #[test]
 fn a_session_without_snapshots_has_the_event_alone() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let session = builder(dir.path()).snapshot(false).start().expect("it starts");
     lastwords::trigger("only told");
     let events = texts(&folder(&session));
@@ -238,8 +226,7 @@ extern "C" fn in_handler(_signal: libc::c_int) {
 
 #[test]
 fn a_trigger_in_a_signal_handler_is_left_to_the_thread() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let session = builder(dir.path()).start().expect("it starts");
     record(0..100);
     // SAFETY: the handler only calls what may be called in handlers.
@@ -257,8 +244,7 @@ fn a_trigger_in_a_signal_handler_is_left_to_the_thread() {
 
 #[test]
 fn another_process_fires() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let session = builder(dir.path()).start().expect("it starts");
     record(0..100);
     let handle = Handle::open(&folder(&session)).expect("it opens");
@@ -275,8 +261,7 @@ fn another_process_fires() {
 
 #[test]
 fn the_end_of_a_session_saves_what_waits() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let session = builder(dir.path()).start().expect("it starts");
     record(0..50);
     lastwords::trigger("one");
@@ -292,8 +277,7 @@ fn the_end_of_a_session_saves_what_waits() {
 /// each snapshot begins where the one before ends, and none has a gap.
 #[test]
 fn nothing_that_was_recorded_before_is_missing_under_load() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let limited = builder(dir.path()).trigger_limit(100, Duration::from_secs(1));
     // Large enough for all events.
     let session = limited.size(64 << 20).start().expect("it starts");
@@ -360,8 +344,7 @@ fn child_is_the_example() {
 /// recording goes on.
 #[test]
 fn the_example_keeps_the_moments_before_both_errors() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     let variables = [("LASTWORDS_DIR", dir.path().to_str().expect("a path"))];
     assert!(
         spawn("child_is_the_example", dir.path(), &variables).wait().expect("it ends").success()
@@ -418,8 +401,7 @@ fn child_that_fires_and_dies() {
 
 #[test]
 fn a_snapshot_that_nobody_saved_is_in_the_session() {
-    alone!();
-    let dir = tempfile::tempdir().expect("a folder");
+    alone!(in dir);
     assert!(
         !spawn("child_that_fires_and_dies", dir.path(), &[]).wait().expect("it ends").success()
     );

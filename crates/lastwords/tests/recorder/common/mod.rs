@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use lastwords::{ChannelConfig, Session};
+use lastwords::{Builder, ChannelConfig, Session, Triggered};
 use lastwords_testkit::naive;
 
 /// Name of the variable with the folder in which a child records.
@@ -65,6 +65,13 @@ pub(crate) fn numbers_in_file(file: &Path) -> Vec<u64> {
     let sessions = naive::read_files(&[&bytes]);
     assert_eq!(sessions.len(), 1, "{}", file.display());
     numbers_of(sessions[0].events())
+}
+
+/// Starts a session, and returns it with its folder.
+pub(crate) fn start(builder: Builder) -> (Session, PathBuf) {
+    let session = builder.start().expect("a session");
+    let folder = folder(&session);
+    (session, folder)
 }
 
 /// Returns the session's folder.
@@ -132,6 +139,17 @@ pub(crate) fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
         assert!(start.elapsed() < Duration::from_secs(10), "{what}: not within 10 s");
         std::thread::sleep(Duration::from_millis(2));
     }
+}
+
+/// Returns the counts of a session's triggers.
+pub(crate) fn triggered(session: &Session) -> Triggered {
+    let handle = lastwords_control::Handle::open(&folder(session)).expect("it opens");
+    handle.triggered().expect("of this version")
+}
+
+/// Waits until so many snapshots are saved.
+pub(crate) fn wait_for_saved(session: &Session, count: u32) {
+    wait_for("saved snapshots", || triggered(session).saved == count);
 }
 
 /// Returns the only session in a folder of sessions.

@@ -10,9 +10,6 @@ use std::process::ExitStatus;
 
 use lastwords_testkit::naive;
 
-/// Name of the variable with the folder in which a child records.
-const DIR: &str = "LASTWORDS_SUPPORT_DIR";
-
 /// Bytes that are read from the front.
 struct Bytes<'a>(&'a [u8]);
 
@@ -301,18 +298,13 @@ pub(crate) fn open_spans_by_time(folder: &Path) -> Vec<(u64, (String, u32, u32))
 /// ends.
 pub(crate) fn child(name: &str, dir: &Path) -> (ExitStatus, PathBuf) {
     let out = crate::common::test_of_this_module(name)
-        .env(DIR, dir)
+        .env(crate::common::DIR, dir)
         .env("RUST_BACKTRACE", "0")
         .output()
         .expect("the child starts");
     let found = lastwords_control::list(Some(dir)).expect("the folder is listed");
     assert_eq!(found.len(), 1, "{found:?}\n{}", String::from_utf8_lossy(&out.stderr));
     (out.status, found[0].folder.clone())
-}
-
-/// Returns the folder in which this process must record, if it is a child.
-pub(crate) fn child_dir() -> Option<PathBuf> {
-    std::env::var_os(DIR).map(PathBuf::from)
 }
 
 /// Returns the number of values that were cut, from the registry's control words.
