@@ -289,7 +289,13 @@ const EXAMPLES: &[(&str, &[Example])] = &[
             ("lastwords trigger watch shop --exec './notify'", "run a command for each snapshot"),
         ],
     ),
-    ("clear", &[("lastwords clear shop", "readers skip what was recorded until now")]),
+    (
+        "clear",
+        &[
+            ("lastwords clear shop", "readers skip what was recorded until now"),
+            ("lastwords clear shop --force", "also if the session has ended"),
+        ],
+    ),
     (
         "destroy",
         &[

@@ -116,6 +116,19 @@ fn stop_start_clear() {
     assert!(place.ok(&["list"]).starts_with("no sessions in "));
 }
 
+/// What a killed process left is cleared only if that is asked for.
+#[test]
+fn a_dead_session_is_not_cleared_by_mistake() {
+    let place = Place::new();
+    start(&place, "shm", "tick").kill();
+    let left = count(&place, &[]);
+    assert!(left > 0);
+    place.run(&["clear", "app"]).has_status(1).says("the session has ended").says("--force");
+    assert_eq!(count(&place, &[]), left);
+    place.ok(&["clear", "app", "--force"]);
+    assert_eq!(count(&place, &[]), 0);
+}
+
 /// Nanoseconds since midnight, of `hh:mm:ss.nnnnnnnnn`.
 fn time(text: &str) -> u64 {
     let (whole, nanoseconds) = text.split_once('.').expect("nine digits");
