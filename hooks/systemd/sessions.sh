@@ -1,6 +1,7 @@
 # shellcheck shell=sh
 # Functions of `collect` and `retain`. Sessions belong to users who may have put anything in their place, so each is read with the rights
-# of its owner: the program can read and remove only what its owner can.
+# of its owner: the program can read and remove only what its owner can. The owner may also stop that program, trace it, and make it start others.
+# So root limits its time, nobody waits until its output is closed, and its output and the time for all sessions of a user are limited.
 # shellcheck source=hooks/systemd/common.sh
 . "${LASTWORDS_LIBRARY:-/usr/lib/lastwords}/common.sh"
 lastwords=${LASTWORDS_PROGRAM:-lastwords}
@@ -8,8 +9,12 @@ lastwords=${LASTWORDS_PROGRAM:-lastwords}
 reports=${LASTWORDS_REPORTS:-/var/lib/lastwords/reports}
 places=${LASTWORDS_PLACES:-/dev/shm/lastwords-* /run/user/*/lastwords}
 seconds=${LASTWORDS_SECONDS:-120}
+# Largest size of the data about a session, in blocks of 512 bytes.
+most_data=32768
+data=$(mktemp) || exit 1
+trap 'rm -f "$data"' EXIT
 
-# as_user UID COMMAND...: runs a command with the rights of a user.
+# as_user UID COMMAND...: runs a command with the rights of a user. The command that limits its time is root's, so that the user cannot stop it.
 as_user() {
     user=$1
     shift
@@ -17,7 +22,7 @@ as_user() {
         timeout -k 10 "$seconds" "$@"
     else
         group=$(id -g "$user" 2> /dev/null) || group=$user
-        setpriv --reuid "$user" --regid "$group" --clear-groups --no-new-privs timeout -k 10 "$seconds" "$@"
+        timeout -k 10 "$seconds" setpriv --reuid "$user" --regid "$group" --clear-groups --no-new-privs "$@"
     fi
 }
 
@@ -30,13 +35,27 @@ owner_of() (
     echo "$of"
 )
 
+# has_time UID: fails if the sessions of a user have taken LASTWORDS_SECONDS in this run, and says so once.
+has_time() {
+    eval "spent=\${spent_$1:-0}"
+    [ "$spent" != over ] || return 1
+    if [ "$1" != "$(id -u)" ] && [ "$spent" -ge "$seconds" ]; then
+        echo "the sessions of user $1 take more than $seconds s; the others of this user wait for the next run" >&2
+        eval "spent_$1=over"
+        return 1
+    fi
+}
+
 # each_session COMMAND: runs `COMMAND UID FOLDER` for each session of each user. Folders of sessions end in 16 hexadecimal digits.
 each_session() {
     for place in $places; do
         owner=$(owner_of "$place") || continue
         for folder in "$place"/*-[0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f]; do
             [ -d "$folder" ] && [ ! -L "$folder" ] || continue
+            has_time "$owner" || break
+            begun=$(date +%s)
             "$1" "$owner" "$folder"
+            eval "spent_$owner=$((spent + $(date +%s) - begun))"
         done
     done
 }
@@ -44,9 +63,9 @@ each_session() {
 # ended UID FOLDER: sets `at` to the time when the session ended (seconds), fails if it still records. A session that cannot be read has
 # ended at 0. The names in JSON have no line ends, so that none of them looks like the lines below.
 ended() {
-    data=$(as_user "$1" "$lastwords" list --json "$2" 2> /dev/null) || { at=0; return 0; }
-    if printf '%s\n' "$data" | grep -q '^      "ended": null'; then return 1; fi
-    at=$(printf '%s\n' "$data" | sed -n 's/^        "at_ns": "\([0-9]*\)[0-9]\{9\}".*/\1/p')
+    (ulimit -f "$most_data" && as_user "$1" "$lastwords" list --json -- "$2") > "$data" 2> /dev/null || { at=0; return 0; }
+    if grep -q '^      "ended": null' "$data"; then return 1; fi
+    at=$(sed -n 's/^        "at_ns": "\([0-9]*\)[0-9]\{9\}".*/\1/p' "$data")
     at=${at:-0}
 }
 

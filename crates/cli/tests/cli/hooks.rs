@@ -161,10 +161,11 @@ fn a_crash_kernel_makes_missing_folders_but_follows_no_link_of_another_user() {
     }
 }
 
-/// Runs a script of the units.
+/// Runs a script of the units, for two minutes at most.
 fn unit(place: &Place, script: &str, more: &[(&str, &Path)]) -> Ran {
-    let mut command = Command::new("sh");
+    let mut command = Command::new("timeout");
     command
+        .args(["120", "sh"])
         .arg(hooks().join("systemd").join(script))
         .env("LASTWORDS_LIBRARY", hooks().join("systemd"));
     command.env("LASTWORDS_PROGRAM", env!("CARGO_BIN_EXE_lastwords")).current_dir(place.path());
@@ -248,6 +249,59 @@ fn what_is_in_a_users_folder_is_read_with_that_users_rights() {
     folder(&place.at("shm/b-0123456789abcdef"), 0o755, OTHER);
     their_link(&place.at("shm"), &place.at("shm/lastwords-1"));
     assert_eq!(as_whom(&place.at("shm/lastwords-1")), "");
+}
+
+/// A user may stop what reads the user's sessions, keep its output open, and write into it: the
+/// sessions of others have their reports all the same, and the user's own ones have their limits.
+#[test]
+fn a_user_holds_up_nobody() {
+    let Some(place) = place() else { return };
+    folder(&place.at("places"), 0o755, 0);
+    let folders = [("a", OTHER), ("z", 0)].map(|(name, owner)| {
+        let path = place.at("places").join(name);
+        folder(&path, 0o755, owner);
+        (path, owner)
+    });
+    for (path, owner) in &folders {
+        for session in ["x-0123456789abcdef", "y-0123456789abcdee"] {
+            folder(&path.join(session), 0o755, *owner);
+        }
+    }
+    let program = place.at("program");
+    let be = |commands: &str| {
+        let text =
+            format!("#!/bin/sh\n[ \"$(id -u)\" != 0 ] || {{ echo fine; exit; }}\n{commands}\n");
+        fs::write(&program, text).unwrap();
+        fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+    };
+    be("kill -STOP $PPID\nsleep 30 &\nyes");
+    let reports = place.at("reports");
+    let run = |script: &str, seconds: &str| {
+        let more = [
+            ("LASTWORDS_PROGRAM", program.as_path()),
+            ("LASTWORDS_SECONDS", Path::new(seconds)),
+            ("LASTWORDS_KB", Path::new("1024")),
+        ];
+        unit(&place, script, &more)
+    };
+    // All time of the user is gone after the first session.
+    let ran = run("collect", "1");
+    ran.has_status(0).says("the sessions of user 65534 take more than 1 s");
+    let report = |name: &str| reports.join(name).join("report");
+    let theirs = fs::metadata(report("65534-0123456789abcdef")).unwrap().len();
+    assert!((200 << 10..=256 << 10).contains(&theirs), "{theirs} bytes of a quarter of 1024 KiB");
+    assert!(!reports.join("65534-0123456789abcdee").exists(), "{ran:?}");
+    for name in ["0-0123456789abcdef", "0-0123456789abcdee"] {
+        assert_eq!(fs::read_to_string(report(name)).unwrap(), "fine\n");
+    }
+    // In the next run there is time, but no room.
+    run("collect", "60").has_status(1).says("those of user 65534 a quarter");
+    assert!(!reports.join("65534-0123456789abcdee").exists());
+    // An old session; what removes it writes lines of its own.
+    be("[ $1 = list ] && echo '        \"at_ns\": \"1000000000\"' || printf 'a\\n<0>forged\\n'");
+    let ran = run("retain", "60");
+    ran.has_status(0);
+    assert_eq!((ran.out, ran.err), ("a?<0>forged\n".repeat(2), String::new()));
 }
 
 #[test]
