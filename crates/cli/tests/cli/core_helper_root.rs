@@ -228,7 +228,8 @@ fn the_copies_of_all_users_have_a_quota() {
     let place = Place::new();
     let dying = Dying::hold(&place, || start_as_nobody(&place, "heap", "abort"));
     let script = "mount -t tmpfs none /dev/shm && cd /dev/shm && for user in 1 2 3 4 5 6 7 8; do mkdir -m 700 lastwords-$user && \
-        for copy in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16; do mkdir lastwords-$user/app.dead-$copy-0; done; done; \
+        for copy in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16; do mkdir lastwords-$user/app.dead-$copy-0; done; \
+        chown -R $user lastwords-$user; done; \
         exec \"$0\" core-helper pipe \"$1\" 6 1 /bin/true";
     let run = |script: &str| {
         let mut command = Command::new("unshare");
@@ -250,5 +251,14 @@ fn the_copies_of_all_users_have_a_quota() {
     assert_eq!(copies().filter(|name| name.to_string_lossy().contains(".dead-")).count(), 0);
     // With one less there is room.
     let room = run(&script.replace("exec", "rmdir lastwords-1/app.dead-1-0; exec"));
+    assert!(room.contains("copied at SIGABRT to "), "{room}");
+    for copy in copies().filter(|name| name.to_string_lossy().contains(".dead-")) {
+        fs::remove_dir_all(place.sessions().join(copy)).expect("removed");
+    }
+    // One user cannot fill it, neither with copies nor with other names.
+    let one = "mount -t tmpfs none /dev/shm && cd /dev/shm && mkdir lastwords-1 && cd lastwords-1 && \
+        seq 1 20001 | xargs touch && seq -f app.dead-%g-0 1 200 | xargs mkdir && cd .. && cp -r lastwords-1 lastwords-x && \
+        cp -r lastwords-1 lastwords-2 && chown -R 1 lastwords-*; exec \"$0\" core-helper pipe \"$1\" 6 1 /bin/true";
+    let room = run(one);
     assert!(room.contains("copied at SIGABRT to "), "{room}");
 }
