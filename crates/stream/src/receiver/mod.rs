@@ -2,6 +2,7 @@
 
 mod admission;
 mod connection;
+mod refusals;
 
 use crate::address::{Address, check_peer};
 use crate::error::{Error, Result};
@@ -11,6 +12,7 @@ use crate::spool::{self, Finished, Saved};
 use admission::{Admission, Peer, Ticket};
 use anyhow::{Context, bail};
 use connection::Connection;
+use refusals::Refusals;
 use rustix::event::PollFlags;
 use serde::Serialize;
 use socket2::{SockAddr, Socket};
@@ -144,6 +146,8 @@ impl Receiver {
     /// # Errors
     /// The folder cannot be read, or no connection can be accepted.
     pub fn run(&self, ended: BorrowedFd<'_>, tell: &(dyn Fn(Told) + Sync)) -> Result<()> {
+        let refusals = Refusals::default();
+        let tell = &|told: Told| refusals.admit(told).into_iter().for_each(tell);
         for left in spool::left(&self.folder)? {
             let path = left.path().to_owned();
             tell(saved(left.finish(Some(LEFT)), path, LEFT, &|| "an earlier receiver".to_owned()));
