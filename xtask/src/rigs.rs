@@ -37,6 +37,7 @@ nvdimm         lab           Reset a guest under QEMU while an application recor
 packages       dist          Make the packages of Debian and rpm; install, use and remove them in a clean Debian (as root)
 persistence    persistence   Make what a loss of power may leave in persistent memory, at every flush and fence, and recover it
 remove         remove        Take parts out of traces, and judge what is read of the rest
+services       services      Kill services of axum and actix in nine ways, and judge what is recovered
 shapes         shapes        Record events of random fields in sessions of random shapes, kill, recover, and compare every value
 static         dist          Build `lastwords` without shared libraries, for a crash kernel's initramfs
 surroundings   surroundings  Run an application in containers, limits and traps; judge how it ends and what is known of it

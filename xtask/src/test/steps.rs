@@ -131,6 +131,7 @@ const RIGS: &[Step] = &[
         "crash dumps of real kernels beside the repository",
     ),
     rig("ftracetest", Never, "ftracetest --quick", "the kernel's own tests of tracefs, on a mount"),
+    rig("services", Never, "services", "services of axum and actix killed in nine ways"),
     rig("packages", Never, "packages --quick", "packages: judged, installed, used and removed"),
 ];
 

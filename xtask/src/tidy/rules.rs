@@ -50,6 +50,7 @@ pub(super) const GRAPH: &[(&str, &str)] = &[
     ("proof-persistence", "proof-rig ring lastwords bytes image trace ctf session testkit"),
     ("proof-remove", "proof-rig testkit"),
     ("proof-rig", ""),
+    ("proof-services", "proof-rig"),
     ("proof-shapes", "proof-rig testkit"),
     ("proof-surroundings", "proof-rig"),
     ("proof-tracing", "proof-rig lastwords testkit"),
