@@ -90,6 +90,10 @@ pub const ENV_SLEPT: &str = "slept_ns";
 /// Key of the property with the value of the environment variable `LASTWORDS`, if it has directives
 /// for events.
 pub const ENV_ASKED: &str = "LASTWORDS";
+/// Key of the property with the control group of the process that created the session, if its OOM
+/// kills are counted: `id=INODE ns=INODE oom_kill=COUNT path=PATH`, the inodes of the group's folder
+/// and of the namespace of its path. A session of several processes has none.
+pub const ENV_CONTROL_GROUP: &str = "control_group";
 /// Key of the property that says which directives of that variable were ignored, and why.
 pub const ENV_IGNORED: &str = "LASTWORDS_IGNORED";
 

@@ -1,6 +1,7 @@
 //! Reads what this machine knows besides the input: its boot, the kernel's log, pstore.
 
 use anyhow::Context;
+use lastwords_folders::CONTROL_GROUPS;
 use lastwords_open::why::{KernelLine, OomKills, Outside, PstoreRecord};
 use rustix::fs::{Mode, OFlags};
 use std::fs;
@@ -12,8 +13,6 @@ use std::time::UNIX_EPOCH;
 const KMSG: &str = "/dev/kmsg";
 /// The folder of the records that an earlier boot left.
 const PSTORE: &str = "/sys/fs/pstore";
-/// The files of a control group that may have the counter of OOM kills.
-const COUNTERS: [&str; 2] = ["memory.events", "memory.oom_control"];
 /// The longest record of [`KMSG`] (`PRINTKRB_RECORD_MAX` and its head), bytes.
 const RECORD: usize = 8192;
 /// Most records that are read.
@@ -34,6 +33,7 @@ pub(crate) fn here() -> Outside {
         kernel_log,
         no_kernel_log,
         pstore: pstore(Path::new(PSTORE)),
+        control_groups: Some(CONTROL_GROUPS.into()),
         ..Outside::default()
     }
 }
@@ -57,10 +57,9 @@ pub(crate) fn read(log: Option<&Path>, cgroup: Option<&Path>) -> anyhow::Result<
 
 /// Reads the counter of a control group, of either version.
 fn oom_kills(folder: &Path) -> anyhow::Result<OomKills> {
-    let name = folder.display().to_string();
-    let texts = COUNTERS.iter().filter_map(|file| fs::read_to_string(folder.join(file)).ok());
-    let found = texts.into_iter().find_map(|text| OomKills::parse(&name, &text));
-    found.with_context(|| format!("{name}: no control group whose OOM kills are counted"))
+    OomKills::read(folder).with_context(|| {
+        format!("{}: no control group whose OOM kills are counted", folder.display())
+    })
 }
 
 /// Reads the log of the running kernel.

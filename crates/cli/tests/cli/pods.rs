@@ -90,7 +90,11 @@ fn a_pod_that_runs_out_of_memory() {
     let sessions = pod.sessions();
     let report = pod.place.ok(&["report", sessions.to_str().unwrap()]);
     assert_eq!(report.lines().count(), 9, "{report}");
-    // The ids of the kernel's log are not those of the container: no cause, but a hint.
+    // The ids of the kernel's log are not those of the container: no cause, but hints.
+    let verdict = pod.verdict(&[]);
+    assert_eq!(verdict["cause"], "unknown", "{verdict:#}");
+    let hint = "killed 1 process of the session's control group";
+    assert!(verdict["hints"].to_string().contains(hint), "{verdict:#}");
     let verdict = pod.verdict(&["--cgroup", cgroup.0.to_str().unwrap()]);
     assert_eq!(verdict["cause"], "unknown", "{verdict:#}");
     let hint = "1 process of this control group was killed";

@@ -34,7 +34,7 @@ use crate::session::registry::{Registry, context_bodies, env_body};
 use crate::session::retention::{self, Retention};
 use crate::session::room;
 use crate::session::rules::{self, Line, RuleSpec};
-use lastwords_folders::unique_of;
+use lastwords_folders::{ControlGroup, unique_of};
 
 /// Creates the session that `builder` requests, in a folder of `base`. Also returns notes for
 /// people.
@@ -275,6 +275,9 @@ fn init_others(builder: &Builder, layout: &Layout, regions: &Regions) {
     let slept = ClockKind::Boottime.now().saturating_sub(ClockKind::Monotonic.now());
     if slept >= 1_000_000 {
         regions.registry.append(KIND_ENV, &env_body(ENV_SLEPT, &slept.to_string()));
+    }
+    if let Some(group) = ControlGroup::own().filter(|_| builder.scope == Scope::Process) {
+        regions.registry.append(KIND_ENV, &env_body(ControlGroup::PROPERTY, &group.to_string()));
     }
     for (id, channel) in layout.channels.iter().enumerate() {
         for body in context_bodies(id as u16, &channel.user_contexts) {

@@ -61,7 +61,9 @@ impl KernelLine {
 
 /// The end of a process as the kernel's log tells it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Told {
+pub(super) enum Told<'l> {
+    /// The OOM killer kills all processes of the control group of this path.
+    GroupKilled(&'l str),
     /// The OOM killer killed the process of this id.
     Killed(u32),
     /// A thread of this id had a fault that nobody handled, for which it gets this signal.
@@ -72,6 +74,9 @@ pub(super) enum Told {
 const KILLED: &str = "Killed process ";
 /// The words at the beginning of such a line.
 const OUT_OF_MEMORY: [&str; 2] = ["Out of memory", "Memory cgroup out of memory"];
+/// The words around the path of a control group whose processes are killed (`mm/memcontrol.c`,
+/// `mem_cgroup_print_oom_group`).
+const GROUP: [&str; 2] = ["Tasks in ", " are going to be killed due to memory.oom.group set"];
 /// The words after `NAME[ID]` in the line of a fault that nobody handled, and the signal.
 const FAULTS: [(&str, u8); 5] = [
     (": segfault at ", 11),
@@ -82,7 +87,11 @@ const FAULTS: [(&str, u8); 5] = [
 ];
 
 /// Returns what a line tells of the end of a process.
-pub(super) fn told(text: &str) -> Option<Told> {
+pub(super) fn told(text: &str) -> Option<Told<'_>> {
+    let [before, after] = GROUP;
+    if let Some(path) = text.strip_prefix(before).and_then(|rest| rest.strip_suffix(after)) {
+        return Some(Told::GroupKilled(path));
+    }
     if OUT_OF_MEMORY.iter().any(|words| text.starts_with(words)) {
         let (_, rest) = text.split_once(KILLED)?;
         let (pid, name) = rest.split_once(' ')?;
@@ -151,6 +160,11 @@ mod tests {
             told("traps: a[3] trap invalid opcode ip:1 sp:2 error:0"),
             Some(Told::Fault(3, 4))
         );
+        assert_eq!(
+            told("Tasks in /pods/a b are going to be killed due to memory.oom.group set"),
+            Some(Told::GroupKilled("/pods/a b"))
+        );
+        assert_eq!(told("x: Tasks in /a are going to be killed due to memory.oom.group set"), None);
         assert_eq!(told("usb 1-1: new device"), None);
     }
 

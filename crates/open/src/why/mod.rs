@@ -5,6 +5,7 @@
 //! names the same process at the time of its end. All else is a hint. A verdict that is wrong is
 //! worse than one that is unknown.
 
+mod control_group;
 mod kernel;
 mod kernel_log;
 mod outside;

@@ -1,6 +1,7 @@
 //! What is known besides the input: the boot of this machine, the kernel's log, pstore.
 
 use super::KernelLine;
+use std::path::{Path, PathBuf};
 
 /// What is known besides the input. By default nothing is.
 #[derive(Debug, Clone, Default)]
@@ -19,6 +20,8 @@ pub struct Outside {
     pub pstore: Vec<PstoreRecord>,
     /// The OOM kills in the control group that a user named.
     pub cgroup: Option<OomKills>,
+    /// Where the control groups of this machine are mounted; none if they are not looked at.
+    pub control_groups: Option<PathBuf>,
 }
 
 /// The OOM kills in a control group, as its counter has them. It does not say which processes they
@@ -32,12 +35,11 @@ pub struct OomKills {
 }
 
 impl OomKills {
-    /// Finds the counter in the text of `memory.events` (version 2) or `memory.oom_control`
-    /// (version 1).
+    /// Reads the counter of the group of a folder; none if there is none.
     #[must_use]
-    pub fn parse(cgroup: &str, text: &str) -> Option<Self> {
-        let kills = text.lines().find_map(|line| line.strip_prefix("oom_kill "))?;
-        Some(Self { cgroup: cgroup.to_owned(), kills: kills.trim().parse().ok()? })
+    pub fn read(folder: &Path) -> Option<Self> {
+        let kills = lastwords_folders::oom_kills(folder)?;
+        Some(Self { cgroup: folder.display().to_string(), kills })
     }
 
     /// Returns what it shows, in words.

@@ -2,10 +2,11 @@
 
 use super::kernel_log::{Told, shown, told};
 use super::{
-    Cause, Evidence, KernelLine, OtherCrash, Outside, PstoreRecord, Verdict, Witness, signal_name,
+    Cause, Evidence, KernelLine, OtherCrash, Outside, PstoreRecord, Verdict, Witness,
+    control_group, signal_name,
 };
 use crate::{Crash, RecoveredSession, Selection, SourceKind, Trace, escape};
-use lastwords_folders::{Ended, Ending};
+use lastwords_folders::{ControlGroup, Ended, Ending};
 use lastwords_image::ImageKind;
 use lastwords_image::core::CoreInfo;
 use lastwords_render::iter::Order;
@@ -52,6 +53,7 @@ pub fn session(trace: &Trace, outside: &Outside) -> Option<Verdict> {
             (real != 0).then(|| real.wrapping_sub(monotonic).cast_signed())
         }),
         has_thread: &|tid| has_thread(trace, tid),
+        group: control_group::recorded(found),
         outside,
     };
     Some(facts.judge())
@@ -89,6 +91,8 @@ struct Facts<'a> {
     boot_real_time: Option<i64>,
     /// A thread of this id recorded in the session.
     has_thread: &'a dyn Fn(u32) -> bool,
+    /// The control group of the process when the session began.
+    group: Option<ControlGroup>,
     outside: &'a Outside,
 }
 
@@ -378,29 +382,38 @@ impl Facts<'_> {
 
     /// Returns the lines of the kernel's log that tell of the end of a process, as far as the log
     /// is, or may be, of the session's boot.
-    fn tales(&self) -> impl Iterator<Item = (&KernelLine, Told)> {
+    fn tales(&self) -> impl Iterator<Item = (&KernelLine, Told<'_>)> {
         let own = Some(&self.outside.kernel_log).filter(|_| self.boot == Boot::This);
         let lines = own.into_iter().flatten().chain(&self.outside.given_log);
         lines.filter_map(|line| Some((line, told(&line.text)?)))
     }
 
-    /// Returns the verdict that the kernel's log proves: it names the process, or one of its
-    /// threads, at the time of its end.
+    /// Returns the verdict that the kernel's log proves: it names the process, one of its threads,
+    /// or its control group, all of whose processes are killed, at the time of its end.
     fn of_kernel_log(&self, ended: &Ended) -> Option<Verdict> {
-        if !self.is_in_initial_namespace || self.pids.len() > 1 {
+        if self.pids.len() > 1 {
             return None;
         }
+        let is_own = |pid: &u32| self.is_in_initial_namespace && self.pids.contains(pid);
+        let is_thread = |tid| self.is_in_initial_namespace && (self.has_thread)(tid);
         let mut verdicts = self.tales().filter_map(|(line, told)| {
             let at = self.agrees(line, ended)?;
             let verdict = match told {
-                Told::Killed(pid) if self.pids.contains(&pid) => {
+                Told::Killed(pid) if is_own(&pid) => {
                     let sentence = format!("the kernel's OOM killer killed process {pid}");
                     Verdict::new(Cause::OutOfMemory, sentence)
                 }
-                Told::Fault(tid, signal) if self.pids.contains(&tid) || (self.has_thread)(tid) => {
+                Told::Fault(tid, signal) if is_own(&tid) || is_thread(tid) => {
                     let name = signal_name(signal);
                     let sentence = format!("thread {tid} was killed by {name}, without a handler");
                     Verdict::new(Cause::Signal(Some(signal)), sentence)
+                }
+                Told::GroupKilled(path) if self.is_in_group(path) => {
+                    let sentence = format!(
+                        "the kernel's OOM killer killed all processes of the control group {}",
+                        escape(path)
+                    );
+                    Verdict::new(Cause::OutOfMemory, sentence)
                 }
                 _ => return None,
             };
@@ -410,6 +423,12 @@ impl Facts<'_> {
         let first = verdicts.next()?;
         // Two causes at the same time prove neither.
         verdicts.all(|other| other.cause == first.cause).then_some(first)
+    }
+
+    /// Returns true if the process was in the control group that this path of the kernel's log
+    /// names, when its session began.
+    fn is_in_group(&self, path: &str) -> bool {
+        self.group.as_ref().is_some_and(|group| group.is_in(path))
     }
 
     /// Returns the verdict that pstore proves: the machine's kernel panicked when the session was
@@ -481,7 +500,13 @@ impl Facts<'_> {
             }
             _ => {}
         }
-        verdict.hints.extend(self.outside.cgroup.as_ref().map(super::OomKills::hint));
+        let root = self.outside.control_groups.as_ref().filter(|_| self.boot == Boot::This);
+        let own = self.group.as_ref().zip(root);
+        let counter = match &self.outside.cgroup {
+            Some(named) => Some(named.hint()),
+            None => own.and_then(|(group, root)| control_group::hint(group, root)),
+        };
+        verdict.hints.extend(counter);
         let records = self.outside.pstore.iter().filter(|record| is_near(record, ended));
         verdict.hints.extend(records.map(|record| format!("pstore has {}", escape(&record.name))));
     }

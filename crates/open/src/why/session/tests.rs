@@ -1,6 +1,7 @@
 //! Verdicts on sessions, from facts that are made up.
 
 use super::*;
+use crate::why::OomKills;
 
 /// When the session was last seen alive, or ended.
 const END: u64 = 1_700_000_000 * SECOND;
@@ -53,6 +54,7 @@ fn judge(
         is_in_initial_namespace: true,
         boot_real_time: Some(BOOT.cast_signed()),
         has_thread: &|tid| tid == 4250,
+        group: None,
         outside,
     };
     change(&mut facts);
@@ -226,14 +228,90 @@ fn a_core_names_its_signal_unless_a_debugger_may_have_made_it() {
 
 #[test]
 fn the_counter_of_a_control_group_is_a_hint() {
-    let texts =
-        ["low 0\noom 3\noom_kill 2\noom_group_kill 0\n", "oom_kill_disable 0\noom_kill 0\n"];
-    let [two, none] = texts.map(|text| super::super::OomKills::parse("/cg", text));
-    assert_eq!(super::super::OomKills::parse("/cg", "oom_kill_disable 0\n"), None);
+    let folder = tempfile::tempdir().unwrap();
+    let read = |file: &str, text: &str| {
+        std::fs::write(folder.path().join(file), text).unwrap();
+        OomKills::read(folder.path())
+    };
+    let none = read("memory.oom_control", "oom_kill_disable 0\noom_kill 0\n");
+    let two = read("memory.events", "low 0\noom 3\noom_kill 2\noom_group_kill 0\n");
+    assert_eq!(OomKills::read(&folder.path().join("none")), None);
     for (cgroup, words) in [(two, "2 processes of this"), (none, "no process of this")] {
         let outside = Outside { cgroup, ..outside() };
         let verdict = judge(ended(Ending::Killed), &[], &outside, |_| ());
         assert_eq!(verdict.cause, Cause::Unknown);
         assert!(verdict.hints[0].contains(words), "{verdict:?}");
     }
+}
+
+/// The session was in the group `/pods/a/b`, in a container with ids of its own.
+fn in_a_pod(facts: &mut Facts<'_>) {
+    let path = "/pods/a/b".to_owned();
+    let namespace = 0xEFFF_FFFB;
+    facts.group = Some(ControlGroup { id: 7, namespace, oom_kills: 1, path });
+    facts.is_in_initial_namespace = false;
+    facts.pids = vec![1];
+}
+
+#[test]
+fn a_group_all_of_whose_processes_are_killed_proves_the_cause() {
+    let line = |after, path: &str| {
+        let text = format!("Tasks in {path} are going to be killed due to memory.oom.group set");
+        let log = vec![killed_line(after, &text), killed_line(after, &oom(1))];
+        Outside { kernel_log: log, ..outside() }
+    };
+    let judged = |outside: &Outside, change: fn(&mut Facts<'_>)| {
+        judge(ended(Ending::Killed), &[], outside, change).cause
+    };
+    assert_eq!(judged(&line(0, "/pods/a/b"), in_a_pod), Cause::OutOfMemory);
+    assert_eq!(judged(&line(0, "/pods/a"), in_a_pod), Cause::OutOfMemory);
+    // Another group, another time, a path of another namespace, several processes, no group.
+    let (own, other) = (line(0, "/pods/a/b"), line(0, "/pods/a/bc"));
+    assert_eq!(judged(&other, in_a_pod), Cause::Unknown);
+    assert_eq!(judged(&line(60 * SECOND.cast_signed(), "/pods/a/b"), in_a_pod), Cause::Unknown);
+    let changes: [fn(&mut Facts<'_>); 3] = [
+        |facts| {
+            in_a_pod(facts);
+            facts.group.iter_mut().for_each(|group| group.namespace += 1);
+        },
+        |facts| {
+            in_a_pod(facts);
+            facts.pids.push(2);
+        },
+        |facts| facts.is_in_initial_namespace = false,
+    ];
+    for change in changes {
+        assert_eq!(judged(&own, change), Cause::Unknown);
+    }
+}
+
+#[test]
+fn the_group_of_the_session_is_looked_at() {
+    use std::os::unix::fs::MetadataExt as _;
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path().join("pods/a/b");
+    std::fs::create_dir_all(&folder).unwrap();
+    let id = std::fs::metadata(&folder).unwrap().ino();
+    let outside = Outside { control_groups: Some(root.path().to_owned()), ..outside() };
+    let hints = |kills: u64, change: fn(&mut Facts<'_>)| {
+        std::fs::write(folder.join("memory.events"), format!("oom_kill {kills}\n")).unwrap();
+        let verdict = judge(ended(Ending::Killed), &[], &outside, |facts| {
+            in_a_pod(facts);
+            facts.group.iter_mut().for_each(|group| group.id = id);
+            change(facts);
+        });
+        assert_eq!(verdict.cause, Cause::Unknown);
+        verdict.hints.join("\n")
+    };
+    let none = hints(1, |_| ());
+    assert!(none.contains("no process of the session's control group, /pods/a/b,"), "{none}");
+    assert!(hints(2, |_| ()).contains("killed 1 process of"));
+    assert!(hints(4, |_| ()).contains("killed 3 processes of"));
+    // The group is another one, or of an earlier boot; the session has recorded none.
+    let changes: [fn(&mut Facts<'_>); 3] = [
+        |facts| facts.group.iter_mut().for_each(|group| group.id += 1),
+        |facts| facts.boot = Boot::Earlier,
+        |facts| facts.group = None,
+    ];
+    assert!(changes.iter().all(|change| hints(2, *change).is_empty()));
 }
