@@ -45,7 +45,7 @@ export function head() {
 // Returns the columns of events and slices. Times are nanoseconds from the page's beginning: `times`, `begins` and `ends`
 // are JavaScript's numbers, from which is drawn; `timeOf`, `beginOf`, `endOf` and `lengthOf` are for what is read.
 export async function load(head) {
-  const names = ["tracks", "labels", "threads", "events", "openings"];
+  const names = ["tracks", "labels", "threads", "events", "openings", "parents"];
   const [deltas, kinds, threads, cpus, starts, durations, flags, ...words] = await Promise.all([
     column("times", Uint32Array), column("kinds", Uint32Array), column("threads", Uint32Array), column("cpus", Uint32Array),
     column("slice-begins", Uint32Array), column("slice-lengths", Uint32Array), column("slice-flags", Uint8Array),

@@ -4,14 +4,16 @@ import { enumeration, members, NO_BEGIN, NO_END, NONE, numberText, UNSURE } from
 import { byId, make, table } from "view/dom.js";
 import { endingElements } from "view/ending.js";
 import { quoted } from "view/filter.js";
+import { Flame } from "view/flame.js";
 import { machineName, onMachine, threadName } from "view/rows.js";
 import { duration, short } from "view/time.js";
 
-const TABS = [["ending", "At the death"], ["details", "Details"], ["statistics", "Statistics"], ["log", "Kernel log"], ["about", "Account of losses"]];
+const TABS = [["ending", "At the death"], ["details", "Details"], ["statistics", "Statistics"], ["flame", "Flame graph"], ["log", "Kernel log"], ["about", "Account of losses"]];
 
 export class Panel {
   constructor(app) {
     this.app = app;
+    this.flame = new Flame(app);
     this.open = "details";
     this.asked = 0;
     const tabs = TABS.filter(([key]) => key !== "log" || app.data.head.log.length > 0).map(([key, text]) => [key, key === "ending" && app.deaths.length === 0 ? "At the end" : text]);
@@ -30,8 +32,13 @@ export class Panel {
       tab.tabIndex = isOpen ? 0 : -1;
     }
     byId("content").setAttribute("aria-labelledby", `tab-${key}`);
-    const contents = { ending: () => endingElements(this.app), details: this.details, statistics: () => this.statistics(), log: () => this.log(), about: () => this.about() };
+    const contents = { ending: () => endingElements(this.app), details: this.details, statistics: () => this.statistics(), flame: () => this.flame.elements(), log: () => this.log(), about: () => this.about() };
     byId("content").replaceChildren(...contents[key]());
+  }
+
+  // Returns true if what is open is of the chosen range, or of what is shown.
+  get isOfRange() {
+    return this.open === "statistics" || this.open === "flame";
   }
 
   // Opens the next tab or the one before.
@@ -250,7 +257,7 @@ export function message(context) {
 }
 
 // Returns how much of a slice lies in a range.
-function timeIn({ begins, ends, lengthOf }, slice, from, to) {
+export function timeIn({ begins, ends, lengthOf }, slice, from, to) {
   if (begins[slice] >= from && ends[slice] <= to) return Number(lengthOf(slice));
   return Math.min(ends[slice], to) - Math.max(begins[slice], from);
 }

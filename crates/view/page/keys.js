@@ -15,10 +15,11 @@ const HELP = [
   ["/", "search; Enter and Shift+Enter, or ] and [, go to the next result and to the one before"],
   ["T", "times by the clock, before the death or the last event, since the start"],
   ["L", "the legend"],
-  ["Esc", "close what is open: this help, the legend, an error, details; then choose nothing"],
+  ["Esc", "close what is open: this help, the legend, an error, details, a frame of the flame graph; then choose nothing"],
   ["?", "this help"],
   ["In the list", "\u2191, \u2193, Page up, Page down, Home, End: choose an event, which the timeline shows"],
-  ["Mouse", "drag: choose a range for its statistics; Shift and drag: move; wheel: scroll the rows; Ctrl and wheel: zoom; click: all fields of an event; double click: a slice in full width; drag in the histogram: what is shown; click in the list: the timeline shows the event"],
+  ["In the flame graph", "\u2191, \u2193, \u2190, \u2192: go from frame to frame; Enter: a frame in full width; Esc: back"],
+  ["Mouse", "drag: choose a range for its statistics and its flame graph; Shift and drag: move; wheel: scroll the rows; Ctrl and wheel: zoom; click: all fields of an event; double click: a slice in full width; drag in the histogram: what is shown; click in the list: the timeline shows the event"],
 ];
 
 const MOVES = { w: ["zoom", -1], s: ["zoom", 1], a: ["pan", -1], d: ["pan", 1], arrowleft: ["pan", -1], arrowright: ["pan", 1] };
@@ -70,7 +71,7 @@ function escape(app, target) {
   else if (!byId("tip").hidden) byId("tip").hidden = true;
   else if (target.matches?.("input, select")) target.blur();
   else if (details) details.open = false;
-  else app.clear();
+  else if (app.panel.open !== "flame" || !app.panel.flame.back()) app.clear();
 }
 
 function showLegend(isShown) {

@@ -140,7 +140,7 @@ class App {
   changed() {
     this.redraw();
     clearTimeout(this.later);
-    this.later = setTimeout(() => this.panel?.open === "statistics" && !this.timeline.range && this.panel.show("statistics"), 250);
+    this.later = setTimeout(() => this.panel?.isOfRange && !this.timeline.range && this.panel.show(this.panel.open), 250);
   }
 
   // Multiplies the length of what is shown; the time under the mouse stays where it is.
@@ -256,7 +256,7 @@ class App {
 
   chooseRange(range) {
     this.timeline.range = range;
-    this.panel.show("statistics");
+    this.panel.show(this.panel.isOfRange ? this.panel.open : "statistics");
     this.redraw();
   }
 
@@ -264,7 +264,7 @@ class App {
     this.timeline.range = null;
     this.timeline.choose(null);
     this.list.clear();
-    if (this.panel.open === "statistics") this.panel.show("statistics");
+    if (this.panel.isOfRange) this.panel.show(this.panel.open);
     this.redraw();
   }
 
@@ -289,7 +289,7 @@ class App {
     this.marks = new Marks(this.data, visible, this.machineOf);
     this.setRows();
     this.setList();
-    if (this.panel.open === "statistics") this.panel.show("statistics");
+    if (this.panel.isOfRange) this.panel.show(this.panel.open);
     this.redraw();
     if (this.search.text) await this.search.find(this.search.text, false);
   }

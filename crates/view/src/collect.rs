@@ -427,6 +427,7 @@ impl<'t> Collector<'t> {
                 span: Some(SpanOf {
                     id: span.id,
                     parent: span.parent,
+                    numbers: (NONE, NONE),
                     opening: u64::MAX,
                     end: Some(end),
                 }),

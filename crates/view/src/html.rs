@@ -29,6 +29,7 @@ const MODULES: &[(&str, &str)] = &[
     ("view/ending.js", include_str!("../page/ending.js")),
     ("view/fields.js", include_str!("../page/fields.js")),
     ("view/filter.js", include_str!("../page/filter.js")),
+    ("view/flame.js", include_str!("../page/flame.js")),
     ("view/head.js", include_str!("../page/head.js")),
     ("view/histogram.js", include_str!("../page/histogram.js")),
     ("view/judge.js", include_str!("../page/judge.js")),

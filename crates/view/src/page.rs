@@ -8,6 +8,7 @@ use crate::slices::{Slice, Slices, Track};
 use crate::{classes::Kind, gaps};
 use flate2::Compression;
 use serde::Serialize;
+use std::collections::HashMap;
 use std::io::{self, Write};
 
 /// The death of a kernel, session or process.
@@ -258,10 +259,18 @@ fn put_slices(
     html.bytes("slice-threads", &compressed(&of(|slice| slice.thread), LEVEL))?;
     html.bytes("slice-events", &compressed(&words(slices.iter().map(event)), LEVEL))?;
     html.bytes("slice-openings", &compressed(&words(slices.iter().map(opening)), LEVEL))?;
+    html.bytes("slice-parents", &compressed(&parents(slices), LEVEL))?;
     html.bytes(
         "slice-flags",
         &compressed(&slices.iter().map(|slice| slice.flags).collect::<Vec<_>>(), LEVEL),
     )
+}
+
+/// Returns for each slice of a span the position of the slice of its parent.
+fn parents(slices: &[Slice]) -> Vec<u8> {
+    let positions = (0..).zip(slices).filter(|(_, slice)| slice.span != NONE);
+    let places: HashMap<u32, u32> = positions.map(|(at, slice)| (slice.span, at)).collect();
+    words(slices.iter().map(|slice| places.get(&slice.parent).copied().unwrap_or(NONE)))
 }
 
 /// Returns a time as nanoseconds from the beginning. JavaScript has the same numbers: exact up to

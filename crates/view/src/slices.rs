@@ -55,6 +55,9 @@ pub(crate) struct Slice {
     pub(crate) trace: u32,
     /// Number of the event that opened its span; `u64::MAX` if there is none.
     pub(crate) opening: u64,
+    /// Number of the span of which this is all, and of its parent; [`NONE`] if it is not known.
+    pub(crate) span: u32,
+    pub(crate) parent: u32,
     /// Position in [`Slices::open`]; [`NONE`] if the slice has ended, or may have.
     pub(crate) open: u32,
 }
@@ -64,6 +67,8 @@ pub(crate) struct Slice {
 pub(crate) struct SpanOf {
     pub(crate) id: u64,
     pub(crate) parent: u64,
+    /// Numbers of the span and of its parent among the spans that are drawn; [`NONE`] for none.
+    pub(crate) numbers: (u32, u32),
     /// Number of the event that opened it; `u64::MAX` if there is none.
     pub(crate) opening: u64,
     /// Its state at the end, if the account has it.
@@ -113,6 +118,8 @@ impl Slices {
         }
         let Begun { begin, label, thread, event, flags: own, trace, span, .. } = begun;
         let (flags, trace) = (own | flags, u32::try_from(trace).unwrap_or(u32::MAX));
+        let numbers = span.filter(|_| track.of == Of::Spans).map(|span| span.numbers);
+        let (number, parent) = numbers.unwrap_or((NONE, NONE));
         self.all.push(Slice {
             track: at,
             begin,
@@ -123,6 +130,8 @@ impl Slices {
             flags,
             trace,
             opening: span.map_or(u64::MAX, |span| span.opening),
+            span: number,
+            parent,
             open: NONE,
         });
     }

@@ -1,6 +1,7 @@
 //! Makes slices of spans from their opening to their end. Spans overlap as they like; each takes
 //! the first free lane of its process below the lane of its parent.
 
+use crate::names::NONE;
 use crate::slices::{Begun, Of, Slices, SpanEnd, SpanOf, Track};
 use lastwords_render::spans::SpanKey;
 use std::collections::{BTreeSet, HashMap};
@@ -21,6 +22,8 @@ struct Open {
 pub(crate) struct SpanLanes {
     open: HashMap<SpanKey, Open>,
     used: HashMap<u32, BTreeSet<u32>>,
+    /// Number of spans that were opened.
+    opened: u32,
     /// Number of spans that found no lane.
     pub(crate) not_drawn: u64,
 }
@@ -31,8 +34,12 @@ impl SpanLanes {
         if self.open.contains_key(&key) {
             return;
         }
-        let span = SpanOf { id: key.2, parent, opening: begun.event, end: None };
-        let begun = Begun { span: begun.span.or(Some(span)), ..begun };
+        let outer = self.open.get(&(key.0, key.1, parent)).and_then(|open| open.begun.span);
+        let numbers = (self.opened, outer.map_or(NONE, |outer| outer.numbers.0));
+        self.opened = self.opened.saturating_add(1);
+        let opening = SpanOf { id: key.2, parent, numbers, opening: begun.event, end: None };
+        let span = SpanOf { numbers, ..begun.span.unwrap_or(opening) };
+        let begun = Begun { span: Some(span), ..begun };
         let below = self.open.get(&(key.0, key.1, parent)).filter(|open| open.process == process);
         let first = below.map_or(0, |open| open.lane.saturating_add(1));
         let used = self.used.entry(process).or_default();
@@ -50,7 +57,13 @@ impl SpanLanes {
     /// Returns the span with this key for a slice of it. What opened it may not be known.
     pub(crate) fn span(&self, key: SpanKey) -> SpanOf {
         let known = self.open.get(&key).and_then(|open| open.begun.span);
-        known.unwrap_or(SpanOf { id: key.2, parent: 0, opening: u64::MAX, end: None })
+        known.unwrap_or(SpanOf {
+            id: key.2,
+            parent: 0,
+            numbers: (NONE, NONE),
+            opening: u64::MAX,
+            end: None,
+        })
     }
 
     /// Sets the state of a span at the end. Returns false if the span was not opened in the traces,

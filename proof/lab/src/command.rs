@@ -3,7 +3,7 @@
 use anyhow::{Result, bail};
 use clap::{Parser, Subcommand};
 
-use super::{hotplug, nvdimm, prepare_quick, quick_kernels, recorder};
+use super::{hotplug, nvdimm, prepare_quick, quick_kernels, recorder, why};
 
 #[derive(Parser)]
 #[command(
@@ -32,6 +32,9 @@ enum Part {
     /// The part of `nvdimm` that runs in the guest
     #[command(hide = true)]
     NvdimmHere(nvdimm::here::Args),
+    /// The application of the scenario `why`, which runs in the guest
+    #[command(hide = true)]
+    WhyHere(why::here::Args),
     /// Fetch what the steps of CI with guests need: a part of `cargo xtask setup`
     #[command(hide = true)]
     Prepare {
@@ -53,6 +56,7 @@ pub fn run() -> Result<()> {
         Some(Part::Hotplug(args)) => hotplug::run(args),
         Some(Part::Nvdimm(args)) => nvdimm::run(args),
         Some(Part::NvdimmHere(args)) => nvdimm::here::run(args),
+        Some(Part::WhyHere(args)) => why::here::run(args),
         Some(Part::Prepare { check: false }) => prepare_quick(),
         Some(Part::Prepare { check: true }) => match quick_kernels() {
             Some(kernels) => {

@@ -46,7 +46,7 @@ const WAYS: [&str; 2] = ["initramfs-tools", "dracut"];
 
 /// Runs it on one kernel.
 pub(super) fn run(setup: &Setup<'_>, rows: &mut Rows) -> Result<()> {
-    let Setup { store, kernel, lastwords, folder } = *setup;
+    let Setup { store, kernel, lastwords, folder, .. } = *setup;
     ensure!(is_root(), "the installed system is made by root: run this command as root");
     let system = System::install(store, kernel, lastwords, folder)?;
     for by in WAYS {

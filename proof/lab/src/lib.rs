@@ -17,7 +17,7 @@ use serde_json::json;
 use compare::{Ours, Rows};
 use dump::{Dump, Format};
 use initramfs::Archive;
-use packages::{Kernel, Program, Store};
+use packages::{Kernel, Program, Store, package_of_debian};
 use qemu::{Config, Guest};
 use rig::{make_empty, run_quietly};
 use scenario::{End, SCENARIOS, Scenario};
@@ -45,6 +45,7 @@ mod scenario;
 pub mod static_build;
 pub mod texts;
 mod units;
+mod why;
 mod wide;
 
 pub use command::run as run_command;
@@ -75,6 +76,9 @@ struct Args {
     /// suite
     #[arg(long, value_name = "SOURCE")]
     lttng_modules: Option<PathBuf>,
+    /// Resets for each cause, in the scenario why
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    count: u32,
     /// Keep dumps and truth
     #[arg(long)]
     keep: bool,
@@ -165,6 +169,8 @@ struct Setup<'a> {
     lastwords: &'a Path,
     /// Empty when the scenario begins.
     folder: &'a Path,
+    /// How often each case is repeated.
+    count: u32,
 }
 
 const OTHERS: &[Other] = &[
@@ -174,6 +180,7 @@ const OTHERS: &[Other] = &[
     Other { name: attacks::NAME, what: attacks::WHAT, run: attacks::run },
     Other { name: coredumpd::NAME, what: coredumpd::WHAT, run: coredumpd::run },
     Other { name: confined::SYSTEMD, what: confined::OF_SYSTEMD, run: confined::systemd },
+    Other { name: why::NAME, what: why::WHAT, run: why::run },
     Other { name: confined::SELINUX, what: confined::OF_SELINUX, run: confined::selinux },
 ];
 
@@ -286,7 +293,8 @@ fn run(args: &Args) -> Result<()> {
         }
         for other in &others {
             judge(other.name, &|folder, rows| {
-                let setup = Setup { store: &store, kernel: &kernel, lastwords: &program, folder };
+                let (store, kernel, lastwords) = (&store, &kernel, program.as_path());
+                let setup = Setup { store, kernel, lastwords, folder, count: args.count };
                 (other.run)(&setup, rows)
             });
         }
@@ -318,12 +326,6 @@ fn quick_kernels() -> Option<String> {
         .collect::<Option<Vec<_>>>()
         .filter(|_| is_ready)
         .map(|kernels| kernels.join(", "))
-}
-
-/// Debian's package of `program`, made in `to` by the rig `dist`.
-fn package_of_debian(program: &Path, to: &Path) -> Result<()> {
-    let dist = rig::programs::rig("dist")?;
-    run_quietly(Command::new(dist).arg("for-guest").arg(program).arg(to)).map(drop)
 }
 
 /// The machine of all guests.

@@ -255,6 +255,12 @@ impl Store {
     }
 }
 
+/// Debian's package of `program`, made in `to` by the rig `dist`.
+pub(super) fn package_of_debian(program: &Path, to: &Path) -> Result<()> {
+    let dist = rig::programs::rig("dist")?;
+    run_quietly(Command::new(dist).arg("for-guest").arg(program).arg(to)).map(drop)
+}
+
 /// Names of the packages with the kernel's image and modules, where it is in parts.
 fn kernel_parts(file: &Path) -> Result<Vec<String>> {
     let depends = run_quietly(Command::new("dpkg-deb").arg("-f").arg(file).arg("Depends"))?;

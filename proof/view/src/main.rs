@@ -4,6 +4,7 @@
 
 mod browser;
 mod filters;
+mod flames;
 mod made;
 mod odd;
 mod service;
@@ -76,6 +77,7 @@ fn run(args: &Args) -> Result<()> {
     run.odd().context("a trace of odd values")?;
     run.session().context("a session with spans")?;
     run.death().context("a service that died in a request")?;
+    run.stacks().context("a trace of stacks")?;
     run.limited().context("more events than the page may have")?;
     run.injected().context("a page with scripts of others")?;
     for input in &args.inputs {

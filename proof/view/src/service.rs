@@ -11,8 +11,10 @@ use tracing::{error, info, info_span, warn};
 
 use super::filters::Words;
 
-/// The environment variable that makes the rig be the service.
+/// The environment variable that makes the rig be the service, and its value if it records also
+/// each entering and leaving of a span.
 pub(super) const ENV: &str = "LASTWORDS_VIEW_SERVICE";
+pub(super) const ENTERED: &str = "entered";
 /// The order whose payment ends the service, and the one whose panic it survives.
 pub(super) const FATAL: u64 = 202;
 pub(super) const SURVIVED: u64 = 187;
@@ -36,8 +38,14 @@ static NEXT: AtomicU64 = AtomicU64::new(150);
 pub(super) fn run() -> Result<()> {
     lastwords::crash::install_panic_hook();
     lastwords::crash::install_default_signal_handlers()?;
-    let _session = Session::builder("orders").start()?;
-    lastwords::layer::init().map_err(anyhow::Error::from_boxed)?;
+    let is_entered = std::env::var_os(ENV).is_some_and(|value| value == ENTERED);
+    let _session = Session::builder(if is_entered { ENTERED } else { "orders" }).start()?;
+    if is_entered {
+        let subscriber = lastwords::layer::subscriber().with_enter_and_exit(true);
+        tracing::subscriber::set_global_default(subscriber)?;
+    } else {
+        lastwords::layer::init().map_err(anyhow::Error::from_boxed)?;
+    }
     info!(port = 8080, workers = THREADS, "listening");
     std::thread::scope(|scope| {
         for number in 0..THREADS {

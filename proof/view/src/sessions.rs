@@ -50,22 +50,34 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Judges the page of a service that survived a panic and aborted in a request.
-    pub(super) fn death(&self) -> Result<()> {
-        let sessions = self.folder.join("sessions");
+    /// Runs the service until it aborts.
+    fn serve(&self, how: &str) -> Result<()> {
         let mut service = Command::new(std::env::current_exe()?);
         service
-            .env(service::ENV, "1")
-            .env("LASTWORDS_DIR", &sessions)
+            .env(service::ENV, how)
+            .env("LASTWORDS_DIR", self.folder.join("sessions"))
             .env("RUST_BACKTRACE", "0")
             .stderr(Stdio::null());
         let status = service.status()?;
         ensure!(!status.success(), "the service ended well");
+        Ok(())
+    }
+
+    /// Judges the page of a service that survived a panic and aborted in a request.
+    pub(super) fn death(&self) -> Result<()> {
+        self.serve("1")?;
         let (page, _) = self.page(Path::new("orders"), "death", &[])?;
         self.open(&page, "death")?;
         self.script(include_str!("death.js"))?;
         self.browser.wait("!window.lastwords.texts.isReading")?;
         self.picture("death")?;
+        self.flame("spans", &json!(null))?;
+        self.show_flame("flame of spans")?;
+        self.serve(service::ENTERED)?;
+        let (page, _) = self.page(Path::new(service::ENTERED), "entered", &[])?;
+        self.open(&page, "entered")?;
+        self.flame("spans", &json!(null))?;
+        self.flame("thread", &json!(null))?;
         // Errors are in two channels: `convert` and `view` have them once, unless all are asked for.
         let all = ["--channel", "*"];
         let (page, _) = self.page(Path::new("orders"), "channels", &all)?;

@@ -146,6 +146,12 @@ const GUESTS: &[Step] = &[
     rig("attacks", Never, "lab --quick --scenario attacks", "a user attacks what runs as root"),
     rig("nvdimm", Never, "nvdimm --quick", "a guest reset while an application records"),
     rig("persistent-ring", Never, "compare persistent --quick", "the kernel's ring after a reboot"),
+    rig(
+        "why",
+        Never,
+        "lab --kernel 6.12 --scenario why --count 2",
+        "machines end in nine ways; no verdict on them is wrong",
+    ),
     rig("hotplug", Never, "hotplug --quick", "processes killed while CPUs come and go"),
 ];
 

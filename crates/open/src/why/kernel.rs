@@ -4,13 +4,15 @@ use super::{Cause, Verdict, Witness};
 use crate::{Machine, escape};
 
 /// Words in the panics of the kernel's watchdogs: `kernel/watchdog.c`, `kernel/hung_task.c`,
-/// `kernel/rcu/tree_stall.h`, Linux 6.12.
-const LOCKUPS: [&str; 5] = [
+/// `kernel/rcu/tree_stall.h`, `drivers/watchdog/softdog.c` and `pretimeout_panic.c`, Linux 6.12.
+const LOCKUPS: [&str; 7] = [
     "softlockup: hung tasks",
     "Hard LOCKUP",
     "hard LOCKUP",
     "hung_task: blocked tasks",
     "RCU Stall",
+    "Software Watchdog Timer expired",
+    "watchdog pretimeout event",
 ];
 /// Words in the panics of a kernel without memory: `mm/oom_kill.c`.
 const OUT_OF_MEMORY: [&str; 2] = ["Out of memory", "System is deadlocked on memory"];
@@ -34,22 +36,25 @@ pub fn kernel(machine: &Machine, at: impl Fn(u64) -> Option<u64>) -> Option<Verd
     Some(verdict)
 }
 
+/// Returns the cause that the words of a panic prove, and what the kernel did, without a subject.
+pub(super) fn of_panic(panic: &str) -> (Cause, &'static str) {
+    let has = |words: &[&str]| words.iter().any(|words| panic.contains(words));
+    match panic {
+        _ if has(&LOCKUPS) => (Cause::Lockup, "panicked, by its watchdog"),
+        _ if has(&OUT_OF_MEMORY) => (Cause::OutOfMemory, "panicked because memory ran out"),
+        ASKED_FOR => (Cause::KernelPanic, "panicked because a user asked for it, by sysrq"),
+        _ => (Cause::KernelPanic, "panicked"),
+    }
+}
+
 /// Decides by the panic and the last oops in the log, and by the CPU that the kernel's variables
 /// name as the one that panicked.
 fn judge(panic: Option<&str>, oops: Option<&str>, cpu: Option<u32>) -> Verdict {
     let on = cpu.map_or_else(String::new, |cpu| format!(" on CPU {cpu}"));
-    let has = |words: &[&str], text: &str| words.iter().any(|words| text.contains(words));
     match (panic, oops) {
         (Some(panic), oops) => {
-            let (cause, what) = match panic {
-                panic if has(&LOCKUPS, panic) => (Cause::Lockup, "its watchdog panicked"),
-                panic if has(&OUT_OF_MEMORY, panic) => {
-                    (Cause::OutOfMemory, "it panicked because memory ran out")
-                }
-                ASKED_FOR => (Cause::KernelPanic, "a user made it panic by sysrq"),
-                _ => (Cause::KernelPanic, "it panicked"),
-            };
-            let verdict = Verdict::new(cause, format!("{what}{on}: {}", escape(panic)));
+            let (cause, what) = of_panic(panic);
+            let verdict = Verdict::new(cause, format!("it {what}{on}: {}", escape(panic)));
             let line = format!("Kernel panic - not syncing: {}", escape(panic));
             let verdict = verdict.with(Witness::KernelLog, line);
             match oops {
@@ -97,6 +102,8 @@ mod tests {
             "hung_task: blocked tasks",
             "Watchdog detected hard LOCKUP on cpu 3",
             "RCU Stall",
+            "Software Watchdog Timer expired",
+            "watchdog pretimeout event",
         ] {
             assert_eq!(cause(Some(lockup), None, Some(0)), Cause::Lockup, "{lockup}");
         }

@@ -40,13 +40,24 @@ impl KernelLine {
     }
 
     /// Parses a line such as `[   12.345678] text` or `[   12.345678] host kernel: text`. `dmesg
-    /// -x` puts `kern  :warn  : ` before it.
+    /// -x` puts `kern  :warn  : ` before it, pstore `<4>`, and kernels that log the caller
+    /// `[    T1]` after the time.
     fn of_line(line: &str) -> Option<Self> {
         let (before, rest) = line.split_once('[')?;
-        if !before.trim().is_empty() && !before.trim_start().starts_with("kern") {
-            return None;
+        let before = before.trim();
+        // Priorities of 8 and more are of programs.
+        let is_of_kernel = |number: &str| number.parse::<u64>().is_ok_and(|number| number < 8);
+        let priority = before.strip_prefix('<').and_then(|number| number.strip_suffix('>'));
+        match priority {
+            Some(number) if is_of_kernel(number) => {}
+            None if before.is_empty() || before.starts_with("kern") => {}
+            _ => return None,
         }
         let (time, text) = rest.split_once(']')?;
+        let text = match text.strip_prefix('[').and_then(|caller| caller.split_once(']')) {
+            Some((caller, text)) if caller.trim_start().starts_with(['T', 'C']) => text,
+            _ => text,
+        };
         let (seconds, micros) = time.trim().split_once('.')?;
         let micros = micros.parse::<u64>().ok().filter(|_| micros.len() == 6)?;
         let time = seconds.parse::<u64>().ok()?.checked_mul(1_000_000)?.checked_add(micros)?;
@@ -61,9 +72,9 @@ impl KernelLine {
 
 /// The end of a process as the kernel's log tells it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Told<'l> {
+pub(super) enum Told {
     /// The OOM killer kills all processes of the control group of this path.
-    GroupKilled(&'l str),
+    GroupKilled(String),
     /// The OOM killer killed the process of this id.
     Killed(u32),
     /// A thread of this id had a fault that nobody handled, for which it gets this signal.
@@ -87,10 +98,10 @@ const FAULTS: [(&str, u8); 5] = [
 ];
 
 /// Returns what a line tells of the end of a process.
-pub(super) fn told(text: &str) -> Option<Told<'_>> {
+pub(super) fn told(text: &str) -> Option<Told> {
     let [before, after] = GROUP;
     if let Some(path) = text.strip_prefix(before).and_then(|rest| rest.strip_suffix(after)) {
-        return Some(Told::GroupKilled(path));
+        return Some(Told::GroupKilled(path.to_owned()));
     }
     if OUT_OF_MEMORY.iter().any(|words| text.starts_with(words)) {
         let (_, rest) = text.split_once(KILLED)?;
@@ -102,6 +113,43 @@ pub(super) fn told(text: &str) -> Option<Told<'_>> {
         let (_, tid) = head.strip_suffix(']')?.rsplit_once('[')?;
         Some(Told::Fault(tid.parse().ok()?, *signal))
     })
+}
+
+/// The first words of the line of a panic.
+pub(super) const PANIC: &str = "Kernel panic - not syncing: ";
+/// The first words of the lines of an oops: `arch/x86/mm/fault.c`, `lib/bug.c`, `arch/x86/kernel/dumpstack.c`.
+const OOPS: [&str; 4] = ["BUG: ", "kernel BUG at ", "Oops: ", "general protection fault"];
+/// The lines with which a kernel ends because a user asked for it: `kernel/reboot.c`, Linux 6.12.
+const REBOOTS: [&str; 3] =
+    ["reboot: Restarting system", "reboot: Power down", "reboot: System halted"];
+/// The first words of the reason of the reset before a boot: `arch/x86/kernel/cpu/amd.c`, Linux
+/// 6.16.
+const RESET: &str = "x86/amd: Previous system reset reason ";
+
+/// The end of a machine as the log of its kernel tells it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum MachineEnd<'a> {
+    /// A panic, and its words.
+    Panic(&'a str),
+    /// A user asked for it.
+    Reboot,
+}
+
+/// Returns what a line tells of the end of the machine.
+pub(super) fn machine_end(text: &str) -> Option<MachineEnd<'_>> {
+    let is_reboot = REBOOTS.iter().any(|words| text.starts_with(words));
+    let panic = text.strip_prefix(PANIC).map(MachineEnd::Panic);
+    panic.or_else(|| is_reboot.then_some(MachineEnd::Reboot))
+}
+
+/// Returns true if a line is of an oops.
+pub(super) fn is_oops(text: &str) -> bool {
+    OOPS.iter().any(|words| text.starts_with(words))
+}
+
+/// Returns true if the line says why the processor was reset before the boot whose log has it.
+pub(super) fn is_reset_reason(text: &str) -> bool {
+    text.starts_with(RESET)
 }
 
 /// Formats a line as `dmesg` does.
@@ -129,6 +177,9 @@ mod tests {
         assert_eq!(line(&format!("[Sun Nov 29 09:00:00 2026] {killed}")), None);
         assert_eq!(line(&format!("x [   12.345678] {killed}")), None);
         assert_eq!(line("[1.2] short"), None);
+        assert_eq!(line(&format!("<3>[   12.345678] {killed}")), expected);
+        assert_eq!(line(&format!("<3>[   12.345678][    T1] {killed}")), expected);
+        assert_eq!(line(&format!("<12>[   12.345678] {killed}")), None, "of a program");
         assert_eq!(line("\u{e4}"), None);
     }
 
@@ -162,10 +213,30 @@ mod tests {
         );
         assert_eq!(
             told("Tasks in /pods/a b are going to be killed due to memory.oom.group set"),
-            Some(Told::GroupKilled("/pods/a b"))
+            Some(Told::GroupKilled("/pods/a b".to_owned()))
         );
         assert_eq!(told("x: Tasks in /a are going to be killed due to memory.oom.group set"), None);
         assert_eq!(told("usb 1-1: new device"), None);
+    }
+
+    #[test]
+    fn a_line_tells_of_the_end_of_the_machine() {
+        let ends = [
+            (
+                "Kernel panic - not syncing: Fatal exception",
+                Some(MachineEnd::Panic("Fatal exception")),
+            ),
+            ("reboot: Restarting system with command 'bootloader'", Some(MachineEnd::Reboot)),
+            ("reboot: Power down", Some(MachineEnd::Reboot)),
+            ("reboot: machine restart", None),
+            ("somebody says Kernel panic - not syncing: x", None),
+        ];
+        ends.iter().for_each(|(text, end)| assert_eq!(machine_end(text), *end, "{text}"));
+        assert!(is_reset_reason(
+            "x86/amd: Previous system reset reason [0x02000800]: hardware watchdog timer expired"
+        ));
+        assert!(!is_reset_reason("x86/amd: something else"));
+        assert!(is_oops("BUG: kernel NULL pointer dereference, address: 0") && !is_oops("a BUG: "));
     }
 
     #[test]

@@ -41,8 +41,10 @@ pub enum Cause {
     KernelPanic,
     /// The kernel ended by an oops, without a panic.
     KernelOops,
-    /// The kernel's watchdog found a CPU or a task that was stuck.
+    /// The kernel's watchdog found a CPU, a task or its user that was stuck.
     Lockup,
+    /// A user restarted, halted or switched off the machine.
+    Reboot,
     /// Nothing proves what it was.
     Unknown,
 }
@@ -62,6 +64,7 @@ impl Cause {
             Self::KernelPanic => "kernel-panic",
             Self::KernelOops => "kernel-oops",
             Self::Lockup => "lockup",
+            Self::Reboot => "reboot",
             Self::Unknown => "unknown",
         }
     }

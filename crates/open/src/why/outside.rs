@@ -1,6 +1,7 @@
 //! What is known besides the input: the boot of this machine, the kernel's log, pstore.
 
 use super::KernelLine;
+use super::kernel_log::PANIC;
 use std::path::{Path, PathBuf};
 
 /// What is known besides the input. By default nothing is.
@@ -71,10 +72,12 @@ pub struct PstoreRecord {
     pub text: String,
 }
 
-/// The first words of the line of a panic.
-const PANIC: &str = "Kernel panic - not syncing: ";
-
 impl PstoreRecord {
+    /// Parses the lines of the log in the record, oldest first.
+    pub(super) fn lines(&self) -> Vec<KernelLine> {
+        KernelLine::parse_all(&self.text)
+    }
+
     /// Returns the line of the panic in the record, if there is one.
     #[must_use]
     pub fn reason(&self) -> Option<&str> {

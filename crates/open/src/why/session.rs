@@ -1,6 +1,7 @@
 //! The verdict on the end of a session.
 
-use super::kernel_log::{Told, shown, told};
+use super::kernel::of_panic;
+use super::kernel_log::{MachineEnd, Told, is_oops, is_reset_reason, machine_end, shown, told};
 use super::{
     Cause, Evidence, KernelLine, OtherCrash, Outside, PstoreRecord, Verdict, Witness,
     control_group, signal_name,
@@ -19,6 +20,8 @@ const INITIAL_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
 /// How long after the last sign of life a process may have died, nanoseconds. A session's thread
 /// gives such a sign about once a second.
 const DIES_WITHIN: u64 = 5 * SECOND;
+/// The same if the machine ended: others than the machine end processes, too.
+const MACHINE_DIES_WITHIN: u64 = 2 * SECOND;
 /// How far the clocks of log and session may be apart, nanoseconds: this much, and a part of the
 /// time since boot.
 const CLOCKS_DIFFER: u64 = SECOND;
@@ -41,7 +44,7 @@ pub fn session(trace: &Trace, outside: &Outside) -> Option<Verdict> {
     let info = found.session.info();
     let ended = trace.ended();
     let facts = Facts {
-        state: state(trace, found, ended),
+        state: state(trace, found, ended, boot(info, outside)),
         crashes: found.crashes(),
         pids: pids(info),
         is_shared: info.scope != SessionScope::Process,
@@ -96,7 +99,12 @@ struct Facts<'a> {
     outside: &'a Outside,
 }
 
-fn state<'a>(trace: &'a Trace, found: &RecoveredSession, ended: Option<Ended>) -> State<'a> {
+fn state<'a>(
+    trace: &'a Trace,
+    found: &RecoveredSession,
+    ended: Option<Ended>,
+    boot: Boot,
+) -> State<'a> {
     let info = found.session.info();
     let alone = |why: &str| State::Unknown(why.to_owned());
     match (ended, &found.unknown_end, trace.origin.kind, &trace.origin.core) {
@@ -114,6 +122,13 @@ fn state<'a>(trace: &'a Trace, found: &RecoveredSession, ended: Option<Ended>) -
             Some(how) => State::Ended(Ended { how, at: 0, pid: 0 }),
             None if info.finished => {
                 State::Ended(Ended { how: Ending::Closed(None), at: 0, pid: 0 })
+            }
+            // No process outlives its machine.
+            None if boot == Boot::Earlier => {
+                let sampled = info.created_realtime.saturating_add(info.clock.span);
+                let newest = trace.newest().and_then(|newest| u64::try_from(newest).ok());
+                let at = sampled.max(newest.unwrap_or(0));
+                State::Ended(Ended { how: Ending::Killed, at, pid: 0 })
             }
             None => alone("the input does not show whether and how the session had ended"),
         },
@@ -370,22 +385,36 @@ impl Facts<'_> {
         }
     }
 
-    /// Returns the time of a line of the kernel's log, if it agrees with the end of the session.
-    fn agrees(&self, line: &KernelLine, ended: &Ended) -> Option<u64> {
+    /// Returns the time of a line of the kernel's log, if it agrees with the end of the session:
+    /// if it was written `within` this time after the last sign of life.
+    fn agrees(&self, line: &KernelLine, ended: &Ended, within: u64) -> Option<u64> {
         let at = i64::try_from(line.time).ok()?.checked_add(self.boot_real_time?)?;
         let at = u64::try_from(at).ok()?;
         let slack = CLOCKS_DIFFER.saturating_add(line.time / DRIFT);
         let earliest = ended.at.saturating_sub(slack);
-        let latest = ended.at.saturating_add(DIES_WITHIN).saturating_add(slack);
+        let latest = ended.at.saturating_add(within).saturating_add(slack);
         (earliest..=latest).contains(&at).then_some(at)
     }
 
     /// Returns the lines of the kernel's log that tell of the end of a process, as far as the log
     /// is, or may be, of the session's boot.
-    fn tales(&self) -> impl Iterator<Item = (&KernelLine, Told<'_>)> {
+    fn tales(&self) -> impl Iterator<Item = (KernelLine, Told)> {
         let own = Some(&self.outside.kernel_log).filter(|_| self.boot == Boot::This);
-        let lines = own.into_iter().flatten().chain(&self.outside.given_log);
-        lines.filter_map(|line| Some((line, told(&line.text)?)))
+        let lines = own.into_iter().flatten().chain(&self.outside.given_log).cloned();
+        let kept = self.kept().into_iter().map(|(_, line)| line);
+        lines.chain(kept).filter_map(|line| {
+            let told = told(&line.text)?;
+            Some((line, told))
+        })
+    }
+
+    /// Returns the lines that kernels left in pstore, and the names of their records, if the
+    /// session is of an earlier boot.
+    fn kept(&self) -> Vec<(&str, KernelLine)> {
+        let records = Some(&self.outside.pstore).filter(|_| self.boot == Boot::Earlier);
+        let lines = |record: &'_ PstoreRecord| record.lines().into_iter();
+        let records = records.into_iter().flatten();
+        records.flat_map(|record| lines(record).map(|line| (record.name.as_str(), line))).collect()
     }
 
     /// Returns the verdict that the kernel's log proves: it names the process, one of its threads,
@@ -397,7 +426,7 @@ impl Facts<'_> {
         let is_own = |pid: &u32| self.is_in_initial_namespace && self.pids.contains(pid);
         let is_thread = |tid| self.is_in_initial_namespace && (self.has_thread)(tid);
         let mut verdicts = self.tales().filter_map(|(line, told)| {
-            let at = self.agrees(line, ended)?;
+            let at = self.agrees(&line, ended, DIES_WITHIN)?;
             let verdict = match told {
                 Told::Killed(pid) if is_own(&pid) => {
                     let sentence = format!("the kernel's OOM killer killed process {pid}");
@@ -408,16 +437,16 @@ impl Facts<'_> {
                     let sentence = format!("thread {tid} was killed by {name}, without a handler");
                     Verdict::new(Cause::Signal(Some(signal)), sentence)
                 }
-                Told::GroupKilled(path) if self.is_in_group(path) => {
+                Told::GroupKilled(path) if self.is_in_group(&path) => {
                     let sentence = format!(
                         "the kernel's OOM killer killed all processes of the control group {}",
-                        escape(path)
+                        escape(&path)
                     );
                     Verdict::new(Cause::OutOfMemory, sentence)
                 }
                 _ => return None,
             };
-            let verdict = verdict.with(Witness::KernelLog, escape(&shown(line)));
+            let verdict = verdict.with(Witness::KernelLog, escape(&shown(&line)));
             Some(Verdict { at: Some(at), ..verdict })
         });
         let first = verdicts.next()?;
@@ -431,20 +460,40 @@ impl Facts<'_> {
         self.group.as_ref().is_some_and(|group| group.is_in(path))
     }
 
-    /// Returns the verdict that pstore proves: the machine's kernel panicked when the session was
-    /// last seen alive, and the machine was started again.
+    /// Returns the verdict that pstore proves: the machine's kernel ended when the session was last
+    /// seen alive, and the machine was started again. A record of another boot has another relation
+    /// of its times to real time, so that it does not agree.
     fn of_pstore(&self, ended: &Ended) -> Option<Verdict> {
-        if self.boot != Boot::Earlier {
-            return None;
+        let lines = self.kept();
+        let mut ends: Vec<(u64, &str, &KernelLine)> = lines
+            .iter()
+            .filter(|(_, line)| machine_end(&line.text).is_some())
+            .filter_map(|(name, line)| {
+                Some((self.agrees(line, ended, MACHINE_DIES_WITHIN)?, *name, line))
+            })
+            .collect();
+        // A kernel may panic while it is restarted.
+        ends.sort_by_key(|(at, ..)| *at);
+        let (at, name, line) = ends.pop()?;
+        let (cause, sentence) = match machine_end(&line.text)? {
+            MachineEnd::Panic(panic) => {
+                let (cause, what) = of_panic(panic);
+                (cause, format!("the machine's kernel {what}: {}", escape(panic)))
+            }
+            MachineEnd::Reboot => {
+                (Cause::Reboot, "a user restarted, halted or switched off the machine".to_owned())
+            }
+        };
+        let mut verdict = Verdict::new(cause, sentence)
+            .with(Witness::Boot, "the machine was started again since");
+        let is_before = |(own, oops): &&(&str, KernelLine)| {
+            *own == name && is_oops(&oops.text) && oops.time <= line.time && cause != Cause::Reboot
+        };
+        for line in lines.iter().rfind(is_before).map(|(_, oops)| oops).into_iter().chain([line]) {
+            let text = format!("{}: {}", escape(name), escape(&shown(line)));
+            verdict = verdict.with(Witness::Pstore, text);
         }
-        let (record, written, reason) = self.outside.pstore.iter().find_map(|record| {
-            let written = record.written.filter(|_| is_near(record, ended))?;
-            Some((record, written, record.reason()?))
-        })?;
-        let verdict = Verdict::new(Cause::KernelPanic, "the machine's kernel panicked")
-            .with(Witness::Boot, "the machine was started again since")
-            .with(Witness::Pstore, format!("{}: {}", escape(&record.name), escape(reason)));
-        Some(Verdict { at: Some(written), ..verdict })
+        Some(Verdict { at: Some(at), ..verdict })
     }
 
     /// Adds the crashes that are not the cause. Each of them is a hint, unless it is evidence.
@@ -485,12 +534,12 @@ impl Facts<'_> {
         if ended.how != Ending::Killed || verdict.cause != Cause::Unknown {
             return;
         }
-        let before = |line: &KernelLine| self.agrees(line, ended).is_some();
+        let before = |line: &KernelLine| self.agrees(line, ended, DIES_WITHIN).is_some();
         let near: Vec<String> = self
             .tales()
             .filter(|(line, _)| before(line))
             .map(|(line, _)| {
-                format!("the kernel's log has, at that time: {}", escape(&shown(line)))
+                format!("the kernel's log has, at that time: {}", escape(&shown(&line)))
             })
             .collect();
         verdict.hints.extend(near);
@@ -509,6 +558,14 @@ impl Facts<'_> {
         verdict.hints.extend(counter);
         let records = self.outside.pstore.iter().filter(|record| is_near(record, ended));
         verdict.hints.extend(records.map(|record| format!("pstore has {}", escape(&record.name))));
+        // The log that was given may be of a later boot, whose kernel says it then.
+        let running = Some(&self.outside.kernel_log).filter(|_| self.boot == Boot::Earlier);
+        let log = running.into_iter().flatten().chain(&self.outside.given_log);
+        let reasons = log.filter(|line| is_reset_reason(&line.text)).map(|line| {
+            let line = escape(&shown(line));
+            format!("the kernel's log of a later boot has: {line}; nothing shows that it is of the boot right after")
+        });
+        verdict.hints.extend(reasons);
     }
 }
 

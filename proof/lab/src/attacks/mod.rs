@@ -41,7 +41,7 @@ const LIMIT: Duration = Duration::from_secs(1400);
 
 /// Runs it on one kernel.
 pub(super) fn run(setup: &Setup<'_>, rows: &mut Rows) -> Result<()> {
-    let Setup { store, kernel, lastwords, folder } = *setup;
+    let Setup { store, kernel, lastwords, folder, .. } = *setup;
     let (mut archive, jobs) = jobs::of_script(store, "attacks.sh", ATTACKS)?;
     archive.copy("bin/attack", &attacker(folder)?)?;
     let setpriv = run_quietly(Command::new("sh").args(["-c", "command -v setpriv"]))?;

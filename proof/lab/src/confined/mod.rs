@@ -93,7 +93,7 @@ pub(super) fn selinux(setup: &Setup<'_>, rows: &mut Rows) -> Result<()> {
 
 fn run(variant: &Variant, setup: &Setup<'_>, rows: &mut Rows) -> Result<()> {
     ensure!(is_root(), "the system is made by root: run this command as root");
-    let Setup { store, kernel, lastwords, folder } = *setup;
+    let Setup { store, kernel, lastwords, folder, .. } = *setup;
     let disk = install(variant, kernel, lastwords, folder)?;
     let initramfs = first_system(store, kernel, folder)?;
     let arguments = format!(

@@ -43,12 +43,12 @@ pub(super) struct Places {
 }
 
 /// The files of the memory.
-pub(super) struct Files {
+pub(crate) struct Files {
     pub(super) kind: Memory,
     /// The NVDIMM.
     nvdimm: PathBuf,
     /// The memory of the machine.
-    ram: PathBuf,
+    pub(crate) ram: PathBuf,
     /// A copy of the part of the machine's memory that has the session.
     part: PathBuf,
 }
@@ -69,7 +69,7 @@ impl Memory {
     }
 
     /// Modules of the kernel that find the memory.
-    pub(super) fn modules(self) -> &'static [&'static str] {
+    pub(crate) fn modules(self) -> &'static [&'static str] {
         match self {
             Self::Dax => &["nfit", "nd_pmem"],
             Self::Memmap => &["nd_e820", "nd_pmem"],
@@ -79,7 +79,7 @@ impl Memory {
     }
 
     /// For the kernel's command line.
-    pub(super) fn arguments(self) -> String {
+    pub(crate) fn arguments(self) -> String {
         let memory = match self {
             Self::Dax => String::new(),
             Self::Memmap => format!(" memmap={SIZE}!{PLACE:#x}"),
@@ -115,7 +115,7 @@ impl Memory {
 
 impl Files {
     /// Makes the files of an empty memory, with a file system where the application needs one.
-    pub(super) fn make(kind: Memory, folder: &Path) -> Result<Self> {
+    pub(crate) fn make(kind: Memory, folder: &Path) -> Result<Self> {
         let [nvdimm, ram, part] = ["nvdimm", "ram", "part"].map(|name| folder.join(name));
         let files = Self { kind, nvdimm, ram, part };
         File::create(&files.ram)?.set_len(u64::from(MEMORY) << 20)?;
@@ -135,7 +135,7 @@ impl Files {
     }
 
     /// For QEMU's command line.
-    pub(super) fn of_qemu(&self) -> Vec<String> {
+    pub(crate) fn of_qemu(&self) -> Vec<String> {
         let backend = |id: &str, file: &Path, size: u64| {
             [
                 "-object".into(),

@@ -10,7 +10,7 @@
 
 mod ack;
 pub(crate) mod here;
-mod memory;
+pub(crate) mod memory;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
 
+use super::initramfs::Archive;
 use super::packages::{Kernel, Store};
 use super::qemu::{Config, Guest};
 use super::{Arch, add_programs, guest_base, qemu};
@@ -54,7 +55,7 @@ pub(crate) struct Args {
 /// Bytes of the persistent memory.
 const SIZE: u64 = 64 << 20;
 /// Megabytes of the guest's other memory.
-const MEMORY: u32 = 512;
+pub(crate) const MEMORY: u32 = 512;
 /// Until a boot has come as far as it is waited for.
 const BOOT: Duration = Duration::from_secs(600);
 /// Events that a ring which came round holds at least: all sub-buffers but two, each of its size
@@ -95,14 +96,27 @@ fn initramfs(
     lastwords: &Path,
     folder: &Path,
 ) -> Result<PathBuf> {
-    let mut archive = guest_base(
-        kernel,
-        &store.busybox(Arch::Amd64)?,
-        include_bytes!("../guest/nvdimm.sh"),
-        &[],
-    )?;
+    let init = include_bytes!("../guest/nvdimm.sh");
+    let archive = archive(store, kernel, init, memory.modules(), lastwords, folder)?;
+    let path = folder.join("initramfs");
+    std::fs::write(&path, archive.finish()).with_context(|| path.display().to_string())?;
+    Ok(path)
+}
+
+/// The first file system of a guest with persistent memory: modules, and the names of those that
+/// are loaded first in their order; the lab itself and `lastwords`.
+pub(crate) fn archive(
+    store: &Store,
+    kernel: &Kernel,
+    init: &[u8],
+    names: &[&str],
+    lastwords: &Path,
+    folder: &Path,
+) -> Result<Archive> {
+    let mut archive = guest_base(kernel, &store.busybox(Arch::Amd64)?, init, &[])?;
+    archive.program("persistent", include_bytes!("../guest/persistent.sh"));
     let mut modules = Vec::new();
-    for name in memory.modules() {
+    for name in names {
         kernel.add_module(name, &mut modules)?;
     }
     for (name, module) in &modules {
@@ -112,9 +126,7 @@ fn initramfs(
     archive.program("modules", names.as_bytes());
     let programs = [("lab", rig::own_program()), ("lastwords", lastwords.to_path_buf())];
     add_programs(&mut archive, folder, &programs)?;
-    let path = folder.join("initramfs");
-    std::fs::write(&path, archive.finish()).with_context(|| path.display().to_string())?;
-    Ok(path)
+    Ok(archive)
 }
 
 /// The persistent memory, and the program that reads it.

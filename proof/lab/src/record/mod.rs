@@ -33,7 +33,7 @@ const LIMIT: Duration = Duration::from_secs(2400);
 
 /// Runs it on one kernel.
 pub(super) fn run(setup: &Setup<'_>, rows: &mut Rows) -> Result<()> {
-    let Setup { store, kernel, lastwords, folder } = *setup;
+    let Setup { store, kernel, lastwords, folder, .. } = *setup;
     let initramfs = initramfs(store, kernel, lastwords, folder)?;
     let disk = folder.join("out.tar");
     File::create(&disk)?.set_len(DISK)?;

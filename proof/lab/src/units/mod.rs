@@ -54,7 +54,7 @@ struct Variant {
 
 /// Runs all of it on one kernel.
 pub(super) fn run(setup: &Setup<'_>, rows: &mut Rows) -> Result<()> {
-    let Setup { store, kernel, lastwords, folder } = *setup;
+    let Setup { store, kernel, lastwords, folder, .. } = *setup;
     unit::judge(rows, folder)?;
     let lab = Lab { store, kernel, lastwords, units: unit::all()?, folder };
     let initramfs = lab.initramfs()?;

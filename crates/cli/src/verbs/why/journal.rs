@@ -154,7 +154,7 @@ fn priority(cause: Cause) -> &'static str {
         | Cause::KernelOops
         | Cause::Lockup => "2",
         Cause::Exit(_) | Cause::Error => "3",
-        Cause::Unknown => "4",
+        Cause::Unknown | Cause::Reboot => "4",
         Cause::Alive | Cause::GoodOrder => "6",
     }
 }

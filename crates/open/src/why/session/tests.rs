@@ -189,24 +189,79 @@ fn a_given_log_counts_by_its_times() {
     assert_eq!(cause(60 * SECOND.cast_signed()), Cause::Unknown);
 }
 
+/// A record of pstore with these lines, each written so long after the last sign of life.
+fn record(lines: &[(u64, &str)]) -> PstoreRecord {
+    let line = |(after, text): &(u64, &str)| {
+        let micros = (END - BOOT + after) / 1000;
+        format!("<0>[{:5}.{:06}] {text}\n", micros / 1_000_000, micros % 1_000_000)
+    };
+    let lines: String = lines.iter().map(line).collect();
+    let text = format!("Panic#1 Part1\n{lines}");
+    PstoreRecord { name: "dmesg-efi-1".into(), written: Some(END + SECOND), text }
+}
+
+fn after_reboot(boot: Boot, lines: &[(u64, &str)]) -> Verdict {
+    let outside = Outside { pstore: vec![record(lines)], ..outside() };
+    judge(ended(Ending::Killed), &[], &outside, |facts| facts.boot = boot)
+}
+
 #[test]
 fn pstore_counts_after_a_reboot_at_the_time_of_the_end() {
-    let record = |after: u64| PstoreRecord {
-        name: "dmesg-efi-1".into(),
-        written: Some(END + after),
-        text: "Panic#1 Part1\n<0>[  9.1] Kernel panic - not syncing: Fatal exception\n".into(),
-    };
-    let with = |record, boot| {
-        let outside = Outside { pstore: vec![record], ..outside() };
+    let ends = [
+        ("Kernel panic - not syncing: Fatal exception", Cause::KernelPanic, "panicked: Fatal"),
+        ("Kernel panic - not syncing: sysrq triggered crash", Cause::KernelPanic, "by sysrq"),
+        ("Kernel panic - not syncing: hung_task: blocked tasks", Cause::Lockup, "watchdog"),
+        (
+            "Kernel panic - not syncing: Out of memory: compulsory panic_on_oom is enabled",
+            Cause::OutOfMemory,
+            "memory ran out",
+        ),
+        ("reboot: Restarting system", Cause::Reboot, "a user restarted"),
+    ];
+    for (line, cause, words) in ends {
+        let verdict = after_reboot(Boot::Earlier, &[(SECOND, line)]);
+        assert_eq!((verdict.cause, verdict.at), (cause, Some(END + SECOND)), "{line}");
+        assert!(verdict.sentence.contains(words), "{verdict:?}");
+        for (after, boot) in
+            [(SECOND, Boot::This), (SECOND, Boot::Unknown), (5 * SECOND, Boot::Earlier)]
+        {
+            assert_eq!(after_reboot(boot, &[(after, line)]).cause, Cause::Unknown, "{line}");
+        }
+    }
+}
+
+/// An oops before the panic is shown, a kernel survives an oops without one, and a process may be
+/// killed before its machine ends.
+#[test]
+fn pstore_has_what_led_to_the_end() {
+    let (oops, panic) =
+        ("BUG: kernel NULL pointer dereference", "Kernel panic - not syncing: Fatal exception");
+    let lines = [(SECOND / 2, oops), (SECOND, panic)];
+    let verdict = after_reboot(Boot::Earlier, &lines);
+    assert!(verdict.evidence.iter().any(|own| own.text.ends_with(oops)), "{verdict:?}");
+    assert_eq!(after_reboot(Boot::Earlier, &lines[..1]).cause, Cause::Unknown);
+    let reboot = [(0, oops), (SECOND, "reboot: Restarting system")];
+    assert_eq!(after_reboot(Boot::Earlier, &reboot).cause, Cause::Reboot);
+    let killed = [(0, oom(PID)), (SECOND, panic.to_owned())];
+    let killed: Vec<(u64, &str)> = killed.iter().map(|(at, text)| (*at, text.as_str())).collect();
+    assert_eq!(after_reboot(Boot::Earlier, &killed).cause, Cause::OutOfMemory);
+}
+
+#[test]
+fn the_reason_of_a_reset_is_a_hint() {
+    let text =
+        "x86/amd: Previous system reset reason [0x02000800]: hardware watchdog timer expired";
+    let line = KernelLine { time: SECOND, text: text.into() };
+    let judged = |boot| {
+        let outside = Outside { kernel_log: vec![line.clone()], ..outside() };
         judge(ended(Ending::Killed), &[], &outside, |facts| facts.boot = boot)
     };
-    let verdict = with(record(SECOND), Boot::Earlier);
-    assert_eq!((verdict.cause, verdict.at), (Cause::KernelPanic, Some(END + SECOND)));
-    for (after, boot) in
-        [(SECOND, Boot::This), (SECOND, Boot::Unknown), (60 * SECOND, Boot::Earlier)]
-    {
-        assert_eq!(with(record(after), boot).cause, Cause::Unknown);
-    }
+    assert_eq!(judged(Boot::Earlier).cause, Cause::Unknown);
+    assert!(judged(Boot::Earlier).hints[0].contains("watchdog timer expired"));
+    assert!(judged(Boot::This).hints.is_empty(), "it is of the reset before the session");
+    let outside = Outside { given_log: vec![line.clone()], ..outside() };
+    let given = judge(ended(Ending::Killed), &[], &outside, |facts| facts.boot = Boot::Unknown);
+    assert!(given.hints[0].contains("watchdog timer expired"));
 }
 
 #[test]
