@@ -52,21 +52,6 @@ fn has_died(machine: &Machine) -> bool {
     why::kernel(machine, |_| None).is_some_and(|verdict| verdict.is_death())
 }
 
-/// Returns the offset to add to times of a kernel's log, to get nanoseconds since the epoch, if it
-/// is known. The log has the times of `local_clock`.
-pub(crate) fn log_real_time(machine: &Machine) -> Option<i64> {
-    let kernel = machine.kernel.as_ref()?;
-    let ahead = kernel.number("__sched_clock_offset", 8).unwrap_or(0);
-    Some(
-        kernel
-            .time()
-            .ok()?
-            .wall
-            .wrapping_sub(kernel.sched_clock()?.wrapping_add(ahead))
-            .cast_signed(),
-    )
-}
-
 /// Describes the panic or the oops in a kernel's log.
 fn kernel_death(machine: &Machine, array: Option<&Trace>) -> Option<Death> {
     let kernel = machine.kernel.as_ref()?;
@@ -81,7 +66,7 @@ fn kernel_death(machine: &Machine, array: Option<&Trace>) -> Option<Death> {
                 ftrace.real_time().is_some(),
             ))
         }
-        None => log_real_time(machine).map(|offset| (offset, true)),
+        None => machine.log_real_time().map(|offset| (offset, true)),
     };
     let time = crash
         .time

@@ -170,18 +170,48 @@ fn is_of_runtime(file: &str) -> bool {
 /// Returns true if no reader of a backtrace looks for the frame at a depth.
 fn is_runtime(frames: &[Frame], depth: usize) -> bool {
     let Some(frame) = frames.get(depth) else { return false };
-    let module =
-        frame.module.as_deref().and_then(|path| path.rsplit('/').next()).unwrap_or_default();
-    let is_library = RUNTIME_MODULES.iter().any(|beginning| module.starts_with(beginning));
-    let is_own = |function: &Function| {
-        let name =
-            function.name.trim_start_matches(['<', '&', '(', '*']).trim_start_matches("dyn ");
-        RUNTIME.iter().any(|beginning| name.starts_with(beginning))
-            || function.file.as_deref().is_some_and(is_of_runtime)
-    };
-    is_library
+    is_of_library(frame)
         || is_shim(frames, depth)
-        || (!frame.functions.is_empty() && frame.functions.iter().all(is_own))
+        || (!frame.functions.is_empty() && frame.functions.iter().all(is_runtime_function))
+}
+
+/// Returns true if the frame is in a module of the runtime.
+fn is_of_library(frame: &Frame) -> bool {
+    let module = frame.module_name().unwrap_or_default();
+    RUNTIME_MODULES.iter().any(|beginning| module.starts_with(beginning))
+}
+
+/// Returns true if the function is part of the runtime.
+fn is_runtime_function(function: &Function) -> bool {
+    let name = function.name.trim_start_matches(['<', '&', '(', '*']).trim_start_matches("dyn ");
+    RUNTIME.iter().any(|beginning| name.starts_with(beginning))
+        || function.file.as_deref().is_some_and(is_of_runtime)
+}
+
+impl Frame {
+    /// Returns the name of the file of the module.
+    pub(crate) fn module_name(&self) -> Option<&str> {
+        self.module.as_deref().and_then(|path| path.rsplit('/').next())
+    }
+}
+
+impl Crash {
+    /// Returns the names of the functions of the program in the call stack, innermost first, without
+    /// those of the runtime. Functions that were inlined are among them. None stands for a frame
+    /// without a name, with the file name of its module.
+    pub(crate) fn own_functions(&self) -> Vec<(Option<&str>, Option<&str>)> {
+        let frames = self.backtrace.iter().enumerate();
+        let own = frames
+            .filter(|(depth, frame)| !is_of_library(frame) && !is_shim(&self.backtrace, *depth));
+        let functions = own.flat_map(|(_, frame)| {
+            let named = frame.functions.iter().filter(|function| !is_runtime_function(function));
+            let nameless = frame.functions.is_empty().then_some((None, frame.module_name()));
+            nameless
+                .into_iter()
+                .chain(named.map(|function| (Some(function.name.as_str()), frame.module_name())))
+        });
+        functions.collect()
+    }
 }
 
 /// Returns true if the frame is the function `main` with which the compiler begins a program in

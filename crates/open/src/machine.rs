@@ -76,6 +76,16 @@ impl Machine {
         Some((time, reading))
     }
 
+    /// Returns the offset to add to times of the kernel's log, to get nanoseconds since the epoch, if
+    /// it is known. The log has the times of `local_clock`.
+    #[must_use]
+    pub fn log_real_time(&self) -> Option<i64> {
+        let kernel = self.kernel.as_ref()?;
+        let ahead = kernel.number("__sched_clock_offset", 8).unwrap_or(0);
+        let wall = kernel.time().ok()?.wall;
+        Some(wall.wrapping_sub(kernel.sched_clock()?.wrapping_add(ahead)).cast_signed())
+    }
+
     /// Returns the tasks in the kernel's memory. What is missing there is left out.
     #[must_use]
     pub fn tasks(&self) -> Vec<Task> {

@@ -161,7 +161,7 @@ fn loose_logs(traces: &Traces) -> anyhow::Result<Vec<read::Trace>> {
         let Some(machine) = &origin.machine else { continue };
         let is_own = |trace: &&Trace| Arc::ptr_eq(&trace.origin, origin);
         let has_array = traces.arrays().any(|array| is_own(&array));
-        let Some(offset) = deaths::log_real_time(machine) else { continue };
+        let Some(offset) = machine.log_real_time() else { continue };
         if has_array || !traces.all.iter().any(|trace| is_own(&trace)) {
             continue;
         }

@@ -10,11 +10,13 @@ mod kernel;
 mod kernel_log;
 mod outside;
 mod session;
+mod signature;
 
 pub use kernel::kernel;
 pub use kernel_log::KernelLine;
 pub use outside::{OomKills, Outside, PstoreRecord};
 pub use session::session;
+pub use signature::{KernelFrames, kernel_frames, kernel_signature, session_signature};
 
 use crate::{Crash, SourceKind};
 use serde::ser::SerializeStruct as _;

@@ -18,6 +18,7 @@ use crate::select::Selection;
 use crate::streams::StreamInfo;
 use kind::{COMM, CONTEXTS, Class, PID, TID};
 use lastwords_ctf::names::is_unsafe;
+use lastwords_ctf::program::Code;
 use lastwords_ctf::read::{Due, Error, Loss, Merge, Reader, Sink, Trace, Watch};
 use lastwords_filter::Value as Found;
 use lastwords_trace::class::Scope;
@@ -269,7 +270,7 @@ impl<'t> Events<'t> {
     ///
     /// # Errors
     /// Writing has failed with the error `failed`.
-    pub(crate) fn finish(
+    pub fn finish(
         self,
         failed: Option<io::Error>,
         bytes: u64,
@@ -317,7 +318,7 @@ pub struct Ids<'e> {
     pub comm: Option<&'e [u8]>,
 }
 
-impl EventRef<'_, '_> {
+impl<'t> EventRef<'_, 't> {
     /// Returns the position of its trace.
     #[must_use]
     pub fn trace(&self) -> usize {
@@ -373,6 +374,20 @@ impl EventRef<'_, '_> {
         let pid = number(PID).filter(|pid| !self.class.is_ftrace || *pid != 0);
         let comm = comm.filter(|name| !self.class.is_ftrace || *name != NAMELESS);
         Ids { pid, tid: number(TID), comm }
+    }
+
+    /// Returns the code that decodes a scope, or none if the event has no such scope. It is the
+    /// same for all events of a kind.
+    #[must_use]
+    pub fn code(&self, scope: Scope) -> Option<&'t Code> {
+        let Class { contexts: [common, specific], payload, .. } = self.class;
+        let plan = match scope {
+            Scope::CommonContext => common,
+            Scope::SpecificContext => specific,
+            Scope::Payload => payload,
+            _ => return None,
+        };
+        plan.as_ref().map(|plan| plan.code)
     }
 
     /// Passes the values of a scope to a visitor, whose nodes are those of

@@ -43,12 +43,27 @@ pub struct Fields<'a, 't> {
     octets: bool,
     /// Members without a name mark the values that JSON has no form for.
     is_marked: bool,
+    /// A text that is not UTF-8 keeps its bytes.
+    is_exact: bool,
 }
 
 impl<'a, 't> Fields<'a, 't> {
     /// Appends the fields of one event to `out`.
     pub fn new(out: &'a mut Vec<u8>, plan: &'a Plan<'t>) -> Self {
-        Self { out, plan, nesting: Nesting::default(), octets: false, is_marked: false }
+        Self {
+            out,
+            plan,
+            nesting: Nesting::default(),
+            octets: false,
+            is_marked: false,
+            is_exact: false,
+        }
+    }
+
+    /// As [`Fields::new`], but a text that is not UTF-8 is `{"bytes":"66ff"}`, its bytes in
+    /// hexadecimal digits, so that no value is changed.
+    pub fn exact(out: &'a mut Vec<u8>, plan: &'a Plan<'t>) -> Self {
+        Self { is_exact: true, ..Self::new(out, plan) }
     }
 
     /// As [`Fields::new`], but an enumeration is `{"":[value,label]}`, and a float that is not
@@ -133,9 +148,14 @@ impl Visitor for Fields<'_, '_> {
     }
 
     fn text(&mut self, node: NodeId, bytes: &[u8]) {
-        if let Some(Shape::Text(encoding)) = self.name(node) {
-            text(self.out, &decoded(bytes, *encoding));
+        let Some(Shape::Text(encoding)) = self.name(node) else { return };
+        let value = decoded(bytes, *encoding);
+        if self.is_exact && std::str::from_utf8(&value).is_err() {
+            self.out.extend_from_slice(b"{\"bytes\":");
+            octets(self.out, &value);
+            return self.out.push(b'}');
         }
+        text(self.out, &value);
     }
 
     fn blob(&mut self, node: NodeId, bytes: &[u8]) {

@@ -5,17 +5,18 @@ mod page;
 
 use crate::exit::{Facts, Outcome};
 use crate::input::{Input, Search};
+use crate::outside;
 use crate::say;
 use crate::select::expression;
 use crate::table::plain;
 use crate::traces::Traces;
-use crate::{deaths, outside};
 use lastwords_ctf::Version;
 use lastwords_ctf::read::unwatched;
 use lastwords_open::inspect::Activity;
 use lastwords_open::why::{self, Cause, Outside, Verdict, Witness};
 use lastwords_open::{
-    Account, Event, Losses, Order, Origin, Selected, Selection, Trace, accounts_after_reading,
+    Account, Event, Losses, Machine, Order, Origin, Selected, Selection, Trace,
+    accounts_after_reading,
 };
 use lastwords_render::Totals;
 use lastwords_render::evidence::SpanReport;
@@ -215,7 +216,7 @@ fn account(trace: &Trace) -> Account<'_> {
 /// Explains the end of a kernel, or of what recorded a trace that is no session.
 fn of_others(origin: &Arc<Origin>, traces: &[&Trace], outside: &Outside, events: u64) -> Why {
     let machine = origin.machine.as_ref();
-    let offset = machine.and_then(deaths::log_real_time);
+    let offset = machine.and_then(Machine::log_real_time);
     let at = |time: u64| {
         let time = i64::try_from(time).ok()?.checked_add(offset?)?;
         u64::try_from(time).ok()
