@@ -131,6 +131,12 @@ impl Input {
         Self { inputs: vec![word.to_owned()], snapshot, ..Self::default() }
     }
 
+    /// Returns the same options for another input.
+    #[cfg(feature = "arrow")]
+    pub(crate) fn only(&self, input: &str) -> Self {
+        Self { inputs: vec![input.to_owned()], ..self.clone() }
+    }
+
     /// Returns true if values are to be hidden.
     pub(crate) fn hides_fields(&self) -> bool {
         !self.redact.is_empty() || !self.redact_hash.is_empty()

@@ -165,9 +165,9 @@ fn kind(
         ("rust" | "c", None) => {
             bail!("a program without `<!-- book: file PATH -->`: nothing compiles it")
         }
-        ("text" | "json" | "toml" | "yaml", None) => Kind::Shown,
+        ("text" | "json" | "toml" | "yaml" | "sql" | "python", None) => Kind::Shown,
         _ => bail!(
-            "a block of `{language}`: expected console, sh, rust, c, text, json, toml or yaml"
+            "a block of `{language}`: expected console, sh, rust, c, text, json, toml, yaml, sql or python"
         ),
     })
 }

@@ -22,6 +22,7 @@ pub(super) const GRAPH: &[(&str, &str)] = &[
     ("ftrace", "filter glob bytes image trace kernel ctf"),
     ("render", "ctf trace filter glob bytes"),
     ("open", "folders glob filter bytes image kernel trace ctf session lttng ftrace render"),
+    ("arrow", "kernel trace ctf render open"),
     ("view", "bytes trace ctf render"),
     ("live", "folders lastwords control bytes trace ftrace session open"),
     ("sessionfs", "folders lastwords control filter glob trace ctf ftrace render open live"),
@@ -29,7 +30,7 @@ pub(super) const GRAPH: &[(&str, &str)] = &[
     ("tracefs", "glob ring bytes trace ftrace render open stream"),
     (
         "cli",
-        "abi folders glob filter ring lastwords control bytes image kernel trace ctf session lttng ftrace render open live sessionfs stream tracefs view",
+        "abi folders glob filter ring lastwords control bytes image kernel trace ctf session lttng ftrace render open arrow live sessionfs stream tracefs view",
     ),
     ("testkit", ""),
     ("bench", "abi ring lastwords bytes image kernel trace session render testkit"),

@@ -44,6 +44,19 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         ],
     ),
     (
+        "ingest",
+        &[
+            (
+                "lastwords ingest /var/crash --into crashes",
+                "the dumps, cores and sessions in /var/crash, each once",
+            ),
+            (
+                "lastwords ingest /var/crash --into crashes --redact customer",
+                "the values of the fields customer are hidden",
+            ),
+        ],
+    ),
+    (
         "report",
         &[
             ("lastwords report svc --last 20", "the last 20 events of the session svc"),

@@ -6,6 +6,8 @@ mod one;
 mod otlp;
 mod page;
 mod room;
+#[cfg(feature = "arrow")]
+pub(crate) mod tables;
 mod write;
 
 use crate::account;
@@ -47,6 +49,12 @@ pub(crate) enum Format {
     Perfetto,
     /// OTLP as JSON lines: OpenTelemetry's collector
     Otlp,
+    /// The table of events as Parquet: DuckDB, Polars, Spark
+    #[cfg(feature = "arrow")]
+    Parquet,
+    /// The table of events as Arrow: pandas, Polars
+    #[cfg(feature = "arrow")]
+    Arrow,
 }
 
 impl Format {
@@ -59,6 +67,10 @@ impl Format {
             Self::TraceDat => Some("dat"),
             Self::Perfetto => Some("perfetto-trace"),
             Self::Otlp => Some("otlp"),
+            #[cfg(feature = "arrow")]
+            Self::Parquet => Some("parquet"),
+            #[cfg(feature = "arrow")]
+            Self::Arrow => Some("arrow"),
         }
     }
 
@@ -86,6 +98,10 @@ impl Format {
             "dat" => Self::TraceDat,
             "perfetto-trace" | "pftrace" => Self::Perfetto,
             "otlp" => Self::Otlp,
+            #[cfg(feature = "arrow")]
+            "parquet" => Self::Parquet,
+            #[cfg(feature = "arrow")]
+            "arrow" => Self::Arrow,
             _ => return None,
         })
     }
@@ -102,7 +118,7 @@ impl Format {
         match foreign_extension(path, &["ctf", "d"]) {
             Some(extension) => bail!(
                 "{}: no format has the extension .{extension}: name one by --to, or use .json, .jsonl, .txt, .dat, \
-                 .perfetto-trace, .pftrace or .otlp",
+                 .perfetto-trace, .pftrace, .otlp, .parquet or .arrow",
                 path.display()
             ),
             None => Ok(Self::Ctf),
@@ -119,12 +135,25 @@ impl Format {
             Self::TraceDat => "trace-dat",
             Self::Perfetto => "perfetto",
             Self::Otlp => "otlp",
+            #[cfg(feature = "arrow")]
+            Self::Parquet => "parquet",
+            #[cfg(feature = "arrow")]
+            Self::Arrow => "arrow",
         }
     }
 
     /// Returns true if one file holds all arrays of a machine.
     fn holds_all(self) -> bool {
-        matches!(self, Self::TraceDat | Self::Json | Self::Otlp)
+        matches!(self, Self::TraceDat | Self::Json | Self::Otlp) || self.is_table()
+    }
+
+    /// Returns true if the format has a table of events.
+    fn is_table(self) -> bool {
+        match self {
+            #[cfg(feature = "arrow")]
+            Self::Parquet | Self::Arrow => true,
+            _ => false,
+        }
     }
 
     /// Returns true if the kernel's log can appear among the events.
@@ -147,10 +176,35 @@ impl Family {
 
     /// Returns the formats as which a trace of this kind can be written.
     fn formats(self) -> &'static [Format] {
+        #[cfg(feature = "arrow")]
+        use Format::{Arrow, Parquet};
         use Format::{Ctf, Ctf2, Json, Otlp, Perfetto, Text, TraceDat};
         match self {
-            Self::Packets => &[Ctf, Ctf2, Json, Text, Perfetto, Otlp],
-            Self::Ftrace => &[TraceDat, Text, Json, Perfetto, Otlp, Ctf, Ctf2],
+            Self::Packets => &[
+                Ctf,
+                Ctf2,
+                Json,
+                Text,
+                Perfetto,
+                Otlp,
+                #[cfg(feature = "arrow")]
+                Parquet,
+                #[cfg(feature = "arrow")]
+                Arrow,
+            ],
+            Self::Ftrace => &[
+                TraceDat,
+                Text,
+                Json,
+                Perfetto,
+                Otlp,
+                #[cfg(feature = "arrow")]
+                Parquet,
+                #[cfg(feature = "arrow")]
+                Arrow,
+                Ctf,
+                Ctf2,
+            ],
         }
     }
 
@@ -256,12 +310,12 @@ impl Job<'_> {
                 Format::Ctf | Format::Ctf2 if family != Family::Ftrace => {
                     self.events.refuse(
                         "CTF is copied packet by packet",
-                        "text, json, perfetto and otlp",
+                        "text, json, perfetto, otlp, parquet and arrow",
                     )?;
                 }
                 Format::TraceDat => self.events.refuse(
                     "a trace.dat file is written whole",
-                    "text, json, perfetto, otlp, ctf and ctf2",
+                    "text, json, perfetto, otlp, ctf, ctf2, parquet and arrow",
                 )?,
                 _ => {}
             }
@@ -285,7 +339,10 @@ impl Job<'_> {
             (Format::Text, Family::Ftrace) => KERNEL_TEXT,
             _ => return Ok(()),
         };
-        self.traces.refuse_redacted(what, "json, perfetto, otlp, and text of sessions and of CTF")
+        self.traces.refuse_redacted(
+            what,
+            "json, perfetto, otlp, parquet, arrow, and text of sessions and of CTF",
+        )
     }
 
     /// Prints the line of an output that was written, and adds it to the result.

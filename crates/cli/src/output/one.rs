@@ -1,6 +1,8 @@
 //! Implements `convert`: writes one file of all traces. For CTF it writes a folder, or a folder for
 //! each trace.
 
+#[cfg(feature = "arrow")]
+use super::tables;
 use super::write::Writing;
 use super::{Done, Format, Job, folder, is_stdout, lttng};
 use crate::select::Chosen;
@@ -16,6 +18,10 @@ use lastwords_open::{Body, FileNames, Trace};
 pub(crate) fn one(mut job: Job<'_>) -> anyhow::Result<Done> {
     let format = job.to.map_or_else(|| Format::of_output(job.output), Ok)?;
     job.to = Some(format);
+    #[cfg(feature = "arrow")]
+    if format == Format::Parquet && tables::is_data_set(job.output) {
+        return tables::data_set(job);
+    }
     check_stdout(&job, format)?;
     job.traces.choose(if format.holds_all() { Arrays::All } else { Arrays::Top })?;
     job.check()?;
@@ -29,6 +35,8 @@ pub(crate) fn one(mut job: Job<'_>) -> anyhow::Result<Done> {
         Format::Text => clocks::note_merged(job.traces, false),
         Format::Json | Format::Perfetto => clocks::note_merged(job.traces, true),
         Format::Otlp => clocks::note_undated(job.traces),
+        #[cfg(feature = "arrow")]
+        Format::Parquet | Format::Arrow => clocks::note_undated(job.traces),
     }
     if format.ctf_version().is_some() {
         folders(&job, &chosen, format, &mut done)?;
@@ -50,7 +58,7 @@ fn check_stdout(job: &Job<'_>, format: Format) -> anyhow::Result<()> {
     }
     if matches!(format, Format::Ctf | Format::Ctf2 | Format::TraceDat) {
         bail!(
-            "-: stdout takes text, json, perfetto and otlp; other formats are folders and files: name one (./- for one called so)"
+            "-: stdout takes text, json, perfetto, otlp, parquet and arrow; other formats are folders and files: name one (./- for one called so)"
         );
     }
     if job.json {

@@ -27,8 +27,9 @@ impl Job<'_> {
         if is_device(path) {
             return match self.to.or_else(|| Format::of_path(path)) {
                 Some(Format::Text | Format::Json | Format::Perfetto | Format::Otlp) => Ok(()),
+                Some(format) if format.is_table() => Ok(()),
                 _ => bail!(
-                    "{shown}: a device or a FIFO takes text, json, perfetto and otlp; name a new file or folder"
+                    "{shown}: a device or a FIFO takes text, json, perfetto, otlp, parquet and arrow; name a new file or folder"
                 ),
             };
         }

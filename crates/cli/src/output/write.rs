@@ -46,6 +46,8 @@ impl<'t> Writing<'_, 't> {
             Format::Json => self.json()?,
             Format::Perfetto => self.perfetto()?,
             Format::Otlp => self.otlp()?,
+            #[cfg(feature = "arrow")]
+            Format::Parquet | Format::Arrow => self.table(format)?,
             Format::Ctf => self.ctf(Version::V1_8)?,
             Format::Ctf2 => self.ctf(Version::V2)?,
             Format::TraceDat => self.trace_dat()?,
@@ -118,7 +120,7 @@ impl<'t> Writing<'_, 't> {
             if totals.faults > 0 {
                 say::warning(format_args!(
                     "{}: some packets are not as they were recorded: what cannot be decoded is left out, and times that go back are \
-                     raised; text, json, perfetto and otlp have the events as they were",
+                     raised; text, json, perfetto, otlp, parquet and arrow have the events as they were",
                     self.path.display()
                 ));
             }

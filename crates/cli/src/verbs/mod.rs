@@ -9,6 +9,8 @@ mod demo;
 mod destroy;
 mod diff;
 mod doctor;
+#[cfg(feature = "arrow")]
+mod ingest;
 mod inspect;
 pub(crate) mod level;
 pub(crate) mod list;
@@ -42,6 +44,12 @@ pub(crate) enum Verb {
     Recover(recover::Args),
     /// Write all traces as one output: one file, merged by time
     Convert(recover::Convert),
+    /// Add the crashes in folders to a data set of many, as Parquet files
+    ///
+    /// An input that is in the data set already, and has not changed since, is not read again. What
+    /// cannot be read is listed in DATASET/dead-letters.jsonl, and tried again by the next run.
+    #[cfg(feature = "arrow")]
+    Ingest(ingest::Args),
     /// Print events as text, those of several sessions merged by time
     Report(report::Args),
     /// Write all traces as one HTML page to look at, and open it
@@ -122,6 +130,8 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Outcome> {
         Verb::Demo(args) => demo::run(&args),
         Verb::Recover(args) => recover::run(&args),
         Verb::Convert(args) => recover::convert(&args),
+        #[cfg(feature = "arrow")]
+        Verb::Ingest(args) => ingest::run(&args),
         Verb::Report(args) => report::run(&args),
         Verb::View(args) => view::run(&args),
         Verb::Inspect(args) => inspect::run(&args),

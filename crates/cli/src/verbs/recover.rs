@@ -19,8 +19,8 @@ struct Common {
     /// Format
     ///
     /// By default, the extension of OUT names the format (.json, .jsonl, .txt, .dat,
-    /// .perfetto-trace, .pftrace, .otlp). Without such an extension, it is ctf, and trace-dat for
-    /// a kernel's trace.
+    /// .perfetto-trace, .pftrace, .otlp, .parquet, .arrow). Without such an extension, it is ctf,
+    /// and trace-dat for a kernel's trace.
     #[arg(long, value_enum, value_name = "FORMAT", help = "As")]
     to: Option<Format>,
 
@@ -104,7 +104,9 @@ pub(crate) struct Convert {
 
     /// The file to write, with all traces merged by time
     ///
-    /// `-` is stdout, for text, json, perfetto and otlp. For CTF, OUT is a folder.
+    /// `-` is stdout, for text, json, perfetto, otlp, parquet and arrow. For CTF, OUT is a folder.
+    /// With `--to parquet`, a folder that exists or `OUT/` is a data set, to which the crashes in
+    /// the input are added, as `lastwords ingest` does.
     #[arg(short, long, value_name = "OUT")]
     output: PathBuf,
 }

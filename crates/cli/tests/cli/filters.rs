@@ -340,14 +340,17 @@ fn filters_that_cannot_be_used() {
     }
     // Packets and pages are copied as they are.
     for (args, formats) in [
-        (["recover", "a", "--to", "ctf"], "are for other formats: text, json, perfetto and otlp"),
+        (
+            ["recover", "a", "--to", "ctf"],
+            "are for other formats: text, json, perfetto, otlp, parquet and arrow",
+        ),
         (
             ["convert", "ctf", "--to", "ctf2"],
-            "are for other formats: text, json, perfetto and otlp",
+            "are for other formats: text, json, perfetto, otlp, parquet and arrow",
         ),
         (
             ["recover", "k.dat", "--to", "trace-dat"],
-            "are for other formats: text, json, perfetto, otlp, ctf and ctf2",
+            "are for other formats: text, json, perfetto, otlp, ctf, ctf2, parquet and arrow",
         ),
     ] {
         let ran = place.run(&[&args[..], &["-o", "out", "--filter", "cpu == 0"]].concat());

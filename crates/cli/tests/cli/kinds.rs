@@ -139,11 +139,11 @@ fn what_a_format_does_not_hold_is_named_or_refused_before_it_is_written() {
     for (args, why) in [
         (
             &["recover", "a", "ctf", "--to", "trace-dat", "-o", "no"][..],
-            "a CTF trace is written as ctf, ctf2, json, text, perfetto or otlp",
+            "a CTF trace is written as ctf, ctf2, json, text, perfetto, otlp, parquet or arrow",
         ),
         (
             &["convert", "ctf", "-o", "no.dat"],
-            "is written as ctf, ctf2, json, text, perfetto or otlp",
+            "is written as ctf, ctf2, json, text, perfetto, otlp, parquet or arrow",
         ),
         (
             &["convert", "a", "k.dat", "-o", "no.perfetto-trace"],
@@ -245,7 +245,8 @@ fn force_replaces_neither_inputs_nor_what_is_not_ours() {
     assert!(reader.join().unwrap().starts_with(b"{\"schema\""));
     assert!(std::os::unix::fs::FileTypeExt::is_fifo(&fifo.symlink_metadata().unwrap().file_type()));
     let ran = place.run(&["convert", "k.dat", "-o", "fifo", "--force"]);
-    ran.has_status(1).says("a device or a FIFO takes text, json, perfetto and otlp");
+    ran.has_status(1)
+        .says("a device or a FIFO takes text, json, perfetto, otlp, parquet and arrow");
 }
 
 #[test]

@@ -225,7 +225,8 @@ fn a_session_is_written_in_each_format_or_refused() {
         let ran = place.run(&[verb, "shm", "--to", "trace-dat", "-o", &out]);
         assert_eq!(ran.status, 1, "{out}: {}", ran.out);
         assert!(
-            ran.err.contains("is written as ctf, ctf2, json, text, perfetto or otlp"),
+            ran.err
+                .contains("is written as ctf, ctf2, json, text, perfetto, otlp, parquet or arrow"),
             "{out}: {}",
             ran.err
         );

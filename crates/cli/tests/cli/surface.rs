@@ -98,6 +98,7 @@ fn help_names_every_verb() {
         "demo",
         "recover",
         "convert",
+        "ingest",
         "report",
         "inspect",
         "view",

@@ -16,6 +16,7 @@ mod sources;
 mod span_slices;
 mod spans;
 mod table;
+mod tables;
 mod typed;
 
 use crate::lttng::files;

@@ -197,6 +197,38 @@ pub(super) fn judge_events(
     same_fields(raw, found, |printed, fields| raw::are(printed, fields, &kernel.symbols))
 }
 
+/// A row of the table of events.
+#[derive(Debug)]
+pub(super) struct Row {
+    pub(super) instance: String,
+    pub(super) comm: String,
+    pub(super) pid: i128,
+    pub(super) cpu: u32,
+    pub(super) ns: i128,
+    pub(super) name: String,
+    pub(super) fields: Vec<(String, Value)>,
+}
+
+/// Judges the rows of all instances, or of the top level.
+pub(super) fn judge_rows(kernel: &Kernel, rows: Vec<Row>) -> Result<(), String> {
+    let raw = chosen(kernel, &["-R"], "convert", "json")?;
+    // Dates differ from readings of the clock by the same.
+    let first = |times: &mut dyn Iterator<Item = i128>| times.min().unwrap_or(0);
+    let begun =
+        [first(&mut rows.iter().map(|row| row.ns)), first(&mut raw.iter().map(|event| event.ns))];
+    let since = begun[0] - begun[1];
+    let found = rows.into_iter().map(|row| {
+        let is_top = row.instance == "top" || kernel.is_top_alone;
+        let instance = if is_top { String::new() } else { row.instance };
+        let (name, rest, ns) = (name_of(&row.name), String::new(), row.ns - since);
+        let Row { comm, pid, cpu, fields, .. } = row;
+        let event = Printed { instance, comm, pid, cpu, ns, name, rest };
+        Found { event, fields: with_buf(fields) }
+    });
+    let found = found.collect();
+    same_fields(raw, found, |printed, fields| raw::are(printed, fields, &kernel.symbols))
+}
+
 fn read(path: &Path) -> Result<String, String> {
     std::fs::read_to_string(path).map_err(|e| e.to_string())
 }
