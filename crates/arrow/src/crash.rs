@@ -276,6 +276,7 @@ fn boot_id(kernel: &Kernel) -> [u8; 16] {
 /// Returns the time of the newest event of a trace, by the clock of its events.
 fn newest(trace: &Trace) -> Option<i64> {
     match trace.ftrace() {
+        Some(ftrace) if !ftrace.has_events() => None,
         Some(ftrace) if ftrace.real_time().is_none() => Some(ftrace.newest()),
         _ => trace.newest(),
     }

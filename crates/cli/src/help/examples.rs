@@ -48,11 +48,11 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         &[
             (
                 "lastwords ingest /var/crash --into crashes",
-                "the dumps, cores and sessions in /var/crash, each once",
+                "all of /var/crash, each crash once",
             ),
             (
                 "lastwords ingest /var/crash --into crashes --redact customer",
-                "the values of the fields customer are hidden",
+                "without the values of a field",
             ),
         ],
     ),

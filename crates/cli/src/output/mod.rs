@@ -17,6 +17,7 @@ use crate::table::plain;
 use crate::text::KERNEL_TEXT;
 use crate::traces::Traces;
 use anyhow::{Context, bail};
+use clap::ValueEnum as _;
 use lastwords_ctf::Version;
 use lastwords_open::{Account, Body, Losses, Severity, Trace};
 use lastwords_render::missing::count;
@@ -123,6 +124,30 @@ impl Format {
             ),
             None => Ok(Self::Ctf),
         }
+    }
+
+    /// Returns the words for all formats, for a line of help.
+    pub(crate) fn words() -> String {
+        let words: Vec<&str> = Self::value_variants().iter().map(|format| format.word()).collect();
+        let (last, first) = words.split_last().unwrap_or((&"", &[]));
+        format!("As {} or {last}", first.join(", "))
+    }
+
+    /// Returns the help for the option that names a format.
+    pub(crate) fn help() -> String {
+        let with_suffix = Self::value_variants().iter().filter_map(|format| format.suffix());
+        let suffixes: Vec<String> = with_suffix.map(|suffix| format!(".{suffix}")).collect();
+        let mut text = format!(
+            "{}\n\nBy default, the extension of OUT names the format ({}, .json, .pftrace). Without such an extension, it is ctf, and \
+             trace-dat for a kernel's trace.\n\nPossible values:",
+            Self::words(),
+            suffixes.join(", ")
+        );
+        for value in Self::value_variants().iter().filter_map(clap::ValueEnum::to_possible_value) {
+            let help = value.get_help().map(ToString::to_string).unwrap_or_default();
+            text += &format!("\n- {}: {help}", value.get_name());
+        }
+        text
     }
 
     /// Returns the word for the format on the command line.

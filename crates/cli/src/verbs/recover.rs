@@ -16,12 +16,8 @@ struct Common {
     #[command(flatten)]
     input: Input,
 
-    /// Format
-    ///
-    /// By default, the extension of OUT names the format (.json, .jsonl, .txt, .dat,
-    /// .perfetto-trace, .pftrace, .otlp, .parquet, .arrow). Without such an extension, it is ctf,
-    /// and trace-dat for a kernel's trace.
-    #[arg(long, value_enum, value_name = "FORMAT", help = "As")]
+    /// The format. Its help lists the formats that there are
+    #[arg(long, value_enum, value_name = "FORMAT", hide_possible_values = true, help = Format::words(), long_help = Format::help())]
     to: Option<Format>,
 
     #[command(flatten)]

@@ -167,7 +167,9 @@ pub fn kernel_frames<'l>(
 
 /// Returns the hardware in the line that a kernel prints when it boots.
 fn dmi(line: &str) -> Option<String> {
-    Some(line.strip_prefix("DMI: ")?.trim().to_owned())
+    // Another line has the version of SMBIOS.
+    let hardware = line.strip_prefix("DMI: ").filter(|text| text.contains(", BIOS "))?;
+    Some(hardware.trim().to_owned())
 }
 
 fn is_head(line: &str) -> bool {
@@ -341,6 +343,10 @@ mod tests {
         ];
         let frames = kernel_frames(log, None, Some(log[0]));
         assert_eq!(frames.functions, ["frob", "el0_svc"]);
+        assert_eq!(frames.hardware, None);
+        let booted = ["DMI: SMBIOS 2.8 present.", "DMI: QEMU PC, BIOS 1.16 04/01/2014"];
+        let frames = kernel_frames(booted, None, None);
+        assert_eq!(frames.hardware.as_deref(), Some("QEMU PC, BIOS 1.16 04/01/2014"));
     }
 
     #[test]

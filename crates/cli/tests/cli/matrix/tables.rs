@@ -283,7 +283,7 @@ fn a_folder_is_ingested_once_and_what_is_damaged_is_listed() {
     sources(&place, false);
     let folder = place.at("crashed");
     std::fs::create_dir(&folder).unwrap();
-    for name in ["session", "core"] {
+    for name in ["session", "ctf"] {
         std::fs::rename(place.at(name), folder.join(name)).unwrap();
     }
     let whole = std::fs::read(place.at("kernel.dat")).unwrap();
