@@ -34,7 +34,27 @@ pub fn parse(system: &str, text: &str) -> Option<Format> {
             return None;
         }
     }
-    (has_id && !format.name.is_empty()).then_some(format)
+    (has_id && !format.name.is_empty() && !lacks_field(&format)).then_some(format)
+}
+
+/// Bytes between two fields that no alignment explains.
+const GAP: u32 = 8;
+
+/// Returns true if bytes between two fields belong to none. The begin of one line and the end of a
+/// later one may look like one line: it has the name of one field and the place of the other.
+fn lacks_field(format: &Format) -> bool {
+    // Readers make this format, without the first numbers of its structure.
+    if (format.system.as_str(), format.name.as_str()) == ("ftrace", "blktrace") {
+        return false;
+    }
+    let mut places: Vec<_> = format.fields.iter().map(|field| (field.offset, field.size)).collect();
+    places.sort_unstable();
+    let mut end = places.first().map_or(0, |(offset, _)| *offset);
+    places.into_iter().any(|(offset, size)| {
+        let gap = offset.saturating_sub(end);
+        end = end.max(offset.saturating_add(size));
+        gap >= GAP
+    })
 }
 
 /// Reads a line such as `\tfield:char comm[16];\toffset:8;\tsize:16;\tsigned:0;`; some kernels and
@@ -158,6 +178,11 @@ mod tests {
             // A field may have no sign.
             assert_eq!(of(&rest).is_some(), lost % 4 == 3, "{rest:?}");
         }
+        // The begin of one line, and the offset and the end of a later one.
+        let joined = "\tfield:int a;\toffset:0;\tsize:4;\tsigned:1;\n\tfield:long b;\toffset:16;\tsize:8;\tsigned:1;";
+        assert_eq!(of(joined), None);
+        let none = "\tfield:int a;\toffset:8;\tsize:4;\tsigned:1;\n\tfield:u64 b;\toffset:16;\tsize:8;\tsigned:0;";
+        assert!(of(none).is_some(), "bytes before the first field, and four for the alignment");
         // The begin of one line and the end of another.
         assert!(of("\tfield:int a;\toffset:0;\tsize:4;\toffset:8;\tsize:8;\tsigned:1;").is_none());
     }

@@ -45,6 +45,11 @@ const META: u64 = 1 << 12;
 const DISCARD: u64 = 1 << 13;
 const FUA: u64 = 1 << 15;
 const WRITE_ZEROES: u64 = 1 << 22;
+/// The first word of an entry for its readers: the magic number and version 7 (`BLK_IO_TRACE_MAGIC`,
+/// `BLK_IO_TRACE_VERSION`).
+const MAGIC: u32 = 0x6561_7407;
+/// Bytes of `struct blk_io_trace` from the sector on.
+const FROM_SECTOR: usize = 32;
 /// A message for the reader of the trace.
 const MESSAGE: u64 = 2 | NOTIFY << 16;
 
@@ -83,6 +88,26 @@ impl Block {
         let [sector, bytes, action, device] = ["sector", "bytes", "action", "device"].map(slot);
         let [error, length, data] = ["error", "pdu_len", "data"].map(slot);
         Self { sector, bytes, action, device, error, length, data }
+    }
+
+    /// Appends the entry in the form of option `bin` (`blk_trace_synthesize_old_trace`): a `struct
+    /// blk_io_trace` of version 7 with the time of the event, and the data. The kernel writes the
+    /// same number of bytes of a `struct blk_io_trace2`, which is longer, so that the end of its
+    /// data is missing.
+    pub(crate) fn binary(&self, out: &mut Vec<u8>, payload: &[u8], order: ByteOrder, time: u64) {
+        let length = usize::try_from(self.length.unsigned(payload, order)).unwrap_or(usize::MAX);
+        let (sequence, rest) = (0u32, self.sector.rest(payload));
+        match order {
+            ByteOrder::Little => {
+                [MAGIC, sequence].iter().for_each(|word| out.extend(word.to_le_bytes()));
+                out.extend(time.to_le_bytes());
+            }
+            ByteOrder::Big => {
+                [MAGIC, sequence].iter().for_each(|word| out.extend(word.to_be_bytes()));
+                out.extend(time.to_be_bytes());
+            }
+        }
+        out.extend_from_slice(rest.get(..FROM_SECTOR.saturating_add(length)).unwrap_or(rest));
     }
 
     /// Appends the text, line feed included.

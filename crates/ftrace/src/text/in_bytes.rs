@@ -52,6 +52,9 @@ impl InBytes {
                     self.put(out, slot.unsigned(payload, order), slot.size as usize, order);
                 }
             }
+            Some(Some(Own::Block(block))) if self == Self::Binary => {
+                block.binary(out, payload, order, at.time);
+            }
             Some(Some(Own::Switch { is_wakeup, previous, next, cpu })) => {
                 let [[pid, priority, state], [next_pid, next_priority, next_state]] =
                     [previous, next];

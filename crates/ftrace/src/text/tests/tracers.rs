@@ -177,6 +177,37 @@ fn block_requests() {
     assert!(out.starts_with(&format!("{begin}{first}")), "{out}");
 }
 
+/// The bytes are those of `blk_trace_event_print_binary` (`blktrace.c`), also of an entry of Linux
+/// 6.19, whose header is longer.
+#[test]
+fn block_requests_in_bytes() {
+    let shown = |mut machine: Tracing| {
+        machine.arrays[0].options = Some(vec!["bin".into()]);
+        let mut out = Vec::new();
+        let options = Options { no_header: true, ..Options::default() };
+        write_trace(&mut out, &machine, 0, &options).unwrap();
+        out
+    };
+    let begin =
+        |time: u64| [&[0x07, 0x74, 0x61, 0x65, 0, 0, 0, 0][..], &time.to_le_bytes()].concat();
+    let old = of_block(64, [4096, 1], 5, b"hello");
+    let expected = [&begin(1_000)[..], &old[16..]].concat();
+    assert_eq!(shown(traced("blk", &[(1_000, old)])), expected);
+    let numbers = [4096u32, 7].map(u32::to_le_bytes).concat();
+    let ends = [8u32 << 20 | 17, 0].map(u32::to_le_bytes).concat();
+    let error = [0u16, 5].map(u16::to_le_bytes).concat();
+    let rest = [&words(&[0, 64])[..], &numbers, &words(&[1]), &ends, &error, &[0; 12], b"hello"];
+    let new = payload(BLOCK, 0, 0, 7, &rest.concat());
+    assert_eq!(new.len(), 64 + 5);
+    let mut machine = traced("blk", &[(2_000, new.clone())]);
+    let numbers =
+        ["u64 sector:16:8:0", "u32 bytes:24:4:0", "u64 action:32:8:0", "u32 device:40:4:0"];
+    let more = ["u16 error:48:2:0", "u16 pdu_len:50:2:0", "char data[]:64:0:0"];
+    let (id, block) = format("ftrace", BLOCK, "blktrace", &[&numbers[..], &more].concat(), "\"\"");
+    machine.formats.insert(id, block);
+    assert_eq!(shown(machine), [&begin(2_000)[..], &new[16..48 + 5]].concat());
+}
+
 #[test]
 fn tracers_of_latencies_show_their_longest_section() {
     let live = [(1_000, wake(7)), (2_000, wake(7)), (3_000, wake(7))];
