@@ -183,7 +183,12 @@ impl Machine {
                 format!("{what}: {zeros} bytes read as zero"),
             );
         }
-        text(bytes)
+        let text = text(bytes);
+        let cut = text.len().saturating_sub(whole_lines(&text).len());
+        if cut > 0 && zeros == 0 {
+            self.lose(Cause::Missing, None, format!("{what}: the end of the list is cut off"));
+        }
+        text
     }
 }
 
@@ -196,7 +201,7 @@ pub fn printk_formats(text: &str) -> BTreeMap<u64, String> {
         let format = format.strip_prefix('"').and_then(|f| f.strip_suffix('"')).unwrap_or(format);
         Some((address, unescaped(format)))
     };
-    whole_lines(text).filter_map(row).collect()
+    lines(text).filter_map(row).collect()
 }
 
 /// Reads the text of `saved_cmdlines`: names of tasks by pid.
@@ -206,12 +211,19 @@ pub fn comms(text: &str) -> BTreeMap<u32, String> {
         let (pid, comm) = line.split_once(' ')?;
         Some((pid.parse().ok()?, comm.to_owned()))
     };
-    whole_lines(text).filter_map(row).collect()
+    lines(text).filter_map(row).collect()
 }
 
-/// Returns the lines of a list of which nothing reads as zero.
-fn whole_lines(text: &str) -> impl Iterator<Item = &str> {
-    text.lines().filter(|line| !line.contains('\0'))
+/// Returns the lines of a list of which nothing reads as zero or is cut off.
+fn lines(text: &str) -> impl Iterator<Item = &str> {
+    whole_lines(text).lines().filter(|line| !line.contains('\0'))
+}
+
+/// Returns a list without a last line that does not end, because its end is missing.
+#[must_use]
+pub fn whole_lines(text: &str) -> &str {
+    let end = text.rfind('\n').map_or(0, |at| at.saturating_add(1));
+    text.get(..end).unwrap_or_default()
 }
 
 fn unescaped(text: &str) -> String {

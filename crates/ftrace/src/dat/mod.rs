@@ -19,7 +19,7 @@ mod symbols;
 mod write;
 mod write_options;
 
-pub use listing::{comms, printk_formats};
+pub use listing::{comms, printk_formats, whole_lines};
 pub use open::{clock, open};
 pub use options::counters;
 pub use symbols::Listed;

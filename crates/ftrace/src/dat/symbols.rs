@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::OnceLock;
 
+use super::listing::whole_lines;
 use crate::{Symbol, SymbolRow, Symbols};
 
 /// Number of bytes after the start of the last symbol that belong to it.
@@ -29,8 +30,8 @@ struct Table {
     rows: Vec<Row>,
     /// Positions in `rows`, sorted by address. Equal addresses keep the order of the file.
     sorted: Vec<u32>,
-    /// Addresses between rows that a part of the text which reads as zero separates: their symbols
-    /// are not known.
+    /// Addresses between rows that a part of the text which reads as zero separates, or behind the
+    /// last one of a text that is cut: their symbols are not known.
     lost: Vec<Range<u64>>,
 }
 
@@ -39,11 +40,12 @@ fn small(position: usize) -> u32 {
     u32::try_from(position).unwrap_or(u32::MAX)
 }
 
-/// Returns the rows of a text, and the addresses whose rows read as zero.
+/// Returns the rows of a text, and the addresses whose rows read as zero or are cut off.
 fn rows(text: &str, row: impl Fn(&str) -> Option<Row>) -> (Vec<Row>, Vec<Range<u64>>) {
     let (mut rows, mut lost) = (Vec::<Row>::new(), Vec::new());
     let mut lost_from = None;
-    for line in text.lines() {
+    let lines = whole_lines(text);
+    for line in lines.lines() {
         if line.contains('\0') {
             // The symbol before the gap ends where the next one begins, which is not known either.
             lost_from = lost_from.or_else(|| Some(rows.last().map_or(0, |row| row.address)));
@@ -51,6 +53,9 @@ fn rows(text: &str, row: impl Fn(&str) -> Option<Row>) -> (Vec<Row>, Vec<Range<u
             lost.extend(lost_from.take().map(|from: u64| from..row.address.max(from)));
             rows.push(row);
         }
+    }
+    if lines.len() < text.len() {
+        lost_from = lost_from.or_else(|| Some(rows.last().map_or(0, |row| row.address)));
     }
     lost.extend(lost_from.map(|from| from..u64::MAX));
     (rows, lost)
@@ -172,6 +177,20 @@ mod tests {
                 (lines..lines + 4).contains(&unnamed),
                 "{unnamed} of {lines} lines in {begin}..{end}"
             );
+        }
+        // The end of the list is missing: no symbol has a part of its name, or the addresses of
+        // others behind it.
+        for end in text.len() - 60..text.len() {
+            if text[..end].ends_with('\n') {
+                continue;
+            }
+            let listed = Listed::new(text[..end].to_owned());
+            // The last whole line ends where the next one begins, which is not known.
+            let known = text[..end].lines().count() as u64 - 2;
+            for n in known - 4..100 {
+                let found = listed.at(address(n) + 3).map(|symbol| symbol.name);
+                assert_eq!(found, (n < known).then(|| format!("f{n}")), "{n}, cut at {end}");
+            }
         }
     }
 }
