@@ -149,7 +149,7 @@ mod tests {
         group(&of_v1, "memory.oom_control", "oom_kill 3\n");
         assert_eq!(first.oom_kills_now(&root), Some(3));
         // Another group has the path now.
-        let other = ControlGroup { id: first.id ^ 1 << 40, ..first.clone() };
+        let other = ControlGroup { id: first.id ^ 1 << 40, ..first };
         assert_eq!(other.oom_kills_now(&root), None);
         // In its container, the mount begins at the group.
         let inside = ControlGroup { path: "/kubepods/x".into(), ..second };
