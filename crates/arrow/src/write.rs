@@ -18,8 +18,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 const GROUP_ROWS: usize = 256 << 10;
 /// The level of zstd.
 const LEVEL: i32 = 3;
-/// Columns whose values grow slowly: differences take least.
-const DELTA: [&str; 2] = ["ts", "time"];
+/// Columns whose values grow or shrink slowly: differences take least.
+const DELTA: [&str; 3] = ["ts", "time", "before_end_ns"];
 
 /// A format of files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -43,13 +43,11 @@ const EXAMPLES: &[(&str, &[Example])] = &[
             ("lastwords convert shop -o shop.otlp", "logs and spans for OpenTelemetry's collector"),
         ],
     ),
+    #[cfg(feature = "arrow")]
     (
         "ingest",
         &[
-            (
-                "lastwords ingest /var/crash --into crashes",
-                "all of /var/crash, each crash once",
-            ),
+            ("lastwords ingest /var/crash --into crashes", "all of /var/crash, each crash once"),
             (
                 "lastwords ingest /var/crash --into crashes --redact customer",
                 "without the values of a field",

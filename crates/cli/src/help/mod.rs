@@ -121,6 +121,7 @@ const RELATED: &[(&str, &[&str])] = &[
     ("demo", &["doctor", "report", "recover"]),
     ("recover", &["report", "inspect", "convert", "view"]),
     ("convert", &["recover", "report", "view"]),
+    #[cfg(feature = "arrow")]
     ("ingest", &["convert", "why", "report"]),
     ("report", &["recover", "inspect", "view", "list"]),
     ("view", &["report", "convert", "inspect"]),
