@@ -41,7 +41,7 @@ const WITH_SYSTEMD: Variant = Variant {
     arguments: "memmap=12M$0x10000000 trace_instance=boot_map@0x10000000:12M",
     boots: &[
         &[
-            ("install", 300),
+            ("install", 900),
             ("bundle", 120),
             ("collect", 180),
             ("retention", 120),
@@ -54,7 +54,7 @@ const WITH_SYSTEMD: Variant = Variant {
 };
 const WITH_SELINUX: Variant = Variant {
     arguments: "security=selinux selinux=1 enforcing=0 audit_backlog_limit=8192",
-    boots: &[&[("install", 600), ("permissive", 600), ("enforcing", 600), ("units", 600)]],
+    boots: &[&[("install", 900), ("permissive", 600), ("enforcing", 600), ("units", 600)]],
     is_labelled: true,
 };
 
