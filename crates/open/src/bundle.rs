@@ -11,10 +11,10 @@ use lastwords_ftrace::{Format, HeaderPage, Tracing};
 use lastwords_ftrace::{dat, format_file};
 use lastwords_image::decompress;
 use lastwords_kernel::notes;
-use lastwords_trace::evidence::Evidence;
+use lastwords_trace::evidence::{Evidence, Gap};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::io::{BufWriter, Read as _, Write as _};
+use std::io::{BufWriter, ErrorKind, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -33,6 +33,9 @@ const FILES: [&str; 9] = [
     "notes",
     "btf/vmlinux",
 ];
+
+/// The files that are lists.
+const LISTS: [&str; 5] = ["kallsyms", "modules", "printk_formats", "saved_cmdlines", "saved_tgids"];
 
 /// The files with the names of tasks, which change while the kernel runs.
 const TASKS: [&str; 2] = ["saved_cmdlines", "saved_tgids"];
@@ -110,6 +113,8 @@ pub struct Bundle {
     files: BTreeMap<String, Vec<u8>>,
     /// Files that could not be read, and why.
     pub missing: Vec<String>,
+    /// The fact that the end of the archive is missing, which takes files with it.
+    cut: Option<Gap>,
 }
 
 impl Bundle {
@@ -257,7 +262,10 @@ impl Bundle {
     /// # Errors
     /// It cannot be written.
     pub fn write_to<W: std::io::Write>(&self, out: W, level: i32) -> std::io::Result<W> {
-        let mut archive = tar::Builder::new(zstd::Encoder::new(out, level)?);
+        let mut encoder = zstd::Encoder::new(out, level)?;
+        // A damaged byte is an error, and no other text.
+        encoder.include_checksum(true)?;
+        let mut archive = tar::Builder::new(encoder);
         for (name, bytes) in &self.files {
             let mut header = tar::Header::new_gnu();
             header.set_size(bytes.len() as u64);
@@ -267,7 +275,8 @@ impl Bundle {
         archive.into_inner()?.finish()
     }
 
-    /// Reads a bundle. Its files cost the budget.
+    /// Reads a bundle. Its files cost the budget. If the end of the archive is missing, the files
+    /// before it are read.
     ///
     /// # Errors
     /// The file is not a bundle, or the budget is spent.
@@ -275,7 +284,21 @@ impl Bundle {
         let name = path.display().to_string();
         let file = File::open(path).map_err(|error| BundleError::file(path, error))?;
         budget.admit(file.metadata().map_or(0, |metadata| lastwords_bytes::stored(&metadata)));
-        Self::read_from(&name, file, budget)
+        let mut bundle = Self::default();
+        match bundle.update_from(&name, file, budget) {
+            Err(BundleError::NoBundle { error, .. })
+                if error.kind() == ErrorKind::UnexpectedEof && bundle.check(path).is_ok() =>
+            {
+                let fact = format!(
+                    "{name}: the files of the bundle behind the first {}, because its end is missing",
+                    bundle.files.len()
+                );
+                bundle.cut = Some(Gap::not_known(None, &fact));
+            }
+            read => read?,
+        }
+        bundle.check(path)?;
+        Ok(bundle)
     }
 
     /// Reads the archive of a bundle. `from` is its name in errors. Its files cost the budget.
@@ -307,15 +330,34 @@ impl Bundle {
         let named = |error| BundleError::NoBundle { from: from.to_owned(), error };
         let mut archive =
             tar::Archive::new(decompress::reader(from, bytes, budget).map_err(named)?);
+        // An archive ends with blocks of zeros. The files behind a block that reads as zero are no
+        // part of its end.
+        archive.set_ignore_zeros(true);
         for entry in archive.entries().map_err(named)? {
             let mut entry = entry.map_err(named)?;
             budget.steps(from, 1)?;
             let name = entry.path().map_err(named)?.display().to_string();
             let mut bytes = Vec::new();
             entry.read_to_end(&mut bytes).map_err(named)?;
+            if bytes.len() as u64 != entry.size() {
+                return Err(named(ErrorKind::UnexpectedEof.into()));
+            }
             self.files.insert(name, bytes);
         }
         Ok(())
+    }
+
+    /// Returns what is missing of the archive and of lists in it: each line of a list ends.
+    pub(super) fn gaps(&self) -> Vec<Gap> {
+        let is_cut = |name: &&str| {
+            let last = self.files.get(*name).and_then(|bytes| bytes.last());
+            last.is_some_and(|byte| *byte != b'\n')
+        };
+        let cut = LISTS.into_iter().filter(is_cut);
+        let cut = cut.map(|name| {
+            Gap::not_known(None, &format!("bundle, {name}: the end of the list is cut off"))
+        });
+        self.cut.iter().cloned().chain(cut).collect()
     }
 
     /// Returns a file as text. It is empty if the bundle does not have the file.
@@ -394,7 +436,7 @@ impl Bundle {
             let address = words.find_map(|word| word.strip_prefix("0x"))?;
             Some((name, u64::from_str_radix(address, 16).ok()?))
         };
-        self.text("modules").lines().filter_map(row).collect()
+        dat::whole_lines(&self.text("modules")).lines().filter_map(row).collect()
     }
 
     pub(super) fn printk_formats(&self) -> BTreeMap<u64, String> {
@@ -410,7 +452,7 @@ impl Bundle {
             let (pid, tgid) = line.split_once(' ')?;
             Some((pid.parse().ok()?, tgid.trim().parse().ok()?))
         };
-        self.text("saved_tgids").lines().filter_map(row).collect()
+        dat::whole_lines(&self.text("saved_tgids")).lines().filter_map(row).collect()
     }
 
     /// Returns the list of clocks, with the chosen clock in brackets.
@@ -435,5 +477,87 @@ impl Bundle {
             Some([0xeb, 0x9f]) => ByteOrder::Big,
             _ => ByteOrder::Little,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FORMAT: &str = "name: wake\nID: 7\nformat:\n\tfield:int pid;\toffset:8;\tsize:4;\tsigned:1;\n\n\
+        print fmt: \"\"\n";
+
+    fn read(bytes: &[u8]) -> Result<Bundle, BundleError> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), bytes).unwrap();
+        Bundle::read(file.path(), &Budget::default())
+    }
+
+    /// Each file that is read is whole. A cut is told, and a changed byte refused.
+    #[test]
+    fn a_cut_bundle_has_the_files_before_the_cut_and_a_damaged_one_none() {
+        let mut whole = Bundle::default();
+        let symbols: String = (0..20_000u64)
+            .map(|at| format!("{:016x} T f_{at}\n", at.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
+            .collect();
+        for (name, text) in [
+            ("events/sched/wake/format", FORMAT),
+            ("kallsyms", &symbols),
+            ("uname", &"Linux ".repeat(600)),
+        ] {
+            whole.files.insert(name.into(), text.into());
+        }
+        let packed = whole.write_to(Vec::new(), LEVEL).unwrap();
+        let plain = zstd::decode_all(packed.as_slice()).unwrap();
+        assert_eq!(read(&packed).unwrap().files, whole.files);
+        assert_eq!(
+            (read(&plain).unwrap().files, read(&plain).unwrap().cut),
+            (whole.files.clone(), None)
+        );
+        let mut counts = BTreeSet::new();
+        for bytes in [&packed, &plain] {
+            let near_end = (bytes.len() - 6000..bytes.len()).step_by(100);
+            for cut in (0..bytes.len()).step_by(bytes.len() / 300 + 1).chain(near_end) {
+                let Ok(found) = read(&bytes[..cut]) else { continue };
+                assert!(
+                    found.files.iter().all(|(name, text)| whole.files[name] == *text),
+                    "cut at {cut}"
+                );
+                let is_whole = found.files.len() == whole.files.len();
+                assert!(is_whole || found.cut.is_some(), "cut at {cut}: {:?}", found.cut);
+                counts.insert(found.files.len());
+            }
+        }
+        assert!(counts.contains(&1) && counts.contains(&2), "{counts:?}");
+        for at in (0..packed.len()).step_by(packed.len() / 200 + 1) {
+            let mut damaged = packed.clone();
+            damaged[at] ^= 0x10;
+            if let Ok(found) = read(&damaged) {
+                assert_eq!(found.files, whole.files, "byte {at}");
+            }
+        }
+        // The head of a file reads as zero: those behind it are not silently missing.
+        let begin = plain.windows(8).position(|bytes| bytes == b"kallsyms").unwrap();
+        let mut damaged = plain.clone();
+        damaged[begin..begin + 512].fill(0);
+        assert!(read(&damaged).is_err());
+    }
+
+    #[test]
+    fn the_last_line_of_a_list_counts_if_it_ends() {
+        let mut bundle = Bundle::default();
+        for (name, text) in [
+            ("saved_cmdlines", "7 shell\n9 init"),
+            ("saved_tgids", "7 70\n9 900"),
+            ("printk_formats", "0x10 : \"a %d\\n\"\n0x20 : \"b"),
+            ("modules", "one 16384 0 - Live 0xffffffffc0000000\ntwo 16384 0 - Live 0xffffffffc0"),
+        ] {
+            bundle.files.insert(name.into(), text.into());
+        }
+        assert_eq!(bundle.comms(), BTreeMap::from([(7, "shell".to_owned())]));
+        assert_eq!(bundle.tgids(), BTreeMap::from([(7, 70)]));
+        assert_eq!(bundle.printk_formats(), BTreeMap::from([(0x10, "a %d\n".to_owned())]));
+        assert_eq!(bundle.modules(), [("one".to_owned(), 0xffff_ffff_c000_0000)]);
+        assert_eq!(bundle.gaps().len(), 4);
     }
 }

@@ -86,6 +86,8 @@ pub(super) struct Described {
     pub(super) layout: Option<Result<Members, String>>,
     /// Remarks on the source.
     pub(super) notes: Vec<String>,
+    /// The missing parts of the source.
+    pub(super) gaps: Vec<Gap>,
 }
 
 /// The result of comparing a description's addresses with those that a region saves.
@@ -191,6 +193,7 @@ impl Described {
             build_id: bundle.build_id(),
             layout,
             notes,
+            gaps: bundle.gaps(),
         })
     }
 
@@ -254,6 +257,7 @@ impl Described {
             header_page,
             build_id: kernel.build_id(),
             notes: tracing.evidence.notes.clone(),
+            gaps: Vec::new(),
         }
     }
 

@@ -15,7 +15,7 @@ use lastwords_ftrace::persistent::{self, Boot, Members, Region};
 use lastwords_ftrace::{Array, NoSymbols, Ring, Tracing};
 use lastwords_image::{self as image, Image};
 use lastwords_kernel::Kernel;
-use lastwords_trace::evidence::Evidence;
+use lastwords_trace::evidence::{Evidence, Gap};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::Path;
@@ -392,6 +392,7 @@ impl Descriptions {
             );
         }
         notes.append(&mut described.notes);
+        let gaps = std::mem::take(&mut described.gaps);
         describe::drop_misfits(&mut described, region, notes);
         let mut boot = region.boot.clone();
         match placement::find(&described, region) {
@@ -407,10 +408,10 @@ impl Descriptions {
                 notes.push(format!(
                     "addresses have no names: {count} are outside of the kernel as the region places it. A later boot went on recording in the region, which does not save that boot's address: give a bundle that was saved in that boot"
                 ));
-                return Ok(without_names(described, &boot, region));
+                return Ok(with_gaps(without_names(described, &boot, region), gaps));
             }
         }
-        Ok(with_names(described, &boot, region, notes))
+        Ok(with_gaps(with_names(described, &boot, region, notes), gaps))
     }
 }
 
@@ -420,16 +421,29 @@ fn tracing(
     source: &Descriptions,
 ) -> anyhow::Result<(Tracing, Vec<String>)> {
     let mut notes = Vec::new();
-    let described = source.described(&region, &mut notes)?;
-    let unknown_formats = describe::unknown_formats(&described.formats, &region);
-    let clock =
-        region.boot.clock.and_then(|clock| CLOCKS.get(clock as usize).copied()).unwrap_or("local");
+    let mut described = source.described(&region, &mut notes)?;
+    let mut gaps = describe::unknown_formats(&described.formats, &region);
+    gaps.append(&mut described.evidence.gaps);
+    // A kernel that saves no clock shows what it finds after a boot by its own one.
+    let clock = match region.boot.clock {
+        None => Some("local"),
+        Some(number) => {
+            let known = CLOCKS.get(number as usize).copied();
+            if known.is_none() {
+                gaps.push(Gap::not_known(
+                    None,
+                    &format!("the clock: no kernel has number {number}"),
+                ));
+            }
+            known
+        }
+    };
     let cpus = u32::try_from(region.cpus().len()).unwrap_or(u32::MAX);
     // A sub-buffer of these rings is one page.
     let page_size = region.cpus().first().map_or(4096, |cpu| cpu.sub_buffer_size);
     let array = Array {
         tracer: Some("nop".to_owned()),
-        clock: dat::clock(clock),
+        clock: clock.and_then(dat::clock),
         is_of_last_boot: true,
         is_on: Some(false),
         ..Array::unknown(name, Arc::new(region))
@@ -439,10 +453,16 @@ fn tracing(
         cpus,
         learns_comms: true,
         arrays: vec![array],
-        evidence: Evidence { gaps: unknown_formats, ..Evidence::default() },
+        evidence: Evidence { gaps, ..Evidence::default() },
         ..described
     };
     Ok((tracing, notes))
+}
+
+/// Adds the missing parts of the description.
+fn with_gaps(mut tracing: Tracing, gaps: Vec<Gap>) -> Tracing {
+    tracing.evidence.gaps.extend(gaps);
+    tracing
 }
 
 /// The tracer of a region of which nothing but the words of `uname -a` are known.
