@@ -42,9 +42,14 @@ pub(crate) struct SessionChoice {
 }
 
 impl SessionChoice {
+    /// Returns the name or folder that was given.
+    pub(crate) fn word(&self) -> Option<&str> {
+        self.word.as_deref().or(self.which.session.as_deref())
+    }
+
     /// Returns a handle on the session.
     pub(crate) fn open(&self) -> anyhow::Result<Handle> {
-        open(self.word.as_deref().or(self.which.session.as_deref()))
+        open(self.word())
     }
 }
 

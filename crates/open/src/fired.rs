@@ -3,6 +3,7 @@
 
 use anyhow::Context as _;
 use lastwords_ftrace::{Tracing, Windowed};
+use lastwords_trace::evidence::{Cause, Gap};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::path::Path;
@@ -30,6 +31,10 @@ pub struct Fired {
     pub at: u64,
     /// The first reading of the window; none for all that the rings had.
     pub begin: Option<u64>,
+    /// The last reading that the snapshot before has: what was recorded earlier is in that one;
+    /// none for the first.
+    #[serde(default)]
+    pub since: Option<u64>,
     /// The last reading of the window; none if nothing is cut at its end.
     pub end: Option<u64>,
     /// The nanoseconds since the snapshot before, or the begin, during which no trigger was set:
@@ -45,7 +50,25 @@ impl Fired {
     #[must_use]
     pub fn new(number: u32, events: Vec<String>, at: u64) -> Self {
         let schema = SCHEMA.to_owned();
-        Self { schema, number, events, at, begin: None, end: None, unset: 0, limited: 0 }
+        Self {
+            schema,
+            number,
+            events,
+            at,
+            begin: None,
+            since: None,
+            end: None,
+            unset: 0,
+            limited: 0,
+        }
+    }
+
+    /// Reads the account in the folder of a snapshot; none if it is the folder of no snapshot.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is of another version.
+    pub fn of_snapshot(folder: &Path) -> anyhow::Result<Option<Self>> {
+        Self::beside(&folder.join(SNAPSHOT_TRACE))
     }
 
     /// Reads the account beside a trace; none if the trace is not that of a snapshot.
@@ -71,6 +94,11 @@ impl Fired {
             named(),
             read.schema
         );
+        anyhow::ensure!(
+            read.begin.unwrap_or(0) <= read.end.unwrap_or(u64::MAX),
+            "{}: its window ends before it begins",
+            named()
+        );
         Ok(Some(read))
     }
 
@@ -78,9 +106,8 @@ impl Fired {
     pub(crate) fn apply(&self, tracing: &mut Tracing, whole: bool) -> Vec<String> {
         let mut notes =
             vec![format!("snapshot {}, which {} took", self.number, self.events.join(" and "))];
+        let seconds = |ns: u64| format!("{}.{:03} s", ns / 1_000_000_000, ns / 1_000_000 % 1000);
         if self.unset > 0 {
-            let seconds =
-                |ns: u64| format!("{}.{:03} s", ns / 1_000_000_000, ns / 1_000_000 % 1000);
             let limit = if self.limited > 0 {
                 format!(", {} of it for the limit", seconds(self.limited))
             } else {
@@ -97,6 +124,15 @@ impl Fired {
         notes.push(
             "only the window of the trigger is shown; --whole shows all that was saved".to_owned(),
         );
+        if let Some(missing) =
+            self.begin.zip(self.since).and_then(|(begin, since)| since.checked_sub(begin))
+        {
+            let place = format!(
+                "the first {} of the window, up to the snapshot before, which has them",
+                seconds(missing)
+            );
+            tracing.evidence.gaps.push(Gap::new(None, Cause::Consumed, place));
+        }
         let window = self.begin.unwrap_or(0)..=self.end.unwrap_or(u64::MAX);
         let (header_page, order) = (tracing.header_page, tracing.byte_order);
         for array in &mut tracing.arrays {

@@ -97,6 +97,8 @@ impl Firings {
             sources,
             saved: Vec::new(),
             taken: VecDeque::new(),
+            number: 0,
+            since: None,
             unset: Duration::ZERO,
             limited: Duration::ZERO,
             unset_since: None,
@@ -137,6 +139,10 @@ struct Work {
     saved: Vec<Saved>,
     /// When the last snapshots were taken, as far as the limit counts them.
     taken: VecDeque<Instant>,
+    /// The number of the snapshot before. A command may have removed its folder.
+    number: u32,
+    /// The time of the last event of the snapshot before, in readings of the instance's clock.
+    since: Option<u64>,
     /// How long no trigger was set since the last snapshot, and how long of it for the limit.
     unset: Duration,
     limited: Duration,
@@ -190,8 +196,9 @@ impl Work {
         self.taken.push_back(now);
         let mut taken = Taken::new(&self.changes)?;
         taken.take(&self.changes)?;
-        let mut account =
-            Fired::new(snapshot::next_number(&self.changes.journal.output), fired, taken.last());
+        self.number =
+            snapshot::next_number(&self.changes.journal.output).max(self.number.saturating_add(1));
+        let mut account = Fired::new(self.number, fired, taken.last());
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         account.begin =
             self.plan.before.map(|before| account.at.saturating_sub(nanos(before)).max(1));
@@ -202,6 +209,7 @@ impl Work {
             taken.take(&self.changes)?;
             account.end = Some(account.at.saturating_add(nanos(self.plan.after)));
         }
+        account.since = self.since.replace(taken.last());
         account.unset = nanos(std::mem::take(&mut self.unset));
         account.limited = nanos(std::mem::take(&mut self.limited));
         taken.save(&self.changes, &account)

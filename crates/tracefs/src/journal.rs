@@ -8,6 +8,7 @@ use crate::adopted::Adopted;
 use crate::definitions::Definition;
 use crate::error::{Error, Result};
 use crate::plan::Plan;
+use crate::snapshot;
 use crate::triggers;
 use anyhow::{Context, bail, ensure};
 use lastwords_ring::os;
@@ -68,6 +69,17 @@ pub struct Journal {
 /// The offset of the events in the files of a stream, so that the head of the output can be written
 /// before them. It is a hole until then.
 pub(crate) const RESERVED: u64 = 32 << 20;
+
+/// The state of a recording, as other processes see it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RecordingState {
+    /// It goes on.
+    Runs,
+    /// It has ended, and all is saved.
+    Ended,
+    /// Its recorder ended without saving all; [`crate::restore`] does it.
+    Killed,
+}
 
 /// Whether the recorder of a journal still runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -170,6 +182,31 @@ impl Journal {
         fs::remove_file(&path).with_context(|| format!("{}: cannot be removed", path.display()))
     }
 
+    /// Returns true if triggers of the recording take snapshots.
+    #[must_use]
+    pub fn takes_snapshots(&self) -> bool {
+        self.snapshots
+    }
+
+    /// Returns the folders of the snapshots that are saved beside the output, oldest first.
+    #[must_use]
+    pub fn saved_snapshots(&self) -> Vec<PathBuf> {
+        snapshot::existing(&self.output).into_iter().map(|(_, path)| path).collect()
+    }
+
+    /// Returns what is known of the recording, whose journal was in a folder.
+    #[must_use]
+    pub fn state(&self, folder: &Path) -> RecordingState {
+        // A recorder removes its journal when all is saved.
+        if !self.path(folder).exists() {
+            return RecordingState::Ended;
+        }
+        match self.owner() {
+            Owner::Alive => RecordingState::Runs,
+            Owner::Dead | Owner::OfAnotherBoot => RecordingState::Killed,
+        }
+    }
+
     /// Returns whether the recorder runs. One in another pid namespace cannot be seen, so it is
     /// taken for alive.
     pub(crate) fn owner(&self) -> Owner {
@@ -257,7 +294,11 @@ mod tests {
         one.replace(folder.path()).unwrap();
         journal("another").write_new(folder.path()).unwrap();
         assert_eq!(list(folder.path()).unwrap(), [journal("another"), one.clone()]);
+        assert_eq!(one.state(folder.path()), RecordingState::Runs);
+        let killed = Journal { boot_id: "another".to_owned(), ..one.clone() };
+        assert_eq!(killed.state(folder.path()), RecordingState::Killed);
         one.remove(folder.path()).unwrap();
+        assert_eq!(one.state(folder.path()), RecordingState::Ended);
         assert_eq!(list(folder.path()).unwrap(), [journal("another")]);
         assert!(list(&folder.path().join("none")).unwrap().is_empty());
     }

@@ -18,7 +18,7 @@ pub(crate) fn path(output: &Path, number: u32) -> PathBuf {
 }
 
 /// Returns the snapshots beside a file, by their numbers.
-fn existing(output: &Path) -> Vec<(u32, PathBuf)> {
+pub(crate) fn existing(output: &Path) -> Vec<(u32, PathBuf)> {
     let prefix = beside(output, ".snapshot-");
     let (Some(folder), Some(prefix)) =
         (prefix.parent(), prefix.file_name().and_then(|name| name.to_str()))

@@ -298,6 +298,7 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         &[
             ("lastwords trigger watch shop", "print the folder of each snapshot"),
             ("lastwords trigger watch shop --exec './notify'", "run a command for each snapshot"),
+            ("lastwords trigger watch trace.dat", "the snapshots of a `record` of the kernel"),
         ],
     ),
     (

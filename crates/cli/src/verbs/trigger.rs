@@ -44,7 +44,8 @@ enum Verb {
     Remove(Remove),
     /// Print the folder of each snapshot that triggers save, and run a command for it
     ///
-    /// This begins with the next snapshot, and ends with the session.
+    /// This begins with the next snapshot, and ends with the session. SESSION may also be the
+    /// instance or the file of a `lastwords record` whose triggers take snapshots of the kernel.
     Watch(watch::Args),
 }
 

@@ -34,6 +34,10 @@ numbered() {
 }
 # Four times ten numbered programs, a trigger, and its snapshot; then ten more.
 if [ "$1" = many ]; then
+    for n in $(seq 600); do
+        grep -q watching $O/many.watched && break
+        sleep 0.1
+    done
     for s in 1 2 3 4; do
         numbered $((s * 10)) 10
         trace-cmd --version > /dev/null 2>&1
@@ -146,8 +150,10 @@ record graph-events -p function_graph -e sched -e irq --size 256K -- sh /init wo
 EXEC=sched:sched_process_exec
 record stacktrace -e $EXEC -R 'stacktrace if filename ~ "*trace-cmd"' -- sh /init work stacktrace
 record snapshot -e sched -e $EXEC -R 'snapshot:1 if filename ~ "*trace-cmd"' -- sh /init work snapshot
+(until_so records; exec lastwords trigger watch own > $O/many.watched 2>&1) &
 record many -e $EXEC -R 'snapshot if filename ~ "*trace-cmd"' --limit off \
     --exec 'echo "$LASTWORDS_SESSION $LASTWORDS_SNAPSHOT" >> /t/out/many.ran' -- sh /init many
+wait
 record window -e $EXEC -R 'snapshot if filename ~ "*trace-cmd"' --before 400ms --after 600ms -- sh /init window
 record limit -e $EXEC -R 'snapshot if filename ~ "*trace-cmd"' --limit 1/1000s -- sh /init limit
 record no-snapshot -e $EXEC -R 'snapshot if filename == "nothing"' -- sh /init work no-snapshot

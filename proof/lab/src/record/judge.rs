@@ -230,6 +230,10 @@ impl Found<'_> {
         let ok = (1..=4)
             .all(|n| ran.lines().any(|line| line == format!("own /t/out/many.dat.snapshot-{n}")));
         rows.row(ok, "many: the command ran for each", ran.trim());
+        let watched = self.text("many.watched")?;
+        let ok = (1..=4)
+            .all(|n| watched.lines().any(|line| line == format!("/t/out/many.dat.snapshot-{n}")));
+        rows.row(ok, "many: another process watched each", watched.trim());
         let ok = said.matches("nothing lost").count() == 5;
         rows.row(ok, "many: the account", said.trim());
         self.same_state("many", rows)

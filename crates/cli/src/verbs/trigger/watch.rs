@@ -2,6 +2,8 @@
 //! command for each. The command is run by this process and not by the program that is recorded,
 //! which must not find child processes that it did not start.
 
+mod recording;
+
 use crate::control::SessionChoice;
 use crate::exit::Outcome;
 use crate::say;
@@ -26,7 +28,7 @@ pub(super) struct Args {
     /// Run this command for each snapshot
     ///
     /// `sh -c` runs it. Its variable LASTWORDS_SNAPSHOT is the folder of the snapshot,
-    /// LASTWORDS_SESSION the name of the session.
+    /// LASTWORDS_SESSION the name of the session or of the kernel's instance.
     #[arg(long, value_name = "COMMAND")]
     exec: Option<String>,
 
@@ -35,51 +37,99 @@ pub(super) struct Args {
     count: Option<u64>,
 }
 
+/// What takes the snapshots.
+trait Watched {
+    /// The name of the session or the instance.
+    fn name(&self) -> String;
+
+    /// Returns true if nothing more is recorded. What was saved before is found by the next call of
+    /// [`Watched::saved`].
+    fn is_over(&self) -> bool;
+
+    /// Prints warnings about snapshots that were not taken, and returns those that are saved, oldest
+    /// first; none if nothing has changed since the last call.
+    fn saved(&mut self, is_over: bool) -> Option<Vec<PathBuf>>;
+
+    /// Prints what there is to say of a snapshot besides its folder.
+    fn tell(&self, _: &Path) {}
+}
+
 /// Runs `trigger watch`.
 pub(super) fn run(args: &Args) -> anyhow::Result<Outcome> {
-    let session = args.which.open()?;
-    let name = session.name();
-    let Some(Triggered { saved: mut counted, mut limited, .. }) = session.triggered() else {
-        bail!("{}: the session is of version 1.0, which has no triggers", plain(&name));
-    };
-    let mut seen: BTreeSet<PathBuf> = snapshots(&session).into_iter().collect();
+    match recording::find(args.which.word())? {
+        Some(recording) => watch(args, recording),
+        None => watch(args, Session::new(args.which.open()?)?),
+    }
+}
+
+fn watch(args: &Args, mut watched: impl Watched) -> anyhow::Result<Outcome> {
+    let name = watched.name();
+    let mut seen: BTreeSet<PathBuf> = watched.saved(true).unwrap_or_default().into_iter().collect();
     say::note(format_args!("watching {}", plain(&name)));
     let (mut found, mut failed) = (0u64, 0u64);
     loop {
-        // Whatever was saved before the session ended is found by the look after that.
-        let has_ended = is_over(&session);
-        let triggered = session.triggered().unwrap_or_default();
-        let now = triggered.saved;
-        if triggered.limited > limited {
-            let more = triggered.limited - limited;
-            say::warning(format_args!(
-                "{}: {more} triggers took no snapshot, because of the limit",
-                plain(&name)
-            ));
-            limited = triggered.limited;
-        }
-        if now != counted || has_ended {
-            counted = now;
-            let new: Vec<PathBuf> =
-                snapshots(&session).into_iter().filter(|one| seen.insert(one.clone())).collect();
-            for folder in new {
-                say::line(plain(&folder.to_string_lossy()));
-                failed += u64::from(
-                    !args
-                        .exec
-                        .as_deref()
-                        .map_or(Ok(true), |command| execute(command, &folder, &name))?,
-                );
-                found += 1;
-                if args.count == Some(found) {
-                    return outcome(failed, found);
-                }
+        let is_over = watched.is_over();
+        let mut new = watched.saved(is_over).unwrap_or_default();
+        new.retain(|folder| seen.insert(folder.clone()));
+        for folder in new {
+            say::line(plain(&folder.to_string_lossy()));
+            watched.tell(&folder);
+            failed += u64::from(
+                !args
+                    .exec
+                    .as_deref()
+                    .map_or(Ok(true), |command| execute(command, &folder, &name))?,
+            );
+            found += 1;
+            if args.count == Some(found) {
+                return outcome(failed, found);
             }
         }
-        if has_ended {
+        if is_over {
             return outcome(failed, found);
         }
         std::thread::sleep(INTERVAL);
+    }
+}
+
+/// A session of an application, with its counts of the last look.
+struct Session {
+    handle: Handle,
+    counts: Triggered,
+}
+
+impl Session {
+    fn new(handle: Handle) -> anyhow::Result<Self> {
+        match handle.triggered() {
+            Some(counts) => Ok(Self { handle, counts }),
+            None => bail!(
+                "{}: the session is of version 1.0, which has no triggers",
+                plain(&handle.name())
+            ),
+        }
+    }
+}
+
+impl Watched for Session {
+    fn name(&self) -> String {
+        self.handle.name()
+    }
+
+    fn is_over(&self) -> bool {
+        is_over(&self.handle)
+    }
+
+    fn saved(&mut self, is_over: bool) -> Option<Vec<PathBuf>> {
+        let now = self.handle.triggered().unwrap_or_default();
+        let before = std::mem::replace(&mut self.counts, now);
+        if self.counts.limited > before.limited {
+            say::warning(format_args!(
+                "{}: {} triggers took no snapshot, because of the limit",
+                plain(&self.name()),
+                self.counts.limited - before.limited
+            ));
+        }
+        (is_over || self.counts.saved != before.saved).then(|| snapshots(&self.handle))
     }
 }
 
