@@ -56,6 +56,12 @@ impl VirtualMemory {
         self.machine
     }
 
+    /// Number of levels of the kernel's page tables.
+    #[must_use]
+    pub fn levels(&self) -> usize {
+        self.tables.levels()
+    }
+
     /// Translates `address` to a physical address and the number of bytes left in its page.
     ///
     /// # Errors

@@ -39,16 +39,24 @@ pub(crate) struct Array {
     pub(crate) has_notes: bool,
 }
 
-/// Reads all arrays in the memory of a dump of `size` bytes.
-pub(crate) fn arrays(physical: &Physical, size: u64, image: Arc<dyn Image>) -> Result<Vec<Array>> {
+/// Reads all arrays in the memory of a dump of `size` bytes. Returns the machine and its page
+/// tables, in words, and the arrays.
+pub(crate) fn arrays(
+    physical: &Physical,
+    size: u64,
+    image: Arc<dyn Image>,
+) -> Result<(String, Vec<Array>)> {
     let physical = Physical { image, ..physical.clone() };
     let budget = Arc::new(Budget::for_input(size));
     let found =
         find::kernel(&physical, &budget, &unwatched).map_err(|error| anyhow::anyhow!("{error}"))?;
+    let machine = physical.machine.or_else(|| found.info.machine()).context("no machine")?;
+    let machine = format!("{machine:?}, page tables of {} levels", found.memory.levels());
     let memory = Arc::new(found.memory);
     let kernel = Arc::new(Kernel::open(memory.clone(), &found.info, Sources::default(), budget)?);
     let tracing = lastwords_ftrace::memory::read(&kernel, Some(&memory))?;
-    (0..tracing.arrays.len()).map(|index| array(&tracing, index)).collect()
+    let arrays = (0..tracing.arrays.len()).map(|index| array(&tracing, index));
+    Ok((machine, arrays.collect::<Result<_>>()?))
 }
 
 fn array(tracing: &Tracing, index: usize) -> Result<Array> {

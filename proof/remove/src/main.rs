@@ -1,7 +1,8 @@
 //! Takes parts out of traces: sections and descriptions of trace.dat files, members of folders,
 //! declarations and packets of CTF's metadata, packets of its streams, streams whose index stays,
 //! pages of sessions, of LTTng's memory and of persistent rings, files of a kernel's description (a
-//! folder with the files `region` and `kernel/`), the end of a file. What `lastwords` reads of the
+//! folder with the files `region` and `kernel/`), files of a bundle (`region` and `bundle`, the
+//! archive as it is or without its compression), the end of a file. What `lastwords` reads of the
 //! rest is judged by what it reads of the whole. Each event must be there as it was, or with parts
 //! that are unknown; and what is missing or unknown must be told by status 3 with `--strict`.
 //!

@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::read::DESCRIPTION;
+use crate::read::{BUNDLE, DESCRIPTION};
 
 mod dat;
+mod tar;
 mod text;
 
 /// Bytes of a page.
@@ -26,14 +27,14 @@ pub(crate) struct Part {
     bytes: Option<Range<usize>>,
     /// The part is of a text, of which bytes can be missing without a hole.
     is_text: bool,
-    /// The part is a packet of metadata: the others can be there without it.
-    is_metadata: bool,
+    /// The part is a packet of metadata or a file of an archive: the others can be there without it.
+    can_go: bool,
 }
 
 impl Part {
     /// Returns true for a part of what describes a kernel's events, not of the events.
     pub(crate) fn is_of_description(&self) -> bool {
-        self.file.starts_with(DESCRIPTION)
+        self.file.starts_with(DESCRIPTION) || self.file == Path::new(BUNDLE)
     }
 }
 
@@ -57,10 +58,17 @@ pub(crate) fn find(trace: &Path) -> Result<Vec<Part>> {
         let is_member = file != Path::new("");
         let is_text = text::is_text(&bytes);
         let is_metadata = bytes.starts_with(&METADATA);
-        let mut add = |name: String, range: Option<Range<usize>>| {
+        let mut add_part = |name: String, range: Option<Range<usize>>, can_go: bool| {
             let name = format!("{} {name}", file.display());
-            let is_metadata = is_metadata && range.is_some();
-            parts.push(Part { name, file: file.clone(), bytes: range, is_text, is_metadata });
+            parts.push(Part { name, file: file.clone(), bytes: range, is_text, can_go });
+        };
+        for (name, all, contents) in tar::files(&bytes).unwrap_or_default() {
+            add_part(format!("contents of {name}"), Some(contents), false);
+            add_part(name, Some(all), true);
+        }
+        let mut add = |name: String, range: Option<Range<usize>>| {
+            let can_go = is_metadata && range.is_some();
+            add_part(name, range, can_go);
         };
         if is_member {
             add("file".into(), None);
@@ -169,12 +177,15 @@ pub(crate) fn copy_without(
 }
 
 fn take_out(bytes: &mut Vec<u8>, parts: &[&&Part], loss: Loss, below: &mut dyn FnMut(u64) -> u64) {
-    let mut ranges: Vec<Range<usize>> =
-        parts.iter().map(|part| part.bytes.clone().unwrap_or(0..bytes.len())).collect();
     let is_text = parts.iter().any(|part| part.is_text);
-    let can_go = is_text || parts.iter().any(|part| part.is_metadata);
-    ranges.sort_by_key(|range| std::cmp::Reverse(range.start));
-    for range in ranges {
+    let mut ranges: Vec<(Range<usize>, bool)> = parts
+        .iter()
+        .map(|part| (part.bytes.clone().unwrap_or(0..bytes.len()), is_text || part.can_go))
+        .collect();
+    ranges.sort_by_key(|(range, can_go)| (std::cmp::Reverse(range.start), *can_go));
+    // A part that was chosen twice is missing once.
+    ranges.dedup();
+    for (range, can_go) in ranges {
         let range = range.start.min(bytes.len())..range.end.min(bytes.len());
         match loss {
             Loss::Cut => bytes.truncate(range.start + below(range.len() as u64) as usize),

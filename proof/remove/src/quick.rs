@@ -9,14 +9,15 @@ use anyhow::{Context as _, Result, ensure};
 use rig::programs;
 use rig::scratch::Scratch;
 
-use super::Args;
+use super::{Args, read};
 
 /// The dump of which trace.dat files are made.
 const DUMP: &str = "ftrace-6.12-basic/memory.elf.zst";
 
 /// Copies of traces without some of their parts: a session of a program that was killed, and the
 /// folder of CTF that is recovered of it; and, where the dumps are, trace.dat files of a dump, ours
-/// and trace-cmd's, LTTng's shared memory, and the folder of CTF of a kernel's LTTng.
+/// and trace-cmd's, LTTng's shared memory, the folder of CTF of a kernel's LTTng, and a kernel's
+/// persistent ring with the bundle that describes it, without the bundle's compression and with it.
 pub(super) fn run(args: &Args) -> Result<()> {
     let room = Scratch::create(&programs::target()?, "proof-remove")?;
     let program = programs::tested()?;
@@ -59,12 +60,38 @@ pub(super) fn run(args: &Args) -> Result<()> {
     rig::run_quietly(&mut unpack)?;
     take(&memory, 100)?;
     recover(&cases.join(LTTNG), &lttng)?;
-    take(&lttng, 50)
+    take(&lttng, 50)?;
+    let (plain, packed) = (room.path().join("plain"), room.path().join("packed"));
+    bundles(&program, &cases.join(PERSISTENT), &plain, &packed)?;
+    take(&plain, 60)?;
+    take(&packed, 20)
+}
+
+/// Makes two folders of a persistent ring with the bundle of its kernel: an archive, and one that is
+/// compressed.
+fn bundles(program: &Path, case: &Path, plain: &Path, packed: &Path) -> Result<()> {
+    let unpack = |from: &Path, to: &Path| {
+        let mut unpack = Command::new("zstd");
+        unpack.args(["-q", "-d"]).arg(from).arg("-o").arg(to);
+        rig::run_quietly(&mut unpack).map(drop)
+    };
+    for folder in [plain, packed] {
+        std::fs::create_dir(folder)?;
+        unpack(&case.join("region-before-second-boot.bin.zst"), &folder.join(read::REGION))?;
+    }
+    let files = plain.with_extension("files");
+    rig::copied::files(&case.join("truth/first-boot/system"), &files)?;
+    let bundle = packed.join(read::BUNDLE);
+    let mut pack = Command::new(program);
+    rig::run_quietly(pack.args(["bundle", "pack"]).arg(&files).arg("-o").arg(&bundle))?;
+    unpack(&bundle, &plain.join(read::BUNDLE))
 }
 
 /// LTTng's shared memory of a program that was killed, and the dump of a kernel that LTTng traced.
 const MEMORY: &str = "ust-shm-crash/shm.tar";
 const LTTNG: &str = "lttng-6.12-live/vmcore.elf.zst";
+/// A persistent ring of a kernel.
+const PERSISTENT: &str = "ftrace-6.12-persistent";
 
 /// Runs a program that records, and kills it. Returns the folder of its session.
 fn killed_session(room: &Path) -> Result<PathBuf> {

@@ -38,8 +38,10 @@ pub(crate) enum Outcome {
 
 /// The files of a folder that stands for a persistent ring: the region, and what describes its
 /// kernel.
-const REGION: &str = "region";
+pub(crate) const REGION: &str = "region";
 pub(crate) const DESCRIPTION: &str = "kernel";
+/// The bundle that describes the kernel, instead of its files.
+pub(crate) const BUNDLE: &str = "bundle";
 
 /// Returns a command that reads a trace. Of a region, the bundle is made of the files beside it, as
 /// many as are there.
@@ -48,6 +50,10 @@ fn command(program: &Path, trace: &Path, room: &Path) -> Result<Command> {
     command.args(["convert", "--to", "json", "--strict", "-o", "-"]);
     let (region, description) = (trace.join(REGION), trace.join(DESCRIPTION));
     if !description.is_dir() {
+        let bundle = trace.join(BUNDLE);
+        if bundle.is_file() {
+            command.arg("--bundle").arg(bundle);
+        }
         command.arg(if region.exists() { &region } else { trace });
         return Ok(command);
     }

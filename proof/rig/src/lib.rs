@@ -11,6 +11,7 @@ use anyhow::{Context, Result, bail};
 
 pub mod apt;
 pub mod babeltrace;
+pub mod copied;
 pub mod debian;
 pub mod elf;
 pub mod ended;

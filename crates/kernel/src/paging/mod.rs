@@ -120,6 +120,11 @@ impl PageTables {
         self.geometry.page_size
     }
 
+    /// Number of levels of tables.
+    pub(crate) fn levels(&self) -> usize {
+        self.geometry.levels.len()
+    }
+
     /// Translates `address` with the tables in `memory`.
     ///
     /// # Errors
