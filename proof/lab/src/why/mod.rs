@@ -48,7 +48,7 @@ pub(super) fn run(setup: &Setup<'_>, rows: &mut Rows) -> Result<()> {
     let plan = plan::make(count, seed);
     println!("seed {seed}, {} ends", plan.len());
     let files = Files::make(Memory::Dax, folder)?;
-    let modules = [Memory::Dax.modules(), &["ramoops", "softdog"]].concat();
+    let modules = [Memory::Dax.modules(), &["ramoops", "softdog", "loop"]].concat();
     let init = include_bytes!("../guest/why.sh");
     let mut archive = archive(store, kernel, init, &modules, lastwords, folder)?;
     archive.program("plan", plan.iter().map(End::line).collect::<String>().as_bytes());
