@@ -17,7 +17,7 @@ use super::lttng::stream_bytes;
 use super::programs::{Programs, output};
 use super::stopwatch::Laps;
 use super::{Clock, Judging, report};
-use rig::scratch::Scratch;
+use rig::scratch::{self, Scratch};
 
 /// Lines that `report` may print besides those of events.
 const HEADER_LINES: u64 = 100;
@@ -61,8 +61,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     eprintln!("building");
     let programs = Programs::build()?;
     let lastwords = rig::programs::lastwords()?;
-    let memory = Some(Path::new("/dev/shm")).filter(|folder| folder.is_dir());
-    let parent = args.dir.as_deref().or(memory).map_or_else(std::env::temp_dir, Path::to_path_buf);
+    let parent = args.dir.clone().unwrap_or_else(scratch::memory);
     let scratch = Scratch::create(&parent, "lastwords-bench-recover")?;
     let bench = Bench {
         stopwatch: programs.bench,

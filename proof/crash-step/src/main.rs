@@ -125,8 +125,7 @@ fn run_here(args: &Args) -> Result<()> {
         };
         args.scenario.iter().map(find).collect::<Result<_>>()?
     };
-    let since = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
-    let seed = args.seed.unwrap_or(since.as_nanos() as u64);
+    let seed = args.seed.unwrap_or_else(rig::clock_seed);
     let cpu = drive::pin()?;
     watch::begin();
     let points = if args.quick { args.points.min(QUICK) } else { args.points };

@@ -23,7 +23,7 @@ use clap::Parser;
 use lastwords_testkit::random::Random;
 use rig::elf;
 use rig::ended::{End, end};
-use rig::scratch::Scratch;
+use rig::scratch::{self, Scratch};
 
 /// Most bytes that the program may ask for, beside mappings of files (RLIMIT_DATA).
 const MEMORY: u64 = 256 << 20;
@@ -74,8 +74,7 @@ fn main() -> ExitCode {
 fn run(args: &Args) -> Result<()> {
     let lastwords = args.lastwords.clone().map_or_else(rig::programs::lastwords, Ok)?;
     let mutants = mutants(args)?;
-    let memory = Some(Path::new("/dev/shm")).filter(|folder| folder.is_dir());
-    let parent = args.dir.as_deref().or(memory).map_or_else(std::env::temp_dir, Path::to_path_buf);
+    let parent = args.dir.clone().unwrap_or_else(scratch::memory);
     let scratch = Scratch::create(&parent, "lastwords-hostile")?;
     let (next, ends, deaths) =
         (AtomicUsize::new(0), Mutex::new(BTreeMap::new()), Mutex::new(Vec::new()));

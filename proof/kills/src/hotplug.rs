@@ -13,8 +13,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 
 use super::child::{self, Page, Reports, THREADS};
-use super::{Folder, Killed, Place, RESERVATIONS, clock_seed, judge, session_folder, wait_until};
+use super::{Folder, Killed, RESERVATIONS, judge, session_folder, wait_until};
 use lastwords_testkit::random::{Random, mix};
+use rig::scratch::Scratch;
 
 /// Bytes of a sub-buffer: eight of them take more than [`MOST`] events of some 70 bytes.
 const SUB_BUFFER: u64 = 4 << 20;
@@ -61,10 +62,10 @@ impl Sum {
 /// Kills and recovers, on the machine that runs this; an error if an event was lost, torn, invented
 /// or out of its order.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let seed = args.seed.unwrap_or_else(clock_seed);
+    let seed = args.seed.unwrap_or_else(rig::clock_seed);
     let begun = Instant::now();
     let machine = Machine::of_this()?;
-    let place = Place::create("hotplug")?;
+    let place = Scratch::in_memory("lastwords-hotplug")?;
     println!(
         "CPUs that can be taken offline: {:?}, offline now: {:?}",
         machine.cpus,
@@ -80,8 +81,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             continue;
         }
         kills += 1;
-        let round =
-            kill_one(&machine, &place.0, RESERVATIONS[which], mix(seed ^ mix(number)), number == 0);
+        let round = kill_one(
+            &machine,
+            place.path(),
+            RESERVATIONS[which],
+            mix(seed ^ mix(number)),
+            number == 0,
+        );
         let round = round
             .with_context(|| format!("kill {number}, {}: --seed {seed}", RESERVATIONS[which]))?;
         let sum = &mut sums[which];

@@ -22,6 +22,7 @@ use clap::{Parser, Subcommand};
 
 use child::{Page, THREADS};
 use lastwords_testkit::random::{Random, mix};
+use rig::scratch::{self, Scratch};
 
 /// Each reservation, in the order in which they take turns.
 const RESERVATIONS: [&str; 3] = ["rseq", "lockless", "locked"];
@@ -78,9 +79,9 @@ fn main() -> ExitCode {
 /// Kills and recovers; an error if an event was lost, torn or invented.
 fn run(args: &Args) -> Result<()> {
     let count = if args.quick { args.count.min(QUICK) } else { args.count };
-    let seed = args.seed.unwrap_or_else(clock_seed);
+    let seed = args.seed.unwrap_or_else(rig::clock_seed);
     let begun = Instant::now();
-    let place = Place::create("kills")?;
+    let place = Scratch::in_memory("lastwords-kills")?;
     let mut sums = RESERVATIONS.map(|_| judge::Sum::default());
     let only = args.reservation.as_ref().map(|wanted| {
         let which = RESERVATIONS.iter().position(|name| name == wanted);
@@ -89,7 +90,7 @@ fn run(args: &Args) -> Result<()> {
     let only = only.transpose()?;
     for number in 0..count {
         let which = only.unwrap_or((number % RESERVATIONS.len() as u64) as usize);
-        let round = kill_one(&place.0, RESERVATIONS[which], mix(seed ^ mix(number)));
+        let round = kill_one(place.path(), RESERVATIONS[which], mix(seed ^ mix(number)));
         let round = round
             .with_context(|| format!("kill {number}, {}: --seed {seed}", RESERVATIONS[which]))?;
         sums[which].add(&round);
@@ -184,21 +185,15 @@ struct Folder(PathBuf);
 
 impl Folder {
     fn create(path: PathBuf) -> Result<Self> {
-        use std::os::unix::fs::DirBuilderExt as _;
-        let mut builder = std::fs::DirBuilder::new();
-        builder.mode(0o700).create(&path).with_context(|| path.display().to_string())?;
+        scratch::private(&path)?;
         Ok(Self(path))
     }
-}
 
-impl Folder {
     /// Moves what an error is about to where it stays.
     fn keep(&self, error: anyhow::Error) -> anyhow::Error {
-        let kept = std::env::temp_dir().join(format!("lastwords-failed.{}", std::process::id()));
-        let copied = Command::new("cp").arg("-r").arg(&self.0).arg(&kept).status();
-        match copied {
-            Ok(status) if status.success() => error.context(format!("kept in {}", kept.display())),
-            _ => error,
+        match scratch::keep(&self.0, &format!("lastwords-failed.{}", std::process::id())) {
+            Some(kept) => error.context(format!("kept in {}", kept.display())),
+            None => error,
         }
     }
 }
@@ -209,18 +204,6 @@ impl Drop for Folder {
     }
 }
 
-/// Where sessions are made: memory, if there is a file system of it.
-struct Place(PathBuf, #[expect(dead_code, reason = "removes the folder when dropped")] Folder);
-
-impl Place {
-    fn create(name: &str) -> Result<Self> {
-        let shm = Path::new("/dev/shm");
-        let parent = if shm.is_dir() { shm.to_path_buf() } else { std::env::temp_dir() };
-        let path = parent.join(format!("lastwords-{name}.{}", std::process::id()));
-        Ok(Self(path.clone(), Folder::create(path)?))
-    }
-}
-
 /// The folder of the one session in `dir`.
 fn session_folder(dir: &Path) -> Result<PathBuf> {
     let entries = std::fs::read_dir(dir).with_context(|| dir.display().to_string())?;
@@ -228,8 +211,4 @@ fn session_folder(dir: &Path) -> Result<PathBuf> {
         entries.flatten().map(|e| e.path()).filter(|p| p.is_dir()).collect();
     ensure!(folders.len() == 1, "{} folders of sessions in {}", folders.len(), dir.display());
     folders.into_iter().next().context("a folder")
-}
-
-fn clock_seed() -> u64 {
-    std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_nanos() as u64
 }

@@ -10,10 +10,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 
 use super::child::{self, NUMBERED, Page, SURVIVOR};
-use super::{
-    Folder, Killed, Place, RESERVATIONS, clock_seed, judge, session_folder, start, wait_until,
-};
+use super::{Folder, Killed, RESERVATIONS, judge, session_folder, start, wait_until};
 use lastwords_testkit::random::{Random, mix};
+use rig::scratch::Scratch;
 
 /// Kills of the part that CI runs, for each reservation.
 const QUICK: u64 = 40;
@@ -43,15 +42,15 @@ pub(crate) struct Args {
 /// Kills writers; an error if what another process records behind a kill is not all recovered, or
 /// takes too long.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let seed = args.seed.unwrap_or_else(clock_seed);
+    let seed = args.seed.unwrap_or_else(rig::clock_seed);
     let count = if args.quick { args.count.min(QUICK) } else { args.count };
-    let place = Place::create("wedge")?;
+    let place = Scratch::in_memory("lastwords-wedge")?;
     println!(
         "{:<10} {:>6} {:>12} {:>12} {:>10} {:>10} {:>10} {:>7}",
         "", "kills", "killed wrote", "recovered", "calm ns", "median ns", "worst us", "s"
     );
     for reservation in RESERVATIONS {
-        wedge_one(&place.0, reservation, count, seed)
+        wedge_one(place.path(), reservation, count, seed)
             .with_context(|| format!("{reservation}: --seed {seed}"))?;
     }
     println!(

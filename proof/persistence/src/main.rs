@@ -108,8 +108,7 @@ fn run(args: &Args) -> Result<()> {
 
 /// Runs the scenarios in turn until there are as many memories as are asked for.
 fn record_and_judge(args: &Args) -> Result<()> {
-    let since = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
-    let seed = args.seed.unwrap_or(since.as_nanos() as u64);
+    let seed = args.seed.unwrap_or_else(rig::clock_seed);
     let begun = Instant::now();
     let mut all = Counts::default();
     let each = if args.images <= FEW { EACH.1 } else { EACH.0 };

@@ -68,6 +68,11 @@ pub fn bin() -> PathBuf {
     tools().join("bin")
 }
 
+/// A seed of random numbers, by the clock.
+pub fn clock_seed() -> u64 {
+    std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_nanos() as u64
+}
+
 /// True if root runs this.
 pub fn is_root() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

@@ -1,8 +1,10 @@
 //! Folders to work in.
 
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 /// A folder `NAME.PID` that goes when we do. Those that killed runs left are removed when the next
 /// is made.
@@ -19,9 +21,16 @@ impl Scratch {
             let _ = std::fs::remove_dir_all(left);
         }
         let folder = parent.join(format!("{name}.{}", std::process::id()));
-        std::fs::create_dir(&folder)
-            .with_context(|| format!("cannot create {}", folder.display()))?;
+        private(&folder)?;
         Ok(Self(folder))
+    }
+
+    /// Makes the folder in memory, if there is a file system of it.
+    ///
+    /// # Errors
+    /// The folder cannot be made.
+    pub fn in_memory(name: &str) -> Result<Self> {
+        Self::create(&memory(), name)
     }
 
     /// The folder.
@@ -34,6 +43,44 @@ impl Drop for Scratch {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
+}
+
+/// The folder of files in memory, or else that of temporary files.
+pub fn memory() -> PathBuf {
+    let memory = Path::new("/dev/shm");
+    if memory.is_dir() { memory.to_path_buf() } else { std::env::temp_dir() }
+}
+
+/// Makes a folder that is its user's alone, as those of sessions must be.
+///
+/// # Errors
+/// The folder cannot be made.
+pub fn private(folder: &Path) -> Result<()> {
+    let mut builder = std::fs::DirBuilder::new();
+    builder
+        .mode(0o700)
+        .create(folder)
+        .with_context(|| format!("cannot create {}", folder.display()))
+}
+
+/// Copies a folder to one of this name among the temporary files, where it stays. Returns its path
+/// if it could be copied.
+pub fn keep(folder: &Path, name: &str) -> Option<PathBuf> {
+    let kept = std::env::temp_dir().join(name);
+    let _ = std::fs::remove_dir_all(&kept);
+    let copied = Command::new("cp").arg("-r").arg(folder).arg(&kept).status();
+    copied.is_ok_and(|status| status.success()).then_some(kept)
+}
+
+/// Returns the one thing in a folder.
+///
+/// # Errors
+/// The folder cannot be read, or has nothing or several things.
+pub fn only(folder: &Path) -> Result<PathBuf> {
+    let entries = std::fs::read_dir(folder).with_context(|| folder.display().to_string())?;
+    let found: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    let [path] = &found[..] else { bail!("{} things in {}", found.len(), folder.display()) };
+    Ok(path.clone())
 }
 
 /// The folders of this name whose process is gone.

@@ -23,8 +23,8 @@ mod shape;
 mod value;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::path::Path;
+use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
@@ -34,7 +34,7 @@ use clap::Parser;
 
 use build::Programs;
 use judge::Sum;
-use rig::scratch::Scratch;
+use rig::scratch::{self, Scratch};
 use shape::Shape;
 
 /// Shapes of CI.
@@ -71,14 +71,10 @@ fn main() -> ExitCode {
 
 /// Runs shapes; an error if an event was lost, invented, or has a value that was not recorded.
 fn run(args: &Args) -> Result<()> {
-    let seed = args.seed.unwrap_or_else(|| {
-        std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_nanos() as u64
-    });
+    let seed = args.seed.unwrap_or_else(rig::clock_seed);
     println!("seed {seed}");
     let begun = Instant::now();
-    let memory = Path::new("/dev/shm");
-    let parent = if memory.is_dir() { memory.to_path_buf() } else { std::env::temp_dir() };
-    let scratch = Scratch::create(&parent, "lastwords-shapes")?;
+    let scratch = Scratch::in_memory("lastwords-shapes")?;
     let mut total = Total::default();
     let indices = match args.shape {
         Some(index) => index..index + 1,
@@ -162,11 +158,8 @@ fn run_all(
 
 /// Adds to an error what a person needs to look into the failure. The folder stays.
 fn describe(error: anyhow::Error, seed: u64, shape: &Shape, place: &Path) -> anyhow::Error {
-    let kept = std::env::temp_dir().join(format!("lastwords-shape-{seed}-{}", shape.index));
-    let _ = std::fs::remove_dir_all(&kept);
-    let copied = Command::new("cp").arg("-r").arg(place).arg(&kept).status();
-    let kept =
-        if copied.is_ok_and(|status| status.success()) { kept } else { PathBuf::from("nowhere") };
+    let kept = scratch::keep(place, &format!("lastwords-shape-{seed}-{}", shape.index));
+    let kept = kept.unwrap_or_else(|| "nowhere".into());
     let mut classes = String::new();
     for (number, class) in shape.classes.iter().enumerate() {
         let fields: Vec<String> =

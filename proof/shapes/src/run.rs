@@ -1,11 +1,12 @@
 //! Runs one shape: starts its program, kills it, and reads back the events that it recorded.
 
-use std::os::unix::fs::{DirBuilderExt as _, FileExt as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
+use rig::scratch;
 
 use super::build::Programs;
 use super::form::Form;
@@ -55,12 +56,9 @@ impl Page {
 
 /// Runs a shape in a folder of its own, and judges what each of its formats has.
 pub(super) fn run(programs: &Programs, shape: &Shape, folder: &Path, cpus: &[u32]) -> Result<Sum> {
-    std::fs::DirBuilder::new()
-        .mode(0o700)
-        .create(folder)
-        .with_context(|| folder.display().to_string())?;
+    scratch::private(folder)?;
     let dir = folder.join("sessions");
-    std::fs::DirBuilder::new().mode(0o700).create(&dir)?;
+    scratch::private(&dir)?;
     let page = Page::create(&folder.join("page"))?;
     let mut report = Report::default();
     for (thread, cpu) in report.cpus.iter_mut().enumerate() {
@@ -245,15 +243,6 @@ fn lost(programs: &Programs, folder: &Path, input: &[String]) -> Result<(u64, u6
     Ok((sum(&["full", "too_big", "no_entry", "busy", "lock"]), sum(&["skipped"])))
 }
 
-/// The one thing in a folder.
-fn only(folder: &Path) -> Result<PathBuf> {
-    let mut entries =
-        std::fs::read_dir(folder).with_context(|| folder.display().to_string())?.flatten();
-    let path = entries.next().with_context(|| format!("nothing in {}", folder.display()))?.path();
-    ensure!(entries.next().is_none(), "several things in {}", folder.display());
-    Ok(path)
-}
-
 /// Whether a text may be empty: Babeltrace 2.0 shows the text of an older event in its place, 2.1
 /// does not.
 fn has_text(shape: &Shape) -> bool {
@@ -296,7 +285,7 @@ fn read(
     let mut command = Command::new(programs.lastwords());
     command.arg("recover").args(input).arg("-o").arg(&to).args(["--to", format.name()]);
     output(&mut command)?;
-    let path = only(&to)?;
+    let path = scratch::only(&to)?;
     match format {
         Format::Json => json::read(shape, &std::fs::read(path)?),
         Format::Text => lines::text(shape, &std::fs::read(path)?),

@@ -36,6 +36,7 @@ use anyhow::{Result, bail, ensure};
 use clap::{Parser, Subcommand};
 
 use judge::Sum;
+use rig::scratch::Scratch;
 use shape::Shape;
 
 #[derive(Parser)]
@@ -100,11 +101,7 @@ fn main() -> ExitCode {
 
 /// Runs all shapes, two for each CPU at a time.
 fn all(args: &Args) -> Result<()> {
-    let clock = || {
-        std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_nanos() as u64
-            % 1_000_000_007
-    };
-    let seed = args.seed.unwrap_or_else(clock);
+    let seed = args.seed.unwrap_or_else(|| rig::clock_seed() % 1_000_000_007);
     println!("seed {seed}");
     let lastwords = match &args.lastwords {
         Some(path) => path.clone(),
@@ -115,7 +112,7 @@ fn all(args: &Args) -> Result<()> {
         "no program {}: build it, or name it by --lastwords",
         lastwords.display()
     );
-    let folder = scratch()?;
+    let scratch = Scratch::in_memory("lastwords-proof-tracing")?;
     let begun = Instant::now();
     let end = args.shape.map_or(args.shapes, |shape| shape + 1);
     let next = AtomicU64::new(args.shape.unwrap_or(0));
@@ -126,7 +123,7 @@ fn all(args: &Args) -> Result<()> {
             if index >= end {
                 return;
             }
-            let failed = one(args, &lastwords, seed, index, &folder, &total).is_err();
+            let failed = one(args, &lastwords, seed, index, scratch.path(), &total).is_err();
             if failed && !args.keep_going {
                 next.store(end, Ordering::Relaxed);
             }
@@ -137,7 +134,7 @@ fn all(args: &Args) -> Result<()> {
             scope.spawn(work);
         }
     });
-    let _ = std::fs::remove_dir_all(&folder);
+    drop(scratch);
     let (sum, failed) = total.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     println!(
         "{} events, {} values, {} texts cut and marked; {:.0} s",
@@ -184,14 +181,4 @@ fn one(
     }
     let _ = std::fs::remove_dir_all(&place);
     done.map(drop)
-}
-
-/// A new folder, in memory if there is a place.
-fn scratch() -> Result<PathBuf> {
-    use std::os::unix::fs::DirBuilderExt as _;
-    let memory = Path::new("/dev/shm");
-    let parent = if memory.is_dir() { memory.to_path_buf() } else { std::env::temp_dir() };
-    let folder = parent.join(format!("lastwords-proof-tracing.{}", std::process::id()));
-    std::fs::DirBuilder::new().mode(0o700).create(&folder)?;
-    Ok(folder)
 }

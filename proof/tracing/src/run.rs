@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
+use rig::scratch;
 
 use crate::judge::{Format, Lack, Report, Sum, is_span_text, judge};
 use crate::model::{Model, Span};
@@ -24,11 +25,7 @@ pub(crate) fn run(
     shape: &Shape,
     folder: &Path,
 ) -> Result<Sum> {
-    use std::os::unix::fs::DirBuilderExt as _;
-    std::fs::DirBuilder::new()
-        .mode(0o700)
-        .create(folder)
-        .with_context(|| folder.display().to_string())?;
+    scratch::private(folder)?;
     let log = std::fs::File::create(folder.join("log"))?;
     let mut command = Command::new(std::env::current_exe()?);
     command
@@ -122,7 +119,7 @@ impl Reader<'_> {
             _ => match self.babeltrace {
                 Some(babeltrace) => {
                     self.recover("ctf")?;
-                    let trace = only(&self.folder.join("ctf"))?;
+                    let trace = scratch::only(&self.folder.join("ctf"))?;
                     let printed =
                         output(Command::new(babeltrace).args(["--color", "never"]).arg(trace))?;
                     (Format::Ctf, lines::babeltrace(&printed)?)
@@ -146,7 +143,7 @@ impl Reader<'_> {
                 .arg(&to)
                 .args(["--to", format]),
         )?;
-        let path = only(&to)?;
+        let path = scratch::only(&to)?;
         if path.is_dir() { Ok(Vec::new()) } else { Ok(std::fs::read(path)?) }
     }
 }
@@ -176,13 +173,6 @@ fn output(command: &mut Command) -> Result<Vec<u8>> {
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "{command:?}: {}\n{said}", output.status);
     Ok(output.stdout)
-}
-
-fn only(folder: &Path) -> Result<PathBuf> {
-    let found: Vec<PathBuf> =
-        std::fs::read_dir(folder)?.flatten().map(|entry| entry.path()).collect();
-    let [path] = &found[..] else { bail!("{} things in {}", found.len(), folder.display()) };
-    Ok(path.clone())
 }
 
 /// The session's account of itself.

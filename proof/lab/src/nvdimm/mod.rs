@@ -64,8 +64,7 @@ const KEPT: usize = (here::SUB_BUFFERS.0 as usize - 2) * (here::SUB_BUFFERS.1 as
 
 /// Runs it.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let since = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
-    let seed = args.seed.unwrap_or(since.as_nanos() as u64);
+    let seed = args.seed.unwrap_or_else(rig::clock_seed);
     let store = Store::open()?;
     let (want, resets) =
         if args.quick { (super::QUICK.0, 1) } else { (args.kernel.as_str(), args.resets) };
