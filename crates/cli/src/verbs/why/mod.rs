@@ -29,10 +29,8 @@ use std::sync::Arc;
 const SCHEMA: &str = "lastwords.why.v1";
 /// Number of last events that are shown.
 const EVENTS: u64 = 5;
-/// Number of last errors that are looked at to find one that is no crash.
-const ERRORS: u64 = 16;
 /// The provider of the events of crashes, which the verdict shows.
-const CRASHES: &str = "crash:";
+const CRASHES: &str = "crash";
 
 /// The arguments of `why`.
 #[derive(Debug, clap::Args)]
@@ -254,10 +252,38 @@ fn of_others(origin: &Arc<Origin>, traces: &[&Trace], outside: &Outside, events:
     }
 }
 
+/// Finds the last error that is no crash, in one pass: a selection of the last events reads the
+/// trace twice.
 fn last_error(traces: &[Trace]) -> Option<Line> {
     let filter = expression("level <= 3").ok()?;
-    let selection = Selection { filter: Some(filter), last: Some(ERRORS), ..Selection::default() };
-    lines(traces, selection).into_iter().rfind(|line| !line.event.starts_with(CRASHES))
+    let errors = Selection { filter: Some(filter), deduplicate: true, ..Selection::default() };
+    let selected = Selected::new(traces, errors.clone()).ok()?;
+    let mut events = selected.events(Order::Time);
+    let mut last = None;
+    loop {
+        while let Some(mut event) = events.advance() {
+            if event.kind().provider.as_deref() != Some(CRASHES) {
+                last = Some(event.to_event());
+            }
+        }
+        if events.fault().is_none() {
+            break;
+        }
+    }
+    let last = last?;
+    let is_dated = is_dated(traces);
+    let mut line = line(&last, is_dated);
+    if let ([trace], Some(time)) = (traces, last.time.filter(|_| is_dated)) {
+        let then = Selection { since: Some(time), until: Some(time), ..errors };
+        let mut shown = as_in_report(trace, &then);
+        // Other errors of the same time are not known from this one.
+        line.shown = shown.pop().filter(|_| shown.is_empty() && trace.session().is_some());
+    }
+    Some(line)
+}
+
+fn is_dated(traces: &[Trace]) -> bool {
+    traces.iter().all(|trace| trace.unrelated_clock().is_none())
 }
 
 fn last_events(traces: &[Trace], events: u64) -> Vec<Line> {
@@ -267,7 +293,7 @@ fn last_events(traces: &[Trace], events: u64) -> Vec<Line> {
 /// Returns the selected events of traces. What cannot be read is left out; the account has it.
 fn lines(traces: &[Trace], selection: Selection) -> Vec<Line> {
     let selection = Selection { deduplicate: true, ..selection };
-    let is_dated = traces.iter().all(|trace| trace.unrelated_clock().is_none());
+    let is_dated = is_dated(traces);
     let Ok(selected) = Selected::new(traces, selection.clone()) else { return Vec::new() };
     let events = selected.events(Order::Time).filter_map(Result::ok);
     let mut lines: Vec<Line> = events.map(|event| line(&event, is_dated)).collect();
